@@ -1,0 +1,274 @@
+#include <ATen/FormatTensor.h>
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/formats/cpu/Kernels.h>
+#include <ATen/ops/_to_copy_ops.h>
+#include <ATen/ops/copy_ops.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/util/ExactCodec.h>
+#include <c10/util/strides.h>
+
+namespace at::formats {
+
+using c10::ScalarType;
+
+// ---- the tensor itself ----
+
+FormatTensorImpl::FormatTensorImpl(c10::Storage storage, const FormatEntry& entry)
+    : TensorImpl(std::move(storage), c10::DispatchKeySet(kFormatKey), c10::scalarTypeToTypeMeta(entry.container)), entry_(&entry) {}
+
+template <typename Version>
+c10::intrusive_ptr<c10::TensorImpl> FormatTensorImpl::copy_with(Version&& version, bool allow_change) const {
+  auto copy = c10::make_intrusive<FormatTensorImpl>(c10::Storage(storage_), *entry_);
+  copy_tensor_metadata(this, copy.get(), std::forward<Version>(version), allow_change);
+  copy->refresh_numel();
+  copy->refresh_contiguous();
+  return copy;
+}
+
+c10::intrusive_ptr<c10::TensorImpl> FormatTensorImpl::shallow_copy_and_detach(const c10::VariableVersion& version, bool allow) const {
+  return copy_with(version, allow);
+}
+c10::intrusive_ptr<c10::TensorImpl> FormatTensorImpl::shallow_copy_and_detach(c10::VariableVersion&& version, bool allow) const {
+  return copy_with(std::move(version), allow);
+}
+
+void FormatTensorImpl::shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& source) {
+  const auto* other = dynamic_cast<const FormatTensorImpl*>(source.get());
+  TORCH_CHECK(other, "expected a tensor of a number format as new data of a ", entry_->name, " tensor, but got ", source->dtype());
+  copy_tensor_metadata(source.get(), this, version_counter(), allow_tensor_metadata_change());
+  entry_ = other->entry_;
+  refresh_numel();
+  refresh_contiguous();
+}
+
+const FormatEntry& entry_of(const at::TensorBase& t) {
+  TORCH_INTERNAL_ASSERT(is_format_tensor(t), "expected a tensor of a number format");
+  const c10::TensorImpl* impl = t.unsafeGetTensorImpl();
+  TORCH_INTERNAL_ASSERT(typeid(*impl) == typeid(FormatTensorImpl), "an operator made a tensor of our key without its format");
+  return static_cast<const FormatTensorImpl*>(impl)->entry();
+}
+
+// ---- making tensors ----
+
+static at::Tensor wrap(const at::TensorBase& raw, const FormatEntry& entry) {
+  auto impl = c10::make_intrusive<FormatTensorImpl>(c10::Storage(raw.storage()), entry);
+  impl->set_sizes_and_strides(raw.sizes(), raw.strides(), raw.storage_offset());
+  return at::Tensor(std::move(impl));
+}
+
+static at::Tensor empty_stock(c10::IntArrayRef sizes, c10::IntArrayRef strides, ScalarType type, c10::Device device) {
+  if (device.is_cpu()) return at::Tensor(at::detail::empty_strided_cpu(sizes, strides, type));
+  return at::empty_strided(sizes, strides, at::TensorOptions().dtype(type).device(device));
+}
+
+at::Tensor empty_strided_format(c10::IntArrayRef sizes, c10::IntArrayRef strides, const FormatEntry& entry, c10::Device device) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return wrap(empty_stock(sizes, strides, entry.bits, device), entry);
+}
+
+static c10::DimVector contiguous_strides(c10::IntArrayRef sizes, c10::MemoryFormat memory_format) {
+  switch (memory_format) {
+    case c10::MemoryFormat::ChannelsLast: {
+      const auto s = c10::get_channels_last_strides_2d(sizes);
+      return c10::DimVector(s.begin(), s.end());
+    }
+    case c10::MemoryFormat::ChannelsLast3d: {
+      const auto s = c10::get_channels_last_strides_3d(sizes);
+      return c10::DimVector(s.begin(), s.end());
+    }
+    default: {
+      for (const int64_t size : sizes) TORCH_CHECK(size >= 0, "expected sizes of at least 0, but got ", sizes);
+      const auto s = c10::contiguous_strides(sizes);
+      return c10::DimVector(s.begin(), s.end());
+    }
+  }
+}
+
+at::Tensor empty_format(c10::IntArrayRef sizes, const FormatEntry& entry, c10::Device device, std::optional<c10::MemoryFormat> mf) {
+  const auto format = mf.value_or(c10::MemoryFormat::Contiguous);
+  TORCH_CHECK(format != c10::MemoryFormat::Preserve, "expected a memory format other than preserve_format for new sizes");
+  return empty_strided_format(sizes, contiguous_strides(sizes, format), entry, device);
+}
+
+at::Tensor empty_like_format(const at::Tensor& self, const FormatEntry& entry, std::optional<c10::MemoryFormat> mf) {
+  const auto format = mf.value_or(c10::MemoryFormat::Preserve);
+  if (format != c10::MemoryFormat::Preserve) return empty_format(self.sizes(), entry, self.device(), format);
+  if (self.is_non_overlapping_and_dense()) return empty_strided_format(self.sizes(), self.strides(), entry, self.device());
+  return empty_strided_format(self.sizes(), at::infer_dense_strides(self.sizes(), self.strides()), entry, self.device());
+}
+
+// ---- other eyes on the same memory ----
+
+at::Tensor stock_alias(const at::Tensor& t, ScalarType type) {
+  const auto key = t.device().is_cpu() ? c10::DispatchKey::CPU : c10::DispatchKey::CUDA;
+  auto alias = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(t.storage()), c10::DispatchKeySet(key), c10::scalarTypeToTypeMeta(type));
+  alias.unsafeGetTensorImpl()->set_sizes_and_strides(t.sizes(), t.strides(), t.storage_offset());
+  return alias;
+}
+
+at::Tensor format_alias(const at::Tensor& stock, const FormatEntry& entry) {
+  return wrap(stock, entry);
+}
+
+at::Tensor format_view(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides, int64_t offset) {
+  auto impl = c10::make_intrusive<FormatTensorImpl>(c10::Storage(self.storage()), entry_of(self));
+  impl->set_sizes_and_strides(sizes, strides, offset);
+  return at::Tensor(std::move(impl));
+}
+
+void expect_strided(std::optional<c10::Layout> layout) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !layout || *layout == c10::kStrided, "expected the strided layout, but got ", *layout,
+      ": tensors of number formats have no sparse layouts. Convert to a stock dtype first.");
+}
+
+// ---- conversion ----
+
+static void expect_cpu(const at::Tensor& t, const char* what) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      t.device().is_cpu(), what, ": expected a CPU tensor, but got one on ", t.device(),
+      ": this build of torch_dtypes has CPU kernels only. Move it with .cpu() first.");
+}
+
+// Elements per task: a conversion is a few cycles an element, so a task must have many of them.
+static constexpr int64_t kGrain = 32768;
+
+// t itself where its elements fill a stretch of memory without gaps, else a contiguous copy.
+static at::Tensor dense(const at::Tensor& stock) {
+  return stock.is_non_overlapping_and_dense() ? stock : stock.contiguous();
+}
+
+at::Tensor decoded(const at::Tensor& t, ScalarType compute) {
+  expect_cpu(t, "decode");
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const FormatEntry& entry = entry_of(t);
+  const at::Tensor codes = dense(bits_alias(t));
+  at::Tensor out = empty_stock(codes.sizes(), codes.strides(), compute, t.device());
+  const auto& kernels = cpu_kernels();
+  const char* in = static_cast<const char*>(codes.const_data_ptr());
+  const int64_t width = entry.format.itemsize();
+  if (compute == ScalarType::Float) {
+    TORCH_INTERNAL_ASSERT(entry.format.fits_float());
+    float* values = out.mutable_data_ptr<float>();
+    at::parallel_for(0, codes.numel(), kGrain, [&](int64_t b, int64_t e) {
+      kernels.decode_float(entry.format, in + b * width, values + b, e - b);
+    });
+  } else {
+    double* values = out.mutable_data_ptr<double>();
+    at::parallel_for(0, codes.numel(), kGrain, [&](int64_t b, int64_t e) {
+      kernels.decode_double(entry.format, in + b * width, values + b, e - b);
+    });
+  }
+  return out;
+}
+
+at::Tensor decoded(const at::Tensor& t) {
+  return decoded(t, entry_of(t).compute);
+}
+
+// Stock values as one of the four types that the encoders take; every widening here is exact.
+static at::Tensor encodable(const at::Tensor& stock) {
+  switch (stock.scalar_type()) {
+    case ScalarType::Float:
+    case ScalarType::Double:
+    case ScalarType::Long:
+    case ScalarType::UInt64: return stock;
+    case ScalarType::UInt32: return stock.to(ScalarType::Long);
+    case ScalarType::ComplexHalf:
+    case ScalarType::ComplexFloat:
+    case ScalarType::ComplexDouble:
+      TORCH_WARN_ONCE("Casting complex values to a real number format discards the imaginary part");
+      return at::_ops::_to_copy::call(stock, ScalarType::Double, {}, {}, {}, false, {});
+    default: return stock.to(ScalarType::Float);
+  }
+}
+
+static void encode_dense(const at::Tensor& stock, char* codes, const FormatEntry& entry) {
+  const auto& kernels = cpu_kernels();
+  const int64_t width = entry.format.itemsize();
+  const auto run = [&](auto kernel, const auto* values) {
+    at::parallel_for(0, stock.numel(), kGrain, [&](int64_t b, int64_t e) {
+      kernel(entry.format, values + b, codes + b * width, e - b);
+    });
+  };
+  switch (stock.scalar_type()) {
+    case ScalarType::Float: return run(kernels.encode_float, stock.const_data_ptr<float>());
+    case ScalarType::Double: return run(kernels.encode_double, stock.const_data_ptr<double>());
+    case ScalarType::Long: return run(kernels.encode_int64, stock.const_data_ptr<int64_t>());
+    case ScalarType::UInt64: return run(kernels.encode_uint64, stock.const_data_ptr<uint64_t>());
+    default: TORCH_INTERNAL_ASSERT(false, "encode: not an encodable type: ", stock.scalar_type());
+  }
+}
+
+at::Tensor encoded(const at::Tensor& stock, const FormatEntry& entry) {
+  expect_cpu(stock, "encode");
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const at::Tensor values = dense(encodable(stock));
+  at::Tensor out = empty_strided_format(values.sizes(), values.strides(), entry, stock.device());
+  encode_dense(values, static_cast<char*>(out.mutable_data_ptr()), entry);
+  return out;
+}
+
+void encode_into(const at::Tensor& target, const at::Tensor& stock) {
+  expect_cpu(target, "encode");
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const FormatEntry& entry = entry_of(target);
+  if (target.is_non_overlapping_and_dense() && target.sizes() == stock.sizes() && target.strides() == stock.strides()) {
+    encode_dense(encodable(stock), static_cast<char*>(target.mutable_data_ptr()), entry);
+    return;
+  }
+  at::Tensor bits = bits_alias(target);
+  at::_ops::copy_::call(bits, bits_alias(encoded(stock, entry)), false);
+}
+
+at::Tensor to_stock(const at::Tensor& t, ScalarType type) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const FormatEntry& entry = entry_of(t);
+  const at::Tensor values = decoded(t);
+  if (values.scalar_type() == type) return values;
+  const bool wider = type == ScalarType::Double || type == ScalarType::Float || !c10::isFloatingType(type);
+  if (entry.compute == ScalarType::Float || wider) return at::_ops::_to_copy::call(values, type, {}, {}, {}, false, {});
+  // float64 values to a type narrower than float32: stock casts go by way of float32 and would round twice.
+  at::Tensor odd = empty_stock(values.sizes(), values.strides(), ScalarType::Float, t.device());
+  cpu_kernels().narrow_to_odd(values.const_data_ptr<double>(), odd.mutable_data_ptr<float>(), values.numel());
+  return at::_ops::_to_copy::call(odd, type, {}, {}, {}, false, {});
+}
+
+at::Tensor to_format(const at::Tensor& t, const FormatEntry& entry) {
+  return encoded(decoded(t), entry);
+}
+
+uint64_t encode_scalar(const c10::Scalar& value, const FormatEntry& entry) {
+  using namespace c10::formats;
+  if (value.isBoolean()) return encode(entry.format, unpack(int64_t{value.toBool()}));
+  if (value.isIntegral(false)) return encode(entry.format, unpack(value.toLong()));
+  return encode(entry.format, unpack(value.toDouble()));
+}
+
+// ---- what a dtype argument means ----
+
+static thread_local bool explicit_dtype = false;
+
+ExplicitDtypeGuard::ExplicitDtypeGuard() : previous_(explicit_dtype) {
+  explicit_dtype = true;
+}
+ExplicitDtypeGuard::~ExplicitDtypeGuard() {
+  explicit_dtype = previous_;
+}
+bool ExplicitDtypeGuard::active() {
+  return explicit_dtype;
+}
+
+const FormatEntry* requested_format(std::optional<ScalarType> type, const FormatEntry& own) {
+  if (!type) return &own;
+  if (c10::formats::is_format_type(*type)) return &c10::formats::format_entry(*type);
+  if (*type == own.container && !ExplicitDtypeGuard::active()) return &own;
+  return nullptr;
+}
+
+} // namespace at::formats

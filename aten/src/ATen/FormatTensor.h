@@ -1,0 +1,91 @@
+// A tensor whose elements are codes of a number format, and the few ways to make one, look into it and convert it.
+//
+// Such a tensor has its container's TypeMeta, its real device, and the dispatch key PrivateUse2, which outranks CPU and CUDA, so that
+// every operator that sees one of our tensors runs our kernel.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <c10/core/FormatRegistry.h>
+#include <c10/core/TensorImpl.h>
+
+#include <optional>
+
+namespace at::formats {
+
+using c10::formats::Format;
+using c10::formats::FormatEntry;
+
+inline constexpr c10::DispatchKey kFormatKey = c10::DispatchKey::PrivateUse2;
+inline constexpr c10::DispatchKey kFormatAutogradKey = c10::DispatchKey::AutogradPrivateUse2;
+
+class FormatTensorImpl final : public c10::TensorImpl {
+ public:
+  FormatTensorImpl(c10::Storage storage, const FormatEntry& entry);
+
+  const FormatEntry& entry() const { return *entry_; }
+
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version, bool allow_change) const override;
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(c10::VariableVersion&& version, bool allow_change) const override;
+  void shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& source) override;
+
+ private:
+  template <typename Version>
+  c10::intrusive_ptr<TensorImpl> copy_with(Version&& version, bool allow_change) const;
+
+  const FormatEntry* entry_;
+};
+
+inline bool is_format_tensor(const at::TensorBase& t) {
+  return t.defined() && t.unsafeGetTensorImpl()->key_set().has_backend(c10::BackendComponent::PrivateUse2Bit);
+}
+
+// The format of one of our tensors; an internal error for any other.
+const FormatEntry& entry_of(const at::TensorBase& t);
+
+// A new uninitialised tensor. Contiguous in the given memory format, or with the given strides.
+at::Tensor empty_format(c10::IntArrayRef sizes, const FormatEntry& entry, c10::Device device,
+                        std::optional<c10::MemoryFormat> memory_format = std::nullopt);
+at::Tensor empty_strided_format(c10::IntArrayRef sizes, c10::IntArrayRef strides, const FormatEntry& entry, c10::Device device);
+// Uninitialised, with self's sizes and, as torch.preserve_format asks, its strides where they are dense.
+at::Tensor empty_like_format(const at::Tensor& self, const FormatEntry& entry,
+                             std::optional<c10::MemoryFormat> memory_format = std::nullopt);
+
+// The same memory seen through a stock dtype of the same width (no copy, no autograd), and back.
+at::Tensor stock_alias(const at::Tensor& t, c10::ScalarType type);
+inline at::Tensor bits_alias(const at::Tensor& t) { return stock_alias(t, entry_of(t).bits); }
+at::Tensor format_alias(const at::Tensor& stock, const FormatEntry& entry);
+at::Tensor format_view(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides, int64_t offset);
+
+// The exact values as a stock tensor of the format's compute type (float32 or float64), dense strides kept.
+at::Tensor decoded(const at::Tensor& t);
+at::Tensor decoded(const at::Tensor& t, c10::ScalarType compute);
+// A stock tensor's values rounded once to the format; strides kept where dense.
+at::Tensor encoded(const at::Tensor& stock, const FormatEntry& entry);
+// The same into an existing tensor of ours, with broadcasting.
+void encode_into(const at::Tensor& target, const at::Tensor& stock);
+// One of ours to any stock dtype, rounded once.
+at::Tensor to_stock(const at::Tensor& t, c10::ScalarType type);
+// One of ours to another format, rounded once.
+at::Tensor to_format(const at::Tensor& t, const FormatEntry& entry);
+// The code of a scalar.
+uint64_t encode_scalar(const c10::Scalar& value, const FormatEntry& entry);
+
+// A dtype argument that names the container means the container only when a user wrote it; from stock code, which passes on
+// `self.scalar_type()`, it means the tensor's own dtype. The Python layer holds one of these while it runs a user's explicit dtype=.
+struct ExplicitDtypeGuard {
+  ExplicitDtypeGuard();
+  ~ExplicitDtypeGuard();
+  ExplicitDtypeGuard(const ExplicitDtypeGuard&) = delete;
+  ExplicitDtypeGuard& operator=(const ExplicitDtypeGuard&) = delete;
+  static bool active();
+
+ private:
+  bool previous_;
+};
+
+// What a dtype argument asks for, seen from a tensor of ours: nullptr is `type` itself (a stock dtype), else a format.
+const FormatEntry* requested_format(std::optional<c10::ScalarType> type, const FormatEntry& own);
+
+// An error for a layout argument other than strided: there are no sparse tensors of number formats.
+void expect_strided(std::optional<c10::Layout> layout);
+
+} // namespace at::formats

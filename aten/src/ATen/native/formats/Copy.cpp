@@ -1,0 +1,255 @@
+// Everything that moves values into, out of and between number formats: to, _to_copy, copy_, clone, fill_, item, and their autograd.
+#include <ATen/FormatTensor.h>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/_to_copy_compositeexplicitautograd_dispatch.h>
+#include <ATen/ops/_to_copy_ops.h>
+#include <ATen/ops/copy_ops.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/fill_ops.h>
+#include <ATen/ops/to_ops.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+namespace at::formats {
+namespace {
+
+using c10::Device;
+using c10::Layout;
+using c10::MemoryFormat;
+using c10::ScalarType;
+using std::optional;
+
+// The dtype number of any tensor: ours or the stock one.
+ScalarType dtype_number(const at::Tensor& t) {
+  return is_format_tensor(t) ? c10::formats::scalar_type(entry_of(t)) : t.scalar_type();
+}
+
+at::Tensor with_memory_format(at::Tensor t, optional<MemoryFormat> mf) {
+  return mf && *mf != MemoryFormat::Preserve ? t.contiguous(*mf) : t;
+}
+
+at::Tensor to_device(const at::Tensor& t, optional<Device> device, bool non_blocking) {
+  if (!device || *device == t.device() || (device->type() == t.device().type() && !device->has_index())) return t;
+  const at::Tensor bits = at::_ops::_to_copy::call(bits_alias(t), {}, {}, device, {}, non_blocking, {});
+  return format_alias(bits, entry_of(t));
+}
+
+// ---- _to_copy ----
+
+at::Tensor clone_kernel(const at::Tensor& self, optional<MemoryFormat> mf) {
+  at::Tensor out = empty_like_format(self, entry_of(self), mf);
+  at::Tensor bits = bits_alias(out);
+  at::_ops::copy_::call(bits, bits_alias(self), false);
+  return out;
+}
+
+at::Tensor to_copy(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
+                   optional<bool> pin, bool non_blocking, optional<MemoryFormat> mf) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  expect_strided(layout);
+  const FormatEntry& own = entry_of(self);
+  const FormatEntry* target = requested_format(dtype, own);
+  if (!target) {
+    const at::Tensor converted = to_stock(self, *dtype);
+    return at::_ops::_to_copy::call(converted, {}, layout, device, pin, non_blocking, mf);
+  }
+  const at::Tensor moved = to_device(self, device, non_blocking);
+  if (target != &own) return with_memory_format(to_format(moved, *target), mf);
+  return moved.is_same(self) ? clone_kernel(self, mf) : with_memory_format(moved, mf);
+}
+
+// Stock tensors: only a dtype of ours is our business.
+at::Tensor to_copy_stock(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
+                         optional<bool> pin, bool non_blocking, optional<MemoryFormat> mf) {
+  if (!dtype || !c10::formats::is_format_type(*dtype)) {
+    return at::compositeexplicitautograd::_to_copy(self, dtype, layout, device, pin, non_blocking, mf);
+  }
+  expect_strided(layout);
+  return with_memory_format(to_device(encoded(self, c10::formats::format_entry(*dtype)), device, non_blocking), mf);
+}
+
+// The gradient of a cast goes back by the cast to the dtype it came from, which only this knows: the stock formula would remember the
+// container instead.
+struct ToCopyFunction : torch::autograd::Function<ToCopyFunction> {
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& self, int64_t dtype, optional<Device> device,
+                            bool non_blocking, optional<int64_t> mf) {
+    ctx->saved_data["dtype"] = static_cast<int64_t>(dtype_number(self));
+    ctx->saved_data["device"] = self.device();
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const ExplicitDtypeGuard exact;
+    const auto memory_format = mf ? optional<MemoryFormat>(static_cast<MemoryFormat>(*mf)) : std::nullopt;
+    return at::_ops::_to_copy::call(self, static_cast<ScalarType>(dtype), {}, device, {}, non_blocking, memory_format);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, torch::autograd::variable_list grads) {
+    at::Tensor grad;
+    if (grads[0].defined()) {
+      const ExplicitDtypeGuard exact;
+      grad = at::_ops::to_device::call(grads[0], ctx->saved_data["device"].toDevice(),
+                                       static_cast<ScalarType>(ctx->saved_data["dtype"].toInt()), false, false, {});
+    }
+    return {grad, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+at::Tensor to_copy_autograd(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
+                            optional<bool>, bool non_blocking, optional<MemoryFormat> mf) {
+  expect_strided(layout);
+  ScalarType target = dtype.value_or(dtype_number(self));
+  if (is_format_tensor(self)) {
+    if (const FormatEntry* format = requested_format(target, entry_of(self))) target = c10::formats::scalar_type(*format);
+  }
+  const bool differentiable = c10::formats::is_format_type(target) || c10::isFloatingType(target) || c10::isComplexType(target);
+  if (!differentiable || !self.requires_grad() || !at::GradMode::is_enabled()) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const ExplicitDtypeGuard exact;
+    return at::_ops::_to_copy::call(self, target, {}, device, {}, non_blocking, mf);
+  }
+  return ToCopyFunction::apply(self, static_cast<int64_t>(target), device, non_blocking,
+                               mf ? optional<int64_t>(static_cast<int64_t>(*mf)) : std::nullopt);
+}
+
+// Stock tensors with autograd: a cast to a dtype of ours is recorded by the function above, all others by the stock kernel, which
+// sits at AutogradOther as at every autograd key.
+at::Tensor to_copy_autograd_stock(c10::DispatchKeySet keys, const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout,
+                                  optional<Device> device, optional<bool> pin, bool non_blocking, optional<MemoryFormat> mf) {
+  if (dtype && c10::formats::is_format_type(*dtype)) return to_copy_autograd(self, dtype, layout, device, pin, non_blocking, mf);
+  const auto rest = (keys & c10::after_autograd_keyset) | c10::DispatchKeySet(c10::DispatchKey::AutogradOther);
+  return at::_ops::_to_copy::redispatch(rest, self, dtype, layout, device, pin, non_blocking, mf);
+}
+
+// ---- to: the stock composite compares dtypes by the container ----
+
+at::Tensor to(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
+              bool non_blocking, bool copy, optional<MemoryFormat> mf) {
+  if (!is_format_tensor(self)) {
+    const ScalarType target = dtype.value_or(self.scalar_type());
+    const bool same = target == self.scalar_type() && (!device || *device == self.device());
+    const bool keeps_layout = !mf || *mf == MemoryFormat::Preserve || self.suggest_memory_format() == *mf;
+    return same && keeps_layout && !copy ? self : at::_ops::_to_copy::call(self, dtype, layout, device, pin, non_blocking, mf);
+  }
+  const FormatEntry& own = entry_of(self);
+  const FormatEntry* target = requested_format(dtype, own);
+  const bool same_device = !device || *device == self.device() || (device->type() == self.device().type() && !device->has_index());
+  const bool keeps_layout = !mf || *mf == MemoryFormat::Preserve || self.suggest_memory_format() == *mf;
+  if (target == &own && same_device && keeps_layout && !copy) return self;
+  return at::_ops::_to_copy::call(self, target ? optional<ScalarType>(c10::formats::scalar_type(*target)) : dtype, layout, device, pin,
+                                  non_blocking, mf);
+}
+
+at::Tensor to_dtype_layout(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
+                           optional<bool> pin, bool non_blocking, bool copy, optional<MemoryFormat> mf) {
+  return to(self, dtype, layout, device, pin, non_blocking, copy, mf);
+}
+at::Tensor to_device_dtype(const at::Tensor& self, Device device, ScalarType dtype, bool non_blocking, bool copy, optional<MemoryFormat> mf) {
+  return to(self, dtype, {}, device, {}, non_blocking, copy, mf);
+}
+at::Tensor to_dtype(const at::Tensor& self, ScalarType dtype, bool non_blocking, bool copy, optional<MemoryFormat> mf) {
+  return to(self, dtype, {}, {}, {}, non_blocking, copy, mf);
+}
+at::Tensor to_other(const at::Tensor& self, const at::Tensor& other, bool non_blocking, bool copy, optional<MemoryFormat> mf) {
+  const ExplicitDtypeGuard exact;
+  return to(self, dtype_number(other), other.layout(), other.device(), {}, non_blocking, copy, mf);
+}
+at::Tensor type_as(const at::Tensor& self, const at::Tensor& other) {
+  return to_other(self, other, false, false, {});
+}
+
+// ---- copy_ ----
+
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  if (!is_format_tensor(self)) {
+    const at::Tensor values = to_stock(source, source.device() == self.device() && c10::isFloatingType(self.scalar_type())
+                                                   ? self.scalar_type() : entry_of(source).compute);
+    return at::_ops::copy_::call(self, values, non_blocking);
+  }
+  const FormatEntry& entry = entry_of(self);
+  if (is_format_tensor(source)) {
+    at::Tensor bits = bits_alias(self);
+    const at::Tensor same = &entry_of(source) == &entry ? source : to_format(source, entry);
+    at::_ops::copy_::call(bits, bits_alias(same), non_blocking);
+  } else if (self.device() == source.device()) {
+    encode_into(self, source);
+  } else {
+    at::Tensor bits = bits_alias(self);
+    at::_ops::copy_::call(bits, bits_alias(encoded(source, entry)), non_blocking);
+  }
+  return self;
+}
+
+// Bring the source to self's dtype by the differentiable cast, then let the stock formula record a copy within one dtype.
+at::Tensor& copy_autograd(c10::DispatchKeySet keys, at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+  if (dtype_number(self) == dtype_number(source)) {
+    const auto rest = (keys & c10::after_autograd_keyset) | c10::DispatchKeySet(c10::DispatchKey::AutogradOther);
+    return at::_ops::copy_::redispatch(rest, self, source, non_blocking);
+  }
+  const ExplicitDtypeGuard exact;
+  return at::_ops::copy_::call(self, at::_ops::to_dtype::call(source, dtype_number(self), non_blocking, false, {}), non_blocking);
+}
+
+// ---- scalars ----
+
+c10::Scalar local_scalar_dense(const at::Tensor& self) {
+  return decoded(self, ScalarType::Double).const_data_ptr<double>()[0];
+}
+
+at::Tensor& fill_scalar(at::Tensor& self, const c10::Scalar& value) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const FormatEntry& entry = entry_of(self);
+  const uint64_t code = encode_scalar(value, entry);
+  at::Tensor bits = bits_alias(self);
+  // As a signed number of the integer type's width.
+  const int unused = 64 - 8 * entry.format.itemsize();
+  const int64_t as_integer = entry.bits == ScalarType::Byte ? static_cast<int64_t>(code) : static_cast<int64_t>(code << unused) >> unused;
+  at::_ops::fill__Scalar::call(bits, as_integer);
+  return self;
+}
+
+at::Tensor& fill_tensor(at::Tensor& self, const at::Tensor& value) {
+  TORCH_CHECK(value.dim() == 0, "fill_: expected a tensor without dimensions as value, but got one with ", value.dim());
+  if (!is_format_tensor(self)) return self.fill_(value.item());
+  return fill_scalar(self, value.item());
+}
+
+at::Tensor& zero_(at::Tensor& self) {
+  return fill_scalar(self, int64_t{0});
+}
+
+} // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
+  m.impl("clone", &clone_kernel);
+  m.impl("_to_copy", &to_copy);
+  m.impl("copy_", &copy_);
+  m.impl("_local_scalar_dense", &local_scalar_dense);
+  m.impl("fill_.Scalar", &fill_scalar);
+  m.impl("fill_.Tensor", &fill_tensor);
+  m.impl("zero_", &zero_);
+  m.impl("to.dtype_layout", &to_dtype_layout);
+  m.impl("to.device", &to_device_dtype);
+  m.impl("to.dtype", &to_dtype);
+  m.impl("to.other", &to_other);
+  m.impl("type_as", &type_as);
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse2, m) {
+  m.impl("_to_copy", &to_copy_autograd);
+  m.impl("copy_", TORCH_FN(copy_autograd));
+  m.impl("to.dtype_layout", &to_dtype_layout);
+  m.impl("to.device", &to_device_dtype);
+  m.impl("to.dtype", &to_dtype);
+  m.impl("to.other", &to_other);
+  m.impl("type_as", &type_as);
+}
+
+TORCH_LIBRARY_IMPL(aten, CPU, m) {
+  m.impl("_to_copy", &to_copy_stock);
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradCPU, m) {
+  m.impl("_to_copy", TORCH_FN(to_copy_autograd_stock));
+}
+
+} // namespace at::formats

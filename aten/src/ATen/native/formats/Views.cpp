@@ -1,0 +1,119 @@
+// Views: the same codes under other sizes and strides. Operators that make views through as_strided need nothing of ours; these either
+// do it themselves or build a plain TensorImpl, which would lose the format.
+#include <ATen/FormatTensor.h>
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/InferSize.h>
+#include <ATen/TensorUtils.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/view_compositeexplicitautograd_dispatch.h>
+#include <ATen/ops/view_ops.h>
+#include <torch/library.h>
+
+namespace at::formats {
+namespace {
+
+at::Tensor as_strided(const at::Tensor& self, c10::SymIntArrayRef size, c10::SymIntArrayRef stride, std::optional<c10::SymInt> offset) {
+  const auto sizes = C10_AS_INTARRAYREF_SLOW(size);
+  const auto strides = C10_AS_INTARRAYREF_SLOW(stride);
+  const int64_t start = offset ? offset->guard_int(__FILE__, __LINE__) : self.storage_offset();
+  TORCH_CHECK(sizes.size() == strides.size(), "as_strided: expected as many strides as sizes, but got sizes ", sizes, " and strides ", strides);
+  for (const int64_t s : strides) TORCH_CHECK(s >= 0, "as_strided: expected strides of at least 0, but got ", strides);
+  for (const int64_t s : sizes) TORCH_CHECK(s >= 0, "as_strided: expected sizes of at least 0, but got ", sizes);
+  at::native::checkInBoundsForStorage(sizes, c10::IntArrayRef(strides), start, self.dtype(), self.storage());
+  return format_view(self, sizes, strides, start);
+}
+
+at::Tensor reshape_alias(const at::Tensor& self, c10::SymIntArrayRef size, c10::SymIntArrayRef stride) {
+  return format_view(self, C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride), self.storage_offset());
+}
+
+at::Tensor view(const at::Tensor& self, c10::SymIntArrayRef size) {
+  const auto inferred = at::infer_size_dv(C10_AS_INTARRAYREF_SLOW(size), self.numel());
+  const auto strides = at::detail::computeStride(self.sizes(), self.strides(), inferred);
+  TORCH_CHECK(
+      strides.has_value(), "view: expected a size that fits the strides of the tensor, but got size ", inferred, " for sizes ",
+      self.sizes(), " and strides ", self.strides(), ". Use .reshape(...) instead.");
+  return format_view(self, inferred, *strides, self.storage_offset());
+}
+
+at::Tensor alias(const at::Tensor& self) {
+  return format_view(self, self.sizes(), self.strides(), self.storage_offset());
+}
+
+// Bits in and out: t.view(torch.int16) shows the codes; to another format, or to a stock type, it reads the same memory anew.
+at::Tensor view_dtype(const at::Tensor& self, c10::ScalarType type) {
+  if (!c10::formats::is_format_type(type)) {
+    const auto& own = entry_of(self);
+    return type == own.bits ? bits_alias(self) : at::_ops::view_dtype::call(bits_alias(self), type);
+  }
+  const auto& entry = c10::formats::format_entry(type);
+  const at::Tensor bits = bits_alias(self);
+  return format_alias(bits.scalar_type() == entry.bits ? bits : at::_ops::view_dtype::call(bits, entry.bits), entry);
+}
+
+const at::Tensor& resize_(const at::Tensor& self, c10::SymIntArrayRef size, std::optional<c10::MemoryFormat> memory_format) {
+  TORCH_CHECK_NOT_IMPLEMENTED(self.device().is_cpu(), "resize_: expected a CPU tensor, but got one on ", self.device());
+  at::native::resize_impl_cpu_(self.unsafeGetTensorImpl(), C10_AS_INTARRAYREF_SLOW(size), std::nullopt);
+  if (memory_format) self.unsafeGetTensorImpl()->empty_tensor_restride(*memory_format);
+  return self;
+}
+
+at::Tensor& set_storage(at::Tensor& self, at::Storage source, c10::SymInt offset, c10::SymIntArrayRef size, c10::SymIntArrayRef stride) {
+  const auto sizes = C10_AS_INTARRAYREF_SLOW(size);
+  const auto given = C10_AS_INTARRAYREF_SLOW(stride);
+  const int64_t start = offset.guard_int(__FILE__, __LINE__);
+  const auto strides = given.empty() && !sizes.empty() ? c10::contiguous_strides(sizes) : c10::DimVector(given.begin(), given.end());
+  TORCH_CHECK(start >= 0, "set_: expected a storage offset of at least 0, but got ", start);
+  at::native::checkInBoundsForStorage(sizes, c10::IntArrayRef(strides), start, self.dtype(), source);
+  self.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(source));
+  self.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, start);
+  return self;
+}
+
+at::Tensor& set_whole_storage(at::Tensor& self, at::Storage source) {
+  const auto count = static_cast<int64_t>(source.nbytes() / self.dtype().itemsize());
+  return set_storage(self, std::move(source), 0, {count}, {1});
+}
+
+at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
+  TORCH_CHECK_TYPE(
+      is_format_tensor(self) && is_format_tensor(source) && &entry_of(self) == &entry_of(source),
+      "set_: expected two tensors of one number format, but got two dtypes");
+  return set_storage(self, source.storage(), source.storage_offset(), c10::fromIntArrayRefSlow(source.sizes()), c10::fromIntArrayRefSlow(source.strides()));
+}
+
+at::Tensor& set_empty(at::Tensor& self) {
+  return set_storage(self, empty_format({0}, entry_of(self), self.device()).storage(), 0, {c10::SymInt(0)}, {c10::SymInt(1)});
+}
+
+} // namespace
+
+// view.dtype from a stock tensor: to one of our dtypes it wraps the same memory, everything else is the stock kernel's.
+static at::Tensor view_dtype_stock(const at::Tensor& self, c10::ScalarType type) {
+  if (!c10::formats::is_format_type(type)) return at::compositeexplicitautograd::view(self, type);
+  const auto& entry = c10::formats::format_entry(type);
+  const at::Tensor bits = self.scalar_type() == entry.bits ? self : at::compositeexplicitautograd::view(self, entry.bits);
+  return format_alias(bits, entry);
+}
+
+TORCH_LIBRARY_IMPL(aten, CPU, m) {
+  m.impl("view.dtype", &view_dtype_stock);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
+  m.impl("as_strided", &as_strided);
+  m.impl("_reshape_alias", &reshape_alias);
+  m.impl("view", &view);
+  m.impl("_unsafe_view", &view);
+  m.impl("alias", &alias);
+  m.impl("detach", &alias);
+  m.impl("view.dtype", &view_dtype);
+  m.impl("resize_", &resize_);
+  m.impl("set_.source_Storage", &set_whole_storage);
+  m.impl("set_.source_Storage_storage_offset", &set_storage);
+  m.impl("set_.source_Tensor", &set_tensor);
+  m.impl("set_", &set_empty);
+}
+
+} // namespace at::formats

@@ -1,0 +1,65 @@
+// Loops over the arithmetic that rounds to odd.
+#include <ATen/native/formats/cpu/CapabilityKernels.h>
+
+#include <c10/util/OddArithmetic.h>
+
+namespace at::formats::CPU_CAPABILITY {
+namespace {
+
+using namespace c10::formats;
+
+template <typename T>
+void binary(BinaryOp op, const T* a, const T* b, T* out, int64_t n) {
+  const auto each = [=](auto f) {
+    for (int64_t i = 0; i < n; ++i) out[i] = f(a[i], b[i]);
+  };
+  switch (op) {
+    case BinaryOp::Add: return each([](T x, T y) { return add_odd(x, y); });
+    case BinaryOp::Sub: return each([](T x, T y) { return add_odd(x, -y); });
+    case BinaryOp::Mul: return each([](T x, T y) { return multiply_odd(x, y); });
+    case BinaryOp::Div: return each([](T x, T y) { return divide_odd(x, y); });
+  }
+}
+
+template <typename T>
+void ternary(TernaryOp op, const T* a, const T* b, const T* c, T s, T* out, int64_t n) {
+  const auto each = [=](auto f) {
+    for (int64_t i = 0; i < n; ++i) out[i] = f(a[i], b[i], c[i]);
+  };
+  switch (op) {
+    case TernaryOp::Fma: return each([](T x, T y, T z) { return fma_odd(x, y, z); });
+    case TernaryOp::Addcdiv: return each([s](T x, T y, T z) { return fma_odd(s, x / y, z); });
+    case TernaryOp::Addcmul:
+      if (s == 1) return each([](T x, T y, T z) { return fma_odd(x, y, z); });
+      return each([s](T x, T y, T z) { return fma_odd(s, multiply_odd(x, y), z); });
+    case TernaryOp::Lerp: return each([](T x, T y, T w) { return fma_odd(w, y - x, x); });
+  }
+}
+
+template <typename T>
+void square_roots(const T* a, T* out, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) out[i] = sqrt_odd(a[i]);
+}
+
+void narrow(const double* a, float* out, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float s = static_cast<float>(a[i]);
+    // Beyond float32's range what matters (which side of the narrower type's limits) is unchanged by the nearest rounding.
+    const float missing = static_cast<float>(a[i] - static_cast<double>(s));
+    out[i] = to_odd(s, missing);
+  }
+}
+
+} // namespace
+
+void fill_arithmetic(CpuKernels& k) {
+  k.binary_float = &binary<float>;
+  k.binary_double = &binary<double>;
+  k.ternary_float = &ternary<float>;
+  k.ternary_double = &ternary<double>;
+  k.sqrt_float = &square_roots<float>;
+  k.sqrt_double = &square_roots<double>;
+  k.narrow_to_odd = &narrow;
+}
+
+} // namespace at::formats::CPU_CAPABILITY

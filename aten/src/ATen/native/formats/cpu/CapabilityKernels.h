@@ -1,0 +1,8 @@
+// What each kernel file, compiled for one vector unit, contributes to that unit's table.
+#pragma once
+#include <ATen/native/formats/cpu/Kernels.h>
+
+namespace at::formats::CPU_CAPABILITY {
+void fill_codec(CpuKernels& kernels);
+void fill_arithmetic(CpuKernels& kernels);
+} // namespace at::formats::CPU_CAPABILITY

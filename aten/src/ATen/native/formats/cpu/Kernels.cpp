@@ -1,0 +1,61 @@
+// Chooses the table of the widest vector unit that the processor has. TORCH_DTYPES_CPU_CAPABILITY=default|avx2|avx512 narrows the
+// choice (for tests and measurements), as ATEN_CPU_CAPABILITY does for PyTorch's own kernels.
+#include <ATen/native/formats/cpu/Kernels.h>
+
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+namespace at::formats {
+
+#define TD_DECLARE(CAPABILITY)              \
+  namespace CAPABILITY {                    \
+  void fill_codec(CpuKernels& kernels);     \
+  void fill_arithmetic(CpuKernels& kernels); \
+  }
+TD_DECLARE(DEFAULT)
+#ifdef TORCH_DTYPES_HAVE_AVX2
+TD_DECLARE(AVX2)
+#endif
+#ifdef TORCH_DTYPES_HAVE_AVX512
+TD_DECLARE(AVX512)
+#endif
+#undef TD_DECLARE
+
+namespace {
+
+#define TD_TABLE(CAPABILITY, NAME)          \
+  [] {                                      \
+    CpuKernels k{};                         \
+    k.name = NAME;                          \
+    CAPABILITY::fill_codec(k);              \
+    CAPABILITY::fill_arithmetic(k);         \
+    return k;                               \
+  }()
+
+CpuKernels choose() {
+  const char* wish = std::getenv("TORCH_DTYPES_CPU_CAPABILITY");
+  const std::string limit = wish ? wish : "avx512";
+  if (limit != "default" && limit != "avx2" && limit != "avx512") {
+    throw std::invalid_argument("TORCH_DTYPES_CPU_CAPABILITY: expected default, avx2 or avx512, but got " + limit);
+  }
+#ifdef TORCH_DTYPES_HAVE_AVX512
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("fma");
+  if (avx512 && limit == "avx512") return TD_TABLE(AVX512, "avx512");
+#endif
+#ifdef TORCH_DTYPES_HAVE_AVX2
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (avx2 && limit != "default") return TD_TABLE(AVX2, "avx2");
+#endif
+  return TD_TABLE(DEFAULT, "default");
+}
+
+} // namespace
+
+const CpuKernels& cpu_kernels() {
+  static const CpuKernels kernels = choose();
+  return kernels;
+}
+
+} // namespace at::formats

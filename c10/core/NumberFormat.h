@@ -1,0 +1,123 @@
+// A number format as plain data: what a code (the bits) means and how values are rounded to it.
+//
+// Everything in c10/ here knows no tensor and includes nothing of PyTorch, so that it compiles for host and device and can be tested alone.
+// Sources: IEEE 754-2019 (binary interchange formats), OCP MX 1.0 section 5.3 (e4m3fn, e2m3, e3m2, e2m1), Posit Standard (2022) sections 3 and 4.
+#pragma once
+#include <cstdint>
+
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#define TD_HOST_DEVICE __host__ __device__
+#else
+#define TD_HOST_DEVICE
+#endif
+// For what runs inside hot loops: a loop with a call in it is not vectorised.
+#define TD_INLINE TD_HOST_DEVICE inline __attribute__((always_inline))
+#define TD_METHOD TD_HOST_DEVICE __attribute__((always_inline)) constexpr
+
+namespace c10::formats {
+
+enum class Kind : uint8_t { Posit, Float };
+// Which codes are not finite numbers: Ieee = infinities and NaNs in the topmost binade; Fn = one NaN, all ones; None = every code is finite.
+enum class Specials : uint8_t { Ieee, Fn, None };
+// What a value beyond the largest finite one becomes: Ieee = infinity (NaN where the format has none); Saturate = the largest finite value.
+enum class Overflow : uint8_t { Ieee, Saturate };
+// Below the smallest normal number: Gradual = subnormals as IEEE 754 has them; Flush = the only value between it and its negative is zero.
+enum class Subnormals : uint8_t { Gradual, Flush };
+enum class Rounding : uint8_t { NearestEven, NearestZero, NearestAway, Up, Down, TowardZero, ToOdd };
+
+struct Format {
+  Kind kind{Kind::Float};
+  uint8_t bits{0};      // total width of a code
+  uint8_t exp_bits{0};  // floats: width of the exponent field; posits: es
+  uint8_t man_bits{0};  // floats: width of the fraction field; posits: the longest fraction, bits - 3 - es, or 0
+  int16_t bias{0};      // floats only
+  Subnormals subnormals{Subnormals::Gradual};
+  Specials specials{Specials::Ieee};
+  Overflow overflow{Overflow::Ieee};
+  Rounding rounding{Rounding::NearestEven};
+
+  constexpr bool operator==(const Format&) const = default;
+
+  TD_METHOD bool is_posit() const { return kind == Kind::Posit; }
+  // Bytes that a code occupies in memory: 1, 2, 4 or 8.
+  TD_METHOD int itemsize() const { return bits <= 8 ? 1 : bits <= 16 ? 2 : bits <= 32 ? 4 : 8; }
+
+  // --- codes ---
+  TD_METHOD uint64_t sign_code() const { return uint64_t{1} << (bits - 1); }
+  TD_METHOD uint64_t code_mask() const { return sign_code() | (sign_code() - 1); }
+  // The code of the largest finite value: its magnitude bits are in value order in every format, so all below are finite too.
+  TD_METHOD uint64_t max_code() const {
+    if (is_posit() || specials == Specials::None) return sign_code() - 1;
+    if (specials == Specials::Fn) return sign_code() - 2;
+    return (((uint64_t{1} << exp_bits) - 1) << man_bits) - 1;
+  }
+  // NaR for posits. Ieee: quiet NaN, as hardware makes it; Fn: all ones; None: there is no NaN, and the largest magnitude stands for it.
+  TD_METHOD uint64_t nan_code() const {
+    if (is_posit()) return sign_code();
+    if (specials == Specials::None) return max_code();
+    if (specials == Specials::Fn || man_bits == 0) return sign_code() - 1;
+    return max_code() + 1 + (uint64_t{1} << (man_bits - 1));
+  }
+  TD_METHOD bool has_infinity() const { return !is_posit() && specials == Specials::Ieee; }
+  TD_METHOD uint64_t overflow_code() const {
+    if (overflow == Overflow::Saturate || specials == Specials::None) return max_code();
+    return has_infinity() ? max_code() + 1 : nan_code();
+  }
+
+  // --- exponents: powers of two ---
+  // Posits: maxpos = 2^max_exponent, minpos = 2^-max_exponent. Floats: the binade of the largest finite value.
+  TD_METHOD int max_exponent() const {
+    if (is_posit()) return (bits - 2) << exp_bits;
+    return int(max_code() >> man_bits) - bias;
+  }
+  // Floats: the binade of the smallest normal number. (bias counts as IEEE's: field 1 means 2^(1 - bias).)
+  TD_METHOD int min_exponent() const { return is_posit() ? -max_exponent() : 1 - bias; }
+  // The power of two of which every finite value is a multiple.
+  TD_METHOD int lsb_exponent() const {
+    if (is_posit()) return -max_exponent();
+    return min_exponent() - man_bits;
+  }
+  TD_METHOD int significand_bits() const { return man_bits + 1; }
+
+  // --- which machine type carries this format ---
+  // Every value is exactly a float32 (a posit's must even be a normal one: its codec counts on it).
+  TD_METHOD bool fits_float() const {
+    if (is_posit()) return significand_bits() <= 24 && max_exponent() <= 126;
+    return significand_bits() <= 24 && max_exponent() <= 127 && min_exponent() >= -126;
+  }
+  // The same for float64: a format that fails this is refused when it is made.
+  TD_METHOD bool fits_double() const {
+    return significand_bits() <= 53 && max_exponent() <= 1023 && min_exponent() >= -1022;
+  }
+  // + - * / sqrt done in float32 and adjusted to odd (c10/util/OddArithmetic.h) round to this format as the exact results do:
+  // two more significand bits, products that neither overflow nor lose bits below 2^-149, quotients that stay normal.
+  TD_METHOD bool arithmetic_in_float() const {
+    return significand_bits() <= 22 && max_exponent() <= 62 && 2 * lsb_exponent() >= -126 && max_exponent() - lsb_exponent() <= 125;
+  }
+  // The same for float64.
+  TD_METHOD bool arithmetic_in_double() const {
+    return significand_bits() <= 51 && max_exponent() <= 510 && 2 * lsb_exponent() >= -1022 && max_exponent() - lsb_exponent() <= 1021;
+  }
+};
+
+TD_HOST_DEVICE constexpr Format posit_format(int bits, int es) {
+  Format f;
+  f.kind = Kind::Posit;
+  f.bits = uint8_t(bits);
+  f.exp_bits = uint8_t(es);
+  f.man_bits = uint8_t(bits - 3 - es > 0 ? bits - 3 - es : 0);
+  f.specials = Specials::Fn;
+  f.overflow = Overflow::Saturate;
+  return f;
+}
+
+TD_HOST_DEVICE constexpr Format float_format(int exp_bits, int man_bits) {
+  Format f;
+  f.bits = uint8_t(1 + exp_bits + man_bits);
+  f.exp_bits = uint8_t(exp_bits);
+  f.man_bits = uint8_t(man_bits);
+  f.bias = int16_t((1 << (exp_bits - 1)) - 1);
+  return f;
+}
+
+} // namespace c10::formats

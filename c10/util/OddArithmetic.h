@@ -1,0 +1,97 @@
+// + - * / sqrt fma in a machine float type, rounded to odd: the result may then be rounded once more, to a format with at least two
+// significand bits fewer, as if the exact result had been rounded to it.
+//
+// With s the nearest machine number and err what it misses: if err is not 0 and s is even, the neighbour of s towards err is the odd
+// number next to the exact result. err is exact for + (Knuth's TwoSum), * and the remainders of / and sqrt (one fma each) as long as
+// nothing overflows or becomes subnormal: Format::arithmetic_in_float / _in_double say for which formats.
+// Source: Boldo, Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd", IEEE TC 57(4), 2008.
+#pragma once
+#include <c10/util/FastCodec.h>
+
+#include <cmath>
+
+namespace c10::formats {
+
+// s, moved to its odd neighbour where towards (any number with the sign of exact - s) is not 0. Infinite and NaN s stay.
+template <typename T>
+TD_INLINE T to_odd(T s, T towards) {
+  using M = Machine<T>;
+  using Bits = typename M::Bits;
+  const Bits bits = bits_as<Bits>(s);
+  const Bits infinity = Bits(2 * M::bias + 1) << M::fraction;
+  const bool finite = (bits & (~Bits{0} >> 1)) < infinity;
+  const bool moves = (towards < 0 || towards > 0) && finite && (bits & 1) == 0;
+  const bool outwards = (bits >> (M::width - 1)) == (bits_as<Bits>(towards) >> (M::width - 1));
+  const Bits step = outwards ? Bits{1} : ~Bits{0};
+  return bits_as<T>(bits + (moves ? step : Bits{0}));
+}
+
+// Overflow and underflow to zero of a result whose operands were finite (and not 0): the exact result lies beyond the largest number or
+// between 0 and the smallest, and either of the two is odd. Only double needs it, where an operand may be any Python scalar.
+template <typename T>
+TD_INLINE T range_to_odd(T result, bool overflows, bool underflows) {
+  using M = Machine<T>;
+  using Bits = typename M::Bits;
+  if constexpr (sizeof(T) == sizeof(float)) return result;
+  const Bits bits = bits_as<Bits>(result);
+  const Bits sign = bits & ~(~Bits{0} >> 1);
+  const Bits infinity = Bits(2 * M::bias + 1) << M::fraction;
+  Bits fixed = overflows && (bits ^ sign) == infinity ? sign | (infinity - 1) : bits;
+  fixed = underflows && (bits ^ sign) == 0 ? sign | 1 : fixed;
+  return bits_as<T>(fixed);
+}
+
+template <typename T>
+TD_INLINE bool is_finite(T x) {
+  return x - x == 0;
+}
+
+template <typename T>
+TD_INLINE T two_sum_error(T a, T b, T s) {
+  const T b_part = s - a;
+  const T a_part = s - b_part;
+  return (a - a_part) + (b - b_part);
+}
+
+template <typename T>
+TD_INLINE T add_odd(T a, T b) {
+  const T s = a + b;
+  return range_to_odd(to_odd(s, two_sum_error(a, b, s)), is_finite(a) && is_finite(b), false);
+}
+
+TD_INLINE float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+TD_INLINE double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
+
+template <typename T>
+TD_INLINE T multiply_odd(T a, T b) {
+  const T p = a * b;
+  return range_to_odd(to_odd(p, fused(a, b, -p)), is_finite(a) && is_finite(b), a != 0 && b != 0);
+}
+
+template <typename T>
+TD_INLINE T divide_odd(T a, T b) {
+  const T q = a / b;
+  const T remainder = fused(-q, b, a);
+  return range_to_odd(to_odd(q, b < 0 ? -remainder : remainder), is_finite(a) && b != 0, a != 0 && is_finite(b));
+}
+
+TD_INLINE float square_root(float a) { return __builtin_sqrtf(a); }
+TD_INLINE double square_root(double a) { return __builtin_sqrt(a); }
+
+template <typename T>
+TD_INLINE T sqrt_odd(T a) {
+  const T s = square_root(a);
+  return to_odd(s, fused(-s, s, a));
+}
+
+// a * b + c: product and sum are each split exactly, and what the sum misses is rounded to odd first.
+template <typename T>
+TD_INLINE T fma_odd(T a, T b, T c) {
+  const T p = a * b;
+  const T p_error = fused(a, b, -p);
+  const T s = p + c;
+  const T missing = add_odd(p_error, two_sum_error(p, c, s));
+  return is_finite(s) ? add_odd(s, missing) : s;
+}
+
+} // namespace c10::formats

@@ -1,0 +1,240 @@
+"""Tests of the command line ``torch-dtypes``: what it prints, writes and refuses."""
+
+import json
+import subprocess
+import sys
+import types
+
+import pytest
+import torch
+
+from torch_dtypes import cli
+
+click_testing = pytest.importorskip("click.testing", reason="the command line needs click")
+
+QUICK = "train --dtype bfloat16 --epochs 2 --train-samples 64 --test-samples 40 --threads 1".split()
+
+
+@pytest.fixture(autouse=True)
+def known_names(monkeypatch):
+    """Names that are no torch dtypes are refused as ``torch_dtypes.dtype`` refuses them."""
+    import torch_dtypes
+
+    def unknown(name):
+        raise ValueError(f"expected the name of a format, but got {name!r}")
+
+    monkeypatch.setattr(torch_dtypes, "dtype", unknown, raising=False)
+
+
+def run(*args):
+    """The outcome of a command line; anything but a normal exit fails the test."""
+    result = click_testing.CliRunner().invoke(cli.group(), [str(arg) for arg in args])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_help():
+    result = run("--help")
+    assert result.exit_code == 0 and "train" in result.output and "bench" in result.output
+    text = run("train", "--help").output
+    for option in ("--model", "--dataset", "--data-dir", "--download", "--train-samples", "--test-samples",
+                   "--epochs", "--batch-size", "--optimizer", "--lr", "--momentum", "--seed", "--repeats",
+                   "--device", "--dtype", "--no-baseline", "--threads", "--out"):  # fmt: skip
+        assert option in text
+    assert "posit16es2" in text  # the default
+
+
+def test_train_prints_a_table_and_brief_lines(tmp_path):
+    threads = torch.get_num_threads()
+    result = run(*QUICK)
+    assert result.exit_code == 0
+    lines = result.output.splitlines()
+    head = "lenet5 on digits: 61,706 parameters, 64 training and 40 test images, adam, batch 32, cpu, 1 threads"
+    assert lines[0] == head
+    assert [line.split(":")[0] for line in lines[1:5]] == [
+        "float32 seed 0 epoch 1/2", "float32 seed 0 epoch 2/2",
+        "bfloat16 seed 0 epoch 1/2", "bfloat16 seed 0 epoch 2/2",
+    ]  # fmt: skip
+    assert any(line.split() == "dtype ep 1 ep 2 final % gap s/epoch".split() for line in lines)
+    assert "\x1b" not in result.output and "\r" not in result.output
+    assert torch.get_num_threads() == threads
+
+
+def without_times(results):
+    for each in results["runs"]:
+        for epoch in each["epochs"]:
+            assert epoch.pop("seconds") > 0
+    for summary in results["summary"]:
+        summary.pop("seconds_per_epoch")
+    return results
+
+
+def test_out_folder_and_determinism(tmp_path):
+    outcomes = []
+    for name in ("a", "b/c"):
+        result = run(*QUICK, "--repeats", 2, "--seed", 5, "--out", tmp_path / name)
+        assert result.exit_code == 0
+        assert f"Written: {tmp_path / name / 'results.json'}, " in result.output
+        assert (tmp_path / name / "accuracy.png").read_bytes().startswith(b"\x89PNG\r\n")
+        outcomes.append(without_times(json.loads((tmp_path / name / "results.json").read_text())))
+    first, second = outcomes
+    assert first == second
+    assert [(r["dtype"], r["seed"]) for r in first["runs"]] == [
+        ("float32", 5), ("bfloat16", 5), ("float32", 6), ("bfloat16", 6)
+    ]  # fmt: skip
+    assert first["runs"][0]["epochs"] != first["runs"][2]["epochs"]
+    config = first["config"]
+    assert config["seeds"] == [5, 6] and config["dtypes"] == ["float32", "bfloat16"]
+    assert (config["lr"], config["parameters"], config["threads"]) == (0.001, 61706, 1)
+    assert (config["train_samples"], config["test_samples"]) == (64, 40)
+
+
+def test_dtypes_run_once_each_with_the_baseline_first(tmp_path):
+    run(*QUICK, "--dtype", "float", "--dtype", "torch.bfloat16", "--out", tmp_path)
+    config = json.loads((tmp_path / "results.json").read_text())["config"]
+    assert config["dtypes"] == ["bfloat16", "float32"]  # float32 where it was asked for
+    result = run(*QUICK, "--no-baseline", "--out", tmp_path)
+    assert "float32" not in result.output.replace("gap to float32", "")
+    assert len(json.loads((tmp_path / "results.json").read_text())["runs"]) == 1
+
+
+def test_a_dtype_that_diverges_is_reported(tmp_path):
+    result = run(*QUICK, "--dtype", "float16", "--out", tmp_path)
+    assert result.exit_code == 0
+    assert "float16 seed 0 epoch 1/2: diverged, loss nan" in result.output
+    assert "float16 diverged at epoch 1 with seed 0 (loss not finite)" in result.output
+    assert json.loads((tmp_path / "results.json").read_text())["runs"][2]["diverged_at"] == 1
+
+
+def test_a_dtype_that_lacks_an_operator_is_a_clear_error(tmp_path):
+    result = run(*QUICK, "--dtype", "float8_e4m3fn", "--out", tmp_path)
+    assert result.exit_code == 1
+    assert "Error: training in float8_e4m3fn failed: " in result.output
+    runs = json.loads((tmp_path / "results.json").read_text())["runs"]
+    assert [each["dtype"] for each in runs] == ["float32", "bfloat16"]  # what was done is kept
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--epochs 0", "Invalid value for '--epochs': 0 is not in the range x>=1"),
+        ("--epochs two", "Invalid value for '--epochs': 'two' is not a valid integer"),
+        ("--model vgg", "Invalid value for '--model': 'vgg' is not one of 'lenet5'"),
+        ("--dataset svhn", "Invalid value for '--dataset': 'svhn' is not one of 'digits'"),
+        ("--batch-size 0", "Invalid value for '--batch-size'"),
+        ("--train-samples 0", "Invalid value for '--train-samples'"),
+        ("--train-samples 2000", "expected between 1 and 1437 training samples, but got 2000"),
+        ("--lr=-1", "'--lr': expected a finite number above 0, but got -1.0"),
+        ("--lr 0", "'--lr': expected a finite number above 0, but got 0.0"),
+        ("--lr nan", "'--lr': expected a finite number above 0, but got nan"),
+        ("--lr inf", "'--lr': expected a finite number above 0, but got inf"),
+        ("--optimizer sgd --momentum 1", "'--momentum': expected a number from 0 to below 1, but got 1.0"),
+        ("--optimizer sgd --momentum nan", "'--momentum': expected a number from 0 to below 1"),
+        ("--momentum 0.9", "--momentum is for --optimizer sgd"),
+        ("--optimizer lion", "Invalid value for '--optimizer'"),
+        ("--seed=-1", "Invalid value for '--seed'"),
+        ("--repeats 0", "Invalid value for '--repeats'"),
+        ("--threads 0", "Invalid value for '--threads'"),
+        ("--dtype posit9es9", "'--dtype': expected the name of a format, but got 'posit9es9'"),
+        ("--dtype int32", "'--dtype': expected a floating-point dtype, but got int32"),
+        ("--device tpu", "Invalid value for '--device': 'tpu' is not one of 'cpu', 'cuda'"),
+        ("--image-size 224", "--image-size 224 is for --model alexnet, not lenet5"),
+        ("--dataset mnist --data-dir /nowhere", "expected the mnist files in /nowhere/MNIST/raw"),
+        ("--dataset cifar10 --data-dir /nowhere", "expected the cifar10 files in /nowhere/cifar-10-batches-py"),
+    ],
+)
+def test_bad_options_are_clear_errors(options, message):
+    result = run(*QUICK, *options.split())
+    assert result.exit_code in (1, 2)
+    assert message in result.output and "Traceback" not in result.output
+
+
+def test_cuda_without_a_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    result = run(*QUICK, "--device", "cuda")
+    assert result.exit_code == 2 and "torch sees none here; use --device cpu" in result.output
+
+
+def test_out_that_cannot_be_written_is_refused_before_training(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        result = run(*QUICK, "--out", folder)
+        assert result.exit_code == 2 and f"cannot write into {folder}" in result.output
+        assert "epoch" not in result.output
+
+    def denied(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", denied)
+    result = run(*QUICK, "--out", tmp_path)
+    assert result.exit_code == 2 and "Permission denied" in result.output
+
+
+def test_out_that_fills_up_while_training(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("torch_dtypes.training.report.os.replace", full)
+    result = run(*QUICK, "--out", tmp_path)
+    assert result.exit_code == 1 and f"cannot write into {tmp_path}: No space left on device" in result.output
+
+
+def test_out_without_matplotlib(tmp_path, monkeypatch):
+    from importlib import util
+
+    find = util.find_spec
+    monkeypatch.setattr(util, "find_spec", lambda name, *a: None if name == "matplotlib" else find(name, *a))
+    result = run(*QUICK, "--out", tmp_path)
+    assert result.exit_code == 2 and "pip install 'torch-dtypes[train]'" in " ".join(result.output.split())
+
+
+def test_digits_without_scikit_learn(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    result = run(*QUICK)
+    assert result.exit_code == 1 and "Error: the digits data set comes with scikit-learn" in result.output
+
+
+@pytest.mark.parametrize("absent", [["click"], ["click", "rich"]])
+def test_main_without_the_extra_is_one_line(monkeypatch, absent):
+    from importlib import util
+
+    find = util.find_spec
+    monkeypatch.setattr(util, "find_spec", lambda name, *a: None if name in absent else find(name, *a))
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["train"])
+    needed = " and ".join(absent)
+    assert str(caught.value) == (f"Error: the torch-dtypes command needs {needed}: pip install 'torch-dtypes[train]'")
+
+
+def test_bench_passes_on_what_was_given(monkeypatch):
+    import torch_dtypes
+
+    calls = []
+    fake = types.ModuleType("torch_dtypes.bench")
+    fake.run = lambda **options: calls.append(options)
+    monkeypatch.setitem(sys.modules, "torch_dtypes.bench", fake)
+    monkeypatch.setattr(torch_dtypes, "bench", fake, raising=False)
+    assert run("bench").exit_code == 0
+    options = "--steps 5 --batch-size 1 --batch-size 32 --dtype q43 --dtype float32 --threads 2 --out x"
+    assert run("bench", *options.split()).exit_code == 0
+    assert calls == [
+        {},
+        {"steps": 5, "batch_sizes": (1, 32), "dtypes": ("q43", "float32"), "threads": 2, "out": "x"},
+    ]
+
+    def refuse(**_):
+        raise ValueError("expected a format, but got 'q99'")
+
+    fake.run = refuse
+    result = run("bench", "--dtype", "q99")
+    assert result.exit_code == 1 and "Error: expected a format, but got 'q99'" in result.output
+    assert run("bench", "--steps", "0").exit_code == 2
+
+
+def test_python_dash_m():
+    command = [sys.executable, "-m", "torch_dtypes", "train", "--epochs", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.splitlines()[0] == "Usage: torch-dtypes train [OPTIONS]"
+    assert done.stderr.splitlines()[-1].startswith("Error: Invalid value for '--epochs'")

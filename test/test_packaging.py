@@ -1,0 +1,259 @@
+"""Packaging: which torch is found, the entry point that loads the dtypes, the version guard, and the build's error lines."""
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import torch
+
+import _torch_dtypes_autoload
+from torch_dtypes import _build_info, _torch_version
+
+ROOT = Path(__file__).resolve().parents[1]
+RELEASE = _torch_version.release(_build_info.TORCH_VERSION)
+
+
+def python(code: str, *options: str, **environment: str) -> subprocess.CompletedProcess:
+    """Runs `code` in a new interpreter, in the repository's root."""
+    env = {**os.environ, **environment}
+    return subprocess.run([sys.executable, *options, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
+
+
+# --- import torch ---
+
+
+def test_torch_folder_is_no_package():
+    assert not (ROOT / "torch" / "__init__.py").exists(), "a package torch/ here would hide PyTorch from whoever runs Python in this folder"
+
+
+def test_import_torch_from_the_root_loads_pytorch_and_the_dtypes():
+    done = python("import sys, torch; print(torch.__file__, 'torch_dtypes._C' in sys.modules, float(torch.ones(2).sum()))", "-W", "error")
+    assert done.returncode == 0, done.stderr
+    file, loaded, total = done.stdout.split()
+    assert Path(file).parent != ROOT / "torch"
+    assert (loaded, total) == ("True", "2.0")
+    assert not done.stderr
+
+
+def test_import_torch_dtypes_first():
+    # The import of torch inside torch_dtypes calls the entry point while torch_dtypes is half imported.
+    done = python("import torch_dtypes, sys; assert torch_dtypes._C is sys.modules['torch_dtypes._C']; print('done')", "-W", "error")
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "done", "")
+
+
+def test_autoload_can_be_turned_off():
+    done = python("import sys, torch; print('torch_dtypes' in sys.modules)", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert (done.returncode, done.stdout.strip()) == (0, "False"), done.stderr
+
+
+# --- metadata of what is installed ---
+
+
+def test_entry_points_are_declared():
+    points = importlib.metadata.distribution("torch-dtypes").entry_points
+    assert {(p.group, p.name, p.value) for p in points} == {
+        ("torch.backends", "torch_dtypes", "_torch_dtypes_autoload:load"),
+        ("console_scripts", "torch-dtypes", "torch_dtypes.cli:main"),
+    }
+
+
+def test_metadata_names_the_torch_that_it_was_built_for():
+    distribution = importlib.metadata.distribution("torch-dtypes")
+    assert f"torch=={RELEASE}.*" in distribution.requires
+    assert distribution.version in (f"0.1.0+torch{RELEASE}", "0.1.0")  # the latter from an sdist
+
+
+# --- the version guard ---
+
+
+def test_guard_accepts_the_torch_it_was_built_for(monkeypatch):
+    _torch_version.check()
+    monkeypatch.setattr(torch, "__version__", f"{RELEASE}.99+cu999")  # another patch release, another build
+    _torch_version.check()
+
+
+@pytest.mark.parametrize("running", ["2.10.0", "2.131.0+cu130", "3.0.0a0+gitabc"])
+def test_guard_refuses_another_torch(monkeypatch, running):
+    monkeypatch.setattr(torch, "__version__", running)
+    with pytest.raises(ImportError) as caught:
+        _torch_version.check()
+    message = str(caught.value)
+    assert f"expected torch {RELEASE}" in message and f"but got torch {running}" in message
+    assert f'pip install "torch=={RELEASE}.*"' in message and "pip install --force-reinstall --no-deps ." in message
+
+
+def test_guard_refuses_another_cxx_abi(monkeypatch):
+    monkeypatch.setattr(_build_info, "CXX11_ABI", 1 - int(torch.compiled_with_cxx11_abi()))
+    with pytest.raises(ImportError, match=r"expected a torch with _GLIBCXX_USE_CXX11_ABI=.*but got"):
+        _torch_version.check()
+
+
+def test_guard_without_build_info(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch_dtypes._build_info", None)  # importing it raises ImportError
+    with pytest.raises(ImportError, match=r"expected torch_dtypes/_build_info\.py.*but got none.*pip install"):
+        _torch_version.check()
+
+
+# A package built for another torch, as _C would see it: the module is there before the package asks for it.
+FOREIGN = """
+import sys, types
+sys.modules["torch_dtypes._build_info"] = types.SimpleNamespace(TORCH_VERSION="2.9.1+cu126", CXX11_ABI=1)
+"""
+
+
+def test_import_torch_survives_a_package_for_another_torch():
+    done = python(FOREIGN + "import torch; print(float(torch.ones(2).sum()), 'torch_dtypes._C' in sys.modules)")
+    assert (done.returncode, done.stdout.split()) == (0, ["2.0", "False"]), done.stderr
+    assert done.stderr.count("Warning") == done.stderr.count("RuntimeWarning: torch_dtypes could not be loaded") == 1, done.stderr
+    assert "expected torch 2.9" in done.stderr and "pip install" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_import_torch_dtypes_raises_when_built_for_another_torch():
+    done = python(FOREIGN + "import torch_dtypes")
+    assert done.returncode == 1
+    assert "ImportError: torch_dtypes: expected torch 2.9" in done.stderr
+    assert "Warning" not in done.stderr, "the one who asks gets the exception, not a warning besides"
+
+
+@pytest.mark.parametrize("error", [ImportError("no _C"), OSError("undefined symbol"), RuntimeError("hook failed"), AssertionError()], ids=repr)
+def test_any_failure_to_load_becomes_one_warning(monkeypatch, error):
+    class Broken:
+        def find_spec(self, name, path=None, target=None):
+            if name == "torch_dtypes":
+                raise error
+
+    monkeypatch.delitem(sys.modules, "torch_dtypes")
+    monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+    with pytest.warns(RuntimeWarning, match="torch_dtypes could not be loaded") as caught:
+        _torch_dtypes_autoload.load()
+    assert len(caught) == 1
+    message = str(caught[0].message)
+    assert f"{type(error).__name__}: {error}" in message and "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in message
+
+
+# --- the build backend ---
+
+
+@pytest.fixture
+def backend(monkeypatch):
+    monkeypatch.delenv("TORCH_DTYPES_TORCH_DIR", raising=False)
+    path = ROOT / "tools" / "build_backend.py"
+    spec = importlib.util.spec_from_file_location("build_backend_under_test", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def fake_torch(folder: Path, version="2.13.0+cpu", *, headers=True, config="", library=b"") -> Path:
+    for part in ("lib", "share/cmake/Torch", *(["include/c10/core"] if headers else [])):
+        (folder / part).mkdir(parents=True)
+    if version is not None:
+        (folder / "version.py").write_text(f"from typing import Optional\n__version__: str = '{version}'\n")
+    if headers:
+        (folder / "include/c10/core/TensorImpl.h").touch()
+    (folder / "share/cmake/Torch/TorchConfig.cmake").write_text(config)
+    (folder / "lib/libc10.so").write_bytes(b"\x7fELF" + library)
+    return folder
+
+
+def line_of(caught) -> str:
+    message = caught.value.code
+    assert isinstance(message, str) and "\n" not in message
+    assert message.startswith("torch-dtypes: expected ") and ", but got " in message and "; " in message
+    return message
+
+
+@pytest.mark.parametrize("version", ["2.11.0", "2.12.1+cu130", "2.13.0a0+git1234"])
+def test_backend_accepts_supported_torch(backend, tmp_path, version):
+    folder = fake_torch(tmp_path / "torch", version)
+    assert backend.find_torch(str(folder)) == (folder, version, 0)
+    assert backend.find_torch(str(tmp_path)).dir == folder  # the folder above will do
+
+
+@pytest.mark.parametrize("version", ["1.13.1", "2.1.0", "2.10.0+cpu", "2.14.0", "3.11.0"])
+def test_backend_refuses_other_torch(backend, tmp_path, version):
+    with pytest.raises(SystemExit) as caught:
+        backend.find_torch(str(fake_torch(tmp_path / "torch", version)))
+    message = line_of(caught)
+    assert version in message and "2.11, 2.12, 2.13" in message and "pip install" in message
+
+
+def test_backend_without_torch(backend, monkeypatch):
+    monkeypatch.setattr(backend, "locate_torch", lambda: None)
+    with pytest.raises(SystemExit) as caught:
+        backend.find_torch()
+    assert sys.executable in line_of(caught) and "TORCH_DTYPES_TORCH_DIR" in line_of(caught)
+
+
+@pytest.mark.parametrize("broken", [{"version": None}, {"headers": False}], ids=str)
+def test_backend_with_a_broken_torch(backend, tmp_path, monkeypatch, broken):
+    monkeypatch.setenv("TORCH_DTYPES_TORCH_DIR", str(fake_torch(tmp_path / "torch", **broken)))
+    with pytest.raises(SystemExit) as caught:
+        backend.find_torch()
+    assert str(tmp_path) in line_of(caught)
+
+
+def test_backend_ends_with_one_line_and_no_traceback(backend, tmp_path):
+    env = {**os.environ, "TORCH_DTYPES_TORCH_DIR": str(fake_torch(tmp_path / "torch", "2.1.0"))}
+    done = subprocess.run([sys.executable, backend.__file__], env=env, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+
+
+@pytest.mark.parametrize(
+    "tree,abi",
+    [
+        ({"config": 'set(TORCH_CXX_FLAGS "-D_GLIBCXX_USE_CXX11_ABI=0")', "library": b"NSt7__cxx1112basic_stringIcE"}, 0),
+        ({"config": 'set(TORCH_CXX_FLAGS "-D_GLIBCXX_USE_CXX11_ABI=1")'}, 1),
+        ({"library": b"_ZN3c105ErrorC1ENSt7__cxx1112basic_stringIcE"}, 1),
+        ({"library": b"_ZN3c105ErrorC1ESs"}, 0),
+    ],
+)
+def test_backend_reads_the_cxx_abi(backend, tmp_path, tree, abi):
+    assert backend.find_torch(str(fake_torch(tmp_path / "torch", **tree))).cxx11_abi == abi
+
+
+def test_backend_describes_this_torch_without_importing_it(backend, monkeypatch):
+    # What a build in pip's isolation sees: nothing in this process, everything in a child without its PYTHONPATH.
+    monkeypatch.setattr(backend.importlib.util, "find_spec", lambda name: None)
+    assert backend.locate_torch() == Path(torch.__file__).parent
+    found = backend.find_torch(str(Path(torch.__file__).parent))
+    assert (found.version, found.cxx11_abi) == (torch.__version__, torch.compiled_with_cxx11_abi())
+    assert "import torch\n" not in Path(backend.__file__).read_text()
+
+
+def test_namespace_folder_torch_is_not_taken_for_pytorch(backend, monkeypatch):
+    namespace = types.SimpleNamespace(origin=None, submodule_search_locations=[str(ROOT / "torch")])
+    monkeypatch.setattr(backend.importlib.util, "find_spec", lambda name: namespace)
+    assert backend.locate_torch() != ROOT / "torch"
+
+
+def test_metadata_of_wheels_and_sdists(backend, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_DTYPES_TORCH_DIR", str(fake_torch(tmp_path / "torch", "2.12.1+cu130")))
+    monkeypatch.chdir(tmp_path)
+    backend.build_state("wheel")
+    assert backend.dynamic_metadata({}, {}) == {"version": "0.1.0+torch2.12", "dependencies": ["torch==2.12.*"]}
+    backend.build_state("sdist")
+    assert backend.dynamic_metadata({}, {}) == {"version": "0.1.0", "dependencies": ["torch>=2.11,<2.14"]}
+    (tmp_path / "PKG-INFO").touch()  # a wheel from an sdist keeps the sdist's version: installers insist on it
+    backend.build_state("wheel")
+    assert backend.dynamic_metadata({}, {}) == {"version": "0.1.0", "dependencies": ["torch==2.12.*"]}
+
+
+# --- requirements ---
+
+
+def test_requirements_are_exact_pins(backend):
+    pins = {}
+    for file in sorted((ROOT / "requirements").glob("*.txt")):
+        for line in file.read_text().splitlines():
+            if line and not line.startswith(("#", "-c ")):
+                assert re.fullmatch(r"[\w.-]+==[\w.]+", line), f"expected name==version in {file.name}, but got {line!r}"
+                name, version = line.split("==")
+                assert pins.setdefault(name.lower().replace("-", "_"), version) == version, f"{name} is pinned twice"
+    assert ".".join(pins["torch"].split(".")[:2]) in backend.SUPPORTED

@@ -1,0 +1,26 @@
+// Python's view of a format: a torch.dtype object, and what torch.dtype, torch.finfo and Tensor.dtype say of it.
+#pragma once
+#include <torch/csrc/python_headers.h>
+
+#include <c10/core/FormatRegistry.h>
+
+namespace torch::formats {
+
+// The dtype object of a format (made at the first call, never freed: the same parameters give the same object). Borrowed.
+PyObject* dtype_object(const c10::formats::FormatEntry& entry);
+
+// The format of a dtype object of ours, or nullptr for anything else.
+const c10::formats::FormatEntry* format_of_dtype(PyObject* object);
+// The format of a tensor of ours, or nullptr for anything else.
+const c10::formats::FormatEntry* format_of_tensor(PyObject* object);
+
+// Teach torch.Tensor.dtype and the attributes of torch.dtype our dtypes. `reduce` is called with a dtype of ours for __reduce__.
+void patch_dtype(PyObject* reduce);
+// Teach torch.finfo our dtypes.
+void patch_finfo();
+
+// Replaces `name` in a static type's dictionary by a getter that falls back on the one found there. Needed where the type's own table
+// lies in read-only memory (torch.dtype, torch.finfo).
+getter replace_getter(PyTypeObject* type, const char* name, getter own);
+
+} // namespace torch::formats

@@ -1,0 +1,99 @@
+// torch.finfo of a number format. Reaches into: the slots tp_new, tp_repr and tp_str and the dictionary of the static type torch.finfo.
+// Seen to work on torch 2.13.0.
+#include <torch/csrc/formats/DtypeObject.h>
+
+#include <c10/util/ExactCodec.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/TypeInfo.h>
+
+#include <cmath>
+#include <sstream>
+
+namespace torch::formats {
+namespace {
+
+using c10::formats::Format;
+using c10::formats::FormatEntry;
+
+double value_of(const Format& f, uint64_t code) {
+  return c10::formats::to_double(c10::formats::decode(f, code));
+}
+double largest(const Format& f) {
+  return value_of(f, f.max_code());
+}
+// The distance from 1 to the next larger number: posits' fractions are longest there.
+double epsilon(const Format& f) {
+  const uint64_t one = c10::formats::encode(f, c10::formats::unpack(int64_t{1}));
+  return value_of(f, one) == 1 && one < f.max_code() ? value_of(f, one + 1) - 1 : std::nan("");
+}
+// Posits have no subnormals: minpos.
+double smallest_normal(const Format& f) {
+  return std::ldexp(1.0, f.min_exponent());
+}
+// 10^-d, where every decimal of d digits survives the format around 1.
+double resolution(const Format& f) {
+  const int digits = static_cast<int>(std::floor((f.significand_bits() - 1) * std::log10(2.0)));
+  return std::pow(10.0, -digits);
+}
+
+const FormatEntry* entry_of(PyObject* self) {
+  const auto type = reinterpret_cast<THPDTypeInfo*>(self)->type;
+  return c10::formats::is_format_type(type) ? &c10::formats::format_entry(type) : nullptr;
+}
+
+template <int Attribute>
+struct Property {
+  static inline getter stock = nullptr;
+};
+
+template <int Attribute, typename Answer>
+void add_property(const char* name, Answer) {
+  Property<Attribute>::stock = replace_getter(&THPFInfoType, name, [](PyObject* self, void* closure) -> PyObject* {
+    if (const FormatEntry* entry = entry_of(self)) return Answer{}(*entry);
+    return Property<Attribute>::stock(self, closure);
+  });
+}
+
+newfunc stock_new = nullptr;
+reprfunc stock_repr = nullptr;
+
+PyObject* finfo_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  PyObject* asked = PyTuple_GET_SIZE(args) == 1 ? PyTuple_GET_ITEM(args, 0) : kwargs ? PyDict_GetItemString(kwargs, "type") : nullptr;
+  const FormatEntry* entry = format_of_dtype(asked);
+  if (!entry) return stock_new(type, args, kwargs);
+  PyObject* self = type->tp_alloc(type, 0);
+  if (self) reinterpret_cast<THPDTypeInfo*>(self)->type = c10::formats::scalar_type(*entry);
+  return self;
+}
+
+PyObject* finfo_repr(PyObject* self) {
+  const FormatEntry* entry = entry_of(self);
+  if (!entry) return stock_repr(self);
+  const Format& f = entry->format;
+  std::ostringstream text;
+  text << "finfo(resolution=" << resolution(f) << ", min=" << -largest(f) << ", max=" << largest(f) << ", eps=" << epsilon(f)
+       << ", smallest_normal=" << smallest_normal(f) << ", tiny=" << smallest_normal(f) << ", dtype=" << entry->name << ")";
+  return PyUnicode_FromString(text.str().c_str());
+}
+
+} // namespace
+
+void patch_finfo() {
+  stock_new = THPFInfoType.tp_new;
+  stock_repr = THPFInfoType.tp_repr;
+  THPFInfoType.tp_new = &finfo_new;
+  THPFInfoType.tp_repr = &finfo_repr;
+  THPFInfoType.tp_str = &finfo_repr;
+  add_property<0>("bits", [](const FormatEntry& e) { return PyLong_FromLong(e.format.bits); });
+  add_property<1>("eps", [](const FormatEntry& e) { return PyFloat_FromDouble(epsilon(e.format)); });
+  add_property<2>("max", [](const FormatEntry& e) { return PyFloat_FromDouble(largest(e.format)); });
+  add_property<3>("min", [](const FormatEntry& e) { return PyFloat_FromDouble(-largest(e.format)); });
+  add_property<4>("smallest_normal", [](const FormatEntry& e) { return PyFloat_FromDouble(smallest_normal(e.format)); });
+  add_property<5>("tiny", [](const FormatEntry& e) { return PyFloat_FromDouble(smallest_normal(e.format)); });
+  add_property<6>("resolution", [](const FormatEntry& e) { return PyFloat_FromDouble(resolution(e.format)); });
+  add_property<7>("dtype", [](const FormatEntry& e) { return PyUnicode_FromString(e.name.c_str()); });
+  PyType_Modified(&THPFInfoType);
+}
+
+} // namespace torch::formats

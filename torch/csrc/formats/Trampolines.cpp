@@ -1,0 +1,179 @@
+// Reaches into: the PyMethodDef of builtins (ml_meth, writable memory). The builtin stays the same object, so TorchScript, torch.compile
+// and identity tests still know it, and a stock call costs one test of kwargs more. Seen to work on torch 2.13.0.
+#include <torch/csrc/formats/Trampolines.h>
+
+#include <ATen/FormatTensor.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/object_ptr.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/formats/DtypeObject.h>
+
+#include <array>
+#include <utility>
+
+namespace torch::formats {
+namespace {
+
+constexpr size_t kMaxHooks = 192;
+
+struct Hook {
+  PyCFunction stock = nullptr;
+  PyMethodDef stock_def{};            // a copy with the stock function, from which a callable is made for the implementation
+  PyObject* implementation = nullptr;
+  int when = 0;
+  bool is_method = false;
+};
+
+std::array<Hook, kMaxHooks> hooks;
+size_t hook_count = 0;
+PyObject* default_dtype = nullptr; // one of ours, or nullptr while the stock default holds
+PyObject* dtype_keyword = nullptr;
+
+constexpr int kScans = static_cast<int>(When::DtypeAnywhere) | static_cast<int>(When::OwnArgument) | static_cast<int>(When::GuardAnywhere);
+
+bool has(const Hook& h, When w) {
+  return (h.when & static_cast<int>(w)) != 0;
+}
+
+// What the arguments of one call are, as far as the hooks ask.
+struct Arguments {
+  bool own_dtype = false, own_tensor = false, stock_dtype = false, stock_tensor = false;
+
+  void see(PyObject* value) {
+    if (THPDtype_Check(value)) {
+      (format_of_dtype(value) ? own_dtype : stock_dtype) = true;
+    } else if (THPVariable_Check(value)) {
+      (format_of_tensor(value) ? own_tensor : stock_tensor) = true;
+    }
+  }
+
+  Arguments(PyObject* args, PyObject* kwargs) {
+    for (Py_ssize_t i = 0, n = PyTuple_GET_SIZE(args); i < n; ++i) see(PyTuple_GET_ITEM(args, i));
+    PyObject *key = nullptr, *value = nullptr;
+    Py_ssize_t position = 0;
+    while (kwargs && PyDict_Next(kwargs, &position, &key, &value)) see(value);
+  }
+};
+
+bool first_is_own_tensor(const Hook& h, PyObject* self, PyObject* args) {
+  if (h.is_method) return format_of_tensor(self) != nullptr;
+  return args && PyTuple_GET_SIZE(args) > 0 && format_of_tensor(PyTuple_GET_ITEM(args, 0)) != nullptr;
+}
+
+PyObject* run_implementation(const Hook& h, PyObject* self, PyObject* args, PyObject* kwargs) {
+  THPObjectPtr stock(PyCFunction_NewEx(const_cast<PyMethodDef*>(&h.stock_def), self, nullptr));
+  if (!stock) return nullptr;
+  const Py_ssize_t given = args ? PyTuple_GET_SIZE(args) : 0;
+  const Py_ssize_t extra = h.is_method ? 2 : 1;
+  THPObjectPtr all(PyTuple_New(given + extra));
+  if (!all) return nullptr;
+  PyTuple_SET_ITEM(all.get(), 0, Py_NewRef(stock.get()));
+  if (h.is_method) PyTuple_SET_ITEM(all.get(), 1, Py_NewRef(self));
+  for (Py_ssize_t i = 0; i < given; ++i) PyTuple_SET_ITEM(all.get(), i + extra, Py_NewRef(PyTuple_GET_ITEM(args, i)));
+  return PyObject_Call(h.implementation, all.get(), kwargs);
+}
+
+template <size_t I>
+PyObject* with_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
+  const Hook& h = hooks[I];
+  PyObject* dtype = kwargs ? PyDict_GetItemWithError(kwargs, dtype_keyword) : nullptr;
+  if (dtype == Py_None) dtype = nullptr;
+  bool ours = (dtype && has(h, When::DtypeKeyword) && format_of_dtype(dtype)) || (!dtype && default_dtype && has(h, When::DefaultDtype)) ||
+      (has(h, When::OwnSelf) && first_is_own_tensor(h, self, args));
+  bool guarded = has(h, When::GuardAlways) || (dtype && has(h, When::GuardKeyword));
+  if (h.when & kScans) {
+    const Arguments given(args, kwargs);
+    ours |= (given.own_dtype && has(h, When::DtypeAnywhere)) || (given.own_tensor && has(h, When::OwnArgument));
+    guarded |= (given.stock_dtype || given.stock_tensor) && has(h, When::GuardAnywhere);
+  }
+  if (ours) return run_implementation(h, self, args, kwargs);
+  const auto stock = reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void*>(h.stock));
+  if (!guarded || !first_is_own_tensor(h, self, args)) return stock(self, args, kwargs);
+  const at::formats::ExplicitDtypeGuard guard;
+  return stock(self, args, kwargs);
+}
+
+// METH_NOARGS and METH_O: `argument` is nullptr or the one argument.
+template <size_t I>
+PyObject* with_one_argument(PyObject* self, PyObject* argument) {
+  const Hook& h = hooks[I];
+  THPObjectPtr args;
+  const bool tensor = has(h, When::OwnSelf) && format_of_tensor(h.is_method ? self : argument) != nullptr;
+  const bool dtype = (has(h, When::DtypeAnywhere) && format_of_dtype(argument)) || (has(h, When::DefaultDtype) && default_dtype);
+  if (!tensor && !dtype) return h.stock(self, argument);
+  args = argument ? PyTuple_Pack(1, argument) : PyTuple_New(0);
+  return args ? run_implementation(h, self, args.get(), nullptr) : nullptr;
+}
+
+template <size_t... I>
+constexpr auto keyword_table(std::index_sequence<I...>) {
+  return std::array<PyCFunctionWithKeywords, sizeof...(I)>{&with_keywords<I>...};
+}
+template <size_t... I>
+constexpr auto argument_table(std::index_sequence<I...>) {
+  return std::array<PyCFunction, sizeof...(I)>{&with_one_argument<I>...};
+}
+constexpr auto keyword_trampolines = keyword_table(std::make_index_sequence<kMaxHooks>{});
+constexpr auto argument_trampolines = argument_table(std::make_index_sequence<kMaxHooks>{});
+
+} // namespace
+
+PyObject* hook_builtin(PyObject*, PyObject* args) {
+  PyObject *builtin = nullptr, *implementation = nullptr;
+  int when = 0;
+  if (!PyArg_ParseTuple(args, "OOi", &builtin, &implementation, &when)) return nullptr;
+  if (!dtype_keyword) dtype_keyword = PyUnicode_InternFromString("dtype");
+  PyMethodDef* def = nullptr;
+  bool is_method = false;
+  if (PyCFunction_Check(builtin)) {
+    def = reinterpret_cast<PyCFunctionObject*>(builtin)->m_ml;
+  } else if (Py_TYPE(builtin) == &PyMethodDescr_Type) {
+    def = reinterpret_cast<PyMethodDescrObject*>(builtin)->d_method;
+    is_method = true;
+  }
+  if (!def) {
+    PyErr_Format(PyExc_TypeError, "expected a builtin function or method to hook, as in torch 2.13, but got %R", builtin);
+    return nullptr;
+  }
+  for (size_t i = 0; i < hook_count; ++i) {
+    if (hooks[i].stock_def.ml_name == def->ml_name && def->ml_meth != hooks[i].stock &&
+        (reinterpret_cast<void*>(def->ml_meth) == reinterpret_cast<void*>(keyword_trampolines[i]) || def->ml_meth == argument_trampolines[i])) {
+      PyErr_Format(PyExc_RuntimeError, "%R is hooked already", builtin);
+      return nullptr;
+    }
+  }
+  if (hook_count == kMaxHooks) {
+    PyErr_SetString(PyExc_RuntimeError, "no hook is left: raise kMaxHooks in torch/csrc/formats/Trampolines.cpp");
+    return nullptr;
+  }
+  const int kind = def->ml_flags & (METH_VARARGS | METH_KEYWORDS | METH_NOARGS | METH_O | METH_FASTCALL);
+  Hook& h = hooks[hook_count];
+  h = Hook{def->ml_meth, *def, Py_NewRef(implementation), when, is_method};
+  if (kind == (METH_VARARGS | METH_KEYWORDS)) {
+    def->ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(keyword_trampolines[hook_count]));
+  } else if (kind == METH_NOARGS || kind == METH_O) {
+    def->ml_meth = argument_trampolines[hook_count];
+  } else {
+    Py_CLEAR(h.implementation);
+    PyErr_Format(PyExc_TypeError, "expected %R to take (args, kwargs), one argument or none, as in torch 2.13, but its flags are %d", builtin, def->ml_flags);
+    return nullptr;
+  }
+  ++hook_count;
+  Py_RETURN_NONE;
+}
+
+PyObject* set_default_format(PyObject*, PyObject* dtype) {
+  if (dtype != Py_None && !format_of_dtype(dtype)) {
+    PyErr_Format(PyExc_TypeError, "expected a dtype of a number format or None, but got %R", dtype);
+    return nullptr;
+  }
+  Py_XSETREF(default_dtype, dtype == Py_None ? nullptr : Py_NewRef(dtype));
+  Py_RETURN_NONE;
+}
+
+PyObject* get_default_format(PyObject*, PyObject*) {
+  return Py_NewRef(default_dtype ? default_dtype : Py_None);
+}
+
+} // namespace torch::formats

@@ -1,0 +1,25 @@
+// Stock builtins that see a dtype or read a tensor's memory by its container get a C function of ours in front of theirs.
+#pragma once
+#include <torch/csrc/python_headers.h>
+
+namespace torch::formats {
+
+// Reasons for the Python implementation of a hooked builtin to run instead of the stock one, and guards for a stock call on a tensor of
+// ours (self, or the first argument): a stock dtype that a user wrote means just that, also where it is the container's.
+enum class When : int {
+  DtypeKeyword = 1,      // reason: dtype= names one of ours
+  DtypeAnywhere = 2,     // reason: any argument is one of our dtypes
+  DefaultDtype = 4,      // reason: no dtype= is given, and the default dtype is one of ours
+  OwnSelf = 8,           // reason: self, or the first argument, is a tensor of ours
+  OwnArgument = 16,      // reason: an argument other than self is a tensor of ours
+  GuardKeyword = 32,     // guard: dtype= is given
+  GuardAnywhere = 64,    // guard: any argument is a stock dtype or a stock tensor
+  GuardAlways = 128,     // guard: always (Tensor.float, Tensor.bfloat16, ...)
+};
+
+// hook(builtin, implementation, when): implementation(stock, *args, **kwargs), with the bound self first where there is one.
+PyObject* hook_builtin(PyObject* module, PyObject* args);
+PyObject* set_default_format(PyObject* module, PyObject* dtype);
+PyObject* get_default_format(PyObject* module, PyObject* unused);
+
+} // namespace torch::formats

@@ -1,0 +1,23 @@
+"""torch_dtypes: posits and custom float formats as native PyTorch dtypes.
+
+``import torch`` loads this package by itself; afterwards ``torch.posit16es2``, ``torch.q43`` and the others are ordinary dtypes::
+
+    x = torch.tensor([1.2, 3.4], dtype=torch.posit16es2, requires_grad=True)
+    model = Model().to(torch.q43)
+    e5m5 = torch_dtypes.float_format(exp_bits=5, man_bits=5)
+"""
+
+import torch  # noqa: F401  (its libraries must be loaded before ours)
+
+from . import _torch_version
+
+_torch_version.check()
+
+from . import _C, _hooks, formats  # noqa: E402
+from .formats import builtin_dtypes, dtype, float_format, format_of, is_format_dtype, posit_format  # noqa: E402
+
+__all__ = ["builtin_dtypes", "dtype", "float_format", "format_of", "is_format_dtype", "posit_format"]
+__version__ = "0.1.0"
+
+formats.install()
+_hooks.install()

@@ -1,0 +1,84 @@
+"""Conversions that stock code does by the container, or not at all."""
+
+from __future__ import annotations
+
+import torch
+
+from . import _C
+
+
+def to(stock, self, *args, **kwargs):
+    """Tensor.to(other) where other is a tensor of ours: stock would read the container off it."""
+    args = list(args)
+    other = kwargs.pop("other", None)
+    if other is None:
+        other = args.pop(0)
+    return self.to(other.device, other.dtype, *args, **kwargs)
+
+
+def type_(stock, self, dtype=None, non_blocking=False, **kwargs):
+    """Tensor.type of a tensor of ours."""
+    if dtype is None:
+        return str(self.dtype)
+    if isinstance(dtype, torch.dtype):
+        return self.to(dtype, non_blocking=non_blocking)
+    exact = self.double() if _C.format_of(self.dtype).fits_float is False else self.float()
+    return exact.type(dtype, non_blocking=non_blocking, **kwargs)
+
+
+def parse_to(stock, *args, **kwargs):
+    """torch._C._nn._parse_to, behind Module.to: (device, dtype, non_blocking, memory format)."""
+    values = [*args, *kwargs.values()]
+    if tensors := [v for v in values if isinstance(v, torch.Tensor)]:
+        found, device = tensors[0].dtype, tensors[0].device
+        rest = [v for v in args if not isinstance(v, torch.Tensor)]
+        _, _, non_blocking, memory_format = stock(device, torch.float32, *rest, **{k: v for k, v in kwargs.items() if k != "other"})
+        return device, found, non_blocking, memory_format
+    found = next(v for v in values if _C.format_of(v) is not None)
+    # Stock parses everything else: it checks the arguments and their order with a float dtype in our dtype's place.
+    args = [torch.float32 if v is found else v for v in args]
+    kwargs = {k: torch.float32 if v is found else v for k, v in kwargs.items()}
+    device, _, non_blocking, memory_format = stock(*args, **kwargs)
+    return device, found, non_blocking, memory_format
+
+
+def tolist(stock, self):
+    return self.double().tolist()
+
+
+def _numpy_dtype(dtype: torch.dtype):
+    """NumPy's type for a format, by ml_dtypes where it is installed, else None."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        return None
+    names = {"q43": "float8_e4m3", "q52": "float8_e5m2", "e4m3fn": "float8_e4m3fn", "e8m7": "bfloat16", "e3m4": "float8_e3m4"}
+    return getattr(ml_dtypes, names.get(_C.name_of(dtype), ""), None)
+
+
+def numpy(stock, self, *, force=False):
+    if force:
+        self = self.detach().cpu()
+    elif self.requires_grad:
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+    found = _numpy_dtype(self.dtype)
+    if found is None:
+        raise TypeError(
+            f"expected a dtype that NumPy has a type for, but got {self.dtype}. "
+            f"Use x.double().numpy() for the values, or x.view({_bits(self.dtype)}).numpy() for the codes."
+        )
+    return self.view(_bits(self.dtype)).numpy().view(found)
+
+
+def _bits(dtype: torch.dtype) -> torch.dtype:
+    from ._factories import _bits_dtype
+
+    return _bits_dtype(dtype)
+
+
+def to_dlpack(stock, *args, **kwargs):
+    tensor = next(v for v in [*args, *kwargs.values()] if isinstance(v, torch.Tensor))
+    raise BufferError(
+        f"expected a dtype that DLPack has a type for, but got {tensor.dtype}. Export x.view({_bits(tensor.dtype)}) for the codes, or "
+        f"x.float() for the values."
+    )

@@ -1,0 +1,236 @@
+"""Factories given one of our dtypes. Every value is exact (float64 or integers) until the one rounding to the format."""
+
+from __future__ import annotations
+
+import torch
+
+from . import _C
+
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _bits_dtype(dtype: torch.dtype) -> torch.dtype:
+    return _BITS[dtype.itemsize]
+
+
+def _take(kwargs: dict) -> tuple[torch.dtype, bool, torch.Tensor | None]:
+    """Removes what we handle ourselves: (our dtype, requires_grad, out)."""
+    dtype = kwargs.pop("dtype", None) or _C.get_default_format()
+    return dtype, kwargs.pop("requires_grad", False), kwargs.pop("out", None)
+
+
+def _finish(values: torch.Tensor, dtype: torch.dtype, requires_grad: bool, out: torch.Tensor | None) -> torch.Tensor:
+    result = values if values.dtype is dtype else values.to(dtype)
+    if out is not None:
+        if out.dtype is not dtype:
+            raise RuntimeError(f"expected out= to be of dtype {dtype}, but got {out.dtype}")
+        out.resize_(result.shape).copy_(result)
+        result = out
+    return result.requires_grad_() if requires_grad else result
+
+
+def _out_only(stock, args, kwargs) -> bool:
+    """A stock call with out= and no dtype=: out= decides, not the default dtype."""
+    return kwargs.get("out") is not None and kwargs.get("dtype") is None
+
+
+def bits(name: str):
+    """zeros, empty, empty_strided: made as integers of the same width. The code of 0 is 0 in every format."""
+
+    def factory(stock, *args, **kwargs):
+        if _out_only(stock, args, kwargs):
+            return _call_stock(stock, args, kwargs)
+        dtype, requires_grad, out = _take(kwargs)
+        return _finish(stock(*args, dtype=_bits_dtype(dtype), **kwargs).view(dtype), dtype, requires_grad, out)
+
+    factory.__name__ = name
+    return factory
+
+
+def _call_stock(stock, args, kwargs):
+    return stock(*args, **kwargs)
+
+
+def ones(stock, *args, **kwargs):
+    if _out_only(stock, args, kwargs):
+        return stock(*args, **kwargs)
+    dtype, requires_grad, out = _take(kwargs)
+    return _finish(stock(*args, dtype=_bits_dtype(dtype), **kwargs).view(dtype).fill_(1), dtype, requires_grad, out)
+
+
+def full(stock, *args, **kwargs):
+    value = args[1] if len(args) > 1 else kwargs.get("fill_value")
+    is_float = isinstance(value, float) or (isinstance(value, torch.Tensor) and value.is_floating_point())
+    if _out_only(stock, args, kwargs) or (kwargs.get("dtype") is None and not is_float):
+        return stock(*args, **kwargs)  # the default dtype is for fractions, as stock has it
+    dtype, requires_grad, out = _take(kwargs)
+    size = args[0] if args else kwargs.pop("size")
+    kwargs.pop("fill_value", None)
+    return _finish(stock(size, 0, dtype=_bits_dtype(dtype), **kwargs).view(dtype).fill_(value), dtype, requires_grad, out)
+
+
+def _exact(make, data: object, *args, **kwargs) -> torch.Tensor:
+    """A stock tensor of data without loss: float64 for Python floats, int64 for integers, arrays and tensors as they are."""
+    values = make(data, *args, **kwargs)
+    own_type = isinstance(data, torch.Tensor) or hasattr(data, "__array_interface__") or hasattr(data, "__dlpack__")
+    if values.is_floating_point() and not own_type:
+        values = make(data, *args, **{**kwargs, "dtype": torch.float64})
+    return values
+
+
+def _wants_default(values: torch.Tensor, data: object) -> bool:
+    """Whether stock would have given values the default dtype: fractions from Python."""
+    return values.is_floating_point() and not isinstance(data, torch.Tensor) and not hasattr(data, "__array_interface__")
+
+
+def _from_data(stock, data, args, kwargs, *, copies: bool):
+    asked = kwargs.get("dtype")
+    dtype, requires_grad, _ = _take(kwargs)
+    if copies and isinstance(data, torch.Tensor):
+        data = data.detach()
+        values = data.to(device=kwargs.get("device"), copy=True)
+    else:
+        values = _exact(stock, data, *args, **kwargs)
+    if asked is None and not _wants_default(values, data):
+        return values.requires_grad_() if requires_grad else values
+    return _finish(values, dtype, requires_grad, None)
+
+
+def tensor(stock, data, *args, **kwargs):
+    return _from_data(stock, data, args, kwargs, copies=True)
+
+
+def as_tensor(stock, data, *args, **kwargs):
+    kwargs.update(zip(("dtype", "device"), args, strict=False))
+    kwargs = {k: v for k, v in kwargs.items() if v is not None}
+    return _from_data(stock, data, (), kwargs, copies=False)
+
+
+def asarray(stock, data, *args, **kwargs):
+    copy = kwargs.pop("copy", None)
+    asked = kwargs.get("dtype")
+    dtype, requires_grad, _ = _take(kwargs)
+    if isinstance(data, torch.Tensor) and data.dtype is dtype:
+        values = data.to(device=kwargs.get("device"), copy=bool(copy))
+    else:
+        values = _exact(stock, data, *args, **kwargs)
+        if asked is None and not _wants_default(values, data):
+            return values.requires_grad_() if requires_grad else values
+        if copy is False:
+            raise ValueError(f"expected data that can become {dtype} without a copy (copy=False), but got {values.dtype}")
+    return _finish(values, dtype, requires_grad, None)
+
+
+def scalar_tensor(stock, value, *args, **kwargs):
+    dtype, requires_grad, _ = _take(kwargs)
+    exact = torch.int64 if isinstance(value, int) else torch.float64
+    return _finish(stock(value, *args, dtype=exact, **kwargs), dtype, requires_grad, None)
+
+
+def arange(stock, *args, **kwargs):
+    numbers = [*args, *(kwargs[k] for k in ("start", "end", "step") if k in kwargs)]
+    floats = any(isinstance(n, float) or (isinstance(n, torch.Tensor) and n.is_floating_point()) for n in numbers)
+    if _out_only(stock, args, kwargs) or (kwargs.get("dtype") is None and not floats):
+        return stock(*args, **kwargs)
+    dtype, requires_grad, out = _take(kwargs)
+    return _finish(stock(*args, dtype=torch.float64 if floats else torch.int64, **kwargs), dtype, requires_grad, out)
+
+
+def through_float64(name: str):
+    """linspace, randn, windows, ...: the stock result in float64, rounded once."""
+
+    def factory(stock, *args, **kwargs):
+        if _out_only(stock, args, kwargs):
+            return stock(*args, **kwargs)
+        dtype, requires_grad, out = _take(kwargs)
+        return _finish(stock(*args, dtype=torch.float64, **kwargs), dtype, requires_grad, out)
+
+    factory.__name__ = name
+    return factory
+
+
+def rand(stock, *args, **kwargs):
+    """Uniform on [0, 1): multiples of 2^-p, with p the format's precision just below 1, so that nothing is rounded up to 1."""
+    if _out_only(stock, args, kwargs):
+        return stock(*args, **kwargs)
+    dtype, requires_grad, out = _take(kwargs)
+    return _finish(_below_one(stock(*args, dtype=torch.float64, **kwargs), dtype), dtype, requires_grad, out)
+
+
+def _below_one(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    fmt = _C.format_of(dtype)
+    one = _C.encode_exact(fmt, torch.ones(1, dtype=torch.float64))
+    steps = 1.0 / (1.0 - _C.decode_exact(fmt, one - 1).item())
+    return torch.floor(values * steps) / steps
+
+
+_FILL = {"zeros": 0, "ones": 1}
+
+
+def _uninitialised(values: torch.Tensor, dtype: torch.dtype, requires_grad: bool) -> torch.Tensor:
+    result = values.view(dtype)
+    return result.requires_grad_() if requires_grad else result
+
+
+def like(name: str):
+    """*_like of a tensor (stock or ours) given one of our dtypes."""
+
+    def factory(stock, self, *args, **kwargs):
+        dtype, requires_grad, _ = _take(kwargs)
+        kind = name.removesuffix("_like")
+        if kind in ("rand", "randn", "randint"):
+            shaped = torch.empty_like(self, dtype=torch.float64) if _C.is_format_tensor(self) else self
+            values = stock(shaped, *args, dtype=torch.float64, **kwargs)
+            return _finish(_below_one(values, dtype) if kind == "rand" else values, dtype, requires_grad, None)
+        value = args[0] if args else kwargs.pop("fill_value", None)
+        result = torch.empty_like(self, dtype=_bits_dtype(dtype), **kwargs).view(dtype)
+        if kind != "empty":
+            result.fill_(value if kind == "full" else _FILL[kind])
+        return result.requires_grad_() if requires_grad else result
+
+    factory.__name__ = name
+    return factory
+
+
+def new(name: str):
+    """Tensor.new_* (of a stock tensor or ours) given one of our dtypes."""
+
+    def factory(stock, self, *args, **kwargs):
+        dtype, requires_grad, _ = _take(kwargs)
+        kind = name.removeprefix("new_")
+        if kind == "full":
+            size, value = (*args, *(kwargs.pop(k) for k in ("size", "fill_value") if k in kwargs))
+            result = self.new_empty(size, dtype=_bits_dtype(dtype), **kwargs).view(dtype).fill_(value)
+            return result.requires_grad_() if requires_grad else result
+        make = self.new_empty_strided if kind == "empty_strided" else self.new_empty
+        result = make(*args, dtype=_bits_dtype(dtype), **kwargs).view(dtype)
+        if kind in _FILL:
+            result.fill_(_FILL[kind])
+        return result.requires_grad_() if requires_grad else result
+
+    factory.__name__ = name
+    return factory
+
+
+def new_tensor(stock, self, data, **kwargs):
+    kwargs.setdefault("dtype", self.dtype)
+    kwargs.setdefault("device", self.device)
+    return torch.tensor(data, **kwargs)
+
+
+def legacy_new(stock, self, *args, **kwargs):
+    """Tensor.new: the old constructor, which stock utilities (the DataLoader's collate) still use."""
+    device = kwargs.pop("device", None) or self.device
+    if kwargs:
+        raise TypeError(f"new: expected no other keyword than device, but got {sorted(kwargs)}")
+    if not args:
+        return torch.empty(0, dtype=self.dtype, device=device)
+    first = args[0]
+    if isinstance(first, (torch.UntypedStorage, torch.TypedStorage)):
+        storage = first.untyped() if isinstance(first, torch.TypedStorage) else first
+        return torch.empty(0, dtype=self.dtype, device=device).set_(storage)
+    if isinstance(first, torch.Tensor):
+        return first.detach() if first.dtype is self.dtype else torch.tensor(first, dtype=self.dtype, device=device)
+    if all(isinstance(n, int) for n in args) or isinstance(first, torch.Size):
+        return torch.empty(*args, dtype=self.dtype, device=device)
+    return torch.tensor(first, dtype=self.dtype, device=device)

@@ -1,0 +1,80 @@
+"""Pickling, torch.save and sending tensors between processes.
+
+A tensor of ours is written as its codes (a stock integer tensor, so that storages are shared as ever) beside the canonical name of its
+dtype, which a fresh process turns back into the dtype, run-time formats included.
+"""
+
+from __future__ import annotations
+
+import copyreg
+from multiprocessing.reduction import ForkingPickler
+
+import torch
+
+from . import _C
+from ._factories import _bits_dtype
+
+# The layout of what is written: raise it when rebuild_tensor's arguments change meaning.
+FILE_VERSION = 1
+
+
+def rebuild_dtype(name: str) -> torch.dtype:
+    """The dtype of a canonical name read from a file."""
+    from .formats import dtype
+
+    try:
+        return dtype(name)
+    except ValueError as error:
+        raise ValueError(f"the file holds a tensor of number format {name!r}, which this version of torch_dtypes does not know: {error}") from None
+
+
+def rebuild_tensor(version: int, codes: torch.Tensor, name: str, requires_grad: bool, hooks: dict) -> torch.Tensor:
+    """The tensor of codes and a name read from a file."""
+    if version != FILE_VERSION:
+        raise ValueError(f"expected a tensor written in version {FILE_VERSION} of torch_dtypes' layout, but got version {version}: update torch-dtypes")
+    tensor = codes.view(rebuild_dtype(name))
+    tensor.requires_grad = requires_grad
+    tensor._backward_hooks = hooks
+    return tensor
+
+
+def reduce_dtype(dtype: torch.dtype):
+    return rebuild_dtype, (_C.name_of(dtype),)
+
+
+def _reduce_tensor(tensor: torch.Tensor):
+    if not _C.is_format_tensor(tensor):
+        return tensor.__reduce_ex__(2)
+    codes = tensor.detach().view(_bits_dtype(tensor.dtype))
+    torch.utils.hooks.warn_if_has_hooks(tensor)
+    return rebuild_tensor, (FILE_VERSION, codes, _C.name_of(tensor.dtype), tensor.requires_grad, torch._utils.OrderedDict())
+
+
+def _send_tensor(stock):
+    def send(tensor: torch.Tensor):
+        if not _C.is_format_tensor(tensor):
+            return stock(tensor)
+        if tensor.requires_grad and not tensor.is_leaf:
+            raise RuntimeError("Cowardly refusing to serialize non-leaf tensor which requires_grad; detach it first")
+        codes = tensor.detach().view(_bits_dtype(tensor.dtype))
+        return _receive_tensor, (type(tensor), codes, _C.name_of(tensor.dtype), tensor.requires_grad)
+
+    return send
+
+
+def _receive_tensor(cls: type, codes: torch.Tensor, name: str, requires_grad: bool) -> torch.Tensor:
+    tensor = codes.view(rebuild_dtype(name))
+    if issubclass(cls, torch.nn.Parameter):
+        return torch.nn.Parameter(tensor, requires_grad=requires_grad)
+    return tensor.requires_grad_(requires_grad)
+
+
+def install() -> None:
+    """Registers the reducers. pickle, copy and torch.save ask copyreg's table; multiprocessing asks ForkingPickler's."""
+    import torch.multiprocessing.reductions as reductions
+
+    copyreg.pickle(torch.Tensor, _reduce_tensor)
+    send = _send_tensor(reductions.reduce_tensor)
+    ForkingPickler.register(torch.Tensor, send)
+    ForkingPickler.register(torch.nn.Parameter, send)
+    torch.serialization.add_safe_globals([rebuild_tensor, rebuild_dtype])

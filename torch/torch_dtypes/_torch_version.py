@@ -1,0 +1,39 @@
+"""Refuses to load the extension into a PyTorch that it was not built for: a clear error instead of a missing symbol."""
+
+from __future__ import annotations
+
+
+def release(version: str) -> str:
+    """Major and minor of a version: '2.13' of '2.13.0+cpu'. PyTorch's C++ interface may change between them."""
+    return ".".join(str(version).split(".")[:2])
+
+
+def check() -> None:
+    """Compares the running PyTorch with the one that this package was built for; to be called before `_C` is imported.
+
+    Raises:
+        ImportError: the releases (major.minor) or the C++ ABIs differ, or the package has not been built.
+    """
+    import torch
+
+    try:
+        from ._build_info import CXX11_ABI, TORCH_VERSION
+    except (ImportError, SyntaxError) as error:
+        raise ImportError(
+            "torch_dtypes: expected torch_dtypes/_build_info.py, which the build writes, but got none that can be read "
+            f"({error}). Build and install the package, in its source folder: pip install --force-reinstall --no-deps ."
+        ) from error
+
+    running = str(torch.__version__)
+    if release(running) != release(TORCH_VERSION):
+        raise ImportError(
+            f"torch_dtypes: expected torch {release(TORCH_VERSION)}, for which this package was built ({TORCH_VERSION}), "
+            f'but got torch {running}. Either install that release: pip install "torch=={release(TORCH_VERSION)}.*" '
+            "or build the package for the running one, in its source folder: pip install --force-reinstall --no-deps ."
+        )
+    if int(torch.compiled_with_cxx11_abi()) != int(CXX11_ABI):
+        raise ImportError(
+            f"torch_dtypes: expected a torch with _GLIBCXX_USE_CXX11_ABI={int(CXX11_ABI)}, for which this package was built, "
+            f"but got {int(torch.compiled_with_cxx11_abi())} in torch {running}. Build the package for it, in its source "
+            "folder: pip install --force-reinstall --no-deps ."
+        )

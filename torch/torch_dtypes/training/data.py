@@ -1,0 +1,313 @@
+"""Image data sets for the training command, read without torchvision.
+
+Sources of the file formats: the IDX description at the end of LeCun's MNIST page (also
+used by Xiao, Rasul and Vollgraf's Fashion-MNIST), and Krizhevsky's CIFAR-10 page for the
+"python version" batches.
+"""
+
+import gzip
+import math
+import os
+import pickle
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+DATASETS = ("digits", "mnist", "fashion-mnist", "cifar10")
+
+SIDE = 32  # every data set comes as SIDE x SIDE images
+CLASSES = 10
+
+_FOLDERS = {"mnist": "MNIST/raw", "fashion-mnist": "FashionMNIST/raw", "cifar10": "cifar-10-batches-py"}
+_IDX_FILES = (
+    "train-images-idx3-ubyte", "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte",
+)  # fmt: skip
+_CIFAR_FILES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
+_TORCHVISION_CLASSES = {"mnist": "MNIST", "fashion-mnist": "FashionMNIST", "cifar10": "CIFAR10"}
+
+
+@dataclass(frozen=True)
+class Split:
+    """Labelled images, kept as bytes: a quarter of the memory of float32.
+
+    Attributes:
+        pixels: uint8 tensor of shape ``(N, C, 32, 32)``.
+        labels: int64 tensor of shape ``(N,)`` with values 0 to 9.
+    """
+
+    pixels: torch.Tensor
+    labels: torch.Tensor
+
+    def __len__(self):
+        return len(self.labels)
+
+    def batch(self, index, image_size=SIDE):
+        """The images and labels at ``index`` (anything that indexes a tensor).
+
+        Returns:
+            ``(images, labels)``: float32 of shape ``(n, C, image_size, image_size)``
+            with values in [0, 1], enlarged bilinearly where ``image_size`` is not 32,
+            and int64 of shape ``(n,)``.
+        """
+        images = self.pixels[index].to(torch.float32) / 255
+        if image_size != SIDE:
+            size = (image_size, image_size)
+            images = F.interpolate(images, size=size, mode="bilinear", align_corners=False)
+        return images, self.labels[index]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A named pair of training and test :class:`Split`."""
+
+    name: str
+    train: Split
+    test: Split
+
+    @property
+    def channels(self):
+        """Channels of every image: 1 for grey, 3 for colour."""
+        return self.train.pixels.shape[1]
+
+
+def load_dataset(name, data_dir="data", train_samples=None, test_samples=None, download=False):
+    """Load a data set as 32x32 images; the same call always gives the same tensors.
+
+    ``digits`` comes with scikit-learn: 1,797 grey 8x8 images, enlarged bilinearly to
+    32x32, split once and for all into 1,437 for training and 360 for testing. The
+    others are files in ``data_dir`` as torchvision lays them out; grey 28x28 images get
+    a border of two zeros on each side.
+
+    Args:
+        name: one of ``DATASETS``.
+        data_dir: folder that holds ``MNIST/raw``, ``FashionMNIST/raw`` (IDX files, plain
+            or ``.gz``) or ``cifar-10-batches-py``. Not used by ``digits``.
+        train_samples: keep only the first so many training images; ``None`` keeps all.
+        test_samples: the same for test images.
+        download: when files are missing, let torchvision fetch them into ``data_dir``.
+
+    Returns:
+        A :class:`Dataset`.
+
+    Raises:
+        ValueError: for an unknown name, more samples than there are, or a damaged file.
+        FileNotFoundError: when files are missing.
+        ModuleNotFoundError: when scikit-learn (``digits``) or torchvision
+            (``download``) is needed and missing.
+    """
+    if name not in DATASETS:
+        raise ValueError(f"expected a dataset out of {', '.join(DATASETS)}, but got {name!r}")
+    if name == "digits":
+        train, test = _load_digits()
+    else:
+        folder = Path(data_dir) / _FOLDERS[name]
+        names = _CIFAR_FILES if name == "cifar10" else _IDX_FILES
+        find = _find_plain if name == "cifar10" else _find_plain_or_gz
+        paths = [find(folder, file) for file in names]
+        if download and None in paths:
+            _download(name, data_dir)
+            paths = [find(folder, file) for file in names]
+        if None in paths:
+            raise FileNotFoundError(_missing_message(name, folder, names, paths))
+        train, test = _load_cifar(paths) if name == "cifar10" else _load_idx_pairs(paths)
+    return Dataset(name, _first(train, train_samples, "training"), _first(test, test_samples, "test"))
+
+
+def _first(split, count, what):
+    if count is None:
+        return split
+    if not 1 <= count <= len(split):
+        raise ValueError(f"expected between 1 and {len(split)} {what} samples, but got {count}")
+    return Split(split.pixels[:count], split.labels[:count])
+
+
+def _load_digits():
+    try:
+        from sklearn.datasets import load_digits
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("the digits data set comes with scikit-learn, which is not installed: pip install 'torch-dtypes[train]'") from error
+    digits = load_digits()
+    images = torch.from_numpy(digits.images).to(torch.float32).unsqueeze(1) / 16  # 0..16 in the source
+    images = F.interpolate(images, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
+    pixels = (images * 255).round().to(torch.uint8)
+    labels = torch.from_numpy(digits.target).to(torch.int64)
+    # The source is ordered by writer, so it is shuffled before the split. The legacy
+    # generator is the one whose stream numpy has frozen (NEP 19).
+    order = torch.from_numpy(np.random.RandomState(0).permutation(len(labels)))
+    train, test = order[:1437], order[1437:]
+    return Split(pixels[train], labels[train]), Split(pixels[test], labels[test])
+
+
+def _find_plain(folder, name):
+    return folder / name if (folder / name).is_file() else None
+
+
+def _find_plain_or_gz(folder, name):
+    return _find_plain(folder, name) or _find_plain(folder, name + ".gz")
+
+
+def _missing_message(name, folder, names, paths):
+    missing = ", ".join(file for file, path in zip(names, paths, strict=True) if path is None)
+    or_gz = "" if name == "cifar10" else " (plain or .gz)"
+    return (
+        f"expected the {name} files in {os.path.abspath(folder)}, but found no {missing}{or_gz}; "
+        f"put them there, name the folder above {_FOLDERS[name]} with --data-dir, "
+        "or fetch them with --download (needs torchvision)"
+    )
+
+
+def _download(name, data_dir):
+    try:
+        from torchvision import datasets
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"--download needs torchvision, which is not installed: pip install torchvision, "
+            f"or put the {name} files into {os.path.abspath(Path(data_dir) / _FOLDERS[name])}"
+        ) from error
+    getattr(datasets, _TORCHVISION_CLASSES[name])(str(data_dir), download=True)
+
+
+def read_idx(path):
+    """Read an IDX file of unsigned bytes, gzipped where the name ends in ``.gz``.
+
+    The file is two zero bytes, a type code (8: unsigned byte), the number of dimensions,
+    each dimension as a big-endian 32-bit integer, then the bytes, last index fastest.
+
+    Args:
+        path: the file.
+
+    Returns:
+        A uint8 tensor of the shape that the file states.
+
+    Raises:
+        ValueError: when the file is damaged or holds another type.
+        OSError: when it cannot be opened.
+    """
+    path = Path(path)
+    try:
+        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"expected a complete gzip file, but got {path}: {error}") from error
+    if len(raw) < 4 or raw[:3] != b"\0\0\x08":
+        raise ValueError(f"expected an IDX file of bytes, which starts with 00 00 08, but {path} starts with {raw[:3].hex(' ') or 'nothing'}")
+    header = 4 + 4 * raw[3]
+    if len(raw) < header:
+        raise ValueError(f"expected a header of {header} bytes, but {path} ends after {len(raw)}")
+    shape = struct.unpack(f">{raw[3]}I", raw[4:header])
+    size = math.prod(shape)
+    if len(raw) - header != size:
+        raise ValueError(f"expected {size} bytes of data for shape {shape}, but {path} has {len(raw) - header}; fetch the file again")
+    return torch.frombuffer(bytearray(raw), dtype=torch.uint8)[header:].reshape(shape)
+
+
+def _load_idx_pairs(paths):
+    splits = []
+    for images_path, labels_path in (paths[:2], paths[2:]):
+        images, labels = read_idx(images_path), read_idx(labels_path)
+        if images.ndim != 3 or images.shape[1:] != (28, 28) or len(images) == 0:
+            raise ValueError(f"expected images of shape (N, 28, 28), but {images_path} has {tuple(images.shape)}")
+        if labels.shape != (len(images),):
+            raise ValueError(f"expected {len(images)} labels, but {labels_path} has shape {tuple(labels.shape)}")
+        if labels.max() >= CLASSES:
+            raise ValueError(f"expected labels 0 to {CLASSES - 1}, but {labels_path} has {int(labels.max())}")
+        splits.append(Split(F.pad(images.unsqueeze(1), (2, 2, 2, 2)), labels.to(torch.int64)))
+    return splits
+
+
+class _PickledDtype:
+    """Stands for ``numpy.dtype`` in a pickle; only unsigned bytes get through."""
+
+    def __init__(self, code, *_):
+        if code not in (b"u1", "u1"):
+            raise pickle.UnpicklingError(f"expected an array of type u1, but got {code!r}")
+
+    def __setstate__(self, state):
+        pass  # byte order and alignment: one byte has neither
+
+
+class _PickledArray:
+    """Stands for a numpy array of bytes in a pickle."""
+
+    shape, fortran, data = None, False, b""
+
+    def __setstate__(self, state):
+        _, self.shape, _, self.fortran, self.data = state
+
+    def tensor(self):
+        """The array as a uint8 tensor of its own memory."""
+        flat = torch.frombuffer(bytearray(self.data), dtype=torch.uint8)
+        return flat.reshape(self.shape[::-1]).T if self.fortran else flat.reshape(self.shape)
+
+
+def _latin1(text, encoding):
+    # Python 3 writes bytes this way in the pickle protocol of the official files.
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"expected latin1, but got {encoding!r}")
+    return text.encode("latin1")
+
+
+_PICKLED_NAMES = {
+    ("numpy.core.multiarray", "_reconstruct"): lambda *_: _PickledArray(),  # numpy 1
+    ("numpy._core.multiarray", "_reconstruct"): lambda *_: _PickledArray(),  # numpy 2
+    ("numpy", "ndarray"): None,
+    ("numpy", "dtype"): _PickledDtype,
+    ("_codecs", "encode"): _latin1,
+}
+
+
+class _BatchUnpickler(pickle.Unpickler):
+    """Unpickles a CIFAR batch without ever calling what the file names.
+
+    A pickle can name any function to be called. Here the only names known are those of
+    a numpy array, and they lead to the inert stand-ins above.
+    """
+
+    def find_class(self, module, name):
+        try:
+            return _PICKLED_NAMES[module, name]
+        except KeyError:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}") from None
+
+
+def read_cifar_batch(path):
+    """Read one batch file of the "python version" of CIFAR-10, safely.
+
+    Only dictionaries, lists, strings, numbers and byte arrays are read; a file that
+    names any other Python object is refused before anything of it runs.
+
+    Args:
+        path: the file, ``data_batch_1`` for instance.
+
+    Returns:
+        A :class:`Split` of 32x32 images with three channels.
+
+    Raises:
+        ValueError: when the file is damaged, or is something else.
+        OSError: when it cannot be opened.
+    """
+    with open(path, "rb") as file:
+        try:
+            batch = _BatchUnpickler(file, encoding="bytes").load()
+        except Exception as error:  # a damaged pickle can raise nearly anything
+            raise ValueError(f"expected a CIFAR-10 batch, but could not read {path}: {error}") from error
+    if not isinstance(batch, dict):
+        raise ValueError(f"expected a dictionary, but {path} holds a {type(batch).__name__}")
+    data, labels = (batch.get(key.encode(), batch.get(key)) for key in ("data", "labels"))
+    if not isinstance(labels, list) or not labels or not all(label in range(CLASSES) for label in labels):
+        raise ValueError(f"expected a list of labels 0 to {CLASSES - 1}, but {path} has {str(labels)[:40]}")
+    expected = (len(labels), 3 * SIDE * SIDE)
+    if not isinstance(data, _PickledArray) or data.shape != expected or len(data.data) != math.prod(expected):
+        raise ValueError(f"expected data of shape {expected}, but {path} has {getattr(data, 'shape', None)}")
+    return Split(data.tensor().reshape(-1, 3, SIDE, SIDE), torch.tensor(labels))
+
+
+def _load_cifar(paths):
+    *train, test = (read_cifar_batch(path) for path in paths)
+    pixels = torch.cat([split.pixels for split in train])
+    return Split(pixels, torch.cat([split.labels for split in train])), test

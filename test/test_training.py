@@ -20,7 +20,7 @@ from torch_dtypes.training import data as data_module
 from torch_dtypes.training import loop, report
 from torch_dtypes.training.data import Dataset, Split, load_dataset, read_cifar_batch, read_idx
 from torch_dtypes.training.loop import Config, Epoch, Run, evaluate, resolve_dtype, train
-from torch_dtypes.training.models import MODELS, build_model
+from torch_dtypes.training.models import AlexNet, build_model
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,8 @@ def one_thread():
         ("resnet18", 1, 32, 11_173_962 - 2 * 9 * 64),
     ],
 )
-def test_model_shape_and_parameters(name, channels, size, parameters):
+def test_model_shape_and_parameters(name, channels, size, parameters, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchvision", None)
     with torch.device("meta"):
         model = build_model(name, channels, image_size=size)
         logits = model(torch.empty(2, channels, size, size))
@@ -82,15 +83,29 @@ def test_resnet18_starts_from_he_s_distribution():
     assert convolution.weight.std().item() == pytest.approx(math.sqrt(2 / (128 * 9)), rel=0.02)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["lenet5", "cifarnet", "resnet18"])
 def test_model_depends_on_the_seed_alone(name):
-    if name == "alexnet":
-        pytest.skip("28 million weights, made by the same stock layers")
     weights = []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
         weights.append(next(build_model(name, 1).parameters()))
     assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])
+
+
+def fake_torchvision(monkeypatch, **models):
+    """Puts a module with just these functions in torchvision's place; with none, a broken one."""
+    fake = types.ModuleType("torchvision")
+    monkeypatch.setitem(sys.modules, "torchvision", fake)
+    monkeypatch.setitem(sys.modules, "torchvision.models", types.SimpleNamespace(**models))
+
+
+def test_alexnet_is_torchvision_s_at_224_where_it_can_be_imported(monkeypatch):
+    fake_torchvision(monkeypatch, alexnet=lambda weights, num_classes: (weights, num_classes))
+    with torch.device("meta"):
+        assert build_model("alexnet", 3, 7, 224) == (None, 7)
+        assert type(build_model("alexnet", 1, 7, 224)) is type(build_model("alexnet", 3, 7, 32)) is AlexNet
+        fake_torchvision(monkeypatch)
+        assert type(build_model("alexnet", 3, 7, 224)) is AlexNet
 
 
 @pytest.mark.parametrize(
@@ -260,6 +275,19 @@ def test_cifar_batch_in_fortran_order_and_with_text_keys(tmp_path):
     array = np.asfortranarray(np.arange(2 * 3072).reshape(2, 3072) % 251, dtype=np.uint8)
     (tmp_path / "x").write_bytes(pickle.dumps({"labels": [1, 2], "data": array}, protocol=2))
     assert read_cifar_batch(tmp_path / "x").pixels.flatten(1).tolist() == array.tolist()
+
+
+def test_cifar_batch_as_python_2_and_numpy_1_wrote_it(tmp_path):
+    # The official files: text and array as Python 2 strings (opcodes U and T), old module names.
+    pixels = bytes(i % 256 for i in range(3072))
+    raw = (
+        b"\x80\x02}(U\x06labels]K\x03aU\x04datacnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n"
+        b"K\x00\x85U\x01b\x87R(K\x01K\x01M\x00\x0c\x86cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNN"
+        b"J\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89T\x00\x0c\x00\x00" + pixels + b"tbu."
+    )
+    (tmp_path / "x").write_bytes(raw)
+    split = read_cifar_batch(tmp_path / "x")
+    assert split.labels.tolist() == [3] and bytes(split.pixels.flatten().tolist()) == pixels
 
 
 class _Attack:
@@ -463,9 +491,10 @@ def test_evaluate_counts_right_answers():
 
 def test_divergence_is_recorded_and_ends_the_run(few_digits):
     # Adam's epsilon of 1e-8 is zero in float16, so its first steps divide zero by zero.
-    seen = []
-    run = train(Config(epochs=3), few_digits, torch.float16, 0, on_epoch=seen.append)
+    steps, seen = [], []
+    run = train(Config(epochs=3), few_digits, torch.float16, 0, on_step=steps.append, on_epoch=seen.append)
     assert run.diverged_at == 1 and seen == run.epochs and len(seen) == 1
+    assert len(steps) == 1  # the second of the three steps of an epoch met the NaN, and there it ended
     record = json.loads(json.dumps(run.as_json(), allow_nan=False))
     assert record["diverged_at"] == 1
     assert record["epochs"][0]["train_loss"] is None and record["epochs"][0]["accuracy"] is None

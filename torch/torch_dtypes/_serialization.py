@@ -7,6 +7,7 @@ dtype, which a fresh process turns back into the dtype, run-time formats include
 from __future__ import annotations
 
 import copyreg
+from collections import OrderedDict
 from multiprocessing.reduction import ForkingPickler
 
 import torch
@@ -47,7 +48,7 @@ def _reduce_tensor(tensor: torch.Tensor):
         return tensor.__reduce_ex__(2)
     codes = tensor.detach().view(_bits_dtype(tensor.dtype))
     torch.utils.hooks.warn_if_has_hooks(tensor)
-    return rebuild_tensor, (FILE_VERSION, codes, _C.name_of(tensor.dtype), tensor.requires_grad, torch._utils.OrderedDict())
+    return rebuild_tensor, (FILE_VERSION, codes, _C.name_of(tensor.dtype), tensor.requires_grad, OrderedDict())
 
 
 def _send_tensor(stock):

@@ -165,10 +165,10 @@ def _missing_message(name, folder, names, paths):
 def _download(name, data_dir):
     try:
         from torchvision import datasets
-    except ModuleNotFoundError as error:
+    except (ImportError, RuntimeError) as error:  # the latter: one that was built for another PyTorch
+        folder = os.path.abspath(Path(data_dir) / _FOLDERS[name])
         raise ModuleNotFoundError(
-            f"--download needs torchvision, which is not installed: pip install torchvision, "
-            f"or put the {name} files into {os.path.abspath(Path(data_dir) / _FOLDERS[name])}"
+            f"--download needs torchvision, which cannot be imported ({error}): pip install torchvision, or put the {name} files into {folder}"
         ) from error
     getattr(datasets, _TORCHVISION_CLASSES[name])(str(data_dir), download=True)
 

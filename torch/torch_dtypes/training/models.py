@@ -4,8 +4,6 @@ Each one is made of stock layers, so ``model.to(dtype)`` is all it takes to run 
 another format. The sources of the shapes are named at the classes.
 """
 
-import importlib.util
-
 import torch
 from torch import nn
 
@@ -211,10 +209,13 @@ def build_model(name, in_channels, num_classes=10, image_size=32):
     if name not in MODELS:
         raise ValueError(f"expected a model out of {', '.join(MODELS)}, but got {name!r}")
     if name == "alexnet":
-        if image_size == 224 and in_channels == 3 and importlib.util.find_spec("torchvision"):
-            import torchvision
-
-            return torchvision.models.alexnet(weights=None, num_classes=num_classes)
+        if image_size == 224 and in_channels == 3:
+            try:
+                from torchvision.models import alexnet
+            except (ImportError, RuntimeError):  # the latter: one that was built for another PyTorch
+                pass
+            else:
+                return alexnet(weights=None, num_classes=num_classes)
         return AlexNet(in_channels, num_classes, image_size)
     if image_size != 32:
         raise ValueError(f"expected image_size 32 for {name}, but got {image_size}; only alexnet takes 224")

@@ -14,7 +14,7 @@ namespace at::formats {
 using c10::ScalarType;
 
 bool ResultType::stock_wins() const {
-  return stock && (stock_has_dims_ || !format_has_dims_);
+  return stock && (is_complex() || stock_has_dims_ || !format_has_dims_);
 }
 
 void ResultType::see(const at::Tensor& t, const char* op) {
@@ -22,11 +22,16 @@ void ResultType::see(const at::Tensor& t, const char* op) {
   const bool has_dims = t.dim() > 0;
   if (is_format_tensor(t)) {
     const FormatEntry& entry = entry_of(t);
-    TORCH_CHECK_TYPE(
+    TORCH_CHECK( // no TypeError: Python's operators would hide its message
         !format || format == &entry, op, ": expected tensors of one number format, but got ", format->name, " and ", entry.name,
         ". Convert one of them first, for example with x.to(torch.", format->name, ")");
     format = &entry;
     format_has_dims_ |= has_dims;
+  } else if (c10::isComplexType(t.scalar_type())) {
+    const ScalarType seen = t.unsafeGetTensorImpl()->is_wrapped_number() ? ScalarType::ComplexFloat : t.scalar_type();
+    stock = c10::promoteTypes(stock.value_or(seen), seen);
+  } else if (is_complex()) {
+    return;
   } else if (c10::isFloatingType(t.scalar_type()) && !t.unsafeGetTensorImpl()->is_wrapped_number()) {
     if (has_dims && !stock_has_dims_) stock.reset(); // dimensions outrank none
     if (has_dims || !stock_has_dims_) stock = stock ? c10::promoteTypes(*stock, t.scalar_type()) : t.scalar_type();
@@ -130,8 +135,9 @@ class BoxedKernel final : public c10::OperatorKernel {
     TORCH_INTERNAL_ASSERT(type.format, name_, " came to the number formats' kernel without a tensor of theirs");
     const FormatEntry* format = type.result();
     ScalarType compute = type.format->compute;
-    if (type.stock_wins()) compute = c10::promoteTypes(compute, *type.stock);
-    std::optional<ScalarType> stock = type.stock_wins() ? type.stock : std::nullopt;
+    if (type.stock_wins()) compute = c10::promoteTypes(compute, c10::toRealValueType(*type.stock));
+    std::optional<ScalarType> stock;
+    if (type.stock_wins() && !type.is_complex()) stock = type.stock;
     for (size_t i = 0; i < arguments_.size(); ++i) {
       if (arguments_[i].slot != Slot::Dtype || !argument(i).isInt()) continue;
       const auto asked = static_cast<ScalarType>(argument(i).toInt());

@@ -10,14 +10,15 @@ namespace at::formats {
 int register_boxed_kernels();
 
 // What formats and stock floating types among an operator's tensors make of its result, by PyTorch's category rules: a format wins
-// over Python scalars and integers; a stock floating tensor wins over a format unless only the format's tensor has dimensions. Two
-// formats do not mix: an error.
+// over Python scalars and integers; a stock floating tensor wins over a format unless only the format's tensor has dimensions; complex
+// wins over both. Two formats do not mix: an error.
 struct ResultType {
   const FormatEntry* format{nullptr};             // the format among the operands
-  std::optional<c10::ScalarType> stock;           // set: the result is of this stock floating type
+  std::optional<c10::ScalarType> stock;           // set: the result is of this stock floating or complex type
   void see(const at::Tensor& t, const char* op);
   const FormatEntry* result() const { return stock_wins() ? nullptr : format; }
   bool stock_wins() const;
+  bool is_complex() const { return stock && c10::isComplexType(*stock); }
 
  private:
   bool format_has_dims_{false};

@@ -1,0 +1,268 @@
+// add, sub, rsub, mul, div, reciprocal, sqrt, addcmul, addcdiv, lerp: results correctly rounded from the exact operands (addcmul with
+// value=1 and + - * / sqrt; addcdiv and lerp within one rounding of float64 before the one to the format).
+#include <ATen/native/formats/Boxed.h>
+#include <ATen/native/formats/Elementwise.h>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/_to_copy_ops.h>
+#include <ATen/ops/add_ops.h>
+#include <ATen/ops/copy_ops.h>
+#include <ATen/ops/div_ops.h>
+#include <ATen/ops/mul_ops.h>
+#include <ATen/ops/resize_ops.h>
+#include <ATen/ops/sub_ops.h>
+#include <torch/library.h>
+
+namespace at::formats {
+namespace {
+
+using at::Tensor;
+using c10::Scalar;
+
+const char* name_of(BinaryOp op) {
+  switch (op) {
+    case BinaryOp::Add: return "add";
+    case BinaryOp::Sub: return "sub";
+    case BinaryOp::Mul: return "mul";
+    default: return "div";
+  }
+}
+
+Tensor stock_binary(BinaryOp op, const Tensor& a, const Tensor& b) {
+  switch (op) {
+    case BinaryOp::Add: return at::_ops::add_Tensor::call(a, b, 1);
+    case BinaryOp::Sub: return at::_ops::sub_Tensor::call(a, b, 1);
+    case BinaryOp::Mul: return at::_ops::mul_Tensor::call(a, b);
+    default: return at::_ops::div_Tensor::call(a, b);
+  }
+}
+
+// A tensor for a stock kernel whose result is of the given stock type: ours decoded, a stock one as it is.
+Tensor stock_operand(const Tensor& t, c10::ScalarType type) {
+  return is_format_tensor(t) ? to_stock(t, c10::toRealValueType(type)) : t;
+}
+
+// a + alpha * b for sums, op(a, b) else, into a new tensor (whose dtype type promotion decides) or into one of ours.
+Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b, const Scalar& alpha, const Tensor& existing = {}) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  ResultType type;
+  type.see(a, name_of(op));
+  type.see(b, name_of(op));
+  if (type.stock_wins() && !existing.defined()) {
+    const Tensor x = stock_operand(a, *type.stock), y = stock_operand(b, *type.stock);
+    if (op == BinaryOp::Add) return at::_ops::add_Tensor::call(x, y, alpha);
+    if (op == BinaryOp::Sub) return at::_ops::sub_Tensor::call(x, y, alpha);
+    return stock_binary(op, x, y);
+  }
+  TORCH_CHECK_TYPE(!type.is_complex(), name_of(op), ": expected real operands for a result of a number format, but got a complex one");
+  const Target target{existing.defined() ? entry_of(existing) : *type.format, existing};
+  TORCH_CHECK(
+      a.device() == b.device() || a.dim() == 0 || b.dim() == 0, name_of(op), ": expected tensors on one device, but got ", a.device(), " and ", b.device());
+  const double factor = alpha.toDouble();
+  if (factor == 1) return elementwise(op, Operand::of(a), Operand::of(b), target);
+  const double signed_factor = op == BinaryOp::Sub ? -factor : factor;
+  return elementwise(TernaryOp::Fma, Operand::of(Scalar(signed_factor)), Operand::of(b), Operand::of(a), 1, target);
+}
+
+template <BinaryOp op>
+Tensor with_alpha(const Tensor& a, const Tensor& b, const Scalar& alpha) {
+  return binary(op, a, b, alpha);
+}
+template <BinaryOp op>
+Tensor without_alpha(const Tensor& a, const Tensor& b) {
+  return binary(op, a, b, 1);
+}
+
+// In place: into ours with one rounding; into a stock tensor by the stock operator on the values of ours.
+Tensor& binary_in_place(BinaryOp op, Tensor& self, const Tensor& other, const Scalar& alpha) {
+  if (is_format_tensor(self)) {
+    binary(op, self, other, alpha, self);
+    return self;
+  }
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const Tensor values = decoded(other);
+  switch (op) {
+    case BinaryOp::Add: return at::_ops::add__Tensor::call(self, values, alpha);
+    case BinaryOp::Sub: return at::_ops::sub__Tensor::call(self, values, alpha);
+    case BinaryOp::Mul: return at::_ops::mul__Tensor::call(self, values);
+    default: return at::_ops::div__Tensor::call(self, values);
+  }
+}
+template <BinaryOp op>
+Tensor& with_alpha_(Tensor& self, const Tensor& other, const Scalar& alpha) {
+  return binary_in_place(op, self, other, alpha);
+}
+template <BinaryOp op>
+Tensor& without_alpha_(Tensor& self, const Tensor& other) {
+  return binary_in_place(op, self, other, 1);
+}
+
+// out=: the result, in out's dtype if its category allows, in out's memory.
+Tensor& store(const Tensor& result, Tensor& out) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  TORCH_CHECK(
+      c10::canCast(is_format_tensor(result) ? c10::kFloat : result.scalar_type(), is_format_tensor(out) ? c10::kFloat : out.scalar_type()),
+      "result type ", is_format_tensor(result) ? entry_of(result).name : c10::toString(result.scalar_type()),
+      " can't be cast to the desired output type ", is_format_tensor(out) ? entry_of(out).name : c10::toString(out.scalar_type()));
+  if (out.sizes() != result.sizes()) {
+    if (out.numel() != 0) at::native::resize_output_check(out, result.sizes());
+    at::_ops::resize_::call(out, c10::fromIntArrayRefSlow(result.sizes()), {});
+  }
+  return at::_ops::copy_::call(out, result, false);
+}
+template <BinaryOp op>
+Tensor& with_alpha_out(const Tensor& a, const Tensor& b, const Scalar& alpha, Tensor& out) {
+  if (!is_format_tensor(a) && !is_format_tensor(b)) return store(stock_binary(op, a, b), out);
+  return store(binary(op, a, b, alpha), out);
+}
+template <BinaryOp op>
+Tensor& without_alpha_out(const Tensor& a, const Tensor& b, Tensor& out) {
+  return with_alpha_out<op>(a, b, 1, out);
+}
+
+// With a number as second operand. (Python's x + 2 comes as a tensor without dimensions; stock formulas call these.)
+Tensor with_number(BinaryOp op, const Tensor& self, const Scalar& number, const Tensor& existing = {}) {
+  TORCH_CHECK_TYPE(!number.isComplex(), name_of(op), ": expected a real number beside a tensor of ", entry_of(self).name, ", but got a complex one");
+  return elementwise(op, Operand::of(self), Operand::of(number), {entry_of(self), existing});
+}
+template <BinaryOp op>
+Tensor scalar(const Tensor& self, const Scalar& other) {
+  return with_number(op, self, other);
+}
+template <BinaryOp op>
+Tensor& scalar_(Tensor& self, const Scalar& other) {
+  with_number(op, self, other, self);
+  return self;
+}
+template <BinaryOp op>
+Tensor scalar_with_alpha(const Tensor& self, const Scalar& other, const Scalar& alpha) {
+  return with_number(op, self, other.toDouble() * alpha.toDouble());
+}
+template <BinaryOp op>
+Tensor& scalar_with_alpha_(Tensor& self, const Scalar& other, const Scalar& alpha) {
+  with_number(op, self, other.toDouble() * alpha.toDouble(), self);
+  return self;
+}
+
+// ---- reversed, one operand ----
+
+Tensor rsub_tensor(const Tensor& self, const Tensor& other, const Scalar& alpha) {
+  return binary(BinaryOp::Sub, other, self, alpha);
+}
+Tensor rsub_scalar(const Tensor& self, const Scalar& other, const Scalar& alpha) {
+  const Target target{entry_of(self), {}};
+  if (alpha.toDouble() == 1) return elementwise(BinaryOp::Sub, Operand::of(other), Operand::of(self), target);
+  return elementwise(TernaryOp::Fma, Operand::of(Scalar(-alpha.toDouble())), Operand::of(self), Operand::of(other), 1, target);
+}
+Tensor reciprocal(const Tensor& self) {
+  return elementwise(BinaryOp::Div, Operand::of(Scalar(1.0)), Operand::of(self), {entry_of(self), {}});
+}
+Tensor& reciprocal_(Tensor& self) {
+  elementwise(BinaryOp::Div, Operand::of(Scalar(1.0)), Operand::of(self), {entry_of(self), self});
+  return self;
+}
+Tensor sqrt_kernel(const Tensor& self) {
+  return elementwise_sqrt(Operand::of(self), {entry_of(self), {}});
+}
+Tensor& sqrt_(Tensor& self) {
+  elementwise_sqrt(Operand::of(self), {entry_of(self), self});
+  return self;
+}
+Tensor& sqrt_out(const Tensor& self, Tensor& out) {
+  const Tensor result = is_format_tensor(self) ? sqrt_kernel(self) : self.sqrt();
+  return store(result, out);
+}
+
+// ---- three operands: into self where self is ours and in place ----
+
+const FormatEntry* common_format(const char* op, std::initializer_list<std::reference_wrapper<const Tensor>> tensors) {
+  ResultType type;
+  for (const Tensor& t : tensors) type.see(t, op);
+  return type.result();
+}
+
+// Where a stock type wins, the operator runs on stock tensors.
+template <typename Stock>
+Tensor ternary(const char* name, TernaryOp op, const Tensor& a, const Tensor& b, const Tensor& c, double s, bool in_place, const Tensor& self, Stock stock) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const FormatEntry* format = common_format(name, {a, b, c});
+  if (in_place && is_format_tensor(self)) {
+    return elementwise(op, Operand::of(a), Operand::of(b), Operand::of(c), s, {entry_of(self), self});
+  }
+  if (format && !in_place) return elementwise(op, Operand::of(a), Operand::of(b), Operand::of(c), s, {*format, {}});
+  const auto plain = [](const Tensor& t) { return is_format_tensor(t) ? decoded(t) : t; };
+  return stock(plain);
+}
+
+Tensor addcmul(const Tensor& self, const Tensor& x, const Tensor& y, const Scalar& value) {
+  return ternary("addcmul", TernaryOp::Addcmul, x, y, self, value.toDouble(), false, self,
+                 [&](auto plain) { return plain(self).addcmul(plain(x), plain(y), value); });
+}
+Tensor& addcmul_(Tensor& self, const Tensor& x, const Tensor& y, const Scalar& value) {
+  ternary("addcmul_", TernaryOp::Addcmul, x, y, self, value.toDouble(), true, self,
+          [&](auto plain) { return self.addcmul_(plain(x), plain(y), value); });
+  return self;
+}
+Tensor addcdiv(const Tensor& self, const Tensor& x, const Tensor& y, const Scalar& value) {
+  return ternary("addcdiv", TernaryOp::Addcdiv, x, y, self, value.toDouble(), false, self,
+                 [&](auto plain) { return plain(self).addcdiv(plain(x), plain(y), value); });
+}
+Tensor& addcdiv_(Tensor& self, const Tensor& x, const Tensor& y, const Scalar& value) {
+  ternary("addcdiv_", TernaryOp::Addcdiv, x, y, self, value.toDouble(), true, self,
+          [&](auto plain) { return self.addcdiv_(plain(x), plain(y), value); });
+  return self;
+}
+
+Tensor lerp_number(const Tensor& self, const Tensor& end, const Scalar& weight, const Tensor& existing) {
+  const FormatEntry* format = common_format("lerp", {self, end});
+  TORCH_CHECK_TYPE(format, "lerp: expected start and end of one dtype, but got a number format and a stock dtype");
+  return elementwise(TernaryOp::Lerp, Operand::of(self), Operand::of(end), Operand::of(weight), 1, {*format, existing});
+}
+Tensor lerp_scalar(const Tensor& self, const Tensor& end, const Scalar& weight) {
+  return lerp_number(self, end, weight, {});
+}
+Tensor& lerp_scalar_(Tensor& self, const Tensor& end, const Scalar& weight) {
+  lerp_number(self, end, weight, self);
+  return self;
+}
+
+} // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
+  m.impl("add.Tensor", &with_alpha<BinaryOp::Add>);
+  m.impl("sub.Tensor", &with_alpha<BinaryOp::Sub>);
+  m.impl("mul.Tensor", &without_alpha<BinaryOp::Mul>);
+  m.impl("div.Tensor", &without_alpha<BinaryOp::Div>);
+  m.impl("add_.Tensor", &with_alpha_<BinaryOp::Add>);
+  m.impl("sub_.Tensor", &with_alpha_<BinaryOp::Sub>);
+  m.impl("mul_.Tensor", &without_alpha_<BinaryOp::Mul>);
+  m.impl("div_.Tensor", &without_alpha_<BinaryOp::Div>);
+  m.impl("add.out", &with_alpha_out<BinaryOp::Add>);
+  m.impl("sub.out", &with_alpha_out<BinaryOp::Sub>);
+  m.impl("mul.out", &without_alpha_out<BinaryOp::Mul>);
+  m.impl("div.out", &without_alpha_out<BinaryOp::Div>);
+  m.impl("add.Scalar", &scalar_with_alpha<BinaryOp::Add>);
+  m.impl("sub.Scalar", &scalar_with_alpha<BinaryOp::Sub>);
+  m.impl("mul.Scalar", &scalar<BinaryOp::Mul>);
+  m.impl("div.Scalar", &scalar<BinaryOp::Div>);
+  m.impl("add_.Scalar", &scalar_with_alpha_<BinaryOp::Add>);
+  m.impl("sub_.Scalar", &scalar_with_alpha_<BinaryOp::Sub>);
+  m.impl("mul_.Scalar", &scalar_<BinaryOp::Mul>);
+  m.impl("div_.Scalar", &scalar_<BinaryOp::Div>);
+  m.impl("rsub.Tensor", &rsub_tensor);
+  m.impl("rsub.Scalar", &rsub_scalar);
+  m.impl("reciprocal", &reciprocal);
+  m.impl("reciprocal_", &reciprocal_);
+  m.impl("sqrt", &sqrt_kernel);
+  m.impl("sqrt_", &sqrt_);
+  m.impl("sqrt.out", &sqrt_out);
+  m.impl("addcmul", &addcmul);
+  m.impl("addcmul_", &addcmul_);
+  m.impl("addcdiv", &addcdiv);
+  m.impl("addcdiv_", &addcdiv_);
+  m.impl("lerp.Scalar", &lerp_scalar);
+  m.impl("lerp_.Scalar", &lerp_scalar_);
+}
+
+} // namespace at::formats

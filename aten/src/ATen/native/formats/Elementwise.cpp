@@ -1,0 +1,203 @@
+#include <ATen/native/formats/Elementwise.h>
+
+#include <ATen/TensorIterator.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/_local_scalar_dense.h>
+#include <ATen/ops/_to_copy_ops.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+namespace at::formats {
+
+Operand Operand::of(const at::Tensor& t) {
+  // A stock tensor without dimensions is a number like any other. Integers of 2^53 and more round to float64 first.
+  if (!is_format_tensor(t)) {
+    if (t.dim() == 0) return {at::Tensor(), t.item().toDouble()};
+    return {at::_ops::_to_copy::call(t, c10::ScalarType::Double, {}, {}, {}, false, {}), 0};
+  }
+  return {t, 0};
+}
+
+namespace {
+
+constexpr int64_t kBlock = 1024;
+
+// Whether float32 arithmetic with this number keeps OddArithmetic.h's conditions for formats with arithmetic_in_float().
+bool number_fits_float(double x) {
+  return x == 0 || (static_cast<double>(static_cast<float>(x)) == x && std::abs(x) >= 0x1p-16 && std::abs(x) <= 0x1p16);
+}
+
+void decode_block(const CpuKernels& k, const Format& f, const void* codes, float* values, int64_t n) {
+  k.decode_float(f, codes, values, n);
+}
+void decode_block(const CpuKernels& k, const Format& f, const void* codes, double* values, int64_t n) {
+  k.decode_double(f, codes, values, n);
+}
+void encode_block(const CpuKernels& k, const Format& f, const float* values, void* codes, int64_t n) {
+  k.encode_float(f, values, codes, n);
+}
+void encode_block(const CpuKernels& k, const Format& f, const double* values, void* codes, int64_t n) {
+  k.encode_double(f, values, codes, n);
+}
+
+// Elements of `width` bytes at a stride to contiguous ones, and back.
+template <int Width>
+void gather_as(const char* from, int64_t stride, char* to, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) std::memcpy(to + i * Width, from + i * stride, Width);
+}
+template <int Width>
+void scatter_as(const char* from, char* to, int64_t stride, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) std::memcpy(to + i * stride, from + i * Width, Width);
+}
+void gather(int width, const char* from, int64_t stride, char* to, int64_t n) {
+  switch (width) {
+    case 1: return gather_as<1>(from, stride, to, n);
+    case 2: return gather_as<2>(from, stride, to, n);
+    case 4: return gather_as<4>(from, stride, to, n);
+    default: return gather_as<8>(from, stride, to, n);
+  }
+}
+void scatter(int width, const char* from, char* to, int64_t stride, int64_t n) {
+  switch (width) {
+    case 1: return scatter_as<1>(from, to, stride, n);
+    case 2: return scatter_as<2>(from, to, stride, n);
+    case 4: return scatter_as<4>(from, to, stride, n);
+    default: return scatter_as<8>(from, to, stride, n);
+  }
+}
+
+// One operand of one loop: where its values come from.
+struct Source {
+  const Format* format; // nullptr: float64 values, or the number
+  const char* data;     // nullptr: the number
+  int64_t stride;
+  double number;
+
+  // n values from element `first` on, into a block.
+  template <typename T>
+  void load(const CpuKernels& k, int64_t first, int64_t n, T* values) const {
+    if (!data) {
+      std::fill_n(values, n, static_cast<T>(number));
+      return;
+    }
+    const char* from = data + first * stride;
+    const int width = format ? format->itemsize() : 8;
+    alignas(64) char packed[kBlock * 8];
+    const int64_t distinct = stride == 0 ? 1 : n;
+    if (stride != width && stride != 0) {
+      gather(width, from, stride, packed, n);
+      from = packed;
+    }
+    if (format) {
+      decode_block(k, *format, from, values, distinct);
+    } else {
+      const auto* doubles = reinterpret_cast<const double*>(from);
+      std::transform(doubles, doubles + distinct, values, [](double x) { return static_cast<T>(x); });
+    }
+    if (distinct != n) std::fill_n(values, n, values[0]);
+  }
+};
+
+template <typename T, size_t N, typename Apply>
+void run_blocks(const std::array<Source, N>& sources, const Format& out_format, char* out, int64_t out_stride, int64_t n, const Apply& apply) {
+  const CpuKernels& k = cpu_kernels();
+  alignas(64) T blocks[N][kBlock];
+  alignas(64) char packed[kBlock * 8];
+  const int width = out_format.itemsize();
+  for (size_t j = 0; j < N; ++j) {
+    if (!sources[j].data) sources[j].load(k, 0, std::min(n, kBlock), blocks[j]); // numbers: once for all blocks
+  }
+  for (int64_t first = 0; first < n; first += kBlock) {
+    const int64_t m = std::min(kBlock, n - first);
+    for (size_t j = 0; j < N; ++j) {
+      if (sources[j].data) sources[j].load(k, first, m, blocks[j]);
+    }
+    alignas(64) T result[kBlock];
+    apply(k, blocks, result, m);
+    char* to = out + first * out_stride;
+    if (out_stride == width) {
+      encode_block(k, out_format, result, to, m);
+    } else {
+      encode_block(k, out_format, result, packed, m);
+      scatter(width, packed, to, out_stride, m);
+    }
+  }
+}
+
+// Broadcasts, allocates, splits over threads: TensorIterator's work, on the codes as integers.
+template <size_t N, typename ApplyFloat, typename ApplyDouble>
+at::Tensor run(const std::array<const Operand*, N>& operands, const Target& target, bool in_float, ApplyFloat apply_float, ApplyDouble apply_double) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const Format& out_format = target.entry.format;
+  in_float = in_float && out_format.arithmetic_in_float();
+  at::TensorIteratorConfig config;
+  config.set_check_mem_overlap(true).check_all_same_dtype(false).resize_outputs(false);
+  config.declare_static_dtype_and_device(target.entry.bits, c10::kCPU);
+  config.add_owned_output(target.existing.defined() ? bits_alias(target.existing) : at::Tensor());
+  bool any_tensor = false;
+  for (const Operand* o : operands) {
+    if (!o->tensor.defined()) {
+      in_float = in_float && number_fits_float(o->number);
+      continue;
+    }
+    any_tensor = true;
+    const bool ours = is_format_tensor(o->tensor);
+    TORCH_CHECK_NOT_IMPLEMENTED(o->tensor.device().is_cpu(), "expected CPU tensors, but got one on ", o->tensor.device(),
+                                ": this build of torch_dtypes has CPU kernels only");
+    in_float = in_float && ours && &entry_of(o->tensor) == &target.entry;
+    config.add_owned_const_input(ours ? bits_alias(o->tensor) : o->tensor);
+  }
+  TORCH_INTERNAL_ASSERT(any_tensor);
+  at::TensorIterator iterator = config.build();
+  iterator.for_each([&](char** data, const int64_t* strides, int64_t n) {
+    std::array<Source, N> sources;
+    int argument = 1;
+    for (size_t j = 0; j < N; ++j) {
+      const Operand& o = *operands[j];
+      if (!o.tensor.defined()) {
+        sources[j] = {nullptr, nullptr, 0, o.number};
+      } else {
+        sources[j] = {is_format_tensor(o.tensor) ? &entry_of(o.tensor).format : nullptr, data[argument], strides[argument], 0};
+        ++argument;
+      }
+    }
+    if (in_float) {
+      run_blocks<float>(sources, out_format, data[0], strides[0], n, apply_float);
+    } else {
+      run_blocks<double>(sources, out_format, data[0], strides[0], n, apply_double);
+    }
+  });
+  return target.existing.defined() ? target.existing : format_alias(iterator.output(), target.entry);
+}
+
+} // namespace
+
+at::Tensor elementwise(BinaryOp op, const Operand& a, const Operand& b, const Target& target) {
+  return run<2>(
+      {&a, &b}, target, true,
+      [op](const CpuKernels& k, const float(*x)[kBlock], float* out, int64_t n) { k.binary_float(op, x[0], x[1], out, n); },
+      [op](const CpuKernels& k, const double(*x)[kBlock], double* out, int64_t n) { k.binary_double(op, x[0], x[1], out, n); });
+}
+
+at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const Operand& c, double s, const Target& target) {
+  // Two roundings to odd in a row (a product times s) are as good as one only if the first is exact.
+  const bool in_float = number_fits_float(s) && target.entry.format.significand_bits() <= 12 && op != TernaryOp::Addcdiv;
+  return run<3>(
+      {&a, &b, &c}, target, in_float,
+      [=](const CpuKernels& k, const float(*x)[kBlock], float* out, int64_t n) {
+        k.ternary_float(op, x[0], x[1], x[2], static_cast<float>(s), out, n);
+      },
+      [=](const CpuKernels& k, const double(*x)[kBlock], double* out, int64_t n) { k.ternary_double(op, x[0], x[1], x[2], s, out, n); });
+}
+
+at::Tensor elementwise_sqrt(const Operand& a, const Target& target) {
+  return run<1>(
+      {&a}, target, true,
+      [](const CpuKernels& k, const float(*x)[kBlock], float* out, int64_t n) { k.sqrt_float(x[0], out, n); },
+      [](const CpuKernels& k, const double(*x)[kBlock], double* out, int64_t n) { k.sqrt_double(x[0], out, n); });
+}
+
+} // namespace at::formats

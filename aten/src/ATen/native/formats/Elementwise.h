@@ -1,0 +1,29 @@
+// The elementwise engine: blocks of codes are decoded into cache, operated on, and encoded, each element's result rounded once.
+#pragma once
+#include <ATen/FormatTensor.h>
+#include <ATen/native/formats/cpu/Kernels.h>
+#include <c10/util/SmallVector.h>
+
+namespace at::formats {
+
+// One operand: a tensor of ours, a stock tensor (float64, broadcast like any other), or a number.
+struct Operand {
+  at::Tensor tensor;
+  double number{0};
+
+  static Operand of(const at::Tensor& t);
+  static Operand of(const c10::Scalar& s) { return {at::Tensor(), s.toDouble()}; }
+};
+
+// Where the result goes: a new tensor, or an existing one of ours (in place).
+struct Target {
+  const FormatEntry& entry;
+  at::Tensor existing;
+};
+
+// out = op(a, b) and out = op(a, b, c; s), correctly rounded where the kernels' results are rounded to odd.
+at::Tensor elementwise(BinaryOp op, const Operand& a, const Operand& b, const Target& target);
+at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const Operand& c, double s, const Target& target);
+at::Tensor elementwise_sqrt(const Operand& a, const Target& target);
+
+} // namespace at::formats

@@ -46,6 +46,17 @@ def tolist(stock, self):
     return self.double().tolist()
 
 
+def set_(stock, self, source=None, *args, **kwargs):
+    """Tensor.set_ of a tensor of ours: stock expects a typed storage to be the container's."""
+    if source is None:
+        return stock(*args, **kwargs)
+    if isinstance(source, torch.TypedStorage):
+        if source.dtype is not self.dtype:
+            raise RuntimeError(f"expected a storage of {self.dtype} or an untyped one, but got one of {source.dtype}")
+        source = source._untyped_storage  # its public name warns
+    return stock(source, *args, **kwargs)
+
+
 def _numpy_dtype(dtype: torch.dtype):
     """NumPy's type for a format, by ml_dtypes where it is installed, else None."""
     try:

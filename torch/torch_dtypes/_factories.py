@@ -227,7 +227,7 @@ def legacy_new(stock, self, *args, **kwargs):
         return torch.empty(0, dtype=self.dtype, device=device)
     first = args[0]
     if isinstance(first, (torch.UntypedStorage, torch.TypedStorage)):
-        storage = first.untyped() if isinstance(first, torch.TypedStorage) else first
+        storage = first._untyped_storage if isinstance(first, torch.TypedStorage) else first
         return torch.empty(0, dtype=self.dtype, device=device).set_(storage)
     if isinstance(first, torch.Tensor):
         return first.detach() if first.dtype is self.dtype else torch.tensor(first, dtype=self.dtype, device=device)

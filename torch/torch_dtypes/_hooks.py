@@ -58,6 +58,8 @@ def install() -> None:
     _hook(base, "new_tensor", _factories.new_tensor, DTYPE_KEYWORD | OWN_SELF)
     _hook(base, "new", _factories.legacy_new, OWN_SELF)
 
+    _hook(base, "set_", _conversion.set_, OWN_SELF)
+
     # Conversions
     _hook(base, "to", _conversion.to, OWN_ARGUMENT | GUARD_ANYWHERE)
     _hook(base, "type", _conversion.type_, OWN_SELF)

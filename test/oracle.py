@@ -1,0 +1,255 @@
+"""What number formats mean, from their definitions in exact rationals; shares no code with the implementation.
+
+Sources: Posit Standard (2022), sections 3 and 4.1; IEEE 754-2019, sections 3.4, 4.3 and 7.4; OCP Microscaling Formats 1.0, section 5.3.
+
+A magnitude is written as the code of a nonnegative value, which is in value order in every format. Between two neighbours lies the
+boundary of nearest rounding: the mean for floats, the value of the posit that is one bit longer and lies between them for posits.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+MODES = ("nearest_even", "nearest_zero", "nearest_away", "up", "down", "toward_zero", "to_odd")
+
+
+def power(e: int) -> Fraction:
+    return Fraction(1 << e) if e >= 0 else Fraction(1, 1 << -e)
+
+
+def posit_value(bits: int, es: int, code: int) -> Fraction | None:
+    """((1 - 3s) + f) * 2^((1 - 2s) * (2^es r + e + s)), section 3.3 of the standard; None is NaR."""
+    text = format(code, f"0{bits}b")
+    if "1" not in text[1:]:
+        return Fraction(0) if text[0] == "0" else None
+    s, body = int(text[0]), text[1:]
+    tail = body.lstrip(body[0])
+    run = len(body) - len(tail)
+    r = run - 1 if body[0] == "1" else -run
+    tail = tail[1:]
+    e = int(tail[:es].ljust(es, "0") or "0", 2)
+    fraction = tail[es:]
+    f = Fraction(int(fraction, 2), 1 << len(fraction)) if fraction else Fraction(0)
+    return (1 - 3 * s + f) * power((1 - 2 * s) * ((r << es) + e + s))
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A format by its definition. Posits: bits and es; floats: exponent and fraction bits, and what the options say."""
+
+    kind: str
+    bits: int
+    exp_bits: int
+    man_bits: int = 0
+    bias: int = 0
+    specials: str = "ieee"
+    overflow: str = "ieee"
+    subnormals: bool = True
+
+    @property
+    def posit(self) -> bool:
+        return self.kind == "posit"
+
+    @property
+    def sign_code(self) -> int:
+        return 1 << (self.bits - 1)
+
+    @cached_property
+    def nan_code(self) -> int | None:
+        if self.posit:
+            return self.sign_code
+        ones = self.sign_code - 1
+        if self.specials == "none":
+            return None
+        if self.specials == "fn":
+            return ones
+        return ones - (1 << (self.man_bits - 1)) + 1  # infinity, plus the fraction's first bit
+
+    @cached_property
+    def largest(self) -> int:
+        """The code of the largest finite value."""
+        ones = self.sign_code - 1
+        return ones if self.posit or self.specials == "none" else ones - 1 if self.specials == "fn" else ones - (1 << self.man_bits)
+
+    @cached_property
+    def overflow_code(self) -> int:
+        if self.posit or self.overflow == "saturate" or self.specials == "none":
+            return self.largest
+        return self.largest + 1  # infinity; fn: NaN
+
+    def successor(self, k: int) -> int:
+        return 1 << self.man_bits if k == 0 and not self.subnormals else k + 1
+
+    def magnitude(self, k: int) -> Fraction:
+        """The value of the nonnegative code k; beyond the largest: as if the exponents went on."""
+        if self.posit:
+            return posit_value(self.bits, self.exp_bits, k)
+        field, fraction = k >> self.man_bits, k & ((1 << self.man_bits) - 1)
+        if field:
+            return (fraction + (1 << self.man_bits)) * power(field - self.bias - self.man_bits)
+        return fraction * power(1 - self.bias - self.man_bits) if self.subnormals else Fraction(0)
+
+    def boundary(self, k: int) -> Fraction:
+        """Where nearest rounding changes from k to its successor (and, for floats, from the largest value to overflow)."""
+        if self.posit:
+            return posit_value(self.bits + 1, self.exp_bits, 2 * k + 1)
+        return (self.magnitude(k) + self.magnitude(self.successor(k))) / 2
+
+    def decode(self, code: int) -> Fraction | float:
+        """A Fraction, or -0.0, an infinity or NaN as a float."""
+        if self.posit:
+            value = posit_value(self.bits, self.exp_bits, code)
+            return math.nan if value is None else value
+        k = code & (self.sign_code - 1)
+        negative = code >= self.sign_code
+        if k > self.largest:
+            infinite = self.specials == "ieee" and k == self.largest + 1
+            return (-math.inf if negative else math.inf) if infinite else math.nan
+        value = self.magnitude(k)
+        return (-0.0 if value == 0 else -value) if negative else value
+
+    def signed(self, k: int, negative: bool) -> int:
+        if self.posit:
+            return (-k) % (1 << self.bits) if negative else k
+        return k + self.sign_code if negative else k
+
+    def special(self, x: float) -> int:
+        """The code of a NaN, an infinity or a zero."""
+        negative = math.copysign(1, x) < 0
+        if self.posit:
+            return 0 if x == 0 else self.nan_code
+        if math.isnan(x):
+            return self.signed(self.largest if self.nan_code is None else self.nan_code, negative)
+        return self.signed(0 if x == 0 else self.overflow_code, negative)
+
+    def _goes_up(self, mode: str, negative: bool, k: int, side: int) -> bool:
+        """Whether a value between k and its successor goes to the successor; side: -1, 0, 1, below, at or above the boundary."""
+        if mode == "nearest_even" and side == 0:
+            if not self.posit and self.man_bits == 0:
+                return k != 0  # one digit: no neighbour is even, the larger is delivered (IEEE 754-2019, section 4.3.1)
+            return k % 2 == 1
+        if mode.startswith("nearest"):
+            return side > 0 or (side == 0 and mode == "nearest_away")
+        if mode == "to_odd":
+            significand_odd = k % 2 == 1 if self.posit or self.man_bits else k != 0
+            return not significand_odd
+        return mode == ("down" if negative else "up")
+
+    def encode(self, x: Fraction | float, mode: str = "nearest_even") -> int:
+        """The code of one value."""
+        if isinstance(x, float):
+            if not math.isfinite(x) or x == 0:
+                return self.special(x)
+            x = Fraction(x)
+        if x == 0:
+            return 0
+        negative, m = x < 0, abs(x)
+        lower = bisect_right(range(1, self.largest + 1), m, key=self.magnitude)
+        if not self.subnormals and lower < 1 << self.man_bits:
+            lower = 0
+        if self.magnitude(lower) == m:
+            return self.signed(lower, negative)
+        return self.signed(self._neighbour(lower, m, negative, mode), negative)
+
+    def _neighbour(self, lower: int, m, negative: bool, mode: str) -> int:
+        if self.posit and lower in (0, self.largest):
+            return max(lower, 1)  # never 0, never NaR
+        boundary = self.boundary(lower)
+        side = (m > boundary) - (m < boundary)
+        if lower < self.largest:
+            return self.successor(lower) if self._goes_up(mode, negative, lower, side) else lower
+        if mode == "to_odd" or not self._goes_up(mode, negative, lower, side):
+            return lower
+        return self.overflow_code
+
+
+class Table:
+    """A format of at most 20 bits as sorted float64 arrays (exact, which is checked), for whole arrays at once."""
+
+    def __init__(self, spec: Spec):
+        self.spec = spec
+        first = 1 if spec.subnormals else 1 << spec.man_bits
+        self.codes = np.array([0, *range(first, spec.largest + 1)])
+        self.values = exact_floats(spec.magnitude(int(k)) for k in self.codes)
+        upper = self.codes if not spec.posit else self.codes[:-1]
+        self.boundaries = exact_floats(spec.boundary(int(k)) for k in upper)
+        if spec.posit:
+            self.boundaries[0] = 0.0
+            self.boundaries = np.append(self.boundaries, np.inf)
+
+    def decode(self) -> np.ndarray:
+        """The values of all codes."""
+        return np.array([float(self.spec.decode(c)) for c in range(1 << self.spec.bits)])
+
+    def encode(self, x: np.ndarray, mode: str = "nearest_even") -> np.ndarray:
+        spec, m, negative = self.spec, np.abs(x), np.signbit(x)
+        finite = np.isfinite(x) & (m > 0)
+        at = np.searchsorted(self.values, np.where(finite, m, 0.0), side="right") - 1
+        lower = self.codes[at]
+        side = np.sign(m - self.boundaries[at]) if not spec.posit else (m > self.boundaries[at]) * 1 - (m < self.boundaries[at])
+        up = np.zeros(x.shape, bool)
+        for sign in (False, True):
+            for s in (-1, 0, 1):
+                for odd in (0, 1):
+                    # The decision depends on k by its parity, and on whether it is 0.
+                    for zero in (False, True):
+                        k = 0 if zero else 2 + odd
+                        chosen = (negative == sign) & (side == s) & (lower % 2 == odd) & ((lower == 0) == zero)
+                        up |= chosen & spec._goes_up(mode, sign, k, s)
+        up &= self.values[at] != m
+        if spec.posit:
+            up = (up | (lower == 0)) & (lower != spec.largest)
+        beyond = up & (lower == spec.largest)
+        if mode == "to_odd":
+            up &= ~beyond
+            beyond[:] = False
+        k = np.where(up, self.codes[np.minimum(at + 1, len(self.codes) - 1)], lower)
+        k = np.where(beyond, spec.overflow_code, k)
+        if spec.posit:
+            codes = np.where(negative, -k % (1 << spec.bits), k)
+        else:
+            codes = k + negative * spec.sign_code
+        for i in np.flatnonzero(~finite):
+            codes[i] = spec.special(float(x[i]))
+        return codes
+
+    def inputs(self) -> np.ndarray:
+        """Every value and every boundary with its two float64 neighbours, what lies beyond, specials; both signs."""
+        b = self.boundaries[np.isfinite(self.boundaries) & (self.boundaries > 0)]
+        top, least = self.values[-1], self.values[1]
+        extra = [0.0, np.inf, np.nan, top * 1.01, top * 1.9, min(top * 2, 1e308), 1e300, np.finfo(np.float64).max, least / 2, least / 3,
+                 least * 0.75, least / 1e6, 5e-324, 1e-310, 2.0**-126, 2.0**-149, 3 * 2.0**-149, 2.0**-127]  # fmt: skip
+        with np.errstate(over="ignore"):
+            x = np.concatenate([self.values, b, np.nextafter(b, 0), np.nextafter(b, np.inf), extra])
+        return np.concatenate([x, -x])
+
+
+def exact_floats(fractions) -> np.ndarray:
+    """Fractions as float64 numbers; an error if one is none."""
+    numbers = []
+    for f in fractions:
+        numbers.append(f.numerator / f.denominator)
+        n, d = numbers[-1].as_integer_ratio()
+        if n * f.denominator != f.numerator * d:
+            raise AssertionError(f"expected a fraction that float64 has, but got {f}")
+    return np.array(numbers)
+
+
+def posit(bits: int, es: int) -> Spec:
+    return Spec("posit", bits, es)
+
+
+def binary(exp_bits: int, man_bits: int, *, bias: int | None = None, **options) -> Spec:
+    standard = 2 ** (exp_bits - 1) - 1
+    return Spec("float", 1 + exp_bits + man_bits, exp_bits, man_bits, standard if bias is None else bias, **options)
+
+
+@lru_cache(maxsize=None)
+def table(spec: Spec) -> Table:
+    return Table(spec)

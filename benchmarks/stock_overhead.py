@@ -1,0 +1,59 @@
+"""What the package costs code that does not use it: stock calls with and without it, in processes that take turns.
+
+Usage: python benchmarks/stock_overhead.py [--rounds N]
+
+Each process times a call in batches and reports its fastest batch: with the machine's noise taken off, what is left is the call. Twenty
+processes of either kind take turns; the table compares their medians.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+
+CALLS = {
+    "torch.zeros(2)": "torch.zeros(2)",
+    "x + x": "x + x",
+    "x.to(torch.float64)": "x.to(torch.float64)",
+    "x.dtype": "x.dtype",
+    "x.dtype.is_floating_point": "d.is_floating_point",
+    "x.sum()": "x.sum()",
+    "x.tolist()": "x.tolist()",
+}
+
+CHILD = """
+import sys, timeit, torch
+torch.set_num_threads(1)
+assert hasattr(torch, "posit16es2") == (sys.argv[1] == "with")
+x, d = torch.ones(8), torch.float32
+for call in sys.argv[2:]:
+    timer = timeit.Timer(call, globals={"torch": torch, "x": x, "d": d})
+    number = 2000
+    timer.timeit(number)
+    print(min(timer.repeat(40, number)) / number)
+"""
+
+
+def measure(which: str) -> list[float]:
+    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "1" if which == "with" else "0"}
+    done = subprocess.run([sys.executable, "-c", CHILD, which, *CALLS.values()], env=environment, capture_output=True, text=True, check=True)
+    return [float(line) for line in done.stdout.split()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=20, help="processes of either kind (default 20)")
+    rounds = parser.parse_args().rounds
+    results = {"with": [], "without": []}
+    for _ in range(rounds):
+        for which, runs in results.items():
+            runs.append(measure(which))
+    print(f"{'call':28} {'without':>10} {'with':>10} {'ratio':>7}")
+    for i, name in enumerate(CALLS):
+        without, with_ = (statistics.median(run[i] for run in results[w]) for w in ("without", "with"))
+        print(f"{name:28} {without * 1e9:7.0f} ns {with_ * 1e9:7.0f} ns {with_ / without:7.3f}")
+
+
+if __name__ == "__main__":
+    main()

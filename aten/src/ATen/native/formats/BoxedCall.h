@@ -1,0 +1,92 @@
+// One call of any operator by its schema: which arguments are tensors of ours, the stock tensors that stand for them, and the way back.
+#pragma once
+#include <ATen/FormatTensor.h>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <c10/util/SmallVector.h>
+
+#include <string>
+#include <vector>
+
+namespace at::formats {
+
+// What formats and stock floating types among an operator's tensors make of its result, by PyTorch's category rules: a format wins
+// over Python scalars and integers; a stock floating tensor wins over a format unless only the format's tensor has dimensions; complex
+// wins over both. Two formats do not mix: an error.
+class ResultType {
+ public:
+  const FormatEntry* format{nullptr};   // the format among the operands
+  std::optional<c10::ScalarType> stock; // the stock floating or complex type among them
+
+  void see(const at::Tensor& t, const char* op);
+  bool stock_wins() const;
+  bool is_complex() const { return stock && c10::isComplexType(*stock); }
+  // The result's format, or nullptr where it is of the stock type.
+  const FormatEntry* result() const { return stock_wins() ? nullptr : format; }
+
+ private:
+  bool format_has_dims_{false};
+  bool stock_has_dims_{false};
+};
+
+// What must be known of an operator's schema, worked out once.
+class Plan {
+ public:
+  enum class Slot : uint8_t { Other, Tensor, TensorList, OptionalTensorList, Dtype };
+  struct Argument {
+    Slot slot;
+    bool written;
+  };
+
+  explicit Plan(const c10::FunctionSchema& schema);
+  static bool makes_view(const c10::FunctionSchema& schema);
+  bool takes_tensor() const;
+
+  std::string name;
+  std::vector<Argument> arguments;
+};
+
+class BoxedCall {
+ public:
+  struct Pair {
+    at::Tensor ours;
+    at::Tensor stock;
+    bool written;
+  };
+
+  // Replaces the tensors of ours on the stack by stock ones of the compute type, and dtypes of ours by that type.
+  BoxedCall(const Plan& plan, torch::jit::Stack* stack);
+
+  // After the stock operator: writes back what it wrote, and makes tensors of ours of its results on the stack.
+  void finish(size_t results, torch::jit::Stack* stack) const;
+  at::Tensor result(const at::Tensor& t) const;
+
+  c10::SmallVector<Pair, 6>& pairs() { return pairs_; }
+
+ private:
+  void choose_types(const Plan& plan, torch::jit::Stack& stack, size_t base);
+  at::Tensor stand_in(const at::Tensor& t, bool written);
+  void replace(const Plan::Argument& argument, c10::IValue& value);
+
+  const FormatEntry* format_{nullptr};              // of results, or nullptr: they stay stock
+  std::optional<c10::ScalarType> stock_;            // set: results of the compute type become this stock type
+  c10::ScalarType compute_{c10::ScalarType::Float}; // of the stand-ins
+  c10::SmallVector<Pair, 6> pairs_;
+};
+
+// Calls body for every tensor in one argument.
+template <typename Body>
+void each_tensor(Plan::Slot slot, const c10::IValue& value, Body&& body) {
+  if (slot == Plan::Slot::Tensor && value.isTensor()) {
+    body(value.toTensor());
+  } else if (slot == Plan::Slot::TensorList && value.isTensorList()) {
+    for (const at::Tensor& t : value.toTensorVector()) body(t);
+  } else if (slot == Plan::Slot::OptionalTensorList && value.isOptionalTensorList()) {
+    for (const std::optional<at::Tensor>& t : value.toOptionalTensorVector()) {
+      if (t) body(*t);
+    }
+  }
+}
+
+} // namespace at::formats

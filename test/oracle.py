@@ -12,15 +12,16 @@ import math
 from bisect import bisect_right
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 
 import numpy as np
 
 MODES = ("nearest_even", "nearest_zero", "nearest_away", "up", "down", "toward_zero", "to_odd")
 
 
-def power(e: int) -> Fraction:
-    return Fraction(1 << e) if e >= 0 else Fraction(1, 1 << -e)
+def scaled(n: int, e: int) -> Fraction:
+    """n * 2^e."""
+    return Fraction(n << e) if e >= 0 else Fraction(n, 1 << -e)
 
 
 def posit_value(bits: int, es: int, code: int) -> Fraction | None:
@@ -35,8 +36,8 @@ def posit_value(bits: int, es: int, code: int) -> Fraction | None:
     tail = tail[1:]
     e = int(tail[:es].ljust(es, "0") or "0", 2)
     fraction = tail[es:]
-    f = Fraction(int(fraction, 2), 1 << len(fraction)) if fraction else Fraction(0)
-    return (1 - 3 * s + f) * power((1 - 2 * s) * ((r << es) + e + s))
+    f, f_bits = int(fraction or "0", 2), len(fraction)  # f is the fraction's value times 2^f_bits
+    return scaled(((1 - 3 * s) << f_bits) + f, (1 - 2 * s) * ((r << es) + e + s) - f_bits)
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,8 @@ class Spec:
             return posit_value(self.bits, self.exp_bits, k)
         field, fraction = k >> self.man_bits, k & ((1 << self.man_bits) - 1)
         if field:
-            return (fraction + (1 << self.man_bits)) * power(field - self.bias - self.man_bits)
-        return fraction * power(1 - self.bias - self.man_bits) if self.subnormals else Fraction(0)
+            return scaled(fraction + (1 << self.man_bits), field - self.bias - self.man_bits)
+        return scaled(fraction, 1 - self.bias - self.man_bits) if self.subnormals else Fraction(0)
 
     def boundary(self, k: int) -> Fraction:
         """Where nearest rounding changes from k to its successor (and, for floats, from the largest value to overflow)."""
@@ -222,7 +223,7 @@ class Table:
     def inputs(self) -> np.ndarray:
         """Every value and every boundary with its two float64 neighbours, what lies beyond, specials; both signs."""
         b = self.boundaries[np.isfinite(self.boundaries) & (self.boundaries > 0)]
-        top, least = self.values[-1], self.values[1]
+        top, least = float(self.values[-1]), float(self.values[1])
         extra = [0.0, np.inf, np.nan, top * 1.01, top * 1.9, min(top * 2, 1e308), 1e300, np.finfo(np.float64).max, least / 2, least / 3,
                  least * 0.75, least / 1e6, 5e-324, 1e-310, 2.0**-126, 2.0**-149, 3 * 2.0**-149, 2.0**-127]  # fmt: skip
         with np.errstate(over="ignore"):
@@ -250,6 +251,43 @@ def binary(exp_bits: int, man_bits: int, *, bias: int | None = None, **options) 
     return Spec("float", 1 + exp_bits + man_bits, exp_bits, man_bits, standard if bias is None else bias, **options)
 
 
-@lru_cache(maxsize=None)
+@cache
 def table(spec: Spec) -> Table:
     return Table(spec)
+
+
+# ---- formats too wide for a table ----
+
+
+def wide_codes(spec, count, seed=0):
+    """Nonnegative codes: the extremes, every run length of ones and zeros, and seeded ones."""
+    rng = np.random.default_rng(seed)
+    runs = [(1 << i) - ones for i in range(spec.bits) for ones in (0, 1)]
+    ends = [0, 1, 2, 3, *range(spec.largest - 2, spec.largest + 1), *runs]
+    random = rng.integers(0, spec.largest, count) >> rng.integers(0, spec.bits - 1, count)
+    some = {k for k in ends if 0 <= k <= spec.largest} | set(random.tolist()) | {spec.largest - int(k) for k in random}
+    return sorted(k for k in some if k == 0 or spec.subnormals or k >= 1 << spec.man_bits)
+
+
+def wide_vectors(spec, count):
+    """Values and the codes that they must give, made from the codes: no search."""
+    x, codes = [], []
+    for k in wide_codes(spec, count):
+        v = exact_floats([spec.magnitude(k)])[0]
+        up = spec.successor(k) if k < spec.largest else spec.overflow_code
+        near = [(v, k)]
+        if not (spec.posit and k in (0, spec.largest)):
+            b = exact_floats([spec.boundary(k)])[0]
+            with np.errstate(over="ignore"):
+                near += [(b, k if k % 2 == 0 else up), (np.nextafter(b, 0), k), (np.nextafter(b, np.inf), up)]
+        for value, code in near:
+            x += [value, -value]
+            codes += [spec.signed(code, False), spec.signed(code, True) if value else spec.special(-0.0)]
+    for value in (np.inf, np.nan, -np.inf, -np.nan, 5e-324, 2.0**-149, np.finfo(np.float64).max):
+        x.append(value)
+        codes.append(spec.encode(value))
+    return np.array(x), as_int64(codes)
+
+
+def as_int64(codes):
+    return np.array([c - (1 << 64) if c >> 63 else c for c in codes])

@@ -26,6 +26,28 @@ def type_(stock, self, dtype=None, non_blocking=False, **kwargs):
     return exact.type(dtype, non_blocking=non_blocking, **kwargs)
 
 
+# Operators with dtype= given one of ours (sum, softmax, cumsum, ...): the input is cast first, as the documentation of each says.
+
+
+def method_with_dtype(name: str):
+    def method(stock, self, *args, dtype, **kwargs):
+        return getattr(self.to(dtype), name)(*args, **kwargs)
+
+    return method
+
+
+def function_with_dtype(stock, *args, dtype, **kwargs):
+    values, *args = (kwargs.pop("input"), *args) if "input" in kwargs else args
+    return stock(values.to(dtype), *args, **kwargs)
+
+
+def refuse_sparse(stock, *args, **kwargs):
+    raise NotImplementedError(
+        f"{stock.__name__}: expected values of a stock dtype, but got a number format's: there are no sparse tensors of number formats. "
+        f"Convert the values first, for example with values.float()."
+    )
+
+
 def parse_to(stock, *args, **kwargs):
     """torch._C._nn._parse_to, behind Module.to: (device, dtype, non_blocking, memory format)."""
     values = [*args, *kwargs.values()]

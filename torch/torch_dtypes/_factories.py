@@ -14,32 +14,41 @@ def _bits_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def _take(kwargs: dict) -> tuple[torch.dtype, bool, torch.Tensor | None]:
-    """Removes what we handle ourselves: (our dtype, requires_grad, out)."""
-    dtype = kwargs.pop("dtype", None) or _C.get_default_format()
-    return dtype, kwargs.pop("requires_grad", False), kwargs.pop("out", None)
+    """Removes what we handle ourselves: (our dtype, requires_grad, out). out= decides where no dtype= is given, else the default dtype."""
+    dtype, requires_grad, out = kwargs.pop("dtype", None), kwargs.pop("requires_grad", False), kwargs.pop("out", None)
+    if dtype is None:
+        dtype = out.dtype if out is not None else _C.get_default_format()
+    return dtype, requires_grad, out
 
 
 def _finish(values: torch.Tensor, dtype: torch.dtype, requires_grad: bool, out: torch.Tensor | None) -> torch.Tensor:
     result = values if values.dtype is dtype else values.to(dtype)
     if out is not None:
         if out.dtype is not dtype:
-            raise RuntimeError(f"expected out= to be of dtype {dtype}, but got {out.dtype}")
-        out.resize_(result.shape).copy_(result)
-        result = out
+            raise RuntimeError(f"expected out= of dtype {dtype}, but got {out.dtype}")
+        if out.shape != result.shape:
+            out.resize_(result.shape)
+        result = out.copy_(result)
     return result.requires_grad_() if requires_grad else result
 
 
-def _out_only(stock, args, kwargs) -> bool:
-    """A stock call with out= and no dtype=: out= decides, not the default dtype."""
-    return kwargs.get("out") is not None and kwargs.get("dtype") is None
+def _for_stock(kwargs: dict) -> bool:
+    """A call that comes here for the default dtype or out= but that is not ours: a stock dtype=, or out= of a stock dtype."""
+    dtype, out = kwargs.get("dtype"), kwargs.get("out")
+    own_out = out is not None and _C.is_format_tensor(out)
+    if dtype is not None and _C.format_of(dtype) is None:
+        if own_out:
+            raise RuntimeError(f"expected out= of dtype {dtype}, but got {out.dtype}")
+        return True
+    return dtype is None and out is not None and not own_out
 
 
 def bits(name: str):
     """zeros, empty, empty_strided: made as integers of the same width. The code of 0 is 0 in every format."""
 
     def factory(stock, *args, **kwargs):
-        if _out_only(stock, args, kwargs):
-            return _call_stock(stock, args, kwargs)
+        if _for_stock(kwargs):
+            return stock(*args, **kwargs)
         dtype, requires_grad, out = _take(kwargs)
         return _finish(stock(*args, dtype=_bits_dtype(dtype), **kwargs).view(dtype), dtype, requires_grad, out)
 
@@ -47,26 +56,25 @@ def bits(name: str):
     return factory
 
 
-def _call_stock(stock, args, kwargs):
-    return stock(*args, **kwargs)
-
-
 def ones(stock, *args, **kwargs):
-    if _out_only(stock, args, kwargs):
+    if _for_stock(kwargs):
         return stock(*args, **kwargs)
     dtype, requires_grad, out = _take(kwargs)
     return _finish(stock(*args, dtype=_bits_dtype(dtype), **kwargs).view(dtype).fill_(1), dtype, requires_grad, out)
 
 
 def full(stock, *args, **kwargs):
-    value = args[1] if len(args) > 1 else kwargs.get("fill_value")
+    given = dict(zip(("size", "fill_value"), args, strict=False)) | {k: kwargs[k] for k in ("size", "fill_value") if k in kwargs}
+    value = given.get("fill_value")
     is_float = isinstance(value, float) or (isinstance(value, torch.Tensor) and value.is_floating_point())
-    if _out_only(stock, args, kwargs) or (kwargs.get("dtype") is None and not is_float):
-        return stock(*args, **kwargs)  # the default dtype is for fractions, as stock has it
+    for_default = kwargs.get("dtype") is None and kwargs.get("out") is None  # the default dtype is for fractions, as stock has it
+    if _for_stock(kwargs) or (for_default and not is_float):
+        return stock(*args, **kwargs)
+    if len(given) != 2 or isinstance(value, complex):
+        return stock(*args, **kwargs | {"dtype": torch.float32})  # for its error
     dtype, requires_grad, out = _take(kwargs)
-    size = args[0] if args else kwargs.pop("size")
-    kwargs.pop("fill_value", None)
-    return _finish(stock(size, 0, dtype=_bits_dtype(dtype), **kwargs).view(dtype).fill_(value), dtype, requires_grad, out)
+    rest = {k: v for k, v in kwargs.items() if k not in given}
+    return _finish(stock(given["size"], 0, dtype=_bits_dtype(dtype), **rest).view(dtype).fill_(value), dtype, requires_grad, out)
 
 
 def _exact(make, data: object, *args, **kwargs) -> torch.Tensor:
@@ -96,13 +104,28 @@ def _from_data(stock, data, args, kwargs, *, copies: bool):
     return _finish(values, dtype, requires_grad, None)
 
 
+def _dtype_of_elements(data: object) -> torch.dtype | None:
+    """Our dtype, if a nested list begins with a tensor of it: stock would infer the container's."""
+    while isinstance(data, (list, tuple)) and data:
+        data = data[0]
+    return data.dtype if isinstance(data, torch.Tensor) and _C.is_format_tensor(data) else None
+
+
 def tensor(stock, data, *args, **kwargs):
+    if kwargs.get("dtype") is None and isinstance(data, (list, tuple)) and (found := _dtype_of_elements(data)):
+        kwargs["dtype"] = found
+    if kwargs.get("dtype") is not None and _C.format_of(kwargs["dtype"]) is None:
+        return stock(data, *args, **kwargs)  # a stock dtype, for tensors of ours in a list
     return _from_data(stock, data, args, kwargs, copies=True)
 
 
 def as_tensor(stock, data, *args, **kwargs):
     kwargs.update(zip(("dtype", "device"), args, strict=False))
     kwargs = {k: v for k, v in kwargs.items() if v is not None}
+    if "dtype" not in kwargs and (found := _dtype_of_elements(data)):
+        kwargs["dtype"] = found
+    if "dtype" in kwargs and _C.format_of(kwargs["dtype"]) is None:
+        return stock(data, **kwargs)
     return _from_data(stock, data, (), kwargs, copies=False)
 
 
@@ -130,7 +153,7 @@ def scalar_tensor(stock, value, *args, **kwargs):
 def arange(stock, *args, **kwargs):
     numbers = [*args, *(kwargs[k] for k in ("start", "end", "step") if k in kwargs)]
     floats = any(isinstance(n, float) or (isinstance(n, torch.Tensor) and n.is_floating_point()) for n in numbers)
-    if _out_only(stock, args, kwargs) or (kwargs.get("dtype") is None and not floats):
+    if _for_stock(kwargs) or (kwargs.get("dtype") is None and kwargs.get("out") is None and not floats):
         return stock(*args, **kwargs)
     dtype, requires_grad, out = _take(kwargs)
     return _finish(stock(*args, dtype=torch.float64 if floats else torch.int64, **kwargs), dtype, requires_grad, out)
@@ -140,7 +163,7 @@ def through_float64(name: str):
     """linspace, randn, windows, ...: the stock result in float64, rounded once."""
 
     def factory(stock, *args, **kwargs):
-        if _out_only(stock, args, kwargs):
+        if _for_stock(kwargs):
             return stock(*args, **kwargs)
         dtype, requires_grad, out = _take(kwargs)
         return _finish(stock(*args, dtype=torch.float64, **kwargs), dtype, requires_grad, out)
@@ -151,7 +174,7 @@ def through_float64(name: str):
 
 def rand(stock, *args, **kwargs):
     """Uniform on [0, 1): multiples of 2^-p, with p the format's precision just below 1, so that nothing is rounded up to 1."""
-    if _out_only(stock, args, kwargs):
+    if _for_stock(kwargs):
         return stock(*args, **kwargs)
     dtype, requires_grad, out = _take(kwargs)
     return _finish(_below_one(stock(*args, dtype=torch.float64, **kwargs), dtype), dtype, requires_grad, out)
@@ -175,7 +198,8 @@ def _uninitialised(values: torch.Tensor, dtype: torch.dtype, requires_grad: bool
 def like(name: str):
     """*_like of a tensor (stock or ours) given one of our dtypes."""
 
-    def factory(stock, self, *args, **kwargs):
+    def factory(stock, *args, **kwargs):
+        self, *args = (kwargs.pop("input"), *args) if "input" in kwargs else args
         dtype, requires_grad, _ = _take(kwargs)
         kind = name.removesuffix("_like")
         if kind in ("rand", "randn", "randint"):
@@ -213,8 +237,8 @@ def new(name: str):
 
 
 def new_tensor(stock, self, data, **kwargs):
-    kwargs.setdefault("dtype", self.dtype)
-    kwargs.setdefault("device", self.device)
+    kwargs["dtype"] = kwargs.get("dtype") or self.dtype
+    kwargs["device"] = kwargs.get("device") or self.device
     return torch.tensor(data, **kwargs)
 
 

@@ -12,15 +12,20 @@ from . import _C, _conversion, _factories, _promotion, _serialization
 
 # Reasons and guards: see torch/csrc/formats/Trampolines.h.
 DTYPE_KEYWORD, DTYPE_ANYWHERE, DEFAULT_DTYPE, OWN_SELF, OWN_ARGUMENT = 1, 2, 4, 8, 16
-GUARD_KEYWORD, GUARD_ANYWHERE, GUARD_ALWAYS = 32, 64, 128
+GUARD_KEYWORD, GUARD_ANYWHERE, GUARD_ALWAYS, OWN_NESTED, OWN_OUT = 32, 64, 128, 256, 512
 
 _FLOAT_FACTORIES = (
-    "linspace logspace eye rand randn normal bartlett_window blackman_window hamming_window hann_window kaiser_window empty_permuted"
+    "linspace logspace eye randn normal bartlett_window blackman_window hamming_window hann_window kaiser_window empty_permuted"
 ).split()
 _LIKE = "zeros_like ones_like empty_like full_like rand_like randn_like randint_like".split()
 _NEW = "new_zeros new_ones new_empty new_full new_empty_strided".split()
-# Operators with a dtype= argument: the dtype travels through the dispatcher; only a stock one written by the user needs the guard.
-_WITH_DTYPE = "sum nansum mean prod cumsum cumprod logcumsumexp softmax log_softmax norm var std nanmean".split()
+_SPARSE = "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor sparse_compressed_tensor".split()
+# Operators with a dtype= argument.
+_WITH_DTYPE = "sum nansum mean prod cumsum cumprod logcumsumexp softmax log_softmax norm".split()
+_MODULES_WITH_DTYPE = {
+    "_linalg": "linalg_norm linalg_vector_norm linalg_matrix_norm",
+    "_special": "special_softmax special_log_softmax",
+}
 
 
 def _hook(owner: object, name: str, implementation, when: int) -> None:
@@ -36,28 +41,31 @@ def install() -> None:
     functions, nn_functions = torch._C._VariableFunctions, torch._C._nn
 
     # Factories
+    from_nothing = DTYPE_KEYWORD | DEFAULT_DTYPE | OWN_OUT
+    from_data = DTYPE_KEYWORD | DEFAULT_DTYPE | OWN_NESTED | GUARD_KEYWORD
     for name in ("zeros", "empty", "empty_strided"):
-        _hook(torch, name, _factories.bits(name), DTYPE_KEYWORD | DEFAULT_DTYPE)
-    for name in ("ones", "full"):
-        _hook(torch, name, getattr(_factories, name), DTYPE_KEYWORD | DEFAULT_DTYPE)
-    for name in ("tensor", "scalar_tensor", "asarray"):
-        _hook(torch, name, getattr(_factories, name), DTYPE_KEYWORD | DEFAULT_DTYPE)
-    _hook(torch, "as_tensor", _factories.as_tensor, DTYPE_ANYWHERE | DEFAULT_DTYPE)
-    _hook(torch, "arange", _factories.arange, DTYPE_KEYWORD | DEFAULT_DTYPE)
-    _hook(torch, "range", _factories.arange, DTYPE_KEYWORD | DEFAULT_DTYPE)
-    _hook(torch, "randint", _factories.through_float64("randint"), DTYPE_KEYWORD)
-    _hook(torch, "randperm", _factories.through_float64("randperm"), DTYPE_KEYWORD)
-    _hook(torch, "rand", _factories.rand, DTYPE_KEYWORD | DEFAULT_DTYPE)
+        _hook(torch, name, _factories.bits(name), from_nothing)
+    for name in ("ones", "full", "rand"):
+        _hook(torch, name, getattr(_factories, name), from_nothing)
+    for name in ("arange", "range"):
+        _hook(torch, name, _factories.arange, from_nothing)
     for name in _FLOAT_FACTORIES:
-        if name not in ("rand",):
-            _hook(torch, name, _factories.through_float64(name), DTYPE_KEYWORD | DEFAULT_DTYPE)
+        _hook(torch, name, _factories.through_float64(name), from_nothing)
+    for name in ("randint", "randperm"):
+        _hook(torch, name, _factories.through_float64(name), DTYPE_KEYWORD)
+    for name in ("fft_fftfreq", "fft_rfftfreq"):
+        _hook(torch._C._fft, name, _factories.through_float64(name), from_nothing)
+    for name in ("tensor", "scalar_tensor", "asarray"):
+        _hook(torch, name, getattr(_factories, name), from_data)
+    _hook(torch, "as_tensor", _factories.as_tensor, from_data | DTYPE_ANYWHERE | GUARD_ANYWHERE)
     for name in _LIKE:
         _hook(torch, name, _factories.like(name), DTYPE_KEYWORD | GUARD_KEYWORD)
     for name in _NEW:
         _hook(base, name, _factories.new(name), DTYPE_KEYWORD | GUARD_KEYWORD)
     _hook(base, "new_tensor", _factories.new_tensor, DTYPE_KEYWORD | OWN_SELF)
     _hook(base, "new", _factories.legacy_new, OWN_SELF)
-
+    for name in _SPARSE:
+        _hook(torch, name, _conversion.refuse_sparse, DTYPE_ANYWHERE | OWN_ARGUMENT)
     _hook(base, "set_", _conversion.set_, OWN_SELF)
 
     # Conversions
@@ -68,8 +76,11 @@ def install() -> None:
     _hook(base, "view", None, GUARD_ANYWHERE)
     _hook(nn_functions, "_parse_to", _conversion.parse_to, DTYPE_ANYWHERE | OWN_ARGUMENT)
     for name in _WITH_DTYPE:
-        _hook(functions, name, None, GUARD_KEYWORD)
-        _hook(base, name, None, GUARD_KEYWORD)
+        _hook(functions, name, _conversion.function_with_dtype, DTYPE_KEYWORD | GUARD_KEYWORD)
+        _hook(base, name, _conversion.method_with_dtype(name), DTYPE_KEYWORD | GUARD_KEYWORD)
+    for module, names in _MODULES_WITH_DTYPE.items():
+        for name in names.split():
+            _hook(getattr(torch._C, module), name, _conversion.function_with_dtype, DTYPE_KEYWORD | GUARD_KEYWORD)
 
     # Type promotion and the default dtype
     for name in ("promote_types", "can_cast"):

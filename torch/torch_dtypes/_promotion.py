@@ -33,19 +33,19 @@ def can_cast(stock, from_, to=None, **kwargs):
     return not (from_.is_floating_point and not (to.is_floating_point or to.is_complex))
 
 
-def result_type(stock, tensor1, tensor2, **kwargs):
+def result_type(stock, *args, **kwargs):
     """The dtype of an operation on the two: the higher category (bool, integer, floating, complex) wins; within one category a tensor
     with dimensions outranks one without, and that outranks a Python number."""
 
     def describe(x):
         if isinstance(x, torch.Tensor):
             return x.dtype, 2 if x.dim() else 1
-        return {bool: torch.bool, int: torch.int64, float: torch.float64}.get(type(x), torch.complex128), 0
+        return {bool: torch.bool, int: torch.int64, float: torch.float64}.get(type(x), torch.complex64), 0
 
     def category(d):
         return 3 if d.is_complex else 2 if d.is_floating_point else 0 if d is torch.bool else 1
 
-    (a, rank_a), (b, rank_b) = describe(tensor1), describe(tensor2)
+    (a, rank_a), (b, rank_b) = (describe(x) for x in (*args, *kwargs.values()))
     if category(a) == category(b) and rank_a != rank_b:
         return a if rank_a > rank_b else b
     return _promote(a, b)

@@ -71,6 +71,9 @@ at::Tensor empty_strided_format(c10::IntArrayRef sizes, c10::IntArrayRef strides
 }
 
 static c10::DimVector contiguous_strides(c10::IntArrayRef sizes, c10::MemoryFormat memory_format) {
+  const bool last2d = memory_format == c10::MemoryFormat::ChannelsLast, last3d = memory_format == c10::MemoryFormat::ChannelsLast3d;
+  TORCH_CHECK(!last2d || sizes.size() == 4, "required rank 4 tensor to use channels_last format");
+  TORCH_CHECK(!last3d || sizes.size() == 5, "required rank 5 tensor to use channels_last_3d format");
   switch (memory_format) {
     case c10::MemoryFormat::ChannelsLast: {
       const auto s = c10::get_channels_last_strides_2d(sizes);
@@ -104,7 +107,7 @@ at::Tensor empty_like_format(const at::Tensor& self, const FormatEntry& entry, s
 // ---- other eyes on the same memory ----
 
 at::Tensor stock_alias(const at::Tensor& t, ScalarType type) {
-  const auto key = t.device().is_cpu() ? c10::DispatchKey::CPU : c10::DispatchKey::CUDA;
+  const auto key = c10::computeDispatchKey(type, c10::kStrided, t.device());
   auto alias = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(t.storage()), c10::DispatchKeySet(key), c10::scalarTypeToTypeMeta(type));
   alias.unsafeGetTensorImpl()->set_sizes_and_strides(t.sizes(), t.strides(), t.storage_offset());
@@ -131,7 +134,7 @@ void expect_strided(std::optional<c10::Layout> layout) {
 
 static void expect_cpu(const at::Tensor& t, const char* what) {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      t.device().is_cpu(), what, ": expected a CPU tensor, but got one on ", t.device(),
+      t.device().is_cpu() || t.device().is_meta(), what, ": expected a CPU tensor, but got one on ", t.device(),
       ": this build of torch_dtypes has CPU kernels only. Move it with .cpu() first.");
 }
 
@@ -149,6 +152,7 @@ at::Tensor decoded(const at::Tensor& t, ScalarType compute) {
   const FormatEntry& entry = entry_of(t);
   const at::Tensor codes = dense(bits_alias(t));
   at::Tensor out = empty_stock(codes.sizes(), codes.strides(), compute, t.device());
+  if (t.device().is_meta()) return out;
   const auto& kernels = cpu_kernels();
   const char* in = static_cast<const char*>(codes.const_data_ptr());
   const int64_t width = entry.format.itemsize();
@@ -188,7 +192,10 @@ static at::Tensor encodable(const at::Tensor& stock) {
   }
 }
 
-static void encode_dense(const at::Tensor& stock, char* codes, const FormatEntry& entry) {
+// target: a dense tensor of ours with stock's strides.
+static void encode_dense(const at::Tensor& stock, const at::Tensor& target, const FormatEntry& entry) {
+  if (stock.device().is_meta()) return;
+  char* codes = static_cast<char*>(target.mutable_data_ptr());
   const auto& kernels = cpu_kernels();
   const int64_t width = entry.format.itemsize();
   const auto run = [&](auto kernel, const auto* values) {
@@ -210,7 +217,7 @@ at::Tensor encoded(const at::Tensor& stock, const FormatEntry& entry) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const at::Tensor values = dense(encodable(stock));
   at::Tensor out = empty_strided_format(values.sizes(), values.strides(), entry, stock.device());
-  encode_dense(values, static_cast<char*>(out.mutable_data_ptr()), entry);
+  encode_dense(values, out, entry);
   return out;
 }
 
@@ -219,7 +226,7 @@ void encode_into(const at::Tensor& target, const at::Tensor& stock) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const FormatEntry& entry = entry_of(target);
   if (target.is_non_overlapping_and_dense() && target.sizes() == stock.sizes() && target.strides() == stock.strides()) {
-    encode_dense(encodable(stock), static_cast<char*>(target.mutable_data_ptr()), entry);
+    encode_dense(encodable(stock), target, entry);
     return;
   }
   at::Tensor bits = bits_alias(target);
@@ -234,6 +241,7 @@ at::Tensor to_stock(const at::Tensor& t, ScalarType type) {
   const bool wider = type == ScalarType::Double || type == ScalarType::Float || !c10::isFloatingType(type);
   if (entry.compute == ScalarType::Float || wider) return at::_ops::_to_copy::call(values, type, {}, {}, {}, false, {});
   // float64 values to a type narrower than float32: stock casts go by way of float32 and would round twice.
+  if (t.device().is_meta()) return empty_stock(values.sizes(), values.strides(), type, t.device());
   at::Tensor odd = empty_stock(values.sizes(), values.strides(), ScalarType::Float, t.device());
   cpu_kernels().narrow_to_odd(values.const_data_ptr<double>(), odd.mutable_data_ptr<float>(), values.numel());
   return at::_ops::_to_copy::call(odd, type, {}, {}, {}, false, {});

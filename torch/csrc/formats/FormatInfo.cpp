@@ -1,6 +1,7 @@
 // torch.finfo of a number format. Reaches into: the slots tp_new, tp_repr and tp_str and the dictionary of the static type torch.finfo.
 // Seen to work on torch 2.13.0.
 #include <torch/csrc/formats/DtypeObject.h>
+#include <torch/csrc/formats/Trampolines.h>
 
 #include <c10/util/ExactCodec.h>
 #include <torch/csrc/Dtype.h>
@@ -60,7 +61,8 @@ reprfunc stock_repr = nullptr;
 
 PyObject* finfo_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyObject* asked = PyTuple_GET_SIZE(args) == 1 ? PyTuple_GET_ITEM(args, 0) : kwargs ? PyDict_GetItemString(kwargs, "type") : nullptr;
-  const FormatEntry* entry = format_of_dtype(asked);
+  const bool given = PyTuple_GET_SIZE(args) > 0 || (kwargs && PyDict_GET_SIZE(kwargs) > 0);
+  const FormatEntry* entry = format_of_dtype(given ? asked : default_dtype_object());
   if (!entry) return stock_new(type, args, kwargs);
   PyObject* self = type->tp_alloc(type, 0);
   if (self) reinterpret_cast<THPDTypeInfo*>(self)->type = c10::formats::scalar_type(*entry);

@@ -56,9 +56,25 @@ struct Arguments {
   }
 };
 
-bool first_is_own_tensor(const Hook& h, PyObject* self, PyObject* args) {
+// self of a method; of a function the first argument, or input= where it is given by name.
+bool first_is_own_tensor(const Hook& h, PyObject* self, PyObject* args, PyObject* kwargs) {
   if (h.is_method) return format_of_tensor(self) != nullptr;
-  return args && PyTuple_GET_SIZE(args) > 0 && format_of_tensor(PyTuple_GET_ITEM(args, 0)) != nullptr;
+  if (PyTuple_GET_SIZE(args) > 0) return format_of_tensor(PyTuple_GET_ITEM(args, 0)) != nullptr;
+  return kwargs && format_of_tensor(PyDict_GetItemString(kwargs, "input")) != nullptr;
+}
+
+bool begins_with_own_tensor(PyObject* args) {
+  PyObject* item = PyTuple_GET_SIZE(args) > 0 ? PyTuple_GET_ITEM(args, 0) : nullptr;
+  for (int depth = 0; item && depth < 64; ++depth) {
+    if (PyList_Check(item)) {
+      item = PyList_GET_SIZE(item) > 0 ? PyList_GET_ITEM(item, 0) : nullptr;
+    } else if (PyTuple_Check(item)) {
+      item = PyTuple_GET_SIZE(item) > 0 ? PyTuple_GET_ITEM(item, 0) : nullptr;
+    } else {
+      return depth > 0 && format_of_tensor(item) != nullptr;
+    }
+  }
+  return false;
 }
 
 PyObject* run_implementation(const Hook& h, PyObject* self, PyObject* args, PyObject* kwargs) {
@@ -80,7 +96,8 @@ PyObject* with_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
   PyObject* dtype = kwargs ? PyDict_GetItemWithError(kwargs, dtype_keyword) : nullptr;
   if (dtype == Py_None) dtype = nullptr;
   bool ours = (dtype && has(h, When::DtypeKeyword) && format_of_dtype(dtype)) || (!dtype && default_dtype && has(h, When::DefaultDtype)) ||
-      (has(h, When::OwnSelf) && first_is_own_tensor(h, self, args));
+      (has(h, When::OwnSelf) && first_is_own_tensor(h, self, args, kwargs)) || (has(h, When::OwnNested) && begins_with_own_tensor(args)) ||
+      (kwargs && has(h, When::OwnOut) && format_of_tensor(PyDict_GetItemString(kwargs, "out")));
   bool guarded = has(h, When::GuardAlways) || (dtype && has(h, When::GuardKeyword));
   if (h.when & kScans) {
     const Arguments given(args, kwargs);
@@ -89,7 +106,7 @@ PyObject* with_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
   }
   if (ours) return run_implementation(h, self, args, kwargs);
   const auto stock = reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void*>(h.stock));
-  if (!guarded || !first_is_own_tensor(h, self, args)) return stock(self, args, kwargs);
+  if (!guarded || !first_is_own_tensor(h, self, args, kwargs)) return stock(self, args, kwargs);
   const at::formats::ExplicitDtypeGuard guard;
   return stock(self, args, kwargs);
 }
@@ -170,6 +187,10 @@ PyObject* set_default_format(PyObject*, PyObject* dtype) {
   }
   Py_XSETREF(default_dtype, dtype == Py_None ? nullptr : Py_NewRef(dtype));
   Py_RETURN_NONE;
+}
+
+PyObject* default_dtype_object() {
+  return default_dtype;
 }
 
 PyObject* get_default_format(PyObject*, PyObject*) {

@@ -15,11 +15,15 @@ enum class When : int {
   GuardKeyword = 32,     // guard: dtype= is given
   GuardAnywhere = 64,    // guard: any argument is a stock dtype or a stock tensor
   GuardAlways = 128,     // guard: always (Tensor.float, Tensor.bfloat16, ...)
+  OwnNested = 256,       // reason: the first argument is a list (of lists ...) that begins with a tensor of ours
+  OwnOut = 512,          // reason: out= is a tensor of ours
 };
 
 // hook(builtin, implementation, when): implementation(stock, *args, **kwargs), with the bound self first where there is one.
 PyObject* hook_builtin(PyObject* module, PyObject* args);
 PyObject* set_default_format(PyObject* module, PyObject* dtype);
 PyObject* get_default_format(PyObject* module, PyObject* unused);
+// The default dtype if it is one of ours, else nullptr. Borrowed.
+PyObject* default_dtype_object();
 
 } // namespace torch::formats

@@ -46,7 +46,7 @@ const std::set<std::string>& with_derivative() {
       "aten::fft_rfft2", "aten::fft_rfftn",  "aten::fft_ifft",   "aten::fft_ifft2", "aten::fft_ifftn",  "aten::fft_ihfft",  "aten::fft_ihfft2",
       "aten::fft_ihfftn", "aten::fft_irfft", "aten::fft_irfft2", "aten::fft_irfftn", "aten::stft",      "aten::istft",      "aten::quantile",
       "aten::nanquantile", "aten::logdet",   "aten::linalg_det", "aten::det",       "aten::linalg_matrix_norm", "aten::linalg_norm", "aten::linalg_vander",
-      "aten::ctc_loss",  "aten::scaled_dot_product_attention",
+      "aten::ctc_loss",  "aten::scaled_dot_product_attention", "aten::max_pool1d", "aten::pad_sequence", "aten::vander",
   };
   return names;
 }

@@ -244,12 +244,17 @@ TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse2, m) {
   m.impl("type_as", &type_as);
 }
 
-TORCH_LIBRARY_IMPL(aten, CPU, m) {
-  m.impl("_to_copy", &to_copy_stock);
-}
-
-TORCH_LIBRARY_IMPL(aten, AutogradCPU, m) {
-  m.impl("_to_copy", TORCH_FN(to_copy_autograd_stock));
-}
+// Stock tensors on the devices that ours may lie on.
+#define TD_STOCK_CAST(DEVICE, AUTOGRAD)                       \
+  TORCH_LIBRARY_IMPL(aten, DEVICE, m) {                       \
+    m.impl("_to_copy", &to_copy_stock);                       \
+  }                                                           \
+  TORCH_LIBRARY_IMPL(aten, AUTOGRAD, m) {                     \
+    m.impl("_to_copy", TORCH_FN(to_copy_autograd_stock));     \
+  }
+TD_STOCK_CAST(CPU, AutogradCPU)
+TD_STOCK_CAST(CUDA, AutogradCUDA)
+TD_STOCK_CAST(Meta, AutogradMeta)
+#undef TD_STOCK_CAST
 
 } // namespace at::formats

@@ -135,7 +135,13 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
   in_float = in_float && out_format.arithmetic_in_float();
   at::TensorIteratorConfig config;
   config.set_check_mem_overlap(true).check_all_same_dtype(false).resize_outputs(false);
-  config.declare_static_dtype_and_device(target.entry.bits, c10::kCPU);
+  c10::Device device = c10::kCPU;
+  for (const Operand* o : operands) {
+    if (o->tensor.defined() && !o->tensor.device().is_cpu()) device = o->tensor.device();
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(device.is_cpu() || device.is_meta(), "expected CPU tensors, but got one on ", device,
+                              ": this build of torch_dtypes has CPU kernels only. Move it with .cpu() first.");
+  config.declare_static_dtype_and_device(target.entry.bits, device);
   config.add_owned_output(target.existing.defined() ? bits_alias(target.existing) : at::Tensor());
   bool any_tensor = false;
   for (const Operand* o : operands) {
@@ -145,14 +151,12 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
     }
     any_tensor = true;
     const bool ours = is_format_tensor(o->tensor);
-    TORCH_CHECK_NOT_IMPLEMENTED(o->tensor.device().is_cpu(), "expected CPU tensors, but got one on ", o->tensor.device(),
-                                ": this build of torch_dtypes has CPU kernels only");
     in_float = in_float && ours && &entry_of(o->tensor) == &target.entry;
     config.add_owned_const_input(ours ? bits_alias(o->tensor) : o->tensor);
   }
   TORCH_INTERNAL_ASSERT(any_tensor);
   at::TensorIterator iterator = config.build();
-  iterator.for_each([&](char** data, const int64_t* strides, int64_t n) {
+  const auto loop = [&](char** data, const int64_t* strides, int64_t n) {
     std::array<Source, N> sources;
     int argument = 1;
     for (size_t j = 0; j < N; ++j) {
@@ -169,7 +173,8 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
     } else {
       run_blocks<double>(sources, out_format, data[0], strides[0], n, apply_double);
     }
-  });
+  };
+  if (device.is_cpu()) iterator.for_each(loop);
   return target.existing.defined() ? target.existing : format_alias(iterator.output(), target.entry);
 }
 

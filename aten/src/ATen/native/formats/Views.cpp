@@ -92,14 +92,28 @@ at::Tensor& set_empty(at::Tensor& self) {
 // view.dtype from a stock tensor: to one of our dtypes it wraps the same memory, everything else is the stock kernel's.
 static at::Tensor view_dtype_stock(const at::Tensor& self, c10::ScalarType type) {
   if (!c10::formats::is_format_type(type)) return at::compositeexplicitautograd::view(self, type);
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      self.layout() == c10::kStrided && !self.is_quantized(), "view: expected a dense tensor to view as ", c10::formats::format_entry(type).name,
+      ", but got a tensor of ", self.dtype(), " with layout ", self.layout());
   const auto& entry = c10::formats::format_entry(type);
   const at::Tensor bits = self.scalar_type() == entry.bits ? self : at::compositeexplicitautograd::view(self, entry.bits);
   return format_alias(bits, entry);
 }
 
-TORCH_LIBRARY_IMPL(aten, CPU, m) {
-  m.impl("view.dtype", &view_dtype_stock);
-}
+// On every key that a stock tensor may come from: the stock kernel divides by the size of a dtype that it does not know.
+#define TD_VIEW_DTYPE(KEY)                   \
+  TORCH_LIBRARY_IMPL(aten, KEY, m) {         \
+    m.impl("view.dtype", &view_dtype_stock); \
+  }
+TD_VIEW_DTYPE(CPU)
+TD_VIEW_DTYPE(CUDA)
+TD_VIEW_DTYPE(Meta)
+TD_VIEW_DTYPE(QuantizedCPU)
+TD_VIEW_DTYPE(SparseCPU)
+TD_VIEW_DTYPE(SparseCsrCPU)
+TD_VIEW_DTYPE(MkldnnCPU)
+TD_VIEW_DTYPE(NestedTensorCPU)
+#undef TD_VIEW_DTYPE
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("as_strided", &as_strided);

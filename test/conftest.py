@@ -1,0 +1,77 @@
+"""What the tests share: the built-in formats by their definitions, and ways from a definition to a format or a dtype."""
+
+import oracle
+import pytest
+import torch
+
+import torch_dtypes
+from torch_dtypes import _C
+
+BUILTIN = {
+    "posit8es0": oracle.posit(8, 0),
+    "posit8es1": oracle.posit(8, 1),
+    "posit8es2": oracle.posit(8, 2),
+    "posit16es1": oracle.posit(16, 1),
+    "posit16es2": oracle.posit(16, 2),
+    "posit32es2": oracle.posit(32, 2),
+    "q43": oracle.binary(4, 3),
+    "q52": oracle.binary(5, 2),
+    "tf32": oracle.binary(8, 10),
+    "e5m5": oracle.binary(5, 5),
+    "e5m7": oracle.binary(5, 7),
+    "e8m4": oracle.binary(8, 4),
+}
+
+
+def format_of_spec(spec: oracle.Spec, rounding: str = "nearest_even") -> _C.Format:
+    """The format alone: for the generic codec, with any rounding, and not one of the 64 that a process can register."""
+    fmt = _C.Format.posit(spec.bits, spec.exp_bits) if spec.posit else _C.Format.float(spec.exp_bits, spec.man_bits)
+    if not spec.posit:
+        fmt.bias = spec.bias
+        fmt.specials = getattr(_C.Specials, spec.specials)
+        fmt.overflow = getattr(_C.Overflow, spec.overflow)
+        fmt.subnormals = _C.Subnormals.gradual if spec.subnormals else _C.Subnormals.flush
+    fmt.rounding = getattr(_C.Rounding, rounding)
+    return fmt
+
+
+def dtype_of_spec(spec: oracle.Spec) -> torch.dtype:
+    if spec.posit:
+        return torch_dtypes.posit_format(spec.bits, spec.exp_bits)
+    return torch_dtypes.float_format(
+        spec.exp_bits, spec.man_bits, bias=spec.bias, subnormals=spec.subnormals, specials=spec.specials, overflow=spec.overflow
+    )
+
+
+def bits_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The stock integer type as wide as a code."""
+    return {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
+
+
+def codes_of(t: torch.Tensor) -> torch.Tensor:
+    """A tensor's codes as int64, without a sign of their own."""
+    bits = torch_dtypes.format_of(t.dtype).bits
+    codes = t.view(bits_dtype(t.dtype)).long()
+    return codes & ((1 << bits) - 1) if bits < 64 else codes
+
+
+def from_codes(codes: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return codes.to(bits_dtype(dtype)).view(dtype)
+
+
+def to_codes(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return codes_of(values.to(dtype))
+
+
+@pytest.fixture(params=list(BUILTIN))
+def builtin(request):
+    """Each built-in format: its dtype and its definition."""
+    return getattr(torch, request.param), BUILTIN[request.param]
+
+
+@pytest.fixture
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -1,0 +1,302 @@
+"""+ - * / sqrt and fused multiply-add are correctly rounded: against exact integers, which share no code with the implementation.
+
+A result is right when the exact value lies between the two boundaries around the returned code (oracle.py), and on one of them only if
+the code is even. Values and boundaries are integers in units of 2^-scale, quotients are compared cross-multiplied, roots squared.
+"""
+
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+import pytest
+import torch
+from conftest import BUILTIN, codes_of, dtype_of_spec, from_codes
+from oracle import binary, posit
+
+import torch_dtypes
+
+SIX_BITS = binary(3, 2)
+SMALL = {n: s for n, s in BUILTIN.items() if s.bits <= 8} | {
+    "e3m2": SIX_BITS,
+    "posit6es1": posit(6, 1),
+    "e4m3fn": binary(4, 3, specials="fn"),
+    "e4m3_saturate": binary(4, 3, overflow="saturate"),
+    "e4m3_flush": binary(4, 3, subnormals=False),
+}
+LARGE = {n: s for n, s in BUILTIN.items() if s.bits > 8} | {"e8m10fn": binary(8, 10, specials="fn"), "e5m10": binary(5, 10), "e8m7": binary(8, 7)}
+OPERATORS = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
+NUMBERS = [0.9, 0.1, 1 / 3, 3.0, -7.25, 1.0 + 2.0**-52, 2.0**-30, 1e-3, 0.999, 1e30, 1e-30, 1e300, -1e-300, 0.0, 65519.99, 5, -3]
+
+
+def ints(fractions, scale):
+    """Fractions as integers in units of 2^-scale, which they must be multiples of."""
+    out = np.empty(len(fractions), object)
+    for i, f in enumerate(fractions):
+        shift = scale - (f.denominator.bit_length() - 1)
+        assert shift >= 0
+        out[i] = f.numerator << shift
+    return out
+
+
+@lru_cache(maxsize=4)
+def exact_numbers(spec):
+    return Exact(spec)
+
+
+class Exact:
+    """A format's values and boundaries as integers, worked out for the codes that occur."""
+
+    def __init__(self, spec):
+        self.spec = spec
+        least = spec.magnitude(spec.successor(0))
+        self.scale = least.denominator.bit_length() + 24
+        self.never = 1 << (self.scale + 5000)
+        self.known_values, self.known_boundaries = {}, {}
+
+    def _mapped(self, keys, known, value):
+        distinct, where = np.unique(keys, return_inverse=True)
+        missing = [k for k in distinct.tolist() if k not in known]
+        known.update(zip(missing, ints([value(k) for k in missing], self.scale), strict=True))
+        return np.array([known[k] for k in distinct.tolist()] + [None], dtype=object)[:-1][where]
+
+    def split(self, codes):
+        """Sign and magnitude of codes (not of NaR)."""
+        negative = codes >= self.spec.sign_code
+        if self.spec.posit:
+            return negative, np.where(negative, (1 << self.spec.bits) - codes, codes)
+        return negative, codes & (self.spec.sign_code - 1)
+
+    def values(self, codes):
+        """0 stands in for what is not finite."""
+        negative, k = self.split(codes)
+        magnitudes = self._mapped(np.where(k > self.spec.largest, 0, k), self.known_values, self.spec.magnitude)
+        return np.where(negative, -magnitudes, magnitudes)
+
+    def boundaries(self, k):
+        """Above the magnitudes k."""
+        spec = self.spec
+        endless = k > spec.largest
+        if spec.posit or spec.overflow == "saturate":
+            endless |= k == spec.largest
+        zero = spec.posit & (k == 0)
+        return np.where(endless, self.never, np.where(zero, 0, self._mapped(np.where(endless | zero, 1, k), self.known_boundaries, spec.boundary)))
+
+    def wrong(self, codes, n, d=1, square=False):
+        """Where a code is not the rounded n / (d 2^scale), or its root."""
+        negative, k = self.split(codes)
+        below = np.where(k == 1 << self.spec.man_bits, 0, k - 1) if not self.spec.subnormals else np.maximum(k - 1, 0)
+        low, high = np.where(k > 0, self.boundaries(below), 0), self.boundaries(k)
+        if square:
+            low, high = low * low, high * high
+        m, low, high = abs(n), low * d, high * d
+        outside = (m < low) | (m > high)
+        tie = ((m == low) & (k > 0)) | (m == high)
+        return outside | (tie & (k % 2 == 1)) | ((n != 0) & (negative != (n < 0)))
+
+
+def assert_right(exact, found, reference, n, d=1, operands=(), square=False):
+    """found: codes; reference: the float64 operation, for zeros' signs, infinities and NaN; n / d: the exact result."""
+    spec = exact.spec
+    finite = np.ones(len(found), bool)
+    for x in operands:
+        finite &= np.isfinite(x)
+    finite &= ~np.isnan(reference) & ~(np.isinf(reference) & division_by_zero(operands, reference))
+    wrong = np.zeros(len(found), bool)
+    n = np.asarray(n, dtype=object)
+    d = np.broadcast_to(np.asarray(d, dtype=object), n.shape)
+    wrong[finite] = exact.wrong(found[finite], n[finite], d[finite], square)
+    zero = finite & (n == 0)
+    specials = np.flatnonzero(~finite | zero)
+    expected = np.array([spec.special(float(r)) for r in reference[specials]], dtype=np.int64)
+    same = found[specials] == expected
+    if not spec.posit and spec.nan_code is not None:  # a NaN may have either sign
+        same |= np.isnan(reference[specials]) & (found[specials] & (spec.sign_code - 1) == spec.nan_code)
+    wrong[specials] = ~same
+    bad = np.flatnonzero(wrong)[:5]
+    rows = [f"{[float(x[i]) for x in operands]}: {found[i]:#x} = {spec.decode(int(found[i]))}, float64 {reference[i]!r}" for i in bad]
+    assert not wrong.any(), f"{np.count_nonzero(wrong)} of {len(found)} wrong: " + "; ".join(rows)
+
+
+def division_by_zero(operands, reference):
+    """Infinite references that are exact: the others are only beyond float64."""
+    return operands[-1] == 0 if len(operands) == 2 else np.zeros(len(reference), bool)
+
+
+def operate(name, a, b):
+    with np.errstate(all="ignore"):
+        return {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}[name](a, b)
+
+
+def exact_result(name, x, y, scale):
+    """The numerator and the denominator of x op y, in units of 2^-scale."""
+    if name == "add":
+        return x + y, 1
+    if name == "sub":
+        return x - y, 1
+    if name == "mul":
+        return x * y, 1 << scale
+    d = np.where(y == 0, 1, y)
+    return np.where(d < 0, -x, x) * (1 << scale), abs(d)
+
+
+def check_pairs(spec, dtype, name, a, b):
+    exact = exact_numbers(spec)
+    x, y = from_codes(torch.from_numpy(a), dtype), from_codes(torch.from_numpy(b), dtype)
+    found = codes_of(OPERATORS[name](x, y)).numpy()
+    fx, fy = x.double().numpy(), y.double().numpy()
+    n, d = exact_result(name, exact.values(a), exact.values(b), exact.scale)
+    assert_right(exact, found, operate(name, fx, fy), n, d, (fx, fy))
+
+
+def dtype_named(name, spec):
+    return getattr(torch, name) if name in BUILTIN else dtype_of_spec(spec)
+
+
+def hard_pairs(spec, dtype, name, count, seed=0):
+    """Seeded codes: any two, neighbours of each other's negatives, equal exponents, extremes, and results next to boundaries."""
+    rng = np.random.default_rng(seed)
+    size = 1 << spec.bits
+    a, b = rng.integers(0, size, count), rng.integers(0, size, count)
+    part = count // 8
+    b[:part] = (a[:part] ^ spec.sign_code if not spec.posit else -a[:part]) + rng.integers(-3, 4, part)
+    b[part : 2 * part] = a[part : 2 * part] ^ rng.integers(0, size >> 4 or 2, part)
+    ends = np.array([0, 1, 2, 3, spec.largest - 1, spec.largest, spec.largest + 1, spec.sign_code - 1, spec.sign_code, spec.sign_code + 1, size - 1])
+    b[2 * part : 3 * part] = rng.choice(ends, part)
+    coarse = max(spec.bits // 2, 1)
+    a[3 * part : 4 * part] = a[3 * part : 4 * part] >> coarse << coarse  # short fractions: products and sums that are ties
+    b[3 * part : 4 * part] = b[3 * part : 4 * part] >> coarse << coarse
+    a, b = a % size, b % size
+    # The last half: a is what takes b next to a random boundary.
+    k = rng.integers(1, spec.largest, count - 4 * part)
+    few = np.unique(k)
+    boundary = dict(zip(few.tolist(), (float(spec.boundary(i)) for i in few.tolist()), strict=True))
+    target = np.array([boundary[i] for i in k.tolist()])
+    y = from_codes(torch.from_numpy(b[4 * part :]), dtype).double().numpy()
+    with np.errstate(all="ignore"):
+        start = {"add": target - y, "sub": target + y, "mul": target / y, "div": target * y}[name]
+    a[4 * part :] = (codes_of(torch.from_numpy(start).to(dtype)).numpy() + rng.integers(-1, 2, len(start))) % size
+    return a, b
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("dtype_name", SMALL)
+def test_all_pairs_of_small_formats(dtype_name, name):
+    spec = SMALL[dtype_name]
+    codes = np.arange(1 << spec.bits)
+    a, b = (m.ravel() for m in np.meshgrid(codes, codes))
+    check_pairs(spec, dtype_named(dtype_name, spec), name, a, b)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("dtype_name", LARGE)
+def test_hard_pairs_of_large_formats(dtype_name, name):
+    spec = LARGE[dtype_name]
+    dtype = dtype_named(dtype_name, spec)
+    count = 300_000 if dtype_name in BUILTIN and spec.bits <= 20 else 60_000
+    check_pairs(spec, dtype, name, *hard_pairs(spec, dtype, name, count))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("dtype_name", LARGE)
+def test_many_hard_pairs_of_large_formats(dtype_name, name):
+    spec = LARGE[dtype_name]
+    dtype = dtype_named(dtype_name, spec)
+    for seed in range(1, 9):
+        check_pairs(spec, dtype, name, *hard_pairs(spec, dtype, name, 500_000, seed))
+
+
+@pytest.mark.parametrize("dtype_name", [*SMALL, *LARGE])
+def test_sqrt(dtype_name):
+    spec = (SMALL | LARGE)[dtype_name]
+    dtype = dtype_named(dtype_name, spec)
+    codes = np.arange(1 << spec.bits) if spec.bits <= 20 else np.random.default_rng(0).integers(0, 1 << spec.bits, 100_000)
+    if spec.bits > 20:  # squares of boundaries and what is next to them
+        boundaries = torch.tensor([float(spec.boundary(int(k))) for k in codes[:30_000] % spec.largest if k])
+        squares = codes_of((boundaries.double() ** 2).to(dtype)).numpy()
+        codes = np.concatenate([codes, squares, (squares + 1) % (1 << spec.bits)])
+    x = from_codes(torch.from_numpy(codes), dtype)
+    floats = x.double().numpy()
+    exact = exact_numbers(spec)
+    with np.errstate(all="ignore"):
+        reference = np.sqrt(floats)
+    assert_right(exact, codes_of(x.sqrt()).numpy(), reference, abs(exact.values(codes)) << exact.scale, 1, (floats,), square=True)
+
+
+def check_fma(spec, dtype, a, b, c):
+    exact = exact_numbers(spec)
+    x, y, z = (from_codes(torch.from_numpy(codes), dtype) for codes in (a, b, c))
+    found = codes_of(torch.addcmul(z, x, y)).numpy()
+    floats = [t.double().numpy() for t in (x, y, z)]
+    with np.errstate(all="ignore"):
+        product = floats[0] * floats[1]
+        reference = product + floats[2]
+    n = exact.values(a) * exact.values(b) + (exact.values(c) << exact.scale)
+    assert_right(exact, found, reference, n, 1 << exact.scale, floats)
+
+
+@pytest.mark.parametrize("dtype_name", [*SMALL, *LARGE])
+def test_fused_multiply_add(dtype_name):
+    spec = (SMALL | LARGE)[dtype_name]
+    dtype = dtype_named(dtype_name, spec)
+    count = 100_000 if spec.bits <= 20 else 50_000
+    rng = np.random.default_rng(3)
+    a, b = hard_pairs(spec, dtype, "mul", count)
+    product = from_codes(torch.from_numpy(a), dtype).double() * from_codes(torch.from_numpy(b), dtype).double()
+    rounded = codes_of(product.to(dtype)).numpy()
+    cancelling = (rounded ^ spec.sign_code if not spec.posit else -rounded) + rng.integers(-2, 3, count)
+    c = np.where(np.arange(count) % 3 == 0, rng.integers(0, 1 << spec.bits, count), cancelling) % (1 << spec.bits)
+    check_fma(spec, dtype, a, b, np.where(np.arange(count) % 7 == 0, rng.integers(0, 4, count), c))
+
+
+def apply_number(name, x, number):
+    return {"add": lambda: x + number, "sub": lambda: x - number, "mul": lambda: x * number, "div": lambda: x / number,
+            "rsub": lambda: number - x, "rdiv": lambda: number / x}[name]()  # fmt: skip
+
+
+def exact_with_number(name, x, number, scale):
+    """Numerator and denominator in units of 2^-scale: the number is what Python's float is, exactly."""
+    p, q = Fraction(number).numerator, Fraction(number).denominator
+    if name in ("add", "sub", "rsub"):
+        n = {"add": x * q + (p << scale), "sub": x * q - (p << scale), "rsub": (p << scale) - x * q}[name]
+        return n, q
+    if name == "mul":
+        return x * p, q
+    if name == "div":
+        return (x * q * (1 if p >= 0 else -1), abs(p) or 1)
+    d = np.where(x == 0, 1, x)
+    return np.where(d < 0, -1, 1).astype(object) * (p << 2 * scale), abs(d) * q
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "rsub", "rdiv"])
+@pytest.mark.parametrize("dtype_name", [*SMALL, *LARGE])
+def test_python_numbers_count_exactly(dtype_name, name):
+    spec = (SMALL | LARGE)[dtype_name]
+    dtype = dtype_named(dtype_name, spec)
+    exact = exact_numbers(spec)
+    size = 1 << spec.bits
+    codes = np.arange(size) if size <= 4096 else np.random.default_rng(4).integers(0, size, 3000)
+    x = from_codes(torch.from_numpy(codes), dtype)
+    floats, values = x.double().numpy(), exact.values(codes)
+    for number in NUMBERS:
+        found = codes_of(apply_number(name, x, number)).numpy()
+        numbers = np.full(len(codes), float(number))
+        operands = (numbers, floats) if name.startswith("r") else (floats, numbers)
+        reference = operate(name.removeprefix("r"), *operands)
+        assert_right(exact, found, reference, *exact_with_number(name, values, number, exact.scale), operands)
+
+
+def test_number_in_place_and_tensor_without_dimensions(builtin):
+    dtype, spec = builtin
+    x = from_codes(torch.arange(min(1 << spec.bits, 4096)), dtype)
+    expected = codes_of(x * 0.9)
+    assert torch.equal(codes_of(x.clone().mul_(0.9)), expected)
+    assert torch.equal(codes_of(x * torch.tensor(0.9, dtype=torch.float64)), expected)
+    assert torch.equal(codes_of(torch.mul(x, 0.9, out=torch.empty_like(x))), expected)
+
+
+def test_posit_saturates_where_a_number_leaves_float64():
+    x = torch.tensor([4.0, -4.0]).to(torch.posit16es2)
+    largest = torch_dtypes.format_of(torch.posit16es2).max_code
+    for found in (x * 1e308, torch.add(torch.zeros_like(x), x, alpha=1e308), x / 1e-308):
+        assert codes_of(found).tolist() == [largest, (1 << 16) - largest]

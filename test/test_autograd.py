@@ -1,0 +1,412 @@
+"""Autograd: gradients carry the dtype of what they belong to, through casts, views, copies, hooks and the functions of torch.nn."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+import torch_dtypes
+from torch_dtypes import _C
+
+NAMES = "posit16es2 q43 e5m5 posit32es2 tf32 posit8es1 posit12es1 e11m30".split()
+DTYPES = [torch_dtypes.dtype(name) for name in NAMES]
+every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=NAMES)
+CONTAINER = {1: torch.float8_e5m2fnuz, 2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
+
+
+def expect_tensor(t, dtype):
+    assert t.dtype is dtype
+    assert _C.is_format_tensor(t) == torch_dtypes.is_format_dtype(dtype)
+
+
+def expect_grad(t, values=None, dtype=None):
+    assert t.grad is not None
+    expect_tensor(t.grad, dtype or t.dtype)
+    if values is not None:
+        assert t.grad.tolist() == values
+
+
+def leaf(dtype, values=(1.0, -2.0, 0.5, 3.0)):
+    return torch.tensor(values, dtype=dtype, requires_grad=True)
+
+
+# Leaves, non-leaves, ways of asking
+
+
+@every_dtype
+def test_leaf_and_non_leaf_gradients(dtype):
+    x = leaf(dtype)
+    y = x * 2
+    y.retain_grad()
+    z = (y * y).sum()
+    expect_tensor(z, dtype)
+    assert not x.grad_fn and y.grad_fn is not None and not y.is_leaf
+    z.backward()
+    expect_grad(y, [4.0, -8.0, 2.0, 12.0])
+    expect_grad(x, [8.0, -16.0, 4.0, 24.0])
+    x.grad = None
+    (x * 3).backward(torch.tensor([1.0, 0.0, 2.0, -1.0], dtype=dtype))
+    expect_grad(x, [3.0, 0.0, 6.0, -3.0])
+
+
+@every_dtype
+def test_gradients_accumulate(dtype):
+    x = leaf(dtype)
+    for times in (1, 2, 3):
+        (x * 2).sum().backward()
+        expect_grad(x, [2.0 * times] * 4)
+    x.grad.zero_()
+    expect_grad(x, [0.0] * 4)
+    x.grad = None
+    x.sum().backward(retain_graph=True)
+    expect_grad(x, [1.0] * 4)
+    x.grad = torch.full_like(x, 0.5)
+    expect_grad(x, [0.5] * 4)
+    for other in (torch.float16, torch.int64, CONTAINER[dtype.itemsize]):
+        with pytest.raises((RuntimeError, TypeError), match="grad"):
+            x.grad = torch.zeros(4, dtype=other)
+
+
+@every_dtype
+def test_torch_autograd_grad(dtype):
+    x, w = leaf(dtype), leaf(dtype, (2.0, 1.0, -1.0, 0.5))
+    gx, gw = torch.autograd.grad((x * w).sum(), (x, w))
+    expect_tensor(gx, dtype)
+    expect_tensor(gw, dtype)
+    assert gx.tolist() == w.tolist() and gw.tolist() == x.tolist() and x.grad is None
+    (g,) = torch.autograd.grad(x * 2, x, grad_outputs=torch.ones_like(x))
+    expect_tensor(g, dtype)
+    assert torch.autograd.grad(x.sum(), w, allow_unused=True) == (None,)
+    (zero,) = torch.autograd.grad(x.sum(), w, allow_unused=True, materialize_grads=True)
+    expect_tensor(zero, dtype)
+
+
+@every_dtype
+def test_double_backward(dtype):
+    x = leaf(dtype)
+    (first,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)
+    expect_tensor(first, dtype)
+    assert first[:3].tolist() == [3.0, 12.0, 0.75]
+    (second,) = torch.autograd.grad(first.sum(), x)
+    expect_tensor(second, dtype)
+    assert second.tolist() == torch.tensor([6.0, -12.0, 3.0, 18.0], dtype=dtype).tolist()
+    y = leaf(dtype)
+    (gradient,) = torch.autograd.grad(y.to(torch.float32).square().to(dtype).sum(), y, create_graph=True)
+    gradient.sum().backward()
+    expect_grad(y, [2.0] * 4)
+
+
+@every_dtype
+def test_no_grad_inference_mode_and_detach(dtype):
+    x = leaf(dtype)
+    with torch.no_grad():
+        y = x * 2
+        expect_tensor(y, dtype)
+        assert not y.requires_grad
+        x.sub_(1)
+    with torch.inference_mode():
+        z = x * 2
+        made = torch.zeros(2, dtype=dtype)
+        assert z.is_inference() and made.is_inference()
+        expect_tensor(z, dtype)
+        expect_tensor(z.to(torch.float32).to(dtype).view(2, 2).t(), dtype)
+    assert not x.detach().requires_grad and x.detach().requires_grad_().is_leaf
+    expect_tensor(x.detach(), dtype)
+
+
+# Casts
+
+
+@every_dtype
+@pytest.mark.parametrize("stock", [torch.float64, torch.float32, torch.float16, torch.bfloat16, "container"], ids=str)
+def test_casts_are_differentiable_both_ways(stock, dtype):
+    stock = CONTAINER[dtype.itemsize] if stock == "container" else stock
+    into = torch.tensor([1.0, -2.0], dtype=torch.float32).to(stock).requires_grad_()
+    made = into.to(dtype)
+    assert made.requires_grad
+    (made * 2).sum().backward()
+    expect_grad(into, dtype=stock)
+    assert into.grad.float().tolist() == [2.0, 2.0]
+    out = leaf(dtype)
+    for cast in (lambda t: t.to(stock), lambda t: t.type(stock), lambda t: t.to("cpu", stock), lambda t: t.to(torch.zeros(1, dtype=stock)), lambda t: t.type_as(torch.zeros(1, dtype=stock))):
+        out.grad = None
+        stocked = cast(out)
+        expect_tensor(stocked, stock)
+        stocked.backward(torch.ones(4).to(stock))
+        expect_grad(out, [1.0] * 4)
+    through = leaf(dtype)
+    through.to(stock).to(dtype).to(stock).to(dtype).sum().backward()
+    expect_grad(through, [1.0] * 4)
+
+
+@every_dtype
+def test_shorthand_casts_are_differentiable(dtype):
+    for cast in (torch.Tensor.float, torch.Tensor.double, torch.Tensor.half, torch.Tensor.bfloat16):
+        x = leaf(dtype)
+        cast(x).sum().backward()
+        expect_grad(x, [1.0] * 4)
+    assert not leaf(dtype).int().requires_grad and not leaf(dtype).bool().requires_grad
+
+
+def test_casts_between_formats_are_differentiable():
+    for source in DTYPES:
+        for target in DTYPES:
+            x = leaf(source)
+            y = x.to(target)
+            expect_tensor(y, target)
+            (y * 2).sum().backward()
+            expect_grad(x, [2.0] * 4)
+
+
+def test_the_gradient_of_a_cast_is_rounded_to_the_source():
+    x = torch.ones(1, dtype=torch.bfloat16, requires_grad=True)
+    x.to(torch.posit16es2).backward(torch.tensor([1 + 2.0**-11], dtype=torch.posit16es2))
+    expect_grad(x, [1.0], torch.bfloat16)
+    y = leaf(torch.posit16es2, (1.0,))
+    y.double().backward(torch.tensor([1 + 2.0**-20], dtype=torch.float64))
+    expect_grad(y, [1.0])
+
+
+@every_dtype
+def test_mixed_arithmetic_gives_each_leaf_a_gradient_of_its_dtype(dtype):
+    x, w = leaf(dtype), torch.tensor([2.0, 1.0, -1.0, 0.5], requires_grad=True)
+    y = x * w + 1
+    expect_tensor(y, torch.float32)
+    y.sum().backward()
+    expect_grad(x, [2.0, 1.0, -1.0, 0.5])
+    expect_grad(w, [1.0, -2.0, 0.5, 3.0])
+    weight, n = torch.ones(4, 4, requires_grad=True), leaf(dtype)
+    (weight @ n.float()).to(dtype).sum().backward()
+    expect_grad(n, [4.0] * 4)
+    expect_grad(weight)
+
+
+# Copies, views, in-place
+
+
+@every_dtype
+def test_copy_between_dtypes_carries_gradients(dtype):
+    for source_dtype, target_dtype in ((dtype, torch.float32), (torch.float32, dtype), (dtype, CONTAINER[dtype.itemsize]), (CONTAINER[dtype.itemsize], dtype),
+                                       (dtype, dtype), (dtype, torch.q52), (torch.q52, dtype)):  # fmt: skip
+        source = torch.tensor([1.0, -2.0]).to(source_dtype).requires_grad_()
+        base = torch.zeros(2, 2).to(target_dtype).requires_grad_()
+        target = base.clone()
+        target[0].copy_(source)
+        target.float().sum().backward()
+        expect_grad(source)
+        expect_grad(base)
+        assert source.grad.float().tolist() == [1.0, 1.0] and base.grad.float().tolist() == [[0.0, 0.0], [1.0, 1.0]]
+
+
+@every_dtype
+def test_views_pass_gradients(dtype):
+    x = torch.arange(6.0).reshape(2, 3).to(dtype).requires_grad_()
+    (x.t()[1] * 2 + x[:, 0].flip(0) + x.view(3, 2)[0] + x.reshape(-1)[::3] + x.unsqueeze(0).expand(2, 2, 3)[1, :, 2]).sum().backward()
+    expect_tensor(x.grad, dtype)
+    reference = torch.arange(6.0).reshape(2, 3).requires_grad_()
+    (reference.t()[1] * 2 + reference[:, 0].flip(0) + reference.view(3, 2)[0] + reference.reshape(-1)[::3] + reference.unsqueeze(0).expand(2, 2, 3)[1, :, 2]).sum().backward()
+    assert x.grad.tolist() == reference.grad.tolist()
+
+
+@every_dtype
+def test_in_place_on_non_leaves_and_their_views(dtype):
+    x = leaf(dtype)
+    y = x * 1
+    y[:2].mul_(3)
+    y[2] = 0.0
+    y += 1
+    y.view(2, 2).t()[1].neg_()
+    y.sum().backward()
+    expect_grad(x, [3.0, -3.0, 0.0, -1.0])
+
+
+@every_dtype
+def test_in_place_errors_are_stock_ones(dtype):
+    x = leaf(dtype)
+    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad is being used in an in-place operation"):
+        x.add_(1)
+    with pytest.raises(RuntimeError, match="a view of a leaf Variable"):
+        x[0].mul_(2)
+    y = x.exp()
+    y.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        torch.ones((), dtype=dtype).backward()
+    version = x._version
+    with torch.no_grad():
+        x.add_(1)
+        x[0] = 2
+        x.view(2, 2).zero_()
+    assert x._version > version
+
+
+# Hooks, checkpoints, functions
+
+
+@every_dtype
+def test_hooks_see_gradients_of_the_dtype(dtype):
+    seen = []
+    x = leaf(dtype)
+    y = x * 2
+    x.register_hook(lambda g: seen.append(g) or g * 2)
+    y.register_hook(lambda g: seen.append(g))
+    x.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad))
+    layer = nn.Linear(4, 2).to(dtype)
+    layer.register_forward_hook(lambda m, i, o: seen.extend((*i, o)))
+    layer.register_full_backward_hook(lambda m, gi, go: seen.extend((*gi, *go)))
+    layer(y).sum().backward()
+    assert len(seen) == 7
+    for g in seen:
+        expect_tensor(g, dtype)
+
+
+@every_dtype
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoint(reentrant, dtype):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Dropout(0.5), nn.Linear(4, 1)).to(dtype)
+    results = []
+    for wrap in (lambda f, x: f(x), lambda f, x: checkpoint(f, x, use_reentrant=reentrant)):
+        x = leaf(dtype)
+        net.zero_grad()
+        torch.manual_seed(1)
+        wrap(net, x).sum().backward()
+        expect_grad(x)
+        results.append([x.grad.tolist(), *(p.grad.tolist() for p in net.parameters())])
+    assert results[0] == results[1]
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        expect_tensor(x, Square.expected)
+        expect_tensor(grad, Square.expected)
+        return 2 * x * grad
+
+
+@every_dtype
+def test_custom_function_and_saved_tensor_hooks(dtype):
+    Square.expected = dtype
+    x, packed = leaf(dtype), []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t):
+        y = Square.apply(x)
+    y.sum().backward()
+    expect_grad(x, [2.0, -4.0, 1.0, 6.0])
+    assert packed and all(t.dtype is dtype for t in packed)
+    with torch.autograd.graph.save_on_cpu():
+        (leaf(dtype) ** 2).sum().backward()
+    with torch.autograd.set_detect_anomaly(True), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        (leaf(dtype) ** 2).sum().backward()
+
+
+# Against float64
+
+SMOOTH = {
+    "sin": torch.sin, "exp": torch.exp, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "log": lambda x: (x.abs() + 1).log(), "sqrt": lambda x: (x * x + 1).sqrt(), "softmax": lambda x: x.softmax(0) * x,
+    "product": lambda x: x * x.flip(0), "quotient": lambda x: x / (x * x + 2), "power": lambda x: (x * x) ** 1.5, "matmul": lambda x: x.view(2, 2) @ x.view(2, 2), "norm": lambda x: x.norm(), "mean": lambda x: x.mean() * x,
+    "var": lambda x: x.var(), "cumsum": lambda x: x.cumsum(0) * x, "prod": lambda x: x.prod(), "logsumexp": lambda x: x.logsumexp(0), "gelu": F.gelu, "layer_norm": lambda x: F.layer_norm(x, (4,)), "where": lambda x: torch.where(x > 0, x * x, -x),
+    "linear": lambda x: F.linear(x, x[None].expand(3, 4)), "cat": lambda x: torch.cat([x, x * 2]).sum() * x, "einsum": lambda x: torch.einsum("i,j->ij", x, x), "lerp": lambda x: x.lerp(x.flip(0), 0.3), "addcdiv": lambda x: torch.addcdiv(x, x, x * x + 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("function", SMOOTH)
+def test_gradients_are_near_float64_s(function):
+    values, results = [0.7, -1.3, 0.4, 2.1], []
+    for dtype in (torch.float64, torch.posit32es2):
+        x = torch.tensor(values, dtype=dtype, requires_grad=True)
+        y = SMOOTH[function](x)
+        assert y.dtype is dtype
+        (y * torch.linspace(1, 2, y.numel(), dtype=dtype).view(y.shape)).sum().backward()
+        expect_grad(x)
+        results.append((y.detach().double(), x.grad.double()))
+    for ours, reference in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(ours, reference, rtol=3e-6, atol=3e-6)
+
+
+# The functions of torch.nn
+
+
+def nn_cases():
+    """name: (function of float arguments, shapes of them)."""
+    target, one = torch.tensor([1, 0, 2]), lambda f: (f, [(3, 4)])  # noqa: E731
+    image = lambda f: (f, [(2, 4, 6, 6)])  # noqa: E731
+    cases = {name: one(getattr(F, name)) for name in ("relu gelu silu mish elu celu selu softplus softsign tanhshrink hardtanh hardswish hardsigmoid hardshrink softshrink leaky_relu "
+                                                      "logsigmoid relu6 tanh sigmoid dropout alpha_dropout normalize rrelu glu".split())}  # fmt: skip
+    for name in ("softmax", "log_softmax", "softmin", "gumbel_softmax"):
+        cases[name] = one(lambda x, f=getattr(F, name): f(x, dim=1))
+    cases |= {
+        "cross_entropy": one(lambda x: F.cross_entropy(x, target)), "cross_entropy of probabilities": (lambda x, p: F.cross_entropy(x, p.softmax(1)), [(3, 4), (3, 4)]),
+        "cross_entropy with weights and smoothing": (lambda x, w: F.cross_entropy(x, target, w.detach().abs(), label_smoothing=0.1), [(3, 4), (4,)]), "cross_entropy, unreduced": one(lambda x: F.cross_entropy(x, target, reduction="none")),
+        "nll_loss": one(lambda x: F.nll_loss(x.log_softmax(1), target)), "mse_loss": (F.mse_loss, [(3, 4), (3, 4)]), "l1_loss": (F.l1_loss, [(3, 4), (3, 4)]), "smooth_l1_loss": (F.smooth_l1_loss, [(3, 4), (3, 4)]),
+        "huber_loss": (F.huber_loss, [(3, 4), (3, 4)]), "binary_cross_entropy": (lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.detach().sigmoid()), [(3, 4), (3, 4)]), "kl_div": (lambda x, y: F.kl_div(x.log_softmax(1), y.softmax(1), reduction="batchmean"), [(3, 4), (3, 4)]),
+        "binary_cross_entropy_with_logits": (F.binary_cross_entropy_with_logits, [(3, 4), (3, 4)]), "cosine_similarity": (F.cosine_similarity, [(3, 4), (3, 4)]), "hinge": one(lambda x: F.multi_margin_loss(x, target)), "soft_margin_loss": (lambda x, y: F.soft_margin_loss(x, y.detach().sign()), [(3, 4), (3, 4)]),
+        "triplet_margin_loss": (F.triplet_margin_loss, [(3, 4)] * 3), "pairwise_distance": (F.pairwise_distance, [(3, 4), (3, 4)]), "linear": (F.linear, [(3, 4), (5, 4), (5,)]), "bilinear": (F.bilinear, [(3, 4), (3, 2), (5, 4, 2), (5,)]), "prelu": (F.prelu, [(3, 4), (1,)]),
+        "embedding": (lambda w: F.embedding(torch.tensor([[0, 2], [1, 2]]), w), [(3, 4)]), "embedding_bag": (lambda w: F.embedding_bag(torch.tensor([[0, 2], [1, 2]]), w), [(3, 4)]), "pad": image(lambda x: F.pad(x, (1, 1, 2, 0))), "reflect pad": image(lambda x: F.pad(x, (1, 1, 2, 0), mode="reflect")),
+        "batch_norm": (lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), [(3, 4, 2, 2), (4,), (4,)]), "batch_norm in evaluation": (lambda x, m, v: F.batch_norm(x, m.detach(), v.detach().abs()), [(3, 4), (4,), (4,)]), "layer_norm": (lambda x, w, b: F.layer_norm(x, (4,), w, b), [(3, 4), (4,), (4,)]),
+        "group_norm": (lambda x, w, b: F.group_norm(x, 2, w, b), [(2, 4, 3, 3), (4,), (4,)]), "instance_norm": image(F.instance_norm), "rms_norm": (lambda x, w: F.rms_norm(x, (4,), w), [(3, 4), (4,)]), "local_response_norm": image(lambda x: F.local_response_norm(x, 2)),
+        "conv1d": (F.conv1d, [(2, 4, 6), (3, 4, 3), (3,)]), "conv2d": (F.conv2d, [(2, 4, 6, 6), (3, 4, 3, 3), (3,)]), "conv2d of groups": (lambda x, w: F.conv2d(x, w, stride=2, padding=1, groups=2), [(2, 4, 6, 6), (6, 2, 3, 3)]), "conv3d": (F.conv3d, [(1, 2, 4, 4, 4), (3, 2, 2, 2, 2), (3,)]),
+        "conv_transpose1d": (F.conv_transpose1d, [(2, 4, 6), (4, 3, 3), (3,)]), "conv_transpose2d": (lambda x, w: F.conv_transpose2d(x, w, stride=2, output_padding=1), [(2, 4, 6, 6), (4, 3, 3, 3)]), "conv_transpose3d": (F.conv_transpose3d, [(1, 2, 3, 3, 3), (2, 3, 2, 2, 2)]),
+        "max_pool1d": (lambda x: F.max_pool1d(x, 2), [(2, 4, 6)]), "max_pool2d": image(lambda x: F.max_pool2d(x, 2)), "max_pool2d with indices": image(lambda x: F.max_pool2d(x, 2, return_indices=True)[0]), "max_pool3d": (lambda x: F.max_pool3d(x, 2), [(1, 2, 4, 4, 4)]), "avg_pool1d": (lambda x: F.avg_pool1d(x, 2), [(2, 4, 6)]),
+        "avg_pool2d": image(lambda x: F.avg_pool2d(x, 3, 2, ceil_mode=True)), "avg_pool3d": (lambda x: F.avg_pool3d(x, 2), [(1, 2, 4, 4, 4)]), "adaptive_avg_pool1d": (lambda x: F.adaptive_avg_pool1d(x, 3), [(2, 4, 6)]), "adaptive_avg_pool2d": image(lambda x: F.adaptive_avg_pool2d(x, 1)),
+        "adaptive_max_pool2d": image(lambda x: F.adaptive_max_pool2d(x, 2)), "adaptive_max_pool1d": (lambda x: F.adaptive_max_pool1d(x, 2), [(2, 4, 6)]), "lp_pool2d": image(lambda x: F.lp_pool2d(x.abs() + 1, 2, 2)), "unfold": image(lambda x: F.unfold(x, 2)), "dropout2d": image(F.dropout2d), "pixel_shuffle": image(lambda x: F.pixel_shuffle(x, 2)),
+        "interpolate nearest": image(lambda x: F.interpolate(x, scale_factor=2)), "interpolate bilinear": image(lambda x: F.interpolate(x, size=(9, 4), mode="bilinear", align_corners=True)), "interpolate bicubic": image(lambda x: F.interpolate(x, scale_factor=1.5, mode="bicubic")), "interpolate area": image(lambda x: F.interpolate(x, size=3, mode="area")),
+        "grid_sample": (lambda x, g: F.grid_sample(x, g, align_corners=False), [(2, 4, 6, 6), (2, 3, 3, 2)]), "scaled_dot_product_attention": (F.scaled_dot_product_attention, [(1, 2, 3, 4)] * 3), "masked attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), [(1, 2, 3, 4)] * 3),
+        "fold": (lambda x: F.fold(x, (4, 4), 2), [(1, 8, 9)]), "ctc_loss": (lambda x: F.ctc_loss(x.log_softmax(2), torch.tensor([[1, 2]]), torch.tensor([5]), torch.tensor([2])), [(5, 1, 4)]), "gaussian_nll_loss": (lambda x, y, v: F.gaussian_nll_loss(x, y, v.abs() + 1), [(3, 4)] * 3),
+    }  # fmt: skip
+    return cases
+
+
+NN = nn_cases()
+
+
+@pytest.mark.parametrize("dtype", [torch.posit16es2, torch.q43, torch.tf32, torch_dtypes.dtype("e11m30")], ids=str)
+@pytest.mark.parametrize("name", NN)
+def test_function_of_torch_nn_gives_results_and_gradients_of_the_dtype(name, dtype):
+    torch.manual_seed(0)
+    function, shapes = NN[name]
+    arguments = [torch.randn(shape).to(dtype).requires_grad_() for shape in shapes]
+    out = function(*arguments)
+    expect_tensor(out, dtype)
+    with torch.no_grad():
+        expect_tensor(function(*arguments), dtype)
+        expect_tensor(function(*(a.detach() for a in arguments)), dtype)
+    out.sum().backward()
+    reached = [a for a in arguments if a.grad is not None]
+    assert arguments[0].grad is not None
+    for a in reached:
+        expect_grad(a)
+        assert a.grad.shape == a.shape
+
+
+MODULES = {
+    "LSTM": (lambda: nn.LSTM(4, 3), (5, 2, 4)), "GRU": (lambda: nn.GRU(4, 3, 2, bidirectional=True), (5, 2, 4)), "RNN": (lambda: nn.RNN(4, 3), (5, 2, 4)), "TransformerEncoderLayer": (lambda: nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), (2, 3, 4)),
+    "TransformerEncoderLayer in evaluation": (lambda: nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval(), (2, 3, 4)), "BatchNorm2d": (lambda: nn.BatchNorm2d(3), (2, 3, 4, 4)), "BatchNorm1d": (lambda: nn.BatchNorm1d(4), (3, 4)),
+    "Bilinear pair": (lambda: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.PReLU()), (3, 4)), "InstanceNorm2d": (lambda: nn.InstanceNorm2d(3, affine=True, track_running_stats=True), (2, 3, 4, 4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.posit16es2, torch.q43, torch.tf32, torch_dtypes.dtype("e11m30")], ids=str)
+@pytest.mark.parametrize("name", MODULES)
+def test_module_gives_results_and_gradients_of_the_dtype(name, dtype):
+    make, shape = MODULES[name]
+    torch.manual_seed(0)
+    module, x = make().to(dtype), torch.randn(shape).to(dtype).requires_grad_()
+    out = module(x)
+    out = out[0] if isinstance(out, tuple) else out
+    expect_tensor(out, dtype)
+    out.sum().backward()
+    for t in (x, *module.parameters()):
+        expect_grad(t)
+    for buffer in module.buffers():
+        assert buffer.dtype is (dtype if buffer.is_floating_point() else torch.int64)

@@ -1,0 +1,300 @@
+"""Impossible requests end in a clear exception, and nothing that can be typed ends the process or hands out the container's dtype."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import torch_dtypes
+from torch_dtypes import _C
+
+ROOT = Path(__file__).resolve().parents[1]
+NAMES = ["posit16es2", "q43", "e11m30"]
+
+# The program that makes the calls, in children: one that dies by a signal is seen by its parent, which goes on with the next call.
+# A child ends after a call that changes the state of the process.
+RUNNER = r"""
+import gc, json, os, signal, sys, warnings
+import torch, torch_dtypes, numpy as np, math, copy
+import torch.nn as nn, torch.nn.functional as F
+from torch.utils.data import default_collate
+from torch.autograd import forward_ad
+import torch._dynamo, torch.distributions, torch.export, torch.func, torch.fx.experimental.proxy_tensor, torch.nested, torch.optim
+import torch._functorch.aot_autograd, torch.utils.flop_counter
+torch.set_num_threads(1)
+warnings.simplefilter("ignore")
+name, calls = sys.argv[1], json.load(sys.stdin)
+D = torch_dtypes.dtype(name)
+C = {1: torch.float8_e5m2fnuz, 2: torch.bfloat16, 4: torch.float32, 8: torch.float64}[D.itemsize]
+B = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[D.itemsize]
+aten = torch.ops.aten
+
+def seen(value):
+    if isinstance(value, torch.Tensor):
+        return [[str(value.dtype), torch_dtypes._C.is_format_tensor(value), value.dtype.is_floating_point]]
+    if isinstance(value, torch.nn.Module):
+        return [x for p in value.parameters() for x in seen(p)]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [x for v in value for x in seen(v)] if isinstance(value, (list, tuple)) else []
+
+def run(code):
+    torch.manual_seed(0)
+    s = torch.tensor([1.25, -2.0, 3.0, 0.5]); i = torch.tensor([0, 2, 1, 3]); b = torch.tensor([True, False, True, True])
+    x = s.to(D); u = x.abs(); m = (torch.eye(3) * 3 + 0.5).to(D); sm = m.float(); img = torch.ones(1, 2, 6, 6).to(D); l = x.clone().requires_grad_()
+    q = s.to(torch.q52)
+    scope = {**globals(), **locals()}
+    try:
+        value = (exec(code, scope), scope.get("r"))[1] if ";" in code else eval(code, scope)
+        return ["returned", seen(value)]
+    except Exception as error:
+        return ["raised", f"{type(error).__name__}: {str(error)[:300]}"]
+
+gc.freeze()
+answers = []
+while len(answers) < len(calls):
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        for code in calls[len(answers):]:
+            signal.alarm(60)
+            os.write(write, (json.dumps(run(code)) + "\n").encode())
+            if any(trace in code for trace in ("__enter__", "set_", "compile", "export", "script", "resize_")):
+                break
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        answers += [[0, json.loads(line)] for line in pipe]
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status:
+        answers.append([status, None])
+json.dump(answers, sys.stdout)
+"""
+
+# Every floating tensor that comes back must be of the dtype D.
+STAYS = """
+aten.zeros([2], dtype=D) | aten.ones([2], dtype=D) | aten.empty([2], dtype=D) | aten.full([2], 1.5, dtype=D) | aten.arange(5, dtype=D)
+aten.linspace(0, 1, 3, dtype=D) | aten.logspace(0, 1, 3, dtype=D) | aten.eye(3, dtype=D) | aten.rand([2], dtype=D) | aten.randn([2], dtype=D)
+aten.randint(5, [2], dtype=D) | aten.randperm(4, dtype=D) | aten.scalar_tensor(1.5, dtype=D) | aten.zeros_like(s, dtype=D) | aten.ones_like(s, dtype=D)
+aten.empty_like(s, dtype=D) | aten.full_like(s, 1.5, dtype=D) | aten.rand_like(s, dtype=D) | aten.randn_like(s, dtype=D) | aten.randint_like(s, 5, dtype=D)
+aten._to_copy(s, dtype=D) | aten._to_copy(i, dtype=D) | aten.new_zeros(s, [2], dtype=D) | aten.new_empty(s, [2], dtype=D) | aten.new_full(s, [2], 1.5, dtype=D)
+aten.new_ones(s, [2], dtype=D) | aten.new_empty_strided(s, [2], [1], dtype=D) | aten.empty_strided([2], [1], dtype=D) | aten.hann_window(4, dtype=D)
+aten.to.dtype(s, D) | aten.to.device(s, "cpu", D) | aten.to.dtype_layout(s, dtype=D) | aten.sum(s, dtype=D) | aten.sum.dim_IntList(s, [0], dtype=D)
+aten.mean(s, dtype=D) | aten.mean.dim(s, [0], dtype=D) | aten.prod(s, dtype=D) | aten.prod.dim_int(s, 0, dtype=D) | aten.cumsum(s, 0, dtype=D)
+aten.cumprod(s, 0, dtype=D) | aten.softmax.int(s, 0, D) | aten.log_softmax.int(s, 0, D) | aten.nansum(s, dtype=D) | aten.norm.ScalarOpt_dtype(s, 2, dtype=D)
+aten.norm.ScalarOpt_dim_dtype(s, 2, [0], False, dtype=D) | aten.linalg_vector_norm(s, 2, dtype=D) | aten.linalg_norm(s, 2, dtype=D)
+aten.linalg_matrix_norm(sm, dtype=D) | aten.view.dtype(torch.zeros(4, dtype=B), D) | aten.view_copy.dtype(torch.zeros(4, dtype=B), D)
+aten.tril_indices(3, 3, 0, dtype=D) | aten.triu_indices(3, 3, 0, dtype=D) | aten.normal.float_float(0.0, 1.0, [2], dtype=D) | aten.kaiser_window(4, dtype=D)
+aten.fft_fftfreq(4, dtype=D) | aten.range(0, 3, dtype=D) | aten.to_dense(s, dtype=D) | aten.to_mkldnn(s, D) | aten.zeros([2], dtype=D, device="meta")
+aten.empty_permuted([2], [0], dtype=D) | torch.ops.prims.convert_element_type(s, D)
+aten.sum.out(s, dtype=D, out=x) | aten.sum.IntList_out(s, [0], dtype=D, out=x[0]) | aten.cumsum.out(s, 0, dtype=D, out=x) | aten.zeros.out([2], out=x)
+aten.sum(x, dtype=D) | aten.zeros_like(x) | aten.zeros_like(x, dtype=D) | aten._to_copy(x) | aten._to_copy(x, dtype=D) | aten.new_zeros(x, [2]) | aten.clone(x)
+torch.sum(s, dtype=D) | torch.mean(s, dtype=D) | torch.prod(s, dtype=D) | torch.cumsum(s, 0, dtype=D) | torch.cumprod(s, 0, dtype=D) | s.sum(dtype=D)
+s.mean(0, dtype=D) | s.softmax(0, dtype=D) | torch.softmax(s, 0, dtype=D) | torch.softmax(s, 0, D) | F.softmax(s, 0, dtype=D) | F.log_softmax(s, 0, dtype=D)
+F.softmin(s, 0, dtype=D) | torch.special.softmax(s, 0, dtype=D) | torch.special.log_softmax(s, 0, dtype=D) | torch.nansum(s, dtype=D) | torch.nanmean(s, dtype=D)
+torch.norm(s, dtype=D) | torch.norm(s, 1, 0, dtype=D) | torch.linalg.norm(s, dtype=D) | torch.linalg.vector_norm(s, dtype=D) | torch.linalg.matrix_norm(sm, dtype=D)
+torch.masked.sum(s, dtype=D) | torch.masked.mean(s, mask=b, dtype=D) | torch.masked.softmax(s, 0, dtype=D) | torch.masked.norm(s, 2, 0, dtype=D) | torch.masked.cumsum(s, 0, dtype=D)
+torch.sum(i, dtype=D) | torch.mean(i, dtype=D) | torch.mean(b, dtype=D) | torch.cumsum(b, 0, dtype=D) | torch.sum(x, dtype=D) | torch.softmax(x, 0, dtype=D) | torch.cumsum(x, 0, dtype=D)
+torch.fft.fftfreq(4, dtype=D) | torch.fft.rfftfreq(4, dtype=D) | torch.tril_indices(3, 3, dtype=D) | torch.randperm(3, dtype=D) | torch.vander(x) | torch.from_file("f", size=0, dtype=D)
+torch.frombuffer(bytearray(8), dtype=D) | torch.sparse_coo_tensor([[0, 1]], [1.0, 2.0], dtype=D) | torch.sparse_coo_tensor([[0, 1]], x[:2]) | torch.sparse_coo_tensor((2, 2), dtype=D)
+torch.sparse_csr_tensor([0, 1, 2], [0, 1], [1.0, 2.0], dtype=D) | torch.sparse_csr_tensor([0, 1, 2], [0, 1], x[:2]) | torch.sparse_csc_tensor([0, 1, 2], [0, 1], x[:2])
+torch.sparse_bsr_tensor([0, 1], [0], m[None], dtype=D) | torch.sparse_compressed_tensor([0, 1, 2], [0, 1], x[:2], layout=torch.sparse_csr) | x.to_sparse() | m.to_sparse_csr() | m.to_sparse_bsr((1, 1))
+torch.zeros(2, dtype=D, layout=torch.sparse_coo) | torch.empty(2, 2, dtype=D, layout=torch.sparse_csr) | torch.zeros(2, dtype=D, layout=torch._mkldnn) | x.to_mkldnn() | x.to_dense() | x.to_dense(dtype=D)
+x.to(torch.sparse_coo) | torch.zeros_like(x, layout=torch.sparse_coo) | s.to_sparse().to(D) | s.to_sparse().to_dense(dtype=D) | torch.sparse.mm(sm.to_sparse(), m) | torch.sparse.sum(s.to_sparse(), dtype=D)
+torch.sparse.softmax(sm.to_sparse(), 0, dtype=D) | torch.sparse.log_softmax(sm.to_sparse(), 0, dtype=D) | x + s.to_sparse() | x.sparse_mask(s.to_sparse()) | torch.sparse.spdiags(x[None], torch.tensor([0]), (4, 4))
+torch.nested.nested_tensor([[1.0], [2.0, 3.0]], dtype=D) | torch.nested.nested_tensor([x, x[:2]]) | torch.nested.as_nested_tensor([x, x[:2]]) | torch.nested.nested_tensor([x, x[:2]], layout=torch.jagged)
+torch.nested.nested_tensor([s, s[:2]], layout=torch.jagged, dtype=D) | torch.nested.nested_tensor([s, s[:2]]).to(D) | torch.nested.nested_tensor_from_jagged(x, torch.tensor([0, 2, 4])) | torch.nested.nested_tensor_from_jagged(x, torch.tensor([0, 2, 4])) * 2
+torch.quantize_per_tensor(x, 0.1, 0, torch.qint8) | torch.quantize_per_tensor(s, 0.1, 0, D) | torch.quantize_per_channel(m, s[:3].abs(), i[:3], 0, torch.qint8) | torch.quantize_per_tensor_dynamic(x, torch.qint8, False)
+torch.fake_quantize_per_tensor_affine(x, 0.1, 0, 0, 255) | torch.empty_quantized([2], torch.quantize_per_tensor(s, 0.1, 0, torch.qint8), dtype=D) | torch._empty_affine_quantized([2], scale=1.0, zero_point=0, dtype=D)
+x.to(torch.qint8) | x.to(torch.bits8) | torch.empty(2, dtype=torch.qint8).to(D) | torch.quantize_per_tensor(s, 0.1, 0, torch.qint8).to(D) | torch.ao.quantization.MinMaxObserver(dtype=D) | torch.set_default_tensor_type(D)
+torch.set_default_tensor_type("torch.posit16es2") | torch.Tensor(x) | torch.FloatTensor(x) | torch.iinfo(D) | D() | torch.dtype() | D < D | copy.deepcopy(D) | setattr(D, "y", 1) | torch.promote_types(D, C) and 1
+torch.empty(2, device="meta", dtype=D) | torch.zeros(2, device="meta", dtype=D) | torch.ones(2, device="meta", dtype=D) | torch.rand(2, device="meta", dtype=D) | torch.tensor([1.0], device="meta", dtype=D) | x.to("meta")
+x.to(device="meta", dtype=D) | torch.empty_like(x, device="meta") | torch.zeros_like(x, device="meta") | torch.empty_like(s, device="meta", dtype=D) | x.new_empty(2, device="meta") | x.new_zeros(2, device="meta") | x.new_tensor([1.0], device="meta")
+torch.zeros(2, device="meta").to(D) | torch.zeros(2, device="meta").copy_(x) and 1 | x.copy_(torch.zeros(4, device="meta")) | nn.Linear(2, 2, device="meta", dtype=D) | nn.Linear(2, 2).to(D).to("meta") | nn.Linear(2, 2, device="meta").to(D) | nn.Linear(2, 2, dtype=D).to_empty(device="meta")
+x.to("meta") + 1 | torch.empty(2, 2, device="meta", dtype=D) @ torch.empty(2, 2, device="meta", dtype=D) | torch.empty(2, device="meta", dtype=D).to("cpu") | x.cuda() | x.to("cuda") | x.to("mps") | torch.zeros(2, dtype=D, device="cuda") | x.pin_memory() | torch.zeros(2, dtype=D, pin_memory=True)
+r = torch._subclasses.FakeTensorMode().from_tensor(x); r | from torch._subclasses import FakeTensorMode as M; mode = M(); mode.__enter__(); r = torch.zeros(2, dtype=D) | from torch._subclasses import FakeTensorMode as M; mode = M(); mode.__enter__(); r = torch.ones(2).to(D) + 1
+torch.compile(lambda t: t * 2 + 1, backend="eager")(x) | torch.compile(lambda t: t.to(D), backend="eager")(s) | torch.compile(lambda t: torch.zeros(2, dtype=D) + t, backend="eager")(x[:2]) | torch.compile(lambda t: t.sin(), backend="aot_eager")(x)
+torch.jit.trace(lambda t: t * 2 + 1, (x,))(x) | torch.jit.trace(lambda t: t.to(D) + 1, (s,))(s) | torch.jit.trace(lambda t: torch.zeros(2, dtype=D) + t, (x[:2],))(x[:2]) | torch.jit.trace(nn.Linear(4, 2).to(D), (x,))(x) | torch.jit.freeze(torch.jit.trace(nn.Linear(4, 2).to(D).eval(), (x,)))(x)
+torch.fx.symbolic_trace(lambda t: t * 2)(x) | from torch.fx.experimental.proxy_tensor import make_fx; r = make_fx(lambda t: t * 2 + torch.ones(4, dtype=D))(x)(x) | torch.export.export(nn.Linear(4, 2).to(D), (x,)).module()(x) | torch.jit.script(nn.Linear(4, 2).to(D))(x)
+torch.func.vmap(lambda t: t * 2)(x) | torch.func.vmap(lambda t: t @ t)(m) | torch.func.vmap(lambda t: t.to(D))(s) | torch.func.vmap(lambda t: torch.zeros(2, dtype=D) + t)(x) | torch.func.vmap(F.softmax, (0, None))(m, 0) | torch.func.vmap(lambda t: t.sum(), in_dims=1)(m) | torch.func.vmap(lambda t: t.new_zeros(2))(x)
+torch.func.grad(lambda t: (t * t).sum())(x) | torch.func.jacrev(lambda t: t * t)(x) | torch.func.jacfwd(lambda t: t * t)(x) | torch.func.hessian(lambda t: (t ** 3).sum())(x) | torch.func.jvp(lambda t: t * t, (x,), (x,)) | torch.func.vjp(lambda t: t * t, x)[1](x) | torch.func.linearize(lambda t: t * t, x)[0]
+dl = forward_ad.dual_level(); dl.__enter__(); d = forward_ad.make_dual(x, x); r = list(forward_ad.unpack_dual(d * d)) | torch.autograd.functional.jvp(lambda t: t * t, x, x) | torch.autograd.functional.hessian(lambda t: (t * t).sum(), x) | torch.func.functional_call(nn.Linear(4, 2).to(D), {}, x) | torch.func.functionalize(lambda t: t.clone().add_(1))(x)
+torch.linalg.inv(m) | torch.linalg.det(m) | torch.linalg.slogdet(m) | torch.linalg.solve(m, m) | torch.linalg.qr(m) | torch.linalg.svd(m) | torch.linalg.svdvals(m) | torch.linalg.eigh(m) | torch.linalg.eigvalsh(m) | torch.linalg.cholesky(m) | torch.linalg.lstsq(m, m) | torch.linalg.pinv(m) | torch.linalg.matrix_rank(m)
+torch.linalg.matrix_power(m, 3) | torch.linalg.matrix_power(m, -1) | torch.linalg.matrix_exp(m) | torch.linalg.lu(m) | torch.linalg.lu_factor(m) | torch.linalg.cond(m) | torch.linalg.cross(m, m) | torch.linalg.multi_dot([m, m, m]) | torch.linalg.norm(m) | torch.linalg.norm(m, "nuc") | torch.linalg.matrix_norm(m, 2) | torch.linalg.vecdot(m, m) | torch.linalg.vander(x)
+torch.linalg.inv_ex(m) | torch.linalg.cholesky_ex(m) | torch.linalg.solve_triangular(m, m, upper=True) | torch.linalg.ldl_factor(m) | torch.linalg.tensorinv(torch.eye(4).reshape(2, 2, 2, 2).to(D)) | torch.linalg.householder_product(m, x[:3]) | torch.logdet(m) | torch.slogdet(m) | torch.inverse(m) | torch.cholesky_inverse(m) | torch.lu_solve(m, m, i[:3].int() + 1)
+torch.cdist(m, m) | torch.einsum("ij,jk->ik", m, m) | torch.tensordot(m, m, 1) | torch.baddbmm(m[None], m[None], m[None]) | torch.kron(m, m) | torch.cov(m) | torch.corrcoef(m) | torch.trapezoid(x) | torch.cross(m, m, dim=1) | torch.block_diag(m, m) | torch.cartesian_prod(x, x) | torch.meshgrid(x, x, indexing="ij") | torch.combinations(x) | torch.diff(x) | torch.gradient(x)
+torch.histc(x) | torch.histogram(x, 4) | torch.bincount(i, weights=x) | torch.quantile(x, 0.5) | torch.nanquantile(x, 0.5) | torch.median(x) | torch.nanmedian(x) | torch.mode(x) | torch.kthvalue(x, 2) | torch.unique(x) | torch.unique_consecutive(x) | torch.searchsorted(x.sort().values, x) | torch.msort(x)
+torch.multinomial(u, 2) | torch.bernoulli(u.clamp(0, 1)) | torch.poisson(u) | torch.normal(x, u) | x.normal_() | x.uniform_() | x.exponential_() | x.geometric_(0.5) | x.cauchy_() | x.log_normal_() | x.random_() | x.random_(0, 10) | x.bernoulli_() | torch.dropout(x, 0.5, True) | F.alpha_dropout(x, 0.5, True) | F.feature_alpha_dropout(img, 0.5, True) | F.rrelu(x, training=True) | F.gumbel_softmax(x)
+torch.distributions.Normal(x, u).rsample() | torch.distributions.Normal(x, u).log_prob(x) | torch.distributions.Categorical(logits=x).log_prob(i) | torch.distributions.Categorical(probs=u).sample() | torch.distributions.Uniform(x, x + 1).sample() | torch.distributions.Bernoulli(logits=x).sample() | torch.distributions.Gamma(u, u).rsample() | torch.distributions.Dirichlet(u).rsample() | torch.distributions.MultivariateNormal(x[:3], m).rsample()
+nn.LSTM(4, 3).to(D)(x[None]) | nn.GRU(4, 3, bidirectional=True).to(D)(x[None]) | nn.RNN(4, 3).to(D)(x[None]) | nn.LSTMCell(4, 3).to(D)(x[None]) | nn.TransformerEncoderLayer(4, 2, 8).to(D)(x[None, None]) | nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).to(D).eval()(x[None, None]) | nn.MultiheadAttention(4, 2).to(D)(x[None, None], x[None, None], x[None, None])
+nn.MultiheadAttention(4, 2, batch_first=True).to(D).eval()(x[None, None], x[None, None], x[None, None]) | nn.Transformer(4, 2, 1, 1, 8).to(D)(x[None, None], x[None, None]) | F.scaled_dot_product_attention(img, img, img) | F.scaled_dot_product_attention(img, img, img, is_causal=True) | nn.EmbeddingBag(4, 3).to(D)(i[None]) | nn.EmbeddingBag(4, 3, sparse=True).to(D)(i[None]) | F.ctc_loss(m[:, None].log_softmax(-1), i[None, :1] + 1, i[1:2], i[2:3])
+F.grid_sample(img, img.permute(0, 2, 3, 1)) | F.affine_grid(m[None, :2], (1, 1, 4, 4)) | F.interpolate(img, scale_factor=2, mode="bicubic") | F.fold(F.unfold(img, 2), (6, 6), 2) | F.pixel_shuffle(img.repeat(1, 2, 1, 1), 2) | F.normalize(m) | F.cosine_similarity(m, m) | F.pdist(m) | F.pairwise_distance(m, m) | F.kl_div(x, u) | F.gaussian_nll_loss(x, x, u) | F.huber_loss(x, x) | F.triplet_margin_loss(m, m, m)
+F.max_pool1d(x[None], 2) | F.max_pool1d(x[None], 2, return_indices=True) | F.max_pool3d(img[None], 2) | F.lp_pool2d(img, 2, 2) | F.fractional_max_pool2d(img, 2, output_size=2) | F.local_response_norm(img, 2) | F.instance_norm(img) | F.rms_norm(m, (3,)) | F.max_unpool2d(*F.max_pool2d(img, 2, return_indices=True), 2) | F.multi_margin_loss(m, i[:3] % 3) | F.binary_cross_entropy_with_logits(x, u)
+nn.utils.parametrizations.weight_norm(nn.Linear(4, 2).to(D))(x) | nn.utils.parametrizations.spectral_norm(nn.Linear(4, 2).to(D))(x) | nn.utils.parametrizations.orthogonal(nn.Linear(4, 2).to(D))(x) | nn.utils.parameters_to_vector(nn.Linear(4, 2).to(D).parameters()) | nn.utils.rnn.pad_sequence([x, x[:2]]) | nn.utils.rnn.pack_padded_sequence(m, i[3:4], enforce_sorted=False)[0] | nn.utils.rnn.pack_sequence([x, x[:2]])[0]
+x.as_subclass(nn.Parameter) | r = type("T", (torch.Tensor,), {}); r = x.as_subclass(r) * 2 | T = type("T", (torch.Tensor,), {}); r = torch.Tensor._make_subclass(T, x) | T = type("T", (torch.Tensor,), {}); r = T._make_wrapper_subclass(T, (2,), dtype=D); | nn.Parameter(x) | nn.Buffer(x) | torch.utils.swap_tensors(x, u) or x | torch.cat([x, q]) and 1 | torch.where(b, x, q) and 1
+x.rename("n") | torch.zeros(2, names=("n",), dtype=D) | x.real | x.conj() | x.resolve_conj() | x.share_memory_() | x.numpy(force=True) and 1 | np.asarray(x) is None or 1 | np.array([1.0]) * x | x * np.float64(2) | np.float32(2) * x | default_collate([x, x]) | torch.from_dlpack(x) | torch.utils.dlpack.to_dlpack(x) and 1 | memoryview(x) and 1 | x.__cuda_array_interface__ and 1
+x.storage().tolist() and 1 | x.storage()[0] and 1 | x.storage().float() and 1 | torch.tensor(x.storage()) | torch.TypedStorage(4, dtype=D) and 1 | torch.TypedStorage(wrap_storage=x.untyped_storage(), dtype=D)[0] and 1 | x.storage_type() and 1 | x.set_(x.storage()) | torch.empty(0, dtype=D).set_(s.untyped_storage()) | torch.tensor(torch.TypedStorage(wrap_storage=x.untyped_storage(), dtype=D)) | x.type("torch.posit16es2") | x.type(D) | x.to("posit16es2") | x.to(D, C) | x.to(D, D)
+torch._foreach_add([x, x], [x, x]) | torch._foreach_mul([x], 2) | torch._foreach_norm([x]) | torch._foreach_norm([s], 2, D) | torch._foreach_sqrt([u]) | torch._foreach_copy_([x], [s]) or x | torch._foreach_zero_([x]) or x | torch._foreach_addcdiv([x], [x], [u], 1.0) | torch._foreach_lerp([x], [u], 0.5) | torch._foreach_max([x])
+torch.optim.Adam([l], fused=True) and 1 | o = torch.optim.Adam([l], fused=True); l.grad = x; o.step(); r = list(o.state[l].values())[1:] | o = torch.optim.SGD([l], 0.1, fused=True); l.grad = x; o.step(); r = l | o = torch.optim.SGD([l], 0.1, foreach=True); l.grad = x; o.step(); r = l | o = torch.optim.LBFGS([l]); l.grad = x; r = o.step(lambda: (l * l).sum())
+o = torch.optim.SGD([l], 0.1); g = torch.amp.GradScaler("cpu"); g.scale((l * l).sum()).backward(); g.step(o); g.update(); r = l | a = torch.autocast("cpu", dtype=D); a.__enter__(); r = m | torch.set_autocast_dtype("cpu", D) or torch.get_autocast_dtype("cpu") and 1 | torch.set_autocast_dtype("cpu", D) or torch.autocast("cpu").__enter__() and torch.ones(2, 2) @ torch.ones(2, 2) and 1
+x.grad_fn or (l * 2).grad_fn and 1 | l.grad.__class__ and 1 | setattr(x, "data", u) or x | setattr(l, "grad", u) or l.grad | setattr(l, "grad", s) or l.grad | setattr(x, "data", s) or x | setattr(x, "data", q) and 1 | torch.add(s, s, out=x) | torch.mm(m, m, out=m.clone()) | torch.sum(s, 0, out=x[0]) | torch.cat([x, x], out=x.clone()) | torch.sort(x, out=(x.clone(), i.clone())) | torch.max(m, 0, out=(x.clone(), i.clone())) | torch.topk(x, 2)
+torch.mul(s, s, out=torch.empty(0, dtype=D)) | torch.exp(s, out=x) | torch.matmul(sm, sm, out=m) | torch.softmax(s, 0, out=x) | torch.where(b, s, s, out=x) | torch.arange(4, out=x) | torch.linspace(0, 1, 4, out=x) | torch.cumsum(s, 0, out=x) | torch.index_select(s, 0, i, out=x) | torch.stack([s, s], out=torch.empty(0, dtype=D)) | torch.eye(3, out=m) | torch.bmm(sm[None], sm[None], out=m[None])
+x.index_put_((i,), s) | x.index_put((i,), x) | x.masked_fill(b, s[0]) | x.masked_scatter(b, x) | x.scatter(0, i, x) | x.scatter_add(0, i, x) | x.scatter_reduce(0, i, x, "amax") | x.index_add(0, i, x) | x.index_copy(0, i, x) | x.index_fill(0, i, 2.0) | x.index_reduce(0, i, x, "mean") | x.take(i) | torch.take_along_dim(x, i) | x.map_(u, lambda a, c: a) | x.apply_(lambda a: a + 1)
+torch.utils.checkpoint.checkpoint(torch.sin, l, use_reentrant=False) | torch.autograd.gradcheck(lambda t: t * t, (l,), raise_exception=False) and 1 | h = torch.autograd.graph.save_on_cpu(); h.__enter__(); y = (l * l).sum(); y.backward(); r = l.grad | k = torch.autograd.detect_anomaly(); k.__enter__(); (l * l).sum().backward(); r = l.grad | torch.utils.flop_counter.FlopCounterMode(display=False).__enter__() and m @ m
+p = torch.profiler.profile(record_shapes=True); p.__enter__(); r = m @ m; p.__exit__(None, None, None) | from torch.utils._python_dispatch import TorchDispatchMode as M; k = type("K", (M,), {"__torch_dispatch__": lambda self, f, t, a=(), k=None: f(*a, **(k or {}))})(); k.__enter__(); r = torch.zeros(2, dtype=D) + x[:2] | from torch.overrides import TorchFunctionMode as M; k = type("K", (M,), {"__torch_function__": lambda self, f, t, a=(), k=None: f(*a, **(k or {}))})(); k.__enter__(); r = torch.zeros(2, dtype=D) + x[:2]
+torch.zeros(-1, dtype=D) | torch.zeros(2**62, dtype=D) | torch.zeros(2**40, 2**40, dtype=D) | torch.empty(2**62, dtype=D) | torch.full((2,), "a", dtype=D) | torch.tensor("a", dtype=D) | torch.tensor([[1], [2, 3]], dtype=D) | torch.tensor(None, dtype=D) | torch.tensor([1j], dtype=D) | torch.full((2,), 1j, dtype=D) | torch.full((2,), 2**100, dtype=D) | torch.tensor(2**100, dtype=D) | torch.tensor([2**64], dtype=D)
+torch.arange(0, 5, 0, dtype=D) | torch.arange(dtype=D) | torch.arange(0, math.inf, dtype=D) | torch.linspace(0, 1, -1, dtype=D) | torch.eye(-1, dtype=D) | torch.randint(5, 2, (2,), dtype=D) | torch.zeros("a", dtype=D) | torch.zeros(2, dtype=D, device="nowhere") | torch.zeros(2, dtype=D, bad=1) | torch.ones(dtype=D) | torch.tensor(dtype=D) | torch.tensor([1], D) | torch.full((2,), dtype=D) | torch.full(dtype=D) | torch.normal(0.0, -1.0, (2,), dtype=D)
+x.view(3) | x.reshape(3) | x[10] | x["a"] | x.as_strided((100,), (1,)) | x.as_strided((2,), (1,), 10**6) | x.as_strided((2,), (-1,)) | x.resize_(-1) | x.set_(x.untyped_storage(), 100, (5,)) | x.set_(x.untyped_storage(), 0, (2**61,)) | x.set_(x.untyped_storage(), 0, (2,), (2**62,)) | x.unfold(0, 10, 1) | x.expand(3) | x[:3].view(torch.int64) and 1 | x.to(D, memory_format=torch.channels_last) | torch.cat([]) | x.fill_("a") | x.fill_(1j) | x.fill_(s)
+x.new() | x.new(2, 3) | x.new("a") | x.new([[1], [2, 3]]) | x.new_full((2,), 1j) | x.new_full((2,), None) | x.new_empty(-1) | x.new_tensor("a") | torch.rand_like(x, dtype=torch.int64) and 1 | torch.randn_like(x, generator=3) | torch.full_like(x, "a") | torch.empty_like(3, dtype=D) | torch.zeros_like(None, dtype=D) | torch.as_tensor(object(), dtype=D) | torch.asarray(object(), dtype=D) | torch.scalar_tensor("a", dtype=D) | torch.scalar_tensor(s, dtype=D)
+x + "a" | x + None | x @ x[:2] | x + q | x @ q | x < q | torch.equal(x, q) | torch.allclose(x, q) | x.copy_(q) | x & x | x << 1 | ~x | x // 2 | x % 2 | x ** 2 | -x | abs(x) | 2 ** x | divmod(x, 2) | x.bitwise_and(x)
+"""  # noqa: E501
+
+# A stock dtype is asked for, or the operator answers in one: what comes back must be just that.
+ANSWERS = {
+    "float32": "x.float() | x.to(torch.float32) | aten._to_copy(x, dtype=torch.float32) | torch.sum(x, dtype=torch.float32) | torch.zeros_like(x, dtype=torch.float32) | x + s | torch.where(b, x, s) | torch.cat([x, s]) | x.type(torch.float32) | x.type(torch.FloatTensor) | x.type('torch.FloatTensor') | s.type_as(s) | torch.add(x, x, out=s) | s.copy_(x) | torch.einsum('i,i', x, s) | torch.stack([x, s]) | m @ sm | torch.bmm(m[None], sm[None]) | F.linear(x, s[None]) | F.conv2d(img, torch.ones(1, 2, 3, 3)) | F.mse_loss(x, s) | torch.dot(x, s) | torch.dequantize(s)",
+    "complex": "torch.complex(x, x) | torch.polar(u, x) | torch.fft.fft(x) | torch.fft.rfft(x) | x * 1j | torch.stft(x.repeat(8), 8, return_complex=True, window=torch.ones(8, dtype=D)) | x.to(torch.complex64) | x + torch.ones(4, dtype=torch.complex64) | torch.linalg.eigvals(m)",
+    "C": "x.to(C) | x.view(C) | torch.zeros_like(x, dtype=C) | x.new_zeros(2, dtype=C) | x.type(C) | torch.empty(2, dtype=C) | torch.sum(x, dtype=C) | torch.tensor([1.0], dtype=C) | torch.asarray(x, dtype=C) | torch.as_tensor(x, dtype=C) | torch.tensor(x, dtype=C) | x.to('cpu', C) | x.to(torch.zeros(1, dtype=C)) | torch.zeros(1, dtype=C).to(C) | x.clone().to(dtype=C, copy=True) | nn.Parameter(x).to(C).detach() | torch.empty_like(x, dtype=C) | x.softmax(0, dtype=C) | x.cumsum(0, dtype=C) | nn.Linear(4, 2).to(D).to(C) | nn.Linear(4, 2, dtype=C).to(C)",
+    "bool": "x == x | x.isnan() | x.bool() | torch.isclose(x, x) | x.isfinite() | x.signbit() | x.logical_not() | torch.isin(x, x) | x > 1 | x.ne(s)",
+    "int64": "x.argmax() | x.argsort() | x.long() | x.nonzero() | x.to(torch.int64) | torch.count_nonzero(x) | torch.searchsorted(s.sort().values, x) | torch.bucketize(x, s.sort().values) | x.to(i)",
+}  # fmt: skip
+
+
+def split(text):
+    return [call for line in text.splitlines() for call in map(str.strip, line.split(" | ")) if call]
+
+
+CALLS = {"D": split(STAYS), **{dtype: split(calls) for dtype, calls in ANSWERS.items()}}
+CONTAINER = {"posit16es2": "bfloat16", "q43": "float8_e5m2fnuz", "e11m30": "float64"}
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory):
+    """What each call, in a process of its own, gave for each dtype: (exit status, ["returned", dtypes] or ["raised", text])."""
+    flat = [call for calls in CALLS.values() for call in calls]
+    found = {}
+    for name in NAMES:
+        done = subprocess.run([sys.executable, "-c", RUNNER, name], input=json.dumps(flat), capture_output=True, text=True, timeout=300,
+                              cwd=tmp_path_factory.mktemp("calls"), env={**os.environ, "TORCHDYNAMO_VERBOSE": "0"})  # fmt: skip
+        assert done.returncode == 0, done.stderr[-2000:]
+        found |= {(name, call): answer for call, answer in zip(flat, json.loads(done.stdout), strict=True)}
+    return found
+
+
+@pytest.mark.parametrize("call", [c for calls in CALLS.values() for c in calls])
+def test_nothing_ends_the_process(answers, call):
+    for name in NAMES:
+        status, answer = answers[name, call]
+        assert status == 0 and answer is not None, f"{call} with {name} ended the process (status {status})"
+
+
+@pytest.mark.parametrize(("expected", "call"), [(expected, c) for expected, calls in CALLS.items() for c in calls])
+def test_result_has_the_asked_dtype(answers, expected, call):
+    for name in NAMES:
+        _, answer = answers[name, call]
+        kind, found = answer or ("raised", "")
+        if kind == "raised":
+            continue  # that it is an exception is all that is asked here
+        if expected == "float32" and name == "e11m30" and "dtype=D" not in call:
+            continue
+        wanted = {"D": f"torch.{name}", "C": f"torch.{CONTAINER[name]}"}.get(expected, f"torch.{expected}")
+        for dtype, ours, floating in found:
+            if expected == "complex":
+                assert dtype in ("torch.complex64", "torch.complex128")
+            elif floating or expected != "D":
+                assert dtype == wanted, f"{call} gave {dtype} for {wanted}"
+            assert ours == (dtype in (f"torch.{name}", "torch.q52")), f"{call}: {dtype} in the wrong class"
+
+
+@pytest.mark.parametrize("call", [c for calls in CALLS.values() for c in calls if not c.startswith(("aten", "torch.ops"))])
+def test_errors_do_not_blame_pytorch(answers, call):
+    for name in NAMES:
+        _, answer = answers[name, call]
+        kind, text = answer or ("raised", "")
+        if kind == "raised":
+            for words in ("Unsupported TypeMeta", "INTERNAL ASSERT", "UNKNOWN_SCALAR", "please report", "nullptr"):
+                assert words not in text, f"{call} with {name}: {text}"
+
+
+# Formats
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: torch_dtypes.posit_format(33, 2), "expected nbits from 2 to 32, but got 33"),
+        (lambda: torch_dtypes.posit_format(1, 0), "expected nbits from 2 to 32, but got 1"),
+        (lambda: torch_dtypes.posit_format(16, 5), "expected es from 0 to 4, but got 5"),
+        (lambda: torch_dtypes.posit_format(16, -1), "expected es from 0 to 4, but got -1"),
+        (lambda: torch_dtypes.posit_format(16, 2, rounding="odd"), "expected rounding to be one of .*'nearest_even'.*but got 'odd'"),
+        (lambda: torch_dtypes.float_format(1, 2), "expected exp_bits from 2 to 11, but got 1"),
+        (lambda: torch_dtypes.float_format(12, 2), "expected exp_bits from 2 to 11, but got 12"),
+        (lambda: torch_dtypes.float_format(5, 53), "expected man_bits from 0 to 52, but got 53"),
+        (lambda: torch_dtypes.float_format(5, 0), "expected man_bits of at least 1 .* but got 0"),
+        (lambda: torch_dtypes.float_format(5, 2, specials="nan"), "expected specials to be one of 'ieee', 'fn', 'none', but got 'nan'"),
+        (lambda: torch_dtypes.float_format(5, 2, overflow="wrap"), "expected overflow to be one of 'ieee', 'saturate', but got 'wrap'"),
+        (lambda: torch_dtypes.float_format(5, 2, bias=2000), "expected bias from -1022 to 1023, but got 2000"),
+        (lambda: torch_dtypes.float_format(11, 2, bias=-1000), "expected exponents that float64 has"),
+        (lambda: torch_dtypes.dtype("posit99es1"), "expected nbits from 2 to 32, but got 99"),
+        (lambda: torch_dtypes.dtype("e12m3"), "expected exp_bits from 2 to 11, but got 12"),
+        (lambda: torch_dtypes.dtype("float32"), "expected the name of a number format, but got 'float32'"),
+        (lambda: torch_dtypes.dtype(""), "expected the name of a number format, but got ''"),
+        (lambda: torch_dtypes.dtype("posit16es2 "), "expected the name of a number format, but got 'posit16es2 '"),
+        (lambda: torch_dtypes.dtype("e4m3fn_saturate_bias8"), "expected the name of a number format"),
+        (lambda: torch_dtypes.dtype("posit" + "9" * 400 + "es1"), "expected"),
+        (lambda: torch_dtypes.format_of("nothing"), "expected the name of a number format, but got 'nothing'"),
+    ],
+)
+def test_impossible_parameters_and_unknown_names(make, message):
+    before = _C.format_count()
+    with pytest.raises(ValueError, match=message):
+        make()
+    assert _C.format_count() == before
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch_dtypes.posit_format("16", 2), lambda: torch_dtypes.posit_format(16.0, 2), lambda: torch_dtypes.posit_format(True, 2),
+        lambda: torch_dtypes.posit_format(16), lambda: torch_dtypes.float_format(5, None), lambda: torch_dtypes.float_format(5, 2, subnormals=1),
+        lambda: torch_dtypes.float_format(5, 2, bias=1.5), lambda: torch_dtypes.dtype(16), lambda: torch_dtypes.dtype(None),
+        lambda: torch_dtypes.format_of(torch.float32), lambda: torch_dtypes.format_of(3), lambda: torch_dtypes.float_format(5, 2, specials=["ieee"]),
+    ],
+)  # fmt: skip
+def test_arguments_of_the_wrong_type(make):
+    with pytest.raises(TypeError):
+        make()
+
+
+def test_numpy_integers_are_integers():
+    assert torch_dtypes.posit_format(np.int64(16), np.uint8(2)) is torch.posit16es2
+
+
+def run_python(code):
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+
+def test_more_formats_than_fit_are_refused_and_the_rest_lives_on():
+    done = run_python("""
+import torch, torch_dtypes
+made = []
+try:
+    for nbits in range(2, 33):
+        for es in range(5):
+            made.append(torch_dtypes.posit_format(nbits, es))
+except (ValueError, RuntimeError) as error:
+    print(type(error).__name__, str(error).splitlines()[0])
+assert torch_dtypes._C.format_count() == torch_dtypes._C.max_formats == 64
+for dtype in made:
+    assert torch.ones(3, dtype=dtype).sum().item() >= 1 and torch_dtypes.dtype(str(dtype)[6:]) is dtype
+print("done")
+""")
+    assert done.returncode == 0, done.stderr
+    error, last = done.stdout.splitlines()
+    assert last == "done"
+    assert error.startswith("ValueError expected at most 64 number formats in one process, but got one more (posit")

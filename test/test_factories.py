@@ -1,0 +1,386 @@
+"""Factories given a dtype of ours: right dtype, right class, values rounded once from the float64 result."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import torch_dtypes
+from torch_dtypes import _C
+
+NAMES = "posit16es2 q43 e5m5 posit32es2 tf32 posit8es1 posit12es1 e4m3fn e11m20 e11m30".split()
+DTYPES = [torch_dtypes.dtype(name) for name in NAMES]
+every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=NAMES)
+few_dtypes = pytest.mark.parametrize("dtype", [torch.posit16es2, torch.q43, torch_dtypes.dtype("e11m30")], ids=str)
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+STOCK = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.bool]
+
+
+def expect_tensor(t, dtype, shape=None):
+    """t has the dtype, and the class that goes with it."""
+    assert t.dtype is dtype
+    assert _C.is_format_tensor(t) == torch_dtypes.is_format_dtype(dtype)
+    if shape is not None:
+        assert tuple(t.shape) == tuple(shape)
+
+
+def expect_same(t, reference):
+    """t is bit for bit the float64 (or integer) reference rounded once to t's dtype."""
+    expected = reference.to(t.dtype)
+    expect_tensor(t, expected.dtype, reference.shape)
+    assert t.detach().view(BITS[t.dtype.itemsize]).tolist() == expected.detach().view(BITS[t.dtype.itemsize]).tolist()
+
+
+# Factories of known values: call(dtype) is compared with call(float64)
+CALLS = {
+    "zeros": lambda **o: torch.zeros(2, 3, **o),
+    "zeros of a tuple": lambda **o: torch.zeros((2, 3), **o),
+    "zeros by name": lambda **o: torch.zeros(size=(2, 3), **o),
+    "zeros of no dimensions": lambda **o: torch.zeros((), **o),
+    "ones": lambda **o: torch.ones(2, 3, **o),
+    "ones of a list": lambda **o: torch.ones([2, 0, 3], **o),
+    "ones of a torch.Size": lambda **o: torch.ones(torch.Size([2]), **o),
+    "full": lambda **o: torch.full((2, 3), 1.3, **o),
+    "full by name": lambda **o: torch.full(size=(2,), fill_value=-0.7, **o),
+    "full of an integer": lambda **o: torch.full([3], 7, **o),
+    "full of a bool": lambda **o: torch.full([3], True, **o),
+    "full of a tensor": lambda **o: torch.full([3], torch.tensor(1.7), **o),
+    "full of infinity": lambda **o: torch.full([1], math.inf, **o),
+    "arange": lambda **o: torch.arange(7, **o),
+    "arange of two": lambda **o: torch.arange(2, 7, **o),
+    "arange of three": lambda **o: torch.arange(-1, 1, 0.3, **o),
+    "arange by name": lambda **o: torch.arange(start=1, end=2.5, step=0.5, **o),
+    "arange of tensors": lambda **o: torch.arange(torch.tensor(0.5), torch.tensor(3.0), **o),
+    "linspace": lambda **o: torch.linspace(-1, 1, 7, **o),
+    "linspace by name": lambda **o: torch.linspace(start=0, end=0.7, steps=5, **o),
+    "linspace of tensors": lambda **o: torch.linspace(torch.tensor(0.1), torch.tensor(3.0), 4, **o),
+    "logspace": lambda **o: torch.logspace(-2, 2, 5, **o),
+    "logspace by name": lambda **o: torch.logspace(start=0, end=3, steps=4, base=2, **o),
+    "eye": lambda **o: torch.eye(3, **o),
+    "eye of two": lambda **o: torch.eye(2, 4, **o),
+    "eye by name": lambda **o: torch.eye(n=2, m=3, **o),
+    "scalar_tensor": lambda **o: torch.scalar_tensor(1.3, **o),
+    "hann_window": lambda **o: torch.hann_window(6, **o),
+    "hann_window, symmetric": lambda **o: torch.hann_window(6, False, **o),
+    "hamming_window": lambda **o: torch.hamming_window(6, True, 0.5, **o),
+    "blackman_window": lambda **o: torch.blackman_window(6, **o),
+    "bartlett_window": lambda **o: torch.bartlett_window(6, periodic=True, **o),
+    "kaiser_window": lambda **o: torch.kaiser_window(6, True, beta=9.0, **o),
+    "tensor": lambda **o: torch.tensor([[1.2, -3.4], [5, 0.1]], **o),
+    "tensor of a number": lambda **o: torch.tensor(1.3, **o),
+    "tensor of nothing": lambda **o: torch.tensor([], **o),
+    "tensor of bools": lambda **o: torch.tensor([True, False], **o),
+    "tensor by name": lambda **o: torch.tensor(data=[1.2], **o),
+    "tensor of specials": lambda **o: torch.tensor([math.inf, -math.inf, math.nan, 1e300, -1e-300, -0.0], **o),
+    "tensor of a NumPy array": lambda **o: torch.tensor(np.array([1.3, 2.7]), **o),
+    "tensor of NumPy scalars": lambda **o: torch.tensor([np.float32(1.3), np.float64(2.7)], **o),
+    "tensor of tensors": lambda **o: torch.tensor([torch.tensor(1.25), torch.tensor(3)], **o),
+    "as_tensor": lambda **o: torch.as_tensor([1.2, -3.4], **o),
+    "as_tensor of a NumPy array": lambda **o: torch.as_tensor(np.array([1.3, 2.7], np.float32), **o),
+    "asarray": lambda **o: torch.asarray([1.2, -3.4], **o),
+    "asarray of a NumPy array": lambda **o: torch.asarray(np.arange(3), **o),
+}  # fmt: skip
+
+
+@every_dtype
+@pytest.mark.parametrize("call", CALLS)
+def test_values_are_float64_s_rounded_once(call, dtype):
+    expect_same(CALLS[call](dtype=dtype), CALLS[call](dtype=torch.float64))
+
+
+@few_dtypes
+@pytest.mark.parametrize("call", [c for c in CALLS if not c.startswith("as_tensor")])
+def test_requires_grad_and_device_are_obeyed(call, dtype):
+    t = CALLS[call](dtype=dtype, requires_grad=True, device="cpu")
+    expect_tensor(t, dtype)
+    assert t.requires_grad and t.is_leaf and t.grad_fn is None and t.device.type == "cpu"
+    assert not CALLS[call](dtype=dtype, device=torch.device("cpu")).requires_grad
+
+
+@few_dtypes
+@pytest.mark.parametrize("call", [c for c in CALLS if c.startswith(("zeros", "ones", "full", "arange", "linspace", "logspace", "eye", "scalar"))])
+def test_layout_and_pin_memory_are_accepted(call, dtype):
+    expect_tensor(CALLS[call](dtype=dtype, layout=torch.strided, pin_memory=False), dtype)
+    with torch.device("cpu"):
+        expect_tensor(CALLS[call](dtype=dtype), dtype)
+
+
+@few_dtypes
+@pytest.mark.parametrize("call", [c for c in CALLS if c.startswith(("zeros", "ones", "full", "arange", "linspace", "logspace", "eye"))])
+def test_out_decides_where_no_dtype_is_given(call, dtype):
+    reference = CALLS[call](dtype=torch.float64)
+    for size in (0, tuple(reference.shape)):
+        out = torch.empty(size, dtype=dtype)
+        assert CALLS[call](out=out) is out
+        expect_same(out, reference)
+        assert CALLS[call](out=out.zero_(), dtype=dtype) is out
+        expect_same(out, reference)
+
+
+@few_dtypes
+def test_out_of_another_dtype_is_refused(dtype):
+    for make in (torch.zeros, torch.ones, torch.rand):
+        with pytest.raises(RuntimeError, match="expected|does not match"):
+            make(2, dtype=dtype, out=torch.empty(2))
+        with pytest.raises(RuntimeError, match="expected|does not match"):
+            make(2, dtype=torch.bfloat16, out=torch.empty(2, dtype=dtype))
+
+
+@every_dtype
+def test_uninitialised_tensors(dtype):
+    expect_tensor(torch.empty(2, 3, dtype=dtype), dtype, (2, 3))
+    expect_tensor(torch.empty((2, 3), dtype=dtype, requires_grad=True), dtype, (2, 3))
+    t = torch.empty((2, 3, 4, 5), dtype=dtype, memory_format=torch.channels_last)
+    assert t.stride() == (60, 1, 15, 3) and t.is_contiguous(memory_format=torch.channels_last)
+    t = torch.empty_strided((2, 3), (1, 2), dtype=dtype)
+    expect_tensor(t, dtype, (2, 3))
+    assert t.stride() == (1, 2)
+    assert torch.empty_permuted((2, 3), (1, 0), dtype=dtype).stride() == (1, 2)
+
+
+@every_dtype
+def test_range(dtype):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expect_same(torch.range(1, 3, 0.5, dtype=dtype), torch.range(1, 3, 0.5, dtype=torch.float64))
+        expect_same(torch.range(0, 4, dtype=dtype), torch.range(0, 4, dtype=torch.float64))
+
+
+# Random factories
+
+
+@every_dtype
+def test_rand_is_below_one(dtype):
+    torch.manual_seed(0)
+    t = torch.rand(4000, dtype=dtype)
+    expect_tensor(t, dtype, (4000,))
+    assert t.double().min() >= 0 and t.double().max() < 1
+    assert t.double().mean().item() == pytest.approx(0.5, abs=0.04 + torch.finfo(dtype).eps / 2)
+
+
+RANDOM = {
+    "rand": lambda **o: torch.rand(2, 300, **o),
+    "randn": lambda **o: torch.randn((2, 300), **o),
+    "randint": lambda **o: torch.randint(2, 9, (2, 300), **o),
+    "randint of two": lambda **o: torch.randint(9, (2, 300), **o),
+    "randint by name": lambda **o: torch.randint(low=-3, high=9, size=(2, 300), **o),
+    "normal": lambda **o: torch.normal(2.0, 0.5, (2, 300), **o),
+    "normal by name": lambda **o: torch.normal(mean=0.0, std=1.0, size=(2, 300), **o),
+}
+LIMITS = {"rand": (0, 1), "randn": (-9, 9), "randint": (2, 8), "randint of two": (0, 8), "randint by name": (-3, 8), "normal": (-4, 8),
+          "normal by name": (-9, 9)}  # fmt: skip
+
+
+@every_dtype
+@pytest.mark.parametrize("call", RANDOM)
+def test_random_values(call, dtype):
+    generator = torch.Generator().manual_seed(3)
+    t = RANDOM[call](dtype=dtype, generator=generator, requires_grad=True)
+    expect_tensor(t, dtype, (2, 300))
+    assert t.requires_grad and t.is_leaf
+    values = t.detach().double()
+    low, high = LIMITS[call]
+    assert values.min() >= low and values.max() <= high and len(values.unique()) > 4
+    assert torch.equal(RANDOM[call](dtype=dtype, generator=generator.manual_seed(3)).double(), values)
+    torch.manual_seed(5)
+    first = RANDOM[call](dtype=dtype)
+    torch.manual_seed(5)
+    assert torch.equal(RANDOM[call](dtype=dtype).double(), first.double())
+    out = torch.empty(0, dtype=dtype)
+    assert RANDOM[call](out=out) is out
+    expect_tensor(out, dtype, (2, 300))
+    assert low <= out.double().min() and out.double().max() <= high
+
+
+@every_dtype
+def test_randperm(dtype):
+    t = torch.randperm(8, dtype=dtype)
+    expect_tensor(t, dtype, (8,))
+    assert sorted(t.tolist()) == list(range(8))
+
+
+@few_dtypes
+def test_normal_of_tensors(dtype):
+    mean, std = torch.zeros(400, dtype=dtype), torch.ones(400, dtype=dtype)
+    for t in (torch.normal(mean, std), torch.normal(mean, 1.0), torch.normal(0.0, std)):
+        expect_tensor(t, dtype, (400,))
+        assert t.double().std().item() == pytest.approx(1, abs=0.3)
+
+
+# tensor, as_tensor and asarray of tensors
+
+
+@every_dtype
+@pytest.mark.parametrize("make", [torch.tensor, torch.as_tensor, torch.asarray], ids=lambda f: f.__name__)
+@pytest.mark.filterwarnings("ignore:To copy construct from a tensor")
+def test_tensor_of_a_tensor(make, dtype):
+    ours = torch.tensor([1.25, -2.0], dtype=dtype)
+    expect_same(make(ours), ours.double())  # no dtype=: the data's
+    expect_same(make(torch.tensor([1.3, 2.7]), dtype=dtype), torch.tensor([1.3, 2.7]))
+    expect_same(make(ours, dtype=dtype), ours.double())
+    for stock in STOCK:
+        expect_tensor(make(ours, dtype=stock), stock, (2,))
+    for other in (torch.float64, torch.bfloat16, torch.float32):
+        assert make(ours, dtype=other).tolist() == [1.25, -2.0]
+
+
+@every_dtype
+def test_tensor_of_a_list_of_our_tensors(dtype):
+    a, b = torch.tensor([1.25, -2.0], dtype=dtype)
+    assert torch.tensor([a, b]).tolist() == [1.25, -2.0]
+    expect_same(torch.tensor([a, b]), torch.tensor([1.25, -2.0]))
+    expect_same(torch.tensor([a, b], dtype=dtype), torch.tensor([1.25, -2.0]))
+    assert torch.tensor([a, b], dtype=torch.float64).tolist() == [1.25, -2.0]
+
+
+@every_dtype
+def test_memory_is_shared_or_copied_as_asked(dtype):
+    x = torch.ones(2, dtype=dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert torch.tensor(x, dtype=dtype).data_ptr() != x.data_ptr()
+    assert torch.as_tensor(x).data_ptr() == torch.as_tensor(x, dtype=dtype).data_ptr() == x.data_ptr()
+    assert torch.asarray(x, dtype=dtype).data_ptr() == torch.asarray(x).data_ptr() == x.data_ptr()
+    assert torch.asarray(x, dtype=dtype, copy=True).data_ptr() != x.data_ptr()
+    with pytest.raises(ValueError, match=r"expected data .*copy"):
+        torch.asarray([1.0], dtype=dtype, copy=False)
+
+
+# *_like and new_*
+
+LIKE = {
+    "zeros_like": lambda x, **o: torch.zeros_like(x, **o),
+    "ones_like": lambda x, **o: torch.ones_like(x, **o),
+    "full_like": lambda x, **o: torch.full_like(x, 1.3, **o),
+    "full_like by name": lambda x, **o: torch.full_like(input=x, fill_value=2, **o),
+    "empty_like": lambda x, **o: torch.empty_like(x, **o).fill_(1),
+    "rand_like": lambda x, **o: torch.rand_like(x, **o),
+    "randn_like": lambda x, **o: torch.randn_like(x, **o),
+    "randint_like": lambda x, **o: torch.randint_like(x, 5, **o),
+    "randint_like of two": lambda x, **o: torch.randint_like(x, 2, 5, **o),
+    "zeros_like, by name": lambda x, **o: torch.zeros_like(input=x, **o),
+    "new_zeros": lambda x, **o: x.new_zeros(2, 3, **o),
+    "new_zeros of a tuple": lambda x, **o: x.new_zeros((2, 3), **o),
+    "new_ones": lambda x, **o: x.new_ones(2, 3, **o),
+    "new_ones by name": lambda x, **o: x.new_ones(size=(2, 3), **o),
+    "new_empty": lambda x, **o: x.new_empty((2, 3), **o).fill_(1),
+    "new_full": lambda x, **o: x.new_full((2, 3), 1.3, **o),
+    "new_full by name": lambda x, **o: x.new_full(size=(2, 3), fill_value=2, **o),
+    "new_empty_strided": lambda x, **o: x.new_empty_strided((2, 3), (1, 2), **o).fill_(2),
+    "new_tensor": lambda x, **o: x.new_tensor([[1.2, 2.3, 3], [1, 2, 3]], **o),
+    "new_tensor by name": lambda x, **o: x.new_tensor(data=[[1.2, 2.3, 3], [1, 2, 3]], **o),
+}
+
+
+@every_dtype
+@pytest.mark.parametrize("call", LIKE)
+def test_like_and_new(call, dtype):
+    stock, ours = torch.ones(2, 3), torch.ones(2, 3, dtype=dtype)
+    random = "rand" in call
+    reference = LIKE[call](stock.double())
+    for source, options in ((stock, {"dtype": dtype}), (ours, {}), (ours, {"dtype": dtype}), (ours, {"dtype": None}), (torch.ones(2, 3, dtype=torch.q52), {"dtype": dtype})):
+        made = LIKE[call](source, **options)
+        expect_tensor(made, dtype, (2, 3))
+        if not random:
+            expect_same(made, reference)
+        if call != "empty_like" and "empty" not in call:
+            made = LIKE[call](source, **options, requires_grad=True, device="cpu")
+            assert made.requires_grad and made.is_leaf and made.dtype is dtype
+    for target in STOCK:
+        if target.is_floating_point or call not in ("rand_like", "randn_like"):
+            expect_tensor(LIKE[call](ours, dtype=target), target, (2, 3))
+
+
+@every_dtype
+def test_like_keeps_strides_and_memory_format(dtype):
+    x = torch.ones(2, 3, dtype=dtype).t()
+    assert torch.empty_like(x).stride() == torch.zeros_like(x).stride() == (1, 3)
+    assert torch.zeros_like(torch.ones(2, 3).t(), dtype=dtype).stride() == (1, 3)
+    image = torch.ones(2, 3, 4, 5, dtype=dtype)
+    assert torch.ones_like(image, memory_format=torch.channels_last).stride() == (60, 1, 15, 3)
+    assert torch.rand_like(image.to(memory_format=torch.channels_last)).stride() == (60, 1, 15, 3)
+
+
+@every_dtype
+def test_legacy_new(dtype):
+    x = torch.ones(2, 3, dtype=dtype)
+    expect_tensor(x.new(), dtype, (0,))
+    expect_tensor(x.new(4, 5), dtype, (4, 5))
+    expect_tensor(x.new(torch.Size([4])), dtype, (4,))
+    expect_same(x.new([1.5, 2.5]), torch.tensor([1.5, 2.5]))
+    expect_tensor(x.new(x), dtype, (2, 3))
+    whole = x.new(x.untyped_storage())
+    expect_tensor(whole, dtype, (6,))
+    assert whole.data_ptr() == x.data_ptr()
+
+
+# The default dtype and modules
+
+
+@pytest.fixture
+def default_dtype():
+    yield torch.set_default_dtype
+    torch.set_default_dtype(torch.float32)
+
+
+FRACTIONS = {
+    "tensor": lambda: torch.tensor([1.5]), "tensor of a number": lambda: torch.tensor(0.5), "tensor of nothing": lambda: torch.tensor([]),
+    "zeros": lambda: torch.zeros(2), "ones": lambda: torch.ones(2), "empty": lambda: torch.empty(1), "full": lambda: torch.full((1,), 1.5),
+    "rand": lambda: torch.rand(2), "randn": lambda: torch.randn(2), "arange": lambda: torch.arange(0.0, 1, 0.5), "eye": lambda: torch.eye(2),
+    "linspace": lambda: torch.linspace(0, 1, 2), "logspace": lambda: torch.logspace(0, 1, 2), "window": lambda: torch.hann_window(3),
+    "as_tensor": lambda: torch.as_tensor([0.5]), "asarray": lambda: torch.asarray([0.5]), "scalar_tensor": lambda: torch.scalar_tensor(1.5),
+    "normal": lambda: torch.normal(0.0, 1.0, (2,)), "empty_strided": lambda: torch.empty_strided((1,), (1,)),
+    "Tensor of a list": lambda: torch.Tensor([1.5]), "Tensor of a size": lambda: torch.Tensor(2), "a quotient of integers": lambda: torch.arange(3) / 2,
+    "an integer times a fraction": lambda: torch.arange(3) * 0.5, "the root of an integer": lambda: torch.arange(3).sqrt(),
+    "the mean of integers as fractions": lambda: torch.arange(3).softmax(0, dtype=torch.get_default_dtype()), "ints.float default": lambda: torch.arange(3).sigmoid(),
+    "Linear": lambda: nn.Linear(2, 2).weight, "BatchNorm1d": lambda: nn.BatchNorm1d(2).running_var, "Parameter": lambda: nn.Parameter(torch.zeros(2)),
+}  # fmt: skip
+
+
+@few_dtypes
+@pytest.mark.parametrize("call", FRACTIONS)
+def test_default_dtype_is_that_of_fractions(default_dtype, call, dtype):
+    default_dtype(dtype)
+    expect_tensor(FRACTIONS[call](), dtype)
+
+
+@few_dtypes
+def test_default_dtype_is_not_that_of_the_rest(default_dtype, dtype):
+    default_dtype(dtype)
+    for made, expected in ((torch.tensor([1]), torch.int64), (torch.arange(3), torch.int64), (torch.full((1,), 2), torch.int64), (torch.tensor([True]), torch.bool),
+                           (torch.randint(3, (2,)), torch.int64), (torch.zeros(1, dtype=torch.float32), torch.float32),
+                           (torch.tensor(np.zeros(1)), torch.float64), (torch.zeros_like(torch.ones(1, dtype=torch.float64)), torch.float64),
+                           (torch.zeros(1, out=torch.empty(1, dtype=torch.float64)), torch.float64), (torch.randperm(3), torch.int64)):  # fmt: skip
+        expect_tensor(made, expected)
+
+
+@every_dtype
+def test_default_dtype_is_set_and_reset(default_dtype, dtype):
+    default_dtype(dtype)
+    assert torch.get_default_dtype() is dtype
+    assert torch.finfo() == torch.finfo(dtype)
+    default_dtype(torch.float64)
+    assert torch.get_default_dtype() is torch.float64 and torch.zeros(1).dtype is torch.float64
+    default_dtype(torch.float32)
+    assert torch.get_default_dtype() is torch.float32 and torch.tensor(1.5).dtype is torch.float32 and nn.Linear(1, 1).weight.dtype is torch.float32
+
+
+MODULES = {
+    "Linear": lambda **o: nn.Linear(2, 3, **o), "Conv2d": lambda **o: nn.Conv2d(1, 2, 3, **o), "BatchNorm2d": lambda **o: nn.BatchNorm2d(2, **o),
+    "LayerNorm": lambda **o: nn.LayerNorm(3, **o), "Embedding": lambda **o: nn.Embedding(3, 2, **o), "Bilinear": lambda **o: nn.Bilinear(2, 2, 2, **o),
+    "ConvTranspose1d": lambda **o: nn.ConvTranspose1d(1, 2, 3, **o), "GroupNorm": lambda **o: nn.GroupNorm(1, 2, **o), "PReLU": lambda **o: nn.PReLU(**o),
+    "LSTM": lambda **o: nn.LSTM(2, 2, **o), "MultiheadAttention": lambda **o: nn.MultiheadAttention(2, 1, **o),
+}  # fmt: skip
+
+
+@few_dtypes
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_are_made_in_a_dtype(name, dtype):
+    module = MODULES[name](dtype=dtype, device="cpu")
+    assert list(module.parameters())
+    for t in [*module.parameters(), *(b for b in module.buffers() if b.is_floating_point())]:
+        expect_tensor(t, dtype)
+        assert t.double().isfinite().all()

@@ -10,7 +10,7 @@ from . import _C
 def to(stock, self, *args, **kwargs):
     """Tensor.to(other) where other is a tensor of ours: stock would read the container off it."""
     args = list(args)
-    other = kwargs.pop("other", None)
+    other = next((kwargs.pop(name) for name in ("other", "tensor") if name in kwargs), None)
     if other is None:
         other = args.pop(0)
     return self.to(other.device, other.dtype, *args, **kwargs)
@@ -54,7 +54,7 @@ def parse_to(stock, *args, **kwargs):
     if tensors := [v for v in values if isinstance(v, torch.Tensor)]:
         found, device = tensors[0].dtype, tensors[0].device
         rest = [v for v in args if not isinstance(v, torch.Tensor)]
-        _, _, non_blocking, memory_format = stock(device, torch.float32, *rest, **{k: v for k, v in kwargs.items() if k != "other"})
+        _, _, non_blocking, memory_format = stock(device, torch.float32, *rest, **{k: v for k, v in kwargs.items() if k not in ("other", "tensor")})
         return device, found, non_blocking, memory_format
     found = next(v for v in values if _C.format_of(v) is not None)
     # Stock parses everything else: it checks the arguments and their order with a float dtype in our dtype's place.

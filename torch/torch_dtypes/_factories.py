@@ -172,6 +172,16 @@ def through_float64(name: str):
     return factory
 
 
+def linspace(stock, start, end, steps, **kwargs):
+    """Interpolated with whole-number weights, so that what is exact in the middle (0 of -1 to 1) stays exact."""
+    if _for_stock(kwargs):
+        return stock(start, end, steps, **kwargs)
+    dtype, requires_grad, out = _take(kwargs)
+    i = torch.arange(int(steps), dtype=torch.float64, **kwargs)
+    start, end, last = float(start), float(end), max(int(steps) - 1, 1)
+    return _finish((start * (last - i) + end * i) / last, dtype, requires_grad, out)
+
+
 def rand(stock, *args, **kwargs):
     """Uniform on [0, 1): multiples of 2^-p, with p the format's precision just below 1, so that nothing is rounded up to 1."""
     if _for_stock(kwargs):

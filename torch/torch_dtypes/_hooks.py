@@ -15,7 +15,7 @@ DTYPE_KEYWORD, DTYPE_ANYWHERE, DEFAULT_DTYPE, OWN_SELF, OWN_ARGUMENT = 1, 2, 4, 
 GUARD_KEYWORD, GUARD_ANYWHERE, GUARD_ALWAYS, OWN_NESTED, OWN_OUT = 32, 64, 128, 256, 512
 
 _FLOAT_FACTORIES = (
-    "linspace logspace eye randn normal bartlett_window blackman_window hamming_window hann_window kaiser_window empty_permuted"
+    "logspace eye randn normal bartlett_window blackman_window hamming_window hann_window kaiser_window empty_permuted"
 ).split()
 _LIKE = "zeros_like ones_like empty_like full_like rand_like randn_like randint_like".split()
 _NEW = "new_zeros new_ones new_empty new_full new_empty_strided".split()
@@ -45,7 +45,7 @@ def install() -> None:
     from_data = DTYPE_KEYWORD | DEFAULT_DTYPE | OWN_NESTED | GUARD_KEYWORD
     for name in ("zeros", "empty", "empty_strided"):
         _hook(torch, name, _factories.bits(name), from_nothing)
-    for name in ("ones", "full", "rand"):
+    for name in ("ones", "full", "rand", "linspace"):
         _hook(torch, name, getattr(_factories, name), from_nothing)
     for name in ("arange", "range"):
         _hook(torch, name, _factories.arange, from_nothing)

@@ -18,6 +18,8 @@ const c10::formats::FormatEntry* format_of_tensor(PyObject* object);
 void patch_dtype(PyObject* reduce);
 // Teach torch.finfo our dtypes.
 void patch_finfo();
+// Numbers assigned to an item of a tensor of ours round once, to its format.
+void patch_setitem();
 
 // Replaces `name` in a static type's dictionary by a getter that falls back on the one found there. Needed where the type's own table
 // lies in read-only memory (torch.dtype, torch.finfo).

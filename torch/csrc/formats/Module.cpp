@@ -41,7 +41,7 @@ py::object define(const Format& format, const std::string& name) {
   try {
     return py::reinterpret_borrow<py::object>(dtype_object(c10::formats::register_format(format, name)));
   } catch (const c10::Error& e) {
-    throw std::runtime_error(e.what_without_backtrace());
+    throw py::value_error(e.what_without_backtrace());
   }
 }
 
@@ -137,6 +137,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("patch", [](py::object reduce) {
     patch_dtype(reduce.ptr());
     patch_finfo();
+    patch_setitem();
     return at::formats::register_boxed_kernels();
   });
   m.def("cpu_capability", [] { return std::string(at::formats::cpu_kernels().name); });

@@ -1,0 +1,380 @@
+"""Whole networks and optimizers in a number format: every parameter, buffer, gradient and state tensor is of the dtype."""
+
+import copy
+import io
+
+import pytest
+import torch
+import torch.nn.utils.prune
+from torch import nn
+from torch.nn import functional as F
+
+import torch_dtypes
+from torch_dtypes import _C
+from torch_dtypes.training.models import build_model
+
+NETWORKS = {"lenet5": 1, "cifarnet": 3, "alexnet": 3, "resnet18": 3}
+DTYPES = [torch.posit16es2, torch.q52]
+FORMATS = [torch.posit16es2, torch.q52, torch.q43, torch.tf32, torch_dtypes.dtype("posit12es1"), torch_dtypes.dtype("e11m30")]
+OPTIMIZERS = {
+    "SGD": lambda p, **o: torch.optim.SGD(p, 0.01, **o), "SGD with momentum": lambda p, **o: torch.optim.SGD(p, 0.01, momentum=0.9, weight_decay=0.01, **o), "SGD of Nesterov": lambda p, **o: torch.optim.SGD(p, 0.01, momentum=0.9, nesterov=True, **o),
+    "Adam": lambda p, **o: torch.optim.Adam(p, **o), "Adam with AMSGrad": lambda p, **o: torch.optim.Adam(p, amsgrad=True, **o), "AdamW": lambda p, **o: torch.optim.AdamW(p, **o), "Adamax": lambda p, **o: torch.optim.Adamax(p, **o), "NAdam": lambda p, **o: torch.optim.NAdam(p, **o),
+    "RAdam": lambda p, **o: torch.optim.RAdam(p, **o), "RMSprop": lambda p, **o: torch.optim.RMSprop(p, momentum=0.5, centered=True, **o), "Adagrad": lambda p, **o: torch.optim.Adagrad(p, **o), "Adadelta": lambda p, **o: torch.optim.Adadelta(p, **o), "Rprop": lambda p, **o: torch.optim.Rprop(p, **o), "ASGD": lambda p, **o: torch.optim.ASGD(p, **o),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def expect_tensor(t, dtype):
+    assert t.dtype is dtype and _C.is_format_tensor(t) == torch_dtypes.is_format_dtype(dtype)
+
+
+def expect_model(model, dtype, *, grads=False):
+    for t in model.parameters():
+        expect_tensor(t, dtype)
+        assert isinstance(t, nn.Parameter) and t.requires_grad and t.is_leaf
+        if grads:
+            assert t.grad is not None
+            expect_tensor(t.grad, dtype)
+    for t in model.buffers():
+        expect_tensor(t, dtype if t.dtype.is_floating_point else torch.int64)
+
+
+def expect_state(optimizer, dtype):
+    """Every state tensor but the counter of steps, and Rprop's, ASGD's and the like's numbers that are kept as float32."""
+    found = 0
+    for parameter, state in optimizer.state.items():
+        for name, t in state.items():
+            if isinstance(t, torch.Tensor) and t.shape == parameter.shape and t.dim():
+                expect_tensor(t, dtype)
+                found += 1
+    return found
+
+
+def batch(channels, dtype, count=2):
+    torch.manual_seed(3)
+    return torch.rand(count, channels, 32, 32).to(dtype), torch.arange(count)
+
+
+def codes(t):
+    return t.detach().view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[t.dtype.itemsize])
+
+
+@pytest.fixture(scope="module")
+def networks():
+    made = {}
+    for name, channels in NETWORKS.items():
+        torch.manual_seed(0)
+        made[name] = build_model(name, channels)
+    return made
+
+
+# Training steps
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("optimizer", ["Adam", "SGD with momentum"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_training_step_stays_in_the_dtype(networks, name, optimizer, dtype):
+    if name == "alexnet" and (dtype is torch.q52 or optimizer == "Adam"):
+        model = copy.deepcopy(networks[name].classifier[-1])  # all of its 29 million parameters: once is enough
+        inputs, labels = torch.rand(2, 4096).to(dtype), torch.arange(2)
+    else:
+        model = copy.deepcopy(networks[name])
+        inputs, labels = batch(NETWORKS[name], dtype)
+    model = model.to(dtype)
+    expect_model(model, dtype)
+    before = [codes(p).clone() for p in model.parameters()]
+    optim = OPTIMIZERS[optimizer](model.parameters())
+    optim.zero_grad()
+    out = model(inputs)
+    expect_tensor(out, dtype)
+    loss = F.cross_entropy(out, labels)
+    expect_tensor(loss, dtype)
+    assert loss.isfinite()
+    loss.backward()
+    expect_model(model, dtype, grads=True)
+    optim.step()
+    expect_model(model, dtype, grads=True)
+    assert expect_state(optim, dtype) == len(before) * (2 if optimizer == "Adam" else 1)
+    assert any(not torch.equal(a, codes(b)) for a, b in zip(before, model.parameters(), strict=True))
+    if dtype is torch.posit16es2 and optimizer != "Adam":
+        assert all(p.double().isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("name", ["lenet5", "resnet18"])
+def test_evaluation_and_training_modes(networks, name):
+    dtype = torch.posit16es2
+    model = copy.deepcopy(networks[name]).to(dtype).eval()
+    inputs, _ = batch(NETWORKS[name], dtype)
+    with torch.no_grad():
+        out = model(inputs)
+    expect_tensor(out, dtype)
+    assert out.shape == (2, 10)
+    reference = networks[name].eval()(inputs.float())
+    torch.testing.assert_close(out.float(), reference.detach(), rtol=0.05, atol=0.05)
+
+
+def test_batch_norm_updates_its_buffers():
+    for dtype in FORMATS:
+        norm = nn.BatchNorm2d(3).to(dtype)
+        norm(torch.rand(4, 3, 5, 5).to(dtype))
+        expect_model(norm, dtype)
+        assert norm.num_batches_tracked.item() == 1 and norm.num_batches_tracked.dtype is torch.int64
+        assert norm.running_mean.double().min() > 0 and (norm.running_var.double() < 1).all()
+        expect_tensor(norm.eval()(torch.rand(4, 3, 5, 5).to(dtype)), dtype)
+
+
+def test_lenet5_learns_a_batch_in_posit16es2(networks):
+    model = copy.deepcopy(networks["lenet5"]).to(torch.posit16es2)
+    inputs, labels = batch(1, torch.posit16es2, 4)
+    optim = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    losses = []
+    for _ in range(30):
+        optim.zero_grad()
+        loss = F.cross_entropy(model(inputs), labels)
+        loss.backward()
+        optim.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+
+
+# Optimizers
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+@pytest.mark.parametrize("foreach", [None, True, False])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_optimizers_keep_their_state_in_the_dtype(optimizer, foreach, dtype):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)).to(dtype)
+    optim = OPTIMIZERS[optimizer](model.parameters(), foreach=foreach)
+    for _ in range(2):
+        optim.zero_grad(set_to_none=False)
+        F.cross_entropy(model(torch.rand(5, 4).to(dtype)), torch.arange(5) % 3).backward()
+        optim.step()
+    expect_model(model, dtype, grads=True)
+    found = expect_state(optim, dtype)
+    assert found >= 4 or optimizer == "SGD"
+
+
+@pytest.mark.parametrize("optimizer", ["SGD with momentum", "Adam", "AdamW", "RMSprop", "Adagrad"])
+def test_foreach_and_single_tensor_steps_agree(optimizer):
+    results = []
+    for foreach in (False, True):
+        torch.manual_seed(0)
+        model = nn.Linear(6, 4).to(torch.posit32es2)
+        optim = OPTIMIZERS[optimizer](model.parameters(), foreach=foreach)
+        for _ in range(3):
+            optim.zero_grad()
+            model(torch.ones(2, 6, dtype=torch.posit32es2)).square().sum().backward()
+            optim.step()
+        results.append(model.weight.detach().double())
+    torch.testing.assert_close(results[0], results[1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("fused", [torch.optim.Adam, torch.optim.SGD])
+def test_fused_steps_are_refused_or_right(fused):
+    p = nn.Parameter(torch.ones(4, dtype=torch.posit16es2))
+    p.grad = torch.ones_like(p)
+    try:
+        optim = fused([p], lr=0.125, fused=True)
+        optim.step()
+    except (RuntimeError, NotImplementedError):
+        assert p.tolist() == [1.0] * 4
+    else:
+        expect_tensor(p, torch.posit16es2)
+        assert p.double().sub(0.875).abs().max() < 0.01
+        expect_state(optim, torch.posit16es2)
+
+
+def test_lbfgs():
+    p = nn.Parameter(torch.tensor([1.5, -2.0], dtype=torch.posit32es2))
+    optim = torch.optim.LBFGS([p], lr=0.5)
+
+    def closure():
+        optim.zero_grad()
+        loss = ((p - 1) ** 2).sum()
+        loss.backward()
+        return loss
+
+    expect_tensor(optim.step(closure), torch.posit32es2)
+    expect_tensor(p, torch.posit32es2)
+    assert (p.double() - 1).abs().max() < 0.1
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+@pytest.mark.parametrize("foreach", [None, True, False])
+def test_clipping_gradients(foreach, dtype):
+    p = [nn.Parameter(torch.zeros(2, dtype=dtype)) for _ in range(2)]
+    for x, g in zip(p, ([3.0, 0.0], [0.0, 4.0]), strict=True):
+        x.grad = torch.tensor(g, dtype=dtype)
+    total = nn.utils.clip_grad_norm_(p, 2.5, foreach=foreach)
+    expect_tensor(total, dtype)
+    assert total.item() == 5.0
+    for x in p:
+        expect_tensor(x.grad, dtype)
+    assert torch.cat([x.grad for x in p]).double().norm().item() == pytest.approx(2.5, rel=torch.finfo(dtype).eps + 1e-6)  # the stock coefficient has 1e-6 in its divisor
+    nn.utils.clip_grad_value_(p, 1.0, foreach=foreach)
+    assert p[0].grad.tolist() == [1.0, 0.0] and p[1].grad.tolist() == [0.0, 1.0]
+    expect_tensor(nn.utils.get_total_norm([x.grad for x in p], foreach=foreach), dtype)
+    vector = nn.utils.parameters_to_vector(p)
+    expect_tensor(vector, dtype)
+    nn.utils.vector_to_parameters(vector + 1, p)
+    assert p[0].tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("scheduler", [lambda o: torch.optim.lr_scheduler.StepLR(o, 1), lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 5)])
+def test_learning_rates_change_outside_of_the_dtype(scheduler):
+    optim = torch.optim.SGD([nn.Parameter(torch.ones(1, dtype=torch.q43))], 0.1)
+    optim.param_groups[0]["params"][0].grad = torch.ones(1, dtype=torch.q43)
+    rates = scheduler(optim)
+    optim.step()
+    rates.step()
+    assert 0 < optim.param_groups[0]["lr"] < 0.1
+
+
+def test_averaged_models():
+    model = nn.Linear(2, 2).to(torch.posit16es2)
+    average = torch.optim.swa_utils.AveragedModel(model)
+    for _ in range(2):
+        average.update_parameters(model)
+    expect_model(average.module, torch.posit16es2)
+
+
+# Modules
+
+
+@pytest.mark.parametrize("name", ["lenet5", "resnet18"])
+def test_every_way_of_converting_a_module(networks, name):
+    for dtype in FORMATS[:4]:
+        for convert in (lambda m, d: m.to(d), lambda m, d: m.to(dtype=d), lambda m, d: m.to("cpu", d), lambda m, d: m.to(device="cpu", dtype=d), lambda m, d: m.to(torch.zeros(1, dtype=d)),
+                        lambda m, d: m.type(d), lambda m, d: m.half().to(d), lambda m, d: m.double().type(d), lambda m, d: m.to(d, non_blocking=True), lambda m, d: m._apply(lambda t: t.to(d) if t.is_floating_point() else t)):  # fmt: skip
+            small = copy.deepcopy(networks[name].features[:2])
+            assert convert(small, dtype) is small
+            if not isinstance(small[1], nn.BatchNorm2d) or not any(b.dtype is dtype and not b.dim() for b in small.buffers()):
+                expect_model(small, dtype)
+            for back in (torch.float32, torch.bfloat16, torch.float64, torch.float16):
+                for p in copy.deepcopy(small).to(back).parameters():
+                    expect_tensor(p, back)
+        for shorthand, stock in (("float", torch.float32), ("half", torch.float16), ("bfloat16", torch.bfloat16), ("double", torch.float64)):
+            for p in getattr(copy.deepcopy(small), shorthand)().parameters():
+                expect_tensor(p, stock)
+
+
+def test_module_to_changes_device_and_memory_format():
+    conv = nn.Conv2d(3, 4, 3).to(torch.posit16es2)
+    conv.to(memory_format=torch.channels_last)
+    assert conv.weight.is_contiguous(memory_format=torch.channels_last) and conv.weight.dtype is torch.posit16es2
+    assert conv.to("cpu").weight.dtype is conv.cpu().weight.dtype is torch.posit16es2
+    expect_tensor(conv(torch.rand(1, 3, 5, 5).to(torch.posit16es2)), torch.posit16es2)
+    expect_tensor(nn.Conv2d(3, 4, 3).to("cpu", torch.q43, memory_format=torch.channels_last).weight, torch.q43)
+    with pytest.raises(TypeError, match="floating point or complex"):
+        nn.Linear(1, 1).to(torch.posit16es2).to(torch.int32)
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+def test_gradients_convert_with_the_module(dtype):
+    model = nn.Linear(2, 2)
+    model(torch.ones(1, 2)).sum().backward()
+    model.to(dtype)
+    expect_model(model, dtype, grads=True)
+    model.zero_grad(set_to_none=False)
+    model(torch.ones(1, 2, dtype=dtype)).sum().backward()
+    expect_model(model, dtype, grads=True)
+    model.float()
+    for p in model.parameters():
+        assert p.dtype is p.grad.dtype is torch.float32
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", ["lenet5", "cifarnet", "resnet18"])
+def test_state_dict_round_trip_and_deepcopy(networks, name, dtype):
+    model = copy.deepcopy(networks[name]).to(dtype)
+    state = model.state_dict()
+    for t in state.values():
+        expect_tensor(t, dtype if t.is_floating_point() else torch.int64)
+    fresh = build_model(name, NETWORKS[name]).to(dtype)
+    assert str(fresh.load_state_dict(state)) == "<All keys matched successfully>"
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    loaded = build_model(name, NETWORKS[name])
+    loaded.load_state_dict(torch.load(file), assign=True)
+    copied = copy.deepcopy(model)
+    for other in (fresh, loaded, copied):
+        expect_model(other, dtype)
+        for a, b in zip(model.parameters(), other.parameters(), strict=True):
+            assert torch.equal(codes(a), codes(b)) and a.data_ptr() != b.data_ptr()
+    stock = build_model(name, NETWORKS[name])
+    stock.load_state_dict(state)  # into float32: the values
+    expect_model(stock, torch.float32)
+    assert all(torch.equal(a.float(), b) for a, b in zip(model.parameters(), stock.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("optimizer", ["Adam", "SGD with momentum", "Adagrad"])
+def test_optimizer_state_dict_round_trip(optimizer):
+    for dtype in FORMATS:
+        model = nn.Linear(3, 2).to(dtype)
+        optim = OPTIMIZERS[optimizer](model.parameters())
+        model(torch.ones(1, 3, dtype=dtype)).sum().backward()
+        optim.step()
+        twin = OPTIMIZERS[optimizer](copy.deepcopy(model).parameters())
+        twin.load_state_dict(copy.deepcopy(optim.state_dict()))
+        assert expect_state(twin, dtype) == expect_state(optim, dtype) > 0
+        for a, b in zip(optim.state.values(), twin.state.values(), strict=True):
+            for key, value in a.items():
+                assert not isinstance(value, torch.Tensor) or torch.equal(value, b[key]), key
+
+
+def test_conversion_keeps_the_parameter_objects():
+    model = nn.Linear(3, 2)
+    parameters = list(model.parameters())
+    optim = torch.optim.SGD(parameters, 0.5)
+    model.to(torch.posit16es2)
+    assert all(a is b for a, b in zip(parameters, model.parameters(), strict=True))
+    model(torch.ones(1, 3, dtype=torch.posit16es2)).sum().backward()
+    before = model.weight.tolist()
+    optim.step()
+    assert model.weight.tolist() != before
+    model.float()
+    assert all(a is b for a, b in zip(parameters, model.parameters(), strict=True)) and model.weight.dtype is torch.float32
+
+
+def test_tied_and_lazy_parameters():
+    model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+    model[1].weight = model[0].weight
+    model.to(torch.posit16es2)
+    assert model[1].weight is model[0].weight and len(list(model.parameters())) == 1
+    lazy = nn.LazyLinear(2, dtype=torch.posit16es2)
+    expect_tensor(lazy(torch.ones(1, 5, dtype=torch.posit16es2)), torch.posit16es2)
+    expect_model(lazy, torch.posit16es2)
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+def test_initialisers(dtype):
+    weight = torch.empty(6, 8, dtype=dtype)
+    for init in (nn.init.uniform_, nn.init.normal_, nn.init.xavier_uniform_, nn.init.xavier_normal_, nn.init.kaiming_uniform_, nn.init.kaiming_normal_, nn.init.ones_, nn.init.zeros_,
+                 nn.init.eye_, nn.init.trunc_normal_, nn.init.orthogonal_, lambda t: nn.init.constant_(t, 0.3), lambda t: nn.init.sparse_(t, 0.5), lambda t: nn.init.dirac_(t.view(6, 4, 2))):  # fmt: skip
+        init(weight)
+        expect_tensor(weight, dtype)
+        assert weight.double().isfinite().all()
+    nn.init.constant_(weight, 0.3)
+    assert weight[0, 0].item() == torch.tensor(0.3, dtype=dtype).item()
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+def test_data_parallel_style_utilities(dtype):
+    model = nn.Linear(2, 2).to(dtype)
+    out = torch.func.functional_call(model, dict(model.named_parameters()), torch.ones(1, 2, dtype=dtype))
+    expect_tensor(out, dtype)
+    pruned = torch.nn.utils.prune.l1_unstructured(nn.Linear(4, 4).to(dtype), "weight", amount=0.5)
+    expect_tensor(pruned(torch.ones(1, 4, dtype=dtype)), dtype)
+    normed = nn.utils.parametrizations.weight_norm(nn.Linear(4, 4).to(dtype))
+    expect_tensor(normed(torch.ones(1, 4, dtype=dtype)), dtype)

@@ -295,10 +295,14 @@ def test_custom_function_and_saved_tensor_hooks(dtype):
         (leaf(dtype) ** 2).sum().backward()
 
 SMOOTH = {
-    "sin": torch.sin, "exp": torch.exp, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "log": lambda x: (x.abs() + 1).log(), "sqrt": lambda x: (x * x + 1).sqrt(), "softmax": lambda x: x.softmax(0) * x,
-    "product": lambda x: x * x.flip(0), "quotient": lambda x: x / (x * x + 2), "power": lambda x: (x * x) ** 1.5, "matmul": lambda x: x.view(2, 2) @ x.view(2, 2), "norm": lambda x: x.norm(), "mean": lambda x: x.mean() * x,
-    "var": lambda x: x.var(), "cumsum": lambda x: x.cumsum(0) * x, "prod": lambda x: x.prod(), "logsumexp": lambda x: x.logsumexp(0), "gelu": F.gelu, "layer_norm": lambda x: F.layer_norm(x, (4,)), "where": lambda x: torch.where(x > 0, x * x, -x),
-    "linear": lambda x: F.linear(x, x[None].expand(3, 4)), "cat": lambda x: torch.cat([x, x * 2]).sum() * x, "einsum": lambda x: torch.einsum("i,j->ij", x, x), "lerp": lambda x: x.lerp(x.flip(0), 0.3), "addcdiv": lambda x: torch.addcdiv(x, x, x * x + 1),
+    "sin": torch.sin, "exp": torch.exp, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "log": lambda x: (x.abs() + 1).log(),
+    "sqrt": lambda x: (x * x + 1).sqrt(), "softmax": lambda x: x.softmax(0) * x,
+    "product": lambda x: x * x.flip(0), "quotient": lambda x: x / (x * x + 2), "power": lambda x: (x * x) ** 1.5,
+    "matmul": lambda x: x.view(2, 2) @ x.view(2, 2), "norm": lambda x: x.norm(), "mean": lambda x: x.mean() * x,
+    "var": lambda x: x.var(), "cumsum": lambda x: x.cumsum(0) * x, "prod": lambda x: x.prod(), "logsumexp": lambda x: x.logsumexp(0), "gelu": F.gelu,
+    "layer_norm": lambda x: F.layer_norm(x, (4,)), "where": lambda x: torch.where(x > 0, x * x, -x),
+    "linear": lambda x: F.linear(x, x[None].expand(3, 4)), "cat": lambda x: torch.cat([x, x * 2]).sum() * x,
+    "einsum": lambda x: torch.einsum("i,j->ij", x, x), "lerp": lambda x: x.lerp(x.flip(0), 0.3), "addcdiv": lambda x: torch.addcdiv(x, x, x * x + 1),
 }  # fmt: skip
 
 
@@ -328,23 +332,53 @@ def nn_cases():
     for name in ("softmax", "log_softmax", "softmin", "gumbel_softmax"):
         cases[name] = one(lambda x, f=getattr(F, name): f(x, dim=1))
     cases |= {
-        "cross_entropy": one(lambda x: F.cross_entropy(x, target)), "cross_entropy of probabilities": (lambda x, p: F.cross_entropy(x, p.softmax(1)), [(3, 4), (3, 4)]),
-        "cross_entropy with weights and smoothing": (lambda x, w: F.cross_entropy(x, target, w.detach().abs(), label_smoothing=0.1), [(3, 4), (4,)]), "cross_entropy, unreduced": one(lambda x: F.cross_entropy(x, target, reduction="none")),
-        "nll_loss": one(lambda x: F.nll_loss(x.log_softmax(1), target)), "mse_loss": (F.mse_loss, [(3, 4), (3, 4)]), "l1_loss": (F.l1_loss, [(3, 4), (3, 4)]), "smooth_l1_loss": (F.smooth_l1_loss, [(3, 4), (3, 4)]),
-        "huber_loss": (F.huber_loss, [(3, 4), (3, 4)]), "binary_cross_entropy": (lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.detach().sigmoid()), [(3, 4), (3, 4)]), "kl_div": (lambda x, y: F.kl_div(x.log_softmax(1), y.softmax(1), reduction="batchmean"), [(3, 4), (3, 4)]),
-        "binary_cross_entropy_with_logits": (F.binary_cross_entropy_with_logits, [(3, 4), (3, 4)]), "cosine_similarity": (F.cosine_similarity, [(3, 4), (3, 4)]), "hinge": one(lambda x: F.multi_margin_loss(x, target)), "soft_margin_loss": (lambda x, y: F.soft_margin_loss(x, y.detach().sign()), [(3, 4), (3, 4)]),
-        "triplet_margin_loss": (F.triplet_margin_loss, [(3, 4)] * 3), "pairwise_distance": (F.pairwise_distance, [(3, 4), (3, 4)]), "linear": (F.linear, [(3, 4), (5, 4), (5,)]), "bilinear": (F.bilinear, [(3, 4), (3, 2), (5, 4, 2), (5,)]), "prelu": (F.prelu, [(3, 4), (1,)]),
-        "embedding": (lambda w: F.embedding(torch.tensor([[0, 2], [1, 2]]), w), [(3, 4)]), "embedding_bag": (lambda w: F.embedding_bag(torch.tensor([[0, 2], [1, 2]]), w), [(3, 4)]), "pad": image(lambda x: F.pad(x, (1, 1, 2, 0))), "reflect pad": image(lambda x: F.pad(x, (1, 1, 2, 0), mode="reflect")),
-        "batch_norm": (lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), [(3, 4, 2, 2), (4,), (4,)]), "batch_norm in evaluation": (lambda x, m, v: F.batch_norm(x, m.detach(), v.detach().abs()), [(3, 4), (4,), (4,)]), "layer_norm": (lambda x, w, b: F.layer_norm(x, (4,), w, b), [(3, 4), (4,), (4,)]),
-        "group_norm": (lambda x, w, b: F.group_norm(x, 2, w, b), [(2, 4, 3, 3), (4,), (4,)]), "instance_norm": image(F.instance_norm), "rms_norm": (lambda x, w: F.rms_norm(x, (4,), w), [(3, 4), (4,)]), "local_response_norm": image(lambda x: F.local_response_norm(x, 2)),
-        "conv1d": (F.conv1d, [(2, 4, 6), (3, 4, 3), (3,)]), "conv2d": (F.conv2d, [(2, 4, 6, 6), (3, 4, 3, 3), (3,)]), "conv2d of groups": (lambda x, w: F.conv2d(x, w, stride=2, padding=1, groups=2), [(2, 4, 6, 6), (6, 2, 3, 3)]), "conv3d": (F.conv3d, [(1, 2, 4, 4, 4), (3, 2, 2, 2, 2), (3,)]),
-        "conv_transpose1d": (F.conv_transpose1d, [(2, 4, 6), (4, 3, 3), (3,)]), "conv_transpose2d": (lambda x, w: F.conv_transpose2d(x, w, stride=2, output_padding=1), [(2, 4, 6, 6), (4, 3, 3, 3)]), "conv_transpose3d": (F.conv_transpose3d, [(1, 2, 3, 3, 3), (2, 3, 2, 2, 2)]),
-        "max_pool1d": (lambda x: F.max_pool1d(x, 2), [(2, 4, 6)]), "max_pool2d": image(lambda x: F.max_pool2d(x, 2)), "max_pool2d with indices": image(lambda x: F.max_pool2d(x, 2, return_indices=True)[0]), "max_pool3d": (lambda x: F.max_pool3d(x, 2), [(1, 2, 4, 4, 4)]), "avg_pool1d": (lambda x: F.avg_pool1d(x, 2), [(2, 4, 6)]),
-        "avg_pool2d": image(lambda x: F.avg_pool2d(x, 3, 2, ceil_mode=True)), "avg_pool3d": (lambda x: F.avg_pool3d(x, 2), [(1, 2, 4, 4, 4)]), "adaptive_avg_pool1d": (lambda x: F.adaptive_avg_pool1d(x, 3), [(2, 4, 6)]), "adaptive_avg_pool2d": image(lambda x: F.adaptive_avg_pool2d(x, 1)),
-        "adaptive_max_pool2d": image(lambda x: F.adaptive_max_pool2d(x, 2)), "adaptive_max_pool1d": (lambda x: F.adaptive_max_pool1d(x, 2), [(2, 4, 6)]), "lp_pool2d": image(lambda x: F.lp_pool2d(x.abs() + 1, 2, 2)), "unfold": image(lambda x: F.unfold(x, 2)), "dropout2d": image(F.dropout2d), "pixel_shuffle": image(lambda x: F.pixel_shuffle(x, 2)),
-        "interpolate nearest": image(lambda x: F.interpolate(x, scale_factor=2)), "interpolate bilinear": image(lambda x: F.interpolate(x, size=(9, 4), mode="bilinear", align_corners=True)), "interpolate bicubic": image(lambda x: F.interpolate(x, scale_factor=1.5, mode="bicubic")), "interpolate area": image(lambda x: F.interpolate(x, size=3, mode="area")),
-        "grid_sample": (lambda x, g: F.grid_sample(x, g, align_corners=False), [(2, 4, 6, 6), (2, 3, 3, 2)]), "scaled_dot_product_attention": (F.scaled_dot_product_attention, [(1, 2, 3, 4)] * 3), "masked attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), [(1, 2, 3, 4)] * 3),
-        "fold": (lambda x: F.fold(x, (4, 4), 2), [(1, 8, 9)]), "ctc_loss": (lambda x: F.ctc_loss(x.log_softmax(2), torch.tensor([[1, 2]]), torch.tensor([5]), torch.tensor([2])), [(5, 1, 4)]), "gaussian_nll_loss": (lambda x, y, v: F.gaussian_nll_loss(x, y, v.abs() + 1), [(3, 4)] * 3),
+        "cross_entropy": one(lambda x: F.cross_entropy(x, target)),
+        "cross_entropy of probabilities": (lambda x, p: F.cross_entropy(x, p.softmax(1)), [(3, 4), (3, 4)]),
+        "cross_entropy with weights and smoothing": (lambda x, w: F.cross_entropy(x, target, w.detach().abs(), label_smoothing=0.1), [(3, 4), (4,)]),
+        "cross_entropy, unreduced": one(lambda x: F.cross_entropy(x, target, reduction="none")),
+        "nll_loss": one(lambda x: F.nll_loss(x.log_softmax(1), target)), "mse_loss": (F.mse_loss, [(3, 4), (3, 4)]),
+        "l1_loss": (F.l1_loss, [(3, 4), (3, 4)]), "smooth_l1_loss": (F.smooth_l1_loss, [(3, 4), (3, 4)]),
+        "huber_loss": (F.huber_loss, [(3, 4), (3, 4)]),
+        "binary_cross_entropy": (lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.detach().sigmoid()), [(3, 4), (3, 4)]),
+        "kl_div": (lambda x, y: F.kl_div(x.log_softmax(1), y.softmax(1), reduction="batchmean"), [(3, 4), (3, 4)]),
+        "binary_cross_entropy_with_logits": (F.binary_cross_entropy_with_logits, [(3, 4), (3, 4)]),
+        "cosine_similarity": (F.cosine_similarity, [(3, 4), (3, 4)]), "hinge": one(lambda x: F.multi_margin_loss(x, target)),
+        "soft_margin_loss": (lambda x, y: F.soft_margin_loss(x, y.detach().sign()), [(3, 4), (3, 4)]),
+        "triplet_margin_loss": (F.triplet_margin_loss, [(3, 4)] * 3), "pairwise_distance": (F.pairwise_distance, [(3, 4), (3, 4)]),
+        "linear": (F.linear, [(3, 4), (5, 4), (5,)]), "bilinear": (F.bilinear, [(3, 4), (3, 2), (5, 4, 2), (5,)]), "prelu": (F.prelu, [(3, 4), (1,)]),
+        "embedding": (lambda w: F.embedding(torch.tensor([[0, 2], [1, 2]]), w), [(3, 4)]),
+        "embedding_bag": (lambda w: F.embedding_bag(torch.tensor([[0, 2], [1, 2]]), w), [(3, 4)]), "pad": image(lambda x: F.pad(x, (1, 1, 2, 0))),
+        "reflect pad": image(lambda x: F.pad(x, (1, 1, 2, 0), mode="reflect")),
+        "batch_norm": (lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), [(3, 4, 2, 2), (4,), (4,)]),
+        "batch_norm in evaluation": (lambda x, m, v: F.batch_norm(x, m.detach(), v.detach().abs()), [(3, 4), (4,), (4,)]),
+        "layer_norm": (lambda x, w, b: F.layer_norm(x, (4,), w, b), [(3, 4), (4,), (4,)]),
+        "group_norm": (lambda x, w, b: F.group_norm(x, 2, w, b), [(2, 4, 3, 3), (4,), (4,)]), "instance_norm": image(F.instance_norm),
+        "rms_norm": (lambda x, w: F.rms_norm(x, (4,), w), [(3, 4), (4,)]), "local_response_norm": image(lambda x: F.local_response_norm(x, 2)),
+        "conv1d": (F.conv1d, [(2, 4, 6), (3, 4, 3), (3,)]), "conv2d": (F.conv2d, [(2, 4, 6, 6), (3, 4, 3, 3), (3,)]),
+        "conv2d of groups": (lambda x, w: F.conv2d(x, w, stride=2, padding=1, groups=2), [(2, 4, 6, 6), (6, 2, 3, 3)]),
+        "conv3d": (F.conv3d, [(1, 2, 4, 4, 4), (3, 2, 2, 2, 2), (3,)]),
+        "conv_transpose1d": (F.conv_transpose1d, [(2, 4, 6), (4, 3, 3), (3,)]),
+        "conv_transpose2d": (lambda x, w: F.conv_transpose2d(x, w, stride=2, output_padding=1), [(2, 4, 6, 6), (4, 3, 3, 3)]),
+        "conv_transpose3d": (F.conv_transpose3d, [(1, 2, 3, 3, 3), (2, 3, 2, 2, 2)]),
+        "max_pool1d": (lambda x: F.max_pool1d(x, 2), [(2, 4, 6)]), "max_pool2d": image(lambda x: F.max_pool2d(x, 2)),
+        "max_pool2d with indices": image(lambda x: F.max_pool2d(x, 2, return_indices=True)[0]),
+        "max_pool3d": (lambda x: F.max_pool3d(x, 2), [(1, 2, 4, 4, 4)]), "avg_pool1d": (lambda x: F.avg_pool1d(x, 2), [(2, 4, 6)]),
+        "avg_pool2d": image(lambda x: F.avg_pool2d(x, 3, 2, ceil_mode=True)), "avg_pool3d": (lambda x: F.avg_pool3d(x, 2), [(1, 2, 4, 4, 4)]),
+        "adaptive_avg_pool1d": (lambda x: F.adaptive_avg_pool1d(x, 3), [(2, 4, 6)]),
+        "adaptive_avg_pool2d": image(lambda x: F.adaptive_avg_pool2d(x, 1)),
+        "adaptive_max_pool2d": image(lambda x: F.adaptive_max_pool2d(x, 2)),
+        "adaptive_max_pool1d": (lambda x: F.adaptive_max_pool1d(x, 2), [(2, 4, 6)]), "lp_pool2d": image(lambda x: F.lp_pool2d(x.abs() + 1, 2, 2)),
+        "unfold": image(lambda x: F.unfold(x, 2)), "dropout2d": image(F.dropout2d), "pixel_shuffle": image(lambda x: F.pixel_shuffle(x, 2)),
+        "interpolate nearest": image(lambda x: F.interpolate(x, scale_factor=2)),
+        "interpolate bilinear": image(lambda x: F.interpolate(x, size=(9, 4), mode="bilinear", align_corners=True)),
+        "interpolate bicubic": image(lambda x: F.interpolate(x, scale_factor=1.5, mode="bicubic")),
+        "interpolate area": image(lambda x: F.interpolate(x, size=3, mode="area")),
+        "grid_sample": (lambda x, g: F.grid_sample(x, g, align_corners=False), [(2, 4, 6, 6), (2, 3, 3, 2)]),
+        "scaled_dot_product_attention": (F.scaled_dot_product_attention, [(1, 2, 3, 4)] * 3),
+        "masked attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), [(1, 2, 3, 4)] * 3),
+        "fold": (lambda x: F.fold(x, (4, 4), 2), [(1, 8, 9)]),
+        "ctc_loss": (lambda x: F.ctc_loss(x.log_softmax(2), torch.tensor([[1, 2]]), torch.tensor([5]), torch.tensor([2])), [(5, 1, 4)]),
+        "gaussian_nll_loss": (lambda x, y, v: F.gaussian_nll_loss(x, y, v.abs() + 1), [(3, 4)] * 3),
     }  # fmt: skip
     return cases
 
@@ -372,9 +406,12 @@ def test_function_of_torch_nn_gives_results_and_gradients_of_the_dtype(name, dty
 
 
 MODULES = {
-    "LSTM": (lambda: nn.LSTM(4, 3), (5, 2, 4)), "GRU": (lambda: nn.GRU(4, 3, 2, bidirectional=True), (5, 2, 4)), "RNN": (lambda: nn.RNN(4, 3), (5, 2, 4)), "TransformerEncoderLayer": (lambda: nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), (2, 3, 4)),
-    "TransformerEncoderLayer in evaluation": (lambda: nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval(), (2, 3, 4)), "BatchNorm2d": (lambda: nn.BatchNorm2d(3), (2, 3, 4, 4)), "BatchNorm1d": (lambda: nn.BatchNorm1d(4), (3, 4)),
-    "Bilinear pair": (lambda: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.PReLU()), (3, 4)), "InstanceNorm2d": (lambda: nn.InstanceNorm2d(3, affine=True, track_running_stats=True), (2, 3, 4, 4)),
+    "LSTM": (lambda: nn.LSTM(4, 3), (5, 2, 4)), "GRU": (lambda: nn.GRU(4, 3, 2, bidirectional=True), (5, 2, 4)),
+    "RNN": (lambda: nn.RNN(4, 3), (5, 2, 4)), "TransformerEncoderLayer": (lambda: nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), (2, 3, 4)),
+    "TransformerEncoderLayer in evaluation": (lambda: nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval(), (2, 3, 4)),
+    "BatchNorm2d": (lambda: nn.BatchNorm2d(3), (2, 3, 4, 4)), "BatchNorm1d": (lambda: nn.BatchNorm1d(4), (3, 4)),
+    "Bilinear pair": (lambda: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.PReLU()), (3, 4)),
+    "InstanceNorm2d": (lambda: nn.InstanceNorm2d(3, affine=True, track_running_stats=True), (2, 3, 4, 4)),
 }  # fmt: skip
 
 

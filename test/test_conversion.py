@@ -111,7 +111,8 @@ def test_conversion_to_integers_truncates(dtype):
 def test_shorthands(dtype):
     t = torch.tensor(EXACT, dtype=dtype)
     for name, stock in (("float", torch.float32), ("double", torch.float64), ("half", torch.float16), ("bfloat16", torch.bfloat16), ("int", torch.int32),
-                        ("long", torch.int64), ("short", torch.int16), ("char", torch.int8), ("bool", torch.bool), ("cfloat", torch.complex64)):  # fmt: skip
+                        ("long", torch.int64), ("short", torch.int16), ("char", torch.int8), ("bool", torch.bool),
+                        ("cfloat", torch.complex64)):  # fmt: skip
         made = getattr(t, name)()
         expect_tensor(made, stock)
         assert made.tolist() == torch.tensor(EXACT, dtype=torch.float64).to(stock).tolist()

@@ -114,6 +114,7 @@ def test_itemsize_is_the_width_rounded_up_to_a_power_of_two(name, itemsize):
     t = torch.zeros(3, 5, dtype=dtype)
     assert t.element_size() == t.itemsize == itemsize
     assert t.nbytes == t.untyped_storage().nbytes() == 15 * itemsize
+    assert torch._utils._element_size(dtype) == itemsize  # what typed storages, and with them the DataLoader's workers, count in
 
 
 @every_dtype

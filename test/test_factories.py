@@ -333,9 +333,11 @@ FRACTIONS = {
     "linspace": lambda: torch.linspace(0, 1, 2), "logspace": lambda: torch.logspace(0, 1, 2), "window": lambda: torch.hann_window(3),
     "as_tensor": lambda: torch.as_tensor([0.5]), "asarray": lambda: torch.asarray([0.5]), "scalar_tensor": lambda: torch.scalar_tensor(1.5),
     "normal": lambda: torch.normal(0.0, 1.0, (2,)), "empty_strided": lambda: torch.empty_strided((1,), (1,)),
-    "Tensor of a list": lambda: torch.Tensor([1.5]), "Tensor of a size": lambda: torch.Tensor(2), "a quotient of integers": lambda: torch.arange(3) / 2,
+    "Tensor of a list": lambda: torch.Tensor([1.5]), "Tensor of a size": lambda: torch.Tensor(2),
+    "a quotient of integers": lambda: torch.arange(3) / 2,
     "an integer times a fraction": lambda: torch.arange(3) * 0.5, "the root of an integer": lambda: torch.arange(3).sqrt(),
-    "the mean of integers as fractions": lambda: torch.arange(3).softmax(0, dtype=torch.get_default_dtype()), "ints.float default": lambda: torch.arange(3).sigmoid(),
+    "the mean of integers as fractions": lambda: torch.arange(3).softmax(0, dtype=torch.get_default_dtype()),
+    "ints.float default": lambda: torch.arange(3).sigmoid(),
     "Linear": lambda: nn.Linear(2, 2).weight, "BatchNorm1d": lambda: nn.BatchNorm1d(2).running_var, "Parameter": lambda: nn.Parameter(torch.zeros(2)),
 }  # fmt: skip
 
@@ -370,8 +372,10 @@ def test_default_dtype_is_set_and_reset(default_dtype, dtype):
 
 MODULES = {
     "Linear": lambda **o: nn.Linear(2, 3, **o), "Conv2d": lambda **o: nn.Conv2d(1, 2, 3, **o), "BatchNorm2d": lambda **o: nn.BatchNorm2d(2, **o),
-    "LayerNorm": lambda **o: nn.LayerNorm(3, **o), "Embedding": lambda **o: nn.Embedding(3, 2, **o), "Bilinear": lambda **o: nn.Bilinear(2, 2, 2, **o),
-    "ConvTranspose1d": lambda **o: nn.ConvTranspose1d(1, 2, 3, **o), "GroupNorm": lambda **o: nn.GroupNorm(1, 2, **o), "PReLU": lambda **o: nn.PReLU(**o),
+    "LayerNorm": lambda **o: nn.LayerNorm(3, **o), "Embedding": lambda **o: nn.Embedding(3, 2, **o),
+    "Bilinear": lambda **o: nn.Bilinear(2, 2, 2, **o),
+    "ConvTranspose1d": lambda **o: nn.ConvTranspose1d(1, 2, 3, **o), "GroupNorm": lambda **o: nn.GroupNorm(1, 2, **o),
+    "PReLU": lambda **o: nn.PReLU(**o),
     "LSTM": lambda **o: nn.LSTM(2, 2, **o), "MultiheadAttention": lambda **o: nn.MultiheadAttention(2, 1, **o),
 }  # fmt: skip
 

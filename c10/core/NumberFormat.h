@@ -80,9 +80,9 @@ struct Format {
   TD_METHOD int significand_bits() const { return man_bits + 1; }
 
   // --- which machine type carries this format ---
-  // Every value is exactly a float32 (a posit's must even be a normal one: its codec counts on it).
+  // Every value is exactly a float32. (The codec wants a little more: a posit's values normal, and its code within 24 bits.)
   TD_METHOD bool fits_float() const {
-    if (is_posit()) return significand_bits() <= 24 && max_exponent() <= 126;
+    if (is_posit()) return bits <= 24 && max_exponent() <= 126;
     return significand_bits() <= 24 && max_exponent() <= 127 && min_exponent() >= -126;
   }
   // The same for float64: a format that fails this is refused when it is made.

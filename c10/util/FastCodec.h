@@ -164,7 +164,9 @@ TD_INLINE T decode_float_fast(const Format& f, typename Machine<T>::Bits code) {
   const Bits moved = magnitude << (M::fraction - f.man_bits);
   const Bits smallest = Bits(f.min_exponent() + M::bias) << M::fraction;
   const T gradual = bits_as<T>(moved + smallest) - bits_as<T>(smallest);
-  const Bits subnormal = bits_as<Bits>(gradual) & (Bits{0} - Bits(f.subnormals == Subnormals::Gradual));
+  // Where the format's smallest binade is the machine's, its subnormals are too (and processors told to flush them would lose them).
+  const Bits same = select(f.min_exponent() == 1 - M::bias, moved, bits_as<Bits>(gradual));
+  const Bits subnormal = same & (Bits{0} - Bits(f.subnormals == Subnormals::Gradual));
   const Bits normal = moved + (static_cast<Bits>(M::bias - f.bias) << M::fraction);
   Bits value = select(magnitude < (Bits{1} << f.man_bits), subnormal, normal);
   const Bits infinity = Bits(2 * M::bias + 1) << M::fraction;

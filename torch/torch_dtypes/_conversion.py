@@ -26,7 +26,8 @@ def type_(stock, self, dtype=None, non_blocking=False, **kwargs):
     return exact.type(dtype, non_blocking=non_blocking, **kwargs)
 
 
-# Operators with dtype= given one of ours (sum, softmax, cumsum, ...): the input is cast first, as the documentation of each says.
+# Operators with dtype= (sum, softmax, cumsum, ...), where it or the tensor is ours: the input is cast first, as the documentation of
+# each says.
 
 
 def method_with_dtype(name: str):
@@ -66,6 +67,33 @@ def parse_to(stock, *args, **kwargs):
 
 def tolist(stock, self):
     return self.double().tolist()
+
+
+def set_data(self, data):
+    """tensor.data = data, where one of the two is ours and the other stock: the Python object stays and gets a new body."""
+    grad, replacement = self.grad, data.detach()
+    if isinstance(self, torch.nn.Parameter):
+        replacement = torch.nn.Parameter(replacement, requires_grad=self.requires_grad)
+    else:
+        replacement.requires_grad_(self.requires_grad)
+    replacement.__class__ = self.__class__
+    replacement.__dict__.update(self.__dict__)
+    self.grad = None
+    try:
+        torch.utils.swap_tensors(self, replacement)
+    except RuntimeError as error:
+        self.grad = grad
+        raise RuntimeError(
+            f"cannot change a tensor of {self.dtype} to {data.dtype} in place while something else holds it, such as the graph of a forward "
+            f"pass that has not been freed: {error}"
+        ) from None
+    if grad is not None:
+        self.grad = grad.to(self.dtype)
+
+
+def rdiv(self, other):
+    """Tensor.__rdiv__: number / tensor. Stock multiplies by the reciprocal, which rounds twice."""
+    return torch.div(other, self) if _C.is_format_tensor(self) else self.reciprocal() * other
 
 
 def set_(stock, self, source=None, *args, **kwargs):

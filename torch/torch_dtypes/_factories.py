@@ -79,7 +79,10 @@ def full(stock, *args, **kwargs):
 
 def _exact(make, data: object, *args, **kwargs) -> torch.Tensor:
     """A stock tensor of data without loss: float64 for Python floats, int64 for integers, arrays and tensors as they are."""
-    values = make(data, *args, **kwargs)
+    try:
+        values = make(data, *args, **kwargs)
+    except RuntimeError:  # integers beyond int64
+        return make(data, *args, **{**kwargs, "dtype": torch.float64})
     own_type = isinstance(data, torch.Tensor) or hasattr(data, "__array_interface__") or hasattr(data, "__dlpack__")
     if values.is_floating_point() and not own_type:
         values = make(data, *args, **{**kwargs, "dtype": torch.float64})

@@ -12,7 +12,7 @@ from . import _C, _conversion, _factories, _promotion, _serialization
 
 # Reasons and guards: see torch/csrc/formats/Trampolines.h.
 DTYPE_KEYWORD, DTYPE_ANYWHERE, DEFAULT_DTYPE, OWN_SELF, OWN_ARGUMENT = 1, 2, 4, 8, 16
-GUARD_KEYWORD, GUARD_ANYWHERE, GUARD_ALWAYS, OWN_NESTED, OWN_OUT = 32, 64, 128, 256, 512
+GUARD_KEYWORD, GUARD_ANYWHERE, GUARD_ALWAYS, OWN_NESTED, OWN_OUT, OWN_SELF_DTYPE = 32, 64, 128, 256, 512, 1024
 
 _FLOAT_FACTORIES = (
     "logspace eye randn normal bartlett_window blackman_window hamming_window hann_window kaiser_window empty_permuted"
@@ -34,9 +34,18 @@ def _hook(owner: object, name: str, implementation, when: int) -> None:
         _C.hook(builtin, implementation, when)
 
 
+def _replace_wrapped(wrapper, name: str, implementation) -> None:
+    """Puts an implementation behind a Python method that torch has wrapped by a decorator; the method stays the same object."""
+    for cell in wrapper.__closure__ or ():
+        if getattr(cell.cell_contents, "__name__", None) == name:
+            cell.cell_contents = implementation
+            return
+    raise ImportError(f"expected torch.Tensor.{name} to be a wrapped function, as in torch 2.13, but got {wrapper!r}")
+
+
 def install() -> None:
     """Patches dtype, finfo and Tensor.dtype, registers the operators and hooks the builtins. Called once, at import."""
-    _C.patch(_serialization.reduce_dtype)
+    _C.patch(_serialization.reduce_dtype, _conversion.set_data)
     base = torch._C.TensorBase
     functions, nn_functions = torch._C._VariableFunctions, torch._C._nn
 
@@ -76,11 +85,13 @@ def install() -> None:
     _hook(base, "view", None, GUARD_ANYWHERE)
     _hook(nn_functions, "_parse_to", _conversion.parse_to, DTYPE_ANYWHERE | OWN_ARGUMENT)
     for name in _WITH_DTYPE:
-        _hook(functions, name, _conversion.function_with_dtype, DTYPE_KEYWORD | GUARD_KEYWORD)
-        _hook(base, name, _conversion.method_with_dtype(name), DTYPE_KEYWORD | GUARD_KEYWORD)
+        _hook(functions, name, _conversion.function_with_dtype, DTYPE_KEYWORD | OWN_SELF_DTYPE)
+        _hook(base, name, _conversion.method_with_dtype(name), DTYPE_KEYWORD | OWN_SELF_DTYPE)
     for module, names in _MODULES_WITH_DTYPE.items():
         for name in names.split():
-            _hook(getattr(torch._C, module), name, _conversion.function_with_dtype, DTYPE_KEYWORD | GUARD_KEYWORD)
+            _hook(getattr(torch._C, module), name, _conversion.function_with_dtype, DTYPE_KEYWORD | OWN_SELF_DTYPE)
+
+    _replace_wrapped(torch.Tensor.__rdiv__, "__rdiv__", _conversion.rdiv)
 
     # Type promotion and the default dtype
     for name in ("promote_types", "can_cast"):

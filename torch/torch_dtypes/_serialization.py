@@ -6,7 +6,7 @@ dtype, which a fresh process turns back into the dtype, run-time formats include
 
 from __future__ import annotations
 
-import copyreg
+import functools
 from collections import OrderedDict
 from multiprocessing.reduction import ForkingPickler
 
@@ -43,12 +43,18 @@ def reduce_dtype(dtype: torch.dtype):
     return rebuild_dtype, (_C.name_of(dtype),)
 
 
-def _reduce_tensor(tensor: torch.Tensor):
-    if not _C.is_format_tensor(tensor):
-        return tensor.__reduce_ex__(2)
-    codes = tensor.detach().view(_bits_dtype(tensor.dtype))
-    torch.utils.hooks.warn_if_has_hooks(tensor)
-    return rebuild_tensor, (FILE_VERSION, codes, _C.name_of(tensor.dtype), tensor.requires_grad, OrderedDict())
+def _reduce_ex_internal(stock):
+    """What Tensor.__reduce_ex__ calls for the tensor itself; it adds the class and the Python attributes of a tensor that has some."""
+
+    @functools.wraps(stock)
+    def reduce(self, proto):
+        if not _C.is_format_tensor(self):
+            return stock(self, proto)
+        codes = self.detach().as_subclass(torch.Tensor).view(_bits_dtype(self.dtype))
+        torch.utils.hooks.warn_if_has_hooks(self)
+        return rebuild_tensor, (FILE_VERSION, codes, _C.name_of(self.dtype), self.requires_grad, OrderedDict())
+
+    return reduce
 
 
 def _send_tensor(stock):
@@ -71,10 +77,10 @@ def _receive_tensor(cls: type, codes: torch.Tensor, name: str, requires_grad: bo
 
 
 def install() -> None:
-    """Registers the reducers. pickle, copy and torch.save ask copyreg's table; multiprocessing asks ForkingPickler's."""
+    """Puts our reducers in front of stock's: Tensor's own for pickle, copy and torch.save, ForkingPickler's for other processes."""
     import torch.multiprocessing.reductions as reductions
 
-    copyreg.pickle(torch.Tensor, _reduce_tensor)
+    torch.Tensor._reduce_ex_internal = _reduce_ex_internal(torch.Tensor._reduce_ex_internal)
     send = _send_tensor(reductions.reduce_tensor)
     ForkingPickler.register(torch.Tensor, send)
     ForkingPickler.register(torch.nn.Parameter, send)

@@ -182,6 +182,7 @@ static at::Tensor encodable(const at::Tensor& stock) {
     case ScalarType::Double:
     case ScalarType::Long:
     case ScalarType::UInt64: return stock;
+    case ScalarType::Int:
     case ScalarType::UInt32: return stock.to(ScalarType::Long);
     case ScalarType::ComplexHalf:
     case ScalarType::ComplexFloat:
@@ -238,6 +239,7 @@ at::Tensor to_stock(const at::Tensor& t, ScalarType type) {
   const FormatEntry& entry = entry_of(t);
   const at::Tensor values = decoded(t);
   if (values.scalar_type() == type) return values;
+  if (type == ScalarType::ComplexHalf) return at::_ops::_to_copy::call(to_stock(t, ScalarType::Half), type, {}, {}, {}, false, {});
   const bool wider = type == ScalarType::Double || type == ScalarType::Float || !c10::isFloatingType(type);
   if (entry.compute == ScalarType::Float || wider) return at::_ops::_to_copy::call(values, type, {}, {}, {}, false, {});
   // float64 values to a type narrower than float32: stock casts go by way of float32 and would round twice.

@@ -87,7 +87,8 @@ void patch_finfo() {
   THPFInfoType.tp_new = &finfo_new;
   THPFInfoType.tp_repr = &finfo_repr;
   THPFInfoType.tp_str = &finfo_repr;
-  add_property<0>("bits", [](const FormatEntry& e) { return PyLong_FromLong(e.format.bits); });
+  // As stock documents it, what an element occupies in memory; format_of(D).bits is the width of a code.
+  add_property<0>("bits", [](const FormatEntry& e) { return PyLong_FromLong(8 * e.format.itemsize()); });
   add_property<1>("eps", [](const FormatEntry& e) { return PyFloat_FromDouble(epsilon(e.format)); });
   add_property<2>("max", [](const FormatEntry& e) { return PyFloat_FromDouble(largest(e.format)); });
   add_property<3>("min", [](const FormatEntry& e) { return PyFloat_FromDouble(-largest(e.format)); });

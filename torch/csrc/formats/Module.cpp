@@ -3,6 +3,7 @@
 #include <torch/csrc/formats/Trampolines.h>
 
 #include <ATen/FormatTensor.h>
+#include <ATen/ops/empty.h>
 #include <ATen/native/formats/Boxed.h>
 #include <ATen/native/formats/cpu/Kernels.h>
 #include <c10/core/BuiltinFormats.h>
@@ -80,7 +81,13 @@ py::object decode_exact(const Format& f, py::handle codes) {
   return wrap(out);
 }
 
+// On the path of stock calls (Tensor.__rdiv__), so without pybind11's argument handling.
+PyObject* is_format_tensor(PyObject*, PyObject* object) {
+  return PyBool_FromLong(format_of_tensor(object) != nullptr);
+}
+
 PyMethodDef raw_functions[] = {
+    {"is_format_tensor", &is_format_tensor, METH_O, "Whether an object is a tensor of a number format."},
     {"hook", &hook_builtin, METH_VARARGS, "hook(builtin, implementation, when): put an implementation in front of a stock builtin."},
     {"set_default_format", &set_default_format, METH_O, "Make a dtype of ours the default dtype; None: the stock default holds."},
     {"get_default_format", &get_default_format, METH_NOARGS, "The default dtype if it is one of ours, else None."},
@@ -130,14 +137,14 @@ PYBIND11_MODULE(_C, m) {
     return entry ? py::cast(entry->format) : py::none();
   });
   m.def("name_of", [](py::handle dtype) { return expect_format(dtype).name; });
-  m.def("is_format_tensor", [](py::handle t) { return format_of_tensor(t.ptr()) != nullptr; });
   m.def("format_count", &c10::formats::format_count);
   m.attr("max_formats") = c10::formats::kMaxFormats;
 
-  m.def("patch", [](py::object reduce) {
+  m.def("patch", [](py::object reduce, py::object set_data) {
     patch_dtype(reduce.ptr());
     patch_finfo();
     patch_setitem();
+    patch_tensor_properties(set_data.ptr());
     return at::formats::register_boxed_kernels();
   });
   m.def("cpu_capability", [] { return std::string(at::formats::cpu_kernels().name); });

@@ -96,7 +96,8 @@ PyObject* with_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
   PyObject* dtype = kwargs ? PyDict_GetItemWithError(kwargs, dtype_keyword) : nullptr;
   if (dtype == Py_None) dtype = nullptr;
   bool ours = (dtype && has(h, When::DtypeKeyword) && format_of_dtype(dtype)) || (!dtype && default_dtype && has(h, When::DefaultDtype)) ||
-      (has(h, When::OwnSelf) && first_is_own_tensor(h, self, args, kwargs)) || (has(h, When::OwnNested) && begins_with_own_tensor(args)) ||
+      ((has(h, When::OwnSelf) || (dtype && has(h, When::OwnSelfDtype))) && first_is_own_tensor(h, self, args, kwargs)) ||
+      (has(h, When::OwnNested) && begins_with_own_tensor(args)) ||
       (kwargs && has(h, When::OwnOut) && format_of_tensor(PyDict_GetItemString(kwargs, "out")));
   bool guarded = has(h, When::GuardAlways) || (dtype && has(h, When::GuardKeyword));
   if (h.when & kScans) {

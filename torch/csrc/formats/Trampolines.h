@@ -16,6 +16,7 @@ enum class When : int {
   GuardAnywhere = 64,    // guard: any argument is a stock dtype or a stock tensor
   GuardAlways = 128,     // guard: always (Tensor.float, Tensor.bfloat16, ...)
   OwnNested = 256,       // reason: the first argument is a list (of lists ...) that begins with a tensor of ours
+  OwnSelfDtype = 1024,   // reason: dtype= is given, and self, or the first argument, is a tensor of ours
   OwnOut = 512,          // reason: out= is a tensor of ours
 };
 

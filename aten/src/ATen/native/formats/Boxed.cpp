@@ -2,6 +2,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/formats/BoxedCall.h>
+#include <ATen/native/formats/MixedAutograd.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -46,7 +47,7 @@ const std::set<std::string>& with_derivative() {
       "aten::fft_rfft2", "aten::fft_rfftn",  "aten::fft_ifft",   "aten::fft_ifft2", "aten::fft_ifftn",  "aten::fft_ihfft",  "aten::fft_ihfft2",
       "aten::fft_ihfftn", "aten::fft_irfft", "aten::fft_irfft2", "aten::fft_irfftn", "aten::stft",      "aten::istft",      "aten::quantile",
       "aten::nanquantile", "aten::logdet",   "aten::linalg_det", "aten::det",       "aten::linalg_matrix_norm", "aten::linalg_norm", "aten::linalg_vander",
-      "aten::ctc_loss",  "aten::scaled_dot_product_attention", "aten::max_pool1d", "aten::pad_sequence", "aten::vander",
+      "aten::ctc_loss",  "aten::scaled_dot_product_attention", "aten::max_pool1d", "aten::rms_norm", "aten::pad_sequence", "aten::vander",
   };
   return names;
 }
@@ -153,6 +154,12 @@ int register_boxed_kernels() {
       autograd->impl(full.c_str(), torch::CppFunction::makeFallthrough());
     }
     ++registered;
+  }
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto op = name.getNamespace().value_or("") == "aten" ? dispatcher.findSchema(name) : std::nullopt;
+    if (!op || !mixes_operands(*op)) continue;
+    const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+    autograd->impl(full.c_str(), mixed_operands_kernel(op->schema()));
   }
   return registered;
 }

@@ -1,9 +1,11 @@
 #include <ATen/native/formats/BoxedCall.h>
 
 #include <ATen/core/ivalue.h>
-#include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/resize_ops.h>
 #include <torch/csrc/autograd/function.h>
+
+#include <cstring>
+#include <typeinfo>
 
 namespace at::formats {
 
@@ -11,13 +13,17 @@ using c10::ScalarType;
 
 // ---- ResultType ----
 
-bool ResultType::stock_wins() const {
-  return stock && (is_complex() || stock_has_dims_ || !format_has_dims_);
+// In a backward formula of stock PyTorch: what meets a gradient of ours there is a zero or a one made from its options(), or the operand
+// of an in-place operator, and the gradient stays ours. A user's own torch.autograd.Function mixes as code outside does.
+static bool in_stock_formula() {
+  const auto node = torch::autograd::get_current_node();
+  return node && std::strstr(typeid(*node).name(), "PyNode") == nullptr;
 }
 
-// In the backward formulas of stock PyTorch a tensor of the container's type is a zero or a one made from a gradient's options().
-static bool is_leak_of(const FormatEntry* format, const at::Tensor& t) {
-  return format && t.scalar_type() == format->container && torch::autograd::get_current_node();
+bool ResultType::stock_wins() const {
+  if (!stock) return false;
+  if (is_complex()) return true;
+  return (stock_has_dims_ || !format_has_dims_) && !in_stock_formula();
 }
 
 void ResultType::see(const at::Tensor& t, const char* op) {
@@ -30,14 +36,12 @@ void ResultType::see(const at::Tensor& t, const char* op) {
         ". Convert one of them first, for example with x.to(torch.", format->name, ")");
     format = &entry;
     format_has_dims_ |= has_dims;
-    if (stock == entry.container && torch::autograd::get_current_node()) stock.reset();
   } else if (c10::isComplexType(t.scalar_type())) {
     const ScalarType seen = t.unsafeGetTensorImpl()->is_wrapped_number() ? ScalarType::ComplexFloat : t.scalar_type();
     stock = c10::promoteTypes(stock.value_or(seen), seen);
   } else if (is_complex()) {
     return;
   } else if (c10::isFloatingType(t.scalar_type()) && !t.unsafeGetTensorImpl()->is_wrapped_number()) {
-    if (is_leak_of(format, t)) return;
     if (has_dims && !stock_has_dims_) stock.reset(); // dimensions outrank none
     if (has_dims || !stock_has_dims_) stock = stock.has_value() ? c10::promoteTypes(*stock, t.scalar_type()) : t.scalar_type();
     stock_has_dims_ |= has_dims;
@@ -64,9 +68,16 @@ static Plan::Slot slot_of(const c10::Argument& argument) {
   }
 }
 
+// Batch normalisation updates its running statistics without saying so.
+static bool writes_undeclared(const c10::FunctionSchema& schema, const c10::Argument& argument) {
+  const std::string& op = schema.name();
+  if (op.find("batch_norm") == std::string::npos || op.find("backward") != std::string::npos) return false;
+  return argument.name() == "running_mean" || argument.name() == "running_var";
+}
+
 Plan::Plan(const c10::FunctionSchema& schema) : name(schema.name()) {
   for (const c10::Argument& a : schema.arguments()) {
-    arguments.push_back({slot_of(a), a.alias_info() && a.alias_info()->isWrite()});
+    arguments.push_back({slot_of(a), (a.alias_info() && a.alias_info()->isWrite()) || writes_undeclared(schema, a)});
   }
 }
 
@@ -89,7 +100,9 @@ bool Plan::takes_tensor() const {
 BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack) {
   const size_t base = stack->size() - plan.arguments.size();
   choose_types(plan, *stack, base);
-  for (size_t i = 0; i < plan.arguments.size(); ++i) replace(plan.arguments[i], (*stack)[base + i]);
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
+    map_tensors(plan.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) { return stand_in(t, plan.arguments[i].written); });
+  }
 }
 
 void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t base) {
@@ -100,16 +113,12 @@ void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t 
   TORCH_INTERNAL_ASSERT(type.format, plan.name, " came to the number formats' kernel without a tensor of theirs");
   format_ = type.result();
   compute_ = type.format->compute;
-  if (type.stock_wins()) {
-    compute_ = c10::promoteTypes(compute_, c10::toRealValueType(*type.stock));
-    if (!type.is_complex()) stock_ = *type.stock;
-  }
+  if (!format_) compute_ = c10::toRealValueType(*type.stock); // as stock casts its operands to the common type
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     c10::IValue& value = stack[base + i];
     if (plan.arguments[i].slot != Plan::Slot::Dtype || !value.isInt()) continue;
     const auto asked = static_cast<ScalarType>(value.toInt());
     format_ = requested_format(asked, *type.format);
-    stock_.reset();
     if (format_) {
       compute_ = c10::promoteTypes(compute_, format_->compute);
       value = static_cast<int64_t>(compute_);
@@ -125,25 +134,8 @@ at::Tensor BoxedCall::stand_in(const at::Tensor& t, bool written) {
       return p.stock;
     }
   }
-  pairs_.push_back({t, decoded(t, compute_), written});
+  pairs_.push_back({t, to_stock(t, compute_), written});
   return pairs_.back().stock;
-}
-
-void BoxedCall::replace(const Plan::Argument& argument, c10::IValue& value) {
-  using Slot = Plan::Slot;
-  if (argument.slot == Slot::Tensor && value.isTensor()) {
-    if (is_format_tensor(value.toTensor())) value = stand_in(value.toTensor(), argument.written);
-  } else if (argument.slot == Slot::TensorList && value.isTensorList()) {
-    c10::List<at::Tensor> list;
-    for (const at::Tensor& t : value.toTensorVector()) list.push_back(stand_in(t, argument.written));
-    value = std::move(list);
-  } else if (argument.slot == Slot::OptionalTensorList && value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> list;
-    for (const std::optional<at::Tensor>& t : value.toOptionalTensorVector()) {
-      list.push_back(t ? std::optional<at::Tensor>(stand_in(*t, argument.written)) : t);
-    }
-    value = std::move(list);
-  }
 }
 
 at::Tensor BoxedCall::result(const at::Tensor& t) const {
@@ -152,9 +144,7 @@ at::Tensor BoxedCall::result(const at::Tensor& t) const {
     if (p.written && p.stock.is_same(t)) return p.ours;
   }
   if (t.scalar_type() != compute_) return t;
-  if (format_) return encoded(t, *format_);
-  if (stock_ && *stock_ != compute_) return at::_ops::_to_copy::call(t, *stock_, {}, {}, {}, false, {});
-  return t;
+  return format_ ? encoded(t, *format_) : t;
 }
 
 void BoxedCall::finish(size_t results, torch::jit::Stack* stack) const {

@@ -67,13 +67,27 @@ class BoxedCall {
  private:
   void choose_types(const Plan& plan, torch::jit::Stack& stack, size_t base);
   at::Tensor stand_in(const at::Tensor& t, bool written);
-  void replace(const Plan::Argument& argument, c10::IValue& value);
 
   const FormatEntry* format_{nullptr};              // of results, or nullptr: they stay stock
-  std::optional<c10::ScalarType> stock_;            // set: results of the compute type become this stock type
   c10::ScalarType compute_{c10::ScalarType::Float}; // of the stand-ins
   c10::SmallVector<Pair, 6> pairs_;
 };
+
+// Replaces every tensor in one argument by body(tensor).
+template <typename Body>
+void map_tensors(Plan::Slot slot, c10::IValue& value, Body&& body) {
+  if (slot == Plan::Slot::Tensor && value.isTensor()) {
+    value = body(value.toTensor());
+  } else if (slot == Plan::Slot::TensorList && value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& t : value.toTensorVector()) list.push_back(body(t));
+    value = std::move(list);
+  } else if (slot == Plan::Slot::OptionalTensorList && value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor>& t : value.toOptionalTensorVector()) list.push_back(t ? std::optional<at::Tensor>(body(*t)) : t);
+    value = std::move(list);
+  }
+}
 
 // Calls body for every tensor in one argument.
 template <typename Body>

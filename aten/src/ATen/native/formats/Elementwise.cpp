@@ -101,6 +101,7 @@ struct Source {
   }
 };
 
+// apply(kernels, operand blocks, codes, n): the operator and its encoding.
 template <typename T, size_t N, typename Apply>
 void run_blocks(const std::array<Source, N>& sources, const Format& out_format, char* out, int64_t out_stride, int64_t n, const Apply& apply) {
   const CpuKernels& k = cpu_kernels();
@@ -115,21 +116,26 @@ void run_blocks(const std::array<Source, N>& sources, const Format& out_format, 
     for (size_t j = 0; j < N; ++j) {
       if (sources[j].data) sources[j].load(k, first, m, blocks[j]);
     }
-    alignas(64) T result[kBlock];
-    apply(k, blocks, result, m);
     char* to = out + first * out_stride;
-    if (out_stride == width) {
-      encode_block(k, out_format, result, to, m);
-    } else {
-      encode_block(k, out_format, result, packed, m);
-      scatter(width, packed, to, out_stride, m);
-    }
+    apply(k, blocks, out_stride == width ? to : packed, m);
+    if (out_stride != width) scatter(width, packed, to, out_stride, m);
   }
 }
 
+// From an operator on machine numbers to one that leaves codes.
+template <typename T, typename Apply>
+auto encoding(const Format& format, const Apply& apply) {
+  return [&format, &apply](const CpuKernels& k, const auto* blocks, char* codes, int64_t n) {
+    alignas(64) T result[kBlock];
+    apply(k, blocks, result, n);
+    encode_block(k, format, result, codes, n);
+  };
+}
+
 // Broadcasts, allocates, splits over threads: TensorIterator's work, on the codes as integers.
-template <size_t N, typename ApplyFloat, typename ApplyDouble>
-at::Tensor run(const std::array<const Operand*, N>& operands, const Target& target, bool in_float, ApplyFloat apply_float, ApplyDouble apply_double) {
+template <size_t N, typename ApplyFloat, typename ApplyDouble, typename ApplyWide>
+at::Tensor run(const std::array<const Operand*, N>& operands, const Target& target, bool in_float, ApplyFloat apply_float,
+               ApplyDouble apply_double, ApplyWide apply_wide) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const Format& out_format = target.entry.format;
   in_float = in_float && out_format.arithmetic_in_float();
@@ -169,9 +175,11 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
       }
     }
     if (in_float) {
-      run_blocks<float>(sources, out_format, data[0], strides[0], n, apply_float);
+      run_blocks<float>(sources, out_format, data[0], strides[0], n, encoding<float>(out_format, apply_float));
+    } else if (out_format.arithmetic_in_double()) {
+      run_blocks<double>(sources, out_format, data[0], strides[0], n, encoding<double>(out_format, apply_double));
     } else {
-      run_blocks<double>(sources, out_format, data[0], strides[0], n, apply_double);
+      run_blocks<double>(sources, out_format, data[0], strides[0], n, apply_wide);
     }
   };
   if (device.is_cpu()) iterator.for_each(loop);
@@ -181,13 +189,16 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
 } // namespace
 
 at::Tensor elementwise(BinaryOp op, const Operand& a, const Operand& b, const Target& target) {
+  const Format& f = target.entry.format;
   return run<2>(
       {&a, &b}, target, true,
       [op](const CpuKernels& k, const float(*x)[kBlock], float* out, int64_t n) { k.binary_float(op, x[0], x[1], out, n); },
-      [op](const CpuKernels& k, const double(*x)[kBlock], double* out, int64_t n) { k.binary_double(op, x[0], x[1], out, n); });
+      [op](const CpuKernels& k, const double(*x)[kBlock], double* out, int64_t n) { k.binary_double(op, x[0], x[1], out, n); },
+      [op, &f](const CpuKernels& k, const double(*x)[kBlock], char* codes, int64_t n) { k.binary_wide(f, op, x[0], x[1], codes, n); });
 }
 
 at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const Operand& c, double s, const Target& target) {
+  const Format& f = target.entry.format;
   // Two roundings to odd in a row (a product times s) are as good as one only if the first is exact.
   const bool in_float = number_fits_float(s) && target.entry.format.significand_bits() <= 12 && op != TernaryOp::Addcdiv;
   return run<3>(
@@ -195,14 +206,17 @@ at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const O
       [=](const CpuKernels& k, const float(*x)[kBlock], float* out, int64_t n) {
         k.ternary_float(op, x[0], x[1], x[2], static_cast<float>(s), out, n);
       },
-      [=](const CpuKernels& k, const double(*x)[kBlock], double* out, int64_t n) { k.ternary_double(op, x[0], x[1], x[2], s, out, n); });
+      [=](const CpuKernels& k, const double(*x)[kBlock], double* out, int64_t n) { k.ternary_double(op, x[0], x[1], x[2], s, out, n); },
+      [=, &f](const CpuKernels& k, const double(*x)[kBlock], char* codes, int64_t n) { k.ternary_wide(f, op, x[0], x[1], x[2], s, codes, n); });
 }
 
 at::Tensor elementwise_sqrt(const Operand& a, const Target& target) {
+  const Format& f = target.entry.format;
   return run<1>(
       {&a}, target, true,
       [](const CpuKernels& k, const float(*x)[kBlock], float* out, int64_t n) { k.sqrt_float(x[0], out, n); },
-      [](const CpuKernels& k, const double(*x)[kBlock], double* out, int64_t n) { k.sqrt_double(x[0], out, n); });
+      [](const CpuKernels& k, const double(*x)[kBlock], double* out, int64_t n) { k.sqrt_double(x[0], out, n); },
+      [&f](const CpuKernels& k, const double(*x)[kBlock], char* codes, int64_t n) { k.sqrt_wide(f, x[0], codes, n); });
 }
 
 } // namespace at::formats

@@ -87,6 +87,18 @@ at::Tensor& set_empty(at::Tensor& self) {
   return set_storage(self, empty_format({0}, entry_of(self), self.device()).storage(), 0, {c10::SymInt(0)}, {c10::SymInt(1)});
 }
 
+// ---- Tensor.data = ...: the property's own setter (torch/csrc/formats/TensorProperties.cpp) crosses the border to stock dtypes ----
+
+bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
+  return self.device() == from.device() && self.layout() == from.layout();
+}
+
+void set_data(at::Tensor& self, const at::Tensor& data) {
+  TORCH_CHECK(is_format_tensor(self) == is_format_tensor(data),
+              "set_data: expected new data of a number format for a tensor of one, and of a stock dtype for a stock tensor. Assign to x.data instead.");
+  self.set_data(data);
+}
+
 } // namespace
 
 // view.dtype from a stock tensor: to one of our dtypes it wraps the same memory, everything else is the stock kernel's.
@@ -128,6 +140,13 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("set_.source_Storage_storage_offset", &set_storage);
   m.impl("set_.source_Tensor", &set_tensor);
   m.impl("set_", &set_empty);
+  m.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
+  m.impl("set_data", &set_data);
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse2, m) {
+  m.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
+  m.impl("set_data", &set_data);
 }
 
 } // namespace at::formats

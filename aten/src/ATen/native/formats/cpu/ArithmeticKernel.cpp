@@ -1,7 +1,11 @@
 // Loops over the arithmetic that rounds to odd.
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
+#include <c10/util/ExactCodec.h>
 #include <c10/util/OddArithmetic.h>
+#include <c10/util/WideArithmetic.h>
+
+#include <cstring>
 
 namespace at::formats::CPU_CAPABILITY {
 namespace {
@@ -45,9 +49,42 @@ void narrow(const double* a, float* out, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     const float s = static_cast<float>(a[i]);
     // Beyond float32's range what matters (which side of the narrower type's limits) is unchanged by the nearest rounding.
-    const float missing = static_cast<float>(a[i] - static_cast<double>(s));
-    out[i] = to_odd(s, missing);
+    const double missing = a[i] - static_cast<double>(s); // only its sign counts; as a float it could vanish
+    out[i] = to_odd(s, static_cast<float>((missing > 0) - (missing < 0)));
   }
+}
+
+template <typename Each>
+void wide(const Format& f, void* codes, int64_t n, Each each) {
+  char* out = static_cast<char*>(codes);
+  for (int64_t i = 0; i < n; ++i) {
+    const uint64_t code = encode(f, each(i)); // little-endian: its low bytes come first
+    std::memcpy(out + i * f.itemsize(), &code, f.itemsize());
+  }
+}
+
+void binary_wide(const Format& f, BinaryOp op, const double* a, const double* b, void* codes, int64_t n) {
+  switch (op) {
+    case BinaryOp::Add: return wide(f, codes, n, [=](int64_t i) { return add_wide(a[i], b[i]); });
+    case BinaryOp::Sub: return wide(f, codes, n, [=](int64_t i) { return add_wide(a[i], -b[i]); });
+    case BinaryOp::Mul: return wide(f, codes, n, [=](int64_t i) { return multiply_wide(a[i], b[i]); });
+    case BinaryOp::Div: return wide(f, codes, n, [=](int64_t i) { return divide_wide(a[i], b[i]); });
+  }
+}
+
+void ternary_wide(const Format& f, TernaryOp op, const double* a, const double* b, const double* c, double s, void* codes, int64_t n) {
+  using L = long double;
+  switch (op) {
+    case TernaryOp::Fma: return wide(f, codes, n, [=](int64_t i) { return fma_wide(a[i], b[i], c[i]); });
+    case TernaryOp::Addcdiv: return wide(f, codes, n, [=](int64_t i) { return fma_wide(s, L{a[i]} / b[i], c[i]); });
+    case TernaryOp::Addcmul:
+      return wide(f, codes, n, [=](int64_t i) { return s == 1 ? fma_wide(a[i], b[i], c[i]) : fma_wide(s, L{a[i]} * b[i], c[i]); });
+    case TernaryOp::Lerp: return wide(f, codes, n, [=](int64_t i) { return fma_wide(c[i], L{b[i]} - a[i], a[i]); });
+  }
+}
+
+void sqrt_wide_all(const Format& f, const double* a, void* codes, int64_t n) {
+  wide(f, codes, n, [=](int64_t i) { return sqrt_wide(a[i]); });
 }
 
 } // namespace
@@ -59,6 +96,9 @@ void fill_arithmetic(CpuKernels& k) {
   k.ternary_double = &ternary<double>;
   k.sqrt_float = &square_roots<float>;
   k.sqrt_double = &square_roots<double>;
+  k.binary_wide = &binary_wide;
+  k.ternary_wide = &ternary_wide;
+  k.sqrt_wide = &sqrt_wide_all;
   k.narrow_to_odd = &narrow;
 }
 

@@ -33,6 +33,10 @@ struct CpuKernels {
   void (*ternary_double)(TernaryOp, const double* a, const double* b, const double* c, double s, double* out, int64_t n);
   void (*sqrt_float)(const float* a, float* out, int64_t n);
   void (*sqrt_double)(const double* a, double* out, int64_t n);
+  // The same straight to codes, for formats without arithmetic_in_double().
+  void (*binary_wide)(const Format&, BinaryOp, const double* a, const double* b, void* codes, int64_t n);
+  void (*ternary_wide)(const Format&, TernaryOp, const double* a, const double* b, const double* c, double s, void* codes, int64_t n);
+  void (*sqrt_wide)(const Format&, const double* a, void* codes, int64_t n);
   // double to float, to odd, so that a stock cast to a still narrower type rounds once.
   void (*narrow_to_odd)(const double* a, float* out, int64_t n);
 };

@@ -1,0 +1,79 @@
+#include <ATen/native/formats/MixedAutograd.h>
+
+#include <ATen/native/formats/BoxedCall.h>
+#include <ATen/ops/to_ops.h>
+#include <torch/library.h>
+
+namespace at::formats {
+namespace {
+
+// The operator's tensors of ours become tensors of the stock type that the result will have: by casts that autograd sees.
+class MixedOperandsKernel final : public c10::OperatorKernel {
+ public:
+  explicit MixedOperandsKernel(const c10::FunctionSchema& schema) : plan_(schema) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) const {
+    if (at::GradMode::is_enabled() && cast_operands(*stack)) {
+      op.callBoxed(stack);
+      return;
+    }
+    // The stock formula sits at AutogradOther as at every autograd key.
+    op.redispatchBoxed((keys & c10::after_autograd_keyset) | c10::DispatchKeySet(c10::DispatchKey::AutogradOther), stack);
+  }
+
+ private:
+  bool cast_operands(torch::jit::Stack& stack) const {
+    const size_t base = stack.size() - plan_.arguments.size();
+    bool stock = false, recorded = false;
+    for (size_t i = 0; i < plan_.arguments.size(); ++i) {
+      each_tensor(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
+        if (!t.defined()) return;
+        if (is_format_tensor(t)) {
+          recorded |= t.requires_grad();
+        } else {
+          stock |= c10::isFloatingType(t.scalar_type()) || c10::isComplexType(t.scalar_type());
+        }
+      });
+    }
+    if (!stock || !recorded) return false;
+    ResultType type;
+    bool writes_own = false;
+    for (size_t i = 0; i < plan_.arguments.size(); ++i) {
+      each_tensor(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
+        type.see(t, plan_.name.c_str());
+        writes_own |= plan_.arguments[i].written && is_format_tensor(t);
+      });
+    }
+    if (!type.stock_wins() || writes_own) return false;
+    const c10::ScalarType target = c10::toRealValueType(*type.stock);
+    for (size_t i = 0; i < plan_.arguments.size(); ++i) {
+      map_tensors(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
+        if (!is_format_tensor(t)) return t;
+        const ExplicitDtypeGuard exact;
+        return at::_ops::to_dtype::call(t, target, false, false, {});
+      });
+    }
+    return true;
+  }
+
+  Plan plan_;
+};
+
+} // namespace
+
+bool mixes_operands(const c10::OperatorHandle& op) {
+  if (!op.hasKernelForDispatchKey(c10::DispatchKey::Autograd) || op.hasKernelForDispatchKey(kFormatAutogradKey)) return false;
+  if (Plan::makes_view(op.schema())) return false;
+  int tensors = 0;
+  for (const Plan::Argument& a : Plan(op.schema()).arguments) {
+    if (a.slot == Plan::Slot::Tensor) ++tensors;
+    if (a.slot == Plan::Slot::TensorList || a.slot == Plan::Slot::OptionalTensorList) tensors += 2;
+  }
+  return tensors >= 2;
+}
+
+torch::CppFunction mixed_operands_kernel(const c10::FunctionSchema& schema) {
+  return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<MixedOperandsKernel>(schema));
+}
+
+} // namespace at::formats

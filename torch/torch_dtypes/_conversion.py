@@ -31,13 +31,19 @@ def type_(stock, self, dtype=None, non_blocking=False, **kwargs):
 
 
 def method_with_dtype(name: str):
-    def method(stock, self, *args, dtype, **kwargs):
+    def method(stock, self, *args, dtype=None, **kwargs):
+        if dtype is None:
+            dtype = next(v for v in args if isinstance(v, torch.dtype))
+            args = [v for v in args if v is not dtype]
         return getattr(self.to(dtype), name)(*args, **kwargs)
 
     return method
 
 
-def function_with_dtype(stock, *args, dtype, **kwargs):
+def function_with_dtype(stock, *args, dtype=None, **kwargs):
+    if dtype is None:  # softmax(x, 0, dtype): by position
+        dtype = next(v for v in args if isinstance(v, torch.dtype))
+        args = [v for v in args if v is not dtype]
     values, *args = (kwargs.pop("input"), *args) if "input" in kwargs else args
     return stock(values.to(dtype), *args, **kwargs)
 

@@ -135,15 +135,23 @@ def as_tensor(stock, data, *args, **kwargs):
 def asarray(stock, data, *args, **kwargs):
     copy = kwargs.pop("copy", None)
     asked = kwargs.get("dtype")
+    if isinstance(data, torch.Tensor) and (_C.is_format_tensor(data) or asked is not None):
+        requires_grad, wanted = kwargs.pop("requires_grad", False), asked or data.dtype
+        if copy is False and wanted is not data.dtype:
+            raise ValueError(f"expected data that can become {wanted} without a copy (copy=False), but got {data.dtype}")
+        values = data.to(device=kwargs.get("device"), dtype=wanted, copy=bool(copy))
+        values = values if values.requires_grad == requires_grad else values.detach()
+        return values.requires_grad_() if requires_grad else values
+    if asked is None and isinstance(data, (list, tuple)):
+        asked = kwargs["dtype"] = _dtype_of_elements(data)
+    if asked is not None and _C.format_of(asked) is None:
+        return stock(data, *args, copy=copy, **kwargs)
     dtype, requires_grad, _ = _take(kwargs)
-    if isinstance(data, torch.Tensor) and data.dtype is dtype:
-        values = data.to(device=kwargs.get("device"), copy=bool(copy))
-    else:
-        values = _exact(stock, data, *args, **kwargs)
-        if asked is None and not _wants_default(values, data):
-            return values.requires_grad_() if requires_grad else values
-        if copy is False:
-            raise ValueError(f"expected data that can become {dtype} without a copy (copy=False), but got {values.dtype}")
+    values = _exact(stock, data, *args, **kwargs)
+    if asked is None and not _wants_default(values, data):
+        return values.requires_grad_() if requires_grad else values
+    if copy is False:
+        raise ValueError(f"expected data that can become {dtype} without a copy (copy=False), but got {values.dtype}")
     return _finish(values, dtype, requires_grad, None)
 
 
@@ -253,6 +261,11 @@ def new_tensor(stock, self, data, **kwargs):
     kwargs["dtype"] = kwargs.get("dtype") or self.dtype
     kwargs["device"] = kwargs.get("device") or self.device
     return torch.tensor(data, **kwargs)
+
+
+def legacy_tensor(*args, **kwargs):
+    """torch.Tensor(...) while the default dtype is ours."""
+    return legacy_new(None, torch.empty(0, dtype=_C.get_default_format()), *args, **kwargs)
 
 
 def legacy_new(stock, self, *args, **kwargs):

@@ -21,7 +21,7 @@ _LIKE = "zeros_like ones_like empty_like full_like rand_like randn_like randint_
 _NEW = "new_zeros new_ones new_empty new_full new_empty_strided".split()
 _SPARSE = "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor sparse_compressed_tensor".split()
 # Operators with a dtype= argument.
-_WITH_DTYPE = "sum nansum mean prod cumsum cumprod logcumsumexp softmax log_softmax norm".split()
+_WITH_DTYPE = "sum nansum mean nanmean prod cumsum cumprod logcumsumexp softmax log_softmax norm".split()
 _MODULES_WITH_DTYPE = {
     "_linalg": "linalg_norm linalg_vector_norm linalg_matrix_norm",
     "_special": "special_softmax special_log_softmax",
@@ -45,7 +45,7 @@ def _replace_wrapped(wrapper, name: str, implementation) -> None:
 
 def install() -> None:
     """Patches dtype, finfo and Tensor.dtype, registers the operators and hooks the builtins. Called once, at import."""
-    _C.patch(_serialization.reduce_dtype, _conversion.set_data)
+    _C.patch(_serialization.reduce_dtype, _conversion.set_data, _factories.legacy_tensor)
     base = torch._C.TensorBase
     functions, nn_functions = torch._C._VariableFunctions, torch._C._nn
 
@@ -64,8 +64,9 @@ def install() -> None:
         _hook(torch, name, _factories.through_float64(name), DTYPE_KEYWORD)
     for name in ("fft_fftfreq", "fft_rfftfreq"):
         _hook(torch._C._fft, name, _factories.through_float64(name), from_nothing)
-    for name in ("tensor", "scalar_tensor", "asarray"):
+    for name in ("tensor", "scalar_tensor"):
         _hook(torch, name, getattr(_factories, name), from_data)
+    _hook(torch, "asarray", _factories.asarray, from_data | OWN_SELF)
     _hook(torch, "as_tensor", _factories.as_tensor, from_data | DTYPE_ANYWHERE | GUARD_ANYWHERE)
     for name in _LIKE:
         _hook(torch, name, _factories.like(name), DTYPE_KEYWORD | GUARD_KEYWORD)
@@ -85,8 +86,9 @@ def install() -> None:
     _hook(base, "view", None, GUARD_ANYWHERE)
     _hook(nn_functions, "_parse_to", _conversion.parse_to, DTYPE_ANYWHERE | OWN_ARGUMENT)
     for name in _WITH_DTYPE:
-        _hook(functions, name, _conversion.function_with_dtype, DTYPE_KEYWORD | OWN_SELF_DTYPE)
-        _hook(base, name, _conversion.method_with_dtype(name), DTYPE_KEYWORD | OWN_SELF_DTYPE)
+        when = DTYPE_KEYWORD | OWN_SELF_DTYPE | (DTYPE_ANYWHERE if "softmax" in name else 0)
+        _hook(functions, name, _conversion.function_with_dtype, when)
+        _hook(base, name, _conversion.method_with_dtype(name), when)
     for module, names in _MODULES_WITH_DTYPE.items():
         for name in names.split():
             _hook(getattr(torch._C, module), name, _conversion.function_with_dtype, DTYPE_KEYWORD | OWN_SELF_DTYPE)

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import torch
 
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
 from . import _C
 
 
@@ -51,12 +54,46 @@ def result_type(stock, *args, **kwargs):
     return _promote(a, b)
 
 
+class _FractionsOfIntegers(TorchFunctionMode):
+    """While one of ours is the default dtype: what operators make fractions of from integers (a quotient, a root, a mean) is ours.
+
+    Stock decides that in C++, by a default that cannot be one of ours. As with torch.set_default_device, a mode belongs to its thread.
+    """
+
+    explicit = {torch.Tensor.float, torch.Tensor.to, torch.Tensor.type, torch.Tensor.type_as, torch.Tensor.view}
+
+    def __init__(self, stock_default: torch.dtype):
+        super().__init__()
+        self.stock_default = stock_default
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if func in self.explicit or (kwargs and kwargs.get("dtype") is not None):
+            return result
+        if isinstance(result, torch.Tensor) and result.dtype is self.stock_default:
+            given = [v for v in tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor)]
+            if func is torch.Tensor or (given and not any(v.is_floating_point() or v.is_complex() for v in given)):
+                return result.to(_C.get_default_format())
+        return result
+
+
+_mode: _FractionsOfIntegers | None = None
+
+
 def set_default_dtype(stock, dtype):
+    global _mode
+    if _mode is not None:
+        _mode.__exit__(None, None, None)
+        _mode = None
     if _C.format_of(dtype) is None:
         stock(dtype)
         _C.set_default_format(None)
     else:
+        _C.set_default_format(None)
+        stock_default = torch.get_default_dtype()
         _C.set_default_format(dtype)
+        _mode = _FractionsOfIntegers(stock_default)
+        _mode.__enter__()
 
 
 def get_default_dtype(stock):

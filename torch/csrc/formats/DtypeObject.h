@@ -20,8 +20,9 @@ void patch_dtype(PyObject* reduce);
 void patch_finfo();
 // Numbers assigned to an item of a tensor of ours round once, to its format.
 void patch_setitem();
-// Assigning .data across the border between stock dtypes and ours (by set_data(self, data)), and .grad of another dtype (an error).
-void patch_tensor_properties(PyObject* set_data);
+// Assigning .data across the border between stock dtypes and ours (by set_data(self, data)), and .grad of another dtype (an error);
+// calling torch.Tensor while the default dtype is ours (by legacy_tensor(*args)).
+void patch_tensor_properties(PyObject* set_data, PyObject* legacy_tensor);
 
 // Replaces `name` in a static type's dictionary by a getter that falls back on the one found there. Needed where the type's own table
 // lies in read-only memory (torch.dtype, torch.finfo).

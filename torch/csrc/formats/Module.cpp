@@ -140,11 +140,11 @@ PYBIND11_MODULE(_C, m) {
   m.def("format_count", &c10::formats::format_count);
   m.attr("max_formats") = c10::formats::kMaxFormats;
 
-  m.def("patch", [](py::object reduce, py::object set_data) {
+  m.def("patch", [](py::object reduce, py::object set_data, py::object legacy_tensor) {
     patch_dtype(reduce.ptr());
     patch_finfo();
     patch_setitem();
-    patch_tensor_properties(set_data.ptr());
+    patch_tensor_properties(set_data.ptr(), legacy_tensor.ptr());
     return at::formats::register_boxed_kernels();
   });
   m.def("cpu_capability", [] { return std::string(at::formats::cpu_kernels().name); });

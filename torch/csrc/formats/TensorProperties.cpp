@@ -1,9 +1,11 @@
-// Assigning Tensor.data and Tensor.grad. Reaches into: the getset table of torch._C.TensorBase (writable), in place, so that the
-// properties stay the same objects. Seen to work on torch 2.13.0.
+// Assigning Tensor.data and Tensor.grad, and calling torch.Tensor. Reaches into: the getset table of torch._C.TensorBase (writable), in
+// place, so that the properties stay the same objects; the slot tp_new of that class and of those that have inherited it. Seen to work on torch 2.13.0.
 #include <torch/csrc/formats/DtypeObject.h>
+#include <torch/csrc/formats/Trampolines.h>
 
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/object_ptr.h>
 
 namespace torch::formats {
 namespace {
@@ -43,14 +45,36 @@ setter replace_setter(PyTypeObject* type, const char* name, setter own) {
   return stock;
 }
 
+newfunc stock_new = nullptr;
+PyObject* python_new = nullptr;
+
+// torch.Tensor(...) makes tensors of the default dtype.
+PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  const bool ours = default_dtype_object() && reinterpret_cast<PyObject*>(type) == THPVariableClass;
+  return ours ? PyObject_Call(python_new, args, kwargs) : stock_new(type, args, kwargs);
+}
+
+// A class made by a class statement has a copy of its base's slot.
+void patch_new(PyTypeObject* type) {
+  if (type->tp_new == stock_new) type->tp_new = &tensor_new;
+  THPObjectPtr subclasses(PyObject_CallMethod(reinterpret_cast<PyObject*>(type), "__subclasses__", nullptr));
+  if (!subclasses) throw python_error();
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(subclasses.get()); ++i) {
+    patch_new(reinterpret_cast<PyTypeObject*>(PyList_GET_ITEM(subclasses.get(), i)));
+  }
+}
+
 } // namespace
 
-void patch_tensor_properties(PyObject* set_data_implementation) {
+void patch_tensor_properties(PyObject* set_data_implementation, PyObject* new_implementation) {
   python_set_data = Py_NewRef(set_data_implementation);
+  python_new = Py_NewRef(new_implementation);
   PyTypeObject* base = reinterpret_cast<PyTypeObject*>(THPVariableClass)->tp_base;
   stock_set_data = replace_setter(base, "data", &set_data);
   stock_set_grad = replace_setter(base, "grad", &set_grad);
   replace_setter(base, "_grad", &set_grad);
+  stock_new = base->tp_new;
+  patch_new(base);
 }
 
 } // namespace torch::formats

@@ -231,7 +231,12 @@ def test_result_has_the_asked_dtype(answers, expected, call):
             assert ours == (dtype in (f"torch.{name}", "torch.q52")), f"{call}: {dtype} in the wrong class"
 
 
-@pytest.mark.parametrize("call", [c for calls in CALLS.values() for c in calls if not c.startswith(("aten", "torch.ops"))])
+# Python exceptions, but with stock's own words for what it thinks a broken tensor: docs/design.md, "Known limits".
+UNCLEAR = ("torch.nested.", "torch.jit.trace(lambda t: torch.zeros(2, dtype=D)", "torch.tensor(x.storage())", "torch.tensor(torch.TypedStorage(")
+CLEAR_CALLS = [c for calls in CALLS.values() for c in calls if not c.startswith(("aten", "torch.ops", *UNCLEAR))]
+
+
+@pytest.mark.parametrize("call", CLEAR_CALLS)
 def test_errors_do_not_blame_pytorch(answers, call):
     for name in NAMES:
         _, answer = answers[name, call]

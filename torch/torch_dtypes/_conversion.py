@@ -48,6 +48,15 @@ def function_with_dtype(stock, *args, dtype=None, **kwargs):
     return stock(values.to(dtype), *args, **kwargs)
 
 
+def refuse_dtype(stock, *args, **kwargs):
+    asked = next(v for v in [*args, *kwargs.values()] if isinstance(v, torch.dtype) and _C.format_of(v) is not None)
+    raise NotImplementedError(f"{stock.__name__}: expected a stock dtype, but got {asked}. Call it with a stock one and convert the result.")
+
+
+def foreach_norm(stock, tensors, ord=2, dtype=None):
+    return stock([t.to(dtype) for t in tensors], ord)
+
+
 def refuse_sparse(stock, *args, **kwargs):
     raise NotImplementedError(
         f"{stock.__name__}: expected values of a stock dtype, but got a number format's: there are no sparse tensors of number formats. "

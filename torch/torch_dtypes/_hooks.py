@@ -20,6 +20,11 @@ _FLOAT_FACTORIES = (
 _LIKE = "zeros_like ones_like empty_like full_like rand_like randn_like randint_like".split()
 _NEW = "new_zeros new_ones new_empty new_full new_empty_strided".split()
 _SPARSE = "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor sparse_compressed_tensor".split()
+# Functions that make no sense, or nothing of their own, in a number format.
+_STOCK_ONLY = (
+    "quantize_per_tensor quantize_per_channel quantize_per_tensor_dynamic empty_quantized _empty_affine_quantized "
+    "_empty_per_channel_affine_quantized from_file tril_indices triu_indices"
+).split()
 # Operators with a dtype= argument.
 _WITH_DTYPE = "sum nansum mean nanmean prod cumsum cumprod logcumsumexp softmax log_softmax norm".split()
 _MODULES_WITH_DTYPE = {
@@ -94,6 +99,14 @@ def install() -> None:
             _hook(getattr(torch._C, module), name, _conversion.function_with_dtype, DTYPE_KEYWORD | OWN_SELF_DTYPE)
 
     _replace_wrapped(torch.Tensor.__rdiv__, "__rdiv__", _conversion.rdiv)
+
+    _hook(torch, "_foreach_norm", _conversion.foreach_norm, DTYPE_ANYWHERE)
+    for name in _STOCK_ONLY:
+        _hook(torch, name, _conversion.refuse_dtype, DTYPE_ANYWHERE)
+    _hook(torch, "_sparse_sum", _conversion.refuse_dtype, DTYPE_ANYWHERE)
+    for name in ("_sparse_softmax", "_sparse_log_softmax"):
+        _hook(torch._C._sparse, name, _conversion.refuse_dtype, DTYPE_ANYWHERE)
+    _hook(torch._C._nested, "nested_tensor", _conversion.refuse_dtype, DTYPE_ANYWHERE)
 
     # Type promotion and the default dtype
     for name in ("promote_types", "can_cast"):

@@ -67,6 +67,10 @@ at::Tensor to_copy_stock(const at::Tensor& self, optional<ScalarType> dtype, opt
     return at::compositeexplicitautograd::_to_copy(self, dtype, layout, device, pin, non_blocking, mf);
   }
   expect_strided(layout);
+  expect_strided(self.layout());
+  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_quantized() && !self.is_nested(), "expected an ordinary tensor to convert to ",
+                              c10::formats::format_entry(*dtype).name, ", but got a ", self.is_nested() ? "nested" : "quantized",
+                              " one. Dequantize or unbind it first.");
   return with_memory_format(to_device(encoded(self, c10::formats::format_entry(*dtype)), device, non_blocking), mf);
 }
 
@@ -256,5 +260,15 @@ TD_STOCK_CAST(CPU, AutogradCPU)
 TD_STOCK_CAST(CUDA, AutogradCUDA)
 TD_STOCK_CAST(Meta, AutogradMeta)
 #undef TD_STOCK_CAST
+
+// Those that ours cannot come from: for the error.
+#define TD_REFUSED_CAST(KEY)            \
+  TORCH_LIBRARY_IMPL(aten, KEY, m) {    \
+    m.impl("_to_copy", &to_copy_stock); \
+  }
+TD_REFUSED_CAST(SparseCPU)
+TD_REFUSED_CAST(SparseCsrCPU)
+TD_REFUSED_CAST(QuantizedCPU)
+#undef TD_REFUSED_CAST
 
 } // namespace at::formats

@@ -27,8 +27,13 @@ const FormatEntry* format_of_dtype(PyObject* object) {
   return c10::formats::is_format_type(type) ? &c10::formats::format_entry(type) : nullptr;
 }
 
+bool is_tensor(PyObject* object) {
+  static PyTypeObject* const base = reinterpret_cast<PyTypeObject*>(THPVariableClass)->tp_base;
+  return Py_TYPE(object) == reinterpret_cast<PyTypeObject*>(THPVariableClass) || PyType_IsSubtype(Py_TYPE(object), base);
+}
+
 const FormatEntry* format_of_tensor(PyObject* object) {
-  if (!object || !THPVariable_Check(object)) return nullptr;
+  if (!object || !is_tensor(object)) return nullptr;
   const at::Tensor& t = THPVariable_Unpack(object);
   return at::formats::is_format_tensor(t) ? &at::formats::entry_of(t) : nullptr;
 }

@@ -11,6 +11,8 @@ PyObject* dtype_object(const c10::formats::FormatEntry& entry);
 
 // The format of a dtype object of ours, or nullptr for anything else.
 const c10::formats::FormatEntry* format_of_dtype(PyObject* object);
+// Whether an object is a tensor. (THPVariable_Check asks the metaclass's __instancecheck__, which is slow for everything else.)
+bool is_tensor(PyObject* object);
 // The format of a tensor of ours, or nullptr for anything else.
 const c10::formats::FormatEntry* format_of_tensor(PyObject* object);
 

@@ -6,7 +6,6 @@
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/object_ptr.h>
-#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/formats/DtypeObject.h>
 
 #include <array>
@@ -43,7 +42,7 @@ struct Arguments {
   void see(PyObject* value) {
     if (THPDtype_Check(value)) {
       (format_of_dtype(value) ? own_dtype : stock_dtype) = true;
-    } else if (THPVariable_Check(value)) {
+    } else if (is_tensor(value)) {
       (format_of_tensor(value) ? own_tensor : stock_tensor) = true;
     }
   }

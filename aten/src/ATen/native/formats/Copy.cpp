@@ -8,6 +8,7 @@
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/fill_ops.h>
+#include <ATen/ops/to_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/to_ops.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -114,15 +115,6 @@ at::Tensor to_copy_autograd(const at::Tensor& self, optional<ScalarType> dtype, 
                                mf ? optional<int64_t>(static_cast<int64_t>(*mf)) : std::nullopt);
 }
 
-// Stock tensors with autograd: a cast to a dtype of ours is recorded by the function above, all others by the stock kernel, which
-// sits at AutogradOther as at every autograd key.
-at::Tensor to_copy_autograd_stock(c10::DispatchKeySet keys, const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout,
-                                  optional<Device> device, optional<bool> pin, bool non_blocking, optional<MemoryFormat> mf) {
-  if (dtype && c10::formats::is_format_type(*dtype)) return to_copy_autograd(self, dtype, layout, device, pin, non_blocking, mf);
-  const auto rest = (keys & c10::after_autograd_keyset) | c10::DispatchKeySet(c10::DispatchKey::AutogradOther);
-  return at::_ops::_to_copy::redispatch(rest, self, dtype, layout, device, pin, non_blocking, mf);
-}
-
 // ---- to: the stock composite compares dtypes by the container ----
 
 at::Tensor to(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
@@ -140,6 +132,22 @@ at::Tensor to(const at::Tensor& self, optional<ScalarType> dtype, optional<Layou
   if (target == &own && same_device && keeps_layout && !copy) return self;
   return at::_ops::_to_copy::call(self, target ? optional<ScalarType>(c10::formats::scalar_type(*target)) : dtype, layout, device, pin,
                                   non_blocking, mf);
+}
+
+// Stock tensors with autograd. A cast to a dtype of ours is recorded by ToCopyFunction; everything else goes straight on to the stock
+// composite. (At `to`, and not at _to_copy beneath it: there the detour would cost every stock cast a second dispatch.)
+at::Tensor to_dtype_layout_stock(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
+                                 optional<bool> pin, bool non_blocking, bool copy, optional<MemoryFormat> mf) {
+  if (dtype && c10::formats::is_format_type(*dtype)) return to_copy_autograd(self, dtype, layout, device, pin, non_blocking, mf);
+  return at::compositeimplicitautograd::to(self, dtype, layout, device, pin, non_blocking, copy, mf);
+}
+at::Tensor to_device_stock(const at::Tensor& self, Device device, ScalarType dtype, bool non_blocking, bool copy, optional<MemoryFormat> mf) {
+  if (c10::formats::is_format_type(dtype)) return to_copy_autograd(self, dtype, {}, device, {}, non_blocking, mf);
+  return at::compositeimplicitautograd::to(self, device, dtype, non_blocking, copy, mf);
+}
+at::Tensor to_dtype_stock(const at::Tensor& self, ScalarType dtype, bool non_blocking, bool copy, optional<MemoryFormat> mf) {
+  if (c10::formats::is_format_type(dtype)) return to_copy_autograd(self, dtype, {}, {}, {}, non_blocking, mf);
+  return at::compositeimplicitautograd::to(self, dtype, non_blocking, copy, mf);
 }
 
 at::Tensor to_dtype_layout(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
@@ -254,7 +262,9 @@ TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse2, m) {
     m.impl("_to_copy", &to_copy_stock);                       \
   }                                                           \
   TORCH_LIBRARY_IMPL(aten, AUTOGRAD, m) {                     \
-    m.impl("_to_copy", TORCH_FN(to_copy_autograd_stock));     \
+    m.impl("to.dtype_layout", &to_dtype_layout_stock);        \
+    m.impl("to.device", &to_device_stock);                    \
+    m.impl("to.dtype", &to_dtype_stock);                      \
   }
 TD_STOCK_CAST(CPU, AutogradCPU)
 TD_STOCK_CAST(CUDA, AutogradCUDA)

@@ -31,10 +31,20 @@ TD_INLINE To bits_as(From x) {
   return y;
 }
 
-// chosen ? a : b, as masks: compilers turn some ?: into branches and then do not vectorise the loop.
+// Comparisons as masks of all ones or all zeros, made by arithmetic alone: from a comparison compilers make branches again, and then do
+// not vectorise the loop. The two numbers must be less than 2^(width - 1) apart.
+template <typename T>
+TD_INLINE typename Machine<T>::Bits mask_less(typename Machine<T>::Bits a, typename Machine<T>::Bits b) {
+  using Bits = typename Machine<T>::Bits;
+  return static_cast<Bits>(static_cast<typename Machine<T>::Signed>(a - b) >> (Machine<T>::width - 1));
+}
+template <typename T>
+TD_INLINE typename Machine<T>::Bits mask_nonzero(typename Machine<T>::Bits a) {
+  using Bits = typename Machine<T>::Bits;
+  return static_cast<Bits>(static_cast<typename Machine<T>::Signed>(a | (Bits{0} - a)) >> (Machine<T>::width - 1));
+}
 template <typename Bits>
-TD_INLINE Bits select(bool chosen, Bits a, Bits b) {
-  const Bits mask = Bits{0} - static_cast<Bits>(chosen);
+TD_INLINE Bits select(Bits mask, Bits a, Bits b) {
   return (a & mask) | (b & ~mask);
 }
 
@@ -66,39 +76,72 @@ TD_INLINE typename Machine<T>::Signed leading_zeros_by_conversion(typename Machi
 //   3. word = '10' (k >= 0) or '01' (k < 0), then the tail; an arithmetic shift right by k or -k - 1 makes the regime's run.
 //      Bits shifted out are kept as one sticky bit.
 //   4. Round the top bits - 1 bits to nearest even as an integer.
+//
+// What the loop needs of a format are plain numbers made before it: deriving them takes branches, and those would be in the loop.
+struct PositConstants {
+  int64_t max_exponent;
+  uint64_t nan_code, code_mask;
+  int bits, es;
+
+  TD_HOST_DEVICE __attribute__((always_inline)) PositConstants(const Format& f)
+      : max_exponent(f.max_exponent()), nan_code(f.nan_code()), code_mask(f.code_mask()), bits(f.bits), es(f.exp_bits) {}
+};
+
 template <typename T>
-TD_INLINE typename Machine<T>::Bits encode_posit_fast(const Format& f, T x) {
+TD_INLINE typename Machine<T>::Bits encode_posit_fast(const PositConstants& f, T x) {
   using M = Machine<T>;
   using Bits = typename M::Bits;
   using Signed = typename M::Signed;
   constexpr int W = M::width;
-  const int low_bits = M::fraction + f.exp_bits;
+  const int low_bits = M::fraction + f.es;
   const Bits u = bits_as<Bits>(x);
   const Bits a = u & (~Bits{0} >> 1);
-  const Signed limit = static_cast<Signed>(Bits(f.max_exponent()) << M::fraction);
+  const Signed limit = static_cast<Signed>(Bits(f.max_exponent) << M::fraction);
   Signed b = static_cast<Signed>(a) - static_cast<Signed>(Bits{M::bias} << M::fraction);
   b = b < -limit ? -limit : b; // these two become min and max instructions
   b = b > limit ? limit : b;
   const Signed k = b >> low_bits;
   const Bits tail = static_cast<Bits>(b) & ((Bits{1} << low_bits) - 1);
-  const Bits word = ((Bits(2) - Bits(k < 0)) << (W - 2)) | (tail << (W - 2 - low_bits));
+  const Bits word = ((Bits(2) - (static_cast<Bits>(k) >> (W - 1))) << (W - 2)) | (tail << (W - 2 - low_bits));
   const Bits run = static_cast<Bits>(k ^ (k >> (W - 1)));
-  const Bits lost = word & ((Bits{1} << run) - 1);
-  const Bits string = static_cast<Bits>(static_cast<Signed>(word) >> run) | Bits(lost != 0);
+  const Bits lost = word ^ ((word >> run) << run);
+  const Bits string = static_cast<Bits>(static_cast<Signed>(word) >> run) | (mask_nonzero<T>(lost) & 1);
   const int drop = W - (f.bits - 1);
   const Bits odd = (string >> drop) & 1;
   Bits code = (string + ((Bits{1} << (drop - 1)) - 1 + odd)) >> drop;
   const Bits sign = static_cast<Bits>(static_cast<Signed>(u) >> (W - 1));
   code = (code ^ sign) - sign;
-  code &= Bits{0} - Bits(a != 0);
-  code = select(a >= (Bits(2 * M::bias + 1) << M::fraction), static_cast<Bits>(f.nan_code()), code);
-  return code & static_cast<Bits>(f.code_mask());
+  code &= mask_nonzero<T>(a);
+  const Bits infinity = Bits(2 * M::bias + 1) << M::fraction;
+  code = select(mask_less<T>(infinity - 1, a), static_cast<Bits>(f.nan_code), code);
+  return code & static_cast<Bits>(f.code_mask);
 }
 
 // Float: see encode_float in ExactCodec.h for the algebra; here a subnormal machine number has e = its type's smallest exponent and no
 // leading bit, which the same formula takes (the format's smallest exponent is never below the machine's).
 template <typename T>
-TD_INLINE typename Machine<T>::Bits encode_float_fast(const Format& f, T x) {
+struct FloatConstants {
+  typename Machine<T>::Bits smallest, half; // the smallest normal number and half of it, as machine numbers
+  typename Machine<T>::Bits flush;          // a mask
+  int64_t min_exponent, beyond_exponent;
+  uint64_t max_code, overflow_code, nan_code;
+  int man_bits, sign_bit;
+
+  TD_HOST_DEVICE __attribute__((always_inline)) FloatConstants(const Format& f)
+      : smallest(bits_as<typename Machine<T>::Bits>(power_of_two<T>(f.min_exponent()))),
+        half(bits_as<typename Machine<T>::Bits>(power_of_two<T>(f.min_exponent() - 1))),
+        flush(typename Machine<T>::Bits{0} - (f.subnormals == Subnormals::Flush)),
+        min_exponent(f.min_exponent()),
+        beyond_exponent(f.max_exponent() + 1),
+        max_code(f.max_code()),
+        overflow_code(f.overflow_code()),
+        nan_code(f.nan_code()),
+        man_bits(f.man_bits),
+        sign_bit(f.bits - 1) {}
+};
+
+template <typename T>
+TD_INLINE typename Machine<T>::Bits encode_float_fast(const FloatConstants<T>& f, T x) {
   using M = Machine<T>;
   using Bits = typename M::Bits;
   using Signed = typename M::Signed;
@@ -106,29 +149,28 @@ TD_INLINE typename Machine<T>::Bits encode_float_fast(const Format& f, T x) {
   const Bits a = u & (~Bits{0} >> 1);
   const Bits infinity = Bits(2 * M::bias + 1) << M::fraction;
   const Signed field = static_cast<Signed>(a >> M::fraction);
-  const Bits significand = (a & ((Bits{1} << M::fraction) - 1)) | (Bits(field != 0) << M::fraction);
+  const Bits significand = (a & ((Bits{1} << M::fraction) - 1)) | ((mask_nonzero<T>(static_cast<Bits>(field)) & 1) << M::fraction);
   Signed e = (field > 1 ? field : 1) - M::bias;
-  const Signed emin = f.min_exponent();
-  const Signed emax = f.max_exponent() + 1;
+  const Signed emin = static_cast<Signed>(f.min_exponent);
+  const Signed emax = static_cast<Signed>(f.beyond_exponent);
   e = e < emax ? e : emax; // larger ones are beyond the largest finite value as this one is
   const Signed up = e > emin ? e : emin;
   Signed shift = M::fraction - f.man_bits + (up - e);
   shift = shift < M::fraction + 2 ? shift : M::fraction + 2; // all of them cut the significand to less than a half
-  const Bits odd = (significand >> shift) & Bits(shift > 0);
+  const Bits odd = (significand >> shift) & mask_nonzero<T>(static_cast<Bits>(shift)) & 1;
   const Bits q = (significand + (((Bits{1} << shift) - 1) >> 1) + odd) >> shift;
   Bits code = (Bits(up - emin) << f.man_bits) + q;
-  const Bits smallest = bits_as<Bits>(power_of_two<T>(emin));
-  const Bits half = bits_as<Bits>(power_of_two<T>(emin - 1));
-  const Bits flushed = Bits(a > half) << f.man_bits; // neighbours 0 and the smallest normal number; 0 is the even one
-  code = select(f.subnormals == Subnormals::Flush && a < smallest, flushed, code);
-  code = select(code > static_cast<Bits>(f.max_code()) || a == infinity, static_cast<Bits>(f.overflow_code()), code);
-  code = select(a > infinity, static_cast<Bits>(f.nan_code()), code);
-  return code | (static_cast<Bits>(u >> (M::width - 1)) << (f.bits - 1));
+  const Bits flushed = (mask_less<T>(f.half, a) & 1) << f.man_bits; // neighbours 0 and the smallest normal number; 0 is the even one
+  code = select(f.flush & mask_less<T>(a, f.smallest), flushed, code);
+  const Bits beyond = mask_less<T>(static_cast<Bits>(f.max_code), code) | mask_less<T>(infinity - 1, a);
+  code = select(beyond, static_cast<Bits>(f.overflow_code), code);
+  code = select(mask_less<T>(infinity, a), static_cast<Bits>(f.nan_code), code);
+  return code | (static_cast<Bits>(u >> (M::width - 1)) << f.sign_bit);
 }
 
 template <typename T>
 TD_INLINE typename Machine<T>::Bits encode_fast(const Format& f, T x) {
-  return f.is_posit() ? encode_posit_fast(f, x) : encode_float_fast(f, x);
+  return f.is_posit() ? encode_posit_fast<T>(f, x) : encode_float_fast<T>(f, x);
 }
 
 // Posit: find the run, then regime and the x.f behind it land in the machine number's exponent and fraction by one shift and one add.
@@ -149,7 +191,7 @@ TD_INLINE T decode_posit_fast(const Format& f, typename Machine<T>::Bits code) {
   Bits value = exponent + (tail >> (W - M::fraction - f.exp_bits));
   value |= sign & ~(~Bits{0} >> 1);
   const Bits nan = Bits(4 * M::bias + 3) << (M::fraction - 1);
-  value = select(string == 0, nan & sign, value); // 0, or NaR: a sign and nothing else
+  value = select(~mask_nonzero<T>(string), nan & sign, value); // 0, or NaR: a sign and nothing else
   return bits_as<T>(value);
 }
 
@@ -165,16 +207,16 @@ TD_INLINE T decode_float_fast(const Format& f, typename Machine<T>::Bits code) {
   const Bits smallest = Bits(f.min_exponent() + M::bias) << M::fraction;
   const T gradual = bits_as<T>(moved + smallest) - bits_as<T>(smallest);
   // Where the format's smallest binade is the machine's, its subnormals are too (and processors told to flush them would lose them).
-  const Bits same = select(f.min_exponent() == 1 - M::bias, moved, bits_as<Bits>(gradual));
+  const Bits same = select(Bits{0} - Bits(f.min_exponent() == 1 - M::bias), moved, bits_as<Bits>(gradual));
   const Bits subnormal = same & (Bits{0} - Bits(f.subnormals == Subnormals::Gradual));
   const Bits normal = moved + (static_cast<Bits>(M::bias - f.bias) << M::fraction);
-  Bits value = select(magnitude < (Bits{1} << f.man_bits), subnormal, normal);
+  Bits value = select(mask_less<T>(magnitude, Bits{1} << f.man_bits), subnormal, normal);
   const Bits infinity = Bits(2 * M::bias + 1) << M::fraction;
   const Bits nan = Bits(4 * M::bias + 3) << (M::fraction - 1);
   const Bits max_code = static_cast<Bits>(f.max_code());
-  const Bits special = select(f.has_infinity() && magnitude == max_code + 1, infinity, nan);
-  value = select(magnitude > max_code, special, value);
-  return bits_as<T>(value | (Bits((code & sign_code) != 0) << (M::width - 1)));
+  const Bits is_infinity = ~mask_nonzero<T>(magnitude - max_code - 1) & (Bits{0} - Bits(f.has_infinity()));
+  value = select(mask_less<T>(max_code, magnitude), select(is_infinity, infinity, nan), value);
+  return bits_as<T>(value | (mask_nonzero<T>(code & sign_code) & ~(~Bits{0} >> 1)));
 }
 
 template <typename T>

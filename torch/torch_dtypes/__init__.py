@@ -7,7 +7,7 @@
     e5m5 = torch_dtypes.float_format(exp_bits=5, man_bits=5)
 """
 
-import torch  # noqa: F401  (its libraries must be loaded before ours)
+import torch
 
 from . import _torch_version
 

@@ -6,7 +6,6 @@ One of ours with bool, an integer or a Python number is ours; with a stock float
 from __future__ import annotations
 
 import torch
-
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -60,7 +59,7 @@ class _FractionsOfIntegers(TorchFunctionMode):
     Stock decides that in C++, by a default that cannot be one of ours. As with torch.set_default_device, a mode belongs to its thread.
     """
 
-    explicit = {torch.Tensor.float, torch.Tensor.to, torch.Tensor.type, torch.Tensor.type_as, torch.Tensor.view}
+    explicit = frozenset({torch.Tensor.float, torch.Tensor.to, torch.Tensor.type, torch.Tensor.type_as, torch.Tensor.view})
 
     def __init__(self, stock_default: torch.dtype):
         super().__init__()

@@ -64,7 +64,8 @@ def measure(dtypes: Iterable[torch.dtype], steps: int, batch_sizes: Iterable[int
 
     def add(work: str, dtype: torch.dtype, stock: str, ours_seconds: float, stock_seconds: float) -> None:
         ratio = ours_seconds / stock_seconds
-        rows.append({"work": work, "dtype": dtype_name(dtype), "stock": stock, "seconds": ours_seconds, "stock_seconds": stock_seconds, "ratio": ratio})
+        times = {"seconds": ours_seconds, "stock_seconds": stock_seconds, "ratio": ratio}
+        rows.append({"work": work, "dtype": dtype_name(dtype), "stock": stock, **times})
 
     for batch_size in batch_sizes:
         cases = {dtype_name(d): _training_step(d, batch_size) for d in (torch.float32, *dtypes)}

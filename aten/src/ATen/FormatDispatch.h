@@ -1,35 +1,21 @@
-// From a format known at run time to code compiled for it, as AT_DISPATCH_* goes from a ScalarType to scalar_t.
+// From a format known at run time to code compiled for it, as PyTorch's AT_DISPATCH_* go from a ScalarType to scalar_t.
 //
-// The body sees `format` (a constexpr c10::formats::Format for a built-in one, so that the compiler folds its fields) and, for the
-// first two macros, `scalar_t` (c10::formats::Number). Every macro throws std::invalid_argument for a format outside its list.
+//   AT_DISPATCH_POSIT_TYPES(format, "name", [&]<typename scalar_t>() { ... scalar_t::format ... });
+//   AT_DISPATCH_CUSTOM_FLOAT_TYPES(format, "name", [&]<typename scalar_t>() { ... });
+//   AT_DISPATCH_ALL_FORMATS(format, [&](auto tag) { const Format f = tag; ... });
 //
-//   AT_DISPATCH_POSIT_TYPES(fmt, "name", [&] { ... });
-//   AT_DISPATCH_CUSTOM_FLOAT_TYPES(fmt, "name", [&] { ... });
-//   AT_DISPATCH_ALL_FORMATS(fmt, [&](auto tag) { const c10::formats::Format format = tag; ... });   // parametric for run-time formats
+// The first two are for the built-in formats of their kind, with scalar_t a c10::formats::Number, and throw std::invalid_argument for any
+// other. The third takes every format: tag turns into a compile-time constant for the built-in ones (its fields fold away) and into the
+// format itself for those made at run time.
 #pragma once
 #include <c10/core/NumberTypes.h>
 
 #include <stdexcept>
 #include <string>
 
-#define TD_DISPATCH_CASE(name, ...)                           \
-  case c10::formats::Builtin::name: {                         \
-    using scalar_t [[maybe_unused]] = c10::formats::name;     \
-    [[maybe_unused]] constexpr auto format = scalar_t::format; \
-    return td_body();                                         \
-  }
-
-#define TD_DISPATCH(FORALL, FORMAT, NAME, ...)                                                      \
-  [&] {                                                                                             \
-    switch (c10::formats::builtin_of(FORMAT)) {                                                     \
-      FORALL                                                                                        \
-      default:                                                                                      \
-        throw std::invalid_argument(std::string(NAME) + ": not implemented for this number format"); \
-    }                                                                                               \
-  }()
-
-// The body is pasted into each case, so that `format` and `scalar_t` name that case's.
-#define TD_POSIT_CASE(name, ...) TD_DISPATCH_CASE(name)
+#define AT_DISPATCH_POSIT_TYPES(FORMAT, NAME, ...) ::at::formats::dispatch_posit_types(FORMAT, NAME, __VA_ARGS__)
+#define AT_DISPATCH_CUSTOM_FLOAT_TYPES(FORMAT, NAME, ...) ::at::formats::dispatch_custom_float_types(FORMAT, NAME, __VA_ARGS__)
+#define AT_DISPATCH_ALL_FORMATS(FORMAT, ...) ::at::formats::dispatch_all_formats(FORMAT, __VA_ARGS__)
 
 namespace at::formats {
 
@@ -38,17 +24,37 @@ struct StaticFormat {
   TD_HOST_DEVICE constexpr operator c10::formats::Format() const { return F; }
 };
 
+#define TD_TYPE_CASE(name, ...) \
+  case c10::formats::Builtin::name: return body.template operator()<c10::formats::name>();
+
+template <typename Body>
+inline decltype(auto) dispatch_posit_types(const c10::formats::Format& format, const char* name, Body&& body) {
+  switch (c10::formats::builtin_of(format)) {
+    AT_FORALL_POSIT_TYPES(TD_TYPE_CASE)
+    default: throw std::invalid_argument(std::string(name) + ": expected a built-in posit format, but got another");
+  }
+}
+
+template <typename Body>
+inline decltype(auto) dispatch_custom_float_types(const c10::formats::Format& format, const char* name, Body&& body) {
+  switch (c10::formats::builtin_of(format)) {
+    AT_FORALL_CUSTOM_FLOAT_TYPES(TD_TYPE_CASE)
+    default: throw std::invalid_argument(std::string(name) + ": expected a built-in float format, but got another");
+  }
+}
+#undef TD_TYPE_CASE
+
+#define TD_TAG_CASE(name, ...) \
+  case c10::formats::Builtin::name: return body(StaticFormat<c10::formats::name::format>{});
+
 template <typename Body>
 inline decltype(auto) dispatch_all_formats(const c10::formats::Format& format, Body&& body) {
-  using c10::formats::Builtin;
   switch (c10::formats::builtin_of(format)) {
-#define TD_CASE(name, ...) \
-  case Builtin::name: return body(StaticFormat<c10::formats::name::format>{});
-    AT_FORALL_POSIT_TYPES(TD_CASE)
-    AT_FORALL_CUSTOM_FLOAT_TYPES(TD_CASE)
-#undef TD_CASE
+    AT_FORALL_POSIT_TYPES(TD_TAG_CASE)
+    AT_FORALL_CUSTOM_FLOAT_TYPES(TD_TAG_CASE)
     default: return body(format);
   }
 }
+#undef TD_TAG_CASE
 
 } // namespace at::formats

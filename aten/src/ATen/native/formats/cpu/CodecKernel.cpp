@@ -33,7 +33,7 @@ __attribute__((noinline)) void transform(const In* __restrict in, Out* __restric
 
 template <typename T>
 void decode_all(const Format& f, const void* codes, T* values, int64_t n) {
-  dispatch_all_formats(f, [=](auto tag) {
+  AT_DISPATCH_ALL_FORMATS(f, [=](auto tag) {
     const Format format = tag;
     with_code_type(format, [=](auto code) {
       using Code = decltype(code);
@@ -57,7 +57,7 @@ void encode_all(const Format& f, const T* values, void* codes, int64_t n) {
       transform(values, static_cast<Code*>(codes), n, [f](T x) { return encode(f, unpack(static_cast<double>(x))); });
     });
   }
-  dispatch_all_formats(f, [=](auto tag) {
+  AT_DISPATCH_ALL_FORMATS(f, [=](auto tag) {
     const Format format = tag;
     with_code_type(format, [=](auto code) {
       using Code = decltype(code);

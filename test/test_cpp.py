@@ -1,0 +1,21 @@
+"""The C++ tests of the number layer: compiled without PyTorch, so that they show that it needs none."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.parametrize("source", sorted(p.name for p in (ROOT / "test" / "cpp").glob("*.cpp")))
+def test_cpp(source, tmp_path):
+    program = tmp_path / "program"
+    include = [f"-I{ROOT}", f"-I{ROOT / 'aten' / 'src'}"]
+    command = ["g++", "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", *include, str(ROOT / "test" / "cpp" / source), "-o", str(program)]
+    built = subprocess.run(command, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    ran = subprocess.run([str(program)], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr

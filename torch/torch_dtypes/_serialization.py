@@ -26,13 +26,17 @@ def rebuild_dtype(name: str) -> torch.dtype:
     try:
         return dtype(name)
     except ValueError as error:
-        raise ValueError(f"the file holds a tensor of number format {name!r}, which this torch_dtypes does not know: {error}") from None
+        raise ValueError(
+            f"the file holds a tensor of number format {name!r}, which this version of torch_dtypes does not know: {error}"
+        ) from None
 
 
 def rebuild_tensor(version: int, codes: torch.Tensor, name: str, requires_grad: bool, hooks: dict) -> torch.Tensor:
     """The tensor of codes and a name read from a file."""
     if version != FILE_VERSION:
-        raise ValueError(f"expected version {FILE_VERSION} of torch_dtypes' layout of a tensor, but got {version}: update torch-dtypes")
+        raise ValueError(
+            f"expected a tensor written in version {FILE_VERSION} of torch_dtypes' layout, but got version {version}: update torch-dtypes"
+        )
     tensor = codes.view(rebuild_dtype(name))
     tensor.requires_grad = requires_grad
     tensor._backward_hooks = hooks

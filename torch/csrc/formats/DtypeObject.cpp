@@ -1,5 +1,5 @@
 // Reaches into: THPDtype_New (exported), the getset table of torch._C.TensorBase (writable), the dictionary of torch.dtype.
-// Seen to work on torch 2.13.0.
+// Seen to work on torch 2.11.0 and 2.13.0.
 #include <torch/csrc/formats/DtypeObject.h>
 
 #include <ATen/FormatTensor.h>

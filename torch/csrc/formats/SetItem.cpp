@@ -1,6 +1,6 @@
 // x[index] = number, where x is a tensor of ours: stock makes a tensor of the container's type from the number, which rounds it to that.
 // Reaches into: the slot mp_ass_subscript of torch._C.TensorBase and of the classes that have inherited it, and the wrapper behind
-// TensorBase.__setitem__. Seen to work on torch 2.13.0.
+// TensorBase.__setitem__. Seen to work on torch 2.11.0 and 2.13.0.
 #include <torch/csrc/formats/DtypeObject.h>
 
 #include <ATen/FormatTensor.h>

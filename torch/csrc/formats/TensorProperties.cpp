@@ -1,5 +1,5 @@
 // Assigning Tensor.data and Tensor.grad, and calling torch.Tensor. Reaches into: the getset table of torch._C.TensorBase (writable), in
-// place, so that the properties stay the same objects; the slot tp_new of that class and of those that have inherited it. Seen to work on torch 2.13.0.
+// place, so that the properties stay the same objects; the slot tp_new of that class and of those that have inherited it. Seen to work on torch 2.11.0 and 2.13.0.
 #include <torch/csrc/formats/DtypeObject.h>
 #include <torch/csrc/formats/Trampolines.h>
 

@@ -1,5 +1,5 @@
 // Reaches into: the PyMethodDef of builtins (ml_meth, writable memory). The builtin stays the same object, so TorchScript, torch.compile
-// and identity tests still know it, and a stock call costs one test of kwargs more. Seen to work on torch 2.13.0.
+// and identity tests still know it, and a stock call costs one test of kwargs more. Seen to work on torch 2.11.0 and 2.13.0.
 #include <torch/csrc/formats/Trampolines.h>
 
 #include <ATen/FormatTensor.h>

@@ -28,12 +28,7 @@ OPTIMIZERS = {
 }  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def expect_tensor(t, dtype):

@@ -18,13 +18,7 @@ from torch_dtypes.training.data import Dataset, Split, load_dataset
 from torch_dtypes.training.loop import Config, Epoch, Run, evaluate, resolve_dtype, train
 from torch_dtypes.training.models import AlexNet, build_model
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # Networks

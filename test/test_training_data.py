@@ -13,13 +13,7 @@ import torch
 
 from torch_dtypes.training.data import Split, load_dataset, read_cifar_batch, read_idx
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # Data sets

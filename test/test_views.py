@@ -335,3 +335,11 @@ def test_storage(dtype):
     assert copy.tolist() == x.tolist() and copy.data_ptr() != x.data_ptr()
     x.share_memory_()
     assert x.is_shared() and x.tolist() == copy.tolist()
+
+
+@pytest.mark.parametrize("op", [torch.add, torch.sub])
+def test_out_of_ours_takes_alpha_of_stock_operands(op):
+    a, b = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 0.5])
+    out = op(a, b, alpha=2, out=torch.empty(2, dtype=torch.posit16es2))
+    assert out.dtype is torch.posit16es2
+    assert out.tolist() == op(a, b, alpha=2).tolist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from . import _C
+from ._factories import _bits_dtype
 
 
 def to(stock, self, *args, **kwargs):
@@ -30,20 +31,24 @@ def type_(stock, self, dtype=None, non_blocking=False, **kwargs):
 # each says.
 
 
+def _take_dtype(args, dtype):
+    """(the other arguments, dtype), where dtype may be among the positional ones: softmax(x, 0, dtype)."""
+    if dtype is None:
+        dtype = next(v for v in args if isinstance(v, torch.dtype))
+        args = [v for v in args if v is not dtype]
+    return args, dtype
+
+
 def method_with_dtype(name: str):
     def method(stock, self, *args, dtype=None, **kwargs):
-        if dtype is None:
-            dtype = next(v for v in args if isinstance(v, torch.dtype))
-            args = [v for v in args if v is not dtype]
+        args, dtype = _take_dtype(args, dtype)
         return getattr(self.to(dtype), name)(*args, **kwargs)
 
     return method
 
 
 def function_with_dtype(stock, *args, dtype=None, **kwargs):
-    if dtype is None:  # softmax(x, 0, dtype): by position
-        dtype = next(v for v in args if isinstance(v, torch.dtype))
-        args = [v for v in args if v is not dtype]
+    args, dtype = _take_dtype(args, dtype)
     values, *args = (kwargs.pop("input"), *args) if "input" in kwargs else args
     return stock(values.to(dtype), *args, **kwargs)
 
@@ -141,20 +146,14 @@ def numpy(stock, self, *, force=False):
     if found is None:
         raise TypeError(
             f"expected a dtype that NumPy has a type for, but got {self.dtype}. "
-            f"Use x.double().numpy() for the values, or x.view({_bits(self.dtype)}).numpy() for the codes."
+            f"Use x.double().numpy() for the values, or x.view({_bits_dtype(self.dtype)}).numpy() for the codes."
         )
-    return self.view(_bits(self.dtype)).numpy().view(found)
-
-
-def _bits(dtype: torch.dtype) -> torch.dtype:
-    from ._factories import _bits_dtype
-
-    return _bits_dtype(dtype)
+    return self.view(_bits_dtype(self.dtype)).numpy().view(found)
 
 
 def to_dlpack(stock, *args, **kwargs):
     tensor = next(v for v in [*args, *kwargs.values()] if isinstance(v, torch.Tensor))
     raise BufferError(
-        f"expected a dtype that DLPack has a type for, but got {tensor.dtype}. Export x.view({_bits(tensor.dtype)}) for the codes, or "
+        f"expected a dtype that DLPack has a type for, but got {tensor.dtype}. Export x.view({_bits_dtype(tensor.dtype)}) for the codes, or "
         f"x.float() for the values."
     )

@@ -211,11 +211,6 @@ def _below_one(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 _FILL = {"zeros": 0, "ones": 1}
 
 
-def _uninitialised(values: torch.Tensor, dtype: torch.dtype, requires_grad: bool) -> torch.Tensor:
-    result = values.view(dtype)
-    return result.requires_grad_() if requires_grad else result
-
-
 def like(name: str):
     """*_like of a tensor (stock or ours) given one of our dtypes."""
 

@@ -82,10 +82,6 @@ PyObject* dtype_reduce(PyObject* self, PyObject*) {
   return PyObject_CallOneArg(format_of_dtype(self) ? python_reduce : stock_reduce, self);
 }
 
-PyObject* dtype_to_real(PyObject* self, PyObject*) {
-  return Py_NewRef(self);
-}
-
 PyObject* dtype_to_complex(PyObject* self, PyObject*) {
   const FormatEntry* entry = format_of_dtype(self);
   if (!entry) return PyObject_CallOneArg(stock_to_complex, self);
@@ -106,8 +102,8 @@ PyObject* replace_method(const char* name, PyCFunction own) {
 
 PyObject* stock_to_real = nullptr;
 
-PyObject* dtype_to_real_any(PyObject* self, PyObject* unused) {
-  return format_of_dtype(self) ? dtype_to_real(self, unused) : PyObject_CallOneArg(stock_to_real, self);
+PyObject* dtype_to_real(PyObject* self, PyObject*) {
+  return format_of_dtype(self) ? Py_NewRef(self) : PyObject_CallOneArg(stock_to_real, self);
 }
 
 } // namespace
@@ -126,7 +122,7 @@ void patch_dtype(PyObject* reduce) {
   add_property<2>("is_signed", [](const FormatEntry&) { return Py_NewRef(Py_True); });
   add_property<3>("itemsize", [](const FormatEntry& e) { return PyLong_FromLong(e.format.itemsize()); });
   stock_reduce = replace_method("__reduce__", &dtype_reduce);
-  stock_to_real = replace_method("to_real", &dtype_to_real_any);
+  stock_to_real = replace_method("to_real", &dtype_to_real);
   stock_to_complex = replace_method("to_complex", &dtype_to_complex);
 }
 

@@ -29,10 +29,10 @@ const char* name_of(BinaryOp op) {
   }
 }
 
-Tensor stock_binary(BinaryOp op, const Tensor& a, const Tensor& b) {
+Tensor stock_binary(BinaryOp op, const Tensor& a, const Tensor& b, const Scalar& alpha) {
   switch (op) {
-    case BinaryOp::Add: return at::_ops::add_Tensor::call(a, b, 1);
-    case BinaryOp::Sub: return at::_ops::sub_Tensor::call(a, b, 1);
+    case BinaryOp::Add: return at::_ops::add_Tensor::call(a, b, alpha);
+    case BinaryOp::Sub: return at::_ops::sub_Tensor::call(a, b, alpha);
     case BinaryOp::Mul: return at::_ops::mul_Tensor::call(a, b);
     default: return at::_ops::div_Tensor::call(a, b);
   }
@@ -50,10 +50,7 @@ Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b, const Scalar& alpha
   type.see(a, name_of(op));
   type.see(b, name_of(op));
   if (type.stock_wins() && !existing.defined()) {
-    const Tensor x = stock_operand(a, *type.stock), y = stock_operand(b, *type.stock);
-    if (op == BinaryOp::Add) return at::_ops::add_Tensor::call(x, y, alpha);
-    if (op == BinaryOp::Sub) return at::_ops::sub_Tensor::call(x, y, alpha);
-    return stock_binary(op, x, y);
+    return stock_binary(op, stock_operand(a, *type.stock), stock_operand(b, *type.stock), alpha);
   }
   TORCH_CHECK_TYPE(!type.is_complex(), name_of(op), ": expected real operands for a result of a number format, but got a complex one");
   const Target target{existing.defined() ? entry_of(existing) : *type.format, existing};
@@ -113,7 +110,7 @@ Tensor& store(const Tensor& result, Tensor& out) {
 }
 template <BinaryOp op>
 Tensor& with_alpha_out(const Tensor& a, const Tensor& b, const Scalar& alpha, Tensor& out) {
-  if (!is_format_tensor(a) && !is_format_tensor(b)) return store(stock_binary(op, a, b), out);
+  if (!is_format_tensor(a) && !is_format_tensor(b)) return store(stock_binary(op, a, b, alpha), out);
   return store(binary(op, a, b, alpha), out);
 }
 template <BinaryOp op>

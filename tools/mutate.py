@@ -20,33 +20,48 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "test"))
 import oracle  # noqa: E402
+import oracle_stochastic  # noqa: E402
 from oracle import binary, posit  # noqa: E402
 
-EXACT, FAST, ODD, ROUND = "util/ExactCodec.h", "util/FastCodec.h", "util/OddArithmetic.h", "util/RoundBits.h"
+EXACT, ROUND, ODD = "util/ExactCodec.h", "util/RoundBits.h", "util/OddArithmetic.h"
+ENCODE, DECODE, STOCHASTIC = "util/FastEncode.h", "util/FastDecode.h", "util/FastStochastic.h"
 MUTATIONS = [  # what, file, old text, new text
     ("tie to odd", ROUND, "half && (rest || odd)", "half && (rest || !odd)"),
-    ("sticky bit dropped", EXACT, "sticky || (word & (half - 1)) != 0", "sticky"),
+    ("sticky bit dropped", EXACT, "sticky || lost};", "sticky};"),
+    ("rest dropped", ROUND, "(fraction << 1) != 0 || sticky", "sticky"),
     ("regime off by one", EXACT, "k >= 0 ? k + 2 : 1 - k", "k >= 0 ? k + 2 : 2 - k"),
     ("regime off by one in decoding", EXACT, "ones ? run - 1 : -run", "ones ? run - 1 : 1 - run"),
-    ("small posit to zero", EXACT, "u.exponent < -limit) {\n    code = 1;", "u.exponent < -limit) {\n    code = 0;"),
+    ("small posit to zero", EXACT, "if (code == 0 && !to_zero) code = 1;", ""),
+    ("small posit to the second smallest", EXACT, "} else {\n    code = 1;", "} else {\n    code = 2;"),
     ("saturated to NaR", EXACT, "= f.max_code();\n  } else if", "= f.nan_code();\n  } else if"),
-    ("overflow one code late", EXACT, "return code > f.max_code() ? beyond", "return code > f.max_code() + 1 ? beyond"),
+    ("overflow one code late", EXACT, "if (code > f.max_code()) return beyond;", "if (code > f.max_code() + 1) return beyond;"),
     ("subnormal shift", EXACT, "63 - f.man_bits + (e - u.exponent)", "63 - f.man_bits + (e - u.exponent) / 2"),
-    ("carry lost", EXACT, "f.min_exponent()) << f.man_bits) + q", "f.min_exponent()) << f.man_bits) | q"),
-    ("sign of zero", EXACT, "if (u.cls == Class::Zero) return sign;", "if (u.cls == Class::Zero) return 0;"),
+    ("carry lost", EXACT, "emin) << f.man_bits) + q", "emin) << f.man_bits) | q"),
+    ("sign of zero", EXACT, "magnitude == 0 && f.unsigned_zero() ? 0", "magnitude == 0 ? 0"),
     ("NaN code", "core/NumberFormat.h", "max_code() + 1 + (uint64_t{1} << (man_bits - 1))", "max_code() + 2"),
     ("to odd the other way", ROUND, "!odd && (half || rest)", "odd && (half || rest)"),
     ("up for negatives", ROUND, "return !negative && (half || rest)", "return negative && (half || rest)"),
     ("stops at the largest when rounding up", ROUND, "case Rounding::Up: return negative;", "case Rounding::Up: return !negative;"),
-    ("flush at a half", EXACT, "u.exponent == e - 1;", "u.exponent == e - 2;"),
-    ("fast: sticky bit dropped", FAST, "| (mask_nonzero<T>(lost) & 1)", ""),
-    ("fast: tie away", FAST, ">> 1) + odd) >> shift", ">> 1) + 1) >> shift"),
-    ("fast: shift limit", FAST, "shift < M::fraction + 2 ? shift : M::fraction + 2", "shift < M::fraction ? shift : M::fraction"),
-    ("fast: NaR where maxpos", FAST, "b = b > limit ? limit : b;", ""),
-    ("fast: infinity saturates", FAST, "beyond, static_cast<Bits>(f.overflow_code)", "beyond, static_cast<Bits>(f.max_code)"),
-    ("fast: flushed tie up", FAST, "mask_less<T>(f.half, a)", "mask_less<T>(f.half, a + 1)"),
-    ("fast: subnormals decoded as normals", FAST, "(magnitude, Bits{1} << f.man_bits), subnormal", "(magnitude, Bits{1}), subnormal"),
-    ("fast: exponent bits of posits", FAST, "(W - M::fraction - f.exp_bits)", "(W - M::fraction)"),
+    ("flush at a half", EXACT, "exponent - u.exponent + 63", "exponent - u.exponent + 64"),
+    ("fast: sticky bit dropped", ENCODE, "| (mask_nonzero<T>(lost) & 1)", ""),
+    ("fast: tie away", ENCODE, "return (ones >> 1) + odd;", "return (ones >> 1) + 1;"),
+    ("fast: tie to zero goes away", ENCODE, "(ones & 1 & away)", "(ones & 1)"),
+    ("fast: up and down by magnitude", ENCODE, "select(sign, up_negative, up_positive)", "(up_negative | up_positive)"),
+    ("fast: shift limit", ENCODE, "shift < M::fraction + 2 ? shift : M::fraction + 2", "shift < M::fraction ? shift : M::fraction"),
+    ("fast: NaR where maxpos", ENCODE, "b = b > limit ? limit : b;", ""),
+    ("fast: infinity saturates", ENCODE, "infinity_bits<T>() - 1, a), overflow_code", "infinity_bits<T>() - 1, a), max_code"),
+    ("fast: directed overflow", ENCODE, "select(sign, beyond_negative, beyond_positive)", "overflow_code"),
+    ("fast: flushed tie up", ENCODE, "default: return half;", "default: return half - 1;"),
+    ("fast: subnormals decoded as normals", DECODE, "mask_less<T>(magnitude, smallest_code)", "mask_less<T>(magnitude, 1)"),
+    ("fast: exponent bits of posits", DECODE, "(W - M::fraction - es)", "(W - M::fraction)"),
+    ("stochastic: off by one in probability", ROUND, "c.fraction + random < c.fraction", "c.fraction + random + 1 <= c.fraction"),
+    ("stochastic: by the string between powers of two", EXACT, "f.rounding == Rounding::Stochastic && exponent_bits_cut", "false && exponent_bits_cut"),
+    ("stochastic: equal moves exact values", ROUND, "(half || rest) && random >> 63", "random >> 63"),
+    ("stochastic: up-down moves zero", EXACT, "f.rounding != Rounding::UpDown || magnitude == 0", "f.rounding != Rounding::UpDown"),
+    ("fast stochastic: posits beyond the straight part", STOCHASTIC, "{code & code_mask, outside | ", "{code & code_mask, "),
+    ("fast stochastic: bits pushed out", STOCHASTIC, "outside | (mask_nonzero<T>(lost) & carry_open)", "outside"),
+    ("fast stochastic: carry", STOCHASTIC, "(a | b) & ~(a + b)", "(a | b) & (a + b)"),
+    ("fast stochastic: place of the fraction", STOCHASTIC, "(top << left) >> right", "(top << left) >> (right + 1)"),
     ("odd: not moved", ODD, "return bits_as<T>(bits + (moves ? step : Bits{0}));", "return s;"),
     ("odd: wrong direction", ODD, "outwards ? Bits{1} : ~Bits{0}", "outwards ? ~Bits{0} : Bits{1}"),
     ("odd: remainder's sign", ODD, "b < 0 ? -remainder : remainder", "remainder"),
@@ -57,7 +72,9 @@ MUTATIONS = [  # what, file, old text, new text
 
 CHECK = r"""
 #include <c10/util/ExactCodec.h>
-#include <c10/util/FastCodec.h>
+#include <c10/util/FastDecode.h>
+#include <c10/util/FastEncode.h>
+#include <c10/util/FastStochastic.h>
 #include <c10/util/OddArithmetic.h>
 #include <cstdio>
 #include <cstring>
@@ -66,6 +83,26 @@ static Format f;
 static long wrong = 0;
 static void see(uint64_t found, uint64_t expected, const char* what, double x) {
   if (found != expected && wrong++ < 3) std::printf("%s %a: %llx, expected %llx\n", what, x, (unsigned long long)found, (unsigned long long)expected);
+}
+template <typename T, template <typename> class Mode> static uint64_t encode_by(T x) {
+  return f.is_posit() ? PositEncoder<T, Mode<T>>(f)(x) : FloatEncoder<T, Mode<T>>(f)(x);
+}
+template <typename T> static uint64_t encode_fast(T x) {
+  return f.rounding == Rounding::NearestEven ? encode_by<T, NearestEvenMode>(x) : encode_by<T, DirectedMode>(x);
+}
+template <typename T> static T decode_fast(uint64_t code) {
+  return f.is_posit() ? PositDecoder<T>(f)(code) : FloatDecoder<T>(f)(code);
+}
+// The proportional mode's fast code where it is decided, else the expected one.
+template <typename T> static uint64_t draw(T x, uint64_t word, uint64_t expected) {
+  const auto random = typename Machine<T>::Bits(word >> (64 - Machine<T>::width));
+  if (StochasticFloatEncoder<T>::serves(f)) {
+    const auto r = StochasticFloatEncoder<T>(f)(x, random);
+    return r.undecided ? expected : r.code;
+  }
+  if (!StochasticPositEncoder<T>::serves(f)) return expected;
+  const auto r = StochasticPositEncoder<T>(f)(x, random);
+  return r.undecided ? expected : r.code;
 }
 template <typename T> static T operate(char op, T a, T b, T c) {
   switch (op) {
@@ -79,7 +116,7 @@ template <typename T> static T operate(char op, T a, T b, T c) {
 int main() {
   char line[200];
   while (std::fgets(line, sizeof line, stdin)) {
-    unsigned long long bits, code, a, b, c;
+    unsigned long long bits, code, a, b, c, word;
     int kind, width, e, m, bias, sub, spec, over, mode;
     char op;
     if (std::sscanf(line, "F %d %d %d %d %d %d %d %d %d", &kind, &width, &e, &m, &bias, &sub, &spec, &over, &mode) == 9) {
@@ -94,15 +131,20 @@ int main() {
     } else if (std::sscanf(line, "E %llx %llx", &bits, &code) == 2) {
       const double x = double_from_bits(bits);
       see(encode(f, unpack(x)), code, "encode", x);
-      if (f.rounding != Rounding::NearestEven) continue;
-      see(encode_fast<double>(f, x), code, "fast encode", x);
-      if (f.fits_float() && double(float(x)) == x) see(encode_fast<float>(f, float(x)), code, "fast encode float", x);
+      see(encode_fast<double>(x), code, "fast encode", x);
+      if (f.fits_float() && double(float(x)) == x) see(encode_fast<float>(float(x)), code, "fast encode float", x);
+    } else if (std::sscanf(line, "R %llx %llx %llx", &bits, &word, &code) == 3) {
+      const double x = double_from_bits(bits);
+      see(encode(f, unpack(x), word), code, "stochastic encode", x);
+      if (f.rounding != Rounding::Stochastic) continue;
+      see(draw<double>(x, word, code), code, "fast stochastic encode", x);
+      if (f.fits_float() && double(float(x)) == x) see(draw<float>(float(x), word, code), code, "fast stochastic encode float", x);
     } else if (std::sscanf(line, "D %llx %llx", &code, &bits) == 2) {
       const double x = double_from_bits(bits);
       const auto same = [&](double y, const char* what) { x != x ? see(y != y, 1, what, x) : see(double_bits(y), bits, what, x); };
       same(to_double(decode(f, code)), "decode");
-      same(decode_fast<double>(f, code), "fast decode");
-      if (f.fits_float()) same(decode_fast<float>(f, uint32_t(code)), "fast decode float");
+      same(decode_fast<double>(code), "fast decode");
+      if (f.fits_float()) same(decode_fast<float>(code), "fast decode float");
     } else if (std::sscanf(line, "A %c %llx %llx %llx %llx", &op, &a, &b, &c, &code) == 5) {
       const double x = to_double(decode(f, a)), y = to_double(decode(f, b)), z = to_double(decode(f, c));
       see(encode(f, unpack(operate<double>(op, x, y, z))), code, "double arithmetic", x);
@@ -122,7 +164,7 @@ FORMATS = [
 
 
 def header(spec, mode):
-    specials = {"ieee": 0, "fn": 1, "none": 2}[spec.specials]
+    specials = {"ieee": 0, "fn": 1, "none": 2, "fnuz": 3, "p3109": 4}[spec.specials]
     options = int(not spec.subnormals), specials, int(spec.overflow == "saturate"), mode
     return " ".join(map(str, ("F", int(not spec.posit), spec.bits, spec.exp_bits, spec.man_bits, spec.bias, *options)))
 
@@ -149,6 +191,26 @@ def arithmetic(spec, count, rng):
             yield f"A {op} {a:x} {b:x} {c:x} {code:x}"
 
 
+def threshold(encode):
+    """The last word that gives the code of word 0 and the one behind it."""
+    low, high = 0, 2**64 - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if encode(middle) == encode(0) else (low, middle)
+    return low, high
+
+
+def stochastic(spec, mode, x, rng):
+    """Each value with words at the ends, about a half, and a seeded one; some with the words between which the code changes."""
+    for i, value in enumerate(x.tolist()):
+        words = [0, 2**64 - 1, 2**63, 2**63 - 1, int(rng.integers(0, 2**64, dtype=np.uint64))]
+        if i < 120 and mode == "stochastic":
+            words += threshold(lambda word: oracle_stochastic.encode(spec, value, mode, word))  # noqa: B023
+        for word in words:
+            code = oracle_stochastic.encode(spec, value, mode, word)
+            yield f"R {np.float64(value).view(np.uint64):x} {word:x} {code:x}"
+
+
 def odd_root(x, digits):
     """The root of x if it is a multiple of 2^-digits, else a number between the same two of them."""
     n = int(x * (1 << 2 * digits))
@@ -169,6 +231,10 @@ def lines():
             yield from (f"E {bits:x} {code:x}" for bits, code in zip(some.view(np.uint64).tolist(), codes, strict=True))
         values = t.decode()
         yield from (f"D {code:x} {bits:x}" for code, bits in enumerate(values.view(np.uint64).tolist()))
+        for mode, mode_name in enumerate(oracle_stochastic.MODES, len(oracle.MODES)):
+            yield header(spec, mode)
+            long_fractions = np.ldexp(1.5 + 2.0**-52 + rng.integers(0, 2**20, 60) / 2**21, rng.integers(-28, 28, 60))
+            yield from stochastic(spec, mode_name, np.concatenate([long_fractions, rng.choice(x, 400)]), rng)
     for spec in (binary(6, 13), binary(5, 10)):
         yield header(spec, 0)
         yield from arithmetic(spec, 4000, rng)

@@ -6,7 +6,7 @@
 // nothing overflows or becomes subnormal: Format::arithmetic_in_float / _in_double say for which formats.
 // Source: Boldo, Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd", IEEE TC 57(4), 2008.
 #pragma once
-#include <c10/util/FastCodec.h>
+#include <c10/util/MachineBits.h>
 
 #include <cmath>
 

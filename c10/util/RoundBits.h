@@ -4,16 +4,31 @@
 
 namespace c10::formats {
 
-// odd: the kept code is odd; half: the first bit cut off; rest: any bit below it (sticky). No bit cut off: exact, and no mode moves it.
-TD_HOST_DEVICE constexpr bool rounds_up(Rounding mode, bool negative, bool odd, bool half, bool rest) {
+// A magnitude being rounded: whole codes, and what lies below them as a fraction of one code, fraction * 2^-64 (+ less than 2^-64 if
+// sticky). Nothing cut off: exact, and only UpDown moves it.
+struct Cut {
+  uint64_t kept{0};
+  uint64_t fraction{0};
+  bool sticky{false};
+
+  TD_METHOD bool half() const { return fraction >> 63; }
+  TD_METHOD bool rest() const { return (fraction << 1) != 0 || sticky; }
+};
+
+// random: a word of 64 uniform bits, for the stochastic modes. UpDown is nearest even here; moves_after() is its other half.
+TD_HOST_DEVICE constexpr bool rounds_up(Rounding mode, bool negative, const Cut& c, uint64_t random) {
+  const bool odd = c.kept & 1, half = c.half(), rest = c.rest();
   switch (mode) {
-    case Rounding::NearestEven: return half && (rest || odd);
+    case Rounding::NearestEven:
+    case Rounding::UpDown: return half && (rest || odd);
     case Rounding::NearestZero: return half && rest;
     case Rounding::NearestAway: return half;
     case Rounding::Up: return !negative && (half || rest);
     case Rounding::Down: return negative && (half || rest);
     case Rounding::TowardZero: return false;
     case Rounding::ToOdd: return !odd && (half || rest);
+    case Rounding::Stochastic: return c.fraction + random < c.fraction; // the sum's carry
+    case Rounding::StochasticEqual: return (half || rest) && random >> 63;
   }
   return false;
 }

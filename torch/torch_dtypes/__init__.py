@@ -14,9 +14,31 @@ from . import _torch_version
 _torch_version.check()
 
 from . import _C, _hooks, formats  # noqa: E402
-from .formats import builtin_dtypes, dtype, float_format, format_of, is_format_dtype, posit_format  # noqa: E402
+from .formats import (  # noqa: E402
+    ROUNDING_MODES,
+    builtin_dtypes,
+    dtype,
+    fixed_format,
+    float_format,
+    format_of,
+    is_format_dtype,
+    posit_format,
+    with_rounding,
+)
+from .rounding import rounding  # noqa: E402
 
-__all__ = ["builtin_dtypes", "dtype", "float_format", "format_of", "is_format_dtype", "posit_format"]
+__all__ = [
+    "ROUNDING_MODES",
+    "builtin_dtypes",
+    "dtype",
+    "fixed_format",
+    "float_format",
+    "format_of",
+    "is_format_dtype",
+    "posit_format",
+    "rounding",
+    "with_rounding",
+]
 __version__ = "0.1.0"
 
 formats.install()

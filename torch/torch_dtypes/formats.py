@@ -1,22 +1,40 @@
-"""Number formats as dtypes: make them, name them, look them up.
+"""Number formats and their dtypes: making one from parameters or a name, and asking about one.
 
-A dtype of ours is bound to one format. The same parameters always give the same ``torch.dtype`` object; its canonical name says all of
-its parameters, so that a name alone (in a file, say) brings the dtype back.
+A format made at run time lasts as long as the process, and equal parameters give the same dtype object. A process holds at most 64
+formats, the built-in ones among them (PyTorch numbers dtypes with eight bits); a format with another rounding mode counts as one more.
 """
 
 from __future__ import annotations
 
-import re
-
 import torch
 
-from . import _C
+from . import _C, _names
 
-__all__ = ["builtin_dtypes", "dtype", "float_format", "format_of", "is_format_dtype", "posit_format"]
+__all__ = [
+    "ROUNDING_MODES",
+    "builtin_dtypes",
+    "dtype",
+    "fixed_format",
+    "float_format",
+    "format_of",
+    "is_format_dtype",
+    "posit_format",
+    "with_rounding",
+]
 
-_SPECIALS = {"ieee": _C.Specials.ieee, "fn": _C.Specials.fn, "none": _C.Specials.none}
+_SPECIALS = {s: getattr(_C.Specials, s) for s in ("ieee", "fn", "none", "fnuz", "p3109")}
 _OVERFLOW = {"ieee": _C.Overflow.ieee, "saturate": _C.Overflow.saturate}
-_ROUNDING = ("nearest_even",)
+_FIXED_OVERFLOW = {"saturate": _C.Overflow.saturate, "wrap": _C.Overflow.wrap}
+_UNDERFLOW = {"minpos": _C.Underflow.minpos, "zero": _C.Underflow.zero}
+
+ROUNDING_MODES = _names.ROUNDING_MODES
+"""The names of the rounding modes; docs/numerics.md defines each."""
+
+# Pychop's numbers. Other libraries number differently, so names are the interface.
+_PYCHOP_MODES = {
+    1: "nearest_even", 2: "up", 3: "down", 4: "toward_zero", 5: "stochastic", 6: "stochastic_equal",
+    7: "nearest_zero", 8: "nearest_away", 9: "to_odd",
+}  # fmt: skip
 
 
 def _integer(name: str, value: object, low: int, high: int) -> int:
@@ -28,39 +46,58 @@ def _integer(name: str, value: object, low: int, high: int) -> int:
     return number
 
 
+def _boolean(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"expected True or False for {name}, but got {value!r}")
+    return value
+
+
 def _choice(name: str, value: object, choices) -> str:
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise ValueError(f"expected {name} to be one of {', '.join(map(repr, choices))}, but got {value!r}")
     return value
 
 
-def _define(fmt: _C.Format, name: str) -> torch.dtype:
-    made = _C.define(fmt, name)
-    name = _C.name_of(made)  # q43 for an e4m3: a format has one dtype, however it was asked for
+def rounding_mode(mode: str | int) -> _C.Rounding:
+    """A rounding mode by its name or Pychop's number."""
+    if isinstance(mode, int) and not isinstance(mode, bool) and mode in _PYCHOP_MODES:
+        mode = _PYCHOP_MODES[mode]
+    if not isinstance(mode, str) or mode not in ROUNDING_MODES:
+        names = ", ".join(map(repr, ROUNDING_MODES))
+        raise ValueError(f"expected a rounding mode, one of {names}, or Pychop's number from 1 to 9, but got {mode!r}")
+    return getattr(_C.Rounding, mode)
+
+
+def _define(fmt: _C.Format) -> torch.dtype:
+    made = _C.define(fmt, _names.name_of_format(fmt))
+    name = _C.name_of(made)
     if not hasattr(torch, name):
         setattr(torch, name, made)  # so that repr(), torch.<name>, can be evaluated
     return made
 
 
-def posit_format(nbits: int, es: int, *, rounding: str = "nearest_even") -> torch.dtype:
+def posit_format(nbits: int, es: int, *, underflow: str = "minpos", rounding: str | int = "nearest_even") -> torch.dtype:
     """The dtype of posits with ``nbits`` bits and ``es`` exponent bits.
 
-    Values are 0, NaR (one code, for every NaN and infinity) and (-1)^s * 2^(k * 2^es + x) * 1.f. Rounding is to nearest, ties to the
-    even code; what is beyond maxpos = 2^((nbits - 2) * 2^es) becomes maxpos, and what is not 0 never becomes 0.
+    Values are 0, NaR (one code, for every NaN and infinity) and (-1)^s * 2^(k * 2^es + x) * 1.f. Rounding acts on the bit string, as
+    the standard says; what is beyond maxpos = 2^((nbits - 2) * 2^es) becomes maxpos in every mode.
 
     Args:
         nbits: 2 to 32. A tensor's element takes 1, 2 or 4 bytes.
         es: 0 to 4.
-        rounding: ``"nearest_even"``, the only mode so far.
+        underflow: ``"minpos"``: what is not 0 never becomes 0, in any mode (the standard). ``"zero"``: between 0 and minpos values round
+            as between two floats, those up to minpos / 2 to 0 in nearest modes.
+        rounding: one of ``ROUNDING_MODES``, or Pychop's number.
 
     Raises:
         ValueError: a parameter out of range, or all of a process's 64 formats made.
 
     Source: Posit Standard (2022), sections 3 and 4.
     """
-    nbits, es = _integer("nbits", nbits, 2, 32), _integer("es", es, 0, 4)
-    _choice("rounding", rounding, _ROUNDING)
-    return _define(_C.Format.posit(nbits, es), f"posit{nbits}es{es}")
+    fmt = _C.Format.posit(_integer("nbits", nbits, 2, 32), _integer("es", es, 0, 4))
+    fmt.underflow = _UNDERFLOW[_choice("underflow", underflow, _UNDERFLOW)]
+    fmt.rounding = rounding_mode(rounding)
+    return _define(fmt)
 
 
 def float_format(
@@ -71,98 +108,134 @@ def float_format(
     subnormals: bool = True,
     specials: str = "ieee",
     overflow: str = "ieee",
-    rounding: str = "nearest_even",
+    rounding: str | int = "nearest_even",
 ) -> torch.dtype:
     """The dtype of binary floats with a sign, ``exp_bits`` exponent bits and ``man_bits`` fraction bits.
 
-    Rounding is to nearest, ties to even. A NaN stays NaN where the format has one and becomes the largest magnitude where not.
+    A NaN stays NaN where the format has one and becomes the largest magnitude where not.
 
     Args:
-        exp_bits: 2 to 11.
+        exp_bits: 2 to 11; 1 too where ``specials`` is not ``"ieee"``.
         man_bits: 0 to 52 (at least 1 with ``specials="ieee"``, where NaN needs a fraction).
-        bias: of the exponent field, as IEEE counts: field 1 means 2^(1 - bias). Default: 2^(exp_bits - 1) - 1.
+        bias: of the exponent field, as IEEE counts: field 1 means 2^(1 - bias). Default: 2^(exp_bits - 1) - 1, and one more with
+            ``"fnuz"`` and ``"p3109"``.
         subnormals: False: zero is the only value below the smallest normal number.
         specials: ``"ieee"``: the topmost binade holds infinities and NaNs. ``"fn"``: only the code of all ones is NaN, there is no
-            infinity (OCP e4m3fn). ``"none"``: every code is finite (OCP e2m1, e2m3, e3m2).
+            infinity (OCP e4m3fn). ``"none"``: every code is finite (OCP e2m1, e2m3, e3m2). ``"fnuz"``: the code of minus zero is NaN,
+            there is no minus zero and no infinity. ``"p3109"``: the same, and the largest magnitudes are infinities (IEEE P3109).
         overflow: ``"ieee"``: to infinity, or NaN where there is none. ``"saturate"``: to the largest finite value, infinities too.
             With ``specials="none"`` every overflow saturates.
-        rounding: ``"nearest_even"``, the only mode so far.
+        rounding: one of ``ROUNDING_MODES``, or Pychop's number.
 
     Raises:
         ValueError: a parameter out of range, values beyond float64's, or all of a process's 64 formats made.
 
-    Source: IEEE 754-2019, section 3; OCP Microscaling Formats 1.0, section 5.3.
+    Source: IEEE 754-2019, section 3; OCP Microscaling Formats 1.0, section 5.3; IEEE P3109 interim report.
     """
-    exp_bits, man_bits = _integer("exp_bits", exp_bits, 2, 11), _integer("man_bits", man_bits, 0, 52)
-    _choice("rounding", rounding, _ROUNDING)
-    if not isinstance(subnormals, bool):
-        raise TypeError(f"expected True or False for subnormals, but got {subnormals!r}")
-    if man_bits == 0 and _choice("specials", specials, _SPECIALS) == "ieee":
+    specials = _choice("specials", specials, _SPECIALS)
+    exp_bits = _integer("exp_bits", exp_bits, 2 if specials == "ieee" else 1, 11)
+    man_bits = _integer("man_bits", man_bits, 0, 52)
+    if man_bits == 0 and specials == "ieee":
         raise ValueError("expected man_bits of at least 1 with specials='ieee' (NaN needs a fraction), but got 0; use specials='fn' or 'none'")
     fmt = _C.Format.float(exp_bits, man_bits)
-    standard_bias = fmt.bias
-    if bias is not None:
-        fmt.bias = _integer("bias", bias, -1022, 1023)
-    fmt.specials = _SPECIALS[_choice("specials", specials, _SPECIALS)]
+    fmt.specials = _SPECIALS[specials]
+    fmt.bias = _names.standard_bias(fmt) if bias is None else _integer("bias", bias, -1022, 1023)
     fmt.overflow = _OVERFLOW[_choice("overflow", overflow, _OVERFLOW)]
     if specials == "none":
         fmt.overflow = _C.Overflow.saturate
-    if not subnormals:
+    if not _boolean("subnormals", subnormals):
         fmt.subnormals = _C.Subnormals.flush
+    fmt.rounding = rounding_mode(rounding)
+    if fmt.max_code < 1 << (0 if subnormals else man_bits):
+        raise ValueError(f"expected a format with a positive number, but got exp_bits={exp_bits}, man_bits={man_bits}, specials={specials!r}")
     if not fmt.fits_double:
         raise ValueError(
             f"expected exponents that float64 has (-1022 to 1023), but got {fmt.min_exponent} to {fmt.max_exponent} "
             f"from exp_bits={exp_bits}, bias={fmt.bias}"
         )
-    return _define(fmt, _float_name(fmt, standard_bias))
+    return _define(fmt)
 
 
-def _float_name(fmt: _C.Format, standard_bias: int) -> str:
-    name = f"e{fmt.exp_bits}m{fmt.man_bits}"
-    name += {_C.Specials.ieee: "", _C.Specials.fn: "fn", _C.Specials.none: "finite"}[fmt.specials]
-    if fmt.bias != standard_bias:
-        name += f"_bias{fmt.bias}".replace("-", "minus")
-    if fmt.subnormals == _C.Subnormals.flush:
-        name += "_flush"
-    if fmt.overflow == _C.Overflow.saturate and fmt.specials != _C.Specials.none:
-        name += "_saturate"
-    return name
+def fixed_format(
+    int_bits: int,
+    frac_bits: int,
+    *,
+    signed: bool = True,
+    overflow: str = "saturate",
+    symmetric: bool = False,
+    rounding: str | int = "nearest_even",
+) -> torch.dtype:
+    """The dtype of fixed-point numbers: integers of ``signed + int_bits + frac_bits`` bits, two's complement, times 2^-frac_bits.
+
+    NaN becomes 0, and there is no minus zero. Infinities become the largest or lowest value.
+
+    Args:
+        int_bits: bits before the binary point, without the sign: 0 to 32.
+        frac_bits: bits behind it: 0 to 32. All bits together: 1 (signed: 2) to 32.
+        signed: False: values from 0 up.
+        overflow: ``"saturate"``: to the largest or lowest value. ``"wrap"``: the rounded integer modulo 2^bits, as in two's complement
+            hardware without saturation.
+        symmetric: the lowest value is the largest one's negative (with ``"saturate"`` and a sign).
+        rounding: one of ``ROUNDING_MODES``, or Pychop's number.
+
+    Raises:
+        ValueError: a parameter out of range, or all of a process's 64 formats made.
+    """
+    int_bits, frac_bits = _integer("int_bits", int_bits, 0, 32), _integer("frac_bits", frac_bits, 0, 32)
+    least = 2 if _boolean("signed", signed) else 1
+    if not least <= signed + int_bits + frac_bits <= 32:
+        raise ValueError(
+            f"expected {least} to 32 bits in all, but got {signed + int_bits + frac_bits} from int_bits={int_bits}, "
+            f"frac_bits={frac_bits}, signed={signed}"
+        )
+    fmt = _C.Format.fixed(int_bits, frac_bits, signed)
+    fmt.overflow = _FIXED_OVERFLOW[_choice("overflow", overflow, _FIXED_OVERFLOW)]
+    if _boolean("symmetric", symmetric) and (overflow == "wrap" or not signed):
+        raise ValueError("expected symmetric=True with signed=True and overflow='saturate' only")
+    fmt.symmetric = symmetric
+    fmt.rounding = rounding_mode(rounding)
+    return _define(fmt)
 
 
-_POSIT_NAME = re.compile(r"posit(\d+)es(\d+)")
-_FLOAT_NAME = re.compile(r"e(\d+)m(\d+)(fn|finite)?(?:_bias(minus)?(\d+))?(_flush)?(_saturate)?")
+def with_rounding(dtype: torch.dtype | str, mode: str | int) -> torch.dtype:
+    """The dtype of the same numbers with another rounding mode: ``with_rounding(torch.q43, "stochastic")`` is ``torch.q43_stochastic``.
+
+    It is a dtype of its own: an operator does not mix the two, convert one first (exact, since both have the same values).
+
+    Raises:
+        TypeError: a stock dtype. ValueError: not a mode, or all of a process's 64 formats made.
+    """
+    fmt = format_of(dtype)
+    fmt.rounding = rounding_mode(mode)
+    return _define(fmt)
 
 
 def dtype(name: str) -> torch.dtype:
-    """The dtype of a name: a built-in one (``"posit16es2"``, ``"q43"``) or any canonical name (``"posit12es1"``, ``"e5m5"``,
-    ``"e4m3fn_bias8_saturate"``), made if there is none yet.
+    """The dtype of a name, made if there is none yet.
 
-    The grammar is ``posit<nbits>es<es>`` or ``e<exp_bits>m<man_bits>[fn|finite][_bias[minus]<bias>][_flush][_saturate]``.
+    Built-in ones: ``"posit16es2"``, ``"q43"``... By parameters: ``posit<nbits>es<es>[_underflow]``,
+    ``e<exp_bits>m<man_bits>[fn|finite|fnuz|p3109][_bias[minus]<bias>][_flush][_saturate]``,
+    ``[u]fixed<int_bits>_<frac_bits>[_symmetric|_wrap]``, each with ``_<rounding mode>`` behind it where that is not nearest_even.
+    Other names: fp16, bf16, fp32, fp64 and Pychop's h, b, s, d (formats of this package, not the stock dtypes), OCP's ``ocp_e4m3``,
+    ``ocp_e5m2``, ``ocp_e3m2``, ``ocp_e2m3``, ``ocp_e2m1``, and IEEE P3109's ``binary<K>p<P>se`` (with infinities) and ``...sf`` (finite).
 
     Raises:
         ValueError: not a name of a format, or one with impossible parameters.
     """
     if not isinstance(name, str):
         raise TypeError(f"expected the name of a number format, but got {name!r}")
+    base, mode = _names.split_rounding(_names.ALIASES.get(name, name))
     for builtin in builtin_dtypes():
-        if _C.name_of(builtin) == name:
-            return builtin
-    if match := _POSIT_NAME.fullmatch(name):
-        return posit_format(int(match[1]), int(match[2]))
-    if match := _FLOAT_NAME.fullmatch(name):
-        exp_bits, man_bits, specials, minus, bias, flush, saturate = match.groups()
-        return float_format(
-            int(exp_bits),
-            int(man_bits),
-            bias=None if bias is None else int(bias) * (-1 if minus else 1),
-            subnormals=not flush,
-            specials={None: "ieee", "fn": "fn", "finite": "none"}[specials],
-            overflow="saturate" if saturate else "ieee",
-        )
+        if _C.name_of(builtin) == base:
+            return builtin if mode == "nearest_even" else with_rounding(builtin, mode)
+    if parsed := _names.parse(base):
+        kind, positional, options = parsed
+        make = {"posit": posit_format, "float": float_format, "fixed": fixed_format}[kind]
+        return make(*positional, **options, rounding=mode)
     known = ", ".join(_C.name_of(d) for d in builtin_dtypes())
     raise ValueError(
         f"expected the name of a number format, but got {name!r}. Built in: {known}; others by their parameters, "
-        f"as 'posit12es1', 'e5m5' or 'e4m3fn_saturate'"
+        f"as 'posit12es1', 'e5m5', 'e4m3fn_saturate' or 'fixed8_8', with a rounding mode as in 'q43_stochastic'"
     )
 
 
@@ -180,8 +253,9 @@ def is_format_dtype(dtype: object) -> bool:
 
 
 def format_of(dtype: torch.dtype | str) -> _C.Format:
-    """The format of a dtype of this package, or of a name: its ``kind``, ``bits``, ``exp_bits`` (es for posits), ``man_bits``,
-    ``bias``, ``subnormals``, ``specials``, ``overflow`` and ``rounding``.
+    """The format of a dtype of this package, or of a name: its ``kind``, ``bits``, ``exp_bits`` (es for posits, int_bits for fixed
+    point), ``man_bits`` (frac_bits for fixed point), ``bias``, ``subnormals``, ``specials``, ``overflow``, ``underflow``, ``is_signed``,
+    ``symmetric`` and ``rounding``. A copy: changing it changes no dtype.
 
     Raises:
         TypeError: a stock dtype.

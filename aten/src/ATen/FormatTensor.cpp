@@ -2,6 +2,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/FormatRounding.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/formats/cpu/Kernels.h>
@@ -196,12 +197,14 @@ static at::Tensor encodable(const at::Tensor& stock) {
 // target: a dense tensor of ours with stock's strides.
 static void encode_dense(const at::Tensor& stock, const at::Tensor& target, const FormatEntry& entry) {
   if (stock.device().is_meta()) return;
+  const Format format = rounding_format(entry);
+  const RandomWords words = next_words(format);
   char* codes = static_cast<char*>(target.mutable_data_ptr());
   const auto& kernels = cpu_kernels();
   const int64_t width = entry.format.itemsize();
   const auto run = [&](auto kernel, const auto* values) {
     at::parallel_for(0, stock.numel(), kGrain, [&](int64_t b, int64_t e) {
-      kernel(entry.format, values + b, codes + b * width, e - b);
+      kernel(format, values + b, codes + b * width, e - b, RandomWords{words.seed, static_cast<uint64_t>(b)});
     });
   };
   switch (stock.scalar_type()) {
@@ -255,9 +258,12 @@ at::Tensor to_format(const at::Tensor& t, const FormatEntry& entry) {
 
 uint64_t encode_scalar(const c10::Scalar& value, const FormatEntry& entry) {
   using namespace c10::formats;
-  if (value.isBoolean()) return encode(entry.format, unpack(int64_t{value.toBool()}));
-  if (value.isIntegral(false)) return encode(entry.format, unpack(value.toLong()));
-  return encode(entry.format, unpack(value.toDouble()));
+  const Format format = rounding_format(entry);
+  const RandomWords words = next_words(format);
+  const uint64_t random = is_stochastic(format.rounding) ? random_word(words.seed, 0) : 0;
+  if (value.isBoolean()) return encode(format, unpack(int64_t{value.toBool()}), random);
+  if (value.isIntegral(false)) return encode(format, unpack(value.toLong()), random);
+  return encode(format, unpack(value.toDouble()), random);
 }
 
 // ---- what a dtype argument means ----

@@ -119,7 +119,7 @@ void patch_dtype(PyObject* reduce) {
 
   add_property<0>("is_floating_point", [](const FormatEntry&) { return Py_NewRef(Py_True); });
   add_property<1>("is_complex", [](const FormatEntry&) { return Py_NewRef(Py_False); });
-  add_property<2>("is_signed", [](const FormatEntry&) { return Py_NewRef(Py_True); });
+  add_property<2>("is_signed", [](const FormatEntry& e) { return PyBool_FromLong(e.format.is_signed); });
   add_property<3>("itemsize", [](const FormatEntry& e) { return PyLong_FromLong(e.format.itemsize()); });
   stock_reduce = replace_method("__reduce__", &dtype_reduce);
   stock_to_real = replace_method("to_real", &dtype_to_real);

@@ -23,8 +23,12 @@ double value_of(const Format& f, uint64_t code) {
 double largest(const Format& f) {
   return value_of(f, f.max_code());
 }
-// The distance from 1 to the next larger number: posits' fractions are longest there.
+double lowest(const Format& f) {
+  return f.is_fixed() ? -std::ldexp(static_cast<double>(f.lowest_magnitude()), f.lsb_exponent()) : -largest(f);
+}
+// The distance from 1 to the next larger number: posits' fractions are longest there. Fixed point: between any two neighbours.
 double epsilon(const Format& f) {
+  if (f.is_fixed()) return std::ldexp(1.0, f.lsb_exponent());
   const uint64_t one = c10::formats::encode(f, c10::formats::unpack(int64_t{1}));
   return value_of(f, one) == 1 && one < f.max_code() ? value_of(f, one + 1) - 1 : std::nan("");
 }
@@ -34,7 +38,8 @@ double smallest_normal(const Format& f) {
 }
 // 10^-d, where every decimal of d digits survives the format around 1.
 double resolution(const Format& f) {
-  const int digits = static_cast<int>(std::floor((f.significand_bits() - 1) * std::log10(2.0)));
+  const int bits = f.is_fixed() ? f.man_bits : f.significand_bits() - 1;
+  const int digits = static_cast<int>(std::floor(bits * std::log10(2.0)));
   return std::pow(10.0, -digits);
 }
 
@@ -74,7 +79,7 @@ PyObject* finfo_repr(PyObject* self) {
   if (!entry) return stock_repr(self);
   const Format& f = entry->format;
   std::ostringstream text;
-  text << "finfo(resolution=" << resolution(f) << ", min=" << -largest(f) << ", max=" << largest(f) << ", eps=" << epsilon(f)
+  text << "finfo(resolution=" << resolution(f) << ", min=" << lowest(f) << ", max=" << largest(f) << ", eps=" << epsilon(f)
        << ", smallest_normal=" << smallest_normal(f) << ", tiny=" << smallest_normal(f) << ", dtype=" << entry->name << ")";
   return PyUnicode_FromString(text.str().c_str());
 }
@@ -91,7 +96,7 @@ void patch_finfo() {
   add_property<0>("bits", [](const FormatEntry& e) { return PyLong_FromLong(8 * e.format.itemsize()); });
   add_property<1>("eps", [](const FormatEntry& e) { return PyFloat_FromDouble(epsilon(e.format)); });
   add_property<2>("max", [](const FormatEntry& e) { return PyFloat_FromDouble(largest(e.format)); });
-  add_property<3>("min", [](const FormatEntry& e) { return PyFloat_FromDouble(-largest(e.format)); });
+  add_property<3>("min", [](const FormatEntry& e) { return PyFloat_FromDouble(lowest(e.format)); });
   add_property<4>("smallest_normal", [](const FormatEntry& e) { return PyFloat_FromDouble(smallest_normal(e.format)); });
   add_property<5>("tiny", [](const FormatEntry& e) { return PyFloat_FromDouble(smallest_normal(e.format)); });
   add_property<6>("resolution", [](const FormatEntry& e) { return PyFloat_FromDouble(resolution(e.format)); });

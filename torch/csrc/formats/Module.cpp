@@ -2,10 +2,12 @@
 #include <torch/csrc/formats/DtypeObject.h>
 #include <torch/csrc/formats/Trampolines.h>
 
+#include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
-#include <ATen/ops/empty.h>
 #include <ATen/native/formats/Boxed.h>
 #include <ATen/native/formats/cpu/Kernels.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/BuiltinFormats.h>
 #include <c10/util/ExactCodec.h>
 #include <pybind11/pybind11.h>
@@ -58,17 +60,28 @@ void bind_enum(py::module_& m, const char* name, std::initializer_list<std::pair
   for (const auto& [label, value] : values) e.value(label, value);
 }
 
-// A float64 or int64 tensor to codes as int64, by the generic codec.
-py::object encode_exact(const Format& f, py::handle values) {
+// A float64 or int64 tensor to codes as int64, by the generic codec; random: words for the stochastic modes, int64 of the same size.
+py::object encode_exact(const Format& f, py::handle values, py::handle random) {
   const at::Tensor in = expect_tensor(values).contiguous();
+  at::Tensor words = random.is_none() ? at::zeros(in.sizes(), at::kLong) : expect_tensor(random).contiguous();
+  if (words.numel() != in.numel() || words.scalar_type() != at::kLong) throw py::value_error("expected one int64 word for each value");
   at::Tensor out = at::empty(in.sizes(), at::kLong);
   int64_t* codes = out.mutable_data_ptr<int64_t>();
+  const int64_t* word = words.const_data_ptr<int64_t>();
   const bool integers = in.scalar_type() == at::kLong;
   const void* data = in.const_data_ptr();
   for (int64_t i = 0; i < in.numel(); ++i) {
     const auto u = integers ? c10::formats::unpack(static_cast<const int64_t*>(data)[i]) : c10::formats::unpack(static_cast<const double*>(data)[i]);
-    codes[i] = static_cast<int64_t>(c10::formats::encode(f, u));
+    codes[i] = static_cast<int64_t>(c10::formats::encode(f, u, static_cast<uint64_t>(word[i])));
   }
+  return wrap(out);
+}
+
+// The words that elements first to first + n - 1 of a cast with this seed use.
+py::object random_words(uint64_t seed, uint64_t first, int64_t n) {
+  at::Tensor out = at::empty({n}, at::kLong);
+  int64_t* words = out.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < n; ++i) words[i] = static_cast<int64_t>(c10::formats::random_word(seed, first + i));
   return wrap(out);
 }
 
@@ -100,17 +113,22 @@ PYBIND11_MODULE(_C, m) {
   using namespace torch::formats;
   namespace f = c10::formats;
   m.doc() = "The native part of torch_dtypes. Private: use torch_dtypes.";
-  bind_enum<f::Kind>(m, "Kind", {{"posit", f::Kind::Posit}, {"float", f::Kind::Float}});
-  bind_enum<f::Specials>(m, "Specials", {{"ieee", f::Specials::Ieee}, {"fn", f::Specials::Fn}, {"none", f::Specials::None}});
-  bind_enum<f::Overflow>(m, "Overflow", {{"ieee", f::Overflow::Ieee}, {"saturate", f::Overflow::Saturate}});
+  bind_enum<f::Kind>(m, "Kind", {{"posit", f::Kind::Posit}, {"float", f::Kind::Float}, {"fixed", f::Kind::Fixed}});
+  bind_enum<f::Specials>(m, "Specials", {{"ieee", f::Specials::Ieee}, {"fn", f::Specials::Fn}, {"none", f::Specials::None},
+                                      {"fnuz", f::Specials::Fnuz}, {"p3109", f::Specials::P3109}});
+  bind_enum<f::Overflow>(m, "Overflow", {{"ieee", f::Overflow::Ieee}, {"saturate", f::Overflow::Saturate}, {"wrap", f::Overflow::Wrap}});
+  bind_enum<f::Underflow>(m, "Underflow", {{"minpos", f::Underflow::Minpos}, {"zero", f::Underflow::Zero}});
   bind_enum<f::Subnormals>(m, "Subnormals", {{"gradual", f::Subnormals::Gradual}, {"flush", f::Subnormals::Flush}});
   bind_enum<f::Rounding>(
       m, "Rounding",
       {{"nearest_even", f::Rounding::NearestEven}, {"nearest_zero", f::Rounding::NearestZero}, {"nearest_away", f::Rounding::NearestAway},
-       {"up", f::Rounding::Up}, {"down", f::Rounding::Down}, {"toward_zero", f::Rounding::TowardZero}, {"to_odd", f::Rounding::ToOdd}});
+       {"up", f::Rounding::Up}, {"down", f::Rounding::Down}, {"toward_zero", f::Rounding::TowardZero}, {"to_odd", f::Rounding::ToOdd},
+       {"stochastic", f::Rounding::Stochastic}, {"stochastic_equal", f::Rounding::StochasticEqual}, {"up_down", f::Rounding::UpDown}});
   py::class_<Format>(m, "Format")
       .def_static("posit", &f::posit_format)
       .def_static("float", &f::float_format)
+      .def_static("fixed", &f::fixed_format)
+      .def(py::init<const Format&>())
       .def_readonly("kind", &Format::kind)
       .def_readonly("bits", &Format::bits)
       .def_readonly("exp_bits", &Format::exp_bits)
@@ -119,6 +137,9 @@ PYBIND11_MODULE(_C, m) {
       .def_readwrite("subnormals", &Format::subnormals)
       .def_readwrite("specials", &Format::specials)
       .def_readwrite("overflow", &Format::overflow)
+      .def_readwrite("underflow", &Format::underflow)
+      .def_readonly("is_signed", &Format::is_signed)
+      .def_readwrite("symmetric", &Format::symmetric)
       .def_readwrite("rounding", &Format::rounding)
       .def_property_readonly("itemsize", &Format::itemsize)
       .def_property_readonly("max_exponent", &Format::max_exponent)
@@ -138,6 +159,10 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("name_of", [](py::handle dtype) { return expect_format(dtype).name; });
   m.def("format_count", &c10::formats::format_count);
+  m.def("builtin_name", [](const Format& format) -> py::object {
+    const auto builtin = f::builtin_of(format);
+    return builtin == f::Builtin::kNone ? py::object(py::none()) : py::str(f::kBuiltinFormats[int(builtin)].name);
+  });
   m.attr("max_formats") = c10::formats::kMaxFormats;
 
   m.def("patch", [](py::object reduce, py::object set_data, py::object legacy_tensor) {
@@ -148,7 +173,10 @@ PYBIND11_MODULE(_C, m) {
     return at::formats::register_boxed_kernels();
   });
   m.def("cpu_capability", [] { return std::string(at::formats::cpu_kernels().name); });
-  m.def("encode_exact", &encode_exact);
+  m.def("set_rounding_override", &at::formats::set_rounding_override);
+  m.def("next_seed", [] { return at::formats::next_seed(); });
+  m.def("random_words", &random_words);
+  m.def("encode_exact", &encode_exact, py::arg("format"), py::arg("values"), py::arg("random") = py::none());
   m.def("decode_exact", &decode_exact);
   if (PyModule_AddFunctions(m.ptr(), raw_functions) < 0) throw py::error_already_set();
 }

@@ -1,5 +1,6 @@
 #include <ATen/native/formats/Elementwise.h>
 
+#include <ATen/FormatRounding.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_local_scalar_dense.h>
@@ -36,11 +37,11 @@ void decode_block(const CpuKernels& k, const Format& f, const void* codes, float
 void decode_block(const CpuKernels& k, const Format& f, const void* codes, double* values, int64_t n) {
   k.decode_double(f, codes, values, n);
 }
-void encode_block(const CpuKernels& k, const Format& f, const float* values, void* codes, int64_t n) {
-  k.encode_float(f, values, codes, n);
+void encode_block(const CpuKernels& k, const Format& f, const float* values, void* codes, int64_t n, const RandomWords& words) {
+  k.encode_float(f, values, codes, n, words);
 }
-void encode_block(const CpuKernels& k, const Format& f, const double* values, void* codes, int64_t n) {
-  k.encode_double(f, values, codes, n);
+void encode_block(const CpuKernels& k, const Format& f, const double* values, void* codes, int64_t n, const RandomWords& words) {
+  k.encode_double(f, values, codes, n, words);
 }
 
 // Elements of `width` bytes at a stride to contiguous ones, and back.
@@ -101,13 +102,28 @@ struct Source {
   }
 };
 
-// apply(kernels, operand blocks, codes, n): the operator and its encoding.
+// Where the results of one loop go. An element's random word is numbered by its place in the output's memory, so that neither threads
+// nor the order of loops change it.
+struct Sink {
+  const Format& format;
+  char* data;
+  int64_t stride;
+  const char* origin; // of the whole output
+  uint64_t seed;
+
+  RandomWords words(const char* at) const {
+    const int64_t width = format.itemsize();
+    return {seed, static_cast<uint64_t>((at - origin) / width), static_cast<uint64_t>(stride / width)};
+  }
+};
+
+// apply(kernels, format, operand blocks, codes, n, words): the operator and its encoding.
 template <typename T, size_t N, typename Apply>
-void run_blocks(const std::array<Source, N>& sources, const Format& out_format, char* out, int64_t out_stride, int64_t n, const Apply& apply) {
+void run_blocks(const std::array<Source, N>& sources, const Sink& sink, int64_t n, const Apply& apply) {
   const CpuKernels& k = cpu_kernels();
   alignas(64) T blocks[N][kBlock];
   alignas(64) char packed[kBlock * 8];
-  const int width = out_format.itemsize();
+  const int width = sink.format.itemsize();
   for (size_t j = 0; j < N; ++j) {
     if (!sources[j].data) sources[j].load(k, 0, std::min(n, kBlock), blocks[j]); // numbers: once for all blocks
   }
@@ -116,19 +132,19 @@ void run_blocks(const std::array<Source, N>& sources, const Format& out_format, 
     for (size_t j = 0; j < N; ++j) {
       if (sources[j].data) sources[j].load(k, first, m, blocks[j]);
     }
-    char* to = out + first * out_stride;
-    apply(k, blocks, out_stride == width ? to : packed, m);
-    if (out_stride != width) scatter(width, packed, to, out_stride, m);
+    char* to = sink.data + first * sink.stride;
+    apply(k, sink.format, blocks, sink.stride == width ? to : packed, m, sink.words(to));
+    if (sink.stride != width) scatter(width, packed, to, sink.stride, m);
   }
 }
 
 // From an operator on machine numbers to one that leaves codes.
 template <typename T, typename Apply>
-auto encoding(const Format& format, const Apply& apply) {
-  return [&format, &apply](const CpuKernels& k, const auto* blocks, char* codes, int64_t n) {
+auto encoding(const Apply& apply) {
+  return [&apply](const CpuKernels& k, const Format& f, const auto* blocks, char* codes, int64_t n, const RandomWords& words) {
     alignas(64) T result[kBlock];
     apply(k, blocks, result, n);
-    encode_block(k, format, result, codes, n);
+    encode_block(k, f, result, codes, n, words);
   };
 }
 
@@ -137,7 +153,7 @@ template <size_t N, typename ApplyFloat, typename ApplyDouble, typename ApplyWid
 at::Tensor run(const std::array<const Operand*, N>& operands, const Target& target, bool in_float, ApplyFloat apply_float,
                ApplyDouble apply_double, ApplyWide apply_wide) {
   const at::AutoDispatchBelowADInplaceOrView guard;
-  const Format& out_format = target.entry.format;
+  const Format out_format = rounding_format(target.entry);
   in_float = in_float && out_format.arithmetic_in_float();
   at::TensorIteratorConfig config;
   config.set_check_mem_overlap(true).check_all_same_dtype(false).resize_outputs(false);
@@ -162,6 +178,8 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
   }
   TORCH_INTERNAL_ASSERT(any_tensor);
   at::TensorIterator iterator = config.build();
+  const uint64_t seed = device.is_cpu() ? next_words(out_format).seed : 0;
+  const char* origin = device.is_cpu() ? static_cast<const char*>(iterator.data_ptr(0)) : nullptr;
   const auto loop = [&](char** data, const int64_t* strides, int64_t n) {
     std::array<Source, N> sources;
     int argument = 1;
@@ -174,12 +192,13 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
         ++argument;
       }
     }
+    const Sink sink{out_format, data[0], strides[0], origin, seed};
     if (in_float) {
-      run_blocks<float>(sources, out_format, data[0], strides[0], n, encoding<float>(out_format, apply_float));
+      run_blocks<float>(sources, sink, n, encoding<float>(apply_float));
     } else if (out_format.arithmetic_in_double()) {
-      run_blocks<double>(sources, out_format, data[0], strides[0], n, encoding<double>(out_format, apply_double));
+      run_blocks<double>(sources, sink, n, encoding<double>(apply_double));
     } else {
-      run_blocks<double>(sources, out_format, data[0], strides[0], n, apply_wide);
+      run_blocks<double>(sources, sink, n, apply_wide);
     }
   };
   if (device.is_cpu()) iterator.for_each(loop);
@@ -189,16 +208,16 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
 } // namespace
 
 at::Tensor elementwise(BinaryOp op, const Operand& a, const Operand& b, const Target& target) {
-  const Format& f = target.entry.format;
   return run<2>(
       {&a, &b}, target, true,
       [op](const CpuKernels& k, const float(*x)[kBlock], float* out, int64_t n) { k.binary_float(op, x[0], x[1], out, n); },
       [op](const CpuKernels& k, const double(*x)[kBlock], double* out, int64_t n) { k.binary_double(op, x[0], x[1], out, n); },
-      [op, &f](const CpuKernels& k, const double(*x)[kBlock], char* codes, int64_t n) { k.binary_wide(f, op, x[0], x[1], codes, n); });
+      [op](const CpuKernels& k, const Format& f, const double(*x)[kBlock], char* codes, int64_t n, const RandomWords& words) {
+        k.binary_wide(f, op, x[0], x[1], codes, n, words);
+      });
 }
 
 at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const Operand& c, double s, const Target& target) {
-  const Format& f = target.entry.format;
   // Two roundings to odd in a row (a product times s) are as good as one only if the first is exact.
   const bool in_float = number_fits_float(s) && target.entry.format.significand_bits() <= 12 && op != TernaryOp::Addcdiv;
   return run<3>(
@@ -207,16 +226,19 @@ at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const O
         k.ternary_float(op, x[0], x[1], x[2], static_cast<float>(s), out, n);
       },
       [=](const CpuKernels& k, const double(*x)[kBlock], double* out, int64_t n) { k.ternary_double(op, x[0], x[1], x[2], s, out, n); },
-      [=, &f](const CpuKernels& k, const double(*x)[kBlock], char* codes, int64_t n) { k.ternary_wide(f, op, x[0], x[1], x[2], s, codes, n); });
+      [=](const CpuKernels& k, const Format& f, const double(*x)[kBlock], char* codes, int64_t n, const RandomWords& words) {
+        k.ternary_wide(f, op, x[0], x[1], x[2], s, codes, n, words);
+      });
 }
 
 at::Tensor elementwise_sqrt(const Operand& a, const Target& target) {
-  const Format& f = target.entry.format;
   return run<1>(
       {&a}, target, true,
       [](const CpuKernels& k, const float(*x)[kBlock], float* out, int64_t n) { k.sqrt_float(x[0], out, n); },
       [](const CpuKernels& k, const double(*x)[kBlock], double* out, int64_t n) { k.sqrt_double(x[0], out, n); },
-      [&f](const CpuKernels& k, const double(*x)[kBlock], char* codes, int64_t n) { k.sqrt_wide(f, x[0], codes, n); });
+      [](const CpuKernels& k, const Format& f, const double(*x)[kBlock], char* codes, int64_t n, const RandomWords& words) {
+        k.sqrt_wide(f, x[0], codes, n, words);
+      });
 }
 
 } // namespace at::formats

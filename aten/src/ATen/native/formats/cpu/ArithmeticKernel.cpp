@@ -55,36 +55,39 @@ void narrow(const double* a, float* out, int64_t n) {
 }
 
 template <typename Each>
-void wide(const Format& f, void* codes, int64_t n, Each each) {
+void wide(const Format& f, void* codes, int64_t n, const RandomWords& words, Each each) {
   char* out = static_cast<char*>(codes);
+  const bool stochastic = is_stochastic(f.rounding);
   for (int64_t i = 0; i < n; ++i) {
-    const uint64_t code = encode(f, each(i)); // little-endian: its low bytes come first
+    const uint64_t random = stochastic ? random_word(words.seed, words.first + i * words.step) : 0;
+    const uint64_t code = encode(f, each(i), random); // little-endian: its low bytes come first
     std::memcpy(out + i * f.itemsize(), &code, f.itemsize());
   }
 }
 
-void binary_wide(const Format& f, BinaryOp op, const double* a, const double* b, void* codes, int64_t n) {
+void binary_wide(const Format& f, BinaryOp op, const double* a, const double* b, void* codes, int64_t n, const RandomWords& words) {
   switch (op) {
-    case BinaryOp::Add: return wide(f, codes, n, [=](int64_t i) { return add_wide(a[i], b[i]); });
-    case BinaryOp::Sub: return wide(f, codes, n, [=](int64_t i) { return add_wide(a[i], -b[i]); });
-    case BinaryOp::Mul: return wide(f, codes, n, [=](int64_t i) { return multiply_wide(a[i], b[i]); });
-    case BinaryOp::Div: return wide(f, codes, n, [=](int64_t i) { return divide_wide(a[i], b[i]); });
+    case BinaryOp::Add: return wide(f, codes, n, words, [=](int64_t i) { return add_wide(a[i], b[i]); });
+    case BinaryOp::Sub: return wide(f, codes, n, words, [=](int64_t i) { return add_wide(a[i], -b[i]); });
+    case BinaryOp::Mul: return wide(f, codes, n, words, [=](int64_t i) { return multiply_wide(a[i], b[i]); });
+    case BinaryOp::Div: return wide(f, codes, n, words, [=](int64_t i) { return divide_wide(a[i], b[i]); });
   }
 }
 
-void ternary_wide(const Format& f, TernaryOp op, const double* a, const double* b, const double* c, double s, void* codes, int64_t n) {
+void ternary_wide(const Format& f, TernaryOp op, const double* a, const double* b, const double* c, double s, void* codes, int64_t n,
+                  const RandomWords& words) {
   using L = long double;
   switch (op) {
-    case TernaryOp::Fma: return wide(f, codes, n, [=](int64_t i) { return fma_wide(a[i], b[i], c[i]); });
-    case TernaryOp::Addcdiv: return wide(f, codes, n, [=](int64_t i) { return fma_wide(s, L{a[i]} / b[i], c[i]); });
+    case TernaryOp::Fma: return wide(f, codes, n, words, [=](int64_t i) { return fma_wide(a[i], b[i], c[i]); });
+    case TernaryOp::Addcdiv: return wide(f, codes, n, words, [=](int64_t i) { return fma_wide(s, L{a[i]} / b[i], c[i]); });
     case TernaryOp::Addcmul:
-      return wide(f, codes, n, [=](int64_t i) { return s == 1 ? fma_wide(a[i], b[i], c[i]) : fma_wide(s, L{a[i]} * b[i], c[i]); });
-    case TernaryOp::Lerp: return wide(f, codes, n, [=](int64_t i) { return fma_wide(c[i], L{b[i]} - a[i], a[i]); });
+      return wide(f, codes, n, words, [=](int64_t i) { return s == 1 ? fma_wide(a[i], b[i], c[i]) : fma_wide(s, L{a[i]} * b[i], c[i]); });
+    case TernaryOp::Lerp: return wide(f, codes, n, words, [=](int64_t i) { return fma_wide(c[i], L{b[i]} - a[i], a[i]); });
   }
 }
 
-void sqrt_wide_all(const Format& f, const double* a, void* codes, int64_t n) {
-  wide(f, codes, n, [=](int64_t i) { return sqrt_wide(a[i]); });
+void sqrt_wide_all(const Format& f, const double* a, void* codes, int64_t n, const RandomWords& words) {
+  wide(f, codes, n, words, [=](int64_t i) { return sqrt_wide(a[i]); });
 }
 
 } // namespace

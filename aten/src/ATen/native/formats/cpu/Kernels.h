@@ -2,13 +2,14 @@
 //
 // Each kernel file is compiled once per vector unit (CPU_CAPABILITY), and cpu_kernels() chooses the widest that the processor has.
 #pragma once
-#include <c10/core/NumberFormat.h>
+#include <c10/util/Philox.h>
 
 #include <cstdint>
 
 namespace at::formats {
 
 using c10::formats::Format;
+using c10::formats::RandomWords;
 
 enum class BinaryOp : uint8_t { Add, Sub, Mul, Div };
 // Fma: a * b + c. Addcdiv: c + s * (a / b). Addcmul: c + s * a * b, one rounding for s = 1. Lerp: a + c * (b - a).
@@ -20,11 +21,11 @@ struct CpuKernels {
   // Codes to machine numbers, exactly. decode_float only for formats with fits_float().
   void (*decode_float)(const Format&, const void* codes, float* values, int64_t n);
   void (*decode_double)(const Format&, const void* codes, double* values, int64_t n);
-  // Machine numbers and integers to codes, rounded once by the format's rule.
-  void (*encode_float)(const Format&, const float* values, void* codes, int64_t n);
-  void (*encode_double)(const Format&, const double* values, void* codes, int64_t n);
-  void (*encode_int64)(const Format&, const int64_t* values, void* codes, int64_t n);
-  void (*encode_uint64)(const Format&, const uint64_t* values, void* codes, int64_t n);
+  // Machine numbers and integers to codes, rounded once by the format's rule. Stochastic modes take their bits from the words.
+  void (*encode_float)(const Format&, const float* values, void* codes, int64_t n, const RandomWords&);
+  void (*encode_double)(const Format&, const double* values, void* codes, int64_t n, const RandomWords&);
+  void (*encode_int64)(const Format&, const int64_t* values, void* codes, int64_t n, const RandomWords&);
+  void (*encode_uint64)(const Format&, const uint64_t* values, void* codes, int64_t n, const RandomWords&);
 
   // Results rounded to odd (c10/util/OddArithmetic.h): encode them and they are correctly rounded. out may be an input.
   void (*binary_float)(BinaryOp, const float* a, const float* b, float* out, int64_t n);
@@ -34,9 +35,10 @@ struct CpuKernels {
   void (*sqrt_float)(const float* a, float* out, int64_t n);
   void (*sqrt_double)(const double* a, double* out, int64_t n);
   // The same straight to codes, for formats without arithmetic_in_double().
-  void (*binary_wide)(const Format&, BinaryOp, const double* a, const double* b, void* codes, int64_t n);
-  void (*ternary_wide)(const Format&, TernaryOp, const double* a, const double* b, const double* c, double s, void* codes, int64_t n);
-  void (*sqrt_wide)(const Format&, const double* a, void* codes, int64_t n);
+  void (*binary_wide)(const Format&, BinaryOp, const double* a, const double* b, void* codes, int64_t n, const RandomWords&);
+  void (*ternary_wide)(const Format&, TernaryOp, const double* a, const double* b, const double* c, double s, void* codes, int64_t n,
+                       const RandomWords&);
+  void (*sqrt_wide)(const Format&, const double* a, void* codes, int64_t n, const RandomWords&);
   // double to float, to odd, so that a stock cast to a still narrower type rounds once.
   void (*narrow_to_odd)(const double* a, float* out, int64_t n);
 };

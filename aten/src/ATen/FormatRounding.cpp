@@ -1,0 +1,35 @@
+#include <ATen/FormatRounding.h>
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <mutex>
+
+namespace at::formats {
+
+static thread_local std::optional<Rounding> override_mode;
+
+std::optional<Rounding> rounding_override() {
+  return override_mode;
+}
+
+std::optional<Rounding> set_rounding_override(std::optional<Rounding> mode) {
+  return std::exchange(override_mode, mode);
+}
+
+Format rounding_format(const FormatEntry& entry) {
+  Format f = entry.format;
+  if (override_mode) f.rounding = *override_mode;
+  return f;
+}
+
+uint64_t next_seed(const std::optional<at::Generator>& generator) {
+  auto* source = at::get_generator_or_default<at::CPUGeneratorImpl>(generator, at::detail::getDefaultCPUGenerator());
+  const std::lock_guard<std::mutex> lock(source->mutex_);
+  return source->random64();
+}
+
+RandomWords next_words(const Format& format, const std::optional<at::Generator>& generator) {
+  return c10::formats::is_stochastic(format.rounding) ? RandomWords{next_seed(generator)} : RandomWords{};
+}
+
+} // namespace at::formats

@@ -1,0 +1,39 @@
+// How a thread rounds right now: the dtype's own mode or the one that a block of code asks for, and the random words of stochastic modes.
+#pragma once
+#include <ATen/core/Generator.h>
+#include <c10/core/FormatRegistry.h>
+#include <c10/util/Philox.h>
+
+#include <optional>
+
+namespace at::formats {
+
+using c10::formats::Format;
+using c10::formats::FormatEntry;
+using c10::formats::RandomWords;
+using c10::formats::Rounding;
+
+// The mode that overrides every dtype's own on this thread, if there is one; returns what was set before.
+std::optional<Rounding> rounding_override();
+std::optional<Rounding> set_rounding_override(std::optional<Rounding> mode);
+
+// A mode for one scope.
+struct RoundingGuard {
+  explicit RoundingGuard(std::optional<Rounding> mode) : previous_(set_rounding_override(mode)) {}
+  ~RoundingGuard() { set_rounding_override(previous_); }
+  RoundingGuard(const RoundingGuard&) = delete;
+  RoundingGuard& operator=(const RoundingGuard&) = delete;
+
+ private:
+  std::optional<Rounding> previous_;
+};
+
+// A dtype's format as this thread rounds to it.
+Format rounding_format(const FormatEntry& entry);
+
+// 64 bits of torch's default CPU generator, or of another CPU generator.
+uint64_t next_seed(const std::optional<at::Generator>& generator = std::nullopt);
+// Fresh random words for one call, where the format's mode needs any: one seed is drawn, whatever the number of elements.
+RandomWords next_words(const Format& format, const std::optional<at::Generator>& generator = std::nullopt);
+
+} // namespace at::formats

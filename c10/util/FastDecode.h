@@ -1,0 +1,91 @@
+// Branch-free decoders from codes to a machine float type T (float or double), written so that compilers vectorise loops over them.
+// They agree bit for bit with ExactCodec.h for every format with fits_float() (T = float) or any other supported format (T = double);
+// test/test_codec.py holds them to it.
+#pragma once
+#include <c10/util/MachineBits.h>
+
+namespace c10::formats {
+
+// Posit: find the run, then regime and the x.f behind it land in the machine number's exponent and fraction by one shift and one add.
+template <typename T>
+struct PositDecoder {
+  using M = Machine<T>;
+  using Bits = typename M::Bits;
+  using Signed = typename M::Signed;
+  int bits, es;
+
+  TD_HOST_DEVICE __attribute__((always_inline)) explicit PositDecoder(const Format& f) : bits(f.bits), es(f.exp_bits) {}
+
+  TD_INLINE T operator()(Bits code) const {
+    constexpr int W = M::width;
+    const Bits top = code << (W - bits);
+    const Bits sign = static_cast<Bits>(static_cast<Signed>(top) >> (W - 1));
+    const Bits string = ((top ^ sign) - sign) << 1;
+    const Signed ones = static_cast<Signed>(string) >> (W - 1); // -1 where the regime is a run of ones
+    const Signed run = leading_zeros_by_conversion<T>(string ^ static_cast<Bits>(ones));
+    const Signed k = (run - 1) ^ ~ones; // run - 1, or -run
+    const Bits tail = (string << (run & (W - 1))) << 1;
+    const Bits exponent = static_cast<Bits>(k * (Signed{1} << es) + M::bias) << M::fraction;
+    Bits value = exponent + (tail >> (W - M::fraction - es));
+    value |= sign & ~(~Bits{0} >> 1);
+    value = select(~mask_nonzero<T>(string), nan_bits<T>() & sign, value); // 0, or NaR: a sign and nothing else
+    return bits_as<T>(value);
+  }
+};
+
+// Float: field and fraction are moved to the machine's place and rebiased. A subnormal is a normal number of the smallest binade less
+// that binade's leading one, an exact subtraction.
+template <typename T>
+struct FloatDecoder {
+  using M = Machine<T>;
+  using Bits = typename M::Bits;
+  Bits sign_code, smallest_code, smallest, rebias, max_code;
+  Bits same_binade, gradual, has_infinity, unsigned_zero; // masks
+  int left;
+
+  TD_HOST_DEVICE __attribute__((always_inline)) explicit FloatDecoder(const Format& f)
+      : sign_code(static_cast<Bits>(f.sign_code())),
+        smallest_code(Bits{1} << f.man_bits),
+        smallest(Bits(f.min_exponent() + M::bias) << M::fraction),
+        rebias(static_cast<Bits>(M::bias - f.bias) << M::fraction),
+        max_code(static_cast<Bits>(f.max_code())),
+        same_binade(Bits{0} - Bits(f.min_exponent() == 1 - M::bias)),
+        gradual(Bits{0} - Bits(f.subnormals == Subnormals::Gradual)),
+        has_infinity(Bits{0} - Bits(f.has_infinity())),
+        unsigned_zero(Bits{0} - Bits(f.unsigned_zero())),
+        left(M::fraction - f.man_bits) {}
+
+  TD_INLINE T operator()(Bits code) const {
+    const Bits magnitude = code & (sign_code - 1);
+    const Bits moved = magnitude << left;
+    const T difference = bits_as<T>(moved + smallest) - bits_as<T>(smallest);
+    // Where the format's smallest binade is the machine's, its subnormals are too (and processors told to flush them would lose them).
+    const Bits subnormal = select(same_binade, moved, bits_as<Bits>(difference)) & gradual;
+    Bits value = select(mask_less<T>(magnitude, smallest_code), subnormal, moved + rebias);
+    const Bits is_infinity = ~mask_nonzero<T>(magnitude - max_code - 1) & has_infinity;
+    value = select(mask_less<T>(max_code, magnitude), select(is_infinity, infinity_bits<T>(), nan_bits<T>()), value);
+    const Bits minus_zero_nan = ~mask_nonzero<T>(code ^ sign_code) & unsigned_zero;
+    value = select(minus_zero_nan, nan_bits<T>(), value);
+    return bits_as<T>(value | (mask_nonzero<T>(code & sign_code) & ~(~Bits{0} >> 1)));
+  }
+};
+
+// Fixed point: an integer, sign-extended, times the last place.
+template <typename T>
+struct FixedDecoder {
+  using Bits = typename Machine<T>::Bits;
+  Bits sign_code, code_mask;
+  T last_place;
+
+  TD_HOST_DEVICE __attribute__((always_inline)) explicit FixedDecoder(const Format& f)
+      : sign_code(f.is_signed ? static_cast<Bits>(f.sign_code()) : Bits{0}),
+        code_mask(static_cast<Bits>(f.code_mask())),
+        last_place(power_of_two<T>(-f.man_bits)) {}
+
+  TD_INLINE T operator()(Bits code) const {
+    const Bits extended = ((code & code_mask) ^ sign_code) - sign_code;
+    return static_cast<T>(static_cast<typename Machine<T>::Signed>(extended)) * last_place;
+  }
+};
+
+} // namespace c10::formats

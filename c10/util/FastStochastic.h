@@ -1,0 +1,161 @@
+// Branch-free encoders of the proportional stochastic mode. A result says whether it is undecided: then, and only then, ExactCodec.h's
+// answer must be taken instead; all others agree with it bit for bit.
+#pragma once
+#include <c10/util/FastEncode.h>
+
+namespace c10::formats {
+
+template <typename T>
+struct MaybeCode {
+  typename Machine<T>::Bits code;
+  typename Machine<T>::Bits undecided; // not 0: ask the generic codec
+};
+
+// The carry of a + b, as 0 or 1: a compare would do, but not in every vector unit for unsigned numbers.
+template <typename Bits>
+TD_INLINE Bits carry_of(Bits a, Bits b) {
+  return ((a & b) | ((a | b) & ~(a + b))) >> (sizeof(Bits) * 8 - 1);
+}
+
+// Floats with subnormals. `random` is as wide as T: for float the high half of the element's word, which leaves it undecided only where
+// the low half meets bits of the fraction below 2^-32.
+template <typename T>
+struct StochasticFloatEncoder {
+  using M = Machine<T>;
+  using Bits = typename M::Bits;
+  using Signed = typename M::Signed;
+  Signed min_exponent, beyond_exponent;
+  Bits max_code, overflow_code, nan_code, unsigned_zero;
+  int man_bits, sign_bit;
+
+  TD_HOST_DEVICE __attribute__((always_inline)) explicit StochasticFloatEncoder(const Format& f)
+      : min_exponent(f.min_exponent()),
+        beyond_exponent(f.max_exponent() + 1),
+        max_code(static_cast<Bits>(f.max_code())),
+        overflow_code(static_cast<Bits>(f.overflow_code())),
+        nan_code(static_cast<Bits>(f.nan_code())),
+        unsigned_zero(Bits{0} - f.unsigned_zero()),
+        man_bits(f.man_bits),
+        sign_bit(f.bits - 1) {}
+
+  TD_INLINE static bool serves(const Format& f) { return f.kind == Kind::Float && f.subnormals == Subnormals::Gradual; }
+
+  TD_INLINE MaybeCode<T> operator()(T x, Bits random) const {
+    constexpr int W = M::width, spare = W - 1 - M::fraction; // zeros above the significand
+    const Bits u = bits_as<Bits>(x);
+    const Bits a = u & (~Bits{0} >> 1);
+    const Bits significand = significand_of<T>(a);
+    Signed e = exponent_of<T>(a);
+    e = e < beyond_exponent ? e : beyond_exponent;
+    const Signed up = e > min_exponent ? e : min_exponent;
+    const Signed shift = M::fraction - man_bits + (up - e);
+    const Bits kept = significand >> (shift < W - 1 ? shift : W - 1);
+    // What is cut off, in units of 2^-W of the last place kept.
+    const Signed left = M::fraction + 1 - shift > 0 ? M::fraction + 1 - shift : 0;
+    const Signed beyond = shift - M::fraction - 1 > 0 ? shift - M::fraction - 1 : 0;
+    const Signed right = beyond < W - 1 ? beyond : W - 1;
+    const Bits top = significand << spare;
+    const Bits fraction = ((top << left) >> right) & mask_less<T>(static_cast<Bits>(beyond), Bits{W});
+    Bits code = (Bits(up - min_exponent) << man_bits) + kept + carry_of(fraction, random);
+    code = select(mask_less<T>(max_code, code) | mask_less<T>(infinity_bits<T>() - 1, a), overflow_code, code);
+    code = select(mask_less<T>(infinity_bits<T>(), a), nan_code, code);
+    const Bits sign = (u >> (W - 1)) & (~unsigned_zero | mask_nonzero<T>(code)) & 1;
+    Bits undecided = 0;
+    if constexpr (W == 32) undecided = mask_less<T>(Bits{spare}, static_cast<Bits>(right)) & ~mask_nonzero<T>(~(fraction + random)) & mask_nonzero<T>(a);
+    return {code | (sign << sign_bit), undecided};
+  }
+};
+
+// Posits. Undecided where exponent bits are cut off (the probability is no longer the string's fraction), and where the bits that the
+// regime pushed out of the lane could matter.
+template <typename T>
+struct StochasticPositEncoder {
+  using M = Machine<T>;
+  using Bits = typename M::Bits;
+  using Signed = typename M::Signed;
+  Signed limit;                   // maxpos as exponent.fraction
+  Bits linear_low, linear_high;   // magnitudes (as bits) in between have all their exponent bits
+  Bits nan_code, code_mask;
+  int bits, es;
+
+  TD_HOST_DEVICE __attribute__((always_inline)) explicit StochasticPositEncoder(const Format& f)
+      : limit(static_cast<Signed>(Bits(f.max_exponent()) << M::fraction)),
+        linear_low(bits_as<Bits>(power_of_two<T>(-linear(f)))),
+        linear_high(linear(f) < 0 ? 0 : bits_as<Bits>(power_of_two<T>(linear(f)))),
+        nan_code(static_cast<Bits>(f.nan_code())),
+        code_mask(static_cast<Bits>(f.code_mask())),
+        bits(f.bits),
+        es(f.exp_bits) {}
+
+  // Exponents from -linear to linear - 1 are written out in full.
+  TD_INLINE static int linear(const Format& f) { return (f.bits - 2 - f.exp_bits) * (1 << f.exp_bits); }
+  TD_INLINE static bool serves(const Format& f) { return f.is_posit() && f.underflow == Underflow::Minpos; }
+
+  TD_INLINE MaybeCode<T> operator()(T x, Bits random) const {
+    constexpr int W = M::width;
+    const int low_bits = M::fraction + es;
+    const Bits u = bits_as<Bits>(x);
+    const Bits a = u & (~Bits{0} >> 1);
+    Signed b = static_cast<Signed>(a) - static_cast<Signed>(Bits{M::bias} << M::fraction);
+    b = b < -limit ? -limit : b;
+    b = b > limit ? limit : b;
+    const Signed k = b >> low_bits;
+    const Bits tail = static_cast<Bits>(b) & ((Bits{1} << low_bits) - 1);
+    const Bits word = ((Bits(2) - (static_cast<Bits>(k) >> (W - 1))) << (W - 2)) | (tail << (W - 2 - low_bits));
+    const Bits run = static_cast<Bits>(k ^ (k >> (W - 1)));
+    const Bits lost = word ^ ((word >> run) << run);
+    const Bits string = static_cast<Bits>(static_cast<Signed>(word) >> run);
+    const Bits fraction = string << (bits - 1);
+    Bits code = (string >> (W + 1 - bits)) + carry_of(fraction, random);
+    const Bits sign = static_cast<Bits>(static_cast<Signed>(u) >> (W - 1));
+    code = (code ^ sign) - sign;
+    code &= mask_nonzero<T>(a);
+    code = select(mask_less<T>(infinity_bits<T>() - 1, a), nan_code, code);
+    // Zero, infinity and NaN are decided.
+    Bits outside = mask_less<T>(a, linear_low) | ~mask_less<T>(a, linear_high);
+    outside &= mask_nonzero<T>(a) & mask_less<T>(a, infinity_bits<T>());
+    const Bits carry_open = ~mask_nonzero<T>(~(fraction + random) >> (bits - 1));
+    return {code & code_mask, outside | (mask_nonzero<T>(lost) & carry_open)};
+  }
+};
+
+// UpDown's second half: a code from nearest rounding, one further or one back. `up` is a mask. Floats with subnormals, posits that do
+// not underflow, and fixed point.
+template <typename Bits>
+struct CodeMover {
+  Bits sign_code, code_mask, max_code, overflow_code, lowest;
+  Bits twos_complement, saturates, never_zero, unsigned_zero; // masks
+
+  TD_HOST_DEVICE __attribute__((always_inline)) explicit CodeMover(const Format& f)
+      : sign_code(f.is_signed ? static_cast<Bits>(f.sign_code()) : 0),
+        code_mask(static_cast<Bits>(f.code_mask())),
+        max_code(static_cast<Bits>(f.max_code())),
+        overflow_code(static_cast<Bits>(f.kind == Kind::Float ? f.overflow_code() : f.max_code())),
+        lowest(static_cast<Bits>(f.is_fixed() ? f.lowest_magnitude() : f.max_code())),
+        twos_complement(Bits{0} - Bits{f.kind != Kind::Float}),
+        saturates(Bits{0} - Bits{f.kind != Kind::Float}),
+        never_zero(Bits{0} - Bits{f.is_posit()}),
+        unsigned_zero(Bits{0} - Bits{f.unsigned_zero()}) {}
+
+  TD_INLINE static bool serves(const Format& f) {
+    return f.subnormals == Subnormals::Gradual && f.underflow == Underflow::Minpos && f.overflow != Overflow::Wrap;
+  }
+
+  TD_INLINE static Bits less(Bits a, Bits b) { return Bits{0} - Bits{a < b}; }
+
+  TD_INLINE Bits operator()(Bits code, Bits up) const {
+    const Bits sign = Bits{0} - Bits{(code & sign_code) != 0};
+    const Bits m = select(twos_complement, ((code ^ sign) - sign) & code_mask, code & ~sign_code & code_mask);
+    const Bits limit = select(sign, lowest, max_code);
+    // NaN, NaR and infinities lie beyond the limit, or (the NaN in the place of minus zero) have magnitude 0.
+    const Bits moves = less(Bits{0}, m) & ~less(limit, m);
+    Bits next = m + select(up, Bits{1}, ~Bits{0});
+    next = select(never_zero & less(next, Bits{1}), Bits{1}, next);
+    next = select(less(limit, next), select(saturates, limit, overflow_code), next);
+    const Bits plain = (code & sign_code) | next;
+    const Bits moved = select(twos_complement, ((next ^ sign) - sign) & code_mask, plain & (~unsigned_zero | less(Bits{0}, next)));
+    return select(moves, moved, code);
+  }
+};
+
+} // namespace c10::formats

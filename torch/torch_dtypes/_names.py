@@ -1,0 +1,85 @@
+"""The names of formats: from a format to its name and back. The grammar is in the docstring of formats.dtype()."""
+
+from __future__ import annotations
+
+import re
+
+from . import _C
+
+ROUNDING_MODES = (
+    "nearest_even", "nearest_zero", "nearest_away", "up", "down", "toward_zero", "to_odd", "stochastic", "stochastic_equal", "up_down",
+)  # fmt: skip
+
+# Names that others gave to formats. Sources: Pychop, table 1; OCP Microscaling Formats 1.0, section 5.3.
+ALIASES = {
+    "fp16": "e5m10", "half": "e5m10", "h": "e5m10", "bf16": "e8m7", "b": "e8m7", "fp32": "e8m23", "s": "e8m23", "fp64": "e11m52",
+    "d": "e11m52", "ocp_e4m3": "e4m3fn", "ocp_e5m2": "q52", "ocp_e3m2": "e3m2finite", "ocp_e2m3": "e2m3finite", "ocp_e2m1": "e2m1finite",
+}  # fmt: skip
+
+_POSIT = re.compile(r"posit(\d+)es(\d+)(_underflow)?")
+_FLOAT = re.compile(r"e(\d+)m(\d+)(fnuz|fn|finite|p3109)?(?:_bias(minus)?(\d+))?(_flush)?(_saturate)?")
+_FIXED = re.compile(r"(u)?fixed(\d+)_(\d+)(_symmetric|_wrap)?")
+_P3109 = re.compile(r"binary(\d+)p(\d+)s([ef])")
+
+
+def standard_bias(fmt: _C.Format) -> int:
+    """IEEE 754's bias, or P3109's for the formats with one zero."""
+    return 2 ** (fmt.exp_bits - 1) - (fmt.specials not in (_C.Specials.fnuz, _C.Specials.p3109))
+
+
+def _base_name(fmt: _C.Format) -> str:
+    if fmt.kind == _C.Kind.posit:
+        return f"posit{fmt.bits}es{fmt.exp_bits}" + ("_underflow" if fmt.underflow == _C.Underflow.zero else "")
+    if fmt.kind == _C.Kind.fixed:
+        name = f"{'' if fmt.is_signed else 'u'}fixed{fmt.exp_bits}_{fmt.man_bits}"
+        return name + ("_wrap" if fmt.overflow == _C.Overflow.wrap else "_symmetric" if fmt.symmetric else "")
+    specials = {_C.Specials.ieee: "", _C.Specials.none: "finite"}.get(fmt.specials, fmt.specials.name)
+    name = f"e{fmt.exp_bits}m{fmt.man_bits}{specials}"
+    if fmt.bias != standard_bias(fmt):
+        name += f"_bias{fmt.bias}".replace("-", "minus")
+    if fmt.subnormals == _C.Subnormals.flush:
+        name += "_flush"
+    if fmt.overflow == _C.Overflow.saturate and fmt.specials != _C.Specials.none:
+        name += "_saturate"
+    return name
+
+
+def name_of_format(fmt: _C.Format) -> str:
+    """The canonical name; a built-in format's own (q43, and not e4m3) where there is one."""
+    mode = fmt.rounding.name
+    plain = _C.Format(fmt)
+    plain.rounding = _C.Rounding.nearest_even
+    base = _C.builtin_name(plain) or _base_name(fmt)
+    return base if mode == "nearest_even" else f"{base}_{mode}"
+
+
+def split_rounding(name: str) -> tuple[str, str]:
+    """A name without its rounding mode, and the mode."""
+    for mode in sorted(ROUNDING_MODES, key=len, reverse=True):  # up_down before down
+        if name.endswith("_" + mode):
+            return name[: -len(mode) - 1], mode
+    return name, "nearest_even"
+
+
+def parse(name: str) -> tuple[str, tuple[int, int], dict] | None:
+    """The kind of format of a name without rounding mode, and the arguments of its constructor; None: no such name."""
+    if match := _POSIT.fullmatch(name):
+        return "posit", (int(match[1]), int(match[2])), {"underflow": "zero" if match[3] else "minpos"}
+    if match := _FLOAT.fullmatch(name):
+        exp_bits, man_bits, specials, minus, bias, flush, saturate = match.groups()
+        options = {
+            "bias": None if bias is None else int(bias) * (-1 if minus else 1),
+            "subnormals": not flush,
+            "specials": {None: "ieee", "finite": "none"}.get(specials, specials),
+            "overflow": "saturate" if saturate else "ieee",
+        }
+        return "float", (int(exp_bits), int(man_bits)), options
+    if match := _FIXED.fullmatch(name):
+        options = {"signed": not match[1], "overflow": "wrap" if match[4] == "_wrap" else "saturate", "symmetric": match[4] == "_symmetric"}
+        return "fixed", (int(match[2]), int(match[3])), options
+    if match := _P3109.fullmatch(name):
+        width, precision = int(match[1]), int(match[2])
+        if not (3 <= width <= 16 and 1 <= precision < width):
+            raise ValueError(f"expected binary<K>p<P> with K from 3 to 16 and P from 1 to K - 1, but got {name!r}")
+        return "float", (width - precision, precision - 1), {"specials": "p3109" if match[3] == "e" else "fnuz"}
+    return None

@@ -14,6 +14,7 @@ from . import _torch_version
 _torch_version.check()
 
 from . import _C, _hooks, formats  # noqa: E402
+from .accumulation import Accumulation, accumulate, accumulation_of, set_accumulation  # noqa: E402
 from .formats import (  # noqa: E402
     ROUNDING_MODES,
     builtin_dtypes,
@@ -29,6 +30,9 @@ from .rounding import rounding  # noqa: E402
 
 __all__ = [
     "ROUNDING_MODES",
+    "Accumulation",
+    "accumulate",
+    "accumulation_of",
     "builtin_dtypes",
     "dtype",
     "fixed_format",
@@ -37,6 +41,7 @@ __all__ = [
     "is_format_dtype",
     "posit_format",
     "rounding",
+    "set_accumulation",
     "with_rounding",
 ]
 __version__ = "0.1.0"

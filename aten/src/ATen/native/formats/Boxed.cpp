@@ -1,6 +1,7 @@
 #include <ATen/native/formats/Boxed.h>
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/formats/Accumulate.h>
 #include <ATen/native/formats/BoxedCall.h>
 #include <ATen/native/formats/MixedAutograd.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -21,6 +22,7 @@ class BoxedKernel final : public c10::OperatorKernel {
   explicit BoxedKernel(const c10::FunctionSchema& schema) : plan_(schema) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) const {
+    if (plan_.adds_products && run_dot_operator(op, stack)) return;
     const at::AutoDispatchBelowADInplaceOrView guard;
     const BoxedCall call(plan_, stack);
     op.callBoxed(stack);
@@ -106,6 +108,7 @@ class CompositeAutogradKernel final : public c10::OperatorKernel {
   explicit CompositeAutogradKernel(const c10::FunctionSchema& schema) : plan_(schema) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
+    if (plan_.adds_products && run_dot_operator(op, stack)) return; // attention: by operators that are differentiated one by one
     variable_list inputs;
     const size_t base = stack->size() - plan_.arguments.size();
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {

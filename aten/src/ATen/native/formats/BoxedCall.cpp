@@ -1,10 +1,13 @@
 #include <ATen/native/formats/BoxedCall.h>
 
+#include <ATen/FormatRounding.h>
 #include <ATen/core/ivalue.h>
+#include <ATen/native/formats/Accumulate.h>
 #include <ATen/ops/resize_ops.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <cstring>
+#include <set>
 #include <typeinfo>
 
 namespace at::formats {
@@ -75,7 +78,25 @@ static bool writes_undeclared(const c10::FunctionSchema& schema, const c10::Argu
   return argument.name() == "running_mean" || argument.name() == "running_var";
 }
 
-Plan::Plan(const c10::FunctionSchema& schema) : name(schema.name()) {
+// Operators whose results are values of their operands (or their negatives, zeros and ones): under up_down rounding, which moves exact
+// values too, they must not move.
+static bool selects_values(const std::string& op) {
+  static const std::set<std::string> names = {
+      "abs", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "amax", "amin", "aminmax", "block_diag", "cat", "constant_pad_nd",
+      "cummax", "cummin", "diag_embed", "embedding", "fmax", "fmin", "fractional_max_pool2d", "fractional_max_pool3d", "gather", "im2col",
+      "index", "index_copy", "index_fill", "index_select", "isin", "kthvalue", "masked_scatter", "masked_select", "max", "max_pool2d_with_indices",
+      "max_pool3d_with_indices", "max_unpool2d", "max_unpool3d", "maximum", "median", "min", "minimum", "mode", "msort", "nanmedian", "neg",
+      "one_hot", "pixel_shuffle", "pixel_unshuffle", "put", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "relu", "repeat",
+      "repeat_interleave", "replication_pad1d", "replication_pad2d", "replication_pad3d", "roll", "flip", "rot90", "scatter", "sign", "sort",
+      "stack", "take", "threshold_backward", "topk", "tril", "triu", "unique_dim", "_unique2", "where", "upsample_nearest1d",
+      "upsample_nearest2d", "upsample_nearest3d",
+  };
+  const std::string base = op.substr(op.find("::") + 2);
+  return names.count(base) != 0 || (base.back() == '_' && names.count(base.substr(0, base.size() - 1)) != 0);
+}
+
+Plan::Plan(const c10::FunctionSchema& schema)
+    : name(schema.name()), adds_products(is_dot_operator(schema.name())), selects(selects_values(schema.name())) {
   for (const c10::Argument& a : schema.arguments()) {
     arguments.push_back({slot_of(a), (a.alias_info() && a.alias_info()->isWrite()) || writes_undeclared(schema, a)});
   }
@@ -97,7 +118,7 @@ bool Plan::takes_tensor() const {
 
 // ---- BoxedCall ----
 
-BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack) {
+BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack) : selects_(plan.selects) {
   const size_t base = stack->size() - plan.arguments.size();
   choose_types(plan, *stack, base);
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
@@ -113,6 +134,13 @@ void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t 
   TORCH_INTERNAL_ASSERT(type.format, plan.name, " came to the number formats' kernel without a tensor of theirs");
   format_ = type.result();
   compute_ = type.format->compute;
+  if (plan.adds_products) {
+    const Accumulation policy = accumulation_of(*type.format);
+    if (policy.kind == Accumulation::Kind::Float64) compute_ = ScalarType::Double;
+    TORCH_CHECK(policy.kind != Accumulation::Kind::Float32 || compute_ == ScalarType::Float, plan.name,
+                ": expected a format whose values are float32 numbers for the accumulation policy float32, but got ", type.format->name,
+                ". Use float64 or exact.");
+  }
   if (!format_) compute_ = c10::toRealValueType(*type.stock); // as stock casts its operands to the common type
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     c10::IValue& value = stack[base + i];
@@ -148,6 +176,7 @@ at::Tensor BoxedCall::result(const at::Tensor& t) const {
 }
 
 void BoxedCall::finish(size_t results, torch::jit::Stack* stack) const {
+  const RoundingGuard exact(selects_ ? std::optional(Rounding::NearestEven) : rounding_override());
   for (const Pair& p : pairs_) {
     if (!p.written) continue;
     if (p.ours.sizes() != p.stock.sizes()) at::_ops::resize_::call(p.ours, c10::fromIntArrayRefSlow(p.stock.sizes()), {});

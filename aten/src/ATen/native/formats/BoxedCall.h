@@ -45,6 +45,8 @@ class Plan {
 
   std::string name;
   std::vector<Argument> arguments;
+  bool adds_products; // the accumulation policy says how
+  bool selects;       // every result is one of the inputs' values: nothing is rounded
 };
 
 class BoxedCall {
@@ -68,6 +70,7 @@ class BoxedCall {
   void choose_types(const Plan& plan, torch::jit::Stack& stack, size_t base);
   at::Tensor stand_in(const at::Tensor& t, bool written);
 
+  bool selects_;
   const FormatEntry* format_{nullptr};              // of results, or nullptr: they stay stock
   c10::ScalarType compute_{c10::ScalarType::Float}; // of the stand-ins
   c10::SmallVector<Pair, 6> pairs_;

@@ -1,0 +1,31 @@
+#include <ATen/Accumulation.h>
+
+#include <array>
+#include <atomic>
+#include <utility>
+
+namespace at::formats {
+namespace {
+
+thread_local std::optional<Accumulation> override_policy;
+
+// Old policies are never freed: a kernel may be reading one. They are few and small.
+std::array<std::atomic<const Accumulation*>, c10::formats::kMaxFormats> defaults{};
+
+} // namespace
+
+std::optional<Accumulation> set_accumulation_override(const std::optional<Accumulation>& policy) {
+  return std::exchange(override_policy, policy);
+}
+
+void set_accumulation_default(const FormatEntry& entry, const Accumulation& policy) {
+  defaults[entry.id].store(new Accumulation(policy), std::memory_order_release);
+}
+
+Accumulation accumulation_of(const FormatEntry& entry) {
+  if (override_policy) return *override_policy;
+  const Accumulation* own = defaults[entry.id].load(std::memory_order_acquire);
+  return own ? *own : Accumulation{};
+}
+
+} // namespace at::formats

@@ -1,0 +1,23 @@
+// The engine of the accumulation policies that stock kernels cannot do: exact sums, and sums rounded at every step.
+#pragma once
+#include <ATen/Accumulation.h>
+#include <ATen/FormatTensor.h>
+
+namespace at::formats {
+
+// Dot products of a format's values, all operands decoded, contiguous and of one type (float32 or float64: dot_type()).
+struct DotProducts {
+  at::Tensor a{};     // [batch, m, k]; undefined: all ones, m = 1, and there are no products, only sums
+  at::Tensor b{};     // [batch, k, n]
+  at::Tensor start{}; // [batch, m, n]: what the accumulator holds first; undefined: 0
+  int64_t divisor{1}; // of the finished sum, before its last rounding
+};
+
+// The type that decoded operands must have for a policy.
+c10::ScalarType dot_type(const FormatEntry& entry, const Accumulation& policy);
+// [batch, m, n] of the format. Products are added in the order of k.
+at::Tensor dot_products(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy);
+// [batch, k, n]: the sums of b's first 1, 2, ... k rows.
+at::Tensor running_sums(const at::Tensor& b, const FormatEntry& entry, const Accumulation& policy);
+
+} // namespace at::formats

@@ -1,0 +1,144 @@
+"""How dot products add up: the accumulation policy of a block of code, and of a dtype."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from . import _C
+from .formats import dtype as dtype_of_name
+from .formats import format_of, rounding_mode
+
+__all__ = ["Accumulation", "accumulate", "accumulation_of", "set_accumulation"]
+
+_POLICIES = ("machine", "float32", "float64", "exact", "format", "chunked")
+_CHUNKED = re.compile(r"chunked\((\d+)\)")
+
+
+@dataclass(frozen=True)
+class Accumulation:
+    """An accumulation policy: what ``accumulate`` takes, and ``accumulation_of`` gives."""
+
+    policy: str
+    chunk: int | None = None
+    product: torch.dtype | None = None
+    accumulator: torch.dtype | None = None
+    fused: bool = False
+    kahan: bool = False
+    rounding: str | None = None
+
+    def _native(self) -> _C.Accumulation:
+        mode = None if self.rounding is None else rounding_mode(self.rounding)
+        kind = getattr(_C.Accumulate, self.policy)
+        return _C.Accumulation(kind, self.chunk or 0, self.product, self.accumulator, mode, self.fused, self.kahan)
+
+
+def _our_dtype(name: str, value: object) -> torch.dtype | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        value = dtype_of_name(value)
+    format_of(value)  # its error says what was expected
+    return value
+
+
+def _make(policy, chunk, product, accumulator, fused, kahan, rounding) -> Accumulation:
+    if isinstance(policy, Accumulation):
+        return policy
+    if isinstance(policy, str) and (match := _CHUNKED.fullmatch(policy)):
+        policy, chunk = "chunked", int(match[1])
+    if not isinstance(policy, str) or policy not in _POLICIES:
+        names = ", ".join(map(repr, _POLICIES[:-1]))
+        raise ValueError(f"expected an accumulation policy, one of {names} or 'chunked(<terms>)', but got {policy!r}")
+    if (policy == "chunked") != (chunk is not None):
+        raise ValueError(f"expected chunk=, the number of terms added in the format, with the policy 'chunked' only, but got {policy!r}, chunk={chunk}")
+    if chunk is not None and (isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1):
+        raise ValueError(f"expected chunk of at least 1, but got {chunk!r}")
+    options = {"product": product, "accumulator": accumulator, "fused": fused or None, "kahan": kahan or None, "rounding": rounding}
+    given = [name for name, value in options.items() if value is not None]
+    if given and policy not in ("format", "chunked"):
+        raise ValueError(f"expected {', '.join(given)} with the policies 'format' and 'chunked' only, but got {policy!r}")
+    if fused and (kahan or product is not None):
+        raise ValueError("expected fused=True without kahan= and product=: a fused multiply-add has no product of its own to round or compensate")
+    mode = None if rounding is None else rounding_mode(rounding).name
+    return Accumulation(policy, chunk, _our_dtype("product", product), _our_dtype("accumulator", accumulator), bool(fused), bool(kahan), mode)
+
+
+@contextlib.contextmanager
+def accumulate(
+    policy: str | Accumulation,
+    *,
+    chunk: int | None = None,
+    product: torch.dtype | str | None = None,
+    accumulator: torch.dtype | str | None = None,
+    fused: bool = False,
+    kahan: bool = False,
+    rounding: str | int | None = None,
+) -> Iterator[None]:
+    """Adds up dot products of number formats by ``policy`` in the block::
+
+        with torch_dtypes.accumulate("format", accumulator=torch.e5m7, rounding="toward_zero"):
+            loss = criterion(model(x), y)
+            loss.backward()
+
+    It holds for mm, bmm, addmm, baddbmm, addbmm, mv, addmv, dot, linear, einsum, matmul, convolutions of any dimension (transposed ones
+    too) and their gradients, scaled_dot_product_attention, sum, mean and cumsum, on the calling thread, and for the backward pass when
+    ``backward()`` is called in the block. A dtype's own policy (``set_accumulation``) holds where no block says otherwise.
+
+    Args:
+        policy: ``"machine"``: the default, float32 where every value of the format is one, else float64; the order is the stock
+            kernel's, and the result is rounded once. ``"float32"``, ``"float64"``: the same in that type. ``"exact"``: no rounding before
+            the last, as with a quire or Kulisch accumulator: the correctly rounded dot product. ``"format"``: every product and every
+            sum is rounded, in the order of the sum's index (convolutions: channel, then kernel position; gradients of weights: batch,
+            then position). ``"chunked(k)"``: as ``"format"`` for ``k`` terms, and those sums are added in the type of ``"machine"``.
+        chunk: ``k``, where ``policy`` is ``"chunked"``.
+        product, accumulator: dtypes of this package (or names) that products and sums are rounded to, instead of the operands' own.
+        fused: one rounding for each multiply-add.
+        kahan: sums with Kahan's compensation, each of its operations rounded to the accumulator's format.
+        rounding: the mode of every step; else each format's own. The result is rounded by its own dtype's mode.
+
+    A bias that an operator adds (addmm, convolution) is what the accumulator starts with.
+
+    Raises:
+        ValueError: not a policy, or options that contradict each other. RuntimeError, from an operator: ``"float32"`` with a format whose
+            values float32 does not have, or steps in a format of more than 51 significant bits.
+
+    Sources: Kulisch, "Computer arithmetic and validity" (2013), chapter 8; Posit Standard (2022), section 3.4; Kahan, CACM 8 (1965);
+    Blanchard, Higham, Mary, "A class of fast and accurate summation algorithms", SISC 42 (2020), for chunked sums.
+    """
+    chosen = _make(policy, chunk, product, accumulator, fused, kahan, rounding)
+    previous = _C.set_accumulation_override(chosen._native())
+    try:
+        yield
+    finally:
+        _C.set_accumulation_override(previous)
+
+
+def set_accumulation(
+    dtype: torch.dtype | str,
+    policy: str | Accumulation,
+    *,
+    chunk: int | None = None,
+    product: torch.dtype | str | None = None,
+    accumulator: torch.dtype | str | None = None,
+    fused: bool = False,
+    kahan: bool = False,
+    rounding: str | int | None = None,
+) -> None:
+    """Makes ``policy`` the accumulation policy of a dtype, for all threads, until it is set anew. Arguments are those of ``accumulate``.
+
+    ``set_accumulation(D, "machine")`` brings the default back. Dtypes that differ in rounding mode have policies of their own.
+    """
+    chosen = _make(policy, chunk, product, accumulator, fused, kahan, rounding)
+    _C.set_accumulation_default(_our_dtype("dtype", dtype), chosen._native())
+
+
+def accumulation_of(dtype: torch.dtype | str) -> Accumulation:
+    """The accumulation policy that holds for a dtype on this thread now."""
+    found = _C.accumulation_of(_our_dtype("dtype", dtype))
+    rounding = None if found.rounding is None else found.rounding.name
+    return Accumulation(found.kind.name, found.chunk or None, found.product, found.accumulator, found.fused, found.kahan, rounding)

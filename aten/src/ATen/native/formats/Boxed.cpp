@@ -3,6 +3,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/formats/Accumulate.h>
 #include <ATen/native/formats/BoxedCall.h>
+#include <ATen/native/formats/Elementary.h>
 #include <ATen/native/formats/MixedAutograd.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -23,6 +24,7 @@ class BoxedKernel final : public c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) const {
     if (plan_.adds_products && run_dot_operator(op, stack)) return;
+    if (plan_.tabled && run_by_table(op, plan_, stack)) return;
     const at::AutoDispatchBelowADInplaceOrView guard;
     const BoxedCall call(plan_, stack);
     op.callBoxed(stack);

@@ -3,6 +3,7 @@
 #include <ATen/FormatRounding.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/native/formats/Accumulate.h>
+#include <ATen/native/formats/Elementary.h>
 #include <ATen/ops/resize_ops.h>
 #include <torch/csrc/autograd/function.h>
 
@@ -96,7 +97,8 @@ static bool selects_values(const std::string& op) {
 }
 
 Plan::Plan(const c10::FunctionSchema& schema)
-    : name(schema.name()), adds_products(is_dot_operator(schema.name())), selects(selects_values(schema.name())) {
+    : name(schema.name()), adds_products(is_dot_operator(schema.name())), elementary(is_elementary(schema.name())),
+      tabled(has_table(schema.name())), selects(selects_values(schema.name())) {
   for (const c10::Argument& a : schema.arguments()) {
     arguments.push_back({slot_of(a), (a.alias_info() && a.alias_info()->isWrite()) || writes_undeclared(schema, a)});
   }
@@ -134,6 +136,7 @@ void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t 
   TORCH_INTERNAL_ASSERT(type.format, plan.name, " came to the number formats' kernel without a tensor of theirs");
   format_ = type.result();
   compute_ = type.format->compute;
+  if (plan.elementary) compute_ = ScalarType::Double;
   if (plan.adds_products) {
     const Accumulation policy = accumulation_of(*type.format);
     if (policy.kind == Accumulation::Kind::Float64) compute_ = ScalarType::Double;

@@ -46,6 +46,8 @@ class Plan {
   std::string name;
   std::vector<Argument> arguments;
   bool adds_products; // the accumulation policy says how
+  bool elementary;    // computed in float64
+  bool tabled;        // narrow formats look its results up
   bool selects;       // every result is one of the inputs' values: nothing is rounded
 };
 

@@ -1,0 +1,166 @@
+#include <ATen/native/formats/Elementary.h>
+
+#include <ATen/FormatRounding.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/arange.h>
+
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+#include <sstream>
+
+namespace at::formats {
+namespace {
+
+using c10::formats::Rounding;
+
+std::string base_name(const std::string& op) {
+  std::string name = op.substr(op.find("::") + 2);
+  if (name.back() == '_') name.pop_back();
+  return name;
+}
+
+const std::set<std::string>& functions() {
+  static const std::set<std::string> names = {
+      // of one tensor
+      "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "celu", "clamp", "clamp_max", "clamp_min", "cos", "cosh", "deg2rad", "digamma", "elu", "erf",
+      "erfc", "erfinv", "exp", "exp2", "expm1", "floor", "frac", "gelu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "i0", "leaky_relu",
+      "lgamma", "log", "log10", "log1p", "log2", "log_sigmoid_forward", "logit", "mish", "mvlgamma", "nan_to_num", "polygamma", "pow", "rad2deg", "round",
+      "rsqrt", "selu", "sgn", "sigmoid", "silu", "sin", "sinc", "sinh", "softplus", "softshrink", "special_airy_ai", "special_bessel_j0",
+      "special_bessel_j1", "special_bessel_y0", "special_bessel_y1", "special_entr", "special_erfcx", "special_i0e", "special_i1", "special_i1e",
+      "special_log_ndtr", "special_modified_bessel_i0", "special_modified_bessel_i1", "special_modified_bessel_k0", "special_modified_bessel_k1",
+      "special_ndtri", "special_scaled_modified_bessel_k0", "special_scaled_modified_bessel_k1", "special_spherical_bessel_j0", "square", "tan",
+      "tanh", "threshold", "trunc",
+      // of two
+      "atan2", "copysign", "float_power", "floor_divide", "fmod", "hypot", "igamma", "igammac", "logaddexp", "logaddexp2", "nextafter", "remainder",
+      "special_xlog1py", "special_zeta", "xlogy",
+  };
+  return names;
+}
+
+// A function as its operator, its other arguments, the format and the rounding mode make it.
+struct Key {
+  const c10::FunctionSchema* schema;
+  std::string arguments;
+  int format;
+  Rounding rounding;
+
+  auto operator<=>(const Key&) const = default;
+};
+
+struct Table {
+  int64_t elements{0}; // seen so far
+  at::Tensor codes;    // the result's code for every code: uint8 or int16; undefined: not made yet
+};
+
+// Guarded by the mutex; a table, once made, is only read.
+std::map<Key, Table> tables;
+std::mutex mutex;
+constexpr size_t kMaxTables = 1024; // 128 KiB each at most
+
+// The other arguments as text; nothing where one is not a number, a truth value, a string or None.
+std::optional<std::string> text_of_arguments(const torch::jit::Stack& stack, size_t first) {
+  std::ostringstream text;
+  text.precision(17);
+  for (size_t i = first; i < stack.size(); ++i) {
+    const c10::IValue& v = stack[i];
+    if (!(v.isNone() || v.isScalar() || v.isString())) return std::nullopt;
+    if (v.isDouble()) {
+      text << std::hexfloat << v.toDouble() << ',';
+    } else {
+      text << v.tagKind() << ' ' << v << ',';
+    }
+  }
+  return text.str();
+}
+
+// The operator on every code that an element can hold.
+at::Tensor make_table(const c10::OperatorHandle& op, const Plan& plan, const FormatEntry& entry, const torch::jit::Stack& stack, size_t base) {
+  const int64_t count = int64_t{1} << (8 * entry.format.itemsize());
+  at::Tensor all = at::arange(count, at::TensorOptions().dtype(c10::ScalarType::Int)).to(entry.bits);
+  torch::jit::Stack call(stack.begin() + static_cast<int64_t>(base), stack.end());
+  call[0] = format_alias(all, entry);
+  const BoxedCall boxed(plan, &call);
+  op.callBoxed(&call);
+  boxed.finish(1, &call);
+  const at::Tensor result = call[0].toTensor();
+  if (!is_format_tensor(result) || &entry_of(result) != &entry) return {};
+  return bits_alias(result).contiguous();
+}
+
+// in may be out. Eight bytes of codes at a time in one register: compilers make worse of single stores.
+template <typename Code>
+void look_up_block(const Code* __restrict results, const Code* in, Code* out, int64_t n) {
+  constexpr int64_t kCodes = 8 / sizeof(Code);
+  constexpr int kBits = 8 * sizeof(Code);
+  int64_t i = 0;
+  for (; i + kCodes <= n; i += kCodes) {
+    uint64_t word, looked_up = 0;
+    std::memcpy(&word, in + i, 8);
+    for (int j = 0; j < kCodes; ++j) looked_up |= uint64_t{results[static_cast<Code>(word >> (kBits * j))]} << (kBits * j);
+    std::memcpy(out + i, &looked_up, 8);
+  }
+  for (; i < n; ++i) out[i] = results[in[i]];
+}
+
+template <typename Code>
+void look_up(const at::Tensor& table, const at::Tensor& in, const at::Tensor& out) {
+  const auto* results = static_cast<const Code*>(table.const_data_ptr());
+  const auto* from = static_cast<const Code*>(in.const_data_ptr());
+  auto* to = static_cast<Code*>(out.mutable_data_ptr());
+  at::parallel_for(0, in.numel(), 32768, [=](int64_t begin, int64_t end) { look_up_block(results, from + begin, to + begin, end - begin); });
+}
+
+} // namespace
+
+bool is_elementary(const std::string& name) {
+  return functions().count(base_name(name)) != 0;
+}
+
+bool has_table(const std::string& name) {
+  static const std::set<std::string> exact = {"abs", "neg", "relu", "sign"};
+  return is_elementary(name) || exact.count(base_name(name)) != 0;
+}
+
+bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::Stack* stack) {
+  const c10::FunctionSchema& schema = op.schema();
+  const size_t base = stack->size() - schema.arguments().size();
+  if (schema.returns().size() != 1 || !(*stack)[base].isTensor()) return false;
+  const at::Tensor self = (*stack)[base].toTensor();
+  const bool in_place = schema.is_mutable();
+  if (!is_format_tensor(self) || !self.device().is_cpu() || (in_place && !plan.arguments[0].written)) return false;
+  const FormatEntry& entry = entry_of(self);
+  const Format format = rounding_format(entry);
+  if (format.itemsize() > 2 || c10::formats::is_stochastic(format.rounding)) return false;
+  const auto arguments = text_of_arguments(*stack, base + 1);
+  if (!arguments) return false;
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  at::Tensor table;
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (tables.size() > kMaxTables) tables.clear();
+    Table& t = tables[{&schema, *arguments, entry.id, format.rounding}];
+    t.elements += self.numel();
+    if (!t.codes.defined()) {
+      if (t.elements < int64_t{1} << (8 * format.itemsize())) return false;
+      t.codes = make_table(op, plan, entry, *stack, base);
+      if (!t.codes.defined()) return false;
+    }
+    table = t.codes;
+  }
+  const at::Tensor codes = bits_alias(self);
+  const at::Tensor in = codes.is_non_overlapping_and_dense() ? codes : codes.contiguous();
+  at::Tensor out = in_place && in.is_same(codes) ? self : empty_strided_format(in.sizes(), in.strides(), entry, self.device());
+  format.itemsize() == 1 ? look_up<uint8_t>(table, in, out) : look_up<uint16_t>(table, in, out);
+  if (in_place && !out.is_same(self)) {
+    bits_alias(self).copy_(bits_alias(out));
+    out = self;
+  }
+  torch::jit::drop(*stack, schema.arguments().size());
+  stack->emplace_back(out);
+  return true;
+}
+
+} // namespace at::formats

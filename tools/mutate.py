@@ -55,7 +55,7 @@ MUTATIONS = [  # what, file, old text, new text
     ("fast: subnormals decoded as normals", DECODE, "mask_less<T>(magnitude, smallest_code)", "mask_less<T>(magnitude, 1)"),
     ("fast: exponent bits of posits", DECODE, "(W - M::fraction - es)", "(W - M::fraction)"),
     ("stochastic: off by one in probability", ROUND, "c.fraction + random < c.fraction", "c.fraction + random + 1 <= c.fraction"),
-    ("stochastic: by the string between powers of two", EXACT, "f.rounding == Rounding::Stochastic && exponent_bits_cut", "false && exponent_bits_cut"),
+    ("stochastic: by the string between powers of two", EXACT, "Rounding::Stochastic && exponent_bits_cut", "Rounding::UpDown && exponent_bits_cut"),
     ("stochastic: equal moves exact values", ROUND, "(half || rest) && random >> 63", "random >> 63"),
     ("stochastic: up-down moves zero", EXACT, "f.rounding != Rounding::UpDown || magnitude == 0", "f.rounding != Rounding::UpDown"),
     ("fast stochastic: posits beyond the straight part", STOCHASTIC, "{code & code_mask, outside | ", "{code & code_mask, "),

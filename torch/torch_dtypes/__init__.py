@@ -15,6 +15,7 @@ _torch_version.check()
 
 from . import _C, _hooks, formats  # noqa: E402
 from .accumulation import Accumulation, accumulate, accumulation_of, set_accumulation  # noqa: E402
+from .chopping import chop  # noqa: E402
 from .formats import (  # noqa: E402
     ROUNDING_MODES,
     builtin_dtypes,
@@ -34,6 +35,7 @@ __all__ = [
     "accumulate",
     "accumulation_of",
     "builtin_dtypes",
+    "chop",
     "dtype",
     "fixed_format",
     "float_format",

@@ -55,7 +55,7 @@ def _make(policy, chunk, product, accumulator, fused, kahan, rounding) -> Accumu
         names = ", ".join(map(repr, _POLICIES[:-1]))
         raise ValueError(f"expected an accumulation policy, one of {names} or 'chunked(<terms>)', but got {policy!r}")
     if (policy == "chunked") != (chunk is not None):
-        raise ValueError(f"expected chunk=, the number of terms added in the format, with the policy 'chunked' only, but got {policy!r}, chunk={chunk}")
+        raise ValueError(f"expected chunk=, the number of terms added in the format, with 'chunked' only, but got {policy!r}, chunk={chunk}")
     if chunk is not None and (isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1):
         raise ValueError(f"expected chunk of at least 1, but got {chunk!r}")
     options = {"product": product, "accumulator": accumulator, "fused": fused or None, "kahan": kahan or None, "rounding": rounding}

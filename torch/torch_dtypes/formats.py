@@ -94,10 +94,14 @@ def posit_format(nbits: int, es: int, *, underflow: str = "minpos", rounding: st
 
     Source: Posit Standard (2022), sections 3 and 4.
     """
+    return _define(_posit(nbits, es, underflow=underflow, rounding=rounding))
+
+
+def _posit(nbits, es, *, underflow="minpos", rounding="nearest_even") -> _C.Format:
     fmt = _C.Format.posit(_integer("nbits", nbits, 2, 32), _integer("es", es, 0, 4))
     fmt.underflow = _UNDERFLOW[_choice("underflow", underflow, _UNDERFLOW)]
     fmt.rounding = rounding_mode(rounding)
-    return _define(fmt)
+    return fmt
 
 
 def float_format(
@@ -132,6 +136,12 @@ def float_format(
 
     Source: IEEE 754-2019, section 3; OCP Microscaling Formats 1.0, section 5.3; IEEE P3109 interim report.
     """
+    return _define(_float(exp_bits, man_bits, bias=bias, subnormals=subnormals, specials=specials, overflow=overflow, rounding=rounding))
+
+
+def _float(
+    exp_bits, man_bits, *, bias=None, subnormals=True, specials="ieee", overflow="ieee", rounding="nearest_even"
+) -> _C.Format:
     specials = _choice("specials", specials, _SPECIALS)
     exp_bits = _integer("exp_bits", exp_bits, 2 if specials == "ieee" else 1, 11)
     man_bits = _integer("man_bits", man_bits, 0, 52)
@@ -153,7 +163,7 @@ def float_format(
             f"expected exponents that float64 has (-1022 to 1023), but got {fmt.min_exponent} to {fmt.max_exponent} "
             f"from exp_bits={exp_bits}, bias={fmt.bias}"
         )
-    return _define(fmt)
+    return fmt
 
 
 def fixed_format(
@@ -181,6 +191,10 @@ def fixed_format(
     Raises:
         ValueError: a parameter out of range, or all of a process's 64 formats made.
     """
+    return _define(_fixed(int_bits, frac_bits, signed=signed, overflow=overflow, symmetric=symmetric, rounding=rounding))
+
+
+def _fixed(int_bits, frac_bits, *, signed=True, overflow="saturate", symmetric=False, rounding="nearest_even") -> _C.Format:
     int_bits, frac_bits = _integer("int_bits", int_bits, 0, 32), _integer("frac_bits", frac_bits, 0, 32)
     least = 2 if _boolean("signed", signed) else 1
     if not least <= signed + int_bits + frac_bits <= 32:
@@ -194,7 +208,7 @@ def fixed_format(
         raise ValueError("expected symmetric=True with signed=True and overflow='saturate' only")
     fmt.symmetric = symmetric
     fmt.rounding = rounding_mode(rounding)
-    return _define(fmt)
+    return fmt
 
 
 def with_rounding(dtype: torch.dtype | str, mode: str | int) -> torch.dtype:
@@ -222,15 +236,21 @@ def dtype(name: str) -> torch.dtype:
     Raises:
         ValueError: not a name of a format, or one with impossible parameters.
     """
+    return _define(_format_of_name(name))
+
+
+def _format_of_name(name: str) -> _C.Format:
     if not isinstance(name, str):
         raise TypeError(f"expected the name of a number format, but got {name!r}")
     base, mode = _names.split_rounding(_names.ALIASES.get(name, name))
     for builtin in builtin_dtypes():
         if _C.name_of(builtin) == base:
-            return builtin if mode == "nearest_even" else with_rounding(builtin, mode)
+            fmt = _C.format_of(builtin)
+            fmt.rounding = rounding_mode(mode)
+            return fmt
     if parsed := _names.parse(base):
         kind, positional, options = parsed
-        make = {"posit": posit_format, "float": float_format, "fixed": fixed_format}[kind]
+        make = {"posit": _posit, "float": _float, "fixed": _fixed}[kind]
         return make(*positional, **options, rounding=mode)
     known = ", ".join(_C.name_of(d) for d in builtin_dtypes())
     raise ValueError(
@@ -255,13 +275,13 @@ def is_format_dtype(dtype: object) -> bool:
 def format_of(dtype: torch.dtype | str) -> _C.Format:
     """The format of a dtype of this package, or of a name: its ``kind``, ``bits``, ``exp_bits`` (es for posits, int_bits for fixed
     point), ``man_bits`` (frac_bits for fixed point), ``bias``, ``subnormals``, ``specials``, ``overflow``, ``underflow``, ``is_signed``,
-    ``symmetric`` and ``rounding``. A copy: changing it changes no dtype.
+    ``symmetric`` and ``rounding``. A copy: changing it changes no dtype; and a name makes none.
 
     Raises:
         TypeError: a stock dtype.
     """
     if isinstance(dtype, str):
-        dtype = globals()["dtype"](dtype)
+        return _format_of_name(dtype)
     fmt = _C.format_of(dtype)
     if fmt is None:
         raise TypeError(f"expected a dtype of a number format, but got {dtype!r}")

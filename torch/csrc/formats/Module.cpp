@@ -6,6 +6,7 @@
 #include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
 #include <ATen/native/formats/Boxed.h>
+#include <ATen/native/formats/Chop.h>
 #include <ATen/native/formats/cpu/Kernels.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -15,6 +16,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/Generator.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 namespace py = pybind11;
@@ -197,6 +199,18 @@ PYBIND11_MODULE(_C, m) {
   m.def("set_accumulation_default", [](py::handle dtype, const Accumulation& a) { at::formats::set_accumulation_default(expect_format(dtype), a); });
   m.def("accumulation_of", [](py::handle dtype) { return at::formats::accumulation_of(expect_format(dtype)); });
   m.def("cpu_capability", [] { return std::string(at::formats::cpu_kernels().name); });
+  m.def("chop", [](py::handle values, const Format& format, double flip_prob, py::handle generator) {
+    std::optional<at::Generator> source;
+    if (!generator.is_none()) source = reinterpret_cast<THPGenerator*>(generator.ptr())->cdata;
+    const at::Tensor in = expect_tensor(values);
+    at::Tensor out;
+    {
+      const py::gil_scoped_release released;
+      out = at::formats::chop(in, format, flip_prob, source);
+    }
+    return wrap(out);
+  });
+  m.def("rounding_override", &at::formats::rounding_override);
   m.def("set_rounding_override", &at::formats::set_rounding_override);
   m.def("next_seed", [] { return at::formats::next_seed(); });
   m.def("random_words", &random_words);

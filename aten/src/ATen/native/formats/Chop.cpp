@@ -1,0 +1,96 @@
+#include <ATen/native/formats/Chop.h>
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/FormatRounding.h>
+#include <ATen/Parallel.h>
+#include <ATen/native/formats/cpu/Kernels.h>
+#include <c10/util/ExactCodec.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace at::formats {
+namespace {
+
+constexpr int64_t kBlock = 1024;
+
+// How many bits of a magnitude's code are significand: none of an infinity or NaN.
+int significand_length(const Format& f, uint64_t magnitude) {
+  if (f.is_fixed()) return f.significand_bits();
+  if (magnitude > f.max_code()) return 0;
+  if (!f.is_posit()) return f.man_bits;
+  if (magnitude == 0) return 0;
+  const uint64_t word = magnitude << (65 - f.bits); // the regime's run at the top
+  const int run = c10::formats::count_leading_zeros(word >> 63 ? ~word : word);
+  return std::max(0, f.bits - 1 - (run + 1) - f.exp_bits);
+}
+
+uint64_t flipped(const Format& f, uint64_t code, uint32_t random) {
+  const bool twos_complement = f.kind != c10::formats::Kind::Float;
+  const bool negative = f.is_signed && (code & f.sign_code()) != 0;
+  if (f.is_posit() && code == f.nan_code()) return code;
+  uint64_t magnitude = negative ? (twos_complement ? (0 - code) & f.code_mask() : code & ~f.sign_code()) : code;
+  if (f.unsigned_zero() && negative && magnitude == 0) return code; // NaN
+  const int length = significand_length(f, magnitude);
+  if (length == 0) return code;
+  magnitude ^= uint64_t{1} << ((uint64_t{random} * static_cast<uint64_t>(length)) >> 32);
+  if (f.is_fixed()) magnitude = std::min(magnitude, negative ? f.lowest_magnitude() : f.max_code());
+  if (magnitude == 0 && f.unsigned_zero()) return 0;
+  return negative ? (twos_complement ? (0 - magnitude) & f.code_mask() : magnitude | f.sign_code()) : magnitude;
+}
+
+void flip_bits(const Format& f, char* codes, int64_t n, double probability, const RandomWords& words) {
+  const int width = f.itemsize();
+  const auto limit = static_cast<uint64_t>(std::ldexp(probability, 32));
+  for (int64_t i = 0; i < n; ++i) {
+    const uint64_t word = c10::formats::random_word(words.seed, words.first + static_cast<uint64_t>(i));
+    if (word >> 32 >= limit) continue;
+    uint64_t code = 0;
+    std::memcpy(&code, codes + i * width, width); // little-endian: its low bytes come first
+    code = flipped(f, code, static_cast<uint32_t>(word));
+    std::memcpy(codes + i * width, &code, width);
+  }
+}
+
+// One block in a machine type that has all the format's values.
+void encode(const Format& f, const float* x, void* codes, int64_t n, const RandomWords& w) { cpu_kernels().encode_float(f, x, codes, n, w); }
+void encode(const Format& f, const double* x, void* codes, int64_t n, const RandomWords& w) { cpu_kernels().encode_double(f, x, codes, n, w); }
+void decode(const Format& f, const void* codes, double* x, int64_t n) { cpu_kernels().decode_double(f, codes, x, n); }
+void decode(const Format& f, const void* codes, float* x, int64_t n) {
+  if (f.fits_float()) return cpu_kernels().decode_float(f, codes, x, n);
+  double wide[kBlock];
+  cpu_kernels().decode_double(f, codes, wide, n);
+  std::transform(wide, wide + n, x, [](double v) { return static_cast<float>(v); });
+}
+
+template <typename T>
+void chop_all(const Format& f, const at::Tensor& in, const at::Tensor& out, double flip_prob, const RandomWords& words, uint64_t flip_seed) {
+  const T* values = in.const_data_ptr<T>();
+  T* results = out.mutable_data_ptr<T>();
+  at::parallel_for(0, in.numel(), 32768, [&](int64_t begin, int64_t end) {
+    alignas(64) char codes[kBlock * 8];
+    for (int64_t i = begin; i < end; i += kBlock) {
+      const int64_t n = std::min(kBlock, end - i);
+      encode(f, values + i, codes, n, {words.seed, static_cast<uint64_t>(i)});
+      if (flip_prob > 0) flip_bits(f, codes, n, flip_prob, {flip_seed, static_cast<uint64_t>(i)});
+      decode(f, codes, results + i, n);
+    }
+  });
+}
+
+} // namespace
+
+at::Tensor chop(const at::Tensor& values, const Format& format, double flip_prob, const std::optional<at::Generator>& generator) {
+  TORCH_CHECK_NOT_IMPLEMENTED(values.device().is_cpu(), "chop: expected a CPU tensor, but got one on ", values.device(),
+                              ": this build of torch_dtypes has CPU kernels only. Move it with .cpu() first.");
+  const at::Tensor in = values.is_non_overlapping_and_dense() ? values : values.contiguous();
+  at::Tensor out(at::detail::empty_strided_cpu(in.sizes(), in.strides(), in.scalar_type()));
+  const RandomWords words = next_words(format, generator);
+  const uint64_t flip_seed = flip_prob > 0 ? next_seed(generator) : 0;
+  in.scalar_type() == c10::ScalarType::Float ? chop_all<float>(format, in, out, flip_prob, words, flip_seed)
+                                             : chop_all<double>(format, in, out, flip_prob, words, flip_seed);
+  return out;
+}
+
+} // namespace at::formats

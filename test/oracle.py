@@ -1,6 +1,7 @@
 """What number formats mean, from their definitions in exact rationals; shares no code with the implementation.
 
-Sources: Posit Standard (2022), sections 3 and 4.1; IEEE 754-2019, sections 3.4, 4.3 and 7.4; OCP Microscaling Formats 1.0, section 5.3.
+Sources: Posit Standard (2022), sections 3 and 4.1; IEEE 754-2019, sections 3.4, 4.3 and 7.4; OCP Microscaling Formats 1.0, section 5.3;
+IEEE P3109, interim report (p3109; fnuz are its formats without infinities).
 
 A magnitude is written as the code of a nonnegative value, which is in value order in every format. Between two neighbours lies the
 boundary of nearest rounding: the mean for floats, the value of the posit that is one bit longer and lies between them for posits.
@@ -52,10 +53,16 @@ class Spec:
     specials: str = "ieee"
     overflow: str = "ieee"
     subnormals: bool = True
+    underflow: str = "minpos"
 
     @property
     def posit(self) -> bool:
         return self.kind == "posit"
+
+    @property
+    def one_zero(self) -> bool:
+        """Whether the code of minus zero is the NaN."""
+        return self.specials in ("fnuz", "p3109")
 
     @property
     def sign_code(self) -> int:
@@ -66,6 +73,8 @@ class Spec:
         if self.posit:
             return self.sign_code
         ones = self.sign_code - 1
+        if self.one_zero:
+            return self.sign_code
         if self.specials == "none":
             return None
         if self.specials == "fn":
@@ -76,13 +85,15 @@ class Spec:
     def largest(self) -> int:
         """The code of the largest finite value."""
         ones = self.sign_code - 1
-        return ones if self.posit or self.specials == "none" else ones - 1 if self.specials == "fn" else ones - (1 << self.man_bits)
+        if self.posit or self.specials in ("none", "fnuz"):
+            return ones
+        return ones - 1 if self.specials in ("fn", "p3109") else ones - (1 << self.man_bits)
 
     @cached_property
     def overflow_code(self) -> int:
         if self.posit or self.overflow == "saturate" or self.specials == "none":
             return self.largest
-        return self.largest + 1  # infinity; fn: NaN
+        return self.largest + 1  # infinity; fn and fnuz: NaN
 
     def successor(self, k: int) -> int:
         return 1 << self.man_bits if k == 0 and not self.subnormals else k + 1
@@ -98,7 +109,7 @@ class Spec:
 
     def boundary(self, k: int) -> Fraction:
         """Where nearest rounding changes from k to its successor (and, for floats, from the largest value to overflow)."""
-        if self.posit:
+        if self.posit and k:
             return posit_value(self.bits + 1, self.exp_bits, 2 * k + 1)
         return (self.magnitude(k) + self.magnitude(self.successor(k))) / 2
 
@@ -109,8 +120,10 @@ class Spec:
             return math.nan if value is None else value
         k = code & (self.sign_code - 1)
         negative = code >= self.sign_code
+        if self.one_zero and code == self.sign_code:
+            return math.nan
         if k > self.largest:
-            infinite = self.specials == "ieee" and k == self.largest + 1
+            infinite = self.specials in ("ieee", "p3109") and k == self.largest + 1
             return (-math.inf if negative else math.inf) if infinite else math.nan
         value = self.magnitude(k)
         return (-0.0 if value == 0 else -value) if negative else value
@@ -118,6 +131,8 @@ class Spec:
     def signed(self, k: int, negative: bool) -> int:
         if self.posit:
             return (-k) % (1 << self.bits) if negative else k
+        if self.one_zero and k in (0, self.sign_code):
+            return k
         return k + self.sign_code if negative else k
 
     def special(self, x: float) -> int:
@@ -129,17 +144,21 @@ class Spec:
             return self.signed(self.largest if self.nan_code is None else self.nan_code, negative)
         return self.signed(0 if x == 0 else self.overflow_code, negative)
 
+    @property
+    def _one_digit(self) -> bool:
+        """Whether every significand is odd. (P3109 goes by the code then.)"""
+        return not self.posit and self.man_bits == 0 and not self.one_zero
+
     def _goes_up(self, mode: str, negative: bool, k: int, side: int) -> bool:
         """Whether a value between k and its successor goes to the successor; side: -1, 0, 1, below, at or above the boundary."""
         if mode == "nearest_even" and side == 0:
-            if not self.posit and self.man_bits == 0:
+            if self._one_digit:
                 return k != 0  # one digit: no neighbour is even, the larger is delivered (IEEE 754-2019, section 4.3.1)
             return k % 2 == 1
         if mode.startswith("nearest"):
             return side > 0 or (side == 0 and mode == "nearest_away")
         if mode == "to_odd":
-            significand_odd = k % 2 == 1 if self.posit or self.man_bits else k != 0
-            return not significand_odd
+            return k == 0 if self._one_digit else k % 2 == 0
         return mode == ("down" if negative else "up")
 
     def encode(self, x: Fraction | float, mode: str = "nearest_even") -> int:
@@ -150,24 +169,35 @@ class Spec:
             x = Fraction(x)
         if x == 0:
             return 0
-        negative, m = x < 0, abs(x)
-        lower = bisect_right(range(1, self.largest + 1), m, key=self.magnitude)
-        if not self.subnormals and lower < 1 << self.man_bits:
-            lower = 0
-        if self.magnitude(lower) == m:
-            return self.signed(lower, negative)
-        return self.signed(self._neighbour(lower, m, negative, mode), negative)
+        return self.rounded(*self.locate(abs(x)), x < 0, mode)
 
-    def _neighbour(self, lower: int, m, negative: bool, mode: str) -> int:
-        if self.posit and lower in (0, self.largest):
-            return max(lower, 1)  # never 0, never NaR
-        boundary = self.boundary(lower)
-        side = (m > boundary) - (m < boundary)
-        if lower < self.largest:
-            return self.successor(lower) if self._goes_up(mode, negative, lower, side) else lower
-        if mode == "to_odd" or not self._goes_up(mode, negative, lower, side):
-            return lower
-        return self.overflow_code
+    def locate(self, m: Fraction, square: bool = False) -> tuple[int, int | None]:
+        """The code at or below a magnitude (square: below its root), and on which side of its boundary: -1, 0, 1; None: exact."""
+        power = 2 if square else 1
+        k = bisect_right(range(1, self.largest + 1), m, key=lambda i: self.magnitude(i) ** power)
+        if not self.subnormals and k < 1 << self.man_bits:
+            k = 0
+        if self.magnitude(k) ** power == m:
+            return k, None
+        if self.posit and k in (0, self.largest) and not (k == 0 and self.underflow == "zero"):
+            return k, 1  # no boundary: never 0, never NaR
+        boundary = self.boundary(k) ** power
+        return k, (m > boundary) - (m < boundary)
+
+    def moves(self, k: int, side: int | None, negative: bool, mode: str) -> bool:
+        """Whether rounding what locate() found goes to the code above."""
+        if side is None or (self.posit and k == self.largest):
+            return False
+        if self.posit and k == 0 and self.underflow == "minpos":
+            return True
+        return self._goes_up(mode, negative, k, side)
+
+    def rounded(self, k: int, side: int | None, negative: bool, mode: str) -> int:
+        """The code of what locate() found."""
+        up = self.moves(k, side, negative, mode)
+        if up and k == self.largest:
+            return self.signed(k if mode == "to_odd" else self.overflow_code, negative)
+        return self.signed(self.successor(k) if up else k, negative)
 
 
 class Table:
@@ -181,8 +211,9 @@ class Table:
         upper = self.codes if not spec.posit else self.codes[:-1]
         self.boundaries = exact_floats(spec.boundary(int(k)) for k in upper)
         if spec.posit:
-            self.boundaries[0] = 0.0
             self.boundaries = np.append(self.boundaries, np.inf)
+            if spec.underflow == "minpos":
+                self.boundaries[0] = 0.0
 
     def decode(self) -> np.ndarray:
         """The values of all codes."""
@@ -193,32 +224,31 @@ class Table:
         finite = np.isfinite(x) & (m > 0)
         at = np.searchsorted(self.values, np.where(finite, m, 0.0), side="right") - 1
         lower = self.codes[at]
-        side = np.sign(m - self.boundaries[at]) if not spec.posit else (m > self.boundaries[at]) * 1 - (m < self.boundaries[at])
-        up = np.zeros(x.shape, bool)
-        for sign in (False, True):
-            for s in (-1, 0, 1):
-                for odd in (0, 1):
-                    # The decision depends on k by its parity, and on whether it is 0.
-                    for zero in (False, True):
-                        k = 0 if zero else 2 + odd
-                        chosen = (negative == sign) & (side == s) & (lower % 2 == odd) & ((lower == 0) == zero)
-                        up |= chosen & spec._goes_up(mode, sign, k, s)
+        side = (m > self.boundaries[at]) * 1 - (m < self.boundaries[at])
+        # The decision depends on k by its parity, and on whether it is 0.
+        kinds = [(sign, s, k) for sign in (False, True) for s in (-1, 0, 1) for k in (2, 0, 3, 1)]
+        decisions = np.array([spec._goes_up(mode, sign, k, s) for sign, s, k in kinds])
+        up = decisions[((negative * 3 + side + 1) * 2 + lower % 2) * 2 + (lower == 0)]
         up &= self.values[at] != m
         if spec.posit:
-            up = (up | (lower == 0)) & (lower != spec.largest)
+            up = (up | ((lower == 0) & (spec.underflow == "minpos"))) & (lower != spec.largest)
         beyond = up & (lower == spec.largest)
         if mode == "to_odd":
             up &= ~beyond
             beyond[:] = False
         k = np.where(up, self.codes[np.minimum(at + 1, len(self.codes) - 1)], lower)
         k = np.where(beyond, spec.overflow_code, k)
-        if spec.posit:
-            codes = np.where(negative, -k % (1 << spec.bits), k)
-        else:
-            codes = k + negative * spec.sign_code
+        codes = self.signed(k, negative)
         for i in np.flatnonzero(~finite):
             codes[i] = spec.special(float(x[i]))
         return codes
+
+    def signed(self, k: np.ndarray, negative: np.ndarray) -> np.ndarray:
+        spec = self.spec
+        if spec.posit:
+            return np.where(negative, -k % (1 << spec.bits), k)
+        one = (k == 0) | (k == spec.sign_code) if spec.one_zero else False
+        return np.where(negative & ~np.asarray(one), k + spec.sign_code, k)
 
     def inputs(self) -> np.ndarray:
         """Every value and every boundary with its two float64 neighbours, what lies beyond, specials; both signs."""
@@ -229,6 +259,12 @@ class Table:
         with np.errstate(over="ignore"):
             x = np.concatenate([self.values, b, np.nextafter(b, 0), np.nextafter(b, np.inf), extra])
         return np.concatenate([x, -x])
+
+    def all_inputs(self) -> np.ndarray:
+        """The same, and the float64 neighbours of the values, where directed modes change."""
+        x = self.values[self.values > 0]
+        near = np.concatenate([np.nextafter(x, 0), np.nextafter(x, np.inf)])
+        return np.concatenate([self.inputs(), near, -near])
 
 
 def exact_floats(fractions) -> np.ndarray:
@@ -242,12 +278,13 @@ def exact_floats(fractions) -> np.ndarray:
     return np.array(numbers)
 
 
-def posit(bits: int, es: int) -> Spec:
-    return Spec("posit", bits, es)
+def posit(bits: int, es: int, **options) -> Spec:
+    return Spec("posit", bits, es, **options)
 
 
 def binary(exp_bits: int, man_bits: int, *, bias: int | None = None, **options) -> Spec:
-    standard = 2 ** (exp_bits - 1) - 1
+    """Without bias: IEEE 754's, and P3109's, which is one more, where the code of minus zero is the NaN."""
+    standard = 2 ** (exp_bits - 1) - (options.get("specials") not in ("fnuz", "p3109"))
     return Spec("float", 1 + exp_bits + man_bits, exp_bits, man_bits, standard if bias is None else bias, **options)
 
 
@@ -269,23 +306,23 @@ def wide_codes(spec, count, seed=0):
     return sorted(k for k in some if k == 0 or spec.subnormals or k >= 1 << spec.man_bits)
 
 
-def wide_vectors(spec, count):
+def wide_vectors(spec, count, mode="nearest_even"):
     """Values and the codes that they must give, made from the codes: no search."""
     x, codes = [], []
     for k in wide_codes(spec, count):
         v = exact_floats([spec.magnitude(k)])[0]
-        up = spec.successor(k) if k < spec.largest else spec.overflow_code
-        near = [(v, k)]
-        if not (spec.posit and k in (0, spec.largest)):
+        near = [(v, None)]
+        if not (spec.posit and (k == spec.largest or (k == 0 and spec.underflow == "minpos"))):
             b = exact_floats([spec.boundary(k)])[0]
             with np.errstate(over="ignore"):
-                near += [(b, k if k % 2 == 0 else up), (np.nextafter(b, 0), k), (np.nextafter(b, np.inf), up)]
-        for value, code in near:
+                near += [(b, 0), (np.nextafter(b, 0), -1), (np.nextafter(b, np.inf), 1), (np.nextafter(v, np.inf), -1)]
+            near = [(value, side) for value, side in near if side != -1 or v < value < b]
+        for value, side in near:
             x += [value, -value]
-            codes += [spec.signed(code, False), spec.signed(code, True) if value else spec.special(-0.0)]
-    for value in (np.inf, np.nan, -np.inf, -np.nan, 5e-324, 2.0**-149, np.finfo(np.float64).max):
+            codes += [spec.rounded(k, side, False, mode), spec.rounded(k, side, True, mode) if value else spec.special(-0.0)]
+    for value in (np.inf, np.nan, -np.inf, -np.nan, 5e-324, -5e-324, 2.0**-149, np.finfo(np.float64).max):
         x.append(value)
-        codes.append(spec.encode(value))
+        codes.append(spec.encode(value, mode))
     return np.array(x), as_int64(codes)
 
 

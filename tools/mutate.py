@@ -36,7 +36,7 @@ MUTATIONS = [  # what, file, old text, new text
     ("saturated to NaR", EXACT, "= f.max_code();\n  } else if", "= f.nan_code();\n  } else if"),
     ("overflow one code late", EXACT, "if (code > f.max_code()) return beyond;", "if (code > f.max_code() + 1) return beyond;"),
     ("subnormal shift", EXACT, "63 - f.man_bits + (e - u.exponent)", "63 - f.man_bits + (e - u.exponent) / 2"),
-    ("carry lost", EXACT, "emin) << f.man_bits) + q", "emin) << f.man_bits) | q"),
+    ("carry lost", EXACT, "code = base + rounded(", "code = base | rounded("),
     ("sign of zero", EXACT, "magnitude == 0 && f.unsigned_zero() ? 0", "magnitude == 0 ? 0"),
     ("NaN code", "core/NumberFormat.h", "max_code() + 1 + (uint64_t{1} << (man_bits - 1))", "max_code() + 2"),
     ("to odd the other way", ROUND, "!odd && (half || rest)", "odd && (half || rest)"),

@@ -100,8 +100,16 @@ TD_HOST_DEVICE inline uint64_t float_magnitude(const Format& f, const Unpacked& 
     // The neighbours are 0 and the smallest normal number; 0 is the even one of the two.
     code = rounded(cut_below(u, e), f, u.negative, random) ? smallest : 0;
   } else {
-    const uint64_t q = rounded(cut(u.significand, 63 - f.man_bits + (e - u.exponent), u.sticky), f, u.negative, random);
-    code = (static_cast<uint64_t>(e - emin) << f.man_bits) + q;
+    Cut c = cut(u.significand, 63 - f.man_bits + (e - u.exponent), u.sticky);
+    const uint64_t base = static_cast<uint64_t>(e - emin) << f.man_bits;
+    // Even and odd are the significand's, as in IEEE 754 (section 4.3.1: of one digit, none is even), but the code's in P3109's formats.
+    // Where there is a fraction the two agree.
+    if (f.unsigned_zero()) {
+      c.kept += base;
+      code = rounded(c, f, u.negative, random);
+    } else {
+      code = base + rounded(c, f, u.negative, random);
+    }
   }
   if (code > f.max_code()) return beyond;
   code = moved(f, code, random);
@@ -132,6 +140,7 @@ TD_HOST_DEVICE inline uint64_t encode_fixed(const Format& f, const Unpacked& u, 
     q = moved(f, rounded(cut(u.significand, shift, u.sticky), f, u.negative, random), random);
   } else if (wraps) {
     q = shift > -64 ? u.significand << -shift : 0; // its low bits are all that counts
+    if (f.rounding == Rounding::UpDown) q += random >> 63 ? 1 : ~uint64_t{0};
   }
   if (!wraps && q > limit) q = limit;
   return (u.negative ? 0 - q : q) & f.code_mask();

@@ -54,14 +54,15 @@ TD_INLINE typename Machine<T>::Signed exponent_of(typename Machine<T>::Bits magn
   return (field > 1 ? field : 1) - M::bias;
 }
 
-// A significand without its last `shift` digits, rounded. From fraction + 2 on, every shift leaves less than a half.
+// A significand without its last `shift` digits, rounded. From fraction + 2 on, every shift leaves less than a half. turned: 1 where an
+// odd significand counts as even and an even one as odd.
 template <typename T, typename Mode>
 TD_INLINE typename Machine<T>::Bits shorten(typename Machine<T>::Bits significand, typename Machine<T>::Signed shift,
-                                            typename Machine<T>::Bits sign, typename Machine<T>::Bits coin, const Mode& mode) {
+                                            typename Machine<T>::Bits turned, typename Machine<T>::Bits sign, typename Machine<T>::Bits coin, const Mode& mode) {
   using M = Machine<T>;
   using Bits = typename M::Bits;
   shift = shift < M::fraction + 2 ? shift : M::fraction + 2;
-  const Bits odd = (significand >> shift) & mask_nonzero<T>(static_cast<Bits>(shift)) & 1;
+  const Bits odd = ((significand >> shift) ^ turned) & mask_nonzero<T>(static_cast<Bits>(shift)) & 1;
   return (significand + mode.addend((Bits{1} << shift) - 1, odd, sign, coin)) >> shift;
 }
 
@@ -149,6 +150,7 @@ struct FloatEncoder {
   Bits smallest, flush, gap_positive, gap_negative; // the smallest normal number, a mask, and thresholds below it
   Signed min_exponent, beyond_exponent;
   Bits max_code, overflow_code, beyond_positive, beyond_negative, nan_code, unsigned_zero;
+  Bits by_code; // 1: odd is what the code says, see ExactCodec.h
   int man_bits, sign_bit;
   Mode mode;
 
@@ -165,6 +167,7 @@ struct FloatEncoder {
         beyond_negative(static_cast<Bits>(stops_at_max(f.rounding, true) ? f.max_code() : f.overflow_code())),
         nan_code(static_cast<Bits>(f.nan_code())),
         unsigned_zero(Bits{0} - f.unsigned_zero()),
+        by_code(f.unsigned_zero() && f.man_bits == 0),
         man_bits(f.man_bits),
         sign_bit(f.bits - 1),
         mode(f.rounding) {}
@@ -176,7 +179,7 @@ struct FloatEncoder {
     Signed e = exponent_of<T>(a);
     e = e < beyond_exponent ? e : beyond_exponent; // larger ones are beyond the largest finite value as this one is
     const Signed up = e > min_exponent ? e : min_exponent;
-    const Bits q = shorten<T>(significand_of<T>(a), M::fraction - man_bits + (up - e), sign, coin, mode);
+    const Bits q = shorten<T>(significand_of<T>(a), M::fraction - man_bits + (up - e), static_cast<Bits>(up - min_exponent) & by_code, sign, coin, mode);
     Bits code = (Bits(up - min_exponent) << man_bits) + q;
     const Bits flushed = (mask_less<T>(select(sign, gap_negative, gap_positive), a) & 1) << man_bits;
     code = select(flush & mask_less<T>(a, smallest), flushed, code);
@@ -212,7 +215,7 @@ struct FixedEncoder {
     const Bits magnitude = u & (~Bits{0} >> 1);
     const Bits sign = static_cast<Bits>(static_cast<Signed>(u) >> (M::width - 1));
     const Bits a = select(mask_less<T>(magnitude, beyond), magnitude, beyond);
-    const Bits q = shorten<T>(significand_of<T>(a), M::fraction - frac_bits - exponent_of<T>(a), sign, coin, mode);
+    const Bits q = shorten<T>(significand_of<T>(a), M::fraction - frac_bits - exponent_of<T>(a), 0, sign, coin, mode);
     const Bits limit = select(sign, lowest, max_code);
     Bits code = select(mask_less<T>(limit, q), limit, q);
     code = (code ^ sign) - sign;

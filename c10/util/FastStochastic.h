@@ -119,42 +119,38 @@ struct StochasticPositEncoder {
   }
 };
 
-// UpDown's second half: a code from nearest rounding, one further or one back. `up` is a mask. Floats with subnormals, posits that do
-// not underflow, and fixed point.
+// UpDown's second half: a code from nearest rounding, one further or one back. `up` is a mask. For floats with subnormals whose overflow
+// shows in the code (what overflowed does not move), and posits that do not underflow.
 template <typename Bits>
 struct CodeMover {
-  Bits sign_code, code_mask, max_code, overflow_code, lowest;
-  Bits twos_complement, saturates, never_zero, unsigned_zero; // masks
+  Bits sign_code, code_mask, max_code, overflow_code;
+  Bits posit, unsigned_zero; // masks
 
   TD_HOST_DEVICE __attribute__((always_inline)) explicit CodeMover(const Format& f)
-      : sign_code(f.is_signed ? static_cast<Bits>(f.sign_code()) : 0),
+      : sign_code(static_cast<Bits>(f.sign_code())),
         code_mask(static_cast<Bits>(f.code_mask())),
         max_code(static_cast<Bits>(f.max_code())),
-        overflow_code(static_cast<Bits>(f.kind == Kind::Float ? f.overflow_code() : f.max_code())),
-        lowest(static_cast<Bits>(f.is_fixed() ? f.lowest_magnitude() : f.max_code())),
-        twos_complement(Bits{0} - Bits{f.kind != Kind::Float}),
-        saturates(Bits{0} - Bits{f.kind != Kind::Float}),
-        never_zero(Bits{0} - Bits{f.is_posit()}),
+        overflow_code(static_cast<Bits>(f.is_posit() ? f.max_code() : f.overflow_code())),
+        posit(Bits{0} - Bits{f.is_posit()}),
         unsigned_zero(Bits{0} - Bits{f.unsigned_zero()}) {}
 
   TD_INLINE static bool serves(const Format& f) {
-    return f.subnormals == Subnormals::Gradual && f.underflow == Underflow::Minpos && f.overflow != Overflow::Wrap;
+    if (f.is_posit()) return f.underflow == Underflow::Minpos;
+    return f.kind == Kind::Float && f.subnormals == Subnormals::Gradual && f.overflow_code() != f.max_code();
   }
 
   TD_INLINE static Bits less(Bits a, Bits b) { return Bits{0} - Bits{a < b}; }
 
   TD_INLINE Bits operator()(Bits code, Bits up) const {
     const Bits sign = Bits{0} - Bits{(code & sign_code) != 0};
-    const Bits m = select(twos_complement, ((code ^ sign) - sign) & code_mask, code & ~sign_code & code_mask);
-    const Bits limit = select(sign, lowest, max_code);
-    // NaN, NaR and infinities lie beyond the limit, or (the NaN in the place of minus zero) have magnitude 0.
-    const Bits moves = less(Bits{0}, m) & ~less(limit, m);
+    const Bits m = select(posit, ((code ^ sign) - sign) & code_mask, code & ~sign_code & code_mask);
+    // NaN, NaR and infinities lie beyond the largest, or (the NaN in the place of minus zero) have magnitude 0.
+    const Bits moves = less(Bits{0}, m) & ~less(max_code, m);
     Bits next = m + select(up, Bits{1}, ~Bits{0});
-    next = select(never_zero & less(next, Bits{1}), Bits{1}, next);
-    next = select(less(limit, next), select(saturates, limit, overflow_code), next);
-    const Bits plain = (code & sign_code) | next;
-    const Bits moved = select(twos_complement, ((next ^ sign) - sign) & code_mask, plain & (~unsigned_zero | less(Bits{0}, next)));
-    return select(moves, moved, code);
+    next = select(posit & less(next, Bits{1}), Bits{1}, next);
+    next = select(less(max_code, next), overflow_code, next);
+    const Bits plain = ((code & sign_code) | next) & (~unsigned_zero | less(Bits{0}, next));
+    return select(moves, select(posit, ((next ^ sign) - sign) & code_mask, plain), code);
   }
 };
 

@@ -60,8 +60,8 @@ def _choice(name: str, value: object, choices) -> str:
 
 def rounding_mode(mode: str | int) -> _C.Rounding:
     """A rounding mode by its name or Pychop's number."""
-    if isinstance(mode, int) and not isinstance(mode, bool) and mode in _PYCHOP_MODES:
-        mode = _PYCHOP_MODES[mode]
+    if hasattr(mode, "__index__") and not isinstance(mode, bool):
+        mode = _PYCHOP_MODES.get(mode.__index__(), mode)
     if not isinstance(mode, str) or mode not in ROUNDING_MODES:
         names = ", ".join(map(repr, ROUNDING_MODES))
         raise ValueError(f"expected a rounding mode, one of {names}, or Pychop's number from 1 to 9, but got {mode!r}")
@@ -242,7 +242,8 @@ def dtype(name: str) -> torch.dtype:
 def _format_of_name(name: str) -> _C.Format:
     if not isinstance(name, str):
         raise TypeError(f"expected the name of a number format, but got {name!r}")
-    base, mode = _names.split_rounding(_names.ALIASES.get(name, name))
+    base, mode = _names.split_rounding(name)
+    base = _names.ALIASES.get(base, base)
     for builtin in builtin_dtypes():
         if _C.name_of(builtin) == base:
             fmt = _C.format_of(builtin)

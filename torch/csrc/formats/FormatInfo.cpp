@@ -24,7 +24,7 @@ double largest(const Format& f) {
   return value_of(f, f.max_code());
 }
 double lowest(const Format& f) {
-  return f.is_fixed() ? -std::ldexp(static_cast<double>(f.lowest_magnitude()), f.lsb_exponent()) : -largest(f);
+  return f.is_fixed() ? 0.0 - std::ldexp(static_cast<double>(f.lowest_magnitude()), f.lsb_exponent()) : -largest(f); // 0, and not -0
 }
 // The distance from 1 to the next larger number: posits' fractions are longest there. Fixed point: between any two neighbours.
 double epsilon(const Format& f) {

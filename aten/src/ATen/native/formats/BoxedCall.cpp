@@ -79,16 +79,16 @@ static bool writes_undeclared(const c10::FunctionSchema& schema, const c10::Argu
   return argument.name() == "running_mean" || argument.name() == "running_var";
 }
 
-// Operators whose results are values of their operands (or their negatives, zeros and ones): under up_down rounding, which moves exact
-// values too, they must not move.
+// Operators whose results are values of their operands, their negatives, or numbers that the caller gave.
 static bool selects_values(const std::string& op) {
   static const std::set<std::string> names = {
-      "abs", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "amax", "amin", "aminmax", "block_diag", "cat", "constant_pad_nd",
-      "cummax", "cummin", "diag_embed", "embedding", "fmax", "fmin", "fractional_max_pool2d", "fractional_max_pool3d", "gather", "im2col",
-      "index", "index_copy", "index_fill", "index_select", "isin", "kthvalue", "masked_scatter", "masked_select", "max", "max_pool2d_with_indices",
-      "max_pool3d_with_indices", "max_unpool2d", "max_unpool3d", "maximum", "median", "min", "minimum", "mode", "msort", "nanmedian", "neg",
+      "abs", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "amax", "amin", "aminmax", "block_diag", "cat", "clamp", "clamp_max", "clamp_min", "constant_pad_nd", "copysign",
+      "cummax", "cummin", "diag", "diag_embed", "diagonal_scatter", "embedding", "fmax", "fmin", "fractional_max_pool2d", "fractional_max_pool3d", "gather", "hardtanh", "im2col",
+      "index", "index_copy", "index_fill", "index_put", "_index_put_impl", "index_select", "isin", "kthvalue", "masked_fill",
+      "masked_scatter", "masked_select", "max", "max_pool1d", "max_pool2d_with_indices",
+      "max_pool3d_with_indices", "max_unpool2d", "max_unpool3d", "maximum", "median", "min", "minimum", "mode", "msort", "nan_to_num", "nanmedian", "neg",
       "one_hot", "pixel_shuffle", "pixel_unshuffle", "put", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "relu", "repeat",
-      "repeat_interleave", "replication_pad1d", "replication_pad2d", "replication_pad3d", "roll", "flip", "rot90", "scatter", "sign", "sort",
+      "repeat_interleave", "replication_pad1d", "replication_pad2d", "replication_pad3d", "roll", "flip", "rot90", "scatter", "select_scatter", "slice_scatter", "sign", "sort",
       "stack", "take", "threshold_backward", "topk", "tril", "triu", "unique_dim", "_unique2", "where", "upsample_nearest1d",
       "upsample_nearest2d", "upsample_nearest3d",
   };
@@ -96,9 +96,18 @@ static bool selects_values(const std::string& op) {
   return names.count(base) != 0 || (base.back() == '_' && names.count(base.substr(0, base.size() - 1)) != 0);
 }
 
+// Where the flag stands that makes a sum of a selection (index_put's, put's), or -1.
+static int place_of_accumulate(const c10::FunctionSchema& schema) {
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    if (schema.arguments()[i].name() == "accumulate") return static_cast<int>(i);
+  }
+  return -1;
+}
+
 Plan::Plan(const c10::FunctionSchema& schema)
     : name(schema.name()), adds_products(is_dot_operator(schema.name())), elementary(is_elementary(schema.name())),
-      tabled(has_table(schema.name())), selects(selects_values(schema.name())) {
+      tabled(has_table(schema.name())), selects(selects_values(schema.name()) && schema.overload_name().find("reduce") == std::string::npos),
+      accumulate(place_of_accumulate(schema)) {
   for (const c10::Argument& a : schema.arguments()) {
     arguments.push_back({slot_of(a), (a.alias_info() && a.alias_info()->isWrite()) || writes_undeclared(schema, a)});
   }
@@ -122,6 +131,7 @@ bool Plan::takes_tensor() const {
 
 BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack) : selects_(plan.selects) {
   const size_t base = stack->size() - plan.arguments.size();
+  if (plan.accumulate >= 0 && (*stack)[base + plan.accumulate].toBool()) selects_ = false;
   choose_types(plan, *stack, base);
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     map_tensors(plan.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) { return stand_in(t, plan.arguments[i].written); });
@@ -174,15 +184,23 @@ at::Tensor BoxedCall::result(const at::Tensor& t) const {
   for (const Pair& p : pairs_) {
     if (p.written && p.stock.is_same(t)) return p.ours;
   }
-  if (t.scalar_type() != compute_) return t;
-  return format_ ? encoded(t, *format_) : t;
+  if (t.scalar_type() != compute_ || !format_) return t;
+  const RoundingGuard guard(rounding_of_results(*format_));
+  return encoded(t, *format_);
+}
+
+// Values that were only selected must not move, nor cost random bits, where the mode would move exact ones. Deterministic modes keep
+// them, and still round what is new among them (a bound, a fill value).
+std::optional<Rounding> BoxedCall::rounding_of_results(const FormatEntry& entry) const {
+  const bool moves = selects_ && c10::formats::is_stochastic(rounding_format(entry).rounding);
+  return moves ? std::optional(Rounding::NearestEven) : rounding_override();
 }
 
 void BoxedCall::finish(size_t results, torch::jit::Stack* stack) const {
-  const RoundingGuard exact(selects_ ? std::optional(Rounding::NearestEven) : rounding_override());
   for (const Pair& p : pairs_) {
     if (!p.written) continue;
     if (p.ours.sizes() != p.stock.sizes()) at::_ops::resize_::call(p.ours, c10::fromIntArrayRefSlow(p.stock.sizes()), {});
+    const RoundingGuard guard(rounding_of_results(entry_of(p.ours)));
     encode_into(p.ours, p.stock);
   }
   for (size_t i = stack->size() - results; i < stack->size(); ++i) {

@@ -49,6 +49,7 @@ class Plan {
   bool elementary;    // computed in float64
   bool tabled;        // narrow formats look its results up
   bool selects;       // every result is one of the inputs' values: nothing is rounded
+  int accumulate;     // the place of a flag of that name, which undoes `selects`; or -1
 };
 
 class BoxedCall {
@@ -70,6 +71,7 @@ class BoxedCall {
 
  private:
   void choose_types(const Plan& plan, torch::jit::Stack& stack, size_t base);
+  std::optional<c10::formats::Rounding> rounding_of_results(const FormatEntry& entry) const;
   at::Tensor stand_in(const at::Tensor& t, bool written);
 
   bool selects_;

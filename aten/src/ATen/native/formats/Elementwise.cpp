@@ -138,20 +138,33 @@ void run_blocks(const std::array<Source, N>& sources, const Sink& sink, int64_t 
   }
 }
 
-// From an operator on machine numbers to one that leaves codes.
-template <typename T, typename Apply>
-auto encoding(const Apply& apply) {
-  return [&apply](const CpuKernels& k, const Format& f, const auto* blocks, char* codes, int64_t n, const RandomWords& words) {
+// Sums by their signs: whether both terms of sum number i are positive, for the sign of a sum that is 0.
+struct NoSum {};
+template <typename Terms, typename T, typename Blocks>
+void sign_zero_sums(const Terms& both_positive, const Blocks* blocks, T* sums, int64_t n) {
+  if constexpr (!std::is_same_v<Terms, NoSum>) {
+    for (int64_t i = 0; i < n; ++i) {
+      if (sums[i] == 0) sums[i] = both_positive(blocks, i) ? T{0} : -T{0};
+    }
+  }
+}
+
+// From an operator on machine numbers to one that leaves codes. Rounding down, a sum that is 0 is -0 unless both terms are positive (IEEE
+// 754-2019, section 6.3).
+template <typename T, typename Apply, typename Terms>
+auto encoding(const Apply& apply, const Terms& both_positive) {
+  return [&apply, &both_positive](const CpuKernels& k, const Format& f, const auto* blocks, char* codes, int64_t n, const RandomWords& words) {
     alignas(64) T result[kBlock];
     apply(k, blocks, result, n);
+    if (f.rounding == Rounding::Down) sign_zero_sums(both_positive, blocks, result, n);
     encode_block(k, f, result, codes, n, words);
   };
 }
 
 // Broadcasts, allocates, splits over threads: TensorIterator's work, on the codes as integers.
-template <size_t N, typename ApplyFloat, typename ApplyDouble, typename ApplyWide>
+template <size_t N, typename ApplyFloat, typename ApplyDouble, typename ApplyWide, typename Terms>
 at::Tensor run(const std::array<const Operand*, N>& operands, const Target& target, bool in_float, ApplyFloat apply_float,
-               ApplyDouble apply_double, ApplyWide apply_wide) {
+               ApplyDouble apply_double, ApplyWide apply_wide, Terms both_positive) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const Format out_format = rounding_format(target.entry);
   in_float = in_float && out_format.arithmetic_in_float();
@@ -194,9 +207,9 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
     }
     const Sink sink{out_format, data[0], strides[0], origin, seed};
     if (in_float) {
-      run_blocks<float>(sources, sink, n, encoding<float>(apply_float));
+      run_blocks<float>(sources, sink, n, encoding<float>(apply_float, both_positive));
     } else if (out_format.arithmetic_in_double()) {
-      run_blocks<double>(sources, sink, n, encoding<double>(apply_double));
+      run_blocks<double>(sources, sink, n, encoding<double>(apply_double, both_positive));
     } else {
       run_blocks<double>(sources, sink, n, apply_wide);
     }
@@ -207,14 +220,26 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
 
 } // namespace
 
-at::Tensor elementwise(BinaryOp op, const Operand& a, const Operand& b, const Target& target) {
+template <typename Terms>
+static at::Tensor binary_by(BinaryOp op, const Operand& a, const Operand& b, const Target& target, Terms both_positive) {
   return run<2>(
       {&a, &b}, target, true,
       [op](const CpuKernels& k, const float(*x)[kBlock], float* out, int64_t n) { k.binary_float(op, x[0], x[1], out, n); },
       [op](const CpuKernels& k, const double(*x)[kBlock], double* out, int64_t n) { k.binary_double(op, x[0], x[1], out, n); },
       [op](const CpuKernels& k, const Format& f, const double(*x)[kBlock], char* codes, int64_t n, const RandomWords& words) {
         k.binary_wide(f, op, x[0], x[1], codes, n, words);
-      });
+      },
+      both_positive);
+}
+
+at::Tensor elementwise(BinaryOp op, const Operand& a, const Operand& b, const Target& target) {
+  switch (op) {
+    case BinaryOp::Add:
+      return binary_by(op, a, b, target, [](const auto* x, int64_t i) { return !std::signbit(x[0][i]) && !std::signbit(x[1][i]); });
+    case BinaryOp::Sub:
+      return binary_by(op, a, b, target, [](const auto* x, int64_t i) { return !std::signbit(x[0][i]) && std::signbit(x[1][i]); });
+    default: return binary_by(op, a, b, target, NoSum{});
+  }
 }
 
 at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const Operand& c, double s, const Target& target) {
@@ -228,7 +253,8 @@ at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const O
       [=](const CpuKernels& k, const double(*x)[kBlock], double* out, int64_t n) { k.ternary_double(op, x[0], x[1], x[2], s, out, n); },
       [=](const CpuKernels& k, const Format& f, const double(*x)[kBlock], char* codes, int64_t n, const RandomWords& words) {
         k.ternary_wide(f, op, x[0], x[1], x[2], s, codes, n, words);
-      });
+      },
+      NoSum{});
 }
 
 at::Tensor elementwise_sqrt(const Operand& a, const Target& target) {
@@ -238,7 +264,8 @@ at::Tensor elementwise_sqrt(const Operand& a, const Target& target) {
       [](const CpuKernels& k, const double(*x)[kBlock], double* out, int64_t n) { k.sqrt_double(x[0], out, n); },
       [](const CpuKernels& k, const Format& f, const double(*x)[kBlock], char* codes, int64_t n, const RandomWords& words) {
         k.sqrt_wide(f, x[0], codes, n, words);
-      });
+      },
+      NoSum{});
 }
 
 } // namespace at::formats

@@ -66,9 +66,16 @@ void wide(const Format& f, void* codes, int64_t n, const RandomWords& words, Eac
 }
 
 void binary_wide(const Format& f, BinaryOp op, const double* a, const double* b, void* codes, int64_t n, const RandomWords& words) {
+  // Rounding down, a sum that is 0 is -0 unless both terms are positive.
+  const bool down = f.rounding == Rounding::Down;
+  const auto sum = [down](double x, double y) {
+    Unpacked u = add_wide(x, y);
+    if (down && u.cls == Class::Zero) u.negative = std::signbit(x) || std::signbit(y);
+    return u;
+  };
   switch (op) {
-    case BinaryOp::Add: return wide(f, codes, n, words, [=](int64_t i) { return add_wide(a[i], b[i]); });
-    case BinaryOp::Sub: return wide(f, codes, n, words, [=](int64_t i) { return add_wide(a[i], -b[i]); });
+    case BinaryOp::Add: return wide(f, codes, n, words, [=](int64_t i) { return sum(a[i], b[i]); });
+    case BinaryOp::Sub: return wide(f, codes, n, words, [=](int64_t i) { return sum(a[i], -b[i]); });
     case BinaryOp::Mul: return wide(f, codes, n, words, [=](int64_t i) { return multiply_wide(a[i], b[i]); });
     case BinaryOp::Div: return wide(f, codes, n, words, [=](int64_t i) { return divide_wide(a[i], b[i]); });
   }

@@ -249,7 +249,8 @@ void encode_all(const Format& f, const T* values, void* codes, int64_t n, const 
       if (f.rounding == Rounding::Stochastic && StochasticPositEncoder<T>::serves(f)) {
         return encode_proportional<T, StochasticPositEncoder<T>>(f, values, out, n, words);
       }
-      if (f.rounding != Rounding::Stochastic && CodeMover<uint32_t>::serves(f)) {
+      const bool equal = f.rounding == Rounding::StochasticEqual && f.subnormals == Subnormals::Gradual && f.underflow == Underflow::Minpos && !wraps;
+      if (equal || (f.rounding == Rounding::UpDown && CodeMover<uint32_t>::serves(f))) {
         if (f.rounding == Rounding::UpDown) encode_nearest(meaning(f), values, codes, n);
         switch (f.kind) {
           case Kind::Posit: return encode_with_coin<T, PositEncoder<T, DirectedMode<T>>>(f, values, out, n, words);

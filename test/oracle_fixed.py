@@ -1,0 +1,127 @@
+"""What fixed-point formats mean, in exact integers; shares no code with the implementation.
+
+A code is a two's complement integer, or a binary one without a sign, in units of 2^-frac_bits. A value is rounded to an integer of them,
+half and odd being decided on its magnitude, and what is out of range then saturates or wraps.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from oracle_stochastic import WORD, goes_up
+
+
+@dataclass(frozen=True)
+class Fixed:
+    int_bits: int
+    frac_bits: int
+    signed_codes: bool = True
+    overflow: str = "saturate"
+    symmetric: bool = False
+
+    posit = False
+
+    @property
+    def bits(self) -> int:
+        return self.signed_codes + self.int_bits + self.frac_bits
+
+    @property
+    def highest(self) -> int:
+        """The largest value, in units of 2^-frac_bits."""
+        return (1 << self.int_bits + self.frac_bits) - 1
+
+    @property
+    def lowest(self) -> int:
+        return (-self.highest if self.symmetric else -self.highest - 1) if self.signed_codes else 0
+
+    def integer(self, code: int) -> int:
+        """The value of a code in units of 2^-frac_bits."""
+        return code - (1 << self.bits) if self.signed_codes and code >> self.bits - 1 else code
+
+    def decode(self, code: int) -> Fraction:
+        return Fraction(self.integer(code), 1 << self.frac_bits)
+
+    def fitted(self, n: int) -> int:
+        """The code of a rounded integer."""
+        if self.overflow == "saturate":
+            n = min(max(n, self.lowest), self.highest)
+        return n % (1 << self.bits)
+
+    def fitted_array(self, n: np.ndarray) -> np.ndarray:
+        if self.overflow == "saturate":
+            n = np.minimum(np.maximum(n, self.lowest), self.highest)
+        return (n % (1 << self.bits)).astype(np.int64)
+
+    def special(self, x: float) -> int:
+        """The code of a NaN, an infinity or a zero."""
+        if math.isinf(x):
+            return (self.highest if x > 0 else self.lowest) % (1 << self.bits)
+        return 0
+
+    def encode(self, x: Fraction | float, mode: str = "nearest_even", word: int = 0) -> int:
+        if isinstance(x, float) and not math.isfinite(x):
+            return self.special(x)
+        scaled = Fraction(x) * (1 << self.frac_bits)
+        n = rounded(abs(scaled), mode, scaled < 0, word)
+        return self.fitted(-n if scaled < 0 else n)
+
+    def encode_sqrt(self, x: Fraction, mode: str = "nearest_even") -> int:
+        """The code of a root: the root rounded at 64 more bits, and odd where it is inexact, rounds on as the root does."""
+        scaled = x * (1 << 2 * (self.frac_bits + 64))
+        root = math.isqrt(math.floor(scaled))
+        return self.encode(Fraction(root | (root * root != scaled), 1 << self.frac_bits + 64), mode)
+
+
+def rounded(m: Fraction, mode: str, negative: bool, word: int = 0) -> int:
+    """A magnitude as an integer."""
+    n = math.floor(m)
+    half = (m - n > Fraction(1, 2)) - (m - n < Fraction(1, 2))
+    nearest = n + (half > 0 or (half == 0 and n % 2 == 1))
+    if mode == "up_down":
+        return nearest + (1 if word >= WORD // 2 else -1) if nearest else 0
+    if m == n:
+        return n
+    if mode.startswith("stochastic"):
+        return n + goes_up(mode, m, Fraction(n), Fraction(n + 1), word)
+    away = {
+        "nearest_zero": half > 0,
+        "nearest_away": half >= 0,
+        "up": not negative,
+        "down": negative,
+        "toward_zero": False,
+        "to_odd": n % 2 == 0,
+    }
+    return nearest if mode == "nearest_even" else n + away[mode]
+
+
+def round_quotients(n: np.ndarray, d: np.ndarray | int, mode: str) -> np.ndarray:
+    """n / d as integers, in arrays of integers; d > 0."""
+    q, r = abs(n) // d, abs(n) % d
+    half, negative, odd = np.sign(2 * r - d), n < 0, q % 2 == 1
+    away = {
+        "nearest_even": (half > 0) | ((half == 0) & odd),
+        "nearest_zero": half > 0,
+        "nearest_away": half >= 0,
+        "up": ~negative,
+        "down": negative,
+        "toward_zero": np.zeros_like(negative),
+        "to_odd": ~odd,
+    }
+    q = q + (away[mode] & (r != 0))
+    return np.where(negative, -q, q)
+
+
+def inputs(spec: Fixed, count: int = 400) -> np.ndarray:
+    """Float64 numbers: values, halves and thirds of units with their float64 neighbours, over the range and beyond it; specials."""
+    rng = np.random.default_rng(spec.bits)
+    top = spec.highest
+    ends = [0, 1, 2, top - 2, top - 1, top, top + 1, top + 2, 2 * top, 2 * top + 2, 3 * top + 5, -spec.lowest, -spec.lowest + 1]
+    n = np.array(range(min(top + 3, count)) if top < count else [*ends, *(rng.integers(0, top, count) >> rng.integers(0, 20, count)).tolist()])
+    units = np.concatenate([n, n + 0.25, n + 0.5, n + 0.75, ends])
+    x = np.ldexp(np.abs(units), -spec.frac_bits)
+    extra = [np.inf, np.nan, 1e300, 1e30, 5e-324, 1e-30, 2.0**63, 2.0**62 + 2.0**11, 2.0**33 + 0.5, 3 * 2.0**40 + 0.5, 1e17 / 3]
+    x = np.concatenate([x, np.nextafter(x, np.inf), np.nextafter(x, 0), extra])
+    return np.unique(np.concatenate([x, -x]).view(np.int64)).view(np.float64)

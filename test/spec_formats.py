@@ -1,0 +1,122 @@
+"""From a definition (oracle.py, oracle_fixed.py) and a rounding mode to the format, its canonical name and its dtype; lists to test over."""
+
+import numpy as np
+import pytest
+import torch
+from oracle import Spec, binary, posit
+from oracle_fixed import Fixed
+
+import torch_dtypes
+from torch_dtypes import _C
+
+
+def p3109(bits: int, precision: int, specials: str = "p3109", **options) -> Spec:
+    """binary<bits>p<precision>se, or sf with specials="fnuz"."""
+    return binary(bits - precision, precision - 1, specials=specials, **options)
+
+
+POSITS_8 = [
+    posit(2, 0), posit(3, 1), posit(5, 2), posit(6, 0), posit(8, 0), posit(8, 1), posit(8, 2), posit(8, 4),
+    *(posit(n, es, underflow="zero") for n, es in ((3, 0), (5, 1), (8, 0), (8, 2), (8, 3))),
+]  # fmt: skip
+FLOATS_8 = [
+    binary(4, 3), binary(5, 2), binary(3, 2), binary(2, 1), binary(4, 3, subnormals=False), binary(5, 2, overflow="saturate"),
+    binary(4, 3, specials="fn"), binary(4, 3, specials="fn", bias=8, overflow="saturate"), binary(3, 0, specials="fn"),
+    binary(2, 1, specials="none"), binary(3, 2, specials="none"), binary(2, 3, specials="none", subnormals=False), binary(1, 2, specials="none"),
+    binary(4, 3, specials="fnuz"), binary(5, 2, specials="fnuz"), binary(4, 3, specials="fnuz", bias=11),
+    binary(4, 3, specials="fnuz", bias=7, overflow="saturate"), binary(3, 2, specials="fnuz", subnormals=False), binary(1, 2, specials="fnuz"),
+    *(p3109(8, p) for p in range(1, 8)), p3109(8, 3, "fnuz"), p3109(6, 3), p3109(4, 2), p3109(3, 1), p3109(8, 4, overflow="saturate"),
+    p3109(8, 5, subnormals=False), p3109(7, 1, "fnuz"),
+]  # fmt: skip
+FIXED_8 = [
+    Fixed(4, 3), Fixed(0, 7), Fixed(7, 0), Fixed(1, 0), Fixed(0, 1), Fixed(2, 3, symmetric=True), Fixed(3, 4, overflow="wrap"),
+    Fixed(0, 5, overflow="wrap"), Fixed(4, 4, False), Fixed(0, 8, False), Fixed(8, 0, False), Fixed(1, 0, False), Fixed(3, 2, False, "wrap"),
+]  # fmt: skip
+SMALL = [*POSITS_8, *FLOATS_8]
+MIDDLE = [
+    posit(16, 2), posit(16, 1), posit(12, 1, underflow="zero"), posit(16, 2, underflow="zero"), binary(5, 10), binary(8, 7), binary(5, 5),
+    binary(8, 5, specials="fn", subnormals=False), p3109(16, 11), binary(6, 9, specials="fnuz", overflow="saturate"),
+]  # fmt: skip
+WIDE = [
+    posit(32, 2), posit(32, 2, underflow="zero"), posit(24, 1), posit(28, 3, underflow="zero"), binary(8, 23), binary(8, 22, specials="fn"),
+    binary(11, 20, subnormals=False), binary(6, 30, specials="fnuz"), binary(10, 40, specials="p3109"), binary(9, 43, overflow="saturate"),
+]  # fmt: skip
+FIXED_WIDE = [
+    Fixed(8, 7), Fixed(0, 16, False), Fixed(7, 8, overflow="wrap"), Fixed(11, 12), Fixed(15, 16), Fixed(0, 31, symmetric=True), Fixed(31, 0),
+    Fixed(32, 0, False), Fixed(0, 32, False, "wrap"), Fixed(20, 11, overflow="wrap"), Fixed(16, 16, False),
+]  # fmt: skip
+
+
+def name_of(spec: Spec | Fixed, mode: str = "nearest_even") -> str:
+    """The canonical name (of a format that is not built in)."""
+    if isinstance(spec, Fixed):
+        name = f"{'' if spec.signed_codes else 'u'}fixed{spec.int_bits}_{spec.frac_bits}"
+        name += ("_symmetric" if spec.symmetric else "") + ("_wrap" if spec.overflow == "wrap" else "")
+    elif spec.posit:
+        name = f"posit{spec.bits}es{spec.exp_bits}" + ("_underflow" if spec.underflow == "zero" else "")
+    else:
+        name = f"e{spec.exp_bits}m{spec.man_bits}" + {"ieee": "", "none": "finite"}.get(spec.specials, spec.specials)
+        if spec.bias != 2 ** (spec.exp_bits - 1) - (not spec.one_zero):
+            name += f"_bias{spec.bias}".replace("-", "minus")
+        name += "" if spec.subnormals else "_flush"
+        name += "_saturate" if spec.overflow == "saturate" and spec.specials != "none" else ""
+    return name if mode == "nearest_even" else f"{name}_{mode}"
+
+
+def format_of(spec: Spec | Fixed, mode: str = "nearest_even") -> _C.Format:
+    """The format alone: for the generic codec, and not one of the 64 that a process can register."""
+    if isinstance(spec, Fixed):
+        fmt = _C.Format.fixed(spec.int_bits, spec.frac_bits, spec.signed_codes)
+        fmt.overflow = getattr(_C.Overflow, spec.overflow)
+        fmt.symmetric = spec.symmetric
+    elif spec.posit:
+        fmt = _C.Format.posit(spec.bits, spec.exp_bits)
+        fmt.underflow = getattr(_C.Underflow, spec.underflow)
+    else:
+        fmt = _C.Format.float(spec.exp_bits, spec.man_bits)
+        fmt.bias = spec.bias
+        fmt.specials = getattr(_C.Specials, spec.specials)
+        fmt.overflow = getattr(_C.Overflow, spec.overflow)
+        fmt.subnormals = _C.Subnormals.gradual if spec.subnormals else _C.Subnormals.flush
+    fmt.rounding = getattr(_C.Rounding, mode)
+    return fmt
+
+
+def dtype_of(spec: Spec | Fixed, mode: str = "nearest_even") -> torch.dtype:
+    if isinstance(spec, Fixed):
+        return torch_dtypes.fixed_format(
+            spec.int_bits, spec.frac_bits, signed=spec.signed_codes, overflow=spec.overflow, symmetric=spec.symmetric, rounding=mode
+        )
+    if spec.posit:
+        return torch_dtypes.posit_format(spec.bits, spec.exp_bits, underflow=spec.underflow, rounding=mode)
+    return torch_dtypes.float_format(
+        spec.exp_bits,
+        spec.man_bits,
+        bias=spec.bias,
+        subnormals=spec.subnormals,
+        specials=spec.specials,
+        overflow=spec.overflow,
+        rounding=mode,
+    )
+
+
+def by_name(specs):
+    return pytest.mark.parametrize("spec", specs, ids=name_of)
+
+
+def differences(found, expected, spec, x) -> str:
+    """What is wrong with some codes, in words; nothing where they are equal."""
+    found, expected = np.asarray(found), np.asarray(expected)
+    wrong = np.flatnonzero(found != expected)
+    rows = [f"{float(x[i])!r} ({float(x[i]).hex()}): {found[i]:#x}, expected {expected[i]:#x}" for i in wrong[:5]]
+    return f"{name_of(spec)}: {len(wrong)} of {len(x)} wrong: " + "; ".join(rows) if rows else ""
+
+
+def assert_codes(found, expected, spec, x, note=""):
+    wrong = differences(found, expected, spec, x)
+    assert not wrong, f"{note} {wrong}"
+
+
+def thinned(x, count, seed=0):
+    """At most so many of some numbers."""
+    return x if len(x) <= count else np.random.default_rng(seed).choice(x, count, replace=False)

@@ -1,0 +1,268 @@
+"""Every deterministic rounding mode of every kind of format against exact rationals (oracle.py): codecs, arithmetic, literal tables.
+
+The fast codecs run in processes of their own, one for each vector unit and each 40 formats; this file is also their script.
+"""
+
+import os
+import pickle
+import subprocess
+import sys
+from fractions import Fraction
+
+import numpy as np
+import oracle
+import pytest
+import torch
+from conftest import codes_of, from_codes, to_codes
+from oracle import MODES, as_int64, binary, posit, wide_vectors
+from spec_formats import MIDDLE, SMALL, WIDE, assert_codes, by_name, differences, dtype_of, format_of, name_of, thinned
+from test_codec import capabilities, float32_inputs, tensor
+
+import torch_dtypes
+from torch_dtypes import _C
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+every_mode = pytest.mark.parametrize("mode", MODES)
+
+
+def in_mode(mode, call):
+    with torch_dtypes.rounding(mode):
+        return call()
+
+
+# ---- the generic codec ----
+
+
+@by_name([*SMALL, *MIDDLE])
+def test_decode_every_code(spec):
+    expected = [float(spec.decode(c)) for c in range(1 << spec.bits)] if spec.bits <= 12 else oracle.table(spec).values.tolist()
+    codes = np.arange(len(expected)) if spec.bits <= 12 else oracle.table(spec).codes
+    found = _C.decode_exact(format_of(spec), tensor(codes)).tolist()
+    assert list(map(repr, found)) == list(map(repr, expected))
+
+
+@by_name([*SMALL, *MIDDLE])
+def test_encode_in_every_mode(spec):
+    t = oracle.table(spec)
+    x = thinned(t.all_inputs(), 200_000)
+    for mode in MODES:
+        assert_codes(_C.encode_exact(format_of(spec, mode), tensor(x)), t.encode(x, mode), spec, x, mode)
+
+
+@by_name(WIDE)
+def test_encode_in_every_mode_wide(spec):
+    for mode in MODES:
+        x, codes = wide_vectors(spec, 200, mode)
+        assert_codes(_C.encode_exact(format_of(spec, mode), tensor(x)), codes, spec, x, mode)
+
+
+INTEGERS = [0, 1, 2, 3, 5, 127, 255, 257, 2**24 + 1, 2**25 + 3, 2**31 - 1, 2**53 + 1, 2**54 + 2, 2**62 + 1, 2**63 - 1, 3 * 2**40 + 1, 65519, 65521]
+
+
+@by_name([posit(8, 2), posit(16, 2), posit(32, 2), binary(5, 10), binary(8, 23), binary(11, 51), binary(4, 3, specials="fnuz")])
+def test_encode_integers_in_every_mode(spec):
+    x = [s * i for i in INTEGERS for s in (1, -1)] + [-(2**63)]
+    for mode in MODES:
+        expected = as_int64([spec.encode(Fraction(i), mode) for i in x])
+        assert_codes(_C.encode_exact(format_of(spec, mode), torch.tensor(x)), expected, spec, x, mode)
+
+
+# ---- the fast codecs ----
+
+# The other names are formats with the mode of their own; all else is rounded in a block that overrides it.
+OWN_MODES = {"posit8es2": posit(8, 2), "e4m3fnuz": binary(4, 3, specials="fnuz"), "posit16es2": posit(16, 2), "e5m10": binary(5, 10)}
+
+
+@pytest.fixture(scope="module")
+def vectors(tmp_path_factory):
+    """Pickled (spec, mode of its own or None, float64 inputs, float32 inputs, {mode: (codes, codes)})."""
+    folder = tmp_path_factory.mktemp("vectors")
+    rows = []
+    for spec in [*SMALL, *MIDDLE]:
+        t = oracle.table(spec)
+        x64 = thinned(t.all_inputs(), 30_000)
+        x32 = thinned(float32_inputs(x64), 30_000)
+        rows.append((spec, None, x64, x32, {mode: (t.encode(x64, mode), t.encode(x32.astype(np.float64), mode)) for mode in MODES}))
+    for spec in WIDE:
+        codes = {}
+        for mode in MODES:
+            x64, codes64 = wide_vectors(spec, 200, mode)
+            with np.errstate(all="ignore"):
+                held = x64.astype(np.float32).astype(np.float64) == x64  # float32 has them
+            codes[mode] = codes64, codes64[held]
+        rows.append((spec, None, x64, x64[held].astype(np.float32), codes))
+    own = {name_of(row[0]): row for row in rows}
+    rows += [(spec, mode, *own[name_of(spec)][2:4], {mode: own[name_of(spec)][4][mode]}) for spec in OWN_MODES.values() for mode in MODES[1:]]
+    for i, row in enumerate(rows):
+        (folder / f"{i:03d}.pickle").write_bytes(pickle.dumps(row))
+    return sorted(folder.iterdir())
+
+
+def wrong_casts(path):
+    """What the tensors' casts answer otherwise to one file of vectors."""
+    with open(path, "rb") as file:
+        spec, own, x64, x32, codes = pickle.load(file)
+    dtype = dtype_of(spec, own or "nearest_even")
+    for mode, (codes64, codes32) in codes.items():
+        for x, expected in ((x64, codes64), (x32, codes32)):
+            if own is None:
+                with torch_dtypes.rounding(mode):
+                    found = to_codes(tensor(x), dtype).numpy()
+            else:
+                found = to_codes(tensor(x), dtype).numpy()
+            if wrong := differences(found, expected, spec, x):
+                yield f"{x.dtype} {mode}{' of its own' if own else ''} {wrong}"
+
+
+@pytest.mark.parametrize("capability", ["default", "avx2", "avx512"])
+def test_fast_codecs_in_every_mode(vectors, capability):
+    available = capabilities()
+    if capability not in available:
+        pytest.skip(f"this processor has no {capability}")
+    groups = [vectors[i::2] for i in range(2)] if capability == available[-1] else [vectors[::3]]
+    env = {**os.environ, "TORCH_DTYPES_CPU_CAPABILITY": capability, "OMP_NUM_THREADS": "1"}
+    output = ""
+    for group in groups:
+        done = subprocess.run([sys.executable, __file__, capability, *map(str, group)], env=env, capture_output=True, text=True, check=False)
+        output += done.stdout + done.stderr
+    assert not output, output
+
+
+@every_mode
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float8_e5m2, torch.int16, torch.int64, torch.posit16es2, torch.tf32], ids=str)
+def test_casts_from_other_dtypes_in_every_mode(kind, mode):
+    numbers = oracle.table(binary(4, 3)).all_inputs()
+    finite = torch.tensor(numbers[np.isfinite(numbers) & (np.abs(numbers) < 3e4)])
+    x = finite.to(kind) if kind.is_floating_point else (finite * 100).to(kind)
+    exact = x.double().numpy()
+    with torch_dtypes.rounding(mode):
+        for dtype, spec in ((torch.q43, binary(4, 3)), (torch.posit8es2, posit(8, 2))):
+            assert_codes(to_codes(x, dtype), oracle.table(spec).encode(exact, mode), spec, exact)
+
+
+# ---- arithmetic ----
+
+OPERATORS = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div, "sqrt": lambda a, _: a.sqrt()}
+NUMPY = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "sqrt": lambda a, _: np.sqrt(a)}
+BY_PAIRS = {
+    "posit8es0": posit(8, 0), "posit8es2": posit(8, 2), "q43": binary(4, 3), "q52": binary(5, 2), "e4m3fnuz": binary(4, 3, specials="fnuz"),
+    "posit8es2_underflow": posit(8, 2, underflow="zero"), "e3m2finite": binary(3, 2, specials="none"),
+}  # fmt: skip
+BY_SAMPLE = {
+    "posit16es2": posit(16, 2), "posit16es1": posit(16, 1), "posit32es2": posit(32, 2), "tf32": binary(8, 10), "e5m7": binary(5, 7),
+    "e8m4": binary(8, 4), "e8m23": binary(8, 23), "e11m40": binary(11, 40),
+}  # fmt: skip
+
+
+def assert_results(found, expected, spec, operands, reference=0.0):
+    """Equal codes; a NaN, which the float64 reference tells, may have either sign."""
+    free = spec.sign_code * (np.isnan(reference) & (not spec.posit) & (not spec.one_zero))
+    bad = np.flatnonzero((found | free) != (expected | free))
+    rows = [f"{[float(x[i]) for x in operands]}: {found[i]:#x}, expected {expected[i]:#x}" for i in bad[:5]]
+    assert not len(bad), f"{len(bad)} of {len(found)} wrong: " + "; ".join(rows)
+
+
+def by_mode(result, operator, x, y, mode):
+    """Float64's results with the zeros of rounding down: a sum of 0 is -0 unless both terms are positive (IEEE 754-2019, section 6.3)."""
+    if mode != "down" or operator not in ("add", "sub"):
+        return result
+    positive = ~np.signbit(x) & (np.signbit(y) == (operator == "sub"))
+    return np.where((result == 0) & ~positive, -0.0, result)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("name", BY_PAIRS)
+def test_all_pairs_in_every_mode(name, operator):
+    """Float64's sum and product are exact here; its quotient and root are not, but beside a short number they are on the right side."""
+    spec, dtype = BY_PAIRS[name], torch_dtypes.dtype(name)
+    codes = np.arange(1 << spec.bits)
+    a, b = (m.ravel() for m in np.meshgrid(codes, codes)) if operator != "sqrt" else (codes, codes)
+    x, y = from_codes(tensor(a), dtype), from_codes(tensor(b), dtype)
+    fx, fy = x.double().numpy(), y.double().numpy()
+    with np.errstate(all="ignore"):
+        result = NUMPY[operator](fx, fy)
+    for mode in MODES:
+        with torch_dtypes.rounding(mode):
+            found = codes_of(OPERATORS[operator](x, y)).numpy()
+        assert_results(found, oracle.table(spec).encode(by_mode(result, operator, fx, fy, mode), mode), spec, (fx, fy), result)
+
+
+def sample(spec, count, seed):
+    """Seeded codes, of which many are near each other, near each other's negatives, short, or extreme."""
+    rng = np.random.default_rng(seed)
+    size = 1 << spec.bits
+    a, b = rng.integers(0, size, count), rng.integers(0, size, count)
+    part = count // 6
+    b[:part] = (-a[:part] if spec.posit else a[:part] ^ spec.sign_code) + rng.integers(-3, 4, part)
+    b[part : 2 * part] = a[part : 2 * part] ^ rng.integers(0, size >> 4, part)
+    b[2 * part : 3 * part] = rng.choice([0, 1, 2, spec.largest - 1, spec.largest, spec.largest + 1, spec.sign_code, spec.sign_code + 1], part)
+    coarse = spec.bits // 2
+    a[2 * part : 4 * part] = a[2 * part : 4 * part] >> coarse << coarse
+    b[3 * part : 4 * part] = b[3 * part : 4 * part] >> coarse << coarse
+    return a % size, b % size
+
+
+def exact_result(operator, x, y):
+    """A Fraction (of a root: its square), or None where the float64 result says it: zeros, infinities, NaN."""
+    y = 1.0 if operator == "sqrt" else y
+    if not (np.isfinite(x) and np.isfinite(y)) or (operator == "div" and y == 0) or (operator == "sqrt" and x <= 0):
+        return None
+    x, y = Fraction(float(x)), Fraction(float(y))
+    if operator == "div":
+        return x / y or None
+    return {"add": x + y, "sub": x - y, "mul": x * y, "sqrt": x}[operator] or None
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("name", BY_SAMPLE)
+def test_sampled_pairs_in_every_mode(name, operator):
+    spec, dtype = BY_SAMPLE[name], torch_dtypes.dtype(name)
+    a, b = sample(spec, 1200, len(name))
+    x, y = from_codes(tensor(a), dtype), from_codes(tensor(b), dtype)
+    fx, fy = x.double().numpy(), y.double().numpy()
+    with np.errstate(all="ignore"):
+        reference = NUMPY[operator](fx, fy)
+    exact = [exact_result(operator, u, v) for u, v in zip(fx, fy, strict=True)]
+    located = [None if e is None else (*spec.locate(abs(e), square=operator == "sqrt"), e < 0) for e in exact]
+    for mode in MODES:
+        zeros = by_mode(reference, operator, fx, fy, mode)
+        expected = [spec.special(float(r)) if f is None else spec.rounded(*f, mode) for f, r in zip(located, zeros, strict=True)]
+        with torch_dtypes.rounding(mode):
+            found = codes_of(OPERATORS[operator](x, y)).numpy()
+        assert_results(found, np.array(expected), spec, (fx, fy), reference)
+
+
+@every_mode
+@pytest.mark.parametrize("name", ["posit16es2", "e5m7", "posit32es2"])
+def test_fused_multiply_add_and_numbers_in_every_mode(name, mode):
+    spec, dtype = BY_SAMPLE[name], torch_dtypes.dtype(name)
+    a, b = sample(spec, 300, 3)
+    c = np.roll(b, 7)
+    x, y, z = (from_codes(tensor(codes), dtype) for codes in (a, b, c))
+    rows = [(float(u), float(v), float(w)) for u, v, w in zip(x.double(), y.double(), z.double(), strict=True)]
+    keep = [i for i, row in enumerate(rows) if np.isfinite(row).all() and row[0] * row[1] + row[2] != 0 and row[0]]
+    with torch_dtypes.rounding(mode):
+        fused, scaled = codes_of(torch.addcmul(z, x, y)).numpy(), codes_of(x * 0.1).numpy()
+    fractions = {i: [Fraction(v) for v in rows[i]] for i in keep}
+    assert_results(fused[keep], np.array([spec.encode(f[0] * f[1] + f[2], mode) for f in fractions.values()]), spec, (x.double()[keep],))
+    assert_results(scaled[keep], np.array([spec.encode(f[0] * Fraction(0.1), mode) for f in fractions.values()]), spec, (x.double()[keep],))
+
+
+@every_mode
+def test_other_operators_round_a_stock_result_once(mode):
+    """Float32's or float64's, which is the more exact one: of tanh(8) float32 has 1, from where no mode goes down."""
+    x = from_codes(torch.arange(256), torch.q43)
+    x = x[x.isfinite()]
+    t = oracle.table(binary(4, 3))
+    for operator in (torch.tanh, torch.sigmoid, torch.exp, lambda v: v.view(-1, 2).sum(1), lambda v: torch.nn.functional.softmax(v, 0)):
+        narrow, wide = operator(x.float()).double().numpy(), operator(x.double()).numpy()
+        found = codes_of(in_mode(mode, lambda operator=operator: operator(x))).numpy()
+        expected = t.encode(wide, mode)
+        assert_results(found, np.where(found == t.encode(narrow, mode), found, expected), t.spec, (wide,))
+
+
+if __name__ == "__main__":
+    if _C.cpu_capability() != sys.argv[1]:
+        sys.exit(f"expected the kernels of {sys.argv[1]}, but got those of {_C.cpu_capability()}")
+    found = [line for path in sys.argv[2:] for line in wrong_casts(path)]
+    sys.exit("\n".join(found) or None)

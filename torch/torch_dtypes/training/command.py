@@ -1,5 +1,6 @@
 """``torch-dtypes train``: train one network in several dtypes and compare them."""
 
+import contextlib
 import importlib.util
 import math
 import os
@@ -11,6 +12,8 @@ import click
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+import torch_dtypes
 
 from . import report
 from .data import DATASETS, load_dataset
@@ -28,6 +31,16 @@ def _positive(ctx, param, value):
 def _momentum(ctx, param, value):
     if not 0 <= value < 1:  # false for NaN, too
         raise click.BadParameter(f"expected a number from 0 to below 1, but got {value}")
+    return value
+
+
+def _policy(ctx, param, value):
+    if value:
+        try:
+            with torch_dtypes.accumulate(value):
+                pass
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
     return value
 
 
@@ -100,6 +113,13 @@ def _folder(ctx, param, path):
     callback=_dtypes,
     help="Dtype to train in; repeat for several.",
 )
+@click.option(
+    "--accumulate",
+    "policy",
+    metavar="POLICY",
+    callback=_policy,
+    help="How dot products in the dtypes add up: machine (default), float64, exact, format or chunked(K).",
+)
 @click.option("--no-baseline", is_flag=True, help="Do not train in float32 as well.")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads; default: torch's own choice.")
 @click.option("--out", type=click.Path(), metavar="DIR", callback=_folder, help="Write results.json and accuracy.png into DIR.")
@@ -107,14 +127,16 @@ def train(**options):
     """Train a network with everything in a dtype, and in float32 for comparison.
 
     Weights, activations, gradients and the optimizer's state all have the dtype. All
-    dtypes start from the same weights and see the images in the same order.
+    dtypes start from the same weights and see the images in the same order. A dtype's
+    name may end in a rounding mode (q52_stochastic).
     """
     config, data, dtypes = _prepare(options)
     before = torch.get_num_threads()
     torch.set_num_threads(options["threads"] or before)
     try:
         described = _describe(options, config, data, dtypes)
-        _compare(config, data, dtypes, options, described)
+        with torch_dtypes.accumulate(options["policy"]) if options["policy"] else contextlib.nullcontext():
+            _compare(config, data, dtypes, options, described)
     finally:
         torch.set_num_threads(before)
 
@@ -155,6 +177,7 @@ def _describe(options, config, data, dtypes):
         "dtypes": [dtype_name(dtype) for dtype in dtypes],
         "seeds": list(range(options["seed"], options["seed"] + options["repeats"])),
         "threads": torch.get_num_threads(),
+        "accumulate": options["policy"] or "machine",
     }
 
 

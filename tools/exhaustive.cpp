@@ -33,9 +33,8 @@ struct Spec {
 };
 
 int bit_length(Int x) {
-  int n = 0;
-  for (; x != 0; x >>= 1) ++n;
-  return n;
+  const auto high = static_cast<unsigned long long>(x >> 64), low = static_cast<unsigned long long>(x);
+  return high ? 128 - __builtin_clzll(high) : low ? 64 - __builtin_clzll(low) : 0;
 }
 
 // -1, 0 or 1 as x is less than, equal to or greater than y; both positive.
@@ -86,10 +85,19 @@ Real read_float(unsigned long long code, const Spec& s) {
 struct Oracle {
   Spec spec;
   unsigned long long sign, largest;
+  std::vector<Real> values, boundaries; // by code, for narrow formats
 
-  explicit Oracle(const Spec& s) : spec(s), sign(1ULL << (s.bits - 1)), largest(s.posit ? sign - 1 : (((1ULL << s.exp_bits) - 1) << s.man_bits) - 1) {}
+  explicit Oracle(const Spec& s) : spec(s), sign(1ULL << (s.bits - 1)), largest(s.posit ? sign - 1 : (((1ULL << s.exp_bits) - 1) << s.man_bits) - 1) {
+    if (s.bits > 16) return;
+    for (unsigned long long code = 0; code < 2 * sign; ++code) values.push_back(read_value(code));
+    for (unsigned long long code = 0; code < largest + 1; ++code) boundaries.push_back(read_boundary(code));
+  }
 
-  Real value(unsigned long long code) const {
+  Real value(unsigned long long code) const { return values.empty() ? read_value(code) : values[code]; }
+  // The boundary between magnitude codes k and k + 1.
+  Real boundary(unsigned long long k) const { return boundaries.empty() ? read_boundary(k) : boundaries[k]; }
+
+  Real read_value(unsigned long long code) const {
     const bool negative = code & sign;
     if (spec.posit && negative) code = (0 - code) & (2 * sign - 1);
     Real r = spec.posit ? read_posit(code & (sign - 1), spec.bits, spec.exp_bits) : read_float(code & (sign - 1), spec);
@@ -99,8 +107,7 @@ struct Oracle {
   bool is_nan(unsigned long long code) const { return spec.posit ? code == sign : (code & (sign - 1)) > largest + 1; }
   bool is_infinite(unsigned long long code) const { return !spec.posit && (code & (sign - 1)) == largest + 1; }
 
-  // The boundary between magnitude codes k and k + 1.
-  Real boundary(unsigned long long k) const {
+  Real read_boundary(unsigned long long k) const {
     if (spec.posit) return read_posit(2 * k + 1, spec.bits + 1, spec.exp_bits);
     Real low = read_float(k, spec);
     const Real high = read_float(k + 1, spec);

@@ -34,7 +34,9 @@ class ExactSum {
   static constexpr int64_t kMaxProducts = int64_t{1} << 30;
   static constexpr int kDigits = 144; // e11m52: 2 * (1024 + 1074) bits, and room for carries
 
-  TD_HOST_DEVICE explicit ExactSum(const Format& f) : low_(2 * f.lsb_exponent()), used_((2 * (f.max_exponent() + 1) - low_) / 32 + 4) {
+  // For products of two values, and for single values (products with 1, which need not be one of the format's).
+  TD_HOST_DEVICE explicit ExactSum(const Format& f)
+      : low_(f.lsb_exponent() < 0 ? 2 * f.lsb_exponent() : f.lsb_exponent()), used_((top(f) - low_) / 32 + 4) {
     clear();
   }
 
@@ -108,6 +110,8 @@ class ExactSum {
   }
 
  private:
+  TD_HOST_DEVICE static int top(const Format& f) { return f.max_exponent() + 1 > 0 ? 2 * (f.max_exponent() + 1) : f.max_exponent() + 1; }
+
   int low_;  // the weight of digit 0's last bit, as a power of two
   int used_;
   int64_t digits_[kDigits];

@@ -21,15 +21,39 @@ _CHUNKED = re.compile(r"chunked\((\d+)\)")
 
 @dataclass(frozen=True)
 class Accumulation:
-    """An accumulation policy: what ``accumulate`` takes, and ``accumulation_of`` gives."""
+    """An accumulation policy: what ``accumulate`` takes, and ``accumulation_of`` gives. Its arguments are those of ``accumulate``."""
 
     policy: str
     chunk: int | None = None
-    product: torch.dtype | None = None
-    accumulator: torch.dtype | None = None
+    product: torch.dtype | str | None = None
+    accumulator: torch.dtype | str | None = None
     fused: bool = False
     kahan: bool = False
-    rounding: str | None = None
+    rounding: str | int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.policy, str) and (match := _CHUNKED.fullmatch(self.policy)):
+            self._set(policy="chunked", chunk=int(match[1]))
+        policy, chunk = self.policy, self.chunk
+        if not isinstance(policy, str) or policy not in _POLICIES:
+            names = ", ".join(map(repr, _POLICIES[:-1]))
+            raise ValueError(f"expected an accumulation policy, one of {names} or 'chunked(<terms>)', but got {policy!r}")
+        if (policy == "chunked") != (chunk is not None):
+            raise ValueError(f"expected chunk=, the number of terms added in the format, with 'chunked' only, but got {policy!r}, chunk={chunk}")
+        if chunk is not None and (isinstance(chunk, bool) or not isinstance(chunk, int) or not 1 <= chunk < 2**63):
+            raise ValueError(f"expected chunk from 1 to 2^63 - 1, but got {chunk!r}")
+        given = [name for name in ("product", "accumulator", "fused", "kahan", "rounding") if getattr(self, name) not in (None, False)]
+        if given and policy not in ("format", "chunked"):
+            raise ValueError(f"expected {', '.join(given)} with the policies 'format' and 'chunked' only, but got {policy!r}")
+        if self.fused and (self.kahan or self.product is not None):
+            raise ValueError("expected fused=True without kahan= and product=: a fused multiply-add has no product of its own to round or compensate")
+        mode = None if self.rounding is None else rounding_mode(self.rounding).name
+        self._set(product=_our_dtype(self.product), accumulator=_our_dtype(self.accumulator), rounding=mode, fused=bool(self.fused))
+        self._set(kahan=bool(self.kahan))
+
+    def _set(self, **values) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
     def _native(self) -> _C.Accumulation:
         mode = None if self.rounding is None else rounding_mode(self.rounding)
@@ -37,35 +61,24 @@ class Accumulation:
         return _C.Accumulation(kind, self.chunk or 0, self.product, self.accumulator, mode, self.fused, self.kahan)
 
 
-def _our_dtype(name: str, value: object) -> torch.dtype | None:
-    if value is None:
-        return None
+def _our_dtype(value: torch.dtype | str | None) -> torch.dtype | None:
+    return None if value is None else _expected_dtype(value)
+
+
+def _expected_dtype(value: torch.dtype | str) -> torch.dtype:
     if isinstance(value, str):
-        value = dtype_of_name(value)
+        return dtype_of_name(value)
     format_of(value)  # its error says what was expected
     return value
 
 
-def _make(policy, chunk, product, accumulator, fused, kahan, rounding) -> Accumulation:
-    if isinstance(policy, Accumulation):
-        return policy
-    if isinstance(policy, str) and (match := _CHUNKED.fullmatch(policy)):
-        policy, chunk = "chunked", int(match[1])
-    if not isinstance(policy, str) or policy not in _POLICIES:
-        names = ", ".join(map(repr, _POLICIES[:-1]))
-        raise ValueError(f"expected an accumulation policy, one of {names} or 'chunked(<terms>)', but got {policy!r}")
-    if (policy == "chunked") != (chunk is not None):
-        raise ValueError(f"expected chunk=, the number of terms added in the format, with 'chunked' only, but got {policy!r}, chunk={chunk}")
-    if chunk is not None and (isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1):
-        raise ValueError(f"expected chunk of at least 1, but got {chunk!r}")
-    options = {"product": product, "accumulator": accumulator, "fused": fused or None, "kahan": kahan or None, "rounding": rounding}
-    given = [name for name, value in options.items() if value is not None]
-    if given and policy not in ("format", "chunked"):
-        raise ValueError(f"expected {', '.join(given)} with the policies 'format' and 'chunked' only, but got {policy!r}")
-    if fused and (kahan or product is not None):
-        raise ValueError("expected fused=True without kahan= and product=: a fused multiply-add has no product of its own to round or compensate")
-    mode = None if rounding is None else rounding_mode(rounding).name
-    return Accumulation(policy, chunk, _our_dtype("product", product), _our_dtype("accumulator", accumulator), bool(fused), bool(kahan), mode)
+def _policy_of(policy: str | Accumulation, options: dict) -> Accumulation:
+    if not isinstance(policy, Accumulation):
+        return Accumulation(policy, **options)
+    given = [name for name, value in options.items() if value not in (None, False)]
+    if given:
+        raise ValueError(f"expected an Accumulation alone, but got {', '.join(given)} beside it")
+    return policy
 
 
 @contextlib.contextmanager
@@ -93,8 +106,8 @@ def accumulate(
         policy: ``"machine"``: the default, float32 where every value of the format is one, else float64; the order is the stock
             kernel's, and the result is rounded once. ``"float32"``, ``"float64"``: the same in that type. ``"exact"``: no rounding before
             the last, as with a quire or Kulisch accumulator: the correctly rounded dot product. ``"format"``: every product and every
-            sum is rounded, in the order of the sum's index (convolutions: channel, then kernel position; gradients of weights: batch,
-            then position). ``"chunked(k)"``: as ``"format"`` for ``k`` terms, and those sums are added in the type of ``"machine"``.
+            sum is rounded, in the order of the sum's index (convolutions: channel, then kernel position; gradients of inputs and
+            transposed convolutions: channel, then ascending position of the other operand; gradients of weights: batch, then position). ``"chunked(k)"``: as ``"format"`` for ``k`` terms, and those sums are added in the type of ``"machine"``.
         chunk: ``k``, where ``policy`` is ``"chunked"``.
         product, accumulator: dtypes of this package (or names) that products and sums are rounded to, instead of the operands' own.
         fused: one rounding for each multiply-add.
@@ -110,7 +123,8 @@ def accumulate(
     Sources: Kulisch, "Computer arithmetic and validity" (2013), chapter 8; Posit Standard (2022), section 3.4; Kahan, CACM 8 (1965);
     Blanchard, Higham, Mary, "A class of fast and accurate summation algorithms", SISC 42 (2020), for chunked sums.
     """
-    chosen = _make(policy, chunk, product, accumulator, fused, kahan, rounding)
+    options = {"chunk": chunk, "product": product, "accumulator": accumulator, "fused": fused, "kahan": kahan, "rounding": rounding}
+    chosen = _policy_of(policy, options)
     previous = _C.set_accumulation_override(chosen._native())
     try:
         yield
@@ -133,12 +147,13 @@ def set_accumulation(
 
     ``set_accumulation(D, "machine")`` brings the default back. Dtypes that differ in rounding mode have policies of their own.
     """
-    chosen = _make(policy, chunk, product, accumulator, fused, kahan, rounding)
-    _C.set_accumulation_default(_our_dtype("dtype", dtype), chosen._native())
+    options = {"chunk": chunk, "product": product, "accumulator": accumulator, "fused": fused, "kahan": kahan, "rounding": rounding}
+    chosen = _policy_of(policy, options)
+    _C.set_accumulation_default(_expected_dtype(dtype), chosen._native())
 
 
 def accumulation_of(dtype: torch.dtype | str) -> Accumulation:
     """The accumulation policy that holds for a dtype on this thread now."""
-    found = _C.accumulation_of(_our_dtype("dtype", dtype))
+    found = _C.accumulation_of(_expected_dtype(dtype))
     rounding = None if found.rounding is None else found.rounding.name
     return Accumulation(found.kind.name, found.chunk or None, found.product, found.accumulator, found.fused, found.kahan, rounding)

@@ -6,6 +6,7 @@
 #include <ATen/native/formats/ConvolutionDots.h>
 #include <ATen/native/formats/DotProducts.h>
 #include <ATen/native/formats/Elementwise.h>
+#include <ATen/ops/_safe_softmax.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/ones.h>
@@ -48,7 +49,8 @@ Tensor shaped(const Tensor& t, c10::IntArrayRef sizes, const FormatEntry& entry)
 
 // a [b, m, k] times b [b, k, n], both of the format.
 Tensor product(const Arguments& args, const char* op, const Tensor& a, const Tensor& b, const Tensor& start = {}) {
-  TORCH_CHECK(a.size(0) == b.size(0) && a.size(2) == b.size(1), op, ": mat1 and mat2 shapes cannot be multiplied (", a.size(1), "x", a.size(2), " and ",
+  TORCH_CHECK(a.size(0) == b.size(0), op, ": expected batches of one size, but got ", a.size(0), " and ", b.size(0));
+  TORCH_CHECK(a.size(2) == b.size(1), op, ": mat1 and mat2 shapes cannot be multiplied (", a.size(1), "x", a.size(2), " and ",
               b.size(1), "x", b.size(2), ")");
   DotProducts dots{args.values(a), args.values(b)};
   if (start.defined()) dots.start = args.values(start.expand({a.size(0), a.size(1), b.size(2)}));
@@ -60,7 +62,8 @@ Tensor added(const Arguments& args, const char* op, const Tensor& a, const Tenso
   const Tensor self = args.tensor(0);
   const double beta = args[scalars].toScalar().toDouble(), alpha = args[scalars + 1].toScalar().toDouble();
   c10::DimVector batched(sizes.begin(), sizes.end());
-  while (batched.size() < 3) batched.insert(sizes.size() == 1 ? batched.end() : batched.begin(), 1);
+  if (batched.size() == 1) batched.push_back(1);
+  if (batched.size() == 2) batched.insert(batched.begin(), 1);
   if (beta == 1 && alpha == 1) {
     const Tensor start = self.expand(sizes).reshape(batched);
     return shaped(product(args, op, a, b, start), sizes, args.entry);
@@ -124,7 +127,7 @@ Tensor reduced(const Arguments& args, const Tensor& self, c10::OptionalArrayRef<
   const auto over = at::dim_list_to_bitset(dims.value_or(c10::IntArrayRef{}), self.dim());
   const bool all = !dims || dims->empty();
   c10::DimVector order, kept, sizes;
-  int64_t count = 1;
+  int64_t count = 1, sums = 1;
   for (int64_t d = 0; d < self.dim(); ++d) {
     const bool sum = all || over[d];
     if (sum) {
@@ -132,13 +135,17 @@ Tensor reduced(const Arguments& args, const Tensor& self, c10::OptionalArrayRef<
       count *= self.size(d);
     } else {
       kept.push_back(d);
+      sums *= self.size(d);
     }
     if (!sum || keep) sizes.push_back(sum ? 1 : self.size(d));
   }
   order.append(kept.begin(), kept.end());
   const FormatEntry& entry = entry_of(self);
-  const Tensor b = decoded(self, dot_type(entry, args.policy)).permute(order).reshape({1, count, self.numel() / count}).contiguous();
-  return shaped(dot_products({{}, b, {}, mean ? count : 1}, entry, args.policy), sizes, entry);
+  const Tensor b = decoded(self, dot_type(entry, args.policy)).permute(order).reshape({1, count, sums}).contiguous();
+  DotProducts dots;
+  dots.b = b;
+  dots.divisor = mean ? count : 1;
+  return shaped(dot_products(dots, entry, args.policy), sizes, entry);
 }
 
 c10::OptionalArray<int64_t> dims_of(const c10::IValue& v) {
@@ -158,11 +165,12 @@ Tensor reduce_dims(const Arguments& args) {
 Tensor cumsum(const Arguments& args) {
   const Tensor self = summand(args, 2);
   const FormatEntry& entry = entry_of(self);
+  const int64_t dim = at::maybe_wrap_dim(args[1].toInt(), self.dim());
   if (self.dim() == 0) return self.clone();
-  const int64_t dim = at::maybe_wrap_dim(args[1].toInt(), self.dim()), k = self.size(dim);
-  int64_t outer = 1;
-  for (int64_t d = 0; d < dim; ++d) outer *= self.size(d);
-  const Tensor values = decoded(self, dot_type(entry, args.policy)).contiguous().view({outer, k, self.numel() / (outer * k)});
+  const int64_t k = self.size(dim);
+  int64_t outer = 1, inner = 1;
+  for (int64_t d = 0; d < self.dim(); ++d) if (d != dim) (d < dim ? outer : inner) *= self.size(d);
+  const Tensor values = decoded(self, dot_type(entry, args.policy)).contiguous().view({outer, k, inner});
   return shaped(running_sums(values, entry, args.policy), self.sizes(), entry);
 }
 
@@ -182,13 +190,18 @@ Convolution convolution_of(const Arguments& args, size_t first, int64_t dims) {
 Tensor convolution(const Arguments& args) {
   const Tensor x = args.tensor(0), w = args.tensor(1), bias = args.optional_tensor(2);
   TORCH_CHECK(x.dim() >= 3 && x.dim() == w.dim(), "convolution: expected input and weight of the same number of dimensions, but got ", x.sizes(), " and ", w.sizes());
+  TORCH_CHECK(w.size(0) > 0 && w.size(1) > 0, "convolution: expected a weight with channels, but got one of size ", w.sizes());
   const Convolution conv = convolution_of(args, 3, x.dim() - 2);
   const int64_t channels = conv.transposed ? w.size(0) : w.size(1) * conv.groups;
   TORCH_CHECK(conv.groups > 0 && w.size(0) % conv.groups == 0 && x.size(1) == channels, "Given groups=", conv.groups, ", weight of size ", w.sizes(),
               ", expected input", x.sizes(), " to have ", channels, " channels, but got ", x.size(1), " channels instead");
-  for (int64_t d = 2; d < x.dim() && !conv.transposed; ++d) {
-    TORCH_CHECK(conv.stride[d - 2] > 0 && conv.padding[d - 2] >= 0, "non-positive stride or negative padding is not supported");
-    TORCH_CHECK(x.size(d) + 2 * conv.padding[d - 2] >= conv.dilation[d - 2] * (w.size(d) - 1) + 1,
+  for (int64_t d = 2; d < x.dim(); ++d) {
+    const int64_t stride = conv.stride[d - 2], dilation = conv.dilation[d - 2];
+    TORCH_CHECK(stride > 0 && dilation > 0, "convolution: expected a stride and a dilation of at least 1, but got ", stride, " and ", dilation);
+    TORCH_CHECK(conv.padding[d - 2] >= 0, "negative padding is not supported");
+    TORCH_CHECK(!conv.transposed || (conv.output_padding[d - 2] >= 0 && conv.output_padding[d - 2] < std::max(stride, dilation)),
+                "output padding must be smaller than either stride or dilation, but got ", conv.output_padding[d - 2]);
+    TORCH_CHECK(conv.transposed || x.size(d) + 2 * conv.padding[d - 2] >= conv.dilation[d - 2] * (w.size(d) - 1) + 1,
                 "Calculated padded input size is smaller than the kernel: input ", x.sizes(), ", weight ", w.sizes());
   }
   const int64_t outputs = conv.transposed ? w.size(1) * conv.groups : w.size(0);
@@ -226,12 +239,12 @@ Tensor attention(const Arguments& args) {
   Tensor scores = q.matmul(k.transpose(-2, -1)).to(args.entry.compute).mul(scale);
   if (args[5].toBool()) {
     TORCH_CHECK(!args[3].isTensor(), "scaled_dot_product_attention: expected no attn_mask when is_causal=True");
-    scores = scores.masked_fill(at::ones({q.size(-2), k.size(-2)}, at::kBool).tril().logical_not(), -INFINITY);
+    scores = scores.masked_fill(at::ones({q.size(-2), k.size(-2)}, scores.options().dtype(at::kBool)).tril().logical_not(), -INFINITY);
   } else if (args[3].isTensor()) {
     const Tensor mask = args.tensor(3);
     scores = mask.scalar_type() == at::kBool ? scores.masked_fill(mask.logical_not(), -INFINITY) : scores.add(mask.to(args.entry.compute));
   }
-  Tensor weights = scores.softmax(-1);
+  Tensor weights = at::_safe_softmax(scores, -1, std::nullopt); // zeros for a row that is masked throughout
   if (args[4].toDouble() > 0) weights = at::dropout(weights, args[4].toDouble(), true);
   return at::_ops::to_dtype::call(weights, c10::formats::scalar_type(args.entry), false, false, {}).matmul(values);
 }
@@ -246,7 +259,7 @@ const std::map<std::string, Kernel>& kernels() {
       {"aten::mm", &mm}, {"aten::bmm", &bmm}, {"aten::mv", &mv}, {"aten::dot", &dot}, {"aten::vdot", &dot}, {"aten::addmm", &addmm},
       {"aten::addmv", &addmv}, {"aten::baddbmm", &baddbmm}, {"aten::addbmm", &addbmm}, {"aten::sum", &reduce_all<false>},
       {"aten::sum.dim_IntList", &reduce_dims<false>}, {"aten::sum.IntList_out", &reduce_dims<false>}, {"aten::mean", &reduce_all<true>},
-      {"aten::mean.dim", &reduce_dims<true>}, {"aten::cumsum", &cumsum}, {"aten::convolution", &convolution},
+      {"aten::mean.dim", &reduce_dims<true>}, {"aten::mean.out", &reduce_dims<true>}, {"aten::mean.dtype_out", &reduce_all<true>}, {"aten::cumsum", &cumsum}, {"aten::convolution", &convolution},
   };
   return table;
 }
@@ -283,7 +296,8 @@ bool run_dot_operator(const c10::OperatorHandle& op, Stack* stack) {
   if (!policy.own_kernels()) return false;
   const std::string name = base_name(schema.name());
   std::string overload = schema.overload_name();
-  TORCH_CHECK_NOT_IMPLEMENTED(!is_refused(name) && overload.find("dtype") != 0, schema.name(),
+  const bool other_dtype = overload.find("dtype") == 0 && name != "aten::mean"; // products with out_dtype=
+  TORCH_CHECK_NOT_IMPLEMENTED(!is_refused(name) && !other_dtype, schema.name(),
                               ": expected the accumulation policy float32 or float64 for this fused operator, but got one that no stock kernel obeys. "
                               "Turn the fused path off, for attention with torch.backends.mha.set_fastpath_enabled(False).");
   const Arguments args{*stack, base, *entry, policy};
@@ -295,7 +309,8 @@ bool run_dot_operator(const c10::OperatorHandle& op, Stack* stack) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     convolution_backward(args, results);
   } else {
-    const auto found = kernels().find(overload.empty() || overload == "out" ? name : name + "." + overload);
+    auto found = kernels().find(overload.empty() ? name : name + "." + overload);
+    if (found == kernels().end() && overload == "out") found = kernels().find(name);
     if (found == kernels().end()) return false; // named dimensions
     const bool sums = name == "aten::sum" || name == "aten::mean" || name == "aten::cumsum";
     if (sums) {

@@ -2,7 +2,10 @@
 
 #include <ATen/native/formats/DotProducts.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
+
+#include <algorithm>
 
 namespace at::formats {
 namespace {
@@ -33,7 +36,9 @@ at::Tensor patches(const at::Tensor& x, c10::IntArrayRef kernel, c10::IntArrayRe
 // [N, C, ...] to [groups, C / groups, N * positions].
 at::Tensor channels_first(const at::Tensor& x, int64_t groups) {
   const int64_t n = x.size(0), c = x.size(1);
-  return x.reshape({n, groups, c / groups, -1}).permute({1, 2, 0, 3}).reshape({groups, c / groups, -1}).contiguous();
+  int64_t positions = 1;
+  for (const int64_t p : x.sizes().slice(2)) positions *= p;
+  return x.reshape({n, groups, c / groups, positions}).permute({1, 2, 0, 3}).reshape({groups, c / groups, n * positions}).contiguous();
 }
 
 // [groups, C / groups, N * positions] of ours to [N, C, positions...].
@@ -65,9 +70,9 @@ at::Tensor forward(const at::Tensor& input, const at::Tensor& weight, const at::
     out.push_back((x.size(2 + d) - conv.dilation[d] * (kernel[d] - 1) - 1) / conv.stride[d] + 1);
   }
   const int64_t g = conv.groups;
-  DotProducts dots{weight.reshape({g, weight.size(0) / g, -1}).contiguous(), patches(x, kernel, conv.stride, conv.dilation, out, g)};
+  DotProducts dots{weight.reshape({g, weight.size(0) / g, weight.numel() / std::max<int64_t>(1, weight.size(0))}).contiguous(), patches(x, kernel, conv.stride, conv.dilation, out, g)};
   if (bias.defined()) {
-    dots.start = bias.reshape({g, -1, 1}).expand({g, weight.size(0) / g, dots.b.size(2)}).contiguous();
+    dots.start = bias.reshape({g, weight.size(0) / g, 1}).expand({g, weight.size(0) / g, dots.b.size(2)}).contiguous();
   }
   return batch_first(dot_products(dots, entry, policy), input.size(0), out, entry);
 }
@@ -84,15 +89,20 @@ at::Tensor backward(const at::Tensor& grad, const at::Tensor& weight, const at::
     after.push_back(in[d] + conv.dilation[d] * (kernel[d] - 1) - before[d] - spread_sizes[2 + d]);
     spatial.push_back(3 + d);
   }
-  at::Tensor spread = at::zeros(spread_sizes, grad.options()), slots = spread;
-  for (int64_t d = 0; d < dims; ++d) slots = slots.slice(2 + d, std::nullopt, std::nullopt, conv.stride[d]);
-  slots.copy_(grad);
+  const auto columns = [&](const at::Tensor& values) {
+    at::Tensor spread = at::zeros(spread_sizes, values.options()), slots = spread;
+    for (int64_t d = 0; d < dims; ++d) slots = slots.slice(2 + d, std::nullopt, std::nullopt, conv.stride[d]);
+    slots.copy_(values);
+    return patches(padded(spread, before, after), kernel, ones, conv.dilation, in, g);
+  };
   // weight [Co, C / g, kernel] to [g, C / g, Co / g * kernel].
   Sizes grouped{g, weight.size(0) / g, weight.size(1)};
   grouped.append(kernel.begin(), kernel.end());
-  const at::Tensor turned = weight.reshape(grouped).flip(spatial).transpose(1, 2).reshape({g, weight.size(1), -1}).contiguous();
-  DotProducts dots{turned, patches(padded(spread, before, after), kernel, ones, conv.dilation, in, g)};
-  if (bias.defined()) dots.start = bias.reshape({g, -1, 1}).expand({g, weight.size(1), dots.b.size(2)}).contiguous();
+  const at::Tensor turned = weight.reshape(grouped).flip(spatial).transpose(1, 2).reshape({g, weight.size(1), weight.numel() / std::max<int64_t>(1, g * weight.size(1))}).contiguous();
+  DotProducts dots{turned, columns(grad)};
+  // Between and around the spread values there is nothing: no terms, where a forward convolution's padding is zeros.
+  dots.present = columns(at::ones(grad.sizes(), grad.options().dtype(c10::kByte)));
+  if (bias.defined()) dots.start = bias.reshape({g, weight.size(1), 1}).expand({g, weight.size(1), dots.b.size(2)}).contiguous();
   return batch_first(dot_products(dots, entry, policy), grad.size(0), in, entry);
 }
 

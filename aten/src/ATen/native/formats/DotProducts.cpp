@@ -46,87 +46,121 @@ template <typename T>
 class Steps {
  public:
   Steps(const FormatEntry& entry, const Accumulation& policy, uint64_t seed)
-      : policy_(policy), product_(step_format(entry, policy.product, policy)), sum_(step_format(entry, policy.accumulator, policy)), seed_(seed) {}
+      : policy_(policy), chunks_in_float_(entry.compute == ScalarType::Float), product_(step_format(entry, policy.product, policy)), sum_(step_format(entry, policy.accumulator, policy)), seed_(seed) {}
 
   // first: the number of the first lane among all dot products, of which there are `all`: stochastic modes number their words by both.
   void begin(const T* start, int64_t n, int64_t first, int64_t all) {
     n_ = n;
     step_ = 0;
-    taken_ = 0;
     first_ = first;
     all_ = all;
+    std::fill_n(taken_, n, 0);
     std::fill_n(error_, n, T{0});
     std::fill_n(wide_, n, T{0});
     std::fill_n(acc_, n, T{0});
     if (!start) return;
-    std::copy_n(start, n, policy_.kind == Accumulation::Kind::Chunked ? wide_ : acc_);
-    if (policy_.kind != Accumulation::Kind::Chunked) round(sum_, acc_);
+    std::copy_n(start, n, chunked() ? wide_ : acc_);
+    if (!chunked()) round(sum_, acc_);
   }
 
-  void add_product(T a, const T* b) {
-    std::fill_n(term_, n_, a);
+  // present: which lanes have this term, or nullptr.
+  void add_product(T a, const T* b, const uint8_t* present) {
+    keep(present);
+    std::fill_n(factor_, n_, a);
     if (policy_.fused) {
-      multiply_add(term_, b, acc_, acc_, n_);
-      round(sum_, acc_);
+      multiply_add(factor_, b, acc_, next_, n_);
+      if (sum_.rounding == Rounding::Down) {
+        sign_zeros(next_, [&](int64_t i) { return std::signbit(a) == std::signbit(b[i]) && !std::signbit(acc_[i]); });
+      }
+      round(sum_, next_);
+      std::copy_n(next_, n_, acc_);
     } else {
-      binary(BinaryOp::Mul, term_, b, term_, n_);
+      binary(BinaryOp::Mul, factor_, b, term_, n_);
       round(product_, term_);
       add_term();
     }
-    after_term();
+    after_term(present);
   }
 
   void add(const T* b) {
     std::copy_n(b, n_, term_);
     add_term();
-    after_term();
+    after_term(nullptr);
   }
 
-  // The sums, and the words for rounding them once more.
   void finish(T* out) const {
-    if (policy_.kind == Accumulation::Kind::Chunked) {
-      for (int64_t i = 0; i < n_; ++i) out[i] = wide_[i] + acc_[i];
-    } else {
-      std::copy_n(acc_, n_, out);
-    }
+    for (int64_t i = 0; i < n_; ++i) out[i] = chunked() ? joined(wide_[i], acc_[i]) : acc_[i];
   }
+  // The words for rounding the sums once more.
   RandomWords next_words() { return {seed_, static_cast<uint64_t>(step_++ * all_ + first_)}; }
 
  private:
+  bool chunked() const { return policy_.kind == Accumulation::Kind::Chunked; }
+
+  // Chunks are added in the machine's type, whatever the steps are done in.
+  T joined(T wide, T chunk) const { return chunks_in_float_ ? static_cast<T>(static_cast<float>(wide + chunk)) : wide + chunk; }
+
   void round(const Format& f, T* x) {
     encode_lanes(f, x, codes_, n_, next_words());
     decode_lanes(f, codes_, x, n_);
   }
 
+  // Rounding down, a sum that is 0 is -0 unless both terms are positive (IEEE 754-2019, section 6.3).
+  template <typename BothPositive>
+  void sign_zeros(T* sums, BothPositive both_positive) {
+    for (int64_t i = 0; i < n_; ++i) {
+      if (sums[i] == 0) sums[i] = both_positive(i) ? T{0} : -T{0};
+    }
+  }
+
+  // out, which is neither a nor b: a + b or a - b, rounded.
+  void sum_of(BinaryOp op, const T* a, const T* b, T* out) {
+    binary(op, a, b, out, n_);
+    if (sum_.rounding == Rounding::Down) {
+      sign_zeros(out, [&](int64_t i) { return !std::signbit(a[i]) && std::signbit(b[i]) == (op == BinaryOp::Sub); });
+    }
+    round(sum_, out);
+  }
+
   void add_term() {
     if (!policy_.kahan) {
-      binary(BinaryOp::Add, acc_, term_, acc_, n_);
-      round(sum_, acc_);
+      sum_of(BinaryOp::Add, acc_, term_, next_);
+      std::copy_n(next_, n_, acc_);
       return;
     }
-    binary(BinaryOp::Sub, term_, error_, term_, n_);
-    round(sum_, term_);
-    binary(BinaryOp::Add, acc_, term_, next_, n_);
-    round(sum_, next_);
-    binary(BinaryOp::Sub, next_, acc_, error_, n_);
-    round(sum_, error_);
-    binary(BinaryOp::Sub, error_, term_, error_, n_);
-    round(sum_, error_);
+    sum_of(BinaryOp::Sub, term_, error_, factor_); // the term, corrected
+    sum_of(BinaryOp::Add, acc_, factor_, next_);
+    sum_of(BinaryOp::Sub, next_, acc_, term_); // what of it arrived
+    sum_of(BinaryOp::Sub, term_, factor_, error_);
     std::copy_n(next_, n_, acc_);
   }
 
-  void after_term() {
-    if (policy_.kind != Accumulation::Kind::Chunked || ++taken_ < policy_.chunk) return;
-    for (int64_t i = 0; i < n_; ++i) wide_[i] += acc_[i];
-    std::fill_n(acc_, n_, T{0});
-    taken_ = 0;
+  void keep(const uint8_t* present) {
+    if (!present) return;
+    std::copy_n(acc_, n_, kept_acc_);
+    std::copy_n(error_, n_, kept_error_);
+  }
+
+  void after_term(const uint8_t* present) {
+    for (int64_t i = 0; present && i < n_; ++i) {
+      acc_[i] = present[i] ? acc_[i] : kept_acc_[i];
+      error_[i] = present[i] ? error_[i] : kept_error_[i];
+    }
+    for (int64_t i = 0; chunked() && i < n_; ++i) {
+      if ((present && !present[i]) || ++taken_[i] < policy_.chunk) continue;
+      wide_[i] = joined(wide_[i], acc_[i]);
+      acc_[i] = error_[i] = 0;
+      taken_[i] = 0;
+    }
   }
 
   const Accumulation& policy_;
+  bool chunks_in_float_;
   Format product_, sum_;
   uint64_t seed_;
-  int64_t n_{0}, step_{0}, taken_{0}, first_{0}, all_{0};
-  alignas(64) T acc_[kLanes], term_[kLanes], error_[kLanes], next_[kLanes], wide_[kLanes];
+  int64_t n_{0}, step_{0}, first_{0}, all_{0};
+  int64_t taken_[kLanes]; // terms in the chunk so far
+  alignas(64) T acc_[kLanes], term_[kLanes], error_[kLanes], next_[kLanes], wide_[kLanes], factor_[kLanes], kept_acc_[kLanes], kept_error_[kLanes];
   alignas(64) char codes_[kLanes * 8];
 };
 
@@ -155,6 +189,8 @@ void stepwise(const DotProducts& dots, const FormatEntry& entry, const Accumulat
   const T* a = dots.a.defined() ? dots.a.const_data_ptr<T>() : nullptr;
   const T* b = dots.b.const_data_ptr<T>();
   const T* start = dots.start.defined() ? dots.start.const_data_ptr<T>() : nullptr;
+  const uint8_t* present = dots.present.defined() ? dots.present.const_data_ptr<uint8_t>() : nullptr;
+  const uint8_t* present_rows = dots.present_rows.defined() ? dots.present_rows.const_data_ptr<uint8_t>() : nullptr;
   char* codes = static_cast<char*>(out.mutable_data_ptr());
   const int64_t width = format.itemsize(), blocks = (n + kLanes - 1) / kLanes;
   const uint64_t seed = seed_for(entry, policy);
@@ -166,9 +202,11 @@ void stepwise(const DotProducts& dots, const FormatEntry& entry, const Accumulat
       const int64_t place = row * n + lane;
       steps->begin(start ? start + place : nullptr, lanes, place, all);
       for (int64_t i = 0; i < k; ++i) {
-        const T* line = b + (batch * k + i) * n + lane;
+        if (present_rows && !present_rows[row * k + i]) continue;
+        const int64_t at = (batch * k + i) * n + lane;
+        const T* line = b + at;
         if (a) {
-          steps->add_product(a[row * k + i], line);
+          steps->add_product(a[row * k + i], line, present ? present + at : nullptr);
         } else {
           steps->add(line);
         }
@@ -195,9 +233,10 @@ struct Terms {
 };
 
 // The sum as IEEE arithmetic has it where operands are infinite or NaN; 0 where all are finite.
-double special_sum(const double* a, const double* b, int64_t k, double start) {
+double special_sum(const double* a, const double* b, const uint8_t* present, int64_t k, double start) {
   double sum = std::isfinite(start) ? 0 : start;
   for (int64_t i = 0; i < k; ++i) {
+    if (present && !present[i]) continue;
     const double x = a ? a[i] : 1, y = b[i];
     if (!std::isfinite(x) || !std::isfinite(y)) sum += (std::isfinite(x) ? (x > 0) - (x < 0) : x) * (std::isfinite(y) ? (y > 0) - (y < 0) : y);
   }
@@ -221,9 +260,11 @@ void exact(const DotProducts& dots, const FormatEntry& entry, const at::Tensor& 
   const Format& f = entry.format;
   const int64_t m = dots.a.defined() ? dots.a.size(1) : 1, k = dots.b.size(1), n = dots.b.size(2), batches = dots.b.size(0);
   const at::Tensor columns = dots.b.transpose(1, 2).contiguous(); // [batch, n, k]
+  const at::Tensor present = dots.present.defined() ? dots.present.transpose(1, 2).contiguous() : dots.present;
   const double* a = dots.a.defined() ? dots.a.const_data_ptr<double>() : nullptr;
   const double* b = columns.const_data_ptr<double>();
   const double* start = dots.start.defined() ? dots.start.const_data_ptr<double>() : nullptr;
+  const uint8_t* there = present.defined() ? present.const_data_ptr<uint8_t>() : nullptr; // a finite term that is not there is 0
   const Terms left(f, a, a ? batches * m * k : 0), right(f, b, batches * n * k);
   const Term one{1, 0};
   const bool narrow = f.significand_bits() <= 15, all_finite = left.finite && right.finite;
@@ -234,10 +275,10 @@ void exact(const DotProducts& dots, const FormatEntry& entry, const at::Tensor& 
     for (int64_t row = begin; row < end; ++row) {
       const int64_t batch = row / m;
       for (int64_t j = 0; j < n; ++j) {
-        const int64_t at = row * n + j;
-        const Term *x = a ? left.terms.data() + row * k : nullptr, *y = right.terms.data() + (batch * n + j) * k;
+        const int64_t at = row * n + j, column = (batch * n + j) * k;
+        const Term *x = a ? left.terms.data() + row * k : nullptr, *y = right.terms.data() + column;
         if (!all_finite || (start && !std::isfinite(start[at]))) {
-          const double special = special_sum(a ? a + row * k : nullptr, b + (batch * n + j) * k, k, start ? start[at] : 0);
+          const double special = special_sum(a ? a + row * k : nullptr, b + column, there ? there + column : nullptr, k, start ? start[at] : 0);
           if (!std::isfinite(special)) {
             output.put(at, c10::formats::unpack(special));
             continue;
@@ -273,8 +314,11 @@ c10::ScalarType dot_type(const FormatEntry& entry, const Accumulation& policy) {
 static void expect_steps(const FormatEntry& entry, const Accumulation& policy) {
   for (const FormatEntry* chosen : {static_cast<const FormatEntry*>(nullptr), policy.product, policy.accumulator}) {
     const Format f = step_format(entry, chosen, policy);
-    TORCH_CHECK(f.arithmetic_in_double(), "accumulate: expected formats whose arithmetic float64 can do (at most 51 significant bits) for sums rounded at every "
-                "step, but got ", (chosen ? *chosen : entry).name, ". Use accumulate(\"exact\") or accumulate(\"float64\").");
+    const std::string& name = (chosen ? *chosen : entry).name;
+    TORCH_CHECK(f.arithmetic_in_double(), "accumulate: expected formats whose arithmetic float64 can do (at most 51 significant bits, products within its "
+                "exponents) for sums rounded at every step, but got ", name, ". Use accumulate(\"exact\") or accumulate(\"float64\").");
+    TORCH_CHECK(!chosen || chosen == &entry || f.overflow != c10::formats::Overflow::Wrap,
+                "accumulate: expected a product or accumulator format that does not wrap, for operands of another format, but got ", name);
   }
 }
 
@@ -291,7 +335,7 @@ at::Tensor dot_products(const DotProducts& dots, const FormatEntry& entry, const
   if (dots.a.defined() && dots.b.size(2) < 16 && m > dots.b.size(2)) {
     // Few columns: lanes run over the rows instead. A product does not mind which factor comes first.
     const auto turned = [](const at::Tensor& t) { return t.defined() ? t.transpose(1, 2).contiguous() : t; };
-    const at::Tensor other = dot_products({turned(dots.b), turned(dots.a), turned(dots.start), dots.divisor}, entry, policy);
+    const at::Tensor other = dot_products({turned(dots.b), turned(dots.a), turned(dots.start), turned(dots.present_rows), turned(dots.present), dots.divisor}, entry, policy);
     return format_alias(bits_alias(other).transpose(1, 2).contiguous(), entry);
   }
   if (dots.b.scalar_type() == ScalarType::Float) {

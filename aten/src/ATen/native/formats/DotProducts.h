@@ -10,6 +10,9 @@ struct DotProducts {
   at::Tensor a{};     // [batch, m, k]; undefined: all ones, m = 1, and there are no products, only sums
   at::Tensor b{};     // [batch, k, n]
   at::Tensor start{}; // [batch, m, n]: what the accumulator holds first; undefined: 0
+  // Terms that are not there (the holes of a strided transposed convolution, which are not zeros that count): 0 in one of these, both uint8.
+  at::Tensor present{};      // [batch, k, n]
+  at::Tensor present_rows{}; // [batch, m, k]
   int64_t divisor{1}; // of the finished sum, before its last rounding
 };
 

@@ -1,0 +1,396 @@
+"""How dot products and sums add up, bit for bit: each policy against exact rationals, and posits against softposit's quire."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from conftest import BUILTIN, codes_of, from_codes
+from oracle import MODES, as_int64, binary
+from oracle_fixed import Fixed
+from oracle_sums import chunk_sum, exact_sum, finite, over, rounded, step_sum, times, value_of
+
+import torch_dtypes
+from torch_dtypes import accumulate
+
+FORMATS = {
+    **{name: spec for name, spec in BUILTIN.items() if name not in ("e5m5", "e5m7")},
+    "e5m2fn": binary(5, 2, specials="fn"),
+    "fixed4_4": Fixed(4, 4),
+    "e11m52": binary(11, 52),
+}
+STEPS = [name for name in FORMATS if name != "e11m52"]  # whose arithmetic float64 can do
+every_format = pytest.mark.parametrize("name", FORMATS)
+
+# ---- operands and answers ----
+
+
+def dtype_of(name):
+    return torch_dtypes.dtype(name)
+
+
+def values_of(t, spec):
+    return [value_of(spec, c % (1 << spec.bits)) for c in codes_of(t.contiguous()).flatten().tolist()]
+
+
+def tensor_of(codes, name, *sizes):
+    codes = torch.from_numpy(as_int64([int(c) for c in np.asarray(codes, dtype=object).flatten()]))
+    return from_codes(codes.reshape(sizes or (-1,)), dtype_of(name))
+
+
+def random_codes(spec, n, rng, specials=False):
+    """Any codes: values from the smallest to the largest."""
+    codes = rng.integers(0, (1 << spec.bits) - 1, 2 * n + 50, dtype=np.uint64, endpoint=True).tolist()
+    return [c for c in codes if specials or finite(value_of(spec, c))][:n]
+
+
+def some(name, *sizes, seed=0, specials=False, spread=1.0):
+    """Operands: a half of any codes, a half of values near 1, where sums of a few terms have many digits in common."""
+    rng, n = np.random.default_rng([seed, *sizes]), math.prod(sizes)
+    near = torch.from_numpy(rng.standard_normal(n) * spread).to(dtype_of(name))
+    far = tensor_of(random_codes(FORMATS[name], n, rng, specials), name)
+    return torch.where(torch.from_numpy(rng.random(n) < 0.5), near, far).reshape(sizes)
+
+
+def ends(name, *sizes, seed=0):
+    """Operands whose products often cancel but for digits that a machine's sum has lost: most of them the largest and smallest values."""
+    rng, spec, n = np.random.default_rng([seed, *sizes]), FORMATS[name], math.prod(sizes)
+    least = spec.decode(1)
+    values = [largest(spec), rounded(spec, -largest(spec)), least, rounded(spec, -least)]
+    extreme = tensor_of([spec.encode(values[i]) for i in rng.choice(4, n, p=(0.35, 0.35, 0.15, 0.15))], name)
+    return torch.where(torch.from_numpy(rng.random(n) < 0.75), extreme, some(name, n, seed=seed)).reshape(sizes)
+
+
+def largest(spec):
+    return spec.decode(spec.highest if isinstance(spec, Fixed) else spec.largest)
+
+
+def is_nan(spec, code):
+    return value_of(spec, code) != value_of(spec, code)
+
+
+def assert_codes(found, expected, spec, note=""):
+    """The codes of a tensor; NaNs of any sign are one."""
+    found = [c % (1 << spec.bits) for c in codes_of(found.contiguous()).flatten().tolist()]
+    assert len(found) == len(expected), note
+    differ = [(i, f, e) for i, (f, e) in enumerate(zip(found, expected, strict=True)) if f != e]
+    wrong = [(i, f, e) for i, f, e in differ if not (is_nan(spec, f) and is_nan(spec, e))]
+    rows = [f"[{i}] {value_of(spec, f)} ({f:#x}), expected {value_of(spec, e)} ({e:#x})" for i, f, e in wrong[:4]]
+    assert not wrong, f"{note}: {len(wrong)} of {len(found)} wrong: " + "; ".join(rows)
+
+
+def lines(a, b, spec):
+    """The pairs of values that meet in each element of a @ b."""
+    (m, k), n = a.shape, b.shape[1]
+    x, y = values_of(a, spec), values_of(b, spec)
+    return [[(x[i * k + l], y[l * n + j]) for l in range(k)] for i in range(m) for j in range(n)]  # noqa: E741
+
+
+def exact_codes(dots, spec, mode="nearest_even", starts=None, divisor=1):
+    starts = starts or [None] * len(dots)
+    return [spec.encode(over(exact_sum([times(x, y) for x, y in dot], s), divisor), mode) for dot, s in zip(dots, starts, strict=True)]
+
+
+def step_codes(dots, spec, mode="nearest_even", starts=None, product=None, total=None, **options):
+    starts = starts or [None] * len(dots)
+    return [spec.encode(step_sum(d, product or spec, total or spec, mode, s, **options)) for d, s in zip(dots, starts, strict=True)]
+
+
+def assert_products(policy, a, b, name, note="", **options):
+    """a @ b under a policy is the reference's."""
+    spec = FORMATS[name]
+    with accumulate(policy, **options):
+        found = a @ b
+    options = {"mode" if k == "rounding" else "total" if k == "accumulator" else k: v for k, v in options.items()}
+    options = {k: BUILTIN[v] if k in ("product", "total") else v for k, v in options.items()}
+    codes = exact_codes(lines(a, b, spec), spec) if policy == "exact" else step_codes(lines(a, b, spec), spec, **options)
+    assert_codes(found, codes, spec, f"{name} {policy} {tuple(a.shape)} {options} {note}")
+
+
+# ---- exact ----
+
+
+@every_format
+@pytest.mark.parametrize("k", [1, 2, 3, 17, 60])
+def test_exact_is_the_correctly_rounded_dot_product(name, k):
+    for operands in (some, ends):
+        assert_products("exact", operands(name, 5, k), operands(name, k, 4, seed=1), name)
+
+
+@every_format
+def test_exact_of_many_terms(name):
+    """Of 5000: carries go far."""
+    assert_products("exact", ends(name, 1, 5000), some(name, 5000, 1, seed=1), name)
+
+
+def hard_dots(spec, rng):
+    """Ties that a far smaller product breaks or leaves, large terms that cancel, and the ends of the range."""
+    top, least = largest(spec), spec.decode(1)
+    one, half = Fraction(1), Fraction(1, 2)
+    k = spec.encode(Fraction(3, 2)) + int(rng.integers(0, 2))
+    low, high = spec.decode(k), spec.decode(k + 1)
+    ulp = rounded(spec, high - low)
+    dots = [[(top, top)] * n for n in (1, 2, 9)] + [[(least, least)] * n for n in (1, 2, 9)] + [[(top, least)], [(-top, least), (top, top)]]
+    for tiny in ([], [(least, least)], [(-least, least)], [(least, least), (-least, least)]):
+        tie = [(low, one), (ulp, half), *tiny]
+        dots += [tie, [(-x, y) for x, y in tie], [(top, top), *tie, (-top, top)], [(top, one), (top, one), *tie, (-top, one), (top, -one)]]
+    for _ in range(12):
+        codes = random_codes(spec, 24, rng)
+        x = [Fraction(spec.decode(c)) for c in codes]
+        big = [(p, q) for p, q in zip(x[:8], x[8:16], strict=True)] + [(rounded(spec, -p), q) for p, q in zip(x[:8], x[8:16], strict=True)]
+        terms = [*big, (x[16], x[17]), (x[18], one)]
+        dots.append([terms[i] for i in rng.permutation(18)])
+    return dots
+
+
+@every_format
+def test_exact_of_hard_dots(name):
+    """Padded to one length with zeros, so that each is a row of one product in a batch."""
+    spec, rng = FORMATS[name], np.random.default_rng(3)
+    dots = hard_dots(spec, rng)
+    length = max(map(len, dots))
+    dots = [dot + [(Fraction(0), Fraction(0))] * (length - len(dot)) for dot in dots]
+    a, b = (tensor_of([spec.encode(pair[i]) for dot in dots for pair in dot], name, len(dots), length) for i in (0, 1))
+    with accumulate("exact"):
+        found = torch.bmm(a.unsqueeze(1), b.unsqueeze(2))
+        sums = a.sum(1)
+    assert_codes(found, exact_codes(dots, spec), spec, name)
+    assert_codes(sums, [spec.encode(exact_sum(x for x, _ in dot)) for dot in dots], spec, f"{name} sum")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["posit8es1", "posit16es1", "q43", "tf32", "e5m2fn", "fixed4_4", "posit32es2"])
+def test_exact_in_every_rounding_mode(name, mode):
+    spec, a, b = FORMATS[name], ends(name, 4, 7, seed=2), ends(name, 7, 4, seed=3)
+    with accumulate("exact"), torch_dtypes.rounding(mode):
+        product, total, mean = a @ b, a.sum(1), a.mean(1)
+    assert_codes(product, exact_codes(lines(a, b, spec), spec, mode), spec, name)
+    rows = [exact_sum(values_of(row, spec)) for row in a]
+    assert_codes(total, [spec.encode(x, mode) for x in rows], spec, name)
+    assert_codes(mean, [spec.encode(over(x, 7), mode) for x in rows], spec, name)
+
+
+@every_format
+@pytest.mark.parametrize("k", [1, 3, 10, 1000])
+def test_exact_sum_mean_and_cumsum(name, k):
+    spec, x = FORMATS[name], ends(name, 2, k, seed=4)
+    rows = [values_of(row, spec) for row in x]
+    with accumulate("exact"):
+        total, mean, running = x.sum(1), x.mean(1), x[:, :40].cumsum(1)
+    assert_codes(total, [spec.encode(exact_sum(row)) for row in rows], spec, name)
+    assert_codes(mean, [spec.encode(over(exact_sum(row), k)) for row in rows], spec, name)
+    assert_codes(running, [spec.encode(exact_sum(row[: i + 1])) for row in rows for i in range(min(k, 40))], spec, name)
+
+
+@pytest.mark.parametrize("name", [n for n in FORMATS if n != "fixed4_4"])
+def test_exact_with_nan_and_infinities(name):
+    """inf - inf, inf * 0 and NaN give NaN, an infinity that nothing meets stays one; in posits all are NaR."""
+    spec = FORMATS[name]
+    values = torch.tensor([0.0, -0.0, 1.0, -2.0, math.inf, -math.inf, math.nan], dtype=torch.float64).to(dtype_of(name))
+    pairs = torch.cartesian_prod(*[torch.arange(7)] * 4)[::13]
+    a, b = from_codes(codes_of(values)[pairs[:, :2]], values.dtype), from_codes(codes_of(values)[pairs[:, 2:]], values.dtype)
+    with accumulate("exact"):
+        found = torch.bmm(a.unsqueeze(1), b.unsqueeze(2))
+        running = values.cumsum(0)
+    dots = [list(zip(values_of(x, spec), values_of(y, spec), strict=True)) for x, y in zip(a, b, strict=True)]
+    assert_codes(found, exact_codes(dots, spec), spec, name)
+    assert_codes(running, [spec.encode(exact_sum(values_of(values, spec)[: i + 1])) for i in range(7)], spec, name)
+
+
+@pytest.mark.parametrize("policy", ["exact", "format", "chunked(2)", "float64"])
+def test_zeros_add_up_to_plus_zero(policy):
+    zeros = torch.full((3, 4), -0.0).to(torch.q43)
+    with accumulate(policy):
+        results = [zeros.sum(), zeros.sum(0), zeros.mean(), zeros @ torch.ones(4, 2, dtype=torch.q43), zeros.cumsum(0)]
+        nothing = [torch.empty(2, 0, dtype=torch.q43) @ torch.empty(0, 3, dtype=torch.q43), torch.empty(0, dtype=torch.q43).sum()]
+        cancelled = torch.tensor([3.0, -3.0]).to(torch.q43).sum()
+    for t in [*results, *nothing, cancelled]:
+        assert not codes_of(t).any()
+
+
+@every_format
+def test_what_the_accumulator_starts_with(name):
+    """addmm with beta = alpha = 1: self counts with every digit of the products, and is rounded with them once."""
+    spec, a, b, bias = FORMATS[name], ends(name, 4, 9), ends(name, 9, 3, seed=1), ends(name, 4, 3, seed=2)
+    with accumulate("exact"):
+        found, none = torch.addmm(bias, a, b), torch.addmm(bias, a[:, :0], b[:0])
+    assert_codes(found, exact_codes(lines(a, b, spec), spec, starts=values_of(bias, spec)), spec, name)
+    assert_codes(none, [spec.encode(exact_sum([x])) for x in values_of(bias, spec)], spec, name)
+
+
+@pytest.mark.parametrize("policy", ["exact", "format"])
+@pytest.mark.parametrize(("beta", "alpha"), [(1, 2.0), (0.3, 1), (-1.7, 0.1), (0, 1), (0, -3.0)])
+def test_other_scalars_round_each_operation(policy, beta, alpha):
+    spec, a, b, bias = FORMATS["posit16es1"], some("posit16es1", 3, 5), some("posit16es1", 5, 4, seed=1), some("posit16es1", 4, seed=2)
+    with accumulate(policy):
+        found = torch.addmm(bias, a, b, beta=beta, alpha=alpha)
+    codes = (exact_codes if policy == "exact" else step_codes)(lines(a, b, spec), spec)
+    values = [rounded(spec, times(value_of(spec, c), Fraction(alpha))) for c in codes]
+    starts = values_of(bias, spec) * 3
+    expected = [spec.encode(exact_sum([v, times(s, Fraction(beta))] if beta else [v])) for v, s in zip(values, starts, strict=True)]
+    assert_codes(found, expected, spec)
+
+
+@pytest.mark.parametrize("bias", [-20, 500])
+def test_exact_where_all_values_are_large_or_small(bias):
+    """One is no value of these formats, and a sum's own digits lie far from those of products."""
+    spec, dtype = binary(4, 3, bias=bias), torch_dtypes.float_format(4, 3, bias=bias)
+    codes = torch.tensor([[8, 30, 55, 1, 119, 128 + 119, 128 + 7, 64]])
+    x = from_codes(codes, dtype)
+    values = values_of(x, spec)
+    with accumulate("exact"):
+        assert_codes(x.sum(1), [spec.encode(exact_sum(values))], spec, bias)
+        assert_codes(x @ x.t(), [spec.encode(exact_sum([times(v, v) for v in values]))], spec, bias)
+        assert_codes(torch.addmm(x[:, :1], x[:, :2], x[:, :2].t()), [spec.encode(exact_sum([v * v for v in values[:2]], values[0]))], spec, bias)
+
+
+@pytest.mark.parametrize("name", ["posit8es0", "posit8es2", "posit16es1", "posit16es2", "posit32es2"])
+def test_exact_as_softposit_s_quire(name):
+    softposit = pytest.importorskip("softposit", reason="softposit is the independent implementation")
+    spec = FORMATS[name]
+    if spec.exp_bits == 2:
+        make, quire, down = (lambda c: softposit.posit_2(x=spec.bits, bits=c)), (lambda: softposit.quire_2(spec.bits)), 32 - spec.bits
+    else:
+        posit = {8: softposit.posit8, 16: softposit.posit16}[spec.bits]
+        make, quire, down = (lambda c: posit(bits=c)), {8: softposit.quire8, 16: softposit.quire16}[spec.bits], 0
+    expected, (a, b) = [], (torch.cat([operands(name, 100, 30, seed=i) for operands in (some, ends)]) for i in (1, 2))
+    for x, y in zip(codes_of(a).tolist(), codes_of(b).tolist(), strict=True):
+        total = quire()
+        for p, q in zip(x, y, strict=True):
+            total.qma(make(p), make(q))
+        expected.append(total.toPosit().v.v >> down)
+    with accumulate("exact"):
+        found = torch.bmm(a.unsqueeze(1), b.unsqueeze(2))
+    assert_codes(found, expected, spec, name)
+
+
+# ---- every step rounded ----
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("shape", [(2, 1, 3), (3, 17, 2), (9, 6, 2), (2, 5, 18)])
+def test_format_rounds_every_product_and_sum(name, shape):
+    m, k, n = shape
+    assert_products("format", some(name, m, k), some(name, k, n, seed=1), name)
+
+
+@pytest.mark.parametrize("options", [
+    {"fused": True}, {"kahan": True}, {"product": "e8m4"}, {"accumulator": "posit16es2"}, {"product": "q52", "accumulator": "e5m7"},
+    {"accumulator": "tf32", "fused": True}, {"accumulator": "e5m5", "kahan": True, "product": "tf32"}, {"accumulator": "posit32es2"},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("name", ["q43", "posit8es1", "posit16es2", "posit32es2", "e8m4"])
+def test_options_of_format(name, options):
+    assert_products("format", some(name, 3, 12, seed=5), some(name, 12, 3, seed=6), name, **options)
+    by_dtype = {k: dtype_of(v) if isinstance(v, str) else v for k, v in options.items()}
+    with accumulate("format", **options):
+        by_name = torch_dtypes.accumulation_of(dtype_of(name))
+    with accumulate("format", **by_dtype):
+        assert torch_dtypes.accumulation_of(dtype_of(name)) == by_name
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["q43", "posit8es1", "posit16es1", "posit32es2", "tf32", "fixed4_4"])
+def test_rounding_of_format(name, mode):
+    """The mode is the steps'; the result has its dtype's."""
+    a, b = some(name, 3, 9, seed=7), some(name, 9, 3, seed=8)
+    assert_products("format", a, b, name, rounding=mode)
+    if name in ("q43", "posit16es1"):
+        assert_products("format", a, b, name, rounding=mode, accumulator="tf32")
+        assert_products("format", a, b, name, rounding=mode, fused=True)
+        assert_products("format", a, b, name, rounding=mode, kahan=True)
+
+
+@pytest.mark.parametrize("name", ["q43", "posit16es1", "e8m4", "fixed4_4", "posit32es2"])
+@pytest.mark.parametrize("options", [{}, {"kahan": True}, {"rounding": "toward_zero"}, {"fused": True}], ids=str)
+def test_format_s_sum_start_and_running_sum(name, options):
+    """A sum has no products to round. The start is the accumulator's first value; a mean divides the last one."""
+    spec, x = FORMATS[name], some(name, 3, 11, seed=9)
+    a, b, bias = some(name, 3, 4), some(name, 4, 3, seed=1), some(name, 3, seed=2)
+    mode, kahan = options.get("rounding", "nearest_even"), options.get("kahan", False)
+    with accumulate("format", **options):
+        total, mean, running, started = x.sum(1), x.mean(1), x.cumsum(1), torch.addmm(bias, a, b)
+    starts = values_of(bias, spec) * 3
+    assert_codes(started, step_codes(lines(a, b, spec), spec, mode, starts, kahan=kahan, fused=options.get("fused", False)), spec, "addmm")
+    sums = [[step_sum([(None, v) for v in values_of(row, spec)[: i + 1]], spec, spec, mode, kahan=kahan) for i in range(11)] for row in x]
+    assert_codes(total, [spec.encode(row[-1]) for row in sums], spec, "sum")
+    assert_codes(mean, [spec.encode(over(row[-1], 11)) for row in sums], spec, "mean")
+    assert_codes(running, [spec.encode(v) for row in sums for v in row], spec, "cumsum")
+
+
+@pytest.mark.parametrize("shape", [(2, 7, 600), (600, 7, 3), (3, 7, 257)])
+def test_columns_do_not_mind_their_neighbours(shape):
+    """More columns than go side by side: each the same as alone."""
+    m, k, n = shape
+    a, b = some("posit16es1", m, k), some("posit16es1", k, n, seed=1)
+    with accumulate("format", kahan=True):
+        whole = codes_of(a @ b)
+        for j in (0, n // 2, n - 1):
+            assert torch.equal(whole[:, j], codes_of(a @ b[:, j])), j
+        assert torch.equal(whole[m - 1], codes_of(a[m - 1] @ b))
+
+
+def test_ones_in_e5m2_stop_at_eight():
+    """8 + 1 is a tie that goes to 8."""
+    ones = torch.ones(4096, dtype=torch.q52)
+    with accumulate("format"):
+        assert ones.sum().item() == ones @ ones == 8
+    for policy in ("machine", "float32", "float64", "exact", "chunked(8)"):
+        with accumulate(policy):
+            assert ones.sum().item() == ones @ ones == 4096
+
+
+# ---- chunks ----
+
+
+@pytest.mark.parametrize("name", ["q43", "posit8es1", "posit16es1", "posit32es2", "e8m4", "fixed4_4", "tf32"])
+@pytest.mark.parametrize("options", [{}, {"kahan": True}, {"fused": True}, {"rounding": "toward_zero"}], ids=str)
+def test_chunked_adds_sums_of_k_terms_in_the_machine_s_type(name, options):
+    spec, a, b, bias = FORMATS[name], some(name, 3, 12), some(name, 12, 3, seed=1), some(name, 3, seed=2)
+    machine = np.float64 if name == "posit32es2" else np.float32
+    named = {"mode" if key == "rounding" else key: value for key, value in options.items()}
+    starts = values_of(bias, spec) * 3
+
+    def expected(dots, k, starts=None, **named):
+        with np.errstate(all="ignore"):
+            sums = [chunk_sum(dot, spec, k, machine, s, **named) for dot, s in zip(dots, starts or [None] * len(dots), strict=True)]
+        return [spec.encode(x) for x in sums]
+
+    for k in (1, 3, 4, 12, 50):
+        with accumulate(f"chunked({k})", **options):
+            found, started, total = a @ b, torch.addmm(bias, a, b), a.sum(1)
+        assert_codes(found, expected(lines(a, b, spec), k, **named), spec, f"mm, k={k}")
+        assert_codes(started, expected(lines(a, b, spec), k, starts, **named), spec, f"addmm, k={k}")
+        rows = [[(None, v) for v in values_of(row, spec)] for row in a]
+        assert_codes(total, expected(rows, k, **{key: v for key, v in named.items() if key != "fused"}), spec, f"sum, k={k}")
+
+
+def test_chunks_of_narrow_formats_meet_in_float32():
+    """Which has every value of e8m4, and where 2^30 + 1 is 2^30."""
+    x = torch.tensor([2.0**30, 1.0, -(2.0**30)])
+    with accumulate("chunked(1)"):
+        for name in ("e8m4", "tf32", "posit16es2"):
+            assert x.to(dtype_of(name)).sum().item() == 0, name
+        assert x.to(torch.posit32es2).sum().item() == 1
+
+
+# ---- the machine's types ----
+
+
+@pytest.mark.parametrize("name", [n for n in FORMATS if n not in ("e11m52", "fixed4_4")])
+def test_float64_and_float32_are_the_stock_kernels_rounded_once(name, one_thread):
+    """The same sizes and layout, so the same order of additions inside."""
+    dtype = dtype_of(name)
+    a, b, bias = (torch.randn(sizes, generator=torch.Generator().manual_seed(1)).to(dtype) for sizes in ((9, 70), (70, 11), (11,)))
+    wide = name == "posit32es2"
+    for policy, stock in (("float64", torch.float64), ("float32", torch.float32), ("machine", torch.float64 if wide else torch.float32)):
+        with accumulate(policy):
+            if policy == "float32" and wide:
+                with pytest.raises(RuntimeError, match=r"float32.*posit32es2|posit32es2.*float32"):
+                    a @ b
+                continue
+            found = [a @ b, torch.addmm(bias, a, b), a.sum(0), a.mean(1), a.cumsum(1)]
+        x, y, z = a.to(stock), b.to(stock), bias.to(stock)
+        expected = [x @ y, torch.addmm(z, x, y), x.sum(0), x.mean(1), x.cumsum(1)]
+        for f, e in zip(found, expected, strict=True):
+            assert torch.equal(codes_of(f), codes_of(e.to(dtype))), policy

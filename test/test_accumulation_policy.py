@@ -1,0 +1,156 @@
+"""Which accumulation policy holds: blocks, dtypes, threads, backward passes; what is no policy, and what a policy cannot do."""
+
+import threading
+
+import pytest
+import torch
+import torch.nn.functional as F
+from test_accumulation import dtype_of
+
+from torch_dtypes import Accumulation, accumulate, accumulation_of, set_accumulation
+
+
+@pytest.fixture
+def own_policy():
+    """Sets dtypes' own policies, and takes them back."""
+    touched = []
+
+    def choose(dtype, *args, **options):
+        touched.append(dtype)
+        set_accumulation(dtype, *args, **options)
+
+    yield choose
+    for dtype in touched:
+        set_accumulation(dtype, "machine")
+
+
+def stops_at_eight():
+    """Whether e5m2 sums are rounded at every step."""
+    return torch.ones(64, dtype=torch.q52).sum().item() == 8
+
+
+def test_blocks_nest_and_end():
+    assert accumulation_of("q52") == Accumulation("machine")
+    with accumulate("format", kahan=True, rounding=4, product="tf32", accumulator=torch.e5m5):
+        outer = Accumulation("format", None, torch.tf32, torch.e5m5, False, True, "toward_zero")
+        assert accumulation_of(torch.q52) == accumulation_of("posit16es2") == outer
+        with accumulate("chunked", chunk=7):
+            assert accumulation_of(torch.q52) == Accumulation("chunked", 7)
+            with accumulate(outer):
+                assert accumulation_of(torch.q52) == outer
+        assert accumulation_of(torch.q52) == outer
+        with pytest.raises(ZeroDivisionError), accumulate("exact"):
+            1 / 0  # noqa: B018
+        assert accumulation_of(torch.q52) == outer
+    assert accumulation_of(torch.q52) == Accumulation("machine") and not stops_at_eight()
+
+
+def test_decorates_functions():
+    @accumulate("format")
+    def inside():
+        return stops_at_eight()
+
+    assert inside() and inside() and not stops_at_eight()
+
+
+def in_a_thread(call):
+    results = []
+    thread = threading.Thread(target=lambda: results.append(call()))
+    thread.start()
+    thread.join()
+    return results[0]
+
+
+def test_blocks_are_their_thread_s_and_dtypes_everyone_s(own_policy):
+    with accumulate("format"):
+        assert stops_at_eight() and not in_a_thread(stops_at_eight)
+    own_policy(torch.q52, "format")
+    assert stops_at_eight() and in_a_thread(stops_at_eight)
+    assert accumulation_of(torch.q52) == Accumulation("format") and accumulation_of(torch.q43) == Accumulation("machine")
+    with accumulate("machine"):
+        assert not stops_at_eight() and in_a_thread(stops_at_eight)
+    own_policy("q52", accumulation_of("q43"))
+    assert not stops_at_eight()
+
+
+def weight_gradient(dtype=torch.q52):
+    """Of 64 products with one weight: a sum of 64 ones."""
+    weight = torch.ones(1, 1, dtype=dtype, requires_grad=True)
+    return weight, torch.ones(64, 1, dtype=dtype) @ weight
+
+
+def test_backward_obeys_too(own_policy):
+    weight, y = weight_gradient()
+    with accumulate("format"):
+        y.backward(torch.ones_like(y))
+    assert weight.grad.item() == 8
+    with accumulate("format"):
+        weight, y = weight_gradient()
+    y.backward(torch.ones_like(y))  # outside
+    assert weight.grad.item() == 64
+    own_policy(torch.q52, "format")
+    weight, y = weight_gradient()
+    in_a_thread(lambda: y.backward(torch.ones_like(y)))
+    assert weight.grad.item() == 8
+    weight, y = weight_gradient(torch.q43)
+    y.backward(torch.ones_like(y))
+    assert weight.grad.item() == 64
+
+
+@pytest.mark.parametrize(("error", "message", "args"), [
+    (ValueError, "expected an accumulation policy, one of 'machine', 'float32', .* or 'chunked\\(<terms>\\)', but got 'quire'", {"policy": "quire"}),
+    (ValueError, "expected an accumulation policy, .* but got None", {"policy": None}),
+    (ValueError, "expected an accumulation policy, .* but got 'chunked\\(\\)'", {"policy": "chunked()"}),
+    (ValueError, "expected chunk=.* but got 'chunked', chunk=None", {"policy": "chunked"}),
+    (ValueError, "expected chunk=.* but got 'format', chunk=4", {"policy": "format", "chunk": 4}),
+    (ValueError, "expected chunk from 1 to 2.63 - 1, but got 0", {"policy": "chunked(0)"}),
+    (ValueError, "expected chunk from 1 to 2.63 - 1, but got -3", {"policy": "chunked", "chunk": -3}),
+    (ValueError, "expected chunk from 1 to 2.63 - 1, but got True", {"policy": "chunked", "chunk": True}),
+    (ValueError, "expected chunk", {"policy": "chunked(100000000000000000000)"}),
+    (ValueError, "expected kahan, rounding with the policies 'format' and 'chunked' only, but got 'exact'",
+     {"policy": "exact", "kahan": True, "rounding": "up"}),
+    (ValueError, "expected product with .* but got 'float64'", {"policy": "float64", "product": "q43"}),
+    (ValueError, "expected fused=True without kahan= and product=", {"policy": "format", "fused": True, "kahan": True}),
+    (ValueError, "expected fused=True without kahan= and product=", {"policy": "format", "fused": True, "product": "q43"}),
+    (ValueError, "expected a rounding mode", {"policy": "format", "rounding": "sideways"}),
+    (ValueError, "expected the name of a number format, but got 'e99'", {"policy": "format", "accumulator": "e99"}),
+    (TypeError, "expected a dtype of a number format, but got torch.float32", {"policy": "format", "product": torch.float32}),
+    (ValueError, "expected", {"policy": Accumulation("format"), "kahan": True}),
+])  # fmt: skip
+def test_not_a_policy(error, message, args):
+    with pytest.raises(error, match=message), accumulate(**args):
+        pass
+    with pytest.raises(error, match=message):
+        set_accumulation(torch.q52, **args)
+    assert accumulation_of(torch.q52) == Accumulation("machine")
+
+
+def test_not_a_policy_as_an_object():
+    for arguments, options in ((["quire"], {}), (["chunked"], {}), (["chunked", -3], {}), (["format"], {"fused": True, "kahan": True})):
+        with pytest.raises(ValueError, match="expected"):
+            Accumulation(*arguments, **options)
+    assert Accumulation("chunked(8)") == Accumulation("chunked", 8)
+
+
+def test_not_a_dtype():
+    for call in (lambda d: set_accumulation(d, "exact"), accumulation_of):
+        for wrong in (torch.float32, None, 3):
+            with pytest.raises(TypeError, match="expected a dtype of a number format, but got"):
+                call(wrong)
+        with pytest.raises(ValueError, match="expected the name of a number format"):
+            call("float32")
+
+
+def test_formats_that_a_policy_cannot_do():
+    wide, x = torch.ones(2, 2, dtype=dtype_of("e11m52")), torch.ones(2, 2, dtype=torch.posit32es2)
+    for policy in ("format", "chunked(2)"):
+        for call in (lambda: wide @ wide, lambda: wide.sum(), lambda: wide.cumsum(0)):
+            with accumulate(policy), pytest.raises(RuntimeError, match=r"at most 51 significant bits.*but got e11m52.*accumulate\(\"exact\"\)"):
+                call()
+    with accumulate("format", accumulator="e11m52"), pytest.raises(RuntimeError, match="at most 51 significant bits"):
+        x @ x
+    with accumulate("float32"):
+        for call in (lambda: x @ x, lambda: x.sum(), lambda: F.linear(x, x), lambda: F.conv1d(x[None], x[None])):
+            with pytest.raises(RuntimeError, match="values are float32 numbers for the accumulation policy float32, but got posit32es2"):
+                call()
+        assert (x + x).sqrt().shape == x.shape  # what adds nothing up is free

@@ -54,7 +54,7 @@ class Worker:
         self.timeout, self.process = timeout, None
 
     def ask(self, line: str) -> dict:
-        if self.process is None:
+        if self.process is None or self.process.poll() is not None:
             command = [sys.executable, __file__, "--worker"]
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.process.stdin.write(line + "\n")

@@ -53,7 +53,9 @@ def _boolean(name: str, value: object) -> bool:
 
 
 def _choice(name: str, value: object, choices) -> str:
-    if not isinstance(value, str) or value not in choices:
+    if not isinstance(value, str):
+        raise TypeError(f"expected {name} as a string, one of {', '.join(map(repr, choices))}, but got {value!r}")
+    if value not in choices:
         raise ValueError(f"expected {name} to be one of {', '.join(map(repr, choices))}, but got {value!r}")
     return value
 

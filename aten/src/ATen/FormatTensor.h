@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/FormatRegistry.h>
 #include <c10/core/TensorImpl.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <optional>
 
@@ -80,6 +81,12 @@ struct ExplicitDtypeGuard {
 
  private:
   bool previous_;
+};
+
+// Python's dispatch modes must not see a call with a dtype number of ours among its arguments: PyTorch looks the number up in a table that
+// ends before it, and reads beyond.
+struct HiddenFromModes {
+  c10::impl::ExcludeDispatchKeyGuard python{c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot})};
 };
 
 // What a dtype argument asks for, seen from a tensor of ours: nullptr is `type` itself (a stock dtype), else a format.

@@ -3,6 +3,7 @@
 #include <torch/csrc/formats/Trampolines.h>
 
 #include <ATen/FormatTensor.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/object_ptr.h>
@@ -98,12 +99,17 @@ PyObject* with_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
       ((has(h, When::OwnSelf) || (dtype && has(h, When::OwnSelfDtype))) && first_is_own_tensor(h, self, args, kwargs)) ||
       (has(h, When::OwnNested) && begins_with_own_tensor(args)) ||
       (kwargs && has(h, When::OwnOut) && format_of_tensor(PyDict_GetItemString(kwargs, "out")));
+  bool own_dtype = (dtype && format_of_dtype(dtype)) || (!dtype && default_dtype);
   bool guarded = has(h, When::GuardAlways) || (dtype && has(h, When::GuardKeyword));
   if (h.when & kScans) {
     const Arguments given(args, kwargs);
+    own_dtype |= given.own_dtype;
     ours |= (given.own_dtype && has(h, When::DtypeAnywhere)) || (given.own_tensor && has(h, When::OwnArgument));
     guarded |= (given.stock_dtype || given.stock_tensor) && has(h, When::GuardAnywhere);
   }
+  // Nothing to hide where no mode is on: the guard would only cost time.
+  std::optional<at::formats::HiddenFromModes> hidden;
+  if (own_dtype && c10::impl::TorchDispatchModeTLS::any_modes_set()) hidden.emplace();
   if (ours) return run_implementation(h, self, args, kwargs);
   const auto stock = reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void*>(h.stock));
   if (!guarded || !first_is_own_tensor(h, self, args, kwargs)) return stock(self, args, kwargs);
@@ -119,6 +125,8 @@ PyObject* with_one_argument(PyObject* self, PyObject* argument) {
   const bool tensor = has(h, When::OwnSelf) && format_of_tensor(h.is_method ? self : argument) != nullptr;
   const bool dtype = (has(h, When::DtypeAnywhere) && format_of_dtype(argument)) || (has(h, When::DefaultDtype) && default_dtype);
   if (!tensor && !dtype) return h.stock(self, argument);
+  std::optional<at::formats::HiddenFromModes> hidden;
+  if (dtype && c10::impl::TorchDispatchModeTLS::any_modes_set()) hidden.emplace();
   args = argument ? PyTuple_Pack(1, argument) : PyTuple_New(0);
   return args ? run_implementation(h, self, args.get(), nullptr) : nullptr;
 }

@@ -5,8 +5,6 @@
 #include <ATen/native/formats/BoxedCall.h>
 #include <ATen/native/formats/Elementary.h>
 #include <ATen/native/formats/MixedAutograd.h>
-#include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <set>
@@ -14,8 +12,6 @@
 namespace at::formats {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 using torch::jit::Stack;
 
 class BoxedKernel final : public c10::OperatorKernel {
@@ -35,7 +31,7 @@ class BoxedKernel final : public c10::OperatorKernel {
   Plan plan_;
 };
 
-// ---- composite operators that misread the container ----
+// ---- operators that misread the container, or whose derivatives do ----
 
 // By base name; a set without a derivative and one with.
 const std::set<std::string>& without_derivative() {
@@ -45,89 +41,46 @@ const std::set<std::string>& without_derivative() {
   return names;
 }
 
-const std::set<std::string>& with_derivative() {
+const std::set<std::string>& by_casts() {
   static const std::set<std::string> names = {
+      // composite: what they decide by the dtype, or make of it
       "aten::fft_fft",   "aten::fft_fft2",   "aten::fft_fftn",   "aten::fft_hfft",  "aten::fft_hfft2",  "aten::fft_hfftn",  "aten::fft_rfft",
       "aten::fft_rfft2", "aten::fft_rfftn",  "aten::fft_ifft",   "aten::fft_ifft2", "aten::fft_ifftn",  "aten::fft_ihfft",  "aten::fft_ihfft2",
       "aten::fft_ihfftn", "aten::fft_irfft", "aten::fft_irfft2", "aten::fft_irfftn", "aten::stft",      "aten::istft",      "aten::quantile",
       "aten::nanquantile", "aten::logdet",   "aten::linalg_det", "aten::det",       "aten::linalg_matrix_norm", "aten::linalg_norm", "aten::linalg_vander",
       "aten::ctc_loss",  "aten::scaled_dot_product_attention", "aten::max_pool1d", "aten::rms_norm", "aten::pad_sequence", "aten::vander",
+      "aten::special_ndtr",
+      // the stock derivative's formula makes zeros, ones or gradients of the container's dtype
+      "aten::_linalg_eigvals", "aten::cat", "aten::clamp", "aten::clamp_max", "aten::clamp_min", "aten::complex", "aten::copysign", "aten::cummax",
+      "aten::cummin", "aten::cumprod", "aten::index_put", "aten::index_reduce", "aten::linalg_eig", "aten::linalg_eigvals", "aten::linalg_matrix_exp",
+      "aten::linalg_vector_norm", "aten::logcumsumexp", "aten::matrix_exp", "aten::max_pool2d_with_indices_backward", "aten::mvlgamma",
+      "aten::nextafter", "aten::norm", "aten::normal", "aten::polar", "aten::prod", "aten::put", "aten::renorm", "aten::repeat",
+      "aten::scatter_reduce", "aten::sgn", "aten::sinc", "aten::special_i1", "aten::special_i1e", "aten::trace",
   };
   return names;
 }
 
-// Runs the stock operator on decoded values with autograd recording, and keeps that graph for the backward.
-struct CompositeFunction : torch::autograd::Function<CompositeFunction> {
-  // inputs: every tensor that requires a gradient, of ours or stock. The operator's arguments lie on the stack, and its results will.
-  static variable_list forward(AutogradContext* ctx, at::TensorList inputs, const c10::OperatorHandle* op, const Plan* plan, Stack* stack) {
-    const at::AutoGradMode recording(true);
-    BoxedCall call(*plan, stack);
-    variable_list sources;
-    for (const at::Tensor& input : inputs) {
-      at::Tensor source = input;
-      for (BoxedCall::Pair& p : call.pairs()) {
-        if (p.ours.is_same(input)) source = p.stock.set_requires_grad(true);
-      }
-      sources.push_back(source);
-    }
-    op->callBoxed(stack);
-    variable_list results, stock_results;
-    for (size_t i = stack->size() - op->schema().returns().size(); i < stack->size(); ++i) {
-      c10::IValue& value = (*stack)[i];
-      if (!value.isTensor()) continue;
-      stock_results.push_back(value.toTensor());
-      results.push_back(call.result(value.toTensor().detach()));
-    }
-    std::vector<int64_t> formats;
-    for (const at::Tensor& input : inputs) formats.push_back(is_format_tensor(input) ? entry_of(input).id : -1);
-    ctx->saved_data["formats"] = formats;
-    ctx->saved_data["sources"] = sources;
-    ctx->saved_data["results"] = stock_results;
-    return results;
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const variable_list sources = ctx->saved_data["sources"].toTensorVector();
-    variable_list outputs, output_grads;
-    const variable_list results = ctx->saved_data["results"].toTensorVector();
-    for (size_t i = 0; i < results.size(); ++i) {
-      if (!results[i].requires_grad() || !grads[i].defined()) continue;
-      outputs.push_back(results[i]);
-      output_grads.push_back(is_format_tensor(grads[i]) ? decoded(grads[i], results[i].scalar_type()) : grads[i]);
-    }
-    variable_list stock = torch::autograd::grad(outputs, sources, output_grads, /*retain_graph=*/true, /*create_graph=*/false, /*allow_unused=*/true);
-    const auto formats = ctx->saved_data["formats"].toIntVector();
-    for (size_t i = 0; i < stock.size(); ++i) {
-      if (stock[i].defined() && formats[i] >= 0) stock[i] = encoded(stock[i], c10::formats::format_entry(static_cast<int>(formats[i])));
-    }
-    stock.resize(stock.size() + 3);
-    return stock;
-  }
-};
-
-class CompositeAutogradKernel final : public c10::OperatorKernel {
+// Above autograd: casts the operands of ours to the compute type, runs the stock operator on them with its own derivative, and casts the
+// results back. The casts are differentiable, so first and higher derivatives run on stock values, each rounded once at its cast.
+class ByCastsKernel final : public c10::OperatorKernel {
  public:
-  explicit CompositeAutogradKernel(const c10::FunctionSchema& schema) : plan_(schema) {}
+  explicit ByCastsKernel(const c10::FunctionSchema& schema) : plan_(schema) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     if (plan_.adds_products && run_dot_operator(op, stack)) return; // attention: by operators that are differentiated one by one
-    variable_list inputs;
+    bool recorded = false;
     const size_t base = stack->size() - plan_.arguments.size();
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
-      each_tensor(plan_.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) {
-        if (t.defined() && t.requires_grad()) inputs.push_back(t);
-      });
+      each_tensor(plan_.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) { recorded |= t.defined() && t.requires_grad(); });
     }
-    if (inputs.empty() || !at::GradMode::is_enabled()) {
+    if (!recorded || !at::GradMode::is_enabled()) {
       const at::AutoDispatchBelowADInplaceOrView guard;
       op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
       return;
     }
-    const variable_list results = CompositeFunction::apply(at::TensorList(inputs), &op, &plan_, stack);
-    auto result = results.begin();
-    for (size_t i = stack->size() - op.schema().returns().size(); i < stack->size(); ++i) {
-      if ((*stack)[i].isTensor()) (*stack)[i] = *result++;
-    }
+    const BoxedCall call(plan_, stack, BoxedCall::Casts::Recorded);
+    op.callBoxed(stack);
+    call.finish(op.schema().returns().size(), stack);
   }
 
  private:
@@ -147,14 +100,14 @@ int register_boxed_kernels() {
     const auto op = dispatcher.findSchema(name);
     if (!op || op->hasKernelForDispatchKey(kFormatKey)) continue;
     const bool composite = op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
-    const bool differentiable = with_derivative().count(name.name) != 0;
+    const bool differentiable = by_casts().count(name.name) != 0;
     if (composite && !differentiable && without_derivative().count(name.name) == 0) continue;
     if (Plan::makes_view(op->schema()) || !Plan(op->schema()).takes_tensor()) continue;
     const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
     library->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>(op->schema())));
     // A kernel on our key takes a composite operator's kernel off our autograd key.
-    if (composite && differentiable) {
-      autograd->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<CompositeAutogradKernel>(op->schema())));
+    if (differentiable && !op->schema().is_mutable()) {
+      autograd->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<ByCastsKernel>(op->schema())));
     } else if (composite) {
       autograd->impl(full.c_str(), torch::CppFunction::makeFallthrough());
     }
@@ -162,7 +115,7 @@ int register_boxed_kernels() {
   }
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = name.getNamespace().value_or("") == "aten" ? dispatcher.findSchema(name) : std::nullopt;
-    if (!op || !mixes_operands(*op)) continue;
+    if (!op || !mixes_operands(*op) || (by_casts().count(name.name) != 0 && !op->schema().is_mutable())) continue;
     const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
     autograd->impl(full.c_str(), mixed_operands_kernel(op->schema()));
   }

@@ -5,6 +5,7 @@
 #include <ATen/native/formats/Accumulate.h>
 #include <ATen/native/formats/Elementary.h>
 #include <ATen/ops/resize_ops.h>
+#include <ATen/ops/to_ops.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <cstring>
@@ -24,6 +25,11 @@ static bool in_stock_formula() {
   return node && std::strstr(typeid(*node).name(), "PyNode") == nullptr;
 }
 
+// Operators that only stock code calls: what it makes beside our operands (the zeros of absent biases) has the container's dtype.
+static bool is_internal(const char* op) {
+  return std::strcmp(op, "aten::mkldnn_rnn_layer") == 0;
+}
+
 bool ResultType::stock_wins() const {
   if (!stock) return false;
   if (is_complex()) return true;
@@ -33,6 +39,7 @@ bool ResultType::stock_wins() const {
 void ResultType::see(const at::Tensor& t, const char* op) {
   if (!t.defined()) return;
   const bool has_dims = t.dim() > 0;
+  if (!is_format_tensor(t) && is_internal(op)) return;
   if (is_format_tensor(t)) {
     const FormatEntry& entry = entry_of(t);
     TORCH_CHECK( // no TypeError: Python's operators would hide its message
@@ -107,6 +114,7 @@ static int place_of_accumulate(const c10::FunctionSchema& schema) {
 Plan::Plan(const c10::FunctionSchema& schema)
     : name(schema.name()), adds_products(is_dot_operator(schema.name())), elementary(is_elementary(schema.name())),
       tabled(has_table(schema.name())), selects(selects_values(schema.name()) && schema.overload_name().find("reduce") == std::string::npos),
+      leaves_range(at::formats::leaves_range(schema.name())),
       accumulate(place_of_accumulate(schema)) {
   for (const c10::Argument& a : schema.arguments()) {
     arguments.push_back({slot_of(a), (a.alias_info() && a.alias_info()->isWrite()) || writes_undeclared(schema, a)});
@@ -129,12 +137,17 @@ bool Plan::takes_tensor() const {
 
 // ---- BoxedCall ----
 
-BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack) : selects_(plan.selects) {
+BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts) : name_(plan.name), casts_(casts), selects_(plan.selects) {
   const size_t base = stack->size() - plan.arguments.size();
   if (plan.accumulate >= 0 && (*stack)[base + plan.accumulate].toBool()) selects_ = false;
   choose_types(plan, *stack, base);
+  const bool begins = plan.leaves_range && (*stack)[base].isTensor() && is_format_tensor((*stack)[base].toTensor()); // with the operand
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     map_tensors(plan.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) { return stand_in(t, plan.arguments[i].written); });
+  }
+  const bool saturates = format_ && format_->format.is_posit() && format_->format.underflow == c10::formats::Underflow::Minpos;
+  if (plan.leaves_range && saturates && casts == Casts::Plain && begins) {
+    operand_ = pairs_[0].written ? pairs_[0].stock.clone() : pairs_[0].stock;
   }
 }
 
@@ -168,15 +181,26 @@ void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t 
 }
 
 at::Tensor BoxedCall::stand_in(const at::Tensor& t, bool written) {
-  if (!is_format_tensor(t)) return t;
+  if (!is_format_tensor(t)) {
+    // What a stock derivative's formula makes of a gradient's options() has the container's dtype.
+    const bool stray = format_ && !written && c10::isFloatingType(t.scalar_type()) && t.scalar_type() != compute_ &&
+        (in_stock_formula() || is_internal(name_.c_str()));
+    return stray ? t.to(compute_) : t;
+  }
   for (Pair& p : pairs_) {
     if (p.ours.is_same(t)) {
       p.written |= written;
       return p.stock;
     }
   }
-  pairs_.push_back({t, to_stock(t, compute_), written});
+  pairs_.push_back({t, cast(t, compute_), written});
   return pairs_.back().stock;
+}
+
+at::Tensor BoxedCall::cast(const at::Tensor& t, ScalarType type) const {
+  if (casts_ == Casts::Plain) return is_format_tensor(t) ? to_stock(t, type) : encoded(t, c10::formats::format_entry(type));
+  const ExplicitDtypeGuard exact;
+  return at::_ops::to_dtype::call(t, type, false, false, {});
 }
 
 at::Tensor BoxedCall::result(const at::Tensor& t) const {
@@ -186,7 +210,11 @@ at::Tensor BoxedCall::result(const at::Tensor& t) const {
   }
   if (t.scalar_type() != compute_ || !format_) return t;
   const RoundingGuard guard(rounding_of_results(*format_));
-  return encoded(t, *format_);
+  return cast(rounded(t), c10::formats::scalar_type(*format_));
+}
+
+at::Tensor BoxedCall::rounded(const at::Tensor& t) const {
+  return operand_.defined() && t.scalar_type() == operand_.scalar_type() ? within_range(name_, t, operand_) : t;
 }
 
 // Values that were only selected must not move, nor cost random bits, where the mode would move exact ones. Deterministic modes keep
@@ -201,7 +229,7 @@ void BoxedCall::finish(size_t results, torch::jit::Stack* stack) const {
     if (!p.written) continue;
     if (p.ours.sizes() != p.stock.sizes()) at::_ops::resize_::call(p.ours, c10::fromIntArrayRefSlow(p.stock.sizes()), {});
     const RoundingGuard guard(rounding_of_results(entry_of(p.ours)));
-    encode_into(p.ours, p.stock);
+    encode_into(p.ours, rounded(p.stock));
   }
   for (size_t i = stack->size() - results; i < stack->size(); ++i) {
     c10::IValue& value = (*stack)[i];

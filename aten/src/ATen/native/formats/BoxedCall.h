@@ -49,6 +49,7 @@ class Plan {
   bool elementary;    // computed in float64
   bool tabled;        // narrow formats look its results up
   bool selects;       // every result is one of the inputs' values: nothing is rounded
+  bool leaves_range;  // of float64, see Elementary.h
   int accumulate;     // the place of a flag of that name, which undoes `selects`; or -1
 };
 
@@ -60,20 +61,26 @@ class BoxedCall {
     bool written;
   };
 
+  enum class Casts : uint8_t { Plain, Recorded }; // Recorded: by casts that autograd sees
+
   // Replaces the tensors of ours on the stack by stock ones of the compute type, and dtypes of ours by that type.
-  BoxedCall(const Plan& plan, torch::jit::Stack* stack);
+  BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts = Casts::Plain);
 
   // After the stock operator: writes back what it wrote, and makes tensors of ours of its results on the stack.
   void finish(size_t results, torch::jit::Stack* stack) const;
   at::Tensor result(const at::Tensor& t) const;
 
-  c10::SmallVector<Pair, 6>& pairs() { return pairs_; }
-
  private:
   void choose_types(const Plan& plan, torch::jit::Stack& stack, size_t base);
   std::optional<c10::formats::Rounding> rounding_of_results(const FormatEntry& entry) const;
+  at::Tensor cast(const at::Tensor& t, c10::ScalarType type) const;
   at::Tensor stand_in(const at::Tensor& t, bool written);
 
+  at::Tensor rounded(const at::Tensor& t) const;
+
+  const std::string& name_;
+  at::Tensor operand_; // the first one's values, where results may leave float64's range and the format has nothing beyond it
+  Casts casts_;
   bool selects_;
   const FormatEntry* format_{nullptr};              // of results, or nullptr: they stay stock
   c10::ScalarType compute_{c10::ScalarType::Float}; // of the stand-ins

@@ -91,6 +91,7 @@ struct ToCopyFunction : torch::autograd::Function<ToCopyFunction> {
     at::Tensor grad;
     if (grads[0].defined()) {
       const ExplicitDtypeGuard exact;
+      const HiddenFromModes hidden;
       grad = at::_ops::to_device::call(grads[0], ctx->saved_data["device"].toDevice(),
                                        static_cast<ScalarType>(ctx->saved_data["dtype"].toInt()), false, false, {});
     }
@@ -105,6 +106,8 @@ at::Tensor to_copy_autograd(const at::Tensor& self, optional<ScalarType> dtype, 
   if (is_format_tensor(self)) {
     if (const FormatEntry* format = requested_format(target, entry_of(self))) target = c10::formats::scalar_type(*format);
   }
+  std::optional<HiddenFromModes> hidden;
+  if (c10::formats::is_format_type(target)) hidden.emplace();
   const bool differentiable = c10::formats::is_format_type(target) || c10::isFloatingType(target) || c10::isComplexType(target);
   if (!differentiable || !self.requires_grad() || !at::GradMode::is_enabled()) {
     const at::AutoDispatchBelowADInplaceOrView below;
@@ -130,6 +133,8 @@ at::Tensor to(const at::Tensor& self, optional<ScalarType> dtype, optional<Layou
   const bool same_device = !device || *device == self.device() || (device->type() == self.device().type() && !device->has_index());
   const bool keeps_layout = !mf || *mf == MemoryFormat::Preserve || self.suggest_memory_format() == *mf;
   if (target == &own && same_device && keeps_layout && !copy) return self;
+  std::optional<HiddenFromModes> hidden;
+  if (target) hidden.emplace();
   return at::_ops::_to_copy::call(self, target ? optional<ScalarType>(c10::formats::scalar_type(*target)) : dtype, layout, device, pin,
                                   non_blocking, mf);
 }
@@ -198,6 +203,7 @@ at::Tensor& copy_autograd(c10::DispatchKeySet keys, at::Tensor& self, const at::
     return at::_ops::copy_::redispatch(rest, self, source, non_blocking);
   }
   const ExplicitDtypeGuard exact;
+  const HiddenFromModes hidden;
   return at::_ops::copy_::call(self, at::_ops::to_dtype::call(source, dtype_number(self), non_blocking, false, {}), non_blocking);
 }
 

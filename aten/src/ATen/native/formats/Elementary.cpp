@@ -4,8 +4,11 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/where.h>
 
 #include <cstring>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <set>
@@ -30,7 +33,7 @@ const std::set<std::string>& functions() {
       "lgamma", "log", "log10", "log1p", "log2", "log_sigmoid_forward", "logit", "mish", "mvlgamma", "nan_to_num", "polygamma", "pow", "rad2deg", "round",
       "rsqrt", "selu", "sgn", "sigmoid", "silu", "sin", "sinc", "sinh", "softplus", "softshrink", "special_airy_ai", "special_bessel_j0",
       "special_bessel_j1", "special_bessel_y0", "special_bessel_y1", "special_entr", "special_erfcx", "special_i0e", "special_i1", "special_i1e",
-      "special_log_ndtr", "special_modified_bessel_i0", "special_modified_bessel_i1", "special_modified_bessel_k0", "special_modified_bessel_k1",
+      "special_log_ndtr", "special_modified_bessel_i0", "special_modified_bessel_i1", "special_modified_bessel_k0", "special_modified_bessel_k1", "special_ndtr",
       "special_ndtri", "special_scaled_modified_bessel_k0", "special_scaled_modified_bessel_k1", "special_spherical_bessel_j0", "square", "tan",
       "tanh", "threshold", "trunc",
       // of two
@@ -117,6 +120,24 @@ void look_up(const at::Tensor& table, const at::Tensor& in, const at::Tensor& ou
 
 bool is_elementary(const std::string& name) {
   return functions().count(base_name(name)) != 0;
+}
+
+bool leaves_range(const std::string& name) {
+  static const std::set<std::string> names = {
+      "cosh", "erfc", "exp", "exp2", "expm1", "gelu", "i0", "log_sigmoid_forward", "mish", "pow", "sigmoid", "silu", "sinh", "softplus", "special_log_ndtr",
+      "special_ndtr",
+  };
+  return names.count(base_name(name)) != 0;
+}
+
+at::Tensor within_range(const std::string& name, const at::Tensor& result, const at::Tensor& operand) {
+  const std::string base = base_name(name);
+  const bool negative = base == "log_sigmoid_forward" || base == "special_log_ndtr"; // their zeros have no sign to go by
+  const at::Tensor counts = operand.isfinite().logical_and(operand.ne(0));
+  const at::Tensor largest = at::full({}, std::numeric_limits<double>::max(), result.options()).copysign(result);
+  const at::Tensor smallest = at::full({}, std::numeric_limits<double>::denorm_min(), result.options());
+  const at::Tensor least = negative ? smallest.neg() : smallest.copysign(result);
+  return at::where(counts.logical_and(result.isinf()), largest, at::where(counts.logical_and(result.eq(0)), least, result));
 }
 
 bool has_table(const std::string& name) {

@@ -11,6 +11,12 @@ namespace at::formats {
 // Whether an operator is one, by its base name ("aten::tanh", "aten::tanh_").
 bool is_elementary(const std::string& name);
 
+// Whether its results may leave float64's range though the function has no pole there.
+bool leaves_range(const std::string& name);
+// Those results by what the exact ones are, for formats in which nothing overflows or underflows (posits): what became infinite of a finite
+// operand is float64's largest number, and what became 0 of one that is not 0 its smallest. Both float64.
+at::Tensor within_range(const std::string& name, const at::Tensor& result, const at::Tensor& operand);
+
 // Whether run_by_table() may do it: elementary functions, and some that only select or change signs.
 bool has_table(const std::string& name);
 

@@ -1,0 +1,140 @@
+"""How near a result in a format must be to the exact one: the one place where the suite's bounds are stated.
+
+Every operator is run three more times on the exact values of the operands, all in stock dtypes:
+
+exact    in float64;
+single   in float32, which is what most of our kernels compute in;
+stepped  in float64, with the result of every kernel below autograd rounded to the format (`StepRounding`): what an operator made of several
+         kernels can know of its intermediate values.
+
+A result `y` of ours passes where
+
+    encode(exact - slack) <= y <= encode(exact + slack)        as ordered codes, encode rounding once to the format
+
+    slack = 0                                                  for operators that are documented as correctly rounded
+          = 4 max|single - exact| + 2^-20 |exact|              for operators of one kernel: float32's own loss on these very values, since
+                                                               the order of a sum is free; 2^-20 is 16 units in the last place of float32
+          + 4 max|stepped - exact| + 4 gap(exact)              for operators of several kernels and for gradients: the loss by rounding
+                                                               between the kernels, since ours may cut an operator into other kernels, and
+                                                               4 steps between neighbouring numbers of the format
+          + 4 k smallest                                       the k kernels flush what is smaller than the smallest positive number
+
+The maxima run over the elements of one result, so that an element that happens to have lost nothing does not get a bound of nothing.
+NaN must stand where `exact` rounds to NaN. Where `single` or `stepped` leaves the range that `exact` keeps to, or keeps to the one that
+`exact` leaves (finite in one, infinite or NaN in the other), ours may do so too.
+"""
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import torch_dtypes
+from torch_dtypes import _C
+
+CONTAINER = {1: torch.float8_e5m2fnuz, 2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def ordered_codes(t: torch.Tensor) -> torch.Tensor:
+    """Integers that are ordered as the values are, neighbours one apart; what stands for NaN is of no meaning."""
+    bits = torch_dtypes.format_of(t.dtype).bits
+    codes = t.detach().contiguous().view(BITS[t.dtype.itemsize]).long()
+    if torch_dtypes.format_of(t.dtype).kind == _C.Kind.posit:
+        return (codes << (64 - bits)) >> (64 - bits)
+    magnitude = codes & ((1 << (bits - 1)) - 1)
+    return torch.where((codes >> (bits - 1)) & 1 == 1, -magnitude, magnitude)
+
+
+def gap(magnitude: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Distance in float64 from |value| to the next larger number of the format, or between its two largest ones."""
+    limit = torch.finfo(dtype).max
+    last = ordered_codes(torch.tensor([limit], dtype=dtype)) - 1
+    codes = torch.minimum(ordered_codes(magnitude.nan_to_num(0.0, limit, limit).clamp(max=limit).to(dtype)), last)
+    return from_positive_codes(codes + 1, dtype) - from_positive_codes(codes, dtype)
+
+
+def from_positive_codes(codes: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return codes.to(BITS[dtype.itemsize]).contiguous().view(dtype).double()
+
+
+def neighbour(x: torch.Tensor, towards: torch.Tensor) -> torch.Tensor:
+    """torch.nextafter in float64: the next number of the operands' format, which float64's own next number rounds away."""
+    x, towards = torch.broadcast_tensors(x, towards)
+    start = x.double()
+    codes = ordered_codes(x) + torch.sign(towards.double() - start).long()
+    result = torch.copysign(from_positive_codes(codes.abs(), x.dtype), torch.where(codes == 0, start, codes.double()))
+    return torch.where(start.isnan() | towards.isnan(), torch.nan, result)
+
+
+def smallest(dtype: torch.dtype) -> float:
+    return from_positive_codes(torch.ones(1, dtype=torch.int64), dtype).item()
+
+
+class StepRounding(TorchDispatchMode):
+    """Rounds what every kernel returns to a format, and notes how many kernels ran and whether one of them was random."""
+
+    def __init__(self, dtype: torch.dtype):
+        super().__init__()
+        self.dtype, self.kernels, self.random = dtype, 0, False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        schema = func._schema
+        self.random |= torch.Tag.nondeterministic_seeded in func.tags
+        if func.namespace != "aten" or any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns):
+            return result
+        # In-place kernels of tensor lists return nothing.
+        given = dict(zip((a.name for a in schema.arguments), args, strict=False)) | kwargs
+        written = [given.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+        rounded = False
+        for t in tree_leaves((written, result)):
+            if isinstance(t, torch.Tensor) and t.dtype is torch.float64 and t.layout is torch.strided and not t.is_nested:
+                if t.numel() and torch._debug_has_internal_overlap(t) != 1:
+                    t.copy_(t.to(self.dtype))
+                rounded = True
+        self.kernels += rounded and schema.name not in ("aten::detach", "aten::clone", "aten::alias")
+        return result
+
+
+def slack(exact, single, stepped, kernels: int, dtype: torch.dtype, composed: bool) -> torch.Tensor:
+    """The formula above, element by element, in float64."""
+
+    def loss(other):
+        if other is None or not other.numel():
+            return 0.0
+        difference = (other.double() - exact).abs()
+        return difference[difference.isfinite()].max().item() if difference.isfinite().any() else 0.0
+
+    result = 4 * loss(single) + 2.0**-20 * exact.abs().nan_to_num(0.0, 0.0)
+    if composed:
+        result = result + 4 * loss(stepped) + 4 * gap(exact.abs(), dtype) + 4 * kernels * smallest(dtype)
+    return result
+
+
+def mismatch(ours, exact, single, stepped, allowed: torch.Tensor | float) -> str | None:
+    """None where `ours` lies within the bound, or a line that says where it does not."""
+    exact = exact.double()
+    if not ours.numel():
+        return None
+    unchecked = torch.zeros_like(exact, dtype=torch.bool)
+    for other in (single, stepped):
+        if other is not None:
+            unchecked |= (exact.isfinite() != other.isfinite()) & (ours.isfinite() == other.isfinite())
+    if torch_dtypes.is_format_dtype(ours.dtype):
+        target = exact.to(ours.dtype)
+        low, high = (ordered_codes((exact + sign * allowed).to(ours.dtype)) for sign in (-1, 1))
+        codes = ordered_codes(ours)
+        inside = (low <= codes) & (codes <= high)
+        values, target = ours.detach().double(), target.double()
+    else:
+        values, target = ours.detach().double(), exact
+        inside = ((values - exact).abs() <= allowed + 2.0**-20 * exact.abs()) | (values == exact)
+    nan = target.isnan()
+    bad = ~unchecked & torch.where(nan | values.isnan(), nan != values.isnan(), ~inside)
+    if not bad.any():
+        return None
+    worst = int(torch.where(bad, (values - exact).abs().nan_to_num(float("inf"), float("inf")), -1.0).argmax())
+    got, want = values.flatten()[worst].item(), exact.flatten()[worst].item()
+    bound = allowed.flatten()[worst].item() if isinstance(allowed, torch.Tensor) else allowed
+    return f"{int(bad.sum())} of {bad.numel()} values, expected {want:.9g} within {bound:.2g}, but got {got:.9g}"

@@ -1,0 +1,108 @@
+"""What the operator suite knows beforehand of entries: which results are exact, which mean nothing, which are refused, which fail."""
+
+import dataclasses
+
+import torch
+
+# Correctly rounded by docs/numerics.md, or made of the operands' values: no slack at all.
+EXACT = frozenset(
+    "add sub rsub mul div true_divide reciprocal sqrt __radd__ __rsub__ __rmul__ __rdiv__ neg abs positive sign sgn relu maximum minimum fmax fmin "
+    "clamp clamp_min clamp_max ceil floor trunc round frac max min amax amin aminmax sort msort topk kthvalue median nanmedian mode unique "
+    "unique_consecutive argmax argmin argsort cummax cummin eq ne lt le gt ge isclose equal isnan isfinite isinf isposinf isneginf signbit "
+    "logical_and logical_or logical_xor logical_not where masked_fill masked_scatter masked_select gather take take_along_dim index_select "
+    "index_fill index_copy index_put put scatter select_scatter slice_scatter diagonal_scatter as_strided_scatter __getitem__ nonzero argwhere "
+    "count_nonzero any all searchsorted bucketize cat stack hstack vstack dstack column_stack block_diag cartesian_prod combinations "
+    "broadcast_to broadcast_tensors expand expand_as expand_copy reshape reshape_as view view_as view_copy ravel flatten unflatten permute "
+    "permute_copy transpose transpose_copy movedim t t_copy T H mT mH squeeze squeeze_copy unsqueeze unsqueeze_copy narrow narrow_copy select slice "
+    "split split_with_sizes split_with_sizes_copy chunk unbind unbind_copy tensor_split hsplit vsplit dsplit unfold unfold_copy roll rot90 flip "
+    "fliplr flipud tile repeat repeat_interleave diag diag_embed diagonal diagonal_copy diagflat tril triu clone contiguous alias_copy real conj "
+    "conj_physical resolve_conj resolve_neg to item fill zero_ full full_like new_full ones ones_like new_ones zeros zeros_like new_zeros eye "
+    "scalar_tensor constant_pad_nd nn.functional.pad nn.functional.relu nn.functional.relu6 nn.functional.hardtanh nn.functional.threshold "
+    "nn.functional.hardshrink nn.functional.embedding nn.functional.max_pool1d nn.functional.max_pool2d nn.functional.max_pool3d "
+    "nn.functional.max_unpool1d nn.functional.max_unpool2d nn.functional.max_unpool3d nn.functional.adaptive_max_pool1d "
+    "nn.functional.adaptive_max_pool2d nn.functional.adaptive_max_pool3d nn.functional.pixel_shuffle nn.functional.pixel_unshuffle "
+    "nn.functional.channel_shuffle nan_to_num copysign heaviside masked.amax masked.amin linalg.diagonal fft.fftshift fft.ifftshift".split()
+)
+
+# Uninitialised elements; and a matrix that is singular by intent, which rounding its factors makes ill-conditioned without a bound.
+UNDEFINED_VALUES = frozenset(
+    "empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize_ resize_as_ linalg.pinv.singular".split()
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """Why an entry does not pass. `where`: dtypes by name, or all of so many bytes by number; None: in all. `refused`: it raises, and that
+    is as it should be."""
+
+    reason: str
+    where: tuple[int | str, ...] | None = None
+    refused: bool = False
+
+    def applies(self, dtype: str) -> bool:
+        return self.where is None or dtype in self.where or getattr(torch, dtype).itemsize in self.where
+
+
+List = dict[str, dict[str, list[Known]]]  # kind, entry
+
+
+def expected_in(table: List, name: str, kind: str, dtype: str) -> Known | None:
+    return next((known for known in table.get(kind, {}).get(name, ()) if known.applies(dtype)), None)
+
+
+def listed(table: List, kinds: str, names: str, known: Known):
+    for kind in kinds.split():
+        for name in names.split():
+            table.setdefault(kind, {}).setdefault(name, []).append(known)
+
+
+# ---- operators ----
+
+FAILS: List = {"forward": {}, "backward": {}, "inplace": {}, "errors": {}}
+
+
+def expected(name: str, kind: str, dtype: str) -> Known | None:
+    return expected_in(FAILS, name, kind, dtype)
+
+
+_POSITS = ("posit8es0", "posit8es1", "posit8es2", "posit16es1", "posit16es2", "posit32es2")
+_DROPOUT = "nn.functional.dropout nn.functional.alpha_dropout"
+
+# What cannot be: it raises, and should.
+_NO_WINDOWS = "windows are computed by formulas of float32 and float64 only; PyTorch refuses float16 as well"
+_WINDOWS = "bartlett blackman cosine exponential gaussian general_cosine general_hamming hamming hann kaiser nuttall"
+_CHUNKED = "nn.functional.linear_cross_entropy.chunked nn.functional.linear_cross_entropy.chunked_none"
+listed(FAILS, "forward", " ".join("signal.windows." + name for name in _WINDOWS.split()), Known(_NO_WINDOWS, refused=True))
+listed(FAILS, "forward backward", "view_as_complex", Known("no complex counterpart", refused=True))
+listed(FAILS, "forward backward", "to_sparse", Known("no sparse layout", refused=True))
+listed(FAILS, "forward backward", _CHUNKED, Known("acc_dtype= takes stock dtypes; the samples that leave it out pass", refused=True))
+
+# Shortcomings of formats, not of operators.
+listed(FAILS, "forward", "masked.amax masked.amin", Known("masked elements become infinities, which posits do not have", _POSITS))
+listed(FAILS, "backward", "prod", Known("a product runs through the smallest posit, far above its exact value", ("posit32es2",)))
+_OVERFLOW = "an intermediate value overflows, in another kernel than in the stock run"
+listed(FAILS, "backward", "masked.prod", Known(_OVERFLOW, ("q52", "e5m5")))
+listed(FAILS, "backward", "linalg.householder_product", Known(_OVERFLOW, ("q52",)))
+
+# The container's dtype shows.
+_LEAK = "a result has the container's dtype"
+listed(FAILS, "forward inplace backward", _DROPOUT, Known("p=1 without dimensions: " + _LEAK + ", which cannot multiply", (1,)))
+listed(FAILS, "forward", _DROPOUT, Known("p=1 without dimensions: " + _LEAK, (2, 4)))
+listed(FAILS, "forward", "svd_lowrank pca_lowrank", Known("results are float32: they are made in a stock dtype to begin with"))
+listed(FAILS, "backward", "sgn", Known("the gradient is a zero tensor of the container's dtype without storage"))
+
+# Variants.
+listed(FAILS, "forward", "unsafe_chunk unsafe_split", Known("copies where stock operators give views"))
+listed(FAILS, "forward", "nextafter", Known("computed in float32: the next number rounds back to the operand", (1, 2)))
+listed(FAILS, "inplace", "linalg.eigvalsh linalg.slogdet linalg.svdvals", Known("out= computes in the container's dtype"))
+listed(FAILS, "inplace", "nn.functional.logsigmoid", Known("out= computes in the container's dtype"))
+listed(FAILS, "inplace", "normal normal.number_mean", Known("out= is called with dtype="))
+listed(FAILS, "inplace", "lerp", Known("out= rounds to float32 first", ("posit16es2",)))
+
+# Wrong input that is accepted.
+listed(FAILS, "errors", "kthvalue masked_select gather index_select take cat", Known("out= that overlaps an operand is not refused"))
+
+# ---- modules ----
+
+MODULES: List = {}
+

@@ -1,0 +1,200 @@
+"""One entry of PyTorch's operator database in one of our dtypes: forward, backward, in-place and out= variants, wrong input."""
+
+import re
+from collections.abc import Callable, Iterator
+
+import torch
+from bounds import CONTAINER, neighbour
+from known import EXACT, UNDEFINED_VALUES
+from runs import Outcome, Runs, check_tensor, check_values, cotangent_like, expect, expect_same, summary, tensors
+from samples import SEED, NotApplicable, alias_of, base_dtype, is_complex, quiet, sample_in_world, samples_of, seed, worlds
+from torch.testing._internal.opinfo.core import OpInfo, SampleInput
+from torch.utils._pytree import tree_flatten, tree_map
+
+KINDS = ("forward", "backward", "inplace", "errors")
+
+
+def has_free_values(op: OpInfo) -> bool:
+    return op.has_nondeterministic_output or op.name in UNDEFINED_VALUES or op.full_name in UNDEFINED_VALUES
+
+
+def forward(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dtype):
+    def call(x, args, kwargs, leaves):
+        results = op(x, *args, **kwargs)
+        # Signs of eigenvectors and the like are free: the database says what of the results is not.
+        return results, sample.output_process_fn_grad(results)
+
+    both = Runs(dtype, lambda world: sample_in_world(sample, base, world), call)
+    runs, processed = both.part(0), both.part(1)
+    ours, single, exact = (runs.leaves(name) for name in ("ours", "single", "exact"))
+    expect(len(ours) == len(single), f"expected {len(single)} results, but got {len(ours)}")
+    expect(tree_flatten(runs.results["ours"])[1] == tree_flatten(runs.results["single"])[1], "expected the structure of stock results")
+    for i, (y, s) in enumerate(zip(ours, single, strict=True)):
+        name = "result" if len(ours) == 1 else f"result {i}"
+        e = exact[i] if exact is not None else None
+        if not isinstance(s, torch.Tensor):
+            if isinstance(s, (bool, int, str, torch.dtype)) and not runs.random:
+                stock = e if e is not None else s
+                follows = s is torch.float32 and stock is torch.float64
+                expect(y == (dtype if follows else stock) or isinstance(s, int), f"{name}: expected {stock}, but got {y}")
+            continue
+        expect(isinstance(y, torch.Tensor), f"{name}: expected a tensor, but got {type(y).__name__}")
+        check_tensor(name, y, s, e, dtype)
+        if alias_of(s, runs.operands["single"]) and s.layout is torch.strided and y.dtype is dtype:
+            expect(alias_of(y, runs.operands["ours"]), f"{name}: expected a view of the operand, but got a copy")
+            expect(y.stride() == s.stride(), f"{name}: expected the strides {s.stride()}, but got {y.stride()}")
+    if runs.random or has_free_values(op):
+        return
+    if op.name == "nextafter":
+        x, args, _, _ = runs.operands["ours"]
+        processed.results = dict.fromkeys(processed.results, neighbour(x, *args)) | {"ours": processed.results["ours"]}
+    for i, y in enumerate(processed.leaves("ours")):
+        if isinstance(y, torch.Tensor):
+            check_values("result" if len(ours) == 1 else f"result {i}", processed, i, op.name in EXACT, runs.kernels > 1)
+
+
+def backward(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dtype):
+    def call(x, args, kwargs, leaves):
+        results = tensors(sample.output_process_fn_grad(op.gradcheck_wrapper(op.get_op(), x, *args, **kwargs)))
+        results = [r for r in results if r.requires_grad]
+        if not leaves or not results:
+            raise NotApplicable("nothing requires a gradient")
+        return torch.autograd.grad(results, leaves, [cotangent_like(r) for r in results], allow_unused=True)
+
+    runs = Runs(dtype, lambda world: sample_in_world(sample, base, world), call)
+    ours, single, exact = (runs.results[name] for name in ("ours", "single", "exact"))
+    for i, (y, s) in enumerate(zip(ours, single, strict=True)):
+        expect((y is None) == (s is None), f"gradient {i}: expected {'none' if s is None else 'one'}, but got {'none' if y is None else 'one'}")
+        if s is not None:
+            check_tensor(f"gradient {i}", y, s, exact[i] if exact is not None else None, dtype)
+    if runs.random or has_free_values(op):
+        return
+    keep = [i for i, y in enumerate(ours) if y is not None]
+    runs = runs.part(keep)
+    for i in range(len(keep)):
+        check_values(f"gradient {keep[i]}", runs, i, exactly=False, composed=True)
+
+
+def strided_out(t: torch.Tensor) -> torch.Tensor:
+    """A destination with gaps between its elements, so that what is written beside it shows."""
+    return torch.zeros((*t.shape, 2), dtype=t.dtype)[..., 0]
+
+
+def inplace(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dtype):
+    """In-place and out= variants give what the functional variant gives, in the tensor that they were given."""
+    tried = False
+    all_worlds = worlds(dtype)
+    variants = [v for v in (op.get_inplace(), op.get_inplace_operator()) if v is not None and not sample.broadcasts_input]
+
+    def functional(name="ours"):
+        seed(SEED)
+        x, args, kwargs, _ = sample_in_world(sample, base, all_worlds[name])
+        return op(x, *args, **kwargs)
+
+    def in_place(variant, world):
+        seed(SEED)
+        x, args, kwargs, _ = sample_in_world(sample, base, world)
+        return x, variant(x, *args, **kwargs)
+
+    def with_out(world, destination):
+        seed(SEED)
+        x, args, kwargs, _ = sample_in_world(sample, base, world)
+        out = tree_map(lambda t: destination(t) if isinstance(t, torch.Tensor) else t, op(x, *args, **kwargs))
+        seed(SEED)
+        x, args, kwargs, _ = sample_in_world(sample, base, world)
+        return out, op(x, *args, **kwargs, out=out)
+
+    def stock_does(run, *args) -> bool:
+        try:
+            given, returned = run(*args)
+            if run is in_place:
+                return isinstance(given, torch.Tensor) and given.dtype is returned.dtype
+            if not free:
+                expect_same("stock", given, functional("single"))
+            return True
+        except NotApplicable:
+            raise
+        except Exception:
+            return False
+
+    try:
+        steps = all_worlds["stepped"].steps
+        x, args, kwargs, _ = sample_in_world(sample, base, all_worlds["single"])
+        with steps:
+            op(x, *args, **kwargs)
+    except Exception as error:
+        raise NotApplicable("stock PyTorch refuses the sample") from error
+    free = steps.random or has_free_values(op)
+    for variant in variants:
+        if stock_does(in_place, variant, all_worlds["single"]):
+            tried = True
+            given, returned = in_place(variant, all_worlds["ours"])
+            expect(returned is given, "in place: expected the tensor itself as result")
+            expect(given.dtype is dtype or given.dtype is not CONTAINER[dtype.itemsize], f"in place: expected dtype {dtype}, but got {given.dtype}")
+            if not free:
+                expect_same("in place", given, functional().to(given.dtype))
+    for destination in (torch.empty_like, strided_out) if op.supports_out else ():
+        if stock_does(with_out, all_worlds["single"], destination):
+            tried = True
+            out, returned = with_out(all_worlds["ours"], destination)
+            for given, back in zip(tensors(out), tensors(returned), strict=False):  # some return nothing
+                expect(given is back, "out=: expected the tensor itself as result")
+            if not free:
+                expect_same("out=", out, functional())
+    if not tried:
+        raise NotApplicable("no in-place or out= variant")
+
+
+CHECKS = {"forward": forward, "backward": backward, "inplace": inplace}
+
+
+def wrong_inputs(op: OpInfo, dtype: torch.dtype) -> Iterator[Callable]:
+    """Calls that must raise. What is wrong with some is a dtype that our cast would put right; those must only not crash."""
+    with quiet():
+        seed(SEED)
+        for error in op.error_inputs_func(op, "cpu"):
+            bad = error.sample_input
+            operands = tensors((bad.input, bad.args, bad.kwargs))
+            floats = {t.dtype for t in operands if t.is_floating_point()}
+            storages = {}
+
+            def move(x, storages=storages):
+                if not isinstance(x, torch.Tensor) or not x.is_floating_point() or x.layout is not torch.strided:
+                    return x  # sparse operands stay: the operator is to refuse them beside ours
+                # Operands that overlap in memory, an output and an input for instance, must overlap in our dtype too.
+                where = x.untyped_storage()
+                if where.data_ptr() not in storages:
+                    elements = torch.tensor([], dtype=x.dtype).set_(where)
+                    storages[where.data_ptr()] = elements.to(dtype)
+                return storages[where.data_ptr()].as_strided(x.shape, x.stride(), x.storage_offset())
+
+            def call(bad=bad, floats=floats, operands=operands, move=move, regex=error.error_regex):
+                if len(floats) != 1 or any(t.is_complex() for t in operands):
+                    raise NotApplicable("about several dtypes, or none of floating numbers")
+                x, args, kwargs = tree_map(move, (bad.input, bad.args, bad.kwargs))
+                try:
+                    op(x, *args, **kwargs)
+                except Exception:
+                    return
+                about_dtype = re.search(r"dtype|type|Float|Double|Half|Long|Int|float|complex|implemented", regex)
+                expect(bool(about_dtype), f"expected an error like {regex!r}, but got a result")
+
+            yield call
+
+
+def run_entry(op: OpInfo, dtype: torch.dtype, kind: str, most: int | None = None) -> Outcome:
+    """One entry, one dtype, one of KINDS; with `most`, that many samples at most."""
+    calls: Iterator[Callable]
+    try:
+        if kind == "errors":
+            if op.error_inputs_func is None:
+                return Outcome("n/a", "no error inputs")
+            calls = wrong_inputs(op, dtype)
+        else:
+            base = base_dtype(op)
+            if kind == "backward" and not op.supports_autograd:
+                return Outcome("n/a", "not differentiable")
+            calls = (lambda s=s: CHECKS[kind](op, s, base, dtype) for s in samples_of(op, base, kind == "backward", most) if not is_complex(s))
+    except NotApplicable as error:
+        return Outcome("n/a", str(error))
+    return summary(calls, dtype)

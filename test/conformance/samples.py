@@ -1,0 +1,145 @@
+"""Samples of PyTorch's operator database in four worlds: our dtype, and the stock runs that it is compared with."""
+
+import contextlib
+import dataclasses
+import itertools
+import random
+import warnings
+from collections.abc import Iterator
+
+import numpy
+import torch
+from bounds import StepRounding
+from torch.testing._internal.opinfo.core import OpInfo, SampleInput
+from torch.utils._pytree import tree_leaves, tree_map
+
+# Samples are made in the first of these that the entry knows.
+BASES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+SEED = 20
+
+
+def seed(number: int):
+    """torch.manual_seed for the CPU alone: that one queues a note, with a stack trace, for every device that is not there."""
+    torch.default_generator.manual_seed(number)
+    random.seed(number)
+    numpy.random.seed(number)
+
+
+class NotApplicable(Exception):
+    """An entry or a sample that says nothing about a real dense format."""
+
+
+@dataclasses.dataclass
+class World:
+    """One run of one sample. `stock` is None in our own."""
+
+    dtype: torch.dtype
+    stock: torch.dtype | None
+    steps: StepRounding | None = None
+
+    def context(self):
+        return self.steps or contextlib.nullcontext()
+
+
+def worlds(dtype: torch.dtype) -> dict[str, World]:
+    return {
+        "single": World(dtype, torch.float32),
+        "exact": World(dtype, torch.float64),
+        "stepped": World(dtype, torch.float64, StepRounding(dtype)),
+        "ours": World(dtype, None),
+    }
+
+
+@contextlib.contextmanager
+def quiet():
+    """Stock operators warn of beta states and deprecations; the project's warnings are errors, those are not its own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def base_dtype(op: OpInfo) -> torch.dtype:
+    for base in BASES:
+        if op.supports_dtype(base, "cpu"):
+            return base
+    kinds = "integers only" if any(not d.is_complex for d in op.dtypes) else "complex only" if op.dtypes else "no CPU kernel"
+    raise NotApplicable(kinds)
+
+
+def flat(t: torch.Tensor) -> torch.Tensor:
+    """The elements between a tensor's first and its last one as they lie in memory, whatever its strides."""
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(t.shape, t.stride(), strict=True)) if t.numel() else 0
+    return t.as_strided((extent,), (1,))
+
+
+def in_world(t: torch.Tensor, base: torch.dtype, world: World) -> torch.Tensor:
+    """A fresh tensor with the same sizes and strides; those of the base dtype with values of our dtype, all others as they are."""
+    if t.layout is not torch.strided or t.is_nested or t.is_quantized:
+        raise NotApplicable("no dense tensor")
+    if t.dtype is not base:
+        if t.is_complex():
+            raise NotApplicable("complex operands")
+        return t.detach().clone()
+    with torch.no_grad():
+        elements = flat(t.detach()).to(world.dtype)
+        # Not a view of the elements: autograd and in-place operators treat views otherwise.
+        made = torch.empty_strided(t.shape, t.stride(), dtype=world.stock or world.dtype)
+        flat(made).copy_(elements)
+    return made.requires_grad_() if t.requires_grad else made
+
+
+def sample_in_world(sample: SampleInput, base: torch.dtype, world: World):
+    """input, args, kwargs in a world, and the leaves among them: the tensors that require a gradient."""
+    leaves = []
+
+    def move(x):
+        if isinstance(x, torch.Tensor):
+            moved = in_world(x, base, world)
+            if moved.requires_grad:
+                leaves.append(moved)
+            return moved
+        if x is base:
+            return world.stock or world.dtype
+        return x
+
+    moved = tree_map(move, (sample.input, sample.args, sample.kwargs))
+    return (*moved, leaves)
+
+
+def is_complex(sample: SampleInput) -> bool:
+    """Whether a sample is about complex numbers by a dtype or a number among its arguments."""
+    leaves = tree_leaves((sample.input, sample.args, sample.kwargs))
+    return any((isinstance(x, torch.dtype) and x.is_complex) or isinstance(x, complex) for x in leaves)
+
+
+def size_of(sample: SampleInput) -> int:
+    return sum(x.numel() for x in tree_leaves((sample.input, sample.args, sample.kwargs)) if isinstance(x, torch.Tensor))
+
+
+def samples_of(op: OpInfo, base: torch.dtype, requires_grad: bool, most: int | None) -> Iterator[SampleInput]:
+    """All samples, or the `most` smallest ones that have elements, of those that the database makes first."""
+    with quiet(), torch.no_grad():
+        seed(SEED)
+        # All at once, so that the runs in between do not change what is random in them; and not by op.sample_inputs, which looks through
+        # the whole stack for the test that asks.
+        made = list(itertools.islice(op.sample_inputs_func(op, "cpu", base, requires_grad), None if most is None else 24))
+        chosen = made if most is None else some_of(made, most)
+    yield from chosen
+
+
+def some_of(first: list[SampleInput], most: int) -> list[SampleInput]:
+    filled = [s for s in first if size_of(s) > 1] or first
+    # Sizes differ little within an entry, and the smallest ones are scalars; spread the choice over them.
+    filled.sort(key=size_of)
+    middle = filled[: max(most, len(filled) * 2 // 3)]
+    return middle[:: max(1, len(middle) // most)][:most]
+
+
+def alias_of(result: torch.Tensor, operands) -> bool:
+    """Whether a result lies in the storage of an operand."""
+    if not result.numel():
+        return False
+    where = result.untyped_storage().data_ptr()
+    return any(isinstance(x, torch.Tensor) and x.untyped_storage().data_ptr() == where for x in tree_leaves(operands))

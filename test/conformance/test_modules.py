@@ -1,0 +1,35 @@
+"""PyTorch's module database in our dtypes: a sample of its inputs here, all of them with `-m slow`."""
+
+import pytest
+import torch
+from judge import judge
+from known import MODULES, expected_in
+from module_cases import KINDS, run_entry
+from torch.testing._internal.common_modules import module_db
+
+ENTRIES = {info.name: info for info in module_db}
+SLOW = ("posit16es2", "q43", "q52", "e5m5", "posit8es2", "posit32es2")
+
+
+def check(dtype: str, kind: str, name: str, most: int | None):
+    known = expected_in(MODULES, name, kind, dtype)
+    judge(run_entry(ENTRIES[name], getattr(torch, dtype), kind, None if known else most), known)
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("dtype", "most"), [("posit16es2", 2), ("q43", 1)], ids=["posit16es2", "q43"])
+def test_module(dtype, most, kind, name):
+    check(dtype, kind, name, most)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ENTRIES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", SLOW)
+def test_module_with_all_inputs(dtype, kind, name):
+    check(dtype, kind, name, None)
+
+
+def test_list_names_entries():
+    assert {name for names in MODULES.values() for name in names} <= set(ENTRIES)

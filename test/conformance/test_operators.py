@@ -1,0 +1,125 @@
+"""PyTorch's operator database in our dtypes: a sample of it here, all of it with `-m slow`.
+
+An entry passes, is refused for a reason, or fails, as test/conformance/known.py has it; whatever differs from that list fails its test.
+"""
+
+import random
+
+import pytest
+import torch
+from judge import judge
+from known import FAILS, expected
+from op_cases import KINDS, run_entry
+from samples import NotApplicable, base_dtype, quiet
+from torch.testing._internal.common_methods_invocations import op_db
+
+ENTRIES = {op.full_name: op for op in op_db}
+EVERYWHERE = {"posit16es2": (3, KINDS), "q43": (1, ("forward", "backward"))}  # dtype: samples of each entry, kinds
+TENTH = ("q52", "e5m5", "posit8es2", "posit32es2")
+PARTS = 10
+SLOW = ("posit16es2", "q43", "q52", "e5m5", "posit8es2", "posit32es2")
+
+
+def applies(name: str, kind: str) -> bool:
+    """What can be told without running: integer operators, those without derivative or wrong input."""
+    op = ENTRIES[name]
+    try:
+        base_dtype(op)
+    except NotApplicable:
+        return False
+    if kind == "inplace":
+        return op.supports_out or op.get_inplace() is not None or op.get_inplace_operator() is not None
+    return {"forward": True, "backward": op.supports_autograd, "errors": op.error_inputs_func is not None}[kind]
+
+
+def chosen() -> list[tuple]:
+    cases = [(dtype, kind, name, most) for dtype, (most, kinds) in EVERYWHERE.items() for kind in kinds for name in ENTRIES]
+    for dtype in TENTH:
+        tenth = set(random.Random(dtype).sample(sorted(ENTRIES), len(ENTRIES) // 10))
+        cases += [(dtype, kind, name, 3) for kind in KINDS[:3] for name in ENTRIES if name in tenth]
+    return [case for case in cases if applies(case[2], case[1])]
+
+
+def check(dtype: str, kind: str, name: str, most: int | None):
+    known = expected(name, kind, dtype)
+    # The sample that fails may be any of them.
+    judge(run_entry(ENTRIES[name], getattr(torch, dtype), kind, None if known else most), known)
+
+
+def identity(value) -> str | None:
+    return value if isinstance(value, str) else "" if value is None else f"{value}"
+
+
+@pytest.mark.parametrize(("dtype", "kind", "name", "most"), chosen(), ids=identity)
+def test_entry(dtype, kind, name, most):
+    check(dtype, kind, name, most)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", SLOW)
+def test_entries_with_all_samples(dtype, kind, part):
+    """A part of the entries each, since the tens of thousands of them would cost every collection of tests seconds."""
+    differ = {}
+    for name in list(ENTRIES)[part::PARTS]:
+        if applies(name, kind):
+            try:
+                check(dtype, kind, name, None)
+            except (pytest.skip.Exception, pytest.xfail.Exception):
+                continue
+            except AssertionError as error:
+                differ[name] = str(error).splitlines()[0]
+    assert not differ
+
+
+def test_list_names_entries():
+    """An entry that PyTorch has renamed would stay in the list for ever."""
+    assert {name for names in FAILS.values() for name in names} <= set(ENTRIES)
+
+
+# ---- the suite notices what is wrong ----
+
+
+def spoiled(name: str, spoil):
+    """An entry whose operator gives something else in our dtype."""
+    op = ENTRIES[name]
+    with quiet():
+        copy = type(op).__new__(type(op))
+        copy.__dict__.update(op.__dict__)
+    stock = op.op
+
+    def run(*args, **kwargs):
+        result = stock(*args, **kwargs)
+        ours = isinstance(result, torch.Tensor) and result.dtype is torch.posit16es2 and result.numel()
+        return spoil(result) if ours else result
+
+    copy.op = run
+    return copy
+
+
+def one_code_up(result):
+    with torch.no_grad():
+        result.view(torch.int16).flatten()[0] += 1
+    return result
+
+
+SPOILED = {
+    "one code off": ("mul", "forward", one_code_up, "1 of"),
+    "one code off, single kernel": ("tanh", "forward", one_code_up, "1 of"),
+    "a wrong dtype": ("add", "forward", lambda r: r.float(), "expected dtype torch.posit16es2, but got torch.float32"),
+    "the container": ("add", "forward", lambda r: r.view(torch.bfloat16), "the container"),
+    "a shape": ("add", "forward", lambda r: r[None], "expected shape"),
+    "NaN": ("exp", "forward", lambda r: r * float("nan"), "got nan"),
+    "a copy": ("transpose", "forward", lambda r: r.clone(), "expected a view"),
+    "a gradient": ("sin", "backward", lambda r: r * 1.01, "gradient 0"),
+    "a lost gradient": ("mul", "backward", lambda r: r.detach() + 0 * r.sum(), "gradient 0"),
+    "an error": ("add", "forward", lambda r: r.nonsense, "AttributeError"),
+}
+
+
+@pytest.mark.parametrize("what", SPOILED)
+def test_suite_notices(what):
+    name, kind, spoil, message = SPOILED[what]
+    outcome = run_entry(spoiled(name, spoil), torch.posit16es2, kind, 3)
+    assert outcome.status == "fails" and message in outcome.reason, outcome

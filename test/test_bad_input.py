@@ -256,7 +256,7 @@ def test_errors_do_not_blame_pytorch(answers, call):
         (lambda: torch_dtypes.posit_format(1, 0), "expected nbits from 2 to 32, but got 1"),
         (lambda: torch_dtypes.posit_format(16, 5), "expected es from 0 to 4, but got 5"),
         (lambda: torch_dtypes.posit_format(16, -1), "expected es from 0 to 4, but got -1"),
-        (lambda: torch_dtypes.posit_format(16, 2, rounding="odd"), "expected rounding to be one of .*'nearest_even'.*but got 'odd'"),
+        (lambda: torch_dtypes.posit_format(16, 2, rounding="odd"), "expected a rounding mode, one of .*'nearest_even'.*but got 'odd'"),
         (lambda: torch_dtypes.float_format(1, 2), "expected exp_bits from 2 to 11, but got 1"),
         (lambda: torch_dtypes.float_format(12, 2), "expected exp_bits from 2 to 11, but got 12"),
         (lambda: torch_dtypes.float_format(5, 53), "expected man_bits from 0 to 52, but got 53"),

@@ -28,6 +28,7 @@ from oracle_elementary import (
 )
 
 import torch_dtypes
+from torch_dtypes import _C
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -43,8 +44,9 @@ INF, NAN, ULP = math.inf, math.nan, 2.0**-52
 
 # Absolute errors beyond rounding, which PyTorch's float64 formulas have: bound(x, result), why, and a format with an operand that shows it.
 LOSSES = {
-    "gelu": (lambda x, y: abs(x) * ULP, "x/2 (1 + erf) cancels where erf is near -1", "posit16es2", -9.0),
-    "gelu_tanh": (lambda x, y: abs(x) * ULP, "x/2 (1 + tanh) cancels where tanh is near -1", "posit16es2", -9.0),
+    "gelu": (lambda x, y: abs(x) * ULP, "x/2 (1 + erf) cancels where erf is near -1", "e8m4", -8.5),
+    "gelu_tanh": (lambda x, y: abs(x) * ULP, "x/2 (1 + tanh) cancels where tanh is near -1", "e8m4", -8.5),
+    "ndtr": (lambda x, y: ULP, "(1 + erf) / 2 cancels where erf is near -1", "e8m4", -10.0),
     "silu": (lambda x, y: abs(y) * ULP, "of a tiny x it is x/2, a tie in subnormal numbers, and a trifle that float64 lacks", "e8m4", 2.0**-130),
     "i1": (lambda x, y: abs(y) * ULP, "of a tiny x it is x/2, a tie, and a trifle that float64 lacks", "posit16es2", 2.0**-50),
     "i1e": (lambda x, y: abs(y) * ULP, "of a tiny x it is x/2, a tie in subnormal numbers, less a trifle that float64 lacks", "e8m4", 2.0**-130),
@@ -58,11 +60,10 @@ LOSSES2 = {
 
 # Posits have no infinity and round nothing to 0, but where a function, or what it is computed from (exp(-x) in silu), leaves float64's range
 # they get an infinity, which is NaR, or a 0. An operand each.
-BEYOND = {
-    "sinh": 1e3, "cosh": 1e3, "exp": -1e3, "exp2": 2e3, "expm1": 1e3, "erfc": 40.0, "sigmoid": -1e3, "silu": -1e3, "gelu": -1e3, "gelu_tanh": -1e3,
-    "softplus": -1e3, "mish": -1e3, "logsigmoid": 1e3, "i0": 1e3, "i1": 1e3, "log_ndtr": 1e3,
-    "pow": (1e3, 1e3), "logaddexp": (0.0, -1e3), "logaddexp2": (0.0, -2e3),
-}  # fmt: skip
+BEYOND = {"i1": 1e3, "logaddexp": (0.0, -1e3), "logaddexp2": (0.0, -2e3)}
+
+# Where posits get the largest or smallest number instead.
+RANGED = set("exp exp2 expm1 sinh cosh erfc sigmoid silu gelu gelu_tanh softplus mish logsigmoid i0 log_ndtr ndtr".split())
 
 # Where stock PyTorch's float64 function is not the limit (or, for sign, no NaN), ours says the same.
 AS_STOCK = {"i0": (INF, -INF), "i1": (INF, -INF), "sinc": (INF, -INF), "sign": (NAN,), "pow_half": (-INF,)}
@@ -74,13 +75,21 @@ ZERO_SIGNS = {"frac", "i1", "i1e", "pow_half", "entr", "sinc", "logsigmoid", "lo
 COMPOSED = {
     "softsign": lambda r, x: r(x / r(1 + abs(x))),
     "tanhshrink": lambda r, x: r(x - r(np.tanh(x))),
-    "ndtr": lambda r, x: r(0.5 * r(1 + r(np.vectorize(math.erf)(r(x * math.sqrt(0.5)))))),
 }
 SINGLE = [n for n in FUNCTIONS if n not in COMPOSED]
 
 
 def dtype_of(name):
     return torch_dtypes.float_format(5, 10) if name == "e5m10" else getattr(torch, name)
+
+
+def by_float64(name, f, x, dtype):
+    """f of float64 values, rounded; posits: kept within float64's range."""
+    y = f(x)
+    if name in RANGED and torch_dtypes.format_of(dtype).kind == _C.Kind.posit:
+        counts, sign = x.isfinite() & (x != 0), torch.where(y.signbit() | (name in ("logsigmoid", "log_ndtr")), -1.0, 1.0).double()
+        y = torch.where(counts & y.isinf(), sign * 1e308, torch.where(counts & (y == 0), sign * 5e-324, y))
+    return y.to(dtype)
 
 
 def allowed(name, spec, x, y, found, right):
@@ -330,7 +339,9 @@ def test_a_table_gives_what_the_function_gives(dtype):
         for f, direct in few.items():
             by_table = f(many)
             assert same_bits(by_table[: len(direct)], direct), f
-            assert same_bits(by_table[: len(x)], f(x.double()).to(dtype), nan_signs=False), f
+            y = f(x.double())
+            inside = y.isfinite() & (y != 0)  # of float64's range
+            assert same_bits(by_table[: len(x)][inside], y.to(dtype)[inside]), f
             assert same_bits(torch.cat([f(v.reshape(1)) for v in x[::7]]), by_table[: len(x)][::7], nan_signs=False), f
 
 
@@ -342,7 +353,7 @@ def test_tables_of_every_rounding_mode(name, mode):
         x, stock = all_of(dtype, 2), all_of(dtype, 2).double()
         plain = f(x)
         with torch_dtypes.rounding(mode):
-            inside, expected = f(x), f(stock).to(dtype)
+            inside, expected = f(x), by_float64(name, f, stock, dtype)
         own = torch_dtypes.with_rounding(dtype, mode)
         assert same_bits(plain, f(x)), "a block must not change what lies behind it"
         if name not in ("sqrt", "abs", "neg", "sign", "reciprocal"):  # arithmetic: not by way of float64
@@ -357,9 +368,9 @@ def test_views_and_targets_of_tables(dtype):
     for name in ("exp", "tanh", "sigmoid", "erf", "floor", "log1p"):
         f = getattr(torch, name)
         for _ in range(2):
-            right = f(x.double()).to(dtype)
+            right = by_float64(name, f, x.double(), dtype)
             for view in (x, x.transpose(0, 1), x[:, ::3], x.permute(2, 0, 1)[1:], x[:, :1].expand(2, 5, 4), x[0, 0, 0], x[:0]):
-                expected = f(view.double()).to(dtype)
+                expected = by_float64(name, f, view.double(), dtype)
                 assert same_bits(f(view), expected, nan_signs=False)
                 assert f(view).stride() == f(view.double()).stride()
                 target = torch.empty_like(view)

@@ -107,7 +107,8 @@ def accumulate(
             kernel's, and the result is rounded once. ``"float32"``, ``"float64"``: the same in that type. ``"exact"``: no rounding before
             the last, as with a quire or Kulisch accumulator: the correctly rounded dot product. ``"format"``: every product and every
             sum is rounded, in the order of the sum's index (convolutions: channel, then kernel position; gradients of inputs and
-            transposed convolutions: channel, then ascending position of the other operand; gradients of weights: batch, then position). ``"chunked(k)"``: as ``"format"`` for ``k`` terms, and those sums are added in the type of ``"machine"``.
+            transposed convolutions: channel, then ascending position of the other operand; gradients of weights: batch, then position).
+            ``"chunked(k)"``: as ``"format"`` for ``k`` terms, and those sums are added in the type of ``"machine"``.
         chunk: ``k``, where ``policy`` is ``"chunked"``.
         product, accumulator: dtypes of this package (or names) that products and sums are rounded to, instead of the operands' own.
         fused: one rounding for each multiply-add.

@@ -82,6 +82,7 @@ struct ToCopyFunction : torch::autograd::Function<ToCopyFunction> {
                             bool non_blocking, optional<int64_t> mf) {
     ctx->saved_data["dtype"] = static_cast<int64_t>(dtype_number(self));
     ctx->saved_data["device"] = self.device();
+    ctx->set_materialize_grads(false); // no gradient is not a gradient of zeros
     const at::AutoDispatchBelowADInplaceOrView below;
     const ExplicitDtypeGuard exact;
     const auto memory_format = mf ? optional<MemoryFormat>(static_cast<MemoryFormat>(*mf)) : std::nullopt;

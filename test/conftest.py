@@ -1,11 +1,14 @@
-"""What the tests share: the built-in formats by their definitions, and ways from a definition to a format or a dtype."""
+"""What the tests share: the built-in formats by their definitions, and ways between tensors and codes."""
+
+import os
+import subprocess
+import sys
 
 import oracle
 import pytest
 import torch
 
 import torch_dtypes
-from torch_dtypes import _C
 
 BUILTIN = {
     "posit8es0": oracle.posit(8, 0),
@@ -23,24 +26,14 @@ BUILTIN = {
 }
 
 
-def format_of_spec(spec: oracle.Spec, rounding: str = "nearest_even") -> _C.Format:
-    """The format alone: for the generic codec, with any rounding, and not one of the 64 that a process can register."""
-    fmt = _C.Format.posit(spec.bits, spec.exp_bits) if spec.posit else _C.Format.float(spec.exp_bits, spec.man_bits)
-    if not spec.posit:
-        fmt.bias = spec.bias
-        fmt.specials = getattr(_C.Specials, spec.specials)
-        fmt.overflow = getattr(_C.Overflow, spec.overflow)
-        fmt.subnormals = _C.Subnormals.gradual if spec.subnormals else _C.Subnormals.flush
-    fmt.rounding = getattr(_C.Rounding, rounding)
-    return fmt
-
-
-def dtype_of_spec(spec: oracle.Spec) -> torch.dtype:
-    if spec.posit:
-        return torch_dtypes.posit_format(spec.bits, spec.exp_bits)
-    return torch_dtypes.float_format(
-        spec.exp_bits, spec.man_bits, bias=spec.bias, subnormals=spec.subnormals, specials=spec.specials, overflow=spec.overflow
-    )
+def run_for_capability(script, capability, groups) -> str:
+    """What a test file, run as a script over each group of vector files, says; the kernels are those of one vector unit."""
+    env = {**os.environ, "TORCH_DTYPES_CPU_CAPABILITY": capability, "OMP_NUM_THREADS": "1"}
+    output = ""
+    for group in groups:
+        done = subprocess.run([sys.executable, script, capability, *map(str, group)], env=env, capture_output=True, text=True, check=False)
+        output += done.stdout + done.stderr
+    return output
 
 
 def bits_dtype(dtype: torch.dtype) -> torch.dtype:

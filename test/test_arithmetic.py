@@ -10,8 +10,9 @@ from functools import lru_cache
 import numpy as np
 import pytest
 import torch
-from conftest import BUILTIN, codes_of, dtype_of_spec, from_codes
+from conftest import BUILTIN, codes_of, from_codes
 from oracle import binary, posit
+from spec_formats import dtype_of
 
 import torch_dtypes
 
@@ -149,7 +150,7 @@ def check_pairs(spec, dtype, name, a, b):
 
 
 def dtype_named(name, spec):
-    return getattr(torch, name) if name in BUILTIN else dtype_of_spec(spec)
+    return getattr(torch, name) if name in BUILTIN else dtype_of(spec)
 
 
 def hard_pairs(spec, dtype, name, count, seed=0):

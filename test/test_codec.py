@@ -3,9 +3,7 @@
 The fast codecs run in processes of their own, one for each vector unit and each 48 formats; this file is also their script.
 """
 
-import os
 import pickle
-import subprocess
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -14,8 +12,9 @@ import numpy as np
 import oracle
 import pytest
 import torch
-from conftest import BUILTIN, codes_of, dtype_of_spec, format_of_spec, from_codes, to_codes
+from conftest import BUILTIN, codes_of, from_codes, run_for_capability, to_codes
 from oracle import as_int64, binary, posit, wide_codes, wide_vectors
+from spec_formats import dtype_of, format_of
 
 from torch_dtypes import _C
 
@@ -102,7 +101,7 @@ def float32_inputs(x64):
 @by_name(TABLED)
 def test_decode_every_code(spec):
     expected = all_values(spec)
-    found = _C.decode_exact(format_of_spec(spec), torch.arange(1 << spec.bits)).numpy()
+    found = _C.decode_exact(format_of(spec), torch.arange(1 << spec.bits)).numpy()
     wrong = ~same_values(found, expected)
     assert not wrong.any(), [(hex(i), found[i], expected[i]) for i in np.flatnonzero(wrong)[:5]]
 
@@ -111,7 +110,7 @@ def test_decode_every_code(spec):
 def test_decode_wide(spec):
     codes = [spec.signed(k, s) for k in wide_codes(spec, 20000 if spec.bits == 32 else 2000) for s in (False, True)]
     expected = np.array([float(spec.decode(c)) for c in codes])
-    found = _C.decode_exact(format_of_spec(spec), tensor(as_int64(codes))).numpy()
+    found = _C.decode_exact(format_of(spec), tensor(as_int64(codes))).numpy()
     assert same_values(found, expected).all()
 
 
@@ -119,13 +118,13 @@ def test_decode_wide(spec):
 def test_encode_nearest_even(spec):
     t = oracle.table(spec)
     x = t.inputs()
-    assert_codes(_C.encode_exact(format_of_spec(spec), tensor(x)), t.encode(x), spec, x)
+    assert_codes(_C.encode_exact(format_of(spec), tensor(x)), t.encode(x), spec, x)
 
 
 @by_name(WIDE)
 def test_encode_nearest_even_wide(spec):
     x, codes = wide_vectors(spec, 10000 if spec.bits == 32 else 1000)
-    assert_codes(_C.encode_exact(format_of_spec(spec), tensor(x)), codes, spec, x)
+    assert_codes(_C.encode_exact(format_of(spec), tensor(x)), codes, spec, x)
 
 
 @pytest.mark.parametrize("mode", oracle.MODES)
@@ -133,7 +132,7 @@ def test_encode_nearest_even_wide(spec):
 def test_encode_in_every_mode(spec, mode):
     t = oracle.table(spec)
     x = t.inputs()
-    assert_codes(_C.encode_exact(format_of_spec(spec, mode), tensor(x)), t.encode(x, mode), spec, x)
+    assert_codes(_C.encode_exact(format_of(spec, mode), tensor(x)), t.encode(x, mode), spec, x)
 
 
 # ---- the fast codecs ----
@@ -174,7 +173,7 @@ def differences(path):
     """The fast codecs' answers to one file of vectors, also for every length of a vector loop's rest."""
     with open(path, "rb") as file:
         spec, x64, codes64, x32, codes32, codes, values = pickle.load(file)
-    dtype = dtype_of_spec(spec)
+    dtype = dtype_of(spec)
     for kind, x, expected in (("float64", x64, codes64), ("float32", x32, codes32)):
         found = to_codes(tensor(x), dtype).numpy()
         if (found != expected).any():
@@ -196,11 +195,7 @@ def test_fast_codecs_agree(vectors, capability):
     if capability not in available:
         pytest.skip(f"this processor has no {capability}")
     groups = [vectors[i::3] for i in range(3)] if capability == available[-1] else [vectors[::4]]
-    env = {**os.environ, "TORCH_DTYPES_CPU_CAPABILITY": capability, "OMP_NUM_THREADS": "1"}
-    output = ""
-    for group in groups:
-        done = subprocess.run([sys.executable, __file__, capability, *map(str, group)], env=env, capture_output=True, text=True, check=False)
-        output += done.stdout + done.stderr
+    output = run_for_capability(__file__, capability, groups)
     assert not output, output
 
 
@@ -215,7 +210,7 @@ INTEGER_FORMATS = [*BUILTIN.values(), posit(32, 0), posit(12, 1), binary(8, 23),
 
 @by_name(INTEGER_FORMATS)
 def test_encode_integers_exactly(spec):
-    dtype = dtype_of_spec(spec)
+    dtype = dtype_of(spec)
     rng = np.random.default_rng(5)
     random = (rng.integers(0, 2**63 - 1, 400) >> rng.integers(0, 62, 400)).tolist()
     near = []
@@ -226,7 +221,7 @@ def test_encode_integers_exactly(spec):
     signed = [s * i for i in [*INTEGERS, *random, *near] for s in (1, -1)] + [-(2**63)]
     expected = as_int64([spec.encode(Fraction(i)) for i in signed])
     x = torch.tensor(signed)
-    assert_codes(_C.encode_exact(format_of_spec(spec), x), expected, spec, x)
+    assert_codes(_C.encode_exact(format_of(spec), x), expected, spec, x)
     assert_codes(to_codes(x, dtype), expected, spec, x)
     unsigned = [*INTEGERS, 2**63, 2**63 + 1, 2**64 - 1, 2**64 - 2**10, *random]
     expected = as_int64([spec.encode(Fraction(i)) for i in unsigned])
@@ -252,7 +247,7 @@ def test_encode_as_softposit(bits):
     spec = posit(bits, 2)
     x = np.random.default_rng(6).choice(oracle.table(spec).inputs(), 20000) if bits <= 16 else wide_vectors(spec, 1000)[0]
     expected = np.array([softposit.convertDoubleToPX2(float(v), bits).v >> (32 - bits) for v in x])
-    assert_codes(to_codes(tensor(x), dtype_of_spec(spec)), expected, spec, x)
+    assert_codes(to_codes(tensor(x), dtype_of(spec)), expected, spec, x)
 
 
 ML_DTYPES = {
@@ -266,7 +261,7 @@ ML_DTYPES = {
 def test_casts_as_ml_dtypes(other):
     ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is the independent implementation")
     spec, kind = ML_DTYPES[other], np.dtype(getattr(ml_dtypes, other))
-    dtype = dtype_of_spec(spec)
+    dtype = dtype_of(spec)
     x = float32_inputs(oracle.table(spec).inputs())
     x = x[~np.isnan(x)]  # the sign and the bits of a NaN are its own affair
     with np.errstate(all="ignore"):
@@ -298,7 +293,7 @@ def test_encode_as_gfloat(spec, mode):
         x = x[np.abs(x) <= float(spec.magnitude(spec.largest))]
     rounded = gfloat.round_ndarray(info, x, getattr(gfloat.RoundMode, modes[mode]), sat=spec.specials == "none")
     expected = gfloat.encode_ndarray(info, rounded)
-    assert_codes(_C.encode_exact(format_of_spec(spec, mode), tensor(x)), expected.astype(np.int64), spec, x)
+    assert_codes(_C.encode_exact(format_of(spec, mode), tensor(x)), expected.astype(np.int64), spec, x)
 
 
 STOCK = {torch.float16: (5, 10), torch.bfloat16: (8, 7), torch.float8_e5m2: (5, 2), torch.float8_e4m3fn: (4, 3)}
@@ -309,7 +304,7 @@ STOCK = {stock: binary(*fields, specials="fn" if stock == torch.float8_e4m3fn el
 def test_casts_as_stock_dtypes(stock):
     """From float32, which stock rounds once; within float8_e4m3fn's range, whose overflow depends on the PyTorch release."""
     spec = STOCK[stock]
-    dtype = dtype_of_spec(spec)
+    dtype = dtype_of(spec)
     halves = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.float16).float()
     x = torch.cat([halves, tensor(float32_inputs(oracle.table(spec).inputs()))])
     x = x[~x.isnan()]
@@ -327,7 +322,7 @@ def test_casts_as_stock_dtypes(stock):
 def test_float64_is_not_rounded_to_float32_first():
     """Stock PyTorch 2.13 gives 1.0."""
     x = torch.tensor([1 + 2.0**-11 + 2.0**-40], dtype=torch.float64)
-    assert x.to(dtype_of_spec(binary(5, 10))).double().tolist() == [1 + 2.0**-10]
+    assert x.to(dtype_of(binary(5, 10))).double().tolist() == [1 + 2.0**-10]
 
 
 def test_to_stock_dtypes(builtin):
@@ -352,7 +347,7 @@ def test_to_stock_dtypes(builtin):
 
 def test_tie_survives_below_float32():
     """A float64 format's values may lie beside a bfloat16 boundary by less than float32 can tell."""
-    wide = dtype_of_spec(binary(11, 40))
+    wide = dtype_of(binary(11, 40))
     tie = torch.tensor([5 * 2.0**-134, 5 * 2.0**-134 + 2.0**-170, 5 * 2.0**-134 - 2.0**-170], dtype=torch.float64)
     assert tie.to(wide).to(torch.bfloat16).view(torch.int16).tolist() == [2, 3, 2]
 

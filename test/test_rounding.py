@@ -3,9 +3,7 @@
 The fast codecs run in processes of their own, one for each vector unit and each 40 formats; this file is also their script.
 """
 
-import os
 import pickle
-import subprocess
 import sys
 from fractions import Fraction
 
@@ -13,7 +11,7 @@ import numpy as np
 import oracle
 import pytest
 import torch
-from conftest import codes_of, from_codes, to_codes
+from conftest import codes_of, from_codes, run_for_capability, to_codes
 from oracle import MODES, as_int64, binary, posit, wide_vectors
 from spec_formats import MIDDLE, SMALL, WIDE, assert_codes, by_name, differences, dtype_of, format_of, name_of, thinned
 from test_codec import capabilities, float32_inputs, tensor
@@ -120,11 +118,7 @@ def test_fast_codecs_in_every_mode(vectors, capability):
     if capability not in available:
         pytest.skip(f"this processor has no {capability}")
     groups = [vectors[i::2] for i in range(2)] if capability == available[-1] else [vectors[::3]]
-    env = {**os.environ, "TORCH_DTYPES_CPU_CAPABILITY": capability, "OMP_NUM_THREADS": "1"}
-    output = ""
-    for group in groups:
-        done = subprocess.run([sys.executable, __file__, capability, *map(str, group)], env=env, capture_output=True, text=True, check=False)
-        output += done.stdout + done.stderr
+    output = run_for_capability(__file__, capability, groups)
     assert not output, output
 
 

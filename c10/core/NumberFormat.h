@@ -89,7 +89,6 @@ struct Format {
     return max_code() + 1 + (uint64_t{1} << (man_bits - 1));
   }
   TD_METHOD bool has_infinity() const { return kind == Kind::Float && (specials == Specials::Ieee || specials == Specials::P3109); }
-  TD_METHOD bool has_nan() const { return is_posit() || (kind == Kind::Float && specials != Specials::None); }
   TD_METHOD uint64_t overflow_code() const {
     if (overflow == Overflow::Saturate || specials == Specials::None) return max_code();
     return has_infinity() ? max_code() + 1 : nan_code();

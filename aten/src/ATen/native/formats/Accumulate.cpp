@@ -3,6 +3,7 @@
 #include <ATen/FormatTensor.h>
 #include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/formats/BoxedCall.h>
 #include <ATen/native/formats/ConvolutionDots.h>
 #include <ATen/native/formats/DotProducts.h>
 #include <ATen/native/formats/Elementwise.h>
@@ -256,28 +257,24 @@ using Kernel = Tensor (*)(const Arguments&);
 // By name and overload, without "out" and without the underscore of in-place ones.
 const std::map<std::string, Kernel>& kernels() {
   static const std::map<std::string, Kernel> table = {
-      {"aten::mm", &mm}, {"aten::bmm", &bmm}, {"aten::mv", &mv}, {"aten::dot", &dot}, {"aten::vdot", &dot}, {"aten::addmm", &addmm},
-      {"aten::addmv", &addmv}, {"aten::baddbmm", &baddbmm}, {"aten::addbmm", &addbmm}, {"aten::sum", &reduce_all<false>},
-      {"aten::sum.dim_IntList", &reduce_dims<false>}, {"aten::sum.IntList_out", &reduce_dims<false>}, {"aten::mean", &reduce_all<true>},
-      {"aten::mean.dim", &reduce_dims<true>}, {"aten::mean.out", &reduce_dims<true>}, {"aten::mean.dtype_out", &reduce_all<true>}, {"aten::cumsum", &cumsum}, {"aten::convolution", &convolution},
+      {"mm", &mm}, {"bmm", &bmm}, {"mv", &mv}, {"dot", &dot}, {"vdot", &dot}, {"addmm", &addmm},
+      {"addmv", &addmv}, {"baddbmm", &baddbmm}, {"addbmm", &addbmm}, {"sum", &reduce_all<false>},
+      {"sum.dim_IntList", &reduce_dims<false>}, {"sum.IntList_out", &reduce_dims<false>}, {"mean", &reduce_all<true>},
+      {"mean.dim", &reduce_dims<true>}, {"mean.out", &reduce_dims<true>}, {"mean.dtype_out", &reduce_all<true>}, {"cumsum", &cumsum}, {"convolution", &convolution},
   };
   return table;
 }
 
 // Operators that add up products inside one stock kernel, for which there is no other.
 bool is_refused(const std::string& name) {
-  return name == "aten::_native_multi_head_attention" || name == "aten::_transformer_encoder_layer_fwd" || name == "aten::_addmm_activation";
-}
-
-std::string base_name(const std::string& name) {
-  return name.back() == '_' ? name.substr(0, name.size() - 1) : name;
+  return name == "_native_multi_head_attention" || name == "_transformer_encoder_layer_fwd" || name == "_addmm_activation";
 }
 
 } // namespace
 
 bool is_dot_operator(const std::string& name) {
   const std::string base = base_name(name);
-  return kernels().count(base) != 0 || base == "aten::convolution_backward" || base == "aten::scaled_dot_product_attention" || is_refused(base);
+  return kernels().count(base) != 0 || base == "convolution_backward" || base == "scaled_dot_product_attention" || is_refused(base);
 }
 
 bool run_dot_operator(const c10::OperatorHandle& op, Stack* stack) {
@@ -295,16 +292,17 @@ bool run_dot_operator(const c10::OperatorHandle& op, Stack* stack) {
   const Accumulation policy = accumulation_of(*entry);
   if (!policy.own_kernels()) return false;
   const std::string name = base_name(schema.name());
-  std::string overload = schema.overload_name();
-  const bool other_dtype = overload.find("dtype") == 0 && name != "aten::mean"; // products with out_dtype=
+  const std::string& overload = schema.overload_name();
+  const bool in_place = schema.name().back() == '_';
+  const bool other_dtype = overload.find("dtype") == 0 && name != "mean"; // products with out_dtype=
   TORCH_CHECK_NOT_IMPLEMENTED(!is_refused(name) && !other_dtype, schema.name(),
                               ": expected the accumulation policy float32 or float64 for this fused operator, but got one that no stock kernel obeys. "
                               "Turn the fused path off, for attention with torch.backends.mha.set_fastpath_enabled(False).");
   const Arguments args{*stack, base, *entry, policy};
   Stack results;
-  if (name == "aten::scaled_dot_product_attention") {
+  if (name == "scaled_dot_product_attention") {
     results.emplace_back(attention(args));
-  } else if (name == "aten::convolution_backward") {
+  } else if (name == "convolution_backward") {
     if (!overload.empty()) return false;
     const at::AutoDispatchBelowADInplaceOrView guard;
     convolution_backward(args, results);
@@ -312,9 +310,9 @@ bool run_dot_operator(const c10::OperatorHandle& op, Stack* stack) {
     auto found = kernels().find(overload.empty() ? name : name + "." + overload);
     if (found == kernels().end() && overload == "out") found = kernels().find(name);
     if (found == kernels().end()) return false; // named dimensions
-    const bool sums = name == "aten::sum" || name == "aten::mean" || name == "aten::cumsum";
+    const bool sums = name == "sum" || name == "mean" || name == "cumsum";
     if (sums) {
-      const size_t dtype = count - 1 - (schema.is_mutable() && schema.name() == name); // before out
+      const size_t dtype = count - 1 - (schema.is_mutable() && !in_place); // before out
       const c10::IValue& asked = args[dtype];
       if (args.tensor(0).numel() == 0) return false; // stock knows what nothing adds up to
       if (asked.isInt() && !requested_format(static_cast<c10::ScalarType>(asked.toInt()), *entry)) return false;
@@ -322,9 +320,9 @@ bool run_dot_operator(const c10::OperatorHandle& op, Stack* stack) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     Tensor result = found->second(args);
     if (schema.is_mutable()) {
-      Tensor out = args.tensor(schema.name() == name ? count - 1 : 0);
+      Tensor out = args.tensor(!in_place ? count - 1 : 0);
       if (out.sizes() != result.sizes()) {
-        TORCH_CHECK(schema.name() == name, schema.name(), ": expected a tensor of size ", result.sizes(), ", but got ", out.sizes());
+        TORCH_CHECK(!in_place, schema.name(), ": expected a tensor of size ", result.sizes(), ", but got ", out.sizes());
         at::_ops::resize_::call(out, c10::fromIntArrayRefSlow(result.sizes()), {});
       }
       at::_ops::copy_::call(out, result, false);

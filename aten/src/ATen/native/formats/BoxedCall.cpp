@@ -61,6 +61,12 @@ void ResultType::see(const at::Tensor& t, const char* op) {
 
 // ---- Plan ----
 
+std::string base_name(const std::string& op) {
+  std::string name = op.substr(op.find("::") + 2);
+  if (name.back() == '_') name.pop_back();
+  return name;
+}
+
 static Plan::Slot slot_of(const c10::Argument& argument) {
   using Slot = Plan::Slot;
   c10::TypePtr type = argument.real_type();
@@ -99,8 +105,7 @@ static bool selects_values(const std::string& op) {
       "stack", "take", "threshold_backward", "topk", "tril", "triu", "unique_dim", "_unique2", "where", "upsample_nearest1d",
       "upsample_nearest2d", "upsample_nearest3d",
   };
-  const std::string base = op.substr(op.find("::") + 2);
-  return names.count(base) != 0 || (base.back() == '_' && names.count(base.substr(0, base.size() - 1)) != 0);
+  return names.count(base_name(op)) != 0;
 }
 
 // Where the flag stands that makes a sum of a selection (index_put's, put's), or -1.

@@ -30,6 +30,9 @@ class ResultType {
   bool stock_has_dims_{false};
 };
 
+// The name without namespace and without the underscore of in-place operators: "tanh" of "aten::tanh_".
+std::string base_name(const std::string& op);
+
 // What must be known of an operator's schema, worked out once.
 class Plan {
  public:
@@ -68,9 +71,9 @@ class BoxedCall {
 
   // After the stock operator: writes back what it wrote, and makes tensors of ours of its results on the stack.
   void finish(size_t results, torch::jit::Stack* stack) const;
-  at::Tensor result(const at::Tensor& t) const;
 
  private:
+  at::Tensor result(const at::Tensor& t) const;
   void choose_types(const Plan& plan, torch::jit::Stack& stack, size_t base);
   std::optional<c10::formats::Rounding> rounding_of_results(const FormatEntry& entry) const;
   at::Tensor cast(const at::Tensor& t, c10::ScalarType type) const;

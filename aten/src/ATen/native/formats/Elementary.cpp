@@ -19,12 +19,6 @@ namespace {
 
 using c10::formats::Rounding;
 
-std::string base_name(const std::string& op) {
-  std::string name = op.substr(op.find("::") + 2);
-  if (name.back() == '_') name.pop_back();
-  return name;
-}
-
 const std::set<std::string>& functions() {
   static const std::set<std::string> names = {
       // of one tensor
@@ -65,8 +59,8 @@ constexpr size_t kMaxTables = 1024; // 128 KiB each at most
 
 // The other arguments as text; nothing where one is not a number, a truth value, a string or None.
 std::optional<std::string> text_of_arguments(const torch::jit::Stack& stack, size_t first) {
+  if (first == stack.size()) return std::string(); // most of them, and a stream costs more than the rest of a small call
   std::ostringstream text;
-  text.precision(17);
   for (size_t i = first; i < stack.size(); ++i) {
     const c10::IValue& v = stack[i];
     if (!(v.isNone() || v.isScalar() || v.isString())) return std::nullopt;

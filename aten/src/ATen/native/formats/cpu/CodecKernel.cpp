@@ -1,4 +1,5 @@
-// Loops over the codecs. Fast paths: every deterministic mode, and the proportional stochastic one; the generic codec does the rest.
+// Loops over the codecs: fast paths for every deterministic mode and, where their encoders serve a format, for the stochastic ones. The
+// generic codec does the rest.
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
 #include <ATen/FormatDispatch.h>

@@ -25,6 +25,7 @@ from oracle import binary, posit  # noqa: E402
 
 EXACT, ROUND, ODD = "util/ExactCodec.h", "util/RoundBits.h", "util/OddArithmetic.h"
 ENCODE, DECODE, STOCHASTIC = "util/FastEncode.h", "util/FastDecode.h", "util/FastStochastic.h"
+NEAREST = "util/FastNearest.h"
 MUTATIONS = [  # what, file, old text, new text
     ("tie to odd", ROUND, "half && (rest || odd)", "half && (rest || !odd)"),
     ("sticky bit dropped", EXACT, "sticky || lost};", "sticky};"),
@@ -53,7 +54,21 @@ MUTATIONS = [  # what, file, old text, new text
     ("fast: directed overflow", ENCODE, "select(sign, beyond_negative, beyond_positive)", "overflow_code"),
     ("fast: flushed tie up", ENCODE, "default: return half;", "default: return half - 1;"),
     ("fast: subnormals decoded as normals", DECODE, "mask_less<T>(magnitude, smallest_code)", "mask_less<T>(magnitude, 1)"),
-    ("fast: exponent bits of posits", DECODE, "(W - M::fraction - es)", "(W - M::fraction)"),
+    ("fast: exponent bits of posits", DECODE, "(W - 1 - M::fraction - es)", "(W - 1 - M::fraction)"),
+    ("fast: regime of ones", DECODE, "(run ^ ~ones) + ones", "(run ^ ~ones)"),
+    ("ordinary: the larger result", DECODE, "normal < subnormal ? normal", "normal > subnormal ? normal"),
+    ("ordinary: infinity a NaN", DECODE, "f.max_code() + f.has_infinity()", "f.max_code()"),
+    ("nearest: the smaller result", NEAREST, "normal > subnormal ? normal", "normal < subnormal ? normal"),
+    ("nearest: tie away", NEAREST, "((a >> cut) & 1)", "1"),
+    ("nearest: overflow not held", NEAREST, "code < overflow_code ? code : overflow_code", "code"),
+    ("nearest: NaN as infinity", NEAREST, "select(mask_less<T>(infinity_bits<T>(), a), nan_code, static_cast<Bits>(code))", "static_cast<Bits>(code)"),
+    ("nearest: sticky bit dropped", NEAREST, "((static_cast<Bits>(b) & below_sticky) + below_sticky)", "0"),
+    ("nearest: one digit gathered too many", NEAREST, "(f.bits - 1 - f.exp_bits))) - 1", "(f.bits - 2 - f.exp_bits))) - 1"),
+    ("nearest: NaR where maxpos", NEAREST, "b = b > limit ? limit : b;", ""),
+    ("nearest: zero as minpos", NEAREST, "string &= mask_nonzero<T>(a);", ""),
+    ("ordinary stochastic: carry of the fraction", STOCHASTIC, "(random >> (32 - cut))", "(random >> (33 - cut))"),
+    ("ordinary stochastic: fixed point", STOCHASTIC, "(random >> (32 - spare))", "(random >> (33 - spare))"),
+    ("ordinary stochastic: the other half forgotten", STOCHASTIC, "return {code | ((u >> sign_shift) & sign_code), undecided};", "return {code | ((u >> sign_shift) & sign_code), 0};"),
     ("stochastic: off by one in probability", ROUND, "c.fraction + random < c.fraction", "c.fraction + random + 1 <= c.fraction"),
     ("stochastic: by the string between powers of two", EXACT, "Rounding::Stochastic && exponent_bits_cut", "Rounding::UpDown && exponent_bits_cut"),
     ("stochastic: equal moves exact values", ROUND, "(half || rest) && random >> 63", "random >> 63"),
@@ -74,6 +89,7 @@ CHECK = r"""
 #include <c10/util/ExactCodec.h>
 #include <c10/util/FastDecode.h>
 #include <c10/util/FastEncode.h>
+#include <c10/util/FastNearest.h>
 #include <c10/util/FastStochastic.h>
 #include <c10/util/OddArithmetic.h>
 #include <cstdio>
@@ -90,12 +106,27 @@ template <typename T, template <typename> class Mode> static uint64_t encode_by(
 template <typename T> static uint64_t encode_fast(T x) {
   return f.rounding == Rounding::NearestEven ? encode_by<T, NearestEvenMode>(x) : encode_by<T, DirectedMode>(x);
 }
+// Where one of the shorter encoders and decoders serves, both must be right.
+template <typename T> static uint64_t encode_nearest(T x, uint64_t otherwise) {
+  if (f.rounding != Rounding::NearestEven) return otherwise;
+  if (NearestFloatEncoder<T>::serves(f)) return NearestFloatEncoder<T>(f)(x);
+  return NearestPositEncoder<T>::serves(f) ? NearestPositEncoder<T>(f)(x) : otherwise;
+}
+template <typename T> static T decode_ordinary(uint64_t code) {
+  return OrdinaryFloatDecoder<T>::serves(f) ? OrdinaryFloatDecoder<T>(f)(code) : f.is_posit() ? PositDecoder<T>(f)(code) : FloatDecoder<T>(f)(code);
+}
 template <typename T> static T decode_fast(uint64_t code) {
   return f.is_posit() ? PositDecoder<T>(f)(code) : FloatDecoder<T>(f)(code);
 }
 // The proportional mode's fast code where it is decided, else the expected one.
 template <typename T> static uint64_t draw(T x, uint64_t word, uint64_t expected) {
   const auto random = typename Machine<T>::Bits(word >> (64 - Machine<T>::width));
+  if constexpr (sizeof(T) == 4) {
+    if (OrdinaryStochasticEncoder::serves(f)) {
+      const auto r = OrdinaryStochasticEncoder(f)(x, random);
+      if (!r.undecided) see(r.code, expected, "ordinary stochastic encode", x);
+    }
+  }
   if (StochasticFloatEncoder<T>::serves(f)) {
     const auto r = StochasticFloatEncoder<T>(f)(x, random);
     return r.undecided ? expected : r.code;
@@ -132,7 +163,10 @@ int main() {
       const double x = double_from_bits(bits);
       see(encode(f, unpack(x)), code, "encode", x);
       see(encode_fast<double>(x), code, "fast encode", x);
-      if (f.fits_float() && double(float(x)) == x) see(encode_fast<float>(float(x)), code, "fast encode float", x);
+      see(encode_nearest<double>(x, code), code, "nearest encode", x);
+      if (!f.fits_float() || !(double(float(x)) == x || x != x)) continue;
+      see(encode_fast<float>(float(x)), code, "fast encode float", x);
+      see(encode_nearest<float>(float(x), code), code, "nearest encode float", x);
     } else if (std::sscanf(line, "R %llx %llx %llx", &bits, &word, &code) == 3) {
       const double x = double_from_bits(bits);
       see(encode(f, unpack(x), word), code, "stochastic encode", x);
@@ -144,7 +178,10 @@ int main() {
       const auto same = [&](double y, const char* what) { x != x ? see(y != y, 1, what, x) : see(double_bits(y), bits, what, x); };
       same(to_double(decode(f, code)), "decode");
       same(decode_fast<double>(code), "fast decode");
-      if (f.fits_float()) same(decode_fast<float>(code), "fast decode float");
+      same(decode_ordinary<double>(code), "ordinary decode");
+      if (!f.fits_float()) continue;
+      same(decode_fast<float>(code), "fast decode float");
+      same(decode_ordinary<float>(code), "ordinary decode float");
     } else if (std::sscanf(line, "A %c %llx %llx %llx %llx", &op, &a, &b, &c, &code) == 5) {
       const double x = to_double(decode(f, a)), y = to_double(decode(f, b)), z = to_double(decode(f, c));
       see(encode(f, unpack(operate<double>(op, x, y, z))), code, "double arithmetic", x);
@@ -234,7 +271,9 @@ def lines():
         for mode, mode_name in enumerate(oracle_stochastic.MODES, len(oracle.MODES)):
             yield header(spec, mode)
             long_fractions = np.ldexp(1.5 + 2.0**-52 + rng.integers(0, 2**20, 60) / 2**21, rng.integers(-28, 28, 60))
-            yield from stochastic(spec, mode_name, np.concatenate([long_fractions, rng.choice(x, 400)]), rng)
+            lowest = -8 if spec.posit else 1 - spec.bias
+            tiny = np.ldexp(1 + rng.integers(0, 2**23, 40) / 2**23, rng.integers(lowest - 24, lowest, 40))  # float32 numbers, most of them
+            yield from stochastic(spec, mode_name, np.concatenate([long_fractions, tiny, rng.choice(x, 400)]), rng)
     for spec in (binary(6, 13), binary(5, 10)):
         yield header(spec, 0)
         yield from arithmetic(spec, 4000, rng)

@@ -22,19 +22,59 @@ struct PositDecoder {
     const Bits sign = static_cast<Bits>(static_cast<Signed>(top) >> (W - 1));
     const Bits string = ((top ^ sign) - sign) << 1;
     const Signed ones = static_cast<Signed>(string) >> (W - 1); // -1 where the regime is a run of ones
-    const Signed run = leading_zeros_by_conversion<T>(string ^ static_cast<Bits>(ones));
-    const Signed k = (run - 1) ^ ~ones; // run - 1, or -run
-    const Bits tail = (string << (run & (W - 1))) << 1;
-    const Bits exponent = static_cast<Bits>(k * (Signed{1} << es) + M::bias) << M::fraction;
-    Bits value = exponent + (tail >> (W - M::fraction - es));
+    const Signed run = leading_zeros<T>(string ^ static_cast<Bits>(ones));
+    // One less where the run is of zeros: the one that ends it stands at the tail's top and is added there.
+    const Bits k = static_cast<Bits>((run ^ ~ones) + ones);
+    const Bits tail = string << (run & (W - 1));
+    Bits value = (k << (M::fraction + es)) + (Bits{M::bias} << M::fraction) + (tail >> (W - 1 - M::fraction - es));
     value |= sign & ~(~Bits{0} >> 1);
     value = select(~mask_nonzero<T>(string), nan_bits<T>() & sign, value); // 0, or NaR: a sign and nothing else
     return bits_as<T>(value);
   }
 };
 
-// Float: field and fraction are moved to the machine's place and rebiased. A subnormal is a normal number of the smallest binade less
-// that binade's leading one, an exact subtraction.
+// Floats with subnormals and two zeros: field and fraction are moved to the machine's place and rebiased. A subnormal is a normal number of
+// the smallest binade less that binade's leading one, an exact subtraction; of the two results the smaller one is right everywhere.
+template <typename T>
+struct OrdinaryFloatDecoder {
+  using M = Machine<T>;
+  using Bits = typename M::Bits;
+  using Signed = typename M::Signed;
+  Bits magnitude_mask, smallest, rebias;
+  Bits same_binade; // all ones but the sign where the format's smallest binade is the machine's: the subtraction must not count
+  Bits above_max, above_infinity;
+  int left, sign_left;
+
+  TD_HOST_DEVICE __attribute__((always_inline)) explicit OrdinaryFloatDecoder(const Format& f)
+      : magnitude_mask(static_cast<Bits>(f.sign_code() - 1) << (M::fraction - f.man_bits)),
+        smallest(static_cast<Bits>(f.min_exponent() + M::bias) << M::fraction),
+        rebias(static_cast<Bits>(M::bias - f.bias) << M::fraction),
+        same_binade(f.min_exponent() == 1 - M::bias ? ~Bits{0} >> 1 : 0),
+        above_max(static_cast<Bits>(f.max_code()) << (M::fraction - f.man_bits)),
+        above_infinity(static_cast<Bits>(f.max_code() + f.has_infinity()) << (M::fraction - f.man_bits)),
+        left(M::fraction - f.man_bits),
+        sign_left(M::width - f.bits) {}
+
+  TD_HOST_DEVICE static constexpr bool serves(const Format& f) {
+    if (f.kind != Kind::Float || f.subnormals != Subnormals::Gradual || f.unsigned_zero() || f.bits > M::width) return false;
+    if (f.bias > M::bias || f.man_bits > M::fraction) return false;
+    if (f.min_exponent() == 1 - M::bias) return true;
+    const int largest_field = (1 << f.exp_bits) - 1 + f.min_exponent() + M::bias;
+    return f.min_exponent() - f.man_bits >= 1 - M::bias && largest_field <= 2 * M::bias + 1;
+  }
+
+  TD_INLINE T operator()(Bits code) const {
+    const Bits m = (code << left) & magnitude_mask;
+    const Signed normal = static_cast<Signed>(m + rebias);
+    const Signed subnormal = static_cast<Signed>(bits_as<Bits>(bits_as<T>(m + smallest) - bits_as<T>(smallest)) | same_binade);
+    Bits value = static_cast<Bits>(normal < subnormal ? normal : subnormal);
+    value = select(mask_less<T>(above_max, m), infinity_bits<T>(), value);
+    value = select(mask_less<T>(above_infinity, m), nan_bits<T>(), value);
+    return bits_as<T>(value | ((code << sign_left) & (Bits{1} << (M::width - 1))));
+  }
+};
+
+// Any float, in the same way with masks for what sets it apart.
 template <typename T>
 struct FloatDecoder {
   using M = Machine<T>;

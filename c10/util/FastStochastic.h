@@ -66,6 +66,55 @@ struct StochasticFloatEncoder {
   }
 };
 
+// Most of those formats once more, from float32, in half the instructions.
+//   Normal results: what is cut off the fraction is added to as many random bits, in place; the carry rounds.
+//   Subnormal ones: the same in fixed point, `spare` digits behind the format's last place.
+struct OrdinaryStochasticEncoder {
+  using Bits = uint32_t;
+  using Signed = int32_t;
+  using M = Machine<float>;
+  Bits smallest, largest_subnormal, rebias, overflow_code, nan_code, sign_code, spare_mask;
+  float scale;
+  int cut, spare, sign_shift;
+
+  TD_HOST_DEVICE __attribute__((always_inline)) explicit OrdinaryStochasticEncoder(const Format& f)
+      : smallest(same_binade(f) ? 0 : bits_as<Bits>(power_of_two<float>(f.min_exponent()))),
+        largest_subnormal(same_binade(f) ? 0 : smallest - 1),
+        rebias(static_cast<Bits>(M::bias - f.bias) << M::fraction),
+        overflow_code(static_cast<Bits>(f.overflow_code())),
+        nan_code(static_cast<Bits>(f.nan_code())),
+        sign_code(static_cast<Bits>(f.sign_code())),
+        spare_mask((Bits{1} << (31 - f.man_bits)) - 1),
+        scale(same_binade(f) ? 1 : power_of_two<float>(31 - f.min_exponent())),
+        cut(M::fraction - f.man_bits),
+        spare(31 - f.man_bits),
+        sign_shift(M::width - f.bits) {}
+
+  TD_HOST_DEVICE static constexpr bool same_binade(const Format& f) { return f.min_exponent() == 1 - M::bias; }
+
+  TD_HOST_DEVICE static constexpr bool serves(const Format& f) {
+    if (f.kind != Kind::Float || f.subnormals != Subnormals::Gradual || f.unsigned_zero() || f.bits > 16) return false;
+    if (f.overflow_code() > f.max_code() + 1) return false;
+    // Machine numbers that a processor may flush to 0 are decided by what follows their leading zeros: see `undecided`.
+    return f.bias <= M::bias && (same_binade(f) || (f.min_exponent() >= 31 - M::bias && f.min_exponent() <= M::bias));
+  }
+
+  TD_INLINE MaybeCode<float> operator()(float x, Bits random) const {
+    const Bits u = bits_as<Bits>(x);
+    const Bits a = u & (~Bits{0} >> 1);
+    const Bits held = a < largest_subnormal ? a : largest_subnormal;
+    const Bits fixed = static_cast<Bits>(static_cast<Signed>(bits_as<float>(held) * scale)) + (random >> (32 - spare));
+    const Bits normal = (a + (random >> (32 - cut)) - rebias) >> cut;
+    const Bits is_subnormal = mask_less<float>(a, smallest);
+    Bits code = select(is_subnormal, fixed >> spare, normal);
+    code = code < overflow_code ? code : overflow_code;
+    code = select(mask_less<float>(infinity_bits<float>(), a), nan_code, code);
+    // Digits behind the spare ones meet the other half of the random word: they matter where a carry would run through all of these.
+    const Bits undecided = is_subnormal & ~mask_nonzero<float>(~fixed & spare_mask) & mask_nonzero<float>(a);
+    return {code | ((u >> sign_shift) & sign_code), undecided};
+  }
+};
+
 // Posits. Undecided where exponent bits are cut off (the probability is no longer the string's fraction), and where the bits that the
 // regime pushed out of the lane could matter.
 template <typename T>

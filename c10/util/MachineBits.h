@@ -37,6 +37,9 @@ TD_INLINE typename Machine<T>::Bits mask_less(typename Machine<T>::Bits a, typen
 template <typename T>
 TD_INLINE typename Machine<T>::Bits mask_nonzero(typename Machine<T>::Bits a) {
   using Bits = typename Machine<T>::Bits;
+#if defined(__SSE4_1__) // has a minimum of unsigned numbers
+  if constexpr (sizeof(Bits) == 4) return Bits{0} - (a < 1 ? a : Bits{1});
+#endif
   return static_cast<Bits>(static_cast<typename Machine<T>::Signed>(a | (Bits{0} - a)) >> (Machine<T>::width - 1));
 }
 template <typename Bits>
@@ -54,16 +57,20 @@ TD_INLINE T power_of_two(int e) {
   return bits_as<T>(position >= 0 ? Bits{1} << position : Bits{0});
 }
 
-// Number of leading zeros of a nonzero word whose highest set bit is among its top 24 (float) or 53 (double) bits, by way of the
-// exponent of its conversion to T, which (unlike clz) every vector unit has.
+// Number of leading zeros of a nonzero word whose highest set bit is among its top 24 (float) or 53 (double) bits; any number for 0.
 template <typename T>
-TD_INLINE typename Machine<T>::Signed leading_zeros_by_conversion(typename Machine<T>::Bits x) {
+TD_INLINE typename Machine<T>::Signed leading_zeros(typename Machine<T>::Bits x) {
   using M = Machine<T>;
+#if defined(__AVX512CD__) // a vector unit that counts them
+  if constexpr (M::width == 32) return __builtin_clz(x | 1);
+  else return __builtin_clzll(x | 1);
+#else // by way of the exponent of the conversion to T
   using Bits = typename M::Bits;
   using Signed = typename M::Signed;
   constexpr int drop = M::width - M::fraction - 1;
   const T converted = static_cast<T>(static_cast<Signed>(x >> drop));
   return M::bias + M::fraction - static_cast<Signed>(bits_as<Bits>(converted) >> M::fraction);
+#endif
 }
 template <typename T>
 TD_INLINE typename Machine<T>::Bits infinity_bits() {

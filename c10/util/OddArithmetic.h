@@ -91,8 +91,9 @@ TD_INLINE T fma_odd(T a, T b, T c) {
   const T p_error = fused(a, b, -p);
   const T s = p + c;
   const T missing = add_odd(p_error, two_sum_error(p, c, s));
-  if (!is_finite(s)) return range_to_odd(s, is_finite(a) && is_finite(b) && is_finite(c), false);
-  return missing == 0 ? s : add_odd(s, missing); // -0 + 0 would lose the sign
+  const T sum = add_odd(s, missing);
+  const T result = missing == 0 ? s : sum; // -0 + 0 would lose the sign
+  return is_finite(s) ? result : range_to_odd(s, is_finite(a) && is_finite(b) && is_finite(c), false);
 }
 
 } // namespace c10::formats

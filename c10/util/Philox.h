@@ -19,18 +19,24 @@ struct PhiloxBlock {
 };
 
 TD_INLINE PhiloxBlock philox(uint64_t seed, uint64_t counter, uint32_t stream, int rounds = 7) {
+  // Where lanes of 64 bits multiply, words stay in the lower halves of such lanes: nothing is shuffled between rounds.
+#if defined(__AVX512DQ__)
+  using Lane = uint64_t;
+#else
+  using Lane = uint32_t;
+#endif
   uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
-  uint32_t x0 = static_cast<uint32_t>(counter), x1 = static_cast<uint32_t>(counter >> 32), x2 = stream, x3 = 0;
+  Lane x0 = static_cast<uint32_t>(counter), x1 = static_cast<uint32_t>(counter >> 32), x2 = stream, x3 = 0;
   for (int i = 0; i < rounds; ++i) {
-    const uint64_t a = uint64_t{0xD2511F53} * x0, b = uint64_t{0xCD9E8D57} * x2;
-    x0 = static_cast<uint32_t>(b >> 32) ^ x1 ^ k0;
-    x1 = static_cast<uint32_t>(b);
-    x2 = static_cast<uint32_t>(a >> 32) ^ x3 ^ k1;
-    x3 = static_cast<uint32_t>(a);
+    const uint64_t a = uint64_t{0xD2511F53} * static_cast<uint32_t>(x0), b = uint64_t{0xCD9E8D57} * static_cast<uint32_t>(x2);
+    x0 = static_cast<Lane>(b >> 32) ^ x1 ^ k0;
+    x1 = static_cast<Lane>(b);
+    x2 = static_cast<Lane>(a >> 32) ^ x3 ^ k1;
+    x3 = static_cast<Lane>(a);
     k0 += 0x9E3779B9;
     k1 += 0xBB67AE85;
   }
-  return {x0, x1, x2, x3};
+  return {static_cast<uint32_t>(x0), static_cast<uint32_t>(x1), static_cast<uint32_t>(x2), static_cast<uint32_t>(x3)};
 }
 
 // 64 indices share 16 counters, and 16 indices in a row come from one word of 16 counters in a row: 16 lanes make them without shuffles.

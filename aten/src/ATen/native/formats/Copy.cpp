@@ -54,6 +54,8 @@ at::Tensor to_copy(const at::Tensor& self, optional<ScalarType> dtype, optional<
   const FormatEntry* target = requested_format(dtype, own);
   if (!target) {
     const at::Tensor converted = to_stock(self, *dtype);
+    const bool stays = !device || *device == self.device() || (device->type() == self.device().type() && !device->has_index());
+    if (stays && !pin.value_or(false) && mf.value_or(MemoryFormat::Preserve) == MemoryFormat::Preserve) return converted; // it is new
     return at::_ops::_to_copy::call(converted, {}, layout, device, pin, non_blocking, mf);
   }
   const at::Tensor moved = to_device(self, device, non_blocking);

@@ -4,6 +4,7 @@
 
 #include <ATen/FormatDispatch.h>
 #include <c10/util/FastDecode.h>
+#include <c10/util/FastNearest.h>
 #include <c10/util/FastStochastic.h>
 
 #include <cstring>
@@ -62,7 +63,13 @@ void decode_all(const Format& f, const void* codes, T* values, int64_t n) {
           if (format.kind == Kind::Posit) transform(in, values, n, [d = PositDecoder<T>(tag)](Code c) TD_INLINE_LAMBDA { return d(c); });
         }
         if constexpr (can_be(decltype(tag){}, Kind::Float)) {
-          if (format.kind == Kind::Float) transform(in, values, n, [d = FloatDecoder<T>(tag)](Code c) TD_INLINE_LAMBDA { return d(c); });
+          if (format.kind == Kind::Float) {
+            if (OrdinaryFloatDecoder<T>::serves(tag)) {
+              transform(in, values, n, [d = OrdinaryFloatDecoder<T>(tag)](Code c) TD_INLINE_LAMBDA { return d(c); });
+            } else {
+              transform(in, values, n, [d = FloatDecoder<T>(tag)](Code c) TD_INLINE_LAMBDA { return d(c); });
+            }
+          }
         }
         if constexpr (can_be(decltype(tag){}, Kind::Fixed)) {
           if (format.kind == Kind::Fixed) transform(in, values, n, [d = FixedDecoder<T>(tag)](Code c) TD_INLINE_LAMBDA { return d(c); });
@@ -93,7 +100,20 @@ void encode_nearest(const Format& f, const T* values, void* codes, int64_t n) {
   AT_DISPATCH_ALL_FORMATS(f, [=](auto tag) {
     with_code_type(tag, [=](auto code) {
       using Code = decltype(code);
-      if constexpr (sizeof(T) >= sizeof(Code)) encode_with_mode<T, NearestEvenMode>(tag, values, static_cast<Code*>(codes), n);
+      Code* out = static_cast<Code*>(codes);
+      if constexpr (sizeof(T) >= sizeof(Code)) {
+        if (NearestFloatEncoder<T>::serves(tag)) {
+          if constexpr (can_be(decltype(tag){}, Kind::Float)) {
+            transform(values, out, n, [e = NearestFloatEncoder<T>(tag)](T x) TD_INLINE_LAMBDA { return e(x); });
+          }
+        } else if (NearestPositEncoder<T>::serves(tag)) {
+          if constexpr (can_be(decltype(tag){}, Kind::Posit)) {
+            transform(values, out, n, [e = NearestPositEncoder<T>(tag)](T x) TD_INLINE_LAMBDA { return e(x); });
+          }
+        } else {
+          encode_with_mode<T, NearestEvenMode>(tag, values, out, n);
+        }
+      }
     });
   });
 }
@@ -244,6 +264,11 @@ void encode_all(const Format& f, const T* values, void* codes, int64_t n, const 
     using Code = decltype(code);
     Code* out = static_cast<Code*>(codes);
     if constexpr (sizeof(T) >= sizeof(Code)) {
+      if constexpr (std::is_same_v<T, float>) {
+        if (f.rounding == Rounding::Stochastic && OrdinaryStochasticEncoder::serves(f)) {
+          return encode_proportional<T, OrdinaryStochasticEncoder>(f, values, out, n, words);
+        }
+      }
       if (f.rounding == Rounding::Stochastic && StochasticFloatEncoder<T>::serves(f)) {
         return encode_proportional<T, StochasticFloatEncoder<T>>(f, values, out, n, words);
       }

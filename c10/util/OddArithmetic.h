@@ -12,38 +12,43 @@
 
 namespace c10::formats {
 
-// s, moved to its odd neighbour where towards (any number with the sign of exact - s) is not 0. Infinite and NaN s stay.
+// Masks, not truth values: see MachineBits.h.
+template <typename T>
+TD_INLINE typename Machine<T>::Bits magnitude_bits(T x) {
+  return bits_as<typename Machine<T>::Bits>(x) & (~typename Machine<T>::Bits{0} >> 1);
+}
+template <typename T>
+TD_INLINE typename Machine<T>::Bits is_finite(T x) {
+  return mask_less<T>(magnitude_bits(x), infinity_bits<T>());
+}
+template <typename T>
+TD_INLINE typename Machine<T>::Bits is_nonzero(T x) { // NaN is too
+  return mask_nonzero<T>(magnitude_bits(x));
+}
+
+// s, moved to its odd neighbour where towards (any number with the sign of exact - s) is neither 0 nor NaN. Infinite and NaN s stay.
 template <typename T>
 TD_INLINE T to_odd(T s, T towards) {
   using M = Machine<T>;
   using Bits = typename M::Bits;
+  using Signed = typename M::Signed;
   const Bits bits = bits_as<Bits>(s);
-  const Bits infinity = Bits(2 * M::bias + 1) << M::fraction;
-  const bool finite = (bits & (~Bits{0} >> 1)) < infinity;
-  const bool moves = (towards < 0 || towards > 0) && finite && (bits & 1) == 0;
-  const bool outwards = (bits >> (M::width - 1)) == (bits_as<Bits>(towards) >> (M::width - 1));
-  const Bits step = outwards ? Bits{1} : ~Bits{0};
-  return bits_as<T>(bits + (moves ? step : Bits{0}));
+  const Bits number = mask_less<T>(magnitude_bits(towards) - 1, infinity_bits<T>()); // neither 0 (which wraps) nor NaN
+  const Bits moves = number & is_finite(s) & ((bits & 1) - 1);
+  const Bits inwards = static_cast<Bits>(static_cast<Signed>(bits ^ bits_as<Bits>(towards)) >> (M::width - 1));
+  return bits_as<T>(bits + ((inwards | 1) & moves));
 }
 
 // Overflow and underflow to zero of a result whose operands were finite (and not 0): the exact result lies beyond the largest number or
 // between 0 and the smallest, and either of the two is odd. Only double needs it, where an operand may be any Python scalar.
 template <typename T>
-TD_INLINE T range_to_odd(T result, bool overflows, bool underflows) {
-  using M = Machine<T>;
-  using Bits = typename M::Bits;
+TD_INLINE T range_to_odd(T result, typename Machine<T>::Bits overflows, typename Machine<T>::Bits underflows) {
+  using Bits = typename Machine<T>::Bits;
   if constexpr (sizeof(T) == sizeof(float)) return result;
-  const Bits bits = bits_as<Bits>(result);
-  const Bits sign = bits & ~(~Bits{0} >> 1);
-  const Bits infinity = Bits(2 * M::bias + 1) << M::fraction;
-  Bits fixed = overflows && (bits ^ sign) == infinity ? sign | (infinity - 1) : bits;
-  fixed = underflows && (bits ^ sign) == 0 ? sign | 1 : fixed;
-  return bits_as<T>(fixed);
-}
-
-template <typename T>
-TD_INLINE bool is_finite(T x) {
-  return x - x == 0;
+  const Bits bits = bits_as<Bits>(result), magnitude = magnitude_bits(result), sign = bits ^ magnitude;
+  const Bits infinite = ~mask_nonzero<T>(magnitude ^ infinity_bits<T>());
+  const Bits held = select(infinite & overflows, sign | (infinity_bits<T>() - 1), bits);
+  return bits_as<T>(select(~is_nonzero(result) & underflows, sign | 1, held));
 }
 
 template <typename T>
@@ -56,7 +61,7 @@ TD_INLINE T two_sum_error(T a, T b, T s) {
 template <typename T>
 TD_INLINE T add_odd(T a, T b) {
   const T s = a + b;
-  return range_to_odd(to_odd(s, two_sum_error(a, b, s)), is_finite(a) && is_finite(b), false);
+  return range_to_odd(to_odd(s, two_sum_error(a, b, s)), is_finite(a) & is_finite(b), 0);
 }
 
 TD_INLINE float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
@@ -65,14 +70,16 @@ TD_INLINE double fused(double a, double b, double c) { return __builtin_fma(a, b
 template <typename T>
 TD_INLINE T multiply_odd(T a, T b) {
   const T p = a * b;
-  return range_to_odd(to_odd(p, fused(a, b, -p)), is_finite(a) && is_finite(b), a != 0 && b != 0);
+  return range_to_odd(to_odd(p, fused(a, b, -p)), is_finite(a) & is_finite(b), is_nonzero(a) & is_nonzero(b));
 }
 
 template <typename T>
 TD_INLINE T divide_odd(T a, T b) {
   const T q = a / b;
   const T remainder = fused(-q, b, a);
-  return range_to_odd(to_odd(q, b < 0 ? -remainder : remainder), is_finite(a) && b != 0, a != 0 && is_finite(b));
+  const auto sign = bits_as<typename Machine<T>::Bits>(b) ^ magnitude_bits(b);
+  const T towards = bits_as<T>(bits_as<typename Machine<T>::Bits>(remainder) ^ sign);
+  return range_to_odd(to_odd(q, towards), is_finite(a) & is_nonzero(b), is_nonzero(a) & is_finite(b));
 }
 
 TD_INLINE float square_root(float a) { return __builtin_sqrtf(a); }
@@ -92,8 +99,10 @@ TD_INLINE T fma_odd(T a, T b, T c) {
   const T s = p + c;
   const T missing = add_odd(p_error, two_sum_error(p, c, s));
   const T sum = add_odd(s, missing);
-  const T result = missing == 0 ? s : sum; // -0 + 0 would lose the sign
-  return is_finite(s) ? result : range_to_odd(s, is_finite(a) && is_finite(b) && is_finite(c), false);
+  using Bits = typename Machine<T>::Bits;
+  const Bits result = select(is_nonzero(missing), bits_as<Bits>(sum), bits_as<Bits>(s)); // -0 + 0 would lose the sign
+  const T beyond = range_to_odd(s, is_finite(a) & is_finite(b) & is_finite(c), 0);
+  return bits_as<T>(select(is_finite(s), result, bits_as<Bits>(beyond)));
 }
 
 } // namespace c10::formats

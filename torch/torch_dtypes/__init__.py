@@ -27,6 +27,7 @@ from .formats import (  # noqa: E402
     posit_format,
     with_rounding,
 )
+from .interchange import codes, from_codes  # noqa: E402
 from .rounding import rounding  # noqa: E402
 
 __all__ = [
@@ -36,10 +37,12 @@ __all__ = [
     "accumulation_of",
     "builtin_dtypes",
     "chop",
+    "codes",
     "dtype",
     "fixed_format",
     "float_format",
     "format_of",
+    "from_codes",
     "is_format_dtype",
     "posit_format",
     "rounding",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from . import _C
-from ._factories import _bits_dtype
 
 
 def to(stock, self, *args, **kwargs):
@@ -117,43 +116,13 @@ def rdiv(self, other):
 
 
 def set_(stock, self, source=None, *args, **kwargs):
-    """Tensor.set_ of a tensor of ours: stock expects a typed storage to be the container's."""
+    """Tensor.set_ of or from a tensor of ours: stock expects a typed storage to be the container's, and names the container in errors."""
     if source is None:
         return stock(*args, **kwargs)
+    if isinstance(source, torch.Tensor) and source.dtype is not self.dtype:
+        raise TypeError(f"set_: expected two tensors of one dtype, but got {self.dtype} and {source.dtype}")
     if isinstance(source, torch.TypedStorage):
         if source.dtype is not self.dtype:
             raise RuntimeError(f"expected a storage of {self.dtype} or an untyped one, but got one of {source.dtype}")
         source = source._untyped_storage  # its public name warns
     return stock(source, *args, **kwargs)
-
-
-def _numpy_dtype(dtype: torch.dtype):
-    """NumPy's type for a format, by ml_dtypes where it is installed, else None."""
-    try:
-        import ml_dtypes
-    except ImportError:
-        return None
-    names = {"q43": "float8_e4m3", "q52": "float8_e5m2", "e4m3fn": "float8_e4m3fn", "e8m7": "bfloat16", "e3m4": "float8_e3m4"}
-    return getattr(ml_dtypes, names.get(_C.name_of(dtype), ""), None)
-
-
-def numpy(stock, self, *, force=False):
-    if force:
-        self = self.detach().cpu()
-    elif self.requires_grad:
-        raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
-    found = _numpy_dtype(self.dtype)
-    if found is None:
-        raise TypeError(
-            f"expected a dtype that NumPy has a type for, but got {self.dtype}. "
-            f"Use x.double().numpy() for the values, or x.view({_bits_dtype(self.dtype)}).numpy() for the codes."
-        )
-    return self.view(_bits_dtype(self.dtype)).numpy().view(found)
-
-
-def to_dlpack(stock, *args, **kwargs):
-    tensor = next(v for v in [*args, *kwargs.values()] if isinstance(v, torch.Tensor))
-    raise BufferError(
-        f"expected a dtype that DLPack has a type for, but got {tensor.dtype}. Export x.view({_bits_dtype(tensor.dtype)}) for the codes, or "
-        f"x.float() for the values."
-    )

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from . import _C
-
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-def _bits_dtype(dtype: torch.dtype) -> torch.dtype:
-    return _BITS[dtype.itemsize]
+from . import _C, _interop
+from ._interop import _bits_dtype
 
 
 def _take(kwargs: dict) -> tuple[torch.dtype, bool, torch.Tensor | None]:
@@ -94,6 +89,19 @@ def _wants_default(values: torch.Tensor, data: object) -> bool:
     return values.is_floating_point() and not isinstance(data, torch.Tensor) and not hasattr(data, "__array_interface__")
 
 
+def _given_tensor(data: object, asked: torch.dtype | None) -> object:
+    """Data that stock refuses, arrays of ml_dtypes and typed storages of ours, as a tensor on their memory; others as they are."""
+    if isinstance(data, torch.TypedStorage):
+        return _interop.of_storage(data) if _C.format_of(data.dtype) is not None else data
+    return data if isinstance(data, torch.Tensor) else _interop.adopt(data, asked)
+
+
+def _from_tensor(data: torch.Tensor, kwargs: dict, *, copy: bool) -> torch.Tensor:
+    wanted, device = kwargs.get("dtype") or data.dtype, kwargs.get("device")
+    result = data.to(device=device, dtype=wanted, copy=copy)
+    return result.requires_grad_() if kwargs.get("requires_grad") else result
+
+
 def _from_data(stock, data, args, kwargs, *, copies: bool):
     asked = kwargs.get("dtype")
     dtype, requires_grad, _ = _take(kwargs)
@@ -115,6 +123,8 @@ def _dtype_of_elements(data: object) -> torch.dtype | None:
 
 
 def tensor(stock, data, *args, **kwargs):
+    if (given := _given_tensor(data, kwargs.get("dtype"))) is not data:
+        return _from_tensor(given, kwargs, copy=True)
     if kwargs.get("dtype") is None and isinstance(data, (list, tuple)) and (found := _dtype_of_elements(data)):
         kwargs["dtype"] = found
     if kwargs.get("dtype") is not None and _C.format_of(kwargs["dtype"]) is None:
@@ -125,6 +135,8 @@ def tensor(stock, data, *args, **kwargs):
 def as_tensor(stock, data, *args, **kwargs):
     kwargs.update(zip(("dtype", "device"), args, strict=False))
     kwargs = {k: v for k, v in kwargs.items() if v is not None}
+    if (given := _given_tensor(data, kwargs.get("dtype"))) is not data:
+        return _from_tensor(given, kwargs, copy=False)
     if "dtype" not in kwargs and (found := _dtype_of_elements(data)):
         kwargs["dtype"] = found
     if "dtype" in kwargs and _C.format_of(kwargs["dtype"]) is None:
@@ -135,6 +147,7 @@ def as_tensor(stock, data, *args, **kwargs):
 def asarray(stock, data, *args, **kwargs):
     copy = kwargs.pop("copy", None)
     asked = kwargs.get("dtype")
+    data = _given_tensor(data, asked)
     if isinstance(data, torch.Tensor) and (_C.is_format_tensor(data) or asked is not None):
         requires_grad, wanted = kwargs.pop("requires_grad", False), asked or data.dtype
         if copy is False and wanted is not data.dtype:
@@ -147,6 +160,8 @@ def asarray(stock, data, *args, **kwargs):
     if asked is not None and _C.format_of(asked) is None:
         return stock(data, *args, copy=copy, **kwargs)
     dtype, requires_grad, _ = _take(kwargs)
+    if asked is not None and _interop.is_buffer(data):
+        return _finish(stock(data, *args, dtype=_bits_dtype(dtype), copy=copy, **kwargs).view(dtype), dtype, requires_grad, None)
     values = _exact(stock, data, *args, **kwargs)
     if asked is None and not _wants_default(values, data):
         return values.requires_grad_() if requires_grad else values

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import torch
 
-from . import _C, _conversion, _factories, _promotion, _serialization
+from . import _C, _conversion, _factories, _interop, _promotion, _serialization
 
 # Reasons and guards: see torch/csrc/formats/Trampolines.h.
 DTYPE_KEYWORD, DTYPE_ANYWHERE, DEFAULT_DTYPE, OWN_SELF, OWN_ARGUMENT = 1, 2, 4, 8, 16
-GUARD_KEYWORD, GUARD_ANYWHERE, GUARD_ALWAYS, OWN_NESTED, OWN_OUT, OWN_SELF_DTYPE = 32, 64, 128, 256, 512, 1024
+GUARD_KEYWORD, GUARD_ANYWHERE, GUARD_ALWAYS, OWN_NESTED, OWN_OUT, OWN_SELF_DTYPE, OWN_DATA = 32, 64, 128, 256, 512, 1024, 2048
 
 _FLOAT_FACTORIES = (
     "logspace eye randn normal bartlett_window blackman_window hamming_window hann_window kaiser_window empty_permuted"
@@ -23,7 +23,7 @@ _SPARSE = "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tens
 # Functions that make no sense, or nothing of their own, in a number format.
 _STOCK_ONLY = (
     "quantize_per_tensor quantize_per_channel quantize_per_tensor_dynamic empty_quantized _empty_affine_quantized "
-    "_empty_per_channel_affine_quantized from_file tril_indices triu_indices"
+    "_empty_per_channel_affine_quantized tril_indices triu_indices"
 ).split()
 # Operators with a dtype= argument.
 _WITH_DTYPE = "sum nansum mean nanmean prod cumsum cumprod logcumsumexp softmax log_softmax norm".split()
@@ -56,8 +56,8 @@ def install() -> None:
 
     # Factories
     from_nothing = DTYPE_KEYWORD | DEFAULT_DTYPE | OWN_OUT
-    from_data = DTYPE_KEYWORD | DEFAULT_DTYPE | OWN_NESTED | GUARD_KEYWORD
-    for name in ("zeros", "empty", "empty_strided"):
+    from_data = DTYPE_KEYWORD | DEFAULT_DTYPE | OWN_NESTED | GUARD_KEYWORD | OWN_DATA
+    for name in ("zeros", "empty", "empty_strided", "from_file"):
         _hook(torch, name, _factories.bits(name), from_nothing)
     for name in ("ones", "full", "rand", "linspace"):
         _hook(torch, name, getattr(_factories, name), from_nothing)
@@ -81,7 +81,7 @@ def install() -> None:
     _hook(base, "new", _factories.legacy_new, OWN_SELF)
     for name in _SPARSE:
         _hook(torch, name, _conversion.refuse_sparse, DTYPE_ANYWHERE | OWN_ARGUMENT)
-    _hook(base, "set_", _conversion.set_, OWN_SELF)
+    _hook(base, "set_", _conversion.set_, OWN_SELF | OWN_ARGUMENT)
 
     # Conversions
     _hook(base, "to", _conversion.to, OWN_ARGUMENT | GUARD_ANYWHERE)
@@ -106,7 +106,10 @@ def install() -> None:
     _hook(torch, "_sparse_sum", _conversion.refuse_dtype, DTYPE_ANYWHERE)
     for name in ("_sparse_softmax", "_sparse_log_softmax"):
         _hook(torch._C._sparse, name, _conversion.refuse_dtype, DTYPE_ANYWHERE)
-    _hook(torch._C._nested, "nested_tensor", _conversion.refuse_dtype, DTYPE_ANYWHERE)
+    _hook(torch._C._nested, "nested_tensor", _interop.refuse_nested, DTYPE_ANYWHERE | OWN_NESTED)
+    for name in ("_nested_tensor_from_tensor_list", "_nested_view_from_buffer"):
+        _hook(torch, name, _interop.refuse_nested, DTYPE_ANYWHERE | OWN_NESTED | OWN_SELF)
+    _C.hook(base._make_wrapper_subclass, _interop.refuse_wrapper, DTYPE_ANYWHERE)
 
     # Type promotion and the default dtype
     for name in ("promote_types", "can_cast"):
@@ -115,10 +118,17 @@ def install() -> None:
     _hook(torch._C, "_set_default_dtype", _promotion.set_default_dtype, DTYPE_ANYWHERE | DEFAULT_DTYPE)
     _hook(torch, "get_default_dtype", _promotion.get_default_dtype, DEFAULT_DTYPE)
 
-    # Readers of raw memory
+    # Raw memory: what reads it, what hands it in
     _hook(base, "tolist", _conversion.tolist, OWN_SELF)
-    _hook(base, "numpy", _conversion.numpy, OWN_SELF)
-    _hook(torch._C, "_to_dlpack", _conversion.to_dlpack, OWN_SELF)
-    _hook(torch._C, "_to_dlpack_versioned", _conversion.to_dlpack, OWN_SELF)
+    _hook(base, "numpy", _interop.numpy, OWN_SELF)
+    for name in ("apply_", "map_", "map2_"):
+        _hook(base, name, getattr(_interop, name), OWN_SELF | OWN_ARGUMENT)
+    for name in ("_to_dlpack", "_to_dlpack_versioned"):
+        _hook(torch._C, name, _interop.to_dlpack, OWN_SELF)
+    if exchange := getattr(torch.Tensor, "__dlpack_c_exchange_api__", None):  # not in every supported version of torch
+        _C.patch_dlpack_exchange(exchange)
+    _hook(torch, "from_numpy", _interop.from_numpy, OWN_DATA)
+    _hook(torch, "frombuffer", _interop.frombuffer, DTYPE_KEYWORD)
+    _C.hook(torch.UntypedStorage.from_buffer, _interop.from_buffer_of_storage, DTYPE_ANYWHERE)
 
     _serialization.install()

@@ -226,8 +226,8 @@ def with_rounding(dtype: torch.dtype | str, mode: str | int) -> torch.dtype:
     return _define(fmt)
 
 
-def dtype(name: str) -> torch.dtype:
-    """The dtype of a name, made if there is none yet.
+def dtype(name: str | torch.dtype) -> torch.dtype:
+    """The dtype of a name, made if there is none yet. ``str(dtype)``, which begins with ``torch.``, is a name too; a dtype is itself.
 
     Built-in ones: ``"posit16es2"``, ``"q43"``... By parameters: ``posit<nbits>es<es>[_underflow]``,
     ``e<exp_bits>m<man_bits>[fn|finite|fnuz|p3109][_bias[minus]<bias>][_flush][_saturate]``,
@@ -236,15 +236,18 @@ def dtype(name: str) -> torch.dtype:
     ``ocp_e5m2``, ``ocp_e3m2``, ``ocp_e2m3``, ``ocp_e2m1``, and IEEE P3109's ``binary<K>p<P>se`` (with infinities) and ``...sf`` (finite).
 
     Raises:
-        ValueError: not a name of a format, or one with impossible parameters.
+        ValueError: not a name of a format, or one with impossible parameters. TypeError: no name, or a stock dtype.
     """
+    if isinstance(name, torch.dtype):
+        format_of(name)  # for its error
+        return name
     return _define(_format_of_name(name))
 
 
 def _format_of_name(name: str) -> _C.Format:
     if not isinstance(name, str):
         raise TypeError(f"expected the name of a number format, but got {name!r}")
-    base, mode = _names.split_rounding(name)
+    base, mode = _names.split_rounding(name.removeprefix("torch."))
     base = _names.ALIASES.get(base, base)
     for builtin in builtin_dtypes():
         if _C.name_of(builtin) == base:

@@ -25,6 +25,8 @@ void patch_setitem();
 // Assigning .data across the border between stock dtypes and ours (by set_data(self, data)), and .grad of another dtype (an error);
 // calling torch.Tensor while the default dtype is ours (by legacy_tensor(*args)).
 void patch_tensor_properties(PyObject* set_data, PyObject* legacy_tensor);
+// DLPack's C exchange API refuses tensors of ours; capsule: torch.Tensor.__dlpack_c_exchange_api__.
+void patch_dlpack_exchange(PyObject* capsule);
 
 // Replaces `name` in a static type's dictionary by a getter that falls back on the one found there. Needed where the type's own table
 // lies in read-only memory (torch.dtype, torch.finfo).

@@ -172,6 +172,7 @@ PYBIND11_MODULE(_C, m) {
   });
   m.attr("max_formats") = c10::formats::kMaxFormats;
 
+  m.def("patch_dlpack_exchange", [](py::object capsule) { patch_dlpack_exchange(capsule.ptr()); });
   m.def("patch", [](py::object reduce, py::object set_data, py::object legacy_tensor) {
     patch_dtype(reduce.ptr());
     patch_finfo();

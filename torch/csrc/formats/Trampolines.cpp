@@ -77,6 +77,48 @@ bool begins_with_own_tensor(PyObject* args) {
   return false;
 }
 
+// An attribute, or nullptr without an exception.
+THPObjectPtr attribute(PyObject* object, const char* name) {
+  THPObjectPtr value(PyObject_GetAttrString(object, name));
+  if (!value) PyErr_Clear();
+  return value;
+}
+
+// Whether data (or what a nested list of them begins with) have one of our dtypes or one of ml_dtypes'.
+bool has_own_elements(PyObject* data) {
+  for (int depth = 0; data && depth < 64 && (PyList_Check(data) || PyTuple_Check(data)); ++depth) {
+    data = PySequence_Fast_GET_SIZE(data) > 0 ? PySequence_Fast_GET_ITEM(data, 0) : nullptr;
+  }
+  if (!data || is_tensor(data)) return false;
+  THPObjectPtr dtype = attribute(data, "dtype");
+  if (!dtype) return false;
+  if (THPDtype_Check(dtype.get())) return format_of_dtype(dtype.get()) != nullptr;
+  THPObjectPtr type = attribute(dtype.get(), "type");
+  THPObjectPtr module = type ? attribute(type.get(), "__module__") : THPObjectPtr();
+  return module && PyUnicode_Check(module.get()) && PyUnicode_CompareWithASCIIString(module.get(), "ml_dtypes") == 0;
+}
+
+// After a stock call that raised: whether the implementation shall have the data. The exception is gone then.
+bool refused_own_data(const Hook& h, PyObject* data) {
+  if (!has(h, When::OwnData) || !data || !PyErr_Occurred()) return false;
+  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  if (!has_own_elements(data)) {
+    PyErr_Restore(type, value, traceback);
+    return false;
+  }
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
+  return true;
+}
+
+PyObject* first_argument(PyObject* args, PyObject* kwargs) {
+  if (PyTuple_GET_SIZE(args) > 0) return PyTuple_GET_ITEM(args, 0);
+  PyObject* data = kwargs ? PyDict_GetItemString(kwargs, "data") : nullptr;
+  return data || !kwargs ? data : PyDict_GetItemString(kwargs, "obj");
+}
+
 PyObject* run_implementation(const Hook& h, PyObject* self, PyObject* args, PyObject* kwargs) {
   THPObjectPtr stock(PyCFunction_NewEx(const_cast<PyMethodDef*>(&h.stock_def), self, nullptr));
   if (!stock) return nullptr;
@@ -112,7 +154,11 @@ PyObject* with_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
   if (own_dtype && c10::impl::TorchDispatchModeTLS::any_modes_set()) hidden.emplace();
   if (ours) return run_implementation(h, self, args, kwargs);
   const auto stock = reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void*>(h.stock));
-  if (!guarded || !first_is_own_tensor(h, self, args, kwargs)) return stock(self, args, kwargs);
+  if (!guarded || !first_is_own_tensor(h, self, args, kwargs)) {
+    PyObject* result = stock(self, args, kwargs);
+    if (!result && refused_own_data(h, first_argument(args, kwargs))) return run_implementation(h, self, args, kwargs);
+    return result;
+  }
   const at::formats::ExplicitDtypeGuard guard;
   return stock(self, args, kwargs);
 }
@@ -124,7 +170,10 @@ PyObject* with_one_argument(PyObject* self, PyObject* argument) {
   THPObjectPtr args;
   const bool tensor = has(h, When::OwnSelf) && format_of_tensor(h.is_method ? self : argument) != nullptr;
   const bool dtype = (has(h, When::DtypeAnywhere) && format_of_dtype(argument)) || (has(h, When::DefaultDtype) && default_dtype);
-  if (!tensor && !dtype) return h.stock(self, argument);
+  if (!tensor && !dtype) {
+    PyObject* result = h.stock(self, argument);
+    if (result || !refused_own_data(h, argument)) return result;
+  }
   std::optional<at::formats::HiddenFromModes> hidden;
   if (dtype && c10::impl::TorchDispatchModeTLS::any_modes_set()) hidden.emplace();
   args = argument ? PyTuple_Pack(1, argument) : PyTuple_New(0);

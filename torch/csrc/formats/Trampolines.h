@@ -18,6 +18,7 @@ enum class When : int {
   OwnNested = 256,       // reason: the first argument is a list (of lists ...) that begins with a tensor of ours
   OwnSelfDtype = 1024,   // reason: dtype= is given, and self, or the first argument, is a tensor of ours
   OwnOut = 512,          // reason: out= is a tensor of ours
+  OwnData = 2048,        // reason: stock refused, and the data are an array of ml_dtypes or a typed storage of ours: stock calls pay nothing
 };
 
 // hook(builtin, implementation, when): implementation(stock, *args, **kwargs), with the bound self first where there is one.

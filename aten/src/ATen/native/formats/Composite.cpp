@@ -8,7 +8,6 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/scatter.h>
 #include <ATen/ops/where.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
 namespace at::formats {
@@ -60,34 +59,9 @@ Tensor unfold(const Tensor& self, int64_t dimension, int64_t size, int64_t step)
 
 // ---- what cannot make sense: one clear error, where the dispatcher would list every backend it knows ----
 
-class Refusal final : public c10::OperatorKernel {
- public:
-  explicit Refusal(const char* reason) : reason_(reason) {}
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) const {
-    const size_t arguments = op.schema().arguments().size();
-    std::string dtype = "a number format";
-    for (size_t i = stack->size() - arguments; i < stack->size(); ++i) {
-      const c10::IValue& value = (*stack)[i];
-      if (value.isTensor() && is_format_tensor(value.toTensor())) dtype = entry_of(value.toTensor()).name;
-    }
-    TORCH_CHECK_NOT_IMPLEMENTED(false, op.schema().name(), ": expected a stock dtype, but got ", dtype, ": ", reason_,
-                                ". Convert first, for example with x.float().");
-  }
-
- private:
-  const char* reason_;
-};
-
-constexpr auto kNoSparse = "there are no sparse tensors of number formats";
-constexpr auto kNoComplex = "number formats have no complex counterparts";
-
 } // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
-  for (const char* name : {"to_sparse", "to_sparse.sparse_dim", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr", "to_sparse_bsc", "to_mkldnn"}) {
-    m.impl(name, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Refusal>(kNoSparse)));
-  }
-  m.impl("view_as_complex", torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Refusal>(kNoComplex)));
   m.impl("where.ScalarSelf", &where_scalar_self);
   m.impl("where.ScalarOther", &where_scalar_other);
   m.impl("value_selecting_reduction_backward", &value_selecting_reduction_backward);
@@ -95,9 +69,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
 }
 
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse2, m) {
-  for (const char* name : {"to_sparse", "to_sparse.sparse_dim", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr", "to_sparse_bsc"}) {
-    m.impl(name, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Refusal>(kNoSparse)));
-  }
   m.impl("where.ScalarSelf", &where_scalar_self);
   m.impl("where.ScalarOther", &where_scalar_other);
   m.impl("value_selecting_reduction_backward", &value_selecting_reduction_backward);

@@ -63,6 +63,15 @@ at::Tensor to_copy(const at::Tensor& self, optional<ScalarType> dtype, optional<
   return moved.is_same(self) ? clone_kernel(self, mf) : with_memory_format(moved, mf);
 }
 
+// A stock tensor that a cast to one of ours can read.
+void expect_ordinary(const at::Tensor& self, ScalarType target) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_quantized() && !self.is_nested() && !self.is_mkldnn(), "expected an ordinary tensor to convert to ",
+                              c10::formats::format_entry(target).name, ", but got a ",
+                              self.is_nested() ? "nested" : self.is_mkldnn() ? "mkldnn" : "quantized",
+                              " one. Dequantize, unbind or make it dense first.");
+  expect_strided(self.layout());
+}
+
 // Stock tensors: only a dtype of ours is our business.
 at::Tensor to_copy_stock(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
                          optional<bool> pin, bool non_blocking, optional<MemoryFormat> mf) {
@@ -70,10 +79,7 @@ at::Tensor to_copy_stock(const at::Tensor& self, optional<ScalarType> dtype, opt
     return at::compositeexplicitautograd::_to_copy(self, dtype, layout, device, pin, non_blocking, mf);
   }
   expect_strided(layout);
-  expect_strided(self.layout());
-  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_quantized() && !self.is_nested(), "expected an ordinary tensor to convert to ",
-                              c10::formats::format_entry(*dtype).name, ", but got a ", self.is_nested() ? "nested" : "quantized",
-                              " one. Dequantize or unbind it first.");
+  expect_ordinary(self, *dtype);
   return with_memory_format(to_device(encoded(self, c10::formats::format_entry(*dtype)), device, non_blocking), mf);
 }
 
@@ -110,7 +116,10 @@ at::Tensor to_copy_autograd(const at::Tensor& self, optional<ScalarType> dtype, 
     if (const FormatEntry* format = requested_format(target, entry_of(self))) target = c10::formats::scalar_type(*format);
   }
   std::optional<HiddenFromModes> hidden;
-  if (c10::formats::is_format_type(target)) hidden.emplace();
+  if (c10::formats::is_format_type(target)) {
+    if (self.is_nested()) expect_ordinary(self, target); // whose own _to_copy would be next
+    hidden.emplace();
+  }
   const bool differentiable = c10::formats::is_format_type(target) || c10::isFloatingType(target) || c10::isComplexType(target);
   if (!differentiable || !self.requires_grad() || !at::GradMode::is_enabled()) {
     const at::AutoDispatchBelowADInplaceOrView below;
@@ -265,29 +274,31 @@ TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse2, m) {
   m.impl("type_as", &type_as);
 }
 
-// Stock tensors on the devices that ours may lie on.
-#define TD_STOCK_CAST(DEVICE, AUTOGRAD)                       \
-  TORCH_LIBRARY_IMPL(aten, DEVICE, m) {                       \
-    m.impl("_to_copy", &to_copy_stock);                       \
-  }                                                           \
+// Stock tensors on the devices that ours may lie on, and nested ones for the error.
+#define TD_STOCK_CAST(AUTOGRAD)                               \
   TORCH_LIBRARY_IMPL(aten, AUTOGRAD, m) {                     \
     m.impl("to.dtype_layout", &to_dtype_layout_stock);        \
     m.impl("to.device", &to_device_stock);                    \
     m.impl("to.dtype", &to_dtype_stock);                      \
   }
-TD_STOCK_CAST(CPU, AutogradCPU)
-TD_STOCK_CAST(CUDA, AutogradCUDA)
-TD_STOCK_CAST(Meta, AutogradMeta)
+TD_STOCK_CAST(AutogradCPU)
+TD_STOCK_CAST(AutogradCUDA)
+TD_STOCK_CAST(AutogradMeta)
+TD_STOCK_CAST(AutogradNestedTensor)
 #undef TD_STOCK_CAST
 
-// Those that ours cannot come from: for the error.
-#define TD_REFUSED_CAST(KEY)            \
+// The same below autograd; those behind the first three are there for the error.
+#define TD_STOCK_COPY(KEY)              \
   TORCH_LIBRARY_IMPL(aten, KEY, m) {    \
     m.impl("_to_copy", &to_copy_stock); \
   }
-TD_REFUSED_CAST(SparseCPU)
-TD_REFUSED_CAST(SparseCsrCPU)
-TD_REFUSED_CAST(QuantizedCPU)
-#undef TD_REFUSED_CAST
+TD_STOCK_COPY(CPU)
+TD_STOCK_COPY(CUDA)
+TD_STOCK_COPY(Meta)
+TD_STOCK_COPY(SparseCPU)
+TD_STOCK_COPY(SparseCsrCPU)
+TD_STOCK_COPY(QuantizedCPU)
+TD_STOCK_COPY(MkldnnCPU)
+#undef TD_STOCK_COPY
 
 } // namespace at::formats

@@ -1,0 +1,89 @@
+// Operators that make no sense in a number format, and operands that cannot meet one (sparse, nested, quantised): one error that names
+// the operator, the dtype and the way out, where stock would speak of backends and devices.
+#include <ATen/FormatTensor.h>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+namespace at::formats {
+namespace {
+
+constexpr auto kNoSparse = "there are no sparse or other special layouts of number formats";
+constexpr auto kNoComplex = "number formats have no complex counterparts";
+constexpr auto kNoQuantised = "a tensor of a number format is not quantised";
+constexpr auto kNoNested = "there are no nested tensors of number formats";
+
+// The name of the format among an operator's arguments, those in lists too.
+std::string format_among(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  for (size_t i = stack.size() - op.schema().arguments().size(); i < stack.size(); ++i) {
+    const c10::IValue& value = stack[i];
+    if (value.isTensor() && is_format_tensor(value.toTensor())) return entry_of(value.toTensor()).name;
+    if (!value.isTensorList()) continue;
+    for (const at::Tensor& t : value.toTensorVector()) {
+      if (is_format_tensor(t)) return entry_of(t).name;
+    }
+  }
+  return "a number format";
+}
+
+class Refusal final : public c10::OperatorKernel {
+ public:
+  explicit Refusal(const char* reason) : reason_(reason) {}
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) const {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, op.schema().name(), ": expected a stock dtype, but got ", format_among(op, *stack), ": ", reason_,
+                                ". Convert first, for example with x.float().");
+  }
+
+ private:
+  const char* reason_;
+};
+
+// An operand of ours beside one of a kind that ours cannot have: PyTorch joins the two into one dispatch key.
+template <const char* const& Kind>
+void refuse_operands(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  const std::string dtype = format_among(op, *stack);
+  TORCH_CHECK_NOT_IMPLEMENTED(false, op.schema().name(), ": expected ordinary tensors beside one of ", dtype, ", but got a ", Kind,
+                              " one. Convert one of the two first: the number format with x.float(), or the ", Kind, " tensor to an ordinary one.");
+}
+
+constexpr const char* kSparse = "sparse";
+constexpr const char* kQuantised = "quantised";
+constexpr const char* kNested = "nested";
+
+torch::CppFunction refusal(const char* reason) {
+  return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Refusal>(reason));
+}
+
+void refuse_sparse(torch::Library& m) {
+  for (const char* name : {"to_sparse", "to_sparse.sparse_dim", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr", "to_sparse_bsc"}) {
+    m.impl(name, refusal(kNoSparse));
+  }
+}
+
+} // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
+  refuse_sparse(m);
+  m.impl("to_mkldnn", refusal(kNoSparse));
+  m.impl("to_padded_tensor", refusal(kNoNested));
+  for (const char* name : {"view_as_complex", "view_as_real"}) m.impl(name, refusal(kNoComplex));
+  for (const char* name : {"int_repr", "q_scale", "q_zero_point", "q_per_channel_scales", "q_per_channel_zero_points", "q_per_channel_axis"}) {
+    m.impl(name, refusal(kNoQuantised));
+  }
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse2, m) {
+  refuse_sparse(m);
+}
+
+#define TD_REFUSED_OPERANDS(KEY, KIND)                                                 \
+  TORCH_LIBRARY_IMPL(_, KEY, m) {                                                      \
+    m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_operands<KIND>>());   \
+  }
+TD_REFUSED_OPERANDS(SparsePrivateUse2, kSparse)
+TD_REFUSED_OPERANDS(SparseCsrPrivateUse2, kSparse)
+TD_REFUSED_OPERANDS(QuantizedPrivateUse2, kQuantised)
+TD_REFUSED_OPERANDS(NestedTensorPrivateUse2, kNested)
+#undef TD_REFUSED_OPERANDS
+
+} // namespace at::formats

@@ -1,0 +1,46 @@
+"""Tensors as their codes, and back."""
+
+from __future__ import annotations
+
+import torch
+
+from . import _C
+from ._interop import _bits_dtype
+
+__all__ = ["codes", "from_codes"]
+
+
+def codes(tensor: torch.Tensor) -> torch.Tensor:
+    """The codes of a tensor's elements: a stock integer tensor (uint8, int16, int32 or int64, as wide as an element) on the same memory.
+
+    Writing to one of the two is seen in the other. The codes lie in an element's low bits; those above are zero.
+
+    Raises:
+        TypeError: not a tensor, or one of a stock dtype.
+    """
+    if not isinstance(tensor, torch.Tensor) or not _C.is_format_tensor(tensor):
+        raise TypeError(f"expected a tensor of a number format, but got {getattr(tensor, 'dtype', type(tensor))}")
+    return tensor.detach().view(_bits_dtype(tensor.dtype))
+
+
+def from_codes(codes: torch.Tensor, dtype: torch.dtype | str) -> torch.Tensor:
+    """The tensor of these codes, on the same memory: the inverse of ``codes``.
+
+    Args:
+        codes: an integer tensor as wide as an element of ``dtype``, signed or not.
+        dtype: a dtype of this package, or the name of one.
+
+    Raises:
+        TypeError: no integers, integers of another width, or a stock dtype. ValueError: a number that is no code of the format.
+    """
+    from .formats import dtype as dtype_of
+
+    made = dtype_of(dtype)
+    bits = _C.format_of(made).bits
+    found = codes.dtype if isinstance(codes, torch.Tensor) else None
+    if found is None or found.is_floating_point or found.is_complex or found is torch.bool or found.itemsize != made.itemsize:
+        raise TypeError(f"expected codes of {made} as a tensor of {_bits_dtype(made)}, but got {found or type(codes)}: convert with .to()")
+    words = codes.view(_bits_dtype(made))
+    if bits < 8 * made.itemsize and words.device.type != "meta" and (words.bitwise_right_shift(bits) != 0).any():
+        raise ValueError(f"expected codes of {made} from 0 to {2**bits - 1}, but got one beyond")
+    return words.view(made)

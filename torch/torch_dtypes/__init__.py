@@ -29,6 +29,7 @@ from .formats import (  # noqa: E402
 )
 from .interchange import codes, from_codes  # noqa: E402
 from .rounding import rounding  # noqa: E402
+from .safetensors_files import load_safetensors, save_safetensors  # noqa: E402
 
 __all__ = [
     "ROUNDING_MODES",
@@ -44,8 +45,10 @@ __all__ = [
     "format_of",
     "from_codes",
     "is_format_dtype",
+    "load_safetensors",
     "posit_format",
     "rounding",
+    "save_safetensors",
     "set_accumulation",
     "with_rounding",
 ]

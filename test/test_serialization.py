@@ -1,7 +1,9 @@
 """Pickling, copying, torch.save, and sending tensors to other processes; formats made at run time included."""
 
 import copy
+import dataclasses
 import io
+import json
 import os
 import pickle
 import subprocess
@@ -207,26 +209,38 @@ print(loaded["p"].dtype, loaded["dtype"], pickle.load(open(sys.argv[2], "rb")))
     assert (done.returncode, done.stdout.strip()) == (0, "torch.bfloat16 torch.float16 [tensor([1., 1.]), torch.int64]"), done.stderr
 
 
-def test_unknown_format_in_a_file_is_named():
-    raw = pickle.dumps(torch.tensor(VALUES, dtype=torch.posit16es2)).replace(b"posit16es2", b"posit16es9")
-    with pytest.raises(ValueError, match=r"number format 'posit16es9', which this version of torch_dtypes does not know: expected es from 0 to 4"):
-        pickle.loads(raw)
-    raw = pickle.dumps(torch.posit16es2).replace(b"posit16es2", b"takum16es2")
-    with pytest.raises(ValueError, match="takum16es2"):
-        pickle.loads(raw)
-    file = io.BytesIO()
-    torch.save(torch.tensor(VALUES, dtype=torch.posit16es2), file, _use_new_zipfile_serialization=False)
-    raw = file.getvalue().replace(b"posit16es2", b"posit16es9")
-    for weights_only in (True, False):
-        with pytest.raises((ValueError, pickle.UnpicklingError), match="posit16es9"):
-            torch.load(io.BytesIO(raw), weights_only=weights_only)
+@dataclasses.dataclass
+class Settings:
+    dtype: torch.dtype
+    accumulator: torch.dtype | None = None
 
 
-def test_a_future_version_of_the_layout_is_refused():
-    from torch_dtypes._serialization import rebuild_tensor
+def _name_of(dtype):
+    return str(dtype), dtype
 
-    with pytest.raises(ValueError, match=r"expected a tensor written in version 1 .* but got version 2: update torch-dtypes"):
-        rebuild_tensor(2, torch.zeros(1, dtype=torch.int16), "posit16es2", False, {})
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_dtypes_go_to_other_processes(start):
+    with mp.get_context(start).Pool(1) as pool:
+        for dtype in (torch.posit16es2, torch_dtypes.dtype("posit13es1_stochastic"), torch_dtypes.dtype("ufixed3_4_wrap")):
+            name, back = pool.apply(_name_of, (dtype,))
+            assert name == str(dtype) and back is dtype
+
+
+def test_dtypes_in_settings():
+    for dtype in (torch.posit16es2, torch_dtypes.dtype("posit13es1_stochastic"), torch_dtypes.dtype("e4m3fn_bias8_saturate")):
+        settings = Settings(dtype, torch.float32)
+        for made in (copy.copy(settings), copy.deepcopy(settings), pickle.loads(pickle.dumps(settings)), Settings(**dataclasses.asdict(settings))):
+            assert made.dtype is dtype and made.accumulator is torch.float32
+        text = json.dumps({"dtype": str(dtype)})
+        assert torch_dtypes.dtype(json.loads(text)["dtype"]) is torch_dtypes.dtype(dtype) is dtype
+        assert eval(repr(dtype)) is getattr(torch, str(dtype).removeprefix("torch.")) is dtype
+        assert {dtype: 1}[torch_dtypes.dtype(str(dtype))] == 1
+    with pytest.raises(TypeError, match=r"expected a dtype of a number format, but got torch\.float32"):
+        torch_dtypes.dtype(torch.float32)
+    with pytest.raises(ValueError, match=r"expected the name of a number format, but got 'torch\.float32'"):
+        torch_dtypes.dtype("torch.float32")
 
 
 # Other processes

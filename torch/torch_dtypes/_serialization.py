@@ -13,9 +13,10 @@ from multiprocessing.reduction import ForkingPickler
 import torch
 
 from . import _C
-from ._factories import _bits_dtype
+from ._interop import _bits_dtype
 
-# The layout of what is written: raise it when rebuild_tensor's arguments change meaning.
+# The layout of what is written: raise it when rebuild_tensor's arguments change meaning. test/data holds a file of each
+# version, which must load for ever.
 FILE_VERSION = 1
 
 
@@ -31,13 +32,22 @@ def rebuild_dtype(name: str) -> torch.dtype:
         ) from None
 
 
-def rebuild_tensor(version: int, codes: torch.Tensor, name: str, requires_grad: bool, hooks: dict) -> torch.Tensor:
-    """The tensor of codes and a name read from a file."""
+def _tensor_of_codes(codes: torch.Tensor, name: str) -> torch.Tensor:
+    dtype = rebuild_dtype(name)
+    if not isinstance(codes, torch.Tensor) or codes.dtype is not _bits_dtype(dtype):
+        found = codes.dtype if isinstance(codes, torch.Tensor) else type(codes)
+        raise ValueError(f"expected the codes of a tensor of {dtype} as {_bits_dtype(dtype)}, but the file holds {found}: it is damaged")
+    return codes.view(dtype)
+
+
+def rebuild_tensor(version: int, *written) -> torch.Tensor:
+    """The tensor of what version 1 writes: codes, the dtype's name, requires_grad and hooks. (A later version may write something else.)"""
     if version != FILE_VERSION:
         raise ValueError(
             f"expected a tensor written in version {FILE_VERSION} of torch_dtypes' layout, but got version {version}: update torch-dtypes"
         )
-    tensor = codes.view(rebuild_dtype(name))
+    codes, name, requires_grad, hooks = written
+    tensor = _tensor_of_codes(codes, name)
     tensor.requires_grad = requires_grad
     tensor._backward_hooks = hooks
     return tensor
@@ -74,7 +84,7 @@ def _send_tensor(stock):
 
 
 def _receive_tensor(cls: type, codes: torch.Tensor, name: str, requires_grad: bool) -> torch.Tensor:
-    tensor = codes.view(rebuild_dtype(name))
+    tensor = _tensor_of_codes(codes, name)
     if issubclass(cls, torch.nn.Parameter):
         return torch.nn.Parameter(tensor, requires_grad=requires_grad)
     return tensor.requires_grad_(requires_grad)

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import torch_dtypes
@@ -316,7 +317,7 @@ def sparse_calls(t, m):
         lambda: t.to_sparse(), lambda: m.to_sparse_csr(), lambda: m.to_mkldnn(), lambda: torch.sparse_coo_tensor([[0, 1]], t),
         lambda: coo.to(t.dtype), lambda: csr.to(t.dtype), lambda: coo * m, lambda: m + coo, lambda: coo @ m, lambda: m.sparse_mask(coo),
         lambda: csr @ m, lambda: m.add_(coo), lambda: m.copy_(coo), lambda: torch.sparse.mm(coo, m), lambda: torch.eye(2).to_mkldnn().to(t.dtype),
-        lambda: torch.zeros(2, dtype=t.dtype, layout=torch.sparse_coo), lambda: torch.zeros_like(t, layout=torch.sparse_coo),
+        lambda: coo.type_as(m), lambda: torch.zeros(2, dtype=t.dtype, layout=torch.sparse_coo), lambda: torch.zeros_like(t, layout=torch.sparse_coo),
     ]  # fmt: skip
 
 
@@ -327,7 +328,7 @@ def nested_calls(t, m):
         lambda: torch.nested.as_nested_tensor([t]), lambda: torch.nested.as_nested_tensor([t], layout=torch.jagged), lambda: nested.to(t.dtype),
         lambda: jagged.to(t.dtype), lambda: nested * t[0], lambda: torch.nested.nested_tensor([[1.0]], dtype=t.dtype), lambda: t.to_padded_tensor(0),
         lambda: torch.nested.nested_tensor([torch.ones(2)], dtype=t.dtype, layout=torch.jagged),
-        lambda: torch.nested.nested_tensor_from_jagged(t, torch.tensor([0, 2])),
+        lambda: torch.nested.nested_tensor_from_jagged(t, torch.tensor([0, 2])), lambda: nested.type_as(t), lambda: jagged.type_as(t),
     ]  # fmt: skip
 
 
@@ -336,19 +337,30 @@ def other_calls(t, m):
     return [
         lambda: quantised.to(t.dtype), lambda: t.copy_(quantised), lambda: t.int_repr(), lambda: t.q_scale(), lambda: torch.view_as_complex(m),
         lambda: torch.view_as_real(t), lambda: torch.quantize_per_tensor(t, 0.1, 0, t.dtype), lambda: t.dtype.to_complex(),
-        lambda: torch.complex(t, t.to(torch.q52)),
+        lambda: torch.complex(t, t.to(torch.q52)), lambda: quantised + t, lambda: t * quantised, lambda: t.add_(quantised),
+        lambda: torch.where(t > 0, t, quantised),
+    ]  # fmt: skip
+
+
+def mkldnn_calls(t, m):
+    """Kernels of mkldnn outrank ours and would read codes as numbers of the container."""
+    matrix, image, weight = torch.eye(2).to_mkldnn(), torch.ones(1, 2, 3, 3).to_mkldnn(), torch.ones(2, 2, 1, 1, dtype=t.dtype)
+    return [
+        lambda: F.linear(matrix, m), lambda: F.linear(matrix, torch.eye(2), t), lambda: F.batch_norm(image, t, t, t, t),
+        lambda: F.batch_norm(image, torch.ones(2), torch.ones(2), t, t, training=True), lambda: matrix + m, lambda: m * matrix,
+        lambda: torch.mkldnn_convolution(image, weight, None, [0, 0], [1, 1], [1, 1], 1), lambda: m.copy_(matrix),
     ]  # fmt: skip
 
 
 @few_dtypes
-@pytest.mark.parametrize("calls", [sparse_calls, nested_calls, other_calls])
+@pytest.mark.parametrize("calls", [sparse_calls, nested_calls, other_calls, mkldnn_calls])
 @pytest.mark.filterwarnings("ignore")
 def test_one_clear_error(dtype, calls):
     t, m = torch.ones(2, dtype=dtype), torch.ones(2, 2, dtype=dtype)
-    for call in calls(t, m):
+    for number, call in enumerate(calls(t, m)):
         with pytest.raises((NotImplementedError, TypeError, RuntimeError)) as raised:
             call()
-        text = str(raised.value)
+        text = f"call {number}: {raised.value}"
         assert "expected" in text and "but got" in text, text
         for unclear in ("TypeMeta", "nullptr", "report", "PrivateUse2", "BFloat16", "c10::", "Internal"):
             assert unclear not in text, text
@@ -360,5 +372,7 @@ def test_stock_kinds_of_tensors_are_as_ever():
     assert nested.to(torch.float64).dtype is torch.float64 and nested.to(torch.float32) is nested
     jagged = torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged, requires_grad=True)
     assert jagged.to(torch.float64).values().grad_fn is not None and jagged.to(torch.float64).dtype is torch.float64
+    assert nested.type_as(torch.ones(1, dtype=torch.float64)).dtype is torch.float64
+    assert F.linear(torch.eye(2).to_mkldnn(), torch.ones(2, 2)).to_dense().tolist() == [[1.0, 1.0]] * 2
     assert torch.eye(2).to_mkldnn().to_dense(torch.bfloat16).dtype is torch.bfloat16
     assert (torch.eye(2).to_sparse() @ torch.ones(2, 2)).tolist() == [[1.0, 1.0]] * 2

@@ -1,6 +1,7 @@
 #include <ATen/native/formats/MixedAutograd.h>
 
 #include <ATen/native/formats/BoxedCall.h>
+#include <ATen/native/formats/Refusals.h>
 #include <ATen/ops/to_ops.h>
 #include <torch/library.h>
 
@@ -13,6 +14,7 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
   explicit MixedOperandsKernel(const c10::FunctionSchema& schema) : plan_(schema) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) const {
+    expect_ordinary_operands(*stack);
     if (at::GradMode::is_enabled() && cast_operands(*stack)) {
       op.callBoxed(stack);
       return;
@@ -22,6 +24,24 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
   }
 
  private:
+  // Kernels for these kinds outrank ours in dispatch, and would read our codes as numbers of the container.
+  void expect_ordinary_operands(const torch::jit::Stack& stack) const {
+    const size_t base = stack.size() - plan_.arguments.size();
+    const FormatEntry* own = nullptr;
+    const char* kind = nullptr;
+    for (size_t i = 0; i < plan_.arguments.size(); ++i) {
+      each_tensor(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
+        if (!t.defined()) return;
+        if (is_format_tensor(t)) {
+          own = &entry_of(t);
+        } else if (t.is_mkldnn() || t.is_quantized()) {
+          kind = t.is_mkldnn() ? "mkldnn" : "quantised";
+        }
+      });
+    }
+    if (own && kind) refuse_operand(plan_.name, own->name, kind);
+  }
+
   bool cast_operands(torch::jit::Stack& stack) const {
     const size_t base = stack.size() - plan_.arguments.size();
     bool stock = false, recorded = false;

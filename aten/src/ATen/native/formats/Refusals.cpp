@@ -1,8 +1,10 @@
 // Operators that make no sense in a number format, and operands that cannot meet one (sparse, nested, quantised): one error that names
 // the operator, the dtype and the way out, where stock would speak of backends and devices.
-#include <ATen/FormatTensor.h>
+#include <ATen/native/formats/Refusals.h>
 
+#include <ATen/FormatTensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/type_as_compositeimplicitautograd_dispatch.h>
 #include <torch/library.h>
 
 namespace at::formats {
@@ -41,9 +43,7 @@ class Refusal final : public c10::OperatorKernel {
 // An operand of ours beside one of a kind that ours cannot have: PyTorch joins the two into one dispatch key.
 template <const char* const& Kind>
 void refuse_operands(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
-  const std::string dtype = format_among(op, *stack);
-  TORCH_CHECK_NOT_IMPLEMENTED(false, op.schema().name(), ": expected ordinary tensors beside one of ", dtype, ", but got a ", Kind,
-                              " one. Convert one of the two first: the number format with x.float(), or the ", Kind, " tensor to an ordinary one.");
+  refuse_operand(op.schema().name(), format_among(op, *stack), Kind);
 }
 
 constexpr const char* kSparse = "sparse";
@@ -60,7 +60,19 @@ void refuse_sparse(torch::Library& m) {
   }
 }
 
+// Stock reads the container off `other`.
+at::Tensor nested_type_as(const at::Tensor& self, const at::Tensor& other) {
+  if (is_format_tensor(other)) refuse_operand("aten::type_as", entry_of(other).name, kNested);
+  return at::compositeimplicitautograd::type_as(self, other);
+}
+
 } // namespace
+
+void refuse_operand(const std::string& op, const std::string& dtype, const char* kind) {
+  C10_THROW_ERROR(NotImplementedError,
+                  c10::str(op, ": expected ordinary tensors beside one of ", dtype, ", but got a ", kind,
+                           " one. Convert one of the two first: the number format with x.float(), or the ", kind, " tensor to an ordinary one."));
+}
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   refuse_sparse(m);
@@ -74,6 +86,13 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
 
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse2, m) {
   refuse_sparse(m);
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradNestedTensor, m) {
+  m.impl("type_as", &nested_type_as);
+}
+TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse2, m) { // in inference mode
+  m.impl("type_as", &nested_type_as);
 }
 
 #define TD_REFUSED_OPERANDS(KEY, KIND)                                                 \

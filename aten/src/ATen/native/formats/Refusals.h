@@ -1,0 +1,10 @@
+// The error for an operand that cannot meet one of a number format.
+#pragma once
+#include <string>
+
+namespace at::formats {
+
+// kind: "sparse", "nested", "quantised" or "mkldnn".
+[[noreturn]] void refuse_operand(const std::string& op, const std::string& dtype, const char* kind);
+
+} // namespace at::formats

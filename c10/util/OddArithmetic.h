@@ -33,8 +33,8 @@ TD_INLINE T to_odd(T s, T towards) {
   using Bits = typename M::Bits;
   using Signed = typename M::Signed;
   const Bits bits = bits_as<Bits>(s);
-  const Bits number = mask_less<T>(magnitude_bits(towards) - 1, infinity_bits<T>()); // neither 0 (which wraps) nor NaN
-  const Bits moves = number & is_finite(s) & ((bits & 1) - 1);
+  const Bits number = mask_less<T>(magnitude_bits(towards), infinity_bits<T>() + 1); // no NaN
+  const Bits moves = number & is_nonzero(towards) & is_finite(s) & ((bits & 1) - 1);
   const Bits inwards = static_cast<Bits>(static_cast<Signed>(bits ^ bits_as<Bits>(towards)) >> (M::width - 1));
   return bits_as<T>(bits + ((inwards | 1) & moves));
 }

@@ -5,6 +5,7 @@
 #include <ATen/native/formats/BoxedCall.h>
 #include <ATen/native/formats/Elementary.h>
 #include <ATen/native/formats/MixedAutograd.h>
+#include <ATen/native/formats/Tracing.h>
 #include <torch/library.h>
 
 #include <set>
@@ -16,9 +17,10 @@ using torch::jit::Stack;
 
 class BoxedKernel final : public c10::OperatorKernel {
  public:
-  explicit BoxedKernel(const c10::FunctionSchema& schema) : plan_(schema) {}
+  explicit BoxedKernel(const c10::FunctionSchema& schema) : plan_(schema), unrecorded_(is_unrecorded(schema.name())) {}
 
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) const {
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
+    if (unrecorded_ && is_tracing()) return recorded(op, stack, [&] { (*this)(op, keys, stack); });
     if (plan_.adds_products && run_dot_operator(op, stack)) return;
     if (plan_.tabled && run_by_table(op, plan_, stack)) return;
     const at::AutoDispatchBelowADInplaceOrView guard;
@@ -29,6 +31,7 @@ class BoxedKernel final : public c10::OperatorKernel {
 
  private:
   Plan plan_;
+  bool unrecorded_; // in the graphs of torch.jit.trace
 };
 
 // ---- operators that misread the container, or whose derivatives do ----

@@ -8,6 +8,11 @@ from . import _C, _interop
 from ._interop import _bits_dtype
 
 
+def _blank(codes: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor of ours over zero or arbitrary codes. TorchScript has no operator for a view in another dtype, so a trace gets a cast."""
+    return codes.to(dtype) if torch._C._get_tracing_state() else codes.view(dtype)
+
+
 def _take(kwargs: dict) -> tuple[torch.dtype, bool, torch.Tensor | None]:
     """Removes what we handle ourselves: (our dtype, requires_grad, out). out= decides where no dtype= is given, else the default dtype."""
     dtype, requires_grad, out = kwargs.pop("dtype", None), kwargs.pop("requires_grad", False), kwargs.pop("out", None)
@@ -45,7 +50,7 @@ def bits(name: str):
         if _for_stock(kwargs):
             return stock(*args, **kwargs)
         dtype, requires_grad, out = _take(kwargs)
-        return _finish(stock(*args, dtype=_bits_dtype(dtype), **kwargs).view(dtype), dtype, requires_grad, out)
+        return _finish(_blank(stock(*args, dtype=_bits_dtype(dtype), **kwargs), dtype), dtype, requires_grad, out)
 
     factory.__name__ = name
     return factory
@@ -55,7 +60,7 @@ def ones(stock, *args, **kwargs):
     if _for_stock(kwargs):
         return stock(*args, **kwargs)
     dtype, requires_grad, out = _take(kwargs)
-    return _finish(stock(*args, dtype=_bits_dtype(dtype), **kwargs).view(dtype).fill_(1), dtype, requires_grad, out)
+    return _finish(_blank(stock(*args, dtype=_bits_dtype(dtype), **kwargs), dtype).fill_(1), dtype, requires_grad, out)
 
 
 def full(stock, *args, **kwargs):
@@ -69,7 +74,7 @@ def full(stock, *args, **kwargs):
         return stock(*args, **kwargs | {"dtype": torch.float32})  # for its error
     dtype, requires_grad, out = _take(kwargs)
     rest = {k: v for k, v in kwargs.items() if k not in given}
-    return _finish(stock(given["size"], 0, dtype=_bits_dtype(dtype), **rest).view(dtype).fill_(value), dtype, requires_grad, out)
+    return _finish(_blank(stock(given["size"], 0, dtype=_bits_dtype(dtype), **rest), dtype).fill_(value), dtype, requires_grad, out)
 
 
 def _exact(make, data: object, *args, **kwargs) -> torch.Tensor:
@@ -238,7 +243,7 @@ def like(name: str):
             values = stock(shaped, *args, dtype=torch.float64, **kwargs)
             return _finish(_below_one(values, dtype) if kind == "rand" else values, dtype, requires_grad, None)
         value = args[0] if args else kwargs.pop("fill_value", None)
-        result = torch.empty_like(self, dtype=_bits_dtype(dtype), **kwargs).view(dtype)
+        result = _blank(torch.empty_like(self, dtype=_bits_dtype(dtype), **kwargs), dtype)
         if kind != "empty":
             result.fill_(value if kind == "full" else _FILL[kind])
         return result.requires_grad_() if requires_grad else result
@@ -255,10 +260,10 @@ def new(name: str):
         kind = name.removeprefix("new_")
         if kind == "full":
             size, value = (*args, *(kwargs.pop(k) for k in ("size", "fill_value") if k in kwargs))
-            result = self.new_empty(size, dtype=_bits_dtype(dtype), **kwargs).view(dtype).fill_(value)
+            result = _blank(self.new_empty(size, dtype=_bits_dtype(dtype), **kwargs), dtype).fill_(value)
             return result.requires_grad_() if requires_grad else result
         make = self.new_empty_strided if kind == "empty_strided" else self.new_empty
-        result = make(*args, dtype=_bits_dtype(dtype), **kwargs).view(dtype)
+        result = _blank(make(*args, dtype=_bits_dtype(dtype), **kwargs), dtype)
         if kind in _FILL:
             result.fill_(_FILL[kind])
         return result.requires_grad_() if requires_grad else result

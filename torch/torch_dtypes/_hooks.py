@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import torch
 
-from . import _C, _conversion, _factories, _interop, _promotion, _serialization
+from . import _C, _conversion, _factories, _graphs, _interop, _promotion, _scripts, _serialization
 
 # Reasons and guards: see torch/csrc/formats/Trampolines.h.
 DTYPE_KEYWORD, DTYPE_ANYWHERE, DEFAULT_DTYPE, OWN_SELF, OWN_ARGUMENT = 1, 2, 4, 8, 16
 GUARD_KEYWORD, GUARD_ANYWHERE, GUARD_ALWAYS, OWN_NESTED, OWN_OUT, OWN_SELF_DTYPE, OWN_DATA = 32, 64, 128, 256, 512, 1024, 2048
+FIRST_CALL, OWN_SCRIPT = 4096, 8192
 
 _FLOAT_FACTORIES = (
     "logspace eye randn normal bartlett_window blackman_window hamming_window hann_window kaiser_window empty_permuted"
@@ -35,6 +36,7 @@ _MODULES_WITH_DTYPE = {
 
 def _hook(owner: object, name: str, implementation, when: int) -> None:
     builtin = vars(owner).get(name) if isinstance(owner, type) else getattr(owner, name, None)
+    builtin = getattr(builtin, "__func__", builtin)  # pybind11's methods
     if builtin is not None:  # not every supported version of torch has every function
         _C.hook(builtin, implementation, when)
 
@@ -130,5 +132,17 @@ def install() -> None:
     _hook(torch, "from_numpy", _interop.from_numpy, OWN_DATA)
     _hook(torch, "frombuffer", _interop.frombuffer, DTYPE_KEYWORD)
     _C.hook(torch.UntypedStorage.from_buffer, _interop.from_buffer_of_storage, DTYPE_ANYWHERE)
+
+    # Graphs
+    _hook(torch._C._dynamo.eval_frame, "set_eval_frame", _graphs.begin_dynamo, FIRST_CALL)
+    _graphs.install()
+    for script in (torch._C.ScriptMethod, torch._C.ScriptFunction):
+        _hook(script, "__call__", _C.run_script, OWN_SCRIPT)
+    for name in ("save", "save_to_buffer", "_save_for_mobile", "_save_to_buffer_for_mobile"):
+        for script in (torch._C.ScriptModule, torch._C.ScriptFunction):
+            _hook(script, name, _scripts.refuse_save, OWN_SCRIPT)
+    _hook(torch._C, "_jit_pass_optimize_frozen_graph", _scripts.optimise_frozen_exactly, OWN_SCRIPT)
+    _hook(torch._C, "_jit_pass_optimize_for_inference", _scripts.keep_frozen, OWN_SCRIPT)
+    _scripts.install()
 
     _serialization.install()

@@ -12,14 +12,24 @@
 #include <c10/util/ExactCodec.h>
 #include <c10/util/strides.h>
 
+#include <atomic>
+
 namespace at::formats {
 
 using c10::ScalarType;
 
 // ---- the tensor itself ----
 
+static std::atomic<bool> made_any{false};
+
+bool any_format_tensor() {
+  return made_any.load(std::memory_order_relaxed);
+}
+
 FormatTensorImpl::FormatTensorImpl(c10::Storage storage, const FormatEntry& entry)
-    : TensorImpl(std::move(storage), c10::DispatchKeySet(kFormatKey), c10::scalarTypeToTypeMeta(entry.container)), entry_(&entry) {}
+    : TensorImpl(std::move(storage), c10::DispatchKeySet(kFormatKey), c10::scalarTypeToTypeMeta(entry.container)), entry_(&entry) {
+  if (!any_format_tensor()) made_any.store(true, std::memory_order_relaxed);
+}
 
 template <typename Version>
 c10::intrusive_ptr<c10::TensorImpl> FormatTensorImpl::copy_with(Version&& version, bool allow_change) const {

@@ -39,6 +39,9 @@ inline bool is_format_tensor(const at::TensorBase& t) {
   return t.defined() && t.unsafeGetTensorImpl()->key_set().has_backend(c10::BackendComponent::PrivateUse2Bit);
 }
 
+// Whether this process has ever made one: a cheap first question where finding one out is dear.
+bool any_format_tensor();
+
 // The format of one of our tensors; an internal error for any other.
 const FormatEntry& entry_of(const at::TensorBase& t);
 

@@ -1,5 +1,6 @@
 // The extension module torch_dtypes._C: makes dtypes, installs the hooks, and opens the number layer to the tests.
 #include <torch/csrc/formats/DtypeObject.h>
+#include <torch/csrc/formats/ScriptCall.h>
 #include <torch/csrc/formats/Trampolines.h>
 
 #include <ATen/Accumulation.h>
@@ -217,5 +218,6 @@ PYBIND11_MODULE(_C, m) {
   m.def("random_words", &random_words);
   m.def("encode_exact", &encode_exact, py::arg("format"), py::arg("values"), py::arg("random") = py::none());
   m.def("decode_exact", &decode_exact);
+  bind_script_calls(m.ptr());
   if (PyModule_AddFunctions(m.ptr(), raw_functions) < 0) throw py::error_already_set();
 }

@@ -8,6 +8,7 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/formats/DtypeObject.h>
+#include <torch/csrc/formats/ScriptCall.h>
 
 #include <array>
 #include <utility>
@@ -132,6 +133,22 @@ PyObject* run_implementation(const Hook& h, PyObject* self, PyObject* args, PyOb
   return PyObject_Call(h.implementation, all.get(), kwargs);
 }
 
+// PyTorch's own modes make fake tensors or graphs, for which hiding a call would mean to run it now and to record its result as a constant.
+bool refused_by_capture() {
+  using Key = c10::impl::TorchDispatchModeKey;
+  bool captures = false;
+  for (const Key key : {Key::FAKE, Key::PROXY, Key::FUNCTIONAL}) {
+    captures |= c10::impl::TorchDispatchModeTLS::get_mode(key).has_value();
+  }
+  if (captures) {
+    PyErr_SetString(
+        PyExc_NotImplementedError,
+        "expected stock dtypes in a captured graph (fake tensors, torch.export, make_fx), but got one of a number format. Run the function "
+        "uncaptured, or capture it in a stock dtype.");
+  }
+  return captures;
+}
+
 template <size_t I>
 PyObject* with_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
   const Hook& h = hooks[I];
@@ -151,7 +168,10 @@ PyObject* with_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
   }
   // Nothing to hide where no mode is on: the guard would only cost time.
   std::optional<at::formats::HiddenFromModes> hidden;
-  if (own_dtype && c10::impl::TorchDispatchModeTLS::any_modes_set()) hidden.emplace();
+  if (own_dtype && c10::impl::TorchDispatchModeTLS::any_modes_set()) {
+    if (refused_by_capture()) return nullptr;
+    hidden.emplace();
+  }
   if (ours) return run_implementation(h, self, args, kwargs);
   const auto stock = reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void*>(h.stock));
   if (!guarded || !first_is_own_tensor(h, self, args, kwargs)) {
@@ -166,20 +186,48 @@ PyObject* with_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
 // METH_NOARGS and METH_O: `argument` is nullptr or the one argument.
 template <size_t I>
 PyObject* with_one_argument(PyObject* self, PyObject* argument) {
-  const Hook& h = hooks[I];
+  Hook& h = hooks[I];
   THPObjectPtr args;
+  const bool first = has(h, When::FirstCall);
+  h.when &= ~static_cast<int>(When::FirstCall);
   const bool tensor = has(h, When::OwnSelf) && format_of_tensor(h.is_method ? self : argument) != nullptr;
   const bool dtype = (has(h, When::DtypeAnywhere) && format_of_dtype(argument)) || (has(h, When::DefaultDtype) && default_dtype);
-  if (!tensor && !dtype) {
+  if (!tensor && !dtype && !first) {
     PyObject* result = h.stock(self, argument);
     if (result || !refused_own_data(h, argument)) return result;
   }
   std::optional<at::formats::HiddenFromModes> hidden;
-  if (dtype && c10::impl::TorchDispatchModeTLS::any_modes_set()) hidden.emplace();
+  if (dtype && c10::impl::TorchDispatchModeTLS::any_modes_set()) {
+    if (refused_by_capture()) return nullptr;
+    hidden.emplace();
+  }
   args = argument ? PyTuple_Pack(1, argument) : PyTuple_New(0);
   return args ? run_implementation(h, self, args.get(), nullptr) : nullptr;
 }
 
+// METH_FASTCALL | METH_KEYWORDS, as pybind11's methods are: the values of `names` come after the `count` positional ones.
+using Vectorcall = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
+
+template <size_t I>
+PyObject* with_vector(PyObject* self, PyObject* const* given, Py_ssize_t count, PyObject* names) {
+  const Hook& h = hooks[I];
+  const Py_ssize_t keywords = names ? PyTuple_GET_SIZE(names) : 0;
+  if (!has(h, When::OwnScript) || !script_works_on_formats(given, count + keywords)) {
+    return reinterpret_cast<Vectorcall>(reinterpret_cast<void*>(h.stock))(self, given, count, names);
+  }
+  THPObjectPtr args(PyTuple_New(count)), kwargs(PyDict_New());
+  if (!args || !kwargs) return nullptr;
+  for (Py_ssize_t i = 0; i < count; ++i) PyTuple_SET_ITEM(args.get(), i, Py_NewRef(given[i]));
+  for (Py_ssize_t i = 0; i < keywords; ++i) {
+    if (PyDict_SetItem(kwargs.get(), PyTuple_GET_ITEM(names, i), given[count + i]) < 0) return nullptr;
+  }
+  return run_implementation(h, self, args.get(), kwargs.get());
+}
+
+template <size_t... I>
+constexpr auto vector_table(std::index_sequence<I...>) {
+  return std::array<Vectorcall, sizeof...(I)>{&with_vector<I>...};
+}
 template <size_t... I>
 constexpr auto keyword_table(std::index_sequence<I...>) {
   return std::array<PyCFunctionWithKeywords, sizeof...(I)>{&with_keywords<I>...};
@@ -189,6 +237,7 @@ constexpr auto argument_table(std::index_sequence<I...>) {
   return std::array<PyCFunction, sizeof...(I)>{&with_one_argument<I>...};
 }
 constexpr auto keyword_trampolines = keyword_table(std::make_index_sequence<kMaxHooks>{});
+constexpr auto vector_trampolines = vector_table(std::make_index_sequence<kMaxHooks>{});
 constexpr auto argument_trampolines = argument_table(std::make_index_sequence<kMaxHooks>{});
 
 } // namespace
@@ -212,7 +261,8 @@ PyObject* hook_builtin(PyObject*, PyObject* args) {
   }
   for (size_t i = 0; i < hook_count; ++i) {
     if (hooks[i].stock_def.ml_name == def->ml_name && def->ml_meth != hooks[i].stock &&
-        (reinterpret_cast<void*>(def->ml_meth) == reinterpret_cast<void*>(keyword_trampolines[i]) || def->ml_meth == argument_trampolines[i])) {
+        (reinterpret_cast<void*>(def->ml_meth) == reinterpret_cast<void*>(keyword_trampolines[i]) || def->ml_meth == argument_trampolines[i] ||
+         reinterpret_cast<void*>(def->ml_meth) == reinterpret_cast<void*>(vector_trampolines[i]))) {
       PyErr_Format(PyExc_RuntimeError, "%R is hooked already", builtin);
       return nullptr;
     }
@@ -226,6 +276,8 @@ PyObject* hook_builtin(PyObject*, PyObject* args) {
   h = Hook{def->ml_meth, *def, Py_NewRef(implementation), when, is_method};
   if (kind == (METH_VARARGS | METH_KEYWORDS)) {
     def->ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(keyword_trampolines[hook_count]));
+  } else if (kind == (METH_FASTCALL | METH_KEYWORDS)) {
+    def->ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(vector_trampolines[hook_count]));
   } else if (kind == METH_NOARGS || kind == METH_O) {
     def->ml_meth = argument_trampolines[hook_count];
   } else {

@@ -19,6 +19,8 @@ enum class When : int {
   OwnSelfDtype = 1024,   // reason: dtype= is given, and self, or the first argument, is a tensor of ours
   OwnOut = 512,          // reason: out= is a tensor of ours
   OwnData = 2048,        // reason: stock refused, and the data are an array of ml_dtypes or a typed storage of ours: stock calls pay nothing
+  FirstCall = 4096,      // reason: nobody has called it before
+  OwnScript = 8192,      // reason: a TorchScript call that works on formats, see ScriptCall.h; the only one for pybind11's methods
 };
 
 // hook(builtin, implementation, when): implementation(stock, *args, **kwargs), with the bound self first where there is one.

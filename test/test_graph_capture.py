@@ -1,0 +1,297 @@
+"""torch.compile, torch.export, make_fx, torch.fx and saved-tensor hooks with number formats: results are those of eager code bit for bit, or
+a clear error."""
+
+# ruff: noqa: F811 (a fixture that is imported)
+import copy
+import subprocess
+import sys
+
+import pytest
+import torch
+from capture import assert_same, assert_trains_as, formats, net, train  # noqa: F401 (net is a fixture)
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode, UnsupportedFakeTensorException
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import torch_dtypes
+from torch_dtypes import _graphs
+
+# ---- torch.compile ----
+
+
+@pytest.fixture
+def compiled():
+    """compile(f) with the graphs counted, from a clean slate; the notice is a test's own business."""
+    torch._dynamo.reset()
+    from torch._dynamo.testing import CompileCounter
+
+    counter = CompileCounter()
+    noticed, _graphs._noticed = _graphs._noticed, True
+    yield lambda f, **kwargs: torch.compile(f, backend=counter, **kwargs), counter
+    _graphs._noticed = noticed
+    torch._dynamo.reset()
+
+
+def function(x):
+    return (x * 2 + 1).relu()
+
+
+@formats
+def test_compiled_function_runs_as_eager_and_stock_compiles(compiled, dtype):
+    compile_, counter = compiled
+    f = compile_(function)
+    x = torch.randn(3, 4)
+    own = x.to(dtype)
+    for graphs in (0, 1):
+        for _ in range(3):
+            assert_same(f(own), function(own))
+        assert counter.frame_count == graphs
+        for _ in range(3):
+            assert_same(f(x), function(x))
+        assert counter.frame_count == 1
+    assert_same(compile_(lambda y: 1 / y, fullgraph=True)(x), 1 / x)
+
+
+@formats
+@pytest.mark.parametrize("way", ["torch.compile", "Module.compile", "step"])
+def test_compiled_training(compiled, net, dtype, way):
+    compile_, counter = compiled
+    model, x = copy.deepcopy(net[0]).to(dtype), net[1].to(dtype)
+    reference = copy.deepcopy(model)
+    if way == "torch.compile":
+        model = compile_(model)
+    elif way == "Module.compile":
+        model.compile(backend=counter)
+    if way != "step":
+        assert_trains_as(model, reference, x)
+    else:
+        for a, b in zip(compile_(train)(model, x), train(reference, x), strict=True):
+            assert_same(a, b)
+    assert counter.frame_count == 0
+
+
+# Functions that are given stock tensors and name a format in their body: found while the graph is made.
+
+
+def makes_inside(x):
+    y = torch.sin(x)
+    z = (y * 2).to(torch.q43)
+    return torch.tanh(z) * (torch.zeros(4, dtype=torch.q43) + 1), y + 1
+
+
+def keyword_inside(x):
+    return (torch.sin(x).to(dtype=torch.posit32es2) * 2,)
+
+
+def loop_inside(x):
+    for _ in range(3):
+        x = (x.to(torch.posit16es2) * 1.5).float()
+    return (x,)
+
+
+def helper(x):
+    return x.to(torch.posit32es2)
+
+
+def inlined(x):
+    return helper(torch.sin(x)) * 2, torch.cos(x)
+
+
+def comprehension(x):
+    return [torch.full((2,), i + 0.3, dtype=torch.q43) * x[0, :2].to(torch.q43) for i in range(3)]
+
+
+def with_block(x):
+    with torch.no_grad():
+        return (x.to(torch.q43) * 2,)
+
+
+def in_place(x):
+    y = torch.empty(4, dtype=torch.q43)
+    y.copy_(x[0])
+    y[1] = 1.3
+    y += 1
+    return (y,)
+
+
+def rounds(x):
+    with torch_dtypes.rounding("up"):
+        y = x.to(torch.q43)
+    return y, torch_dtypes.chop(x, "e5m5"), x.to(torch_dtypes.float_format(4, 5))
+
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.to(torch.q43) * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.float() * 2
+
+
+def own_derivative(x):
+    return (Double.apply(x),)
+
+
+INSIDE = [makes_inside, keyword_inside, loop_inside, inlined, comprehension, with_block, in_place, rounds, own_derivative]
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # dynamo's own, of any autograd.Function
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # which dynamo hides by other means
+@pytest.mark.parametrize("f", INSIDE, ids=lambda f: f.__name__)
+def test_compiled_function_that_makes_formats(compiled, f):
+    compile_, counter = compiled
+    g = compile_(f)
+    x, y = (torch.linspace(-2, 2, 12).reshape(3, 4).requires_grad_() for _ in range(2))
+    for call in range(4):
+        for a, b in zip(g(x), f(y), strict=True):
+            assert_same(a, b)
+            if a.requires_grad:
+                a.sum().backward(retain_graph=True)
+                b.sum().backward(retain_graph=True)
+        if call == 1:
+            graphs = counter.frame_count
+    assert counter.frame_count == graphs  # nothing is compiled again and again
+    assert (x.grad is None) == (y.grad is None)
+    if x.grad is not None:
+        assert_same(x.grad, y.grad)
+
+
+class Holder:
+    pass
+
+
+def test_compiled_function_that_finds_formats(compiled):
+    """In objects that nobody looks into before the graph is made."""
+    compile_, _ = compiled
+    holder = Holder()
+    holder.w = torch.tensor([1.5, 2], dtype=torch.posit16es2)
+
+    def f(x):
+        return torch.sin(x) + 1, holder.w * 3
+
+    g = compile_(f)
+    for _ in range(3):
+        for a, b in zip(g(torch.ones(2)), f(torch.ones(2)), strict=True):
+            assert_same(a, b)
+
+
+def test_compiled_under_a_default_dtype_of_ours(compiled):
+    compile_, _ = compiled
+    torch.set_default_dtype(torch.q43)
+    try:
+        assert compile_(lambda: torch.zeros(3) * 2)().dtype is torch.q43
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_backends_never_see_formats(compiled, backend):
+    f = torch.compile(function, backend=backend)
+    x = torch.ones(3, dtype=torch.posit16es2)
+    assert_same(f(x), function(x))
+
+
+def test_whole_graph_is_an_error(compiled):
+    compile_, _ = compiled
+    x = torch.ones(3, 4)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"expected stock dtypes in a whole graph, but got torch\.q43"):
+        compile_(function, fullgraph=True)(x.to(torch.q43))
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"expected stock dtypes in a graph, but got torch\.q43"):
+        compile_(makes_inside, fullgraph=True)(x)
+
+
+def test_one_notice_per_process():
+    script = """
+import warnings, torch
+f = torch.compile(lambda x: x * 2, backend="eager")
+g = torch.compile(lambda x: x.to(torch.posit16es2) * 2, backend="eager")
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    f(torch.ones(3))
+    assert not seen
+    for _ in range(3):
+        f(torch.ones(3, dtype=torch.q43)), g(torch.ones(3))
+print(len(seen), seen[0].category.__name__, seen[0].message)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("1 UserWarning torch.compile runs what uses number formats (torch.q43 here) uncompiled")
+    assert done.stderr == ""
+
+
+# ---- capture by hand ----
+
+
+def test_export_is_an_error(net):
+    model, x = net
+    with pytest.raises(UnsupportedFakeTensorException, match=r"expected stock dtypes in a graph of fake tensors .*, but got torch\.q43"):
+        torch.export.export(copy.deepcopy(model).to(torch.q43), (x.to(torch.q43),))
+
+    class Inside(nn.Module):
+        def forward(self, x):
+            return x.to(torch.q43)
+
+    with pytest.raises(NotImplementedError, match="expected stock dtypes in a captured graph"):
+        torch.export.export(Inside(), (x,))
+
+
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+def test_make_fx_is_an_error(mode):
+    with pytest.raises((NotImplementedError, UnsupportedFakeTensorException), match=r"expected stock dtypes in .*, but got torch\.q43"):
+        make_fx(function, tracing_mode=mode)(torch.ones(3, dtype=torch.q43))
+    with pytest.raises(NotImplementedError, match="expected stock dtypes in a captured graph"):
+        make_fx(lambda x: x.to(torch.q43), tracing_mode=mode)(torch.ones(3))
+
+
+def test_fake_mode_is_an_error():
+    x = torch.ones(3, dtype=torch.q43)
+    with FakeTensorMode(), pytest.raises(NotImplementedError, match="expected stock dtypes in a captured graph"):
+        torch.zeros(3, dtype=torch.q43)
+    with FakeTensorMode(allow_non_fake_inputs=True), pytest.raises(UnsupportedFakeTensorException, match=r"but got torch\.q43"):
+        x + 1
+
+
+# ---- torch.fx, saved-tensor hooks ----
+
+
+class Casting(nn.Module):
+    def __init__(self, dtype):
+        super().__init__()
+        self.dtype, self.fc = dtype, nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.fc(x.to(self.dtype)) * torch.ones(2, dtype=self.dtype)
+
+
+@formats
+def test_symbolic_trace(net, dtype):
+    model, x = copy.deepcopy(net[0]), net[1].to(dtype)
+    assert_trains_as(torch.fx.symbolic_trace(model).to(dtype), copy.deepcopy(model).to(dtype), x)
+    casting = Casting(dtype).to(dtype)
+    traced = torch.fx.symbolic_trace(casting)
+    assert str(dtype) in traced.code
+    x = torch.randn(3, 4)
+    assert_same(traced(x), casting(x))
+    assert_same(copy.deepcopy(traced)(x), casting(x))
+
+
+@formats
+def test_saved_tensor_hooks(net, dtype):
+    model, x = net[0], net[1].to(dtype)
+    packed = []
+
+    def pack(t):
+        packed.append(t.dtype)
+        return t.clone()
+
+    plain, on_cpu, hooked = (copy.deepcopy(model).to(dtype) for _ in range(3))
+    plain(x).sum().backward()
+    with torch.autograd.graph.save_on_cpu():
+        on_cpu(x).sum().backward()
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        hooked(x).sum().backward()
+    assert dtype in packed
+    for a, b, c in zip(*(m.parameters() for m in (plain, on_cpu, hooked)), strict=True):
+        assert_same(a.grad, b.grad)
+        assert_same(a.grad, c.grad)

@@ -26,7 +26,7 @@ NaN must stand where `exact` rounds to NaN. Where `single` or `stepped` leaves t
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 import torch_dtypes
 from torch_dtypes import _C
@@ -78,7 +78,8 @@ class StepRounding(TorchDispatchMode):
         self.dtype, self.kernels, self.random = dtype, 0, False
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
+        # Forward mode's zeros have no memory, and some kernels read it when a mode has come between.
+        args, kwargs = tree_map(lambda t: torch.zeros_like(t) if isinstance(t, torch.Tensor) and t._is_zerotensor() else t, (args, kwargs or {}))
         result = func(*args, **kwargs)
         schema = func._schema
         self.random |= torch.Tag.nondeterministic_seeded in func.tags
@@ -90,7 +91,7 @@ class StepRounding(TorchDispatchMode):
         rounded = False
         for t in tree_leaves((written, result)):
             if isinstance(t, torch.Tensor) and t.dtype is torch.float64 and t.layout is torch.strided and not t.is_nested:
-                if t.numel() and torch._debug_has_internal_overlap(t) != 1:
+                if t.numel() and torch._debug_has_internal_overlap(t) != 1 and not t._is_zerotensor():
                     t.copy_(t.to(self.dtype))
                 rounded = True
         self.kernels += rounded and schema.name not in ("aten::detach", "aten::clone", "aten::alias")

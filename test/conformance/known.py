@@ -105,3 +105,14 @@ listed(FAILS, "errors", "kthvalue masked_select gather index_select take cat", K
 
 MODULES: List = {}
 
+
+# ---- forward-mode derivatives ----
+
+TANGENTS: List = {}
+
+listed(TANGENTS, "tangent", "view_as_complex", Known("no complex counterpart", refused=True))
+listed(TANGENTS, "tangent", "svd_lowrank pca_lowrank", Known("results are float32: they are made in a stock dtype to begin with"))
+listed(TANGENTS, "tangent", "ldexp", Known("of the second operand alone, stock's tangent of a float32 result is float64; ours has the dtype"))
+listed(TANGENTS, "tangent", "linalg.eig", Known("the eigenvectors' absolute values are float32, as those of complex64 are"))
+listed(TANGENTS, "tangent", "linalg.pinv.singular", Known("ill-conditioned without a bound", (1,)))
+listed(TANGENTS, "tangent", "torch.ops.aten._safe_softmax.default", Known("the tangent of a row of masked elements is NaN", (1,)))

@@ -222,9 +222,7 @@ def rand(stock, *args, **kwargs):
 
 
 def _below_one(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    fmt = _C.format_of(dtype)
-    one = _C.encode_exact(fmt, torch.ones(1, dtype=torch.float64))
-    steps = 1.0 / (1.0 - _C.decode_exact(fmt, one - 1).item())
+    steps = 1.0 / _C.step_below_one(_C.format_of(dtype))
     return torch.floor(values * steps) / steps
 
 

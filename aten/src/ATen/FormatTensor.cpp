@@ -9,6 +9,7 @@
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/record_function.h>
 #include <c10/util/ExactCodec.h>
 #include <c10/util/strides.h>
 
@@ -27,7 +28,9 @@ bool any_format_tensor() {
 }
 
 FormatTensorImpl::FormatTensorImpl(c10::Storage storage, const FormatEntry& entry)
-    : TensorImpl(std::move(storage), c10::DispatchKeySet(kFormatKey), c10::scalarTypeToTypeMeta(entry.container)), entry_(&entry) {
+    : TensorImpl(std::move(storage), c10::DispatchKeySet(kFormatKey) | c10::DispatchKeySet(kWrappedBackend),
+                 c10::scalarTypeToTypeMeta(entry.container)),
+      entry_(&entry) {
   if (!any_format_tensor()) made_any.store(true, std::memory_order_relaxed);
 }
 
@@ -61,6 +64,11 @@ const FormatEntry& entry_of(const at::TensorBase& t) {
   const c10::TensorImpl* impl = t.unsafeGetTensorImpl();
   TORCH_INTERNAL_ASSERT(typeid(*impl) == typeid(FormatTensorImpl), "an operator made a tensor of our key without its format");
   return static_cast<const FormatTensorImpl*>(impl)->entry();
+}
+
+ScalarType dtype_number(const at::Tensor& t) {
+  const FormatEntry* entry = entry_beneath(t);
+  return entry ? c10::formats::scalar_type(*entry) : t.scalar_type();
 }
 
 // ---- making tensors ----
@@ -141,6 +149,14 @@ void expect_strided(std::optional<c10::Layout> layout) {
       ": tensors of number formats have no sparse layouts. Convert to a stock dtype first.");
 }
 
+void expect_ordinary(const at::Tensor& self, ScalarType target) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_quantized() && !self.is_nested() && !self.is_mkldnn(), "expected an ordinary tensor to convert to ",
+                              c10::formats::format_entry(target).name, ", but got a ",
+                              self.is_nested() ? "nested" : self.is_mkldnn() ? "mkldnn" : "quantized",
+                              " one. Dequantize, unbind or make it dense first.");
+  expect_strided(self.layout());
+}
+
 // ---- conversion ----
 
 static void expect_cpu(const at::Tensor& t, const char* what) {
@@ -159,6 +175,8 @@ static at::Tensor dense(const at::Tensor& stock) {
 
 at::Tensor decoded(const at::Tensor& t, ScalarType compute) {
   expect_cpu(t, "decode");
+  at::RecordFunction record(at::RecordScope::FUNCTION); // for profilers; without one, a test
+  if (record.isActive()) record.before("formats::decode");
   const at::AutoDispatchBelowADInplaceOrView guard;
   const FormatEntry& entry = entry_of(t);
   const at::Tensor codes = dense(bits_alias(t));
@@ -207,6 +225,8 @@ static at::Tensor encodable(const at::Tensor& stock) {
 // target: a dense tensor of ours with stock's strides.
 static void encode_dense(const at::Tensor& stock, const at::Tensor& target, const FormatEntry& entry) {
   if (stock.device().is_meta()) return;
+  at::RecordFunction record(at::RecordScope::FUNCTION);
+  if (record.isActive()) record.before("formats::encode");
   const Format format = rounding_format(entry);
   const RandomWords words = next_words(format);
   char* codes = static_cast<char*>(target.mutable_data_ptr());

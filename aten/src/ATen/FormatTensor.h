@@ -18,6 +18,12 @@ using c10::formats::FormatEntry;
 inline constexpr c10::DispatchKey kFormatKey = c10::DispatchKey::PrivateUse2;
 inline constexpr c10::DispatchKey kFormatAutogradKey = c10::DispatchKey::AutogradPrivateUse2;
 
+// The tensors that torch.func wraps around ours inherit few backend bits, and PrivateUse2 is not among them; without any they would be
+// taken for CPU tensors. Our tensors carry this lower one for them, so that their autograd is at kWrappedAutogradKey. (HPU: an accelerator
+// whose own tensors go on to the stock kernels.)
+inline constexpr c10::BackendComponent kWrappedBackend = c10::BackendComponent::HPUBit;
+inline constexpr c10::DispatchKey kWrappedAutogradKey = c10::DispatchKey::AutogradHPU;
+
 class FormatTensorImpl final : public c10::TensorImpl {
  public:
   FormatTensorImpl(c10::Storage storage, const FormatEntry& entry);
@@ -44,6 +50,11 @@ bool any_format_tensor();
 
 // The format of one of our tensors; an internal error for any other.
 const FormatEntry& entry_of(const at::TensorBase& t);
+
+// The same for a tensor of ours within wrappers of torch.func (vmap's and grad's), or nullptr where there is none.
+const FormatEntry* entry_beneath(const at::Tensor& t);
+// The dtype number of any tensor: ours or the stock one.
+c10::ScalarType dtype_number(const at::Tensor& t);
 
 // A new uninitialised tensor. Contiguous in the given memory format, or with the given strides.
 at::Tensor empty_format(c10::IntArrayRef sizes, const FormatEntry& entry, c10::Device device,
@@ -92,10 +103,18 @@ struct HiddenFromModes {
   c10::impl::ExcludeDispatchKeyGuard python{c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot})};
 };
 
+// Autocast leaves tensors of our dtypes alone, for the dtype is the user's explicit choice; so must it leave the exact values alone that
+// stand for them in a stock kernel.
+struct OutOfAutocast {
+  c10::impl::ExcludeDispatchKeyGuard autocast{c10::autocast_dispatch_keyset};
+};
+
 // What a dtype argument asks for, seen from a tensor of ours: nullptr is `type` itself (a stock dtype), else a format.
 const FormatEntry* requested_format(std::optional<c10::ScalarType> type, const FormatEntry& own);
 
 // An error for a layout argument other than strided: there are no sparse tensors of number formats.
 void expect_strided(std::optional<c10::Layout> layout);
+// An error for what cannot become a tensor of that dtype of ours: quantised, nested and mkldnn tensors.
+void expect_ordinary(const at::Tensor& self, c10::ScalarType target);
 
 } // namespace at::formats

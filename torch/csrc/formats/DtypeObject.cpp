@@ -34,8 +34,7 @@ bool is_tensor(PyObject* object) {
 
 const FormatEntry* format_of_tensor(PyObject* object) {
   if (!object || !is_tensor(object)) return nullptr;
-  const at::Tensor& t = THPVariable_Unpack(object);
-  return at::formats::is_format_tensor(t) ? &at::formats::entry_of(t) : nullptr;
+  return at::formats::entry_beneath(THPVariable_Unpack(object));
 }
 
 getter replace_getter(PyTypeObject* type, const char* name, getter own) {

@@ -13,7 +13,7 @@ PyObject* dtype_object(const c10::formats::FormatEntry& entry);
 const c10::formats::FormatEntry* format_of_dtype(PyObject* object);
 // Whether an object is a tensor. (THPVariable_Check asks the metaclass's __instancecheck__, which is slow for everything else.)
 bool is_tensor(PyObject* object);
-// The format of a tensor of ours, or nullptr for anything else.
+// The format of a tensor of ours, within wrappers of torch.func too, or nullptr for anything else.
 const c10::formats::FormatEntry* format_of_tensor(PyObject* object);
 
 // Teach torch.Tensor.dtype and the attributes of torch.dtype our dtypes. `reduce` is called with a dtype of ours for __reduce__.

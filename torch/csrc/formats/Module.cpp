@@ -102,6 +102,12 @@ py::object decode_exact(const Format& f, py::handle codes) {
   return wrap(out);
 }
 
+// How far the largest number below 1 lies from 1.
+double step_below_one(const Format& f) {
+  const uint64_t one = c10::formats::encode(f, c10::formats::unpack(1.0), 0);
+  return 1.0 - c10::formats::to_double(c10::formats::decode(f, one - 1));
+}
+
 // On the path of stock calls (Tensor.__rdiv__), so without pybind11's argument handling.
 PyObject* is_format_tensor(PyObject*, PyObject* object) {
   return PyBool_FromLong(format_of_tensor(object) != nullptr);
@@ -219,5 +225,6 @@ PYBIND11_MODULE(_C, m) {
   m.def("encode_exact", &encode_exact, py::arg("format"), py::arg("values"), py::arg("random") = py::none());
   m.def("decode_exact", &decode_exact);
   bind_script_calls(m.ptr());
+  m.def("step_below_one", &step_below_one);
   if (PyModule_AddFunctions(m.ptr(), raw_functions) < 0) throw py::error_already_set();
 }

@@ -4,8 +4,10 @@
 #include <ATen/native/formats/Accumulate.h>
 #include <ATen/native/formats/BoxedCall.h>
 #include <ATen/native/formats/Elementary.h>
+#include <ATen/native/formats/ForwardMode.h>
 #include <ATen/native/formats/MixedAutograd.h>
 #include <ATen/native/formats/Tracing.h>
+#include <ATen/native/formats/Vmap.h>
 #include <torch/library.h>
 
 #include <set>
@@ -21,6 +23,7 @@ class BoxedKernel final : public c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     if (unrecorded_ && is_tracing()) return recorded(op, stack, [&] { (*this)(op, keys, stack); });
+    const OutOfAutocast exact;
     if (plan_.adds_products && run_dot_operator(op, stack)) return;
     if (plan_.tabled && run_by_table(op, plan_, stack)) return;
     const at::AutoDispatchBelowADInplaceOrView guard;
@@ -52,7 +55,7 @@ const std::set<std::string>& by_casts() {
       "aten::fft_ihfftn", "aten::fft_irfft", "aten::fft_irfft2", "aten::fft_irfftn", "aten::stft",      "aten::istft",      "aten::quantile",
       "aten::nanquantile", "aten::logdet",   "aten::linalg_det", "aten::det",       "aten::linalg_matrix_norm", "aten::linalg_norm", "aten::linalg_vander",
       "aten::ctc_loss",  "aten::scaled_dot_product_attention", "aten::max_pool1d", "aten::rms_norm", "aten::pad_sequence", "aten::vander",
-      "aten::special_ndtr",
+      "aten::special_ndtr", "aten::_pad_packed_sequence", "aten::_pack_padded_sequence",
       // the stock derivative's formula makes zeros, ones or gradients of the container's dtype
       "aten::_linalg_eigvals", "aten::cat", "aten::clamp", "aten::clamp_max", "aten::clamp_min", "aten::complex", "aten::copysign", "aten::cummax",
       "aten::cummin", "aten::cumprod", "aten::index_put", "aten::index_reduce", "aten::linalg_eig", "aten::linalg_eigvals", "aten::linalg_matrix_exp",
@@ -70,13 +73,21 @@ class ByCastsKernel final : public c10::OperatorKernel {
   explicit ByCastsKernel(const c10::FunctionSchema& schema) : plan_(schema) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
+    const OutOfAutocast exact;
     if (plan_.adds_products && run_dot_operator(op, stack)) return; // attention: by operators that are differentiated one by one
-    bool recorded = false;
+    bool ours = false, recorded = false;
     const size_t base = stack->size() - plan_.arguments.size();
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
-      each_tensor(plan_.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) { recorded |= t.defined() && t.requires_grad(); });
+      each_tensor(plan_.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) {
+        ours |= entry_beneath(t) != nullptr;
+        recorded |= t.defined() && t.requires_grad();
+      });
     }
-    if (!recorded || !at::GradMode::is_enabled()) {
+    if (!ours) { // a stock tensor of the wrappers' backend
+      run_stock_formula(op, keys, stack);
+      return;
+    }
+    if (!(recorded && at::GradMode::is_enabled()) && !has_tangent(plan_, *stack)) {
       const at::AutoDispatchBelowADInplaceOrView guard;
       op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
       return;
@@ -96,6 +107,7 @@ int register_boxed_kernels() {
   // Both live as long as the process: unregistering at exit would race with other libraries' destructors.
   static auto* library = new torch::Library(torch::Library::IMPL, "aten", kFormatKey, __FILE__, __LINE__);
   static auto* autograd = new torch::Library(torch::Library::IMPL, "aten", kFormatAutogradKey, __FILE__, __LINE__);
+  static auto* wrapped = new torch::Library(torch::Library::IMPL, "aten", kWrappedAutogradKey, __FILE__, __LINE__);
   auto& dispatcher = c10::Dispatcher::singleton();
   int registered = 0;
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
@@ -110,7 +122,9 @@ int register_boxed_kernels() {
     library->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>(op->schema())));
     // A kernel on our key takes a composite operator's kernel off our autograd key.
     if (differentiable && !op->schema().is_mutable()) {
-      autograd->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<ByCastsKernel>(op->schema())));
+      for (torch::Library* at : {autograd, wrapped}) {
+        at->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<ByCastsKernel>(op->schema())));
+      }
     } else if (composite) {
       autograd->impl(full.c_str(), torch::CppFunction::makeFallthrough());
     }
@@ -120,8 +134,9 @@ int register_boxed_kernels() {
     const auto op = name.getNamespace().value_or("") == "aten" ? dispatcher.findSchema(name) : std::nullopt;
     if (!op || !mixes_operands(*op) || (by_casts().count(name.name) != 0 && !op->schema().is_mutable())) continue;
     const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-    autograd->impl(full.c_str(), mixed_operands_kernel(op->schema()));
+    for (torch::Library* at : {autograd, wrapped}) at->impl(full.c_str(), mixed_operands_kernel(op->schema()));
   }
+  register_vmap_kernels(by_casts());
   return registered;
 }
 

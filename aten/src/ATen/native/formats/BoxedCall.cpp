@@ -4,6 +4,7 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/native/formats/Accumulate.h>
 #include <ATen/native/formats/Elementary.h>
+#include <ATen/ops/copy_ops.h>
 #include <ATen/ops/resize_ops.h>
 #include <ATen/ops/to_ops.h>
 #include <torch/csrc/autograd/function.h>
@@ -39,13 +40,13 @@ bool ResultType::stock_wins() const {
 void ResultType::see(const at::Tensor& t, const char* op) {
   if (!t.defined()) return;
   const bool has_dims = t.dim() > 0;
-  if (!is_format_tensor(t) && is_internal(op)) return;
-  if (is_format_tensor(t)) {
-    const FormatEntry& entry = entry_of(t);
+  const FormatEntry* entry = entry_beneath(t);
+  if (!entry && is_internal(op)) return;
+  if (entry) {
     TORCH_CHECK( // no TypeError: Python's operators would hide its message
-        !format || format == &entry, op, ": expected tensors of one number format, but got ", format->name, " and ", entry.name,
+        !format || format == entry, op, ": expected tensors of one number format, but got ", format->name, " and ", entry->name,
         ". Convert one of them first, for example with x.to(torch.", format->name, ")");
-    format = &entry;
+    format = entry;
     format_has_dims_ |= has_dims;
   } else if (c10::isComplexType(t.scalar_type())) {
     const ScalarType seen = t.unsafeGetTensorImpl()->is_wrapped_number() ? ScalarType::ComplexFloat : t.scalar_type();
@@ -186,7 +187,7 @@ void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t 
 }
 
 at::Tensor BoxedCall::stand_in(const at::Tensor& t, bool written) {
-  if (!is_format_tensor(t)) {
+  if (!entry_beneath(t)) {
     // What a stock derivative's formula makes of a gradient's options() has the container's dtype.
     const bool stray = format_ && !written && c10::isFloatingType(t.scalar_type()) && t.scalar_type() != compute_ &&
         (in_stock_formula() || is_internal(name_.c_str()));
@@ -232,6 +233,11 @@ std::optional<Rounding> BoxedCall::rounding_of_results(const FormatEntry& entry)
 void BoxedCall::finish(size_t results, torch::jit::Stack* stack) const {
   for (const Pair& p : pairs_) {
     if (!p.written) continue;
+    if (casts_ == Casts::Recorded) {
+      const ExplicitDtypeGuard exact;
+      at::_ops::copy_::call(const_cast<at::Tensor&>(p.ours), p.stock, false);
+      continue;
+    }
     if (p.ours.sizes() != p.stock.sizes()) at::_ops::resize_::call(p.ours, c10::fromIntArrayRefSlow(p.stock.sizes()), {});
     const RoundingGuard guard(rounding_of_results(entry_of(p.ours)));
     encode_into(p.ours, rounded(p.stock));

@@ -72,6 +72,8 @@ class BoxedCall {
   // After the stock operator: writes back what it wrote, and makes tensors of ours of its results on the stack.
   void finish(size_t results, torch::jit::Stack* stack) const;
 
+  const c10::SmallVector<Pair, 6>& pairs() const { return pairs_; }
+
  private:
   at::Tensor result(const at::Tensor& t) const;
   void choose_types(const Plan& plan, torch::jit::Stack& stack, size_t base);

@@ -1,8 +1,10 @@
 // Everything that moves values into, out of and between number formats: to, _to_copy, copy_, clone, fill_, item, and their autograd.
 #include <ATen/FormatTensor.h>
 
+#include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/formats/CastAutograd.h>
 #include <ATen/ops/_to_copy_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/copy_ops.h>
@@ -10,7 +12,6 @@
 #include <ATen/ops/fill_ops.h>
 #include <ATen/ops/to_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/to_ops.h>
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 namespace at::formats {
@@ -21,11 +22,6 @@ using c10::Layout;
 using c10::MemoryFormat;
 using c10::ScalarType;
 using std::optional;
-
-// The dtype number of any tensor: ours or the stock one.
-ScalarType dtype_number(const at::Tensor& t) {
-  return is_format_tensor(t) ? c10::formats::scalar_type(entry_of(t)) : t.scalar_type();
-}
 
 at::Tensor with_memory_format(at::Tensor t, optional<MemoryFormat> mf) {
   return mf && *mf != MemoryFormat::Preserve ? t.contiguous(*mf) : t;
@@ -63,15 +59,6 @@ at::Tensor to_copy(const at::Tensor& self, optional<ScalarType> dtype, optional<
   return moved.is_same(self) ? clone_kernel(self, mf) : with_memory_format(moved, mf);
 }
 
-// A stock tensor that a cast to one of ours can read.
-void expect_ordinary(const at::Tensor& self, ScalarType target) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_quantized() && !self.is_nested() && !self.is_mkldnn(), "expected an ordinary tensor to convert to ",
-                              c10::formats::format_entry(target).name, ", but got a ",
-                              self.is_nested() ? "nested" : self.is_mkldnn() ? "mkldnn" : "quantized",
-                              " one. Dequantize, unbind or make it dense first.");
-  expect_strided(self.layout());
-}
-
 // Stock tensors: only a dtype of ours is our business.
 at::Tensor to_copy_stock(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
                          optional<bool> pin, bool non_blocking, optional<MemoryFormat> mf) {
@@ -83,68 +70,31 @@ at::Tensor to_copy_stock(const at::Tensor& self, optional<ScalarType> dtype, opt
   return with_memory_format(to_device(encoded(self, c10::formats::format_entry(*dtype)), device, non_blocking), mf);
 }
 
-// The gradient of a cast goes back by the cast to the dtype it came from, which only this knows: the stock formula would remember the
-// container instead.
-struct ToCopyFunction : torch::autograd::Function<ToCopyFunction> {
-  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& self, int64_t dtype, optional<Device> device,
-                            bool non_blocking, optional<int64_t> mf) {
-    ctx->saved_data["dtype"] = static_cast<int64_t>(dtype_number(self));
-    ctx->saved_data["device"] = self.device();
-    ctx->set_materialize_grads(false); // no gradient is not a gradient of zeros
-    const at::AutoDispatchBelowADInplaceOrView below;
-    const ExplicitDtypeGuard exact;
-    const auto memory_format = mf ? optional<MemoryFormat>(static_cast<MemoryFormat>(*mf)) : std::nullopt;
-    return at::_ops::_to_copy::call(self, static_cast<ScalarType>(dtype), {}, device, {}, non_blocking, memory_format);
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, torch::autograd::variable_list grads) {
-    at::Tensor grad;
-    if (grads[0].defined()) {
-      const ExplicitDtypeGuard exact;
-      const HiddenFromModes hidden;
-      grad = at::_ops::to_device::call(grads[0], ctx->saved_data["device"].toDevice(),
-                                       static_cast<ScalarType>(ctx->saved_data["dtype"].toInt()), false, false, {});
-    }
-    return {grad, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
-  }
-};
-
-at::Tensor to_copy_autograd(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
-                            optional<bool>, bool non_blocking, optional<MemoryFormat> mf) {
-  expect_strided(layout);
-  ScalarType target = dtype.value_or(dtype_number(self));
-  if (is_format_tensor(self)) {
-    if (const FormatEntry* format = requested_format(target, entry_of(self))) target = c10::formats::scalar_type(*format);
-  }
-  std::optional<HiddenFromModes> hidden;
-  if (c10::formats::is_format_type(target)) {
-    if (self.is_nested()) expect_ordinary(self, target); // whose own _to_copy would be next
-    hidden.emplace();
-  }
-  const bool differentiable = c10::formats::is_format_type(target) || c10::isFloatingType(target) || c10::isComplexType(target);
-  if (!differentiable || !self.requires_grad() || !at::GradMode::is_enabled()) {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    const ExplicitDtypeGuard exact;
-    return at::_ops::_to_copy::call(self, target, {}, device, {}, non_blocking, mf);
-  }
-  return ToCopyFunction::apply(self, static_cast<int64_t>(target), device, non_blocking,
-                               mf ? optional<int64_t>(static_cast<int64_t>(*mf)) : std::nullopt);
-}
-
 // ---- to: the stock composite compares dtypes by the container ----
+
+// Whether autocast asks, which casts what it finds on the CPU among the operands of an operator, with its own key switched off. Where the
+// key is off within a block, this may as well be stock code in an inner block without autocast; none is known to cast ours there.
+bool autocast_asks(ScalarType target) {
+  if (ExplicitDtypeGuard::active() || !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutocastCPU)) return false;
+  const bool in_block = at::autocast::increment_nesting() > 1;
+  at::autocast::decrement_nesting();
+  return in_block && (target == ScalarType::Float || target == at::autocast::get_autocast_dtype(at::kCPU));
+}
 
 at::Tensor to(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
               bool non_blocking, bool copy, optional<MemoryFormat> mf) {
-  if (!is_format_tensor(self)) {
+  const FormatEntry* own = entry_beneath(self);
+  if (!own) {
     const ScalarType target = dtype.value_or(self.scalar_type());
     const bool same = target == self.scalar_type() && (!device || *device == self.device());
     const bool keeps_layout = !mf || *mf == MemoryFormat::Preserve || self.suggest_memory_format() == *mf;
     return same && keeps_layout && !copy ? self : at::_ops::_to_copy::call(self, dtype, layout, device, pin, non_blocking, mf);
   }
-  const FormatEntry& own = entry_of(self);
-  const FormatEntry* target = requested_format(dtype, own);
+  const FormatEntry* target = requested_format(dtype, *own);
+  if (!target && autocast_asks(*dtype)) return self;
   const bool same_device = !device || *device == self.device() || (device->type() == self.device().type() && !device->has_index());
   const bool keeps_layout = !mf || *mf == MemoryFormat::Preserve || self.suggest_memory_format() == *mf;
-  if (target == &own && same_device && keeps_layout && !copy) return self;
+  if (target == own && same_device && keeps_layout && !copy) return self;
   std::optional<HiddenFromModes> hidden;
   if (target) hidden.emplace();
   return at::_ops::_to_copy::call(self, target ? optional<ScalarType>(c10::formats::scalar_type(*target)) : dtype, layout, device, pin,
@@ -264,15 +214,20 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("type_as", &type_as);
 }
 
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse2, m) {
-  m.impl("_to_copy", &to_copy_autograd);
-  m.impl("copy_", TORCH_FN(copy_autograd));
-  m.impl("to.dtype_layout", &to_dtype_layout);
-  m.impl("to.device", &to_device_dtype);
-  m.impl("to.dtype", &to_dtype);
-  m.impl("to.other", &to_other);
-  m.impl("type_as", &type_as);
-}
+// Ours, and ours within wrappers of torch.func.
+#define TD_FORMAT_CAST(AUTOGRAD)                    \
+  TORCH_LIBRARY_IMPL(aten, AUTOGRAD, m) {           \
+    m.impl("_to_copy", &to_copy_autograd);          \
+    m.impl("copy_", TORCH_FN(copy_autograd));       \
+    m.impl("to.dtype_layout", &to_dtype_layout);    \
+    m.impl("to.device", &to_device_dtype);          \
+    m.impl("to.dtype", &to_dtype);                  \
+    m.impl("to.other", &to_other);                  \
+    m.impl("type_as", &type_as);                    \
+  }
+TD_FORMAT_CAST(AutogradPrivateUse2)
+TD_FORMAT_CAST(AutogradHPU)
+#undef TD_FORMAT_CAST
 
 // Stock tensors on the devices that ours may lie on, and nested ones for the error.
 #define TD_STOCK_CAST(AUTOGRAD)                               \

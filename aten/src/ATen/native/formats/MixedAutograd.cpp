@@ -1,9 +1,13 @@
 #include <ATen/native/formats/MixedAutograd.h>
 
 #include <ATen/native/formats/BoxedCall.h>
+#include <ATen/native/formats/ForwardMode.h>
 #include <ATen/native/formats/Refusals.h>
 #include <ATen/ops/to_ops.h>
+#include <torch/csrc/autograd/functions/utils.h>
 #include <torch/library.h>
+
+#include <set>
 
 namespace at::formats {
 namespace {
@@ -15,12 +19,13 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) const {
     expect_ordinary_operands(*stack);
-    if (at::GradMode::is_enabled() && cast_operands(*stack)) {
+    if (cast_operands(*stack)) {
       op.callBoxed(stack);
-      return;
+    } else if (has_tangent(plan_, *stack)) {
+      run_with_tangents(op, plan_, keys, stack);
+    } else {
+      run_stock_formula(op, keys, stack);
     }
-    // The stock formula sits at AutogradOther as at every autograd key.
-    op.redispatchBoxed((keys & c10::after_autograd_keyset) | c10::DispatchKeySet(c10::DispatchKey::AutogradOther), stack);
   }
 
  private:
@@ -48,8 +53,8 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
       each_tensor(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
         if (!t.defined()) return;
-        if (is_format_tensor(t)) {
-          recorded |= t.requires_grad();
+        if (entry_beneath(t)) {
+          recorded |= (t.requires_grad() && at::GradMode::is_enabled()) || torch::autograd::isFwGradDefined(t);
         } else {
           stock |= c10::isFloatingType(t.scalar_type()) || c10::isComplexType(t.scalar_type());
         }
@@ -61,14 +66,14 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
       each_tensor(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
         type.see(t, plan_.name.c_str());
-        writes_own |= plan_.arguments[i].written && is_format_tensor(t);
+        writes_own |= plan_.arguments[i].written && entry_beneath(t);
       });
     }
     if (!type.stock_wins() || writes_own) return false;
     const c10::ScalarType target = c10::toRealValueType(*type.stock);
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
       map_tensors(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
-        if (!is_format_tensor(t)) return t;
+        if (!entry_beneath(t)) return t;
         const ExplicitDtypeGuard exact;
         return at::_ops::to_dtype::call(t, target, false, false, {});
       });
@@ -82,14 +87,19 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
 } // namespace
 
 bool mixes_operands(const c10::OperatorHandle& op) {
-  if (!op.hasKernelForDispatchKey(c10::DispatchKey::Autograd) || op.hasKernelForDispatchKey(kFormatAutogradKey)) return false;
+  if (!op.hasKernelForDispatchKey(c10::DispatchKey::Autograd) || op.hasKernelForDispatchKey(kFormatAutogradKey) ||
+      op.hasKernelForDispatchKey(kWrappedAutogradKey)) {
+    return false;
+  }
   if (Plan::makes_view(op.schema())) return false;
   int tensors = 0;
   for (const Plan::Argument& a : Plan(op.schema()).arguments) {
     if (a.slot == Plan::Slot::Tensor) ++tensors;
     if (a.slot == Plan::Slot::TensorList || a.slot == Plan::Slot::OptionalTensorList) tensors += 2;
   }
-  return tensors >= 2;
+  // Of those with one operand, the ones whose stock formula for tangents misreads the container, or rounds what should cancel.
+  static const std::set<std::string> formulas = {"var", "std", "var_mean", "std_mean", "pow", "frexp", "_linalg_slogdet", "linalg_householder_product"};
+  return tensors >= 2 || formulas.count(base_name(op.schema().name())) != 0;
 }
 
 torch::CppFunction mixed_operands_kernel(const c10::FunctionSchema& schema) {

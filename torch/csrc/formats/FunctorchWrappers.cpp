@@ -1,0 +1,34 @@
+// Reaches into: the tensors that torch.func wraps around others. at::functorch::maybeGetTensorWrapper is exported, but the header that
+// defines its class includes one that the wheels leave out (nlohmann/json.hpp), so the beginning of the class is repeated here.
+// Seen to work on torch 2.13.0.
+#include <ATen/FormatTensor.h>
+
+#include <ATen/functorch/BatchedTensorImpl.h>
+
+namespace at::functorch {
+struct TensorWrapper;
+TORCH_API TensorWrapper* maybeGetTensorWrapper(const Tensor& tensor);
+} // namespace at::functorch
+
+namespace at::formats {
+namespace {
+
+// ATen/functorch/TensorWrapper.h: a TensorImpl whose first member is the tensor within.
+struct GradWrapper final : c10::TensorImpl {
+  GradWrapper() = delete;
+  at::Tensor value;
+};
+
+} // namespace
+
+const FormatEntry* entry_beneath(const at::Tensor& t) {
+  constexpr c10::DispatchKeySet wrappers({c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper});
+  if (!t.defined()) return nullptr;
+  if (is_format_tensor(t)) return &entry_of(t);
+  if (!t.unsafeGetTensorImpl()->key_set().has_any(wrappers)) return nullptr;
+  if (const auto* batched = at::functorch::maybeGetBatchedImpl(t)) return entry_beneath(batched->value());
+  if (const auto* wrapper = at::functorch::maybeGetTensorWrapper(t)) return entry_beneath(reinterpret_cast<const GradWrapper*>(wrapper)->value);
+  return nullptr;
+}
+
+} // namespace at::formats

@@ -1,0 +1,225 @@
+"""Tools around training with our dtypes: averaging, parametrizations, pruning, packed sequences, replicas, sharing, profiler, collectives."""
+
+import copy
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations, parametrize, prune
+from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence, unpack_sequence
+from torch.optim.swa_utils import SWALR, AveragedModel, get_ema_avg_fn, get_ema_multi_avg_fn, get_swa_multi_avg_fn, update_bn
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
+from torch.utils.data import default_collate
+
+import torch_dtypes
+
+DTYPE = torch.posit16es2
+NAMES = "posit16es2 q43 posit32es2 e5m7".split()
+every_dtype = pytest.mark.parametrize("dtype", [getattr(torch, name) for name in NAMES], ids=NAMES)
+
+
+def numbers(*shape, dtype=DTYPE, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def network(dtype=DTYPE):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(32, 2)).to(dtype)
+
+
+def expect_all(tensors, dtype=DTYPE):
+    tensors = list(tensors)
+    assert tensors and {t.dtype for t in tensors} == {dtype}
+    assert all(t.double().isfinite().all() for t in tensors)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"avg_fn": get_ema_avg_fn(0.9)}, {"multi_avg_fn": get_ema_multi_avg_fn(0.9)}, {"multi_avg_fn": get_swa_multi_avg_fn()}],
+    ids=["mean", "ema", "multi ema", "multi mean"],
+)
+@every_dtype
+def test_averaged_models(how, dtype):
+    model = network(dtype)
+    averaged, optimizer = AveragedModel(model, **how), torch.optim.SGD(model.parameters(), lr=0.125)
+    scheduler = SWALR(optimizer, swa_lr=0.0625)
+    for i in range(3):
+        optimizer.zero_grad()
+        model(numbers(4, 1, 6, 6, dtype=dtype, seed=i)).sum().backward()
+        optimizer.step()
+        scheduler.step()
+        averaged.update_parameters(model)
+    update_bn([numbers(4, 1, 6, 6, dtype=dtype)], averaged)
+    expect_all([*averaged.parameters(), *(b for b in averaged.buffers() if b.is_floating_point())], dtype)
+
+
+@pytest.mark.parametrize("convert", ["before", "after"])
+@pytest.mark.parametrize("how", [parametrizations.weight_norm, parametrizations.spectral_norm, parametrizations.orthogonal])
+def test_parametrizations(how, convert):
+    model = how(nn.Linear(3, 4).to(DTYPE)) if convert == "before" else how(nn.Linear(3, 4)).to(DTYPE)
+    model(numbers(5, 3)).sum().backward()
+    expect_all(p.grad for p in model.parameters())
+    expect_all([copy.deepcopy(model)(numbers(5, 3)), model.weight])
+    parametrize.remove_parametrizations(model, "weight")
+    expect_all([model.weight])
+
+
+def test_pruning_and_vectors():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)).to(DTYPE)
+    prune.l1_unstructured(model[0], "weight", 0.25)
+    prune.global_unstructured([(model[0], "weight"), (model[1], "weight")], pruning_method=prune.L1Unstructured, amount=0.2)
+    assert (model[0].weight == 0).sum() >= 3
+    expect_all([model(numbers(5, 3)), *model.buffers(), *model.parameters()])
+    prune.remove(model[0], "weight")
+    vector = nn.utils.parameters_to_vector(model.parameters())
+    nn.utils.vector_to_parameters(vector * 2, model.parameters())
+    assert vector.dtype is DTYPE and torch.equal(nn.utils.parameters_to_vector(model.parameters()), vector * 2)
+
+
+@every_dtype
+def test_packed_sequences_keep_every_bit(dtype):
+    """pad_packed_sequence wrote the numbers into a tensor of the container."""
+    x = numbers(5, 3, 2, dtype=dtype).requires_grad_()
+    packed = pack_padded_sequence(x, [2, 5, 3], enforce_sorted=False)
+    padded, lengths = pad_packed_sequence(packed, padding_value=1.3)
+    assert padded.dtype is dtype and lengths.tolist() == [2, 5, 3]
+    for i, n in enumerate([2, 5, 3]):
+        assert torch.equal(padded[:n, i], x[:n, i])
+        assert (padded[n:, i] == torch.tensor(1.3, dtype=dtype)).all()
+    padded.sum().backward()
+    assert x.grad.dtype is dtype and x.grad.double().sum() == 20
+    parts = [numbers(3, 2, dtype=dtype), numbers(2, 2, dtype=dtype)]
+    for got, want in zip(unpack_sequence(pack_sequence(parts)), parts, strict=True):
+        assert got.dtype is dtype and torch.equal(got, want)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_networks_on_packed_sequences(kind):
+    model = kind(2, 3, num_layers=2, bidirectional=True).to(DTYPE)
+    out, _ = model(pack_sequence([numbers(3, 2), numbers(2, 2)]))
+    pad_packed_sequence(out)[0].sum().backward()
+    expect_all([out.data, *(p.grad for p in model.parameters())])
+
+
+def test_clipping_by_value_and_norm_with_what_is_not_finite():
+    model = network()
+    model(numbers(4, 1, 6, 6)).sum().backward()
+    nn.utils.clip_grad_value_(model.parameters(), 0.125)
+    assert all(p.grad.abs().max() <= 0.125 for p in model.parameters())
+    expect_all([nn.utils.get_total_norm([p.grad for p in model.parameters()])])
+    next(model.parameters()).grad.view(-1)[0] = float("nan")
+    with pytest.raises(RuntimeError, match="non-finite"):
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpoints_repeat_stochastic_rounding(reentrant):
+    dtype = torch_dtypes.with_rounding(DTYPE, "stochastic")
+    model, x, seen = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Dropout(0.5)).to(dtype), numbers(5, 3, dtype=dtype).requires_grad_(), []
+    model[2].register_forward_hook(lambda module, given, result: seen.append(result.detach().clone()))
+    with set_checkpoint_early_stop(False):
+        checkpoint(model, x, use_reentrant=reentrant).sum().backward()
+    assert len(seen) == 2 and torch.equal(*seen)
+
+
+def test_replicas_in_threads():
+    """As torch.nn.parallel.parallel_apply runs them, which takes no models on the CPU."""
+    model = network()
+    replicas, inputs, found = [copy.deepcopy(model) for _ in range(4)], [numbers(8, 1, 6, 6, seed=i) for i in range(4)], {}
+
+    def run(i):
+        for _ in range(5):
+            replicas[i].zero_grad()
+            y = replicas[i](inputs[i])
+            y.sum().backward()
+        found[i] = [y, *(p.grad for p in replicas[i].parameters())]
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i in range(4):
+        model.zero_grad()
+        y = model(inputs[i])
+        y.sum().backward()
+        for got, want in zip(found[i], [y, *(p.grad for p in model.parameters())], strict=True):
+            assert torch.equal(got, want)
+
+
+def test_sharing_and_collating():
+    model = network()
+    model.share_memory()
+    assert all(p.is_shared() and p.dtype is DTYPE for p in model.parameters())
+    batch = default_collate([(numbers(3, seed=i), {"y": numbers(seed=i)}) for i in range(4)])
+    assert batch[0].dtype is DTYPE and batch[0].shape == (4, 3) and batch[1]["y"].dtype is DTYPE
+
+
+@every_dtype
+def test_meta_device(dtype):
+    """torch.rand on the meta device read the memory that is not there."""
+    with torch.device("meta"):
+        made = [torch.rand(3, dtype=dtype), torch.randn(3, dtype=dtype), torch.tensor([1.0], dtype=dtype), torch.full((3,), 1.5, dtype=dtype)]
+        made += [torch.arange(3, dtype=dtype), torch.eye(3, dtype=dtype), torch.linspace(0, 1, 3, dtype=dtype)]
+        made += [nn.Linear(3, 2, dtype=dtype).weight]
+    assert all(t.is_meta and t.dtype is dtype for t in made)
+    model = network(dtype).to("meta")
+    y = model(torch.empty(2, 1, 6, 6, dtype=dtype, device="meta"))
+    y.sum().backward()
+    assert y.is_meta and y.dtype is dtype and model[0].weight.grad.dtype is dtype
+    model.to_empty(device="cpu").load_state_dict(network(dtype).state_dict())
+    expect_all([model(numbers(2, 1, 6, 6, dtype=dtype))], dtype)
+    assert nn.utils.skip_init(nn.Linear, 3, 4, dtype=dtype).weight.dtype is dtype
+
+
+def test_profiles_name_the_steps():
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.Tanh()).to(DTYPE), numbers(5, 3)
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        model(x).sum().backward()
+        x.float()
+    counts = {event.key: event.count for event in profiled.key_averages()}
+    assert counts["formats::decode"] > 2 and counts["formats::encode"] > 2
+    assert {"aten::addmm", "aten::tanh", "aten::_to_copy", "autograd::engine::evaluate_function: AddmmBackward0"} <= set(counts)
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        x.float()
+    assert [event.key for event in profiled.key_averages() if event.key.startswith("formats::")] == ["formats::decode"]
+
+
+def test_wrapper_subclasses_are_refused():
+    with pytest.raises(NotImplementedError, match=r"_make_wrapper_subclass: expected a stock dtype, but got torch\.posit16es2"):
+        torch.Tensor._make_wrapper_subclass(torch.Tensor, (3,), dtype=DTYPE)
+
+@pytest.fixture
+def group(tmp_path):
+    distributed = pytest.importorskip("torch.distributed")
+    if not distributed.is_available() or not distributed.is_gloo_available():
+        pytest.skip("this torch has no gloo")
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield distributed
+    distributed.destroy_process_group()
+
+
+def test_collectives_are_refused(group):
+    """They would add up codes as the container's numbers."""
+    x = numbers(3)
+    before = x.tolist()
+    calls = {
+        "allreduce_": lambda: group.all_reduce(x),
+        "broadcast_": lambda: group.broadcast(x, 0),
+        "allgather_": lambda: group.all_gather([torch.empty_like(x)], x),
+        "scatter_": lambda: group.scatter(x, [x]),
+        "all_reduce": lambda: torch.ops._c10d_functional.all_reduce(x, "sum", group.group.WORLD.group_name),
+    }
+    for name, call in calls.items():
+        with pytest.raises(NotImplementedError, match=rf"{name}: expected a stock dtype, but got posit16es2: process groups"):
+            call()
+    assert x.tolist() == before
+    with pytest.raises(NotImplementedError, match="process groups"):
+        nn.parallel.DistributedDataParallel(nn.Linear(3, 2).to(DTYPE))
+    codes = x.view(torch.uint8)
+    group.broadcast(codes, 0)
+    received = [None]
+    group.all_gather_object(received, x)
+    assert received[0].dtype is DTYPE and x.tolist() == before

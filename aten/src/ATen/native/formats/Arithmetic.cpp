@@ -3,6 +3,7 @@
 #include <ATen/native/formats/BoxedCall.h>
 #include <ATen/native/formats/Elementwise.h>
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_to_copy_ops.h>
@@ -95,23 +96,10 @@ Tensor& without_alpha_(Tensor& self, const Tensor& other) {
   return binary_in_place(op, self, other, 1);
 }
 
-// out=: the result, in out's dtype if its category allows, in out's memory.
-Tensor& store(const Tensor& result, Tensor& out) {
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  TORCH_CHECK(
-      c10::canCast(is_format_tensor(result) ? c10::kFloat : result.scalar_type(), is_format_tensor(out) ? c10::kFloat : out.scalar_type()),
-      "result type ", is_format_tensor(result) ? entry_of(result).name : c10::toString(result.scalar_type()),
-      " can't be cast to the desired output type ", is_format_tensor(out) ? entry_of(out).name : c10::toString(out.scalar_type()));
-  if (out.sizes() != result.sizes()) {
-    if (out.numel() != 0) at::native::resize_output_check(out, result.sizes());
-    at::_ops::resize_::call(out, c10::fromIntArrayRefSlow(result.sizes()), {});
-  }
-  return at::_ops::copy_::call(out, result, false);
-}
 template <BinaryOp op>
 Tensor& with_alpha_out(const Tensor& a, const Tensor& b, const Scalar& alpha, Tensor& out) {
-  if (!is_format_tensor(a) && !is_format_tensor(b)) return store(stock_binary(op, a, b, alpha), out);
-  return store(binary(op, a, b, alpha), out);
+  if (!is_format_tensor(a) && !is_format_tensor(b)) return store(stock_binary(op, a, b, alpha), out, {a, b});
+  return store(binary(op, a, b, alpha), out, {a, b});
 }
 template <BinaryOp op>
 Tensor& without_alpha_out(const Tensor& a, const Tensor& b, Tensor& out) {
@@ -152,12 +140,15 @@ Tensor rsub_scalar(const Tensor& self, const Scalar& other, const Scalar& alpha)
   if (alpha.toDouble() == 1) return elementwise(BinaryOp::Sub, Operand::of(other), Operand::of(self), target);
   return elementwise(TernaryOp::Fma, Operand::of(Scalar(-alpha.toDouble())), Operand::of(self), Operand::of(other), 1, target);
 }
-Tensor reciprocal(const Tensor& self) {
+Tensor reciprocal_kernel(const Tensor& self) {
   return elementwise(BinaryOp::Div, Operand::of(Scalar(1.0)), Operand::of(self), {entry_of(self), {}});
 }
 Tensor& reciprocal_(Tensor& self) {
   elementwise(BinaryOp::Div, Operand::of(Scalar(1.0)), Operand::of(self), {entry_of(self), self});
   return self;
+}
+Tensor& reciprocal_out(const Tensor& self, Tensor& out) {
+  return store(is_format_tensor(self) ? reciprocal_kernel(self) : self.reciprocal(), out, {self});
 }
 Tensor sqrt_kernel(const Tensor& self) {
   return elementwise_sqrt(Operand::of(self), {entry_of(self), {}});
@@ -168,7 +159,7 @@ Tensor& sqrt_(Tensor& self) {
 }
 Tensor& sqrt_out(const Tensor& self, Tensor& out) {
   const Tensor result = is_format_tensor(self) ? sqrt_kernel(self) : self.sqrt();
-  return store(result, out);
+  return store(result, out, {self});
 }
 
 // ---- three operands: into self where self is ours and in place ----
@@ -192,7 +183,7 @@ Tensor ternary(const char* name, TernaryOp op, const Tensor& a, const Tensor& b,
   return stock(plain);
 }
 
-Tensor addcmul(const Tensor& self, const Tensor& x, const Tensor& y, const Scalar& value) {
+Tensor addcmul_kernel(const Tensor& self, const Tensor& x, const Tensor& y, const Scalar& value) {
   return ternary("addcmul", TernaryOp::Addcmul, x, y, self, value.toDouble(), false, self,
                  [&](auto plain) { return plain(self).addcmul(plain(x), plain(y), value); });
 }
@@ -201,7 +192,7 @@ Tensor& addcmul_(Tensor& self, const Tensor& x, const Tensor& y, const Scalar& v
           [&](auto plain) { return self.addcmul_(plain(x), plain(y), value); });
   return self;
 }
-Tensor addcdiv(const Tensor& self, const Tensor& x, const Tensor& y, const Scalar& value) {
+Tensor addcdiv_kernel(const Tensor& self, const Tensor& x, const Tensor& y, const Scalar& value) {
   return ternary("addcdiv", TernaryOp::Addcdiv, x, y, self, value.toDouble(), false, self,
                  [&](auto plain) { return plain(self).addcdiv(plain(x), plain(y), value); });
 }
@@ -209,6 +200,13 @@ Tensor& addcdiv_(Tensor& self, const Tensor& x, const Tensor& y, const Scalar& v
   ternary("addcdiv_", TernaryOp::Addcdiv, x, y, self, value.toDouble(), true, self,
           [&](auto plain) { return self.addcdiv_(plain(x), plain(y), value); });
   return self;
+}
+
+Tensor& addcmul_out(const Tensor& self, const Tensor& x, const Tensor& y, const Scalar& value, Tensor& out) {
+  return store(addcmul_kernel(self, x, y, value), out, {self, x, y});
+}
+Tensor& addcdiv_out(const Tensor& self, const Tensor& x, const Tensor& y, const Scalar& value, Tensor& out) {
+  return store(addcdiv_kernel(self, x, y, value), out, {self, x, y});
 }
 
 Tensor lerp_number(const Tensor& self, const Tensor& end, const Scalar& weight, const Tensor& existing) {
@@ -223,8 +221,27 @@ Tensor& lerp_scalar_(Tensor& self, const Tensor& end, const Scalar& weight) {
   lerp_number(self, end, weight, self);
   return self;
 }
+Tensor& lerp_scalar_out(const Tensor& self, const Tensor& end, const Scalar& weight, Tensor& out) {
+  const bool ours = is_format_tensor(self) || is_format_tensor(end);
+  return store(ours ? lerp_scalar(self, end, weight) : self.lerp(end, weight), out, {self, end});
+}
 
 } // namespace
+
+Tensor& store(const Tensor& result, Tensor& out, at::ArrayRef<Tensor> operands) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  TORCH_CHECK(
+      c10::canCast(is_format_tensor(result) ? c10::kFloat : result.scalar_type(), is_format_tensor(out) ? c10::kFloat : out.scalar_type()),
+      "result type ", is_format_tensor(result) ? entry_of(result).name : c10::toString(result.scalar_type()),
+      " can't be cast to the desired output type ", is_format_tensor(out) ? entry_of(out).name : c10::toString(out.scalar_type()));
+  if (out.sizes() != result.sizes()) {
+    if (out.numel() != 0) at::native::resize_output_check(out, result.sizes());
+    at::_ops::resize_::call(out, c10::fromIntArrayRefSlow(result.sizes()), {});
+  }
+  at::assert_no_internal_overlap(out);
+  for (const Tensor& t : operands) at::assert_no_partial_overlap(out, t);
+  return at::_ops::copy_::call(out, result, false);
+}
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("add.Tensor", &with_alpha<BinaryOp::Add>);
@@ -249,17 +266,21 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("div_.Scalar", &scalar_<BinaryOp::Div>);
   m.impl("rsub.Tensor", &rsub_tensor);
   m.impl("rsub.Scalar", &rsub_scalar);
-  m.impl("reciprocal", &reciprocal);
+  m.impl("reciprocal", &reciprocal_kernel);
   m.impl("reciprocal_", &reciprocal_);
+  m.impl("reciprocal.out", &reciprocal_out);
   m.impl("sqrt", &sqrt_kernel);
   m.impl("sqrt_", &sqrt_);
   m.impl("sqrt.out", &sqrt_out);
-  m.impl("addcmul", &addcmul);
+  m.impl("addcmul", &addcmul_kernel);
   m.impl("addcmul_", &addcmul_);
-  m.impl("addcdiv", &addcdiv);
+  m.impl("addcmul.out", &addcmul_out);
+  m.impl("addcdiv", &addcdiv_kernel);
   m.impl("addcdiv_", &addcdiv_);
+  m.impl("addcdiv.out", &addcdiv_out);
   m.impl("lerp.Scalar", &lerp_scalar);
   m.impl("lerp_.Scalar", &lerp_scalar_);
+  m.impl("lerp.Scalar_out", &lerp_scalar_out);
 }
 
 } // namespace at::formats

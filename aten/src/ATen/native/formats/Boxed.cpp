@@ -60,10 +60,36 @@ const std::set<std::string>& by_casts() {
       "aten::_linalg_eigvals", "aten::cat", "aten::clamp", "aten::clamp_max", "aten::clamp_min", "aten::complex", "aten::copysign", "aten::cummax",
       "aten::cummin", "aten::cumprod", "aten::index_put", "aten::index_reduce", "aten::linalg_eig", "aten::linalg_eigvals", "aten::linalg_matrix_exp",
       "aten::linalg_vector_norm", "aten::logcumsumexp", "aten::matrix_exp", "aten::max_pool2d_with_indices_backward", "aten::mvlgamma",
-      "aten::nextafter", "aten::norm", "aten::normal", "aten::polar", "aten::prod", "aten::put", "aten::renorm", "aten::repeat",
+      "aten::norm", "aten::normal", "aten::polar", "aten::prod", "aten::put", "aten::renorm", "aten::repeat",
+      "aten::_adaptive_avg_pool2d_backward", "aten::_adaptive_avg_pool3d_backward", "aten::_prelu_kernel_backward",
+      "aten::adaptive_max_pool2d_backward", "aten::adaptive_max_pool3d_backward", "aten::avg_pool2d_backward", "aten::avg_pool3d_backward",
+      "aten::fractional_max_pool2d_backward", "aten::grid_sampler_2d_backward", "aten::grid_sampler_3d_backward",
+      "aten::fractional_max_pool3d_backward", "aten::max_pool3d_with_indices_backward",
+      "aten::reflection_pad1d_backward", "aten::reflection_pad2d_backward", "aten::reflection_pad3d_backward",
+      "aten::replication_pad1d_backward", "aten::replication_pad2d_backward", "aten::replication_pad3d_backward",
       "aten::scatter_reduce", "aten::sgn", "aten::sinc", "aten::special_i1", "aten::special_i1e", "aten::trace",
   };
   return names;
+}
+
+// Whether autograd records the call.
+bool records(const Plan& plan, const Stack& stack) {
+  bool recorded = false;
+  const size_t base = stack.size() - plan.arguments.size();
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
+    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) { recorded |= t.defined() && t.requires_grad(); });
+  }
+  return recorded && at::GradMode::is_enabled();
+}
+
+// Whether an operand is ours, maybe within wrappers of torch.func.
+bool any_beneath(const Plan& plan, const Stack& stack) {
+  bool ours = false;
+  const size_t base = stack.size() - plan.arguments.size();
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
+    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) { ours |= entry_beneath(t) != nullptr; });
+  }
+  return ours;
 }
 
 // Above autograd: casts the operands of ours to the compute type, runs the stock operator on them with its own derivative, and casts the
@@ -75,19 +101,11 @@ class ByCastsKernel final : public c10::OperatorKernel {
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     const OutOfAutocast exact;
     if (plan_.adds_products && run_dot_operator(op, stack)) return; // attention: by operators that are differentiated one by one
-    bool ours = false, recorded = false;
-    const size_t base = stack->size() - plan_.arguments.size();
-    for (size_t i = 0; i < plan_.arguments.size(); ++i) {
-      each_tensor(plan_.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) {
-        ours |= entry_beneath(t) != nullptr;
-        recorded |= t.defined() && t.requires_grad();
-      });
-    }
-    if (!ours) { // a stock tensor of the wrappers' backend
+    if (!any_beneath(plan_, *stack)) { // a stock tensor of the wrappers' backend
       run_stock_formula(op, keys, stack);
       return;
     }
-    if (!(recorded && at::GradMode::is_enabled()) && !has_tangent(plan_, *stack)) {
+    if (!records(plan_, *stack) && !has_tangent(plan_, *stack)) {
       const at::AutoDispatchBelowADInplaceOrView guard;
       op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
       return;
@@ -100,6 +118,40 @@ class ByCastsKernel final : public c10::OperatorKernel {
  private:
   Plan plan_;
 };
+
+// In-place variants of what is differentiated by casts, or by a formula of ours: the functional variant, whose derivative is right, and a
+// copy into the tensor. (In the stock formula of the in-place variant zeros and ones would be of the container's dtype.)
+class InPlaceByCopyKernel final : public c10::OperatorKernel {
+ public:
+  InPlaceByCopyKernel(const c10::FunctionSchema& schema, c10::OperatorHandle functional) : plan_(schema), functional_(functional) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
+    const size_t base = stack->size() - plan_.arguments.size();
+    const at::Tensor self = (*stack)[base].toTensor();
+    if (!entry_beneath(self) || !(records(plan_, *stack) || has_tangent(plan_, *stack))) {
+      run_stock_formula(op, keys, stack);
+      return;
+    }
+    functional_.callBoxed(stack);
+    const at::Tensor result = stack->back().toTensor();
+    TORCH_CHECK(result.sizes() == self.sizes(), plan_.name, ": expected operands that broadcast to the sizes ", self.sizes(), ", but they do to ",
+                result.sizes());
+    stack->back() = at::_ops::copy_::call(const_cast<at::Tensor&>(self), result, false);
+  }
+
+ private:
+  Plan plan_;
+  c10::OperatorHandle functional_;
+};
+
+// The variant that returns a new tensor: "aten::prod" of "aten::prod_", with the same overload's name.
+std::optional<c10::OperatorHandle> functional_variant(const c10::OperatorHandle& op) {
+  const c10::OperatorName& name = op.operator_name();
+  const bool in_place = name.name.back() == '_' && op.schema().is_mutable() && op.schema().returns().size() == 1;
+  if (!in_place) return std::nullopt;
+  auto functional = c10::Dispatcher::singleton().findSchema({name.name.substr(0, name.name.size() - 1), name.overload_name});
+  return functional && functional->schema().arguments().size() == op.schema().arguments().size() ? functional : std::nullopt;
+}
 
 } // namespace
 
@@ -129,6 +181,16 @@ int register_boxed_kernels() {
       autograd->impl(full.c_str(), torch::CppFunction::makeFallthrough());
     }
     ++registered;
+  }
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto op = name.getNamespace().value_or("") == "aten" ? dispatcher.findSchema(name) : std::nullopt;
+    const auto functional = op ? functional_variant(*op) : std::nullopt;
+    if (!functional || op->hasKernelForDispatchKey(kFormatAutogradKey)) continue;
+    if (by_casts().count(functional->schema().name()) == 0 && functional->schema().name() != "aten::nextafter") continue;
+    const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+    for (torch::Library* at : {autograd, wrapped}) {
+      at->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<InPlaceByCopyKernel>(op->schema(), *functional)));
+    }
   }
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = name.getNamespace().value_or("") == "aten" ? dispatcher.findSchema(name) : std::nullopt;

@@ -57,8 +57,6 @@ Tensor unfold(const Tensor& self, int64_t dimension, int64_t size, int64_t step)
   return format_view(self, sizes, strides, self.storage_offset());
 }
 
-// ---- what cannot make sense: one clear error, where the dispatcher would list every backend it knows ----
-
 } // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {

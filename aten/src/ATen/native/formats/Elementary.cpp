@@ -31,7 +31,7 @@ const std::set<std::string>& functions() {
       "special_ndtri", "special_scaled_modified_bessel_k0", "special_scaled_modified_bessel_k1", "special_spherical_bessel_j0", "square", "tan",
       "tanh", "threshold", "trunc",
       // of two
-      "atan2", "copysign", "float_power", "floor_divide", "fmod", "hypot", "igamma", "igammac", "logaddexp", "logaddexp2", "nextafter", "remainder",
+      "atan2", "copysign", "float_power", "floor_divide", "fmod", "hypot", "igamma", "igammac", "logaddexp", "logaddexp2", "remainder",
       "special_xlog1py", "special_zeta", "xlogy",
   };
   return names;

@@ -26,4 +26,7 @@ at::Tensor elementwise(BinaryOp op, const Operand& a, const Operand& b, const Ta
 at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const Operand& c, double s, const Target& target);
 at::Tensor elementwise_sqrt(const Operand& a, const Target& target);
 
+// out=: the result, in out's dtype if its category allows, in out's memory, which may be an operand's but not a part of one.
+at::Tensor& store(const at::Tensor& result, at::Tensor& out, at::ArrayRef<at::Tensor> operands);
+
 } // namespace at::formats

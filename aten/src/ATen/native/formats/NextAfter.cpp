@@ -1,0 +1,153 @@
+// nextafter: the next number of the format itself, found by stepping its codes. (The stock kernel steps numbers of the machine type that
+// carries the format, and those round back to where they came from.)
+#include <ATen/native/formats/BoxedCall.h>
+#include <ATen/native/formats/Elementwise.h>
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/mul_ops.h>
+#include <ATen/ops/ne.h>
+#include <ATen/ops/nextafter_ops.h>
+#include <ATen/ops/to_ops.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace at::formats {
+namespace {
+
+using at::Tensor;
+
+// Posits and fixed point: codes are ordered as the integers that they are. What has no neighbour stays.
+uint64_t step_integer(const Format& f, uint64_t code, bool up) {
+  if (!f.is_signed) return up ? std::min(code + 1, f.max_code()) : code - (code != 0);
+  const int unused = 64 - f.bits;
+  const auto most = static_cast<int64_t>(f.max_code());
+  const int64_t least = f.is_posit() ? -most : -static_cast<int64_t>(f.lowest_magnitude());
+  const int64_t n = (static_cast<int64_t>(code << unused) >> unused) + (up ? 1 : -1);
+  return static_cast<uint64_t>(std::clamp(n, least, most)) & f.code_mask();
+}
+
+// Floats: sign and magnitude. The largest number's neighbour is infinity where the format has one and overflows to it.
+uint64_t step_float(const Format& f, uint64_t code, bool up) {
+  const uint64_t sign = code & f.sign_code(), magnitude = code & (f.sign_code() - 1);
+  const uint64_t smallest = f.subnormals == c10::formats::Subnormals::Flush ? uint64_t{1} << f.man_bits : 1;
+  const uint64_t largest = f.max_code() + (f.has_infinity() && f.overflow == c10::formats::Overflow::Ieee);
+  if (magnitude < smallest) return (up ? 0 : f.sign_code()) | smallest;
+  if (up == (sign == 0)) return sign | std::min(magnitude + 1, largest);
+  if (magnitude > smallest) return sign | (magnitude - 1);
+  return f.unsigned_zero() ? 0 : sign;
+}
+
+uint64_t next_code(const Format& f, uint64_t code, double from, double towards) {
+  if (std::isnan(from) || std::isnan(towards)) return f.nan_code();
+  if (from != towards) return f.kind == c10::formats::Kind::Float ? step_float(f, code, towards > from) : step_integer(f, code, towards > from);
+  if (from != 0) return code;
+  // As in C: the second of two equal operands, which tells zeros apart.
+  const bool minus_zero = f.kind == c10::formats::Kind::Float && !f.unsigned_zero() && std::signbit(towards);
+  return minus_zero ? f.sign_code() : 0;
+}
+
+template <typename Code>
+void step_all(const Format& f, const Tensor& codes, const Tensor& from, const Tensor& towards, const Tensor& result) {
+  const auto* in = static_cast<const Code*>(codes.const_data_ptr());
+  auto* out = static_cast<Code*>(result.mutable_data_ptr());
+  const double *a = from.const_data_ptr<double>(), *b = towards.const_data_ptr<double>();
+  at::parallel_for(0, codes.numel(), 8192, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) out[i] = static_cast<Code>(next_code(f, in[i], a[i], b[i]));
+  });
+}
+
+Tensor nextafter_kernel(const Tensor& self, const Tensor& other) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  ResultType type;
+  type.see(self, "nextafter");
+  type.see(other, "nextafter");
+  TORCH_CHECK_TYPE(!type.is_complex(), "nextafter: expected real operands, but got a complex one");
+  if (!type.result()) {
+    const auto stock = [&](const Tensor& t) { return is_format_tensor(t) ? to_stock(t, *type.stock) : t; };
+    return at::_ops::nextafter::call(stock(self), stock(other));
+  }
+  const FormatEntry& entry = *type.result();
+  const Format& f = entry.format;
+  const auto sizes = at::infer_size_dimvector(self.sizes(), other.sizes());
+  const auto whole = [&](const Tensor& t) { return t.expand(sizes).contiguous(); };
+  const auto values = [](const Tensor& t) { return is_format_tensor(t) ? to_stock(t, at::kDouble) : t.to(at::kDouble); };
+  const Tensor start = is_format_tensor(self) ? self : encoded(self, entry);
+  Tensor result = empty_format(sizes, entry, self.device());
+  if (self.device().is_meta()) return result;
+  const Tensor codes = whole(bits_alias(start)), from = whole(values(start)), towards = whole(values(other));
+  switch (f.itemsize()) {
+    case 1: step_all<uint8_t>(f, codes, from, towards, result); break;
+    case 2: step_all<uint16_t>(f, codes, from, towards, result); break;
+    case 4: step_all<uint32_t>(f, codes, from, towards, result); break;
+    default: step_all<uint64_t>(f, codes, from, towards, result);
+  }
+  return result;
+}
+
+// The neighbour moves as the number does, and not at all with what it is sought towards; two equal operands: as stock, no gradient.
+struct NextAfterFunction : torch::autograd::Function<NextAfterFunction> {
+  static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& self, const Tensor& other) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    // Not the operands, which nextafter_ writes over.
+    ctx->save_for_backward({self.ne(other)});
+    ctx->saved_data["self"] = self.detach().new_empty({0});
+    ctx->saved_data["other"] = other.detach().new_empty({0});
+    ctx->saved_data["sizes"] = self.sizes();
+    ctx->saved_data["other_sizes"] = other.sizes();
+    return nextafter_kernel(self, other);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, torch::autograd::variable_list grads) {
+    const auto data = [&](const char* key) { return ctx->saved_data[key]; };
+    Tensor grad, none;
+    if (ctx->needs_input_grad(0)) {
+      const Tensor moves = at::_ops::mul_Tensor::call(grads[0], ctx->get_saved_variables()[0]);
+      grad = at::_ops::to_other::call(at::sum_to(moves, data("sizes").toDimVector()), data("self").toTensor(), false, false, {});
+    }
+    if (ctx->needs_input_grad(1)) none = data("other").toTensor().new_zeros(data("other_sizes").toDimVector());
+    return {grad, none};
+  }
+};
+
+Tensor nextafter_autograd(const Tensor& self, const Tensor& other) {
+  ResultType type;
+  type.see(self, "nextafter");
+  type.see(other, "nextafter");
+  if (type.result()) return NextAfterFunction::apply(self, other);
+  // A stock result: by casts that autograd sees.
+  const ExplicitDtypeGuard exact;
+  const auto stock = [&](const Tensor& t) {
+    return is_format_tensor(t) ? at::_ops::to_dtype::call(t, c10::toRealValueType(*type.stock), false, false, {}) : t;
+  };
+  return at::_ops::nextafter::call(stock(self), stock(other));
+}
+
+Tensor& nextafter_out_kernel(const Tensor& self, const Tensor& other, Tensor& out) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const bool ours = is_format_tensor(self) || is_format_tensor(other);
+  return store(ours ? nextafter_kernel(self, other) : at::_ops::nextafter::call(self, other), out, {self, other});
+}
+
+Tensor& nextafter_in_place(Tensor& self, const Tensor& other) {
+  const auto sizes = at::infer_size_dimvector(self.sizes(), other.sizes());
+  TORCH_CHECK(self.sizes() == sizes, "nextafter_: expected operands that broadcast to the sizes ", self.sizes(), ", but got ", other.sizes());
+  return nextafter_out_kernel(self, other, self);
+}
+
+} // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
+  m.impl("nextafter", &nextafter_kernel);
+  m.impl("nextafter_", &nextafter_in_place);
+  m.impl("nextafter.out", &nextafter_out_kernel);
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse2, m) {
+  m.impl("nextafter", &nextafter_autograd);
+}
+
+} // namespace at::formats

@@ -1,14 +1,17 @@
 #include <ATen/native/formats/BoxedCall.h>
 
 #include <ATen/FormatRounding.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/native/formats/Accumulate.h>
 #include <ATen/native/formats/Elementary.h>
+#include <ATen/ops/as_strided_ops.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/resize_ops.h>
 #include <ATen/ops/to_ops.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 #include <typeinfo>
@@ -120,10 +123,11 @@ static int place_of_accumulate(const c10::FunctionSchema& schema) {
 Plan::Plan(const c10::FunctionSchema& schema)
     : name(schema.name()), adds_products(is_dot_operator(schema.name())), elementary(is_elementary(schema.name())),
       tabled(has_table(schema.name())), selects(selects_values(schema.name()) && schema.overload_name().find("reduce") == std::string::npos),
-      leaves_range(at::formats::leaves_range(schema.name())),
+      leaves_range(at::formats::leaves_range(schema.name())), writes(false),
       accumulate(place_of_accumulate(schema)) {
   for (const c10::Argument& a : schema.arguments()) {
     arguments.push_back({slot_of(a), (a.alias_info() && a.alias_info()->isWrite()) || writes_undeclared(schema, a)});
+    writes |= arguments.back().written && arguments.back().slot == Slot::Tensor;
   }
 }
 
@@ -147,13 +151,15 @@ BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts) : 
   const size_t base = stack->size() - plan.arguments.size();
   if (plan.accumulate >= 0 && (*stack)[base + plan.accumulate].toBool()) selects_ = false;
   choose_types(plan, *stack, base);
+  if (plan.writes && casts == Casts::Plain) share_memory(plan, *stack, base);
   const bool begins = plan.leaves_range && (*stack)[base].isTensor() && is_format_tensor((*stack)[base].toTensor()); // with the operand
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     map_tensors(plan.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) { return stand_in(t, plan.arguments[i].written); });
   }
   const bool saturates = format_ && format_->format.is_posit() && format_->format.underflow == c10::formats::Underflow::Minpos;
   if (plan.leaves_range && saturates && casts == Casts::Plain && begins) {
-    operand_ = pairs_[0].written ? pairs_[0].stock.clone() : pairs_[0].stock;
+    operand_ = (*stack)[base].toTensor();
+    if (plan.writes) operand_ = operand_.clone();
   }
 }
 
@@ -182,6 +188,52 @@ void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t 
     if (format_) {
       compute_ = c10::promoteTypes(compute_, format_->compute);
       value = static_cast<int64_t>(compute_);
+    }
+  }
+}
+
+// The elements from the first to the last one in memory: [begin, end), counted from the beginning of the storage.
+struct Extent {
+  int64_t begin, end;
+
+  explicit Extent(const at::Tensor& t) : begin(t.storage_offset()), end(begin + 1) {
+    for (int64_t d = 0; d < t.dim(); ++d) end += (t.size(d) - 1) * t.stride(d);
+  }
+  bool meets(const Extent& other) const { return begin < other.end && other.begin < end; }
+};
+
+// Where what is written overlaps itself or an operand, their stand-ins overlap in the same way: the stock kernel refuses, or does, what it
+// would with tensors of its own.
+void BoxedCall::share_memory(const Plan& plan, const torch::jit::Stack& stack, size_t base) {
+  c10::SmallVector<at::Tensor, 6> tensors;
+  c10::SmallVector<const at::TensorImpl*, 2> outputs;
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
+    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
+      if (!is_format_tensor(t) || t.numel() == 0) return;
+      for (const at::Tensor& seen : tensors) {
+        if (seen.is_same(t)) return;
+      }
+      tensors.push_back(t);
+      if (plan.arguments[i].written && plan.arguments[i].slot == Plan::Slot::Tensor) outputs.push_back(t.unsafeGetTensorImpl());
+    });
+  }
+  for (const at::Tensor& out : tensors) {
+    if (std::find(outputs.begin(), outputs.end(), out.unsafeGetTensorImpl()) == outputs.end()) continue;
+    const Extent own(out);
+    Extent whole = own;
+    c10::SmallVector<at::Tensor, 6> together;
+    for (const at::Tensor& t : tensors) {
+      const Extent extent(t);
+      if (!t.storage().is_alias_of(out.storage()) || !extent.meets(own)) continue;
+      together.push_back(t);
+      whole.begin = std::min(whole.begin, extent.begin);
+      whole.end = std::max(whole.end, extent.end);
+    }
+    const bool known = std::any_of(pairs_.begin(), pairs_.end(), [&](const Pair& p) { return p.ours.is_same(out); });
+    if (known || (together.size() == 1 && at::has_internal_overlap(out) != at::MemOverlap::Yes)) continue;
+    const at::Tensor values = to_stock(format_view(out, {whole.end - whole.begin}, {1}, whole.begin), compute_);
+    for (const at::Tensor& t : together) {
+      pairs_.push_back({t, at::_ops::as_strided::call(values, t.sym_sizes(), t.sym_strides(), t.storage_offset() - whole.begin), false});
     }
   }
 }
@@ -230,6 +282,15 @@ std::optional<Rounding> BoxedCall::rounding_of_results(const FormatEntry& entry)
   return moves ? std::optional(Rounding::NearestEven) : rounding_override();
 }
 
+// Where the stock kernel wrote into an expanded tensor (some only warn): one of the elements that lie in one place.
+static at::Tensor distinct(at::Tensor t) {
+  if (at::has_internal_overlap(t) != at::MemOverlap::Yes) return t;
+  for (int64_t d = 0; d < t.dim(); ++d) {
+    if (t.stride(d) == 0) t = t.narrow(d, 0, 1);
+  }
+  return t;
+}
+
 void BoxedCall::finish(size_t results, torch::jit::Stack* stack) const {
   for (const Pair& p : pairs_) {
     if (!p.written) continue;
@@ -240,7 +301,7 @@ void BoxedCall::finish(size_t results, torch::jit::Stack* stack) const {
     }
     if (p.ours.sizes() != p.stock.sizes()) at::_ops::resize_::call(p.ours, c10::fromIntArrayRefSlow(p.stock.sizes()), {});
     const RoundingGuard guard(rounding_of_results(entry_of(p.ours)));
-    encode_into(p.ours, rounded(p.stock));
+    encode_into(distinct(p.ours), rounded(distinct(p.stock)));
   }
   for (size_t i = stack->size() - results; i < stack->size(); ++i) {
     c10::IValue& value = (*stack)[i];

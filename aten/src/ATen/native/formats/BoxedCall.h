@@ -53,6 +53,7 @@ class Plan {
   bool tabled;        // narrow formats look its results up
   bool selects;       // every result is one of the inputs' values: nothing is rounded
   bool leaves_range;  // of float64, see Elementary.h
+  bool writes;        // to a tensor, not counting lists of them
   int accumulate;     // the place of a flag of that name, which undoes `selects`; or -1
 };
 
@@ -79,6 +80,7 @@ class BoxedCall {
   void choose_types(const Plan& plan, torch::jit::Stack& stack, size_t base);
   std::optional<c10::formats::Rounding> rounding_of_results(const FormatEntry& entry) const;
   at::Tensor cast(const at::Tensor& t, c10::ScalarType type) const;
+  void share_memory(const Plan& plan, const torch::jit::Stack& stack, size_t base);
   at::Tensor stand_in(const at::Tensor& t, bool written);
 
   at::Tensor rounded(const at::Tensor& t) const;

@@ -1,0 +1,55 @@
+"""Outputs that overlap an operand or themselves: refused, or written, exactly as stock PyTorch does with tensors of its own."""
+
+import warnings
+
+import pytest
+import torch
+
+CALLS = """
+x[:4].expand(3, 4).relu_() | x[:4].expand(3, 4).exp_() | x[:4].expand(3, 4).cumsum_(0) | x[:4].expand(3, 4).sub_(1) | x[:4].expand(3, 4).fill_(1)
+x[:4].expand(3, 4).sqrt_() | x[:4].expand(3, 4).zero_() | x[:4].expand(3, 4).normal_() | x[:4].expand(3, 4).random_() | x[:4].expand(4, 4).triu_()
+x[:4].expand(3, 4).masked_fill_(torch.ones(4, dtype=torch.bool), 1) | x[:4].expand(3, 4).index_fill_(0, torch.tensor([0]), 1)
+x[:4].expand(3, 4).index_put_((torch.tensor([0]),), x[:1].clone()) | x[:4].expand(3, 4).put_(torch.tensor([0]), x[:1].clone())
+x[:4].expand(3, 4).nextafter_(x[:4].clone()) | x[:4].expand(3, 4).bernoulli_() | x[:4].expand(3, 4).uniform_()
+x[1:].add_(x[:-1]) | x[1:].copy_(x[:-1]) | x[1:].clamp_(min=x[:-1]) | x[1:].pow_(x[:-1]) | x[1:].addcmul_(x[:-1], x[:-1]) | x[1:].lerp_(x[:-1], 0.5)
+x[1:].floor_divide_(x[:-1]) | x.__setitem__(slice(1, None), x[:-1]) | x[:8].index_add_(0, i, x[4:12]) | x[:8].index_copy_(0, i, x[4:12])
+x[:8].scatter_(0, i, x[4:12]) | x[:8].scatter_(0, i, x[:8]) | x[:8].masked_scatter_(i >= 0, x[4:12]) | m.addmm_(m, m)
+torch.add(x[:-1], x[:-1], out=x[1:]) | torch.exp(x[:-1], out=x[1:]) | torch.exp(x, out=x) | torch.exp(x[:], out=x[:]) | torch.sqrt(x[:-1], out=x[1:])
+torch.cumsum(x[:-1], 0, out=x[1:]) | torch.cumsum(x[:], 0, out=x[:]) | torch.maximum(x[:-1], x[1:], out=x[1:])
+torch.nextafter(x[:-1], x[:-1], out=x[1:])
+torch.mm(m, m, out=x[8:].view(4, 4)) | torch.mm(m, m, out=x[:16].view(4, 4)) | torch.tril(m, out=x[:16].view(4, 4)) | torch.sum(m, 0, out=x[:4])
+torch.sort(x[:8], out=(x[:8], torch.zeros(8, dtype=torch.long))) | torch.gather(x[:8], 0, i, out=x[:8]) | torch.take(x, i[:4], out=x[:4])
+torch.cat([x[:4], x[4:8]], out=x[2:10]) | torch.stack([x[:4], x[4:8]], out=x[:8].view(2, 4)) | torch.where(x[:4] > 1, x[:4], x[4:8], out=x[2:6])
+torch.index_select(x, 0, i, out=x[:8]) | torch.masked_select(x, x > 3, out=x[:20]) | torch.lerp(x[:-1], x[:-1], 0.5, out=x[1:])
+torch.addcmul(x[:-1], x[:-1], x[:-1], out=x[1:]) | torch.reciprocal(x[:-1], out=x[1:]) | torch.nn.functional.logsigmoid(x[:]) | x[::2].mul_(x[1::2])
+"""
+DRAWS = ("normal_", "random_", "bernoulli_", "uniform_")
+
+
+def outcome(call: str, dtype: torch.dtype):
+    x = torch.arange(24.0).to(dtype)
+    names = {"torch": torch, "x": x, "i": torch.arange(8), "m": x[:16].view(4, 4)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # stock warns of writes into expanded tensors that it still does
+        try:
+            eval(call, names)
+        except RuntimeError as error:
+            return str(error).split(".")[0].split("\n")[0], x
+    return "", x
+
+
+@pytest.mark.parametrize("dtype", [torch.posit16es2, torch.e8m4], ids=str)
+@pytest.mark.parametrize("call", [c.strip() for line in CALLS.strip().splitlines() for c in line.split(" | ")])
+def test_as_stock(call, dtype):
+    refused, x = outcome(call, dtype)
+    stock_refused, y = outcome(call, torch.float32)
+    assert refused == stock_refused
+    if not any(name in call for name in DRAWS):
+        assert torch.equal(x.double().nan_to_num(7, 7, 7), y.to(dtype).double().nan_to_num(7, 7, 7))
+
+
+def test_nothing_beside_the_output_is_written():
+    x = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.q43)
+    torch.exp(x[:2], out=x[:2])
+    torch.cumsum(x[1:3], 0, out=x[1:3])
+    assert x[3].item() == 4.0 and x[0].item() == 2.75

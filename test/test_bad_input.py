@@ -296,6 +296,14 @@ def test_arguments_of_the_wrong_type(make):
         make()
 
 
+def test_lobpcg_takes_stock_dtypes_only():
+    x = torch.eye(8).to(torch.posit16es2)
+    for a in (x, x.clone().requires_grad_()):
+        with pytest.raises(TypeError, match="expected float32 or float64, but got torch.posit16es2. Convert first"):
+            torch.lobpcg(a, 2)
+    assert torch.lobpcg(x.float(), 2)[0].dtype is torch.float32
+
+
 def test_numpy_integers_are_integers():
     assert torch_dtypes.posit_format(np.int64(16), np.uint8(2)) is torch.posit16es2
 

@@ -126,3 +126,14 @@ def set_(stock, self, source=None, *args, **kwargs):
             raise RuntimeError(f"expected a storage of {self.dtype} or an untyped one, but got one of {source.dtype}")
         source = source._untyped_storage  # its public name warns
     return stock(source, *args, **kwargs)
+
+
+def floating_dtype(x: torch.Tensor) -> torch.dtype | None:
+    """What torch.svd_lowrank and torch.pca_lowrank compute in: our dtype, where stock knows no more than its own three."""
+    return x.dtype if _C.is_format_tensor(x) else None
+
+
+def refuse_lobpcg(x: torch.Tensor) -> None:
+    """It knows tolerances and derivatives of float32 and float64 only; stock raises for half types."""
+    if _C.is_format_tensor(x):
+        raise TypeError(f"lobpcg: expected float32 or float64, but got {x.dtype}. Convert first, for example with x.float().")

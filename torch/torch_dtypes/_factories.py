@@ -203,6 +203,13 @@ def through_float64(name: str):
     return factory
 
 
+def normal(stock, *args, **kwargs):
+    """Given tensors it is an operator like any other, which takes no dtype=; given numbers and a size it is a factory."""
+    if any(isinstance(x, torch.Tensor) for x in (*args[:2], kwargs.get("mean"), kwargs.get("std"))):
+        return stock(*args, **kwargs)
+    return through_float64("normal")(stock, *args, **kwargs)
+
+
 def linspace(stock, start, end, steps, **kwargs):
     """Interpolated with whole-number weights, so that what is exact in the middle (0 of -1 to 1) stays exact."""
     if _for_stock(kwargs):

@@ -6,7 +6,11 @@ reasons below and runs the implementation named here, or else the stock function
 
 from __future__ import annotations
 
+import functools
+
 import torch
+import torch._linalg_utils
+import torch._lobpcg
 
 from . import _C, _conversion, _factories, _graphs, _interop, _promotion, _scripts, _serialization
 
@@ -16,7 +20,7 @@ GUARD_KEYWORD, GUARD_ANYWHERE, GUARD_ALWAYS, OWN_NESTED, OWN_OUT, OWN_SELF_DTYPE
 FIRST_CALL, OWN_SCRIPT = 4096, 8192
 
 _FLOAT_FACTORIES = (
-    "logspace eye randn normal bartlett_window blackman_window hamming_window hann_window kaiser_window empty_permuted"
+    "logspace eye randn bartlett_window blackman_window hamming_window hann_window kaiser_window empty_permuted"
 ).split()
 _LIKE = "zeros_like ones_like empty_like full_like rand_like randn_like randint_like".split()
 _NEW = "new_zeros new_ones new_empty new_full new_empty_strided".split()
@@ -50,6 +54,19 @@ def _replace_wrapped(wrapper, name: str, implementation) -> None:
     raise ImportError(f"expected torch.Tensor.{name} to be a wrapped function, as in torch 2.13, but got {wrapper!r}")
 
 
+def _extend(module, name: str, implementation) -> None:
+    """Lets a private Python function of torch ask the implementation first, which raises, or answers None for what is not ours."""
+    stock = getattr(module, name)
+    if getattr(stock, "__module__", None) != module.__name__:
+        raise ImportError(f"expected {module.__name__}.{name} to be torch's own function, but got {stock!r}")
+
+    @functools.wraps(stock)
+    def extended(x, *args, **kwargs):
+        return implementation(x) or stock(x, *args, **kwargs)
+
+    setattr(module, name, extended)
+
+
 def install() -> None:
     """Patches dtype, finfo and Tensor.dtype, registers the operators and hooks the builtins. Called once, at import."""
     _C.patch(_serialization.reduce_dtype, _conversion.set_data, _factories.legacy_tensor)
@@ -61,7 +78,7 @@ def install() -> None:
     from_data = DTYPE_KEYWORD | DEFAULT_DTYPE | OWN_NESTED | GUARD_KEYWORD | OWN_DATA
     for name in ("zeros", "empty", "empty_strided", "from_file"):
         _hook(torch, name, _factories.bits(name), from_nothing)
-    for name in ("ones", "full", "rand", "linspace"):
+    for name in ("ones", "full", "rand", "normal", "linspace"):
         _hook(torch, name, getattr(_factories, name), from_nothing)
     for name in ("arange", "range"):
         _hook(torch, name, _factories.arange, from_nothing)
@@ -101,6 +118,8 @@ def install() -> None:
             _hook(getattr(torch._C, module), name, _conversion.function_with_dtype, DTYPE_KEYWORD | OWN_SELF_DTYPE)
 
     _replace_wrapped(torch.Tensor.__rdiv__, "__rdiv__", _conversion.rdiv)
+    _extend(torch._linalg_utils, "get_floating_dtype", _conversion.floating_dtype)
+    _extend(torch._lobpcg, "_lobpcg", _conversion.refuse_lobpcg)
 
     _hook(torch, "_foreach_norm", _conversion.foreach_norm, DTYPE_ANYWHERE)
     for name in _STOCK_ONLY:

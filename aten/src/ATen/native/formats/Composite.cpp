@@ -1,9 +1,21 @@
 // Composite operators whose stock code reads or allocates by the container's type: written anew from operators that keep the format,
 // and differentiable through them. They sit on our key and on our autograd key, where the stock composite would otherwise run.
-#include <ATen/FormatTensor.h>
+#include <ATen/native/formats/Elementwise.h>
 
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/_batch_norm_impl_index_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/add_ops.h>
+#include <ATen/ops/alpha_dropout_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/dropout_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/feature_alpha_dropout_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/feature_dropout_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/linalg_eigvalsh_ops.h>
+#include <ATen/ops/linalg_slogdet_ops.h>
+#include <ATen/ops/linalg_svdvals_ops.h>
+#include <ATen/ops/log_sigmoid_ops.h>
+#include <ATen/ops/mul_ops.h>
 #include <ATen/ops/new_zeros_ops.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/scatter.h>
@@ -29,6 +41,66 @@ Tensor where_scalar_self(const Tensor& condition, const Scalar& self, const Tens
 }
 Tensor where_scalar_other(const Tensor& condition, const Tensor& self, const Scalar& other) {
   return at::where(condition, self, number_like(other, self));
+}
+
+// ---- dropout with p = 1: stock multiplies by a zero made from the operand's options ----
+
+template <Tensor (*stock)(const Tensor&, double, bool)>
+Tensor dropping(const Tensor& input, double p, bool train) {
+  const bool all = train && p == 1 && input.numel() != 0;
+  return all ? at::_ops::mul_Tensor::call(input, number_like(0, input)) : stock(input, p, train);
+}
+template <Tensor& (*stock)(Tensor&, double, bool)>
+Tensor& dropping_(Tensor& self, double p, bool train) {
+  const bool all = train && p == 1 && self.numel() != 0;
+  return all ? at::_ops::mul__Tensor::call(self, number_like(0, self)) : stock(self, p, train);
+}
+
+// ---- batch normalisation without elements: stock asks for the type that sums of the container's numbers have ----
+
+using BatchNorm = std::tuple<Tensor, Tensor, Tensor, Tensor, int64_t>;
+
+BatchNorm batch_norm_impl_index(const Tensor& input, const std::optional<Tensor>& weight, const std::optional<Tensor>& bias,
+                                const std::optional<Tensor>& mean, const std::optional<Tensor>& var, bool training, double momentum, double eps,
+                                bool cudnn) {
+  if (!is_format_tensor(input) || input.numel() != 0) {
+    return at::compositeimplicitautograd::_batch_norm_impl_index(input, weight, bias, mean, var, training, momentum, eps, cudnn);
+  }
+  // Not the input itself: its place in the graph is an operator's. The parameters get a gradient of zeros through it.
+  Tensor out = input.clone();
+  if (weight && weight->defined()) out = at::_ops::mul_Tensor::call(out, weight->select(0, 0));
+  if (bias && bias->defined()) out = at::_ops::add_Tensor::call(out, bias->select(0, 0), 1);
+  const auto statistics = at::TensorOptions().device(input.device()).dtype(entry_of(input).compute);
+  const Tensor none = at::empty({input.dim() > 1 ? input.size(1) : 0}, statistics);
+  return {out, none, none.clone(), at::empty({0}, statistics.dtype(at::kByte)), 0};
+}
+
+// ---- out= of composites that allocate by the operand's options: the functional variant's result ----
+
+void refuse_derivative(const char* op, at::ArrayRef<Tensor> tensors) {
+  if (!at::GradMode::is_enabled()) return;
+  for (const Tensor& t : tensors) {
+    TORCH_CHECK(!t.requires_grad(), op, "(): functions with out=... arguments don't support automatic differentiation, but one of the "
+                "arguments requires grad.");
+  }
+}
+
+Tensor& eigvalsh_out(const Tensor& self, c10::string_view triangle, Tensor& out) {
+  refuse_derivative("linalg_eigvalsh", {self, out});
+  return store(at::_ops::linalg_eigvalsh::call(self, triangle), out, {});
+}
+Tensor& svdvals_out(const Tensor& self, std::optional<c10::string_view> driver, Tensor& out) {
+  refuse_derivative("linalg_svdvals", {self, out});
+  return store(at::_ops::linalg_svdvals::call(self, driver), out, {});
+}
+Tensor& log_sigmoid_out(const Tensor& self, Tensor& out) {
+  refuse_derivative("log_sigmoid", {self, out});
+  return store(at::_ops::log_sigmoid::call(self), out, {self});
+}
+std::tuple<Tensor&, Tensor&> slogdet_out(const Tensor& self, Tensor& sign, Tensor& logabsdet) {
+  refuse_derivative("linalg_slogdet", {self, sign, logabsdet});
+  const auto [s, l] = at::_ops::linalg_slogdet::call(self);
+  return {store(s, sign, {}), store(l, logabsdet, {})};
 }
 
 // ---- max, min, sort, topk, ...: the gradient goes to the elements that were selected ----
@@ -57,19 +129,38 @@ Tensor unfold(const Tensor& self, int64_t dimension, int64_t size, int64_t step)
   return format_view(self, sizes, strides, self.storage_offset());
 }
 
-} // namespace
-
-TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
+// On our key and on our autograd key.
+template <typename Library>
+void register_composites(Library& m) {
+  namespace stock = at::compositeimplicitautograd;
+  m.impl("dropout", &dropping<&stock::dropout>);
+  m.impl("alpha_dropout", &dropping<&stock::alpha_dropout>);
+  m.impl("feature_dropout", &dropping<&stock::feature_dropout>);
+  m.impl("feature_alpha_dropout", &dropping<&stock::feature_alpha_dropout>);
+  m.impl("dropout_", &dropping_<&stock::dropout_>);
+  m.impl("alpha_dropout_", &dropping_<&stock::alpha_dropout_>);
+  m.impl("feature_dropout_", &dropping_<&stock::feature_dropout_>);
+  m.impl("feature_alpha_dropout_", &dropping_<&stock::feature_alpha_dropout_>);
+  m.impl("_batch_norm_impl_index", &batch_norm_impl_index);
+  m.impl("linalg_eigvalsh.out", &eigvalsh_out);
+  m.impl("linalg_svdvals.out", &svdvals_out);
+  m.impl("log_sigmoid.out", &log_sigmoid_out);
+  m.impl("linalg_slogdet.out", &slogdet_out);
+  m.impl("slogdet.out", &slogdet_out);
   m.impl("where.ScalarSelf", &where_scalar_self);
   m.impl("where.ScalarOther", &where_scalar_other);
   m.impl("value_selecting_reduction_backward", &value_selecting_reduction_backward);
+}
+
+} // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
+  register_composites(m);
   m.impl("unfold", &unfold);
 }
 
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse2, m) {
-  m.impl("where.ScalarSelf", &where_scalar_self);
-  m.impl("where.ScalarOther", &where_scalar_other);
-  m.impl("value_selecting_reduction_backward", &value_selecting_reduction_backward);
+  register_composites(m);
 }
 
 } // namespace at::formats

@@ -6,6 +6,8 @@
 #include <ATen/InferSize.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/unsafe_split_compositeexplicitautograd_dispatch.h>
+#include <ATen/ops/unsafe_split_with_sizes_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/view_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/view_ops.h>
 #include <torch/library.h>
@@ -87,6 +89,18 @@ at::Tensor& set_empty(at::Tensor& self) {
   return set_storage(self, empty_format({0}, entry_of(self), self.device()).storage(), 0, {c10::SymInt(0)}, {c10::SymInt(1)});
 }
 
+// ---- unsafe_split: views that autograd does not know to be views; their schema does not say so either ----
+
+std::vector<at::Tensor> unsafe_split(const at::Tensor& self, c10::SymInt size, int64_t dim) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return at::compositeexplicitautograd::unsafe_split_symint(self, std::move(size), dim);
+}
+
+std::vector<at::Tensor> unsafe_split_with_sizes(const at::Tensor& self, c10::SymIntArrayRef sizes, int64_t dim) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return at::compositeexplicitautograd::unsafe_split_with_sizes_symint(self, sizes, dim);
+}
+
 // ---- Tensor.data = ...: the property's own setter (torch/csrc/formats/TensorProperties.cpp) crosses the border to stock dtypes ----
 
 bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
@@ -135,6 +149,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("alias", &alias);
   m.impl("detach", &alias);
   m.impl("view.dtype", &view_dtype);
+  m.impl("unsafe_split.Tensor", &unsafe_split);
+  m.impl("unsafe_split_with_sizes", &unsafe_split_with_sizes);
   m.impl("resize_", &resize_);
   m.impl("set_.source_Storage", &set_whole_storage);
   m.impl("set_.source_Storage_storage_offset", &set_storage);

@@ -23,7 +23,14 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "test" / "conformance")]
 
 DTYPES = ("posit16es2", "q43", "q52", "e5m5", "posit8es2", "posit32es2")
-KINDS = {"forward": "forward", "backward": "backward", "inplace": "in place, out=", "errors": "wrong input"}
+KINDS = {
+    "forward": "forward",
+    "backward": "backward",
+    "gradgrad": "second derivative",
+    "inplace": "in place, out=",
+    "inplace_backward": "in-place backward",
+    "errors": "wrong input",
+}
 FIELDS = ("status", "reason", "samples", "bad")
 
 

@@ -91,7 +91,7 @@ class StepRounding(TorchDispatchMode):
         rounded = False
         for t in tree_leaves((written, result)):
             if isinstance(t, torch.Tensor) and t.dtype is torch.float64 and t.layout is torch.strided and not t.is_nested:
-                if t.numel() and torch._debug_has_internal_overlap(t) != 1 and not t._is_zerotensor():
+                if t.numel() and not t._is_zerotensor() and torch._debug_has_internal_overlap(t) != 1:
                     t.copy_(t.to(self.dtype))
                 rounded = True
         self.kernels += rounded and schema.name not in ("aten::detach", "aten::clone", "aten::alias")

@@ -58,7 +58,7 @@ def listed(table: List, kinds: str, names: str, known: Known):
 
 # ---- operators ----
 
-FAILS: List = {"forward": {}, "backward": {}, "inplace": {}, "errors": {}}
+FAILS: List = {"forward": {}, "backward": {}, "gradgrad": {}, "inplace": {}, "inplace_backward": {}, "errors": {}}
 
 
 def expected(name: str, kind: str, dtype: str) -> Known | None:
@@ -66,40 +66,28 @@ def expected(name: str, kind: str, dtype: str) -> Known | None:
 
 
 _POSITS = ("posit8es0", "posit8es1", "posit8es2", "posit16es1", "posit16es2", "posit32es2")
-_DROPOUT = "nn.functional.dropout nn.functional.alpha_dropout"
 
 # What cannot be: it raises, and should.
 _NO_WINDOWS = "windows are computed by formulas of float32 and float64 only; PyTorch refuses float16 as well"
 _WINDOWS = "bartlett blackman cosine exponential gaussian general_cosine general_hamming hamming hann kaiser nuttall"
 _CHUNKED = "nn.functional.linear_cross_entropy.chunked nn.functional.linear_cross_entropy.chunked_none"
 listed(FAILS, "forward", " ".join("signal.windows." + name for name in _WINDOWS.split()), Known(_NO_WINDOWS, refused=True))
-listed(FAILS, "forward backward", "view_as_complex", Known("no complex counterpart", refused=True))
-listed(FAILS, "forward backward", "to_sparse", Known("no sparse layout", refused=True))
-listed(FAILS, "forward backward", _CHUNKED, Known("acc_dtype= takes stock dtypes; the samples that leave it out pass", refused=True))
+listed(FAILS, "forward backward gradgrad", "view_as_complex", Known("no complex counterpart", refused=True))
+listed(FAILS, "forward backward gradgrad", "to_sparse", Known("no sparse layout", refused=True))
+_ACC_DTYPE = Known("acc_dtype= takes stock dtypes; the samples that leave it out pass", refused=True)
+listed(FAILS, "forward backward", _CHUNKED, _ACC_DTYPE)
+listed(FAILS, "gradgrad", "nn.functional.linear_cross_entropy.chunked", _ACC_DTYPE)
 
 # Shortcomings of formats, not of operators.
 listed(FAILS, "forward", "masked.amax masked.amin", Known("masked elements become infinities, which posits do not have", _POSITS))
 _OVERFLOW = "an intermediate value overflows, in another kernel than in the stock run"
 listed(FAILS, "backward", "__rpow__ linalg.householder_product", Known(_OVERFLOW, ("q52",)))
+_BCE = Known("operands round to 0 and 1, where the terms of the second derivative are infinities that cancel", ("q43", "q52", "e5m5"))
+listed(FAILS, "gradgrad", "nn.functional.binary_cross_entropy", _BCE)
 
 # The container's dtype shows.
-_LEAK = "a result has the container's dtype"
-listed(FAILS, "forward inplace backward", _DROPOUT, Known("p=1 without dimensions: " + _LEAK + ", which cannot multiply", (1,)))
-listed(FAILS, "forward", _DROPOUT, Known("p=1 without dimensions: " + _LEAK, (2, 4)))
-listed(FAILS, "forward", "svd_lowrank pca_lowrank", Known("results are float32: they are made in a stock dtype to begin with"))
-listed(FAILS, "forward backward", "nn.functional.batch_norm", Known("no elements: PyTorch asks for the accumulation type of the container", (1,)))
-listed(FAILS, "backward", "sgn", Known("the gradient is a zero tensor of the container's dtype without storage"))
-
-# Variants.
-listed(FAILS, "forward", "unsafe_chunk unsafe_split", Known("copies where stock operators give views"))
-listed(FAILS, "forward", "nextafter", Known("computed in float32: the next number rounds back to the operand", (1, 2)))
-listed(FAILS, "inplace", "linalg.eigvalsh linalg.slogdet linalg.svdvals", Known("out= computes in the container's dtype"))
-listed(FAILS, "inplace", "nn.functional.logsigmoid", Known("out= computes in the container's dtype"))
-listed(FAILS, "inplace", "normal normal.number_mean", Known("out= is called with dtype="))
-listed(FAILS, "inplace", "lerp", Known("out= rounds to float32 first", ("posit16es2",)))
-
-# Wrong input that is accepted.
-listed(FAILS, "errors", "kthvalue masked_select gather index_select take cat", Known("out= that overlaps an operand is not refused"))
+_EMPTY_VIEW = Known("without elements as_strided's stock derivative makes zeros of the container's dtype")
+listed(FAILS, "gradgrad", "nn.functional.pad.circular", _EMPTY_VIEW)
 
 # ---- modules ----
 

@@ -1,4 +1,4 @@
-"""One entry of PyTorch's operator database in one of our dtypes: forward, backward, in-place and out= variants, wrong input."""
+"""One entry of PyTorch's operator database in one of our dtypes: forward, derivatives, in-place and out= variants, wrong input."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -11,7 +11,8 @@ from samples import SEED, NotApplicable, alias_of, base_dtype, is_complex, quiet
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils._pytree import tree_flatten, tree_map
 
-KINDS = ("forward", "backward", "inplace", "errors")
+KINDS = ("forward", "backward", "gradgrad", "inplace", "inplace_backward", "errors")
+DERIVATIVES = frozenset(("backward", "gradgrad", "inplace_backward"))
 
 
 def has_free_values(op: OpInfo) -> bool:
@@ -53,19 +54,21 @@ def forward(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dty
             check_values("result" if len(ours) == 1 else f"result {i}", processed, i, op.name in EXACT, runs.kernels > 1)
 
 
-def backward(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dtype):
-    def call(x, args, kwargs, leaves):
-        results = tensors(sample.output_process_fn_grad(op.gradcheck_wrapper(op.get_op(), x, *args, **kwargs)))
-        results = [r for r in results if r.requires_grad]
-        if not leaves or not results:
-            raise NotApplicable("nothing requires a gradient")
-        return torch.autograd.grad(results, leaves, [cotangent_like(r) for r in results], allow_unused=True)
+def differentiated(op: OpInfo, sample: SampleInput, variant, x, args, kwargs, leaves) -> list[torch.Tensor]:
+    """The results that depend on the leaves."""
+    results = tensors(sample.output_process_fn_grad(op.gradcheck_wrapper(variant, x, *args, **kwargs)))
+    results = [r for r in results if r.requires_grad]
+    if not leaves or not results:
+        raise NotApplicable("nothing requires a gradient")
+    return results
 
-    runs = Runs(dtype, lambda world: sample_in_world(sample, base, world), call)
+
+def check_gradients(op: OpInfo, runs: Runs, dtype: torch.dtype, stock: set[int] = frozenset()):
+    """`stock`: the places of gradients of what is of a stock dtype in our run too."""
     ours, single, exact = (runs.results[name] for name in ("ours", "single", "exact"))
     for i, (y, s) in enumerate(zip(ours, single, strict=True)):
         expect((y is None) == (s is None), f"gradient {i}: expected {'none' if s is None else 'one'}, but got {'none' if y is None else 'one'}")
-        if s is not None:
+        if s is not None and i not in stock:
             check_tensor(f"gradient {i}", y, s, exact[i] if exact is not None else None, dtype)
     if runs.random or has_free_values(op):
         return
@@ -73,6 +76,50 @@ def backward(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dt
     runs = runs.part(keep)
     for i in range(len(keep)):
         check_values(f"gradient {keep[i]}", runs, i, exactly=False, composed=True)
+
+
+def backward(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dtype):
+    def call(x, args, kwargs, leaves):
+        results = differentiated(op, sample, op.get_op(), x, args, kwargs, leaves)
+        return torch.autograd.grad(results, leaves, [cotangent_like(r) for r in results], allow_unused=True)
+
+    check_gradients(op, Runs(dtype, lambda world: sample_in_world(sample, base, world), call), dtype)
+
+
+def gradgrad(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dtype):
+    """Derivatives of the gradients by the operands and by what the gradients were multiplied with."""
+    stock = set()
+
+    def call(x, args, kwargs, leaves):
+        results = differentiated(op, sample, op.get_op(), x, args, kwargs, leaves)
+        cotangents = [cotangent_like(r).requires_grad_() for r in results]
+        stock.clear()  # eigenvalues of ours are complex numbers of a stock dtype, and so is what is made of them
+        stock.update(i for i, c in enumerate(cotangents, len(leaves)) if c.dtype is not dtype)
+        first = torch.autograd.grad(results, leaves, cotangents, create_graph=True, allow_unused=True)
+        first = [g for g in first if g is not None and g.requires_grad]
+        if not first:
+            raise NotApplicable("no gradient requires a gradient")
+        # What a gradient does not depend on has the gradient zero, whichever way that is said.
+        return torch.autograd.grad(first, [*leaves, *cotangents], [cotangent_like(g) for g in first], materialize_grads=True)
+
+    runs = Runs(dtype, lambda world: sample_in_world(sample, base, world), call)
+    check_gradients(op, runs, dtype, stock)
+
+
+def inplace_backward(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dtype):
+    """The gradient through the in-place variant, applied to a copy of the first operand."""
+    variant = op.get_inplace() or op.get_inplace_operator()
+    if sample.broadcasts_input or not isinstance(sample.input, torch.Tensor):
+        raise NotApplicable("no in-place variant")
+
+    def in_place(x, *args, **kwargs):
+        return variant(x.clone(), *args, **kwargs)
+
+    def call(x, args, kwargs, leaves):
+        results = differentiated(op, sample, in_place, x, args, kwargs, leaves)
+        return torch.autograd.grad(results, leaves, [cotangent_like(r) for r in results], allow_unused=True)
+
+    check_gradients(op, Runs(dtype, lambda world: sample_in_world(sample, base, world), call), dtype)
 
 
 def strided_out(t: torch.Tensor) -> torch.Tensor:
@@ -145,7 +192,23 @@ def inplace(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dty
         raise NotApplicable("no in-place or out= variant")
 
 
-CHECKS = {"forward": forward, "backward": backward, "inplace": inplace}
+CHECKS = {"forward": forward, "backward": backward, "gradgrad": gradgrad, "inplace": inplace, "inplace_backward": inplace_backward}
+
+
+def lacks(op: OpInfo, kind: str) -> str | None:
+    """Why an entry has nothing of a kind, as far as the database says."""
+    if kind == "errors":
+        return None if op.error_inputs_func is not None else "no error inputs"
+    variant = op.get_inplace() is not None or op.get_inplace_operator() is not None
+    if kind == "inplace":
+        return None if variant or op.supports_out else "no in-place or out= variant"
+    if kind in DERIVATIVES and not op.supports_autograd:
+        return "not differentiable"
+    if kind == "gradgrad" and not op.supports_gradgrad:
+        return "no second derivative"
+    if kind == "inplace_backward" and not (variant and op.supports_inplace_autograd):
+        return "no in-place variant with a derivative"
+    return None
 
 
 def wrong_inputs(op: OpInfo, dtype: torch.dtype) -> Iterator[Callable]:
@@ -156,9 +219,11 @@ def wrong_inputs(op: OpInfo, dtype: torch.dtype) -> Iterator[Callable]:
             bad = error.sample_input
             operands = tensors((bad.input, bad.args, bad.kwargs))
             floats = {t.dtype for t in operands if t.is_floating_point()}
-            storages = {}
+            storages, moved = {}, {}
 
-            def move(x, storages=storages):
+            def move(x, storages=storages, moved=moved):
+                if id(x) in moved:
+                    return moved[id(x)]  # an output that is an input
                 if not isinstance(x, torch.Tensor) or not x.is_floating_point() or x.layout is not torch.strided:
                     return x  # sparse operands stay: the operator is to refuse them beside ours
                 # Operands that overlap in memory, an output and an input for instance, must overlap in our dtype too.
@@ -166,7 +231,8 @@ def wrong_inputs(op: OpInfo, dtype: torch.dtype) -> Iterator[Callable]:
                 if where.data_ptr() not in storages:
                     elements = torch.tensor([], dtype=x.dtype).set_(where)
                     storages[where.data_ptr()] = elements.to(dtype)
-                return storages[where.data_ptr()].as_strided(x.shape, x.stride(), x.storage_offset())
+                moved[id(x)] = storages[where.data_ptr()].as_strided(x.shape, x.stride(), x.storage_offset())
+                return moved[id(x)]
 
             def call(bad=bad, floats=floats, operands=operands, move=move, regex=error.error_regex):
                 if len(floats) != 1 or any(t.is_complex() for t in operands):
@@ -186,15 +252,13 @@ def run_entry(op: OpInfo, dtype: torch.dtype, kind: str, most: int | None = None
     """One entry, one dtype, one of KINDS; with `most`, that many samples at most."""
     calls: Iterator[Callable]
     try:
+        if reason := lacks(op, kind):
+            return Outcome("n/a", reason)
         if kind == "errors":
-            if op.error_inputs_func is None:
-                return Outcome("n/a", "no error inputs")
             calls = wrong_inputs(op, dtype)
         else:
             base = base_dtype(op)
-            if kind == "backward" and not op.supports_autograd:
-                return Outcome("n/a", "not differentiable")
-            calls = (lambda s=s: CHECKS[kind](op, s, base, dtype) for s in samples_of(op, base, kind == "backward", most) if not is_complex(s))
+            calls = (lambda s=s: CHECKS[kind](op, s, base, dtype) for s in samples_of(op, base, kind in DERIVATIVES, most) if not is_complex(s))
     except NotApplicable as error:
         return Outcome("n/a", str(error))
     return summary(calls, dtype)

@@ -173,6 +173,96 @@ def test_mixed_arithmetic_gives_each_leaf_a_gradient_of_its_dtype(dtype):
     expect_grad(weight)
 
 
+def test_the_gradient_of_a_stock_leaf_is_not_rounded_to_the_other_operand_s_format():
+    w, x, cotangent = torch.tensor([1.0, 2.0], requires_grad=True), torch.ones(2, dtype=torch.posit8es0), torch.tensor([1.234567, 0.001])
+    (w * x).backward(cotangent)
+    assert torch.equal(w.grad, cotangent)
+
+
+@pytest.mark.parametrize("dtype", [torch.posit8es1, torch.posit16es2, torch.posit32es2, torch_dtypes.dtype("e11m30")], ids=str)
+@pytest.mark.parametrize("asked", [torch.float64, torch.float32, torch.q43])
+def test_operators_called_by_hand_sum_in_the_dtype_that_they_are_asked_for(asked, dtype):
+    aten = torch.ops.aten
+    for operator in (aten.sum.default, aten.nansum.default, aten.mean.default):
+        x = leaf(dtype)
+        y = operator(x, dtype=asked)
+        assert y.dtype is (dtype if asked is CONTAINER[dtype.itemsize] else asked)  # a number that means the container: the format
+        y.backward()
+        expect_grad(x)
+    x = leaf(dtype)
+    aten.cumsum.default(x, 0, dtype=asked).sum().backward()
+    expect_grad(x, [4.0, 3.0, 2.0, 1.0])
+
+
+# The stock formula of each makes its zeros, or what it computes with, of what it kept of an operand: the container.
+IN_PLACE = {
+    "le_": lambda y, o: y.le_(o), "ne_": lambda y, o: y.ne_(o), "eq_ of a number": lambda y, o: y.eq_(1.0), "greater_": lambda y, o: y.greater_(o),
+    "sgn_": lambda y, o: y.sgn_(), "copysign_": lambda y, o: y.copysign_(o), "mvlgamma_": lambda y, o: y.abs_().add_(3).mvlgamma_(2),
+    "index_reduce_": lambda y, o: y.index_reduce_(0, torch.tensor([0, 2]), o[:2], "amax"), "clamp_": lambda y, o: y.clamp_(o - 1, o + 1),
+    "scatter_reduce_": lambda y, o: y.scatter_reduce_(0, torch.tensor([0, 2]), o[:2], "sum"), "cumprod_": lambda y, o: y.cumprod_(0),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:index_reduce")
+@pytest.mark.parametrize("dtype", [torch.posit8es1, torch.posit16es2, torch.posit32es2], ids=str)
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_in_place_operators_give_gradients_of_the_dtype(name, dtype):
+    grads, values = [], []
+    for d in (dtype, torch.float32):
+        x, other = leaf(d), leaf(d, (1.0, 1.0, 2.0, -3.0))
+        y = x.clone()
+        data = y.data_ptr()
+        returned = IN_PLACE[name](y, other)
+        assert returned is y and y.data_ptr() == data and y.dtype is d
+        values.append(y.detach().to(dtype).double())
+        if y.requires_grad:
+            y.sum().backward()
+        for t in (x, other):
+            assert t.grad is None or (t.grad.dtype is d and _C.is_format_tensor(t.grad) is (d is dtype))
+        grads.append([None if t.grad is None else t.grad.to(dtype).double() for t in (x, other)])
+    torch.testing.assert_close(values[0], values[1], rtol=0.1, atol=0)
+    for ours, stock in zip(*grads, strict=True):
+        if ours is not None and stock is not None:
+            torch.testing.assert_close(ours, stock, rtol=0.2, atol=0)
+
+
+def test_an_in_place_operator_does_not_grow_what_it_writes_to():
+    x = leaf(torch.posit16es2)
+    with pytest.raises(RuntimeError, match=r"le_: expected operands that broadcast to the sizes \[4\] .* but got \[2, 4\]"):
+        x.clone().le_(torch.ones(2, 4, dtype=torch.posit16es2))
+
+
+@every_dtype
+def test_a_given_gradient_of_another_dtype_is_cast(dtype):
+    for operator in (lambda x: x, lambda x: x.clone(), lambda x: x * 1, lambda x: x.view(2, 2)):
+        for given in (torch.ones(4), torch.ones(4, dtype=torch.float64), torch.ones(4, dtype=CONTAINER[dtype.itemsize])):
+            x = leaf(dtype)
+            y = operator(x)
+            y.backward(given.view(y.shape))
+            expect_grad(x, [1.0] * 4)
+            (grad,) = torch.autograd.grad(operator(x), x, given.view(y.shape))
+            expect_tensor(grad, dtype)
+
+
+@every_dtype
+def test_padded_sequences_and_complex_exponents_give_gradients_of_the_dtype(dtype):
+    x = torch.ones(3, 2, 1, dtype=dtype, requires_grad=True)
+    nn.utils.rnn.pack_padded_sequence(x, torch.tensor([3, 1])).data.sum().backward()
+    expect_grad(x)
+    assert x.grad.flatten().tolist() == [1.0, 1.0, 1.0, 0.0, 1.0, 0.0]
+    for operator in (lambda x: x**1j, lambda x: 1j**x, lambda x: torch._foreach_mul([x], 1j)[0], lambda x: torch.ops.aten.mul.Scalar(x, 1j)):
+        x = leaf(dtype, (1.0, 2.0))
+        operator(x).imag.sum().backward()
+        expect_grad(x)
+
+
+@every_dtype
+def test_attention_called_by_hand_keeps_the_dtype(dtype):
+    q = torch.ones(1, 2, 3, 2, dtype=dtype)
+    for result in torch._scaled_dot_product_attention_math(q, q, q):
+        expect_tensor(result, dtype)
+
+
 @every_dtype
 def test_copy_between_dtypes_carries_gradients(dtype):
     stock = torch.float32, CONTAINER[dtype.itemsize], torch.q52

@@ -308,6 +308,28 @@ def test_numpy_integers_are_integers():
     assert torch_dtypes.posit_format(np.int64(16), np.uint8(2)) is torch.posit16es2
 
 
+X = torch.ones(4).to(torch.posit16es2)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: X.as_strided((2,), (1,), -1), RuntimeError, "expected a storage offset of at least 0, but got -1"),
+        (lambda: torch.tensor([True]).where(X, 1.0), RuntimeError, "where: expected a condition of bool, but got posit16es2"),
+        (lambda: torch.ops.aten.promote_types(torch.float32, X.dtype), TypeError, "expected two stock dtypes, but got number .* Use torch.promote"),
+        (lambda: X.sum(dtype=2.5), TypeError, "expected a torch.dtype as dtype, but got 2.5"),
+        (lambda: torch.softmax(X, 0, dtype="cpu"), TypeError, "expected a torch.dtype as dtype, but got 'cpu'"),
+        (lambda: torch.ops.aten._local_scalar_dense(X[:0]), RuntimeError, "item: expected one element on the CPU, but got 0 on cpu"),
+        (lambda: X[0].to("meta").item(), RuntimeError, "item: expected one element on the CPU, but got 1 on meta"),
+        (lambda: torch.ops.aten.to_mkldnn_backward(torch.ones(4), X), NotImplementedError, "to_mkldnn_backward: expected a stock dtype"),
+    ],
+)
+def test_found_by_random_calls(call, error, message):
+    """tools/fuzz.py found each of these to return something else, to read beyond the tensor's memory, or to end in an assertion."""
+    with pytest.raises(error, match=message):
+        call()
+
+
 def run_python(code):
     return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
 

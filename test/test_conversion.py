@@ -357,3 +357,48 @@ def test_printing_a_default_dtype_leaves_its_name_out(dtype):
     finally:
         torch.set_default_dtype(torch.float32)
     assert repr(torch.tensor([1.5])) == "tensor([1.5000])"
+
+
+WIDE = (torch.posit16es2, torch.q43, torch.posit32es2, torch_dtypes.dtype("e11m30"))
+
+
+@pytest.mark.parametrize("dtype", WIDE, ids=str)
+def test_operators_that_answer_in_a_stock_type_do_so_for_every_width(dtype):
+    x = torch.tensor([1.0, 2.0]).to(dtype)
+    assert x.dequantize().dtype is torch.float32 and x.dequantize().tolist() == [1.0, 2.0]
+    for power in (torch.float_power(x, 2), torch.float_power(x, x), torch.float_power(2.0, x)):
+        assert power.dtype is torch.float64 and not _C.is_format_tensor(power)
+    y = x.clone().requires_grad_()
+    torch.float_power(y, 2).sum().backward()
+    assert y.grad.dtype is dtype and y.grad.tolist() == [2.0, 4.0]
+
+
+@pytest.mark.parametrize("dtype", WIDE, ids=str)
+def test_lists_of_several_dtypes_are_taken_place_by_place(dtype):
+    x, f, i = torch.tensor([1.0, 2.0]).to(dtype), torch.tensor([0.1, 3.0]), torch.tensor([1, 4])
+    exp = torch._foreach_exp([x, f, i])
+    assert [t.dtype for t in exp] == [dtype, torch.float32, torch.float32]
+    assert torch.equal(exp[0].double(), x.exp().double()) and torch.equal(exp[1], f.exp()) and torch.equal(exp[2], i.exp())
+    for scalars in (torch.tensor([1.0, 2.0]), [1.0, 2.0]):
+        a, b = torch._foreach_addcdiv([x, f], [x, f], [x, f], scalars)
+        assert a.dtype is dtype and a.tolist() == [2.0, 3.0] and torch.equal(b, torch.addcdiv(f, f, f, value=2.0))
+    assert torch._foreach_addcdiv([x], [x], [x], torch.tensor([1.0]))[0].dtype is dtype  # the numbers' tensor is no operand
+    assert torch._foreach_addcdiv([f], [f], [f], x[:1])[0].dtype is torch.float32
+    written = [x.clone(), f.clone()]
+    torch._foreach_mul_(written, [2.0, 3.0])
+    assert written[0].dtype is dtype and written[0].tolist() == [2.0, 4.0] and torch.equal(written[1], f * 3.0)
+
+
+def test_a_place_of_two_dtypes_is_one_call():
+    x, f = torch.tensor([1.0, 2.0]).to(torch.posit16es2), torch.tensor([0.1, 3.0])
+    target = [x.clone(), f.clone()]
+    torch._foreach_copy_(target, [f, x])
+    assert torch.equal(target[0].double(), f.to(torch.posit16es2).double()) and target[1].tolist() == [1.0, 2.0]
+    out = torch.empty(2, dtype=torch.float32)
+    torch.ops.aten._foreach_sign.out([x], out=[out])
+    assert out.tolist() == [1.0, 1.0]
+
+
+def test_singular_values_alone_come_with_factors_of_the_dtype():
+    u, s, v = torch.svd(torch.eye(2).to(torch.q43), compute_uv=False)
+    assert u.dtype is s.dtype is v.dtype is torch.q43 and s.tolist() == [1.0, 1.0]

@@ -35,6 +35,8 @@ def _take_dtype(args, dtype):
     if dtype is None:
         dtype = next(v for v in args if isinstance(v, torch.dtype))
         args = [v for v in args if v is not dtype]
+    if not isinstance(dtype, (torch.dtype, type)):  # Tensor.to takes more: a number, a device
+        raise TypeError(f"expected a torch.dtype as dtype, but got {dtype!r}")
     return args, dtype
 
 
@@ -59,6 +61,16 @@ def refuse_dtype(stock, *args, **kwargs):
 
 def foreach_norm(stock, tensors, ord=2, dtype=None):
     return stock([t.to(dtype) for t in tensors], ord)
+
+
+def run_backward(stock, self, outputs, gradients, *args, **kwargs):
+    """The engine, behind backward() and autograd.grad(): it would cast a given gradient to what it takes for the output's dtype."""
+
+    def cast(output, gradient):
+        ours = isinstance(output, torch.Tensor) and isinstance(gradient, torch.Tensor) and _C.is_format_tensor(output)
+        return gradient.to(output.dtype) if ours and gradient.dtype is not output.dtype else gradient
+
+    return stock(outputs, tuple(map(cast, outputs, gradients)), *args, **kwargs)
 
 
 def refuse_sparse(stock, *args, **kwargs):

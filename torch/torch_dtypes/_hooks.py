@@ -132,6 +132,8 @@ def install() -> None:
         _hook(torch, name, _interop.refuse_nested, DTYPE_ANYWHERE | OWN_NESTED | OWN_SELF)
     _C.hook(base._make_wrapper_subclass, _interop.refuse_wrapper, DTYPE_ANYWHERE)
 
+    _hook(torch._C._ImperativeEngine, "run_backward", _conversion.run_backward, OWN_NESTED)
+
     # Type promotion and the default dtype
     for name in ("promote_types", "can_cast"):
         _hook(torch, name, getattr(_promotion, name), DTYPE_ANYWHERE)

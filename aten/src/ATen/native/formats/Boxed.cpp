@@ -4,7 +4,9 @@
 #include <ATen/native/formats/Accumulate.h>
 #include <ATen/native/formats/BoxedCall.h>
 #include <ATen/native/formats/Elementary.h>
+#include <ATen/native/formats/Foreach.h>
 #include <ATen/native/formats/ForwardMode.h>
+#include <ATen/native/formats/InPlaceAutograd.h>
 #include <ATen/native/formats/MixedAutograd.h>
 #include <ATen/native/formats/Tracing.h>
 #include <ATen/native/formats/Vmap.h>
@@ -25,6 +27,7 @@ class BoxedKernel final : public c10::OperatorKernel {
     if (unrecorded_ && is_tracing()) return recorded(op, stack, [&] { (*this)(op, keys, stack); });
     const OutOfAutocast exact;
     if (plan_.adds_products && run_dot_operator(op, stack)) return;
+    if (plan_.per_place && run_mixed_lists(op, plan_, stack)) return;
     if (plan_.tabled && run_by_table(op, plan_, stack)) return;
     const at::AutoDispatchBelowADInplaceOrView guard;
     const BoxedCall call(plan_, stack);
@@ -55,12 +58,13 @@ const std::set<std::string>& by_casts() {
       "aten::fft_ihfftn", "aten::fft_irfft", "aten::fft_irfft2", "aten::fft_irfftn", "aten::stft",      "aten::istft",      "aten::quantile",
       "aten::nanquantile", "aten::logdet",   "aten::linalg_det", "aten::det",       "aten::linalg_matrix_norm", "aten::linalg_norm", "aten::linalg_vander",
       "aten::ctc_loss",  "aten::scaled_dot_product_attention", "aten::max_pool1d", "aten::rms_norm", "aten::pad_sequence", "aten::vander",
-      "aten::special_ndtr", "aten::_pad_packed_sequence", "aten::_pack_padded_sequence",
+      "aten::special_ndtr", "aten::svd", "aten::_scaled_dot_product_attention_math", "aten::cummaxmin_backward", "aten::_pad_packed_sequence",
+      "aten::_pack_padded_sequence", "aten::_pack_padded_sequence_backward", "aten::infinitely_differentiable_gelu_backward",
       // the stock derivative's formula makes zeros, ones or gradients of the container's dtype
       "aten::_linalg_eigvals", "aten::cat", "aten::clamp", "aten::clamp_max", "aten::clamp_min", "aten::complex", "aten::copysign", "aten::cummax",
       "aten::cummin", "aten::cumprod", "aten::index_put", "aten::index_reduce", "aten::linalg_eig", "aten::linalg_eigvals", "aten::linalg_matrix_exp",
       "aten::linalg_vector_norm", "aten::logcumsumexp", "aten::matrix_exp", "aten::max_pool2d_with_indices_backward", "aten::mvlgamma",
-      "aten::norm", "aten::normal", "aten::polar", "aten::prod", "aten::put", "aten::renorm", "aten::repeat",
+      "aten::norm", "aten::normal", "aten::poisson", "aten::polar", "aten::prod", "aten::put", "aten::renorm", "aten::repeat",
       "aten::_adaptive_avg_pool2d_backward", "aten::_adaptive_avg_pool3d_backward", "aten::_prelu_kernel_backward",
       "aten::adaptive_max_pool2d_backward", "aten::adaptive_max_pool3d_backward", "aten::avg_pool2d_backward", "aten::avg_pool3d_backward",
       "aten::fractional_max_pool2d_backward", "aten::grid_sampler_2d_backward", "aten::grid_sampler_3d_backward",
@@ -72,26 +76,6 @@ const std::set<std::string>& by_casts() {
   return names;
 }
 
-// Whether autograd records the call.
-bool records(const Plan& plan, const Stack& stack) {
-  bool recorded = false;
-  const size_t base = stack.size() - plan.arguments.size();
-  for (size_t i = 0; i < plan.arguments.size(); ++i) {
-    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) { recorded |= t.defined() && t.requires_grad(); });
-  }
-  return recorded && at::GradMode::is_enabled();
-}
-
-// Whether an operand is ours, maybe within wrappers of torch.func.
-bool any_beneath(const Plan& plan, const Stack& stack) {
-  bool ours = false;
-  const size_t base = stack.size() - plan.arguments.size();
-  for (size_t i = 0; i < plan.arguments.size(); ++i) {
-    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) { ours |= entry_beneath(t) != nullptr; });
-  }
-  return ours;
-}
-
 // Above autograd: casts the operands of ours to the compute type, runs the stock operator on them with its own derivative, and casts the
 // results back. The casts are differentiable, so first and higher derivatives run on stock values, each rounded once at its cast.
 class ByCastsKernel final : public c10::OperatorKernel {
@@ -101,11 +85,11 @@ class ByCastsKernel final : public c10::OperatorKernel {
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     const OutOfAutocast exact;
     if (plan_.adds_products && run_dot_operator(op, stack)) return; // attention: by operators that are differentiated one by one
-    if (!any_beneath(plan_, *stack)) { // a stock tensor of the wrappers' backend
+    if (!any_of_ours(plan_, *stack)) { // a stock tensor of the wrappers' backend
       run_stock_formula(op, keys, stack);
       return;
     }
-    if (!records(plan_, *stack) && !has_tangent(plan_, *stack)) {
+    if (!is_recorded(plan_, *stack) && !has_tangent(plan_, *stack)) {
       const at::AutoDispatchBelowADInplaceOrView guard;
       op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
       return;
@@ -119,38 +103,8 @@ class ByCastsKernel final : public c10::OperatorKernel {
   Plan plan_;
 };
 
-// In-place variants of what is differentiated by casts, or by a formula of ours: the functional variant, whose derivative is right, and a
-// copy into the tensor. (In the stock formula of the in-place variant zeros and ones would be of the container's dtype.)
-class InPlaceByCopyKernel final : public c10::OperatorKernel {
- public:
-  InPlaceByCopyKernel(const c10::FunctionSchema& schema, c10::OperatorHandle functional) : plan_(schema), functional_(functional) {}
-
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
-    const size_t base = stack->size() - plan_.arguments.size();
-    const at::Tensor self = (*stack)[base].toTensor();
-    if (!entry_beneath(self) || !(records(plan_, *stack) || has_tangent(plan_, *stack))) {
-      run_stock_formula(op, keys, stack);
-      return;
-    }
-    functional_.callBoxed(stack);
-    const at::Tensor result = stack->back().toTensor();
-    TORCH_CHECK(result.sizes() == self.sizes(), plan_.name, ": expected operands that broadcast to the sizes ", self.sizes(), ", but they do to ",
-                result.sizes());
-    stack->back() = at::_ops::copy_::call(const_cast<at::Tensor&>(self), result, false);
-  }
-
- private:
-  Plan plan_;
-  c10::OperatorHandle functional_;
-};
-
-// The variant that returns a new tensor: "aten::prod" of "aten::prod_", with the same overload's name.
-std::optional<c10::OperatorHandle> functional_variant(const c10::OperatorHandle& op) {
-  const c10::OperatorName& name = op.operator_name();
-  const bool in_place = name.name.back() == '_' && op.schema().is_mutable() && op.schema().returns().size() == 1;
-  if (!in_place) return std::nullopt;
-  auto functional = c10::Dispatcher::singleton().findSchema({name.name.substr(0, name.name.size() - 1), name.overload_name});
-  return functional && functional->schema().arguments().size() == op.schema().arguments().size() ? functional : std::nullopt;
+std::string full_name(const c10::OperatorName& name) {
+  return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
 }
 
 } // namespace
@@ -170,33 +124,31 @@ int register_boxed_kernels() {
     const bool differentiable = by_casts().count(name.name) != 0;
     if (composite && !differentiable && without_derivative().count(name.name) == 0) continue;
     if (Plan::makes_view(op->schema()) || !Plan(op->schema()).takes_tensor()) continue;
-    const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-    library->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>(op->schema())));
+    library->impl(full_name(name).c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>(op->schema())));
     // A kernel on our key takes a composite operator's kernel off our autograd key.
     if (differentiable && !op->schema().is_mutable()) {
       for (torch::Library* at : {autograd, wrapped}) {
-        at->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<ByCastsKernel>(op->schema())));
+        at->impl(full_name(name).c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<ByCastsKernel>(op->schema())));
       }
     } else if (composite) {
-      autograd->impl(full.c_str(), torch::CppFunction::makeFallthrough());
+      autograd->impl(full_name(name).c_str(), torch::CppFunction::makeFallthrough());
     }
     ++registered;
   }
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = name.getNamespace().value_or("") == "aten" ? dispatcher.findSchema(name) : std::nullopt;
-    const auto functional = op ? functional_variant(*op) : std::nullopt;
-    if (!functional || op->hasKernelForDispatchKey(kFormatAutogradKey)) continue;
-    if (by_casts().count(functional->schema().name()) == 0 && functional->schema().name() != "aten::nextafter") continue;
-    const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+    if (!op || op->hasKernelForDispatchKey(kFormatAutogradKey)) continue;
+    const bool recorded = op->hasKernelForDispatchKey(c10::DispatchKey::Autograd);
+    const auto functional = recorded ? functional_form(*op) : std::nullopt;
     for (torch::Library* at : {autograd, wrapped}) {
-      at->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<InPlaceByCopyKernel>(op->schema(), *functional)));
+      if (functional && (keeps_little(functional->schema().name()) || by_casts().count(functional->schema().name()) != 0)) {
+        at->impl(full_name(name).c_str(), in_place_kernel(*functional, op->schema()));
+      } else if (sums_in_dtype(*op)) {
+        at->impl(full_name(name).c_str(), sum_in_dtype_kernel(op->schema()));
+      } else if (mixes_operands(*op) && (by_casts().count(name.name) == 0 || op->schema().is_mutable())) {
+        at->impl(full_name(name).c_str(), mixed_operands_kernel(op->schema()));
+      }
     }
-  }
-  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-    const auto op = name.getNamespace().value_or("") == "aten" ? dispatcher.findSchema(name) : std::nullopt;
-    if (!op || !mixes_operands(*op) || (by_casts().count(name.name) != 0 && !op->schema().is_mutable())) continue;
-    const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-    for (torch::Library* at : {autograd, wrapped}) at->impl(full.c_str(), mixed_operands_kernel(op->schema()));
   }
   register_vmap_kernels(by_casts());
   return registered;

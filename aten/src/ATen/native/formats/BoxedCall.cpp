@@ -63,6 +63,19 @@ void ResultType::see(const at::Tensor& t, const char* op) {
   }
 }
 
+ResultType ResultType::of(const Plan& plan, const torch::jit::Stack& stack, size_t base) {
+  ResultType type;
+  const auto look = [&](bool numbers) {
+    for (size_t i = 0; i < plan.arguments.size(); ++i) {
+      if (plan.arguments[i].numbers != numbers) continue;
+      each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) { type.see(t, plan.name.c_str()); });
+    }
+  };
+  look(false);
+  if (!type.format) look(true);
+  return type;
+}
+
 // ---- Plan ----
 
 std::string base_name(const std::string& op) {
@@ -123,10 +136,11 @@ static int place_of_accumulate(const c10::FunctionSchema& schema) {
 Plan::Plan(const c10::FunctionSchema& schema)
     : name(schema.name()), adds_products(is_dot_operator(schema.name())), elementary(is_elementary(schema.name())),
       tabled(has_table(schema.name())), selects(selects_values(schema.name()) && schema.overload_name().find("reduce") == std::string::npos),
-      leaves_range(at::formats::leaves_range(schema.name())), writes(false),
+      per_place(schema.name().rfind("aten::_foreach_", 0) == 0), leaves_range(at::formats::leaves_range(schema.name())), writes(false),
       accumulate(place_of_accumulate(schema)) {
   for (const c10::Argument& a : schema.arguments()) {
-    arguments.push_back({slot_of(a), (a.alias_info() && a.alias_info()->isWrite()) || writes_undeclared(schema, a)});
+    const bool numbers = per_place && a.name() == "scalars"; // read out of the tensor by stock code
+    arguments.push_back({slot_of(a), (a.alias_info() && a.alias_info()->isWrite()) || writes_undeclared(schema, a), numbers});
     writes |= arguments.back().written && arguments.back().slot == Slot::Tensor;
   }
 }
@@ -143,6 +157,25 @@ bool Plan::takes_tensor() const {
     if (a.slot != Slot::Other && a.slot != Slot::Dtype) return true;
   }
   return false;
+}
+
+bool any_of_ours(const Plan& plan, const torch::jit::Stack& stack) {
+  bool any = false;
+  const size_t base = stack.size() - plan.arguments.size();
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
+    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) { any |= entry_beneath(t) != nullptr; });
+  }
+  return any;
+}
+
+bool is_recorded(const Plan& plan, const torch::jit::Stack& stack) {
+  if (!at::GradMode::is_enabled()) return false;
+  bool any = false;
+  const size_t base = stack.size() - plan.arguments.size();
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
+    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) { any |= t.defined() && t.requires_grad(); });
+  }
+  return any;
 }
 
 // ---- BoxedCall ----
@@ -164,10 +197,7 @@ BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts) : 
 }
 
 void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t base) {
-  ResultType type;
-  for (size_t i = 0; i < plan.arguments.size(); ++i) {
-    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) { type.see(t, plan.name.c_str()); });
-  }
+  const ResultType type = ResultType::of(plan, stack, base);
   TORCH_INTERNAL_ASSERT(type.format, plan.name, " came to the number formats' kernel without a tensor of theirs");
   format_ = type.result();
   compute_ = type.format->compute;

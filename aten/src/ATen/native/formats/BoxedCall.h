@@ -11,6 +11,8 @@
 
 namespace at::formats {
 
+class Plan;
+
 // What formats and stock floating types among an operator's tensors make of its result, by PyTorch's category rules: a format wins
 // over Python scalars and integers; a stock floating tensor wins over a format unless only the format's tensor has dimensions; complex
 // wins over both. Two formats do not mix: an error.
@@ -19,6 +21,7 @@ class ResultType {
   const FormatEntry* format{nullptr};   // the format among the operands
   std::optional<c10::ScalarType> stock; // the stock floating or complex type among them
 
+  static ResultType of(const Plan& plan, const torch::jit::Stack& stack, size_t base);
   void see(const at::Tensor& t, const char* op);
   bool stock_wins() const;
   bool is_complex() const { return stock && c10::isComplexType(*stock); }
@@ -40,6 +43,7 @@ class Plan {
   struct Argument {
     Slot slot;
     bool written;
+    bool numbers; // a tensor that only holds numbers: it says nothing of types
   };
 
   explicit Plan(const c10::FunctionSchema& schema);
@@ -52,6 +56,7 @@ class Plan {
   bool elementary;    // computed in float64
   bool tabled;        // narrow formats look its results up
   bool selects;       // every result is one of the inputs' values: nothing is rounded
+  bool per_place;     // lists of tensors, each place for itself
   bool leaves_range;  // of float64, see Elementary.h
   bool writes;        // to a tensor, not counting lists of them
   int accumulate;     // the place of a flag of that name, which undoes `selects`; or -1
@@ -123,5 +128,9 @@ void each_tensor(Plan::Slot slot, const c10::IValue& value, Body&& body) {
     }
   }
 }
+
+// Whether a tensor among a call's arguments is ours, maybe within wrappers of torch.func; and whether autograd records the call.
+bool any_of_ours(const Plan& plan, const torch::jit::Stack& stack);
+bool is_recorded(const Plan& plan, const torch::jit::Stack& stack);
 
 } // namespace at::formats

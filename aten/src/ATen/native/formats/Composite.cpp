@@ -11,6 +11,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/feature_alpha_dropout_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/feature_dropout_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/float_power.h>
 #include <ATen/ops/linalg_eigvalsh_ops.h>
 #include <ATen/ops/linalg_slogdet_ops.h>
 #include <ATen/ops/linalg_svdvals_ops.h>
@@ -19,6 +20,7 @@
 #include <ATen/ops/new_zeros_ops.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/scatter.h>
+#include <ATen/ops/to_ops.h>
 #include <ATen/ops/where.h>
 #include <torch/library.h>
 
@@ -36,10 +38,16 @@ Tensor number_like(const Scalar& number, const Tensor& like) {
   return encoded(at::scalar_tensor(number, at::TensorOptions().dtype(number.isFloatingPoint() ? at::kDouble : at::kLong)), entry_of(like));
 }
 
+void expect_condition(const Tensor& condition) {
+  TORCH_CHECK(!is_format_tensor(condition), "where: expected a condition of bool, but got ", entry_of(condition).name);
+}
+
 Tensor where_scalar_self(const Tensor& condition, const Scalar& self, const Tensor& other) {
+  expect_condition(condition);
   return at::where(condition, number_like(self, other), other);
 }
 Tensor where_scalar_other(const Tensor& condition, const Tensor& self, const Scalar& other) {
+  expect_condition(condition);
   return at::where(condition, self, number_like(other, self));
 }
 
@@ -103,6 +111,23 @@ std::tuple<Tensor&, Tensor&> slogdet_out(const Tensor& self, Tensor& sign, Tenso
   return {store(s, sign, {}), store(l, logabsdet, {})};
 }
 
+// ---- float_power: in float64, which is also the container of wide formats, so that stock would stay in the format ----
+
+Tensor exact(const Tensor& t) {
+  const ExplicitDtypeGuard guard;
+  return is_format_tensor(t) ? at::_ops::to_dtype::call(t, at::kDouble, false, false, {}) : t;
+}
+
+Tensor float_power(const Tensor& self, const Tensor& exponent) {
+  return at::float_power(exact(self), exact(exponent));
+}
+Tensor float_power_number(const Tensor& self, const Scalar& exponent) {
+  return at::float_power(exact(self), exponent);
+}
+Tensor float_power_of_number(const Scalar& self, const Tensor& exponent) {
+  return at::float_power(self, exact(exponent));
+}
+
 // ---- max, min, sort, topk, ...: the gradient goes to the elements that were selected ----
 
 Tensor value_selecting_reduction_backward(const Tensor& grad, int64_t dim, const Tensor& indices, c10::SymIntArrayRef sizes, bool keepdim) {
@@ -129,6 +154,16 @@ Tensor unfold(const Tensor& self, int64_t dimension, int64_t size, int64_t step)
   return format_view(self, sizes, strides, self.storage_offset());
 }
 
+// The operator called by hand; torch.promote_types does not come here. Stock looks both numbers up in a table that ends before ours.
+c10::ScalarType promote_types(c10::ScalarType a, c10::ScalarType b) {
+  for (const c10::ScalarType type : {a, b}) {
+    const auto number = static_cast<int>(type);
+    TORCH_CHECK_TYPE(number >= 0 && number < static_cast<int>(c10::ScalarType::Undefined), "promote_types: expected two stock dtypes, but got number ",
+                     number, ". Use torch.promote_types.");
+  }
+  return c10::promoteTypes(a, b);
+}
+
 // On our key and on our autograd key.
 template <typename Library>
 void register_composites(Library& m) {
@@ -147,6 +182,9 @@ void register_composites(Library& m) {
   m.impl("log_sigmoid.out", &log_sigmoid_out);
   m.impl("linalg_slogdet.out", &slogdet_out);
   m.impl("slogdet.out", &slogdet_out);
+  m.impl("float_power.Tensor_Tensor", &float_power);
+  m.impl("float_power.Tensor_Scalar", &float_power_number);
+  m.impl("float_power.Scalar", &float_power_of_number);
   m.impl("where.ScalarSelf", &where_scalar_self);
   m.impl("where.ScalarOther", &where_scalar_other);
   m.impl("value_selecting_reduction_backward", &value_selecting_reduction_backward);
@@ -157,6 +195,11 @@ void register_composites(Library& m) {
 TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   register_composites(m);
   m.impl("unfold", &unfold);
+}
+
+// Where an operator without tensors passes by.
+TORCH_LIBRARY_IMPL(aten, BackendSelect, m) {
+  m.impl("promote_types", &promote_types);
 }
 
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse2, m) {

@@ -172,6 +172,7 @@ at::Tensor& copy_autograd(c10::DispatchKeySet keys, at::Tensor& self, const at::
 // ---- scalars ----
 
 c10::Scalar local_scalar_dense(const at::Tensor& self) {
+  TORCH_CHECK(self.numel() == 1 && self.device().is_cpu(), "item: expected one element on the CPU, but got ", self.numel(), " on ", self.device());
   return decoded(self, ScalarType::Double).const_data_ptr<double>()[0];
 }
 
@@ -193,6 +194,11 @@ at::Tensor& fill_tensor(at::Tensor& self, const at::Tensor& value) {
   return fill_scalar(self, value.item());
 }
 
+// Stock's dequantize() of a tensor that is not quantized.
+at::Tensor dequantize(const at::Tensor& self) {
+  return to_stock(self, ScalarType::Float);
+}
+
 at::Tensor& zero_(at::Tensor& self) {
   return fill_scalar(self, int64_t{0});
 }
@@ -207,6 +213,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("fill_.Scalar", &fill_scalar);
   m.impl("fill_.Tensor", &fill_tensor);
   m.impl("zero_", &zero_);
+  m.impl("dequantize.self", &dequantize);
   m.impl("to.dtype_layout", &to_dtype_layout);
   m.impl("to.device", &to_device_dtype);
   m.impl("to.dtype", &to_dtype);

@@ -7,7 +7,9 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <set>
+#include <string>
 
 namespace at::formats {
 namespace {
@@ -53,24 +55,22 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
       each_tensor(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
         if (!t.defined()) return;
-        if (entry_beneath(t)) {
-          recorded |= (t.requires_grad() && at::GradMode::is_enabled()) || torch::autograd::isFwGradDefined(t);
-        } else {
-          stock |= c10::isFloatingType(t.scalar_type()) || c10::isComplexType(t.scalar_type());
-        }
+        // A stock operand's gradient counts too: the formula would round it to our format.
+        recorded |= (t.requires_grad() && at::GradMode::is_enabled()) || torch::autograd::isFwGradDefined(t);
+        stock |= !entry_beneath(t) && (c10::isFloatingType(t.scalar_type()) || c10::isComplexType(t.scalar_type()));
       });
     }
-    if (!stock || !recorded) return false;
-    ResultType type;
+    const bool complex = has_complex_number(stack);
+    if (!(stock || complex) || !recorded) return false;
+    const ResultType type = ResultType::of(plan_, stack, base);
     bool writes_own = false;
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
       each_tensor(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
-        type.see(t, plan_.name.c_str());
         writes_own |= plan_.arguments[i].written && entry_beneath(t);
       });
     }
-    if (!type.stock_wins() || writes_own) return false;
-    const c10::ScalarType target = c10::toRealValueType(*type.stock);
+    if (!(type.stock_wins() || complex) || writes_own) return false;
+    const c10::ScalarType target = type.stock ? c10::toRealValueType(*type.stock) : type.format->compute;
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
       map_tensors(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
         if (!entry_beneath(t)) return t;
@@ -81,10 +81,60 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
     return true;
   }
 
+  bool has_complex_number(const torch::jit::Stack& stack) const {
+    return std::any_of(stack.end() - plan_.arguments.size(), stack.end(), [](const c10::IValue& value) { return value.isComplexDouble(); });
+  }
+
   Plan plan_;
 };
 
+class SumInDtypeKernel final : public c10::OperatorKernel {
+ public:
+  explicit SumInDtypeKernel(const c10::FunctionSchema& schema) : arguments_(schema.arguments().size()), dtype_(*schema.argumentIndexWithName("dtype")) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) const {
+    c10::IValue* arguments = stack->data() + stack->size() - arguments_;
+    const at::Tensor self = arguments[0].toTensor();
+    const FormatEntry* own = entry_beneath(self);
+    const bool recorded = (at::GradMode::is_enabled() && self.requires_grad()) || torch::autograd::isFwGradDefined(self);
+    if (own && recorded && arguments[dtype_].isInt()) {
+      const auto asked = static_cast<c10::ScalarType>(arguments[dtype_].toInt());
+      if (requested_format(asked, *own) != own) {
+        const ExplicitDtypeGuard exact;
+        arguments[0] = at::_ops::to_dtype::call(self, asked, false, false, {});
+        op.callBoxed(stack);
+        return;
+      }
+    }
+    run_stock_formula(op, keys, stack);
+  }
+
+ private:
+  size_t arguments_;
+  int dtype_;
+};
+
 } // namespace
+
+bool sums_in_dtype(const c10::OperatorHandle& op) {
+  static const std::set<std::string> names = {"aten::sum", "aten::nansum", "aten::mean", "aten::cumsum"};
+  const c10::FunctionSchema& schema = op.schema();
+  return names.count(schema.name()) != 0 && !schema.is_mutable() && schema.argumentIndexWithName("dtype").has_value() &&
+      op.hasKernelForDispatchKey(c10::DispatchKey::Autograd) && !op.hasKernelForDispatchKey(kFormatAutogradKey);
+}
+
+torch::CppFunction sum_in_dtype_kernel(const c10::FunctionSchema& schema) {
+  return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<SumInDtypeKernel>(schema));
+}
+
+// x ** 1j is complex, and the derivative has to come back to x's dtype.
+static bool takes_complex_number(const c10::FunctionSchema& schema) {
+  static const std::set<std::string> names = {"add", "sub", "rsub", "mul", "div", "pow"};
+  const bool number = std::any_of(schema.arguments().begin(), schema.arguments().end(), [](const c10::Argument& a) {
+    return a.type()->kind() == c10::TypeKind::NumberType;
+  });
+  return number && names.count(base_name(schema.name())) != 0;
+}
 
 bool mixes_operands(const c10::OperatorHandle& op) {
   if (!op.hasKernelForDispatchKey(c10::DispatchKey::Autograd) || op.hasKernelForDispatchKey(kFormatAutogradKey) ||
@@ -99,7 +149,7 @@ bool mixes_operands(const c10::OperatorHandle& op) {
   }
   // Of those with one operand, the ones whose stock formula for tangents misreads the container, or rounds what should cancel.
   static const std::set<std::string> formulas = {"var", "std", "var_mean", "std_mean", "pow", "frexp", "_linalg_slogdet", "linalg_householder_product"};
-  return tensors >= 2 || formulas.count(base_name(op.schema().name())) != 0;
+  return tensors >= 2 || (tensors == 1 && takes_complex_number(op.schema())) || formulas.count(base_name(op.schema().name())) != 0;
 }
 
 torch::CppFunction mixed_operands_kernel(const c10::FunctionSchema& schema) {

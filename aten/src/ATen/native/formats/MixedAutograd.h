@@ -12,4 +12,8 @@ namespace at::formats {
 bool mixes_operands(const c10::OperatorHandle& op);
 torch::CppFunction mixed_operands_kernel(const c10::FunctionSchema& schema);
 
+// Whether an operator adds up in the dtype that it is asked for: sum(x, dtype=...). Its operand is cast first, for the same reason.
+bool sums_in_dtype(const c10::OperatorHandle& op);
+torch::CppFunction sum_in_dtype_kernel(const c10::FunctionSchema& schema);
+
 } // namespace at::formats

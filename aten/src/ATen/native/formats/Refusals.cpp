@@ -56,7 +56,8 @@ torch::CppFunction refusal(const char* reason) {
 }
 
 void refuse_sparse(torch::Library& m) {
-  for (const char* name : {"to_sparse", "to_sparse.sparse_dim", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr", "to_sparse_bsc"}) {
+  for (const char* name : {"to_sparse", "to_sparse.sparse_dim", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr", "to_sparse_bsc",
+                           "to_mkldnn_backward"}) {
     m.impl(name, refusal(kNoSparse));
   }
 }

@@ -20,6 +20,7 @@ at::Tensor as_strided(const at::Tensor& self, c10::SymIntArrayRef size, c10::Sym
   const auto strides = C10_AS_INTARRAYREF_SLOW(stride);
   const int64_t start = offset ? offset->guard_int(__FILE__, __LINE__) : self.storage_offset();
   TORCH_CHECK(sizes.size() == strides.size(), "as_strided: expected as many strides as sizes, but got sizes ", sizes, " and strides ", strides);
+  TORCH_CHECK(start >= 0, "as_strided: expected a storage offset of at least 0, but got ", start);
   for (const int64_t s : strides) TORCH_CHECK(s >= 0, "as_strided: expected strides of at least 0, but got ", strides);
   for (const int64_t s : sizes) TORCH_CHECK(s >= 0, "as_strided: expected sizes of at least 0, but got ", sizes);
   at::native::checkInBoundsForStorage(sizes, c10::IntArrayRef(strides), start, self.dtype(), self.storage());

@@ -1,0 +1,52 @@
+#include <ATen/native/formats/InPlaceAutograd.h>
+
+#include <ATen/native/formats/ForwardMode.h>
+#include <ATen/ops/copy_ops.h>
+
+#include <set>
+
+namespace at::formats {
+namespace {
+
+class InPlaceKernel final : public c10::OperatorKernel {
+ public:
+  InPlaceKernel(const c10::OperatorHandle& functional, const c10::FunctionSchema& schema) : functional_(functional), plan_(schema) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) const {
+    at::Tensor self = (*stack)[stack->size() - plan_.arguments.size()].toTensor();
+    if (!any_of_ours(plan_, *stack) || !(is_recorded(plan_, *stack) || has_tangent(plan_, *stack))) {
+      run_stock_formula(op, keys, stack);
+      return;
+    }
+    functional_.callBoxed(stack);
+    const at::Tensor result = stack->back().toTensor();
+    TORCH_CHECK(result.sizes() == self.sizes(), plan_.name, ": expected operands that broadcast to the sizes ", self.sizes(),
+                " of the tensor that is written to, but got ", result.sizes());
+    stack->back() = at::_ops::copy_::call(self, result, false);
+  }
+
+ private:
+  c10::OperatorHandle functional_;
+  Plan plan_;
+};
+
+} // namespace
+
+bool keeps_little(const std::string& op) {
+  static const std::set<std::string> names = {"eq", "ne", "lt", "le", "gt", "ge", "nextafter"};
+  return names.count(base_name(op)) != 0;
+}
+
+std::optional<c10::OperatorHandle> functional_form(const c10::OperatorHandle& op) {
+  const c10::FunctionSchema& schema = op.schema();
+  if (schema.name().back() != '_' || schema.returns().size() != 1) return std::nullopt;
+  auto functional = c10::Dispatcher::singleton().findSchema({schema.name().substr(0, schema.name().size() - 1), schema.overload_name()});
+  const bool same = functional && functional->schema().arguments().size() == schema.arguments().size() && !functional->schema().is_mutable();
+  return same ? functional : std::nullopt;
+}
+
+torch::CppFunction in_place_kernel(const c10::OperatorHandle& functional, const c10::FunctionSchema& schema) {
+  return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<InPlaceKernel>(functional, schema));
+}
+
+} // namespace at::formats

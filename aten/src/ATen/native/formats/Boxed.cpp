@@ -140,14 +140,13 @@ int register_boxed_kernels() {
     if (!op || op->hasKernelForDispatchKey(kFormatAutogradKey)) continue;
     const bool recorded = op->hasKernelForDispatchKey(c10::DispatchKey::Autograd);
     const auto functional = recorded ? functional_form(*op) : std::nullopt;
+    const bool by_copy = functional && (keeps_little(functional->schema().name()) || by_casts().count(functional->schema().name()) != 0);
+    const bool sums = sums_in_dtype(*op);
+    const bool mixes = mixes_operands(*op) && (by_casts().count(name.name) == 0 || op->schema().is_mutable());
+    if (!by_copy && !sums && !mixes) continue;
     for (torch::Library* at : {autograd, wrapped}) {
-      if (functional && (keeps_little(functional->schema().name()) || by_casts().count(functional->schema().name()) != 0)) {
-        at->impl(full_name(name).c_str(), in_place_kernel(*functional, op->schema()));
-      } else if (sums_in_dtype(*op)) {
-        at->impl(full_name(name).c_str(), sum_in_dtype_kernel(op->schema()));
-      } else if (mixes_operands(*op) && (by_casts().count(name.name) == 0 || op->schema().is_mutable())) {
-        at->impl(full_name(name).c_str(), mixed_operands_kernel(op->schema()));
-      }
+      const c10::FunctionSchema& schema = op->schema();
+      at->impl(full_name(name).c_str(), by_copy ? in_place_kernel(*functional, schema) : sums ? sum_in_dtype_kernel(schema) : mixed_operands_kernel(schema));
     }
   }
   register_vmap_kernels(by_casts());

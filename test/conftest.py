@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import oracle
 import pytest
@@ -34,6 +35,13 @@ def run_for_capability(script, capability, groups) -> str:
         done = subprocess.run([sys.executable, script, capability, *map(str, group)], env=env, capture_output=True, text=True, check=False)
         output += done.stdout + done.stderr
     return output
+
+
+def run_cases(name: str) -> None:
+    """Runs a file of tests in a process of its own; its report is the failure's message."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", str(Path(__file__).with_name(name))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def bits_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -186,6 +186,7 @@ def test_compiled_under_a_default_dtype_of_ours(compiled):
         torch.set_default_dtype(torch.float32)
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning")  # PyTorch's own, while it loads inductor
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_backends_never_see_formats(compiled, backend):
     f = torch.compile(function, backend=backend)

@@ -99,7 +99,6 @@ MODULES: List = {}
 TANGENTS: List = {}
 
 listed(TANGENTS, "tangent", "view_as_complex", Known("no complex counterpart", refused=True))
-listed(TANGENTS, "tangent", "svd_lowrank pca_lowrank", Known("results are float32: they are made in a stock dtype to begin with"))
 listed(TANGENTS, "tangent", "ldexp", Known("of the second operand alone, stock's tangent of a float32 result is float64; ours has the dtype"))
 listed(TANGENTS, "tangent", "linalg.eig", Known("the eigenvectors' absolute values are float32, as those of complex64 are"))
 listed(TANGENTS, "tangent", "linalg.pinv.singular", Known("ill-conditioned without a bound", (1,)))

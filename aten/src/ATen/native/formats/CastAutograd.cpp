@@ -3,7 +3,6 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/to_ops.h>
-#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
 namespace at::formats {
@@ -32,16 +31,6 @@ struct CastBackward final : Node {
     return {at::_ops::to_device::call(grads[0], device, dtype, false, false, {})};
   }
 };
-
-// Nodes are counted by std::shared_ptr up to torch 2.12, and by themselves in 2.13.
-template <typename T, typename... Arguments>
-auto make_node(Arguments... arguments) {
-  if constexpr (std::is_base_of_v<c10::intrusive_ptr_target, T>) {
-    return c10::make_intrusive<T>(arguments...);
-  } else {
-    return std::shared_ptr<T>(new T(arguments...), [](T* node) { deleteNode(node); }); // found by the argument's namespace
-  }
-}
 
 } // namespace
 

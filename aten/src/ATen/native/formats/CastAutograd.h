@@ -1,11 +1,22 @@
 // The cast between any two dtypes of which one is ours, above autograd.
 #pragma once
 #include <ATen/FormatTensor.h>
+#include <torch/csrc/autograd/function.h>
 
 namespace at::formats {
 
 at::Tensor to_copy_autograd(const at::Tensor& self, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
                             std::optional<c10::Device> device, std::optional<bool> pin, bool non_blocking,
                             std::optional<c10::MemoryFormat> memory_format);
+
+// Nodes are counted by std::shared_ptr up to torch 2.12, and by themselves in 2.13.
+template <typename T, typename... Arguments>
+auto make_node(Arguments... arguments) {
+  if constexpr (std::is_base_of_v<c10::intrusive_ptr_target, T>) {
+    return c10::make_intrusive<T>(arguments...);
+  } else {
+    return std::shared_ptr<T>(new T(arguments...), [](T* node) { deleteNode(node); }); // found by the argument's namespace
+  }
+}
 
 } // namespace at::formats

@@ -1,6 +1,7 @@
 // nextafter: the next number of the format itself, found by stepping its codes. (The stock kernel steps numbers of the machine type that
 // carries the format, and those round back to where they came from.)
 #include <ATen/native/formats/BoxedCall.h>
+#include <ATen/native/formats/CastAutograd.h>
 #include <ATen/native/formats/Elementwise.h>
 
 #include <ATen/ExpandUtils.h>
@@ -10,7 +11,7 @@
 #include <ATen/ops/ne.h>
 #include <ATen/ops/nextafter_ops.h>
 #include <ATen/ops/to_ops.h>
-#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/functions/utils.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -90,25 +91,20 @@ Tensor nextafter_kernel(const Tensor& self, const Tensor& other) {
 }
 
 // The neighbour moves as the number does, and not at all with what it is sought towards; two equal operands: as stock, no gradient.
-struct NextAfterFunction : torch::autograd::Function<NextAfterFunction> {
-  static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& self, const Tensor& other) {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    // Not the operands, which nextafter_ writes over.
-    ctx->save_for_backward({self.ne(other)});
-    ctx->saved_data["self"] = self.detach().new_empty({0});
-    ctx->saved_data["other"] = other.detach().new_empty({0});
-    ctx->saved_data["sizes"] = self.sizes();
-    ctx->saved_data["other_sizes"] = other.sizes();
-    return nextafter_kernel(self, other);
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, torch::autograd::variable_list grads) {
-    const auto data = [&](const char* key) { return ctx->saved_data[key]; };
+struct NextAfterBackward final : torch::autograd::Node {
+  Tensor moves, self, other; // where the operands differ; empty tensors of their dtypes, for nextafter_ writes over the operands
+  c10::DimVector sizes, other_sizes;
+
+  NextAfterBackward(const Tensor& a, const Tensor& b)
+      : moves(a.ne(b)), self(a.detach().new_empty({0})), other(b.detach().new_empty({0})), sizes(a.sizes()), other_sizes(b.sizes()) {}
+  std::string name() const override { return "NextafterBackward"; }
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& grads) override {
     Tensor grad, none;
-    if (ctx->needs_input_grad(0)) {
-      const Tensor moves = at::_ops::mul_Tensor::call(grads[0], ctx->get_saved_variables()[0]);
-      grad = at::_ops::to_other::call(at::sum_to(moves, data("sizes").toDimVector()), data("self").toTensor(), false, false, {});
+    if (!grads[0].defined()) return {grad, none};
+    if (task_should_compute_output(0)) {
+      grad = at::_ops::to_other::call(at::sum_to(at::_ops::mul_Tensor::call(grads[0], moves), sizes), self, false, false, {});
     }
-    if (ctx->needs_input_grad(1)) none = data("other").toTensor().new_zeros(data("other_sizes").toDimVector());
+    if (task_should_compute_output(1)) none = other.new_zeros(other_sizes);
     return {grad, none};
   }
 };
@@ -117,11 +113,26 @@ Tensor nextafter_autograd(const Tensor& self, const Tensor& other) {
   ResultType type;
   type.see(self, "nextafter");
   type.see(other, "nextafter");
-  if (type.result()) return NextAfterFunction::apply(self, other);
+  if (type.result()) {
+    Tensor result;
+    {
+      const at::AutoDispatchBelowADInplaceOrView below;
+      result = at::_ops::nextafter::call(self, other);
+    }
+    if (torch::autograd::compute_requires_grad(self, other)) {
+      const auto node = make_node<NextAfterBackward>(self, other);
+      node->set_next_edges(torch::autograd::collect_next_edges(self, other));
+      torch::autograd::set_history(result, node);
+    }
+    if (torch::autograd::isFwGradDefined(self)) {
+      result._set_fw_grad(at::_ops::mul_Tensor::call(self._fw_grad(/*level=*/0), self.ne(other)), /*level=*/0, /*is_inplace_op=*/false);
+    }
+    return result;
+  }
   // A stock result: by casts that autograd sees.
   const ExplicitDtypeGuard exact;
   const auto stock = [&](const Tensor& t) {
-    return is_format_tensor(t) ? at::_ops::to_dtype::call(t, c10::toRealValueType(*type.stock), false, false, {}) : t;
+    return entry_beneath(t) ? at::_ops::to_dtype::call(t, c10::toRealValueType(*type.stock), false, false, {}) : t;
   };
   return at::_ops::nextafter::call(stock(self), stock(other));
 }
@@ -147,6 +158,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
 }
 
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse2, m) {
+  m.impl("nextafter", &nextafter_autograd);
+}
+TORCH_LIBRARY_IMPL(aten, AutogradHPU, m) { // within wrappers of torch.func
   m.impl("nextafter", &nextafter_autograd);
 }
 

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import types
 
 import pytest
 import torch
@@ -208,31 +207,6 @@ def test_main_without_the_extra_is_one_line(monkeypatch, absent):
         cli.main(["train"])
     needed = " and ".join(absent)
     assert str(caught.value) == (f"Error: the torch-dtypes command needs {needed}: pip install 'torch-dtypes[train]'")
-
-
-def test_bench_passes_on_what_was_given(monkeypatch):
-    import torch_dtypes
-
-    calls = []
-    fake = types.ModuleType("torch_dtypes.bench")
-    fake.run = lambda **options: calls.append(options)
-    monkeypatch.setitem(sys.modules, "torch_dtypes.bench", fake)
-    monkeypatch.setattr(torch_dtypes, "bench", fake, raising=False)
-    assert run("bench").exit_code == 0
-    options = "--steps 5 --batch-size 1 --batch-size 32 --dtype q43 --dtype float32 --threads 2 --out x"
-    assert run("bench", *options.split()).exit_code == 0
-    assert calls == [
-        {},
-        {"steps": 5, "batch_sizes": (1, 32), "dtypes": ("q43", "float32"), "threads": 2, "out": "x"},
-    ]
-
-    def refuse(**_):
-        raise ValueError("expected a format, but got 'q99'")
-
-    fake.run = refuse
-    result = run("bench", "--dtype", "q99")
-    assert result.exit_code == 1 and "Error: expected a format, but got 'q99'" in result.output
-    assert run("bench", "--steps", "0").exit_code == 2
 
 
 def test_python_dash_m():

@@ -1,0 +1,162 @@
+"""Timing cases in turn, and what a comparison of two of them says."""
+
+from __future__ import annotations
+
+import statistics
+import timeit
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+import torch_dtypes
+
+RATIO = "ratio"
+OVER = "microseconds over"
+RATE = "M multiply-adds/s a core"
+SPEED_UP = "times as fast"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much work the cases do. Tests make it small.
+
+    Attributes:
+        elements: of casts and arithmetic.
+        function_elements: of elementary functions.
+        matmul: side of the matrices that are multiplied in float32.
+        rounded_matmul: side of those whose sums are rounded at every step, or exact.
+        networks: (model, images in a step) of the training steps.
+        memory_networks: the same for memory; the first of a model also says what it holds.
+        calls: of one small operator in a timing.
+        peer_elements: of casts in other libraries.
+        scalars: numbers that libraries of scalars take one by one.
+        peer_batch: images in a step of qtorch's LeNet-5.
+        scaling: numbers of elements.
+        scaling_matmul: sides of matrices.
+    """
+
+    elements: int = 10_000_000
+    function_elements: int = 1_000_000
+    matmul: int = 1024
+    rounded_matmul: int = 512
+    networks: tuple[tuple[str, int], ...] = (("lenet5", 32), ("lenet5", 256), ("resnet18", 32))
+    memory_networks: tuple[tuple[str, int], ...] = (("lenet5", 256), ("resnet18", 32))
+    calls: int = 1000
+    peer_elements: int = 1_000_000
+    scalars: int = 10_000
+    peer_batch: int = 32
+    scaling: tuple[int, ...] = tuple(10**decade for decade in range(2, 9))
+    scaling_matmul: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024, 2048)
+
+
+class NotMeasuredError(Exception):
+    """A group that cannot be measured here; the message, one line, says why."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A comparison: the case ``ours`` over the case ``against``, which are keys of a group's ``codes``.
+
+    Attributes:
+        work: what is done, the same for all dtypes.
+        ours, against: names of cases; ``ours`` is the dtype's name.
+        limit: the target, in terms of ``measure``, or None.
+        measure: RATIO (of times, or bytes), OVER, RATE or SPEED_UP.
+        operations: of one call of ``ours``: elements, or multiply-adds; needed for RATE.
+    """
+
+    work: str
+    ours: str
+    against: str
+    limit: float | None = None
+    measure: str = RATIO
+    operations: int = 0
+
+    @property
+    def target(self) -> str | None:
+        """The target in words."""
+        if self.limit is None:
+            return None
+        bound = "at least" if self.measure in (RATE, SPEED_UP) else "at most"
+        return f"{bound} {self.limit:g}" + (f" {self.measure}" if self.measure != RATIO else "")
+
+    def met(self, measured: float) -> bool | None:
+        """Whether the figure as a table shows it, with two digits after the point, is on the right side of the target."""
+        if self.limit is None:
+            return None
+        return round(measured, 2) >= self.limit if self.measure in (RATE, SPEED_UP) else round(measured, 2) <= self.limit
+
+
+@dataclass
+class Group:
+    """Cases that take turns.
+
+    Attributes:
+        codes: a line of Python for each case.
+        namespaces: makes what each case's line refers to, when its turn has come (tensors of a suite need not all live at once).
+        rows: the comparisons between them.
+        rounds, quick_rounds: how often each case is timed.
+        calls: of a line in one timing.
+        elements: in a case's call, where cases differ in that: the time of one element is compared.
+        unit: of what ``measure`` gives.
+        once: measured with the largest number of threads only.
+    """
+
+    codes: dict[str, str]
+    namespaces: Callable[[], dict[str, dict]]
+    rows: list[Row]
+    rounds: int = 30
+    quick_rounds: int = 3
+    calls: int = 1
+    elements: dict[str, int] = field(default_factory=dict)
+    unit: str = "seconds"
+    once: bool = False
+
+    def measure(self, rounds: int, on_round: Callable[[], None]) -> dict[str, list[float]]:
+        """Seconds of one call of each case in each round, after one round to warm up."""
+        spaces = self.namespaces()
+        timers = {}
+        for name, code in self.codes.items():
+            # The line is compiled once, as a function's body.
+            timers[name] = timeit.Timer(code, globals={"torch": torch, "torch_dtypes": torch_dtypes, **spaces[name]})
+        seconds: dict[str, list[float]] = {name: [] for name in timers}
+        for round_ in range(rounds + 1):
+            for name, timer in timers.items():
+                taken = timer.timeit(self.calls) / self.calls
+                if round_:
+                    seconds[name].append(taken)
+            on_round()
+        return seconds
+
+
+def compare(row: Row, group: Group, figures: dict[str, list[float]], threads: int) -> dict:
+    """The row as plain data, from the figures of its group; docs/results.md's tables and bench.json are made of these."""
+    sizes = group.elements.get(row.ours, 1), group.elements.get(row.against, 1)
+    ours, against = statistics.median(figures[row.ours]), statistics.median(figures[row.against])
+    ratio = (ours / sizes[0]) / (against / sizes[1])
+    by_round = [(a / sizes[0]) / (b / sizes[1]) for a, b in zip(figures[row.ours], figures[row.against], strict=True)]
+    quartiles = statistics.quantiles(by_round, n=4, method="inclusive") if len(by_round) > 1 else by_round * 3
+    measured = ratio
+    if row.measure == OVER:
+        measured = (ours - against) * 1e6
+    elif row.measure == RATE:
+        measured = row.operations / ours / threads / 1e6
+    elif row.measure == SPEED_UP:
+        measured = 1 / ratio
+    return {
+        "work": row.work, "dtype": row.ours, "against": row.against, "threads": threads, "unit": group.unit,
+        "ours": ours, "theirs": against, "ratio": ratio, "quartiles": [quartiles[0], quartiles[2]], "rounds": len(by_round),
+        "measure": row.measure, "measured": measured, "limit": row.limit, "target": row.target, "met": row.met(measured),
+        "commands": {"ours": group.codes[row.ours], "theirs": group.codes[row.against]},
+        "elements": {"ours": sizes[0], "theirs": sizes[1]}, "operations": row.operations,
+    }  # fmt: skip
+
+
+def rounds_of(group: Group, rounds: int | None, quick: bool) -> int:
+    return rounds or (group.quick_rounds if quick else group.rounds)
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """The dtype's name without ``torch.``."""
+    return str(dtype).removeprefix("torch.")

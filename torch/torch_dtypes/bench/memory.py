@@ -1,0 +1,96 @@
+"""The suite ``memory``: what a model and its optimizer hold, and the peak of training it, each dtype in a process of its own.
+
+The peak is the operating system's: the most physical memory of the process (VmHWM) in two training steps, less what it had before the
+model was made. So kernels' private buffers count, which PyTorch's memory profiler would not see. Before that a small step of the same
+network in the same dtype has loaded code and made tables, so that they do not count. glibc is told to give back what is freed at once.
+
+As a program: ``python -m torch_dtypes.bench.memory MODEL BATCH_SIZE DTYPE THREADS`` prints the figures as JSON.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+import torch_dtypes
+
+from ..training.loop import resolve_dtype
+from .measuring import Group, Row, Sizes, name_of
+from .training import STEP, TITLES, namespace
+
+SUMMARY = "Bytes of a model (parameters, buffers) with Adam's state, and the peak of physical memory in a training step, over float32's."
+_DTYPES = ("posit16es2", "q43")
+_CASE = "python -m torch_dtypes.bench.memory"
+
+
+class _MemoryGroup(Group):
+    """Processes in place of lines of Python: a case's figure is one of the keys of what :func:`main` prints."""
+
+    def measure(self, rounds: int, on_round: Callable[[], None]) -> dict[str, list[float]]:
+        figures: dict[str, list[float]] = {name: [] for name in self.codes}
+        for _ in range(rounds):
+            for name, code in self.codes.items():
+                figures[name].append(_run(*code.split()[3:6])[self.figure])
+            on_round()
+        on_round()  # a round to warm up is what others have; here each process does that for itself
+        return figures
+
+
+def _run(model: str, batch_size: str, dtype: str) -> dict[str, int]:
+    # Fixed thresholds: glibc would otherwise raise them as it goes and keep what was freed.
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_TOP_PAD_": "0"}
+    command = [sys.executable, "-m", "torch_dtypes.bench.memory", model, batch_size, dtype, str(torch.get_num_threads())]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        raise RuntimeError(f"the memory of {model} in {dtype} could not be measured: {last}")
+    return json.loads(done.stdout)
+
+
+def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
+    named = {name_of(d): d for d in dtypes or map(torch_dtypes.dtype, _DTYPES)}
+    result = []
+    for model, batch_size in sizes.memory_networks:
+        held = [Row(f"held by {TITLES[model]} and Adam", n, "float32", d.itemsize / 4) for n, d in named.items()]
+        peak = [Row(f"peak of a {TITLES[model]} step, batch {batch_size}", n, "float32", 1.2) for n in named]
+        for figure, rows, images in (("held", held, 2), ("peak", peak, batch_size)):  # what is held does not depend on the images
+            codes = {name: f"{_CASE} {model} {images} {name}" for name in ("float32", *named)}
+            group = _MemoryGroup(codes, dict, rows, rounds=1 if figure == "held" else 3, quick_rounds=1, unit="bytes", once=True)
+            group.figure = figure
+            result.append(group)
+    return result
+
+
+def _status(field: str) -> int:
+    return int(re.search(rf"^{field}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)[1]) * 1024
+
+
+def main(model: str, batch_size: str, dtype: str, threads: str) -> None:
+    """Prints ``{"held": bytes, "peak": bytes}``."""
+    torch.set_num_threads(int(threads))
+    resolved = resolve_dtype(dtype)
+    step = compile(STEP, "step", "exec")
+    exec(step, namespace(model, 2, resolved))
+    gc.collect()
+    before = _status("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts anew: proc(5)
+    space = namespace(model, int(batch_size), resolved)
+    for _ in range(2):
+        exec(step, space)
+    peak = _status("VmHWM") - before
+    network, optimizer = space["model"], space["optimizer"]
+    state = [value for values in optimizer.state.values() for value in values.values() if isinstance(value, torch.Tensor)]
+    held = sum(t.untyped_storage().nbytes() for t in (*network.parameters(), *network.buffers(), *state))
+    print(json.dumps({"held": held, "peak": peak}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,146 @@
+"""The suites by name, and the ones that time operators: casts, arithmetic, functions, products, what a small operator costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+import torch_dtypes
+
+from . import memory, peers, scaling, training
+from .measuring import OVER, RATE, RATIO, Group, Row, Sizes, name_of
+
+_ENCODE = {"q43": 1.2, "q52": 1.2, "e5m5": 1.2, "e5m6": 1.2, "posit16es2": 1.5, "posit8es0": 1.5, "posit8es1": 1.5, "posit8es2": 1.5}
+_ARITHMETIC = {"q43": 4.0, "posit16es2": 6.0}
+_TWO = ("q43", "posit16es2")
+
+
+def casts(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
+    nearest = dtypes or [torch_dtypes.dtype(name) for name in _ENCODE]
+    named = {name_of(d): d for d in nearest}
+    size = f"{sizes.elements:,} elements"
+
+    def values(names):
+        x = torch.randn(sizes.elements)
+        return {name: {"x": x} for name in names}
+
+    def codes():
+        x = torch.randn(sizes.elements)
+        return {"bfloat16": {"x": x.bfloat16()}} | {name: {"x": x.to(d)} for name, d in named.items()}
+
+    encode = {"bfloat16": "x.to(torch.bfloat16)"} | {name: f"x.to(torch.{name})" for name in named}
+    rows = [Row(f"encode from float32, {size}", n, "bfloat16", _ENCODE.get(n)) for n in named]
+    for d in [d for d in nearest if dtypes or name_of(d) in _TWO]:
+        if torch_dtypes.format_of(d).rounding.name != "stochastic":
+            drawn = name_of(torch_dtypes.with_rounding(d, "stochastic"))
+            encode[drawn] = f"x.to(torch.{drawn})"
+            rows.append(Row(f"encode, stochastic rounding over nearest, {size}", drawn, name_of(d), 3 if name_of(d) in _TWO else None))
+    decode = {name: "x.to(torch.float32)" for name in ("bfloat16", *named)}
+    back = [Row(f"decode to float32, {size}", n, "bfloat16", 1.1 if n in _ENCODE else None) for n in named]
+    return [
+        Group(encode, lambda: values(encode), rows, rounds=20),
+        Group(decode, codes, back, rounds=20),
+    ]
+
+
+def arithmetic(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
+    named = {name_of(d): d for d in dtypes or map(torch_dtypes.dtype, _TWO)}
+
+    def operands():
+        a, b = torch.randn(sizes.elements), torch.randn(sizes.elements)
+        return {name: {"a": a.to(d), "b": b.to(d)} for name, d in {"bfloat16": torch.bfloat16, **named}.items()}
+
+    return [
+        Group(
+            dict.fromkeys(("bfloat16", *named), f"a {sign} b"), operands,
+            [Row(f"a {sign} b, {sizes.elements:,} elements", n, "bfloat16", _ARITHMETIC.get(n)) for n in named], rounds=20,
+        )
+        for sign in "+-*"
+    ]  # fmt: skip
+
+
+def functions(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
+    named = {name_of(d): d for d in dtypes or map(torch_dtypes.dtype, _TWO)}
+
+    def operands():
+        x = torch.randn(sizes.function_elements)
+        return {name: {"x": x.to(d)} for name, d in {"float32": torch.float32, **named}.items()}
+
+    calls = {"tanh": "torch.tanh(x)", "exp": "torch.exp(x)", "sigmoid": "torch.sigmoid(x)", "gelu": "torch.nn.functional.gelu(x)"}
+    return [
+        Group(
+            dict.fromkeys(("float32", *named), code), operands,
+            [Row(f"{what}, {sizes.function_elements:,} elements", n, "float32", 1 if n in _TWO else None) for n in named],
+        )
+        for what, code in calls.items()
+    ]  # fmt: skip
+
+
+def matmul(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
+    named = {name_of(d): d for d in dtypes or map(torch_dtypes.dtype, _TWO)}
+
+    def group(n: int, policy: str, what: str, measure: str, limit: float, rounds: int) -> Group:
+        def operands():
+            a, b = torch.randn(n, n), torch.randn(n, n)
+            return {name: {"a": a.to(d), "b": b.to(d)} for name, d in {"float32": torch.float32, **named}.items()}
+
+        ours = f"with torch_dtypes.accumulate('{policy}'): a @ b"
+        rows = [Row(f"matmul {n}^3, {what}", name, "float32", limit if name in _TWO else None, measure, n**3) for name in named]
+        return Group({"float32": "a @ b"} | dict.fromkeys(named, ours), operands, rows, rounds=rounds, quick_rounds=min(rounds, 3))
+
+    return [
+        group(sizes.matmul, "float32", "sums in float32", RATIO, 1.25, 10),
+        group(sizes.rounded_matmul, "format", "every step rounded", RATE, 400, 5),
+        group(sizes.rounded_matmul, "exact", "exact sums", RATE, 100, 5),
+    ]
+
+
+def overhead(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
+    named = {name_of(d): d for d in dtypes or map(torch_dtypes.dtype, _TWO)}
+
+    def operands():
+        x, m = torch.linspace(-1, 1, 8), torch.tensor([[1.0, 0.5], [0.25, -1.0]])
+        return {name: {"x": x.to(d), "m": m.to(d), "f": x} for name, d in {"float32": torch.float32, **named}.items()}
+
+    calls = {
+        "x + x": "x + x", "x * 2": "x * 2", "tanh": "torch.tanh(x)", "mm of 2 x 2": "torch.mm(m, m)", "x.sum()": "x.sum()",
+        "relu": "torch.relu(x)",
+    }  # fmt: skip
+    groups = []
+    for what, code in calls.items():
+        rows = [Row(f"{what}, {4 if 'mm' in what else 8} elements", n, "float32", 2, OVER) for n in named]
+        groups.append(Group(dict.fromkeys(("float32", *named), code), operands, rows, rounds=30, quick_rounds=5, calls=sizes.calls))
+    casting = {"bfloat16": "f.to(torch.bfloat16)"} | {n: f"f.to(torch.{n})" for n in named}
+
+    def cast_operands():
+        x = torch.linspace(-1, 1, 8)
+        return {name: {"f": x} for name in casting}
+
+    rows = [Row("cast from float32, 8 elements", n, "bfloat16", 2, OVER) for n in named]
+    groups.append(Group(casting, cast_operands, rows, rounds=30, quick_rounds=5, calls=sizes.calls))
+    return groups
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite: one sentence on it, and what makes its groups and its notes (lines on what could not be measured)."""
+
+    summary: str
+    groups: Callable[[Sizes, Sequence[torch.dtype] | None], list[Group]]
+    notes: Callable[[Sizes], list[str]] = lambda sizes: []
+
+
+SUITES: dict[str, Suite] = {
+    "casts": Suite("Casts, over the stock cast between float32 and bfloat16.", casts),
+    "arithmetic": Suite("Correctly rounded + - *, over stock bfloat16's.", arithmetic),
+    "functions": Suite("Elementary functions, over stock float32's.", functions),
+    "matmul": Suite("Products of square matrices, over stock float32's: sums in float32, rounded at every step, or exact.", matmul),
+    "training": Suite("A training step with Adam (gradients to zero, forward, backward, step), over stock float32's.", training.groups),
+    "overhead": Suite("One call on a handful of elements, over the stock call.", overhead),
+    "memory": Suite(memory.SUMMARY, memory.groups),
+    "peers": Suite(peers.SUMMARY, peers.groups, peers.notes),
+    "scaling": Suite(scaling.SUMMARY, scaling.groups, scaling.notes),
+}
+DEFAULT_SUITES = tuple(name for name in SUITES if name not in ("peers", "scaling"))

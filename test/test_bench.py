@@ -3,14 +3,15 @@
 import importlib.util
 import json
 import re
+import types
 
 import pytest
 import torch
 
 import torch_dtypes
 from torch_dtypes import bench
-from torch_dtypes.bench import memory, peers, scaling
-from torch_dtypes.bench.measuring import OVER, RATE, RATIO, SPEED_UP, compare, rounds_of
+from torch_dtypes.bench import memory, peers, report, scaling
+from torch_dtypes.bench.measuring import OVER, RATE, RATIO, SPEED_UP, WARM_UP_ROUNDS, compare, rounds_of
 from torch_dtypes.bench.running import chosen, listing, measure
 from torch_dtypes.cli import group
 
@@ -81,11 +82,11 @@ def test_compare():
     assert bench.Row("work", "a", "b", 1.2).met(1.204) and not bench.Row("work", "a", "b", 1.2).met(1.206)
 
 
-def test_cases_take_turns_and_the_first_round_only_warms_up():
+def test_cases_take_turns_and_the_first_rounds_only_warm_up():
     seen = []
     group = bench.Group({"a": "f('a')", "b": "f('b')"}, lambda: {name: {"f": seen.append} for name in "ab"}, [], calls=2)
     assert [len(times) for times in group.measure(3, lambda: seen.append("|")).values()] == [3, 3]
-    assert "".join(seen) == "aabb|" * 4
+    assert "".join(seen) == "aabb" * WARM_UP_ROUNDS + "|" + "aabb|" * 3
     assert [rounds_of(group, *options) for options in ((None, False), (None, True), (7, True))] == [30, 3, 7]
 
 
@@ -128,7 +129,7 @@ def test_memory_is_measured_in_a_process():
     figures = memory._run("lenet5", "2", "posit16es2")
     assert figures["held"] == 3 * 61706 * 2 + 10 * 4  # parameters, two moments; Adam counts each parameter's steps in float32
     assert figures["peak"] > figures["held"]
-    with pytest.raises(RuntimeError, match="the memory of lenet5 in q99 could not be measured: ValueError: expected the name"):
+    with pytest.raises(bench.NotMeasuredError, match="the memory of lenet5 in q99 could not be measured: ValueError: expected the name"):
         memory._run("lenet5", "2", "q99")
 
 
@@ -150,7 +151,7 @@ def test_a_peer_that_cannot_be_imported_is_a_note(monkeypatch):
         raise RuntimeError("Error building extension 'quant_cpu': ninja\nand more")
 
     monkeypatch.setattr(peers, "_installed", lambda name: name == "qtorch")
-    monkeypatch.setattr("importlib.import_module", broken)
+    monkeypatch.setattr(peers, "importlib", types.SimpleNamespace(import_module=broken))
     rows, notes = measure(chosen(["peers"], TINY, None), [1], rounds=1)
     assert rows == []
     assert notes == [f"{name}: installed, but it cannot be imported: Error building extension 'quant_cpu': ninja" for name in ("qtorch.quant",)]
@@ -173,7 +174,9 @@ def test_scaling_and_its_charts(tmp_path, monkeypatch):
     for name in ("scaling_elements.png", "scaling_matmul.png"):
         assert (tmp_path / "new" / name).read_bytes().startswith(b"\x89PNG\r\n")
     encode = {row["dtype"]: row["operations"] for row in result["rows"] if row["work"] == "encode, 1,000 elements"}
-    assert encode == dict.fromkeys(("posit16es2", "q43", "copy_ of 5 bytes", "copy_ of 6 bytes"), 1000) | {"bfloat16": 1000}
+    assert encode == dict.fromkeys(("posit16es2", "q43", "copy_, 5 bytes an element", "copy_, 6 bytes an element"), 1000) | {"bfloat16": 1000}
+    report.update_markdown(tmp_path / "x.md", result)
+    assert "(images/scaling_elements.png)" in (tmp_path / "x.md").read_text() and "| work" not in (tmp_path / "x.md").read_text()
     monkeypatch.setattr(scaling, "_available", lambda: 10_000)
     assert scaling.notes(TINY) == ["1,000 elements: left out, memory does not suffice"]
     assert not any("1,000" in row.work for each in scaling.groups(TINY, None) for row in each.rows)
@@ -223,6 +226,8 @@ def test_command_line(monkeypatch, tmp_path):
     assert calls == [{}, given]
     listed = invoke("--list", "--suite", "casts").output
     assert "posit16es2 over bfloat16, at most 1.5" in listed and "training" not in listed
+    listed = invoke("--list", "--suite", "all").output
+    assert all(f"{name}: {suite.summary}" in listed for name, suite in bench.SUITES.items())
     assert len(calls) == 2
     for bad in ("--suite speed", "--rounds 0", "--threads 0"):
         result = invoke(*bad.split())

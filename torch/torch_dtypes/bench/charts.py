@@ -7,17 +7,19 @@ from pathlib import Path
 from ..training.report import _COLOURS, _GREY, _MARKERS
 from .scaling import BASELINE
 
+ELEMENTS, MATMUL = "scaling_elements.png", "scaling_matmul.png"
 _OPERATIONS = {"encode": "encode float32", "decode": "decode to float32", "add": "a + b"}
 _LIMIT_STYLES = ("--", ":")
 
 
-def write(folder: Path, results: dict) -> list[Path]:
+def write_charts(folder: Path, results: dict) -> list[Path]:
     """Writes the charts of a run that has the suite scaling, and returns their paths: none without it."""
     rows = [row for row in results["rows"] if row["suite"] == "scaling"]
     written = []
-    for name, draw in (("scaling_elements.png", _elements), ("scaling_matmul.png", _matmul)):
+    for name, draw in ((ELEMENTS, _elements), (MATMUL, _matmul)):
         chosen = [row for row in rows if row["work"].startswith("matmul") == (draw is _matmul)]
         if chosen:
+            folder.mkdir(parents=True, exist_ok=True)
             figure = draw(chosen, results["machine"]["threads"])
             figure.savefig(folder / name)
             written.append(folder / name)
@@ -36,7 +38,7 @@ def _curves(rows: list[dict]) -> dict[str, list[tuple[int, float]]]:
 def _figure(columns: int, lines: int, title: str):
     from matplotlib.figure import Figure  # without pyplot: no window system, no global state
 
-    figure = Figure(figsize=(1.2 + 3.9 * columns, 1.6 + 3.1 * lines), dpi=150, layout="constrained")
+    figure = Figure(figsize=(1.2 + 3.9 * columns, 1.6 + 3.1 * lines), dpi=120, layout="constrained")
     figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
     return figure, figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
 
@@ -66,7 +68,7 @@ def _elements(rows: list[dict], threads: list[int]):
         for axes, (operation, title) in zip(line, _OPERATIONS.items(), strict=True):
             chosen = [row for row in rows if row["threads"] == count and row["work"].startswith(operation + ",")]
             curves = _curves(chosen)
-            limits = sorted((name for name in curves if name.startswith("copy_")), key=lambda name: int(name.split()[2]), reverse=True)
+            limits = sorted((name for name in curves if name.startswith("copy_")), key=lambda name: int(name.split()[1]), reverse=True)
             _style(axes)
             _plot(axes, curves, [name for name in curves if name != BASELINE and name not in limits], limits)
             axes.set_title(f"{title}, {count} thread{'s' * (count > 1)}", loc="left", fontsize=10)

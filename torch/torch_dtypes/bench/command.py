@@ -4,12 +4,12 @@ import importlib.util
 
 import click
 
-from .running import listing
+from .running import ALL, listing
 from .suites import DEFAULT_SUITES, SUITES
 
 
 @click.command(short_help="Compare speed and memory with stock PyTorch's.")
-@click.option("--suite", "suites", multiple=True, type=click.Choice(list(SUITES)), help="Repeat for several; default: all but peers, scaling.")
+@click.option("--suite", "suites", multiple=True, type=click.Choice([*SUITES, ALL]), help="Repeat for several. Default: all but peers, scaling.")
 @click.option("--threads", multiple=True, type=click.IntRange(1), help="CPU threads; repeat for several. Default: 1, and torch's own choice.")
 @click.option("--dtype", "dtypes", multiple=True, metavar="NAME", help="In place of a suite's own dtypes; repeat for several.")
 @click.option("--rounds", type=click.IntRange(1), help="How often to time each case. Default: each its own number.")
@@ -26,8 +26,9 @@ def bench(only_list, **options):
 
     # What was not given is left to the defaults of run().
     given = {name: value for name, value in options.items() if value not in (None, (), False)}
-    if options["out"] and "scaling" in options["suites"] and importlib.util.find_spec("matplotlib") is None:
-        raise click.BadParameter("the charts need matplotlib, which is not installed: pip install 'torch-dtypes[train]'", param_hint="--out")
+    charts = (options["out"] or options["markdown"]) and {"scaling", ALL} & set(options["suites"])
+    if charts and importlib.util.find_spec("matplotlib") is None:
+        raise click.BadParameter("the charts need matplotlib, which is not installed: pip install 'torch-dtypes[train]'", param_hint="--suite")
     try:
         if only_list:
             click.echo("\n".join(listing(options["suites"] or DEFAULT_SUITES, options["dtypes"])))

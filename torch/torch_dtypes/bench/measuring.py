@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 import timeit
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,8 +14,11 @@ import torch_dtypes
 
 RATIO = "ratio"
 OVER = "microseconds over"
-RATE = "M multiply-adds/s a core"
+RATE = "M multiply-adds/s per core"
 SPEED_UP = "times as fast"
+
+WARM_UP_ROUNDS = 5
+_WARM_UP_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -114,18 +118,27 @@ class Group:
     once: bool = False
 
     def measure(self, rounds: int, on_round: Callable[[], None]) -> dict[str, list[float]]:
-        """Seconds of one call of each case in each round, after one round to warm up."""
+        """Seconds of one call of each case in each round, after rounds to warm up: WARM_UP_ROUNDS, or fewer once they took long enough."""
         spaces = self.namespaces()
         timers = {}
         for name, code in self.codes.items():
             # The line is compiled once, as a function's body.
             timers[name] = timeit.Timer(code, globals={"torch": torch, "torch_dtypes": torch_dtypes, **spaces[name]})
+
+        def one_round() -> dict[str, float]:
+            return {name: timer.timeit(self.calls) / self.calls for name, timer in timers.items()}
+
+        # Not code and tables alone: the allocator needs a few frees before it keeps memory instead of returning it to the system.
+        start = time.perf_counter()
+        for _ in range(WARM_UP_ROUNDS):
+            one_round()
+            if time.perf_counter() - start > _WARM_UP_SECONDS:
+                break
+        on_round()
         seconds: dict[str, list[float]] = {name: [] for name in timers}
-        for round_ in range(rounds + 1):
-            for name, timer in timers.items():
-                taken = timer.timeit(self.calls) / self.calls
-                if round_:
-                    seconds[name].append(taken)
+        for _ in range(rounds):
+            for name, taken in one_round().items():
+                seconds[name].append(taken)
             on_round()
         return seconds
 

@@ -23,7 +23,7 @@ import torch
 import torch_dtypes
 
 from ..training.loop import resolve_dtype
-from .measuring import Group, Row, Sizes, name_of
+from .measuring import Group, NotMeasuredError, Row, Sizes, name_of
 from .training import STEP, TITLES, namespace
 
 SUMMARY = "Bytes of a model (parameters, buffers) with Adam's state, and the peak of physical memory in a training step, over float32's."
@@ -51,7 +51,7 @@ def _run(model: str, batch_size: str, dtype: str) -> dict[str, int]:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        raise RuntimeError(f"the memory of {model} in {dtype} could not be measured: {last}")
+        raise NotMeasuredError(f"the memory of {model} in {dtype} could not be measured: {last}")
     return json.loads(done.stdout)
 
 

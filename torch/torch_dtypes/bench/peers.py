@@ -18,7 +18,7 @@ from ..training.models import LeNet5
 from .measuring import SPEED_UP, Group, NotMeasuredError, Row, Sizes
 from .training import STEP, namespace
 
-SUMMARY = "The same work in other libraries, over ours: how many times as fast ours is."
+SUMMARY = "The same work in other libraries: how many times as fast ours is. Scalar libraries are compared per element."
 
 
 def _module(name: str) -> ModuleType:

@@ -6,9 +6,11 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from . import charts
 from .measuring import OVER, RATE, SPEED_UP
 from .suites import SUITES
 
+IMAGES = "images"
 _BUSY = 0.25  # load for each core, at the start of a run, above which its results say so
 
 
@@ -35,7 +37,7 @@ def _verdict(row: dict) -> str:
 
 
 def _terminal_cell(row: dict) -> str:
-    absolute = {OVER: f" ({row['measured']:+.2f} µs)", RATE: f" ({row['measured']:.0f} M/s a core)"}.get(row["measure"], "")
+    absolute = {OVER: f" ({row['measured']:+.2f} µs)", RATE: f" ({row['measured']:.0f} M/s per core)"}.get(row["measure"], "")
     text = _figure(row) + absolute + _verdict(row)
     return text if row["met"] is None else f"[{'green' if row['met'] else 'red'}]{text}[/]"
 
@@ -73,8 +75,12 @@ def markdown_of(results: dict, suite: str) -> str:
     lines += [f"{where['cpu']}, {where['vector_unit']}, torch {where['torch']}, torch_dtypes {where['torch_dtypes']}."]
     if where["load"] > _BUSY * where["cores"]:
         lines[-1] += f" **The machine was busy with other work** (load {where['load']:.1f} on {where['cores']} cores): figures are rough."
-    lines += ["", _markdown_line(headers(results)), "|" + "---|" * len(headers(results))]
-    lines += [_markdown_line(line) for line in pivot(results, suite, lambda row: _figure(row) + _verdict(row))]
+    if suite == "scaling":  # hundreds of figures: bench.json has them
+        lines += ["", f"![Elements in a nanosecond against their number]({IMAGES}/{charts.ELEMENTS})"]
+        lines += ["", f"![Multiply-adds in a nanosecond against the side of the matrices]({IMAGES}/{charts.MATMUL})"]
+    else:
+        lines += ["", _markdown_line(headers(results)), "|" + "---|" * len(headers(results))]
+        lines += [_markdown_line(line) for line in pivot(results, suite, lambda row: _figure(row) + _verdict(row))]
     if suite == "peers":
         lines += ["", *(f"- {note}" for note in results["notes"])]
     return "\n".join(lines).rstrip() + "\n"

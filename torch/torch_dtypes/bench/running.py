@@ -18,6 +18,8 @@ from ..training.loop import resolve_dtype
 from .measuring import Group, NotMeasuredError, Sizes, compare, rounds_of
 from .suites import DEFAULT_SUITES, SUITES
 
+ALL = "all"
+
 
 def machine(threads: Sequence[int]) -> dict:
     """What the figures depend on."""
@@ -48,6 +50,8 @@ def chosen(suites: Iterable[str], sizes: Sizes, dtypes: Sequence[torch.dtype] | 
     Raises ValueError for an unknown name.
     """
     suites = tuple(suites)
+    if ALL in suites:
+        suites = tuple(SUITES)
     for name in suites:
         if name not in SUITES:
             raise ValueError(f"expected a suite out of {', '.join(SUITES)}, but got {name!r}")
@@ -94,13 +98,14 @@ def run(
     """Measures, prints a table for each suite, and writes what was asked for.
 
     Args:
-        suites: names out of SUITES.
+        suites: names out of SUITES, or "all".
         threads: numbers of PyTorch's threads, each measured; default: one, and as many as PyTorch has now.
         rounds: for every case, at least 1; default: each group's own.
         quick: few rounds.
         dtypes: names of number formats in place of the suites' own.
         out: a folder for ``bench.json`` and, with the suite scaling, its charts; made if missing.
         markdown: a file for the tables in the form of docs/results.md: a suite's marked part is replaced, or added at the end.
+            Charts go into the folder ``images`` beside it.
         sizes: of the work.
 
     Returns what ``bench.json`` holds: ``machine``, ``command``, ``rows``, ``notes``.
@@ -110,7 +115,8 @@ def run(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from . import charts, report
+    from . import report
+    from .charts import write_charts
 
     counts = tuple(dict.fromkeys(threads)) or tuple(dict.fromkeys((1, torch.get_num_threads())))
     sizes, names = sizes or Sizes(), list(dtypes)
@@ -127,14 +133,16 @@ def run(
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=total)
         results["rows"], notes = measure(groups, counts, rounds, quick, lambda work: progress.update(task, advance=1, description=work))
+    results["machine"]["load"] = max(results["machine"]["load"], os.getloadavg()[0])  # the greater of before and after
     results["notes"] = [note for suite in groups for note in SUITES[suite].notes(sizes)] + notes
     report.print_tables(console, results)
     if folder:
         (folder / "bench.json").write_text(json.dumps(results, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-        written = [folder / "bench.json", *charts.write(folder, results)]
+        written = [folder / "bench.json", *write_charts(folder, results)]
         console.print(f"Written: {', '.join(map(str, written))}", highlight=False, soft_wrap=True)
     if markdown:
         report.update_markdown(Path(markdown), results)
+        write_charts(Path(markdown).parent / report.IMAGES, results)
     return results
 
 

@@ -15,7 +15,10 @@ import torch_dtypes
 
 from .measuring import Group, Row, Sizes, name_of
 
-SUMMARY = "Rates against size: casts and addition over stock bfloat16's, products over stock float32's."
+SUMMARY = (
+    "Rates against size. Grey: what the machine gives at most, a stock copy_ of as many bytes as the work reads and writes (into memory "
+    "that is there already), and the stock product of float32 matrices."
+)
 BASELINE = "bfloat16"
 _DTYPES = ("posit16es2", "q43")
 _BYTES = {"encode": lambda width: 4 + width, "decode": lambda width: 4 + width, "add": lambda width: 3 * width}
@@ -23,7 +26,7 @@ _BYTES_PER_ELEMENT = 32  # of all tensors that one size needs, results and the o
 
 
 def copy_name(bytes_per_element: int) -> str:
-    return f"copy_ of {bytes_per_element} bytes"
+    return f"copy_, {bytes_per_element} bytes an element"
 
 
 def _available() -> int | None:

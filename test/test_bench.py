@@ -17,7 +17,7 @@ from torch_dtypes.cli import group
 
 TINY = bench.Sizes(
     elements=1000, function_elements=1000, matmul=16, rounded_matmul=16, networks=(("lenet5", 2),), memory_networks=(("lenet5", 2),),
-    calls=2, peer_elements=1000, scalars=50, peer_batch=2, scaling=(100, 1000), scaling_matmul=(4, 8),
+    calls=2, peer_elements=1000, peer_seconds=0, scalars=50, peer_batch=2, scaling=(100, 1000), scaling_matmul=(4, 8),
 )  # fmt: skip
 FIELDS = {
     "suite", "work", "dtype", "against", "threads", "unit", "ours", "theirs", "ratio", "quartiles", "rounds", "measure", "measured", "limit",
@@ -87,6 +87,11 @@ def test_cases_take_turns_and_the_first_rounds_only_warm_up():
     group = bench.Group({"a": "f('a')", "b": "f('b')"}, lambda: {name: {"f": seen.append} for name in "ab"}, [], calls=2)
     assert [len(times) for times in group.measure(3, lambda: seen.append("|")).values()] == [3, 3]
     assert "".join(seen) == "aabb" * WARM_UP_ROUNDS + "|" + "aabb|" * 3
+    group = bench.Group({"a": "f('a')"}, lambda: {"a": {"f": seen.append}}, [], least_seconds=1e-3)
+    seen.clear()
+    group.measure(2, lambda: seen.append("|"))
+    assert len("".join(seen).split("|")[1]) > 1
+    group = bench.Group({}, dict, [])
     assert [rounds_of(group, *options) for options in ((None, False), (None, True), (7, True))] == [30, 3, 7]
 
 

@@ -38,7 +38,7 @@ def _curves(rows: list[dict]) -> dict[str, list[tuple[int, float]]]:
 def _figure(columns: int, lines: int, title: str):
     from matplotlib.figure import Figure  # without pyplot: no window system, no global state
 
-    figure = Figure(figsize=(1.2 + 3.9 * columns, 1.6 + 3.1 * lines), dpi=120, layout="constrained")
+    figure = Figure(figsize=(2 + 3.7 * columns, 1.6 + 3.1 * lines), dpi=120, layout="constrained")
     figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
     return figure, figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
 
@@ -63,7 +63,7 @@ def _plot(axes, curves: dict[str, list[tuple[int, float]]], ours: list[str], lim
 
 
 def _elements(rows: list[dict], threads: list[int]):
-    figure, grid = _figure(len(_OPERATIONS), len(threads), "Elements in a nanosecond, and copy_ of the bytes that the work reads and writes")
+    figure, grid = _figure(len(_OPERATIONS), len(threads), "Casts and addition: elements in a nanosecond, beside copy_ of the bytes read and written")
     for line, count in zip(grid, threads, strict=True):
         for axes, (operation, title) in zip(line, _OPERATIONS.items(), strict=True):
             chosen = [row for row in rows if row["threads"] == count and row["work"].startswith(operation + ",")]
@@ -82,7 +82,7 @@ def _elements(rows: list[dict], threads: list[int]):
 def _matmul(rows: list[dict], threads: list[int]):
     from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
-    figure, grid = _figure(len(threads), 1, "Multiply-adds in a nanosecond, and the float32 product's")
+    figure, grid = _figure(len(threads), 1, "Products of matrices: multiply-adds in a nanosecond")
     for axes, count in zip(grid[0], threads, strict=True):
         curves = _curves([row for row in rows if row["threads"] == count])
         _style(axes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 import timeit
@@ -34,6 +35,7 @@ class Sizes:
         memory_networks: the same for memory; the first of a model also says what it holds.
         calls: of one small operator in a timing.
         peer_elements: of casts in other libraries.
+        peer_seconds: of one timing there, at least.
         scalars: numbers that libraries of scalars take one by one.
         peer_batch: images in a step of qtorch's LeNet-5.
         scaling: numbers of elements.
@@ -48,6 +50,7 @@ class Sizes:
     memory_networks: tuple[tuple[str, int], ...] = (("lenet5", 256), ("resnet18", 32))
     calls: int = 1000
     peer_elements: int = 1_000_000
+    peer_seconds: float = 0.1
     scalars: int = 10_000
     peer_batch: int = 32
     scaling: tuple[int, ...] = tuple(10**decade for decade in range(2, 9))
@@ -102,6 +105,8 @@ class Group:
         rows: the comparisons between them.
         rounds, quick_rounds: how often each case is timed.
         calls: of a line in one timing.
+        least_seconds: of one timing, where cases differ much: each line is called as often as that takes, so that it finds the memory
+            that it freed itself and not what a large case before it gave back to the system.
         elements: in a case's call, where cases differ in that: the time of one element is compared.
         unit: of what ``measure`` gives.
         once: measured with the largest number of threads only.
@@ -113,6 +118,7 @@ class Group:
     rounds: int = 30
     quick_rounds: int = 3
     calls: int = 1
+    least_seconds: float = 0.0
     elements: dict[str, int] = field(default_factory=dict)
     unit: str = "seconds"
     once: bool = False
@@ -125,20 +131,23 @@ class Group:
             # The line is compiled once, as a function's body.
             timers[name] = timeit.Timer(code, globals={"torch": torch, "torch_dtypes": torch_dtypes, **spaces[name]})
 
+        calls = dict.fromkeys(timers, self.calls)
+
         def one_round() -> dict[str, float]:
-            return {name: timer.timeit(self.calls) / self.calls for name, timer in timers.items()}
+            return {name: timer.timeit(calls[name]) / calls[name] for name, timer in timers.items()}
 
         # Not code and tables alone: the allocator needs a few frees before it keeps memory instead of returning it to the system.
         start = time.perf_counter()
         for _ in range(WARM_UP_ROUNDS):
-            one_round()
+            taken = one_round()
+            calls = {name: max(self.calls, math.ceil(self.least_seconds / seconds)) for name, seconds in taken.items()}
             if time.perf_counter() - start > _WARM_UP_SECONDS:
                 break
         on_round()
         seconds: dict[str, list[float]] = {name: [] for name in timers}
         for _ in range(rounds):
-            for name, taken in one_round().items():
-                seconds[name].append(taken)
+            for name, once in one_round().items():
+                seconds[name].append(once)
             on_round()
         return seconds
 

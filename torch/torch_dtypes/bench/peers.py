@@ -1,10 +1,11 @@
 """The suite ``peers``: the same work in other libraries that simulate number formats, each only where it is installed.
 
-Float arrays in and out are compared with ``chop``, arrays of codes with casts, and scalars (per element) with tensors.
+Rounded float arrays are compared with ``chop`` and with casts, arrays of codes with casts, and scalars (per element) with tensors.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.util
 from collections.abc import Callable, Sequence
@@ -13,9 +14,11 @@ from types import ModuleType
 import torch
 from torch import nn
 
+import torch_dtypes
+
 from ..training.loop import Config, build_optimizer
 from ..training.models import LeNet5
-from .measuring import SPEED_UP, Group, NotMeasuredError, Row, Sizes
+from .measuring import SPEED_UP, Group, NotMeasuredError, Row, Sizes, name_of
 from .training import STEP, namespace
 
 SUMMARY = "The same work in other libraries: how many times as fast ours is. Scalar libraries are compared per element."
@@ -40,17 +43,25 @@ def _pair(work: str, ours: str, code: str, peer: str, peer_code: str, space: Cal
     return Group({ours: code, peer: peer_code}, spaces, rows, rounds=options.pop("rounds", 10), quick_rounds=2, **options)
 
 
+def _roundings(what: str, format_name: str, mode: str, peer: str, peer_code: str, space: Callable[[], dict], limit: float | None) -> list[Group]:
+    """Floats rounded to floats, as the other library does it, and rounded to the codes of a dtype, as one would do it here."""
+    dtype = name_of(torch_dtypes.with_rounding(format_name, mode))
+    ours = f"torch_dtypes.chop(x, '{format_name}'" + ("" if mode == "nearest_even" else f", '{mode}'") + ")"
+    return [
+        _pair(f"round floats to {what}, {mode}", f"chop to {format_name}", ours, peer, peer_code, space, limit),
+        _pair(f"round floats to {what}, {mode}", dtype, f"x.to(torch.{dtype})", peer, peer_code, space, limit),
+    ]
+
+
 def _qtorch(sizes: Sizes) -> list[Group]:
     def values():
         return {"x": torch.randn(sizes.peer_elements), **vars(_module("qtorch.quant"))}
 
     groups = []
-    for mode, limit in (("nearest", 20), ("stochastic", None)):
-        ours = "torch_dtypes.chop(x, 'e5m2')" if mode == "nearest" else "torch_dtypes.chop(x, 'e5m2', 'stochastic')"
-        peer = f"float_quantize(x, exp=5, man=2, rounding='{mode}')"
-        groups.append(_pair(f"round floats to e5m2, {mode}", "e5m2", ours, "qtorch", peer, values, limit))
+    for mode, theirs, limit in (("nearest_even", "nearest", 20), ("stochastic", "stochastic", None)):
+        groups += _roundings("e5m2", "q52", mode, "qtorch", f"float_quantize(x, exp=5, man=2, rounding='{theirs}')", values, limit)
     peer = "fixed_point_quantize(x, wl=16, fl=8, rounding='nearest')"
-    groups.append(_pair("round floats to fixed7_8, nearest", "fixed7_8", "torch_dtypes.chop(x, 'fixed7_8')", "qtorch", peer, values, 20))
+    groups += _roundings("fixed7_8", "fixed7_8", "nearest_even", "qtorch", peer, values, 20)
 
     def networks():
         return {"q52": namespace("lenet5", sizes.peer_batch, torch.q52), "qtorch": _low_precision_lenet(sizes.peer_batch)}
@@ -88,8 +99,7 @@ def _pychop(sizes: Sizes) -> list[Group]:
             chop = _module("pychop").Chop(exp_bits=5, sig_bits=2, rmode=number)
             return {"x": torch.randn(sizes.peer_elements), "chop": chop}
 
-        ours = f"torch_dtypes.chop(x, 'e5m2', rounding={number})"
-        groups.append(_pair(f"round floats to e5m2, {mode}", "e5m2", ours, "pychop", "chop(x)", values, 100, rounds=5))
+        groups += _roundings("e5m2", "q52", mode, "pychop", "chop(x)", values, 100)
     return groups
 
 
@@ -119,8 +129,7 @@ def _gfloat(sizes: Sizes) -> list[Group]:
             x = torch.randn(sizes.peer_elements)
             return {"x": x, "array": x.numpy(), "info": info, "round_ndarray": _module("gfloat").round_ndarray}
 
-        ours = f"torch_dtypes.chop(x, '{name}')"
-        groups.append(_pair("round floats, nearest", name, ours, "gfloat", "round_ndarray(info, array)", values, None, rounds=5))
+        groups += _roundings(name, name, "nearest_even", "gfloat", "round_ndarray(info, array)", values, None)
     return groups
 
 
@@ -154,7 +163,8 @@ def _installed(name: str) -> bool:
 
 def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
     """The dtypes are those that a library has, so ``dtypes`` changes nothing."""
-    return [group for name, make in PEERS.items() if _installed(name) for group in make(sizes)]
+    found = [group for name, make in PEERS.items() if _installed(name) for group in make(sizes)]
+    return [dataclasses.replace(group, least_seconds=sizes.peer_seconds) for group in found]
 
 
 def notes(sizes: Sizes) -> list[str]:

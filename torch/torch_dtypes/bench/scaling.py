@@ -16,8 +16,8 @@ import torch_dtypes
 from .measuring import Group, Row, Sizes, name_of
 
 SUMMARY = (
-    "Rates against size. Grey: what the machine gives at most, a stock copy_ of as many bytes as the work reads and writes (into memory "
-    "that is there already), and the stock product of float32 matrices."
+    "Rates against size. Grey is what the machine gives at most: a stock copy_ of as many bytes as the work reads and writes, "
+    "the stock product of float32 matrices."
 )
 BASELINE = "bfloat16"
 _DTYPES = ("posit16es2", "q43")

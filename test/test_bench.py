@@ -128,10 +128,11 @@ def test_memory_rows(monkeypatch):
     check(rows, "memory")
     assert [row["threads"] for row in rows] == [2, 2]  # memory is measured once, with the most threads
     assert [(row["unit"], row["ratio"], row["limit"], row["met"]) for row in rows] == [("bytes", 0.5, 0.5, True), ("bytes", 1.3, 1.2, False)]
-    assert rows[1]["commands"]["ours"] == "python -m torch_dtypes.bench.memory lenet5 2 posit16es2"
+    assert rows[1]["commands"]["ours"] == "python -m torch_dtypes.bench.memory_process lenet5 2 posit16es2"
 
 
-def test_memory_is_measured_in_a_process():
+def test_memory_is_measured_in_a_process(monkeypatch):
+    monkeypatch.setenv("PYTHONWARNINGS", "error")
     figures = memory._run("lenet5", "2", "posit16es2")
     assert figures["held"] == 3 * 61706 * 2 + 10 * 4  # parameters, two moments; Adam counts each parameter's steps in float32
     assert figures["peak"] > figures["held"]

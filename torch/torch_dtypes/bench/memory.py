@@ -3,36 +3,30 @@
 The peak is the operating system's: the most physical memory of the process (VmHWM) in two training steps, less what it had before the
 model was made. So kernels' private buffers count, which PyTorch's memory profiler would not see. Before that a small step of the same
 network in the same dtype has loaded code and made tables, so that they do not count. glibc is told to give back what is freed at once.
-
-As a program: ``python -m torch_dtypes.bench.memory MODEL BATCH_SIZE DTYPE THREADS`` prints the figures as JSON.
 """
 
 from __future__ import annotations
 
-import gc
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import torch
 
 import torch_dtypes
 
-from ..training.loop import resolve_dtype
 from .measuring import Group, NotMeasuredError, Row, Sizes, name_of
-from .training import STEP, TITLES, namespace
+from .training import TITLES
 
 SUMMARY = "Bytes of a model (parameters, buffers) with Adam's state, and the peak of physical memory in a training step, over float32's."
 _DTYPES = ("posit16es2", "q43")
-_CASE = "python -m torch_dtypes.bench.memory"
+_CASE = "python -m torch_dtypes.bench.memory_process"
 
 
 class _MemoryGroup(Group):
-    """Processes in place of lines of Python: a case's figure is one of the keys of what :func:`main` prints."""
+    """Processes in place of lines of Python: a case's figure is one of the keys of what ``memory_process`` prints."""
 
     def measure(self, rounds: int, on_round: Callable[[], None]) -> dict[str, list[float]]:
         figures: dict[str, list[float]] = {name: [] for name in self.codes}
@@ -47,7 +41,7 @@ class _MemoryGroup(Group):
 def _run(model: str, batch_size: str, dtype: str) -> dict[str, int]:
     # Fixed thresholds: glibc would otherwise raise them as it goes and keep what was freed.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_TOP_PAD_": "0"}
-    command = [sys.executable, "-m", "torch_dtypes.bench.memory", model, batch_size, dtype, str(torch.get_num_threads())]
+    command = [sys.executable, "-m", "torch_dtypes.bench.memory_process", model, batch_size, dtype, str(torch.get_num_threads())]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
@@ -67,30 +61,3 @@ def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
             group.figure = figure
             result.append(group)
     return result
-
-
-def _status(field: str) -> int:
-    return int(re.search(rf"^{field}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)[1]) * 1024
-
-
-def main(model: str, batch_size: str, dtype: str, threads: str) -> None:
-    """Prints ``{"held": bytes, "peak": bytes}``."""
-    torch.set_num_threads(int(threads))
-    resolved = resolve_dtype(dtype)
-    step = compile(STEP, "step", "exec")
-    exec(step, namespace(model, 2, resolved))
-    gc.collect()
-    before = _status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts anew: proc(5)
-    space = namespace(model, int(batch_size), resolved)
-    for _ in range(2):
-        exec(step, space)
-    peak = _status("VmHWM") - before
-    network, optimizer = space["model"], space["optimizer"]
-    state = [value for values in optimizer.state.values() for value in values.values() if isinstance(value, torch.Tensor)]
-    held = sum(t.untyped_storage().nbytes() for t in (*network.parameters(), *network.buffers(), *state))
-    print(json.dumps({"held": held, "peak": peak}))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

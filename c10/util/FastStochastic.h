@@ -152,7 +152,6 @@ struct StochasticPositEncoder {
     const Bits tail = static_cast<Bits>(b) & ((Bits{1} << low_bits) - 1);
     const Bits word = ((Bits(2) - (static_cast<Bits>(k) >> (W - 1))) << (W - 2)) | (tail << (W - 2 - low_bits));
     const Bits run = static_cast<Bits>(k ^ (k >> (W - 1)));
-    const Bits lost = word ^ ((word >> run) << run);
     const Bits string = static_cast<Bits>(static_cast<Signed>(word) >> run);
     const Bits fraction = string << (bits - 1);
     Bits code = (string >> (W + 1 - bits)) + carry_of(fraction, random);
@@ -160,11 +159,10 @@ struct StochasticPositEncoder {
     code = (code ^ sign) - sign;
     code &= mask_nonzero<T>(a);
     code = select(mask_less<T>(infinity_bits<T>() - 1, a), nan_code, code);
-    // Zero, infinity and NaN are decided.
-    Bits outside = mask_less<T>(a, linear_low) | ~mask_less<T>(a, linear_high);
-    outside &= mask_nonzero<T>(a) & mask_less<T>(a, infinity_bits<T>());
+    // Zero is decided, for it is common. What the regime pushed out of the lane matters where a carry would run through all that is left.
+    const Bits outside = (mask_less<T>(a, linear_low) | ~mask_less<T>(a, linear_high)) & mask_nonzero<T>(a);
     const Bits carry_open = ~mask_nonzero<T>(~(fraction + random) >> (bits - 1));
-    return {code & code_mask, outside | (mask_nonzero<T>(lost) & carry_open)};
+    return {code & code_mask, outside | carry_open};
   }
 };
 

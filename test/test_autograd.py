@@ -1,5 +1,7 @@
 """Autograd: gradients carry the dtype of what they belong to, through casts, views, copies, hooks and the functions of torch.nn."""
 
+import weakref
+
 import pytest
 import torch
 from torch import nn
@@ -375,3 +377,45 @@ def test_custom_function_and_saved_tensor_hooks(dtype):
         (leaf(dtype) ** 2).sum().backward()
     with pytest.warns(UserWarning, match="Anomaly Detection"), torch.autograd.detect_anomaly():
         (leaf(dtype) ** 2).sum().backward()
+
+
+def test_a_given_gradient_is_cast_whatever_the_other_outputs_are():
+    x, y = leaf(torch.posit16es2), leaf(torch.float32)
+    seen = []
+    x.register_hook(seen.append)
+    torch.autograd.backward([y * 1, x * 1], [torch.ones(4), torch.full((4,), 1 + 2.0**-11)])
+    expect_grad(x, [1 + 2.0**-11] * 4)
+    expect_tensor(seen[0], torch.posit16es2)
+
+
+class Scale(torch.autograd.Function):
+    """Gives gradients of a stock dtype, as code written for stock dtypes may."""
+
+    @staticmethod
+    def forward(ctx, x, factor, other):
+        ctx.factor = factor
+        return x * factor + other
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.float() * (1 + 2.0**-11), None, gradient.double()
+
+
+@every_dtype
+@pytest.mark.parametrize("inner", [False, True])
+def test_a_custom_function_s_stock_gradient_is_rounded_once_to_the_operand_s_dtype(dtype, inner):
+    x, y = leaf(dtype), leaf(torch.float32)
+    operand = x * 1 if inner else x
+    seen = []
+    operand.register_hook(seen.append)
+    result = Scale.apply(operand, 2.0, y.to(dtype))
+    expect_tensor(result, dtype)
+    result.sum().backward()
+    expect_tensor(seen[0], dtype)
+    expect_grad(x, torch.full((4,), 1 + 2.0**-11).to(dtype).tolist())
+    expect_grad(y, [1.0] * 4, torch.float32)
+
+
+def test_a_custom_function_s_node_is_freed():
+    node = weakref.ref(Scale.apply(leaf(torch.q43), 2.0, leaf(torch.q43)).grad_fn)
+    assert node() is None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import weakref
+
 import torch
 
 from . import _C
@@ -71,6 +74,34 @@ def run_backward(stock, self, outputs, gradients, *args, **kwargs):
         return gradient.to(output.dtype) if ours and gradient.dtype is not output.dtype else gradient
 
     return stock(outputs, tuple(map(cast, outputs, gradients)), *args, **kwargs)
+
+
+def custom_function(stock, *args, **kwargs):
+    """A user's torch.autograd.Function given tensors of ours: the engine would cast what its backward returns to what it takes for their
+    dtypes, the containers; here it comes in the dtypes themselves."""
+    result = stock(*args, **kwargs)
+    outputs = result if isinstance(result, tuple) else (result,)
+    node = next((t.grad_fn for t in outputs if isinstance(t, torch.Tensor) and t.grad_fn is not None), None)
+    if not isinstance(node, torch.autograd.function.BackwardCFunction):
+        return result
+    dtypes = [a.dtype if isinstance(a, torch.Tensor) and _C.is_format_tensor(a) else None for a in args]
+    owner = weakref.ref(node)  # which lives while its backward runs; a reference from its own attribute would keep it
+
+    def casting(name):
+        def run(*gradients):
+            found = getattr(type(owner()), name)(owner(), *gradients)
+            several = found if isinstance(found, tuple) else (found,)
+            return tuple(
+                g.to(dtype) if dtype and isinstance(g, torch.Tensor) and g.dtype is not dtype else g
+                for g, dtype in itertools.zip_longest(several, dtypes[: len(several)])
+            )
+
+        return run
+
+    for name in ("apply", "apply_boxed"):  # the engine looks them up on the node
+        if hasattr(type(node), name):
+            setattr(node, name, casting(name))
+    return result
 
 
 def refuse_sparse(stock, *args, **kwargs):

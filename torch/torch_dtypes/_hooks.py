@@ -133,6 +133,7 @@ def install() -> None:
     _C.hook(base._make_wrapper_subclass, _interop.refuse_wrapper, DTYPE_ANYWHERE)
 
     _hook(torch._C._ImperativeEngine, "run_backward", _conversion.run_backward, OWN_NESTED)
+    _C.hook(torch._C._FunctionBase.apply, _conversion.custom_function, OWN_ARGUMENT)
 
     # Type promotion and the default dtype
     for name in ("promote_types", "can_cast"):

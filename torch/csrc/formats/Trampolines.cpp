@@ -64,12 +64,17 @@ bool first_is_own_tensor(const Hook& h, PyObject* self, PyObject* args, PyObject
   return kwargs && format_of_tensor(PyDict_GetItemString(kwargs, "input")) != nullptr;
 }
 
+// A list (of lists ...) that begins with a tensor of ours, or a tuple with one in it.
 bool begins_with_own_tensor(PyObject* args) {
   PyObject* item = PyTuple_GET_SIZE(args) > 0 ? PyTuple_GET_ITEM(args, 0) : nullptr;
   for (int depth = 0; item && depth < 64; ++depth) {
     if (PyList_Check(item)) {
       item = PyList_GET_SIZE(item) > 0 ? PyList_GET_ITEM(item, 0) : nullptr;
     } else if (PyTuple_Check(item)) {
+      // Several outputs of a graph: any of them.
+      for (Py_ssize_t i = 1, n = PyTuple_GET_SIZE(item); depth == 0 && i < n; ++i) {
+        if (format_of_tensor(PyTuple_GET_ITEM(item, i))) return true;
+      }
       item = PyTuple_GET_SIZE(item) > 0 ? PyTuple_GET_ITEM(item, 0) : nullptr;
     } else {
       return depth > 0 && format_of_tensor(item) != nullptr;

@@ -15,7 +15,7 @@ enum class When : int {
   GuardKeyword = 32,     // guard: dtype= is given
   GuardAnywhere = 64,    // guard: any argument is a stock dtype or a stock tensor
   GuardAlways = 128,     // guard: always (Tensor.float, Tensor.bfloat16, ...)
-  OwnNested = 256,       // reason: the first argument is a list (of lists ...) that begins with a tensor of ours
+  OwnNested = 256,       // reason: the first argument is a list (of lists ...) that begins with a tensor of ours, or a tuple with one
   OwnSelfDtype = 1024,   // reason: dtype= is given, and self, or the first argument, is a tensor of ours
   OwnOut = 512,          // reason: out= is a tensor of ours
   OwnData = 2048,        // reason: stock refused, and the data are an array of ml_dtypes or a typed storage of ours: stock calls pay nothing

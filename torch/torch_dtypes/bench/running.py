@@ -133,7 +133,8 @@ def run(
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=total)
         results["rows"], notes = measure(groups, counts, rounds, quick, lambda work: progress.update(task, advance=1, description=work))
-    results["machine"]["load"] = max(results["machine"]["load"], os.getloadavg()[0])  # the greater of before and after
+    # The greater of before and after, without what the run itself adds to it.
+    results["machine"]["load"] = max(results["machine"]["load"], os.getloadavg()[0] - max(counts))
     results["notes"] = [note for suite in groups for note in SUITES[suite].notes(sizes)] + notes
     report.print_tables(console, results)
     if folder:

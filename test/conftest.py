@@ -39,7 +39,7 @@ def run_for_capability(script, capability, groups) -> str:
 
 def run_cases(name: str) -> None:
     """Runs a file of tests in a process of its own; its report is the failure's message."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", str(Path(__file__).with_name(name))]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", str(Path(__file__).parent / name)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

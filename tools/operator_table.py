@@ -45,12 +45,14 @@ def work():
     import torch
     from torch.testing._internal.common_methods_invocations import op_db
 
+    import torch_dtypes
+
     torch.set_num_threads(1)
     for line in sys.stdin:
         dtype, kind, number, samples = line.split()
         op = op_db[int(number)]
         try:
-            outcome = op_cases.run_entry(op, getattr(torch, dtype), kind, int(samples) or None)
+            outcome = op_cases.run_entry(op, torch_dtypes.dtype(dtype), kind, int(samples) or None)
         except Exception as error:  # the database's own sample functions
             outcome = op_cases.Outcome("fails", f"{type(error).__name__} outside of the operator: {op_cases.first_line(error)}")
         print(json.dumps([getattr(outcome, field) for field in FIELDS]), file=answers, flush=True)
@@ -178,7 +180,7 @@ no wrong input in the database). Wrong input must raise.
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dtype", action="append", help=f"a built-in dtype, may be repeated (default: {' '.join(DTYPES)})")
+    parser.add_argument("--dtype", action="append", help=f"a dtype by name, may be repeated (default: {' '.join(DTYPES)})")
     parser.add_argument("--samples", type=int, default=0, help="samples of an entry at most (default: all)")
     parser.add_argument("--timeout", type=float, default=300, help="seconds for one entry (default: %(default)s)")
     parser.add_argument("--out", default=str(ROOT / "docs" / "operators.md"), help="where to write, - for the terminal (default: %(default)s)")
@@ -190,12 +192,15 @@ def main():
     options.dtype = options.dtype or list(DTYPES)
 
     import known
-    import torch
     from torch.testing._internal.common_methods_invocations import op_db
 
+    import torch_dtypes
+
     for dtype in options.dtype:
-        if not isinstance(getattr(torch, dtype, None), torch.dtype):
-            parser.error(f"expected a built-in dtype such as {' or '.join(DTYPES[:2])}, but got {dtype!r}")
+        try:
+            torch_dtypes.dtype(dtype)
+        except ValueError as error:
+            parser.error(str(error))
     names = [op.full_name for op in op_db]
     if options.json and Path(options.json).exists():
         results = json.loads(Path(options.json).read_text())

@@ -9,7 +9,8 @@ stepped  in float64, with the result of every kernel below autograd rounded to t
 
 A result `y` of ours passes where
 
-    encode(exact - slack) <= y <= encode(exact + slack)        as ordered codes, encode rounding once to the format
+    encode(exact - slack) <= y <= encode(exact + slack)        as ordered codes, encode rounding once to the format; for a dtype that
+                                                               rounds stochastically down on the left and up on the right
 
     slack = 0                                                  for operators that are documented as correctly rounded
           = 4 max|single - exact| + 2^-20 |exact|              for operators of one kernel: float32's own loss on these very values, since
@@ -70,6 +71,13 @@ def smallest(dtype: torch.dtype) -> float:
     return from_positive_codes(torch.ones(1, dtype=torch.int64), dtype).item()
 
 
+def directions(dtype: torch.dtype) -> tuple[torch.dtype, torch.dtype]:
+    """How the ends of a bound are rounded: as the dtype does, or (a stochastic one gives either neighbour) outwards."""
+    if torch_dtypes.format_of(dtype).rounding != _C.Rounding.stochastic:
+        return dtype, dtype
+    return torch_dtypes.with_rounding(dtype, "down"), torch_dtypes.with_rounding(dtype, "up")
+
+
 class StepRounding(TorchDispatchMode):
     """Rounds what every kernel returns to a format, and notes how many kernels ran and whether one of them was random."""
 
@@ -124,7 +132,8 @@ def mismatch(ours, exact, single, stepped, allowed: torch.Tensor | float) -> str
             unchecked |= (exact.isfinite() != other.isfinite()) & (ours.isfinite() == other.isfinite())
     if torch_dtypes.is_format_dtype(ours.dtype):
         target = exact.to(ours.dtype)
-        low, high = (ordered_codes((exact + sign * allowed).to(ours.dtype)) for sign in (-1, 1))
+        below, above = directions(ours.dtype)
+        low, high = ordered_codes((exact - allowed).to(below)), ordered_codes((exact + allowed).to(above))
         codes = ordered_codes(ours)
         inside = (low <= codes) & (codes <= high)
         values, target = ours.detach().double(), target.double()

@@ -13,6 +13,9 @@ from bounds import StepRounding
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils._pytree import tree_leaves, tree_map
 
+import torch_dtypes
+from torch_dtypes import _C
+
 # Samples are made in the first of these that the entry knows.
 BASES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
@@ -74,6 +77,12 @@ def flat(t: torch.Tensor) -> torch.Tensor:
     return t.as_strided((extent,), (1,))
 
 
+def to_nearest(dtype: torch.dtype) -> torch.dtype:
+    """The same format rounding to nearest: every world must have the same operands, which stochastic rounding would draw anew in each."""
+    stochastic = torch_dtypes.format_of(dtype).rounding == _C.Rounding.stochastic
+    return torch_dtypes.with_rounding(dtype, "nearest_even") if stochastic else dtype
+
+
 def in_world(t: torch.Tensor, base: torch.dtype, world: World) -> torch.Tensor:
     """A fresh tensor with the same sizes and strides; those of the base dtype with values of our dtype, all others as they are."""
     if t.layout is not torch.strided or t.is_nested or t.is_quantized:
@@ -83,7 +92,7 @@ def in_world(t: torch.Tensor, base: torch.dtype, world: World) -> torch.Tensor:
             raise NotApplicable("complex operands")
         return t.detach().clone()
     with torch.no_grad():
-        elements = flat(t.detach()).to(world.dtype)
+        elements = flat(t.detach()).to(to_nearest(world.dtype))
         # Not a view of the elements: autograd and in-place operators treat views otherwise.
         made = torch.empty_strided(t.shape, t.stride(), dtype=world.stock or world.dtype)
         flat(made).copy_(elements)

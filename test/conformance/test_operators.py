@@ -7,11 +7,14 @@ import random
 
 import pytest
 import torch
+from conftest import run_cases
 from judge import judge
 from known import FAILS, expected
 from op_cases import KINDS, lacks, run_entry
 from samples import NotApplicable, base_dtype, quiet
 from torch.testing._internal.common_methods_invocations import op_db
+
+import torch_dtypes
 
 ENTRIES = {op.full_name: op for op in op_db}
 EVERYWHERE = (  # dtype, samples of each entry, kinds
@@ -45,7 +48,7 @@ def chosen() -> list[tuple]:
 def check(dtype: str, kind: str, name: str, most: int | None):
     known = expected(name, kind, dtype)
     # The sample that fails may be any of them.
-    judge(run_entry(ENTRIES[name], getattr(torch, dtype), kind, None if known else most), known)
+    judge(run_entry(ENTRIES[name], torch_dtypes.dtype(dtype), kind, None if known else most), known)
 
 
 def identity(value) -> str | None:
@@ -126,3 +129,7 @@ def test_suite_notices(what):
     name, kind, spoil, message = SPOILED[what]
     outcome = run_entry(spoiled(name, spoil), torch.posit16es2, kind, 3)
     assert outcome.status == "fails" and message in outcome.reason, outcome
+
+
+def test_stochastic_rounding():
+    run_cases("conformance/stochastic_cases.py")

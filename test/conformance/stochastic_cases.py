@@ -1,0 +1,11 @@
+"""PyTorch's operator database in a format made at run time that rounds stochastically. test_operators.py runs these in a process of their own."""
+
+import pytest
+from test_operators import ENTRIES, applies, check
+
+CASES = [(kind, name) for kind in ("forward", "backward") for name in ENTRIES if applies(name, kind)]
+
+
+@pytest.mark.parametrize(("kind", "name"), CASES)
+def test_entry(kind, name):
+    check("e5m6_stochastic", kind, name, 1)

@@ -27,8 +27,13 @@ at::Tensor with_memory_format(at::Tensor t, optional<MemoryFormat> mf) {
   return mf && *mf != MemoryFormat::Preserve ? t.contiguous(*mf) : t;
 }
 
+// Whether that device is the tensor's own.
+bool stays(const at::Tensor& t, optional<Device> device) {
+  return !device || *device == t.device() || (device->type() == t.device().type() && !device->has_index());
+}
+
 at::Tensor to_device(const at::Tensor& t, optional<Device> device, bool non_blocking) {
-  if (!device || *device == t.device() || (device->type() == t.device().type() && !device->has_index())) return t;
+  if (stays(t, device)) return t;
   const at::Tensor bits = at::_ops::_to_copy::call(bits_alias(t), {}, {}, device, {}, non_blocking, {});
   return format_alias(bits, entry_of(t));
 }
@@ -50,8 +55,7 @@ at::Tensor to_copy(const at::Tensor& self, optional<ScalarType> dtype, optional<
   const FormatEntry* target = requested_format(dtype, own);
   if (!target) {
     const at::Tensor converted = to_stock(self, *dtype);
-    const bool stays = !device || *device == self.device() || (device->type() == self.device().type() && !device->has_index());
-    if (stays && !pin.value_or(false) && mf.value_or(MemoryFormat::Preserve) == MemoryFormat::Preserve) return converted; // it is new
+    if (stays(self, device) && !pin.value_or(false) && mf.value_or(MemoryFormat::Preserve) == MemoryFormat::Preserve) return converted; // it is new
     return at::_ops::_to_copy::call(converted, {}, layout, device, pin, non_blocking, mf);
   }
   const at::Tensor moved = to_device(self, device, non_blocking);

@@ -52,11 +52,7 @@ static std::vector<at::Tensor> tensors_of(const Stack& stack, size_t first) {
 void run_with_tangents(const c10::OperatorHandle& op, const Plan& plan, c10::DispatchKeySet keys, Stack* stack) {
   const OutOfAutocast exact;
   const size_t count = plan.arguments.size(), results = op.schema().returns().size();
-  bool ours = false;
-  for (size_t i = 0; i < count; ++i) {
-    each_tensor(plan.arguments[i].slot, (*stack)[stack->size() - count + i], [&](const at::Tensor& t) { ours |= entry_beneath(t) != nullptr; });
-  }
-  if (!ours) return run_stock_formula(op, keys, stack);
+  if (!any_of_ours(plan, *stack)) return run_stock_formula(op, keys, stack);
   Stack duals(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   const BoxedCall call(plan, &duals, BoxedCall::Casts::Recorded);
   op.callBoxed(&duals);

@@ -97,10 +97,60 @@ def test_packed_sequences_keep_every_bit(dtype):
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 def test_recurrent_networks_on_packed_sequences(kind):
-    model = kind(2, 3, num_layers=2, bidirectional=True).to(DTYPE)
-    out, _ = model(pack_sequence([numbers(3, 2), numbers(2, 2)]))
+    model, sequences = kind(2, 3, num_layers=2, bidirectional=True).to(DTYPE), [numbers(4, 2), numbers(3, 2, seed=1), numbers(1, 2, seed=2)]
+    out, state = model(pack_sequence(sequences))
+    for got, x in zip(unpack_sequence(out), sequences, strict=True):
+        assert torch.equal(got, model(x)[0])
+    last = model(sequences[1])[1]
+    for got, want in zip(state if kind is nn.LSTM else [state], last if kind is nn.LSTM else [last], strict=True):
+        assert torch.equal(got[:, 1], want)
     pad_packed_sequence(out)[0].sum().backward()
     expect_all([out.data, *(p.grad for p in model.parameters())])
+
+
+def lstm_step_by_step(model, x):
+    """The layer's equations (torch.nn.LSTM's docstring), each operator rounded; x: (steps, batch, features)."""
+    h = c = torch.zeros(x.size(1), model.hidden_size, dtype=x.dtype)
+    out = []
+    for inputs in nn.functional.linear(x, model.weight_ih_l0, model.bias_ih_l0):
+        i, f, g, o = (nn.functional.linear(h, model.weight_hh_l0, model.bias_hh_l0) + inputs).chunk(4, 1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        out.append(h)
+    return torch.stack(out), h, c
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@every_dtype
+def test_lstm_rounds_every_operator_on_every_machine(dtype, batch_first):
+    model, x = nn.LSTM(3, 4, batch_first=batch_first).to(dtype), numbers(5, 2, 3, dtype=dtype)
+    out, h, c = lstm_step_by_step(model, x)
+    inputs = (x.transpose(0, 1) if batch_first else x).detach().requires_grad_()
+    got, (got_h, got_c) = model(inputs)
+    assert torch.equal(got.transpose(0, 1) if batch_first else got, out) and torch.equal(got_h[0], h) and torch.equal(got_c[0], c)
+    got.sum().backward()
+    expect_all([inputs.grad, *(p.grad for p in model.parameters())], dtype)
+    with torch.no_grad():
+        assert torch.equal(model(inputs)[0], got)
+
+
+def test_lstm_without_batches_or_numbers_and_of_wrong_sizes():
+    model = nn.LSTM(3, 4, num_layers=2, bidirectional=True, proj_size=2).to(DTYPE)
+    assert model(numbers(5, 3))[0].shape == (5, 4)
+    assert model(numbers(5, 0, 3))[0].shape == (5, 0, 4)
+    with pytest.raises(RuntimeError, match="at least one step"):
+        model(numbers(0, 2, 3))
+    states, weights = [numbers(4, 1, 2), numbers(4, 1, 4)], list(model.parameters())
+    with pytest.raises(RuntimeError, match=r"size \(4, 2, features\), but got \[4, 1, 2\]"):
+        torch.ops.aten.lstm(numbers(5, 2, 3), states, weights, True, 2, 0.0, True, True, False)
+    rows, states = numbers(5, 3), [numbers(4, 2, 2), numbers(4, 2, 4)]
+    for sizes, message in [([2, 3], "do not grow"), ([3, 2, 0], "above 0"), ([2, 2], "4 rows, but got"), ([], "at least one element")]:
+        with pytest.raises(RuntimeError, match=message):
+            torch.ops.aten.lstm(rows, torch.tensor(sizes, dtype=torch.int64), states, weights, True, 2, 0.0, True, True)
+    with pytest.raises(RuntimeError, match="expected 5 weights for each of 4 layers and directions, but got 19"):
+        torch.ops.aten.lstm(rows, torch.tensor([2, 2, 1]), states, weights[1:], True, 2, 0.0, True, True)
+    with pytest.raises(RuntimeError, match="two initial states"):
+        torch.ops.aten.lstm(numbers(5, 2, 3), states[:1], weights, True, 2, 0.0, True, True, False)
 
 
 def test_clipping_by_value_and_norm_with_what_is_not_finite():

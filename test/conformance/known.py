@@ -91,13 +91,6 @@ listed(FAILS, "gradgrad", "nn.functional.binary_cross_entropy", _BCE)
 _EMPTY_VIEW = Known("without elements as_strided's stock derivative makes zeros of the container's dtype")
 listed(FAILS, "gradgrad", "nn.functional.pad.circular", _EMPTY_VIEW)
 
-# ---- modules ----
-
-MODULES: List = {}
-_ONEDNN = "PyTorch chooses oneDNN's layer by the container, float32, and it knows no float64"
-listed(MODULES, "forward backward state_dict", "nn.LSTM", Known(_ONEDNN, ("posit32es2",)))
-
-
 # ---- forward-mode derivatives ----
 
 TANGENTS: List = {}

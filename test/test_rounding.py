@@ -3,6 +3,7 @@
 The fast codecs run in processes of their own, one for each vector unit and each 40 formats; this file is also their script.
 """
 
+import contextlib
 import pickle
 import sys
 from fractions import Fraction
@@ -96,6 +97,10 @@ def vectors(tmp_path_factory):
     return sorted(folder.iterdir())
 
 
+def same_bits(a, b):
+    return torch.equal(a.nan_to_num(), b.nan_to_num()) and torch.equal(a.isnan(), b.isnan()) and torch.equal(a.signbit(), b.signbit())
+
+
 def wrong_casts(path):
     """What the tensors' casts answer otherwise to one file of vectors."""
     with open(path, "rb") as file:
@@ -103,13 +108,14 @@ def wrong_casts(path):
     dtype = dtype_of(spec, own or "nearest_even")
     for mode, (codes64, codes32) in codes.items():
         for x, expected in ((x64, codes64), (x32, codes32)):
-            if own is None:
-                with torch_dtypes.rounding(mode):
-                    found = to_codes(tensor(x), dtype).numpy()
-            else:
+            with torch_dtypes.rounding(mode) if own is None else contextlib.nullcontext():
                 found = to_codes(tensor(x), dtype).numpy()
+                chopped = torch_dtypes.chop(tensor(x), dtype)
             if wrong := differences(found, expected, spec, x):
                 yield f"{x.dtype} {mode}{' of its own' if own else ''} {wrong}"
+            values = from_codes(torch.from_numpy(as_int64(expected)), dtype).to(chopped.dtype)
+            if not same_bits(chopped, values):
+                yield f"{x.dtype} {mode}: chop of {name_of(spec)} gives other values than the codes"
 
 
 @pytest.mark.parametrize("capability", ["default", "avx2", "avx512"])
@@ -120,6 +126,25 @@ def test_fast_codecs_in_every_mode(vectors, capability):
     groups = [vectors[i::2] for i in range(2)] if capability == available[-1] else [vectors[::3]]
     output = run_for_capability(__file__, capability, groups)
     assert not output, output
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["q43", "e5m5", "e8m4", "e7m4", "posit16es2"])
+def test_a_processor_that_flushes_subnormal_numbers_changes_nothing(name, mode):
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor cannot")
+    try:
+        torch.set_flush_denormal(False)
+        smallest = torch.finfo(getattr(torch, name) if hasattr(torch, name) else torch_dtypes.dtype(name)).smallest_normal
+        bits = torch.tensor([1, 2, 0x7FFFFF, 0x800000, 0x800001, 0, -(2**31) + 1, -(2**31), -(2**31) + 0x400000], dtype=torch.int32)
+        x = torch.cat([bits.view(torch.float32), smallest * torch.tensor([0.3, -0.7, 1.0, 0.99999994, -1.0000001])])
+        with torch_dtypes.rounding(mode):
+            expected = to_codes(x, torch_dtypes.dtype(name)), torch_dtypes.chop(x, name).view(torch.int32)
+            torch.set_flush_denormal(True)
+            found = to_codes(x, torch_dtypes.dtype(name)), torch_dtypes.chop(x, name).view(torch.int32)
+    finally:
+        torch.set_flush_denormal(False)
+    assert torch.equal(found[0], expected[0]) and torch.equal(found[1], expected[1])
 
 
 @every_mode

@@ -241,6 +241,7 @@ def test_wrapper_subclasses_are_refused():
     with pytest.raises(NotImplementedError, match=r"_make_wrapper_subclass: expected a stock dtype, but got torch\.posit16es2"):
         torch.Tensor._make_wrapper_subclass(torch.Tensor, (3,), dtype=DTYPE)
 
+
 @pytest.fixture
 def group(tmp_path):
     distributed = pytest.importorskip("torch.distributed")

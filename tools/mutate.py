@@ -25,7 +25,7 @@ from oracle import binary, posit  # noqa: E402
 
 EXACT, ROUND, ODD = "util/ExactCodec.h", "util/RoundBits.h", "util/OddArithmetic.h"
 ENCODE, DECODE, STOCHASTIC = "util/FastEncode.h", "util/FastDecode.h", "util/FastStochastic.h"
-NEAREST = "util/FastNearest.h"
+ORDINARY, ROUNDER = "util/FastOrdinary.h", "util/FastRound.h"
 MUTATIONS = [  # what, file, old text, new text
     ("tie to odd", ROUND, "half && (rest || odd)", "half && (rest || !odd)"),
     ("sticky bit dropped", EXACT, "sticky || lost};", "sticky};"),
@@ -58,14 +58,25 @@ MUTATIONS = [  # what, file, old text, new text
     ("fast: regime of ones", DECODE, "(run ^ ~ones) + ones", "(run ^ ~ones)"),
     ("ordinary: the larger result", DECODE, "normal < subnormal ? normal", "normal > subnormal ? normal"),
     ("ordinary: infinity a NaN", DECODE, "f.max_code() + f.has_infinity()", "f.max_code()"),
-    ("nearest: the smaller result", NEAREST, "normal > subnormal ? normal", "normal < subnormal ? normal"),
-    ("nearest: tie away", NEAREST, "((a >> cut) & 1)", "1"),
-    ("nearest: overflow not held", NEAREST, "code < overflow_code ? code : overflow_code", "code"),
-    ("nearest: NaN as infinity", NEAREST, "infinity_bits<T>(), a), nan_code,", "infinity_bits<T>(), a), 0,"),
-    ("nearest: sticky bit dropped", NEAREST, "((static_cast<Bits>(b) & below_sticky) + below_sticky)", "0"),
-    ("nearest: one digit gathered too many", NEAREST, "(f.bits - 1 - f.exp_bits))) - 1", "(f.bits - 2 - f.exp_bits))) - 1"),
-    ("nearest: NaR where maxpos", NEAREST, "b = b > limit ? limit : b;", ""),
-    ("nearest: zero as minpos", NEAREST, "string &= mask_nonzero<T>(a);", ""),
+    ("ordinary: the smaller result", ORDINARY, "normal > below ? normal", "normal < below ? normal"),
+    ("ordinary: tie away", ORDINARY, "default: return half + odd;", "default: return half + 1;"),
+    ("ordinary: overflow not held", ORDINARY, "code = code < most ? code : most;", ""),
+    ("ordinary: NaN as infinity", ORDINARY, "infinity_bits<T>(), a), nan_code,", "infinity_bits<T>(), a), overflow_code,"),
+    ("ordinary: sticky bit dropped", ORDINARY, "((static_cast<Bits>(b) & below_sticky) + below_sticky)", "0"),
+    ("ordinary: one digit gathered too many", ORDINARY, "(f.bits - 1 - f.exp_bits))) - 1", "(f.bits - 2 - f.exp_bits))) - 1"),
+    ("ordinary: NaR where maxpos", ORDINARY, "b = b > limit ? limit : b;", ""),
+    ("ordinary: zero as minpos", ORDINARY, "string &= mask_nonzero<T>(a);", ""),
+    ("ordinary: zero as smallest", ORDINARY, "magnitude &= mask_nonzero<T>(a);", ";"),
+    ("ordinary: subnormal in the nearest mode", ORDINARY, "code + correction(", "code + 0 * correction("),
+    ("ordinary: subnormal tie to zero", ORDINARY, "Bits{0} - negative(error + below_half)", "0"),
+    ("ordinary: subnormal tie away", ORDINARY, "return negative(below_half - error);", "return 0;"),
+    ("ordinary: up by magnitude", ORDINARY, "twos_complement ? ones : select(sign, offset, ones)", "ones"),
+    ("ordinary: negative posit cut", ORDINARY, "twos_complement ? select(sign, ones, offset) : offset", "offset"),
+    ("ordinary: even stays", ORDINARY, "select(odd - 1, ones, offset)", "offset"),
+    ("ordinary: directed infinity", ORDINARY, "infinity_bits<T>() - 1, a), overflow_code,", "infinity_bits<T>() - 1, a), magnitude,"),
+    ("round: digits kept", ROUNDER, "sign)) & kept;", "sign));"),
+    ("round: beyond the largest", ROUNDER, "mask_less<T>(largest, m)", "Bits{0}"),
+    ("round: subnormal as normal", ROUNDER, "select(mask_less<T>(a, encoder.smallest), below, normal)", "normal"),
     ("ordinary stochastic: carry of the fraction", STOCHASTIC, "(random >> (32 - cut))", "(random >> (33 - cut))"),
     ("ordinary stochastic: fixed point", STOCHASTIC, "(random >> (32 - spare))", "(random >> (33 - spare))"),
     ("ordinary stochastic: the other half forgotten", STOCHASTIC, "sign_code), undecided};", "sign_code), 0};"),
@@ -73,13 +84,13 @@ MUTATIONS = [  # what, file, old text, new text
     ("stochastic: by the string between powers of two", EXACT, "Rounding::Stochastic && exponent_bits_cut", "Rounding::UpDown && exponent_bits_cut"),
     ("stochastic: equal moves exact values", ROUND, "(half || rest) && random >> 63", "random >> 63"),
     ("stochastic: up-down moves zero", EXACT, "f.rounding != Rounding::UpDown || magnitude == 0", "f.rounding != Rounding::UpDown"),
-    ("fast stochastic: posits beyond the straight part", STOCHASTIC, "outside | carry_open}", "carry_open}"),
-    ("fast stochastic: bits pushed out", STOCHASTIC, "outside | carry_open}", "outside}"),
+    ("fast stochastic: posits beyond the straight part", STOCHASTIC, " ^ below_one, linear) & mask", " ^ below_one, ~Bits{0} >> 1) & mask"),
+    ("fast stochastic: bits pushed out", STOCHASTIC, "linear) & mask_nonzero<T>(~sum & behind);", "linear);"),
     ("fast stochastic: carry", STOCHASTIC, "(a | b) & ~(a + b)", "(a | b) & (a + b)"),
     ("fast stochastic: place of the fraction", STOCHASTIC, "(top << left) >> right", "(top << left) >> (right + 1)"),
-    ("odd: not moved", ODD, "return bits_as<T>(bits + (moves ? step : Bits{0}));", "return s;"),
-    ("odd: wrong direction", ODD, "outwards ? Bits{1} : ~Bits{0}", "outwards ? ~Bits{0} : Bits{1}"),
-    ("odd: remainder's sign", ODD, "b < 0 ? -remainder : remainder", "remainder"),
+    ("odd: not moved", ODD, "return bits_as<T>(bits + ((inwards | 1) & moves));", "return s;"),
+    ("odd: wrong direction", ODD, "((inwards | 1) & moves)", "((~inwards | 1) & moves)"),
+    ("odd: remainder's sign", ODD, "bits_as<typename Machine<T>::Bits>(remainder) ^ sign", "bits_as<typename Machine<T>::Bits>(remainder)"),
     ("odd: product's error lost", ODD, "to_odd(p, fused(a, b, -p))", "to_odd(p, T{0})"),
     ("odd: root's remainder", ODD, "to_odd(s, fused(-s, s, a))", "to_odd(s, fused(s, s, -a))"),
     ("odd: sum's error lost", ODD, "return (a - a_part) + (b - b_part);", "return (a - a_part);"),
@@ -89,7 +100,7 @@ CHECK = r"""
 #include <c10/util/ExactCodec.h>
 #include <c10/util/FastDecode.h>
 #include <c10/util/FastEncode.h>
-#include <c10/util/FastNearest.h>
+#include <c10/util/FastRound.h>
 #include <c10/util/FastStochastic.h>
 #include <c10/util/OddArithmetic.h>
 #include <cstdio>
@@ -106,17 +117,30 @@ template <typename T, template <typename> class Mode> static uint64_t encode_by(
 template <typename T> static uint64_t encode_fast(T x) {
   return f.rounding == Rounding::NearestEven ? encode_by<T, NearestEvenMode>(x) : encode_by<T, DirectedMode>(x);
 }
-// Where one of the shorter encoders and decoders serves, both must be right.
-template <typename T> static uint64_t encode_nearest(T x, uint64_t otherwise) {
-  if (f.rounding != Rounding::NearestEven) return otherwise;
-  if (NearestFloatEncoder<T>::serves(f)) return NearestFloatEncoder<T>(f)(x);
-  return NearestPositEncoder<T>::serves(f) ? NearestPositEncoder<T>(f)(x) : otherwise;
-}
+// Where one of the shorter decoders, encoders and rounders serves, it must be right too.
 template <typename T> static T decode_ordinary(uint64_t code) {
   return OrdinaryFloatDecoder<T>::serves(f) ? OrdinaryFloatDecoder<T>(f)(code) : f.is_posit() ? PositDecoder<T>(f)(code) : FloatDecoder<T>(f)(code);
 }
 template <typename T> static T decode_fast(uint64_t code) {
   return f.is_posit() ? PositDecoder<T>(f)(code) : FloatDecoder<T>(f)(code);
+}
+template <typename T, Rounding mode> static void round_ordinary(T x, uint64_t code) {
+  if (f.rounding != mode) return;
+  if (OrdinaryFloatEncoder<T, mode>::serves(f)) see(OrdinaryFloatEncoder<T, mode>(f)(x), code, "ordinary encode", x);
+  if (OrdinaryPositEncoder<T, mode>::serves(f)) see(OrdinaryPositEncoder<T, mode>(f)(x), code, "ordinary encode", x);
+  if (!OrdinaryFloatRounder<T, mode>::serves(f)) return;
+  const T found = OrdinaryFloatRounder<T, mode>(f)(x), expected = decode_fast<T>(code);
+  const auto same = bits_as<typename Machine<T>::Bits>(found) == bits_as<typename Machine<T>::Bits>(expected);
+  see(same || (found != found && expected != expected), 1, "round", x);
+}
+template <typename T> static void round_ordinary(T x, uint64_t code) {
+  round_ordinary<T, Rounding::NearestEven>(x, code);
+  round_ordinary<T, Rounding::NearestZero>(x, code);
+  round_ordinary<T, Rounding::NearestAway>(x, code);
+  round_ordinary<T, Rounding::Up>(x, code);
+  round_ordinary<T, Rounding::Down>(x, code);
+  round_ordinary<T, Rounding::TowardZero>(x, code);
+  round_ordinary<T, Rounding::ToOdd>(x, code);
 }
 // The proportional mode's fast code where it is decided, else the expected one.
 template <typename T> static uint64_t draw(T x, uint64_t word, uint64_t expected) {
@@ -163,10 +187,10 @@ int main() {
       const double x = double_from_bits(bits);
       see(encode(f, unpack(x)), code, "encode", x);
       see(encode_fast<double>(x), code, "fast encode", x);
-      see(encode_nearest<double>(x, code), code, "nearest encode", x);
+      round_ordinary<double>(x, code);
       if (!f.fits_float() || !(double(float(x)) == x || x != x)) continue;
       see(encode_fast<float>(float(x)), code, "fast encode float", x);
-      see(encode_nearest<float>(float(x), code), code, "nearest encode float", x);
+      round_ordinary<float>(float(x), code);
     } else if (std::sscanf(line, "R %llx %llx %llx", &bits, &word, &code) == 3) {
       const double x = double_from_bits(bits);
       see(encode(f, unpack(x), word), code, "stochastic encode", x);

@@ -115,29 +115,29 @@ struct OrdinaryStochasticEncoder {
   }
 };
 
-// Posits. Undecided where exponent bits are cut off (the probability is no longer the string's fraction), and where the bits that the
-// regime pushed out of the lane could matter.
+// Posits: random digits are added to those behind the last one kept, and the carry rounds. Undecided where exponent bits are cut off (the
+// probability is no longer the string's fraction), and where the bits that the regime pushed out of the lane could matter.
 template <typename T>
 struct StochasticPositEncoder {
   using M = Machine<T>;
   using Bits = typename M::Bits;
   using Signed = typename M::Signed;
-  Signed limit;                   // maxpos as exponent.fraction
-  Bits linear_low, linear_high;   // magnitudes (as bits) in between have all their exponent bits
+  Signed limit; // maxpos as exponent.fraction
+  Bits linear;  // exponent.fraction from -linear to linear - 1 has all its exponent bits
+  Bits behind;  // the digits behind the last one kept
   Bits nan_code, code_mask;
   int bits, es;
 
   TD_HOST_DEVICE __attribute__((always_inline)) explicit StochasticPositEncoder(const Format& f)
       : limit(static_cast<Signed>(Bits(f.max_exponent()) << M::fraction)),
-        linear_low(bits_as<Bits>(power_of_two<T>(-linear(f)))),
-        linear_high(linear(f) < 0 ? 0 : bits_as<Bits>(power_of_two<T>(linear(f)))),
+        linear(linear_exponent(f) < 0 ? 0 : static_cast<Bits>(linear_exponent(f)) << M::fraction),
+        behind((Bits{1} << (M::width + 1 - f.bits)) - 1),
         nan_code(static_cast<Bits>(f.nan_code())),
         code_mask(static_cast<Bits>(f.code_mask())),
         bits(f.bits),
         es(f.exp_bits) {}
 
-  // Exponents from -linear to linear - 1 are written out in full.
-  TD_INLINE static int linear(const Format& f) { return (f.bits - 2 - f.exp_bits) * (1 << f.exp_bits); }
+  TD_INLINE static int linear_exponent(const Format& f) { return (f.bits - 2 - f.exp_bits) * (1 << f.exp_bits); }
   TD_INLINE static bool serves(const Format& f) { return f.is_posit() && f.underflow == Underflow::Minpos; }
 
   TD_INLINE MaybeCode<T> operator()(T x, Bits random) const {
@@ -145,24 +145,22 @@ struct StochasticPositEncoder {
     const int low_bits = M::fraction + es;
     const Bits u = bits_as<Bits>(x);
     const Bits a = u & (~Bits{0} >> 1);
-    Signed b = static_cast<Signed>(a) - static_cast<Signed>(Bits{M::bias} << M::fraction);
-    b = b < -limit ? -limit : b;
-    b = b > limit ? limit : b;
-    const Signed k = b >> low_bits;
-    const Bits tail = static_cast<Bits>(b) & ((Bits{1} << low_bits) - 1);
-    const Bits word = ((Bits(2) - (static_cast<Bits>(k) >> (W - 1))) << (W - 2)) | (tail << (W - 2 - low_bits));
-    const Bits run = static_cast<Bits>(k ^ (k >> (W - 1)));
-    const Bits string = static_cast<Bits>(static_cast<Signed>(word) >> run);
-    const Bits fraction = string << (bits - 1);
-    Bits code = (string >> (W + 1 - bits)) + carry_of(fraction, random);
+    const Signed b = static_cast<Signed>(a) - static_cast<Signed>(Bits{M::bias} << M::fraction);
+    const Bits below_one = static_cast<Bits>(b >> (W - 1));
+    Signed held = b < -limit ? -limit : b;
+    held = held > limit ? limit : held;
+    const Bits k = static_cast<Bits>(held >> low_bits);
+    const Bits tail = static_cast<Bits>(held) & ((Bits{1} << low_bits) - 1);
+    const Bits word = ((Bits{2} << (W - 2)) ^ (below_one & (Bits{3} << (W - 2)))) | (tail << (W - 2 - low_bits));
+    const Bits string = static_cast<Bits>(static_cast<Signed>(word) >> (k ^ below_one));
+    const Bits sum = string + (random >> (bits - 1));
     const Bits sign = static_cast<Bits>(static_cast<Signed>(u) >> (W - 1));
-    code = (code ^ sign) - sign;
-    code &= mask_nonzero<T>(a);
+    Bits code = sum >> (W + 1 - bits);
+    code = ((code ^ sign) - sign) & mask_nonzero<T>(a);
     code = select(mask_less<T>(infinity_bits<T>() - 1, a), nan_code, code);
     // Zero is decided, for it is common. What the regime pushed out of the lane matters where a carry would run through all that is left.
-    const Bits outside = (mask_less<T>(a, linear_low) | ~mask_less<T>(a, linear_high)) & mask_nonzero<T>(a);
-    const Bits carry_open = ~mask_nonzero<T>(~(fraction + random) >> (bits - 1));
-    return {code & code_mask, outside | carry_open};
+    const Bits inside = mask_less<T>(static_cast<Bits>(b) ^ below_one, linear) & mask_nonzero<T>(~sum & behind);
+    return {code & code_mask, ~inside & mask_nonzero<T>(a)};
   }
 };
 

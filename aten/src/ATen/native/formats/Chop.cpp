@@ -64,11 +64,15 @@ void decode(const Format& f, const void* codes, float* x, int64_t n) {
   std::transform(wide, wide + n, x, [](double v) { return static_cast<float>(v); });
 }
 
+bool round(const Format& f, const float* x, float* out, int64_t n) { return cpu_kernels().round_float(f, x, out, n); }
+bool round(const Format& f, const double* x, double* out, int64_t n) { return cpu_kernels().round_double(f, x, out, n); }
+
 template <typename T>
 void chop_all(const Format& f, const at::Tensor& in, const at::Tensor& out, double flip_prob, const RandomWords& words, uint64_t flip_seed) {
   const T* values = in.const_data_ptr<T>();
   T* results = out.mutable_data_ptr<T>();
   at::parallel_for(0, in.numel(), 32768, [&](int64_t begin, int64_t end) {
+    if (flip_prob == 0 && round(f, values + begin, results + begin, end - begin)) return;
     alignas(64) char codes[kBlock * 8];
     for (int64_t i = begin; i < end; i += kBlock) {
       const int64_t n = std::min(kBlock, end - i);

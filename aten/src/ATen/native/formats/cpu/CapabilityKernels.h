@@ -4,5 +4,6 @@
 
 namespace at::formats::CPU_CAPABILITY {
 void fill_codec(CpuKernels& kernels);
+void fill_round(CpuKernels& kernels);
 void fill_arithmetic(CpuKernels& kernels);
 } // namespace at::formats::CPU_CAPABILITY

@@ -3,8 +3,9 @@
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
 #include <ATen/FormatDispatch.h>
+#include <ATen/native/formats/cpu/Loops.h>
 #include <c10/util/FastDecode.h>
-#include <c10/util/FastNearest.h>
+#include <c10/util/FastOrdinary.h>
 #include <c10/util/FastStochastic.h>
 
 #include <cstring>
@@ -23,15 +24,6 @@ inline void with_code_type(const Format& f, Body&& body) {
     case 4: return body(uint32_t{});
     default: return body(uint64_t{});
   }
-}
-
-#define TD_INLINE_LAMBDA __attribute__((always_inline))
-
-// The loop itself, with its bounds and pointers as plain locals: codes are bytes to the compiler, which may alias anything it sees
-// through a reference. Not inlined: one loop a function, with parameters that are known not to overlap, is what compilers vectorise.
-template <typename In, typename Out, typename Each>
-__attribute__((noinline)) void transform(const In* __restrict in, Out* __restrict out, int64_t n, Each each) {
-  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<Out>(each(in[i]));
 }
 
 // Whether a tag of AT_DISPATCH_ALL_FORMATS can be of a kind: what cannot be need not be compiled.
@@ -102,13 +94,13 @@ void encode_nearest(const Format& f, const T* values, void* codes, int64_t n) {
       using Code = decltype(code);
       Code* out = static_cast<Code*>(codes);
       if constexpr (sizeof(T) >= sizeof(Code)) {
-        if (NearestFloatEncoder<T>::serves(tag)) {
+        if (OrdinaryFloatEncoder<T, Rounding::NearestEven>::serves(tag)) {
           if constexpr (can_be(decltype(tag){}, Kind::Float)) {
-            transform(values, out, n, [e = NearestFloatEncoder<T>(tag)](T x) TD_INLINE_LAMBDA { return e(x); });
+            transform(values, out, n, [e = OrdinaryFloatEncoder<T, Rounding::NearestEven>(tag)](T x) TD_INLINE_LAMBDA { return e(x); });
           }
-        } else if (NearestPositEncoder<T>::serves(tag)) {
+        } else if (OrdinaryPositEncoder<T, Rounding::NearestEven>::serves(tag)) {
           if constexpr (can_be(decltype(tag){}, Kind::Posit)) {
-            transform(values, out, n, [e = NearestPositEncoder<T>(tag)](T x) TD_INLINE_LAMBDA { return e(x); });
+            transform(values, out, n, [e = OrdinaryPositEncoder<T, Rounding::NearestEven>(tag)](T x) TD_INLINE_LAMBDA { return e(x); });
           }
         } else {
           encode_with_mode<T, NearestEvenMode>(tag, values, out, n);
@@ -118,12 +110,28 @@ void encode_nearest(const Format& f, const T* values, void* codes, int64_t n) {
   });
 }
 
-// The format as a variable: one copy of the code for all formats.
+// The format as a variable, but for its mode: one copy of the code for all formats.
 template <typename T>
 void encode_directed(const Format& f, const T* values, void* codes, int64_t n) {
   with_code_type(f, [=](auto code) {
     using Code = decltype(code);
-    if constexpr (sizeof(T) >= sizeof(Code)) encode_with_mode<T, DirectedMode>(f, values, static_cast<Code*>(codes), n);
+    if constexpr (sizeof(T) >= sizeof(Code)) {
+      Code* out = static_cast<Code*>(codes);
+      const bool done = with_directed_mode(f.rounding, [=](auto mode) {
+        using Float = OrdinaryFloatEncoder<T, mode.value>;
+        using Posit = OrdinaryPositEncoder<T, mode.value>;
+        if (Float::serves(f)) {
+          transform(values, out, n, [e = Float(f)](T x) TD_INLINE_LAMBDA { return e(x); });
+          return true;
+        }
+        if (Posit::serves(f)) {
+          transform(values, out, n, [e = Posit(f)](T x) TD_INLINE_LAMBDA { return e(x); });
+          return true;
+        }
+        return false;
+      });
+      if (!done) encode_with_mode<T, DirectedMode>(f, values, out, n);
+    }
   });
 }
 

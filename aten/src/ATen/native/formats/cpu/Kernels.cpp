@@ -10,7 +10,8 @@ namespace at::formats {
 
 #define TD_DECLARE(CAPABILITY)              \
   namespace CAPABILITY {                    \
-  void fill_codec(CpuKernels& kernels);     \
+  void fill_codec(CpuKernels& kernels);      \
+  void fill_round(CpuKernels& kernels);      \
   void fill_arithmetic(CpuKernels& kernels); \
   }
 TD_DECLARE(DEFAULT)
@@ -29,6 +30,7 @@ namespace {
     CpuKernels k{};                         \
     k.name = NAME;                          \
     CAPABILITY::fill_codec(k);              \
+    CAPABILITY::fill_round(k);              \
     CAPABILITY::fill_arithmetic(k);         \
     return k;                               \
   }()

@@ -26,6 +26,9 @@ struct CpuKernels {
   void (*encode_double)(const Format&, const double* values, void* codes, int64_t n, const RandomWords&);
   void (*encode_int64)(const Format&, const int64_t* values, void* codes, int64_t n, const RandomWords&);
   void (*encode_uint64)(const Format&, const uint64_t* values, void* codes, int64_t n, const RandomWords&);
+  // Machine numbers to values of the format. false where only codes lead there, and then nothing was done.
+  bool (*round_float)(const Format&, const float* values, float* results, int64_t n);
+  bool (*round_double)(const Format&, const double* values, double* results, int64_t n);
 
   // Results rounded to odd (c10/util/OddArithmetic.h): encode them and they are correctly rounded. out may be an input.
   void (*binary_float)(BinaryOp, const float* a, const float* b, float* out, int64_t n);

@@ -1,0 +1,30 @@
+// Machine numbers rounded to values of a format, without codes.
+#include <ATen/native/formats/cpu/CapabilityKernels.h>
+
+#include <ATen/native/formats/cpu/Loops.h>
+#include <c10/util/FastRound.h>
+
+namespace at::formats::CPU_CAPABILITY {
+namespace {
+
+using namespace c10::formats;
+
+template <typename T>
+bool round_all(const Format& f, const T* values, T* results, int64_t n) {
+  const auto with = [=](auto mode) {
+    using Rounder = OrdinaryFloatRounder<T, mode.value>;
+    if (!Rounder::serves(f)) return false;
+    transform(values, results, n, [r = Rounder(f)](T x) TD_INLINE_LAMBDA { return r(x); });
+    return true;
+  };
+  return f.rounding == Rounding::NearestEven ? with(std::integral_constant<Rounding, Rounding::NearestEven>()) : with_directed_mode(f.rounding, with);
+}
+
+} // namespace
+
+void fill_round(CpuKernels& k) {
+  k.round_float = &round_all<float>;
+  k.round_double = &round_all<double>;
+}
+
+} // namespace at::formats::CPU_CAPABILITY

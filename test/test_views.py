@@ -343,3 +343,21 @@ def test_out_of_ours_takes_alpha_of_stock_operands(op):
     out = op(a, b, alpha=2, out=torch.empty(2, dtype=torch.posit16es2))
     assert out.dtype is torch.posit16es2
     assert out.tolist() == op(a, b, alpha=2).tolist()
+
+
+@pytest.mark.parametrize("shape", [(2, 3), ()])
+def test_a_view_without_elements_has_a_gradient_of_the_dtype(shape):
+    x = torch.ones(shape).to(torch.q43).requires_grad_()
+    y = x.as_strided((0, 4), (4, 1))
+    assert y.shape == (0, 4) and y.dtype is torch.q43
+    (grad,) = torch.autograd.grad(y.sum(), x)
+    assert grad.dtype is torch.q43 and grad.shape == x.shape and not grad.any()
+    with pytest.raises(RuntimeError, match="as many strides as sizes"):
+        x.as_strided((0, 4), (1,))
+
+
+def test_padding_twice_differentiated():
+    x = torch.ones(1, 2, 3).to(torch.posit16es2).requires_grad_()
+    (grad,) = torch.autograd.grad(torch.nn.functional.pad(x, (1, 0), mode="circular").square().sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(grad.sum(), x)
+    assert second.dtype is torch.posit16es2 and second.tolist() == [[[2, 2, 4], [2, 2, 4]]]

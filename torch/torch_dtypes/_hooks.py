@@ -61,8 +61,9 @@ def _extend(module, name: str, implementation) -> None:
         raise ImportError(f"expected {module.__name__}.{name} to be torch's own function, but got {stock!r}")
 
     @functools.wraps(stock)
-    def extended(x, *args, **kwargs):
-        return implementation(x) or stock(x, *args, **kwargs)
+    def extended(*args, **kwargs):
+        own = implementation(*args, **kwargs)
+        return stock(*args, **kwargs) if own is None else own
 
     setattr(module, name, extended)
 
@@ -120,6 +121,7 @@ def install() -> None:
     _replace_wrapped(torch.Tensor.__rdiv__, "__rdiv__", _conversion.rdiv)
     _extend(torch._linalg_utils, "get_floating_dtype", _conversion.floating_dtype)
     _extend(torch._lobpcg, "_lobpcg", _conversion.refuse_lobpcg)
+    _extend(torch.masked._ops, "_reduction_identity", _conversion.masked_identity)
 
     _hook(torch, "_foreach_norm", _conversion.foreach_norm, DTYPE_ANYWHERE)
     for name in _STOCK_ONLY:

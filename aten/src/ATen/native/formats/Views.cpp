@@ -6,6 +6,7 @@
 #include <ATen/InferSize.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/as_strided_ops.h>
 #include <ATen/ops/unsafe_split_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/unsafe_split_with_sizes_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/view_compositeexplicitautograd_dispatch.h>
@@ -102,6 +103,18 @@ std::vector<at::Tensor> unsafe_split_with_sizes(const at::Tensor& self, c10::Sym
   return at::compositeexplicitautograd::unsafe_split_with_sizes_symint(self, sizes, dim);
 }
 
+// Without elements the stock derivative makes zeros of the container's dtype: there, views whose derivatives keep the format.
+at::Tensor as_strided_recorded(c10::DispatchKeySet keys, const at::Tensor& self, c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides,
+                               std::optional<c10::SymInt> offset) {
+  const bool empty = std::any_of(sizes.begin(), sizes.end(), [](const c10::SymInt& size) { return size == 0; });
+  if (empty && is_format_tensor(self) && self.requires_grad() && at::GradMode::is_enabled()) {
+    as_strided(self, sizes, strides, offset); // what is wrong with the arguments
+    return (self.dim() == 0 ? self.unsqueeze(0) : self).narrow(0, 0, 0).view_symint(sizes);
+  }
+  const auto stock = (keys & c10::after_autograd_keyset) | c10::DispatchKeySet(c10::DispatchKey::AutogradOther);
+  return at::_ops::as_strided::redispatch(stock, self, sizes, strides, offset);
+}
+
 // ---- Tensor.data = ...: the property's own setter (torch/csrc/formats/TensorProperties.cpp) crosses the border to stock dtypes ----
 
 bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
@@ -162,6 +175,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
 }
 
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse2, m) {
+  m.impl("as_strided", &as_strided_recorded);
   m.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
   m.impl("set_data", &set_data);
 }

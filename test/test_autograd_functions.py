@@ -130,3 +130,19 @@ def test_function_of_torch_nn_gives_results_and_gradients_of_the_dtype(name, dty
     for a in reached:
         expect_grad(a)
         assert a.grad.shape == a.shape
+
+
+@pytest.mark.parametrize("given", [torch.float32, torch.bfloat16, torch.q43], ids=str)
+def test_the_backward_operator_casts_a_given_gradient(given):
+    x = torch.ones(3, dtype=torch.posit16es2, requires_grad=True)
+    torch.ops.aten._backward((x * 2) * x, [x], torch.ones(3, dtype=given))
+    assert x.grad.dtype is torch.posit16es2 and x.grad.tolist() == [4, 4, 4]
+
+
+@pytest.mark.parametrize("operator", [torch.ops.aten._softmax_backward_data, torch.ops.aten._log_softmax_backward_data])
+@pytest.mark.parametrize("asked", [torch.posit16es2, torch.q43, torch.float32], ids=str)
+def test_softmax_backward_by_hand_to_another_dtype(operator, asked):
+    grad, out = (torch.rand(2, 3).to(torch.posit16es2).requires_grad_() for _ in range(2))
+    result = operator(grad, out, 1, asked)
+    result.sum().backward()
+    assert result.dtype is asked and grad.grad.dtype is torch.posit16es2 and out.grad.dtype is torch.posit16es2

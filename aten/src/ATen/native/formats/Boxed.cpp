@@ -65,7 +65,7 @@ const std::set<std::string>& by_casts() {
       "aten::cummin", "aten::cumprod", "aten::index_put", "aten::index_reduce", "aten::linalg_eig", "aten::linalg_eigvals", "aten::linalg_matrix_exp",
       "aten::linalg_vector_norm", "aten::logcumsumexp", "aten::matrix_exp", "aten::max_pool2d_with_indices_backward", "aten::mvlgamma",
       "aten::norm", "aten::normal", "aten::poisson", "aten::polar", "aten::prod", "aten::put", "aten::renorm", "aten::repeat",
-      "aten::_adaptive_avg_pool2d_backward", "aten::_adaptive_avg_pool3d_backward", "aten::_prelu_kernel_backward",
+      "aten::_softmax_backward_data", "aten::_adaptive_avg_pool2d_backward", "aten::_adaptive_avg_pool3d_backward", "aten::_prelu_kernel_backward",
       "aten::adaptive_max_pool2d_backward", "aten::adaptive_max_pool3d_backward", "aten::avg_pool2d_backward", "aten::avg_pool3d_backward",
       "aten::fractional_max_pool2d_backward", "aten::grid_sampler_2d_backward", "aten::grid_sampler_3d_backward",
       "aten::fractional_max_pool3d_backward", "aten::max_pool3d_with_indices_backward",

@@ -4,6 +4,7 @@
 
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/VariableHooksInterface.h>
 #include <ATen/ops/_batch_norm_impl_index_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/add_ops.h>
 #include <ATen/ops/alpha_dropout_compositeimplicitautograd_dispatch.h>
@@ -154,6 +155,17 @@ Tensor unfold(const Tensor& self, int64_t dimension, int64_t size, int64_t step)
   return format_view(self, sizes, strides, self.storage_offset());
 }
 
+// ---- Tensor::backward of C++ and of scripts: the engine takes a gradient of the container for one of ours ----
+
+void backward(const Tensor& self, at::TensorList inputs, const std::optional<Tensor>& gradient, std::optional<bool> retain_graph, bool create_graph) {
+  std::optional<Tensor> own = gradient;
+  if (own && own->defined() && dtype_number(*own) != dtype_number(self)) {
+    const ExplicitDtypeGuard exact;
+    own = at::_ops::to_dtype::call(*own, dtype_number(self), false, false, {});
+  }
+  at::impl::GetVariableHooks()->_backward(self, inputs, own, retain_graph, create_graph);
+}
+
 // The operator called by hand; torch.promote_types does not come here. Stock looks both numbers up in a table that ends before ours.
 c10::ScalarType promote_types(c10::ScalarType a, c10::ScalarType b) {
   for (const c10::ScalarType type : {a, b}) {
@@ -188,6 +200,7 @@ void register_composites(Library& m) {
   m.impl("where.ScalarSelf", &where_scalar_self);
   m.impl("where.ScalarOther", &where_scalar_other);
   m.impl("value_selecting_reduction_backward", &value_selecting_reduction_backward);
+  m.impl("_backward", &backward);
 }
 
 } // namespace

@@ -17,7 +17,7 @@ from torch_dtypes.cli import group
 
 TINY = bench.Sizes(
     elements=1000, function_elements=1000, matmul=16, rounded_matmul=16, networks=(("lenet5", 2),), memory_networks=(("lenet5", 2),),
-    calls=2, peer_elements=1000, peer_seconds=0, scalars=50, peer_batch=2, scaling=(100, 1000), scaling_matmul=(4, 8),
+    calls=2, peer_elements=1000, peer_matmul=8, peer_seconds=0, scalars=50, peer_batch=2, scaling=(100, 1000), scaling_matmul=(4, 8),
 )  # fmt: skip
 FIELDS = {
     "suite", "work", "dtype", "against", "threads", "unit", "ours", "theirs", "ratio", "quartiles", "rounds", "measure", "measured", "limit",
@@ -164,7 +164,7 @@ def test_a_peer_that_cannot_be_imported_is_a_note(monkeypatch):
     assert notes == [f"{name}: installed, but it cannot be imported: Error building extension 'quant_cpu': ninja" for name in ("qtorch.quant",)]
 
 
-@pytest.mark.parametrize("name", ["qtorch", "pychop"])
+@pytest.mark.parametrize("name", ["qtorch", "pychop", "mptorch"])
 def test_peers_for_want_of_which_nothing_else_runs_this(name):
     if not peers._installed(name):
         pytest.skip(f"needs {name}, an optional library to compare with")

@@ -35,6 +35,7 @@ class Sizes:
         memory_networks: the same for memory; the first of a model also says what it holds.
         calls: of one small operator in a timing.
         peer_elements: of casts in other libraries.
+        peer_matmul: side of mptorch's matrices.
         peer_seconds: of one timing there, at least.
         scalars: numbers that libraries of scalars take one by one.
         peer_batch: images in a step of qtorch's LeNet-5.
@@ -50,6 +51,7 @@ class Sizes:
     memory_networks: tuple[tuple[str, int], ...] = (("lenet5", 256), ("resnet18", 32))
     calls: int = 1000
     peer_elements: int = 1_000_000
+    peer_matmul: int = 256
     peer_seconds: float = 0.1
     scalars: int = 10_000
     peer_batch: int = 32

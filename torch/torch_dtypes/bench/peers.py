@@ -152,9 +152,24 @@ def _softposit(sizes: Sizes) -> list[Group]:
     return groups
 
 
+def _mptorch(sizes: Sizes) -> list[Group]:
+    """Its matrix product rounds each product and each sum, as the policy ``format`` does here; the results are the same, bit for bit."""
+    n = sizes.peer_matmul
+
+    def values():
+        a, b = torch.randn(n, n), torch.randn(n, n)
+        rounded = {"f": a.to(torch.q52).float(), "g": b.to(torch.q52).float()}
+        return {"a": a.to(torch.q52), "b": b.to(torch.q52), "float_mm": _module("mptorch.quant").float_mm, **rounded}
+
+    ours = "with torch_dtypes.accumulate('format'): a @ b"
+    theirs = "float_mm(f, g, exp_add=5, man_add=2, exp_mul=5, man_mul=2, fma=False, saturate=False)"
+    return [_pair(f"matmul {n}^3, every step rounded", "q52", ours, "mptorch", theirs, values, None)]
+
+
 PEERS: dict[str, Callable[[Sizes], list[Group]]] = {
-    "qtorch": _qtorch, "pychop": _pychop, "ml_dtypes": _ml_dtypes, "gfloat": _gfloat, "softposit": _softposit,
+    "qtorch": _qtorch, "pychop": _pychop, "ml_dtypes": _ml_dtypes, "gfloat": _gfloat, "softposit": _softposit, "mptorch": _mptorch,
 }  # fmt: skip
+_FROM = {"mptorch": "clone the repository mptorch/mptorch and put it on PYTHONPATH; it needs unfoldNd and ninja"}  # on no registry
 
 
 def _installed(name: str) -> bool:
@@ -168,4 +183,4 @@ def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
 
 
 def notes(sizes: Sizes) -> list[str]:
-    return [f"{name}: not installed: pip install {name}" for name in PEERS if not _installed(name)]
+    return [f"{name}: not installed: {_FROM.get(name, f'pip install {name}')}" for name in PEERS if not _installed(name)]

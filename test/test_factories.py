@@ -102,6 +102,14 @@ def test_requires_grad_and_device_are_obeyed(call, dtype):
 
 @few_dtypes
 @pytest.mark.parametrize("call", [c for c in CALLS if c.startswith(("zeros", "ones", "full", "arange", "linspace", "logspace", "eye", "scalar"))])
+def test_layouts_other_than_strided_are_refused(call, dtype):
+    for layout in (torch.sparse_coo, torch._mkldnn):
+        with pytest.raises(NotImplementedError, match="expected the strided layout"):
+            CALLS[call](dtype=dtype, layout=layout)
+
+
+@few_dtypes
+@pytest.mark.parametrize("call", [c for c in CALLS if c.startswith(("zeros", "ones", "full", "arange", "linspace", "logspace", "eye", "scalar"))])
 def test_layout_and_pin_memory_are_accepted(call, dtype):
     expect_tensor(CALLS[call](dtype=dtype, layout=torch.strided, pin_memory=False), dtype)
     with torch.device("cpu"):

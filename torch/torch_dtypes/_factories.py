@@ -18,6 +18,11 @@ def _take(kwargs: dict) -> tuple[torch.dtype, bool, torch.Tensor | None]:
     dtype, requires_grad, out = kwargs.pop("dtype", None), kwargs.pop("requires_grad", False), kwargs.pop("out", None)
     if dtype is None:
         dtype = out.dtype if out is not None else _C.get_default_format()
+    layout = kwargs.get("layout")
+    if layout not in (None, torch.strided):  # before stock fills integers of a layout that it knows floats in only
+        raise NotImplementedError(
+            f"expected the strided layout for a tensor of {dtype}, but got {layout}. Make it in a stock dtype, or without layout=."
+        )
     return dtype, requires_grad, out
 
 

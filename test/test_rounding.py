@@ -268,6 +268,32 @@ def test_fused_multiply_add_and_numbers_in_every_mode(name, mode):
 
 
 @every_mode
+@pytest.mark.parametrize("number", [0.1, -0.001, 0.5, 1.0, 7.7e9, 1e30, 2.0**-70])
+@pytest.mark.parametrize("name", ["posit16es2", "e5m7"])
+def test_operators_of_three_operands_with_a_number_in_every_mode(name, number, mode):
+    """Rounded once from the exact value; lerp's difference and addcdiv's quotient are float64's."""
+    spec, dtype = BY_SAMPLE[name], torch_dtypes.dtype(name)
+    a, b = sample(spec, 120, 5)
+    x, y, z = (from_codes(tensor(codes), dtype) for codes in (a, b, np.roll(b, 7)))
+    finite = (x.isfinite() & y.isfinite() & z.isfinite() & (y != 0)).numpy()
+    with torch_dtypes.rounding(mode):
+        found = {
+            "add": torch.add(x, y, alpha=number), "addcmul": torch.addcmul(z, x, y, value=number), "lerp": torch.lerp(x, y, number),
+            "addcdiv": torch.addcdiv(z, x, y, value=number),
+        }  # fmt: skip
+    rows = np.stack([t.double().numpy() for t in (x, y, z)], 1)[finite]
+    s = Fraction(number)
+    exact = {
+        "add": [Fraction(u) + s * Fraction(v) for u, v, _ in rows], "addcmul": [Fraction(w) + s * Fraction(u) * Fraction(v) for u, v, w in rows],
+        "lerp": [Fraction(u) + s * Fraction(v - u) for u, v, _ in rows], "addcdiv": [Fraction(w) + s * Fraction(u / v) for u, v, w in rows],
+    }  # fmt: skip
+    for operator, values in exact.items():
+        keep = np.array([value != 0 for value in values])
+        expected = np.array([spec.encode(value, mode) for value in values if value])
+        assert_results(codes_of(found[operator]).numpy()[finite][keep], expected, spec, (rows[keep, 0], rows[keep, 1]))
+
+
+@every_mode
 def test_other_operators_round_a_stock_result_once(mode):
     """Float32's or float64's, which is the more exact one: of tanh(8) float32 has 1, from where no mode goes down."""
     x = from_codes(torch.arange(256), torch.q43)

@@ -5,6 +5,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/_to_copy_ops.h>
+#include <c10/util/MixedArithmetic.h>
 
 #include <algorithm>
 #include <array>
@@ -29,6 +30,11 @@ constexpr int64_t kBlock = 1024;
 // Whether float32 arithmetic with this number keeps OddArithmetic.h's conditions for formats with arithmetic_in_float().
 bool number_fits_float(double x) {
   return x == 0 || (static_cast<double>(static_cast<float>(x)) == x && std::abs(x) >= 0x1p-16 && std::abs(x) <= 0x1p16);
+}
+
+// Whether float32 values with this number keep MixedArithmetic.h's conditions.
+bool number_is_mixed(double x) {
+  return std::abs(x) >= 1 / c10::formats::kLargestMixed && std::abs(x) <= c10::formats::kLargestMixed;
 }
 
 void decode_block(const CpuKernels& k, const Format& f, const void* codes, float* values, int64_t n) {
@@ -161,13 +167,37 @@ auto encoding(const Apply& apply, const Terms& both_positive) {
   };
 }
 
+// The same for float32 values with one float64 number, and where that is undecided in float64.
+template <size_t N, typename Mixed, typename ApplyDouble, typename Terms>
+auto encoding_mixed(const std::array<Source, N>& sources, const Mixed& mixed, const ApplyDouble& apply_double, const Terms& both_positive) {
+  return [&](const CpuKernels& k, const Format& f, const float(*blocks)[kBlock], char* codes, int64_t n, const RandomWords& words) {
+    alignas(64) float result[kBlock];
+    if (mixed(k, blocks, result, n)) {
+      if (f.rounding == Rounding::Down) sign_zero_sums(both_positive, blocks, result, n);
+      return encode_block(k, f, result, codes, n, words);
+    }
+    alignas(64) double wide[N][kBlock];
+    for (size_t j = 0; j < N; ++j) {
+      if (sources[j].data) std::copy_n(blocks[j], n, wide[j]);
+      else std::fill_n(wide[j], n, sources[j].number);
+    }
+    encoding<double>(apply_double, both_positive)(k, f, wide, codes, n, words);
+  };
+}
+
+// How an operator on float32 values takes one float64 number: (kernels, blocks, results, n) -> whether they are decided.
+struct NotMixed {
+  bool operator()(const CpuKernels&, const float (*)[kBlock], float*, int64_t) const { return false; }
+};
+
 // Broadcasts, allocates, splits over threads: TensorIterator's work, on the codes as integers.
-template <size_t N, typename ApplyFloat, typename ApplyDouble, typename ApplyWide, typename Terms>
-at::Tensor run(const std::array<const Operand*, N>& operands, const Target& target, bool in_float, ApplyFloat apply_float,
-               ApplyDouble apply_double, ApplyWide apply_wide, Terms both_positive) {
+template <size_t N, typename ApplyFloat, typename ApplyMixed, typename ApplyDouble, typename ApplyWide, typename Terms>
+at::Tensor run(const std::array<const Operand*, N>& operands, const Target& target, bool in_float, bool mixed, ApplyFloat apply_float,
+               ApplyMixed apply_mixed, ApplyDouble apply_double, ApplyWide apply_wide, Terms both_positive) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const Format out_format = rounding_format(target.entry);
   in_float = in_float && out_format.arithmetic_in_float();
+  mixed = mixed && out_format.arithmetic_in_float();
   at::TensorIteratorConfig config;
   config.set_check_mem_overlap(true).check_all_same_dtype(false).resize_outputs(false);
   c10::Device device = c10::kCPU;
@@ -186,7 +216,9 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
     }
     any_tensor = true;
     const bool ours = is_format_tensor(o->tensor);
-    in_float = in_float && ours && &entry_of(o->tensor) == &target.entry;
+    const bool same = ours && &entry_of(o->tensor) == &target.entry;
+    in_float = in_float && same;
+    mixed = mixed && same;
     config.add_owned_const_input(ours ? bits_alias(o->tensor) : o->tensor);
   }
   TORCH_INTERNAL_ASSERT(any_tensor);
@@ -208,6 +240,8 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
     const Sink sink{out_format, data[0], strides[0], origin, seed};
     if (in_float) {
       run_blocks<float>(sources, sink, n, encoding<float>(apply_float, both_positive));
+    } else if (mixed) {
+      run_blocks<float>(sources, sink, n, encoding_mixed(sources, apply_mixed, apply_double, both_positive));
     } else if (out_format.arithmetic_in_double()) {
       run_blocks<double>(sources, sink, n, encoding<double>(apply_double, both_positive));
     } else {
@@ -222,9 +256,14 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
 
 template <typename Terms>
 static at::Tensor binary_by(BinaryOp op, const Operand& a, const Operand& b, const Target& target, Terms both_positive) {
+  const bool first = !a.tensor.defined(), second = !b.tensor.defined();
+  const double number = first ? a.number : b.number;
   return run<2>(
-      {&a, &b}, target, true,
+      {&a, &b}, target, true, first != second && number_is_mixed(number),
       [op](const CpuKernels& k, const float(*x)[kBlock], float* out, int64_t n) { k.binary_float(op, x[0], x[1], out, n); },
+      [=](const CpuKernels& k, const float(*x)[kBlock], float* out, int64_t n) {
+        return k.binary_mixed(op, first ? nullptr : x[0], first ? x[1] : nullptr, number, out, n);
+      },
       [op](const CpuKernels& k, const double(*x)[kBlock], double* out, int64_t n) { k.binary_double(op, x[0], x[1], out, n); },
       [op](const CpuKernels& k, const Format& f, const double(*x)[kBlock], char* codes, int64_t n, const RandomWords& words) {
         k.binary_wide(f, op, x[0], x[1], codes, n, words);
@@ -243,12 +282,21 @@ at::Tensor elementwise(BinaryOp op, const Operand& a, const Operand& b, const Ta
 }
 
 at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const Operand& c, double s, const Target& target) {
-  // Two roundings to odd in a row (a product times s) are as good as one only if the first is exact.
-  const bool in_float = number_fits_float(s) && target.entry.format.significand_bits() <= 12 && op != TernaryOp::Addcdiv;
+  // Two roundings in a row are as good as one only if the first is exact: a product of short values, no quotient and no difference.
+  const bool exact_product = op == TernaryOp::Fma || op == TernaryOp::Addcmul;
+  const bool in_float = number_fits_float(s) && target.entry.format.significand_bits() <= 12 && exact_product;
+  const bool by_s = op == TernaryOp::Addcmul || op == TernaryOp::Addcdiv;
+  const Operand* scalar = op == TernaryOp::Fma ? &a : op == TernaryOp::Lerp ? &c : nullptr;
+  const double number = scalar ? scalar->number : s;
+  bool mixed = number_is_mixed(number);
+  for (const Operand* o : {&a, &b, &c}) mixed = mixed && o->tensor.defined() == (o != scalar);
   return run<3>(
-      {&a, &b, &c}, target, in_float,
+      {&a, &b, &c}, target, in_float, mixed && (by_s || s == 1),
       [=](const CpuKernels& k, const float(*x)[kBlock], float* out, int64_t n) {
         k.ternary_float(op, x[0], x[1], x[2], static_cast<float>(s), out, n);
+      },
+      [=](const CpuKernels& k, const float(*x)[kBlock], float* out, int64_t n) {
+        return k.ternary_mixed(op, x[0], x[1], x[2], number, out, n);
       },
       [=](const CpuKernels& k, const double(*x)[kBlock], double* out, int64_t n) { k.ternary_double(op, x[0], x[1], x[2], s, out, n); },
       [=](const CpuKernels& k, const Format& f, const double(*x)[kBlock], char* codes, int64_t n, const RandomWords& words) {
@@ -259,8 +307,9 @@ at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const O
 
 at::Tensor elementwise_sqrt(const Operand& a, const Target& target) {
   return run<1>(
-      {&a}, target, true,
+      {&a}, target, true, /*mixed=*/false,
       [](const CpuKernels& k, const float(*x)[kBlock], float* out, int64_t n) { k.sqrt_float(x[0], out, n); },
+      NotMixed{},
       [](const CpuKernels& k, const double(*x)[kBlock], double* out, int64_t n) { k.sqrt_double(x[0], out, n); },
       [](const CpuKernels& k, const Format& f, const double(*x)[kBlock], char* codes, int64_t n, const RandomWords& words) {
         k.sqrt_wide(f, x[0], codes, n, words);

@@ -6,4 +6,5 @@ namespace at::formats::CPU_CAPABILITY {
 void fill_codec(CpuKernels& kernels);
 void fill_round(CpuKernels& kernels);
 void fill_arithmetic(CpuKernels& kernels);
+void fill_mixed(CpuKernels& kernels);
 } // namespace at::formats::CPU_CAPABILITY

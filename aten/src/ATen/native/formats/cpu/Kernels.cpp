@@ -13,6 +13,7 @@ namespace at::formats {
   void fill_codec(CpuKernels& kernels);      \
   void fill_round(CpuKernels& kernels);      \
   void fill_arithmetic(CpuKernels& kernels); \
+  void fill_mixed(CpuKernels& kernels);      \
   }
 TD_DECLARE(DEFAULT)
 #ifdef TORCH_DTYPES_HAVE_AVX2
@@ -32,6 +33,7 @@ namespace {
     CAPABILITY::fill_codec(k);              \
     CAPABILITY::fill_round(k);              \
     CAPABILITY::fill_arithmetic(k);         \
+    CAPABILITY::fill_mixed(k);              \
     return k;                               \
   }()
 

@@ -37,6 +37,10 @@ struct CpuKernels {
   void (*ternary_double)(TernaryOp, const double* a, const double* b, const double* c, double s, double* out, int64_t n);
   void (*sqrt_float)(const float* a, float* out, int64_t n);
   void (*sqrt_double)(const double* a, double* out, int64_t n);
+  // float32 values with one number of up to kLargestMixed, also rounded to odd. The number stands for the operand that is nullptr; in
+  // addcmul and addcdiv it is s, of the other three it is fma's a and lerp's c. false: undecided, and then out is of no use.
+  bool (*binary_mixed)(BinaryOp, const float* a, const float* b, double number, float* out, int64_t n);
+  bool (*ternary_mixed)(TernaryOp, const float* a, const float* b, const float* c, double number, float* out, int64_t n);
   // The same straight to codes, for formats without arithmetic_in_double().
   void (*binary_wide)(const Format&, BinaryOp, const double* a, const double* b, void* codes, int64_t n, const RandomWords&);
   void (*ternary_wide)(const Format&, TernaryOp, const double* a, const double* b, const double* c, double s, void* codes, int64_t n,

@@ -1,0 +1,67 @@
+"""Where a training step spends its time, in a dtype and in float32: self times of the profiler, which names our decoding and encoding.
+
+Usage: python benchmarks/step_profile.py [--model resnet18] [--batch-size 32] [--dtype posit16es2] [--steps 5] [--threads 1]
+
+The profiler slows small operators down more than large ones; the shares are of the time under it. Steps of both kinds take turns.
+"""
+
+import argparse
+import collections
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+import torch_dtypes
+from torch_dtypes.bench.training import STEP, namespace
+
+KINDS = {  # what a name begins with or contains
+    "our encoding": ("formats::encode",),
+    "our decoding": ("formats::decode",),
+    "convolutions": ("conv",),
+    "matrix products": ("mm", "linear", "matmul"),
+    "normalisation": ("batch_norm",),
+    "pooling": ("pool",),
+    "optimizer": ("Optimizer", "_foreach", "addcmul", "addcdiv", "lerp", "sqrt"),
+    "memory": ("empty", "copy", "clone", "fill", "zero", "contiguous", "resize"),
+}
+
+
+def kind_of(name: str) -> str:
+    return next((kind for kind, words in KINDS.items() if any(word in name for word in words)), "all else")
+
+
+def times(spaces: dict[str, dict], steps: int) -> dict[str, collections.Counter]:
+    """Milliseconds of a step by kind, for each namespace."""
+    code = compile(STEP, "<step>", "exec")
+    found = {name: collections.Counter() for name in spaces}
+    for space in spaces.values():
+        exec(code, space)
+    for _ in range(steps):
+        for name, space in spaces.items():
+            with profile(activities=[ProfilerActivity.CPU]) as profiler:
+                exec(code, space)
+            for event in profiler.key_averages():
+                found[name][kind_of(event.key)] += event.self_cpu_time_total / 1000 / steps
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="resnet18", choices=["lenet5", "resnet18"], help="(default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, default=32, help="(default: %(default)s)")
+    parser.add_argument("--dtype", default="posit16es2", type=torch_dtypes.dtype, help="a dtype by name (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=5, help="(default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=1, help="(default: %(default)s)")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    spaces = {str(d).removeprefix("torch."): namespace(options.model, options.batch_size, d) for d in (torch.float32, options.dtype)}
+    stock, own = times(spaces, options.steps).values()
+    whole = sum(stock.values())
+    print(f"| part of a step | float32 | {list(spaces)[1]} | more |\n|---|---|---|---|")
+    for kind in sorted({*stock, *own}, key=lambda kind: -own[kind]):
+        print(f"| {kind} | {stock[kind] / whole:.3f} | {own[kind] / whole:.3f} | {(own[kind] - stock[kind]) / whole:+.3f} |")
+    print(f"| all | 1.000 | {sum(own.values()) / whole:.3f} | {sum(own.values()) / whole - 1:+.3f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 ROOT = Path(__file__).resolve().parents[1]
 CPU = ROOT / "aten/src/ATen/native/formats/cpu"
+SOURCES = re.search(r"set\(CAPABILITY_SOURCES(.*?)\)", (ROOT / "CMakeLists.txt").read_text(), re.DOTALL)[1].split()
 CAPABILITIES = {
     "DEFAULT": [],
     "AVX2": ["-mavx2", "-mfma", "-mf16c"],
@@ -32,10 +33,10 @@ def build(folder):
     have = [f"-DTORCH_DTYPES_HAVE_{unit}" for unit in CAPABILITIES if unit != "DEFAULT"]
     objects = []
     for unit, flags in CAPABILITIES.items():
-        for source in ("CodecKernel.cpp", "ArithmeticKernel.cpp"):
-            objects.append(folder / f"{unit}{source}.o")
+        for source in map(Path, SOURCES):
+            objects.append(folder / f"{unit}{source.name}.o")
             defines = [f"-DCPU_CAPABILITY={unit}", f"-DCPU_CAPABILITY_{unit}"]
-            subprocess.run([*compiler, *flags, *defines, "-fno-math-errno", "-c", CPU / source, "-o", objects[-1]], check=True)
+            subprocess.run([*compiler, *flags, *defines, "-fno-math-errno", "-c", ROOT / source, "-o", objects[-1]], check=True)
     program = folder / "exhaustive"
     subprocess.run([*compiler, *have, ROOT / "tools/exhaustive.cpp", CPU / "Kernels.cpp", *objects, "-pthread", "-o", program], check=True)
     return program

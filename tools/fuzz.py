@@ -1,6 +1,6 @@
 """Calls operators and the functions of torch_dtypes with random arguments, and looks for what must never happen.
 
-    python tools/fuzz.py --seconds 600                   # random seed of the day: 0, 1, ... say which
+    python tools/fuzz.py --seconds 600                   # seed 0; --seed N makes other calls
     python tools/fuzz.py --seed 3 --call 1234            # one call again, with its whole traceback
     python tools/fuzz.py --operator conv2d --calls 2000
 

@@ -25,7 +25,7 @@ from oracle import binary, posit  # noqa: E402
 
 EXACT, ROUND, ODD = "util/ExactCodec.h", "util/RoundBits.h", "util/OddArithmetic.h"
 ENCODE, DECODE, STOCHASTIC = "util/FastEncode.h", "util/FastDecode.h", "util/FastStochastic.h"
-ORDINARY, ROUNDER = "util/FastOrdinary.h", "util/FastRound.h"
+ORDINARY, ROUNDER, MIXED = "util/FastOrdinary.h", "util/FastRound.h", "util/MixedArithmetic.h"
 MUTATIONS = [  # what, file, old text, new text
     ("tie to odd", ROUND, "half && (rest || odd)", "half && (rest || !odd)"),
     ("sticky bit dropped", EXACT, "sticky || lost};", "sticky};"),
@@ -49,7 +49,7 @@ MUTATIONS = [  # what, file, old text, new text
     ("fast: tie to zero goes away", ENCODE, "(ones & 1 & away)", "(ones & 1)"),
     ("fast: up and down by magnitude", ENCODE, "select(sign, up_negative, up_positive)", "(up_negative | up_positive)"),
     ("fast: shift limit", ENCODE, "shift < M::fraction + 2 ? shift : M::fraction + 2", "shift < M::fraction ? shift : M::fraction"),
-    ("fast: NaR where maxpos", ENCODE, "b = b > limit ? limit : b;", ""),
+    ("fast: NaR where maxpos", ENCODE, "held_within(exponent_fraction<T>(a), limit)", "exponent_fraction<T>(a)"),
     ("fast: infinity saturates", ENCODE, "infinity_bits<T>() - 1, a), overflow_code", "infinity_bits<T>() - 1, a), max_code"),
     ("fast: directed overflow", ENCODE, "select(sign, beyond_negative, beyond_positive)", "overflow_code"),
     ("fast: flushed tie up", ENCODE, "default: return half;", "default: return half - 1;"),
@@ -64,7 +64,7 @@ MUTATIONS = [  # what, file, old text, new text
     ("ordinary: NaN as infinity", ORDINARY, "infinity_bits<T>(), a), nan_code,", "infinity_bits<T>(), a), overflow_code,"),
     ("ordinary: sticky bit dropped", ORDINARY, "((static_cast<Bits>(b) & below_sticky) + below_sticky)", "0"),
     ("ordinary: one digit gathered too many", ORDINARY, "(f.bits - 1 - f.exp_bits))) - 1", "(f.bits - 2 - f.exp_bits))) - 1"),
-    ("ordinary: NaR where maxpos", ORDINARY, "b = b > limit ? limit : b;", ""),
+    ("ordinary: NaR where maxpos", ORDINARY, "held_within(exponent_fraction<T>(a), limit)", "exponent_fraction<T>(a)"),
     ("ordinary: zero as minpos", ORDINARY, "string &= mask_nonzero<T>(a);", ""),
     ("ordinary: zero as smallest", ORDINARY, "magnitude &= mask_nonzero<T>(a);", ";"),
     ("ordinary: subnormal in the nearest mode", ORDINARY, "code + correction(", "code + 0 * correction("),
@@ -94,6 +94,14 @@ MUTATIONS = [  # what, file, old text, new text
     ("odd: product's error lost", ODD, "to_odd(p, fused(a, b, -p))", "to_odd(p, T{0})"),
     ("odd: root's remainder", ODD, "to_odd(s, fused(-s, s, a))", "to_odd(s, fused(s, s, -a))"),
     ("odd: sum's error lost", ODD, "return (a - a_part) + (b - b_part);", "return (a - a_part);"),
+    ("mixed: not moved", MIXED, "bits + ((inwards | 1) & moves)", "bits"),
+    ("mixed: wrong direction", MIXED, "(inwards | 1) & moves", "(~inwards | 1) & moves"),
+    ("mixed: product's error lost", MIXED, "odd_float(product, fused(x, number, -product))", "odd_float(product, 0.0)"),
+    ("mixed: sum's error lost", MIXED, "odd_float(sum, two_sum_error(x, number, sum))", "odd_float(sum, 0.0)"),
+    ("mixed: fused error's high part lost", MIXED, "((high - result) + high_error) + low_error", "(high - result) + low_error"),
+    ("mixed: fused error's low part lost", MIXED, "((high - result) + high_error) + low_error", "((high - result) + high_error)"),
+    ("mixed: remainder's sign", MIXED, "^ (high_half(number) & 0x80000000)", ""),
+    ("mixed: undecided quotient taken", MIXED, "~mask_nonzero<float>(lacks & 0x7FFFFFFF));", "0);"),
 ]  # fmt: skip
 
 CHECK = r"""
@@ -102,6 +110,7 @@ CHECK = r"""
 #include <c10/util/FastEncode.h>
 #include <c10/util/FastRound.h>
 #include <c10/util/FastStochastic.h>
+#include <c10/util/MixedArithmetic.h>
 #include <c10/util/OddArithmetic.h>
 #include <cstdio>
 #include <cstring>
@@ -168,6 +177,18 @@ template <typename T> static T operate(char op, T a, T b, T c) {
     default: return fma_odd(a, b, c);
   }
 }
+static MixedResult operate_mixed(char op, double number, float a, float b, float c) {
+  switch (op) {
+    case '+': return add_mixed(a, number);
+    case '*': return multiply_mixed(a, number);
+    case '/': return divide_mixed(a, number, 1 / number);
+    case 'r': return divide_number_mixed(number, a);
+    case 'f': return fma_mixed(number, a, b);
+    case 'c': return addcmul_mixed(number, a, b, c);
+    case 'd': return addcdiv_mixed(number, a, b, c);
+    default: return lerp_mixed(number, a, b);
+  }
+}
 int main() {
   char line[200];
   while (std::fgets(line, sizeof line, stdin)) {
@@ -210,6 +231,10 @@ int main() {
       const double x = to_double(decode(f, a)), y = to_double(decode(f, b)), z = to_double(decode(f, c));
       see(encode(f, unpack(operate<double>(op, x, y, z))), code, "double arithmetic", x);
       if (op != 'f' || f.significand_bits() <= 12) see(encode(f, unpack(double(operate<float>(op, x, y, z)))), code, "float arithmetic", x);
+    } else if (std::sscanf(line, "M %c %llx %llx %llx %llx %llx", &op, &bits, &a, &b, &c, &code) == 6) {
+      const double x = to_double(decode(f, a)), y = to_double(decode(f, b)), z = to_double(decode(f, c));
+      const MixedResult r = operate_mixed(op, double_from_bits(bits), x, y, z);
+      if (!r.undecided) see(encode(f, unpack(double(r.value))), code, "mixed arithmetic", x);
     }
   }
   if (wrong) std::printf("%ld wrong\n", wrong);
@@ -250,6 +275,27 @@ def arithmetic(spec, count, rng):
                 r = {"+": x + y, "*": x * y, "/": x / y, "f": x * y + z}[op]
                 code = spec.encode(r)
             yield f"A {op} {a:x} {b:x} {c:x} {code:x}"
+
+
+def with_number(spec, mode, count, rng):
+    """Values of a format with a float64 number, near enough to short decimal fractions that results come close to short numbers."""
+    largest = spec.largest
+    for op in "+*/rfcdl":
+        for _ in range(count):
+            number = float(rng.choice([0.1, 0.001, 0.9, 0.999, -0.1, -0.3, 1 / 3, 1e-8, 1e-17, 125.1, 0.5, 7.0]))
+            codes = [int(k) for k in rng.integers(1, largest, 3)]
+            if rng.random() < 0.6:  # small multiples of 5, whose tenths are short
+                codes = [spec.encode(Fraction(int(5 * k))) for k in rng.integers(1, 60, 3)]
+            a, b, c = (spec.signed(k, bool(rng.integers(2))) for k in codes)
+            x, y, z = (Fraction(spec.decode(k)) for k in (a, b, c))
+            s = Fraction(number)
+            r = {"+": x + s, "*": x * s, "/": x / s, "r": s / x, "f": s * x + y, "c": s * x * y + z}.get(op)
+            if op == "d":
+                r = s * Fraction(float(x) / float(y)) + z
+            if op == "l":
+                r = x + s * Fraction(float(y) - float(x))
+            if r:
+                yield f"M {op} {np.float64(number).view(np.uint64):x} {a:x} {b:x} {c:x} {spec.encode(r, mode):x}"
 
 
 def threshold(encode):
@@ -301,6 +347,10 @@ def lines():
     for spec in (binary(6, 13), binary(5, 10)):
         yield header(spec, 0)
         yield from arithmetic(spec, 4000, rng)
+    for spec in (binary(5, 5), binary(5, 10), posit(12, 2), posit(16, 2)):
+        for mode in ("nearest_even", "up", "to_odd"):
+            yield header(spec, oracle.MODES.index(mode))
+            yield from with_number(spec, mode, 300, rng)
 
 
 def outcome(compiler, folder, vectors):

@@ -41,7 +41,7 @@ struct OrdinaryFloatDecoder {
   using Bits = typename M::Bits;
   using Signed = typename M::Signed;
   Bits magnitude_mask, smallest, rebias;
-  Bits same_binade; // all ones but the sign where the format's smallest binade is the machine's: the subtraction must not count
+  Bits same; // all ones but the sign where the format's smallest binade is the machine's: the subtraction must not count
   Bits above_max, above_infinity;
   int left, sign_left;
 
@@ -49,7 +49,7 @@ struct OrdinaryFloatDecoder {
       : magnitude_mask(static_cast<Bits>(f.sign_code() - 1) << (M::fraction - f.man_bits)),
         smallest(static_cast<Bits>(f.min_exponent() + M::bias) << M::fraction),
         rebias(static_cast<Bits>(M::bias - f.bias) << M::fraction),
-        same_binade(f.min_exponent() == 1 - M::bias ? ~Bits{0} >> 1 : 0),
+        same(same_binade<T>(f) ? ~Bits{0} >> 1 : 0),
         above_max(static_cast<Bits>(f.max_code()) << (M::fraction - f.man_bits)),
         above_infinity(static_cast<Bits>(f.max_code() + f.has_infinity()) << (M::fraction - f.man_bits)),
         left(M::fraction - f.man_bits),
@@ -58,7 +58,7 @@ struct OrdinaryFloatDecoder {
   TD_HOST_DEVICE static constexpr bool serves(const Format& f) {
     if (f.kind != Kind::Float || f.subnormals != Subnormals::Gradual || f.unsigned_zero() || f.bits > M::width) return false;
     if (f.bias > M::bias || f.man_bits > M::fraction) return false;
-    if (f.min_exponent() == 1 - M::bias) return true;
+    if (same_binade<T>(f)) return true;
     const int largest_field = (1 << f.exp_bits) - 1 + f.min_exponent() + M::bias;
     return f.min_exponent() - f.man_bits >= 1 - M::bias && largest_field <= 2 * M::bias + 1;
   }
@@ -66,7 +66,7 @@ struct OrdinaryFloatDecoder {
   TD_INLINE T operator()(Bits code) const {
     const Bits m = (code << left) & magnitude_mask;
     const Signed normal = static_cast<Signed>(m + rebias);
-    const Signed subnormal = static_cast<Signed>(bits_as<Bits>(bits_as<T>(m + smallest) - bits_as<T>(smallest)) | same_binade);
+    const Signed subnormal = static_cast<Signed>(bits_as<Bits>(bits_as<T>(m + smallest) - bits_as<T>(smallest)) | same);
     Bits value = static_cast<Bits>(normal < subnormal ? normal : subnormal);
     value = select(mask_less<T>(above_max, m), infinity_bits<T>(), value);
     value = select(mask_less<T>(above_infinity, m), nan_bits<T>(), value);
@@ -80,7 +80,7 @@ struct FloatDecoder {
   using M = Machine<T>;
   using Bits = typename M::Bits;
   Bits sign_code, smallest_code, smallest, rebias, max_code;
-  Bits same_binade, gradual, has_infinity, unsigned_zero; // masks
+  Bits same, gradual, has_infinity, unsigned_zero; // masks
   int left;
 
   TD_HOST_DEVICE __attribute__((always_inline)) explicit FloatDecoder(const Format& f)
@@ -89,7 +89,7 @@ struct FloatDecoder {
         smallest(Bits(f.min_exponent() + M::bias) << M::fraction),
         rebias(static_cast<Bits>(M::bias - f.bias) << M::fraction),
         max_code(static_cast<Bits>(f.max_code())),
-        same_binade(Bits{0} - Bits(f.min_exponent() == 1 - M::bias)),
+        same(Bits{0} - Bits(same_binade<T>(f))),
         gradual(Bits{0} - Bits(f.subnormals == Subnormals::Gradual)),
         has_infinity(Bits{0} - Bits(f.has_infinity())),
         unsigned_zero(Bits{0} - Bits(f.unsigned_zero())),
@@ -100,7 +100,7 @@ struct FloatDecoder {
     const Bits moved = magnitude << left;
     const T difference = bits_as<T>(moved + smallest) - bits_as<T>(smallest);
     // Where the format's smallest binade is the machine's, its subnormals are too (and processors told to flush them would lose them).
-    const Bits subnormal = select(same_binade, moved, bits_as<Bits>(difference)) & gradual;
+    const Bits subnormal = select(same, moved, bits_as<Bits>(difference)) & gradual;
     Bits value = select(mask_less<T>(magnitude, smallest_code), subnormal, moved + rebias);
     const Bits is_infinity = ~mask_nonzero<T>(magnitude - max_code - 1) & has_infinity;
     value = select(mask_less<T>(max_code, magnitude), select(is_infinity, infinity_bits<T>(), nan_bits<T>()), value);

@@ -118,9 +118,7 @@ struct PositEncoder {
     const Bits u = bits_as<Bits>(x);
     const Bits a = u & (~Bits{0} >> 1);
     const Signed limit = static_cast<Signed>(Bits(max_exponent) << M::fraction);
-    Signed b = static_cast<Signed>(a) - static_cast<Signed>(Bits{M::bias} << M::fraction);
-    b = b < -limit ? -limit : b; // these two become min and max instructions
-    b = b > limit ? limit : b;
+    const Signed b = held_within(exponent_fraction<T>(a), limit);
     const Signed k = b >> low_bits;
     const Bits tail = static_cast<Bits>(b) & ((Bits{1} << low_bits) - 1);
     const Bits word = ((Bits(2) - (static_cast<Bits>(k) >> (W - 1))) << (W - 2)) | (tail << (W - 2 - low_bits));

@@ -52,8 +52,8 @@ struct OrdinaryFloatEncoder {
   int cut, sign_shift;
 
   TD_HOST_DEVICE __attribute__((always_inline)) explicit OrdinaryFloatEncoder(const Format& f)
-      : smallest(same_binade(f) ? 0 : bits_as<Bits>(power_of_two<T>(f.min_exponent()))),
-        tiny(same_binade(f) ? 0 : bits_as<Bits>(power_of_two<T>(1 - M::bias))),
+      : smallest(same_binade<T>(f) ? 0 : bits_as<Bits>(power_of_two<T>(f.min_exponent()))),
+        tiny(same_binade<T>(f) ? 0 : bits_as<Bits>(power_of_two<T>(1 - M::bias))),
         addend((Bits{1} << (M::fraction - f.man_bits)) - 1, Bits{0} - (static_cast<Bits>(M::bias - f.bias) << M::fraction)),
         max_code(static_cast<Signed>(f.max_code())),
         overflow_code(static_cast<Bits>(f.overflow_code())),
@@ -64,8 +64,6 @@ struct OrdinaryFloatEncoder {
         cut(M::fraction - f.man_bits),
         sign_shift(M::width - f.bits) {}
 
-  TD_HOST_DEVICE static constexpr bool same_binade(const Format& f) { return f.min_exponent() == 1 - M::bias; }
-
   TD_HOST_DEVICE static constexpr bool serves(const Format& f) {
     if (f.kind != Kind::Float || f.subnormals != Subnormals::Gradual || f.unsigned_zero() || f.bits > M::width) return false;
     if (f.man_bits == 0 || f.man_bits >= M::fraction || f.overflow_code() > f.max_code() + 1) return false;
@@ -73,7 +71,7 @@ struct OrdinaryFloatEncoder {
     // machine number.
     const int error_digits = mode == Rounding::NearestEven ? 0 : M::fraction;
     const bool in_range = f.min_exponent() - f.man_bits - 1 >= 1 - M::bias + error_digits && f.min_exponent() + M::fraction - f.man_bits <= M::bias;
-    return f.bias <= M::bias && (same_binade(f) || in_range);
+    return f.bias <= M::bias && (same_binade<T>(f) || in_range);
   }
 
   TD_INLINE static Bits negative(T x) { return bits_as<Bits>(x) >> (M::width - 1); }
@@ -155,9 +153,7 @@ struct OrdinaryPositEncoder {
     constexpr int W = M::width;
     const Bits u = bits_as<Bits>(x);
     const Bits a = u & (~Bits{0} >> 1);
-    Signed b = static_cast<Signed>(a) - static_cast<Signed>(Bits{M::bias} << M::fraction);
-    b = b < -limit ? -limit : b;
-    b = b > limit ? limit : b;
+    const Signed b = held_within(exponent_fraction<T>(a), limit);
     const Bits gathered = static_cast<Bits>(b) | ((static_cast<Bits>(b) & below_sticky) + below_sticky);
     const Signed k = b >> (M::fraction + es);
     const Signed negative = k >> (W - 1);

@@ -78,25 +78,23 @@ struct OrdinaryStochasticEncoder {
   int cut, spare, sign_shift;
 
   TD_HOST_DEVICE __attribute__((always_inline)) explicit OrdinaryStochasticEncoder(const Format& f)
-      : smallest(same_binade(f) ? 0 : bits_as<Bits>(power_of_two<float>(f.min_exponent()))),
-        largest_subnormal(same_binade(f) ? 0 : smallest - 1),
+      : smallest(same_binade<float>(f) ? 0 : bits_as<Bits>(power_of_two<float>(f.min_exponent()))),
+        largest_subnormal(same_binade<float>(f) ? 0 : smallest - 1),
         rebias(static_cast<Bits>(M::bias - f.bias) << M::fraction),
         overflow_code(static_cast<Bits>(f.overflow_code())),
         nan_code(static_cast<Bits>(f.nan_code())),
         sign_code(static_cast<Bits>(f.sign_code())),
         spare_mask((Bits{1} << (31 - f.man_bits)) - 1),
-        scale(same_binade(f) ? 1 : power_of_two<float>(31 - f.min_exponent())),
+        scale(same_binade<float>(f) ? 1 : power_of_two<float>(31 - f.min_exponent())),
         cut(M::fraction - f.man_bits),
         spare(31 - f.man_bits),
         sign_shift(M::width - f.bits) {}
-
-  TD_HOST_DEVICE static constexpr bool same_binade(const Format& f) { return f.min_exponent() == 1 - M::bias; }
 
   TD_HOST_DEVICE static constexpr bool serves(const Format& f) {
     if (f.kind != Kind::Float || f.subnormals != Subnormals::Gradual || f.unsigned_zero() || f.bits > 16) return false;
     if (f.overflow_code() > f.max_code() + 1) return false;
     // Machine numbers that a processor may flush to 0 are decided by what follows their leading zeros: see `undecided`.
-    return f.bias <= M::bias && (same_binade(f) || (f.min_exponent() >= 31 - M::bias && f.min_exponent() <= M::bias));
+    return f.bias <= M::bias && (same_binade<float>(f) || (f.min_exponent() >= 31 - M::bias && f.min_exponent() <= M::bias));
   }
 
   TD_INLINE MaybeCode<float> operator()(float x, Bits random) const {
@@ -145,10 +143,9 @@ struct StochasticPositEncoder {
     const int low_bits = M::fraction + es;
     const Bits u = bits_as<Bits>(x);
     const Bits a = u & (~Bits{0} >> 1);
-    const Signed b = static_cast<Signed>(a) - static_cast<Signed>(Bits{M::bias} << M::fraction);
+    const Signed b = exponent_fraction<T>(a);
     const Bits below_one = static_cast<Bits>(b >> (W - 1));
-    Signed held = b < -limit ? -limit : b;
-    held = held > limit ? limit : held;
+    const Signed held = held_within(b, limit);
     const Bits k = static_cast<Bits>(held >> low_bits);
     const Bits tail = static_cast<Bits>(held) & ((Bits{1} << low_bits) - 1);
     const Bits word = ((Bits{2} << (W - 2)) ^ (below_one & (Bits{3} << (W - 2)))) | (tail << (W - 2 - low_bits));

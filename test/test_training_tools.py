@@ -153,6 +153,26 @@ def test_lstm_without_batches_or_numbers_and_of_wrong_sizes():
         torch.ops.aten.lstm(numbers(5, 2, 3), states[:1], weights, True, 2, 0.0, True, True, False)
 
 
+@every_dtype
+def test_attention_keeps_the_query_s_dtype_beside_a_float32_mask(dtype):
+    q, mask = numbers(1, 3, 8, dtype=dtype).requires_grad_(), torch.full((3, 3), float("-inf")).triu(1)
+    out = nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=mask)
+    out.sum().backward()
+    expect_all([out, q.grad], dtype)
+    assert torch.equal(out[:, 0], q[:, 0])
+
+
+@every_dtype
+def test_encoders_with_padding_do_not_go_by_nested_tensors(dtype):
+    torch.manual_seed(0)
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), 1).to(dtype).eval()
+    x, padding = numbers(2, 3, 8, dtype=dtype), torch.tensor([[False] * 3, [False, False, True]])
+    with torch.no_grad():
+        expect_all([model(x, src_key_padding_mask=padding)[~padding]], dtype)
+    with pytest.raises(NotImplementedError, match="no nested tensors of number formats"):
+        torch._nested_tensor_from_mask(x, ~padding, mask_check=False)
+
+
 def test_clipping_by_value_and_norm_with_what_is_not_finite():
     model = network()
     model(numbers(4, 1, 6, 6)).sum().backward()

@@ -324,3 +324,18 @@ def test_stock_transformations_are_as_before():
     assert torch.equal(vmap(lambda x: torch.fft.rfft(x))(x), torch.fft.rfft(x))
     with pytest.raises(RuntimeError, match="randomness"):
         vmap(F.dropout)(x)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: x * 0.3, lambda x: x / 0.3, lambda x: x + 0.3, lambda x: 0.3 - x, lambda x: x**0.3, lambda x: x == 0.3, lambda x: x < 0.25,
+     lambda x: torch.where(x > 0, x, 0.3), lambda x: torch.where(x > 0, 7, x)],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", [torch.posit16es2, torch.q43, torch.posit32es2], ids=str)
+def test_numbers_within_vmap_stay_exact(dtype, function):
+    x = torch.randn(20, 30, generator=torch.Generator().manual_seed(0)).to(dtype)
+    found, expected = torch.func.vmap(function)(x), function(x)
+    assert found.dtype is expected.dtype
+    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+    near = torch.func.vmap(lambda v: 0.3 / v)(x)
+    assert near.dtype is dtype and ((near.double() * x.double()) - 0.3).abs().nan_to_num(0, 0, 0).max() < 0.05

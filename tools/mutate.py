@@ -84,7 +84,7 @@ MUTATIONS = [  # what, file, old text, new text
     ("stochastic: by the string between powers of two", EXACT, "Rounding::Stochastic && exponent_bits_cut", "Rounding::UpDown && exponent_bits_cut"),
     ("stochastic: equal moves exact values", ROUND, "(half || rest) && random >> 63", "random >> 63"),
     ("stochastic: up-down moves zero", EXACT, "f.rounding != Rounding::UpDown || magnitude == 0", "f.rounding != Rounding::UpDown"),
-    ("fast stochastic: posits beyond the straight part", STOCHASTIC, " ^ below_one, linear) & mask", " ^ below_one, ~Bits{0} >> 1) & mask"),
+    ("fast stochastic: posits beyond the straight part", STOCHASTIC, "(b >> (W - 1))), linear) & mask", "(b >> (W - 1))), ~Bits{0} >> 1) & mask"),
     ("fast stochastic: bits pushed out", STOCHASTIC, "linear) & mask_nonzero<T>(~sum & behind);", "linear);"),
     ("fast stochastic: carry", STOCHASTIC, "(a | b) & ~(a + b)", "(a | b) & (a + b)"),
     ("fast stochastic: place of the fraction", STOCHASTIC, "(top << left) >> right", "(top << left) >> (right + 1)"),

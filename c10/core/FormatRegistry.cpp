@@ -42,6 +42,12 @@ ScalarType bits_of(const Format& format) {
   }
 }
 
+// Float32 where it has every value. Posits have no infinity for products that leave its range, so their squares must lie within it too.
+ScalarType compute_of(const Format& format) {
+  const bool products = !format.is_posit() || format.max_exponent() <= 63;
+  return format.fits_float() && products ? ScalarType::Float : ScalarType::Double;
+}
+
 } // namespace
 
 const FormatEntry* find_format(const Format& format) {
@@ -63,7 +69,7 @@ const FormatEntry& register_format(const Format& format, const std::string& name
       "): PyTorch's ScalarType has room for no further dtype. A format once made stays until the process ends, so make fewer of them, "
       "or sweep over formats in several processes.");
   r.entries[id] = std::make_unique<FormatEntry>(FormatEntry{
-      id, name, format, container_of(format), bits_of(format), format.fits_float() ? ScalarType::Float : ScalarType::Double});
+      id, name, format, container_of(format), bits_of(format), compute_of(format)});
   r.count.store(id + 1, std::memory_order_release);
   return *r.entries[id];
 }

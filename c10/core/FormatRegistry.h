@@ -20,7 +20,7 @@ struct FormatEntry {
   Format format;
   ScalarType container; // a stock floating type of the same width: autograd refuses requires_grad on others
   ScalarType bits;      // the stock integer type of the same width
-  ScalarType compute;   // float32 where every value is one, else float64: what stock kernels run in
+  ScalarType compute;   // float32 where every value is one (and every product, of posits), else float64: what stock kernels run in
 };
 
 // The entry of a format, made at the first call with it. Throws when all ids are taken.

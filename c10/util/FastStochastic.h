@@ -144,8 +144,8 @@ struct StochasticPositEncoder {
     const Bits u = bits_as<Bits>(x);
     const Bits a = u & (~Bits{0} >> 1);
     const Signed b = exponent_fraction<T>(a);
-    const Bits below_one = static_cast<Bits>(b >> (W - 1));
     const Signed held = held_within(b, limit);
+    const Bits below_one = static_cast<Bits>(held >> (W - 1));
     const Bits k = static_cast<Bits>(held >> low_bits);
     const Bits tail = static_cast<Bits>(held) & ((Bits{1} << low_bits) - 1);
     const Bits word = ((Bits{2} << (W - 2)) ^ (below_one & (Bits{3} << (W - 2)))) | (tail << (W - 2 - low_bits));
@@ -156,7 +156,7 @@ struct StochasticPositEncoder {
     code = ((code ^ sign) - sign) & mask_nonzero<T>(a);
     code = select(mask_less<T>(infinity_bits<T>() - 1, a), nan_code, code);
     // Zero is decided, for it is common. What the regime pushed out of the lane matters where a carry would run through all that is left.
-    const Bits inside = mask_less<T>(static_cast<Bits>(b) ^ below_one, linear) & mask_nonzero<T>(~sum & behind);
+    const Bits inside = mask_less<T>(static_cast<Bits>(b ^ (b >> (W - 1))), linear) & mask_nonzero<T>(~sum & behind);
     return {code & code_mask, ~inside & mask_nonzero<T>(a)};
   }
 };

@@ -8,8 +8,10 @@
 #include <ATen/native/formats/ForwardMode.h>
 #include <ATen/native/formats/InPlaceAutograd.h>
 #include <ATen/native/formats/MixedAutograd.h>
+#include <ATen/native/formats/MovedCodes.h>
 #include <ATen/native/formats/Tracing.h>
 #include <ATen/native/formats/Vmap.h>
+#include <c10/util/ExactCodec.h>
 #include <torch/library.h>
 
 #include <set>
@@ -21,12 +23,15 @@ using torch::jit::Stack;
 
 class BoxedKernel final : public c10::OperatorKernel {
  public:
-  explicit BoxedKernel(const c10::FunctionSchema& schema) : plan_(schema), unrecorded_(is_unrecorded(schema.name())) {}
+  explicit BoxedKernel(const c10::FunctionSchema& schema)
+      : plan_(schema), unrecorded_(is_unrecorded(schema.name())), fills_(base_name(schema.name()) == "nan_to_num") {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     if (unrecorded_ && is_tracing()) return recorded(op, stack, [&] { (*this)(op, keys, stack); });
     const OutOfAutocast exact;
     if (plan_.adds_products && run_dot_operator(op, stack)) return;
+    if (plan_.moves && run_on_codes(op, plan_, stack)) return;
+    if (fills_) fill_limits(*stack);
     if (plan_.per_place && run_mixed_lists(op, plan_, stack)) return;
     if (plan_.tabled && run_by_table(op, plan_, stack)) return;
     const at::AutoDispatchBelowADInplaceOrView guard;
@@ -36,8 +41,20 @@ class BoxedKernel final : public c10::OperatorKernel {
   }
 
  private:
+  // nan_to_num's defaults for infinities: the format's limits, not the compute type's.
+  void fill_limits(Stack& stack) const {
+    const size_t base = stack.size() - plan_.arguments.size();
+    const FormatEntry* entry = entry_beneath(stack[base].toTensor());
+    if (!entry) return;
+    const c10::formats::Format& f = entry->format;
+    const double most = c10::formats::to_double(c10::formats::decode(f, f.max_code()));
+    if (stack[base + 2].isNone()) stack[base + 2] = most;
+    if (stack[base + 3].isNone()) stack[base + 3] = f.is_signed ? -most : 0.0;
+  }
+
   Plan plan_;
   bool unrecorded_; // in the graphs of torch.jit.trace
+  bool fills_;
 };
 
 // ---- operators that misread the container, or whose derivatives do ----

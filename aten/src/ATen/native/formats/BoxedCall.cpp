@@ -5,6 +5,7 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/native/formats/Accumulate.h>
 #include <ATen/native/formats/Elementary.h>
+#include <ATen/native/formats/MovedCodes.h>
 #include <ATen/ops/as_strided_ops.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/resize_ops.h>
@@ -136,10 +137,11 @@ static int place_of_accumulate(const c10::FunctionSchema& schema) {
 Plan::Plan(const c10::FunctionSchema& schema)
     : name(schema.name()), adds_products(is_dot_operator(schema.name())), elementary(is_elementary(schema.name())),
       tabled(has_table(schema.name())), selects(selects_values(schema.name()) && schema.overload_name().find("reduce") == std::string::npos),
-      per_place(schema.name().rfind("aten::_foreach_", 0) == 0), leaves_range(at::formats::leaves_range(schema.name())), writes(false),
+      moves(moves_elements(schema)), per_place(schema.name().rfind("aten::_foreach_", 0) == 0), leaves_range(at::formats::leaves_range(schema.name())), writes(false),
       accumulate(place_of_accumulate(schema)) {
   for (const c10::Argument& a : schema.arguments()) {
-    const bool numbers = per_place && a.name() == "scalars"; // read out of the tensor by stock code
+    // Read out of the tensor by stock code; or added to scores of the query's dtype.
+    const bool numbers = (per_place && a.name() == "scalars") || a.name() == "attn_mask";
     arguments.push_back({slot_of(a), (a.alias_info() && a.alias_info()->isWrite()) || writes_undeclared(schema, a), numbers});
     writes |= arguments.back().written && arguments.back().slot == Slot::Tensor;
   }
@@ -206,7 +208,7 @@ void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t 
     const Accumulation policy = accumulation_of(*type.format);
     if (policy.kind == Accumulation::Kind::Float64) compute_ = ScalarType::Double;
     TORCH_CHECK(policy.kind != Accumulation::Kind::Float32 || compute_ == ScalarType::Float, plan.name,
-                ": expected a format whose values are float32 numbers for the accumulation policy float32, but got ", type.format->name,
+                ": expected a format whose values and their products float32 has for the accumulation policy float32, but got ", type.format->name,
                 ". Use float64 or exact.");
   }
   if (!format_) compute_ = c10::toRealValueType(*type.stock); // as stock casts its operands to the common type

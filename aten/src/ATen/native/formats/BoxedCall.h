@@ -56,6 +56,7 @@ class Plan {
   bool elementary;    // computed in float64
   bool tabled;        // narrow formats look its results up
   bool selects;       // every result is one of the inputs' values: nothing is rounded
+  bool moves;         // elements only, see MovedCodes.h
   bool per_place;     // lists of tensors, each place for itself
   bool leaves_range;  // of float64, see Elementary.h
   bool writes;        // to a tensor, not counting lists of them

@@ -68,6 +68,9 @@ at::Tensor nested_type_as(const at::Tensor& self, const at::Tensor& other) {
   return at::compositeimplicitautograd::type_as(self, other);
 }
 
+// Encoders ask it whether they may go by nested tensors; of ours they may not.
+bool is_left_aligned(const at::Tensor&, const at::Tensor&) { return false; }
+
 } // namespace
 
 void refuse_operand(const std::string& op, const std::string& dtype, const char* kind) {
@@ -79,7 +82,8 @@ void refuse_operand(const std::string& op, const std::string& dtype, const char*
 TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   refuse_sparse(m);
   m.impl("to_mkldnn", refusal(kNoSparse));
-  m.impl("to_padded_tensor", refusal(kNoNested));
+  for (const char* name : {"to_padded_tensor", "_nested_tensor_from_mask"}) m.impl(name, refusal(kNoNested));
+  m.impl("_nested_tensor_from_mask_left_aligned", &is_left_aligned);
   for (const char* name : {"view_as_complex", "view_as_real"}) m.impl(name, refusal(kNoComplex));
   for (const char* name : {"int_repr", "q_scale", "q_zero_point", "q_per_channel_scales", "q_per_channel_zero_points", "q_per_channel_axis"}) {
     m.impl(name, refusal(kNoQuantised));

@@ -4,6 +4,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/functorch/BatchedTensorImpl.h>
 #include <ATen/native/formats/BoxedCall.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/to_ops.h>
 #include <c10/util/Exception.h>
 #include <torch/library.h>
@@ -84,7 +85,8 @@ class VmapTo final : public FrontKernel {
 // the result's, the container; so it is cast to the format here.
 class VmapScalars final : public FrontKernel {
  public:
-  using FrontKernel::FrontKernel;
+  // sibling: the same operator on a tensor and a number, where there is one. A number from Python stays exact there.
+  VmapScalars(const c10::OperatorHandle& op, std::optional<c10::OperatorHandle> sibling) : FrontKernel(op), sibling_(std::move(sibling)) {}
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     const size_t base = stack->size() - plan_.arguments.size();
     const at::Tensor a = (*stack)[base].toTensor(), b = (*stack)[base + 1].toTensor();
@@ -92,6 +94,15 @@ class VmapScalars final : public FrontKernel {
       const size_t place = a.dim() == 0 ? base : base + 1;
       const at::Tensor& number = a.dim() == 0 ? a : b;
       const FormatEntry* entry = entry_beneath(a.dim() == 0 ? b : a);
+      if (entry && number.unsafeGetTensorImpl()->is_wrapped_number() && !number.is_complex()) {
+        if (sibling_ && place != base) {
+          (*stack)[place] = number.item();
+          return sibling_->callBoxed(stack);
+        }
+        const BoxedCall call(plan_, stack, BoxedCall::Casts::Recorded);
+        op.callBoxed(stack);
+        return call.finish(op.schema().returns().size(), stack);
+      }
       if (entry && !entry_beneath(number) && !number.is_complex()) {
         const HiddenFromModes hidden;
         (*stack)[place] = at::_ops::to_dtype::call(number, c10::formats::scalar_type(*entry), false, false, {});
@@ -99,9 +110,37 @@ class VmapScalars final : public FrontKernel {
     }
     stock_.callBoxed(op, keys, stack);
   }
+
+ private:
+  std::optional<c10::OperatorHandle> sibling_;
+};
+
+// where with a number, of which stock makes a tensor of the container's dtype.
+class VmapWhere final : public FrontKernel {
+ public:
+  using FrontKernel::FrontKernel;
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
+    if (!batched_beside_ours(*stack)) return stock_.callBoxed(op, keys, stack);
+    static const auto where = c10::Dispatcher::singleton().findSchemaOrThrow("aten::where", "self");
+    c10::IValue &first = (*stack)[stack->size() - 2], &second = (*stack)[stack->size() - 1];
+    c10::IValue& number = first.isTensor() ? second : first;
+    const FormatEntry* entry = entry_beneath((first.isTensor() ? first : second).toTensor());
+    if (!entry || number.isComplexDouble()) return stock_.callBoxed(op, keys, stack);
+    const at::Tensor value = at::scalar_tensor(number.toScalar(), at::TensorOptions().dtype(number.isDouble() ? at::kDouble : at::kLong));
+    number = encoded(value, *entry);
+    where.callBoxed(stack);
+  }
 };
 
 } // namespace
+
+// mul.Scalar of mul.Tensor, pow.Tensor_Scalar of pow.Tensor_Tensor.
+static std::optional<c10::OperatorHandle> sibling_of(const c10::OperatorHandle& op) {
+  std::string overload = op.operator_name().overload_name;
+  const size_t at = overload.rfind("Tensor");
+  if (at == std::string::npos) return std::nullopt;
+  return c10::Dispatcher::singleton().findSchema({op.operator_name().name, overload.replace(at, 6, "Scalar")});
+}
 
 void register_vmap_kernels(const std::set<std::string>& by_casts) {
   static auto* library = new torch::Library(torch::Library::IMPL, "aten", kFront, __FILE__, __LINE__);
@@ -133,7 +172,9 @@ void register_vmap_kernels(const std::set<std::string>& by_casts) {
     if (casts.count(full) != 0) {
       library->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<VmapTo>(*op)));
     } else if (pairs.count(full) != 0) {
-      library->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<VmapScalars>(*op)));
+      library->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<VmapScalars>(*op, sibling_of(*op))));
+    } else if (full == "aten::where.ScalarSelf" || full == "aten::where.ScalarOther") {
+      library->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<VmapWhere>(*op)));
     } else if (composite || more.count(name.name) != 0) {
       library->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<VmapByCasts>(*op)));
     }

@@ -146,3 +146,18 @@ def test_softmax_backward_by_hand_to_another_dtype(operator, asked):
     result = operator(grad, out, 1, asked)
     result.sum().backward()
     assert result.dtype is asked and grad.grad.dtype is torch.posit16es2 and out.grad.dtype is torch.posit16es2
+
+
+@pytest.mark.parametrize("dtype", [torch.posit16es2, torch.tf32, torch.posit32es2], ids=str)
+def test_a_stock_operand_of_an_in_place_operator_keeps_its_gradient_s_dtype(dtype):
+    x, y = torch.ones(3, dtype=dtype), torch.full((3,), 0.5, requires_grad=True)
+    x.sub_(y, alpha=2).mul_(y)
+    x.sum().backward()
+    assert x.dtype is dtype and y.grad.dtype is torch.float32 and y.grad.tolist() == [-1.0, -1.0, -1.0]
+
+
+def test_cosine_similarity_beside_integers_is_of_the_dtype():
+    x, y = torch.ones(3, dtype=torch.e5m5, requires_grad=True), torch.ones(3, 3, dtype=torch.int32)
+    found = torch.cosine_similarity(y, x)
+    found.sum().backward()
+    assert found.dtype is torch.e5m5 and found.tolist() == [1, 1, 1] and x.grad.dtype is torch.e5m5

@@ -74,7 +74,7 @@ const std::set<std::string>& by_casts() {
       "aten::fft_rfft2", "aten::fft_rfftn",  "aten::fft_ifft",   "aten::fft_ifft2", "aten::fft_ifftn",  "aten::fft_ihfft",  "aten::fft_ihfft2",
       "aten::fft_ihfftn", "aten::fft_irfft", "aten::fft_irfft2", "aten::fft_irfftn", "aten::stft",      "aten::istft",      "aten::quantile",
       "aten::nanquantile", "aten::logdet",   "aten::linalg_det", "aten::det",       "aten::linalg_matrix_norm", "aten::linalg_norm", "aten::linalg_vander",
-      "aten::ctc_loss",  "aten::scaled_dot_product_attention", "aten::max_pool1d", "aten::rms_norm", "aten::pad_sequence", "aten::vander",
+      "aten::ctc_loss",  "aten::scaled_dot_product_attention", "aten::max_pool1d", "aten::rms_norm", "aten::pad_sequence", "aten::vander", "aten::cosine_similarity",
       "aten::special_ndtr", "aten::svd", "aten::_scaled_dot_product_attention_math", "aten::cummaxmin_backward", "aten::_pad_packed_sequence",
       "aten::_pack_padded_sequence", "aten::_pack_padded_sequence_backward", "aten::infinitely_differentiable_gelu_backward",
       // the stock derivative's formula makes zeros, ones or gradients of the container's dtype

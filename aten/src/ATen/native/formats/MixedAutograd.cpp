@@ -69,7 +69,8 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
         writes_own |= plan_.arguments[i].written && entry_beneath(t);
       });
     }
-    if (!(type.stock_wins() || complex) || writes_own) return false;
+    if (writes_own) return detach_gradients(stack, base, *type.format);
+    if (!(type.stock_wins() || complex)) return false;
     const c10::ScalarType target = type.stock ? c10::toRealValueType(*type.stock) : type.format->compute;
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
       map_tensors(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
@@ -79,6 +80,22 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
       });
     }
     return true;
+  }
+
+  // The engine casts a gradient whose dtype is not its operand's, and takes ours for the container's: what is of that dtype goes by way of
+  // float64.
+  bool detach_gradients(torch::jit::Stack& stack, size_t base, const FormatEntry& own) const {
+    if (own.container != c10::ScalarType::Float) return false;
+    bool any = false;
+    for (size_t i = 0; i < plan_.arguments.size(); ++i) {
+      if (plan_.arguments[i].written) continue;
+      map_tensors(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
+        if (!t.defined() || entry_beneath(t) || t.scalar_type() != own.container || !t.requires_grad()) return t;
+        any = true;
+        return at::_ops::to_dtype::call(t, c10::ScalarType::Double, false, false, {});
+      });
+    }
+    return any;
   }
 
   bool has_complex_number(const torch::jit::Stack& stack) const {

@@ -92,7 +92,7 @@ def posit_format(nbits: int, es: int, *, underflow: str = "minpos", rounding: st
         rounding: one of ``ROUNDING_MODES``, or Pychop's number.
 
     Raises:
-        ValueError: a parameter out of range, or all of a process's 64 formats made.
+        ValueError: a parameter out of range, or all of a process's 64 formats made. TypeError: a parameter of another type.
 
     Source: Posit Standard (2022), sections 3 and 4.
     """
@@ -134,7 +134,8 @@ def float_format(
         rounding: one of ``ROUNDING_MODES``, or Pychop's number.
 
     Raises:
-        ValueError: a parameter out of range, values beyond float64's, or all of a process's 64 formats made.
+        ValueError: a parameter out of range, values beyond float64's, or all of a process's 64 formats made. TypeError: a parameter of
+            another type.
 
     Source: IEEE 754-2019, section 3; OCP Microscaling Formats 1.0, section 5.3; IEEE P3109 interim report.
     """
@@ -191,7 +192,7 @@ def fixed_format(
         rounding: one of ``ROUNDING_MODES``, or Pychop's number.
 
     Raises:
-        ValueError: a parameter out of range, or all of a process's 64 formats made.
+        ValueError: a parameter out of range, or all of a process's 64 formats made. TypeError: a parameter of another type.
     """
     return _define(_fixed(int_bits, frac_bits, signed=signed, overflow=overflow, symmetric=symmetric, rounding=rounding))
 
@@ -219,7 +220,7 @@ def with_rounding(dtype: torch.dtype | str, mode: str | int) -> torch.dtype:
     It is a dtype of its own: an operator does not mix the two, convert one first (exact, since both have the same values).
 
     Raises:
-        TypeError: a stock dtype. ValueError: not a mode, or all of a process's 64 formats made.
+        TypeError: a stock dtype. ValueError: an unknown name, not a mode, or all of a process's 64 formats made.
     """
     fmt = format_of(dtype)
     fmt.rounding = rounding_mode(mode)
@@ -284,7 +285,7 @@ def format_of(dtype: torch.dtype | str) -> _C.Format:
     ``symmetric`` and ``rounding``. A copy: changing it changes no dtype; and a name makes none.
 
     Raises:
-        TypeError: a stock dtype.
+        TypeError: a stock dtype. ValueError: an unknown name.
     """
     if isinstance(dtype, str):
         return _format_of_name(dtype)

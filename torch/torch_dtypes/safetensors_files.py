@@ -44,7 +44,8 @@ def save_safetensors(tensors: Mapping[str, torch.Tensor], filename: str | os.Pat
         metadata: texts of your own for the file's header.
 
     Raises:
-        ImportError: safetensors is not installed. ValueError: a tensor that is not contiguous, or a key of ``metadata`` that is ours.
+        ImportError: safetensors is not installed. ValueError: a value that is no tensor, a tensor that is not contiguous, or a key of
+            ``metadata`` that is ours.
         RuntimeError: tensors that overlap without being the same.
     """
     if _KEY in (metadata or {}):
@@ -88,7 +89,8 @@ def load_safetensors(filename: str | os.PathLike, device: str | int | torch.devi
     A file written by anything else is read as ``safetensors.torch.load_file`` reads it.
 
     Raises:
-        ImportError: safetensors is not installed. ValueError: the file is from a later version, or its metadata are broken.
+        ImportError: safetensors is not installed. FileNotFoundError: no such file. ValueError: the file is from a later version, or its
+            metadata are broken.
     """
     from ._serialization import rebuild_dtype
 

@@ -73,7 +73,7 @@ def _folder(ctx, param, path):
 
 
 @click.command(short_help="Train a network in several dtypes and compare them.")
-@click.option("--model", type=click.Choice(MODELS), default="lenet5", show_default=True)
+@click.option("--model", type=click.Choice(MODELS), default="lenet5", show_default=True, help="The network.")
 @click.option(
     "--dataset",
     type=click.Choice(DATASETS),
@@ -93,16 +93,16 @@ def _folder(ctx, param, path):
 @click.option("--train-samples", type=click.IntRange(1), metavar="N", help="Use the first N training images.")
 @click.option("--test-samples", type=click.IntRange(1), metavar="N", help="Use the first N test images.")
 @click.option("--image-size", type=click.Choice(["32", "224"]), default="32", show_default=True, help="224 enlarges the images; alexnet only.")
-@click.option("--epochs", type=click.IntRange(1), default=7, show_default=True)
-@click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True)
-@click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", show_default=True)
+@click.option("--epochs", type=click.IntRange(1), default=7, show_default=True, help="Passes over the training images.")
+@click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True, help="Images in a step.")
+@click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", show_default=True, help="With its defaults, but for --lr and --momentum.")
 @click.option("--lr", type=float, callback=_positive, help="Learning rate; default 0.001 (adam), 0.01 (sgd).")
 @click.option("--momentum", type=float, callback=_momentum, default=0.0, show_default=True, help="For sgd.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="For initial weights, image order and dropout.")
 @click.option(
     "--repeats", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Train with the seeds seed to seed+N-1 and report the mean."
 )
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, callback=_device)
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, callback=_device, help="cuda: stock dtypes only.")
 @click.option(
     "--dtype",
     "dtypes",
@@ -111,14 +111,14 @@ def _folder(ctx, param, path):
     show_default=True,
     metavar="NAME",
     callback=_dtypes,
-    help="Dtype to train in; repeat for several.",
+    help="Dtype to train in: posit16es2, e5m7, posit12es1, fixed8_8, ...; repeat for several.",
 )
 @click.option(
     "--accumulate",
     "policy",
     metavar="POLICY",
     callback=_policy,
-    help="How dot products in the dtypes add up: machine (default), float64, exact, format or chunked(K).",
+    help="How dot products in the dtypes add up: machine (default), float32, float64, exact, format or chunked(K).",
 )
 @click.option("--no-baseline", is_flag=True, help="Do not train in float32 as well.")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads; default: torch's own choice.")

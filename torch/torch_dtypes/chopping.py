@@ -104,9 +104,9 @@ def chop(
     Args:
         x: a torch tensor of float16, bfloat16, float32 or float64; a NumPy array or JAX array of those that they have; or a number (the
             result is a float). The result is of the same kind, type and shape. No memory is copied on the way in or out, but for arrays
-            that torch cannot see (read-only or byte-swapped ones) and for the two half types, which are rounded as float32 and whose result rounds to the half
-            type where that lacks the value. Under ``jax.jit`` a call goes back to the host (``pure_callback``), which JAX may
-            repeat or drop: draw stochastic roundings outside of it.
+            that torch cannot see (read-only or byte-swapped ones) and for the two half types, which are rounded as float32 and whose
+            result rounds to the half type where that lacks the value. Under ``jax.jit`` a call goes back to the host
+            (``pure_callback``), which JAX may repeat or drop: draw stochastic roundings outside of it.
         D: a dtype of this package, or the name of a format (any that ``torch_dtypes.dtype`` takes), or a format. Names and formats take
             none of the process's 64 dtypes, so sweeps over thousands of formats are possible.
         rounding: one of ``ROUNDING_MODES`` or Pychop's number; default: D's own, or that of a ``with torch_dtypes.rounding(...)`` block.

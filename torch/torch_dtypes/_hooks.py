@@ -11,8 +11,9 @@ import functools
 import torch
 import torch._linalg_utils
 import torch._lobpcg
+import torch.nn.modules.transformer
 
-from . import _C, _conversion, _factories, _graphs, _interop, _promotion, _scripts, _serialization
+from . import _C, _conversion, _factories, _functions, _graphs, _interop, _promotion, _scripts, _serialization
 
 # Reasons and guards: see torch/csrc/formats/Trampolines.h.
 DTYPE_KEYWORD, DTYPE_ANYWHERE, DEFAULT_DTYPE, OWN_SELF, OWN_ARGUMENT = 1, 2, 4, 8, 16
@@ -62,9 +63,11 @@ def _extend(module, name: str, implementation) -> None:
 
     @functools.wraps(stock)
     def extended(*args, **kwargs):
-        own = implementation(*args, **kwargs)
+        # Nothing of ours is in a graph of Dynamo's, which could not trace the implementation; it knows this test.
+        own = None if torch.compiler.is_dynamo_compiling() else implementation(*args, **kwargs)
         return stock(*args, **kwargs) if own is None else own
 
+    extended.__prepare_scriptable__ = lambda: stock  # what torch.jit.script compiles: it takes no *args
     setattr(module, name, extended)
 
 
@@ -122,6 +125,8 @@ def install() -> None:
     _extend(torch._linalg_utils, "get_floating_dtype", _conversion.floating_dtype)
     _extend(torch._lobpcg, "_lobpcg", _conversion.refuse_lobpcg)
     _extend(torch.masked._ops, "_reduction_identity", _conversion.masked_identity)
+    _extend(torch.nn.functional, "_canonical_mask", _functions.canonical_mask)
+    _extend(torch.nn.modules.transformer, "_generate_square_subsequent_mask", _functions.subsequent_mask)
 
     _hook(torch, "_foreach_norm", _conversion.foreach_norm, DTYPE_ANYWHERE)
     for name in _STOCK_ONLY:

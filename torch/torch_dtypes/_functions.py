@@ -48,3 +48,45 @@ def subsequent_mask(sz, device=None, dtype=None):
     if _C.format_of(wanted) is None:
         return None
     return torch.triu(torch.full((sz, sz), mask_value(wanted), dtype=wanted, device=device), diagonal=1)
+
+
+# ---- tolerances of linear algebra ----
+
+
+def _relative_tolerance(a: torch.Tensor) -> float:
+    """What PyTorch documents as the default, max(m, n) * eps, by the eps of our dtype: stock takes that of what it computes in."""
+    return max(a.shape[-2:]) * torch.finfo(a.dtype).eps
+
+
+def rank_tolerance(stock, *args, atol=None, rtol=None, **kwargs):
+    """torch.linalg.matrix_rank and pinv: (A, [tolerance,] *, atol, rtol, hermitian, out)."""
+    a = args[0] if args else kwargs["input"]
+    given = len(args) > 1 or rtol is not None or "tol" in kwargs or "rcond" in kwargs
+    if not given and a.dim() >= 2:
+        if isinstance(atol, torch.Tensor):
+            rtol = torch.where(atol > 0, 0.0, _relative_tolerance(a))
+        elif atol is None or atol <= 0:
+            rtol = _relative_tolerance(a)
+    tolerances = {name: v for name, v in (("atol", atol), ("rtol", rtol)) if v is not None}
+    return stock(*args, **tolerances, **kwargs)
+
+
+def pinverse(stock, *args, **kwargs):
+    """torch.pinverse(A, rcond=1e-15), whose default no format is precise enough for."""
+    a = args[0] if args else kwargs["input"]
+    given = len(args) > 1 or "rcond" in kwargs or a.dim() < 2
+    return stock(*args, **kwargs) if given else stock(*args, rcond=_relative_tolerance(a), **kwargs)
+
+
+def pinverse_method(stock, self, *args, **kwargs):
+    given = args or kwargs or self.dim() < 2
+    return stock(*args, **kwargs) if given else stock(_relative_tolerance(self))
+
+
+def lstsq(stock, *args, **kwargs):
+    """torch.linalg.lstsq(A, B, rcond=None, *, driver=None); the driver gels takes A to be of full rank."""
+    a = args[0] if args else kwargs["input"]
+    given = args[2] if len(args) > 2 else kwargs.get("rcond")
+    if given is None and a.dim() >= 2 and kwargs.get("driver") != "gels":
+        args, kwargs = args[:2], {**kwargs, "rcond": _relative_tolerance(a)}
+    return stock(*args, **kwargs)

@@ -128,6 +128,12 @@ def install() -> None:
     _extend(torch.nn.functional, "_canonical_mask", _functions.canonical_mask)
     _extend(torch.nn.modules.transformer, "_generate_square_subsequent_mask", _functions.subsequent_mask)
 
+    for name in ("linalg_matrix_rank", "linalg_pinv"):
+        _hook(torch._C._linalg, name, _functions.rank_tolerance, OWN_SELF)
+    _hook(torch._C._linalg, "linalg_lstsq", _functions.lstsq, OWN_SELF)
+    _hook(functions, "pinverse", _functions.pinverse, OWN_SELF)
+    _hook(base, "pinverse", _functions.pinverse_method, OWN_SELF)
+
     _hook(torch, "_foreach_norm", _conversion.foreach_norm, DTYPE_ANYWHERE)
     for name in _STOCK_ONLY:
         _hook(torch, name, _conversion.refuse_dtype, DTYPE_ANYWHERE)

@@ -99,6 +99,18 @@ def in_world(t: torch.Tensor, base: torch.dtype, world: World) -> torch.Tensor:
     return made.requires_grad_() if t.requires_grad else made
 
 
+# By default these go by the eps of their dtype: stock runs, which stand for ours, are told that of ours.
+TOLERANCES = {"linalg.matrix_rank": "rtol", "linalg.pinv": "rtol", "linalg.lstsq": "rcond", "pinverse": "rcond"}
+DEFAULT_TOLERANCE = object()
+
+
+def ask_for_default_tolerance(op: OpInfo, sample: SampleInput):
+    name = TOLERANCES.get(op.name)
+    given = [x for n, x in sample.kwargs.items() if n in ("atol", "rtol", "tol", "rcond") and x is not None] or any(isinstance(x, float) for x in sample.args)
+    if name and not given and op.variant_test_name not in ("singular", "grad_oriented"):
+        sample.kwargs[name] = DEFAULT_TOLERANCE
+
+
 def sample_in_world(sample: SampleInput, base: torch.dtype, world: World):
     """input, args, kwargs in a world, and the leaves among them: the tensors that require a gradient."""
     leaves = []
@@ -114,6 +126,11 @@ def sample_in_world(sample: SampleInput, base: torch.dtype, world: World):
         return x
 
     moved = tree_map(move, (sample.input, sample.args, sample.kwargs))
+    for name, value in [*moved[2].items()]:
+        if value is DEFAULT_TOLERANCE:
+            del moved[2][name]
+            if world.stock:
+                moved[2][name] = max(sample.input.shape[-2:]) * torch.finfo(world.dtype).eps
     return (*moved, leaves)
 
 
@@ -135,6 +152,8 @@ def samples_of(op: OpInfo, base: torch.dtype, requires_grad: bool, most: int | N
         # the whole stack for the test that asks.
         made = list(itertools.islice(op.sample_inputs_func(op, "cpu", base, requires_grad), None if most is None else 24))
         chosen = made if most is None else some_of(made, most)
+        for sample in chosen:
+            ask_for_default_tolerance(op, sample)
     yield from chosen
 
 

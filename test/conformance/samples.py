@@ -106,7 +106,8 @@ DEFAULT_TOLERANCE = object()
 
 def ask_for_default_tolerance(op: OpInfo, sample: SampleInput):
     name = TOLERANCES.get(op.name)
-    given = [x for n, x in sample.kwargs.items() if n in ("atol", "rtol", "tol", "rcond") and x is not None] or any(isinstance(x, float) for x in sample.args)
+    given = [x for n, x in sample.kwargs.items() if n in ("atol", "rtol", "tol", "rcond") and x is not None]
+    given += [x for x in sample.args if isinstance(x, float)]
     if name and not given and op.variant_test_name not in ("singular", "grad_oriented"):
         sample.kwargs[name] = DEFAULT_TOLERANCE
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch.nn import functional as F
+from torch.utils import _foreach_utils
 
 from . import _C
 
@@ -90,3 +91,50 @@ def lstsq(stock, *args, **kwargs):
     if given is None and a.dim() >= 2 and kwargs.get("driver") != "gels":
         args, kwargs = args[:2], {**kwargs, "rcond": _relative_tolerance(a)}
     return stock(*args, **kwargs)
+
+
+# ---- lists of tensors in several dtypes ----
+
+
+def group_tensors(tensorlistlist, with_indices=False):
+    """Groups for foreach and fused functions, which want one dtype: stock's, which are by container, parted by dtype."""
+    if not tensorlistlist or not any(isinstance(t, torch.Tensor) and _C.is_format_tensor(t) for t in tensorlistlist[0]):
+        return None
+    groups = {}
+    for (device, _), (lists, indices) in torch._C._group_tensors_by_device_and_dtype(tensorlistlist, True).items():
+        for place, (tensor, index) in enumerate(zip(lists[0], indices, strict=True)):
+            parted, kept = groups.setdefault((device, tensor.dtype), ([[] for _ in lists], []))
+            for part, tensors in zip(parted, lists, strict=True):
+                part.extend(tensors[place : place + 1])  # a list may be empty
+            if with_indices:
+                kept.append(index)
+    return groups
+
+
+def total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):
+    """torch.nn.utils.get_total_norm of tensors in several dtypes, one of them ours: the norm of each is of its dtype, and these, which no
+    tensor of one format could hold, are numbers of float32, or of float64 where one of the dtypes is wider."""
+    if isinstance(tensors, torch.Tensor):
+        return None
+    if not isinstance(tensors, (list, tuple)):
+        return torch.nn.utils.get_total_norm(list(tensors), norm_type, error_if_nonfinite, foreach)
+    dtypes = {t.dtype for t in tensors}
+    formats = [f for f in map(_C.format_of, dtypes) if f is not None]
+    if len(dtypes) < 2 or not formats:
+        return None
+    wide = torch.float32
+    if not all(f.fits_float for f in formats) or dtypes & {torch.float64, torch.complex128}:
+        wide = torch.float64
+    norms, norm_type = [], float(norm_type)
+    for (device, _), ([group], _) in _foreach_utils._group_tensors_by_device_and_dtype([list(tensors)]).items():
+        if foreach or (foreach is None and _foreach_utils._has_foreach_support(group, device)):
+            norms += torch._foreach_norm(group, norm_type)
+        else:
+            norms += [torch.linalg.vector_norm(t, norm_type) for t in group]
+    total = torch.linalg.vector_norm(torch.stack([n.to(tensors[0].device, wide) for n in norms]), norm_type)
+    if error_if_nonfinite and not total.isfinite():
+        raise RuntimeError(
+            f"expected a finite total norm of order {norm_type}, but got {total.item()}: such gradients cannot be clipped. Set "
+            "error_if_nonfinite=False to scale them by it anyway."
+        )
+    return total

@@ -12,6 +12,8 @@ import torch
 import torch._linalg_utils
 import torch._lobpcg
 import torch.nn.modules.transformer
+import torch.nn.utils
+import torch.utils._foreach_utils
 
 from . import _C, _conversion, _factories, _functions, _graphs, _interop, _promotion, _scripts, _serialization
 
@@ -46,21 +48,15 @@ def _hook(owner: object, name: str, implementation, when: int) -> None:
         _C.hook(builtin, implementation, when)
 
 
-def _replace_wrapped(wrapper, name: str, implementation) -> None:
-    """Puts an implementation behind a Python method that torch has wrapped by a decorator; the method stays the same object."""
+def _wrapped(wrapper, name: str):
+    """The cell of the Python function that torch has wrapped by a decorator; the wrapper stays the same object."""
     for cell in wrapper.__closure__ or ():
         if getattr(cell.cell_contents, "__name__", None) == name:
-            cell.cell_contents = implementation
-            return
-    raise ImportError(f"expected torch.Tensor.{name} to be a wrapped function, as in torch 2.13, but got {wrapper!r}")
+            return cell
+    raise ImportError(f"expected {name} to be a wrapped function, as in torch 2.13, but got {wrapper!r}")
 
 
-def _extend(module, name: str, implementation) -> None:
-    """Lets a private Python function of torch ask the implementation first, which raises, or answers None for what is not ours."""
-    stock = getattr(module, name)
-    if getattr(stock, "__module__", None) != module.__name__:
-        raise ImportError(f"expected {module.__name__}.{name} to be torch's own function, but got {stock!r}")
-
+def _extended(stock, implementation):
     @functools.wraps(stock)
     def extended(*args, **kwargs):
         # Nothing of ours is in a graph of Dynamo's, which could not trace the implementation; it knows this test.
@@ -68,7 +64,21 @@ def _extend(module, name: str, implementation) -> None:
         return stock(*args, **kwargs) if own is None else own
 
     extended.__prepare_scriptable__ = lambda: stock  # what torch.jit.script compiles: it takes no *args
-    setattr(module, name, extended)
+    return extended
+
+
+def _extend(module, name: str, implementation) -> None:
+    """Lets a private Python function of torch ask the implementation first, which raises, or answers None for what is not ours."""
+    stock = getattr(module, name)
+    if getattr(stock, "__module__", None) != module.__name__:
+        raise ImportError(f"expected {module.__name__}.{name} to be torch's own function, but got {stock!r}")
+    setattr(module, name, _extended(stock, implementation))
+
+
+def _extend_wrapped(wrapper, implementation) -> None:
+    """The same for a function that torch has wrapped and other modules have imported by name."""
+    cell = _wrapped(wrapper, wrapper.__name__)
+    cell.cell_contents = _extended(cell.cell_contents, implementation)
 
 
 def install() -> None:
@@ -121,12 +131,14 @@ def install() -> None:
         for name in names.split():
             _hook(getattr(torch._C, module), name, _conversion.function_with_dtype, DTYPE_KEYWORD | OWN_SELF_DTYPE)
 
-    _replace_wrapped(torch.Tensor.__rdiv__, "__rdiv__", _conversion.rdiv)
+    _wrapped(torch.Tensor.__rdiv__, "__rdiv__").cell_contents = _conversion.rdiv
     _extend(torch._linalg_utils, "get_floating_dtype", _conversion.floating_dtype)
     _extend(torch._lobpcg, "_lobpcg", _conversion.refuse_lobpcg)
     _extend(torch.masked._ops, "_reduction_identity", _conversion.masked_identity)
     _extend(torch.nn.functional, "_canonical_mask", _functions.canonical_mask)
     _extend(torch.nn.modules.transformer, "_generate_square_subsequent_mask", _functions.subsequent_mask)
+    _extend_wrapped(torch.utils._foreach_utils._group_tensors_by_device_and_dtype, _functions.group_tensors)
+    _extend_wrapped(torch.nn.utils.get_total_norm, _functions.total_norm)
 
     for name in ("linalg_matrix_rank", "linalg_pinv"):
         _hook(torch._C._linalg, name, _functions.rank_tolerance, OWN_SELF)

@@ -135,7 +135,7 @@ def begin_dynamo(stock, callback):
     utils._get_fake_value_impl = _breaking(
         utils._get_fake_value_impl, lambda node, *_: format_in((*node.args, *node.kwargs.values()))
     )
-    for module in ("_C", "accumulation", "chopping", "formats", "rounding"):  # called, never traced into
+    for module in ("_C", "_overrides", "accumulation", "chopping", "formats", "rounding"):  # called, never traced into
         trace_rules.add(f"torch_dtypes.{module}")
     return stock(callback)
 

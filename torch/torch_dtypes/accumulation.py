@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 
 from . import _C
+from ._overrides import Override
 from .formats import dtype as dtype_of_name
 from .formats import format_of, rounding_mode
 
@@ -81,7 +80,6 @@ def _policy_of(policy: str | Accumulation, options: dict) -> Accumulation:
     return policy
 
 
-@contextlib.contextmanager
 def accumulate(
     policy: str | Accumulation,
     *,
@@ -91,7 +89,7 @@ def accumulate(
     fused: bool = False,
     kahan: bool = False,
     rounding: str | int | None = None,
-) -> Iterator[None]:
+) -> Override:
     """Adds up dot products of number formats by ``policy`` in the block::
 
         with torch_dtypes.accumulate("format", accumulator=torch.e5m7, rounding="toward_zero"):
@@ -115,7 +113,8 @@ def accumulate(
         kahan: sums with Kahan's compensation, each of its operations rounded to the accumulator's format.
         rounding: the mode of every step; else each format's own. The result is rounded by its own dtype's mode.
 
-    A bias that an operator adds (addmm, convolution) is what the accumulator starts with.
+    A bias that an operator adds (addmm, convolution) is what the accumulator starts with. Like ``rounding(...)``, the result can decorate
+    a function and be used many times.
 
     Raises:
         ValueError: not a policy, or options that contradict each other. RuntimeError, from an operator: ``"float32"`` with a format whose
@@ -126,11 +125,7 @@ def accumulate(
     """
     options = {"chunk": chunk, "product": product, "accumulator": accumulator, "fused": fused, "kahan": kahan, "rounding": rounding}
     chosen = _policy_of(policy, options)
-    previous = _C.set_accumulation_override(chosen._native())
-    try:
-        yield
-    finally:
-        _C.set_accumulation_override(previous)
+    return Override(_C.set_accumulation_override, chosen._native())
 
 
 def set_accumulation(

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 from . import _C
+from ._overrides import Override
 from .formats import rounding_mode
 
 __all__ = ["rounding"]
 
 
-@contextlib.contextmanager
-def rounding(mode: str | int) -> Iterator[None]:
+def rounding(mode: str | int) -> Override:
     """Rounds every result of a number format by ``mode`` in the block, whatever the dtypes' own modes are::
 
         with torch_dtypes.rounding("toward_zero"):
             y = model(x)
 
     Holds for the calling thread, for forward and (when ``backward()`` is called in the block) backward on the CPU; nests, and ends with
-    the block also when an exception leaves it. Can decorate a function. Casts, operators and factories all obey it; what only moves or
-    selects values rounds nothing.
+    the block also when an exception leaves it. Can decorate a function, and can be kept and used many times. Casts, operators and
+    factories all obey it; what only moves or selects values rounds nothing.
 
     Args:
         mode: one of ``ROUNDING_MODES``, or Pychop's number from 1 to 9.
@@ -28,8 +25,4 @@ def rounding(mode: str | int) -> Iterator[None]:
     Raises:
         ValueError: not a mode.
     """
-    previous = _C.set_rounding_override(rounding_mode(mode))
-    try:
-        yield
-    finally:
-        _C.set_rounding_override(previous)
+    return Override(_C.set_rounding_override, rounding_mode(mode))

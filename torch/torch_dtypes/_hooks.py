@@ -11,11 +11,12 @@ import functools
 import torch
 import torch._linalg_utils
 import torch._lobpcg
+import torch._tensor_str
 import torch.nn.modules.transformer
 import torch.nn.utils
 import torch.utils._foreach_utils
 
-from . import _C, _conversion, _factories, _functions, _graphs, _interop, _promotion, _scripts, _serialization
+from . import _C, _conversion, _factories, _functions, _graphs, _interop, _printing, _promotion, _scripts, _serialization
 
 # Reasons and guards: see torch/csrc/formats/Trampolines.h.
 DTYPE_KEYWORD, DTYPE_ANYWHERE, DEFAULT_DTYPE, OWN_SELF, OWN_ARGUMENT = 1, 2, 4, 8, 16
@@ -170,6 +171,7 @@ def install() -> None:
     # Raw memory: what reads it, what hands it in
     _hook(base, "tolist", _conversion.tolist, OWN_SELF)
     _hook(base, "numpy", _interop.numpy, OWN_SELF)
+    _extend(torch._tensor_str, "_tensor_str", _printing.tensor_str)
     for name in ("apply_", "map_", "map2_"):
         _hook(base, name, getattr(_interop, name), OWN_SELF | OWN_ARGUMENT)
     for name in ("_to_dlpack", "_to_dlpack_versioned"):

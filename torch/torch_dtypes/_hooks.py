@@ -16,7 +16,7 @@ import torch.nn.modules.transformer
 import torch.nn.utils
 import torch.utils._foreach_utils
 
-from . import _C, _checkpoints, _conversion, _factories, _functions, _graphs, _interop, _printing, _promotion, _scripts, _serialization
+from . import _C, _checkpoints, _conversion, _factories, _functions, _graphs, _interop, _printing, _promotion, _scripts, _serialization, _testing
 
 # Reasons and guards: see torch/csrc/formats/Trampolines.h.
 DTYPE_KEYWORD, DTYPE_ANYWHERE, DEFAULT_DTYPE, OWN_SELF, OWN_ARGUMENT = 1, 2, 4, 8, 16
@@ -186,6 +186,7 @@ def install() -> None:
     _hook(torch._C._dynamo.eval_frame, "set_eval_frame", _graphs.begin_dynamo, FIRST_CALL)
     _graphs.install()
     _checkpoints.install()
+    _testing.install()
     for script in (torch._C.ScriptMethod, torch._C.ScriptFunction):
         _hook(script, "__call__", _C.run_script, OWN_SCRIPT)
     for name in ("save", "save_to_buffer", "_save_for_mobile", "_save_to_buffer_for_mobile"):

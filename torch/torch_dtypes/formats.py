@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from . import _C, _names
+from . import _C, _names, _testing
 
 __all__ = [
     "ROUNDING_MODES",
@@ -75,6 +75,7 @@ def _define(fmt: _C.Format) -> torch.dtype:
     name = _C.name_of(made)
     if not hasattr(torch, name):
         setattr(torch, name, made)  # so that repr(), torch.<name>, can be evaluated
+        _testing.add(made)
     return made
 
 

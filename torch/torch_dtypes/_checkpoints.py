@@ -10,7 +10,6 @@ import functools
 from torch.utils import checkpoint
 
 from . import _C
-from ._overrides import Override
 
 
 def _repeatable(function):
@@ -19,8 +18,12 @@ def _repeatable(function):
     _C.set_accumulation_override(accumulation)  # exchanging is the only way to read it
 
     def repeat(*args, **kwargs):
-        with Override(_C.set_rounding_override, rounding), Override(_C.set_accumulation_override, accumulation):
+        around = _C.set_rounding_override(rounding), _C.set_accumulation_override(accumulation)
+        try:
             return function(*args, **kwargs)
+        finally:
+            _C.set_rounding_override(around[0])
+            _C.set_accumulation_override(around[1])
 
     return repeat
 

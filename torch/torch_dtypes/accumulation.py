@@ -117,8 +117,9 @@ def accumulate(
     a function and be used many times.
 
     Raises:
-        ValueError: not a policy, or options that contradict each other. RuntimeError, from an operator: ``"float32"`` with a format whose
-            values float32 does not have, or steps in a format of more than 51 significant bits.
+        ValueError: not a policy, or options that contradict each other. TypeError: a stock dtype. RuntimeError, from an operator:
+            ``"float32"`` with a format whose values (or products, of posits) float32 does not have, or steps in a format of more than 51
+            significant bits or with exponents beyond some 510.
 
     Sources: Kulisch, "Computer arithmetic and validity" (2013), chapter 8; Posit Standard (2022), section 3.4; Kahan, CACM 8 (1965);
     Blanchard, Higham, Mary, "A class of fast and accurate summation algorithms", SISC 42 (2020), for chunked sums.
@@ -142,6 +143,9 @@ def set_accumulation(
     """Makes ``policy`` the accumulation policy of a dtype, for all threads, until it is set anew. Arguments are those of ``accumulate``.
 
     ``set_accumulation(D, "machine")`` brings the default back. Dtypes that differ in rounding mode have policies of their own.
+
+    Raises:
+        ValueError: an unknown name, policy or option. TypeError: a stock dtype.
     """
     options = {"chunk": chunk, "product": product, "accumulator": accumulator, "fused": fused, "kahan": kahan, "rounding": rounding}
     chosen = _policy_of(policy, options)
@@ -149,7 +153,11 @@ def set_accumulation(
 
 
 def accumulation_of(dtype: torch.dtype | str) -> Accumulation:
-    """The accumulation policy that holds for a dtype on this thread now."""
+    """The accumulation policy that holds for a dtype on this thread now: a block's, where one is active, or else the dtype's own.
+
+    Raises:
+        ValueError: an unknown name. TypeError: a stock dtype.
+    """
     found = _C.accumulation_of(_expected_dtype(dtype))
     rounding = None if found.rounding is None else found.rounding.name
     return Accumulation(found.kind.name, found.chunk or None, found.product, found.accumulator, found.fused, found.kahan, rounding)

@@ -206,7 +206,8 @@ tensors get their elementary functions ({sum(k == "own" for k in kernels.values(
 | dtype | {" | ".join(KINDS.values())} |
 |---|{"---|" * len(KINDS)}
 """
-    table = f"\n## Entries\n\nSamples: the most that one of the columns ran.\n\n| entry | kernels | {' | '.join(KINDS.values())} | samples | notes |\n|---|"
+    columns = " | ".join(KINDS.values())
+    table = f"\n## Entries\n\nSamples: the most that one of the columns ran.\n\n| entry | kernels | {columns} | samples | notes |\n|---|"
     table += "---|" * (len(KINDS) + 3) + "\n"
     listed = "\n## Notes\n\n" + "".join(f"{number}. {reason}\n" for reason, number in notes.items()) if notes else ""
     return head + "\n".join(totals) + "\n" + table + "\n".join(rows) + "\n" + listed

@@ -151,6 +151,6 @@ def test_formats_that_a_policy_cannot_do():
         x @ x
     with accumulate("float32"):
         for call in (lambda: x @ x, lambda: x.sum(), lambda: F.linear(x, x), lambda: F.conv1d(x[None], x[None])):
-            with pytest.raises(RuntimeError, match="values are float32 numbers for the accumulation policy float32, but got posit32es2"):
+            with pytest.raises(RuntimeError, match="values and their products float32 has for the accumulation policy float32, but got posit32es2"):
                 call()
         assert (x + x).sqrt().shape == x.shape  # what adds nothing up is free

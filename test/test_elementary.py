@@ -313,7 +313,8 @@ ARGUMENTS = [
     lambda x: torch.pow(x, 2), lambda x: torch.pow(x, 2.5), lambda x: torch.pow(x, -2), lambda x: torch.round(x, decimals=1),
     lambda x: torch.round(x, decimals=2), lambda x: torch.logit(x, 0.1), lambda x: torch.logit(x, 0.2), lambda x: torch.polygamma(1, x),
     lambda x: torch.polygamma(2, x), lambda x: torch.nn.functional.softplus(x, 2.0), lambda x: torch.nn.functional.leaky_relu(x, 0.3),
-    lambda x: torch.nan_to_num(x, 2.0, 5.0, -5.0), lambda x: torch.nan_to_num(x, 3.0, 4.0, -4.0), lambda x: torch.nn.functional.threshold(x, 0.5, 7.0),
+    lambda x: torch.nan_to_num(x, 2.0, 5.0, -5.0), lambda x: torch.nan_to_num(x, 3.0, 4.0, -4.0),
+    lambda x: torch.nn.functional.threshold(x, 0.5, 7.0),
     lambda x: torch.nn.functional.hardtanh(x, -0.5, 2), torch.nn.functional.hardswish, torch.special.erfcx, torch.special.bessel_j0,
 ]  # fmt: skip
 

@@ -180,16 +180,3 @@ def refuse_lobpcg(x: torch.Tensor, *_args, **_kwargs) -> None:
     """It knows tolerances and derivatives of float32 and float64 only; stock raises for half types."""
     if _C.is_format_tensor(x):
         raise TypeError(f"lobpcg: expected float32 or float64, but got {x.dtype}. Convert first, for example with x.float().")
-
-
-def masked_identity(op_name: str, x: torch.Tensor, *args) -> torch.Tensor | None:
-    """What stands for masked elements in torch.masked's functions. Where stock has an infinity and the format has none, its outermost number
-    does the same."""
-    if not _C.is_format_tensor(x):
-        return None
-    smallest = op_name in ("amax", "argmax", "logaddexp", "logsumexp")
-    largest = op_name in ("amin", "argmin") or (op_name == "norm" and bool(args) and args[0] == float("-inf"))
-    info = torch.finfo(x.dtype)
-    if not (smallest or largest) or torch.tensor(float("inf"), dtype=x.dtype).isinf():
-        return None
-    return torch.tensor(info.min if smallest else info.max, dtype=x.dtype, device=x.device)

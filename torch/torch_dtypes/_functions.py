@@ -11,6 +11,23 @@ from . import _C
 _stock_canonical_mask = F._canonical_mask
 
 
+def _has_infinity(dtype: torch.dtype) -> bool:
+    return bool(torch.tensor(float("inf"), dtype=dtype).isinf())
+
+
+def masked_identity(op_name: str, x: torch.Tensor, *args) -> torch.Tensor | None:
+    """What stands for masked elements in torch.masked's functions. Where stock has an infinity and the format has none, its outermost number
+    does the same."""
+    if not _C.is_format_tensor(x):
+        return None
+    smallest = op_name in ("amax", "argmax", "logaddexp", "logsumexp")
+    largest = op_name in ("amin", "argmin") or (op_name == "norm" and bool(args) and args[0] == float("-inf"))
+    if not (smallest or largest) or _has_infinity(x.dtype):
+        return None
+    info = torch.finfo(x.dtype)
+    return torch.tensor(info.min if smallest else info.max, dtype=x.dtype, device=x.device)
+
+
 # ---- masks of attention ----
 
 
@@ -20,7 +37,7 @@ def mask_value(dtype: torch.dtype) -> float:
     Scores and a second mask are added to it. Where that would leave the range for NaN or wrap around, as in fn floats, it is a quarter of
     the outermost number, so that two masks and a score stay within.
     """
-    if torch.tensor(float("-inf"), dtype=dtype).isinf():
+    if _has_infinity(dtype):
         return float("-inf")
     outermost = torch.finfo(dtype).min
     if outermost >= 0:

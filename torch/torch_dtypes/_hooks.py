@@ -135,7 +135,7 @@ def install() -> None:
     _wrapped(torch.Tensor.__rdiv__, "__rdiv__").cell_contents = _conversion.rdiv
     _extend(torch._linalg_utils, "get_floating_dtype", _conversion.floating_dtype)
     _extend(torch._lobpcg, "_lobpcg", _conversion.refuse_lobpcg)
-    _extend(torch.masked._ops, "_reduction_identity", _conversion.masked_identity)
+    _extend(torch.masked._ops, "_reduction_identity", _functions.masked_identity)
     _extend(torch.nn.functional, "_canonical_mask", _functions.canonical_mask)
     _extend(torch.nn.modules.transformer, "_generate_square_subsequent_mask", _functions.subsequent_mask)
     _extend_wrapped(torch.utils._foreach_utils._group_tensors_by_device_and_dtype, _functions.group_tensors)

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import torch
+from infinities import attention_masks
 from runs import Outcome, Runs, check_tensor, check_values, cotangent_like, expect, expect_same, summary, tensors
 from samples import SEED, NotApplicable, World, in_world, quiet, seed
 from torch.testing._internal.common_modules import ModuleInfo, ModuleInput
@@ -134,5 +135,5 @@ def run_entry(info: ModuleInfo, dtype: torch.dtype, kind: str, most: int | None 
                 if made.forward_input is not None:
                     yield lambda made=made, training=training: CHECKS[kind](info, made, training, dtype)
 
-    with quiet():
+    with quiet(), attention_masks(dtype):
         return summary(calls(), dtype)

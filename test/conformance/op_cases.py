@@ -3,10 +3,10 @@
 import contextlib
 import re
 from collections.abc import Callable, Iterator
-from unittest import mock
 
 import torch
 from bounds import CONTAINER, neighbour
+from infinities import identities
 from known import EXACT, UNDEFINED_VALUES
 from runs import Outcome, Runs, check_tensor, check_values, cotangent_like, expect, expect_same, summary, tensors
 from samples import SEED, NotApplicable, alias_of, base_dtype, is_complex, quiet, sample_in_world, samples_of, seed, worlds
@@ -248,20 +248,6 @@ def wrong_inputs(op: OpInfo, dtype: torch.dtype) -> Iterator[Callable]:
                 expect(bool(about_dtype), f"expected an error like {regex!r}, but got a result")
 
             yield call
-
-
-@contextlib.contextmanager
-def identities(dtype: torch.dtype) -> Iterator[None]:
-    """What torch.masked's functions give for no elements at all is an infinity; in a format without, its outermost number. So then in the
-    other runs."""
-    stock = torch.masked._ops._reduction_identity
-
-    def identity(name, x, *args):
-        return stock(name, x.to(dtype), *args).to(x.dtype) if x.is_floating_point() else stock(name, x, *args)
-
-    lacks_infinity = not torch.tensor(float("inf"), dtype=dtype).isinf()
-    with mock.patch.object(torch.masked._ops, "_reduction_identity", identity) if lacks_infinity else contextlib.nullcontext():
-        yield
 
 
 def run_entry(op: OpInfo, dtype: torch.dtype, kind: str, most: int | None = None) -> Outcome:

@@ -138,6 +138,7 @@ def install() -> None:
     _extend(torch.masked._ops, "_reduction_identity", _functions.masked_identity)
     _extend(torch.nn.functional, "_canonical_mask", _functions.canonical_mask)
     _extend(torch.nn.modules.transformer, "_generate_square_subsequent_mask", _functions.subsequent_mask)
+    _extend(_functions.radam, "_multi_tensor_radam", _functions.multi_tensor_radam)
     _extend_wrapped(torch.utils._foreach_utils._group_tensors_by_device_and_dtype, _functions.group_tensors)
     _extend_wrapped(torch.nn.utils.get_total_norm, _functions.total_norm)
 

@@ -68,15 +68,11 @@ def expected(name: str, kind: str, dtype: str) -> Known | None:
 # What cannot be: it raises, and should.
 _NO_WINDOWS = "windows are computed by formulas of float32 and float64 only; PyTorch refuses float16 as well"
 _WINDOWS = "bartlett blackman cosine exponential gaussian general_cosine general_hamming hamming hann kaiser nuttall"
-_CHUNKED = "nn.functional.linear_cross_entropy.chunked nn.functional.linear_cross_entropy.chunked_none"
 listed(FAILS, "forward", " ".join("signal.windows." + name for name in _WINDOWS.split()), Known(_NO_WINDOWS, refused=True))
 listed(FAILS, "forward backward gradgrad", "view_as_complex", Known("no complex counterpart", refused=True))
 listed(FAILS, "forward backward gradgrad", "to_sparse", Known("no sparse layout", refused=True))
 _FEW_BITS = "terms cancel, and what the rounding of the others leaves depends on the order of three kernels"
 listed(FAILS, "gradgrad", "nn.functional.linear_cross_entropy.chunked", Known(_FEW_BITS, ("posit8es2",)))
-_ACC_DTYPE = Known("acc_dtype= takes stock dtypes; the samples that leave it out pass", refused=True)
-listed(FAILS, "forward backward", _CHUNKED, _ACC_DTYPE)
-listed(FAILS, "gradgrad", "nn.functional.linear_cross_entropy.chunked", _ACC_DTYPE)
 
 # Shortcomings of formats, not of operators.
 _OVERFLOW = "an intermediate value overflows, in another kernel than in the stock run"

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from judge import judge
-from known import Known
 from module_cases import KINDS, run_entry
 from torch.testing._internal.common_modules import module_db
 
@@ -11,12 +10,8 @@ ENTRIES = {info.name: info for info in module_db}
 SLOW = ("posit16es2", "q43", "q52", "e5m5", "posit8es2", "posit32es2")
 
 
-# Some of whose inputs ask for what cannot be.
-REFUSED = {"nn.LinearCrossEntropyLoss": Known("acc_dtype= takes stock dtypes; the inputs that leave it out pass", refused=True)}
-
-
 def check(dtype: str, kind: str, name: str, most: int | None):
-    judge(run_entry(ENTRIES[name], getattr(torch, dtype), kind, most), None if most else REFUSED.get(name))
+    judge(run_entry(ENTRIES[name], getattr(torch, dtype), kind, most), None)
 
 
 @pytest.mark.parametrize("name", ENTRIES)

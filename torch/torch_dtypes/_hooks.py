@@ -16,7 +16,21 @@ import torch.nn.modules.transformer
 import torch.nn.utils
 import torch.utils._foreach_utils
 
-from . import _C, _checkpoints, _conversion, _factories, _functions, _graphs, _interop, _printing, _promotion, _scripts, _serialization, _testing
+from . import (
+    _C,
+    _checkpoints,
+    _conversion,
+    _factories,
+    _functions,
+    _graphs,
+    _interop,
+    _linear_cross_entropy,
+    _printing,
+    _promotion,
+    _scripts,
+    _serialization,
+    _testing,
+)
 
 # Reasons and guards: see torch/csrc/formats/Trampolines.h.
 DTYPE_KEYWORD, DTYPE_ANYWHERE, DEFAULT_DTYPE, OWN_SELF, OWN_ARGUMENT = 1, 2, 4, 8, 16
@@ -69,9 +83,10 @@ def _extended(stock, implementation):
 
 
 def _extend(module, name: str, implementation) -> None:
-    """Lets a private Python function of torch ask the implementation first, which raises, or answers None for what is not ours."""
+    """Lets a private Python function of torch, or method of a class, ask the implementation first, which raises, or answers None for what
+    is not ours."""
     stock = getattr(module, name)
-    if getattr(stock, "__module__", None) != module.__name__:
+    if getattr(stock, "__module__", None) != getattr(module, "__module__", module.__name__):
         raise ImportError(f"expected {module.__name__}.{name} to be torch's own function, but got {stock!r}")
     setattr(module, name, _extended(stock, implementation))
 
@@ -139,6 +154,8 @@ def install() -> None:
     _extend(torch.nn.functional, "_canonical_mask", _functions.canonical_mask)
     _extend(torch.nn.modules.transformer, "_generate_square_subsequent_mask", _functions.subsequent_mask)
     _extend(_functions.radam, "_multi_tensor_radam", _functions.multi_tensor_radam)
+    if options := getattr(torch.nn, "LinearCrossEntropyOptions", None):  # not in every supported version of torch
+        _extend(options, "_adjust", _linear_cross_entropy.adjust)
     _extend_wrapped(torch.utils._foreach_utils._group_tensors_by_device_and_dtype, _functions.group_tensors)
     _extend_wrapped(torch.nn.utils.get_total_norm, _functions.total_norm)
 

@@ -32,6 +32,25 @@ struct OrdinaryAddend {
   }
 };
 
+// Where magnitudes end: the largest finite one, and what stands for those beyond and for NaN, as codes or as machine numbers.
+template <typename T, Rounding mode>
+struct OrdinaryEnd {
+  using Bits = typename Machine<T>::Bits;
+  Bits largest, overflow, nan;
+
+  // Of finite numbers' results.
+  TD_INLINE Bits limit(Bits sign) const {
+    const Bits positive = stops_at_max(mode, false) ? largest : overflow;
+    return by_sign(mode) ? select(sign, stops_at_max(mode, true) ? largest : overflow, positive) : positive;
+  }
+
+  // The result of a machine number of magnitude a, which `finite` is as long as a is.
+  TD_INLINE Bits operator()(Bits finite, Bits a) const {
+    if constexpr (stops_at_max(mode, false) || stops_at_max(mode, true)) finite = select(mask_less<T>(infinity_bits<T>() - 1, a), overflow, finite);
+    return select(mask_less<T>(infinity_bits<T>(), a), nan, finite);
+  }
+};
+
 // Floats with subnormals, a fraction, two zeros, and an overflow that is the largest code or the next.
 //   Normal results: the machine number's field and fraction, rounded as one integer and rebiased.
 //   Subnormal ones: added to a power of two whose last place is theirs, by which the machine rounds to nearest even; what that gave or
@@ -45,8 +64,8 @@ struct OrdinaryFloatEncoder {
   Bits smallest; // normal number; 0 where the format's smallest binade is the machine's and the first way is right for subnormals too
   Bits tiny;     // a machine number that no processor flushes to 0, and that rounds as all below it
   OrdinaryAddend<T, mode, false> addend;
-  Signed max_code;
-  Bits overflow_code, nan_code, sign_code;
+  OrdinaryEnd<T, mode> end;
+  Bits sign_code;
   T below_half; // of the subnormal numbers' last place: the largest machine number
   T magic;
   int cut, sign_shift;
@@ -55,9 +74,7 @@ struct OrdinaryFloatEncoder {
       : smallest(same_binade<T>(f) ? 0 : bits_as<Bits>(power_of_two<T>(f.min_exponent()))),
         tiny(same_binade<T>(f) ? 0 : bits_as<Bits>(power_of_two<T>(1 - M::bias))),
         addend((Bits{1} << (M::fraction - f.man_bits)) - 1, Bits{0} - (static_cast<Bits>(M::bias - f.bias) << M::fraction)),
-        max_code(static_cast<Signed>(f.max_code())),
-        overflow_code(static_cast<Bits>(f.overflow_code())),
-        nan_code(static_cast<Bits>(f.nan_code())),
+        end{static_cast<Bits>(f.max_code()), static_cast<Bits>(f.overflow_code()), static_cast<Bits>(f.nan_code())},
         sign_code(static_cast<Bits>(f.sign_code())),
         below_half(bits_as<T>(bits_as<Bits>(power_of_two<T>(f.min_exponent() - f.man_bits - 1)) - 1)),
         magic(power_of_two<T>(f.min_exponent() + M::fraction - f.man_bits)),
@@ -98,29 +115,18 @@ struct OrdinaryFloatEncoder {
     return code + correction(bits_as<T>(held) - (rounded - magic), code, sign);
   }
 
-  // The largest code of finite numbers' magnitudes.
-  TD_INLINE Bits limit(Bits sign) const {
-    const Bits max = static_cast<Bits>(max_code);
-    const Bits positive = stops_at_max(mode, false) ? max : overflow_code;
-    return by_sign(mode) ? select(sign, stops_at_max(mode, true) ? max : overflow_code, positive) : positive;
-  }
-
   TD_INLINE Bits operator()(T x) const {
     const Bits u = bits_as<Bits>(x);
     const Bits a = u & (~Bits{0} >> 1);
     const Bits sign = static_cast<Bits>(static_cast<Signed>(u) >> (M::width - 1));
     const Signed below = static_cast<Signed>(subnormal(a, sign));
     const Signed normal = static_cast<Signed>(a + addend((a >> cut) & 1, sign)) >> cut;
-    const Signed most = static_cast<Signed>(limit(sign));
+    const Signed most = static_cast<Signed>(end.limit(sign));
     Signed code = normal > below ? normal : below;
     code = code < most ? code : most;
     Bits magnitude = static_cast<Bits>(code);
     if constexpr (mode != Rounding::NearestEven) magnitude &= mask_nonzero<T>(a);
-    if constexpr (stops_at_max(mode, false) || stops_at_max(mode, true)) {
-      magnitude = select(mask_less<T>(infinity_bits<T>() - 1, a), overflow_code, magnitude);
-    }
-    magnitude = select(mask_less<T>(infinity_bits<T>(), a), nan_code, magnitude);
-    return magnitude | ((u >> sign_shift) & sign_code);
+    return end(magnitude, a) | ((u >> sign_shift) & sign_code);
   }
 };
 

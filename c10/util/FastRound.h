@@ -16,15 +16,14 @@ struct OrdinaryFloatRounder {
   using Decoder = OrdinaryFloatDecoder<T>;
   Encoder encoder;
   OrdinaryAddend<T, mode, false> addend;
-  Bits kept, largest, overflow, nan;
+  OrdinaryEnd<T, mode> end;
+  Bits kept;
 
   TD_HOST_DEVICE __attribute__((always_inline)) explicit OrdinaryFloatRounder(const Format& f)
       : encoder(f),
         addend((Bits{1} << encoder.cut) - 1, 0),
-        kept(~Bits{0} << encoder.cut),
-        largest(value(f, f.max_code())),
-        overflow(value(f, f.overflow_code())),
-        nan(value(f, f.nan_code())) {}
+        end{value(f, f.max_code()), value(f, f.overflow_code()), value(f, f.nan_code())},
+        kept(~Bits{0} << encoder.cut) {}
 
   TD_HOST_DEVICE static Bits value(const Format& f, uint64_t code) { return bits_as<Bits>(Decoder(f)(static_cast<Bits>(code))); }
 
@@ -37,12 +36,9 @@ struct OrdinaryFloatRounder {
     const Bits below = bits_as<Bits>(bits_as<T>(encoder.subnormal(a, sign) + bits_as<Bits>(encoder.magic)) - encoder.magic);
     const Bits normal = (a + addend((a >> encoder.cut) & 1, sign)) & kept;
     Bits m = select(mask_less<T>(a, encoder.smallest), below, normal);
-    const Bits positive = stops_at_max(mode, false) ? largest : overflow, negative = stops_at_max(mode, true) ? largest : overflow;
-    m = select(mask_less<T>(largest, m), by_sign(mode) ? select(sign, negative, positive) : positive, m);
+    m = select(mask_less<T>(end.largest, m), end.limit(sign), m);
     if constexpr (mode != Rounding::NearestEven) m &= mask_nonzero<T>(a);
-    if constexpr (stops_at_max(mode, false) || stops_at_max(mode, true)) m = select(mask_less<T>(infinity_bits<T>() - 1, a), overflow, m);
-    m = select(mask_less<T>(infinity_bits<T>(), a), nan, m);
-    return bits_as<T>(m | (u & (Bits{1} << (M::width - 1))));
+    return bits_as<T>(end(m, a) | (u & (Bits{1} << (M::width - 1))));
   }
 };
 

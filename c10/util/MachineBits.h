@@ -72,20 +72,22 @@ TD_INLINE typename Machine<T>::Signed leading_zeros(typename Machine<T>::Bits x)
   return M::bias + M::fraction - static_cast<Signed>(bits_as<Bits>(converted) >> M::fraction);
 #endif
 }
+
 // Whether a float format's smallest binade, and with it its subnormal numbers, is the machine's.
 template <typename T>
 TD_HOST_DEVICE constexpr bool same_binade(const Format& f) {
   return f.min_exponent() == 1 - Machine<T>::bias;
 }
 
-// A magnitude's exponent and fraction as one fixed-point number, exponent.fraction, held from -limit to limit.
+// A magnitude's exponent and fraction as one fixed-point number, exponent.fraction.
 template <typename T>
 TD_INLINE typename Machine<T>::Signed exponent_fraction(typename Machine<T>::Bits magnitude) {
   using M = Machine<T>;
   return static_cast<typename M::Signed>(magnitude) - static_cast<typename M::Signed>(typename M::Bits{M::bias} << M::fraction);
 }
+// From -limit to limit, by a max and a min instruction.
 template <typename Signed>
-TD_INLINE Signed held_within(Signed x, Signed limit) { // a max and a min instruction
+TD_INLINE Signed held_within(Signed x, Signed limit) {
   x = x < -limit ? -limit : x;
   return x > limit ? limit : x;
 }

@@ -9,6 +9,7 @@
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/record_function.h>
 #include <c10/util/ExactCodec.h>
 #include <c10/util/strides.h>
@@ -284,6 +285,11 @@ at::Tensor to_stock(const at::Tensor& t, ScalarType type) {
 
 at::Tensor to_format(const at::Tensor& t, const FormatEntry& entry) {
   return encoded(decoded(t), entry);
+}
+
+at::Tensor encoded_number(const c10::Scalar& value, const FormatEntry& entry) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return encoded(at::scalar_tensor(value, at::TensorOptions().dtype(value.isFloatingPoint() ? ScalarType::Double : ScalarType::Long)), entry);
 }
 
 uint64_t encode_scalar(const c10::Scalar& value, const FormatEntry& entry) {

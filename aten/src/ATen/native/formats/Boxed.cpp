@@ -21,17 +21,29 @@ namespace {
 
 using torch::jit::Stack;
 
+// What a call leaves to the operand's dtype: the format's limits, not the compute type's.
+void give_limits(const Plan& plan, Stack& stack) {
+  const size_t base = stack.size() - plan.arguments.size();
+  const FormatEntry* entry = entry_beneath(stack[base].toTensor());
+  if (!entry) return;
+  const c10::formats::Format& f = entry->format;
+  const double most = c10::formats::to_double(c10::formats::decode(f, f.max_code()));
+  c10::IValue &above = stack[base + plan.limits], &below = stack[base + plan.limits + 1];
+  if (above.isNone()) above = most;
+  if (below.isNone()) below = f.is_signed ? -most : 0.0;
+}
+
 class BoxedKernel final : public c10::OperatorKernel {
  public:
   explicit BoxedKernel(const c10::FunctionSchema& schema)
-      : plan_(schema), unrecorded_(is_unrecorded(schema.name())), fills_(base_name(schema.name()) == "nan_to_num") {}
+      : plan_(schema), unrecorded_(is_unrecorded(schema.name())) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     if (unrecorded_ && is_tracing()) return recorded(op, stack, [&] { (*this)(op, keys, stack); });
     const OutOfAutocast exact;
     if (plan_.adds_products && run_dot_operator(op, stack)) return;
     if (plan_.moves && run_on_codes(op, plan_, stack)) return;
-    if (fills_) fill_limits(*stack);
+    if (plan_.limits >= 0) give_limits(plan_, *stack);
     if (plan_.per_place && run_mixed_lists(op, plan_, stack)) return;
     if (plan_.tabled && run_by_table(op, plan_, stack)) return;
     const at::AutoDispatchBelowADInplaceOrView guard;
@@ -41,20 +53,8 @@ class BoxedKernel final : public c10::OperatorKernel {
   }
 
  private:
-  // nan_to_num's defaults for infinities: the format's limits, not the compute type's.
-  void fill_limits(Stack& stack) const {
-    const size_t base = stack.size() - plan_.arguments.size();
-    const FormatEntry* entry = entry_beneath(stack[base].toTensor());
-    if (!entry) return;
-    const c10::formats::Format& f = entry->format;
-    const double most = c10::formats::to_double(c10::formats::decode(f, f.max_code()));
-    if (stack[base + 2].isNone()) stack[base + 2] = most;
-    if (stack[base + 3].isNone()) stack[base + 3] = f.is_signed ? -most : 0.0;
-  }
-
   Plan plan_;
   bool unrecorded_; // in the graphs of torch.jit.trace
-  bool fills_;
 };
 
 // ---- operators that misread the container, or whose derivatives do ----
@@ -106,7 +106,7 @@ class ByCastsKernel final : public c10::OperatorKernel {
       run_stock_formula(op, keys, stack);
       return;
     }
-    if (!is_recorded(plan_, *stack) && !has_tangent(plan_, *stack)) {
+    if (!is_differentiated(plan_, *stack)) {
       const at::AutoDispatchBelowADInplaceOrView guard;
       op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
       return;

@@ -126,19 +126,15 @@ static bool selects_values(const std::string& op) {
   return names.count(base_name(op)) != 0;
 }
 
-// Where the flag stands that makes a sum of a selection (index_put's, put's), or -1.
-static int place_of_accumulate(const c10::FunctionSchema& schema) {
-  for (size_t i = 0; i < schema.arguments().size(); ++i) {
-    if (schema.arguments()[i].name() == "accumulate") return static_cast<int>(i);
-  }
-  return -1;
+static int place_of(const c10::FunctionSchema& schema, const char* argument) {
+  return schema.argumentIndexWithName(argument).value_or(-1);
 }
 
 Plan::Plan(const c10::FunctionSchema& schema)
     : name(schema.name()), adds_products(is_dot_operator(schema.name())), elementary(is_elementary(schema.name())),
       tabled(has_table(schema.name())), selects(selects_values(schema.name()) && schema.overload_name().find("reduce") == std::string::npos),
       moves(moves_elements(schema)), per_place(schema.name().rfind("aten::_foreach_", 0) == 0), leaves_range(at::formats::leaves_range(schema.name())), writes(false),
-      accumulate(place_of_accumulate(schema)) {
+      accumulate(place_of(schema, "accumulate")), limits(place_of(schema, "posinf")) {
   for (const c10::Argument& a : schema.arguments()) {
     // Read out of the tensor by stock code; or added to scores of the query's dtype.
     const bool numbers = (per_place && a.name() == "scalars") || a.name() == "attn_mask";

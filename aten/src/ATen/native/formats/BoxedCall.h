@@ -61,6 +61,7 @@ class Plan {
   bool leaves_range;  // of float64, see Elementary.h
   bool writes;        // to a tensor, not counting lists of them
   int accumulate;     // the place of a flag of that name, which undoes `selects`; or -1
+  int limits;         // the place of two numbers that stand for infinities (nan_to_num's posinf, neginf), or -1
 };
 
 class BoxedCall {

@@ -34,9 +34,9 @@ using c10::Scalar;
 // ---- where with a number: stock makes a tensor of it in the container's type ----
 
 Tensor number_like(const Scalar& number, const Tensor& like) {
+  if (!number.isComplex()) return encoded_number(number, entry_of(like));
   const at::AutoDispatchBelowADInplaceOrView guard;
-  if (number.isComplex()) return at::scalar_tensor(number, at::TensorOptions().device(like.device()).dtype(at::kComplexFloat));
-  return encoded(at::scalar_tensor(number, at::TensorOptions().dtype(number.isFloatingPoint() ? at::kDouble : at::kLong)), entry_of(like));
+  return at::scalar_tensor(number, at::TensorOptions().device(like.device()).dtype(at::kComplexFloat));
 }
 
 void expect_condition(const Tensor& condition) {

@@ -20,6 +20,10 @@ bool has_tangent(const Plan& plan, const Stack& stack) {
   return found;
 }
 
+bool is_differentiated(const Plan& plan, const Stack& stack) {
+  return is_recorded(plan, stack) || has_tangent(plan, stack);
+}
+
 void run_stock_formula(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   op.redispatchBoxed((keys & c10::after_autograd_keyset) | c10::DispatchKeySet(c10::DispatchKey::AutogradOther), stack);
 }

@@ -6,6 +6,8 @@ namespace at::formats {
 
 // Whether a tensor among an operator's arguments has a tangent.
 bool has_tangent(const Plan& plan, const torch::jit::Stack& stack);
+// Whether a derivative of the call is asked for: by the graph or by tangents.
+bool is_differentiated(const Plan& plan, const torch::jit::Stack& stack);
 
 // Runs the operator above autograd with the stock derivative's formula, which sits at AutogradOther as at every autograd key.
 void run_stock_formula(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);

@@ -14,7 +14,7 @@ class InPlaceKernel final : public c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) const {
     at::Tensor self = (*stack)[stack->size() - plan_.arguments.size()].toTensor();
-    if (!any_of_ours(plan_, *stack) || !(is_recorded(plan_, *stack) || has_tangent(plan_, *stack))) {
+    if (!any_of_ours(plan_, *stack) || !is_differentiated(plan_, *stack)) {
       run_stock_formula(op, keys, stack);
       return;
     }

@@ -4,7 +4,6 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/functorch/BatchedTensorImpl.h>
 #include <ATen/native/formats/BoxedCall.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/to_ops.h>
 #include <c10/util/Exception.h>
 #include <torch/library.h>
@@ -126,8 +125,7 @@ class VmapWhere final : public FrontKernel {
     c10::IValue& number = first.isTensor() ? second : first;
     const FormatEntry* entry = entry_beneath((first.isTensor() ? first : second).toTensor());
     if (!entry || number.isComplexDouble()) return stock_.callBoxed(op, keys, stack);
-    const at::Tensor value = at::scalar_tensor(number.toScalar(), at::TensorOptions().dtype(number.isDouble() ? at::kDouble : at::kLong));
-    number = encoded(value, *entry);
+    number = encoded_number(number.toScalar(), *entry);
     where.callBoxed(stack);
   }
 };

@@ -11,6 +11,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/record_function.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/ExactCodec.h>
 #include <c10/util/strides.h>
 
@@ -139,6 +140,9 @@ at::Tensor format_alias(const at::Tensor& stock, const FormatEntry& entry) {
 }
 
 at::Tensor format_view(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides, int64_t offset) {
+  // A view is an inference tensor where its base is one, and only there, whatever mode the call is made in.
+  std::optional<c10::InferenceMode> mode;
+  if (self.is_inference() != c10::InferenceMode::is_enabled()) mode.emplace(self.is_inference());
   auto impl = c10::make_intrusive<FormatTensorImpl>(c10::Storage(self.storage()), entry_of(self));
   impl->set_sizes_and_strides(sizes, strides, offset);
   return at::Tensor(std::move(impl));

@@ -11,6 +11,7 @@
 #include <ATen/ops/unsafe_split_with_sizes_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/view_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/view_ops.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/library.h>
 
 namespace at::formats {
@@ -45,15 +46,22 @@ at::Tensor alias(const at::Tensor& self) {
   return format_view(self, self.sizes(), self.strides(), self.storage_offset());
 }
 
+// What was made of base is an inference tensor where base is one, and only there, whatever mode the call is made in.
+at::Tensor like_base(const at::Tensor& base, at::Tensor made) {
+  if (made.is_inference() == base.is_inference()) return made;
+  const c10::InferenceMode mode(base.is_inference());
+  return is_format_tensor(made) ? format_alias(bits_alias(made), entry_of(made)) : stock_alias(made, made.scalar_type());
+}
+
 // Bits in and out: t.view(torch.int16) shows the codes; to another format, or to a stock type, it reads the same memory anew.
 at::Tensor view_dtype(const at::Tensor& self, c10::ScalarType type) {
   if (!c10::formats::is_format_type(type)) {
     const auto& own = entry_of(self);
-    return type == own.bits ? bits_alias(self) : at::_ops::view_dtype::call(bits_alias(self), type);
+    return like_base(self, type == own.bits ? bits_alias(self) : at::_ops::view_dtype::call(bits_alias(self), type));
   }
   const auto& entry = c10::formats::format_entry(type);
   const at::Tensor bits = bits_alias(self);
-  return format_alias(bits.scalar_type() == entry.bits ? bits : at::_ops::view_dtype::call(bits, entry.bits), entry);
+  return like_base(self, format_alias(bits.scalar_type() == entry.bits ? bits : at::_ops::view_dtype::call(bits, entry.bits), entry));
 }
 
 const at::Tensor& resize_(const at::Tensor& self, c10::SymIntArrayRef size, std::optional<c10::MemoryFormat> memory_format) {
@@ -137,7 +145,7 @@ static at::Tensor view_dtype_stock(const at::Tensor& self, c10::ScalarType type)
       ", but got a tensor of ", self.dtype(), " with layout ", self.layout());
   const auto& entry = c10::formats::format_entry(type);
   const at::Tensor bits = self.scalar_type() == entry.bits ? self : at::compositeexplicitautograd::view(self, entry.bits);
-  return format_alias(bits, entry);
+  return like_base(self, format_alias(bits, entry));
 }
 
 // On every key that a stock tensor may come from: the stock kernel divides by the size of a dtype that it does not know.

@@ -317,6 +317,45 @@ def test_functionalize():
     expect_same(torch.func.functionalize(lambda x: x.clone().add_(1).view(3, 1).mul_(2))(x), (x + 1).view(3, 1) * 2)
 
 
+WRITES = {
+    "number": (0, 1.3), "integer": (1, 2), "slice": (slice(1, 3), 0.3), "mask": (None, 0.0), "list": ([0, 2], True),
+    "tensor": (0, torch.ones(2)), "number of a tensor": (0, torch.tensor(0.3)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("write", WRITES)
+@every_dtype
+def test_writing_to_elements(write, dtype):
+    index, value = WRITES[write]
+
+    def f(x):
+        y = x.clone()
+        y[y > 0 if index is None else index] = value
+        assert y.dtype is dtype and y[0].dtype is dtype
+        return y
+
+    x = numbers(dtype, 4, 2).requires_grad_()
+    (expected,) = torch.autograd.grad(f(x).sum(), x)
+    x = x.detach()
+    expect_same(torch.func.functionalize(f)(x), f(x))
+    expect_same(grad(lambda x: f(x).sum())(x), expected)
+    expect_same(jvp(f, (x,), (torch.ones_like(x),))[1], expected)
+    if index is not None:  # stock: a mask has a dynamic shape
+        expect_same(vmap(f)(x[None]), f(x)[None])
+        expect_same(vmap(grad(lambda x: f(x).sum()))(x[None]), expected[None])
+    expect_same(grad(lambda x: vmap(lambda r: torch.where(r > 0, r, 0.3))(x).sum())(x), (x > 0).to(dtype))
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # isclose in vmap, stock too
+@every_dtype
+def test_which_numbers_are_finite(dtype):
+    x = torch.tensor([[1.0, -2.0], [0.0, float("nan")]]).to(dtype)
+    for f in (torch.isfinite, torch.isreal, torch.isnan, torch.isinf, lambda x: torch.isclose(x, 2 * x), torch.nan_to_num):
+        expect_same(vmap(f)(x), f(x))
+        assert grad(lambda x, f=f: (f(x) * x).sum())(x).dtype is dtype
+        expect_same(jvp(lambda x, f=f: f(x).to(dtype), (x,), (torch.ones_like(x),))[0], f(x).to(dtype))
+
+
 def test_stock_transformations_are_as_before():
     x = torch.linspace(-1, 1, 12).reshape(3, 4)
     assert torch.equal(vmap(lambda x: x * x.sum())(x), torch.stack([r * r.sum() for r in x]))

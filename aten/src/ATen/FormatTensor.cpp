@@ -293,6 +293,8 @@ at::Tensor to_format(const at::Tensor& t, const FormatEntry& entry) {
 
 at::Tensor encoded_number(const c10::Scalar& value, const FormatEntry& entry) {
   const at::AutoDispatchBelowADInplaceOrView guard;
+  const c10::impl::ExcludeDispatchKeyGuard unwrapped(
+      c10::DispatchKeySet({c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
   return encoded(at::scalar_tensor(value, at::TensorOptions().dtype(value.isFloatingPoint() ? ScalarType::Double : ScalarType::Long)), entry);
 }
 

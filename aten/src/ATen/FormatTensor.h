@@ -81,7 +81,7 @@ void encode_into(const at::Tensor& target, const at::Tensor& stock);
 at::Tensor to_stock(const at::Tensor& t, c10::ScalarType type);
 // One of ours to another format, rounded once.
 at::Tensor to_format(const at::Tensor& t, const FormatEntry& entry);
-// A real number as a 0-dim tensor on the CPU, and as a code.
+// A real number as a 0-dim tensor on the CPU, wrapped by no transformation of torch.func, and as a code.
 at::Tensor encoded_number(const c10::Scalar& value, const FormatEntry& entry);
 uint64_t encode_scalar(const c10::Scalar& value, const FormatEntry& entry);
 

@@ -3,6 +3,7 @@
 // Seen to work on torch 2.13.0.
 #include <ATen/FormatTensor.h>
 
+#include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/functorch/BatchedTensorImpl.h>
 
 namespace at::functorch {
@@ -22,10 +23,14 @@ struct GradWrapper final : c10::TensorImpl {
 } // namespace
 
 const FormatEntry* entry_beneath(const at::Tensor& t) {
-  constexpr c10::DispatchKeySet wrappers({c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper});
+  using c10::DispatchKey;
+  constexpr c10::DispatchKeySet wrappers({DispatchKey::FuncTorchBatched, DispatchKey::FuncTorchGradWrapper, DispatchKey::Functionalize});
   if (!t.defined()) return nullptr;
-  if (is_format_tensor(t)) return &entry_of(t);
-  if (!t.unsafeGetTensorImpl()->key_set().has_any(wrappers)) return nullptr;
+  const c10::DispatchKeySet keys = t.unsafeGetTensorImpl()->key_set();
+  const bool functional = keys.has(DispatchKey::Functionalize); // has the keys of the tensor within, ours among them
+  if (is_format_tensor(t) && !functional) return &entry_of(t);
+  if (!keys.has_any(wrappers)) return nullptr;
+  if (functional) return entry_beneath(at::functionalization::impl::unsafeGetFunctionalWrapper(t)->value());
   if (const auto* batched = at::functorch::maybeGetBatchedImpl(t)) return entry_beneath(batched->value());
   if (const auto* wrapper = at::functorch::maybeGetTensorWrapper(t)) return entry_beneath(reinterpret_cast<const GradWrapper*>(wrapper)->value);
   return nullptr;

@@ -17,6 +17,9 @@ objobjargproc stock_setitem = nullptr;
 // A tensor of the format without dimensions, or nullptr with a Python error.
 PyObject* number_as_tensor(PyObject* number, const c10::formats::FormatEntry& entry) {
   HANDLE_TH_ERRORS
+  // torch.func would wrap what a factory makes.
+  const c10::impl::ExcludeDispatchKeyGuard unwrapped(
+      c10::DispatchKeySet({c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
   at::Tensor exact;
   if (PyFloat_Check(number)) {
     exact = at::scalar_tensor(PyFloat_AS_DOUBLE(number), at::TensorOptions().dtype(at::kDouble));

@@ -148,7 +148,7 @@ int register_boxed_kernels() {
         at->impl(full_name(name).c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<ByCastsKernel>(op->schema())));
       }
     } else if (composite) {
-      autograd->impl(full_name(name).c_str(), torch::CppFunction::makeFallthrough());
+      for (torch::Library* at : {autograd, wrapped}) at->impl(full_name(name).c_str(), torch::CppFunction::makeFallthrough());
     }
     ++registered;
   }

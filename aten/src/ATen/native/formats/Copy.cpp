@@ -180,6 +180,12 @@ c10::Scalar local_scalar_dense(const at::Tensor& self) {
   return decoded(self, ScalarType::Double).const_data_ptr<double>()[0];
 }
 
+// What torch.func.functionalize makes of copy_: of self's dtype, not of what the two promote to.
+at::Tensor copy_functional(const at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+  at::Tensor result = self.clone();
+  return result.copy_(source, non_blocking);
+}
+
 at::Tensor& fill_scalar(at::Tensor& self, const c10::Scalar& value) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const FormatEntry& entry = entry_of(self);
@@ -213,6 +219,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("clone", &clone_kernel);
   m.impl("_to_copy", &to_copy);
   m.impl("copy_", &copy_);
+  m.impl("copy", &copy_functional);
   m.impl("_local_scalar_dense", &local_scalar_dense);
   m.impl("fill_.Scalar", &fill_scalar);
   m.impl("fill_.Tensor", &fill_tensor);

@@ -145,7 +145,7 @@ void register_vmap_kernels(const std::set<std::string>& by_casts) {
   // Composite, or with batching rules that make zeros, ones or statistics of the container's dtype.
   static const std::set<std::string> more = {
       "aten::batch_norm", "aten::instance_norm", "aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::linalg_matrix_rank",
-      "aten::native_dropout",
+      "aten::native_dropout", "aten::isfinite", "aten::isreal", "aten::isclose",
   };
   static const std::set<std::string> casts = {"aten::to.dtype", "aten::to.device", "aten::to.dtype_layout", "aten::to.other", "aten::type_as"};
   static const std::set<std::string> pairs = {

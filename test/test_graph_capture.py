@@ -237,6 +237,20 @@ def test_export_is_an_error(net):
         torch.export.export(Inside(), (x,))
 
 
+def doubled(x):
+    return x * 2
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:no signature found:UserWarning")
+@pytest.mark.parametrize("capture", ["module", "script", "function"])
+def test_onnx_export_is_an_error(net, capture, tmp_path):
+    model, x = copy.deepcopy(net[0]).to(torch.posit16es2).eval(), net[1].to(torch.posit16es2)
+    captured = model if capture == "module" else torch.jit.script(model if capture == "script" else doubled)
+    with pytest.raises(NotImplementedError, match="expected a model and arguments of stock dtypes to export"):
+        torch.onnx.export(captured, (x,), str(tmp_path / "model.onnx"), dynamo=False)
+    assert not (tmp_path / "model.onnx").exists()
+
+
 @pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
 def test_make_fx_is_an_error(mode):
     with pytest.raises((NotImplementedError, UnsupportedFakeTensorException), match=r"expected stock dtypes in .*, but got torch\.q43"):

@@ -212,6 +212,8 @@ def install() -> None:
             _hook(script, name, _scripts.refuse_save, OWN_SCRIPT)
     _hook(torch._C, "_jit_pass_optimize_frozen_graph", _scripts.optimise_frozen_exactly, OWN_SCRIPT)
     _hook(torch._C, "_jit_pass_optimize_for_inference", _scripts.keep_frozen, OWN_SCRIPT)
+    for name in ("_create_graph_by_tracing", "_propagate_and_assign_input_shapes"):  # where torch.onnx gets the graph of a module, of a script
+        _hook(torch._C, name, _scripts.refuse_onnx, OWN_SCRIPT)
     _scripts.install()
 
     _serialization.install()

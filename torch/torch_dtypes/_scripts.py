@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 
 import torch
 
@@ -14,6 +15,17 @@ def refuse_save(stock, *args, **kwargs):
         "expected a script with tensors and dtypes of stock types to save, but got one with a number format: files of TorchScript know dtypes "
         "by PyTorch's own table. Save its state_dict() by torch.save, or convert it first, for example with script.to(torch.float64)."
     )
+
+
+def refuse_onnx(stock, *args, **kwargs):
+    """torch.onnx takes its graphs from these two functions, and would write our codes into the file as the container's numbers."""
+    exporter = sys.modules.get("torch.onnx._internal.torchscript_exporter._globals")
+    if exporter is not None and exporter.GLOBALS.in_onnx_export:
+        raise NotImplementedError(
+            "expected a model and arguments of stock dtypes to export, but got some of a number format: ONNX files have no types for them. "
+            "Convert first, for example with model.float()."
+        )
+    return stock(*args, **kwargs)
 
 
 def _changes_kind(module: torch.nn.Module, fn) -> bool:

@@ -13,6 +13,12 @@ def _blank(codes: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return codes.to(dtype) if torch._C._get_tracing_state() else codes.view(dtype)
 
 
+def _uninitialised(made: torch.Tensor) -> None:
+    """Fills it in deterministic mode, where stock has filled the codes with the largest integer."""
+    if torch.are_deterministic_algorithms_enabled() and torch.utils.deterministic.fill_uninitialized_memory:
+        made.fill_(float("nan"))
+
+
 def _take(kwargs: dict) -> tuple[torch.dtype, bool, torch.Tensor | None]:
     """Removes what we handle ourselves: (our dtype, requires_grad, out). out= decides where no dtype= is given, else the default dtype."""
     dtype, requires_grad, out = kwargs.pop("dtype", None), kwargs.pop("requires_grad", False), kwargs.pop("out", None)
@@ -55,7 +61,10 @@ def bits(name: str):
         if _for_stock(kwargs):
             return stock(*args, **kwargs)
         dtype, requires_grad, out = _take(kwargs)
-        return _finish(_blank(stock(*args, dtype=_bits_dtype(dtype), **kwargs), dtype), dtype, requires_grad, out)
+        made = _blank(stock(*args, dtype=_bits_dtype(dtype), **kwargs), dtype)
+        if name.startswith("empty"):
+            _uninitialised(made)
+        return _finish(made, dtype, requires_grad, out)
 
     factory.__name__ = name
     return factory
@@ -254,7 +263,9 @@ def like(name: str):
             return _finish(_below_one(values, dtype) if kind == "rand" else values, dtype, requires_grad, None)
         value = args[0] if args else kwargs.pop("fill_value", None)
         result = _blank(torch.empty_like(self, dtype=_bits_dtype(dtype), **kwargs), dtype)
-        if kind != "empty":
+        if kind == "empty":
+            _uninitialised(result)
+        else:
             result.fill_(value if kind == "full" else _FILL[kind])
         return result.requires_grad_() if requires_grad else result
 
@@ -276,6 +287,8 @@ def new(name: str):
         result = _blank(make(*args, dtype=_bits_dtype(dtype), **kwargs), dtype)
         if kind in _FILL:
             result.fill_(_FILL[kind])
+        else:
+            _uninitialised(result)
         return result.requires_grad_() if requires_grad else result
 
     factory.__name__ = name

@@ -2,17 +2,22 @@
 // do it themselves or build a plain TensorImpl, which would lose the format.
 #include <ATen/FormatTensor.h>
 
+#include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/InferSize.h>
 #include <ATen/TensorUtils.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/as_strided_ops.h>
+#include <ATen/ops/fill_ops.h>
 #include <ATen/ops/unsafe_split_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/unsafe_split_with_sizes_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/view_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/view_ops.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/library.h>
+
+#include <limits>
 
 namespace at::formats {
 namespace {
@@ -64,10 +69,22 @@ at::Tensor view_dtype(const at::Tensor& self, c10::ScalarType type) {
   return like_base(self, format_alias(bits.scalar_type() == entry.bits ? bits : at::_ops::view_dtype::call(bits, entry.bits), entry));
 }
 
+// The elements that a storage of so many bytes did not have, as torch.use_deterministic_algorithms asks for uninitialised memory.
+void fill_new_elements(const at::Tensor& self, int64_t bytes_before) {
+  const int64_t width = self.dtype().itemsize(), had = bytes_before / width, has = static_cast<int64_t>(self.storage().nbytes()) / width;
+  if (has <= had) return;
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  at::Tensor added = format_view(self, {has - had}, {1}, had);
+  at::_ops::fill__Scalar::call(added, std::numeric_limits<double>::quiet_NaN());
+}
+
 const at::Tensor& resize_(const at::Tensor& self, c10::SymIntArrayRef size, std::optional<c10::MemoryFormat> memory_format) {
   TORCH_CHECK_NOT_IMPLEMENTED(self.device().is_cpu(), "resize_: expected a CPU tensor, but got one on ", self.device());
+  const auto before = static_cast<int64_t>(self.storage().nbytes());
   at::native::resize_impl_cpu_(self.unsafeGetTensorImpl(), C10_AS_INTARRAYREF_SLOW(size), std::nullopt);
   if (memory_format) self.unsafeGetTensorImpl()->empty_tensor_restride(*memory_format);
+  const auto& context = at::globalContext();
+  if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory()) fill_new_elements(self, before);
   return self;
 }
 

@@ -1,4 +1,5 @@
-// Reaches into: THPDtype_New (exported), the getset table of torch._C.TensorBase (writable), the dictionary of torch.dtype.
+// Reaches into: THPDtype_New (exported), the getset table of torch._C.TensorBase (writable), the dictionary of torch.dtype,
+// torch.utils._dtype_abbrs.dtype_abbrs (a dictionary).
 // Seen to work on torch 2.11.0 and 2.13.0.
 #include <torch/csrc/formats/DtypeObject.h>
 
@@ -14,10 +15,21 @@ namespace torch::formats {
 
 using c10::formats::FormatEntry;
 
+// Listings of graphs, of checkpoints and of debug modes look every dtype up in a dictionary of short names.
+static void add_short_name(PyObject* dtype, const std::string& name) {
+  THPObjectPtr module(PyImport_ImportModule("torch.utils._dtype_abbrs"));
+  THPObjectPtr names(module ? PyObject_GetAttrString(module.get(), "dtype_abbrs") : nullptr);
+  THPObjectPtr text(PyUnicode_FromString(name.c_str()));
+  if (!names || !text || PyDict_SetItem(names.get(), dtype, text.get()) < 0) throw python_error();
+}
+
 PyObject* dtype_object(const FormatEntry& entry) {
   static std::array<PyObject*, c10::formats::kMaxFormats> objects{}; // guarded by the GIL
   PyObject*& object = objects[entry.id];
-  if (!object) object = THPDtype_New(c10::formats::scalar_type(entry), entry.name);
+  if (!object) {
+    object = THPDtype_New(c10::formats::scalar_type(entry), entry.name);
+    add_short_name(object, entry.name);
+  }
   return object;
 }
 
@@ -120,6 +132,9 @@ void patch_dtype(PyObject* reduce) {
   add_property<1>("is_complex", [](const FormatEntry&) { return Py_NewRef(Py_False); });
   add_property<2>("is_signed", [](const FormatEntry& e) { return PyBool_FromLong(e.format.is_signed); });
   add_property<3>("itemsize", [](const FormatEntry& e) { return PyLong_FromLong(e.format.itemsize()); });
+  if (PyDict_GetItemString(THPDtypeType.tp_dict, "abbr")) { // not in every supported version of torch
+    add_property<4>("abbr", [](const FormatEntry& e) { return PyUnicode_FromString(e.name.c_str()); });
+  }
   stock_reduce = replace_method("__reduce__", &dtype_reduce);
   stock_to_real = replace_method("to_real", &dtype_to_real);
   stock_to_complex = replace_method("to_complex", &dtype_to_complex);

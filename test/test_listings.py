@@ -1,0 +1,49 @@
+"""What PyTorch writes about graphs and calls names our dtypes: listings of torch.fx, checkpoint(debug=True), DebugMode."""
+
+import logging
+
+import pytest
+import torch
+from torch import fx, nn
+from torch.fx.passes.shape_prop import ShapeProp
+from torch.utils._debug_mode import DebugMode
+from torch.utils.checkpoint import checkpoint
+
+import torch_dtypes
+
+DTYPES = [torch.posit16es2, torch.q43, torch_dtypes.float_format(exp_bits=5, man_bits=6)]
+every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
+
+
+def name(dtype):
+    return str(dtype).removeprefix("torch.")
+
+
+@every_dtype
+def test_short_name(dtype):
+    assert dtype.abbr == name(dtype) and torch.float16.abbr == "f16"
+
+
+@every_dtype
+def test_graphs(dtype):
+    graph = fx.symbolic_trace(nn.Linear(3, 4).to(dtype))
+    ShapeProp(graph).propagate(torch.ones(5, 3).to(dtype))
+    assert f'"{name(dtype)}[5, 3]"' in graph.print_readable(print_output=False)
+    assert f'"{name(dtype)}[5, 3]"' in graph.graph.python_code("self", verbose=True).src
+
+
+@every_dtype
+def test_checkpoints(dtype, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("LoggingTensor"), "propagate", False)  # its records are none that pytest's handler could format
+    layer, x = nn.Linear(3, 4).to(dtype), torch.ones(5, 3).to(dtype)
+    y = checkpoint(layer, x, use_reentrant=False, debug=True)
+    y.sum().backward()
+    assert y.dtype is dtype and layer.weight.grad.dtype is dtype
+
+
+@every_dtype
+def test_debug_mode(dtype):
+    layer, x = nn.Linear(3, 4).to(dtype), torch.ones(5, 3).to(dtype)
+    with DebugMode() as mode:
+        layer(x)
+    assert f"{name(dtype)}[5, 3]" in mode.debug_string()

@@ -36,7 +36,7 @@ def texts(tensors):
     """Without line breaks: where they are depends on the length of the dtype's name."""
     for t in tensors:
         parameter = torch.nn.Parameter(t.mT if t.dim() > 1 else t)
-        for text in (repr(t), str(t), f"{t}", repr(t.clone().requires_grad_()), repr(parameter), repr(torch._neg_view(t))):
+        for text in (repr(t), str(t), f"{t}", repr(t.clone().requires_grad_()), repr(parameter), repr(-t)):
             yield " ".join(text.split())
 
 

@@ -27,7 +27,6 @@ KNOWN = {
     ("message", "batch_norm"): "stock code looks up the accumulation type of the container for batches of no elements",
     ("message", "slow_conv_transpose2d"): "-2^63 as a size is PyTorch's mark of a symbolic one",
     ("message", "where"): "the gradient of where beside a complex tensor without dimensions, which stock PyTorch refuses too",
-    ("gradient", "aten.backward"): "called by hand it goes to the engine past Python, which casts a given gradient",
     ("container", "_fused_rms_norm"): "called by hand: stock's statistics are float32 or float64",
 }
 # What an exception must not say unless stock PyTorch says it too: our own checks come first.

@@ -43,10 +43,15 @@ def _take_dtype(args, dtype):
     return args, dtype
 
 
+def _asked_again(dtype) -> dict:
+    """A stock dtype goes on to the operator: of integers without one, sums and products are int64, and means an error."""
+    return {} if not isinstance(dtype, torch.dtype) or _C.format_of(dtype) is not None else {"dtype": dtype}
+
+
 def method_with_dtype(name: str):
     def method(stock, self, *args, dtype=None, **kwargs):
         args, dtype = _take_dtype(args, dtype)
-        return getattr(self.to(dtype), name)(*args, **kwargs)
+        return getattr(self.to(dtype), name)(*args, **_asked_again(dtype), **kwargs)
 
     return method
 
@@ -54,7 +59,7 @@ def method_with_dtype(name: str):
 def function_with_dtype(stock, *args, dtype=None, **kwargs):
     args, dtype = _take_dtype(args, dtype)
     values, *args = (kwargs.pop("input"), *args) if "input" in kwargs else args
-    return stock(values.to(dtype), *args, **kwargs)
+    return stock(values.to(dtype), *args, **_asked_again(dtype), **kwargs)
 
 
 def refuse_dtype(stock, *args, **kwargs):
@@ -63,7 +68,8 @@ def refuse_dtype(stock, *args, **kwargs):
 
 
 def foreach_norm(stock, tensors, ord=2, dtype=None):
-    return stock([t.to(dtype) for t in tensors], ord)
+    """_foreach_norm and _foreach_powsum, of tensors of ours or in a dtype of ours."""
+    return stock(tensors if dtype is None else [t.to(dtype) for t in tensors], ord)
 
 
 def run_backward(stock, self, outputs, gradients, *args, **kwargs):
@@ -74,6 +80,21 @@ def run_backward(stock, self, outputs, gradients, *args, **kwargs):
         return gradient.to(output.dtype) if ours and gradient.dtype is not output.dtype else gradient
 
     return stock(outputs, tuple(map(cast, outputs, gradients)), *args, **kwargs)
+
+
+def register_hook(stock, self, hook):
+    """Tensor.register_hook: stock checks the dtype of what the hook returns by the container, and names it."""
+    if not _C.is_format_tensor(self):
+        return stock(self, hook)
+
+    def checked(gradient):
+        result = hook(gradient)
+        if isinstance(result, torch.Tensor) and result.dtype is not gradient.dtype:
+            name = getattr(hook, "__name__", repr(hook))
+            raise RuntimeError(f"expected the hook {name} to return a gradient of {gradient.dtype}, but got {result.dtype}. Convert it with .to().")
+        return result
+
+    return stock(self, checked)
 
 
 def custom_function(stock, *args, **kwargs):

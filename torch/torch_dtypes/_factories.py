@@ -91,14 +91,15 @@ def full(stock, *args, **kwargs):
     return _finish(_blank(stock(given["size"], 0, dtype=_bits_dtype(dtype), **rest), dtype).fill_(value), dtype, requires_grad, out)
 
 
-def _exact(make, data: object, *args, **kwargs) -> torch.Tensor:
-    """A stock tensor of data without loss: float64 for Python floats, int64 for integers, arrays and tensors as they are."""
+def _exact(make, data: object, *args, real: bool = False, **kwargs) -> torch.Tensor:
+    """A stock tensor of data without loss: float64 for Python floats, int64 for integers, arrays and tensors as they are. Where they must be
+    real, complex numbers are stock's error."""
     try:
         values = make(data, *args, **kwargs)
-    except RuntimeError:  # integers beyond int64
+    except (RuntimeError, ValueError, OverflowError):  # integers beyond int64
         return make(data, *args, **{**kwargs, "dtype": torch.float64})
     own_type = isinstance(data, torch.Tensor) or hasattr(data, "__array_interface__") or hasattr(data, "__dlpack__")
-    if values.is_floating_point() and not own_type:
+    if (values.is_floating_point() or (real and values.is_complex())) and not own_type:
         values = make(data, *args, **{**kwargs, "dtype": torch.float64})
     return values
 
@@ -128,7 +129,7 @@ def _from_data(stock, data, args, kwargs, *, copies: bool):
         data = data.detach()
         values = data.to(device=kwargs.get("device"), copy=True)
     else:
-        values = _exact(stock, data, *args, **kwargs)
+        values = _exact(stock, data, *args, real=asked is not None, **kwargs)
     if asked is None and not _wants_default(values, data):
         return values.requires_grad_() if requires_grad else values
     return _finish(values, dtype, requires_grad, None)
@@ -181,7 +182,7 @@ def asarray(stock, data, *args, **kwargs):
     dtype, requires_grad, _ = _take(kwargs)
     if asked is not None and _interop.is_buffer(data):
         return _finish(stock(data, *args, dtype=_bits_dtype(dtype), copy=copy, **kwargs).view(dtype), dtype, requires_grad, None)
-    values = _exact(stock, data, *args, **kwargs)
+    values = _exact(stock, data, *args, real=asked is not None, **kwargs)
     if asked is None and not _wants_default(values, data):
         return values.requires_grad_() if requires_grad else values
     if copy is False:

@@ -7,6 +7,7 @@ reasons below and runs the implementation named here, or else the stock function
 from __future__ import annotations
 
 import functools
+import types
 
 import torch
 import torch._linalg_utils
@@ -25,6 +26,7 @@ from . import (
     _graphs,
     _interop,
     _linear_cross_entropy,
+    _operators,
     _printing,
     _promotion,
     _scripts,
@@ -97,6 +99,20 @@ def _extend_wrapped(wrapper, implementation) -> None:
     cell.cell_contents = _extended(cell.cell_contents, implementation)
 
 
+def _register_hook(self, hook):
+    return _register_checked_hook(self, hook)  # noqa: F821
+
+
+def _exchange_code(function, replacement, name: str, implementation) -> None:
+    """Lets a public Python function of torch run the replacement's code, which calls the implementation by that name, given the stock
+    function first. The function stays the same object."""
+    if function.__code__.co_varnames[: function.__code__.co_argcount] != replacement.__code__.co_varnames:
+        raise ImportError(f"expected {function!r} to take {replacement.__code__.co_varnames}, as in torch 2.13")
+    stock = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    function.__globals__[name] = functools.partial(implementation, stock)
+    function.__code__ = replacement.__code__.replace(co_name=function.__name__, co_qualname=function.__qualname__)
+
+
 def install() -> None:
     """Patches dtype, finfo and Tensor.dtype, registers the operators and hooks the builtins. Called once, at import."""
     _C.patch(_serialization.reduce_dtype, _conversion.set_data, _factories.legacy_tensor)
@@ -138,14 +154,16 @@ def install() -> None:
     for name in ("float", "double", "half", "bfloat16"):
         _hook(base, name, None, GUARD_ALWAYS)
     _hook(base, "view", None, GUARD_ANYWHERE)
+    _hook(functions, "view_copy", None, GUARD_ANYWHERE)
     _hook(nn_functions, "_parse_to", _conversion.parse_to, DTYPE_ANYWHERE | OWN_ARGUMENT)
     for name in _WITH_DTYPE:
-        when = DTYPE_KEYWORD | OWN_SELF_DTYPE | (DTYPE_ANYWHERE if "softmax" in name else 0)
+        when = DTYPE_KEYWORD | OWN_SELF_DTYPE | (DTYPE_ANYWHERE | GUARD_ANYWHERE if "softmax" in name else 0)  # theirs may be positional
         _hook(functions, name, _conversion.function_with_dtype, when)
         _hook(base, name, _conversion.method_with_dtype(name), when)
     for module, names in _MODULES_WITH_DTYPE.items():
         for name in names.split():
-            _hook(getattr(torch._C, module), name, _conversion.function_with_dtype, DTYPE_KEYWORD | OWN_SELF_DTYPE)
+            when = DTYPE_KEYWORD | OWN_SELF_DTYPE | (DTYPE_ANYWHERE | GUARD_ANYWHERE if "softmax" in name else 0)
+            _hook(getattr(torch._C, module), name, _conversion.function_with_dtype, when)
 
     _wrapped(torch.Tensor.__rdiv__, "__rdiv__").cell_contents = _conversion.rdiv
     _extend(torch._linalg_utils, "get_floating_dtype", _conversion.floating_dtype)
@@ -165,7 +183,8 @@ def install() -> None:
     _hook(functions, "pinverse", _functions.pinverse, OWN_SELF)
     _hook(base, "pinverse", _functions.pinverse_method, OWN_SELF)
 
-    _hook(torch, "_foreach_norm", _conversion.foreach_norm, DTYPE_ANYWHERE)
+    for name in ("_foreach_norm", "_foreach_powsum"):
+        _hook(torch, name, _conversion.foreach_norm, DTYPE_ANYWHERE | OWN_NESTED)
     for name in _STOCK_ONLY:
         _hook(torch, name, _conversion.refuse_dtype, DTYPE_ANYWHERE)
     _hook(torch, "_sparse_sum", _conversion.refuse_dtype, DTYPE_ANYWHERE)
@@ -177,6 +196,7 @@ def install() -> None:
     _C.hook(base._make_wrapper_subclass, _interop.refuse_wrapper, DTYPE_ANYWHERE)
 
     _hook(torch._C._ImperativeEngine, "run_backward", _conversion.run_backward, OWN_NESTED)
+    _exchange_code(torch.Tensor.register_hook, _register_hook, "_register_checked_hook", _conversion.register_hook)
     _C.hook(torch._C._FunctionBase.apply, _conversion.custom_function, OWN_ARGUMENT)
 
     # Type promotion and the default dtype
@@ -204,6 +224,7 @@ def install() -> None:
     _hook(torch._C._dynamo.eval_frame, "set_eval_frame", _graphs.begin_dynamo, FIRST_CALL)
     _graphs.install()
     _checkpoints.install()
+    _operators.install()
     _testing.install()
     for script in (torch._C.ScriptMethod, torch._C.ScriptFunction):
         _hook(script, "__call__", _C.run_script, OWN_SCRIPT)

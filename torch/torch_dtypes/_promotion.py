@@ -39,10 +39,13 @@ def result_type(stock, *args, **kwargs):
     """The dtype of an operation on the two: the higher category (bool, integer, floating, complex) wins; within one category a tensor
     with dimensions outranks one without, and that outranks a Python number."""
 
+    ours = next(f for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor) and (f := _C.format_of(x.dtype)))
+    complex_dtype = torch.complex64 if ours.fits_float else torch.complex128  # of a Python number: as torch.complex(x, x)
+
     def describe(x):
         if isinstance(x, torch.Tensor):
             return x.dtype, 2 if x.dim() else 1
-        return {bool: torch.bool, int: torch.int64, float: torch.float64}.get(type(x), torch.complex64), 0
+        return {bool: torch.bool, int: torch.int64, float: torch.float64}.get(type(x), complex_dtype), 0
 
     def category(d):
         return 3 if d.is_complex else 2 if d.is_floating_point else 0 if d is torch.bool else 1

@@ -116,6 +116,8 @@ PyObject* is_format_tensor(PyObject*, PyObject* object) {
 PyMethodDef raw_functions[] = {
     {"is_format_tensor", &is_format_tensor, METH_O, "Whether an object is a tensor of a number format."},
     {"hook", &hook_builtin, METH_VARARGS, "hook(builtin, implementation, when): put an implementation in front of a stock builtin."},
+    {"call_operator", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&call_operator)), METH_FASTCALL,
+     "call_operator(op, args, kwargs): what torch.ops calls; a stock dtype beside a tensor of ours means itself."},
     {"set_default_format", &set_default_format, METH_O, "Make a dtype of ours the default dtype; None: the stock default holds."},
     {"get_default_format", &get_default_format, METH_NOARGS, "The default dtype if it is one of ours, else None."},
     {nullptr, nullptr, 0, nullptr}};
@@ -184,6 +186,7 @@ PYBIND11_MODULE(_C, m) {
     patch_dtype(reduce.ptr());
     patch_finfo();
     patch_setitem();
+    replace_backward_operators();
     patch_tensor_properties(set_data.ptr(), legacy_tensor.ptr());
     return at::formats::register_boxed_kernels();
   });

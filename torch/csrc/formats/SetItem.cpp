@@ -9,6 +9,8 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/object_ptr.h>
 
+#include <cstring>
+
 namespace torch::formats {
 namespace {
 
@@ -32,9 +34,27 @@ PyObject* number_as_tensor(PyObject* number, const c10::formats::FormatEntry& en
   END_HANDLE_TH_ERRORS
 }
 
+// Stock's refusal of what is neither a number nor a tensor names the container.
+int refused(PyObject* self, PyObject* value) {
+  const c10::formats::FormatEntry* entry = value && PyErr_ExceptionMatches(PyExc_TypeError) ? format_of_tensor(self) : nullptr;
+  if (!entry) return -1;
+  PyObject *type = nullptr, *error = nullptr, *traceback = nullptr;
+  PyErr_Fetch(&type, &error, &traceback);
+  THPObjectPtr text(error ? PyObject_Str(error) : nullptr);
+  const char* words = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  const bool named = words && std::strncmp(words, "can't assign a ", 15) == 0;
+  PyErr_Clear();
+  PyErr_Restore(type, error, traceback);
+  if (named) {
+    PyErr_Format(PyExc_TypeError, "expected a number or a tensor for elements of a tensor of torch.%s, but got a %s. Make a tensor of it first, "
+                 "for example with torch.tensor(...).", entry->name.c_str(), Py_TYPE(value)->tp_name);
+  }
+  return -1;
+}
+
 int setitem(PyObject* self, PyObject* index, PyObject* value) {
   const c10::formats::FormatEntry* entry = value && (PyFloat_Check(value) || PyLong_Check(value)) ? format_of_tensor(self) : nullptr;
-  if (!entry || THPVariable_Unpack(self).device().is_meta()) return stock_setitem(self, index, value);
+  if (!entry || THPVariable_Unpack(self).device().is_meta()) return stock_setitem(self, index, value) == 0 ? 0 : refused(self, value);
   THPObjectPtr tensor(number_as_tensor(value, *entry));
   return tensor ? stock_setitem(self, index, tensor.get()) : -1;
 }

@@ -25,6 +25,10 @@ enum class When : int {
 
 // hook(builtin, implementation, when): implementation(stock, *args, **kwargs), with the bound self first where there is one.
 PyObject* hook_builtin(PyObject* module, PyObject* args);
+// call_operator(op, args, kwargs), for operators called by hand: OperatorCall.cpp.
+PyObject* call_operator(PyObject* module, PyObject* const* given, Py_ssize_t count);
+// TorchScript's aten::backward and aten::grad: a given gradient is cast to the dtype of its output.
+void replace_backward_operators();
 PyObject* set_default_format(PyObject* module, PyObject* dtype);
 PyObject* get_default_format(PyObject* module, PyObject* unused);
 // The default dtype if it is one of ours, else nullptr. Borrowed.

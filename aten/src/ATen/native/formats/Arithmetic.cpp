@@ -12,6 +12,7 @@
 #include <ATen/ops/div_ops.h>
 #include <ATen/ops/mul_ops.h>
 #include <ATen/ops/resize_ops.h>
+#include <ATen/ops/rsub_ops.h>
 #include <ATen/ops/sub_ops.h>
 #include <torch/library.h>
 
@@ -106,13 +107,30 @@ Tensor& without_alpha_out(const Tensor& a, const Tensor& b, Tensor& out) {
   return with_alpha_out<op>(a, b, 1, out);
 }
 
+void expect_real(const char* op, const Scalar& number, const Tensor& self) {
+  TORCH_CHECK_TYPE(!number.isComplex(), op, ": expected a real number beside a tensor of ", entry_of(self).name, ", but got a complex one");
+}
+
+// Beside a complex number: the stock operator on the exact values, for a complex result.
+Tensor with_complex_number(BinaryOp op, const Tensor& self, const Scalar& number, const Scalar& alpha = 1) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const Tensor values = decoded(self);
+  switch (op) {
+    case BinaryOp::Add: return at::_ops::add_Scalar::call(values, number, alpha);
+    case BinaryOp::Sub: return at::_ops::sub_Scalar::call(values, number, alpha);
+    case BinaryOp::Mul: return at::_ops::mul_Scalar::call(values, number);
+    default: return at::_ops::div_Scalar::call(values, number);
+  }
+}
+
 // With a number as second operand. (Python's x + 2 comes as a tensor without dimensions; stock formulas call these.)
 Tensor with_number(BinaryOp op, const Tensor& self, const Scalar& number, const Tensor& existing = {}) {
-  TORCH_CHECK_TYPE(!number.isComplex(), name_of(op), ": expected a real number beside a tensor of ", entry_of(self).name, ", but got a complex one");
+  expect_real(name_of(op), number, self);
   return elementwise(op, Operand::of(self), Operand::of(number), {entry_of(self), existing});
 }
 template <BinaryOp op>
 Tensor scalar(const Tensor& self, const Scalar& other) {
+  if (other.isComplex()) return with_complex_number(op, self, other);
   return with_number(op, self, other);
 }
 template <BinaryOp op>
@@ -122,10 +140,13 @@ Tensor& scalar_(Tensor& self, const Scalar& other) {
 }
 template <BinaryOp op>
 Tensor scalar_with_alpha(const Tensor& self, const Scalar& other, const Scalar& alpha) {
+  if (other.isComplex() || alpha.isComplex()) return with_complex_number(op, self, other, alpha);
   return with_number(op, self, other.toDouble() * alpha.toDouble());
 }
 template <BinaryOp op>
 Tensor& scalar_with_alpha_(Tensor& self, const Scalar& other, const Scalar& alpha) {
+  expect_real(name_of(op), other, self);
+  expect_real(name_of(op), alpha, self);
   with_number(op, self, other.toDouble() * alpha.toDouble(), self);
   return self;
 }
@@ -136,6 +157,10 @@ Tensor rsub_tensor(const Tensor& self, const Tensor& other, const Scalar& alpha)
   return binary(BinaryOp::Sub, other, self, alpha);
 }
 Tensor rsub_scalar(const Tensor& self, const Scalar& other, const Scalar& alpha) {
+  if (other.isComplex() || alpha.isComplex()) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    return at::_ops::rsub_Scalar::call(decoded(self), other, alpha);
+  }
   const Target target{entry_of(self), {}};
   if (alpha.toDouble() == 1) return elementwise(BinaryOp::Sub, Operand::of(other), Operand::of(self), target);
   return elementwise(TernaryOp::Fma, Operand::of(Scalar(-alpha.toDouble())), Operand::of(self), Operand::of(other), 1, target);
@@ -164,22 +189,23 @@ Tensor& sqrt_out(const Tensor& self, Tensor& out) {
 
 // ---- three operands: into self where self is ours and in place ----
 
-const FormatEntry* common_format(const char* op, std::initializer_list<std::reference_wrapper<const Tensor>> tensors) {
+ResultType common_type(const char* op, std::initializer_list<std::reference_wrapper<const Tensor>> tensors) {
   ResultType type;
   for (const Tensor& t : tensors) type.see(t, op);
-  return type.result();
+  return type;
 }
 
 // Where a stock type wins, the operator runs on stock tensors.
 template <typename Stock>
 Tensor ternary(const char* name, TernaryOp op, const Tensor& a, const Tensor& b, const Tensor& c, double s, bool in_place, const Tensor& self, Stock stock) {
   const at::AutoDispatchBelowADInplaceOrView guard;
-  const FormatEntry* format = common_format(name, {a, b, c});
+  const ResultType type = common_type(name, {a, b, c});
+  const FormatEntry* format = type.result();
   if (in_place && is_format_tensor(self)) {
     return elementwise(op, Operand::of(a), Operand::of(b), Operand::of(c), s, {entry_of(self), self});
   }
   if (format && !in_place) return elementwise(op, Operand::of(a), Operand::of(b), Operand::of(c), s, {*format, {}});
-  const auto plain = [](const Tensor& t) { return is_format_tensor(t) ? decoded(t) : t; };
+  const auto plain = [&](const Tensor& t) { return format || !type.stock ? (is_format_tensor(t) ? decoded(t) : t) : stock_operand(t, *type.stock); };
   return stock(plain);
 }
 
@@ -210,7 +236,7 @@ Tensor& addcdiv_out(const Tensor& self, const Tensor& x, const Tensor& y, const 
 }
 
 Tensor lerp_number(const Tensor& self, const Tensor& end, const Scalar& weight, const Tensor& existing) {
-  const FormatEntry* format = common_format("lerp", {self, end});
+  const FormatEntry* format = common_type("lerp", {self, end}).result();
   TORCH_CHECK_TYPE(format, "lerp: expected start and end of one dtype, but got a number format and a stock dtype");
   return elementwise(TernaryOp::Lerp, Operand::of(self), Operand::of(end), Operand::of(weight), 1, {*format, existing});
 }

@@ -53,7 +53,9 @@ void ResultType::see(const at::Tensor& t, const char* op) {
     format = entry;
     format_has_dims_ |= has_dims;
   } else if (c10::isComplexType(t.scalar_type())) {
-    const ScalarType seen = t.unsafeGetTensorImpl()->is_wrapped_number() ? ScalarType::ComplexFloat : t.scalar_type();
+    const bool number = t.unsafeGetTensorImpl()->is_wrapped_number();
+    const ScalarType seen = number ? ScalarType::ComplexFloat : t.scalar_type();
+    complex_number_ |= number;
     stock = c10::promoteTypes(stock.value_or(seen), seen);
   } else if (is_complex()) {
     return;
@@ -61,6 +63,16 @@ void ResultType::see(const at::Tensor& t, const char* op) {
     if (has_dims && !stock_has_dims_) stock.reset(); // dimensions outrank none
     if (has_dims || !stock_has_dims_) stock = stock.has_value() ? c10::promoteTypes(*stock, t.scalar_type()) : t.scalar_type();
     stock_has_dims_ |= has_dims;
+  }
+  if (complex_number_ && format) stock = c10::promoteTypes(*stock, c10::toComplexType(format->compute));
+}
+
+void ResultType::keep(const at::Tensor& first) {
+  if (entry_beneath(first)) {
+    stock.reset();
+  } else if (c10::isFloatingType(first.scalar_type()) || c10::isComplexType(first.scalar_type())) {
+    stock = first.scalar_type();
+    stock_has_dims_ = true;
   }
 }
 
@@ -74,6 +86,7 @@ ResultType ResultType::of(const Plan& plan, const torch::jit::Stack& stack, size
   };
   look(false);
   if (!type.format) look(true);
+  if (plan.keeps_first && stack[base].isTensor() && stack[base].toTensor().defined()) type.keep(stack[base].toTensor());
   return type;
 }
 
@@ -130,11 +143,17 @@ static int place_of(const c10::FunctionSchema& schema, const char* argument) {
   return schema.argumentIndexWithName(argument).value_or(-1);
 }
 
+// Operators that put one tensor, whatever its dtype, into another.
+static bool keeps_first_dtype(const std::string& op) {
+  static const std::set<std::string> names = {"as_strided_scatter", "diagonal_scatter", "fill", "select_scatter", "slice_scatter"};
+  return names.count(base_name(op)) != 0;
+}
+
 Plan::Plan(const c10::FunctionSchema& schema)
     : name(schema.name()), adds_products(is_dot_operator(schema.name())), elementary(is_elementary(schema.name())),
       tabled(has_table(schema.name())), selects(selects_values(schema.name()) && schema.overload_name().find("reduce") == std::string::npos),
-      moves(moves_elements(schema)), per_place(schema.name().rfind("aten::_foreach_", 0) == 0), leaves_range(at::formats::leaves_range(schema.name())), writes(false),
-      accumulate(place_of(schema, "accumulate")), limits(place_of(schema, "posinf")) {
+      moves(moves_elements(schema)), per_place(schema.name().rfind("aten::_foreach_", 0) == 0), leaves_range(at::formats::leaves_range(schema.name())),
+      keeps_first(keeps_first_dtype(schema.name())), writes(false), accumulate(place_of(schema, "accumulate")), limits(place_of(schema, "posinf")) {
   for (const c10::Argument& a : schema.arguments()) {
     // Read out of the tensor by stock code; or added to scores of the query's dtype.
     const bool numbers = (per_place && a.name() == "scalars") || a.name() == "attn_mask";
@@ -164,6 +183,10 @@ bool any_of_ours(const Plan& plan, const torch::jit::Stack& stack) {
     each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) { any |= entry_beneath(t) != nullptr; });
   }
   return any;
+}
+
+bool has_complex_number(const Plan& plan, const torch::jit::Stack& stack) {
+  return std::any_of(stack.end() - plan.arguments.size(), stack.end(), [](const c10::IValue& value) { return value.isComplexDouble(); });
 }
 
 bool is_recorded(const Plan& plan, const torch::jit::Stack& stack) {
@@ -199,7 +222,7 @@ void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t 
   TORCH_INTERNAL_ASSERT(type.format, plan.name, " came to the number formats' kernel without a tensor of theirs");
   format_ = type.result();
   compute_ = type.format->compute;
-  if (plan.elementary) compute_ = ScalarType::Double;
+  if (plan.elementary && !has_complex_number(plan, stack)) compute_ = ScalarType::Double; // complex ones are not rounded to a format
   if (plan.adds_products) {
     const Accumulation policy = accumulation_of(*type.format);
     if (policy.kind == Accumulation::Kind::Float64) compute_ = ScalarType::Double;

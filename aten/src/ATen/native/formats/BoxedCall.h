@@ -23,12 +23,14 @@ class ResultType {
 
   static ResultType of(const Plan& plan, const torch::jit::Stack& stack, size_t base);
   void see(const at::Tensor& t, const char* op);
+  void keep(const at::Tensor& first); // the result has this one's dtype
   bool stock_wins() const;
   bool is_complex() const { return stock && c10::isComplexType(*stock); }
   // The result's format, or nullptr where it is of the stock type.
   const FormatEntry* result() const { return stock_wins() ? nullptr : format; }
 
  private:
+  bool complex_number_{false}; // of Python: the complex type of the format's compute type, as torch.complex(x, x)
   bool format_has_dims_{false};
   bool stock_has_dims_{false};
 };
@@ -59,6 +61,7 @@ class Plan {
   bool moves;         // elements only, see MovedCodes.h
   bool per_place;     // lists of tensors, each place for itself
   bool leaves_range;  // of float64, see Elementary.h
+  bool keeps_first;   // the result's dtype is the first operand's, whatever is put into it
   bool writes;        // to a tensor, not counting lists of them
   int accumulate;     // the place of a flag of that name, which undoes `selects`; or -1
   int limits;         // the place of two numbers that stand for infinities (nan_to_num's posinf, neginf), or -1
@@ -131,8 +134,10 @@ void each_tensor(Plan::Slot slot, const c10::IValue& value, Body&& body) {
   }
 }
 
-// Whether a tensor among a call's arguments is ours, maybe within wrappers of torch.func; and whether autograd records the call.
+// Whether a tensor among a call's arguments is ours, maybe within wrappers of torch.func; whether a number is complex; and whether autograd
+// records the call.
 bool any_of_ours(const Plan& plan, const torch::jit::Stack& stack);
+bool has_complex_number(const Plan& plan, const torch::jit::Stack& stack);
 bool is_recorded(const Plan& plan, const torch::jit::Stack& stack);
 
 } // namespace at::formats

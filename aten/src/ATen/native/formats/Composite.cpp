@@ -8,6 +8,7 @@
 #include <ATen/ops/_batch_norm_impl_index_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/add_ops.h>
 #include <ATen/ops/alpha_dropout_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/combinations_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/dropout_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/feature_alpha_dropout_compositeimplicitautograd_dispatch.h>
@@ -36,7 +37,7 @@ using c10::Scalar;
 Tensor number_like(const Scalar& number, const Tensor& like) {
   if (!number.isComplex()) return encoded_number(number, entry_of(like));
   const at::AutoDispatchBelowADInplaceOrView guard;
-  return at::scalar_tensor(number, at::TensorOptions().device(like.device()).dtype(at::kComplexFloat));
+  return at::scalar_tensor(number, at::TensorOptions().device(like.device()).dtype(c10::toComplexType(entry_of(like).compute)));
 }
 
 void expect_condition(const Tensor& condition) {
@@ -129,6 +130,13 @@ Tensor float_power_of_number(const Scalar& self, const Tensor& exponent) {
   return at::float_power(self, exact(exponent));
 }
 
+// ---- combinations of nothing, which stock makes of the operand's options ----
+
+Tensor combinations(const Tensor& self, int64_t r, bool with_replacement) {
+  if (r == 0 && self.dim() == 1) return self.new_empty({0});
+  return at::compositeimplicitautograd::combinations(self, r, with_replacement);
+}
+
 // ---- max, min, sort, topk, ...: the gradient goes to the elements that were selected ----
 
 Tensor value_selecting_reduction_backward(const Tensor& grad, int64_t dim, const Tensor& indices, c10::SymIntArrayRef sizes, bool keepdim) {
@@ -197,6 +205,7 @@ void register_composites(Library& m) {
   m.impl("float_power.Tensor_Tensor", &float_power);
   m.impl("float_power.Tensor_Scalar", &float_power_number);
   m.impl("float_power.Scalar", &float_power_of_number);
+  m.impl("combinations", &combinations);
   m.impl("where.ScalarSelf", &where_scalar_self);
   m.impl("where.ScalarOther", &where_scalar_other);
   m.impl("value_selecting_reduction_backward", &value_selecting_reduction_backward);

@@ -139,6 +139,25 @@ at::Tensor type_as(const at::Tensor& self, const at::Tensor& other) {
   return to_other(self, other, false, false, {});
 }
 
+// torch._cast_Float and its kin, which stock code writes as to(Float): named, the container means itself.
+template <ScalarType type>
+at::Tensor cast_named(const at::Tensor& self, bool non_blocking) {
+  const ExplicitDtypeGuard exact;
+  return to(self, type, {}, {}, {}, non_blocking, false, {});
+}
+
+template <typename Library>
+void register_named_casts(Library& m) {
+  m.impl("_cast_Byte", &cast_named<ScalarType::Byte>);
+  m.impl("_cast_Char", &cast_named<ScalarType::Char>);
+  m.impl("_cast_Double", &cast_named<ScalarType::Double>);
+  m.impl("_cast_Float", &cast_named<ScalarType::Float>);
+  m.impl("_cast_Half", &cast_named<ScalarType::Half>);
+  m.impl("_cast_Int", &cast_named<ScalarType::Int>);
+  m.impl("_cast_Long", &cast_named<ScalarType::Long>);
+  m.impl("_cast_Short", &cast_named<ScalarType::Short>);
+}
+
 // ---- copy_ ----
 
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
@@ -201,6 +220,7 @@ at::Tensor& fill_scalar(at::Tensor& self, const c10::Scalar& value) {
 at::Tensor& fill_tensor(at::Tensor& self, const at::Tensor& value) {
   TORCH_CHECK(value.dim() == 0, "fill_: expected a tensor without dimensions as value, but got one with ", value.dim());
   if (!is_format_tensor(self)) return self.fill_(value.item());
+  if (value.is_complex()) return at::_ops::copy_::call(self, value, false); // with stock's warning of the imaginary part
   return fill_scalar(self, value.item());
 }
 
@@ -230,6 +250,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("to.dtype", &to_dtype);
   m.impl("to.other", &to_other);
   m.impl("type_as", &type_as);
+  register_named_casts(m);
 }
 
 // Ours, and ours within wrappers of torch.func.
@@ -242,6 +263,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
     m.impl("to.dtype", &to_dtype);                  \
     m.impl("to.other", &to_other);                  \
     m.impl("type_as", &type_as);                    \
+    register_named_casts(m);                        \
   }
 TD_FORMAT_CAST(AutogradPrivateUse2)
 TD_FORMAT_CAST(AutogradHPU)

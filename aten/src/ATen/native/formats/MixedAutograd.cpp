@@ -60,7 +60,7 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
         stock |= !entry_beneath(t) && (c10::isFloatingType(t.scalar_type()) || c10::isComplexType(t.scalar_type()));
       });
     }
-    const bool complex = has_complex_number(stack);
+    const bool complex = has_complex_number(plan_, stack);
     if (!(stock || complex) || !recorded) return false;
     const ResultType type = ResultType::of(plan_, stack, base);
     bool writes_own = false;
@@ -70,6 +70,7 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
       });
     }
     if (writes_own) return detach_gradients(stack, base, *type.format);
+    if (plan_.keeps_first && !type.stock_wins()) return cast_to_first(stack, base);
     if (!(type.stock_wins() || complex)) return false;
     const c10::ScalarType target = type.stock ? c10::toRealValueType(*type.stock) : type.format->compute;
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
@@ -79,6 +80,15 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
         return at::_ops::to_dtype::call(t, target, false, false, {});
       });
     }
+    return true;
+  }
+
+  // What is put into the first operand takes its dtype, if that is ours: by a cast that brings the gradient back.
+  bool cast_to_first(torch::jit::Stack& stack, size_t base) const {
+    const at::Tensor first = stack[base].toTensor();
+    const FormatEntry* own = entry_beneath(first);
+    if (!own || !stack[base + 1].isTensor() || entry_beneath(stack[base + 1].toTensor())) return false;
+    stack[base + 1] = at::_ops::to_dtype::call(stack[base + 1].toTensor(), c10::formats::scalar_type(*own), false, false, {});
     return true;
   }
 
@@ -96,10 +106,6 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
       });
     }
     return any;
-  }
-
-  bool has_complex_number(const torch::jit::Stack& stack) const {
-    return std::any_of(stack.end() - plan_.arguments.size(), stack.end(), [](const c10::IValue& value) { return value.isComplexDouble(); });
   }
 
   Plan plan_;

@@ -12,6 +12,7 @@ namespace {
 
 constexpr auto kNoSparse = "there are no sparse or other special layouts of number formats";
 constexpr auto kNoComplex = "number formats have no complex counterparts";
+constexpr auto kNoNegation = "its views have no negative bit, so that -x has memory of its own";
 constexpr auto kNoQuantised = "a tensor of a number format is not quantised";
 constexpr auto kNoCollective = "process groups move and add up stock dtypes only, and would take the codes for numbers";
 constexpr auto kNoNested = "there are no nested tensors of number formats";
@@ -85,6 +86,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   for (const char* name : {"to_padded_tensor", "_nested_tensor_from_mask"}) m.impl(name, refusal(kNoNested));
   m.impl("_nested_tensor_from_mask_left_aligned", &is_left_aligned);
   for (const char* name : {"view_as_complex", "view_as_real"}) m.impl(name, refusal(kNoComplex));
+  m.impl("_neg_view", refusal(kNoNegation));
   for (const char* name : {"int_repr", "q_scale", "q_zero_point", "q_per_channel_scales", "q_per_channel_zero_points", "q_per_channel_axis"}) {
     m.impl(name, refusal(kNoQuantised));
   }

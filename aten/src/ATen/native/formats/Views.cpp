@@ -128,6 +128,12 @@ std::vector<at::Tensor> unsafe_split_with_sizes(const at::Tensor& self, c10::Sym
   return at::compositeexplicitautograd::unsafe_split_with_sizes_symint(self, sizes, dim);
 }
 
+// The boxed kernel would view the values.
+at::Tensor view_copy_dtype(const at::Tensor& self, c10::ScalarType type) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return at::_ops::view_dtype::call(self, type).clone();
+}
+
 // Without elements the stock derivative makes zeros of the container's dtype: there, views whose derivatives keep the format.
 at::Tensor as_strided_recorded(c10::DispatchKeySet keys, const at::Tensor& self, c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides,
                                std::optional<c10::SymInt> offset) {
@@ -188,6 +194,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("alias", &alias);
   m.impl("detach", &alias);
   m.impl("view.dtype", &view_dtype);
+  m.impl("view_copy.dtype", &view_copy_dtype);
   m.impl("unsafe_split.Tensor", &unsafe_split);
   m.impl("unsafe_split_with_sizes", &unsafe_split_with_sizes);
   m.impl("resize_", &resize_);

@@ -208,6 +208,31 @@ def test_copies_of_views_of_the_codes(dtype):
         torch._neg_view(x)
 
 
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_views_in_place_leave_the_memory_alone(dtype, requires_grad):
+    def made(of_dtype):
+        return (of(of_dtype).requires_grad_(requires_grad) * 1)[None]
+
+    for change in [
+        lambda t: t.transpose_(2, 0), lambda t: t.swapaxes_(1, 2), lambda t: t.squeeze_(), lambda t: t.squeeze_(0), lambda t: t.squeeze_((0, 1)),
+        lambda t: t.unsqueeze_(1), lambda t: t[0].detach().t_(), lambda t: t.detach().as_strided_((2, 2), (1, 2), 1), lambda t: t.swapdims_(0, 1),
+    ]:  # fmt: skip
+        base, stock = made(dtype), made(torch.float64)
+        alias, changed, expected = base.detach(), change(base), change(stock)
+        assert (changed.stride(), changed.storage_offset()) == (expected.stride(), expected.storage_offset())
+        assert changed.data_ptr() == alias.data_ptr() + changed.storage_offset() * dtype.itemsize
+        same(changed, expected.to(dtype))
+        assert alias.tolist() == [VALUES]
+    if requires_grad:
+        leaf = of(dtype).requires_grad_()
+        view = (leaf * 1)[None]
+        (view.transpose_(2, 0) * torch.arange(3).view(3, 1, 1)).sum().backward()
+        assert leaf.grad.dtype is dtype and leaf.grad.tolist() == [[0.0, 1.0, 2.0]] * 2
+    with pytest.raises(RuntimeError, match=f"expected a base of float64, but got {str(dtype)[6:]}"):
+        of(dtype).float_power_(2)
+    assert of(dtype).to_dense(dtype=torch.float64).dtype is torch.float64 and of(dtype).to_dense(dtype=torch.float32).dtype is torch.float32
+
+
 def test_combinations_of_none(dtype):
     x = of(dtype)[0].clone().requires_grad_()
     assert torch.combinations(x, 0).dtype is dtype and torch.combinations(x, 0).shape == (0,)

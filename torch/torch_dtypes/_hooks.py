@@ -155,6 +155,7 @@ def install() -> None:
         _hook(base, name, None, GUARD_ALWAYS)
     _hook(base, "view", None, GUARD_ANYWHERE)
     _hook(functions, "view_copy", None, GUARD_ANYWHERE)
+    _hook(base, "to_dense", None, GUARD_KEYWORD)
     _hook(nn_functions, "_parse_to", _conversion.parse_to, DTYPE_ANYWHERE | OWN_ARGUMENT)
     for name in _WITH_DTYPE:
         when = DTYPE_KEYWORD | OWN_SELF_DTYPE | (DTYPE_ANYWHERE | GUARD_ANYWHERE if "softmax" in name else 0)  # theirs may be positional

@@ -130,6 +130,18 @@ Tensor float_power_of_number(const Scalar& self, const Tensor& exponent) {
   return at::float_power(self, exact(exponent));
 }
 
+[[noreturn]] void refuse_float_power_in_place(const Tensor& self) {
+  TORCH_CHECK(false, "float_power_: expected a base of float64, but got ", is_format_tensor(self) ? entry_of(self).name : self.dtype().name(),
+              ". Use torch.float_power, whose result is float64.");
+}
+Tensor& float_power_(Tensor& self, const Tensor& exponent) {
+  if (!is_format_tensor(self)) return self.float_power_(exact(exponent));
+  refuse_float_power_in_place(self);
+}
+Tensor& float_power_number_(Tensor& self, const Scalar&) {
+  refuse_float_power_in_place(self);
+}
+
 // ---- combinations of nothing, which stock makes of the operand's options ----
 
 Tensor combinations(const Tensor& self, int64_t r, bool with_replacement) {
@@ -205,6 +217,8 @@ void register_composites(Library& m) {
   m.impl("float_power.Tensor_Tensor", &float_power);
   m.impl("float_power.Tensor_Scalar", &float_power_number);
   m.impl("float_power.Scalar", &float_power_of_number);
+  m.impl("float_power_.Tensor", &float_power_);
+  m.impl("float_power_.Scalar", &float_power_number_);
   m.impl("combinations", &combinations);
   m.impl("where.ScalarSelf", &where_scalar_self);
   m.impl("where.ScalarOther", &where_scalar_other);

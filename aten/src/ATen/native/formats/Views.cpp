@@ -10,8 +10,12 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/as_strided_ops.h>
 #include <ATen/ops/fill_ops.h>
+#include <ATen/ops/squeeze_compositeexplicitautograd_dispatch.h>
+#include <ATen/ops/t_compositeexplicitautograd_dispatch.h>
+#include <ATen/ops/transpose_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/unsafe_split_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/unsafe_split_with_sizes_compositeexplicitautograd_dispatch.h>
+#include <ATen/ops/unsqueeze_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/view_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/view_ops.h>
 #include <c10/core/InferenceMode.h>
@@ -146,6 +150,26 @@ at::Tensor as_strided_recorded(c10::DispatchKeySet keys, const at::Tensor& self,
   return at::_ops::as_strided::redispatch(stock, self, sizes, strides, offset);
 }
 
+// ---- views in place: the boxed kernel would write the rearranged codes into the memory that others see ----
+
+const at::Tensor& as_strided_in_place(const at::Tensor& self, c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides, std::optional<c10::SymInt> offset) {
+  const at::Tensor checked = at::_ops::as_strided::call(self.detach(), sizes, strides, offset);
+  self.unsafeGetTensorImpl()->set_sizes_and_strides(checked.sizes(), checked.strides(), checked.storage_offset());
+  return self;
+}
+
+template <typename Library>
+void register_views_in_place(Library& m) {
+  namespace stock = at::compositeexplicitautograd;
+  m.impl("as_strided_", &as_strided_in_place);
+  m.impl("transpose_", &stock::transpose_); // by as_strided_, as all of these
+  m.impl("t_", &stock::t_);
+  m.impl("unsqueeze_", &stock::unsqueeze_);
+  m.impl("squeeze_", static_cast<at::Tensor& (*)(at::Tensor&)>(&stock::squeeze_));
+  m.impl("squeeze_.dim", static_cast<at::Tensor& (*)(at::Tensor&, int64_t)>(&stock::squeeze_));
+  m.impl("squeeze_.dims", static_cast<at::Tensor& (*)(at::Tensor&, at::IntArrayRef)>(&stock::squeeze_));
+}
+
 // ---- Tensor.data = ...: the property's own setter (torch/csrc/formats/TensorProperties.cpp) crosses the border to stock dtypes ----
 
 bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
@@ -195,6 +219,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("detach", &alias);
   m.impl("view.dtype", &view_dtype);
   m.impl("view_copy.dtype", &view_copy_dtype);
+  register_views_in_place(m);
   m.impl("unsafe_split.Tensor", &unsafe_split);
   m.impl("unsafe_split_with_sizes", &unsafe_split_with_sizes);
   m.impl("resize_", &resize_);

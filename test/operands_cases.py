@@ -167,6 +167,8 @@ def test_three_operands_of_two_dtypes(dtype, other):
         same(op(x, stock, x), op(exact, stock, exact))
         same(stock.clone().addcmul_(x, x), stock.clone().addcmul_(exact, exact))
         assert op(x, stock[0, 0], x).dtype is dtype
+    with pytest.raises(TypeError, match="expected start and end of one dtype"):
+        INTEGERS.clone().lerp_(x, 1)
 
 
 @pytest.mark.parametrize("given", STOCK)

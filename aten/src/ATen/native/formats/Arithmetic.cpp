@@ -237,7 +237,8 @@ Tensor& addcdiv_out(const Tensor& self, const Tensor& x, const Tensor& y, const 
 
 Tensor lerp_number(const Tensor& self, const Tensor& end, const Scalar& weight, const Tensor& existing) {
   const FormatEntry* format = common_type("lerp", {self, end}).result();
-  TORCH_CHECK_TYPE(format && (!existing.defined() || is_format_tensor(existing)), "lerp: expected start and end of one dtype, but got a number format and a stock dtype");
+  const bool one_dtype = format && (!existing.defined() || is_format_tensor(existing));
+  TORCH_CHECK_TYPE(one_dtype, "lerp: expected start and end of one dtype, but got a number format and a stock dtype");
   return elementwise(TernaryOp::Lerp, Operand::of(self), Operand::of(end), Operand::of(weight), 1, {*format, existing});
 }
 Tensor lerp_scalar(const Tensor& self, const Tensor& end, const Scalar& weight) {

@@ -152,8 +152,9 @@ static bool keeps_first_dtype(const std::string& op) {
 Plan::Plan(const c10::FunctionSchema& schema)
     : name(schema.name()), adds_products(is_dot_operator(schema.name())), elementary(is_elementary(schema.name())),
       tabled(has_table(schema.name())), selects(selects_values(schema.name()) && schema.overload_name().find("reduce") == std::string::npos),
-      moves(moves_elements(schema)), per_place(schema.name().rfind("aten::_foreach_", 0) == 0), leaves_range(at::formats::leaves_range(schema.name())),
-      keeps_first(keeps_first_dtype(schema.name())), writes(false), accumulate(place_of(schema, "accumulate")), limits(place_of(schema, "posinf")) {
+      moves(moves_elements(schema)), per_place(schema.name().rfind("aten::_foreach_", 0) == 0),
+      leaves_range(at::formats::leaves_range(schema.name())), keeps_first(keeps_first_dtype(schema.name())), writes(false),
+      accumulate(place_of(schema, "accumulate")), limits(place_of(schema, "posinf")) {
   for (const c10::Argument& a : schema.arguments()) {
     // Read out of the tensor by stock code; or added to scores of the query's dtype.
     const bool numbers = (per_place && a.name() == "scalars") || a.name() == "attn_mask";

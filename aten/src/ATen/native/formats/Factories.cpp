@@ -1,4 +1,5 @@
-// Factories that start from a tensor of ours: new_* and *_like, and random_, which starts from its format. (Those that start from nothing are in torch/torch_dtypes/_factories.py.)
+// Factories that start from a tensor of ours: new_* and *_like, and random_, which starts from its format. (Those that start from nothing
+// are in torch/torch_dtypes/_factories.py.)
 #include <ATen/FormatTensor.h>
 
 #include <ATen/Context.h>

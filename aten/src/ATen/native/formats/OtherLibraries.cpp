@@ -36,7 +36,8 @@ void run_on_values(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::ji
   const bool collective = name.rfind("c10d::", 0) == 0 || name.rfind("_c10d_functional", 0) == 0 || name.rfind("symm_mem::", 0) == 0;
   TORCH_CHECK_NOT_IMPLEMENTED(
       own_library && !collective && !Plan::makes_view(op.schema()) && any_of_ours(plan, *stack), name,
-      ": expected tensors of stock dtypes, but got one of a number format, for which this operator has no kernel. Convert first, for example with x.float().");
+      ": expected tensors of stock dtypes, but got one of a number format, for which this operator has no kernel. Convert first, for example "
+      "with x.float().");
   const OutOfAutocast exact;
   const at::AutoDispatchBelowADInplaceOrView guard;
   const BoxedCall call(plan, stack);

@@ -152,7 +152,8 @@ at::Tensor as_strided_recorded(c10::DispatchKeySet keys, const at::Tensor& self,
 
 // ---- views in place: the boxed kernel would write the rearranged codes into the memory that others see ----
 
-const at::Tensor& as_strided_in_place(const at::Tensor& self, c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides, std::optional<c10::SymInt> offset) {
+const at::Tensor& as_strided_in_place(const at::Tensor& self, c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides,
+                                      std::optional<c10::SymInt> offset) {
   const at::Tensor checked = at::_ops::as_strided::call(self.detach(), sizes, strides, offset);
   self.unsafeGetTensorImpl()->set_sizes_and_strides(checked.sizes(), checked.strides(), checked.storage_offset());
   return self;

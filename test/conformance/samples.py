@@ -131,7 +131,7 @@ def sample_in_world(sample: SampleInput, base: torch.dtype, world: World):
         if value is DEFAULT_TOLERANCE:
             del moved[2][name]
             if world.stock:
-                moved[2][name] = max(sample.input.shape[-2:]) * torch.finfo(world.dtype).eps
+                moved[2][name] = min(min(sample.input.shape[-2:]) ** 0.5 * torch.finfo(world.dtype).eps, 0.5)
     return (*moved, leaves)
 
 
@@ -139,6 +139,11 @@ def is_complex(sample: SampleInput) -> bool:
     """Whether a sample is about complex numbers by a dtype or a number among its arguments."""
     leaves = tree_leaves((sample.input, sample.args, sample.kwargs))
     return any((isinstance(x, torch.dtype) and x.is_complex) or isinstance(x, complex) for x in leaves)
+
+
+def is_undetermined(sample: SampleInput) -> bool:
+    """linalg.lstsq by gelsy: stock does not initialise its pivots, on which rank and solution depend (test_tolerances has that driver)."""
+    return sample.kwargs.get("driver") == "gelsy"
 
 
 def size_of(sample: SampleInput) -> int:

@@ -73,8 +73,16 @@ def subsequent_mask(sz, device=None, dtype=None):
 
 
 def _relative_tolerance(a: torch.Tensor) -> float:
-    """What PyTorch documents as the default, max(m, n) * eps, by the eps of our dtype: stock takes that of what it computes in."""
-    return max(a.shape[-2:]) * torch.finfo(a.dtype).eps
+    """sqrt(min(m, n)) * eps of our dtype, at most 1/2: what the rounding of entries can move a singular value by, twice over.
+
+    Each entry is off by eps/2 of itself, the matrix by E with |E|_2 <= |E|_F <= eps/2 |A|_F <= eps/2 sqrt(min(m, n)) |A|_2, and no singular
+    value by more than |E|_2 (Weyl; Golub and Van Loan, "Matrix Computations", section 2.4). PyTorch's default, max(m, n) * eps, allows for
+    computing in eps, which we do not: of the type that we compute in it is the least that is asked for. In narrow formats it is above 1.
+    """
+    rows, columns = a.shape[-2:]
+    computed_in = torch.float32 if _C.format_of(a.dtype).fits_float else torch.float64
+    least = max(rows, columns) * torch.finfo(computed_in).eps
+    return min(max(min(rows, columns) ** 0.5 * torch.finfo(a.dtype).eps, least), 0.5)
 
 
 def rank_tolerance(stock, *args, atol=None, rtol=None, **kwargs):
@@ -103,11 +111,17 @@ def pinverse_method(stock, self, *args, **kwargs):
 
 
 def lstsq(stock, *args, **kwargs):
-    """torch.linalg.lstsq(A, B, rcond=None, *, driver=None); the driver gels takes A to be of full rank."""
+    """torch.linalg.lstsq(A, B, rcond=None, *, driver=None); the driver gels takes A to be of full rank.
+
+    Stock's default, gelsy, gets the order of its first pivots from uninitialised memory. That decides where a format's large tolerance cuts,
+    so that two calls differ by more than the last place; the default here is gelsd, which goes by singular values.
+    """
     a = args[0] if args else kwargs["input"]
     given = args[2] if len(args) > 2 else kwargs.get("rcond")
     if given is None and a.dim() >= 2 and kwargs.get("driver") != "gels":
         args, kwargs = args[:2], {**kwargs, "rcond": _relative_tolerance(a)}
+    if kwargs.get("driver") is None:
+        kwargs["driver"] = "gelsd"
     return stock(*args, **kwargs)
 
 

@@ -121,6 +121,25 @@ def test_import_torch_dtypes_raises_when_built_for_another_torch():
     assert "Warning" not in done.stderr, "the one who asks gets the exception, not a warning besides"
 
 
+# A torch with a function that the hooks do not know.
+CHANGED = """
+import torch
+torch.nn.functional._canonical_mask.__module__ = "elsewhere"
+try:
+    import torch_dtypes
+except ImportError as error:
+    print(error)
+print([name for name in ("posit16es2", "q43", "e5m5") if hasattr(torch, name)], torch.tensor([1.5]).tolist())
+"""
+
+
+def test_nothing_is_left_of_a_package_that_could_not_be_loaded():
+    done = python(CHANGED, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    first, second = done.stdout.splitlines()
+    assert "expected torch.nn.functional._canonical_mask to be torch's own function" in first, done.stderr
+    assert second == "[] [1.5]"
+
+
 @pytest.mark.parametrize("error", [ImportError("no _C"), OSError("undefined symbol"), RuntimeError("hook failed"), AssertionError()], ids=repr)
 def test_any_failure_to_load_becomes_one_warning(monkeypatch, error):
     class Broken:

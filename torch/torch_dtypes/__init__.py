@@ -54,5 +54,5 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-formats.install()
 _hooks.install()
+formats.install()  # last: where something above raises, no name of a dtype must be left that stock functions misread

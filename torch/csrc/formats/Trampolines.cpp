@@ -138,6 +138,11 @@ PyObject* run_implementation(const Hook& h, PyObject* self, PyObject* args, PyOb
   return PyObject_Call(h.implementation, all.get(), kwargs);
 }
 
+PyObject* run_stock(const Hook& h, PyObject* self, PyObject* args, PyObject* kwargs) {
+  if (!(h.stock_def.ml_flags & METH_KEYWORDS)) return h.stock(self, args);
+  return reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void*>(h.stock))(self, args, kwargs);
+}
+
 // PyTorch's own modes make fake tensors or graphs, for which hiding a call would mean to run it now and to record its result as a constant.
 bool refused_by_capture() {
   using Key = c10::impl::TorchDispatchModeKey;
@@ -178,14 +183,19 @@ PyObject* with_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
     hidden.emplace();
   }
   if (ours) return run_implementation(h, self, args, kwargs);
-  const auto stock = reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void*>(h.stock));
   if (!guarded || !first_is_own_tensor(h, self, args, kwargs)) {
-    PyObject* result = stock(self, args, kwargs);
+    PyObject* result = run_stock(h, self, args, kwargs);
     if (!result && refused_own_data(h, first_argument(args, kwargs))) return run_implementation(h, self, args, kwargs);
     return result;
   }
   const at::formats::ExplicitDtypeGuard guard;
-  return stock(self, args, kwargs);
+  return run_stock(h, self, args, kwargs);
+}
+
+// METH_VARARGS alone: no keywords.
+template <size_t I>
+PyObject* with_arguments(PyObject* self, PyObject* args) {
+  return with_keywords<I>(self, args, nullptr);
 }
 
 // METH_NOARGS and METH_O: `argument` is nullptr or the one argument.
@@ -238,11 +248,16 @@ constexpr auto keyword_table(std::index_sequence<I...>) {
   return std::array<PyCFunctionWithKeywords, sizeof...(I)>{&with_keywords<I>...};
 }
 template <size_t... I>
+constexpr auto arguments_table(std::index_sequence<I...>) {
+  return std::array<PyCFunction, sizeof...(I)>{&with_arguments<I>...};
+}
+template <size_t... I>
 constexpr auto argument_table(std::index_sequence<I...>) {
   return std::array<PyCFunction, sizeof...(I)>{&with_one_argument<I>...};
 }
 constexpr auto keyword_trampolines = keyword_table(std::make_index_sequence<kMaxHooks>{});
 constexpr auto vector_trampolines = vector_table(std::make_index_sequence<kMaxHooks>{});
+constexpr auto arguments_trampolines = arguments_table(std::make_index_sequence<kMaxHooks>{});
 constexpr auto argument_trampolines = argument_table(std::make_index_sequence<kMaxHooks>{});
 
 } // namespace
@@ -267,6 +282,7 @@ PyObject* hook_builtin(PyObject*, PyObject* args) {
   for (size_t i = 0; i < hook_count; ++i) {
     if (hooks[i].stock_def.ml_name == def->ml_name && def->ml_meth != hooks[i].stock &&
         (reinterpret_cast<void*>(def->ml_meth) == reinterpret_cast<void*>(keyword_trampolines[i]) || def->ml_meth == argument_trampolines[i] ||
+         def->ml_meth == arguments_trampolines[i] ||
          reinterpret_cast<void*>(def->ml_meth) == reinterpret_cast<void*>(vector_trampolines[i]))) {
       PyErr_Format(PyExc_RuntimeError, "%R is hooked already", builtin);
       return nullptr;
@@ -283,6 +299,8 @@ PyObject* hook_builtin(PyObject*, PyObject* args) {
     def->ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(keyword_trampolines[hook_count]));
   } else if (kind == (METH_FASTCALL | METH_KEYWORDS)) {
     def->ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(vector_trampolines[hook_count]));
+  } else if (kind == METH_VARARGS) {
+    def->ml_meth = arguments_trampolines[hook_count];
   } else if (kind == METH_NOARGS || kind == METH_O) {
     def->ml_meth = argument_trampolines[hook_count];
   } else {

@@ -6,6 +6,7 @@ torch.compile runs such a function as it is written and says so once; with fullg
 
 from __future__ import annotations
 
+import dataclasses
 import dis
 import functools
 import types
@@ -103,9 +104,10 @@ def _skipping(stock, convert_frame):
             raise exc.Unsupported(refusal("a whole graph", name), "number format")
         _notice(name)
         # This call and those from it, but no later ones: the same code may get stock tensors next.
-        return ConvertFrameReturn(
-            frame_exec_strategy=FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP), apply_to_code=False, skip_reason=f"torch.{name}"
-        )
+        strategy = FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP)
+        known = {f.name for f in dataclasses.fields(ConvertFrameReturn)}  # torch 2.12 asks for no reason
+        reason = {"skip_reason": f"torch.{name}"} if "skip_reason" in known else {}
+        return ConvertFrameReturn(frame_exec_strategy=strategy, apply_to_code=False, **reason)
 
     return call
 

@@ -12,6 +12,7 @@
 
 #include <array>
 #include <utility>
+#include <vector>
 
 namespace torch::formats {
 namespace {
@@ -159,6 +160,16 @@ bool refused_by_capture() {
   return captures;
 }
 
+// A script's method: self is among the arguments.
+bool is_script_on_formats(const Hook& h, PyObject* args, PyObject* kwargs) {
+  if (!has(h, When::OwnScript)) return false;
+  std::vector<PyObject*> given(PySequence_Fast_ITEMS(args), PySequence_Fast_ITEMS(args) + PyTuple_GET_SIZE(args));
+  PyObject *key = nullptr, *value = nullptr;
+  Py_ssize_t position = 0;
+  while (kwargs && PyDict_Next(kwargs, &position, &key, &value)) given.push_back(value);
+  return script_works_on_formats(given.data(), static_cast<Py_ssize_t>(given.size()));
+}
+
 template <size_t I>
 PyObject* with_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
   const Hook& h = hooks[I];
@@ -167,7 +178,7 @@ PyObject* with_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
   bool ours = (dtype && has(h, When::DtypeKeyword) && format_of_dtype(dtype)) || (!dtype && default_dtype && has(h, When::DefaultDtype)) ||
       ((has(h, When::OwnSelf) || (dtype && has(h, When::OwnSelfDtype))) && first_is_own_tensor(h, self, args, kwargs)) ||
       (has(h, When::OwnNested) && begins_with_own_tensor(args)) ||
-      (kwargs && has(h, When::OwnOut) && format_of_tensor(PyDict_GetItemString(kwargs, "out")));
+      (kwargs && has(h, When::OwnOut) && format_of_tensor(PyDict_GetItemString(kwargs, "out"))) || is_script_on_formats(h, args, kwargs);
   bool own_dtype = (dtype && format_of_dtype(dtype)) || (!dtype && default_dtype);
   bool guarded = has(h, When::GuardAlways) || (dtype && has(h, When::GuardKeyword));
   if (h.when & kScans) {
@@ -220,7 +231,7 @@ PyObject* with_one_argument(PyObject* self, PyObject* argument) {
   return args ? run_implementation(h, self, args.get(), nullptr) : nullptr;
 }
 
-// METH_FASTCALL | METH_KEYWORDS, as pybind11's methods are: the values of `names` come after the `count` positional ones.
+// METH_FASTCALL | METH_KEYWORDS, as pybind11's methods are from torch 2.13 on: the values of `names` come after the `count` positional ones.
 using Vectorcall = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
 
 template <size_t I>

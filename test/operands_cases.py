@@ -248,3 +248,25 @@ def test_what_cannot_be_assigned_names_the_dtype(dtype):
             x[0] = value
     with pytest.raises(IndexError):
         x[5] = torch.ones(3)
+
+
+def test_ends_of_a_range_say_nothing_of_its_dtype(dtype):
+    one, two = torch.tensor(1.0, dtype=dtype), torch.tensor(2.0, dtype=dtype)
+    for function in (torch.linspace, torch.logspace):
+        for start, end in ((one, two), (1.0, two), (one, 2.0)):
+            same(function(start, end, 5), function(1.0, 2.0, 5))
+            same(function(start, end=end, steps=5, dtype=torch.float64), function(1.0, 2.0, 5, dtype=torch.float64))
+            same(function(start, end, 5, dtype=dtype), function(1.0, 2.0, 5, dtype=dtype))
+            out = torch.empty(5, dtype=dtype)
+            assert function(start, end, 5, out=out) is out
+            same(out, function(1.0, 2.0, 5, dtype=dtype))
+
+
+def test_dense_tensors_in_a_sparse_product(dtype):
+    x = of(dtype).requires_grad_()
+    y = x.detach().mT
+    same(torch.sparse.mm(x, y), x @ y)
+    torch.sparse.mm(x, y).sum().backward()
+    assert x.grad.dtype is dtype
+    with pytest.raises(NotImplementedError, match="sparse"):
+        torch.sparse.mm(torch.eye(2).to_sparse(), x.detach())

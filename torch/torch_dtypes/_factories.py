@@ -218,6 +218,23 @@ def through_float64(name: str):
     return factory
 
 
+def between(factory):
+    """linspace and logspace: ends that are tensors say nothing of the result's dtype, which is the one asked for or the default."""
+
+    def number(x):
+        return x.double() if isinstance(x, torch.Tensor) and _C.is_format_tensor(x) else x
+
+    def made(stock, *args, **kwargs):
+        args = [number(x) for x in args]
+        kwargs = {k: x if k == "out" else number(x) for k, x in kwargs.items()}
+        dtype, out = kwargs.get("dtype"), kwargs.get("out")
+        asked = [d for d in (dtype, None if out is None else out.dtype) if d is not None] or [torch.get_default_dtype()]
+        ours = any(_C.format_of(d) is not None for d in asked)
+        return factory(stock, *args, **kwargs) if ours else stock(*args, **kwargs)
+
+    return made
+
+
 def normal(stock, *args, **kwargs):
     """Given tensors it is an operator like any other, which takes no dtype=; given numbers and a size it is a factory."""
     if any(isinstance(x, torch.Tensor) for x in (*args[:2], kwargs.get("mean"), kwargs.get("std"))):

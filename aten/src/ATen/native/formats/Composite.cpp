@@ -18,6 +18,7 @@
 #include <ATen/ops/linalg_slogdet_ops.h>
 #include <ATen/ops/linalg_svdvals_ops.h>
 #include <ATen/ops/log_sigmoid_ops.h>
+#include <ATen/ops/mm_ops.h>
 #include <ATen/ops/mul_ops.h>
 #include <ATen/ops/new_zeros_ops.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -149,6 +150,12 @@ Tensor combinations(const Tensor& self, int64_t r, bool with_replacement) {
   return at::compositeimplicitautograd::combinations(self, r, with_replacement);
 }
 
+// ---- torch.sparse.mm of two dense tensors, to which stock adds a zero made from their options ----
+
+Tensor sparse_mm(const Tensor& a, const Tensor& b) {
+  return at::_ops::mm::call(a, b);
+}
+
 // ---- max, min, sort, topk, ...: the gradient goes to the elements that were selected ----
 
 Tensor value_selecting_reduction_backward(const Tensor& grad, int64_t dim, const Tensor& indices, c10::SymIntArrayRef sizes, bool keepdim) {
@@ -223,6 +230,7 @@ void register_composites(Library& m) {
   m.impl("where.ScalarSelf", &where_scalar_self);
   m.impl("where.ScalarOther", &where_scalar_other);
   m.impl("value_selecting_reduction_backward", &value_selecting_reduction_backward);
+  m.impl("_sparse_mm", &sparse_mm);
   m.impl("_backward", &backward);
 }
 

@@ -4,6 +4,6 @@ import pytest
 from conftest import run_cases
 
 
-@pytest.mark.parametrize("name", ["assert_close", "attention", "interop", "limits", "masked", "nextafter", "operands"])
+@pytest.mark.parametrize("name", ["assert_close", "attention", "dtype", "inference_mode", "interop", "limits", "masked", "nextafter", "operands"])
 def test_cases(name):
     run_cases(f"{name}_cases.py")

@@ -11,7 +11,7 @@ SLOW = ("posit16es2", "q43", "q52", "e5m5", "posit8es2", "posit32es2")
 
 
 def check(dtype: str, kind: str, name: str, most: int | None):
-    judge(run_entry(ENTRIES[name], getattr(torch, dtype), kind, most), None)
+    judge(run_entry(ENTRIES[name], getattr(torch, dtype), kind, most), known=None)
 
 
 @pytest.mark.parametrize("name", ENTRIES)

@@ -113,6 +113,11 @@ def _exchange_code(function, replacement, name: str, implementation) -> None:
     function.__code__ = replacement.__code__.replace(co_name=function.__name__, co_qualname=function.__qualname__)
 
 
+def _when_with_dtype(name: str) -> int:
+    positional = DTYPE_ANYWHERE | GUARD_ANYWHERE if "softmax" in name else 0
+    return DTYPE_KEYWORD | OWN_SELF_DTYPE | positional
+
+
 def install() -> None:
     """Patches dtype, finfo and Tensor.dtype, registers the operators and hooks the builtins. Called once, at import."""
     _C.patch(_serialization.reduce_dtype, _conversion.set_data, _factories.legacy_tensor)
@@ -160,13 +165,11 @@ def install() -> None:
     _hook(base, "to_dense", None, GUARD_KEYWORD)
     _hook(nn_functions, "_parse_to", _conversion.parse_to, DTYPE_ANYWHERE | OWN_ARGUMENT)
     for name in _WITH_DTYPE:
-        when = DTYPE_KEYWORD | OWN_SELF_DTYPE | (DTYPE_ANYWHERE | GUARD_ANYWHERE if "softmax" in name else 0)  # theirs may be positional
-        _hook(functions, name, _conversion.function_with_dtype, when)
-        _hook(base, name, _conversion.method_with_dtype(name), when)
+        _hook(functions, name, _conversion.function_with_dtype, _when_with_dtype(name))
+        _hook(base, name, _conversion.method_with_dtype(name), _when_with_dtype(name))
     for module, names in _MODULES_WITH_DTYPE.items():
         for name in names.split():
-            when = DTYPE_KEYWORD | OWN_SELF_DTYPE | (DTYPE_ANYWHERE | GUARD_ANYWHERE if "softmax" in name else 0)
-            _hook(getattr(torch._C, module), name, _conversion.function_with_dtype, when)
+            _hook(getattr(torch._C, module), name, _conversion.function_with_dtype, _when_with_dtype(name))
 
     _wrapped(torch.Tensor.__rdiv__, "__rdiv__").cell_contents = _conversion.rdiv
     _extend(torch._linalg_utils, "get_floating_dtype", _conversion.floating_dtype)

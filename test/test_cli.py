@@ -33,6 +33,14 @@ def run(*args):
     return result
 
 
+def test_version():
+    import torch_dtypes
+
+    result = run("--version")
+    assert result.exit_code == 0
+    assert result.output.split() == ["torch-dtypes", torch_dtypes.__version__, "(torch", f"{torch.__version__},", *f"{torch_dtypes._C.cpu_capability()} kernels)".split()]
+
+
 def test_help():
     result = run("--help")
     assert result.exit_code == 0 and "train" in result.output and "bench" in result.output

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import _torch_dtypes_autoload
+import torch_dtypes
 from torch_dtypes import _build_info, _torch_version
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -67,6 +68,18 @@ def test_metadata_names_the_torch_that_it_was_built_for():
     distribution = importlib.metadata.distribution("torch-dtypes")
     assert f"torch=={RELEASE}.*" in distribution.requires
     assert distribution.version in (f"0.1.0+torch{RELEASE}", "0.1.0")  # the latter from an sdist
+
+
+def test_metadata_say_whose_it_is_and_under_which_licence():
+    metadata = importlib.metadata.distribution("torch-dtypes").metadata
+    assert metadata["License-Expression"] == "BSD-3-Clause" and metadata["License-File"] == "LICENSE"
+    assert metadata["Author"] == "the torch-dtypes authors"
+    assert "posit" in metadata["Keywords"] and "# torch-dtypes" in metadata.get_payload()
+    assert "Neither the name of the copyright holder" in (ROOT / "LICENSE").read_text()
+
+
+def test_one_version(backend):
+    assert torch_dtypes.__version__ == backend.VERSION
 
 
 # --- the version guard ---

@@ -56,3 +56,18 @@ __version__ = "0.1.0"
 
 _hooks.install()
 formats.install()  # last: where something above raises, no name of a dtype must be left that stock functions misread
+
+# The built-in dtypes once more, for type checkers: they know torch by its own stubs, which have no torch.posit16es2.
+posit8es0: torch.dtype
+posit8es1: torch.dtype
+posit8es2: torch.dtype
+posit16es1: torch.dtype
+posit16es2: torch.dtype
+posit32es2: torch.dtype
+q43: torch.dtype
+q52: torch.dtype
+tf32: torch.dtype
+e5m5: torch.dtype
+e5m7: torch.dtype
+e8m4: torch.dtype
+globals().update({_C.name_of(d): d for d in builtin_dtypes()})

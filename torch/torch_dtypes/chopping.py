@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, overload
 
 import torch
 
@@ -88,6 +88,30 @@ def _is_numpy(x: object) -> bool:
     return numpy is not None and isinstance(x, (numpy.ndarray, numpy.floating))
 
 
+@overload
+def chop(
+    x: torch.Tensor,
+    D: torch.dtype | str | _C.Format,
+    rounding: str | int | None = None,
+    generator: torch.Generator | None = None,
+    flip_prob: float = 0.0,
+) -> torch.Tensor: ...
+@overload
+def chop(
+    x: float,
+    D: torch.dtype | str | _C.Format,
+    rounding: str | int | None = None,
+    generator: torch.Generator | None = None,
+    flip_prob: float = 0.0,
+) -> float: ...
+@overload
+def chop(
+    x: Any,
+    D: torch.dtype | str | _C.Format,
+    rounding: str | int | None = None,
+    generator: torch.Generator | None = None,
+    flip_prob: float = 0.0,
+) -> Any: ...
 def chop(
     x: Any,
     D: torch.dtype | str | _C.Format,

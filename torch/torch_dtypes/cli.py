@@ -21,13 +21,18 @@ def main(args=None):
 def group():
     """The ``click.Group`` of all commands; click must be installed."""
     import click
+    import torch
 
+    import torch_dtypes
     from torch_dtypes.bench.command import bench
     from torch_dtypes.training.command import train
 
     settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
+    version = f"torch-dtypes %(version)s (torch {torch.__version__}, {torch_dtypes._C.cpu_capability()} kernels)"
+
     @click.group(context_settings=settings)
+    @click.version_option(torch_dtypes.__version__, "-V", "--version", message=version)
     def commands():
         """Train and measure networks in posit and custom float dtypes."""
 

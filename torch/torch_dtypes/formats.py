@@ -296,6 +296,24 @@ def format_of(dtype: torch.dtype | str) -> _C.Format:
     return fmt
 
 
+_PARAMETERS = {
+    "posit": (("nbits", "bits"), ("es", "exp_bits"), ("underflow", "underflow")),
+    "float": tuple((name, name) for name in ("exp_bits", "man_bits", "bias", "subnormals", "specials", "overflow")),
+    "fixed": (("int_bits", "exp_bits"), ("frac_bits", "man_bits"), ("signed", "is_signed"), ("overflow", "overflow"), ("symmetric", "symmetric")),
+}
+
+
+def _describe(self: _C.Format) -> str:
+    """A format's name and its parameters, by the names that the constructors give them."""
+    kind = self.kind.name
+    values = {name: getattr(self, field) for name, field in (*_PARAMETERS[kind], ("rounding", "rounding"))}
+    parameters = ", ".join(f"{name}={getattr(value, 'name', value)}" for name, value in values.items())
+    return f"<Format {_names.name_of_format(self)}: kind={kind}, {parameters}>"
+
+
+_C.Format.__repr__ = _describe
+
+
 def install() -> None:
     """Puts the built-in dtypes into the torch namespace."""
     for made in _C.builtin_dtypes():

@@ -1,4 +1,4 @@
-"""safetensors files: codes and the names of their dtypes; files of others, of version 1, of later versions and broken ones."""
+"""safetensors files: values and the names of their dtypes; safetensors' own functions; files of others, of other versions and broken ones."""
 
 import json
 import subprocess
@@ -18,28 +18,186 @@ DTYPES = [torch_dtypes.dtype(name) for name in NAMES]
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=NAMES)
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 VALUES = [1.0, -2.0, 0.5, 3.0, 0.0, -1.5]
+# What each format's values are written in; built-in and run-time ones, with every kind of special codes.
+WRITTEN = {
+    "q43": torch.float16, "q52": torch.float8_e5m2, "posit8es0": torch.float16, "posit8es2": torch.bfloat16, "posit16es1": torch.float32,
+    "posit16es2": torch.float32, "posit32es2": torch.float64, "tf32": torch.float32, "e5m5": torch.float16, "e5m7": torch.float16,
+    "e8m4": torch.bfloat16, "posit12es1": torch.float32, "e4m3fn": torch.float8_e4m3fn, "e5m2_saturate": torch.float8_e5m2,
+    "e2m1finite": torch.float8_e4m3fn, "e4m3fnuz": torch.float16, "binary8p3se": torch.float16, "fixed4_3": torch.float16,
+    "fixed4_3_symmetric": torch.float16, "ufixed8_8": torch.float32, "e8m23": torch.float32, "e11m30": torch.float64, "q43_up_down": torch.float16,
+}  # fmt: skip
+STOCK = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float16, torch.bfloat16, torch.float32, torch.float64]
 VERSION_1 = Path(__file__).parent / "data" / "version1.safetensors"
 
 
+def every_code(dtype):
+    """All codes of a dtype, or of a wide one a sample with the infinities and NaNs of both signs."""
+    fmt = torch_dtypes.format_of(dtype)
+    if fmt.bits <= 16:
+        codes = torch.arange(2**fmt.bits)
+    else:
+        special = fmt.max_code + torch.arange(-100, 101)
+        random = torch.randint(-(2**63), 2**63 - 1, (2000,), generator=torch.Generator().manual_seed(1))
+        codes = torch.cat([random, special, special + fmt.max_code + 2, torch.tensor([0, 1, -1])]) & (2**fmt.bits - 1)
+    return torch_dtypes.from_codes(codes.to(BITS[dtype.itemsize]), dtype)
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_every_code_comes_back_from_the_narrowest_stock_dtype_that_has_every_value(name, tmp_path):
+    dtype = torch_dtypes.dtype(name)
+    t = every_code(dtype)
+    torch_dtypes.save_safetensors({"t": t}, tmp_path / "t.safetensors")
+    plain, exact = safetensors.torch.load_file(tmp_path / "t.safetensors")["t"], t.double()
+    assert plain.dtype is WRITTEN[name]
+    assert torch.equal(plain.double().nan_to_num(nan=1e300), exact.nan_to_num(nan=1e300))  # infinities become float64's outermost number
+    for narrower in [d for d in STOCK[: STOCK.index(plain.dtype)] if d.itemsize < plain.dtype.itemsize]:
+        assert not torch.equal(exact.to(narrower).double().nan_to_num(nan=1e300), exact.nan_to_num(nan=1e300)), narrower
+    with torch_dtypes.rounding("up_down"):
+        made = torch_dtypes.load_safetensors(tmp_path / "t.safetensors")["t"]
+    assert made.dtype is dtype and torch.equal(torch_dtypes.codes(made), torch_dtypes.codes(t))
+
+
+def test_codes_that_repeat_another_s_zero_come_back_as_that(tmp_path):
+    flush = torch_dtypes.dtype("e4m3_flush")
+    t = every_code(flush)
+    torch_dtypes.save_safetensors({"t": t}, tmp_path / "t.safetensors")
+    codes = torch_dtypes.codes(t)
+    expected = torch.where((codes & 0x78) == 0, codes & 0x80, codes)
+    assert torch.equal(torch_dtypes.codes(torch_dtypes.load_safetensors(tmp_path / "t.safetensors")["t"]), expected)
+
+
 @every_dtype
-def test_safetensors_hold_codes_and_names(dtype, tmp_path):
+def test_safetensors_hold_values_and_names(dtype, tmp_path):
     file = tmp_path / "t.safetensors"
     t = torch.tensor(VALUES, dtype=dtype).view(2, 3)
     tensors = {
         "t": t, "stock": torch.ones(3, dtype=torch.bfloat16), "parameter": nn.Parameter(t[0].clone()), "none": t[:0].clone(),
         "number": t[0, 0].clone(), "bits": torch_dtypes.codes(t).clone(),
     }  # fmt: skip
-    torch_dtypes.save_safetensors(tensors, file, metadata={"note": "kept"})
-    made = torch_dtypes.load_safetensors(file)
-    assert made.keys() == tensors.keys()
-    for name, t in tensors.items():
-        assert type(made[name]) is torch.Tensor and made[name].dtype is t.dtype and made[name].shape == t.shape and made[name].tolist() == t.tolist()
-    plain = safetensors.torch.load_file(file)
-    assert plain["t"].dtype is BITS[dtype.itemsize] and torch.equal(plain["t"], plain["bits"])
-    with safetensors.safe_open(file, "np") as opened:
-        assert opened.metadata()["note"] == "kept" and json.loads(opened.metadata()["torch_dtypes"])["dtypes"]["t"] == str(dtype)[6:]
-        assert opened.get_tensor("t").tolist() == plain["t"].tolist()
-    assert torch_dtypes.load_safetensors(str(file), device=torch.device("cpu"))["t"].dtype is dtype
+    expected = torch.tensor(VALUES).view(2, 3)
+    for codes in (False, True):
+        torch_dtypes.save_safetensors(tensors, file, metadata={"note": "kept"}, codes=codes)
+        made = torch_dtypes.load_safetensors(file)
+        assert made.keys() == tensors.keys()
+        for name, t in tensors.items():
+            assert type(made[name]) is torch.Tensor and made[name].dtype is t.dtype and made[name].shape == t.shape
+            assert made[name].tolist() == t.tolist()
+        plain = safetensors.torch.load_file(file)
+        with safetensors.safe_open(file, "pt") as opened:
+            assert opened.metadata()["note"] == "kept" and json.loads(opened.metadata()["torch_dtypes"])["dtypes"]["t"] == str(dtype)[6:]
+        if codes:
+            assert torch.equal(plain["torch_dtypes codes of t"], plain["bits"])
+        else:
+            assert torch.equal(plain["t"].float(), expected) and not torch_dtypes.is_format_dtype(plain["t"].dtype)
+        assert torch_dtypes.load_safetensors(str(file), device=torch.device("cpu"))["t"].dtype is dtype
+
+
+def test_codes_are_no_state_dict(tmp_path):
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).to(torch.posit16es2)
+    torch_dtypes.save_safetensors(model.state_dict(), tmp_path / "m.safetensors", codes=True)
+    for other in (model, nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))):
+        with pytest.raises(RuntimeError, match=r"Missing key\(s\).*\n.*Unexpected key\(s\).*torch_dtypes codes of 0.weight"):
+            other.load_state_dict(safetensors.torch.load_file(tmp_path / "m.safetensors"))
+        other.load_state_dict(torch_dtypes.load_safetensors(tmp_path / "m.safetensors"))
+
+
+@every_dtype
+def test_safetensors_own_functions_write_values_and_names(dtype, tmp_path):
+    file = tmp_path / "t.safetensors"
+    model = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 5, bias=False), nn.BatchNorm1d(5)).to(dtype)
+    model[1].weight = model[0].weight
+    own = model.state_dict()
+    state = {name: t for name, t in own.items() if name != "1.weight"}
+
+    def expect(loaded):
+        with safetensors.safe_open(file, "pt") as opened:
+            assert opened.metadata()["format"] == "pt"
+        made = torch_dtypes.load_safetensors(file)
+        assert loaded.keys() == made.keys()
+        for name, t in made.items():
+            assert t.dtype is own[name].dtype and torch.equal(t, own[name]), name
+            assert torch.equal(loaded[name].double(), own[name].double()) and not torch_dtypes.is_format_dtype(loaded[name].dtype)
+
+    safetensors.torch.save_file(state, file, metadata={"format": "pt"})
+    expect(safetensors.torch.load_file(file))
+    file.write_bytes(safetensors.torch.save(state, {"format": "pt"}))
+    expect(safetensors.torch.load(file.read_bytes()))
+    safetensors.torch.save_model(model, str(file), {"format": "pt"})
+    expect(safetensors.torch.load_file(file))
+    fresh = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 5, bias=False), nn.BatchNorm1d(5)).to(dtype)
+    fresh[1].weight = fresh[0].weight
+    assert safetensors.torch.load_model(fresh, file) == (set(), [])
+    assert all(torch.equal(a, b) for a, b in zip(fresh.state_dict().values(), own.values(), strict=True))
+
+
+def test_safetensors_own_functions_refuse_what_they_refuse(tmp_path):
+    file, t = tmp_path / "t.safetensors", torch.ones(2, 3, dtype=torch.q43)
+    for tensors, error, message in (
+        ({"a": t, "b": t[1:]}, RuntimeError, "share memory.*'a', 'b'"), ({"a": t.t()}, ValueError, "non contiguous one for 'a'"),
+        ({"a": t[0].expand(2, 3)}, ValueError, "non contiguous one for 'a'"), ({"a": t, "b": 3}, ValueError, "Key `b` is invalid"),
+        ([t], ValueError, "Expected a dict"), ({"a": torch.ones(2), "b": t.float().to_sparse()}, ValueError, "sparse"),
+    ):  # fmt: skip
+        with pytest.raises(error, match=message):
+            safetensors.torch.save_file(tensors, file)
+    with pytest.raises(ValueError, match="metadata without the key 'torch_dtypes'"):
+        safetensors.torch.save_file({"a": t}, file, {"torch_dtypes": "x"})
+    assert not list(tmp_path.iterdir())
+
+
+def fresh(code, *arguments):
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("first", ["import torch", "import safetensors.torch", "from safetensors.torch import save_file", "import safetensors"])
+def test_whichever_is_imported_first(first, tmp_path):
+    code = f"""
+{first}
+import sys, torch
+if sys.argv[2] == "import torch":
+    assert "safetensors" not in sys.modules and "torch_dtypes.integrations.safetensors" not in sys.modules
+from safetensors.torch import load_file, save_file
+save_file({{"t": torch.ones(2, dtype=torch.posit16es2)}}, sys.argv[1])
+print(load_file(sys.argv[1])["t"].tolist())
+import safetensors.torch
+assert type(safetensors.torch.__spec__).__name__ == "ModuleSpec" and save_file is safetensors.torch.save_file
+"""
+    assert fresh(code, tmp_path / "t.safetensors", first) == "[1.0, 1.0]"
+
+
+def test_a_library_that_is_not_what_is_expected_is_imported_and_named(tmp_path):
+    (tmp_path / "safetensors").mkdir()
+    (tmp_path / "safetensors" / "__init__.py").write_text("")
+    (tmp_path / "safetensors" / "torch.py").write_text("def save(everything): pass\ndef save_file(everything): pass\n")
+    code = """
+import sys, warnings, torch
+sys.path.insert(0, sys.argv[1])
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    import safetensors.torch
+print(safetensors.torch.save.__code__.co_varnames, *(w.message for w in said))
+"""
+    assert "('everything',) torch_dtypes does not know its way around this release of safetensors.torch" in fresh(code, tmp_path)
+
+
+def test_an_import_that_fails_may_succeed_later(tmp_path):
+    (tmp_path / "safetensors").mkdir()
+    (tmp_path / "safetensors" / "__init__.py").write_text("")
+    (tmp_path / "safetensors" / "torch.py").write_text("raise ValueError('not today')")
+    code = """
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+try:
+    import safetensors.torch
+except ValueError:
+    pass
+del sys.modules["safetensors"]
+sys.path.remove(sys.argv[1])
+from safetensors.torch import save
+print(len(save({"t": torch.ones(2, dtype=torch.q43)})) > 8)
+"""
+    assert fresh(code, tmp_path) == "True"
 
 
 def test_a_model_in_safetensors(tmp_path):
@@ -66,15 +224,6 @@ def test_files_of_others_are_read_as_ever(tmp_path):
     assert all(made[name].dtype is t.dtype and torch.equal(made[name], t) for name, t in tensors.items())
 
 
-def test_plain_safetensors_refuse_and_write_nothing(tmp_path):
-    for dtype in DTYPES:
-        with pytest.raises(KeyError, match=str(dtype)):
-            safetensors.torch.save_file({"t": torch.ones(2, dtype=dtype)}, tmp_path / "t.safetensors")
-        with pytest.raises(KeyError, match=str(dtype)):
-            safetensors.torch.save_model(nn.Linear(2, 2).to(dtype), tmp_path / "t.safetensors")
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_safetensors_file_of_version_1_loads_for_ever():
     code = f"""
 import torch, torch_dtypes
@@ -91,7 +240,11 @@ print("read")
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ({"version": 2, "dtypes": 3}, "expected version 1 of torch_dtypes' metadata in .*but got version 2: update torch-dtypes"),
+        ({"version": 3, "dtypes": 3}, "expected version 1 to 2 of torch_dtypes' metadata in .*but got version 3: update torch-dtypes"),
+        ({"version": 2, "dtypes": {"t": "posit16es2"}, "same": {}}, "expected 'values' or 'codes' under 'holds'"),
+        ({"version": 2, "dtypes": {"t": "posit16es2"}, "same": {}, "holds": "codes"}, "expected .* to hold 't'"),
+        ({"version": 2, "dtypes": {"t": "q43"}, "same": {}, "holds": "values"}, r"expected the values of .* as torch\.float16, .* torch\.int16"),
+        ({"version": 2, "dtypes": {"h": "q43"}, "same": {}, "holds": "values"}, r"cannot read 'h' of .*expected values of torch\.q43, but got 1\.03"),
         ({"version": 1, "dtypes": {"t": "posit16es9"}, "same": {}}, "cannot read 't' of .*'posit16es9', which this version"),
         ({"version": 1, "dtypes": {"t": "q43"}, "same": {}}, r"cannot read 't' of .*expected codes of torch\.q43 as a tensor of torch\.uint8"),
         ({"version": 1, "dtypes": {"t": "posit12es1"}, "same": {}}, "cannot read 't' of .* from 0 to 4095, but got one beyond"),
@@ -106,7 +259,8 @@ print("read")
 )
 def test_broken_metadata_are_named(header, message, tmp_path):
     text = header if isinstance(header, str) else json.dumps(header)
-    safetensors.torch.save_file({"t": torch.full((2,), -1, dtype=torch.int16)}, tmp_path / "t.safetensors", metadata={"torch_dtypes": text})
+    tensors = {"t": torch.full((2,), -1, dtype=torch.int16), "h": torch.tensor([1.0, 1.03125], dtype=torch.float16)}
+    safetensors.torch.save_file(tensors, tmp_path / "t.safetensors", metadata={"torch_dtypes": text})
     with pytest.raises(ValueError, match=message):
         torch_dtypes.load_safetensors(tmp_path / "t.safetensors")
 

@@ -13,7 +13,7 @@ from . import _torch_version
 
 _torch_version.check()
 
-from . import _C, _hooks, formats  # noqa: E402
+from . import _C, _hooks, formats, integrations  # noqa: E402
 from .accumulation import Accumulation, accumulate, accumulation_of, set_accumulation  # noqa: E402
 from .chopping import chop  # noqa: E402
 from .formats import (  # noqa: E402
@@ -55,6 +55,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _hooks.install()
+integrations.install()
 formats.install()  # last: where something above raises, no name of a dtype must be left that stock functions misread
 
 # The built-in dtypes once more, for type checkers: they know torch by its own stubs, which have no torch.posit16es2.

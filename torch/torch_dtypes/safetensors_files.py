@@ -1,4 +1,4 @@
-"""Files of safetensors: the codes of tensors, with the names of their dtypes in the metadata."""
+"""Files of safetensors: values that everybody reads, and the names of their dtypes in the metadata, for us to bring back every code."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from collections.abc import Mapping
 import torch
 
 from . import _C
-from .interchange import codes, from_codes
+from ._stock_values import from_values, values_of
+from .interchange import codes as codes_of
+from .interchange import from_codes
 
 __all__ = ["load_safetensors", "save_safetensors"]
 
-# The layout of the metadata in a safetensors file: raise it when its keys change meaning.
-SAFETENSORS_VERSION = 1
+# The layout of the metadata in a safetensors file: raise it when its keys change meaning. Version 1 had codes under the tensors' own names.
+SAFETENSORS_VERSION = 2
 _KEY = "torch_dtypes"
+_CODES = "torch_dtypes codes of "  # before the name of a tensor whose codes a file holds: no model has such a parameter
 
 
 def _safetensors():
@@ -32,39 +35,80 @@ def _place(t: torch.Tensor) -> tuple:
     return t.dtype, t.untyped_storage().data_ptr(), t.storage_offset(), t.shape, t.stride()
 
 
-def save_safetensors(tensors: Mapping[str, torch.Tensor], filename: str | os.PathLike, metadata: Mapping[str, str] | None = None) -> None:
-    """Writes tensors of any dtype to a safetensors file; ``load_safetensors`` reads it.
+def _contiguous(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    if not tensor.is_contiguous():
+        raise ValueError(f"expected contiguous tensors, but got a non contiguous one for {name!r}: save its .contiguous()")
+    return tensor
 
-    The format's list of dtypes is closed, so a tensor of ours is written as its codes, integers of the same width, which every reader of
-    safetensors can read; the names of their dtypes are in the file's metadata under ``"torch_dtypes"``. A tensor that is there under
-    several names (tied weights) is written once.
+
+def refuse_shared(tensors: Mapping[str, torch.Tensor]) -> None:
+    """What safetensors refuses, asked before tensors of ours become others without the memory that they share."""
+    bits = {name: codes_of(t) if _C.is_format_tensor(t) else t for name, t in tensors.items()}
+    if shared := [names for names in _safetensors().torch._find_shared_tensors(bits) if len(names) > 1]:
+        raise RuntimeError(
+            f"expected tensors that do not share memory, but got some that do: {', '.join(map(str, map(sorted, shared)))}. Save clones, or "
+            f"use safetensors.torch.save_model or torch_dtypes.save_safetensors, which write one tensor of several names once."
+        )
+
+
+def metadata_of(
+    dtypes: Mapping[str, str], metadata: Mapping[str, str] | None, same: Mapping[str, str] | None = None, codes: bool = False
+) -> dict[str, str]:
+    """A file's metadata with the names of dtypes in them."""
+    if _KEY in (metadata or {}):
+        raise ValueError(f"expected metadata without the key {_KEY!r}, which names the dtypes in the file, but got it")
+    header = {"version": SAFETENSORS_VERSION, "dtypes": dtypes, "same": same or {}, "holds": "codes" if codes else "values"}
+    return {**(metadata or {}), _KEY: json.dumps(header, sort_keys=True)}
+
+
+def save_safetensors(
+    tensors: Mapping[str, torch.Tensor], filename: str | os.PathLike, metadata: Mapping[str, str] | None = None, *, codes: bool = False
+) -> None:
+    """Writes tensors of any dtype to a safetensors file; ``load_safetensors`` brings each back in its dtype, bit for bit.
+
+    The format's list of dtypes is closed, so a tensor of ours is written as its values, in the narrowest stock dtype that has them all:
+    every reader of safetensors gets the right numbers. The names of their dtypes are in the file's metadata under ``"torch_dtypes"``. A
+    tensor that is there under several names (tied weights) is written once.
 
     Args:
         tensors: by name, for example ``model.state_dict()``.
         metadata: texts of your own for the file's header.
+        codes: True writes the codes instead, integers as wide as an element: the smallest file, for ``load_safetensors`` alone. They are
+            under names that no model has (``"torch_dtypes codes of <name>"``), so that who takes them for numbers gets an error.
 
     Raises:
         ImportError: safetensors is not installed. ValueError: a value that is no tensor, a tensor that is not contiguous, or a key of
-            ``metadata`` that is ours.
-        RuntimeError: tensors that overlap without being the same.
+            ``metadata`` that is ours. RuntimeError: tensors that overlap without being the same.
     """
-    if _KEY in (metadata or {}):
-        raise ValueError(f"expected metadata without the key {_KEY!r}, which names the dtypes in the file, but got it")
     written, dtypes, same, seen = {}, {}, {}, {}
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
             raise ValueError(f"expected tensors, but got {type(tensor)} for {name!r}")
-        own = _C.is_format_tensor(tensor)
-        if own:
+        if _C.is_format_tensor(tensor):
             dtypes[name] = _C.name_of(tensor.dtype)
         if tensor.layout == torch.strided and tensor.untyped_storage().data_ptr() != 0:  # empty and meta tensors have no memory to share
             first = seen.setdefault(_place(tensor), name)
             if first != name:
                 same[name] = first
                 continue
-        written[name] = codes(tensor) if own else tensor.detach()
-    header = {"version": SAFETENSORS_VERSION, "dtypes": dtypes, "same": same}
-    _safetensors().torch.save_file(written, filename, metadata={**(metadata or {}), _KEY: json.dumps(header, sort_keys=True)})
+        written[name] = tensor.detach()
+    made = metadata_of(dtypes, metadata, same, codes)
+    library = _safetensors()
+    refuse_shared(written)
+    for name in dtypes.keys() & written.keys():
+        tensor = _contiguous(name, written.pop(name))
+        written.update({_CODES + name: codes_of(tensor)} if codes else {name: values_of(tensor)})
+    library.torch.save_file(written, filename, metadata=made)
+
+
+def values_for(tensors: object, metadata: Mapping[str, str] | None) -> tuple[object, Mapping[str, str] | None]:
+    """What safetensors' own functions get in the place of tensors of ours and metadata: values, and metadata with the dtypes' names."""
+    own = {n: t for n, t in tensors.items() if isinstance(t, torch.Tensor) and _C.is_format_tensor(t)} if isinstance(tensors, dict) else {}
+    if not own:
+        return tensors, metadata
+    made = metadata_of({name: _C.name_of(t.dtype) for name, t in own.items()}, metadata)
+    refuse_shared({name: t for name, t in tensors.items() if isinstance(t, torch.Tensor) and t.layout == torch.strided})
+    return {name: values_of(_contiguous(name, t)) if name in own else t for name, t in tensors.items()}, made
 
 
 def _header(text: str, filename) -> dict:
@@ -73,20 +117,25 @@ def _header(text: str, filename) -> dict:
         version = header["version"]
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"expected {filename} to name its dtypes in the metadata {_KEY!r} as JSON with a version, but got {text!r}") from error
-    if version != SAFETENSORS_VERSION:
+    if version not in (1, SAFETENSORS_VERSION):
         raise ValueError(
-            f"expected version {SAFETENSORS_VERSION} of torch_dtypes' metadata in {filename}, but got version {version!r}: update torch-dtypes"
+            f"expected version 1 to {SAFETENSORS_VERSION} of torch_dtypes' metadata in {filename}, but got version {version!r}: "
+            f"update torch-dtypes"
         )
     for part in ("dtypes", "same"):
         if not isinstance(header.get(part), dict) or not all(isinstance(v, str) for v in header[part].values()):
             raise ValueError(f"expected names by names under {part!r} in the metadata {_KEY!r} of {filename}, but got {header.get(part)!r}")
+    if version == 1:
+        header["holds"] = "codes"
+    elif header.get("holds") not in ("values", "codes"):
+        raise ValueError(f"expected 'values' or 'codes' under 'holds' in the metadata {_KEY!r} of {filename}, but got {header.get('holds')!r}")
     return header
 
 
 def load_safetensors(filename: str | os.PathLike, device: str | int | torch.device = "cpu") -> dict[str, torch.Tensor]:
-    """The tensors of a safetensors file by name, those that ``save_safetensors`` wrote in their own dtypes.
+    """The tensors of a safetensors file by name, those that were of a dtype of ours when they were saved in that dtype.
 
-    A file written by anything else is read as ``safetensors.torch.load_file`` reads it.
+    A file of stock dtypes is read as ``safetensors.torch.load_file`` reads it.
 
     Raises:
         ImportError: safetensors is not installed. FileNotFoundError: no such file. ValueError: the file is from a later version, or its
@@ -101,15 +150,17 @@ def load_safetensors(filename: str | os.PathLike, device: str | int | torch.devi
     if _KEY not in metadata:
         return loaded
     header = _header(metadata[_KEY], filename)
-    for name, first in header["same"].items():
-        if first not in loaded or name in loaded:
-            raise ValueError(f"expected {name!r} to be another name of a tensor in {filename}, but got {first!r}")
+    before = _CODES if header["holds"] == "codes" and header["version"] > 1 else ""
     for name, dtype in header["dtypes"].items():
-        if name in loaded:
+        if before + name in loaded:
+            restore = from_codes if header["holds"] == "codes" else from_values
             try:
-                loaded[name] = from_codes(loaded[name], rebuild_dtype(dtype))
+                loaded[name] = restore(loaded.pop(before + name), rebuild_dtype(dtype))
             except (TypeError, ValueError) as error:
                 raise ValueError(f"cannot read {name!r} of {filename}: {error}") from error
         elif name not in header["same"]:
             raise ValueError(f"expected {filename} to hold {name!r}, whose dtype its metadata name, but it does not")
+    for name, first in header["same"].items():
+        if first not in loaded or name in loaded:
+            raise ValueError(f"expected {name!r} to be another name of a tensor in {filename}, but got {first!r}")
     return loaded | {name: loaded[first] for name, first in header["same"].items()}

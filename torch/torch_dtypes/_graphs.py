@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import dis
 import functools
+import os
 import types
 import warnings
 
@@ -42,36 +43,7 @@ def refusal(what: str, name: str) -> str:
 
 # ---- does a frame work on our dtypes? ----
 
-_MAX_DEPTH = 4  # of lists in dicts in ...
-
-
-def format_in(value: object, depth: int = 0) -> str | None:
-    """The name of a number format among a frame's values: a tensor, a dtype, a module's or an optimizer's parameters, also in containers."""
-    if isinstance(value, torch.Tensor):
-        return _C.name_of(value.dtype) if _C.is_format_tensor(value) else None
-    if isinstance(value, torch.dtype):
-        return _C.name_of(value) if _C.format_of(value) is not None else None
-    if isinstance(value, torch.nn.Module):
-        if "_parameters" not in vars(value):
-            return None  # its __init__ has only begun
-        return _first_format((*value.parameters(), *value.buffers()), depth)
-    if isinstance(value, torch.optim.Optimizer):
-        return _first_format((p for group in value.param_groups for p in group["params"]), depth)
-    if isinstance(value, types.MethodType):
-        return format_in(value.__self__, depth)
-    if isinstance(value, functools.partial):
-        return _first_format((value.func, *value.args, *value.keywords.values()), depth)
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return _first_format(tuple(value), depth)
-    if isinstance(value, dict):
-        return _first_format(tuple(value.values()), depth)
-    return None
-
-
-def _first_format(values, depth: int) -> str | None:
-    if depth == _MAX_DEPTH:
-        return None
-    return next(filter(None, (format_in(v, depth + 1) for v in values)), None)
+format_in = _C.format_in  # what it looks into, and that it runs no code of users': torch/csrc/formats/FormatSearch.cpp
 
 
 @functools.lru_cache(maxsize=1024)
@@ -83,8 +55,8 @@ def _format_of_frame(frame) -> str | None:
     """The format that a frame works on, as far as its arguments, cells and globals tell before it has run."""
     if (default := _C.get_default_format()) is not None:
         return _C.name_of(default)
-    found = _first_format(tuple(frame.f_locals.values()), 0)
-    return found or _first_format(tuple(frame.f_globals[n] for n in _globals_read(frame.f_code) if n in frame.f_globals), 0)
+    names = _globals_read(frame.f_code)
+    return format_in((tuple(frame.f_locals.values()), tuple(dict.get(frame.f_globals, n) for n in names)))
 
 
 # ---- torch.compile ----
@@ -137,8 +109,13 @@ def begin_dynamo(stock, callback):
     utils._get_fake_value_impl = _breaking(
         utils._get_fake_value_impl, lambda node, *_: format_in((*node.args, *node.kwargs.values()))
     )
-    for module in ("_C", "_overrides", "accumulation", "chopping", "formats", "rounding"):  # called, never traced into
-        trace_rules.add(f"torch_dtypes.{module}")
+    # Frames in our files are never compiled by themselves, as those in PyTorch's files are not: what stands in front of a stock function
+    # would be compiled where the stock one is left alone, and a hook registered there be lost with the graph's break.
+    trace_rules.add("torch_dtypes")
+    # These are traced through where a traced function calls them.
+    folder = os.path.dirname(__file__)
+    for module in ("_conversion", "_functions", "_hooks", "_linear_cross_entropy", "_printing", "_testing", "chopping", "training"):
+        trace_rules.get_mod_inlinelist().add(trace_rules._as_posix_path(os.path.join(folder, module)))
     return stock(callback)
 
 
@@ -167,5 +144,6 @@ def _track(stock):
 
 def install() -> None:
     """Patches what `import torch` has loaded; the rest waits for begin_dynamo."""
+    _C.set_searched_classes(torch.nn.Module, torch.optim.Optimizer, functools.partial)
     FakeTensorConverter.from_real_tensor = _fake(FakeTensorConverter.from_real_tensor)
     proxy_tensor.track_tensor = _track(proxy_tensor.track_tensor)

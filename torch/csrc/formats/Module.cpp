@@ -115,6 +115,8 @@ PyObject* is_format_tensor(PyObject*, PyObject* object) {
 
 PyMethodDef raw_functions[] = {
     {"is_format_tensor", &is_format_tensor, METH_O, "Whether an object is a tensor of a number format."},
+    {"format_in", &format_in, METH_O, "The name of a number format somewhere in a value, or None. Runs no code of the value's class."},
+    {"set_searched_classes", &set_searched_classes, METH_VARARGS, "set_searched_classes(Module, Optimizer, partial): what format_in looks into."},
     {"hook", &hook_builtin, METH_VARARGS, "hook(builtin, implementation, when): put an implementation in front of a stock builtin."},
     {"call_operator", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&call_operator)), METH_FASTCALL,
      "call_operator(op, args, kwargs): what torch.ops calls; a stock dtype beside a tensor of ours means itself."},

@@ -1,6 +1,7 @@
 #include <c10/core/FormatRegistry.h>
 
 #include <c10/util/Exception.h>
+#include <c10/util/ForkSafeMutex.h>
 
 #include <array>
 #include <atomic>
@@ -14,7 +15,7 @@ namespace {
 struct Registry {
   std::array<std::unique_ptr<FormatEntry>, kMaxFormats> entries;
   std::atomic<int> count{0};
-  std::mutex mutex;
+  ForkSafeMutex mutex;
 };
 
 Registry& registry() {

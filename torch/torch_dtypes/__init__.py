@@ -13,6 +13,10 @@ from . import _torch_version
 
 _torch_version.check()
 
+from . import _loading  # noqa: E402
+
+_loaded = _loading.restore()
+
 from . import _C, _hooks, formats, integrations  # noqa: E402
 from .accumulation import Accumulation, accumulate, accumulation_of, set_accumulation  # noqa: E402
 from .chopping import chop  # noqa: E402
@@ -54,9 +58,9 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-_hooks.install()
-integrations.install()
-formats.install()  # last: where something above raises, no name of a dtype must be left that stock functions misread
+if not _loaded:
+    # formats last: where something before raises, no name of a dtype must be left that stock functions misread
+    _loading.install(_hooks.install, integrations.install, formats.install)
 
 # The built-in dtypes once more, for type checkers: they know torch by its own stubs, which have no torch.posit16es2.
 posit8es0: torch.dtype

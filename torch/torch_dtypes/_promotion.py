@@ -6,7 +6,9 @@ One of ours with bool, an integer or a Python number is ours; with a stock float
 from __future__ import annotations
 
 import torch
+from torch import overrides
 from torch.overrides import TorchFunctionMode
+from torch.utils._device import DeviceContext
 from torch.utils._pytree import tree_leaves
 
 from . import _C
@@ -59,7 +61,8 @@ def result_type(stock, *args, **kwargs):
 class _FractionsOfIntegers(TorchFunctionMode):
     """While one of ours is the default dtype: what operators make fractions of from integers (a quotient, a root, a mean) is ours.
 
-    Stock decides that in C++, by a default that cannot be one of ours. As with torch.set_default_device, a mode belongs to its thread.
+    Stock decides that in C++, by a default that cannot be one of ours. As with torch.set_default_device, a mode belongs to its thread, and
+    lies beneath the user's, whose `with` blocks take the top one off. Where another thread has set the default back, it lets all pass.
     """
 
     explicit = frozenset({torch.Tensor.float, torch.Tensor.to, torch.Tensor.type, torch.Tensor.type_as, torch.Tensor.view})
@@ -70,32 +73,40 @@ class _FractionsOfIntegers(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
-        if func in self.explicit or (kwargs and kwargs.get("dtype") is not None):
+        ours = _C.get_default_format()
+        if ours is None or func in self.explicit or (kwargs and kwargs.get("dtype") is not None):
             return result
         if isinstance(result, torch.Tensor) and result.dtype is self.stock_default:
             given = [v for v in tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor)]
             if func is torch.Tensor or (given and not any(v.is_floating_point() or v.is_complex() for v in given)):
-                return result.to(_C.get_default_format())
+                return result.to(ours)
         return result
 
 
-_mode: _FractionsOfIntegers | None = None
+def _exchange_mode(mode: _FractionsOfIntegers | None) -> None:
+    """Takes this thread's mode out of the stack of modes, wherever it lies, and puts a new one beneath the user's; torch.set_default_device's
+    mode must stay the lowest."""
+    users = []
+    while overrides._len_torch_function_stack():
+        if not isinstance(top := overrides._pop_mode(), _FractionsOfIntegers):
+            users.append(top)
+    if users and isinstance(users[-1], DeviceContext):
+        overrides._push_mode(users.pop())
+    if mode is not None:
+        overrides._push_mode(mode)
+    for user in reversed(users):
+        overrides._push_mode(user)
 
 
 def set_default_dtype(stock, dtype):
-    global _mode
-    if _mode is not None:
-        _mode.__exit__(None, None, None)
-        _mode = None
-    if _C.format_of(dtype) is None:
-        stock(dtype)
-        _C.set_default_format(None)
-    else:
-        _C.set_default_format(None)
-        stock_default = torch.get_default_dtype()
+    ours = _C.format_of(dtype) is not None
+    if not ours:
+        stock(dtype)  # which raises where it is no floating dtype
+    _C.set_default_format(None)
+    mode = _FractionsOfIntegers(torch.get_default_dtype()) if ours else None
+    _exchange_mode(mode)
+    if ours:
         _C.set_default_format(dtype)
-        _mode = _FractionsOfIntegers(stock_default)
-        _mode.__enter__()
 
 
 def get_default_dtype(stock):

@@ -181,6 +181,7 @@ PYBIND11_MODULE(_C, m) {
     const auto builtin = f::builtin_of(format);
     return builtin == f::Builtin::kNone ? py::object(py::none()) : py::str(f::kBuiltinFormats[int(builtin)].name);
   });
+  m.attr("first_load") = py::dict(); // what __init__.py notes of this process's first load; the extension itself is loaded once
   m.attr("max_formats") = c10::formats::kMaxFormats;
 
   m.def("patch_dlpack_exchange", [](py::object capsule) { patch_dlpack_exchange(capsule.ptr()); });

@@ -7,6 +7,7 @@
 #include <torch/csrc/formats/ScriptCall.h>
 
 #include <ATen/FormatTensor.h>
+#include <c10/util/ForkSafeMutex.h>
 #include <torch/csrc/Layout.h>
 #include <torch/csrc/MemoryFormat.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -246,7 +247,7 @@ struct Known {
   std::shared_ptr<GraphFunction> variant; // made at the first call that works on formats
 };
 
-std::mutex lock;
+c10::formats::ForkSafeMutex lock;
 
 // Needs the lock.
 Known& known(const GraphFunction& function) {

@@ -6,6 +6,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/where.h>
+#include <c10/util/ForkSafeMutex.h>
 
 #include <cstring>
 #include <limits>
@@ -54,7 +55,7 @@ struct Table {
 
 // Guarded by the mutex; a table, once made, is only read.
 std::map<Key, Table> tables;
-std::mutex mutex;
+c10::formats::ForkSafeMutex mutex;
 constexpr size_t kMaxTables = 1024; // 128 KiB each at most
 
 // The other arguments as text; nothing where one is not a number, a truth value, a string or None.
@@ -152,18 +153,21 @@ bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::S
   const auto arguments = text_of_arguments(*stack, base + 1);
   if (!arguments) return false;
   const at::AutoDispatchBelowADInplaceOrView guard;
+  const Key key{&schema, *arguments, entry.id, format.rounding};
   at::Tensor table;
   {
     const std::lock_guard<std::mutex> lock(mutex);
     if (tables.size() > kMaxTables) tables.clear();
-    Table& t = tables[{&schema, *arguments, entry.id, format.rounding}];
+    Table& t = tables[key];
     t.elements += self.numel();
-    if (!t.codes.defined()) {
-      if (t.elements < int64_t{1} << (8 * format.itemsize())) return false;
-      t.codes = make_table(op, plan, entry, *stack, base);
-      if (!t.codes.defined()) return false;
-    }
+    if (!t.codes.defined() && t.elements < int64_t{1} << (8 * format.itemsize())) return false;
     table = t.codes;
+  }
+  if (!table.defined()) { // made without the lock: an operator may run anything, a profiler's callback for one
+    table = make_table(op, plan, entry, *stack, base);
+    if (!table.defined()) return false;
+    const std::lock_guard<std::mutex> lock(mutex);
+    tables[key].codes = table;
   }
   const at::Tensor codes = bits_alias(self);
   const at::Tensor in = codes.is_non_overlapping_and_dense() ? codes : codes.contiguous();

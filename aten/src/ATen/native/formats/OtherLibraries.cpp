@@ -7,6 +7,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/formats/BoxedCall.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
+#include <c10/util/ForkSafeMutex.h>
 #include <torch/library.h>
 
 #include <map>
@@ -16,9 +17,10 @@
 namespace at::formats {
 namespace {
 
+c10::formats::ForkSafeMutex mutex;
+
 // Worked out once for an operator, at its first call. An operator may be gone later; its plan is small.
 const Plan& plan_of(const c10::OperatorHandle& op) {
-  static std::mutex mutex;
   static auto* plans = new std::map<std::string, std::unique_ptr<Plan>>;
   const std::string schema = c10::str(op.schema());
   const std::lock_guard<std::mutex> lock(mutex);

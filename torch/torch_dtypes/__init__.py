@@ -18,6 +18,7 @@ from . import _loading  # noqa: E402
 _loaded = _loading.restore()
 
 from . import _C, _hooks, formats, integrations  # noqa: E402
+from ._optimizers import set_optimizer_eps  # noqa: E402
 from .accumulation import Accumulation, accumulate, accumulation_of, set_accumulation  # noqa: E402
 from .chopping import chop  # noqa: E402
 from .formats import (  # noqa: E402
@@ -54,6 +55,7 @@ __all__ = [
     "rounding",
     "save_safetensors",
     "set_accumulation",
+    "set_optimizer_eps",
     "with_rounding",
 ]
 __version__ = "0.1.0"

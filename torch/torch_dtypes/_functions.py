@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch.nn import functional as F
-from torch.optim import radam
 from torch.utils import _foreach_utils
 
 from . import _C
@@ -141,15 +140,6 @@ def group_tensors(tensorlistlist, with_indices=False):
             if with_indices:
                 kept.append(index)
     return groups
-
-
-def multi_tensor_radam(params, *lists, **settings):
-    """RAdam(foreach=True): in the first steps stock divides by 0 there and lets the infinity become a step of 0. A format may have none, and
-    0 / 0 where Adam's eps is 0 in it. So ours take the for-loop's way, which does not divide."""
-    if not any(map(_C.is_format_tensor, params)):
-        return None
-    radam._single_tensor_radam(params, *lists, **settings)
-    return True  # done: stock's result is none
 
 
 def total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):

@@ -27,6 +27,7 @@ from . import (
     _interop,
     _linear_cross_entropy,
     _operators,
+    _optimizers,
     _printing,
     _promotion,
     _scripts,
@@ -177,7 +178,7 @@ def install() -> None:
     _extend(torch.masked._ops, "_reduction_identity", _functions.masked_identity)
     _extend(torch.nn.functional, "_canonical_mask", _functions.canonical_mask)
     _extend(torch.nn.modules.transformer, "_generate_square_subsequent_mask", _functions.subsequent_mask)
-    _extend(_functions.radam, "_multi_tensor_radam", _functions.multi_tensor_radam)
+    _optimizers.install(_extend)
     if options := getattr(torch.nn, "LinearCrossEntropyOptions", None):  # not in every supported version of torch
         _extend(options, "_adjust", _linear_cross_entropy.adjust)
     _extend_wrapped(torch.utils._foreach_utils._group_tensors_by_device_and_dtype, _functions.group_tensors)

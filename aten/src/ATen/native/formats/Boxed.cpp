@@ -44,7 +44,7 @@ class BoxedKernel final : public c10::OperatorKernel {
     if (plan_.adds_products && run_dot_operator(op, stack)) return;
     if (plan_.moves && run_on_codes(op, plan_, stack)) return;
     if (plan_.limits >= 0) give_limits(plan_, *stack);
-    if (plan_.per_place && run_mixed_lists(op, plan_, stack)) return;
+    if (plan_.per_place) return run_place_by_place(op, plan_, stack);
     if (plan_.tabled && run_by_table(op, plan_, stack)) return;
     const at::AutoDispatchBelowADInplaceOrView guard;
     const BoxedCall call(plan_, stack);

@@ -1,61 +1,40 @@
 #include <ATen/native/formats/Foreach.h>
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/narrow_ops.h>
+#include <ATen/native/formats/Elementwise.h>
 
 namespace at::formats {
 namespace {
 
-using torch::jit::Stack;
-
-// How many places the lists of tensors have, if they all have as many and are mixed.
-std::optional<size_t> places(const Plan& plan, const Stack& stack, size_t base) {
-  std::optional<size_t> count;
-  bool ours = false, stock = false;
-  for (size_t i = 0; i < plan.arguments.size(); ++i) {
-    const c10::IValue& value = stack[base + i];
-    if (plan.arguments[i].slot != Plan::Slot::TensorList || !value.isTensorList()) continue;
-    const size_t length = value.toListRef().size();
-    if (count.value_or(length) != length) return std::nullopt;
-    count = length;
-    each_tensor(plan.arguments[i].slot, value, [&](const at::Tensor& t) { (is_format_tensor(t) ? ours : stock) = true; });
-  }
-  return ours && stock && *count > 1 ? count : std::nullopt; // a single place is the boxed kernel's
-}
-
-// The argument as the call for one place has it.
-c10::IValue at_place(const c10::IValue& value, const c10::Argument& argument, size_t place, size_t count) {
-  if (value.isList() && value.toListRef().size() == count) {
-    const c10::List<c10::IValue> list = value.toList();
-    c10::List<c10::IValue> one(list.elementType());
-    one.push_back(list.get(place));
-    return one;
-  }
-  const bool scalars = argument.name() == "scalars" && value.isTensor() && value.toTensor().dim() == 1;
-  return scalars ? at::_ops::narrow::call(value.toTensor(), 0, static_cast<int64_t>(place), 1) : value;
+// What an out= overload computes: the functional one's name is its own without "out".
+c10::OperatorHandle functional_of(const c10::FunctionSchema& schema) {
+  std::string overload = schema.overload_name().substr(0, schema.overload_name().size() - 3);
+  if (!overload.empty()) overload.pop_back(); // the underscore
+  return c10::Dispatcher::singleton().findSchemaOrThrow(schema.name().c_str(), overload.c_str());
 }
 
 } // namespace
 
-bool run_mixed_lists(const c10::OperatorHandle& op, const Plan& plan, Stack* stack) {
-  const size_t base = stack->size() - plan.arguments.size(), returns = op.schema().returns().size();
-  const std::optional<size_t> count = places(plan, *stack, base);
-  if (!count) return false;
+void run_place_by_place(const c10::OperatorHandle& op, const Plan& plan, torch::jit::Stack* stack) {
   const at::AutoDispatchBelowADInplaceOrView guard;
-  std::vector<c10::List<at::Tensor>> results(returns);
-  for (size_t place = 0; place < *count; ++place) {
-    Stack one;
-    for (size_t i = 0; i < plan.arguments.size(); ++i) {
-      one.push_back(at_place((*stack)[base + i], op.schema().arguments()[i], place, *count));
-    }
-    op.callBoxed(one);
-    for (size_t r = 0; r < returns; ++r) {
-      for (const at::Tensor& t : one[r].toTensorVector()) results[r].push_back(t);
+  const size_t base = stack->size() - plan.arguments.size();
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
+    c10::IValue& value = (*stack)[base + i];
+    // The stock kernel reads the numbers out of their tensor's memory.
+    if (plan.arguments[i].numbers && value.isTensor() && is_format_tensor(value.toTensor())) {
+      value = to_stock(value.toTensor(), c10::ScalarType::Double);
     }
   }
-  stack->resize(base);
-  for (c10::List<at::Tensor>& list : results) stack->push_back(std::move(list));
-  return true;
+  if (op.schema().arguments().back().name() != "out") return op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  // Stock's would compare dtypes by their containers.
+  const std::vector<at::Tensor> out = torch::jit::pop(*stack).toTensorVector();
+  functional_of(op.schema()).callBoxed(stack);
+  const std::vector<at::Tensor> results = torch::jit::pop(*stack).toTensorVector();
+  TORCH_CHECK(out.size() == results.size(), plan.name, ": expected ", results.size(), " tensors to write to, but got ", out.size());
+  for (size_t i = 0; i < out.size(); ++i) {
+    at::Tensor target = out[i];
+    store(results[i], target, {});
+  }
 }
 
 } // namespace at::formats

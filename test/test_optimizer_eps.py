@@ -1,0 +1,107 @@
+"""An eps that is 0 in the parameters' dtype is raised inside the step."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import torch_dtypes
+
+OPTIMIZERS = {
+    "Adadelta": {}, "Adagrad": {}, "Adam": {}, "AdamW": {"amsgrad": True}, "Adamax": {}, "NAdam": {}, "RAdam": {}, "RMSprop": {},
+    "Adafactor": {"eps": (1e-8, 1e-3)},
+}  # fmt: skip
+
+
+@pytest.fixture
+def kept():
+    torch_dtypes.set_optimizer_eps("keep")
+    yield
+    torch_dtypes.set_optimizer_eps("raise")
+
+
+def trained(optimizer, dtype, ways, steps=8, **options):
+    """A parameter whose gradients are 0."""
+    p = torch.tensor([1.0, -2.0, 0.5], dtype=dtype, requires_grad=True)
+    optim = getattr(torch.optim, optimizer)([p], **{"eps": 1e-8, **OPTIMIZERS[optimizer], **ways, **options})
+    for _ in range(steps):
+        p.grad = torch.zeros_like(p)
+        optim.step()
+    return p.detach(), optim
+
+
+@pytest.mark.parametrize("ways", [{}, {"foreach": True}, {"fused": True}], ids=str)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("dtype", [torch.q52, torch.q43, torch.e5m7], ids=str)
+def test_zero_gradients_leave_the_parameter(dtype, optimizer, ways):
+    if "fused" in ways and optimizer not in ("Adagrad", "Adam", "AdamW"):
+        pytest.skip("stock has no fused step of it")
+    p, optim = trained(optimizer, dtype, ways)
+    assert p.isfinite().all()
+    if optimizer != "AdamW":  # which decays the weights
+        assert p.tolist() == [1.0, -2.0, 0.5]
+    assert optim.param_groups[0]["eps"] == OPTIMIZERS[optimizer].get("eps", 1e-8)
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+def test_kept_if_asked(kept, foreach):
+    assert trained("Adam", torch.q52, {"foreach": foreach})[0].isnan().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.q52, torch.float32, torch.bfloat16, torch.posit8es0], ids=str)
+def test_an_eps_that_the_dtype_has_stays(kept, dtype):
+    """Bit for bit, as without the policy; posits round nothing to 0."""
+
+    def run(policy):
+        torch_dtypes.set_optimizer_eps(policy)
+        p = torch.tensor([1.0, -2.0, 0.5], dtype=dtype, requires_grad=True)
+        optim = torch.optim.Adam([p], eps=2.0**-15 if dtype is torch.q52 else 1e-8)
+        for k in range(5):
+            p.grad = torch.tensor([0.1, 0.5, k / 8], dtype=dtype)
+            optim.step()
+        return p.detach()
+
+    assert torch.equal(run("raise"), run("keep"))
+
+
+def test_parameters_of_several_dtypes(kept):
+    """Each with its own eps, stock ones with the given one."""
+
+    def run(dtypes):
+        generator = torch.Generator().manual_seed(0)
+        values = [torch.randn(4, generator=generator) for _ in range(6)]
+        p = [v.to(d).requires_grad_() for v, d in zip(values[:3], (torch.q52, torch.float32, torch.e5m7), strict=True)]
+        optim = torch.optim.Adam([t for t in p if t.dtype in dtypes])
+        for _ in range(3):
+            for t, g in zip(p, values[3:], strict=True):
+                t.grad = g.to(t.dtype)
+            optim.step()
+        return p
+
+    torch_dtypes.set_optimizer_eps("raise")
+    together = run((torch.q52, torch.float32, torch.e5m7))
+    for i, dtype in enumerate((torch.q52, torch.float32, torch.e5m7)):
+        assert torch.equal(together[i], run((dtype,))[i])
+
+
+def test_said_once_a_process():
+    code = (
+        "import torch, warnings\n"
+        "with warnings.catch_warnings(record=True) as seen:\n"
+        "    warnings.simplefilter('always')\n"
+        "    for dtype in (torch.float32, torch.posit16es2, torch.q52, torch.q43):\n"
+        "        p = torch.ones(2, dtype=dtype, requires_grad=True); o = torch.optim.Adam([p])\n"
+        "        p.grad = torch.ones_like(p); o.step(); o.step()\n"
+        "print(len(seen), seen[0].category.__name__, str(seen[0].message))\n"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.startswith("1 UserWarning the optimizer's eps of 1e-08 is 0 in torch.q52") and "set_optimizer_eps('keep')" in said
+
+
+def test_other_policies_are_refused():
+    for policy in ("none", None, True):
+        with pytest.raises(ValueError, match="expected policy to be 'raise' or 'keep', but got"):
+            torch_dtypes.set_optimizer_eps(policy)

@@ -3,6 +3,7 @@
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/formats/CastAutograd.h>
 #include <ATen/ops/_to_copy_compositeexplicitautograd_dispatch.h>
@@ -10,11 +11,20 @@
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/fill_ops.h>
-#include <ATen/ops/to_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/to_ops.h>
 #include <torch/library.h>
 
 namespace at::formats {
+
+// Reaches into: the kernel that c10::SafeKernelFunction holds, which it calls boxed only; every stock cast would pay for that, or for a second
+// look into the dispatcher's tables. Naming a private member is allowed in an explicit instantiation. Seen to work on torch 2.13.0.
+static const c10::KernelFunction& kernel_of(const c10::SafeKernelFunction& held);
+template <c10::KernelFunction c10::SafeKernelFunction::*member>
+struct KernelOf {
+  friend const c10::KernelFunction& kernel_of(const c10::SafeKernelFunction& held) { return held.*member; }
+};
+template struct KernelOf<&c10::SafeKernelFunction::kernel_>;
+
 namespace {
 
 using c10::Device;
@@ -105,20 +115,15 @@ at::Tensor to(const at::Tensor& self, optional<ScalarType> dtype, optional<Layou
                                   non_blocking, mf);
 }
 
-// Stock tensors with autograd. A cast to a dtype of ours is recorded by ToCopyFunction; everything else goes straight on to the stock
-// composite. (At `to`, and not at _to_copy beneath it: there the detour would cost every stock cast a second dispatch.)
-at::Tensor to_dtype_layout_stock(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
-                                 optional<bool> pin, bool non_blocking, bool copy, optional<MemoryFormat> mf) {
+// Stock tensors with autograd: a cast to a dtype of ours is recorded by CastBackward, whatever function it comes from and at whatever level
+// of torch.func. Everything else is the stock formula's, the same one at every autograd key.
+at::Tensor to_copy_autograd_stock(c10::DispatchKeySet keys, const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout,
+                                  optional<Device> device, optional<bool> pin, bool non_blocking, optional<MemoryFormat> mf) {
   if (dtype && c10::formats::is_format_type(*dtype)) return to_copy_autograd(self, dtype, layout, device, pin, non_blocking, mf);
-  return at::compositeimplicitautograd::to(self, dtype, layout, device, pin, non_blocking, copy, mf);
-}
-at::Tensor to_device_stock(const at::Tensor& self, Device device, ScalarType dtype, bool non_blocking, bool copy, optional<MemoryFormat> mf) {
-  if (c10::formats::is_format_type(dtype)) return to_copy_autograd(self, dtype, {}, device, {}, non_blocking, mf);
-  return at::compositeimplicitautograd::to(self, device, dtype, non_blocking, copy, mf);
-}
-at::Tensor to_dtype_stock(const at::Tensor& self, ScalarType dtype, bool non_blocking, bool copy, optional<MemoryFormat> mf) {
-  if (c10::formats::is_format_type(dtype)) return to_copy_autograd(self, dtype, {}, {}, {}, non_blocking, mf);
-  return at::compositeimplicitautograd::to(self, dtype, non_blocking, copy, mf);
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_to_copy", "");
+  static const auto& stock = *new c10::SafeKernelFunction(op.getComputedKernelForDispatchKey(c10::DispatchKey::AutogradOther)); // outlives exit
+  return kernel_of(stock).call<at::Tensor, const at::Tensor&, optional<ScalarType>, optional<Layout>, optional<Device>, optional<bool>, bool,
+                               optional<MemoryFormat>>(op, keys, self, dtype, layout, device, pin, non_blocking, mf);
 }
 
 at::Tensor to_dtype_layout(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
@@ -272,9 +277,7 @@ TD_FORMAT_CAST(AutogradHPU)
 // Stock tensors on the devices that ours may lie on, and nested ones for the error.
 #define TD_STOCK_CAST(AUTOGRAD)                               \
   TORCH_LIBRARY_IMPL(aten, AUTOGRAD, m) {                     \
-    m.impl("to.dtype_layout", &to_dtype_layout_stock);        \
-    m.impl("to.device", &to_device_stock);                    \
-    m.impl("to.dtype", &to_dtype_stock);                      \
+    m.impl("_to_copy", TORCH_FN(to_copy_autograd_stock));     \
   }
 TD_STOCK_CAST(AutogradCPU)
 TD_STOCK_CAST(AutogradCUDA)

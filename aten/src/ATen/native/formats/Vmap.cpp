@@ -68,15 +68,25 @@ class Silence final : public c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-// Tensor.to and its like, which stock decomposes into code that compares dtypes by the container: the kernels for ours at once.
+// Tensor.to and its like, which stock decomposes into code that compares dtypes by the container, vmap and functionalize do: the kernels for
+// ours at once, which end in _to_copy.
 class VmapTo final : public FrontKernel {
  public:
   explicit VmapTo(const c10::OperatorHandle& op) : FrontKernel(op), own_(op.getComputedKernelForDispatchKey(kFormatKey)) {}
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
-    (batched_beside_ours(*stack) ? own_ : stock_).callBoxed(op, keys, stack);
+    (beside_ours(*stack) ? own_ : stock_).callBoxed(op, keys, stack);
   }
 
  private:
+  bool beside_ours(const Stack& stack) const {
+    bool ours = false;
+    const size_t base = stack.size() - plan_.arguments.size();
+    for (size_t i = 0; i < plan_.arguments.size(); ++i) {
+      each_tensor(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) { ours |= entry_beneath(t) != nullptr; });
+    }
+    return ours;
+  }
+
   c10::SafeKernelFunction own_;
 };
 

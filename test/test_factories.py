@@ -398,3 +398,41 @@ def test_modules_are_made_in_a_dtype(name, dtype):
     for t in [*module.parameters(), *(b for b in module.buffers() if b.is_floating_point())]:
         expect_tensor(t, dtype)
         assert t.double().isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.posit16es2])
+def test_a_list_that_holds_itself_ends_in_stocks_error(dtype):
+    endless: list = []
+    endless.append(endless)
+    x = torch.zeros(2, dtype=dtype)
+    for data in (endless, (endless,), [[endless], x]):
+        for make in (torch.tensor, torch.as_tensor, torch.asarray):
+            for kwargs in ({}, {"dtype": dtype}):
+                with pytest.raises(ValueError, match="too many dimensions"):
+                    make(data, **kwargs)
+        for make in (x.new_tensor, x.new):
+            with pytest.raises(ValueError, match="too many dimensions"):
+                make(data)
+    deep = x[0]
+    for _ in range(20):
+        deep = [deep]
+    assert torch.tensor(deep).dtype is dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.posit16es2])
+def test_new_tensor_keeps_a_subclass(dtype):
+    class Named(torch.Tensor):
+        pass
+
+    x = torch.zeros(3, dtype=dtype).as_subclass(Named)
+    for made in (x.new_tensor([1.0, 2.0]), x.new_tensor(data=[1], dtype=torch.q43), x.new(3), x.new([1.0]), x.new_zeros(2), x.new_empty(2, dtype=torch.q43)):
+        assert type(made) is Named and made.dtype in (dtype, torch.q43)
+    assert type(torch.nn.Parameter(torch.zeros(3, dtype=dtype)).new_tensor([1.0])) is torch.Tensor
+
+
+@pytest.mark.filterwarnings("ignore:To copy construct from a tensor")
+def test_new_tensor_of_ours_has_the_stock_tensors_dtype():
+    ours = torch.ones(2, dtype=torch.posit16es2)
+    for stock in (torch.bfloat16, torch.float32, torch.float8_e5m2fnuz):
+        assert torch.zeros(1, dtype=stock).new_tensor(ours).dtype is stock
+        assert torch.zeros(1, dtype=stock).new_tensor(ours, dtype=torch.q43).dtype is torch.q43

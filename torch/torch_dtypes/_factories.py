@@ -137,9 +137,8 @@ def _from_data(stock, data, args, kwargs, *, copies: bool):
 
 def _dtype_of_elements(data: object) -> torch.dtype | None:
     """Our dtype, if a nested list begins with a tensor of it: stock would infer the container's."""
-    while isinstance(data, (list, tuple)) and data:
-        data = data[0]
-    return data.dtype if isinstance(data, torch.Tensor) and _C.is_format_tensor(data) else None
+    first = _interop.first_of(data)
+    return first.dtype if isinstance(first, torch.Tensor) and _C.is_format_tensor(first) else None
 
 
 def tensor(stock, data, *args, **kwargs):
@@ -169,12 +168,12 @@ def asarray(stock, data, *args, **kwargs):
     asked = kwargs.get("dtype")
     data = _given_tensor(data, asked)
     if isinstance(data, torch.Tensor) and (_C.is_format_tensor(data) or asked is not None):
-        requires_grad, wanted = kwargs.pop("requires_grad", False), asked or data.dtype
-        if copy is False and wanted is not data.dtype:
-            raise ValueError(f"expected data that can become {wanted} without a copy (copy=False), but got {data.dtype}")
-        values = data.to(device=kwargs.get("device"), dtype=wanted, copy=bool(copy))
-        values = values if values.requires_grad == requires_grad else values.detach()
-        return values.requires_grad_() if requires_grad else values
+        wanted = kwargs.pop("dtype", None) or data.dtype
+        if wanted is not data.dtype:
+            if copy is False:
+                raise ValueError(f"expected data that can become {wanted} without a copy (copy=False), but got {data.dtype}")
+            data, copy = data.to(wanted), None
+        return stock(data, *args, copy=copy, **kwargs)  # which knows what becomes of its graph
     if asked is None and isinstance(data, (list, tuple)):
         asked = kwargs["dtype"] = _dtype_of_elements(data)
     if asked is not None and _C.format_of(asked) is None:
@@ -314,6 +313,8 @@ def new(name: str):
 
 
 def new_tensor(stock, self, data, **kwargs):
+    if torch.overrides.has_torch_function_unary(self):
+        return stock(data, **kwargs)  # which asks the subclass, and comes back here
     kwargs["dtype"] = kwargs.get("dtype") or self.dtype
     kwargs["device"] = kwargs.get("device") or self.device
     return torch.tensor(data, **kwargs)
@@ -326,6 +327,8 @@ def legacy_tensor(*args, **kwargs):
 
 def legacy_new(stock, self, *args, **kwargs):
     """Tensor.new: the old constructor, which stock utilities (the DataLoader's collate) still use."""
+    if stock is not None and torch.overrides.has_torch_function_unary(self):
+        return stock(*args, **kwargs)  # which asks the subclass, and comes back here
     device = kwargs.pop("device", None) or self.device
     if kwargs:
         raise TypeError(f"new: expected no other keyword than device, but got {sorted(kwargs)}")

@@ -150,7 +150,7 @@ def install() -> None:
         _hook(torch, name, _factories.like(name), DTYPE_KEYWORD | GUARD_KEYWORD)
     for name in _NEW:
         _hook(base, name, _factories.new(name), DTYPE_KEYWORD | GUARD_KEYWORD)
-    _hook(base, "new_tensor", _factories.new_tensor, DTYPE_KEYWORD | OWN_SELF)
+    _hook(base, "new_tensor", _factories.new_tensor, DTYPE_KEYWORD | OWN_SELF | OWN_ARGUMENT)
     _hook(base, "new", _factories.legacy_new, OWN_SELF)
     for name in _SPARSE:
         _hook(torch, name, _conversion.refuse_sparse, DTYPE_ANYWHERE | OWN_ARGUMENT)

@@ -72,13 +72,22 @@ def _format_of_array(array, asked: torch.dtype | None) -> torch.dtype:
     return dtype(_FORMATS[name])
 
 
+_MOST_DIMENSIONS = 128  # of nested lists, as stock has it
+
+
+def first_of(data: object) -> object:
+    """What a nested list begins with; a list at the depth at which stock gives up, so that one that holds itself gets stock's error."""
+    for _ in range(_MOST_DIMENSIONS):
+        if not isinstance(data, (list, tuple)) or not data:
+            break
+        data = data[0]
+    return data
+
+
 def adopt(data: object, asked: torch.dtype | None = None) -> object:
     """An array of ml_dtypes as a tensor on its memory, of the asked dtype where that has the same codes. Nested lists of arrays and numbers
     of ml_dtypes become one array first. Anything else as it is."""
-    first = data
-    while isinstance(first, (list, tuple)) and first:
-        first = first[0]
-    if not is_foreign(first):
+    if not is_foreign(first_of(data)):
         return data
     import numpy
 

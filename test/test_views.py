@@ -361,3 +361,26 @@ def test_padding_twice_differentiated():
     (grad,) = torch.autograd.grad(torch.nn.functional.pad(x, (1, 0), mode="circular").square().sum(), x, create_graph=True)
     (second,) = torch.autograd.grad(grad.sum(), x)
     assert second.dtype is torch.posit16es2 and second.tolist() == [[[2, 2, 4], [2, 2, 4]]]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.posit16es2, torch.q43])
+def test_is_set_to_looks_at_the_memory(dtype):
+    x = torch.zeros(3, dtype=dtype)
+    bits = x.view(BITS[dtype.itemsize])
+    assert x.is_set_to(x.view(3)) and x.view(3).is_set_to(x) and x.is_set_to(bits) and bits.is_set_to(x)
+    assert not any(x.is_set_to(other) for other in (x.clone(), x[:2], x[1:], x.view(3, 1), x[::2], torch.zeros(3)))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.posit16es2, torch.q43])
+def test_set_beyond_the_storage_makes_it_grow(dtype):
+    x = torch.tensor([1.0, -2.0, 0.5], dtype=dtype)
+    storage = x.untyped_storage()
+    y = torch.empty(0, dtype=dtype).set_(storage, 1, (3, 2), (2, 1))
+    assert y.shape == (3, 2) and storage.nbytes() == 7 * dtype.itemsize and y[0].tolist() == [-2.0, 0.5] and x.tolist() == [1.0, -2.0, 0.5]
+    assert torch.empty(0, dtype=dtype).set_(storage, 90, (0,)).shape == (0,) and storage.nbytes() == 7 * dtype.itemsize
+    z = torch.tensor([3.0], dtype=dtype)
+    borrowed = torch.frombuffer(bytearray(8), dtype=torch.uint8).untyped_storage()
+    for bad in (((borrowed, 0, (100,))), (storage, -1, (1,)), (storage, 0, (2,), (-1,)), (storage, 0, (-2,)), (storage, 0, (2, 2), (1,))):
+        with pytest.raises(RuntimeError):
+            z.set_(*bad)
+        assert dtype is torch.bfloat16 or z.tolist() == [3.0]  # stock has exchanged the storage by then

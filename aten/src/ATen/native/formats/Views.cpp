@@ -3,6 +3,7 @@
 #include <ATen/FormatTensor.h>
 
 #include <ATen/Context.h>
+#include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/InferSize.h>
 #include <ATen/TensorUtils.h>
@@ -98,7 +99,14 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, c10::SymInt offset
   const int64_t start = offset.guard_int(__FILE__, __LINE__);
   const auto strides = given.empty() && !sizes.empty() ? c10::contiguous_strides(sizes) : c10::DimVector(given.begin(), given.end());
   TORCH_CHECK(start >= 0, "set_: expected a storage offset of at least 0, but got ", start);
-  at::native::checkInBoundsForStorage(sizes, c10::IntArrayRef(strides), start, self.dtype(), source);
+  TORCH_CHECK(sizes.size() == strides.size(), "set_: expected as many strides as sizes, but got ", strides.size(), " and ", sizes.size());
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    TORCH_CHECK(sizes[i] >= 0 && strides[i] >= 0, "set_: expected sizes and strides of at least 0, but got ", sizes, " and ", c10::IntArrayRef(strides));
+  }
+  // As stock does, a storage that is too small grows, or is an error where its memory is another's; the tensor is as it was then.
+  const size_t needed = at::detail::computeStorageNbytes(sizes, strides, self.dtype().itemsize(), static_cast<size_t>(start));
+  const bool empty = c10::multiply_integers(sizes) == 0;
+  if (!empty && needed > source.nbytes()) at::native::resize_bytes_nocuda(source, needed);
   self.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(source));
   self.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, start);
   return self;
@@ -118,6 +126,11 @@ at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
 
 at::Tensor& set_empty(at::Tensor& self) {
   return set_storage(self, empty_format({0}, entry_of(self), self.device()).storage(), 0, {c10::SymInt(0)}, {c10::SymInt(1)});
+}
+
+bool is_set_to(const at::Tensor& self, const at::Tensor& other) {
+  return self.storage().unsafeGetStorageImpl() == other.storage().unsafeGetStorageImpl() && self.storage_offset() == other.storage_offset() &&
+      self.sizes() == other.sizes() && self.strides() == other.strides();
 }
 
 // ---- unsafe_split: views that autograd does not know to be views; their schema does not say so either ----
@@ -228,6 +241,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("set_.source_Storage_storage_offset", &set_storage);
   m.impl("set_.source_Tensor", &set_tensor);
   m.impl("set_", &set_empty);
+  m.impl("is_set_to", &is_set_to);
   m.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
   m.impl("set_data", &set_data);
 }

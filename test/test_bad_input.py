@@ -353,3 +353,18 @@ print("done")
     error, last = done.stdout.splitlines()
     assert last == "done"
     assert error.startswith("ValueError expected at most 64 number formats in one process, but got one more (posit")
+
+
+def test_operators_written_in_python_refuse_our_dtypes():
+    """They got what lies behind PyTorch's table of dtypes: an error that said nothing, or the end of the process."""
+
+    @torch.library.custom_op("torch_dtypes_test::in_dtype", mutates_args=())
+    def in_dtype(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        return x.to(dtype, copy=True)
+
+    for x in (torch.ones(2), torch.ones(2, dtype=torch.posit16es2)):
+        for dtype in (torch.posit16es2, torch.posit32es2, torch.q43):
+            for op in (torch.ops.prims.convert_element_type, torch.ops.prims.convert_element_type.default, in_dtype):
+                with pytest.raises(TypeError, match=f"expected a stock dtype for this operator .* got {dtype}"):
+                    op(x, dtype)
+        assert in_dtype(x, torch.float64).dtype is torch.float64

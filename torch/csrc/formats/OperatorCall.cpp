@@ -69,6 +69,15 @@ bool is_misunderstood(PyObject* result) {
   return found;
 }
 
+// Operators that are written in Python (prims', a user's) get their dtypes through PyTorch's table, which ends before our numbers: what lies
+// beyond it is read as an object. aten's are in C++.
+bool is_outside_aten(PyObject* op) {
+  THPObjectPtr module(PyObject_GetAttrString(op, "__module__"));
+  const char* name = module ? PyUnicode_AsUTF8(module.get()) : nullptr;
+  if (!name) PyErr_Clear();
+  return !name || std::strcmp(name, "torch._ops.aten") != 0;
+}
+
 } // namespace
 
 PyObject* call_operator(PyObject*, PyObject* const* given, Py_ssize_t count) {
@@ -83,6 +92,11 @@ PyObject* call_operator(PyObject*, PyObject* const* given, Py_ssize_t count) {
     std::optional<at::formats::ExplicitDtypeGuard> exact;
     if (seen.own_tensor) exact.emplace();
     return PyObject_Call(op, args, kwargs);
+  }
+  if (is_outside_aten(op)) {
+    PyErr_Format(PyExc_TypeError, "expected a stock dtype for this operator called by hand, but got %S: operators outside of aten know stock "
+                 "dtypes only. Convert its operands or its result.", seen.own_dtype);
+    return nullptr;
   }
   PyObject* result = PyObject_Call(op, args, kwargs);
   if (is_misunderstood(result)) {

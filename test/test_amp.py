@@ -6,6 +6,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from torch_dtypes import mixed_operands
+
 NAMES = "posit16es2 q43 q52 posit32es2".split()
 every_dtype = pytest.mark.parametrize("dtype", [getattr(torch, name) for name in NAMES], ids=NAMES)
 autocast_dtypes = pytest.mark.parametrize("low", [torch.bfloat16, torch.float16])
@@ -81,6 +83,9 @@ def test_stock_layers_beside_ours(low, dtype):
         assert hidden.dtype is low
         y = ours(hidden.to(dtype))
         assert y.dtype is dtype
+        with pytest.raises(RuntimeError, match="expected operands of one dtype"):
+            ours(hidden)
+    with torch.autocast("cpu", dtype=low), mixed_operands("promote"):
         assert stock(x.to(dtype)).dtype is low  # stock operands decide, and autocast rules over those
         with torch.autocast("cpu", enabled=False):
             assert ours(x @ torch.ones(3, 4).to(dtype).float()[:3].to(x.dtype) @ torch.eye(4)).dtype is torch.float32

@@ -33,6 +33,7 @@ from .formats import (  # noqa: E402
     with_rounding,
 )
 from .interchange import codes, from_codes  # noqa: E402
+from .mixed import mixed_operands, set_mixed_operands  # noqa: E402
 from .rounding import rounding  # noqa: E402
 from .safetensors_files import load_safetensors, save_safetensors  # noqa: E402
 
@@ -51,10 +52,12 @@ __all__ = [
     "from_codes",
     "is_format_dtype",
     "load_safetensors",
+    "mixed_operands",
     "posit_format",
     "rounding",
     "save_safetensors",
     "set_accumulation",
+    "set_mixed_operands",
     "set_optimizer_eps",
     "with_rounding",
 ]

@@ -12,18 +12,23 @@ from torch.utils import checkpoint
 from . import _C
 
 
+# Each sets an override of this thread and returns what it was, which is the only way to read most of them.
+_EXCHANGES = (_C.set_rounding_override, _C.set_accumulation_override, _C.set_mixed_operands_override)
+
+
 def _repeatable(function):
     """The function, to be called later under the overrides that hold now on this thread, also where there are none."""
-    rounding, accumulation = _C.rounding_override(), _C.set_accumulation_override(None)
-    _C.set_accumulation_override(accumulation)  # exchanging is the only way to read it
+    overrides = [exchange(None) for exchange in _EXCHANGES]
+    for exchange, value in zip(_EXCHANGES, overrides, strict=True):
+        exchange(value)
 
     def repeat(*args, **kwargs):
-        around = _C.set_rounding_override(rounding), _C.set_accumulation_override(accumulation)
+        around = [exchange(value) for exchange, value in zip(_EXCHANGES, overrides, strict=True)]
         try:
             return function(*args, **kwargs)
         finally:
-            _C.set_rounding_override(around[0])
-            _C.set_accumulation_override(around[1])
+            for exchange, value in zip(_EXCHANGES, around, strict=True):
+                exchange(value)
 
     return repeat
 

@@ -6,6 +6,7 @@
 #include <ATen/Accumulation.h>
 #include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
+#include <ATen/MixedOperands.h>
 #include <ATen/native/formats/Boxed.h>
 #include <ATen/native/formats/Chop.h>
 #include <ATen/native/formats/cpu/Kernels.h>
@@ -224,6 +225,10 @@ PYBIND11_MODULE(_C, m) {
     }
     return wrap(out);
   });
+  using at::formats::MixedOperands;
+  bind_enum<MixedOperands>(m, "MixedOperands", {{"raise", MixedOperands::Raise}, {"promote", MixedOperands::Promote}});
+  m.def("set_mixed_operands_override", &at::formats::set_mixed_operands_override);
+  m.def("set_mixed_operands_default", &at::formats::set_mixed_operands_default);
   m.def("rounding_override", &at::formats::rounding_override);
   m.def("set_rounding_override", &at::formats::set_rounding_override);
   m.def("next_seed", [] { return at::formats::next_seed(); });

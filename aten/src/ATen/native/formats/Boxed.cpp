@@ -9,6 +9,7 @@
 #include <ATen/native/formats/InPlaceAutograd.h>
 #include <ATen/native/formats/MixedAutograd.h>
 #include <ATen/native/formats/MovedCodes.h>
+#include <ATen/native/formats/OperandRules.h>
 #include <ATen/native/formats/Tracing.h>
 #include <ATen/native/formats/Vmap.h>
 #include <c10/util/ExactCodec.h>
@@ -43,6 +44,7 @@ class BoxedKernel final : public c10::OperatorKernel {
     const OutOfAutocast exact;
     if (plan_.adds_products && run_dot_operator(op, stack)) return;
     if (plan_.moves && run_on_codes(op, plan_, stack)) return;
+    if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, BoxedCall::Casts::Plain)) return;
     if (plan_.limits >= 0) give_limits(plan_, *stack);
     if (plan_.per_place) return run_place_by_place(op, plan_, stack);
     if (plan_.tabled && run_by_table(op, plan_, stack)) return;
@@ -106,6 +108,7 @@ class ByCastsKernel final : public c10::OperatorKernel {
       run_stock_formula(op, keys, stack);
       return;
     }
+    if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, BoxedCall::Casts::Recorded)) return;
     if (!is_differentiated(plan_, *stack)) {
       const at::AutoDispatchBelowADInplaceOrView guard;
       op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
@@ -166,6 +169,7 @@ int register_boxed_kernels() {
       at->impl(full_name(name).c_str(), by_copy ? in_place_kernel(*functional, schema) : sums ? sum_in_dtype_kernel(schema) : mixed_operands_kernel(schema));
     }
   }
+  register_checked_composites();
   register_vmap_kernels(by_casts());
   return registered;
 }

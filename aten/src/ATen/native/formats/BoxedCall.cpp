@@ -6,6 +6,7 @@
 #include <ATen/native/formats/Accumulate.h>
 #include <ATen/native/formats/Elementary.h>
 #include <ATen/native/formats/MovedCodes.h>
+#include <ATen/native/formats/OperandRules.h>
 #include <ATen/ops/as_strided_ops.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/resize_ops.h>
@@ -86,6 +87,7 @@ ResultType ResultType::of(const Plan& plan, const torch::jit::Stack& stack, size
   };
   look(false);
   if (!type.format) look(true);
+  if (type.stock && type.format && plan.rule != OperandRule::Any && !plan.keeps_first && !in_stock_formula()) expect_one_dtype(plan, stack, base);
   if (plan.keeps_first && stack[base].isTensor() && stack[base].toTensor().defined()) type.keep(stack[base].toTensor());
   return type;
 }
@@ -116,10 +118,10 @@ static Plan::Slot slot_of(const c10::Argument& argument) {
   }
 }
 
-// Batch normalisation updates its running statistics without saying so.
+// Batch and instance normalisation update their running statistics without saying so.
 static bool writes_undeclared(const c10::FunctionSchema& schema, const c10::Argument& argument) {
   const std::string& op = schema.name();
-  if (op.find("batch_norm") == std::string::npos || op.find("backward") != std::string::npos) return false;
+  if ((op.find("batch_norm") == std::string::npos && op != "aten::instance_norm") || op.find("backward") != std::string::npos) return false;
   return argument.name() == "running_mean" || argument.name() == "running_var";
 }
 
@@ -145,7 +147,7 @@ static int place_of(const c10::FunctionSchema& schema, const char* argument) {
 
 // Operators that put one tensor, whatever its dtype, into another.
 static bool keeps_first_dtype(const std::string& op) {
-  static const std::set<std::string> names = {"as_strided_scatter", "diagonal_scatter", "fill", "select_scatter", "slice_scatter"};
+  static const std::set<std::string> names = {"as_strided_scatter", "diagonal_scatter", "fill", "rms_norm", "select_scatter", "slice_scatter"};
   return names.count(base_name(op)) != 0;
 }
 
@@ -153,12 +155,12 @@ Plan::Plan(const c10::FunctionSchema& schema)
     : name(schema.name()), adds_products(is_dot_operator(schema.name())), elementary(is_elementary(schema.name())),
       tabled(has_table(schema.name())), selects(selects_values(schema.name()) && schema.overload_name().find("reduce") == std::string::npos),
       moves(moves_elements(schema)), per_place(schema.name().rfind("aten::_foreach_", 0) == 0),
-      leaves_range(at::formats::leaves_range(schema.name())), keeps_first(keeps_first_dtype(schema.name())), writes(false),
+      leaves_range(at::formats::leaves_range(schema.name())), rule(operand_rule(schema.name())), keeps_first(keeps_first_dtype(schema.name())), writes(false),
       accumulate(place_of(schema, "accumulate")), limits(place_of(schema, "posinf")) {
   for (const c10::Argument& a : schema.arguments()) {
     // Read out of the tensor by stock code; or added to scores of the query's dtype.
     const bool numbers = (per_place && a.name() == "scalars") || a.name() == "attn_mask";
-    arguments.push_back({slot_of(a), (a.alias_info() && a.alias_info()->isWrite()) || writes_undeclared(schema, a), numbers});
+    arguments.push_back({slot_of(a), (a.alias_info() && a.alias_info()->isWrite()) || writes_undeclared(schema, a), numbers, a.name()});
     writes |= arguments.back().written && arguments.back().slot == Slot::Tensor;
   }
 }

@@ -38,6 +38,9 @@ class ResultType {
 // The name without namespace and without the underscore of in-place operators: "tanh" of "aten::tanh_".
 std::string base_name(const std::string& op);
 
+// Whether operands of several floating dtypes promote, as in arithmetic, or are an error; see OperandRules.h.
+enum class OperandRule : uint8_t { Any, OneDtype, Normalisation };
+
 // What must be known of an operator's schema, worked out once.
 class Plan {
  public:
@@ -46,6 +49,7 @@ class Plan {
     Slot slot;
     bool written;
     bool numbers; // a tensor that only holds numbers: it says nothing of types
+    std::string name;
   };
 
   explicit Plan(const c10::FunctionSchema& schema);
@@ -61,6 +65,7 @@ class Plan {
   bool moves;         // elements only, see MovedCodes.h
   bool per_place;     // lists of tensors, each place for itself
   bool leaves_range;  // of float64, see Elementary.h
+  OperandRule rule;
   bool keeps_first;   // the result's dtype is the first operand's, whatever is put into it
   bool writes;        // to a tensor, not counting lists of them
   int accumulate;     // the place of a flag of that name, which undoes `selects`; or -1

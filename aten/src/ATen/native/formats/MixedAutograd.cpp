@@ -2,6 +2,7 @@
 
 #include <ATen/native/formats/BoxedCall.h>
 #include <ATen/native/formats/ForwardMode.h>
+#include <ATen/native/formats/OperandRules.h>
 #include <ATen/native/formats/Refusals.h>
 #include <ATen/ops/to_ops.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -21,6 +22,7 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) const {
     expect_ordinary_operands(*stack);
+    if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, BoxedCall::Casts::Recorded)) return;
     if (cast_operands(*stack)) {
       op.callBoxed(stack);
     } else if (has_tangent(plan_, *stack)) {
@@ -61,8 +63,9 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
       });
     }
     const bool complex = has_complex_number(plan_, stack);
-    if (!(stock || complex) || !recorded) return false;
+    if (!(stock || complex) || !(recorded || plan_.rule != OperandRule::Any)) return false;
     const ResultType type = ResultType::of(plan_, stack, base);
+    if (!recorded) return false;
     bool writes_own = false;
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
       each_tensor(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {

@@ -4,6 +4,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/functorch/BatchedTensorImpl.h>
 #include <ATen/native/formats/BoxedCall.h>
+#include <ATen/native/formats/OperandRules.h>
 #include <ATen/ops/to_ops.h>
 #include <c10/util/Exception.h>
 #include <torch/library.h>
@@ -45,6 +46,7 @@ class VmapByCasts final : public FrontKernel {
   using FrontKernel::FrontKernel;
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     if (!batched_beside_ours(*stack)) return stock_.callBoxed(op, keys, stack);
+    if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, BoxedCall::Casts::Recorded)) return;
     const BoxedCall call(plan_, stack, BoxedCall::Casts::Recorded);
     op.callBoxed(stack);
     call.finish(op.schema().returns().size(), stack);

@@ -1,0 +1,202 @@
+"""Layers and products with a stock operand beside one of ours: what stock does with bfloat16 beside float32, in our dtypes' names."""
+
+import threading
+
+import mixed_operand_cases as cases
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves
+
+import torch_dtypes
+from torch_dtypes import mixed_operands
+
+DTYPES = (torch.posit16es2, torch.q43, torch.posit32es2)  # containers: bfloat16, a float8, float32 itself
+every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight", "ignore:.*torch.jit.script"),  # of stock's rms_norm; in jvp
+]
+
+
+@pytest.fixture
+def without_onednn():
+    """oneDNN's layers take more mixtures, by the processor."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    yield
+    torch._C._set_mkldnn_enabled(before)
+
+
+def dtypes_of(name, dtype, mixture, gradients=False):
+    """The dtypes of a call's floating results, or the error."""
+    call, shapes = cases.ALL[name]
+    operands = [o.requires_grad_(gradients) for o in cases.operands(shapes, [dtype if narrow else torch.float32 for narrow in mixture])]
+    try:
+        results = [t for t in tree_leaves(call(*operands)) if t is not None and t.is_floating_point()]
+    except (RuntimeError, TypeError, ValueError) as error:
+        return error
+    if gradients:
+        sum(r.double().sum() for r in results if r.requires_grad).backward()
+        assert all(o.grad is None or o.grad.dtype is o.dtype for o in operands)
+    return [t.dtype for t in results]
+
+
+def expect_names(error, dtype):
+    message = str(error)
+    assert "expected operands of one dtype" in message and "mixed_operands" in message, message
+    assert "torch.float32" in message and str(dtype) in message, message
+    assert not any(word in message for word in ("Float", "c10", "Half", " float ")), message
+
+
+@every_dtype
+@pytest.mark.parametrize("name", cases.ALL)
+def test_what_stock_does(name, dtype, without_onednn):
+    # Recorded calls take another way; stock's cells and statistics differ in no dtype between the two.
+    recorded = (False, True) if dtype is torch.posit16es2 and name not in cases.WITH_STATISTICS else (False,)
+    for mixture in cases.mixtures(name):
+        expected = dtypes_of(name, torch.bfloat16, mixture)
+        for gradients in recorded:
+            found = dtypes_of(name, dtype, mixture, gradients)
+            if isinstance(expected, Exception):
+                assert isinstance(found, type(expected)), (mixture, expected, found)
+                expect_names(found, dtype)
+            else:
+                assert found == [dtype if d is torch.bfloat16 else d for d in expected], (mixture, expected, found)
+
+
+@every_dtype
+@pytest.mark.parametrize("name", cases.BY_ACCIDENT)
+def test_what_only_some_kernels_of_stock_take(name, dtype):
+    n = len(cases.ALL[name][1])
+    expect_names(dtypes_of(name, dtype, [True] * (n - 1) + [False]), dtype)
+
+
+@every_dtype
+def test_whole_networks(dtype):
+    network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2)).to(dtype)
+    images = torch.randn(2, 1, 4, 4)
+    expect_names(pytest.raises(RuntimeError, network, images).value, dtype)
+    expect_names(pytest.raises(RuntimeError, network.float(), images.to(dtype)).value, dtype)
+    for forward in (torch.no_grad, torch.inference_mode):
+        with forward():
+            expect_names(pytest.raises(RuntimeError, network, images.to(dtype)).value, dtype)
+    for layer in (nn.LSTM(2, 2), nn.GRU(2, 2), nn.RNN(2, 2)):
+        with pytest.raises((RuntimeError, ValueError), match=str(dtype)):
+            layer.to(dtype)(torch.randn(3, 1, 2))
+    with pytest.raises(RuntimeError, match=str(dtype)), torch.autocast("cpu"):
+        nn.Linear(2, 2).to(dtype)(torch.randn(1, 2))
+
+
+# ---- normalisation layers with float32 parameters ----
+
+
+def normalisations():
+    torch.manual_seed(0)
+    layers = {
+        "batch": nn.BatchNorm1d(3), "batch, evaluating": nn.BatchNorm1d(3).eval(), "batch without parameters": nn.BatchNorm1d(3, affine=False),
+        "batch without statistics": nn.BatchNorm1d(3, track_running_stats=False), "instance": nn.InstanceNorm1d(3, affine=True),
+        "instance with statistics": nn.InstanceNorm1d(3, affine=True, track_running_stats=True), "group": nn.GroupNorm(3, 3),
+        "layer": nn.LayerNorm(5), "layer without bias": nn.LayerNorm(5, bias=False), "rms": nn.RMSNorm(5),
+    }  # fmt: skip
+    for layer in layers.values():
+        for p in layer.parameters():
+            nn.init.normal_(p)
+    return layers
+
+
+@every_dtype
+@pytest.mark.parametrize("name", normalisations())
+@pytest.mark.parametrize("recorded", [True, False])
+def test_normalisation_by_float32_parameters(name, dtype, recorded):
+    exact = torch.float32 if torch_dtypes.format_of(dtype).fits_float else torch.float64
+    ours, stock = normalisations()[name], normalisations()[name].to(exact)
+    x = torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(1)).to(dtype).requires_grad_()
+    values = x.detach().to(exact).requires_grad_()
+    with torch.set_grad_enabled(recorded):
+        y, expected = ours(x), stock(values)
+    assert y.dtype is dtype and torch.equal(y.double(), expected.to(dtype).double())
+    for found, want in zip(ours.buffers(), stock.buffers(), strict=True):
+        assert found.dtype is not dtype and torch.equal(found, want.to(found.dtype))
+    if not recorded:
+        with torch.inference_mode():
+            assert ours.eval()(x).dtype is dtype
+        return
+    y.sum().backward()
+    expected.backward(torch.ones_like(expected))
+    assert x.grad.dtype is dtype and torch.equal(x.grad.double(), values.grad.to(dtype).double())
+    for p, q in zip(ours.parameters(), stock.parameters(), strict=True):
+        assert p.grad.dtype is torch.float32 and torch.equal(p.grad, q.grad.float())
+
+
+@every_dtype
+def test_normalisation_in_transformations(dtype):
+    layer = nn.LayerNorm(5)
+    x = torch.randn(4, 3, 5).to(dtype)
+    assert torch.equal(torch.vmap(layer)(x).double(), layer(x).detach().double())
+    assert torch.func.grad(lambda t: layer(t).sum())(x).dtype is dtype
+    gradients = torch.func.grad(lambda p: torch.func.functional_call(layer, p, x).sum().float())(dict(layer.named_parameters()))
+    assert all(g.dtype is torch.float32 for g in gradients.values())
+    statistics = nn.BatchNorm1d(3, track_running_stats=False)
+    assert torch.vmap(statistics)(x.expand(2, 4, 3, 5)).dtype is dtype
+    x.requires_grad_()
+    (g,) = torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
+    assert torch.autograd.grad(g.sum(), x)[0].dtype is dtype
+
+
+@every_dtype
+def test_transformations_refuse_too(dtype):
+    weight, x = torch.randn(2, 3).to(dtype), torch.randn(4, 3)
+    for call in (lambda: torch.vmap(lambda t: F.linear(t, weight))(x), lambda: torch.func.grad(lambda w: F.linear(x, w).sum())(weight),
+                 lambda: torch.func.jvp(lambda w: F.linear(x, w), (weight,), (weight,)), lambda: torch.func.vjp(lambda t: F.linear(t, weight), x)):  # fmt: skip
+        expect_names(pytest.raises(RuntimeError, call).value, dtype)
+
+
+# ---- the setting ----
+
+
+@every_dtype
+def test_promotion_where_it_is_asked_for(dtype):
+    layer, x = nn.Linear(3, 2).to(dtype), torch.randn(4, 3, requires_grad=True)
+    exact = F.linear(x, layer.weight.detach().float(), layer.bias.detach().float())
+    with mixed_operands("promote"):
+        y = layer(x)
+        assert y.dtype is torch.float32 and torch.equal(y, exact)
+        assert nn.LayerNorm(3)(x.to(dtype)).dtype is torch.float32
+        assert nn.Conv1d(4, 2, 1).to(dtype)(x).dtype is torch.float32
+        assert F.bilinear(x, x, torch.randn(2, 3, 3).to(dtype)).dtype is torch.inner(x, x.to(dtype)).dtype is torch.float32
+        with mixed_operands("raise"), pytest.raises(RuntimeError, match="expected operands of one dtype"):
+            layer(x)
+    y.sum().backward()  # outside of the block
+    assert x.grad.dtype is torch.float32 and layer.weight.grad.dtype is dtype
+
+
+def test_the_process_wide_setting():
+    layer, x = nn.Linear(3, 2).to(torch.posit16es2), torch.randn(4, 3)
+    found = []
+    try:
+        torch_dtypes.set_mixed_operands("promote")
+        thread = threading.Thread(target=lambda: found.append(layer(x).dtype))
+        thread.start()
+        thread.join()
+        with mixed_operands("raise"), pytest.raises(RuntimeError, match="expected operands of one dtype"):
+            layer(x)
+        assert found == [torch.float32]
+    finally:
+        torch_dtypes.set_mixed_operands("raise")
+    with pytest.raises(RuntimeError, match="expected operands of one dtype"):
+        layer(x)
+
+
+@pytest.mark.parametrize("wrong", ["Promote", "", None, True, 1, ["raise"]])
+def test_other_modes(wrong):
+    for setter in (mixed_operands, torch_dtypes.set_mixed_operands):
+        with pytest.raises(ValueError, match='expected "raise" or "promote", but got '):
+            setter(wrong)
+
+
+def test_elements_promote():
+    x, w = torch.randn(3).to(torch.posit16es2), torch.randn(3)
+    assert (x * w).dtype is (x + w).dtype is torch.where(x > 0, x, w).dtype is torch.outer(x, w).dtype is torch.float32
+    assert (x * w[0]).dtype is torch.posit16es2

@@ -1,8 +1,7 @@
 #include <ATen/native/formats/DotProducts.h>
 
-#include <ATen/FormatRounding.h>
 #include <ATen/Parallel.h>
-#include <ATen/native/formats/cpu/Kernels.h>
+#include <ATen/native/formats/StepSums.h>
 #include <c10/util/ExactCodec.h>
 #include <c10/util/ExactSum.h>
 
@@ -19,159 +18,6 @@ using c10::formats::ExactSum;
 using c10::formats::Term;
 using c10::formats::Unpacked;
 
-constexpr int64_t kLanes = 256; // dot products that go on side by side
-
-// Kernels by machine type.
-void binary(BinaryOp op, const float* a, const float* b, float* out, int64_t n) { cpu_kernels().binary_float(op, a, b, out, n); }
-void binary(BinaryOp op, const double* a, const double* b, double* out, int64_t n) { cpu_kernels().binary_double(op, a, b, out, n); }
-void multiply_add(const float* a, const float* b, const float* c, float* out, int64_t n) {
-  cpu_kernels().ternary_float(TernaryOp::Fma, a, b, c, 1, out, n);
-}
-void multiply_add(const double* a, const double* b, const double* c, double* out, int64_t n) {
-  cpu_kernels().ternary_double(TernaryOp::Fma, a, b, c, 1, out, n);
-}
-void encode_lanes(const Format& f, const float* x, void* codes, int64_t n, const RandomWords& w) { cpu_kernels().encode_float(f, x, codes, n, w); }
-void encode_lanes(const Format& f, const double* x, void* codes, int64_t n, const RandomWords& w) { cpu_kernels().encode_double(f, x, codes, n, w); }
-void decode_lanes(const Format& f, const void* codes, float* x, int64_t n) { cpu_kernels().decode_float(f, codes, x, n); }
-void decode_lanes(const Format& f, const void* codes, double* x, int64_t n) { cpu_kernels().decode_double(f, codes, x, n); }
-
-Format step_format(const FormatEntry& own, const FormatEntry* chosen, const Accumulation& policy) {
-  Format f = rounding_format(chosen ? *chosen : own);
-  if (policy.rounding) f.rounding = *policy.rounding;
-  return f;
-}
-
-// Up to kLanes sums in one format, one product of each at a time.
-template <typename T>
-class Steps {
- public:
-  Steps(const FormatEntry& entry, const Accumulation& policy, uint64_t seed)
-      : policy_(policy), chunks_in_float_(entry.compute == ScalarType::Float), product_(step_format(entry, policy.product, policy)), sum_(step_format(entry, policy.accumulator, policy)), seed_(seed) {}
-
-  // first: the number of the first lane among all dot products, of which there are `all`: stochastic modes number their words by both.
-  void begin(const T* start, int64_t n, int64_t first, int64_t all) {
-    n_ = n;
-    step_ = 0;
-    first_ = first;
-    all_ = all;
-    std::fill_n(taken_, n, 0);
-    std::fill_n(error_, n, T{0});
-    std::fill_n(wide_, n, T{0});
-    std::fill_n(acc_, n, T{0});
-    if (!start) return;
-    std::copy_n(start, n, chunked() ? wide_ : acc_);
-    if (!chunked()) round(sum_, acc_);
-  }
-
-  // present: which lanes have this term, or nullptr.
-  void add_product(T a, const T* b, const uint8_t* present) {
-    keep(present);
-    std::fill_n(factor_, n_, a);
-    if (policy_.fused) {
-      multiply_add(factor_, b, acc_, next_, n_);
-      if (sum_.rounding == Rounding::Down) {
-        sign_zeros(next_, [&](int64_t i) { return std::signbit(a) == std::signbit(b[i]) && !std::signbit(acc_[i]); });
-      }
-      round(sum_, next_);
-      std::copy_n(next_, n_, acc_);
-    } else {
-      binary(BinaryOp::Mul, factor_, b, term_, n_);
-      round(product_, term_);
-      add_term();
-    }
-    after_term(present);
-  }
-
-  void add(const T* b) {
-    std::copy_n(b, n_, term_);
-    add_term();
-    after_term(nullptr);
-  }
-
-  void finish(T* out) const {
-    for (int64_t i = 0; i < n_; ++i) out[i] = chunked() ? joined(wide_[i], acc_[i]) : acc_[i];
-  }
-  // The words for rounding the sums once more.
-  RandomWords next_words() { return {seed_, static_cast<uint64_t>(step_++ * all_ + first_)}; }
-
- private:
-  bool chunked() const { return policy_.kind == Accumulation::Kind::Chunked; }
-
-  // Chunks are added in the machine's type, whatever the steps are done in.
-  T joined(T wide, T chunk) const { return chunks_in_float_ ? static_cast<T>(static_cast<float>(wide + chunk)) : wide + chunk; }
-
-  void round(const Format& f, T* x) {
-    encode_lanes(f, x, codes_, n_, next_words());
-    decode_lanes(f, codes_, x, n_);
-  }
-
-  // Rounding down, a sum that is 0 is -0 unless both terms are positive (IEEE 754-2019, section 6.3).
-  template <typename BothPositive>
-  void sign_zeros(T* sums, BothPositive both_positive) {
-    for (int64_t i = 0; i < n_; ++i) {
-      if (sums[i] == 0) sums[i] = both_positive(i) ? T{0} : -T{0};
-    }
-  }
-
-  // out, which is neither a nor b: a + b or a - b, rounded.
-  void sum_of(BinaryOp op, const T* a, const T* b, T* out) {
-    binary(op, a, b, out, n_);
-    if (sum_.rounding == Rounding::Down) {
-      sign_zeros(out, [&](int64_t i) { return !std::signbit(a[i]) && std::signbit(b[i]) == (op == BinaryOp::Sub); });
-    }
-    round(sum_, out);
-  }
-
-  void add_term() {
-    if (!policy_.kahan) {
-      sum_of(BinaryOp::Add, acc_, term_, next_);
-      std::copy_n(next_, n_, acc_);
-      return;
-    }
-    sum_of(BinaryOp::Sub, term_, error_, factor_); // the term, corrected
-    sum_of(BinaryOp::Add, acc_, factor_, next_);
-    sum_of(BinaryOp::Sub, next_, acc_, term_); // what of it arrived
-    sum_of(BinaryOp::Sub, term_, factor_, error_);
-    std::copy_n(next_, n_, acc_);
-  }
-
-  void keep(const uint8_t* present) {
-    if (!present) return;
-    std::copy_n(acc_, n_, kept_acc_);
-    std::copy_n(error_, n_, kept_error_);
-  }
-
-  void after_term(const uint8_t* present) {
-    for (int64_t i = 0; present && i < n_; ++i) {
-      acc_[i] = present[i] ? acc_[i] : kept_acc_[i];
-      error_[i] = present[i] ? error_[i] : kept_error_[i];
-    }
-    for (int64_t i = 0; chunked() && i < n_; ++i) {
-      if ((present && !present[i]) || ++taken_[i] < policy_.chunk) continue;
-      wide_[i] = joined(wide_[i], acc_[i]);
-      acc_[i] = error_[i] = 0;
-      taken_[i] = 0;
-    }
-  }
-
-  const Accumulation& policy_;
-  bool chunks_in_float_;
-  Format product_, sum_;
-  uint64_t seed_;
-  int64_t n_{0}, step_{0}, first_{0}, all_{0};
-  int64_t taken_[kLanes]; // terms in the chunk so far
-  alignas(64) T acc_[kLanes], term_[kLanes], error_[kLanes], next_[kLanes], wide_[kLanes], factor_[kLanes], kept_acc_[kLanes], kept_error_[kLanes];
-  alignas(64) char codes_[kLanes * 8];
-};
-
-// A seed where any of the formats that are rounded to needs one.
-uint64_t seed_for(const FormatEntry& entry, const Accumulation& policy) {
-  using c10::formats::is_stochastic;
-  const bool steps = is_stochastic(step_format(entry, policy.product, policy).rounding) ||
-      is_stochastic(step_format(entry, policy.accumulator, policy).rounding);
-  return steps || is_stochastic(rounding_format(entry).rounding) ? next_seed() : 0;
-}
-
 template <typename T>
 void encode_result(const Format& f, T* sums, int64_t divisor, char* codes, int64_t n, const RandomWords& words) {
   if (divisor != 1) {
@@ -184,7 +30,7 @@ void encode_result(const Format& f, T* sums, int64_t divisor, char* codes, int64
 
 template <typename T>
 void stepwise(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy, const at::Tensor& out) {
-  const Format format = rounding_format(entry);
+  const StepFormats formats(entry, policy);
   const int64_t m = dots.a.defined() ? dots.a.size(1) : 1, k = dots.b.size(1), n = dots.b.size(2), all = dots.b.size(0) * m * n;
   const T* a = dots.a.defined() ? dots.a.const_data_ptr<T>() : nullptr;
   const T* b = dots.b.const_data_ptr<T>();
@@ -192,10 +38,9 @@ void stepwise(const DotProducts& dots, const FormatEntry& entry, const Accumulat
   const uint8_t* present = dots.present.defined() ? dots.present.const_data_ptr<uint8_t>() : nullptr;
   const uint8_t* present_rows = dots.present_rows.defined() ? dots.present_rows.const_data_ptr<uint8_t>() : nullptr;
   char* codes = static_cast<char*>(out.mutable_data_ptr());
-  const int64_t width = format.itemsize(), blocks = (n + kLanes - 1) / kLanes;
-  const uint64_t seed = seed_for(entry, policy);
+  const int64_t width = formats.result.itemsize(), blocks = (n + kLanes - 1) / kLanes;
   at::parallel_for(0, dots.b.size(0) * m * blocks, 1, [&](int64_t begin, int64_t end) {
-    const auto steps = std::make_unique<Steps<T>>(entry, policy, seed);
+    const auto steps = std::make_unique<Steps<T>>(formats, policy);
     T sums[kLanes];
     for (int64_t task = begin; task < end; ++task) {
       const int64_t row = task / blocks, batch = row / m, lane = task % blocks * kLanes, lanes = std::min(kLanes, n - lane);
@@ -212,7 +57,7 @@ void stepwise(const DotProducts& dots, const FormatEntry& entry, const Accumulat
         }
       }
       steps->finish(sums);
-      encode_result(format, sums, dots.divisor, codes + place * width, lanes, steps->next_words());
+      encode_result(formats.result, sums, dots.divisor, codes + place * width, lanes, steps->next_words());
     }
   });
 }
@@ -348,13 +193,12 @@ at::Tensor dot_products(const DotProducts& dots, const FormatEntry& entry, const
 
 template <typename T>
 static void running_steps(const at::Tensor& b, const FormatEntry& entry, const Accumulation& policy, const at::Tensor& out) {
-  const Format format = rounding_format(entry);
-  const int64_t k = b.size(1), n = b.size(2), width = format.itemsize(), blocks = (n + kLanes - 1) / kLanes, all = b.numel();
+  const StepFormats formats(entry, policy);
+  const int64_t k = b.size(1), n = b.size(2), width = formats.result.itemsize(), blocks = (n + kLanes - 1) / kLanes, all = b.numel();
   const T* values = b.const_data_ptr<T>();
   char* codes = static_cast<char*>(out.mutable_data_ptr());
-  const uint64_t seed = seed_for(entry, policy);
   at::parallel_for(0, b.size(0) * blocks, 1, [&](int64_t begin, int64_t end) {
-    const auto steps = std::make_unique<Steps<T>>(entry, policy, seed);
+    const auto steps = std::make_unique<Steps<T>>(formats, policy);
     T sums[kLanes];
     for (int64_t task = begin; task < end; ++task) {
       const int64_t lane = task % blocks * kLanes, lanes = std::min(kLanes, n - lane), first = task / blocks * k * n + lane;
@@ -362,7 +206,7 @@ static void running_steps(const at::Tensor& b, const FormatEntry& entry, const A
       for (int64_t i = 0; i < k; ++i) {
         steps->add(values + first + i * n);
         steps->finish(sums);
-        encode_lanes(format, sums, codes + (first + i * n) * width, lanes, steps->next_words());
+        encode_lanes(formats.result, sums, codes + (first + i * n) * width, lanes, steps->next_words());
       }
     }
   });

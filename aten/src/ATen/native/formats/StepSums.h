@@ -1,0 +1,175 @@
+// Sums rounded at every step: the formats of the steps, and a block of sums that go on side by side.
+#pragma once
+#include <ATen/Accumulation.h>
+#include <ATen/FormatRounding.h>
+#include <ATen/native/formats/cpu/Kernels.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace at::formats {
+
+constexpr int64_t kLanes = 256; // dot products that go on side by side
+
+// Kernels by machine type.
+inline void binary(BinaryOp op, const float* a, const float* b, float* out, int64_t n) { cpu_kernels().binary_float(op, a, b, out, n); }
+inline void binary(BinaryOp op, const double* a, const double* b, double* out, int64_t n) { cpu_kernels().binary_double(op, a, b, out, n); }
+inline void multiply_add(const float* a, const float* b, const float* c, float* out, int64_t n) {
+  cpu_kernels().ternary_float(TernaryOp::Fma, a, b, c, 1, out, n);
+}
+inline void multiply_add(const double* a, const double* b, const double* c, double* out, int64_t n) {
+  cpu_kernels().ternary_double(TernaryOp::Fma, a, b, c, 1, out, n);
+}
+inline void encode_lanes(const Format& f, const float* x, void* codes, int64_t n, const RandomWords& w) { cpu_kernels().encode_float(f, x, codes, n, w); }
+inline void encode_lanes(const Format& f, const double* x, void* codes, int64_t n, const RandomWords& w) { cpu_kernels().encode_double(f, x, codes, n, w); }
+inline void decode_lanes(const Format& f, const void* codes, float* x, int64_t n) { cpu_kernels().decode_float(f, codes, x, n); }
+inline void decode_lanes(const Format& f, const void* codes, double* x, int64_t n) { cpu_kernels().decode_double(f, codes, x, n); }
+
+inline Format step_format(const FormatEntry& own, const FormatEntry* chosen, const Accumulation& policy) {
+  Format f = rounding_format(chosen ? *chosen : own);
+  if (policy.rounding) f.rounding = *policy.rounding;
+  return f;
+}
+
+// What one call rounds to, and its seed where any of these formats needs one. To be made before a parallel loop: how a thread rounds is
+// the calling thread's own, and the worker threads know nothing of it.
+struct StepFormats {
+  Format product, sum, result;
+  bool chunks_in_float; // chunks are added in the machine's type, whatever the steps are done in
+  uint64_t seed;
+
+  StepFormats(const FormatEntry& entry, const Accumulation& policy)
+      : product(step_format(entry, policy.product, policy)),
+        sum(step_format(entry, policy.accumulator, policy)),
+        result(rounding_format(entry)),
+        chunks_in_float(entry.compute == c10::ScalarType::Float),
+        seed(any_stochastic() ? next_seed() : 0) {}
+
+ private:
+  bool any_stochastic() const {
+    using c10::formats::is_stochastic;
+    return is_stochastic(product.rounding) || is_stochastic(sum.rounding) || is_stochastic(result.rounding);
+  }
+};
+
+// Up to kLanes sums in one format, one product of each at a time.
+template <typename T>
+class Steps {
+ public:
+  Steps(const StepFormats& formats, const Accumulation& policy) : formats_(formats), policy_(policy) {}
+
+  // first: the number of the first lane among all dot products, of which there are `all`: stochastic modes number their words by both.
+  void begin(const T* start, int64_t n, int64_t first, int64_t all) {
+    n_ = n;
+    step_ = 0;
+    first_ = first;
+    all_ = all;
+    std::fill_n(taken_, n, 0);
+    std::fill_n(error_, n, T{0});
+    std::fill_n(wide_, n, T{0});
+    std::fill_n(acc_, n, T{0});
+    if (!start) return;
+    std::copy_n(start, n, chunked() ? wide_ : acc_);
+    if (!chunked()) round(formats_.sum, acc_);
+  }
+
+  // present: which lanes have this term, or nullptr.
+  void add_product(T a, const T* b, const uint8_t* present) {
+    keep(present);
+    std::fill_n(factor_, n_, a);
+    if (policy_.fused) {
+      multiply_add(factor_, b, acc_, next_, n_);
+      if (formats_.sum.rounding == Rounding::Down) {
+        sign_zeros(next_, [&](int64_t i) { return std::signbit(a) == std::signbit(b[i]) && !std::signbit(acc_[i]); });
+      }
+      round(formats_.sum, next_);
+      std::copy_n(next_, n_, acc_);
+    } else {
+      binary(BinaryOp::Mul, factor_, b, term_, n_);
+      round(formats_.product, term_);
+      add_term();
+    }
+    after_term(present);
+  }
+
+  void add(const T* b) {
+    std::copy_n(b, n_, term_);
+    add_term();
+    after_term(nullptr);
+  }
+
+  void finish(T* out) const {
+    // A chunk without terms is no chunk: its 0 would make +0 of a bias of -0.
+    for (int64_t i = 0; i < n_; ++i) out[i] = !chunked() ? acc_[i] : taken_[i] > 0 ? joined(wide_[i], acc_[i]) : wide_[i];
+  }
+  // The words for rounding the sums once more.
+  RandomWords next_words() { return {formats_.seed, static_cast<uint64_t>(step_++ * all_ + first_)}; }
+
+ private:
+  bool chunked() const { return policy_.kind == Accumulation::Kind::Chunked; }
+
+  T joined(T wide, T chunk) const { return formats_.chunks_in_float ? static_cast<T>(static_cast<float>(wide + chunk)) : wide + chunk; }
+
+  void round(const Format& f, T* x) {
+    encode_lanes(f, x, codes_, n_, next_words());
+    decode_lanes(f, codes_, x, n_);
+  }
+
+  // Rounding down, a sum that is 0 is -0 unless both terms are positive (IEEE 754-2019, section 6.3).
+  template <typename BothPositive>
+  void sign_zeros(T* sums, BothPositive both_positive) {
+    for (int64_t i = 0; i < n_; ++i) {
+      if (sums[i] == 0) sums[i] = both_positive(i) ? T{0} : -T{0};
+    }
+  }
+
+  // out, which is neither a nor b: a + b or a - b, rounded.
+  void sum_of(BinaryOp op, const T* a, const T* b, T* out) {
+    binary(op, a, b, out, n_);
+    if (formats_.sum.rounding == Rounding::Down) {
+      sign_zeros(out, [&](int64_t i) { return !std::signbit(a[i]) && std::signbit(b[i]) == (op == BinaryOp::Sub); });
+    }
+    round(formats_.sum, out);
+  }
+
+  void add_term() {
+    if (!policy_.kahan) {
+      sum_of(BinaryOp::Add, acc_, term_, next_);
+      std::copy_n(next_, n_, acc_);
+      return;
+    }
+    sum_of(BinaryOp::Sub, term_, error_, factor_); // the term, corrected
+    sum_of(BinaryOp::Add, acc_, factor_, next_);
+    sum_of(BinaryOp::Sub, next_, acc_, term_); // what of it arrived
+    sum_of(BinaryOp::Sub, term_, factor_, error_);
+    std::copy_n(next_, n_, acc_);
+  }
+
+  void keep(const uint8_t* present) {
+    if (!present) return;
+    std::copy_n(acc_, n_, kept_acc_);
+    std::copy_n(error_, n_, kept_error_);
+  }
+
+  void after_term(const uint8_t* present) {
+    for (int64_t i = 0; present && i < n_; ++i) {
+      acc_[i] = present[i] ? acc_[i] : kept_acc_[i];
+      error_[i] = present[i] ? error_[i] : kept_error_[i];
+    }
+    for (int64_t i = 0; chunked() && i < n_; ++i) {
+      if ((present && !present[i]) || ++taken_[i] < policy_.chunk) continue;
+      wide_[i] = joined(wide_[i], acc_[i]);
+      acc_[i] = error_[i] = 0;
+      taken_[i] = 0;
+    }
+  }
+
+  const StepFormats& formats_;
+  const Accumulation& policy_;
+  int64_t n_{0}, step_{0}, first_{0}, all_{0};
+  int64_t taken_[kLanes]; // terms in the chunk so far
+  alignas(64) T acc_[kLanes], term_[kLanes], error_[kLanes], next_[kLanes], wide_[kLanes], factor_[kLanes], kept_acc_[kLanes], kept_error_[kLanes];
+  alignas(64) char codes_[kLanes * 8];
+};
+
+} // namespace at::formats

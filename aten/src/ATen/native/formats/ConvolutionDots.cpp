@@ -61,14 +61,12 @@ at::Tensor padded(const at::Tensor& x, c10::IntArrayRef before, c10::IntArrayRef
   return at::constant_pad_nd(x, pad, 0).contiguous();
 }
 
-at::Tensor forward(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias, const Convolution& conv, const FormatEntry& entry,
-                   const Accumulation& policy) {
+// out: the result's positions. As an input gradient they are the input's, which may be fewer than fit: what an output_padding of at least
+// the stride adds is met by no input.
+at::Tensor forward(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias, c10::IntArrayRef out, const Convolution& conv,
+                   const FormatEntry& entry, const Accumulation& policy) {
   const at::Tensor x = padded(input, conv.padding, conv.padding);
   const c10::IntArrayRef kernel = weight.sizes().slice(2);
-  Sizes out;
-  for (size_t d = 0; d < kernel.size(); ++d) {
-    out.push_back((x.size(2 + d) - conv.dilation[d] * (kernel[d] - 1) - 1) / conv.stride[d] + 1);
-  }
   const int64_t g = conv.groups;
   DotProducts dots{weight.reshape({g, weight.size(0) / g, weight.numel() / std::max<int64_t>(1, weight.size(0))}).contiguous(), patches(x, kernel, conv.stride, conv.dilation, out, g)};
   if (bias.defined()) {
@@ -113,13 +111,13 @@ at::Tensor convolution_dots(const at::Tensor& input, const at::Tensor& weight, c
   const FormatEntry& entry = entry_of(input);
   const auto type = dot_type(entry, policy);
   const at::Tensor x = decoded(input, type), w = decoded(weight, type), b = bias.defined() ? decoded(bias, type) : bias;
-  if (!conv.transposed) return forward(x, w, b, conv, entry, policy);
   Sizes out;
   for (int64_t d = 2; d < x.dim(); ++d) {
-    out.push_back((x.size(d) - 1) * conv.stride[d - 2] - 2 * conv.padding[d - 2] + conv.dilation[d - 2] * (w.size(d) - 1) +
-                  conv.output_padding[d - 2] + 1);
+    const int64_t stride = conv.stride[d - 2], padding = conv.padding[d - 2], reach = conv.dilation[d - 2] * (w.size(d) - 1) + 1;
+    out.push_back(conv.transposed ? (x.size(d) - 1) * stride - 2 * padding + reach + conv.output_padding[d - 2]
+                                  : (x.size(d) + 2 * padding - reach) / stride + 1);
   }
-  return backward(x, w, b, out, conv, entry, policy);
+  return conv.transposed ? backward(x, w, b, out, conv, entry, policy) : forward(x, w, b, out, conv, entry, policy);
 }
 
 at::Tensor convolution_input_dots(const at::Tensor& grad, const at::Tensor& weight, c10::IntArrayRef input_sizes, const Convolution& conv,
@@ -127,7 +125,8 @@ at::Tensor convolution_input_dots(const at::Tensor& grad, const at::Tensor& weig
   const FormatEntry& entry = entry_of(grad);
   const auto type = dot_type(entry, policy);
   const at::Tensor g = decoded(grad, type), w = decoded(weight, type);
-  return conv.transposed ? forward(g, w, {}, conv, entry, policy) : backward(g, w, {}, input_sizes.slice(2), conv, entry, policy);
+  const c10::IntArrayRef in = input_sizes.slice(2);
+  return conv.transposed ? forward(g, w, {}, in, conv, entry, policy) : backward(g, w, {}, in, conv, entry, policy);
 }
 
 at::Tensor convolution_weight_dots(const at::Tensor& grad, const at::Tensor& input, c10::IntArrayRef weight_sizes, const Convolution& conv,

@@ -89,7 +89,7 @@ def test_every_mode_has_a_name():
     ["posit", "posit8", "posit8es", "posit8es9", "posit33es2", "posit8es2_underflows", "posit8es2_up_underflow", "e4", "e4m3fnu", "e12m3", "e1m3",
      "e4m0", "e4m3p3109x", "e5m2_wrap", "e5m2_odd", "e5m2__up", "e5m2_up_down_up", "q44", "fixed8", "fixed8_", "fixed33_0", "fixed16_16", "fixed0_0",
      "ufixed0_0", "ufixed20_13", "ufixed4_4_symmetric", "fixed4_4_symmetric_wrap", "sfixed4_4", "binary8", "binary8p0se", "binary8p8se",
-     "binary2p1se", "binary17p3se", "binary8p3ue", "binary8p3", "ocp_e4m4", "float32", "bfloat16x", "", "_up", "nearest_even", "POSIT8es2", " q43"],
+     "binary2p1se", "binary17p3se", "binary8p3ue", "binary8p3", "ocp_e4m4", "q43_wrap", "q43_saturate_flush", "_flush", "posit8es2_flush", "binary2p1se_flush", "float32", "bfloat16x", "", "_up", "nearest_even", "POSIT8es2", " q43"],
 )  # fmt: skip
 def test_names_of_nothing(name):
     before = _C.format_count()
@@ -151,6 +151,14 @@ def test_names_that_say_more_than_they_must():
 
 def test_aliases_take_a_rounding_mode():
     in_own_process(aliases=[("bf16_up", "e8m7_up"), ("ocp_e5m2_stochastic", "q52_stochastic"), ("binary8p3sf_to_odd", "e5m2fnuz_to_odd")])
+
+
+def test_every_name_of_a_float_takes_its_options():
+    in_own_process(aliases=[
+        ("q43_flush", "e4m3_flush"), ("q52_saturate", "e5m2_saturate"), ("tf32_bias120_flush_saturate", "e8m10_bias120_flush_saturate"),
+        ("binary8p4se_saturate", "e4m3p3109_saturate"), ("binary8p3sf_saturate_up", "e5m2fnuz_saturate_up"), ("fp16_flush", "e5m10_flush"),
+        ("ocp_e4m3_saturate", "e4m3fn_saturate"), ("ocp_e2m1_saturate", "e2m1finite"), ("q52_bias15", "q52"), ("h_biasminus3", "e5m10_biasminus3"),
+    ])  # fmt: skip
 
 
 def test_p3109_names_say_width_and_precision():

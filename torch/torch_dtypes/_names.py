@@ -20,6 +20,7 @@ _POSIT = re.compile(r"posit(\d+)es(\d+)(_underflow)?")
 _FLOAT = re.compile(r"e(\d+)m(\d+)(fnuz|fn|finite|p3109)?(?:_bias(minus)?(\d+))?(_flush)?(_saturate)?")
 _FIXED = re.compile(r"(u)?fixed(\d+)_(\d+)(_symmetric|_wrap)?")
 _P3109 = re.compile(r"binary(\d+)p(\d+)s([ef])")
+_OPTIONS = re.compile(r"(.+?)((?:_bias(?:minus)?\d+)?(?:_flush)?(?:_saturate)?)")
 
 
 def standard_bias(fmt: _C.Format) -> int:
@@ -59,6 +60,21 @@ def split_rounding(name: str) -> tuple[str, str]:
         if name.endswith("_" + mode):
             return name[: -len(mode) - 1], mode
     return name, "nearest_even"
+
+
+def by_parameters(name: str) -> str:
+    """The name with others' names (``fp16_saturate``) and built-in floats' own ones (``q43_flush``) before options written as parameters."""
+    head, options = _OPTIONS.fullmatch(name).groups() if name else ("", "")
+    head = ALIASES.get(head, head)
+    if not options:
+        return head
+    for builtin in _C.builtin_dtypes():
+        if _C.name_of(builtin) == head and _C.format_of(builtin).kind == _C.Kind.float:
+            head = _base_name(_C.format_of(builtin))
+    if (match := _P3109.fullmatch(head)) and parse(head):
+        width, precision = int(match[1]), int(match[2])
+        head = f"e{width - precision}m{precision - 1}{'p3109' if match[3] == 'e' else 'fnuz'}"
+    return head + options
 
 
 def parse(name: str) -> tuple[str, tuple[int, int], dict] | None:

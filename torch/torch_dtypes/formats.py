@@ -236,6 +236,7 @@ def dtype(name: str | torch.dtype) -> torch.dtype:
     ``[u]fixed<int_bits>_<frac_bits>[_symmetric|_wrap]``, each with ``_<rounding mode>`` behind it where that is not nearest_even.
     Other names: fp16, bf16, fp32, fp64 and Pychop's h, b, s, d (formats of this package, not the stock dtypes), OCP's ``ocp_e4m3``,
     ``ocp_e5m2``, ``ocp_e3m2``, ``ocp_e2m3``, ``ocp_e2m1``, and IEEE P3109's ``binary<K>p<P>se`` (with infinities) and ``...sf`` (finite).
+    A float's options go behind any of its names: ``q43_flush``, ``fp16_saturate``, ``binary8p4se_saturate``.
 
     Raises:
         ValueError: not a name of a format, or one with impossible parameters. TypeError: no name, or a stock dtype.
@@ -250,7 +251,7 @@ def _format_of_name(name: str) -> _C.Format:
     if not isinstance(name, str):
         raise TypeError(f"expected the name of a number format, but got {name!r}")
     base, mode = _names.split_rounding(name.removeprefix("torch."))
-    base = _names.ALIASES.get(base, base)
+    base = _names.by_parameters(base)
     for builtin in builtin_dtypes():
         if _C.name_of(builtin) == base:
             fmt = _C.format_of(builtin)

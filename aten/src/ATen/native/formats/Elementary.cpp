@@ -5,11 +5,13 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/where.h>
 #include <c10/util/ForkSafeMutex.h>
 
 #include <cstring>
 #include <limits>
+#include <list>
 #include <map>
 #include <mutex>
 #include <set>
@@ -48,15 +50,62 @@ struct Key {
   auto operator<=>(const Key&) const = default;
 };
 
-struct Table {
-  int64_t elements{0}; // seen so far
-  at::Tensor codes;    // the result's code for every code: uint8 or int16; undefined: not made yet
+// The tables in the order of their last use, so that those of a loop over ever new arguments do not stay. A table, once made, is only read,
+// and whoever looks something up in it holds it: one that is dropped meanwhile stays until then.
+class Tables {
+ public:
+  // The table of a function, or an undefined tensor where there is none; and whether it is time to make it: as many elements as it has
+  // entries have come by.
+  std::pair<at::Tensor, bool> find(const Key& key, int64_t elements, int64_t entries) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Table& t = used(key);
+    t.elements += elements;
+    return {t.codes, t.elements >= entries};
+  }
+
+  void keep(const Key& key, const at::Tensor& codes) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Table& t = used(key);
+    bytes_ += static_cast<int64_t>(codes.nbytes()) - (t.codes.defined() ? static_cast<int64_t>(t.codes.nbytes()) : 0);
+    t.codes = codes;
+    while (bytes_ > kMaxBytes) drop_oldest();
+  }
+
+ private:
+  struct Table {
+    Key key;
+    int64_t elements{0}; // seen so far
+    at::Tensor codes;    // the result's code for every code: uint8 or int16; undefined: not made yet
+  };
+  static constexpr int64_t kMaxBytes = int64_t{1} << 25; // 256 tables of 16-bit formats
+  static constexpr size_t kMaxKeys = 1024;               // most of which have no table
+
+  Table& used(const Key& key) {
+    const auto found = places_.find(key);
+    if (found != places_.end()) {
+      tables_.splice(tables_.begin(), tables_, found->second);
+    } else {
+      if (tables_.size() >= kMaxKeys) drop_oldest();
+      tables_.push_front({key, 0, {}});
+      places_.emplace(key, tables_.begin());
+    }
+    return tables_.front();
+  }
+
+  void drop_oldest() {
+    const Table& last = tables_.back();
+    if (last.codes.defined()) bytes_ -= static_cast<int64_t>(last.codes.nbytes());
+    places_.erase(last.key);
+    tables_.pop_back();
+  }
+
+  c10::formats::ForkSafeMutex mutex_;
+  std::list<Table> tables_;
+  std::map<Key, std::list<Table>::iterator> places_;
+  int64_t bytes_{0};
 };
 
-// Guarded by the mutex; a table, once made, is only read.
-std::map<Key, Table> tables;
-c10::formats::ForkSafeMutex mutex;
-constexpr size_t kMaxTables = 1024; // 128 KiB each at most
+Tables& tables = *new Tables; // never freed: threads may outlive the library's objects
 
 // The other arguments as text; nothing where one is not a number, a truth value, a string or None.
 std::optional<std::string> text_of_arguments(const torch::jit::Stack& stack, size_t first) {
@@ -119,14 +168,25 @@ bool is_elementary(const std::string& name) {
 
 bool leaves_range(const std::string& name) {
   static const std::set<std::string> names = {
-      "cosh", "erfc", "exp", "exp2", "expm1", "gelu", "i0", "log_sigmoid_forward", "mish", "pow", "sigmoid", "silu", "sinh", "softplus", "special_log_ndtr",
-      "special_ndtr",
+      "cosh", "erfc", "exp", "exp2", "expm1", "gelu", "i0", "log_sigmoid_forward", "logaddexp", "logaddexp2", "mish", "pow", "sigmoid", "silu", "sinh",
+      "softplus", "special_i1", "special_log_ndtr", "special_modified_bessel_i0", "special_modified_bessel_i1", "special_modified_bessel_k0",
+      "special_modified_bessel_k1", "special_ndtr",
   };
   return names.count(base_name(name)) != 0;
 }
 
+at::Tensor deciding_operand(const std::string& name, const at::Tensor& first, const at::Tensor& second) {
+  if (base_name(name).compare(0, 9, "logaddexp") != 0) return first;
+  return at::where(second.isfinite(), at::maximum(first, second), second);
+}
+
 at::Tensor within_range(const std::string& name, const at::Tensor& result, const at::Tensor& operand) {
   const std::string base = base_name(name);
+  if (base.compare(0, 9, "logaddexp") == 0) {
+    // Of 0 and a smaller number: a little above 0, however small the other's power. Elsewhere a 0 is one, or what cancellation left.
+    const at::Tensor least = at::full({}, std::numeric_limits<double>::denorm_min(), result.options());
+    return at::where(operand.eq(0).logical_and(result.eq(0)), least, result);
+  }
   const bool negative = base == "log_sigmoid_forward" || base == "special_log_ndtr"; // their zeros have no sign to go by
   const at::Tensor counts = operand.isfinite().logical_and(operand.ne(0));
   const at::Tensor largest = at::full({}, std::numeric_limits<double>::max(), result.options()).copysign(result);
@@ -154,20 +214,12 @@ bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::S
   if (!arguments) return false;
   const at::AutoDispatchBelowADInplaceOrView guard;
   const Key key{&schema, *arguments, entry.id, format.rounding};
-  at::Tensor table;
-  {
-    const std::lock_guard<std::mutex> lock(mutex);
-    if (tables.size() > kMaxTables) tables.clear();
-    Table& t = tables[key];
-    t.elements += self.numel();
-    if (!t.codes.defined() && t.elements < int64_t{1} << (8 * format.itemsize())) return false;
-    table = t.codes;
-  }
-  if (!table.defined()) { // made without the lock: an operator may run anything, a profiler's callback for one
-    table = make_table(op, plan, entry, *stack, base);
+  auto [table, due] = tables.find(key, self.numel(), int64_t{1} << (8 * format.itemsize()));
+  if (!table.defined()) {
+    if (!due) return false;
+    table = make_table(op, plan, entry, *stack, base); // without a lock: an operator may run anything
     if (!table.defined()) return false;
-    const std::lock_guard<std::mutex> lock(mutex);
-    tables[key].codes = table;
+    tables.keep(key, table);
   }
   const at::Tensor codes = bits_alias(self);
   const at::Tensor in = codes.is_non_overlapping_and_dense() ? codes : codes.contiguous();

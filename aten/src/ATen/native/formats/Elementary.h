@@ -13,6 +13,8 @@ bool is_elementary(const std::string& name);
 
 // Whether its results may leave float64's range though the function has no pole there.
 bool leaves_range(const std::string& name);
+// The operand that tells which results have left it: the first, of logaddexp the larger one.
+at::Tensor deciding_operand(const std::string& name, const at::Tensor& first, const at::Tensor& second);
 // Those results by what the exact ones are, for formats in which nothing overflows or underflows (posits): what became infinite of a finite
 // operand is float64's largest number, and what became 0 of one that is not 0 its smallest. Both float64.
 at::Tensor within_range(const std::string& name, const at::Tensor& result, const at::Tensor& operand);

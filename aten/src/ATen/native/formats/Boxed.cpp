@@ -10,6 +10,7 @@
 #include <ATen/native/formats/MixedAutograd.h>
 #include <ATen/native/formats/MovedCodes.h>
 #include <ATen/native/formats/OperandRules.h>
+#include <ATen/native/formats/TouchedElements.h>
 #include <ATen/native/formats/Tracing.h>
 #include <ATen/native/formats/Vmap.h>
 #include <c10/util/ExactCodec.h>
@@ -37,7 +38,7 @@ void give_limits(const Plan& plan, Stack& stack) {
 class BoxedKernel final : public c10::OperatorKernel {
  public:
   explicit BoxedKernel(const c10::FunctionSchema& schema)
-      : plan_(schema), unrecorded_(is_unrecorded(schema.name())) {}
+      : plan_(schema), touches_(touches(schema)), unrecorded_(is_unrecorded(schema.name())) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     if (unrecorded_ && is_tracing()) return recorded(op, stack, [&] { (*this)(op, keys, stack); });
@@ -45,6 +46,7 @@ class BoxedKernel final : public c10::OperatorKernel {
     if (plan_.adds_products && run_dot_operator(op, stack)) return;
     if (plan_.moves && run_on_codes(op, plan_, stack)) return;
     if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, BoxedCall::Casts::Plain)) return;
+    if (touches_ != Touches::All && run_on_touched(op, plan_, touches_, stack)) return;
     if (plan_.limits >= 0) give_limits(plan_, *stack);
     if (plan_.per_place) return run_place_by_place(op, plan_, stack);
     if (plan_.tabled && run_by_table(op, plan_, stack)) return;
@@ -56,6 +58,7 @@ class BoxedKernel final : public c10::OperatorKernel {
 
  private:
   Plan plan_;
+  Touches touches_;
   bool unrecorded_; // in the graphs of torch.jit.trace
 };
 

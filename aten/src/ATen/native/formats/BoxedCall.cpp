@@ -216,6 +216,7 @@ BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts) : 
   const bool saturates = format_ && format_->format.is_posit() && format_->format.underflow == c10::formats::Underflow::Minpos;
   if (plan.leaves_range && saturates && casts == Casts::Plain && begins) {
     operand_ = (*stack)[base].toTensor();
+    if (plan.arguments.size() > 1 && (*stack)[base + 1].isTensor()) operand_ = deciding_operand(name_, operand_, (*stack)[base + 1].toTensor());
     if (plan.writes) operand_ = operand_.clone();
   }
 }
@@ -256,6 +257,33 @@ struct Extent {
   bool meets(const Extent& other) const { return begin < other.end && other.begin < end; }
 };
 
+// Whether two tensors of one storage certainly have no element in common though their extents meet: columns of one matrix. All strides of
+// at least S being multiples of it, the elements lie in windows S apart, as long as the other dimensions reach; two windows that do not
+// meet modulo S never do.
+static bool interleaved(const at::Tensor& a, const at::Tensor& b) {
+  struct Window {
+    int64_t first, length;
+    bool regular{true};
+
+    Window(const at::Tensor& t, int64_t apart) : first(t.storage_offset() % apart), length(1) {
+      for (int64_t d = 0; d < t.dim(); ++d) {
+        if (t.size(d) == 1 || t.stride(d) % apart == 0) continue;
+        regular = regular && t.stride(d) < apart;
+        length += (t.size(d) - 1) * t.stride(d);
+      }
+    }
+  };
+  for (const at::Tensor& t : {a, b}) {
+    for (const int64_t apart : t.strides()) {
+      if (apart < 2) continue;
+      const Window x(a, apart), y(b, apart);
+      const int64_t ahead = ((y.first - x.first) % apart + apart) % apart;
+      if (x.regular && y.regular && ahead >= x.length && ahead + y.length <= apart) return true;
+    }
+  }
+  return false;
+}
+
 // Where what is written overlaps itself or an operand, their stand-ins overlap in the same way: the stock kernel refuses, or does, what it
 // would with tensors of its own.
 void BoxedCall::share_memory(const Plan& plan, const torch::jit::Stack& stack, size_t base) {
@@ -278,13 +306,21 @@ void BoxedCall::share_memory(const Plan& plan, const torch::jit::Stack& stack, s
     c10::SmallVector<at::Tensor, 6> together;
     for (const at::Tensor& t : tensors) {
       const Extent extent(t);
-      if (!t.storage().is_alias_of(out.storage()) || !extent.meets(own)) continue;
+      if (!t.storage().is_alias_of(out.storage()) || !extent.meets(own) || (!t.is_same(out) && interleaved(out, t))) continue;
       together.push_back(t);
       whole.begin = std::min(whole.begin, extent.begin);
       whole.end = std::max(whole.end, extent.end);
     }
     const bool known = std::any_of(pairs_.begin(), pairs_.end(), [&](const Pair& p) { return p.ours.is_same(out); });
     if (known || (together.size() == 1 && at::has_internal_overlap(out) != at::MemOverlap::Yes)) continue;
+    const bool all_same = std::all_of(together.begin(), together.end(), [&](const at::Tensor& t) {
+      return t.sizes() == out.sizes() && t.strides() == out.strides() && t.storage_offset() == out.storage_offset();
+    });
+    if (all_same && at::has_internal_overlap(out) != at::MemOverlap::Yes) { // no more than these elements
+      const at::Tensor values = to_stock(out, compute_);
+      for (const at::Tensor& t : together) pairs_.push_back({t, values, false});
+      continue;
+    }
     const at::Tensor values = to_stock(format_view(out, {whole.end - whole.begin}, {1}, whole.begin), compute_);
     for (const at::Tensor& t : together) {
       pairs_.push_back({t, at::_ops::as_strided::call(values, t.sym_sizes(), t.sym_strides(), t.storage_offset() - whole.begin), false});

@@ -11,7 +11,7 @@ namespace at::formats {
 bool moves_elements(const c10::FunctionSchema& schema) {
   static const std::set<std::string> names = {
       "cat", "diag_embed", "diagonal_scatter", "embedding", "flip", "gather", "index", "index_copy", "index_put", "_index_put_impl", "index_select",
-      "masked_scatter", "masked_select", "pixel_shuffle", "pixel_unshuffle", "repeat", "repeat_interleave", "roll", "rot90", "scatter", "select_scatter",
+      "masked_scatter", "masked_select", "pixel_shuffle", "pixel_unshuffle", "put", "repeat", "repeat_interleave", "roll", "rot90", "scatter", "select_scatter",
       "slice_scatter", "stack", "take", "tril", "triu", "_unsafe_index", "_unsafe_index_put", "where",
   };
   if (names.count(base_name(schema.name())) == 0 || schema.overload_name().find("reduce") != std::string::npos) return false;

@@ -2,6 +2,7 @@
 
 #include <ATen/MixedOperands.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/formats/Contractions.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/to_ops.h>
 #include <torch/library.h>
@@ -63,6 +64,7 @@ class CheckedComposite final : public c10::OperatorKernel {
     const size_t base = stack->size() - plan_.arguments.size();
     if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, BoxedCall::Casts::Recorded)) return;
     if (!numbers_multiply_ || ((*stack)[base].toTensor().dim() != 0 && (*stack)[base + 1].toTensor().dim() != 0)) promote(*stack, base);
+    if (run_contraction(plan_.name, stack)) return;
     op.redispatchBoxed(c10::DispatchKeySet(), stack); // the composite kernel is at the key that no tensor has
   }
 

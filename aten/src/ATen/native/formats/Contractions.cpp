@@ -205,7 +205,7 @@ Tensor einsum(c10::string_view equation, at::TensorList tensors, at::OptionalInt
 
 // ---- the others, as labels ----
 
-std::optional<Tensor> tensordot(const Tensor& self, const Tensor& other, at::IntArrayRef dims_self, at::IntArrayRef dims_other) {
+std::optional<Tensor> tensordot_by_labels(const Tensor& self, const Tensor& other, at::IntArrayRef dims_self, at::IntArrayRef dims_other) {
   if (dims_self.size() != dims_other.size()) return std::nullopt;
   Labelled a{self, {}}, b{other, {}};
   int64_t label = static_cast<int64_t>(dims_self.size()); // lower ones: what is contracted, in its order
@@ -226,7 +226,7 @@ std::optional<Tensor> tensordot(const Tensor& self, const Tensor& other, at::Int
   return contracted(a, b, needed).tensor;
 }
 
-std::optional<Tensor> vecdot(const Tensor& x, const Tensor& y, int64_t dim) {
+std::optional<Tensor> vecdot_by_matmul(const Tensor& x, const Tensor& y, int64_t dim) {
   if (x.dim() == 0 || y.dim() == 0) return std::nullopt;
   const int64_t d = at::maybe_wrap_dim(dim, x.dim()), e = at::maybe_wrap_dim(dim, y.dim());
   if (x.size(d) != y.size(e)) return std::nullopt;
@@ -271,7 +271,7 @@ bool run_contraction(const std::string& name, torch::jit::Stack* stack) {
   if (!arguments[0].isTensor() || !arguments[1].isTensor()) return false;
   const Tensor a = arguments[0].toTensor(), b = arguments[1].toTensor();
   if (!by_own_kernels({a, b})) return false;
-  const auto result = dots ? tensordot(a, b, arguments[2].toIntVector(), arguments[3].toIntVector()) : vecdot(a, b, arguments[2].toInt());
+  const auto result = dots ? tensordot_by_labels(a, b, arguments[2].toIntVector(), arguments[3].toIntVector()) : vecdot_by_matmul(a, b, arguments[2].toInt());
   if (!result) return false;
   torch::jit::drop(*stack, count);
   stack->emplace_back(*result);

@@ -52,11 +52,12 @@ def _globals_read(code: types.CodeType) -> tuple[str, ...]:
 
 
 def _format_of_frame(frame) -> str | None:
-    """The format that a frame works on, as far as its arguments, cells and globals tell before it has run."""
+    """The format of tensors that a frame works on, as far as its arguments, cells and globals tell before it has run. A dtype may be there
+    for chop, which is in graphs; where it makes a tensor, the graph ends."""
     if (default := _C.get_default_format()) is not None:
         return _C.name_of(default)
     names = _globals_read(frame.f_code)
-    return format_in((tuple(frame.f_locals.values()), tuple(dict.get(frame.f_globals, n) for n in names)))
+    return _C.format_in_tensors((tuple(frame.f_locals.values()), tuple(dict.get(frame.f_globals, n) for n in names)))
 
 
 # ---- torch.compile ----
@@ -116,6 +117,10 @@ def begin_dynamo(stock, callback):
     folder = os.path.dirname(__file__)
     for module in ("_conversion", "_functions", "_hooks", "_linear_cross_entropy", "_printing", "_testing", "chopping", "training"):
         trace_rules.get_mod_inlinelist().add(trace_rules._as_posix_path(os.path.join(folder, module)))
+    # The list of random operators whose calls are not joined, which goes by no tag.
+    from torch._functorch import compile_utils
+
+    compile_utils.rand_ops.append(torch.ops.torch_dtypes.chop)
     return stock(callback)
 
 

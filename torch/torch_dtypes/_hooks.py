@@ -33,6 +33,7 @@ from . import (
     _scripts,
     _serialization,
     _testing,
+    chopping,
 )
 
 # Reasons and guards: see torch/csrc/formats/Trampolines.h.
@@ -243,5 +244,6 @@ def install() -> None:
     for name in ("_create_graph_by_tracing", "_propagate_and_assign_input_shapes"):  # where torch.onnx gets the graph of a module, of a script
         _hook(torch._C, name, _scripts.refuse_onnx, OWN_SCRIPT)
     _scripts.install()
+    chopping.install()
 
     _serialization.install()

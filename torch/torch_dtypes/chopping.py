@@ -7,48 +7,100 @@ from typing import Any, overload
 
 import torch
 
-from . import _C
+from . import _C, _names
 from .formats import format_of, rounding_mode
 
 __all__ = ["chop"]
 
-_FLOATS = (torch.float32, torch.float64)
-_NARROW_FLOATS = (torch.float16, torch.bfloat16)
+_TENSORS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
-class _Chop(torch.autograd.Function):
-    """The straight-through estimator: the gradient of the identity."""
-
-    @staticmethod
-    def forward(x: torch.Tensor, fmt: _C.Format, flip_prob: float, generator: torch.Generator | None) -> torch.Tensor:
-        return _C.chop(x, fmt, flip_prob, generator)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad, None, None, None
-
-    @staticmethod
-    def jvp(ctx, tangent, *_):
-        return tangent.view_as(tangent)
-
-    @staticmethod
-    def vmap(info, in_dims, x, fmt, flip_prob, generator):
-        return _Chop.apply(x, fmt, flip_prob, generator), in_dims[0]
+_NAMES: dict[_C.Format, str] = {}
+_MAX_NAMES = 4096  # a sweep over formats goes on
 
 
-def _chop_tensor(x: torch.Tensor, fmt: _C.Format, flip_prob: float, generator: torch.Generator | None) -> torch.Tensor:
-    if x.dtype in _FLOATS:
-        return _Chop.apply(x, fmt, flip_prob, generator)
-    if x.dtype in _NARROW_FLOATS:
-        return _Chop.apply(x.float(), fmt, flip_prob, generator).to(x.dtype)
-    raise TypeError(f"expected a tensor of float16, bfloat16, float32 or float64 to chop, but got {x.dtype}")
+def _parse(name: str, rounding: str | None) -> _C.Format:
+    """The format of the operator's arguments, which remembers it."""
+    fmt = format_of(name)
+    if rounding is not None:
+        fmt.rounding = rounding_mode(rounding)
+    return fmt
 
 
-def _chop_numpy(x, fmt: _C.Format, flip_prob: float, generator: torch.Generator | None):
+def _name(D: torch.dtype | str | _C.Format) -> str:
+    """A name of a format by which the operator finds it, in another process too."""
+    if isinstance(D, str):
+        return D
+    if not isinstance(D, _C.Format):
+        return _C.name_of(D) if _C.format_of(D) is not None else _name(format_of(D))
+    if (known := _NAMES.get(D)) is not None:
+        return known
+    fmt = _C.Format(D)  # which nobody changes
+    name = _names.name_of_format(fmt)
+    if format_of(name) != fmt:
+        raise ValueError(f"expected a format that a name describes, but got {fmt!r}, whose name {name!r} is another's")
+    if len(_NAMES) >= _MAX_NAMES:
+        _NAMES.clear()
+    _NAMES[fmt] = name
+    return name
+
+
+def _constant_name(D: torch.dtype | str) -> str | None:
+    """The name for a graph; None where there is none, for which eager code has the error."""
+    try:
+        return _C.name_of(D) if isinstance(D, torch.dtype) else D if format_of(D) else None
+    except (TypeError, ValueError):
+        return None
+
+
+def _constant_mode(rounding: str | int | None) -> str | None:
+    try:
+        return "" if rounding is None else rounding_mode(rounding).name
+    except ValueError:
+        return None
+
+
+# Dynamo calls such functions while it traces, and takes the results as constants (torch._dynamo.assume_constant_result sets the mark, but
+# would import all of dynamo here).
+_constant_name._dynamo_marked_constant = _constant_mode._dynamo_marked_constant = True
+
+
+def _chop_traced(x, D, rounding, generator, flip_prob):
+    """What dynamo traces: the operator, with constants for format and mode. A block's mode is asked for when the operator runs."""
+    if not isinstance(x, torch.Tensor) or x.dtype not in _TENSORS:
+        torch._dynamo.graph_break(msg="chop in a graph takes stock tensors of floating dtypes")
+        return chop(x, D, rounding, generator, flip_prob)
+    # A format may be changed in place later, of which a graph would know nothing.
+    name = _constant_name(D) if isinstance(D, (str, torch.dtype)) else None
+    mode = _constant_mode(rounding)
+    if name is None or mode is None:
+        torch._dynamo.graph_break(msg="chop in a graph takes a dtype of a number format or a name, and a name of a rounding mode")
+        return chop(x, D, rounding, generator, flip_prob)
+    return torch.ops.torch_dtypes.chop.default(x, name, mode or None, flip_prob, generator=generator)
+
+
+def _fake(x, format, rounding=None, flip_prob=0.0, *, generator=None):
+    """The operator's result without its values."""
+    _parse(format, rounding)  # for its errors
+    if x.dtype not in _TENSORS:
+        raise TypeError(f"expected a tensor of float16, bfloat16, float32 or float64 to chop, but got {x.dtype}")
+    out = torch.empty_like(x)
+    return out if out.stride() == x.stride() else torch.empty_like(x, memory_format=torch.contiguous_format)  # as the kernel's
+
+
+def install() -> None:
+    """Gives the operator its grammar of names and what fake tensors need. (The kernels: aten/src/ATen/native/formats/ChopOperator.cpp.)"""
+    _C.set_format_parser(_parse)
+    torch.library.register_fake("torch_dtypes::chop", _fake)
+
+
+def _chop_tensor(x: torch.Tensor, name: str, mode: str | None, flip_prob: float, generator: torch.Generator | None) -> torch.Tensor:
+    if x.dtype not in _TENSORS:
+        raise TypeError(f"expected a tensor of float16, bfloat16, float32 or float64 to chop, but got {x.dtype}")
+    return _C.chop(x, name, mode, flip_prob, generator)
+
+
+def _chop_numpy(x, name: str, mode: str | None, flip_prob: float, generator: torch.Generator | None):
     import numpy as np
 
     dtype = x.dtype.newbyteorder("=")
@@ -57,20 +109,20 @@ def _chop_numpy(x, fmt: _C.Format, flip_prob: float, generator: torch.Generator 
     # torch takes native byte order, writeable memory and strides that are not negative.
     native = np.ascontiguousarray(x, dtype=dtype)
     source = native if native.flags.writeable else native.copy()
-    return _chop_tensor(torch.from_numpy(source), fmt, flip_prob, generator).numpy().reshape(x.shape)
+    return _chop_tensor(torch.from_numpy(source), name, mode, flip_prob, generator).numpy().reshape(x.shape)
 
 
-def _chop_jax(x, fmt: _C.Format, flip_prob: float, generator: torch.Generator | None):
+def _chop_jax(x, name: str, mode: str | None, flip_prob: float, generator: torch.Generator | None):
     import jax
     import numpy as np
 
     if not isinstance(x, jax.core.Tracer):
-        return jax.dlpack.from_dlpack(_chop_tensor(torch.from_dlpack(x).detach(), fmt, flip_prob, generator))
+        return jax.dlpack.from_dlpack(_chop_tensor(torch.from_dlpack(x).detach(), name, mode, flip_prob, generator))
 
     @jax.custom_jvp
     def chopped(x):
         def call(values):
-            return _chop_numpy(np.asarray(values), fmt, flip_prob, generator)
+            return _chop_numpy(np.asarray(values), name, mode, flip_prob, generator)
 
         return jax.pure_callback(call, jax.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method="expand_dims")
 
@@ -125,6 +177,9 @@ def chop(
     gradient is the identity's, also where values overflow. NaN stays NaN where the format has one, and becomes what docs/numerics.md says
     where not; infinities likewise.
 
+    Of a tensor it is the operator ``torch.ops.torch_dtypes.chop``, which torch.compile (whole graphs too), torch.export, make_fx,
+    torch.jit.trace and torch.func record as one call; stochastic modes and flips draw anew at each run of a graph.
+
     Args:
         x: a torch tensor of float16, bfloat16, float32 or float64; a NumPy array or JAX array of those that they have; or a number (the
             result is a float). The result is of the same kind, type and shape. No memory is copied on the way in or out, but for arrays
@@ -132,7 +187,8 @@ def chop(
             result rounds to the half type where that lacks the value. Under ``jax.jit`` a call goes back to the host
             (``pure_callback``), which JAX may repeat or drop: draw stochastic roundings outside of it.
         D: a dtype of this package, or the name of a format (any that ``torch_dtypes.dtype`` takes), or a format. Names and formats take
-            none of the process's 64 dtypes, so sweeps over thousands of formats are possible.
+            none of the process's 64 dtypes, so sweeps over thousands of formats are possible. (A format, or a generator, is not for
+            graphs: torch.compile leaves such a call to eager code.)
         rounding: one of ``ROUNDING_MODES`` or Pychop's number; default: D's own, or that of a ``with torch_dtypes.rounding(...)`` block.
         generator: a CPU generator for stochastic modes and flips; default: torch's. One seed is drawn each call (one more for flips),
             so the result depends on the generator's state alone, not on threads.
@@ -142,27 +198,29 @@ def chop(
 
     Raises:
         TypeError: x or D is none of the above. ValueError: an unknown name or mode, or a flip_prob out of range. NotImplementedError: a
-            tensor that is not on the CPU.
+            tensor that is on neither the CPU nor the meta device.
 
     Sources: Higham, Pranesh, "Simulating low precision floating-point arithmetic", SISC 41 (2019); Bengio, Leonard, Courville, "Estimating
     or propagating gradients through stochastic neurons" (2013), for the estimator.
     """
-    fmt = _C.Format(D) if isinstance(D, _C.Format) else format_of(D)
+    if torch.compiler.is_dynamo_compiling():
+        return _chop_traced(x, D, rounding, generator, flip_prob)
+    name, mode = _name(D), None
     if rounding is not None:
-        fmt.rounding = rounding_mode(rounding)
+        mode = rounding_mode(rounding).name
     elif (override := _C.rounding_override()) is not None:
-        fmt.rounding = override
+        mode = override.name  # said, so that what records this call (make_fx, torch.jit.trace) records the mode
     if isinstance(flip_prob, bool) or not isinstance(flip_prob, (int, float)) or not 0 <= flip_prob <= 1:
         raise ValueError(f"expected flip_prob from 0 to 1, but got {flip_prob!r}")
     if generator is not None and (not isinstance(generator, torch.Generator) or generator.device.type != "cpu"):
         raise TypeError(f"expected a torch.Generator on the CPU, but got {generator!r}")
     if isinstance(x, torch.Tensor):
-        return _chop_tensor(x, fmt, flip_prob, generator)
+        return _chop_tensor(x, name, mode, flip_prob, generator)
     if _is_numpy(x):
-        result = _chop_numpy(x, fmt, flip_prob, generator)
+        result = _chop_numpy(x, name, mode, flip_prob, generator)
         return result if x.shape else result[()]
     if _is_jax(x):
-        return _chop_jax(x, fmt, flip_prob, generator)
+        return _chop_jax(x, name, mode, flip_prob, generator)
     if isinstance(x, (int, float)) and not isinstance(x, bool):
-        return _chop_tensor(torch.tensor(x, dtype=torch.float64), fmt, flip_prob, generator).item()
+        return _chop_tensor(torch.tensor(x, dtype=torch.float64), name, mode, flip_prob, generator).item()
     raise TypeError(f"expected a torch tensor, a NumPy or JAX array or a number to chop, but got {type(x).__name__}")

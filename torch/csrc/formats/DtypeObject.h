@@ -28,9 +28,10 @@ void patch_tensor_properties(PyObject* set_data, PyObject* legacy_tensor);
 // DLPack's C exchange API refuses tensors of ours; capsule: torch.Tensor.__dlpack_c_exchange_api__.
 void patch_dlpack_exchange(PyObject* capsule);
 
-// Python functions (FormatSearch.cpp): format_in(value), the name of a number format somewhere in a value, or None; and the classes of
-// modules, optimizers and functools.partial for it.
+// Python functions (FormatSearch.cpp): the name of a number format somewhere in a value, or None; the same, of tensors alone and not of
+// dtypes; and the classes of modules, optimizers and functools.partial for both.
 PyObject* format_in(PyObject*, PyObject* value);
+PyObject* format_in_tensors(PyObject*, PyObject* value);
 PyObject* set_searched_classes(PyObject*, PyObject* args);
 
 // Replaces `name` in a static type's dictionary by a getter that falls back on the one found there. Needed where the type's own table

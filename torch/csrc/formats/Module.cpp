@@ -86,6 +86,13 @@ py::object encode_exact(const Format& f, py::handle values, py::handle random) {
   return wrap(out);
 }
 
+PyObject* format_parser = nullptr;
+
+Format parse_format(std::string_view name, std::optional<std::string_view> rounding) {
+  const py::gil_scoped_acquire acquired;
+  return py::reinterpret_borrow<py::function>(format_parser)(name, rounding).cast<Format>();
+}
+
 // The words that elements first to first + n - 1 of a cast with this seed use.
 py::object random_words(uint64_t seed, uint64_t first, int64_t n) {
   at::Tensor out = at::empty({n}, at::kLong);
@@ -117,6 +124,7 @@ PyObject* is_format_tensor(PyObject*, PyObject* object) {
 PyMethodDef raw_functions[] = {
     {"is_format_tensor", &is_format_tensor, METH_O, "Whether an object is a tensor of a number format."},
     {"format_in", &format_in, METH_O, "The name of a number format somewhere in a value, or None. Runs no code of the value's class."},
+    {"format_in_tensors", &format_in_tensors, METH_O, "The same of tensors, not of dtypes."},
     {"set_searched_classes", &set_searched_classes, METH_VARARGS, "set_searched_classes(Module, Optimizer, partial): what format_in looks into."},
     {"hook", &hook_builtin, METH_VARARGS, "hook(builtin, implementation, when): put an implementation in front of a stock builtin."},
     {"call_operator", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&call_operator)), METH_FASTCALL,
@@ -214,16 +222,20 @@ PYBIND11_MODULE(_C, m) {
   m.def("set_accumulation_default", [](py::handle dtype, const Accumulation& a) { at::formats::set_accumulation_default(expect_format(dtype), a); });
   m.def("accumulation_of", [](py::handle dtype) { return at::formats::accumulation_of(expect_format(dtype)); });
   m.def("cpu_capability", [] { return std::string(at::formats::cpu_kernels().name); });
-  m.def("chop", [](py::handle values, const Format& format, double flip_prob, py::handle generator) {
+  m.def("chop", [](py::handle values, std::string_view name, std::optional<std::string_view> rounding, double flip_prob, py::handle generator) {
     std::optional<at::Generator> source;
     if (!generator.is_none()) source = reinterpret_cast<THPGenerator*>(generator.ptr())->cdata;
     const at::Tensor in = expect_tensor(values);
     at::Tensor out;
     {
       const py::gil_scoped_release released;
-      out = at::formats::chop(in, format, flip_prob, source);
+      out = at::formats::call_chop(in, name, rounding, flip_prob, source);
     }
-    return wrap(out);
+    return wrap(std::move(out));
+  });
+  m.def("set_format_parser", [](py::object parse) {
+    format_parser = parse.release().ptr(); // held for ever
+    at::formats::set_format_parser(&parse_format);
   });
   using at::formats::MixedOperands;
   bind_enum<MixedOperands>(m, "MixedOperands", {{"raise", MixedOperands::Raise}, {"promote", MixedOperands::Promote}});

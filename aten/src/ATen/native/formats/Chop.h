@@ -5,11 +5,21 @@
 #include <c10/core/NumberFormat.h>
 
 #include <optional>
+#include <string_view>
 
 namespace at::formats {
 
 // values: float32 or float64. Each rounded to the format, as a value of the same type; then, with probability flip_prob each, one random
 // significand bit of a finite one's code flipped. Random bits come from the generator (a CPU one), else from torch's default.
 at::Tensor chop(const at::Tensor& values, const c10::formats::Format& format, double flip_prob, const std::optional<at::Generator>& generator);
+
+// The same by way of the dispatcher, as torch.ops.torch_dtypes.chop: differentiable, in torch.func's transformations, recorded in graphs.
+// Values of float16 and bfloat16 too; the format by any name that it has in Python, the rounding mode by its name.
+at::Tensor call_chop(const at::Tensor& input, std::string_view format, std::optional<std::string_view> rounding, double flip_prob,
+                     const std::optional<at::Generator>& generator);
+
+// What makes a format of a name and a mode: Python's grammar of names.
+using FormatParser = c10::formats::Format (*)(std::string_view format, std::optional<std::string_view> rounding);
+void set_format_parser(FormatParser parse);
 
 } // namespace at::formats

@@ -252,3 +252,26 @@ def test_charts_without_matplotlib(monkeypatch, tmp_path):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "matplotlib" else find(name, *a))
     result = runner.invoke(group(), ["bench", "--suite", "scaling", "--out", str(tmp_path)])
     assert result.exit_code == 2 and "pip install 'torch-dtypes[train]'" in " ".join(result.output.split())
+
+
+def test_an_interruption_keeps_what_was_measured(tmp_path, monkeypatch, capsys):
+    docs = tmp_path / "results.md"
+    docs.write_text("as it was")
+    calls, measured = [], bench.Group.measure
+
+    def interrupted(self, *arguments):
+        calls.append(self)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return measured(self, *arguments)
+
+    monkeypatch.setattr(bench.Group, "measure", interrupted)
+    arguments = {"threads": [1], "quick": True, "sizes": TINY, "out": str(tmp_path), "markdown": str(docs)}
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(["casts", "overhead"], **arguments)
+    kept = json.loads((tmp_path / "bench.json").read_text())
+    assert len(kept["rows"]) == sum(len(group.rows) for group in calls[:2]) > 0
+    assert kept["notes"][-1] == "Interrupted: what came after these was not measured."
+    said = capsys.readouterr().out
+    assert kept["rows"][0]["work"] in said and "Interrupted" in said and "bench.json" in said
+    assert docs.read_text() == "as it was"

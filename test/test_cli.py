@@ -1,6 +1,8 @@
 """Tests of the command line ``torch-dtypes``: what it prints, writes and refuses."""
 
+import io
 import json
+import os
 import subprocess
 import sys
 
@@ -223,3 +225,22 @@ def test_python_dash_m():
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.splitlines()[0] == "Usage: torch-dtypes train [OPTIONS]"
     assert done.stderr.splitlines()[-1].startswith("Error: Invalid value for '--epochs'")
+
+
+@pytest.mark.parametrize(("encoding", "expected"), [("ascii", "2.5 +- 0.5, +1.00 us"), ("latin-1", "2.5 ± 0.5, +1.00 µs"), ("utf-8", "2.5 ± 0.5, +1.00 µs…")])
+def test_signs_that_an_encoding_lacks_are_spelt(encoding, expected, monkeypatch):
+    from torch_dtypes.training.report import Stat
+
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(cli, "group", lambda: lambda **_: print(f"{Stat(2.5, 0.5).text(1)}, +1.00 µs…é漢"))
+    cli.main([])
+    stream.flush()
+    assert stream.buffer.getvalue().decode(encoding).startswith(expected)
+
+
+def test_several_seeds_on_an_ascii_stream():
+    command = [sys.executable, "-m", "torch_dtypes", *QUICK, "--no-baseline", "--repeats", "2", "--epochs", "1"]
+    done = subprocess.run(command, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "+- is the standard deviation over the seeds." in done.stdout

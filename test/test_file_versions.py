@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+import warnings
 
 import pytest
 import torch
@@ -48,6 +49,41 @@ def test_codes_of_another_width_are_refused():
     for codes, found in ((torch.zeros(2, dtype=torch.int32), r"torch\.int32"), (torch.zeros(2), r"torch\.float32"), ([0], "list")):
         with pytest.raises(ValueError, match=rf"expected the codes of a tensor of torch\.posit16es2 as torch\.int16, but the file holds .*{found}"):
             _serialization.rebuild_tensor(1, codes, "posit16es2", False, {})
+
+
+FULL = """
+import io, pickle, torch, torch_dtypes
+t = torch_dtypes.dtype("posit12es1")
+raw, file = pickle.dumps(torch.ones(2, dtype=t)).replace(b"posit12es1", b"posit13es1"), io.BytesIO()
+for bits in range(2, 32):
+    for es in (3, 4):
+        try:
+            torch_dtypes.posit_format(bits, es)
+        except ValueError:
+            pass
+for load in (lambda: pickle.loads(raw), lambda: torch_dtypes._serialization.rebuild_dtype("posit13es1")):
+    try:
+        load()
+    except ValueError as error:
+        print("does not know" in str(error), "expected at most 64 number formats in one process" in str(error))
+"""
+
+
+def test_a_process_that_has_all_its_formats_says_so_of_a_file():
+    assert fresh_process(FULL).split() == ["False", "True"] * 2
+
+
+@pytest.mark.parametrize("dtype", [torch.posit16es2, torch.q43])
+def test_typed_storages_are_refused_with_what_to_save(dtype, tmp_path):
+    storage = torch.storage.TypedStorage(wrap_storage=torch.ones(3, dtype=dtype).untyped_storage(), dtype=dtype, _internal=True)
+    message = rf"expected a typed storage of a stock dtype to save, but got one of {dtype}: .*Save the tensor"
+    for save in (
+        lambda: torch.save(storage, tmp_path / "s.pt"), lambda: torch.save([storage], tmp_path / "s.pt", _use_new_zipfile_serialization=False),
+        lambda: pickle.dumps(storage), lambda: storage.pickle_storage_type(),
+    ):  # fmt: skip
+        with pytest.raises(NotImplementedError, match=message), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # stock's, that typed storages will go
+            save()
 
 
 # test/data/version1.pt: made when version 1 of the layout was the newest one. It must load for ever.

@@ -183,7 +183,7 @@ TD_HOST_DEVICE inline Unpacked decode_float(const Format& f, uint64_t code) {
   const uint64_t magnitude = code & (f.sign_code() - 1);
   Unpacked u;
   u.negative = negative;
-  if (code == f.sign_code() && f.unsigned_zero()) {
+  if (negative && magnitude == 0 && f.unsigned_zero()) {
     u.cls = Class::NaN;
     return u;
   }

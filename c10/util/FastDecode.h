@@ -104,9 +104,10 @@ struct FloatDecoder {
     Bits value = select(mask_less<T>(magnitude, smallest_code), subnormal, moved + rebias);
     const Bits is_infinity = ~mask_nonzero<T>(magnitude - max_code - 1) & has_infinity;
     value = select(mask_less<T>(max_code, magnitude), select(is_infinity, infinity_bits<T>(), nan_bits<T>()), value);
-    const Bits minus_zero_nan = ~mask_nonzero<T>(code ^ sign_code) & unsigned_zero;
+    const Bits negative = mask_nonzero<T>(code & sign_code); // whatever stands above the sign
+    const Bits minus_zero_nan = ~mask_nonzero<T>(magnitude) & negative & unsigned_zero;
     value = select(minus_zero_nan, nan_bits<T>(), value);
-    return bits_as<T>(value | (mask_nonzero<T>(code & sign_code) & ~(~Bits{0} >> 1)));
+    return bits_as<T>(value | (negative & ~(~Bits{0} >> 1)));
   }
 };
 

@@ -246,4 +246,5 @@ def install() -> None:
     _scripts.install()
     chopping.install()
 
+    _extend(torch.storage.TypedStorage, "_pickle_storage_type", _serialization.refuse_storage)
     _serialization.install()

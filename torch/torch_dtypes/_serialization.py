@@ -7,6 +7,7 @@ dtype, which a fresh process turns back into the dtype, run-time formats include
 from __future__ import annotations
 
 import functools
+import threading
 from collections import OrderedDict
 from multiprocessing.reduction import ForkingPickler
 
@@ -14,6 +15,7 @@ import torch
 
 from . import _C
 from ._interop import _bits_dtype
+from .interchange import refuse_beyond
 
 # The layout of what is written: raise it when rebuild_tensor's arguments change meaning. test/data holds a file of each
 # version, which must load for ever.
@@ -22,14 +24,15 @@ FILE_VERSION = 1
 
 def rebuild_dtype(name: str) -> torch.dtype:
     """The dtype of a canonical name read from a file."""
-    from .formats import dtype
+    from . import formats
 
     try:
-        return dtype(name)
+        formats.format_of(name)
     except ValueError as error:
         raise ValueError(
             f"the file holds a tensor of number format {name!r}, which this version of torch_dtypes does not know: {error}"
         ) from None
+    return formats.dtype(name)  # which says so where a process has all the formats that it can hold
 
 
 def _tensor_of_codes(codes: torch.Tensor, name: str) -> torch.Tensor:
@@ -40,6 +43,45 @@ def _tensor_of_codes(codes: torch.Tensor, name: str) -> torch.Tensor:
     return codes.view(dtype)
 
 
+# Tensors of a file whose memory is read after they are made: files of the old layout (not zip). None where there is no such file.
+_unread = threading.local()
+
+
+def _check(codes: torch.Tensor, dtype: torch.dtype) -> None:
+    """Refuses codes beyond the format, as from_codes does, once they have been read."""
+    waiting = getattr(_unread, "tensors", None)
+    if waiting is not None:
+        waiting.append((codes, dtype))
+    elif not torch.serialization._serialization_tls.skip_data:  # in torch.serialization.skip_data() nothing is read
+        refuse_beyond(codes, dtype)
+
+
+def _legacy_load(stock):
+    """torch.serialization._legacy_load, which reads storages after it has made the tensors on them."""
+
+    @functools.wraps(stock)
+    def load(*args, **kwargs):
+        around, _unread.tensors = getattr(_unread, "tensors", None), []
+        try:
+            loaded, made = stock(*args, **kwargs), _unread.tensors
+        finally:
+            _unread.tensors = around
+        for codes, dtype in made:
+            _check(codes, dtype)
+        return loaded
+
+    return load
+
+
+def refuse_storage(storage: torch.TypedStorage) -> None:
+    """What a file knows a typed storage by is one of torch's classes for them."""
+    if _C.format_of(storage.dtype) is not None:
+        raise NotImplementedError(
+            f"expected a typed storage of a stock dtype to save, but got one of {storage.dtype}: files name those by PyTorch's own table. Save "
+            f"the tensor, or its untyped_storage() and str(x.dtype)."
+        )
+
+
 def rebuild_tensor(version: int, *written) -> torch.Tensor:
     """The tensor of what version 1 writes: codes, the dtype's name, requires_grad and hooks. (A later version may write something else.)"""
     if version != FILE_VERSION:
@@ -48,6 +90,7 @@ def rebuild_tensor(version: int, *written) -> torch.Tensor:
         )
     codes, name, requires_grad, hooks = written
     tensor = _tensor_of_codes(codes, name)
+    _check(codes, tensor.dtype)
     tensor.requires_grad = requires_grad
     tensor._backward_hooks = hooks
     return tensor
@@ -98,4 +141,5 @@ def install() -> None:
     send = _send_tensor(reductions.reduce_tensor)
     ForkingPickler.register(torch.Tensor, send)
     ForkingPickler.register(torch.nn.Parameter, send)
+    torch.serialization._legacy_load = _legacy_load(torch.serialization._legacy_load)
     torch.serialization.add_safe_globals([rebuild_tensor, rebuild_dtype])

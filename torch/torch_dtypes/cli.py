@@ -4,8 +4,12 @@ click and rich belong to the extra ``train``, not to the package. So nothing her
 them until :func:`main` has looked whether they are there.
 """
 
+import codecs
 import importlib.util
 import sys
+
+# What the commands print beyond ASCII, as a stream shows it that has no such sign (PYTHONIOENCODING=ascii, another 8-bit locale).
+_SPELT = {"±": "+-", "µ": "u", "…": "..."}
 
 EXTRA = "pip install 'torch-dtypes[train]'"
 
@@ -15,7 +19,22 @@ def main(args=None):
     absent = [name for name in ("click", "rich") if importlib.util.find_spec(name) is None]
     if absent:
         sys.exit(f"Error: the torch-dtypes command needs {' and '.join(absent)}: {EXTRA}")
+    for stream in (sys.stdout, sys.stderr):
+        _spell_out(stream)
     group()(args=args, prog_name="torch-dtypes")
+
+
+def _spell_out(stream):
+    """Lets a text stream write signs that its encoding lacks as others: it would raise in the middle of a table."""
+    try:
+        "".join(_SPELT).encode(stream.encoding)
+    except UnicodeEncodeError:
+        codecs.register_error("torch_dtypes.spelt", lambda error: (_spelt(error.object[error.start : error.end]), error.end))
+        stream.reconfigure(errors="torch_dtypes.spelt")
+
+
+def _spelt(text):
+    return "".join(_SPELT.get(sign, "?") for sign in text)
 
 
 def group():

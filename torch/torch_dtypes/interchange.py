@@ -23,6 +23,13 @@ def codes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().view(_bits_dtype(tensor.dtype))
 
 
+def refuse_beyond(words: torch.Tensor, dtype: torch.dtype) -> None:
+    """An error where an element of an integer tensor, as wide as the dtype's, is no code of it."""
+    bits = _C.format_of(dtype).bits
+    if bits < 8 * dtype.itemsize and words.device.type != "meta" and (words.bitwise_right_shift(bits) != 0).any():
+        raise ValueError(f"expected codes of {dtype} from 0 to {2**bits - 1}, but got one beyond")
+
+
 def from_codes(codes: torch.Tensor, dtype: torch.dtype | str) -> torch.Tensor:
     """The tensor of these codes, on the same memory: the inverse of ``codes``.
 
@@ -37,11 +44,9 @@ def from_codes(codes: torch.Tensor, dtype: torch.dtype | str) -> torch.Tensor:
     from .formats import dtype as dtype_of
 
     made = dtype_of(dtype)
-    bits = _C.format_of(made).bits
     found = codes.dtype if isinstance(codes, torch.Tensor) else None
     if found is None or found.is_floating_point or found.is_complex or found is torch.bool or found.itemsize != made.itemsize:
         raise TypeError(f"expected codes of {made} as a tensor of {_bits_dtype(made)}, but got {found or type(codes)}: convert with .to()")
     words = codes.view(_bits_dtype(made))
-    if bits < 8 * made.itemsize and words.device.type != "meta" and (words.bitwise_right_shift(bits) != 0).any():
-        raise ValueError(f"expected codes of {made} from 0 to {2**bits - 1}, but got one beyond")
+    refuse_beyond(words, made)
     return words.view(made)

@@ -21,6 +21,14 @@ from .suites import DEFAULT_SUITES, SUITES
 ALL = "all"
 
 
+class InterruptedRunError(KeyboardInterrupt):
+    """Ctrl-C while suites were measured: what was measured until then."""
+
+    def __init__(self, rows: list[dict], notes: list[str]) -> None:
+        super().__init__("interrupted")
+        self.rows, self.notes = rows, notes
+
+
 def machine(threads: Sequence[int]) -> dict:
     """What the figures depend on."""
     return {
@@ -65,7 +73,10 @@ def measure(
     quick: bool = False,
     on_round: Callable[[str], None] = lambda work: None,
 ) -> tuple[list[dict], list[str]]:
-    """The rows of all groups with each number of threads, and a line for each group that could not be measured."""
+    """The rows of all groups with each number of threads, and a line for each group that could not be measured.
+
+    Raises InterruptedRunError, which has the rows until then, for Ctrl-C.
+    """
     rows, notes = [], []
     before = torch.get_num_threads()
     try:
@@ -80,6 +91,9 @@ def measure(
                         notes.append(str(reason))
                         continue
                     rows += [{"suite": suite, **compare(row, group, figures, count)} for row in group.rows]
+    except KeyboardInterrupt:
+        notes.append("Interrupted: what came after these was not measured.")
+        raise InterruptedRunError(rows, list(dict.fromkeys(notes))) from None
     finally:
         torch.set_num_threads(before)
     return rows, list(dict.fromkeys(notes))
@@ -110,7 +124,8 @@ def run(
 
     Returns what ``bench.json`` holds: ``machine``, ``command``, ``rows``, ``notes``.
 
-    Raises ValueError for unknown names, OSError for what cannot be written.
+    Raises ValueError for unknown names, OSError for what cannot be written; and, after the tables and ``bench.json`` of what was
+    measured until then, KeyboardInterrupt for Ctrl-C. Charts and markdown are those of whole runs.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -131,16 +146,21 @@ def run(
     total = sum((rounds_of(g, rounds, quick) + 1) * (1 if g.once else len(counts)) for members in groups.values() for g in members)
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=total)
-        results["rows"], notes = measure(groups, counts, rounds, quick, lambda work: progress.update(task, advance=1, description=work))
+        task, interrupted = progress.add_task("", total=total), None
+        try:
+            results["rows"], notes = measure(groups, counts, rounds, quick, lambda work: progress.update(task, advance=1, description=work))
+        except InterruptedRunError as error:
+            interrupted, results["rows"], notes = error, error.rows, error.notes
     # The greater of before and after, without what the run itself adds to it.
     results["machine"]["load"] = max(results["machine"]["load"], os.getloadavg()[0] - max(counts))
     results["notes"] = [note for suite in groups for note in SUITES[suite].notes(sizes)] + notes
     report.print_tables(console, results)
     if folder:
         (folder / "bench.json").write_text(json.dumps(results, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-        written = [folder / "bench.json", *write_charts(folder, results)]
+        written = [folder / "bench.json", *([] if interrupted else write_charts(folder, results))]
         console.print(f"Written: {', '.join(map(str, written))}", highlight=False, soft_wrap=True)
+    if interrupted:
+        raise interrupted
     if markdown:
         report.update_markdown(Path(markdown), results)
         write_charts(Path(markdown).parent / report.IMAGES, results)

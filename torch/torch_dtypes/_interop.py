@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import torch
 
 from . import _C, _names
@@ -33,12 +35,21 @@ def _numpy_dtype(dtype: torch.dtype):
     return getattr(ml_dtypes, _ML_DTYPES.get(name, ""), None)
 
 
+def values_in_numpy(x: torch.Tensor):
+    """A new NumPy array of the exact values, in float32 where that has every one of the format, else in float64."""
+    return (x.float() if _C.format_of(x.dtype).fits_float else x.double()).numpy()
+
+
 def numpy(stock, self, *, force=False):
     if force:
         self = self.detach().cpu()
     elif self.requires_grad:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     found = _numpy_dtype(self.dtype)
+    # np.asarray, and with it matplotlib and pandas, asks for an array, not for this memory. Tensor.__array__ passes nothing on that would say
+    # so. ml_dtypes' arrays take no elements that are tensors, as in np.asarray([loss, loss]): those are numbers.
+    if (found is None or self.dim() == 0) and sys._getframe(1).f_code is torch.Tensor.__array__.__code__:
+        return values_in_numpy(self)
     if found is None:
         raise TypeError(
             f"expected a dtype that NumPy has a type for, but got {self.dtype}. "

@@ -7,7 +7,12 @@ import importlib
 from ._imports import when_imported
 
 # The library's module, and ours with an install(module).
-_ADAPTERS = {"safetensors.torch": "safetensors"}
+_TRAINER = "trainer.connectors.accelerator_connector"
+_ADAPTERS = {
+    "safetensors.torch": "safetensors", "einops._backends": "einops", "torch.utils.tensorboard._convert_np": "tensorboard",
+    "lightning.fabric.connector": "lightning", "lightning_fabric.connector": "lightning",
+    f"lightning.pytorch.{_TRAINER}": "lightning", f"pytorch_lightning.{_TRAINER}": "lightning",
+}  # fmt: skip
 
 
 def _installer(adapter: str):

@@ -1,0 +1,209 @@
+"""Other libraries given tensors of ours: einops, TensorBoard, Lightning, matplotlib, pandas, distributed checkpoints, transformers. Each where
+it is installed."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import torch_dtypes
+
+NAMES = "posit16es2 q43 posit12es1 posit32es2 e5m7".split()
+every_dtype = pytest.mark.parametrize("dtype", [torch_dtypes.dtype(name) for name in NAMES], ids=NAMES)
+
+
+def needs(name):
+    return pytest.importorskip(name, reason=f"{name} is not installed")
+
+
+# ---- arrays of NumPy, and with them matplotlib and pandas ----
+
+
+@every_dtype
+def test_asarray_gives_values(dtype):
+    np = needs("numpy")
+    x = torch.tensor([1.0, -2.0, 3.5, 0.1], dtype=dtype)
+    wide = np.float64 if dtype is torch.posit32es2 else np.float32
+    for made, expected in (
+        (np.asarray(x), x), (np.asarray([x, x]), torch.stack([x, x])), (np.asarray(x, dtype=np.float64), x), (np.asarray(x.view(2, 2)), x.view(2, 2)),
+        (np.asarray(x[2]), x[2]), (np.asarray([x[0], x[3]]), x[[0, 3]]),
+    ):  # fmt: skip
+        assert made.astype(np.float64).tolist() == expected.double().tolist()
+        assert made.dtype in (wide, np.float64) or (dtype is torch.q43 and made.ndim)
+    if dtype is not torch.q43:  # which ml_dtypes has: arrays on the tensor's memory
+        made = np.asarray(x)
+        made[0] = 7
+        assert x[0] == 1
+        with pytest.raises(TypeError, match=rf"expected a dtype that NumPy has a type for, but got {dtype}. Use x.double\(\).numpy\(\)"):
+            x.numpy()
+    with pytest.raises(RuntimeError, match="requires grad"):
+        np.asarray(x.requires_grad_())
+
+
+@every_dtype
+def test_matplotlib_draws_tensors(dtype):
+    axes = needs("matplotlib.figure").Figure().add_subplot()
+    x = torch.tensor([1.0, -2.0, 3.5, 0.5], dtype=dtype)
+    assert [float(y) for y in axes.plot(x)[0].get_ydata()] == x.tolist()
+    assert [float(y) for y in axes.plot([x[1], x[2]])[0].get_ydata()] == x[1:3].tolist()
+    assert axes.hist(x, bins=2)[0].tolist() == [2, 2]
+    assert axes.scatter(x, x).get_offsets().astype(float).tolist() == [[v, v] for v in x.tolist()]
+
+
+@every_dtype
+def test_pandas_takes_tensors(dtype):
+    pandas = needs("pandas")
+    x = torch.tensor([1.0, -2.0, 3.5, 0.5], dtype=dtype)
+    assert [float(v) for v in pandas.Series(x)] == x.tolist()
+    assert pandas.DataFrame({"a": x})["a"].astype(float).tolist() == x.tolist()
+    assert pandas.DataFrame(x.view(2, 2)).astype(float).to_numpy().tolist() == x.view(2, 2).tolist()
+
+
+# ---- einops ----
+
+
+@every_dtype
+def test_einops_reduces_to_means(dtype):
+    einops = needs("einops")
+    x = torch.tensor([[1.0, 2.0, 4.0], [3.0, 0.5, 1.0]], dtype=dtype)
+    for operation in ("mean", "sum", "amax", "amin", "prod"):
+        made, expected = einops.reduce(x, "a b -> a", operation.removeprefix("a")), getattr(x, operation)(1)
+        assert made.dtype is dtype and torch.equal(made, expected)
+    layer = needs("einops.layers.torch").Reduce("(a two) b -> two b", "mean", two=2)
+    y = x.clone().requires_grad_()
+    layer(y).sum().backward()
+    assert y.grad.dtype is dtype and torch.equal(layer(x), x)
+    assert einops.einsum(x, x, "a b, c b -> a c").dtype is dtype and einops.rearrange(x, "a b -> b a").dtype is dtype
+    with pytest.raises(NotImplementedError, match="not available for non-floating"):
+        einops.reduce(torch.ones(2, 2, dtype=torch.int64), "a b -> a", "mean")
+
+
+# ---- TensorBoard ----
+
+
+@every_dtype
+def test_tensorboard_writes_values(dtype, tmp_path):
+    needs("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from torch.utils.tensorboard import SummaryWriter
+    from torch.utils.tensorboard._convert_np import make_np
+
+    x = torch.tensor([1.0, -2.0, 3.5, 0.1], dtype=dtype)
+    with SummaryWriter(str(tmp_path)) as writer:
+        writer.add_scalar("scalar", x[3], 1)
+        writer.add_histogram("histogram", nn.Parameter(x), 1)
+        writer.add_image("image", x.abs().view(1, 2, 2), 1)
+        writer.add_hparams({"lr": 0.1}, {"metric": x[0]})
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert events.Scalars("scalar")[0].value == torch.tensor(x[3].item()).item()
+    found = events.Histograms("histogram")[0].histogram_value
+    assert (found.min, found.max, found.num, found.sum) == (-2, 3.5, 4, x.double().sum().item())
+    assert make_np(x).dtype == ("float64" if dtype is torch.posit32es2 else "float32") and make_np(x).tolist() == x.tolist()
+    assert make_np(torch.tensor(1.5, dtype=torch.bfloat16)).dtype == "float16"  # stock's own way
+
+
+# ---- Lightning ----
+
+
+@pytest.mark.parametrize("package", ["lightning", "pytorch_lightning"])
+@pytest.mark.parametrize("precision", ["posit16es2", torch.q43])
+@pytest.mark.filterwarnings("ignore")  # Lightning's own
+def test_lightning_trains_in_a_precision_of_ours(package, precision, tmp_path):
+    lightning = needs(package)
+    dtype = torch_dtypes.dtype(precision)
+
+    class Model(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.seen = nn.Linear(4, 2), set()
+
+        def training_step(self, batch, _):
+            x, t = batch
+            y = self.layer(x)
+            self.seen |= {x.dtype, y.dtype}
+            return nn.functional.cross_entropy(y, t)
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    def trainer(precision):
+        return lightning.Trainer(
+            precision=precision, max_epochs=1, accelerator="cpu", devices=1, logger=False, enable_checkpointing=False,
+            enable_progress_bar=False, enable_model_summary=False, default_root_dir=str(tmp_path),
+        )  # fmt: skip
+
+    model, made = Model(), trainer(precision)
+    data = torch.utils.data.TensorDataset(torch.randn(8, 4), torch.randint(0, 2, (8,)))
+    made.fit(model, torch.utils.data.DataLoader(data, batch_size=4))
+    assert made.precision == str(dtype)[6:] and model.seen == {dtype} and model.layer.weight.dtype is dtype
+    assert torch.get_default_dtype() is torch.float32 and trainer("bf16-true").precision == "bf16-true"
+    with pytest.raises(ValueError, match=r"'posit16es99' is invalid.*Or the name of a number format, such as 'posit16es2'"):
+        trainer("posit16es99")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_lightning_fabric_in_a_precision_of_ours():
+    lightning = needs("lightning")
+    fabric = lightning.Fabric(precision="posit16es2", accelerator="cpu", devices=1)
+    model = nn.Linear(4, 2)
+    model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    fabric.backward(model(torch.randn(3, 4)).sum())
+    optimizer.step()
+    assert model.weight.dtype is model.weight.grad.dtype is torch.posit16es2
+
+
+# ---- checkpoints of torch.distributed, in one process ----
+
+
+@every_dtype
+@pytest.mark.filterwarnings("ignore:torch.distributed")  # that there is one process
+def test_distributed_checkpoints_are_exact(dtype, tmp_path):
+    checkpoint = needs("torch.distributed.checkpoint")
+
+    def model():
+        return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).to(dtype)
+
+    one, other = model(), model()
+    optimizer = torch.optim.Adam(one.parameters(), eps=0.5)
+    one(torch.rand(5, 3).to(dtype)).sum().backward()
+    optimizer.step()
+    checkpoint.save({"model": one.state_dict(), "optimizer": optimizer.state_dict()}, checkpoint_id=tmp_path / "c", no_dist=True)
+    state = {"model": other.state_dict(), "optimizer": optimizer.state_dict()}
+    checkpoint.load(state, checkpoint_id=tmp_path / "c", no_dist=True)
+    for name, t in one.state_dict().items():
+        assert state["model"][name].dtype is t.dtype and torch.equal(state["model"][name], t)
+    stock = {"model": nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).state_dict()}
+    checkpoint.load(stock, checkpoint_id=tmp_path / "c", no_dist=True)
+    assert torch.equal(stock["model"]["0.weight"], one[0].weight.float())
+
+
+# ---- autocast as transformers calls it, and transformers ----
+
+
+def test_autocast_as_rotary_embeddings_call_it():
+    x = torch.tensor([[1.0, 2.0]], dtype=torch.posit16es2)
+    for arguments in ({}, {"dtype": torch.posit16es2}, {"dtype": torch.bfloat16}):
+        with torch.autocast("cpu", enabled=False, **arguments):
+            assert (x @ x.t()).dtype is torch.posit16es2 and (x.float() @ x.float().t()).dtype is torch.float32
+    with pytest.warns(UserWarning, match="target dtype is not supported. Disabling autocast"), torch.autocast("cpu", dtype=torch.posit16es2):
+        assert (x @ x.t()).dtype is torch.posit16es2 and (x.float() @ x.float().t()).dtype is torch.float32
+
+
+@every_dtype
+@pytest.mark.filterwarnings("ignore")  # transformers' own
+def test_transformers_round_trip(dtype, tmp_path):
+    transformers = needs("transformers")
+    config = transformers.LlamaConfig(
+        vocab_size=16, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=True
+    )
+    model = transformers.LlamaForCausalLM(config).to(dtype)
+    model.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["dtype"] == str(dtype)[6:]
+    for asked in ({"dtype": dtype}, {}):
+        made = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, **asked).state_dict()
+        for name, t in model.state_dict().items():
+            assert made[name].dtype is dtype and torch.equal(torch_dtypes.codes(made[name]), torch_dtypes.codes(t))
+    stock = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float64).state_dict()
+    assert all(torch.equal(stock[name], t.double()) for name, t in model.state_dict().items())

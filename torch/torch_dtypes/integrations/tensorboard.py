@@ -1,0 +1,23 @@
+"""torch.utils.tensorboard: scalars, histograms and images of our dtypes are their exact values, in float32 or float64.
+
+Stock makes them NumPy arrays (and casts bfloat16 to float16 first), for which most formats have no type, and histograms of ml_dtypes' types
+round their edges.
+"""
+
+from __future__ import annotations
+
+from .. import _C
+from .._hooks import _exchange_code
+from .._interop import values_in_numpy
+
+
+def _prepare_pytorch(x):
+    return _torch_dtypes_prepare(x)  # noqa: F821
+
+
+def prepare(stock, x):
+    return values_in_numpy(x.detach().cpu()) if _C.is_format_tensor(x) else stock(x)
+
+
+def install(module) -> None:
+    _exchange_code(module._prepare_pytorch, _prepare_pytorch, "_torch_dtypes_prepare", prepare)

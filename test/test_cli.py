@@ -227,7 +227,9 @@ def test_python_dash_m():
     assert done.stderr.splitlines()[-1].startswith("Error: Invalid value for '--epochs'")
 
 
-@pytest.mark.parametrize(("encoding", "expected"), [("ascii", "2.5 +- 0.5, +1.00 us"), ("latin-1", "2.5 ± 0.5, +1.00 µs"), ("utf-8", "2.5 ± 0.5, +1.00 µs…")])
+@pytest.mark.parametrize(
+    ("encoding", "expected"), [("ascii", "2.5 +- 0.5, +1.00 us...??"), ("latin-1", "2.5 ± 0.5, +1.00 µs...é?"), ("utf-8", "2.5 ± 0.5, +1.00 µs…é漢")]
+)
 def test_signs_that_an_encoding_lacks_are_spelt(encoding, expected, monkeypatch):
     from torch_dtypes.training.report import Stat
 

@@ -1,6 +1,7 @@
 """safetensors.torch (0.4 to 0.8): its functions write tensors of ours as values with the dtypes' names in the metadata.
 
-With them transformers' save_pretrained, the checkpoints of its Trainer, accelerate and PEFT do, which call them.
+With them transformers' save_pretrained, the checkpoints of its Trainer, accelerate and PEFT do, which call them. (load_model of 0.6 takes
+files in the model's own dtypes only and says so of ours; before and after, it brings back what save_model wrote.)
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import weakref
 
 import torch
 
-from . import _C
+from . import _C, _scripts
 
 
 def to(stock, self, *args, **kwargs):
@@ -153,25 +153,17 @@ def tolist(stock, self):
 
 
 def set_data(self, data):
-    """tensor.data = data, where one of the two is ours and the other stock: the Python object stays and gets a new body."""
-    grad, replacement = self.grad, data.detach()
-    if isinstance(self, torch.nn.Parameter):
-        replacement = torch.nn.Parameter(replacement, requires_grad=self.requires_grad)
-    else:
-        replacement.requires_grad_(self.requires_grad)
-    replacement.__class__ = self.__class__
-    replacement.__dict__.update(self.__dict__)
-    self.grad = None
-    try:
-        torch.utils.swap_tensors(self, replacement)
-    except RuntimeError as error:
-        self.grad = grad
-        raise RuntimeError(
-            f"cannot change a tensor of {self.dtype} to {data.dtype} in place while something else holds it, such as the graph of a forward "
-            f"pass that has not been freed: {error}"
-        ) from None
+    """tensor.data = data, where one of the two is ours and the other stock: the Python object stays and gets a new body. Graphs of earlier
+    forward passes keep the old one with its values; what they accumulate comes to the tensor in its new dtype."""
+    if self.requires_grad and not (data.is_floating_point() or data.is_complex()):
+        raise RuntimeError(f"expected data of a floating dtype for a tensor that requires gradients, but got {data.dtype}")
+    grad = self.grad if self.is_leaf or self.retains_grad else None
+    converted = None if grad is None else grad.detach().to(data.dtype)
+    _C.exchange_bodies(self, data.detach())
+    _scripts.give_new_body(self)
     if grad is not None:
-        self.grad = grad.to(self.dtype)
+        grad.data = converted
+        self.grad = grad  # its new body
 
 
 def rdiv(self, other):

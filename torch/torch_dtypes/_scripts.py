@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import sys
+import weakref
 
 import torch
+import torch.jit._recursive
+import torch.utils.weak
 
 from . import _C
 
@@ -28,29 +31,42 @@ def refuse_onnx(stock, *args, **kwargs):
     return stock(*args, **kwargs)
 
 
-def _changes_kind(module: torch.nn.Module, fn) -> bool:
-    """Whether fn makes tensors of ours from stock ones, or stock ones from ours, for a parameter of this module."""
-    for parameter in module.parameters(recurse=False):
-        before = torch.empty(0, dtype=parameter.dtype, device=parameter.device)
-        if _C.is_format_tensor(before) != _C.is_format_tensor(fn(before)):
-            return True
-    return False
+# Script modules by the parameters that they share with Python: weak references to the scripts, and the names there. A script holds the body of
+# a tensor, which is another one after a change between stock and ours.
+_scripts_of = torch.utils.weak.WeakTensorKeyDictionary()
 
 
-def _replacing(stock):
-    """Module._apply for script modules. A tensor cannot change between stock and ours in its body, which the script holds as well: the
-    script gets new parameters, as stock does where bodies differ. An optimizer must be made afterwards."""
+def _remember(script: torch.jit.ScriptModule, module: torch.nn.Module) -> None:
+    for name, parameter in module._parameters.items():
+        if parameter is not None:
+            held = _scripts_of.setdefault(parameter, [])
+            held[:] = [entry for entry in held if entry[0]() not in (None, script)] + [(weakref.ref(script), name)]
+
+
+def give_new_body(parameter: torch.Tensor) -> None:
+    """Lets scripts know that the tensor has another body."""
+    for script, name in _scripts_of.get(parameter, ()):
+        if (found := script()) is not None:
+            found._c.setattr(name, parameter)
+
+
+def _remembering_made(stock):
+    @functools.wraps(stock)
+    def create(nn_module, *args, **kwargs):
+        script = stock(nn_module, *args, **kwargs)
+        _remember(script, nn_module)
+        return script
+
+    return create
+
+
+def _remembering(stock):
+    """Module._apply for script modules, those from files too."""
 
     @functools.wraps(stock)
     def apply(self, fn, recurse=True):
-        before = torch.__future__.get_overwrite_module_params_on_conversion()
-        if not _changes_kind(self, fn):
-            return stock(self, fn, recurse)
-        torch.__future__.set_overwrite_module_params_on_conversion(True)
-        try:
-            return stock(self, fn, recurse)
-        finally:
-            torch.__future__.set_overwrite_module_params_on_conversion(before)
+        _remember(self, self)
+        return stock(self, fn, recurse)
 
     return apply
 
@@ -65,4 +81,5 @@ def keep_frozen(stock, module, *args, **kwargs):
 
 
 def install() -> None:
-    torch.jit.ScriptModule._apply = _replacing(torch.jit.ScriptModule._apply)
+    torch.jit.ScriptModule._apply = _remembering(torch.jit.ScriptModule._apply)
+    torch.jit._recursive.create_script_module_impl = _remembering_made(torch.jit._recursive.create_script_module_impl)

@@ -1,6 +1,7 @@
 // The extension module torch_dtypes._C: makes dtypes, installs the hooks, and opens the number layer to the tests.
 #include <torch/csrc/formats/DtypeObject.h>
 #include <torch/csrc/formats/ScriptCall.h>
+#include <torch/csrc/formats/TensorBody.h>
 #include <torch/csrc/formats/Trampolines.h>
 
 #include <ATen/Accumulation.h>
@@ -126,6 +127,7 @@ PyMethodDef raw_functions[] = {
     {"format_in", &format_in, METH_O, "The name of a number format somewhere in a value, or None. Runs no code of the value's class."},
     {"format_in_tensors", &format_in_tensors, METH_O, "The same of tensors, not of dtypes."},
     {"set_searched_classes", &set_searched_classes, METH_VARARGS, "set_searched_classes(Module, Optimizer, partial): what format_in looks into."},
+    {"exchange_bodies", &exchange_bodies, METH_VARARGS, "exchange_bodies(tensor, other): their data change places; what autograd knows of the first stays with it."},
     {"hook", &hook_builtin, METH_VARARGS, "hook(builtin, implementation, when): put an implementation in front of a stock builtin."},
     {"call_operator", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&call_operator)), METH_FASTCALL,
      "call_operator(op, args, kwargs): what torch.ops calls; a stock dtype beside a tensor of ours means itself."},

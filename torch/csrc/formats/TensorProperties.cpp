@@ -1,6 +1,7 @@
 // Assigning Tensor.data and Tensor.grad, and calling torch.Tensor. Reaches into: the getset table of torch._C.TensorBase (writable), in
 // place, so that the properties stay the same objects; the slot tp_new of that class and of those that have inherited it. Seen to work on torch 2.11.0 and 2.13.0.
 #include <torch/csrc/formats/DtypeObject.h>
+#include <torch/csrc/formats/TensorBody.h>
 #include <torch/csrc/formats/Trampolines.h>
 
 #include <torch/csrc/Exceptions.h>
@@ -16,8 +17,11 @@ PyObject* python_set_data = nullptr;
 
 // A stock tensor cannot become one of ours in its old body, nor the other way round: the Python implementation gives it a new one.
 int set_data(PyObject* self, PyObject* data, void* closure) {
-  const bool changes_kind = data && THPVariable_Check(data) && (format_of_tensor(self) != nullptr) != (format_of_tensor(data) != nullptr);
-  if (!changes_kind) return stock_set_data(self, data, closure);
+  if (!data || !THPVariable_Check(data)) return stock_set_data(self, data, closure);
+  if ((format_of_tensor(self) != nullptr) == (format_of_tensor(data) != nullptr)) {
+    remember_accumulators(self, data);
+    return stock_set_data(self, data, closure);
+  }
   PyObject* done = PyObject_CallFunctionObjArgs(python_set_data, self, data, nullptr);
   Py_XDECREF(done);
   return done ? 0 : -1;

@@ -34,6 +34,12 @@ struct CastBackward final : Node {
 
 } // namespace
 
+void record_cast(const at::Tensor& result, ScalarType from, Device device, torch::autograd::edge_list&& edges) {
+  const auto node = make_node<CastBackward>(from, device);
+  node->set_next_edges(std::move(edges));
+  torch::autograd::set_history(result, node);
+}
+
 at::Tensor to_copy_autograd(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
                             optional<bool>, bool non_blocking, optional<MemoryFormat> memory_format) {
   expect_strided(layout);
@@ -57,9 +63,7 @@ at::Tensor to_copy_autograd(const at::Tensor& self, optional<ScalarType> dtype, 
   }
   if (!differentiable) return result;
   if (torch::autograd::compute_requires_grad(self)) {
-    const auto node = make_node<CastBackward>(own, self.device());
-    node->set_next_edges(torch::autograd::collect_next_edges(self));
-    torch::autograd::set_history(result, node);
+    record_cast(result, own, self.device(), torch::autograd::collect_next_edges(self));
   }
   if (torch::autograd::isFwGradDefined(self)) result._set_fw_grad(cast(self._fw_grad(/*level=*/0)), /*level=*/0, /*is_inplace_op=*/false);
   return result;

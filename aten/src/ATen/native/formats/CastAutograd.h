@@ -9,6 +9,9 @@ at::Tensor to_copy_autograd(const at::Tensor& self, std::optional<c10::ScalarTyp
                             std::optional<c10::Device> device, std::optional<bool> pin, bool non_blocking,
                             std::optional<c10::MemoryFormat> memory_format);
 
+// Makes the result that of a cast from another dtype: its gradient goes on to the edges in that one.
+void record_cast(const at::Tensor& result, c10::ScalarType from, c10::Device device, torch::autograd::edge_list&& edges);
+
 // Nodes are counted by std::shared_ptr up to torch 2.12, and by themselves in 2.13.
 template <typename T, typename... Arguments>
 auto make_node(Arguments... arguments) {

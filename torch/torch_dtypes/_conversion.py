@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import weakref
-
 import torch
 
 from . import _C, _scripts
@@ -70,59 +67,6 @@ def refuse_dtype(stock, *args, **kwargs):
 def foreach_norm(stock, tensors, ord=2, dtype=None):
     """_foreach_norm and _foreach_powsum, of tensors of ours or in a dtype of ours."""
     return stock(tensors if dtype is None else [t.to(dtype) for t in tensors], ord)
-
-
-def run_backward(stock, self, outputs, gradients, *args, **kwargs):
-    """The engine, behind backward() and autograd.grad(): it would cast a given gradient to what it takes for the output's dtype."""
-
-    def cast(output, gradient):
-        ours = isinstance(output, torch.Tensor) and isinstance(gradient, torch.Tensor) and _C.is_format_tensor(output)
-        return gradient.to(output.dtype) if ours and gradient.dtype is not output.dtype else gradient
-
-    return stock(outputs, tuple(map(cast, outputs, gradients)), *args, **kwargs)
-
-
-def register_hook(stock, self, hook):
-    """Tensor.register_hook: stock checks the dtype of what the hook returns by the container, and names it."""
-    if not _C.is_format_tensor(self):
-        return stock(self, hook)
-
-    def checked(gradient):
-        result = hook(gradient)
-        if isinstance(result, torch.Tensor) and result.dtype is not gradient.dtype:
-            name = getattr(hook, "__name__", repr(hook))
-            raise RuntimeError(f"expected the hook {name} to return a gradient of {gradient.dtype}, but got {result.dtype}. Convert it with .to().")
-        return result
-
-    return stock(self, checked)
-
-
-def custom_function(stock, *args, **kwargs):
-    """A user's torch.autograd.Function given tensors of ours: the engine would cast what its backward returns to what it takes for their
-    dtypes, the containers; here it comes in the dtypes themselves."""
-    result = stock(*args, **kwargs)
-    outputs = result if isinstance(result, tuple) else (result,)
-    node = next((t.grad_fn for t in outputs if isinstance(t, torch.Tensor) and t.grad_fn is not None), None)
-    if not isinstance(node, torch.autograd.function.BackwardCFunction):
-        return result
-    dtypes = [a.dtype if isinstance(a, torch.Tensor) and _C.is_format_tensor(a) else None for a in args]
-    owner = weakref.ref(node)  # which lives while its backward runs; a reference from its own attribute would keep it
-
-    def casting(name):
-        def run(*gradients):
-            found = getattr(type(owner()), name)(owner(), *gradients)
-            several = found if isinstance(found, tuple) else (found,)
-            return tuple(
-                g.to(dtype) if dtype and isinstance(g, torch.Tensor) and g.dtype is not dtype else g
-                for g, dtype in itertools.zip_longest(several, dtypes[: len(several)])
-            )
-
-        return run
-
-    for name in ("apply", "apply_boxed"):  # the engine looks them up on the node
-        if hasattr(type(node), name):
-            setattr(node, name, casting(name))
-    return result
 
 
 def refuse_sparse(stock, *args, **kwargs):

@@ -23,6 +23,7 @@ from . import (
     _conversion,
     _factories,
     _functions,
+    _gradients,
     _graphs,
     _interop,
     _linear_cross_entropy,
@@ -39,7 +40,7 @@ from . import (
 # Reasons and guards: see torch/csrc/formats/Trampolines.h.
 DTYPE_KEYWORD, DTYPE_ANYWHERE, DEFAULT_DTYPE, OWN_SELF, OWN_ARGUMENT = 1, 2, 4, 8, 16
 GUARD_KEYWORD, GUARD_ANYWHERE, GUARD_ALWAYS, OWN_NESTED, OWN_OUT, OWN_SELF_DTYPE, OWN_DATA = 32, 64, 128, 256, 512, 1024, 2048
-FIRST_CALL, OWN_SCRIPT = 4096, 8192
+FIRST_CALL, OWN_SCRIPT, OWN_GIVEN, RUNS_BACKWARD, OWN_RESULT = 4096, 8192, 16384, 32768, 65536
 
 _FLOAT_FACTORIES = (
     "eye randn bartlett_window blackman_window hamming_window hann_window kaiser_window empty_permuted"
@@ -99,10 +100,6 @@ def _extend_wrapped(wrapper, implementation) -> None:
     """The same for a function that torch has wrapped and other modules have imported by name."""
     cell = _wrapped(wrapper, wrapper.__name__)
     cell.cell_contents = _extended(cell.cell_contents, implementation)
-
-
-def _register_hook(self, hook):
-    return _register_checked_hook(self, hook)  # noqa: F821
 
 
 def _exchange_code(function, replacement, name: str, implementation) -> None:
@@ -203,9 +200,10 @@ def install() -> None:
         _hook(torch, name, _interop.refuse_nested, DTYPE_ANYWHERE | OWN_NESTED | OWN_SELF)
     _C.hook(base._make_wrapper_subclass, _interop.refuse_wrapper, DTYPE_ANYWHERE)
 
-    _hook(torch._C._ImperativeEngine, "run_backward", _conversion.run_backward, OWN_NESTED)
-    _exchange_code(torch.Tensor.register_hook, _register_hook, "_register_checked_hook", _conversion.register_hook)
-    _C.hook(torch._C._FunctionBase.apply, _conversion.custom_function, OWN_ARGUMENT)
+    _hook(torch._C._ImperativeEngine, "run_backward", _gradients.run_backward, OWN_NESTED | OWN_GIVEN | RUNS_BACKWARD)
+    _C.hook(torch._C._FunctionBase.apply, _gradients.note_dtypes, OWN_RESULT)
+    _hook(functions, "_make_dual", _gradients.make_dual, OWN_SELF | OWN_ARGUMENT)
+    _gradients.install()
 
     # Type promotion and the default dtype
     for name in ("promote_types", "can_cast"):

@@ -10,6 +10,7 @@
 #include <ATen/MixedOperands.h>
 #include <ATen/native/formats/Boxed.h>
 #include <ATen/native/formats/Chop.h>
+#include <ATen/native/formats/StockFormula.h>
 #include <ATen/native/formats/cpu/Kernels.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -117,6 +118,13 @@ double step_below_one(const Format& f) {
   return 1.0 - c10::formats::to_double(c10::formats::decode(f, one - 1));
 }
 
+// CPython counts the calls of PyGILState_Ensure that are under way on a thread, and pybind11's gil_scoped_acquire counts there too: C++ has
+// no other way into Python. The field is the thread's own and may be read without the GIL.
+int64_t python_depth() {
+  const PyThreadState* state = PyGILState_GetThisThreadState();
+  return state ? state->gilstate_counter : 0;
+}
+
 // On the path of stock calls (Tensor.__rdiv__), so without pybind11's argument handling.
 PyObject* is_format_tensor(PyObject*, PyObject* object) {
   return PyBool_FromLong(format_of_tensor(object) != nullptr);
@@ -201,6 +209,8 @@ PYBIND11_MODULE(_C, m) {
     patch_finfo();
     patch_setitem();
     replace_backward_operators();
+    patch_gradient_hooks();
+    at::formats::set_python_depth(&python_depth);
     patch_tensor_properties(set_data.ptr(), legacy_tensor.ptr());
     return at::formats::register_boxed_kernels();
   });

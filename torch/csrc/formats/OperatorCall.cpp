@@ -5,6 +5,7 @@
 #include <torch/csrc/formats/Trampolines.h>
 
 #include <ATen/FormatTensor.h>
+#include <ATen/native/formats/StockFormula.h>
 #include <ATen/ops/to_ops.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -113,7 +114,8 @@ PyObject* call_operator(PyObject*, PyObject* const* given, Py_ssize_t count) {
 static c10::IValue of_same_dtype(const c10::IValue& gradient, const c10::IValue& output) {
   if (!gradient.isTensor() || !output.isTensor() || !gradient.toTensor().defined()) return gradient;
   const at::Tensor to = output.toTensor(), given = gradient.toTensor();
-  if (!at::formats::is_format_tensor(to) || at::formats::dtype_number(to) == at::formats::dtype_number(given)) return gradient;
+  const bool ours = at::formats::is_format_tensor(to) || at::formats::is_format_tensor(given);
+  if (!ours || at::formats::dtype_number(to) == at::formats::dtype_number(given)) return gradient;
   const at::formats::ExplicitDtypeGuard exact;
   return at::_ops::to_dtype::call(given, at::formats::dtype_number(to), false, false, {});
 }
@@ -143,6 +145,7 @@ void replace_backward_operators() {
             } else {
               gradients = of_same_dtype(gradients, outputs);
             }
+            const at::formats::BackwardGuard guard;
             run(stack);
           },
           kind));

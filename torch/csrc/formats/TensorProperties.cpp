@@ -4,6 +4,8 @@
 #include <torch/csrc/formats/TensorBody.h>
 #include <torch/csrc/formats/Trampolines.h>
 
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/object_ptr.h>
@@ -38,6 +40,31 @@ int set_grad(PyObject* self, PyObject* grad, void* closure) {
     return -1;
   }
   return stock_set_grad(self, grad, closure);
+}
+
+getter stock_get_grad_dtype = nullptr;
+setter stock_set_grad_dtype = nullptr;
+
+// The dtype that gradients are cast to. The engine knows the container as that of one of ours, and no other number of ours at all.
+PyObject* get_grad_dtype(PyObject* self, void* closure) {
+  PyObject* found = stock_get_grad_dtype(self, closure);
+  const c10::formats::FormatEntry* entry = format_of_tensor(self);
+  if (!found || !entry || found != reinterpret_cast<PyObject*>(torch::getTHPDtype(entry->container))) return found;
+  Py_DECREF(found);
+  return Py_NewRef(dtype_object(*entry));
+}
+
+int set_grad_dtype(PyObject* self, PyObject* dtype, void* closure) {
+  const c10::formats::FormatEntry *own = format_of_tensor(self), *asked = dtype ? format_of_dtype(dtype) : nullptr;
+  PyObject* container = own ? reinterpret_cast<PyObject*>(torch::getTHPDtype(own->container)) : nullptr;
+  if (asked && asked == own) return stock_set_grad_dtype(self, container, closure);
+  if (asked || (own && dtype == container)) {
+    PyObject* name = PyObject_GetAttrString(self, "dtype");
+    if (name) PyErr_Format(PyExc_TypeError, "grad_dtype: expected %R, None or a stock dtype that is not stored in the same way, but got %R", name, dtype);
+    Py_XDECREF(name);
+    return -1;
+  }
+  return stock_set_grad_dtype(self, dtype, closure);
 }
 
 setter replace_setter(PyTypeObject* type, const char* name, setter own) {
@@ -77,6 +104,12 @@ void patch_tensor_properties(PyObject* set_data_implementation, PyObject* new_im
   stock_set_data = replace_setter(base, "data", &set_data);
   stock_set_grad = replace_setter(base, "grad", &set_grad);
   replace_setter(base, "_grad", &set_grad);
+  if (PyObject* found = PyDict_GetItemString(base->tp_dict, "grad_dtype")) { // not in every supported version of torch
+    PyGetSetDef* def = reinterpret_cast<PyGetSetDescrObject*>(found)->d_getset;
+    stock_get_grad_dtype = def->get;
+    stock_set_grad_dtype = replace_setter(base, "grad_dtype", &set_grad_dtype);
+    def->get = &get_grad_dtype;
+  }
   stock_new = base->tp_new;
   patch_new(base);
 }

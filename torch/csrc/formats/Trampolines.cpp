@@ -3,6 +3,7 @@
 #include <torch/csrc/formats/Trampolines.h>
 
 #include <ATen/FormatTensor.h>
+#include <ATen/native/formats/StockFormula.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Exceptions.h>
@@ -84,6 +85,14 @@ bool begins_with_own_tensor(PyObject* args) {
   return false;
 }
 
+bool holds_own_tensor(PyObject* tuple) {
+  if (!tuple || !PyTuple_Check(tuple)) return false;
+  for (Py_ssize_t i = 0, n = PyTuple_GET_SIZE(tuple); i < n; ++i) {
+    if (format_of_tensor(PyTuple_GET_ITEM(tuple, i))) return true;
+  }
+  return false;
+}
+
 // An attribute, or nullptr without an exception.
 THPObjectPtr attribute(PyObject* object, const char* name) {
   THPObjectPtr value(PyObject_GetAttrString(object, name));
@@ -126,17 +135,21 @@ PyObject* first_argument(PyObject* args, PyObject* kwargs) {
   return data || !kwargs ? data : PyDict_GetItemString(kwargs, "obj");
 }
 
-PyObject* run_implementation(const Hook& h, PyObject* self, PyObject* args, PyObject* kwargs) {
-  THPObjectPtr stock(PyCFunction_NewEx(const_cast<PyMethodDef*>(&h.stock_def), self, nullptr));
-  if (!stock) return nullptr;
+// first: the stock function, or its result.
+PyObject* call_implementation(const Hook& h, PyObject* first, PyObject* self, PyObject* args, PyObject* kwargs) {
   const Py_ssize_t given = args ? PyTuple_GET_SIZE(args) : 0;
   const Py_ssize_t extra = h.is_method ? 2 : 1;
   THPObjectPtr all(PyTuple_New(given + extra));
   if (!all) return nullptr;
-  PyTuple_SET_ITEM(all.get(), 0, Py_NewRef(stock.get()));
+  PyTuple_SET_ITEM(all.get(), 0, Py_NewRef(first));
   if (h.is_method) PyTuple_SET_ITEM(all.get(), 1, Py_NewRef(self));
   for (Py_ssize_t i = 0; i < given; ++i) PyTuple_SET_ITEM(all.get(), i + extra, Py_NewRef(PyTuple_GET_ITEM(args, i)));
   return PyObject_Call(h.implementation, all.get(), kwargs);
+}
+
+PyObject* run_implementation(const Hook& h, PyObject* self, PyObject* args, PyObject* kwargs) {
+  THPObjectPtr stock(PyCFunction_NewEx(const_cast<PyMethodDef*>(&h.stock_def), self, nullptr));
+  return stock ? call_implementation(h, stock.get(), self, args, kwargs) : nullptr;
 }
 
 PyObject* run_stock(const Hook& h, PyObject* self, PyObject* args, PyObject* kwargs) {
@@ -170,14 +183,25 @@ bool is_script_on_formats(const Hook& h, PyObject* args, PyObject* kwargs) {
   return script_works_on_formats(given.data(), static_cast<Py_ssize_t>(given.size()));
 }
 
+PyObject* run_stock_first(const Hook& h, PyObject* self, PyObject* args, PyObject* kwargs) {
+  THPObjectPtr result(run_stock(h, self, args, kwargs));
+  if (!result) return nullptr;
+  const bool ours = holds_own_tensor(args) || holds_own_tensor(result.get()) || format_of_tensor(result.get());
+  return ours ? call_implementation(h, result.get(), self, args, kwargs) : result.release();
+}
+
 template <size_t I>
 PyObject* with_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
   const Hook& h = hooks[I];
+  if (has(h, When::OwnResult)) return run_stock_first(h, self, args, kwargs);
+  std::optional<at::formats::BackwardGuard> backward;
+  if (has(h, When::RunsBackward)) backward.emplace();
   PyObject* dtype = kwargs ? PyDict_GetItemWithError(kwargs, dtype_keyword) : nullptr;
   if (dtype == Py_None) dtype = nullptr;
   bool ours = (dtype && has(h, When::DtypeKeyword) && format_of_dtype(dtype)) || (!dtype && default_dtype && has(h, When::DefaultDtype)) ||
       ((has(h, When::OwnSelf) || (dtype && has(h, When::OwnSelfDtype))) && first_is_own_tensor(h, self, args, kwargs)) ||
       (has(h, When::OwnNested) && begins_with_own_tensor(args)) ||
+      (has(h, When::OwnGiven) && PyTuple_GET_SIZE(args) > 1 && holds_own_tensor(PyTuple_GET_ITEM(args, 1))) ||
       (kwargs && has(h, When::OwnOut) && format_of_tensor(PyDict_GetItemString(kwargs, "out"))) || is_script_on_formats(h, args, kwargs);
   bool own_dtype = (dtype && format_of_dtype(dtype)) || (!dtype && default_dtype);
   bool guarded = has(h, When::GuardAlways) || (dtype && has(h, When::GuardKeyword));

@@ -21,14 +21,20 @@ enum class When : int {
   OwnData = 2048,        // reason: stock refused, and the data are an array of ml_dtypes or a typed storage of ours: stock calls pay nothing
   FirstCall = 4096,      // reason: nobody has called it before
   OwnScript = 8192,      // reason: a TorchScript call that works on formats, see ScriptCall.h; the only one for pybind11's methods
+  OwnGiven = 16384,      // reason: the second argument is a tuple with a tensor of ours
+  RunsBackward = 32768,  // guard: always; what runs within is the engine's, see StockFormula.h
+  OwnResult = 65536,     // the stock function runs first; reason: its result, or an argument, is a tensor of ours
 };
 
-// hook(builtin, implementation, when): implementation(stock, *args, **kwargs), with the bound self first where there is one.
+// hook(builtin, implementation, when): implementation(stock, *args, **kwargs), with the bound self first where there is one. With OwnResult,
+// implementation(result, *args, **kwargs).
 PyObject* hook_builtin(PyObject* module, PyObject* args);
 // call_operator(op, args, kwargs), for operators called by hand: OperatorCall.cpp.
 PyObject* call_operator(PyObject* module, PyObject* const* given, Py_ssize_t count);
 // TorchScript's aten::backward and aten::grad: a given gradient is cast to the dtype of its output.
 void replace_backward_operators();
+// What hooks of tensors and of graph nodes return has the dtype of the gradient that they were given.
+void patch_gradient_hooks();
 PyObject* set_default_format(PyObject* module, PyObject* dtype);
 PyObject* get_default_format(PyObject* module, PyObject* unused);
 // The default dtype if it is one of ours, else nullptr. Borrowed.

@@ -93,7 +93,7 @@ const std::set<std::string>& by_casts() {
       "aten::fractional_max_pool3d_backward", "aten::max_pool3d_with_indices_backward",
       "aten::reflection_pad1d_backward", "aten::reflection_pad2d_backward", "aten::reflection_pad3d_backward",
       "aten::replication_pad1d_backward", "aten::replication_pad2d_backward", "aten::replication_pad3d_backward",
-      "aten::scatter_reduce", "aten::sgn", "aten::sinc", "aten::special_i1", "aten::special_i1e", "aten::trace",
+      "aten::scatter_reduce", "aten::sgn", "aten::sinc", "aten::special_i1", "aten::special_i1e", "aten::trace", "aten::triangular_solve",
   };
   return names;
 }

@@ -7,29 +7,21 @@
 #include <ATen/native/formats/Elementary.h>
 #include <ATen/native/formats/MovedCodes.h>
 #include <ATen/native/formats/OperandRules.h>
+#include <ATen/native/formats/StockFormula.h>
 #include <ATen/ops/as_strided_ops.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/resize_ops.h>
 #include <ATen/ops/to_ops.h>
-#include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
 #include <cstring>
 #include <set>
-#include <typeinfo>
 
 namespace at::formats {
 
 using c10::ScalarType;
 
 // ---- ResultType ----
-
-// In a backward formula of stock PyTorch: what meets a gradient of ours there is a zero or a one made from its options(), or the operand
-// of an in-place operator, and the gradient stays ours. A user's own torch.autograd.Function mixes as code outside does.
-static bool in_stock_formula() {
-  const auto node = torch::autograd::get_current_node();
-  return node && std::strstr(typeid(*node).name(), "PyNode") == nullptr;
-}
 
 // Operators that only stock code calls: what it makes beside our operands (the zeros of absent biases) has the container's dtype.
 static bool is_internal(const char* op) {

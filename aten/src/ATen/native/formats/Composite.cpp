@@ -1,6 +1,7 @@
 // Composite operators whose stock code reads or allocates by the container's type: written anew from operators that keep the format,
 // and differentiable through them. They sit on our key and on our autograd key, where the stock composite would otherwise run.
 #include <ATen/native/formats/Elementwise.h>
+#include <ATen/native/formats/StockFormula.h>
 
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -190,6 +191,7 @@ void backward(const Tensor& self, at::TensorList inputs, const std::optional<Ten
     const ExplicitDtypeGuard exact;
     own = at::_ops::to_dtype::call(*own, dtype_number(self), false, false, {});
   }
+  const BackwardGuard guard;
   at::impl::GetVariableHooks()->_backward(self, inputs, own, retain_graph, create_graph);
 }
 

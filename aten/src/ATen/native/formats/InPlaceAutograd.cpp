@@ -18,6 +18,8 @@ class InPlaceKernel final : public c10::OperatorKernel {
       run_stock_formula(op, keys, stack);
       return;
     }
+    // A stock tensor may be kept for backward as it is, and is written to below.
+    if (!entry_beneath(self)) (*stack)[stack->size() - plan_.arguments.size()] = self.clone();
     functional_.callBoxed(stack);
     const at::Tensor result = stack->back().toTensor();
     TORCH_CHECK(result.sizes() == self.sizes(), plan_.name, ": expected operands that broadcast to the sizes ", self.sizes(),
@@ -33,14 +35,16 @@ class InPlaceKernel final : public c10::OperatorKernel {
 } // namespace
 
 bool keeps_little(const std::string& op) {
-  static const std::set<std::string> names = {"eq", "ne", "lt", "le", "gt", "ge", "nextafter"};
+  static const std::set<std::string> names = {"eq", "ne", "lt", "le", "gt", "ge", "nextafter", "pow"};
   return names.count(base_name(op)) != 0;
 }
 
 std::optional<c10::OperatorHandle> functional_form(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
   if (schema.name().back() != '_' || schema.returns().size() != 1) return std::nullopt;
-  auto functional = c10::Dispatcher::singleton().findSchema({schema.name().substr(0, schema.name().size() - 1), schema.overload_name()});
+  const std::string name = schema.name().substr(0, schema.name().size() - 1);
+  auto functional = c10::Dispatcher::singleton().findSchema({name, schema.overload_name()});
+  if (!functional) functional = c10::Dispatcher::singleton().findSchema({name, "Tensor_" + schema.overload_name()}); // pow.Tensor_Tensor
   const bool same = functional && functional->schema().arguments().size() == schema.arguments().size() && !functional->schema().is_mutable();
   return same ? functional : std::nullopt;
 }

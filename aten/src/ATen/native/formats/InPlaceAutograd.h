@@ -7,7 +7,7 @@
 
 namespace at::formats {
 
-// The operators of which this is known: comparisons (zeros), and nextafter.
+// The operators of which this is known: comparisons (zeros), nextafter, and pow (promotes the container).
 bool keeps_little(const std::string& op);
 
 // The operator without its underscore, if that has the same overload.

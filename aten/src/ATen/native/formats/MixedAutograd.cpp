@@ -1,6 +1,7 @@
 #include <ATen/native/formats/MixedAutograd.h>
 
 #include <ATen/native/formats/BoxedCall.h>
+#include <ATen/native/formats/CastAutograd.h>
 #include <ATen/native/formats/ForwardMode.h>
 #include <ATen/native/formats/OperandRules.h>
 #include <ATen/native/formats/Refusals.h>
@@ -18,13 +19,19 @@ namespace {
 // The operator's tensors of ours become tensors of the stock type that the result will have: by casts that autograd sees.
 class MixedOperandsKernel final : public c10::OperatorKernel {
  public:
-  explicit MixedOperandsKernel(const c10::FunctionSchema& schema) : plan_(schema) {}
+  explicit MixedOperandsKernel(const c10::FunctionSchema& schema) : plan_(schema), promotes_(base_name(schema.name()) == "pow") {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) const {
     expect_ordinary_operands(*stack);
     if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, BoxedCall::Casts::Recorded)) return;
-    if (cast_operands(*stack)) {
+    bool mixed = false;
+    if (cast_operands(*stack, mixed)) {
       op.callBoxed(stack);
+    } else if (mixed && promotes_) {
+      const OutOfAutocast exact;
+      const BoxedCall call(plan_, stack, BoxedCall::Casts::Recorded);
+      op.callBoxed(stack);
+      call.finish(op.schema().returns().size(), stack);
     } else if (has_tangent(plan_, *stack)) {
       run_with_tangents(op, plan_, keys, stack);
     } else {
@@ -51,7 +58,8 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
     if (own && kind) refuse_operand(plan_.name, own->name, kind);
   }
 
-  bool cast_operands(torch::jit::Stack& stack) const {
+  // mixed: the operands were left as they are, the result being ours.
+  bool cast_operands(torch::jit::Stack& stack, bool& mixed) const {
     const size_t base = stack.size() - plan_.arguments.size();
     bool stock = false, recorded = false;
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
@@ -65,16 +73,19 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
     const bool complex = has_complex_number(plan_, stack);
     if (!(stock || complex) || !(recorded || plan_.rule != OperandRule::Any)) return false;
     const ResultType type = ResultType::of(plan_, stack, base);
-    if (!recorded) return false;
+    if (!recorded || !type.format) return false;
     bool writes_own = false;
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
       each_tensor(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
         writes_own |= plan_.arguments[i].written && entry_beneath(t);
       });
     }
-    if (writes_own) return detach_gradients(stack, base, *type.format);
-    if (plan_.keeps_first && !type.stock_wins()) return cast_to_first(stack, base);
-    if (!(type.stock_wins() || complex)) return false;
+    if (!writes_own && plan_.keeps_first && !type.stock_wins() && cast_to_first(stack, base)) return true;
+    if (writes_own || !(type.stock_wins() || complex)) {
+      mixed = !writes_own;
+      bring_gradients_back(stack, base, *type.format);
+      return false;
+    }
     const c10::ScalarType target = type.stock ? c10::toRealValueType(*type.stock) : type.format->compute;
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
       map_tensors(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
@@ -95,23 +106,20 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
     return true;
   }
 
-  // The engine casts a gradient whose dtype is not its operand's, and takes ours for the container's: what is of that dtype goes by way of
-  // float64.
-  bool detach_gradients(torch::jit::Stack& stack, size_t base, const FormatEntry& own) const {
-    if (own.container != c10::ScalarType::Float) return false;
-    bool any = false;
+  // Where the result is ours, the stock formula hands a stock operand a gradient of ours, which the engine takes for one of the container:
+  // an operand of that dtype is copied by a cast to what it is already, through which its gradient comes back in it.
+  void bring_gradients_back(torch::jit::Stack& stack, size_t base, const FormatEntry& own) const {
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
       if (plan_.arguments[i].written) continue;
       map_tensors(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
-        if (!t.defined() || entry_beneath(t) || t.scalar_type() != own.container || !t.requires_grad()) return t;
-        any = true;
-        return at::_ops::to_dtype::call(t, c10::ScalarType::Double, false, false, {});
+        const bool meets = t.defined() && t.requires_grad() && at::GradMode::is_enabled() && t.scalar_type() == own.container && !entry_beneath(t);
+        return meets ? to_copy_autograd(t, own.container, {}, {}, {}, false, {}) : t;
       });
     }
-    return any;
   }
 
   Plan plan_;
+  bool promotes_; // the stock derivative asks for the type of its operands by the container
 };
 
 class SumInDtypeKernel final : public c10::OperatorKernel {

@@ -16,8 +16,8 @@ from torch_dtypes.bench.running import chosen, listing, measure
 from torch_dtypes.cli import group
 
 TINY = bench.Sizes(
-    elements=1000, function_elements=1000, matmul=16, rounded_matmul=16, networks=(("lenet5", 2),), memory_networks=(("lenet5", 2),),
-    calls=2, peer_elements=1000, peer_matmul=8, peer_seconds=0, scalars=50, peer_batch=2, scaling=(100, 1000), scaling_matmul=(4, 8),
+    elements=1000, function_elements=1000, matmul=16, rounded_matmul=16, networks=(("lenet5", 2),), parameters=(400,),
+    memory_networks=(("lenet5", 2),), calls=2, peer_elements=1000, peer_matmul=8, peer_seconds=0, scalars=50, peer_batch=2, scaling=(100, 1000), scaling_matmul=(4, 8),
 )  # fmt: skip
 FIELDS = {
     "suite", "work", "dtype", "against", "threads", "unit", "ours", "theirs", "ratio", "quartiles", "rounds", "measure", "measured", "limit",
@@ -99,7 +99,7 @@ def test_default_suites_and_threads(monkeypatch, tmp_path):
     asked = {}
     monkeypatch.setattr("torch_dtypes.bench.running.measure", lambda groups, threads, *_: asked.update(groups=groups, threads=threads) or ([], []))
     result = bench.run(sizes=TINY)
-    assert list(asked["groups"]) == ["casts", "arithmetic", "functions", "matmul", "training", "overhead", "memory"]
+    assert list(asked["groups"]) == ["casts", "arithmetic", "functions", "matmul", "training", "optimizers", "overhead", "memory"]
     assert asked["threads"] == tuple(dict.fromkeys((1, torch.get_num_threads())))
     assert result["command"]["casts"].startswith("torch-dtypes bench --suite casts --threads 1")
 

@@ -110,6 +110,56 @@ def _by_loop(over_lists, loop, params, *lists, **settings):
     return (over_lists if refused else loop)(params, *lists, **settings)
 
 
+def _are_numbers(*settings) -> bool:
+    return all(isinstance(x, (int, float)) for x in settings)
+
+
+def _plain(params, grads) -> bool:
+    """Whether a step can be one pass: nothing that autograd would record, no sparse gradients, no subclasses of Tensor with ways of their own."""
+    kinds = (torch.Tensor, torch.nn.Parameter)
+    return not torch.is_grad_enabled() and all(type(t) in kinds and t.layout is torch.strided for t in (*params, *grads))
+
+
+def _adam(stock, params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, *scaling, **settings):
+    """Adam's and AdamW's step in one pass (aten/src/ATen/native/formats/OptimizerSteps.cpp), or by stock's loop."""
+    s = settings
+    scaling = (*scaling, s.get("grad_scale"), s.get("found_inf"))
+    plain = _are_numbers(s["lr"], s["beta1"], s["beta2"], s["weight_decay"], s["eps"]) and not (s["capturable"] or s["differentiable"])
+    if not plain or any(x is not None for x in scaling) or not _plain(params, grads) or not all(type(t) is torch.Tensor for t in state_steps):
+        return stock(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, *scaling[:-2], **settings)
+    torch._foreach_add_(state_steps, torch.tensor(1.0), alpha=1.0)
+    step = torch._fused_adamw_ if s["decoupled_weight_decay"] else torch._fused_adam_
+    step(
+        params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs if s["amsgrad"] else [], state_steps, lr=s["lr"], beta1=s["beta1"], beta2=s["beta2"],
+        weight_decay=s["weight_decay"], eps=s["eps"], amsgrad=s["amsgrad"], maximize=s["maximize"],
+    )  # fmt: skip
+    return None
+
+
+def _sgd(stock, params, grads, momentum_buffers, *scaling, **settings):
+    """SGD's step in one pass, or by stock's loop."""
+    s = settings
+    scaling = (*scaling, s.get("grad_scale"), s.get("found_inf"))
+    first = [b is None for b in momentum_buffers] if s["momentum"] != 0 else []
+    plain = _are_numbers(s["lr"], s["momentum"], s["dampening"], s["weight_decay"]) and not s["has_sparse_grad"]
+    if not plain or any(x is not None for x in scaling) or not _plain(params, grads):
+        return stock(params, grads, momentum_buffers, *scaling[:-2], **settings)
+    for i, begins in enumerate(first):
+        if begins:
+            momentum_buffers[i] = torch.empty_like(grads[i])
+    # In order, for random words; where only some begin, one by one.
+    parts = [slice(None)] if len(set(first)) < 2 else [slice(i, i + 1) for i in range(len(params))]
+    for part in parts:
+        torch._fused_sgd_(
+            params[part], grads[part], momentum_buffers[part] if first else [], weight_decay=s["weight_decay"], momentum=s["momentum"], lr=s["lr"],
+            dampening=s["dampening"], nesterov=s["nesterov"], maximize=s["maximize"], is_first_step=any(first[part]),
+        )  # fmt: skip
+    return None
+
+
+_ONE_PASS = {"adam": _adam, "sgd": _sgd}
+
+
 def install(extend) -> None:
     """Puts them in front of stock's; extend: ``_hooks._extend``."""
     for module_name, name in _FUNCTIONS.items():
@@ -120,6 +170,8 @@ def install(extend) -> None:
             own["_multi_tensor_"] = functools.partial(_by_loop, over_lists, loop)
         if fused := getattr(module, "_fused_" + name, None):
             own["_fused_"] = fused
+        if one_pass := _ONE_PASS.get(module_name):
+            own = {way: functools.partial(one_pass, function) for way, function in own.items()}
         for way, function in own.items():
             stock = getattr(module, way + name)
             extend(module, way + name, functools.partial(_step, stock, function, module_name == "radam"))

@@ -23,19 +23,17 @@ Operand Operand::of(const at::Tensor& t) {
   return {t, 0};
 }
 
-namespace {
-
-constexpr int64_t kBlock = 1024;
-
-// Whether float32 arithmetic with this number keeps OddArithmetic.h's conditions for formats with arithmetic_in_float().
 bool number_fits_float(double x) {
   return x == 0 || (static_cast<double>(static_cast<float>(x)) == x && std::abs(x) >= 0x1p-16 && std::abs(x) <= 0x1p16);
 }
 
-// Whether float32 values with this number keep MixedArithmetic.h's conditions.
 bool number_is_mixed(double x) {
   return std::abs(x) >= 1 / c10::formats::kLargestMixed && std::abs(x) <= c10::formats::kLargestMixed;
 }
+
+namespace {
+
+constexpr int64_t kBlock = 1024;
 
 void decode_block(const CpuKernels& k, const Format& f, const void* codes, float* values, int64_t n) {
   k.decode_float(f, codes, values, n);

@@ -21,6 +21,11 @@ struct Target {
   at::Tensor existing;
 };
 
+// Whether float32 arithmetic with this number keeps OddArithmetic.h's conditions for formats with arithmetic_in_float().
+bool number_fits_float(double x);
+// Whether float32 values with this number keep MixedArithmetic.h's conditions.
+bool number_is_mixed(double x);
+
 // out = op(a, b) and out = op(a, b, c; s), correctly rounded where the kernels' results are rounded to odd.
 at::Tensor elementwise(BinaryOp op, const Operand& a, const Operand& b, const Target& target);
 at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const Operand& c, double s, const Target& target);

@@ -7,4 +7,5 @@ void fill_codec(CpuKernels& kernels);
 void fill_round(CpuKernels& kernels);
 void fill_arithmetic(CpuKernels& kernels);
 void fill_mixed(CpuKernels& kernels);
+void fill_table(CpuKernels& kernels);
 } // namespace at::formats::CPU_CAPABILITY

@@ -14,6 +14,7 @@ namespace at::formats {
   void fill_round(CpuKernels& kernels);      \
   void fill_arithmetic(CpuKernels& kernels); \
   void fill_mixed(CpuKernels& kernels);      \
+  void fill_table(CpuKernels& kernels);      \
   }
 TD_DECLARE(DEFAULT)
 #ifdef TORCH_DTYPES_HAVE_AVX2
@@ -34,6 +35,7 @@ namespace {
     CAPABILITY::fill_round(k);              \
     CAPABILITY::fill_arithmetic(k);         \
     CAPABILITY::fill_mixed(k);              \
+    CAPABILITY::fill_table(k);              \
     return k;                               \
   }()
 

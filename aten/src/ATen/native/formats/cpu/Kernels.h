@@ -46,6 +46,8 @@ struct CpuKernels {
   void (*ternary_wide)(const Format&, TernaryOp, const double* a, const double* b, const double* c, double s, void* codes, int64_t n,
                        const RandomWords&);
   void (*sqrt_wide)(const Format&, const double* a, void* codes, int64_t n, const RandomWords&);
+  // table[code] for codes of 1 or 2 bytes.
+  void (*look_up)(const float* table, const void* codes, int itemsize, float* values, int64_t n);
   // double to float, to odd, so that a stock cast to a still narrower type rounds once.
   void (*narrow_to_odd)(const double* a, float* out, int64_t n);
 };

@@ -1,0 +1,76 @@
+// Instructions of a block program on blocks of machine numbers in cache.
+#pragma once
+#include <ATen/native/formats/BlockProgram.h>
+#include <ATen/native/formats/cpu/Kernels.h>
+
+namespace at::formats {
+
+inline constexpr int64_t kProgramBlock = 1024;
+
+// How many registers an instruction reads; whether its results are values of the format as they are.
+constexpr int operands_of(Do what) {
+  switch (what) {
+    case Do::Maximum:
+    case Do::AddScaled:
+    case Do::Lerp: return 2;
+    case Do::Addcmul:
+    case Do::Addcdiv: return 3;
+    default: return 1;
+  }
+}
+constexpr bool is_exact(Do what) {
+  return what == Do::Negate || what == Do::Copy || what == Do::Maximum;
+}
+
+// A program for one format: where each result goes, and tables for what depends on one code alone.
+class CompiledProgram {
+ public:
+  // elements: how many there are in all, since tables must pay for themselves.
+  CompiledProgram(const Program& program, const Format& format, int64_t elements);
+
+  struct Step {
+    Instruction instruction;
+    bool stored;             // into the tensor's memory: nothing writes it again
+    bool read;               // from its register, later
+    bool loads[3]{};         // its operands out of memory, here for the first time
+    std::vector<float> table; // of results by the operand's code, for this instruction and those that were merged into it
+    size_t place;            // of the instruction in the program
+  };
+
+  Format format;
+  std::vector<Step> steps;
+
+ private:
+  void merge_into_tables();
+  void find_uses();
+};
+
+// The blocks of one thread.
+template <typename T>
+class ProgramBlocks {
+ public:
+  ProgramBlocks(const CompiledProgram& program, const Format& format);
+
+  // The program over n elements: `at` is where they lie in each tensor, `first` the number of the first one, for random words.
+  void run(char* const* at, int64_t n, int64_t first, c10::ArrayRef<uint64_t> seeds);
+  const T* value(int r) const { return registers_[r]; }
+
+ private:
+  template <typename U>
+  void compute(const Instruction& i, const U* a, const U* b, const U* c, U* out, int64_t n);
+  bool compute_mixed(const Instruction& i, T* out, int64_t n);
+  bool in_float(const Instruction& i) const;
+  void round(const CompiledProgram::Step& step, char* codes, int64_t n, const RandomWords& words);
+  template <typename U>
+  void encode(const U* values, char* codes, int64_t n, const RandomWords& words);
+
+  const CompiledProgram& program_;
+  Format format_, exact_; // exact_: for what is already a value of the format
+  const CpuKernels& k_;
+  alignas(64) T registers_[kRegisters][kProgramBlock];
+  alignas(64) T result_[kProgramBlock];
+  alignas(64) double wide_[4][kProgramBlock];
+  alignas(64) char codes_[kProgramBlock * 8];
+};
+
+} // namespace at::formats

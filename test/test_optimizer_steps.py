@@ -1,0 +1,141 @@
+"""Steps of SGD, Adam and AdamW in one pass over memory have the bits of stock's loop of single operators."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.optim import adam, sgd
+
+import torch_dtypes
+
+DTYPES = ["posit16es2", "q43", "posit32es2", "e5m7", "posit8es0", "posit16es1", "tf32", "fixed8_8", "e4m3fnuz"]
+MODES = ["nearest_even", "down", "up", "to_odd", "stochastic", "up_down"]
+SETTINGS = {
+    "SGD": [{}, {"momentum": 0.9}, {"momentum": 0.5, "dampening": 0.1, "weight_decay": 0.01, "maximize": True}, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.5}],
+    "Adam": [{}, {"amsgrad": True, "weight_decay": 0.01}, {"maximize": True, "betas": (0.5, 0.0)}, {"weight_decay": 0.1, "maximize": True, "eps": 0.01}],
+    "AdamW": [{}, {"amsgrad": True, "maximize": True}, {"weight_decay": 0.0, "betas": (0.0, 0.5)}],
+}  # fmt: skip
+SHAPES = [(40, 33), (1,), (3, 5, 7), (0,), ()]
+
+
+@pytest.fixture(autouse=True)
+def _eps_as_given():
+    torch_dtypes.set_optimizer_eps("keep")  # the functions beneath know nothing of it
+    yield
+    torch_dtypes.set_optimizer_eps("raise")
+
+
+def loops():
+    """Stock's own functions, beneath what stands in front of them."""
+    return {"_single_tensor_adam": (adam, adam._single_tensor_adam.__wrapped__), "_single_tensor_sgd": (sgd, sgd._single_tensor_sgd.__wrapped__)}
+
+
+def run(optimizer, dtype, ways, settings, shapes=SHAPES, steps=4, layout=lambda t: t):
+    generator = torch.Generator().manual_seed(3)
+    torch.manual_seed(11)
+    p = [layout(torch.randn(s, generator=generator).to(dtype)).requires_grad_() for s in shapes]
+    optim = getattr(torch.optim, optimizer)(p, lr=0.1, **settings, **ways)
+    for k in range(steps):
+        for i, t in enumerate(p):
+            if i != 1 or k > 0:  # one parameter begins later
+                t.grad = layout(torch.randn(t.shape, generator=generator).to(dtype))
+        optim.step()
+    states = [x for t in p for x in optim.state[t].values() if isinstance(x, torch.Tensor) and x.dim() == t.dim() and torch_dtypes.is_format_dtype(x.dtype)]
+    # A NaN's sign is the processor's affair.
+    return [torch_dtypes.codes(t.detach()).masked_fill(t.detach().isnan(), 0) for t in (*p, *states)]
+
+
+def by_loop(monkeypatch, *arguments, **named):
+    with monkeypatch.context() as patch:
+        for name, (module, function) in loops().items():
+            patch.setattr(module, name, function)
+        return run(arguments[0], arguments[1], {"foreach": False}, *arguments[2:], **named)
+
+
+def assert_equal(found, expected):
+    assert len(found) == len(expected) > 0
+    for a, b in zip(found, expected, strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", DTYPES)
+def test_the_loops_bits(monkeypatch, name, mode):
+    dtype = torch_dtypes.dtype(name)
+    with torch_dtypes.rounding(mode):
+        for optimizer, many in SETTINGS.items():
+            for settings in many:
+                expected = by_loop(monkeypatch, optimizer, dtype, settings)
+                ways = [{"foreach": False}] if mode in ("stochastic", "up_down") else [{"foreach": False}, {"foreach": True}, {"fused": True}]
+                for way in ways:
+                    assert_equal(run(optimizer, dtype, way, settings), expected)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("name", "mode"), [("posit16es2", None), ("q43", None), ("e5m7", "down"), ("posit16es2", "stochastic"), ("posit32es2", None)])
+def test_many_elements(monkeypatch, name, mode, threads):
+    """Where tables pay for themselves, and threads share the work."""
+    dtype, before = torch_dtypes.dtype(name), torch.get_num_threads()
+    shapes = [(270_001,), (50, 50)]
+    torch.set_num_threads(threads)
+    try:
+        with torch_dtypes.rounding(mode or "nearest_even"):
+            for optimizer, many in SETTINGS.items():
+                expected = by_loop(monkeypatch, optimizer, dtype, many[1], shapes=shapes, steps=3)
+                assert_equal(run(optimizer, dtype, {}, many[1], shapes=shapes, steps=3), expected)
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("layout", [lambda t: torch.stack([t, t], -1)[..., 0], lambda t: t.mT.contiguous().mT], ids=["strided", "transposed"])
+def test_layouts(monkeypatch, layout):
+    for optimizer in SETTINGS:
+        arguments = (optimizer, torch.posit16es2)
+        expected = by_loop(monkeypatch, *arguments, {}, shapes=[(40, 33), (6, 4)], layout=layout)
+        assert_equal(run(*arguments, {}, {}, shapes=[(40, 33), (6, 4)], layout=layout), expected)
+
+
+def test_states_of_another_dtype_and_shared_memory():
+    """What the pass does not take runs by single operators, with their bits."""
+    w, g = torch.tensor([1.0, -2.0, 3.5]).to(torch.q43), torch.tensor([0.5, 0.25, -1.0]).to(torch.q43)
+    for m in (torch.tensor([0.1, 0.2, 0.3]), g):  # float32; the gradient itself
+        ours, expected, buffer, kept = w.clone(), w.clone(), m.clone() if m is not g else g.clone(), m.clone()
+        gradient = buffer if m is g else g
+        torch._fused_sgd_([ours], [gradient], [buffer], weight_decay=0.1, momentum=0.9, lr=0.5, dampening=0.25, nesterov=False, maximize=False, is_first_step=False)
+        grad = kept if m is g else g
+        decayed = grad.add(expected, alpha=0.1)
+        kept.mul_(0.9).add_(decayed, alpha=0.75)
+        expected.add_(kept, alpha=-0.5)
+        assert torch.equal(ours, expected) and torch.equal(buffer, kept) and buffer.dtype is m.dtype
+
+
+def test_a_shared_parameter_is_stepped_twice():
+    def stepped(lists):
+        w, g = torch.tensor([1.0, -2.0]).to(torch.q43), torch.tensor([0.5, 0.25]).to(torch.q43)
+        for part in lists:
+            torch._fused_sgd_([w] * part, [g] * part, [], weight_decay=0.0, momentum=0.0, lr=0.5, dampening=0.0, nesterov=False, maximize=False, is_first_step=False)
+        return w
+
+    assert torch.equal(stepped([2]), stepped([1, 1]))
+
+
+def test_scaled_gradients():
+    p = torch.tensor([1.0, 2.0], dtype=torch.posit16es2, requires_grad=True)
+    for found, expected in ((0.0, [0.75, 1.5]), (1.0, [0.75, 1.5])):
+        g = torch.tensor([1.0, 2.0], dtype=torch.posit16es2)
+        with torch.no_grad():
+            torch._fused_sgd_(
+                [p], [g], [], weight_decay=0.0, momentum=0.0, lr=0.5, dampening=0.0, nesterov=False, maximize=False, is_first_step=False,
+                grad_scale=torch.tensor(2.0), found_inf=torch.tensor(found),
+            )  # fmt: skip
+        assert p.tolist() == expected
+
+
+def test_versions_and_wrong_lists():
+    p = torch.ones(3, dtype=torch.q43, requires_grad=True)
+    p.grad = torch.ones_like(p)
+    before = p._version
+    torch.optim.Adam([p]).step()
+    assert p._version > before
+    with pytest.raises(RuntimeError, match="expected lists of 1 tensors, but got 0 gradients"), torch.no_grad():
+        torch._fused_sgd_([p], [], [], weight_decay=0.0, momentum=0.0, lr=0.5, dampening=0.0, nesterov=False, maximize=False, is_first_step=False)

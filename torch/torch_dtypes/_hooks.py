@@ -21,6 +21,7 @@ from . import (
     _C,
     _checkpoints,
     _conversion,
+    _distributed,
     _factories,
     _functions,
     _gradients,
@@ -199,6 +200,10 @@ def install() -> None:
     for name in ("_nested_tensor_from_tensor_list", "_nested_view_from_buffer"):
         _hook(torch, name, _interop.refuse_nested, DTYPE_ANYWHERE | OWN_NESTED | OWN_SELF)
     _C.hook(base._make_wrapper_subclass, _interop.refuse_wrapper, DTYPE_ANYWHERE)
+    if made := getattr(base, "_dtensor__new__", None):  # not in every supported version of torch
+        _C.hook(made, _distributed.refuse_dtensor, OWN_SELF | OWN_ARGUMENT)
+    _extend(torch.nn.parallel.DistributedDataParallel, "_build_params_for_reducer", _distributed.refuse_ddp)
+    _distributed.install()
 
     _hook(torch._C._ImperativeEngine, "run_backward", _gradients.run_backward, OWN_NESTED | OWN_GIVEN | RUNS_BACKWARD)
     _C.hook(torch._C._FunctionBase.apply, _gradients.note_dtypes, OWN_RESULT)

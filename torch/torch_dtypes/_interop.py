@@ -197,6 +197,6 @@ def refuse_nested(stock, *args, **kwargs):
 def refuse_wrapper(stock, *args, **kwargs):
     asked = next(v for v in [*args, *kwargs.values()] if isinstance(v, torch.dtype))
     raise NotImplementedError(
-        f"{stock.__name__}: expected a stock dtype, but got {asked}: a tensor without memory of its own (a nested tensor, a wrapper subclass) "
-        f"cannot have a number format. Convert first, for example with x.float()."
+        f"{stock.__name__}: expected a stock dtype, but got {asked}: a tensor without memory of its own (a nested tensor, a wrapper subclass such as "
+        f"quantising libraries make) cannot have a number format. Convert first, for example with x.float()."
     )

@@ -13,7 +13,12 @@ __all__ = ["codes", "from_codes"]
 def codes(tensor: torch.Tensor) -> torch.Tensor:
     """The codes of a tensor's elements: a stock integer tensor (uint8, int16, int32 or int64, as wide as an element) on the same memory.
 
-    Writing to one of the two is seen in the other. The codes lie in an element's low bits; those above are zero.
+    Writing to one of the two is seen in the other. The codes lie in an element's low bits; those above are zero. Process groups of
+    ``torch.distributed`` move codes; not every backend knows int16, so send their bytes::
+
+        received = torch_dtypes.codes(torch.empty_like(x)).view(torch.uint8)
+        torch.distributed.broadcast(received, src=0)        # the sender: torch_dtypes.codes(x).view(torch.uint8)
+        y = torch_dtypes.from_codes(received.view(torch.int16), x.dtype)
 
     Raises:
         TypeError: not a tensor, or one of a stock dtype.

@@ -12,6 +12,7 @@ _ADAPTERS = {
     "safetensors.torch": "safetensors", "einops._backends": "einops", "torch.utils.tensorboard._convert_np": "tensorboard",
     "lightning.fabric.connector": "lightning", "lightning_fabric.connector": "lightning",
     f"lightning.pytorch.{_TRAINER}": "lightning", f"pytorch_lightning.{_TRAINER}": "lightning",
+    "torch.distributed.fsdp.fully_sharded_data_parallel": "fsdp",
 }  # fmt: skip
 
 

@@ -48,6 +48,13 @@ at::Tensor to_device(const at::Tensor& t, optional<Device> device, bool non_bloc
   return format_alias(bits, entry_of(t));
 }
 
+// Wrapper subclasses (torchao's quantised weights, ...) are tensors without memory, and what they wrap only they know.
+void expect_memory(const at::Tensor& t, const char* what) {
+  const bool none = t.numel() != 0 && !t.device().is_meta() && t.has_storage() && !t.storage().data() && !is_format_tensor(t);
+  TORCH_CHECK_NOT_IMPLEMENTED(!none, what, ": expected a tensor with memory of its own beside a number format, but got a wrapper subclass of ",
+                              c10::getDtypeNames(t.scalar_type()).first, ". Convert what it wraps (for a quantised weight, before it is quantised).");
+}
+
 // ---- _to_copy ----
 
 at::Tensor clone_kernel(const at::Tensor& self, optional<MemoryFormat> mf) {
@@ -81,6 +88,7 @@ at::Tensor to_copy_stock(const at::Tensor& self, optional<ScalarType> dtype, opt
   }
   expect_strided(layout);
   expect_ordinary(self, *dtype);
+  expect_memory(self, "to");
   return with_memory_format(to_device(encoded(self, c10::formats::format_entry(*dtype)), device, non_blocking), mf);
 }
 
@@ -167,6 +175,8 @@ void register_named_casts(Library& m) {
 
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   const at::AutoDispatchBelowADInplaceOrView guard;
+  expect_memory(self, "copy_");
+  expect_memory(source, "copy_");
   if (!is_format_tensor(self)) {
     const at::Tensor values = to_stock(source, source.device() == self.device() && c10::isFloatingType(self.scalar_type())
                                                    ? self.scalar_type() : entry_of(source).compute);

@@ -14,7 +14,7 @@ constexpr auto kNoSparse = "there are no sparse or other special layouts of numb
 constexpr auto kNoComplex = "number formats have no complex counterparts";
 constexpr auto kNoNegation = "its views have no negative bit, so that -x has memory of its own";
 constexpr auto kNoQuantised = "a tensor of a number format is not quantised";
-constexpr auto kNoCollective = "process groups move and add up stock dtypes only, and would take the codes for numbers";
+constexpr auto kNoCollective = "process groups move and add up stock dtypes only, and would take the codes for numbers; torch_dtypes.codes(x).view(torch.uint8) moves the codes";
 constexpr auto kNoNested = "there are no nested tensors of number formats";
 
 // The name of the format among an operator's arguments, those in lists too.

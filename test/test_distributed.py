@@ -13,7 +13,7 @@ import torch_dtypes
 
 pytestmark = [
     pytest.mark.skipif(not dist.is_available(), reason="torch is built without torch.distributed"),
-    pytest.mark.filterwarnings("ignore:.*torch.jit"),  # PyTorch's own, in its optimizers
+    pytest.mark.filterwarnings("ignore:.*torch.jit", "ignore:.*is deprecated:FutureWarning"),  # PyTorch's own, in its optimizers
 ]
 NAMES = ("posit16es2", "q43", "posit32es2")
 

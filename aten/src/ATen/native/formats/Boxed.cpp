@@ -52,7 +52,12 @@ class BoxedKernel final : public c10::OperatorKernel {
     if (plan_.tabled && run_by_table(op, plan_, stack)) return;
     const at::AutoDispatchBelowADInplaceOrView guard;
     const BoxedCall call(plan_, stack);
-    op.callBoxed(stack);
+    try {
+      op.callBoxed(stack);
+    } catch (c10::Error& error) {
+      call.explain(error);
+      throw;
+    }
     call.finish(op.schema().returns().size(), stack);
   }
 

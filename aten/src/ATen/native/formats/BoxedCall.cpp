@@ -56,6 +56,8 @@ void ResultType::see(const at::Tensor& t, const char* op) {
     if (has_dims && !stock_has_dims_) stock.reset(); // dimensions outrank none
     if (has_dims || !stock_has_dims_) stock = stock.has_value() ? c10::promoteTypes(*stock, t.scalar_type()) : t.scalar_type();
     stock_has_dims_ |= has_dims;
+  } else if (!t.unsafeGetTensorImpl()->is_wrapped_number()) {
+    integers = true;
   }
   if (complex_number_ && format) stock = c10::promoteTypes(*stock, c10::toComplexType(format->compute));
 }
@@ -79,7 +81,7 @@ ResultType ResultType::of(const Plan& plan, const torch::jit::Stack& stack, size
   };
   look(false);
   if (!type.format) look(true);
-  if (type.stock && type.format && plan.rule != OperandRule::Any && !plan.keeps_first && !in_stock_formula()) expect_one_dtype(plan, stack, base);
+  if ((type.stock || type.integers) && type.format && plan.rule != OperandRule::Any && !plan.keeps_first && !in_stock_formula()) expect_one_dtype(plan, stack, base);
   if (plan.keeps_first && stack[base].isTensor() && stack[base].toTensor().defined()) type.keep(stack[base].toTensor());
   return type;
 }
@@ -213,10 +215,19 @@ BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts) : 
   }
 }
 
+void BoxedCall::explain(c10::Error& error) const {
+  const std::string text = error.what_without_backtrace();
+  const char* name = c10::toString(compute_);
+  const auto type = c10::getDtypeNames(compute_);
+  if (text.find(name) == std::string::npos && text.find(compute_ == ScalarType::Double ? "double" : "float") == std::string::npos) return;
+  error.add_context(c10::str(name, " stands for torch.", own_->name, ", which ", name_, " computes on in ", type.first));
+}
+
 void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t base) {
   const ResultType type = ResultType::of(plan, stack, base);
   TORCH_INTERNAL_ASSERT(type.format, plan.name, " came to the number formats' kernel without a tensor of theirs");
   format_ = type.result();
+  own_ = type.format;
   compute_ = type.format->compute;
   if (plan.elementary && !has_complex_number(plan, stack)) compute_ = ScalarType::Double; // complex ones are not rounded to a format
   if (plan.adds_products) {

@@ -20,6 +20,7 @@ class ResultType {
  public:
   const FormatEntry* format{nullptr};   // the format among the operands
   std::optional<c10::ScalarType> stock; // the stock floating or complex type among them
+  bool integers{false};                 // or bool, among them
 
   static ResultType of(const Plan& plan, const torch::jit::Stack& stack, size_t base);
   void see(const at::Tensor& t, const char* op);
@@ -39,7 +40,8 @@ class ResultType {
 std::string base_name(const std::string& op);
 
 // Whether operands of several floating dtypes promote, as in arithmetic, or are an error; see OperandRules.h.
-enum class OperandRule : uint8_t { Any, OneDtype, Normalisation };
+// FloatingOneDtype: beside integers that are indices, or masks.
+enum class OperandRule : uint8_t { Any, OneDtype, FloatingOneDtype, Normalisation };
 
 // What must be known of an operator's schema, worked out once.
 class Plan {
@@ -90,6 +92,9 @@ class BoxedCall {
 
   const c10::SmallVector<Pair, 6>& pairs() const { return pairs_; }
 
+  // An error of the stock operator's names the type that stands for the format: adds what it stands for.
+  void explain(c10::Error& error) const;
+
  private:
   at::Tensor result(const at::Tensor& t) const;
   void choose_types(const Plan& plan, torch::jit::Stack& stack, size_t base);
@@ -105,6 +110,7 @@ class BoxedCall {
   Casts casts_;
   bool selects_;
   const FormatEntry* format_{nullptr};              // of results, or nullptr: they stay stock
+  const FormatEntry* own_{nullptr};                 // of the operands
   c10::ScalarType compute_{c10::ScalarType::Float}; // of the stand-ins
   c10::SmallVector<Pair, 6> pairs_;
 };

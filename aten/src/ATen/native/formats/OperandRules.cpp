@@ -23,8 +23,14 @@ const std::set<std::string>& of_one_dtype() {
       "convolution", "_convolution", "convolution_overrideable", "_convolution_mode", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "conv_tbc",
       "thnn_conv2d", "_slow_conv2d_forward", "slow_conv3d", "slow_conv3d_forward", "slow_conv_dilated2d", "slow_conv_dilated3d", "slow_conv_transpose2d", "slow_conv_transpose3d",
       // layers
-      "scaled_dot_product_attention", "_scaled_dot_product_attention_math", "_native_multi_head_attention", "_transformer_encoder_layer_fwd",
-      "embedding_bag", "_embedding_bag", "_embedding_bag_forward_only", "prelu", "_prelu_kernel", "grid_sampler", "grid_sampler_2d", "grid_sampler_3d",
+      "scaled_dot_product_attention", "_scaled_dot_product_attention_math", "prelu", "_prelu_kernel", "grid_sampler", "grid_sampler_2d", "grid_sampler_3d",
+  };
+  return names;
+}
+
+const std::set<std::string>& of_one_floating_dtype() {
+  static const std::set<std::string> names = {
+      "_native_multi_head_attention", "_transformer_encoder_layer_fwd", "embedding_bag", "_embedding_bag", "_embedding_bag_forward_only",
   };
   return names;
 }
@@ -52,8 +58,10 @@ std::string dtype_name(const at::Tensor& t) {
 }
 
 bool is_stock_operand(const at::Tensor& t) {
-  return t.defined() && !entry_beneath(t) && (c10::isFloatingType(t.scalar_type()) || c10::isComplexType(t.scalar_type())) &&
-      !t.unsafeGetTensorImpl()->is_wrapped_number();
+  return t.defined() && !entry_beneath(t) && !t.unsafeGetTensorImpl()->is_wrapped_number();
+}
+bool is_floating_operand(const at::Tensor& t) {
+  return is_stock_operand(t) && (c10::isFloatingType(t.scalar_type()) || c10::isComplexType(t.scalar_type()));
 }
 
 class CheckedComposite final : public c10::OperatorKernel {
@@ -90,28 +98,31 @@ class CheckedComposite final : public c10::OperatorKernel {
 
 OperandRule operand_rule(const std::string& op) {
   const std::string name = base_name(op);
+  if (of_one_floating_dtype().count(name) != 0) return OperandRule::FloatingOneDtype;
   return of_one_dtype().count(name) != 0 ? OperandRule::OneDtype : normalisations().count(name) != 0 ? OperandRule::Normalisation : OperandRule::Any;
 }
 
 void expect_one_dtype(const Plan& plan, const Stack& stack, size_t base) {
-  if (mixed_operands() == MixedOperands::Promote) return;
+  const bool promote = mixed_operands() == MixedOperands::Promote;
   std::string found, ours, other;
   bool other_kind = false; // than strided: refused below, whatever its dtype
+  bool integers = false;   // which promote in no layer
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     const Plan::Argument& argument = plan.arguments[i];
     if (argument.numbers && !ours.empty()) continue;
     each_tensor(argument.slot, stack[base + i], [&](const at::Tensor& t) {
-      const bool stock = is_stock_operand(t);
+      const bool stock = plan.rule == OperandRule::FloatingOneDtype ? is_floating_operand(t) : is_stock_operand(t);
+      integers |= stock && !is_floating_operand(t);
       other_kind |= stock && (t.layout() != c10::kStrided || t.is_nested());
       if (!t.defined() || !(stock || entry_beneath(t))) return;
       found += (found.empty() ? "" : ", ") + argument.name + " " + dtype_name(t);
       (stock ? other : ours) = stock ? argument.name : dtype_name(t);
     });
   }
-  if (other_kind) return;
+  if (other_kind || other.empty() || (promote && !integers)) return;
   const char* exception = plan.rule == OperandRule::Normalisation ? " (or float32 parameters and statistics beside an input of a number format)" : "";
   TORCH_CHECK(false, plan.name, ": expected operands of one dtype", exception, ", but got ", found, ". Convert ", other, " with .to(", ours,
-              "), or let types promote in a block: with torch_dtypes.mixed_operands(\"promote\").");
+              integers ? ")." : "), or let types promote in a block: with torch_dtypes.mixed_operands(\"promote\").");
 }
 
 bool run_normalisation(const c10::OperatorHandle& op, const Plan& plan, Stack* stack, BoxedCall::Casts casts) {
@@ -122,7 +133,7 @@ bool run_normalisation(const c10::OperatorHandle& op, const Plan& plan, Stack* s
   for (size_t i = 1; i < plan.arguments.size(); ++i) {
     each_tensor(plan.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) {
       if (!t.defined()) return;
-      mixed |= is_stock_operand(t);
+      mixed |= is_floating_operand(t);
       allowed &= !entry_beneath(t) && t.scalar_type() == c10::ScalarType::Float;
     });
   }

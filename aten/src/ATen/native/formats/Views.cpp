@@ -101,7 +101,8 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, c10::SymInt offset
   TORCH_CHECK(start >= 0, "set_: expected a storage offset of at least 0, but got ", start);
   TORCH_CHECK(sizes.size() == strides.size(), "set_: expected as many strides as sizes, but got ", strides.size(), " and ", sizes.size());
   for (size_t i = 0; i < sizes.size(); ++i) {
-    TORCH_CHECK(sizes[i] >= 0 && strides[i] >= 0, "set_: expected sizes and strides of at least 0, but got ", sizes, " and ", c10::IntArrayRef(strides));
+    TORCH_CHECK(sizes[i] >= 0 && strides[i] >= 0, "set_: expected sizes and strides of at least 0, but got ", sizes, " and ",
+                c10::IntArrayRef(strides));
   }
   // As stock does, a storage that is too small grows, or is an error where its memory is another's; the tensor is as it was then.
   const size_t needed = at::detail::computeStorageNbytes(sizes, strides, self.dtype().itemsize(), static_cast<size_t>(start));

@@ -54,6 +54,7 @@ class Spec:
     overflow: str = "ieee"
     subnormals: bool = True
     underflow: str = "minpos"
+    infinity: str = "nan"
 
     @property
     def posit(self) -> bool:
@@ -139,7 +140,8 @@ class Spec:
         """The code of a NaN, an infinity or a zero."""
         negative = math.copysign(1, x) < 0
         if self.posit:
-            return 0 if x == 0 else self.nan_code
+            saturates = math.isinf(x) and self.infinity == "saturate"
+            return 0 if x == 0 else self.signed(self.largest, negative) if saturates else self.nan_code
         if math.isnan(x):
             return self.signed(self.largest if self.nan_code is None else self.nan_code, negative)
         return self.signed(0 if x == 0 else self.overflow_code, negative)

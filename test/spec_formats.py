@@ -18,6 +18,7 @@ def p3109(bits: int, precision: int, specials: str = "p3109", **options) -> Spec
 POSITS_8 = [
     posit(2, 0), posit(3, 1), posit(5, 2), posit(6, 0), posit(8, 0), posit(8, 1), posit(8, 2), posit(8, 4),
     *(posit(n, es, underflow="zero") for n, es in ((3, 0), (5, 1), (8, 0), (8, 2), (8, 3))),
+    posit(8, 1, infinity="saturate"), posit(8, 2, underflow="zero", infinity="saturate"),
 ]  # fmt: skip
 FLOATS_8 = [
     binary(4, 3), binary(5, 2), binary(3, 2), binary(2, 1), binary(4, 3, subnormals=False), binary(5, 2, overflow="saturate"),
@@ -34,11 +35,13 @@ FIXED_8 = [
 ]  # fmt: skip
 SMALL = [*POSITS_8, *FLOATS_8]
 MIDDLE = [
-    posit(16, 2), posit(16, 1), posit(12, 1, underflow="zero"), posit(16, 2, underflow="zero"), binary(5, 10), binary(8, 7), binary(5, 5),
+    posit(16, 2), posit(16, 1), posit(12, 1, underflow="zero"), posit(16, 2, underflow="zero"), posit(16, 2, infinity="saturate"),
+    binary(5, 10), binary(8, 7), binary(5, 5),
     binary(8, 5, specials="fn", subnormals=False), p3109(16, 11), binary(6, 9, specials="fnuz", overflow="saturate"),
 ]  # fmt: skip
 WIDE = [
-    posit(32, 2), posit(32, 2, underflow="zero"), posit(24, 1), posit(28, 3, underflow="zero"), binary(8, 23), binary(8, 22, specials="fn"),
+    posit(32, 2), posit(32, 2, infinity="saturate"), posit(32, 2, underflow="zero"), posit(24, 1), posit(28, 3, underflow="zero"),
+    binary(8, 23), binary(8, 22, specials="fn"),
     binary(11, 20, subnormals=False), binary(6, 30, specials="fnuz"), binary(10, 40, specials="p3109"), binary(9, 43, overflow="saturate"),
 ]  # fmt: skip
 FIXED_WIDE = [
@@ -54,6 +57,7 @@ def name_of(spec: Spec | Fixed, mode: str = "nearest_even") -> str:
         name += ("_symmetric" if spec.symmetric else "") + ("_wrap" if spec.overflow == "wrap" else "")
     elif spec.posit:
         name = f"posit{spec.bits}es{spec.exp_bits}" + ("_underflow" if spec.underflow == "zero" else "")
+        name += "_saturate" if spec.infinity == "saturate" else ""
     else:
         name = f"e{spec.exp_bits}m{spec.man_bits}" + {"ieee": "", "none": "finite"}.get(spec.specials, spec.specials)
         if spec.bias != 2 ** (spec.exp_bits - 1) - (not spec.one_zero):
@@ -72,6 +76,7 @@ def format_of(spec: Spec | Fixed, mode: str = "nearest_even") -> _C.Format:
     elif spec.posit:
         fmt = _C.Format.posit(spec.bits, spec.exp_bits)
         fmt.underflow = getattr(_C.Underflow, spec.underflow)
+        fmt.infinity = getattr(_C.Infinity, spec.infinity)
     else:
         fmt = _C.Format.float(spec.exp_bits, spec.man_bits)
         fmt.bias = spec.bias
@@ -88,7 +93,7 @@ def dtype_of(spec: Spec | Fixed, mode: str = "nearest_even") -> torch.dtype:
             spec.int_bits, spec.frac_bits, signed=spec.signed_codes, overflow=spec.overflow, symmetric=spec.symmetric, rounding=mode
         )
     if spec.posit:
-        return torch_dtypes.posit_format(spec.bits, spec.exp_bits, underflow=spec.underflow, rounding=mode)
+        return torch_dtypes.posit_format(spec.bits, spec.exp_bits, underflow=spec.underflow, infinity=spec.infinity, rounding=mode)
     return torch_dtypes.float_format(
         spec.exp_bits,
         spec.man_bits,

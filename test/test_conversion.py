@@ -343,7 +343,7 @@ def test_printing_shows_the_values_and_the_dtype(dtype):
 
 def test_printing_of_infinities_and_large_numbers():
     assert repr(torch.tensor([math.inf, -math.inf, 1.0], dtype=torch.q43)) == "tensor([inf, -inf, 1.], dtype=torch.q43)"
-    assert repr(torch.tensor([math.inf, 1.0], dtype=torch.posit16es2)) == "tensor([nan, 1.], dtype=torch.posit16es2)"
+    assert repr(torch.tensor([math.nan, 1.0], dtype=torch.posit16es2)) == "tensor([nan, 1.], dtype=torch.posit16es2)"
     assert repr(torch.tensor([2.0**40, 1.0], dtype=torch.posit32es2)) == "tensor([1.0995e+12, 1.0000e+00], dtype=torch.posit32es2)"
     assert repr(torch.tensor([2.0**-100], dtype=torch_dtypes.dtype("e11m30"))) == "tensor([7.8886e-31], dtype=torch.e11m30)"
     assert repr(torch.tensor([2.0**1000], dtype=torch_dtypes.dtype("e11m20"))) == "tensor([1.0715e+301], dtype=torch.e11m20)"

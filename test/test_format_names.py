@@ -69,7 +69,7 @@ def parameters(spec, mode):
         options = {"signed": spec.signed_codes, "overflow": spec.overflow, "symmetric": spec.symmetric}
         return "fixed_format", (spec.int_bits, spec.frac_bits), options | {"rounding": mode}
     if spec.posit:
-        return "posit_format", (spec.bits, spec.exp_bits), {"underflow": spec.underflow, "rounding": mode}
+        return "posit_format", (spec.bits, spec.exp_bits), {"underflow": spec.underflow, "infinity": spec.infinity, "rounding": mode}
     options = {name: getattr(spec, name) for name in ("bias", "subnormals", "specials", "overflow")}
     return "float_format", (spec.exp_bits, spec.man_bits), options | {"rounding": mode}
 

@@ -26,6 +26,7 @@ from oracle import binary, posit  # noqa: E402
 EXACT, ROUND, ODD = "util/ExactCodec.h", "util/RoundBits.h", "util/OddArithmetic.h"
 ENCODE, DECODE, STOCHASTIC = "util/FastEncode.h", "util/FastDecode.h", "util/FastStochastic.h"
 ORDINARY, ROUNDER, MIXED = "util/FastOrdinary.h", "util/FastRound.h", "util/MixedArithmetic.h"
+MACHINE = "util/MachineBits.h"
 MUTATIONS = [  # what, file, old text, new text
     ("tie to odd", ROUND, "half && (rest || odd)", "half && (rest || !odd)"),
     ("sticky bit dropped", EXACT, "sticky || lost};", "sticky};"),
@@ -35,6 +36,8 @@ MUTATIONS = [  # what, file, old text, new text
     ("small posit to zero", EXACT, "if (code == 0 && !to_zero) code = 1;", ""),
     ("small posit to the second smallest", EXACT, "} else {\n    code = 1;", "} else {\n    code = 2;"),
     ("saturated to NaR", EXACT, "= f.max_code();\n  } else if", "= f.nan_code();\n  } else if"),
+    ("infinity NaR where posits saturate", EXACT, "u.cls == Class::Infinite && f.infinity_is_nan()", "u.cls == Class::Infinite"),
+    ("infinity saturated without its sign", EXACT, "return u.negative ? (0 - f.max_code()) & f.code_mask() : f.max_code();", "return f.max_code();"),
     ("overflow one code late", EXACT, "if (code > f.max_code()) return beyond;", "if (code > f.max_code() + 1) return beyond;"),
     ("subnormal shift", EXACT, "63 - f.man_bits + (e - u.exponent)", "63 - f.man_bits + (e - u.exponent) / 2"),
     ("carry lost", EXACT, "code = base + rounded(", "code = base | rounded("),
@@ -51,6 +54,8 @@ MUTATIONS = [  # what, file, old text, new text
     ("fast: shift limit", ENCODE, "shift < M::fraction + 2 ? shift : M::fraction + 2", "shift < M::fraction ? shift : M::fraction"),
     ("fast: NaR where maxpos", ENCODE, "held_within(exponent_fraction<T>(a), limit)", "exponent_fraction<T>(a)"),
     ("fast: infinity saturates", ENCODE, "infinity_bits<T>() - 1, a), overflow_code", "infinity_bits<T>() - 1, a), max_code"),
+    ("fast: infinity NaR where posits saturate", MACHINE, "infinity_bits<T>() - f.infinity_is_nan()", "infinity_bits<T>() - 1"),
+    ("fast: infinity of posits saturates", MACHINE, "infinity_bits<T>() - f.infinity_is_nan()", "infinity_bits<T>()"),
     ("fast: directed overflow", ENCODE, "select(sign, beyond_negative, beyond_positive)", "overflow_code"),
     ("fast: flushed tie up", ENCODE, "default: return half;", "default: return half - 1;"),
     ("fast: subnormals decoded as normals", DECODE, "mask_less<T>(magnitude, smallest_code)", "mask_less<T>(magnitude, 1)"),
@@ -202,6 +207,8 @@ int main() {
         f.subnormals = Subnormals(sub);
         f.specials = Specials(spec);
         f.overflow = Overflow(over);
+      } else {
+        f.infinity = Infinity(over);
       }
       f.rounding = Rounding(mode);
     } else if (std::sscanf(line, "E %llx %llx", &bits, &code) == 2) {
@@ -243,7 +250,7 @@ int main() {
 """
 
 FORMATS = [
-    posit(8, 0), posit(8, 2), posit(6, 1), posit(5, 3), posit(12, 2), posit(16, 1), binary(4, 3), binary(5, 2), binary(5, 5), binary(8, 4),
+    posit(8, 0), posit(8, 2), posit(8, 1, infinity="saturate"), posit(6, 1), posit(5, 3), posit(12, 2), posit(16, 1), binary(4, 3), binary(5, 2), binary(5, 5), binary(8, 4),
     binary(4, 3, specials="fn"), binary(4, 3, specials="fn", bias=8, overflow="saturate"), binary(2, 1, specials="none"),
     binary(4, 3, subnormals=False), binary(3, 0, specials="fn"), binary(9, 4), binary(5, 2, overflow="saturate"),
 ]  # fmt: skip
@@ -251,7 +258,7 @@ FORMATS = [
 
 def header(spec, mode):
     specials = {"ieee": 0, "fn": 1, "none": 2, "fnuz": 3, "p3109": 4}[spec.specials]
-    options = int(not spec.subnormals), specials, int(spec.overflow == "saturate"), mode
+    options = int(not spec.subnormals), specials, int("saturate" in (spec.overflow, spec.infinity)), mode
     return " ".join(map(str, ("F", int(not spec.posit), spec.bits, spec.exp_bits, spec.man_bits, spec.bias, *options)))
 
 

@@ -28,6 +28,9 @@ enum class Overflow : uint8_t { Ieee, Saturate, Wrap };
 enum class Subnormals : uint8_t { Gradual, Flush };
 // Posits below minpos. Minpos: what is not 0 never becomes 0, in any mode. Zero: 0 and minpos are neighbours as two floats are.
 enum class Underflow : uint8_t { Minpos, Zero };
+// What an infinity becomes in a posit. Nan: NaR, as the standard has it. Saturate: the outermost number of its sign. (In floats without
+// infinities `overflow` says it.)
+enum class Infinity : uint8_t { Nan, Saturate };
 // Defined, one line of maths each, in docs/numerics.md; c10/util/RoundBits.h decides by them.
 enum class Rounding : uint8_t {
   NearestEven,
@@ -56,6 +59,7 @@ struct Format {
   Specials specials{Specials::Ieee};
   Overflow overflow{Overflow::Ieee};
   Underflow underflow{Underflow::Minpos};
+  Infinity infinity{Infinity::Nan};
   bool is_signed{true};  // false: fixed point without a sign
   bool symmetric{false}; // fixed point: the most negative number is the largest one's negative, and the code below it is not used
   Rounding rounding{Rounding::NearestEven};
@@ -92,6 +96,11 @@ struct Format {
   TD_METHOD uint64_t overflow_code() const {
     if (overflow == Overflow::Saturate || specials == Specials::None) return max_code();
     return has_infinity() ? max_code() + 1 : nan_code();
+  }
+  // Whether rounding an infinity gives NaN.
+  TD_METHOD bool infinity_is_nan() const {
+    if (is_posit()) return infinity == Infinity::Nan;
+    return kind == Kind::Float && !has_infinity() && overflow_code() != max_code();
   }
   // Fixed point: the magnitude of the most negative number, in units of the last place.
   TD_METHOD uint64_t lowest_magnitude() const { return !is_signed ? 0 : symmetric ? max_code() : sign_code(); }

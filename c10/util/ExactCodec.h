@@ -66,7 +66,8 @@ TD_HOST_DEVICE inline Cut cut_posit(const Format& f, const Unpacked& u) {
 
 TD_HOST_DEVICE inline uint64_t encode_posit(const Format& f, const Unpacked& u, uint64_t random) {
   if (u.cls == Class::Zero) return 0;
-  if (u.cls != Class::Finite) return f.nan_code();
+  if (u.cls == Class::NaN || (u.cls == Class::Infinite && f.infinity_is_nan())) return f.nan_code();
+  if (u.cls == Class::Infinite) return u.negative ? (0 - f.max_code()) & f.code_mask() : f.max_code();
   const int limit = f.max_exponent();
   const bool to_zero = f.underflow == Underflow::Zero;
   uint64_t code = 0;

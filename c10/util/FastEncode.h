@@ -95,7 +95,7 @@ struct PositEncoder {
   using Bits = typename M::Bits;
   using Signed = typename M::Signed;
   int64_t max_exponent;
-  Bits nan_code, code_mask;
+  Bits nan_code, code_mask, largest; // machine numbers above this magnitude are NaR
   Bits minpos, to_zero, gap_positive, gap_negative; // underflow to zero
   int bits, es;
   Mode mode;
@@ -104,6 +104,7 @@ struct PositEncoder {
       : max_exponent(f.max_exponent()),
         nan_code(static_cast<Bits>(f.nan_code())),
         code_mask(static_cast<Bits>(f.code_mask())),
+        largest(largest_number<T>(f)),
         minpos(bits_as<Bits>(power_of_two<T>(-f.max_exponent()))),
         to_zero(Bits{0} - (f.underflow == Underflow::Zero)),
         gap_positive(gap_threshold<T>(f.rounding, false, -f.max_exponent())),
@@ -133,7 +134,7 @@ struct PositEncoder {
     code = select(to_zero & mask_less<T>(a, minpos), above_gap, code);
     code = (code ^ sign) - sign;
     code &= mask_nonzero<T>(a);
-    code = select(mask_less<T>(infinity_bits<T>() - 1, a), nan_code, code);
+    code = select(mask_less<T>(largest, a), nan_code, code);
     return code & code_mask;
   }
 };

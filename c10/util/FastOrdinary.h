@@ -139,7 +139,7 @@ struct OrdinaryPositEncoder {
   using Signed = typename M::Signed;
   OrdinaryAddend<T, mode, true> addend;
   Signed limit; // maxpos as exponent.fraction
-  Bits below_sticky, tail_mask;
+  Bits below_sticky, tail_mask, largest;
   int bits, es;
 
   TD_HOST_DEVICE __attribute__((always_inline)) explicit OrdinaryPositEncoder(const Format& f)
@@ -148,6 +148,7 @@ struct OrdinaryPositEncoder {
         // The longest string behind sign and regime has bits - 3 digits; one more decides, and one is sticky.
         below_sticky((Bits{1} << (M::fraction - (f.bits - 1 - f.exp_bits))) - 1),
         tail_mask((~Bits{0} >> 2) & ~(below_sticky << (M::width - 2 - M::fraction - f.exp_bits))),
+        largest(largest_number<T>(f)),
         bits(f.bits),
         es(f.exp_bits) {}
 
@@ -169,7 +170,7 @@ struct OrdinaryPositEncoder {
     Bits string = static_cast<Bits>(static_cast<Signed>(word) >> (k ^ negative)) >> 1;
     string = (string ^ sign) - sign;
     string &= mask_nonzero<T>(a);
-    string = select(mask_less<T>(infinity_bits<T>() - 1, a), Bits{1} << (W - 1), string); // NaR
+    string = select(mask_less<T>(largest, a), Bits{1} << (W - 1), string); // NaR
     // The last step is a shift of whole lanes: had it been in the 16 bits that are kept, compilers would narrow earlier steps and shuffle.
     const int drop = W - bits;
     return (string + addend((string >> drop) & 1, sign)) >> drop;

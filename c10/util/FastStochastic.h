@@ -123,7 +123,7 @@ struct StochasticPositEncoder {
   Signed limit; // maxpos as exponent.fraction
   Bits linear;  // exponent.fraction from -linear to linear - 1 has all its exponent bits
   Bits behind;  // the digits behind the last one kept
-  Bits nan_code, code_mask;
+  Bits nan_code, code_mask, largest;
   int bits, es;
 
   TD_HOST_DEVICE __attribute__((always_inline)) explicit StochasticPositEncoder(const Format& f)
@@ -132,6 +132,7 @@ struct StochasticPositEncoder {
         behind((Bits{1} << (M::width + 1 - f.bits)) - 1),
         nan_code(static_cast<Bits>(f.nan_code())),
         code_mask(static_cast<Bits>(f.code_mask())),
+        largest(largest_number<T>(f)),
         bits(f.bits),
         es(f.exp_bits) {}
 
@@ -154,7 +155,7 @@ struct StochasticPositEncoder {
     const Bits sign = static_cast<Bits>(static_cast<Signed>(u) >> (W - 1));
     Bits code = sum >> (W + 1 - bits);
     code = ((code ^ sign) - sign) & mask_nonzero<T>(a);
-    code = select(mask_less<T>(infinity_bits<T>() - 1, a), nan_code, code);
+    code = select(mask_less<T>(largest, a), nan_code, code);
     // Zero is decided, for it is common. What the regime pushed out of the lane matters where a carry would run through all that is left.
     const Bits inside = mask_less<T>(static_cast<Bits>(b ^ (b >> (W - 1))), linear) & mask_nonzero<T>(~sum & behind);
     return {code & code_mask, ~inside & mask_nonzero<T>(a)};
@@ -177,7 +178,7 @@ struct CodeMover {
         unsigned_zero(Bits{0} - Bits{f.unsigned_zero()}) {}
 
   TD_INLINE static bool serves(const Format& f) {
-    if (f.is_posit()) return f.underflow == Underflow::Minpos;
+    if (f.is_posit()) return f.underflow == Underflow::Minpos && f.infinity == Infinity::Nan; // a saturated infinity does not move
     return f.kind == Kind::Float && f.subnormals == Subnormals::Gradual && f.overflow_code() != f.max_code();
   }
 

@@ -97,6 +97,11 @@ TD_INLINE typename Machine<T>::Bits infinity_bits() {
   using M = Machine<T>;
   return typename M::Bits(2 * M::bias + 1) << M::fraction;
 }
+// The largest magnitude that a posit has a number for, as bits: those above are NaR.
+template <typename T>
+TD_INLINE typename Machine<T>::Bits largest_number(const Format& f) {
+  return infinity_bits<T>() - f.infinity_is_nan();
+}
 template <typename T>
 TD_INLINE typename Machine<T>::Bits nan_bits() {
   using M = Machine<T>;

@@ -32,6 +32,7 @@ from .formats import (  # noqa: E402
     posit_format,
     with_rounding,
 )
+from .infinities import fill_infinity, set_fill_infinity  # noqa: E402
 from .interchange import codes, from_codes  # noqa: E402
 from .mixed import mixed_operands, set_mixed_operands  # noqa: E402
 from .rounding import rounding  # noqa: E402
@@ -46,6 +47,7 @@ __all__ = [
     "chop",
     "codes",
     "dtype",
+    "fill_infinity",
     "fixed_format",
     "float_format",
     "format_of",
@@ -57,6 +59,7 @@ __all__ = [
     "rounding",
     "save_safetensors",
     "set_accumulation",
+    "set_fill_infinity",
     "set_mixed_operands",
     "set_optimizer_eps",
     "with_rounding",

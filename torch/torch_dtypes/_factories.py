@@ -6,6 +6,7 @@ import torch
 
 from . import _C, _interop
 from ._interop import _bits_dtype
+from .rounding import rounding
 
 
 def _blank(codes: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -98,10 +99,26 @@ def _exact(make, data: object, *args, real: bool = False, **kwargs) -> torch.Ten
         values = make(data, *args, **kwargs)
     except (RuntimeError, ValueError, OverflowError):  # integers beyond int64
         return make(data, *args, **{**kwargs, "dtype": torch.float64})
-    own_type = isinstance(data, torch.Tensor) or hasattr(data, "__array_interface__") or hasattr(data, "__dlpack__")
-    if (values.is_floating_point() or (real and values.is_complex())) and not own_type:
+    if (values.is_floating_point() or (real and values.is_complex())) and _from_python(data):
         values = make(data, *args, **{**kwargs, "dtype": torch.float64})
     return values
+
+
+def _filled(values: torch.Tensor, data: object, dtype: torch.dtype) -> torch.Tensor:
+    """Values of Python numbers for a tensor of ours: infinities as other numbers that are put into a tensor (see infinities.py)."""
+    if not _from_python(data) or not values.is_floating_point() or values.is_meta or not _C.format_of(dtype).infinity_is_nan:
+        return values
+    for infinity in (float("inf"), float("-inf")):
+        if (at := values == infinity).any():
+            values = torch.where(at, _C.fill_number(infinity, dtype), values)
+    return values
+
+
+def _from_python(data: object) -> bool:
+    """Whether data are numbers (NumPy's float64, which is Python's, too), or lists of them, and no tensor or array."""
+    if isinstance(data, float):
+        return True
+    return not (isinstance(data, torch.Tensor) or hasattr(data, "__array_interface__") or hasattr(data, "__dlpack__"))
 
 
 def _wants_default(values: torch.Tensor, data: object) -> bool:
@@ -132,7 +149,7 @@ def _from_data(stock, data, args, kwargs, *, copies: bool):
         values = _exact(stock, data, *args, real=asked is not None, **kwargs)
     if asked is None and not _wants_default(values, data):
         return values.requires_grad_() if requires_grad else values
-    return _finish(values, dtype, requires_grad, None)
+    return _finish(_filled(values, data, dtype), dtype, requires_grad, None)
 
 
 def _dtype_of_elements(data: object) -> torch.dtype | None:
@@ -186,13 +203,13 @@ def asarray(stock, data, *args, **kwargs):
         return values.requires_grad_() if requires_grad else values
     if copy is False:
         raise ValueError(f"expected data that can become {dtype} without a copy (copy=False), but got {values.dtype}")
-    return _finish(values, dtype, requires_grad, None)
+    return _finish(_filled(values, data, dtype), dtype, requires_grad, None)
 
 
 def scalar_tensor(stock, value, *args, **kwargs):
     dtype, requires_grad, _ = _take(kwargs)
     exact = torch.int64 if isinstance(value, int) else torch.float64
-    return _finish(stock(value, *args, dtype=exact, **kwargs), dtype, requires_grad, None)
+    return _finish(_filled(stock(value, *args, dtype=exact, **kwargs), value, dtype), dtype, requires_grad, None)
 
 
 def arange(stock, *args, **kwargs):
@@ -205,7 +222,7 @@ def arange(stock, *args, **kwargs):
 
 
 def through_float64(name: str):
-    """linspace, randn, windows, ...: the stock result in float64, rounded once."""
+    """linspace, windows, ...: the stock result in float64, rounded once."""
 
     def factory(stock, *args, **kwargs):
         if _for_stock(kwargs):
@@ -234,11 +251,39 @@ def between(factory):
     return made
 
 
+def drawn(name: str):
+    """rand, randn, randint, ...: what stock draws from the same seed in the type that _drawing_type says, rounded once."""
+
+    def factory(stock, *args, **kwargs):
+        if _for_stock(kwargs):
+            return stock(*args, **kwargs)
+        dtype, requires_grad, out = _take(kwargs)
+        values = stock(*args, dtype=_drawing_type(dtype), **kwargs)
+        return _finish(_below_one(values, dtype) if name == "rand" else values, dtype, requires_grad, out)
+
+    factory.__name__ = name
+    return factory
+
+
+def _drawing_type(dtype: torch.dtype) -> torch.dtype:
+    """float32, so that a run in a narrow format and one in float32 draw the same numbers; float64 for formats with more digits."""
+    return torch.float32 if _C.format_of(dtype).significand_bits <= 24 else torch.float64
+
+
+def _below_one(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Uniform on [0, 1), rounded toward zero, so that 1 never comes; below a posit's smallest number that is 0, against posits' own rule."""
+    fmt = _C.format_of(dtype)
+    if fmt.kind == _C.Kind.posit and 2.0**fmt.min_exponent > torch.finfo(values.dtype).eps / 2:  # of which all values are multiples
+        values = torch.where(values < 2.0**fmt.min_exponent, 0.0, values)
+    with rounding("toward_zero"):
+        return values.to(dtype)
+
+
 def normal(stock, *args, **kwargs):
     """Given tensors it is an operator like any other, which takes no dtype=; given numbers and a size it is a factory."""
     if any(isinstance(x, torch.Tensor) for x in (*args[:2], kwargs.get("mean"), kwargs.get("std"))):
         return stock(*args, **kwargs)
-    return through_float64("normal")(stock, *args, **kwargs)
+    return drawn("normal")(stock, *args, **kwargs)
 
 
 def linspace(stock, start, end, steps, **kwargs):
@@ -249,19 +294,6 @@ def linspace(stock, start, end, steps, **kwargs):
     i = torch.arange(int(steps), dtype=torch.float64, **kwargs)
     start, end, last = float(start), float(end), max(int(steps) - 1, 1)
     return _finish((start * (last - i) + end * i) / last, dtype, requires_grad, out)
-
-
-def rand(stock, *args, **kwargs):
-    """Uniform on [0, 1): multiples of 2^-p, with p the format's precision just below 1, so that nothing is rounded up to 1."""
-    if _for_stock(kwargs):
-        return stock(*args, **kwargs)
-    dtype, requires_grad, out = _take(kwargs)
-    return _finish(_below_one(stock(*args, dtype=torch.float64, **kwargs), dtype), dtype, requires_grad, out)
-
-
-def _below_one(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    steps = 1.0 / _C.step_below_one(_C.format_of(dtype))
-    return torch.floor(values * steps) / steps
 
 
 _FILL = {"zeros": 0, "ones": 1}
@@ -275,8 +307,9 @@ def like(name: str):
         dtype, requires_grad, _ = _take(kwargs)
         kind = name.removesuffix("_like")
         if kind in ("rand", "randn", "randint"):
-            shaped = torch.empty_like(self, dtype=torch.float64) if _C.is_format_tensor(self) else self
-            values = stock(shaped, *args, dtype=torch.float64, **kwargs)
+            drawing = _drawing_type(dtype)
+            shaped = torch.empty_like(self, dtype=drawing) if _C.is_format_tensor(self) else self
+            values = stock(shaped, *args, dtype=drawing, **kwargs)
             return _finish(_below_one(values, dtype) if kind == "rand" else values, dtype, requires_grad, None)
         value = args[0] if args else kwargs.pop("fill_value", None)
         result = _blank(torch.empty_like(self, dtype=_bits_dtype(dtype), **kwargs), dtype)

@@ -12,7 +12,9 @@ _stock_canonical_mask = F._canonical_mask
 
 
 def _has_infinity(dtype: torch.dtype) -> bool:
-    return bool(torch.tensor(float("inf"), dtype=dtype).isinf())
+    """Whether numbers of a dtype of ours become infinite: not where they saturate, whatever codes there are."""
+    fmt = _C.format_of(dtype)
+    return fmt.has_infinity and fmt.overflow != _C.Overflow.saturate
 
 
 def masked_identity(op_name: str, x: torch.Tensor, *args) -> torch.Tensor | None:

@@ -44,7 +44,7 @@ GUARD_KEYWORD, GUARD_ANYWHERE, GUARD_ALWAYS, OWN_NESTED, OWN_OUT, OWN_SELF_DTYPE
 FIRST_CALL, OWN_SCRIPT, OWN_GIVEN, RUNS_BACKWARD, OWN_RESULT = 4096, 8192, 16384, 32768, 65536
 
 _FLOAT_FACTORIES = (
-    "eye randn bartlett_window blackman_window hamming_window hann_window kaiser_window empty_permuted"
+    "eye bartlett_window blackman_window hamming_window hann_window kaiser_window empty_permuted"
 ).split()
 _LIKE = "zeros_like ones_like empty_like full_like rand_like randn_like randint_like".split()
 _NEW = "new_zeros new_ones new_empty new_full new_empty_strided".split()
@@ -129,16 +129,18 @@ def install() -> None:
     from_data = DTYPE_KEYWORD | DEFAULT_DTYPE | OWN_NESTED | GUARD_KEYWORD | OWN_DATA
     for name in ("zeros", "empty", "empty_strided", "from_file"):
         _hook(torch, name, _factories.bits(name), from_nothing)
-    for name in ("ones", "full", "rand", "normal"):
+    for name in ("ones", "full", "normal"):
         _hook(torch, name, getattr(_factories, name), from_nothing)
+    for name in ("rand", "randn"):
+        _hook(torch, name, _factories.drawn(name), from_nothing)
     for name in ("arange", "range"):
         _hook(torch, name, _factories.arange, from_nothing)
     for name, factory in (("linspace", _factories.linspace), ("logspace", _factories.through_float64("logspace"))):
         _hook(torch, name, _factories.between(factory), from_nothing | OWN_SELF | OWN_ARGUMENT)
     for name in _FLOAT_FACTORIES:
         _hook(torch, name, _factories.through_float64(name), from_nothing)
-    for name in ("randint", "randperm"):
-        _hook(torch, name, _factories.through_float64(name), DTYPE_KEYWORD)
+    _hook(torch, "randint", _factories.drawn("randint"), DTYPE_KEYWORD)
+    _hook(torch, "randperm", _factories.through_float64("randperm"), DTYPE_KEYWORD)  # integers that float32 may not have
     for name in ("fft_fftfreq", "fft_rfftfreq"):
         _hook(torch._C._fft, name, _factories.through_float64(name), from_nothing)
     for name in ("tensor", "scalar_tensor"):

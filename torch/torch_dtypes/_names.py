@@ -16,7 +16,7 @@ ALIASES = {
     "d": "e11m52", "ocp_e4m3": "e4m3fn", "ocp_e5m2": "q52", "ocp_e3m2": "e3m2finite", "ocp_e2m3": "e2m3finite", "ocp_e2m1": "e2m1finite",
 }  # fmt: skip
 
-_POSIT = re.compile(r"posit(\d+)es(\d+)(_underflow)?")
+_POSIT = re.compile(r"posit(\d+)es(\d+)(_underflow)?(_saturate)?")
 _FLOAT = re.compile(r"e(\d+)m(\d+)(fnuz|fn|finite|p3109)?(?:_bias(minus)?(\d+))?(_flush)?(_saturate)?")
 _FIXED = re.compile(r"(u)?fixed(\d+)_(\d+)(_symmetric|_wrap)?")
 _P3109 = re.compile(r"binary(\d+)p(\d+)s([ef])")
@@ -30,7 +30,8 @@ def standard_bias(fmt: _C.Format) -> int:
 
 def _base_name(fmt: _C.Format) -> str:
     if fmt.kind == _C.Kind.posit:
-        return f"posit{fmt.bits}es{fmt.exp_bits}" + ("_underflow" if fmt.underflow == _C.Underflow.zero else "")
+        name = f"posit{fmt.bits}es{fmt.exp_bits}" + ("_underflow" if fmt.underflow == _C.Underflow.zero else "")
+        return name + ("_saturate" if fmt.infinity == _C.Infinity.saturate else "")
     if fmt.kind == _C.Kind.fixed:
         name = f"{'' if fmt.is_signed else 'u'}fixed{fmt.exp_bits}_{fmt.man_bits}"
         return name + ("_wrap" if fmt.overflow == _C.Overflow.wrap else "_symmetric" if fmt.symmetric else "")
@@ -80,7 +81,8 @@ def by_parameters(name: str) -> str:
 def parse(name: str) -> tuple[str, tuple[int, int], dict] | None:
     """The kind of format of a name without rounding mode, and the arguments of its constructor; None: no such name."""
     if match := _POSIT.fullmatch(name):
-        return "posit", (int(match[1]), int(match[2])), {"underflow": "zero" if match[3] else "minpos"}
+        options = {"underflow": "zero" if match[3] else "minpos", "infinity": "saturate" if match[4] else "nan"}
+        return "posit", (int(match[1]), int(match[2])), options
     if match := _FLOAT.fullmatch(name):
         exp_bits, man_bits, specials, minus, bias, flush, saturate = match.groups()
         options = {

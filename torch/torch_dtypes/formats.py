@@ -26,6 +26,7 @@ _SPECIALS = {s: getattr(_C.Specials, s) for s in ("ieee", "fn", "none", "fnuz", 
 _OVERFLOW = {"ieee": _C.Overflow.ieee, "saturate": _C.Overflow.saturate}
 _FIXED_OVERFLOW = {"saturate": _C.Overflow.saturate, "wrap": _C.Overflow.wrap}
 _UNDERFLOW = {"minpos": _C.Underflow.minpos, "zero": _C.Underflow.zero}
+_INFINITY = {"nan": _C.Infinity.nan, "saturate": _C.Infinity.saturate}
 
 ROUNDING_MODES = _names.ROUNDING_MODES
 """The names of the rounding modes; docs/numerics.md defines each."""
@@ -79,10 +80,12 @@ def _define(fmt: _C.Format) -> torch.dtype:
     return made
 
 
-def posit_format(nbits: int, es: int, *, underflow: str = "minpos", rounding: str | int = "nearest_even") -> torch.dtype:
+def posit_format(
+    nbits: int, es: int, *, underflow: str = "minpos", infinity: str = "nan", rounding: str | int = "nearest_even"
+) -> torch.dtype:
     """The dtype of posits with ``nbits`` bits and ``es`` exponent bits.
 
-    Values are 0, NaR (one code, for every NaN and infinity) and (-1)^s * 2^(k * 2^es + x) * 1.f. Rounding acts on the bit string, as
+    Values are 0, NaR (one code, for every NaN, and for infinities unless they saturate) and (-1)^s * 2^(k * 2^es + x) * 1.f. Rounding acts on the bit string, as
     the standard says; what is beyond maxpos = 2^((nbits - 2) * 2^es) becomes maxpos in every mode.
 
     Args:
@@ -90,6 +93,8 @@ def posit_format(nbits: int, es: int, *, underflow: str = "minpos", rounding: st
         es: 0 to 4.
         underflow: ``"minpos"``: what is not 0 never becomes 0, in any mode (the standard). ``"zero"``: between 0 and minpos values round
             as between two floats, those up to minpos / 2 to 0 in nearest modes.
+        infinity: ``"nan"``: what is infinite becomes NaR (the standard). ``"saturate"``: maxpos or -maxpos, everywhere: in casts, as the
+            result of a division by 0 or of ``log(0)``. (What a Python number puts into a tensor: ``set_fill_infinity``.)
         rounding: one of ``ROUNDING_MODES``, or Pychop's number.
 
     Raises:
@@ -97,12 +102,13 @@ def posit_format(nbits: int, es: int, *, underflow: str = "minpos", rounding: st
 
     Source: Posit Standard (2022), sections 3 and 4.
     """
-    return _define(_posit(nbits, es, underflow=underflow, rounding=rounding))
+    return _define(_posit(nbits, es, underflow=underflow, infinity=infinity, rounding=rounding))
 
 
-def _posit(nbits, es, *, underflow="minpos", rounding="nearest_even") -> _C.Format:
+def _posit(nbits, es, *, underflow="minpos", infinity="nan", rounding="nearest_even") -> _C.Format:
     fmt = _C.Format.posit(_integer("nbits", nbits, 2, 32), _integer("es", es, 0, 4))
     fmt.underflow = _UNDERFLOW[_choice("underflow", underflow, _UNDERFLOW)]
+    fmt.infinity = _INFINITY[_choice("infinity", infinity, _INFINITY)]
     fmt.rounding = rounding_mode(rounding)
     return fmt
 
@@ -231,7 +237,7 @@ def with_rounding(dtype: torch.dtype | str, mode: str | int) -> torch.dtype:
 def dtype(name: str | torch.dtype) -> torch.dtype:
     """The dtype of a name, made if there is none yet. ``str(dtype)``, which begins with ``torch.``, is a name too; a dtype is itself.
 
-    Built-in ones: ``"posit16es2"``, ``"q43"``... By parameters: ``posit<nbits>es<es>[_underflow]``,
+    Built-in ones: ``"posit16es2"``, ``"q43"``... By parameters: ``posit<nbits>es<es>[_underflow][_saturate]``,
     ``e<exp_bits>m<man_bits>[fn|finite|fnuz|p3109][_bias[minus]<bias>][_flush][_saturate]``,
     ``[u]fixed<int_bits>_<frac_bits>[_symmetric|_wrap]``, each with ``_<rounding mode>`` behind it where that is not nearest_even.
     Other names: fp16, bf16, fp32, fp64 and Pychop's h, b, s, d (formats of this package, not the stock dtypes), OCP's ``ocp_e4m3``,
@@ -283,8 +289,8 @@ def is_format_dtype(dtype: object) -> bool:
 
 def format_of(dtype: torch.dtype | str) -> _C.Format:
     """The format of a dtype of this package, or of a name: its ``kind``, ``bits``, ``exp_bits`` (es for posits, int_bits for fixed
-    point), ``man_bits`` (frac_bits for fixed point), ``bias``, ``subnormals``, ``specials``, ``overflow``, ``underflow``, ``is_signed``,
-    ``symmetric`` and ``rounding``. A copy: changing it changes no dtype; and a name makes none.
+    point), ``man_bits`` (frac_bits for fixed point), ``bias``, ``subnormals``, ``specials``, ``overflow``, ``underflow``, ``infinity``,
+    ``is_signed``, ``symmetric`` and ``rounding``. A copy: changing it changes no dtype; and a name makes none.
 
     Raises:
         TypeError: a stock dtype. ValueError: an unknown name.
@@ -298,7 +304,7 @@ def format_of(dtype: torch.dtype | str) -> _C.Format:
 
 
 _PARAMETERS = {
-    "posit": (("nbits", "bits"), ("es", "exp_bits"), ("underflow", "underflow")),
+    "posit": (("nbits", "bits"), ("es", "exp_bits"), ("underflow", "underflow"), ("infinity", "infinity")),
     "float": tuple((name, name) for name in ("exp_bits", "man_bits", "bias", "subnormals", "specials", "overflow")),
     "fixed": (("int_bits", "exp_bits"), ("frac_bits", "man_bits"), ("signed", "is_signed"), ("overflow", "overflow"), ("symmetric", "symmetric")),
 }

@@ -5,6 +5,7 @@
 #include <ATen/FormatRounding.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/formats/FillInfinity.h>
 #include <ATen/native/formats/cpu/Kernels.h>
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/copy_ops.h>
@@ -295,7 +296,8 @@ at::Tensor encoded_number(const c10::Scalar& value, const FormatEntry& entry) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const c10::impl::ExcludeDispatchKeyGuard unwrapped(
       c10::DispatchKeySet({c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
-  return encoded(at::scalar_tensor(value, at::TensorOptions().dtype(value.isFloatingPoint() ? ScalarType::Double : ScalarType::Long)), entry);
+  const c10::Scalar number = fill_number(value, entry);
+  return encoded(at::scalar_tensor(number, at::TensorOptions().dtype(value.isFloatingPoint() ? ScalarType::Double : ScalarType::Long)), entry);
 }
 
 uint64_t encode_scalar(const c10::Scalar& value, const FormatEntry& entry) {
@@ -305,7 +307,7 @@ uint64_t encode_scalar(const c10::Scalar& value, const FormatEntry& entry) {
   const uint64_t random = is_stochastic(format.rounding) ? random_word(words.seed, 0) : 0;
   if (value.isBoolean()) return encode(format, unpack(int64_t{value.toBool()}), random);
   if (value.isIntegral(false)) return encode(format, unpack(value.toLong()), random);
-  return encode(format, unpack(value.toDouble()), random);
+  return encode(format, unpack(fill_number(value.toDouble(), entry)), random);
 }
 
 // ---- what a dtype argument means ----

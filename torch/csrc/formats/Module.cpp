@@ -10,6 +10,7 @@
 #include <ATen/MixedOperands.h>
 #include <ATen/native/formats/Boxed.h>
 #include <ATen/native/formats/Chop.h>
+#include <ATen/native/formats/FillInfinity.h>
 #include <ATen/native/formats/StockFormula.h>
 #include <ATen/native/formats/cpu/Kernels.h>
 #include <ATen/ops/empty.h>
@@ -112,12 +113,6 @@ py::object decode_exact(const Format& f, py::handle codes) {
   return wrap(out);
 }
 
-// How far the largest number below 1 lies from 1.
-double step_below_one(const Format& f) {
-  const uint64_t one = c10::formats::encode(f, c10::formats::unpack(1.0), 0);
-  return 1.0 - c10::formats::to_double(c10::formats::decode(f, one - 1));
-}
-
 // CPython counts the calls of PyGILState_Ensure that are under way on a thread, and pybind11's gil_scoped_acquire counts there too: C++ has
 // no other way into Python. The field is the thread's own and may be read without the GIL.
 int64_t python_depth() {
@@ -156,6 +151,7 @@ PYBIND11_MODULE(_C, m) {
                                       {"fnuz", f::Specials::Fnuz}, {"p3109", f::Specials::P3109}});
   bind_enum<f::Overflow>(m, "Overflow", {{"ieee", f::Overflow::Ieee}, {"saturate", f::Overflow::Saturate}, {"wrap", f::Overflow::Wrap}});
   bind_enum<f::Underflow>(m, "Underflow", {{"minpos", f::Underflow::Minpos}, {"zero", f::Underflow::Zero}});
+  bind_enum<f::Infinity>(m, "Infinity", {{"nan", f::Infinity::Nan}, {"saturate", f::Infinity::Saturate}});
   bind_enum<f::Subnormals>(m, "Subnormals", {{"gradual", f::Subnormals::Gradual}, {"flush", f::Subnormals::Flush}});
   bind_enum<f::Rounding>(
       m, "Rounding",
@@ -176,14 +172,18 @@ PYBIND11_MODULE(_C, m) {
       .def_readwrite("specials", &Format::specials)
       .def_readwrite("overflow", &Format::overflow)
       .def_readwrite("underflow", &Format::underflow)
+      .def_readwrite("infinity", &Format::infinity)
       .def_readonly("is_signed", &Format::is_signed)
       .def_readwrite("symmetric", &Format::symmetric)
       .def_readwrite("rounding", &Format::rounding)
       .def_property_readonly("itemsize", &Format::itemsize)
+      .def_property_readonly("significand_bits", &Format::significand_bits)
       .def_property_readonly("max_exponent", &Format::max_exponent)
       .def_property_readonly("min_exponent", &Format::min_exponent)
       .def_property_readonly("max_code", &Format::max_code)
       .def_property_readonly("nan_code", &Format::nan_code)
+      .def_property_readonly("has_infinity", &Format::has_infinity)
+      .def_property_readonly("infinity_is_nan", &Format::infinity_is_nan)
       .def_property_readonly("fits_float", &Format::fits_float)
       .def_property_readonly("fits_double", &Format::fits_double)
       .def("__eq__", [](const Format& a, const Format& b) { return a == b; })
@@ -254,6 +254,15 @@ PYBIND11_MODULE(_C, m) {
   bind_enum<MixedOperands>(m, "MixedOperands", {{"raise", MixedOperands::Raise}, {"promote", MixedOperands::Promote}});
   m.def("set_mixed_operands_override", &at::formats::set_mixed_operands_override);
   m.def("set_mixed_operands_default", &at::formats::set_mixed_operands_default);
+  using at::formats::FillInfinity;
+  bind_enum<FillInfinity>(m, "FillInfinity", {{"saturate", FillInfinity::Saturate}, {"nan", FillInfinity::Nan}});
+  m.def("fill_infinity", &at::formats::fill_infinity);
+  m.def("set_fill_infinity", &at::formats::set_fill_infinity);
+  m.def("fill_number", [](double value, py::handle dtype) {
+    HANDLE_TH_ERRORS // for its warning
+    return at::formats::fill_number(value, expect_format(dtype));
+    END_HANDLE_TH_ERRORS_PYBIND
+  });
   m.def("rounding_override", &at::formats::rounding_override);
   m.def("set_rounding_override", &at::formats::set_rounding_override);
   m.def("next_seed", [] { return at::formats::next_seed(); });
@@ -261,6 +270,5 @@ PYBIND11_MODULE(_C, m) {
   m.def("encode_exact", &encode_exact, py::arg("format"), py::arg("values"), py::arg("random") = py::none());
   m.def("decode_exact", &decode_exact);
   bind_script_calls(m.ptr());
-  m.def("step_below_one", &step_below_one);
   if (PyModule_AddFunctions(m.ptr(), raw_functions) < 0) throw py::error_already_set();
 }

@@ -4,6 +4,7 @@
 #include <torch/csrc/formats/DtypeObject.h>
 
 #include <ATen/FormatTensor.h>
+#include <ATen/native/formats/FillInfinity.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -24,7 +25,7 @@ PyObject* number_as_tensor(PyObject* number, const c10::formats::FormatEntry& en
       c10::DispatchKeySet({c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
   at::Tensor exact;
   if (PyFloat_Check(number)) {
-    exact = at::scalar_tensor(PyFloat_AS_DOUBLE(number), at::TensorOptions().dtype(at::kDouble));
+    exact = at::scalar_tensor(at::formats::fill_number(PyFloat_AS_DOUBLE(number), entry), at::TensorOptions().dtype(at::kDouble));
   } else {
     const long long value = PyLong_AsLongLong(number); // of a bool, too
     if (value == -1 && PyErr_Occurred()) throw python_error();

@@ -49,6 +49,7 @@ class BoxedKernel final : public c10::OperatorKernel {
     if (touches_ != Touches::All && run_on_touched(op, plan_, touches_, stack)) return;
     if (plan_.limits >= 0) give_limits(plan_, *stack);
     if (plan_.per_place) return run_place_by_place(op, plan_, stack);
+    if (!plan_.numbers.empty()) exchange_infinities(plan_.numbers, plan_.arguments.size(), stack);
     if (plan_.tabled && run_by_table(op, plan_, stack)) return;
     const at::AutoDispatchBelowADInplaceOrView guard;
     const BoxedCall call(plan_, stack);
@@ -122,6 +123,7 @@ class ByCastsKernel final : public c10::OperatorKernel {
       op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
       return;
     }
+    if (!plan_.numbers.empty()) exchange_infinities(plan_.numbers, plan_.arguments.size(), stack);
     const BoxedCall call(plan_, stack, BoxedCall::Casts::Recorded);
     op.callBoxed(stack);
     call.finish(op.schema().returns().size(), stack);

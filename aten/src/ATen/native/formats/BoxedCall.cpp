@@ -10,10 +10,12 @@
 #include <ATen/native/formats/StockFormula.h>
 #include <ATen/ops/as_strided_ops.h>
 #include <ATen/ops/copy_ops.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/resize_ops.h>
 #include <ATen/ops/to_ops.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <set>
 
@@ -135,6 +137,22 @@ static bool selects_values(const std::string& op) {
   return names.count(base_name(op)) != 0;
 }
 
+static bool draws_numbers(const c10::FunctionSchema& schema) {
+  static const std::set<std::string> without_generator = {"native_dropout", "rand_like", "randn_like", "randint_like"};
+  const auto& arguments = schema.arguments();
+  return without_generator.count(base_name(schema.name())) != 0 ||
+      std::any_of(arguments.begin(), arguments.end(), [](const c10::Argument& a) { return a.name() == "generator"; });
+}
+
+// Operators that fill a tensor with what they draw, and those that make one like another.
+static bool only_draws(const c10::FunctionSchema& schema) {
+  static const std::set<std::string> fills = {"uniform", "random", "cauchy", "geometric", "exponential", "log_normal", "normal_functional", "rand_like",
+                                              "randn_like", "randint_like"};
+  static const std::set<std::string> in_place = {"aten::normal_", "aten::bernoulli_"};
+  const bool fixed_chance = schema.name() == "aten::bernoulli" && schema.overload_name() == "p";
+  return fills.count(base_name(schema.name())) != 0 || in_place.count(schema.name()) != 0 || fixed_chance;
+}
+
 static int place_of(const c10::FunctionSchema& schema, const char* argument) {
   return schema.argumentIndexWithName(argument).value_or(-1);
 }
@@ -150,7 +168,8 @@ Plan::Plan(const c10::FunctionSchema& schema)
       tabled(has_table(schema.name())), selects(selects_values(schema.name()) && schema.overload_name().find("reduce") == std::string::npos),
       moves(moves_elements(schema)), per_place(schema.name().rfind("aten::_foreach_", 0) == 0),
       leaves_range(at::formats::leaves_range(schema.name())), rule(operand_rule(schema.name())), keeps_first(keeps_first_dtype(schema.name())), writes(false),
-      accumulate(place_of(schema, "accumulate")), limits(place_of(schema, "posinf")) {
+      accumulate(place_of(schema, "accumulate")), numbers(number_places(schema)), random(draws_numbers(schema)), draws_only(only_draws(schema)),
+      below_one(base_name(schema.name()) == "rand_like"), limits(place_of(schema, "posinf")) {
   for (const c10::Argument& a : schema.arguments()) {
     // Read out of the tensor by stock code; or added to scores of the query's dtype.
     const bool numbers = (per_place && a.name() == "scalars") || a.name() == "attn_mask";
@@ -198,10 +217,12 @@ bool is_recorded(const Plan& plan, const torch::jit::Stack& stack) {
 
 // ---- BoxedCall ----
 
-BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts) : name_(plan.name), casts_(casts), selects_(plan.selects) {
+BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts)
+    : name_(plan.name), casts_(casts), selects_(plan.selects), random_(plan.random && casts == Casts::Plain), below_one_(plan.below_one) {
   const size_t base = stack->size() - plan.arguments.size();
   if (plan.accumulate >= 0 && (*stack)[base + plan.accumulate].toBool()) selects_ = false;
   choose_types(plan, *stack, base);
+  if (plan.draws_only && casts == Casts::Plain) blank_ = (*stack)[base].toTensor();
   if (plan.writes && casts == Casts::Plain) share_memory(plan, *stack, base);
   const bool begins = plan.leaves_range && (*stack)[base].isTensor() && is_format_tensor((*stack)[base].toTensor()); // with the operand
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
@@ -237,6 +258,8 @@ void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t 
                 ": expected a format whose values and their products float32 has for the accumulation policy float32, but got ", type.format->name,
                 ". Use float64 or exact.");
   }
+  // The format gets the rounding of what a stock tensor of such a precision draws from the same seed.
+  if (plan.draws_only && format_) compute_ = type.format->format.significand_bits() <= 24 ? ScalarType::Float : ScalarType::Double;
   if (!format_) compute_ = c10::toRealValueType(*type.stock); // as stock casts its operands to the common type
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     c10::IValue& value = stack[base + i];
@@ -344,8 +367,20 @@ at::Tensor BoxedCall::stand_in(const at::Tensor& t, bool written) {
       return p.stock;
     }
   }
-  pairs_.push_back({t, cast(t, compute_), written});
+  pairs_.push_back({t, random_ && is_format_tensor(t) ? laid_out(t) : cast(t, compute_), written});
   return pairs_.back().stock;
+}
+
+// Random numbers are drawn in the order of memory, and stock kernels have ways of their own for tensors without gaps: the stand-in has the
+// tensor's strides, gaps and all.
+at::Tensor BoxedCall::laid_out(const at::Tensor& t) const {
+  const bool blank = t.is_same(blank_);
+  if (t.numel() == 0 || (!blank && t.is_non_overlapping_and_dense())) return to_stock(t, compute_);
+  const Extent whole(t);
+  const int64_t size = whole.end - whole.begin;
+  const at::Tensor values = blank ? at::empty({size}, at::TensorOptions().dtype(compute_).device(t.device()))
+                                  : to_stock(format_view(t, {size}, {1}, whole.begin), compute_);
+  return at::_ops::as_strided::call(values, t.sym_sizes(), t.sym_strides(), 0);
 }
 
 at::Tensor BoxedCall::cast(const at::Tensor& t, ScalarType type) const {
@@ -365,12 +400,19 @@ at::Tensor BoxedCall::result(const at::Tensor& t) const {
 }
 
 at::Tensor BoxedCall::rounded(const at::Tensor& t) const {
+  // Posits round nothing to 0, toward zero neither; uniform numbers are multiples of the type's unit roundoff.
+  const int lowest = compute_ == ScalarType::Float ? -24 : -53;
+  if (below_one_ && t.scalar_type() == compute_ && format_ && format_->format.is_posit() && format_->format.min_exponent() > lowest) {
+    at::Tensor values = t;
+    return values.masked_fill_(values.lt(std::ldexp(1.0, format_->format.min_exponent())), 0);
+  }
   return operand_.defined() && t.scalar_type() == operand_.scalar_type() ? within_range(name_, t, operand_) : t;
 }
 
 // Values that were only selected must not move, nor cost random bits, where the mode would move exact ones. Deterministic modes keep
 // them, and still round what is new among them (a bound, a fill value).
 std::optional<Rounding> BoxedCall::rounding_of_results(const FormatEntry& entry) const {
+  if (below_one_) return Rounding::TowardZero;
   const bool moves = selects_ && c10::formats::is_stochastic(rounding_format(entry).rounding);
   return moves ? std::optional(Rounding::NearestEven) : rounding_override();
 }

@@ -1,6 +1,7 @@
 // One call of any operator by its schema: which arguments are tensors of ours, the stock tensors that stand for them, and the way back.
 #pragma once
 #include <ATen/FormatTensor.h>
+#include <ATen/native/formats/FillInfinity.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -71,6 +72,10 @@ class Plan {
   bool keeps_first;   // the result's dtype is the first operand's, whatever is put into it
   bool writes;        // to a tensor, not counting lists of them
   int accumulate;     // the place of a flag of that name, which undoes `selects`; or -1
+  std::vector<NumberPlace> numbers; // see FillInfinity.h
+  bool random;        // draws numbers, in the order of memory
+  bool draws_only;    // and nothing but the first operand's sizes and strides counts
+  bool below_one;     // draws from [0, 1), so that no result may be rounded up
   int limits;         // the place of two numbers that stand for infinities (nan_to_num's posinf, neginf), or -1
 };
 
@@ -104,11 +109,13 @@ class BoxedCall {
   at::Tensor stand_in(const at::Tensor& t, bool written);
 
   at::Tensor rounded(const at::Tensor& t) const;
+  at::Tensor laid_out(const at::Tensor& t) const;
 
   const std::string& name_;
   at::Tensor operand_; // the first one's values, where results may leave float64's range and the format has nothing beyond it
   Casts casts_;
-  bool selects_;
+  bool selects_, random_, below_one_;
+  at::Tensor blank_; // whose elements do not count
   const FormatEntry* format_{nullptr};              // of results, or nullptr: they stay stock
   const FormatEntry* own_{nullptr};                 // of the operands
   c10::ScalarType compute_{c10::ScalarType::Float}; // of the stand-ins

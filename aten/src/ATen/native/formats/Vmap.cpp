@@ -47,6 +47,7 @@ class VmapByCasts final : public FrontKernel {
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     if (!batched_beside_ours(*stack)) return stock_.callBoxed(op, keys, stack);
     if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, BoxedCall::Casts::Recorded)) return;
+    if (!plan_.numbers.empty()) exchange_infinities(plan_.numbers, plan_.arguments.size(), stack);
     const BoxedCall call(plan_, stack, BoxedCall::Casts::Recorded);
     op.callBoxed(stack);
     call.finish(op.schema().returns().size(), stack);

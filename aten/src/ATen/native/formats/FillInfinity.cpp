@@ -1,0 +1,130 @@
+#include <ATen/native/formats/FillInfinity.h>
+
+#include <ATen/core/ivalue.h>
+#include <ATen/native/formats/BoxedCall.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <c10/util/Exception.h>
+#include <c10/util/ExactCodec.h>
+
+#include <atomic>
+#include <cmath>
+#include <map>
+
+namespace at::formats {
+
+static std::atomic<FillInfinity> current{FillInfinity::Saturate};
+
+FillInfinity fill_infinity() {
+  return current.load(std::memory_order_relaxed);
+}
+void set_fill_infinity(FillInfinity setting) {
+  current.store(setting, std::memory_order_relaxed);
+}
+
+// What an infinity of that sign becomes.
+static double filled(bool negative, const Format& f) {
+  using namespace c10::formats;
+  const double infinity = negative ? -HUGE_VAL : HUGE_VAL;
+  if (!f.infinity_is_nan()) return to_double(decode(f, encode(f, unpack(infinity))));
+  if (fill_infinity() == FillInfinity::Nan) return infinity; // which the cast makes NaN
+  return std::copysign(to_double(decode(f, f.max_code())), infinity);
+}
+
+static void notice(double given, double taken, const FormatEntry& entry) {
+  static std::atomic<bool> said{false};
+  if (said.exchange(true)) return;
+  TORCH_WARN("torch.", entry.name, " has no infinity: ", given, " put into a tensor of it is taken as the outermost number of its sign, ", taken,
+             ". torch_dtypes.set_fill_infinity(\"nan\") makes it NaN, as casts of tensors do; set_fill_infinity(\"saturate\") keeps this. "
+             "(Said once in a process, for all dtypes.)");
+}
+
+double fill_number(double value, const FormatEntry& entry) {
+  if (!std::isinf(value) || !entry.format.infinity_is_nan()) return value;
+  const double taken = filled(value < 0, entry.format);
+  if (!std::isinf(taken)) notice(value, taken, entry);
+  return taken;
+}
+
+c10::Scalar fill_number(const c10::Scalar& value, const FormatEntry& entry) {
+  return value.isFloatingPoint() ? c10::Scalar(fill_number(value.toDouble(), entry)) : value;
+}
+
+double compared_number(double value, const FormatEntry& entry) {
+  return std::isinf(value) ? filled(value < 0, entry.format) : value;
+}
+
+// ---- operators ----
+
+std::vector<NumberPlace> number_places(const c10::FunctionSchema& schema) {
+  using Use = NumberPlace::Use;
+  struct Row {
+    Use use;
+    std::vector<std::string> arguments;
+  };
+  static const std::map<std::string, Row> rows = {
+      {"clamp", {Use::Bound, {"min", "max"}}},
+      {"clamp_max", {Use::Bound, {"max"}}},
+      {"clamp_min", {Use::Bound, {"min"}}},
+      {"constant_pad_nd", {Use::Fill, {"value"}}},
+      {"eq", {Use::Bound, {"other"}}},
+      {"fill", {Use::Fill, {"value"}}},
+      {"fill_diagonal", {Use::Fill, {"fill_value"}}},
+      {"ge", {Use::Bound, {"other"}}},
+      {"gt", {Use::Bound, {"other"}}},
+      {"hardtanh", {Use::Bound, {"min_val", "max_val"}}},
+      {"index_fill", {Use::Fill, {"value"}}},
+      {"isin", {Use::Bound, {"element", "test_element"}}},
+      {"le", {Use::Bound, {"other"}}},
+      {"lt", {Use::Bound, {"other"}}},
+      {"masked_fill", {Use::Fill, {"value"}}},
+      {"nan_to_num", {Use::Fill, {"nan", "posinf", "neginf"}}},
+      {"ne", {Use::Bound, {"other"}}},
+      {"pad_sequence", {Use::Fill, {"padding_value"}}},
+      {"_pad_packed_sequence", {Use::Fill, {"padding_value"}}},
+      {"scatter", {Use::Fill, {"value"}}},
+      {"threshold", {Use::Fill, {"value"}}},
+      {"where", {Use::Fill, {"self", "other"}}},
+  };
+  std::vector<NumberPlace> places;
+  const auto row = rows.find(base_name(schema.name()));
+  if (row == rows.end() || schema.overload_name().find("reduce") != std::string::npos) return places;
+  for (const std::string& name : row->second.arguments) {
+    if (const auto place = schema.argumentIndexWithName(name)) places.push_back({*place, row->second.use});
+  }
+  return places;
+}
+
+void exchange_infinities(const std::vector<NumberPlace>& places, size_t arguments, torch::jit::Stack* stack) {
+  const size_t base = stack->size() - arguments;
+  const auto find_entry = [&](int64_t least_dims) -> const FormatEntry* {
+    for (size_t i = base; i < stack->size(); ++i) {
+      const c10::IValue& value = (*stack)[i];
+      if (value.isTensor() && value.toTensor().defined() && value.toTensor().dim() >= least_dims) {
+        if (const FormatEntry* entry = entry_beneath(value.toTensor())) return entry;
+      }
+    }
+    return nullptr;
+  };
+  for (const NumberPlace& place : places) {
+    const auto exchanged = [&](double value, int64_t least_dims) {
+      const FormatEntry* entry = find_entry(least_dims);
+      if (!entry) return value;
+      return place.use == NumberPlace::Use::Fill ? fill_number(value, *entry) : compared_number(value, *entry);
+    };
+    c10::IValue& value = (*stack)[base + place.argument];
+    if (value.isDouble()) {
+      if (std::isinf(value.toDouble())) value = exchanged(value.toDouble(), 0);
+    } else if (value.isTensor()) {
+      // A stock tensor without dimensions in a number's place, beside one of ours that has some and decides the dtype. (As an operand of a comparison it keeps its value, as others do.)
+      const at::Tensor& t = value.toTensor();
+      if (place.use != NumberPlace::Use::Fill || !t.defined() || t.dim() != 0 || !c10::isFloatingType(t.scalar_type()) || !t.device().is_cpu() ||
+          entry_beneath(t)) {
+        continue;
+      }
+      const double number = t.item().toDouble();
+      if (std::isinf(number)) value = at::scalar_tensor(exchanged(number, 1), at::TensorOptions().dtype(at::kDouble));
+    }
+  }
+}
+
+} // namespace at::formats

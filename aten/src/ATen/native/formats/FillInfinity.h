@@ -1,0 +1,34 @@
+// Infinities that a caller writes as numbers, in formats that have none: what they become where they are put into a tensor, and what they
+// mean in a comparison.
+#pragma once
+#include <ATen/FormatTensor.h>
+
+#include <ATen/core/function_schema.h>
+#include <ATen/core/stack.h>
+
+#include <vector>
+
+namespace at::formats {
+
+// For the process. Saturate: the format's outermost number of that sign. Nan: as a cast of a tensor (NaR, or the NaN of fn floats).
+enum class FillInfinity : uint8_t { Saturate, Nan };
+FillInfinity fill_infinity();
+void set_fill_infinity(FillInfinity setting);
+
+// The number that stands for the given one in a tensor of the format; the first time that it stands for an infinity, a warning says so.
+double fill_number(double value, const FormatEntry& entry);
+c10::Scalar fill_number(const c10::Scalar& value, const FormatEntry& entry);
+// What an infinity in a comparison is taken for: what filling with it gives, so that filled places are found. (NaN is none: the infinity.)
+double compared_number(double value, const FormatEntry& entry);
+
+// An operator's argument that is put into a tensor, or that its elements are held against.
+struct NumberPlace {
+  enum class Use : uint8_t { Fill, Bound };
+  int argument;
+  Use use;
+};
+std::vector<NumberPlace> number_places(const c10::FunctionSchema& schema);
+// Exchanges infinities in those places, beside a tensor of ours, maybe within wrappers of torch.func, in the first argument that is one.
+void exchange_infinities(const std::vector<NumberPlace>& places, size_t arguments, torch::jit::Stack* stack);
+
+} // namespace at::formats

@@ -173,3 +173,53 @@ def test_scripts_and_compiled_attention_of_stock_dtypes():
     compiled = torch.compile(copy.deepcopy(layer), backend="eager", fullgraph=True)
     assert torch.equal(compiled(x, x, x, key_padding_mask=PADDING)[0], expected)
     torch.jit.script(nn.Transformer(WIDTH, HEADS, 1, 1, 16))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("weights", [True, False])
+def test_scripted_attention(name, weights):
+    """Compiled from stock's text, where masks are made and added: the same bits as the layer that is not scripted."""
+    torch.manual_seed(3)
+    layer = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True).to(torch_dtypes.dtype(name))
+    script = torch.jit.script(layer)
+    x = values(torch_dtypes.dtype(name))
+    (causal, padding), (float_causal, float_padding) = masks("bool"), masks("float")
+    for attn in (None, causal, float_causal):
+        for keys in (None, padding, float_padding):
+            expected, expected_shares = layer(x, x, x, attn_mask=attn, key_padding_mask=keys, need_weights=weights)
+            for _ in range(2):
+                found, shares = script(x, x, x, attn_mask=attn, key_padding_mask=keys, need_weights=weights)
+                assert found.dtype is x.dtype and found.isfinite().all() and torch.equal(found, expected)
+                assert (shares is None and expected_shares is None) or torch.equal(shares, expected_shares)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("training", [True, False])
+def test_scripted_encoder_layers(training):
+    for name in NAMES:
+        torch.manual_seed(4)
+        layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 16, dropout=0.0, batch_first=True).to(torch_dtypes.dtype(name)).train(training)
+        script, x = torch.jit.script(layer), values(torch_dtypes.dtype(name))
+        for kind in ("bool", "float"):
+            causal, padding = masks(kind)
+            with torch.set_grad_enabled(training):
+                found = script(x, src_mask=causal, src_key_padding_mask=padding)
+                assert found.dtype is x.dtype and torch.equal(found, layer(x, src_mask=causal, src_key_padding_mask=padding))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("policy", [None, "exact", "float64", "chunked(4)"])
+@pytest.mark.parametrize("recorded", [True, False])
+def test_the_function_takes_masks_of_every_kind(name, policy, recorded):
+    dtype = torch_dtypes.dtype(name)
+    q, k, v = (values(dtype, seed).requires_grad_(recorded) for seed in range(3))
+    own = torch.zeros(LENGTH, LENGTH, dtype=dtype).masked_fill_(CAUSAL, float("-inf"))
+    expected = nn.functional.scaled_dot_product_attention(q.detach().double(), k.detach().double(), v.detach().double(), attn_mask=~CAUSAL)
+    for mask in (~CAUSAL, torch.zeros(LENGTH, LENGTH).masked_fill(CAUSAL, float("-inf")), own):
+        with torch_dtypes.accumulate(policy or "machine"):
+            found = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        expect_near(found, expected, dtype)
+        if recorded:
+            grads = torch.autograd.grad(found.sum(), (q, k, v))
+            assert all(g.dtype is dtype and g.isfinite().all() for g in grads)

@@ -78,7 +78,7 @@ def test_stub_has_the_members_of_the_classes(name):
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
-        ("posit12es1_up", ["posit12es1_up", "kind=posit", "nbits=12", "es=1", "underflow=minpos", "rounding=up"]),
+        ("posit12es1_up", ["posit12es1_up", "kind=posit", "nbits=12", "es=1", "underflow=minpos", "infinity=nan", "rounding=up"]),
         ("e4m3fn_saturate", ["e4m3fn_saturate", "exp_bits=4", "man_bits=3", "bias=7", "specials=fn", "overflow=saturate"]),
         ("ufixed4_4", ["ufixed4_4", "int_bits=4", "frac_bits=4", "signed=False", "overflow=saturate", "symmetric=False"]),
     ],

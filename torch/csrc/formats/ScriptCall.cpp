@@ -5,6 +5,7 @@
 // graph in JIT's simple executor, which runs operators one by one as Python would, with the few nodes replaced that name a dtype.
 // Reaches into: the graph of a GraphFunction (copied), the registry of JIT operators (a namespace of its own). Seen to work on torch 2.13.0.
 #include <torch/csrc/formats/ScriptCall.h>
+#include <torch/csrc/formats/ScriptMasks.h>
 
 #include <ATen/FormatTensor.h>
 #include <c10/util/ForkSafeMutex.h>
@@ -231,6 +232,7 @@ void rewrite(jit::Block* block) {
     } else if (place >= 0 && !node->input(place)->mustBeNone() && !is_traced_default(node, place)) {
       node->replaceWithNewSymbol(registered(node, place));
     } else {
+      rewrite_mask(node);
       if (node->kind() == c10::prim::Print) wrap_tensors(node, "number_formats::text", c10::StringType::get());
       if (node->kind() == c10::prim::tolist) wrap_tensors(node, "number_formats::values", c10::TensorType::get());
       continue;

@@ -101,6 +101,8 @@ void exchange_infinities(const std::vector<NumberPlace>& places, size_t argument
       const c10::IValue& value = (*stack)[i];
       if (value.isTensor() && value.toTensor().defined() && value.toTensor().dim() >= least_dims) {
         if (const FormatEntry* entry = entry_beneath(value.toTensor())) return entry;
+      } else if (value.isTensorList() && !value.toTensorList().empty()) {
+        if (const FormatEntry* entry = entry_beneath(value.toTensorList().get(0))) return entry;
       }
     }
     return nullptr;

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-import oracle
 import pytest
 import torch
 from conftest import BUILTIN

@@ -369,3 +369,11 @@ def test_spread_keeps_order_and_distance():
 
 def test_side_and_classes_agree_with_the_networks():
     assert data_module.SIDE == Config().image_size and data_module.CLASSES == 10
+
+
+def test_a_run_that_diverges_says_why(few_digits):
+    run = train(Config(epochs=3), few_digits, torch.float16, 0)
+    assert "weight was the first tensor that was not finite (update pass" in run.divergence
+    assert "exp_avg_sq is 0 there" in run.divergence and "Try an eps" in run.divergence
+    assert json.loads(json.dumps(run.as_json()))["divergence"] == run.divergence
+    assert train(Config(epochs=1), few_digits, torch.float32, 0).divergence is None

@@ -21,6 +21,7 @@ from . import _C, _hooks, formats, integrations  # noqa: E402
 from ._optimizers import set_optimizer_eps  # noqa: E402
 from .accumulation import Accumulation, accumulate, accumulation_of, set_accumulation  # noqa: E402
 from .chopping import chop  # noqa: E402
+from .divergence import Divergence, explain_divergence  # noqa: E402
 from .formats import (  # noqa: E402
     ROUNDING_MODES,
     builtin_dtypes,
@@ -41,12 +42,14 @@ from .safetensors_files import load_safetensors, save_safetensors  # noqa: E402
 __all__ = [
     "ROUNDING_MODES",
     "Accumulation",
+    "Divergence",
     "accumulate",
     "accumulation_of",
     "builtin_dtypes",
     "chop",
     "codes",
     "dtype",
+    "explain_divergence",
     "fill_infinity",
     "fixed_format",
     "float_format",

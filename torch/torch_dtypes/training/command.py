@@ -202,6 +202,8 @@ def _compare(config, data, dtypes, options, described):
                     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
                     raise click.ClickException(f"training in {dtype_name(dtype)} failed: {reason}") from error
             runs.append(run)
+            if run.divergence:
+                console.print(run.divergence, highlight=False, markup=False)
             if options["out"]:  # after every run, so that an interruption loses only one
                 _write(report.write_results, options["out"], described, runs)
     summaries = report.summarize(runs)

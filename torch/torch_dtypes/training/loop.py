@@ -70,11 +70,14 @@ class Run:
         dtype: name without ``torch.``.
         seed: for the initial weights, the order of the images and dropout.
         epochs: a list of :class:`Epoch`; shorter than asked for after divergence.
+        divergence: of a run that diverged, a sentence on the first tensor that was not
+            finite, its layer and pass, the likely cause and what to try; or ``None``.
     """
 
     dtype: str
     seed: int
     epochs: list[Epoch] = field(default_factory=list)
+    divergence: str | None = None
 
     @property
     def diverged_at(self):
@@ -92,6 +95,7 @@ class Run:
             "dtype": self.dtype,
             "seed": self.seed,
             "diverged_at": self.diverged_at,
+            "divergence": self.divergence,
             "epochs": epochs,
         }
 
@@ -172,12 +176,14 @@ def train(config, data, dtype, seed, on_step=None, on_epoch=None):
         for epoch in range(1, config.epochs + 1):
             order = torch.randperm(len(data.train), generator=shuffle)
             start = time.perf_counter()
-            train_loss = _train_epoch(model, optimizer, config, data.train, order, dtype, on_step)
+            train_loss, run.divergence = _train_epoch(model, optimizer, config, data.train, order, dtype, on_step)
             seconds = time.perf_counter() - start
             test_loss, accuracy = math.nan, math.nan
             if math.isfinite(train_loss):
                 test_loss, accuracy = evaluate(model, data.test, dtype, config.device, config.image_size)
             diverged = not math.isfinite(test_loss)
+            if diverged and run.divergence is None:
+                run.divergence = _explanation(model, optimizer, None)
             run.epochs.append(Epoch(epoch, train_loss, test_loss, accuracy, seconds, diverged))
             if on_epoch:
                 on_epoch(run.epochs[-1])
@@ -200,23 +206,30 @@ def _batches(split, order, size, dtype, device, image_size):
         yield images.to(device).to(dtype), labels.to(device)
 
 
+def _explanation(model, optimizer, forward):
+    from ..divergence import explain_divergence
+
+    found = explain_divergence(model, optimizer, forward)
+    return str(found) if found else None
+
+
 def _train_epoch(model, optimizer, config, split, order, dtype, on_step):
-    """One pass over the images; returns the mean loss, or the first that is not finite."""
+    """One pass over the images; returns the mean loss, or the first that is not finite and why it is not."""
     model.train()
     criterion = nn.CrossEntropyLoss()
     total = 0.0
     for images, labels in _batches(split, order, config.batch_size, dtype, config.device, config.image_size):
-        optimizer.zero_grad()
         loss = criterion(model(images), labels)
+        value = loss.item()
+        if not math.isfinite(value):  # while the gradients of the step before are there
+            return value, _explanation(model, optimizer, lambda x=images, t=labels: criterion(model(x), t))
+        optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        value = loss.item()
-        if not math.isfinite(value):
-            return value
         total += value * len(labels)
         if on_step:
             on_step(value)
-    return total / len(order)
+    return total / len(order), None
 
 
 @torch.no_grad()

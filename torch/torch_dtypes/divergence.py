@@ -1,0 +1,139 @@
+"""Why a training run is no longer finite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+__all__ = ["Divergence", "explain_divergence"]
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The first tensor that was not finite.
+
+    Attributes:
+        tensor: its name: a parameter's, with ``.grad`` for its gradient, or that of a module's output.
+        layer: the module's qualified name, ``""`` for the model itself.
+        where: the pass that made it: ``"forward"``, ``"backward"`` or ``"update"``.
+        cause: what likely happened.
+        advice: what to try.
+    """
+
+    tensor: str
+    layer: str
+    where: str
+    cause: str
+    advice: str
+
+    def __str__(self) -> str:
+        place = f"{self.where} pass, layer {self.layer or 'model'!r}"
+        return f"{self.tensor} was the first tensor that was not finite ({place}): {self.cause}. Try {self.advice}."
+
+_OVERFLOW = "a lower learning rate, normalisation before this layer, or a format with a wider range"
+
+
+def _finite(t: torch.Tensor) -> bool:
+    return not t.is_floating_point() or bool(t.detach().isfinite().all())
+
+
+def _tensors(value):
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for v in value:
+            yield from _tensors(v)
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
+
+
+def _largest(dtype: torch.dtype) -> str:
+    return f"the largest number of {dtype}, {torch.finfo(dtype).max:g}"
+
+
+def _layer(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _of_update(name: str, p: torch.Tensor, optimizer) -> Divergence:
+    state = optimizer.state.get(p, {}) if optimizer is not None else {}
+    bad = ~p.detach().isfinite()
+    for key in ("exp_avg_sq", "max_exp_avg_sq", "square_avg", "sum", "exp_inf"):
+        second = state.get(key)
+        if isinstance(second, torch.Tensor) and second.shape == p.shape and (second.detach()[bad] == 0).any():
+            cause = f"the optimizer divided by 0: its {key} is 0 there, and eps adds nothing in {p.dtype}"
+            return Divergence(name, _layer(name), "update", cause, "an eps that the dtype has, loss scaling, or states and weights in float32")
+    cause = f"the gradient was finite, so the step left the range: beyond {_largest(p.dtype)}"
+    return Divergence(name, _layer(name), "update", cause, "a lower learning rate, a larger eps, or weights in float32")
+
+
+def _of_forward(model: torch.nn.Module, forward: Callable[[], object]) -> Divergence | None:
+    found: list[Divergence] = []
+
+    def look(name):
+        def hook(module, inputs, output):
+            if found or all(map(_finite, _tensors(output))):
+                return
+            bad = next(t for t in _tensors(output) if not _finite(t))
+            if not all(map(_finite, _tensors(inputs))):
+                advice = "data without NaN and infinities, in range of the dtype"
+                found.append(Divergence("the input", name, "forward", "the data are not finite", advice))
+            else:
+                kind = "an infinity" if bad.detach().isinf().any() else "NaN"
+                cause = f"{kind} out of finite operands: a result beyond {_largest(bad.dtype)}, or 0 / 0"
+                found.append(Divergence(f"the output of {type(module).__name__}", name, "forward", cause, _OVERFLOW))
+
+        return hook
+
+    # Containers' hooks come after their children's, so the first to see it is the innermost.
+    handles = [module.register_forward_hook(look(name)) for name, module in model.named_modules()]
+    try:
+        with torch.no_grad():
+            result = forward()
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not found and not all(map(_finite, _tensors(result))):
+        cause = "the model's outputs are finite, the loss of them is not"
+        found.append(Divergence("the loss", "", "forward", cause, "the loss in float32, or a wider format"))
+    return found[0] if found else None
+
+
+def explain_divergence(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, forward: Callable[[], object] | None = None
+) -> Divergence | None:
+    """The first tensor that was not finite in a run whose loss no longer is, its layer and pass, the likely cause and what to try::
+
+        loss = criterion(model(images), labels)
+        if not loss.isfinite():
+            print(torch_dtypes.explain_divergence(model, optimizer, lambda: criterion(model(images), labels)))
+
+    Call it before ``zero_grad()``, while the gradients of the step before are there. Parameters are looked at first: one that is not finite
+    had its gradient so in the backward pass (the last such layer, where the pass begins), or else the optimizer's step made it. If all are
+    finite, ``forward`` runs once more, without gradients, and its modules' outputs are looked at. A run that does not diverge pays nothing.
+
+    Args:
+        model: its modules give the names.
+        optimizer: for what its states say of the cause.
+        forward: calls the model on the batch that failed and returns the loss.
+
+    Returns:
+        A :class:`Divergence`, whose text is a sentence, or ``None`` where everything is finite.
+
+    Raises:
+        TypeError: ``model`` is no module.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"expected a torch.nn.Module, but got {model!r}")
+    named = list(model.named_parameters())
+    if bad := [(name, p) for name, p in named if not _finite(p)]:
+        gradients = [(name, p) for name, p in named if p.grad is not None and not _finite(p.grad)]
+        if not gradients:
+            return _of_update(*bad[0], optimizer)
+        name, p = gradients[-1]
+        kind = "an infinity" if p.grad.isinf().any() else "NaN"
+        cause = f"{kind} in a gradient, beyond {_largest(p.grad.dtype)} or from 0 / 0 in the loss"
+        return Divergence(name + ".grad", _layer(name), "backward", cause, "a smaller loss scale, gradient clipping, or a format with a wider range")
+    return _of_forward(model, forward) if forward is not None else None

@@ -59,7 +59,8 @@ def test_beneath_the_operators(name, group):
     backend = group._get_backend(torch.device("cpu"))
     refused(f"Reducer: .* torch.{name}", dist.Reducer, [nn.Parameter(x)], [[0]], [4], group)
     for method, arguments in {
-        "allreduce": ([x],), "broadcast": ([x], dist.BroadcastOptions()), "allgather": ([[x]], [torch.ones(4)]), "reduce": ([x], dist.ReduceOptions()),
+        "allreduce": ([x],), "broadcast": ([x], dist.BroadcastOptions()), "allgather": ([[x]], [torch.ones(4)]),
+        "reduce": ([x], dist.ReduceOptions()),
         "_allgather_base": (torch.ones(4), x), "alltoall_base": (x, x, [], []), "send": ([x], 0, 0), "recv": ([x], 0, 0),
     }.items():  # fmt: skip
         refused(f"Backend.{method}: .* torch.{name}", getattr(backend, method), *arguments)

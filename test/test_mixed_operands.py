@@ -148,8 +148,10 @@ def test_normalisation_in_transformations(dtype):
 @every_dtype
 def test_transformations_refuse_too(dtype):
     weight, x = torch.randn(2, 3).to(dtype), torch.randn(4, 3)
-    for call in (lambda: torch.vmap(lambda t: F.linear(t, weight))(x), lambda: torch.func.grad(lambda w: F.linear(x, w).sum())(weight),
-                 lambda: torch.func.jvp(lambda w: F.linear(x, w), (weight,), (weight,)), lambda: torch.func.vjp(lambda t: F.linear(t, weight), x)):  # fmt: skip
+    for call in [
+        lambda: torch.vmap(lambda t: F.linear(t, weight))(x), lambda: torch.func.grad(lambda w: F.linear(x, w).sum())(weight),
+        lambda: torch.func.jvp(lambda w: F.linear(x, w), (weight,), (weight,)), lambda: torch.func.vjp(lambda t: F.linear(t, weight), x),
+    ]:  # fmt: skip
         expect_names(pytest.raises(RuntimeError, call).value, dtype)
 
 

@@ -7,13 +7,13 @@ from ._overrides import Override
 
 __all__ = ["mixed_operands", "set_mixed_operands"]
 
-_MODES = ("raise", "promote")
+_MODES = {"raise": _C.MixedOperands.raises, "promote": _C.MixedOperands.promotes}
 
 
 def _mode(mode: str) -> _C.MixedOperands:
     if not isinstance(mode, str) or mode not in _MODES:
         raise ValueError(f'expected "raise" or "promote", but got {mode!r}')
-    return _C.MixedOperands.__members__[mode]
+    return _MODES[mode]
 
 
 def mixed_operands(mode: str) -> Override:

@@ -251,7 +251,7 @@ PYBIND11_MODULE(_C, m) {
     at::formats::set_format_parser(&parse_format);
   });
   using at::formats::MixedOperands;
-  bind_enum<MixedOperands>(m, "MixedOperands", {{"raise", MixedOperands::Raise}, {"promote", MixedOperands::Promote}});
+  bind_enum<MixedOperands>(m, "MixedOperands", {{"raises", MixedOperands::Raise}, {"promotes", MixedOperands::Promote}});
   m.def("set_mixed_operands_override", &at::formats::set_mixed_operands_override);
   m.def("set_mixed_operands_default", &at::formats::set_mixed_operands_default);
   using at::formats::FillInfinity;

@@ -18,12 +18,15 @@ const std::set<std::string>& of_one_dtype() {
   static const std::set<std::string> names = {
       // products
       "linear", "matmul", "mm", "bmm", "mv", "dot", "vdot", "inner", "tensordot", "addmm", "_addmm_activation", "addmv", "baddbmm", "addbmm",
-      "bilinear", "_trilinear", "linalg_multi_dot", "chain_matmul", "linalg_matmul", "linalg_vecdot", "linalg_cross", "linalg_solve", "linalg_solve_ex", "_linalg_solve_ex",
+      "bilinear", "_trilinear", "linalg_multi_dot", "chain_matmul", "linalg_matmul", "linalg_vecdot", "linalg_cross", "linalg_solve",
+      "linalg_solve_ex", "_linalg_solve_ex",
       // convolutions
-      "convolution", "_convolution", "convolution_overrideable", "_convolution_mode", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "conv_tbc",
-      "thnn_conv2d", "_slow_conv2d_forward", "slow_conv3d", "slow_conv3d_forward", "slow_conv_dilated2d", "slow_conv_dilated3d", "slow_conv_transpose2d", "slow_conv_transpose3d",
+      "convolution", "_convolution", "convolution_overrideable", "_convolution_mode", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
+      "conv_transpose2d", "conv_transpose3d", "conv_tbc", "thnn_conv2d", "_slow_conv2d_forward", "slow_conv3d", "slow_conv3d_forward",
+      "slow_conv_dilated2d", "slow_conv_dilated3d", "slow_conv_transpose2d", "slow_conv_transpose3d",
       // layers
-      "scaled_dot_product_attention", "_scaled_dot_product_attention_math", "prelu", "_prelu_kernel", "grid_sampler", "grid_sampler_2d", "grid_sampler_3d",
+      "scaled_dot_product_attention", "_scaled_dot_product_attention_math", "prelu", "_prelu_kernel", "grid_sampler", "grid_sampler_2d",
+      "grid_sampler_3d",
   };
   return names;
 }

@@ -301,3 +301,17 @@ def test_posit_saturates_where_a_number_leaves_float64():
     largest = torch_dtypes.format_of(torch.posit16es2).max_code
     for found in (x * 1e308, torch.add(torch.zeros_like(x), x, alpha=1e308), x / 1e-308):
         assert codes_of(found).tolist() == [largest, (1 << 16) - largest]
+
+
+@pytest.mark.parametrize("name", ["e3m2finite", "e2m1finite"])
+def test_invalid_operations_of_formats_without_nan_are_positive(name):
+    """The largest number stands for NaN, whose sign would be the processor's own: negative on x86, positive on ARM."""
+    dtype = torch_dtypes.dtype(name)
+    zero, minus, two = torch.zeros(40, dtype=dtype), torch.full((40,), -1.0, dtype=dtype), torch.full((40,), 2.0, dtype=dtype)
+    results = {
+        "0 / 0": zero / zero, "0 / -0": zero / -zero, "0 / number": zero / 0, "number / 0": 0 / zero, "div_": zero.clone().div_(zero),
+        "div, out=": torch.div(zero, zero, out=zero.clone()), "fmod": zero.fmod(zero), "fmod_": zero.clone().fmod_(zero), "sqrt": minus.sqrt(),
+        "rsqrt_": minus.clone().rsqrt_(), "log": minus.log(), "log_": minus.clone().log_(), "acos": two.acos(), "atanh": (-two).atanh(),
+        "addcdiv": torch.addcdiv(zero, zero, zero), "foreach": torch._foreach_div([zero], [zero])[0], "mean": zero[:0].mean().expand(40),
+    }  # fmt: skip
+    assert {k: y.tolist() for k, y in results.items() if y.tolist() != [torch.finfo(dtype).max] * 40} == {}

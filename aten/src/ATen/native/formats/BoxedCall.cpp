@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <set>
 
 namespace at::formats {
@@ -389,6 +390,12 @@ at::Tensor BoxedCall::cast(const at::Tensor& t, ScalarType type) const {
   return at::_ops::to_dtype::call(t, type, false, false, {});
 }
 
+// Where a NaN has no code but the largest number's, its sign is seen, and that of an invalid operation is the processor's: positive.
+static at::Tensor without_signs_of_nan(const at::Tensor& t, const FormatEntry& entry) {
+  const bool seen = entry.format.kind == c10::formats::Kind::Float && entry.format.specials == c10::formats::Specials::None;
+  return seen && t.is_floating_point() ? t.masked_fill(t.isnan(), std::numeric_limits<double>::quiet_NaN()) : t;
+}
+
 at::Tensor BoxedCall::result(const at::Tensor& t) const {
   if (!t.defined()) return t;
   for (const Pair& p : pairs_) {
@@ -396,7 +403,8 @@ at::Tensor BoxedCall::result(const at::Tensor& t) const {
   }
   if (t.scalar_type() != compute_ || !format_) return t;
   const RoundingGuard guard(rounding_of_results(*format_));
-  return cast(rounded(t), c10::formats::scalar_type(*format_));
+  const at::Tensor values = rounded(t);
+  return cast(casts_ == Casts::Plain ? without_signs_of_nan(values, *format_) : values, c10::formats::scalar_type(*format_));
 }
 
 at::Tensor BoxedCall::rounded(const at::Tensor& t) const {
@@ -436,7 +444,7 @@ void BoxedCall::finish(size_t results, torch::jit::Stack* stack) const {
     }
     if (p.ours.sizes() != p.stock.sizes()) at::_ops::resize_::call(p.ours, c10::fromIntArrayRefSlow(p.stock.sizes()), {});
     const RoundingGuard guard(rounding_of_results(entry_of(p.ours)));
-    encode_into(distinct(p.ours), rounded(distinct(p.stock)));
+    encode_into(distinct(p.ours), without_signs_of_nan(rounded(distinct(p.stock)), entry_of(p.ours)));
   }
   for (size_t i = stack->size() - results; i < stack->size(); ++i) {
     c10::IValue& value = (*stack)[i];

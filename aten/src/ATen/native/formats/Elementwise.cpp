@@ -11,6 +11,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace at::formats {
 
@@ -153,6 +154,13 @@ void sign_zero_sums(const Terms& both_positive, const Blocks* blocks, T* sums, i
   }
 }
 
+// Where a NaN has no code but the largest number's, its sign is seen, and that of an invalid operation (0/0) is the processor's: positive.
+template <typename T>
+void drop_signs_of_nan(const Format& f, T* results, int64_t n) {
+  if ((f.kind != c10::formats::Kind::Float || f.specials != c10::formats::Specials::None)) return;
+  for (int64_t i = 0; i < n; ++i) results[i] = results[i] != results[i] ? std::numeric_limits<T>::quiet_NaN() : results[i];
+}
+
 // From an operator on machine numbers to one that leaves codes. Rounding down, a sum that is 0 is -0 unless both terms are positive (IEEE
 // 754-2019, section 6.3).
 template <typename T, typename Apply, typename Terms>
@@ -161,6 +169,7 @@ auto encoding(const Apply& apply, const Terms& both_positive) {
     alignas(64) T result[kBlock];
     apply(k, blocks, result, n);
     if (f.rounding == Rounding::Down) sign_zero_sums(both_positive, blocks, result, n);
+    drop_signs_of_nan(f, result, n);
     encode_block(k, f, result, codes, n, words);
   };
 }
@@ -172,6 +181,7 @@ auto encoding_mixed(const std::array<Source, N>& sources, const Mixed& mixed, co
     alignas(64) float result[kBlock];
     if (mixed(k, blocks, result, n)) {
       if (f.rounding == Rounding::Down) sign_zero_sums(both_positive, blocks, result, n);
+      drop_signs_of_nan(f, result, n);
       return encode_block(k, f, result, codes, n, words);
     }
     alignas(64) double wide[N][kBlock];

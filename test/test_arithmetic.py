@@ -315,3 +315,11 @@ def test_invalid_operations_of_formats_without_nan_are_positive(name):
         "addcdiv": torch.addcdiv(zero, zero, zero), "foreach": torch._foreach_div([zero], [zero])[0], "mean": zero[:0].mean().expand(40),
     }  # fmt: skip
     assert {k: y.tolist() for k, y in results.items() if y.tolist() != [torch.finfo(dtype).max] * 40} == {}
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_an_optimizer_s_0_by_0_is_as_the_operators_have_it(fused):
+    x = torch.zeros(40, dtype=torch_dtypes.dtype("e3m2finite"), requires_grad=True)
+    x.grad = torch.zeros_like(x)
+    torch.optim.Adam([x], eps=0.0, lr=1.0, fused=fused, foreach=False).step()
+    assert x.tolist() == [-torch.finfo(x.dtype).max] * 40

@@ -116,6 +116,11 @@ static void decode(const CpuKernels& k, const Format& f, const char* codes, T* v
 template <typename T>
 template <typename U>
 void ProgramBlocks<T>::encode(const U* values, char* codes, int64_t n, const RandomWords& words) {
+  U positive[kProgramBlock]; // NaNs whose signs would be seen: as elementwise() has them
+  if (format_.kind == c10::formats::Kind::Float && format_.specials == c10::formats::Specials::None) {
+    std::transform(values, values + n, positive, [](U x) { return x != x ? std::numeric_limits<U>::quiet_NaN() : x; });
+    values = positive;
+  }
   if constexpr (std::is_same_v<U, float>) k_.encode_float(format_, values, codes, n, words);
   else k_.encode_double(format_, values, codes, n, words);
 }

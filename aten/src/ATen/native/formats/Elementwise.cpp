@@ -157,7 +157,7 @@ void sign_zero_sums(const Terms& both_positive, const Blocks* blocks, T* sums, i
 // Where a NaN has no code but the largest number's, its sign is seen, and that of an invalid operation (0/0) is the processor's: positive.
 template <typename T>
 void drop_signs_of_nan(const Format& f, T* results, int64_t n) {
-  if ((f.kind != c10::formats::Kind::Float || f.specials != c10::formats::Specials::None)) return;
+  if (f.kind != c10::formats::Kind::Float || f.specials != c10::formats::Specials::None) return;
   for (int64_t i = 0; i < n; ++i) results[i] = results[i] != results[i] ? std::numeric_limits<T>::quiet_NaN() : results[i];
 }
 

@@ -18,8 +18,8 @@ MODULES = {info.name: info for info in module_db if "Lazy" not in info.name}
 
 # Containers by any of PyTorch's names; those of wide formats are the names of types that they are computed in, too, with a word of what they
 # stand for.
-CONTAINERS = re.compile(r"BFloat16|Float8|c10::(?!complex)|\bHalf\b|FloatTensor|DoubleTensor|HPU|PrivateUse")
-WIDE = re.compile(r"\bFloat\b|\bDouble\b|(?<!torch\.)\bfloat\b|\bdouble\b")
+CONTAINERS = re.compile(r"BFloat16|Float8|c10::(?!complex)|\bHalf\b|HPU|PrivateUse")
+WIDE = re.compile(r"\bFloat(Tensor)?\b|\bDouble(Tensor)?\b|(?<!torch\.)\bfloat\b|\bdouble\b")
 TAKEN = re.compile("one of the following scalar types: [A-Za-z0-9, ]+;")  # stock's list of what an argument may be
 
 

@@ -40,7 +40,8 @@ def test_version():
 
     result = run("--version")
     assert result.exit_code == 0
-    assert result.output.split() == ["torch-dtypes", torch_dtypes.__version__, "(torch", f"{torch.__version__},", *f"{torch_dtypes._C.cpu_capability()} kernels)".split()]
+    kernels = torch_dtypes._C.cpu_capability()
+    assert result.output == f"torch-dtypes {torch_dtypes.__version__} (torch {torch.__version__}, {kernels} kernels)\n"
 
 
 def test_help():

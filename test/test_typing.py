@@ -32,13 +32,14 @@ with torch_dtypes.rounding("up"), torch_dtypes.accumulate("exact"):
     pass
 torch_dtypes.dtype(16)
 """
-REVEALED = ["torch._C.dtype", "torch._C.dtype", "torch._C.dtype", "torch_dtypes._C.Format", "int", "torch._tensor.Tensor", "float", "torch._tensor.Tensor"]
+DTYPE, TENSOR = "torch._C.dtype", "torch._tensor.Tensor"
+REVEALED = [DTYPE, DTYPE, DTYPE, "torch_dtypes._C.Format", "int", TENSOR, "float", TENSOR]
 
 
 def test_mypy_knows_the_public_names(tmp_path):
     pytest.importorskip("mypy")
     (tmp_path / "example.py").write_text(EXAMPLE)
-    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir", str(tmp_path / "cache"), str(tmp_path / "example.py")]
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir", tmp_path / "cache", tmp_path / "example.py"]
     done = subprocess.run(command, env={**os.environ, "MYPYPATH": str(ROOT / "torch")}, capture_output=True, text=True, check=False)
     revealed = [r.removeprefix("builtins.") for r in re.findall(r'Revealed type is "(.*)"', done.stdout)]
     assert revealed == REVEALED, done.stdout + done.stderr

@@ -141,7 +141,7 @@ def test_steps_and_what_is_not_finite(foreach, dtype):
         before = model.weight.detach().clone()
         scaler.scale(model(numbers(dtype, 2, 3)).sum()).backward()
         if bad is not None:
-            model.weight.grad[0, 0] = bad  # NaR in a posit, where infinity is NaR, too
+            model.weight.grad[0, 0] = torch.tensor(bad)  # a cast: in a posit infinity is NaR, too (a number would be the outermost one)
         scaler.step(optimizer)
         scaler.update()
         assert scaler.get_scale() == scale

@@ -234,11 +234,15 @@ def test_losses_are_still_there(name):
     assert found != right, "expected a loss, but the result is right: take the function out of LOSSES"
 
 
-@pytest.mark.parametrize("format_name", ["posit8es2", "posit16es2", "posit32es2"])
-@pytest.mark.parametrize(("name", "x"), [("logaddexp", (0.0, -(2.0**24))), ("logaddexp2", (-2e3, 0.0)), ("logaddexp", (0.0, -1e3)), ("i1", (-1e3,))])
-def test_posits_beyond_float64_get_the_outermost_numbers(name, x, format_name):
-    found, right = one_code(name, format_name, *x)
-    assert found == right
+@pytest.mark.parametrize("name", ["posit8es2", "posit16es2", "posit32es2"])
+def test_posits_beyond_float64_get_the_outermost_numbers(name):
+    dtype = getattr(torch, name)
+    info = torch.finfo(dtype)
+    for function, x, right in [
+        (torch.logaddexp, (0.0, -(2.0**24)), info.smallest_normal), (torch.logaddexp2, (-2e3, 0.0), info.smallest_normal),
+        (torch.logaddexp, (0.0, -1e3), info.smallest_normal), (torch.special.i1, (-1e3,), -info.max),
+    ]:  # fmt: skip
+        assert function(*(torch.tensor([v]).to(dtype) for v in x)).tolist() == [right]
 
 
 @pytest.mark.parametrize("name", ["posit8es2", "posit16es2"])
@@ -251,8 +255,7 @@ def test_bessel_functions_beyond_float64(name):
 
 
 def test_a_larger_operand_that_is_not_0_decides_nothing():
-    """log2(1/2 + 1/2) is 0; so is 0 beside an infinity that a format has."""
-    assert torch.logaddexp2(*torch.tensor([[-1.0], [-1.0]]).to(torch.posit16es2)).tolist() == [0]
+    """What is 0 beside an infinity that a format has stays 0."""
     assert torch.logaddexp(*torch.tensor([[0.0], [-math.inf]]).to(torch.q43)).tolist() == [0]
     assert math.isnan(torch.logaddexp(*torch.tensor([[0.0], [math.nan]]).to(torch.posit16es2)).item())
 

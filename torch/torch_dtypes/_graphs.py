@@ -99,6 +99,18 @@ def _breaking(stock, find):
     return make
 
 
+def _with_ours(stock, path_of):
+    """The list of files that are traced through, with those of ours that stand in front of stock functions."""
+    modules = ("_conversion", "_functions", "_hooks", "_linear_cross_entropy", "_printing", "_testing", "chopping", "training")
+    ours = {path_of(os.path.join(os.path.dirname(__file__), name)) for name in modules}
+
+    @functools.cache  # stock clears it by clear_lru_cache()
+    def listed():
+        return stock() | ours
+
+    return listed
+
+
 def begin_dynamo(stock, callback):
     """In front of the first call of set_eval_frame, with which everything of dynamo's begins; torch._dynamo is imported by then."""
     from torch._dynamo import convert_frame, trace_rules, utils
@@ -114,9 +126,7 @@ def begin_dynamo(stock, callback):
     # would be compiled where the stock one is left alone, and a hook registered there be lost with the graph's break.
     trace_rules.add("torch_dtypes")
     # These are traced through where a traced function calls them.
-    folder = os.path.dirname(__file__)
-    for module in ("_conversion", "_functions", "_hooks", "_linear_cross_entropy", "_printing", "_testing", "chopping", "training"):
-        trace_rules.get_mod_inlinelist().add(trace_rules._as_posix_path(os.path.join(folder, module)))
+    trace_rules.get_mod_inlinelist = _with_ours(trace_rules.get_mod_inlinelist, trace_rules._as_posix_path)
     # The list of random operators whose calls are not joined, which goes by no tag.
     from torch._functorch import compile_utils
 

@@ -3,6 +3,7 @@
 #include <ATen/native/formats/ForwardMode.h>
 #include <ATen/ops/copy_ops.h>
 
+#include <algorithm>
 #include <set>
 
 namespace at::formats {
@@ -10,7 +11,8 @@ namespace {
 
 class InPlaceKernel final : public c10::OperatorKernel {
  public:
-  InPlaceKernel(const c10::OperatorHandle& functional, const c10::FunctionSchema& schema) : functional_(functional), plan_(schema) {}
+  InPlaceKernel(const c10::OperatorHandle& functional, const c10::FunctionSchema& schema)
+      : functional_(functional), plan_(schema), keeps_self_(base_name(functional.schema().name()) == "pow") {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) const {
     at::Tensor self = (*stack)[stack->size() - plan_.arguments.size()].toTensor();
@@ -18,8 +20,8 @@ class InPlaceKernel final : public c10::OperatorKernel {
       run_stock_formula(op, keys, stack);
       return;
     }
-    // A stock tensor may be kept for backward as it is, and is written to below.
-    if (!entry_beneath(self)) (*stack)[stack->size() - plan_.arguments.size()] = self.clone();
+    // What may be kept for backward as it is, and is written to below.
+    if (keeps_self_ || !entry_beneath(self)) (*stack)[stack->size() - plan_.arguments.size()] = self.clone();
     functional_.callBoxed(stack);
     const at::Tensor result = stack->back().toTensor();
     TORCH_CHECK(result.sizes() == self.sizes(), plan_.name, ": expected operands that broadcast to the sizes ", self.sizes(),
@@ -30,6 +32,7 @@ class InPlaceKernel final : public c10::OperatorKernel {
  private:
   c10::OperatorHandle functional_;
   Plan plan_;
+  bool keeps_self_;
 };
 
 } // namespace
@@ -39,14 +42,20 @@ bool keeps_little(const std::string& op) {
   return names.count(base_name(op)) != 0;
 }
 
+static bool takes_the_same(const c10::FunctionSchema& a, const c10::FunctionSchema& b) {
+  return std::equal(a.arguments().begin(), a.arguments().end(), b.arguments().begin(), b.arguments().end(),
+                    [](const c10::Argument& x, const c10::Argument& y) { return *x.type() == *y.type(); });
+}
+
 std::optional<c10::OperatorHandle> functional_form(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
   if (schema.name().back() != '_' || schema.returns().size() != 1) return std::nullopt;
   const std::string name = schema.name().substr(0, schema.name().size() - 1);
-  auto functional = c10::Dispatcher::singleton().findSchema({name, schema.overload_name()});
-  if (!functional) functional = c10::Dispatcher::singleton().findSchema({name, "Tensor_" + schema.overload_name()}); // pow.Tensor_Tensor
-  const bool same = functional && functional->schema().arguments().size() == schema.arguments().size() && !functional->schema().is_mutable();
-  return same ? functional : std::nullopt;
+  for (const char* before : {"", "Tensor_"}) { // pow.Tensor_Tensor of pow_.Tensor; pow.Scalar has its operands the other way round
+    auto functional = c10::Dispatcher::singleton().findSchema({name, before + schema.overload_name()});
+    if (functional && !functional->schema().is_mutable() && takes_the_same(functional->schema(), schema)) return functional;
+  }
+  return std::nullopt;
 }
 
 torch::CppFunction in_place_kernel(const c10::OperatorHandle& functional, const c10::FunctionSchema& schema) {

@@ -67,7 +67,7 @@ def test_entry_points_are_declared():
 def test_metadata_names_the_torch_that_it_was_built_for():
     distribution = importlib.metadata.distribution("torch-dtypes")
     assert f"torch=={RELEASE}.*" in distribution.requires
-    assert distribution.version in (f"0.1.0+torch{RELEASE}", "0.1.0")  # the latter from an sdist
+    assert distribution.version in (f"0.2.0+torch{RELEASE}", "0.2.0")  # the latter from an sdist
 
 
 def test_metadata_say_whose_it_is_and_under_which_licence():
@@ -269,12 +269,12 @@ def test_metadata_of_wheels_and_sdists(backend, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_DTYPES_TORCH_DIR", str(fake_torch(tmp_path / "torch", "2.12.1+cu130")))
     monkeypatch.chdir(tmp_path)
     backend.build_state("wheel")
-    assert backend.dynamic_metadata({}, {}) == {"version": "0.1.0+torch2.12", "dependencies": ["torch==2.12.*"]}
+    assert backend.dynamic_metadata({}, {}) == {"version": "0.2.0+torch2.12", "dependencies": ["torch==2.12.*"]}
     backend.build_state("sdist")
-    assert backend.dynamic_metadata({}, {}) == {"version": "0.1.0", "dependencies": ["torch>=2.11,<2.14"]}
+    assert backend.dynamic_metadata({}, {}) == {"version": "0.2.0", "dependencies": ["torch>=2.11,<2.14"]}
     (tmp_path / "PKG-INFO").touch()  # a wheel from an sdist keeps the sdist's version: installers insist on it
     backend.build_state("wheel")
-    assert backend.dynamic_metadata({}, {}) == {"version": "0.1.0", "dependencies": ["torch==2.12.*"]}
+    assert backend.dynamic_metadata({}, {}) == {"version": "0.2.0", "dependencies": ["torch==2.12.*"]}
 
 
 # --- requirements ---

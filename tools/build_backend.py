@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 SUPPORTED = ("2.11", "2.12", "2.13")
 OVERRIDE = "TORCH_DTYPES_TORCH_DIR"
 

@@ -67,7 +67,7 @@ __all__ = [
     "set_optimizer_eps",
     "with_rounding",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if not _loaded:
     # formats last: where something before raises, no name of a dtype must be left that stock functions misread

@@ -41,7 +41,10 @@ OPERATORS = {
     "linear without bias": (F.linear, "bik,jk->bij"),
 }
 # Their gradients are single products, or sums of rounded sums over what was expanded: PyTorch's own multiplications.
-ONE_PRODUCT = ("dot", "vdot", "inner of vectors", "matmul of vectors", "tensordot of vectors", "einsum to a number", "matmul with a vector", "matmul by a matrix")
+ONE_PRODUCT = (
+    "dot", "vdot", "inner of vectors", "matmul of vectors", "tensordot of vectors", "einsum to a number", "matmul with a vector",
+    "matmul by a matrix",
+)  # fmt: skip
 POLICIES = [
     ("exact", {}, "nearest_even"),
     ("format", {"product": "posit8es1", "accumulator": "e8m4"}, "nearest_even"),

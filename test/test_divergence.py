@@ -73,5 +73,5 @@ def test_update_that_leaves_the_range():
 
 
 def test_wrong_arguments():
-    with pytest.raises(TypeError, match="expected a torch.nn.Module, but got 'model'"):
+    with pytest.raises(TypeError, match=r"expected a torch.nn.Module, but got 'model'"):
         explain_divergence("model")

@@ -31,7 +31,7 @@ def test_threads_may_use_a_table_that_is_dropped(one_thread):
     wide, wrong = ALL.double(), []
 
     def work(step):
-        for i in range(0, 350):
+        for i in range(350):
             bound = (i * step) % 350 / 32
             if not torch.equal(codes_of(ALL.clamp(max=bound)), codes_of(wide.clamp(max=torch.tensor(bound).double()).to(ALL.dtype))):
                 wrong.append(bound)

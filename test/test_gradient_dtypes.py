@@ -322,7 +322,7 @@ def test_a_builtin_as_a_hook_promotes_as_outside():
     """Without a frame of Python."""
     x, w = leaf(X, torch.posit16es2), torch.ones(3)
     x.register_hook(w.__mul__)
-    with pytest.raises(RuntimeError, match="expected the hook __mul__ to return a gradient of torch.posit16es2, but got torch.float32"):
+    with pytest.raises(RuntimeError, match=r"expected the hook __mul__ to return a gradient of torch.posit16es2, but got torch.float32"):
         x.sum().backward()
 
 
@@ -404,7 +404,8 @@ def test_grad_dtype_names_our_dtype(dtype):
 
 # The other way round: what is ours meets a stock tensor that decides, or is written to.
 STOCK_RESULTS = {
-    "mul": lambda x, s: x * s, "where": lambda x, s: torch.where(s > 0, x, s), "cat": lambda x, s: torch.cat([x, s])[1:4], "pow": lambda x, s: x.abs() ** s,
+    "mul": lambda x, s: x * s, "where": lambda x, s: torch.where(s > 0, x, s), "cat": lambda x, s: torch.cat([x, s])[1:4],
+    "pow": lambda x, s: x.abs() ** s,
     "stack": lambda x, s: torch.stack([x, s])[0], "mul_": lambda x, s: s.clone().mul_(x), "add_": lambda x, s: s.clone().add_(x, alpha=2),
     "clamp_": lambda x, s: s.clone().clamp_(min=x), "copy_": lambda x, s: s.clone().copy_(x), "setitem": lambda x, s: put(s, x),
     "fill_": lambda x, s: s.clone().fill_(x[0]), "div_ of a view": lambda x, s: view(s, x), "addcmul_": lambda x, s: s.clone().addcmul_(x, s),

@@ -110,7 +110,9 @@ def test_a_number_that_is_put_into_a_tensor_is_the_outermost_one(fill, v, name):
 
 
 @pytest.mark.parametrize("name", WITHOUT)
-@pytest.mark.parametrize("fill", ["tensor of a list", "full", "masked_fill", "setitem", "where", "pad", "clamp above", "scatter", "vmap", "index_fill"])
+@pytest.mark.parametrize(
+    "fill", ["tensor of a list", "full", "masked_fill", "setitem", "where", "pad", "clamp above", "scatter", "vmap", "index_fill"]
+)
 def test_the_strict_setting_makes_them_nan(strict, fill, name):
     assert torch_dtypes.fill_infinity() == "nan"
     for v in (INF, -INF):

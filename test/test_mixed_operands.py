@@ -43,6 +43,12 @@ def dtypes_of(name, dtype, mixture, gradients=False):
     return [t.dtype for t in results]
 
 
+def error_of(call, *args):
+    with pytest.raises(RuntimeError) as caught:
+        call(*args)
+    return caught.value
+
+
 def expect_names(error, dtype):
     message = str(error)
     assert "expected operands of one dtype" in message and "mixed_operands" in message, message
@@ -77,11 +83,11 @@ def test_what_only_some_kernels_of_stock_take(name, dtype):
 def test_whole_networks(dtype):
     network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2)).to(dtype)
     images = torch.randn(2, 1, 4, 4)
-    expect_names(pytest.raises(RuntimeError, network, images).value, dtype)
-    expect_names(pytest.raises(RuntimeError, network.float(), images.to(dtype)).value, dtype)
+    expect_names(error_of(network, images), dtype)
+    expect_names(error_of(network.float(), images.to(dtype)), dtype)
     for forward in (torch.no_grad, torch.inference_mode):
         with forward():
-            expect_names(pytest.raises(RuntimeError, network, images.to(dtype)).value, dtype)
+            expect_names(error_of(network, images.to(dtype)), dtype)
     for layer in (nn.LSTM(2, 2), nn.GRU(2, 2), nn.RNN(2, 2)):
         with pytest.raises((RuntimeError, ValueError), match=str(dtype)):
             layer.to(dtype)(torch.randn(3, 1, 2))
@@ -152,7 +158,7 @@ def test_transformations_refuse_too(dtype):
         lambda: torch.vmap(lambda t: F.linear(t, weight))(x), lambda: torch.func.grad(lambda w: F.linear(x, w).sum())(weight),
         lambda: torch.func.jvp(lambda w: F.linear(x, w), (weight,), (weight,)), lambda: torch.func.vjp(lambda t: F.linear(t, weight), x),
     ]:  # fmt: skip
-        expect_names(pytest.raises(RuntimeError, call).value, dtype)
+        expect_names(error_of(call), dtype)
 
 
 # ---- the setting ----

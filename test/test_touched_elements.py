@@ -13,19 +13,19 @@ from torch_dtypes import rounding
 NAMES = ("posit16es2", "q43", "posit32es2")
 MASK = torch.zeros(60, 100, dtype=torch.bool)
 MASK[[3, 3, 59], [0, 99, 7]] = True
-I, J, ROWS = torch.tensor([3, 59, 3, 0]), torch.tensor([[7, 0, 7]]), torch.tensor([5, -1, 5, -60])
+PLACES, J, ROWS = torch.tensor([3, 59, 3, 0]), torch.tensor([[7, 0, 7]]), torch.tensor([5, -1, 5, -60])
 
 # (the operator, sizes of what is written, sizes of sources). 3 is written twice.
 CASES = {
-    "index_add_": (lambda x, s: x.index_add_(0, I, s), (60, 100), (4, 100)),
-    "index_add_ by alpha": (lambda x, s: x.index_add_(-1, I, s, alpha=-3), (2, 50, 60), (2, 50, 4)),
-    "index_add": (lambda x, s: torch.index_add(x, 1, I.int(), s), (50, 60, 3), (50, 4, 3)),
-    "index_add_ of a vector": (lambda x, s: x.index_add_(0, I, s), (5000,), (4,)),
+    "index_add_": (lambda x, s: x.index_add_(0, PLACES, s), (60, 100), (4, 100)),
+    "index_add_ by alpha": (lambda x, s: x.index_add_(-1, PLACES, s, alpha=-3), (2, 50, 60), (2, 50, 4)),
+    "index_add": (lambda x, s: torch.index_add(x, 1, PLACES.int(), s), (50, 60, 3), (50, 4, 3)),
+    "index_add_ of a vector": (lambda x, s: x.index_add_(0, PLACES, s), (5000,), (4,)),
     "index_fill_": (lambda x: x.index_fill_(1, ROWS, 0.3), (70, 60), ()),
     "index_fill_ of ours": (lambda x: x.index_fill_(0, ROWS, x.new_full((), 1.7)), (70, 60), ()),
     "index_fill": (lambda x: x.index_fill(0, torch.tensor(-2), 1.7), (70, 60), ()),
-    "index_reduce_": (lambda x, s: x.index_reduce_(0, I, s, "mean"), (60, 100), (4, 100)),
-    "index_reduce_ without self": (lambda x, s: x.index_reduce_(0, I, s, "prod", include_self=False), (60, 100), (4, 100)),
+    "index_reduce_": (lambda x, s: x.index_reduce_(0, PLACES, s, "mean"), (60, 100), (4, 100)),
+    "index_reduce_ without self": (lambda x, s: x.index_reduce_(0, PLACES, s, "prod", include_self=False), (60, 100), (4, 100)),
     "put_": (lambda x, s: x.put_(torch.tensor([[3, -6000], [5999, 4]]), s), (60, 100), (4,)),
     "put_ adding": (lambda x, s: x.put_(torch.tensor([[3, 3], [-1, 3]]), s, accumulate=True), (60, 100), (2, 2)),
     "put adding": (lambda x, s: x.put(torch.tensor([3, 3, -1]), s, accumulate=True), (60, 100), (3,)),
@@ -33,12 +33,12 @@ CASES = {
     "index_put_ of columns": (lambda x, s: torch.ops.aten.index_put_(x, [None, ROWS], s, True), (50, 100), (50, 4)),
     "index_put_ of elements": (lambda x, s: x.index_put_((ROWS, ROWS), s, accumulate=True), (60, 100), (4,)),
     "index_put_ of a number": (lambda x, s: x.index_put_((ROWS, ROWS), s, accumulate=True), (60, 100), ()),
-    "index_put_ in the middle": (lambda x, s: torch.ops.aten.index_put_(x, [None, I[:2, None], J], s, True), (3, 60, 30, 2), (1, 3, 2)),
-    "index_put_ apart": (lambda x, s: torch.ops.aten.index_put_(x, [I[:3], None, J], s, True), (60, 2, 50), (1, 3, 2)),
+    "index_put_ in the middle": (lambda x, s: torch.ops.aten.index_put_(x, [None, PLACES[:2, None], J], s, True), (3, 60, 30, 2), (1, 3, 2)),
+    "index_put_ apart": (lambda x, s: torch.ops.aten.index_put_(x, [PLACES[:3], None, J], s, True), (60, 2, 50), (1, 3, 2)),
     "index_put_ by a mask": (lambda x, s: x.index_put_((MASK,), s, accumulate=True), (60, 100, 2), (3, 2)),
-    "index_put_ by half a mask": (lambda x, s: x.index_put_((I[:3], MASK[0] | MASK[3] | MASK[59]), s, accumulate=True), (60, 100), (3,)),
+    "index_put_ by half a mask": (lambda x, s: x.index_put_((PLACES[:3], MASK[0] | MASK[3] | MASK[59]), s, accumulate=True), (60, 100), (3,)),
     "index_put adding": (lambda x, s: x.index_put((ROWS,), s, accumulate=True), (60, 100), (100,)),
-    "x[i] += s": (lambda x, s: x.__setitem__(I, x[I] + s), (60, 100), (4, 100)),
+    "x[i] += s": (lambda x, s: x.__setitem__(PLACES, x[PLACES] + s), (60, 100), (4, 100)),
     "scatter_add_": (lambda x, s: x.scatter_add_(1, torch.tensor([[3, 3, 99], [0, 3, 3]]), s), (60, 100), (3, 4)),
     "scatter_add": (lambda x, s: x.scatter_add(0, torch.tensor([[3, 3], [3, 4]])[..., None], s), (60, 50, 2), (2, 2, 1)),
     "scatter_add_ of a row": (lambda x, s: x.scatter_add_(0, torch.tensor([[3] * 100]), s), (60, 100), (2, 100)),
@@ -75,7 +75,7 @@ def test_the_bits_are_those_of_the_whole_tensor(case, name):
     y = call(*wide)
     expected = wide[0] if y is None else y
     if case.startswith("x[i]"):
-        expected[I] = (expected[I].to(x.dtype)).to(expected.dtype)
+        expected[PLACES] = (expected[PLACES].to(x.dtype)).to(expected.dtype)
     for own in layouts(x):
         found = call(own, *rest)
         in_place = case.split(" ")[0].endswith("_")
@@ -113,11 +113,11 @@ READS = [lambda w, i: F.embedding(i, w), lambda w, i: w.index_select(0, i), lamb
 def test_gradients_of_a_few_rows(read):
     torch.manual_seed(0)
     w = torch.randn(400, 20).to(torch.posit16es2).requires_grad_()
-    y = read(w, I)
+    y = read(w, PLACES)
     grad = torch.randn(y.shape).to(w.dtype)
     (found,) = torch.autograd.grad(y, w, grad)
     wide = w.detach().float().requires_grad_()
-    (expected,) = torch.autograd.grad(read(wide, I), wide, grad.float())
+    (expected,) = torch.autograd.grad(read(wide, PLACES), wide, grad.float())
     assert torch.equal(codes_of(found), codes_of(expected.to(w.dtype)))
 
 

@@ -68,7 +68,10 @@ def test_stub_has_the_names_of_the_extension():
     assert _stub_names(stub) == public
 
 
-@pytest.mark.parametrize("name", ["Format", "Accumulation", "Kind", "Specials", "Overflow", "Underflow", "Subnormals", "Rounding", "Accumulate", "MixedOperands"])
+@pytest.mark.parametrize(
+    "name",
+    ["Format", "Accumulation", "Kind", "Specials", "Overflow", "Underflow", "Subnormals", "Rounding", "Accumulate", "MixedOperands"],
+)
 def test_stub_has_the_members_of_the_classes(name):
     stub = importlib.resources.files("torch_dtypes").joinpath("_C.pyi").read_text()
     body = re.search(rf"^class {name}:\n((?:    .*\n)+)", stub, re.MULTILINE)[1]

@@ -250,7 +250,8 @@ int main() {
 """
 
 FORMATS = [
-    posit(8, 0), posit(8, 2), posit(8, 1, infinity="saturate"), posit(6, 1), posit(5, 3), posit(12, 2), posit(16, 1), binary(4, 3), binary(5, 2), binary(5, 5), binary(8, 4),
+    posit(8, 0), posit(8, 2), posit(8, 1, infinity="saturate"), posit(6, 1), posit(5, 3), posit(12, 2), posit(16, 1),
+    binary(4, 3), binary(5, 2), binary(5, 5), binary(8, 4),
     binary(4, 3, specials="fn"), binary(4, 3, specials="fn", bias=8, overflow="saturate"), binary(2, 1, specials="none"),
     binary(4, 3, subnormals=False), binary(3, 0, specials="fn"), binary(9, 4), binary(5, 2, overflow="saturate"),
 ]  # fmt: skip

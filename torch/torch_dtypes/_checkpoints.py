@@ -11,7 +11,6 @@ from torch.utils import checkpoint
 
 from . import _C
 
-
 # Each sets an override of this thread and returns what it was, which is the only way to read most of them.
 _EXCHANGES = (_C.set_rounding_override, _C.set_accumulation_override, _C.set_mixed_operands_override)
 

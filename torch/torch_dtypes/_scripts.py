@@ -10,8 +10,6 @@ import torch
 import torch.jit._recursive
 import torch.utils.weak
 
-from . import _C
-
 
 def refuse_save(stock, *args, **kwargs):
     raise NotImplementedError(

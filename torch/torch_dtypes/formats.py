@@ -85,8 +85,8 @@ def posit_format(
 ) -> torch.dtype:
     """The dtype of posits with ``nbits`` bits and ``es`` exponent bits.
 
-    Values are 0, NaR (one code, for every NaN, and for infinities unless they saturate) and (-1)^s * 2^(k * 2^es + x) * 1.f. Rounding acts on the bit string, as
-    the standard says; what is beyond maxpos = 2^((nbits - 2) * 2^es) becomes maxpos in every mode.
+    Values are 0, NaR (one code, for every NaN, and for infinities unless they saturate) and (-1)^s * 2^(k * 2^es + x) * 1.f. Rounding
+    acts on the bit string, as the standard says; what is beyond maxpos = 2^((nbits - 2) * 2^es) becomes maxpos in every mode.
 
     Args:
         nbits: 2 to 32. A tensor's element takes 1, 2 or 4 bytes.

@@ -37,6 +37,16 @@ def run_for_capability(script, capability, groups) -> str:
     return output
 
 
+# Files that make many formats: a run over the folder leaves them to test_own_processes.py. Named on the command line they run as any other.
+OWN_PROCESS = ("test_bits_above_codes.py", "test_codec.py", "test_elementary.py", "test_infinities.py", "test_safetensors.py")
+
+
+def pytest_ignore_collect(collection_path, config):
+    named = {Path(argument.split("::")[0]).name for argument in config.args}
+    left = collection_path.name in OWN_PROCESS and collection_path.name not in named and config.option.markexpr != "slow"
+    return True if left else None
+
+
 def run_cases(name: str) -> None:
     """Runs a file of tests in a process of its own; its report is the failure's message."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", str(Path(__file__).parent / name)]

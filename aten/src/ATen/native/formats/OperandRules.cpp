@@ -115,10 +115,11 @@ void expect_one_dtype(const Plan& plan, const Stack& stack, size_t base) {
     if (argument.numbers && !ours.empty()) continue;
     each_tensor(argument.slot, stack[base + i], [&](const at::Tensor& t) {
       const bool stock = plan.rule == OperandRule::FloatingOneDtype ? is_floating_operand(t) : is_stock_operand(t);
-      integers |= stock && !is_floating_operand(t) && !argument.written;
+      // Pivots and success of linalg.solve_ex are written as integers; statistics are not.
+      if (argument.written && stock && !is_floating_operand(t) && plan.rule != OperandRule::Normalisation) return;
+      integers |= stock && !is_floating_operand(t);
       other_kind |= stock && (t.layout() != c10::kStrided || t.is_nested());
       if (!t.defined() || !(stock || entry_beneath(t))) return;
-      if (argument.written && stock && !is_floating_operand(t)) return; // what linalg.solve_ex says of its success
       found += (found.empty() ? "" : ", ") + argument.name + " " + dtype_name(t);
       (stock ? other : ours) = stock ? argument.name : dtype_name(t);
     });

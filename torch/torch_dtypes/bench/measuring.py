@@ -48,7 +48,7 @@ class Sizes:
     function_elements: int = 1_000_000
     matmul: int = 1024
     rounded_matmul: int = 512
-    networks: tuple[tuple[str, int], ...] = (("lenet5", 32), ("lenet5", 256), ("resnet18", 32))
+    networks: tuple[tuple[str, int], ...] = (("lenet5", 32), ("lenet5", 256), ("alexnet", 32), ("resnet18", 32))
     parameters: tuple[int, ...] = (4_000_000, 40_000_000)
     memory_networks: tuple[tuple[str, int], ...] = (("lenet5", 256), ("resnet18", 32))
     calls: int = 1000

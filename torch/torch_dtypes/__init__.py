@@ -17,7 +17,7 @@ from . import _loading  # noqa: E402
 
 _loaded = _loading.restore()
 
-from . import _C, _hooks, formats, integrations  # noqa: E402
+from . import _C, _hooks, formats, integrations, optim  # noqa: E402
 from ._optimizers import set_optimizer_eps  # noqa: E402
 from .accumulation import Accumulation, accumulate, accumulation_of, set_accumulation  # noqa: E402
 from .chopping import chop  # noqa: E402
@@ -58,6 +58,7 @@ __all__ = [
     "is_format_dtype",
     "load_safetensors",
     "mixed_operands",
+    "optim",
     "posit_format",
     "rounding",
     "save_safetensors",

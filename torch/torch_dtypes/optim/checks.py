@@ -1,0 +1,73 @@
+"""What LowPrecision refuses, before any work."""
+
+from __future__ import annotations
+
+import inspect
+
+import torch
+from torch.optim import Optimizer
+
+from .. import _C
+from .storage import compute_dtype, overflow_limit
+
+
+def refuse_optimizer(optimizer: object) -> None:
+    """An error for what cannot be run between masters and weights."""
+    name = type(optimizer).__name__
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"expected a torch.optim.Optimizer, but got {optimizer!r}")
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        raise TypeError("expected an optimizer of dense gradients, but got SparseAdam; use Adam, and Embedding(sparse=False)")
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    if isinstance(optimizer, torch.optim.LBFGS) or (closure is not None and closure.default is inspect.Parameter.empty):
+        raise TypeError(
+            f"expected an optimizer whose step needs one gradient, but got {name}: it calls its closure many times within a step, between which "
+            "the model would have to see weights that are not rounded yet. Use it on its own, with the parameters in the dtype."
+        )
+    if any(group.get("differentiable") for group in optimizer.param_groups):
+        raise ValueError("expected differentiable=False, but got True: rounding to a format has no derivative that a step could record")
+
+
+def refuse_parameter(p, weight, grad, master, scale) -> None:
+    """An error for a parameter that does not go with the formats (each a ``Storage``) and the loss scale."""
+    if not p.is_floating_point():
+        raise ValueError(f"expected parameters of floating-point dtypes, but got one of {p.dtype}")
+    fmt = _C.format_of(p.dtype)
+    if fmt is not None and weight.is_given and not _same_values(fmt, weight.format):
+        raise ValueError(
+            f"expected the parameters' dtype as the format of weights, but got weight={weight} beside parameters of {p.dtype}; "
+            "leave weight out, or keep the parameters in float32"
+        )
+    if scale.rule and (overflow_limit(fmt) is None or grad.overflow_limit() is None):
+        wraps = p.dtype if overflow_limit(fmt) is None else grad
+        raise ValueError(
+            f"expected gradients whose overflow shows, for a dynamic grad_scale, but got {wraps}, which wraps; "
+            "use a format that saturates, or a constant grad_scale"
+        )
+    if master is not None and master.dtype is torch.float32 and compute_dtype(p.dtype) is torch.float64:
+        raise ValueError(f"expected masters that hold all values of {p.dtype}, but got master=torch.float32; use master=torch.float64")
+
+
+def refuse_masters(masters: dict, expected: dict) -> None:
+    """An error for loaded masters that are not of the parameters and dtypes of those that there are; both by the parameters' numbers."""
+    if {i: (m.shape, m.dtype) for i, m in masters.items()} != {i: (m.shape, m.dtype) for i, m in expected.items()}:
+        raise ValueError(
+            f"expected masters as {_described(expected)}, but got {_described(masters)}; give LowPrecision the formats that it was saved with"
+        )
+
+
+def version(p) -> tuple:
+    """Changes whenever a parameter does."""
+    return p._version, p.dtype
+
+
+def _same_values(a: _C.Format, b: _C.Format | None) -> bool:
+    if b is None:
+        return False
+    b = _C.Format(b)
+    b.rounding = a.rounding
+    return a == b
+
+
+def _described(masters: dict) -> str:
+    return ", ".join(f"{i}: {m.dtype} of {tuple(m.shape)}" for i, m in masters.items()) or "none"

@@ -1,0 +1,89 @@
+"""Loss scaling: the factor that lifts gradients into a format's range, constant or found while training.
+
+Source: Micikevicius et al., "Mixed precision training", ICLR 2018, sections 3.2 and 4; the rule of the dynamic factor is torch.amp.GradScaler's.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+__all__ = ["DynamicScale"]
+
+
+def _number(name: str, value: object, low: float, high: float = math.inf) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"expected {name} as a number, but got {value!r}")
+    if not (low < value < high and math.isfinite(value)):
+        between = f"between {low:g} and {high:g}" if math.isfinite(high) else f"above {low:g}"
+        raise ValueError(f"expected {name} to be a finite number {between}, but got {value!r}")
+    return float(value)
+
+
+def _float32(number: float) -> float:
+    """As GradScaler keeps its factor."""
+    return torch.tensor(number, dtype=torch.float32).item()
+
+
+@dataclass(frozen=True)
+class DynamicScale:
+    """Dynamic loss scaling: what ``LowPrecision(grad_scale=...)`` takes for a factor that is found while training.
+
+    A step whose gradients overflowed is left out and multiplies the factor by ``backoff``; ``interval`` steps in a row without one multiply
+    it by ``growth``.
+
+    Args:
+        init: the first factor, above 0.
+        growth: above 1.
+        backoff: between 0 and 1.
+        interval: steps, at least 1.
+
+    Raises:
+        ValueError: one is out of range. TypeError: one is no number.
+    """
+
+    init: float = 2.0**16
+    growth: float = 2.0
+    backoff: float = 0.5
+    interval: int = 2000
+
+    def __post_init__(self):
+        _number("init", self.init, 0)
+        _number("growth", self.growth, 1)
+        _number("backoff", self.backoff, 0, 1)
+        if isinstance(self.interval, bool) or not isinstance(self.interval, int):
+            raise TypeError(f"expected interval as an integer, but got {self.interval!r}")
+        if self.interval < 1:
+            raise ValueError(f"expected interval to be at least 1, but got {self.interval}")
+
+
+class Scale:
+    """The factor of one optimizer: 1, a constant, or one that moves by the rule of a :class:`DynamicScale`."""
+
+    def __init__(self, given: object) -> None:
+        if given == "dynamic" and isinstance(given, str):
+            given = DynamicScale()
+        elif isinstance(given, str):
+            raise ValueError(f"expected grad_scale as a number, 'dynamic', a DynamicScale or None, but got {given!r}")
+        self.rule = given if isinstance(given, DynamicScale) else None
+        self.is_on = given is not None
+        self.factor = _float32(self.rule.init) if self.rule else 1.0 if given is None else _number("grad_scale", given, 0)
+        self._good_steps = 0  # without overflow, in a row
+
+    def update(self, overflowed: bool) -> None:
+        """After a step of a dynamic factor."""
+        if overflowed:
+            self.factor, self._good_steps = _float32(self.factor * self.rule.backoff), 0
+            return
+        self._good_steps += 1
+        if self._good_steps == self.rule.interval:
+            grown = _float32(self.factor * self.rule.growth)
+            self.factor, self._good_steps = grown if math.isfinite(grown) else self.factor, 0
+
+    def state_dict(self) -> dict:
+        return {"factor": self.factor, "good_steps": self._good_steps}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.factor, self._good_steps = state["factor"], state["good_steps"]

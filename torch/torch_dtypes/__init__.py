@@ -36,6 +36,7 @@ from .formats import (  # noqa: E402
 from .infinities import fill_infinity, set_fill_infinity  # noqa: E402
 from .interchange import codes, from_codes  # noqa: E402
 from .mixed import mixed_operands, set_mixed_operands  # noqa: E402
+from .quantization import Target, target  # noqa: E402
 from .rounding import rounding  # noqa: E402
 from .safetensors_files import load_safetensors, save_safetensors  # noqa: E402
 
@@ -43,6 +44,7 @@ __all__ = [
     "ROUNDING_MODES",
     "Accumulation",
     "Divergence",
+    "Target",
     "accumulate",
     "accumulation_of",
     "builtin_dtypes",
@@ -66,6 +68,7 @@ __all__ = [
     "set_fill_infinity",
     "set_mixed_operands",
     "set_optimizer_eps",
+    "target",
     "with_rounding",
 ]
 __version__ = "0.2.0"

@@ -101,7 +101,7 @@ def _breaking(stock, find):
 
 def _with_ours(stock, path_of):
     """The list of files that are traced through, with those of ours that stand in front of stock functions."""
-    modules = ("_conversion", "_functions", "_hooks", "_linear_cross_entropy", "_printing", "_testing", "chopping", "training")
+    modules = ("_conversion", "_functions", "_hooks", "_linear_cross_entropy", "_printing", "_testing", "chopping", "quantization", "training")
     ours = {path_of(os.path.join(os.path.dirname(__file__), name)) for name in modules}
 
     @functools.cache  # stock clears it by clear_lru_cache()

@@ -1,0 +1,177 @@
+"""Targets: what numbers can be rounded to, by dtypes, formats, blocks, integers and names."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import math
+import re
+from dataclasses import dataclass, field
+
+import torch
+
+from .. import _C, _names
+from ..chopping import chop
+from ..formats import builtin_dtypes, format_of, rounding_mode
+from ..formats import dtype as dtype_of
+from .base import Target, check_clamped, check_tensor, is_careful, rounded, scale_like, straight_through
+
+__all__ = ["FormatTarget", "Target", "target"]
+
+# The stock dtypes, and the format of the same numbers to which a cast to them rounds. (A cast of float64 to the half types rounds twice; ours once.)
+_STOCK = {
+    "float64": "e11m52", "float32": "e8m23", "float16": "e5m10", "bfloat16": "e8m7", "float8_e4m3fn": "e4m3fn_saturate", "float8_e5m2": "e5m2",
+    "float8_e4m3fnuz": "e4m3fnuz", "float8_e5m2fnuz": "e5m2fnuz",
+}  # fmt: skip
+_STOCK_NAMES = {
+    "fp64": "float64", "double": "float64", "fp32": "float32", "float": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16",
+}  # fmt: skip
+_TEMPLATE = re.compile(r"(posit|float|fixed|ufixed)<(\d+),(\d+)>(.*)")
+
+
+@dataclass(frozen=True, repr=False)
+class FormatTarget(Target):
+    """The numbers of one format, each rounded by itself; a scale is by choice."""
+
+    format_name: str
+    stock: str | None = None
+    # What the name says, for code that torch.compile traces.
+    bits: int = field(init=False, compare=False)
+    largest: float = field(init=False, compare=False)
+    rounding: str = field(init=False, compare=False)
+    is_posit: bool = field(init=False, compare=False)
+
+    def __post_init__(self):
+        fmt = self.format
+        for name, value in {
+            "bits": fmt.bits, "rounding": fmt.rounding.name, "is_posit": fmt.kind == _C.Kind.posit, "largest": _largest(fmt),
+        }.items():  # fmt: skip
+            object.__setattr__(self, name, value)
+
+    @property
+    def name(self) -> str:
+        return self.stock or self.format_name
+
+    @property
+    def format(self) -> _C.Format:
+        """The format, a copy."""
+        return format_of(self.format_name)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return getattr(torch, self.stock) if self.stock else dtype_of(self.format_name)
+
+    def with_rounding(self, mode: str | int) -> FormatTarget:
+        fmt = self.format
+        fmt.rounding = rounding_mode(mode)
+        same = fmt.rounding == self.format.rounding
+        return self if same else FormatTarget(_names.name_of_format(fmt))
+
+    def quantize(self, x, *, scale=None, zero_point=None, rounding=None, generator=None, clamped="pass"):
+        check_tensor(x, self.name)
+        if zero_point is not None:
+            raise ValueError(f"expected no zero_point with {self.name}, but got {zero_point!r}: integers alone have one, as 'int8_affine'")
+        cut = check_clamped(clamped)
+        if scale is None and not cut:
+            return chop(x, self.format_name, rounding, generator)
+        detached = x.detach()
+        if scale is None:
+            values, y = chop(detached, self.format_name, rounding, generator), detached
+        else:
+            factor = scale_like(scale, x)
+            careful = is_careful(self.is_posit, self.rounding, rounding)
+            values, y = rounded(detached.to(factor.dtype), self.format_name, factor, careful, rounding, generator)
+        return straight_through(x, values, ~(y.abs() > self.largest) if cut else None)
+
+
+def _largest(fmt: _C.Format) -> float:
+    """The largest finite value, as numerics.md defines the kinds."""
+    if fmt.kind == _C.Kind.posit:
+        return math.ldexp(1, (fmt.bits - 2) << fmt.exp_bits)
+    if fmt.kind == _C.Kind.fixed:
+        return math.ldexp((1 << fmt.exp_bits + fmt.man_bits) - 1, -fmt.man_bits)
+    field, fraction = divmod(fmt.max_code, 1 << fmt.man_bits)
+    return math.ldexp(fraction + (1 << fmt.man_bits) * (field > 0), max(field, 1) - fmt.bias - fmt.man_bits)
+
+
+@functools.lru_cache(maxsize=1024)
+def _of_name(name: str) -> Target:
+    plain = name.removeprefix("torch.")
+    if match := _TEMPLATE.fullmatch(plain):
+        kind, first, second, options = match.groups()
+        plain = {"posit": f"posit{first}es{second}", "float": f"e{first}m{second}"}.get(kind, f"{kind}{first}_{second}") + options
+    plain = _STOCK_NAMES.get(plain, plain)
+    if plain in _STOCK:
+        return FormatTarget(_STOCK[plain], plain)
+    try:
+        return FormatTarget(_names.name_of_format(format_of(plain)))
+    except ValueError as error:
+        if _names.parse(_names.by_parameters(_names.split_rounding(plain)[0])):
+            raise  # such a name, with impossible parameters
+        names = [*known_names()]
+        near = difflib.get_close_matches(plain, names, n=4, cutoff=0.5)
+        what = f"the nearest names are {', '.join(map(repr, near))}" if near else f"names are {', '.join(map(repr, names))}"
+        raise ValueError(
+            f"expected the name of something to round to, but got {name!r}; {what}. "
+            "Formats by their parameters are names too: 'posit12es1', 'e5m5', 'e4m3fn_saturate', 'fixed8_8', 'q43_stochastic'"
+        ) from error
+
+
+def known_names() -> tuple[str, ...]:
+    """Names that need no parameters, or show how they look."""
+    return (*(_C.name_of(d) for d in builtin_dtypes()), *_STOCK, *_names.ALIASES)
+
+
+class _Traced:
+    """Targets as attributes, by names: torch.compile takes names for constants, and no other results of functions."""
+
+
+_TRACED = _Traced()
+
+
+def _traced_name(value: str | torch.dtype) -> str:
+    try:
+        made = target(value)
+    except (TypeError, ValueError) as error:
+        made = error
+    setattr(_TRACED, str(value), made)
+    return str(value)
+
+
+_traced_name._dynamo_marked_constant = True
+
+
+def target(value: Target | torch.dtype | _C.Format | str) -> Target:
+    """What numbers are rounded to, as a value that says so: ``target("q43").quantize(x)``.
+
+    Args:
+        value: a dtype of this package or a stock floating one; a format; a block or integer format; a target, which is given back; or a name:
+            any that ``torch_dtypes.dtype`` takes, ``"posit<12,1>"``, ``"float<5,6>"``, ``"fixed<8,8>"``, stock dtypes' (``"float16"``,
+            ``"bf16"``). fp16, bf16, fp32 and fp64 mean the stock dtypes here.
+
+    Raises:
+        TypeError: none of the above. ValueError: an unknown name (the nearest ones are listed), or impossible parameters.
+
+    Example::
+
+        >>> torch_dtypes.target("posit<12,1>")
+        target('posit12es1')
+        >>> torch_dtypes.target(torch.q43).quantize(torch.tensor([1.3, 700.0]), scale=4.0)
+        tensor([1.2500, 704.0000])
+    """
+    if isinstance(value, Target):
+        return value
+    if torch.compiler.is_dynamo_compiling() and isinstance(value, (str, torch.dtype)):
+        return getattr(_TRACED, _traced_name(value))
+    if isinstance(value, str):
+        return _of_name(value)
+    if isinstance(value, torch.dtype):
+        if (name := str(value).removeprefix("torch.")) in _STOCK:
+            return FormatTarget(_STOCK[name], name)
+        if (fmt := _C.format_of(value)) is None:
+            hint = "; for integers, use a name such as 'int8'" if not (value.is_floating_point or value.is_complex) else ""
+            raise TypeError(f"expected a dtype of this package or a stock floating one, but got {value}{hint}")
+        return FormatTarget(_names.name_of_format(fmt))
+    if isinstance(value, _C.Format):
+        return FormatTarget(_names.name_of_format(value))
+    raise TypeError(f"expected a dtype, a format, a block or integer format or a name to round to, but got {value!r}")

@@ -64,22 +64,18 @@ const FormatEntry& register_format(const Format& format, const std::string& name
   const std::lock_guard<std::mutex> lock(r.mutex);
   if (const FormatEntry* known = find_format(format)) return *known;
   const int id = r.count.load(std::memory_order_relaxed);
-  TORCH_CHECK(
-      id < kMaxFormats,
-      "expected at most ", kMaxFormats, " number formats in one process, but got one more (", name,
-      "): PyTorch's ScalarType has room for no further dtype. A format once made stays until the process ends, so make fewer of them, "
-      "or sweep over formats in several processes.");
-  r.entries[id] = std::make_unique<FormatEntry>(FormatEntry{
-      id, name, format, container_of(format), bits_of(format), compute_of(format)});
+  TORCH_CHECK(id < kMaxFormats, "expected at most ", kMaxFormats, " number formats in one process, but got one more (", name,
+              "): PyTorch's ScalarType has room for no further dtype. A format once made stays until the process ends, so make fewer of them, "
+              "or sweep over formats in several processes.");
+  r.entries[id] = std::make_unique<FormatEntry>(FormatEntry{id, name, format, container_of(format), bits_of(format), compute_of(format)});
   r.count.store(id + 1, std::memory_order_release);
   return *r.entries[id];
 }
 
 const FormatEntry& format_entry(int id) {
   Registry& r = registry();
-  TORCH_CHECK(
-      id >= 0 && id < r.count.load(std::memory_order_acquire), "expected the id of a number format, but got ", id,
-      " (formats registered: ", r.count.load(), ")");
+  TORCH_CHECK(id >= 0 && id < r.count.load(std::memory_order_acquire), "expected the id of a number format, but got ", id,
+              " (formats registered: ", r.count.load(), ")");
   return *r.entries[id];
 }
 

@@ -126,9 +126,7 @@ struct Format {
     return significand_bits() <= 24 && max_exponent() <= 127 && min_exponent() >= -126;
   }
   // The same for float64: a format that fails this is refused when it is made.
-  TD_METHOD bool fits_double() const {
-    return significand_bits() <= 53 && max_exponent() <= 1023 && min_exponent() >= -1022;
-  }
+  TD_METHOD bool fits_double() const { return significand_bits() <= 53 && max_exponent() <= 1023 && min_exponent() >= -1022; }
   // + - * / sqrt done in float32 and adjusted to odd (c10/util/OddArithmetic.h) round to this format as the exact results do:
   // two more significand bits, products that neither overflow nor lose bits below 2^-149, quotients that stay normal. Wrapping needs
   // results to the last place however large they are; stochastic modes see more of the fraction in float64.

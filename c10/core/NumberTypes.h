@@ -10,10 +10,8 @@ namespace c10::formats {
 template <Format F>
 struct Number {
   static constexpr Format format = F;
-  using code_t = std::conditional_t<
-      F.itemsize() == 1,
-      uint8_t,
-      std::conditional_t<F.itemsize() == 2, uint16_t, std::conditional_t<F.itemsize() == 4, uint32_t, uint64_t>>>;
+  using code_t = std::conditional_t<F.itemsize() == 1, uint8_t,
+                                    std::conditional_t<F.itemsize() == 2, uint16_t, std::conditional_t<F.itemsize() == 4, uint32_t, uint64_t>>>;
   code_t code{0};
 
   Number() = default;

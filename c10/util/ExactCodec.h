@@ -1,5 +1,5 @@
-// The generic codec: right for every format, one scalar at a time, integer arithmetic only. The fast paths (FastEncode.h, FastStochastic.h, FastDecode.h) must agree
-// with it bit for bit.
+// The generic codec: right for every format, one scalar at a time, integer arithmetic only. The fast paths (FastEncode.h, FastStochastic.h,
+// FastDecode.h) must agree with it bit for bit.
 #pragma once
 #include <c10/util/Philox.h>
 #include <c10/util/RoundBits.h>

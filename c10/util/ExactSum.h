@@ -36,7 +36,8 @@ class ExactSum {
 
   // For products of two values, and for single values (products with 1, which need not be one of the format's).
   TD_HOST_DEVICE explicit ExactSum(const Format& f)
-      : low_(f.lsb_exponent() < 0 ? 2 * f.lsb_exponent() : f.lsb_exponent()), used_((top(f) - low_) / 32 + 4) {
+      : low_(f.lsb_exponent() < 0 ? 2 * f.lsb_exponent() : f.lsb_exponent()),
+        used_((top(f) - low_) / 32 + 4) {
     clear();
   }
 

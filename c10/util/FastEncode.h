@@ -8,7 +8,8 @@
 
 namespace c10::formats {
 
-// A rounding mode as masks; StochasticEqual's coin is tossed outside (and CodeMover's formats are those that it is right for). With `ones` all ones below the last place kept, a number plus addend() cut at that place is rounded.
+// A rounding mode as masks; StochasticEqual's coin is tossed outside (and CodeMover's formats are those that it is right for). With `ones` all ones
+// below the last place kept, a number plus addend() cut at that place is rounded.
 template <typename T>
 struct DirectedMode {
   using Bits = typename Machine<T>::Bits;
@@ -58,7 +59,8 @@ TD_INLINE typename Machine<T>::Signed exponent_of(typename Machine<T>::Bits magn
 // odd significand counts as even and an even one as odd.
 template <typename T, typename Mode>
 TD_INLINE typename Machine<T>::Bits shorten(typename Machine<T>::Bits significand, typename Machine<T>::Signed shift,
-                                            typename Machine<T>::Bits turned, typename Machine<T>::Bits sign, typename Machine<T>::Bits coin, const Mode& mode) {
+                                            typename Machine<T>::Bits turned, typename Machine<T>::Bits sign, typename Machine<T>::Bits coin,
+                                            const Mode& mode) {
   using M = Machine<T>;
   using Bits = typename M::Bits;
   shift = shift < M::fraction + 2 ? shift : M::fraction + 2;
@@ -178,7 +180,8 @@ struct FloatEncoder {
     Signed e = exponent_of<T>(a);
     e = e < beyond_exponent ? e : beyond_exponent; // larger ones are beyond the largest finite value as this one is
     const Signed up = e > min_exponent ? e : min_exponent;
-    const Bits q = shorten<T>(significand_of<T>(a), M::fraction - man_bits + (up - e), static_cast<Bits>(up - min_exponent) & by_code, sign, coin, mode);
+    const Bits q =
+        shorten<T>(significand_of<T>(a), M::fraction - man_bits + (up - e), static_cast<Bits>(up - min_exponent) & by_code, sign, coin, mode);
     Bits code = (Bits(up - min_exponent) << man_bits) + q;
     const Bits flushed = (mask_less<T>(select(sign, gap_negative, gap_positive), a) & 1) << man_bits;
     code = select(flush & mask_less<T>(a, smallest), flushed, code);

@@ -7,7 +7,9 @@
 namespace c10::formats {
 
 // Whether a mode's way depends on the sign, if digits count from 0 on.
-TD_HOST_DEVICE constexpr bool by_sign(Rounding r) { return r == Rounding::Up || r == Rounding::Down; }
+TD_HOST_DEVICE constexpr bool by_sign(Rounding r) {
+  return r == Rounding::Up || r == Rounding::Down;
+}
 
 // What is added to a number of which the last digits, `ones` wide, are to be cut off, and to which `offset` is added in the same breath.
 // twos_complement: digits count upwards, in negative numbers too.
@@ -16,7 +18,10 @@ struct OrdinaryAddend {
   using Bits = typename Machine<T>::Bits;
   Bits offset, ones, half; // half of the last place kept, less one
 
-  TD_HOST_DEVICE __attribute__((always_inline)) OrdinaryAddend(Bits ones, Bits offset) : offset(offset), ones(ones + offset), half((ones >> 1) + offset) {}
+  TD_HOST_DEVICE __attribute__((always_inline)) OrdinaryAddend(Bits ones, Bits offset)
+      : offset(offset),
+        ones(ones + offset),
+        half((ones >> 1) + offset) {}
 
   // odd: whether the last digit kept is; sign: a mask.
   TD_INLINE Bits operator()(Bits odd, Bits sign) const {
@@ -152,9 +157,7 @@ struct OrdinaryPositEncoder {
         bits(f.bits),
         es(f.exp_bits) {}
 
-  TD_HOST_DEVICE static constexpr bool serves(const Format& f) {
-    return f.is_posit() && f.underflow == Underflow::Minpos && 2 * f.bits <= M::width;
-  }
+  TD_HOST_DEVICE static constexpr bool serves(const Format& f) { return f.is_posit() && f.underflow == Underflow::Minpos && 2 * f.bits <= M::width; }
 
   TD_INLINE Bits operator()(T x) const {
     constexpr int W = M::width;

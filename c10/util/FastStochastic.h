@@ -61,7 +61,8 @@ struct StochasticFloatEncoder {
     code = select(mask_less<T>(infinity_bits<T>(), a), nan_code, code);
     const Bits sign = (u >> (W - 1)) & (~unsigned_zero | mask_nonzero<T>(code)) & 1;
     Bits undecided = 0;
-    if constexpr (W == 32) undecided = mask_less<T>(Bits{spare}, static_cast<Bits>(right)) & ~mask_nonzero<T>(~(fraction + random)) & mask_nonzero<T>(a);
+    if constexpr (W == 32)
+      undecided = mask_less<T>(Bits{spare}, static_cast<Bits>(right)) & ~mask_nonzero<T>(~(fraction + random)) & mask_nonzero<T>(a);
     return {code | (sign << sign_bit), undecided};
   }
 };

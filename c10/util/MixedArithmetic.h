@@ -13,7 +13,9 @@ struct MixedResult {
 // The number's range, in which neither products of two values nor what they lack leave float64's normal numbers.
 inline constexpr double kLargestMixed = 0x1p62;
 
-TD_INLINE uint32_t high_half(double x) { return static_cast<uint32_t>(bits_as<uint64_t>(x) >> 32); }
+TD_INLINE uint32_t high_half(double x) {
+  return static_cast<uint32_t>(bits_as<uint64_t>(x) >> 32);
+}
 
 // f, a neighbour of the exact result or the result itself, moved to its odd neighbour where it is even and `lacks` (the high half of a
 // float64 number: its sign, and whether it is 0) says on which side the exact result lies.
@@ -45,7 +47,9 @@ TD_INLINE MixedResult add_mixed(double x, double number) {
   const double sum = x + number;
   return odd_float(sum, two_sum_error(x, number, sum));
 }
-TD_INLINE MixedResult divide_number_mixed(double number, double x) { return odd_float(number / x); }
+TD_INLINE MixedResult divide_number_mixed(double number, double x) {
+  return odd_float(number / x);
+}
 // By the number's reciprocal, which may be off by more than half of the last place; the remainder's sign decides.
 TD_INLINE MixedResult divide_mixed(double x, double number, double reciprocal) {
   const float f = static_cast<float>(x * reciprocal);
@@ -61,9 +65,15 @@ TD_INLINE MixedResult fma_mixed(double number, double a, double b) {
   return odd_float(result, ((high - result) + high_error) + low_error);
 }
 // The same of a * b, which float64 has, and of a / b rounded to float64.
-TD_INLINE MixedResult addcmul_mixed(double number, double a, double b, double c) { return fma_mixed(number, a * b, c); }
-TD_INLINE MixedResult addcdiv_mixed(double number, double a, double b, double c) { return odd_float(fused(number, a / b, c)); }
+TD_INLINE MixedResult addcmul_mixed(double number, double a, double b, double c) {
+  return fma_mixed(number, a * b, c);
+}
+TD_INLINE MixedResult addcdiv_mixed(double number, double a, double b, double c) {
+  return odd_float(fused(number, a / b, c));
+}
 // a + number * (b - a), the difference rounded to float64.
-TD_INLINE MixedResult lerp_mixed(double number, double a, double b) { return fma_mixed(number, b - a, a); }
+TD_INLINE MixedResult lerp_mixed(double number, double a, double b) {
+  return fma_mixed(number, b - a, a);
+}
 
 } // namespace c10::formats

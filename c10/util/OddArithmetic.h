@@ -64,8 +64,12 @@ TD_INLINE T add_odd(T a, T b) {
   return range_to_odd(to_odd(s, two_sum_error(a, b, s)), is_finite(a) & is_finite(b), 0);
 }
 
-TD_INLINE float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-TD_INLINE double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
+TD_INLINE float fused(float a, float b, float c) {
+  return __builtin_fmaf(a, b, c);
+}
+TD_INLINE double fused(double a, double b, double c) {
+  return __builtin_fma(a, b, c);
+}
 
 template <typename T>
 TD_INLINE T multiply_odd(T a, T b) {
@@ -82,8 +86,12 @@ TD_INLINE T divide_odd(T a, T b) {
   return range_to_odd(to_odd(q, towards), is_finite(a) & is_nonzero(b), is_nonzero(a) & is_finite(b));
 }
 
-TD_INLINE float square_root(float a) { return __builtin_sqrtf(a); }
-TD_INLINE double square_root(double a) { return __builtin_sqrt(a); }
+TD_INLINE float square_root(float a) {
+  return __builtin_sqrtf(a);
+}
+TD_INLINE double square_root(double a) {
+  return __builtin_sqrt(a);
+}
 
 template <typename T>
 TD_INLINE T sqrt_odd(T a) {

@@ -11,9 +11,8 @@
 
 namespace c10::formats {
 
-static_assert(
-    std::numeric_limits<long double>::digits >= 55 && std::numeric_limits<long double>::max_exponent > 4 * 1024,
-    "wide formats need a long double wider than double");
+static_assert(std::numeric_limits<long double>::digits >= 55 && std::numeric_limits<long double>::max_exponent > 4 * 1024,
+              "wide formats need a long double wider than double");
 
 // The 64 leading bits of a finite number that is not 0, the rest of them sticky.
 inline Unpacked unpack_wide(long double x) {

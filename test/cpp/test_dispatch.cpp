@@ -7,10 +7,10 @@
 
 namespace f = c10::formats;
 
-#define EXPECT(condition)                                               \
-  if (!(condition)) {                                                   \
+#define EXPECT(condition)                                                \
+  if (!(condition)) {                                                    \
     std::printf("%s:%d: expected %s\n", __FILE__, __LINE__, #condition); \
-    std::exit(1);                                                       \
+    std::exit(1);                                                        \
   }
 
 template <typename Call>

@@ -130,8 +130,7 @@ at::Tensor empty_like_format(const at::Tensor& self, const FormatEntry& entry, s
 
 at::Tensor stock_alias(const at::Tensor& t, ScalarType type) {
   const auto key = c10::computeDispatchKey(type, c10::kStrided, t.device());
-  auto alias = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(t.storage()), c10::DispatchKeySet(key), c10::scalarTypeToTypeMeta(type));
+  auto alias = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(t.storage()), c10::DispatchKeySet(key), c10::scalarTypeToTypeMeta(type));
   alias.unsafeGetTensorImpl()->set_sizes_and_strides(t.sizes(), t.strides(), t.storage_offset());
   return alias;
 }
@@ -150,15 +149,16 @@ at::Tensor format_view(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntA
 }
 
 void expect_strided(std::optional<c10::Layout> layout) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      !layout || *layout == c10::kStrided, "expected the strided layout, but got ", *layout,
-      ": tensors of number formats have no sparse layouts. Convert to a stock dtype first.");
+  TORCH_CHECK_NOT_IMPLEMENTED(!layout || *layout == c10::kStrided, "expected the strided layout, but got ", *layout,
+                              ": tensors of number formats have no sparse layouts. Convert to a stock dtype first.");
 }
 
 void expect_ordinary(const at::Tensor& self, ScalarType target) {
   TORCH_CHECK_NOT_IMPLEMENTED(!self.is_quantized() && !self.is_nested() && !self.is_mkldnn(), "expected an ordinary tensor to convert to ",
                               c10::formats::format_entry(target).name, ", but got a ",
-                              self.is_nested() ? "nested" : self.is_mkldnn() ? "mkldnn" : "quantized",
+                              self.is_nested()       ? "nested"
+                                  : self.is_mkldnn() ? "mkldnn"
+                                                     : "quantized",
                               " one. Dequantize, unbind or make it dense first.");
   expect_strided(self.layout());
 }
@@ -166,9 +166,8 @@ void expect_ordinary(const at::Tensor& self, ScalarType target) {
 // ---- conversion ----
 
 static void expect_cpu(const at::Tensor& t, const char* what) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      t.device().is_cpu() || t.device().is_meta(), what, ": expected a CPU tensor, but got one on ", t.device(),
-      ": this build of torch_dtypes has CPU kernels only. Move it with .cpu() first.");
+  TORCH_CHECK_NOT_IMPLEMENTED(t.device().is_cpu() || t.device().is_meta(), what, ": expected a CPU tensor, but got one on ", t.device(),
+                              ": this build of torch_dtypes has CPU kernels only. Move it with .cpu() first.");
 }
 
 // Elements per task: a conversion is a few cycles an element, so a task must have many of them.
@@ -194,14 +193,10 @@ at::Tensor decoded(const at::Tensor& t, ScalarType compute) {
   if (compute == ScalarType::Float) {
     TORCH_INTERNAL_ASSERT(entry.format.fits_float());
     float* values = out.mutable_data_ptr<float>();
-    at::parallel_for(0, codes.numel(), kGrain, [&](int64_t b, int64_t e) {
-      kernels.decode_float(entry.format, in + b * width, values + b, e - b);
-    });
+    at::parallel_for(0, codes.numel(), kGrain, [&](int64_t b, int64_t e) { kernels.decode_float(entry.format, in + b * width, values + b, e - b); });
   } else {
     double* values = out.mutable_data_ptr<double>();
-    at::parallel_for(0, codes.numel(), kGrain, [&](int64_t b, int64_t e) {
-      kernels.decode_double(entry.format, in + b * width, values + b, e - b);
-    });
+    at::parallel_for(0, codes.numel(), kGrain, [&](int64_t b, int64_t e) { kernels.decode_double(entry.format, in + b * width, values + b, e - b); });
   }
   return out;
 }

@@ -61,12 +61,13 @@ at::Tensor empty_format(c10::IntArrayRef sizes, const FormatEntry& entry, c10::D
                         std::optional<c10::MemoryFormat> memory_format = std::nullopt);
 at::Tensor empty_strided_format(c10::IntArrayRef sizes, c10::IntArrayRef strides, const FormatEntry& entry, c10::Device device);
 // Uninitialised, with self's sizes and, as torch.preserve_format asks, its strides where they are dense.
-at::Tensor empty_like_format(const at::Tensor& self, const FormatEntry& entry,
-                             std::optional<c10::MemoryFormat> memory_format = std::nullopt);
+at::Tensor empty_like_format(const at::Tensor& self, const FormatEntry& entry, std::optional<c10::MemoryFormat> memory_format = std::nullopt);
 
 // The same memory seen through a stock dtype of the same width (no copy, no autograd), and back.
 at::Tensor stock_alias(const at::Tensor& t, c10::ScalarType type);
-inline at::Tensor bits_alias(const at::Tensor& t) { return stock_alias(t, entry_of(t).bits); }
+inline at::Tensor bits_alias(const at::Tensor& t) {
+  return stock_alias(t, entry_of(t).bits);
+}
 at::Tensor format_alias(const at::Tensor& stock, const FormatEntry& entry);
 at::Tensor format_view(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides, int64_t offset);
 

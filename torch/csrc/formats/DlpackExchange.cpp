@@ -15,9 +15,10 @@ DLPackDLTensorFromPyObjectNoSync stock_borrowed = nullptr;
 bool refuse(void* object) {
   const auto* entry = format_of_tensor(static_cast<PyObject*>(object));
   if (!entry) return false;
-  PyErr_Format(PyExc_BufferError,
-               "expected a dtype that DLPack has a type for, but got torch.%s. Export torch_dtypes.codes(x) for the codes, or x.float() for the values.",
-               entry->name.c_str());
+  PyErr_Format(
+      PyExc_BufferError,
+      "expected a dtype that DLPack has a type for, but got torch.%s. Export torch_dtypes.codes(x) for the codes, or x.float() for the values.",
+      entry->name.c_str());
   return true;
 }
 
@@ -34,8 +35,8 @@ int borrowed_tensor(void* object, DLTensor* out) {
 void patch_dlpack_exchange(PyObject* capsule) {
   auto* api = static_cast<DLPackExchangeAPI*>(PyCapsule_GetPointer(capsule, "dlpack_exchange_api"));
   if (!api) throw python_error();
-  TORCH_CHECK(api->header.version.major == DLPACK_MAJOR_VERSION && api->managed_tensor_from_py_object_no_sync,
-              "expected version ", DLPACK_MAJOR_VERSION, " of DLPack's exchange API, as in torch 2.13, but got ", api->header.version.major);
+  TORCH_CHECK(api->header.version.major == DLPACK_MAJOR_VERSION && api->managed_tensor_from_py_object_no_sync, "expected version ",
+              DLPACK_MAJOR_VERSION, " of DLPack's exchange API, as in torch 2.13, but got ", api->header.version.major);
   if (stock_managed) return;
   stock_managed = api->managed_tensor_from_py_object_no_sync;
   api->managed_tensor_from_py_object_no_sync = &managed_tensor;

@@ -39,7 +39,8 @@ const FormatEntry& expect_format(py::handle dtype) {
 }
 
 const at::Tensor& expect_tensor(py::handle object) {
-  if (!THPVariable_Check(object.ptr())) throw py::type_error("expected a tensor, but got " + py::repr(py::type::handle_of(object)).cast<std::string>());
+  if (!THPVariable_Check(object.ptr()))
+    throw py::type_error("expected a tensor, but got " + py::repr(py::type::handle_of(object)).cast<std::string>());
   return THPVariable_Unpack(object.ptr());
 }
 
@@ -147,17 +148,27 @@ PYBIND11_MODULE(_C, m) {
   namespace f = c10::formats;
   m.doc() = "The native part of torch_dtypes. Private: use torch_dtypes.";
   bind_enum<f::Kind>(m, "Kind", {{"posit", f::Kind::Posit}, {"float", f::Kind::Float}, {"fixed", f::Kind::Fixed}});
-  bind_enum<f::Specials>(m, "Specials", {{"ieee", f::Specials::Ieee}, {"fn", f::Specials::Fn}, {"none", f::Specials::None},
-                                      {"fnuz", f::Specials::Fnuz}, {"p3109", f::Specials::P3109}});
+  bind_enum<f::Specials>(m, "Specials",
+                         {{"ieee", f::Specials::Ieee},
+                          {"fn", f::Specials::Fn},
+                          {"none", f::Specials::None},
+                          {"fnuz", f::Specials::Fnuz},
+                          {"p3109", f::Specials::P3109}});
   bind_enum<f::Overflow>(m, "Overflow", {{"ieee", f::Overflow::Ieee}, {"saturate", f::Overflow::Saturate}, {"wrap", f::Overflow::Wrap}});
   bind_enum<f::Underflow>(m, "Underflow", {{"minpos", f::Underflow::Minpos}, {"zero", f::Underflow::Zero}});
   bind_enum<f::Infinity>(m, "Infinity", {{"nan", f::Infinity::Nan}, {"saturate", f::Infinity::Saturate}});
   bind_enum<f::Subnormals>(m, "Subnormals", {{"gradual", f::Subnormals::Gradual}, {"flush", f::Subnormals::Flush}});
-  bind_enum<f::Rounding>(
-      m, "Rounding",
-      {{"nearest_even", f::Rounding::NearestEven}, {"nearest_zero", f::Rounding::NearestZero}, {"nearest_away", f::Rounding::NearestAway},
-       {"up", f::Rounding::Up}, {"down", f::Rounding::Down}, {"toward_zero", f::Rounding::TowardZero}, {"to_odd", f::Rounding::ToOdd},
-       {"stochastic", f::Rounding::Stochastic}, {"stochastic_equal", f::Rounding::StochasticEqual}, {"up_down", f::Rounding::UpDown}});
+  bind_enum<f::Rounding>(m, "Rounding",
+                         {{"nearest_even", f::Rounding::NearestEven},
+                          {"nearest_zero", f::Rounding::NearestZero},
+                          {"nearest_away", f::Rounding::NearestAway},
+                          {"up", f::Rounding::Up},
+                          {"down", f::Rounding::Down},
+                          {"toward_zero", f::Rounding::TowardZero},
+                          {"to_odd", f::Rounding::ToOdd},
+                          {"stochastic", f::Rounding::Stochastic},
+                          {"stochastic_equal", f::Rounding::StochasticEqual},
+                          {"up_down", f::Rounding::UpDown}});
   py::class_<Format>(m, "Format")
       .def_static("posit", &f::posit_format)
       .def_static("float", &f::float_format)
@@ -217,13 +228,19 @@ PYBIND11_MODULE(_C, m) {
   });
   using at::formats::Accumulation;
   using Kind = Accumulation::Kind;
-  bind_enum<Kind>(m, "Accumulate", {{"machine", Kind::Machine}, {"float32", Kind::Float32}, {"float64", Kind::Float64}, {"exact", Kind::Exact},
-                                    {"format", Kind::Steps}, {"chunked", Kind::Chunked}});
+  bind_enum<Kind>(m, "Accumulate",
+                  {{"machine", Kind::Machine},
+                   {"float32", Kind::Float32},
+                   {"float64", Kind::Float64},
+                   {"exact", Kind::Exact},
+                   {"format", Kind::Steps},
+                   {"chunked", Kind::Chunked}});
   py::class_<Accumulation>(m, "Accumulation")
-      .def(py::init([](Kind kind, int64_t chunk, py::handle product, py::handle accumulator, std::optional<f::Rounding> rounding, bool fused, bool kahan) {
-        const auto chosen = [](py::handle dtype) { return dtype.is_none() ? nullptr : &expect_format(dtype); };
-        return Accumulation{kind, chunk, chosen(product), chosen(accumulator), rounding, fused, kahan};
-      }))
+      .def(py::init(
+          [](Kind kind, int64_t chunk, py::handle product, py::handle accumulator, std::optional<f::Rounding> rounding, bool fused, bool kahan) {
+            const auto chosen = [](py::handle dtype) { return dtype.is_none() ? nullptr : &expect_format(dtype); };
+            return Accumulation{kind, chunk, chosen(product), chosen(accumulator), rounding, fused, kahan};
+          }))
       .def_readonly("kind", &Accumulation::kind)
       .def_readonly("chunk", &Accumulation::chunk)
       .def_readonly("rounding", &Accumulation::rounding)
@@ -260,7 +277,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("set_fill_infinity", &at::formats::set_fill_infinity);
   m.def("fill_number", [](double value, py::handle dtype) {
     HANDLE_TH_ERRORS // for its warning
-    return at::formats::fill_number(value, expect_format(dtype));
+        return at::formats::fill_number(value, expect_format(dtype));
     END_HANDLE_TH_ERRORS_PYBIND
   });
   m.def("rounding_override", &at::formats::rounding_override);

@@ -95,16 +95,20 @@ PyObject* call_operator(PyObject*, PyObject* const* given, Py_ssize_t count) {
     return PyObject_Call(op, args, kwargs);
   }
   if (is_outside_aten(op)) {
-    PyErr_Format(PyExc_TypeError, "expected a stock dtype for this operator called by hand, but got %S: operators outside of aten know stock "
-                 "dtypes only. Convert its operands or its result.", seen.own_dtype);
+    PyErr_Format(PyExc_TypeError,
+                 "expected a stock dtype for this operator called by hand, but got %S: operators outside of aten know stock "
+                 "dtypes only. Convert its operands or its result.",
+                 seen.own_dtype);
     return nullptr;
   }
   PyObject* result = PyObject_Call(op, args, kwargs);
   if (is_misunderstood(result)) {
     Py_XDECREF(result);
     PyErr_Clear();
-    PyErr_Format(PyExc_TypeError, "expected a stock dtype for this operator called by hand, but got %S. Call the function of torch that it is "
-                 "named for, or convert its result.", seen.own_dtype);
+    PyErr_Format(PyExc_TypeError,
+                 "expected a stock dtype for this operator called by hand, but got %S. Call the function of torch that it is "
+                 "named for, or convert its result.",
+                 seen.own_dtype);
     return nullptr;
   }
   return result;

@@ -44,7 +44,8 @@ void push_mask_value(Stack& stack) {
 void push_mask(Stack& stack) {
   const at::Tensor query = jit::pop(stack).toTensor();
   c10::IValue mask = jit::pop(stack);
-  if (mask.isTensor() && at::formats::is_format_tensor(query) && !at::formats::is_format_tensor(mask.toTensor()) && mask.toTensor().is_floating_point()) {
+  if (mask.isTensor() && at::formats::is_format_tensor(query) && !at::formats::is_format_tensor(mask.toTensor()) &&
+      mask.toTensor().is_floating_point()) {
     const py::gil_scoped_acquire gil;
     const py::object given = py::reinterpret_steal<py::object>(THPVariable_Wrap(mask.toTensor()));
     const py::object made = implementation("canonical_mask")(given, "attn_mask", py::none(), "", dtype_of(query), false);

@@ -47,8 +47,10 @@ int refused(PyObject* self, PyObject* value) {
   PyErr_Clear();
   PyErr_Restore(type, error, traceback);
   if (named) {
-    PyErr_Format(PyExc_TypeError, "expected a number or a tensor for elements of a tensor of torch.%s, but got a %s. Make a tensor of it first, "
-                 "for example with torch.tensor(...).", entry->name.c_str(), Py_TYPE(value)->tp_name);
+    PyErr_Format(PyExc_TypeError,
+                 "expected a number or a tensor for elements of a tensor of torch.%s, but got a %s. Make a tensor of it first, "
+                 "for example with torch.tensor(...).",
+                 entry->name.c_str(), Py_TYPE(value)->tp_name);
   }
   return -1;
 }

@@ -25,7 +25,7 @@ namespace torch::formats {
 
 using Meta = std::unique_ptr<c10::AutogradMetaInterface>;
 static Meta& meta_of(c10::TensorImpl& body);
-template <Meta c10::TensorImpl::*member>
+template <Meta c10::TensorImpl::* member>
 struct MetaOf {
   friend Meta& meta_of(c10::TensorImpl& body) { return body.*member; }
 };

@@ -1,5 +1,6 @@
 // Assigning Tensor.data and Tensor.grad, and calling torch.Tensor. Reaches into: the getset table of torch._C.TensorBase (writable), in
-// place, so that the properties stay the same objects; the slot tp_new of that class and of those that have inherited it. Seen to work on torch 2.11.0 and 2.13.0.
+// place, so that the properties stay the same objects; the slot tp_new of that class and of those that have inherited it. Seen to work on
+// torch 2.11.0 and 2.13.0.
 #include <torch/csrc/formats/DtypeObject.h>
 #include <torch/csrc/formats/TensorBody.h>
 #include <torch/csrc/formats/Trampolines.h>
@@ -60,7 +61,8 @@ int set_grad_dtype(PyObject* self, PyObject* dtype, void* closure) {
   if (asked && asked == own) return stock_set_grad_dtype(self, container, closure);
   if (asked || (own && dtype == container)) {
     PyObject* name = PyObject_GetAttrString(self, "dtype");
-    if (name) PyErr_Format(PyExc_TypeError, "grad_dtype: expected %R, None or a stock dtype that is not stored in the same way, but got %R", name, dtype);
+    if (name)
+      PyErr_Format(PyExc_TypeError, "grad_dtype: expected %R, None or a stock dtype that is not stored in the same way, but got %R", name, dtype);
     Py_XDECREF(name);
     return -1;
   }

@@ -7,9 +7,9 @@
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Exceptions.h>
-#include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/formats/DtypeObject.h>
 #include <torch/csrc/formats/ScriptCall.h>
+#include <torch/csrc/utils/object_ptr.h>
 
 #include <array>
 #include <utility>
@@ -317,8 +317,7 @@ PyObject* hook_builtin(PyObject*, PyObject* args) {
   for (size_t i = 0; i < hook_count; ++i) {
     if (hooks[i].stock_def.ml_name == def->ml_name && def->ml_meth != hooks[i].stock &&
         (reinterpret_cast<void*>(def->ml_meth) == reinterpret_cast<void*>(keyword_trampolines[i]) || def->ml_meth == argument_trampolines[i] ||
-         def->ml_meth == arguments_trampolines[i] ||
-         reinterpret_cast<void*>(def->ml_meth) == reinterpret_cast<void*>(vector_trampolines[i]))) {
+         def->ml_meth == arguments_trampolines[i] || reinterpret_cast<void*>(def->ml_meth) == reinterpret_cast<void*>(vector_trampolines[i]))) {
       PyErr_Format(PyExc_RuntimeError, "%R is hooked already", builtin);
       return nullptr;
     }
@@ -340,7 +339,8 @@ PyObject* hook_builtin(PyObject*, PyObject* args) {
     def->ml_meth = argument_trampolines[hook_count];
   } else {
     Py_CLEAR(h.implementation);
-    PyErr_Format(PyExc_TypeError, "expected %R to take (args, kwargs), one argument or none, as in torch 2.13, but its flags are %d", builtin, def->ml_flags);
+    PyErr_Format(PyExc_TypeError, "expected %R to take (args, kwargs), one argument or none, as in torch 2.13, but its flags are %d", builtin,
+                 def->ml_flags);
     return nullptr;
   }
   ++hook_count;

@@ -51,8 +51,8 @@ Tensor shaped(const Tensor& t, c10::IntArrayRef sizes, const FormatEntry& entry)
 // a [b, m, k] times b [b, k, n], both of the format.
 Tensor product(const Arguments& args, const char* op, const Tensor& a, const Tensor& b, const Tensor& start = {}) {
   TORCH_CHECK(a.size(0) == b.size(0), op, ": expected batches of one size, but got ", a.size(0), " and ", b.size(0));
-  TORCH_CHECK(a.size(2) == b.size(1), op, ": mat1 and mat2 shapes cannot be multiplied (", a.size(1), "x", a.size(2), " and ",
-              b.size(1), "x", b.size(2), ")");
+  TORCH_CHECK(a.size(2) == b.size(1), op, ": mat1 and mat2 shapes cannot be multiplied (", a.size(1), "x", a.size(2), " and ", b.size(1), "x",
+              b.size(2), ")");
   DotProducts dots{args.values(a), args.values(b)};
   if (start.defined()) dots.start = args.values(start.expand({a.size(0), a.size(1), b.size(2)}));
   return dot_products(dots, args.entry, args.policy);
@@ -160,7 +160,8 @@ Tensor reduce_all(const Arguments& args) {
 template <bool mean>
 Tensor reduce_dims(const Arguments& args) {
   const auto dims = dims_of(args[1]);
-  return reduced(args, summand(args, 3), dims.list ? c10::OptionalArrayRef<int64_t>(*dims.list) : c10::OptionalArrayRef<int64_t>(), args[2].toBool(), mean);
+  return reduced(args, summand(args, 3), dims.list ? c10::OptionalArrayRef<int64_t>(*dims.list) : c10::OptionalArrayRef<int64_t>(), args[2].toBool(),
+                 mean);
 }
 
 Tensor cumsum(const Arguments& args) {
@@ -170,7 +171,8 @@ Tensor cumsum(const Arguments& args) {
   if (self.dim() == 0) return self.clone();
   const int64_t k = self.size(dim);
   int64_t outer = 1, inner = 1;
-  for (int64_t d = 0; d < self.dim(); ++d) if (d != dim) (d < dim ? outer : inner) *= self.size(d);
+  for (int64_t d = 0; d < self.dim(); ++d)
+    if (d != dim) (d < dim ? outer : inner) *= self.size(d);
   const Tensor values = decoded(self, dot_type(entry, args.policy)).contiguous().view({outer, k, inner});
   return shaped(running_sums(values, entry, args.policy), self.sizes(), entry);
 }
@@ -190,7 +192,8 @@ Convolution convolution_of(const Arguments& args, size_t first, int64_t dims) {
 
 Tensor convolution(const Arguments& args) {
   const Tensor x = args.tensor(0), w = args.tensor(1), bias = args.optional_tensor(2);
-  TORCH_CHECK(x.dim() >= 3 && x.dim() == w.dim(), "convolution: expected input and weight of the same number of dimensions, but got ", x.sizes(), " and ", w.sizes());
+  TORCH_CHECK(x.dim() >= 3 && x.dim() == w.dim(), "convolution: expected input and weight of the same number of dimensions, but got ", x.sizes(),
+              " and ", w.sizes());
   TORCH_CHECK(w.size(0) > 0 && w.size(1) > 0, "convolution: expected a weight with channels, but got one of size ", w.sizes());
   const Convolution conv = convolution_of(args, 3, x.dim() - 2);
   const int64_t channels = conv.transposed ? w.size(0) : w.size(1) * conv.groups;
@@ -206,7 +209,8 @@ Tensor convolution(const Arguments& args) {
                 "Calculated padded input size is smaller than the kernel: input ", x.sizes(), ", weight ", w.sizes());
   }
   const int64_t outputs = conv.transposed ? w.size(1) * conv.groups : w.size(0);
-  TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == outputs), "convolution: expected a bias of ", outputs, " elements, but got ", bias.sizes());
+  TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == outputs), "convolution: expected a bias of ", outputs, " elements, but got ",
+              bias.sizes());
   return convolution_dots(x, w, bias, conv, args.policy);
 }
 
@@ -256,12 +260,24 @@ using Kernel = Tensor (*)(const Arguments&);
 
 // By name and overload, without "out" and without the underscore of in-place ones.
 const std::map<std::string, Kernel>& kernels() {
-  static const std::map<std::string, Kernel> table = {
-      {"mm", &mm}, {"bmm", &bmm}, {"mv", &mv}, {"dot", &dot}, {"vdot", &dot}, {"addmm", &addmm},
-      {"addmv", &addmv}, {"baddbmm", &baddbmm}, {"addbmm", &addbmm}, {"sum", &reduce_all<false>},
-      {"sum.dim_IntList", &reduce_dims<false>}, {"sum.IntList_out", &reduce_dims<false>}, {"mean", &reduce_all<true>},
-      {"mean.dim", &reduce_dims<true>}, {"mean.out", &reduce_dims<true>}, {"mean.dtype_out", &reduce_all<true>}, {"cumsum", &cumsum}, {"convolution", &convolution},
-  };
+  static const std::map<std::string, Kernel> table = {{"mm", &mm},
+                                                      {"bmm", &bmm},
+                                                      {"mv", &mv},
+                                                      {"dot", &dot},
+                                                      {"vdot", &dot},
+                                                      {"addmm", &addmm},
+                                                      {"addmv", &addmv},
+                                                      {"baddbmm", &baddbmm},
+                                                      {"addbmm", &addbmm},
+                                                      {"sum", &reduce_all<false>},
+                                                      {"sum.dim_IntList", &reduce_dims<false>},
+                                                      {"sum.IntList_out", &reduce_dims<false>},
+                                                      {"mean", &reduce_all<true>},
+                                                      {"mean.dim", &reduce_dims<true>},
+                                                      {"mean.out", &reduce_dims<true>},
+                                                      {"mean.dtype_out", &reduce_all<true>},
+                                                      {"cumsum", &cumsum},
+                                                      {"convolution", &convolution}};
   return table;
 }
 
@@ -295,9 +311,10 @@ bool run_dot_operator(const c10::OperatorHandle& op, Stack* stack) {
   const std::string& overload = schema.overload_name();
   const bool in_place = schema.name().back() == '_';
   const bool other_dtype = overload.find("dtype") == 0 && name != "mean"; // products with out_dtype=
-  TORCH_CHECK_NOT_IMPLEMENTED(!is_refused(name) && !other_dtype, schema.name(),
-                              ": expected the accumulation policy float32 or float64 for this fused operator, but got one that no stock kernel obeys. "
-                              "Turn the fused path off, for attention with torch.backends.mha.set_fastpath_enabled(False).");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !is_refused(name) && !other_dtype, schema.name(),
+      ": expected the accumulation policy float32 or float64 for this fused operator, but got one that no stock kernel obeys. "
+      "Turn the fused path off, for attention with torch.backends.mha.set_fastpath_enabled(False).");
   const Arguments args{*stack, base, *entry, policy};
   Stack results;
   if (name == "scaled_dot_product_attention") {

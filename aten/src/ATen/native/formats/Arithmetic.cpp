@@ -56,8 +56,8 @@ Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b, const Scalar& alpha
   }
   TORCH_CHECK_TYPE(!type.is_complex(), name_of(op), ": expected real operands for a result of a number format, but got a complex one");
   const Target target{existing.defined() ? entry_of(existing) : *type.format, existing};
-  TORCH_CHECK(
-      a.device() == b.device() || a.dim() == 0 || b.dim() == 0, name_of(op), ": expected tensors on one device, but got ", a.device(), " and ", b.device());
+  TORCH_CHECK(a.device() == b.device() || a.dim() == 0 || b.dim() == 0, name_of(op), ": expected tensors on one device, but got ", a.device(),
+              " and ", b.device());
   const double factor = alpha.toDouble();
   if (factor == 1) return elementwise(op, Operand::of(a), Operand::of(b), target);
   const double signed_factor = op == BinaryOp::Sub ? -factor : factor;
@@ -197,7 +197,8 @@ ResultType common_type(const char* op, std::initializer_list<std::reference_wrap
 
 // Where a stock type wins, the operator runs on stock tensors.
 template <typename Stock>
-Tensor ternary(const char* name, TernaryOp op, const Tensor& a, const Tensor& b, const Tensor& c, double s, bool in_place, const Tensor& self, Stock stock) {
+Tensor ternary(const char* name, TernaryOp op, const Tensor& a, const Tensor& b, const Tensor& c, double s, bool in_place, const Tensor& self,
+               Stock stock) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const ResultType type = common_type(name, {a, b, c});
   const FormatEntry* format = type.result();
@@ -257,10 +258,9 @@ Tensor& lerp_scalar_out(const Tensor& self, const Tensor& end, const Scalar& wei
 
 Tensor& store(const Tensor& result, Tensor& out, at::ArrayRef<Tensor> operands) {
   const at::AutoDispatchBelowADInplaceOrView guard;
-  TORCH_CHECK(
-      c10::canCast(is_format_tensor(result) ? c10::kFloat : result.scalar_type(), is_format_tensor(out) ? c10::kFloat : out.scalar_type()),
-      "result type ", is_format_tensor(result) ? entry_of(result).name : c10::toString(result.scalar_type()),
-      " can't be cast to the desired output type ", is_format_tensor(out) ? entry_of(out).name : c10::toString(out.scalar_type()));
+  TORCH_CHECK(c10::canCast(is_format_tensor(result) ? c10::kFloat : result.scalar_type(), is_format_tensor(out) ? c10::kFloat : out.scalar_type()),
+              "result type ", is_format_tensor(result) ? entry_of(result).name : c10::toString(result.scalar_type()),
+              " can't be cast to the desired output type ", is_format_tensor(out) ? entry_of(out).name : c10::toString(out.scalar_type()));
   if (out.sizes() != result.sizes()) {
     if (out.numel() != 0) at::native::resize_output_check(out, result.sizes());
     at::_ops::resize_::call(out, c10::fromIntArrayRefSlow(result.sizes()), {});

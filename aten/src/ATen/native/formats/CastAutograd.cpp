@@ -40,8 +40,8 @@ void record_cast(const at::Tensor& result, ScalarType from, Device device, torch
   torch::autograd::set_history(result, node);
 }
 
-at::Tensor to_copy_autograd(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
-                            optional<bool>, bool non_blocking, optional<MemoryFormat> memory_format) {
+at::Tensor to_copy_autograd(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool>,
+                            bool non_blocking, optional<MemoryFormat> memory_format) {
   expect_strided(layout);
   const ScalarType own = dtype_number(self);
   ScalarType target = dtype.value_or(own);

@@ -54,9 +54,15 @@ void flip_bits(const Format& f, char* codes, int64_t n, double probability, cons
 }
 
 // One block in a machine type that has all the format's values.
-void encode(const Format& f, const float* x, void* codes, int64_t n, const RandomWords& w) { cpu_kernels().encode_float(f, x, codes, n, w); }
-void encode(const Format& f, const double* x, void* codes, int64_t n, const RandomWords& w) { cpu_kernels().encode_double(f, x, codes, n, w); }
-void decode(const Format& f, const void* codes, double* x, int64_t n) { cpu_kernels().decode_double(f, codes, x, n); }
+void encode(const Format& f, const float* x, void* codes, int64_t n, const RandomWords& w) {
+  cpu_kernels().encode_float(f, x, codes, n, w);
+}
+void encode(const Format& f, const double* x, void* codes, int64_t n, const RandomWords& w) {
+  cpu_kernels().encode_double(f, x, codes, n, w);
+}
+void decode(const Format& f, const void* codes, double* x, int64_t n) {
+  cpu_kernels().decode_double(f, codes, x, n);
+}
 void decode(const Format& f, const void* codes, float* x, int64_t n) {
   if (f.fits_float()) return cpu_kernels().decode_float(f, codes, x, n);
   double wide[kBlock];
@@ -64,8 +70,12 @@ void decode(const Format& f, const void* codes, float* x, int64_t n) {
   std::transform(wide, wide + n, x, [](double v) { return static_cast<float>(v); });
 }
 
-bool round(const Format& f, const float* x, float* out, int64_t n) { return cpu_kernels().round_float(f, x, out, n); }
-bool round(const Format& f, const double* x, double* out, int64_t n) { return cpu_kernels().round_double(f, x, out, n); }
+bool round(const Format& f, const float* x, float* out, int64_t n) {
+  return cpu_kernels().round_float(f, x, out, n);
+}
+bool round(const Format& f, const double* x, double* out, int64_t n) {
+  return cpu_kernels().round_double(f, x, out, n);
+}
 
 template <typename T>
 void chop_all(const Format& f, const at::Tensor& in, const at::Tensor& out, double flip_prob, const RandomWords& words, uint64_t flip_seed) {

@@ -57,9 +57,8 @@ at::Tensor chop_values(const at::Tensor& input, Name name, OptionalName rounding
   const Format format = format_of_call(name, rounding);
   const ScalarType type = input.scalar_type();
   const bool narrow = type == ScalarType::Half || type == ScalarType::BFloat16;
-  TORCH_CHECK_TYPE(
-      narrow || type == ScalarType::Float || type == ScalarType::Double,
-      "expected a tensor of float16, bfloat16, float32 or float64 to chop, but got ", type);
+  TORCH_CHECK_TYPE(narrow || type == ScalarType::Float || type == ScalarType::Double,
+                   "expected a tensor of float16, bfloat16, float32 or float64 to chop, but got ", type);
   TORCH_CHECK_TYPE(input.layout() == at::kStrided, "expected a strided tensor to chop, but got one of layout ", input.layout());
   TORCH_CHECK_VALUE(flip_prob >= 0 && flip_prob <= 1, "expected flip_prob from 0 to 1, but got ", flip_prob);
   if (!narrow) return chop(input, format, flip_prob, generator);
@@ -68,9 +67,8 @@ at::Tensor chop_values(const at::Tensor& input, Name name, OptionalName rounding
 }
 
 at::Tensor refuse_own(const at::Tensor& input, Name, OptionalName, double, optional<at::Generator>) {
-  TORCH_CHECK_TYPE(
-      false, "expected a tensor of float16, bfloat16, float32 or float64 to chop, but got torch.", entry_of(input).name,
-      ": a tensor of a number format is rounded already. Cast it, for example by x.to(...).");
+  TORCH_CHECK_TYPE(false, "expected a tensor of float16, bfloat16, float32 or float64 to chop, but got torch.", entry_of(input).name,
+                   ": a tensor of a number format is rounded already. Cast it, for example by x.to(...).");
 }
 
 // The straight-through estimator: the gradient of the identity. That of alias is it too, and compiled autograd knows its node.
@@ -119,13 +117,20 @@ at::Tensor call_chop(const at::Tensor& input, Name name, OptionalName rounding, 
 // Its results may be random (a stochastic mode, flips), which the tag says of every call: a graph's calls are neither joined, nor
 // computed again in backward, nor left out.
 TORCH_LIBRARY(torch_dtypes, m) {
-  m.def(
-      "chop(Tensor input, str format, str? rounding=None, float flip_prob=0., *, Generator? generator=None) -> Tensor",
-      {at::Tag::nondeterministic_seeded, at::Tag::pt2_compliant_tag});
+  m.def("chop(Tensor input, str format, str? rounding=None, float flip_prob=0., *, Generator? generator=None) -> Tensor",
+        {at::Tag::nondeterministic_seeded, at::Tag::pt2_compliant_tag});
 }
-TORCH_LIBRARY_IMPL(torch_dtypes, CompositeExplicitAutograd, m) { m.impl("chop", &chop_values); }
-TORCH_LIBRARY_IMPL(torch_dtypes, PrivateUse2, m) { m.impl("chop", &refuse_own); }
-TORCH_LIBRARY_IMPL(torch_dtypes, Autograd, m) { m.impl("chop", &chop_autograd); }
-TORCH_LIBRARY_IMPL(torch_dtypes, FuncTorchBatched, m) { m.impl("chop", &chop_batched); }
+TORCH_LIBRARY_IMPL(torch_dtypes, CompositeExplicitAutograd, m) {
+  m.impl("chop", &chop_values);
+}
+TORCH_LIBRARY_IMPL(torch_dtypes, PrivateUse2, m) {
+  m.impl("chop", &refuse_own);
+}
+TORCH_LIBRARY_IMPL(torch_dtypes, Autograd, m) {
+  m.impl("chop", &chop_autograd);
+}
+TORCH_LIBRARY_IMPL(torch_dtypes, FuncTorchBatched, m) {
+  m.impl("chop", &chop_batched);
+}
 
 } // namespace at::formats

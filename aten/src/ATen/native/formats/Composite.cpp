@@ -92,7 +92,8 @@ BatchNorm batch_norm_impl_index(const Tensor& input, const std::optional<Tensor>
 void refuse_derivative(const char* op, at::ArrayRef<Tensor> tensors) {
   if (!at::GradMode::is_enabled()) return;
   for (const Tensor& t : tensors) {
-    TORCH_CHECK(!t.requires_grad(), op, "(): functions with out=... arguments don't support automatic differentiation, but one of the "
+    TORCH_CHECK(!t.requires_grad(), op,
+                "(): functions with out=... arguments don't support automatic differentiation, but one of the "
                 "arguments requires grad.");
   }
 }
@@ -199,8 +200,8 @@ void backward(const Tensor& self, at::TensorList inputs, const std::optional<Ten
 c10::ScalarType promote_types(c10::ScalarType a, c10::ScalarType b) {
   for (const c10::ScalarType type : {a, b}) {
     const auto number = static_cast<int>(type);
-    TORCH_CHECK_TYPE(number >= 0 && number < static_cast<int>(c10::ScalarType::Undefined), "promote_types: expected two stock dtypes, but got number ",
-                     number, ". Use torch.promote_types.");
+    TORCH_CHECK_TYPE(number >= 0 && number < static_cast<int>(c10::ScalarType::Undefined),
+                     "promote_types: expected two stock dtypes, but got number ", number, ". Use torch.promote_types.");
   }
   return c10::promoteTypes(a, b);
 }

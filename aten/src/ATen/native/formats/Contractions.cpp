@@ -271,7 +271,8 @@ bool run_contraction(const std::string& name, torch::jit::Stack* stack) {
   if (!arguments[0].isTensor() || !arguments[1].isTensor()) return false;
   const Tensor a = arguments[0].toTensor(), b = arguments[1].toTensor();
   if (!by_own_kernels({a, b})) return false;
-  const auto result = dots ? tensordot_by_labels(a, b, arguments[2].toIntVector(), arguments[3].toIntVector()) : vecdot_by_matmul(a, b, arguments[2].toInt());
+  const auto result =
+      dots ? tensordot_by_labels(a, b, arguments[2].toIntVector(), arguments[3].toIntVector()) : vecdot_by_matmul(a, b, arguments[2].toInt());
   if (!result) return false;
   torch::jit::drop(*stack, count);
   stack->emplace_back(*result);

@@ -68,7 +68,8 @@ at::Tensor forward(const at::Tensor& input, const at::Tensor& weight, const at::
   const at::Tensor x = padded(input, conv.padding, conv.padding);
   const c10::IntArrayRef kernel = weight.sizes().slice(2);
   const int64_t g = conv.groups;
-  DotProducts dots{weight.reshape({g, weight.size(0) / g, weight.numel() / std::max<int64_t>(1, weight.size(0))}).contiguous(), patches(x, kernel, conv.stride, conv.dilation, out, g)};
+  DotProducts dots{weight.reshape({g, weight.size(0) / g, weight.numel() / std::max<int64_t>(1, weight.size(0))}).contiguous(),
+                   patches(x, kernel, conv.stride, conv.dilation, out, g)};
   if (bias.defined()) {
     dots.start = bias.reshape({g, weight.size(0) / g, 1}).expand({g, weight.size(0) / g, dots.b.size(2)}).contiguous();
   }
@@ -96,7 +97,11 @@ at::Tensor backward(const at::Tensor& grad, const at::Tensor& weight, const at::
   // weight [Co, C / g, kernel] to [g, C / g, Co / g * kernel].
   Sizes grouped{g, weight.size(0) / g, weight.size(1)};
   grouped.append(kernel.begin(), kernel.end());
-  const at::Tensor turned = weight.reshape(grouped).flip(spatial).transpose(1, 2).reshape({g, weight.size(1), weight.numel() / std::max<int64_t>(1, g * weight.size(1))}).contiguous();
+  const at::Tensor turned = weight.reshape(grouped)
+                                .flip(spatial)
+                                .transpose(1, 2)
+                                .reshape({g, weight.size(1), weight.numel() / std::max<int64_t>(1, g * weight.size(1))})
+                                .contiguous();
   DotProducts dots{turned, columns(grad)};
   // Between and around the spread values there is nothing: no terms, where a forward convolution's padding is zeros.
   dots.present = columns(at::ones(grad.sizes(), grad.options().dtype(c10::kByte)));

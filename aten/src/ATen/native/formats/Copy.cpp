@@ -19,7 +19,7 @@ namespace at::formats {
 // Reaches into: the kernel that c10::SafeKernelFunction holds, which it calls boxed only; every stock cast would pay for that, or for a second
 // look into the dispatcher's tables. Naming a private member is allowed in an explicit instantiation. Seen to work on torch 2.13.0.
 static const c10::KernelFunction& kernel_of(const c10::SafeKernelFunction& held);
-template <c10::KernelFunction c10::SafeKernelFunction::*member>
+template <c10::KernelFunction c10::SafeKernelFunction::* member>
 struct KernelOf {
   friend const c10::KernelFunction& kernel_of(const c10::SafeKernelFunction& held) { return held.*member; }
 };
@@ -64,8 +64,8 @@ at::Tensor clone_kernel(const at::Tensor& self, optional<MemoryFormat> mf) {
   return out;
 }
 
-at::Tensor to_copy(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
-                   optional<bool> pin, bool non_blocking, optional<MemoryFormat> mf) {
+at::Tensor to_copy(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
+                   bool non_blocking, optional<MemoryFormat> mf) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   expect_strided(layout);
   const FormatEntry& own = entry_of(self);
@@ -81,8 +81,8 @@ at::Tensor to_copy(const at::Tensor& self, optional<ScalarType> dtype, optional<
 }
 
 // Stock tensors: only a dtype of ours is our business.
-at::Tensor to_copy_stock(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
-                         optional<bool> pin, bool non_blocking, optional<MemoryFormat> mf) {
+at::Tensor to_copy_stock(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
+                         bool non_blocking, optional<MemoryFormat> mf) {
   if (!dtype || !c10::formats::is_format_type(*dtype)) {
     return at::compositeexplicitautograd::_to_copy(self, dtype, layout, device, pin, non_blocking, mf);
   }
@@ -119,8 +119,8 @@ at::Tensor to(const at::Tensor& self, optional<ScalarType> dtype, optional<Layou
   if (target == own && same_device && keeps_layout && !copy) return self;
   std::optional<HiddenFromModes> hidden;
   if (target) hidden.emplace();
-  return at::_ops::_to_copy::call(self, target ? optional<ScalarType>(c10::formats::scalar_type(*target)) : dtype, layout, device, pin,
-                                  non_blocking, mf);
+  return at::_ops::_to_copy::call(self, target ? optional<ScalarType>(c10::formats::scalar_type(*target)) : dtype, layout, device, pin, non_blocking,
+                                  mf);
 }
 
 // Stock tensors with autograd: a cast to a dtype of ours is recorded by CastBackward, whatever function it comes from and at whatever level
@@ -130,12 +130,13 @@ at::Tensor to_copy_autograd_stock(c10::DispatchKeySet keys, const at::Tensor& se
   if (dtype && c10::formats::is_format_type(*dtype)) return to_copy_autograd(self, dtype, layout, device, pin, non_blocking, mf);
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_to_copy", "");
   static const auto& stock = *new c10::SafeKernelFunction(op.getComputedKernelForDispatchKey(c10::DispatchKey::AutogradOther)); // outlives exit
-  return kernel_of(stock).call<at::Tensor, const at::Tensor&, optional<ScalarType>, optional<Layout>, optional<Device>, optional<bool>, bool,
-                               optional<MemoryFormat>>(op, keys, self, dtype, layout, device, pin, non_blocking, mf);
+  return kernel_of(stock)
+      .call<at::Tensor, const at::Tensor&, optional<ScalarType>, optional<Layout>, optional<Device>, optional<bool>, bool, optional<MemoryFormat>>(
+          op, keys, self, dtype, layout, device, pin, non_blocking, mf);
 }
 
-at::Tensor to_dtype_layout(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
-                           optional<bool> pin, bool non_blocking, bool copy, optional<MemoryFormat> mf) {
+at::Tensor to_dtype_layout(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
+                           bool non_blocking, bool copy, optional<MemoryFormat> mf) {
   return to(self, dtype, layout, device, pin, non_blocking, copy, mf);
 }
 at::Tensor to_device_dtype(const at::Tensor& self, Device device, ScalarType dtype, bool non_blocking, bool copy, optional<MemoryFormat> mf) {
@@ -178,8 +179,8 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
   expect_memory(self, "copy_");
   expect_memory(source, "copy_");
   if (!is_format_tensor(self)) {
-    const at::Tensor values = to_stock(source, source.device() == self.device() && c10::isFloatingType(self.scalar_type())
-                                                   ? self.scalar_type() : entry_of(source).compute);
+    const at::Tensor values =
+        to_stock(source, source.device() == self.device() && c10::isFloatingType(self.scalar_type()) ? self.scalar_type() : entry_of(source).compute);
     return at::_ops::copy_::call(self, values, non_blocking);
   }
   const FormatEntry& entry = entry_of(self);
@@ -269,25 +270,25 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
 }
 
 // Ours, and ours within wrappers of torch.func.
-#define TD_FORMAT_CAST(AUTOGRAD)                    \
-  TORCH_LIBRARY_IMPL(aten, AUTOGRAD, m) {           \
-    m.impl("_to_copy", &to_copy_autograd);          \
-    m.impl("copy_", TORCH_FN(copy_autograd));       \
-    m.impl("to.dtype_layout", &to_dtype_layout);    \
-    m.impl("to.device", &to_device_dtype);          \
-    m.impl("to.dtype", &to_dtype);                  \
-    m.impl("to.other", &to_other);                  \
-    m.impl("type_as", &type_as);                    \
-    register_named_casts(m);                        \
+#define TD_FORMAT_CAST(AUTOGRAD)                 \
+  TORCH_LIBRARY_IMPL(aten, AUTOGRAD, m) {        \
+    m.impl("_to_copy", &to_copy_autograd);       \
+    m.impl("copy_", TORCH_FN(copy_autograd));    \
+    m.impl("to.dtype_layout", &to_dtype_layout); \
+    m.impl("to.device", &to_device_dtype);       \
+    m.impl("to.dtype", &to_dtype);               \
+    m.impl("to.other", &to_other);               \
+    m.impl("type_as", &type_as);                 \
+    register_named_casts(m);                     \
   }
 TD_FORMAT_CAST(AutogradPrivateUse2)
 TD_FORMAT_CAST(AutogradHPU)
 #undef TD_FORMAT_CAST
 
 // Stock tensors on the devices that ours may lie on, and nested ones for the error.
-#define TD_STOCK_CAST(AUTOGRAD)                               \
-  TORCH_LIBRARY_IMPL(aten, AUTOGRAD, m) {                     \
-    m.impl("_to_copy", TORCH_FN(to_copy_autograd_stock));     \
+#define TD_STOCK_CAST(AUTOGRAD)                           \
+  TORCH_LIBRARY_IMPL(aten, AUTOGRAD, m) {                 \
+    m.impl("_to_copy", TORCH_FN(to_copy_autograd_stock)); \
   }
 TD_STOCK_CAST(AutogradCPU)
 TD_STOCK_CAST(AutogradCUDA)

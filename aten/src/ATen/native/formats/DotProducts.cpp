@@ -160,8 +160,10 @@ static void expect_steps(const FormatEntry& entry, const Accumulation& policy) {
   for (const FormatEntry* chosen : {static_cast<const FormatEntry*>(nullptr), policy.product, policy.accumulator}) {
     const Format f = step_format(entry, chosen, policy);
     const std::string& name = (chosen ? *chosen : entry).name;
-    TORCH_CHECK(f.arithmetic_in_double(), "accumulate: expected formats whose arithmetic float64 can do (at most 51 significant bits, products within its "
-                "exponents) for sums rounded at every step, but got ", name, ". Use accumulate(\"exact\") or accumulate(\"float64\").");
+    TORCH_CHECK(f.arithmetic_in_double(),
+                "accumulate: expected formats whose arithmetic float64 can do (at most 51 significant bits, products within its "
+                "exponents) for sums rounded at every step, but got ",
+                name, ". Use accumulate(\"exact\") or accumulate(\"float64\").");
     TORCH_CHECK(!chosen || chosen == &entry || f.overflow != c10::formats::Overflow::Wrap,
                 "accumulate: expected a product or accumulator format that does not wrap, for operands of another format, but got ", name);
   }
@@ -180,7 +182,8 @@ at::Tensor dot_products(const DotProducts& dots, const FormatEntry& entry, const
   if (dots.a.defined() && dots.b.size(2) < 16 && m > dots.b.size(2)) {
     // Few columns: lanes run over the rows instead. A product does not mind which factor comes first.
     const auto turned = [](const at::Tensor& t) { return t.defined() ? t.transpose(1, 2).contiguous() : t; };
-    const at::Tensor other = dot_products({turned(dots.b), turned(dots.a), turned(dots.start), turned(dots.present_rows), turned(dots.present), dots.divisor}, entry, policy);
+    const at::Tensor other = dot_products(
+        {turned(dots.b), turned(dots.a), turned(dots.start), turned(dots.present_rows), turned(dots.present), dots.divisor}, entry, policy);
     return format_alias(bits_alias(other).transpose(1, 2).contiguous(), entry);
   }
   if (dots.b.scalar_type() == ScalarType::Float) {

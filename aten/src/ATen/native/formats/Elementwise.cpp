@@ -177,7 +177,7 @@ auto encoding(const Apply& apply, const Terms& both_positive) {
 // The same for float32 values with one float64 number, and where that is undecided in float64.
 template <size_t N, typename Mixed, typename ApplyDouble, typename Terms>
 auto encoding_mixed(const std::array<Source, N>& sources, const Mixed& mixed, const ApplyDouble& apply_double, const Terms& both_positive) {
-  return [&](const CpuKernels& k, const Format& f, const float(*blocks)[kBlock], char* codes, int64_t n, const RandomWords& words) {
+  return [&](const CpuKernels& k, const Format& f, const float (*blocks)[kBlock], char* codes, int64_t n, const RandomWords& words) {
     alignas(64) float result[kBlock];
     if (mixed(k, blocks, result, n)) {
       if (f.rounding == Rounding::Down) sign_zero_sums(both_positive, blocks, result, n);
@@ -268,12 +268,12 @@ static at::Tensor binary_by(BinaryOp op, const Operand& a, const Operand& b, con
   const double number = first ? a.number : b.number;
   return run<2>(
       {&a, &b}, target, true, first != second && number_is_mixed(number),
-      [op](const CpuKernels& k, const float(*x)[kBlock], float* out, int64_t n) { k.binary_float(op, x[0], x[1], out, n); },
-      [=](const CpuKernels& k, const float(*x)[kBlock], float* out, int64_t n) {
+      [op](const CpuKernels& k, const float (*x)[kBlock], float* out, int64_t n) { k.binary_float(op, x[0], x[1], out, n); },
+      [=](const CpuKernels& k, const float (*x)[kBlock], float* out, int64_t n) {
         return k.binary_mixed(op, first ? nullptr : x[0], first ? x[1] : nullptr, number, out, n);
       },
-      [op](const CpuKernels& k, const double(*x)[kBlock], double* out, int64_t n) { k.binary_double(op, x[0], x[1], out, n); },
-      [op](const CpuKernels& k, const Format& f, const double(*x)[kBlock], char* codes, int64_t n, const RandomWords& words) {
+      [op](const CpuKernels& k, const double (*x)[kBlock], double* out, int64_t n) { k.binary_double(op, x[0], x[1], out, n); },
+      [op](const CpuKernels& k, const Format& f, const double (*x)[kBlock], char* codes, int64_t n, const RandomWords& words) {
         k.binary_wide(f, op, x[0], x[1], codes, n, words);
       },
       both_positive);
@@ -281,10 +281,8 @@ static at::Tensor binary_by(BinaryOp op, const Operand& a, const Operand& b, con
 
 at::Tensor elementwise(BinaryOp op, const Operand& a, const Operand& b, const Target& target) {
   switch (op) {
-    case BinaryOp::Add:
-      return binary_by(op, a, b, target, [](const auto* x, int64_t i) { return !std::signbit(x[0][i]) && !std::signbit(x[1][i]); });
-    case BinaryOp::Sub:
-      return binary_by(op, a, b, target, [](const auto* x, int64_t i) { return !std::signbit(x[0][i]) && std::signbit(x[1][i]); });
+    case BinaryOp::Add: return binary_by(op, a, b, target, [](const auto* x, int64_t i) { return !std::signbit(x[0][i]) && !std::signbit(x[1][i]); });
+    case BinaryOp::Sub: return binary_by(op, a, b, target, [](const auto* x, int64_t i) { return !std::signbit(x[0][i]) && std::signbit(x[1][i]); });
     default: return binary_by(op, a, b, target, NoSum{});
   }
 }
@@ -300,14 +298,12 @@ at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const O
   for (const Operand* o : {&a, &b, &c}) mixed = mixed && o->tensor.defined() == (o != scalar);
   return run<3>(
       {&a, &b, &c}, target, in_float, mixed && (by_s || s == 1),
-      [=](const CpuKernels& k, const float(*x)[kBlock], float* out, int64_t n) {
+      [=](const CpuKernels& k, const float (*x)[kBlock], float* out, int64_t n) {
         k.ternary_float(op, x[0], x[1], x[2], static_cast<float>(s), out, n);
       },
-      [=](const CpuKernels& k, const float(*x)[kBlock], float* out, int64_t n) {
-        return k.ternary_mixed(op, x[0], x[1], x[2], number, out, n);
-      },
-      [=](const CpuKernels& k, const double(*x)[kBlock], double* out, int64_t n) { k.ternary_double(op, x[0], x[1], x[2], s, out, n); },
-      [=](const CpuKernels& k, const Format& f, const double(*x)[kBlock], char* codes, int64_t n, const RandomWords& words) {
+      [=](const CpuKernels& k, const float (*x)[kBlock], float* out, int64_t n) { return k.ternary_mixed(op, x[0], x[1], x[2], number, out, n); },
+      [=](const CpuKernels& k, const double (*x)[kBlock], double* out, int64_t n) { k.ternary_double(op, x[0], x[1], x[2], s, out, n); },
+      [=](const CpuKernels& k, const Format& f, const double (*x)[kBlock], char* codes, int64_t n, const RandomWords& words) {
         k.ternary_wide(f, op, x[0], x[1], x[2], s, codes, n, words);
       },
       NoSum{});
@@ -315,11 +311,9 @@ at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const O
 
 at::Tensor elementwise_sqrt(const Operand& a, const Target& target) {
   return run<1>(
-      {&a}, target, true, /*mixed=*/false,
-      [](const CpuKernels& k, const float(*x)[kBlock], float* out, int64_t n) { k.sqrt_float(x[0], out, n); },
-      NotMixed{},
-      [](const CpuKernels& k, const double(*x)[kBlock], double* out, int64_t n) { k.sqrt_double(x[0], out, n); },
-      [](const CpuKernels& k, const Format& f, const double(*x)[kBlock], char* codes, int64_t n, const RandomWords& words) {
+      {&a}, target, true, /*mixed=*/false, [](const CpuKernels& k, const float (*x)[kBlock], float* out, int64_t n) { k.sqrt_float(x[0], out, n); },
+      NotMixed{}, [](const CpuKernels& k, const double (*x)[kBlock], double* out, int64_t n) { k.sqrt_double(x[0], out, n); },
+      [](const CpuKernels& k, const Format& f, const double (*x)[kBlock], char* codes, int64_t n, const RandomWords& words) {
         k.sqrt_wide(f, x[0], codes, n, words);
       },
       NoSum{});

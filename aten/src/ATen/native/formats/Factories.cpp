@@ -36,8 +36,8 @@ at::Tensor uninitialised(at::Tensor t) {
   return t;
 }
 
-at::Tensor empty_like_kernel(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
-                      optional<bool> pin, optional<MemoryFormat> mf) {
+at::Tensor empty_like_kernel(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
+                             optional<MemoryFormat> mf) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   expect_strided(layout);
   const FormatEntry* target = requested_format(dtype, entry_of(self));
@@ -47,8 +47,8 @@ at::Tensor empty_like_kernel(const at::Tensor& self, optional<ScalarType> dtype,
   return at::empty_like(stock_alias(self, entry_of(self).bits), stock_options(*dtype, where, pin), mf);
 }
 
-at::Tensor new_empty_kernel(const at::Tensor& self, SymIntArrayRef size, optional<ScalarType> dtype, optional<Layout> layout,
-                     optional<Device> device, optional<bool> pin) {
+at::Tensor new_empty_kernel(const at::Tensor& self, SymIntArrayRef size, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
+                            optional<bool> pin) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   expect_strided(layout);
   const auto sizes = C10_AS_INTARRAYREF_SLOW(size);
@@ -59,7 +59,7 @@ at::Tensor new_empty_kernel(const at::Tensor& self, SymIntArrayRef size, optiona
 }
 
 at::Tensor new_empty_strided_kernel(const at::Tensor& self, SymIntArrayRef size, SymIntArrayRef stride, optional<ScalarType> dtype,
-                             optional<Layout> layout, optional<Device> device, optional<bool> pin) {
+                                    optional<Layout> layout, optional<Device> device, optional<bool> pin) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   expect_strided(layout);
   const FormatEntry* target = requested_format(dtype, entry_of(self));
@@ -75,27 +75,27 @@ at::Tensor filled(at::Tensor t, const c10::Scalar& value) {
 }
 
 at::Tensor full_like_kernel(const at::Tensor& self, const c10::Scalar& value, optional<ScalarType> dtype, optional<Layout> layout,
-                     optional<Device> device, optional<bool> pin, optional<MemoryFormat> mf) {
+                            optional<Device> device, optional<bool> pin, optional<MemoryFormat> mf) {
   return filled(empty_like_kernel(self, dtype, layout, device, pin, mf), value);
 }
-at::Tensor zeros_like_kernel(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
-                      optional<bool> pin, optional<MemoryFormat> mf) {
+at::Tensor zeros_like_kernel(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
+                             optional<MemoryFormat> mf) {
   return full_like_kernel(self, int64_t{0}, dtype, layout, device, pin, mf);
 }
-at::Tensor ones_like_kernel(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
-                     optional<bool> pin, optional<MemoryFormat> mf) {
+at::Tensor ones_like_kernel(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
+                            optional<MemoryFormat> mf) {
   return full_like_kernel(self, int64_t{1}, dtype, layout, device, pin, mf);
 }
-at::Tensor new_full_kernel(const at::Tensor& self, SymIntArrayRef size, const c10::Scalar& value, optional<ScalarType> dtype,
-                    optional<Layout> layout, optional<Device> device, optional<bool> pin) {
+at::Tensor new_full_kernel(const at::Tensor& self, SymIntArrayRef size, const c10::Scalar& value, optional<ScalarType> dtype, optional<Layout> layout,
+                           optional<Device> device, optional<bool> pin) {
   return filled(new_empty_kernel(self, size, dtype, layout, device, pin), value);
 }
-at::Tensor new_zeros_kernel(const at::Tensor& self, SymIntArrayRef size, optional<ScalarType> dtype, optional<Layout> layout,
-                     optional<Device> device, optional<bool> pin) {
+at::Tensor new_zeros_kernel(const at::Tensor& self, SymIntArrayRef size, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
+                            optional<bool> pin) {
   return new_full_kernel(self, size, int64_t{0}, dtype, layout, device, pin);
 }
-at::Tensor new_ones_kernel(const at::Tensor& self, SymIntArrayRef size, optional<ScalarType> dtype, optional<Layout> layout,
-                    optional<Device> device, optional<bool> pin) {
+at::Tensor new_ones_kernel(const at::Tensor& self, SymIntArrayRef size, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device,
+                           optional<bool> pin) {
   return new_full_kernel(self, size, int64_t{1}, dtype, layout, device, pin);
 }
 

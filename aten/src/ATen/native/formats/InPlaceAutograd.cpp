@@ -12,7 +12,9 @@ namespace {
 class InPlaceKernel final : public c10::OperatorKernel {
  public:
   InPlaceKernel(const c10::OperatorHandle& functional, const c10::FunctionSchema& schema)
-      : functional_(functional), plan_(schema), keeps_self_(base_name(functional.schema().name()) == "pow") {}
+      : functional_(functional),
+        plan_(schema),
+        keeps_self_(base_name(functional.schema().name()) == "pow") {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) const {
     at::Tensor self = (*stack)[stack->size() - plan_.arguments.size()].toTensor();

@@ -76,9 +76,8 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
     if (!recorded || !type.format) return false;
     bool writes_own = false;
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
-      each_tensor(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
-        writes_own |= plan_.arguments[i].written && entry_beneath(t);
-      });
+      each_tensor(plan_.arguments[i].slot, stack[base + i],
+                  [&](const at::Tensor& t) { writes_own |= plan_.arguments[i].written && entry_beneath(t); });
     }
     if (!writes_own && plan_.keeps_first && !type.stock_wins() && cast_to_first(stack, base)) return true;
     if (writes_own || !(type.stock_wins() || complex)) {
@@ -124,7 +123,9 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
 
 class SumInDtypeKernel final : public c10::OperatorKernel {
  public:
-  explicit SumInDtypeKernel(const c10::FunctionSchema& schema) : arguments_(schema.arguments().size()), dtype_(*schema.argumentIndexWithName("dtype")) {}
+  explicit SumInDtypeKernel(const c10::FunctionSchema& schema)
+      : arguments_(schema.arguments().size()),
+        dtype_(*schema.argumentIndexWithName("dtype")) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) const {
     c10::IValue* arguments = stack->data() + stack->size() - arguments_;
@@ -164,9 +165,8 @@ torch::CppFunction sum_in_dtype_kernel(const c10::FunctionSchema& schema) {
 // x ** 1j is complex, and the derivative has to come back to x's dtype.
 static bool takes_complex_number(const c10::FunctionSchema& schema) {
   static const std::set<std::string> names = {"add", "sub", "rsub", "mul", "div", "pow"};
-  const bool number = std::any_of(schema.arguments().begin(), schema.arguments().end(), [](const c10::Argument& a) {
-    return a.type()->kind() == c10::TypeKind::NumberType;
-  });
+  const bool number = std::any_of(schema.arguments().begin(), schema.arguments().end(),
+                                  [](const c10::Argument& a) { return a.type()->kind() == c10::TypeKind::NumberType; });
   return number && names.count(base_name(schema.name())) != 0;
 }
 
@@ -182,7 +182,8 @@ bool mixes_operands(const c10::OperatorHandle& op) {
     if (a.slot == Plan::Slot::TensorList || a.slot == Plan::Slot::OptionalTensorList) tensors += 2;
   }
   // Of those with one operand, the ones whose stock formula for tangents misreads the container, or rounds what should cancel.
-  static const std::set<std::string> formulas = {"var", "std", "var_mean", "std_mean", "pow", "frexp", "_linalg_slogdet", "linalg_householder_product"};
+  static const std::set<std::string> formulas = {"var", "std",   "var_mean",        "std_mean",
+                                                 "pow", "frexp", "_linalg_slogdet", "linalg_householder_product"};
   return tensors >= 2 || (tensors == 1 && takes_complex_number(op.schema())) || formulas.count(base_name(op.schema().name())) != 0;
 }
 

@@ -96,7 +96,11 @@ struct NextAfterBackward final : torch::autograd::Node {
   c10::DimVector sizes, other_sizes;
 
   NextAfterBackward(const Tensor& a, const Tensor& b)
-      : moves(a.ne(b)), self(a.detach().new_empty({0})), other(b.detach().new_empty({0})), sizes(a.sizes()), other_sizes(b.sizes()) {}
+      : moves(a.ne(b)),
+        self(a.detach().new_empty({0})),
+        other(b.detach().new_empty({0})),
+        sizes(a.sizes()),
+        other_sizes(b.sizes()) {}
   std::string name() const override { return "NextafterBackward"; }
   torch::autograd::variable_list apply(torch::autograd::variable_list&& grads) override {
     Tensor grad, none;

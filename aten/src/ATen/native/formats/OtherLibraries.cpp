@@ -6,8 +6,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/formats/BoxedCall.h>
-#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <c10/util/ForkSafeMutex.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/library.h>
 
 #include <map>

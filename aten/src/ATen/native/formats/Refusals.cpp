@@ -14,7 +14,8 @@ constexpr auto kNoSparse = "there are no sparse or other special layouts of numb
 constexpr auto kNoComplex = "number formats have no complex counterparts";
 constexpr auto kNoNegation = "its views have no negative bit, so that -x has memory of its own";
 constexpr auto kNoQuantised = "a tensor of a number format is not quantised";
-constexpr auto kNoCollective = "process groups move and add up stock dtypes only, and would take the codes for numbers; torch_dtypes.codes(x).view(torch.uint8) moves the codes";
+constexpr auto kNoCollective =
+    "process groups move and add up stock dtypes only, and would take the codes for numbers; torch_dtypes.codes(x).view(torch.uint8) moves the codes";
 constexpr auto kNoNested = "there are no nested tensors of number formats";
 
 // The name of the format among an operator's arguments, those in lists too.
@@ -57,8 +58,8 @@ torch::CppFunction refusal(const char* reason) {
 }
 
 void refuse_sparse(torch::Library& m) {
-  for (const char* name : {"to_sparse", "to_sparse.sparse_dim", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr", "to_sparse_bsc",
-                           "to_mkldnn_backward"}) {
+  for (const char* name :
+       {"to_sparse", "to_sparse.sparse_dim", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr", "to_sparse_bsc", "to_mkldnn_backward"}) {
     m.impl(name, refusal(kNoSparse));
   }
 }
@@ -70,7 +71,9 @@ at::Tensor nested_type_as(const at::Tensor& self, const at::Tensor& other) {
 }
 
 // Encoders ask it whether they may go by nested tensors; of ours they may not.
-bool is_left_aligned(const at::Tensor&, const at::Tensor&) { return false; }
+bool is_left_aligned(const at::Tensor&, const at::Tensor&) {
+  return false;
+}
 
 } // namespace
 
@@ -107,25 +110,26 @@ TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse2, m) { // in inference mode
 static void refuse_collectives(torch::Library& m, std::initializer_list<const char*> names) {
   for (const char* name : names) m.impl(name, refusal(kNoCollective));
 }
-#define TD_NO_COLLECTIVES(KEY)                                                                                                         \
-  TORCH_LIBRARY_IMPL(c10d, KEY, m) {                                                                                                   \
-    refuse_collectives(m, {"send", "recv_", "recv_any_source_", "broadcast_", "allreduce_", "allreduce_coalesced_", "allgather_",      \
-                           "_allgather_base_", "allgather_coalesced_", "allgather_into_tensor_coalesced_", "reduce_scatter_",          \
-                           "_reduce_scatter_base_", "reduce_scatter_tensor_coalesced_", "reduce_", "gather_", "scatter_", "alltoall_", \
-                           "alltoall_base_"});                                                                                         \
-  }                                                                                                                                    \
-  TORCH_LIBRARY_IMPL(_c10d_functional, KEY, m) {                                                                                       \
-    refuse_collectives(m, {"all_reduce", "all_reduce_", "all_reduce_coalesced", "all_reduce_coalesced_", "all_gather_into_tensor_out", \
-                           "all_gather_into_tensor", "all_gather_into_tensor_coalesced", "reduce_scatter_tensor",                      \
-                           "reduce_scatter_tensor_coalesced", "all_to_all_single", "broadcast", "broadcast_"});                        \
+#define TD_NO_COLLECTIVES(KEY)                                                                                                                     \
+  TORCH_LIBRARY_IMPL(c10d, KEY, m) {                                                                                                               \
+    refuse_collectives(m,                                                                                                                          \
+                       {"send", "recv_", "recv_any_source_", "broadcast_", "allreduce_", "allreduce_coalesced_", "allgather_", "_allgather_base_", \
+                        "allgather_coalesced_", "allgather_into_tensor_coalesced_", "reduce_scatter_", "_reduce_scatter_base_",                    \
+                        "reduce_scatter_tensor_coalesced_", "reduce_", "gather_", "scatter_", "alltoall_", "alltoall_base_"});                     \
+  }                                                                                                                                                \
+  TORCH_LIBRARY_IMPL(_c10d_functional, KEY, m) {                                                                                                   \
+    refuse_collectives(m,                                                                                                                          \
+                       {"all_reduce", "all_reduce_", "all_reduce_coalesced", "all_reduce_coalesced_", "all_gather_into_tensor_out",                \
+                        "all_gather_into_tensor", "all_gather_into_tensor_coalesced", "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced",  \
+                        "all_to_all_single", "broadcast", "broadcast_"});                                                                          \
   }
 TD_NO_COLLECTIVES(PrivateUse2)
 TD_NO_COLLECTIVES(AutogradPrivateUse2)
 #undef TD_NO_COLLECTIVES
 
-#define TD_REFUSED_OPERANDS(KEY, KIND)                                                 \
-  TORCH_LIBRARY_IMPL(_, KEY, m) {                                                      \
-    m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_operands<KIND>>());   \
+#define TD_REFUSED_OPERANDS(KEY, KIND)                                               \
+  TORCH_LIBRARY_IMPL(_, KEY, m) {                                                    \
+    m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_operands<KIND>>()); \
   }
 TD_REFUSED_OPERANDS(SparsePrivateUse2, kSparse)
 TD_REFUSED_OPERANDS(SparseCsrPrivateUse2, kSparse)

@@ -12,18 +12,30 @@ namespace at::formats {
 constexpr int64_t kLanes = 256; // dot products that go on side by side
 
 // Kernels by machine type.
-inline void binary(BinaryOp op, const float* a, const float* b, float* out, int64_t n) { cpu_kernels().binary_float(op, a, b, out, n); }
-inline void binary(BinaryOp op, const double* a, const double* b, double* out, int64_t n) { cpu_kernels().binary_double(op, a, b, out, n); }
+inline void binary(BinaryOp op, const float* a, const float* b, float* out, int64_t n) {
+  cpu_kernels().binary_float(op, a, b, out, n);
+}
+inline void binary(BinaryOp op, const double* a, const double* b, double* out, int64_t n) {
+  cpu_kernels().binary_double(op, a, b, out, n);
+}
 inline void multiply_add(const float* a, const float* b, const float* c, float* out, int64_t n) {
   cpu_kernels().ternary_float(TernaryOp::Fma, a, b, c, 1, out, n);
 }
 inline void multiply_add(const double* a, const double* b, const double* c, double* out, int64_t n) {
   cpu_kernels().ternary_double(TernaryOp::Fma, a, b, c, 1, out, n);
 }
-inline void encode_lanes(const Format& f, const float* x, void* codes, int64_t n, const RandomWords& w) { cpu_kernels().encode_float(f, x, codes, n, w); }
-inline void encode_lanes(const Format& f, const double* x, void* codes, int64_t n, const RandomWords& w) { cpu_kernels().encode_double(f, x, codes, n, w); }
-inline void decode_lanes(const Format& f, const void* codes, float* x, int64_t n) { cpu_kernels().decode_float(f, codes, x, n); }
-inline void decode_lanes(const Format& f, const void* codes, double* x, int64_t n) { cpu_kernels().decode_double(f, codes, x, n); }
+inline void encode_lanes(const Format& f, const float* x, void* codes, int64_t n, const RandomWords& w) {
+  cpu_kernels().encode_float(f, x, codes, n, w);
+}
+inline void encode_lanes(const Format& f, const double* x, void* codes, int64_t n, const RandomWords& w) {
+  cpu_kernels().encode_double(f, x, codes, n, w);
+}
+inline void decode_lanes(const Format& f, const void* codes, float* x, int64_t n) {
+  cpu_kernels().decode_float(f, codes, x, n);
+}
+inline void decode_lanes(const Format& f, const void* codes, double* x, int64_t n) {
+  cpu_kernels().decode_double(f, codes, x, n);
+}
 
 inline Format step_format(const FormatEntry& own, const FormatEntry* chosen, const Accumulation& policy) {
   Format f = rounding_format(chosen ? *chosen : own);

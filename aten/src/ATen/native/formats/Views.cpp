@@ -46,9 +46,8 @@ at::Tensor reshape_alias(const at::Tensor& self, c10::SymIntArrayRef size, c10::
 at::Tensor view(const at::Tensor& self, c10::SymIntArrayRef size) {
   const auto inferred = at::infer_size_dv(C10_AS_INTARRAYREF_SLOW(size), self.numel());
   const auto strides = at::detail::computeStride(self.sizes(), self.strides(), inferred);
-  TORCH_CHECK(
-      strides.has_value(), "view: expected a size that fits the strides of the tensor, but got size ", inferred, " for sizes ",
-      self.sizes(), " and strides ", self.strides(), ". Use .reshape(...) instead.");
+  TORCH_CHECK(strides.has_value(), "view: expected a size that fits the strides of the tensor, but got size ", inferred, " for sizes ", self.sizes(),
+              " and strides ", self.strides(), ". Use .reshape(...) instead.");
   return format_view(self, inferred, *strides, self.storage_offset());
 }
 
@@ -119,10 +118,10 @@ at::Tensor& set_whole_storage(at::Tensor& self, at::Storage source) {
 }
 
 at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
-  TORCH_CHECK_TYPE(
-      is_format_tensor(self) && is_format_tensor(source) && &entry_of(self) == &entry_of(source),
-      "set_: expected two tensors of one number format, but got two dtypes");
-  return set_storage(self, source.storage(), source.storage_offset(), c10::fromIntArrayRefSlow(source.sizes()), c10::fromIntArrayRefSlow(source.strides()));
+  TORCH_CHECK_TYPE(is_format_tensor(self) && is_format_tensor(source) && &entry_of(self) == &entry_of(source),
+                   "set_: expected two tensors of one number format, but got two dtypes");
+  return set_storage(self, source.storage(), source.storage_offset(), c10::fromIntArrayRefSlow(source.sizes()),
+                     c10::fromIntArrayRefSlow(source.strides()));
 }
 
 at::Tensor& set_empty(at::Tensor& self) {
@@ -192,8 +191,9 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
 }
 
 void set_data(at::Tensor& self, const at::Tensor& data) {
-  TORCH_CHECK(is_format_tensor(self) == is_format_tensor(data),
-              "set_data: expected new data of a number format for a tensor of one, and of a stock dtype for a stock tensor. Assign to x.data instead.");
+  TORCH_CHECK(
+      is_format_tensor(self) == is_format_tensor(data),
+      "set_data: expected new data of a number format for a tensor of one, and of a stock dtype for a stock tensor. Assign to x.data instead.");
   self.set_data(data);
 }
 
@@ -202,9 +202,8 @@ void set_data(at::Tensor& self, const at::Tensor& data) {
 // view.dtype from a stock tensor: to one of our dtypes it wraps the same memory, everything else is the stock kernel's.
 static at::Tensor view_dtype_stock(const at::Tensor& self, c10::ScalarType type) {
   if (!c10::formats::is_format_type(type)) return at::compositeexplicitautograd::view(self, type);
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      self.layout() == c10::kStrided && !self.is_quantized(), "view: expected a dense tensor to view as ", c10::formats::format_entry(type).name,
-      ", but got a tensor of ", self.dtype(), " with layout ", self.layout());
+  TORCH_CHECK_NOT_IMPLEMENTED(self.layout() == c10::kStrided && !self.is_quantized(), "view: expected a dense tensor to view as ",
+                              c10::formats::format_entry(type).name, ", but got a tensor of ", self.dtype(), " with layout ", self.layout());
   const auto& entry = c10::formats::format_entry(type);
   const at::Tensor bits = self.scalar_type() == entry.bits ? self : at::compositeexplicitautograd::view(self, entry.bits);
   return like_base(self, format_alias(bits, entry));

@@ -8,8 +8,8 @@
 
 namespace at::formats {
 
-#define TD_DECLARE(CAPABILITY)              \
-  namespace CAPABILITY {                    \
+#define TD_DECLARE(CAPABILITY)               \
+  namespace CAPABILITY {                     \
   void fill_codec(CpuKernels& kernels);      \
   void fill_round(CpuKernels& kernels);      \
   void fill_arithmetic(CpuKernels& kernels); \
@@ -27,16 +27,16 @@ TD_DECLARE(AVX512)
 
 namespace {
 
-#define TD_TABLE(CAPABILITY, NAME)          \
-  [] {                                      \
-    CpuKernels k{};                         \
-    k.name = NAME;                          \
-    CAPABILITY::fill_codec(k);              \
-    CAPABILITY::fill_round(k);              \
-    CAPABILITY::fill_arithmetic(k);         \
-    CAPABILITY::fill_mixed(k);              \
-    CAPABILITY::fill_table(k);              \
-    return k;                               \
+#define TD_TABLE(CAPABILITY, NAME)  \
+  [] {                              \
+    CpuKernels k{};                 \
+    k.name = NAME;                  \
+    CAPABILITY::fill_codec(k);      \
+    CAPABILITY::fill_round(k);      \
+    CAPABILITY::fill_arithmetic(k); \
+    CAPABILITY::fill_mixed(k);      \
+    CAPABILITY::fill_table(k);      \
+    return k;                       \
   }()
 
 CpuKernels choose() {

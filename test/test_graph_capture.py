@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, UnsupportedFakeTensorE
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import torch_dtypes
-from torch_dtypes import _graphs
+from torch_dtypes._overlay import graphs
 
 # ---- torch.compile ----
 
@@ -26,9 +26,9 @@ def compiled():
     from torch._dynamo.testing import CompileCounter
 
     counter = CompileCounter()
-    noticed, _graphs._noticed = _graphs._noticed, True
+    noticed, graphs._noticed = graphs._noticed, True
     yield lambda f, **kwargs: torch.compile(f, backend=counter, **kwargs), counter
-    _graphs._noticed = noticed
+    graphs._noticed = noticed
     torch._dynamo.reset()
 
 
@@ -42,10 +42,10 @@ def test_compiled_function_runs_as_eager_and_stock_compiles(compiled, dtype):
     f = compile_(function)
     x = torch.randn(3, 4)
     own = x.to(dtype)
-    for graphs in (0, 1):
+    for frames in (0, 1):
         for _ in range(3):
             assert_same(f(own), function(own))
-        assert counter.frame_count == graphs
+        assert counter.frame_count == frames
         for _ in range(3):
             assert_same(f(x), function(x))
         assert counter.frame_count == 1

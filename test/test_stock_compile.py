@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from torch_dtypes import _C, _graphs
+from torch_dtypes import _C
+from torch_dtypes._overlay import graphs as overlay_graphs
 
 
 def test_the_same_with_and_without_the_package():
@@ -89,7 +90,7 @@ def test_what_is_looked_at_is_bounded(monkeypatch):
         return (torch.sin(x) * 2).to(far[-1])
 
     x = torch.ones(3)
-    monkeypatch.setattr(_graphs, "_noticed", True)
+    monkeypatch.setattr(overlay_graphs, "_noticed", True)
     torch._dynamo.reset()
     assert torch.equal(torch.compile(f, backend="eager")(x), f(x))
     torch._dynamo.reset()

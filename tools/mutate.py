@@ -23,10 +23,10 @@ import oracle  # noqa: E402
 import oracle_stochastic  # noqa: E402
 from oracle import binary, posit  # noqa: E402
 
-EXACT, ROUND, ODD = "util/ExactCodec.h", "util/RoundBits.h", "util/OddArithmetic.h"
-ENCODE, DECODE, STOCHASTIC = "util/FastEncode.h", "util/FastDecode.h", "util/FastStochastic.h"
-ORDINARY, ROUNDER, MIXED = "util/FastOrdinary.h", "util/FastRound.h", "util/MixedArithmetic.h"
-MACHINE = "util/MachineBits.h"
+EXACT, ROUND, ODD = "formats/ExactCodec.h", "formats/RoundBits.h", "formats/OddArithmetic.h"
+ENCODE, DECODE, STOCHASTIC = "formats/FastEncode.h", "formats/FastDecode.h", "formats/FastStochastic.h"
+ORDINARY, ROUNDER, MIXED = "formats/FastOrdinary.h", "formats/FastRound.h", "formats/MixedArithmetic.h"
+MACHINE = "formats/MachineBits.h"
 MUTATIONS = [  # what, file, old text, new text
     ("tie to odd", ROUND, "half && (rest || odd)", "half && (rest || !odd)"),
     ("sticky bit dropped", EXACT, "sticky || lost};", "sticky};"),
@@ -42,7 +42,7 @@ MUTATIONS = [  # what, file, old text, new text
     ("subnormal shift", EXACT, "63 - f.man_bits + (e - u.exponent)", "63 - f.man_bits + (e - u.exponent) / 2"),
     ("carry lost", EXACT, "code = base + rounded(", "code = base | rounded("),
     ("sign of zero", EXACT, "magnitude == 0 && f.unsigned_zero() ? 0", "magnitude == 0 ? 0"),
-    ("NaN code", "core/NumberFormat.h", "max_code() + 1 + (uint64_t{1} << (man_bits - 1))", "max_code() + 2"),
+    ("NaN code", "formats/NumberFormat.h", "max_code() + 1 + (uint64_t{1} << (man_bits - 1))", "max_code() + 2"),
     ("to odd the other way", ROUND, "!odd && (half || rest)", "odd && (half || rest)"),
     ("up for negatives", ROUND, "return !negative && (half || rest)", "return negative && (half || rest)"),
     ("stops at the largest when rounding up", ROUND, "case Rounding::Up: return negative;", "case Rounding::Up: return !negative;"),
@@ -110,13 +110,13 @@ MUTATIONS = [  # what, file, old text, new text
 ]  # fmt: skip
 
 CHECK = r"""
-#include <c10/util/ExactCodec.h>
-#include <c10/util/FastDecode.h>
-#include <c10/util/FastEncode.h>
-#include <c10/util/FastRound.h>
-#include <c10/util/FastStochastic.h>
-#include <c10/util/MixedArithmetic.h>
-#include <c10/util/OddArithmetic.h>
+#include <c10/formats/ExactCodec.h>
+#include <c10/formats/FastDecode.h>
+#include <c10/formats/FastEncode.h>
+#include <c10/formats/FastRound.h>
+#include <c10/formats/FastStochastic.h>
+#include <c10/formats/MixedArithmetic.h>
+#include <c10/formats/OddArithmetic.h>
 #include <cstdio>
 #include <cstring>
 using namespace c10::formats;

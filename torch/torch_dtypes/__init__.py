@@ -17,8 +17,9 @@ from . import _loading  # noqa: E402
 
 _loaded = _loading.restore()
 
-from . import _C, _hooks, formats, integrations, optim  # noqa: E402
-from ._optimizers import set_optimizer_eps  # noqa: E402
+from . import _C, formats, integrations, optim  # noqa: E402
+from ._overlay import hooks  # noqa: E402
+from ._overlay.optimizers import set_optimizer_eps  # noqa: E402
 from .accumulation import Accumulation, accumulate, accumulation_of, set_accumulation  # noqa: E402
 from .chopping import chop  # noqa: E402
 from .divergence import Divergence, explain_divergence  # noqa: E402
@@ -75,7 +76,7 @@ __version__ = "0.2.0"
 
 if not _loaded:
     # formats last: where something before raises, no name of a dtype must be left that stock functions misread
-    _loading.install(_hooks.install, integrations.install, formats.install)
+    _loading.install(hooks.install, integrations.install, formats.install)
 
 # The built-in dtypes once more, for type checkers: they know torch by its own stubs, which have no torch.posit16es2.
 posit8es0: torch.dtype

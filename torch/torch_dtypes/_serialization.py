@@ -14,7 +14,7 @@ from multiprocessing.reduction import ForkingPickler
 import torch
 
 from . import _C
-from ._interop import _bits_dtype
+from ._overlay.interop import _bits_dtype
 from .interchange import refuse_beyond
 
 # The layout of what is written: raise it when rebuild_tensor's arguments change meaning. test/data holds a file of each

@@ -7,7 +7,7 @@ import functools
 import torch
 
 from . import _C
-from ._interop import _bits_dtype
+from ._overlay.interop import _bits_dtype
 from .rounding import rounding
 
 # Each with its fraction bits and whether it has infinities; the narrowest first, of two as narrow the one that more readers know.

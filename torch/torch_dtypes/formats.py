@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import torch
 
-from . import _C, _names, _testing
+from . import _C, _names
+from ._overlay import testing
 
 __all__ = [
     "ROUNDING_MODES",
@@ -76,7 +77,7 @@ def _define(fmt: _C.Format) -> torch.dtype:
     name = _C.name_of(made)
     if not hasattr(torch, name):
         setattr(torch, name, made)  # so that repr(), torch.<name>, can be evaluated
-        _testing.add(made)
+        testing.add(made)
     return made
 
 
@@ -278,7 +279,7 @@ _BUILTIN: list[torch.dtype] = []
 
 
 def builtin_dtypes() -> tuple[torch.dtype, ...]:
-    """The built-in dtypes, in the order of c10/core/BuiltinFormats.h."""
+    """The built-in dtypes, in the order of c10/formats/BuiltinFormats.h."""
     return tuple(_BUILTIN)
 
 

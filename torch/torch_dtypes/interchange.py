@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from . import _C
-from ._interop import _bits_dtype
+from ._overlay.interop import _bits_dtype
 
 __all__ = ["codes", "from_codes"]
 

@@ -1,6 +1,6 @@
 // What adds up the products of a dot product: a thread's policy, or a dtype's own.
 #pragma once
-#include <c10/core/FormatRegistry.h>
+#include <c10/formats/FormatRegistry.h>
 
 #include <cstdint>
 #include <optional>

@@ -8,7 +8,7 @@
 // other. The third takes every format: tag turns into a compile-time constant for the built-in ones (its fields fold away) and into the
 // format itself for those made at run time.
 #pragma once
-#include <c10/core/NumberTypes.h>
+#include <c10/formats/NumberTypes.h>
 
 #include <stdexcept>
 #include <string>

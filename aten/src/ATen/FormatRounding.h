@@ -1,8 +1,8 @@
 // How a thread rounds right now: the dtype's own mode or the one that a block of code asks for, and the random words of stochastic modes.
 #pragma once
 #include <ATen/core/Generator.h>
-#include <c10/core/FormatRegistry.h>
-#include <c10/util/Philox.h>
+#include <c10/formats/FormatRegistry.h>
+#include <c10/formats/Philox.h>
 
 #include <optional>
 

@@ -13,7 +13,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/record_function.h>
 #include <c10/core/InferenceMode.h>
-#include <c10/util/ExactCodec.h>
+#include <c10/formats/ExactCodec.h>
 #include <c10/util/strides.h>
 
 #include <atomic>

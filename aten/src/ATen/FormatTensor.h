@@ -4,9 +4,9 @@
 // every operator that sees one of our tensors runs our kernel.
 #pragma once
 #include <ATen/core/Tensor.h>
-#include <c10/core/FormatRegistry.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/formats/FormatRegistry.h>
 
 #include <optional>
 

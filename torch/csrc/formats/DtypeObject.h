@@ -2,7 +2,7 @@
 #pragma once
 #include <torch/csrc/python_headers.h>
 
-#include <c10/core/FormatRegistry.h>
+#include <c10/formats/FormatRegistry.h>
 
 namespace torch::formats {
 

@@ -3,7 +3,7 @@
 #include <torch/csrc/formats/DtypeObject.h>
 #include <torch/csrc/formats/Trampolines.h>
 
-#include <c10/util/ExactCodec.h>
+#include <c10/formats/ExactCodec.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/TypeInfo.h>

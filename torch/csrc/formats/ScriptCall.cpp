@@ -8,7 +8,7 @@
 #include <torch/csrc/formats/ScriptMasks.h>
 
 #include <ATen/FormatTensor.h>
-#include <c10/util/ForkSafeMutex.h>
+#include <c10/formats/ForkSafeMutex.h>
 #include <torch/csrc/Layout.h>
 #include <torch/csrc/MemoryFormat.h>
 #include <torch/csrc/autograd/python_variable.h>

@@ -1,4 +1,4 @@
-// A scripted attention layer is compiled from stock's text, not from what torch/torch_dtypes/_functions.py does in its place: bool masks are
+// A scripted attention layer is compiled from stock's text, not from what torch/torch_dtypes/_overlay/functions.py does in its place: bool masks are
 // filled with -inf, float masks are left as they are, and where they are added to the scores (baddbmm) would decide the dtype.
 // Reaches into: the text of torch.nn.functional._canonical_mask and multi_head_attention_forward, by the functions that a graph's inlined
 // nodes come from. Where another release writes them in another way nothing is found, and masks are as the text makes them. Seen to work on
@@ -22,7 +22,7 @@ using jit::Node;
 using jit::Stack;
 
 py::object implementation(const char* name) {
-  return py::module_::import("torch_dtypes._functions").attr(name);
+  return py::module_::import("torch_dtypes._overlay.functions").attr(name);
 }
 
 py::object dtype_of(const at::Tensor& t) {

@@ -8,7 +8,7 @@
 #include <torch/csrc/formats/TensorBody.h>
 
 #include <ATen/FormatTensor.h>
-#include <ATen/native/formats/CastAutograd.h>
+#include <ATen/native/formats/overlay/CastAutograd.h>
 #include <ATen/ops/to_ops.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>

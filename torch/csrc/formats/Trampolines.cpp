@@ -3,7 +3,7 @@
 #include <torch/csrc/formats/Trampolines.h>
 
 #include <ATen/FormatTensor.h>
-#include <ATen/native/formats/StockFormula.h>
+#include <ATen/native/formats/overlay/StockFormula.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Exceptions.h>

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .._hooks import _exchange_code
+from .._overlay.hooks import _exchange_code
 from ..formats import is_format_dtype
 
 

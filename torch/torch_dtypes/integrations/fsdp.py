@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from .._distributed import refuse_parallel
+from .._overlay.distributed import refuse_parallel
 
 
 def install(module) -> None:

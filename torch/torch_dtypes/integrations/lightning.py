@@ -11,7 +11,7 @@ import importlib
 import torch
 
 from .. import _C, formats
-from .._hooks import _exchange_code
+from .._overlay.hooks import _exchange_code
 
 
 def _convert_precision_to_unified_args(precision):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from .. import _C
-from .._hooks import _exchange_code
+from .._overlay.hooks import _exchange_code
 from ..safetensors_files import values_for
 
 

@@ -7,8 +7,8 @@ round their edges.
 from __future__ import annotations
 
 from .. import _C
-from .._hooks import _exchange_code
-from .._interop import values_in_numpy
+from .._overlay.hooks import _exchange_code
+from .._overlay.interop import values_in_numpy
 
 
 def _prepare_pytorch(x):

@@ -3,10 +3,10 @@
 #include <ATen/FormatTensor.h>
 #include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/native/formats/BoxedCall.h>
 #include <ATen/native/formats/ConvolutionDots.h>
 #include <ATen/native/formats/DotProducts.h>
 #include <ATen/native/formats/Elementwise.h>
+#include <ATen/native/formats/overlay/BoxedCall.h>
 #include <ATen/ops/_safe_softmax.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/dropout.h>

@@ -4,7 +4,7 @@
 #include <ATen/FormatRounding.h>
 #include <ATen/Parallel.h>
 #include <ATen/native/formats/cpu/Kernels.h>
-#include <c10/util/ExactCodec.h>
+#include <c10/formats/ExactCodec.h>
 
 #include <algorithm>
 #include <cmath>

@@ -2,7 +2,7 @@
 #pragma once
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
-#include <c10/core/NumberFormat.h>
+#include <c10/formats/NumberFormat.h>
 
 #include <optional>
 #include <string_view>

@@ -1,7 +1,7 @@
 // torch.ops.torch_dtypes.chop: rounding to a format as an operator of the dispatcher, so that graphs record the call and not its result.
 // The format is its name, which says every parameter: a graph needs no dtype of the process that made it.
-#include <ATen/native/formats/CastAutograd.h>
 #include <ATen/native/formats/Chop.h>
+#include <ATen/native/formats/overlay/CastAutograd.h>
 
 #include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
@@ -10,7 +10,7 @@
 #include <ATen/functorch/BatchedTensorImpl.h>
 #include <ATen/ops/clone_ops.h>
 #include <ATen/ops/to_ops.h>
-#include <c10/util/ForkSafeMutex.h>
+#include <c10/formats/ForkSafeMutex.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 #include <torch/library.h>

@@ -2,8 +2,8 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/native/formats/StepSums.h>
-#include <c10/util/ExactCodec.h>
-#include <c10/util/ExactSum.h>
+#include <c10/formats/ExactCodec.h>
+#include <c10/formats/ExactSum.h>
 
 #include <algorithm>
 #include <cmath>

@@ -7,7 +7,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/where.h>
-#include <c10/util/ForkSafeMutex.h>
+#include <c10/formats/ForkSafeMutex.h>
 
 #include <cstring>
 #include <limits>

@@ -2,7 +2,7 @@
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
-#include <ATen/native/formats/BoxedCall.h>
+#include <ATen/native/formats/overlay/BoxedCall.h>
 
 #include <string>
 

@@ -5,7 +5,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/_to_copy_ops.h>
-#include <c10/util/MixedArithmetic.h>
+#include <c10/formats/MixedArithmetic.h>
 
 #include <algorithm>
 #include <array>

@@ -1,10 +1,10 @@
 #include <ATen/native/formats/FillInfinity.h>
 
 #include <ATen/core/ivalue.h>
-#include <ATen/native/formats/BoxedCall.h>
+#include <ATen/native/formats/overlay/BoxedCall.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/util/Exception.h>
-#include <c10/util/ExactCodec.h>
+#include <c10/formats/ExactCodec.h>
 
 #include <atomic>
 #include <cmath>

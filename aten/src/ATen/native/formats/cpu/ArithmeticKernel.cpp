@@ -1,9 +1,9 @@
 // Loops over the arithmetic that rounds to odd.
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
-#include <c10/util/ExactCodec.h>
-#include <c10/util/OddArithmetic.h>
-#include <c10/util/WideArithmetic.h>
+#include <c10/formats/ExactCodec.h>
+#include <c10/formats/OddArithmetic.h>
+#include <c10/formats/WideArithmetic.h>
 
 #include <cstring>
 

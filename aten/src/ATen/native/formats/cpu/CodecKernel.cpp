@@ -4,9 +4,9 @@
 
 #include <ATen/FormatDispatch.h>
 #include <ATen/native/formats/cpu/Loops.h>
-#include <c10/util/FastDecode.h>
-#include <c10/util/FastOrdinary.h>
-#include <c10/util/FastStochastic.h>
+#include <c10/formats/FastDecode.h>
+#include <c10/formats/FastOrdinary.h>
+#include <c10/formats/FastStochastic.h>
 
 #include <cstring>
 

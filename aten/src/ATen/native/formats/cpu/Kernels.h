@@ -2,7 +2,7 @@
 //
 // Each kernel file is compiled once per vector unit (CPU_CAPABILITY), and cpu_kernels() chooses the widest that the processor has.
 #pragma once
-#include <c10/util/Philox.h>
+#include <c10/formats/Philox.h>
 
 #include <cstdint>
 
@@ -30,7 +30,7 @@ struct CpuKernels {
   bool (*round_float)(const Format&, const float* values, float* results, int64_t n);
   bool (*round_double)(const Format&, const double* values, double* results, int64_t n);
 
-  // Results rounded to odd (c10/util/OddArithmetic.h): encode them and they are correctly rounded. out may be an input.
+  // Results rounded to odd (c10/formats/OddArithmetic.h): encode them and they are correctly rounded. out may be an input.
   void (*binary_float)(BinaryOp, const float* a, const float* b, float* out, int64_t n);
   void (*binary_double)(BinaryOp, const double* a, const double* b, double* out, int64_t n);
   void (*ternary_float)(TernaryOp, const float* a, const float* b, const float* c, float s, float* out, int64_t n);

@@ -1,6 +1,6 @@
 // How a kernel file runs over an array so that the compiler vectorises it, and rounding modes as constants.
 #pragma once
-#include <c10/core/NumberFormat.h>
+#include <c10/formats/NumberFormat.h>
 
 #include <type_traits>
 

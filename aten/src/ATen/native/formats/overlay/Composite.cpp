@@ -1,0 +1,256 @@
+// Composite operators whose stock code reads or allocates by the container's type: written anew from operators that keep the format,
+// and differentiable through them. They sit on our key and on our autograd key, where the stock composite would otherwise run.
+#include <ATen/native/formats/Elementwise.h>
+#include <ATen/native/formats/overlay/StockFormula.h>
+
+#include <ATen/WrapDimUtils.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/VariableHooksInterface.h>
+#include <ATen/ops/_batch_norm_impl_index_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/add_ops.h>
+#include <ATen/ops/alpha_dropout_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/combinations_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/dropout_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/feature_alpha_dropout_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/feature_dropout_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/float_power.h>
+#include <ATen/ops/linalg_eigvalsh_ops.h>
+#include <ATen/ops/linalg_slogdet_ops.h>
+#include <ATen/ops/linalg_svdvals_ops.h>
+#include <ATen/ops/log_sigmoid_ops.h>
+#include <ATen/ops/mm_ops.h>
+#include <ATen/ops/mul_ops.h>
+#include <ATen/ops/new_zeros_ops.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/scatter.h>
+#include <ATen/ops/to_ops.h>
+#include <ATen/ops/where.h>
+#include <torch/library.h>
+
+namespace at::formats {
+namespace {
+
+using at::Tensor;
+using c10::Scalar;
+
+// ---- where with a number: stock makes a tensor of it in the container's type ----
+
+Tensor number_like(const Scalar& number, const Tensor& like) {
+  if (!number.isComplex()) return encoded_number(number, entry_of(like));
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return at::scalar_tensor(number, at::TensorOptions().device(like.device()).dtype(c10::toComplexType(entry_of(like).compute)));
+}
+
+void expect_condition(const Tensor& condition) {
+  TORCH_CHECK(!is_format_tensor(condition), "where: expected a condition of bool, but got ", entry_of(condition).name);
+}
+
+Tensor where_scalar_self(const Tensor& condition, const Scalar& self, const Tensor& other) {
+  expect_condition(condition);
+  return at::where(condition, number_like(self, other), other);
+}
+Tensor where_scalar_other(const Tensor& condition, const Tensor& self, const Scalar& other) {
+  expect_condition(condition);
+  return at::where(condition, self, number_like(other, self));
+}
+
+// ---- dropout with p = 1: stock multiplies by a zero made from the operand's options ----
+
+template <Tensor (*stock)(const Tensor&, double, bool)>
+Tensor dropping(const Tensor& input, double p, bool train) {
+  const bool all = train && p == 1 && input.numel() != 0;
+  return all ? at::_ops::mul_Tensor::call(input, number_like(0, input)) : stock(input, p, train);
+}
+template <Tensor& (*stock)(Tensor&, double, bool)>
+Tensor& dropping_(Tensor& self, double p, bool train) {
+  const bool all = train && p == 1 && self.numel() != 0;
+  return all ? at::_ops::mul__Tensor::call(self, number_like(0, self)) : stock(self, p, train);
+}
+
+// ---- batch normalisation without elements: stock asks for the type that sums of the container's numbers have ----
+
+using BatchNorm = std::tuple<Tensor, Tensor, Tensor, Tensor, int64_t>;
+
+BatchNorm batch_norm_impl_index(const Tensor& input, const std::optional<Tensor>& weight, const std::optional<Tensor>& bias,
+                                const std::optional<Tensor>& mean, const std::optional<Tensor>& var, bool training, double momentum, double eps,
+                                bool cudnn) {
+  if (!is_format_tensor(input) || input.numel() != 0) {
+    return at::compositeimplicitautograd::_batch_norm_impl_index(input, weight, bias, mean, var, training, momentum, eps, cudnn);
+  }
+  // Not the input itself: its place in the graph is an operator's. The parameters get a gradient of zeros through it.
+  Tensor out = input.clone();
+  if (weight && weight->defined()) out = at::_ops::mul_Tensor::call(out, weight->select(0, 0));
+  if (bias && bias->defined()) out = at::_ops::add_Tensor::call(out, bias->select(0, 0), 1);
+  const auto statistics = at::TensorOptions().device(input.device()).dtype(entry_of(input).compute);
+  const Tensor none = at::empty({input.dim() > 1 ? input.size(1) : 0}, statistics);
+  return {out, none, none.clone(), at::empty({0}, statistics.dtype(at::kByte)), 0};
+}
+
+// ---- out= of composites that allocate by the operand's options: the functional variant's result ----
+
+void refuse_derivative(const char* op, at::ArrayRef<Tensor> tensors) {
+  if (!at::GradMode::is_enabled()) return;
+  for (const Tensor& t : tensors) {
+    TORCH_CHECK(!t.requires_grad(), op,
+                "(): functions with out=... arguments don't support automatic differentiation, but one of the "
+                "arguments requires grad.");
+  }
+}
+
+Tensor& eigvalsh_out(const Tensor& self, c10::string_view triangle, Tensor& out) {
+  refuse_derivative("linalg_eigvalsh", {self, out});
+  return store(at::_ops::linalg_eigvalsh::call(self, triangle), out, {});
+}
+Tensor& svdvals_out(const Tensor& self, std::optional<c10::string_view> driver, Tensor& out) {
+  refuse_derivative("linalg_svdvals", {self, out});
+  return store(at::_ops::linalg_svdvals::call(self, driver), out, {});
+}
+Tensor& log_sigmoid_out(const Tensor& self, Tensor& out) {
+  refuse_derivative("log_sigmoid", {self, out});
+  return store(at::_ops::log_sigmoid::call(self), out, {self});
+}
+std::tuple<Tensor&, Tensor&> slogdet_out(const Tensor& self, Tensor& sign, Tensor& logabsdet) {
+  refuse_derivative("linalg_slogdet", {self, sign, logabsdet});
+  const auto [s, l] = at::_ops::linalg_slogdet::call(self);
+  return {store(s, sign, {}), store(l, logabsdet, {})};
+}
+
+// ---- float_power: in float64, which is also the container of wide formats, so that stock would stay in the format ----
+
+Tensor exact(const Tensor& t) {
+  const ExplicitDtypeGuard guard;
+  return is_format_tensor(t) ? at::_ops::to_dtype::call(t, at::kDouble, false, false, {}) : t;
+}
+
+Tensor float_power(const Tensor& self, const Tensor& exponent) {
+  return at::float_power(exact(self), exact(exponent));
+}
+Tensor float_power_number(const Tensor& self, const Scalar& exponent) {
+  return at::float_power(exact(self), exponent);
+}
+Tensor float_power_of_number(const Scalar& self, const Tensor& exponent) {
+  return at::float_power(self, exact(exponent));
+}
+
+[[noreturn]] void refuse_float_power_in_place(const Tensor& self) {
+  TORCH_CHECK(false, "float_power_: expected a base of float64, but got ", is_format_tensor(self) ? entry_of(self).name : self.dtype().name(),
+              ". Use torch.float_power, whose result is float64.");
+}
+Tensor& float_power_(Tensor& self, const Tensor& exponent) {
+  if (!is_format_tensor(self)) return self.float_power_(exact(exponent));
+  refuse_float_power_in_place(self);
+}
+Tensor& float_power_number_(Tensor& self, const Scalar&) {
+  refuse_float_power_in_place(self);
+}
+
+// ---- combinations of nothing, which stock makes of the operand's options ----
+
+Tensor combinations(const Tensor& self, int64_t r, bool with_replacement) {
+  if (r == 0 && self.dim() == 1) return self.new_empty({0});
+  return at::compositeimplicitautograd::combinations(self, r, with_replacement);
+}
+
+// ---- torch.sparse.mm of two dense tensors, to which stock adds a zero made from their options ----
+
+Tensor sparse_mm(const Tensor& a, const Tensor& b) {
+  return at::_ops::mm::call(a, b);
+}
+
+// ---- max, min, sort, topk, ...: the gradient goes to the elements that were selected ----
+
+Tensor value_selecting_reduction_backward(const Tensor& grad, int64_t dim, const Tensor& indices, c10::SymIntArrayRef sizes, bool keepdim) {
+  const bool unsqueeze = !keepdim && !sizes.empty();
+  const Tensor source = unsqueeze ? grad.unsqueeze(dim) : grad;
+  const Tensor index = unsqueeze ? indices.unsqueeze(dim) : indices;
+  return at::scatter(at::_ops::new_zeros::call(grad, sizes, {}, {}, {}, {}), dim, index, source);
+}
+
+// ---- unfold: a view that stock makes from a plain TensorImpl's strides ----
+
+Tensor unfold(const Tensor& self, int64_t dimension, int64_t size, int64_t step) {
+  const int64_t dim = at::maybe_wrap_dim(dimension, self.dim(), /*wrap_scalar=*/true);
+  const int64_t length = self.dim() == 0 ? 1 : self.size(dim);
+  TORCH_CHECK(size >= 0 && size <= length, "unfold: expected a size from 0 to ", length, ", but got ", size);
+  TORCH_CHECK(step > 0, "unfold: expected a step of at least 1, but got ", step);
+  c10::DimVector sizes(self.sizes().begin(), self.sizes().end()), strides(self.strides().begin(), self.strides().end());
+  sizes.push_back(size);
+  strides.push_back(self.dim() == 0 ? 1 : self.stride(dim));
+  if (self.dim() > 0) {
+    sizes[dim] = (length - size) / step + 1;
+    strides[dim] = step * self.stride(dim);
+  }
+  return format_view(self, sizes, strides, self.storage_offset());
+}
+
+// ---- Tensor::backward of C++ and of scripts: the engine takes a gradient of the container for one of ours ----
+
+void backward(const Tensor& self, at::TensorList inputs, const std::optional<Tensor>& gradient, std::optional<bool> retain_graph, bool create_graph) {
+  std::optional<Tensor> own = gradient;
+  if (own && own->defined() && dtype_number(*own) != dtype_number(self)) {
+    const ExplicitDtypeGuard exact;
+    own = at::_ops::to_dtype::call(*own, dtype_number(self), false, false, {});
+  }
+  const BackwardGuard guard;
+  at::impl::GetVariableHooks()->_backward(self, inputs, own, retain_graph, create_graph);
+}
+
+// The operator called by hand; torch.promote_types does not come here. Stock looks both numbers up in a table that ends before ours.
+c10::ScalarType promote_types(c10::ScalarType a, c10::ScalarType b) {
+  for (const c10::ScalarType type : {a, b}) {
+    const auto number = static_cast<int>(type);
+    TORCH_CHECK_TYPE(number >= 0 && number < static_cast<int>(c10::ScalarType::Undefined),
+                     "promote_types: expected two stock dtypes, but got number ", number, ". Use torch.promote_types.");
+  }
+  return c10::promoteTypes(a, b);
+}
+
+// On our key and on our autograd key.
+template <typename Library>
+void register_composites(Library& m) {
+  namespace stock = at::compositeimplicitautograd;
+  m.impl("dropout", &dropping<&stock::dropout>);
+  m.impl("alpha_dropout", &dropping<&stock::alpha_dropout>);
+  m.impl("feature_dropout", &dropping<&stock::feature_dropout>);
+  m.impl("feature_alpha_dropout", &dropping<&stock::feature_alpha_dropout>);
+  m.impl("dropout_", &dropping_<&stock::dropout_>);
+  m.impl("alpha_dropout_", &dropping_<&stock::alpha_dropout_>);
+  m.impl("feature_dropout_", &dropping_<&stock::feature_dropout_>);
+  m.impl("feature_alpha_dropout_", &dropping_<&stock::feature_alpha_dropout_>);
+  m.impl("_batch_norm_impl_index", &batch_norm_impl_index);
+  m.impl("linalg_eigvalsh.out", &eigvalsh_out);
+  m.impl("linalg_svdvals.out", &svdvals_out);
+  m.impl("log_sigmoid.out", &log_sigmoid_out);
+  m.impl("linalg_slogdet.out", &slogdet_out);
+  m.impl("slogdet.out", &slogdet_out);
+  m.impl("float_power.Tensor_Tensor", &float_power);
+  m.impl("float_power.Tensor_Scalar", &float_power_number);
+  m.impl("float_power.Scalar", &float_power_of_number);
+  m.impl("float_power_.Tensor", &float_power_);
+  m.impl("float_power_.Scalar", &float_power_number_);
+  m.impl("combinations", &combinations);
+  m.impl("where.ScalarSelf", &where_scalar_self);
+  m.impl("where.ScalarOther", &where_scalar_other);
+  m.impl("value_selecting_reduction_backward", &value_selecting_reduction_backward);
+  m.impl("_sparse_mm", &sparse_mm);
+  m.impl("_backward", &backward);
+}
+
+} // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
+  register_composites(m);
+  m.impl("unfold", &unfold);
+}
+
+// Where an operator without tensors passes by.
+TORCH_LIBRARY_IMPL(aten, BackendSelect, m) {
+  m.impl("promote_types", &promote_types);
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse2, m) {
+  register_composites(m);
+}
+
+} // namespace at::formats

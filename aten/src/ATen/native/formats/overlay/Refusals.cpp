@@ -1,0 +1,140 @@
+// Operators that make no sense in a number format, and operands that cannot meet one (sparse, nested, quantised): one error that names
+// the operator, the dtype and the way out, where stock would speak of backends and devices.
+#include <ATen/native/formats/overlay/Refusals.h>
+
+#include <ATen/FormatTensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/type_as_compositeimplicitautograd_dispatch.h>
+#include <torch/library.h>
+
+namespace at::formats {
+namespace {
+
+constexpr auto kNoSparse = "there are no sparse or other special layouts of number formats";
+constexpr auto kNoComplex = "number formats have no complex counterparts";
+constexpr auto kNoNegation = "its views have no negative bit, so that -x has memory of its own";
+constexpr auto kNoQuantised = "a tensor of a number format is not quantised";
+constexpr auto kNoCollective =
+    "process groups move and add up stock dtypes only, and would take the codes for numbers; torch_dtypes.codes(x).view(torch.uint8) moves the codes";
+constexpr auto kNoNested = "there are no nested tensors of number formats";
+
+// The name of the format among an operator's arguments, those in lists too.
+std::string format_among(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  for (size_t i = stack.size() - op.schema().arguments().size(); i < stack.size(); ++i) {
+    const c10::IValue& value = stack[i];
+    if (value.isTensor() && is_format_tensor(value.toTensor())) return entry_of(value.toTensor()).name;
+    if (!value.isTensorList()) continue;
+    for (const at::Tensor& t : value.toTensorVector()) {
+      if (is_format_tensor(t)) return entry_of(t).name;
+    }
+  }
+  return "a number format";
+}
+
+class Refusal final : public c10::OperatorKernel {
+ public:
+  explicit Refusal(const char* reason) : reason_(reason) {}
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) const {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, op.schema().name(), ": expected a stock dtype, but got ", format_among(op, *stack), ": ", reason_,
+                                ". Convert first, for example with x.float().");
+  }
+
+ private:
+  const char* reason_;
+};
+
+// An operand of ours beside one of a kind that ours cannot have: PyTorch joins the two into one dispatch key.
+template <const char* const& Kind>
+void refuse_operands(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  refuse_operand(op.schema().name(), format_among(op, *stack), Kind);
+}
+
+constexpr const char* kSparse = "sparse";
+constexpr const char* kQuantised = "quantised";
+constexpr const char* kNested = "nested";
+
+torch::CppFunction refusal(const char* reason) {
+  return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Refusal>(reason));
+}
+
+void refuse_sparse(torch::Library& m) {
+  for (const char* name :
+       {"to_sparse", "to_sparse.sparse_dim", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr", "to_sparse_bsc", "to_mkldnn_backward"}) {
+    m.impl(name, refusal(kNoSparse));
+  }
+}
+
+// Stock reads the container off `other`.
+at::Tensor nested_type_as(const at::Tensor& self, const at::Tensor& other) {
+  if (is_format_tensor(other)) refuse_operand("aten::type_as", entry_of(other).name, kNested);
+  return at::compositeimplicitautograd::type_as(self, other);
+}
+
+// Encoders ask it whether they may go by nested tensors; of ours they may not.
+bool is_left_aligned(const at::Tensor&, const at::Tensor&) {
+  return false;
+}
+
+} // namespace
+
+void refuse_operand(const std::string& op, const std::string& dtype, const char* kind) {
+  C10_THROW_ERROR(NotImplementedError,
+                  c10::str(op, ": expected ordinary tensors beside one of ", dtype, ", but got a ", kind,
+                           " one. Convert one of the two first: the number format with x.float(), or the ", kind, " tensor to an ordinary one."));
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
+  refuse_sparse(m);
+  m.impl("to_mkldnn", refusal(kNoSparse));
+  for (const char* name : {"to_padded_tensor", "_nested_tensor_from_mask"}) m.impl(name, refusal(kNoNested));
+  m.impl("_nested_tensor_from_mask_left_aligned", &is_left_aligned);
+  for (const char* name : {"view_as_complex", "view_as_real"}) m.impl(name, refusal(kNoComplex));
+  m.impl("_neg_view", refusal(kNoNegation));
+  for (const char* name : {"int_repr", "q_scale", "q_zero_point", "q_per_channel_scales", "q_per_channel_zero_points", "q_per_channel_axis"}) {
+    m.impl(name, refusal(kNoQuantised));
+  }
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse2, m) {
+  refuse_sparse(m);
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradNestedTensor, m) {
+  m.impl("type_as", &nested_type_as);
+}
+TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse2, m) { // in inference mode
+  m.impl("type_as", &nested_type_as);
+}
+
+// torch.distributed. Some of its operators are composite and would hand the codes to a process group as the container's numbers.
+static void refuse_collectives(torch::Library& m, std::initializer_list<const char*> names) {
+  for (const char* name : names) m.impl(name, refusal(kNoCollective));
+}
+#define TD_NO_COLLECTIVES(KEY)                                                                                                                     \
+  TORCH_LIBRARY_IMPL(c10d, KEY, m) {                                                                                                               \
+    refuse_collectives(m,                                                                                                                          \
+                       {"send", "recv_", "recv_any_source_", "broadcast_", "allreduce_", "allreduce_coalesced_", "allgather_", "_allgather_base_", \
+                        "allgather_coalesced_", "allgather_into_tensor_coalesced_", "reduce_scatter_", "_reduce_scatter_base_",                    \
+                        "reduce_scatter_tensor_coalesced_", "reduce_", "gather_", "scatter_", "alltoall_", "alltoall_base_"});                     \
+  }                                                                                                                                                \
+  TORCH_LIBRARY_IMPL(_c10d_functional, KEY, m) {                                                                                                   \
+    refuse_collectives(m,                                                                                                                          \
+                       {"all_reduce", "all_reduce_", "all_reduce_coalesced", "all_reduce_coalesced_", "all_gather_into_tensor_out",                \
+                        "all_gather_into_tensor", "all_gather_into_tensor_coalesced", "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced",  \
+                        "all_to_all_single", "broadcast", "broadcast_"});                                                                          \
+  }
+TD_NO_COLLECTIVES(PrivateUse2)
+TD_NO_COLLECTIVES(AutogradPrivateUse2)
+#undef TD_NO_COLLECTIVES
+
+#define TD_REFUSED_OPERANDS(KEY, KIND)                                               \
+  TORCH_LIBRARY_IMPL(_, KEY, m) {                                                    \
+    m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_operands<KIND>>()); \
+  }
+TD_REFUSED_OPERANDS(SparsePrivateUse2, kSparse)
+TD_REFUSED_OPERANDS(SparseCsrPrivateUse2, kSparse)
+TD_REFUSED_OPERANDS(QuantizedPrivateUse2, kQuantised)
+TD_REFUSED_OPERANDS(NestedTensorPrivateUse2, kNested)
+#undef TD_REFUSED_OPERANDS
+
+} // namespace at::formats

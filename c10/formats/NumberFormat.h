@@ -1,0 +1,176 @@
+// A number format as plain data: what a code (the bits) means and how values are rounded to it.
+//
+// Everything in c10/ here knows no tensor and includes nothing of PyTorch, so that it compiles for host and device and can be tested alone.
+// Sources: IEEE 754-2019 (binary interchange formats), OCP MX 1.0 section 5.3 (e4m3fn, e2m3, e3m2, e2m1), IEEE P3109 interim report
+// (8-bit formats with one NaN at the code of minus zero), Posit Standard (2022) sections 3 and 4.
+#pragma once
+#include <cstdint>
+
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#define TD_HOST_DEVICE __host__ __device__
+#else
+#define TD_HOST_DEVICE
+#endif
+// For what runs inside hot loops: a loop with a call in it is not vectorised.
+#define TD_INLINE TD_HOST_DEVICE inline __attribute__((always_inline))
+#define TD_METHOD TD_HOST_DEVICE __attribute__((always_inline)) constexpr
+
+namespace c10::formats {
+
+enum class Kind : uint8_t { Posit, Float, Fixed };
+// Which codes are not finite numbers. Ieee: infinities and NaNs in the topmost binade. Fn: one NaN, all ones. None: every code is finite.
+// Fnuz: one NaN, in the place of minus zero. P3109: that NaN, and the largest magnitudes are infinities.
+enum class Specials : uint8_t { Ieee, Fn, None, Fnuz, P3109 };
+// What a value beyond the largest finite one becomes. Ieee: infinity (NaN where the format has none). Saturate: the largest finite value.
+// Wrap: fixed point only, the rounded integer modulo 2^bits.
+enum class Overflow : uint8_t { Ieee, Saturate, Wrap };
+// Floats below the smallest normal number. Gradual: subnormals as IEEE 754 has them. Flush: nothing between it and zero.
+enum class Subnormals : uint8_t { Gradual, Flush };
+// Posits below minpos. Minpos: what is not 0 never becomes 0, in any mode. Zero: 0 and minpos are neighbours as two floats are.
+enum class Underflow : uint8_t { Minpos, Zero };
+// What an infinity becomes in a posit. Nan: NaR, as the standard has it. Saturate: the outermost number of its sign. (In floats without
+// infinities `overflow` says it.)
+enum class Infinity : uint8_t { Nan, Saturate };
+// Defined, one line of maths each, in docs/numerics.md; c10/formats/RoundBits.h decides by them.
+enum class Rounding : uint8_t {
+  NearestEven,
+  NearestZero,
+  NearestAway,
+  Up,
+  Down,
+  TowardZero,
+  ToOdd,
+  Stochastic,      // up with the probability that is the fraction cut off: the expected result is the exact value
+  StochasticEqual, // up with probability 1/2, if anything was cut off
+  UpDown,          // nearest even, then one code up or down with probability 1/2 each
+};
+
+TD_HOST_DEVICE constexpr bool is_stochastic(Rounding r) {
+  return r == Rounding::Stochastic || r == Rounding::StochasticEqual || r == Rounding::UpDown;
+}
+
+struct Format {
+  Kind kind{Kind::Float};
+  uint8_t bits{0};      // total width of a code
+  uint8_t exp_bits{0};  // floats: width of the exponent field; posits: es; fixed point: bits before the point, without the sign
+  uint8_t man_bits{0};  // floats: width of the fraction field; posits: the longest fraction, bits - 3 - es, or 0; fixed point: bits behind it
+  int16_t bias{0};      // floats only
+  Subnormals subnormals{Subnormals::Gradual};
+  Specials specials{Specials::Ieee};
+  Overflow overflow{Overflow::Ieee};
+  Underflow underflow{Underflow::Minpos};
+  Infinity infinity{Infinity::Nan};
+  bool is_signed{true};  // false: fixed point without a sign
+  bool symmetric{false}; // fixed point: the most negative number is the largest one's negative, and the code below it is not used
+  Rounding rounding{Rounding::NearestEven};
+
+  constexpr bool operator==(const Format&) const = default;
+
+  TD_METHOD bool is_posit() const { return kind == Kind::Posit; }
+  TD_METHOD bool is_fixed() const { return kind == Kind::Fixed; }
+  // Floats with one zero, whose negative's code is NaN.
+  TD_METHOD bool unsigned_zero() const { return kind == Kind::Float && (specials == Specials::Fnuz || specials == Specials::P3109); }
+  // Bytes that a code occupies in memory: 1, 2, 4 or 8.
+  TD_METHOD int itemsize() const { return bits <= 8 ? 1 : bits <= 16 ? 2 : bits <= 32 ? 4 : 8; }
+
+  // --- codes ---
+  TD_METHOD uint64_t sign_code() const { return uint64_t{1} << (bits - 1); }
+  TD_METHOD uint64_t code_mask() const { return sign_code() | (sign_code() - 1); }
+  // The code of the largest finite value: its magnitude bits are in value order in every format, so all below are finite too.
+  TD_METHOD uint64_t max_code() const {
+    if (is_fixed()) return is_signed ? sign_code() - 1 : code_mask();
+    if (is_posit() || specials == Specials::None || specials == Specials::Fnuz) return sign_code() - 1;
+    if (specials == Specials::Fn || specials == Specials::P3109) return sign_code() - 2;
+    return (((uint64_t{1} << exp_bits) - 1) << man_bits) - 1;
+  }
+  // NaR for posits. Ieee: quiet NaN, as hardware makes it; Fn: all ones; Fnuz and P3109: minus zero's; None: there is no NaN, and the
+  // largest magnitude stands for it; fixed point: 0 stands for it, as in saturating conversions to integers.
+  TD_METHOD uint64_t nan_code() const {
+    if (is_fixed()) return 0;
+    if (is_posit() || unsigned_zero()) return sign_code();
+    if (specials == Specials::None) return max_code();
+    if (specials == Specials::Fn || man_bits == 0) return sign_code() - 1;
+    return max_code() + 1 + (uint64_t{1} << (man_bits - 1));
+  }
+  TD_METHOD bool has_infinity() const { return kind == Kind::Float && (specials == Specials::Ieee || specials == Specials::P3109); }
+  TD_METHOD uint64_t overflow_code() const {
+    if (overflow == Overflow::Saturate || specials == Specials::None) return max_code();
+    return has_infinity() ? max_code() + 1 : nan_code();
+  }
+  // Whether rounding an infinity gives NaN.
+  TD_METHOD bool infinity_is_nan() const {
+    if (is_posit()) return infinity == Infinity::Nan;
+    return kind == Kind::Float && !has_infinity() && overflow_code() != max_code();
+  }
+  // Fixed point: the magnitude of the most negative number, in units of the last place.
+  TD_METHOD uint64_t lowest_magnitude() const { return !is_signed ? 0 : symmetric ? max_code() : sign_code(); }
+
+  // --- exponents: powers of two ---
+  // Posits: maxpos = 2^max_exponent, minpos = 2^-max_exponent. Floats and fixed point: the binade of the largest finite value.
+  TD_METHOD int max_exponent() const {
+    if (is_posit()) return (bits - 2) << exp_bits;
+    if (is_fixed()) return exp_bits - 1;
+    return int(max_code() >> man_bits) - bias;
+  }
+  // Floats: the binade of the smallest normal number. (bias counts as IEEE's: field 1 means 2^(1 - bias).)
+  TD_METHOD int min_exponent() const { return is_posit() ? -max_exponent() : is_fixed() ? -man_bits : 1 - bias; }
+  // The power of two of which every finite value is a multiple.
+  TD_METHOD int lsb_exponent() const { return kind == Kind::Float ? min_exponent() - man_bits : min_exponent(); }
+  TD_METHOD int significand_bits() const { return is_fixed() ? exp_bits + man_bits : man_bits + 1; }
+
+  // --- which machine type carries this format ---
+  // Every value is exactly a float32. (The codec wants a little more: a posit's values normal, and its code within 24 bits.)
+  TD_METHOD bool fits_float() const {
+    if (is_posit()) return bits <= 24 && max_exponent() <= 126;
+    if (is_fixed()) return significand_bits() <= 23;
+    return significand_bits() <= 24 && max_exponent() <= 127 && min_exponent() >= -126;
+  }
+  // The same for float64: a format that fails this is refused when it is made.
+  TD_METHOD bool fits_double() const { return significand_bits() <= 53 && max_exponent() <= 1023 && min_exponent() >= -1022; }
+  // + - * / sqrt done in float32 and adjusted to odd (c10/formats/OddArithmetic.h) round to this format as the exact results do:
+  // two more significand bits, products that neither overflow nor lose bits below 2^-149, quotients that stay normal. Wrapping needs
+  // results to the last place however large they are; stochastic modes see more of the fraction in float64.
+  TD_METHOD bool arithmetic_in_float() const {
+    if (overflow == Overflow::Wrap ? 2 * bits + 2 > 24 : is_stochastic(rounding)) return false;
+    return significand_bits() <= 22 && max_exponent() <= 62 && 2 * lsb_exponent() >= -126 && max_exponent() - lsb_exponent() <= 125;
+  }
+  // The same for float64.
+  TD_METHOD bool arithmetic_in_double() const {
+    if (overflow == Overflow::Wrap && 2 * bits + 2 > 53) return false;
+    return significand_bits() <= 51 && max_exponent() <= 510 && 2 * lsb_exponent() >= -1022 && max_exponent() - lsb_exponent() <= 1021;
+  }
+};
+
+TD_HOST_DEVICE constexpr Format posit_format(int bits, int es) {
+  Format f;
+  f.kind = Kind::Posit;
+  f.bits = uint8_t(bits);
+  f.exp_bits = uint8_t(es);
+  f.man_bits = uint8_t(bits - 3 - es > 0 ? bits - 3 - es : 0);
+  f.specials = Specials::Fn;
+  f.overflow = Overflow::Saturate;
+  return f;
+}
+
+TD_HOST_DEVICE constexpr Format float_format(int exp_bits, int man_bits) {
+  Format f;
+  f.bits = uint8_t(1 + exp_bits + man_bits);
+  f.exp_bits = uint8_t(exp_bits);
+  f.man_bits = uint8_t(man_bits);
+  f.bias = int16_t((1 << (exp_bits - 1)) - 1);
+  return f;
+}
+
+TD_HOST_DEVICE constexpr Format fixed_format(int int_bits, int frac_bits, bool is_signed) {
+  Format f;
+  f.kind = Kind::Fixed;
+  f.bits = uint8_t(int_bits + frac_bits + is_signed);
+  f.exp_bits = uint8_t(int_bits);
+  f.man_bits = uint8_t(frac_bits);
+  f.specials = Specials::None;
+  f.overflow = Overflow::Saturate;
+  f.is_signed = is_signed;
+  return f;
+}
+
+} // namespace c10::formats

@@ -1,0 +1,48 @@
+// The one place where a rounding mode decides: given what was cut off, does the magnitude go up to the next code?
+#pragma once
+#include <c10/formats/NumberFormat.h>
+
+namespace c10::formats {
+
+// A magnitude being rounded: whole codes, and what lies below them as a fraction of one code, fraction * 2^-64 (+ less than 2^-64 if
+// sticky). Nothing cut off: exact, and only UpDown moves it.
+struct Cut {
+  uint64_t kept{0};
+  uint64_t fraction{0};
+  bool sticky{false};
+
+  TD_METHOD bool half() const { return fraction >> 63; }
+  TD_METHOD bool rest() const { return (fraction << 1) != 0 || sticky; }
+};
+
+// random: a word of 64 uniform bits, for the stochastic modes. UpDown is nearest even here; moves_after() is its other half.
+TD_HOST_DEVICE constexpr bool rounds_up(Rounding mode, bool negative, const Cut& c, uint64_t random) {
+  const bool odd = c.kept & 1, half = c.half(), rest = c.rest();
+  switch (mode) {
+    case Rounding::NearestEven:
+    case Rounding::UpDown: return half && (rest || odd);
+    case Rounding::NearestZero: return half && rest;
+    case Rounding::NearestAway: return half;
+    case Rounding::Up: return !negative && (half || rest);
+    case Rounding::Down: return negative && (half || rest);
+    case Rounding::TowardZero: return false;
+    case Rounding::ToOdd: return !odd && (half || rest);
+    case Rounding::Stochastic: return c.fraction + random < c.fraction; // the sum's carry
+    case Rounding::StochasticEqual: return (half || rest) && random >> 63;
+  }
+  return false;
+}
+
+// Whether a finite value beyond the largest finite one stays at it: directed modes that point towards zero there, and rounding to odd
+// (IEEE 754-2019 section 7.4 for the directed ones; an infinity is no odd code).
+TD_HOST_DEVICE constexpr bool stops_at_max(Rounding mode, bool negative) {
+  switch (mode) {
+    case Rounding::Up: return negative;
+    case Rounding::Down: return !negative;
+    case Rounding::TowardZero:
+    case Rounding::ToOdd: return true;
+    default: return false;
+  }
+}
+
+} // namespace c10::formats

@@ -1,0 +1,140 @@
+"""Conversions that stock code does by the container, or not at all."""
+
+from __future__ import annotations
+
+import torch
+
+from .. import _C
+from . import scripts
+
+
+def to(stock, self, *args, **kwargs):
+    """Tensor.to(other) where other is a tensor of ours: stock would read the container off it."""
+    args = list(args)
+    other = next((kwargs.pop(name) for name in ("other", "tensor") if name in kwargs), None)
+    if other is None:
+        other = args.pop(0)
+    return self.to(other.device, other.dtype, *args, **kwargs)
+
+
+def type_(stock, self, dtype=None, non_blocking=False, **kwargs):
+    """Tensor.type of a tensor of ours."""
+    if dtype is None:
+        return str(self.dtype)
+    if isinstance(dtype, torch.dtype):
+        return self.to(dtype, non_blocking=non_blocking)
+    exact = self.double() if _C.format_of(self.dtype).fits_float is False else self.float()
+    return exact.type(dtype, non_blocking=non_blocking, **kwargs)
+
+
+# Operators with dtype= (sum, softmax, cumsum, ...), where it or the tensor is ours: the input is cast first, as the documentation of
+# each says.
+
+
+def _take_dtype(args, dtype):
+    """(the other arguments, dtype), where dtype may be among the positional ones: softmax(x, 0, dtype)."""
+    if dtype is None:
+        dtype = next(v for v in args if isinstance(v, torch.dtype))
+        args = [v for v in args if v is not dtype]
+    if not isinstance(dtype, (torch.dtype, type)):  # Tensor.to takes more: a number, a device
+        raise TypeError(f"expected a torch.dtype as dtype, but got {dtype!r}")
+    return args, dtype
+
+
+def _asked_again(dtype) -> dict:
+    """A stock dtype goes on to the operator: of integers without one, sums and products are int64, and means an error."""
+    return {} if not isinstance(dtype, torch.dtype) or _C.format_of(dtype) is not None else {"dtype": dtype}
+
+
+def method_with_dtype(name: str):
+    def method(stock, self, *args, dtype=None, **kwargs):
+        args, dtype = _take_dtype(args, dtype)
+        return getattr(self.to(dtype), name)(*args, **_asked_again(dtype), **kwargs)
+
+    return method
+
+
+def function_with_dtype(stock, *args, dtype=None, **kwargs):
+    args, dtype = _take_dtype(args, dtype)
+    values, *args = (kwargs.pop("input"), *args) if "input" in kwargs else args
+    return stock(values.to(dtype), *args, **_asked_again(dtype), **kwargs)
+
+
+def refuse_dtype(stock, *args, **kwargs):
+    asked = next(v for v in [*args, *kwargs.values()] if isinstance(v, torch.dtype) and _C.format_of(v) is not None)
+    raise NotImplementedError(f"{stock.__name__}: expected a stock dtype, but got {asked}. Call it with a stock one and convert the result.")
+
+
+def foreach_norm(stock, tensors, ord=2, dtype=None):
+    """_foreach_norm and _foreach_powsum, of tensors of ours or in a dtype of ours."""
+    return stock(tensors if dtype is None else [t.to(dtype) for t in tensors], ord)
+
+
+def refuse_sparse(stock, *args, **kwargs):
+    raise NotImplementedError(
+        f"{stock.__name__}: expected values of a stock dtype, but got a number format's: there are no sparse tensors of number formats. "
+        f"Convert the values first, for example with values.float()."
+    )
+
+
+def parse_to(stock, *args, **kwargs):
+    """torch._C._nn._parse_to, behind Module.to: (device, dtype, non_blocking, memory format)."""
+    values = [*args, *kwargs.values()]
+    if tensors := [v for v in values if isinstance(v, torch.Tensor)]:
+        found, device = tensors[0].dtype, tensors[0].device
+        rest = [v for v in args if not isinstance(v, torch.Tensor)]
+        _, _, non_blocking, memory_format = stock(device, torch.float32, *rest, **{k: v for k, v in kwargs.items() if k not in ("other", "tensor")})
+        return device, found, non_blocking, memory_format
+    found = next(v for v in values if _C.format_of(v) is not None)
+    # Stock parses everything else: it checks the arguments and their order with a float dtype in our dtype's place.
+    args = [torch.float32 if v is found else v for v in args]
+    kwargs = {k: torch.float32 if v is found else v for k, v in kwargs.items()}
+    device, _, non_blocking, memory_format = stock(*args, **kwargs)
+    return device, found, non_blocking, memory_format
+
+
+def tolist(stock, self):
+    return self.double().tolist()
+
+
+def set_data(self, data):
+    """tensor.data = data, where one of the two is ours and the other stock: the Python object stays and gets a new body. Graphs of earlier
+    forward passes keep the old one with its values; what they accumulate comes to the tensor in its new dtype."""
+    if self.requires_grad and not (data.is_floating_point() or data.is_complex()):
+        raise RuntimeError(f"expected data of a floating dtype for a tensor that requires gradients, but got {data.dtype}")
+    grad = self.grad if self.is_leaf or self.retains_grad else None
+    converted = None if grad is None else grad.detach().to(data.dtype)
+    _C.exchange_bodies(self, data.detach())
+    scripts.give_new_body(self)
+    if grad is not None:
+        grad.data = converted
+        self.grad = grad  # its new body
+
+
+def rdiv(self, other):
+    """Tensor.__rdiv__: number / tensor. Stock multiplies by the reciprocal, which rounds twice."""
+    return torch.div(other, self) if _C.is_format_tensor(self) else self.reciprocal() * other
+
+
+def set_(stock, self, source=None, *args, **kwargs):
+    """Tensor.set_ of or from a tensor of ours: stock expects a typed storage to be the container's, and names the container in errors."""
+    if source is None:
+        return stock(*args, **kwargs)
+    if isinstance(source, torch.Tensor) and source.dtype is not self.dtype:
+        raise TypeError(f"set_: expected two tensors of one dtype, but got {self.dtype} and {source.dtype}")
+    if isinstance(source, torch.TypedStorage):
+        if source.dtype is not self.dtype:
+            raise RuntimeError(f"expected a storage of {self.dtype} or an untyped one, but got one of {source.dtype}")
+        source = source._untyped_storage  # its public name warns
+    return stock(source, *args, **kwargs)
+
+
+def floating_dtype(x: torch.Tensor) -> torch.dtype | None:
+    """What torch.svd_lowrank and torch.pca_lowrank compute in: our dtype, where stock knows no more than its own three."""
+    return x.dtype if _C.is_format_tensor(x) else None
+
+
+def refuse_lobpcg(x: torch.Tensor, *_args, **_kwargs) -> None:
+    """It knows tolerances and derivatives of float32 and float64 only; stock raises for half types."""
+    if _C.is_format_tensor(x):
+        raise TypeError(f"lobpcg: expected float32 or float64, but got {x.dtype}. Convert first, for example with x.float().")

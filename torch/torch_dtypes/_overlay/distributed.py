@@ -1,0 +1,78 @@
+"""What of torch.distributed takes tensors past its operators, which refuse ours themselves (Refusals.cpp): errors before codes are added up as
+the container's numbers, and before a library's own error speaks of something else. Functions put in front of stock ones by hooks.py."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from .. import _C
+
+# A backend's methods, called by hand on what ProcessGroup._get_backend gives. A process group's own go by operators.
+BACKEND_METHODS = (
+    "broadcast allreduce allreduce_coalesced reduce allgather _allgather_base allgather_coalesced gather scatter reduce_scatter "
+    "_reduce_scatter_base alltoall_base alltoall send recv recv_anysource"
+).split()
+
+
+def _first_own(values) -> torch.Tensor | None:
+    for v in values:
+        if isinstance(v, torch.Tensor):
+            if _C.is_format_tensor(v):
+                return v
+        elif isinstance(v, (list, tuple)) and (found := _first_own(v)) is not None:
+            return found
+    return None
+
+
+def refuse_parallel(what: str, module: torch.nn.Module, ignored=()) -> None:
+    """For what replicates or shards a model: the error that names a parameter or buffer of ours, if there is one."""
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if _C.is_format_tensor(tensor) and name not in ignored:
+            raise NotImplementedError(
+                f"{what}: expected parameters and buffers of stock dtypes, but got {tensor.dtype} in {name}: gradients would be averaged as "
+                "numbers of another dtype. Train in one process, or average by hand: torch.distributed.all_reduce of p.grad.float(), and "
+                "p.grad.copy_() of the mean."
+            )
+
+
+def refuse_ddp(model) -> None:
+    """In front of DistributedDataParallel._build_params_for_reducer, which its constructor calls before it sends or compares anything, with
+    init_sync=False too, where nothing else would look at dtypes."""
+    refuse_parallel("DistributedDataParallel", model.module, model.parameters_to_ignore)
+
+
+def _refusing(stock, what: str):
+    """A method of pybind11's class, which a C function in front of it (Trampolines.cpp) could not look into."""
+
+    @functools.wraps(stock)
+    def method(*args, **kwargs):
+        if (found := _first_own((*args, *kwargs.values()))) is not None:
+            raise NotImplementedError(
+                f"{what}: expected tensors of stock dtypes, but got {found.dtype}: process groups move and add up stock dtypes only, and would "
+                "take codes for numbers. Send torch_dtypes.codes(x).view(torch.uint8) to move them, or x.float() to add them up."
+            )
+        return stock(*args, **kwargs)
+
+    return method
+
+
+def install() -> None:
+    """For builds of torch with torch.distributed. Nothing that a model's step calls is replaced."""
+    if not torch.distributed.is_available():
+        return
+    backend, reducer = torch._C._distributed_c10d.Backend, torch._C._distributed_c10d.Reducer
+    for name in BACKEND_METHODS:
+        if hasattr(backend, name):  # not every supported version of torch has every one
+            setattr(backend, name, _refusing(getattr(backend, name), f"Backend.{name}"))
+    reducer.__init__ = _refusing(reducer.__init__, "Reducer")
+
+
+def refuse_dtensor(stock, *args, **kwargs):
+    """DTensor's constructor, by which distribute_tensor, tensor parallelism and FSDP2's fully_shard hold parameters."""
+    found = _first_own((*args, *kwargs.values()))
+    raise NotImplementedError(
+        f"DTensor: expected a local tensor of a stock dtype, but got {found.dtype}: there are no distributed tensors of number formats, and so no "
+        "fully_shard and no tensor parallelism. Use them with a stock dtype, or train in one process."
+    )

@@ -1,0 +1,82 @@
+"""Gradients on their way through Python: each comes in the dtype of what it belongs to, where the engine tells dtypes by the container."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+import torch
+from torch.autograd.function import BackwardCFunction
+
+from .. import _C
+
+
+def _of_dtype(gradient, dtype):
+    """The gradient, cast to a dtype if it has another and one of the two is ours; the engine casts between stock ones."""
+    if dtype is None or not isinstance(gradient, torch.Tensor) or gradient.dtype is dtype:
+        return gradient
+    return gradient.to(dtype) if _C.is_format_tensor(gradient) or _C.format_of(dtype) is not None else gradient
+
+
+def run_backward(stock, self, outputs, gradients, *args, **kwargs):
+    """The engine, behind backward() and autograd.grad(): a given gradient has the output's dtype."""
+    given = (_of_dtype(g, o.dtype) if isinstance(o, torch.Tensor) else g for o, g in zip(outputs, gradients, strict=True))
+    return stock(outputs, tuple(given), *args, **kwargs)
+
+
+def make_dual(stock, tensor, tangent, level):
+    """torch.autograd.forward_ad.make_dual, behind torch.func.jvp too: a tangent has its tensor's dtype; stock casts by the container."""
+    return stock(tensor, _of_dtype(tangent, tensor.dtype), level)
+
+
+# A user's torch.autograd.Function. Its node is an object of Python, which remembers what the engine does not know: the dtypes of the
+# operands, in which gradients leave it, and those of the results, in which they come. (For a result without a gradient, zeros come.)
+
+
+def _dtypes(values) -> list:
+    return [v.dtype if isinstance(v, torch.Tensor) else None for v in values]
+
+
+def note_dtypes(result, *args, **_kwargs):
+    """After a call of a Function that has a tensor of ours among its operands or results."""
+    outputs = result if isinstance(result, tuple) else (result,)
+    node = next((t.grad_fn for t in outputs if isinstance(t, torch.Tensor) and t.grad_fn is not None), None)
+    if isinstance(node, BackwardCFunction):
+        node._dtypes_of_gradients = _dtypes(args), _dtypes(outputs)
+    return result
+
+
+def _operand_dtypes(node) -> list:
+    """Those that the engine knows, which are right where no operand is ours."""
+    edges = (edge for edge in node.next_functions if edge[0] is not None)
+    return [next(edges) if needed else None for needed in node.needs_input_grad]
+
+
+def _in_their_dtypes(stock):
+    @functools.wraps(stock)
+    def backward(self, *gradients):
+        operands, results = getattr(self, "_dtypes_of_gradients", (None, ()))
+        if results:
+            boxed = len(gradients) == 1 and isinstance(gradients[0], list)  # the list is the user's to empty
+            own = [_of_dtype(g, d) for g, d in zip(gradients[0] if boxed else gradients, results, strict=True)]
+            if boxed:
+                gradients[0][:] = own
+            else:
+                gradients = own
+        found = stock(self, *gradients)
+        several = found if isinstance(found, tuple) else (found,)
+        if operands is None:
+            if not any(map(_C.is_format_tensor, several)):
+                return found
+            operands = [edge and edge[0]._input_metadata[edge[1]].dtype for edge in _operand_dtypes(self)]
+        cast = tuple(itertools.starmap(_of_dtype, itertools.zip_longest(several, operands[: len(several)])))
+        return cast if isinstance(found, tuple) else cast[0]
+
+    return backward
+
+
+def install() -> None:
+    """The two methods that the engine calls on such a node."""
+    for name in ("apply", "apply_boxed"):
+        if stock := getattr(BackwardCFunction, name, None):  # not every supported version of torch has both
+            setattr(BackwardCFunction, name, _in_their_dtypes(stock))

@@ -1,0 +1,202 @@
+"""NumPy, DLPack, buffers and storages: what else reads or hands in raw memory. Functions put in front of stock builtins by hooks.py."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from .. import _C, _names
+
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _bits_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The stock integers as wide as an element."""
+    return _BITS[dtype.itemsize]
+
+
+# ml_dtypes' types by the canonical names of the formats that have the same value for every code.
+_ML_DTYPES = {
+    "q43": "float8_e4m3", "q52": "float8_e5m2", "e3m4": "float8_e3m4", "e4m3fn": "float8_e4m3fn", "e4m3fnuz": "float8_e4m3fnuz",
+    "e5m2fnuz": "float8_e5m2fnuz", "e4m3fnuz_bias11": "float8_e4m3b11fnuz", "e2m3finite": "float6_e2m3fn",
+    "e3m2finite": "float6_e3m2fn", "e2m1finite": "float4_e2m1fn", "e8m7": "bfloat16",
+}  # fmt: skip
+_FORMATS = {ml_name: name for name, ml_name in _ML_DTYPES.items()}
+
+
+def _numpy_dtype(dtype: torch.dtype):
+    """NumPy's type for a format, by ml_dtypes where it is installed, else None. How a format rounds and overflows changes no value."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        return None
+    name = _names.split_rounding(_C.name_of(dtype))[0].removesuffix("_saturate")
+    return getattr(ml_dtypes, _ML_DTYPES.get(name, ""), None)
+
+
+def values_in_numpy(x: torch.Tensor):
+    """A new NumPy array of the exact values, in float32 where that has every one of the format, else in float64."""
+    return (x.float() if _C.format_of(x.dtype).fits_float else x.double()).numpy()
+
+
+def numpy(stock, self, *, force=False):
+    if force:
+        self = self.detach().cpu()
+    elif self.requires_grad:
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+    found = _numpy_dtype(self.dtype)
+    # np.asarray, and with it matplotlib and pandas, asks for an array, not for this memory. Tensor.__array__ passes nothing on that would say
+    # so. ml_dtypes' arrays take no elements that are tensors, as in np.asarray([loss, loss]): those are numbers.
+    if (found is None or self.dim() == 0) and sys._getframe(1).f_code is torch.Tensor.__array__.__code__:
+        return values_in_numpy(self)
+    if found is None:
+        raise TypeError(
+            f"expected a dtype that NumPy has a type for, but got {self.dtype}. "
+            f"Use x.double().numpy() for the values, or torch_dtypes.codes(x).numpy() for the codes ({_bits_dtype(self.dtype)})."
+        )
+    return self.view(_bits_dtype(self.dtype)).numpy().view(found)
+
+
+def is_foreign(data: object) -> bool:
+    """Whether data are a NumPy array, or one number, of a type of ml_dtypes."""
+    kind = getattr(getattr(data, "dtype", None), "type", None)
+    return getattr(kind, "__module__", None) == "ml_dtypes" and hasattr(data, "__array_interface__")
+
+
+def _format_of_array(array, asked: torch.dtype | None) -> torch.dtype:
+    from ..formats import dtype
+
+    name = array.dtype.type.__name__
+    if name not in _FORMATS:
+        raise TypeError(
+            f"expected an array of a type with a number format of the same codes, but got {array.dtype}. Convert it first, for example with "
+            f"array.astype(numpy.float32)."
+        )
+    if asked is not None and _C.format_of(asked) is not None and _numpy_dtype(asked) is array.dtype.type:
+        return asked
+    if name == "bfloat16" and asked is None:
+        raise TypeError(
+            "expected an array of a type that is one dtype, but got bfloat16, which torch.bfloat16 and the number format e8m7 both are: "
+            "say which, for example with torch.as_tensor(array, dtype=torch.bfloat16), which shares memory"
+        )
+    return dtype(_FORMATS[name])
+
+
+_MOST_DIMENSIONS = 128  # of nested lists, as stock has it
+
+
+def first_of(data: object) -> object:
+    """What a nested list begins with; a list at the depth at which stock gives up, so that one that holds itself gets stock's error."""
+    for _ in range(_MOST_DIMENSIONS):
+        if not isinstance(data, (list, tuple)) or not data:
+            break
+        data = data[0]
+    return data
+
+
+def adopt(data: object, asked: torch.dtype | None = None) -> object:
+    """An array of ml_dtypes as a tensor on its memory, of the asked dtype where that has the same codes. Nested lists of arrays and numbers
+    of ml_dtypes become one array first. Anything else as it is."""
+    if not is_foreign(first_of(data)):
+        return data
+    import numpy
+
+    array = numpy.asarray(data)
+    if not is_foreign(array):  # a list of several types
+        return data
+    if asked is torch.bfloat16 and array.dtype.type.__name__ == "bfloat16":
+        return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
+    made = _format_of_array(array, asked)
+    return torch.from_numpy(array.view({1: "uint8", 2: "int16"}[made.itemsize])).view(made)
+
+
+def from_numpy(stock, array):
+    import numpy
+
+    return adopt(array) if isinstance(array, numpy.ndarray) and is_foreign(array) else stock(array)
+
+
+def to_dlpack(stock, *args, **kwargs):
+    tensor = next(v for v in [*args, *kwargs.values()] if isinstance(v, torch.Tensor))
+    raise BufferError(
+        f"expected a dtype that DLPack has a type for, but got {tensor.dtype}. Export torch_dtypes.codes(x) for the codes, or x.float() for "
+        f"the values."
+    )
+
+
+# Buffers and files of codes
+
+
+def frombuffer(stock, *args, dtype, requires_grad=False, **kwargs):
+    """torch.frombuffer: the buffer's bytes are codes."""
+    return stock(*args, dtype=_bits_dtype(dtype), **kwargs).view(dtype).requires_grad_(requires_grad)
+
+
+def from_buffer_of_storage(stock, *args, **kwargs):
+    """UntypedStorage.from_buffer, which asks the dtype for the width of an element only (to swap its bytes)."""
+    args = [_bits_dtype(v) if _C.format_of(v) is not None else v for v in args]
+    return stock(*args, **{k: _bits_dtype(v) if _C.format_of(v) is not None else v for k, v in kwargs.items()})
+
+
+def is_buffer(data: object) -> bool:
+    """Whether torch.asarray reads data as a buffer of elements, as stock decides it: no array, no DLPack, but the buffer protocol."""
+    if isinstance(data, torch.Tensor) or hasattr(data, "__array_interface__") or hasattr(data, "__dlpack__"):
+        return False
+    try:
+        memoryview(data)
+    except TypeError:
+        return False
+    return True
+
+
+# Typed storages
+
+
+def of_storage(storage: torch.TypedStorage) -> torch.Tensor:
+    """A tensor of a storage's dtype on its memory."""
+    return torch.empty(0, dtype=storage.dtype).set_(storage._untyped_storage)  # its public name warns
+
+
+# A Python function on each element. Stock reads and writes elements by the container.
+
+
+def _by_elements(stock, self, others, function):
+    name = stock.__name__
+    if self.requires_grad:
+        raise RuntimeError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
+    if (other := next((t for t in others if t.dtype is not self.dtype), None)) is not None:
+        raise TypeError(f"{name}: expected tensors of one dtype, {self.dtype}, but got one of {other.dtype}")
+    elements = [t.expand_as(self).flatten().tolist() for t in (self, *others)]
+    results = [function(*numbers) for numbers in zip(*elements, strict=True)]
+    return self.copy_(torch.tensor(results, dtype=torch.float64).view(self.shape))
+
+
+def apply_(stock, self, callable):
+    return _by_elements(stock, self, (), callable)
+
+
+def map_(stock, self, tensor, callable):
+    return _by_elements(stock, self, (tensor,), callable)
+
+
+def map2_(stock, self, x, y, callable):
+    return _by_elements(stock, self, (x, y), callable)
+
+
+# Kinds of tensors that ours cannot be
+
+
+def refuse_nested(stock, *args, **kwargs):
+    raise NotImplementedError(
+        f"{stock.__name__}: expected tensors of a stock dtype, but got a number format's: there are no nested tensors of number formats. "
+        f"Convert them first, for example with x.float(), or pad them (torch.nn.utils.rnn.pad_sequence)."
+    )
+
+
+def refuse_wrapper(stock, *args, **kwargs):
+    asked = next(v for v in [*args, *kwargs.values()] if isinstance(v, torch.dtype))
+    raise NotImplementedError(
+        f"{stock.__name__}: expected a stock dtype, but got {asked}: a tensor without memory of its own (a nested tensor, a wrapper subclass such as "
+        f"quantising libraries make) cannot have a number format. Convert first, for example with x.float()."
+    )

@@ -1,0 +1,177 @@
+"""The private functions behind torch.optim's steps, for lists of parameters of ours.
+
+Stock PyTorch has up to three functions for a step: a loop of single operators, one over lists (foreach=True) and a fused one. Their formulas
+differ a little, so that bfloat16's bits depend on the way; ours do not: whichever is asked for, a step has the bits of the loop.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+import warnings
+
+import torch
+
+from .. import _C
+
+_FUNCTIONS = {
+    "adadelta": "adadelta", "_adafactor": "adafactor", "adagrad": "adagrad", "adam": "adam", "adamax": "adamax", "asgd": "asgd", "nadam": "nadam",
+    "radam": "radam", "rmsprop": "rmsprop", "rprop": "rprop", "sgd": "sgd",
+}  # fmt: skip
+# Over lists, stock computes these by other formulas; RAdam's divides by 0 in the first steps and relies on 1 / inf being 0, and a format may
+# have no infinity.
+_OTHER_OVER_LISTS = {"_adafactor", "adagrad", "asgd", "nadam", "radam"}
+
+_raises_eps = True
+_told = False  # that an eps was raised, in this process
+
+
+def set_optimizer_eps(policy: str) -> None:
+    """What becomes of an optimizer's ``eps`` that is 0 in the parameters' dtype, as Adam's 1e-8 is in ``torch.q52``.
+
+    Such an ``eps`` does not keep a step from dividing 0 by 0: the first gradient that is 0 makes its parameter NaN.
+
+    Args:
+        policy: ``"raise"`` (the default): a step computes with the dtype's smallest positive number instead, and says so once a process by a
+            ``UserWarning``. Parameter groups keep the number that was given. ``"keep"``: with what was given.
+
+    An ``eps`` that the format holds or rounds to a number above 0, and that of stock parameters, is never touched; nor is 0 itself. Posits
+    round nothing to 0, so theirs stays (but with ``underflow="zero"``). Of Adafactor's two it is ``eps[0]``, whose square must not be 0; RAdam's
+    is raised to the reciprocal of the largest number where that is more, since it divides by ``eps`` before it multiplies.
+
+    Raises:
+        ValueError: another policy.
+    """
+    global _raises_eps
+    if policy not in ("raise", "keep"):
+        raise ValueError(f"expected policy to be 'raise' or 'keep', but got {policy!r}")
+    _raises_eps = policy == "raise"
+
+
+@functools.cache
+def _smallest(dtype: torch.dtype) -> float:
+    """The smallest positive number, or 0 where nothing positive is rounded to 0."""
+    f = _C.format_of(dtype)
+    if f.kind.name == "posit" and f.underflow.name == "minpos":
+        return 0.0
+    zero, one = torch.zeros(1, dtype=dtype), torch.ones(1, dtype=dtype)
+    return torch.nextafter(zero, one).double().item()
+
+
+def _raised(dtype: torch.dtype, settings: dict, inverts: bool) -> dict:
+    """The settings of a step, with an eps that is not 0 in the dtype; inverts: nor one whose reciprocal leaves its range."""
+    global _told
+    for name in ("eps", "eps1"):
+        eps = settings.get(name)
+        if not isinstance(eps, (int, float)) or eps <= 0:
+            continue
+        least = _smallest(dtype)
+        if name == "eps1":
+            least = math.sqrt(least)
+        elif inverts and least > 0:
+            least = max(least, 1 / torch.finfo(dtype).max)
+        if eps < least:
+            settings = {**settings, name: least}
+            if not _told:
+                _told = True
+                warnings.warn(
+                    f"the optimizer's eps of {eps} is 0 in {dtype} and would let it divide 0 by 0: its steps compute with {least}, raised to the "
+                    "least that works. Give an eps that the dtype has, or torch_dtypes.set_optimizer_eps('keep').",
+                    UserWarning, stacklevel=2,
+                )  # fmt: skip
+    return settings
+
+
+def _step(stock, own, inverts, params, *lists, **settings):
+    """One call of such a function: ours for the parameters of each dtype of ours, stock's for the others."""
+    if not any(map(_C.is_format_tensor, params)):
+        return None
+    places = {}
+    for i, p in enumerate(params):
+        places.setdefault(p.dtype if _C.is_format_tensor(p) else None, []).append(i)
+    for dtype, indices in places.items():
+        of_dtype = _raised(dtype, settings, inverts) if dtype is not None and _raises_eps else settings
+        run = stock if dtype is None else own
+        if len(places) == 1:
+            run(params, *lists, **of_dtype)
+            continue
+        parts = [[x[i] for i in indices] if isinstance(x, list) and len(x) == len(params) else x for x in (params, *lists)]
+        run(*parts, **of_dtype)
+        for whole, part in zip(lists, parts[1:], strict=True):  # the first step of SGD puts its buffers into the list
+            if part is not whole:
+                for i, x in zip(indices, part, strict=True):
+                    whole[i] = x
+    return True  # done: stock's result is none
+
+
+def _by_loop(over_lists, loop, params, *lists, **settings):
+    refused = settings.get("differentiable") or settings.get("capturable")  # as stock refuses it over lists
+    return (over_lists if refused else loop)(params, *lists, **settings)
+
+
+def _are_numbers(*settings) -> bool:
+    return all(isinstance(x, (int, float)) for x in settings)
+
+
+def _plain(params, grads) -> bool:
+    """Whether a step can be one pass: nothing that autograd would record, no sparse gradients, no subclasses of Tensor with ways of their own."""
+    kinds = (torch.Tensor, torch.nn.Parameter)
+    return not torch.is_grad_enabled() and all(type(t) in kinds and t.layout is torch.strided for t in (*params, *grads))
+
+
+def _adam(stock, params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, *scaling, **settings):
+    """Adam's and AdamW's step in one pass (aten/src/ATen/native/formats/OptimizerSteps.cpp), or by stock's loop."""
+    s = settings
+    scaling = (*scaling, s.get("grad_scale"), s.get("found_inf"))
+    plain = _are_numbers(s["lr"], s["beta1"], s["beta2"], s["weight_decay"], s["eps"]) and not (s["capturable"] or s["differentiable"])
+    if not plain or any(x is not None for x in scaling) or not _plain(params, grads) or not all(type(t) is torch.Tensor for t in state_steps):
+        return stock(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, *scaling[:-2], **settings)
+    torch._foreach_add_(state_steps, torch.tensor(1.0), alpha=1.0)
+    step = torch._fused_adamw_ if s["decoupled_weight_decay"] else torch._fused_adam_
+    step(
+        params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs if s["amsgrad"] else [], state_steps, lr=s["lr"], beta1=s["beta1"], beta2=s["beta2"],
+        weight_decay=s["weight_decay"], eps=s["eps"], amsgrad=s["amsgrad"], maximize=s["maximize"],
+    )  # fmt: skip
+    return None
+
+
+def _sgd(stock, params, grads, momentum_buffers, *scaling, **settings):
+    """SGD's step in one pass, or by stock's loop."""
+    s = settings
+    scaling = (*scaling, s.get("grad_scale"), s.get("found_inf"))
+    first = [b is None for b in momentum_buffers] if s["momentum"] != 0 else []
+    plain = _are_numbers(s["lr"], s["momentum"], s["dampening"], s["weight_decay"]) and not s["has_sparse_grad"]
+    if not plain or any(x is not None for x in scaling) or not _plain(params, grads):
+        return stock(params, grads, momentum_buffers, *scaling[:-2], **settings)
+    for i, begins in enumerate(first):
+        if begins:
+            momentum_buffers[i] = torch.empty_like(grads[i])
+    # In order, for random words; where only some begin, one by one.
+    parts = [slice(None)] if len(set(first)) < 2 else [slice(i, i + 1) for i in range(len(params))]
+    for part in parts:
+        torch._fused_sgd_(
+            params[part], grads[part], momentum_buffers[part] if first else [], weight_decay=s["weight_decay"], momentum=s["momentum"], lr=s["lr"],
+            dampening=s["dampening"], nesterov=s["nesterov"], maximize=s["maximize"], is_first_step=any(first[part]),
+        )  # fmt: skip
+    return None
+
+
+_ONE_PASS = {"adam": _adam, "sgd": _sgd}
+
+
+def install(extend) -> None:
+    """Puts them in front of stock's; extend: ``hooks._extend``."""
+    for module_name, name in _FUNCTIONS.items():
+        module = importlib.import_module("torch.optim." + module_name)
+        loop, over_lists = (getattr(module, way + name) for way in ("_single_tensor_", "_multi_tensor_"))
+        own = {"_single_tensor_": loop, "_multi_tensor_": over_lists}
+        if module_name in _OTHER_OVER_LISTS:
+            own["_multi_tensor_"] = functools.partial(_by_loop, over_lists, loop)
+        if fused := getattr(module, "_fused_" + name, None):
+            own["_fused_"] = fused
+        if one_pass := _ONE_PASS.get(module_name):
+            own = {way: functools.partial(one_pass, function) for way, function in own.items()}
+        for way, function in own.items():
+            stock = getattr(module, way + name)
+            extend(module, way + name, functools.partial(_step, stock, function, module_name == "radam"))

@@ -1,0 +1,113 @@
+"""Type promotion and the default dtype.
+
+One of ours with bool, an integer or a Python number is ours; with a stock floating dtype, the stock one; two formats do not mix.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import overrides
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import DeviceContext
+from torch.utils._pytree import tree_leaves
+
+from .. import _C
+
+
+def _promote(a: torch.dtype, b: torch.dtype) -> torch.dtype:
+    ours = [d for d in (a, b) if _C.format_of(d) is not None]
+    if len(ours) == 2:
+        if a is b:
+            return a
+        raise TypeError(f"expected dtypes that promote to one, but got two number formats, {a} and {b}. Convert one tensor first.")
+    other = b if ours[0] is a else a
+    return other if other.is_floating_point or other.is_complex else ours[0]
+
+
+def promote_types(stock, type1, type2):
+    return _promote(type1, type2)
+
+
+def can_cast(stock, from_, to=None, **kwargs):
+    """Whether a cast is allowed under promotion's rules: not from floating to integers or bool, nor from complex to real."""
+    from_ = kwargs.get("from_", from_)
+    to = kwargs.get("to", to)
+    if from_.is_complex and not to.is_complex:
+        return False
+    return not (from_.is_floating_point and not (to.is_floating_point or to.is_complex))
+
+
+def result_type(stock, *args, **kwargs):
+    """The dtype of an operation on the two: the higher category (bool, integer, floating, complex) wins; within one category a tensor
+    with dimensions outranks one without, and that outranks a Python number."""
+
+    ours = next(f for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor) and (f := _C.format_of(x.dtype)))
+    complex_dtype = torch.complex64 if ours.fits_float else torch.complex128  # of a Python number: as torch.complex(x, x)
+
+    def describe(x):
+        if isinstance(x, torch.Tensor):
+            return x.dtype, 2 if x.dim() else 1
+        return {bool: torch.bool, int: torch.int64, float: torch.float64}.get(type(x), complex_dtype), 0
+
+    def category(d):
+        return 3 if d.is_complex else 2 if d.is_floating_point else 0 if d is torch.bool else 1
+
+    (a, rank_a), (b, rank_b) = (describe(x) for x in (*args, *kwargs.values()))
+    if category(a) == category(b) and rank_a != rank_b:
+        return a if rank_a > rank_b else b
+    return _promote(a, b)
+
+
+class _FractionsOfIntegers(TorchFunctionMode):
+    """While one of ours is the default dtype: what operators make fractions of from integers (a quotient, a root, a mean) is ours.
+
+    Stock decides that in C++, by a default that cannot be one of ours. As with torch.set_default_device, a mode belongs to its thread, and
+    lies beneath the user's, whose `with` blocks take the top one off. Where another thread has set the default back, it lets all pass.
+    """
+
+    explicit = frozenset({torch.Tensor.float, torch.Tensor.to, torch.Tensor.type, torch.Tensor.type_as, torch.Tensor.view})
+
+    def __init__(self, stock_default: torch.dtype):
+        super().__init__()
+        self.stock_default = stock_default
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        ours = _C.get_default_format()
+        if ours is None or func in self.explicit or (kwargs and kwargs.get("dtype") is not None):
+            return result
+        if isinstance(result, torch.Tensor) and result.dtype is self.stock_default:
+            given = [v for v in tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor)]
+            if func is torch.Tensor or (given and not any(v.is_floating_point() or v.is_complex() for v in given)):
+                return result.to(ours)
+        return result
+
+
+def _exchange_mode(mode: _FractionsOfIntegers | None) -> None:
+    """Takes this thread's mode out of the stack of modes, wherever it lies, and puts a new one beneath the user's; torch.set_default_device's
+    mode must stay the lowest."""
+    users = []
+    while overrides._len_torch_function_stack():
+        if not isinstance(top := overrides._pop_mode(), _FractionsOfIntegers):
+            users.append(top)
+    if users and isinstance(users[-1], DeviceContext):
+        overrides._push_mode(users.pop())
+    if mode is not None:
+        overrides._push_mode(mode)
+    for user in reversed(users):
+        overrides._push_mode(user)
+
+
+def set_default_dtype(stock, dtype):
+    ours = _C.format_of(dtype) is not None
+    if not ours:
+        stock(dtype)  # which raises where it is no floating dtype
+    _C.set_default_format(None)
+    mode = _FractionsOfIntegers(torch.get_default_dtype()) if ours else None
+    _exchange_mode(mode)
+    if ours:
+        _C.set_default_format(dtype)
+
+
+def get_default_dtype(stock):
+    return _C.get_default_format()

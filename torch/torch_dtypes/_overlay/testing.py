@@ -1,0 +1,49 @@
+"""torch.testing with our dtypes: tolerances of assert_close, its comparison, and the types that make_tensor takes."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch.testing import _comparison, _creation  # `import torch` has imported them
+
+from .. import _C
+
+
+def tolerances(dtype: torch.dtype) -> tuple[float, float]:
+    """(rtol, atol) for a dtype of ours: two steps of the numbers from 1 on, and one step of those from 0 on or stock's 1e-5.
+
+    Stock's rtol are 1 eps (float16), 2 (bfloat16) and 11 (float32), its atol 1e-5. Formats without a fraction, or one bit of it, get
+    rtol = 1/2: twice their eps would let 0 pass for any number. Fixed point's numbers lie equally far apart: two steps, rtol = 0.
+    """
+    info, fmt = torch.finfo(dtype), _C.format_of(dtype)
+    if fmt.kind == _C.Kind.fixed:
+        return 0.0, max(1e-5, 2 * info.eps)
+    subnormal = fmt.kind == _C.Kind.float and fmt.subnormals == _C.Subnormals.gradual
+    return min(2 * info.eps, 0.5), max(1e-5, info.tiny * info.eps if subnormal else info.tiny)
+
+
+def add(dtype: torch.dtype) -> None:
+    """Makes a new dtype known to assert_close and make_tensor, whose lists of types are modules' data."""
+    _comparison._DTYPE_PRECISIONS[dtype] = tolerances(dtype)
+    _creation._FLOATING_OR_COMPLEX_TYPES.append(dtype)
+
+
+def _by_value(stock):
+    @functools.wraps(stock)
+    def equalize(self, actual, expected):
+        """Ours are compared in float64, exactly: stock's comparison would round in them, refuses tolerances for types of one byte, and
+        finds no common type of two formats (check_dtype=False)."""
+        if torch.compiler.is_dynamo_compiling():  # no tensor of ours is in a graph of Dynamo's
+            return stock(self, actual, expected)
+        return stock(self, *(t.double() if _C.is_format_tensor(t) else t for t in (actual, expected)))
+
+    return equalize
+
+
+def install() -> None:
+    """Patches the comparison and makes the built-in dtypes known; torch.finfo knows them by then."""
+    for dtype in _C.builtin_dtypes():
+        add(dtype)
+    pair = _comparison.TensorLikePair
+    pair._equalize_attributes = _by_value(pair._equalize_attributes)

@@ -37,7 +37,7 @@ from .formats import (  # noqa: E402
 from .infinities import fill_infinity, set_fill_infinity  # noqa: E402
 from .interchange import codes, from_codes  # noqa: E402
 from .mixed import mixed_operands, set_mixed_operands  # noqa: E402
-from .quantization import Target, target  # noqa: E402
+from .quantization import Target, integer_format, target  # noqa: E402
 from .rounding import rounding  # noqa: E402
 from .safetensors_files import load_safetensors, save_safetensors  # noqa: E402
 
@@ -58,6 +58,7 @@ __all__ = [
     "float_format",
     "format_of",
     "from_codes",
+    "integer_format",
     "is_format_dtype",
     "load_safetensors",
     "mixed_operands",

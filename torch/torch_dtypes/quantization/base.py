@@ -202,7 +202,8 @@ class Target:
 
         Args:
             x: a tensor of float16, bfloat16, float32 or float64.
-            scale: what the target's 1 stands for: a positive number, or a floating tensor that broadcasts to x. NaN in it makes NaN.
+            scale: what the target's 1 stands for: a positive number, or a floating tensor that broadcasts to x, whose numbers are
+                not looked at: NaN or 0 among them makes NaN.
             zero_point: of integers only: the integer that stands for 0.
             rounding: one of ``ROUNDING_MODES`` or Pychop's number; default: that of a ``with torch_dtypes.rounding(...)`` block, else the
                 target's own.

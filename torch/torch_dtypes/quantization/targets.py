@@ -14,6 +14,7 @@ from .. import _C, _names
 from ..chopping import chop
 from ..formats import builtin_dtypes, format_of, rounding_mode
 from ..formats import dtype as dtype_of
+from . import integers
 from .base import Target, check_clamped, check_tensor, is_careful, rounded, scale_like, straight_through
 
 __all__ = ["FormatTarget", "Target", "target"]
@@ -103,6 +104,8 @@ def _of_name(name: str) -> Target:
     plain = _STOCK_NAMES.get(plain, plain)
     if plain in _STOCK:
         return FormatTarget(_STOCK[plain], plain)
+    if (made := integers.parse(*_names.split_rounding(plain))) is not None:
+        return made
     try:
         return FormatTarget(_names.name_of_format(format_of(plain)))
     except ValueError as error:
@@ -119,7 +122,7 @@ def _of_name(name: str) -> Target:
 
 def known_names() -> tuple[str, ...]:
     """Names that need no parameters, or show how they look."""
-    return (*(_C.name_of(d) for d in builtin_dtypes()), *_STOCK, *_names.ALIASES)
+    return (*(_C.name_of(d) for d in builtin_dtypes()), *_STOCK, *_names.ALIASES, "int8", "uint8", "int4", "uint4", "int16")
 
 
 class _Traced:

@@ -11,6 +11,8 @@ import torch
 
 import torch_dtypes
 
+TEST = Path(__file__).resolve().parent
+
 BUILTIN = {
     "posit8es0": oracle.posit(8, 0),
     "posit8es1": oracle.posit(8, 1),
@@ -29,7 +31,8 @@ BUILTIN = {
 
 def run_for_capability(script, capability, groups) -> str:
     """What a test file, run as a script over each group of vector files, says; the kernels are those of one vector unit."""
-    env = {**os.environ, "TORCH_DTYPES_CPU_CAPABILITY": capability, "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join(map(str, (TEST, TEST / "support")))
+    env = {**os.environ, "TORCH_DTYPES_CPU_CAPABILITY": capability, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     output = ""
     for group in groups:
         done = subprocess.run([sys.executable, script, capability, *map(str, group)], env=env, capture_output=True, text=True, check=False)
@@ -38,7 +41,12 @@ def run_for_capability(script, capability, groups) -> str:
 
 
 # Files that make many formats: a run over the folder leaves them to test_own_processes.py. Named on the command line they run as any other.
-OWN_PROCESS = ("test_bits_above_codes.py", "test_codec.py", "test_elementary.py", "test_infinities.py", "test_safetensors.py")
+OWN_PROCESS = [
+    f"test_{name}.py" for name in (
+        "assert_close", "attention", "bits_above_codes", "codec", "dtypes", "elementary", "inference_mode", "infinities", "interop", "limits",
+        "masked", "nextafter", "operands", "safetensors", "stochastic_operators",
+    )
+]  # fmt: skip
 
 
 def pytest_ignore_collect(collection_path, config):
@@ -49,7 +57,7 @@ def pytest_ignore_collect(collection_path, config):
 
 def run_cases(name: str) -> None:
     """Runs a file of tests in a process of its own; its report is the failure's message."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", str(Path(__file__).parent / name)]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", *map(str, TEST.rglob(name))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "test"))
+sys.path[:0] = [str(ROOT / "test"), str(ROOT / "test" / "support"), str(ROOT / "test" / "operators")]
 
 import numpy as np  # noqa: E402
 import oracle_elementary as elementary  # noqa: E402

@@ -3,7 +3,7 @@
     python tools/mutate.py [words of a mutation's name]
 
 Copies c10/ to a temporary folder, compiles a check that needs no PyTorch against it (g++, or what CXX names), and feeds it inputs with
-the codes that test/oracle.py expects. The unbroken layer must pass and every broken one fail; the exit status is 1 otherwise.
+the codes that test/support/oracle.py expects. The unbroken layer must pass and every broken one fail; the exit status is 1 otherwise.
 """
 
 import os
@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "test"))
+sys.path.insert(0, str(ROOT / "test" / "support"))
 import oracle  # noqa: E402
 import oracle_stochastic  # noqa: E402
 from oracle import binary, posit  # noqa: E402

@@ -1,6 +1,6 @@
 // Branch-free decoders from codes to a machine float type T (float or double), written so that compilers vectorise loops over them.
 // They agree bit for bit with ExactCodec.h for every format with fits_float() (T = float) or any other supported format (T = double);
-// test/test_codec.py holds them to it.
+// test/numbers/test_codec.py holds them to it.
 #pragma once
 #include <c10/formats/MachineBits.h>
 

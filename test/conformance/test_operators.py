@@ -7,7 +7,6 @@ import random
 
 import pytest
 import torch
-from conftest import run_cases
 from judge import judge
 from known import FAILS, expected
 from op_cases import KINDS, lacks, run_entry
@@ -129,7 +128,3 @@ def test_suite_notices(what):
     name, kind, spoil, message = SPOILED[what]
     outcome = run_entry(spoiled(name, spoil), torch.posit16es2, kind, 3)
     assert outcome.status == "fails" and message in outcome.reason, outcome
-
-
-def test_stochastic_rounding():
-    run_cases("conformance/stochastic_cases.py")

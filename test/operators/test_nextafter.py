@@ -1,4 +1,4 @@
-"""torch.nextafter: the next number of the format itself, against all its numbers in order. test_own_processes.py runs these."""
+"""torch.nextafter: the next number of the format itself, against all its numbers in order."""
 
 import math
 

@@ -16,7 +16,7 @@ import _torch_dtypes_autoload
 import torch_dtypes
 from torch_dtypes import _build_info, _torch_version
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 RELEASE = _torch_version.release(_build_info.TORCH_VERSION)
 
 

@@ -13,7 +13,7 @@ import torch
 import torch_dtypes
 from torch_dtypes import _C
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 EXAMPLE = """
 import torch

@@ -4,9 +4,7 @@ What needs dtypes of many formats runs in processes of its own, one for each vec
 """
 
 import io
-import os
 import pickle
-import subprocess
 import sys
 from fractions import Fraction
 
@@ -14,7 +12,7 @@ import numpy as np
 import oracle_fixed
 import pytest
 import torch
-from conftest import codes_of, from_codes, to_codes
+from conftest import codes_of, from_codes, run_for_capability, to_codes
 from oracle import MODES, as_int64
 from oracle_fixed import Fixed, round_quotients
 from spec_formats import FIXED_8, FIXED_WIDE, assert_codes, by_name, differences, dtype_of, format_of, name_of, thinned
@@ -143,9 +141,8 @@ def wrong_casts(path):
 def test_tensors_in_every_mode(vectors, capability):
     if capability not in capabilities():
         pytest.skip(f"this processor has no {capability}")
-    env = {**os.environ, "TORCH_DTYPES_CPU_CAPABILITY": capability, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, __file__, capability, *map(str, vectors)], env=env, capture_output=True, text=True, check=False)
-    assert not done.stdout + done.stderr, done.stdout + done.stderr
+    output = run_for_capability(__file__, capability, [vectors])
+    assert not output, output
 
 
 # ---- arithmetic ----

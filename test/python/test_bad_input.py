@@ -13,7 +13,7 @@ import torch
 import torch_dtypes
 from torch_dtypes import _C
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 NAMES = ["posit16es2", "q43", "e11m30"]
 
 # The program that makes the calls, in children: one that dies by a signal is seen by its parent, which goes on with the next call.

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 import torch_dtypes
 from torch_dtypes import _C
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 NAMES = "posit16es2 q43 e5m5 posit32es2 tf32 posit8es1 posit12es1 e4m3fn e11m20 e11m30 e4m3fn_bias8_saturate".split()
 DTYPES = [torch_dtypes.dtype(name) for name in NAMES]
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=NAMES)

@@ -1,9 +1,7 @@
 """Stochastic rounding: the random words, bits for given words against exact rationals, seeds and threads, and statistics."""
 
 import math
-import os
 import pickle
-import subprocess
 import sys
 
 import numpy as np
@@ -11,7 +9,7 @@ import oracle
 import oracle_fixed
 import pytest
 import torch
-from conftest import codes_of, from_codes, to_codes
+from conftest import codes_of, from_codes, run_for_capability, to_codes
 from oracle import binary, posit
 from oracle_stochastic import MODES, as_signed, encode, encode_array, philox, random_words
 from spec_formats import FIXED_8, FIXED_WIDE, MIDDLE, SMALL, WIDE, assert_codes, by_name, differences, dtype_of, format_of, name_of, thinned
@@ -223,9 +221,8 @@ def wrong_casts(path):
 def test_vectorised_casts_agree(vectors, capability):
     if capability not in capabilities():
         pytest.skip(f"this processor has no {capability}")
-    env = {**os.environ, "TORCH_DTYPES_CPU_CAPABILITY": capability, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, __file__, capability, *map(str, vectors)], env=env, capture_output=True, text=True, check=False)
-    assert not done.stdout + done.stderr, done.stdout + done.stderr
+    output = run_for_capability(__file__, capability, [vectors])
+    assert not output, output
 
 
 @pytest.mark.parametrize("name", ["q43", "posit16es2"])

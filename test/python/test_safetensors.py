@@ -27,7 +27,7 @@ WRITTEN = {
     "fixed4_3_symmetric": torch.float16, "ufixed8_8": torch.float32, "e8m23": torch.float32, "e11m30": torch.float64, "q43_up_down": torch.float16,
 }  # fmt: skip
 STOCK = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float16, torch.bfloat16, torch.float32, torch.float64]
-VERSION_1 = Path(__file__).parent / "data" / "version1.safetensors"
+VERSION_1 = Path(__file__).resolve().parents[1] / "data" / "version1.safetensors"
 
 
 def every_code(dtype):

@@ -1,4 +1,4 @@
-"""PyTorch's operator database in a format made at run time that rounds stochastically. test_operators.py runs these in a process of their own."""
+"""PyTorch's operator database in a format made at run time that rounds stochastically."""
 
 import pytest
 from test_operators import ENTRIES, applies, check

@@ -40,15 +40,18 @@ from .mixed import mixed_operands, set_mixed_operands  # noqa: E402
 from .quantization import Target, integer_format, target  # noqa: E402
 from .rounding import rounding  # noqa: E402
 from .safetensors_files import load_safetensors, save_safetensors  # noqa: E402
+from .workbench import Card, card, show  # noqa: E402
 
 __all__ = [
     "ROUNDING_MODES",
     "Accumulation",
+    "Card",
     "Divergence",
     "Target",
     "accumulate",
     "accumulation_of",
     "builtin_dtypes",
+    "card",
     "chop",
     "codes",
     "dtype",
@@ -70,6 +73,7 @@ __all__ = [
     "set_fill_infinity",
     "set_mixed_operands",
     "set_optimizer_eps",
+    "show",
     "target",
     "with_rounding",
 ]

@@ -1,4 +1,4 @@
-"""The ``torch-dtypes`` command: ``train`` and ``bench``.
+"""The ``torch-dtypes`` command: ``train``, ``show`` and ``bench``.
 
 click and rich belong to the extra ``train``, not to the package. So nothing here imports
 them until :func:`main` has looked whether they are there.
@@ -45,6 +45,7 @@ def group():
     import torch_dtypes
     from torch_dtypes.bench.command import bench
     from torch_dtypes.training.command import train
+    from torch_dtypes.workbench.command import show
 
     settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -56,5 +57,6 @@ def group():
         """Train and measure networks in posit and custom float dtypes."""
 
     commands.add_command(bench)
+    commands.add_command(show)
     commands.add_command(train)
     return commands

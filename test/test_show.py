@@ -1,0 +1,138 @@
+"""``torch-dtypes show`` and torch_dtypes.show: what is said of a format, against its list of values."""
+
+import json
+import math
+import re
+
+import pytest
+import torch
+
+import torch_dtypes
+
+click_testing = pytest.importorskip("click.testing", reason="the command line needs click")
+pytest.importorskip("matplotlib", reason="the figures need matplotlib")
+
+SMALL = [
+    "posit8es0", "posit8es2", "posit16es2", "posit6es1_underflow", "q43", "q52", "e5m10", "bf16", "e4m3fn", "e4m3fnuz", "binary8p3se", "e2m1finite",
+    "e3m2_flush", "e4m3finite_bias3", "fixed3_4", "ufixed2_3_wrap", "fixed3_2_symmetric",
+]  # fmt: skip
+
+
+def numbers(card):
+    """The different finite values that a cast can give, sorted."""
+    values = card.values()
+    values = values[values.isfinite()]
+    return values[torch_dtypes.chop(values, card.format) == values].unique()
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_card_says_what_the_list_of_values_says(name):
+    card = torch_dtypes.card(name)
+    found, values = numbers(card), card.values()
+    assert (card.name, card.format) == (name, torch_dtypes.format_of(name))
+    assert card.finite == len(found) and card.largest == found.max() and card.smallest == found[found > 0].min()
+    assert card.infinities == values.isinf().sum() and card.nans == values.isnan().sum()
+    assert card.decades == pytest.approx(math.log10(card.largest / card.smallest))
+    after_one = found[found > 1]
+    assert card.epsilon == after_one.min() - 1
+    zeros = values[values == 0]
+    assert card.zeros == len({math.copysign(1, zero) for zero in zeros.tolist()})
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_precision_is_how_densely_numbers_lie(name):
+    card = torch_dtypes.card(name)
+    found = numbers(card)
+    exponents = card.exponents()
+    measured = card.precision(exponents).tolist()
+    for e, bits in zip(exponents.tolist(), measured, strict=True):
+        inside = found[(found >= 2.0**e) & (found < 2.0 ** (e + 1))]
+        gaps = (inside[1:] - inside[:-1]).unique()
+        if len(gaps) == 1 and inside[0] == 2.0**e:  # of a whole binade of more than one number, evenly spaced
+            assert bits == 1 + e - math.log2(gaps[0])
+    assert max(measured) == card.significant_bits
+    assert card.precision(torch.tensor([exponents[0] - 1, exponents[-1] + 1])).tolist() == [0, 0]
+
+
+def test_wide_formats_and_stock_dtypes():
+    double, single = torch_dtypes.card(torch.float64), torch_dtypes.card("float32")
+    for card, info in ((double, torch.finfo(torch.float64)), (single, torch.finfo(torch.float32))):
+        assert (card.largest, card.smallest_normal, card.epsilon) == (info.max, info.tiny, info.eps)
+        assert card.smallest == info.smallest_normal * info.eps
+        assert card.finite == 2 * (2**card.format.exp_bits - 1) * 2**card.format.man_bits - 1
+    assert double.precision(torch.tensor([-1074, -1073, -1022, 0, 1023])).tolist() == [1, 2, 53, 53, 53]
+    assert (double.name, double.canonical, single.canonical) == ("float64", "e11m52", "e8m23")
+    with pytest.raises(ValueError, match="at most 16 bits to list its values"):
+        single.values()
+
+
+def test_showing_takes_no_dtype():
+    before = torch_dtypes._C.format_count()
+    torch_dtypes.show("e3m9", "posit11es3", torch.float8_e4m3fn)
+    assert torch_dtypes._C.format_count() == before
+
+
+@pytest.mark.parametrize(
+    ("formats", "error", "words"),
+    [((), ValueError, "at least one"), (("e9",), ValueError, "'e9'"), ((torch.int8,), TypeError, "torch.int8"), ((3,), TypeError, "got 3")],
+)
+def test_bad_formats(formats, error, words):
+    with pytest.raises(error, match=words):
+        torch_dtypes.show(*formats)
+
+
+def test_what_is_written(tmp_path):
+    made = torch_dtypes.show("bf16", "q43", out=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        ["formats.html", "formats.json", *(f"{figure}.{ending}" for figure in ("precision", "number_line") for ending in ("png", "svg", "pdf"))]
+    )
+    page = (tmp_path / "formats.html").read_text()
+    assert not re.search(r"<(script|link|img)\b|url\((?!#)", page)  # nothing from elsewhere
+    for text in ("bf16 (e8m7)", "q43", "man_bits=7", "240", torch.__version__):
+        assert text in page
+    assert page.count("<svg") == 2 and made._repr_html_().count("<table") == 2  # the comparison, and q43's values
+    data = json.loads((tmp_path / "formats.json").read_text())["formats"]
+    assert [d["name"] for d in data] == ["bf16", "q43"] and "values" not in data[0]
+    assert data[1]["values"][:2] == [0.0, 2.0**-9] and data[1]["values"][0x7F] == "nan"
+    assert made.table()[0]["largest"] == "3.38953e+38"
+
+
+def test_figures_in_the_width_of_a_column():
+    made = torch_dtypes.show("posit16es2", "bf16")
+    assert list(made.figures()) == ["precision"]
+    assert made.figures("column")["precision"].get_figwidth() < made.figures("page")["precision"].get_figwidth()
+    with pytest.raises(ValueError, match="'wide'"):
+        made.figures("wide")
+
+
+def test_a_colour_belongs_to_a_format():
+    from torch_dtypes.workbench.colours import PALETTE, colours
+
+    names = ["q43", "posit16es2", "e3m4", "e6m9", "posit12es1"]
+    assert colours(names) == colours(reversed(names))
+    assert len(set(colours(names).values())) == len(names)
+    assert colours(["posit16es2", "zz"])["posit16es2"] == colours(["posit16es2"])["posit16es2"]
+    assert set(colours([f"e3m{i}" for i in range(20)]).values()) == set(PALETTE)  # more formats than colours
+
+
+def run(*args):
+    from torch_dtypes import cli
+
+    return click_testing.CliRunner().invoke(cli.group(), ["show", *map(str, args)])
+
+
+def test_the_command(tmp_path):
+    result = run("q43", "e5m2", "posit16es2", "--values", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "…" not in result.output  # nothing is cut off
+    for text in ("57344", "e5m2 (q52)", "0x38", "65,536 codes are too many", "formats.html"):
+        assert text in result.output
+    assert "torch-dtypes" in (tmp_path / "formats.html").read_text()
+
+
+def test_the_command_with_a_wrong_name(tmp_path):
+    result = run("q43", "posit16")
+    assert result.exit_code == 2 and "'posit16'" in result.output
+    (tmp_path / "file").write_text("")
+    result = run("q43", "--out", tmp_path / "file")
+    assert result.exit_code == 2 and "cannot write into" in result.output

@@ -1,0 +1,158 @@
+"""What is to be said of a number format: its range, its precision, its values."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+import torch
+
+from .. import _C, _names
+from ..chopping import chop
+from ..formats import _PARAMETERS, format_of
+
+# Stock dtypes that are formats of this package too, by our names for them.
+_STOCK = {
+    torch.float64: "fp64", torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.float8_e4m3fn: "e4m3fn",
+    torch.float8_e5m2: "q52", torch.float8_e4m3fnuz: "e4m3fnuz", torch.float8_e5m2fnuz: "e5m2fnuz",
+}  # fmt: skip
+_STOCK_NAMES = {str(dtype).removeprefix("torch."): name for dtype, name in _STOCK.items()}
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a number format is, in numbers.
+
+    Attributes:
+        name: as it was asked for (``bf16``).
+        canonical: the package's own name, which says every parameter (``e8m7``).
+        format: the format; its ``rounding`` is a cast's.
+        largest, smallest: the largest finite number and the smallest positive one.
+        smallest_normal: the smallest positive number of full precision, or None: posits and fixed point have no such border.
+        epsilon: the distance from 1 to the next larger number; None where 1 is not a number of the format.
+        significant_bits: at most, the leading one counted.
+        finite: how many different numbers a cast can give. infinities, nans: how many codes of these.
+        zeros: how many of 0 and -0 there are.
+        parameters: what its constructor takes, by name.
+    """
+
+    name: str
+    canonical: str
+    format: _C.Format
+    largest: float
+    smallest: float
+    smallest_normal: float | None
+    epsilon: float | None
+    significant_bits: int
+    finite: int
+    zeros: int
+    infinities: int
+    nans: int
+    parameters: tuple[tuple[str, str], ...]
+
+    @property
+    def bits(self) -> int:
+        return self.format.bits
+
+    @property
+    def kind(self) -> str:
+        return self.format.kind.name
+
+    @property
+    def decades(self) -> float:
+        """The dynamic range: log10(largest / smallest)."""
+        return math.log10(self.largest) - math.log10(self.smallest)
+
+    def values(self) -> torch.Tensor:
+        """The value of each code, in the order of codes: float64 of 2**bits elements.
+
+        Raises:
+            ValueError: a format of more than 16 bits.
+        """
+        if self.bits > 16:
+            raise ValueError(f"expected a format of at most 16 bits to list its values, but got {self.name} of {self.bits}")
+        return _C.decode_exact(self.format, torch.arange(2**self.bits))
+
+    def precision(self, exponents: torch.Tensor) -> torch.Tensor:
+        """How many significant bits, the leading one counted, numbers from 2**e up to 2**(e+1) have: float64, one for each exponent.
+
+        It is 1 + e - log2(the distance of two neighbours there), measured on the format; 0 outside of its range, and where less than one
+        number lies in the binade.
+        """
+        exponents = exponents.to(torch.float64)
+        x = torch.ldexp(torch.ones_like(exponents), exponents)
+        x = torch.nextafter(x, torch.full_like(x, math.inf))
+        plain = _C.Format(self.format)
+        below, above = chop(x, plain, rounding="down"), chop(x, plain, rounding="up")
+        gap = above - below
+        exact = (exponents + 1075).clamp(max=53)  # where every float64 is a number of the format
+        bits = torch.where(gap == 0, exact, 1 + exponents - torch.log2(gap))
+        bits = torch.where((x > self.largest) | (x < self.smallest) | ~gap.isfinite(), 0.0, bits)
+        # Within the last binade the next number may be beyond the range: the distance is that to the one before.
+        last = (x < self.largest) & ~above.isfinite()
+        before = chop(torch.nextafter(below, -x), plain, rounding="down")
+        bits = torch.where(last, 1 + exponents - torch.log2(below - before), bits)
+        return torch.where(bits < 1, 0.0, bits)
+
+    def exponents(self) -> torch.Tensor:
+        """The exponents of the binades in which the format has numbers: from that of the smallest to that of the largest."""
+        return torch.arange(math.frexp(self.smallest)[1] - 1, math.frexp(self.largest)[1])
+
+
+def _parsed(value: object) -> tuple[str, _C.Format]:
+    if isinstance(value, _C.Format):
+        return _names.name_of_format(value), value
+    if isinstance(value, torch.dtype) and _C.format_of(value) is None:
+        if value not in _STOCK:
+            raise TypeError(f"expected a floating dtype, a format or its name to show, but got {value}")
+        return str(value).removeprefix("torch."), format_of(_STOCK[value])
+    if isinstance(value, torch.dtype):
+        return _C.name_of(value), format_of(value)
+    if isinstance(value, str):
+        name = value.removeprefix("torch.")
+        return name, format_of(_STOCK_NAMES.get(name, name))
+    raise TypeError(f"expected a floating dtype, a format or its name to show, but got {value!r}")
+
+
+def card(value: torch.dtype | str | _C.Format) -> Card:
+    """The :class:`Card` of a dtype of ours, a stock floating one, a format, or a name that :func:`torch_dtypes.dtype` or torch has.
+
+    Nothing is registered: of the process's 64 dtypes it takes none.
+
+    Raises:
+        ValueError: an unknown name. TypeError: anything else.
+    """
+    name, fmt = _parsed(value)
+    return _card(name, fmt)
+
+
+@functools.lru_cache(maxsize=256)
+def _card(name: str, fmt: _C.Format) -> Card:
+    def decoded(code: int) -> float:
+        return _C.decode_exact(fmt, torch.tensor([code])).item()
+
+    kind, most = fmt.kind.name, fmt.max_code
+    fixed = kind == "fixed"
+    first = decoded(1) if kind != "float" or fmt.subnormals == _C.Subnormals.gradual else decoded(1 << fmt.man_bits)
+    above_one = chop(1 + 2.0**-52, _C.Format(fmt), rounding="up")
+    has_one = chop(1.0, _C.Format(fmt)) == 1 and math.isfinite(above_one)
+    if fixed:
+        zeros, nans, infinities = 1, 0, 0
+        finite = 2**fmt.bits - int(fmt.is_signed and fmt.symmetric)
+    elif kind == "posit":
+        finite, zeros, nans, infinities = 2 * most + 1, 1, 1, 0
+    else:
+        flushed = 0 if fmt.subnormals == _C.Subnormals.gradual else (1 << fmt.man_bits) - 1
+        infinities = 2 * int(fmt.has_infinity)
+        zeros = 1 if fmt.specials in (_C.Specials.fnuz, _C.Specials.p3109) else 2
+        finite = 2 * (most - flushed) + 1
+        nans = 2**fmt.bits - 2 * most - zeros - infinities
+    normal = math.ldexp(1.0, fmt.min_exponent) if kind == "float" and fmt.exp_bits > 0 else None
+    if normal is not None and fmt.subnormals == _C.Subnormals.gradual:
+        normal = decoded(1 << fmt.man_bits)
+    parameters = [(named, getattr(fmt, field)) for named, field in (*_PARAMETERS[kind], ("rounding", "rounding"))]
+    return Card(
+        name, _names.name_of_format(fmt), fmt, decoded(most), first, normal, above_one - 1 if has_one else None, fmt.significand_bits,
+        finite, zeros, infinities, nans, tuple((named, str(getattr(v, "name", v))) for named, v in parameters),
+    )  # fmt: skip

@@ -1,0 +1,30 @@
+"""The command ``torch-dtypes show``."""
+
+import shlex
+import sys
+
+import click
+
+from ..training.command import _folder
+
+
+@click.command(short_help="Say what number formats are: range, precision, values.")
+@click.argument("formats", nargs=-1, required=True, metavar="FORMAT...")
+@click.option("--values", is_flag=True, help="List the value of each code, for formats of at most 8 bits.")
+@click.option("--out", type=click.Path(), metavar="DIR", callback=_folder, help="Write formats.html, formats.json and the figures into DIR.")
+def show(formats, values, out):
+    """Say what number formats are: bits, range, precision, special values and, if asked for, every value.
+
+    FORMAT is the name of a dtype of this package (posit16es2, q43), of a stock one (bfloat16, float8_e4m3fn), of a format by its
+    parameters (posit12es1, e5m5_saturate, fixed8_8), or another's name for it (bf16, fp16, ocp_e4m3).
+    """
+    from .showing import show as compare
+
+    try:
+        made = compare(*formats, values=values)
+    except (TypeError, ValueError) as error:
+        raise click.BadParameter(str(error), param_hint="FORMAT") from error
+    made.print()
+    if out:
+        written = made.write(out, command=shlex.join(["torch-dtypes", *sys.argv[1:]]))
+        click.echo(f"\nwritten: {written[-2]}, {written[-1]} and {len(written) - 2} figures")

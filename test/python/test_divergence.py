@@ -61,6 +61,7 @@ def test_update_names_the_state_that_is_zero():
         torch_dtypes.set_optimizer_eps("raise")
     why = explain_divergence(model, optimizer)
     assert (why.tensor, why.where) == ("0.weight", "update") and "exp_avg_sq is 0" in why.cause and "an eps that the dtype has" in why.advice
+    assert "LowPrecision" in why.advice and "--recipe master" in str(why)
 
 
 def test_update_that_leaves_the_range():

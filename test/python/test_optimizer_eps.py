@@ -87,6 +87,36 @@ def test_parameters_of_several_dtypes(kept):
         assert torch.equal(together[i], run((dtype,))[i])
 
 
+@pytest.mark.parametrize("optimizer", ["Adam", "AdamW", "NAdam", "RMSprop", "Adagrad"])
+def test_added_to_a_root_it_is_raised_to_the_root_of_the_smallest_number(optimizer):
+
+    def run(eps):
+        p = torch.tensor([1.0, -2.0, 0.5], dtype=torch.q52, requires_grad=True)
+        optim = getattr(torch.optim, optimizer)([p], lr=0.125, eps=eps)
+        for k in range(4):
+            p.grad = torch.tensor([2.0**-9, 2.0**-7, (k - 2) / 8], dtype=torch.q52)
+            optim.step()
+        return p.detach()
+
+    assert torch.equal(run(1e-8), run(2.0**-8)) and not torch.equal(run(1e-8), run(2.0**-12))
+
+
+def test_adam_learns_in_small_floats():
+    """With the smallest number as eps the loss rises: squares of gradients underflow and the steps are up to 1 / root(smallest) too long."""
+    torch.manual_seed(0)
+    x, t = torch.randn(64, 8), torch.randint(0, 3, (64,))
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 3)).to(torch.e5m5)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(60):
+        loss = torch.nn.functional.cross_entropy(model(x.to(torch.e5m5)), t)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.7 * losses[0]
+
+
 def test_said_once_a_process():
     code = (
         "import torch, warnings\n"

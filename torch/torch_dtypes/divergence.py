@@ -32,7 +32,9 @@ class Divergence:
         place = f"{self.where} pass, layer {self.layer or 'model'!r}"
         return f"{self.tensor} was the first tensor that was not finite ({place}): {self.cause}. Try {self.advice}."
 
+
 _OVERFLOW = "a lower learning rate, normalisation before this layer, or a format with a wider range"
+_MASTERS = "float32 masters (torch_dtypes.optim.LowPrecision around the optimizer; torch-dtypes train --recipe master)"
 
 
 def _finite(t: torch.Tensor) -> bool:
@@ -64,9 +66,9 @@ def _of_update(name: str, p: torch.Tensor, optimizer) -> Divergence:
         second = state.get(key)
         if isinstance(second, torch.Tensor) and second.shape == p.shape and (second.detach()[bad] == 0).any():
             cause = f"the optimizer divided by 0: its {key} is 0 there, and eps adds nothing in {p.dtype}"
-            return Divergence(name, _layer(name), "update", cause, "an eps that the dtype has, loss scaling, or states and weights in float32")
+            return Divergence(name, _layer(name), "update", cause, f"an eps that the dtype has, loss scaling, or {_MASTERS}")
     cause = f"the gradient was finite, so the step left the range: beyond {_largest(p.dtype)}"
-    return Divergence(name, _layer(name), "update", cause, "a lower learning rate, a larger eps, or weights in float32")
+    return Divergence(name, _layer(name), "update", cause, f"a lower learning rate, a larger eps, or {_MASTERS}")
 
 
 def _of_forward(model: torch.nn.Module, forward: Callable[[], object]) -> Divergence | None:

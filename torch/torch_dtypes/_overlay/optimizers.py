@@ -23,6 +23,9 @@ _FUNCTIONS = {
 # have no infinity.
 _OTHER_OVER_LISTS = {"_adafactor", "adagrad", "asgd", "nadam", "radam"}
 
+# These divide by the root of a mean of squares and add eps to the root. Squares below the smallest number are 0, of gradients up to its root.
+_ADD_TO_ROOT = {"adagrad", "adam", "nadam", "radam", "rmsprop"}
+
 _raises_eps = True
 _told = False  # that an eps was raised, in this process
 
@@ -33,12 +36,17 @@ def set_optimizer_eps(policy: str) -> None:
     Such an ``eps`` does not keep a step from dividing 0 by 0: the first gradient that is 0 makes its parameter NaN.
 
     Args:
-        policy: ``"raise"`` (the default): a step computes with the dtype's smallest positive number instead, and says so once a process by a
-            ``UserWarning``. Parameter groups keep the number that was given. ``"keep"``: with what was given.
+        policy: ``"raise"`` (the default): a step computes with a larger one instead, and says so once a process by a ``UserWarning``.
+            Parameter groups keep the number that was given. ``"keep"``: with what was given.
+
+    It is raised to the dtype's smallest positive number, s; where it is added to the root of a mean of squared gradients (Adagrad, Adam, AdamW,
+    NAdam, RAdam, RMSprop) to the root of s. For squares of gradients below that root are 0 in the dtype, and a gradient divided by s
+    would make a step of up to 1/root(s) times the learning rate: finite, but the loss rises.
 
     An ``eps`` that the format holds or rounds to a number above 0, and that of stock parameters, is never touched; nor is 0 itself. Posits
     round nothing to 0, so theirs stays (but with ``underflow="zero"``). Of Adafactor's two it is ``eps[0]``, whose square must not be 0; RAdam's
-    is raised to the reciprocal of the largest number where that is more, since it divides by ``eps`` before it multiplies.
+    is at least the reciprocal of the largest number, since it divides by ``eps`` before it multiplies. Formats of 8 bits train with such an ``eps``
+    by other means only: ``torch_dtypes.optim.LowPrecision`` computes the step in float32.
 
     Raises:
         ValueError: another policy.
@@ -59,31 +67,42 @@ def _smallest(dtype: torch.dtype) -> float:
     return torch.nextafter(zero, one).double().item()
 
 
-def _raised(dtype: torch.dtype, settings: dict, inverts: bool) -> dict:
-    """The settings of a step, with an eps that is not 0 in the dtype; inverts: nor one whose reciprocal leaves its range."""
+@functools.cache
+def _is_zero(eps: float, dtype: torch.dtype) -> bool:
+    return torch.tensor(eps, dtype=torch.float64).to(dtype).item() == 0
+
+
+def _raised(dtype: torch.dtype, settings: dict, name: str) -> dict:
+    """The settings of a step of the optimizer of that name, with an eps that is not 0 in the dtype."""
     global _told
-    for name in ("eps", "eps1"):
-        eps = settings.get(name)
+    for key in ("eps", "eps1"):
+        eps = settings.get(key)
         if not isinstance(eps, (int, float)) or eps <= 0:
             continue
         least = _smallest(dtype)
-        if name == "eps1":
-            least = math.sqrt(least)
-        elif inverts and least > 0:
-            least = max(least, 1 / torch.finfo(dtype).max)
-        if eps < least:
-            settings = {**settings, name: least}
+        if key == "eps1":
+            least, is_low = math.sqrt(least), eps < math.sqrt(least)
+        else:
+            is_low = least > 0 and _is_zero(eps, dtype)
+            if name in _ADD_TO_ROOT:
+                least = math.sqrt(least)
+            if name == "radam" and least > 0:
+                least = max(least, 1 / torch.finfo(dtype).max)
+                is_low = is_low or eps < 1 / torch.finfo(dtype).max
+        if is_low:
+            settings = {**settings, key: least}
             if not _told:
                 _told = True
                 warnings.warn(
-                    f"the optimizer's eps of {eps} is 0 in {dtype} and would let it divide 0 by 0: its steps compute with {least}, raised to the "
-                    "least that works. Give an eps that the dtype has, or torch_dtypes.set_optimizer_eps('keep').",
+                    f"the optimizer's eps of {eps} is 0 in {dtype} and would let it divide 0 by 0: its steps compute with {least:g}. Give an eps "
+                    "that the dtype has, wrap the optimizer in torch_dtypes.optim.LowPrecision, whose steps compute in float32, or "
+                    "torch_dtypes.set_optimizer_eps('keep').",
                     UserWarning, stacklevel=2,
                 )  # fmt: skip
     return settings
 
 
-def _step(stock, own, inverts, params, *lists, **settings):
+def _step(stock, own, name, params, *lists, **settings):
     """One call of such a function: ours for the parameters of each dtype of ours, stock's for the others."""
     if not any(map(_C.is_format_tensor, params)):
         return None
@@ -91,7 +110,7 @@ def _step(stock, own, inverts, params, *lists, **settings):
     for i, p in enumerate(params):
         places.setdefault(p.dtype if _C.is_format_tensor(p) else None, []).append(i)
     for dtype, indices in places.items():
-        of_dtype = _raised(dtype, settings, inverts) if dtype is not None and _raises_eps else settings
+        of_dtype = _raised(dtype, settings, name) if dtype is not None and _raises_eps else settings
         run = stock if dtype is None else own
         if len(places) == 1:
             run(params, *lists, **of_dtype)
@@ -174,4 +193,4 @@ def install(extend) -> None:
             own = {way: functools.partial(one_pass, function) for way, function in own.items()}
         for way, function in own.items():
             stock = getattr(module, way + name)
-            extend(module, way + name, functools.partial(_step, stock, function, module_name == "radam"))
+            extend(module, way + name, functools.partial(_step, stock, function, module_name))

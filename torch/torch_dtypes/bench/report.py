@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
+from .._marked_sections import replace_sections
 from . import charts
 from .measuring import OVER, RATE, SPEED_UP
 from .suites import SUITES
@@ -92,13 +92,4 @@ def _markdown_line(cells: list[str]) -> str:
 
 def update_markdown(path: Path, results: dict) -> None:
     """Replaces the marked part of each suite that was run, or adds it at the end; the rest of the file stays as it is."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    for suite in results["command"]:
-        begin, end = f"<!-- torch-dtypes bench: {suite} -->", f"<!-- end of {suite} -->"
-        part = f"{begin}\n{markdown_of(results, suite)}{end}"
-        marked = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
-        if marked.search(text):
-            text = marked.sub(lambda _, part=part: part, text)
-        else:
-            text = (text.rstrip() + "\n\n" if text.strip() else "") + part + "\n"
-    path.write_text(text, encoding="utf-8")
+    replace_sections(path, "bench", {suite: markdown_of(results, suite) for suite in results["command"]})

@@ -1,12 +1,12 @@
 """``torch-dtypes train``: train one network in several dtypes and compare them."""
 
 import contextlib
-import importlib.util
 import math
 import os
+import signal
 import sys
-import tempfile
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 import torch
@@ -15,61 +15,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import torch_dtypes
 
+from . import options as check
 from . import report
+from .comparison import Comparison
 from .data import DATASETS, load_dataset
-from .loop import OPTIMIZERS, Config, dtype_name, resolve_dtype
-from .loop import train as train_one
+from .loop import OPTIMIZERS, Config
+from .markdown import command_line, write_table
 from .models import MODELS, build_model
+from .recipes import Trial, resolve, try_out
 
-
-def _positive(ctx, param, value):
-    if value is not None and not (math.isfinite(value) and value > 0):
-        raise click.BadParameter(f"expected a finite number above 0, but got {value}")
-    return value
-
-
-def _momentum(ctx, param, value):
-    if not 0 <= value < 1:  # false for NaN, too
-        raise click.BadParameter(f"expected a number from 0 to below 1, but got {value}")
-    return value
-
-
-def _policy(ctx, param, value):
-    if value:
-        try:
-            with torch_dtypes.accumulate(value):
-                pass
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from error
-    return value
-
-
-def _dtypes(ctx, param, names):
-    try:
-        return tuple(dict.fromkeys(resolve_dtype(name) for name in names))
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-
-
-def _device(ctx, param, value):
-    if value == "cuda" and not torch.cuda.is_available():
-        raise click.BadParameter("expected a CUDA device, but torch sees none here; use --device cpu")
-    return value
-
-
-def _folder(ctx, param, path):
-    """Create the folder and see that files can be written, before hours of training."""
-    if path is None:
-        return None
-    try:
-        os.makedirs(path, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            pass
-    except OSError as error:
-        raise click.BadParameter(f"cannot write into {path}: {error.strerror}") from error
-    if importlib.util.find_spec("matplotlib") is None:
-        raise click.BadParameter("the figure needs matplotlib, which is not installed: pip install 'torch-dtypes[train]'")
-    return path
+_QUANTIZING = ("mixed", "qat", "ptq")
 
 
 @click.command(short_help="Train a network in several dtypes and compare them.")
@@ -96,13 +51,13 @@ def _folder(ctx, param, path):
 @click.option("--epochs", type=click.IntRange(1), default=7, show_default=True, help="Passes over the training images.")
 @click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True, help="Images in a step.")
 @click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", show_default=True, help="With its defaults, but for --lr and --momentum.")
-@click.option("--lr", type=float, callback=_positive, help="Learning rate; default 0.001 (adam), 0.01 (sgd).")
-@click.option("--momentum", type=float, callback=_momentum, default=0.0, show_default=True, help="For sgd.")
+@click.option("--lr", type=float, callback=check.positive, help="Learning rate; default 0.001 (adam), 0.01 (sgd).")
+@click.option("--momentum", type=float, callback=check.momentum, default=0.0, show_default=True, help="For sgd.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="For initial weights, image order and dropout.")
 @click.option(
     "--repeats", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Train with the seeds seed to seed+N-1 and report the mean."
 )
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, callback=_device, help="cuda: stock dtypes only.")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, callback=check.device, help="cuda: stock dtypes only.")
 @click.option(
     "--dtype",
     "dtypes",
@@ -110,50 +65,70 @@ def _folder(ctx, param, path):
     default=("posit16es2",),
     show_default=True,
     metavar="NAME",
-    callback=_dtypes,
-    help="Dtype to train in: posit16es2, e5m7, posit12es1, fixed8_8, ...; repeat for several.",
+    help="Dtype to train in: posit16es2, e5m7, posit12es1, fixed8_8, ...; repeat for several. For mixed, qat and ptq also blocks and integers: "
+    "mxfp8_e4m3, int8.",
 )
+@check.recipe_options
 @click.option(
     "--accumulate",
     "policy",
     metavar="POLICY",
-    callback=_policy,
+    callback=check.policy,
     help="How dot products in the dtypes add up: machine (default), float32, float64, exact, format or chunked(K).",
 )
 @click.option("--no-baseline", is_flag=True, help="Do not train in float32 as well.")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads; default: torch's own choice.")
-@click.option("--out", type=click.Path(), metavar="DIR", callback=_folder, help="Write results.json and accuracy.png into DIR.")
+@click.option("--out", type=click.Path(), metavar="DIR", callback=check.folder, help="Write results.json and accuracy.png into DIR.")
+@click.option("--resume", is_flag=True, help="Go on with the comparison that was interrupted in --out.")
+@click.option(
+    "--markdown", type=click.Path(dir_okay=False), metavar="FILE", callback=check.markdown, help="Write the table by recipe into its marked part of FILE."
+)
 def train(**options):
-    """Train a network with everything in a dtype, and in float32 for comparison.
+    """Train a network in number formats, and in float32 for comparison.
 
-    Weights, activations, gradients and the optimizer's state all have the dtype. All
-    dtypes start from the same weights and see the images in the same order. A dtype's
-    name may end in a rounding mode (q52_stochastic).
+    By the recipe "all" weights, activations, gradients and the optimizer's state all have
+    the dtype. All runs start from the same weights and see the images in the same order. A
+    dtype's name may end in a rounding mode (q52_stochastic). Ctrl-C stops after the step
+    and keeps what was reached; with --out, --resume goes on there.
     """
-    config, data, dtypes = _prepare(options)
+    config, data, trials = _prepare(options)
     before = torch.get_num_threads()
     torch.set_num_threads(options["threads"] or before)
     try:
-        described = _describe(options, config, data, dtypes)
+        described = _describe(options, config, data, trials)
+        comparison = Comparison(config, data, trials, described["seeds"], described, options["out"])
         with torch_dtypes.accumulate(options["policy"]) if options["policy"] else contextlib.nullcontext():
-            _compare(config, data, dtypes, options, described)
+            if options["resume"]:
+                _or_click_error(comparison.resume)
+            _try_out(config, data, trials)
+            _compare(comparison, options)
     finally:
         torch.set_num_threads(before)
 
 
 def _prepare(options):
-    """The options as (config, data, dtypes), or a click error."""
+    """The options as (config, data, trials), or a click error."""
+    recipes = dict.fromkeys(options["recipes"])
     if options["momentum"] and options["optimizer"] != "sgd":
         raise click.UsageError("--momentum is for --optimizer sgd")
+    if options["eps"] is not None and options["optimizer"] != "adam":
+        raise click.UsageError("--eps is for --optimizer adam")
+    if options["loss_scale"] is not None and not set(recipes) - {"all", "ptq"}:
+        raise click.UsageError("--loss-scale is for --recipe master, mixed or qat: gradients that are all in the dtype would be unscaled in it, too")
+    for name, default in (("master", "float32"), ("state", None)):
+        if options[name] != default and "master" not in recipes:
+            raise click.UsageError(f"--{name} is for --recipe master")
+    if options["rules"] and not set(recipes) & set(_QUANTIZING):
+        raise click.UsageError("--rules is for --recipe mixed, qat or ptq")
+    if options["resume"] and not options["out"]:
+        raise click.UsageError("--resume needs --out, the folder of the comparison that was interrupted")
     config = Config(
-        options["model"], options["epochs"], options["batch_size"], options["optimizer"],
-        options["lr"], options["momentum"], options["device"], int(options["image_size"]),
+        options["model"], options["epochs"], options["batch_size"], options["optimizer"], options["lr"], options["momentum"], options["device"],
+        int(options["image_size"]), options["eps"], options["schedule"], options["loss_scale"], options["master"], options["state"], options["rules"],
     )  # fmt: skip
     if config.image_size != 32 and config.model != "alexnet":
         raise click.UsageError(f"--image-size {config.image_size} is for --model alexnet, not {config.model}")
-    dtypes = options["dtypes"]
-    if not options["no_baseline"] and torch.float32 not in dtypes:
-        dtypes = (torch.float32, *dtypes)
+    trials = _trials(options, recipes)
     try:
         data = load_dataset(
             options["dataset"], options["data_dir"], options["train_samples"], options["test_samples"],
@@ -161,29 +136,65 @@ def _prepare(options):
         )  # fmt: skip
     except (ValueError, OSError, ImportError, RuntimeError) as error:  # the last: torchvision's downloads
         raise click.ClickException(str(error)) from error
-    return config, data, dtypes
+    return config, data, trials
 
 
-def _describe(options, config, data, dtypes):
+def _trials(options, recipes):
+    """Every dtype by every recipe, and before them float32."""
+    trials = []
+    if not options["no_baseline"]:
+        trials.append(Trial("all", torch.float32))
+    for name in options["dtypes"]:
+        for recipe in recipes:
+            try:
+                trials.append(Trial(recipe, resolve(name, recipe)))
+            except (TypeError, ValueError) as error:
+                raise click.BadParameter(str(error), param_hint="'--dtype'") from error
+    in_float32 = [t for t in trials if t.number is torch.float32]
+    if not options["no_baseline"] and len(in_float32) > 1 and in_float32[1].recipe == "all":
+        trials.remove(in_float32[0])  # it runs where it was asked for
+    return tuple(dict.fromkeys(trials))
+
+
+def _try_out(config, data, trials):
+    for trial in trials:
+        try:
+            try_out(config, data, trial)
+        except (RuntimeError, TypeError, ValueError, OSError, ImportError) as error:  # an operator that the dtype lacks, rules, no memory
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise click.ClickException(f"training in {trial.label} failed: {reason}") from error
+
+
+def _or_click_error(function, *arguments):
+    try:
+        return function(*arguments)
+    except (OSError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _describe(options, config, data, trials):
     """Plain data that says what the comparison was, for results.json."""
     with torch.random.fork_rng(devices=[]):
         model = build_model(config.model, data.channels, image_size=config.image_size)
     return asdict(config) | {
         "lr": config.lr or {"adam": 0.001, "sgd": 0.01}[config.optimizer],
+        "rules": Path(config.rules).read_text(encoding="utf-8") if config.rules else None,
         "parameters": sum(p.numel() for p in model.parameters()),
         "dataset": data.name,
         "train_samples": len(data.train),
         "test_samples": len(data.test),
-        "dtypes": [dtype_name(dtype) for dtype in dtypes],
+        "dtypes": list(dict.fromkeys(trial.name for trial in trials)),
+        "recipes": list(dict.fromkeys(trial.recipe for trial in trials)),
         "seeds": list(range(options["seed"], options["seed"] + options["repeats"])),
         "threads": torch.get_num_threads(),
         "accumulate": options["policy"] or "machine",
     }
 
 
-def _compare(config, data, dtypes, options, described):
-    """Train every dtype with every seed, showing progress, then report."""
+def _compare(comparison, options):
+    """Train every trial with every seed, showing progress, then report."""
     console = Console(soft_wrap=True, markup=False, emoji=False)
+    config, data, described = comparison.config, comparison.data, comparison.described
     title = f"{config.model} on {data.name}"
     console.print(
         f"{title}: {described['parameters']:,} parameters, {len(data.train):,} training and "
@@ -191,27 +202,44 @@ def _compare(config, data, dtypes, options, described):
         f"{config.device}, {described['threads']} threads",
         highlight=False,
     )
-    runs = []
+    if comparison.runs:
+        console.print(f"{len(comparison.runs)} runs were done before.", highlight=False)
     steps = config.epochs * math.ceil(len(data.train) / config.batch_size)
-    for seed in described["seeds"]:
-        for dtype in dtypes:
-            with _Display(console, dtype_name(dtype), seed, config.epochs, steps) as display:
-                try:
-                    run = train_one(config, data, dtype, seed, display.step, display.epoch)
-                except RuntimeError as error:  # an operator that the dtype or device lacks, no memory
-                    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-                    raise click.ClickException(f"training in {dtype_name(dtype)} failed: {reason}") from error
-            runs.append(run)
-            if run.divergence:
-                console.print(run.divergence, highlight=False, markup=False)
-            if options["out"]:  # after every run, so that an interruption loses only one
-                _write(report.write_results, options["out"], described, runs)
-    summaries = report.summarize(runs)
+
+    def display(trial, seed, done):
+        return _Display(console, trial.label, seed, config.epochs, steps, done)
+
+    def on_run(run):
+        if run.recipe == "ptq":
+            console.print(f"{run.dtype} ptq seed {run.seed}: accuracy {run.epochs[-1].accuracy:.2f} % after quantisation", highlight=False)
+        if run.divergence:
+            console.print(run.divergence, highlight=False, markup=False)
+
+    with _Stop(console) as stop:
+        try:
+            comparison.go(display, stop, on_run)
+        except OSError as error:
+            raise click.ClickException(f"cannot write into {options['out']}: {error.strerror}") from error
+        except RuntimeError as error:  # no memory
+            raise click.ClickException(f"training failed: {str(error).splitlines()[0] if str(error) else type(error).__name__}") from error
+    _report(console, comparison, options, title)
+    if comparison.interrupted:
+        run = comparison.interrupted
+        kept = f"--resume goes on in epoch {len(run.epochs) + 1}" if options["out"] else "without --out it was not kept"
+        console.print(f"Interrupted: {run.label} seed {run.seed}; {kept}.", highlight=False)
+        sys.exit(130)  # as a shell has it of a command that was interrupted
+
+
+def _report(console, comparison, options, title):
+    summaries = report.summarize(comparison.runs)
     repeats = f", mean of {options['repeats']} seeds" if options["repeats"] > 1 else ""
-    report.print_table(console, summaries, title + repeats)
-    if options["out"]:
+    if summaries:
+        report.print_table(console, summaries, title + repeats)
+    if options["out"] and summaries:
         path = _write(report.write_figure, options["out"], summaries, title + repeats)
         console.print(f"Written: {os.path.join(options['out'], 'results.json')}, {path}", highlight=False)
+    if options["markdown"] and not comparison.interrupted:
+        _write(write_table, options["markdown"], comparison.described, summaries, command_line())
 
 
 def _write(write, folder, *what):
@@ -221,16 +249,39 @@ def _write(write, folder, *what):
         raise click.ClickException(f"cannot write into {folder}: {error.strerror}") from error
 
 
+class _Stop:
+    """Whether Ctrl-C was pressed, in a block; pressed again, it interrupts at once."""
+
+    def __init__(self, console):
+        self._console, self._pressed, self._before = console, False, None
+
+    def __enter__(self):
+        with contextlib.suppress(ValueError):  # not the main thread: there Ctrl-C does not come
+            self._before = signal.signal(signal.SIGINT, self._press)
+        return self
+
+    def __exit__(self, *_):
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _press(self, *_):
+        self._pressed = True
+        signal.signal(signal.SIGINT, self._before)
+
+    def __call__(self):
+        return self._pressed
+
+
 class _Display:
     """A progress bar on a terminal, and one plain line per epoch everywhere."""
 
-    def __init__(self, console, dtype, seed, epochs, steps):
-        self._console, self._label, self._epochs = console, f"{dtype} seed {seed}", epochs
+    def __init__(self, console, label, seed, epochs, steps, done):
+        self._console, self._label, self._epochs = console, f"{label} seed {seed}", epochs
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
             TextColumn("loss {task.fields[loss]}"), TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal,
         )  # fmt: skip
-        self._task = self._bar.add_task(self._label, total=steps, loss="-")
+        self._task = self._bar.add_task(self._label, total=steps, completed=done, loss="-")
 
     def __enter__(self):
         self._bar.start()

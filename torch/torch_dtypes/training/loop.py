@@ -1,103 +1,28 @@
-"""The training loop: an ordinary PyTorch loop whose dtype is a parameter."""
+"""The training loop: an ordinary PyTorch loop that can be stopped after any step, and go on."""
 
 import math
 import time
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 
 import torch
 from torch import nn
 
-from .models import build_model
+from .records import Config, Epoch, Run
+
+__all__ = ["OPTIMIZERS", "SCHEDULES", "Config", "Epoch", "Run", "Training", "build_optimizer", "dtype_name", "evaluate", "resolve_dtype", "train"]
 
 OPTIMIZERS = ("adam", "sgd")
 
+# The learning rate after a share t of all steps, as a factor.
+SCHEDULES = {
+    "constant": lambda t: 1.0,
+    "linear": lambda t: 1 - t,
+    "cosine": lambda t: (1 + math.cos(math.pi * t)) / 2,
+    "step": lambda t: 1.0 if t < 0.5 else 0.1 if t < 0.75 else 0.01,
+}
+
 _EVALUATION_BATCH = 256  # accuracy does not depend on it; memory does
-
-
-@dataclass(frozen=True)
-class Config:
-    """What all runs of one comparison have in common.
-
-    Attributes:
-        model: one of ``models.MODELS``.
-        epochs: passes over the training images, at least 1.
-        batch_size: images in a step, at least 1; the last batch may be smaller.
-        optimizer: ``adam`` or ``sgd``.
-        lr: learning rate, above 0; ``None`` is the optimizer's default (adam) or 0.01 (sgd).
-        momentum: for ``sgd``, at least 0 and below 1.
-        device: ``cpu`` or ``cuda``.
-        image_size: side of the images as the network sees them, 32 or 224.
-    """
-
-    model: str = "lenet5"
-    epochs: int = 7
-    batch_size: int = 32
-    optimizer: str = "adam"
-    lr: float | None = None
-    momentum: float = 0.0
-    device: str = "cpu"
-    image_size: int = 32
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """What one epoch gave.
-
-    Attributes:
-        epoch: counted from 1.
-        train_loss: mean over the training images, each at the step that used it; NaN or
-            infinite in an epoch that diverged, which is broken off there.
-        test_loss: mean over the test images, after the epoch.
-        accuracy: percent of the test images classified right, after the epoch.
-        seconds: time of the training part, without the test.
-        diverged: whether a loss was not finite; the figures then mean nothing.
-    """
-
-    epoch: int
-    train_loss: float
-    test_loss: float
-    accuracy: float
-    seconds: float
-    diverged: bool
-
-
-@dataclass
-class Run:
-    """One training from scratch, in one dtype with one seed.
-
-    Attributes:
-        dtype: name without ``torch.``.
-        seed: for the initial weights, the order of the images and dropout.
-        epochs: a list of :class:`Epoch`; shorter than asked for after divergence.
-        divergence: of a run that diverged, a sentence on the first tensor that was not
-            finite, its layer and pass, the likely cause and what to try; or ``None``.
-    """
-
-    dtype: str
-    seed: int
-    epochs: list[Epoch] = field(default_factory=list)
-    divergence: str | None = None
-
-    @property
-    def diverged_at(self):
-        """The epoch that diverged, counted from 1, or ``None``."""
-        return self.epochs[-1].epoch if self.epochs and self.epochs[-1].diverged else None
-
-    def as_json(self):
-        """The run as plain data for JSON, with ``None`` where a figure is not finite."""
-
-        def finite(value):
-            return None if isinstance(value, float) and not math.isfinite(value) else value
-
-        epochs = [{key: finite(value) for key, value in asdict(epoch).items()} for epoch in self.epochs]
-        return {
-            "dtype": self.dtype,
-            "seed": self.seed,
-            "diverged_at": self.diverged_at,
-            "divergence": self.divergence,
-            "epochs": epochs,
-        }
 
 
 def resolve_dtype(name):
@@ -124,9 +49,9 @@ def resolve_dtype(name):
     return dtype
 
 
-def dtype_name(dtype):
-    """The dtype's name without ``torch.``."""
-    return str(dtype).removeprefix("torch.")
+def dtype_name(number):
+    """The name of a dtype, without ``torch.``, or of another number format."""
+    return str(number).removeprefix("torch.") if isinstance(number, torch.dtype) else number.name
 
 
 def build_optimizer(config, parameters):
@@ -136,60 +61,166 @@ def build_optimizer(config, parameters):
         ValueError: for an unknown name.
     """
     if config.optimizer == "adam":
-        return torch.optim.Adam(parameters, **({} if config.lr is None else {"lr": config.lr}))
+        settings = {"lr": config.lr, "eps": config.eps}
+        return torch.optim.Adam(parameters, **{name: value for name, value in settings.items() if value is not None})
     if config.optimizer == "sgd":
         return torch.optim.SGD(parameters, lr=config.lr or 0.01, momentum=config.momentum)
     raise ValueError(f"expected an optimizer out of {', '.join(OPTIMIZERS)}, but got {config.optimizer!r}")
 
 
-def train(config, data, dtype, seed, on_step=None, on_epoch=None):
-    """Train a network from scratch with everything in one dtype.
+class Training:
+    """One run: a network, its optimizer, and how far it has come.
 
-    The weights are initialised in float32 from ``seed`` and then moved with
-    ``model.to(dtype)``, so all dtypes start from the same weights, each rounded to its
-    format; every batch is moved with ``x.to(dtype)``; gradients and the optimizer's
-    state follow. The images are shuffled anew for each epoch by a generator of its own
-    seeded with ``seed``, so all dtypes see them in the same order. The loss is
-    cross-entropy. The same arguments on the same machine with the same number of
-    threads give the same figures. torch's default generators are left as they were.
+    The weights are initialised in float32 from ``seed`` and then set up by the recipe, so all
+    runs start from the same weights, each rounded to its format. The images are shuffled
+    anew for each epoch by a generator of its own seeded with ``seed``, so all see them in the same
+    order. The loss is cross-entropy. The same arguments on the same machine with the same number
+    of threads give the same figures, also if the run is stopped and goes on from its
+    ``state_dict()``. torch's default generators are left as they were.
 
     Args:
         config: a :class:`Config`.
         data: a ``data.Dataset``.
-        dtype: a floating-point ``torch.dtype``.
+        number: what numbers are rounded to: a floating-point ``torch.dtype`` or, of some recipes, a target.
         seed: at least 0.
-        on_step: called after each step with the mean loss of that batch.
-        on_epoch: called after each epoch with its :class:`Epoch`.
-
-    Returns:
-        A :class:`Run`. A loss that is not finite ends it early and is recorded in its
-        last epoch; it is not an error.
+        recipe: one of ``recipes.RECIPES`` but ``ptq``, which begins after a training in float32.
     """
-    run = Run(dtype_name(dtype), seed)
-    cuda = config.device == "cuda"
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if cuda else []), _exact(cuda):
-        torch.manual_seed(seed)
-        model = build_model(config.model, data.channels, image_size=config.image_size)
-        model.to(config.device).to(dtype)
-        optimizer = build_optimizer(config, model.parameters())
-        shuffle = torch.Generator().manual_seed(seed)
-        for epoch in range(1, config.epochs + 1):
-            order = torch.randperm(len(data.train), generator=shuffle)
-            start = time.perf_counter()
-            train_loss, run.divergence = _train_epoch(model, optimizer, config, data.train, order, dtype, on_step)
-            seconds = time.perf_counter() - start
-            test_loss, accuracy = math.nan, math.nan
-            if math.isfinite(train_loss):
-                test_loss, accuracy = evaluate(model, data.test, dtype, config.device, config.image_size)
-            diverged = not math.isfinite(test_loss)
-            if diverged and run.divergence is None:
-                run.divergence = _explanation(model, optimizer, None)
-            run.epochs.append(Epoch(epoch, train_loss, test_loss, accuracy, seconds, diverged))
-            if on_epoch:
-                on_epoch(run.epochs[-1])
-            if diverged:
-                break
-    return run
+
+    def __init__(self, config, data, number, seed, recipe="all"):
+        from .recipes import set_up
+
+        self.config, self.data = config, data
+        self.run = Run(dtype_name(number), seed, recipe=recipe)
+        self._cuda = config.device == "cuda"
+        with self._random():
+            torch.manual_seed(seed)
+            self.model, self.optimizer, self.dtype = set_up(config, data, number, recipe)
+            self._states = self._random_states()
+        self._shuffle = torch.Generator().manual_seed(seed)
+        self._batch, self._total, self._seconds = 0, 0.0, 0.0  # of the epoch that is under way
+        self._epoch_began = self._shuffle.get_state()
+        steps = config.epochs * math.ceil(len(data.train) / config.batch_size)
+        factor = SCHEDULES[config.schedule]
+        self._schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: factor(min(1, step / steps)))
+
+    def _random(self):
+        return torch.random.fork_rng(devices=range(torch.cuda.device_count()) if self._cuda else [])
+
+    def _random_states(self):
+        return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if self._cuda else ())]
+
+    @property
+    def steps_done(self):
+        """Steps since the beginning."""
+        return len(self.run.epochs) * math.ceil(len(self.data.train) / self.config.batch_size) + self._batch
+
+    def go(self, on_step=None, on_epoch=None, should_stop=None):
+        """Trains to the end.
+
+        Args:
+            on_step: called after each step with the mean loss of that batch.
+            on_epoch: called after each epoch with its :class:`Epoch`.
+            should_stop: asked after each step; if it answers True the run stops there, ``interrupted``.
+
+        Returns:
+            The :class:`Run`. A loss that is not finite ends it early and is recorded in its
+            last epoch; it is not an error.
+        """
+        run, config = self.run, self.config
+        run.interrupted = False
+        with self._random(), _exact(self._cuda):
+            self._set_random_states(self._states)
+            while len(run.epochs) < config.epochs and run.diverged_at is None:
+                train_loss, run.divergence = self._train_epoch(on_step, should_stop)
+                if train_loss is None:
+                    run.interrupted = True
+                    break
+                self._end_epoch(train_loss)
+                if on_epoch:
+                    self._states = self._random_states()
+                    on_epoch(run.epochs[-1])
+            self._states = self._random_states()
+        return run
+
+    def _set_random_states(self, states):
+        torch.set_rng_state(states[0])
+        if self._cuda:
+            torch.cuda.set_rng_state_all(states[1:])
+
+    def _end_epoch(self, train_loss):
+        test_loss, accuracy = math.nan, math.nan
+        if math.isfinite(train_loss):
+            test_loss, accuracy = evaluate(self.model, self.data.test, self.dtype, self.config.device, self.config.image_size)
+        diverged = not math.isfinite(test_loss)
+        if diverged and self.run.divergence is None:
+            self.run.divergence = _explanation(self.model, self.optimizer, None)
+        self.run.epochs.append(Epoch(len(self.run.epochs) + 1, train_loss, test_loss, accuracy, self._seconds, diverged))
+        self._batch, self._total, self._seconds = 0, 0.0, 0.0
+        self._epoch_began = self._shuffle.get_state()
+
+    def _train_epoch(self, on_step, should_stop):
+        """The rest of a pass over the images; returns the mean loss, or the first that is not finite and why it is not, or None if stopped."""
+        config, split = self.config, self.data.train
+        self._shuffle.set_state(self._epoch_began)
+        order = torch.randperm(len(split), generator=self._shuffle)
+        start, before = time.perf_counter(), self._seconds
+        self.model.train()
+        criterion = nn.CrossEntropyLoss()
+        scaled = getattr(self.optimizer, "scale", lambda loss: loss)
+        rest = order[self._batch * config.batch_size :]
+        for images, labels in _batches(split, rest, config.batch_size, self.dtype, config.device, config.image_size):
+            loss = criterion(self.model(images), labels)
+            value = loss.item()
+            if not math.isfinite(value):  # while the gradients of the step before are there
+                self._seconds = before + time.perf_counter() - start
+                return value, _explanation(self.model, self.optimizer, lambda x=images, t=labels: criterion(self.model(x), t))
+            self.optimizer.zero_grad()
+            scaled(loss).backward()
+            self.optimizer.step()
+            self._schedule.step()
+            self._total += value * len(labels)
+            self._batch += 1
+            self._seconds = before + time.perf_counter() - start
+            if on_step:
+                on_step(value)
+            if should_stop and should_stop():
+                return None, None
+        return self._total / len(order), None
+
+    def state_dict(self):
+        """All that the rest of the run depends on, as plain data and tensors."""
+        return {
+            "key": list(self.run.key),
+            "epochs": [asdict(epoch) for epoch in self.run.epochs],
+            "batch": self._batch,
+            "total": self._total,
+            "seconds": self._seconds,
+            "shuffle": self._epoch_began,
+            "random": self._states,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": self._schedule.state_dict(),
+        }
+
+    def load_state_dict(self, state):
+        """Goes on where ``state_dict()`` was asked for.
+
+        Raises:
+            ValueError: that was another run's.
+        """
+        if tuple(state["key"]) != self.run.key:
+            raise ValueError(f"expected the state of {self.run.key}, but got that of {tuple(state['key'])}")
+        self.run.epochs = [Epoch(**epoch) for epoch in state["epochs"]]
+        self._batch, self._total, self._seconds = state["batch"], state["total"], state["seconds"]
+        self._epoch_began, self._states = state["shuffle"], state["random"]
+        self.model.load_state_dict(state["model"])
+        self._schedule.load_state_dict(state["schedule"])
+        self.optimizer.load_state_dict(state["optimizer"])  # after the schedule's, for the learning rates
+
+
+def train(config, data, number, seed, on_step=None, on_epoch=None, recipe="all"):
+    """Trains a network from scratch; see :class:`Training` for the arguments and :meth:`Training.go` for the result."""
+    return Training(config, data, number, seed, recipe).go(on_step, on_epoch)
 
 
 def _exact(cuda):
@@ -211,25 +242,6 @@ def _explanation(model, optimizer, forward):
 
     found = explain_divergence(model, optimizer, forward)
     return str(found) if found else None
-
-
-def _train_epoch(model, optimizer, config, split, order, dtype, on_step):
-    """One pass over the images; returns the mean loss, or the first that is not finite and why it is not."""
-    model.train()
-    criterion = nn.CrossEntropyLoss()
-    total = 0.0
-    for images, labels in _batches(split, order, config.batch_size, dtype, config.device, config.image_size):
-        loss = criterion(model(images), labels)
-        value = loss.item()
-        if not math.isfinite(value):  # while the gradients of the step before are there
-            return value, _explanation(model, optimizer, lambda x=images, t=labels: criterion(model(x), t))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        total += value * len(labels)
-        if on_step:
-            on_step(value)
-    return total / len(order), None
 
 
 @torch.no_grad()

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import statistics
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import numpy
 import torch
+
+from .data import CLASSES
 
 BASELINE = "float32"
 
@@ -38,22 +41,31 @@ class Stat:
 
 @dataclass(frozen=True)
 class Summary:
-    """All seeds of one dtype. Runs that diverged count only in ``diverged``.
+    """All seeds of one dtype by one recipe. Runs that diverged count only in ``diverged``.
 
     Attributes:
         dtype: name without ``torch.``.
+        recipe: one of ``recipes.RECIPES``.
         accuracy: one :class:`Stat` in percent for each epoch; empty if all runs diverged.
         gap: final accuracy minus that of float32 with the same seed, in points, or
             ``None`` where there is no pair to compare.
         seconds: training time of one epoch, ``None`` if all runs diverged.
         diverged: ``(seed, epoch)`` of the runs that diverged.
+        train_loss: of the last epoch, the mean over the seeds; ``None`` if all diverged.
     """
 
     dtype: str
+    recipe: str
     accuracy: list[Stat]
     gap: Stat | None
     seconds: Stat | None
     diverged: list[tuple[int, int]]
+    train_loss: float | None = None
+
+    @property
+    def label(self):
+        """The dtype, with the recipe where that is not the plain one."""
+        return self.dtype if self.recipe == "all" else f"{self.dtype} {self.recipe}"
 
     def as_json(self):
         """The summary as plain data for JSON."""
@@ -63,6 +75,7 @@ class Summary:
 
         return {
             "dtype": self.dtype,
+            "recipe": self.recipe,
             "accuracy": [pair(stat) for stat in self.accuracy],
             "gap_to_float32": pair(self.gap),
             "seconds_per_epoch": pair(self.seconds),
@@ -71,26 +84,28 @@ class Summary:
 
 
 def summarize(runs):
-    """One :class:`Summary` per dtype, in the order in which the dtypes first appear."""
+    """One :class:`Summary` per dtype and recipe, in the order in which they first appear."""
     grouped = {}
     for run in runs:
-        grouped.setdefault(run.dtype, []).append(run)
-    baseline = {run.seed: run for run in grouped.get(BASELINE, ()) if run.diverged_at is None}
+        grouped.setdefault((run.dtype, run.recipe), []).append(run)
+    baseline = {run.seed: run for run in grouped.get((BASELINE, "all"), ()) if run.diverged_at is None}
     summaries = []
-    for dtype, all_runs in grouped.items():
+    for (dtype, recipe), all_runs in grouped.items():
         good = [run for run in all_runs if run.diverged_at is None]
         epochs = zip(*(run.epochs for run in good), strict=True)
-        gaps = () if dtype == BASELINE else (
+        gaps = () if (dtype, recipe) == (BASELINE, "all") else (
             run.epochs[-1].accuracy - baseline[run.seed].epochs[-1].accuracy
             for run in good if run.seed in baseline
         )  # fmt: skip
         summaries.append(
             Summary(
                 dtype,
+                recipe,
                 [Stat.of(epoch.accuracy for epoch in at_epoch) for at_epoch in epochs],
                 Stat.of(gaps),
                 Stat.of(statistics.fmean(epoch.seconds for epoch in run.epochs) for run in good),
                 [(run.seed, run.diverged_at) for run in all_runs if run.diverged_at is not None],
+                statistics.fmean(run.epochs[-1].train_loss for run in good) if good else None,
             )
         )
     return summaries
@@ -109,15 +124,15 @@ def epochs_shown(count, room):
 
 
 def _cells(summary):
-    """The text of a row outside its epochs: dtype, final, gap, seconds."""
+    """The text of a row outside its epochs: dtype, recipe, final, gap, seconds."""
     if not summary.accuracy:
-        return summary.dtype, f"diverged at epoch {min(epoch for _, epoch in summary.diverged)}", "-", "-"
+        return summary.dtype, summary.recipe, f"diverged at epoch {min(epoch for _, epoch in summary.diverged)}", "-", "-"
     gap = "-" if summary.gap is None else summary.gap.text(2, sign="+")
-    return summary.dtype, summary.accuracy[-1].text(2), gap, summary.seconds.text(2)
+    return summary.dtype, summary.recipe, summary.accuracy[-1].text(2), gap, summary.seconds.text(2)
 
 
 def print_table(console, summaries, title):
-    """Print the comparison, one row per dtype, to a ``rich.console.Console``.
+    """Print the comparison, one row per dtype and recipe, to a ``rich.console.Console``.
 
     Accuracy in percent after each epoch (means over the seeds; on a narrow terminal a
     selection of epochs), the final one, its distance from float32 in points and the
@@ -126,19 +141,22 @@ def print_table(console, summaries, title):
     from rich.table import Table
 
     count = max((len(summary.accuracy) for summary in summaries), default=0)
-    headers = ("dtype", "final %", "gap", "s/epoch")
+    headers = ("dtype", "recipe", "final %", "gap", "s/epoch")
     rows = [_cells(summary) for summary in summaries]
+    names = 2
+    if all(summary.recipe == "all" for summary in summaries):
+        names, headers, rows = 1, (headers[0], *headers[2:]), [(row[0], *row[2:]) for row in rows]
     if not console.is_terminal:
         console.width = 10_000  # in a file or a pipe nothing has to fit
     fixed = sum(2 + max(map(len, column)) for column in zip(headers, *rows, strict=True))
     shown = epochs_shown(count, (console.width - fixed) // (2 + max(5, len(f"ep {count}"))))
 
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for header in (headers[0], *(f"ep {epoch}" for epoch in shown), *headers[1:]):
-        table.add_column(header, justify="left" if header == "dtype" else "right", no_wrap=True)
-    for summary, (dtype, *others) in zip(summaries, rows, strict=True):
+    for header in (*headers[:names], *(f"ep {epoch}" for epoch in shown), *headers[names:]):
+        table.add_column(header, justify="left" if header in headers[:names] else "right", no_wrap=True)
+    for summary, row in zip(summaries, rows, strict=True):
         epochs = (f"{summary.accuracy[epoch - 1].mean:.1f}" if summary.accuracy else "-" for epoch in shown)
-        table.add_row(dtype, *epochs, *others)
+        table.add_row(*row[:names], *epochs, *row[names:])
     console.print()
     console.print(table)
     console.print()
@@ -151,12 +169,26 @@ def notes(summaries):
     lines = ["Accuracy on the test images in percent; gap to float32 in points, seed by seed."]
     if any(s.accuracy and s.accuracy[-1].std is not None for s in summaries):
         lines.append("± is the standard deviation over the seeds.")
+    baseline_learnt = any(s.label == BASELINE and s.accuracy and not learnt_nothing(s) for s in summaries)
     for summary in summaries:
         for seed, epoch in summary.diverged:
             rest = "; its row is the mean of the other seeds" if summary.accuracy else ""
             where = f"at epoch {epoch} with seed {seed}"
-            lines.append(f"{summary.dtype} diverged {where} (loss not finite){rest}.")
+            lines.append(f"{summary.label} diverged {where} (loss not finite){rest}.")
+        if baseline_learnt and learnt_nothing(summary):
+            other = {"all": "--recipe master keeps float32 masters", "master": "a higher --lr or --loss-scale"}.get(summary.recipe, "--recipe master")
+            lines.append(
+                f"{summary.label} did not learn: its loss is {summary.train_loss:.2f}, and guessing among {CLASSES} classes has "
+                f"{math.log(CLASSES):.2f}. Updates below half a unit in the last place are lost when weights round to nearest; try {other}."
+            )
+    if any(summary.recipe == "ptq" for summary in summaries):
+        lines.append("ptq: the epochs are float32's, the last is tested after quantisation.")
     return lines
+
+
+def learnt_nothing(summary):
+    """Whether the training loss at the end is as high as a guess's."""
+    return summary.recipe != "ptq" and summary.train_loss is not None and summary.train_loss > 0.95 * math.log(CLASSES)
 
 
 def versions():
@@ -180,11 +212,11 @@ def write_results(folder, config, runs):
     Args:
         folder: an existing folder.
         config: plain data that says what was asked for.
-        runs: a list of ``loop.Run``.
+        runs: a list of ``records.Run``.
 
     Returns:
-        The path. The file holds ``config``, ``versions``, ``units``, ``runs`` (per dtype
-        and seed, every epoch) and ``summary`` (per dtype); a figure that is not finite
+        The path. The file holds ``config``, ``versions``, ``units``, ``runs`` (per dtype, recipe
+        and seed, every epoch) and ``summary`` (per dtype and recipe); a figure that is not finite
         is ``null``.
 
     Raises:
@@ -241,7 +273,7 @@ def write_figure(folder, summaries, title):
     for summary in (s for s in summaries if s.accuracy):
         means = [stat.mean for stat in summary.accuracy]
         epochs = range(1, len(means) + 1)
-        if summary.dtype == BASELINE:
+        if summary.label == BASELINE:
             # A wide line under the others, so that one which coincides with it is seen.
             colour, style = _GREY, {"linewidth": 6, "marker": "o", "markersize": 6, "alpha": 0.45, "zorder": 2}
         else:
@@ -256,7 +288,7 @@ def write_figure(folder, summaries, title):
             low = [stat.mean - stat.std for stat in summary.accuracy]
             high = [min(100, stat.mean + stat.std) for stat in summary.accuracy]
             axes.fill_between(epochs, low, high, color=colour, alpha=0.1, linewidth=0, zorder=1)
-        ends.append((means[-1], f"{summary.dtype}  {means[-1]:.2f} %", colour))
+        ends.append((means[-1], f"{summary.label}  {means[-1]:.2f} %", colour))
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(axis="y", color="#dddddd", linewidth=0.8)
@@ -265,7 +297,7 @@ def write_figure(folder, summaries, title):
     axes.set_xlabel("epoch")
     axes.set_ylabel("test accuracy (%)")
     axes.set_title(title, loc="left", fontweight="bold", pad=24)
-    lost = [s.dtype for s in summaries if s.diverged and not s.accuracy]
+    lost = [s.label for s in summaries if s.diverged and not s.accuracy]
     if lost:
         axes.text(0, 1.02, f"diverged: {', '.join(lost)}", transform=axes.transAxes, color=_GREY)
     _label_ends(axes, ends)

@@ -1,0 +1,145 @@
+"""Every trial with every seed, kept on the way so that an interrupted comparison goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import torch
+
+from . import report
+from .loop import Training
+from .recipes import Trial, after_training
+from .records import Run
+
+CHECKPOINT = "checkpoint.pt"
+_BASELINE = Trial("all", torch.float32)
+
+
+class Comparison:
+    """Trainings one after the other, seed by seed.
+
+    Attributes:
+        runs: those that have come to their end (or diverged), in order.
+        interrupted: the run that was stopped, or ``None``.
+    """
+
+    def __init__(self, config, data, trials, seeds, described, folder=None):
+        self.config, self.data, self.trials, self.seeds = config, data, trials, seeds
+        self.described, self.folder = described, None if folder is None else Path(folder)
+        self.runs, self.interrupted = [], None
+        self._current = None  # a Training's state_dict, of the run that was under way
+        self._trained = None  # a float32 Training that quantisation after training begins with
+
+    # What there is to do
+
+    def _order(self, seed):
+        """The trials of a seed, before them a training in float32 that only quantisation after training needs."""
+        quantises = [trial for trial in self.trials if trial.recipe == "ptq" and (trial.name, "ptq", seed) not in self._done]
+        trained = self._trained is not None and self._trained.run.seed == seed
+        if quantises and not trained and (_BASELINE not in self.trials or (*self._key(_BASELINE), seed) in self._done):
+            yield _BASELINE, False
+        for trial in self.trials:
+            if (*self._key(trial), seed) not in self._done:
+                yield trial, True
+
+    @staticmethod
+    def _key(trial):
+        return trial.name, trial.recipe
+
+    @property
+    def _done(self):
+        return {run.key for run in self.runs}
+
+    def go(self, display, should_stop, on_run=lambda run: None):
+        """Trains what is not done yet.
+
+        Args:
+            display: called with a trial, its seed, the steps done and all steps; gives a context manager with ``step`` and ``epoch``.
+            should_stop: asked after each step.
+            on_run: called after each run.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        for seed in self.seeds:
+            for trial, is_shown in list(self._order(seed)):
+                run = self._one(trial, seed, display, should_stop)
+                if run.interrupted:
+                    self.interrupted = run
+                    return
+                self._current = None
+                if is_shown:
+                    self.runs.append(run)
+                    on_run(run)
+                self._write()
+        self._forget()
+
+    def _one(self, trial, seed, display, should_stop):
+        if trial.recipe == "ptq":
+            return after_training(self._trained, trial.number)
+        training = Training(self.config, self.data, trial.number, seed, trial.recipe)
+        if self._current is not None and tuple(self._current["key"]) == training.run.key:
+            training.load_state_dict(self._current)
+        with display(trial, seed, training.steps_done) as shown:
+
+            def epoch(result):
+                shown.epoch(result)
+                self._save(training)
+
+            run = training.go(shown.step, epoch, should_stop)
+        if run.interrupted:
+            self._save(training)
+        if trial == _BASELINE and any(t.recipe == "ptq" for t in self.trials):
+            self._trained = training
+        return run
+
+    # Files
+
+    def _write(self):
+        if self.folder:
+            report.write_results(self.folder, self.described, self.runs)
+
+    def _save(self, training):
+        if not self.folder:
+            return
+        self._write()
+        partial = self.folder / (CHECKPOINT + ".partial")
+        torch.save({"current": training.state_dict(), "trained": None if self._trained is None else self._trained.state_dict()}, partial)
+        os.replace(partial, self.folder / CHECKPOINT)
+
+    def _forget(self):
+        if self.folder:
+            self._write()
+            (self.folder / CHECKPOINT).unlink(missing_ok=True)
+
+    def resume(self):
+        """Takes over what an interrupted comparison with the same options left in the folder.
+
+        Raises:
+            ValueError: there is none, or it was another comparison. OSError: a file cannot be read.
+        """
+        path = self.folder / "results.json"
+        if not path.exists():
+            raise ValueError(f"expected the results of an interrupted comparison in {self.folder}, but found no results.json; leave --resume out")
+        try:
+            results = json.loads(path.read_text(encoding="utf-8"))
+            self.runs = [Run.from_json(run) for run in results["runs"]]
+            before = results["config"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"expected results of torch-dtypes train, but could not read {path}: {error!r}") from error
+        now = json.loads(json.dumps(self.described))
+        if changed := [key for key in {**now, **before} if now.get(key) != before.get(key)]:
+            told = ", ".join(f"{key} {now.get(key)!r} and not {before.get(key)!r}" for key in changed)
+            raise ValueError(f"expected the options of the interrupted comparison, but got {told}; give those, or another --out")
+        checkpoint = self.folder / CHECKPOINT
+        if checkpoint.exists():
+            try:
+                state = torch.load(checkpoint, weights_only=True)
+                self._current, trained = state["current"], state["trained"]
+            except Exception as error:  # a damaged pickle can raise nearly anything
+                raise ValueError(f"expected a checkpoint of torch-dtypes train, but could not read {checkpoint}: {error}") from error
+            if trained is not None:
+                self._trained = Training(self.config, self.data, torch.float32, trained["key"][2])
+                self._trained.load_state_dict(trained)

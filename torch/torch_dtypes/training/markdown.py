@@ -1,0 +1,70 @@
+"""A comparison as a table by dtype and recipe, in a marked part of a Markdown file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .._marked_sections import replace_sections
+from .report import BASELINE, learnt_nothing, versions
+
+# Where files lie is the reader's own, and what was interrupted is the same comparison.
+_LEFT_OUT = {"markdown", "out", "resume", "download"}
+
+
+def command_line():
+    """The options of the command that runs, by which anybody can repeat it."""
+    context = click.get_current_context()
+    words = ["torch-dtypes", "train"]
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name) is click.core.ParameterSource.COMMANDLINE
+        if not given or parameter.name in _LEFT_OUT:
+            continue
+        value = "DATA" if parameter.name == "data_dir" else context.params[parameter.name]
+        for one in value if isinstance(value, tuple) else [value]:
+            words += [parameter.opts[0]] if one is True else [parameter.opts[0], f"{one:g}" if isinstance(one, float) else str(one)]
+    return " ".join(words)
+
+
+def _cell(summary):
+    if summary is None:
+        return ""
+    if not summary.accuracy:
+        return "diverges"
+    gap = "" if summary.gap is None else f" ({summary.gap.mean:+.2f})"
+    note = ", did not learn" if learnt_nothing(summary) else ", some seeds diverge" if summary.diverged else ""
+    return f"{summary.accuracy[-1].text(2)}{gap}{note}"
+
+
+def table(described, summaries, command):
+    """The section's text."""
+    by_place = {(summary.dtype, summary.recipe): summary for summary in summaries}
+    baseline = by_place.pop((BASELINE, "all"), None)
+    dtypes, recipes = (list(dict.fromkeys(key[i] for key in by_place)) for i in (0, 1))
+    seeds = len(described["seeds"])
+    what = (
+        f"{described['train_samples']:,} training and {described['test_samples']:,} test images, {described['epochs']} epochs, "
+        f"{described['optimizer']} at {described['lr']:g} ({described['schedule']} schedule), batch {described['batch_size']}; "
+        f"{'one seed' if seeds == 1 else f'mean and standard deviation of {seeds} seeds'}. Test accuracy in percent"
+    )
+    if baseline is not None and baseline.accuracy:
+        what += f", in parentheses its distance from float32's {baseline.accuracy[-1].text(2)} in points"
+    lines = [f"### {described['model']} on {described['dataset']}", "", f"    {command}", "", f"{what}. torch {versions()['torch']}.", ""]
+    lines += [_line(["dtype", *recipes]), "|" + "---|" * (1 + len(recipes))]
+    lines += [_line([dtype, *(_cell(by_place.get((dtype, recipe))) for recipe in recipes)]) for dtype in dtypes]
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells):
+    return "| " + " | ".join(cells) + " |"
+
+
+def write_table(path, described, summaries, command):
+    """Replaces the comparison's part of the file, or adds it.
+
+    Raises:
+        OSError: the file cannot be read or written.
+    """
+    name = f"{described['model']} on {described['dataset']}"
+    replace_sections(Path(path), "train", {name: table(described, summaries, command)})

@@ -1,0 +1,117 @@
+"""What the options of ``torch-dtypes train`` may be, as click callbacks: errors before anything is loaded."""
+
+import importlib.util
+import math
+import os
+import tempfile
+
+import click
+import torch
+
+import torch_dtypes
+
+from .loop import SCHEDULES
+from .recipes import RECIPES
+
+
+def positive(ctx, param, value):
+    if value is not None and not (math.isfinite(value) and value > 0):
+        raise click.BadParameter(f"expected a finite number above 0, but got {value}")
+    return value
+
+
+def momentum(ctx, param, value):
+    if not 0 <= value < 1:  # false for NaN, too
+        raise click.BadParameter(f"expected a number from 0 to below 1, but got {value}")
+    return value
+
+
+def policy(ctx, param, value):
+    if value:
+        try:
+            with torch_dtypes.accumulate(value):
+                pass
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+    return value
+
+
+def loss_scale(ctx, param, value):
+    if value is None or value == "dynamic":
+        return value
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not (math.isfinite(number) and number > 0):
+        raise click.BadParameter(f"expected a finite number above 0 or dynamic, but got {value}")
+    return number
+
+
+def number_format(ctx, param, value):
+    """The name of a format that an optimizer can keep values in."""
+    if value in (None, "none", "float32"):
+        return value
+    try:
+        torch_dtypes.target(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    return value
+
+
+def device(ctx, param, value):
+    if value == "cuda" and not torch.cuda.is_available():
+        raise click.BadParameter("expected a CUDA device, but torch sees none here; use --device cpu")
+    return value
+
+
+def folder(ctx, param, path):
+    """Create the folder and see that files can be written, before hours of training."""
+    if path is None:
+        return None
+    try:
+        os.makedirs(path, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise click.BadParameter(f"cannot write into {path}: {error.strerror}") from error
+    if importlib.util.find_spec("matplotlib") is None:
+        raise click.BadParameter("the figure needs matplotlib, which is not installed: pip install 'torch-dtypes[train]'")
+    return path
+
+
+def markdown(ctx, param, path):
+    """A file that can be written, or made."""
+    if path is not None:
+        try:
+            with open(path, "a", encoding="utf-8"):
+                pass
+        except OSError as error:
+            raise click.BadParameter(f"cannot write {path}: {error.strerror}") from error
+    return path
+
+
+_RECIPE_HELP = "all (default): everything in the dtype. " + " ".join(f"{name}: {what}." for name, what in RECIPES.items() if name != "all")
+
+RECIPE_OPTIONS = (
+    click.option(
+        "--recipe", "recipes", type=click.Choice(list(RECIPES)), multiple=True, default=("all",), help=_RECIPE_HELP + " Repeat to compare."
+    ),
+    click.option(
+        "--rules", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
+        help="YAML rules of torch_dtypes.quantize_ for mixed, qat and ptq, in place of --dtype for every layer.",
+    ),
+    click.option("--eps", type=float, callback=positive, help="Adam's; default 1e-8."),
+    click.option("--schedule", type=click.Choice(list(SCHEDULES)), default="constant", show_default=True,
+                 help="Of the learning rate: linear and cosine fall to 0, step to a tenth after half of the steps and again after three quarters."),
+    click.option("--loss-scale", metavar="NUMBER", callback=loss_scale, help="Or dynamic; for the recipes other than all."),
+    click.option("--master", metavar="FORMAT", default="float32", show_default=True, callback=number_format,
+                 help="Masters of the recipe master, rounded stochastically; none: the weights themselves are updated."),
+    click.option("--state", metavar="FORMAT", callback=number_format, help="Optimizer state of the recipe master, rounded stochastically; default: float32."),
+)  # fmt: skip
+
+
+def recipe_options(command):
+    for option in reversed(RECIPE_OPTIONS):
+        command = option(command)
+    return command

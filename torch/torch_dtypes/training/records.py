@@ -1,0 +1,130 @@
+"""What a comparison asks for and what a run gave, as plain data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field, fields
+
+
+@dataclass(frozen=True)
+class Config:
+    """What all runs of one comparison have in common.
+
+    Attributes:
+        model: one of ``models.MODELS``.
+        epochs: passes over the training images, at least 1.
+        batch_size: images in a step, at least 1; the last batch may be smaller.
+        optimizer: ``adam`` or ``sgd``.
+        lr: learning rate, above 0; ``None`` is the optimizer's default (adam) or 0.01 (sgd).
+        momentum: for ``sgd``, at least 0 and below 1.
+        device: ``cpu`` or ``cuda``.
+        image_size: side of the images as the network sees them, 32 or 224.
+        eps: for ``adam``, above 0; ``None`` is its default.
+        schedule: of the learning rate, one of ``loop.SCHEDULES``.
+        loss_scale: ``None``, a number above 0 or ``"dynamic"``; not for the recipe ``all``.
+        master: of the recipe ``master``: the masters' format, or ``"none"``.
+        state: of the recipe ``master``: the optimizer states' format; ``None`` is float32.
+        rules: of the recipes that quantise layers: a YAML file of rules, or ``None``.
+    """
+
+    model: str = "lenet5"
+    epochs: int = 7
+    batch_size: int = 32
+    optimizer: str = "adam"
+    lr: float | None = None
+    momentum: float = 0.0
+    device: str = "cpu"
+    image_size: int = 32
+    eps: float | None = None
+    schedule: str = "constant"
+    loss_scale: float | str | None = None
+    master: str = "float32"
+    state: str | None = None
+    rules: str | None = None
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch gave.
+
+    Attributes:
+        epoch: counted from 1.
+        train_loss: mean over the training images, each at the step that used it; NaN or
+            infinite in an epoch that diverged, which is broken off there.
+        test_loss: mean over the test images, after the epoch.
+        accuracy: percent of the test images classified right, after the epoch.
+        seconds: time of the training part, without the test.
+        diverged: whether a loss was not finite; the figures then mean nothing.
+    """
+
+    epoch: int
+    train_loss: float
+    test_loss: float
+    accuracy: float
+    seconds: float
+    diverged: bool
+
+
+@dataclass
+class Run:
+    """One training from scratch, in one dtype with one seed.
+
+    Attributes:
+        dtype: name without ``torch.``, of what numbers were rounded to.
+        seed: for the initial weights, the order of the images and dropout.
+        epochs: a list of :class:`Epoch`; shorter than asked for after divergence. Of the recipe
+            ``ptq`` they are float32's, and the last is tested after quantisation.
+        divergence: of a run that diverged, a sentence on the first tensor that was not
+            finite, its layer and pass, the likely cause and what to try; or ``None``.
+        recipe: one of ``recipes.RECIPES``.
+        interrupted: whether it was stopped before its last epoch.
+    """
+
+    dtype: str
+    seed: int
+    epochs: list[Epoch] = field(default_factory=list)
+    divergence: str | None = None
+    recipe: str = "all"
+    interrupted: bool = False
+
+    @property
+    def key(self):
+        """What it was: dtype, recipe and seed."""
+        return self.dtype, self.recipe, self.seed
+
+    @property
+    def label(self):
+        """The dtype, with the recipe where that is not the plain one."""
+        return self.dtype if self.recipe == "all" else f"{self.dtype} {self.recipe}"
+
+    @property
+    def diverged_at(self):
+        """The epoch that diverged, counted from 1, or ``None``."""
+        return self.epochs[-1].epoch if self.epochs and self.epochs[-1].diverged else None
+
+    def as_json(self):
+        """The run as plain data for JSON, with ``None`` where a figure is not finite."""
+
+        def finite(value):
+            return None if isinstance(value, float) and not math.isfinite(value) else value
+
+        epochs = [{key: finite(value) for key, value in asdict(epoch).items()} for epoch in self.epochs]
+        return {
+            "dtype": self.dtype,
+            "recipe": self.recipe,
+            "seed": self.seed,
+            "diverged_at": self.diverged_at,
+            "divergence": self.divergence,
+            "epochs": epochs,
+        }
+
+    @classmethod
+    def from_json(cls, data):
+        """The run that ``as_json`` gave, a figure that was not finite as NaN.
+
+        Raises:
+            KeyError, TypeError: it is something else.
+        """
+        names = [f.name for f in fields(Epoch)]
+        epochs = [Epoch(*(math.nan if epoch[name] is None else epoch[name] for name in names)) for epoch in data["epochs"]]
+        return cls(data["dtype"], data["seed"], epochs, data["divergence"], data["recipe"])

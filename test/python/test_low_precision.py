@@ -151,6 +151,20 @@ def test_parameters_of_a_dtype(dtype, optimizer, master, foreach):
         assert {t.dtype for key, t in wrapped.state[p].items() if key != "step"} == {dtype}
 
 
+@pytest.mark.parametrize("master", [torch.float32, None, "e6m9"], ids=str)
+def test_integers_are_scaled_by_the_largest_magnitude(master):
+    starts, gradients = inputs("e8m23")
+    found, wrapped = by_wrapper("SGD", {"lr": 0.125}, starts, gradients, weight="int8", master=master, rounding=None)
+    kept = masters(wrapped) if master is not None else [None, None]
+    for w, m in zip(found[-1], kept, strict=True):
+        scale = (w if m is None else m).abs().max() / 127
+        assert torch.equal(w, (w / scale).round() * scale) and (w / scale).abs().max().round() == 127
+        if m is not None:
+            assert torch.equal(w, torch.fake_quantize_per_tensor_affine(m, scale.item(), 0, -128, 127))
+    zeros, _ = by_wrapper("SGD", {}, [torch.zeros(3)], [[torch.ones(3)]] * STEPS, weight="int8")
+    assert zeros[-1][0].lt(0).all()
+
+
 def test_states_by_name():
     starts, gradients = inputs("q52")
     _, wrapped = by_wrapper("Adam", {}, starts, gradients, state={"exp_avg": torch.q52})
@@ -525,7 +539,7 @@ def test_what_cannot_be_wrapped():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        (dict(weight="q99x"), ValueError, "weight: expected the name of a number format"),
+        (dict(weight="q99x"), ValueError, "weight: expected the name of something to round to"),
         (dict(state={"exp_avg": 3}), TypeError, r"state\['exp_avg'\]: expected"),
         (dict(weight=torch.int32), ValueError, "expected weight in a floating-point dtype or another number format, but got torch.int32"),
         (dict(rounding="random"), ValueError, "expected a rounding mode"),

@@ -43,9 +43,9 @@ class LowPrecision(Optimizer):
 
     Args:
         optimizer: any dense optimizer of torch or like them; ``foreach`` and ``fused`` ways included.
-        weight: the format of the parameters' values: a dtype (of this package or a stock one), a format's name (``"e5m2"``, also with a mode,
-            ``"q52_stochastic"``) or a format. ``None``: what the parameters' own dtype holds. A format beside parameters of a dtype must be a
-            stock one's: float32 parameters hold any format's values.
+        weight: the format of the parameters' values: whatever ``torch_dtypes.target`` takes, as a dtype (of this package or a stock one), a name
+            (``"e5m2"``, also with a mode, ``"q52_stochastic"``), blocks or integers (which are scaled by the tensor's largest magnitude). ``None``:
+            what the parameters' own dtype holds, which a format beside parameters of ours must be. float32 parameters hold any format's values.
         grad: the format in which gradients come to the step, still scaled. ``None``: the parameters' dtype, in which autograd made them.
         state: the format of the optimizer's states (momentum, second moments; not its counts of steps); or a dictionary of formats by
             the states' names, ``{"exp_avg": "q52"}``, the others staying float32. In a dtype the tensors kept have that dtype.
@@ -355,7 +355,7 @@ class LowPrecision(Optimizer):
             states = self.state.get(p)
             for name, value in states.items() if isinstance(states, dict) else ():
                 if storage := self._rounds_state(p, name, value):
-                    states[name] = storage.kept(value, "nearest_even")
+                    states[name] = storage.held(value)
             if p in self._masters:
                 self._masters[p] = masters[i].to(p.device, copy=True)
         self._scale.load_state_dict(own["scale"])

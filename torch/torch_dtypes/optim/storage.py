@@ -8,15 +8,9 @@ import math
 import torch
 
 from .. import _C
-from ..chopping import chop
-from ..formats import format_of
+from ..quantization import FormatTarget, target
 from ..rounding import rounding as rounding_block
 
-# Stock dtypes as formats, for the modes that a stock cast lacks.
-_STOCK = {
-    torch.float16: "fp16", torch.bfloat16: "bf16", torch.float8_e5m2: "q52", torch.float8_e4m3fn: "e4m3fn",
-    torch.float8_e5m2fnuz: "e5m2fnuz", torch.float8_e4m3fnuz: "e4m3fnuz",
-}  # fmt: skip
 _EXACT = (torch.float32, torch.float64)
 
 
@@ -25,7 +19,7 @@ class Storage:
 
     Attributes:
         dtype: of the tensors, or ``None``: that of the values.
-        format: of the values, or ``None`` where they are kept as they were computed.
+        target: what values are rounded to, or ``None`` where they are kept as they were computed.
         is_given: whether there is a dtype or a format at all.
     """
 
@@ -33,36 +27,49 @@ class Storage:
         self.dtype = given if isinstance(given, torch.dtype) else None
         if self.dtype is not None and not self.dtype.is_floating_point:
             raise ValueError(f"expected {name} in a floating-point dtype or another number format, but got {given}")
-        self._arguments = name, given
         self.is_given = given is not None
-        self.format, self._target = None, None
+        self.target = None
         if self.is_given and self.dtype not in _EXACT:
-            self._target = _STOCK.get(self.dtype, given)
             try:
-                self.format = self._target if isinstance(self._target, _C.Format) else format_of(self._target)
+                self.target = target(given)
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{name}: {error}") from error
+        self._is_ours = self.dtype is not None and _C.format_of(self.dtype) is not None
 
     @property
     def is_exact(self) -> bool:
         """Whether floats are kept as they are."""
-        return self.format is None
+        return self.target is None
+
+    @property
+    def format(self) -> _C.Format | None:
+        """The format of each value by itself; ``None`` where there is none (blocks, integers) or values are exact."""
+        return self.target.format if isinstance(self.target, FormatTarget) else None
 
     def __repr__(self) -> str:
-        return str(self._arguments[1])
-
-    def __reduce__(self):
-        return Storage, self._arguments
+        return str(self.dtype if self.dtype is not None else self.target and self.target.name)
 
     def kept(self, values: torch.Tensor, mode: str | None) -> torch.Tensor:
         """What is kept of float values: rounded once, by ``mode`` or the format's own. Values that are exact may be given back themselves."""
-        if self.dtype is not None and _C.format_of(self.dtype) is not None:
+        if self._is_ours:
             if mode is None:
                 return values.to(self.dtype)
             with rounding_block(mode):
                 return values.to(self.dtype)
-        if self._target is not None:
-            values = chop(values, self._target, mode)
+        if self.target is not None:
+            values = self.target.quantize(values, scale=self._scale(values), rounding=mode)
+        return self.held(values)
+
+    def _scale(self, values: torch.Tensor) -> torch.Tensor | None:
+        """Of integers: that of the tensor's largest magnitude."""
+        if not self.target.needs_scale:
+            return None
+        largest = torch.linalg.vector_norm(values, math.inf) if values.numel() else values.new_zeros(())
+        scale = largest / self.target.largest
+        return torch.where(scale > 0, scale, torch.ones_like(scale))
+
+    def held(self, values: torch.Tensor) -> torch.Tensor:
+        """What is kept of values that are rounded already."""
         return values if self.dtype is None else values.to(self.dtype)
 
     def values(self, values: torch.Tensor, mode: str | None = None) -> torch.Tensor:

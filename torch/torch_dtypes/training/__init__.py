@@ -1,6 +1,7 @@
-"""The training command's parts: networks, data sets, the loop and the report.
+"""The training command's parts: networks, data sets, recipes, the loop and the report.
 
-Nothing in here knows a number format. A network is built in float32, moved with
-``model.to(dtype)``, fed with ``x.to(dtype)``, and trained by a stock optimizer; what a
-dtype means is decided below PyTorch's operators.
+Nothing in here knows a number format. A network is built in float32 and trained by a stock
+optimizer, after ``model.to(dtype)``, with ``torch_dtypes.quantize_`` or within
+``torch_dtypes.optim.LowPrecision``, as a recipe says; what a format means is decided below
+PyTorch's operators.
 """

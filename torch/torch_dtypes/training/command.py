@@ -57,7 +57,9 @@ _QUANTIZING = ("mixed", "qat", "ptq")
 @click.option(
     "--repeats", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Train with the seeds seed to seed+N-1 and report the mean."
 )
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, callback=check.device, help="cuda: stock dtypes only.")
+@click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, callback=check.device, help="cuda: stock dtypes only."
+)
 @click.option(
     "--dtype",
     "dtypes",
@@ -81,7 +83,11 @@ _QUANTIZING = ("mixed", "qat", "ptq")
 @click.option("--out", type=click.Path(), metavar="DIR", callback=check.folder, help="Write results.json and accuracy.png into DIR.")
 @click.option("--resume", is_flag=True, help="Go on with the comparison that was interrupted in --out.")
 @click.option(
-    "--markdown", type=click.Path(dir_okay=False), metavar="FILE", callback=check.markdown, help="Write the table by recipe into its marked part of FILE."
+    "--markdown",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    callback=check.markdown,
+    help="Write the table by recipe into its marked part of FILE.",
 )
 def train(**options):
     """Train a network in number formats, and in float32 for comparison.

@@ -232,7 +232,7 @@ def _exact(cuda):
 
 
 def _batches(split, order, size, dtype, device, image_size):
-    for index in order.split(size):
+    for index in order.split(size) if len(order) else ():
         images, labels = split.batch(index, image_size)
         yield images.to(device).to(dtype), labels.to(device)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from .._marked_sections import replace_sections
-from .report import BASELINE, learnt_nothing, versions
+from .report import BASELINE, did_not_learn, versions
 
 # Where files lie is the reader's own, and what was interrupted is the same comparison.
 _LEFT_OUT = {"markdown", "out", "resume", "download"}
@@ -27,13 +27,13 @@ def command_line():
     return " ".join(words)
 
 
-def _cell(summary):
+def _cell(summary, idle):
     if summary is None:
         return ""
     if not summary.accuracy:
         return "diverges"
     gap = "" if summary.gap is None else f" ({summary.gap.mean:+.2f})"
-    note = ", did not learn" if learnt_nothing(summary) else ", some seeds diverge" if summary.diverged else ""
+    note = ", did not learn" if summary in idle else ", some seeds diverge" if summary.diverged else ""
     return f"{summary.accuracy[-1].text(2)}{gap}{note}"
 
 
@@ -42,7 +42,7 @@ def table(described, summaries, command):
     by_place = {(summary.dtype, summary.recipe): summary for summary in summaries}
     baseline = by_place.pop((BASELINE, "all"), None)
     dtypes, recipes = (list(dict.fromkeys(key[i] for key in by_place)) for i in (0, 1))
-    seeds = len(described["seeds"])
+    idle, seeds = did_not_learn(summaries), len(described["seeds"])
     what = (
         f"{described['train_samples']:,} training and {described['test_samples']:,} test images, {described['epochs']} epochs, "
         f"{described['optimizer']} at {described['lr']:g} ({described['schedule']} schedule), batch {described['batch_size']}; "
@@ -52,7 +52,7 @@ def table(described, summaries, command):
         what += f", in parentheses its distance from float32's {baseline.accuracy[-1].text(2)} in points"
     lines = [f"### {described['model']} on {described['dataset']}", "", f"    {command}", "", f"{what}. torch {versions()['torch']}.", ""]
     lines += [_line(["dtype", *recipes]), "|" + "---|" * (1 + len(recipes))]
-    lines += [_line([dtype, *(_cell(by_place.get((dtype, recipe))) for recipe in recipes)]) for dtype in dtypes]
+    lines += [_line([dtype, *(_cell(by_place.get((dtype, recipe)), idle) for recipe in recipes)]) for dtype in dtypes]
     return "\n".join(lines) + "\n"
 
 

@@ -107,7 +107,8 @@ RECIPE_OPTIONS = (
     click.option("--loss-scale", metavar="NUMBER", callback=loss_scale, help="Or dynamic; for the recipes other than all."),
     click.option("--master", metavar="FORMAT", default="float32", show_default=True, callback=number_format,
                  help="Masters of the recipe master, rounded stochastically; none: the weights themselves are updated."),
-    click.option("--state", metavar="FORMAT", callback=number_format, help="Optimizer state of the recipe master, rounded stochastically; default: float32."),
+    click.option("--state", metavar="FORMAT", callback=number_format,
+                 help="Optimizer state of the recipe master, rounded stochastically; default: float32."),
 )  # fmt: skip
 
 

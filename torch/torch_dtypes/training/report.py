@@ -169,13 +169,13 @@ def notes(summaries):
     lines = ["Accuracy on the test images in percent; gap to float32 in points, seed by seed."]
     if any(s.accuracy and s.accuracy[-1].std is not None for s in summaries):
         lines.append("± is the standard deviation over the seeds.")
-    baseline_learnt = any(s.label == BASELINE and s.accuracy and not learnt_nothing(s) for s in summaries)
+    idle = did_not_learn(summaries)
     for summary in summaries:
         for seed, epoch in summary.diverged:
             rest = "; its row is the mean of the other seeds" if summary.accuracy else ""
             where = f"at epoch {epoch} with seed {seed}"
             lines.append(f"{summary.label} diverged {where} (loss not finite){rest}.")
-        if baseline_learnt and learnt_nothing(summary):
+        if summary in idle:
             other = {"all": "--recipe master keeps float32 masters", "master": "a higher --lr or --loss-scale"}.get(summary.recipe, "--recipe master")
             lines.append(
                 f"{summary.label} did not learn: its loss is {summary.train_loss:.2f}, and guessing among {CLASSES} classes has "
@@ -186,9 +186,12 @@ def notes(summaries):
     return lines
 
 
-def learnt_nothing(summary):
-    """Whether the training loss at the end is as high as a guess's."""
-    return summary.recipe != "ptq" and summary.train_loss is not None and summary.train_loss > 0.95 * math.log(CLASSES)
+def did_not_learn(summaries):
+    """Those whose training loss at the end is as high as a guess's, where float32's is not."""
+    guess = 0.95 * math.log(CLASSES)
+    if not any(s.label == BASELINE and s.train_loss is not None and s.train_loss < guess for s in summaries):
+        return []
+    return [s for s in summaries if s.recipe != "ptq" and s.train_loss is not None and s.train_loss > guess]
 
 
 def versions():

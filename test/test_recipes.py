@@ -1,0 +1,334 @@
+"""The recipes of torch-dtypes train: what is in a format, what stays float32; stopping and going on; what the command line refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import torch_dtypes
+from torch_dtypes import chop, cli
+from torch_dtypes.optim import LowPrecision
+from torch_dtypes.training import loop, recipes
+from torch_dtypes.training.comparison import Comparison
+from torch_dtypes.training.data import load_dataset
+from torch_dtypes.training.loop import Config, Training
+from torch_dtypes.training.recipes import Trial, resolve
+
+click_testing = pytest.importorskip("click.testing", reason="the command line needs click")
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+QUICK = "train --epochs 2 --train-samples 64 --test-samples 40 --threads 1".split()
+
+
+def command(*args):
+    result = click_testing.CliRunner().invoke(cli.group(), [str(a) for a in args], prog_name="torch-dtypes")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+@pytest.fixture(scope="module")
+def few_digits():
+    return load_dataset("digits", train_samples=70, test_samples=40)
+
+
+def figures(run):
+    """All that a run measured except time."""
+    return [dataclasses.replace(epoch, seconds=0.0) for epoch in run.epochs]
+
+
+def weights(training):
+    return [p.detach().double() for p in training.model.parameters()]
+
+
+# What a recipe is
+
+
+def test_master_keeps_float32_masters_whose_rounding_the_weights_are(few_digits):
+    training = Training(Config(epochs=1), few_digits, torch.q52, 0, "master")
+    training.go()
+    optimizer = training.optimizer
+    assert isinstance(optimizer, LowPrecision) and optimizer.loss_scale == 1
+    masters = optimizer.state_dict()["low_precision"]["masters"]
+    for p, m in zip(training.model.parameters(), masters.values(), strict=True):
+        assert p.dtype is p.grad.dtype is torch.q52 and m.dtype is torch.float32
+        assert torch.equal(p.detach().float(), chop(m, "q52")) and not torch.equal(m, chop(m, "e5m9"))
+    assert {s["exp_avg"].dtype for s in optimizer.state.values()} == {torch.float32}
+
+
+def test_master_by_hand(few_digits):
+    """The loop, written out: float32 masters, the network in the dtype, weights rounded after each step."""
+    config = Config(epochs=1, optimizer="sgd", lr=0.05, momentum=0.9, schedule="cosine", loss_scale=64.0)
+    training = Training(config, few_digits, torch.posit8es1, 3, "master")
+    training.go()
+
+    torch.manual_seed(3)
+    model = recipes.build_model("lenet5", 1).to(torch.posit8es1)
+    masters = [p.detach().float() for p in model.parameters()]
+    buffers = [None] * len(masters)
+    order = torch.randperm(70, generator=torch.Generator().manual_seed(3))
+    for step, index in enumerate(order.split(32)):
+        images, labels = few_digits.train.batch(index)
+        model.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(images.to(torch.posit8es1)), labels)
+        (loss * torch.tensor(64.0)).backward()
+        lr = 0.05 * (1 + math.cos(math.pi * step / 3)) / 2
+        with torch.no_grad():
+            for i, p in enumerate(model.parameters()):
+                g = p.grad.float() / 64
+                buffers[i] = g if buffers[i] is None else buffers[i] * 0.9 + g
+                masters[i] = masters[i].add(buffers[i], alpha=-lr)
+                p.copy_(masters[i])
+    for p, q in zip(model.parameters(), training.model.parameters(), strict=True):
+        assert torch.equal(p, q)
+
+
+def test_masters_and_states_in_formats(few_digits):
+    """QPyTorch's recipe: e5m2 with e6m9 accumulators and loss scaling."""
+    config = Config(epochs=1, optimizer="sgd", momentum=0.9, master="e6m9", state="e6m9", loss_scale="dynamic")
+    training = Training(config, few_digits, torch.q52, 0, "master")
+    training.go()
+    for m in training.optimizer.state_dict()["low_precision"]["masters"].values():
+        assert torch.equal(m, chop(m, "e6m9")) and not torch.equal(m, chop(m, "q52"))
+    for s in training.optimizer.state.values():
+        assert torch.equal(s["momentum_buffer"], chop(s["momentum_buffer"], "e6m9"))
+    without = Training(dataclasses.replace(config, master="none"), few_digits, torch.q52, 0, "master")
+    without.go()
+    assert without.optimizer.state_dict()["low_precision"]["masters"] == {}
+    assert recipes.master_of(Config(), torch.posit32es2) is torch.float64
+
+
+def test_float32_masters_reach_float32_s_accuracy_in_8_bits():
+    """Everything in q52 to nearest with Adam learns nothing, whatever its eps."""
+    data = load_dataset("digits")
+    runs = {(name, recipe): loop.train(Config(epochs=3), data, resolve(name, recipe), 0, recipe=recipe)
+            for name, recipe in (("float32", "all"), ("q52", "all"), ("q52", "master"))}  # fmt: skip
+    float32, everything, master = (run.epochs[-1].accuracy for run in runs.values())
+    assert master > float32 - 2 and everything < 60
+
+
+def test_settings_reach_the_optimizer(few_digits):
+    config = Config(eps=2.0**-10, lr=0.5, schedule="linear", epochs=2)
+    training = Training(config, few_digits, torch.float32, 0)
+    assert training.optimizer.param_groups[0]["eps"] == 2.0**-10
+    rates = []
+    training.go(on_step=lambda _: rates.append(training.optimizer.param_groups[0]["lr"]))
+    assert rates == pytest.approx([0.5 * (1 - i / 6) for i in range(1, 7)])
+    factors = {name: [factor(t) for t in (0, 0.25, 0.5, 0.75, 1)] for name, factor in loop.SCHEDULES.items()}
+    assert factors["constant"] == [1] * 5 and factors["step"] == [1, 1, 0.1, 0.01, 0.01]
+    assert factors["cosine"] == pytest.approx([1, 0.5 + math.sqrt(0.125), 0.5, 0.5 - math.sqrt(0.125), 0])
+
+
+def test_resolve():
+    assert resolve("q52", "all") is torch.q52 and resolve("torch.bfloat16", "mixed") is torch.bfloat16
+    assert resolve("int8", "ptq") == torch_dtypes.target("int8")
+    with pytest.raises(ValueError, match=r"expected a dtype for --recipe master, .* but got int8: blocks and integers are for"):
+        resolve("int8", "master")
+    for recipe in recipes.RECIPES:
+        with pytest.raises(ValueError, match="got 'q99z'"):
+            resolve("q99z", recipe)
+
+
+# Stopping and going on
+
+RUNS = {
+    "all": (torch.e5m5, "all", Config(epochs=3, schedule="cosine")),
+    "stochastic": (None, "all", Config(epochs=3, optimizer="sgd", momentum=0.9)),
+    "master": (torch.q52, "master", Config(epochs=3, loss_scale="dynamic", schedule="linear")),
+    "accumulators": (torch.q52, "master", Config(epochs=3, optimizer="sgd", momentum=0.9, master="e6m9", state="e6m9")),
+    "none": (torch.posit8es2, "master", Config(epochs=3, optimizer="sgd", master="none")),
+}
+
+
+@pytest.mark.parametrize("stop", [1, 3, 5])
+@pytest.mark.parametrize("name", RUNS)
+def test_a_stopped_run_goes_on_bit_for_bit(few_digits, name, stop, tmp_path):
+    """After the first step, at an epoch's end, within an epoch; by way of a file."""
+    number, recipe, config = RUNS[name]
+    number = number or torch_dtypes.with_rounding(torch.posit8es2, "stochastic")
+    whole = Training(config, few_digits, number, 4, recipe)
+    expected = whole.go()
+    assert not expected.interrupted and len(expected.epochs) == 3
+
+    count = iter(range(1, 100))
+    before = torch.get_rng_state()
+    first = Training(config, few_digits, number, 4, recipe)
+    stopped = first.go(should_stop=lambda: next(count) == stop)
+    assert stopped.interrupted and first.steps_done == stop and torch.equal(torch.get_rng_state(), before)
+    torch.save(first.state_dict(), tmp_path / "state.pt")
+    again = Training(config, few_digits, number, 4, recipe)
+    again.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    torch.manual_seed(stop)  # what happens elsewhere in between changes nothing
+    assert figures(again.go()) == figures(expected)
+    assert all(map(torch.equal, weights(again), weights(whole)))
+    with pytest.raises(ValueError, match="expected the state of"):
+        Training(config, few_digits, number, 5, recipe).load_state_dict(first.state_dict())
+
+
+class _Quiet:
+    def __init__(self, *_):
+        self.steps = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def step(self, loss):
+        self.steps.append(loss)
+
+    epoch = step
+
+
+@pytest.mark.parametrize("stop", [4, 7, 12])
+def test_a_stopped_comparison_goes_on(few_digits, stop, tmp_path):
+    trials = (Trial("all", torch.float32), Trial("master", torch.q52))
+
+    def comparison(folder):
+        return Comparison(Config(epochs=1), few_digits, trials, [0, 1], {"epochs": 1}, folder)
+
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    whole = comparison(tmp_path / "a")
+    whole.go(_Quiet, lambda: False)
+    count = iter(range(1, 100))
+    first = comparison(tmp_path / "b")
+    first.go(_Quiet, lambda: next(count) == stop)
+    assert (first.interrupted is not None) and (tmp_path / "b" / "checkpoint.pt").exists()
+    second = comparison(tmp_path / "b")
+    second.resume()
+    assert len(second.runs) == (stop - 1) // 3
+    second.go(_Quiet, lambda: False)
+    assert second.interrupted is None
+    assert [run.key for run in second.runs] == [run.key for run in whole.runs]
+    assert list(map(figures, second.runs)) == list(map(figures, whole.runs))
+    assert sorted(os.listdir(tmp_path / "b")) == ["results.json"]
+    third = comparison(tmp_path / "b")
+    third.resume()
+    third.go(None, None)  # nothing is left to do
+
+
+def test_ctrl_c_keeps_what_was_reached_and_resume_goes_on(tmp_path):
+    options = "train --epochs 2 --train-samples 320 --test-samples 40 --threads 1 --dtype q52 --recipe master".split()
+    whole = command(*options, "--out", tmp_path / "whole")
+    assert whole.exit_code == 0
+    words = [sys.executable, "-u", "-m", "torch_dtypes", *options, "--out", str(tmp_path / "cut")]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    said = ""
+    while "q52 master seed 0 epoch 1/2" not in said:
+        line = process.stdout.readline()
+        assert line, said
+        said += line
+    process.send_signal(signal.SIGINT)
+    said += process.communicate(timeout=60)[0]
+    assert process.returncode == 130, said
+    assert "Interrupted: q52 master seed 0; --resume goes on in epoch 2." in said and "float32" in said and "Traceback" not in said
+    assert len(json.loads((tmp_path / "cut" / "results.json").read_text())["runs"]) == 1
+    result = command(*options, "--out", tmp_path / "cut", "--resume")
+    assert result.exit_code == 0 and "1 runs were done before." in result.output
+    assert not (tmp_path / "cut" / "checkpoint.pt").exists()
+    runs = [json.loads((tmp_path / name / "results.json").read_text())["runs"] for name in ("whole", "cut")]
+    for run in [*runs[0], *runs[1]]:
+        for epoch in run["epochs"]:
+            epoch.pop("seconds")
+    assert runs[0] == runs[1]
+
+
+def test_ctrl_c_without_out(monkeypatch):
+    monkeypatch.setattr("torch_dtypes.training.command._Stop.__call__", lambda self: True)
+    result = command(*QUICK, "--dtype", "q52", "--recipe", "master")
+    assert result.exit_code == 130 and "Interrupted: float32 seed 0; without --out it was not kept." in result.output
+
+
+def test_what_resume_refuses(tmp_path):
+    options = [*QUICK, "--dtype", "q52", "--recipe", "master", "--out", tmp_path]
+    assert "--resume needs --out" in command(*QUICK, "--resume").output
+    result = command(*options, "--resume")
+    assert result.exit_code == 1 and "expected the results of an interrupted comparison in" in result.output
+    assert command(*options).exit_code == 0
+    result = command(*options, "--resume", "--epochs", 3, "--lr", 0.5)
+    assert result.exit_code == 1 and "but got epochs 3 and not 2, lr 0.5 and not 0.001; give those" in " ".join(result.output.split())
+    assert "epoch 1" not in result.output
+    (tmp_path / "checkpoint.pt").write_text("nothing")
+    assert "expected a checkpoint of torch-dtypes train, but could not read" in command(*options, "--resume").output
+    (tmp_path / "results.json").write_text("{}")
+    assert "expected results of torch-dtypes train, but could not read" in command(*options, "--resume").output
+
+
+# The command line
+
+
+def test_recipes_are_rows_of_one_table(tmp_path):
+    result = command(*QUICK, "--dtype", "q52", "--dtype", "posit16es2", "--recipe", "all", "--recipe", "master", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    table = result.output[result.output.index("dtype") :].splitlines()
+    rows = [line.split()[:2] for line in table if re.match(r"\S+ +(all|master) ", line)]
+    assert rows == [["float32", "all"], ["q52", "all"], ["q52", "master"], ["posit16es2", "all"], ["posit16es2", "master"]]
+    assert "q52 master seed 0 epoch 2/2" in result.output
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["config"]["recipes"] == ["all", "master"] and results["summary"][2]["recipe"] == "master"
+
+
+def test_markdown_replaces_its_part(tmp_path):
+    path = tmp_path / "results.md"
+    path.write_text("# Results\n\nBefore.\n")
+    options = [*QUICK, "--dtype", "q52", "--recipe", "master", "--lr", "0.002", "--markdown", path]
+    assert command(*options).exit_code == 0
+    first = path.read_text()
+    path.write_text(first + "\nAfter.\n")
+    assert command(*options, "--epochs", 1).exit_code == 0
+    text = path.read_text()
+    assert text.startswith("# Results\n\nBefore.\n\n<!-- torch-dtypes train: lenet5 on digits -->\n### lenet5 on digits\n")
+    assert text.endswith("<!-- end of lenet5 on digits -->\n\nAfter.\n") and text.count("<!--") == 2
+    line = "--train-samples 64 --test-samples 40 --epochs 1 --lr 0.002 --dtype q52 --recipe master --threads 1"
+    assert f"    torch-dtypes train {line}\n" in text
+    assert "64 training and 40 test images, 1 epochs, adam at 0.002" in text
+    assert re.search(r"\| dtype \| master \|\n\|---\|---\|\n\| q52 \| \d+\.\d\d \([+-]\d+\.\d\d\)", text)
+    assert "--markdown" in command(*QUICK, "--markdown", tmp_path / "no" / "file.md").output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--recipe none", "Invalid value for '--recipe': 'none' is not one of 'all'"),
+        ("--recipe master --dtype int8", "'--dtype': expected a dtype for --recipe master, whose network has it throughout, but got int8"),
+        ("--dtype mxint99", "'--dtype': expected the name of a number format, but got 'mxint99'"),
+        ("--eps 0", "'--eps': expected a finite number above 0, but got 0.0"),
+        ("--eps 1e-3 --optimizer sgd", "--eps is for --optimizer adam"),
+        ("--loss-scale 8", "--loss-scale is for --recipe master, mixed or qat"),
+        ("--recipe master --loss-scale much", "'--loss-scale': expected a finite number above 0 or dynamic, but got much"),
+        ("--recipe master --loss-scale 0", "'--loss-scale': expected a finite number above 0 or dynamic, but got 0"),
+        ("--schedule wavy", "Invalid value for '--schedule'"),
+        ("--master e6m9", "--master is for --recipe master"),
+        ("--state e6m9", "--state is for --recipe master"),
+        ("--recipe master --master q99z", "'--master': expected the name of something to round to, but got 'q99z'"),
+        ("--rules /nowhere.yaml", "Invalid value for '--rules'"),
+        ("--recipe master --dtype fixed3_4_wrap --loss-scale dynamic", "in fixed3_4_wrap master failed: expected gradients whose overflow shows"),
+    ],
+)
+def test_bad_options_are_clear_errors(options, message):
+    result = command(*QUICK, *options.split())
+    assert result.exit_code in (1, 2)
+    assert message in " ".join(result.output.split()) and "Traceback" not in result.output and "epoch 1/2" not in result.output
+
+
+def test_rules_are_for_recipes_that_quantise(tmp_path):
+    (tmp_path / "rules.yaml").write_text("nn.Linear: {weight: q52}\n")
+    assert "--rules is for --recipe mixed, qat or ptq" in command(*QUICK, "--rules", tmp_path / "rules.yaml").output
+
+
+def test_what_does_not_learn_is_said():
+    result = command("train", "--dtype", "q52", "--train-samples", 640, "--test-samples", 40, "--epochs", 3, "--threads", 1)
+    assert "q52 did not learn: its loss is" in result.output and "--recipe master keeps float32 masters" in result.output
+    assert "float32 did not learn" not in result.output

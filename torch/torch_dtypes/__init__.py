@@ -37,7 +37,7 @@ from .formats import (  # noqa: E402
 from .infinities import fill_infinity, set_fill_infinity  # noqa: E402
 from .interchange import codes, from_codes  # noqa: E402
 from .mixed import mixed_operands, set_mixed_operands  # noqa: E402
-from .quantization import Target, integer_format, target  # noqa: E402
+from .quantization import Cast, Target, dequantize_, integer_format, quantize_, summary, target  # noqa: E402
 from .rounding import rounding  # noqa: E402
 from .safetensors_files import load_safetensors, save_safetensors  # noqa: E402
 from .workbench import Card, card, show  # noqa: E402
@@ -46,6 +46,7 @@ __all__ = [
     "ROUNDING_MODES",
     "Accumulation",
     "Card",
+    "Cast",
     "Divergence",
     "Target",
     "accumulate",
@@ -54,6 +55,7 @@ __all__ = [
     "card",
     "chop",
     "codes",
+    "dequantize_",
     "dtype",
     "explain_divergence",
     "fill_infinity",
@@ -67,6 +69,7 @@ __all__ = [
     "mixed_operands",
     "optim",
     "posit_format",
+    "quantize_",
     "rounding",
     "save_safetensors",
     "set_accumulation",
@@ -74,6 +77,7 @@ __all__ = [
     "set_mixed_operands",
     "set_optimizer_eps",
     "show",
+    "summary",
     "target",
     "with_rounding",
 ]

@@ -1,0 +1,172 @@
+"""Rules of quantize_: which one is whose, files of them, and what is wrong with them before any work is done."""
+
+import re
+
+import pytest
+import torch
+from torch import nn
+
+from torch_dtypes import Cast, chop, quantize_, summary
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Conv2d(2, 2, 3, bias=False))
+        self.head = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Bilinear(4, 4, 2))
+        self.fc = nn.Linear(2, 2)
+
+
+def weights(rules):
+    return {row.layer: row.weight for row in summary(quantize_(Net(), rules), show=False).rows if row.runs}
+
+
+def w(name):
+    return {"weight": name}
+
+
+def test_keys():
+    every = {"body.0": "q43", "body.2": "q43", "head.0": "q43", "head.2": "q43", "fc": "q43"}
+    for key in (nn.Linear, "nn.Linear", "torch.nn.Linear"):
+        assert weights({key: w("q43")}) == {"head.0": "q43", "fc": "q43"}
+    assert weights({"head.*": w("q43")}) == {"head.0": "q43", "head.2": "q43"}
+    assert weights({re.compile("HEAD.*", re.I): w("q43")}) == {"head.0": "q43", "head.2": "q43"}
+    assert weights({".*": w("q43")}) == every == weights({nn.Module: w("q43")} | {m: None for m in (nn.Sequential, nn.ReLU, Net)})
+    assert weights({lambda module, name: hasattr(module, "weight") and module.bias is None: w("q43")}) == {"body.2": "q43"}
+
+
+def test_what_says_more_wins():
+    rules = {nn.Module: None, nn.Linear: w("q43"), "head.*": w("q52"), "fc": w("e5m5"), lambda m, n: isinstance(m, nn.Conv2d) and "2" in n: w("q52")}
+    assert weights(rules) == {"head.0": "q52", "head.2": "q52", "fc": "e5m5", "body.2": "q52"} == weights(dict(reversed(rules.items())))
+
+    class Mine(nn.Linear):
+        pass
+
+    model = quantize_(nn.Sequential(Mine(2, 2), nn.Linear(2, 2)), {nn.Linear: w("q43"), Mine: w("q52")})
+    assert [row.weight for row in summary(model, show=False)] == ["q52", "q43"]
+    assert weights({nn.Linear: w("q43"), "head.*": None}) == {"fc": "q43"}
+
+
+def test_a_module_of_two_names():
+    shared = nn.Linear(2, 2)
+    model = nn.ModuleDict({"a": shared, "b": shared})
+    assert summary(quantize_(model, {"b": w("q43")}), show=False)["a"].weight == "q43"
+    with pytest.raises(ValueError, match="contradict each other: 'a' and 'b'"):
+        quantize_(model, {"a": w("q43"), "b": w("q52")})
+
+
+def test_rules_of_activations_and_of_types_without_weights():
+    model = quantize_(Net(), {nn.ReLU: dict(output="q43", error="q52")})
+    x = torch.randn(3, requires_grad=True)
+    y = model.body[1](x)
+    y.backward(torch.full((3,), 1.3))
+    assert torch.equal(y, chop(torch.relu(x), "q43")) and torch.equal(x.grad, (x > 0) * 1.25)
+
+
+def test_files(tmp_path):
+    pytest.importorskip("yaml", reason="PyYAML reads the files")
+    file = tmp_path / "rules.yaml"
+    file.write_text(
+        "nn.Conv2d: posit8es1\n"
+        "head.0: {weight: q43, activation: {format: q52, rounding: stochastic}, accumulate: {policy: chunked(8), accumulator: e5m5}}\n"
+        "fc:\n"
+    )
+    model = quantize_(Net(), str(file))
+    quantize_(model, file)
+    rows = summary(model, show=False)
+    assert (rows["body.0"].runs, rows["head.0"].activation, rows["fc"].runs) == ("natively", "q52 stochastic", "")
+    assert rows["head.0"].sums == "chunked(8) (accumulator=e5m5)"
+    for text, words in (("- a", "mapping of rules"), ("a: [", "expected YAML"), ("", "mapping of rules")):
+        file.write_text(text)
+        with pytest.raises(ValueError, match=words):
+            quantize_(Net(), file)
+    with pytest.raises(FileNotFoundError):
+        quantize_(Net(), tmp_path / "none.yaml")
+
+
+BAD = {
+    "nothing matches": ({"haed.*": w("q43")}, ValueError, r"'haed\.\*', which matches none.*'head"),
+    "a type that is not there": ({nn.LSTM: w("q43")}, ValueError, "LSTM, which matches none.*Linear"),
+    "an unknown type": ({"nn.Linaer": w("q43")}, ValueError, "torch.nn, but got 'nn.Linaer'; the nearest are 'Linear'"),
+    "a name without parameters": ({"head.1.*": w("q43")}, ValueError, "matches none that has parameters"),
+    "two expressions": ({"head.*": w("q43"), ".*0": w("q52")}, ValueError, "'head.0'.*contradict each other"),
+    "two predicates": ({lambda m, n: True: w("q43"), lambda m, n: n == "fc": w("q52")}, ValueError, "contradict"),
+    "a bad expression": ({"head.(": w("q43")}, ValueError, r"regular expression.*'head\.\('"),
+    "a predicate's answer": ({lambda m, n: 1: w("q43")}, TypeError, "True or False of the predicate"),
+    "a number as key": ({3: w("q43")}, TypeError, "module type, a name"),
+    "a class that is no module": ({int: w("q43")}, TypeError, "module type"),
+    "an unknown word": ({nn.Linear: dict(wieght="q43")}, ValueError, "'wieght'; the nearest are 'weight'"),
+    "an unknown format": ({nn.Linear: w("q44")}, ValueError, "weight of Linear: .*'q43'"),
+    "an unknown option": ({nn.Linear: w({"format": "q43", "ronding": 1})}, ValueError, "'ronding'; the nearest are 'rounding'"),
+    "no format": ({nn.Linear: w({"rounding": "up"})}, ValueError, "to name its format="),
+    "an unknown mode": ({nn.Linear: w({"format": "q43", "rounding": "upp"})}, ValueError, "rounding mode"),
+    "clamped errors": ({nn.Linear: dict(error={"format": "q43", "clamped": "zero"})}, ValueError, "clamped='zero' of weight"),
+    "a policy": ({nn.Linear: dict(weight="q43", accumulate="exakt")}, ValueError, "accumulate of Linear: expected an accumulation policy"),
+    "a policy that no kernel has": (
+        {nn.Linear: dict(accumulate=dict(policy="format", product="fp64", accumulator="fp64"))}, ValueError, "at most 51 significant bits",
+    ),
+    "sums of a layer without products": ({nn.ReLU: dict(output="q43", accumulate="exact")}, ValueError, "a layer with products.*ReLU"),
+    "a weight where there is none": ({nn.ReLU: w("q43")}, ValueError, "got weight= for 'body.1', a ReLU"),
+    "an empty rule": ({nn.Linear: {}}, ValueError, "expected the rule Linear to say"),
+    "a number as value": ({nn.Linear: 8}, TypeError, "everything of Linear"),
+    "no rules": ({}, TypeError, "expected rules as a dict"),
+    "a list": ([nn.Linear], TypeError, "expected rules as a dict"),
+    "an integer dtype": ({nn.Linear: w(torch.int8)}, TypeError, "torch.int8"),
+    "an accumulator of floats": ({nn.Linear: dict(weight="q43", accumulator="int32")}, ValueError, "with arithmetic='integer' only"),
+    "an unknown arithmetic": ({nn.Linear: dict(weight="q43", arithmetic="int")}, ValueError, "'float' or 'integer'"),
+    "integers of floats": ({nn.Linear: dict(weight="q43", activation="q43", arithmetic="integer")}, ValueError, "expected an integer weight"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_wrong_is_said_and_nothing_changed(name):
+    rules, error, words = BAD[name]
+    model = Net()
+    with pytest.raises(error, match=words):
+        quantize_(model, rules)
+    assert not any(row.runs for row in summary(model, show=False))
+
+
+def test_models_that_cannot_be_quantised():
+    with pytest.raises(TypeError, match=r"expected a torch\.nn\.Module"):
+        quantize_(torch.zeros(3), {nn.Linear: w("q43")})
+    with pytest.raises(TypeError, match=r"float32 parameters.*torch\.q52; use model\.float"):
+        quantize_(nn.Linear(2, 2).to(torch.q52), {nn.Linear: w("q43")})
+    with pytest.raises(ValueError, match="run the model once"):
+        quantize_(nn.LazyLinear(3), {nn.Linear: w("q43")})
+    layer = nn.Linear(2, 2)
+    layer.forward = lambda x: x
+    with pytest.raises(ValueError, match="a forward of its own"):
+        quantize_(layer, {nn.Linear: w("q43")})
+
+
+# ---- Cast ----
+
+
+def test_cast():
+    x = torch.randn(9, requires_grad=True)
+    cast = Cast(forward="q43", backward=dict(format="q52", rounding="up"))
+    y = cast(x)
+    y.backward(torch.full((9,), 1.3))
+    assert torch.equal(y, chop(x, "q43")) and torch.equal(x.grad, torch.full((9,), 1.5))
+    assert repr(cast) == "Cast(forward=q43, backward=q52 up)" and not cast.state_dict()
+    assert Cast(backward="q43")(x) is not x  # no hook stays with the caller's tensor
+    for arguments, error, words in (((), ValueError, "neither"), (("q44",), ValueError, "q43"), ((3,), TypeError, "expected a dtype")):
+        with pytest.raises(error, match=words):
+            Cast(*arguments)
+
+
+def test_the_table():
+    model = quantize_(Net(), {nn.Linear: w("q43")})
+    found = summary(model, show=False)
+    assert repr(found) == "<Summary: 2 of 5 layers quantised>" and len(found) == 5
+    assert [line for line in str(found).splitlines() if "head.0" in line and "q43" in line]
+    with pytest.raises(KeyError, match=r"'head\.2'"):
+        found["head"]
+    with pytest.raises(TypeError, match=r"expected a torch\.nn\.Module"):
+        summary(3)
+
+
+def test_the_table_is_printed(capsys):
+    summary(quantize_(Net(), {nn.Linear: w("q43")}))
+    assert "What is rounded to what" in capsys.readouterr().out

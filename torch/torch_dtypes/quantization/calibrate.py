@@ -1,0 +1,76 @@
+"""Scales from data: a model run over a loader, unrounded, with every place that asks for it looking at what comes by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from .layers import LayerState
+
+
+def needs_calibration(state: LayerState) -> bool:
+    return any(r.scaler is not None and r.scaler.needs_calibration for r in state.all_rounders().values())
+
+
+def calibrate_(model: nn.Module, states: dict[str, LayerState], loader: Iterable, forward: Callable[[nn.Module, Any], Any] | None) -> None:
+    """Runs the model over the loader as it was before, in evaluation mode, and settles the scales.
+
+    Raises:
+        TypeError, ValueError: not a loader, no batches, a batch that is no input, a layer that no batch came to.
+    """
+    if isinstance(loader, (torch.Tensor, Mapping, str)) or not isinstance(loader, Iterable):
+        raise TypeError(f"expected calibrate= as an iterable of batches, but got {type(loader).__name__}; a single batch in a list is one")
+    modes = {m: m.training for m in model.modules()}
+    for state in states.values():
+        state.observing = True
+    batches = 0
+    try:
+        model.eval()
+        with torch.no_grad():
+            for batch in loader:
+                run_batch(model, batch, forward, batches)
+                batches += 1
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+        for state in states.values():
+            state.observing = False
+    if not batches:
+        raise ValueError("expected calibrate= with at least one batch, but got none; an iterator gives its batches only once")
+    for name, state in states.items():
+        for role, rounder in state.all_rounders().items():
+            if rounder.scaler is not None and rounder.scaler.needs_calibration and not rounder.scaler.settle():
+                raise ValueError(f"expected batches that come to every layer with a scale, but none came to {name!r} ({role}); give it no rule")
+
+
+def run_batch(model: nn.Module, batch: object, forward: Callable[[nn.Module, Any], Any] | None, index: int) -> None:
+    if forward is not None:
+        forward(model, batch)
+        return
+    first = batch[0] if isinstance(batch, (tuple, list)) and batch else batch
+    if not isinstance(first, (torch.Tensor, Mapping)):
+        raise TypeError(
+            f"expected batches of calibrate= as tensors, tuples whose first element is one, or dicts of keyword arguments, but got "
+            f"{described(batch)}; forward=lambda model, batch: ... runs others"
+        )
+    try:
+        model(**first) if isinstance(first, Mapping) else model(first)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        raise ValueError(
+            f"expected batches of calibrate= that the model takes, but batch {index}, {described(batch)}, gives: {error}. "
+            "forward=lambda model, batch: ... runs others"
+        ) from error
+
+
+def described(value: object) -> str:
+    """A batch in few words."""
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of {value.dtype} and shape {tuple(value.shape)}"
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of ({', '.join(described(v) for v in value[:4])}{', ...' if len(value) > 4 else ''})"
+    if isinstance(value, Mapping):
+        return f"a {type(value).__name__} with {', '.join(map(repr, list(value)[:4]))}"
+    return f"a {type(value).__name__}"

@@ -1,0 +1,63 @@
+"""Cast: rounding of activations and errors at a place in a model that one chooses by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from .places import layer_rule
+from .rounders import GradientHook, Rounder, load_scales, save_scales
+
+__all__ = ["Cast"]
+
+
+class Cast(nn.Module):
+    """Rounds what passes: values to ``forward``, the gradients that come back to ``backward``, each once, with the identity's gradient.
+
+    ::
+
+        model = nn.Sequential(nn.Linear(784, 100), torch_dtypes.Cast(forward="q43", backward="q52"), nn.ReLU(), nn.Linear(100, 10))
+
+    What is NaN, infinite or out of range becomes what the format makes of it (``torch_dtypes.chop``).
+
+    Args:
+        forward, backward: a dtype, format, block or integer format or name (``torch_dtypes.target``), or a dict as in ``quantize_``:
+            ``dict(format="int8", scale="free", rounding="stochastic")``. None: nothing is rounded.
+
+    Shape: any; a floating tensor of float16, bfloat16, float32 or float64, and the result is of the same dtype and shape.
+
+    Raises:
+        ValueError: an unknown name or option, or a format that needs a scale without one. TypeError: something else.
+    """
+
+    def __init__(self, forward: Any = None, backward: Any = None) -> None:
+        super().__init__()
+        given = {name: value for name, value in (("activation", forward), ("error", backward)) if value is not None}
+        if not given:
+            raise ValueError("expected forward= or backward=, what values or gradients are rounded to, but got neither")
+        places = layer_rule(given, "Cast").places()
+        self._forward = Rounder(places["activation"], "activation", self) if "activation" in places else None
+        self._backward = Rounder(places["error"], "error", self) if "error" in places else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x if self._forward is None else self._forward(x, self.training)
+        if self._backward is not None and y.requires_grad and torch.is_grad_enabled():
+            y = y.view_as(y) if y is x else y
+            y.register_hook(GradientHook(self._backward, self.training))
+        return y
+
+    def _rounders(self) -> dict[str, Rounder]:
+        return {name: r for name, r in (("forward", self._forward), ("backward", self._backward)) if r is not None}
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        save_scales(self._rounders(), destination, prefix)
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, *others):
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *others)
+        load_scales(self._rounders(), local_metadata)
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={r.place}" for name, r in self._rounders().items())

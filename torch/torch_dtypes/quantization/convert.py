@@ -1,0 +1,231 @@
+"""quantize_ and dequantize_: a model's layers run by rules, and as before."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from .. import _C
+from .calibrate import calibrate_, needs_calibration
+from .layers import LayerState, attach, detach, is_quantized, parameter_names, place_of
+from .places import LayerRule
+from .products import is_product
+from .rounders import Rounder
+from .rules import Choice, choose
+
+__all__ = ["dequantize_", "quantize_"]
+
+_WITHOUT_FLOATING_INPUT = (nn.Embedding, nn.EmbeddingBag)
+_WITH_PRODUCTS = (nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention)
+
+
+def quantize_(
+    model: nn.Module,
+    rules: Mapping[Any, Any] | str | os.PathLike,
+    calibrate: Iterable | None = None,
+    *,
+    forward: Callable[[nn.Module, Any], Any] | None = None,
+) -> nn.Module:
+    """Lets the layers of a model round their numbers by rules, in place: quantisation, quantisation-aware and low-precision training in one call.
+
+    ::
+
+        torch_dtypes.quantize_(model, {
+            nn.Linear: dict(weight=torch.q43, activation=torch.q43, error=torch.q52, grad=torch.q52, accumulate="format"),
+            nn.Conv2d: torch.posit16es2,
+            "head.*": dict(weight="int8", activation="int8"),
+        }, calibrate=loader)
+
+    A layer computes what it computed, of numbers that were rounded before: its inputs (``activation``) and parameters (``weight``, ``bias``) in
+    forward, the gradient of its output (``error``) before backward, the gradients of its parameters (``grad``) after; by choice its ``output``.
+    Rounding has the identity's gradient (straight through). Parameters stay the same float32 objects under the same names, so that optimizers,
+    state dicts and initialisers know nothing of it; while a layer runs, rounded tensors stand in their place. NaN, infinities and what is out
+    of range become what each format makes of them.
+
+    Args:
+        model: any module.
+        rules: a dict, or the path of a YAML file that has one. Keys: a module type or its name (``"nn.Linear"``); a module's name; a regular
+            expression that a module's whole name matches (of the modules that have parameters of their own); a predicate of
+            ``(module, name)``. A name wins over an expression, that over a predicate, that over a type, and a nearer class over a farther one;
+            the winner says all. Values: None leaves a layer as it is. A dtype (or its name) makes everything in it that dtype. A dict has
+            ``weight``, ``bias``, ``activation``, ``output``, ``error``, ``grad``: each what ``torch_dtypes.target`` takes, or a dict of
+            ``format``, ``rounding`` (a mode), ``clamped`` (``"zero"``: values out of range have no gradient), and what is said of its scale;
+            ``accumulate``: a policy (``torch_dtypes.accumulate``), or a dict of its arguments, for the layer's three products;
+            ``arithmetic="integer"`` and ``accumulator``. docs/mixed-precision.md explains each.
+        calibrate: for scales that come from data, an iterable of batches: tensors, tuples whose first element is the input, or dicts of keyword
+            arguments. It is run through the model once, in evaluation mode and without gradients.
+        forward: what runs a batch in calibration, ``forward(model, batch)``, where a batch is something else.
+
+    Where weight, activation, error and grad are one dtype of this package, the layer runs in it natively: it gets and gives tensors of its
+    surroundings' dtype, and between them its own kernels compute in the dtype. Else products are the stock float32 kernels' on rounded values,
+    or, under a policy, those of a dtype of ours that holds all of them.
+
+    Returns:
+        ``model``. A second call replaces all rules of the first.
+
+    Raises:
+        ValueError, TypeError: a rule that matches nothing or contradicts another, unknown words (the nearest are named), a format that needs a
+            scale without one, a policy that cannot be obeyed, a loader that yields something else; the model is as it was then.
+
+    Sources: Micikevicius et al., "Mixed precision training" (arXiv 1710.03740), for float32 masters; Bengio, Leonard, Courville (2013), for the
+    estimator; torchao's ``quantize_`` for the idiom.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"expected a torch.nn.Module to quantise, but got {type(model).__name__}")
+    chosen = choose(model, rules)
+    _check_effects(model, chosen)
+    states = {name: _state(model.get_submodule(name), name, choice) for name, choice in _with_parts(model, chosen).items()}
+    needs = [name for name, state in states.items() if needs_calibration(state)]
+    if needs and calibrate is None:
+        raise ValueError(
+            f"expected calibrate=, a loader of the model's inputs, for the scales of {', '.join(map(repr, needs[:4]))}, but got None. "
+            "Or let the rule say when='call' (a scale of each tensor) or 'delayed' (of those before)"
+        )
+    dequantize_(model)
+    for name, state in states.items():
+        attach(model.get_submodule(name), state)
+    _leave_fast_paths(model)
+    if needs:
+        try:
+            calibrate_(model, states, calibrate, forward)
+        except BaseException:
+            dequantize_(model)
+            raise
+    return model
+
+
+def dequantize_(model: nn.Module) -> nn.Module:
+    """Lets every layer of a model run as it did before ``quantize_``, in place: the same parameters, bit for bit.
+
+    Returns:
+        ``model``; one that has no rules is left as it is.
+
+    Raises:
+        TypeError: not a module.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"expected a torch.nn.Module, but got {type(model).__name__}")
+    for module in list(model.modules()):
+        if is_quantized(module):
+            detach(module)
+    _take_fast_paths(model)
+    return model
+
+
+def _check_effects(model: nn.Module, chosen: dict[str, Choice]) -> None:
+    """What a rule says must be heard by one of the modules that it is chosen for."""
+    heard: dict[str, set[str]] = {}
+    for name, choice in chosen.items():
+        module = model.get_submodule(name)
+        heard.setdefault(choice.key, set()).update(_places_of(module))
+    for name, choice in chosen.items():
+        if choice.rule.native is not None:
+            continue
+        for place in choice.rule.places():
+            if place != "bias" and place not in heard[choice.key]:
+                what = type(model.get_submodule(name)).__name__
+                raise ValueError(f"expected a rule {choice.key} that its modules can follow, but got {place}= for {name!r}, a {what}, which has none")
+
+
+def _places_of(module: nn.Module) -> set[str]:
+    names = parameter_names(module)
+    found = {"output", "error"}
+    if not isinstance(module, _WITHOUT_FLOATING_INPUT):
+        found.add("activation")
+    if names:
+        found.add("grad")
+    if any(place_of(LayerRule(bias=True), name) for name in names):
+        found.add("bias")
+    if any(place_of(LayerRule(weight=True), name) for name in names):
+        found.add("weight")
+    return found
+
+
+def _with_parts(model: nn.Module, chosen: dict[str, Choice]) -> dict[str, Choice]:
+    """The choices, without those of modules that never run by themselves: an attention multiplies by its output projection's weight itself."""
+    kept = dict(chosen)
+    for name, module in model.named_modules():
+        if not isinstance(module, nn.MultiheadAttention):
+            continue
+        part = f"{name}.out_proj" if name else "out_proj"
+        choice = kept.pop(part, None)
+        if choice is None:
+            continue
+        more = [place for place in choice.rule.places() if place not in ("weight", "bias")]
+        if more or choice.rule.accumulate is not None or choice.rule.arithmetic != "float":
+            warnings.warn(
+                f"{part!r} is a part of a MultiheadAttention, which multiplies by its weight itself: of the rule {choice.key} its weight and bias "
+                f"are rounded, and nothing else. A rule of nn.MultiheadAttention, or None for {part!r}, says what is meant.",
+                stacklevel=3,
+            )
+        own = kept.get(name, Choice(LayerRule(), choice.key))
+        kept[name] = Choice(own.rule, own.key, choice.rule)
+    return kept
+
+
+def _state(module: nn.Module, name: str, choice: Choice) -> LayerState:
+    """What the layer will know, or an error: nothing of the model has changed yet."""
+    where, rule = f"{name or 'the model'!r} (rule {choice.key})", choice.rule
+    _check_module(module, where)
+    if rule.accumulate is not None or rule.arithmetic == "integer":
+        _check_products(module, rule, where)
+    state = LayerState(rule, choice.key, module, where)
+    for parameter in parameter_names(module):
+        of = choice.part if parameter.startswith("out_proj.") and choice.part is not None else rule
+        if (place := place_of(of, parameter)) is not None and rule.native is None:
+            state.parameters[parameter] = Rounder(place, "bias" if "bias" in parameter else "weight", module)
+    return state
+
+
+def _check_module(module: nn.Module, where: str) -> None:
+    if isinstance(module, torch.jit.ScriptModule):
+        raise TypeError(f"expected modules of Python to quantise, but {where} is a script; quantize_ it before torch.jit.script")
+    if isinstance(module, nn.modules.lazy.LazyModuleMixin) and module.has_uninitialized_params():
+        raise ValueError(f"expected initialised parameters, but {where} has none yet; run the model once on a batch before")
+    if "forward" in module.__dict__:
+        raise ValueError(f"expected modules with their class's forward, but {where} has a forward of its own, which would not round")
+    for name in parameter_names(module):
+        owner, _, last = name.rpartition(".")
+        dtype = (module.get_submodule(owner) if owner else module)._parameters[last].dtype
+        if _C.format_of(dtype) is not None:
+            raise TypeError(f"expected float32 parameters, to be rounded while the layer runs, but {name} of {where} is {dtype}; use model.float()")
+
+
+def _check_products(module: nn.Module, rule: LayerRule, where: str) -> None:
+    what = "arithmetic='integer'" if rule.arithmetic == "integer" else "accumulate="
+    if rule.arithmetic == "integer" and not is_product(module):
+        raise ValueError(f"expected {what} of nn.Linear or a convolution of torch.nn, but got it of {where}, a {type(module).__name__}")
+    stock = type(module).__module__.startswith("torch.nn.")
+    if stock and not is_product(module) and not isinstance(module, _WITH_PRODUCTS):
+        raise ValueError(f"expected {what} of a layer with products, but got it of {where}, a {type(module).__name__}, whose sums no policy reaches")
+
+
+# ---- paths of stock PyTorch that would pass quantised layers by ----
+
+
+def _runs_its_parts(module: nn.Module, args: tuple) -> None:
+    """A hook that does nothing: where there is one, nn.TransformerEncoderLayer calls its parts instead of one fused kernel with their weights."""
+
+
+def _leave_fast_paths(model: nn.Module) -> None:
+    for module in model.modules():
+        if not any(is_quantized(part) for part in module.modules()):
+            continue
+        if isinstance(module, nn.TransformerEncoderLayer):
+            module.register_forward_pre_hook(_runs_its_parts)
+        elif isinstance(module, nn.TransformerEncoder) and getattr(module, "use_nested_tensor", False):
+            module.use_nested_tensor = False
+            module.__dict__["_used_nested_tensor"] = True
+
+
+def _take_fast_paths(model: nn.Module) -> None:
+    for module in model.modules():
+        for key in [k for k, hook in module._forward_pre_hooks.items() if hook is _runs_its_parts]:
+            del module._forward_pre_hooks[key]
+        if module.__dict__.pop("_used_nested_tensor", False):
+            module.use_nested_tensor = True

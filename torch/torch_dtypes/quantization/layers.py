@@ -1,0 +1,305 @@
+"""A layer that runs by a rule: its class is exchanged for one whose forward rounds, everything else of it stays.
+
+The parameters stay the same objects under the same names, float32: optimizers, state dicts and initialisers know nothing of the rule. While the
+layer runs, rounded tensors stand in their place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copyreg
+import functools
+
+import torch
+from torch import nn
+
+from ..chopping import chop
+from .integer_layers import IntegerPlan
+from .places import LayerRule, Place
+from .products import ProductPlan, base_class, is_product, plan_of
+from .regions import under_policy
+from .rounders import GradientHook, Rounder, load_scales, mapped, save_scales
+from .scale_rules import channel_axis
+
+_RECURRENT = nn.RNNBase
+
+
+class LayerState:
+    """What a quantised layer knows beside its module: the rule, and a rounder for each place, parameter by parameter."""
+
+    def __init__(self, rule: LayerRule, key: str, module: nn.Module, where: str) -> None:
+        self.rule, self.key = rule, key
+        self.rounders = {name: Rounder(place, name, module) for name, place in rule.places().items() if name not in ("weight", "bias")}
+        self.parameters: dict[str, Rounder] = {}  # by the names they have in the layer
+        self.is_product = is_product(module)
+        self.observing = False  # while calibration runs
+        self.plan: ProductPlan | IntegerPlan | None = plan_of(rule, where)
+        if rule.arithmetic == "integer":
+            _check_scales(module, self, rule, where)
+            self.plan = IntegerPlan(rule.accumulator)
+        elif self.plan is not None and not self.is_product and len(set(self.plan.policies)) > 1:
+            raise ValueError(f"expected product= and accumulator= in accumulate of {where}: its products are of operands of several formats")
+
+    def all_rounders(self) -> dict[str, Rounder]:
+        return {**self.rounders, **self.parameters}
+
+
+def _check_scales(module: nn.Module, state: LayerState, rule: LayerRule, where: str) -> None:
+    """Integer sums have one scale for each output channel behind them."""
+    if state.rounders["activation"].scaler.axis is not None:
+        raise ValueError(f"expected one scale per tensor for the activation of {where} in integer products, but got {rule.activation}")
+    axis = Rounder(rule.weight, "weight", module).scaler.axis
+    if axis not in (None, channel_axis("weight", module)) or (axis is not None and getattr(module, "transposed", False) and module.groups > 1):
+        raise ValueError(f"expected one scale per tensor or per output channel for the weight of {where} in integer products, but got {rule.weight}")
+
+
+def is_bias(name: str) -> bool:
+    return "bias" in name.rpartition(".")[2]
+
+
+def place_of(rule: LayerRule, parameter: str) -> Place | None:
+    return rule.bias if is_bias(parameter) else rule.weight
+
+
+class Quantized:
+    """What goes before a module's class: its forward."""
+
+    _quantized_base: type
+
+    def forward(self, *args, **kwargs):
+        state = self.__dict__["_quantized"]
+        if state.observing:
+            return _observed(self, state, super().forward, args, kwargs)
+        if state.rule.native is not None:
+            return _run_native(self, state, super().forward, args, kwargs)
+        return _run(self, state, super().forward, args, kwargs)
+
+    def extra_repr(self) -> str:
+        own, rule = super().extra_repr(), self.__dict__["_quantized"].rule
+        return ", ".join([*([own] if own else []), *described(rule)])
+
+    def __reduce_ex__(self, protocol):
+        made, args, *rest = super().__reduce_ex__(protocol)
+        if made is not copyreg.__newobj__:
+            raise TypeError(f"expected a module that is pickled in the ordinary way, but {type(self).__name__} has its own; dequantize_ it first")
+        return _new, (self._quantized_base, *args[1:]), *rest
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        save_scales(self.__dict__["_quantized"].all_rounders(), destination, prefix)
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, *others):
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *others)
+        load_scales(self.__dict__["_quantized"].all_rounders(), local_metadata)
+
+
+def described(rule: LayerRule) -> list[str]:
+    """What a rule says, in few words."""
+    if rule.native is not None:
+        return [f"everything={rule.native}".replace("torch.", "")]
+    return [f"{name}={place.target.name}" for name, place in rule.places().items()]
+
+
+@functools.cache
+def quantized_class(base: type) -> type:
+    names = {"__module__": base.__module__, "__qualname__": base.__qualname__, "__doc__": base.__doc__, "_quantized_base": base}
+    return type(base.__name__, (Quantized, base), names)
+
+
+def _new(base: type, *args):
+    return copyreg.__newobj__(quantized_class(base), *args)
+
+
+def is_quantized(module: nn.Module) -> bool:
+    return isinstance(module, Quantized)
+
+
+def state_of(module: nn.Module) -> LayerState:
+    return module.__dict__["_quantized"]
+
+
+def attach(module: nn.Module, state: LayerState) -> None:
+    module.__class__ = quantized_class(type(module))
+    module.__dict__["_quantized"] = state
+
+
+def detach(module: nn.Module) -> None:
+    module.__class__ = base_class(module)
+    del module.__dict__["_quantized"]
+
+
+# ---- running ----
+
+
+def _owner(module: nn.Module, name: str) -> tuple[nn.Module, str]:
+    """The module that has a parameter of a dotted name (an attention's ``out_proj.weight``)."""
+    path, _, last = name.rpartition(".")
+    return (module.get_submodule(path) if path else module), last
+
+
+@contextlib.contextmanager
+def _standing_in(module: nn.Module, tensors: dict[str, torch.Tensor]):
+    """Tensors in the place of the layer's parameters."""
+    places = [(*_owner(module, name), t) for name, t in tensors.items()]
+    kept = [(owner._parameters, name, owner._parameters[name]) for owner, name, _ in places]
+    # A recurrent layer keeps a list of its weights, which it makes anew where they are others than when it last looked.
+    lists = {name: module.__dict__[name] for name in ("_flat_weights", "_flat_weight_refs") if isinstance(module, _RECURRENT)}
+    try:
+        for owner, name, t in places:
+            owner._parameters[name] = t
+        if lists:
+            module.__dict__["_flat_weights"] = [getattr(module, name, None) for name in module._flat_weights_names]
+        yield
+    finally:
+        for parameters, name, parameter in kept:
+            parameters[name] = parameter
+        module.__dict__.update(lists)
+
+
+def rounded_parameter(state: LayerState, name: str, parameter: torch.Tensor, training: bool) -> torch.Tensor:
+    """A parameter rounded, whose gradient comes back rounded to ``grad``."""
+    rounder, grad = state.parameters.get(name), state.rounders.get("grad")
+    t = parameter if rounder is None else rounder(parameter, training)
+    if grad is not None and t.requires_grad and torch.is_grad_enabled():
+        t = t.view_as(t) if t is parameter else t
+        t.register_hook(GradientHook(grad, training))
+    return t
+
+
+def _rounded_inputs(module: nn.Module, state: LayerState, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    rounder = state.rounders.get("activation")
+    if rounder is None:
+        return args, kwargs
+
+    def function(x):
+        return rounder(x, module.training)
+
+    return _mapped_inputs(module, function, args, kwargs)
+
+
+def _mapped_inputs(module: nn.Module, function, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    if isinstance(module, nn.MultiheadAttention):  # and not its masks
+        tensors = ("query", "key", "value")
+        same: dict[int, torch.Tensor] = {}  # self-attention looks whether they are one object
+
+        def once(x: torch.Tensor) -> torch.Tensor:
+            if id(x) not in same:
+                same[id(x)] = function(x)
+            return same[id(x)]
+
+        args = tuple(mapped(a, once) if i < len(tensors) else a for i, a in enumerate(args))
+        return args, {k: mapped(v, once) if k in tensors else v for k, v in kwargs.items()}
+    return mapped(args, function), mapped(kwargs, function)
+
+
+def _observed(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dict):
+    """The layer as it was, while its places look at what comes by."""
+
+    def looks(role: str):
+        rounder = state.rounders.get(role)
+        return lambda x: x if rounder is None else rounder.see(x)
+
+    _mapped_inputs(module, looks("activation"), args, kwargs)
+    return mapped(forward(*args, **kwargs), looks("output"))
+
+
+def _run(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dict):
+    inputs = args
+    args, kwargs = _rounded_inputs(module, state, args, kwargs)
+    if not state.parameters and "grad" not in state.rounders and state.plan is None:
+        output = forward(*args, **kwargs)
+    else:
+        training = module.training
+        names = state.parameters if "grad" not in state.rounders else parameter_names(module)
+        tensors = {}
+        for name in names:
+            owner, last = _owner(module, name)
+            tensors[name] = rounded_parameter(state, name, owner._parameters[last], training)
+        if state.plan is None:
+            with _standing_in(module, tensors):
+                output = forward(*args, **kwargs)
+        elif state.is_product:
+            output = _product(module, state, tensors, args, kwargs)
+        else:
+            output = _carried(module, state.plan, forward, args, kwargs, tensors)
+    return _leaving(module, state, output, inputs)
+
+
+def parameter_names(module: nn.Module) -> list[str]:
+    """The floating parameters that a layer computes with: its own, and an attention's output projection."""
+    names = [name for name, p in module._parameters.items() if p is not None and p.is_floating_point()]
+    if isinstance(module, nn.MultiheadAttention):
+        names += [f"out_proj.{name}" for name in parameter_names(module.out_proj)]
+    return names
+
+
+def _leaving(module: nn.Module, state: LayerState, output, inputs: tuple):
+    """A layer's output rounded, its gradient to be rounded to ``error``."""
+    rounder, error = state.rounders.get("output"), state.rounders.get("error")
+    if rounder is None and error is None:
+        return output
+
+    def leave(y: torch.Tensor) -> torch.Tensor:
+        if rounder is not None:
+            y = rounder(y, module.training)
+        if error is not None and y.requires_grad and torch.is_grad_enabled():
+            if y.is_leaf or any(y is x for x in inputs):
+                y = y.view_as(y)  # a hook would stay with the caller's tensor
+            y.register_hook(GradientHook(error, module.training))
+        return y
+
+    return mapped(output, leave)
+
+
+def _run_native(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dict):
+    """Everything in one dtype: operands cast to it, our kernels, the results cast back to the inputs' dtype."""
+    dtype = state.rule.native
+    entered: list[torch.dtype] = []
+
+    def enter(x: torch.Tensor) -> torch.Tensor:
+        entered.append(x.dtype)
+        return x.to(dtype)
+
+    args, kwargs = _mapped_inputs(module, enter, args, kwargs)
+    if state.plan is not None and state.is_product:
+        output = _product(module, state, {}, args, kwargs)
+    else:
+        # Normalisation with running statistics, which stay float32, takes parameters of float32 beside them.
+        keeps = isinstance(module, nn.modules.batchnorm._NormBase) and module.running_mean is not None
+        tensors = {}
+        for name in parameter_names(module):
+            owner, last = _owner(module, name)
+            parameter = owner._parameters[last]
+            tensors[name] = chop(parameter, dtype) if keeps else parameter.to(dtype)
+        if state.plan is None:
+            with _standing_in(module, tensors):
+                output = forward(*args, **kwargs)
+        else:
+            output = _under_policy(module, state.plan, forward, args, kwargs, tensors)
+    back = entered[0] if entered else torch.float32
+    return mapped(output, lambda y: y.to(back) if y.dtype is dtype else y)
+
+
+def _product(module: nn.Module, state: LayerState, tensors: dict[str, torch.Tensor], args: tuple, kwargs: dict) -> torch.Tensor:
+    """The layer's one product, by the plan of its accumulation."""
+    given = dict(zip(("input", "output_size"), args, strict=False)) | kwargs
+    weight, bias = tensors.get("weight", module.weight), tensors.get("bias", module.bias)
+    return state.plan(module, state, given["input"], weight, bias, given.get("output_size"))
+
+
+def _carried(module: nn.Module, plan: ProductPlan, forward, args: tuple, kwargs: dict, tensors: dict[str, torch.Tensor]):
+    """A layer of several products in the dtype that carries float32's numbers (or in float64), under its policy."""
+
+    def enter(x: torch.Tensor) -> torch.Tensor:
+        return x.to(plan.carrier)
+
+    args, kwargs = _mapped_inputs(module, enter, args, kwargs)
+    everything = {name: _owner(module, name)[0]._parameters[name.rpartition(".")[2]] for name in parameter_names(module)} | tensors
+    parameters = {name: enter(t) for name, t in everything.items()}
+    output = _under_policy(module, plan, forward, args, kwargs, parameters)
+    return mapped(output, lambda y: y.to(next(iter(everything.values())).dtype))
+
+
+def _under_policy(module: nn.Module, plan: ProductPlan, forward, args: tuple, kwargs: dict, tensors: dict[str, torch.Tensor]):
+    standing_in = functools.partial(_standing_in, module)
+    return under_policy(plan.overrides()[0], forward, args, kwargs, tensors, standing_in, isinstance(module, nn.MultiheadAttention))

@@ -1,0 +1,156 @@
+"""What a rule says of one layer: the places at which numbers are rounded, and how each is."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from .. import _C
+from ..accumulation import Accumulation
+from ..formats import rounding_mode
+from .base import CLAMPED
+from .scale_rules import ScaleRule, scale_rule
+from .targets import Target, target
+
+PLACES = ("weight", "bias", "activation", "output", "error", "grad")
+ARITHMETIC = ("float", "integer")
+_KEYS = (*PLACES, "accumulate", "arithmetic", "accumulator")
+_PLACE_KEYS = ("format", "rounding", "clamped", "scale", "per", "by", "when", "history", "margin")
+_GRADIENTS = ("error", "grad")
+
+
+@dataclass(frozen=True)
+class Place:
+    """What the numbers at one place are rounded to, and how."""
+
+    target: Target
+    rounding: str | None = None
+    clamped: str = "pass"
+    scale: ScaleRule | None = None
+
+    def __str__(self) -> str:
+        return " ".join([self.target.name, *([self.rounding] if self.rounding else []), *([f"({self.scale})"] if self.scale else [])])
+
+
+@dataclass(frozen=True)
+class LayerRule:
+    """The value of a rule, checked. ``native`` is the dtype that everything in the layer has, where it is one."""
+
+    weight: Place | None = None
+    bias: Place | None = None
+    activation: Place | None = None
+    output: Place | None = None
+    error: Place | None = None
+    grad: Place | None = None
+    accumulate: Accumulation | None = None
+    arithmetic: str = "float"
+    accumulator: str | None = None
+    native: torch.dtype | None = None
+
+    def places(self) -> dict[str, Place]:
+        return {name: place for name in PLACES if (place := getattr(self, name)) is not None}
+
+
+def nearest(word: object, words) -> str:
+    """A clause that names what may have been meant."""
+    words = [str(w) for w in words]
+    near = difflib.get_close_matches(str(word), words, n=3, cutoff=0.5)
+    return f"the nearest are {', '.join(map(repr, near))}" if near else f"there are {', '.join(map(repr, words)) or 'none'}"
+
+
+def _unknown(keys, known, what: str) -> None:
+    for key in keys:
+        if key not in known:
+            raise ValueError(f"expected {what} to say {', '.join(map(repr, known))}, but got {key!r}; {nearest(key, known)}")
+
+
+def _place(name: str, value: object, where: str) -> Place | None:
+    if value is None or isinstance(value, Place):
+        return value
+    options: dict = {}
+    if isinstance(value, Mapping):
+        options = dict(value)
+        _unknown(options, _PLACE_KEYS, f"{name} of {where}")
+        if "format" not in options:
+            raise ValueError(f"expected {name} of {where} to name its format=, but got {options!r}")
+        value = options.pop("format")
+    try:
+        made = target(value)
+        rounding, clamped = options.pop("rounding", None), options.pop("clamped", "pass")
+        mode = None if rounding is None else rounding_mode(rounding).name
+        if clamped not in CLAMPED:
+            raise ValueError(f"expected clamped to be 'pass' (straight through) or 'zero', but got {clamped!r}")
+        if clamped == "zero" and name in (*_GRADIENTS, "output"):
+            raise ValueError(f"expected clamped='zero' of weight, bias or activation, but got it of {name}")
+        scale = scale_rule(made, name, options)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name} of {where}: {error}") from error
+    return Place(made, mode, clamped, scale)
+
+
+def _accumulation(value: object, where: str) -> Accumulation | None:
+    if value is None or isinstance(value, Accumulation):
+        return value
+    try:
+        return Accumulation(**value) if isinstance(value, Mapping) else Accumulation(value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"accumulate of {where}: {error}") from error
+
+
+def layer_rule(value: object, where: str) -> LayerRule | None:
+    """The value of a rule: None leaves a layer as it is, a dtype makes everything in it that dtype, a dict says what is what.
+
+    Raises:
+        ValueError, TypeError: what ``where`` (a name of the rule) says is unknown or contradicts itself.
+    """
+    if value is None or isinstance(value, LayerRule):
+        return value
+    if not isinstance(value, Mapping):
+        place = _place("everything", value, where)
+        if place.target.dtype is None or place.scale is not None:
+            raise ValueError(f"expected a dtype, a name or a dict of formats (weight=, activation=, ...) for {where}, but got {value!r}")
+        return LayerRule(*(place for _ in PLACES), native=place.target.dtype)
+    _unknown(value, _KEYS, f"the rule {where}")
+    given = {name: place for name in PLACES if (place := _place(name, value.get(name), where)) is not None}
+    rule = LayerRule(**given, accumulate=_accumulation(value.get("accumulate"), where), **_integers(value, given, where))
+    if rule == LayerRule():
+        raise ValueError(f"expected the rule {where} to say {', '.join(map(repr, _KEYS))}, but got {dict(value)!r}; None leaves a layer as it is")
+    return dataclasses.replace(rule, native=_one_dtype(rule))
+
+
+def _integers(value: Mapping, given: dict[str, Place], where: str) -> dict:
+    arithmetic, accumulator = value.get("arithmetic", "float"), value.get("accumulator")
+    if arithmetic not in ARITHMETIC:
+        raise ValueError(f"expected arithmetic of {where} to be 'float' or 'integer', but got {arithmetic!r}")
+    if arithmetic == "float":
+        if accumulator is not None:
+            raise ValueError(f"expected accumulator of {where} with arithmetic='integer' only, but got {accumulator!r}; other sums have accumulate=")
+        return {}
+    from .integer_layers import accumulator_name, is_integer
+
+    if value.get("accumulate") is not None:
+        raise ValueError(f"expected accumulator= with arithmetic='integer' of {where}, but got accumulate={value['accumulate']!r}")
+    for name in ("weight", "activation"):
+        if name not in given or not is_integer(given[name].target):
+            what = given[name].target.name if name in given else "nothing"
+            raise ValueError(f"expected an integer {name} (as 'int8') with arithmetic='integer' of {where}, but got {what}")
+    if "bias" in given:
+        raise ValueError(f"expected no bias= with arithmetic='integer' of {where}, which adds it as an integer, but got {given['bias']}")
+    return {"arithmetic": "integer", "accumulator": accumulator_name(accumulator, where)}
+
+
+def _one_dtype(rule: LayerRule) -> torch.dtype | None:
+    """The dtype that weight, activation, error and grad have, if it is one of ours and nothing else is said of a place."""
+    first = rule.weight
+    if first is None or first.scale is not None or first.clamped != "pass":
+        return None
+    if any(getattr(rule, name) != first for name in ("activation", "error", "grad")):
+        return None
+    if any(getattr(rule, name) not in (None, first) for name in ("bias", "output")):
+        return None
+    dtype = (first.target.with_rounding(first.rounding) if first.rounding else first.target).dtype
+    return dtype if dtype is not None and _C.format_of(dtype) is not None else None

@@ -1,0 +1,68 @@
+"""A whole layer under an accumulation policy, backward too: a graph within the graph, whose backward pass runs under the policy."""
+
+from __future__ import annotations
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from .rounders import mapped
+
+
+class _Region(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, run, override, *tensors):
+        # The policy is the thread's, and backward may be called anywhere: so the layer's own graph stays inside, and backward enters it here.
+        leaves = [t.detach().requires_grad_(needs) for t, needs in zip(tensors, ctx.needs_input_grad[2:], strict=True)]
+        with torch.enable_grad(), override:
+            outputs = run(leaves)
+        ctx.leaves, ctx.outputs, ctx.override = leaves, outputs, override
+        return tuple(y.detach() for y in outputs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *gradients):
+        wanted = [i for i, needs in enumerate(ctx.needs_input_grad[2:]) if needs]
+        reached = [(y, g) for y, g in zip(ctx.outputs, gradients, strict=True) if y.requires_grad]
+        found: list = [None] * len(ctx.leaves)
+        with ctx.override:
+            given = torch.autograd.grad(
+                [y for y, _ in reached], [ctx.leaves[i] for i in wanted], [g for _, g in reached], retain_graph=True, allow_unused=True
+            )
+        for i, g in zip(wanted, given, strict=True):
+            found[i] = g
+        return None, None, *found
+
+
+def under_policy(override, forward, args: tuple, kwargs: dict, parameters: dict[str, torch.Tensor], standing_in, has_fused_path: bool):
+    """``forward(*args, **kwargs)`` with ``parameters`` in place (``standing_in(tensors)`` does that), under the policy in both directions."""
+    inputs: list[torch.Tensor] = []
+    place: dict[int, int] = {}
+
+    def note(t: torch.Tensor) -> torch.Tensor:
+        if id(t) not in place:
+            place[id(t)] = len(inputs)
+            inputs.append(t)
+        return t
+
+    mapped((args, kwargs), note)
+    tensors = [*inputs, *parameters.values()]
+    shape: list = []
+
+    def run(leaves: list[torch.Tensor]) -> list[torch.Tensor]:
+        given_args, given_kwargs = mapped((args, kwargs), lambda t: leaves[place[id(t)]])
+        with standing_in(dict(zip(parameters, leaves[len(inputs) :], strict=True))):
+            output = forward(*given_args, **given_kwargs)
+        found: list[torch.Tensor] = []
+        mapped(output, lambda y: found.append(y) or y)
+        shape.append(output)
+        return found
+
+    if not torch.is_grad_enabled() or not any(t.requires_grad for t in tensors):
+        if has_fused_path:  # which obeys no policy, and which stock code leaves where gradients are asked for
+            with torch.enable_grad(), override:
+                run([t.detach().requires_grad_() for t in tensors])
+            return mapped(shape[0], torch.Tensor.detach)
+        with override, standing_in(parameters):
+            return forward(*args, **kwargs)
+    results = iter(_Region.apply(run, override, *tensors))
+    return mapped(shape[0], lambda _: next(results))

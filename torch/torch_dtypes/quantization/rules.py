@@ -1,0 +1,165 @@
+"""Which rule is whose: keys of rules (types, names, predicates) against the modules of a model."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torch import nn
+
+from .places import LayerRule, layer_rule, nearest
+
+# Which kind of key wins: a name says more than a pattern, a pattern more than a predicate, a predicate more than a type.
+_NAME, _PATTERN, _PREDICATE, _TYPE = range(4)
+
+
+@dataclass(frozen=True)
+class Key:
+    """A rule's key. ``rank`` says how much it says of a module, (0, 0) the most, None that it does not match."""
+
+    text: str
+    rank: Callable[[nn.Module, str], tuple[int, int] | None]
+    is_pattern: bool = False
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The rule of one module and the key that it came by; ``part`` is that of an attention's output projection, where it has its own."""
+
+    rule: LayerRule
+    key: str
+    part: LayerRule | None = None
+
+
+def of_file(path: str | os.PathLike) -> dict:
+    """The rules of a YAML file: a mapping of keys to None, names or mappings."""
+    try:
+        import yaml
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("rules from a file need PyYAML: pip install 'torch-dtypes[train]'") from error
+    with open(path, encoding="utf-8") as file:
+        try:
+            found = yaml.safe_load(file)
+        except yaml.YAMLError as error:
+            raise ValueError(f"expected YAML in {os.fspath(path)!r}, but got: {error}") from error
+    if not isinstance(found, dict) or not found:
+        raise ValueError(f"expected a mapping of rules in {os.fspath(path)!r}, as 'nn.Linear: {{weight: q52}}', but got {found!r}")
+    return found
+
+
+def _by_type(kind: type, text: str) -> Key:
+    def rank(module: nn.Module, name: str) -> tuple[int, int] | None:
+        return (_TYPE, type(module).__mro__.index(kind)) if kind in type(module).__mro__ else None
+
+    return Key(text, rank)
+
+
+def _type_named(text: str) -> type:
+    name = text.removeprefix("torch.").removeprefix("nn.")
+    found = getattr(nn, name, None)
+    if not isinstance(found, type) or not issubclass(found, nn.Module):
+        kinds = [k for k, v in vars(nn).items() if isinstance(v, type) and issubclass(v, nn.Module)]
+        raise ValueError(f"expected a module type of torch.nn, but got {text!r}; {nearest(name, kinds)}")
+    return found
+
+
+def key_of(key: object, names: set[str]) -> Key:
+    """A key of the rules: a module type (``nn.Linear``, or that name), a module's name, a regular expression over names, a predicate.
+
+    Raises:
+        TypeError: none of these. ValueError: a bad regular expression, or an unknown name of a type.
+    """
+    if isinstance(key, type):
+        if not issubclass(key, nn.Module):
+            raise TypeError(f"expected a module type, a name or a predicate as a rule's key, but got {key!r}")
+        return _by_type(key, key.__name__)
+    if isinstance(key, str) and key in names:
+        return Key(repr(key), lambda module, name: (_NAME, 0) if name == key else None)
+    if isinstance(key, str) and re.fullmatch(r"(torch\.)?nn\.\w+", key):
+        return _by_type(_type_named(key), key)
+    if isinstance(key, (str, re.Pattern)):
+        try:
+            pattern = re.compile(key)
+        except re.error as error:
+            raise ValueError(f"expected a module's name or a regular expression over names as a rule's key, but got {key!r}: {error}") from error
+        return Key(repr(pattern.pattern), lambda module, name: (_PATTERN, 0) if pattern.fullmatch(name) else None, is_pattern=True)
+    if callable(key):
+        text = getattr(key, "__qualname__", repr(key))
+
+        def rank(module: nn.Module, name: str) -> tuple[int, int] | None:
+            answer = key(module, name)
+            if not isinstance(answer, bool):
+                raise TypeError(f"expected True or False of the predicate {text}, but got {answer!r} for {name!r}")
+            return (_PREDICATE, 0) if answer else None
+
+        return Key(text, rank)
+    raise TypeError(f"expected a module type, a name, a regular expression or a predicate of (module, name) as a rule's key, but got {key!r}")
+
+
+def has_weights(module: nn.Module) -> bool:
+    return any(p is not None and p.is_floating_point() for p in module._parameters.values())
+
+
+def choose(model: nn.Module, rules: Mapping | str | os.PathLike) -> dict[str, Choice]:
+    """The rule of each module that has one, by the first of the module's names.
+
+    The key that says most wins: a name, then a regular expression, then a predicate, then the nearest class. A regular expression chooses
+    among the modules that have parameters of their own.
+
+    Raises:
+        ValueError: a rule that matches nothing; two that contradict each other; what a value says is unknown.
+    """
+    if isinstance(rules, (str, os.PathLike)):
+        rules = of_file(rules)
+    if not isinstance(rules, Mapping) or not rules:
+        raise TypeError(f"expected rules as a dict, {{nn.Linear: dict(weight=torch.q52)}}, or the path of a YAML file, but got {rules!r}")
+    modules: dict[int, tuple[nn.Module, list[str]]] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        modules.setdefault(id(module), (module, []))[1].append(name)
+    names = {name for _, all_names in modules.values() for name in all_names}
+    parsed = []
+    for key, value in rules.items():
+        made = key_of(key, names)
+        parsed.append((made, layer_rule(value, made.text)))
+    matched = {key.text: 0 for key, _ in parsed}
+    chosen: dict[str, Choice] = {}
+    for module, all_names in modules.values():
+        found = []
+        for key, rule in parsed:
+            if key.is_pattern and not has_weights(module):
+                continue
+            ranks = [rank for name in all_names if (rank := key.rank(module, name)) is not None]
+            if ranks:
+                matched[key.text] += 1
+                found.append((min(ranks), key, rule))
+        if found:
+            rule, key = _winner(found, all_names[0])
+            if rule is not None:
+                chosen[all_names[0]] = Choice(rule, key.text)
+    for key, _ in parsed:
+        if not matched[key.text]:
+            raise ValueError(_unmatched(key, names, model))
+    return chosen
+
+
+def _winner(found: list, name: str) -> tuple[LayerRule | None, Key]:
+    best = min(rank for rank, _, _ in found)
+    _, key, rule = next(f for f in found if f[0] == best)
+    for other_rank, other, other_rule in found:
+        if other_rank == best and other_rule != rule:
+            raise ValueError(
+                f"expected one rule of {name or 'the model'!r}, but got two that say as much of it and contradict each other: "
+                f"{key.text} and {other.text}. Name the module in a rule of its own, or let one of them match less"
+            )
+    return rule, key
+
+
+def _unmatched(key: Key, names: set[str], model: nn.Module) -> str:
+    what = f"expected every rule to match a module, but got {key.text}, which matches none"
+    if key.is_pattern:
+        kept = sorted(name for name, m in model.named_modules() if name and has_weights(m))
+        return f"{what} that has parameters of its own; of names {nearest(key.text.strip(repr('')[0]), kept)}"
+    kinds = sorted({type(m).__name__ for m in model.modules()})
+    return f"{what}; of types {nearest(key.text, kinds)}"

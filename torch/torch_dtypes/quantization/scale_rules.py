@@ -1,0 +1,247 @@
+"""What a rule says of scales, and the state of one: a number, what calibration found, or what recent tensors were."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from .integers import IntegerFormat
+from .targets import Target
+
+KINDS = ("free", "power_of_two")
+WHEN = ("call", "calibration", "delayed")
+_BY = re.compile(r"absmax|mse|percentile\((\d+(?:\.\d+)?)\)")
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, *_TRANSPOSED)
+_SAMPLES = 1 << 20  # numbers that calibration keeps of a place, where more than the largest is asked for
+
+
+@dataclass(frozen=True)
+class ScaleRule:
+    """A place's scale: of what kind (or the number itself), along which dimensions one, by what, and from which tensors."""
+
+    kind: str | float
+    per: str | int
+    by: str
+    when: str
+    history: int
+    margin: int
+
+    def __str__(self) -> str:
+        if not isinstance(self.kind, str):
+            return f"scale {self.kind:g}"
+        per = self.per if isinstance(self.per, str) else f"index of dimension {self.per}"
+        when = {"call": "each tensor", "calibration": "calibration", "delayed": f"{self.history} calls before"}[self.when]
+        return f"{self.kind.replace('_', ' ')} scale per {per}, {self.by} of {when}"
+
+
+def scale_rule(target: Target, place: str, options: dict) -> ScaleRule | None:
+    """What a place's options say of its scale; None: there is none.
+
+    Raises:
+        ValueError, TypeError: an unknown word, or one without a scale.
+    """
+    given = sorted(k for k, v in options.items() if v is not None and k != "scale")
+    kind = options.get("scale", "free" if target.needs_scale or given else None)
+    if kind is None:
+        if target.needs_scale:
+            raise ValueError(f"expected a scale for {target.name}, but got scale=None; 'free' or 'power_of_two', or a number")
+        if given:
+            raise ValueError(f"expected {', '.join(given)} with a scale only, but got scale=None")
+        return None
+    is_number = isinstance(kind, (int, float)) and not isinstance(kind, bool)
+    if is_number and not (math.isfinite(kind) and kind > 0):
+        raise ValueError(f"expected a positive number as scale, but got {kind!r}")
+    if not is_number and kind not in KINDS:
+        raise ValueError(f"expected scale to be 'free', 'power_of_two', a positive number or None, but got {kind!r}")
+    if is_number and given:
+        raise ValueError(f"expected a scale of 'free' or 'power_of_two' with {', '.join(given)}, but got {kind!r}")
+    own_axis = target.axis if isinstance(target, IntegerFormat) else None
+    per = options.get("per", "tensor" if own_axis is None else own_axis)
+    if isinstance(per, bool) or not (per in ("tensor", "channel") or isinstance(per, int)):
+        raise ValueError(f"expected per to be 'tensor', 'channel' or a dimension, but got {per!r}")
+    by = options.get("by", "absmax")
+    if not isinstance(by, str) or not (match := _BY.fullmatch(by)) or (match[1] and not 50 <= float(match[1]) <= 100):
+        raise ValueError(f"expected by to be 'absmax', 'mse' or 'percentile(99.9)' (50 to 100), but got {by!r}")
+    when = options.get("when", "calibration" if place in ("activation", "output") and not is_number else "call")
+    if when not in WHEN:
+        raise ValueError(f"expected when to be {', '.join(map(repr, WHEN))}, but got {when!r}")
+    if when == "calibration" and place not in ("activation", "output"):
+        raise ValueError(f"expected when='calibration' of activation or output, but got it of {place}; 'call' or 'delayed'")
+    if when == "delayed" and by != "absmax":
+        raise ValueError(f"expected by='absmax' with when='delayed', but got {by!r}")
+    history, margin = options.get("history", 16), options.get("margin", 0)
+    for name, value, low in (("history", history, 1), ("margin", margin, -64)):
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= 4096:
+            raise ValueError(f"expected {name} as an integer from {low} to 4096, but got {value!r}")
+    return ScaleRule(kind, per, by, when, history, margin)
+
+
+def channel_axis(role: str, module: nn.Module) -> int:
+    """Which dimension a layer's channels are: of its weights the outputs, of what passes the features."""
+    if role in ("weight", "grad"):
+        return 1 if isinstance(module, _TRANSPOSED) else 0
+    if role == "bias":
+        return 0
+    return -len(module.kernel_size) - 1 if isinstance(module, _CONVOLUTIONS) else -1
+
+
+class Scaler:
+    """The scale of one place of one layer: asked for with each tensor that is rounded there."""
+
+    def __init__(self, rule: ScaleRule, target: Target, role: str, module: nn.Module) -> None:
+        self.rule, self.target = rule, target
+        self.axis = None if rule.per == "tensor" else channel_axis(role, module) if rule.per == "channel" else rule.per
+        self.scale: torch.Tensor | None = None
+        self.zero_point: torch.Tensor | None = None
+        self.history: list[tuple[torch.Tensor, torch.Tensor]] = []  # lows and highs, the newest first
+        self.samples: list[torch.Tensor] = []
+        self.dims = 0  # of what is rounded
+
+    @property
+    def is_affine(self) -> bool:
+        return isinstance(self.target, IntegerFormat) and not self.target.symmetric
+
+    @property
+    def needs_calibration(self) -> bool:
+        return self.rule.when == "calibration" and self.scale is None and isinstance(self.rule.kind, str)
+
+    def __call__(self, x: torch.Tensor, training: bool) -> tuple[torch.Tensor | float, torch.Tensor | None]:
+        if not isinstance(self.rule.kind, str):
+            return self.rule.kind, None
+        if self.rule.when == "calibration":
+            if self.scale is None:
+                raise RuntimeError("expected a scale that calibration found, but got none; call quantize_ with calibrate=")
+            return self.scale, self.zero_point
+        x = x.detach()
+        if self.rule.when == "call":
+            return self._found(x)
+        if training or not self.history:
+            lows_and_highs = bounds(x, self.axis)
+            used = self.history or [lows_and_highs]
+            result = self._of_bounds(_joined(used))
+            if training:
+                self.history = [lows_and_highs, *self.history[: self.rule.history - 1]]
+            return result
+        return self._of_bounds(_joined(self.history))
+
+    def see(self, x: torch.Tensor) -> None:
+        """Takes a tensor of calibration into account."""
+        if self.rule.by == "absmax":
+            self.history = [_joined([*self.history, bounds(x, self.axis)])]
+            return
+        x, self.dims = x.detach(), x.dim()
+        rows = x.reshape(1, -1) if self.axis is None else x.movedim(self.axis, 0).flatten(1)
+        limit = max(1, _SAMPLES // 16 // rows.shape[0])
+        self.samples.append(rows[:, :: max(1, -(-rows.shape[1] // limit))].float().clone())
+        if len(self.samples) > 64:
+            self.samples = [torch.cat(self.samples, 1)[:, ::2]]
+
+    def settle(self) -> bool:
+        """Ends calibration: whether anything was seen."""
+        if self.samples:
+            self.scale, self.zero_point = (self._shaped(t) for t in self._found_of_rows(torch.cat(self.samples, 1)))
+        elif self.history:
+            self.scale, self.zero_point = self._of_bounds(self.history[0])
+        self.samples, self.history = [], []
+        return self.scale is not None
+
+    def state(self) -> dict:
+        """What a state dict keeps."""
+        kept: dict = {name: t for name in ("scale", "zero_point") if (t := getattr(self, name)) is not None}
+        if self.history:
+            kept["history"] = torch.stack([torch.stack(pair) for pair in self.history])
+        return kept
+
+    def load_state(self, state: dict) -> None:
+        self.scale, self.zero_point = state.get("scale", self.scale), state.get("zero_point", self.zero_point)
+        if "history" in state:
+            self.history = [tuple(pair.unbind()) for pair in state["history"].unbind()]
+
+    def _found(self, x: torch.Tensor):
+        if self.rule.by == "absmax" or x.numel() == 0:
+            return self._of_bounds(bounds(x, self.axis))
+        rows = x.reshape(1, -1) if self.axis is None else x.movedim(self.axis, 0).flatten(1)
+        self.dims = x.dim()
+        scale, zero_point = (self._shaped(t) for t in self._found_of_rows(rows))
+        return scale, zero_point
+
+    def _shaped(self, t: torch.Tensor | None) -> torch.Tensor | None:
+        """A column of one number for each row in a shape that broadcasts to what is rounded."""
+        if t is None or self.axis is None:
+            return None if t is None else t.reshape(())
+        shape = [1] * self.dims
+        shape[self.axis] = -1
+        return t.reshape(shape)
+
+    def _found_of_rows(self, rows: torch.Tensor):
+        """By a percentile, or by the least squared error, of each row."""
+        if self.rule.by == "mse":
+            return self._least_error(rows)
+        share = float(_BY.fullmatch(self.rule.by)[1]) / 100
+        high = rows if self.is_affine else rows.abs()
+        highs = high.kthvalue(max(1, math.ceil(share * rows.shape[1])), 1, keepdim=True)[0]
+        lows = rows.kthvalue(max(1, math.floor((1 - share) * rows.shape[1])), 1, keepdim=True)[0] if self.is_affine else -highs
+        return self._of_bounds((lows, highs))
+
+    def _least_error(self, rows: torch.Tensor):
+        """The best of bounds that are shares of the outermost numbers: to 1/64 in steps of a 64th, or of powers of two."""
+        shares = [2.0**-k for k in range(7)] if self.rule.kind == "power_of_two" else [k / 64 for k in range(64, 0, -1)]
+        lows, highs = bounds(rows, 0)
+        best = best_scale = best_point = None
+        for share in shares:
+            scale, point = self._of_bounds((lows * share, highs * share))
+            error = (self.target.quantize(rows, scale=scale, zero_point=point, rounding="nearest_even") - rows).double().square().sum(1, keepdim=True)
+            better = error < best if best is not None else torch.ones_like(error, dtype=torch.bool)
+            best = error if best is None else torch.where(better, error, best)
+            best_scale = scale if best_scale is None else torch.where(better, scale, best_scale)
+            best_point = point if best_point is None else torch.where(better, point, best_point)
+        return best_scale, best_point
+
+    def _of_bounds(self, lows_and_highs):
+        return scale_of(self.target, *lows_and_highs, self.rule.kind == "power_of_two", self.rule.margin)
+
+
+def bounds(x: torch.Tensor, axis: int | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """The smallest and the largest number, of all or of each index of a dimension (in a shape that broadcasts)."""
+    x = x.detach()
+    if x.numel() == 0:
+        zero = torch.zeros(())
+        return zero, zero
+    if axis is None:
+        return torch.aminmax(x)
+    rest = [d for d in range(x.dim()) if d != axis % x.dim()]
+    return (x.amin(rest, keepdim=True), x.amax(rest, keepdim=True)) if rest else (x, x)
+
+
+def _joined(pairs):
+    lows, highs = pairs[0]
+    for low, high in pairs[1:]:
+        lows, highs = torch.minimum(lows, low), torch.maximum(highs, high)
+    return lows, highs
+
+
+def scale_of(target: Target, lows: torch.Tensor, highs: torch.Tensor, power_of_two: bool, margin: int = 0):
+    """The scale (and the zero point of affine integers) at which the numbers from lows to highs just fit."""
+    lows, highs = (t.double() for t in (lows, highs))
+    affine = isinstance(target, IntegerFormat) and not target.symmetric
+    if affine:
+        lows, highs = lows.clamp(max=0.0), highs.clamp(min=0.0)  # 0 is a number
+        scale = (highs - lows) / (target.largest - target.lowest)
+    else:
+        scale = torch.maximum(lows.abs(), highs.abs()) / target.largest
+    scale = torch.where(scale == 0, 1.0, scale) * 2.0**margin
+    limits = torch.finfo(torch.float32)
+    scale = scale.clamp(limits.smallest_normal, limits.max)  # NaN stays
+    if power_of_two:
+        fraction, exponent = torch.frexp(scale)
+        scale = torch.ldexp(torch.ones_like(scale), exponent - (fraction == 0.5).int())
+    scale = scale.float()
+    if not affine:
+        return scale, None
+    zero_point = (target.lowest - (lows / scale).round()).nan_to_num(0.0).clamp(target.lowest, target.largest)
+    return scale, zero_point.to(torch.int32)

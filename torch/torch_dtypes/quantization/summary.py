@@ -1,0 +1,148 @@
+"""What became what: a table of a model's layers after ``quantize_``."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import nn
+
+from ..accumulation import Accumulation
+from .layers import is_quantized, parameter_names, state_of
+from .places import PLACES
+from .products import base_class
+
+__all__ = ["Row", "Summary", "summary"]
+
+_COLUMNS = ("layer", "type", *PLACES, "sums", "runs", "rule")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One layer: what each of its places is rounded to ("" where nothing is), how products add up, how it runs, and the key of its rule."""
+
+    layer: str
+    type: str
+    weight: str = ""
+    bias: str = ""
+    activation: str = ""
+    output: str = ""
+    error: str = ""
+    grad: str = ""
+    sums: str = ""
+    runs: str = ""
+    rule: str = ""
+
+
+class Summary:
+    """The rows of a model, one for each layer that has parameters or a rule; ``str`` is the table."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __getitem__(self, layer: str) -> Row:
+        """The row of a layer, by its name."""
+        for row in self.rows:
+            if row.layer == layer:
+                return row
+        raise KeyError(f"expected the name of a layer, one of {', '.join(repr(r.layer) for r in self.rows)}, but got {layer!r}")
+
+    def __repr__(self) -> str:
+        return f"<Summary: {sum(bool(row.runs) for row in self.rows)} of {len(self.rows)} layers quantised>"
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        out = io.StringIO()
+        Console(file=out, width=200, color_system=None).print(self.table())
+        return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines())
+
+    def table(self):
+        """The table as a ``rich.table.Table``, without the columns in which nothing is."""
+        from rich.table import Table
+
+        kept = [c for c in _COLUMNS if c in ("layer", "type") or any(getattr(row, c) for row in self.rows)]
+        table = Table(*kept, title="What is rounded to what")
+        for row in self.rows:
+            table.add_row(*(getattr(row, c) for c in kept))
+        return table
+
+
+def _sums(policy: Accumulation) -> str:
+    said = {name: getattr(policy, name) for name in ("product", "accumulator", "rounding")}
+    options = [f"{name}={value}".replace("torch.", "") for name, value in said.items() if value is not None]
+    options += [name for name in ("fused", "kahan") if getattr(policy, name)]
+    kind = f"chunked({policy.chunk})" if policy.policy == "chunked" else policy.policy
+    return f"{kind} ({', '.join(options)})" if options else kind
+
+
+def _rows(model: nn.Module) -> Iterator[Row]:
+    parts: dict[str, nn.Module] = {}
+    for name, module in model.named_modules():
+        if name in parts:
+            yield _part(module, name, parts[name])
+        elif is_quantized(module) or parameter_names(module):
+            yield _row(module, name)
+        if isinstance(module, nn.MultiheadAttention) and is_quantized(module):
+            parts[f"{name}.out_proj" if name else "out_proj"] = module
+
+
+def _part(module: nn.Module, name: str, owner: nn.Module) -> Row:
+    """An attention's output projection, whose weight the attention multiplies by."""
+    state = state_of(owner)
+    own = {place: state.parameters.get(f"out_proj.{place}") for place in ("weight", "bias")}
+    shown = {place: "" if r is None else str(r.place) for place, r in own.items()}
+    if state.rule.native is not None:
+        shown = dict.fromkeys(shown, str(state.rule.weight))
+    return Row(name, base_class(module).__name__, **shown, runs="within its attention", rule=state.key)
+
+
+def _row(module: nn.Module, name: str) -> Row:
+    kind = base_class(module).__name__
+    if not is_quantized(module):
+        return Row(name, kind)
+    state = state_of(module)
+    rule = state.rule
+    shown = {place: str(getattr(rule, place)) for place in rule.places()}
+    for place in ("weight", "bias"):
+        own = {str(r.place) for parameter, r in state.parameters.items() if r.role == place and "." not in parameter}
+        shown[place] = " and ".join(sorted(own)) if rule.native is None else shown.get(place, "")
+    if rule.native is not None:
+        shown = dict.fromkeys(PLACES, str(rule.weight))
+        runs = "natively"
+    else:
+        runs = "integers" if rule.arithmetic == "integer" else "casts"
+    sums = rule.accumulator or "" if rule.arithmetic == "integer" else _sums(rule.accumulate) if rule.accumulate is not None else ""
+    return Row(name, kind, **shown, sums=sums, runs=runs, rule=state.key)
+
+
+def summary(model: nn.Module, *, show: bool = True) -> Summary:
+    """What ``quantize_`` made of a model: prints a table of its layers (those with parameters and those with a rule), and gives its rows.
+
+    Args:
+        model: a module, quantised or not.
+        show: whether to print the table (by rich: ``pip install 'torch-dtypes[train]'``).
+
+    Returns:
+        A ``Summary``: ``rows``, ``summary["layer"]``, ``str`` for the table as text. A row has the texts ``layer``, ``type``, ``weight``, ``bias``,
+        ``activation``, ``output``, ``error``, ``grad``, ``sums``, ``runs`` (``"natively"``, ``"casts"``, ``"integers"``, or ``""`` where the layer is
+        as it was) and ``rule``.
+
+    Raises:
+        TypeError: not a module.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"expected a torch.nn.Module, but got {type(model).__name__}")
+    found = Summary(list(_rows(model)))
+    if show:
+        from rich import print as show_table
+
+        show_table(found.table())
+    return found

@@ -5,13 +5,13 @@ import sys
 
 import click
 
-from ..training.command import _folder
+from ..training.options import folder
 
 
 @click.command(short_help="Say what number formats are: range, precision, values.")
 @click.argument("formats", nargs=-1, required=True, metavar="FORMAT...")
 @click.option("--values", is_flag=True, help="List the value of each code, for formats of at most 8 bits.")
-@click.option("--out", type=click.Path(), metavar="DIR", callback=_folder, help="Write formats.html, formats.json and the figures into DIR.")
+@click.option("--out", type=click.Path(), metavar="DIR", callback=folder, help="Write formats.html, formats.json and the figures into DIR.")
 def show(formats, values, out):
     """Say what number formats are: bits, range, precision, special values and, if asked for, every value.
 

@@ -37,7 +37,17 @@ from .formats import (  # noqa: E402
 from .infinities import fill_infinity, set_fill_infinity  # noqa: E402
 from .interchange import codes, from_codes  # noqa: E402
 from .mixed import mixed_operands, set_mixed_operands  # noqa: E402
-from .quantization import Cast, Target, dequantize_, integer_format, quantize_, summary, target  # noqa: E402
+from .quantization import (  # noqa: E402
+    Cast,
+    Target,
+    block_float,
+    block_format,
+    dequantize_,
+    integer_format,
+    quantize_,
+    summary,
+    target,
+)
 from .rounding import rounding  # noqa: E402
 from .safetensors_files import load_safetensors, save_safetensors  # noqa: E402
 from .workbench import Card, card, show  # noqa: E402
@@ -51,6 +61,8 @@ __all__ = [
     "Target",
     "accumulate",
     "accumulation_of",
+    "block_float",
+    "block_format",
     "builtin_dtypes",
     "card",
     "chop",

@@ -16,6 +16,7 @@ _TENSORS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 _NAMES: dict[_C.Format, str] = {}
+_PLAIN: dict[str, bool] = {}  # names, and whether they are formats' and not targets'
 _MAX_NAMES = 4096  # a sweep over formats goes on
 
 
@@ -45,6 +46,33 @@ def _name(D: torch.dtype | str | _C.Format) -> str:
     return name
 
 
+def _is_plain(name: str) -> bool:
+    """Whether a name is a format's, or nobody's; else it is that of blocks or integers."""
+    if (plain := _PLAIN.get(name)) is None:
+        from .quantization.targets import target_of_chop  # which imports this module
+
+        plain = target_of_chop(name) is None
+        if len(_PLAIN) >= _MAX_NAMES:
+            _PLAIN.clear()
+        _PLAIN[name] = plain
+    return plain
+
+
+def _target_of(D: object, flip_prob: float) -> _C.Format | str | Any:
+    """What is no dtype, format or format's name as a target; of a target that is one format, its name."""
+    from .quantization.base import Target
+    from .quantization.targets import FormatTarget, target
+
+    if not isinstance(D, (str, Target)):
+        return D
+    made = target(D)
+    if isinstance(made, FormatTarget):
+        return made.format_name
+    if flip_prob != 0:
+        raise ValueError(f"expected flip_prob=0 with {made.name}, but got {flip_prob!r}: bits are flipped in formats without scales alone")
+    return made
+
+
 def _constant_name(D: torch.dtype | str) -> str | None:
     """The name for a graph; None where there is none, for which eager code has the error."""
     try:
@@ -62,7 +90,7 @@ def _constant_mode(rounding: str | int | None) -> str | None:
 
 # Dynamo calls such functions while it traces, and takes the results as constants (torch._dynamo.assume_constant_result sets the mark, but
 # would import all of dynamo here).
-_constant_name._dynamo_marked_constant = _constant_mode._dynamo_marked_constant = True
+_constant_name._dynamo_marked_constant = _constant_mode._dynamo_marked_constant = _is_plain._dynamo_marked_constant = True
 
 
 def _chop_traced(x, D, rounding, generator, flip_prob):
@@ -70,6 +98,10 @@ def _chop_traced(x, D, rounding, generator, flip_prob):
     if not isinstance(x, torch.Tensor) or x.dtype not in _TENSORS:
         torch._dynamo.graph_break(msg="chop in a graph takes stock tensors of floating dtypes")
         return chop(x, D, rounding, generator, flip_prob)
+    if (isinstance(D, str) and not _is_plain(D)) or not isinstance(D, (str, torch.dtype, _C.Format)):
+        D = _target_of(D, flip_prob)
+        if hasattr(D, "quantize"):
+            return D.quantize(x, rounding=rounding, generator=generator)
     # A format may be changed in place later, of which a graph would know nothing.
     name = _constant_name(D) if isinstance(D, (str, torch.dtype)) else None
     mode = _constant_mode(rounding)
@@ -94,7 +126,9 @@ def install() -> None:
     torch.library.register_fake("torch_dtypes::chop", _fake)
 
 
-def _chop_tensor(x: torch.Tensor, name: str, mode: str | None, flip_prob: float, generator: torch.Generator | None) -> torch.Tensor:
+def _chop_tensor(x: torch.Tensor, name: str | Any, mode: str | None, flip_prob: float, generator: torch.Generator | None) -> torch.Tensor:
+    if not isinstance(name, str):
+        return name.quantize(x, rounding=mode, generator=generator)
     if x.dtype not in _TENSORS:
         raise TypeError(f"expected a tensor of float16, bfloat16, float32 or float64 to chop, but got {x.dtype}")
     return _C.chop(x, name, mode, flip_prob, generator)
@@ -124,7 +158,8 @@ def _chop_jax(x, name: str, mode: str | None, flip_prob: float, generator: torch
         def call(values):
             return _chop_numpy(np.asarray(values), name, mode, flip_prob, generator)
 
-        return jax.pure_callback(call, jax.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method="expand_dims")
+        method = "expand_dims" if isinstance(name, str) else "sequential"  # blocks are cut along given dimensions
+        return jax.pure_callback(call, jax.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method=method)
 
     chopped.defjvp(lambda primals, tangents: (chopped(*primals), tangents[0]))
     return chopped(x)
@@ -186,7 +221,8 @@ def chop(
             that torch cannot see (read-only or byte-swapped ones) and for the two half types, which are rounded as float32 and whose
             result rounds to the half type where that lacks the value. Under ``jax.jit`` a call goes back to the host
             (``pure_callback``), which JAX may repeat or drop: draw stochastic roundings outside of it.
-        D: a dtype of this package, or the name of a format (any that ``torch_dtypes.dtype`` takes), or a format. Names and formats take
+        D: a dtype of this package, or the name of a format (any that ``torch_dtypes.dtype`` takes), or a format; or blocks with scales of
+            their own, by name (``"mxfp8_e4m3"``) or as a target (``block_format``). Names and formats take
             none of the process's 64 dtypes, so sweeps over thousands of formats are possible. (A format, or a generator, is not for
             graphs: torch.compile leaves such a call to eager code.)
         rounding: one of ``ROUNDING_MODES`` or Pychop's number; default: D's own, or that of a ``with torch_dtypes.rounding(...)`` block.
@@ -205,7 +241,9 @@ def chop(
     """
     if torch.compiler.is_dynamo_compiling():
         return _chop_traced(x, D, rounding, generator, flip_prob)
-    name, mode = _name(D), None
+    if (not _is_plain(D)) if isinstance(D, str) else not isinstance(D, (torch.dtype, _C.Format)):
+        D = _target_of(D, flip_prob)
+    name, mode = D if hasattr(D, "quantize") else _name(D), None
     if rounding is not None:
         mode = rounding_mode(rounding).name
     elif (override := _C.rounding_override()) is not None:

@@ -1,5 +1,6 @@
 """What numbers can be rounded to: number formats, blocks with scales, integers; and where scales come from. Models that round by rules."""
 
+from .blocks import BlockFormat, block_float, block_format
 from .cast import Cast
 from .convert import dequantize_, quantize_
 from .integers import IntegerFormat, integer_format
@@ -7,11 +8,14 @@ from .summary import Summary, summary
 from .targets import FormatTarget, Target, target
 
 __all__ = [
+    "BlockFormat",
     "Cast",
     "FormatTarget",
     "IntegerFormat",
     "Summary",
     "Target",
+    "block_float",
+    "block_format",
     "dequantize_",
     "integer_format",
     "quantize_",

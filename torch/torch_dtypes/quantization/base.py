@@ -8,6 +8,8 @@ target's rounding is the only one.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch.autograd import forward_ad
 
@@ -23,14 +25,33 @@ CLAMPED = ("pass", "zero")
 _INDIFFERENT = ("nearest_even", "nearest_zero", "nearest_away")
 
 
-def check_tensor(x: object, name: str) -> None:
+def largest_of(fmt: _C.Format) -> float:
+    """The largest finite value, as numerics.md defines the kinds."""
+    if fmt.kind == _C.Kind.posit:
+        return math.ldexp(1, (fmt.bits - 2) << fmt.exp_bits)
+    if fmt.kind == _C.Kind.fixed:
+        return math.ldexp((1 << fmt.exp_bits + fmt.man_bits) - 1, -fmt.man_bits)
+    field, fraction = divmod(fmt.max_code, 1 << fmt.man_bits)
+    return math.ldexp(fraction + (1 << fmt.man_bits) * (field > 0), max(field, 1) - fmt.bias - fmt.man_bits)
+
+
+def saturating(fmt: _C.Format) -> _C.Format:
+    """The format in which what is beyond the largest number becomes it."""
+    if fmt.kind == _C.Kind.posit:
+        fmt.infinity = _C.Infinity.saturate
+    else:
+        fmt.overflow = _C.Overflow.saturate
+    return fmt
+
+
+def check_tensor(x: object, target: Target) -> None:
     if not isinstance(x, torch.Tensor):
         hint = "torch_dtypes.chop takes other arrays and numbers"
-        raise TypeError(f"expected a torch tensor to quantise to {name}, but got {type(x).__name__}; {hint}")
+        raise TypeError(f"expected a torch tensor to quantise to {target.name}, but got {type(x).__name__}; {hint}")
     if x.dtype not in COMPUTED:
         hint = "it is rounded already; " if _C.format_of(x.dtype) is not None else ""
         raise TypeError(
-            f"expected a tensor of float16, bfloat16, float32 or float64 to quantise to {name}, but got {x.dtype}: {hint}"
+            f"expected a tensor of float16, bfloat16, float32 or float64 to quantise to {target.name}, but got {x.dtype}: {hint}"
             "cast it, for example by x.float()"
         )
 

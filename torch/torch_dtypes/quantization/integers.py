@@ -94,7 +94,7 @@ class IntegerFormat(Target):
 
     def _shifted(self, x, scale, zero_point, rounding, generator, cut):
         """The integers less the zero point, as floats (NaN where x is); the scale; where nothing was clamped (if that is asked for)."""
-        check_tensor(x, self.name)
+        check_tensor(x, self)
         if scale is None:
             raise ValueError(
                 f"expected a scale for {self.name}, but got None: integers alone say no magnitude. Give scale=, for example the tensor's "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import math
 import re
 from dataclasses import dataclass, field
 
@@ -14,8 +13,8 @@ from .. import _C, _names
 from ..chopping import chop
 from ..formats import builtin_dtypes, format_of, rounding_mode
 from ..formats import dtype as dtype_of
-from . import integers
-from .base import Target, check_clamped, check_tensor, is_careful, rounded, scale_like, straight_through
+from . import blocks, integers
+from .base import Target, check_clamped, check_tensor, is_careful, largest_of, rounded, scale_like, straight_through
 
 __all__ = ["FormatTarget", "Target", "target"]
 
@@ -45,7 +44,7 @@ class FormatTarget(Target):
     def __post_init__(self):
         fmt = self.format
         for name, value in {
-            "bits": fmt.bits, "rounding": fmt.rounding.name, "is_posit": fmt.kind == _C.Kind.posit, "largest": _largest(fmt),
+            "bits": fmt.bits, "rounding": fmt.rounding.name, "is_posit": fmt.kind == _C.Kind.posit, "largest": largest_of(fmt),
         }.items():  # fmt: skip
             object.__setattr__(self, name, value)
 
@@ -69,7 +68,7 @@ class FormatTarget(Target):
         return self if same else FormatTarget(_names.name_of_format(fmt))
 
     def quantize(self, x, *, scale=None, zero_point=None, rounding=None, generator=None, clamped="pass"):
-        check_tensor(x, self.name)
+        check_tensor(x, self)
         if zero_point is not None:
             raise ValueError(f"expected no zero_point with {self.name}, but got {zero_point!r}: integers alone have one, as 'int8_affine'")
         cut = check_clamped(clamped)
@@ -85,14 +84,10 @@ class FormatTarget(Target):
         return straight_through(x, values, ~(y.abs() > self.largest) if cut else None)
 
 
-def _largest(fmt: _C.Format) -> float:
-    """The largest finite value, as numerics.md defines the kinds."""
-    if fmt.kind == _C.Kind.posit:
-        return math.ldexp(1, (fmt.bits - 2) << fmt.exp_bits)
-    if fmt.kind == _C.Kind.fixed:
-        return math.ldexp((1 << fmt.exp_bits + fmt.man_bits) - 1, -fmt.man_bits)
-    field, fraction = divmod(fmt.max_code, 1 << fmt.man_bits)
-    return math.ldexp(fraction + (1 << fmt.man_bits) * (field > 0), max(field, 1) - fmt.bias - fmt.man_bits)
+def shared_scale(name: str) -> Target | None:
+    """The blocks or integers of a name, what ``torch_dtypes.dtype`` has no name for; None: no such name."""
+    parts = _names.split_rounding(name)
+    return integers.parse(*parts) or blocks.parse(*parts)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -104,7 +99,7 @@ def _of_name(name: str) -> Target:
     plain = _STOCK_NAMES.get(plain, plain)
     if plain in _STOCK:
         return FormatTarget(_STOCK[plain], plain)
-    if (made := integers.parse(*_names.split_rounding(plain))) is not None:
+    if (made := shared_scale(plain)) is not None:
         return made
     try:
         return FormatTarget(_names.name_of_format(format_of(plain)))
@@ -120,9 +115,16 @@ def _of_name(name: str) -> Target:
         ) from error
 
 
+def target_of_chop(D: object) -> Target | None:
+    """What ``chop`` rounds to where it is no format by itself; None: it is one, or nothing."""
+    if isinstance(D, Target):
+        return D
+    return shared_scale(D.removeprefix("torch.")) if isinstance(D, str) else None
+
+
 def known_names() -> tuple[str, ...]:
     """Names that need no parameters, or show how they look."""
-    return (*(_C.name_of(d) for d in builtin_dtypes()), *_STOCK, *_names.ALIASES, "int8", "uint8", "int4", "uint4", "int16")
+    return (*(_C.name_of(d) for d in builtin_dtypes()), *_STOCK, *_names.ALIASES, "int8", "uint8", "int4", "uint4", "int16", *blocks.PRESETS, "bfp8")
 
 
 class _Traced:

@@ -1,0 +1,90 @@
+"""What blocks with scales mean, number by number in exact rationals; shares no code with the implementation.
+
+Sources: OCP Microscaling Formats 1.0, section 6.3; NVIDIA, "Pretraining large language models with NVFP4", appendix C.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+
+def floor_log2(a: Fraction) -> int:
+    e = a.numerator.bit_length() - a.denominator.bit_length()
+    return e if a >= Fraction(2) ** e else e - 1
+
+
+def ceil_log2(a: Fraction) -> int:
+    e = floor_log2(a)
+    return e if a == Fraction(2) ** e else e + 1
+
+
+def largest(spec) -> Fraction:
+    """An element's largest value (of oracle.Spec or oracle_fixed.Fixed)."""
+    return Fraction(spec.highest, 1 << spec.frac_bits) if hasattr(spec, "highest") else spec.magnitude(spec.largest)
+
+
+def scale_exponent(a: Fraction, spec, rule: str, emax: int | None = None, bits: int = 8) -> int:
+    """The exponent of a block's power-of-two scale."""
+    lowest = -(2 ** (bits - 1) - 1)
+    if a == 0:
+        return lowest
+    top = largest(spec)
+    e = floor_log2(top) if emax is None else emax
+    if rule == "floor":
+        power = floor_log2(a) - e
+    elif rule == "ceil":
+        power = ceil_log2(a) - e
+    elif rule == "rceil":
+        power = ceil_log2(a / top)
+    else:
+        step = Fraction(2) ** (floor_log2(a) - (spec.int_bits + spec.frac_bits - 1 if hasattr(spec, "highest") else spec.man_bits))
+        power = floor_log2(math.floor(a / step + Fraction(1, 2)) * step) - e
+    return min(max(power, lowest), -lowest)
+
+
+def block(x, spec, mode: str, exponent: int) -> list[float]:
+    """Each number of a finite block rounded to an element times 2^exponent, as a float64; -0.0 for what is negative and rounds to 0."""
+    scale = Fraction(2) ** exponent
+    out = []
+    for v in x:
+        exact = Fraction(v) / scale
+        code = spec.encode(exact if exact else v, mode)
+        value = spec.decode(code)
+        value = math.copysign(0.0, v) if value == 0 and not hasattr(spec, "highest") else float(value)
+        out.append(math.ldexp(value, exponent))
+    return out
+
+
+def runs(x: np.ndarray, size: int):
+    """The blocks of a row."""
+    return [x[i : i + size] for i in range(0, len(x), size)]
+
+
+def quantized(x: np.ndarray, spec, mode: str, size: int, rule: str = "floor", emax: int | None = None) -> np.ndarray:
+    """A row of finite numbers in blocks of ``size`` with E8M0 scales, as float64."""
+    out: list[float] = []
+    for part in runs(x.astype(np.float64), size):
+        a = max(Fraction(abs(float(v))) for v in part)
+        out += block([float(v) for v in part], spec, mode, scale_exponent(a, spec, rule, emax))
+    return np.array(out)
+
+
+def nvfp4(x: np.ndarray, element, scale_spec, size: int = 16) -> np.ndarray:
+    """A float32 row with a float32 scale of the tensor above e4m3 scales of its blocks: each step in float32, as the paper has it."""
+    one, six, top = np.float32(1), np.float32(6), np.float32(6 * 448)
+    encode = top / np.max(np.abs(x))
+    decode = one / encode
+    out = []
+    for part in runs(x, size):
+        ratio = np.max(np.abs(part)) / six * encode
+        own = np.float32(float(scale_spec.decode(scale_spec.encode(float(ratio), "nearest_even"))))
+        own = max(own, np.float32(2.0**-9))
+        factor = own * decode
+        inverse = one / factor
+        for v in part:
+            code = element.encode(float(v * inverse), "nearest_even")
+            out.append(np.float32(float(element.decode(code))) * factor)
+    return np.array(out, dtype=np.float32)

@@ -1,0 +1,91 @@
+"""The scale of a block: a power of two by one of four rules, or a float format's number; and a tensor's scale above it."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+import torch
+
+from .. import _C, _names
+from ..chopping import chop
+from ..formats import format_of
+from .base import largest_of, saturating
+
+_POWERS = re.compile(r"e(\d+)m0")
+POWER_RULES = ("floor", "ceil", "even", "rceil")
+FLOAT_RULES = ("nearest", "ceil")
+
+# The least scale of a tensor: times the smallest number of a scale format it is a normal number of float32, so that its reciprocal is finite.
+_LEAST_TENSOR_SCALE = 2.0**-117
+
+
+@dataclass(frozen=True)
+class ScaleFormat:
+    """Powers of two of ``exponents`` bits (E8M0 and its kin: 2^-127 to 2^127, and a NaN), or the numbers of a float format."""
+
+    name: str
+    bits: int
+    smallest: float
+    largest: float
+    powers: bool
+
+
+def scale_format(value: object) -> ScaleFormat:
+    """A block's scale format by its name, dtype or format."""
+    if isinstance(value, str) and (match := _POWERS.fullmatch(value)):
+        bits = int(match[1])
+        if not 2 <= bits <= 8:
+            raise ValueError(f"expected a scale of 2 to 8 exponent bits ('e8m0'), but got {value!r}")
+        top = (1 << bits - 1) - 1
+        return ScaleFormat(value, bits, math.ldexp(1, -top), math.ldexp(1, top), True)
+    fmt = _C.Format(value) if isinstance(value, _C.Format) else format_of(value)
+    if fmt.kind != _C.Kind.float or not fmt.fits_float:
+        raise ValueError(f"expected a block's scale as 'e8m0' or a float format of at most float32's range, but got {_names.name_of_format(fmt)!r}")
+    fmt = saturating(fmt)
+    fmt.rounding = _C.Rounding.nearest_even
+    lowest = 1 - fmt.bias if fmt.exp_bits else 0
+    least = math.ldexp(1, lowest - (fmt.man_bits if fmt.subnormals == _C.Subnormals.gradual else 0))
+    return ScaleFormat(_names.name_of_format(fmt), fmt.bits, max(least, 2.0**-126), largest_of(fmt), False)
+
+
+def mantissa_threshold(rule: str, element: _C.Format) -> tuple[float, bool]:
+    """From which significand (in [1/2, 1), as frexp gives it) of a block's absmax on the scale is twice the floor's, and whether from that
+    significand itself on."""
+    if rule == "floor":
+        return 1.0, True
+    if rule == "ceil":
+        return 0.5, False
+    if rule == "rceil":
+        return math.frexp(largest_of(element))[0], False
+    fraction_bits = element.man_bits if element.kind == _C.Kind.float else element.exp_bits + element.man_bits - 1
+    return 1 - math.ldexp(1, -(fraction_bits + 2)), True
+
+
+def power_scale(absmax: torch.Tensor, exponent: int, threshold: tuple[float, bool], scale: ScaleFormat) -> torch.Tensor:
+    """2^(floor(log2(absmax)) - exponent), or twice that by the threshold, within the scale format's range."""
+    limits = torch.finfo(absmax.dtype)
+    positive = absmax.clamp_min(limits.smallest_normal * limits.eps)
+    fraction = torch.frexp(positive).mantissa
+    power = (positive / (fraction * 2)) * math.ldexp(1, -exponent)  # the quotient is a power of two, exactly
+    bound, included = threshold
+    if bound < 1:
+        power = torch.where(fraction >= bound if included else fraction > bound, power * 2, power)
+    return power.clamp(scale.smallest, scale.largest)
+
+
+def float_scale(absmax: torch.Tensor, largest: float, inverse: torch.Tensor | None, rule: str, scale: ScaleFormat) -> torch.Tensor:
+    """absmax / largest (times a tensor scale's reciprocal), rounded to the scale format; at least its smallest positive number."""
+    ratio = absmax / largest
+    if inverse is not None:
+        ratio = ratio * inverse
+    return chop(ratio, scale.name, "up" if rule == "ceil" else "nearest_even").clamp_min(scale.smallest)
+
+
+def tensor_scale(absmax: torch.Tensor, largest: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """What brings a tensor's blocks into the range of their scales: the encoding factor largest / max(absmax) and its reciprocal. Blocks
+    with infinities or NaN have no part in it."""
+    top = torch.where(absmax < math.inf, absmax, torch.zeros_like(absmax)).amax()
+    encode = (torch.full_like(top, largest) / top).clamp_max(1 / _LEAST_TENSOR_SCALE)
+    return encode, encode.reciprocal()

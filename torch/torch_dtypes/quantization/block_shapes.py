@@ -1,0 +1,115 @@
+"""Which numbers of a tensor make a block: runs along dimensions, whole slices, the whole tensor."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import torch
+
+from ..formats import _integer
+
+_NAME = re.compile(r"(?:_axis((?:minus)?\d+(?:x(?:minus)?\d+)*))|(?:_dim((?:minus)?\d+))|(_tensor)")
+
+
+@dataclass(frozen=True)
+class BlockShape:
+    """Blocks of ``size`` along ``axis`` (both may have several entries; None: all of it), or one block for each index of ``dim``, or one."""
+
+    size: tuple[int | None, ...]
+    axis: tuple[int, ...]
+    dim: int | None = None
+
+    @property
+    def is_tensor(self) -> bool:
+        return self.dim is None and not self.axis
+
+    def split(self, x: torch.Tensor) -> tuple[torch.Tensor, list[int], list[tuple[int, int]]]:
+        """x with each dimension that is cut as two, padded with zeros to whole blocks; the dimensions of a block; what is to be joined
+        again, as dimension and length, in that order."""
+        if self.dim is not None:
+            kept = self._dimension(x, self.dim)
+            return x, [d for d in range(x.dim()) if d != kept], []
+        if not self.axis:
+            return x, list(range(x.dim())), []
+        dims: list[int] = []
+        joins: list[tuple[int, int]] = []
+        cuts = sorted(zip([self._dimension(x, a) for a in self.axis], self.size, strict=True), reverse=True)
+        if len({a for a, _ in cuts}) < len(cuts):
+            raise ValueError(f"expected axes that are different dimensions of shape {tuple(x.shape)}, but got {self.axis}")
+        for axis, size in cuts:  # from the last, so that what follows moves no dimension that is still to come
+            length = x.shape[axis]
+            if size is None or length <= size:
+                dims.append(axis)
+                continue
+            count = -(-length // size)
+            if missing := count * size - length:
+                x = torch.nn.functional.pad(x, [0, 0] * (x.dim() - 1 - axis) + [0, missing])
+            x = x.unflatten(axis, (count, size))
+            dims = [d + 1 for d in dims]
+            dims.append(axis + 1)
+            joins = [(axis, length), *((a + 1, n) for a, n in joins)]
+        return x, dims, joins
+
+    def join(self, x: torch.Tensor, joins: list[tuple[int, int]]) -> torch.Tensor:
+        """The inverse of ``split``."""
+        for count, (axis, length) in enumerate(joins):
+            axis -= count  # each dimension that was joined before has moved the later ones
+            x = x.flatten(axis, axis + 1)
+            if x.shape[axis] != length:
+                x = x.narrow(axis, 0, length)
+        return x
+
+    def _dimension(self, x: torch.Tensor, axis: int) -> int:
+        if not -x.dim() <= axis < x.dim():
+            raise ValueError(f"expected a tensor with dimension {axis} (its blocks' axis), but got one of shape {tuple(x.shape)}")
+        return axis % x.dim()
+
+
+def make(size: object, axis: object, dim: object) -> BlockShape:
+    """A shape of what a user says."""
+    if dim is not None:
+        if size is not None:
+            raise ValueError(f"expected size=None with dim, for which a slice is a block, but got size={size!r}, dim={dim!r}")
+        return BlockShape((), (), _integer("dim", dim, -64, 63))
+    if axis is None:
+        if size is not None:
+            raise ValueError(f"expected size=None with axis=None, for which the tensor is a block, but got size={size!r}")
+        return BlockShape((), ())
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    sizes = size if isinstance(size, (tuple, list)) else (size,) * len(axes)
+    if not axes or len(sizes) != len(axes):
+        raise ValueError(f"expected as many sizes as axes, but got size={size!r}, axis={axis!r}")
+    axes = tuple(_integer("axis", a, -64, 63) for a in axes)
+    return BlockShape(tuple(None if n is None else _integer("size", n, 1, 1 << 40) for n in sizes), axes)
+
+
+def _number(n: int) -> str:
+    return str(n).replace("-", "minus")
+
+
+def size_name(shape: BlockShape) -> str:
+    if not shape.size or shape.size == (None,):
+        return "all"
+    return "x".join("all" if n is None else str(n) for n in shape.size)
+
+
+def place_name(shape: BlockShape) -> str:
+    """What a name says of the place, where that is not the last dimension."""
+    if shape.dim is not None:
+        return f"_dim{_number(shape.dim)}"
+    if not shape.axis:
+        return "_tensor"
+    return "" if shape.axis == (-1,) else "_axis" + "x".join(map(_number, shape.axis))
+
+
+def parse(size: str, place: str) -> BlockShape:
+    """The shape of the two parts of a name."""
+    sizes = tuple(None if n == "all" else int(n) for n in size.split("x"))
+    match = _NAME.fullmatch(place)
+    if match is None:
+        return make(sizes, (-1,) * len(sizes), None)
+    axes, dim, tensor = match.groups()
+    if tensor or dim is not None:
+        return make(None, None, None if tensor else int(dim.replace("minus", "-")))
+    return make(sizes, tuple(int(a.replace("minus", "-")) for a in axes.split("x")), None)

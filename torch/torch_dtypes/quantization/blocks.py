@@ -1,0 +1,276 @@
+"""Blocks of numbers that share a scale: OCP's MX formats, NVFP4, block floating point.
+
+Sources: OCP Microscaling Formats (MX) Specification 1.0 (2023), sections 5 and 6; NVIDIA, "Pretraining large language models with NVFP4"
+(arXiv 2509.25149), appendix C; Zhang et al., "QPyTorch" (arXiv 1910.04540), for block floating point.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+
+import torch
+
+from .. import _C, _names
+from ..chopping import chop
+from ..formats import _boolean, _choice, _integer, format_of, rounding_mode
+from . import block_shapes
+from .base import COMPUTED, Target, check_clamped, check_tensor, is_careful, largest_of, saturating, scale_like, straight_through, times
+from .block_scales import FLOAT_RULES, POWER_RULES, ScaleFormat, float_scale, mantissa_threshold, power_scale, scale_format, tensor_scale
+from .block_shapes import BlockShape
+
+__all__ = ["BlockFormat", "block_float", "block_format"]
+
+# Element, scale, size, and whether a tensor's scale lies above.
+PRESETS = {
+    "mxfp8_e4m3": ("e4m3fn_saturate", "e8m0", 32, False),
+    "mxfp8_e5m2": ("e5m2_saturate", "e8m0", 32, False),
+    "mxfp6_e3m2": ("e3m2finite", "e8m0", 32, False),
+    "mxfp6_e2m3": ("e2m3finite", "e8m0", 32, False),
+    "mxfp4": ("e2m1finite", "e8m0", 32, False),
+    "mxint8": ("fixed1_6_symmetric", "e8m0", 32, False),
+    "nvfp4": ("e2m1finite", "e4m3fn_saturate", 16, True),
+}
+_ALIASES = {"mxfp4_e2m1": "mxfp4"}
+_BLOCK_FLOAT = re.compile(r"fixed1_(\d+)_symmetric")
+_NAME = re.compile(
+    r"(?:block<([^,<>]+),([^,<>]+),([^,<>]+)>|bfp(\d+)(?:_size((?:all|\d+)(?:x(?:all|\d+))*))?|([a-z0-9]+(?:_e\dm\d)?))"
+    r"(_axis[minusx0-9]+|_dim(?:minus)?\d+|_tensor)?(?:_emax(minus)?(\d+))?(?:_(floor|ceil|even|rceil|nearest))?(_scaled)?"
+)
+
+
+@dataclass(frozen=True, repr=False)
+class BlockFormat(Target):
+    """Numbers of an element format times a scale that a block shares. Made by ``block_format``, ``block_float`` and names."""
+
+    element: str
+    scale: str
+    shape: BlockShape
+    scale_rule: str
+    tensor_scale: bool
+    emax: int
+    # What these say, for code that torch.compile traces.
+    bits: int = field(init=False, compare=False)
+    largest: float = field(init=False, compare=False)
+    rounding: str = field(init=False, compare=False)
+    _largest_element: float = field(init=False, compare=False)
+    _is_posit: bool = field(init=False, compare=False)
+    _scale: ScaleFormat = field(init=False, compare=False)
+    _threshold: tuple[float, bool] = field(init=False, compare=False)
+
+    def __post_init__(self):
+        fmt, scale = format_of(self.element), scale_format(self.scale)
+        largest = largest_of(fmt)
+        for name, value in {
+            "bits": fmt.bits, "rounding": fmt.rounding.name, "largest": largest * scale.largest, "_largest_element": largest, "_scale": scale,
+            "_is_posit": fmt.kind == _C.Kind.posit, "_threshold": mantissa_threshold(self.scale_rule, fmt) if scale.powers else (1.0, True),
+        }.items():  # fmt: skip
+            object.__setattr__(self, name, value)
+
+    @property
+    def name(self) -> str:
+        fmt = format_of(self.element)
+        mode = fmt.rounding.name
+        fmt.rounding = _C.Rounding.nearest_even
+        element, size = _names.name_of_format(fmt), block_shapes.size_name(self.shape)
+        known = {(e, s, str(n), t): preset for preset, (e, s, n, t) in PRESETS.items()}
+        preset = known.get((element, self.scale, size, self.tensor_scale))
+        match = _BLOCK_FLOAT.fullmatch(element) if preset is None and self.scale == "e8m0" else None
+        if match:
+            name = f"bfp{int(match[1]) + 2}" + (f"_size{size}" if self.shape.axis else "")
+        else:
+            name = preset or f"block<{element},{self.scale},{size}>"
+        if not (match and self.shape.is_tensor):
+            name += block_shapes.place_name(self.shape)
+        if self.emax != _exponent(fmt):
+            name += f"_emax{self.emax}".replace("-", "minus")
+        if self.scale_rule != _default_rule(self._scale):
+            name += f"_{self.scale_rule}"
+        if self.tensor_scale and not preset:
+            name += "_scaled"
+        return name if mode == "nearest_even" else f"{name}_{mode}"
+
+    @property
+    def bits_per_value(self) -> float:
+        sizes = self.shape.size
+        return self.bits + (self._scale.bits / math.prod(sizes) if sizes and None not in sizes else 0.0)
+
+    def with_rounding(self, mode: str | int) -> BlockFormat:
+        fmt = format_of(self.element)
+        fmt.rounding = rounding_mode(mode)
+        return BlockFormat(_names.name_of_format(fmt), self.scale, self.shape, self.scale_rule, self.tensor_scale, self.emax)
+
+    def quantize(self, x, *, scale=None, zero_point=None, rounding=None, generator=None, clamped="pass"):
+        check_tensor(x, self)
+        if zero_point is not None:
+            raise ValueError(f"expected no zero_point with {self.name}, but got {zero_point!r}: integers alone have one, as 'int8_affine'")
+        cut = check_clamped(clamped)
+        if x.numel() == 0:
+            return straight_through(x, x.detach().clone())
+        blocks, factor, joins = self._scaled(x.detach(), scale)
+        y = times(blocks, factor.reciprocal(), is_careful(self._is_posit, self.rounding, rounding))
+        values = self.shape.join(chop(y, self.element, rounding, generator) * factor, joins).view(x.shape)
+        return straight_through(x, values, self.shape.join(~(y.abs() > self._largest_element), joins).view(x.shape) if cut else None)
+
+    def scales(self, x: torch.Tensor, *, scale: float | torch.Tensor | None = None) -> torch.Tensor:
+        """The scale of each block of x, the tensor's scale included: of the shape that x has when each block's dimensions are one entry long
+        (of blocks of 32 in the last dimension: ``(..., ceil(n / 32), 1)``)."""
+        check_tensor(x, self)
+        return self._scaled(x.detach(), scale)[1]
+
+    def _scaled(self, x: torch.Tensor, outer: object) -> tuple[torch.Tensor, torch.Tensor, list[tuple[int, int]]]:
+        """x cut into blocks, in the compute type; what a 1 in each stands for; how to join them."""
+        x = x.to(COMPUTED[x.dtype])
+        if x.dim() == 0:
+            x = x.view(1)
+        blocks, dims, joins = self.shape.split(x)
+        absmax = blocks.abs().amax(dims, keepdim=True)
+        inverse = above = None
+        if outer is not None:
+            above = scale_like(outer, x)
+            if above.numel() != 1:
+                raise ValueError(f"expected the scale of a whole tensor beside the blocks' own, one number, but got shape {tuple(above.shape)}")
+            above = above.reshape(())
+            inverse = above.reciprocal()
+        elif self.tensor_scale:
+            inverse, above = tensor_scale(absmax, self.largest)
+        if self._scale.powers:
+            own = power_scale(absmax if inverse is None else absmax * inverse, self.emax, self._threshold, self._scale)
+        else:
+            own = float_scale(absmax, self._largest_element, inverse, self.scale_rule, self._scale)
+        factor = own if above is None else (own * above).clamp_min(torch.finfo(own.dtype).smallest_normal)
+        return blocks, torch.where(absmax < math.inf, factor, math.nan), joins
+
+
+def _exponent(fmt: _C.Format) -> int:
+    """The exponent of the largest power of two that a format has."""
+    return math.frexp(largest_of(fmt))[1] - 1
+
+
+def _default_rule(scale: ScaleFormat) -> str:
+    return POWER_RULES[0] if scale.powers else FLOAT_RULES[0]
+
+
+def block_format(
+    element: torch.dtype | str | _C.Format,
+    scale: torch.dtype | str | _C.Format,
+    size: int | tuple[int | None, ...] | None,
+    axis: int | tuple[int, ...] | None = -1,
+    *,
+    dim: int | None = None,
+    scale_rule: str | None = None,
+    emax: int | None = None,
+    tensor_scale: bool = False,
+    rounding: str | int | None = None,
+) -> BlockFormat:
+    """Numbers of an element format times a scale that each block shares: a target for rules, ``chop`` and ``quantize``.
+
+    A block with largest magnitude a gets the scale d, and each of its numbers x becomes round(x * (1/d)) * d, in float32 (float64 for float64
+    tensors), rounded by any of the ten modes. The elements saturate, whatever their format does alone. Scales that are powers of two make
+    both products exact, so that each number is rounded once; a result below float32's normal numbers rounds to them.
+
+    - Power-of-two scales (``"e8m0"``: 2^-127 to 2^127), E the exponent of the element's largest power of two (or ``emax``), by ``scale_rule``:
+      ``"floor"`` (OCP, section 6.3; default) 2^(floor(log2 a) - E); ``"ceil"`` 2^(ceil(log2 a) - E); ``"even"`` the floor's after a is
+      rounded to the element's significand; ``"rceil"`` the least power of two with which a does not exceed the element's largest number.
+    - A float format as scale: a / largest element, rounded to it; ``"nearest"`` (even; default) or ``"ceil"`` (up, so that nothing is clamped);
+      at least the format's smallest positive number.
+    - ``tensor_scale``, in float32: e = largest scale * largest element / (largest magnitude of the tensor), t = 1/e; the blocks' scales are
+      (a / largest element) * e rounded to the scale's format, times t. That is NVFP4's. (t is at least 2^-117, for magnitudes below 1e-31.)
+      ``quantize(x, scale=t)`` takes another t.
+
+    Zeros keep their sign; a block of zeros has the least scale. A block with an infinity or NaN is NaN throughout (OCP's NaN scale), and has
+    no part in a tensor's scale. A last block may be shorter: it is rounded as if zeros followed (they are counted where stochastic
+    modes draw).
+
+    Names: ``"mxfp8_e4m3"``, ``"mxfp8_e5m2"``, ``"mxfp6_e3m2"``, ``"mxfp6_e2m3"``, ``"mxfp4"``, ``"mxint8"`` (-127/64 to 127/64; OCP's -2, which
+    may be left out, is in ``block_format("fixed1_6", "e8m0", 32)``), ``"nvfp4"``, ``"block<e5m2,e8m0,64>"``; behind them ``_axis0``, ``_dim0``
+    or ``_tensor``, ``_emax0``, the rule, ``_scaled`` (a tensor scale), a rounding mode: ``"mxfp4_axis0_rceil_stochastic"``.
+
+    Args:
+        element: a dtype of this package, a format or its name.
+        scale: ``"e<k>m0"``, powers of two with k from 2 to 8 exponent bits; or a float format.
+        size: how many numbers make a block along ``axis``; None: all that there are. A tuple for blocks of more dimensions, as (16, 16).
+        axis: the dimension that is cut into blocks, or a tuple of them; None: the whole tensor is one block.
+        dim: one block for each index of this dimension (QPyTorch's ``dim``), with size=None, instead of axis.
+        scale_rule: as above.
+        emax: the exponent to which a block's largest magnitude is brought, by power-of-two scales: 0 for posits, which are finest there.
+        tensor_scale: whether a scale of the whole tensor lies above those of the blocks.
+        rounding: of the elements; default: the element's own mode.
+
+    Raises:
+        ValueError: a parameter out of range, or some that contradict. TypeError: one of another type.
+
+    Example::
+
+        >>> torch_dtypes.block_format("e2m1finite", "e8m0", 4).quantize(torch.tensor([0.1, 5.0, -70.0, 33.0]))
+        tensor([  0.,   8., -64.,  32.])
+    """
+    fmt = saturating(_C.Format(element) if isinstance(element, _C.Format) else format_of(element))
+    if not fmt.fits_float:
+        raise ValueError(f"expected elements with float32's exponents and at most 24 significant bits, but got {_names.name_of_format(fmt)!r}")
+    if rounding is not None:
+        fmt.rounding = rounding_mode(rounding)
+    kind = scale_format(scale)
+    rules = POWER_RULES if kind.powers else FLOAT_RULES
+    rule = _default_rule(kind) if scale_rule is None else _choice("scale_rule", scale_rule, rules)
+    if rule == "even" and fmt.kind == _C.Kind.posit:
+        raise ValueError("expected scale_rule='even' with float or fixed-point elements: a posit's significand has no length of its own")
+    if emax is not None and not kind.powers:
+        raise ValueError(f"expected emax with power-of-two scales only, but got emax={emax!r} with scale={kind.name!r}")
+    if emax is not None and rule in ("even", "rceil"):
+        raise ValueError(f"expected scale_rule 'floor' or 'ceil' with emax, but got {rule!r}, which goes by the element's largest number")
+    made = block_shapes.make(size, axis, dim)
+    exponent = _exponent(fmt) if emax is None else _integer("emax", emax, -64, 64)
+    return BlockFormat(_names.name_of_format(fmt), kind.name, made, rule, _boolean("tensor_scale", tensor_scale), exponent)
+
+
+def block_float(
+    bits: int, dim: int | None = None, *, size: int | None = None, axis: int = -1, rounding: str | int = "nearest_even"
+) -> BlockFormat:
+    """Block floating point: integers of ``bits`` bits with a sign, times a power of two that a block shares.
+
+    With a the block's largest magnitude, the step is 2^(floor(log2 a) - bits + 2) and integers go from -(2^(bits-1) - 1) to 2^(bits-1) - 1.
+    NaN, infinities and the rest as ``block_format`` says; ``block_float(8, size=32)`` is ``target("mxint8")``.
+
+    Args:
+        bits: 2 to 24.
+        dim: one exponent for each index of this dimension, as QPyTorch's ``dim`` says; None: see size.
+        size: blocks of so many numbers along ``axis``; None (and no dim): one exponent for the whole tensor.
+        axis: with size, the dimension that is cut into blocks.
+        rounding: one of ``ROUNDING_MODES``, or Pychop's number.
+
+    Raises:
+        ValueError: a parameter out of range, or dim and size both. TypeError: one of another type.
+
+    Source: Zhang et al., "QPyTorch" (arXiv 1910.04540); Wilkinson, "Rounding Errors in Algebraic Processes" (1963), chapter 1.
+    """
+    bits = _integer("bits", bits, 2, 24)
+    where = None if dim is None and size is None else axis
+    if dim is not None and size is not None:
+        raise ValueError(f"expected dim or size, but got dim={dim!r} and size={size!r}")
+    return block_format(f"fixed1_{bits - 2}_symmetric", "e8m0", size, where, dim=dim, rounding=rounding)
+
+
+def parse(name: str, mode: str) -> BlockFormat | None:
+    """The block format of a name without rounding mode; None: no such name."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    element, scale, size, bits, bfp_size, preset, place, minus, emax, rule, scaled = match.groups()
+    if preset is not None and (preset := _ALIASES.get(preset, preset)) not in PRESETS:
+        return None
+    tensor = bool(scaled)
+    if preset is not None:
+        element, scale, size, tensor = PRESETS[preset]
+    elif bits is not None:
+        made = block_float(int(bits))
+        element, scale, size = made.element, made.scale, bfp_size or "all"
+        place = place or ("" if bfp_size else "_tensor")
+    shape = block_shapes.parse(str(size), place or "")
+    exponent = None if emax is None else int(emax) * (-1 if minus else 1)
+    sizes = shape.size if shape.axis else None
+    return block_format(
+        element, scale, sizes, shape.axis or None, dim=shape.dim, scale_rule=rule, emax=exponent, tensor_scale=tensor,
+        rounding=None if mode == "nearest_even" else mode,
+    )  # fmt: skip

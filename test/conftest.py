@@ -11,6 +11,8 @@ import torch
 
 import torch_dtypes
 
+pytest_plugins = ["own_process"]
+
 TEST = Path(__file__).resolve().parent
 
 BUILTIN = {
@@ -38,28 +40,6 @@ def run_for_capability(script, capability, groups) -> str:
         done = subprocess.run([sys.executable, script, capability, *map(str, group)], env=env, capture_output=True, text=True, check=False)
         output += done.stdout + done.stderr
     return output
-
-
-# Files that make many formats: a run over the folder leaves them to test_own_processes.py. Named on the command line they run as any other.
-OWN_PROCESS = [
-    f"test_{name}.py" for name in (
-        "assert_close", "attention", "bits_above_codes", "codec", "dtypes", "elementary", "inference_mode", "infinities", "interop", "limits",
-        "masked", "nextafter", "operands", "safetensors", "stochastic_operators",
-    )
-]  # fmt: skip
-
-
-def pytest_ignore_collect(collection_path, config):
-    named = {Path(argument.split("::")[0]).name for argument in config.args}
-    left = collection_path.name in OWN_PROCESS and collection_path.name not in named and config.option.markexpr != "slow"
-    return True if left else None
-
-
-def run_cases(name: str) -> None:
-    """Runs a file of tests in a process of its own; its report is the failure's message."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", *map(str, TEST.rglob(name))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def bits_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -18,6 +18,8 @@ from spec_formats import dtype_of, format_of
 
 from torch_dtypes import _C
 
+pytestmark = pytest.mark.own_process
+
 POSITS = [posit(n, es) for es in range(5) for n in range(2, 17)]
 FLOATS = [
     binary(2, 1, specials="none"), binary(2, 3, specials="none"), binary(3, 2, specials="none"), binary(2, 0, specials="none"),

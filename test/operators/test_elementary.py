@@ -30,7 +30,7 @@ from oracle_elementary import (
 import torch_dtypes
 from torch_dtypes import _C
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.own_process, pytest.mark.usefixtures("one_thread")]
 
 FORMATS = BUILTIN | {"e5m10": oracle.binary(5, 10)}
 BYTES = [n for n, s in FORMATS.items() if s.bits == 8]

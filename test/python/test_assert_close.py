@@ -10,6 +10,8 @@ from torch.testing import assert_close, make_tensor
 
 import torch_dtypes
 
+pytestmark = pytest.mark.own_process
+
 BUILTIN = torch_dtypes.builtin_dtypes()
 MADE = [
     torch_dtypes.dtype(name)

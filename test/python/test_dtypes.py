@@ -9,6 +9,8 @@ import torch
 
 import torch_dtypes
 
+pytestmark = pytest.mark.own_process
+
 BUILTIN = "posit8es0 posit8es1 posit8es2 posit16es1 posit16es2 posit32es2 q43 q52 tf32 e5m5 e5m7 e8m4".split()
 NAMES = [*BUILTIN, "posit12es1", "e4m3fn", "e3m2finite", "e11m20", "e11m30"]
 DTYPES = [torch_dtypes.dtype(name) for name in NAMES]

@@ -15,6 +15,8 @@ from torch import nn
 import torch_dtypes
 from torch_dtypes import _C
 
+pytestmark = pytest.mark.own_process
+
 NAMES = "posit16es2 q43 e5m5 posit32es2 tf32 posit8es1 posit12es1 e4m3fn e2m1finite fixed4_3 e11m30".split()
 DTYPES = [torch_dtypes.dtype(name) for name in NAMES]
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=NAMES)

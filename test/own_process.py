@@ -1,0 +1,146 @@
+"""A pytest plugin for files of tests that need a process of their own: `pytestmark = pytest.mark.own_process`, in the file, asks for one.
+
+A process has room for 64 formats, too few for all tests together. Such a file is collected like any other, so that every test in it is
+found, selected and reported by its own name; where it is to run, one more pytest runs it, test by test as it is told, and sends the reports
+back. Importing such a file must make no format.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+RUN = 32  # consecutive tests that go to a worker together, so that what their module sets up is set up seldom
+PIPE = "TORCH_DTYPES_TEST_PIPE"  # the file descriptor that a process of a file is told by
+
+
+class OwnProcess:
+    """The process of one file, seen from the one that wants its tests run."""
+
+    def __init__(self, config, path):
+        self.config, self.path = config, path
+        self.pipe, theirs = Pipe()
+        option = config.option
+        report = [f"--verbosity={option.verbose}", f"--tb={option.tbstyle}", f"--capture={option.capture}", *["--showlocals"] * option.showlocals]
+        here = ["--rootdir", str(config.rootpath), "-c", str(config.inipath), "-p", "no:cacheprovider", "-m", ""]
+        command = [sys.executable, "-m", "pytest", str(path), *here, *report]
+        env = {**os.environ, PIPE: str(theirs.fileno()), "PYTEST_ADDOPTS": ""}
+        self.output = tempfile.TemporaryFile("w+")
+        shown = None if option.capture == "no" else self.output
+        self.process = subprocess.Popen(command, env=env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=shown, stderr=shown)
+        theirs.close()
+
+    def run(self, item, nextitem):
+        """The reports of one test; a failure, where the process ends instead."""
+        try:
+            self.pipe.send((item.nodeid, nextitem.nodeid if nextitem else None))
+            while (data := self.pipe.recv()) is not None:
+                yield self.config.hook.pytest_report_from_serializable(config=self.config, data=data)
+        except (EOFError, OSError):
+            status = self.process.wait()
+            self.output.seek(0)
+            words = f"expected the process of {self.path.name} to run this test, but it ended with status {status}:\n{self.output.read()[-5000:]}"
+            yield pytest.TestReport(item.nodeid, item.location, {name: 1 for name in item.keywords}, "failed", words, "call")
+
+    @property
+    def ended(self):
+        return self.process.poll() is not None
+
+    def close(self):
+        self.pipe.close()
+        self.process.wait()
+        self.output.close()
+
+
+class Caller:
+    """Hands the tests of marked files to their processes, one process at a time."""
+
+    def __init__(self):
+        self.own = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item, nextitem):
+        if not item.get_closest_marker("own_process") or item.config.getoption("usepdb"):
+            return None
+        if self.own and (self.own.path != item.path or self.own.ended):
+            self.close()
+        self.own = self.own or OwnProcess(item.config, item.path)
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for report in self.own.run(item, nextitem if nextitem and nextitem.path == item.path else None):
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        # Nothing was set up here for this test, but fixtures of the one before it may stand for a folder that ends now.
+        item.session._setupstate.teardown_exact(nextitem)
+        if nextitem is None or nextitem.path != item.path:
+            self.close()
+        return True
+
+    def pytest_sessionfinish(self):
+        self.close()
+
+    def close(self):
+        if self.own:
+            self.own.close()
+        self.own = None
+
+
+class Callee:
+    """Runs the tests that it is told, in the order told, until the caller hangs up."""
+
+    def __init__(self, config, pipe):
+        self.config, self.pipe = config, pipe
+
+    def pytest_runtestloop(self, session):
+        items = {item.nodeid: item for item in session.items}
+        while True:
+            try:
+                name, following = self.pipe.recv()
+            except EOFError:
+                return True
+            session.config.hook.pytest_runtest_protocol(item=items[name], nextitem=items.get(following))
+            self.pipe.send(None)
+
+    def pytest_runtest_logreport(self, report):
+        self.pipe.send(self.config.hook.pytest_report_to_serializable(config=self.config, report=report))
+
+
+def pytest_configure(config):
+    descriptor = os.environ.pop(PIPE, None)
+    if descriptor:
+        os.set_inheritable(int(descriptor), False)
+    config.pluginmanager.register(Callee(config, Connection(int(descriptor))) if descriptor else Caller())
+
+
+@cache
+def has_own_process(path):
+    return re.search(r"^pytestmark = .*\bown_process\b", Path(path).read_text(), re.MULTILINE) is not None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """`pytest -n` hands out runs of consecutive tests, and a file with a process of its own whole."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    if config.option.dist != "load":
+        return None
+
+    class Scheduler(LoadScopeScheduling):
+        def __init__(self, config, log):
+            super().__init__(config, log)
+            self.runs, self.counts = {}, {}
+
+        def _split_scope(self, nodeid):
+            if nodeid not in self.runs:
+                path = nodeid.split("::")[0]
+                count = self.counts[path] = self.counts.get(path, -1) + 1
+                self.runs[nodeid] = path if has_own_process(config.rootpath / path) else f"{path} {count // RUN}"
+            return self.runs[nodeid]
+
+    return Scheduler(config, log)

@@ -103,8 +103,8 @@ markers = ["slow: as here", "own_process: as here"]
 
 
 def run(folder, *arguments):
-    env = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v", *arguments]
+    env = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")} | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "xdist", "-v", *arguments]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False).stdout
 
 

@@ -4,11 +4,13 @@ from .blocks import BlockFormat, block_float, block_format
 from .cast import Cast
 from .convert import dequantize_, quantize_
 from .integers import IntegerFormat, integer_format
+from .scales import Calibration, calibration
 from .summary import Summary, summary
 from .targets import FormatTarget, Target, target
 
 __all__ = [
     "BlockFormat",
+    "Calibration",
     "Cast",
     "FormatTarget",
     "IntegerFormat",
@@ -16,6 +18,7 @@ __all__ = [
     "Target",
     "block_float",
     "block_format",
+    "calibration",
     "dequantize_",
     "integer_format",
     "quantize_",

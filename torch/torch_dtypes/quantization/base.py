@@ -105,6 +105,11 @@ def times(x: torch.Tensor, inverse: torch.Tensor, careful: bool) -> torch.Tensor
     return torch.where(torch.isinf(y) & torch.isfinite(x) & torch.isfinite(inverse), torch.copysign(torch.full_like(y, limits.max), x), y)
 
 
+def is_eager() -> bool:
+    """Whether neither torch.compile nor torch.func looks on: ``clamp_`` has no batching rule, and an autograd.Function costs 35 microseconds."""
+    return not torch.compiler.is_dynamo_compiling() and torch._C._functorch.peek_interpreter_stack() is None
+
+
 def is_careful(always: bool, mode: str, rounding: str | int | None) -> bool:
     """Whether rounding tells a tiny product from 0, or a huge one from infinity: always (posits), or by its mode."""
     if always or torch.compiler.is_dynamo_compiling():
@@ -172,7 +177,8 @@ class Target:
     Attributes:
         name: the canonical name, which says everything: ``"q43"``, ``"mxfp8_e4m3"``, ``"int8"``.
         bits: of one element's code, without scales.
-        largest: the largest number, before a scale.
+        largest: the largest number, to which a scale brings a tensor's largest magnitude. Of blocks: the largest element, times the largest
+            scale of a block where a tensor's lies above it.
         rounding: the rounding mode, where no argument and no block says another.
     """
 

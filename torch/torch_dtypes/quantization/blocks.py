@@ -63,7 +63,7 @@ class BlockFormat(Target):
         fmt, scale = format_of(self.element), scale_format(self.scale)
         largest = largest_of(fmt)
         for name, value in {
-            "bits": fmt.bits, "rounding": fmt.rounding.name, "largest": largest * scale.largest, "_largest_element": largest, "_scale": scale,
+            "bits": fmt.bits, "rounding": fmt.rounding.name, "largest": largest * (scale.largest if self.tensor_scale else 1.0), "_largest_element": largest, "_scale": scale,
             "_is_posit": fmt.kind == _C.Kind.posit, "_threshold": mantissa_threshold(self.scale_rule, fmt) if scale.powers else (1.0, True),
         }.items():  # fmt: skip
             object.__setattr__(self, name, value)

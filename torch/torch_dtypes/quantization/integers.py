@@ -13,14 +13,14 @@ import torch
 from .. import _C
 from ..chopping import chop
 from ..formats import _boolean, _integer, rounding_mode
-from .base import Target, broadcasting, check_clamped, check_tensor, is_careful, scale_like, straight_through, times
+from .base import Target, broadcasting, check_clamped, check_tensor, is_careful, is_eager, scale_like, straight_through, times
 
 __all__ = ["IntegerFormat", "integer_format"]
 
 _NAME = re.compile(r"(u)?int(\d+)(_affine|_symmetric)?(_narrow)?(?:_axis(minus)?(\d+))?")
 
 # Modes that are stock operators on float integers; they keep NaN.
-_STOCK = {"nearest_even": torch.round, "up": torch.ceil, "down": torch.floor, "toward_zero": torch.trunc}
+_STOCK = {"nearest_even": torch.round_, "up": torch.ceil_, "down": torch.floor_, "toward_zero": torch.trunc_}
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,7 +68,7 @@ class IntegerFormat(Target):
     def quantize(self, x, *, scale=None, zero_point=None, rounding=None, generator=None, clamped="pass"):
         cut = check_clamped(clamped)
         shifted, factor, inside = self._shifted(x, scale, zero_point, rounding, generator, cut)
-        return straight_through(x, shifted * factor, inside)
+        return straight_through(x, shifted.mul_(factor), inside)
 
     def encode(
         self,
@@ -106,12 +106,17 @@ class IntegerFormat(Target):
         if self._mode(rounding) in _STOCK:
             whole = _STOCK[self._mode(rounding)](y)
         else:
-            # One bit more than the integers have holds each of them less any zero point, and what is beyond stays beyond.
-            wide = f"fixed{self.bits + 1}_0" + ("" if self.rounding == "nearest_even" else f"_{self.rounding}")
-            whole = torch.where(y.isnan(), y, chop(y, wide, rounding, generator))
+            # Integers are a float format's subnormals and first binade: it rounds them faster than fixed point and keeps NaN. With as many
+            # fraction bits as they have, it holds each of them less any zero point, and what is beyond stays beyond.
+            wide = f"e2m{self.bits}_biasminus{self.bits - 1}" + ("" if self.rounding == "nearest_even" else f"_{self.rounding}")
+            whole = chop(y, wide, rounding, generator)
         low, high = (self.lowest, self.largest) if point is None else (self.lowest - point, self.largest - point)
         inside = ~((whole < low) | (whole > high)) if cut else None
-        return torch.clamp(whole, low, high) + 0.0, factor, inside  # no integer is -0
+        if isinstance(low, torch.Tensor) or not is_eager():
+            whole = torch.clamp(whole, low, high)
+        else:
+            whole.clamp_(low, high)
+        return whole.add_(0.0), factor, inside  # no integer is -0
 
     def _mode(self, rounding: str | int | None) -> str | None:
         """The mode of this call; None where only the graph's run knows it."""

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import types
 
 import pytest
 import torch
@@ -332,3 +333,117 @@ def test_what_does_not_learn_is_said():
     result = command("train", "--dtype", "q52", "--train-samples", 640, "--test-samples", 40, "--epochs", 3, "--threads", 1)
     assert "q52 did not learn: its loss is" in result.output and "--recipe master keeps float32 masters" in result.output
     assert "float32 did not learn" not in result.output
+
+
+# Recipes of layers that round
+
+
+PLACES = [("mixed", "weight activation error grad"), ("qat", "weight activation"), ("ptq", "weight activation")]
+
+
+@pytest.mark.parametrize(("recipe", "places"), PLACES)
+@pytest.mark.parametrize("name", ["q52", "posit8es1", "bfloat16", "int8", "fixed8_8"])
+def test_rules_of_recipes(name, recipe, places):
+    model = recipes.build_model("lenet5", 1)
+    rules = recipes.rules_of(Config(), resolve(name, recipe), recipe)
+    torch_dtypes.quantize_(model, rules, calibrate=[torch.rand(4, 1, 32, 32)])
+    rule = torch_dtypes.quantization.layers.state_of(model.features[0]).rule
+    assert sorted(rule.places()) == sorted(places.split()) and rule.native is None
+    assert {place.target.name for place in rule.places().values()} == {name}
+    if recipe == "mixed":  # gradients are scaled, by a power of two where the format has a range of its own
+        assert rule.error.scale.when == rule.grad.scale.when == "call"
+        assert rule.error.scale.kind == ("free" if name == "int8" else "power_of_two")
+    assert (rule.activation.scale is not None) == (name == "int8")
+
+
+@pytest.mark.parametrize("recipe", ["mixed", "qat"])
+def test_float32_parameters_go_through_a_run_of_layers_that_round(few_digits, recipe):
+    """By hand: quantize_, then an ordinary loop; and the same stopped and resumed."""
+    config = Config(epochs=2, lr=0.01)
+    number = resolve("int8" if recipe == "qat" else "q52_stochastic", recipe)
+    training = Training(config, few_digits, number, 1, recipe)
+    expected = training.go()
+
+    torch.manual_seed(1)
+    model = recipes.build_model("lenet5", 1)
+    batches = few_digits.train.batch(torch.arange(70))[0].split(32)
+    torch_dtypes.quantize_(model, recipes.rules_of(config, number, recipe), calibrate=batches)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    shuffle = torch.Generator().manual_seed(1)
+    for epoch in range(2):
+        model.train()
+        for index in torch.randperm(70, generator=shuffle).split(32):
+            images, labels = few_digits.train.batch(index)
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+        loss, accuracy = loop.evaluate(model, few_digits.test, torch.float32)
+        assert (expected.epochs[epoch].test_loss, expected.epochs[epoch].accuracy) == (loss, accuracy)
+    for p, q in zip(model.parameters(), training.model.parameters(), strict=True):
+        assert p.dtype is torch.float32 and torch.equal(p, q)
+
+    count = iter(range(1, 100))
+    first = Training(config, few_digits, number, 1, recipe)
+    first.go(should_stop=lambda: next(count) == 4)
+    again = Training(config, few_digits, number, 1, recipe)
+    again.load_state_dict(first.state_dict())
+    assert figures(again.go()) == figures(expected)
+
+
+def test_ptq_is_float32_s_run_tested_after_quantisation(few_digits, tmp_path):
+    config, trials = Config(epochs=2, optimizer="sgd", lr=0.1), (Trial("ptq", resolve("int8", "ptq")), Trial("ptq", torch.q43))
+    shown = []
+
+    def display(trial, *_):
+        shown.append(trial.label)
+        return _Quiet()
+
+    comparison = Comparison(config, few_digits, trials, [0], {}, tmp_path)
+    comparison.go(display, lambda: False)
+    assert shown == ["float32"]  # once, for both
+    float32 = loop.train(config, few_digits, torch.float32, 0)
+    training = Training(config, few_digits, torch.float32, 0)
+    training.go()
+    for run, trial in zip(comparison.runs, trials, strict=True):
+        assert run.recipe == "ptq" and run.epochs[0].accuracy == float32.epochs[0].accuracy
+        assert run.epochs[-1].train_loss == float32.epochs[-1].train_loss and run.epochs[-1].test_loss != float32.epochs[-1].test_loss
+        batches = few_digits.train.batch(torch.arange(70))[0].split(32)
+        model = torch_dtypes.dequantize_(training.model)
+        torch_dtypes.quantize_(model, recipes.rules_of(config, trial.number, "ptq"), calibrate=batches)
+        assert loop.evaluate(model, few_digits.test, torch.float32) == (run.epochs[-1].test_loss, run.epochs[-1].accuracy)
+
+
+@pytest.fixture
+def yaml(monkeypatch):
+    """PyYAML, or the part of YAML that is JSON where it is not installed."""
+    try:
+        import yaml  # noqa: F401
+    except ModuleNotFoundError:
+        monkeypatch.setitem(sys.modules, "yaml", types.SimpleNamespace(safe_load=json.load, YAMLError=ValueError))
+
+
+@pytest.mark.usefixtures("yaml")
+def test_rules_of_a_file(tmp_path):
+    path = tmp_path / "ours.yaml"
+    path.write_text('{"nn.Linear": {"weight": "q52", "activation": "q52"}}\n')
+    result = command(*QUICK, "--rules", path, "--recipe", "qat", "--recipe", "master", "--dtype", "q43", "--out", tmp_path)
+    assert result.exit_code == 0 and "ours qat seed 0 epoch 2/2" in result.output and "q43 master" in result.output
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["config"]["rules"] == path.read_text()
+    assert [(run["dtype"], run["recipe"]) for run in results["runs"]] == [("float32", "all"), ("q43", "master"), ("ours", "qat")]
+    assert "expected --dtype or --rules, but got both" in command(*QUICK, "--rules", path, "--recipe", "qat", "--dtype", "q43").output
+    path.write_text('{"nn.Lstm": {"weight": "q52"}}\n')
+    result = command(*QUICK, "--rules", path, "--recipe", "qat")
+    assert result.exit_code == 1 and "training in ours qat failed: expected a module type of torch.nn" in result.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("recipe", "name", "points"), [("mixed", "q52", 3), ("mixed", "int8", 3), ("qat", "int8", 2), ("ptq", "int8", 1), ("ptq", "posit8es1", 2)]
+)
+def test_layers_that_round_reach_float32_s_accuracy(recipe, name, points):
+    data = load_dataset("digits")
+    comparison = Comparison(Config(epochs=4), data, (Trial("all", torch.float32), Trial(recipe, resolve(name, recipe))), [0], {})
+    comparison.go(_Quiet, lambda: False)
+    float32, rounded = (run.epochs[-1].accuracy for run in comparison.runs)
+    assert rounded > float32 - points

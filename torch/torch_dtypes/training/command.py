@@ -22,9 +22,7 @@ from .data import DATASETS, load_dataset
 from .loop import OPTIMIZERS, Config
 from .markdown import command_line, write_table
 from .models import MODELS, build_model
-from .recipes import Trial, resolve, try_out
-
-_QUANTIZING = ("mixed", "qat", "ptq")
+from .recipes import QUANTIZING, RulesFile, Trial, resolve, try_out
 
 
 @click.command(short_help="Train a network in several dtypes and compare them.")
@@ -124,8 +122,10 @@ def _prepare(options):
     for name, default in (("master", "float32"), ("state", None)):
         if options[name] != default and "master" not in recipes:
             raise click.UsageError(f"--{name} is for --recipe master")
-    if options["rules"] and not set(recipes) & set(_QUANTIZING):
+    if options["rules"] and not set(recipes) & set(QUANTIZING):
         raise click.UsageError("--rules is for --recipe mixed, qat or ptq")
+    if options["rules"] and not set(recipes) - set(QUANTIZING) and check.is_given("dtypes"):
+        raise click.UsageError("expected --dtype or --rules, but got both: a file's rules say their formats themselves")
     if options["resume"] and not options["out"]:
         raise click.UsageError("--resume needs --out, the folder of the comparison that was interrupted")
     config = Config(
@@ -150,12 +150,15 @@ def _trials(options, recipes):
     trials = []
     if not options["no_baseline"]:
         trials.append(Trial("all", torch.float32))
+    by_dtype = [recipe for recipe in recipes if not (options["rules"] and recipe in QUANTIZING)]
     for name in options["dtypes"]:
-        for recipe in recipes:
+        for recipe in by_dtype:
             try:
                 trials.append(Trial(recipe, resolve(name, recipe)))
             except (TypeError, ValueError) as error:
                 raise click.BadParameter(str(error), param_hint="'--dtype'") from error
+    if options["rules"]:
+        trials += [Trial(recipe, RulesFile(Path(options["rules"]).stem)) for recipe in recipes if recipe in QUANTIZING]
     in_float32 = [t for t in trials if t.number is torch.float32]
     if not options["no_baseline"] and len(in_float32) > 1 and in_float32[1].recipe == "all":
         trials.remove(in_float32[0])  # it runs where it was asked for

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from .._marked_sections import replace_sections
+from .options import is_given
 from .report import BASELINE, did_not_learn, versions
 
 # Where files lie is the reader's own, and what was interrupted is the same comparison.
@@ -18,8 +19,7 @@ def command_line():
     context = click.get_current_context()
     words = ["torch-dtypes", "train"]
     for parameter in context.command.params:
-        given = context.get_parameter_source(parameter.name) is click.core.ParameterSource.COMMANDLINE
-        if not given or parameter.name in _LEFT_OUT:
+        if not is_given(parameter.name) or parameter.name in _LEFT_OUT:
             continue
         value = "DATA" if parameter.name == "data_dir" else context.params[parameter.name]
         for one in value if isinstance(value, tuple) else [value]:

@@ -14,6 +14,11 @@ from .loop import SCHEDULES
 from .recipes import RECIPES
 
 
+def is_given(name):
+    """Whether an option was said on the command line."""
+    return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
 def positive(ctx, param, value):
     if value is not None and not (math.isfinite(value) and value > 0):
         raise click.BadParameter(f"expected a finite number above 0, but got {value}")

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
+import torch_dtypes
+
 from . import loop
 from .models import build_model
 from .records import Run
@@ -23,15 +25,22 @@ RECIPES = {
     "qat": "quantisation-aware: layers round weights and activations, gradients stay float32",
     "ptq": "trained in float32, then weights and activations rounded, with scales from training images",
 }
-_QUANTIZING = ("mixed", "qat", "ptq")  # which take whatever torch_dtypes.target takes
+QUANTIZING = ("mixed", "qat", "ptq")  # which take whatever torch_dtypes.target takes
 
 _LAYERS = (nn.Conv2d, nn.Linear)
 _CALIBRATION_IMAGES = 256
 
 
 @dataclass(frozen=True)
+class RulesFile:
+    """What stands for a format where the rules of a file say it: ``name`` is the file's, for the tables."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class Trial:
-    """A row of the comparison: a recipe, and a dtype or target for it."""
+    """A row of the comparison: a recipe, and a dtype, a target or a file of rules for it."""
 
     recipe: str
     number: object
@@ -51,20 +60,18 @@ def resolve(name, recipe):
     Raises:
         ValueError: it means nothing, or only something that the recipe cannot train in.
     """
-    from torch_dtypes import target
-
     try:
         return loop.resolve_dtype(name)
     except ValueError as error:
         try:
-            made = target(name)
+            made = torch_dtypes.target(name)
         except ValueError as other:
-            raise (other if recipe in _QUANTIZING else error) from None
-        if recipe in _QUANTIZING:
+            raise (other if recipe in QUANTIZING else error) from None
+        if recipe in QUANTIZING:
             return made
         raise ValueError(
             f"expected a dtype for --recipe {recipe}, whose network has it throughout, but got {name}: "
-            f"blocks and integers are for --recipe {', '.join(_QUANTIZING)}"
+            f"blocks and integers are for --recipe {', '.join(QUANTIZING)}"
         ) from None
 
 
@@ -74,8 +81,6 @@ def set_up(config, data, number, recipe):
     Returns:
         ``(model, optimizer, dtype)``, the last that of the images.
     """
-    from torch_dtypes.optim import LowPrecision
-
     model = build_model(config.model, data.channels, image_size=config.image_size).to(config.device)
     dtype = torch.float32
     if recipe in ("all", "master"):
@@ -85,9 +90,9 @@ def set_up(config, data, number, recipe):
         quantize(model, config, data, number, recipe)
     optimizer = loop.build_optimizer(config, model.parameters())
     if recipe == "master":
-        optimizer = LowPrecision(optimizer, master=master_of(config, number), state=config.state, grad_scale=config.loss_scale)
+        optimizer = torch_dtypes.optim.LowPrecision(optimizer, master=master_of(config, number), state=config.state, grad_scale=config.loss_scale)
     elif config.loss_scale is not None and recipe != "all":
-        optimizer = LowPrecision(optimizer, grad_scale=config.loss_scale)
+        optimizer = torch_dtypes.optim.LowPrecision(optimizer, grad_scale=config.loss_scale)
     return model, optimizer, dtype
 
 
@@ -101,17 +106,38 @@ def master_of(config, number):
 
 
 def rules_of(config, number, recipe):
-    """The rules of ``torch_dtypes.quantize_``: of a file, or the same for every convolution and linear layer."""
+    """The rules of ``torch_dtypes.quantize_``: of a file, or the same for every convolution and linear layer.
+
+    Formats round weights and activations as they are, and gradients times a power of two, found for each tensor: they are far below the range
+    of most formats. Integers have a scale of each output channel's weights; of activations from training images in ``ptq``, from the
+    steps before in ``qat``, and in ``mixed`` of each tensor, as of gradients. Blocks have scales of their own.
+    """
     if config.rules is not None:
         return config.rules
+    rule = _integer_rule(number, recipe) if torch_dtypes.target(number).needs_scale else _format_rule(number)
     places = ("weight", "activation", "error", "grad") if recipe == "mixed" else ("weight", "activation")
-    return {layer: dict.fromkeys(places, number) for layer in _LAYERS}
+    return {layer: {place: rule[place] for place in places} for layer in _LAYERS}
+
+
+def _format_rule(number):
+    scaled = number
+    if isinstance(torch_dtypes.target(number), torch_dtypes.quantization.FormatTarget):
+        scaled = {"format": number, "scale": "power_of_two"}
+    return {"weight": number, "activation": number, "error": scaled, "grad": scaled}
+
+
+def _integer_rule(number, recipe):
+    activations = {"ptq": "calibration", "qat": "delayed", "mixed": "call"}[recipe]
+    return {
+        "weight": {"format": number, "per": "channel"},
+        "activation": {"format": number, "when": activations},
+        "error": number,
+        "grad": number,
+    }
 
 
 def quantize(model, config, data, number, recipe):
     """Makes the network's layers round, with scales from the first training images where the rules ask for them."""
-    import torch_dtypes
-
     images, _ = data.train.batch(torch.arange(min(_CALIBRATION_IMAGES, len(data.train))), config.image_size)
     batches = [batch.to(config.device) for batch in images.split(config.batch_size)]
     torch_dtypes.quantize_(model, rules_of(config, number, recipe), calibrate=batches)

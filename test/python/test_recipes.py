@@ -337,7 +337,6 @@ def test_what_does_not_learn_is_said():
 
 # Recipes of layers that round
 
-
 PLACES = [("mixed", "weight activation error grad"), ("qat", "weight activation"), ("ptq", "weight activation")]
 
 

@@ -31,7 +31,8 @@ unexport VIRTUAL_ENV
 
 # What a build depends on. Folders are listed too, so that a deleted file counts as a change.
 SOURCES := pyproject.toml CMakeLists.txt tools/build_backend.py \
-  $(shell find aten c10 cmake torch \( -name __pycache__ -prune \) -o \( -type d -o -type f ! -name '*.pyc' ! -name '*.so' ! -name _build_info.py \) -print 2>/dev/null)
+  $(shell find aten c10 cmake third_party torch \( -name __pycache__ -prune \) -o \( -type d -o -type f ! -name '*.pyc' ! -name '*.so' ! -name _build_info.py \) -print 2>/dev/null)
+CXX_FILES = find aten c10 torch test tools -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cuh' -o -name '*.cu' \) -print0
 REQUIREMENTS := $(addprefix requirements/,build.txt train.txt test.txt constraints.txt)
 
 .PHONY: help
@@ -60,15 +61,15 @@ wheel: $(VENV)/.compiler $(VENV)/.requirements ## Build a wheel into dist/
 	$(BIN)/pip wheel --no-build-isolation --no-deps --wheel-dir dist .
 
 .PHONY: lint
-lint: $(VENV)/.lint ## Check the Python code
+lint: $(VENV)/.lint ## Check Python and C++ code: errors and layout
 	$(BIN)/ruff check .
+	$(CXX_FILES) | xargs -0 -r $(BIN)/clang-format --dry-run --Werror
 
 .PHONY: format
 format: $(VENV)/.lint ## Format Python and C++ code in place
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
-	find aten c10 torch test -name '*.h' -print0 -o -name '*.cpp' -print0 -o -name '*.cuh' -print0 -o -name '*.cu' -print0 \
-	  | xargs -0 -r $(BIN)/clang-format -i
+	$(CXX_FILES) | xargs -0 -r $(BIN)/clang-format -i
 
 .PHONY: clean
 clean: ## Remove the builds, not the environment

@@ -47,3 +47,6 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 else()
   message(STATUS "built without OpenMP: only GNU's runtime matches PyTorch's, so at::parallel_for runs on one thread")
 endif()
+
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(PyTorch REQUIRED_VARS TORCH_DTYPES_TORCH_DIR VERSION_VAR TORCH_DTYPES_TORCH_VERSION)

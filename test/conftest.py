@@ -1,6 +1,7 @@
-"""What the tests share: the built-in formats by their definitions, and ways between tensors and codes."""
+"""What the tests share: the built-in formats by their definitions, and ways between tensors and codes. oracle.py and its like: support/."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,25 +11,25 @@ import pytest
 import torch
 
 import torch_dtypes
+from torch_dtypes import _C
 
 pytest_plugins = ["own_process"]
 
 TEST = Path(__file__).resolve().parent
 
-BUILTIN = {
-    "posit8es0": oracle.posit(8, 0),
-    "posit8es1": oracle.posit(8, 1),
-    "posit8es2": oracle.posit(8, 2),
-    "posit16es1": oracle.posit(16, 1),
-    "posit16es2": oracle.posit(16, 2),
-    "posit32es2": oracle.posit(32, 2),
-    "q43": oracle.binary(4, 3),
-    "q52": oracle.binary(5, 2),
-    "tf32": oracle.binary(8, 10),
-    "e5m5": oracle.binary(5, 5),
-    "e5m7": oracle.binary(5, 7),
-    "e8m4": oracle.binary(8, 4),
-}
+OTHER_NAMES = {"q43": "e4m3", "q52": "e5m2", "tf32": "e8m10"}  # of built-in formats whose own name does not say their parameters
+
+
+def definition(name: str) -> oracle.Spec:
+    """What a built-in format is by its name: posit<bits>es<exponent bits>, or e<exponent bits>m<fraction bits>."""
+    if posit := re.fullmatch(r"posit(\d+)es(\d+)", name):
+        return oracle.posit(int(posit[1]), int(posit[2]))
+    if binary := re.fullmatch(r"e(\d+)m(\d+)", OTHER_NAMES.get(name, name)):
+        return oracle.binary(int(binary[1]), int(binary[2]))
+    raise LookupError(f"expected the name of a built-in format to say its parameters, but got {name}: give it in OTHER_NAMES")
+
+
+BUILTIN = {name: definition(name) for name in map(_C.name_of, torch_dtypes.builtin_dtypes())}
 
 
 def run_for_capability(script, capability, groups) -> str:

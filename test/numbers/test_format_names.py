@@ -8,7 +8,7 @@ import numpy as np
 import oracle
 import pytest
 import torch
-from conftest import from_codes, to_codes
+from conftest import OTHER_NAMES, from_codes, to_codes
 from oracle import MODES, binary, posit
 from oracle_fixed import Fixed
 from spec_formats import FIXED_8, FIXED_WIDE, MIDDLE, SMALL, WIDE, assert_codes, format_of, name_of, p3109
@@ -18,7 +18,7 @@ import torch_dtypes
 from torch_dtypes import _C
 
 ALL_MODES = (*MODES, "stochastic", "stochastic_equal", "up_down")
-OWN_NAMES = {"e4m3": "q43", "e5m2": "q52", "e8m10": "tf32"}  # built-in formats have names of their own
+OWN_NAMES = {parameters: own for own, parameters in OTHER_NAMES.items()}
 
 
 def canonical(spec, mode="nearest_even"):

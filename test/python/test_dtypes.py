@@ -2,16 +2,18 @@
 
 import math
 import pickle
+import re
+from pathlib import Path
 
 import ml_dtypes
 import pytest
 import torch
+from conftest import BUILTIN
 
 import torch_dtypes
 
 pytestmark = pytest.mark.own_process
 
-BUILTIN = "posit8es0 posit8es1 posit8es2 posit16es1 posit16es2 posit32es2 q43 q52 tf32 e5m5 e5m7 e8m4".split()
 NAMES = [*BUILTIN, "posit12es1", "e4m3fn", "e3m2finite", "e11m20", "e11m30"]
 DTYPES = [torch_dtypes.dtype(name) for name in NAMES]
 STOCK_FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -22,8 +24,20 @@ every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=NAMES)
 # Identity and names
 
 
-def test_builtin_dtypes_are_listed_in_order():
-    assert [str(d) for d in torch_dtypes.builtin_dtypes()] == [f"torch.{name}" for name in BUILTIN]
+def power_of_two(text):
+    return 2.0 ** int(text.removeprefix("2^")) if text.startswith("2^") else float(text)
+
+
+def test_builtin_dtypes_are_those_of_the_readme_in_order():
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    rows = re.findall(r"^\| `torch\.(\w+)`[^|]*\| (\d+)(?: \((\d+)\))? \| (\S+) \| (\S+) \| 1 \+ (\S+) \|$", readme, re.MULTILINE)
+    assert [str(d) for d in torch_dtypes.builtin_dtypes()] == [f"torch.{name}" for name, *_ in rows]
+    for name, bits, stored, largest, smallest, step in rows:
+        spec, dtype = BUILTIN[name], getattr(torch, name)
+        assert (spec.bits, 8 * dtype.itemsize) == (int(bits), int(stored or bits))
+        info, positive = torch.finfo(dtype), torch.nextafter(torch.zeros((), dtype=dtype), torch.ones((), dtype=dtype))
+        assert info.max == power_of_two(largest) or f"{info.max:.1e}".replace("+", "") == largest
+        assert (positive.item(), info.eps) == (power_of_two(smallest), power_of_two(step))
 
 
 @pytest.mark.parametrize("name", BUILTIN)
@@ -144,19 +158,19 @@ def test_is_floating_point_says_no_to_a_dtype_as_ever():
 
 
 # width of a code, largest, epsilon, smallest normal number, decimal digits that survive
+def finfo_of(spec):
+    """By definition: bits, largest number, distance from 1 to the next one, smallest number of full precision, decimal digits."""
+    if spec.posit:  # useed = 2^2^es; the smallest regimes have no fraction bits, so that the smallest number stands in
+        largest, eps = 2.0 ** ((spec.bits - 2) << spec.exp_bits), 2.0 ** (3 + spec.exp_bits - spec.bits)
+        smallest = 1 / largest
+    else:
+        bias, eps = 2 ** (spec.exp_bits - 1) - 1, 2.0**-spec.man_bits
+        largest, smallest = (2 - eps) * 2.0**bias, 2.0 ** (1 - bias)
+    return spec.bits, largest, eps, smallest, math.floor(-math.log10(eps))
+
+
 FINFO = {
-    "posit8es0": (8, 2.0**6, 2.0**-5, 2.0**-6, 1),
-    "posit8es1": (8, 2.0**12, 2.0**-4, 2.0**-12, 1),
-    "posit8es2": (8, 2.0**24, 2.0**-3, 2.0**-24, 0),
-    "posit16es1": (16, 2.0**28, 2.0**-12, 2.0**-28, 3),
-    "posit16es2": (16, 2.0**56, 2.0**-11, 2.0**-56, 3),
-    "posit32es2": (32, 2.0**120, 2.0**-27, 2.0**-120, 8),
-    "q43": (8, 240.0, 2.0**-3, 2.0**-6, 0),
-    "q52": (8, 57344.0, 2.0**-2, 2.0**-14, 0),
-    "tf32": (19, (2 - 2.0**-10) * 2.0**127, 2.0**-10, 2.0**-126, 3),
-    "e5m5": (11, (2 - 2.0**-5) * 2.0**15, 2.0**-5, 2.0**-14, 1),
-    "e5m7": (13, (2 - 2.0**-7) * 2.0**15, 2.0**-7, 2.0**-14, 2),
-    "e8m4": (13, (2 - 2.0**-4) * 2.0**127, 2.0**-4, 2.0**-126, 1),
+    **{name: finfo_of(spec) for name, spec in BUILTIN.items()},
     "posit12es1": (12, 2.0**20, 2.0**-8, 2.0**-20, 2),
     "e4m3fn": (8, 448.0, 2.0**-3, 2.0**-6, 0),
     "e3m2finite": (6, 28.0, 2.0**-2, 2.0**-2, 0),

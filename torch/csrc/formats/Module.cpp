@@ -12,6 +12,7 @@
 #include <ATen/native/formats/FillInfinity.h>
 #include <ATen/native/formats/cpu/Kernels.h>
 #include <ATen/native/formats/overlay/Boxed.h>
+#include <ATen/native/formats/overlay/OperatorFacts.h>
 #include <ATen/native/formats/overlay/StockFormula.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -59,6 +60,19 @@ py::object define(const Format& format, const std::string& name) {
   } catch (const c10::Error& e) {
     throw py::value_error(e.what_without_backtrace());
   }
+}
+
+// The table of operators, for tests and documents: (name, way, facts, detail) of each row.
+py::list operator_facts() {
+  py::list rows;
+  for (const at::formats::OperatorFacts& row : at::formats::operator_rows()) {
+    py::list facts;
+    for (size_t place = 0; place < at::formats::fact::kCount; ++place) {
+      if (row.facts >> place & 1) facts.append(at::formats::name_of_fact(place));
+    }
+    rows.append(py::make_tuple(row.name, at::formats::name_of(row.way), facts, row.detail));
+  }
+  return rows;
 }
 
 py::list builtin_dtypes() {
@@ -215,6 +229,7 @@ PYBIND11_MODULE(_C, m) {
   m.attr("first_load") = py::dict(); // what __init__.py notes of this process's first load; the extension itself is loaded once
   m.attr("max_formats") = c10::formats::kMaxFormats;
 
+  m.def("operator_facts", &operator_facts);
   m.def("patch_dlpack_exchange", [](py::object capsule) { patch_dlpack_exchange(capsule.ptr()); });
   m.def("patch", [](py::object reduce, py::object set_data, py::object legacy_tensor) {
     patch_dtype(reduce.ptr());

@@ -288,11 +288,6 @@ bool is_refused(const std::string& name) {
 
 } // namespace
 
-bool is_dot_operator(const std::string& name) {
-  const std::string base = base_name(name);
-  return kernels().count(base) != 0 || base == "convolution_backward" || base == "scaled_dot_product_attention" || is_refused(base);
-}
-
 bool run_dot_operator(const c10::OperatorHandle& op, Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   const size_t count = schema.arguments().size(), base = stack->size() - count;

@@ -4,15 +4,10 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
-#include <string>
-
 namespace at::formats {
 
-// Whether an operator adds up products or values under a policy, by its base name ("aten::mm", "aten::addmm_").
-bool is_dot_operator(const std::string& name);
-
-// Runs such an operator on the stack if the policy asks for own kernels and all its tensors are of one format. Gives back whether it did;
-// else the stack is as it was.
+// Runs an operator that adds up products or values on the stack if the policy asks for own kernels and all its tensors are of one format. Gives back
+// whether it did; else the stack is as it was.
 bool run_dot_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 } // namespace at::formats

@@ -1,7 +1,7 @@
 // add, sub, rsub, mul, div, reciprocal, sqrt, addcmul, addcdiv, lerp: results correctly rounded from the exact operands (addcmul with
 // value=1 and + - * / sqrt; addcdiv and lerp within one rounding of float64 before the one to the format).
 #include <ATen/native/formats/Elementwise.h>
-#include <ATen/native/formats/overlay/BoxedCall.h>
+#include <ATen/native/formats/ResultType.h>
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>

@@ -1,5 +1,7 @@
 #include <ATen/native/formats/Elementary.h>
 
+#include <ATen/native/formats/overlay/BoxedCall.h>
+
 #include <ATen/FormatRounding.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -14,31 +16,12 @@
 #include <list>
 #include <map>
 #include <mutex>
-#include <set>
 #include <sstream>
 
 namespace at::formats {
 namespace {
 
 using c10::formats::Rounding;
-
-const std::set<std::string>& functions() {
-  static const std::set<std::string> names = {
-      // of one tensor
-      "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "celu", "clamp", "clamp_max", "clamp_min", "cos", "cosh", "deg2rad", "digamma", "elu", "erf",
-      "erfc", "erfinv", "exp", "exp2", "expm1", "floor", "frac", "gelu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "i0", "leaky_relu",
-      "lgamma", "log", "log10", "log1p", "log2", "log_sigmoid_forward", "logit", "mish", "mvlgamma", "nan_to_num", "polygamma", "pow", "rad2deg", "round",
-      "rsqrt", "selu", "sgn", "sigmoid", "silu", "sin", "sinc", "sinh", "softplus", "softshrink", "special_airy_ai", "special_bessel_j0",
-      "special_bessel_j1", "special_bessel_y0", "special_bessel_y1", "special_entr", "special_erfcx", "special_i0e", "special_i1", "special_i1e",
-      "special_log_ndtr", "special_modified_bessel_i0", "special_modified_bessel_i1", "special_modified_bessel_k0", "special_modified_bessel_k1", "special_ndtr",
-      "special_ndtri", "special_scaled_modified_bessel_k0", "special_scaled_modified_bessel_k1", "special_spherical_bessel_j0", "square", "tan",
-      "tanh", "threshold", "trunc",
-      // of two
-      "atan2", "copysign", "float_power", "floor_divide", "fmod", "hypot", "igamma", "igammac", "logaddexp", "logaddexp2", "remainder",
-      "special_xlog1py", "special_zeta", "xlogy",
-  };
-  return names;
-}
 
 // A function as its operator, its other arguments, the format and the rounding mode make it.
 struct Key {
@@ -162,42 +145,17 @@ void look_up(const at::Tensor& table, const at::Tensor& in, const at::Tensor& ou
 
 } // namespace
 
-bool is_elementary(const std::string& name) {
-  return functions().count(base_name(name)) != 0;
-}
-
-bool leaves_range(const std::string& name) {
-  static const std::set<std::string> names = {
-      "cosh", "erfc", "exp", "exp2", "expm1", "gelu", "i0", "log_sigmoid_forward", "logaddexp", "logaddexp2", "mish", "pow", "sigmoid", "silu", "sinh",
-      "softplus", "special_i1", "special_log_ndtr", "special_modified_bessel_i0", "special_modified_bessel_i1", "special_modified_bessel_k0",
-      "special_modified_bessel_k1", "special_ndtr",
-  };
-  return names.count(base_name(name)) != 0;
-}
-
-at::Tensor deciding_operand(const std::string& name, const at::Tensor& first, const at::Tensor& second) {
-  if (base_name(name).compare(0, 9, "logaddexp") != 0) return first;
+at::Tensor larger_operand(const at::Tensor& first, const at::Tensor& second) {
   return at::where(second.isfinite(), at::maximum(first, second), second);
 }
 
-at::Tensor within_range(const std::string& name, const at::Tensor& result, const at::Tensor& operand) {
-  const std::string base = base_name(name);
-  if (base.compare(0, 9, "logaddexp") == 0) {
-    // Of 0 and a smaller number: a little above 0, however small the other's power. Elsewhere a 0 is one, or what cancellation left.
-    const at::Tensor least = at::full({}, std::numeric_limits<double>::denorm_min(), result.options());
-    return at::where(operand.eq(0).logical_and(result.eq(0)), least, result);
-  }
-  const bool negative = base == "log_sigmoid_forward" || base == "special_log_ndtr"; // their zeros have no sign to go by
+at::Tensor within_range(const at::Tensor& result, const at::Tensor& operand, Tail tail) {
+  const at::Tensor smallest = at::full({}, std::numeric_limits<double>::denorm_min(), result.options());
+  if (tail == Tail::ZerosAlone) return at::where(operand.eq(0).logical_and(result.eq(0)), smallest, result);
   const at::Tensor counts = operand.isfinite().logical_and(operand.ne(0));
   const at::Tensor largest = at::full({}, std::numeric_limits<double>::max(), result.options()).copysign(result);
-  const at::Tensor smallest = at::full({}, std::numeric_limits<double>::denorm_min(), result.options());
-  const at::Tensor least = negative ? smallest.neg() : smallest.copysign(result);
+  const at::Tensor least = tail == Tail::NegativeZeros ? smallest.neg() : smallest.copysign(result);
   return at::where(counts.logical_and(result.isinf()), largest, at::where(counts.logical_and(result.eq(0)), least, result));
-}
-
-bool has_table(const std::string& name) {
-  static const std::set<std::string> exact = {"abs", "neg", "relu", "sign"};
-  return is_elementary(name) || exact.count(base_name(name)) != 0;
 }
 
 bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::Stack* stack) {

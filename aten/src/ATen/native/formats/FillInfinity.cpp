@@ -1,14 +1,12 @@
 #include <ATen/native/formats/FillInfinity.h>
 
 #include <ATen/core/ivalue.h>
-#include <ATen/native/formats/overlay/BoxedCall.h>
 #include <ATen/ops/scalar_tensor.h>
-#include <c10/util/Exception.h>
 #include <c10/formats/ExactCodec.h>
+#include <c10/util/Exception.h>
 
 #include <atomic>
 #include <cmath>
-#include <map>
 
 namespace at::formats {
 
@@ -55,45 +53,6 @@ double compared_number(double value, const FormatEntry& entry) {
 
 // ---- operators ----
 
-std::vector<NumberPlace> number_places(const c10::FunctionSchema& schema) {
-  using Use = NumberPlace::Use;
-  struct Row {
-    Use use;
-    std::vector<std::string> arguments;
-  };
-  static const std::map<std::string, Row> rows = {
-      {"clamp", {Use::Bound, {"min", "max"}}},
-      {"clamp_max", {Use::Bound, {"max"}}},
-      {"clamp_min", {Use::Bound, {"min"}}},
-      {"constant_pad_nd", {Use::Fill, {"value"}}},
-      {"eq", {Use::Bound, {"other"}}},
-      {"fill", {Use::Fill, {"value"}}},
-      {"fill_diagonal", {Use::Fill, {"fill_value"}}},
-      {"ge", {Use::Bound, {"other"}}},
-      {"gt", {Use::Bound, {"other"}}},
-      {"hardtanh", {Use::Bound, {"min_val", "max_val"}}},
-      {"index_fill", {Use::Fill, {"value"}}},
-      {"isin", {Use::Bound, {"element", "test_element"}}},
-      {"le", {Use::Bound, {"other"}}},
-      {"lt", {Use::Bound, {"other"}}},
-      {"masked_fill", {Use::Fill, {"value"}}},
-      {"nan_to_num", {Use::Fill, {"nan", "posinf", "neginf"}}},
-      {"ne", {Use::Bound, {"other"}}},
-      {"pad_sequence", {Use::Fill, {"padding_value"}}},
-      {"_pad_packed_sequence", {Use::Fill, {"padding_value"}}},
-      {"scatter", {Use::Fill, {"value"}}},
-      {"threshold", {Use::Fill, {"value"}}},
-      {"where", {Use::Fill, {"self", "other"}}},
-  };
-  std::vector<NumberPlace> places;
-  const auto row = rows.find(base_name(schema.name()));
-  if (row == rows.end() || schema.overload_name().find("reduce") != std::string::npos) return places;
-  for (const std::string& name : row->second.arguments) {
-    if (const auto place = schema.argumentIndexWithName(name)) places.push_back({*place, row->second.use});
-  }
-  return places;
-}
-
 void exchange_infinities(const std::vector<NumberPlace>& places, size_t arguments, torch::jit::Stack* stack) {
   const size_t base = stack->size() - arguments;
   const auto find_entry = [&](int64_t least_dims) -> const FormatEntry* {
@@ -117,7 +76,8 @@ void exchange_infinities(const std::vector<NumberPlace>& places, size_t argument
     if (value.isDouble()) {
       if (std::isinf(value.toDouble())) value = exchanged(value.toDouble(), 0);
     } else if (value.isTensor()) {
-      // A stock tensor without dimensions in a number's place, beside one of ours that has some and decides the dtype. (As an operand of a comparison it keeps its value, as others do.)
+      // A stock tensor without dimensions in a number's place, beside one of ours that has some and decides the dtype. (As an operand of a comparison
+      // it keeps its value, as others do.)
       const at::Tensor& t = value.toTensor();
       if (place.use != NumberPlace::Use::Fill || !t.defined() || t.dim() != 0 || !c10::isFloatingType(t.scalar_type()) || !t.device().is_cpu() ||
           entry_beneath(t)) {

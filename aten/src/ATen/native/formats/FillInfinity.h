@@ -3,7 +3,6 @@
 #pragma once
 #include <ATen/FormatTensor.h>
 
-#include <ATen/core/function_schema.h>
 #include <ATen/core/stack.h>
 
 #include <vector>
@@ -27,7 +26,6 @@ struct NumberPlace {
   int argument;
   Use use;
 };
-std::vector<NumberPlace> number_places(const c10::FunctionSchema& schema);
 // Exchanges infinities in those places, beside a tensor of ours, maybe within wrappers of torch.func, in the first argument that is one.
 void exchange_infinities(const std::vector<NumberPlace>& places, size_t arguments, torch::jit::Stack* stack);
 

@@ -1,7 +1,7 @@
 // nextafter: the next number of the format itself, found by stepping its codes. (The stock kernel steps numbers of the machine type that
 // carries the format, and those round back to where they came from.)
 #include <ATen/native/formats/Elementwise.h>
-#include <ATen/native/formats/overlay/BoxedCall.h>
+#include <ATen/native/formats/ResultType.h>
 #include <ATen/native/formats/overlay/CastAutograd.h>
 
 #include <ATen/ExpandUtils.h>

@@ -1,6 +1,7 @@
 // _foreach_ operators: lists of tensors, each place for itself.
 #pragma once
-#include <ATen/native/formats/overlay/BoxedCall.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/formats/overlay/Plan.h>
 
 namespace at::formats {
 

@@ -1,5 +1,7 @@
 #include <ATen/native/formats/overlay/ForwardMode.h>
 
+#include <ATen/native/formats/overlay/BoxedCall.h>
+
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/to_ops.h>
 #include <c10/core/AutogradState.h>
@@ -58,7 +60,7 @@ void run_with_tangents(const c10::OperatorHandle& op, const Plan& plan, c10::Dis
   const size_t count = plan.arguments.size(), results = op.schema().returns().size();
   if (!any_of_ours(plan, *stack)) return run_stock_formula(op, keys, stack);
   Stack duals(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
-  const BoxedCall call(plan, &duals, BoxedCall::Casts::Recorded);
+  const BoxedCall call(plan, &duals, Casts::Recorded);
   op.callBoxed(&duals);
   if (op.hasTag(at::Tag::nondeterministic_seeded)) { // run once only, for a second run would draw other numbers
     call.finish(results, &duals);

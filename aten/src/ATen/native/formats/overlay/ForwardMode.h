@@ -1,6 +1,7 @@
 // Forward-mode derivatives: an operator's tangent is what the stock formula makes of the exact values in the compute type, rounded once.
 #pragma once
-#include <ATen/native/formats/overlay/BoxedCall.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/formats/overlay/Plan.h>
 
 namespace at::formats {
 

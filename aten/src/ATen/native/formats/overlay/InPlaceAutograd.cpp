@@ -4,17 +4,13 @@
 #include <ATen/ops/copy_ops.h>
 
 #include <algorithm>
-#include <set>
 
 namespace at::formats {
 namespace {
 
 class InPlaceKernel final : public c10::OperatorKernel {
  public:
-  InPlaceKernel(const c10::OperatorHandle& functional, const c10::FunctionSchema& schema)
-      : functional_(functional),
-        plan_(schema),
-        keeps_self_(base_name(functional.schema().name()) == "pow") {}
+  InPlaceKernel(const c10::OperatorHandle& functional, const c10::FunctionSchema& schema) : functional_(functional), plan_(schema) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) const {
     at::Tensor self = (*stack)[stack->size() - plan_.arguments.size()].toTensor();
@@ -23,7 +19,7 @@ class InPlaceKernel final : public c10::OperatorKernel {
       return;
     }
     // What may be kept for backward as it is, and is written to below.
-    if (keeps_self_ || !entry_beneath(self)) (*stack)[stack->size() - plan_.arguments.size()] = self.clone();
+    if (plan_.has(fact::KeepsOperand) || !entry_beneath(self)) (*stack)[stack->size() - plan_.arguments.size()] = self.clone();
     functional_.callBoxed(stack);
     const at::Tensor result = stack->back().toTensor();
     TORCH_CHECK(result.sizes() == self.sizes(), plan_.name, ": expected operands that broadcast to the sizes ", self.sizes(),
@@ -34,15 +30,9 @@ class InPlaceKernel final : public c10::OperatorKernel {
  private:
   c10::OperatorHandle functional_;
   Plan plan_;
-  bool keeps_self_;
 };
 
 } // namespace
-
-bool keeps_little(const std::string& op) {
-  static const std::set<std::string> names = {"eq", "ne", "lt", "le", "gt", "ge", "nextafter", "pow"};
-  return names.count(base_name(op)) != 0;
-}
 
 static bool takes_the_same(const c10::FunctionSchema& a, const c10::FunctionSchema& b) {
   return std::equal(a.arguments().begin(), a.arguments().end(), b.arguments().begin(), b.arguments().end(),

@@ -7,9 +7,6 @@
 
 namespace at::formats {
 
-// The operators of which this is known: comparisons (zeros), nextafter, and pow (promotes the container).
-bool keeps_little(const std::string& op);
-
 // The operator without its underscore, if that has the same overload.
 std::optional<c10::OperatorHandle> functional_form(const c10::OperatorHandle& op);
 

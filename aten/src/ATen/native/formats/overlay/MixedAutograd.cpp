@@ -10,8 +10,6 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <set>
-#include <string>
 
 namespace at::formats {
 namespace {
@@ -19,17 +17,17 @@ namespace {
 // The operator's tensors of ours become tensors of the stock type that the result will have: by casts that autograd sees.
 class MixedOperandsKernel final : public c10::OperatorKernel {
  public:
-  explicit MixedOperandsKernel(const c10::FunctionSchema& schema) : plan_(schema), promotes_(base_name(schema.name()) == "pow") {}
+  explicit MixedOperandsKernel(const c10::FunctionSchema& schema) : plan_(schema) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) const {
     expect_ordinary_operands(*stack);
-    if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, BoxedCall::Casts::Recorded)) return;
+    if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, Casts::Recorded)) return;
     bool mixed = false;
     if (cast_operands(*stack, mixed)) {
       op.callBoxed(stack);
-    } else if (mixed && promotes_) {
+    } else if (mixed && plan_.has(fact::MixedByCasts)) {
       const OutOfAutocast exact;
-      const BoxedCall call(plan_, stack, BoxedCall::Casts::Recorded);
+      const BoxedCall call(plan_, stack, Casts::Recorded);
       op.callBoxed(stack);
       call.finish(op.schema().returns().size(), stack);
     } else if (has_tangent(plan_, *stack)) {
@@ -72,14 +70,14 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
     }
     const bool complex = has_complex_number(plan_, stack);
     if (!(stock || complex) || !(recorded || plan_.rule != OperandRule::Any)) return false;
-    const ResultType type = ResultType::of(plan_, stack, base);
+    const ResultType type = result_type(plan_, stack, base);
     if (!recorded || !type.format) return false;
     bool writes_own = false;
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
       each_tensor(plan_.arguments[i].slot, stack[base + i],
                   [&](const at::Tensor& t) { writes_own |= plan_.arguments[i].written && entry_beneath(t); });
     }
-    if (!writes_own && plan_.keeps_first && !type.stock_wins() && cast_to_first(stack, base)) return true;
+    if (!writes_own && plan_.has(fact::KeepsFirst) && !type.stock_wins() && cast_to_first(stack, base)) return true;
     if (writes_own || !(type.stock_wins() || complex)) {
       mixed = !writes_own;
       bring_gradients_back(stack, base, *type.format);
@@ -118,7 +116,6 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
   }
 
   Plan plan_;
-  bool promotes_; // the stock derivative asks for the type of its operands by the container
 };
 
 class SumInDtypeKernel final : public c10::OperatorKernel {
@@ -152,10 +149,10 @@ class SumInDtypeKernel final : public c10::OperatorKernel {
 } // namespace
 
 bool sums_in_dtype(const c10::OperatorHandle& op) {
-  static const std::set<std::string> names = {"aten::sum", "aten::nansum", "aten::mean", "aten::cumsum"};
   const c10::FunctionSchema& schema = op.schema();
-  return names.count(schema.name()) != 0 && !schema.is_mutable() && schema.argumentIndexWithName("dtype").has_value() &&
-      op.hasKernelForDispatchKey(c10::DispatchKey::Autograd) && !op.hasKernelForDispatchKey(kFormatAutogradKey);
+  return (operator_facts(schema.name(), schema.overload_name()).facts & fact::SumsInDtype) != 0 && !schema.is_mutable() &&
+      schema.argumentIndexWithName("dtype").has_value() && op.hasKernelForDispatchKey(c10::DispatchKey::Autograd) &&
+      !op.hasKernelForDispatchKey(kFormatAutogradKey);
 }
 
 torch::CppFunction sum_in_dtype_kernel(const c10::FunctionSchema& schema) {
@@ -163,11 +160,10 @@ torch::CppFunction sum_in_dtype_kernel(const c10::FunctionSchema& schema) {
 }
 
 // x ** 1j is complex, and the derivative has to come back to x's dtype.
-static bool takes_complex_number(const c10::FunctionSchema& schema) {
-  static const std::set<std::string> names = {"add", "sub", "rsub", "mul", "div", "pow"};
+static bool takes_complex_number(const c10::FunctionSchema& schema, const Plan& plan) {
   const bool number = std::any_of(schema.arguments().begin(), schema.arguments().end(),
                                   [](const c10::Argument& a) { return a.type()->kind() == c10::TypeKind::NumberType; });
-  return number && names.count(base_name(schema.name())) != 0;
+  return number && plan.has(fact::ComplexNumber);
 }
 
 bool mixes_operands(const c10::OperatorHandle& op) {
@@ -177,14 +173,12 @@ bool mixes_operands(const c10::OperatorHandle& op) {
   }
   if (Plan::makes_view(op.schema())) return false;
   int tensors = 0;
-  for (const Plan::Argument& a : Plan(op.schema()).arguments) {
+  const Plan plan(op.schema());
+  for (const Plan::Argument& a : plan.arguments) {
     if (a.slot == Plan::Slot::Tensor) ++tensors;
     if (a.slot == Plan::Slot::TensorList || a.slot == Plan::Slot::OptionalTensorList) tensors += 2;
   }
-  // Of those with one operand, the ones whose stock formula for tangents misreads the container, or rounds what should cancel.
-  static const std::set<std::string> formulas = {"var", "std",   "var_mean",        "std_mean",
-                                                 "pow", "frexp", "_linalg_slogdet", "linalg_householder_product"};
-  return tensors >= 2 || (tensors == 1 && takes_complex_number(op.schema())) || formulas.count(base_name(op.schema().name())) != 0;
+  return tensors >= 2 || (tensors == 1 && takes_complex_number(op.schema(), plan)) || plan.has(fact::TangentsByCasts);
 }
 
 torch::CppFunction mixed_operands_kernel(const c10::FunctionSchema& schema) {

@@ -3,23 +3,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/ivalue.h>
 
-#include <algorithm>
-#include <set>
-
 namespace at::formats {
-
-bool moves_elements(const c10::FunctionSchema& schema) {
-  static const std::set<std::string> names = {
-      "cat", "diag_embed", "diagonal_scatter", "embedding", "flip", "gather", "index", "index_copy", "index_put", "_index_put_impl", "index_select",
-      "masked_scatter", "masked_select", "pixel_shuffle", "pixel_unshuffle", "put", "repeat", "repeat_interleave", "roll", "rot90", "scatter", "select_scatter",
-      "slice_scatter", "stack", "take", "tril", "triu", "_unsafe_index", "_unsafe_index_put", "where",
-  };
-  if (names.count(base_name(schema.name())) == 0 || schema.overload_name().find("reduce") != std::string::npos) return false;
-  return std::none_of(schema.arguments().begin(), schema.arguments().end(), [](const c10::Argument& a) {
-    const bool number = a.type()->kind() == c10::TypeKind::NumberType; // a value that has to be rounded
-    return number || (a.alias_info() && a.alias_info()->isWrite() && a.name() != "self"); // out=
-  });
-}
 
 // Tensors that say where, and are no values.
 static bool says_where(const std::string& argument) {

@@ -1,11 +1,9 @@
 // Operators that only move elements: they move the codes, as integers, and touch no more of a tensor than the stock kernel does.
 #pragma once
-#include <ATen/native/formats/overlay/BoxedCall.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/formats/overlay/Plan.h>
 
 namespace at::formats {
-
-// By name; whether an operator only moves elements, whatever its arguments are.
-bool moves_elements(const c10::FunctionSchema& schema);
 
 // Runs a call of such an operator on the codes of tensors of one format. false, and nothing done, where its arguments ask for more: operands
 // of other dtypes, sums in one place, outputs that may have to be resized.

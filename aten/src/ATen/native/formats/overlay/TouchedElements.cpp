@@ -6,12 +6,12 @@
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/ivalue.h>
+#include <ATen/native/formats/overlay/BoxedCall.h>
 #include <ATen/ops/_unique2.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/where.h>
 
 #include <algorithm>
-#include <map>
 
 namespace at::formats {
 namespace {
@@ -53,7 +53,11 @@ Distinct distinct(const Tensor& index) {
 class TouchedCall {
  public:
   TouchedCall(const c10::OperatorHandle& op, const Plan& plan, Stack* stack)
-      : op_(op), plan_(plan), stack_(stack), base_(stack->size() - plan.arguments.size()), call_(stack->begin() + static_cast<int64_t>(base_), stack->end()) {}
+      : op_(op),
+        plan_(plan),
+        stack_(stack),
+        base_(stack->size() - plan.arguments.size()),
+        call_(stack->begin() + static_cast<int64_t>(base_), stack->end()) {}
 
   c10::IValue& operator[](size_t i) { return call_[i]; }
   Tensor tensor(size_t i) const { return call_[i].toTensor(); }
@@ -135,7 +139,8 @@ bool run_put(TouchedCall& call, const Tensor& self) {
 bool run_scatter(TouchedCall& call, const Tensor& self) {
   const Tensor index = call.tensor(2);
   const int64_t asked = call[1].toInt(), dims = self.dim();
-  if (dims == 0 || index.dim() != dims || asked < -dims || asked >= dims || !is_index(index) || !pays(index.numel(), self.numel(), self)) return false;
+  if (dims == 0 || index.dim() != dims || asked < -dims || asked >= dims || !is_index(index) || !pays(index.numel(), self.numel(), self))
+    return false;
   const int64_t dim = at::maybe_wrap_dim(asked, dims);
   const auto at = within(index, self.size(dim), /*wraps=*/false);
   if (!at) return false;
@@ -265,21 +270,7 @@ bool run_embedding_backward(TouchedCall& call, const Tensor& grad) {
 
 } // namespace
 
-Touches touches(const c10::FunctionSchema& schema) {
-  static const std::map<std::string, Touches> kinds = {
-      {"index_add", Touches::Lines},    {"index_fill", Touches::Lines},      {"index_reduce", Touches::Lines},
-      {"put", Touches::Elements},       {"scatter", Touches::Places},        {"scatter_add", Touches::Places},
-      {"scatter_reduce", Touches::Places}, {"index_put", Touches::Indexed}, {"_index_put_impl", Touches::Indexed},
-      {"_unsafe_index_put", Touches::Indexed}, {"embedding_dense_backward", Touches::Rows},
-  };
-  const auto found = kinds.find(base_name(schema.name()));
-  const bool other_out = std::any_of(schema.arguments().begin() + 1, schema.arguments().end(), [](const c10::Argument& a) {
-    return a.alias_info() && a.alias_info()->isWrite(); // out=
-  });
-  return found == kinds.end() || other_out || schema.returns().size() != 1 ? Touches::All : found->second;
-}
-
-bool run_on_touched(const c10::OperatorHandle& op, const Plan& plan, Touches kind, Stack* stack) {
+bool run_on_touched(const c10::OperatorHandle& op, const Plan& plan, Stack* stack) {
   const size_t base = stack->size() - plan.arguments.size();
   const c10::IValue& first = (*stack)[base];
   if (!first.isTensor() || !is_format_tensor(first.toTensor())) return false;
@@ -287,14 +278,13 @@ bool run_on_touched(const c10::OperatorHandle& op, const Plan& plan, Touches kin
   if (!self.device().is_cpu() || at::has_internal_overlap(self) == at::MemOverlap::Yes) return false;
   bool apart = true; // from all that is read
   for (size_t i = 1; i < plan.arguments.size(); ++i) {
-    each_tensor(plan.arguments[i].slot, (*stack)[base + i], [&](const Tensor& t) {
-      apart = apart && (!t.defined() || (t.device().is_cpu() && !t.is_alias_of(self)));
-    });
+    each_tensor(plan.arguments[i].slot, (*stack)[base + i],
+                [&](const Tensor& t) { apart = apart && (!t.defined() || (t.device().is_cpu() && !t.is_alias_of(self))); });
   }
   if (!apart) return false;
   const at::AutoDispatchBelowADInplaceOrView guard;
   TouchedCall call(op, plan, stack);
-  switch (kind) {
+  switch (plan.touches) {
     case Touches::Lines: return run_on_lines(call, self);
     case Touches::Elements: return run_put(call, self);
     case Touches::Places: return run_scatter(call, self);

@@ -8,11 +8,6 @@ namespace at::formats {
 
 namespace tracer = torch::jit::tracer;
 
-// The others that PyTorch leaves out are composites without a kernel of ours: conv2d, lstm_cell, ...
-bool is_unrecorded(const std::string& op) {
-  return op == "aten::convolution";
-}
-
 bool is_tracing() {
   return tracer::isTracing();
 }

@@ -5,11 +5,9 @@
 #include <ATen/core/stack.h>
 
 #include <functional>
-#include <string>
 
 namespace at::formats {
 
-bool is_unrecorded(const std::string& op);
 bool is_tracing();
 
 // Runs a call of op whose arguments are on the stack, unseen by the tracer, and records it as one node with one result.

@@ -1,13 +1,14 @@
 #include <ATen/native/formats/overlay/Vmap.h>
 
-#include <ATen/FormatTensor.h>
+#include <ATen/FormatLibrary.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/functorch/BatchedTensorImpl.h>
 #include <ATen/native/formats/overlay/BoxedCall.h>
 #include <ATen/native/formats/overlay/OperandRules.h>
 #include <ATen/ops/to_ops.h>
 #include <c10/util/Exception.h>
-#include <torch/library.h>
+
+#include <algorithm>
 
 namespace at::formats {
 namespace {
@@ -20,6 +21,7 @@ constexpr auto kFront = c10::DispatchKey::FuncTorchDynamicLayerFrontMode;
 class FrontKernel : public c10::OperatorKernel {
  public:
   explicit FrontKernel(const c10::OperatorHandle& op) : plan_(op.schema()), stock_(op.getComputedKernelForDispatchKey(kFront)) {}
+  virtual void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const = 0;
 
  protected:
   // Whether a tensor of ours is among the arguments, and one that vmap has wrapped, of ours or not.
@@ -44,11 +46,11 @@ class FrontKernel : public c10::OperatorKernel {
 class VmapByCasts final : public FrontKernel {
  public:
   using FrontKernel::FrontKernel;
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
     if (!batched_beside_ours(*stack)) return stock_.callBoxed(op, keys, stack);
-    if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, BoxedCall::Casts::Recorded)) return;
+    if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, Casts::Recorded)) return;
     if (!plan_.numbers.empty()) exchange_infinities(plan_.numbers, plan_.arguments.size(), stack);
-    const BoxedCall call(plan_, stack, BoxedCall::Casts::Recorded);
+    const BoxedCall call(plan_, stack, Casts::Recorded);
     op.callBoxed(stack);
     call.finish(op.schema().returns().size(), stack);
   }
@@ -58,9 +60,9 @@ class VmapByCasts final : public FrontKernel {
 class DropoutByCasts final : public FrontKernel {
  public:
   using FrontKernel::FrontKernel;
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
     if (!entry_beneath((*stack)[stack->size() - plan_.arguments.size()].toTensor())) return stock_.callBoxed(op, keys, stack);
-    const BoxedCall call(plan_, stack, BoxedCall::Casts::Recorded);
+    const BoxedCall call(plan_, stack, Casts::Recorded);
     op.callBoxed(stack);
     call.finish(op.schema().returns().size(), stack);
   }
@@ -76,7 +78,7 @@ class Silence final : public c10::WarningHandler {
 class VmapTo final : public FrontKernel {
  public:
   explicit VmapTo(const c10::OperatorHandle& op) : FrontKernel(op), own_(op.getComputedKernelForDispatchKey(kFormatKey)) {}
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
     (beside_ours(*stack) ? own_ : stock_).callBoxed(op, keys, stack);
   }
 
@@ -99,7 +101,7 @@ class VmapScalars final : public FrontKernel {
  public:
   // sibling: the same operator on a tensor and a number, where there is one. A number from Python stays exact there.
   VmapScalars(const c10::OperatorHandle& op, std::optional<c10::OperatorHandle> sibling) : FrontKernel(op), sibling_(std::move(sibling)) {}
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
     const size_t base = stack->size() - plan_.arguments.size();
     const at::Tensor a = (*stack)[base].toTensor(), b = (*stack)[base + 1].toTensor();
     if (a.defined() && b.defined() && batched_beside_ours(*stack) && (a.dim() == 0) != (b.dim() == 0)) {
@@ -111,7 +113,7 @@ class VmapScalars final : public FrontKernel {
           (*stack)[place] = number.item();
           return sibling_->callBoxed(stack);
         }
-        const BoxedCall call(plan_, stack, BoxedCall::Casts::Recorded);
+        const BoxedCall call(plan_, stack, Casts::Recorded);
         op.callBoxed(stack);
         return call.finish(op.schema().returns().size(), stack);
       }
@@ -131,7 +133,7 @@ class VmapScalars final : public FrontKernel {
 class VmapWhere final : public FrontKernel {
  public:
   using FrontKernel::FrontKernel;
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
     if (!batched_beside_ours(*stack)) return stock_.callBoxed(op, keys, stack);
     static const auto where = c10::Dispatcher::singleton().findSchemaOrThrow("aten::where", "self");
     c10::IValue &first = (*stack)[stack->size() - 2], &second = (*stack)[stack->size() - 1];
@@ -153,42 +155,36 @@ static std::optional<c10::OperatorHandle> sibling_of(const c10::OperatorHandle& 
   return c10::Dispatcher::singleton().findSchema({op.operator_name().name, overload.replace(at, 6, "Scalar")});
 }
 
-void register_vmap_kernels(const std::set<std::string>& by_casts) {
+static std::unique_ptr<FrontKernel> front_kernel(const c10::OperatorHandle& op) {
+  const auto& [base, overload] = op.operator_name();
+  const uint64_t facts = operator_facts(base, overload).facts;
+  if (facts & fact::VmapDropout) return std::make_unique<DropoutByCasts>(op);
+  if (op.hasKernelForDispatchKey(kFront)) return nullptr;
+  if (facts & fact::VmapTo) return std::make_unique<VmapTo>(op);
+  if (facts & fact::VmapWhere) return std::make_unique<VmapWhere>(op);
+  const bool pair = overload.empty() || overload == "Tensor" || overload == "Tensor_Tensor";
+  if ((facts & fact::VmapPairs) && pair) return std::make_unique<VmapScalars>(op, sibling_of(op));
+  const bool composite = (facts & fact::ByCasts) && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+  return (facts & fact::VmapByCasts) || composite ? std::make_unique<VmapByCasts>(op) : nullptr;
+}
+
+// Batch normalisation is neither, though it writes its statistics.
+static bool is_in_place_or_out(const c10::FunctionSchema& schema) {
+  const auto& arguments = schema.arguments();
+  return schema.is_mutable() &&
+      (schema.name().back() == '_' || std::any_of(arguments.begin(), arguments.end(), [](const auto& a) { return a.is_out(); }));
+}
+
+void register_vmap_kernels() {
   static auto* library = new torch::Library(torch::Library::IMPL, "aten", kFront, __FILE__, __LINE__);
-  // Composite, or with batching rules that make zeros, ones or statistics of the container's dtype.
-  static const std::set<std::string> more = {
-      "aten::batch_norm", "aten::instance_norm", "aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::linalg_matrix_rank",
-      "aten::native_dropout", "aten::isfinite", "aten::isreal", "aten::isclose",
-  };
-  static const std::set<std::string> casts = {"aten::to.dtype", "aten::to.device", "aten::to.dtype_layout", "aten::to.other", "aten::type_as"};
-  static const std::set<std::string> pairs = {
-      "aten::add.Tensor", "aten::sub.Tensor", "aten::mul.Tensor", "aten::div.Tensor", "aten::rsub.Tensor", "aten::maximum", "aten::minimum",
-      "aten::fmax", "aten::fmin", "aten::atan2", "aten::pow.Tensor_Tensor", "aten::fmod.Tensor", "aten::remainder.Tensor", "aten::hypot",
-      "aten::eq.Tensor", "aten::ne.Tensor", "aten::lt.Tensor", "aten::le.Tensor", "aten::gt.Tensor", "aten::ge.Tensor",
-  };
   auto& dispatcher = c10::Dispatcher::singleton();
   Silence silence;
   const c10::WarningUtils::WarningHandlerGuard silenced(&silence);
-  for (const char* name : {"aten::dropout", "aten::alpha_dropout", "aten::feature_dropout", "aten::feature_alpha_dropout"}) {
-    const auto op = dispatcher.findSchema({name, ""});
-    if (op) library->impl(name, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<DropoutByCasts>(*op)));
-  }
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     if (name.getNamespace().value_or("") != "aten") continue;
     const auto op = dispatcher.findSchema(name);
-    if (!op || op->hasKernelForDispatchKey(kFront)) continue;
-    if (op->schema().is_mutable() && name.name != "aten::_native_batch_norm_legit") continue;
-    const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-    const bool composite = op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) && by_casts.count(name.name) != 0;
-    if (casts.count(full) != 0) {
-      library->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<VmapTo>(*op)));
-    } else if (pairs.count(full) != 0) {
-      library->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<VmapScalars>(*op, sibling_of(*op))));
-    } else if (full == "aten::where.ScalarSelf" || full == "aten::where.ScalarOther") {
-      library->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<VmapWhere>(*op)));
-    } else if (composite || more.count(name.name) != 0) {
-      library->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<VmapByCasts>(*op)));
-    }
+    if (!op || is_in_place_or_out(op->schema())) continue;
+    if (auto kernel = front_kernel(*op)) library->impl(dispatch_name(name).c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
   }
 }
 

@@ -1,0 +1,51 @@
+#include <ATen/native/formats/ResultType.h>
+
+#include <ATen/native/formats/overlay/StockFormula.h>
+
+namespace at::formats {
+
+using c10::ScalarType;
+
+bool ResultType::stock_wins() const {
+  if (!stock) return false;
+  if (is_complex()) return true;
+  return (stock_has_dims_ || !format_has_dims_) && !in_stock_formula();
+}
+
+void ResultType::see(const at::Tensor& t, const char* op) {
+  if (!t.defined()) return;
+  const bool has_dims = t.dim() > 0;
+  const FormatEntry* entry = entry_beneath(t);
+  if (entry) {
+    TORCH_CHECK( // no TypeError: Python's operators would hide its message
+        !format || format == entry, op, ": expected tensors of one number format, but got ", format->name, " and ", entry->name,
+        ". Convert one of them first, for example with x.to(torch.", format->name, ")");
+    format = entry;
+    format_has_dims_ |= has_dims;
+  } else if (c10::isComplexType(t.scalar_type())) {
+    const bool number = t.unsafeGetTensorImpl()->is_wrapped_number();
+    const ScalarType seen = number ? ScalarType::ComplexFloat : t.scalar_type();
+    complex_number_ |= number;
+    stock = c10::promoteTypes(stock.value_or(seen), seen);
+  } else if (is_complex()) {
+    return;
+  } else if (c10::isFloatingType(t.scalar_type()) && !t.unsafeGetTensorImpl()->is_wrapped_number()) {
+    if (has_dims && !stock_has_dims_) stock.reset(); // dimensions outrank none
+    if (has_dims || !stock_has_dims_) stock = stock.has_value() ? c10::promoteTypes(*stock, t.scalar_type()) : t.scalar_type();
+    stock_has_dims_ |= has_dims;
+  } else if (!t.unsafeGetTensorImpl()->is_wrapped_number()) {
+    integers = true;
+  }
+  if (complex_number_ && format) stock = c10::promoteTypes(*stock, c10::toComplexType(format->compute));
+}
+
+void ResultType::keep(const at::Tensor& first) {
+  if (entry_beneath(first)) {
+    stock.reset();
+  } else if (c10::isFloatingType(first.scalar_type()) || c10::isComplexType(first.scalar_type())) {
+    stock = first.scalar_type();
+    stock_has_dims_ = true;
+  }
+}
+
+} // namespace at::formats

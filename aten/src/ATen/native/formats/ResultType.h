@@ -1,0 +1,31 @@
+// The dtype of an operator's result, by its operands.
+#pragma once
+#include <ATen/FormatTensor.h>
+
+#include <optional>
+
+namespace at::formats {
+
+// What formats and stock floating types among an operator's tensors make of its result, by PyTorch's category rules: a format wins
+// over Python scalars and integers; a stock floating tensor wins over a format unless only the format's tensor has dimensions; complex
+// wins over both. Two formats do not mix: an error.
+class ResultType {
+ public:
+  const FormatEntry* format{nullptr};   // the format among the operands
+  std::optional<c10::ScalarType> stock; // the stock floating or complex type among them
+  bool integers{false};                 // or bool, among them
+
+  void see(const at::Tensor& t, const char* op);
+  void keep(const at::Tensor& first); // the result has this one's dtype
+  bool stock_wins() const;
+  bool is_complex() const { return stock && c10::isComplexType(*stock); }
+  // The result's format, or nullptr where it is of the stock type.
+  const FormatEntry* result() const { return stock_wins() ? nullptr : format; }
+
+ private:
+  bool complex_number_{false}; // of Python: the complex type of the format's compute type, as torch.complex(x, x)
+  bool format_has_dims_{false};
+  bool stock_has_dims_{false};
+};
+
+} // namespace at::formats

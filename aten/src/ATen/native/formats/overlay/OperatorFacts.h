@@ -1,0 +1,111 @@
+// What this package knows of PyTorch's operators: one table, one row each. What happens to `cat`? Its row in OperatorFacts.cpp says so.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace at::formats {
+
+// How an operator gets its result. One without a row: Boxed, or Composite where stock PyTorch has composite code for all backends.
+enum class Way : uint8_t {
+  Boxed,     // decode, the stock kernel, encode: Boxed.cpp
+  Codes,     // the stock kernel moves the codes, as integers; boxed where numbers have to be converted: MovedCodes.cpp
+  Own,       // a kernel of ours, at least for one overload; boxed for those without
+  View,      // the same, where memory is shared: Views.cpp. (Views made through as_strided need no row.)
+  Loop,      // over lists of tensors, by single operators: Foreach.cpp
+  Composite, // stock's composite code, by operators that have rows of their own
+  Checked,   // the same, after a look at the operands' dtypes: OperandRules.cpp
+  Whole,     // boxed, though stock has composite code: that would decide something by the container
+  Refused,   // an error, with the reason that the row gives: Refusals.cpp
+};
+
+// Facts of a row: the name of each and what it says.
+// clang-format off
+#define TD_FORALL_FACTS(_)                                                                                                 \
+  /* values */                                                                                                             \
+  _(Selects)         /* results are values of the operands, their negatives or numbers that the caller gave; so of Codes */ \
+  _(Elementary)      /* computed in float64, whatever the format; Tabled */                                                \
+  _(Tabled)          /* narrow formats look results up */                                                                  \
+  _(LeavesRange)     /* results may leave float64's range where the function has no pole */                                \
+  _(LargerDecides)   /* of two operands the larger one tells which have, and zeros alone count */                          \
+  _(NegativeZeros)   /* results that have become 0 were negative */                                                        \
+  _(Products)        /* adds up products or values: the accumulation policy says how */                                    \
+  _(FusedProducts)   /* the same within a stock kernel that obeys no policy of our own */                                  \
+  /* operands */                                                                                                           \
+  _(OneDtype)        /* floating operands of several dtypes are an error, integers too */                                  \
+  _(OneFloatingDtype) /* the same, beside integers that are indices or masks */                                            \
+  _(Normalisation)   /* the same, but for float32 parameters beside an input of ours */                                    \
+  _(NumbersMultiply) /* operands without dimensions multiply as elements do, whatever their dtypes */                      \
+  _(Contraction)     /* under some policies as one matrix product */                                                       \
+  _(KeepsFirst)      /* the result has the first operand's dtype, whatever is put into it */                               \
+  _(Internal)        /* stock code alone calls it: what that makes beside our operands has the container's dtype */        \
+  _(Puts)            /* puts the numbers in the arguments named by the row into a tensor: FillInfinity.h */                \
+  _(Compares)        /* holds a tensor's elements against them */                                                          \
+  /* what is written: TouchedElements.h */                                                                                 \
+  _(TouchesLines)                                                                                                          \
+  _(TouchesElements)                                                                                                       \
+  _(TouchesPlaces)                                                                                                         \
+  _(TouchesIndexed)                                                                                                        \
+  _(TouchesRows)                                                                                                           \
+  /* random numbers */                                                                                                     \
+  _(Draws)           /* though it has no argument `generator`, which says so elsewhere */                                  \
+  _(Fills)           /* of the first operand sizes and strides alone count */                                              \
+  _(FillsInPlace)    /* so for the in-place operator */                                                                    \
+  _(BelowOne)        /* draws from [0, 1): nothing is rounded up */                                                        \
+  /* autograd */                                                                                                           \
+  _(ByCasts)         /* recorded as casts around the stock operator, whose derivative or composite code goes by the container: Boxed.cpp */ \
+  _(KeepsLittle)     /* in place: the stock formula makes a gradient of the operand's sizes and container: InPlaceAutograd.cpp */ \
+  _(KeepsOperand)    /* in place: the formula keeps what is written to */                                                  \
+  _(SumsInDtype)     /* with dtype=: the operand is cast first, for its gradient: MixedAutograd.cpp */                     \
+  _(MixedByCasts)    /* several dtypes: the formula promotes by the container */                                           \
+  _(ComplexNumber)   /* with a complex number: the gradient comes back to a real dtype */                                  \
+  _(TangentsByCasts) /* of one operand: the formula for tangents misreads the container or rounds what should cancel */    \
+  /* torch.func: Vmap.cpp */                                                                                               \
+  _(VmapByCasts)     /* composite there, or a batching rule that makes zeros, ones or statistics of the container */       \
+  _(VmapPairs)       /* of two tensors: a batching rule that converts the one without dimensions to the container */       \
+  _(VmapTo)          /* decomposed there into code that compares dtypes by the container */                                \
+  _(VmapWhere)       /* makes a tensor of a number there, of the container's dtype */                                      \
+  _(VmapDropout)     /* composite there, with noise of the container's dtype */                                            \
+  /* torch.jit.trace */                                                                                                    \
+  _(Unrecorded)      /* left out of graphs by stock, in favour of what is beneath it: Tracing.cpp */
+// clang-format on
+
+namespace fact {
+#define TD_PLACE(name) name##Place,
+enum Place : uint8_t { TD_FORALL_FACTS(TD_PLACE) kCount };
+#undef TD_PLACE
+static_assert(kCount <= 64);
+#define TD_FLAG(name) inline constexpr uint64_t name = uint64_t{1} << name##Place;
+TD_FORALL_FACTS(TD_FLAG)
+#undef TD_FLAG
+} // namespace fact
+
+struct OperatorFacts {
+  std::string_view name; // without namespace and without the underscore of in-place operators; with its overload where that differs from the others
+  Way way;
+  uint64_t facts;
+  std::string_view detail{}; // the arguments that hold numbers, or why an operator is refused
+};
+
+// The name without namespace and without the underscore of in-place operators: "tanh" of "aten::tanh_".
+std::string base_name(std::string_view name);
+
+// The row of a schema's name ("aten::index_put_") and overload: the overload's own (also for its out= variant), else its operator's, else a
+// row without facts.
+const OperatorFacts& operator_facts(std::string_view name, std::string_view overload);
+
+// All rows in the order of their names.
+struct OperatorRows {
+  const OperatorFacts* first;
+  size_t count;
+  const OperatorFacts* begin() const { return first; }
+  const OperatorFacts* end() const { return first + count; }
+};
+OperatorRows operator_rows();
+
+std::string_view name_of(Way way);
+// By place in the list above.
+std::string_view name_of_fact(size_t place);
+
+} // namespace at::formats

@@ -8,8 +8,9 @@
 
 namespace c10::formats {
 
-// A rounding mode as masks; StochasticEqual's coin is tossed outside (and CodeMover's formats are those that it is right for). With `ones` all ones
-// below the last place kept, a number plus addend() cut at that place is rounded.
+// A rounding mode as masks, for those whose row says so (FastPath::Masks, Constant and Coin): any other would have no mask and round toward
+// zero. StochasticEqual's coin is tossed outside (and CodeMover's formats are those that it is right for). With `ones` all ones below the
+// last place kept, a number plus addend() cut at that place is rounded.
 template <typename T>
 struct DirectedMode {
   using Bits = typename Machine<T>::Bits;

@@ -15,6 +15,7 @@ TD_HOST_DEVICE constexpr bool by_sign(Rounding r) {
 // twos_complement: digits count upwards, in negative numbers too.
 template <typename T, Rounding mode, bool twos_complement>
 struct OrdinaryAddend {
+  static_assert(fast_path(mode) == FastPath::Constant, "every switch over `mode` in this file has a case for it");
   using Bits = typename Machine<T>::Bits;
   Bits offset, ones, half; // half of the last place kept, less one
 

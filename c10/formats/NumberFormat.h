@@ -31,22 +31,76 @@ enum class Underflow : uint8_t { Minpos, Zero };
 // What an infinity becomes in a posit. Nan: NaR, as the standard has it. Saturate: the outermost number of its sign. (In floats without
 // infinities `overflow` says it.)
 enum class Infinity : uint8_t { Nan, Saturate };
-// Defined, one line of maths each, in docs/numerics.md; c10/formats/RoundBits.h decides by them.
+
+// Which code beside the generic codec knows a rounding mode. None: no other, and a new mode begins so.
+enum class FastPath : uint8_t {
+  None,
+  Masks,        // DirectedMode and gap_threshold in FastEncode.h
+  Constant,     // those, and FastOrdinary.h, which has the mode as a compile-time constant
+  Proportional, // FastStochastic.h
+  Coin,         // the masks, with a coin for each element
+  Moved,        // nearest even, then CodeMover in FastStochastic.h
+};
+// What a mode draws for each element: nothing, or a random word.
+enum class Draws : uint8_t { Nothing, Word };
+
+// The rounding modes, one row each, and the only place that names them all: enumerators, Python's names and numbers, bindings, dispatch and
+// the tests' lists expand from here. Defined, one line of maths each, in docs/numerics.md; c10/formats/RoundBits.h decides by them.
+//
+//   AT_FORALL_ROUNDING_MODES(_)  rows _(enumerator, name, Pychop's number or 0, draws, fast path)
+//
+// Stochastic: up with the probability that is the fraction cut off, so that the expected result is the exact value. StochasticEqual: up with
+// probability 1/2, if anything was cut off. UpDown: nearest even, then one code up or down with probability 1/2 each.
+#define AT_FORALL_ROUNDING_MODES(_)                   \
+  _(NearestEven, nearest_even, 1, Nothing, Constant)  \
+  _(NearestZero, nearest_zero, 7, Nothing, Constant)  \
+  _(NearestAway, nearest_away, 8, Nothing, Constant)  \
+  _(Up, up, 2, Nothing, Constant)                     \
+  _(Down, down, 3, Nothing, Constant)                 \
+  _(TowardZero, toward_zero, 4, Nothing, Constant)    \
+  _(ToOdd, to_odd, 9, Nothing, Constant)              \
+  _(Stochastic, stochastic, 5, Word, Proportional)    \
+  _(StochasticEqual, stochastic_equal, 6, Word, Coin) \
+  _(UpDown, up_down, 0, Word, Moved)
+
 enum class Rounding : uint8_t {
-  NearestEven,
-  NearestZero,
-  NearestAway,
-  Up,
-  Down,
-  TowardZero,
-  ToOdd,
-  Stochastic,      // up with the probability that is the fraction cut off: the expected result is the exact value
-  StochasticEqual, // up with probability 1/2, if anything was cut off
-  UpDown,          // nearest even, then one code up or down with probability 1/2 each
+#define TD_ROW(enumerator, ...) enumerator,
+  AT_FORALL_ROUNDING_MODES(TD_ROW)
+#undef TD_ROW
+};
+
+struct RoundingMode {
+  Rounding mode;
+  const char* name;
+  int pychop; // Pychop's number; 0: it has none
+  Draws draws;
+  FastPath fast_path;
+};
+
+inline constexpr RoundingMode kRoundingModes[] = {
+#define TD_ROW(enumerator, name, pychop, draws, path) {Rounding::enumerator, #name, pychop, Draws::draws, FastPath::path},
+    AT_FORALL_ROUNDING_MODES(TD_ROW)
+#undef TD_ROW
 };
 
 TD_HOST_DEVICE constexpr bool is_stochastic(Rounding r) {
-  return r == Rounding::Stochastic || r == Rounding::StochasticEqual || r == Rounding::UpDown;
+  switch (r) {
+#define TD_ROW(enumerator, name, pychop, draws, path) \
+  case Rounding::enumerator: return Draws::draws == Draws::Word;
+    AT_FORALL_ROUNDING_MODES(TD_ROW)
+#undef TD_ROW
+  }
+  return false;
+}
+
+TD_HOST_DEVICE constexpr FastPath fast_path(Rounding r) {
+  switch (r) {
+#define TD_ROW(enumerator, name, pychop, draws, path) \
+  case Rounding::enumerator: return FastPath::path;
+    AT_FORALL_ROUNDING_MODES(TD_ROW)
+#undef TD_ROW
+  }
+  return FastPath::None;
 }
 
 struct Format {

@@ -41,8 +41,14 @@ TD_HOST_DEVICE constexpr bool stops_at_max(Rounding mode, bool negative) {
     case Rounding::Down: return !negative;
     case Rounding::TowardZero:
     case Rounding::ToOdd: return true;
-    default: return false;
+    case Rounding::NearestEven:
+    case Rounding::NearestZero:
+    case Rounding::NearestAway:
+    case Rounding::Stochastic:
+    case Rounding::StochasticEqual:
+    case Rounding::UpDown: return false;
   }
+  return false;
 }
 
 } // namespace c10::formats

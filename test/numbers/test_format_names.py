@@ -17,7 +17,7 @@ from test_codec import float32_inputs, same_values, tensor
 import torch_dtypes
 from torch_dtypes import _C
 
-ALL_MODES = (*MODES, "stochastic", "stochastic_equal", "up_down")
+ALL_MODES = torch_dtypes.ROUNDING_MODES
 OWN_NAMES = {parameters: own for own, parameters in OTHER_NAMES.items()}
 
 

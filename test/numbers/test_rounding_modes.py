@@ -3,9 +3,12 @@
 The tools' bugs were seen in pychop 0.6.2, qtorch 0.3.0, mptorch, CPFloat (without PCG) and torch 2.13; each test is named after one.
 """
 
+import re
 import threading
+from pathlib import Path
 
 import numpy as np
+import oracle_stochastic
 import pytest
 import torch
 from conftest import codes_of, to_codes
@@ -15,6 +18,7 @@ from spec_formats import format_of
 import torch_dtypes
 from torch_dtypes import _C
 
+ROOT = Path(__file__).resolve().parents[2]
 every_mode = pytest.mark.parametrize("mode", MODES)
 NUMBERED = {1: "nearest_even", 2: "up", 3: "down", 4: "toward_zero", 5: "stochastic", 6: "stochastic_equal", 7: "nearest_zero", 8: "nearest_away",
             9: "to_odd"}  # fmt: skip
@@ -121,8 +125,12 @@ def test_edges_are_as_written(name, mode):
 
 
 def test_the_modes_are_listed():
-    assert torch_dtypes.ROUNDING_MODES == (*MODES, "stochastic", "stochastic_equal", "up_down")
-    assert [getattr(_C.Rounding, mode) for mode in torch_dtypes.ROUNDING_MODES]
+    """In the oracle, with its random modes, in the bindings and in the docs."""
+    assert torch_dtypes.ROUNDING_MODES == (*MODES, *oracle_stochastic.MODES) == tuple(_C.Rounding.__members__)
+    assert tuple(name for name, _, draws in _C.ROUNDING_MODES if draws) == oracle_stochastic.MODES
+    assert {number: name for name, number, _ in _C.ROUNDING_MODES if number} == NUMBERED
+    table = re.findall(r"^\| `(\w+)` \| (\d?) ?\| ", (ROOT / "docs" / "numerics.md").read_text(), re.MULTILINE)
+    assert dict(table) == {name: str(number or "") for name, number, _ in _C.ROUNDING_MODES}
 
 
 def test_with_rounding_changes_the_mode_alone():

@@ -51,6 +51,8 @@ class Subnormals:
     name: str
     value: int
 
+ROUNDING_MODES: tuple[tuple[str, int, bool], ...]  # name, Pychop's number or 0, whether it draws random words
+
 class Rounding:
     nearest_even: Rounding
     nearest_zero: Rounding

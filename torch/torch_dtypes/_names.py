@@ -6,9 +6,10 @@ import re
 
 from . import _C
 
-ROUNDING_MODES = (
-    "nearest_even", "nearest_zero", "nearest_away", "up", "down", "toward_zero", "to_odd", "stochastic", "stochastic_equal", "up_down",
-)  # fmt: skip
+ROUNDING_MODES = tuple(name for name, _, _ in _C.ROUNDING_MODES)
+
+# Pychop's numbers. Other libraries number differently, so names are the interface.
+PYCHOP_MODES = {number: name for name, number, _ in _C.ROUNDING_MODES if number}
 
 # Names that others gave to formats. Sources: Pychop, table 1; OCP Microscaling Formats 1.0, section 5.3.
 ALIASES = {

@@ -32,12 +32,6 @@ _INFINITY = {"nan": _C.Infinity.nan, "saturate": _C.Infinity.saturate}
 ROUNDING_MODES = _names.ROUNDING_MODES
 """The names of the rounding modes; docs/numerics.md defines each."""
 
-# Pychop's numbers. Other libraries number differently, so names are the interface.
-_PYCHOP_MODES = {
-    1: "nearest_even", 2: "up", 3: "down", 4: "toward_zero", 5: "stochastic", 6: "stochastic_equal",
-    7: "nearest_zero", 8: "nearest_away", 9: "to_odd",
-}  # fmt: skip
-
 
 def _integer(name: str, value: object, low: int, high: int) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
@@ -65,10 +59,11 @@ def _choice(name: str, value: object, choices) -> str:
 def rounding_mode(mode: str | int) -> _C.Rounding:
     """A rounding mode by its name or Pychop's number."""
     if hasattr(mode, "__index__") and not isinstance(mode, bool):
-        mode = _PYCHOP_MODES.get(mode.__index__(), mode)
+        mode = _names.PYCHOP_MODES.get(mode.__index__(), mode)
     if not isinstance(mode, str) or mode not in ROUNDING_MODES:
-        names = ", ".join(map(repr, ROUNDING_MODES))
-        raise ValueError(f"expected a rounding mode, one of {names}, or Pychop's number from 1 to 9, but got {mode!r}")
+        names, numbers = ", ".join(map(repr, ROUNDING_MODES)), _names.PYCHOP_MODES
+        asked = f"one of {names}, or Pychop's number from {min(numbers)} to {max(numbers)}"
+        raise ValueError(f"expected a rounding mode, {asked}, but got {mode!r}")
     return getattr(_C.Rounding, mode)
 
 

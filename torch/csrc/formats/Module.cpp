@@ -172,17 +172,13 @@ PYBIND11_MODULE(_C, m) {
   bind_enum<f::Underflow>(m, "Underflow", {{"minpos", f::Underflow::Minpos}, {"zero", f::Underflow::Zero}});
   bind_enum<f::Infinity>(m, "Infinity", {{"nan", f::Infinity::Nan}, {"saturate", f::Infinity::Saturate}});
   bind_enum<f::Subnormals>(m, "Subnormals", {{"gradual", f::Subnormals::Gradual}, {"flush", f::Subnormals::Flush}});
-  bind_enum<f::Rounding>(m, "Rounding",
-                         {{"nearest_even", f::Rounding::NearestEven},
-                          {"nearest_zero", f::Rounding::NearestZero},
-                          {"nearest_away", f::Rounding::NearestAway},
-                          {"up", f::Rounding::Up},
-                          {"down", f::Rounding::Down},
-                          {"toward_zero", f::Rounding::TowardZero},
-                          {"to_odd", f::Rounding::ToOdd},
-                          {"stochastic", f::Rounding::Stochastic},
-                          {"stochastic_equal", f::Rounding::StochasticEqual},
-                          {"up_down", f::Rounding::UpDown}});
+  py::enum_<f::Rounding> rounding(m, "Rounding");
+  py::list modes; // (name, Pychop's number or 0, whether it draws random words)
+  for (const f::RoundingMode& r : f::kRoundingModes) {
+    rounding.value(r.name, r.mode);
+    modes.append(py::make_tuple(r.name, r.pychop, r.draws == f::Draws::Word));
+  }
+  m.attr("ROUNDING_MODES") = py::tuple(modes);
   py::class_<Format>(m, "Format")
       .def_static("posit", &f::posit_format)
       .def_static("float", &f::float_format)

@@ -1,5 +1,4 @@
-// Loops over the codecs: fast paths for every deterministic mode and, where their encoders serve a format, for the stochastic ones. The
-// generic codec does the rest.
+// Loops over the codecs: the fast path that a rounding mode's row names, where its encoders serve the format. The generic codec does the rest.
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
 #include <ATen/FormatDispatch.h>
@@ -26,16 +25,6 @@ inline void with_code_type(const Format& f, Body&& body) {
   }
 }
 
-// Whether a tag of AT_DISPATCH_ALL_FORMATS can be of a kind: what cannot be need not be compiled.
-template <typename Tag>
-constexpr bool can_be(Tag, Kind) {
-  return true;
-}
-template <Format F>
-constexpr bool can_be(StaticFormat<F>, Kind kind) {
-  return F.kind == kind;
-}
-
 // A rounding mode changes nothing in what codes mean.
 Format meaning(const Format& f) {
   Format plain = f;
@@ -43,95 +32,104 @@ Format meaning(const Format& f) {
   return plain;
 }
 
+// Codes of a format made at run time: one copy of the code for all.
+template <typename T>
+void decode_variable(const Format& f, const void* codes, T* values, int64_t n) {
+  with_code_type(f, [=, &f](auto code) {
+    using Code = decltype(code);
+    const Code* in = static_cast<const Code*>(codes);
+    if constexpr (sizeof(T) >= sizeof(Code)) {
+      switch (f.kind) {
+        case Kind::Posit: return transform(in, values, n, [d = PositDecoder<T>(f)](Code c) TD_INLINE_LAMBDA { return d(c); });
+        case Kind::Fixed: return transform(in, values, n, [d = FixedDecoder<T>(f)](Code c) TD_INLINE_LAMBDA { return d(c); });
+        case Kind::Float:
+          if (OrdinaryFloatDecoder<T>::serves(f))
+            return transform(in, values, n, [d = OrdinaryFloatDecoder<T>(f)](Code c) TD_INLINE_LAMBDA { return d(c); });
+          return transform(in, values, n, [d = FloatDecoder<T>(f)](Code c) TD_INLINE_LAMBDA { return d(c); });
+      }
+    }
+  });
+}
+
 template <typename T>
 void decode_all(const Format& f, const void* codes, T* values, int64_t n) {
-  AT_DISPATCH_ALL_FORMATS(meaning(f), [=](auto tag) {
-    const Format format = tag;
-    with_code_type(format, [=](auto code) {
-      using Code = decltype(code);
-      const Code* in = static_cast<const Code*>(codes);
-      if constexpr (sizeof(T) >= sizeof(Code)) {
-        if constexpr (can_be(decltype(tag){}, Kind::Posit)) {
-          if (format.kind == Kind::Posit) transform(in, values, n, [d = PositDecoder<T>(tag)](Code c) TD_INLINE_LAMBDA { return d(c); });
-        }
-        if constexpr (can_be(decltype(tag){}, Kind::Float)) {
-          if (format.kind == Kind::Float) {
-            if (OrdinaryFloatDecoder<T>::serves(tag)) {
-              transform(in, values, n, [d = OrdinaryFloatDecoder<T>(tag)](Code c) TD_INLINE_LAMBDA { return d(c); });
-            } else {
-              transform(in, values, n, [d = FloatDecoder<T>(tag)](Code c) TD_INLINE_LAMBDA { return d(c); });
-            }
-          }
-        }
-        if constexpr (can_be(decltype(tag){}, Kind::Fixed)) {
-          if (format.kind == Kind::Fixed) transform(in, values, n, [d = FixedDecoder<T>(tag)](Code c) TD_INLINE_LAMBDA { return d(c); });
-        }
-      }
-    });
+  const Format plain = meaning(f);
+  const Builtin type = builtin_of(plain);
+  if (type == Builtin::kNone) return decode_variable(plain, codes, values, n);
+  const auto decode_with = [=]<typename scalar_t>(auto decoder) TD_INLINE_LAMBDA {
+    using Code = typename scalar_t::code_t;
+    transform(static_cast<const Code*>(codes), values, n, [decoder](Code c) TD_INLINE_LAMBDA { return decoder(c); });
+  };
+  if (plain.is_posit()) {
+    return AT_DISPATCH_POSIT_TYPES(type, "decode",
+                                   [&]<typename scalar_t>() { decode_with.template operator()<scalar_t>(PositDecoder<T>(scalar_t::format)); });
+  }
+  AT_DISPATCH_CUSTOM_FLOAT_TYPES(type, "decode", [&]<typename scalar_t>() {
+    using Ordinary = OrdinaryFloatDecoder<T>;
+    using Decoder = std::conditional_t<Ordinary::serves(scalar_t::format), Ordinary, FloatDecoder<T>>;
+    decode_with.template operator()<scalar_t>(Decoder(scalar_t::format));
   });
 }
 
 // ---- deterministic modes ----
 
-template <typename T, template <typename> class Mode, typename Tag, typename Code>
-void encode_with_mode(Tag tag, const T* values, Code* codes, int64_t n) {
-  const Kind kind = Format(tag).kind;
-  if constexpr (can_be(Tag{}, Kind::Posit)) {
-    if (kind == Kind::Posit) transform(values, codes, n, [e = PositEncoder<T, Mode<T>>(tag)](T x) TD_INLINE_LAMBDA { return e(x); });
+template <typename T, template <typename> class Mode, typename Code>
+void encode_with_mode(const Format& f, const T* values, Code* codes, int64_t n) {
+  switch (f.kind) {
+    case Kind::Posit: return transform(values, codes, n, [e = PositEncoder<T, Mode<T>>(f)](T x) TD_INLINE_LAMBDA { return e(x); });
+    case Kind::Float: return transform(values, codes, n, [e = FloatEncoder<T, Mode<T>>(f)](T x) TD_INLINE_LAMBDA { return e(x); });
+    case Kind::Fixed: return transform(values, codes, n, [e = FixedEncoder<T, Mode<T>>(f)](T x) TD_INLINE_LAMBDA { return e(x); });
   }
-  if constexpr (can_be(Tag{}, Kind::Float)) {
-    if (kind == Kind::Float) transform(values, codes, n, [e = FloatEncoder<T, Mode<T>>(tag)](T x) TD_INLINE_LAMBDA { return e(x); });
+}
+
+// The shorter encoders, with the mode as a constant; false where none serves the format.
+template <typename T, Rounding mode, typename Code>
+bool encode_ordinary(const Format& f, const T* values, Code* codes, int64_t n) {
+  using Float = OrdinaryFloatEncoder<T, mode>;
+  using Posit = OrdinaryPositEncoder<T, mode>;
+  if (Float::serves(f)) {
+    transform(values, codes, n, [e = Float(f)](T x) TD_INLINE_LAMBDA { return e(x); });
+    return true;
   }
-  if constexpr (can_be(Tag{}, Kind::Fixed)) {
-    if (kind == Kind::Fixed) transform(values, codes, n, [e = FixedEncoder<T, Mode<T>>(tag)](T x) TD_INLINE_LAMBDA { return e(x); });
+  if (Posit::serves(f)) {
+    transform(values, codes, n, [e = Posit(f)](T x) TD_INLINE_LAMBDA { return e(x); });
+    return true;
   }
+  return false;
+}
+
+// A format made at run time, or a mode other than nearest even: the format as a variable, its mode as a constant where that helps.
+template <typename T>
+void encode_variable(const Format& f, const T* values, void* codes, int64_t n) {
+  with_code_type(f, [=, &f](auto code) {
+    using Code = decltype(code);
+    if constexpr (sizeof(T) >= sizeof(Code)) {
+      Code* out = static_cast<Code*>(codes);
+      if (with_constant_mode(f.rounding, [=, &f](auto mode) { return encode_ordinary<T, mode.value>(f, values, out, n); })) return;
+      if (f.rounding == Rounding::NearestEven) encode_with_mode<T, NearestEvenMode>(f, values, out, n);
+      else encode_with_mode<T, DirectedMode>(f, values, out, n);
+    }
+  });
 }
 
 template <typename T>
 void encode_nearest(const Format& f, const T* values, void* codes, int64_t n) {
-  AT_DISPATCH_ALL_FORMATS(f, [=](auto tag) {
-    with_code_type(tag, [=](auto code) {
-      using Code = decltype(code);
-      Code* out = static_cast<Code*>(codes);
-      if constexpr (sizeof(T) >= sizeof(Code)) {
-        if (OrdinaryFloatEncoder<T, Rounding::NearestEven>::serves(tag)) {
-          if constexpr (can_be(decltype(tag){}, Kind::Float)) {
-            transform(values, out, n, [e = OrdinaryFloatEncoder<T, Rounding::NearestEven>(tag)](T x) TD_INLINE_LAMBDA { return e(x); });
-          }
-        } else if (OrdinaryPositEncoder<T, Rounding::NearestEven>::serves(tag)) {
-          if constexpr (can_be(decltype(tag){}, Kind::Posit)) {
-            transform(values, out, n, [e = OrdinaryPositEncoder<T, Rounding::NearestEven>(tag)](T x) TD_INLINE_LAMBDA { return e(x); });
-          }
-        } else {
-          encode_with_mode<T, NearestEvenMode>(tag, values, out, n);
-        }
-      }
+  const Builtin type = builtin_of(f);
+  if (type == Builtin::kNone) return encode_variable(f, values, codes, n);
+  const auto encode_with = [=]<typename scalar_t>(auto encoder) TD_INLINE_LAMBDA {
+    transform(values, static_cast<typename scalar_t::code_t*>(codes), n, [encoder](T x) TD_INLINE_LAMBDA { return encoder(x); });
+  };
+  if (f.is_posit()) {
+    return AT_DISPATCH_POSIT_TYPES(type, "encode", [&]<typename scalar_t>() {
+      using Ordinary = OrdinaryPositEncoder<T, Rounding::NearestEven>;
+      using Encoder = std::conditional_t<Ordinary::serves(scalar_t::format), Ordinary, PositEncoder<T, NearestEvenMode<T>>>;
+      encode_with.template operator()<scalar_t>(Encoder(scalar_t::format));
     });
-  });
-}
-
-// The format as a variable, but for its mode: one copy of the code for all formats.
-template <typename T>
-void encode_directed(const Format& f, const T* values, void* codes, int64_t n) {
-  with_code_type(f, [=](auto code) {
-    using Code = decltype(code);
-    if constexpr (sizeof(T) >= sizeof(Code)) {
-      Code* out = static_cast<Code*>(codes);
-      const bool done = with_directed_mode(f.rounding, [=](auto mode) {
-        using Float = OrdinaryFloatEncoder<T, mode.value>;
-        using Posit = OrdinaryPositEncoder<T, mode.value>;
-        if (Float::serves(f)) {
-          transform(values, out, n, [e = Float(f)](T x) TD_INLINE_LAMBDA { return e(x); });
-          return true;
-        }
-        if (Posit::serves(f)) {
-          transform(values, out, n, [e = Posit(f)](T x) TD_INLINE_LAMBDA { return e(x); });
-          return true;
-        }
-        return false;
-      });
-      if (!done) encode_with_mode<T, DirectedMode>(f, values, out, n);
-    }
+  }
+  AT_DISPATCH_CUSTOM_FLOAT_TYPES(type, "encode", [&]<typename scalar_t>() {
+    using Ordinary = OrdinaryFloatEncoder<T, Rounding::NearestEven>;
+    using Encoder = std::conditional_t<Ordinary::serves(scalar_t::format), Ordinary, FloatEncoder<T, NearestEvenMode<T>>>;
+    encode_with.template operator()<scalar_t>(Encoder(scalar_t::format));
   });
 }
 
@@ -216,7 +214,7 @@ void encode_proportional(const Format& f, const T* values, Code* codes, int64_t 
   }
 }
 
-// The modes that toss a coin, the top bit of the element's word: StochasticEqual and UpDown.
+// The modes that toss a coin, the top bit of the element's word: FastPath::Coin and Moved.
 template <typename T, typename Encoder, typename Code>
 void encode_with_coin(const Format& f, const T* values, Code* codes, int64_t n, const RandomWords& words) {
   using Bits = typename Machine<T>::Bits;
@@ -230,7 +228,7 @@ void encode_with_coin(const Format& f, const T* values, Code* codes, int64_t n, 
   for (int64_t done = 0; done < n; done += kBlock) {
     const int64_t m = n - done < kBlock ? n - done : kBlock;
     const uint32_t* h = high.fill(words, done, m, 0);
-    if (f.rounding == Rounding::StochasticEqual) {
+    if (fast_path(f.rounding) == FastPath::Coin) {
       transform_random(values + done, h, codes + done, m, equal);
     } else {
       move_codes(codes + done, h, m, mover);
@@ -265,27 +263,29 @@ void encode_generic(const Format& f, const T* values, Code* codes, int64_t n, co
 
 template <typename T>
 void encode_all(const Format& f, const T* values, void* codes, int64_t n, const RandomWords& words) {
-  const bool wraps = f.overflow == Overflow::Wrap;
-  if (f.rounding == Rounding::NearestEven && !wraps) return encode_nearest(f, values, codes, n);
-  if (!is_stochastic(f.rounding) && !wraps) return encode_directed(f, values, codes, n);
+  // Wrapping needs all digits of a rounded integer, however large it is: only the generic codec has them.
+  const FastPath path = f.overflow == Overflow::Wrap ? FastPath::None : fast_path(f.rounding);
+  if (f.rounding == Rounding::NearestEven && path == FastPath::Constant) return encode_nearest(f, values, codes, n);
+  if (path == FastPath::Constant || path == FastPath::Masks) return encode_variable(f, values, codes, n);
   with_code_type(f, [&](auto code) {
     using Code = decltype(code);
     Code* out = static_cast<Code*>(codes);
     if constexpr (sizeof(T) >= sizeof(Code)) {
       if constexpr (std::is_same_v<T, float>) {
-        if (f.rounding == Rounding::Stochastic && OrdinaryStochasticEncoder::serves(f)) {
+        if (path == FastPath::Proportional && OrdinaryStochasticEncoder::serves(f)) {
           return encode_proportional<T, OrdinaryStochasticEncoder>(f, values, out, n, words);
         }
       }
-      if (f.rounding == Rounding::Stochastic && StochasticFloatEncoder<T>::serves(f)) {
+      if (path == FastPath::Proportional && StochasticFloatEncoder<T>::serves(f)) {
         return encode_proportional<T, StochasticFloatEncoder<T>>(f, values, out, n, words);
       }
-      if (f.rounding == Rounding::Stochastic && StochasticPositEncoder<T>::serves(f)) {
+      if (path == FastPath::Proportional && StochasticPositEncoder<T>::serves(f)) {
         return encode_proportional<T, StochasticPositEncoder<T>>(f, values, out, n, words);
       }
-      const bool equal = f.rounding == Rounding::StochasticEqual && f.subnormals == Subnormals::Gradual && f.underflow == Underflow::Minpos && !wraps;
-      if (equal || (f.rounding == Rounding::UpDown && CodeMover<uint32_t>::serves(f))) {
-        if (f.rounding == Rounding::UpDown) encode_nearest(meaning(f), values, codes, n);
+      const bool coin = path == FastPath::Coin && f.subnormals == Subnormals::Gradual && f.underflow == Underflow::Minpos;
+      const bool moved = path == FastPath::Moved && CodeMover<uint32_t>::serves(f);
+      if (coin || moved) {
+        if (moved) encode_nearest(meaning(f), values, codes, n);
         switch (f.kind) {
           case Kind::Posit: return encode_with_coin<T, PositEncoder<T, DirectedMode<T>>>(f, values, out, n, words);
           case Kind::Float: return encode_with_coin<T, FloatEncoder<T, DirectedMode<T>>>(f, values, out, n, words);

@@ -18,18 +18,20 @@ __attribute__((noinline)) void transform(const In* __restrict in, Out* __restric
   for (int64_t i = 0; i < n; ++i) out[i] = static_cast<Out>(each(in[i]));
 }
 
-// Calls body with a deterministic mode other than nearest even as a constant.
+// Calls body with the mode as a constant, where FastOrdinary.h knows it; else false.
 template <typename Body>
-bool with_directed_mode(Rounding mode, Body&& body) {
+bool with_constant_mode(Rounding mode, Body&& body) {
+  const auto known = [&](auto constant) {
+    if constexpr (c10::formats::fast_path(constant.value) == c10::formats::FastPath::Constant) return body(constant);
+    else return false;
+  };
   switch (mode) {
-    case Rounding::NearestZero: return body(std::integral_constant<Rounding, Rounding::NearestZero>());
-    case Rounding::NearestAway: return body(std::integral_constant<Rounding, Rounding::NearestAway>());
-    case Rounding::Up: return body(std::integral_constant<Rounding, Rounding::Up>());
-    case Rounding::Down: return body(std::integral_constant<Rounding, Rounding::Down>());
-    case Rounding::TowardZero: return body(std::integral_constant<Rounding, Rounding::TowardZero>());
-    case Rounding::ToOdd: return body(std::integral_constant<Rounding, Rounding::ToOdd>());
-    default: return false;
+#define TD_MODE_CASE(enumerator, ...) \
+  case Rounding::enumerator: return known(std::integral_constant<Rounding, Rounding::enumerator>());
+    AT_FORALL_ROUNDING_MODES(TD_MODE_CASE)
+#undef TD_MODE_CASE
   }
+  return false;
 }
 
 } // namespace

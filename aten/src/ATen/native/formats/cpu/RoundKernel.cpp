@@ -17,7 +17,7 @@ bool round_all(const Format& f, const T* values, T* results, int64_t n) {
     transform(values, results, n, [r = Rounder(f)](T x) TD_INLINE_LAMBDA { return r(x); });
     return true;
   };
-  return f.rounding == Rounding::NearestEven ? with(std::integral_constant<Rounding, Rounding::NearestEven>()) : with_directed_mode(f.rounding, with);
+  return with_constant_mode(f.rounding, with);
 }
 
 } // namespace

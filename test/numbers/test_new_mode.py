@@ -1,0 +1,94 @@
+"""A rounding mode that no fast path knows is rounded rightly: by the generic codec, and not as the fast paths' lack of a case has it."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")]  # compiles the codec's kernels
+
+# Nearest, ties upward: the whole of a new mode, as CONTRIBUTING.md has it.
+ROW = "_(NearestUp, nearest_up, 0, Nothing, {path})"
+CASES = {
+    "    case Rounding::NearestAway: return half;\n": "    case Rounding::NearestUp: return half && (rest || !negative);\n",
+    "    case Rounding::NearestAway:\n": "    case Rounding::NearestUp:\n",
+}
+
+CHECK = r"""
+#include <ATen/native/formats/cpu/CodecKernel.cpp>
+#include <ATen/native/formats/cpu/RoundKernel.cpp>
+#include <cmath>
+#include <cstdio>
+using namespace at::formats;
+using namespace c10::formats;
+static CpuKernels k;
+static long wrong = 0;
+static void see(const Format& f, double x, double expected) {
+  uint64_t code = 0;
+  k.encode(f, &x, &code, 1, {});
+  wrong += to_double(decode(f, code)) != expected;
+  double rounded = 0;
+  wrong += k.round(f, &x, &rounded, 1) && rounded != expected;
+  const float narrow = static_cast<float>(x);
+  if (static_cast<double>(narrow) != x) return;
+  code = 0;
+  k.encode(f, &narrow, &code, 1, {});
+  wrong += to_double(decode(f, code)) != expected;
+}
+int main() {
+  DEFAULT::fill_codec(k);
+  DEFAULT::fill_round(k);
+  long seen = 0;
+  for (Format f : {float_format(4, 3), float_format(5, 5), fixed_format(4, 3, true), posit_format(8, 0)}) {
+    f.rounding = Rounding::NearestUp;
+    for (uint64_t code = 0; code < f.max_code(); ++code) {
+      const double a = to_double(decode(f, code)), b = to_double(decode(f, code + 1)), middle = (a + b) / 2;
+      if (f.is_posit() && a < 0.5) continue; // in posits the middle is that of the values where no exponent bits are cut off
+      if (f.is_posit() && b > 2) break;
+      ++seen;
+      see(f, middle, b);
+      see(f, -middle, -a);
+      see(f, std::nextafter(middle, 0), a);
+      see(f, std::nextafter(middle, INFINITY), b);
+    }
+  }
+  std::printf("%ld of %ld wrong\n", wrong, seen);
+  return seen > 300 && wrong == 0 ? 0 : 1;
+}
+"""
+
+
+def outcome(folder, path):
+    """What the compiler says of a copy with the mode, and the check's exit status."""
+    for tree in ("c10/formats", "aten/src/ATen/native/formats/cpu"):
+        shutil.copytree(ROOT / tree, folder / tree)
+    shutil.copy(ROOT / "aten/src/ATen/FormatDispatch.h", folder / "aten/src/ATen")
+    formats = folder / "c10/formats/NumberFormat.h"
+    last = "_(UpDown, up_down, 0, Word, Moved)"
+    assert formats.read_text().count(last) == 1
+    formats.write_text(formats.read_text().replace(last, f"{last} \\\n  {ROW.format(path=path)}"))
+    rounds = folder / "c10/formats/RoundBits.h"
+    for known, added in CASES.items():
+        assert rounds.read_text().count(known) == 1
+        rounds.write_text(rounds.read_text().replace(known, known.rstrip("\n") + "\n" + added))
+    (folder / "check.cpp").write_text(CHECK)
+    program = folder / "check"
+    include = [f"-I{folder}", f"-I{folder / 'aten' / 'src'}"]
+    options = ["-std=c++20", "-O0", "-Wall", "-Werror=switch", "-DCPU_CAPABILITY=DEFAULT", "-DCPU_CAPABILITY_DEFAULT"]
+    built = subprocess.run(["g++", *options, *include, str(folder / "check.cpp"), "-o", str(program)], capture_output=True, text=True)
+    return built.stderr, subprocess.run([str(program)], capture_output=True, text=True) if built.returncode == 0 else None
+
+
+def test_a_mode_without_a_fast_path_goes_the_generic_way(tmp_path):
+    errors, ran = outcome(tmp_path, "None")
+    assert ran is not None, errors
+    assert ran.returncode == 0, ran.stdout
+
+
+@pytest.mark.parametrize("path", ["Masks", "Constant"])
+def test_the_check_sees_a_row_that_promises_too_much(tmp_path, path):
+    errors, ran = outcome(tmp_path, path)
+    assert ran is not None, errors
+    assert ran.returncode == 1

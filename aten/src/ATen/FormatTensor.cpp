@@ -5,8 +5,8 @@
 #include <ATen/FormatRounding.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/formats/DeviceKernels.h>
 #include <ATen/native/formats/FillInfinity.h>
-#include <ATen/native/formats/cpu/Kernels.h>
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty_strided.h>
@@ -165,9 +165,9 @@ void expect_ordinary(const at::Tensor& self, ScalarType target) {
 
 // ---- conversion ----
 
-static void expect_cpu(const at::Tensor& t, const char* what) {
-  TORCH_CHECK_NOT_IMPLEMENTED(t.device().is_cpu() || t.device().is_meta(), what, ": expected a CPU tensor, but got one on ", t.device(),
-                              ": this build of torch_dtypes has CPU kernels only. Move it with .cpu() first.");
+// An error before any work, where there are no kernels. (Nothing is computed of meta tensors.)
+static void expect_kernels(const at::Tensor& t, const char* what) {
+  if (!t.device().is_meta()) kernels(t.device(), what);
 }
 
 // Elements per task: a conversion is a few cycles an element, so a task must have many of them.
@@ -179,7 +179,7 @@ static at::Tensor dense(const at::Tensor& stock) {
 }
 
 at::Tensor decoded(const at::Tensor& t, ScalarType compute) {
-  expect_cpu(t, "decode");
+  expect_kernels(t, "decode");
   at::RecordFunction record(at::RecordScope::FUNCTION); // for profilers; without one, a test
   if (record.isActive()) record.before("formats::decode");
   const at::AutoDispatchBelowADInplaceOrView guard;
@@ -187,16 +187,16 @@ at::Tensor decoded(const at::Tensor& t, ScalarType compute) {
   const at::Tensor codes = dense(bits_alias(t));
   at::Tensor out = empty_stock(codes.sizes(), codes.strides(), compute, t.device());
   if (t.device().is_meta()) return out;
-  const auto& kernels = cpu_kernels();
+  const CpuKernels& k = kernels(t.device(), "decode");
   const char* in = static_cast<const char*>(codes.const_data_ptr());
   const int64_t width = entry.format.itemsize();
   if (compute == ScalarType::Float) {
     TORCH_INTERNAL_ASSERT(entry.format.fits_float());
     float* values = out.mutable_data_ptr<float>();
-    at::parallel_for(0, codes.numel(), kGrain, [&](int64_t b, int64_t e) { kernels.decode_float(entry.format, in + b * width, values + b, e - b); });
+    at::parallel_for(0, codes.numel(), kGrain, [&](int64_t b, int64_t e) { k.decode(entry.format, in + b * width, values + b, e - b); });
   } else {
     double* values = out.mutable_data_ptr<double>();
-    at::parallel_for(0, codes.numel(), kGrain, [&](int64_t b, int64_t e) { kernels.decode_double(entry.format, in + b * width, values + b, e - b); });
+    at::parallel_for(0, codes.numel(), kGrain, [&](int64_t b, int64_t e) { k.decode(entry.format, in + b * width, values + b, e - b); });
   }
   return out;
 }
@@ -231,7 +231,7 @@ static void encode_dense(const at::Tensor& stock, const at::Tensor& target, cons
   const Format format = rounding_format(entry);
   const RandomWords words = next_words(format);
   char* codes = static_cast<char*>(target.mutable_data_ptr());
-  const auto& kernels = cpu_kernels();
+  const CpuKernels& k = kernels(stock.device(), "encode");
   const int64_t width = entry.format.itemsize();
   const auto run = [&](auto kernel, const auto* values) {
     at::parallel_for(0, stock.numel(), kGrain, [&](int64_t b, int64_t e) {
@@ -239,16 +239,16 @@ static void encode_dense(const at::Tensor& stock, const at::Tensor& target, cons
     });
   };
   switch (stock.scalar_type()) {
-    case ScalarType::Float: return run(kernels.encode_float, stock.const_data_ptr<float>());
-    case ScalarType::Double: return run(kernels.encode_double, stock.const_data_ptr<double>());
-    case ScalarType::Long: return run(kernels.encode_int64, stock.const_data_ptr<int64_t>());
-    case ScalarType::UInt64: return run(kernels.encode_uint64, stock.const_data_ptr<uint64_t>());
+    case ScalarType::Float: return run(k.encode_float, stock.const_data_ptr<float>());
+    case ScalarType::Double: return run(k.encode_double, stock.const_data_ptr<double>());
+    case ScalarType::Long: return run(k.encode_int64, stock.const_data_ptr<int64_t>());
+    case ScalarType::UInt64: return run(k.encode_uint64, stock.const_data_ptr<uint64_t>());
     default: TORCH_INTERNAL_ASSERT(false, "encode: not an encodable type: ", stock.scalar_type());
   }
 }
 
 at::Tensor encoded(const at::Tensor& stock, const FormatEntry& entry) {
-  expect_cpu(stock, "encode");
+  expect_kernels(stock, "encode");
   const at::AutoDispatchBelowADInplaceOrView guard;
   const at::Tensor values = dense(encodable(stock));
   at::Tensor out = empty_strided_format(values.sizes(), values.strides(), entry, stock.device());
@@ -257,7 +257,7 @@ at::Tensor encoded(const at::Tensor& stock, const FormatEntry& entry) {
 }
 
 void encode_into(const at::Tensor& target, const at::Tensor& stock) {
-  expect_cpu(target, "encode");
+  expect_kernels(target, "encode");
   const at::AutoDispatchBelowADInplaceOrView guard;
   const FormatEntry& entry = entry_of(target);
   if (target.is_non_overlapping_and_dense() && target.sizes() == stock.sizes() && target.strides() == stock.strides()) {
@@ -279,7 +279,7 @@ at::Tensor to_stock(const at::Tensor& t, ScalarType type) {
   // float64 values to a type narrower than float32: stock casts go by way of float32 and would round twice.
   if (t.device().is_meta()) return empty_stock(values.sizes(), values.strides(), type, t.device());
   at::Tensor odd = empty_stock(values.sizes(), values.strides(), ScalarType::Float, t.device());
-  cpu_kernels().narrow_to_odd(values.const_data_ptr<double>(), odd.mutable_data_ptr<float>(), values.numel());
+  kernels(t.device(), "cast").narrow_to_odd(values.const_data_ptr<double>(), odd.mutable_data_ptr<float>(), values.numel());
   return at::_ops::_to_copy::call(odd, type, {}, {}, {}, false, {});
 }
 

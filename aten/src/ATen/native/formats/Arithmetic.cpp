@@ -3,15 +3,10 @@
 #include <ATen/native/formats/Elementwise.h>
 #include <ATen/native/formats/ResultType.h>
 
-#include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/native/Resize.h>
-#include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/add_ops.h>
-#include <ATen/ops/copy_ops.h>
 #include <ATen/ops/div_ops.h>
 #include <ATen/ops/mul_ops.h>
-#include <ATen/ops/resize_ops.h>
 #include <ATen/ops/rsub_ops.h>
 #include <ATen/ops/sub_ops.h>
 #include <torch/library.h>
@@ -255,20 +250,6 @@ Tensor& lerp_scalar_out(const Tensor& self, const Tensor& end, const Scalar& wei
 }
 
 } // namespace
-
-Tensor& store(const Tensor& result, Tensor& out, at::ArrayRef<Tensor> operands) {
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  TORCH_CHECK(c10::canCast(is_format_tensor(result) ? c10::kFloat : result.scalar_type(), is_format_tensor(out) ? c10::kFloat : out.scalar_type()),
-              "result type ", is_format_tensor(result) ? entry_of(result).name : c10::toString(result.scalar_type()),
-              " can't be cast to the desired output type ", is_format_tensor(out) ? entry_of(out).name : c10::toString(out.scalar_type()));
-  if (out.sizes() != result.sizes()) {
-    if (out.numel() != 0) at::native::resize_output_check(out, result.sizes());
-    at::_ops::resize_::call(out, c10::fromIntArrayRefSlow(result.sizes()), {});
-  }
-  at::assert_no_internal_overlap(out);
-  for (const Tensor& t : operands) at::assert_no_partial_overlap(out, t);
-  return at::_ops::copy_::call(out, result, false);
-}
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("add.Tensor", &with_alpha<BinaryOp::Add>);

@@ -3,7 +3,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/FormatRounding.h>
 #include <ATen/Parallel.h>
-#include <ATen/native/formats/cpu/Kernels.h>
+#include <ATen/native/formats/DeviceKernels.h>
 #include <c10/formats/ExactCodec.h>
 
 #include <algorithm>
@@ -53,42 +53,28 @@ void flip_bits(const Format& f, char* codes, int64_t n, double probability, cons
   }
 }
 
-// One block in a machine type that has all the format's values.
-void encode(const Format& f, const float* x, void* codes, int64_t n, const RandomWords& w) {
-  cpu_kernels().encode_float(f, x, codes, n, w);
-}
-void encode(const Format& f, const double* x, void* codes, int64_t n, const RandomWords& w) {
-  cpu_kernels().encode_double(f, x, codes, n, w);
-}
-void decode(const Format& f, const void* codes, double* x, int64_t n) {
-  cpu_kernels().decode_double(f, codes, x, n);
-}
-void decode(const Format& f, const void* codes, float* x, int64_t n) {
-  if (f.fits_float()) return cpu_kernels().decode_float(f, codes, x, n);
+// Codes to values of float32 or float64, which each has if the format was encoded from it.
+template <typename T>
+void decode_block(const CpuKernels& k, const Format& f, const void* codes, T* values, int64_t n) {
+  if (sizeof(T) == sizeof(double) || f.fits_float()) return k.decode(f, codes, values, n);
   double wide[kBlock];
-  cpu_kernels().decode_double(f, codes, wide, n);
-  std::transform(wide, wide + n, x, [](double v) { return static_cast<float>(v); });
-}
-
-bool round(const Format& f, const float* x, float* out, int64_t n) {
-  return cpu_kernels().round_float(f, x, out, n);
-}
-bool round(const Format& f, const double* x, double* out, int64_t n) {
-  return cpu_kernels().round_double(f, x, out, n);
+  k.decode(f, codes, wide, n);
+  std::transform(wide, wide + n, values, [](double v) { return static_cast<T>(v); });
 }
 
 template <typename T>
 void chop_all(const Format& f, const at::Tensor& in, const at::Tensor& out, double flip_prob, const RandomWords& words, uint64_t flip_seed) {
+  const CpuKernels& k = kernels(in.device(), "chop");
   const T* values = in.const_data_ptr<T>();
   T* results = out.mutable_data_ptr<T>();
   at::parallel_for(0, in.numel(), 32768, [&](int64_t begin, int64_t end) {
-    if (flip_prob == 0 && round(f, values + begin, results + begin, end - begin)) return;
+    if (flip_prob == 0 && k.round(f, values + begin, results + begin, end - begin)) return;
     alignas(64) char codes[kBlock * 8];
     for (int64_t i = begin; i < end; i += kBlock) {
       const int64_t n = std::min(kBlock, end - i);
-      encode(f, values + i, codes, n, {words.seed, static_cast<uint64_t>(i)});
+      k.encode(f, values + i, codes, n, {words.seed, static_cast<uint64_t>(i)});
       if (flip_prob > 0) flip_bits(f, codes, n, flip_prob, {flip_seed, static_cast<uint64_t>(i)});
-      decode(f, codes, results + i, n);
+      decode_block(k, f, codes, results + i, n);
     }
   });
 }
@@ -96,8 +82,7 @@ void chop_all(const Format& f, const at::Tensor& in, const at::Tensor& out, doub
 } // namespace
 
 at::Tensor chop(const at::Tensor& values, const Format& format, double flip_prob, const std::optional<at::Generator>& generator) {
-  TORCH_CHECK_NOT_IMPLEMENTED(values.device().is_cpu(), "chop: expected a CPU tensor, but got one on ", values.device(),
-                              ": this build of torch_dtypes has CPU kernels only. Move it with .cpu() first.");
+  kernels(values.device(), "chop"); // an error before any work
   const at::Tensor in = values.is_non_overlapping_and_dense() ? values : values.contiguous();
   at::Tensor out(at::detail::empty_strided_cpu(in.sizes(), in.strides(), in.scalar_type()));
   const RandomWords words = next_words(format, generator);

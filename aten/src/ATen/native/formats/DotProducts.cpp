@@ -23,9 +23,9 @@ void encode_result(const Format& f, T* sums, int64_t divisor, char* codes, int64
   if (divisor != 1) {
     T divisors[kLanes];
     std::fill_n(divisors, n, static_cast<T>(divisor));
-    binary(BinaryOp::Div, sums, divisors, sums, n);
+    cpu_kernels().binary(BinaryOp::Div, sums, divisors, sums, n);
   }
-  encode_lanes(f, sums, codes, n, words);
+  cpu_kernels().encode(f, sums, codes, n, words);
 }
 
 template <typename T>
@@ -209,7 +209,7 @@ static void running_steps(const at::Tensor& b, const FormatEntry& entry, const A
       for (int64_t i = 0; i < k; ++i) {
         steps->add(values + first + i * n);
         steps->finish(sums);
-        encode_lanes(formats.result, sums, codes + (first + i * n) * width, lanes, steps->next_words());
+        cpu_kernels().encode(formats.result, sums, codes + (first + i * n) * width, lanes, steps->next_words());
       }
     }
   });

@@ -1,11 +1,17 @@
 #include <ATen/native/formats/Elementwise.h>
 
 #include <ATen/FormatRounding.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/Resize.h>
+#include <ATen/native/formats/DeviceKernels.h>
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/_to_copy_ops.h>
+#include <ATen/ops/copy_ops.h>
+#include <ATen/ops/resize_ops.h>
 #include <c10/formats/MixedArithmetic.h>
+#include <c10/formats/ZeroSums.h>
 
 #include <algorithm>
 #include <array>
@@ -35,19 +41,6 @@ bool number_is_mixed(double x) {
 namespace {
 
 constexpr int64_t kBlock = 1024;
-
-void decode_block(const CpuKernels& k, const Format& f, const void* codes, float* values, int64_t n) {
-  k.decode_float(f, codes, values, n);
-}
-void decode_block(const CpuKernels& k, const Format& f, const void* codes, double* values, int64_t n) {
-  k.decode_double(f, codes, values, n);
-}
-void encode_block(const CpuKernels& k, const Format& f, const float* values, void* codes, int64_t n, const RandomWords& words) {
-  k.encode_float(f, values, codes, n, words);
-}
-void encode_block(const CpuKernels& k, const Format& f, const double* values, void* codes, int64_t n, const RandomWords& words) {
-  k.encode_double(f, values, codes, n, words);
-}
 
 // Elements of `width` bytes at a stride to contiguous ones, and back.
 template <int Width>
@@ -98,7 +91,7 @@ struct Source {
       from = packed;
     }
     if (format) {
-      decode_block(k, *format, from, values, distinct);
+      k.decode(*format, from, values, distinct);
     } else {
       const auto* doubles = reinterpret_cast<const double*>(from);
       std::transform(doubles, doubles + distinct, values, [](double x) { return static_cast<T>(x); });
@@ -122,9 +115,121 @@ struct Sink {
   }
 };
 
-// apply(kernels, format, operand blocks, codes, n, words): the operator and its encoding.
-template <typename T, size_t N, typename Apply>
-void run_blocks(const std::array<Source, N>& sources, const Sink& sink, int64_t n, const Apply& apply) {
+// Where a NaN has no code but the largest number's, its sign is seen, and that of an invalid operation (0/0) is the processor's: positive.
+template <typename T>
+void drop_signs_of_nan(const Format& f, T* results, int64_t n) {
+  if (f.kind != c10::formats::Kind::Float || f.specials != c10::formats::Specials::None) return;
+  for (int64_t i = 0; i < n; ++i) results[i] = results[i] != results[i] ? std::numeric_limits<T>::quiet_NaN() : results[i];
+}
+
+// ---- operators, on blocks of their operands' values in the machine type T ----
+//
+// Each says when float32 is enough for it, and when float32 values with one float64 number are, and has
+//   compute(k, x, out, n)               results rounded to odd
+//   compute_mixed(k, x, out, n)         the same of float32 values and the number; false: undecided
+//   compute_wide(k, f, x, codes, n, w)  codes, for formats whose results float64 does not decide
+//   sign_zeros(mode, x, out, n)         of sums
+// What float32 needs of the formats is run()'s to say.
+
+template <typename T>
+using Blocks = const T (*)[kBlock];
+
+struct BinaryBlocks {
+  BinaryOp op;
+  const Operand &a, &b;
+  bool number_first = !a.tensor.defined(), number_second = !b.tensor.defined();
+  double number = number_first ? a.number : b.number;
+  bool in_float = true;
+  bool mixed = number_first != number_second && number_is_mixed(number);
+
+  template <typename T>
+  void compute(const CpuKernels& k, Blocks<T> x, T* out, int64_t n) const {
+    k.binary(op, x[0], x[1], out, n);
+  }
+  bool compute_mixed(const CpuKernels& k, Blocks<float> x, float* out, int64_t n) const {
+    return k.binary_mixed(op, number_first ? nullptr : x[0], number_first ? x[1] : nullptr, number, out, n);
+  }
+  void compute_wide(const CpuKernels& k, const Format& f, Blocks<double> x, char* codes, int64_t n, const RandomWords& words) const {
+    k.binary_wide(f, op, x[0], x[1], codes, n, words);
+  }
+  template <typename T>
+  void sign_zeros(Rounding mode, Blocks<T> x, T* sums, int64_t n) const {
+    if (op != BinaryOp::Add && op != BinaryOp::Sub) return;
+    c10::formats::sign_zero_sums(mode, sums, n, [&](int64_t i) { return !std::signbit(x[0][i]) && std::signbit(x[1][i]) == (op == BinaryOp::Sub); });
+  }
+};
+
+struct TernaryBlocks {
+  TernaryOp op;
+  double s;
+  bool in_float, mixed;
+  double number; // the one beside float32 values
+
+  template <typename T>
+  void compute(const CpuKernels& k, Blocks<T> x, T* out, int64_t n) const {
+    k.ternary(op, x[0], x[1], x[2], static_cast<T>(s), out, n);
+  }
+  bool compute_mixed(const CpuKernels& k, Blocks<float> x, float* out, int64_t n) const {
+    return k.ternary_mixed(op, x[0], x[1], x[2], number, out, n);
+  }
+  void compute_wide(const CpuKernels& k, const Format& f, Blocks<double> x, char* codes, int64_t n, const RandomWords& words) const {
+    k.ternary_wide(f, op, x[0], x[1], x[2], s, codes, n, words);
+  }
+  template <typename T>
+  void sign_zeros(Rounding, Blocks<T>, T*, int64_t) const {}
+};
+
+struct RootBlocks {
+  bool in_float = true;
+  bool mixed = false;
+
+  template <typename T>
+  void compute(const CpuKernels& k, Blocks<T> x, T* out, int64_t n) const {
+    k.sqrt(x[0], out, n);
+  }
+  bool compute_mixed(const CpuKernels&, Blocks<float>, float*, int64_t) const { return false; }
+  void compute_wide(const CpuKernels& k, const Format& f, Blocks<double> x, char* codes, int64_t n, const RandomWords& words) const {
+    k.sqrt_wide(f, x[0], codes, n, words);
+  }
+  template <typename T>
+  void sign_zeros(Rounding, Blocks<T>, T*, int64_t) const {}
+};
+
+// ---- the loop ----
+
+// What one call computes with. Mixed: float32 values and one float64 number, and blocks that it leaves undecided in float64.
+enum class Way : uint8_t { InFloat, Mixed, InDouble, Wide };
+
+template <typename T, typename Operator>
+void encode_results(const CpuKernels& k, const Format& f, const Operator& op, Blocks<T> blocks, T* results, char* codes, int64_t n,
+                    const RandomWords& words) {
+  op.sign_zeros(f.rounding, blocks, results, n);
+  drop_signs_of_nan(f, results, n);
+  k.encode(f, results, codes, n, words);
+}
+
+template <typename T, typename Operator>
+void compute_block(const CpuKernels& k, const Format& f, const Operator& op, Blocks<T> blocks, char* codes, int64_t n, const RandomWords& words) {
+  alignas(64) T results[kBlock];
+  op.compute(k, blocks, results, n);
+  encode_results(k, f, op, blocks, results, codes, n, words);
+}
+
+template <size_t N, typename Operator>
+void compute_mixed_block(const CpuKernels& k, const Format& f, const Operator& op, const std::array<Source, N>& sources, Blocks<float> blocks,
+                         char* codes, int64_t n, const RandomWords& words) {
+  alignas(64) float results[kBlock];
+  if (op.compute_mixed(k, blocks, results, n)) return encode_results(k, f, op, blocks, results, codes, n, words);
+  alignas(64) double wide[N][kBlock];
+  for (size_t j = 0; j < N; ++j) {
+    if (sources[j].data) std::copy_n(blocks[j], n, wide[j]);
+    else std::fill_n(wide[j], n, sources[j].number);
+  }
+  compute_block<double>(k, f, op, wide, codes, n, words);
+}
+
+template <typename T, Way way, size_t N, typename Operator>
+void run_blocks(const std::array<Source, N>& sources, const Sink& sink, int64_t n, const Operator& op) {
   const CpuKernels& k = cpu_kernels();
   alignas(64) T blocks[N][kBlock];
   alignas(64) char packed[kBlock * 8];
@@ -138,82 +243,28 @@ void run_blocks(const std::array<Source, N>& sources, const Sink& sink, int64_t 
       if (sources[j].data) sources[j].load(k, first, m, blocks[j]);
     }
     char* to = sink.data + first * sink.stride;
-    apply(k, sink.format, blocks, sink.stride == width ? to : packed, m, sink.words(to));
+    char* codes = sink.stride == width ? to : packed;
+    if constexpr (way == Way::Wide) op.compute_wide(k, sink.format, blocks, codes, m, sink.words(to));
+    else if constexpr (way == Way::Mixed) compute_mixed_block(k, sink.format, op, sources, blocks, codes, m, sink.words(to));
+    else compute_block<T>(k, sink.format, op, blocks, codes, m, sink.words(to));
     if (sink.stride != width) scatter(width, packed, to, sink.stride, m);
   }
 }
 
-// Sums by their signs: whether both terms of sum number i are positive, for the sign of a sum that is 0.
-struct NoSum {};
-template <typename Terms, typename T, typename Blocks>
-void sign_zero_sums(const Terms& both_positive, const Blocks* blocks, T* sums, int64_t n) {
-  if constexpr (!std::is_same_v<Terms, NoSum>) {
-    for (int64_t i = 0; i < n; ++i) {
-      if (sums[i] == 0) sums[i] = both_positive(blocks, i) ? T{0} : -T{0};
-    }
-  }
-}
-
-// Where a NaN has no code but the largest number's, its sign is seen, and that of an invalid operation (0/0) is the processor's: positive.
-template <typename T>
-void drop_signs_of_nan(const Format& f, T* results, int64_t n) {
-  if (f.kind != c10::formats::Kind::Float || f.specials != c10::formats::Specials::None) return;
-  for (int64_t i = 0; i < n; ++i) results[i] = results[i] != results[i] ? std::numeric_limits<T>::quiet_NaN() : results[i];
-}
-
-// From an operator on machine numbers to one that leaves codes. Rounding down, a sum that is 0 is -0 unless both terms are positive (IEEE
-// 754-2019, section 6.3).
-template <typename T, typename Apply, typename Terms>
-auto encoding(const Apply& apply, const Terms& both_positive) {
-  return [&apply, &both_positive](const CpuKernels& k, const Format& f, const auto* blocks, char* codes, int64_t n, const RandomWords& words) {
-    alignas(64) T result[kBlock];
-    apply(k, blocks, result, n);
-    if (f.rounding == Rounding::Down) sign_zero_sums(both_positive, blocks, result, n);
-    drop_signs_of_nan(f, result, n);
-    encode_block(k, f, result, codes, n, words);
-  };
-}
-
-// The same for float32 values with one float64 number, and where that is undecided in float64.
-template <size_t N, typename Mixed, typename ApplyDouble, typename Terms>
-auto encoding_mixed(const std::array<Source, N>& sources, const Mixed& mixed, const ApplyDouble& apply_double, const Terms& both_positive) {
-  return [&](const CpuKernels& k, const Format& f, const float (*blocks)[kBlock], char* codes, int64_t n, const RandomWords& words) {
-    alignas(64) float result[kBlock];
-    if (mixed(k, blocks, result, n)) {
-      if (f.rounding == Rounding::Down) sign_zero_sums(both_positive, blocks, result, n);
-      drop_signs_of_nan(f, result, n);
-      return encode_block(k, f, result, codes, n, words);
-    }
-    alignas(64) double wide[N][kBlock];
-    for (size_t j = 0; j < N; ++j) {
-      if (sources[j].data) std::copy_n(blocks[j], n, wide[j]);
-      else std::fill_n(wide[j], n, sources[j].number);
-    }
-    encoding<double>(apply_double, both_positive)(k, f, wide, codes, n, words);
-  };
-}
-
-// How an operator on float32 values takes one float64 number: (kernels, blocks, results, n) -> whether they are decided.
-struct NotMixed {
-  bool operator()(const CpuKernels&, const float (*)[kBlock], float*, int64_t) const { return false; }
-};
-
 // Broadcasts, allocates, splits over threads: TensorIterator's work, on the codes as integers.
-template <size_t N, typename ApplyFloat, typename ApplyMixed, typename ApplyDouble, typename ApplyWide, typename Terms>
-at::Tensor run(const std::array<const Operand*, N>& operands, const Target& target, bool in_float, bool mixed, ApplyFloat apply_float,
-               ApplyMixed apply_mixed, ApplyDouble apply_double, ApplyWide apply_wide, Terms both_positive) {
+template <size_t N, typename Operator>
+at::Tensor run(const std::array<const Operand*, N>& operands, const Target& target, const Operator& op) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const Format out_format = rounding_format(target.entry);
-  in_float = in_float && out_format.arithmetic_in_float();
-  mixed = mixed && out_format.arithmetic_in_float();
+  bool in_float = op.in_float && out_format.arithmetic_in_float();
+  bool mixed = op.mixed && out_format.arithmetic_in_float();
   at::TensorIteratorConfig config;
   config.set_check_mem_overlap(true).check_all_same_dtype(false).resize_outputs(false);
   c10::Device device = c10::kCPU;
   for (const Operand* o : operands) {
     if (o->tensor.defined() && !o->tensor.device().is_cpu()) device = o->tensor.device();
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(device.is_cpu() || device.is_meta(), "expected CPU tensors, but got one on ", device,
-                              ": this build of torch_dtypes has CPU kernels only. Move it with .cpu() first.");
+  if (!device.is_meta()) kernels(device, "arithmetic"); // an error before any work
   config.declare_static_dtype_and_device(target.entry.bits, device);
   config.add_owned_output(target.existing.defined() ? bits_alias(target.existing) : at::Tensor());
   bool any_tensor = false;
@@ -230,6 +281,7 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
     config.add_owned_const_input(ours ? bits_alias(o->tensor) : o->tensor);
   }
   TORCH_INTERNAL_ASSERT(any_tensor);
+  const Way way = in_float ? Way::InFloat : mixed ? Way::Mixed : out_format.arithmetic_in_double() ? Way::InDouble : Way::Wide;
   at::TensorIterator iterator = config.build();
   const uint64_t seed = device.is_cpu() ? next_words(out_format).seed : 0;
   const char* origin = device.is_cpu() ? static_cast<const char*>(iterator.data_ptr(0)) : nullptr;
@@ -246,14 +298,11 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
       }
     }
     const Sink sink{out_format, data[0], strides[0], origin, seed};
-    if (in_float) {
-      run_blocks<float>(sources, sink, n, encoding<float>(apply_float, both_positive));
-    } else if (mixed) {
-      run_blocks<float>(sources, sink, n, encoding_mixed(sources, apply_mixed, apply_double, both_positive));
-    } else if (out_format.arithmetic_in_double()) {
-      run_blocks<double>(sources, sink, n, encoding<double>(apply_double, both_positive));
-    } else {
-      run_blocks<double>(sources, sink, n, apply_wide);
+    switch (way) {
+      case Way::InFloat: return run_blocks<float, Way::InFloat>(sources, sink, n, op);
+      case Way::Mixed: return run_blocks<float, Way::Mixed>(sources, sink, n, op);
+      case Way::InDouble: return run_blocks<double, Way::InDouble>(sources, sink, n, op);
+      case Way::Wide: return run_blocks<double, Way::Wide>(sources, sink, n, op);
     }
   };
   if (device.is_cpu()) iterator.for_each(loop);
@@ -262,61 +311,44 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
 
 } // namespace
 
-template <typename Terms>
-static at::Tensor binary_by(BinaryOp op, const Operand& a, const Operand& b, const Target& target, Terms both_positive) {
-  const bool first = !a.tensor.defined(), second = !b.tensor.defined();
-  const double number = first ? a.number : b.number;
-  return run<2>(
-      {&a, &b}, target, true, first != second && number_is_mixed(number),
-      [op](const CpuKernels& k, const float (*x)[kBlock], float* out, int64_t n) { k.binary_float(op, x[0], x[1], out, n); },
-      [=](const CpuKernels& k, const float (*x)[kBlock], float* out, int64_t n) {
-        return k.binary_mixed(op, first ? nullptr : x[0], first ? x[1] : nullptr, number, out, n);
-      },
-      [op](const CpuKernels& k, const double (*x)[kBlock], double* out, int64_t n) { k.binary_double(op, x[0], x[1], out, n); },
-      [op](const CpuKernels& k, const Format& f, const double (*x)[kBlock], char* codes, int64_t n, const RandomWords& words) {
-        k.binary_wide(f, op, x[0], x[1], codes, n, words);
-      },
-      both_positive);
-}
-
 at::Tensor elementwise(BinaryOp op, const Operand& a, const Operand& b, const Target& target) {
-  switch (op) {
-    case BinaryOp::Add: return binary_by(op, a, b, target, [](const auto* x, int64_t i) { return !std::signbit(x[0][i]) && !std::signbit(x[1][i]); });
-    case BinaryOp::Sub: return binary_by(op, a, b, target, [](const auto* x, int64_t i) { return !std::signbit(x[0][i]) && std::signbit(x[1][i]); });
-    default: return binary_by(op, a, b, target, NoSum{});
-  }
+  return run<2>({&a, &b}, target, BinaryBlocks{op, a, b});
 }
 
 at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const Operand& c, double s, const Target& target) {
-  // Two roundings in a row are as good as one only if the first is exact: a product of short values, no quotient and no difference.
-  const bool exact_product = op == TernaryOp::Fma || op == TernaryOp::Addcmul;
-  const bool in_float = number_fits_float(s) && target.entry.format.significand_bits() <= 12 && exact_product;
+  // Two roundings in a row are as good as one only if the first loses nothing: a product of short values, no quotient and no difference.
+  const bool product = op == TernaryOp::Fma || op == TernaryOp::Addcmul;
   const bool by_s = op == TernaryOp::Addcmul || op == TernaryOp::Addcdiv;
   const Operand* scalar = op == TernaryOp::Fma ? &a : op == TernaryOp::Lerp ? &c : nullptr;
   const double number = scalar ? scalar->number : s;
-  bool mixed = number_is_mixed(number);
+  bool mixed = number_is_mixed(number) && (by_s || s == 1);
   for (const Operand* o : {&a, &b, &c}) mixed = mixed && o->tensor.defined() == (o != scalar);
-  return run<3>(
-      {&a, &b, &c}, target, in_float, mixed && (by_s || s == 1),
-      [=](const CpuKernels& k, const float (*x)[kBlock], float* out, int64_t n) {
-        k.ternary_float(op, x[0], x[1], x[2], static_cast<float>(s), out, n);
-      },
-      [=](const CpuKernels& k, const float (*x)[kBlock], float* out, int64_t n) { return k.ternary_mixed(op, x[0], x[1], x[2], number, out, n); },
-      [=](const CpuKernels& k, const double (*x)[kBlock], double* out, int64_t n) { k.ternary_double(op, x[0], x[1], x[2], s, out, n); },
-      [=](const CpuKernels& k, const Format& f, const double (*x)[kBlock], char* codes, int64_t n, const RandomWords& words) {
-        k.ternary_wide(f, op, x[0], x[1], x[2], s, codes, n, words);
-      },
-      NoSum{});
+  return run<3>({&a, &b, &c}, target,
+                TernaryBlocks{
+                    .op = op,
+                    .s = s,
+                    .in_float = number_fits_float(s) && target.entry.format.significand_bits() <= 12 && product,
+                    .mixed = mixed,
+                    .number = number,
+                });
 }
 
 at::Tensor elementwise_sqrt(const Operand& a, const Target& target) {
-  return run<1>(
-      {&a}, target, true, /*mixed=*/false, [](const CpuKernels& k, const float (*x)[kBlock], float* out, int64_t n) { k.sqrt_float(x[0], out, n); },
-      NotMixed{}, [](const CpuKernels& k, const double (*x)[kBlock], double* out, int64_t n) { k.sqrt_double(x[0], out, n); },
-      [](const CpuKernels& k, const Format& f, const double (*x)[kBlock], char* codes, int64_t n, const RandomWords& words) {
-        k.sqrt_wide(f, x[0], codes, n, words);
-      },
-      NoSum{});
+  return run<1>({&a}, target, RootBlocks{});
+}
+
+at::Tensor& store(const at::Tensor& result, at::Tensor& out, at::ArrayRef<at::Tensor> operands) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  TORCH_CHECK(c10::canCast(is_format_tensor(result) ? c10::kFloat : result.scalar_type(), is_format_tensor(out) ? c10::kFloat : out.scalar_type()),
+              "result type ", is_format_tensor(result) ? entry_of(result).name : c10::toString(result.scalar_type()),
+              " can't be cast to the desired output type ", is_format_tensor(out) ? entry_of(out).name : c10::toString(out.scalar_type()));
+  if (out.sizes() != result.sizes()) {
+    if (out.numel() != 0) at::native::resize_output_check(out, result.sizes());
+    at::_ops::resize_::call(out, c10::fromIntArrayRefSlow(result.sizes()), {});
+  }
+  at::assert_no_internal_overlap(out);
+  for (const at::Tensor& t : operands) at::assert_no_partial_overlap(out, t);
+  return at::_ops::copy_::call(out, result, false);
 }
 
 } // namespace at::formats

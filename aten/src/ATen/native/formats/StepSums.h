@@ -3,6 +3,7 @@
 #include <ATen/Accumulation.h>
 #include <ATen/FormatRounding.h>
 #include <ATen/native/formats/cpu/Kernels.h>
+#include <c10/formats/ZeroSums.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,32 +11,6 @@
 namespace at::formats {
 
 constexpr int64_t kLanes = 256; // dot products that go on side by side
-
-// Kernels by machine type.
-inline void binary(BinaryOp op, const float* a, const float* b, float* out, int64_t n) {
-  cpu_kernels().binary_float(op, a, b, out, n);
-}
-inline void binary(BinaryOp op, const double* a, const double* b, double* out, int64_t n) {
-  cpu_kernels().binary_double(op, a, b, out, n);
-}
-inline void multiply_add(const float* a, const float* b, const float* c, float* out, int64_t n) {
-  cpu_kernels().ternary_float(TernaryOp::Fma, a, b, c, 1, out, n);
-}
-inline void multiply_add(const double* a, const double* b, const double* c, double* out, int64_t n) {
-  cpu_kernels().ternary_double(TernaryOp::Fma, a, b, c, 1, out, n);
-}
-inline void encode_lanes(const Format& f, const float* x, void* codes, int64_t n, const RandomWords& w) {
-  cpu_kernels().encode_float(f, x, codes, n, w);
-}
-inline void encode_lanes(const Format& f, const double* x, void* codes, int64_t n, const RandomWords& w) {
-  cpu_kernels().encode_double(f, x, codes, n, w);
-}
-inline void decode_lanes(const Format& f, const void* codes, float* x, int64_t n) {
-  cpu_kernels().decode_float(f, codes, x, n);
-}
-inline void decode_lanes(const Format& f, const void* codes, double* x, int64_t n) {
-  cpu_kernels().decode_double(f, codes, x, n);
-}
 
 inline Format step_format(const FormatEntry& own, const FormatEntry* chosen, const Accumulation& policy) {
   Format f = rounding_format(chosen ? *chosen : own);
@@ -90,14 +65,12 @@ class Steps {
     keep(present);
     std::fill_n(factor_, n_, a);
     if (policy_.fused) {
-      multiply_add(factor_, b, acc_, next_, n_);
-      if (formats_.sum.rounding == Rounding::Down) {
-        sign_zeros(next_, [&](int64_t i) { return std::signbit(a) == std::signbit(b[i]) && !std::signbit(acc_[i]); });
-      }
+      kernels_.ternary(TernaryOp::Fma, factor_, b, acc_, T{1}, next_, n_);
+      sign_zero_sums(formats_.sum.rounding, next_, n_, [&](int64_t i) { return std::signbit(a) == std::signbit(b[i]) && !std::signbit(acc_[i]); });
       round(formats_.sum, next_);
       std::copy_n(next_, n_, acc_);
     } else {
-      binary(BinaryOp::Mul, factor_, b, term_, n_);
+      kernels_.binary(BinaryOp::Mul, factor_, b, term_, n_);
       round(formats_.product, term_);
       add_term();
     }
@@ -123,24 +96,15 @@ class Steps {
   T joined(T wide, T chunk) const { return formats_.chunks_in_float ? static_cast<T>(static_cast<float>(wide + chunk)) : wide + chunk; }
 
   void round(const Format& f, T* x) {
-    encode_lanes(f, x, codes_, n_, next_words());
-    decode_lanes(f, codes_, x, n_);
-  }
-
-  // Rounding down, a sum that is 0 is -0 unless both terms are positive (IEEE 754-2019, section 6.3).
-  template <typename BothPositive>
-  void sign_zeros(T* sums, BothPositive both_positive) {
-    for (int64_t i = 0; i < n_; ++i) {
-      if (sums[i] == 0) sums[i] = both_positive(i) ? T{0} : -T{0};
-    }
+    kernels_.encode(f, x, codes_, n_, next_words());
+    kernels_.decode(f, codes_, x, n_);
   }
 
   // out, which is neither a nor b: a + b or a - b, rounded.
   void sum_of(BinaryOp op, const T* a, const T* b, T* out) {
-    binary(op, a, b, out, n_);
-    if (formats_.sum.rounding == Rounding::Down) {
-      sign_zeros(out, [&](int64_t i) { return !std::signbit(a[i]) && std::signbit(b[i]) == (op == BinaryOp::Sub); });
-    }
+    kernels_.binary(op, a, b, out, n_);
+    const auto both_positive = [&](int64_t i) { return !std::signbit(a[i]) && std::signbit(b[i]) == (op == BinaryOp::Sub); };
+    sign_zero_sums(formats_.sum.rounding, out, n_, both_positive);
     round(formats_.sum, out);
   }
 
@@ -176,6 +140,7 @@ class Steps {
     }
   }
 
+  const CpuKernels& kernels_{cpu_kernels()};
   const StepFormats& formats_;
   const Accumulation& policy_;
   int64_t n_{0}, step_{0}, first_{0}, all_{0};

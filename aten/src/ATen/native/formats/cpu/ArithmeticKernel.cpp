@@ -4,6 +4,7 @@
 #include <c10/formats/ExactCodec.h>
 #include <c10/formats/OddArithmetic.h>
 #include <c10/formats/WideArithmetic.h>
+#include <c10/formats/ZeroSums.h>
 
 #include <cstring>
 
@@ -66,11 +67,10 @@ void wide(const Format& f, void* codes, int64_t n, const RandomWords& words, Eac
 }
 
 void binary_wide(const Format& f, BinaryOp op, const double* a, const double* b, void* codes, int64_t n, const RandomWords& words) {
-  // Rounding down, a sum that is 0 is -0 unless both terms are positive.
-  const bool down = f.rounding == Rounding::Down;
-  const auto sum = [down](double x, double y) {
+  const bool signs = signs_zero_sums(f.rounding);
+  const auto sum = [signs](double x, double y) {
     Unpacked u = add_wide(x, y);
-    if (down && u.cls == Class::Zero) u.negative = std::signbit(x) || std::signbit(y);
+    if (signs && u.cls == Class::Zero) u.negative = std::signbit(x) || std::signbit(y);
     return u;
   };
   switch (op) {

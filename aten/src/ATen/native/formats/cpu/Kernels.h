@@ -1,4 +1,5 @@
-// The CPU's loops over codes and machine numbers: raw pointers, contiguous memory, one thread. Nothing here knows a tensor.
+// The CPU's loops over codes and machine numbers: raw pointers, contiguous memory, one thread. Nothing here knows a tensor or includes a
+// header of PyTorch.
 //
 // Each kernel file is compiled once per vector unit (CPU_CAPABILITY), and cpu_kernels() chooses the widest that the processor has.
 #pragma once
@@ -50,8 +51,31 @@ struct CpuKernels {
   void (*look_up)(const float* table, const void* codes, int itemsize, float* values, int64_t n);
   // double to float, to odd, so that a stock cast to a still narrower type rounds once.
   void (*narrow_to_odd)(const double* a, float* out, int64_t n);
+
+  // The same by the machine type of their arguments, for templates.
+  void decode(const Format& f, const void* codes, float* values, int64_t n) const { decode_float(f, codes, values, n); }
+  void decode(const Format& f, const void* codes, double* values, int64_t n) const { decode_double(f, codes, values, n); }
+  void encode(const Format& f, const float* values, void* codes, int64_t n, const RandomWords& words) const {
+    encode_float(f, values, codes, n, words);
+  }
+  void encode(const Format& f, const double* values, void* codes, int64_t n, const RandomWords& words) const {
+    encode_double(f, values, codes, n, words);
+  }
+  bool round(const Format& f, const float* values, float* results, int64_t n) const { return round_float(f, values, results, n); }
+  bool round(const Format& f, const double* values, double* results, int64_t n) const { return round_double(f, values, results, n); }
+  void binary(BinaryOp op, const float* a, const float* b, float* out, int64_t n) const { binary_float(op, a, b, out, n); }
+  void binary(BinaryOp op, const double* a, const double* b, double* out, int64_t n) const { binary_double(op, a, b, out, n); }
+  void ternary(TernaryOp op, const float* a, const float* b, const float* c, float s, float* out, int64_t n) const {
+    ternary_float(op, a, b, c, s, out, n);
+  }
+  void ternary(TernaryOp op, const double* a, const double* b, const double* c, double s, double* out, int64_t n) const {
+    ternary_double(op, a, b, c, s, out, n);
+  }
+  void sqrt(const float* a, float* out, int64_t n) const { sqrt_float(a, out, n); }
+  void sqrt(const double* a, double* out, int64_t n) const { sqrt_double(a, out, n); }
 };
 
+// Of the CPU, for code that knows no tensor; ATen/native/formats/DeviceKernels.h has them by device.
 const CpuKernels& cpu_kernels();
 
 } // namespace at::formats

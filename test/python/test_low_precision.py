@@ -358,6 +358,35 @@ def test_overflow_is_seen_in_every_format(name, bad, good, native):
         assert torch.equal(before, after) == (value is not good)
 
 
+def test_a_factor_that_the_loss_s_dtype_rounds_is_what_the_step_divides_by():
+    """posit8es1 has no 2048, and 1000 is 1024 in q52."""
+    for dtype, factor in ((torch.posit8es1, 2048.0), (torch.q52, 1000.0), (torch.float32, 1000.0)):
+        p = nn.Parameter(torch.ones(1, dtype=dtype))
+        optimizer = LowPrecision(torch.optim.SGD([p], lr=1.0), weight=None if dtype is not torch.float32 else "q43", grad_scale=factor)
+        optimizer.scale((p * 2.0**-5).sum()).backward()
+        optimizer.step()
+        assert 1 - masters(optimizer)[0].item() == pytest.approx(2.0**-5, rel=1e-6)
+    optimizer.scale(torch.ones((), dtype=torch.float32))
+    with pytest.raises(RuntimeError, match=r"in which the factor of 1000 is one number, but got torch.q52"):
+        optimizer.scale(torch.ones((), dtype=torch.q52))
+
+
+@pytest.mark.parametrize(("dtype", "largest"), [(torch.posit8es1, 4096), (torch.posit8es0, 64), (torch.q52, 57344)], ids=str)
+def test_a_factor_beyond_the_loss_s_dtype_is_overflow(dtype, largest):
+    """It is the first gradient of the backward pass, and saturates in silence."""
+    p = nn.Parameter(torch.tensor([1.0], dtype=dtype))
+    optimizer = LowPrecision(torch.optim.SGD([p], lr=2.0**-4), grad_scale=DynamicScale(init=2.0**16))
+    for _ in range(40):
+        optimizer.zero_grad()
+        before = masters(optimizer)[0].clone()
+        factor = optimizer.loss_scale
+        optimizer.scale((p * 2.0**-5).sum()).backward()
+        optimizer.step()
+        if not torch.equal(before, masters(optimizer)[0]):
+            break
+    assert factor < largest and before - masters(optimizer)[0] == 2.0**-9
+
+
 @pytest.mark.parametrize("dtype", [torch.q52, torch.posit8es2], ids=str)
 def test_gradscaler_beside(dtype):
     model = network(dtype)

@@ -290,8 +290,8 @@ def test_markdown_replaces_its_part(tmp_path):
     path.write_text(first + "\nAfter.\n")
     assert command(*options, "--epochs", 1).exit_code == 0
     text = path.read_text()
-    assert text.startswith("# Results\n\nBefore.\n\n<!-- torch-dtypes train: lenet5 on digits -->\n### lenet5 on digits\n")
-    assert text.endswith("<!-- end of lenet5 on digits -->\n\nAfter.\n") and text.count("<!--") == 2
+    assert text.startswith("# Results\n\nBefore.\n\n<!-- torch-dtypes train: lenet5 on digits: all, master -->\n### lenet5 on digits: all, master\n")
+    assert text.endswith("<!-- end of lenet5 on digits: all, master -->\n\nAfter.\n") and text.count("<!--") == 2
     line = "--train-samples 64 --test-samples 40 --epochs 1 --lr 0.002 --dtype q52 --recipe master --threads 1"
     assert f"    torch-dtypes train {line}\n" in text
     assert "64 training and 40 test images, 1 epochs, adam at 0.002" in text
@@ -331,7 +331,7 @@ def test_rules_are_for_recipes_that_quantise(tmp_path):
 
 def test_what_does_not_learn_is_said():
     result = command("train", "--dtype", "q52", "--train-samples", 640, "--test-samples", 40, "--epochs", 3, "--threads", 1)
-    assert "q52 did not learn: its loss is" in result.output and "--recipe master keeps float32 masters" in result.output
+    assert "q52 did not learn: its loss is" in result.output and "try --recipe master, which has float32 masters" in result.output
     assert "float32 did not learn" not in result.output
 
 
@@ -341,15 +341,18 @@ PLACES = [("mixed", "weight activation error grad"), ("qat", "weight activation"
 
 
 @pytest.mark.parametrize(("recipe", "places"), PLACES)
-@pytest.mark.parametrize("name", ["q52", "posit8es1", "bfloat16", "int8", "fixed8_8"])
+@pytest.mark.parametrize("name", ["q52", "posit8es1", "bfloat16", "int8", "fixed8_8", "mxfp4"])
 def test_rules_of_recipes(name, recipe, places):
     model = recipes.build_model("lenet5", 1)
     rules = recipes.rules_of(Config(), resolve(name, recipe), recipe)
     torch_dtypes.quantize_(model, rules, calibrate=[torch.rand(4, 1, 32, 32)])
     rule = torch_dtypes.quantization.layers.state_of(model.features[0]).rule
-    assert sorted(rule.places()) == sorted(places.split()) and rule.native is None
+    assert sorted(rule.places()) == sorted(places.split())
+    assert (rule.native is not None) == (recipe == "mixed" and name == "posit8es1")
     assert {place.target.name for place in rule.places().values()} == {name}
-    if recipe == "mixed":  # gradients are scaled, by a power of two where the format has a range of its own
+    if recipe == "mixed" and name in ("posit8es1", "mxfp4"):
+        assert rule.error.scale is None is rule.grad.scale
+    elif recipe == "mixed":  # gradients are scaled, by a power of two where the format has a range of its own
         assert rule.error.scale.when == rule.grad.scale.when == "call"
         assert rule.error.scale.kind == ("free" if name == "int8" else "power_of_two")
     assert (rule.activation.scale is not None) == (name == "int8")

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from .. import _C
 from ..formats import rounding_mode
+from ..rounding import rounding as rounding_block
 from . import checks
 from .loss_scale import DynamicScale, Scale
 from .storage import Storage, compute_dtype, of_dtype, overflow_limit
@@ -58,8 +59,10 @@ class LowPrecision(Optimizer):
             gradients are made, and the step divides by the factor after ``grad`` has rounded and before anything else. ``None``: no scaling.
 
     Overflow, with a dynamic scale: a step is left out if any gradient, as autograd made it or as ``grad`` rounded it, is infinite or NaN (NaR
-    too), or reaches the largest number of a format that saturates instead: a posit, fixed point, or a float with ``overflow="saturate"``. A
-    format that wraps leaves no trace of overflow and is refused. With a constant scale or none, steps are never left out.
+    too), or reaches the largest number of a format that saturates instead: a posit, fixed point, or a float with ``overflow="saturate"``; so does
+    the factor in the loss's dtype. A format that wraps leaves no trace of overflow and is refused. With a constant scale or none, steps are never
+    left out. A dynamic factor drives gradients to the end of the range: right for floats, while posits are finest around 1 and do better with a
+    constant one.
 
     Random words of stochastic rounding come from torch's CPU generator, as everywhere in this package: in the order of the parameters, of
     each first the states by their order, then the master, then the weight; before them the gradients, of all parameters. A run resumes bit for
@@ -97,7 +100,8 @@ class LowPrecision(Optimizer):
         self._scale = Scale(grad_scale)
         self._masters: dict[torch.Tensor, torch.Tensor] = {}
         self._versions: dict[torch.Tensor, tuple] = {}  # of the parameters, when this last wrote them
-        self._loss_was_scaled = False
+        self._applied: float | None = None  # the factor, since a loss was scaled by it
+        self._factor_saturated = False
         self._begin()
         with torch.no_grad():
             for p in self._parameters():
@@ -119,11 +123,12 @@ class LowPrecision(Optimizer):
         return self.optimizer.state
 
     def __getstate__(self):
-        names = ("optimizer", "_weight", "_grad", "_state", "_state_by_name", "_master", "_mode", "_scale", "_masters", "_loss_was_scaled")
+        names = ("optimizer", "_weight", "_grad", "_state", "_state_by_name", "_master", "_mode", "_scale", "_masters")
         return {name: self.__dict__[name] for name in names}
 
     def __setstate__(self, state):
         self.__dict__.update(state)
+        self._applied, self._factor_saturated = None, False
         self._begin()
         self._versions = {p: checks.version(p) for p in self._parameters()}
 
@@ -158,12 +163,22 @@ class LowPrecision(Optimizer):
         return self._scale.factor
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
-        """The loss times the factor, whose ``backward()`` makes the gradients for ``step()``; float32 where the loss is one of a narrower dtype.
-        Clip such gradients by a bound times ``loss_scale``."""
+        """The loss times the factor as the loss's dtype has it, in float32, whose ``backward()`` makes the gradients for ``step()``. Clip
+        such gradients by a bound times ``loss_scale``."""
         if not isinstance(loss, torch.Tensor):
             raise TypeError(f"expected the loss as a tensor, but got {loss!r}")
-        self._loss_was_scaled = True
-        return loss * torch.tensor(self._scale.factor, dtype=torch.float32) if self._scale.is_on else loss
+        if not self._scale.is_on:
+            return loss
+        # The factor is the first gradient, in the loss's dtype: what it becomes there is what the step divides by.
+        with rounding_block("nearest_even"):
+            factor = torch.tensor(self._scale.factor, dtype=torch.float32).to(loss.dtype).item()
+        if self._applied not in (None, factor):
+            raise RuntimeError(
+                f"expected losses of dtypes in which the factor of {self._scale.factor:g} is one number, but got {loss.dtype} beside another"
+            )
+        self._applied = factor
+        self._factor_saturated |= factor >= (overflow_limit(_C.format_of(loss.dtype)) or math.inf)
+        return loss * torch.tensor(factor, dtype=torch.float32)
 
     # The step
 
@@ -184,29 +199,27 @@ class LowPrecision(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if self._scale.is_on and not self._loss_was_scaled:
+        if self._scale.is_on and self._applied is None:
             raise RuntimeError(
                 f"expected gradients of a loss scaled by {self._scale.factor:g}, but got a step without one; "
                 "call scale(loss).backward() before step()"
             )
-        self._loss_was_scaled = False
+        inverse, self._applied = 1 / (self._applied or 1), None
         with torch.no_grad():
-            self._step()
+            self._step(inverse)
         return loss
 
-    def _step(self) -> None:
+    def _step(self, inverse: float) -> None:
+        factor_saturated, self._factor_saturated = self._factor_saturated, False
         params = [p for p in self._parameters() if p.grad is not None]
         if any(p.grad.layout is not torch.strided for p in params):
             raise RuntimeError("expected dense gradients, but got a sparse one; use Embedding(sparse=False)")
         gradients = [self._gradient(p) for p in params]
         if self._scale.rule:
-            overflowed = self._overflowed(params, gradients)
-            inverse = 1 / self._scale.factor
+            overflowed = factor_saturated or self._overflowed(params, gradients)
             self._scale.update(overflowed)
             if overflowed:
                 return
-        else:
-            inverse = 1 / self._scale.factor
         if inverse != 1:
             gradients = [g * inverse for g in gradients]
         working = {p: self._working(p, g) for p, g in zip(params, gradients, strict=True)}

@@ -27,6 +27,10 @@ def command_line():
     return " ".join(words)
 
 
+def _title(described):
+    return f"{described['model']} on {described['dataset']}: {', '.join(described['recipes'])}"
+
+
 def _cell(summary, idle):
     if summary is None:
         return ""
@@ -50,7 +54,7 @@ def table(described, summaries, command):
     )
     if baseline is not None and baseline.accuracy:
         what += f", in parentheses its distance from float32's {baseline.accuracy[-1].text(2)} in points"
-    lines = [f"### {described['model']} on {described['dataset']}", "", f"    {command}", "", f"{what}. torch {versions()['torch']}.", ""]
+    lines = [f"### {_title(described)}", "", f"    {command}", "", f"{what}. torch {versions()['torch']}.", ""]
     lines += [_line(["dtype", *recipes]), "|" + "---|" * (1 + len(recipes))]
     lines += [_line([dtype, *(_cell(by_place.get((dtype, recipe)), idle) for recipe in recipes)]) for dtype in dtypes]
     return "\n".join(lines) + "\n"
@@ -66,5 +70,5 @@ def write_table(path, described, summaries, command):
     Raises:
         OSError: the file cannot be read or written.
     """
-    name = f"{described['model']} on {described['dataset']}"
+    name = _title(described)
     replace_sections(Path(path), "train", {name: table(described, summaries, command)})

@@ -108,9 +108,10 @@ def master_of(config, number):
 def rules_of(config, number, recipe):
     """The rules of ``torch_dtypes.quantize_``: of a file, or the same for every convolution and linear layer.
 
-    Formats round weights and activations as they are, and gradients times a power of two, found for each tensor: they are far below the range
-    of most formats. Integers have a scale of each output channel's weights; of activations from training images in ``ptq``, from the
-    steps before in ``qat``, and in ``mixed`` of each tensor, as of gradients. Blocks have scales of their own.
+    Formats round weights and activations as they are. Floats and fixed point round gradients, which are far below the range of most, times a
+    power of two, found for each tensor; posits, which are finest around 1 and coarsest at the end of their range, as they are. Integers have
+    a scale of each output channel's weights; of activations from training images in ``ptq``, from the steps before in ``qat``, and in ``mixed``
+    of each tensor, as of gradients. Blocks have scales of their own.
     """
     if config.rules is not None:
         return config.rules
@@ -120,9 +121,9 @@ def rules_of(config, number, recipe):
 
 
 def _format_rule(number):
-    scaled = number
-    if isinstance(torch_dtypes.target(number), torch_dtypes.quantization.FormatTarget):
-        scaled = {"format": number, "scale": "power_of_two"}
+    target = torch_dtypes.target(number)
+    is_scaled = isinstance(target, torch_dtypes.quantization.FormatTarget) and not target.is_posit
+    scaled = {"format": number, "scale": "power_of_two"} if is_scaled else number
     return {"weight": number, "activation": number, "error": scaled, "grad": scaled}
 
 

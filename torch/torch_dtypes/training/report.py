@@ -176,14 +176,19 @@ def notes(summaries):
             where = f"at epoch {epoch} with seed {seed}"
             lines.append(f"{summary.label} diverged {where} (loss not finite){rest}.")
         if summary in idle:
-            other = {"all": "--recipe master keeps float32 masters", "master": "a higher --lr or --loss-scale"}.get(summary.recipe, "--recipe master")
             lines.append(
                 f"{summary.label} did not learn: its loss is {summary.train_loss:.2f}, and guessing among {CLASSES} classes has "
-                f"{math.log(CLASSES):.2f}. Updates below half a unit in the last place are lost when weights round to nearest; try {other}."
+                f"{math.log(CLASSES):.2f}. {_ADVICE.get(summary.recipe, _ADVICE['master'])}"
             )
     if any(summary.recipe == "ptq" for summary in summaries):
         lines.append("ptq: the epochs are float32's, the last is tested after quantisation.")
     return lines
+
+
+_ADVICE = {
+    "all": "Updates below half a unit in the last place are lost when weights round to nearest: try --recipe master, which has float32 masters.",
+    "master": "Gradients may be lost below the smallest number or saturate at the largest one: try another --loss-scale.",
+}
 
 
 def did_not_learn(summaries):

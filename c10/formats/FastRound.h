@@ -42,4 +42,37 @@ struct OrdinaryFloatRounder {
   }
 };
 
+// Posits of at most half the machine number's width, to nearest even, where a fraction is left of them: there the last place is a power of
+// two, and to add and to take off 1.5 * 2^fraction of it rounds. Elsewhere (long regimes, NaR) undecided.
+template <typename T>
+struct OrdinaryPositRounder {
+  using M = Machine<T>;
+  using Bits = typename M::Bits;
+  using Signed = typename M::Signed;
+  Signed most; // the longest run that leaves a fraction, less one
+  Bits magic;  // of a run of one, over a number's exponent
+  int es;
+
+  TD_HOST_DEVICE __attribute__((always_inline)) explicit OrdinaryPositRounder(const Format& f)
+      : most(f.bits - 4 - f.exp_bits),
+        magic((static_cast<Bits>(M::fraction - (f.bits - 3 - f.exp_bits)) << M::fraction) + (Bits{1} << (M::fraction - 1))),
+        es(f.exp_bits) {}
+
+  TD_HOST_DEVICE static constexpr bool serves(const Format& f) {
+    return f.is_posit() && f.underflow == Underflow::Minpos && 2 * f.bits <= M::width && f.rounding == Rounding::NearestEven &&
+        f.bits >= f.exp_bits + 4 && f.max_exponent() < M::bias - M::fraction;
+  }
+
+  // undecided: its sign bit.
+  TD_INLINE T operator()(T x, Bits& undecided) const {
+    constexpr Bits exponents = Bits(2 * M::bias + 1) << M::fraction;
+    const Bits a = bits_as<Bits>(x) & (~Bits{0} >> 1);
+    const Signed k = exponent_fraction<T>(a) >> (M::fraction + es);
+    const Signed run = k ^ (k >> (M::width - 1)); // less one
+    undecided |= static_cast<Bits>(most - run) & mask_nonzero<T>(a);
+    const T c = bits_as<T>((a & exponents) + (static_cast<Bits>(run) << M::fraction) + magic);
+    return (x + c) - c;
+  }
+};
+
 } // namespace c10::formats

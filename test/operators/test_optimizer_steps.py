@@ -80,7 +80,8 @@ def test_the_loops_bits(monkeypatch, name, mode):
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
-    ("name", "mode"), [("posit16es2", None), ("q43", None), ("e5m7", "down"), ("posit16es2", "stochastic"), ("posit32es2", None)]
+    ("name", "mode"), [("posit16es2", None), ("q43", None), ("e5m7", "down"), ("posit16es2", "stochastic"), ("posit32es2", None), ("q52", None),
+                         ("posit8es0", "up")]
 )
 def test_many_elements(monkeypatch, name, mode, threads):
     """Where tables pay for themselves, and threads share the work."""
@@ -94,6 +95,45 @@ def test_many_elements(monkeypatch, name, mode, threads):
                 assert_equal(run(optimizer, dtype, {}, many[1], shapes=shapes, steps=3), expected)
     finally:
         torch.set_num_threads(before)
+
+
+EVERY = ["q52", "q43", "posit8es0", "posit8es2", "e4m3fnuz", "posit16es2"]
+
+
+@pytest.mark.parametrize("mode", ["nearest_even", "down", "to_odd"])
+@pytest.mark.parametrize("name", EVERY)
+def test_tables_of_every_code(name, mode):
+    """In many elements, results by the codes of one or two operands come out of tables; in few they do not."""
+    dtype, generator = torch_dtypes.dtype(name), torch.Generator().manual_seed(5)
+    code_type, count, few = (torch.uint8, 256, 1000) if "16" not in name else (torch.int16, 2**16, 10_000)
+    lists = [torch.randint(count, (300_000,), generator=generator).to(code_type) for _ in range(5)]
+    sgd_settings = [{"momentum": 0.9}, {"momentum": 0.5, "dampening": 0.1, "weight_decay": 0.01, "maximize": True, "nesterov": True}]
+    adam_settings = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps": 1e-4, "amsgrad": False, "maximize": False}
+
+    def made():
+        return [torch_dtypes.from_codes(t.clone(), dtype) for t in lists]
+
+    def pieces(tensors):
+        return zip(*(t.split(few) for t in tensors), strict=True)
+
+    def adam_step(step, w, g, m, v, largest, **settings):
+        of_step = [torch.tensor(3.0)]
+        step([w], [g], [m], [v], [largest] if settings["amsgrad"] else [], of_step, **settings)
+
+    with torch.no_grad(), torch_dtypes.rounding(mode):
+        for change in ({}, {"amsgrad": True, "weight_decay": 0.1}, {"maximize": True}, {"lr": 0.5, "beta1": 0.5, "eps": 1e-9}):
+            for step in (torch._fused_adam_, torch._fused_adamw_):
+                many, expected = made(), made()
+                adam_step(step, *many, **{**adam_settings, **change})
+                for piece in pieces(expected):
+                    adam_step(step, *piece, **{**adam_settings, **change})
+                assert_equal(*(([torch_dtypes.codes(t).masked_fill(t.isnan(), 0) for t in x]) for x in (many, expected)))
+        for change in sgd_settings:
+            many, expected = made()[:3], made()[:3]
+            torch._fused_sgd_(*([t] for t in many), **{**PLAIN, **change})
+            for piece in pieces(expected):
+                torch._fused_sgd_(*([t] for t in piece), **{**PLAIN, **change})
+            assert_equal(*(([torch_dtypes.codes(t).masked_fill(t.isnan(), 0) for t in x]) for x in (many, expected)))
 
 
 @pytest.mark.parametrize("layout", [lambda t: torch.stack([t, t], -1)[..., 0], lambda t: t.mT.contiguous().mT], ids=["strided", "turned"])

@@ -1,6 +1,5 @@
 #include <ATen/native/formats/BlockArithmetic.h>
 
-#include <ATen/Parallel.h>
 #include <ATen/native/formats/Elementwise.h>
 
 #include <algorithm>
@@ -12,98 +11,12 @@ namespace at::formats {
 
 using c10::formats::is_stochastic;
 
-// ---- CompiledProgram ----
-
-static bool is_unary(Do what) {
-  return operands_of(what) == 1 && !is_exact(what);
-}
-
-CompiledProgram::CompiledProgram(const Program& program, const Format& format, int64_t elements) : format(format) {
-  for (size_t i = 0; i < program.instructions.size(); ++i) steps.push_back({program.instructions[i], false, false, {}, {}, i});
-  const bool narrow = format.bits <= 16 && format.fits_float() && !is_stochastic(format.rounding);
-  if (narrow && elements >= int64_t{4} << format.bits) merge_into_tables();
-  find_uses();
-}
-
-// A chain of instructions on one value, which is read out of a tensor's memory: of an average that decays before it is used, of a
-// denominator. Its results by code.
-void CompiledProgram::merge_into_tables() {
-  std::vector<Step> merged;
-  bool in_memory[kRegisters]; // whether a register's value is its memory's
-  std::fill_n(in_memory, kRegisters, true);
-  for (size_t i = 0; i < steps.size();) {
-    const Instruction& head = steps[i].instruction;
-    size_t end = i;
-    if (is_unary(head.what) && head.a < kTensors && in_memory[head.a]) {
-      while (end < steps.size() && is_unary(steps[end].instruction.what) && steps[end].instruction.to == head.to &&
-             (end == i || steps[end].instruction.a == head.to)) {
-        ++end;
-      }
-    }
-    const bool again = std::any_of(steps.begin() + end, steps.end(), [&](const Step& s) { return s.instruction.to == head.to; });
-    if (end == i || (head.to < kTensors && !again)) { // a tensor's last value is encoded
-      in_memory[head.to] = true;
-      merged.push_back(std::move(steps[i++]));
-      continue;
-    }
-    in_memory[head.to] = false;
-    Program chain;
-    chain.add(head.what, kTensors, 0, 0, 0, head.number);
-    for (size_t j = i + 1; j < end; ++j) chain.add(steps[j].instruction.what, kTensors, kTensors, 0, 0, steps[j].instruction.number);
-    chain.add(Do::Copy, kTensors + 1, kTensors); // keeps the last one's result in its register
-    const CompiledProgram plain(chain, format, 0);
-    const int64_t codes = int64_t{1} << format.bits;
-    // Memory may hold any code of the container's width.
-    std::vector<float> table(size_t{1} << (8 * format.itemsize()), 0.0f);
-    at::parallel_for(0, (codes + kProgramBlock - 1) / kProgramBlock, 4, [&](int64_t begin, int64_t last) {
-      ProgramBlocks<float> blocks(plain, format);
-      alignas(64) uint16_t wide[kProgramBlock];
-      alignas(64) uint8_t narrow[kProgramBlock];
-      for (int64_t block = begin; block < last; ++block) {
-        const int64_t first = block * kProgramBlock, n = std::min(kProgramBlock, codes - first);
-        for (int64_t c = 0; c < n; ++c) {
-          wide[c] = static_cast<uint16_t>(first + c);
-          narrow[c] = static_cast<uint8_t>(first + c);
-        }
-        char* at[kTensors] = {format.itemsize() == 1 ? reinterpret_cast<char*>(narrow) : reinterpret_cast<char*>(wide)};
-        blocks.run(at, n, 0, {});
-        std::copy_n(blocks.value(kTensors), n, table.data() + first);
-      }
-    });
-    merged.push_back(std::move(steps[i]));
-    merged.back().table = std::move(table);
-    i = end;
-  }
-  steps = std::move(merged);
-}
-
-void CompiledProgram::find_uses() {
-  bool loaded[kRegisters] = {};
-  for (size_t i = 0; i < steps.size(); ++i) {
-    Step& step = steps[i];
-    const Instruction& in = step.instruction;
-    const uint8_t operands[] = {in.a, in.b, in.c};
-    for (int j = 0; j < operands_of(in.what) && step.table.empty(); ++j) {
-      if (operands[j] >= kTensors || loaded[operands[j]]) continue;
-      step.loads[j] = loaded[operands[j]] = true;
-    }
-    loaded[in.to] = true;
-    bool written = false;
-    for (size_t j = i + 1; j < steps.size(); ++j) {
-      const Instruction& later = steps[j].instruction;
-      const bool reads = later.a == in.to || (operands_of(later.what) > 1 && later.b == in.to) || (operands_of(later.what) > 2 && later.c == in.to);
-      step.read |= reads && steps[j].table.empty() && !written;
-      written |= later.to == in.to;
-    }
-    step.stored = in.to < kTensors && !written;
-  }
-}
-
-// ---- ProgramBlocks ----
-
 template <typename T>
 ProgramBlocks<T>::ProgramBlocks(const CompiledProgram& program, const Format& format)
-    : program_(program), format_(format), exact_(format), k_(cpu_kernels()) {
+    : program_(program),
+      format_(format),
+      exact_(format),
+      k_(cpu_kernels()) {
   if (is_stochastic(format.rounding)) exact_.rounding = c10::formats::Rounding::NearestEven;
 }
 
@@ -192,19 +105,27 @@ void ProgramBlocks<T>::compute(const Instruction& i, const U* a, const U* b, con
 
 template <typename T>
 void ProgramBlocks<T>::run(char* const* at, int64_t n, int64_t first, c10::ArrayRef<uint64_t> seeds) {
+  char* memory[kRegisters];
+  std::copy_n(at, kTensors, memory);
+  for (int r = kTensors; r < kRegisters; ++r) memory[r] = between_[r - kTensors];
+  const auto bytes = [&](int r) { return reinterpret_cast<uint8_t*>(memory[r]); };
   for (const CompiledProgram::Step& step : program_.steps) {
     const Instruction& i = step.instruction;
     T* to = registers_[i.to];
+    if (!step.pairs.empty()) {
+      k_.look_up_pair(step.pairs.data(), bytes(i.a), bytes(i.b), bytes(i.to), n);
+      continue;
+    }
     if (!step.table.empty()) {
-      if constexpr (std::is_same_v<T, float>) k_.look_up(step.table.data(), at[i.a], format_.itemsize(), to, n);
+      if constexpr (std::is_same_v<T, float>) k_.look_up(step.table.data(), memory[i.a], format_.itemsize(), to, n);
       continue;
     }
     const uint8_t operands[] = {i.a, i.b, i.c};
     for (int j = 0; j < 3; ++j) {
-      if (step.loads[j]) decode(k_, format_, at[operands[j]], registers_[operands[j]], n);
+      if (step.loads[j]) decode(k_, format_, memory[operands[j]], registers_[operands[j]], n);
     }
     const T *a = registers_[i.a], *b = registers_[i.b];
-    char* codes = step.stored ? at[i.to] : codes_;
+    char* codes = step.stored ? memory[i.to] : codes_;
     const RandomWords words{seeds.empty() ? 0 : seeds[step.place], static_cast<uint64_t>(first), 1};
     if (is_exact(i.what)) {
       for (int64_t e = 0; e < n; ++e) {
@@ -215,6 +136,13 @@ void ProgramBlocks<T>::run(char* const* at, int64_t n, int64_t first, c10::Array
       round(step, codes, n, words);
       format_ = rounding;
       continue;
+    }
+    if constexpr (std::is_same_v<T, float>) {
+      if (!step.addends.empty()) {
+        k_.add_pair(a, step.addends.data(), bytes(i.b), bytes(i.c), result_, n);
+        round(step, codes, n, words);
+        continue;
+      }
     }
     const bool single = in_float(i);
     bool in_t = single || compute_mixed(i, result_, n);
@@ -249,15 +177,12 @@ void ProgramBlocks<T>::run(char* const* at, int64_t n, int64_t first, c10::Array
 template <typename T>
 void ProgramBlocks<T>::round(const CompiledProgram::Step& step, char* codes, int64_t n, const RandomWords& words) {
   T* to = registers_[step.instruction.to];
-  if (!step.stored && !is_stochastic(format_.rounding)) {
-    if constexpr (std::is_same_v<T, float>) {
-      if (k_.round_float(format_, result_, to, n)) return;
-    } else {
-      if (k_.round_double(format_, result_, to, n)) return;
-    }
-  }
+  // A posit is rounded in fewer instructions than decoded.
+  const bool rounds = !is_stochastic(format_.rounding) && (!step.stored || (step.read && format_.is_posit()));
+  const bool rounded = rounds && k_.round(format_, result_, to, n);
+  if (rounded && !step.stored) return;
   encode(result_, codes, n, words);
-  if (step.read) decode(k_, format_, codes, to, n);
+  if (step.read && !rounded) decode(k_, format_, codes, to, n);
 }
 
 template class ProgramBlocks<float>;

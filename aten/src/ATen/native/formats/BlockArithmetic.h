@@ -22,7 +22,7 @@ constexpr bool is_exact(Do what) {
   return what == Do::Negate || what == Do::Copy || what == Do::Maximum;
 }
 
-// A program for one format: where each result goes, and tables for what depends on one code alone.
+// A program for one format: where each result goes, and tables for what depends on one code alone, or on two of 8 bits.
 class CompiledProgram {
  public:
   // elements: how many there are in all, since tables must pay for themselves.
@@ -34,15 +34,25 @@ class CompiledProgram {
     bool read;               // from its register, later
     bool loads[3]{};         // its operands out of memory, here for the first time
     std::vector<float> table; // of results by the operand's code, for this instruction and those that were merged into it
-    size_t place;            // of the instruction in the program
+    // By the codes of two registers in memory: of the results, into memory, by a's and b's; and, for Addcdiv, number * b / c by b's and c's.
+    std::vector<uint8_t> pairs;
+    std::vector<double> addends;
+    size_t place; // of the instruction in the program
   };
 
   Format format;
   std::vector<Step> steps;
 
  private:
+  struct Origin;
+  std::vector<float> results_of_codes(const std::vector<Instruction>& chain) const;
+  std::vector<uint8_t> results_of_pairs(const Instruction& last, const Origin* origins, const std::vector<int>& roots) const;
+  std::vector<double> addends_of_pairs(const Instruction& addcdiv, const Origin* origins) const;
+  void merge_into_pairs();
+  void remove_unread();
   void merge_into_tables();
   void find_uses();
+  bool is_last(size_t step) const; // that writes its register
 };
 
 // The blocks of one thread.
@@ -71,6 +81,7 @@ class ProgramBlocks {
   alignas(64) T result_[kProgramBlock];
   alignas(64) double wide_[4][kProgramBlock];
   alignas(64) char codes_[kProgramBlock * 8];
+  alignas(64) char between_[kRegisters - kTensors][kProgramBlock]; // codes of registers without a tensor, where pairs have given them
 };
 
 } // namespace at::formats

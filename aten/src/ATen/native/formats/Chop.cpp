@@ -68,10 +68,10 @@ void chop_all(const Format& f, const at::Tensor& in, const at::Tensor& out, doub
   const T* values = in.const_data_ptr<T>();
   T* results = out.mutable_data_ptr<T>();
   at::parallel_for(0, in.numel(), 32768, [&](int64_t begin, int64_t end) {
-    if (flip_prob == 0 && k.round(f, values + begin, results + begin, end - begin)) return;
     alignas(64) char codes[kBlock * 8];
     for (int64_t i = begin; i < end; i += kBlock) {
       const int64_t n = std::min(kBlock, end - i);
+      if (flip_prob == 0 && k.round(f, values + i, results + i, n)) continue;
       k.encode(f, values + i, codes, n, {words.seed, static_cast<uint64_t>(i)});
       if (flip_prob > 0) flip_bits(f, codes, n, flip_prob, {flip_seed, static_cast<uint64_t>(i)});
       decode_block(k, f, codes, results + i, n);

@@ -16,6 +16,8 @@ enum class BinaryOp : uint8_t { Add, Sub, Mul, Div };
 // Fma: a * b + c. Addcdiv: c + s * (a / b). Addcmul: c + s * a * b, one rounding for s = 1. Lerp: a + c * (b - a).
 enum class TernaryOp : uint8_t { Fma, Addcdiv, Addcmul, Lerp };
 
+inline constexpr int kPairPadding = 3; // bytes that a gather of 4 may read behind the last one
+
 struct CpuKernels {
   const char* name;
 
@@ -27,7 +29,7 @@ struct CpuKernels {
   void (*encode_double)(const Format&, const double* values, void* codes, int64_t n, const RandomWords&);
   void (*encode_int64)(const Format&, const int64_t* values, void* codes, int64_t n, const RandomWords&);
   void (*encode_uint64)(const Format&, const uint64_t* values, void* codes, int64_t n, const RandomWords&);
-  // Machine numbers to values of the format. false where only codes lead there, and then nothing was done.
+  // Machine numbers to values of the format, elsewhere. false where only codes lead there, and then the results are of no use.
   bool (*round_float)(const Format&, const float* values, float* results, int64_t n);
   bool (*round_double)(const Format&, const double* values, double* results, int64_t n);
 
@@ -49,6 +51,10 @@ struct CpuKernels {
   void (*sqrt_wide)(const Format&, const double* a, void* codes, int64_t n, const RandomWords&);
   // table[code] for codes of 1 or 2 bytes.
   void (*look_up)(const float* table, const void* codes, int itemsize, float* values, int64_t n);
+  // Out of tables of 256 * 256 entries, by two codes of 1 byte: codes, of a table that is kPairPadding longer (out may be an operand); and
+  // a + table[...], rounded to odd, where float32 has the result.
+  void (*look_up_pair)(const uint8_t* table, const uint8_t* high, const uint8_t* low, uint8_t* out, int64_t n);
+  void (*add_pair)(const float* a, const double* table, const uint8_t* high, const uint8_t* low, float* out, int64_t n);
   // double to float, to odd, so that a stock cast to a still narrower type rounds once.
   void (*narrow_to_odd)(const double* a, float* out, int64_t n);
 

@@ -30,8 +30,8 @@ __attribute__((noinline)) bool each_of_two(const float* __restrict x, const floa
   return undecided == 0;
 }
 template <typename Each>
-__attribute__((noinline)) bool each_of_three(const float* __restrict x, const float* __restrict y, const float* __restrict z,
-                                             float* __restrict out, int64_t n, Each each) {
+__attribute__((noinline)) bool each_of_three(const float* __restrict x, const float* __restrict y, const float* __restrict z, float* __restrict out,
+                                             int64_t n, Each each) {
   uint32_t undecided = 0;
   for (int64_t i = 0; i < n; ++i) {
     const MixedResult r = each(x[i], y[i], z[i]);
@@ -68,9 +68,15 @@ bool ternary_mixed(TernaryOp op, const float* a, const float* b, const float* c,
   return false;
 }
 
+__attribute__((noinline)) void add_pair(const float* __restrict a, const double* __restrict table, const uint8_t* __restrict high,
+                                        const uint8_t* __restrict low, float* __restrict out, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) out[i] = add_mixed(a[i], table[high[i] << 8 | low[i]]).value;
+}
+
 } // namespace
 
 void fill_mixed(CpuKernels& k) {
+  k.add_pair = &add_pair;
   k.binary_mixed = &binary_mixed;
   k.ternary_mixed = &ternary_mixed;
 }

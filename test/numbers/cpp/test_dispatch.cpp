@@ -39,9 +39,9 @@ int main() {
       EXPECT(throws([&] { AT_DISPATCH_POSIT_TYPES(b.format, "test", same); }));
     }
   }
-  EXPECT(posits == 6 && floats == 6);
+  EXPECT(posits > 0 && floats > 0 && posits + floats == int(f::Builtin::kCount));
   const f::Format made = f::float_format(5, 6);
   EXPECT(throws([&] { AT_DISPATCH_CUSTOM_FLOAT_TYPES(made, "test", []<typename scalar_t>() {}); }));
   EXPECT(throws([&] { AT_DISPATCH_POSIT_TYPES(f::Builtin::kNone, "test", []<typename scalar_t>() {}); }));
-  std::printf("12 formats dispatched\n");
+  std::printf("%d formats dispatched\n", posits + floats);
 }

@@ -116,8 +116,8 @@ void sgd_tensor_lr_(TensorList params, TensorList grads, TensorList buffers, dou
 }
 
 template <bool decoupled>
-void adam_(TensorList params, TensorList grads, TensorList averages, TensorList squares, TensorList largest, TensorList steps, double lr, double beta1,
-           double beta2, double weight_decay, double eps, bool amsgrad, bool maximize, const OptionalTensor& grad_scale,
+void adam_(TensorList params, TensorList grads, TensorList averages, TensorList squares, TensorList largest, TensorList steps, double lr,
+           double beta1, double beta2, double weight_decay, double eps, bool amsgrad, bool maximize, const OptionalTensor& grad_scale,
            const OptionalTensor& found_inf) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const size_t n = params.size();
@@ -142,7 +142,8 @@ void adam_tensor_lr_(TensorList params, TensorList grads, TensorList averages, T
                      const Tensor& lr, double beta1, double beta2, double weight_decay, double eps, bool amsgrad, bool maximize,
                      const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
   const double number = lr.item().toDouble();
-  adam_<decoupled>(params, grads, averages, squares, largest, steps, number, beta1, beta2, weight_decay, eps, amsgrad, maximize, grad_scale, found_inf);
+  adam_<decoupled>(params, grads, averages, squares, largest, steps, number, beta1, beta2, weight_decay, eps, amsgrad, maximize, grad_scale,
+                   found_inf);
 }
 
 } // namespace

@@ -50,7 +50,7 @@ def check(rows, suite):
         assert row["commands"].keys() == {"ours", "theirs"} and all(row["commands"].values())
 
 
-@pytest.mark.parametrize("suite", [name for name in bench.SUITES if name not in ("memory", "peers", "scaling")])
+@pytest.mark.parametrize("suite", [name for name in bench.SUITES if name not in ("memory", "peers", "quantization", "scaling")])
 def test_suite_runs(suite):
     rows = rows_of(suite)
     check(rows, suite)
@@ -58,6 +58,22 @@ def test_suite_runs(suite):
     assert any(row["dtype"] == "posit16es2" and row["limit"] for row in rows)
     listed = "\n".join(listing([suite]))
     assert all(row["target"] is None or row["target"] in listed for row in rows)
+
+
+def test_quantised_layers_are_compared_with_float32s_and_qtorchs(monkeypatch):
+    monkeypatch.setattr(peers, "installed", lambda name: False)
+    result = bench.run(["quantization"], threads=[1], quick=True, sizes=TINY)
+    check(result["rows"], "quantization")
+    assert {(row["dtype"], row["against"], row["limit"]) for row in result["rows"]} == {
+        ("q43, q52", "float32", 1.6), ("q43, q52, stochastic", "float32", 1.6), ("q43 natively", "float32", None),
+    }  # fmt: skip
+    assert "pip install qtorch" in "\n".join(result["notes"])
+    monkeypatch.undo()
+    if peers.installed("qtorch"):
+        made = [group for group in chosen(["quantization"], TINY, None)["quantization"] if "qtorch" in group.codes]
+        rows, _ = measure({"quantization": made}, [1], rounds=1)
+        check(rows, "quantization")
+        assert {(row["against"], row["limit"]) for row in rows} == {("qtorch", 2)}
 
 
 def test_rates_and_overheads_are_measured_from_the_medians():
@@ -100,7 +116,7 @@ def test_default_suites_and_threads(monkeypatch, tmp_path):
     asked = {}
     monkeypatch.setattr("torch_dtypes.bench.running.measure", lambda groups, threads, *_: asked.update(groups=groups, threads=threads) or ([], []))
     result = bench.run(sizes=TINY)
-    assert list(asked["groups"]) == ["casts", "arithmetic", "functions", "matmul", "training", "optimizers", "overhead", "memory"]
+    assert list(asked["groups"]) == ["casts", "arithmetic", "functions", "matmul", "training", "quantization", "optimizers", "overhead", "memory"]
     assert asked["threads"] == tuple(dict.fromkeys((1, torch.get_num_threads())))
     assert result["command"]["casts"].startswith("torch-dtypes bench --suite casts --threads 1")
 
@@ -142,12 +158,12 @@ def test_memory_is_measured_in_a_process(monkeypatch):
 
 
 def test_peers_that_are_installed_and_that_are_not(monkeypatch, capsys):
-    monkeypatch.setattr(peers, "_installed", lambda name: name != "qtorch" and importlib.util.find_spec(name) is not None)
+    monkeypatch.setattr(peers, "installed", lambda name: name != "qtorch" and importlib.util.find_spec(name) is not None)
     result = bench.run(["peers"], threads=[1], rounds=1, sizes=TINY)
     assert "qtorch: not installed: pip install qtorch" in result["notes"]
     assert "qtorch: not installed: pip install qtorch" in capsys.readouterr().out
     assert not any(row["against"] == "qtorch" for row in result["rows"])
-    if any(peers._installed(name) for name in ("ml_dtypes", "gfloat", "softposit")):
+    if any(peers.installed(name) for name in ("ml_dtypes", "gfloat", "softposit")):
         check(result["rows"], "peers")
         assert {row["measure"] for row in result["rows"]} == {SPEED_UP}
     scalars = [row for row in result["rows"] if row["against"] == "softposit"]
@@ -158,7 +174,7 @@ def test_a_peer_that_cannot_be_imported_is_a_note(monkeypatch):
     def broken(name):
         raise RuntimeError("Error building extension 'quant_cpu': ninja\nand more")
 
-    monkeypatch.setattr(peers, "_installed", lambda name: name == "qtorch")
+    monkeypatch.setattr(peers, "installed", lambda name: name == "qtorch")
     monkeypatch.setattr(peers, "importlib", types.SimpleNamespace(import_module=broken))
     rows, notes = measure(chosen(["peers"], TINY, None), [1], rounds=1)
     assert rows == []
@@ -167,7 +183,7 @@ def test_a_peer_that_cannot_be_imported_is_a_note(monkeypatch):
 
 @pytest.mark.parametrize("name", ["qtorch", "pychop", "mptorch"])
 def test_peers_for_want_of_which_nothing_else_runs_this(name):
-    if not peers._installed(name):
+    if not peers.installed(name):
         pytest.skip(f"needs {name}, an optional library to compare with")
     rows, notes = measure({"peers": peers.PEERS[name](TINY)}, [1], rounds=1)
     assert notes == []

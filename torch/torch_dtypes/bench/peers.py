@@ -24,7 +24,7 @@ from .training import STEP, namespace
 SUMMARY = "The same work in other libraries: how many times as fast ours is. Scalar libraries are compared per element."
 
 
-def _module(name: str) -> ModuleType:
+def module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except (ImportError, RuntimeError, OSError, AttributeError) as error:  # qtorch compiles C++ when it is imported
@@ -55,7 +55,7 @@ def _roundings(what: str, format_name: str, mode: str, peer: str, peer_code: str
 
 def _qtorch(sizes: Sizes) -> list[Group]:
     def values():
-        return {"x": torch.randn(sizes.peer_elements), **vars(_module("qtorch.quant"))}
+        return {"x": torch.randn(sizes.peer_elements), **vars(module("qtorch.quant"))}
 
     groups = []
     for mode, theirs, limit in (("nearest_even", "nearest", 20), ("stochastic", "stochastic", None)):
@@ -72,7 +72,7 @@ def _qtorch(sizes: Sizes) -> list[Group]:
 
 def _low_precision_lenet(batch_size: int) -> dict:
     """A step as qtorch's documentation writes it: a quantizer behind each layer, and its optimizer around Adam; e5m2 everywhere."""
-    quant, optim, number = _module("qtorch.quant"), _module("qtorch.optim"), _module("qtorch").FloatingPoint(exp=5, man=2)
+    quant, optim, number = module("qtorch.quant"), module("qtorch.optim"), module("qtorch").FloatingPoint(exp=5, man=2)
 
     def quantizer():
         return quant.Quantizer(number, number, "nearest", "nearest")
@@ -96,7 +96,7 @@ def _pychop(sizes: Sizes) -> list[Group]:
     for number, mode in modes.items():
 
         def values(number=number):
-            chop = _module("pychop").Chop(exp_bits=5, sig_bits=2, rmode=number)
+            chop = module("pychop").Chop(exp_bits=5, sig_bits=2, rmode=number)
             return {"x": torch.randn(sizes.peer_elements), "chop": chop}
 
         groups += _roundings("e5m2", "q52", mode, "pychop", "chop(x)", values, 100)
@@ -108,7 +108,7 @@ def _ml_dtypes(sizes: Sizes) -> list[Group]:
     for dtype, theirs in (("q52", "float8_e5m2"), ("q43", "float8_e4m3")):
 
         def values(dtype=dtype, theirs=theirs):
-            scalar = getattr(_module("ml_dtypes"), theirs)
+            scalar = getattr(module("ml_dtypes"), theirs)
             x = torch.randn(sizes.peer_elements)
             codes = x.to(getattr(torch, dtype))
             array = x.numpy()
@@ -125,9 +125,9 @@ def _gfloat(sizes: Sizes) -> list[Group]:
     for name in ("ocp_e5m2", "ocp_e4m3"):
 
         def values(name=name):
-            info = getattr(_module("gfloat.formats"), f"format_info_{name}")
+            info = getattr(module("gfloat.formats"), f"format_info_{name}")
             x = torch.randn(sizes.peer_elements)
-            return {"x": x, "array": x.numpy(), "info": info, "round_ndarray": _module("gfloat").round_ndarray}
+            return {"x": x, "array": x.numpy(), "info": info, "round_ndarray": module("gfloat").round_ndarray}
 
         groups += _roundings(name, name, "nearest_even", "gfloat", "round_ndarray(info, array)", values, None)
     return groups
@@ -138,7 +138,7 @@ def _softposit(sizes: Sizes) -> list[Group]:
     for dtype, theirs in (("posit16es1", "posit16"), ("posit8es0", "posit8")):
 
         def values(dtype=dtype, theirs=theirs):
-            make = getattr(_module("softposit"), theirs)
+            make = getattr(module("softposit"), theirs)
             x = torch.randn(sizes.peer_elements)
             numbers = x[: sizes.scalars].tolist()
             posits = [make(number) for number in numbers]
@@ -159,7 +159,7 @@ def _mptorch(sizes: Sizes) -> list[Group]:
     def values():
         a, b = torch.randn(n, n), torch.randn(n, n)
         rounded = {"f": a.to(torch.q52).float(), "g": b.to(torch.q52).float()}
-        return {"a": a.to(torch.q52), "b": b.to(torch.q52), "float_mm": _module("mptorch.quant").float_mm, **rounded}
+        return {"a": a.to(torch.q52), "b": b.to(torch.q52), "float_mm": module("mptorch.quant").float_mm, **rounded}
 
     ours = "with torch_dtypes.accumulate('format'): a @ b"
     theirs = "float_mm(f, g, exp_add=5, man_add=2, exp_mul=5, man_mul=2, fma=False, saturate=False)"
@@ -172,15 +172,15 @@ PEERS: dict[str, Callable[[Sizes], list[Group]]] = {
 _FROM = {"mptorch": "clone the repository mptorch/mptorch and put it on PYTHONPATH; it needs unfoldNd and ninja"}  # on no registry
 
 
-def _installed(name: str) -> bool:
+def installed(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
 def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
     """The dtypes are those that a library has, so ``dtypes`` changes nothing."""
-    found = [group for name, make in PEERS.items() if _installed(name) for group in make(sizes)]
+    found = [group for name, make in PEERS.items() if installed(name) for group in make(sizes)]
     return [dataclasses.replace(group, least_seconds=sizes.peer_seconds) for group in found]
 
 
 def notes(sizes: Sizes) -> list[str]:
-    return [f"{name}: not installed: {_FROM.get(name, f'pip install {name}')}" for name in PEERS if not _installed(name)]
+    return [f"{name}: not installed: {_FROM.get(name, f'pip install {name}')}" for name in PEERS if not installed(name)]

@@ -1,4 +1,4 @@
-"""torch.autocast leaves our dtypes alone, for they are an explicit choice; torch.amp.GradScaler works with them."""
+"""torch.autocast leaves our dtypes alone, for they are an explicit choice, or has one of them as its dtype; torch.amp.GradScaler works with them."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from torch_dtypes import mixed_operands
+from torch_dtypes import accumulate, mixed_operands, rounding
 
 NAMES = "posit16es2 q43 q52 posit32es2".split()
 every_dtype = pytest.mark.parametrize("dtype", [getattr(torch, name) for name in NAMES], ids=NAMES)
@@ -110,9 +110,158 @@ def test_checkpoints_in_autocast(reentrant):
     assert y.dtype is torch.posit16es2 and x.grad.dtype is torch.posit16es2
 
 
-def test_our_dtypes_are_no_target_of_autocast():
-    with pytest.warns(UserWarning, match="target dtype is not supported"), torch.autocast("cpu", dtype=torch.posit16es2):
+# ---- autocast with a dtype of ours ----
+
+LOW = ["q43", "posit8es1", "posit16es2", "e5m5"]
+low_dtypes = pytest.mark.parametrize("low", [getattr(torch, name) for name in LOW], ids=LOW)
+
+
+def classifier():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(32, 4), nn.LayerNorm(4))
+
+
+@low_dtypes
+def test_a_step_in_a_dtype_of_ours(low):
+    """By hand: convolution and linear layer in the dtype, what comes in and the float32 parameters cast to it, the loss in float32."""
+    model, x, t = classifier(), torch.randn(3, 1, 6, 6, requires_grad=True), torch.tensor([0, 3, 1])
+    with torch.autocast("cpu", dtype=low):
+        hidden = model[:4](x)
+        loss = F.cross_entropy(hidden, t)
+    loss.backward()
+    assert hidden.dtype is low and loss.dtype is torch.float32
+    got, x.grad = [x.grad, *(p.grad for p in model[:4].parameters())], None
+    hand = classifier()
+    cast = [p.to(low) for p in hand[:4].parameters()]
+    y = F.linear(F.relu(F.conv2d(x.to(low), *cast[:2])).flatten(1), *cast[2:])
+    want = F.cross_entropy(y.float(), t)
+    want.backward()
+    assert torch.equal(hidden, y) and torch.equal(loss, want)
+    for a, b in zip(got, [x.grad, *(p.grad for p in hand[:4].parameters())], strict=True):
+        assert a.dtype is torch.float32 and torch.equal(a, b)
+
+
+IN_FLOAT32 = {
+    "prod": lambda x: x.prod(),
+    "mse_loss": lambda x: F.mse_loss(x, -x),
+    "cdist": lambda x: torch.cdist(x, -x),
+    "quantile": lambda x: torch.quantile(x, 0.3),
+    "vector_norm": torch.linalg.vector_norm,
+    "nll_loss": lambda x: F.nll_loss(x, torch.tensor([0, 3, 1, 2])),
+}
+
+
+@pytest.mark.parametrize("name", IN_FLOAT32)
+@low_dtypes
+def test_what_stock_autocast_runs_in_float32_runs_in_float32(name, low):
+    x = numbers(torch.float32, 4, 4)
+    with torch.autocast("cpu"):
+        is_float32 = IN_FLOAT32[name](x.bfloat16()).dtype is torch.float32
+    with torch.autocast("cpu", dtype=low):
+        y = x @ torch.eye(4)
+        got = IN_FLOAT32[name](y)
+    assert y.dtype is low and got.dtype is (torch.float32 if is_float32 else low)
+    assert torch.equal(got, IN_FLOAT32[name](y.float() if is_float32 else y))
+
+
+@low_dtypes
+def test_operators_that_take_the_widest_dtype(low):
+    x = torch.randn(2, 2)
+    with torch.autocast("cpu", dtype=low):
+        y = x @ x
+        for tensors, want in (([y, y], low), ([y, x], torch.float32), ([x, y], torch.float32), ([x, x], torch.float32)):
+            for join in (torch.cat, torch.stack):
+                joined = join(tensors)
+                assert joined.dtype is want and torch.equal(joined, join([t.to(want) for t in tensors]))
+            copied = torch.index_copy(tensors[0], 0, torch.tensor([1]), tensors[1][:1])
+            assert copied.dtype is want and torch.equal(copied[1], tensors[1][0].to(want))
+    with torch.autocast("cpu"):  # ours are left alone, beside integers and stock tensors too
+        d = torch.ones(2, 2).to(low)
+        assert torch.cat([d, torch.ones(1, 2)]).dtype is torch.float32 and torch.stack([d, d]).dtype is low
+        assert torch.cat([x, x.bfloat16()]).dtype is torch.float32 and torch.cat([x.bfloat16()] * 2).dtype is torch.bfloat16
+        with pytest.raises(RuntimeError, match="Unexpected floating ScalarType"):  # stock's own error
+            torch.cat([x.half(), x.half()])
+
+
+def test_blocks_nest_and_end():
+    x, d = torch.randn(2, 2), torch.posit16es2
+    assert torch.get_autocast_dtype("cpu") is torch.bfloat16
+    with torch.autocast("cpu", dtype=d):
+        assert torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is d
+        with torch.autocast("cpu", enabled=False):
+            assert (x @ x).dtype is torch.float32
+        with torch.autocast("cpu"):  # the dtype that holds
+            assert (x @ x).dtype is d
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert (x @ x).dtype is torch.bfloat16 and torch.get_autocast_dtype("cpu") is torch.bfloat16
+        with torch.autocast("cpu", dtype=torch.q43), pytest.raises(ZeroDivisionError):
+            assert ((x @ x) @ x).dtype is torch.q43
+            raise ZeroDivisionError
+        assert (x @ x).dtype is d and (x + x).dtype is torch.float32
+    assert torch.get_autocast_dtype("cpu") is torch.bfloat16 and not torch.is_autocast_enabled("cpu")
+    with torch.autocast("cpu", dtype=d, enabled=False):
+        assert (x @ x).dtype is torch.float32
+
+    @torch.autocast("cpu", dtype=d)
+    def decorated():
+        return x @ x
+
+    assert decorated().dtype is d
+
+
+@pytest.mark.parametrize("low", [torch.posit32es2, torch.tf32, torch.float32])
+def test_what_is_not_narrower_than_float32_is_no_target_of_autocast(low):
+    with pytest.warns(UserWarning, match="target dtype is not supported"), torch.autocast("cpu", dtype=low):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype is torch.float32
+
+
+def test_policies_and_modes_hold_in_autocast():
+    x, w = torch.randn(4, 9), nn.Linear(9, 2)
+    with torch.autocast("cpu", dtype=torch.q43), accumulate("format"), rounding("toward_zero"):
+        y = w(x)
+    with accumulate("format"), rounding("toward_zero"):
+        assert torch.equal(y, F.linear(x.to(torch.q43), w.weight.to(torch.q43), w.bias.to(torch.q43)))
+
+
+def test_weights_are_cast_once_a_block():
+    """Gradients of one cast are added up in the dtype: 16 + 1 is 16 in q43."""
+    for cached, want in ((True, 16.0), (False, 17.0)):
+        w = nn.Linear(1, 1, bias=False)
+        with torch.autocast("cpu", dtype=torch.q43, cache_enabled=cached):
+            y = w(torch.full((1, 1), 16.0)), w(torch.ones(1, 1))
+        (y[0].float() + y[1].float()).sum().backward()
+        assert w.weight.grad.item() == want
+
+
+def test_around_autocast_with_a_dtype_of_ours():
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
+        def forward(ctx, x):
+            assert not torch.is_autocast_enabled("cpu")
+            return x * 2
+
+        @staticmethod
+        @torch.amp.custom_bwd(device_type="cpu")
+        def backward(ctx, g):
+            return g * 2
+
+    model, x = classifier(), torch.randn(3, 1, 6, 6)
+    scaler, optimizer = torch.amp.GradScaler("cpu", init_scale=8.0), torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for reentrant in (None, True, False):
+        with torch.autocast("cpu", dtype=torch.q43):
+            y = model[:4](x) if reentrant is None else checkpoint(model[:4], x.requires_grad_(), use_reentrant=reentrant)
+            assert Doubled.apply(y).dtype is torch.float32
+            loss = F.cross_entropy(y, torch.tensor([0, 3, 1]))
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        losses.append([loss, *(p.grad for p in model[:4].parameters())])
+    for other in losses[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(losses[0], other, strict=True))
+    scaler.step(optimizer)
+    scaler.update()
+    assert scaler.get_scale() == 8
 
 
 # ---- GradScaler ----
@@ -154,3 +303,19 @@ def test_scaled_tensors():
     assert torch.equal(scaler.scale(x), x * 16)
     # As with half: two numbers without dimensions, of which the scale's dtype is the wider.
     assert scaler.scale(x.sum()).dtype is torch.float32 is torch.amp.GradScaler("cpu").scale(torch.ones((), dtype=torch.half)).dtype
+
+
+@pytest.mark.filterwarnings("ignore:torch.compile runs what uses number formats:UserWarning")
+def test_compiled_code_in_autocast_with_a_dtype_of_ours():
+    layer, x = nn.Linear(3, 2), torch.randn(4, 3)
+
+    def within(x):
+        with torch.autocast("cpu", dtype=torch.q43):
+            y = layer(x)
+        return y.float() + 1
+
+    compiled = torch.compile(layer, backend="eager")
+    assert compiled(x).dtype is torch.float32
+    with torch.autocast("cpu", dtype=torch.q43):
+        assert compiled(x).dtype is torch.q43 and torch.equal(compiled(x), layer(x))
+    assert torch.equal(torch.compile(within, backend="eager")(x), within(x))

@@ -446,3 +446,17 @@ def test_the_names_are_the_targets():
     assert (row.weight, row.activation, row.error, row.grad) == ("q43", "q52", "q52", "q43")
     assert (row.type, row.runs, row.rule) == ("Linear", "casts", "Linear")
     assert format_of(row.weight) == format_of(torch.q43)
+
+
+def test_compiled_and_transformed():
+    model, x = quantize_(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), {nn.Linear: RULES[nn.Linear]}), torch.randn(4, 3)
+    want = model(x)
+    want.sum().backward()
+    gradient = model[0].weight.grad.clone()
+    model.zero_grad()
+    got = torch.compile(model, backend="aot_eager")(x)
+    got.sum().backward()
+    assert torch.equal(got, want) and torch.equal(model[0].weight.grad, gradient)
+    by_func = torch.func.grad(lambda p: torch.func.functional_call(model, p, (x,)).sum())({n: p.detach() for n, p in model.named_parameters()})
+    assert torch.equal(by_func["0.weight"], gradient)
+    assert torch.allclose(torch.func.vmap(model)(x), want)

@@ -1,5 +1,6 @@
 #include <ATen/FormatTensor.h>
 
+#include <ATen/Autocast.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/FormatRounding.h>
@@ -30,8 +31,13 @@ bool any_format_tensor() {
   return made_any.load(std::memory_order_relaxed);
 }
 
+// What is made where autocast's dtype is ours is autocast's to cast; else tensors of ours lack its key, and are left alone.
+static c10::DispatchKeySet autocast_keys() {
+  return autocast_has_format() ? c10::DispatchKeySet(c10::DispatchKey::AutocastCPU) : c10::DispatchKeySet();
+}
+
 FormatTensorImpl::FormatTensorImpl(c10::Storage storage, const FormatEntry& entry)
-    : TensorImpl(std::move(storage), c10::DispatchKeySet(kFormatKey) | c10::DispatchKeySet(kWrappedBackend),
+    : TensorImpl(std::move(storage), c10::DispatchKeySet(kFormatKey) | c10::DispatchKeySet(kWrappedBackend) | autocast_keys(),
                  c10::scalarTypeToTypeMeta(entry.container)),
       entry_(&entry) {
   if (!any_format_tensor()) made_any.store(true, std::memory_order_relaxed);

@@ -5,9 +5,11 @@
 #include <torch/csrc/formats/Trampolines.h>
 
 #include <ATen/Accumulation.h>
+#include <ATen/Autocast.h>
 #include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
 #include <ATen/MixedOperands.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/native/formats/Chop.h>
 #include <ATen/native/formats/FillInfinity.h>
 #include <ATen/native/formats/cpu/Kernels.h>
@@ -215,6 +217,10 @@ PYBIND11_MODULE(_C, m) {
   m.def("format_of", [](py::handle dtype) -> py::object {
     const FormatEntry* entry = format_of_dtype(dtype.ptr());
     return entry ? py::cast(entry->format) : py::none();
+  });
+  m.def("autocast_dtype", []() -> py::object {
+    if (!at::formats::autocast_has_format()) return py::none();
+    return py::reinterpret_borrow<py::object>(dtype_object(c10::formats::format_entry(at::autocast::get_autocast_dtype(at::kCPU))));
   });
   m.def("name_of", [](py::handle dtype) { return expect_format(dtype).name; });
   m.def("format_count", &c10::formats::format_count);

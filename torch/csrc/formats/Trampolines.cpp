@@ -2,6 +2,7 @@
 // and identity tests still know it, and a stock call costs one test of kwargs more. Seen to work on torch 2.11.0 and 2.13.0.
 #include <torch/csrc/formats/Trampolines.h>
 
+#include <ATen/Autocast.h>
 #include <ATen/FormatTensor.h>
 #include <ATen/native/formats/overlay/StockFormula.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
@@ -200,7 +201,7 @@ PyObject* with_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
   if (dtype == Py_None) dtype = nullptr;
   bool ours = (dtype && has(h, When::DtypeKeyword) && format_of_dtype(dtype)) || (!dtype && default_dtype && has(h, When::DefaultDtype)) ||
       ((has(h, When::OwnSelf) || (dtype && has(h, When::OwnSelfDtype))) && first_is_own_tensor(h, self, args, kwargs)) ||
-      (has(h, When::OwnNested) && begins_with_own_tensor(args)) ||
+      (has(h, When::OwnNested) && begins_with_own_tensor(args)) || (has(h, When::OwnAutocast) && at::formats::autocast_has_format()) ||
       (has(h, When::OwnGiven) && PyTuple_GET_SIZE(args) > 1 && holds_own_tensor(PyTuple_GET_ITEM(args, 1))) ||
       (kwargs && has(h, When::OwnOut) && format_of_tensor(PyDict_GetItemString(kwargs, "out"))) || is_script_on_formats(h, args, kwargs);
   bool own_dtype = (dtype && format_of_dtype(dtype)) || (!dtype && default_dtype);
@@ -241,7 +242,8 @@ PyObject* with_one_argument(PyObject* self, PyObject* argument) {
   const bool first = has(h, When::FirstCall);
   h.when &= ~static_cast<int>(When::FirstCall);
   const bool tensor = has(h, When::OwnSelf) && format_of_tensor(h.is_method ? self : argument) != nullptr;
-  const bool dtype = (has(h, When::DtypeAnywhere) && format_of_dtype(argument)) || (has(h, When::DefaultDtype) && default_dtype);
+  const bool dtype = (has(h, When::DtypeAnywhere) && format_of_dtype(argument)) || (has(h, When::DefaultDtype) && default_dtype) ||
+      (has(h, When::OwnAutocast) && at::formats::autocast_has_format());
   if (!tensor && !dtype && !first) {
     PyObject* result = h.stock(self, argument);
     if (result || !refused_own_data(h, argument)) return result;

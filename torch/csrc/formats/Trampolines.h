@@ -23,6 +23,7 @@ enum class When : int {
   OwnScript = 8192,      // reason: a TorchScript call that works on formats, see ScriptCall.h; the only one for pybind11's methods
   OwnGiven = 16384,      // reason: the second argument is a tuple with a tensor of ours
   RunsBackward = 32768,  // guard: always; what runs within is the engine's, see StockFormula.h
+  OwnAutocast = 131072,  // reason: the CPU's autocast dtype is one of ours
   OwnResult = 65536,     // the stock function runs first; reason: its result, or an argument, is a tensor of ours
 };
 

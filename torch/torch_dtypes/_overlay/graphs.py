@@ -54,8 +54,9 @@ def _globals_read(code: types.CodeType) -> tuple[str, ...]:
 def _format_of_frame(frame) -> str | None:
     """The format of tensors that a frame works on, as far as its arguments, cells and globals tell before it has run. A dtype may be there
     for chop, which is in graphs; where it makes a tensor, the graph ends."""
-    if (default := _C.get_default_format()) is not None:
-        return _C.name_of(default)
+    for setting in (_C.get_default_format(), _C.autocast_dtype()):
+        if setting is not None:
+            return _C.name_of(setting)
     names = _globals_read(frame.f_code)
     return _C.format_in_tensors((tuple(frame.f_locals.values()), tuple(dict.get(frame.f_globals, n) for n in names)))
 
@@ -113,10 +114,15 @@ def _with_ours(stock, path_of):
     return listed
 
 
+def _format_of_autocast(_, args, kwargs) -> str | None:
+    """The dtype of ours that a traced torch.autocast(...) is given."""
+    return format_in([v.as_python_constant() for v in (*args, *kwargs.values()) if hasattr(v, "is_python_constant") and v.is_python_constant()])
+
+
 def begin_dynamo(stock, callback):
     """In front of the first call of set_eval_frame, with which everything of dynamo's begins; torch._dynamo is imported by then."""
     from torch._dynamo import convert_frame, trace_rules, utils
-    from torch._dynamo.variables import builder
+    from torch._dynamo.variables import builder, ctx_manager
 
     wrapper = convert_frame.CatchErrorsWrapper
     wrapper.__call__ = _skipping(wrapper.__call__, convert_frame)
@@ -124,6 +130,7 @@ def begin_dynamo(stock, callback):
     utils._get_fake_value_impl = _breaking(
         utils._get_fake_value_impl, lambda node, *_: format_in((*node.args, *node.kwargs.values()))
     )
+    ctx_manager.AutocastModeVariable.create = staticmethod(_breaking(ctx_manager.AutocastModeVariable.create, _format_of_autocast))
     # Frames in our files are never compiled by themselves, as those in PyTorch's files are not: what stands in front of a stock function
     # would be compiled where the stock one is left alone, and a hook registered there be lost with the graph's break.
     trace_rules.add("torch_dtypes")

@@ -19,6 +19,7 @@ import torch.utils._foreach_utils
 
 from .. import _C, _serialization, chopping
 from . import (
+    autocast,
     checkpoints,
     conversion,
     distributed,
@@ -39,7 +40,7 @@ from . import (
 # Reasons and guards: see torch/csrc/formats/Trampolines.h.
 DTYPE_KEYWORD, DTYPE_ANYWHERE, DEFAULT_DTYPE, OWN_SELF, OWN_ARGUMENT = 1, 2, 4, 8, 16
 GUARD_KEYWORD, GUARD_ANYWHERE, GUARD_ALWAYS, OWN_NESTED, OWN_OUT, OWN_SELF_DTYPE, OWN_DATA = 32, 64, 128, 256, 512, 1024, 2048
-FIRST_CALL, OWN_SCRIPT, OWN_GIVEN, RUNS_BACKWARD, OWN_RESULT = 4096, 8192, 16384, 32768, 65536
+FIRST_CALL, OWN_SCRIPT, OWN_GIVEN, RUNS_BACKWARD, OWN_RESULT, OWN_AUTOCAST = 4096, 8192, 16384, 32768, 65536, 131072
 
 _FLOAT_FACTORIES = (
     "eye bartlett_window blackman_window hamming_window hann_window kaiser_window empty_permuted"
@@ -216,6 +217,11 @@ def install() -> None:
     _hook(torch, "result_type", promotion.result_type, OWN_SELF | OWN_ARGUMENT)
     _hook(torch._C, "_set_default_dtype", promotion.set_default_dtype, DTYPE_ANYWHERE | DEFAULT_DTYPE)
     _hook(torch, "get_default_dtype", promotion.get_default_dtype, DEFAULT_DTYPE)
+
+    # autocast
+    _hook(torch, "get_autocast_dtype", autocast.get_dtype, OWN_AUTOCAST)
+    _hook(torch, "get_autocast_cpu_dtype", autocast.get_cpu_dtype, OWN_AUTOCAST)
+    autocast.install()
 
     # Raw memory: what reads it, what hands it in
     _hook(base, "tolist", conversion.tolist, OWN_SELF)

@@ -113,7 +113,9 @@ at::Tensor to(const at::Tensor& self, optional<ScalarType> dtype, optional<Layou
     return same && keeps_layout && !copy ? self : at::_ops::_to_copy::call(self, dtype, layout, device, pin, non_blocking, mf);
   }
   const FormatEntry* target = requested_format(dtype, *own);
-  if (!target && autocast_asks(*dtype)) return self;
+  // Autocast with one of ours casts what is in it to float32, as it would of bfloat16; of other dtypes of ours it leaves all alone.
+  const auto is_lower = [&] { return c10::formats::scalar_type(*own) == at::autocast::get_autocast_dtype(at::kCPU); };
+  if (!target && autocast_asks(*dtype) && !is_lower()) return self;
   const bool same_device = !device || *device == self.device() || (device->type() == self.device().type() && !device->has_index());
   const bool keeps_layout = !mf || *mf == MemoryFormat::Preserve || self.suggest_memory_format() == *mf;
   if (target == own && same_device && keeps_layout && !copy) return self;

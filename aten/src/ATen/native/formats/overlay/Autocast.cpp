@@ -1,0 +1,85 @@
+// torch.autocast with a dtype of ours: stock's kernels for autocast cast to it as to any dtype number (the casts are Copy.cpp's). What remains
+// are the operators that take the widest dtype of their operands, which stock finds by the container: cat, stack and index_copy.
+#include <ATen/Autocast.h>
+
+#include <ATen/FormatTensor.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/index_copy.h>
+#include <ATen/ops/stack.h>
+#include <c10/util/Exception.h>
+#include <torch/library.h>
+
+namespace at::formats {
+
+using at::autocast::CastPolicy;
+using c10::ScalarType;
+
+bool autocast_has_format() {
+  return c10::formats::is_format_type(at::autocast::get_autocast_dtype(at::kCPU));
+}
+
+namespace {
+
+bool is_own(const at::Tensor& t) {
+  return t.defined() && entry_beneath(t) != nullptr;
+}
+
+bool any_own(at::TensorList tensors) {
+  return any_format_tensor() && std::any_of(tensors.begin(), tensors.end(), is_own);
+}
+
+// Among operands with one of ours: where autocast's dtype is ours and float32 is among them, they meet in float32; else they are left alone.
+std::vector<at::Tensor> widened(at::TensorList tensors) {
+  std::vector<at::Tensor> result = tensors.vec();
+  const auto is_float = [](const at::Tensor& t) { return t.defined() && !is_own(t) && t.scalar_type() == ScalarType::Float; };
+  if (!autocast_has_format() || std::none_of(result.begin(), result.end(), is_float)) return result;
+  const ExplicitDtypeGuard exact; // float32 itself, also where it is a container
+  for (at::Tensor& t : result) {
+    if (is_own(t)) t = t.to(ScalarType::Float);
+  }
+  return result;
+}
+
+template <auto* F, typename Signature>
+using Stock = typename at::autocast::WrapFunction<CastPolicy::promote, at::kCPU, Signature, Signature, F>::type;
+
+at::Tensor cat(const at::ITensorListRef& tensors, int64_t dim) {
+  const auto list = tensors.materialize();
+  std::vector<at::Tensor> given(list.begin(), list.end());
+  if (!any_own(given)) return Stock<at::cat, at::Tensor(const at::ITensorListRef&, int64_t)>::call(tensors, dim);
+  const c10::impl::ExcludeDispatchKeyGuard beneath(c10::DispatchKey::AutocastCPU);
+  return at::cat(widened(given), dim);
+}
+
+at::Tensor stack(at::TensorList tensors, int64_t dim) {
+  if (!any_own(tensors)) return Stock<at::stack, at::Tensor(at::TensorList, int64_t)>::call(tensors, dim);
+  const c10::impl::ExcludeDispatchKeyGuard beneath(c10::DispatchKey::AutocastCPU);
+  return at::stack(widened(tensors), dim);
+}
+
+at::Tensor index_copy(const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Tensor& source) {
+  using Signature = at::Tensor(const at::Tensor&, int64_t, const at::Tensor&, const at::Tensor&);
+  if (!is_own(self) && !is_own(source)) return Stock<static_cast<Signature*>(at::index_copy), Signature>::call(self, dim, index, source);
+  const c10::impl::ExcludeDispatchKeyGuard beneath(c10::DispatchKey::AutocastCPU);
+  const auto both = widened({self, source});
+  return at::index_copy(both[0], dim, index, both[1]);
+}
+
+struct Silent final : c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
+// In place of stock's kernels, of which the dispatcher warns; for stock tensors they do what stock's do, by the same template.
+[[maybe_unused]] const bool registered = [] {
+  Silent silent;
+  const c10::WarningUtils::WarningHandlerGuard guard(&silent);
+  auto& library = *new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutocastCPU, __FILE__, __LINE__); // outlives exit
+  library.impl("cat", TORCH_FN(cat));
+  library.impl("stack", TORCH_FN(stack));
+  library.impl("index_copy", TORCH_FN(index_copy));
+  return true;
+}();
+
+} // namespace
+} // namespace at::formats

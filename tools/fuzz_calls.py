@@ -22,7 +22,7 @@ LEFT_OUT = frozenset(
     "aten::from_file aten::wait aten::save aten::record_stream aten::set_grad_enabled aten::requires_grad_ aten::_add_batch_dim "
     "aten::_remove_batch_dim".split()
 )
-# docs/design.md, "Known limits".
+# docs/limits.md.
 KNOWN = {
     ("message", "batch_norm"): "stock code looks up the accumulation type of the container for batches of no elements",
     ("message", "slow_conv_transpose2d"): "-2^63 as a size is PyTorch's mark of a symbolic one",
@@ -329,8 +329,8 @@ def gradients(results: list[torch.Tensor], again: bool) -> None:
 
 
 def blamed(call: Call, text: str) -> list[str]:
-    """An error that blames PyTorch. Internal functions and operators called by hand may come upon PyTorch's own assertions: docs/design.md,
-    "Known limits"; upon ours nothing may."""
+    """An error that blames PyTorch. Internal functions and operators called by hand may come upon PyTorch's own assertions:
+    docs/limits.md; upon ours nothing may."""
     by_hand = call.name.startswith(("aten.", "torch _"))
     words = ('ASSERT FAILED at "../../aten/src/ATen/',) if by_hand else BLAME
     return [f"message: {text[:200]}"] if any(word in text for word in words) else []

@@ -1,6 +1,7 @@
 """The documents' links lead somewhere: files of the repository, and headings within them."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,14 @@ def test_a_wrong_link_is_seen(tmp_path):
     page.write_text(links)
     assert list(missing_links(page)) == ["other.md#two", "none.md"]
     assert list(missing_paths(page)) == ["docs/none.md"]
+
+
+def test_the_map_has_every_folder():
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split("\n")
+    if len(tracked) < 2:
+        pytest.skip("not a clone")
+    the_map = (ROOT / "CONTRIBUTING.md").read_text().partition("## The map")[2].partition("\n## ")[0]
+    tops = {path.split("/")[0] for path in tracked if "/" in path and not path.startswith(".")}
+    tests = {path.split("/")[1] for path in tracked if re.match("test/.*/", path)} - {"data"}
+    native = {path.rpartition("/")[0] for path in tracked if path.startswith(("aten/", "c10/", "torch/csrc/"))}
+    assert not [folder for folder in (*tops, *tests, *native) if f"{folder}/" not in the_map]

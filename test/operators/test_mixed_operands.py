@@ -208,3 +208,11 @@ def test_elements_promote():
     x, w = torch.randn(3).to(torch.posit16es2), torch.randn(3)
     assert (x * w).dtype is (x + w).dtype is torch.where(x > 0, x, w).dtype is torch.outer(x, w).dtype is torch.float32
     assert (x * w[0]).dtype is torch.posit16es2
+
+
+@every_dtype
+def test_the_error_says_all_that_is_to_be_converted(dtype):
+    x, w, b = torch.randn(2, 3).to(dtype), torch.randn(4, 3), torch.randn(4)
+    assert f"Convert weight and bias with .to({dtype})" in str(error_of(F.linear, x, w, b))
+    assert f"Convert bias with .to({dtype})" in str(error_of(F.linear, x, w.to(dtype), b))
+    assert f"Convert input with .to({dtype})" in str(error_of(F.linear, x.float(), w.to(dtype), b.to(dtype)))

@@ -61,6 +61,7 @@ class CheckedComposite final : public c10::OperatorKernel {
 static void expect_one_dtype(const Plan& plan, const Stack& stack, size_t base) {
   const bool promote = mixed_operands() == MixedOperands::Promote;
   std::string found, ours, other;
+  const Plan::Argument* last = nullptr;
   bool other_kind = false; // than strided: refused below, whatever its dtype
   bool integers = false;   // which promote in no layer
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
@@ -74,7 +75,9 @@ static void expect_one_dtype(const Plan& plan, const Stack& stack, size_t base) 
       other_kind |= stock && (t.layout() != c10::kStrided || t.is_nested());
       if (!t.defined() || !(stock || entry_beneath(t))) return;
       found += (found.empty() ? "" : ", ") + argument.name + " " + dtype_name(t);
-      (stock ? other : ours) = stock ? argument.name : dtype_name(t);
+      if (!stock) ours = dtype_name(t);
+      if (stock && last != &argument) other += (other.empty() ? "" : " and ") + argument.name;
+      if (stock) last = &argument; // a list is named once
     });
   }
   if (other_kind || other.empty() || (promote && !integers)) return;

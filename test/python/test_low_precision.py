@@ -165,6 +165,27 @@ def test_integers_are_scaled_by_the_largest_magnitude(master):
     assert zeros[-1][0].lt(0).all()
 
 
+@pytest.mark.parametrize("name", ["mxfp4", "mxfp8_e4m3", "bfp8"])
+def test_blocks(name):
+    """Weights, gradients and states of blocks, by hand; stochastically without masters."""
+    starts, gradients = inputs("e8m23")
+    rounded = torch_dtypes.target(name).quantize
+    torch.manual_seed(3)
+    weights, buffers, expected = [rounded(w) for w in starts], [None, None], []
+    for at_step in gradients:
+        given = [rounded(g) for g in at_step]
+        made = []
+        for i, g in enumerate(given):
+            buffers[i] = g if buffers[i] is None else buffers[i] * 0.9 + g
+            made.append(weights[i].add(buffers[i], alpha=-0.125))
+        for i, w in enumerate(made):
+            buffers[i] = rounded(buffers[i], rounding="stochastic")
+            weights[i] = rounded(w, rounding="stochastic")
+        expected.append(list(weights))
+    formats = dict.fromkeys(("weight", "grad", "state"), name)
+    expect_equal(by_wrapper("SGD", {"lr": 0.125, "momentum": 0.9}, starts, gradients, master=None, **formats)[0], expected)
+
+
 def test_states_by_name():
     starts, gradients = inputs("q52")
     _, wrapped = by_wrapper("Adam", {}, starts, gradients, state={"exp_avg": torch.q52})

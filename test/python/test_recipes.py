@@ -290,8 +290,8 @@ def test_markdown_replaces_its_part(tmp_path):
     path.write_text(first + "\nAfter.\n")
     assert command(*options, "--epochs", 1).exit_code == 0
     text = path.read_text()
-    assert text.startswith("# Results\n\nBefore.\n\n<!-- torch-dtypes train: lenet5 on digits: all, master -->\n### lenet5 on digits: all, master\n")
-    assert text.endswith("<!-- end of lenet5 on digits: all, master -->\n\nAfter.\n") and text.count("<!--") == 2
+    assert text.startswith("# Results\n\nBefore.\n\n<!-- torch-dtypes train: lenet5 on digits: master -->\n### lenet5 on digits: master\n")
+    assert text.endswith("<!-- end of lenet5 on digits: master -->\n\nAfter.\n") and text.count("<!--") == 2
     line = "--train-samples 64 --test-samples 40 --epochs 1 --lr 0.002 --dtype q52 --recipe master --threads 1"
     assert f"    torch-dtypes train {line}\n" in text
     assert "64 training and 40 test images, 1 epochs, adam at 0.002" in text

@@ -193,7 +193,7 @@ def _describe(options, config, data, trials):
         "train_samples": len(data.train),
         "test_samples": len(data.test),
         "dtypes": list(dict.fromkeys(trial.name for trial in trials)),
-        "recipes": list(dict.fromkeys(trial.recipe for trial in trials)),
+        "recipes": list(dict.fromkeys(options["recipes"])),
         "seeds": list(range(options["seed"], options["seed"] + options["repeats"])),
         "threads": torch.get_num_threads(),
         "accumulate": options["policy"] or "machine",

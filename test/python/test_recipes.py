@@ -352,6 +352,7 @@ def test_rules_of_recipes(name, recipe, places):
     assert {place.target.name for place in rule.places().values()} == {name}
     if recipe == "mixed" and name in ("posit8es1", "mxfp4"):
         assert rule.error.scale is None is rule.grad.scale
+        assert rule.error.rounding == rule.grad.rounding == ("stochastic" if name == "mxfp4" else None)
     elif recipe == "mixed":  # gradients are scaled, by a power of two where the format has a range of its own
         assert rule.error.scale.when == rule.grad.scale.when == "call"
         assert rule.error.scale.kind == ("free" if name == "int8" else "power_of_two")

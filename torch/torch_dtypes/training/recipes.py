@@ -111,7 +111,8 @@ def rules_of(config, number, recipe):
     Formats round weights and activations as they are. Floats and fixed point round gradients, which are far below the range of most, times a
     power of two, found for each tensor; posits, which are finest around 1 and coarsest at the end of their range, as they are. Integers have
     a scale of each output channel's weights; of activations from training images in ``ptq``, from the steps before in ``qat``, and in ``mixed``
-    of each tensor, as of gradients. Blocks have scales of their own.
+    of each tensor, as of gradients. Blocks have scales of their own, and round gradients stochastically: with four bits networks learn only
+    so (NVIDIA, "Pretraining large language models with NVFP4", arXiv 2509.25149, section 4).
     """
     if config.rules is not None:
         return config.rules
@@ -122,9 +123,12 @@ def rules_of(config, number, recipe):
 
 def _format_rule(number):
     target = torch_dtypes.target(number)
-    is_scaled = isinstance(target, torch_dtypes.quantization.FormatTarget) and not target.is_posit
-    scaled = {"format": number, "scale": "power_of_two"} if is_scaled else number
-    return {"weight": number, "activation": number, "error": scaled, "grad": scaled}
+    gradient = number
+    if not isinstance(target, torch_dtypes.quantization.FormatTarget):
+        gradient = {"format": number, "rounding": "stochastic"}
+    elif not target.is_posit:
+        gradient = {"format": number, "scale": "power_of_two"}
+    return {"weight": number, "activation": number, "error": gradient, "grad": gradient}
 
 
 def _integer_rule(number, recipe):

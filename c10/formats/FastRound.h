@@ -60,8 +60,11 @@ struct OrdinaryPositRounder {
 
   TD_HOST_DEVICE static constexpr bool serves(const Format& f) {
     return f.is_posit() && f.underflow == Underflow::Minpos && 2 * f.bits <= M::width && f.rounding == Rounding::NearestEven &&
-        f.bits >= f.exp_bits + 4 && f.max_exponent() < M::bias - M::fraction;
+        f.max_exponent() < M::bias - M::fraction && (f.bits - 3 - f.exp_bits) << f.exp_bits >= least;
   }
+  // A fraction is left between 2^-least and 2^least, where most numbers of a block lie. In shorter posits one that does not is in nearly
+  // every block, and all would be for nothing.
+  static constexpr int least = 20;
 
   // undecided: its sign bit.
   TD_INLINE T operator()(T x, Bits& undecided) const {

@@ -31,6 +31,33 @@ def test_is_the_cast_and_back(name, dtype):
     assert torch.equal(chop(x, name).signbit(), x.to(torch_dtypes.dtype(name)).to(dtype).signbit())
 
 
+@pytest.mark.parametrize("name", ["fixed4_4", "fixed1_6_symmetric", "ufixed3_5", "fixed7_0", "fixed0_8", "fixed10_10", "fixed20_3", "fixed3_3_wrap"])
+@pytest.mark.parametrize("mode", ["stochastic", "stochastic_equal", "up_down"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_fixed_point_takes_the_random_bits_that_its_cast_takes(name, mode, dtype):
+    """Which is another way there, by codes of fixed point."""
+    x, made = values(dtype), torch_dtypes.dtype(f"{name}_{mode}") if name == "fixed4_4" else None
+    if made is None:
+        codes = _C.encode_exact(torch_dtypes.format_of(f"{name}_{mode}"), x.double(), words(x.numel(), 7))
+        expected = _C.decode_exact(torch_dtypes.format_of(name), codes)
+        actual = chop(x, name, mode, torch.Generator().manual_seed(7))
+    else:
+        torch.manual_seed(7)
+        expected = x.to(made).to(dtype)
+        torch.manual_seed(7)
+        actual = chop(x, f"{name}_{mode}")
+    assert torch.equal(actual, expected.to(dtype)) and not (actual.signbit() & (actual == 0)).any()
+
+
+def words(n, seed):
+    """The random words of a chop whose generator has this seed."""
+    state = torch.get_rng_state()
+    torch.manual_seed(seed)
+    made = _C.random_words(_C.next_seed(), 0, n)
+    torch.set_rng_state(state)
+    return made
+
+
 def test_matches_the_oracle():
     for spec, name in ((binary(4, 3), "q43"), (posit(8, 2), "posit8es2")):
         table = oracle.table(spec)

@@ -120,10 +120,17 @@ def _fake(x, format, rounding=None, flip_prob=0.0, *, generator=None):
     return out if out.stride() == x.stride() else torch.empty_like(x, memory_format=torch.contiguous_format)  # as the kernel's
 
 
+def _fake_blocks(x, element, rounding, size, emax, threshold, included, lowest, highest, *, generator=None):
+    """The result of chop_blocks without its values."""
+    _parse(element, rounding)
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
 def install() -> None:
     """Gives the operator its grammar of names and what fake tensors need. (The kernels: aten/src/ATen/native/formats/ChopOperator.cpp.)"""
     _C.set_format_parser(_parse)
     torch.library.register_fake("torch_dtypes::chop", _fake)
+    torch.library.register_fake("torch_dtypes::chop_blocks", _fake_blocks)
 
 
 def _chop_tensor(x: torch.Tensor, name: str | Any, mode: str | None, flip_prob: float, generator: torch.Generator | None) -> torch.Tensor:

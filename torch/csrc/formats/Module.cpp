@@ -10,6 +10,7 @@
 #include <ATen/FormatTensor.h>
 #include <ATen/MixedOperands.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/native/formats/BlockChop.h>
 #include <ATen/native/formats/Chop.h>
 #include <ATen/native/formats/FillInfinity.h>
 #include <ATen/native/formats/cpu/Kernels.h>
@@ -279,6 +280,22 @@ PYBIND11_MODULE(_C, m) {
       out = at::formats::call_chop(in, name, rounding, flip_prob, source);
     }
     return wrap(std::move(out));
+  });
+  m.def("chop_blocks",
+        [](py::handle values, std::string_view name, std::optional<std::string_view> rounding, int64_t size, int64_t emax, double threshold,
+           bool included, int64_t lowest, int64_t highest, py::handle generator) {
+          std::optional<at::Generator> source;
+          if (!generator.is_none()) source = reinterpret_cast<THPGenerator*>(generator.ptr())->cdata;
+          const at::Tensor in = expect_tensor(values);
+          at::Tensor out;
+          {
+            const py::gil_scoped_release released;
+            out = at::formats::call_chop_blocks(in, name, rounding, size, emax, threshold, included, lowest, highest, source);
+          }
+          return wrap(std::move(out));
+        });
+  m.def("straight_through", [](py::handle input, py::handle values, py::handle passes) {
+    return wrap(at::formats::straight_through(expect_tensor(input), expect_tensor(values), passes.is_none() ? at::Tensor() : expect_tensor(passes)));
   });
   m.def("set_format_parser", [](py::object parse) {
     format_parser = parse.release().ptr(); // held for ever

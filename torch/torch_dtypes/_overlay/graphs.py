@@ -139,7 +139,7 @@ def begin_dynamo(stock, callback):
     # The list of random operators whose calls are not joined, which goes by no tag.
     from torch._functorch import compile_utils
 
-    compile_utils.rand_ops.append(torch.ops.torch_dtypes.chop)
+    compile_utils.rand_ops += [torch.ops.torch_dtypes.chop, torch.ops.torch_dtypes.chop_blocks]
     return stock(callback)
 
 

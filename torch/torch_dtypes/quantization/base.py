@@ -21,8 +21,10 @@ COMPUTED = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.f
 
 CLAMPED = ("pass", "zero")
 
-# Modes in which a product that underflows to 0 or overflows to infinity rounds as it would with its exact magnitude.
-_INDIFFERENT = ("nearest_even", "nearest_zero", "nearest_away")
+# Modes in which a product that underflows to 0 or overflows to infinity rounds as it would with its exact magnitude: in every format, and in those
+# that saturate and have no number below 2^-64 (where the probability of going up from there is none that a random word has).
+INDIFFERENT = ("nearest_even", "nearest_zero", "nearest_away")
+INDIFFERENT_IN_NARROW = (*INDIFFERENT, "toward_zero", "stochastic", "up_down")
 
 
 def largest_of(fmt: _C.Format) -> float:
@@ -106,18 +108,18 @@ def times(x: torch.Tensor, inverse: torch.Tensor, careful: bool) -> torch.Tensor
 
 
 def is_eager() -> bool:
-    """Whether neither torch.compile nor torch.func looks on: ``clamp_`` has no batching rule, and an autograd.Function costs 35 microseconds."""
+    """Whether neither torch.compile nor torch.func looks on. Else there is no shorter way: ``clamp_`` has no batching rule, for example."""
     return not torch.compiler.is_dynamo_compiling() and torch._C._functorch.peek_interpreter_stack() is None
 
 
-def is_careful(always: bool, mode: str, rounding: str | int | None) -> bool:
+def is_careful(always: bool, mode: str, rounding: str | int | None, indifferent: tuple[str, ...] = INDIFFERENT) -> bool:
     """Whether rounding tells a tiny product from 0, or a huge one from infinity: always (posits), or by its mode."""
     if always or torch.compiler.is_dynamo_compiling():
         return True  # a block's mode is known only when the graph runs
     if rounding is not None:
-        return rounding_mode(rounding).name not in _INDIFFERENT
+        return rounding_mode(rounding).name not in indifferent
     override = _C.rounding_override()
-    return (mode if override is None else override.name) not in _INDIFFERENT
+    return (mode if override is None else override.name) not in indifferent
 
 
 def rounded(x: torch.Tensor, name: str, scale: torch.Tensor, careful: bool, rounding, generator) -> tuple[torch.Tensor, torch.Tensor]:
@@ -164,9 +166,11 @@ def straight_through(x: torch.Tensor, values: torch.Tensor, passes: torch.Tensor
     values = values.to(x.dtype)
     if torch.compiler.is_dynamo_compiling():
         return _StraightThrough.apply(x, values, passes)
-    if not x.requires_grad and forward_ad._current_level < 0 and torch._C._functorch.peek_interpreter_stack() is None:
-        return values  # nobody asks for a gradient
-    return _WithTangent.apply(x, values, passes)
+    if not is_eager():
+        return _WithTangent.apply(x, values, passes)
+    if x.requires_grad or forward_ad._current_level >= 0:
+        return _C.straight_through(x, values, passes)
+    return values
 
 
 class Target:

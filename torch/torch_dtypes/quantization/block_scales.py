@@ -31,6 +31,15 @@ class ScaleFormat:
     largest: float
     powers: bool
 
+    @property
+    def lowest_exponent(self) -> int:
+        return 1 - (1 << self.bits - 1)
+
+    @property
+    def highest_exponent(self) -> int:
+        """Of powers of two, of which one code is NaN."""
+        return (1 << self.bits - 1) - 1
+
 
 def scale_format(value: object) -> ScaleFormat:
     """A block's scale format by its name, dtype or format."""

@@ -16,7 +16,20 @@ from .. import _C, _names
 from ..chopping import chop
 from ..formats import _boolean, _choice, _integer, format_of, rounding_mode
 from . import block_shapes
-from .base import COMPUTED, Target, check_clamped, check_tensor, is_careful, largest_of, saturating, scale_like, straight_through, times
+from .base import (
+    COMPUTED,
+    INDIFFERENT_IN_NARROW,
+    Target,
+    check_clamped,
+    check_tensor,
+    is_careful,
+    is_eager,
+    largest_of,
+    saturating,
+    scale_like,
+    straight_through,
+    times,
+)
 from .block_scales import FLOAT_RULES, POWER_RULES, ScaleFormat, float_scale, mantissa_threshold, power_scale, scale_format, tensor_scale
 from .block_shapes import BlockShape
 
@@ -55,16 +68,21 @@ class BlockFormat(Target):
     largest: float = field(init=False, compare=False)
     rounding: str = field(init=False, compare=False)
     _largest_element: float = field(init=False, compare=False)
-    _is_posit: bool = field(init=False, compare=False)
+    _reaches_far: bool = field(init=False, compare=False)  # has numbers next to 0 that are no multiple of 2^-64, or never rounds to 0
     _scale: ScaleFormat = field(init=False, compare=False)
     _threshold: tuple[float, bool] = field(init=False, compare=False)
+    _in_one_pass: bool = field(init=False, compare=False)  # whether chop_blocks serves: the same results in one pass over memory
 
     def __post_init__(self):
         fmt, scale = format_of(self.element), scale_format(self.scale)
         largest = largest_of(fmt)
+        runs = self.shape.axis == (-1,) and self.shape.size[0] is not None and self.shape.size[0] <= 1024
         for name, value in {
-            "bits": fmt.bits, "rounding": fmt.rounding.name, "largest": largest * (scale.largest if self.tensor_scale else 1.0), "_largest_element": largest, "_scale": scale,
-            "_is_posit": fmt.kind == _C.Kind.posit, "_threshold": mantissa_threshold(self.scale_rule, fmt) if scale.powers else (1.0, True),
+            "bits": fmt.bits, "rounding": fmt.rounding.name, "largest": largest * (scale.largest if self.tensor_scale else 1.0),
+            "_largest_element": largest, "_scale": scale,
+            "_reaches_far": fmt.kind == _C.Kind.posit or fmt.min_exponent - fmt.man_bits < -64,
+            "_threshold": mantissa_threshold(self.scale_rule, fmt) if scale.powers else (1.0, True),
+            "_in_one_pass": runs and scale.powers and not self.tensor_scale,
         }.items():  # fmt: skip
             object.__setattr__(self, name, value)
 
@@ -106,11 +124,21 @@ class BlockFormat(Target):
         if zero_point is not None:
             raise ValueError(f"expected no zero_point with {self.name}, but got {zero_point!r}: integers alone have one, as 'int8_affine'")
         cut = check_clamped(clamped)
+        if self._in_one_pass and scale is None and not cut and x.dtype == torch.float32 and x.dim() and x.is_contiguous() and is_eager():
+            mode = None if rounding is None else rounding_mode(rounding).name
+            if mode is None and (override := _C.rounding_override()) is not None:
+                mode = override.name  # said, as chop does, so that what records this call records the mode
+            own = self._scale
+            return _C.chop_blocks(
+                x, self.element, mode, self.shape.size[0], self.emax, *self._threshold, own.lowest_exponent, own.highest_exponent, generator
+            )
         if x.numel() == 0:
             return straight_through(x, x.detach().clone())
         blocks, factor, joins = self._scaled(x.detach(), scale)
-        y = times(blocks, factor.reciprocal(), is_careful(self._is_posit, self.rounding, rounding))
-        values = self.shape.join(chop(y, self.element, rounding, generator) * factor, joins).view(x.shape)
+        careful = is_careful(self._reaches_far, self.rounding, rounding, INDIFFERENT_IN_NARROW)
+        y = times(blocks, factor.reciprocal(), careful)
+        values = chop(y, self.element, rounding, generator)
+        values = self.shape.join(values.mul_(factor) if is_eager() else values * factor, joins).view(x.shape)
         return straight_through(x, values, self.shape.join(~(y.abs() > self._largest_element), joins).view(x.shape) if cut else None)
 
     def scales(self, x: torch.Tensor, *, scale: float | torch.Tensor | None = None) -> torch.Tensor:

@@ -13,7 +13,7 @@ import torch
 from .. import _C
 from ..chopping import chop
 from ..formats import _boolean, _integer, rounding_mode
-from .base import Target, broadcasting, check_clamped, check_tensor, is_careful, is_eager, scale_like, straight_through, times
+from .base import INDIFFERENT_IN_NARROW, Target, broadcasting, check_clamped, check_tensor, is_careful, is_eager, scale_like, straight_through, times
 
 __all__ = ["IntegerFormat", "integer_format"]
 
@@ -102,7 +102,7 @@ class IntegerFormat(Target):
             )
         factor = scale_like(scale, x, self.axis)
         point = self._zero_point(zero_point, x)
-        y = times(x.detach().to(factor.dtype), factor.reciprocal(), is_careful(False, self.rounding, rounding))
+        y = times(x.detach().to(factor.dtype), factor.reciprocal(), is_careful(False, self.rounding, rounding, INDIFFERENT_IN_NARROW))
         if self._mode(rounding) in _STOCK:
             whole = _STOCK[self._mode(rounding)](y)
         else:

@@ -62,19 +62,44 @@ void decode_block(const CpuKernels& k, const Format& f, const void* codes, T* va
   std::transform(wide, wide + n, values, [](double v) { return static_cast<T>(v); });
 }
 
+// Fixed point in a random mode: its magnitudes are the subnormals and the first binade of a float format, whose encoder is ten times as
+// fast and takes the same random bits. `fit` then does what differs: saturation, NaN, minus zero.
+bool is_quick_as_float(const Format& f, double flip_prob) {
+  const bool random = f.rounding == c10::formats::Rounding::Stochastic || f.rounding == c10::formats::Rounding::UpDown;
+  return f.is_fixed() && random && f.overflow == c10::formats::Overflow::Saturate && f.significand_bits() <= 20 && flip_prob == 0;
+}
+
+Format same_as_float(const Format& f) {
+  Format result = c10::formats::float_format(2, f.exp_bits + f.man_bits);
+  result.bias = static_cast<int16_t>(1 - f.exp_bits);
+  result.rounding = f.rounding;
+  return result;
+}
+
+template <typename T>
+void fit(const Format& fixed, T* x, int64_t n) {
+  const T unit = std::ldexp(T{1}, -int{fixed.man_bits});
+  const T highest = static_cast<T>(fixed.max_code()) * unit;
+  const T lowest = -static_cast<T>(fixed.lowest_magnitude()) * unit;
+  for (int64_t i = 0; i < n; ++i) x[i] = std::isnan(x[i]) ? T{0} : std::min(std::max(x[i], lowest), highest) + T{0};
+}
+
 template <typename T>
 void chop_all(const Format& f, const at::Tensor& in, const at::Tensor& out, double flip_prob, const RandomWords& words, uint64_t flip_seed) {
   const CpuKernels& k = kernels(in.device(), "chop");
   const T* values = in.const_data_ptr<T>();
   T* results = out.mutable_data_ptr<T>();
+  const bool as_float = is_quick_as_float(f, flip_prob);
+  const Format coded = as_float ? same_as_float(f) : f;
   at::parallel_for(0, in.numel(), 32768, [&](int64_t begin, int64_t end) {
     alignas(64) char codes[kBlock * 8];
     for (int64_t i = begin; i < end; i += kBlock) {
       const int64_t n = std::min(kBlock, end - i);
       if (flip_prob == 0 && k.round(f, values + i, results + i, n)) continue;
-      k.encode(f, values + i, codes, n, {words.seed, static_cast<uint64_t>(i)});
+      k.encode(coded, values + i, codes, n, {words.seed, static_cast<uint64_t>(i)});
       if (flip_prob > 0) flip_bits(f, codes, n, flip_prob, {flip_seed, static_cast<uint64_t>(i)});
-      decode_block(k, f, codes, results + i, n);
+      decode_block(k, coded, codes, results + i, n);
+      if (as_float) fit(f, results + i, n);
     }
   });
 }

@@ -18,6 +18,10 @@ at::Tensor chop(const at::Tensor& values, const c10::formats::Format& format, do
 at::Tensor call_chop(const at::Tensor& input, std::string_view format, std::optional<std::string_view> rounding, double flip_prob,
                      const std::optional<at::Generator>& generator);
 
+// The format of an operator's arguments. The mode is the one asked for, else the block's on this thread when the operator runs, else the
+// format's own.
+c10::formats::Format format_of_call(std::string_view name, std::optional<std::string_view> rounding);
+
 // What makes a format of a name and a mode: Python's grammar of names.
 using FormatParser = c10::formats::Format (*)(std::string_view format, std::optional<std::string_view> rounding);
 void set_format_parser(FormatParser parse);

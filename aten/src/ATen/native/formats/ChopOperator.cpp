@@ -33,26 +33,6 @@ std::map<std::string, Format, std::less<>> known_formats;
 c10::formats::ForkSafeMutex mutex;
 constexpr size_t kMaxKnown = 4096; // a sweep over formats goes on
 
-// The mode is the one asked for, else the block's on this thread when the operator runs, else the format's own.
-Format format_of_call(Name name, OptionalName rounding) {
-  std::string both;
-  if (rounding) both.append(name).append(1, ' ').append(*rounding);
-  const auto with_block = [&](Format format) {
-    if (const auto mode = rounding_override(); mode && !rounding) format.rounding = *mode;
-    return format;
-  };
-  {
-    const std::lock_guard<std::mutex> lock(mutex);
-    if (const auto found = known_formats.find(rounding ? Name(both) : name); found != known_formats.end()) return with_block(found->second);
-  }
-  TORCH_CHECK(parser, "expected torch_dtypes to be loaded");
-  const Format format = parser(name, rounding); // Python, which raises; not under the mutex
-  const std::lock_guard<std::mutex> lock(mutex);
-  if (known_formats.size() >= kMaxKnown) known_formats.clear();
-  known_formats.insert_or_assign(rounding ? both : std::string(name), format);
-  return with_block(format);
-}
-
 at::Tensor chop_values(const at::Tensor& input, Name name, OptionalName rounding, double flip_prob, optional<at::Generator> generator) {
   const Format format = format_of_call(name, rounding);
   const ScalarType type = input.scalar_type();
@@ -103,6 +83,25 @@ at::Tensor chop_batched(const at::Tensor& input, Name name, OptionalName roundin
 }
 
 } // namespace
+
+Format format_of_call(Name name, OptionalName rounding) {
+  std::string both;
+  if (rounding) both.append(name).append(1, ' ').append(*rounding);
+  const auto with_block = [&](Format format) {
+    if (const auto mode = rounding_override(); mode && !rounding) format.rounding = *mode;
+    return format;
+  };
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (const auto found = known_formats.find(rounding ? Name(both) : name); found != known_formats.end()) return with_block(found->second);
+  }
+  TORCH_CHECK(parser, "expected torch_dtypes to be loaded");
+  const Format format = parser(name, rounding); // Python, which raises; not under the mutex
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (known_formats.size() >= kMaxKnown) known_formats.clear();
+  known_formats.insert_or_assign(rounding ? both : std::string(name), format);
+  return with_block(format);
+}
 
 void set_format_parser(FormatParser parse) {
   parser = parse;

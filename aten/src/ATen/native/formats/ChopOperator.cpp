@@ -1,8 +1,8 @@
 // torch.ops.torch_dtypes.chop: rounding to a format as an operator of the dispatcher, so that graphs record the call and not its result.
 // The format is its name, which says every parameter: a graph needs no dtype of the process that made it.
 #include <ATen/native/formats/Chop.h>
-#include <ATen/native/formats/overlay/CastAutograd.h>
 
+#include <ATen/AutogradNode.h>
 #include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>

@@ -1,11 +1,6 @@
 #include <ATen/native/formats/Elementary.h>
 
-#include <ATen/native/formats/overlay/BoxedCall.h>
-
-#include <ATen/FormatRounding.h>
 #include <ATen/Parallel.h>
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/where.h>
@@ -16,22 +11,9 @@
 #include <list>
 #include <map>
 #include <mutex>
-#include <sstream>
 
 namespace at::formats {
 namespace {
-
-using c10::formats::Rounding;
-
-// A function as its operator, its other arguments, the format and the rounding mode make it.
-struct Key {
-  const c10::FunctionSchema* schema;
-  std::string arguments;
-  int format;
-  Rounding rounding;
-
-  auto operator<=>(const Key&) const = default;
-};
 
 // The tables in the order of their last use, so that those of a loop over ever new arguments do not stay. A table, once made, is only read,
 // and whoever looks something up in it holds it: one that is dropped meanwhile stays until then.
@@ -39,14 +21,14 @@ class Tables {
  public:
   // The table of a function, or an undefined tensor where there is none; and whether it is time to make it: as many elements as it has
   // entries have come by.
-  std::pair<at::Tensor, bool> find(const Key& key, int64_t elements, int64_t entries) {
+  std::pair<at::Tensor, bool> find(const FunctionKey& key, int64_t elements, int64_t entries) {
     const std::lock_guard<std::mutex> lock(mutex_);
     Table& t = used(key);
     t.elements += elements;
     return {t.codes, t.elements >= entries};
   }
 
-  void keep(const Key& key, const at::Tensor& codes) {
+  void keep(const FunctionKey& key, const at::Tensor& codes) {
     const std::lock_guard<std::mutex> lock(mutex_);
     Table& t = used(key);
     bytes_ += static_cast<int64_t>(codes.nbytes()) - (t.codes.defined() ? static_cast<int64_t>(t.codes.nbytes()) : 0);
@@ -56,14 +38,14 @@ class Tables {
 
  private:
   struct Table {
-    Key key;
+    FunctionKey key;
     int64_t elements{0}; // seen so far
     at::Tensor codes;    // the result's code for every code: uint8 or int16; undefined: not made yet
   };
   static constexpr int64_t kMaxBytes = int64_t{1} << 25; // 256 tables of 16-bit formats
   static constexpr size_t kMaxKeys = 1024;               // most of which have no table
 
-  Table& used(const Key& key) {
+  Table& used(const FunctionKey& key) {
     const auto found = places_.find(key);
     if (found != places_.end()) {
       tables_.splice(tables_.begin(), tables_, found->second);
@@ -84,41 +66,11 @@ class Tables {
 
   c10::formats::ForkSafeMutex mutex_;
   std::list<Table> tables_;
-  std::map<Key, std::list<Table>::iterator> places_;
+  std::map<FunctionKey, std::list<Table>::iterator> places_;
   int64_t bytes_{0};
 };
 
 Tables& tables = *new Tables; // never freed: threads may outlive the library's objects
-
-// The other arguments as text; nothing where one is not a number, a truth value, a string or None.
-std::optional<std::string> text_of_arguments(const torch::jit::Stack& stack, size_t first) {
-  if (first == stack.size()) return std::string(); // most of them, and a stream costs more than the rest of a small call
-  std::ostringstream text;
-  for (size_t i = first; i < stack.size(); ++i) {
-    const c10::IValue& v = stack[i];
-    if (!(v.isNone() || v.isScalar() || v.isString())) return std::nullopt;
-    if (v.isDouble()) {
-      text << std::hexfloat << v.toDouble() << ',';
-    } else {
-      text << v.tagKind() << ' ' << v << ',';
-    }
-  }
-  return text.str();
-}
-
-// The operator on every code that an element can hold.
-at::Tensor make_table(const c10::OperatorHandle& op, const Plan& plan, const FormatEntry& entry, const torch::jit::Stack& stack, size_t base) {
-  const int64_t count = int64_t{1} << (8 * entry.format.itemsize());
-  at::Tensor all = at::arange(count, at::TensorOptions().dtype(c10::ScalarType::Int)).to(entry.bits);
-  torch::jit::Stack call(stack.begin() + static_cast<int64_t>(base), stack.end());
-  call[0] = format_alias(all, entry);
-  const BoxedCall boxed(plan, &call);
-  op.callBoxed(&call);
-  boxed.finish(1, &call);
-  const at::Tensor result = call[0].toTensor();
-  if (!is_format_tensor(result) || &entry_of(result) != &entry) return {};
-  return bits_alias(result).contiguous();
-}
 
 // in may be out. Eight bytes of codes at a time in one register: compilers make worse of single stores.
 template <typename Code>
@@ -136,7 +88,7 @@ void look_up_block(const Code* __restrict results, const Code* in, Code* out, in
 }
 
 template <typename Code>
-void look_up(const at::Tensor& table, const at::Tensor& in, const at::Tensor& out) {
+void look_up_as(const at::Tensor& table, const at::Tensor& in, const at::Tensor& out) {
   const auto* results = static_cast<const Code*>(table.const_data_ptr());
   const auto* from = static_cast<const Code*>(in.const_data_ptr());
   auto* to = static_cast<Code*>(out.mutable_data_ptr());
@@ -144,6 +96,18 @@ void look_up(const at::Tensor& table, const at::Tensor& in, const at::Tensor& ou
 }
 
 } // namespace
+
+std::pair<at::Tensor, bool> find_table(const FunctionKey& key, int64_t elements, int64_t entries) {
+  return tables.find(key, elements, entries);
+}
+
+void keep_table(const FunctionKey& key, const at::Tensor& codes) {
+  tables.keep(key, codes);
+}
+
+void look_up(const at::Tensor& table, const at::Tensor& in, const at::Tensor& out) {
+  in.itemsize() == 1 ? look_up_as<uint8_t>(table, in, out) : look_up_as<uint16_t>(table, in, out);
+}
 
 at::Tensor larger_operand(const at::Tensor& first, const at::Tensor& second) {
   return at::where(second.isfinite(), at::maximum(first, second), second);
@@ -156,40 +120,6 @@ at::Tensor within_range(const at::Tensor& result, const at::Tensor& operand, Tai
   const at::Tensor largest = at::full({}, std::numeric_limits<double>::max(), result.options()).copysign(result);
   const at::Tensor least = tail == Tail::NegativeZeros ? smallest.neg() : smallest.copysign(result);
   return at::where(counts.logical_and(result.isinf()), largest, at::where(counts.logical_and(result.eq(0)), least, result));
-}
-
-bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::Stack* stack) {
-  const c10::FunctionSchema& schema = op.schema();
-  const size_t base = stack->size() - schema.arguments().size();
-  if (schema.returns().size() != 1 || !(*stack)[base].isTensor()) return false;
-  const at::Tensor self = (*stack)[base].toTensor();
-  const bool in_place = schema.is_mutable();
-  if (!is_format_tensor(self) || !self.device().is_cpu() || (in_place && !plan.arguments[0].written)) return false;
-  const FormatEntry& entry = entry_of(self);
-  const Format format = rounding_format(entry);
-  if (format.itemsize() > 2 || c10::formats::is_stochastic(format.rounding)) return false;
-  const auto arguments = text_of_arguments(*stack, base + 1);
-  if (!arguments) return false;
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  const Key key{&schema, *arguments, entry.id, format.rounding};
-  auto [table, due] = tables.find(key, self.numel(), int64_t{1} << (8 * format.itemsize()));
-  if (!table.defined()) {
-    if (!due) return false;
-    table = make_table(op, plan, entry, *stack, base); // without a lock: an operator may run anything
-    if (!table.defined()) return false;
-    tables.keep(key, table);
-  }
-  const at::Tensor codes = bits_alias(self);
-  const at::Tensor in = codes.is_non_overlapping_and_dense() ? codes : codes.contiguous();
-  at::Tensor out = in_place && in.is_same(codes) ? self : empty_strided_format(in.sizes(), in.strides(), entry, self.device());
-  format.itemsize() == 1 ? look_up<uint8_t>(table, in, out) : look_up<uint16_t>(table, in, out);
-  if (in_place && !out.is_same(self)) {
-    bits_alias(self).copy_(bits_alias(out));
-    out = self;
-  }
-  torch::jit::drop(*stack, schema.arguments().size());
-  stack->emplace_back(out);
-  return true;
 }
 
 } // namespace at::formats

@@ -1,8 +1,10 @@
 // Elementary functions: computed in float64 whatever the format, and rounded once; of formats of at most 16 bits looked up.
 #pragma once
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
-#include <ATen/native/formats/overlay/Plan.h>
+#include <ATen/FormatTensor.h>
+
+#include <compare>
+#include <string>
+#include <utility>
 
 namespace at::formats {
 
@@ -19,8 +21,21 @@ at::Tensor larger_operand(const at::Tensor& first, const at::Tensor& second);
 // operand is float64's largest number, and what became 0 of one that is not 0 its smallest. Both float64.
 at::Tensor within_range(const at::Tensor& result, const at::Tensor& operand, Tail tail);
 
-// Runs a function of one tensor through a table of its results for every code, if the format is narrow, its rounding deterministic, and
-// enough elements have come by to pay for the table. Gives back whether it did; else the stack is as it was.
-bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::Stack* stack);
+// A function as the address that stands for its operator, its other arguments, the format and the rounding mode make it.
+struct FunctionKey {
+  const void* function;
+  std::string arguments;
+  int format;
+  c10::formats::Rounding rounding;
+
+  auto operator<=>(const FunctionKey&) const = default;
+};
+// Tables of a function's results for every code of a format of at most 16 bits: uint8 or int16, by code.
+// A function's table, undefined where there is none; and whether it is time to make it: as many elements as it has entries have come by,
+// counting those of this call.
+std::pair<at::Tensor, bool> find_table(const FunctionKey& key, int64_t elements, int64_t entries);
+void keep_table(const FunctionKey& key, const at::Tensor& codes);
+// out, which may be in: the results of in's codes. Both dense, with the same strides.
+void look_up(const at::Tensor& table, const at::Tensor& in, const at::Tensor& out);
 
 } // namespace at::formats

@@ -3,10 +3,6 @@
 #pragma once
 #include <ATen/FormatTensor.h>
 
-#include <ATen/core/stack.h>
-
-#include <vector>
-
 namespace at::formats {
 
 // For the process. Saturate: the format's outermost number of that sign. Nan: as a cast of a tensor (NaR, or the NaN of fn floats).
@@ -19,14 +15,5 @@ double fill_number(double value, const FormatEntry& entry);
 c10::Scalar fill_number(const c10::Scalar& value, const FormatEntry& entry);
 // What an infinity in a comparison is taken for: what filling with it gives, so that filled places are found. (NaN is none: the infinity.)
 double compared_number(double value, const FormatEntry& entry);
-
-// An operator's argument that is put into a tensor, or that its elements are held against.
-struct NumberPlace {
-  enum class Use : uint8_t { Fill, Bound };
-  int argument;
-  Use use;
-};
-// Exchanges infinities in those places, beside a tensor of ours, maybe within wrappers of torch.func, in the first argument that is one.
-void exchange_infinities(const std::vector<NumberPlace>& places, size_t arguments, torch::jit::Stack* stack);
 
 } // namespace at::formats

@@ -2,8 +2,8 @@
 // carries the format, and those round back to where they came from.)
 #include <ATen/native/formats/Elementwise.h>
 #include <ATen/native/formats/ResultType.h>
-#include <ATen/native/formats/overlay/CastAutograd.h>
 
+#include <ATen/AutogradNode.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>

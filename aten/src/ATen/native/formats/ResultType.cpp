@@ -1,15 +1,19 @@
 #include <ATen/native/formats/ResultType.h>
 
-#include <ATen/native/formats/overlay/StockFormula.h>
-
 namespace at::formats {
 
 using c10::ScalarType;
 
+static bool (*operands_are_stray)() = nullptr;
+
+void set_stray_operands(bool (*are_stray)()) {
+  operands_are_stray = are_stray;
+}
+
 bool ResultType::stock_wins() const {
   if (!stock) return false;
   if (is_complex()) return true;
-  return (stock_has_dims_ || !format_has_dims_) && !in_stock_formula();
+  return (stock_has_dims_ || !format_has_dims_) && !(operands_are_stray && operands_are_stray());
 }
 
 void ResultType::see(const at::Tensor& t, const char* op) {

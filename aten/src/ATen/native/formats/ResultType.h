@@ -6,6 +6,10 @@
 
 namespace at::formats {
 
+// Whether a stock operand's dtype does not count now, for nobody chose it. The overlay says so within stock backward formulas
+// (overlay/StockFormula.h), which make zeros and ones of the container's dtype; without an overlay every operand counts.
+void set_stray_operands(bool (*are_stray)());
+
 // What formats and stock floating types among an operator's tensors make of its result, by PyTorch's category rules: a format wins
 // over Python scalars and integers; a stock floating tensor wins over a format unless only the format's tensor has dimensions; complex
 // wins over both. Two formats do not mix: an error.

@@ -2,15 +2,18 @@
 
 #include <ATen/FormatLibrary.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/native/formats/Accumulate.h>
-#include <ATen/native/formats/Elementary.h>
+#include <ATen/native/formats/ResultType.h>
 #include <ATen/native/formats/overlay/BoxedCall.h>
+#include <ATen/native/formats/overlay/DotOperators.h>
 #include <ATen/native/formats/overlay/Foreach.h>
 #include <ATen/native/formats/overlay/ForwardMode.h>
+#include <ATen/native/formats/overlay/FunctionTables.h>
 #include <ATen/native/formats/overlay/InPlaceAutograd.h>
 #include <ATen/native/formats/overlay/MixedAutograd.h>
 #include <ATen/native/formats/overlay/MovedCodes.h>
+#include <ATen/native/formats/overlay/NumberPlaces.h>
 #include <ATen/native/formats/overlay/OperandRules.h>
+#include <ATen/native/formats/overlay/StockFormula.h>
 #include <ATen/native/formats/overlay/TouchedElements.h>
 #include <ATen/native/formats/overlay/Tracing.h>
 #include <ATen/native/formats/overlay/Vmap.h>
@@ -154,6 +157,7 @@ void register_derivative(const c10::OperatorHandle& op) {
 } // namespace
 
 int register_boxed_kernels() {
+  set_stray_operands(&in_stock_formula);
   int registered = 0;
   const std::vector<c10::OperatorHandle> operators = aten_operators();
   for (const c10::OperatorHandle& op : operators) registered += register_by_row(op);

@@ -1,5 +1,6 @@
 #include <ATen/native/formats/overlay/CastAutograd.h>
 
+#include <ATen/AutogradNode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/to_ops.h>

@@ -12,14 +12,4 @@ at::Tensor to_copy_autograd(const at::Tensor& self, std::optional<c10::ScalarTyp
 // Makes the result that of a cast from another dtype: its gradient goes on to the edges in that one.
 void record_cast(const at::Tensor& result, c10::ScalarType from, c10::Device device, torch::autograd::edge_list&& edges);
 
-// Nodes are counted by std::shared_ptr up to torch 2.12, and by themselves in 2.13.
-template <typename T, typename... Arguments>
-auto make_node(Arguments... arguments) {
-  if constexpr (std::is_base_of_v<c10::intrusive_ptr_target, T>) {
-    return c10::make_intrusive<T>(arguments...);
-  } else {
-    return std::shared_ptr<T>(new T(arguments...), [](T* node) { deleteNode(node); }); // found by the argument's namespace
-  }
-}
-
 } // namespace at::formats

@@ -3,7 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/function_schema.h>
 #include <ATen/core/stack.h>
-#include <ATen/native/formats/FillInfinity.h>
+#include <ATen/native/formats/overlay/NumberPlaces.h>
 #include <ATen/native/formats/overlay/OperatorFacts.h>
 
 #include <string>
@@ -60,7 +60,7 @@ class Plan {
   bool random;     // draws numbers, in the order of memory
   bool draws_only; // and nothing but the first operand's sizes and strides counts
   int limits;      // the place of two numbers that stand for infinities (nan_to_num's posinf, neginf), or -1
-  std::vector<NumberPlace> numbers; // see FillInfinity.h
+  std::vector<NumberPlace> numbers; // see NumberPlaces.h
 };
 
 // Replaces every tensor in one argument by body(tensor).

@@ -1,0 +1,97 @@
+"""Which headers each layer may include: numbers, kernels, numerics, overlay, in the direction in which data flows."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+OPERATORS = "aten/src/ATen/native/formats"
+
+
+def ours(name):
+    """The path of one of our headers by the name under which it is included, or None."""
+    return next((path for path in (name, f"aten/src/{name}") if (ROOT / path).is_file()), None)
+
+
+def includes(path):
+    return re.findall(r"^\s*#\s*include\s*[<\"]([^>\"]+)[>\"]", (ROOT / path).read_text(), re.MULTILINE)
+
+
+def sources(folder, *, deep=True):
+    found = (ROOT / folder).rglob("*") if deep else (ROOT / folder).glob("*")
+    return sorted(p.relative_to(ROOT).as_posix() for p in found if p.suffix in (".h", ".cpp"))
+
+
+def reached(path):
+    """What a source includes by way of our own headers: their paths, and the names of others' headers."""
+    seen, others, todo = set(), set(), [path]
+    while todo:
+        for name in includes(todo.pop()):
+            header = ours(name)
+            if header is None:
+                others.add(name)
+            elif header not in seen:
+                seen.add(header)
+                todo.append(header)
+    return seen, others
+
+
+def of_pytorch(name):
+    return name.startswith(("ATen/", "c10/", "torch/"))
+
+
+NUMBERS = sources("c10/formats")
+SEAM = "c10/formats/FormatRegistry"  # gives a format its ScalarType
+KERNELS = sources(f"{OPERATORS}/cpu")
+NUMERICS = sources("aten/src/ATen", deep=False) + sources(OPERATORS, deep=False)
+OVERLAY = sources(f"{OPERATORS}/overlay")
+
+
+def test_the_layers_are_there():
+    assert len(NUMBERS) > 15
+    assert len(KERNELS) > 7
+    assert len(NUMERICS) > 35
+    assert len(OVERLAY) > 35
+
+
+@pytest.mark.parametrize("path", [p for p in NUMBERS if not p.startswith(SEAM)])
+def test_numbers_include_nothing_of_pytorch(path):
+    headers, others = reached(path)
+    assert not [name for name in others if of_pytorch(name)]
+    assert all(h.startswith("c10/formats/") for h in headers)
+
+
+def test_the_seam_includes_scalar_types_and_errors_alone():
+    _, others = reached(f"{SEAM}.cpp")
+    assert {name for name in others if of_pytorch(name)} <= {"c10/core/ScalarType.h", "c10/util/Exception.h"}
+
+
+@pytest.mark.parametrize("path", KERNELS)
+def test_kernels_include_nothing_of_pytorch_and_no_tensor(path):
+    headers, others = reached(path)
+    assert not [name for name in others if of_pytorch(name)]
+    allowed = ("c10/formats/", f"{OPERATORS}/cpu/", "aten/src/ATen/FormatDispatch.h")
+    assert all(h.startswith(allowed) and not h.startswith(SEAM) for h in headers)
+
+
+@pytest.mark.parametrize("path", NUMERICS)
+def test_numerics_include_nothing_of_the_overlay(path):
+    headers, _ = reached(path)
+    assert not [h for h in headers if h.startswith((f"{OPERATORS}/overlay/", "torch/"))]
+
+
+@pytest.mark.parametrize("path", OVERLAY)
+def test_the_overlay_includes_nothing_of_python(path):
+    headers, _ = reached(path)
+    assert not [h for h in headers if h.startswith("torch/")]
+
+
+def test_targets_are_these_layers():
+    text = (ROOT / "CMakeLists.txt").read_text()
+
+    def listed(name):
+        return set(re.findall(r"\S+\.cpp", re.search(rf"set\({name}\b(.*?)\n\)", text, re.DOTALL)[1]))
+
+    assert listed("NUMERICS_SOURCES") == {p for p in NUMERICS if p.endswith(".cpp")} | {f"{OPERATORS}/cpu/Kernels.cpp"}
+    assert listed("OVERLAY_SOURCES") == {p for p in OVERLAY if p.endswith(".cpp")}

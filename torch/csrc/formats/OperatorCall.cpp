@@ -120,7 +120,7 @@ static c10::IValue of_same_dtype(const c10::IValue& gradient, const c10::IValue&
   const at::Tensor to = output.toTensor(), given = gradient.toTensor();
   const bool ours = at::formats::is_format_tensor(to) || at::formats::is_format_tensor(given);
   if (!ours || at::formats::dtype_number(to) == at::formats::dtype_number(given)) return gradient;
-  const at::formats::ExplicitDtypeGuard exact;
+  const at::formats::ExplicitDtypeGuard explicit_dtype;
   return at::_ops::to_dtype::call(given, at::formats::dtype_number(to), false, false, {});
 }
 

@@ -48,7 +48,7 @@ struct ToVariable final : torch::autograd::FunctionPreHook {
     variable_list result = gradients;
     const c10::ScalarType wanted = at::formats::dtype_number(node->variable);
     if (!result[0].defined() || at::formats::dtype_number(result[0]) == wanted) return result;
-    const at::formats::ExplicitDtypeGuard exact;
+    const at::formats::ExplicitDtypeGuard explicit_dtype;
     const at::formats::HiddenFromModes hidden;
     result[0] = at::_ops::to_dtype::call(result[0], wanted, false, false, {});
     return result;

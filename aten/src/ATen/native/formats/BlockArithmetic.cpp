@@ -1,6 +1,7 @@
 #include <ATen/native/formats/BlockArithmetic.h>
 
 #include <ATen/native/formats/Elementwise.h>
+#include <c10/formats/ZeroSums.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,20 +11,15 @@
 namespace at::formats {
 
 using c10::formats::is_stochastic;
+using c10::formats::sign_zero_sums;
 
 template <typename T>
 ProgramBlocks<T>::ProgramBlocks(const CompiledProgram& program, const Format& format)
     : program_(program),
       format_(format),
-      exact_(format),
+      unrounded_(format),
       k_(cpu_kernels()) {
-  if (is_stochastic(format.rounding)) exact_.rounding = c10::formats::Rounding::NearestEven;
-}
-
-template <typename T>
-static void decode(const CpuKernels& k, const Format& f, const char* codes, T* values, int64_t n) {
-  if constexpr (std::is_same_v<T, float>) k.decode_float(f, codes, values, n);
-  else k.decode_double(f, codes, values, n);
+  if (is_stochastic(format.rounding)) unrounded_.rounding = c10::formats::Rounding::NearestEven;
 }
 
 template <typename T>
@@ -34,8 +30,7 @@ void ProgramBlocks<T>::encode(const U* values, char* codes, int64_t n, const Ran
     std::transform(values, values + n, positive, [](U x) { return x != x ? std::numeric_limits<U>::quiet_NaN() : x; });
     values = positive;
   }
-  if constexpr (std::is_same_v<U, float>) k_.encode_float(format_, values, codes, n, words);
-  else k_.encode_double(format_, values, codes, n, words);
+  k_.encode(format_, values, codes, n, words);
 }
 
 // As elementwise() decides, so that results are its own to the last bit.
@@ -79,14 +74,8 @@ void ProgramBlocks<T>::compute(const Instruction& i, const U* a, const U* b, con
   const bool takes_block = i.what == Do::AddNumber || i.what == Do::MultiplyNumber || i.what == Do::DivideNumber || i.what == Do::Lerp ||
       (i.what == Do::AddScaled && !adds_tensors);
   if (takes_block) std::fill_n(number, n, static_cast<U>(i.number));
-  const auto binary = [&](BinaryOp op, const U* y) {
-    if constexpr (std::is_same_v<U, float>) k_.binary_float(op, a, y, out, n);
-    else k_.binary_double(op, a, y, out, n);
-  };
-  const auto ternary = [&](TernaryOp op, const U* x, const U* y, const U* z, double s) {
-    if constexpr (std::is_same_v<U, float>) k_.ternary_float(op, x, y, z, static_cast<float>(s), out, n);
-    else k_.ternary_double(op, x, y, z, s, out, n);
-  };
+  const auto binary = [&](BinaryOp op, const U* y) { k_.binary(op, a, y, out, n); };
+  const auto ternary = [&](TernaryOp op, const U* x, const U* y, const U* z, double s) { k_.ternary(op, x, y, z, static_cast<U>(s), out, n); };
   switch (i.what) {
     case Do::AddNumber: return binary(BinaryOp::Add, number);
     case Do::MultiplyNumber: return binary(BinaryOp::Mul, number);
@@ -97,9 +86,7 @@ void ProgramBlocks<T>::compute(const Instruction& i, const U* a, const U* b, con
     case Do::Lerp: return ternary(TernaryOp::Lerp, a, b, number, 1);
     case Do::Addcmul: return ternary(TernaryOp::Addcmul, b, c, a, i.number);
     case Do::Addcdiv: return ternary(TernaryOp::Addcdiv, b, c, a, i.number);
-    default:
-      if constexpr (std::is_same_v<U, float>) k_.sqrt_float(a, out, n);
-      else k_.sqrt_double(a, out, n);
+    default: return k_.sqrt(a, out, n);
   }
 }
 
@@ -122,17 +109,17 @@ void ProgramBlocks<T>::run(char* const* at, int64_t n, int64_t first, c10::Array
     }
     const uint8_t operands[] = {i.a, i.b, i.c};
     for (int j = 0; j < 3; ++j) {
-      if (step.loads[j]) decode(k_, format_, memory[operands[j]], registers_[operands[j]], n);
+      if (step.loads[j]) k_.decode(format_, memory[operands[j]], registers_[operands[j]], n);
     }
     const T *a = registers_[i.a], *b = registers_[i.b];
     char* codes = step.stored ? memory[i.to] : codes_;
     const RandomWords words{seeds.empty() ? 0 : seeds[step.place], static_cast<uint64_t>(first), 1};
-    if (is_exact(i.what)) {
+    if (rounds_nothing(i.what)) {
       for (int64_t e = 0; e < n; ++e) {
         const T larger = std::isnan(a[e]) || std::isnan(b[e]) ? std::numeric_limits<T>::quiet_NaN() : a[e] > b[e] ? a[e] : b[e];
         result_[e] = i.what == Do::Negate ? -a[e] : i.what == Do::Copy ? a[e] : larger;
       }
-      const Format rounding = std::exchange(format_, exact_); // no random bits
+      const Format rounding = std::exchange(format_, unrounded_); // no random bits
       round(step, codes, n, words);
       format_ = rounding;
       continue;
@@ -157,18 +144,18 @@ void ProgramBlocks<T>::run(char* const* at, int64_t n, int64_t first, c10::Array
       compute<double>(i, wide_[0], wide_[1], wide_[2], wide, n);
     }
     const bool sum = i.what == Do::AddNumber || (i.what == Do::AddScaled && i.number == 1);
-    if (sum && format_.rounding == c10::formats::Rounding::Down) { // a sum that is 0 is -0 unless both terms are positive
-      for (int64_t e = 0; e < n; ++e) {
-        const bool positive = !std::signbit(a[e]) && !(i.what == Do::AddNumber ? std::signbit(i.number) : std::signbit(b[e]));
-        if (in_t && result_[e] == 0) result_[e] = positive ? T{0} : -T{0};
-        if (!in_t && wide[e] == 0) wide[e] = positive ? 0.0 : -0.0;
-      }
+    if (sum) {
+      // Of the operands' registers: where the sum was made in float64, it may lie where their copies were.
+      const auto both_positive = [&](int64_t e) {
+        return !std::signbit(a[e]) && !(i.what == Do::AddNumber ? std::signbit(i.number) : std::signbit(b[e]));
+      };
+      in_t ? sign_zero_sums(format_.rounding, result_, n, both_positive) : sign_zero_sums(format_.rounding, wide, n, both_positive);
     }
     if (in_t) {
       round(step, codes, n, words);
     } else {
       encode(wide, codes, n, words);
-      if (step.read) decode(k_, format_, codes, to, n);
+      if (step.read) k_.decode(format_, codes, to, n);
     }
   }
 }
@@ -182,7 +169,7 @@ void ProgramBlocks<T>::round(const CompiledProgram::Step& step, char* codes, int
   const bool rounded = rounds && k_.round(format_, result_, to, n);
   if (rounded && !step.stored) return;
   encode(result_, codes, n, words);
-  if (step.read && !rounded) decode(k_, format_, codes, to, n);
+  if (step.read && !rounded) k_.decode(format_, codes, to, n);
 }
 
 template class ProgramBlocks<float>;

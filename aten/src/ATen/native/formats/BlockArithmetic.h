@@ -18,7 +18,7 @@ constexpr int operands_of(Do what) {
     default: return 1;
   }
 }
-constexpr bool is_exact(Do what) {
+constexpr bool rounds_nothing(Do what) {
   return what == Do::Negate || what == Do::Copy || what == Do::Maximum;
 }
 
@@ -75,7 +75,7 @@ class ProgramBlocks {
   void encode(const U* values, char* codes, int64_t n, const RandomWords& words);
 
   const CompiledProgram& program_;
-  Format format_, exact_; // exact_: for what is already a value of the format
+  Format format_, unrounded_; // unrounded_: for what is already a value of the format
   const CpuKernels& k_;
   alignas(64) T registers_[kRegisters][kProgramBlock];
   alignas(64) T result_[kProgramBlock];

@@ -194,7 +194,7 @@ void run_programs(const std::vector<Run>& runs) {
   for (Job& job : jobs) {
     const Format f = rounding_format(*job.entry);
     for (const Instruction& i : job.run->program->instructions) {
-      job.seeds.push_back(is_exact(i.what) ? 0 : next_words(f).seed);
+      job.seeds.push_back(rounds_nothing(i.what) ? 0 : next_words(f).seed);
     }
   }
   run_in_one_pass(jobs);

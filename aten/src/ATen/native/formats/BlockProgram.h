@@ -8,7 +8,7 @@
 
 namespace at::formats {
 
-// What an instruction computes, each rounded once but for the first three, which are exact.
+// What an instruction computes, each rounded once but for the first three, which round nothing.
 //   Negate: -a. Copy: a. Maximum: max(a, b). AddNumber, MultiplyNumber, DivideNumber: a op number. AddScaled: a + number * b.
 //   Lerp: a + number * (b - a). Addcmul: a + number * b * c. Addcdiv: a + number * b / c. Sqrt: sqrt(a).
 enum class Do : uint8_t { Negate, Copy, Maximum, AddNumber, MultiplyNumber, DivideNumber, AddScaled, Lerp, Addcmul, Addcdiv, Sqrt };

@@ -14,7 +14,7 @@ namespace at::formats {
 using c10::formats::is_stochastic;
 
 static bool is_unary(Do what) {
-  return operands_of(what) == 1 && !is_exact(what);
+  return operands_of(what) == 1 && !rounds_nothing(what);
 }
 
 constexpr int64_t kBytes = 256, kPairs = kBytes * kBytes;

@@ -134,7 +134,7 @@ Tensor nextafter_autograd(const Tensor& self, const Tensor& other) {
     return result;
   }
   // A stock result: by casts that autograd sees.
-  const ExplicitDtypeGuard exact;
+  const ExplicitDtypeGuard explicit_dtype;
   const auto stock = [&](const Tensor& t) {
     return entry_beneath(t) ? at::_ops::to_dtype::call(t, c10::toRealValueType(*type.stock), false, false, {}) : t;
   };

@@ -34,7 +34,7 @@ std::vector<at::Tensor> widened(at::TensorList tensors) {
   std::vector<at::Tensor> result = tensors.vec();
   const auto is_float = [](const at::Tensor& t) { return t.defined() && !is_own(t) && t.scalar_type() == ScalarType::Float; };
   if (!autocast_has_format() || std::none_of(result.begin(), result.end(), is_float)) return result;
-  const ExplicitDtypeGuard exact; // float32 itself, also where it is a container
+  const ExplicitDtypeGuard explicit_dtype; // float32 itself, also where it is a container
   for (at::Tensor& t : result) {
     if (is_own(t)) t = t.to(ScalarType::Float);
   }

@@ -44,7 +44,7 @@ class BoxedKernel final : public c10::OperatorKernel {
                  plan_.way == Way::Loop) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
-    const OutOfAutocast exact;
+    const OutOfAutocast no_autocast;
     if (special_ && run_specially(op, keys, stack)) return;
     const at::AutoDispatchBelowADInplaceOrView guard;
     const BoxedCall call(plan_, stack);
@@ -84,7 +84,7 @@ class ByCastsKernel final : public c10::OperatorKernel {
   explicit ByCastsKernel(const c10::FunctionSchema& schema) : plan_(schema) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
-    const OutOfAutocast exact;
+    const OutOfAutocast no_autocast;
     if (plan_.has(kAddsProducts) && run_dot_operator(op, stack)) return; // attention: by operators that are differentiated one by one
     if (!any_of_ours(plan_, *stack)) { // a stock tensor of the wrappers' backend
       run_stock_formula(op, keys, stack);

@@ -192,7 +192,7 @@ at::Tensor BoxedCall::laid_out(const at::Tensor& t) const {
 
 at::Tensor BoxedCall::cast(const at::Tensor& t, ScalarType type) const {
   if (casts_ == Casts::Plain) return is_format_tensor(t) ? to_stock(t, type) : encoded(t, c10::formats::format_entry(type));
-  const ExplicitDtypeGuard exact;
+  const ExplicitDtypeGuard explicit_dtype;
   return at::_ops::to_dtype::call(t, type, false, false, {});
 }
 
@@ -249,7 +249,7 @@ void BoxedCall::finish(size_t results, torch::jit::Stack* stack) const {
   for (const Pair& p : pairs_) {
     if (!p.written) continue;
     if (casts_ == Casts::Recorded) {
-      const ExplicitDtypeGuard exact;
+      const ExplicitDtypeGuard explicit_dtype;
       at::_ops::copy_::call(const_cast<at::Tensor&>(p.ours), p.stock, false);
       continue;
     }

@@ -27,7 +27,7 @@ struct CastBackward final : Node {
   std::string name() const override { return "ToCopyBackward"; }
   variable_list apply(variable_list&& grads) override {
     if (!grads[0].defined()) return {at::Tensor()}; // no gradient is not a gradient of zeros
-    const ExplicitDtypeGuard exact;
+    const ExplicitDtypeGuard explicit_dtype;
     const HiddenFromModes hidden;
     return {at::_ops::to_device::call(grads[0], device, dtype, false, false, {})};
   }
@@ -54,7 +54,7 @@ at::Tensor to_copy_autograd(const at::Tensor& self, optional<ScalarType> dtype, 
     if (self.is_nested()) expect_ordinary(self, target); // whose own _to_copy would be next
     hidden.emplace();
   }
-  const ExplicitDtypeGuard exact;
+  const ExplicitDtypeGuard explicit_dtype;
   const bool differentiable = c10::formats::is_format_type(target) || c10::isFloatingType(target) || c10::isComplexType(target);
   const auto cast = [&](const at::Tensor& t) { return at::_ops::_to_copy::call(t, target, {}, device, {}, non_blocking, memory_format); };
   at::Tensor result;

@@ -189,7 +189,7 @@ Tensor unfold(const Tensor& self, int64_t dimension, int64_t size, int64_t step)
 void backward(const Tensor& self, at::TensorList inputs, const std::optional<Tensor>& gradient, std::optional<bool> retain_graph, bool create_graph) {
   std::optional<Tensor> own = gradient;
   if (own && own->defined() && dtype_number(*own) != dtype_number(self)) {
-    const ExplicitDtypeGuard exact;
+    const ExplicitDtypeGuard explicit_dtype;
     own = at::_ops::to_dtype::call(*own, dtype_number(self), false, false, {});
   }
   const BackwardGuard guard;

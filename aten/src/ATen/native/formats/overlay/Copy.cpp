@@ -148,7 +148,7 @@ at::Tensor to_dtype(const at::Tensor& self, ScalarType dtype, bool non_blocking,
   return to(self, dtype, {}, {}, {}, non_blocking, copy, mf);
 }
 at::Tensor to_other(const at::Tensor& self, const at::Tensor& other, bool non_blocking, bool copy, optional<MemoryFormat> mf) {
-  const ExplicitDtypeGuard exact;
+  const ExplicitDtypeGuard explicit_dtype;
   return to(self, dtype_number(other), other.layout(), other.device(), {}, non_blocking, copy, mf);
 }
 at::Tensor type_as(const at::Tensor& self, const at::Tensor& other) {
@@ -158,7 +158,7 @@ at::Tensor type_as(const at::Tensor& self, const at::Tensor& other) {
 // torch._cast_Float and its kin, which stock code writes as to(Float): named, the container means itself.
 template <ScalarType type>
 at::Tensor cast_named(const at::Tensor& self, bool non_blocking) {
-  const ExplicitDtypeGuard exact;
+  const ExplicitDtypeGuard explicit_dtype;
   return to(self, type, {}, {}, {}, non_blocking, false, {});
 }
 
@@ -205,7 +205,7 @@ at::Tensor& copy_autograd(c10::DispatchKeySet keys, at::Tensor& self, const at::
     const auto rest = (keys & c10::after_autograd_keyset) | c10::DispatchKeySet(c10::DispatchKey::AutogradOther);
     return at::_ops::copy_::redispatch(rest, self, source, non_blocking);
   }
-  const ExplicitDtypeGuard exact;
+  const ExplicitDtypeGuard explicit_dtype;
   const HiddenFromModes hidden;
   return at::_ops::copy_::call(self, at::_ops::to_dtype::call(source, dtype_number(self), non_blocking, false, {}), non_blocking);
 }

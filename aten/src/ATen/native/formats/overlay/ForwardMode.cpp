@@ -35,7 +35,7 @@ static void hand_on_tangent(const at::Tensor& stock, const at::Tensor& to, bool 
   if (!stock.defined() || !to.defined()) return;
   const at::Tensor tangent = stock._fw_grad(/*level=*/0);
   if (!tangent.defined()) return;
-  const ExplicitDtypeGuard exact;
+  const ExplicitDtypeGuard explicit_dtype;
   const HiddenFromModes hidden;
   at::Tensor own = at::_ops::to_dtype::call(tangent, dtype_number(to), false, false, {});
   // A tangent that is there already is written over: views of the tensor have views of it.
@@ -56,7 +56,7 @@ static std::vector<at::Tensor> tensors_of(const Stack& stack, size_t first) {
 }
 
 void run_with_tangents(const c10::OperatorHandle& op, const Plan& plan, c10::DispatchKeySet keys, Stack* stack) {
-  const OutOfAutocast exact;
+  const OutOfAutocast no_autocast;
   const size_t count = plan.arguments.size(), results = op.schema().returns().size();
   if (!any_of_ours(plan, *stack)) return run_stock_formula(op, keys, stack);
   Stack duals(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());

@@ -26,7 +26,7 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
     if (cast_operands(*stack, mixed)) {
       op.callBoxed(stack);
     } else if (mixed && plan_.has(fact::MixedByCasts)) {
-      const OutOfAutocast exact;
+      const OutOfAutocast no_autocast;
       const BoxedCall call(plan_, stack, Casts::Recorded);
       op.callBoxed(stack);
       call.finish(op.schema().returns().size(), stack);
@@ -87,7 +87,7 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
       map_tensors(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
         if (!entry_beneath(t)) return t;
-        const ExplicitDtypeGuard exact;
+        const ExplicitDtypeGuard explicit_dtype;
         return at::_ops::to_dtype::call(t, target, false, false, {});
       });
     }
@@ -132,7 +132,7 @@ class SumInDtypeKernel final : public c10::OperatorKernel {
     if (own && recorded && arguments[dtype_].isInt()) {
       const auto asked = static_cast<c10::ScalarType>(arguments[dtype_].toInt());
       if (requested_format(asked, *own) != own) {
-        const ExplicitDtypeGuard exact;
+        const ExplicitDtypeGuard explicit_dtype;
         arguments[0] = at::_ops::to_dtype::call(self, asked, false, false, {});
         op.callBoxed(stack);
         return;

@@ -46,7 +46,7 @@ class CheckedComposite final : public c10::OperatorKernel {
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
       map_tensors(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
         if (!entry_beneath(t)) return t;
-        const ExplicitDtypeGuard exact;
+        const ExplicitDtypeGuard explicit_dtype;
         return at::_ops::to_dtype::call(t, *type.stock, false, false, {});
       });
     }
@@ -123,7 +123,7 @@ bool run_normalisation(const c10::OperatorHandle& op, const Plan& plan, Stack* s
   const auto cast = [&](const at::Tensor& t, c10::ScalarType type) {
     if (!recorded && is_format_tensor(t)) return to_stock(t, type);
     if (!recorded && c10::formats::is_format_type(type)) return encoded(t, c10::formats::format_entry(type));
-    const ExplicitDtypeGuard exact;
+    const ExplicitDtypeGuard explicit_dtype;
     const HiddenFromModes hidden;
     return at::_ops::to_dtype::call(t, type, false, false, {});
   };
@@ -137,7 +137,7 @@ bool run_normalisation(const c10::OperatorHandle& op, const Plan& plan, Stack* s
       return values;
     });
   }
-  const OutOfAutocast exact;
+  const OutOfAutocast no_autocast;
   if (recorded) {
     op.callBoxed(stack);
   } else {

@@ -40,7 +40,7 @@ void run_on_values(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::ji
       own_library && !collective && !Plan::makes_view(op.schema()) && any_of_ours(plan, *stack), name,
       ": expected tensors of stock dtypes, but got one of a number format, for which this operator has no kernel. Convert first, for example "
       "with x.float().");
-  const OutOfAutocast exact;
+  const OutOfAutocast no_autocast;
   const at::AutoDispatchBelowADInplaceOrView guard;
   const BoxedCall call(plan, stack);
   op.callBoxed(stack);

@@ -1,8 +1,8 @@
 // torch.ops.torch_dtypes.chop_blocks: rounding to an element format times a power of two that a block of the last dimension shares, in one
 // pass over memory. torch_dtypes/quantization/blocks.py does the same for every shape and scale by stock operators; results agree bit for bit.
 #include <ATen/native/formats/BlockChop.h>
-#include <ATen/native/formats/overlay/CastAutograd.h>
 
+#include <ATen/AutogradNode.h>
 #include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
 #include <ATen/Parallel.h>

@@ -1,5 +1,6 @@
 #include <ATen/native/formats/overlay/MovedCodes.h>
 
+#include <ATen/FormatTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/ivalue.h>
 

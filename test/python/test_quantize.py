@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import threading
 
 import pytest
 import torch
@@ -11,12 +12,13 @@ from torch.nn import functional as F
 
 from torch_dtypes import accumulate, chop, dequantize_, dtype, format_of, quantize_, rounding, summary
 
-# weight, activation, error, grad: floats, posits, fixed point, stock dtypes, a run-time format; None leaves a place as it is
+# weight, activation, error, grad: floats, posits, fixed point, stock dtypes, run-time formats, blocks; None leaves a place as it is
 FORMATS = [
     ("q43", "q43", "q52", "q52"),
     ("posit8es1", "posit16es2", "posit8es2", "e5m5"),
     ("fixed3_4", "e3m2fn", "e8m7", "q43"),
     ("bfloat16", "float16", "float8_e5m2", None),
+    ("mxfp8_e4m3", "mxint8", "mxfp4", "nvfp4"),
     ("q52", None, None, "posit8es2"),
     (None, "q43", "q52", None),
 ]
@@ -380,6 +382,32 @@ def test_a_layer_that_raises_keeps_its_parameters():
     with pytest.raises(RuntimeError):
         layer(torch.randn(5, 2, 7))
     assert list(map(id, layer.parameters())) == list(map(id, own)) and layer.weight_ih_l0 is own[0] and layer._flat_weights[0] is own[0]
+
+
+@pytest.mark.parametrize("rule", [dict(weight="q43"), torch.q43, dict(weight="q43", accumulate="exact")], ids=str)
+def test_calls_by_name_and_wrong_ones(rule):
+    linear, x = quantize_(nn.Linear(3, 4), {nn.Linear: rule}), torch.randn(2, 3)
+    assert torch.equal(linear(input=x), linear(x))
+    transposed, z = quantize_(nn.ConvTranspose2d(2, 3, 3, stride=2), {nn.ConvTranspose2d: rule}), torch.randn(1, 2, 4, 4)
+    assert transposed(z, output_size=[10, 10]).shape[2:] == (10, 10) == transposed(z, [10, 10]).shape[2:]
+    for args, kwargs in (((), {}), ((x, x), {}), ((x,), {"output_size": [3]}), ((), {"x": x})):
+        with pytest.raises(TypeError, match="forward"):
+            linear(*args, **kwargs)
+
+
+def test_threads_share_a_layer():
+    linear, x = quantize_(nn.Linear(64, 64), {nn.Linear: dict(weight="q43")}), torch.randn(16, 64)
+    want, found = linear(x), []
+
+    def work():
+        found.extend(torch.equal(linear(x), want) for _ in range(50))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(found) == 200 and all(found)
 
 
 def test_transformers_use_no_path_that_passes_layers_by():

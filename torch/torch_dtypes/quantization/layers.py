@@ -16,7 +16,7 @@ from torch import nn
 from ..chopping import chop
 from .integer_layers import IntegerPlan
 from .places import LayerRule, Place
-from .products import ProductPlan, base_class, is_product, plan_of
+from .products import ProductPlan, base_class, is_product, plan_of, product_arguments, stock_product
 from .regions import under_policy
 from .rounders import GradientHook, Rounder, load_scales, mapped, save_scales
 from .scale_rules import channel_axis
@@ -215,11 +215,11 @@ def _run(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dic
         for name in names:
             owner, last = _owner(module, name)
             tensors[name] = rounded_parameter(state, name, owner._parameters[last], training)
-        if state.plan is None:
+        if state.is_product:
+            output = _product(module, state, forward, tensors, args, kwargs)
+        elif state.plan is None:
             with _standing_in(module, tensors):
                 output = forward(*args, **kwargs)
-        elif state.is_product:
-            output = _product(module, state, tensors, args, kwargs)
         else:
             output = _carried(module, state.plan, forward, args, kwargs, tensors)
     return _leaving(module, state, output, inputs)
@@ -261,8 +261,9 @@ def _run_native(module: nn.Module, state: LayerState, forward, args: tuple, kwar
         return x.to(dtype)
 
     args, kwargs = _mapped_inputs(module, enter, args, kwargs)
-    if state.plan is not None and state.is_product:
-        output = _product(module, state, {}, args, kwargs)
+    if state.is_product:
+        tensors = {name: module._parameters[name].to(dtype) for name in parameter_names(module)} if state.plan is None else {}
+        output = _product(module, state, forward, tensors, args, kwargs)
     else:
         # Normalisation with running statistics, which stay float32, takes parameters of float32 beside them.
         keeps = isinstance(module, nn.modules.batchnorm._NormBase) and module.running_mean is not None
@@ -280,10 +281,15 @@ def _run_native(module: nn.Module, state: LayerState, forward, args: tuple, kwar
     return mapped(output, lambda y: y.to(back) if y.dtype is dtype else y)
 
 
-def _product(module: nn.Module, state: LayerState, tensors: dict[str, torch.Tensor], args: tuple, kwargs: dict) -> torch.Tensor:
-    """The layer's one product, by the plan of its accumulation."""
-    given = dict(zip(("input", "output_size"), args, strict=False)) | kwargs
+def _product(module: nn.Module, state: LayerState, forward, tensors: dict[str, torch.Tensor], args: tuple, kwargs: dict) -> torch.Tensor:
+    """The layer's one product, by the plan of its accumulation, else by the stock operator."""
+    names = product_arguments(module)
+    given = dict(zip(names, args, strict=False)) | kwargs
+    if "input" not in given or len(args) > len(names) or not set(given) <= set(names):
+        return forward(*args, **kwargs)  # whose error it is
     weight, bias = tensors.get("weight", module.weight), tensors.get("bias", module.bias)
+    if state.plan is None:
+        return stock_product(module, given["input"], weight, bias, given.get("output_size"))
     return state.plan(module, state, given["input"], weight, bias, given.get("output_size"))
 
 

@@ -112,7 +112,7 @@ def layer_rule(value: object, where: str) -> LayerRule | None:
     if not isinstance(value, Mapping):
         place = _place("everything", value, where)
         if place.target.dtype is None or place.scale is not None:
-            raise ValueError(f"expected a dtype, a name or a dict of formats (weight=, activation=, ...) for {where}, but got {value!r}")
+            raise ValueError(f"expected a dtype (or its name) for everything of {where}, or a dict of weight=, activation=, ..., but got {value!r}")
         return LayerRule(*(place for _ in PLACES), native=place.target.dtype)
     _unknown(value, _KEYS, f"the rule {where}")
     given = {name: place for name in PLACES if (place := _place(name, value.get(name), where)) is not None}

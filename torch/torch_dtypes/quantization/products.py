@@ -24,8 +24,8 @@ _EXACT_IN_FLOAT32 = "e8m23"
 
 def stock_class(module: nn.Module, kinds: tuple[type, ...]) -> bool:
     """Whether the module is one of the kinds and computes as it."""
-    kind = next((k for k in kinds if isinstance(module, k)), None)
-    return kind is not None and getattr(base_class(module), "forward", None) is kind.forward
+    kind, own = next((k for k in kinds if isinstance(module, k)), None), base_class(module)
+    return kind is not None and all(getattr(own, name, None) is getattr(kind, name, None) for name in ("forward", "_conv_forward"))
 
 
 def base_class(module: nn.Module) -> type:
@@ -44,6 +44,11 @@ def is_convolution(module: nn.Module) -> bool:
 def is_product(module: nn.Module) -> bool:
     """Whether the module is one product of its input and its weight, whose operands can be given apart."""
     return is_linear(module) or is_convolution(module)
+
+
+def product_arguments(module: nn.Module) -> tuple[str, ...]:
+    """The names of what such a layer is called with."""
+    return ("input", "output_size") if isinstance(module, _TRANSPOSED) else ("input",)
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,16 @@ def product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, ge
     batched = x if x.dim() == weight.dim() else x.unsqueeze(0)
     y = torch.convolution(batched, weight, bias, *geometry.arguments())
     return y if batched is x else y.squeeze(0)
+
+
+def stock_product(module: nn.Module, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, output_size=None) -> torch.Tensor:
+    """What the layer's forward computes, with other parameters than its own."""
+    if isinstance(module, nn.Linear):
+        return F.linear(x, weight, bias)
+    if isinstance(module, _CONVOLUTIONS):
+        return module._conv_forward(x, weight, bias)
+    x, geometry = prepared(module, x, output_size)
+    return product(x, weight, bias, geometry)
 
 
 def gradients(g, x, weight, has_bias: bool, geometry: Geometry | None, needs: tuple[bool, bool, bool], policies: tuple):

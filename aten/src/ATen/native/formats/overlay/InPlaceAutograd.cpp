@@ -1,7 +1,7 @@
 #include <ATen/native/formats/overlay/InPlaceAutograd.h>
 
-#include <ATen/native/formats/overlay/ForwardMode.h>
 #include <ATen/FormatTensor.h>
+#include <ATen/native/formats/overlay/ForwardMode.h>
 #include <ATen/ops/copy_ops.h>
 
 #include <algorithm>

@@ -13,20 +13,13 @@ import pytest
 import torch
 from gfloat import formats as gfloat_formats
 from oracle import binary
+from oracle_blocks import SPECS, rows
 from oracle_fixed import Fixed
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import torch_dtypes
 from torch_dtypes import block_float, block_format, chop, target
 
-SPECS = {
-    "mxfp8_e4m3": binary(4, 3, specials="fn", overflow="saturate"),
-    "mxfp8_e5m2": binary(5, 2, overflow="saturate"),
-    "mxfp6_e3m2": binary(3, 2, specials="none"),
-    "mxfp6_e2m3": binary(2, 3, specials="none"),
-    "mxfp4": binary(2, 1, specials="none"),
-    "mxint8": Fixed(1, 6, symmetric=True),
-}
 FLOATS = [name for name in SPECS if name != "mxint8"]
 RULES = ("floor", "ceil", "even", "rceil")
 
@@ -72,15 +65,6 @@ def test_every_boundary_in_every_mode(name, mode):
     for e in (-100, -3, 0, 90):
         x = torch.tensor(np.concatenate([pin, inputs])) * 2.0**e
         same(t.quantize(x, rounding=mode)[1:], expected * 2.0**e)
-
-
-def rows(seed, count, length, spread=12):
-    generator = np.random.default_rng(seed)
-    x = generator.standard_normal((count, length)) * 2.0 ** generator.integers(-spread, spread, (count, 1))
-    x[:, 1] = 0.0
-    x[:, 2] = -0.0
-    x[0, : length // 2] = 2.0**-3 * np.sign(x[0, : length // 2])  # powers of two, where floor and ceil meet
-    return x.astype(np.float32)
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -414,61 +398,3 @@ def test_compiled_in_one_graph():
         torch.manual_seed(0)
         same(left, in_a_graph(SAMPLE))
     torch._dynamo.reset()
-
-
-# ---- one pass over memory ----
-
-
-ONE_PASS = ["mxfp4_rceil", "mxfp6_e3m2_even", "mxfp8_e4m3_ceil", "bfp5_size7", "block<posit8es1_saturate,e8m0,5>_emax0", "block<q43,e4m0,3>"]
-
-
-@pytest.mark.parametrize("name", [*SPECS, *ONE_PASS])
-@pytest.mark.parametrize("mode", torch_dtypes.ROUNDING_MODES)
-def test_one_pass_agrees_with_stock_operators(name, mode):
-    """torch_dtypes::chop_blocks and the composition, which other shapes take, and which a view that is not contiguous takes too."""
-    t = target(name).with_rounding(mode)
-    assert t._in_one_pass
-    x = torch.tensor(rows(8, 9, 75, 60)) * torch.tensor([1.0, 1e-30, 1e30] * 3).view(9, 1)
-    x[2, 3], x[4, 40], x[5, 70] = math.nan, math.inf, -math.inf
-    x[6, :8] = torch.tensor([1e-45, -1e-45, 3e38, -3e38, 1e-38, -0.0, 0.0, 1.0])
-    x[7] = 0.0
-    for sample in (x, x[:, :64].contiguous(), x[3], x[:, :2].contiguous(), x.view(3, 3, 75)):
-        wide = torch.stack([sample, sample], -1)[..., 0]
-        assert not wide.is_contiguous()
-        draws = [torch.Generator().manual_seed(5) for _ in range(2)]
-        one, composed = t.quantize(sample, generator=draws[0]), t.quantize(wide, generator=draws[1])
-        same(one, composed)
-
-
-def test_one_pass_in_graphs_and_threads():
-    graph = make_fx(lambda x: BLOCK.quantize(x))(SAMPLE)
-    assert torch.ops.torch_dtypes.chop_blocks.default in [n.target for n in graph.graph.nodes]
-    x = torch.randn(1000, 100, generator=torch.Generator().manual_seed(0))
-    threads, results = torch.get_num_threads(), []
-    try:
-        for n in (1, 2):
-            torch.set_num_threads(n)
-            results.append(target("mxfp4_stochastic").quantize(x, generator=torch.Generator().manual_seed(1)))
-    finally:
-        torch.set_num_threads(threads)
-    same(*results)
-    arguments = (SAMPLE, "e4m3fn_saturate", None, 32, 8, 1.0, True, -127, 127)
-    torch.library.opcheck(torch.ops.torch_dtypes.chop_blocks.default, arguments)
-    torch.library.opcheck(torch.ops.torch_dtypes.chop_blocks.default, (SAMPLE.clone().requires_grad_(), *arguments[1:]))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((torch.ones(4).double(), "q43", None, 2, 0, 1.0, True, -127, 127), "expected a tensor of float32"),
-        ((torch.ones(4, dtype=torch.posit32es2), "q43", None, 2, 0, 1.0, True, -127, 127), r"but got torch\.posit32es2"),
-        ((torch.ones(4, 4).t(), "q43", None, 2, 0, 1.0, True, -127, 127), "expected a contiguous tensor"),
-        ((torch.ones(4), "q43", None, 0, 0, 1.0, True, -127, 127), "expected blocks of 1 to 1024"),
-        ((torch.ones(4), "q43", None, 2, 0, 1.0, True, -1000, 127), "expected exponents of scales"),
-        ((torch.ones(4), "fp64", None, 2, 0, 1.0, True, -127, 127), "expected an element format"),
-        ((torch.ones(4), "q99", None, 2, 0, 1.0, True, -127, 127), "expected the name of a number format"),
-    ],
-)
-def test_one_pass_called_by_hand(arguments, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        torch.ops.torch_dtypes.chop_blocks(*arguments)

@@ -300,3 +300,17 @@ def test_what_integer_layers_cannot_do():
             quantize_(layer(), {nn.Linear: bad}, batches())
     with pytest.raises(ValueError, match=r"of nn\.Linear or a convolution"):
         quantize_(nn.LSTM(3, 4), {nn.LSTM: rule}, [torch.randn(2, 3)])
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+def test_a_delayed_scale_forgets_what_overflowed(bad):
+    model = layer()
+    quantize_(model, {nn.Linear: dict(activation=dict(format="int8", when="delayed", history=4))})
+    model.train()
+    x = batches(1)[0]
+    model(x)
+    wrong = x.clone()
+    wrong[0, 0] = bad
+    model(wrong)
+    want = F.linear(target("int8").quantize(x, scale=absmax(x, 127)), model.weight, model.bias)
+    assert torch.equal(model(x), want)

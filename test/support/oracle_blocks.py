@@ -9,6 +9,18 @@ import math
 from fractions import Fraction
 
 import numpy as np
+from oracle import binary
+from oracle_fixed import Fixed
+
+# The elements of the MX formats.
+SPECS = {
+    "mxfp8_e4m3": binary(4, 3, specials="fn", overflow="saturate"),
+    "mxfp8_e5m2": binary(5, 2, overflow="saturate"),
+    "mxfp6_e3m2": binary(3, 2, specials="none"),
+    "mxfp6_e2m3": binary(2, 3, specials="none"),
+    "mxfp4": binary(2, 1, specials="none"),
+    "mxint8": Fixed(1, 6, symmetric=True),
+}
 
 
 def floor_log2(a: Fraction) -> int:
@@ -88,3 +100,13 @@ def nvfp4(x: np.ndarray, element, scale_spec, size: int = 16) -> np.ndarray:
             code = element.encode(float(v * inverse), "nearest_even")
             out.append(np.float32(float(element.decode(code))) * factor)
     return np.array(out, dtype=np.float32)
+
+
+def rows(seed: int, count: int, length: int, spread: int = 12) -> np.ndarray:
+    """Rows of float32 numbers of different magnitudes, with zeros and powers of two among them."""
+    generator = np.random.default_rng(seed)
+    x = generator.standard_normal((count, length)) * 2.0 ** generator.integers(-spread, spread, (count, 1))
+    x[:, 1] = 0.0
+    x[:, 2] = -0.0
+    x[0, : length // 2] = 2.0**-3 * np.sign(x[0, : length // 2])  # powers of two, where floor and ceil meet
+    return x.astype(np.float32)

@@ -124,7 +124,8 @@ class Scaler:
             lows_and_highs = bounds(x, self.axis)
             used = self.history or [lows_and_highs]
             result = self._of_bounds(_joined(used))
-            if training:
+            # An infinity or NaN (a step that loss scaling will skip) would keep the scale out of use for as long as it is remembered.
+            if training and all(bool(t.isfinite().all()) for t in lows_and_highs):
                 self.history = [lows_and_highs, *self.history[: self.rule.history - 1]]
             return result
         return self._of_bounds(_joined(self.history))

@@ -71,6 +71,7 @@ class BlockFormat(Target):
     _reaches_far: bool = field(init=False, compare=False)  # has numbers next to 0 that are no multiple of 2^-64, or never rounds to 0
     _scale: ScaleFormat = field(init=False, compare=False)
     _threshold: tuple[float, bool] = field(init=False, compare=False)
+    _is_fixed: bool = field(init=False, compare=False)
     _in_one_pass: bool = field(init=False, compare=False)  # whether chop_blocks serves: the same results in one pass over memory
 
     def __post_init__(self):
@@ -82,7 +83,7 @@ class BlockFormat(Target):
             "_largest_element": largest, "_scale": scale,
             "_reaches_far": fmt.kind == _C.Kind.posit or fmt.min_exponent - fmt.man_bits < -64,
             "_threshold": mantissa_threshold(self.scale_rule, fmt) if scale.powers else (1.0, True),
-            "_in_one_pass": runs and scale.powers and not self.tensor_scale,
+            "_is_fixed": fmt.kind == _C.Kind.fixed, "_in_one_pass": runs and scale.powers and not self.tensor_scale,
         }.items():  # fmt: skip
             object.__setattr__(self, name, value)
 
@@ -128,10 +129,11 @@ class BlockFormat(Target):
             mode = None if rounding is None else rounding_mode(rounding).name
             if mode is None and (override := _C.rounding_override()) is not None:
                 mode = override.name  # said, as chop does, so that what records this call records the mode
-            own = self._scale
-            return _C.chop_blocks(
-                x, self.element, mode, self.shape.size[0], self.emax, *self._threshold, own.lowest_exponent, own.highest_exponent, generator
-            )
+            if not (self._is_fixed and (mode or self.rounding) in ("stochastic", "up_down")):  # for which chop has a faster way
+                own = self._scale
+                return _C.chop_blocks(
+                    x, self.element, mode, self.shape.size[0], self.emax, *self._threshold, own.lowest_exponent, own.highest_exponent, generator
+                )
         if x.numel() == 0:
             return straight_through(x, x.detach().clone())
         blocks, factor, joins = self._scaled(x.detach(), scale)

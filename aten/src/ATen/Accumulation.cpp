@@ -14,6 +14,10 @@ std::array<std::atomic<const Accumulation*>, c10::formats::kMaxFormats> defaults
 
 } // namespace
 
+std::optional<Accumulation> accumulation_override() {
+  return override_policy;
+}
+
 std::optional<Accumulation> set_accumulation_override(const std::optional<Accumulation>& policy) {
   return std::exchange(override_policy, policy);
 }

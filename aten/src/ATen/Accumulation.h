@@ -33,6 +33,7 @@ struct Accumulation {
 };
 
 // The policy that overrides every dtype's own on this thread, if there is one; returns what was set before.
+std::optional<Accumulation> accumulation_override();
 std::optional<Accumulation> set_accumulation_override(const std::optional<Accumulation>& policy);
 // A dtype's own policy, for all threads, from now on.
 void set_accumulation_default(const FormatEntry& entry, const Accumulation& policy);

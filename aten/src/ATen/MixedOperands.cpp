@@ -12,6 +12,10 @@ MixedOperands mixed_operands() {
   return override_mode ? *override_mode : default_mode.load(std::memory_order_relaxed);
 }
 
+std::optional<MixedOperands> mixed_operands_override() {
+  return override_mode;
+}
+
 std::optional<MixedOperands> set_mixed_operands_override(std::optional<MixedOperands> mode) {
   return std::exchange(override_mode, mode);
 }

@@ -10,6 +10,7 @@ enum class MixedOperands : uint8_t { Raise, Promote };
 
 MixedOperands mixed_operands();
 // The block's of this thread; returns what it was.
+std::optional<MixedOperands> mixed_operands_override();
 std::optional<MixedOperands> set_mixed_operands_override(std::optional<MixedOperands> mode);
 void set_mixed_operands_default(MixedOperands mode);
 

@@ -1,10 +1,13 @@
 // Tensors of ours are not handed out by DLPack's C exchange API, the function table at torch.Tensor.__dlpack_c_exchange_api__ that
 // other libraries read once and then call without Python: it would describe a tensor of ours by its container. Reaches into: that table
-// (writable memory), in place. Seen to work on torch 2.13.0.
-#include <torch/csrc/formats/DtypeObject.h>
+// (writable memory), in place.
+#include <torch/csrc/formats/DlpackExchange.h>
 
 #include <ATen/dlpack.h>
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/formats/DtypeObject.h>
+#include <torch/csrc/utils/object_ptr.h>
 
 namespace torch::formats {
 namespace {
@@ -32,12 +35,12 @@ int borrowed_tensor(void* object, DLTensor* out) {
 
 } // namespace
 
-void patch_dlpack_exchange(PyObject* capsule) {
-  auto* api = static_cast<DLPackExchangeAPI*>(PyCapsule_GetPointer(capsule, "dlpack_exchange_api"));
+void patch_dlpack_exchange() {
+  THPObjectPtr capsule(PyObject_GetAttrString(THPVariableClass, "__dlpack_c_exchange_api__"));
+  auto* api = capsule ? static_cast<DLPackExchangeAPI*>(PyCapsule_GetPointer(capsule.get(), "dlpack_exchange_api")) : nullptr;
   if (!api) throw python_error();
   TORCH_CHECK(api->header.version.major == DLPACK_MAJOR_VERSION && api->managed_tensor_from_py_object_no_sync, "expected version ",
-              DLPACK_MAJOR_VERSION, " of DLPack's exchange API, as in torch 2.13, but got ", api->header.version.major);
-  if (stock_managed) return;
+              DLPACK_MAJOR_VERSION, " of DLPack's exchange API, but got ", api->header.version.major);
   stock_managed = api->managed_tensor_from_py_object_no_sync;
   api->managed_tensor_from_py_object_no_sync = &managed_tensor;
   if (!api->dltensor_from_py_object_no_sync) return;

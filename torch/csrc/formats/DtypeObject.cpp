@@ -1,9 +1,9 @@
 // Reaches into: THPDtype_New (exported), the getset table of torch._C.TensorBase (writable), the dictionary of torch.dtype,
 // torch.utils._dtype_abbrs.dtype_abbrs (a dictionary).
-// Seen to work on torch 2.11.0 and 2.13.0.
 #include <torch/csrc/formats/DtypeObject.h>
 
 #include <ATen/FormatTensor.h>
+#include <ATen/Releases.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -51,7 +51,8 @@ const FormatEntry* format_of_tensor(PyObject* object) {
 
 getter replace_getter(PyTypeObject* type, const char* name, getter own) {
   PyObject* found = PyDict_GetItemString(type->tp_dict, name); // borrowed
-  TORCH_CHECK(found && Py_TYPE(found) == &PyGetSetDescr_Type, "expected ", type->tp_name, ".", name, " to be a property, as in torch 2.13");
+  TORCH_CHECK(found && Py_TYPE(found) == &PyGetSetDescr_Type, "expected ", type->tp_name, ".", name,
+              " to be a property, as in the supported releases");
   const PyGetSetDef* stock = reinterpret_cast<PyGetSetDescrObject*>(found)->d_getset;
   // Lives as long as the type does.
   auto* def = new PyGetSetDef{stock->name, own, stock->set, stock->doc, stock->closure};
@@ -102,7 +103,7 @@ PyObject* dtype_to_complex(PyObject* self, PyObject*) {
 
 PyObject* replace_method(const char* name, PyCFunction own) {
   PyObject* stock = PyDict_GetItemString(THPDtypeType.tp_dict, name);
-  TORCH_CHECK(stock, "expected torch.dtype to have ", name, ", as in torch 2.13");
+  TORCH_CHECK(stock, "expected torch.dtype to have ", name, ", as in the supported releases");
   Py_INCREF(stock);
   auto* def = new PyMethodDef{name, own, METH_NOARGS, nullptr};
   THPObjectPtr method(PyDescr_NewMethod(&THPDtypeType, def));
@@ -119,20 +120,23 @@ PyObject* dtype_to_real(PyObject* self, PyObject*) {
 
 } // namespace
 
-void patch_dtype(PyObject* reduce) {
-  python_reduce = Py_NewRef(reduce);
+void patch_tensor_dtype() {
   PyTypeObject* tensor_base = reinterpret_cast<PyTypeObject*>(THPVariableClass)->tp_base;
   PyObject* found = PyDict_GetItemString(tensor_base->tp_dict, "dtype");
-  TORCH_CHECK(found && Py_TYPE(found) == &PyGetSetDescr_Type, "expected Tensor.dtype to be a property of torch._C.TensorBase, as in torch 2.13");
+  TORCH_CHECK(found && Py_TYPE(found) == &PyGetSetDescr_Type,
+              "expected Tensor.dtype to be a property of torch._C.TensorBase, as in the supported releases");
   PyGetSetDef* def = reinterpret_cast<PyGetSetDescrObject*>(found)->d_getset;
   stock_tensor_dtype = def->get;
   def->get = &tensor_dtype; // in place: Tensor.dtype stays the same object
+}
 
+void patch_dtype(PyObject* reduce) {
+  python_reduce = Py_NewRef(reduce);
   add_property<0>("is_floating_point", [](const FormatEntry&) { return Py_NewRef(Py_True); });
   add_property<1>("is_complex", [](const FormatEntry&) { return Py_NewRef(Py_False); });
   add_property<2>("is_signed", [](const FormatEntry& e) { return PyBool_FromLong(e.format.is_signed); });
   add_property<3>("itemsize", [](const FormatEntry& e) { return PyLong_FromLong(e.format.itemsize()); });
-  if (PyDict_GetItemString(THPDtypeType.tp_dict, "abbr")) { // not in every supported version of torch
+  if (at::formats::kDtypesHaveShortNames) {
     add_property<4>("abbr", [](const FormatEntry& e) { return PyUnicode_FromString(e.name.c_str()); });
   }
   stock_reduce = replace_method("__reduce__", &dtype_reduce);

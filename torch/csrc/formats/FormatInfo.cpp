@@ -1,5 +1,6 @@
 // torch.finfo of a number format. Reaches into: the slots tp_new, tp_repr and tp_str and the dictionary of the static type torch.finfo.
-// Seen to work on torch 2.11.0 and 2.13.0.
+#include <torch/csrc/formats/FormatInfo.h>
+
 #include <torch/csrc/formats/DtypeObject.h>
 #include <torch/csrc/formats/Trampolines.h>
 

@@ -2,10 +2,11 @@
 // also in containers. Values are users', so none of their code may run: no attribute is looked up on them, no iterator asked for, no
 // instance check made. Python's own structures are read in place, and a bounded number of them. What stays unseen is found when the graph
 // is made (_overlay/graphs.py).
-#include <torch/csrc/formats/DtypeObject.h>
+#include <torch/csrc/formats/FormatSearch.h>
 
 #include <c10/formats/FormatRegistry.h>
 #include <torch/csrc/Dtype.h>
+#include <torch/csrc/formats/DtypeObject.h>
 #include <torch/csrc/utils/object_ptr.h>
 
 #include <algorithm>

@@ -1,6 +1,5 @@
 // Reaches into: the tensors that torch.func wraps around others. at::functorch::maybeGetTensorWrapper is exported, but the header that
 // defines its class includes one that the wheels leave out (nlohmann/json.hpp), so the beginning of the class is repeated here.
-// Seen to work on torch 2.13.0.
 #include <ATen/FormatTensor.h>
 
 #include <ATen/FunctionalTensorWrapper.h>

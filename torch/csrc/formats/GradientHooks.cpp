@@ -2,8 +2,8 @@
 // the two by the container: it lets the container's dtype pass for ours and ours for the container's, and names it where it refuses.
 // Reaches into: the virtual tables of PyFunctionTensorPreHook, PyFunctionPreHook and PyFunctionPostHook, which libtorch_python does not
 // export: they are found in hooks made here, and their entries of operator() exchanged. No hook is wrapped or copied, so that stock's
-// objects stay what they are, and compiled_args (for compiled autograd) is stock's. Seen to work on torch 2.13.0.
-#include <torch/csrc/formats/Trampolines.h>
+// objects stay what they are, and compiled_args (for compiled autograd) is stock's.
+#include <torch/csrc/formats/GradientHooks.h>
 
 #include <ATen/FormatTensor.h>
 #include <ATen/ops/empty.h>
@@ -155,7 +155,8 @@ variable_list post_hook(FunctionPostHook* self, const variable_list& outputs, co
 // Puts a function in the place of an object's operator(), the first virtual function after two destructors, and returns what was there.
 template <typename Function, typename Hook>
 Function replace_call(Hook& hook, const char* type, Function own) {
-  TORCH_CHECK(std::strstr(typeid(hook).name(), type), "expected a hook of the type ", type, ", as in torch 2.13, but got ", typeid(hook).name());
+  TORCH_CHECK(std::strstr(typeid(hook).name(), type), "expected a hook of the type ", type, ", as in the supported releases, but got ",
+              typeid(hook).name());
   void** entry = *reinterpret_cast<void***>(&hook) + 2;
   const auto size = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   void* page = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(entry) & ~(size - 1));
@@ -180,7 +181,7 @@ void patch_gradient_hooks() {
   const auto& grad_fn = made.grad_fn();
   const auto& tensor_hooks = torch::autograd::impl::hooks(leaf);
   TORCH_CHECK(tensor_hooks.size() == 1 && grad_fn->pre_hooks().size() == 1 && grad_fn->post_hooks().size() == 1,
-              "expected one hook object for each way to register one, as in torch 2.13");
+              "expected one hook object for each way to register one, as in the supported releases");
   stock_tensor_pre_hook = replace_call(*tensor_hooks[0], "PyFunctionTensorPreHook", &tensor_pre_hook);
   stock_pre_hook = replace_call(*grad_fn->pre_hooks()[0], "PyFunctionPreHook", &pre_hook);
   stock_post_hook = replace_call(*grad_fn->post_hooks()[0], "PyFunctionPostHook", &post_hook);

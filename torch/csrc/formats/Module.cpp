@@ -1,5 +1,8 @@
 // The extension module torch_dtypes._C: makes dtypes, installs the hooks, and opens the number layer to the tests.
 #include <torch/csrc/formats/DtypeObject.h>
+#include <torch/csrc/formats/FormatSearch.h>
+#include <torch/csrc/formats/OperatorCall.h>
+#include <torch/csrc/formats/Patches.h>
 #include <torch/csrc/formats/ScriptCall.h>
 #include <torch/csrc/formats/TensorBody.h>
 #include <torch/csrc/formats/Trampolines.h>
@@ -15,6 +18,7 @@
 #include <ATen/native/formats/FillInfinity.h>
 #include <ATen/native/formats/cpu/Kernels.h>
 #include <ATen/native/formats/overlay/Boxed.h>
+#include <ATen/native/formats/overlay/CastAutograd.h>
 #include <ATen/native/formats/overlay/OperatorFacts.h>
 #include <ATen/native/formats/overlay/StockFormula.h>
 #include <ATen/ops/empty.h>
@@ -138,6 +142,19 @@ int64_t python_depth() {
   return state ? state->gilstate_counter : 0;
 }
 
+// When, as an enum.IntFlag.
+py::object when_flags() {
+  py::list members;
+#define MEMBER(name, python, bit, meaning) members.append(py::make_tuple(#python, static_cast<int>(When::name)));
+  TORCH_DTYPES_FORALL_WHEN(MEMBER)
+#undef MEMBER
+  py::object flags = py::module_::import("enum").attr("IntFlag")("When", members, py::arg("module") = "torch_dtypes._C");
+#define MEANING(name, python, bit, meaning) flags.attr(#python).attr("meaning") = meaning;
+  TORCH_DTYPES_FORALL_WHEN(MEANING)
+#undef MEANING
+  return flags;
+}
+
 // On the path of stock calls (Tensor.__rdiv__), so without pybind11's argument handling.
 PyObject* is_format_tensor(PyObject*, PyObject* object) {
   return PyBool_FromLong(format_of_tensor(object) != nullptr);
@@ -233,16 +250,18 @@ PYBIND11_MODULE(_C, m) {
   m.attr("max_formats") = c10::formats::kMaxFormats;
 
   m.def("operator_facts", &operator_facts);
-  m.def("patch_dlpack_exchange", [](py::object capsule) { patch_dlpack_exchange(capsule.ptr()); });
-  m.def("patch", [](py::object reduce, py::object set_data, py::object legacy_tensor) {
-    patch_dtype(reduce.ptr());
-    patch_finfo();
-    patch_setitem();
-    replace_backward_operators();
-    patch_gradient_hooks();
+  m.def("install_patches", [](py::dict implementations) {
+    install_patches(implementations.ptr());
     at::formats::set_python_depth(&python_depth);
-    patch_tensor_properties(set_data.ptr(), legacy_tensor.ptr());
     return at::formats::register_boxed_kernels();
+  });
+  m.def("patches", [] { return py::reinterpret_steal<py::list>(list_patches()); });
+  m.attr("When") = when_flags();
+  m.def("gradient_of_dtype", [](py::handle gradient, py::handle dtype) {
+    if (!THPDtype_Check(dtype.ptr())) throw py::type_error("expected a dtype");
+    const at::Tensor& given = expect_tensor(gradient);
+    const at::Tensor cast = at::formats::gradient_of_dtype(given, reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type);
+    return cast.is_same(given) ? py::reinterpret_borrow<py::object>(gradient) : wrap(cast);
   });
   using at::formats::Accumulation;
   using Kind = Accumulation::Kind;
@@ -266,6 +285,7 @@ PYBIND11_MODULE(_C, m) {
       .def_readonly("kahan", &Accumulation::kahan)
       .def_property_readonly("product", [](const Accumulation& a) { return dtype_or_none(a.product); })
       .def_property_readonly("accumulator", [](const Accumulation& a) { return dtype_or_none(a.accumulator); });
+  m.def("accumulation_override", &at::formats::accumulation_override);
   m.def("set_accumulation_override", &at::formats::set_accumulation_override);
   m.def("set_accumulation_default", [](py::handle dtype, const Accumulation& a) { at::formats::set_accumulation_default(expect_format(dtype), a); });
   m.def("accumulation_of", [](py::handle dtype) { return at::formats::accumulation_of(expect_format(dtype)); });
@@ -303,6 +323,7 @@ PYBIND11_MODULE(_C, m) {
   });
   using at::formats::MixedOperands;
   bind_enum<MixedOperands>(m, "MixedOperands", {{"raises", MixedOperands::Raise}, {"promotes", MixedOperands::Promote}});
+  m.def("mixed_operands_override", &at::formats::mixed_operands_override);
   m.def("set_mixed_operands_override", &at::formats::set_mixed_operands_override);
   m.def("set_mixed_operands_default", &at::formats::set_mixed_operands_default);
   using at::formats::FillInfinity;

@@ -2,11 +2,11 @@
 // Reaches into: the functions OpOverload.__call__ and OpOverloadPacket.__call__ of torch/_ops.py, whose code (torch_dtypes/_overlay/operators.py)
 // calls call_operator where it called the operator; and TorchScript's operators aten::backward and
 // aten::grad, which are registered anew.
-#include <torch/csrc/formats/Trampolines.h>
+#include <torch/csrc/formats/OperatorCall.h>
 
 #include <ATen/FormatTensor.h>
+#include <ATen/native/formats/overlay/CastAutograd.h>
 #include <ATen/native/formats/overlay/StockFormula.h>
-#include <ATen/ops/to_ops.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/formats/DtypeObject.h>
@@ -116,12 +116,8 @@ PyObject* call_operator(PyObject*, PyObject* const* given, Py_ssize_t count) {
 
 // A given gradient in the dtype of what it is a gradient of: the engine would cast it to the container.
 static c10::IValue of_same_dtype(const c10::IValue& gradient, const c10::IValue& output) {
-  if (!gradient.isTensor() || !output.isTensor() || !gradient.toTensor().defined()) return gradient;
-  const at::Tensor to = output.toTensor(), given = gradient.toTensor();
-  const bool ours = at::formats::is_format_tensor(to) || at::formats::is_format_tensor(given);
-  if (!ours || at::formats::dtype_number(to) == at::formats::dtype_number(given)) return gradient;
-  const at::formats::ExplicitDtypeGuard explicit_dtype;
-  return at::_ops::to_dtype::call(given, at::formats::dtype_number(to), false, false, {});
+  if (!gradient.isTensor() || !output.isTensor()) return gradient;
+  return at::formats::gradient_of_dtype(gradient.toTensor(), at::formats::dtype_number(output.toTensor()));
 }
 
 void replace_backward_operators() {

@@ -3,7 +3,7 @@
 // The stock executor profiles such a call by containers: it would replace derivatives by formulas that round after every step, fuse what
 // it takes for bfloat16 or float32, and hand out the container as x.dtype. So a call that works on formats runs a copy of the function's
 // graph in JIT's simple executor, which runs operators one by one as Python would, with the few nodes replaced that name a dtype.
-// Reaches into: the graph of a GraphFunction (copied), the registry of JIT operators (a namespace of its own). Seen to work on torch 2.13.0.
+// Reaches into: the graph of a GraphFunction (copied), the registry of JIT operators (a namespace of its own).
 #include <torch/csrc/formats/ScriptCall.h>
 #include <torch/csrc/formats/ScriptMasks.h>
 
@@ -361,7 +361,7 @@ bool script_works_on_formats(PyObject* const* given, Py_ssize_t count) {
 }
 
 void bind_script_calls(PyObject* module) {
-  py::reinterpret_borrow<py::module_>(module).def("run_script", &run_script);
+  py::reinterpret_borrow<py::module_>(module).def("run_script", &run_script, "A call that works on number formats runs a copy of the graph (ScriptCall.cpp).");
 }
 
 } // namespace torch::formats

@@ -1,8 +1,7 @@
 // A scripted attention layer is compiled from stock's text, not from what torch/torch_dtypes/_overlay/functions.py does in its place: bool masks are
 // filled with -inf, float masks are left as they are, and where they are added to the scores (baddbmm) would decide the dtype.
 // Reaches into: the text of torch.nn.functional._canonical_mask and multi_head_attention_forward, by the functions that a graph's inlined
-// nodes come from. Where another release writes them in another way nothing is found, and masks are as the text makes them. Seen to work on
-// torch 2.13.0.
+// nodes come from. Where another release writes them in another way nothing is found, and masks are as the text makes them.
 #include <torch/csrc/formats/ScriptMasks.h>
 
 #include <ATen/FormatTensor.h>

@@ -1,13 +1,14 @@
 // x[index] = number, where x is a tensor of ours: stock makes a tensor of the container's type from the number, which rounds it to that.
 // Reaches into: the slot mp_ass_subscript of torch._C.TensorBase and of the classes that have inherited it, and the wrapper behind
-// TensorBase.__setitem__. Seen to work on torch 2.11.0 and 2.13.0.
-#include <torch/csrc/formats/DtypeObject.h>
+// TensorBase.__setitem__.
+#include <torch/csrc/formats/SetItem.h>
 
 #include <ATen/FormatTensor.h>
 #include <ATen/native/formats/FillInfinity.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/formats/DtypeObject.h>
 #include <torch/csrc/utils/object_ptr.h>
 
 #include <cstring>
@@ -75,7 +76,8 @@ void patch_slots(PyTypeObject* type) {
 
 void patch_setitem() {
   PyTypeObject* base = reinterpret_cast<PyTypeObject*>(THPVariableClass)->tp_base;
-  TORCH_CHECK(base->tp_as_mapping && base->tp_as_mapping->mp_ass_subscript, "expected torch._C.TensorBase to assign items, as in torch 2.13");
+  TORCH_CHECK(base->tp_as_mapping && base->tp_as_mapping->mp_ass_subscript,
+              "expected torch._C.TensorBase to assign items, as in the supported releases");
   stock_setitem = base->tp_as_mapping->mp_ass_subscript;
   patch_slots(base);
   PyObject* wrapper = PyDict_GetItemString(base->tp_dict, "__setitem__");

@@ -4,12 +4,11 @@
 //
 // Reaches into: THPVariable's cdata; c10::TensorImpl's PyObjectSlot, by the rules of "PyObject preservation" (c10/util/intrusive_ptr.h: a
 // body that something else in C++ holds as well owns a reference to its Python object); TensorImpl::autograd_meta_, a protected member, which an
-// explicit instantiation may name; the variable of an AccumulateGrad node. Seen to work on torch 2.13.0.
+// explicit instantiation may name; the variable of an AccumulateGrad node.
 #include <torch/csrc/formats/TensorBody.h>
 
 #include <ATen/FormatTensor.h>
 #include <ATen/native/formats/overlay/CastAutograd.h>
-#include <ATen/ops/to_ops.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -46,11 +45,7 @@ struct ToVariable final : torch::autograd::FunctionPreHook {
 
   variable_list operator()(const variable_list& gradients) override {
     variable_list result = gradients;
-    const c10::ScalarType wanted = at::formats::dtype_number(node->variable);
-    if (!result[0].defined() || at::formats::dtype_number(result[0]) == wanted) return result;
-    const at::formats::ExplicitDtypeGuard explicit_dtype;
-    const at::formats::HiddenFromModes hidden;
-    result[0] = at::_ops::to_dtype::call(result[0], wanted, false, false, {});
+    result[0] = at::formats::gradient_of_dtype(result[0], at::formats::dtype_number(node->variable), /*stock_too=*/true);
     return result;
   }
 };

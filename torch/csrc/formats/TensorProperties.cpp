@@ -1,6 +1,7 @@
 // Assigning Tensor.data and Tensor.grad, and calling torch.Tensor. Reaches into: the getset table of torch._C.TensorBase (writable), in
-// place, so that the properties stay the same objects; the slot tp_new of that class and of those that have inherited it. Seen to work on
-// torch 2.11.0 and 2.13.0.
+// place, so that the properties stay the same objects; the slot tp_new of that class and of those that have inherited it.
+#include <torch/csrc/formats/TensorProperties.h>
+
 #include <torch/csrc/formats/DtypeObject.h>
 #include <torch/csrc/formats/TensorBody.h>
 #include <torch/csrc/formats/Trampolines.h>
@@ -10,6 +11,8 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/object_ptr.h>
+
+#include <utility>
 
 namespace torch::formats {
 namespace {
@@ -69,13 +72,15 @@ int set_grad_dtype(PyObject* self, PyObject* dtype, void* closure) {
   return stock_set_grad_dtype(self, dtype, closure);
 }
 
-setter replace_setter(PyTypeObject* type, const char* name, setter own) {
-  PyObject* found = PyDict_GetItemString(type->tp_dict, name);
-  TORCH_CHECK(found && Py_TYPE(found) == &PyGetSetDescr_Type, "expected ", type->tp_name, ".", name, " to be a property, as in torch 2.13");
-  PyGetSetDef* def = reinterpret_cast<PyGetSetDescrObject*>(found)->d_getset;
-  const setter stock = def->set;
-  def->set = own;
-  return stock;
+PyTypeObject* tensor_base() {
+  return reinterpret_cast<PyTypeObject*>(THPVariableClass)->tp_base;
+}
+
+PyGetSetDef& property(const char* name) {
+  PyObject* found = PyDict_GetItemString(tensor_base()->tp_dict, name);
+  TORCH_CHECK(found && Py_TYPE(found) == &PyGetSetDescr_Type, "expected torch._C.TensorBase.", name, " to be a property, but got ",
+              found ? Py_TYPE(found)->tp_name : "none");
+  return *reinterpret_cast<PyGetSetDescrObject*>(found)->d_getset;
 }
 
 newfunc stock_new = nullptr;
@@ -99,21 +104,28 @@ void patch_new(PyTypeObject* type) {
 
 } // namespace
 
-void patch_tensor_properties(PyObject* set_data_implementation, PyObject* new_implementation) {
-  python_set_data = Py_NewRef(set_data_implementation);
-  python_new = Py_NewRef(new_implementation);
-  PyTypeObject* base = reinterpret_cast<PyTypeObject*>(THPVariableClass)->tp_base;
-  stock_set_data = replace_setter(base, "data", &set_data);
-  stock_set_grad = replace_setter(base, "grad", &set_grad);
-  replace_setter(base, "_grad", &set_grad);
-  if (PyObject* found = PyDict_GetItemString(base->tp_dict, "grad_dtype")) { // not in every supported version of torch
-    PyGetSetDef* def = reinterpret_cast<PyGetSetDescrObject*>(found)->d_getset;
-    stock_get_grad_dtype = def->get;
-    stock_set_grad_dtype = replace_setter(base, "grad_dtype", &set_grad_dtype);
-    def->get = &get_grad_dtype;
-  }
-  stock_new = base->tp_new;
-  patch_new(base);
+void patch_data(PyObject* implementation) {
+  python_set_data = Py_NewRef(implementation);
+  stock_set_data = property("data").set;
+  property("data").set = &set_data;
+}
+
+void patch_grad() {
+  stock_set_grad = property("grad").set;
+  property("grad").set = &set_grad;
+  property("_grad").set = &set_grad;
+}
+
+void patch_grad_dtype() {
+  PyGetSetDef& def = property("grad_dtype");
+  stock_get_grad_dtype = std::exchange(def.get, &get_grad_dtype);
+  stock_set_grad_dtype = std::exchange(def.set, &set_grad_dtype);
+}
+
+void patch_tensor_new(PyObject* implementation) {
+  python_new = Py_NewRef(implementation);
+  stock_new = tensor_base()->tp_new;
+  patch_new(tensor_base());
 }
 
 } // namespace torch::formats

@@ -1,5 +1,5 @@
 // Reaches into: the PyMethodDef of builtins (ml_meth, writable memory). The builtin stays the same object, so TorchScript, torch.compile
-// and identity tests still know it, and a stock call costs one test of kwargs more. Seen to work on torch 2.11.0 and 2.13.0.
+// and identity tests still know it, and a stock call costs one test of kwargs more.
 #include <torch/csrc/formats/Trampolines.h>
 
 #include <ATen/Autocast.h>
@@ -313,7 +313,7 @@ PyObject* hook_builtin(PyObject*, PyObject* args) {
     is_method = true;
   }
   if (!def) {
-    PyErr_Format(PyExc_TypeError, "expected a builtin function or method to hook, as in torch 2.13, but got %R", builtin);
+    PyErr_Format(PyExc_TypeError, "expected a builtin function or method to hook, as in the supported releases, but got %R", builtin);
     return nullptr;
   }
   for (size_t i = 0; i < hook_count; ++i) {
@@ -341,8 +341,8 @@ PyObject* hook_builtin(PyObject*, PyObject* args) {
     def->ml_meth = argument_trampolines[hook_count];
   } else {
     Py_CLEAR(h.implementation);
-    PyErr_Format(PyExc_TypeError, "expected %R to take (args, kwargs), one argument or none, as in torch 2.13, but its flags are %d", builtin,
-                 def->ml_flags);
+    PyErr_Format(PyExc_TypeError, "expected %R to take (args, kwargs), one argument or none, as in the supported releases, but its flags are %d",
+                 builtin, def->ml_flags);
     return nullptr;
   }
   ++hook_count;

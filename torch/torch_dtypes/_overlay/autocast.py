@@ -11,9 +11,9 @@ import inspect
 import textwrap
 
 import torch
-from torch.amp import autocast_mode
 
 from .. import _C
+from .table import Builtin, Registered, When
 
 _TEST = "self.fast_dtype not in device_supported_dtypes"
 _NAME = "_torch_dtypes_is_lower"
@@ -40,15 +40,24 @@ def _with_test(function):
 
 
 def get_dtype(stock, device_type: str = "cpu") -> torch.dtype:
+    """torch.get_autocast_dtype, whose table ends before our dtypes."""
     return _C.autocast_dtype() if device_type == "cpu" else stock(device_type)
 
 
 def get_cpu_dtype(stock) -> torch.dtype:
+    """torch.get_autocast_cpu_dtype, likewise."""
     return _C.autocast_dtype()
 
 
-def install() -> None:
-    function = autocast_mode.autocast.__init__
+def let_ours_pass(function) -> None:
+    """torch.autocast's constructor: its own code with one more test, in the branch that it takes for dtypes that it does not know."""
     code = _with_test(function)
-    autocast_mode.__dict__[_NAME] = _is_lower
+    function.__globals__[_NAME] = _is_lower
     function.__code__ = code
+
+
+HOOKS = [
+    Builtin("torch", "get_autocast_dtype", get_dtype, When.OWN_AUTOCAST),
+    Builtin("torch", "get_autocast_cpu_dtype", get_cpu_dtype, When.OWN_AUTOCAST),
+    Registered("torch.amp.autocast_mode.autocast", "__init__", let_ours_pass),
+]

@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import functools
 
-from torch.utils import checkpoint
-
 from .. import _C
+from .table import Replaced
 
-# Each sets an override of this thread and returns what it was, which is the only way to read most of them.
-_EXCHANGES = (_C.set_rounding_override, _C.set_accumulation_override, _C.set_mixed_operands_override)
+_EXCHANGES = (_C.set_rounding_override, _C.set_accumulation_override, _C.set_mixed_operands_override)  # each returns what it was
 
 
 def _repeatable(function):
     """The function, to be called later under the overrides that hold now on this thread, also where there are none."""
-    overrides = [exchange(None) for exchange in _EXCHANGES]
-    for exchange, value in zip(_EXCHANGES, overrides, strict=True):
-        exchange(value)
+    overrides = (_C.rounding_override(), _C.accumulation_override(), _C.mixed_operands_override())
 
     def repeat(*args, **kwargs):
         around = [exchange(value) for exchange, value in zip(_EXCHANGES, overrides, strict=True)]
@@ -32,19 +28,29 @@ def _repeatable(function):
     return repeat
 
 
-def install() -> None:
-    """Puts functions in front of the two that checkpoint() and checkpoint_sequential() call: with use_reentrant=False, and with True."""
-    generator, forward = checkpoint._checkpoint_without_reentrant_generator, checkpoint.CheckpointFunction.forward
+def without_reentrant(stock):
+    """checkpoint(use_reentrant=False): the recomputation runs under the first pass's overrides."""
 
-    @functools.wraps(generator)
-    def without_reentrant(fn, *args, **kwargs):  # which runs it in the recomputation only
-        return generator(_repeatable(fn), *args, **kwargs)
+    @functools.wraps(stock)
+    def generator(fn, *args, **kwargs):  # which runs it in the recomputation only
+        return stock(_repeatable(fn), *args, **kwargs)
 
-    @functools.wraps(forward)
-    def reentrant(ctx, run_function, *args):
-        outputs = forward(ctx, run_function, *args)
+    return generator
+
+
+def reentrant(stock):
+    """checkpoint(use_reentrant=True): the recomputation runs under the first pass's overrides."""
+
+    @functools.wraps(stock)
+    def forward(ctx, run_function, *args):
+        outputs = stock(ctx, run_function, *args)
         ctx.run_function = _repeatable(run_function)  # for backward
         return outputs
 
-    checkpoint._checkpoint_without_reentrant_generator = without_reentrant
-    checkpoint.CheckpointFunction.forward = staticmethod(reentrant)
+    return forward
+
+
+HOOKS = [
+    Replaced("torch.utils.checkpoint", "_checkpoint_without_reentrant_generator", without_reentrant),
+    Replaced("torch.utils.checkpoint.CheckpointFunction", "forward", reentrant),
+]

@@ -6,6 +6,7 @@ import torch
 
 from .. import _C
 from . import scripts
+from .table import Builtin, Extended, Native, Replaced, When
 
 
 def to(stock, self, *args, **kwargs):
@@ -27,8 +28,7 @@ def type_(stock, self, dtype=None, non_blocking=False, **kwargs):
     return exact.type(dtype, non_blocking=non_blocking, **kwargs)
 
 
-# Operators with dtype= (sum, softmax, cumsum, ...), where it or the tensor is ours: the input is cast first, as the documentation of
-# each says.
+# Operators with dtype= (sum, softmax, cumsum, ...), where it or the tensor is ours.
 
 
 def _take_dtype(args, dtype):
@@ -47,6 +47,8 @@ def _asked_again(dtype) -> dict:
 
 
 def method_with_dtype(name: str):
+    """Tensor.sum(dtype=...) and its kin: the tensor is cast first, as the documentation of each says."""
+
     def method(stock, self, *args, dtype=None, **kwargs):
         args, dtype = _take_dtype(args, dtype)
         return getattr(self.to(dtype), name)(*args, **_asked_again(dtype), **kwargs)
@@ -55,12 +57,14 @@ def method_with_dtype(name: str):
 
 
 def function_with_dtype(stock, *args, dtype=None, **kwargs):
+    """torch.sum(..., dtype=...) and its kin: the tensor is cast first, as the documentation of each says."""
     args, dtype = _take_dtype(args, dtype)
     values, *args = (kwargs.pop("input"), *args) if "input" in kwargs else args
     return stock(values.to(dtype), *args, **_asked_again(dtype), **kwargs)
 
 
 def refuse_dtype(stock, *args, **kwargs):
+    """An error: functions that make no sense, or nothing of their own, in a number format."""
     asked = next(v for v in [*args, *kwargs.values()] if isinstance(v, torch.dtype) and _C.format_of(v) is not None)
     raise NotImplementedError(f"{stock.__name__}: expected a stock dtype, but got {asked}. Call it with a stock one and convert the result.")
 
@@ -71,6 +75,7 @@ def foreach_norm(stock, tensors, ord=2, dtype=None):
 
 
 def refuse_sparse(stock, *args, **kwargs):
+    """An error: there are no sparse tensors of number formats."""
     raise NotImplementedError(
         f"{stock.__name__}: expected values of a stock dtype, but got a number format's: there are no sparse tensors of number formats. "
         f"Convert the values first, for example with values.float()."
@@ -94,6 +99,7 @@ def parse_to(stock, *args, **kwargs):
 
 
 def tolist(stock, self):
+    """Tensor.tolist: the exact values; stock reads memory by the container."""
     return self.double().tolist()
 
 
@@ -111,9 +117,13 @@ def set_data(self, data):
         self.grad = grad  # its new body
 
 
-def rdiv(self, other):
+def rdiv(stock):
     """Tensor.__rdiv__: number / tensor. Stock multiplies by the reciprocal, which rounds twice."""
-    return torch.div(other, self) if _C.is_format_tensor(self) else self.reciprocal() * other
+
+    def __rdiv__(self, other):
+        return torch.div(other, self) if _C.is_format_tensor(self) else self.reciprocal() * other
+
+    return __rdiv__
 
 
 def set_(stock, self, source=None, *args, **kwargs):
@@ -138,3 +148,49 @@ def refuse_lobpcg(x: torch.Tensor, *_args, **_kwargs) -> None:
     """It knows tolerances and derivatives of float32 and float64 only; stock raises for half types."""
     if _C.is_format_tensor(x):
         raise TypeError(f"lobpcg: expected float32 or float64, but got {x.dtype}. Convert first, for example with x.float().")
+
+
+_TENSOR, _FUNCTIONS = "torch._C.TensorBase", "torch._C._VariableFunctions"
+_WITH_DTYPE = "sum nansum mean nanmean prod cumsum cumprod logcumsumexp softmax log_softmax norm".split()
+_NAMESPACES_WITH_DTYPE = {
+    "torch._C._linalg": "linalg_norm linalg_vector_norm linalg_matrix_norm",
+    "torch._C._special": "special_softmax special_log_softmax",
+}
+_STOCK_ONLY = (
+    "quantize_per_tensor quantize_per_channel quantize_per_tensor_dynamic empty_quantized _empty_affine_quantized "
+    "_empty_per_channel_affine_quantized tril_indices triu_indices _sparse_sum"
+).split()
+_SPARSE = "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor sparse_compressed_tensor".split()
+
+
+def _when_with_dtype(name: str) -> When:
+    positional = When.DTYPE_ANYWHERE | When.GUARD_ANYWHERE if "softmax" in name else When(0)
+    return When.DTYPE_KEYWORD | When.OWN_SELF_DTYPE | positional
+
+
+HOOKS = [
+    Native("Tensor.data", set_data),
+    Builtin(_TENSOR, "to", to, When.OWN_ARGUMENT | When.GUARD_ANYWHERE),
+    Builtin(_TENSOR, "type", type_, When.OWN_SELF),
+    *(Builtin(_TENSOR, name, None, When.GUARD_ALWAYS) for name in ("float", "double", "half", "bfloat16")),
+    Builtin(_TENSOR, "view", None, When.GUARD_ANYWHERE),
+    Builtin(_FUNCTIONS, "view_copy", None, When.GUARD_ANYWHERE),
+    Builtin(_TENSOR, "to_dense", None, When.GUARD_KEYWORD),
+    Builtin("torch._C._nn", "_parse_to", parse_to, When.DTYPE_ANYWHERE | When.OWN_ARGUMENT),
+    *(Builtin(_FUNCTIONS, name, function_with_dtype, _when_with_dtype(name)) for name in _WITH_DTYPE),
+    *(Builtin(_TENSOR, name, method_with_dtype(name), _when_with_dtype(name)) for name in _WITH_DTYPE),
+    *(
+        Builtin(namespace, name, function_with_dtype, _when_with_dtype(name))
+        for namespace, names in _NAMESPACES_WITH_DTYPE.items()
+        for name in names.split()
+    ),
+    *(Builtin("torch", name, foreach_norm, When.DTYPE_ANYWHERE | When.OWN_NESTED) for name in ("_foreach_norm", "_foreach_powsum")),
+    Builtin(_TENSOR, "set_", set_, When.OWN_SELF | When.OWN_ARGUMENT),
+    Builtin(_TENSOR, "tolist", tolist, When.OWN_SELF),
+    *(Builtin("torch", name, refuse_dtype, When.DTYPE_ANYWHERE) for name in _STOCK_ONLY),
+    *(Builtin("torch._C._sparse", name, refuse_dtype, When.DTYPE_ANYWHERE) for name in ("_sparse_softmax", "_sparse_log_softmax")),
+    *(Builtin("torch", name, refuse_sparse, When.DTYPE_ANYWHERE | When.OWN_ARGUMENT) for name in _SPARSE),
+    Replaced("torch.Tensor", "__rdiv__", rdiv, within=True),
+    Extended("torch._linalg_utils", "get_floating_dtype", floating_dtype),
+    Extended("torch._lobpcg", "_lobpcg", refuse_lobpcg),
+]

@@ -1,5 +1,5 @@
 """What of torch.distributed takes tensors past its operators, which refuse ours themselves (Refusals.cpp): errors before codes are added up as
-the container's numbers, and before a library's own error speaks of something else. Functions put in front of stock ones by hooks.py."""
+the container's numbers, and before a library's own error speaks of something else. Nothing that a model's step calls is replaced."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import functools
 import torch
 
 from .. import _C
+from .releases import NO_DISTRIBUTED
+from .table import Builtin, Extended, Replaced, When
 
 # A backend's methods, called by hand on what ProcessGroup._get_backend gives. A process group's own go by operators.
 BACKEND_METHODS = (
@@ -43,30 +45,22 @@ def refuse_ddp(model) -> None:
     refuse_parallel("DistributedDataParallel", model.module, model.parameters_to_ignore)
 
 
-def _refusing(stock, what: str):
-    """A method of pybind11's class, which a C function in front of it (Trampolines.cpp) could not look into."""
+def refusing(what: str):
+    """An error for tensors of ours in a method of pybind11's class, which a C function in front of it could not look into."""
 
-    @functools.wraps(stock)
-    def method(*args, **kwargs):
-        if (found := _first_own((*args, *kwargs.values()))) is not None:
-            raise NotImplementedError(
-                f"{what}: expected tensors of stock dtypes, but got {found.dtype}: process groups move and add up stock dtypes only, and would "
-                "take codes for numbers. Send torch_dtypes.codes(x).view(torch.uint8) to move them, or x.float() to add them up."
-            )
-        return stock(*args, **kwargs)
+    def made(stock):
+        @functools.wraps(stock)
+        def method(*args, **kwargs):
+            if (found := _first_own((*args, *kwargs.values()))) is not None:
+                raise NotImplementedError(
+                    f"{what}: expected tensors of stock dtypes, but got {found.dtype}: process groups move and add up stock dtypes only, and "
+                    "would take codes for numbers. Send torch_dtypes.codes(x).view(torch.uint8) to move them, or x.float() to add them up."
+                )
+            return stock(*args, **kwargs)
 
-    return method
+        return method
 
-
-def install() -> None:
-    """For builds of torch with torch.distributed. Nothing that a model's step calls is replaced."""
-    if not torch.distributed.is_available():
-        return
-    backend, reducer = torch._C._distributed_c10d.Backend, torch._C._distributed_c10d.Reducer
-    for name in BACKEND_METHODS:
-        if hasattr(backend, name):  # not every supported version of torch has every one
-            setattr(backend, name, _refusing(getattr(backend, name), f"Backend.{name}"))
-    reducer.__init__ = _refusing(reducer.__init__, "Reducer")
+    return made
 
 
 def refuse_dtensor(stock, *args, **kwargs):
@@ -76,3 +70,13 @@ def refuse_dtensor(stock, *args, **kwargs):
         f"DTensor: expected a local tensor of a stock dtype, but got {found.dtype}: there are no distributed tensors of number formats, and so no "
         "fully_shard and no tensor parallelism. Use them with a stock dtype, or train in one process."
     )
+
+
+_C10D = "torch._C._distributed_c10d"
+
+HOOKS = [
+    Extended("torch.nn.parallel.distributed.DistributedDataParallel", "_build_params_for_reducer", refuse_ddp, optional=NO_DISTRIBUTED),
+    Replaced(f"{_C10D}.Reducer", "__init__", refusing("Reducer"), optional=NO_DISTRIBUTED),
+    *(Replaced(f"{_C10D}.Backend", name, refusing(f"Backend.{name}"), optional=NO_DISTRIBUTED) for name in BACKEND_METHODS),
+    Builtin("torch._C.TensorBase", "_dtensor__new__", refuse_dtensor, When.OWN_SELF | When.OWN_ARGUMENT, optional=NO_DISTRIBUTED),
+]

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 from torch.utils import _foreach_utils
 
 from .. import _C
+from .table import Builtin, Extended, When
 
 _stock_canonical_mask = F._canonical_mask
 
@@ -107,6 +108,7 @@ def pinverse(stock, *args, **kwargs):
 
 
 def pinverse_method(stock, self, *args, **kwargs):
+    """Tensor.pinverse, likewise."""
     given = args or kwargs or self.dim() < 2
     return stock(*args, **kwargs) if given else stock(_relative_tolerance(self))
 
@@ -171,3 +173,17 @@ def total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):
             "error_if_nonfinite=False to scale them by it anyway."
         )
     return total
+
+
+_LINALG = "torch._C._linalg"
+HOOKS = [
+    Extended("torch.masked._ops", "_reduction_identity", masked_identity),
+    Extended("torch.nn.functional", "_canonical_mask", canonical_mask),
+    Extended("torch.nn.modules.transformer", "_generate_square_subsequent_mask", subsequent_mask),
+    *(Builtin(_LINALG, name, rank_tolerance, When.OWN_SELF) for name in ("linalg_matrix_rank", "linalg_pinv")),
+    Builtin(_LINALG, "linalg_lstsq", lstsq, When.OWN_SELF),
+    Builtin("torch._C._VariableFunctions", "pinverse", pinverse, When.OWN_SELF),
+    Builtin("torch._C.TensorBase", "pinverse", pinverse_method, When.OWN_SELF),
+    Extended("torch.utils._foreach_utils", "_group_tensors_by_device_and_dtype", group_tensors, within=True),
+    Extended("torch.nn.utils", "get_total_norm", total_norm, within=True),
+]

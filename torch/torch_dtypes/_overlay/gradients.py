@@ -9,13 +9,13 @@ import torch
 from torch.autograd.function import BackwardCFunction
 
 from .. import _C
+from .releases import NO_BOXED_BACKWARD
+from .table import Builtin, Replaced, When
 
 
 def _of_dtype(gradient, dtype):
     """The gradient, cast to a dtype if it has another and one of the two is ours; the engine casts between stock ones."""
-    if dtype is None or not isinstance(gradient, torch.Tensor) or gradient.dtype is dtype:
-        return gradient
-    return gradient.to(dtype) if _C.is_format_tensor(gradient) or _C.format_of(dtype) is not None else gradient
+    return _C.gradient_of_dtype(gradient, dtype) if dtype is not None and isinstance(gradient, torch.Tensor) else gradient
 
 
 def run_backward(stock, self, outputs, gradients, *args, **kwargs):
@@ -38,7 +38,7 @@ def _dtypes(values) -> list:
 
 
 def note_dtypes(result, *args, **_kwargs):
-    """After a call of a Function that has a tensor of ours among its operands or results."""
+    """After a call of an autograd.Function that has a tensor of ours among its operands or results: its node learns their dtypes."""
     outputs = result if isinstance(result, tuple) else (result,)
     node = next((t.grad_fn for t in outputs if isinstance(t, torch.Tensor) and t.grad_fn is not None), None)
     if isinstance(node, BackwardCFunction):
@@ -52,7 +52,9 @@ def _operand_dtypes(node) -> list:
     return [next(edges) if needed else None for needed in node.needs_input_grad]
 
 
-def _in_their_dtypes(stock):
+def in_their_dtypes(stock):
+    """A Function's backward: gradients come to it in the results' dtypes and leave it in the operands'."""
+
     @functools.wraps(stock)
     def backward(self, *gradients):
         operands, results = getattr(self, "_dtypes_of_gradients", (None, ()))
@@ -75,8 +77,12 @@ def _in_their_dtypes(stock):
     return backward
 
 
-def install() -> None:
-    """The two methods that the engine calls on such a node."""
-    for name in ("apply", "apply_boxed"):
-        if stock := getattr(BackwardCFunction, name, None):  # not every supported version of torch has both
-            setattr(BackwardCFunction, name, _in_their_dtypes(stock))
+_NODE = "torch.autograd.function.BackwardCFunction"  # whose two methods the engine calls
+
+HOOKS = [
+    Builtin("torch._C._ImperativeEngine", "run_backward", run_backward, When.OWN_NESTED | When.OWN_GIVEN | When.RUNS_BACKWARD),
+    Builtin("torch._C._FunctionBase", "apply", note_dtypes, When.OWN_RESULT),
+    Builtin("torch._C._VariableFunctions", "_make_dual", make_dual, When.OWN_SELF | When.OWN_ARGUMENT),
+    Replaced(_NODE, "apply", in_their_dtypes),
+    Replaced(_NODE, "apply_boxed", in_their_dtypes, optional=NO_BOXED_BACKWARD),
+]

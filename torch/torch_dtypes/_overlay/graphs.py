@@ -6,7 +6,6 @@ torch.compile runs such a function as it is written and says so once; with fullg
 
 from __future__ import annotations
 
-import dataclasses
 import dis
 import functools
 import os
@@ -14,10 +13,12 @@ import types
 import warnings
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorConverter, UnsupportedFakeTensorException
-from torch.fx.experimental import proxy_tensor
+from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 
 from .. import _C
+from . import table
+from .releases import SKIPS_HAVE_REASONS
+from .table import Builtin, Registered, Replaced, When
 
 NOTICE = (
     "torch.compile runs what uses number formats (torch.{name} here) uncompiled: they have no compiled kernels. Results are those of the "
@@ -64,9 +65,9 @@ def _format_of_frame(frame) -> str | None:
 # ---- torch.compile ----
 
 
-def _skipping(stock, convert_frame):
-    """CatchErrorsWrapper.__call__, which dynamo calls for each frame without valid compiled code."""
-    from torch._dynamo import exc, trace_rules
+def skipping(stock):
+    """What dynamo calls for each frame without valid compiled code: frames that work on our dtypes run as they are written."""
+    from torch._dynamo import convert_frame, exc, trace_rules
     from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
 
     @functools.wraps(stock)
@@ -79,33 +80,44 @@ def _skipping(stock, convert_frame):
         _notice(name)
         # This call and those from it, but no later ones: the same code may get stock tensors next.
         strategy = FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP)
-        known = {f.name for f in dataclasses.fields(ConvertFrameReturn)}  # torch 2.12 asks for no reason
-        reason = {"skip_reason": f"torch.{name}"} if "skip_reason" in known else {}
+        reason = {"skip_reason": f"torch.{name}"} if SKIPS_HAVE_REASONS else {}
         return ConvertFrameReturn(frame_exec_strategy=strategy, apply_to_code=False, **reason)
 
     return call
 
 
-def _breaking(stock, find):
-    """A function of dynamo's that makes graph inputs or nodes: where one would be of ours, the graph ends before it."""
-    from torch._dynamo import exc
+def breaking(find):
+    """Functions of dynamo's that make graph inputs or nodes: where one would be of ours, the graph ends before it."""
 
-    @functools.wraps(stock)
-    def make(*args, **kwargs):
-        if (name := find(*args)) is not None:
-            _notice(name)
-            exc.unimplemented(gb_type="Number format", context=f"torch.{name}", explanation=refusal("a graph", name), hints=[])
-        return stock(*args, **kwargs)
+    def made(stock):
+        from torch._dynamo import exc
 
-    return make
+        @functools.wraps(stock)
+        def make(*args, **kwargs):
+            if (name := find(*args)) is not None:
+                _notice(name)
+                exc.unimplemented(gb_type="Number format", context=f"torch.{name}", explanation=refusal("a graph", name), hints=[])
+            return stock(*args, **kwargs)
+
+        return make
+
+    return made
 
 
-def _with_ours(stock, path_of):
-    """The list of files that are traced through, with those of ours that stand in front of stock functions."""
-    inside = ("conversion", "functions", "hooks", "linear_cross_entropy", "printing", "testing")
+def never_compiled(add) -> None:
+    """Frames in our files are never compiled by themselves, as those in PyTorch's files are not: what stands in front of a stock function would
+    be compiled where the stock one is left alone, and a hook registered there be lost with the graph's break."""
+    add("torch_dtypes")
+
+
+def traced_through(stock):
+    """The list of files whose functions are traced through where a traced one calls them, with those of ours that stand in front of stock's."""
+    from torch._dynamo.trace_rules import _as_posix_path
+
+    inside = ("conversion", "functions", "linear_cross_entropy", "printing", "table", "testing")
     modules = (*(os.path.join("_overlay", name) for name in inside), "chopping", "quantization", "training")
     package = os.path.dirname(os.path.dirname(__file__))
-    ours = {path_of(os.path.join(package, name)) for name in modules}
+    ours = {_as_posix_path(os.path.join(package, name)) for name in modules}
 
     @functools.cache  # stock clears it by clear_lru_cache()
     def listed():
@@ -119,34 +131,23 @@ def _format_of_autocast(_, args, kwargs) -> str | None:
     return format_in([v.as_python_constant() for v in (*args, *kwargs.values()) if hasattr(v, "is_python_constant") and v.is_python_constant()])
 
 
+def draws(operators: list) -> None:
+    """The list of random operators whose calls are not joined, which goes by no tag: chop's."""
+    operators += [torch.ops.torch_dtypes.chop, torch.ops.torch_dtypes.chop_blocks]
+
+
 def begin_dynamo(stock, callback):
-    """In front of the first call of set_eval_frame, with which everything of dynamo's begins; torch._dynamo is imported by then."""
-    from torch._dynamo import convert_frame, trace_rules, utils
-    from torch._dynamo.variables import builder, ctx_manager
-
-    wrapper = convert_frame.CatchErrorsWrapper
-    wrapper.__call__ = _skipping(wrapper.__call__, convert_frame)
-    builder.VariableBuilder.wrap_tensor = _breaking(builder.VariableBuilder.wrap_tensor, lambda builder, value: format_in(value))
-    utils._get_fake_value_impl = _breaking(
-        utils._get_fake_value_impl, lambda node, *_: format_in((*node.args, *node.kwargs.values()))
-    )
-    ctx_manager.AutocastModeVariable.create = staticmethod(_breaking(ctx_manager.AutocastModeVariable.create, _format_of_autocast))
-    # Frames in our files are never compiled by themselves, as those in PyTorch's files are not: what stands in front of a stock function
-    # would be compiled where the stock one is left alone, and a hook registered there be lost with the graph's break.
-    trace_rules.add("torch_dtypes")
-    # These are traced through where a traced function calls them.
-    trace_rules.get_mod_inlinelist = _with_ours(trace_rules.get_mod_inlinelist, trace_rules._as_posix_path)
-    # The list of random operators whose calls are not joined, which goes by no tag.
-    from torch._functorch import compile_utils
-
-    compile_utils.rand_ops += [torch.ops.torch_dtypes.chop, torch.ops.torch_dtypes.chop_blocks]
+    """The first call, with which everything of dynamo's begins: what torch.compile needs is installed then."""
+    table.install(LATER_HOOKS)
     return stock(callback)
 
 
 # ---- capture by hand ----
 
 
-def _fake(stock):
+def refuse_fake(stock):
+    """An error where a fake tensor would be made of one of ours."""
+
     @functools.wraps(stock)
     def from_real_tensor(self, fake_mode, t, *args, **kwargs):
         if _C.is_format_tensor(t):
@@ -156,7 +157,9 @@ def _fake(stock):
     return from_real_tensor
 
 
-def _track(stock):
+def refuse_tracking(stock):
+    """An error where make_fx would record a tensor of ours."""
+
     @functools.wraps(stock)
     def track_tensor(tensor, proxy, **kwargs):
         if _C.is_format_tensor(tensor):
@@ -166,8 +169,21 @@ def _track(stock):
     return track_tensor
 
 
-def install() -> None:
-    """Patches what `import torch` has loaded; the rest waits for begin_dynamo."""
-    _C.set_searched_classes(torch.nn.Module, torch.optim.Optimizer, functools.partial)
-    FakeTensorConverter.from_real_tensor = _fake(FakeTensorConverter.from_real_tensor)
-    proxy_tensor.track_tensor = _track(proxy_tensor.track_tensor)
+HOOKS = [
+    Builtin("torch._C._dynamo.eval_frame", "set_eval_frame", begin_dynamo, When.FIRST_CALL),
+    Replaced("torch._subclasses.fake_tensor.FakeTensorConverter", "from_real_tensor", refuse_fake),
+    Replaced("torch.fx.experimental.proxy_tensor", "track_tensor", refuse_tracking),
+]
+
+_DYNAMO = "torch._dynamo"
+
+# When dynamo is first used, which `import torch` does not import.
+LATER_HOOKS = [
+    Replaced(f"{_DYNAMO}.convert_frame.CatchErrorsWrapper", "__call__", skipping),
+    Replaced(f"{_DYNAMO}.variables.builder.VariableBuilder", "wrap_tensor", breaking(lambda builder, value: format_in(value))),
+    Replaced(f"{_DYNAMO}.utils", "_get_fake_value_impl", breaking(lambda node, *_: format_in((*node.args, *node.kwargs.values())))),
+    Replaced(f"{_DYNAMO}.variables.ctx_manager.AutocastModeVariable", "create", breaking(_format_of_autocast)),
+    Registered(f"{_DYNAMO}.trace_rules", "add", never_compiled),
+    Replaced(f"{_DYNAMO}.trace_rules", "get_mod_inlinelist", traced_through),
+    Registered("torch._functorch.compile_utils", "rand_ops", draws),
+]

@@ -1,4 +1,4 @@
-"""NumPy, DLPack, buffers and storages: what else reads or hands in raw memory. Functions put in front of stock builtins by hooks.py."""
+"""NumPy, DLPack, buffers and storages: what else reads or hands in raw memory."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 import torch
 
 from .. import _C, _names
+from .table import Builtin, When
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -41,6 +42,7 @@ def values_in_numpy(x: torch.Tensor):
 
 
 def numpy(stock, self, *, force=False):
+    """Tensor.numpy: an array of ml_dtypes' type with the same codes, on the same memory."""
     if force:
         self = self.detach().cpu()
     elif self.requires_grad:
@@ -112,12 +114,14 @@ def adopt(data: object, asked: torch.dtype | None = None) -> object:
 
 
 def from_numpy(stock, array):
+    """torch.from_numpy of an array of ml_dtypes."""
     import numpy
 
     return adopt(array) if isinstance(array, numpy.ndarray) and is_foreign(array) else stock(array)
 
 
 def to_dlpack(stock, *args, **kwargs):
+    """An error: DLPack has no types for number formats, and would describe the container."""
     tensor = next(v for v in [*args, *kwargs.values()] if isinstance(v, torch.Tensor))
     raise BufferError(
         f"expected a dtype that DLPack has a type for, but got {tensor.dtype}. Export torch_dtypes.codes(x) for the codes, or x.float() for "
@@ -158,7 +162,7 @@ def of_storage(storage: torch.TypedStorage) -> torch.Tensor:
     return torch.empty(0, dtype=storage.dtype).set_(storage._untyped_storage)  # its public name warns
 
 
-# A Python function on each element. Stock reads and writes elements by the container.
+# A Python function on each element.
 
 
 def _by_elements(stock, self, others, function):
@@ -173,14 +177,17 @@ def _by_elements(stock, self, others, function):
 
 
 def apply_(stock, self, callable):
+    """Tensor.apply_ on exact values; stock reads and writes elements by the container."""
     return _by_elements(stock, self, (), callable)
 
 
 def map_(stock, self, tensor, callable):
+    """Tensor.map_ on exact values; stock reads and writes elements by the container."""
     return _by_elements(stock, self, (tensor,), callable)
 
 
 def map2_(stock, self, x, y, callable):
+    """Tensor.map2_ on exact values; stock reads and writes elements by the container."""
     return _by_elements(stock, self, (x, y), callable)
 
 
@@ -188,6 +195,7 @@ def map2_(stock, self, x, y, callable):
 
 
 def refuse_nested(stock, *args, **kwargs):
+    """An error: there are no nested tensors of number formats."""
     raise NotImplementedError(
         f"{stock.__name__}: expected tensors of a stock dtype, but got a number format's: there are no nested tensors of number formats. "
         f"Convert them first, for example with x.float(), or pad them (torch.nn.utils.rnn.pad_sequence)."
@@ -195,8 +203,27 @@ def refuse_nested(stock, *args, **kwargs):
 
 
 def refuse_wrapper(stock, *args, **kwargs):
+    """An error: a tensor without memory of its own has no codes."""
     asked = next(v for v in [*args, *kwargs.values()] if isinstance(v, torch.dtype))
     raise NotImplementedError(
         f"{stock.__name__}: expected a stock dtype, but got {asked}: a tensor without memory of its own (a nested tensor, a wrapper subclass such as "
         f"quantising libraries make) cannot have a number format. Convert first, for example with x.float()."
     )
+
+
+_TENSOR = "torch._C.TensorBase"
+_NESTED = When.DTYPE_ANYWHERE | When.OWN_NESTED
+
+HOOKS = [
+    Builtin(_TENSOR, "numpy", numpy, When.OWN_SELF),
+    Builtin("torch", "from_numpy", from_numpy, When.OWN_DATA),
+    Builtin("torch", "frombuffer", frombuffer, When.DTYPE_KEYWORD),
+    Builtin("torch._C.StorageBase", "from_buffer", from_buffer_of_storage, When.DTYPE_ANYWHERE),
+    Builtin(_TENSOR, "apply_", apply_, When.OWN_SELF | When.OWN_ARGUMENT),
+    Builtin(_TENSOR, "map_", map_, When.OWN_SELF | When.OWN_ARGUMENT),
+    Builtin(_TENSOR, "map2_", map2_, When.OWN_SELF | When.OWN_ARGUMENT),
+    *(Builtin("torch._C", name, to_dlpack, When.OWN_SELF) for name in ("_to_dlpack", "_to_dlpack_versioned")),
+    Builtin("torch._C._nested", "nested_tensor", refuse_nested, _NESTED),
+    *(Builtin("torch", name, refuse_nested, _NESTED | When.OWN_SELF) for name in ("_nested_tensor_from_tensor_list", "_nested_view_from_buffer")),
+    Builtin(_TENSOR, "_make_wrapper_subclass", refuse_wrapper, When.DTYPE_ANYWHERE),
+]

@@ -7,11 +7,12 @@ import functools
 import torch
 
 from .. import _C
+from . import table
+from .releases import NO_CHUNKED_CROSS_ENTROPY
+from .table import Extended, Replaced
 
-_CHUNKED = ("_linear_cross_entropy_batch_chunked", "_linear_cross_entropy_batch_chunked_no_reduction")
 
-
-def _in_acc_dtype(stock):
+def in_acc_dtype(stock):
     """The chunked operator with operands and sums in acc_dtype, which holds our numbers exactly, and results rounded once."""
 
     def chunked(*args):
@@ -34,11 +35,7 @@ def _in_acc_dtype(stock):
 
 @functools.cache
 def _extend_operators() -> None:
-    # Only now: torch imports this module at the first call with options as well.
-    from torch.nn.modules import linear_cross_entropy as module
-
-    for name in _CHUNKED:
-        setattr(module, name, _in_acc_dtype(getattr(module, name)))
+    table.install(LATER_HOOKS)
 
 
 def adjust(options, num_batches, in_features, num_classes, dtype, device=None):
@@ -55,3 +52,12 @@ def adjust(options, num_batches, in_features, num_classes, dtype, device=None):
         )
     _extend_operators()
     return options._adjust(num_batches, in_features, num_classes, acc_dtype, device)
+
+
+HOOKS = [Extended("torch.nn.LinearCrossEntropyOptions", "_adjust", adjust, optional=NO_CHUNKED_CROSS_ENTROPY)]
+
+# At the first call with options, when torch itself imports this module.
+LATER_HOOKS = [
+    Replaced("torch.nn.modules.linear_cross_entropy", name, in_acc_dtype, optional=NO_CHUNKED_CROSS_ENTROPY)
+    for name in ("_linear_cross_entropy_batch_chunked", "_linear_cross_entropy_batch_chunked_no_reduction")
+]

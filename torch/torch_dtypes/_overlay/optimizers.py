@@ -7,13 +7,13 @@ differ a little, so that bfloat16's bits depend on the way; ours do not: whichev
 from __future__ import annotations
 
 import functools
-import importlib
 import math
 import warnings
 
 import torch
 
 from .. import _C
+from .table import Extended
 
 _FUNCTIONS = {
     "adadelta": "adadelta", "_adafactor": "adafactor", "adagrad": "adagrad", "adam": "adam", "adamax": "adamax", "asgd": "asgd", "nadam": "nadam",
@@ -22,6 +22,7 @@ _FUNCTIONS = {
 # Over lists, stock computes these by other formulas; RAdam's divides by 0 in the first steps and relies on 1 / inf being 0, and a format may
 # have no infinity.
 _OTHER_OVER_LISTS = {"_adafactor", "adagrad", "asgd", "nadam", "radam"}
+_FUSED = {"adagrad", "adam", "sgd"}
 
 # These divide by the root of a mean of squares and add eps to the root. Squares below the smallest number are 0, of gradients up to its root.
 _ADD_TO_ROOT = {"adagrad", "adam", "nadam", "radam", "rmsprop"}
@@ -103,7 +104,9 @@ def _raised(dtype: torch.dtype, settings: dict, name: str) -> dict:
 
 
 def _step(stock, own, name, params, *lists, **settings):
-    """One call of such a function: ours for the parameters of each dtype of ours, stock's for the others."""
+    """One call of such a function: lists are parted by dtype, ours for the parameters of each dtype of ours, stock's for the others. An eps that is
+    0 in ours is raised (set_optimizer_eps); SGD, Adam and AdamW run in one pass over memory, whichever way is asked for (OptimizerSteps.cpp); over
+    lists, Adafactor, Adagrad, ASGD, NAdam and RAdam take the for-loop's function."""
     if not any(map(_C.is_format_tensor, params)):
         return None
     places = {}
@@ -179,18 +182,19 @@ def _sgd(stock, params, grads, momentum_buffers, *scaling, **settings):
 _ONE_PASS = {"adam": _adam, "sgd": _sgd}
 
 
-def install(extend) -> None:
-    """Puts them in front of stock's; extend: ``hooks._extend``."""
+def _rows():
+    """For each of its functions: the loop, the one over lists, the fused one."""
     for module_name, name in _FUNCTIONS.items():
-        module = importlib.import_module("torch.optim." + module_name)
-        loop, over_lists = (getattr(module, way + name) for way in ("_single_tensor_", "_multi_tensor_"))
-        own = {"_single_tensor_": loop, "_multi_tensor_": over_lists}
+        module = "torch.optim." + module_name
+        ways = ("_single_tensor_", "_multi_tensor_", *(("_fused_",) if module_name in _FUSED else ()))
+        stock = {way: Extended(module, way + name, None).find()[1] for way in ways}
+        own = dict(stock)
         if module_name in _OTHER_OVER_LISTS:
-            own["_multi_tensor_"] = functools.partial(_by_loop, over_lists, loop)
-        if fused := getattr(module, "_fused_" + name, None):
-            own["_fused_"] = fused
+            own["_multi_tensor_"] = functools.partial(_by_loop, stock["_multi_tensor_"], stock["_single_tensor_"])
         if one_pass := _ONE_PASS.get(module_name):
-            own = {way: functools.partial(one_pass, function) for way, function in own.items()}
-        for way, function in own.items():
-            stock = getattr(module, way + name)
-            extend(module, way + name, functools.partial(_step, stock, function, module_name))
+            own = {way: functools.partial(one_pass, function) for way, function in stock.items()}
+        for way in ways:
+            yield Extended(module, way + name, functools.partial(_step, stock[way], own[way], module_name))
+
+
+HOOKS = list(_rows())

@@ -1,4 +1,4 @@
-"""How a tensor is printed: its exact values, by PyTorch's own formatter. A function put in front of PyTorch's by hooks.py."""
+"""How a tensor is printed: its exact values, by PyTorch's own formatter."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import torch
 from torch import _tensor_str
 
 from .. import _C
+from .table import Extended
 
 
 def tensor_str(self: torch.Tensor, indent: int) -> str | None:
@@ -17,3 +18,6 @@ def tensor_str(self: torch.Tensor, indent: int) -> str | None:
     summarize = values.numel() > _tensor_str.PRINT_OPTS.threshold
     shown = _tensor_str.get_summarized_data(values) if summarize else values  # the formatter's copies are of what is shown only
     return _tensor_str._tensor_str_with_formatter(values, indent, summarize, _tensor_str._Formatter(shown.double()))
+
+
+HOOKS = [Extended("torch._tensor_str", "_tensor_str", tensor_str)]

@@ -12,6 +12,7 @@ from torch.utils._device import DeviceContext
 from torch.utils._pytree import tree_leaves
 
 from .. import _C
+from .table import Builtin, When
 
 
 def _promote(a: torch.dtype, b: torch.dtype) -> torch.dtype:
@@ -25,6 +26,7 @@ def _promote(a: torch.dtype, b: torch.dtype) -> torch.dtype:
 
 
 def promote_types(stock, type1, type2):
+    """torch.promote_types, whose table ends before our dtypes."""
     return _promote(type1, type2)
 
 
@@ -99,6 +101,7 @@ def _exchange_mode(mode: _FractionsOfIntegers | None) -> None:
 
 
 def set_default_dtype(stock, dtype):
+    """torch.set_default_dtype to one of ours, and back."""
     ours = _C.format_of(dtype) is not None
     if not ours:
         stock(dtype)  # which raises where it is no floating dtype
@@ -110,4 +113,14 @@ def set_default_dtype(stock, dtype):
 
 
 def get_default_dtype(stock):
+    """torch.get_default_dtype while it is one of ours."""
     return _C.get_default_format()
+
+
+HOOKS = [
+    Builtin("torch", "promote_types", promote_types, When.DTYPE_ANYWHERE),
+    Builtin("torch", "can_cast", can_cast, When.DTYPE_ANYWHERE),
+    Builtin("torch", "result_type", result_type, When.OWN_SELF | When.OWN_ARGUMENT),
+    Builtin("torch._C", "_set_default_dtype", set_default_dtype, When.DTYPE_ANYWHERE | When.DEFAULT_DTYPE),
+    Builtin("torch", "get_default_dtype", get_default_dtype, When.DEFAULT_DTYPE),
+]

@@ -10,8 +10,12 @@ import torch
 import torch.jit._recursive
 import torch.utils.weak
 
+from .. import _C
+from .table import Builtin, Replaced, When
+
 
 def refuse_save(stock, *args, **kwargs):
+    """An error: files of TorchScript know dtypes by PyTorch's own table."""
     raise NotImplementedError(
         "expected a script with tensors and dtypes of stock types to save, but got one with a number format: files of TorchScript know dtypes "
         "by PyTorch's own table. Save its state_dict() by torch.save, or convert it first, for example with script.to(torch.float64)."
@@ -48,7 +52,9 @@ def give_new_body(parameter: torch.Tensor) -> None:
             found._c.setattr(name, parameter)
 
 
-def _remembering_made(stock):
+def remembering_made(stock):
+    """Makes a script of a module, and remembers the parameters that they share: one may get another body."""
+
     @functools.wraps(stock)
     def create(nn_module, *args, **kwargs):
         script = stock(nn_module, *args, **kwargs)
@@ -58,8 +64,8 @@ def _remembering_made(stock):
     return create
 
 
-def _remembering(stock):
-    """Module._apply for script modules, those from files too."""
+def remembering(stock):
+    """Module._apply for script modules, those from files too: remembers the parameters that they share."""
 
     @functools.wraps(stock)
     def apply(self, fn, recurse=True):
@@ -78,6 +84,18 @@ def keep_frozen(stock, module, *args, **kwargs):
     """The last pass of torch.jit.optimize_for_inference, which swaps operators for faster stock ones that round elsewhere."""
 
 
-def install() -> None:
-    torch.jit.ScriptModule._apply = _remembering(torch.jit.ScriptModule._apply)
-    torch.jit._recursive.create_script_module_impl = _remembering_made(torch.jit._recursive.create_script_module_impl)
+_SAVES = {
+    "torch._C.ScriptModule": ("save", "save_to_buffer", "_save_for_mobile", "_save_to_buffer_for_mobile"),
+    "torch._C.ScriptFunction": ("save", "save_to_buffer"),
+}
+_GRAPHS = ("_create_graph_by_tracing", "_propagate_and_assign_input_shapes")  # where torch.onnx gets the graph of a module, of a script
+
+HOOKS = [
+    *(Builtin(script, "__call__", _C.run_script, When.OWN_SCRIPT) for script in ("torch._C.ScriptMethod", "torch._C.ScriptFunction")),
+    *(Builtin(script, name, refuse_save, When.OWN_SCRIPT) for script, names in _SAVES.items() for name in names),
+    Builtin("torch._C", "_jit_pass_optimize_frozen_graph", optimise_frozen_exactly, When.OWN_SCRIPT),
+    Builtin("torch._C", "_jit_pass_optimize_for_inference", keep_frozen, When.OWN_SCRIPT),
+    *(Builtin("torch._C", name, refuse_onnx, When.OWN_SCRIPT) for name in _GRAPHS),
+    Replaced("torch.jit.ScriptModule", "_apply", remembering),
+    Replaced("torch.jit._recursive", "create_script_module_impl", remembering_made),
+]

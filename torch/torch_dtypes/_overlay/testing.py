@@ -8,6 +8,7 @@ import torch
 from torch.testing import _comparison, _creation  # `import torch` has imported them
 
 from .. import _C
+from .table import Registered, Replaced
 
 
 def tolerances(dtype: torch.dtype) -> tuple[float, float]:
@@ -29,11 +30,22 @@ def add(dtype: torch.dtype) -> None:
     _creation._FLOATING_OR_COMPLEX_TYPES.append(dtype)
 
 
-def _by_value(stock):
+def known_tolerances(table: dict) -> None:
+    """The tolerances of assert_close, for the built-in dtypes; ``add`` has the others."""
+    table.update({dtype: tolerances(dtype) for dtype in _C.builtin_dtypes()})
+
+
+def known_types(types: list) -> None:
+    """What make_tensor takes: the built-in dtypes; ``add`` has the others."""
+    types.extend(_C.builtin_dtypes())
+
+
+def by_value(stock):
+    """assert_close compares ours in float64, exactly: stock's comparison would round in them, refuses tolerances for types of one byte, and
+    finds no common type of two formats (check_dtype=False)."""
+
     @functools.wraps(stock)
     def equalize(self, actual, expected):
-        """Ours are compared in float64, exactly: stock's comparison would round in them, refuses tolerances for types of one byte, and
-        finds no common type of two formats (check_dtype=False)."""
         if torch.compiler.is_dynamo_compiling():  # no tensor of ours is in a graph of Dynamo's
             return stock(self, actual, expected)
         return stock(self, *(t.double() if _C.is_format_tensor(t) else t for t in (actual, expected)))
@@ -41,9 +53,8 @@ def _by_value(stock):
     return equalize
 
 
-def install() -> None:
-    """Patches the comparison and makes the built-in dtypes known; torch.finfo knows them by then."""
-    for dtype in _C.builtin_dtypes():
-        add(dtype)
-    pair = _comparison.TensorLikePair
-    pair._equalize_attributes = _by_value(pair._equalize_attributes)
+HOOKS = [
+    Registered("torch.testing._comparison", "_DTYPE_PRECISIONS", known_tolerances),
+    Registered("torch.testing._creation", "_FLOATING_OR_COMPLEX_TYPES", known_types),
+    Replaced("torch.testing._comparison.TensorLikePair", "_equalize_attributes", by_value),
+]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .._overlay.hooks import _exchange_code
+from .._overlay.table import exchange_code
 from ..formats import is_format_dtype
 
 
@@ -18,4 +18,4 @@ def is_float_type(stock, self, x):
 
 
 def install(module) -> None:
-    _exchange_code(module.TorchBackend.is_float_type, _is_float_type, "_torch_dtypes_is_float_type", is_float_type)
+    exchange_code(module.TorchBackend.is_float_type, _is_float_type, "_torch_dtypes_is_float_type", is_float_type)

@@ -11,7 +11,7 @@ import importlib
 import torch
 
 from .. import _C, formats
-from .._overlay.hooks import _exchange_code
+from .._overlay.table import exchange_code
 
 
 def _convert_precision_to_unified_args(precision):
@@ -58,7 +58,7 @@ def install(module) -> None:
     if ".trainer." in name:
         _extend(module._AcceleratorConnector, "_precision_flag", name.split(".trainer.")[0] + ".plugins.precision.half")
     else:
-        _exchange_code(
+        exchange_code(
             module._convert_precision_to_unified_args, _convert_precision_to_unified_args, "_torch_dtypes_precision", precision_name
         )
         _extend(module._Connector, "_precision_input", module.__package__ + ".plugins.precision.half")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from .. import _C
-from .._overlay.hooks import _exchange_code
+from .._overlay.table import exchange_code
 from ..safetensors_files import values_for
 
 
@@ -40,6 +40,6 @@ class _Sizes(dict):
 
 
 def install(module) -> None:
-    _exchange_code(module.save, _save, "_torch_dtypes_save", save)
-    _exchange_code(module.save_file, _save_file, "_torch_dtypes_save_file", save_file)
+    exchange_code(module.save, _save, "_torch_dtypes_save", save)
+    exchange_code(module.save_file, _save_file, "_torch_dtypes_save_file", save_file)
     module._SIZE = _Sizes(module._SIZE)

@@ -7,8 +7,8 @@ round their edges.
 from __future__ import annotations
 
 from .. import _C
-from .._overlay.hooks import _exchange_code
 from .._overlay.interop import values_in_numpy
+from .._overlay.table import exchange_code
 
 
 def _prepare_pytorch(x):
@@ -20,4 +20,4 @@ def prepare(stock, x):
 
 
 def install(module) -> None:
-    _exchange_code(module._prepare_pytorch, _prepare_pytorch, "_torch_dtypes_prepare", prepare)
+    exchange_code(module._prepare_pytorch, _prepare_pytorch, "_torch_dtypes_prepare", prepare)

@@ -41,6 +41,16 @@ void record_cast(const at::Tensor& result, ScalarType from, Device device, torch
   torch::autograd::set_history(result, node);
 }
 
+at::Tensor gradient_of_dtype(const at::Tensor& gradient, ScalarType dtype, bool stock_too) {
+  if (!gradient.defined()) return gradient;
+  const FormatEntry* own = entry_beneath(gradient);
+  const bool ours = own || c10::formats::is_format_type(dtype);
+  if ((own ? c10::formats::scalar_type(*own) : gradient.scalar_type()) == dtype || !(ours || stock_too)) return gradient;
+  const ExplicitDtypeGuard exact;
+  const HiddenFromModes hidden;
+  return at::_ops::to_dtype::call(gradient, dtype, false, false, {});
+}
+
 at::Tensor to_copy_autograd(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool>,
                             bool non_blocking, optional<MemoryFormat> memory_format) {
   expect_strided(layout);

@@ -12,4 +12,8 @@ at::Tensor to_copy_autograd(const at::Tensor& self, std::optional<c10::ScalarTyp
 // Makes the result that of a cast from another dtype: its gradient goes on to the edges in that one.
 void record_cast(const at::Tensor& result, c10::ScalarType from, c10::Device device, torch::autograd::edge_list&& edges);
 
+// A gradient in the dtype of what it is a gradient of (as dtype_number has it), where one of the two is ours: the engine would cast by
+// containers. Between stock dtypes the engine casts, or raises; stock_too: so does this.
+at::Tensor gradient_of_dtype(const at::Tensor& gradient, c10::ScalarType dtype, bool stock_too = false);
+
 } // namespace at::formats

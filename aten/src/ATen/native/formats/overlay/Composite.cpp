@@ -1,6 +1,7 @@
 // Composite operators whose stock code reads or allocates by the container's type: written anew from operators that keep the format,
 // and differentiable through them. They sit on our key and on our autograd key, where the stock composite would otherwise run.
 #include <ATen/native/formats/Elementwise.h>
+#include <ATen/native/formats/overlay/CastAutograd.h>
 #include <ATen/native/formats/overlay/StockFormula.h>
 
 #include <ATen/WrapDimUtils.h>
@@ -188,10 +189,7 @@ Tensor unfold(const Tensor& self, int64_t dimension, int64_t size, int64_t step)
 
 void backward(const Tensor& self, at::TensorList inputs, const std::optional<Tensor>& gradient, std::optional<bool> retain_graph, bool create_graph) {
   std::optional<Tensor> own = gradient;
-  if (own && own->defined() && dtype_number(*own) != dtype_number(self)) {
-    const ExplicitDtypeGuard explicit_dtype;
-    own = at::_ops::to_dtype::call(*own, dtype_number(self), false, false, {});
-  }
+  if (own) own = gradient_of_dtype(*own, dtype_number(self));
   const BackwardGuard guard;
   at::impl::GetVariableHooks()->_backward(self, inputs, own, retain_graph, create_graph);
 }

@@ -17,7 +17,7 @@
 namespace at::formats {
 
 // Reaches into: the kernel that c10::SafeKernelFunction holds, which it calls boxed only; every stock cast would pay for that, or for a second
-// look into the dispatcher's tables. Naming a private member is allowed in an explicit instantiation. Seen to work on torch 2.13.0.
+// look into the dispatcher's tables. Naming a private member is allowed in an explicit instantiation.
 static const c10::KernelFunction& kernel_of(const c10::SafeKernelFunction& held);
 template <c10::KernelFunction c10::SafeKernelFunction::* member>
 struct KernelOf {

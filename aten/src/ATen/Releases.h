@@ -1,0 +1,12 @@
+// What the supported releases of PyTorch do not have in common, for C++. (For Python: torch/torch_dtypes/_overlay/releases.py.)
+#pragma once
+#include <torch/version.h>
+
+#define TORCH_DTYPES_SINCE(major, minor) (TORCH_VERSION_MAJOR > major || (TORCH_VERSION_MAJOR == major && TORCH_VERSION_MINOR >= minor))
+
+namespace at::formats {
+
+constexpr bool kDtypesHaveShortNames = TORCH_DTYPES_SINCE(2, 13);  // torch.dtype.abbr
+constexpr bool kNodesCountThemselves = TORCH_DTYPES_SINCE(2, 13);  // autograd's; before, std::shared_ptr does
+
+} // namespace at::formats

@@ -1,0 +1,13 @@
+// Whether a value holds a number format.
+#pragma once
+#include <torch/csrc/python_headers.h>
+
+namespace torch::formats {
+
+// Python functions: the name of a number format somewhere in a value, or None; the same, of tensors alone and not of dtypes; and the classes of
+// modules, optimizers and functools.partial for both.
+PyObject* format_in(PyObject*, PyObject* value);
+PyObject* format_in_tensors(PyObject*, PyObject* value);
+PyObject* set_searched_classes(PyObject*, PyObject* args);
+
+} // namespace torch::formats

@@ -1,0 +1,25 @@
+"""What the supported releases of PyTorch do not have in common. Told apart here, and for C++ in aten/src/ATen/Releases.h.
+
+A row of a table of hooks (``table.py``) whose target not every release has names the reason from here.
+"""
+
+from __future__ import annotations
+
+import torch
+
+RUNNING = tuple(int(part) for part in str(torch.__version__).split(".")[:2])
+
+
+def since(release: str) -> str | None:
+    """Why what PyTorch has from a release on may be missing in the running one; None where it may not."""
+    return None if RUNNING >= tuple(map(int, release.split("."))) else f"PyTorch has it from {release} on"
+
+
+# Reasons of rows.
+NO_DISTRIBUTED = None if torch.distributed.is_available() else "this build of PyTorch has no torch.distributed"
+NO_BOXED_BACKWARD = since("2.13")  # BackwardCFunction.apply_boxed
+NO_CHUNKED_CROSS_ENTROPY = since("2.13")  # linear_cross_entropy(options=...)
+
+# Differences in what all have.
+SKIPS_HAVE_REASONS = RUNNING >= (2, 13)  # torch._dynamo.types.ConvertFrameReturn
+OVERLOADS_CALL_TWO_WAYS = RUNNING >= (2, 14)  # torch._ops.OpOverload.__call__

@@ -1,0 +1,177 @@
+"""The rows of the tables HOOKS: one for each place of PyTorch's Python, or of its builtins, that code of ours is put into.
+
+Each module of this folder that has such code has a table of its own; ``hooks`` installs them all. A row whose target PyTorch does not have is
+an error, unless the row is optional, with the reason.
+"""
+
+from __future__ import annotations
+
+import functools
+import pkgutil
+import types
+from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import torch
+
+from .. import _C
+
+When = _C.When
+
+
+@functools.cache
+def _owner(name: str) -> Any:
+    return pkgutil.resolve_name(name)
+
+
+def _get(owner: Any, name: str) -> Any:
+    return vars(owner)[name] if isinstance(owner, type) and name in vars(owner) else getattr(owner, name)
+
+
+@dataclass(frozen=True)
+class Hook:
+    """What stands at ``owner.name``, a module's or a class's, and what of ours it runs."""
+
+    owner: str
+    name: str
+    implementation: Any
+    _: KW_ONLY
+    optional: str | None = None  # why it may be missing; see releases.py
+
+    @property
+    def target(self) -> str:
+        return f"{self.owner}.{self.name}"
+
+    def find(self) -> tuple[Any, Any] | None:
+        """The owner and what it has by that name; None where that is missing and may be."""
+        try:
+            owner = _owner(self.owner)
+            return owner, _get(owner, self.name)
+        except (AttributeError, ImportError):
+            if self.optional is None:
+                raise self.unexpected("it") from None
+            return None
+
+    def unexpected(self, expected: str, found: object = None) -> ImportError:
+        got = "none" if found is None else repr(found)
+        return ImportError(
+            f"expected {expected} at {self.target}, but got {got} in torch {torch.__version__}: this release, or another package, has changed it. "
+            "Use a supported release, unpatched."
+        )
+
+    def install(self) -> None:
+        if (found := self.find()) is not None:
+            self.put(*found)
+
+    def put(self, owner: Any, stock: Any) -> None:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Builtin(Hook):
+    """A function or method in C++: it stays the same object; a C function in front of it (torch/csrc/formats/Trampolines.cpp) tests for the
+    reasons in ``when`` and runs ``implementation(stock, *args, **kwargs)``, or else the stock function at once."""
+
+    when: When
+
+    def put(self, owner: Any, stock: Any) -> None:
+        if isinstance(stock, types.ClassMethodDescriptorType):
+            stock = getattr(owner, self.name)
+        _C.hook(getattr(stock, "__func__", stock), self.implementation, int(self.when))  # static methods', pybind11's
+
+
+def _asking_first(stock: Callable, implementation: Callable) -> Callable:
+    @functools.wraps(stock)
+    def extended(*args, **kwargs):
+        # Nothing of ours is in a graph of Dynamo's, which could not trace the implementation; it knows this test.
+        own = None if torch.compiler.is_dynamo_compiling() else implementation(*args, **kwargs)
+        return stock(*args, **kwargs) if own is None else own
+
+    extended.__prepare_scriptable__ = lambda: stock  # what torch.jit.script compiles: it takes no *args
+    return extended
+
+
+@dataclass(frozen=True)
+class Replaced(Hook):
+    """A Python function, or a method: ``implementation(stock)`` takes its place. With ``within``, the place is inside the wrapper that PyTorch
+    has made of it by a decorator, which other modules have imported by name and which stays the same object."""
+
+    within: bool = False
+
+    def made(self, stock: Callable) -> Callable:
+        return self.implementation(stock)
+
+    def put(self, owner: Any, stock: Any) -> None:
+        if self.within:
+            cell = next((c for c in stock.__closure__ or () if getattr(c.cell_contents, "__name__", None) == stock.__name__), None)
+            if cell is None:
+                raise self.unexpected("a wrapped function", stock)
+            cell.cell_contents = self.made(cell.cell_contents)
+        elif isinstance(stock, staticmethod):
+            setattr(owner, self.name, staticmethod(self.made(stock.__func__)))
+        elif callable(stock):
+            setattr(owner, self.name, self.made(stock))
+        else:
+            raise self.unexpected("a function", stock)
+
+
+@dataclass(frozen=True)
+class Extended(Replaced):
+    """The same, where the function in its place asks ``implementation(*args, **kwargs)`` first, which raises, or answers None for what is not
+    ours."""
+
+    def made(self, stock: Callable) -> Callable:
+        return _asking_first(stock, self.implementation)
+
+    def put(self, owner: Any, stock: Any) -> None:
+        if not self.within and getattr(stock, "__module__", None) != getattr(owner, "__module__", owner.__name__):
+            raise self.unexpected("torch's own function", stock)
+        super().put(owner, stock)
+
+
+@dataclass(frozen=True)
+class ExchangedCode(Hook):
+    """A Python function that keeps its identity and its globals and runs the implementation's code, which differs from stock's in the call of
+    one function that is ours (``calls``, put among its globals) alone."""
+
+    calls: tuple[str, Callable]
+
+    def put(self, owner: Any, stock: Any) -> None:
+        name, function = self.calls
+        code, own = stock.__code__, self.implementation.__code__
+        if [n for n in own.co_names if n != name] != list(code.co_names) or code.co_freevars:
+            raise self.unexpected(f"a function that uses {[n for n in own.co_names if n != name]}", code.co_names)
+        stock.__globals__[name] = function
+        stock.__code__ = own.replace(co_name=code.co_name, co_qualname=code.co_qualname)
+
+
+@dataclass(frozen=True)
+class Registered(Hook):
+    """A list, a dictionary or a function of PyTorch's that is told of something of ours: ``implementation(it)`` does so."""
+
+    def put(self, owner: Any, stock: Any) -> None:
+        self.implementation(getattr(owner, self.name))
+
+
+@dataclass(frozen=True)
+class Native:
+    """What a patch in C++ (torch/csrc/formats/Patches.cpp) of that name runs in Python."""
+
+    name: str
+    implementation: Callable
+
+
+def install(rows: Iterable[Hook]) -> None:
+    for row in rows:
+        row.install()
+
+
+def exchange_code(function: types.FunctionType, replacement: types.FunctionType, name: str, implementation: Callable) -> None:
+    """Lets a public Python function of another library run the replacement's code, which calls the implementation by that name, given the
+    stock function first. The function stays the same object."""
+    if function.__code__.co_varnames[: function.__code__.co_argcount] != replacement.__code__.co_varnames:
+        raise ImportError(f"expected {function!r} to take {replacement.__code__.co_varnames}, as in the releases that are known")
+    stock = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    function.__globals__[name] = functools.partial(implementation, stock)
+    function.__code__ = replacement.__code__.replace(co_name=function.__name__, co_qualname=function.__qualname__)

@@ -169,7 +169,7 @@ PyMethodDef raw_functions[] = {
      "exchange_bodies(tensor, other): their data change places; what autograd knows of the first stays with it."},
     {"hook", &hook_builtin, METH_VARARGS, "hook(builtin, implementation, when): put an implementation in front of a stock builtin."},
     {"call_operator", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&call_operator)), METH_FASTCALL,
-     "call_operator(op, args, kwargs): what torch.ops calls; a stock dtype beside a tensor of ours means itself."},
+     "call_operator(op, function, args, kwargs): what torch.ops calls; a stock dtype beside a tensor of ours means itself."},
     {"set_default_format", &set_default_format, METH_O, "Make a dtype of ours the default dtype; None: the stock default holds."},
     {"get_default_format", &get_default_format, METH_NOARGS, "The default dtype if it is one of ours, else None."},
     {nullptr, nullptr, 0, nullptr}};

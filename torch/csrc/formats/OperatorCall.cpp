@@ -5,16 +5,17 @@
 #include <torch/csrc/formats/OperatorCall.h>
 
 #include <ATen/FormatTensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/formats/overlay/CastAutograd.h>
 #include <ATen/native/formats/overlay/StockFormula.h>
 #include <torch/csrc/Dtype.h>
-#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/formats/DtypeObject.h>
 #include <torch/csrc/jit/runtime/operator.h>
 #include <torch/csrc/utils/object_ptr.h>
 
 #include <algorithm>
-#include <cstring>
+#include <string>
+#include <unordered_set>
 
 namespace torch::formats {
 namespace {
@@ -56,37 +57,45 @@ bool names_dtype(PyObject* args, PyObject* kwargs) {
   return any;
 }
 
-// Most stock kernels look our numbers up in a table that ends before them: they fail over that, or make a tensor without a dtype.
-bool is_misunderstood(PyObject* result) {
-  if (result) return THPVariable_Check(result) && !THPVariable_Unpack(result).dtype().isScalarType();
-  if (!PyErr_ExceptionMatches(PyExc_RuntimeError)) return false;
-  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
-  PyErr_Fetch(&type, &value, &traceback);
-  THPObjectPtr text(value ? PyObject_Str(value) : nullptr);
+// An attribute that is a string, or "".
+std::string text_of(PyObject* object, const char* name) {
+  THPObjectPtr text(PyObject_GetAttrString(object, name));
   const char* words = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
-  const bool found = words && (std::strstr(words, "Unsupported TypeMeta") || std::strstr(words, "UNKNOWN_SCALAR"));
+  if (words) return words;
   PyErr_Clear();
-  PyErr_Restore(type, value, traceback);
-  return found;
+  return "";
 }
 
-// Operators that are written in Python (prims', a user's) get their dtypes through PyTorch's table, which ends before our numbers: what lies
-// beyond it is read as an object. aten's are in C++.
-bool is_outside_aten(PyObject* op) {
-  THPObjectPtr module(PyObject_GetAttrString(op, "__module__"));
-  const char* name = module ? PyUnicode_AsUTF8(module.get()) : nullptr;
-  if (!name) PyErr_Clear();
-  return !name || std::strcmp(name, "torch._ops.aten") != 0;
+// Names of operators with a kernel of ours for our tensors: aten::sum.dim_IntList, and aten::sum where one of its overloads that take no out= has
+// one.
+bool has_own_kernel(const std::string& name) {
+  static const auto* const names = [] {
+    auto* all = new std::unordered_set<std::string>;
+    for (const auto& op : c10::Dispatcher::singleton().getRegistrationsForDispatchKey(c10::DispatchKey::PrivateUse2)) {
+      all->insert(c10::toString(op));
+      if (op.overload_name.find("out") == std::string::npos) all->insert(op.name);
+    }
+    return all;
+  }();
+  return names->count(name) != 0;
+}
+
+// Whether an operator called by hand knows our numbers as dtypes: what converts does, and our own kernels. The others look them up in a table that
+// ends before them; those written in Python (prims', a user's) get dtypes from that table. (promote_types has an error of its own.)
+bool knows_formats(const std::string& name, bool own_tensor) {
+  static const std::unordered_set<std::string> known{"aten::to",     "aten::_to_copy",  "aten::view",     "aten::view_copy",
+                                                     "aten::tensor", "aten::as_tensor", "aten::to_dense", "aten::promote_types"};
+  return known.count(name.substr(0, name.find('.'))) != 0 || (own_tensor && has_own_kernel(name));
 }
 
 } // namespace
 
 PyObject* call_operator(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 3 || !PyTuple_Check(given[1]) || !PyDict_Check(given[2])) {
-    PyErr_SetString(PyExc_TypeError, "expected an operator, a tuple and a dictionary");
+  if (count != 4 || !PyTuple_Check(given[2]) || !PyDict_Check(given[3])) {
+    PyErr_SetString(PyExc_TypeError, "expected an operator of torch.ops, what it calls, a tuple and a dictionary");
     return nullptr;
   }
-  PyObject *op = given[0], *args = given[1], *kwargs = given[2];
+  PyObject *op = given[1], *args = given[2], *kwargs = given[3];
   if (!names_dtype(args, kwargs)) return PyObject_Call(op, args, kwargs);
   const Given seen(args, kwargs);
   if (!seen.own_dtype) {
@@ -94,24 +103,14 @@ PyObject* call_operator(PyObject*, PyObject* const* given, Py_ssize_t count) {
     if (seen.own_tensor) exact.emplace();
     return PyObject_Call(op, args, kwargs);
   }
-  if (is_outside_aten(op)) {
-    PyErr_Format(PyExc_TypeError,
-                 "expected a stock dtype for this operator called by hand, but got %S: operators outside of aten know stock "
-                 "dtypes only. Convert its operands or its result.",
-                 seen.own_dtype);
-    return nullptr;
-  }
-  PyObject* result = PyObject_Call(op, args, kwargs);
-  if (is_misunderstood(result)) {
-    Py_XDECREF(result);
-    PyErr_Clear();
-    PyErr_Format(PyExc_TypeError,
-                 "expected a stock dtype for this operator called by hand, but got %S. Call the function of torch that it is "
-                 "named for, or convert its result.",
-                 seen.own_dtype);
-    return nullptr;
-  }
-  return result;
+  std::string name = text_of(given[0], "_name");                        // of an overload
+  if (name.empty()) name = text_of(given[0], "_qualified_op_name");     // of all of them
+  const bool aten = name.rfind("aten::", 0) == 0;
+  if (aten && knows_formats(name, seen.own_tensor)) return PyObject_Call(op, args, kwargs);
+  PyErr_Format(PyExc_TypeError, "expected a stock dtype for this operator called by hand, but got %S%s", seen.own_dtype,
+               aten ? ". Call the function of torch that it is named for, or convert its result."
+                    : ": operators outside of aten know stock dtypes only. Convert its operands or its result.");
+  return nullptr;
 }
 
 // A given gradient in the dtype of what it is a gradient of: the engine would cast it to the container.

@@ -10,8 +10,9 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/formats/DtypeObject.h>
 #include <torch/csrc/utils/object_ptr.h>
-
-#include <cstring>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/utils/python_numbers.h>
+#include <torch/csrc/utils/python_symnode.h>
 
 namespace torch::formats {
 namespace {
@@ -36,23 +37,20 @@ PyObject* number_as_tensor(PyObject* number, const c10::formats::FormatEntry& en
   END_HANDLE_TH_ERRORS
 }
 
+// What stock takes for an item: numbers, tensors, and the numbers of a graph.
+bool is_item(PyObject* value) {
+  return PyFloat_Check(value) || PyLong_Check(value) || PyComplex_Check(value) || is_tensor(value) || THPUtils_checkLong(value) ||
+      torch::is_symint(value) || torch::is_symfloat(value) || torch::is_symbool(value);
+}
+
 // Stock's refusal of what is neither a number nor a tensor names the container.
 int refused(PyObject* self, PyObject* value) {
   const c10::formats::FormatEntry* entry = value && PyErr_ExceptionMatches(PyExc_TypeError) ? format_of_tensor(self) : nullptr;
-  if (!entry) return -1;
-  PyObject *type = nullptr, *error = nullptr, *traceback = nullptr;
-  PyErr_Fetch(&type, &error, &traceback);
-  THPObjectPtr text(error ? PyObject_Str(error) : nullptr);
-  const char* words = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
-  const bool named = words && std::strncmp(words, "can't assign a ", 15) == 0;
-  PyErr_Clear();
-  PyErr_Restore(type, error, traceback);
-  if (named) {
-    PyErr_Format(PyExc_TypeError,
-                 "expected a number or a tensor for elements of a tensor of torch.%s, but got a %s. Make a tensor of it first, "
-                 "for example with torch.tensor(...).",
-                 entry->name.c_str(), Py_TYPE(value)->tp_name);
-  }
+  if (!entry || is_item(value)) return -1;
+  PyErr_Format(PyExc_TypeError,
+               "expected a number or a tensor for elements of a tensor of torch.%s, but got a %s. Make a tensor of it first, "
+               "for example with torch.tensor(...).",
+               entry->name.c_str(), Py_TYPE(value)->tp_name);
   return -1;
 }
 

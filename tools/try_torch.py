@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Builds and tests the package against another release of PyTorch, in an environment of its own.
+
+    python tools/try_torch.py 2.15.0                 # the tests of what touches PyTorch's private parts, and the operator database
+    python tools/try_torch.py 2.15.0 --tests all     # the whole suite
+    python tools/try_torch.py 2.15.0 --python python3.12 --remove
+
+Prints one line for the support table in README.md. A release that comes as a CUDA build takes 6 GB and ten minutes; it imports without a GPU. The
+environment lies in build/try-torch-RELEASE and is used again; --fresh makes it anew, --remove deletes it afterwards.
+"""
+
+import argparse
+import datetime
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+REQUIREMENTS = ("build", "train", "test")
+
+# Tests of what reaches into PyTorch's private parts or follows its tables, by their files' names. Whatever else a release changes, the operator
+# database (conformance/) runs into it.
+PRIVATE = (
+    "test_amp test_assert_close test_autograd test_autograd_functions test_bad_input test_cast_gradients test_checkpoints test_conversion "
+    "test_distributed test_dtypes test_factories test_file_versions test_foreach test_gradient_dtypes test_graph_capture test_hooks "
+    "test_inference_mode test_interop test_linear_cross_entropy test_listings test_loading_again test_masked test_moved_codes test_operands "
+    "test_optimizer_steps test_other_libraries test_printing test_script test_serialization test_stock test_stock_compile test_tensor_body "
+    "test_threads test_transforms test_views test_modules test_operators test_optimizers test_tangents"
+).split()
+
+
+def run(*command: object, log: Path | None = None, **settings) -> None:
+    """Runs a command; its output goes to the log, where there is one. An error shows the end of it."""
+    words = [str(word) for word in command]
+    print("+", *words, *(() if log is None else (f"> {log}",)), flush=True)
+    with open(os.devnull if log is None else log, "w") as file:
+        output = {} if log is None else {"stdout": file, "stderr": subprocess.STDOUT}
+        done = subprocess.run(words, check=False, **output, **settings)
+    if done.returncode != 0:
+        end = "" if log is None else "\n" + "\n".join(log.read_text().splitlines()[-30:])
+        raise SystemExit(f"expected {words[0]} to succeed, but it ended with {done.returncode}{end}")
+
+
+def requirements(release: str) -> list[str]:
+    """What the build and the tests need, with this release of torch in the place of the pinned one."""
+    lines = [line.split("#")[0].strip() for name in REQUIREMENTS for line in (ROOT / "requirements" / f"{name}.txt").read_text().splitlines()]
+    return [f"torch=={release}", *dict.fromkeys(line for line in lines if line and not line.startswith(("-c", "torch==")))]
+
+
+def environment(folder: Path, python: str, release: str) -> Path:
+    """The Python of an environment with that torch and everything that the build and the tests need."""
+    interpreter = folder / "bin" / "python"
+    if not (folder / ".complete").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        run(python, "-m", "venv", folder)
+        constraints = ROOT / "requirements" / "constraints.txt"
+        run(interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", constraints, *requirements(release))
+        (folder / ".complete").touch()
+    return interpreter
+
+
+def test_files(which: str) -> list[Path]:
+    found = {path.stem: path for path in sorted((ROOT / "test").rglob("test_*.py"))}
+    if which == "all":
+        return [ROOT / "test"]
+    if missing := [name for name in PRIVATE if name not in found]:
+        raise SystemExit(f"expected the files of PRIVATE in test/, but got none for {', '.join(missing)}")
+    return [found[name] for name in PRIVATE]
+
+
+def try_release(options: argparse.Namespace, folder: Path) -> int:
+    python = environment(folder, options.python, options.release)
+    place = folder / "native"  # of its own: the other builds' caches know another PyTorch
+    build = (f"-Cbuild-dir={place}", f"-Ccmake.define.CMAKE_JOB_POOLS=compile={options.jobs}", "-Ccmake.define.CMAKE_JOB_POOL_COMPILE=compile")
+    install = ("install", "--disable-pip-version-check", "--no-build-isolation", "--no-deps", "--force-reinstall")
+    run(python, "-m", "pip", *install, *build, ROOT, log=folder / "build.log")
+
+    log = folder / "tests.log"
+    command = [python, "-m", "pytest", "-q", "-n", options.jobs, "-p", "no:cacheprovider", *test_files(options.tests)]
+    print("+", *command[:6], "... >", log, flush=True)
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with log.open("w") as output:
+        done = subprocess.run([str(word) for word in command], check=False, cwd=ROOT, env=environ, stdout=output, stderr=subprocess.STDOUT)
+    summary = re.findall(r"^(?:=+ )?((?:\d+ \w+(?:, )?)+) in [\d.]+s", log.read_text(), re.MULTILINE)
+    if not summary:
+        raise SystemExit(f"expected pytest's summary at the end of {log}, but it ended with {done.returncode}:\n{log.read_text()[-3000:]}")
+    facts = "import platform, torch; print(torch.__version__, platform.python_version())"
+    version, python_version = subprocess.run([python, "-c", facts], check=True, capture_output=True, text=True, cwd=folder).stdout.split()
+    print(f"| {version} | {python_version} | {platform.machine()} | {options.tests}: {summary[-1]} | {datetime.date.today()} |")
+    return done.returncode
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("release", help="of PyTorch, as pip knows it: 2.15.0")
+    parser.add_argument("--python", default=sys.executable, help="the Python to make the environment with (default: this one)")
+    parser.add_argument("--tests", choices=("private", "all"), default="private", help="what to run (default: what touches private parts)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes that compile, and that test (default: one a core)")
+    parser.add_argument("--fresh", action="store_true", help="make the environment anew")
+    parser.add_argument("--remove", action="store_true", help="delete the environment afterwards")
+    options = parser.parse_args()
+    if not re.fullmatch(r"\d+\.\d+\.\d+", options.release):
+        parser.error(f"expected a release as major.minor.patch, for example 2.15.0, but got {options.release!r}")
+    folder = ROOT / "build" / f"try-torch-{options.release}"
+    if options.fresh:
+        shutil.rmtree(folder, ignore_errors=True)
+    try:
+        return try_release(options, folder)
+    finally:
+        if options.remove:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -135,37 +135,41 @@ def shorten(reason: str, dtype: str, length: int = 200) -> str:
     return reason if len(reason) <= length else reason[: length - 3] + "..."
 
 
-def way(op) -> str:
-    """How an entry runs on ours, by the profile of one sample in posit16es2: `fallback` where a whole tensor is decoded or encoded for the
-    stock kernels, `own` where none is."""
-    import op_cases
-    import samples
+def ways(ops) -> dict[str, str]:
+    """The way that each entry's operator of ATen takes, by the package's table of operators. Without a row there: `boxed` where it has the boxed
+    kernel, `view` where stock's view suffices, else `composite`, as functions written in Python are."""
     import torch
-    from torch.profiler import ProfilerActivity, profile
 
-    base = samples.base_dtype(op)
-    for sample in samples.samples_of(op, base, False, 2):
-        if samples.is_complex(sample):
-            continue
-        x, args, kwargs, _ = samples.sample_in_world(sample, base, samples.worlds(torch.posit16es2)["ours"])
-        with samples.quiet(), torch.no_grad(), profile(activities=[ProfilerActivity.CPU]) as profiler:
-            op(x, *args, **kwargs)
-        names = {event.name for event in profiler.events()}
-        return "fallback" if names & {"formats::decode", "formats::encode"} else "own"
-    raise op_cases.NotApplicable("no sample")
+    from torch_dtypes import _C
 
+    rows = {name: way for name, way, _, _ in _C.operator_facts()}
+    families = [name for name in rows if name.endswith("*")]
+    operators = collections.defaultdict(list)
+    for full in torch._C._dispatch_get_all_op_names():
+        operators[full.partition(".")[0].removeprefix("aten::")].append(full)
 
-def ways(names: list[str], results: dict) -> dict[str, str]:
-    from torch.testing._internal.common_methods_invocations import op_db
+    def is_view(name: str) -> bool:
+        schemas = torch._C._jit_get_schemas_for_operator(f"aten::{name}")
+        return any(r.alias_info is not None and not r.alias_info.is_write for s in schemas for r in s.returns)
 
-    passing = {name for name in names if any(kinds["forward"]["status"] == "pass" for kinds in results[name].values())}
-    return {op.full_name: way(op) for op in op_db if op.full_name in passing}
+    def way(name: str) -> str:
+        row = next((f for f in families if name.startswith(f[:-1])), name)
+        if row in rows:
+            return rows[row]
+        if is_view(name):
+            return "view"
+        boxed = any(torch._C._dispatch_has_kernel_for_dispatch_key(full, "PrivateUse2") for full in operators[name])
+        return "boxed" if boxed else "composite"
+
+    return {op.full_name: way(op.aten_name or op.name) for op in ops}
 
 
 def document(names: list[str], results: dict, options, known) -> str:
     import torch
+    from torch.testing._internal.common_methods_invocations import op_db
 
-    kernels = ways(names, results)
+    kernels = ways(op_db)
+    counted = collections.Counter(kernels.values())
 
     notes: dict[str, int] = {}
 
@@ -180,9 +184,7 @@ def document(names: list[str], results: dict, options, known) -> str:
         found = [note(name, dtype, kind, o) for dtype, kinds in results[name].items() for kind, o in kinds.items()]
         numbers = ", ".join(str(n) for n in sorted({n for n in found if n}))
         samples = max(o["samples"] for kinds in results[name].values() for o in kinds.values())
-        rows.append(
-            f"| `{name}` | {kernels.get(name, '-')} | " + " | ".join(cell(results[name], kind) for kind in KINDS) + f" | {samples} | {numbers} |"
-        )
+        rows.append(f"| `{name}` | {kernels[name]} | " + " | ".join(cell(results[name], kind) for kind in KINDS) + f" | {samples} | {numbers} |")
     totals = [
         f"| `{dtype}` | " + " | ".join(share([results[name][dtype][kind] for name in names]) for kind in KINDS) + " |" for dtype in options.dtype
     ]
@@ -198,16 +200,17 @@ Every one of the {len(names)} entries of PyTorch {torch.__version__.split("+")[0
 stock PyTorch, and values within the bound that `test/conformance/bounds.py` states: correctly rounded operators bit for bit, other
 single kernels within float32's own error, operators of several kernels and gradients within the loss by rounding between the kernels.
 *refused*: an error that says why. *-*: nothing to run (integers or complex numbers only, not differentiable, no in-place or out= variant,
-no wrong input in the database). Wrong input must raise. *kernels*: `own` where those of this package work on the codes, `fallback` where
-tensors are decoded whole, stock kernels run on the exact values, and their results are rounded; so are the tables made, by which large
-tensors get their elementary functions ({sum(k == "own" for k in kernels.values())} and
-{sum(k == "fallback" for k in kernels.values())} entries, by the profile of one forward sample).
+no wrong input in the database). Wrong input must raise. *way*, by the package's table of operators: `own`, a kernel of this package;
+`codes`, the stock kernel moves codes; `view`; `boxed`, tensors are decoded whole, the stock kernel runs on the exact values, and its results are
+rounded (so are the tables made, by which large tensors get their elementary functions); `whole`, the same where stock has composite code;
+`composite` and `checked`, stock's composite code over other operators; `loop`, over the tensors of a list; `refused`.
+{", ".join(f"{way}: {count}" for way, count in sorted(counted.items()))}.
 
 | dtype | {" | ".join(KINDS.values())} |
 |---|{"---|" * len(KINDS)}
 """
     columns = " | ".join(KINDS.values())
-    table = f"\n## Entries\n\nSamples: the most that one of the columns ran.\n\n| entry | kernels | {columns} | samples | notes |\n|---|"
+    table = f"\n## Entries\n\nSamples: the most that one of the columns ran.\n\n| entry | way | {columns} | samples | notes |\n|---|"
     table += "---|" * (len(KINDS) + 3) + "\n"
     listed = "\n## Notes\n\n" + "".join(f"{number}. {reason}\n" for reason, number in notes.items()) if notes else ""
     return head + "\n".join(totals) + "\n" + table + "\n".join(rows) + "\n" + listed

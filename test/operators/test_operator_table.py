@@ -155,3 +155,8 @@ def test_boxed_operators_have_the_boxed_kernel():
 def test_casts_stand_above_autograd():
     cast = [o for row, (_, facts, _) in ROWS.items() if "ByCasts" in facts for o in overloads(row) if has_kernel(o, "PrivateUse2")]
     assert [o for o in cast for key in KEYS if not has_kernel(o, key) and not o.partition(".")[0].endswith("_") and "out" not in base_of(o)[1]] == []
+
+
+def test_kernels_above_autograd_stand_at_both_keys():
+    one = [o for o in OPERATORS if has_kernel(o, "AutogradPrivateUse2") != has_kernel(o, "AutogradHPU") and row_of(o)[0] != "refused"]
+    assert one == []

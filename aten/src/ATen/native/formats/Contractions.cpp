@@ -4,7 +4,7 @@
 #include <ATen/native/formats/Contractions.h>
 
 #include <ATen/Accumulation.h>
-#include <ATen/FormatTensor.h>
+#include <ATen/FormatLibrary.h>
 
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/addmm_ops.h>
@@ -16,7 +16,6 @@
 #include <ATen/ops/mm_ops.h>
 #include <ATen/ops/mul_ops.h>
 #include <torch/csrc/autograd/function.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <cctype>
@@ -253,9 +252,7 @@ Tensor ger(const Tensor& self, const Tensor& other) {
   return at::_ops::mm::call(self.unsqueeze(1), other.unsqueeze(0));
 }
 
-// On our key, on our autograd key, and on that of tensors within wrappers of torch.func.
-template <typename Library>
-void register_contractions(Library& m) {
+void register_contractions(torch::Library& m) {
   m.impl("einsum", &einsum);
   m.impl("linear", &linear);
   m.impl("ger", &ger);
@@ -279,14 +276,6 @@ bool run_contraction(const std::string& name, torch::jit::Stack* stack) {
   return true;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
-  register_contractions(m);
-}
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse2, m) {
-  register_contractions(m);
-}
-TORCH_LIBRARY_IMPL(aten, AutogradHPU, m) {
-  register_contractions(m);
-}
+TD_REGISTER_COMPOSITE(register_contractions)
 
 } // namespace at::formats

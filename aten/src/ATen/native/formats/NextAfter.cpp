@@ -1,5 +1,6 @@
 // nextafter: the next number of the format itself, found by stepping its codes. (The stock kernel steps numbers of the machine type that
 // carries the format, and those round back to where they came from.)
+#include <ATen/FormatLibrary.h>
 #include <ATen/native/formats/Elementwise.h>
 #include <ATen/native/formats/ResultType.h>
 
@@ -12,7 +13,6 @@
 #include <ATen/ops/nextafter_ops.h>
 #include <ATen/ops/to_ops.h>
 #include <torch/csrc/autograd/functions/utils.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <cmath>
@@ -161,11 +161,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("nextafter.out", &nextafter_out_kernel);
 }
 
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse2, m) {
+static void register_derivative(torch::Library& m) {
   m.impl("nextafter", &nextafter_autograd);
 }
-TORCH_LIBRARY_IMPL(aten, AutogradHPU, m) { // within wrappers of torch.func
-  m.impl("nextafter", &nextafter_autograd);
-}
+TD_REGISTER_AUTOGRAD(register_derivative)
 
 } // namespace at::formats

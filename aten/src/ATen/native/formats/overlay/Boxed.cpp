@@ -13,6 +13,7 @@
 #include <ATen/native/formats/overlay/MovedCodes.h>
 #include <ATen/native/formats/overlay/NumberPlaces.h>
 #include <ATen/native/formats/overlay/OperandRules.h>
+#include <ATen/native/formats/overlay/Refusals.h>
 #include <ATen/native/formats/overlay/StockFormula.h>
 #include <ATen/native/formats/overlay/TouchedElements.h>
 #include <ATen/native/formats/overlay/Tracing.h>
@@ -158,6 +159,7 @@ void register_derivative(const c10::OperatorHandle& op) {
 
 int register_boxed_kernels() {
   set_stray_operands(&in_stock_formula);
+  register_refusals();
   int registered = 0;
   const std::vector<c10::OperatorHandle> operators = aten_operators();
   for (const c10::OperatorHandle& op : operators) registered += register_by_row(op);

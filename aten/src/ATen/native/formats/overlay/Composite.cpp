@@ -1,5 +1,6 @@
 // Composite operators whose stock code reads or allocates by the container's type: written anew from operators that keep the format,
-// and differentiable through them. They sit on our key and on our autograd key, where the stock composite would otherwise run.
+// and differentiable through them.
+#include <ATen/FormatLibrary.h>
 #include <ATen/native/formats/Elementwise.h>
 #include <ATen/native/formats/overlay/CastAutograd.h>
 #include <ATen/native/formats/overlay/StockFormula.h>
@@ -27,7 +28,7 @@
 #include <ATen/ops/scatter.h>
 #include <ATen/ops/to_ops.h>
 #include <ATen/ops/where.h>
-#include <torch/library.h>
+#include <ATen/ops/where_compositeimplicitautograd_dispatch.h>
 
 namespace at::formats {
 namespace {
@@ -38,21 +39,25 @@ using c10::Scalar;
 // ---- where with a number: stock makes a tensor of it in the container's type ----
 
 Tensor number_like(const Scalar& number, const Tensor& like) {
-  if (!number.isComplex()) return encoded_number(number, entry_of(like));
+  const FormatEntry& entry = *entry_beneath(like);
+  if (!number.isComplex()) return encoded_number(number, entry);
   const at::AutoDispatchBelowADInplaceOrView guard;
-  return at::scalar_tensor(number, at::TensorOptions().device(like.device()).dtype(c10::toComplexType(entry_of(like).compute)));
+  return at::scalar_tensor(number, at::TensorOptions().device(like.device()).dtype(c10::toComplexType(entry.compute)));
 }
 
 void expect_condition(const Tensor& condition) {
-  TORCH_CHECK(!is_format_tensor(condition), "where: expected a condition of bool, but got ", entry_of(condition).name);
+  const FormatEntry* entry = entry_beneath(condition);
+  TORCH_CHECK(!entry, "where: expected a condition of bool, but got ", entry->name);
 }
 
 Tensor where_scalar_self(const Tensor& condition, const Scalar& self, const Tensor& other) {
   expect_condition(condition);
+  if (!entry_beneath(other)) return at::compositeimplicitautograd::where(condition, self, other);
   return at::where(condition, number_like(self, other), other);
 }
 Tensor where_scalar_other(const Tensor& condition, const Tensor& self, const Scalar& other) {
   expect_condition(condition);
+  if (!entry_beneath(self)) return at::compositeimplicitautograd::where(condition, self, other);
   return at::where(condition, self, number_like(other, self));
 }
 
@@ -60,12 +65,12 @@ Tensor where_scalar_other(const Tensor& condition, const Tensor& self, const Sca
 
 template <Tensor (*stock)(const Tensor&, double, bool)>
 Tensor dropping(const Tensor& input, double p, bool train) {
-  const bool all = train && p == 1 && input.numel() != 0;
+  const bool all = train && p == 1 && input.numel() != 0 && entry_beneath(input);
   return all ? at::_ops::mul_Tensor::call(input, number_like(0, input)) : stock(input, p, train);
 }
 template <Tensor& (*stock)(Tensor&, double, bool)>
 Tensor& dropping_(Tensor& self, double p, bool train) {
-  const bool all = train && p == 1 && self.numel() != 0;
+  const bool all = train && p == 1 && self.numel() != 0 && entry_beneath(self);
   return all ? at::_ops::mul__Tensor::call(self, number_like(0, self)) : stock(self, p, train);
 }
 
@@ -76,14 +81,15 @@ using BatchNorm = std::tuple<Tensor, Tensor, Tensor, Tensor, int64_t>;
 BatchNorm batch_norm_impl_index(const Tensor& input, const std::optional<Tensor>& weight, const std::optional<Tensor>& bias,
                                 const std::optional<Tensor>& mean, const std::optional<Tensor>& var, bool training, double momentum, double eps,
                                 bool cudnn) {
-  if (!is_format_tensor(input) || input.numel() != 0) {
+  const FormatEntry* entry = entry_beneath(input);
+  if (!entry || input.numel() != 0) {
     return at::compositeimplicitautograd::_batch_norm_impl_index(input, weight, bias, mean, var, training, momentum, eps, cudnn);
   }
   // Not the input itself: its place in the graph is an operator's. The parameters get a gradient of zeros through it.
   Tensor out = input.clone();
   if (weight && weight->defined()) out = at::_ops::mul_Tensor::call(out, weight->select(0, 0));
   if (bias && bias->defined()) out = at::_ops::add_Tensor::call(out, bias->select(0, 0), 1);
-  const auto statistics = at::TensorOptions().device(input.device()).dtype(entry_of(input).compute);
+  const auto statistics = at::TensorOptions().device(input.device()).dtype(entry->compute);
   const Tensor none = at::empty({input.dim() > 1 ? input.size(1) : 0}, statistics);
   return {out, none, none.clone(), at::empty({0}, statistics.dtype(at::kByte)), 0};
 }
@@ -121,7 +127,7 @@ std::tuple<Tensor&, Tensor&> slogdet_out(const Tensor& self, Tensor& sign, Tenso
 
 Tensor exact(const Tensor& t) {
   const ExplicitDtypeGuard guard;
-  return is_format_tensor(t) ? at::_ops::to_dtype::call(t, at::kDouble, false, false, {}) : t;
+  return entry_beneath(t) ? at::_ops::to_dtype::call(t, at::kDouble, false, false, {}) : t;
 }
 
 Tensor float_power(const Tensor& self, const Tensor& exponent) {
@@ -135,11 +141,12 @@ Tensor float_power_of_number(const Scalar& self, const Tensor& exponent) {
 }
 
 [[noreturn]] void refuse_float_power_in_place(const Tensor& self) {
-  TORCH_CHECK(false, "float_power_: expected a base of float64, but got ", is_format_tensor(self) ? entry_of(self).name : self.dtype().name(),
+  const FormatEntry* entry = entry_beneath(self);
+  TORCH_CHECK(false, "float_power_: expected a base of float64, but got ", entry ? entry->name : self.dtype().name(),
               ". Use torch.float_power, whose result is float64.");
 }
 Tensor& float_power_(Tensor& self, const Tensor& exponent) {
-  if (!is_format_tensor(self)) return self.float_power_(exact(exponent));
+  if (!entry_beneath(self)) return self.float_power_(exact(exponent));
   refuse_float_power_in_place(self);
 }
 Tensor& float_power_number_(Tensor& self, const Scalar&) {
@@ -204,9 +211,7 @@ c10::ScalarType promote_types(c10::ScalarType a, c10::ScalarType b) {
   return c10::promoteTypes(a, b);
 }
 
-// On our key and on our autograd key.
-template <typename Library>
-void register_composites(Library& m) {
+void register_composites(torch::Library& m) {
   namespace stock = at::compositeimplicitautograd;
   m.impl("dropout", &dropping<&stock::dropout>);
   m.impl("alpha_dropout", &dropping<&stock::alpha_dropout>);
@@ -237,18 +242,15 @@ void register_composites(Library& m) {
 
 } // namespace
 
+TD_REGISTER_COMPOSITE(register_composites)
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
-  register_composites(m);
   m.impl("unfold", &unfold);
 }
 
 // Where an operator without tensors passes by.
 TORCH_LIBRARY_IMPL(aten, BackendSelect, m) {
   m.impl("promote_types", &promote_types);
-}
-
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse2, m) {
-  register_composites(m);
 }
 
 } // namespace at::formats

@@ -1,5 +1,5 @@
 // Everything that moves values into, out of and between number formats: to, _to_copy, copy_, clone, fill_, item, and their autograd.
-#include <ATen/FormatTensor.h>
+#include <ATen/FormatLibrary.h>
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -12,7 +12,6 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/fill_ops.h>
 #include <ATen/ops/to_ops.h>
-#include <torch/library.h>
 
 namespace at::formats {
 
@@ -162,18 +161,6 @@ at::Tensor cast_named(const at::Tensor& self, bool non_blocking) {
   return to(self, type, {}, {}, {}, non_blocking, false, {});
 }
 
-template <typename Library>
-void register_named_casts(Library& m) {
-  m.impl("_cast_Byte", &cast_named<ScalarType::Byte>);
-  m.impl("_cast_Char", &cast_named<ScalarType::Char>);
-  m.impl("_cast_Double", &cast_named<ScalarType::Double>);
-  m.impl("_cast_Float", &cast_named<ScalarType::Float>);
-  m.impl("_cast_Half", &cast_named<ScalarType::Half>);
-  m.impl("_cast_Int", &cast_named<ScalarType::Int>);
-  m.impl("_cast_Long", &cast_named<ScalarType::Long>);
-  m.impl("_cast_Short", &cast_named<ScalarType::Short>);
-}
-
 // ---- copy_ ----
 
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
@@ -253,6 +240,23 @@ at::Tensor& zero_(at::Tensor& self) {
 
 } // namespace
 
+static void register_casts(torch::Library& m) {
+  m.impl("to.dtype_layout", &to_dtype_layout);
+  m.impl("to.device", &to_device_dtype);
+  m.impl("to.dtype", &to_dtype);
+  m.impl("to.other", &to_other);
+  m.impl("type_as", &type_as);
+  m.impl("_cast_Byte", &cast_named<ScalarType::Byte>);
+  m.impl("_cast_Char", &cast_named<ScalarType::Char>);
+  m.impl("_cast_Double", &cast_named<ScalarType::Double>);
+  m.impl("_cast_Float", &cast_named<ScalarType::Float>);
+  m.impl("_cast_Half", &cast_named<ScalarType::Half>);
+  m.impl("_cast_Int", &cast_named<ScalarType::Int>);
+  m.impl("_cast_Long", &cast_named<ScalarType::Long>);
+  m.impl("_cast_Short", &cast_named<ScalarType::Short>);
+}
+TD_REGISTER_COMPOSITE(register_casts)
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("clone", &clone_kernel);
   m.impl("_to_copy", &to_copy);
@@ -263,29 +267,13 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("fill_.Tensor", &fill_tensor);
   m.impl("zero_", &zero_);
   m.impl("dequantize.self", &dequantize);
-  m.impl("to.dtype_layout", &to_dtype_layout);
-  m.impl("to.device", &to_device_dtype);
-  m.impl("to.dtype", &to_dtype);
-  m.impl("to.other", &to_other);
-  m.impl("type_as", &type_as);
-  register_named_casts(m);
 }
 
-// Ours, and ours within wrappers of torch.func.
-#define TD_FORMAT_CAST(AUTOGRAD)                 \
-  TORCH_LIBRARY_IMPL(aten, AUTOGRAD, m) {        \
-    m.impl("_to_copy", &to_copy_autograd);       \
-    m.impl("copy_", TORCH_FN(copy_autograd));    \
-    m.impl("to.dtype_layout", &to_dtype_layout); \
-    m.impl("to.device", &to_device_dtype);       \
-    m.impl("to.dtype", &to_dtype);               \
-    m.impl("to.other", &to_other);               \
-    m.impl("type_as", &type_as);                 \
-    register_named_casts(m);                     \
-  }
-TD_FORMAT_CAST(AutogradPrivateUse2)
-TD_FORMAT_CAST(AutogradHPU)
-#undef TD_FORMAT_CAST
+static void register_recorded_copies(torch::Library& m) {
+  m.impl("_to_copy", &to_copy_autograd);
+  m.impl("copy_", TORCH_FN(copy_autograd));
+}
+TD_REGISTER_AUTOGRAD(register_recorded_copies)
 
 // Stock tensors on the devices that ours may lie on, and nested ones for the error.
 #define TD_STOCK_CAST(AUTOGRAD)                           \

@@ -1,13 +1,12 @@
 // LSTM from operators that keep the format. Stock chooses between these and oneDNN's layer, which rounds once at its end, by the container's
 // type and the processor: results would depend on both.
-#include <ATen/FormatTensor.h>
+#include <ATen/FormatLibrary.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/stack.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <numeric>
@@ -112,7 +111,7 @@ Result lstm_input(const Tensor& input, at::TensorList states, at::TensorList wei
 // data: (steps of all sequences, features), the first steps of all first; batch_sizes: how many sequences have a step.
 Result lstm_data(const Tensor& data, const Tensor& batch_sizes, at::TensorList states, at::TensorList weights, bool biases, int64_t layers,
                  double dropout, bool train, bool bidirectional) {
-  TORCH_CHECK(!is_format_tensor(batch_sizes) && batch_sizes.scalar_type() == at::kLong && batch_sizes.device().is_cpu() && batch_sizes.dim() == 1 &&
+  TORCH_CHECK(!entry_beneath(batch_sizes) && batch_sizes.scalar_type() == at::kLong && batch_sizes.device().is_cpu() && batch_sizes.dim() == 1 &&
                   batch_sizes.numel() > 0,
               "lstm: expected batch sizes as an int64 CPU tensor with one dimension and at least one element");
   const Tensor contiguous = batch_sizes.contiguous();
@@ -124,21 +123,13 @@ Result lstm_data(const Tensor& data, const Tensor& batch_sizes, at::TensorList s
   return lstm(data, batches, states, weights, biases, layers, dropout, train, bidirectional);
 }
 
-// On our key and on our autograd key.
-template <typename Library>
-void register_lstm(Library& m) {
+void register_lstm(torch::Library& m) {
   m.impl("lstm.input", &lstm_input);
   m.impl("lstm.data", &lstm_data);
 }
 
 } // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
-  register_lstm(m);
-}
-
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse2, m) {
-  register_lstm(m);
-}
+TD_REGISTER_COMPOSITE(register_lstm)
 
 } // namespace at::formats

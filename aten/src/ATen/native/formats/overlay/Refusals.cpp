@@ -2,21 +2,16 @@
 // the operator, the dtype and the way out, where stock would speak of backends and devices.
 #include <ATen/native/formats/overlay/Refusals.h>
 
-#include <ATen/FormatTensor.h>
+#include <ATen/FormatLibrary.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/formats/overlay/OperatorFacts.h>
 #include <ATen/ops/type_as_compositeimplicitautograd_dispatch.h>
-#include <torch/library.h>
 
 namespace at::formats {
 namespace {
 
-constexpr auto kNoSparse = "there are no sparse or other special layouts of number formats";
-constexpr auto kNoComplex = "number formats have no complex counterparts";
-constexpr auto kNoNegation = "its views have no negative bit, so that -x has memory of its own";
-constexpr auto kNoQuantised = "a tensor of a number format is not quantised";
-constexpr auto kNoCollective =
+constexpr std::string_view kNoCollective =
     "process groups move and add up stock dtypes only, and would take the codes for numbers; torch_dtypes.codes(x).view(torch.uint8) moves the codes";
-constexpr auto kNoNested = "there are no nested tensors of number formats";
 
 // The name of the format among an operator's arguments, those in lists too.
 std::string format_among(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
@@ -33,14 +28,14 @@ std::string format_among(const c10::OperatorHandle& op, const torch::jit::Stack&
 
 class Refusal final : public c10::OperatorKernel {
  public:
-  explicit Refusal(const char* reason) : reason_(reason) {}
+  explicit Refusal(std::string_view reason) : reason_(reason) {}
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) const {
     TORCH_CHECK_NOT_IMPLEMENTED(false, op.schema().name(), ": expected a stock dtype, but got ", format_among(op, *stack), ": ", reason_,
                                 ". Convert first, for example with x.float().");
   }
 
  private:
-  const char* reason_;
+  std::string_view reason_;
 };
 
 // An operand of ours beside one of a kind that ours cannot have: PyTorch joins the two into one dispatch key.
@@ -53,15 +48,8 @@ constexpr const char* kSparse = "sparse";
 constexpr const char* kQuantised = "quantised";
 constexpr const char* kNested = "nested";
 
-torch::CppFunction refusal(const char* reason) {
+torch::CppFunction refusal(std::string_view reason) {
   return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Refusal>(reason));
-}
-
-void refuse_sparse(torch::Library& m) {
-  for (const char* name :
-       {"to_sparse", "to_sparse.sparse_dim", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr", "to_sparse_bsc", "to_mkldnn_backward"}) {
-    m.impl(name, refusal(kNoSparse));
-  }
 }
 
 // Stock reads the container off `other`.
@@ -83,20 +71,21 @@ void refuse_operand(const std::string& op, const std::string& dtype, const char*
                            " one. Convert one of the two first: the number format with x.float(), or the ", kind, " tensor to an ordinary one."));
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
-  refuse_sparse(m);
-  m.impl("to_mkldnn", refusal(kNoSparse));
-  for (const char* name : {"to_padded_tensor", "_nested_tensor_from_mask"}) m.impl(name, refusal(kNoNested));
-  m.impl("_nested_tensor_from_mask_left_aligned", &is_left_aligned);
-  for (const char* name : {"view_as_complex", "view_as_real"}) m.impl(name, refusal(kNoComplex));
-  m.impl("_neg_view", refusal(kNoNegation));
-  for (const char* name : {"int_repr", "q_scale", "q_zero_point", "q_per_channel_scales", "q_per_channel_zero_points", "q_per_channel_axis"}) {
-    m.impl(name, refusal(kNoQuantised));
+// At our autograd key too, where a composite operator's stock code would run. Within wrappers of torch.func it comes to the same.
+void register_refusals() {
+  static auto* autograd = new torch::Library(torch::Library::IMPL, "aten", kFormatAutogradKey, __FILE__, __LINE__);
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    if (name.getNamespace().value_or("") != "aten" || !dispatcher.findSchema(name)) continue;
+    const OperatorFacts& row = operator_facts(name.name, name.overload_name);
+    if (row.way != Way::Refused) continue;
+    register_below_autograd(name, [&] { return refusal(row.detail); });
+    autograd->impl(dispatch_name(name).c_str(), refusal(row.detail));
   }
 }
 
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse2, m) {
-  refuse_sparse(m);
+TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
+  m.impl("_nested_tensor_from_mask_left_aligned", &is_left_aligned);
 }
 
 TORCH_LIBRARY_IMPL(aten, AutogradNestedTensor, m) {

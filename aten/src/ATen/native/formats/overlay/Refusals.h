@@ -7,4 +7,7 @@ namespace at::formats {
 // kind: "sparse", "nested", "quantised" or "mkldnn".
 [[noreturn]] void refuse_operand(const std::string& op, const std::string& dtype, const char* kind);
 
+// The operators that the table refuses.
+void register_refusals();
+
 } // namespace at::formats

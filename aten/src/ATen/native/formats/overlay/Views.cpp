@@ -1,6 +1,6 @@
 // Views: the same codes under other sizes and strides. Operators that make views through as_strided need nothing of ours; these either
 // do it themselves or build a plain TensorImpl, which would lose the format.
-#include <ATen/FormatTensor.h>
+#include <ATen/FormatLibrary.h>
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
@@ -20,7 +20,6 @@
 #include <ATen/ops/view_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/view_ops.h>
 #include <c10/core/InferenceMode.h>
-#include <torch/library.h>
 
 #include <limits>
 
@@ -155,8 +154,8 @@ at::Tensor view_copy_dtype(const at::Tensor& self, c10::ScalarType type) {
 at::Tensor as_strided_recorded(c10::DispatchKeySet keys, const at::Tensor& self, c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides,
                                std::optional<c10::SymInt> offset) {
   const bool empty = std::any_of(sizes.begin(), sizes.end(), [](const c10::SymInt& size) { return size == 0; });
-  if (empty && is_format_tensor(self) && self.requires_grad() && at::GradMode::is_enabled()) {
-    as_strided(self, sizes, strides, offset); // what is wrong with the arguments
+  if (empty && entry_beneath(self) && self.requires_grad() && at::GradMode::is_enabled()) {
+    at::_ops::as_strided::call(self.detach(), sizes, strides, offset); // what is wrong with the arguments
     return (self.dim() == 0 ? self.unsqueeze(0) : self).narrow(0, 0, 0).view_symint(sizes);
   }
   const auto stock = (keys & c10::after_autograd_keyset) | c10::DispatchKeySet(c10::DispatchKey::AutogradOther);
@@ -172,8 +171,7 @@ const at::Tensor& as_strided_in_place(const at::Tensor& self, c10::SymIntArrayRe
   return self;
 }
 
-template <typename Library>
-void register_views_in_place(Library& m) {
+void register_views_in_place(torch::Library& m) {
   namespace stock = at::compositeexplicitautograd;
   m.impl("as_strided_", &as_strided_in_place);
   m.impl("transpose_", &stock::transpose_); // by as_strided_, as all of these
@@ -192,7 +190,7 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
 
 void set_data(at::Tensor& self, const at::Tensor& data) {
   TORCH_CHECK(
-      is_format_tensor(self) == is_format_tensor(data),
+      (entry_beneath(self) == nullptr) == (entry_beneath(data) == nullptr),
       "set_data: expected new data of a number format for a tensor of one, and of a stock dtype for a stock tensor. Assign to x.data instead.");
   self.set_data(data);
 }
@@ -246,10 +244,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("set_data", &set_data);
 }
 
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse2, m) {
+static void register_recorded_views(torch::Library& m) {
   m.impl("as_strided", &as_strided_recorded);
   m.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
   m.impl("set_data", &set_data);
 }
+TD_REGISTER_AUTOGRAD(register_recorded_views)
 
 } // namespace at::formats

@@ -85,7 +85,8 @@ def test_dtypes_of_ours_by_hand_are_refused_or_heard(dtype):
         lambda: aten.zeros([2], dtype=dtype), lambda: aten.empty([2], dtype=dtype), lambda: aten.arange(3, dtype=dtype),
         lambda: aten.sum(INTEGERS, dtype=dtype), lambda: aten.mean(INTEGERS, dtype=dtype), lambda: aten.softmax.int(INTEGERS, 1, dtype),
         lambda: aten.new_zeros(torch.ones(2), [2], dtype=dtype), lambda: aten.ones_like.default(INTEGERS, dtype=dtype),
-        lambda: aten.cumsum_(torch.ones(2), 0, dtype=dtype), lambda: aten.softmax.int(of(dtype), 1, dtype), lambda: aten.nanmean(of(dtype), dtype=dtype),
+        lambda: aten.cumsum_(torch.ones(2), 0, dtype=dtype), lambda: aten.softmax.int(of(dtype), 1, dtype),
+        lambda: aten.nanmean(of(dtype), dtype=dtype),
     ]:  # fmt: skip
         with pytest.raises(TypeError, match=f"expected a stock dtype for this operator called by hand, but got {dtype}"):
             call()

@@ -106,7 +106,12 @@ def test_tables_of_every_code(name, mode):
     """In many elements, results by the codes of one or two operands come out of tables; in few they do not."""
     dtype, generator = torch_dtypes.dtype(name), torch.Generator().manual_seed(5)
     code_type, count, few = (torch.uint8, 256, 1000) if "16" not in name else (torch.int16, 2**16, 10_000)
-    lists = [torch.randint(count, (300_000,), generator=generator).to(code_type) for _ in range(5)]
+    often = torch.tensor([0, 1, count // 2 - 1, count // 2, count // 2 + 1, count - 1])  # zeros and the smallest and largest, so that they meet
+    lists = []
+    for _ in range(5):
+        drawn = torch.randint(count, (300_000,), generator=generator)
+        drawn[::2] = often[torch.randint(len(often), (150_000,), generator=generator)]
+        lists.append(drawn[torch.randperm(300_000, generator=generator)].to(code_type))
     sgd_settings = [{"momentum": 0.9}, {"momentum": 0.5, "dampening": 0.1, "weight_decay": 0.01, "maximize": True, "nesterov": True}]
     adam_settings = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps": 1e-4, "amsgrad": False, "maximize": False}
 

@@ -102,6 +102,10 @@ def test_ways_that_contradict_facts(way, without):
     assert [row for row in rows_of(way) if ROWS[row][1] & without] == []
 
 
+def test_operators_under_a_policy_have_kernels():
+    assert {row for row, (_, facts, _) in ROWS.items() if "Products" in facts} == _C.dot_operators()
+
+
 def test_checked_operators_have_a_rule():
     assert [row for row in rows_of("checked") if not ROWS[row][1] & RULES] == []
 

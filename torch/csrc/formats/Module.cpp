@@ -19,6 +19,7 @@
 #include <ATen/native/formats/cpu/Kernels.h>
 #include <ATen/native/formats/overlay/Boxed.h>
 #include <ATen/native/formats/overlay/CastAutograd.h>
+#include <ATen/native/formats/overlay/DotOperators.h>
 #include <ATen/native/formats/overlay/OperatorFacts.h>
 #include <ATen/native/formats/overlay/StockFormula.h>
 #include <ATen/ops/empty.h>
@@ -250,6 +251,7 @@ PYBIND11_MODULE(_C, m) {
   m.attr("max_formats") = c10::formats::kMaxFormats;
 
   m.def("operator_facts", &operator_facts);
+  m.def("dot_operators", &at::formats::dot_operators);
   m.def("install_patches", [](py::dict implementations) {
     install_patches(implementations.ptr());
     at::formats::set_python_depth(&python_depth);

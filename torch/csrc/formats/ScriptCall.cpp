@@ -361,7 +361,8 @@ bool script_works_on_formats(PyObject* const* given, Py_ssize_t count) {
 }
 
 void bind_script_calls(PyObject* module) {
-  py::reinterpret_borrow<py::module_>(module).def("run_script", &run_script, "A call that works on number formats runs a copy of the graph (ScriptCall.cpp).");
+  py::reinterpret_borrow<py::module_>(module).def("run_script", &run_script,
+                                                  "A call that works on number formats runs a copy of the graph (ScriptCall.cpp).");
 }
 
 } // namespace torch::formats

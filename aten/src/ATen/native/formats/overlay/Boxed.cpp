@@ -64,7 +64,7 @@ class BoxedKernel final : public c10::OperatorKernel {
   // What most operators do not ask for. False, and the call is still to be run: on the stack as it then is.
   bool run_specially(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     if (plan_.has(fact::Unrecorded) && is_tracing()) return recorded(op, stack, [&] { (*this)(op, keys, stack); }), true;
-    if (plan_.has(kAddsProducts) && run_dot_operator(op, stack)) return true;
+    if (plan_.has(kAddsProducts) && run_dot_operator(op, plan_, stack)) return true;
     if (plan_.moves && run_on_codes(op, plan_, stack)) return true;
     if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, Casts::Plain)) return true;
     if (plan_.touches != Touches::All && run_on_touched(op, plan_, stack)) return true;
@@ -86,7 +86,7 @@ class ByCastsKernel final : public c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     const OutOfAutocast no_autocast;
-    if (plan_.has(kAddsProducts) && run_dot_operator(op, stack)) return; // attention: by operators that are differentiated one by one
+    if (plan_.has(kAddsProducts) && run_dot_operator(op, plan_, stack)) return; // attention: by operators that are differentiated one by one
     if (!any_of_ours(plan_, *stack)) { // a stock tensor of the wrappers' backend
       run_stock_formula(op, keys, stack);
       return;

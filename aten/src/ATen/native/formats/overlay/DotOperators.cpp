@@ -98,14 +98,15 @@ const std::map<std::string, Kernel>& dot_kernels() {
   return table;
 }
 
-// Operators that add up products inside one stock kernel, for which there is no other.
-bool is_refused(const std::string& name) {
-  return name == "_native_multi_head_attention" || name == "_transformer_encoder_layer_fwd" || name == "_addmm_activation";
-}
-
 } // namespace
 
-bool run_dot_operator(const c10::OperatorHandle& op, Stack* stack) {
+std::set<std::string> dot_operators() {
+  std::set<std::string> names = {"convolution_backward", "scaled_dot_product_attention"};
+  for (const auto& [name, kernel] : dot_kernels()) names.insert(name.substr(0, name.find('.')));
+  return names;
+}
+
+bool run_dot_operator(const c10::OperatorHandle& op, const Plan& plan, Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   const size_t count = schema.arguments().size(), base = stack->size() - count;
   const FormatEntry* entry = nullptr;
@@ -124,7 +125,7 @@ bool run_dot_operator(const c10::OperatorHandle& op, Stack* stack) {
   const bool in_place = schema.name().back() == '_';
   const bool other_dtype = overload.find("dtype") == 0 && name != "mean"; // products with out_dtype=
   TORCH_CHECK_NOT_IMPLEMENTED(
-      !is_refused(name) && !other_dtype, schema.name(),
+      !plan.has(fact::FusedProducts) && !other_dtype, schema.name(),
       ": expected the accumulation policy float32 or float64 for this fused operator, but got one that no stock kernel obeys. "
       "Turn the fused path off, for attention with torch.backends.mha.set_fastpath_enabled(False).");
   const accumulated::Sums how{*entry, policy};
@@ -140,8 +141,7 @@ bool run_dot_operator(const c10::OperatorHandle& op, Stack* stack) {
     auto found = dot_kernels().find(overload.empty() ? name : name + "." + overload);
     if (found == dot_kernels().end() && overload == "out") found = dot_kernels().find(name);
     if (found == dot_kernels().end()) return false; // named dimensions
-    const bool sums = name == "sum" || name == "mean" || name == "cumsum";
-    if (sums) {
+    if (plan.has(fact::SumsInDtype)) {
       const c10::IValue& asked = arguments[count - 1 - (schema.is_mutable() && !in_place)]; // dtype=, before out
       if (arguments[0].toTensor().numel() == 0) return false; // stock knows what nothing adds up to
       if (asked.isInt() && !requested_format(static_cast<c10::ScalarType>(asked.toInt()), *entry)) return false;

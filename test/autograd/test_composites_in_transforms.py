@@ -8,7 +8,7 @@ from torch.nn import functional as F
 import torch_dtypes
 
 NAMES = "posit16es2 q43 e11m30".split()
-every_dtype = pytest.mark.parametrize("dtype", map(torch_dtypes.dtype, NAMES), ids=NAMES)
+every_dtype = pytest.mark.parametrize("dtype", [torch_dtypes.dtype(name) for name in NAMES], ids=NAMES)
 
 
 def lstm(x):
@@ -25,7 +25,6 @@ CASES = {
     "float_power of two": lambda x: torch.float_power(x.abs(), x),
     "where, a number first": lambda x: torch.where(x > 0, 0.5, x),
     "where, a number second": lambda x: torch.where(x > 0, x, 0.5),
-    "where, a complex number": lambda x: torch.where(x > 0, x, 0.5j),
     "dropout of all": lambda x: F.dropout(x, 1.0),
     "alpha_dropout of all": lambda x: F.alpha_dropout(x, 1.0, training=True),
     "batch_norm of none": lambda x: F.batch_norm(x.reshape(1, 4)[:0], None, None, x[:4], x[:4], training=True),
@@ -52,7 +51,7 @@ def codes(t):
 def test_grad_sees_the_eager_result(name, dtype):
     def f(x):
         y = CASES[name](x)
-        return (y.real if y.is_complex() else y).double().sum(), y
+        return y.double().sum() + 0 * x.double().sum(), y  # of which the first depends on x, whatever y does
 
     x = torch.tensor([0.5, -1.25, 2.0, 0.75]).to(dtype)
     with torch.no_grad():

@@ -329,7 +329,8 @@ constexpr OperatorFacts kRows[] = {
     {"poisson",                                 Boxed,      ByCasts},
     {"polar",                                   Boxed,      ByCasts},
     {"polygamma",                               Boxed,      Elementary},
-    {"pow",                                     Boxed,      Elementary | LeavesRange | KeepsLittle | KeepsOperand | ComplexNumber | TangentsByCasts | MixedByCasts | VmapPairs},
+    {"pow",                                     Boxed,      Elementary | LeavesRange | KeepsLittle | KeepsOperand
+                                                            | ComplexNumber | TangentsByCasts | MixedByCasts | VmapPairs},
     {"prelu",                                   Checked,    OneDtype},
     {"prod",                                    Boxed,      ByCasts},
     {"put",                                     Codes,      TouchesElements | ByCasts},

@@ -212,7 +212,7 @@ def test_elements_promote():
 
 @every_dtype
 def test_the_error_says_all_that_is_to_be_converted(dtype):
-    x, w, b = torch.randn(2, 3).to(dtype), torch.randn(4, 3), torch.randn(4)
-    assert f"Convert weight and bias with .to({dtype})" in str(error_of(F.linear, x, w, b))
-    assert f"Convert bias with .to({dtype})" in str(error_of(F.linear, x, w.to(dtype), b))
-    assert f"Convert input with .to({dtype})" in str(error_of(F.linear, x.float(), w.to(dtype), b.to(dtype)))
+    bias, x, weight = torch.randn(4), torch.randn(2, 3).to(dtype), torch.randn(3, 4)
+    assert f"Convert self and mat2 with .to({dtype})" in str(error_of(torch.addmm, bias, x, weight))
+    assert f"Convert self with .to({dtype})" in str(error_of(torch.addmm, bias, x, weight.to(dtype)))
+    assert f"Convert mat1 with .to({dtype})" in str(error_of(torch.addmm, bias.to(dtype), x.float(), weight.to(dtype)))

@@ -15,6 +15,8 @@ import torch_dtypes
 from torch_dtypes import chop
 from torch_dtypes.optim import DynamicScale, LowPrecision
 
+pytestmark = pytest.mark.own_process
+
 STEPS = 6
 
 

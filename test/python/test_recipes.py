@@ -26,7 +26,7 @@ from torch_dtypes.training.recipes import Trial, resolve
 
 click_testing = pytest.importorskip("click.testing", reason="the command line needs click")
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.own_process]
 
 QUICK = "train --epochs 2 --train-samples 64 --test-samples 40 --threads 1".split()
 

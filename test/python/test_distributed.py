@@ -114,6 +114,7 @@ for name in sys.argv[2:]:
     assert torch_dtypes.from_codes(received.view(torch_dtypes.codes(x).dtype), x.dtype).tolist() == [1.0, -3.0]
     sent = torch_dtypes.codes(x).view(torch.uint8)
     dist.all_gather([torch.empty_like(sent) for _ in range(2)], sent)
+dist.destroy_process_group()  # gloo's threads, running at exit, would end the process
 """
 
 

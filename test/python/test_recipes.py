@@ -299,6 +299,13 @@ def test_markdown_replaces_its_part(tmp_path):
     assert "--markdown" in command(*QUICK, "--markdown", tmp_path / "no" / "file.md").output
 
 
+def test_a_refused_run_leaves_no_markdown_file(tmp_path):
+    path = tmp_path / "results.md"
+    assert command(*QUICK, "--markdown", path, "--dtype", "posit9000es1").exit_code == 2 and not path.exists()
+    path.write_text("mine")
+    assert command(*QUICK, "--markdown", path, "--dtype", "posit9000es1").exit_code == 2 and path.read_text() == "mine"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -8,7 +8,7 @@ from typing import Any, overload
 import torch
 
 from . import _C, _names
-from .formats import format_of, rounding_mode
+from .formats import format_of, mode_said, rounding_mode
 
 __all__ = ["chop"]
 
@@ -250,11 +250,8 @@ def chop(
         return _chop_traced(x, D, rounding, generator, flip_prob)
     if (not _is_plain(D)) if isinstance(D, str) else not isinstance(D, (torch.dtype, _C.Format)):
         D = _target_of(D, flip_prob)
-    name, mode = D if hasattr(D, "quantize") else _name(D), None
-    if rounding is not None:
-        mode = rounding_mode(rounding).name
-    elif (override := _C.rounding_override()) is not None:
-        mode = override.name  # said, so that what records this call (make_fx, torch.jit.trace) records the mode
+    name = D if hasattr(D, "quantize") else _name(D)
+    mode = mode_said(rounding)  # a block's too, so that what records this call (make_fx, torch.jit.trace) records it
     if isinstance(flip_prob, bool) or not isinstance(flip_prob, (int, float)) or not 0 <= flip_prob <= 1:
         raise ValueError(f"expected flip_prob from 0 to 1, but got {flip_prob!r}")
     if generator is not None and (not isinstance(generator, torch.Generator) or generator.device.type != "cpu"):

@@ -67,6 +67,14 @@ def rounding_mode(mode: str | int) -> _C.Rounding:
     return getattr(_C.Rounding, mode)
 
 
+def mode_said(rounding: str | int | None) -> str | None:
+    """The name of the mode that an argument says or, without one, a ``with rounding(...)`` block; None: each format's own."""
+    if rounding is not None:
+        return rounding_mode(rounding).name
+    override = _C.rounding_override()
+    return None if override is None else override.name
+
+
 def _define(fmt: _C.Format) -> torch.dtype:
     made = _C.define(fmt, _names.name_of_format(fmt))
     name = _C.name_of(made)

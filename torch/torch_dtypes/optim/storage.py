@@ -9,6 +9,7 @@ import torch
 
 from .. import _C
 from ..quantization import FormatTarget, target
+from ..quantization.base import largest_of
 from ..rounding import rounding as rounding_block
 
 _EXACT = (torch.float32, torch.float64)
@@ -97,7 +98,7 @@ def overflow_limit(fmt: _C.Format | None) -> float | None:
         return None
     if fmt.kind == _C.Kind.float and fmt.overflow != _C.Overflow.saturate:
         return math.inf
-    return _C.decode_exact(fmt, torch.tensor([fmt.max_code])).item()
+    return largest_of(fmt)
 
 
 def compute_dtype(*dtypes: torch.dtype | None) -> torch.dtype:

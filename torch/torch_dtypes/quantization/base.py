@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 
 from .. import _C
 from ..chopping import chop
-from ..formats import rounding_mode
+from ..formats import mode_said
 
 COMPUTED = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.float32: torch.float32, torch.float64: torch.float64}
 
@@ -56,6 +56,11 @@ def check_tensor(x: object, target: Target) -> None:
             f"expected a tensor of float16, bfloat16, float32 or float64 to quantise to {target.name}, but got {x.dtype}: {hint}"
             "cast it, for example by x.float()"
         )
+
+
+def refuse_zero_point(zero_point: object, target: Target) -> None:
+    if zero_point is not None:
+        raise ValueError(f"expected no zero_point with {target.name}, but got {zero_point!r}: integers alone have one, as 'int8_affine'")
 
 
 def check_clamped(clamped: object) -> bool:
@@ -116,10 +121,7 @@ def is_careful(always: bool, mode: str, rounding: str | int | None, indifferent:
     """Whether rounding tells a tiny product from 0, or a huge one from infinity: always (posits), or by its mode."""
     if always or torch.compiler.is_dynamo_compiling():
         return True  # a block's mode is known only when the graph runs
-    if rounding is not None:
-        return rounding_mode(rounding).name not in indifferent
-    override = _C.rounding_override()
-    return (mode if override is None else override.name) not in indifferent
+    return (mode_said(rounding) or mode) not in indifferent
 
 
 def rounded(x: torch.Tensor, name: str, scale: torch.Tensor, careful: bool, rounding, generator) -> tuple[torch.Tensor, torch.Tensor]:

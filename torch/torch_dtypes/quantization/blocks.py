@@ -14,7 +14,7 @@ import torch
 
 from .. import _C, _names
 from ..chopping import chop
-from ..formats import _boolean, _choice, _integer, format_of, rounding_mode
+from ..formats import _boolean, _choice, _integer, format_of, mode_said, rounding_mode
 from . import block_shapes
 from .base import (
     COMPUTED,
@@ -25,6 +25,7 @@ from .base import (
     is_careful,
     is_eager,
     largest_of,
+    refuse_zero_point,
     saturating,
     scale_like,
     straight_through,
@@ -122,13 +123,10 @@ class BlockFormat(Target):
 
     def quantize(self, x, *, scale=None, zero_point=None, rounding=None, generator=None, clamped="pass"):
         check_tensor(x, self)
-        if zero_point is not None:
-            raise ValueError(f"expected no zero_point with {self.name}, but got {zero_point!r}: integers alone have one, as 'int8_affine'")
+        refuse_zero_point(zero_point, self)
         cut = check_clamped(clamped)
         if self._in_one_pass and scale is None and not cut and x.dtype == torch.float32 and x.dim() and x.is_contiguous() and is_eager():
-            mode = None if rounding is None else rounding_mode(rounding).name
-            if mode is None and (override := _C.rounding_override()) is not None:
-                mode = override.name  # said, as chop does, so that what records this call records the mode
+            mode = mode_said(rounding)  # a block's too, as in chop
             if not (self._is_fixed and (mode or self.rounding) in ("stochastic", "up_down")):  # for which chop has a faster way
                 own = self._scale
                 return _C.chop_blocks(

@@ -12,7 +12,7 @@ from torch import nn
 
 from .. import _C
 from .calibrate import calibrate_, needs_calibration
-from .layers import LayerState, attach, detach, is_quantized, parameter_names, place_of
+from .layers import LayerState, attach, detach, is_quantized, parameter_names, parameter_of, place_of
 from .places import LayerRule
 from .products import is_product
 from .rounders import Rounder
@@ -190,8 +190,7 @@ def _check_module(module: nn.Module, where: str) -> None:
     if "forward" in module.__dict__:
         raise ValueError(f"expected modules with their class's forward, but {where} has a forward of its own, which would not round")
     for name in parameter_names(module):
-        owner, _, last = name.rpartition(".")
-        dtype = (module.get_submodule(owner) if owner else module)._parameters[last].dtype
+        dtype = parameter_of(module, name).dtype
         if _C.format_of(dtype) is not None:
             raise TypeError(f"expected float32 parameters, to be rounded while the layer runs, but {name} of {where} is {dtype}; use model.float()")
 

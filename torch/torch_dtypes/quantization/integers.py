@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from .. import _C
 from ..chopping import chop
-from ..formats import _boolean, _integer, rounding_mode
+from ..formats import _boolean, _integer, mode_said, rounding_mode
 from .base import INDIFFERENT_IN_NARROW, Target, broadcasting, check_clamped, check_tensor, is_careful, is_eager, scale_like, straight_through, times
 
 __all__ = ["IntegerFormat", "integer_format"]
@@ -122,10 +121,7 @@ class IntegerFormat(Target):
         """The mode of this call; None where only the graph's run knows it."""
         if torch.compiler.is_dynamo_compiling():
             return None if rounding is None else rounding if rounding in _STOCK else None
-        if rounding is not None:
-            return rounding_mode(rounding).name
-        override = _C.rounding_override()
-        return self.rounding if override is None else override.name
+        return mode_said(rounding) or self.rounding
 
     def _zero_point(self, zero_point, x: torch.Tensor) -> int | torch.Tensor | None:
         """None if it is 0; a tensor in a shape that broadcasts to x, in x's compute type."""

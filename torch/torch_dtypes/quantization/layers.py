@@ -131,16 +131,10 @@ def detach(module: nn.Module) -> None:
 # ---- running ----
 
 
-def _owner(module: nn.Module, name: str) -> tuple[nn.Module, str]:
-    """The module that has a parameter of a dotted name (an attention's ``out_proj.weight``)."""
-    path, _, last = name.rpartition(".")
-    return (module.get_submodule(path) if path else module), last
-
-
 @contextlib.contextmanager
 def _standing_in(module: nn.Module, tensors: dict[str, torch.Tensor]):
     """Tensors in the place of the layer's parameters."""
-    places = [(*_owner(module, name), t) for name, t in tensors.items()]
+    places = [(*owner_of(module, name), t) for name, t in tensors.items()]
     kept = [(owner._parameters, name, owner._parameters[name]) for owner, name, _ in places]
     # A recurrent layer keeps a list of its weights, which it makes anew where they are others than when it last looked.
     lists = {name: module.__dict__[name] for name in ("_flat_weights", "_flat_weight_refs") if isinstance(module, _RECURRENT)}
@@ -213,8 +207,7 @@ def _run(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dic
         names = state.parameters if "grad" not in state.rounders else parameter_names(module)
         tensors = {}
         for name in names:
-            owner, last = _owner(module, name)
-            tensors[name] = rounded_parameter(state, name, owner._parameters[last], training)
+            tensors[name] = rounded_parameter(state, name, parameter_of(module, name), training)
         if state.is_product:
             output = _product(module, state, forward, tensors, args, kwargs)
         elif state.plan is None:
@@ -223,6 +216,17 @@ def _run(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dic
         else:
             output = _carried(module, state.plan, forward, args, kwargs, tensors)
     return _leaving(module, state, output, inputs)
+
+
+def owner_of(module: nn.Module, name: str) -> tuple[nn.Module, str]:
+    """The module that has a parameter of a dotted name (an attention's ``out_proj.weight``), and its name there."""
+    path, _, last = name.rpartition(".")
+    return (module.get_submodule(path) if path else module), last
+
+
+def parameter_of(module: nn.Module, name: str) -> nn.Parameter:
+    owner, last = owner_of(module, name)
+    return owner._parameters[last]
 
 
 def parameter_names(module: nn.Module) -> list[str]:
@@ -269,8 +273,7 @@ def _run_native(module: nn.Module, state: LayerState, forward, args: tuple, kwar
         keeps = isinstance(module, nn.modules.batchnorm._NormBase) and module.running_mean is not None
         tensors = {}
         for name in parameter_names(module):
-            owner, last = _owner(module, name)
-            parameter = owner._parameters[last]
+            parameter = parameter_of(module, name)
             tensors[name] = chop(parameter, dtype) if keeps else parameter.to(dtype)
         if state.plan is None:
             with _standing_in(module, tensors):
@@ -300,7 +303,7 @@ def _carried(module: nn.Module, plan: ProductPlan, forward, args: tuple, kwargs:
         return x.to(plan.carrier)
 
     args, kwargs = _mapped_inputs(module, enter, args, kwargs)
-    everything = {name: _owner(module, name)[0]._parameters[name.rpartition(".")[2]] for name in parameter_names(module)} | tensors
+    everything = {name: parameter_of(module, name) for name in parameter_names(module)} | tensors
     parameters = {name: enter(t) for name, t in everything.items()}
     output = _under_policy(module, plan, forward, args, kwargs, parameters)
     return mapped(output, lambda y: y.to(next(iter(everything.values())).dtype))

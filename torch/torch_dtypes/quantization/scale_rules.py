@@ -90,6 +90,11 @@ def channel_axis(role: str, module: nn.Module) -> int:
     return -len(module.kernel_size) - 1 if isinstance(module, _CONVOLUTIONS) else -1
 
 
+def is_affine(target: Target) -> bool:
+    """Whether a zero point belongs to its scale."""
+    return isinstance(target, IntegerFormat) and not target.symmetric
+
+
 class Scaler:
     """The scale of one place of one layer: asked for with each tensor that is rounded there."""
 
@@ -104,7 +109,7 @@ class Scaler:
 
     @property
     def is_affine(self) -> bool:
-        return isinstance(self.target, IntegerFormat) and not self.target.symmetric
+        return is_affine(self.target)
 
     @property
     def needs_calibration(self) -> bool:
@@ -123,17 +128,17 @@ class Scaler:
         if training or not self.history:
             lows_and_highs = bounds(x, self.axis)
             used = self.history or [lows_and_highs]
-            result = self._of_bounds(_joined(used))
+            result = self._of_bounds(joined(used))
             # An infinity or NaN (a step that loss scaling will skip) would keep the scale out of use for as long as it is remembered.
             if training and all(bool(t.isfinite().all()) for t in lows_and_highs):
                 self.history = [lows_and_highs, *self.history[: self.rule.history - 1]]
             return result
-        return self._of_bounds(_joined(self.history))
+        return self._of_bounds(joined(self.history))
 
     def see(self, x: torch.Tensor) -> None:
         """Takes a tensor of calibration into account."""
         if self.rule.by == "absmax":
-            self.history = [_joined([*self.history, bounds(x, self.axis)])]
+            self.history = [joined([*self.history, bounds(x, self.axis)])]
             return
         x, self.dims = x.detach(), x.dim()
         rows = x.reshape(1, -1) if self.axis is None else x.movedim(self.axis, 0).flatten(1)
@@ -219,7 +224,8 @@ def bounds(x: torch.Tensor, axis: int | None) -> tuple[torch.Tensor, torch.Tenso
     return (x.amin(rest, keepdim=True), x.amax(rest, keepdim=True)) if rest else (x, x)
 
 
-def _joined(pairs):
+def joined(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The bounds of several tensors together."""
     lows, highs = pairs[0]
     for low, high in pairs[1:]:
         lows, highs = torch.minimum(lows, low), torch.maximum(highs, high)
@@ -229,7 +235,7 @@ def _joined(pairs):
 def scale_of(target: Target, lows: torch.Tensor, highs: torch.Tensor, power_of_two: bool, margin: int = 0):
     """The scale (and the zero point of affine integers) at which the numbers from lows to highs just fit."""
     lows, highs = (t.double() for t in (lows, highs))
-    affine = isinstance(target, IntegerFormat) and not target.symmetric
+    affine = is_affine(target)
     if affine:
         lows, highs = lows.clamp(max=0.0), highs.clamp(min=0.0)  # 0 is a number
         scale = (highs - lows) / (target.largest - target.lowest)

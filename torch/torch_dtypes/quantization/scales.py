@@ -11,8 +11,7 @@ import copy
 import torch
 
 from .. import _C
-from .scale_rules import Scaler, ScaleRule, bounds, scale_rule
-from .scale_rules import _joined as joined
+from .scale_rules import Scaler, ScaleRule, bounds, joined, scale_rule
 from .targets import Target, target
 
 __all__ = ["Calibration", "calibration"]

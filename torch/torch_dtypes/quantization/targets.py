@@ -14,7 +14,7 @@ from ..chopping import chop
 from ..formats import builtin_dtypes, format_of, rounding_mode
 from ..formats import dtype as dtype_of
 from . import blocks, integers
-from .base import Target, check_clamped, check_tensor, is_careful, largest_of, rounded, scale_like, straight_through
+from .base import Target, check_clamped, check_tensor, is_careful, largest_of, refuse_zero_point, rounded, scale_like, straight_through
 
 __all__ = ["FormatTarget", "Target", "target"]
 
@@ -69,8 +69,7 @@ class FormatTarget(Target):
 
     def quantize(self, x, *, scale=None, zero_point=None, rounding=None, generator=None, clamped="pass"):
         check_tensor(x, self)
-        if zero_point is not None:
-            raise ValueError(f"expected no zero_point with {self.name}, but got {zero_point!r}: integers alone have one, as 'int8_affine'")
+        refuse_zero_point(zero_point, self)
         cut = check_clamped(clamped)
         if scale is None and not cut:
             return chop(x, self.format_name, rounding, generator)

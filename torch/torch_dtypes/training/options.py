@@ -88,9 +88,12 @@ def folder(ctx, param, path):
 def markdown(ctx, param, path):
     """A file that can be written, or made."""
     if path is not None:
+        there = os.path.exists(path)
         try:
             with open(path, "a", encoding="utf-8"):
                 pass
+            if not there:
+                os.remove(path)  # a run that is refused leaves nothing behind
         except OSError as error:
             raise click.BadParameter(f"cannot write {path}: {error.strerror}") from error
     return path

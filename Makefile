@@ -71,6 +71,10 @@ format: $(VENV)/.lint ## Format Python and C++ code in place
 	$(BIN)/ruff format .
 	$(CXX_FILES) | xargs -0 -r $(BIN)/clang-format -i
 
+.PHONY: docs
+docs: $(VENV)/.package $(VENV)/.docs ## Build the pages and the API reference into build/docs; warnings are errors
+	$(BIN)/sphinx-build -q -W --keep-going -d build/doctrees -c docs/site . build/docs
+
 .PHONY: clean
 clean: ## Remove the builds, not the environment
 	rm -rf build dist demo-out .pytest_cache .ruff_cache .hypothesis
@@ -100,6 +104,10 @@ $(VENV)/.requirements: $(REQUIREMENTS) $(VENV)/.python
 
 $(VENV)/.lint: requirements/lint.txt $(VENV)/.python
 	$(BIN)/pip install --quiet -r requirements/lint.txt
+	@touch $@
+
+$(VENV)/.docs: requirements/docs.txt requirements/constraints.txt $(VENV)/.requirements
+	$(BIN)/pip install --quiet -r requirements/docs.txt
 	@touch $@
 
 # Before the requirements, since one of them is compiled too and they take minutes.

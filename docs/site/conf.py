@@ -1,0 +1,103 @@
+"""How Sphinx makes the pages: `make docs`, into build/docs.
+
+The sources are the repository's own: its root is Sphinx's source folder, so that README.md and docs/*.md are pages as they lie there, with
+links that lead somewhere on a forge too. docs/reference lists the names, whose text is their docstrings.
+"""
+
+import re
+
+from docutils import nodes
+
+import torch_dtypes
+
+project = "torch-dtypes"
+author = "the torch-dtypes authors"
+copyright = author
+version = release = torch_dtypes.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_click"]
+root_doc = "README"
+smartquotes = False  # "--out" is an option, and not a dash
+include_patterns = ["*.md", "docs/**", "third_party/README.md"]
+exclude_patterns = ["build", "dist", "data", "demo-out", ".*", "docs/site", "docs/images", "aten", "c10", "test", "torch"]
+
+myst_heading_anchors = 4  # links to headings as forges make them
+suppress_warnings = ["myst.strikethrough", "myst.header"]  # pages for forges: "~~" has no meaning elsewhere, a heading may skip a level
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+add_module_names = False
+python_use_unqualified_type_names = True
+
+html_theme = "furo"
+html_title = f"torch-dtypes {release}"
+html_static_path = ["static"]
+html_css_files = ["pages.css"]
+html_copy_source = False
+html_show_sphinx = False
+templates_path = ["templates"]
+html_additional_pages = {"index": "first.html"}  # the first page is README.html
+
+# README.md has no table of contents of its own: forges show the folders.
+CONTENTS = """
+```{toctree}
+:hidden:
+:caption: Guides
+
+docs/workbench
+docs/mixed-precision
+docs/interop
+docs/limits
+```
+
+```{toctree}
+:hidden:
+:caption: Reference
+
+docs/reference/index
+docs/numerics
+docs/elementary
+docs/operators
+```
+
+```{toctree}
+:hidden:
+:caption: Background
+
+docs/design
+docs/results
+docs/results-avx2
+docs/results-intel
+CHANGELOG
+CONTRIBUTING
+RELEASING
+third_party/README
+```
+"""
+
+
+def add_contents(app, name, source):
+    if name == root_doc:
+        source[0] += CONTENTS
+
+
+def as_plain_text(app, context, lines):
+    """Help texts are plain text: a name that ends in an underscore would be a reference."""
+    lines[:] = [re.sub(r"(\w)_(?!\w)", r"\1\\_", line) for line in lines]
+
+
+def with_dashes(app, tree):
+    """The dash between a parameter and its text, which Sphinx leaves to smartquotes."""
+    for text in list(tree.findall(lambda node: isinstance(node, nodes.Text) and node == " -- ")):
+        text.parent.replace(text, nodes.Text(" – "))
+
+
+def setup(app):
+    app.connect("source-read", add_contents)
+    app.connect("sphinx-click-process-description", as_plain_text)
+    app.connect("sphinx-click-process-options", as_plain_text)
+    app.connect("doctree-read", with_dashes)

@@ -398,3 +398,9 @@ def test_compiled_in_one_graph():
         torch.manual_seed(0)
         same(left, in_a_graph(SAMPLE))
     torch._dynamo.reset()
+
+
+def test_microsoft_floating_point():
+    """MSFP12: a sign, 3 bits of significand, one exponent of 8 bits for 16 numbers."""
+    assert target("msfp12") == block_float(4, size=16) and target("msfp16_stochastic").name == "bfp8_size16_stochastic"
+    assert target("msfp12").bits_per_value == 4.5

@@ -38,6 +38,7 @@ from .infinities import fill_infinity, set_fill_infinity  # noqa: E402
 from .interchange import codes, from_codes  # noqa: E402
 from .mixed import mixed_operands, set_mixed_operands  # noqa: E402
 from .quantization import (  # noqa: E402
+    BlockTensor,
     Cast,
     Target,
     block_float,
@@ -45,6 +46,7 @@ from .quantization import (  # noqa: E402
     calibration,
     dequantize_,
     integer_format,
+    quantize,
     quantize_,
     summary,
     target,
@@ -56,6 +58,7 @@ from .workbench import Card, card, show  # noqa: E402
 __all__ = [
     "ROUNDING_MODES",
     "Accumulation",
+    "BlockTensor",
     "Card",
     "Cast",
     "Divergence",
@@ -83,6 +86,7 @@ __all__ = [
     "mixed_operands",
     "optim",
     "posit_format",
+    "quantize",
     "quantize_",
     "rounding",
     "save_safetensors",

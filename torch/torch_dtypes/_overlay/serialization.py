@@ -60,8 +60,10 @@ def check_after_reading(stock):
 
 
 def allow(add_safe_globals) -> None:
-    """What torch.load(weights_only=True) may call in a file: the two functions that make ours."""
-    add_safe_globals([rebuild_tensor, rebuild_dtype])
+    """What torch.load(weights_only=True) may call in a file: the functions that make ours, which check what they are given."""
+    from ..quantization.block_tensors import rebuild_block_tensor  # it stands above this package's dtypes, which must be there first
+
+    add_safe_globals([rebuild_tensor, rebuild_dtype, rebuild_block_tensor])
 
 
 def _send_tensor(tensor: torch.Tensor):

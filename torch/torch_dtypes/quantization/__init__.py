@@ -1,5 +1,6 @@
 """What numbers can be rounded to: number formats, blocks with scales, integers; and where scales come from. Models that round by rules."""
 
+from .block_tensors import BlockTensor, quantize
 from .blocks import BlockFormat, block_float, block_format
 from .cast import Cast
 from .convert import dequantize_, quantize_
@@ -10,6 +11,7 @@ from .targets import FormatTarget, Target, target
 
 __all__ = [
     "BlockFormat",
+    "BlockTensor",
     "Calibration",
     "Cast",
     "FormatTarget",
@@ -21,6 +23,7 @@ __all__ = [
     "calibration",
     "dequantize_",
     "integer_format",
+    "quantize",
     "quantize_",
     "summary",
     "target",

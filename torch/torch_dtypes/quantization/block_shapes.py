@@ -60,10 +60,43 @@ class BlockShape:
                 x = x.narrow(axis, 0, length)
         return x
 
-    def _dimension(self, x: torch.Tensor, axis: int) -> int:
-        if not -x.dim() <= axis < x.dim():
-            raise ValueError(f"expected a tensor with dimension {axis} (its blocks' axis), but got one of shape {tuple(x.shape)}")
-        return axis % x.dim()
+    def grid(self, x: torch.Tensor, joins: list[tuple[int, int]]) -> torch.Tensor:
+        """What has one number a block, as ``split`` cuts them, with one dimension for each of the tensor's."""
+        for count, (axis, _) in enumerate(joins):
+            x = x.flatten(axis - count, axis - count + 1)
+        return x
+
+    def grid_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of ``grid`` for a tensor of this shape."""
+        shape = tuple(shape)
+        if self.dim is not None:
+            return tuple(n if d == self._dimension(shape, self.dim) else 1 for d, n in enumerate(shape))
+        if not self.axis:
+            return (1,) * len(shape)
+        sizes = {self._dimension(shape or (1,), a): n for a, n in zip(self.axis, self.size, strict=True)}
+        return tuple(-(-n // (sizes[d] or max(n, 1))) if d in sizes else n for d, n in enumerate(shape))
+
+    def spread(self, grid: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+        """Numbers of blocks in a shape that broadcasts to the tensor's."""
+        for axis, size in zip(self.axis, self.size, strict=True):
+            if shape and size is not None and grid.shape[axis] > 1:
+                grid = grid.repeat_interleave(size, axis).narrow(axis, 0, shape[axis])
+        return grid
+
+    def moved(self, places: tuple[int, ...]) -> BlockShape:
+        """The shape of the same blocks once dimension ``places[i]`` (from the end, all negative) stands in the place i."""
+        where = {old: new - len(places) for new, old in enumerate(places)}
+
+        def place(axis: int) -> int:
+            return where[axis if axis < 0 else axis - len(places)]
+
+        return BlockShape(self.size, tuple(place(a) for a in self.axis), None if self.dim is None else place(self.dim))
+
+    def _dimension(self, x: torch.Tensor | tuple[int, ...], axis: int) -> int:
+        shape = x.shape if isinstance(x, torch.Tensor) else x
+        if not -len(shape) <= axis < len(shape):
+            raise ValueError(f"expected a tensor with dimension {axis} (its blocks' axis), but got one of shape {tuple(shape)}")
+        return axis % len(shape)
 
 
 def make(size: object, axis: object, dim: object) -> BlockShape:

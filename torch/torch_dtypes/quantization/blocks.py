@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 
@@ -47,11 +48,32 @@ PRESETS = {
     "nvfp4": ("e2m1finite", "e4m3fn_saturate", 16, True),
 }
 _ALIASES = {"mxfp4_e2m1": "mxfp4"}
+# Microsoft floating point: 8 bits of exponent, of which 16 numbers share one, and sign and significand in the rest (Rouhani et al., NeurIPS 2020).
+_MSFP = re.compile(r"msfp(1[1-6])")
 _BLOCK_FLOAT = re.compile(r"fixed1_(\d+)_symmetric")
 _NAME = re.compile(
     r"(?:block<([^,<>]+),([^,<>]+),([^,<>]+)>|bfp(\d+)(?:_size((?:all|\d+)(?:x(?:all|\d+))*))?|([a-z0-9]+(?:_e\dm\d)?))"
     r"(_axis[minusx0-9]+|_dim(?:minus)?\d+|_tensor)?(?:_emax(minus)?(\d+))?(?:_(floor|ceil|even|rceil|nearest))?(_scaled)?"
 )
+
+
+class Cut(NamedTuple):
+    """A tensor cut into blocks, and their scales."""
+
+    blocks: torch.Tensor
+    own: torch.Tensor  # one number a block, NaN where a block is
+    above: torch.Tensor | None  # the tensor's
+    joins: list[tuple[int, int]]  # how blocks become the tensor again
+
+    @property
+    def factor(self) -> torch.Tensor:
+        """What a 1 in each block stands for."""
+        return factor_of(self.own, self.above)
+
+
+def factor_of(own: torch.Tensor, above: torch.Tensor | None) -> torch.Tensor:
+    """The blocks' scales times the tensor's, at least the smallest normal number; NaN stays."""
+    return own if above is None else (own * above).clamp_min(torch.finfo(own.dtype).smallest_normal)
 
 
 @dataclass(frozen=True, repr=False)
@@ -134,26 +156,31 @@ class BlockFormat(Target):
                 )
         if x.numel() == 0:
             return straight_through(x, x.detach().clone())
-        blocks, factor, joins = self._scaled(x.detach(), scale)
-        careful = is_careful(self._reaches_far, self.rounding, rounding, INDIFFERENT_IN_NARROW)
-        y = times(blocks, factor.reciprocal(), careful)
-        values = chop(y, self.element, rounding, generator)
-        values = self.shape.join(values.mul_(factor) if is_eager() else values * factor, joins).view(x.shape)
-        return straight_through(x, values, self.shape.join(~(y.abs() > self._largest_element), joins).view(x.shape) if cut else None)
+        cut_up = self._cut(x.detach(), scale)
+        factor = cut_up.factor
+        values, y = self._elements(cut_up.blocks, factor, rounding, generator)
+        values = self.shape.join(values.mul_(factor) if is_eager() else values * factor, cut_up.joins).view(x.shape)
+        return straight_through(x, values, self.shape.join(~(y.abs() > self._largest_element), cut_up.joins).view(x.shape) if cut else None)
 
     def scales(self, x: torch.Tensor, *, scale: float | torch.Tensor | None = None) -> torch.Tensor:
         """The scale of each block of x, the tensor's scale included: of the shape that x has when each block's dimensions are one entry long
         (of blocks of 32 in the last dimension: ``(..., ceil(n / 32), 1)``)."""
         check_tensor(x, self)
-        return self._scaled(x.detach(), scale)[1]
+        return self._cut(x.detach(), scale).factor
 
-    def _scaled(self, x: torch.Tensor, outer: object) -> tuple[torch.Tensor, torch.Tensor, list[tuple[int, int]]]:
-        """x cut into blocks, in the compute type; what a 1 in each stands for; how to join them."""
+    def _elements(self, blocks: torch.Tensor, factor: torch.Tensor, rounding, generator) -> tuple[torch.Tensor, torch.Tensor]:
+        """The elements of blocks, as numbers of the compute type; and what was rounded to them."""
+        careful = is_careful(self._reaches_far, self.rounding, rounding, INDIFFERENT_IN_NARROW)
+        y = times(blocks, factor.reciprocal(), careful)
+        return chop(y, self.element, rounding, generator), y
+
+    def _cut(self, x: torch.Tensor, outer: object) -> Cut:
+        """x cut into blocks, in the compute type, with their scales."""
         x = x.to(COMPUTED[x.dtype])
         if x.dim() == 0:
             x = x.view(1)
         blocks, dims, joins = self.shape.split(x)
-        absmax = blocks.abs().amax(dims, keepdim=True)
+        absmax = blocks.abs().amax(dims, keepdim=True) if dims else blocks.abs()  # of no dimensions, amax would take all
         inverse = above = None
         if outer is not None:
             above = scale_like(outer, x)
@@ -167,8 +194,7 @@ class BlockFormat(Target):
             own = power_scale(absmax if inverse is None else absmax * inverse, self.emax, self._threshold, self._scale)
         else:
             own = float_scale(absmax, self._largest_element, inverse, self.scale_rule, self._scale)
-        factor = own if above is None else (own * above).clamp_min(torch.finfo(own.dtype).smallest_normal)
-        return blocks, torch.where(absmax < math.inf, factor, math.nan), joins
+        return Cut(blocks, torch.where(absmax < math.inf, own, math.nan), above, joins)
 
 
 def _exponent(fmt: _C.Format) -> int:
@@ -212,8 +238,9 @@ def block_format(
     modes draw).
 
     Names: ``"mxfp8_e4m3"``, ``"mxfp8_e5m2"``, ``"mxfp6_e3m2"``, ``"mxfp6_e2m3"``, ``"mxfp4"``, ``"mxint8"`` (-127/64 to 127/64; OCP's -2, which
-    may be left out, is in ``block_format("fixed1_6", "e8m0", 32)``), ``"nvfp4"``, ``"block<e5m2,e8m0,64>"``; behind them ``_axis0``, ``_dim0``
-    or ``_tensor``, ``_emax0``, the rule, ``_scaled`` (a tensor scale), a rounding mode: ``"mxfp4_axis0_rceil_stochastic"``.
+    may be left out, is in ``block_format("fixed1_6", "e8m0", 32)``), ``"nvfp4"``, ``"msfp12"`` (``"msfp11"`` to ``"msfp16"``),
+    ``"block<e5m2,e8m0,64>"``; behind them ``_axis0``, ``_dim0`` or ``_tensor``, ``_emax0``, the rule, ``_scaled`` (a tensor scale), a
+    rounding mode: ``"mxfp4_axis0_rceil_stochastic"``.
 
     Args:
         element: a dtype of this package, a format or its name.
@@ -253,9 +280,7 @@ def block_format(
     return BlockFormat(_names.name_of_format(fmt), kind.name, made, rule, _boolean("tensor_scale", tensor_scale), exponent)
 
 
-def block_float(
-    bits: int, dim: int | None = None, *, size: int | None = None, axis: int = -1, rounding: str | int = "nearest_even"
-) -> BlockFormat:
+def block_float(bits: int, dim: int | None = None, *, size: int | None = None, axis: int = -1, rounding: str | int = "nearest_even") -> BlockFormat:
     """Block floating point: integers of ``bits`` bits with a sign, times a power of two that a block shares.
 
     With a the block's largest magnitude, the step is 2^(floor(log2 a) - bits + 2) and integers go from -(2^(bits-1) - 1) to 2^(bits-1) - 1.
@@ -282,7 +307,7 @@ def block_float(
 
 def parse(name: str, mode: str) -> BlockFormat | None:
     """The block format of a name without rounding mode; None: no such name."""
-    match = _NAME.fullmatch(name)
+    match = _NAME.fullmatch(_MSFP.sub(lambda found: f"bfp{int(found[1]) - 8}_size16", name, count=1))
     if match is None:
         return None
     element, scale, size, bits, bfp_size, preset, place, minus, emax, rule, scaled = match.groups()

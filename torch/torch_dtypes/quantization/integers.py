@@ -190,5 +190,3 @@ def parse(name: str, mode: str) -> IntegerFormat | None:
     symmetric = None if kind is None else kind == "_symmetric"
     where = None if axis is None else int(axis) * (-1 if minus else 1)
     return integer_format(int(bits), not unsigned, symmetric=symmetric, narrow=bool(narrow), axis=where, rounding=mode)
-
-

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..training.report import _COLOURS, _GREY, _MARKERS
+from ..workbench.colours import GREY, RULE, colours
+from ..workbench.drawing import MARKERS
 from .scaling import BASELINE
 
 ELEMENTS, MATMUL = "scaling_elements.png", "scaling_matmul.png"
@@ -46,7 +47,7 @@ def _figure(columns: int, lines: int, title: str):
 def _style(axes) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.grid(color="#dddddd", linewidth=0.8)
+    axes.grid(color=RULE, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -54,12 +55,12 @@ def _style(axes) -> None:
 def _plot(axes, curves: dict[str, list[tuple[int, float]]], ours: list[str], limits: list[str], side=lambda operations: operations) -> None:
     for i, name in enumerate(limits):
         sizes, rates = zip(*curves[name], strict=True)
-        axes.plot([side(s) for s in sizes], rates, color=_GREY, linewidth=1.6, linestyle=_LIMIT_STYLES[i % 2], label=name, zorder=2)
+        axes.plot([side(s) for s in sizes], rates, color=GREY, linewidth=1.6, linestyle=_LIMIT_STYLES[i % 2], label=name, zorder=2)
+    colour = {BASELINE: "#000000"} | colours(ours)
     for i, name in enumerate((BASELINE, *ours)):
         sizes, rates = zip(*curves[name], strict=True)
-        colour = "#000000" if name == BASELINE else _COLOURS[(i - 1) % len(_COLOURS)]
-        marker = {"marker": _MARKERS[i % len(_MARKERS)], "markersize": 4.5}
-        axes.plot([side(s) for s in sizes], rates, color=colour, linewidth=1.8, label=name, zorder=3, **marker)
+        marker = {"marker": MARKERS[i % len(MARKERS)], "markersize": 4.5}
+        axes.plot([side(s) for s in sizes], rates, color=colour[name], linewidth=1.8, label=name, zorder=3, **marker)
 
 
 def _elements(rows: list[dict], threads: list[int]):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import torch_dtypes
 
 from .. import _C
 from ..training.loop import resolve_dtype
+from ..workbench.provenance import cpu_name
 from .measuring import Group, NotMeasuredError, Sizes, compare, rounds_of
 from .suites import DEFAULT_SUITES, SUITES
 
@@ -32,17 +32,9 @@ class InterruptedRunError(KeyboardInterrupt):
 def machine(threads: Sequence[int]) -> dict:
     """What the figures depend on."""
     return {
-        "cpu": _cpu_name(), "cores": os.cpu_count(), "load": os.getloadavg()[0], "vector_unit": _C.cpu_capability(), "threads": list(threads),
+        "cpu": cpu_name(), "cores": os.cpu_count(), "load": os.getloadavg()[0], "vector_unit": _C.cpu_capability(), "threads": list(threads),
         "torch": str(torch.__version__), "torch_dtypes": torch_dtypes.__version__, "python": platform.python_version(),
     }  # fmt: skip
-
-
-def _cpu_name() -> str:
-    try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    except OSError:
-        found = None
-    return found[1] if found else platform.processor() or platform.machine()
 
 
 def _our_dtype(name: str) -> torch.dtype:

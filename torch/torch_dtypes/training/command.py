@@ -15,12 +15,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import torch_dtypes
 
+from ..workbench.provenance import command_line
 from . import options as check
 from . import report
 from .comparison import Comparison
 from .data import DATASETS, load_dataset
 from .loop import OPTIMIZERS, Config
-from .markdown import command_line, write_table
+from .markdown import write_table
 from .models import MODELS, build_model
 from .recipes import QUANTIZING, RulesFile, Trial, resolve, try_out
 

@@ -4,27 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
 from .._marked_sections import replace_sections
-from .options import is_given
-from .report import BASELINE, did_not_learn, versions
-
-# Where files lie is the reader's own, and what was interrupted is the same comparison.
-_LEFT_OUT = {"markdown", "out", "resume", "download"}
-
-
-def command_line():
-    """The options of the command that runs, by which anybody can repeat it."""
-    context = click.get_current_context()
-    words = ["torch-dtypes", "train"]
-    for parameter in context.command.params:
-        if not is_given(parameter.name) or parameter.name in _LEFT_OUT:
-            continue
-        value = "DATA" if parameter.name == "data_dir" else context.params[parameter.name]
-        for one in value if isinstance(value, tuple) else [value]:
-            words += [parameter.opts[0]] if one is True else [parameter.opts[0], f"{one:g}" if isinstance(one, float) else str(one)]
-    return " ".join(words)
+from ..workbench.provenance import versions
+from .report import BASELINE, did_not_learn
 
 
 def _title(described):

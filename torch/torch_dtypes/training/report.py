@@ -1,18 +1,16 @@
 """What a comparison of dtypes leaves behind: a table, ``results.json``, ``accuracy.png``."""
 
-import importlib.metadata
 import json
 import math
 import os
-import platform
 import statistics
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-import numpy
-import torch
-
+from ..workbench.colours import GREY, PALETTE, colours
+from ..workbench.drawing import DASHES, MARKERS
+from ..workbench.provenance import versions
 from .data import CLASSES
 
 BASELINE = "float32"
@@ -199,21 +197,6 @@ def did_not_learn(summaries):
     return [s for s in summaries if s.recipe != "ptq" and s.train_loss is not None and s.train_loss > guess]
 
 
-def versions():
-    """Versions of what the figures depend on: a dictionary of strings (or ``None``)."""
-    try:
-        own = importlib.metadata.version("torch-dtypes")
-    except importlib.metadata.PackageNotFoundError:
-        own = None  # run from a source tree
-    return {
-        "torch_dtypes": own,
-        "torch": str(torch.__version__),
-        "numpy": numpy.__version__,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-    }
-
-
 def write_results(folder, config, runs):
     """Write ``results.json`` into ``folder``, replacing it in one step.
 
@@ -245,14 +228,6 @@ def write_results(folder, config, runs):
     return path
 
 
-# Okabe and Ito's palette (jfly.uni-koeln.de/color, 2008), told apart by colour-blind
-# readers; its yellow is left out, too faint for a line on white. The baseline is grey.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_GREY = "#555555"
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-_STYLES = ("-", "--", "-.", ":")
-
-
 def write_figure(folder, summaries, title):
     """Write ``accuracy.png`` into ``folder``: test accuracy against epoch.
 
@@ -278,17 +253,18 @@ def write_figure(folder, summaries, title):
     axes = figure.add_subplot()
     ends = []
     dtypes = 0
+    own = colours(s.dtype for s in summaries)
     for summary in (s for s in summaries if s.accuracy):
         means = [stat.mean for stat in summary.accuracy]
         epochs = range(1, len(means) + 1)
         if summary.label == BASELINE:
             # A wide line under the others, so that one which coincides with it is seen.
-            colour, style = _GREY, {"linewidth": 6, "marker": "o", "markersize": 6, "alpha": 0.45, "zorder": 2}
+            colour, style = GREY, {"linewidth": 6, "marker": "o", "markersize": 6, "alpha": 0.45, "zorder": 2}
         else:
-            colour = _COLOURS[dtypes % len(_COLOURS)]
+            colour = own[summary.dtype]
             style = {
-                "linewidth": 1.8, "marker": _MARKERS[dtypes % len(_MARKERS)], "markersize": 5.5, "zorder": 3,
-                "linestyle": _STYLES[dtypes // len(_COLOURS) % len(_STYLES)],
+                "linewidth": 1.8, "marker": MARKERS[dtypes % len(MARKERS)], "markersize": 5.5, "zorder": 3,
+                "linestyle": DASHES[dtypes // len(PALETTE) % len(DASHES)],
             }  # fmt: skip
             dtypes += 1
         axes.plot(epochs, means, color=colour, clip_on=False, solid_capstyle="round", **style)
@@ -307,7 +283,7 @@ def write_figure(folder, summaries, title):
     axes.set_title(title, loc="left", fontweight="bold", pad=24)
     lost = [s.label for s in summaries if s.diverged and not s.accuracy]
     if lost:
-        axes.text(0, 1.02, f"diverged: {', '.join(lost)}", transform=axes.transAxes, color=_GREY)
+        axes.text(0, 1.02, f"diverged: {', '.join(lost)}", transform=axes.transAxes, color=GREY)
     _label_ends(axes, ends)
     path = Path(folder) / "accuracy.png"
     figure.savefig(path)

@@ -1,11 +1,9 @@
 """The command ``torch-dtypes show``."""
 
-import shlex
-import sys
-
 import click
 
 from ..training.options import folder
+from .provenance import command_line
 
 
 @click.command(short_help="Say what number formats are: range, precision, values.")
@@ -26,5 +24,5 @@ def show(formats, values, out):
         raise click.BadParameter(str(error), param_hint="FORMAT") from error
     made.print()
     if out:
-        written = made.write(out, command=shlex.join(["torch-dtypes", *sys.argv[1:]]))
+        written = made.write(out, command=command_line())
         click.echo(f"\nwritten: {written[-2]}, {written[-1]} and {len(written) - 2} figures")

@@ -8,24 +8,10 @@ from collections.abc import Sequence
 import torch
 
 from .cards import Card
-from .colours import GREY, colours
+from .colours import colours
+from .drawing import DASHES, new_figure
 
-# Widths in inches: a slide or a page, and one column of a paper.
-WIDTHS = {"page": 8.0, "column": 3.4}
 _LINE_BITS = 8
-
-
-def _figure(width: str, height: float):
-    from matplotlib.figure import Figure  # without pyplot: no window system, no global state
-
-    if width not in WIDTHS:
-        raise ValueError(f"expected a width of {', '.join(WIDTHS)}, but got {width!r}")
-    return Figure(figsize=(WIDTHS[width], height), dpi=150, layout="constrained")
-
-
-def _bare(axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_axisbelow(True)
 
 
 def precision_figure(cards: Sequence[Card], width: str = "page"):
@@ -36,25 +22,23 @@ def precision_figure(cards: Sequence[Card], width: str = "page"):
 
     Source: Gustafson, Yonemoto, "Beating floating point at its own game: posit arithmetic" (2017), figures 7 to 10.
     """
-    figure = _figure(width, 4.2 if width == "page" else 2.6)
-    axes = figure.add_subplot()
-    colour = colours(c.canonical for c in cards)
-    styles = ("-", "--", "-.", ":")
-    most = 0.0
-    for i, c in enumerate(cards):
-        exponents = c.exponents()
-        bits = c.precision(exponents)
-        most = max(most, bits.max().item())
-        edges = torch.cat([exponents, exponents[-1:] + 1]).tolist()
-        axes.stairs(bits.tolist(), edges, baseline=0, color=colour[c.canonical], linewidth=1.8, linestyle=styles[i // 6 % 4], label=c.name)
-    axes.set(xlabel="magnitude", ylabel="significant bits", ylim=(0, most * 1.12))
-    axes.xaxis.set_major_locator(_binades(axes))
-    axes.xaxis.set_major_formatter(lambda e, _: rf"$2^{{{e:.0f}}}$")
-    axes.grid(color="#dddddd", linewidth=0.8)
-    digits = axes.secondary_yaxis("right", functions=(lambda b: b * math.log10(2), lambda d: d / math.log10(2)))
-    digits.set_ylabel("decimal digits")
-    _bare(axes)
-    axes.legend(frameon=False, ncols=min(len(cards), 5 if width == "page" else 3), loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize="small")
+    colour = colours(c.name for c in cards)
+    with new_figure(width, 4.2 if width == "page" else 2.6) as figure:
+        axes = figure.add_subplot()
+        most = 0.0
+        for i, c in enumerate(cards):
+            exponents = c.exponents()
+            bits = c.precision(exponents)
+            most = max(most, bits.max().item())
+            edges = torch.cat([exponents, exponents[-1:] + 1]).tolist()
+            axes.stairs(bits.tolist(), edges, baseline=0, color=colour[c.name], linewidth=1.8, linestyle=DASHES[i // 6 % 4], label=c.name)
+        axes.set(xlabel="magnitude", ylabel="significant bits", ylim=(0, most * 1.12))
+        axes.xaxis.set_major_locator(_binades(axes))
+        axes.xaxis.set_major_formatter(lambda e, _: rf"$2^{{{e:.0f}}}$")
+        axes.grid()
+        digits = axes.secondary_yaxis("right", functions=(lambda b: b * math.log10(2), lambda d: d / math.log10(2)))
+        digits.set_ylabel("decimal digits")
+        axes.legend(ncols=min(len(cards), 5 if width == "page" else 3), loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize="small")
     return figure
 
 
@@ -73,24 +57,23 @@ def number_line_figure(cards: Sequence[Card], width: str = "page"):
     small = [c for c in cards if c.bits <= _LINE_BITS]
     if not small:
         raise ValueError(f"expected a format of at most {_LINE_BITS} bits for a number line, but got {', '.join(c.name for c in cards)}")
-    figure = _figure(width, 1.0 + 0.62 * len(small) if width == "page" else 0.9 + 0.4 * len(small))
-    linear, by_magnitude = figure.subplots(1, 2, sharey=True)
-    colour = colours(c.canonical for c in cards)
-    for row, c in enumerate(small):
-        values = c.values()
-        values = values[values.isfinite() & (values > 0)].unique()
-        at = torch.full_like(values, float(len(small) - row))
+    colour = colours(c.name for c in cards)
+    with new_figure(width, 1.0 + 0.62 * len(small) if width == "page" else 0.9 + 0.4 * len(small)) as figure:
+        linear, by_magnitude = figure.subplots(1, 2, sharey=True)
+        for row, c in enumerate(small):
+            values = c.values()
+            values = values[values.isfinite() & (values > 0)].unique()
+            at = torch.full_like(values, float(len(small) - row))
+            for axes in (linear, by_magnitude):
+                axes.plot(values, at, "|", color=colour[c.name], markersize=13 if width == "page" else 8, markeredgewidth=0.9)
+        linear.set_xlim(0, 4)
+        linear.set_xlabel("numbers from 0 to 4")
+        by_magnitude.set_xscale("log", base=2)
+        by_magnitude.set_xlabel("all positive numbers, by magnitude")
+        linear.set_yticks(range(1, len(small) + 1), [c.name for c in reversed(small)])
+        linear.set_ylim(0.4, len(small) + 0.6)
         for axes in (linear, by_magnitude):
-            axes.plot(values, at, "|", color=colour[c.canonical], markersize=13 if width == "page" else 8, markeredgewidth=0.9)
-    linear.set_xlim(0, 4)
-    linear.set_xlabel("numbers from 0 to 4")
-    by_magnitude.set_xscale("log", base=2)
-    by_magnitude.set_xlabel("all positive numbers, by magnitude")
-    linear.set_yticks(range(1, len(small) + 1), [c.name for c in reversed(small)])
-    linear.set_ylim(0.4, len(small) + 0.6)
-    for axes in (linear, by_magnitude):
-        axes.spines["left"].set_visible(False)
-        axes.tick_params(axis="y", length=0, colors=GREY)
-        axes.grid(axis="x", color="#eeeeee", linewidth=0.8)
-        _bare(axes)
+            axes.spines["left"].set_visible(False)
+            axes.tick_params(axis="y", length=0)
+            axes.grid(axis="x")
     return figure

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,9 +12,17 @@ import torch
 
 from .. import _C
 from .cards import Card, card
+from .colours import colours
+from .drawing import save
 from .figures import number_line_figure, precision_figure
+from .pages import Page
 
 _ROWS = ("format", "kind", "bits", "largest", "smallest", "smallest normal", "epsilon", "significant bits", "decades", "numbers", "specials")
+
+_HEADINGS = {
+    "precision": ("Precision against magnitude", "Significant bits of numbers by their magnitude, a step for each binade."),
+    "number_line": ("The number line", "The positive numbers of formats of at most 8 bits, a tick for each."),
+}
 
 
 def _number(x: float | None) -> str:
@@ -113,39 +119,41 @@ class Comparison:
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        written = []
+        written = [path for name, figure in self.figures().items() for path in save(figure, folder, name)]
+        (folder / "formats.json").write_text(json.dumps(self.as_json(), indent=1) + "\n", encoding="utf-8")
+        return [*written, self.page(command).write(folder / "formats.html"), folder / "formats.json"]
+
+    def page(self, command: str | None = None) -> Page:
+        """A report: table, figures, definitions and values, and what made it."""
+        page = Page(f"Number formats: {', '.join(c.name for c in self.cards)}", command=command)
+        rows = [_row(c) for c in self.cards]
+        names = dict(zip((row[0] for row in rows), (c.name for c in self.cards), strict=True))
+        own = colours(names.values())
+        page.table(_ROWS, rows, colours={shown: own[name] for shown, name in names.items()})
+        page.footnote(
+            "Largest and smallest are the largest finite and the smallest positive number; epsilon is the distance from 1 to the next number; "
+            "decades are log10(largest / smallest); numbers counts the different finite values."
+        )
         for name, figure in self.figures().items():
-            for ending in ("png", "svg", "pdf"):
-                path = folder / f"{name}.{ending}"
-                figure.savefig(path, metadata=None if ending == "png" else {"Date": None} if ending == "svg" else {"CreationDate": None})
-                written.append(path)
-        for name, text in (("formats.html", self.html(command)), ("formats.json", json.dumps(self.as_json(), indent=1) + "\n")):
-            (folder / name).write_text(text, encoding="utf-8")
-            written.append(folder / name)
-        return written
+            page.section(_HEADINGS[name][0]).figure(figure, _HEADINGS[name][1])
+        page.section("Definitions" + " and values" * any(c.bits <= 8 for c in self.cards))
+        for c in self.cards:
+            page.section(c.name, level=3)
+            page.text(f"{c.kind}: " + ", ".join(f"{name}={value}" for name, value in c.parameters))
+            if c.bits <= 8:
+                grid = _grid(c, 8)
+                page.table(["code", *(f"+{i:X}" for i in range(len(grid[0][1])))], [[first, *values] for first, values in grid], dense=True)
+        return page
 
     def html(self, command: str | None = None) -> str:
-        """A page by itself: table, figures, cards, values, and what made it."""
-        import jinja2
-
-        environment = jinja2.Environment(loader=jinja2.PackageLoader("torch_dtypes.workbench"), autoescape=True, undefined=jinja2.StrictUndefined)
-        versions = f"torch_dtypes {sys.modules['torch_dtypes'].__version__}, torch {torch.__version__}"
-        return environment.get_template("formats.html").render(
-            columns=_ROWS, rows=[_row(c) for c in self.cards], cards=self.cards, figures={n: _svg(f) for n, f in self.figures().items()},
-            values={c.name: _grid(c) for c in self.cards if c.bits <= 8}, command=command, versions=versions,
-        )  # fmt: skip
+        """The page as a file has it: one that opens without a network."""
+        return self.page(command).html()
 
     def _repr_html_(self) -> str:
-        return self.html()
+        return self.page().fragment()
 
     def __repr__(self) -> str:
         return f"<Comparison of {', '.join(c.name for c in self.cards)}>"
-
-
-def _svg(figure) -> str:
-    text = io.StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None})
-    return text.getvalue()[text.getvalue().index("<svg") :]
 
 
 def _fitting(rows: list[tuple[str, ...]], room: int) -> list[list[tuple[str, ...]]]:

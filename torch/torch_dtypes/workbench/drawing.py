@@ -1,0 +1,95 @@
+"""What all figures share: their size and type, how they are saved, and how they stand in a page."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from .colours import GREY, ON_DARK, RULE
+
+# Widths in inches: a slide or a page, and one column of a paper.
+WIDTHS = {"page": 8.0, "column": 3.4}
+_TYPE = {"page": 10.0, "column": 7.5}
+ENDINGS = ("png", "svg", "pdf")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES = ("-", (0, (5, 2)), (0, (1.2, 1.4)), (0, (5, 1.5, 1.2, 1.5)))
+# No dates and no drawn numbers: the same figure is the same file. Type 42: publishers refuse matplotlib's own Type 3 fonts.
+_SAVED = {"svg.hashsalt": "torch_dtypes", "pdf.fonttype": 42}
+_METADATA = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+
+
+@contextlib.contextmanager
+def new_figure(width: str = "page", height: float = 4.2) -> Iterator:
+    """A matplotlib ``Figure`` to draw into, in a block::
+
+        with new_figure("column", 2.4) as figure:
+            axes = figure.add_subplot()
+
+    It knows neither pyplot (no window system, no global state) nor the user's style, which would turn a report dark.
+
+    Args:
+        width: ``"page"`` or ``"column"``, one column of a paper, with type of its size. height: in inches.
+    """
+    import matplotlib.style
+    from matplotlib.figure import Figure
+
+    if width not in WIDTHS:
+        raise ValueError(f"expected a width of {', '.join(WIDTHS)}, but got {width!r}")
+    thin = 0.6 if width == "column" else 0.8
+    own = {
+        "font.size": _TYPE[width], "axes.linewidth": thin, "axes.edgecolor": GREY, "xtick.color": GREY, "ytick.color": GREY, "grid.color": RULE,
+        "grid.linewidth": thin, "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left",
+        "axes.titleweight": "bold", "axes.titlesize": _TYPE[width] * 1.1, "legend.frameon": False,
+    }  # fmt: skip
+    with matplotlib.style.context(["default", own]):
+        figure = Figure(figsize=(WIDTHS[width], height), dpi=150 if width == "page" else 300, layout="constrained")
+        yield figure
+        figure.draw_without_rendering()  # ticks are made here, and take their type from the style
+
+
+def save(figure, folder: Path, name: str) -> list[Path]:
+    """Writes a figure as PNG, SVG and PDF into a folder that is there, and returns the paths."""
+    import matplotlib
+
+    written = []
+    with matplotlib.rc_context(_SAVED):
+        for ending in ENDINGS:
+            written.append(Path(folder) / f"{name}.{ending}")
+            figure.savefig(written[-1], metadata=_METADATA[ending])
+    return written
+
+
+def is_mapped(figure) -> bool:
+    """Whether colours stand for numbers in a figure, as in a heat map: these keep their light ground, on which they were chosen."""
+    return any(artist.get_array() is not None for axes in figure.axes for artist in (*axes.images, *axes.collections))
+
+
+def inline_svg(figure, place: int) -> str:
+    """A figure as an ``<svg>`` element for a page that has several: names of its own, nothing of elsewhere, colours by the page's variables."""
+    import matplotlib
+
+    text = io.StringIO()
+    with matplotlib.rc_context(_SAVED):
+        figure.savefig(text, format="svg", metadata=_METADATA["svg"], facecolor="none")
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<defs>\s*<style.*?</style>\s*</defs>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\s(xmlns(:\w+)?|version)="[^"]*"', "", svg)  # HTML knows them
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>f{place}-", svg)
+    if is_mapped(figure):
+        return svg
+    return re.sub(r'style="[^"]*"', lambda style: re.sub(r"#[0-9a-f]{6}\b", _variable, style[0]), svg)
+
+
+def _variable(match: re.Match) -> str:
+    colour = match[0].upper()
+    name = {"#000000": "ink", "#FFFFFF": "paper"}.get(colour) or (f"c{colour[1:]}" if colour in ON_DARK else None)
+    return f"var(--{name}, {match[0]})" if name else match[0]
+
+
+def dark_variables() -> dict[str, str]:
+    """The page's variables on a dark ground, for the colours of figures."""
+    return {f"--c{colour.upper()[1:]}": tone for colour, tone in ON_DARK.items()}

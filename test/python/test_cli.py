@@ -132,7 +132,7 @@ def test_a_dtype_that_lacks_an_operator_is_a_clear_error(tmp_path):
     [
         ("--epochs 0", "Invalid value for '--epochs': 0 is not in the range x>=1"),
         ("--epochs two", "Invalid value for '--epochs': 'two' is not a valid integer"),
-        ("--model vgg", "Invalid value for '--model': 'vgg' is not one of 'lenet5'"),
+        ("--model vgg", "Invalid value for '--model': expected a model out of lenet5, "),
         ("--dataset svhn", "Invalid value for '--dataset': 'svhn' is not one of 'digits'"),
         ("--batch-size 0", "Invalid value for '--batch-size'"),
         ("--train-samples 0", "Invalid value for '--train-samples'"),

@@ -22,6 +22,7 @@ from torch_dtypes.training import loop, recipes
 from torch_dtypes.training.comparison import Comparison
 from torch_dtypes.training.data import load_dataset
 from torch_dtypes.training.loop import Config, Training
+from torch_dtypes.training.models import build_model
 from torch_dtypes.training.recipes import Trial, resolve
 
 click_testing = pytest.importorskip("click.testing", reason="the command line needs click")
@@ -74,7 +75,7 @@ def test_master_by_hand(few_digits):
     training.go()
 
     torch.manual_seed(3)
-    model = recipes.build_model("lenet5", 1).to(torch.posit8es1)
+    model = build_model("lenet5", 1).to(torch.posit8es1)
     masters = [p.detach().float() for p in model.parameters()]
     buffers = [None] * len(masters)
     order = torch.randperm(70, generator=torch.Generator().manual_seed(3))
@@ -350,7 +351,7 @@ PLACES = [("mixed", "weight activation error grad"), ("qat", "weight activation"
 @pytest.mark.parametrize(("recipe", "places"), PLACES)
 @pytest.mark.parametrize("name", ["q52", "posit8es1", "bfloat16", "int8", "fixed8_8", "mxfp4"])
 def test_rules_of_recipes(name, recipe, places):
-    model = recipes.build_model("lenet5", 1)
+    model = build_model("lenet5", 1)
     rules = recipes.rules_of(Config(), resolve(name, recipe), recipe)
     torch_dtypes.quantize_(model, rules, calibrate=[torch.rand(4, 1, 32, 32)])
     rule = torch_dtypes.quantization.layers.state_of(model.features[0]).rule
@@ -375,7 +376,7 @@ def test_float32_parameters_go_through_a_run_of_layers_that_round(few_digits, re
     expected = training.go()
 
     torch.manual_seed(1)
-    model = recipes.build_model("lenet5", 1)
+    model = build_model("lenet5", 1)
     batches = few_digits.train.batch(torch.arange(70))[0].split(32)
     torch_dtypes.quantize_(model, recipes.rules_of(config, number, recipe), calibrate=batches)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

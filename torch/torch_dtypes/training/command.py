@@ -19,34 +19,14 @@ from ..workbench.provenance import command_line
 from . import options as check
 from . import report
 from .comparison import Comparison
-from .data import DATASETS, load_dataset
 from .loop import OPTIMIZERS, Config
 from .markdown import write_table
-from .models import MODELS, build_model
 from .recipes import QUANTIZING, RulesFile, Trial, resolve, try_out
+from .sources import check_network
 
 
 @click.command(short_help="Train a network in several dtypes and compare them.")
-@click.option("--model", type=click.Choice(MODELS), default="lenet5", show_default=True, help="The network.")
-@click.option(
-    "--dataset",
-    type=click.Choice(DATASETS),
-    default="digits",
-    show_default=True,
-    help="digits comes with scikit-learn; the others are files in --data-dir.",
-)
-@click.option(
-    "--data-dir",
-    type=click.Path(),
-    default="data",
-    show_default=True,
-    metavar="DIR",
-    help="Folder laid out as torchvision does (MNIST/raw, FashionMNIST/raw, cifar-10-batches-py).",
-)
-@click.option("--download", is_flag=True, help="Fetch missing files (needs torchvision).")
-@click.option("--train-samples", type=click.IntRange(1), metavar="N", help="Use the first N training images.")
-@click.option("--test-samples", type=click.IntRange(1), metavar="N", help="Use the first N test images.")
-@click.option("--image-size", type=click.Choice(["32", "224"]), default="32", show_default=True, help="224 enlarges the images; alexnet only.")
+@check.source_options()
 @click.option("--epochs", type=click.IntRange(1), default=7, show_default=True, help="Passes over the training images.")
 @click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True, help="Images in a step.")
 @click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", show_default=True, help="With its defaults, but for --lr and --momentum.")
@@ -132,18 +112,12 @@ def _prepare(options):
     config = Config(
         options["model"], options["epochs"], options["batch_size"], options["optimizer"], options["lr"], options["momentum"], options["device"],
         int(options["image_size"]), options["eps"], options["schedule"], options["loss_scale"], options["master"], options["state"], options["rules"],
+        options["weights"],
     )  # fmt: skip
     if config.image_size != 32 and config.model != "alexnet":
         raise click.UsageError(f"--image-size {config.image_size} is for --model alexnet, not {config.model}")
     trials = _trials(options, recipes)
-    try:
-        data = load_dataset(
-            options["dataset"], options["data_dir"], options["train_samples"], options["test_samples"],
-            options["download"],
-        )  # fmt: skip
-    except (ValueError, OSError, ImportError, RuntimeError) as error:  # the last: torchvision's downloads
-        raise click.ClickException(str(error)) from error
-    return config, data, trials
+    return config, check.data_of(options), trials
 
 
 def _trials(options, recipes):
@@ -184,12 +158,10 @@ def _or_click_error(function, *arguments):
 
 def _describe(options, config, data, trials):
     """Plain data that says what the comparison was, for results.json."""
-    with torch.random.fork_rng(devices=[]):
-        model = build_model(config.model, data.channels, image_size=config.image_size)
     return asdict(config) | {
         "lr": config.lr or {"adam": 0.001, "sgd": 0.01}[config.optimizer],
         "rules": Path(config.rules).read_text(encoding="utf-8") if config.rules else None,
-        "parameters": sum(p.numel() for p in model.parameters()),
+        "parameters": _or_click_error(check_network, config, data),
         "dataset": data.name,
         "train_samples": len(data.train),
         "test_samples": len(data.test),

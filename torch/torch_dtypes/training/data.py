@@ -61,19 +61,72 @@ class Split:
             images = F.interpolate(images, size=size, mode="bilinear", align_corners=False)
         return images, self.labels[index]
 
+    def first(self, count):
+        """The first ``count`` images."""
+        return Split(self.pixels[:count], self.labels[:count])
+
+    @property
+    def shape(self):
+        """The shape of one image: ``(C, 32, 32)``."""
+        return tuple(self.pixels.shape[1:])
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Labelled inputs of one's own: a :class:`Split` of any shape.
+
+    Attributes:
+        inputs: float32 or integer tensor of shape ``(N, ...)``.
+        labels: int64 tensor of shape ``(N,)``, or ``(N, ...)`` for maps of labels.
+    """
+
+    inputs: torch.Tensor
+    labels: torch.Tensor
+
+    def __len__(self):
+        return len(self.labels)
+
+    def batch(self, index, image_size=SIDE):
+        """The inputs and labels at ``index``, as they are."""
+        return self.inputs[index], self.labels[index]
+
+    def first(self, count):
+        """The first ``count`` inputs."""
+        return Examples(self.inputs[:count], self.labels[:count])
+
+    @property
+    def shape(self):
+        """The shape of one input."""
+        return tuple(self.inputs.shape[1:])
+
 
 @dataclass(frozen=True)
 class Dataset:
-    """A named pair of training and test :class:`Split`."""
+    """A named pair of training and test :class:`Split` or :class:`Examples`, with labels below ``classes``."""
 
     name: str
-    train: Split
-    test: Split
+    train: Split | Examples
+    test: Split | Examples
+    classes: int = CLASSES
+
+    @property
+    def shape(self):
+        """The shape of one input."""
+        return self.train.shape
 
     @property
     def channels(self):
         """Channels of every image: 1 for grey, 3 for colour."""
-        return self.train.pixels.shape[1]
+        return self.shape[0]
+
+    def first(self, train_samples=None, test_samples=None):
+        """The data set with its first samples only; ``None`` keeps all.
+
+        Raises:
+            ValueError: for more samples than there are.
+        """
+        train, test = _first(self.train, train_samples, "training"), _first(self.test, test_samples, "test")
+        return Dataset(self.name, train, test, self.classes)
 
 
 def load_dataset(name, data_dir="data", train_samples=None, test_samples=None, download=False):
@@ -116,7 +169,7 @@ def load_dataset(name, data_dir="data", train_samples=None, test_samples=None, d
         if None in paths:
             raise FileNotFoundError(_missing_message(name, folder, names, paths))
         train, test = _load_cifar(paths) if name == "cifar10" else _load_idx_pairs(paths)
-    return Dataset(name, _first(train, train_samples, "training"), _first(test, test_samples, "test"))
+    return Dataset(name, train, test).first(train_samples, test_samples)
 
 
 def _first(split, count, what):
@@ -124,7 +177,7 @@ def _first(split, count, what):
         return split
     if not 1 <= count <= len(split):
         raise ValueError(f"expected between 1 and {len(split)} {what} samples, but got {count}")
-    return Split(split.pixels[:count], split.labels[:count])
+    return split.first(count)
 
 
 def _load_digits():

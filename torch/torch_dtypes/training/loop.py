@@ -234,7 +234,8 @@ def _exact(cuda):
 def _batches(split, order, size, dtype, device, image_size):
     for index in order.split(size) if len(order) else ():
         images, labels = split.batch(index, image_size)
-        yield images.to(device).to(dtype), labels.to(device)
+        images = images.to(device)
+        yield images.to(dtype) if images.is_floating_point() else images, labels.to(device)
 
 
 def _explanation(model, optimizer, forward):
@@ -257,7 +258,7 @@ def evaluate(model, split, dtype, device="cpu", image_size=32):
 
     Returns:
         ``(loss, accuracy)``: mean cross-entropy, not finite where any batch's is, and
-        the percentage of images whose largest logit is that of their label.
+        the percentage of labels whose logit is the largest of theirs.
     """
     model.eval()
     criterion = nn.CrossEntropyLoss()
@@ -267,4 +268,4 @@ def evaluate(model, split, dtype, device="cpu", image_size=32):
         logits = model(images)
         total += criterion(logits, labels).item() * len(labels)
         right += (logits.argmax(1) == labels).sum().item()
-    return total / len(split), 100 * right / len(split)
+    return total / len(split), 100 * right / split.labels.numel()

@@ -10,13 +10,16 @@ import torch
 
 import torch_dtypes
 
+from .data import DATASETS, load_dataset
 from .loop import SCHEDULES
+from .models import MODELS
 from .recipes import RECIPES
+from .sources import check_model, own_data
 
 
 def is_given(name):
-    """Whether an option was said on the command line."""
-    return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    """Whether an option was said, on the command line or in a file."""
+    return click.get_current_context().get_parameter_source(name) not in (None, click.core.ParameterSource.DEFAULT)
 
 
 def positive(ctx, param, value):
@@ -28,6 +31,16 @@ def positive(ctx, param, value):
 def momentum(ctx, param, value):
     if not 0 <= value < 1:  # false for NaN, too
         raise click.BadParameter(f"expected a number from 0 to below 1, but got {value}")
+    return value
+
+
+def model(ctx, param, value):
+    """The name of a network, or several."""
+    for name in (value,) if isinstance(value, str) else value:
+        try:
+            check_model(name)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
     return value
 
 
@@ -97,6 +110,63 @@ def markdown(ctx, param, path):
         except OSError as error:
             raise click.BadParameter(f"cannot write {path}: {error.strerror}") from error
     return path
+
+
+def source_options(several=False):
+    """The options that say which network and which data, for the commands that need both; ``several``: --model and --dataset repeat.
+
+    The data are then what ``data_of`` loads.
+    """
+    each = {"multiple": True} if several else {}
+    options = (
+        click.option(
+            "--model", default=("lenet5",) if several else "lenet5", show_default=True, metavar="NAME", callback=model, **each,
+            help=f"The network: {', '.join(MODELS)}, torchvision's by name, or your own as package.module:factory, called without arguments.",
+        ),
+        click.option("--weights", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
+                     help="Weights that the network starts from: a state dict by torch.save, or safetensors."),
+        click.option(
+            "--dataset", type=click.Choice(DATASETS), default=("digits",) if several else "digits", show_default=True, **each,
+            help="digits comes with scikit-learn; the others are files in --data-dir.",
+        ),
+        click.option(
+            "--data", metavar="MODULE:LOADER",
+            help="Your own data in place of --dataset: package.module:loader, called without arguments, returns (train, test), each a pair of "
+            "tensors (inputs, labels), a data set of such pairs, or batches of them.",
+        ),
+        click.option("--data-dir", type=click.Path(), default="data", show_default=True, metavar="DIR",
+                     help="Folder laid out as torchvision does (MNIST/raw, FashionMNIST/raw, cifar-10-batches-py)."),
+        click.option("--download", is_flag=True, help="Fetch missing files (needs torchvision)."),
+        click.option("--train-samples", type=click.IntRange(1), metavar="N", help="Use the first N training images."),
+        click.option("--test-samples", type=click.IntRange(1), metavar="N", help="Use the first N test images."),
+        click.option("--image-size", type=click.Choice(["32", "224"]), default="32", show_default=True,
+                     help="224 enlarges the images; alexnet only."),
+    )  # fmt: skip
+
+    def add(command):
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+def data_of(options, dataset=None):
+    """The data that the options of ``source_options`` ask for; ``dataset``: which of several.
+
+    Raises:
+        click.ClickException: there are none, or not such.
+    """
+    if options["data"] and is_given("dataset"):
+        raise click.UsageError("expected --dataset or --data, but got both")
+    try:
+        if options["data"]:
+            return own_data(options["data"]).first(options["train_samples"], options["test_samples"])
+        return load_dataset(
+            dataset or options["dataset"], options["data_dir"], options["train_samples"], options["test_samples"], options["download"]
+        )
+    except (ValueError, OSError, ImportError, RuntimeError) as error:  # the last: torchvision's downloads
+        raise click.ClickException(str(error)) from error
 
 
 _RECIPE_HELP = "all (default): everything in the dtype. " + " ".join(f"{name}: {what}." for name, what in RECIPES.items() if name != "all")

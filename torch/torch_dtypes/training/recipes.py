@@ -15,8 +15,8 @@ from torch import nn
 import torch_dtypes
 
 from . import loop
-from .models import build_model
 from .records import Run
+from .sources import build_network
 
 RECIPES = {
     "all": "weights, activations, gradients and the optimizer's state in the dtype",
@@ -81,7 +81,7 @@ def set_up(config, data, number, recipe):
     Returns:
         ``(model, optimizer, dtype)``, the last that of the images.
     """
-    model = build_model(config.model, data.channels, image_size=config.image_size).to(config.device)
+    model = build_network(config, data).to(config.device)
     dtype = torch.float32
     if recipe in ("all", "master"):
         dtype = number
@@ -179,8 +179,4 @@ def try_out(config, data, trial):
 
 def replace_split(data, count):
     """The data set with its first images only."""
-
-    def first(split):
-        return type(split)(split.pixels[:count], split.labels[:count])
-
-    return replace(data, train=first(data.train), test=first(data.test))
+    return replace(data, train=data.train.first(count), test=data.test.first(count))

@@ -11,7 +11,7 @@ class Config:
     """What all runs of one comparison have in common.
 
     Attributes:
-        model: one of ``models.MODELS``.
+        model: one of ``models.MODELS``, torchvision's by name, or ``package.module:factory``.
         epochs: passes over the training images, at least 1.
         batch_size: images in a step, at least 1; the last batch may be smaller.
         optimizer: ``adam`` or ``sgd``.
@@ -25,6 +25,7 @@ class Config:
         master: of the recipe ``master``: the masters' format, or ``"none"``.
         state: of the recipe ``master``: the optimizer states' format; ``None`` is float32.
         rules: of the recipes that quantise layers: a YAML file of rules, or ``None``.
+        weights: a file of weights that the network starts from, or ``None``.
     """
 
     model: str = "lenet5"
@@ -41,6 +42,7 @@ class Config:
     master: str = "float32"
     state: str | None = None
     rules: str | None = None
+    weights: str | None = None
 
 
 @dataclass(frozen=True)

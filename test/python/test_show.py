@@ -14,6 +14,7 @@ pytest.importorskip("matplotlib", reason="the figures need matplotlib")
 SMALL = [
     "posit8es0", "posit8es2", "posit16es2", "posit6es1_underflow", "q43", "q52", "e5m10", "bf16", "e4m3fn", "e4m3fnuz", "binary8p3se", "e2m1finite",
     "e3m2_flush", "e4m3finite_bias3", "fixed3_4", "ufixed2_3_wrap", "fixed3_2_symmetric",
+    "e4m3fn_saturate", "q43_saturate", "posit8es1_saturate", "float8_e4m3fn", "posit<7,1>",
 ]  # fmt: skip
 
 
@@ -28,7 +29,7 @@ def numbers(card):
 def test_a_card_says_what_the_list_of_values_says(name):
     card = torch_dtypes.card(name)
     found, values = numbers(card), card.values()
-    assert (card.name, card.format) == (name, torch_dtypes.format_of(name))
+    assert (card.name, card.format) == (name, torch_dtypes.target(name).format)
     assert card.finite == len(found) and card.largest == found.max() and card.smallest == found[found > 0].min()
     assert card.infinities == values.isinf().sum() and card.nans == values.isnan().sum()
     assert card.decades == pytest.approx(math.log10(card.largest / card.smallest))
@@ -65,6 +66,15 @@ def test_wide_formats_and_stock_dtypes():
         single.values()
 
 
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"])
+def test_the_card_of_a_stock_dtype_is_that_of_a_stock_cast(name):
+    dtype = getattr(torch, name)
+    card = torch_dtypes.card(dtype)
+    assert card.name == name and card == torch_dtypes.card(name)
+    edge = torch.tensor([card.largest, 8 * card.largest], dtype=torch.float64)
+    torch.testing.assert_close(torch_dtypes.chop(edge, card.format), edge.float().to(dtype).double(), rtol=0, atol=0, equal_nan=True)
+
+
 def test_showing_takes_no_dtype():
     before = torch_dtypes._C.format_count()
     torch_dtypes.show("e3m9", "posit11es3", torch.float8_e4m3fn)
@@ -73,7 +83,15 @@ def test_showing_takes_no_dtype():
 
 @pytest.mark.parametrize(
     ("formats", "error", "words"),
-    [((), ValueError, "at least one"), (("e9",), ValueError, "'e9'"), ((torch.int8,), TypeError, "torch.int8"), ((3,), TypeError, "got 3")],
+    [
+        ((), ValueError, "at least one"),
+        (("e9",), ValueError, "'e9'"),
+        (("posit16",), ValueError, "nearest names are 'posit16es"),
+        (("mxfp8_e4m3",), ValueError, "but got mxfp8_e4m3, whose"),
+        (("int8",), ValueError, "but got int8, whose"),
+        ((torch.int8,), TypeError, "torch.int8"),
+        ((3,), TypeError, "got 3"),
+    ],
 )
 def test_bad_formats(formats, error, words):
     with pytest.raises(error, match=words):
@@ -120,7 +138,7 @@ def test_the_command(tmp_path):
 
 def test_the_command_with_a_wrong_name(tmp_path):
     result = run("q43", "posit16")
-    assert result.exit_code == 2 and "'posit16'" in result.output
+    assert result.exit_code == 2 and "'posit16'" in result.output and "posit16es2" in result.output
     (tmp_path / "file").write_text("")
     result = run("q43", "--out", tmp_path / "file")
     assert result.exit_code == 2 and "cannot write into" in result.output

@@ -10,14 +10,9 @@ import torch
 
 from .. import _C, _names
 from ..chopping import chop
-from ..formats import _PARAMETERS, format_of
-
-# Stock dtypes that are formats of this package too, by our names for them.
-_STOCK = {
-    torch.float64: "fp64", torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.float8_e4m3fn: "e4m3fn",
-    torch.float8_e5m2: "q52", torch.float8_e4m3fnuz: "e4m3fnuz", torch.float8_e5m2fnuz: "e5m2fnuz",
-}  # fmt: skip
-_STOCK_NAMES = {str(dtype).removeprefix("torch."): name for dtype, name in _STOCK.items()}
+from ..formats import _PARAMETERS
+from ..quantization.base import Target, largest_of
+from ..quantization.targets import FormatTarget, target
 
 
 @dataclass(frozen=True)
@@ -101,27 +96,34 @@ class Card:
 
 
 def _parsed(value: object) -> tuple[str, _C.Format]:
-    if isinstance(value, _C.Format):
-        return _names.name_of_format(value), value
-    if isinstance(value, torch.dtype) and _C.format_of(value) is None:
-        if value not in _STOCK:
-            raise TypeError(f"expected a floating dtype, a format or its name to show, but got {value}")
-        return str(value).removeprefix("torch."), format_of(_STOCK[value])
-    if isinstance(value, torch.dtype):
-        return _C.name_of(value), format_of(value)
-    if isinstance(value, str):
-        name = value.removeprefix("torch.")
-        return name, format_of(_STOCK_NAMES.get(name, name))
-    raise TypeError(f"expected a floating dtype, a format or its name to show, but got {value!r}")
+    what = "a floating dtype, a format or its name to show"
+    if not isinstance(value, (str, torch.dtype, _C.Format, Target)):
+        raise TypeError(f"expected {what}, but got {value!r}")
+    if isinstance(value, torch.dtype) and not value.is_floating_point:
+        raise TypeError(f"expected {what}, but got {value}")
+    made = target(value)
+    if not isinstance(made, FormatTarget):
+        raise ValueError(
+            f"expected {what}, but got {made.name}, whose numbers are multiples of a scale that differs from tensor to tensor: "
+            "show the format of its elements, such as 'e4m3fn' or 'fixed7_0'"
+        )
+    if isinstance(value, (str, torch.dtype)):
+        return str(value).removeprefix("torch."), made.format
+    return made.name, made.format
 
 
-def card(value: torch.dtype | str | _C.Format) -> Card:
-    """The :class:`Card` of a dtype of ours, a stock floating one, a format, or a name that :func:`torch_dtypes.dtype` or torch has.
+def card(value: torch.dtype | str | _C.Format | Target) -> Card:
+    """The :class:`Card` of a dtype of ours, a stock floating one, a format, or any name of one that :func:`torch_dtypes.target` takes.
 
-    Nothing is registered: of the process's 64 dtypes it takes none.
+    Stock dtypes' cards are those of a stock cast: ``float8_e4m3fn`` saturates. Nothing is registered: of the process's 64 dtypes it takes none.
 
     Raises:
-        ValueError: an unknown name. TypeError: anything else.
+        ValueError: an unknown name (the nearest ones are listed), or one of blocks or integers, which have scales. TypeError: anything else.
+
+    Example::
+
+        >>> torch_dtypes.card("posit<12,1>").largest
+        1048576.0
     """
     name, fmt = _parsed(value)
     return _card(name, fmt)
@@ -133,11 +135,10 @@ def _card(name: str, fmt: _C.Format) -> Card:
         return _C.decode_exact(fmt, torch.tensor([code])).item()
 
     kind, most = fmt.kind.name, fmt.max_code
-    fixed = kind == "fixed"
     first = decoded(1) if kind != "float" or fmt.subnormals == _C.Subnormals.gradual else decoded(1 << fmt.man_bits)
     above_one = chop(1 + 2.0**-52, _C.Format(fmt), rounding="up")
     has_one = chop(1.0, _C.Format(fmt)) == 1 and math.isfinite(above_one)
-    if fixed:
+    if kind == "fixed":
         zeros, nans, infinities = 1, 0, 0
         finite = 2**fmt.bits - int(fmt.is_signed and fmt.symmetric)
     elif kind == "posit":
@@ -153,6 +154,6 @@ def _card(name: str, fmt: _C.Format) -> Card:
         normal = decoded(1 << fmt.man_bits)
     parameters = [(named, getattr(fmt, field)) for named, field in (*_PARAMETERS[kind], ("rounding", "rounding"))]
     return Card(
-        name, _names.name_of_format(fmt), fmt, decoded(most), first, normal, above_one - 1 if has_one else None, fmt.significand_bits,
+        name, _names.name_of_format(fmt), fmt, largest_of(fmt), first, normal, above_one - 1 if has_one else None, fmt.significand_bits,
         finite, zeros, infinities, nans, tuple((named, str(getattr(v, "name", v))) for named, v in parameters),
     )  # fmt: skip

@@ -14,7 +14,7 @@ def show(formats, values, out):
     """Say what number formats are: bits, range, precision, special values and, if asked for, every value.
 
     FORMAT is the name of a dtype of this package (posit16es2, q43), of a stock one (bfloat16, float8_e4m3fn), of a format by its
-    parameters (posit12es1, e5m5_saturate, fixed8_8), or another's name for it (bf16, fp16, ocp_e4m3).
+    parameters (posit12es1, posit<12,1>, e5m5_saturate, fixed8_8), or another's name for it (bf16, fp16, ocp_e4m3).
     """
     from .showing import show as compare
 

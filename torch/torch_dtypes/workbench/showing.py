@@ -205,7 +205,7 @@ def show(
 
     Args:
         formats: dtypes of this package, stock floating ones, formats, or names of any of them (``"bf16"``, ``"float8_e4m3fn"``,
-            ``"posit12es1"``); at least one. None of them takes one of the process's 64 dtypes.
+            ``"posit12es1"``, ``"posit<12,1>"``); at least one. None of them takes one of the process's 64 dtypes.
         out: a folder for ``formats.html``, ``formats.json`` and the figures; made where it does not exist.
         values: whether ``print`` lists the value of each code (of formats of at most 8 bits; the page and the JSON always do).
         width: of the figures, ``"page"`` or ``"column"`` (one column of a paper).
@@ -214,7 +214,8 @@ def show(
         A :class:`Comparison`, which a notebook shows.
 
     Raises:
-        ValueError: no format, or an unknown name. TypeError: what is no format. OSError: ``out`` cannot be written.
+        ValueError: no format, an unknown name (the nearest are listed), or one of blocks or integers. TypeError: what is no format.
+        OSError: ``out`` cannot be written.
     """
     if not formats:
         raise ValueError("expected at least one format to show, but got none: say torch_dtypes.show('posit16es2', 'bf16')")

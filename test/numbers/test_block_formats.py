@@ -98,10 +98,11 @@ def test_other_elements_and_sizes(rule):
         x = rows(2, 3, 17)
         expected = np.array([oracle_blocks.quantized(row, spec, "nearest_even", 7, rule) for row in x])
         same(t.quantize(torch.tensor(x)), exactly(expected))
-    if rule in ("floor", "ceil"):
-        t = block_format("posit8es1", "e8m0", 7, scale_rule=rule, emax=0)
-        expected = np.array([oracle_blocks.quantized(row, oracle.posit(8, 1), "nearest_even", 7, rule, emax=0) for row in x])
-        torch.testing.assert_close(t.quantize(torch.tensor(x)), exactly(expected), rtol=0, atol=0)
+    for es in (0, 1, 2) if rule != "even" else ():
+        for emax in (None, 0) if rule in ("floor", "ceil") else (None,):
+            t = block_format(f"posit8es{es}", "e8m0", 7, scale_rule=rule, emax=emax)
+            expected = np.array([oracle_blocks.quantized(row, oracle.posit(8, es), "nearest_even", 7, rule, emax=emax) for row in x])
+            torch.testing.assert_close(t.quantize(torch.tensor(x)), exactly(expected), rtol=0, atol=0)
 
 
 def test_narrow_scales():

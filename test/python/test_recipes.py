@@ -356,11 +356,10 @@ def test_rules_of_recipes(name, recipe, places):
     torch_dtypes.quantize_(model, rules, calibrate=[torch.rand(4, 1, 32, 32)])
     rule = torch_dtypes.quantization.layers.state_of(model.features[0]).rule
     assert sorted(rule.places()) == sorted(places.split())
-    assert (rule.native is not None) == (recipe == "mixed" and name == "posit8es1")
+    assert rule.native is None  # gradients are scaled
     assert {place.target.name for place in rule.places().values()} == {name}
-    if recipe == "mixed" and name in ("posit8es1", "mxfp4"):
-        assert rule.error.scale is None is rule.grad.scale
-        assert rule.error.rounding == rule.grad.rounding == ("stochastic" if name == "mxfp4" else None)
+    if recipe == "mixed" and name == "mxfp4":
+        assert rule.error.scale is None is rule.grad.scale and rule.error.rounding == rule.grad.rounding == "stochastic"
     elif recipe == "mixed":  # gradients are scaled, by a power of two where the format has a range of its own
         assert rule.error.scale.when == rule.grad.scale.when == "call"
         assert rule.error.scale.kind == ("free" if name == "int8" else "power_of_two")

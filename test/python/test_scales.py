@@ -7,8 +7,9 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from oracle import posit_value
 
-from torch_dtypes import calibration, target
+from torch_dtypes import block_format, calibration, target
 
 
 def tensors():
@@ -18,6 +19,41 @@ def tensors():
 
 def float32(x):
     return torch.tensor(np.float32(float(x)))
+
+
+POSITS = [(2, 0), (3, 0), (3, 1), (4, 2), (5, 3), (6, 1), (8, 0), (8, 1), (8, 2), (16, 1), (16, 2)]
+
+
+@pytest.mark.parametrize(("bits", "es"), POSITS)
+def test_a_scale_brings_posits_to_the_end_of_their_finest_range(bits, es):
+    useed = 2**2**es
+    codes = range(1, 1 << bits - 1)
+    expected = max(v for code in codes if (v := posit_value(bits, es, code)) < useed)
+    made = target(f"posit{bits}es{es}")
+    assert made.full_scale == expected
+    x = torch.tensor([[0.3, -7.0, 0.001]])
+    assert calibration(made.name).observe(x) is x
+    seen = calibration(made.name)
+    seen.observe(x)
+    assert torch.equal(seen.scale, float32(7.0 / float(expected)))
+    seen = calibration(made.name, scale="power_of_two")
+    seen.observe(x)
+    assert 7.0 <= seen.scale * float(expected) < 14.0 and math.frexp(seen.scale.item())[0] == 0.5
+
+
+@pytest.mark.parametrize("name", ["posit6es1", "posit8es0", "posit8es1", "posit8es2", "posit16es1", "posit16es2"])
+def test_posits_have_most_digits_there(name):
+    """Of normally distributed numbers the squared error is near the least that any power of two gives, and far below that at maxpos."""
+    x = torch.randn(20_000, generator=torch.Generator().manual_seed(0)).double() * 0.03
+    made, top = target(name), x.abs().max()
+
+    def error(largest):
+        return (made.quantize(x, scale=top / largest) - x).square().sum().item()
+
+    at_full_scale = error(made.full_scale)
+    assert at_full_scale < 2 * min(error(2.0**k) for k in range(-8, 60, 1)) and 20 * at_full_scale < error(made.largest)
+    blocks = block_format(name, "e8m0", 32)
+    assert (blocks.quantize(x) - x).square().sum() < 1.1 * at_full_scale
 
 
 def test_absmax():

@@ -9,7 +9,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
-from oracle import binary
+from oracle import binary, posit_value
 from oracle_fixed import Fixed
 
 # The elements of the MX formats.
@@ -34,7 +34,9 @@ def ceil_log2(a: Fraction) -> int:
 
 
 def largest(spec) -> Fraction:
-    """An element's largest value (of oracle.Spec or oracle_fixed.Fixed)."""
+    """The value to which scales bring a block (of oracle.Spec or oracle_fixed.Fixed): the largest, of posits the last below useed."""
+    if getattr(spec, "posit", False):
+        return max(v for code in range(spec.sign_code) if (v := posit_value(spec.bits, spec.exp_bits, code)) < 2 ** 2**spec.exp_bits)
     return Fraction(spec.highest, 1 << spec.frac_bits) if hasattr(spec, "highest") else spec.magnitude(spec.largest)
 
 

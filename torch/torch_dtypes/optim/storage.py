@@ -66,7 +66,7 @@ class Storage:
         if not self.target.needs_scale:
             return None
         largest = torch.linalg.vector_norm(values, math.inf) if values.numel() else values.new_zeros(())
-        scale = largest / self.target.largest
+        scale = largest / self.target.full_scale
         return torch.where(scale > 0, scale, torch.ones_like(scale))
 
     def held(self, values: torch.Tensor) -> torch.Tensor:

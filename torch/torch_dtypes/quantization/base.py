@@ -37,6 +37,20 @@ def largest_of(fmt: _C.Format) -> float:
     return math.ldexp(fraction + (1 << fmt.man_bits) * (field > 0), max(field, 1) - fmt.bias - fmt.man_bits)
 
 
+def full_scale_of(fmt: _C.Format) -> float:
+    """The number to which a scale brings the largest magnitude: the format's largest, but of posits the largest with the shortest regime.
+
+    From 1/useed to useed = 2^2^es a posit has the most digits, and each binade beyond costs some: next to maxpos there is one number every
+    2^es binades. So the code is the one below useed's, 010 and ones: es exponent bits, as far as there is room, and the fraction.
+    """
+    if fmt.kind != _C.Kind.posit or fmt.bits < 3:
+        return largest_of(fmt)
+    exponent_bits = min(fmt.exp_bits, fmt.bits - 3)
+    fraction_bits = fmt.bits - 3 - exponent_bits
+    exponent = ((1 << exponent_bits) - 1) << fmt.exp_bits - exponent_bits
+    return math.ldexp((2 << fraction_bits) - 1, exponent - fraction_bits)
+
+
 def saturating(fmt: _C.Format) -> _C.Format:
     """The format in which what is beyond the largest number becomes it."""
     if fmt.kind == _C.Kind.posit:
@@ -183,14 +197,16 @@ class Target:
     Attributes:
         name: the canonical name, which says everything: ``"q43"``, ``"mxfp8_e4m3"``, ``"int8"``.
         bits: of one element's code, without scales.
-        largest: the largest number, to which a scale brings a tensor's largest magnitude. Of blocks: the largest element, times the largest
-            scale of a block where a tensor's lies above it.
+        largest: the largest number. Of blocks: the largest element, times the largest scale of a block where a tensor's lies above it.
+        full_scale: to which a scale brings a tensor's largest magnitude: ``largest``, but of posits the largest with the shortest regime, the
+            end of the range in which they have the most digits (3.875 in posit8es1).
         rounding: the rounding mode, where no argument and no block says another.
     """
 
     name: str
     bits: int
     largest: float
+    full_scale: float
     rounding: str
 
     __slots__ = ()

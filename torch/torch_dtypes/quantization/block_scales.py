@@ -11,7 +11,7 @@ import torch
 from .. import _C, _names
 from ..chopping import chop
 from ..formats import format_of
-from .base import largest_of, saturating
+from .base import full_scale_of, largest_of, saturating
 
 _POWERS = re.compile(r"e(\d+)m0")
 POWER_RULES = ("floor", "ceil", "even", "rceil")
@@ -67,7 +67,7 @@ def mantissa_threshold(rule: str, element: _C.Format) -> tuple[float, bool]:
     if rule == "ceil":
         return 0.5, False
     if rule == "rceil":
-        return math.frexp(largest_of(element))[0], False
+        return math.frexp(full_scale_of(element))[0], False
     fraction_bits = element.man_bits if element.kind == _C.Kind.float else element.exp_bits + element.man_bits - 1
     return 1 - math.ldexp(1, -(fraction_bits + 2)), True
 
@@ -84,17 +84,17 @@ def power_scale(absmax: torch.Tensor, exponent: int, threshold: tuple[float, boo
     return power.clamp(scale.smallest, scale.largest)
 
 
-def float_scale(absmax: torch.Tensor, largest: float, inverse: torch.Tensor | None, rule: str, scale: ScaleFormat) -> torch.Tensor:
-    """absmax / largest (times a tensor scale's reciprocal), rounded to the scale format; at least its smallest positive number."""
-    ratio = absmax / largest
+def float_scale(absmax: torch.Tensor, full_scale: float, inverse: torch.Tensor | None, rule: str, scale: ScaleFormat) -> torch.Tensor:
+    """absmax / full_scale (times a tensor scale's reciprocal), rounded to the scale format; at least its smallest positive number."""
+    ratio = absmax / full_scale
     if inverse is not None:
         ratio = ratio * inverse
     return chop(ratio, scale.name, "up" if rule == "ceil" else "nearest_even").clamp_min(scale.smallest)
 
 
-def tensor_scale(absmax: torch.Tensor, largest: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """What brings a tensor's blocks into the range of their scales: the encoding factor largest / max(absmax) and its reciprocal. Blocks
+def tensor_scale(absmax: torch.Tensor, full_scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """What brings a tensor's blocks into the range of their scales: the encoding factor full_scale / max(absmax) and its reciprocal. Blocks
     with infinities or NaN have no part in it."""
     top = torch.where(absmax < math.inf, absmax, torch.zeros_like(absmax)).amax()
-    encode = (torch.full_like(top, largest) / top).clamp_max(1 / _LEAST_TENSOR_SCALE)
+    encode = (torch.full_like(top, full_scale) / top).clamp_max(1 / _LEAST_TENSOR_SCALE)
     return encode, encode.reciprocal()

@@ -23,6 +23,7 @@ from .base import (
     Target,
     check_clamped,
     check_tensor,
+    full_scale_of,
     is_careful,
     is_eager,
     largest_of,
@@ -89,8 +90,10 @@ class BlockFormat(Target):
     # What these say, for code that torch.compile traces.
     bits: int = field(init=False, compare=False)
     largest: float = field(init=False, compare=False)
+    full_scale: float = field(init=False, compare=False)
     rounding: str = field(init=False, compare=False)
     _largest_element: float = field(init=False, compare=False)
+    _full_element: float = field(init=False, compare=False)
     _reaches_far: bool = field(init=False, compare=False)  # has numbers next to 0 that are no multiple of 2^-64, or never rounds to 0
     _scale: ScaleFormat = field(init=False, compare=False)
     _threshold: tuple[float, bool] = field(init=False, compare=False)
@@ -99,11 +102,12 @@ class BlockFormat(Target):
 
     def __post_init__(self):
         fmt, scale = format_of(self.element), scale_format(self.scale)
-        largest = largest_of(fmt)
+        largest, full = largest_of(fmt), full_scale_of(fmt)
+        above = scale.largest if self.tensor_scale else 1.0
         runs = self.shape.axis == (-1,) and self.shape.size[0] is not None and self.shape.size[0] <= 1024
         for name, value in {
-            "bits": fmt.bits, "rounding": fmt.rounding.name, "largest": largest * (scale.largest if self.tensor_scale else 1.0),
-            "_largest_element": largest, "_scale": scale,
+            "bits": fmt.bits, "rounding": fmt.rounding.name, "largest": largest * above, "full_scale": full * above,
+            "_largest_element": largest, "_full_element": full, "_scale": scale,
             "_reaches_far": fmt.kind == _C.Kind.posit or fmt.min_exponent - fmt.man_bits < -64,
             "_threshold": mantissa_threshold(self.scale_rule, fmt) if scale.powers else (1.0, True),
             "_is_fixed": fmt.kind == _C.Kind.fixed, "_in_one_pass": runs and scale.powers and not self.tensor_scale,
@@ -189,17 +193,17 @@ class BlockFormat(Target):
             above = above.reshape(())
             inverse = above.reciprocal()
         elif self.tensor_scale:
-            inverse, above = tensor_scale(absmax, self.largest)
+            inverse, above = tensor_scale(absmax, self.full_scale)
         if self._scale.powers:
             own = power_scale(absmax if inverse is None else absmax * inverse, self.emax, self._threshold, self._scale)
         else:
-            own = float_scale(absmax, self._largest_element, inverse, self.scale_rule, self._scale)
+            own = float_scale(absmax, self._full_element, inverse, self.scale_rule, self._scale)
         return Cut(blocks, torch.where(absmax < math.inf, own, math.nan), above, joins)
 
 
 def _exponent(fmt: _C.Format) -> int:
-    """The exponent of the largest power of two that a format has."""
-    return math.frexp(largest_of(fmt))[1] - 1
+    """The exponent of the largest power of two that a format has; of posits, of the largest with the shortest regime."""
+    return math.frexp(full_scale_of(fmt))[1] - 1
 
 
 def _default_rule(scale: ScaleFormat) -> str:
@@ -224,9 +228,11 @@ def block_format(
     tensors), rounded by any of the ten modes. The elements saturate, whatever their format does alone. Scales that are powers of two make
     both products exact, so that each number is rounded once; a result below float32's normal numbers rounds to them.
 
-    - Power-of-two scales (``"e8m0"``: 2^-127 to 2^127), E the exponent of the element's largest power of two (or ``emax``), by ``scale_rule``:
+    - Power-of-two scales (``"e8m0"``: 2^-127 to 2^127), E the exponent of the element's largest power of two (of posits, 2^es - 1, the
+      largest in their finest range; or ``emax``), by ``scale_rule``:
       ``"floor"`` (OCP, section 6.3; default) 2^(floor(log2 a) - E); ``"ceil"`` 2^(ceil(log2 a) - E); ``"even"`` the floor's after a is
-      rounded to the element's significand; ``"rceil"`` the least power of two with which a does not exceed the element's largest number.
+      rounded to the element's significand; ``"rceil"`` the least power of two with which a does not exceed the element's largest number (of posits
+      ``target(element).full_scale``, as in what follows).
     - A float format as scale: a / largest element, rounded to it; ``"nearest"`` (even; default) or ``"ceil"`` (up, so that nothing is clamped);
       at least the format's smallest positive number.
     - ``tensor_scale``, in float32: e = largest scale * largest element / (largest magnitude of the tensor), t = 1/e; the blocks' scales are
@@ -249,7 +255,7 @@ def block_format(
         axis: the dimension that is cut into blocks, or a tuple of them; None: the whole tensor is one block.
         dim: one block for each index of this dimension (QPyTorch's ``dim``), with size=None, instead of axis.
         scale_rule: as above.
-        emax: the exponent to which a block's largest magnitude is brought, by power-of-two scales: 0 for posits, which are finest there.
+        emax: the exponent to which a block's largest magnitude is brought, by power-of-two scales; default: E.
         tensor_scale: whether a scale of the whole tensor lies above those of the blocks.
         rounding: of the elements; default: the element's own mode.
 

@@ -34,11 +34,13 @@ class IntegerFormat(Target):
     rounding: str
     lowest: int = field(init=False, compare=False)
     largest: int = field(init=False, compare=False)
+    full_scale: int = field(init=False, compare=False)
 
     def __post_init__(self):
         low, high = (-(1 << self.bits - 1) + self.narrow, (1 << self.bits - 1) - 1) if self.signed else (0, (1 << self.bits) - 1)
         object.__setattr__(self, "lowest", low)
         object.__setattr__(self, "largest", high)
+        object.__setattr__(self, "full_scale", high)
 
     @property
     def name(self) -> str:

@@ -240,7 +240,7 @@ def scale_of(target: Target, lows: torch.Tensor, highs: torch.Tensor, power_of_t
         lows, highs = lows.clamp(max=0.0), highs.clamp(min=0.0)  # 0 is a number
         scale = (highs - lows) / (target.largest - target.lowest)
     else:
-        scale = torch.maximum(lows.abs(), highs.abs()) / target.largest
+        scale = torch.maximum(lows.abs(), highs.abs()) / target.full_scale
     scale = torch.where(scale == 0, 1.0, scale) * 2.0**margin
     limits = torch.finfo(torch.float32)
     scale = scale.clamp(limits.smallest_normal, limits.max)  # NaN stays

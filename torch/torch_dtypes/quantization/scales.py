@@ -87,9 +87,10 @@ def calibration(
 ) -> Calibration:
     """An object that sees tensors and says which scale suits them.
 
-    Of the largest magnitude a that was seen, ``scale`` is 2^margin * a / target.largest, in float64 and rounded to float32 once; 1 where a
-    is 0. Affine integers take the lowest and the highest number, 0 among them: the scale is (high - low) / (largest - lowest integer), the zero
-    point the integer nearest to lowest - low / scale. Tensors with infinities or NaN are passed over.
+    Of the largest magnitude a that was seen, ``scale`` is 2^margin * a / target.full_scale (the largest number; of posits the end of
+    their finest range), in float64 and rounded to float32 once; 1 where a is 0. Affine integers take the lowest and the highest number, 0 among
+    them: the scale is (high - low) / (largest - lowest integer), the zero point the integer nearest to lowest - low / scale. Tensors with
+    infinities or NaN are passed over.
 
     Args:
         value: what ``target`` takes.

@@ -14,7 +14,18 @@ from ..chopping import chop
 from ..formats import builtin_dtypes, format_of, rounding_mode
 from ..formats import dtype as dtype_of
 from . import blocks, integers
-from .base import Target, check_clamped, check_tensor, is_careful, largest_of, refuse_zero_point, rounded, scale_like, straight_through
+from .base import (
+    Target,
+    check_clamped,
+    check_tensor,
+    full_scale_of,
+    is_careful,
+    largest_of,
+    refuse_zero_point,
+    rounded,
+    scale_like,
+    straight_through,
+)
 
 __all__ = ["FormatTarget", "Target", "target"]
 
@@ -38,6 +49,7 @@ class FormatTarget(Target):
     # What the name says, for code that torch.compile traces.
     bits: int = field(init=False, compare=False)
     largest: float = field(init=False, compare=False)
+    full_scale: float = field(init=False, compare=False)
     rounding: str = field(init=False, compare=False)
     is_posit: bool = field(init=False, compare=False)
 
@@ -45,6 +57,7 @@ class FormatTarget(Target):
         fmt = self.format
         for name, value in {
             "bits": fmt.bits, "rounding": fmt.rounding.name, "is_posit": fmt.kind == _C.Kind.posit, "largest": largest_of(fmt),
+            "full_scale": full_scale_of(fmt),
         }.items():  # fmt: skip
             object.__setattr__(self, name, value)
 

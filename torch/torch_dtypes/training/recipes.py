@@ -108,8 +108,8 @@ def master_of(config, number):
 def rules_of(config, number, recipe):
     """The rules of ``torch_dtypes.quantize_``: of a file, or the same for every convolution and linear layer.
 
-    Formats round weights and activations as they are. Floats and fixed point round gradients, which are far below the range of most, times a
-    power of two, found for each tensor; posits, which are finest around 1 and coarsest at the end of their range, as they are. Integers have
+    Formats round weights and activations as they are, and gradients, which are far below the range of most, times a power of two, found for
+    each tensor, that brings its largest magnitude to the end of the range (of posits, of the range in which they are finest). Integers have
     a scale of each output channel's weights; of activations from training images in ``ptq``, from the steps before in ``qat``, and in ``mixed``
     of each tensor, as of gradients. Blocks have scales of their own, and round gradients stochastically: with four bits networks learn only
     so (NVIDIA, "Pretraining large language models with NVFP4", arXiv 2509.25149, section 4).
@@ -123,11 +123,8 @@ def rules_of(config, number, recipe):
 
 def _format_rule(number):
     target = torch_dtypes.target(number)
-    gradient = number
-    if not isinstance(target, torch_dtypes.quantization.FormatTarget):
-        gradient = {"format": number, "rounding": "stochastic"}
-    elif not target.is_posit:
-        gradient = {"format": number, "scale": "power_of_two"}
+    is_format = isinstance(target, torch_dtypes.quantization.FormatTarget)
+    gradient = {"format": number, "scale": "power_of_two"} if is_format else {"format": number, "rounding": "stochastic"}
     return {"weight": number, "activation": number, "error": gradient, "grad": gradient}
 
 

@@ -53,7 +53,7 @@ from .quantization import (  # noqa: E402
 )
 from .rounding import rounding  # noqa: E402
 from .safetensors_files import load_safetensors, save_safetensors  # noqa: E402
-from .workbench import Card, card, show  # noqa: E402
+from .workbench import Card, card, dump_vectors, show  # noqa: E402
 
 __all__ = [
     "ROUNDING_MODES",
@@ -74,6 +74,7 @@ __all__ = [
     "codes",
     "dequantize_",
     "dtype",
+    "dump_vectors",
     "explain_divergence",
     "fill_infinity",
     "fixed_format",

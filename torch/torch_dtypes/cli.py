@@ -1,4 +1,4 @@
-"""The ``torch-dtypes`` command: ``train``, ``show`` and ``bench``.
+"""The ``torch-dtypes`` command: ``train``, ``show``, ``vectors`` and ``bench``.
 
 click and rich belong to the extra ``train``, not to the package. So nothing here imports
 them until :func:`main` has looked whether they are there.
@@ -46,6 +46,7 @@ def group():
     from torch_dtypes.bench.command import bench
     from torch_dtypes.training.command import train
     from torch_dtypes.workbench.command import show
+    from torch_dtypes.workbench.vectors.command import vectors
 
     settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -59,4 +60,5 @@ def group():
     commands.add_command(bench)
     commands.add_command(show)
     commands.add_command(train)
+    commands.add_command(vectors)
     return commands

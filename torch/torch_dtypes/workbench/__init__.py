@@ -1,9 +1,10 @@
-"""What answers questions about a format: ``show`` says what it is.
+"""What answers questions about a format: ``show`` says what it is, ``vectors`` what it computes.
 
 Imported when it is first used: it needs rich, matplotlib and jinja2 for what it prints, draws and writes, each at its call.
 """
 
 from .cards import Card, card
 from .showing import Comparison, show
+from .vectors import dump_vectors
 
-__all__ = ["Card", "Comparison", "card", "show"]
+__all__ = ["Card", "Comparison", "card", "dump_vectors", "show"]

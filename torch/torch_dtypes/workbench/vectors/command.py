@@ -1,0 +1,62 @@
+"""The command ``torch-dtypes vectors``."""
+
+import os
+import tempfile
+
+import click
+
+from .files import write
+from .lines import KINDS
+from .making import OPERATIONS, Job
+
+
+def _file(ctx, param, path):
+    """A file whose folder can be written, before a long run."""
+    folder = os.path.dirname(os.path.abspath(path))
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise click.BadParameter(f"cannot write {path}: {error.strerror}; name a file in a folder that exists") from error
+    if os.path.isdir(path):
+        raise click.BadParameter(f"expected a file, but {path} is a folder")
+    return path
+
+
+@click.command(short_help="Write golden vectors: operands, results and flags as codes.")
+@click.argument("format", metavar="FORMAT")
+@click.option("--op", "operation", type=click.Choice(OPERATIONS), required=True, help="The operation.")
+@click.option("--mode", metavar="MODE", help="A deterministic rounding mode; default: the format's own.")
+@click.option("--to", metavar="FORMAT", help="Of cast: the format of the results.")
+@click.option("--terms", type=int, metavar="N", help="Of dot: how many products are added.")
+@click.option("--accumulate", default="machine", show_default=True, metavar="POLICY", help="Of dot: a policy of torch_dtypes.accumulate.")
+@click.option("--count", type=int, metavar="N", help="How many vectors, directed-random.  [default: 10000]")
+@click.option("--all", "everything", is_flag=True, help="All operands instead, of small formats.")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Of the random ones.")
+@click.option("--out", required=True, metavar="FILE", callback=_file, help="The file to write.")
+@click.option("--as", "kind", type=click.Choice(KINDS), default="hex", show_default=True, help="Lines of codes, JSON, or words for $readmemh.")
+def vectors(format, operation, mode, to, terms, accumulate, count, everything, seed, out, kind):
+    """Write golden vectors of an operation: operands, correctly rounded results and flags, as codes.
+
+    FORMAT is any name that show takes: posit16es2, q43, bf16, posit12es1, e4m3fn_saturate, fixed8_8. The flags are those of IEEE 754-2019,
+    section 7. Vectors are directed-random (ties, cancellation, both ends of the range, subnormal numbers and specials are drawn more often) or
+    all that there are. The same options write the same file.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    if everything and count is not None:
+        raise click.UsageError("expected --count or --all, but got both")
+    try:
+        job = Job(format, operation, mode, to, terms, accumulate, None if everything else 10_000 if count is None else count, seed)
+    except (TypeError, ValueError) as error:
+        raise click.UsageError(str(error)) from error
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.completed:,.0f} of {task.total:,.0f} vectors"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=job.total)
+        try:
+            path = write(job, out, kind, progress=lambda n: bar.advance(task, n))
+        except (RuntimeError, OSError) as error:  # a policy that the format cannot follow, a full disk
+            raise click.ClickException(str(error)) from error
+    click.echo(f"written: {path}, {job.total:,} vectors of {operation} in {format}, {job.result.rounding.name}")

@@ -1,0 +1,181 @@
+"""Operands that make hard cases: drawn at random, but towards ties, cancellation, the ends of the range, subnormals and specials."""
+
+from __future__ import annotations
+
+import torch
+
+from ... import _C
+
+# Of 16 vectors: so many of each class.
+_CLASSES = ("any",) * 4 + ("special",) * 2 + ("tie",) * 4 + ("cancellation",) * 2 + ("small",) * 2 + ("large",) * 2
+
+
+class Directed:
+    """Draws operands of one operation.
+
+    Args:
+        operation: its name. operand, result: the formats.
+        seed: the same seed draws the same operands.
+
+    A vector of the classes *tie*, *small* and *large* aims at a result: a number half way between two of the result's format (of posits, the
+    posit of one more bit), or near an end of its range. All operands but the last are drawn, and the last is the number, or a neighbour of
+    the number, that brings the exact result nearest to it. *cancellation* aims at results that are small beside the operands (sums), or
+    near 1. *special* operands are zeros, NaN, infinities, the first and the last numbers, those around 1 and around the smallest normal one.
+    """
+
+    def __init__(self, operation: str, operand: _C.Format, result: _C.Format, seed: int):
+        self.operation, self.operand, self.result = operation, operand, result
+        self.codes = 2**operand.bits
+        self.generator = torch.Generator().manual_seed(seed)
+        self.specials = self._special_codes()
+        self.nearest = _C.Format(operand)
+        self.nearest.rounding = _C.Rounding.nearest_even
+
+    # ---- draws ----
+
+    def _integers(self, low: int, high: int, *shape: int) -> torch.Tensor:
+        return torch.randint(low, high, shape, generator=self.generator)
+
+    def _any(self, *shape: int) -> torch.Tensor:
+        return self._integers(0, self.codes, *shape)
+
+    def _special(self, *shape: int) -> torch.Tensor:
+        return self.specials[self._integers(0, len(self.specials), *shape)]
+
+    def _short(self, cleared: torch.Tensor) -> torch.Tensor:
+        """Codes whose last bits are 0: numbers with few significant bits."""
+        return (self._any(len(cleared)) >> cleared) << cleared
+
+    def _special_codes(self) -> torch.Tensor:
+        fmt, sign = self.operand, self.codes // 2
+        one = _C.encode_exact(fmt, torch.ones(1, dtype=torch.float64)).item()
+        around = [0, one, fmt.max_code, 1 << fmt.man_bits, sign, self.codes]
+        found = {(code + step + negative) % self.codes for code in around for step in (-2, -1, 0, 1, 2) for negative in (0, sign)}
+        found |= {_C.encode_exact(fmt, torch.tensor([x], dtype=torch.float64)).item() for x in (torch.nan, torch.inf, -torch.inf)}
+        return torch.tensor(sorted(found))
+
+    # ---- vectors ----
+
+    def draw(self, n: int) -> list[torch.Tensor]:
+        """The operands' codes of n vectors, in an order without pattern."""
+        made = [getattr(self, f"_{_CLASSES[i]}_vectors")(n // 16) for i in range(16)]
+        order = torch.randperm(n // 16 * 16, generator=self.generator)
+        return [torch.cat([columns[j] for columns in made])[order] for j in range(len(made[0]))]
+
+    def draw_dots(self, n: int, terms: int) -> list[torch.Tensor]:
+        """Those of n dot products: normal numbers, any codes, sums that cancel, now and then a special one."""
+        normal = torch.randn(n, 2 * terms, generator=self.generator, dtype=torch.float64)
+        codes = self._encoded(normal)
+        kind = self._integers(0, 8, n, 1)
+        codes = torch.where(kind == 0, self._any(n, 2 * terms), codes)
+        # The second half of the terms is the first half's, negated.
+        half = terms // 2
+        if half:
+            values = _C.decode_exact(self.operand, codes)
+            a, b = values[:, :half], -values[:, terms : terms + half]
+            opposed = codes.clone()
+            opposed[:, half : 2 * half] = self._encoded(a)
+            opposed[:, terms + half : terms + 2 * half] = (self._encoded(b) + self._integers(0, 2, n, half)) % self.codes
+            codes = torch.where((kind == 1) | (kind == 2), opposed, codes)
+        places = torch.nn.functional.one_hot(self._integers(0, 2 * terms, n), 2 * terms).bool()
+        codes = torch.where((kind == 3) & places, self._special(n, 1), codes)
+        return list(codes.unbind(1))
+
+    def _any_vectors(self, n: int) -> list[torch.Tensor]:
+        return [self._any(n) for _ in range(self._arity)]
+
+    def _special_vectors(self, n: int) -> list[torch.Tensor]:
+        chosen = self._integers(0, self._arity, n)  # at least this one
+        coin = [self._integers(0, 2, n) for _ in range(self._arity)]
+        return [torch.where((chosen == i) | (coin[i] == 1), self._special(n), self._any(n)) for i in range(self._arity)]
+
+    def _tie_vectors(self, n: int) -> list[torch.Tensor]:
+        fraction = max(self.operand.man_bits, self.operand.significand_bits - 1)
+        cleared = self._integers(0, fraction + 1, n)
+        first = self._short(cleared)
+        if self.operation in ("mul", "fma"):
+            second = self._short(fraction - cleared)  # a product of one bit more than fits, or of that many
+            if self.operation == "mul":
+                return [first, second]
+            product = _C.decode_exact(self.operand, first) * _C.decode_exact(self.operand, second)
+            return self._aimed([first, second], self._boundary(self._code_of_result(product)))
+        if self.operation in ("add", "sub"):
+            first = self._any(n)  # half a unit in its last place more or less
+            return self._aimed([first], self._boundary(self._code_of_result(_C.decode_exact(self.operand, first))))
+        return self._aimed([self._any(n) for _ in range(self._arity - 1)], self._boundary(self._any_result(n)), wander=4)
+
+    def _cancellation_vectors(self, n: int) -> list[torch.Tensor]:
+        drawn = [self._any(n) for _ in range(self._arity - 1)]
+        target = torch.zeros(n, dtype=torch.float64) if self.operation in ("add", "sub", "fma") else self._signed(torch.ones(n, dtype=torch.float64))
+        return self._aimed(drawn, target, wander=1)
+
+    def _small_vectors(self, n: int) -> list[torch.Tensor]:
+        first = 2 ** min(self.result.man_bits + 1, self.result.bits - 2, 6)
+        codes = self._integers(0, first, n)
+        if self.result.kind == _C.Kind.float:  # among the subnormal numbers, and around the smallest normal one
+            codes = torch.where(self._integers(0, 2, n) == 0, codes, (1 << self.result.man_bits) - 4 + self._integers(0, 8, n)).clamp(min=0)
+        codes = torch.where(self._integers(0, 2, n) == 0, codes, self._integers(0, 2, n))  # below the smallest number of all
+        target = self._signed(self._boundary(codes))
+        drawn = [self._any(n) for _ in range(self._arity - 1)]
+        if self.operation == "fma":  # a sum of two small numbers: what is taken from a large product is seldom small
+            product = self._encoded(target / _C.decode_exact(self.operand, drawn[0]))
+            return [drawn[0], product, self._encoded(target * self._integers(-2, 3, n))]
+        return self._aimed(drawn, target, wander=2)
+
+    def _large_vectors(self, n: int) -> list[torch.Tensor]:
+        codes = (self.result.max_code - self._integers(0, 4, n)).clamp(min=0)
+        beyond = torch.rand(n, generator=self.generator, dtype=torch.float64) ** 4 + 1
+        target = self._boundary(codes).clamp(max=torch.finfo(torch.float64).max / 2) * beyond
+        drawn = [self._any(n) for _ in range(self._arity - 1)]
+        return self._aimed(drawn, self._signed(target), wander=2)
+
+    # ---- aims ----
+
+    @property
+    def _arity(self) -> int:
+        return {"sqrt": 1, "cast": 1, "fma": 3}.get(self.operation, 2)
+
+    def _signed(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.where(self._integers(0, 2, *x.shape) == 0, x, -x)
+
+    def _encoded(self, x: torch.Tensor) -> torch.Tensor:
+        return _C.encode_exact(self.nearest, x)
+
+    def _any_result(self, n: int) -> torch.Tensor:
+        return self._integers(0, self.result.max_code, n)
+
+    def _code_of_result(self, x: torch.Tensor) -> torch.Tensor:
+        """The codes of the magnitudes at or below some numbers."""
+        cut = _C.Format(self.result)
+        cut.rounding = _C.Rounding.toward_zero
+        return _C.encode_exact(cut, x.abs().nan_to_num(1.0)).clamp(max=self.result.max_code)
+
+    def _boundary(self, code: torch.Tensor) -> torch.Tensor:
+        """The magnitude half way between the numbers of a code and the next one; of posits, the posit of one more bit."""
+        if self.result.kind == _C.Kind.posit and self.result.bits < 32:
+            longer = _C.Format.posit(self.result.bits + 1, self.result.exp_bits)
+            return _C.decode_exact(longer, 2 * code + 1)
+        values = _C.decode_exact(self.result, code)
+        above = _C.decode_exact(self.result, (code + 1).clamp(max=self.result.max_code))
+        below = _C.decode_exact(self.result, (code - 1).clamp(min=0))
+        return values + torch.where(above > values, above - values, values - below) / 2
+
+    def _aimed(self, drawn: list[torch.Tensor], target: torch.Tensor, wander: int = 0) -> list[torch.Tensor]:
+        """The drawn operands and the last one: what comes nearest to the target, up to so many codes off."""
+        values = [_C.decode_exact(self.operand, c) for c in drawn]
+        a = values[0] if values else target
+        last = {
+            "add": lambda: target - a,
+            "sub": lambda: a - target,
+            "mul": lambda: target / a,
+            "div": lambda: a / target,
+            "sqrt": lambda: target * target,
+            "fma": lambda: target - a * values[1],
+            "cast": lambda: target,
+        }[self.operation]()
+        if self.operation in ("add", "sub") and not wander:
+            last = torch.where(self._integers(0, 2, len(last)) == 0, last, -last)  # the tie on the other side
+        codes = self._encoded(last)
+        if wander:
+            codes = (codes + self._integers(-wander, wander + 1, len(codes))) % self.codes
+        return [*drawn, codes]

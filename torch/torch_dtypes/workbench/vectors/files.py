@@ -1,0 +1,93 @@
+"""Golden vectors as files: lines of hexadecimal codes, JSON, or words for Verilog's $readmemh."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import torch
+
+from .flags import NAMES
+from .lines import KINDS, digits
+from .making import Job
+
+
+def write(job: Job, path: str | os.PathLike, kind: str, progress: Callable[[int], None] | None = None) -> Path:
+    """Writes the vectors of a job; the file appears when it is whole.
+
+    Args:
+        kind: one of ``KINDS``. ``"hex"``: a vector a line, codes with spaces between them, behind lines that begin with ``#``. ``"readmemh"``: a
+            vector a line as one word, the first column in its highest bits, underscores between them, behind lines that begin with ``//``;
+            each column fills whole digits. ``"json"``: an object with ``header`` and ``vectors``, a list of lists of integers.
+        progress: called with the number of vectors written after each batch.
+
+    Raises:
+        OSError: the file cannot be written. ValueError: another kind.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"expected one of {', '.join(KINDS)}, but got {kind!r}")
+    path = Path(path)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(handle, "w", encoding="ascii", errors="backslashreplace") as file:
+            for text, count in _texts(job, kind):
+                file.write(text)
+                if progress:
+                    progress(count)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o666 & ~umask)  # a temporary file is its owner's alone
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+    return path
+
+
+def _texts(job: Job, kind: str) -> Iterable[tuple[str, int]]:
+    columns = job.columns()
+    if kind == "json":
+        yield _json_head(job), 0
+        comma = ""
+        for batch in job.batches():
+            rows = _rows(batch)
+            yield comma + ",\n".join(map(json.dumps, rows)), len(batch[0])
+            comma = ",\n"
+        yield "\n]}\n", 0
+        return
+    mark, between = ("#", " ") if kind == "hex" else ("//", "_")
+    yield _head(job, mark, kind), 0
+    line = between.join(f"%0{digits(bits)}x" for _, bits in columns) + "\n"
+    for batch in job.batches():
+        yield "".join([line % tuple(row) for row in _rows(batch)]), len(batch[0])
+
+
+def _rows(batch: list[torch.Tensor]) -> list[list[int]]:
+    return torch.stack(batch, 1).tolist()
+
+
+def _flags_text() -> str:
+    return " ".join(f"{name}={bit}" for name, bit in NAMES.items())
+
+
+def _json_head(job: Job) -> str:
+    columns = [{"name": name, "bits": bits} for name, bits in job.columns()]
+    head = {**job.header(), "columns": columns, "flags": NAMES}
+    return f'{{"header": {json.dumps(head)},\n"vectors": [\n'
+
+
+def _head(job: Job, mark: str, kind: str) -> str:
+    lines = ["golden vectors of torch-dtypes", *(f"{name}: {value}" for name, value in job.header().items())]
+    columns = job.columns()
+    lines.append("columns: " + " ".join(f"{name}:{bits}" for name, bits in columns))
+    if kind == "readmemh":
+        place, places = 4 * sum(digits(bits) for _, bits in columns), []
+        for name, bits in columns:
+            place -= 4 * digits(bits)
+            places.append(f"{name}[{place + bits - 1}:{place}]")
+        lines.append("word: " + " ".join(places))
+    lines.append("flags: " + _flags_text())
+    return "".join(f"{mark} {line}\n" for line in lines)

@@ -1,0 +1,88 @@
+"""The flags of an operation, by IEEE 754-2019, section 7.
+
+What the standard says of binary floats, from the exact result v and the mode:
+
+- *invalid* (7.2): no result is defined: inf - inf, 0 * inf, 0 / 0, inf / inf, the root of a number below 0; a cast of NaN or an infinity to
+  a format that has none. The NaNs of number formats are quiet: a NaN among the operands raises nothing.
+- *divide by zero* (7.3): a finite number other than 0 is divided by 0.
+- *overflow* (7.4): v, rounded as if the exponents went on, exceeds the largest finite number; whatever is delivered then.
+- *underflow* (7.5): v, rounded to the format's precision as if the exponents went on, lies strictly between the smallest normal numbers of
+  both signs, and the result is inexact. So tininess is detected after rounding, as x86 and RISC-V do. Formats without subnormals too.
+- *inexact* (7.6): the result is not v.
+
+Posits have no flags in their standard. Here overflow says that v lies beyond maxpos, underflow that it lies between 0 and minpos, and what
+becomes NaR is invalid, or a division by 0. Of fixed point, overflow says that the rounded integer is out of range; there is no underflow.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from ... import _C
+
+INEXACT, UNDERFLOW, OVERFLOW, DIVIDE_BY_ZERO, INVALID = 1, 2, 4, 8, 16
+NAMES = {"inexact": INEXACT, "underflow": UNDERFLOW, "overflow": OVERFLOW, "divide_by_zero": DIVIDE_BY_ZERO, "invalid": INVALID}
+BITS = 5
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Two neighbouring magnitudes of a grid: the lower one, the distance, and whether the lower one is odd."""
+
+    lower: float
+    distance: float
+    odd: bool
+    one_digit: bool = False  # every number of the grid is odd, and ties go away from 0 (IEEE 754-2019, section 4.3.1)
+
+    def reaches_next(self, magnitude: torch.Tensor, negative: torch.Tensor, mode: str) -> torch.Tensor:
+        """Where a magnitude, rounded on the grid, is at least the upper of the two."""
+        middle = self.lower + self.distance / 2
+        if mode == "nearest_even":
+            up = magnitude >= middle if self.odd or self.one_digit else magnitude > middle
+        elif mode in ("nearest_zero", "nearest_away"):
+            up = magnitude > middle if mode == "nearest_zero" else magnitude >= middle
+        elif mode in ("up", "down"):
+            up = negative if mode == "down" else ~negative
+        else:
+            up = torch.full_like(negative, mode == "to_odd" and not self.odd and not self.one_digit)
+        return (magnitude >= self.lower + self.distance) | ((magnitude > self.lower) & up)
+
+
+@dataclass(frozen=True)
+class Range:
+    """Where a format's range ends, on both sides and towards 0."""
+
+    fmt: _C.Format
+
+    def _value(self, code: int) -> float:
+        return _C.decode_exact(self.fmt, torch.tensor([code])).item()
+
+    def overflows(self, exact: torch.Tensor, mode: str) -> torch.Tensor:
+        fmt, magnitude, negative = self.fmt, exact.abs(), exact < 0
+        largest = self._value(fmt.max_code)
+        if fmt.kind == _C.Kind.posit:
+            return magnitude > largest
+        if fmt.kind == _C.Kind.fixed:
+            lowest = 0.0 if not fmt.is_signed else largest + (0.0 if fmt.symmetric else math.ldexp(1.0, -fmt.man_bits))
+            top, bottom = (_Step(m, 2.0**-fmt.man_bits, int(m * 2**fmt.man_bits) % 2 == 1) for m in (largest, lowest))
+            return torch.where(negative, bottom.reaches_next(magnitude, negative, mode), top.reaches_next(magnitude, negative, mode))
+        distance = math.ldexp(1.0, max(math.frexp(largest)[1] - 1, fmt.min_exponent) - fmt.man_bits)
+        return _Step(largest, distance, fmt.max_code % 2 == 1, self._one_digit).reaches_next(magnitude, negative, mode)
+
+    def is_tiny(self, exact: torch.Tensor, mode: str) -> torch.Tensor:
+        fmt, magnitude, negative = self.fmt, exact.abs(), exact < 0
+        if fmt.kind == _C.Kind.posit:
+            return (magnitude > 0) & (magnitude < self._value(1))
+        if fmt.kind == _C.Kind.fixed:
+            return torch.zeros_like(negative)
+        normal = math.ldexp(1.0, fmt.min_exponent)
+        distance = math.ldexp(normal, -fmt.man_bits - 1)
+        below = _Step(normal - distance, distance, fmt.man_bits > 0, self._one_digit)
+        return (magnitude > 0) & ~below.reaches_next(magnitude, negative, mode)
+
+    @property
+    def _one_digit(self) -> bool:
+        return self.fmt.man_bits == 0 and self.fmt.specials not in (_C.Specials.fnuz, _C.Specials.p3109)

@@ -1,0 +1,188 @@
+"""A set of golden vectors: which, and their codes in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from ... import _C, _names
+from ...accumulation import accumulate
+from ...formats import _define, rounding_mode
+from ...interchange import codes as codes_of
+from ...interchange import from_codes
+from ...rounding import rounding
+from ..cards import _parsed, card
+from . import exact
+from .directed import Directed
+from .flags import BITS, INVALID
+from .operations import ARITY, evaluate, flags_of
+
+OPERATIONS = (*ARITY, "dot")
+_MOST = 2**24  # of all vectors: a file of some hundred megabytes
+_BATCH = 2**14
+_RANDOM = tuple(name for name, _, draws in _C.ROUNDING_MODES if draws)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is asked for.
+
+    Args:
+        format: the operands', and but for ``cast`` the results': any name that ``show`` takes.
+        operation: one of ``OPERATIONS``.
+        mode: a deterministic rounding mode; None: the format's own, of a cast the target's.
+        to: of ``cast``, the format of the results.
+        terms: of ``dot``, how many products.
+        accumulate: of ``dot``, a policy of :func:`torch_dtypes.accumulate`.
+        count: how many vectors; None: all that there are.
+        seed: of the random ones.
+
+    Raises:
+        ValueError: an unknown name, a combination that has no meaning, or a format that float64 carries no exact results of.
+        TypeError: what is no format.
+    """
+
+    format: str
+    operation: str
+    mode: str | None = None
+    to: str | None = None
+    terms: int | None = None
+    accumulate: str = "machine"
+    count: int | None = 10_000
+    seed: int = 0
+
+    def __post_init__(self):
+        if self.operation not in OPERATIONS:
+            raise ValueError(f"expected an operation, one of {', '.join(OPERATIONS)}, but got {self.operation!r}")
+        if (self.operation == "cast") != (self.to is not None):
+            raise ValueError(f"expected the format of the results (to) with cast and only there, but got {self.to!r} with {self.operation}")
+        if (self.operation == "dot") != (self.terms is not None):
+            raise ValueError(f"expected the number of terms with dot and only there, but got {self.terms!r} with {self.operation}")
+        if self.operation != "dot" and self.accumulate != "machine":
+            raise ValueError(f"expected an accumulation policy with dot only, but got {self.accumulate!r} with {self.operation}")
+        if self.terms is not None and not 1 <= self.terms <= 65_536:
+            raise ValueError(f"expected 1 to 65536 terms, but got {self.terms}")
+        if self.operation == "dot":
+            accumulate(self.accumulate)  # for its error
+        for fmt in {self.operand, self.result}:
+            _checked(fmt)
+        total = 2 ** (self.operand.bits * self.operands)
+        if self.count is None and total > _MOST:
+            raise ValueError(
+                f"expected at most {_MOST:,} vectors, but all of {self.operation} in {self.format} are 2^{self.operand.bits * self.operands}: "
+                f"ask for a count"
+            )
+        if self.count is not None and self.count < 1:
+            raise ValueError(f"expected a count of at least 1, but got {self.count}")
+
+    @property
+    def operand(self) -> _C.Format:
+        return _parsed(self.format)[1]
+
+    @property
+    def result(self) -> _C.Format:
+        fmt = _C.Format(self.operand if self.to is None else _parsed(self.to)[1])
+        if self.mode is not None:
+            fmt.rounding = rounding_mode(self.mode)
+        if fmt.rounding.name in _RANDOM:
+            raise ValueError(
+                f"expected a deterministic rounding mode, but got {fmt.rounding.name}: what it gives depends on random words; name another mode"
+            )
+        return fmt
+
+    @property
+    def operands(self) -> int:
+        return 2 * self.terms if self.terms is not None else ARITY[self.operation]
+
+    @property
+    def total(self) -> int:
+        return 2 ** (self.operand.bits * self.operands) if self.count is None else self.count
+
+    def columns(self) -> list[tuple[str, int]]:
+        """The names of a vector's numbers and their bits, from left to right."""
+        names = list("abc"[: self.operands])
+        if self.terms is not None:
+            names = [f"{name}{i}" for name in "ab" for i in range(self.terms)]
+        return [*((name, self.operand.bits) for name in names), ("result", self.result.bits), ("flags", BITS)]
+
+    def header(self) -> dict[str, object]:
+        """What a file says of itself."""
+        import torch_dtypes
+
+        said: dict[str, object] = {"format": _both_names(self.format, self.operand), "operation": self.operation}
+        if self.to is not None:
+            said["to"] = _both_names(self.to, _parsed(self.to)[1])
+        if self.terms is not None:
+            said |= {"terms": self.terms, "accumulate": self.accumulate}
+        inputs = "all" if self.count is None else f"directed random, seed {self.seed}"
+        return said | {
+            "rounding": self.result.rounding.name, "inputs": inputs, "vectors": self.total, "version": f"torch_dtypes {torch_dtypes.__version__}",
+        }  # fmt: skip
+
+    def batches(self) -> Iterator[list[torch.Tensor]]:
+        """The vectors, some thousands at a time: for each column a tensor of int64. A smaller count has the first of a larger one's."""
+        directed = Directed(self.operation, self.operand, self.result, self.seed)
+        size = _BATCH if self.terms is None else max(64, _BATCH // self.terms)
+        for first in range(0, self.total, size):
+            most = min(size, self.total - first)
+            if self.count is None:
+                columns = _all_codes(first, most, self.operand.bits, self.operands)
+            else:
+                drawn = directed.draw(size) if self.terms is None else directed.draw_dots(size, self.terms)
+                columns = [c[:most] for c in drawn]
+            yield [*columns, *self._results(columns)]
+
+    def _results(self, columns: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        values = [_C.decode_exact(self.operand, c) for c in columns]
+        if self.terms is None:
+            return evaluate(self.operation, values, self.operand, self.result)
+        return self._dots(columns, torch.stack(values, 1))
+
+    def _dots(self, columns: list[torch.Tensor], values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Dot products by the package's own operators; the flags compare them with the exact sum of exact products."""
+        plain = _C.Format(self.operand)
+        plain.rounding = _C.Rounding.nearest_even
+        dtype = _define(plain)
+        stored = torch.stack(columns, 1).to({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize])
+        a, b = from_codes(stored, dtype).chunk(2, dim=1)
+        with rounding(self.result.rounding.name), accumulate(self.accumulate):
+            made = torch.bmm(a.unsqueeze(1), b.unsqueeze(2)).flatten()
+        codes = codes_of(made).to(torch.int64) & (2**self.operand.bits - 1)
+        delivered = _C.decode_exact(self.result, codes)
+        canonical = _C.encode_exact(self.result, torch.full_like(delivered, torch.nan))
+        codes = torch.where(delivered.isnan(), canonical, codes)
+
+        finite = values.isfinite().all(1)
+        x, y = values.chunk(2, dim=1)
+        found = torch.zeros_like(delivered)
+        found[finite] = exact.odd_dots(x[finite], y[finite])
+        flags = flags_of(found, delivered, finite, self.result)
+        # Where a step overflowed and the sum would not have.
+        lost = finite & ~delivered.isfinite() & ~found.isinf()
+        flags = torch.where(lost, flags | 5, flags)
+        products = x * y
+        undefined = products.isnan().any(1) | ((products == torch.inf).any(1) & (products == -torch.inf).any(1))
+        return codes, flags | (~finite & ~values.isnan().any(1) & undefined) * INVALID
+
+
+def _both_names(asked: str, fmt: _C.Format) -> str:
+    name = _names.name_of_format(fmt)
+    return name if name == asked else f"{asked} ({name})"
+
+
+def _checked(fmt: _C.Format) -> None:
+    limits = card(fmt)
+    if limits.kind not in ("posit", "float", "fixed"):
+        raise ValueError(f"expected a posit, a float or fixed point, of which flags are defined, but got {limits.canonical}")
+    if limits.significant_bits > 51 or limits.smallest < 2.0**-1071:
+        raise ValueError(
+            f"expected a format of at most 51 significant bits and numbers of at least 2^-1071, whose exact results float64 carries, but got "
+            f"{limits.canonical} of {limits.significant_bits} bits, with {limits.smallest:.3g}"
+        )
+
+
+def _all_codes(first: int, count: int, bits: int, operands: int) -> list[torch.Tensor]:
+    index = torch.arange(first, first + count)
+    return [(index >> bits * (operands - 1 - i)) & (2**bits - 1) for i in range(operands)]

@@ -1,0 +1,104 @@
+"""Operations on values: results as codes, and flags."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from ... import _C
+from ..cards import card
+from . import exact
+from .flags import DIVIDE_BY_ZERO, INEXACT, INVALID, OVERFLOW, UNDERFLOW, Range
+
+ARITY = {"add": 2, "sub": 2, "mul": 2, "div": 2, "sqrt": 1, "fma": 3, "cast": 1}
+_LARGEST = torch.finfo(torch.float64).max
+
+
+def _in_float64(operation: str, values: Sequence[torch.Tensor]) -> torch.Tensor:
+    """What float64 makes of the operands: right where one is infinite or NaN, and where a zero decides."""
+    a = values[0]
+    if operation == "sqrt":
+        return a.sqrt()
+    if operation == "cast":
+        return a
+    b = values[1]
+    if operation == "fma":
+        return a * b + values[2]
+    return {"add": a.add, "sub": a.sub, "mul": a.mul, "div": a.div}[operation](b)
+
+
+def _sum_terms(operation: str, values: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """The signs of the two numbers that the operation adds, as numbers of 1."""
+    one = torch.ones((), dtype=torch.float64)
+    signs = [torch.copysign(one, v) for v in values]
+    if operation == "add":
+        return signs[0], signs[1]
+    if operation == "sub":
+        return signs[0], -signs[1]
+    return (signs[0] * signs[1], signs[2]) if operation == "fma" else None
+
+
+def evaluate(operation: str, values: Sequence[torch.Tensor], operand: _C.Format, result: _C.Format) -> tuple[torch.Tensor, torch.Tensor]:
+    """The codes of correctly rounded results, and their flags.
+
+    Args:
+        operation: a key of ``ARITY``.
+        values: the operands' values, decoded exactly: float64 of one shape (n,).
+        operand, result: the formats of the operands, whose significands say which arithmetic serves them, and of the result, with its mode.
+
+    Returns:
+        Codes and flags, int64 of shape (n,).
+    """
+    mode = result.rounding.name
+    stock = _in_float64(operation, values)
+    finite, is_nan = torch.ones_like(stock, dtype=torch.bool), torch.zeros_like(stock, dtype=torch.bool)
+    for v in values:
+        finite &= v.isfinite()
+        is_nan |= v.isnan()
+    by_zero = finite & (values[0] != 0) & (values[1] == 0) if operation == "div" else torch.zeros_like(finite)
+    invalid = stock.isnan() & ~is_nan
+    if operation == "fma":  # where the product of finite numbers leaves float64's range, stock is not to be asked
+        invalid &= ~finite
+    ordinary = finite & ~by_zero & ~invalid
+    if operation == "div":
+        ordinary &= values[1] != 0
+
+    found = torch.where(ordinary, 0.0, stock)
+    chosen = ordinary.nonzero().squeeze(1)
+    operands = [v[chosen] for v in values]
+    if operation == "cast":
+        found[chosen] = operands[0]
+    elif len(chosen):
+        limits = card(operand)
+        way = exact.by_tensors if exact.is_fast(limits.significant_bits, (limits.smallest, limits.largest)) else exact.by_rationals
+        found[chosen] = way(operation, operands)
+    found = _with_signs_of_zeros(operation, found, ordinary, values, stock, mode)
+
+    if operation != "cast":
+        found = torch.where(found.isnan(), math.nan, found)  # one NaN, whatever sign the processor gave it
+    codes = _C.encode_exact(result, torch.where(ordinary, found.clamp(-_LARGEST, _LARGEST), found))
+    delivered = _C.decode_exact(result, codes)
+    if operation == "cast":
+        invalid |= (is_nan & ~delivered.isnan()) | (stock.isinf() & ~delivered.isinf())
+    return codes, flags_of(found, delivered, ordinary, result) | invalid * INVALID | by_zero * DIVIDE_BY_ZERO
+
+
+def flags_of(found: torch.Tensor, delivered: torch.Tensor, ordinary: torch.Tensor, result: _C.Format) -> torch.Tensor:
+    """Overflow, underflow and inexact of what was delivered for exact results; only where these are finite."""
+    limits, mode = Range(result), result.rounding.name
+    overflow = ordinary & limits.overflows(found, mode)
+    inexact = ordinary & ((delivered != found) | overflow)
+    underflow = inexact & limits.is_tiny(found, mode)
+    return inexact * INEXACT | underflow * UNDERFLOW | overflow * OVERFLOW
+
+
+def _with_signs_of_zeros(operation, found, ordinary, values, stock, mode):
+    """Exact zeros with their signs: of a sum by IEEE 754-2019, section 6.3, else float64's own."""
+    zero = ordinary & (found == 0)
+    if (terms := _sum_terms(operation, values)) is None:
+        return torch.where(zero, torch.copysign(torch.zeros_like(stock), stock), found)
+    opposite = -0.0 if mode == "down" else 0.0
+    signed = torch.where(terms[0] == terms[1], torch.copysign(torch.zeros_like(found), terms[0]), opposite)
+    return torch.where(zero, signed, found)

@@ -90,6 +90,7 @@ def test_out_folder_and_determinism(tmp_path):
         assert result.exit_code == 0
         assert f"Written: {tmp_path / name / 'results.json'}, " in result.output
         assert (tmp_path / name / "accuracy.png").read_bytes().startswith(b"\x89PNG\r\n")
+        assert (tmp_path / name / "report.html").read_text().startswith("<!DOCTYPE html>")
         outcomes.append(without_times(json.loads((tmp_path / name / "results.json").read_text())))
     first, second = outcomes
     assert first == second

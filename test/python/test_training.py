@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import types
-from itertools import chain, pairwise
+from itertools import chain
 
 import pytest
 import torch
@@ -330,41 +330,6 @@ def test_results_file(tmp_path):
     assert len(results["runs"]) == 7 and results["runs"][1]["epochs"][1]["accuracy"] == 89.0
     assert results["runs"][4]["epochs"][1]["accuracy"] is None
     assert results["summary"][1]["gap_to_float32"]["mean"] == -0.5
-
-
-def many_runs():
-    return [make_run(f"format{i}", 0, [80.0 + i / 10, 90.0 + i / 10]) for i in range(20)]
-
-
-@pytest.mark.parametrize(
-    "runs",
-    [
-        example_runs(),
-        example_runs()[1:2],
-        example_runs()[-1:],
-        [make_run("float32", 0, [50.0])],
-        [make_run("float32", 0, [100.0] * 3), make_run("q43", 0, [100.0] * 3)],
-        many_runs(),
-    ],
-    ids=["several", "no baseline", "all diverged", "one epoch", "all equal", "many"],
-)
-def test_figure(tmp_path, runs):
-    from matplotlib.image import imread
-
-    path = report.write_figure(tmp_path, report.summarize(runs), "lenet5 on digits")
-    assert path.name == "accuracy.png"
-    image = imread(path)
-    assert image.shape[:2] == (720, 1200)
-    assert (image[..., :3] < 0.9).any(-1).mean() > 0.002  # something is drawn
-
-
-def test_spread_keeps_order_and_distance():
-    places = report.spread([0.5, 0.5, 0.98, 0.97, 0.1], gap=0.05)
-    assert places[4] == 0.1 and places[2] == 1.0
-    ordered = sorted(places)
-    assert all(b - a > 0.05 - 1e-12 for a, b in pairwise(ordered))
-    assert places[3] < places[2] and max(places) <= 1.0
-    assert report.spread([0.2, 0.7], gap=0.05) == [0.2, 0.7]
 
 
 def test_side_and_classes_agree_with_the_networks():

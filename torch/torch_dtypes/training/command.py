@@ -21,6 +21,7 @@ from . import report
 from .comparison import Comparison
 from .loop import OPTIMIZERS, Config
 from .markdown import write_table
+from .page import write_report
 from .recipes import QUANTIZING, RulesFile, Trial, resolve, try_out
 from .sources import check_network
 
@@ -59,7 +60,8 @@ from .sources import check_network
 )
 @click.option("--no-baseline", is_flag=True, help="Do not train in float32 as well.")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads; default: torch's own choice.")
-@click.option("--out", type=click.Path(), metavar="DIR", callback=check.folder, help="Write results.json and accuracy.png into DIR.")
+@click.option("--out", type=click.Path(), metavar="DIR", callback=check.folder, help="Write report.html, results.json and the figure into DIR.")
+@check.width_option
 @click.option("--resume", is_flag=True, help="Go on with the comparison that was interrupted in --out.")
 @click.option(
     "--markdown",
@@ -129,7 +131,7 @@ def _trials(options, recipes):
     for name in options["dtypes"]:
         for recipe in by_dtype:
             try:
-                trials.append(Trial(recipe, resolve(name, recipe)))
+                trials.append(Trial(recipe, resolve(name, recipe), name.removeprefix("torch.")))
             except (TypeError, ValueError) as error:
                 raise click.BadParameter(str(error), param_hint="'--dtype'") from error
     if options["rules"]:
@@ -165,6 +167,7 @@ def _describe(options, config, data, trials):
         "dataset": data.name,
         "train_samples": len(data.train),
         "test_samples": len(data.test),
+        "classes": data.classes,
         "dtypes": list(dict.fromkeys(trial.name for trial in trials)),
         "recipes": list(dict.fromkeys(options["recipes"])),
         "seeds": list(range(options["seed"], options["seed"] + options["repeats"])),
@@ -193,7 +196,7 @@ def _compare(comparison, options):
 
     def on_run(run):
         if run.recipe == "ptq":
-            console.print(f"{run.dtype} ptq seed {run.seed}: accuracy {run.epochs[-1].accuracy:.2f} % after quantisation", highlight=False)
+            console.print(f"{run.label} seed {run.seed}: accuracy {run.epochs[-1].accuracy:.2f} % after quantisation", highlight=False)
         if run.divergence:
             console.print(run.divergence, highlight=False, markup=False)
 
@@ -216,10 +219,10 @@ def _report(console, comparison, options, title):
     summaries = report.summarize(comparison.runs)
     repeats = f", mean of {options['repeats']} seeds" if options["repeats"] > 1 else ""
     if summaries:
-        report.print_table(console, summaries, title + repeats)
+        report.print_table(console, summaries, title + repeats, comparison.data.classes)
     if options["out"] and summaries:
-        path = _write(report.write_figure, options["out"], summaries, title + repeats)
-        console.print(f"Written: {os.path.join(options['out'], 'results.json')}, {path}", highlight=False)
+        path, *_ = _write(write_report, options["out"], comparison.described, summaries, command_line(), options["width"])
+        console.print(f"Written: {os.path.join(options['out'], 'results.json')}, {path}, and its figure as PNG, SVG and PDF", highlight=False)
     if options["markdown"] and not comparison.interrupted:
         _write(write_table, options["markdown"], comparison.described, summaries, command_line())
 

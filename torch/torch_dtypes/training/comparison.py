@@ -78,8 +78,11 @@ class Comparison:
 
     def _one(self, trial, seed, display, should_stop):
         if trial.recipe == "ptq":
-            return after_training(self._trained, trial.number)
+            run = after_training(self._trained, trial.number)
+            run.said = trial.said
+            return run
         training = Training(self.config, self.data, trial.number, seed, trial.recipe)
+        training.run.said = trial.said
         if self._current is not None and tuple(self._current["key"]) == training.run.key:
             training.load_state_dict(self._current)
         with display(trial, seed, training.steps_done) as shown:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from .._marked_sections import replace_sections
 from ..workbench.provenance import versions
-from .report import BASELINE, did_not_learn
+from .report import did_not_learn
 
 
 def _title(described):
@@ -25,10 +25,10 @@ def _cell(summary, idle):
 
 def table(described, summaries, command):
     """The section's text."""
-    by_place = {(summary.dtype, summary.recipe): summary for summary in summaries}
-    baseline = by_place.pop((BASELINE, "all"), None)
+    by_place = {(summary.name, summary.recipe): summary for summary in summaries if not summary.is_baseline}
+    baseline = next((summary for summary in summaries if summary.is_baseline), None)
     dtypes, recipes = (list(dict.fromkeys(key[i] for key in by_place)) for i in (0, 1))
-    idle, seeds = did_not_learn(summaries), len(described["seeds"])
+    idle, seeds = did_not_learn(summaries, described["classes"]), len(described["seeds"])
     what = (
         f"{described['train_samples']:,} training and {described['test_samples']:,} test images, {described['epochs']} epochs, "
         f"{described['optimizer']} at {described['lr']:g} ({described['schedule']} schedule), batch {described['batch_size']}; "

@@ -10,6 +10,7 @@ import torch
 
 import torch_dtypes
 
+from ..workbench.drawing import WIDTHS
 from .data import DATASETS, load_dataset
 from .loop import SCHEDULES
 from .models import MODELS
@@ -96,6 +97,11 @@ def folder(ctx, param, path):
     if importlib.util.find_spec("matplotlib") is None:
         raise click.BadParameter("the figure needs matplotlib, which is not installed: pip install 'torch-dtypes[train]'")
     return path
+
+
+width_option = click.option(
+    "--width", type=click.Choice(list(WIDTHS)), default="page", show_default=True, help="Of the figures' files: column is one column of a paper."
+)
 
 
 def markdown(ctx, param, path):

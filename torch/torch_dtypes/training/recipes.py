@@ -7,7 +7,7 @@ A network is built in float32 and an ordinary ``nn.Module`` in all of them; what
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
@@ -40,10 +40,11 @@ class RulesFile:
 
 @dataclass(frozen=True)
 class Trial:
-    """A row of the comparison: a recipe, and a dtype, a target or a file of rules for it."""
+    """A row of the comparison: a recipe, and a dtype, a target or a file of rules for it, with the user's name for that."""
 
     recipe: str
     number: object
+    said: str | None = field(default=None, compare=False)
 
     @property
     def name(self):
@@ -51,7 +52,8 @@ class Trial:
 
     @property
     def label(self):
-        return self.name if self.recipe == "all" else f"{self.name} {self.recipe}"
+        name = self.said or self.name
+        return name if self.recipe == "all" else f"{name} {self.recipe}"
 
 
 def resolve(name, recipe):

@@ -80,6 +80,7 @@ class Run:
             finite, its layer and pass, the likely cause and what to try; or ``None``.
         recipe: one of ``recipes.RECIPES``.
         interrupted: whether it was stopped before its last epoch.
+        said: the dtype as the user spelt it (``bf16``), or ``None``: as it is called here.
     """
 
     dtype: str
@@ -88,6 +89,7 @@ class Run:
     divergence: str | None = None
     recipe: str = "all"
     interrupted: bool = False
+    said: str | None = None
 
     @property
     def key(self):
@@ -96,8 +98,9 @@ class Run:
 
     @property
     def label(self):
-        """The dtype, with the recipe where that is not the plain one."""
-        return self.dtype if self.recipe == "all" else f"{self.dtype} {self.recipe}"
+        """The dtype as it was spelt, with the recipe where that is not the plain one."""
+        name = self.said or self.dtype
+        return name if self.recipe == "all" else f"{name} {self.recipe}"
 
     @property
     def diverged_at(self):
@@ -113,6 +116,7 @@ class Run:
         epochs = [{key: finite(value) for key, value in asdict(epoch).items()} for epoch in self.epochs]
         return {
             "dtype": self.dtype,
+            "name": self.said or self.dtype,
             "recipe": self.recipe,
             "seed": self.seed,
             "diverged_at": self.diverged_at,
@@ -129,4 +133,4 @@ class Run:
         """
         names = [f.name for f in fields(Epoch)]
         epochs = [Epoch(*(math.nan if epoch[name] is None else epoch[name] for name in names)) for epoch in data["epochs"]]
-        return cls(data["dtype"], data["seed"], epochs, data["divergence"], data["recipe"])
+        return cls(data["dtype"], data["seed"], epochs, data["divergence"], data["recipe"], said=data.get("name"))

@@ -1,15 +1,12 @@
-"""What a comparison of dtypes leaves behind: a table, ``results.json``, ``accuracy.png``."""
+"""What a comparison of dtypes comes to: summaries, a table, ``results.json``."""
 
 import json
 import math
 import os
 import statistics
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..workbench.colours import GREY, PALETTE, colours
-from ..workbench.drawing import DASHES, MARKERS
 from ..workbench.provenance import versions
 from .data import CLASSES
 
@@ -18,10 +15,11 @@ BASELINE = "float32"
 
 @dataclass(frozen=True)
 class Stat:
-    """Mean and sample standard deviation over seeds; ``std`` is ``None`` for one seed."""
+    """Mean and sample standard deviation over seeds; ``std`` is ``None`` for one seed. ``count``: how many seeds."""
 
     mean: float
     std: float | None
+    count: int = field(default=1, compare=False)
 
     @classmethod
     def of(cls, values):
@@ -29,7 +27,14 @@ class Stat:
         values = list(values)
         if not values:
             return None
-        return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
+        return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
+
+    @property
+    def interval(self):
+        """Half the width of the 95 % confidence interval of the mean: t * std / sqrt(count), by Student's t; ``None`` for one seed."""
+        from scipy.special import stdtrit
+
+        return None if self.std is None else float(stdtrit(self.count - 1, 0.975)) * self.std / math.sqrt(self.count)
 
     def text(self, digits, sign=""):
         """``mean`` or ``mean ± std`` with so many digits after the point."""
@@ -50,6 +55,9 @@ class Summary:
         seconds: training time of one epoch, ``None`` if all runs diverged.
         diverged: ``(seed, epoch)`` of the runs that diverged.
         train_loss: of the last epoch, the mean over the seeds; ``None`` if all diverged.
+        seeds: how many runs there were.
+        why: of the first run that diverged, the sentence on it, or ``None``.
+        said: the dtype as the user spelt it (``bf16``), for tables and figures.
     """
 
     dtype: str
@@ -59,11 +67,24 @@ class Summary:
     seconds: Stat | None
     diverged: list[tuple[int, int]]
     train_loss: float | None = None
+    seeds: int = 1
+    why: str | None = None
+    said: str | None = None
+
+    @property
+    def name(self):
+        """The dtype as the user spelt it."""
+        return self.said or self.dtype
 
     @property
     def label(self):
-        """The dtype, with the recipe where that is not the plain one."""
-        return self.dtype if self.recipe == "all" else f"{self.dtype} {self.recipe}"
+        """That, with the recipe where it is not the plain one."""
+        return self.name if self.recipe == "all" else f"{self.name} {self.recipe}"
+
+    @property
+    def is_baseline(self):
+        """Whether the others are compared with it: float32 throughout."""
+        return (self.dtype, self.recipe) == (BASELINE, "all")
 
     def as_json(self):
         """The summary as plain data for JSON."""
@@ -73,9 +94,10 @@ class Summary:
 
         return {
             "dtype": self.dtype,
+            "name": self.name,
             "recipe": self.recipe,
             "accuracy": [pair(stat) for stat in self.accuracy],
-            "gap_to_float32": pair(self.gap),
+            "gap_to_float32": None if self.gap is None else {**pair(self.gap), "half_interval_95": self.gap.interval},
             "seconds_per_epoch": pair(self.seconds),
             "diverged": [{"seed": seed, "epoch": epoch} for seed, epoch in self.diverged],
         }
@@ -104,6 +126,9 @@ def summarize(runs):
                 Stat.of(statistics.fmean(epoch.seconds for epoch in run.epochs) for run in good),
                 [(run.seed, run.diverged_at) for run in all_runs if run.diverged_at is not None],
                 statistics.fmean(run.epochs[-1].train_loss for run in good) if good else None,
+                len(all_runs),
+                next((run.divergence for run in all_runs if run.divergence), None),
+                all_runs[0].said,
             )
         )
     return summaries
@@ -124,12 +149,12 @@ def epochs_shown(count, room):
 def _cells(summary):
     """The text of a row outside its epochs: dtype, recipe, final, gap, seconds."""
     if not summary.accuracy:
-        return summary.dtype, summary.recipe, f"diverged at epoch {min(epoch for _, epoch in summary.diverged)}", "-", "-"
+        return summary.name, summary.recipe, f"diverged at epoch {min(epoch for _, epoch in summary.diverged)}", "-", "-"
     gap = "-" if summary.gap is None else summary.gap.text(2, sign="+")
-    return summary.dtype, summary.recipe, summary.accuracy[-1].text(2), gap, summary.seconds.text(2)
+    return summary.name, summary.recipe, summary.accuracy[-1].text(2), gap, summary.seconds.text(2)
 
 
-def print_table(console, summaries, title):
+def print_table(console, summaries, title, classes=CLASSES):
     """Print the comparison, one row per dtype and recipe, to a ``rich.console.Console``.
 
     Accuracy in percent after each epoch (means over the seeds; on a narrow terminal a
@@ -158,26 +183,23 @@ def print_table(console, summaries, title):
     console.print()
     console.print(table)
     console.print()
-    for note in notes(summaries):
+    for note in notes(summaries, classes):
         console.print(note, highlight=False)
 
 
-def notes(summaries):
+def notes(summaries, classes=CLASSES):
     """Sentences that explain the table: its units, and what diverged."""
     lines = ["Accuracy on the test images in percent; gap to float32 in points, seed by seed."]
     if any(s.accuracy and s.accuracy[-1].std is not None for s in summaries):
         lines.append("± is the standard deviation over the seeds.")
-    idle = did_not_learn(summaries)
+    idle = did_not_learn(summaries, classes)
     for summary in summaries:
         for seed, epoch in summary.diverged:
             rest = "; its row is the mean of the other seeds" if summary.accuracy else ""
             where = f"at epoch {epoch} with seed {seed}"
             lines.append(f"{summary.label} diverged {where} (loss not finite){rest}.")
         if summary in idle:
-            lines.append(
-                f"{summary.label} did not learn: its loss is {summary.train_loss:.2f}, and guessing among {CLASSES} classes has "
-                f"{math.log(CLASSES):.2f}. {_ADVICE.get(summary.recipe, _ADVICE['master'])}"
-            )
+            lines.append(f"{summary.label} {_idleness(summary, classes)}")
     if any(summary.recipe == "ptq" for summary in summaries):
         lines.append("ptq: the epochs are float32's, the last is tested after quantisation.")
     return lines
@@ -189,10 +211,53 @@ _ADVICE = {
 }
 
 
-def did_not_learn(summaries):
+def _idleness(summary, classes):
+    return (
+        f"did not learn: its loss is {summary.train_loss:.2f}, and guessing among {classes} classes has {math.log(classes):.2f}. "
+        f"{_ADVICE.get(summary.recipe, _ADVICE['master'])}"
+    )
+
+
+def failures(summaries, classes=CLASSES):
+    """The reason of each that diverged with all seeds or did not learn, by label."""
+    idle = did_not_learn(summaries, classes)
+    found = {}
+    for summary in summaries:
+        if not summary.accuracy:
+            epochs = sorted({epoch for _, epoch in summary.diverged})
+            where = f"diverged at epoch {epochs[0]}" + (f" to {epochs[-1]}" if len(epochs) > 1 else "")
+            where += f" with all {summary.seeds} seeds" if summary.seeds > 1 else ""
+            found[summary.label] = f"{where}. {summary.why}" if summary.why else f"{where} (loss not finite)."
+        elif summary in idle:
+            found[summary.label] = _idleness(summary, classes)
+    return found
+
+
+def losses_of_seeds(summaries):
+    """What is to be said of each that diverged with some of its seeds, by label."""
+    return {
+        s.label: f"{len(s.diverged)} of {s.seeds} seeds diverged; its figures are the mean of the others." + (f" {s.why}" if s.why else "")
+        for s in summaries
+        if s.diverged and s.accuracy
+    }
+
+
+def setting(described):
+    """A sentence on what the figures depend on besides the dtypes."""
+    schedule = "" if described["schedule"] == "constant" else f", {described['schedule']} schedule"
+    sums = "" if described["accumulate"] == "machine" else f", sums by {described['accumulate']}"
+    epochs, seeds = described["epochs"], len(described["seeds"])
+    return (
+        f"{described['optimizer']} at {described['lr']:g}{schedule}, batch {described['batch_size']}, {epochs} epoch{'s' * (epochs > 1)}{sums}; "
+        f"{described['train_samples']:,} training and {described['test_samples']:,} test samples; {seeds} seed{'s' * (seeds > 1)}; "
+        f"chance {100 / described['classes']:.3g} %"
+    )
+
+
+def did_not_learn(summaries, classes=CLASSES):
     """Those whose training loss at the end is as high as a guess's, where float32's is not."""
-    guess = 0.95 * math.log(CLASSES)
-    if not any(s.label == BASELINE and s.train_loss is not None and s.train_loss < guess for s in summaries):
+    guess = 0.95 * math.log(classes)
+    if not any(s.is_baseline and s.train_loss is not None and s.train_loss < guess for s in summaries):
         return []
     return [s for s in summaries if s.recipe != "ptq" and s.train_loss is not None and s.train_loss > guess]
 
@@ -226,100 +291,3 @@ def write_results(folder, config, runs):
     partial.write_text(json.dumps(results, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     os.replace(partial, path)
     return path
-
-
-def write_figure(folder, summaries, title):
-    """Write ``accuracy.png`` into ``folder``: test accuracy against epoch.
-
-    One line per dtype with its name at the right end, a band of one standard deviation
-    where there are several seeds, and dtypes that diverged named below the title.
-
-    Args:
-        folder: an existing folder.
-        summaries: from :func:`summarize`, at least one.
-        title: the model and the data set.
-
-    Returns:
-        The path.
-
-    Raises:
-        OSError: when it cannot be written.
-    """
-    # Figure without pyplot: no window system, no global state.
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
-    figure = Figure(figsize=(8, 4.8), dpi=150, layout="constrained")
-    axes = figure.add_subplot()
-    ends = []
-    dtypes = 0
-    own = colours(s.dtype for s in summaries)
-    for summary in (s for s in summaries if s.accuracy):
-        means = [stat.mean for stat in summary.accuracy]
-        epochs = range(1, len(means) + 1)
-        if summary.label == BASELINE:
-            # A wide line under the others, so that one which coincides with it is seen.
-            colour, style = GREY, {"linewidth": 6, "marker": "o", "markersize": 6, "alpha": 0.45, "zorder": 2}
-        else:
-            colour = own[summary.dtype]
-            style = {
-                "linewidth": 1.8, "marker": MARKERS[dtypes % len(MARKERS)], "markersize": 5.5, "zorder": 3,
-                "linestyle": DASHES[dtypes // len(PALETTE) % len(DASHES)],
-            }  # fmt: skip
-            dtypes += 1
-        axes.plot(epochs, means, color=colour, clip_on=False, solid_capstyle="round", **style)
-        if summary.accuracy[0].std is not None:
-            low = [stat.mean - stat.std for stat in summary.accuracy]
-            high = [min(100, stat.mean + stat.std) for stat in summary.accuracy]
-            axes.fill_between(epochs, low, high, color=colour, alpha=0.1, linewidth=0, zorder=1)
-        ends.append((means[-1], f"{summary.label}  {means[-1]:.2f} %", colour))
-
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(axis="y", color="#dddddd", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_xlabel("epoch")
-    axes.set_ylabel("test accuracy (%)")
-    axes.set_title(title, loc="left", fontweight="bold", pad=24)
-    lost = [s.label for s in summaries if s.diverged and not s.accuracy]
-    if lost:
-        axes.text(0, 1.02, f"diverged: {', '.join(lost)}", transform=axes.transAxes, color=GREY)
-    _label_ends(axes, ends)
-    path = Path(folder) / "accuracy.png"
-    figure.savefig(path)
-    return path
-
-
-def _label_ends(axes, ends):
-    """Write each line's name beside its end, moved apart where they would overlap."""
-    if not ends:
-        axes.set(xticks=[], yticks=[])
-        return
-    axes.margins(x=0.02)
-    low, high = axes.get_ylim()
-    right = axes.get_xlim()[1]
-    positions = spread([(value - low) / (high - low) for value, _, _ in ends], gap=0.055)
-    for (value, name, colour), place in zip(ends, positions, strict=True):
-        axes.annotate(
-            name, xy=(right, value), xytext=(1.04, place), textcoords="axes fraction",
-            color=colour, va="center", annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.9, "relpos": (0, 0.5),
-                        "shrinkA": 2, "shrinkB": 0},
-        )  # fmt: skip
-    axes.set(xlim=axes.get_xlim(), ylim=(low, high))
-
-
-def spread(values, gap):
-    """Move ``values`` as little as needed so that neighbours are at least ``gap`` apart.
-
-    Values in [0, 1] stay in order and, where there is room, at most 1.
-    """
-    order = sorted(range(len(values)), key=values.__getitem__)
-    places = list(values)
-    for previous, current in pairwise(order):
-        places[current] = max(places[current], places[previous] + gap)
-    ceiling = max(1.0, gap * (len(values) - 1))
-    for current in reversed(order):  # push back down what was pushed over the top
-        places[current] = min(places[current], ceiling)
-        ceiling = places[current] - gap
-    return places

@@ -2,7 +2,7 @@
 
 import click
 
-from ..training.options import folder
+from ..training.options import folder, width_option
 from .provenance import command_line
 
 
@@ -10,7 +10,8 @@ from .provenance import command_line
 @click.argument("formats", nargs=-1, required=True, metavar="FORMAT...")
 @click.option("--values", is_flag=True, help="List the value of each code, for formats of at most 8 bits.")
 @click.option("--out", type=click.Path(), metavar="DIR", callback=folder, help="Write formats.html, formats.json and the figures into DIR.")
-def show(formats, values, out):
+@width_option
+def show(formats, values, out, width):
     """Say what number formats are: bits, range, precision, special values and, if asked for, every value.
 
     FORMAT is the name of a dtype of this package (posit16es2, q43), of a stock one (bfloat16, float8_e4m3fn), of a format by its
@@ -19,7 +20,7 @@ def show(formats, values, out):
     from .showing import show as compare
 
     try:
-        made = compare(*formats, values=values)
+        made = compare(*formats, values=values, width=width)
     except (TypeError, ValueError) as error:
         raise click.BadParameter(str(error), param_hint="FORMAT") from error
     made.print()

@@ -13,7 +13,7 @@ import torch
 from .. import _C
 from .cards import Card, card
 from .colours import colours
-from .drawing import save
+from .drawing import WIDTHS, save
 from .figures import number_line_figure, precision_figure
 from .pages import Page
 
@@ -52,9 +52,10 @@ def _row(c: Card) -> tuple[str, ...]:
 class Comparison:
     """What :func:`show` returns: the cards, and ways to look at them. A notebook shows it as a table with its figures."""
 
-    def __init__(self, cards: Sequence[Card], values: bool = False):
+    def __init__(self, cards: Sequence[Card], values: bool = False, width: str = "page"):
         self.cards = tuple(cards)
         self.with_values = values
+        self.width = width
 
     def table(self) -> list[dict[str, str]]:
         """A row for each format, by column: the words and numbers of the printed table."""
@@ -119,7 +120,7 @@ class Comparison:
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        written = [path for name, figure in self.figures().items() for path in save(figure, folder, name)]
+        written = [path for name, figure in self.figures(self.width).items() for path in save(figure, folder, name)]
         (folder / "formats.json").write_text(json.dumps(self.as_json(), indent=1) + "\n", encoding="utf-8")
         return [*written, self.page(command).write(folder / "formats.html"), folder / "formats.json"]
 
@@ -208,7 +209,7 @@ def show(
             ``"posit12es1"``, ``"posit<12,1>"``); at least one. None of them takes one of the process's 64 dtypes.
         out: a folder for ``formats.html``, ``formats.json`` and the figures; made where it does not exist.
         values: whether ``print`` lists the value of each code (of formats of at most 8 bits; the page and the JSON always do).
-        width: of the figures, ``"page"`` or ``"column"`` (one column of a paper).
+        width: of the figures' files, ``"page"`` or ``"column"`` (one column of a paper).
 
     Returns:
         A :class:`Comparison`, which a notebook shows.
@@ -219,7 +220,9 @@ def show(
     """
     if not formats:
         raise ValueError("expected at least one format to show, but got none: say torch_dtypes.show('posit16es2', 'bf16')")
-    made = Comparison([card(f) for f in formats], values)
+    if width not in WIDTHS:
+        raise ValueError(f"expected a width of {', '.join(WIDTHS)}, but got {width!r}")
+    made = Comparison([card(f) for f in formats], values, width)
     if out is not None:
         made.write(out)
     return made

@@ -197,6 +197,7 @@ def test_scaling_and_its_charts(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "new" / "bench.json").read_text()) == json.loads(json.dumps(result))
     for name in ("scaling_elements.png", "scaling_matmul.png"):
         assert (tmp_path / "new" / name).read_bytes().startswith(b"\x89PNG\r\n")
+    assert (tmp_path / "new" / "bench.html").read_text().count("<svg") == 2
     encode = {row["dtype"]: row["operations"] for row in result["rows"] if row["work"] == "encode, 1,000 elements"}
     assert encode == dict.fromkeys(("posit16es2", "q43", "copy_, 5 bytes an element", "copy_, 6 bytes an element"), 1000) | {"bfloat16": 1000}
     report.update_markdown(tmp_path / "x.md", result)
@@ -208,7 +209,9 @@ def test_scaling_and_its_charts(tmp_path, monkeypatch):
 
 def test_json_says_what_was_measured(tmp_path):
     bench.run(["functions"], threads=[1], rounds=2, sizes=TINY, out=str(tmp_path))
-    assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bench.html", "bench.json"]
+    page = (tmp_path / "bench.html").read_text()
+    assert "torch-dtypes bench --suite functions --threads 1 --rounds 2" in page and "<td" in page
     result = json.loads((tmp_path / "bench.json").read_text())
     assert result.keys() == {"machine", "command", "rows", "notes"}
     assert result["machine"].keys() == {"cpu", "cores", "load", "vector_unit", "threads", "torch", "torch_dtypes", "python"}

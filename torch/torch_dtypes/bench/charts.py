@@ -9,22 +9,27 @@ from ..workbench.drawing import MARKERS
 from .scaling import BASELINE
 
 ELEMENTS, MATMUL = "scaling_elements.png", "scaling_matmul.png"
+CAPTIONS = {ELEMENTS: "Elements in a nanosecond against their number", MATMUL: "Multiply-adds in a nanosecond against the side of the matrices"}
 _OPERATIONS = {"encode": "encode float32", "decode": "decode to float32", "add": "a + b"}
 _LIMIT_STYLES = ("--", ":")
 
 
 def write_charts(folder: Path, results: dict) -> list[Path]:
     """Writes the charts of a run that has the suite scaling, and returns their paths: none without it."""
-    rows = [row for row in results["rows"] if row["suite"] == "scaling"]
     written = []
-    for name, draw in ((ELEMENTS, _elements), (MATMUL, _matmul)):
-        chosen = [row for row in rows if row["work"].startswith("matmul") == (draw is _matmul)]
-        if chosen:
-            folder.mkdir(parents=True, exist_ok=True)
-            figure = draw(chosen, results["machine"]["threads"])
-            figure.savefig(folder / name)
-            written.append(folder / name)
+    for name, figure in figures(results).items():
+        folder.mkdir(parents=True, exist_ok=True)
+        figure.savefig(folder / name)
+        written.append(folder / name)
     return written
+
+
+def figures(results: dict) -> dict:
+    """The charts by their files' names."""
+    rows = [row for row in results["rows"] if row["suite"] == "scaling"]
+    chosen = {draw: [row for row in rows if row["work"].startswith("matmul") == (draw is _matmul)] for draw in (_elements, _matmul)}
+    names = {_elements: ELEMENTS, _matmul: MATMUL}
+    return {names[draw]: draw(some, results["machine"]["threads"]) for draw, some in chosen.items() if some}
 
 
 def _curves(rows: list[dict]) -> dict[str, list[tuple[int, float]]]:

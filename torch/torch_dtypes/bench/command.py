@@ -14,7 +14,7 @@ from .suites import DEFAULT_SUITES, SUITES
 @click.option("--dtype", "dtypes", multiple=True, metavar="NAME", help="In place of a suite's own dtypes (peers keeps its own); repeat for several.")
 @click.option("--rounds", type=click.IntRange(1), help="Timings of each case. Default: set by the suite.")
 @click.option("--quick", is_flag=True, help="Fewer timings; rough figures.")
-@click.option("--out", type=click.Path(), metavar="DIR", help="Folder for bench.json and charts.")
+@click.option("--out", type=click.Path(), metavar="DIR", help="Folder for bench.html, bench.json and charts.")
 @click.option("--markdown", type=click.Path(dir_okay=False), metavar="FILE", help="Put the tables into a file, as docs/results.md has them.")
 @click.option("--list", "only_list", is_flag=True, help="Say what would be compared, with the targets.")
 def bench(only_list, **options):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .._marked_sections import replace_sections
+from ..workbench.pages import Page
 from . import charts
 from .measuring import OVER, RATE, SPEED_UP
 from .suites import SUITES
@@ -68,6 +69,25 @@ def print_tables(console, results: dict) -> None:
         console.print(note, highlight=False, markup=False)
 
 
+def page_of(results: dict) -> Page:
+    """What ``bench.html`` shows: a table for each suite, the charts, and what was not measured."""
+    where, commands = results["machine"], results["command"]
+    page = Page("torch-dtypes bench", command=" && ".join(commands.values()))
+    busy = "The machine was busy with other work; figures are rough. " if where["load"] > _BUSY * where["cores"] else ""
+    page.text(f"{busy}Cases are timed in turn; a figure is ours over theirs, of medians over rounds.")
+    for suite in commands:
+        lines = pivot(results, suite, lambda row: _figure(row) + _verdict(row))
+        page.section(suite).text(SUITES[suite].summary)
+        if suite == "scaling":
+            for name, figure in charts.figures(results).items():
+                page.figure(figure, charts.CAPTIONS[name])
+        elif lines:
+            page.table(headers(results), lines)
+    for note in results["notes"]:
+        page.footnote(note)
+    return page
+
+
 def markdown_of(results: dict, suite: str) -> str:
     """A suite's part of docs/results.md: ratios only, no absolute times."""
     where = results["machine"]
@@ -76,8 +96,7 @@ def markdown_of(results: dict, suite: str) -> str:
     if where["load"] > _BUSY * where["cores"] and suite != "memory":
         lines[-1] += f" **The machine was busy with other work** (load {where['load']:.1f} on {where['cores']} cores): figures are rough."
     if suite == "scaling":  # hundreds of figures: bench.json has them
-        lines += ["", f"![Elements in a nanosecond against their number]({IMAGES}/{charts.ELEMENTS})"]
-        lines += ["", f"![Multiply-adds in a nanosecond against the side of the matrices]({IMAGES}/{charts.MATMUL})"]
+        lines += [line for name, caption in charts.CAPTIONS.items() for line in ("", f"![{caption}]({IMAGES}/{name})")]
     else:
         lines += ["", _markdown_line(headers(results)), "|" + "---|" * len(headers(results))]
         lines += [_markdown_line(line) for line in pivot(results, suite, lambda row: _figure(row) + _verdict(row))]

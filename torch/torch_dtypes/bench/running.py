@@ -109,7 +109,7 @@ def run(
         rounds: for every case, at least 1; default: each group's own.
         quick: few rounds.
         dtypes: names of number formats in place of the suites' own.
-        out: a folder for ``bench.json`` and, with the suite scaling, its charts; made if missing.
+        out: a folder for ``bench.json``, ``bench.html`` and, with the suite scaling, its charts; made if missing.
         markdown: a file for the tables in the form of docs/results.md: a suite's marked part is replaced, or added at the end.
             Charts go into the folder ``images`` beside it.
         sizes: of the work.
@@ -149,7 +149,9 @@ def run(
     report.print_tables(console, results)
     if folder:
         (folder / "bench.json").write_text(json.dumps(results, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-        written = [folder / "bench.json", *([] if interrupted else write_charts(folder, results))]
+        written = [folder / "bench.json"]
+        if not interrupted:
+            written += [report.page_of(results).write(folder / "bench.html"), *write_charts(folder, results)]
         console.print(f"Written: {', '.join(map(str, written))}", highlight=False, soft_wrap=True)
     if interrupted:
         raise interrupted

@@ -7,6 +7,7 @@ links that lead somewhere on a forge too. docs/reference lists the names, whose 
 import re
 
 from docutils import nodes
+from myst_parser.parsers.sphinx_ import MystParser
 
 import torch_dtypes
 
@@ -19,6 +20,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 root_doc = "README"
 smartquotes = False  # "--out" is an option, and not a dash
 include_patterns = ["*.md", "docs/**", "third_party/README.md"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext", ".py": "script"}
 exclude_patterns = ["build", "dist", "data", "demo-out", ".*", "docs/site", "docs/images", "aten", "c10", "test", "torch"]
 
 myst_heading_anchors = 4  # links to headings as forges make them
@@ -56,6 +58,14 @@ docs/limits
 
 ```{toctree}
 :hidden:
+:caption: Tutorials
+:glob:
+
+docs/tutorials/*
+```
+
+```{toctree}
+:hidden:
 :caption: Reference
 
 docs/reference/index
@@ -80,6 +90,22 @@ third_party/README
 """
 
 
+class ScriptParser(MystParser):
+    """Scripts of ``# %%`` cells as pages: cells marked ``[markdown]`` are text, in comments; the others are code."""
+
+    supported = ("script",)
+
+    def parse(self, inputstring, document):
+        super().parse("\n\n".join(map(self._as_markdown, re.split(r"^# %%", inputstring, flags=re.MULTILINE)[1:])), document)
+
+    @staticmethod
+    def _as_markdown(cell):
+        mark, _, text = cell.partition("\n")
+        if "[markdown]" in mark:
+            return re.sub(r"^# ?", "", text, flags=re.MULTILINE).strip()
+        return f"```python\n{text.strip()}\n```"
+
+
 def add_contents(app, name, source):
     if name == root_doc:
         source[0] += CONTENTS
@@ -97,6 +123,7 @@ def with_dashes(app, tree):
 
 
 def setup(app):
+    app.add_source_parser(ScriptParser)
     app.connect("source-read", add_contents)
     app.connect("sphinx-click-process-description", as_plain_text)
     app.connect("sphinx-click-process-options", as_plain_text)

@@ -1,0 +1,129 @@
+# %% [markdown]
+# # Coming from QPyTorch, Pychop, torchao or microxcaling
+#
+# Their calls and ours, side by side, with what differs. The cells below the tables run our side.
+#
+#     python docs/tutorials/coming_from.py
+
+# %%
+import sys
+
+import torch
+
+import torch_dtypes
+
+SMALL = "--small" in sys.argv  # nothing here takes long
+torch.manual_seed(0)
+x = torch.randn(4, 64)
+
+# %% [markdown]
+# ## QPyTorch
+#
+# | `qtorch` 0.3 | here |
+# |---|---|
+# | `float_quantize(x, exp=5, man=2, rounding="nearest")` | `chop(x, "q52")`, `chop(x, "e5m2")` |
+# | `float_quantize(x, exp=5, man=2)` (stochastic is its default) | `chop(x, "q52", rounding="stochastic")` |
+# | `fixed_point_quantize(x, wl=8, fl=4, rounding="nearest")` | `chop(x, "fixed3_4")`: wl = 1 + int_bits + frac_bits |
+# | `fixed_point_quantize(..., symmetric=True)` | `chop(x, "fixed3_4_symmetric")` |
+# | `block_quantize(x, wl=8, dim=0)`, `dim=-1` | `chop(x, "bfp8_dim0")`, `"bfp8"` (one exponent for the tensor) |
+# | `quantizer(forward_number=..., backward_number=..., forward_rounding=..., backward_rounding=...)`, `Quantizer(...)` | `Cast(forward="q43", backward=dict(format="q52", rounding="stochastic"))` |
+# | `quantizer(..., clamping_grad_zero=True)` | `Cast(forward=dict(format="fixed3_4", clamped="zero"))` |
+# | `auto_low.sequential_lower(model, layer_types=[...], ...)` | `quantize_(model, {nn.Linear: dict(output="q43", error="q52")})`; weights too: `weight="q43"` |
+# | `OptimLP(optimizer, weight_quant=, grad_quant=, momentum_quant=, acc_quant=, grad_scaling=)` | `optim.LowPrecision(optimizer, weight=, grad=, state=, master=, grad_scale=)` |
+#
+# What differs: `float_quantize` rounds ties away from zero and has neither infinities nor NaN; here formats are IEEE 754's unless their name
+# says otherwise, ties go to even, and `rounding="nearest_away"` is the other way. `grad_scaling` multiplies gradients before they are
+# rounded; ours scales the loss
+# (`optimizer.scale(loss).backward()`) and divides after rounding. A layer may also run in the dtype itself: `model.to(torch.q52)`.
+
+# %%
+print(torch_dtypes.chop(torch.tensor([1.1, 1.125, 1e6]), "q52"), torch_dtypes.chop(torch.tensor([1.125]), "q52", rounding="nearest_away"))
+layer = torch.nn.Sequential(torch.nn.Linear(64, 8), torch_dtypes.Cast(forward="q43", backward=dict(format="q52", rounding="stochastic")))
+optimizer = torch_dtypes.optim.LowPrecision(
+    torch.optim.SGD(layer.parameters(), 0.1, momentum=0.9), weight="q52", grad="q52", state="e6m9", master="e6m9", grad_scale=1024
+)
+optimizer.scale(layer(x).square().mean()).backward()
+optimizer.step()
+print(layer[0].weight[0, :4])
+assert torch.equal(layer[0].weight, torch_dtypes.chop(layer[0].weight, "q52"))
+
+# %% [markdown]
+# ## Pychop
+#
+# | `pychop` 0.6 | here |
+# |---|---|
+# | `Chop(exp_bits=5, sig_bits=10, rmode=1)(X)` | `chop(X, "e5m10")`; torch, NumPy and JAX arrays |
+# | `FaultChop("q43")(X)`, `"h"`, `"b"`, `"s"`, `"d"` | `chop(X, "q43")`, and the same letters |
+# | `rmode=1` to `9` | `rounding=` a name, or the same number: 1 `nearest_even`, 2 `up`, 3 `down`, 4 `toward_zero`, 5 `stochastic`, 6 `stochastic_equal`, 7 `nearest_zero`, 8 `nearest_away`, 9 `to_odd` |
+# | `subnormal=False` | `chop(X, "e5m10_flush")` |
+# | `FaultChop(..., flip=True, p=0.5)` | `chop(X, "q43", flip_prob=0.5)` |
+# | `Chopf(ibits=4, fbits=4)(X)` | `chop(X, "fixed3_4")`, if its sign is to be one of eight bits |
+# | `Chopi(bits=8, symmetric=False)`: `quantize`, `dequantize` | `target("int8_affine")` with a `calibration`; in a model `quantize_(model, {nn.Linear: dict(weight="int8")})` |
+# | `CPFloat(1.2, chop)` (a number that stays chopped) | `torch.tensor(1.2, dtype=torch.e5m5)` |
+# | `QuantizedLinear(256, 10, chop=ChopSTE(...))` | `nn.Linear` as it is, and `quantize_(model, {nn.Linear: dict(weight="e5m10", activation="e5m10")})` |
+# | `pychop.backend("torch")` | nothing: the array says what it is |
+# | `random_state=` | `generator=torch.Generator().manual_seed(...)`, or torch's own |
+#
+# What differs: overflow is IEEE 754's in every mode (the largest number toward zero, infinity to nearest), and stochastic results do not
+# depend on how
+# the array is cut into pieces.
+
+# %%
+X = torch.tensor([240.0, 247.0, 248.0, 1000.0, -1000.0])
+for mode in (1, 2, 3, 4, 7, 8, 9):
+    print(mode, torch_dtypes.chop(X, "q43", rounding=mode).tolist())
+
+# %% [markdown]
+# ## torchao
+#
+# | `torchao` | here |
+# |---|---|
+# | `quantize_(model, Int8WeightOnlyConfig())` | `quantize_(model, {nn.Linear: dict(weight=dict(format="int8", per="channel"))})` |
+# | `quantize_(model, Int8DynamicActivationInt8WeightConfig())` | the same with `activation=dict(format="int8", when="call")` |
+# | `quantize_(model, Float8DynamicActivationFloat8WeightConfig())` | `dict(weight=dict(format="e4m3fn_saturate", scale="free"), activation=dict(format="e4m3fn_saturate", scale="free", when="call"))` |
+# | `filter_fn=lambda module, name: ...` | a key of the rules: a predicate, a name, a regular expression or a type |
+# | `quantize_(model, QATConfig(base_config, step="prepare"))`, then `step="convert"` | the rules once; rounding passes gradients straight through |
+# | `convert_to_float8_training(model, config=..., module_filter_fn=...)` | `quantize_(model, {nn.Linear: dict(weight="q43", activation="q43", error="q52")})`, each with `scale=` |
+# | `MXTensor.to_mx(x, torch.float8_e4m3fn, block_size=32)` | `quantize(x, "mxfp8_e4m3")`, `.dequantize()`; as floats `chop(x, "mxfp8_e4m3")` |
+# | `ScaleCalculationMode.FLOOR`, `CEIL`, `EVEN`, `RCEIL` | `"mxfp8_e4m3_ceil"`, ...: the rule behind the name |
+# | `MXDynamicActivationMXWeightConfig(...)` | `quantize_(model, {nn.Linear: dict(weight="mxfp4", activation="mxfp4")})` |
+#
+# What differs: torchao runs a few formats fast on the hardware that has them; here any format runs on a CPU, in any rounding mode, with the
+# sums that a
+# policy asks for, so that hardware can be designed. Weights stay float32 masters in the model. Activations have a scale for the tensor, where
+# torchao has one for each token.
+
+# %%
+model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8))
+eight_bits = dict(weight=dict(format="int8", per="channel"), activation=dict(format="int8", when="call"))
+torch_dtypes.quantize_(model, {torch.nn.Linear: eight_bits})
+print(torch_dtypes.summary(model, show=False)["0"])
+packed = torch_dtypes.quantize(x, "mxfp8_e4m3")
+print(f"{packed.bits_per_value} bits a value;", torch.equal(packed.dequantize(), torch_dtypes.chop(x, "mxfp8_e4m3")))
+
+# %% [markdown]
+# ## microxcaling
+#
+# | `mx` | here |
+# |---|---|
+# | `quantize_mx_op(A, mx_specs, elem_format="fp8_e4m3", block_size=32, axes=[-1], round="even")` | `chop(A, "mxfp8_e4m3")` |
+# | `elem_format="fp6_e3m2"`, `"fp6_e2m3"`, `"fp4_e2m1"`, `"int8"` | `"mxfp6_e3m2"`, `"mxfp6_e2m3"`, `"mxfp4"`, `"mxint8"` |
+# | `axes=[0]`, `block_size=16` | `"mxfp4_axis0"`, `block_format("e2m1finite", "e8m0", 16)` |
+# | `round="nearest"` (ties away from zero; its default), `"even"`, `"floor"` | `chop(A, ..., rounding="nearest_away")`, default, `"toward_zero"` |
+# | `mx_specs["w_elem_format"]`, `"a_elem_format"` | `weight=`, `activation=` in a rule of `quantize_` |
+# | `"w_elem_format_bp"`, `"a_elem_format_bp_ex"`, `"a_elem_format_bp_os"` | `error=` for the gradient that comes back; weights and activations are rounded once for both passes |
+# | `mx.Linear(in, out, mx_specs=mx_specs)`, `mx_mapping.inject_pyt_ops(mx_specs)` | `quantize_(model, {nn.Linear: dict(weight="mxfp8_e4m3", activation="mxfp8_e4m3", error="mxfp8_e5m2")})` |
+# | `mx_specs["bfloat"] = 16` (elementwise operators in bfloat16) | `Cast(forward="bf16")` between layers; or layers in a dtype of ours |
+#
+# What differs: rounding to nearest even is the default, every mode works, stochastic ones too, elements saturate, and a block with an
+# infinity or NaN is NaN
+# throughout.
+
+# %%
+A = torch.randn(2, 64)
+for name in ("mxfp8_e4m3", "mxfp6_e3m2", "mxfp4", "mxint8", "nvfp4"):
+    error = torch_dtypes.chop(A, name) - A
+    print(f"{name:11} signal over error {10 * torch.log10(A.square().sum() / error.square().sum()).item():5.1f} dB")
+torch_dtypes.quantize_(model, {torch.nn.Linear: dict(weight="mxfp8_e4m3", activation="mxfp8_e4m3", error="mxfp8_e5m2")})
+model(x).sum().backward()
+assert model[0].weight.grad is not None

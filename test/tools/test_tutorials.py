@@ -1,0 +1,41 @@
+"""The tutorials run, in their small form, and say what they are to say; each is a page of cells."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+TUTORIALS = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
+# A line that each must print in its small form: what the tutorial is about, with the result that holds whatever the machine.
+EXPECTED = {
+    "accumulator": r"^format +1024\.0$",
+    "coming_from": r"^4 \[240\.0, 240\.0, 240\.0, 240\.0, -240\.0\]$",
+    "golden_vectors": r"^2000 vectors, 0 wrong; without subnormal numbers [1-9]\d* wrong$",
+    "train_in_8_bits": r"^q52, float32 masters +\d\d\.\d %$",
+}
+
+
+def test_each_tutorial_is_expected_here():
+    assert {path.stem for path in TUTORIALS.glob("*.py")} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_a_tutorial_runs(name, monkeypatch, tmp_path, capsys):
+    pytest.importorskip("sklearn", reason="the tutorials' data come with scikit-learn")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [f"{name}.py", "--small"])
+    runpy.run_path(str(TUTORIALS / f"{name}.py"), run_name="__main__")
+    assert re.search(EXPECTED[name], capsys.readouterr().out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_a_tutorial_is_text_and_code(name):
+    head, *cells = re.split(r"^# %%", (TUTORIALS / f"{name}.py").read_text(), flags=re.MULTILINE)
+    assert not head.strip() and cells[0].startswith(" [markdown]\n# # ")
+    texts = [cell for cell in cells if cell.startswith(" [markdown]")]
+    assert 2 < len(texts) < len(cells)
+    for text in texts:
+        assert all(line.startswith("#") for line in text.partition("\n")[2].splitlines() if line)
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+            assert (TUTORIALS / target).exists(), target

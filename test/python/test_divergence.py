@@ -76,3 +76,29 @@ def test_update_that_leaves_the_range():
 def test_wrong_arguments():
     with pytest.raises(TypeError, match=r"expected a torch.nn.Module, but got 'model'"):
         explain_divergence("model")
+
+
+def test_a_layer_that_rounds_beyond_its_format_says_which_number():
+    model = network(torch.float32)
+    with torch.no_grad():
+        model[0].weight.fill_(200.0)
+    torch_dtypes.quantize_(model, {nn.Linear: {"weight": "q43", "activation": "q43"}})
+    x = torch.ones(3, 4)
+    why = explain_divergence(model, None, lambda: model(x).sum())
+    assert (why.layer, why.where) == ("1.0", "forward")  # the first layer's rounded weights give 768, which is in float32's range
+    assert why.cause.startswith("its activation goes up to 768") and "rounded to q43, whose largest number is 240" in why.cause
+    with torch.no_grad():
+        model[0].weight.fill_(300.0)
+    why = explain_divergence(model, None, lambda: model(x).sum())
+    assert why.layer == "0" and why.cause.startswith("its weight goes up to 300, and is rounded to q43")
+    torch_dtypes.dequantize_(model)
+    torch_dtypes.quantize_(model, {nn.Linear: {"weight": {"format": "q43", "scale": "power_of_two"}}})
+    assert explain_divergence(model, None, lambda: model(x).sum()) is None
+
+
+def test_weights_that_were_rounded_beyond_the_range_are_not_the_optimizer_s():
+    model = network(torch.float32)
+    with torch.no_grad():
+        model[1][0].weight[0, :3] = float("inf")
+    why = explain_divergence(model)
+    assert (why.tensor, why.layer, why.where) == ("1.0.weight", "1.0", "forward") and "3 of its 64 numbers" in why.cause

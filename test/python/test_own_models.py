@@ -20,6 +20,17 @@ from torch import nn
 def tiny():
     return nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
 
+class Bare(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(6, 3))
+
+    def forward(self, x):
+        return x.flatten(1) @ self.weight
+
+def bare():
+    return Bare()
+
 def other():
     return nn.Linear(4, 3)
 
@@ -165,3 +176,14 @@ def test_what_is_wrong_is_said_before_any_long_work(own, options, message, tmp_p
     result = run("train", *options.split())
     assert result.exit_code in (1, 2)
     assert message in " ".join(result.output.split()) and "epoch" not in result.output
+
+
+def test_networks_of_one_kind_of_layer_round_and_those_of_none_are_refused(own, tmp_path):
+    results = trained(
+        tmp_path / "a", "--model", f"{own}:tiny", "--data", f"{own}:data", "--recipe", "mixed", "--recipe", "ptq", "--recipe", "weights"
+    )
+    assert [(run["dtype"], run["recipe"]) for run in results["runs"]] == [("float32", "all")] + [
+        ("posit16es2", recipe) for recipe in ("mixed", "ptq", "weights")
+    ]
+    result = run("train", "--model", f"{own}:bare", "--data", f"{own}:data", "--recipe", "qat")
+    assert f"expected a network with Conv2d or Linear layers for --recipe qat, but {own}:bare has none" in " ".join(result.output.split())

@@ -46,6 +46,7 @@ def group():
     from torch_dtypes.bench.command import bench
     from torch_dtypes.training.command import train
     from torch_dtypes.workbench.command import show
+    from torch_dtypes.workbench.sweeps.command import sweep
     from torch_dtypes.workbench.vectors.command import vectors
 
     settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -59,6 +60,7 @@ def group():
 
     commands.add_command(bench)
     commands.add_command(show)
+    commands.add_command(sweep)
     commands.add_command(train)
     commands.add_command(vectors)
     return commands

@@ -34,6 +34,7 @@ class Divergence:
 
 
 _OVERFLOW = "a lower learning rate, normalisation before this layer, or a format with a wider range"
+_ROUNDING = "a scale (quantize_ with scale='power_of_two'), a format that saturates, or one with a wider range"
 _MASTERS = "float32 masters (torch_dtypes.optim.LowPrecision around the optimizer; torch-dtypes train --recipe master)"
 
 
@@ -71,6 +72,23 @@ def _of_update(name: str, p: torch.Tensor, optimizer) -> Divergence:
     return Divergence(name, _layer(name), "update", cause, f"a lower learning rate, a larger eps, or {_MASTERS}")
 
 
+def _rounding_beyond(module: torch.nn.Module, inputs) -> str | None:
+    """What a layer of ``quantize_`` rounds beyond the largest number of its format, in words."""
+    from .quantization.layers import is_quantized, parameter_names, parameter_of, state_of
+
+    if not is_quantized(module):
+        return None
+    rule = state_of(module).rule
+    rounded = {"activation": list(_tensors(inputs)), "weight": [], "bias": []}
+    for name in parameter_names(module):
+        rounded["bias" if "bias" in name.rpartition(".")[2] else "weight"].append(parameter_of(module, name))
+    for word, place in rule.places().items():
+        most = max((t.detach().abs().max().item() for t in rounded.get(word, ()) if t.is_floating_point() and t.numel()), default=0.0)
+        if place.scale is None and most > place.target.largest:
+            return f"its {word} goes up to {most:g}, and is rounded to {place.target.name}, whose largest number is {place.target.largest:g}"
+    return None
+
+
 def _of_forward(model: torch.nn.Module, forward: Callable[[], object]) -> Divergence | None:
     found: list[Divergence] = []
 
@@ -82,6 +100,8 @@ def _of_forward(model: torch.nn.Module, forward: Callable[[], object]) -> Diverg
             if not all(map(_finite, _tensors(inputs))):
                 advice = "data without NaN and infinities, in range of the dtype"
                 found.append(Divergence("the input", name, "forward", "the data are not finite", advice))
+            elif (place := _rounding_beyond(module, inputs)) is not None:
+                found.append(Divergence(f"the output of {type(module).__name__}", name, "forward", place, _ROUNDING))
             else:
                 kind = "an infinity" if bad.detach().isinf().any() else "NaN"
                 cause = f"{kind} out of finite operands: a result beyond {_largest(bad.dtype)}, or 0 / 0"
@@ -114,7 +134,8 @@ def explain_divergence(
 
     Call it before ``zero_grad()``, while the gradients of the step before are there. Parameters are looked at first: one that is not finite
     had its gradient so in the backward pass (the last such layer, where the pass begins), or else the optimizer's step made it. If all are
-    finite, ``forward`` runs once more, without gradients, and its modules' outputs are looked at. A run that does not diverge pays nothing.
+    finite, ``forward`` runs once more, without gradients, and its modules' outputs are looked at; of a layer that ``quantize_`` made round it is said
+    what it rounds beyond its format's largest number. A run that does not diverge pays nothing.
 
     Args:
         model: its modules give the names.
@@ -132,6 +153,12 @@ def explain_divergence(
     named = list(model.named_parameters())
     if bad := [(name, p) for name, p in named if not _finite(p)]:
         gradients = [(name, p) for name, p in named if p.grad is not None and not _finite(p.grad)]
+        if optimizer is None and all(p.grad is None for _, p in named):  # not trained, but loaded or rounded
+            name, p = bad[0]
+            cause = (
+                f"{int((~p.detach().isfinite()).sum())} of its {p.numel()} numbers were loaded so, or rounded beyond the largest number of a format"
+            )
+            return Divergence(name, _layer(name), "forward", cause, _ROUNDING)
         if not gradients:
             return _of_update(*bad[0], optimizer)
         name, p = gradients[-1]

@@ -22,7 +22,7 @@ from .comparison import Comparison
 from .loop import OPTIMIZERS, Config
 from .markdown import write_table
 from .page import write_report
-from .recipes import QUANTIZING, RulesFile, Trial, resolve, try_out
+from .recipes import AFTER, QUANTIZING, RulesFile, Trial, resolve, try_out
 from .sources import check_network
 
 
@@ -100,7 +100,7 @@ def _prepare(options):
         raise click.UsageError("--momentum is for --optimizer sgd")
     if options["eps"] is not None and options["optimizer"] != "adam":
         raise click.UsageError("--eps is for --optimizer adam")
-    if options["loss_scale"] is not None and not set(recipes) - {"all", "ptq"}:
+    if options["loss_scale"] is not None and not set(recipes) - {"all", *AFTER}:
         raise click.UsageError("--loss-scale is for --recipe master, mixed or qat: gradients that are all in the dtype would be unscaled in it, too")
     for name, default in (("master", "float32"), ("state", None)):
         if options[name] != default and "master" not in recipes:
@@ -114,7 +114,7 @@ def _prepare(options):
     config = Config(
         options["model"], options["epochs"], options["batch_size"], options["optimizer"], options["lr"], options["momentum"], options["device"],
         int(options["image_size"]), options["eps"], options["schedule"], options["loss_scale"], options["master"], options["state"], options["rules"],
-        options["weights"],
+        options["weights"], options["policy"],
     )  # fmt: skip
     if config.image_size != 32 and config.model != "alexnet":
         raise click.UsageError(f"--image-size {config.image_size} is for --model alexnet, not {config.model}")
@@ -195,8 +195,8 @@ def _compare(comparison, options):
         return _Display(console, trial.label, seed, config.epochs, steps, done)
 
     def on_run(run):
-        if run.recipe == "ptq":
-            console.print(f"{run.label} seed {run.seed}: accuracy {run.epochs[-1].accuracy:.2f} % after quantisation", highlight=False)
+        if run.recipe in AFTER:
+            console.print(f"{run.label} seed {run.seed}: accuracy {run.epochs[-1].accuracy:.2f} % after rounding", highlight=False)
         if run.divergence:
             console.print(run.divergence, highlight=False, markup=False)
 

@@ -10,7 +10,7 @@ import torch
 
 from . import report
 from .loop import Training
-from .recipes import Trial, after_training
+from .recipes import AFTER, Trial, after_training
 from .records import Run
 
 CHECKPOINT = "checkpoint.pt"
@@ -35,10 +35,10 @@ class Comparison:
     # What there is to do
 
     def _order(self, seed):
-        """The trials of a seed, before them a training in float32 that only quantisation after training needs."""
-        quantises = [trial for trial in self.trials if trial.recipe == "ptq" and (trial.name, "ptq", seed) not in self._done]
+        """The trials of a seed, before them a training in float32 that only rounding after training needs."""
+        rounds = [trial for trial in self.trials if trial.recipe in AFTER and (*self._key(trial), seed) not in self._done]
         trained = self._trained is not None and self._trained.run.seed == seed
-        if quantises and not trained and (_BASELINE not in self.trials or (*self._key(_BASELINE), seed) in self._done):
+        if rounds and not trained and (_BASELINE not in self.trials or (*self._key(_BASELINE), seed) in self._done):
             yield _BASELINE, False
         for trial in self.trials:
             if (*self._key(trial), seed) not in self._done:
@@ -77,8 +77,8 @@ class Comparison:
         self._forget()
 
     def _one(self, trial, seed, display, should_stop):
-        if trial.recipe == "ptq":
-            run = after_training(self._trained, trial.number)
+        if trial.recipe in AFTER:
+            run = after_training(self._trained, trial.number, trial.recipe)
             run.said = trial.said
             return run
         training = Training(self.config, self.data, trial.number, seed, trial.recipe)
@@ -94,7 +94,7 @@ class Comparison:
             run = training.go(shown.step, epoch, should_stop)
         if run.interrupted:
             self._save(training)
-        if trial == _BASELINE and any(t.recipe == "ptq" for t in self.trials):
+        if trial == _BASELINE and any(t.recipe in AFTER for t in self.trials):
             self._trained = training
         return run
 

@@ -83,7 +83,7 @@ class Training:
         data: a ``data.Dataset``.
         number: what numbers are rounded to: a floating-point ``torch.dtype`` or, of some recipes, a target.
         seed: at least 0.
-        recipe: one of ``recipes.RECIPES`` but ``ptq``, which begins after a training in float32.
+        recipe: one of ``recipes.RECIPES`` but those of ``recipes.AFTER``, which begin after a training in float32.
     """
 
     def __init__(self, config, data, number, seed, recipe="all"):
@@ -99,7 +99,7 @@ class Training:
         self._shuffle = torch.Generator().manual_seed(seed)
         self._batch, self._total, self._seconds = 0, 0.0, 0.0  # of the epoch that is under way
         self._epoch_began = self._shuffle.get_state()
-        steps = config.epochs * math.ceil(len(data.train) / config.batch_size)
+        steps = max(1, config.epochs * math.ceil(len(data.train) / config.batch_size))
         factor = SCHEDULES[config.schedule]
         self._schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: factor(min(1, step / steps)))
 
@@ -153,7 +153,9 @@ class Training:
             test_loss, accuracy = evaluate(self.model, self.data.test, self.dtype, self.config.device, self.config.image_size)
         diverged = not math.isfinite(test_loss)
         if diverged and self.run.divergence is None:
-            self.run.divergence = _explanation(self.model, self.optimizer, None)
+            self.run.divergence = _explanation(self.model, self.optimizer, None) or explanation_of_test(
+                self.model, self.data.test, self.dtype, self.config
+            )
         self.run.epochs.append(Epoch(len(self.run.epochs) + 1, train_loss, test_loss, accuracy, self._seconds, diverged))
         self._batch, self._total, self._seconds = 0, 0.0, 0.0
         self._epoch_began = self._shuffle.get_state()
@@ -243,6 +245,15 @@ def _explanation(model, optimizer, forward):
 
     found = explain_divergence(model, optimizer, forward)
     return str(found) if found else None
+
+
+def explanation_of_test(model, split, dtype, config):
+    """Why the test of a network whose parameters are finite is not: of the first batch that is not, the first tensor; None: all are finite."""
+    criterion = nn.CrossEntropyLoss()
+    for images, labels in _batches(split, torch.arange(len(split)), _EVALUATION_BATCH, dtype, config.device, config.image_size):
+        if found := _explanation(model, None, lambda x=images, t=labels: criterion(model(x), t)):
+            return found
+    return None
 
 
 @torch.no_grad()

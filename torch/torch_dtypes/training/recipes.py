@@ -24,8 +24,10 @@ RECIPES = {
     "mixed": "a float32 network whose layers round weights, activations, errors and gradients",
     "qat": "quantisation-aware: layers round weights and activations, gradients stay float32",
     "ptq": "trained in float32, then weights and activations rounded, with scales from training images",
+    "weights": "trained in float32, then weights and biases rounded, once",
 }
-QUANTIZING = ("mixed", "qat", "ptq")  # which take whatever torch_dtypes.target takes
+QUANTIZING = ("mixed", "qat", "ptq")  # whose layers round: they take whatever torch_dtypes.target takes
+AFTER = ("ptq", "weights")  # which begin after a training in float32
 
 _LAYERS = (nn.Conv2d, nn.Linear)
 _CALIBRATION_IMAGES = 256
@@ -62,6 +64,11 @@ def resolve(name, recipe):
     Raises:
         ValueError: it means nothing, or only something that the recipe cannot train in.
     """
+    if recipe == "weights":
+        made = torch_dtypes.target(name)
+        if made.needs_scale:
+            raise ValueError(f"expected a format without scales for --recipe weights, but got {name}: that is for {', '.join(QUANTIZING)}")
+        return made
     try:
         return loop.resolve_dtype(name)
     except ValueError as error:
@@ -120,7 +127,8 @@ def rules_of(config, number, recipe):
         return config.rules
     rule = _integer_rule(number, recipe) if torch_dtypes.target(number).needs_scale else _format_rule(number)
     places = ("weight", "activation", "error", "grad") if recipe == "mixed" else ("weight", "activation")
-    return {layer: {place: rule[place] for place in places} for layer in _LAYERS}
+    sums = {} if config.accumulate is None else {"accumulate": config.accumulate}
+    return {layer: {place: rule[place] for place in places} | sums for layer in _LAYERS}
 
 
 def _format_rule(number):
@@ -144,23 +152,44 @@ def quantize(model, config, data, number, recipe):
     """Makes the network's layers round, with scales from the first training images where the rules ask for them."""
     images, _ = data.train.batch(torch.arange(min(_CALIBRATION_IMAGES, len(data.train))), config.image_size)
     batches = [batch.to(config.device) for batch in images.split(config.batch_size)]
-    torch_dtypes.quantize_(model, rules_of(config, number, recipe), calibrate=batches)
+    rules = rules_of(config, number, recipe)
+    if config.rules is None:  # a network of one's own may have one kind alone
+        rules = {layer: rule for layer, rule in rules.items() if any(isinstance(module, layer) for module in model.modules())}
+        if not rules:
+            names = " or ".join(layer.__name__ for layer in _LAYERS)
+            raise ValueError(f"expected a network with {names} layers for --recipe {recipe}, but {config.model} has none")
+    torch_dtypes.quantize_(model, rules, calibrate=batches)
 
 
-def after_training(trained, number):
-    """The run of the recipe ``ptq``: ``trained``, a ``loop.Training`` in float32 that has come to its end, tested after quantisation.
+@torch.no_grad()
+def round_weights(model, number):
+    """Rounds every parameter of a network, in place and once; buffers (batch normalisation's statistics) stay."""
+    made = torch_dtypes.target(number)
+    for parameter in model.parameters():
+        parameter.copy_(made.quantize(parameter))
 
-    Its epochs are those of the training, the last with the quantised network's test.
+
+def after_training(trained, number, recipe="ptq", config=None):
+    """The run of a recipe that begins after a training: ``trained``, a ``loop.Training`` in float32 that has come to its end, tested after rounding.
+
+    Its epochs are those of the training, the last with the rounded network's test. ``config`` says what holds for the rounding, by default
+    what held for the training.
     """
-    config, data, before = trained.config, trained.data, trained.run
-    run = Run(loop.dtype_name(number), before.seed, list(before.epochs), before.divergence, "ptq")
+    data, before = trained.data, trained.run
+    config = config or trained.config
+    run = Run(loop.dtype_name(number), before.seed, list(before.epochs), before.divergence, recipe)
     if before.diverged_at is None:
         model = copy.deepcopy(trained.model)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(before.seed)
-            quantize(model, config, data, number, "ptq")
+            if recipe == "weights":
+                round_weights(model, number)
+            else:
+                quantize(model, config, data, number, recipe)
             loss, accuracy = loop.evaluate(model, data.test, torch.float32, config.device, config.image_size)
         diverged = not loss < float("inf")
+        if diverged:
+            run.divergence = loop.explanation_of_test(model, data.test, torch.float32, config)
         run.epochs[-1] = replace(run.epochs[-1], test_loss=loss, accuracy=accuracy, diverged=diverged)
     return run
 
@@ -169,11 +198,11 @@ def try_out(config, data, trial):
     """One step of a trial with two images, so that what it lacks is an error before hours of training."""
     few = replace_split(data, 2)
     small = replace(config, epochs=1, batch_size=2)
-    recipe, number = ("all", torch.float32) if trial.recipe == "ptq" else (trial.recipe, trial.number)
+    recipe, number = ("all", torch.float32) if trial.recipe in AFTER else (trial.recipe, trial.number)
     training = loop.Training(small, few, number, 0, recipe)
     training.go()
-    if trial.recipe == "ptq":
-        after_training(training, trial.number)
+    if trial.recipe in AFTER:
+        after_training(training, trial.number, trial.recipe)
 
 
 def replace_split(data, count):

@@ -26,6 +26,7 @@ class Config:
         state: of the recipe ``master``: the optimizer states' format; ``None`` is float32.
         rules: of the recipes that quantise layers: a YAML file of rules, or ``None``.
         weights: a file of weights that the network starts from, or ``None``.
+        accumulate: of the recipes that quantise layers: how their products add up, or ``None``. (Of the others a block says so.)
     """
 
     model: str = "lenet5"
@@ -43,6 +44,7 @@ class Config:
     state: str | None = None
     rules: str | None = None
     weights: str | None = None
+    accumulate: str | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Run:
         dtype: name without ``torch.``, of what numbers were rounded to.
         seed: for the initial weights, the order of the images and dropout.
         epochs: a list of :class:`Epoch`; shorter than asked for after divergence. Of the recipe
-            ``ptq`` they are float32's, and the last is tested after quantisation.
+            ``ptq`` and ``weights`` they are float32's, and the last is tested after rounding.
         divergence: of a run that diverged, a sentence on the first tensor that was not
             finite, its layer and pass, the likely cause and what to try; or ``None``.
         recipe: one of ``recipes.RECIPES``.

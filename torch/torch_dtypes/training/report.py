@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..workbench.provenance import versions
 from .data import CLASSES
+from .recipes import AFTER
 
 BASELINE = "float32"
 
@@ -200,8 +201,8 @@ def notes(summaries, classes=CLASSES):
             lines.append(f"{summary.label} diverged {where} (loss not finite){rest}.")
         if summary in idle:
             lines.append(f"{summary.label} {_idleness(summary, classes)}")
-    if any(summary.recipe == "ptq" for summary in summaries):
-        lines.append("ptq: the epochs are float32's, the last is tested after quantisation.")
+    if after := [recipe for recipe in AFTER if any(summary.recipe == recipe for summary in summaries)]:
+        lines.append(f"{', '.join(after)}: the epochs are float32's, the last is tested after rounding.")
     return lines
 
 
@@ -259,7 +260,7 @@ def did_not_learn(summaries, classes=CLASSES):
     guess = 0.95 * math.log(classes)
     if not any(s.is_baseline and s.train_loss is not None and s.train_loss < guess for s in summaries):
         return []
-    return [s for s in summaries if s.recipe != "ptq" and s.train_loss is not None and s.train_loss > guess]
+    return [s for s in summaries if s.recipe not in AFTER and s.train_loss is not None and s.train_loss > guess]
 
 
 def write_results(folder, config, runs):

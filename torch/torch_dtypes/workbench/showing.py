@@ -94,6 +94,7 @@ class Comparison:
 
     def as_json(self) -> dict:
         """Plain data: every figure of every card, and the values of formats of at most 8 bits, as ``code -> value``."""
+
         def plain(c: Card) -> dict:
             data = {
                 "name": c.name, "canonical": c.canonical, "kind": c.kind, "bits": c.bits, "largest": c.largest, "smallest": c.smallest,
@@ -196,9 +197,7 @@ def _value_table(c: Card, room: int):
     return table
 
 
-def show(
-    *formats: torch.dtype | str | _C.Format, out: str | os.PathLike | None = None, values: bool = False, width: str = "page"
-) -> Comparison:
+def show(*formats: torch.dtype | str | _C.Format, out: str | os.PathLike | None = None, values: bool = False, width: str = "page") -> Comparison:
     """Says what formats are: bits, range, precision, special values, in a table, in figures and on a page::
 
         torch_dtypes.show("posit16es2", torch.bfloat16, "e5m5").print()

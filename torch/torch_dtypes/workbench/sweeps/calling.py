@@ -1,0 +1,81 @@
+"""``torch_dtypes.sweep``."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .sweeping import Sweep
+
+
+def _several(value: object) -> tuple:
+    """One value, or some, as a tuple."""
+    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) else (value,)
+
+
+def sweep(
+    format: str | Sequence[str],
+    *,
+    rounding: str | int | Sequence[str | int] = (),
+    accumulate: str | Sequence[str] = "machine",
+    recipe: str | Sequence[str] = "all",
+    model: str | Sequence[str] = "lenet5",
+    dataset: str | Sequence[str] = "digits",
+    seed: int | Sequence[int] = 0,
+    out: str | os.PathLike | None = None,
+    jobs: int = 1,
+    time_limit: int | None = None,
+    scheduler: str | None = None,
+    retry: bool = False,
+    weights: str | os.PathLike | None = None,
+    data_dir: str | os.PathLike = "data",
+    **settings,
+) -> Sweep:
+    """Accuracy of a network by format, rounding mode, accumulation policy, recipe and seed: every combination is a cell, in a process of its own::
+
+        found = torch_dtypes.sweep(["q43", "q52", "bf16"], rounding=["nearest_even", "stochastic"], recipe="ptq", seed=range(3), out="sweep")
+        found.heatmap().savefig("heatmap.pdf")
+        print(found.to_markdown())
+
+    A cell that crashes, raises or diverges loses itself alone, and its row says why. With ``out``, what is done is kept there, and the same
+    call goes on after any interruption. Each model, data set and seed is trained in float32 as well, for comparison; the recipes ``ptq`` and
+    ``weights`` share that training.
+
+    Args:
+        format: names, as ``torch_dtypes.target`` takes them; tables keep the spelling.
+        rounding: modes of ``ROUNDING_MODES``, or Pychop's numbers; none: each format's own.
+        accumulate: policies of ``torch_dtypes.accumulate`` by name, such as ``"chunked(32)"``.
+        recipe: ``all``, ``master``, ``mixed``, ``qat``, ``ptq``, ``weights``, as ``torch-dtypes train`` has them.
+        model: ``lenet5``, ``cifarnet``, ``alexnet``, ``resnet18``, torchvision's by name, or ``"package.module:factory"``.
+        dataset: ``digits``, ``mnist``, ``fashion-mnist``, ``cifar10``, or ``"package.module:loader"``, which returns ``(train, test)``.
+        seed: at least 0.
+        out: a folder for outcomes; None: a temporary one.
+        jobs: cells side by side. time_limit: of a cell, in seconds. scheduler: a Dask scheduler's address, for cells over machines.
+        retry: whether cells that failed before are done again.
+        weights: a file that training starts from; with ``epochs=0`` nothing is trained. data_dir: where the data sets' files are.
+        settings: ``epochs=7, batch_size=32, optimizer="adam", lr=, momentum=, eps=, schedule=, loss_scale=, master=, state=, image_size=,
+            train_samples=, test_samples=, threads=1``, as the options of ``torch-dtypes train``.
+
+    Returns:
+        A :class:`Sweep`.
+
+    Raises:
+        ValueError: no cells, an unknown name, or a network or data that do not serve, before anything runs. OSError: a file or folder.
+        ConnectionError: no scheduler. TypeError: an unknown setting.
+    """
+    from . import grid  # whatever trains and draws is imported when it is first used
+    from .sweeping import Sweep, go
+
+    axes = grid.Axes(
+        _several(format), _several(model), _several(dataset), _several(rounding), _several(accumulate), _several(recipe), _several(seed)
+    )  # fmt: skip
+    cells = grid.cells_of(axes, grid.settings_of(weights=weights, data_dir=data_dir, datasets=axes.datasets, **settings))
+    chances = {dataset: grid.chance(data) for (_, dataset), data in grid.check(cells).items()}
+    options = {"jobs": jobs, "time_limit": time_limit, "scheduler": scheduler, "retry": retry}
+    if out is not None:
+        return Sweep(cells, go(cells, out, **options), chances)
+    with tempfile.TemporaryDirectory(prefix="torch-dtypes-sweep-") as folder:
+        return Sweep(cells, go(cells, folder, **options), chances)

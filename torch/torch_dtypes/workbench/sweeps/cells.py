@@ -1,0 +1,160 @@
+"""A cell of a sweep as data, and the name of its file."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+
+from ...quantization.targets import FormatTarget, Target, target
+from ...training.data import Dataset, load_dataset
+from ...training.recipes import AFTER, QUANTIZING
+from ...training.records import Config
+from ...training.sources import own_data
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the cells of one sweep have in common; the words are those of ``training.records.Config`` and ``load_dataset``.
+
+    Attributes:
+        weights_digest: SHA-256 of the file of weights, so that other weights are another cell.
+        data_dir: the folder of the data sets' files as an absolute path, None where no set is read from files.
+        threads: of each cell.
+    """
+
+    epochs: int = 7
+    batch_size: int = 32
+    optimizer: str = "adam"
+    lr: float | None = None
+    momentum: float = 0.0
+    eps: float | None = None
+    schedule: str = "constant"
+    loss_scale: float | str | None = None
+    master: str = "float32"
+    state: str | None = None
+    image_size: int = 32
+    weights: str | None = None
+    weights_digest: str | None = None
+    data_dir: str | None = None
+    train_samples: int | None = None
+    test_samples: int | None = None
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training, or one rounding after a training: everything that its result depends on but the versions of what runs it.
+
+    Attributes:
+        model: as ``train --model`` takes it.
+        dataset: a name of ``training.data.DATASETS``, or ``package.module:loader``.
+        format: as the user spelt it.
+        rounding: one of ``ROUNDING_MODES``.
+        accumulate: a policy of ``torch_dtypes.accumulate``, by its name.
+        recipe: one of ``training.recipes.RECIPES``.
+        seed: for initial weights, the order of the images, and rounding at random.
+    """
+
+    model: str
+    dataset: str
+    format: str
+    rounding: str
+    accumulate: str
+    recipe: str
+    seed: int
+    settings: Settings
+
+    def definition(self) -> dict[str, Any]:
+        """The cell as plain data, from which ``of`` makes it again."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, definition: dict[str, Any]) -> Cell:
+        """The cell of a definition.
+
+        Raises:
+            TypeError, KeyError: it is another thing's.
+        """
+        return cls(**{**definition, "settings": Settings(**definition["settings"])})
+
+    @functools.cached_property
+    def key(self) -> str:
+        """16 hexadecimal digits that its definition alone decides: the name of its file. Another definition has another."""
+        definition = self.definition()
+        if definition["settings"]["weights"] is not None:
+            definition["settings"]["weights"] = None  # wherever it lies: the digest says what is in it
+        text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def label(self) -> str:
+        parts = [f"{self.model} on {self.dataset}: {self.format}", self.rounding, self.recipe]
+        if self.accumulate != "machine":
+            parts.append(f"accumulate {self.accumulate}")
+        return ", ".join([*parts, f"seed {self.seed}"])
+
+    @property
+    def base(self) -> Cell:
+        """The training in float32 that it is compared with, and that rounding after training begins with."""
+        settings = replace(self.settings, loss_scale=None, master="float32", state=None)
+        return replace(self, format="float32", rounding="nearest_even", accumulate="machine", recipe="all", settings=settings)
+
+    @property
+    def is_base(self) -> bool:
+        return self == self.base
+
+    @property
+    def is_after_training(self) -> bool:
+        return self.recipe in AFTER
+
+    def target(self) -> Target:
+        """What its numbers are rounded to; no dtype is made for it.
+
+        Raises:
+            ValueError: the name means nothing, or nothing for its recipe.
+        """
+        made = target(self.format)
+        if made.rounding != self.rounding:
+            made = made.with_rounding(self.rounding)
+        if self.recipe in QUANTIZING:
+            return made
+        if made.needs_scale:
+            raise ValueError(
+                f"expected a format without scales for --recipe {self.recipe}, but got {self.format}: that is for {', '.join(QUANTIZING)}"
+            )
+        if not self.is_after_training and not isinstance(made, FormatTarget):
+            raise ValueError(f"expected a dtype for --recipe {self.recipe}, whose network has it throughout, but got {self.format}")
+        return made
+
+    def number(self) -> torch.dtype | Target:
+        """The dtype of ``target()`` where the network has it throughout, else the target."""
+        made = self.target()
+        return made.dtype if self.recipe in ("all", "master") else made
+
+    def config(self) -> Config:
+        """The training's."""
+        s = self.settings
+        return Config(
+            self.model, s.epochs, s.batch_size, s.optimizer, s.lr, s.momentum, "cpu", s.image_size, s.eps, s.schedule, s.loss_scale, s.master,
+            s.state, None, s.weights, None if self.accumulate == "machine" else self.accumulate,
+        )  # fmt: skip
+
+    def data(self) -> Dataset:
+        """Loads its data.
+
+        Raises:
+            ValueError, OSError, ImportError: as ``load_dataset`` and ``own_data``.
+        """
+        return load(self.dataset, self.settings)
+
+
+def load(dataset: str, settings: Settings, download: bool = False) -> Dataset:
+    """A data set by the name that a cell has for it."""
+    if ":" in dataset:
+        return own_data(dataset).first(settings.train_samples, settings.test_samples)
+    return load_dataset(dataset, settings.data_dir or "data", settings.train_samples, settings.test_samples, download)

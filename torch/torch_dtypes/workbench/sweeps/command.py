@@ -1,0 +1,234 @@
+"""The command ``torch-dtypes sweep``."""
+
+import contextlib
+import sys
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from ...training import options as check
+from ...training.loop import OPTIMIZERS
+from ...training.recipes import RECIPES
+from ..provenance import command_line
+from . import grid
+from .files import read_config
+from .sweeping import Sweep, go
+
+_SHARED = {"eps", "schedule", "loss_scale", "master", "state"}  # of train's options by recipe
+
+
+def _rounding(ctx, param, values):
+    try:
+        return tuple(grid.mode(value) for value in values)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _policies(ctx, param, values):
+    for value in values:
+        check.policy(ctx, param, value)
+    return values
+
+
+def _train_options(command):
+    for option in reversed(check.RECIPE_OPTIONS):
+        added = option(command)
+        if added.__click_params__[-1].name not in _SHARED:
+            added.__click_params__.pop()
+        command = added
+    return command
+
+
+@click.command(short_help="Try formats, rounding modes, accumulators and recipes, and compare.")
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    is_eager=True,
+    callback=read_config,
+    help="YAML with these options as keys, lists for those that repeat; the command line goes before it.",
+)
+@check.source_options(several=True)
+@click.option(
+    "--format",
+    "formats",
+    multiple=True,
+    metavar="NAME",
+    help="posit16es2, 'posit<12,1>', e5m7, bf16, half, float8_e4m3fn, ...; for mixed, qat and ptq also blocks and integers: mxfp4, int8.",
+)
+@click.option(
+    "--rounding",
+    "roundings",
+    multiple=True,
+    metavar="MODE",
+    callback=_rounding,
+    help="nearest_even, up, down, toward_zero, stochastic, ..., or Pychop's number; default: each format's own.",
+)
+@click.option(
+    "--accumulate",
+    "accumulates",
+    multiple=True,
+    default=("machine",),
+    show_default=True,
+    metavar="POLICY",
+    callback=_policies,
+    help="How dot products add up: machine, float32, float64, exact, format or chunked(K).",
+)
+@click.option(
+    "--recipe",
+    "recipes",
+    type=click.Choice(list(RECIPES)),
+    multiple=True,
+    default=("all",),
+    show_default=True,
+    help=" ".join(f"{name}: {what}." for name, what in RECIPES.items()),
+)
+@click.option(
+    "--seed",
+    "seeds",
+    type=click.IntRange(0, 2**32 - 1),
+    multiple=True,
+    default=(0,),
+    show_default=True,
+    help="For initial weights, image order, and rounding at random.",
+)
+@click.option("--epochs", type=click.IntRange(0), default=7, show_default=True, help="Passes over the training images; 0: --weights as they are.")
+@click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True, help="Images in a step.")
+@click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", show_default=True, help="With its defaults, but for --lr and --momentum.")
+@click.option("--lr", type=float, callback=check.positive, help="Learning rate; default 0.001 (adam), 0.01 (sgd).")
+@click.option("--momentum", type=float, callback=check.momentum, default=0.0, show_default=True, help="For sgd.")
+@_train_options
+@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="CPU threads of a cell.")
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Cells side by side.")
+@click.option("--time-limit", type=click.IntRange(1), metavar="SECONDS", help="A cell that takes longer has failed.")
+@click.option("--engine", type=click.Choice(["joblib", "dask"]), default="joblib", show_default=True, help="dask: over the machines of --scheduler.")
+@click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler's, tcp://host:8786.")
+@click.option("--retry", is_flag=True, help="Do the cells again that failed.")
+@click.option("--list", "list_only", is_flag=True, help="Say which cells there are, and do none.")
+@click.option("--out", type=click.Path(file_okay=False), metavar="DIR",
+              help="Outcomes, tables, heat map and report go there; the same command goes on with what is missing.")  # fmt: skip
+def sweep(**options):
+    """Try a network in every combination of formats, rounding modes, accumulators, recipes and seeds.
+
+    Each combination is a cell, in a process of its own: one that crashes, raises or diverges loses itself alone, and the tables say why. Each
+    network, data set and seed is trained in float32 as well, for comparison. After an interruption the same command goes on; a cell that is
+    defined otherwise is another one.
+    """
+    console = Console(soft_wrap=True, markup=False, emoji=False, highlight=False)
+    cells = _cells(options)
+    if options["list_only"]:
+        return _list(console, cells)
+    if not options["out"]:
+        raise click.UsageError("expected --out, a folder for what comes out, but got none")
+    if (options["engine"] == "dask") != bool(options["scheduler"]):
+        raise click.UsageError("expected --engine dask and --scheduler ADDRESS together")
+    check.folder(None, None, options["out"])
+    try:
+        chances = {dataset: grid.chance(data) for (_, dataset), data in grid.check(cells, options["download"]).items()}
+    except (ValueError, OSError, ImportError, RuntimeError) as error:  # the last: torchvision's downloads
+        raise click.ClickException(str(error)) from error
+    shown = _Display(console)
+    limits = {"jobs": options["jobs"], "time_limit": options["time_limit"], "scheduler": options["scheduler"], "retry": options["retry"]}
+    interrupted = False
+    try:
+        with shown:
+            go(cells, options["out"], on_start=shown.start, on_cell=shown.cell, **limits)
+    except KeyboardInterrupt:
+        interrupted = True
+    except (OSError, ValueError, ImportError) as error:
+        raise click.ClickException(str(error)) from error
+    _report(console, cells, chances, options["out"])
+    if interrupted:
+        console.print("Interrupted: the same command goes on with what is missing.")
+        sys.exit(130)  # as a shell has it of a command that was interrupted
+
+
+def _cells(options):
+    if not options["formats"]:
+        raise click.UsageError("expected at least one cell, but got no format: say --format posit16es2")
+    if options["momentum"] and options["optimizer"] != "sgd":
+        raise click.UsageError("--momentum is for --optimizer sgd")
+    if options["data"] and check.is_given("dataset"):
+        raise click.UsageError("expected --dataset or --data, but got both")
+    datasets = (options["data"],) if options["data"] else options["dataset"]
+    if options["data"] and ":" not in options["data"]:
+        raise click.UsageError(f"expected --data as package.module:loader, but got {options['data']!r}")
+    names = ("epochs", "batch_size", "optimizer", "lr", "momentum", "weights", "data_dir", "train_samples", "test_samples", "threads", *_SHARED)
+    try:
+        settings = grid.settings_of(datasets=datasets, image_size=int(options["image_size"]), **{name: options[name] for name in names})
+        axes = grid.Axes(
+            options["formats"], options["model"], datasets, options["roundings"], options["accumulates"], options["recipes"], options["seeds"]
+        )
+        return grid.cells_of(axes, settings)
+    except (OSError, ValueError) as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _list(console, cells):
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    names = ("model", "dataset", "format", "rounding", "accumulate", "recipe", "seed")
+    for name in (*names, "file"):
+        table.add_column(name, no_wrap=True)
+    for cell in cells:
+        table.add_row(*(str(getattr(cell, name)) for name in names), f"{cell.key}.json")
+    console.print(table)
+    bases = len(grid.with_bases(cells)) - len(cells)
+    console.print(f"{len(cells)} cells, and {bases} training{'s' * (bases != 1)} in float32 beside them.")
+
+
+def _report(console, cells, chances, out):
+    from .store import Store
+
+    store = Store(out)
+    every = grid.with_bases(cells)
+    found = Sweep(cells, {cell.key: result for cell in every if (result := store.read(cell)) is not None}, chances)
+    for group in found.groups():
+        table = Table(title=group.title, title_justify="left", box=None, pad_edge=False, header_style="bold", title_style="bold")
+        for i, name in enumerate(["format", *group.roundings]):
+            table.add_column(name, justify="right" if i else "left")
+        for row in group.rows():
+            table.add_row(*row)
+        console.print()
+        console.print(table)
+        console.print(group.caption())
+    for label, reason in found.failures.items():
+        console.print(f"{label}: {reason}")
+    try:
+        written = found.write(out, command_line())
+    except OSError as error:
+        raise click.ClickException(f"cannot write into {out}: {error.strerror}") from error
+    console.print(f"\nWritten: {', '.join(str(path) for path in written)}")
+
+
+class _Display(contextlib.AbstractContextManager):
+    """A bar with the time that is left on a terminal, and a line for each cell everywhere."""
+
+    def __init__(self, console):
+        self._console = console
+        self._bar = Progress(
+            TextColumn("cells"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+            console=console, transient=True, disable=not console.is_terminal,
+        )  # fmt: skip
+        self._task, self._done, self._of = None, 0, 0
+
+    def __enter__(self):
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_):
+        self._bar.stop()
+
+    def start(self, done, of):
+        self._done, self._of = done, of
+        self._task = self._bar.add_task("cells", total=of - done)  # those of before say nothing of the time
+        if done:
+            self._console.print(f"{done} of {of} cells were done before.")
+
+    def cell(self, cell, result):
+        self._done += 1
+        said = f"accuracy {result['accuracy']:.2f} %" if result["state"] == "done" else f"{result['state']}: {result['reason']}"
+        self._console.print(f"[{self._done}/{self._of}] {cell.label}: {said}")
+        self._bar.update(self._task, advance=1)
+        sys.stdout.flush()

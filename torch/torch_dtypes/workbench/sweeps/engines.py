@@ -1,0 +1,126 @@
+"""How many cells run at once: side by side here through joblib, or over machines through Dask."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from .cells import Cell
+from .processes import Server
+from .store import Store
+from .work import TRAINED, outcome
+
+Done = tuple[Cell, dict]
+
+_local = threading.local()
+
+
+class Joblib:
+    """Cells side by side on this machine: a thread of joblib's for each, which waits for the cell's process."""
+
+    def __init__(self, store: Store, jobs: int, limit: int | None):
+        self.store, self.jobs, self.limit = store, jobs, limit
+        self._servers: list[Server] = []
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def run(self, cells: Iterable[Cell]) -> Iterator[Done]:
+        """Does cells, and gives each with its outcome, which is kept, in the order in which they end."""
+        from joblib import Parallel, delayed
+
+        yield from Parallel(n_jobs=self.jobs, backend="threading", return_as="generator_unordered")(delayed(self._one)(cell) for cell in cells)
+
+    def _one(self, cell: Cell) -> Done:
+        base = self.store.trained(cell)
+        folder = self.store.running(cell)
+        result = self._server().run(cell, folder, base if base.exists() else None, self.limit)
+        if not self._closed:  # of a cell that was interrupted nothing is known
+            trained = folder / TRAINED
+            self.store.write(cell, result, trained if trained.exists() else None)
+        return cell, result
+
+    def _server(self) -> Server:
+        found = getattr(_local, "server", None)
+        if found is None or found[0] is not self:
+            _local.server = found = (self, Server())
+            with self._lock:
+                self._servers.append(found[1])
+        return found[1]
+
+    def close(self) -> None:
+        """Ends what runs."""
+        self._closed = True
+        with self._lock:
+            for server in self._servers:
+                server.close()
+
+
+def elsewhere(definition: dict, base: bytes | None, limit: int | None) -> tuple[dict, bytes | None]:
+    """Does a cell on whatever machine calls this, in a process of its own: its outcome, and the weights that it leaves for others."""
+    cell = Cell.of(definition)
+    if getattr(_local, "worker", None) is None:
+        _local.worker = Server()
+    with tempfile.TemporaryDirectory(prefix="torch-dtypes-sweep-") as folder:
+        path = None
+        if base is not None:
+            path = Path(folder) / "base.pt"
+            path.write_bytes(base)
+        result = _local.worker.run(cell, Path(folder), path, limit)
+        trained = Path(folder) / TRAINED
+        return result, trained.read_bytes() if trained.exists() else None
+
+
+class Dask:
+    """Cells over the machines of a Dask cluster. Each must have this package, the user's modules and the data at the same places; weights of
+    trainings and outcomes travel, so that no folder need be shared.
+    """
+
+    def __init__(self, store: Store, scheduler: str, limit: int | None):
+        try:
+            from distributed import Client
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError("--engine dask needs distributed, which is not installed: pip install 'torch-dtypes[dask]'") from error
+        self.store, self.limit = store, limit
+        try:
+            self._client = Client(scheduler, timeout="10s", set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise ConnectionError(f"expected a Dask scheduler at {scheduler}, but could not reach it: {error}") from error
+
+    def run(self, cells: Iterable[Cell]) -> Iterator[Done]:
+        """As ``Joblib.run``."""
+        from distributed import as_completed
+
+        bases: dict[Path, object] = {}
+        futures = {}
+        for cell in cells:
+            path = self.store.trained(cell)
+            if cell.is_after_training and path not in bases:
+                bases[path] = self._client.scatter(path.read_bytes()) if path.exists() else None
+            base = bases[path] if cell.is_after_training else None
+            futures[self._client.submit(elsewhere, cell.definition(), base, self.limit, pure=False)] = cell
+        for future in as_completed(list(futures)):
+            cell, trained = futures.pop(future), None
+            error = future.exception()
+            if error is None:
+                result, trained = future.result()
+            else:  # the worker itself was lost
+                result = outcome(cell, "failed", f"lost by Dask: {type(error).__name__}: {error}".splitlines()[0])
+            self.store.write(cell, result, trained)
+            future.release()
+            yield cell, result
+
+    def close(self) -> None:
+        """Leaves the cluster; what has not begun is forgotten there."""
+        self._client.close()
+
+
+def run_all(store: Store, engine: Joblib | Dask, cells: Iterable[Cell], on_cell: Callable[[Cell, dict], None]) -> None:
+    """Does the cells of two rounds: first the trainings in float32 that are among them, then what may begin with these."""
+    cells = list(cells)
+    with contextlib.closing(engine):
+        for of_round in ([c for c in cells if c.is_base], [c for c in cells if not c.is_base]):
+            for cell, result in engine.run(of_round):
+                on_cell(cell, result)

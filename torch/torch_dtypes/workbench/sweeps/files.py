@@ -1,0 +1,73 @@
+"""A sweep's options in a YAML file: the same words as the flags, each error with its line."""
+
+from __future__ import annotations
+
+import difflib
+
+import click
+
+_NOT_IN_FILES = {"config", "list_only", "help"}
+
+
+def read_config(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
+    """The callback of ``--config``: what the file says stands where the command line says nothing."""
+    if path is not None and not ctx.resilient_parsing:
+        ctx.default_map = {**(ctx.default_map or {}), **_values(ctx, path)}
+    return path
+
+
+def _values(ctx: click.Context, path: str) -> dict[str, object]:
+    try:
+        import yaml
+    except ModuleNotFoundError as error:
+        raise click.UsageError("--config needs PyYAML, which is not installed: pip install 'torch-dtypes[train]'") from error
+    try:
+        with open(path, encoding="utf-8") as file:
+            root = yaml.compose(file, yaml.SafeLoader)
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"expected a YAML file, but could not read {path}: {error}") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark else path
+        raise click.UsageError(f"{where}: expected YAML, but {getattr(error, 'problem', None) or error}") from error
+    if not isinstance(root, yaml.MappingNode):
+        raise click.UsageError(f"{path}: expected keys and values, such as 'format: [q43, bf16]', but got {'nothing' if root is None else root.id}")
+    params = {p.opts[0].removeprefix("--"): p for p in ctx.command.params if isinstance(p, click.Option) and p.name not in _NOT_IN_FILES}
+    values: dict[str, object] = {}
+    for key, value in root.value:
+        where = f"{path}:{key.start_mark.line + 1}"
+        name = str(key.value).replace("_", "-")
+        if name not in params:
+            near = difflib.get_close_matches(name, params, 3)
+            raise click.UsageError(
+                f"{where}: expected a key out of {', '.join(params)}, but got {name}" + (f"; near to it: {', '.join(near)}" if near else "")
+            )
+        if params[name].name in values:
+            raise click.UsageError(f"{where}: expected {name} once, but got it again")
+        values[params[name].name] = _value(ctx, params[name], value, path, name)
+    return values
+
+
+def _value(ctx: click.Context, param: click.Option, node, path: str, name: str) -> object:
+    """A value as the command line would have it, tried out with the option's own checks."""
+    import yaml
+
+    if isinstance(node, yaml.SequenceNode):
+        if not param.multiple:
+            raise click.UsageError(f"{path}:{node.start_mark.line + 1}: expected one value of {name}, but got a list")
+        entries = node.value
+    else:
+        entries = [node]
+    texts = []
+    for entry in entries:
+        where = f"{path}:{entry.start_mark.line + 1}"
+        if not isinstance(entry, yaml.ScalarNode):
+            raise click.UsageError(f"{where}: expected {name} as a word or number, but got a {entry.id}")
+        if entry.tag == "tag:yaml.org,2002:null":
+            raise click.UsageError(f"{where}: expected a value of {name}, but got none")
+        try:
+            param.process_value(ctx, (entry.value,) if param.multiple else entry.value)
+        except click.ClickException as error:
+            raise click.UsageError(f"{where}: {name}: {error.message}") from error
+        texts.append(entry.value)
+    return texts if param.multiple else texts[0]

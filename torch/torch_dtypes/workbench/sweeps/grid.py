@@ -1,0 +1,145 @@
+"""From axes to cells: every combination, checked before any of them runs."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import itertools
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...accumulation import Accumulation
+from ...formats import rounding_mode
+from ...quantization.targets import target
+from ...training.data import DATASETS, Dataset
+from ...training.recipes import AFTER, RECIPES
+from ...training.sources import check_model, check_network
+from .cells import Cell, Settings, load
+
+
+@dataclass(frozen=True)
+class Axes:
+    """What a sweep goes over, in the order of its tables. Without rounding modes each format has its own."""
+
+    formats: tuple[str, ...]
+    models: tuple[str, ...] = ("lenet5",)
+    datasets: tuple[str, ...] = ("digits",)
+    roundings: tuple[str, ...] = ()
+    accumulates: tuple[str, ...] = ("machine",)
+    recipes: tuple[str, ...] = ("all",)
+    seeds: tuple[int, ...] = (0,)
+
+
+def one_of(name: str, names: Sequence[str], what: str) -> str:
+    """The name, if it is one of them.
+
+    Raises:
+        ValueError: it is none; the nearest ones are said.
+    """
+    if name in names:
+        return name
+    near = difflib.get_close_matches(str(name), names, 3)
+    raise ValueError(f"expected {what} out of {', '.join(names)}, but got {name!r}" + (f"; near to it: {', '.join(near)}" if near else ""))
+
+
+def mode(value: str | int) -> str:
+    """The name of a rounding mode, which Pychop's number means, too."""
+    return rounding_mode(int(value) if isinstance(value, str) and value.isdecimal() else value).name
+
+
+def settings_of(
+    *, weights: str | os.PathLike | None = None, data_dir: str | os.PathLike = "data", datasets: Iterable[str] = (), **options
+) -> Settings:
+    """``Settings`` with what is in the files.
+
+    Raises:
+        OSError: the weights cannot be read.
+    """
+    digest = None if weights is None else hashlib.sha256(Path(weights).read_bytes()).hexdigest()
+    reads = any(name in DATASETS and name != "digits" for name in datasets)
+    return Settings(
+        weights=None if weights is None else os.path.abspath(weights), weights_digest=digest,
+        data_dir=os.path.abspath(data_dir) if reads else None, **options,
+    )  # fmt: skip
+
+
+def cells_of(axes: Axes, settings: Settings) -> list[Cell]:
+    """Every combination, each once; formats and recipes are what they should be.
+
+    Raises:
+        ValueError: there is none, or one of them means nothing.
+    """
+    for words, values in (
+        ("format", axes.formats), ("model", axes.models), ("dataset", axes.datasets), ("accumulate", axes.accumulates), ("recipe", axes.recipes),
+        ("seed", axes.seeds),
+    ):  # fmt: skip
+        if not values:
+            raise ValueError(f"expected at least one cell, but got no {words}")
+    if settings.epochs == 0 and (settings.weights is None or set(axes.recipes) - set(AFTER)):
+        raise ValueError(f"expected epochs of at least 1, but got 0: that is for weights from a file and the recipes {', '.join(AFTER)}")
+    if settings.weights is not None and len(axes.models) > 1:
+        raise ValueError(f"expected one model, whose weights they are, but got {', '.join(axes.models)}")
+    if settings.image_size != 32 and (others := [name for name in axes.models if name != "alexnet"]):
+        raise ValueError(f"expected image size 32 for {', '.join(others)}, but got {settings.image_size}; only alexnet takes 224")
+    for recipe in axes.recipes:
+        one_of(recipe, tuple(RECIPES), "a recipe")
+    for policy in axes.accumulates:
+        Accumulation(policy)
+        if policy != "machine" and "weights" in axes.recipes:
+            raise ValueError(f"expected accumulate machine with the recipe weights, whose products are float32's, but got {policy}")
+    named = [(name, *own) for name in axes.formats for own in _modes(name, axes.roundings)]
+    made = [
+        Cell(model, dataset, name, rounding, accumulate, recipe, seed, settings)
+        for model, dataset, recipe, accumulate, (name, rounding), seed in itertools.product(
+            axes.models, axes.datasets, axes.recipes, axes.accumulates, named, axes.seeds
+        )
+    ]
+    for cell in {(c.format, c.rounding, c.recipe): c for c in made}.values():
+        cell.target()  # for its errors
+    return list({cell.key: cell for cell in made}.values())
+
+
+def _modes(name: str, roundings: tuple[str, ...]) -> list[tuple[str]]:
+    own = target(name).rounding
+    if not roundings:
+        return [(own,)]
+    if own != "nearest_even":
+        raise ValueError(f"expected the rounding mode of {name} in its name or as an axis, but got both: leave {own} out of the name")
+    return [(mode(m),) for m in roundings]
+
+
+def check(cells: Sequence[Cell], download: bool = False, progress: Callable[[str], None] = lambda text: None) -> dict[tuple[str, str], Dataset]:
+    """Loads each data set and runs two of its inputs through each network: what is wrong with them is said before any cell runs.
+
+    Returns:
+        The data by model and data set.
+
+    Raises:
+        ValueError, OSError, ImportError: what is wrong.
+    """
+    loaded: dict[str, Dataset] = {}
+    seen = {}
+    for cell in cells:
+        if (cell.model, cell.dataset) in seen:
+            continue
+        check_model(cell.model)
+        if cell.dataset not in loaded:
+            progress(f"loading {cell.dataset}")
+            loaded[cell.dataset] = load(cell.dataset, cell.settings, download)
+        check_network(cell.base.config(), loaded[cell.dataset])
+        seen[cell.model, cell.dataset] = loaded[cell.dataset]
+    return seen
+
+
+def with_bases(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells, and before them the trainings in float32 that they need and that are not among them."""
+    bases = {cell.base.key: cell.base for cell in cells}
+    return [*bases.values(), *(cell for cell in cells if cell.key not in bases)]
+
+
+def chance(dataset: Dataset) -> float:
+    """The percentage that a guess of the most frequent class has on the test data."""
+    counts = dataset.test.labels.flatten().bincount()
+    return 100 * counts.max().item() / counts.sum().item()

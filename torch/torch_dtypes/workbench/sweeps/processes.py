@@ -1,0 +1,86 @@
+"""Whoever asks for a cell in a process of its own: the other side of ``server``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from .cells import Cell
+from .work import LOG, OUTCOME, outcome
+
+_LINES = 8
+_SERVER = __name__.rpartition(".")[0] + ".server"
+
+
+class Server:
+    """One such process, for one cell after the other; made anew where it was lost."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen | None = None
+
+    def run(self, cell: Cell, folder: Path, base: Path | None, limit: int | None) -> dict:
+        """Does a cell in a process of its own.
+
+        Args:
+            folder: for its files, which is there.
+            base: the file of its training in float32. limit: seconds, or None.
+
+        Returns:
+            Its outcome; of a process that was killed, with the reason and the last lines that it wrote.
+        """
+        (folder / OUTCOME).unlink(missing_ok=True)
+        request = {"cell": cell.definition(), "folder": str(folder), "base": None if base is None else str(base), "limit": limit}
+        status = self._asked(json.dumps(request) + "\n")
+        if (folder / OUTCOME).exists():
+            return json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
+        try:
+            lines = (folder / LOG).read_text(encoding="utf-8", errors="replace").splitlines()[-_LINES:]
+        except OSError:
+            lines = []
+        return outcome(cell, "failed", _reason(status, limit), lines)
+
+    def _asked(self, request: str) -> int | None:
+        if self._process is None or self._process.poll() is not None:
+            path = os.pathsep.join(p or os.getcwd() for p in sys.path)  # a user's own networks are found as here
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", _SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+                env={**os.environ, "PYTHONPATH": path},
+            )  # fmt: skip
+        try:
+            self._process.stdin.write(request)
+            self._process.stdin.flush()
+            return json.loads(self._process.stdout.readline() or "{}").get("status")
+        except (OSError, ValueError):
+            return None
+
+    def close(self) -> None:
+        """Ends it, and the cell that runs."""
+        if self._process is not None:
+            self._process.stdin.close()
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process.stdout.close()
+            self._process = None
+
+
+def _reason(status: int | None, limit: int | None) -> str:
+    if status is None:
+        return "its process was lost"
+    if status == -signal.SIGALRM and limit:
+        return f"not done within {limit} s (--time-limit)"
+    if status < 0:
+        name = signal.Signals(-status).name
+        hint = {
+            "SIGKILL": ", which ends what takes too much memory",
+            "SIGSEGV": ", a crash in compiled code",
+            "SIGABRT": ", an abort in compiled code",
+        }
+        return f"its process was ended by {name}{hint.get(name, '')}"
+    return f"its process ended with status {status}"

@@ -1,0 +1,71 @@
+"""A process that has torch loaded and forks another for each cell: a cell that crashes takes nothing with it, and none waits for imports.
+
+Requests come as lines of JSON on standard input, and the child's wait status goes back as a line on standard output. When the input ends, so does
+the process, and with it the cell that runs: whoever asked is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+from pathlib import Path
+
+import torch._dynamo  # noqa: F401  which every optimizer imports when it is made: here once, and not in each cell
+
+from .cells import Cell
+from .work import LOG, work
+
+
+def main() -> None:
+    """Serves until the input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asks: it ends the input
+    requests, answers = os.dup(0), os.dup(1)
+    os.dup2(2, 1)  # nothing but answers goes there
+    with os.fdopen(requests, "rb", buffering=0) as lines, os.fdopen(answers, "w") as out:
+        while line := lines.readline():
+            request = json.loads(line)
+            if request["cell"]["dataset"] == "digits":
+                with contextlib.suppress(ImportError):  # the cell says so
+                    import sklearn.datasets  # noqa: F401  for the next cells, too
+            status = _forked(request, lines)
+            print(json.dumps({"status": status}), file=out, flush=True)
+
+
+def _forked(request: dict, lines) -> int:
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            code = _child(request)
+        finally:
+            os._exit(code)  # no handlers, no buffers of the parent
+    watched = os.pidfd_open(pid)
+    try:
+        ready, _, _ = select.select([watched, lines], [], [])
+        if watched not in ready:  # only the end of the input can be read before an answer
+            os.kill(pid, signal.SIGKILL)
+    finally:
+        os.close(watched)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _child(request: dict) -> int:
+    folder = Path(request["folder"])
+    log = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    if request["limit"]:
+        signal.alarm(request["limit"])  # also where Python does not get to run
+    work(Cell.of(request["cell"]), folder, None if request["base"] is None else Path(request["base"]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    main()

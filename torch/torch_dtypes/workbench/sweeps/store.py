@@ -1,0 +1,76 @@
+"""The folder of a sweep: a file for each cell that has an outcome, written in one step."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from .cells import Cell
+from .work import write_json
+
+
+class Store:
+    """``cells/KEY.json``: outcomes. ``trained/KEY.pt``: trainings in float32 that others begin with. ``running/KEY``: what is under way."""
+
+    def __init__(self, folder: str | os.PathLike):
+        self.folder = Path(folder)
+
+    def open(self) -> None:
+        """Makes the folders.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        for name in ("cells", "trained", "running"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=self.folder / "cells"):
+            pass
+
+    def path(self, cell: Cell) -> Path:
+        """Where a cell's outcome is, or will be."""
+        return self.folder / "cells" / f"{cell.key}.json"
+
+    def trained(self, cell: Cell) -> Path:
+        """Where the training in float32 is, or will be, that a cell begins with."""
+        return self.folder / "trained" / f"{cell.base.key}.pt"
+
+    def running(self, cell: Cell) -> Path:
+        """A folder for what a cell leaves while it runs: made, and kept until it has an outcome."""
+        folder = self.folder / "running" / cell.key
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def read(self, cell: Cell) -> dict | None:
+        """A cell's outcome; None: it has none yet.
+
+        Raises:
+            ValueError: its file holds something else.
+        """
+        path = self.path(cell)
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            return found if Cell.of(found["cell"]).key == cell.key and found["state"] else None
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"expected the outcome of a cell, but could not read {path}: {error!r}; remove the file to do the cell again") from error
+
+    def is_ready(self, cell: Cell) -> bool:
+        """Whether a training in float32 that others begin with is there, with its weights, or has failed for good."""
+        found = self.read(cell)
+        return found is not None and (found["state"] != "done" or self.trained(cell).exists())
+
+    def write(self, cell: Cell, result: dict, trained: bytes | Path | None = None) -> None:
+        """Keeps an outcome, and before it the weights that a training left."""
+        if trained is not None:
+            target = self.trained(cell)
+            if isinstance(trained, bytes):
+                partial = target.with_name(target.name + ".partial")
+                partial.write_bytes(trained)
+                trained = partial
+            os.replace(trained, target)
+        write_json(self.path(cell), result)
+        shutil.rmtree(self.folder / "running" / cell.key, ignore_errors=True)

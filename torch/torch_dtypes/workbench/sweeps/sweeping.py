@@ -1,0 +1,154 @@
+"""The results of a sweep, and how its cells are gone through."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..drawing import save
+from ..pages import Page
+from . import tables
+from .cells import Cell
+from .engines import Dask, Joblib, run_all
+from .grid import with_bases
+from .heatmap import heatmap_figure
+from .store import Store
+from .work import write_json
+
+
+class Sweep:
+    """The results of a sweep. A notebook shows it as its report.
+
+    Attributes:
+        cells: what was asked for, in order.
+        outcomes: what came out, by ``cell.key``, the trainings in float32 too; cells that were not reached have none.
+        chances: the percentage of a guess, by data set.
+    """
+
+    def __init__(self, cells: Sequence[Cell], outcomes: dict[str, dict], chances: dict[str, float] | None = None):
+        self.cells, self.outcomes, self.chances = tuple(cells), dict(outcomes), dict(chances or {})
+
+    def rows(self) -> list[dict]:
+        """A row for each cell: model, dataset, recipe, accumulate, format, rounding, seed, epochs, state, accuracy (percent), gap (points to float32
+        with the same seed), loss, seconds, reason; None where there is none.
+        """
+        return tables.flat(self.cells, self.outcomes)
+
+    def groups(self) -> list[tables.Group]:
+        """A table for each model, data set, recipe and accumulation policy."""
+        return tables.groups(self.cells, self.outcomes, self.chances)
+
+    def table(self) -> list[dict[str, str]]:
+        """A row for each format of each group: a text for each rounding mode, ``mean ± deviation (gap)``."""
+        names = ("model", "dataset", "recipe", "accumulate")
+        return [
+            {name: getattr(group, name) for name in names} | dict(zip(("format", *group.roundings), row, strict=True))
+            for group in self.groups()
+            for row in group.rows()
+        ]
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Why cells failed or diverged, by what they are."""
+        every = {cell.key: cell for cell in with_bases(self.cells)}
+        return {cell.label: r["reason"] for key, cell in every.items() if (r := self.outcomes.get(key)) and r["state"] != "done"}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every cell has an outcome."""
+        return all(cell.key in self.outcomes for cell in self.cells)
+
+    def to_csv(self, path: str | os.PathLike | None = None) -> str:
+        """A line for each cell; written into a file, too, where one is named. Raises: OSError."""
+        return _written(tables.csv_text(self.rows()), path)
+
+    def to_markdown(self, path: str | os.PathLike | None = None) -> str:
+        """The tables in Markdown; written into a file, too, where one is named. Raises: OSError."""
+        return _written(tables.markdown_text(self.groups()), path)
+
+    def to_latex(self, path: str | os.PathLike | None = None) -> str:
+        """The tables in LaTeX (booktabs); written into a file, too, where one is named. Raises: OSError."""
+        return _written(tables.latex_text(self.groups()), path)
+
+    def to_json(self, path: str | os.PathLike | None = None) -> dict:
+        """All of it as plain data: the rows, and the outcomes with their epochs; written into a file, too, where one is named. Raises: OSError."""
+        data = {"rows": self.rows(), "chances": self.chances, "outcomes": list(self.outcomes.values())}
+        if path is not None:
+            write_json(Path(path), data)
+        return data
+
+    def heatmap(self, width: str = "page"):
+        """A matplotlib figure: formats by rounding modes, coloured by the gap to float32. ``width``: ``"page"``, or ``"column"`` of a paper."""
+        return heatmap_figure(self.groups(), width)
+
+    def page(self, command: str | None = None) -> Page:
+        """The report."""
+        page = Page("Sweep: " + ", ".join(dict.fromkeys(f"{c.model} on {c.dataset}" for c in self.cells)), command=command, seeds=self._seeds())
+        done = sum(r["state"] == "done" for c in self.cells if (r := self.outcomes.get(c.key)))
+        page.text(f"{done} of {len(self.cells)} cells are done; {_settings(self.cells[0])}.")
+        page.figure(self.heatmap(), "Gap to float32 in points, by format and rounding mode; darker is worse, what failed is hatched.")
+        for group in self.groups():
+            page.section(group.title).table(["format", *group.roundings], group.rows(), group.caption())
+        return page.strip(self.failures, "Failed or diverged")
+
+    def _seeds(self) -> list[int]:
+        return list(dict.fromkeys(cell.seed for cell in self.cells))
+
+    def _repr_html_(self) -> str:
+        return self.page().fragment()
+
+    def __repr__(self) -> str:
+        done = sum(c.key in self.outcomes for c in self.cells)
+        return f"<Sweep of {len(self.cells)} cells, {done} with an outcome, {len(self.failures)} failed or diverged>"
+
+    def write(self, folder: str | os.PathLike, command: str | None = None) -> list[Path]:
+        """Writes results.csv, .json, .md and .tex, heatmap.png, .svg and .pdf, and report.html; returns the paths. Raises: OSError."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [folder / f"results.{ending}" for ending in ("csv", "json", "md", "tex")]
+        for path, to in zip(paths, (self.to_csv, self.to_json, self.to_markdown, self.to_latex), strict=True):
+            to(path)
+        return [*paths, *save(self.heatmap(), folder, "heatmap"), self.page(command).write(folder / "report.html")]
+
+
+def _settings(cell: Cell) -> str:
+    s = cell.settings
+    parts = [f"{s.epochs} epochs", f"batch {s.batch_size}", s.optimizer + (f" at {s.lr:g}" if s.lr else "")]
+    parts += [f"{s.train_samples:,} training images"] if s.train_samples else []
+    parts += [f"{s.test_samples:,} test images"] if s.test_samples else []
+    return ", ".join(parts)
+
+
+def _written(text: str, path: str | os.PathLike | None) -> str:
+    if path is not None:
+        Path(path).write_text(text, encoding="utf-8")
+    return text
+
+
+def go(
+    cells: Sequence[Cell], out: str | os.PathLike, *, jobs: int = 1, time_limit: int | None = None, scheduler: str | None = None,
+    retry: bool = False, on_start: Callable[[int, int], None] = lambda done, of: None,
+    on_cell: Callable[[Cell, dict], None] = lambda cell, result: None,
+) -> dict[str, dict]:  # fmt: skip
+    """Does what is not done yet, and returns all outcomes by key, also of what an interruption left; it goes on raising after it has tidied up."""
+    store = Store(out)
+    store.open()
+    every = with_bases(cells)
+    outcomes = {cell.key: result for cell in every if (result := store.read(cell)) is not None}
+    if retry:
+        outcomes = {key: result for key, result in outcomes.items() if result["state"] != "failed"}
+    waiting = [cell for cell in every if cell.key not in outcomes]
+    # What begins with a training whose weights are gone needs that training again.
+    needed = {cell.base.key for cell in waiting if cell.is_after_training}
+    waiting += [cell for cell in every if cell.key in needed and cell.key in outcomes and not store.is_ready(cell)]
+    on_start(len(every) - len(waiting), len(every))
+    if waiting:
+        engine = Dask(store, scheduler, time_limit) if scheduler else Joblib(store, jobs, time_limit)
+
+        def keep(cell: Cell, result: dict) -> None:
+            outcomes[cell.key] = result
+            on_cell(cell, result)
+
+        run_all(store, engine, waiting, keep)
+    return outcomes

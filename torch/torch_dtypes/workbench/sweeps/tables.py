@@ -1,0 +1,196 @@
+"""The results of a sweep as plain rows, and as tables of formats by rounding modes in CSV, Markdown, LaTeX and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .cells import Cell
+
+COLUMNS = (
+    "model", "dataset", "recipe", "accumulate", "format", "rounding", "seed", "epochs", "state", "accuracy", "gap", "loss", "seconds", "reason",
+)  # fmt: skip
+
+
+@dataclass
+class Entry:
+    """What the seeds of one format and rounding mode gave.
+
+    Attributes:
+        accuracies: in percent, of the cells that are done. gaps: to float32 with the same seed, in points.
+        reasons: of the cells that are not, by seed. waiting: how many have no outcome yet.
+    """
+
+    accuracies: list[float] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)
+    reasons: dict[int, str] = field(default_factory=dict)
+    states: set[str] = field(default_factory=set)
+    waiting: int = 0
+
+    @property
+    def mean(self) -> float | None:
+        return statistics.fmean(self.accuracies) if self.accuracies else None
+
+    @property
+    def gap(self) -> float | None:
+        return statistics.fmean(self.gaps) if self.gaps else None
+
+    @property
+    def is_whole(self) -> bool:
+        return bool(self.accuracies) and not self.reasons and not self.waiting
+
+    def text(self) -> str:
+        """``89.17 ± 0.42 (-0.04)``: mean, deviation over seeds, gap; ``failed`` or ``diverged``, of how many seeds where not of all."""
+        of = len(self.accuracies) + len(self.reasons) + self.waiting
+        parts = []
+        if self.accuracies:
+            spread = f" ± {statistics.stdev(self.accuracies):.2f}" if len(self.accuracies) > 1 else ""
+            gap = f" ({self.gap:+.2f})" if self.gaps else ""
+            parts.append(f"{self.mean:.2f}{spread}{gap}")
+        if self.reasons:
+            parts.append(" and ".join(sorted(self.states)) + (f" {len(self.reasons)} of {of}" if len(self.reasons) < of else ""))
+        if self.waiting:
+            parts.append("not done" if self.waiting == of else f"{self.waiting} not done")
+        return ", ".join(parts)
+
+
+@dataclass
+class Group:
+    """One table: what a model, data set, recipe and accumulation policy have, by format and rounding mode.
+
+    Attributes:
+        baseline: float32's entry. chance: the percentage of a guess, if it is known.
+    """
+
+    model: str
+    dataset: str
+    recipe: str
+    accumulate: str
+    formats: list[str]
+    roundings: list[str]
+    entries: dict[tuple[str, str], Entry]
+    baseline: Entry
+    chance: float | None = None
+
+    @property
+    def title(self) -> str:
+        sums = "" if self.accumulate == "machine" else f", accumulate {self.accumulate}"
+        return f"{self.model} on {self.dataset}, {self.recipe}{sums}"
+
+    def caption(self) -> str:
+        """What the numbers are, in a sentence."""
+        said = f"Test accuracy in percent; in parentheses its gap in points to float32's {self.baseline.text() or 'missing'}"
+        return said + (f"; a guess has {self.chance:.1f}." if self.chance is not None else ".")
+
+    def rows(self) -> list[list[str]]:
+        """A row for each format: its name, then a text for each rounding mode."""
+        nothing = Entry()
+        return [[name, *(self.entries.get((name, rounding), nothing).text() for rounding in self.roundings)] for name in self.formats]
+
+
+def flat(cells: Sequence[Cell], outcomes: dict[str, dict]) -> list[dict]:
+    """A row for each cell, by ``COLUMNS``; None where there is no such number."""
+    rows = []
+    for cell in cells:
+        result, base = outcomes.get(cell.key), outcomes.get(cell.base.key)
+        accuracy = None if result is None else result["accuracy"]
+        reference = None if base is None else base["accuracy"]
+        rows.append({
+            "model": cell.model, "dataset": cell.dataset, "recipe": cell.recipe, "accumulate": cell.accumulate, "format": cell.format,
+            "rounding": cell.rounding, "seed": cell.seed, "epochs": cell.settings.epochs, "state": "not done" if result is None else result["state"],
+            "accuracy": accuracy, "gap": None if accuracy is None or reference is None else accuracy - reference,
+            "loss": None if result is None else result["loss"], "seconds": None if result is None else result["seconds"],
+            "reason": None if result is None else result["reason"],
+        })  # fmt: skip
+    return rows
+
+
+def groups(cells: Sequence[Cell], outcomes: dict[str, dict], chances: dict[str, float] | None = None) -> list[Group]:
+    """The tables, in the order of the cells."""
+    made: dict[tuple, Group] = {}
+    for cell, row in zip(cells, flat(cells, outcomes), strict=True):
+        key = (cell.model, cell.dataset, cell.recipe, cell.accumulate)
+        if key not in made:
+            made[key] = Group(*key, [], [], {}, Entry(), (chances or {}).get(cell.dataset))
+        group = made[key]
+        for name, names in ((cell.format, group.formats), (cell.rounding, group.roundings)):
+            if name not in names:
+                names.append(name)
+        _add(group.entries.setdefault((cell.format, cell.rounding), Entry()), row)
+    for key, group in made.items():
+        bases = {c.base.key: c.base for c in cells if (c.model, c.dataset, c.recipe, c.accumulate) == key}
+        for row in flat(list(bases.values()), outcomes):
+            _add(group.baseline, {**row, "gap": None})
+    return list(made.values())
+
+
+def _add(entry: Entry, row: dict) -> None:
+    if row["state"] == "not done":
+        entry.waiting += 1
+    elif row["state"] == "done":
+        entry.accuracies.append(row["accuracy"])
+        if row["gap"] is not None:
+            entry.gaps.append(row["gap"])
+    else:
+        entry.states.add(row["state"])
+        entry.reasons[row["seed"]] = row["reason"]
+
+
+def csv_text(rows: Sequence[dict]) -> str:
+    """A line for each cell, under a line of names (RFC 4180)."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, COLUMNS)
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def _reasons(group: Group) -> str:
+    failed = [f"{name} {rounding}: {reason}" for (name, rounding), e in group.entries.items() for reason in dict.fromkeys(e.reasons.values())]
+    return "; ".join(failed)
+
+
+def markdown_text(tables: Sequence[Group]) -> str:
+    """A table for each group, with the reasons of what failed beneath."""
+    parts = []
+    for group in tables:
+        lines = [f"**{_marked(group.title)}.** {group.caption()}", ""]
+        lines += [_line(["format", *group.roundings]), _line(["---"] * (1 + len(group.roundings)))]
+        lines += [_line(map(_marked, row)) for row in group.rows()]
+        lines += ["", *([f"Failed or diverged: {_marked(why)}."] if (why := _reasons(group)) else [])]
+        parts.append("\n".join(lines).rstrip() + "\n")
+    return "\n".join(parts)
+
+
+def _line(cells) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _marked(text: str) -> str:
+    return re.sub(r"([|*<])", r"\\\1", text)
+
+
+_TEX = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+        "\\": r"\textbackslash{}", "±": r"$\pm$", "<": r"$<$", ">": r"$>$"}  # fmt: skip
+
+
+def _tex(text: str) -> str:
+    return "".join(_TEX.get(sign, sign) for sign in text)
+
+
+def latex_text(tables: Sequence[Group]) -> str:
+    """A ``table`` for each group, with the rules of the package booktabs."""
+    parts = []
+    for group in tables:
+        lines = [r"\begin{table}", r"\centering", rf"\caption{{{_tex(group.title)}. {_tex(group.caption())}}}"]
+        lines += [rf"\begin{{tabular}}{{l{'r' * len(group.roundings)}}}", r"\toprule"]
+        lines += [" & ".join(map(_tex, ["format", *group.roundings])) + r" \\", r"\midrule"]
+        lines += [" & ".join(map(_tex, row)) + r" \\" for row in group.rows()]
+        lines += [r"\bottomrule", r"\end{tabular}"]
+        lines += [rf"\par\footnotesize Failed or diverged: {_tex(why)}."] if (why := _reasons(group)) else []
+        parts.append("\n".join([*lines, r"\end{table}"]) + "\n")
+    return "\n".join(parts)

@@ -53,7 +53,7 @@ from .quantization import (  # noqa: E402
 )
 from .rounding import rounding  # noqa: E402
 from .safetensors_files import load_safetensors, save_safetensors  # noqa: E402
-from .workbench import Card, card, dump_vectors, show  # noqa: E402
+from .workbench import Card, card, dump_vectors, show, sweep  # noqa: E402
 
 __all__ = [
     "ROUNDING_MODES",
@@ -97,6 +97,7 @@ __all__ = [
     "set_optimizer_eps",
     "show",
     "summary",
+    "sweep",
     "target",
     "with_rounding",
 ]

@@ -1,10 +1,11 @@
-"""What answers questions about a format: ``show`` says what it is, ``vectors`` what it computes.
+"""What answers questions about a format: ``show`` says what it is, ``vectors`` what it computes, ``sweep`` whether a network bears it.
 
 Imported when it is first used: it needs rich, matplotlib and jinja2 for what it prints, draws and writes, each at its call.
 """
 
 from .cards import Card, card
 from .showing import Comparison, show
+from .sweeps import sweep
 from .vectors import dump_vectors
 
-__all__ = ["Card", "Comparison", "card", "dump_vectors", "show"]
+__all__ = ["Card", "Comparison", "card", "dump_vectors", "show", "sweep"]

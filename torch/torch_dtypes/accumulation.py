@@ -117,9 +117,10 @@ def accumulate(
     a function and be used many times.
 
     Raises:
-        ValueError: not a policy, or options that contradict each other. TypeError: a stock dtype. RuntimeError, from an operator:
-            ``"float32"`` with a format whose values (or products, of posits) float32 does not have, or steps in a format of more than 51
-            significant bits or with exponents beyond some 510.
+        ValueError: not a policy, or options that contradict each other.
+        TypeError: a stock dtype.
+        RuntimeError, from an operator: ``"float32"`` with a format whose values (or products, of posits) float32 does not have, or steps in a
+            format of more than 51 significant bits or with exponents beyond some 510.
 
     Sources: Kulisch, "Computer arithmetic and validity" (2013), chapter 8; Posit Standard (2022), section 3.4; Kahan, CACM 8 (1965);
     Blanchard, Higham, Mary, "A class of fast and accurate summation algorithms", SISC 42 (2020), for chunked sums.
@@ -145,7 +146,8 @@ def set_accumulation(
     ``set_accumulation(D, "machine")`` brings the default back. Dtypes that differ in rounding mode have policies of their own.
 
     Raises:
-        ValueError: an unknown name, policy or option. TypeError: a stock dtype.
+        ValueError: an unknown name, policy or option.
+        TypeError: a stock dtype.
     """
     options = {"chunk": chunk, "product": product, "accumulator": accumulator, "fused": fused, "kahan": kahan, "rounding": rounding}
     chosen = _policy_of(policy, options)
@@ -156,7 +158,8 @@ def accumulation_of(dtype: torch.dtype | str) -> Accumulation:
     """The accumulation policy that holds for a dtype on this thread now: a block's, where one is active, or else the dtype's own.
 
     Raises:
-        ValueError: an unknown name. TypeError: a stock dtype.
+        ValueError: an unknown name.
+        TypeError: a stock dtype.
     """
     found = _C.accumulation_of(_expected_dtype(dtype))
     rounding = None if found.rounding is None else found.rounding.name

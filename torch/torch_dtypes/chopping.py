@@ -240,8 +240,9 @@ def chop(
             the sign.
 
     Raises:
-        TypeError: x or D is none of the above. ValueError: an unknown name or mode, or a flip_prob out of range. NotImplementedError: a
-            tensor that is on neither the CPU nor the meta device.
+        TypeError: x or D is none of the above.
+        ValueError: an unknown name or mode, or a flip_prob out of range.
+        NotImplementedError: a tensor that is on neither the CPU nor the meta device.
 
     Sources: Higham, Pranesh, "Simulating low precision floating-point arithmetic", SISC 41 (2019); Bengio, Leonard, Courville, "Estimating
     or propagating gradients through stochastic neurons" (2013), for the estimator.

@@ -102,7 +102,8 @@ def posit_format(
         rounding: one of ``ROUNDING_MODES``, or Pychop's number.
 
     Raises:
-        ValueError: a parameter out of range, or all of a process's 64 formats made. TypeError: a parameter of another type.
+        ValueError: a parameter out of range, or all of a process's 64 formats made.
+        TypeError: a parameter of another type.
 
     Source: Posit Standard (2022), sections 3 and 4.
     """
@@ -145,8 +146,8 @@ def float_format(
         rounding: one of ``ROUNDING_MODES``, or Pychop's number.
 
     Raises:
-        ValueError: a parameter out of range, values beyond float64's, or all of a process's 64 formats made. TypeError: a parameter of
-            another type.
+        ValueError: a parameter out of range, values beyond float64's, or all of a process's 64 formats made.
+        TypeError: a parameter of another type.
 
     Source: IEEE 754-2019, section 3; OCP Microscaling Formats 1.0, section 5.3; IEEE P3109 interim report.
     """
@@ -203,7 +204,8 @@ def fixed_format(
         rounding: one of ``ROUNDING_MODES``, or Pychop's number.
 
     Raises:
-        ValueError: a parameter out of range, or all of a process's 64 formats made. TypeError: a parameter of another type.
+        ValueError: a parameter out of range, or all of a process's 64 formats made.
+        TypeError: a parameter of another type.
     """
     return _define(_fixed(int_bits, frac_bits, signed=signed, overflow=overflow, symmetric=symmetric, rounding=rounding))
 
@@ -231,7 +233,8 @@ def with_rounding(dtype: torch.dtype | str, mode: str | int) -> torch.dtype:
     It is a dtype of its own: an operator does not mix the two, convert one first (exact, since both have the same values).
 
     Raises:
-        TypeError: a stock dtype. ValueError: an unknown name, not a mode, or all of a process's 64 formats made.
+        TypeError: a stock dtype.
+        ValueError: an unknown name, not a mode, or all of a process's 64 formats made.
     """
     fmt = format_of(dtype)
     fmt.rounding = rounding_mode(mode)
@@ -249,7 +252,8 @@ def dtype(name: str | torch.dtype) -> torch.dtype:
     A float's options go behind any of its names: ``q43_flush``, ``fp16_saturate``, ``binary8p4se_saturate``.
 
     Raises:
-        ValueError: not a name of a format, or one with impossible parameters. TypeError: no name, or a stock dtype.
+        ValueError: not a name of a format, or one with impossible parameters.
+        TypeError: no name, or a stock dtype.
     """
     if isinstance(name, torch.dtype):
         format_of(name)  # for its error
@@ -297,7 +301,8 @@ def format_of(dtype: torch.dtype | str) -> _C.Format:
     ``is_signed``, ``symmetric`` and ``rounding``. A copy: changing it changes no dtype; and a name makes none.
 
     Raises:
-        TypeError: a stock dtype. ValueError: an unknown name.
+        TypeError: a stock dtype.
+        ValueError: an unknown name.
     """
     if isinstance(dtype, str):
         return _format_of_name(dtype)

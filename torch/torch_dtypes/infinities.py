@@ -22,7 +22,8 @@ def set_fill_infinity(setting: str) -> None:
             says so when it first happens. ``"nan"``: NaN (NaR), as in a cast.
 
     Raises:
-        ValueError: another string. TypeError: no string.
+        ValueError: another string.
+        TypeError: no string.
     """
     _C.set_fill_infinity(_SETTINGS[_choice("setting", setting, _SETTINGS)])
 

@@ -43,8 +43,8 @@ def from_codes(codes: torch.Tensor, dtype: torch.dtype | str) -> torch.Tensor:
         dtype: a dtype of this package, or the name of one.
 
     Raises:
-        TypeError: no integers, integers of another width, or a stock dtype. ValueError: a number that is no code of
-            the format, or an unknown name.
+        TypeError: no integers, integers of another width, or a stock dtype.
+        ValueError: a number that is no code of the format, or an unknown name.
     """
     from .formats import dtype as dtype_of
 

@@ -77,8 +77,9 @@ def save_safetensors(
             under names that no model has (``"torch_dtypes codes of <name>"``), so that who takes them for numbers gets an error.
 
     Raises:
-        ImportError: safetensors is not installed. ValueError: a value that is no tensor, a tensor that is not contiguous, or a key of
-            ``metadata`` that is ours. RuntimeError: tensors that overlap without being the same.
+        ImportError: safetensors is not installed.
+        ValueError: a value that is no tensor, a tensor that is not contiguous, or a key of ``metadata`` that is ours.
+        RuntimeError: tensors that overlap without being the same.
     """
     written, dtypes, same, seen = {}, {}, {}, {}
     for name, tensor in tensors.items():
@@ -138,8 +139,9 @@ def load_safetensors(filename: str | os.PathLike, device: str | int | torch.devi
     A file of stock dtypes is read as ``safetensors.torch.load_file`` reads it.
 
     Raises:
-        ImportError: safetensors is not installed. FileNotFoundError: no such file. ValueError: the file is from a later version, or its
-            metadata are broken.
+        ImportError: safetensors is not installed.
+        FileNotFoundError: no such file.
+        ValueError: the file is from a later version, or its metadata are broken.
     """
     from ._serialization import rebuild_dtype
 

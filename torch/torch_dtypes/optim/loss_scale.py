@@ -41,7 +41,8 @@ class DynamicScale:
         interval: steps, at least 1.
 
     Raises:
-        ValueError: one is out of range. TypeError: one is no number.
+        ValueError: one is out of range.
+        TypeError: one is no number.
     """
 
     init: float = 2.0**16

@@ -72,9 +72,9 @@ class LowPrecision(Optimizer):
     their masters become masters. What autograd's version counter does not see (writes to ``p.data``) is not.
 
     Raises:
-        TypeError: no optimizer, one that needs a closure (LBFGS) or sparse gradients, or something that is no format. ValueError: an unknown
-            format or mode, a weight format that the parameters' dtype is not, a master less exact than the parameters, parameters that are
-            not real floating-point tensors.
+        TypeError: no optimizer, one that needs a closure (LBFGS) or sparse gradients, or something that is no format.
+        ValueError: an unknown format or mode, a weight format that the parameters' dtype is not, a master less exact than the parameters,
+            parameters that are not real floating-point tensors.
     """
 
     def __init__(

@@ -260,8 +260,8 @@ class Target:
             clamped: ``"pass"``: the gradient also of values beyond the target's range. ``"zero"``: none of them.
 
         Raises:
-            TypeError: x or scale is none of the above. ValueError: a scale that is not positive, does not broadcast, or is missing where
-                ``needs_scale``; a zero point where there is none.
+            TypeError: x or scale is none of the above.
+            ValueError: a scale that is not positive, does not broadcast, or is missing where ``needs_scale``; a zero point where there is none.
         """
         raise NotImplementedError
 

@@ -233,8 +233,8 @@ def quantize(
         generator: of stochastic modes.
 
     Raises:
-        TypeError: no tensor of such a dtype, or a format that is none of blocks. ValueError: an unknown name, or axes that x lacks; a NaN in a block
-            whose scale has none.
+        TypeError: no tensor of such a dtype, or a format that is none of blocks.
+        ValueError: an unknown name, or axes that x lacks; a NaN in a block whose scale has none.
 
     Example::
 

@@ -260,7 +260,8 @@ def block_format(
         rounding: of the elements; default: the element's own mode.
 
     Raises:
-        ValueError: a parameter out of range, or some that contradict. TypeError: one of another type.
+        ValueError: a parameter out of range, or some that contradict.
+        TypeError: one of another type.
 
     Example::
 
@@ -300,7 +301,8 @@ def block_float(bits: int, dim: int | None = None, *, size: int | None = None, a
         rounding: one of ``ROUNDING_MODES``, or Pychop's number.
 
     Raises:
-        ValueError: a parameter out of range, or dim and size both. TypeError: one of another type.
+        ValueError: a parameter out of range, or dim and size both.
+        TypeError: one of another type.
 
     Source: Zhang et al., "QPyTorch" (arXiv 1910.04540); Wilkinson, "Rounding Errors in Algebraic Processes" (1963), chapter 1.
     """

@@ -29,7 +29,8 @@ class Cast(nn.Module):
     Shape: any; a floating tensor of float16, bfloat16, float32 or float64, and the result is of the same dtype and shape.
 
     Raises:
-        ValueError: an unknown name or option, or a format that needs a scale without one. TypeError: something else.
+        ValueError: an unknown name or option, or a format that needs a scale without one.
+        TypeError: something else.
     """
 
     def __init__(self, forward: Any = None, backward: Any = None) -> None:

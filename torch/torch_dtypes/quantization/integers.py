@@ -169,7 +169,8 @@ def integer_format(
         rounding: one of ``ROUNDING_MODES``, or Pychop's number.
 
     Raises:
-        ValueError: a parameter out of range. TypeError: one of another type.
+        ValueError: a parameter out of range.
+        TypeError: one of another type.
 
     Example::
 

@@ -69,7 +69,8 @@ def key_of(key: object, names: set[str]) -> Key:
     """A key of the rules: a module type (``nn.Linear``, or that name), a module's name, a regular expression over names, a predicate.
 
     Raises:
-        TypeError: none of these. ValueError: a bad regular expression, or an unknown name of a type.
+        TypeError: none of these.
+        ValueError: a bad regular expression, or an unknown name of a type.
     """
     if isinstance(key, type):
         if not issubclass(key, nn.Module):

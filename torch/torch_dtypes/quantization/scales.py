@@ -103,7 +103,8 @@ def calibration(
         margin: the scale is 2^margin times as large; -64 to 64.
 
     Raises:
-        ValueError: an unknown word, or some that contradict. TypeError: a value of another type.
+        ValueError: an unknown word, or some that contradict.
+        TypeError: a value of another type.
 
     Example::
 

@@ -167,7 +167,8 @@ def target(value: Target | torch.dtype | _C.Format | str) -> Target:
             ``"bf16"``). fp16, bf16, fp32 and fp64 mean the stock dtypes here.
 
     Raises:
-        TypeError: none of the above. ValueError: an unknown name (the nearest ones are listed), or impossible parameters.
+        TypeError: none of the above.
+        ValueError: an unknown name (the nearest ones are listed), or impossible parameters.
 
     Example::
 

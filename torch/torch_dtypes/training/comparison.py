@@ -121,7 +121,8 @@ class Comparison:
         """Takes over what an interrupted comparison with the same options left in the folder.
 
         Raises:
-            ValueError: there is none, or it was another comparison. OSError: a file cannot be read.
+            ValueError: there is none, or it was another comparison.
+            OSError: a file cannot be read.
         """
         path = self.folder / "results.json"
         if not path.exists():

@@ -151,8 +151,7 @@ def load_dataset(name, data_dir="data", train_samples=None, test_samples=None, d
     Raises:
         ValueError: for an unknown name, more samples than there are, or a damaged file.
         FileNotFoundError: when files are missing.
-        ModuleNotFoundError: when scikit-learn (``digits``) or torchvision
-            (``download``) is needed and missing.
+        ModuleNotFoundError: when scikit-learn (``digits``) or torchvision (``download``) is needed and missing.
     """
     if name not in DATASETS:
         raise ValueError(f"expected a dataset out of {', '.join(DATASETS)}, but got {name!r}")

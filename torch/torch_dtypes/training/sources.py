@@ -94,7 +94,8 @@ def build_network(config, data) -> nn.Module:
     """The network of ``config``, a ``records.Config``, for a data set: fresh from torch's default generator, with its weights if it names a file.
 
     Raises:
-        ValueError: it cannot be made for those data, or the weights are another network's. OSError: the file cannot be read.
+        ValueError: it cannot be made for those data, or the weights are another network's.
+        OSError: the file cannot be read.
     """
     name = config.model
     if name in MODELS:
@@ -128,7 +129,8 @@ def load_weights(model: nn.Module, path: str | os.PathLike) -> None:
     """Loads a state dict, from ``torch.save`` (nothing in it is run) or a .safetensors file, into a network.
 
     Raises:
-        ValueError: the file has no state dict, or another network's. OSError: it cannot be read.
+        ValueError: the file has no state dict, or another network's.
+        OSError: it cannot be read.
     """
     path = Path(path)
     try:
@@ -231,7 +233,8 @@ def check_network(config, data) -> int:
         How many parameters it has.
 
     Raises:
-        ValueError: it raises, or returns no logits for the classes of the data. OSError: its weights cannot be read.
+        ValueError: it raises, or returns no logits for the classes of the data.
+        OSError: its weights cannot be read.
     """
     with torch.random.fork_rng(devices=[]):
         model = build_network(config, data).eval()

@@ -118,7 +118,8 @@ def card(value: torch.dtype | str | _C.Format | Target) -> Card:
     Stock dtypes' cards are those of a stock cast: ``float8_e4m3fn`` saturates. Nothing is registered: of the process's 64 dtypes it takes none.
 
     Raises:
-        ValueError: an unknown name (the nearest ones are listed), or one of blocks or integers, which have scales. TypeError: anything else.
+        ValueError: an unknown name (the nearest ones are listed), or one of blocks or integers, which have scales.
+        TypeError: anything else.
 
     Example::
 

@@ -214,7 +214,8 @@ def show(*formats: torch.dtype | str | _C.Format, out: str | os.PathLike | None 
         A :class:`Comparison`, which a notebook shows.
 
     Raises:
-        ValueError: no format, an unknown name (the nearest are listed), or one of blocks or integers. TypeError: what is no format.
+        ValueError: no format, an unknown name (the nearest are listed), or one of blocks or integers.
+        TypeError: what is no format.
         OSError: ``out`` cannot be written.
     """
     if not formats:

@@ -25,7 +25,8 @@ def write(job: Job, path: str | os.PathLike, kind: str, progress: Callable[[int]
         progress: called with the number of vectors written after each batch.
 
     Raises:
-        OSError: the file cannot be written. ValueError: another kind.
+        OSError: the file cannot be written.
+        ValueError: another kind.
     """
     if kind not in KINDS:
         raise ValueError(f"expected one of {', '.join(KINDS)}, but got {kind!r}")

@@ -35,8 +35,9 @@ def dump_vectors(module: torch.nn.Module, inputs: Any, folder: str | os.PathLike
         each has ``role`` (``"input0"``, ``"weight"``, ``"output0"``), ``file``, ``shape``, ``dtype`` and ``bits``.
 
     Raises:
-        TypeError: not a module, or inputs that are none of these. ValueError: another ``as_``, or a run that calls no layer. OSError: the folder
-            cannot be written.
+        TypeError: not a module, or inputs that are none of these.
+        ValueError: another ``as_``, or a run that calls no layer.
+        OSError: the folder cannot be written.
 
     Example::
 

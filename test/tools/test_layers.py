@@ -20,7 +20,7 @@ def includes(path):
 
 def sources(folder, *, deep=True):
     found = (ROOT / folder).rglob("*") if deep else (ROOT / folder).glob("*")
-    return sorted(p.relative_to(ROOT).as_posix() for p in found if p.suffix in (".h", ".cpp"))
+    return sorted(p.relative_to(ROOT).as_posix() for p in found if p.suffix in (".h", ".cpp", ".cu"))
 
 
 def reached(path):
@@ -44,6 +44,7 @@ def of_pytorch(name):
 NUMBERS = sources("c10/formats")
 SEAM = "c10/formats/FormatRegistry"  # gives a format its ScalarType
 KERNELS = sources(f"{OPERATORS}/cpu")
+DEVICE_KERNELS = sources(f"{OPERATORS}/cuda")
 NUMERICS = sources("aten/src/ATen", deep=False) + sources(OPERATORS, deep=False)
 OVERLAY = sources(f"{OPERATORS}/overlay")
 
@@ -51,6 +52,7 @@ OVERLAY = sources(f"{OPERATORS}/overlay")
 def test_the_layers_are_there():
     assert len(NUMBERS) > 15
     assert len(KERNELS) > 7
+    assert len(DEVICE_KERNELS) > 6
     assert len(NUMERICS) > 35
     assert len(OVERLAY) > 35
 
@@ -72,6 +74,15 @@ def test_kernels_include_nothing_of_pytorch_and_no_tensor(path):
     headers, others = reached(path)
     assert not [name for name in others if of_pytorch(name)]
     allowed = ("c10/formats/", f"{OPERATORS}/cpu/", "aten/src/ATen/FormatDispatch.h")
+    assert all(h.startswith(allowed) and not h.startswith(SEAM) for h in headers)
+
+
+@pytest.mark.parametrize("path", DEVICE_KERNELS)
+def test_device_kernels_include_the_runtime_alone(path):
+    headers, others = reached(path)
+    assert not [name for name in others if of_pytorch(name)]
+    assert {name for name in others if name.endswith(".h")} <= {"cuda_runtime.h"}
+    allowed = ("c10/formats/", f"{OPERATORS}/cuda/", f"{OPERATORS}/cpu/Kernels.h")
     assert all(h.startswith(allowed) and not h.startswith(SEAM) for h in headers)
 
 

@@ -1,0 +1,166 @@
+// A format's codec for one element on the device: the fast path that serves it is chosen when the codec is made, on the host, and is the same
+// for all threads, so that none waits for another's.
+#pragma once
+#include <c10/formats/ExactCodec.h>
+#include <c10/formats/FastDecode.h>
+#include <c10/formats/FastEncode.h>
+#include <c10/formats/FastStochastic.h>
+
+#include <cstddef>
+#include <new>
+#include <type_traits>
+
+namespace at::formats::cuda {
+
+using c10::formats::DirectedMode;
+using c10::formats::FastPath;
+using c10::formats::FixedDecoder;
+using c10::formats::FixedEncoder;
+using c10::formats::FloatDecoder;
+using c10::formats::FloatEncoder;
+using c10::formats::Format;
+using c10::formats::Kind;
+using c10::formats::Machine;
+using c10::formats::PositDecoder;
+using c10::formats::PositEncoder;
+using c10::formats::RandomWords;
+using c10::formats::Rounding;
+
+#ifdef __CUDACC__
+#define TD_NOINLINE __noinline__
+#else
+#define TD_NOINLINE __attribute__((noinline))
+#endif
+
+// The generic codec, compiled once a file: it is long, and the commonest formats do not come here.
+TD_HOST_DEVICE TD_NOINLINE static uint64_t encode_any(const Format& f, const c10::formats::Unpacked& exact, uint64_t random) {
+  return c10::formats::encode(f, exact, random);
+}
+
+// The word of an element's rounding, where its mode draws one.
+TD_HOST_DEVICE inline uint64_t drawn_word(const Format& f, uint64_t seed, uint64_t word) {
+  return c10::formats::is_stochastic(f.rounding) ? c10::formats::random_word(seed, word) : 0;
+}
+
+// Codes to numbers of T, which has them all.
+template <typename T>
+class Decoder {
+ public:
+  explicit Decoder(const Format& format) : kind_(format.kind) {
+    Format f = format;
+    f.rounding = Rounding::NearestEven; // changes nothing in what codes mean
+    switch (kind_) {
+      case Kind::Posit: new (&posit_) PositDecoder<T>(f); break;
+      case Kind::Fixed: new (&fixed_) FixedDecoder<T>(f); break;
+      case Kind::Float: new (&float_) FloatDecoder<T>(f); break;
+    }
+  }
+
+  TD_HOST_DEVICE T operator()(typename Machine<T>::Bits code) const {
+    switch (kind_) {
+      case Kind::Posit: return posit_(code);
+      case Kind::Fixed: return fixed_(code);
+      default: return float_(code);
+    }
+  }
+
+ private:
+  Kind kind_;
+  union {
+    PositDecoder<T> posit_;
+    FixedDecoder<T> fixed_;
+    FloatDecoder<T> float_;
+  };
+};
+
+// Numbers of T to codes, rounded once in the format's mode. Element i takes its random bits from word first + i * step, as on the CPU.
+template <typename T>
+class Encoder {
+  using Bits = typename Machine<T>::Bits;
+
+ public:
+  Encoder(const Format& format, const RandomWords& words) : format_(format), words_(words), path_(path_of(format)) {
+    Format f = format;
+    if (path_ == FastPath::Moved) f.rounding = Rounding::NearestEven;
+    const bool proportional = path_ == FastPath::Proportional;
+    if (path_ == FastPath::None) return;
+    if (proportional && f.is_posit()) new (&drawn_posit_) c10::formats::StochasticPositEncoder<T>(f);
+    else if (proportional) new (&drawn_float_) c10::formats::StochasticFloatEncoder<T>(f);
+    else if (f.is_posit()) new (&posit_) PositEncoder<T, DirectedMode<T>>(f);
+    else if (f.is_fixed()) new (&fixed_) FixedEncoder<T, DirectedMode<T>>(f);
+    else new (&float_) FloatEncoder<T, DirectedMode<T>>(f);
+  }
+
+  // word: the element's place among the random words.
+  TD_HOST_DEVICE uint64_t at_word(T x, uint64_t word) const {
+    switch (path_) {
+      case FastPath::None: return generic(x, word);
+      case FastPath::Proportional: {
+        const Bits random = bits(word);
+        const auto r = format_.is_posit() ? drawn_posit_(x, random) : drawn_float_(x, random);
+        return r.undecided ? generic(x, word) : static_cast<uint64_t>(r.code);
+      }
+      case FastPath::Coin: return directed(x, Bits{0} - static_cast<Bits>(coin(word)));
+      case FastPath::Moved: {
+        const uint64_t up = uint64_t{0} - coin(word);
+        return c10::formats::CodeMover<uint64_t>(format_)(directed(x, 0), up);
+      }
+      default: return directed(x, 0);
+    }
+  }
+  TD_HOST_DEVICE uint64_t operator()(T x, int64_t i) const { return at_word(x, words_.first + static_cast<uint64_t>(i) * words_.step); }
+
+ private:
+  // The fast paths agree with the generic codec for the formats that they serve; where T lacks digits that a code has, none does.
+  static FastPath path_of(const Format& f) {
+    const FastPath path = c10::formats::fast_path(f.rounding);
+    if (f.overflow == c10::formats::Overflow::Wrap || sizeof(T) < static_cast<size_t>(f.itemsize())) return FastPath::None;
+    const bool plain = f.subnormals == c10::formats::Subnormals::Gradual && f.underflow == c10::formats::Underflow::Minpos;
+    switch (path) {
+      case FastPath::Masks:
+      case FastPath::Constant: return path;
+      case FastPath::Proportional:
+        return c10::formats::StochasticPositEncoder<T>::serves(f) || c10::formats::StochasticFloatEncoder<T>::serves(f) ? path : FastPath::None;
+      case FastPath::Coin: return plain ? path : FastPath::None;
+      case FastPath::Moved: return c10::formats::CodeMover<uint64_t>::serves(f) ? path : FastPath::None;
+      default: return FastPath::None;
+    }
+  }
+
+  TD_HOST_DEVICE uint64_t coin(uint64_t word) const { return c10::formats::random_half(words_.seed, word, 0) >> 31; }
+  TD_HOST_DEVICE Bits bits(uint64_t word) const {
+    if constexpr (sizeof(Bits) == 4) return c10::formats::random_half(words_.seed, word, 0);
+    else return c10::formats::random_word(words_.seed, word);
+  }
+  TD_HOST_DEVICE uint64_t directed(T x, Bits coins) const {
+    if (format_.is_posit()) return posit_(x, coins);
+    return format_.is_fixed() ? fixed_(x, coins) : float_(x, coins);
+  }
+  TD_HOST_DEVICE uint64_t generic(T x, uint64_t word) const {
+    return encode_any(format_, c10::formats::unpack(static_cast<double>(x)), drawn_word(format_, words_.seed, word));
+  }
+
+  Format format_;
+  RandomWords words_;
+  FastPath path_;
+  union {
+    PositEncoder<T, DirectedMode<T>> posit_;
+    FloatEncoder<T, DirectedMode<T>> float_;
+    FixedEncoder<T, DirectedMode<T>> fixed_;
+    c10::formats::StochasticPositEncoder<T> drawn_posit_;
+    c10::formats::StochasticFloatEncoder<T> drawn_float_;
+  };
+};
+
+// Calls body with an unsigned type as wide as the format's codes in memory.
+template <typename Body>
+auto with_code_type(const Format& f, const Body& body) {
+  switch (f.itemsize()) {
+    case 1: return body(uint8_t{});
+    case 2: return body(uint16_t{});
+    case 4: return body(uint32_t{});
+    default: return body(uint64_t{});
+  }
+}
+
+} // namespace at::formats::cuda

@@ -1,0 +1,52 @@
+// One body for each index, on the device; or, where the compiler is the host's, in a loop, so that kernels are tested without a GPU.
+//
+// A body is a struct of raw pointers, numbers and codecs with `TD_HOST_DEVICE void operator()(int64_t i) const`: nvcc takes no device lambda
+// within a generic one.
+#pragma once
+#include <cstdint>
+
+#ifdef __CUDACC__
+#include <cuda_runtime.h>
+#endif
+
+namespace at::formats::cuda {
+
+#ifdef __CUDACC__
+using Stream = cudaStream_t;
+#else
+using Stream = void*;
+#endif
+
+// What a launch gives back: 0, or the CUDA runtime's error.
+using Status = int;
+
+#ifdef __CUDACC__
+
+constexpr int kThreads = 256;
+constexpr int64_t kMostBlocks = 1 << 16; // each thread takes further indices in steps of the whole grid
+
+template <typename Body>
+__global__ void __launch_bounds__(kThreads) run_each(Body body, int64_t n) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) body(i);
+}
+
+template <typename Body>
+Status for_each(int64_t n, Stream stream, const Body& body) {
+  if (n <= 0) return 0;
+  const int64_t blocks = (n + kThreads - 1) / kThreads;
+  run_each<<<static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks), kThreads, 0, stream>>>(body, n);
+  return static_cast<Status>(cudaGetLastError());
+}
+
+#else
+
+template <typename Body>
+Status for_each(int64_t n, Stream, const Body& body) {
+  for (int64_t i = 0; i < n; ++i) body(i);
+  return 0;
+}
+
+#endif
+
+} // namespace at::formats::cuda

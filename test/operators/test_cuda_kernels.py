@@ -1,0 +1,313 @@
+"""The GPU's kernels, compiled for the host (their grid is a loop), against the CPU's operators, bit for bit; and by nvcc, where it is."""
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import codes_of, from_codes
+
+import torch_dtypes
+
+pytestmark = pytest.mark.own_process
+
+ROOT = Path(__file__).resolve().parents[2]
+KERNELS = ROOT / "aten/src/ATen/native/formats/cuda"
+INCLUDES = [f"-I{ROOT}", f"-I{ROOT / 'aten/src'}"]
+
+FORMATS = [
+    "posit8es0", "posit8es2", "posit16es2", "posit32es2", "q43", "q52", "tf32", "e5m5", "e8m4", "e4m3fn", "e2m1finite", "e4m3fnuz", "binary8p3se",
+    "fixed4_3", "ufixed8_8", "posit12es1", "e5m2_saturate", "e8m23", "fixed3_4_wrap",
+]  # fmt: skip
+NARROW = ["posit8es1", "posit16es2", "q52", "e5m7", "e4m3fn_saturate", "fixed4_3"]
+WORDS = ("stochastic", "stochastic_equal", "up_down")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
+    out = tmp_path_factory.mktemp("cuda") / "kernels.so"
+    options = ["-std=c++20", "-O1", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
+    sources = [*map(str, sorted(KERNELS.glob("*.cu"))), str(Path(__file__).parent / "cuda/on_host.cpp")]
+    built = subprocess.run(["g++", *options, *INCLUDES, "-x", "c++", *sources, "-o", str(out)], capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    return ctypes.CDLL(str(out))
+
+
+def fields(fmt) -> ctypes.Array:
+    """A format as on_host.cpp reads it."""
+    values = [
+        fmt.kind, fmt.bits, fmt.exp_bits, fmt.man_bits, fmt.bias, fmt.subnormals, fmt.specials, fmt.overflow, fmt.underflow, fmt.infinity,
+        fmt.is_signed, fmt.symmetric, fmt.rounding,
+    ]  # fmt: skip
+    return (ctypes.c_int32 * len(values))(*map(int, values))
+
+
+def argument(x):
+    if x is None:
+        return ctypes.c_void_p(None)
+    if isinstance(x, torch.Tensor):
+        assert x.is_contiguous()
+        return ctypes.c_void_p(x.data_ptr())
+    if isinstance(x, float):
+        return ctypes.c_double(x)
+    return x if isinstance(x, ctypes.Array) else ctypes.c_int64(x)
+
+
+def run(library, name, fmt, *arguments):
+    assert getattr(library, name)(fields(fmt), *map(argument, arguments)) == 0
+
+
+def numbers(*modes: str):
+    """Formats and modes, each mode with some of the formats and each format with some of the modes."""
+    modes = modes or torch_dtypes.ROUNDING_MODES
+    pairs = [(name, mode) for i, name in enumerate(FORMATS) for j, mode in enumerate(modes) if mode == "nearest_even" or (i + j) % 3 == 0]
+    return pytest.mark.parametrize(("name", "mode"), pairs)
+
+
+def format_of(name: str, mode: str = "nearest_even"):
+    fmt = torch_dtypes.format_of(torch_dtypes.dtype(name))
+    fmt.rounding = torch_dtypes.formats.rounding_mode(mode)
+    return fmt
+
+
+def all_codes(dtype, seed=0, n=4096) -> torch.Tensor:
+    """Every code of at most 8 bits, or many of them, in an order of no meaning."""
+    bits = torch_dtypes.format_of(dtype).bits
+    g = torch.Generator().manual_seed(seed)
+    codes = torch.randint(0, 1 << bits, (n,), generator=g) if bits > 8 else torch.arange(n) % (1 << bits)
+    return from_codes(codes[torch.randperm(n, generator=g)].contiguous(), dtype).contiguous()
+
+
+def seeds(seed: int) -> int:
+    """The seed that the first call after torch.manual_seed(seed) draws: 64 bits of MT19937."""
+    engine = np.random.RandomState(seed)._bit_generator
+    return int(engine.random_raw()) << 32 | int(engine.random_raw())
+
+
+def same(found: torch.Tensor, expected: torch.Tensor):
+    """The same codes; NaN has the sign that a machine gives it."""
+    a, b = codes_of(found), codes_of(expected)
+    differ = (a != b) & ~(found.isnan() & expected.isnan())
+    assert not differ.any(), (found[differ][:5], expected[differ][:5])
+
+
+def values_for(dtype) -> torch.Tensor:
+    """Numbers of every size, ties and limits of the format, specials."""
+    g = torch.Generator().manual_seed(1)
+    spread = torch.randn(3000, generator=g, dtype=torch.float64) * torch.exp2(torch.randint(-140, 128, (3000,), generator=g).double())
+    own = all_codes(dtype, 2, 2048).double()
+    own = own[own.isfinite()].sort().values
+    ties = (own[1:] + own[:-1]) / 2
+    special = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-300, 1e300], dtype=torch.float64)
+    near = torch.randn(2000, generator=g, dtype=torch.float64)
+    return torch.cat([spread, near, own, ties, special]).contiguous()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_codes_to_numbers(library, name):
+    x = all_codes(torch_dtypes.dtype(name))
+    fmt = format_of(name)
+    wide = torch.empty(len(x), dtype=torch.float64)
+    run(library, "decode_double", fmt, x, wide, len(x))
+    torch.testing.assert_close(wide, x.double(), rtol=0, atol=0, equal_nan=True)
+    if fmt.fits_float:
+        y = torch.empty(len(x))
+        run(library, "decode_float", fmt, x, y, len(x))
+        torch.testing.assert_close(y, x.float(), rtol=0, atol=0, equal_nan=True)
+
+
+@numbers()
+def test_numbers_to_codes(library, name, mode):
+    dtype, fmt = torch_dtypes.dtype(name), format_of(name, mode)
+    for kernel, values in (("encode_double", values_for(dtype)), ("encode_float", values_for(dtype).float())):
+        out = torch.empty(len(values), dtype=dtype)
+        torch.manual_seed(7)
+        with torch_dtypes.rounding(mode):
+            expected = values.to(dtype)
+        run(library, kernel, fmt, values, out, len(values), seeds(7))
+        same(out, expected)
+        chopped = torch.empty_like(values)
+        run(library, kernel.replace("encode", "chop"), fmt, values, chopped, len(values), seeds(7))
+        torch.testing.assert_close(chopped, expected.to(values.dtype), rtol=0, atol=0, equal_nan=True)
+
+
+@numbers("nearest_even", "up", "stochastic")
+def test_integers_to_codes(library, name, mode):
+    dtype, fmt = torch_dtypes.dtype(name), format_of(name, mode)
+    g = torch.Generator().manual_seed(3)
+    x = torch.randint(-(2**63), 2**63 - 1, (2000,), generator=g) >> torch.randint(0, 63, (2000,), generator=g)
+    out = torch.empty(len(x), dtype=dtype)
+    torch.manual_seed(5)
+    with torch_dtypes.rounding(mode):
+        expected = x.to(dtype)
+    run(library, "encode_int64", fmt, x, out, len(x), seeds(5))
+    same(out, expected)
+    positive = x.abs()
+    run(library, "encode_uint64", fmt, positive, out, len(x), seeds(5))
+    torch.manual_seed(5)
+    with torch_dtypes.rounding(mode):
+        same(out, positive.to(dtype))
+
+
+ARITHMETIC = [name for name in FORMATS if name != "fixed3_4_wrap"]
+
+
+@pytest.mark.parametrize("mode", ["nearest_even", "down", "to_odd", "stochastic", "up_down"])
+@pytest.mark.parametrize("name", ARITHMETIC)
+def test_arithmetic(library, name, mode):
+    dtype, fmt = torch_dtypes.dtype(name), format_of(name, mode)
+    a, b, c = (all_codes(dtype, seed) for seed in (1, 2, 3))
+    out = torch.empty_like(a)
+
+    def expect(call):
+        torch.manual_seed(11)
+        with torch_dtypes.rounding(mode):
+            return call()
+
+    for op, call in enumerate((torch.add, torch.sub, torch.mul, torch.div)):
+        run(library, "binary", fmt, op, a, b, out, len(a), seeds(11))
+        same(out, expect(lambda call=call: call(a, b)))
+    run(library, "square_root", fmt, a, out, len(a), seeds(11))
+    same(out, expect(lambda: torch.sqrt(a)))
+    for s in (1.0, 0.3):
+        run(library, "ternary", fmt, 2, a, b, c, s, out, len(a), seeds(11))
+        same(out, expect(lambda s=s: torch.addcmul(c, a, b, value=s)))
+        run(library, "ternary", fmt, 1, a, b, c, s, out, len(a), seeds(11))
+        same(out, expect(lambda s=s: torch.addcdiv(c, a, b, value=s)))
+
+
+POLICIES = [
+    ("format", {}),
+    ("format", {"fused": True}),
+    ("format", {"kahan": True}),
+    ("chunked(3)", {}),
+    ("chunked(4)", {"kahan": True}),
+    ("format", {"accumulator": "e5m10", "product": "e5m7"}),
+    ("format", {"rounding": "down"}),
+    ("format", {"rounding": "stochastic"}),
+    ("format", {"fused": True, "rounding": "up_down"}),
+]
+
+
+def matrices(dtype, k=9):
+    g = torch.Generator().manual_seed(4)
+    shapes = (2, 3, k), (2, k, 17), (2, 3, 17)
+    return [(torch.randn(s, generator=g) * torch.exp2(torch.randint(-6, 3, s, generator=g))).to(dtype) for s in shapes]
+
+
+@pytest.mark.parametrize(("policy", "options"), POLICIES)
+@pytest.mark.parametrize("name", NARROW)
+def test_sums_rounded_at_every_step(library, name, policy, options):
+    dtype = torch_dtypes.dtype(name)
+    a, b, start = matrices(dtype)
+    fmt, steps = torch_dtypes.format_of(dtype), {}
+    for what in ("product", "accumulator"):
+        steps[what] = torch_dtypes.format_of(torch_dtypes.dtype(options.get(what, name)))
+        if "rounding" in options:
+            steps[what].rounding = torch_dtypes.formats.rounding_mode(options["rounding"])
+    chunk = int(policy.removeprefix("chunked(").removesuffix(")")) if policy != "format" else 0
+    flags = (ctypes.c_int64 * 5)(options.get("fused", False), options.get("kahan", False), chunk, fmt.fits_float, 1)
+    shape = (ctypes.c_int64 * 4)(2, 3, a.shape[2], 17)
+    for first in (None, start):
+        out = torch.empty(2, 3, 17, dtype=dtype)
+        torch.manual_seed(13)
+        with torch_dtypes.accumulate(policy, **options):
+            expected = torch.bmm(a, b) if first is None else torch.baddbmm(first, a, b)
+        arguments = (fields(steps["product"]), fields(steps["accumulator"]), flags, shape, a, b, first, None, None, out, seeds(13))
+        run(library, "steps", fmt, *arguments)
+        same(out, expected)
+
+
+@pytest.mark.parametrize("name", [*NARROW, "posit32es2", "e8m23"])
+@pytest.mark.parametrize("mode", ["nearest_even", "up", "stochastic"])
+def test_exact_sums(library, name, mode):
+    dtype, fmt = torch_dtypes.dtype(name), format_of(name, mode)
+    a, b, start = matrices(dtype, 40)
+    a[0, 0, :2], b[0, :2, 0] = 1, torch.tensor([float("inf"), 1.0]).to(dtype)
+    shape = (ctypes.c_int64 * 4)(2, 3, 40, 17)
+    for first in (None, start):
+        out = torch.empty(2, 3, 17, dtype=dtype)
+        torch.manual_seed(17)
+        with torch_dtypes.accumulate("exact"), torch_dtypes.rounding(mode):
+            expected = torch.bmm(a, b) if first is None else torch.baddbmm(first, a, b)
+        run(library, "exact", fmt, shape, a, b, first, None, None, 1, out, seeds(17))
+        same(out, expected)
+
+
+def test_terms_that_are_not_there(library):
+    """The holes of a strided transposed convolution: no zeros, which a sum of -0 would notice."""
+    dtype = torch.q52
+    fmt = format_of("q52")
+    a, b, _ = matrices(dtype)
+    start = torch.full((2, 3, 17), -0.0, dtype=dtype)
+    present = torch.zeros(2, 9, 17, dtype=torch.uint8)
+    present[:, 3:, 5:] = 1
+    rows = torch.ones(2, 3, 9, dtype=torch.uint8)
+    rows[:, :, 4] = 0
+    shape = (ctypes.c_int64 * 4)(2, 3, 9, 17)
+    out = torch.empty(2, 3, 17, dtype=dtype)
+    keep = [3, 5, 6, 7, 8]
+    with torch_dtypes.accumulate("format"):
+        expected = torch.baddbmm(start, a[:, :, keep], b[:, keep])
+    flags = (ctypes.c_int64 * 5)(0, 0, 0, 1, 1)
+    run(library, "steps", fmt, fields(fmt), fields(fmt), flags, shape, a, b, start, present, rows, out, 0)
+    same(out[:, :, 5:].contiguous(), expected[:, :, 5:].contiguous())
+    assert (out[:, :, :5] == 0).all() and out[:, :, :5].signbit().all()
+    run(library, "exact", fmt, shape, a, b, None, present, rows, 1, out, 0)
+    with torch_dtypes.accumulate("exact"):
+        same(out[:, :, 5:].contiguous(), torch.bmm(a[:, :, keep], b[:, keep])[:, :, 5:].contiguous())
+
+
+@pytest.mark.parametrize("options", [(0, 0), (1, 0), (0, 1)], ids=["plain", "fused", "kahan"])
+def test_a_missing_term_takes_its_words(library, options):
+    """What is drawn for later terms does not depend on holes: a hole at the beginning is as good as a product of 0."""
+    fmt = format_of("posit16es2", "stochastic")
+    a, b, _ = matrices(torch.posit16es2)
+    shape, flags = (ctypes.c_int64 * 4)(2, 3, 9, 17), (ctypes.c_int64 * 5)(*options, 0, 1, 1)
+    present = torch.ones(2, 9, 17, dtype=torch.uint8)
+    present[:, 0] = 0
+    zero = b.clone()
+    zero[:, 0] = 0
+    found, expected = torch.empty(2, 3, 17, dtype=torch.posit16es2), torch.empty(2, 3, 17, dtype=torch.posit16es2)
+    run(library, "steps", fmt, fields(fmt), fields(fmt), flags, shape, a, b, None, present, None, found, 5)
+    run(library, "steps", fmt, fields(fmt), fields(fmt), flags, shape, a, zero, None, None, None, expected, 5)
+    same(found, expected)
+
+
+def test_a_chunk_without_terms_is_none(library):
+    fmt = format_of("q52")
+    a, b, _ = matrices(torch.q52)
+    start, none = torch.full((2, 3, 17), -0.0, dtype=torch.q52), torch.zeros(2, 9, 17, dtype=torch.uint8)
+    shape, flags = (ctypes.c_int64 * 4)(2, 3, 9, 17), (ctypes.c_int64 * 5)(0, 0, 3, 1, 1)
+    out = torch.empty(2, 3, 17, dtype=torch.q52)
+    run(library, "steps", fmt, fields(fmt), fields(fmt), flags, shape, a, b, start, none, None, out, 0)
+    same(out, start)
+
+
+def test_sums_without_products(library):
+    fmt = format_of("posit16es2")
+    x = torch.randn(2, 9, 17).to(torch.posit16es2)
+    shape, flags = (ctypes.c_int64 * 4)(2, 1, 9, 17), (ctypes.c_int64 * 5)(0, 0, 0, 1, 9)
+    out = torch.empty(2, 17, dtype=torch.posit16es2)
+    run(library, "steps", fmt, fields(fmt), fields(fmt), flags, shape, None, x, None, None, None, out, 0)
+    with torch_dtypes.accumulate("format"):
+        same(out, x.mean(1))
+    run(library, "exact", fmt, shape, None, x, None, None, None, 9, out, 0)
+    with torch_dtypes.accumulate("exact"):
+        same(out, x.mean(1))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize("source", sorted(p.name for p in KERNELS.glob("*.cu")))
+def test_nvcc_compiles_them(source, tmp_path):
+    """For the oldest architecture, without a GPU and without PyTorch; warnings are errors."""
+    options = ["-std=c++20", "--expt-relaxed-constexpr", "-fmad=false", "-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra", "-arch=compute_75"]
+    command = ["nvcc", *options, *INCLUDES, "-ptx", str(KERNELS / source), "-o", str(tmp_path / "kernel.ptx")]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr

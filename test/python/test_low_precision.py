@@ -457,6 +457,17 @@ def test_schedulers_groups_and_hooks():
     assert all(p.grad is None for p in model.parameters())
 
 
+def test_names_that_no_state_has():
+    weight = torch.zeros(3, requires_grad=True)
+    optimizer = LowPrecision(torch.optim.Adam([weight]), state={"exp_avg": "q52", "momentum_buffer": "q43"})
+    optimizer.step()  # without gradients there are no states
+    weight.grad = torch.ones(3)
+    with pytest.raises(ValueError, match="'momentum_buffer'; there are 'exp_avg', 'exp_avg_sq', 'step'"):
+        optimizer.step()
+    with pytest.raises(TypeError, match="expected a closure"):
+        LowPrecision(torch.optim.Adam([weight])).step(3)
+
+
 def test_closures_are_called_once():
     model, reference, calls = network(), network(), []
     optimizer = LowPrecision(torch.optim.SGD(model.parameters(), lr=0.1), grad_scale=8)

@@ -76,7 +76,7 @@ def test_files(tmp_path):
     rows = summary(model, show=False)
     assert (rows["body.0"].runs, rows["head.0"].activation, rows["fc"].runs) == ("natively", "q52 stochastic", "")
     assert rows["head.0"].sums == "chunked(8) (accumulator=e5m5)"
-    for text, words in (("- a", "mapping of rules"), ("a: [", "expected YAML"), ("", "mapping of rules")):
+    for text, words in [("- a", "mapping of rules"), ("a: [", "expected YAML"), ("", "mapping of rules"), ("fc: q43\nfc: q52", "the key 'fc' twice")]:
         file.write_text(text)
         with pytest.raises(ValueError, match=words):
             quantize_(Net(), file)
@@ -91,6 +91,7 @@ BAD = {
     "a name without parameters": ({"head.1.*": w("q43")}, ValueError, "matches none that has parameters"),
     "two expressions": ({"head.*": w("q43"), ".*0": w("q52")}, ValueError, "'head.0'.*contradict each other"),
     "two predicates": ({lambda m, n: True: w("q43"), lambda m, n: n == "fc": w("q52")}, ValueError, "contradict"),
+    "one of two predicates of one name": ({lambda m, n: n == "fc": w("q43"), lambda m, n: False: w("q52")}, ValueError, "which matches none"),
     "a bad expression": ({"head.(": w("q43")}, ValueError, r"regular expression.*'head\.\('"),
     "a predicate's answer": ({lambda m, n: 1: w("q43")}, TypeError, "True or False of the predicate"),
     "a number as key": ({3: w("q43")}, TypeError, "module type, a name"),
@@ -110,6 +111,9 @@ BAD = {
     "everything in integers": ({nn.Linear: "int8"}, ValueError, "a dtype .or its name. for everything of Linear, or a dict"),
     "everything in blocks": ({nn.Linear: "mxfp4"}, ValueError, "a dtype .or its name. for everything of Linear, or a dict"),
     "steps between blocks": ({nn.Linear: dict(weight="mxfp4", accumulate="format")}, ValueError, "product= and accumulator= beside"),
+    "steps between scaled numbers": (
+        {nn.Linear: dict(weight={"format": "q43", "scale": 0.1}, activation="q43", accumulate="chunked(8)")}, ValueError, "q43 and q43 with a scale",
+    ),
     "an empty rule": ({nn.Linear: {}}, ValueError, "expected the rule Linear to say"),
     "a number as value": ({nn.Linear: 8}, TypeError, "everything of Linear"),
     "no rules": ({}, TypeError, "expected rules as a dict"),

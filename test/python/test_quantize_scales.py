@@ -178,6 +178,9 @@ LOADERS = {
     "text": (Loader(), TypeError, "batches of calibrate= as tensors.*a str"),
     "arrays": ([np.zeros((3, 6))], TypeError, "batches of calibrate= as tensors.*a ndarray"),
     "another shape": ([torch.zeros(3, 7)], ValueError, r"batch 0, a tensor of torch.float32 and shape \(3, 7\), gives: mat1"),
+    "infinities": ([torch.zeros(3, 6), torch.full((3, 6), float("inf"))], ValueError, r"batch 1.*infinities or NaN"),
+    "NaN": ([torch.full((3, 6), float("nan"))], ValueError, r"batch 0.*expected finite numbers for a scale \(activation\)"),
+    "no rows": ([torch.zeros(0, 6)], ValueError, "but none came to ''"),
     "labels": ([(torch.zeros(3, dtype=torch.long), torch.zeros(3, 6))], ValueError, r"a tuple of \(a tensor of torch.int64"),
 }
 

@@ -71,3 +71,12 @@ def _same_values(a: _C.Format, b: _C.Format | None) -> bool:
 
 def _described(masters: dict) -> str:
     return ", ".join(f"{i}: {m.dtype} of {tuple(m.shape)}" for i, m in masters.items()) or "none"
+
+
+def refuse_state_names(formats: dict, states: list) -> None:
+    """Names that no state has, once there are states: their formats would be those of nothing."""
+    known = {name for of_parameter in states if isinstance(of_parameter, dict) for name in of_parameter}
+    for name in formats:
+        if name not in known:
+            there = ", ".join(map(repr, sorted(known))) or "none"
+            raise ValueError(f"expected state= to name states of the optimizer, but got {name!r}; there are {there}")

@@ -196,6 +196,8 @@ class LowPrecision(Optimizer):
             RuntimeError: ``grad_scale`` was given and no loss was scaled since the last step; or a gradient is sparse.
         """
         loss = None
+        if closure is not None and not callable(closure):
+            raise TypeError(f"expected a closure that makes the gradients and returns the loss, or None, but got {closure!r}")
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
@@ -224,6 +226,8 @@ class LowPrecision(Optimizer):
             gradients = [g * inverse for g in gradients]
         working = {p: self._working(p, g) for p, g in zip(params, gradients, strict=True)}
         self._run(working)
+        if self._state_by_name and working:
+            checks.refuse_state_names(self._state_by_name, [self.state.get(p) for p in working])
         for p, w in working.items():
             self._keep(p, w)
 

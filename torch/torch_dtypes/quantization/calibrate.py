@@ -19,7 +19,7 @@ def calibrate_(model: nn.Module, states: dict[str, LayerState], loader: Iterable
     """Runs the model over the loader as it was before, in evaluation mode, and settles the scales.
 
     Raises:
-        TypeError, ValueError: not a loader, no batches, a batch that is no input, a layer that no batch came to.
+        TypeError, ValueError: not a loader, no batches, a batch that is no input, a layer that no batch came to, or infinities or NaN did.
     """
     if isinstance(loader, (torch.Tensor, Mapping, str)) or not isinstance(loader, Iterable):
         raise TypeError(f"expected calibrate= as an iterable of batches, but got {type(loader).__name__}; a single batch in a list is one")

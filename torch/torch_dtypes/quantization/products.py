@@ -205,8 +205,8 @@ def _steps(policy: Accumulation, operands: list, where: str) -> Accumulation:
     if policy.accumulator is not None and (policy.product is not None or policy.fused):
         return policy
     targets = [None if place is None else place.target for place in operands]
-    if any(t is not None and t.dtype is None for t in targets):
-        names = " and ".join("float32" if t is None else t.name for t in targets)
+    if any(place is not None and (place.target.dtype is None or place.scale is not None) for place in operands):
+        names = " and ".join("float32" if place is None else place.target.name + " with a scale" * (place.scale is not None) for place in operands)
         raise ValueError(f"accumulate of {where}: expected product= and accumulator= beside operands of {names}, which have no one format for sums")
     own = holding(*(dtype_of(_EXACT_IN_FLOAT32) if t is None else _format_dtype(t) for t in targets))
     options = {"chunk": policy.chunk, "fused": policy.fused, "kahan": policy.kahan, "rounding": policy.rounding}

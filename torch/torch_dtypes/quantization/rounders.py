@@ -29,7 +29,9 @@ class Rounder:
 
     def see(self, x: torch.Tensor) -> torch.Tensor:
         """x, as it is, of which calibration takes note."""
-        if self.scaler is not None and self.scaler.needs_calibration:
+        if self.scaler is not None and self.scaler.needs_calibration and x.numel():
+            if not x.isfinite().all():
+                raise ValueError(f"expected finite numbers for a scale ({self.role}), but got infinities or NaN")
             self.scaler.see(x)
         return x
 

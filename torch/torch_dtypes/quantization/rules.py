@@ -41,12 +41,28 @@ def of_file(path: str | os.PathLike) -> dict:
         raise ModuleNotFoundError("rules from a file need PyYAML: pip install 'torch-dtypes[train]'") from error
     with open(path, encoding="utf-8") as file:
         try:
-            found = yaml.safe_load(file)
+            found = yaml.load(file, _loader(yaml))
         except yaml.YAMLError as error:
             raise ValueError(f"expected YAML in {os.fspath(path)!r}, but got: {error}") from error
     if not isinstance(found, dict) or not found:
         raise ValueError(f"expected a mapping of rules in {os.fspath(path)!r}, as 'nn.Linear: {{weight: q52}}', but got {found!r}")
     return found
+
+
+def _loader(yaml) -> type:
+    """PyYAML's safe loader, which would take the last of two values of one key."""
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node, deep=False):
+            seen = set()
+            for key, _ in node.value:
+                name = self.construct_object(key, deep=True)
+                if name in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"the key {name!r} twice", key.start_mark)
+                seen.add(name)
+            return super().construct_mapping(node, deep)
+
+    return Loader
 
 
 def _by_type(kind: type, text: str) -> Key:
@@ -124,23 +140,23 @@ def choose(model: nn.Module, rules: Mapping | str | os.PathLike) -> dict[str, Ch
     for key, value in rules.items():
         made = key_of(key, names)
         parsed.append((made, layer_rule(value, made.text)))
-    matched = {key.text: 0 for key, _ in parsed}
+    matched: set[int] = set()  # by their places: two predicates may have one name
     chosen: dict[str, Choice] = {}
     for module, all_names in modules.values():
         found = []
-        for key, rule in parsed:
+        for i, (key, rule) in enumerate(parsed):
             if key.is_pattern and not has_weights(module):
                 continue
             ranks = [rank for name in all_names if (rank := key.rank(module, name)) is not None]
             if ranks:
-                matched[key.text] += 1
+                matched.add(i)
                 found.append((min(ranks), key, rule))
         if found:
             rule, key = _winner(found, all_names[0])
             if rule is not None:
                 chosen[all_names[0]] = Choice(rule, key.text)
-    for key, _ in parsed:
-        if not matched[key.text]:
+    for i, (key, _) in enumerate(parsed):
+        if i not in matched:
             raise ValueError(_unmatched(key, names, model))
     return chosen
 

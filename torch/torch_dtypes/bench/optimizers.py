@@ -10,10 +10,18 @@ import torch_dtypes
 
 from .measuring import Group, Row, Sizes, name_of
 
-SUMMARY = "An optimizer's step, by default one pass over weights, gradients and states, over stock float32's with fused=True."
+SUMMARY = (
+    "An optimizer's step, by default one pass over weights, gradients and states, over stock float32's with fused=True; "
+    "LowPrecision around Adam over Adam by itself."
+)
 _DTYPES = ("posit16es2", "q52")
 _SETTINGS = {"SGD": {"lr": 1e-3, "momentum": 0.9}, "Adam": {}, "AdamW": {}}
 _TARGET = 1.5
+_WRAPPED: dict[str, dict] = {
+    "q52, float32 masters": {},
+    "q52, stochastic updates": {"master": None},
+    "q52, masters and states in e6m9": {"master": "e6m9", "state": "e6m9"},
+}
 
 
 def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
@@ -33,4 +41,24 @@ def groups(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
         rows = [Row(f"{optimizer} step, {elements:,} parameters", n, "float32", _TARGET if n in _DTYPES else None) for n in named]
         return Group(dict.fromkeys(("float32", *named), "optimizer.step()"), spaces, rows, rounds=20 if elements < 1e7 else 5, quick_rounds=3)
 
-    return [group(optimizer, elements) for elements in sizes.parameters for optimizer in _SETTINGS]
+    steps = [group(optimizer, elements) for elements in sizes.parameters for optimizer in _SETTINGS]
+    return [*steps, *(_low_precision(elements) for elements in sizes.parameters)]
+
+
+def _low_precision(elements: int) -> Group:
+    """LowPrecision around Adam over parameters of q52, over the same Adam (the stock default, operator by operator) of float32."""
+
+    def spaces():
+        made = {}
+        for name, options in {"float32": None, **_WRAPPED}.items():
+            dtype = torch.float32 if options is None else torch.q52
+            p = [torch.randn(elements // 4).to(dtype).requires_grad_() for _ in range(4)]
+            for t in p:
+                t.grad = (torch.randn(t.shape) / 100).to(dtype)
+            inner = torch.optim.Adam(p)
+            made[name] = {"optimizer": inner if options is None else torch_dtypes.optim.LowPrecision(inner, **options)}
+        return made
+
+    work = f"LowPrecision(Adam) step, {elements:,} parameters"
+    rows = [Row(work, name, "float32", limit) for name, limit in zip(_WRAPPED, (2, None, None), strict=True)]
+    return Group(dict.fromkeys(("float32", *_WRAPPED), "optimizer.step()"), spaces, rows, rounds=20 if elements < 1e7 else 5, quick_rounds=3)

@@ -40,8 +40,9 @@ help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: demo
-demo: $(VENV)/.package ## Train the example network in a posit dtype; report in demo-out/
-	$(BIN)/python -m torch_dtypes train --out demo-out $(TRAIN_ARGS)
+demo: $(VENV)/.package ## Train the example network in 16 and 8 bits; report in demo-out/
+	$(BIN)/python -m torch_dtypes train --optimizer sgd --lr 0.05 --momentum 0.9 --repeats 3 \
+	  --dtype posit16es2 --dtype q43 --dtype q43_stochastic --out demo-out $(TRAIN_ARGS)
 
 .PHONY: test
 test: $(VENV)/.package ## Run the tests; PYTEST_ARGS="-k name -m slow" goes to pytest

@@ -14,8 +14,8 @@ from torch_dtypes.training.records import Epoch, Run
 from torch_dtypes.workbench.colours import GREY
 
 DESCRIBED = {
-    "model": "lenet5", "dataset": "digits", "optimizer": "adam", "lr": 0.001, "schedule": "constant", "accumulate": "machine", "batch_size": 32,
-    "epochs": 2, "train_samples": 1437, "test_samples": 360, "seeds": [0, 1, 2], "classes": 10, "parameters": 61706,
+    "model": "lenet5", "dataset": "digits", "optimizer": "adam", "lr": 0.001, "momentum": 0.0, "schedule": "constant", "accumulate": "machine",
+    "batch_size": 32, "epochs": 2, "train_samples": 1437, "test_samples": 360, "seeds": [0, 1, 2], "classes": 10, "parameters": 61706,
 }  # fmt: skip
 WHY = "conv2.weight was the first that is not finite: the step left the range."
 
@@ -104,6 +104,14 @@ def test_the_gap_has_the_interval_of_students_t():
     drawn = [line for line in figure_of(DESCRIBED, several()).axes[1].lines if len(line.get_xdata()) == 2 and list(line.get_ydata()) == [1, 1]]
     assert list(drawn[0].get_xdata()) == pytest.approx([-0.5 - bf16.gap.interval, -0.5 + bf16.gap.interval])
     assert report.Stat.of([1.0]).interval is None
+
+
+def test_the_setting_is_a_sentence():
+    said = "adam at 0.001, batch 32, 2 epochs; 1,437 training and 360 test samples; 3 seeds; chance 10 %"
+    assert report.setting(DESCRIBED) == said
+    other = {**DESCRIBED, "momentum": 0.9, "schedule": "cosine", "accumulate": "chunked(32)", "epochs": 1, "seeds": [4], "classes": 1000}
+    said = "adam at 0.001, momentum 0.9, cosine schedule, batch 32, 1 epoch, sums by chunked(32); 1,437 training and 360 test samples; 1 seed; "
+    assert report.setting(other) == said + "chance 0.1 %"
 
 
 def test_a_guess_is_drawn_where_the_axis_reaches_it():

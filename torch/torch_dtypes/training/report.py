@@ -246,10 +246,12 @@ def losses_of_seeds(summaries):
 def setting(described):
     """A sentence on what the figures depend on besides the dtypes."""
     schedule = "" if described["schedule"] == "constant" else f", {described['schedule']} schedule"
+    momentum = f", momentum {described['momentum']:g}" if described["momentum"] else ""
     sums = "" if described["accumulate"] == "machine" else f", sums by {described['accumulate']}"
     epochs, seeds = described["epochs"], len(described["seeds"])
     return (
-        f"{described['optimizer']} at {described['lr']:g}{schedule}, batch {described['batch_size']}, {epochs} epoch{'s' * (epochs > 1)}{sums}; "
+        f"{described['optimizer']} at {described['lr']:g}{momentum}{schedule}, batch {described['batch_size']}, "
+        f"{epochs} epoch{'s' * (epochs > 1)}{sums}; "
         f"{described['train_samples']:,} training and {described['test_samples']:,} test samples; {seeds} seed{'s' * (seeds > 1)}; "
         f"chance {100 / described['classes']:.3g} %"
     )

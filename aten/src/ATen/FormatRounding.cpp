@@ -7,6 +7,7 @@
 namespace at::formats {
 
 static thread_local std::optional<Rounding> override_mode;
+static thread_local std::optional<at::Generator> word_source;
 
 std::optional<Rounding> rounding_override() {
   return override_mode;
@@ -22,8 +23,12 @@ Format rounding_format(const FormatEntry& entry) {
   return f;
 }
 
+std::optional<at::Generator> set_word_source(std::optional<at::Generator> generator) {
+  return std::exchange(word_source, std::move(generator));
+}
+
 uint64_t next_seed(const std::optional<at::Generator>& generator) {
-  auto* source = at::get_generator_or_default<at::CPUGeneratorImpl>(generator, at::detail::getDefaultCPUGenerator());
+  auto* source = at::get_generator_or_default<at::CPUGeneratorImpl>(generator ? generator : word_source, at::detail::getDefaultCPUGenerator());
   const std::lock_guard<std::mutex> lock(source->mutex_);
   return source->random64();
 }

@@ -31,7 +31,11 @@ struct RoundingGuard {
 // A dtype's format as this thread rounds to it.
 Format rounding_format(const FormatEntry& entry);
 
-// 64 bits of torch's default CPU generator, or of another CPU generator.
+// The generator that this thread's calls draw from instead of torch's default one, so that what else draws from that one is left as it is;
+// returns what was set before.
+std::optional<at::Generator> set_word_source(std::optional<at::Generator> generator);
+
+// 64 bits of this thread's generator (torch's default CPU generator, where none is set), or of another CPU generator.
 uint64_t next_seed(const std::optional<at::Generator>& generator = std::nullopt);
 // Fresh random words for one call, where the format's mode needs any: one seed is drawn, whatever the number of elements.
 RandomWords next_words(const Format& format, const std::optional<at::Generator>& generator = std::nullopt);

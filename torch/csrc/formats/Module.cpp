@@ -26,6 +26,8 @@
 #include <ATen/ops/zeros.h>
 #include <c10/formats/BuiltinFormats.h>
 #include <c10/formats/ExactCodec.h>
+#include <c10/formats/FastBinary32.h>
+#include <c10/formats/FastBinary32.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/Dtype.h>
@@ -117,6 +119,16 @@ PyObject* format_parser = nullptr;
 Format parse_format(std::string_view name, std::optional<std::string_view> rounding) {
   const py::gil_scoped_acquire acquired;
   return py::reinterpret_borrow<py::function>(format_parser)(name, rounding).cast<Format>();
+}
+
+// A float32 tensor as one of a format with float32's codes, or such a tensor as a float32 one: the same memory, no rounding, no autograd.
+py::object alias_binary32(py::handle tensor, py::handle dtype) {
+  const at::Tensor t = expect_tensor(tensor);
+  const FormatEntry* entry = dtype.is_none() ? nullptr : &expect_format(dtype);
+  const c10::formats::Format& f = entry ? entry->format : at::formats::entry_of(t).format;
+  if (!c10::formats::is_binary32(f) || (entry && t.scalar_type() != at::kFloat))
+    throw py::value_error("expected a float32 tensor and float32's codes");
+  return wrap(entry ? at::formats::format_alias(t, *entry) : at::formats::stock_alias(t, at::kFloat));
 }
 
 // The words that elements first to first + n - 1 of a cast with this seed use.
@@ -339,6 +351,14 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("rounding_override", &at::formats::rounding_override);
   m.def("set_rounding_override", &at::formats::set_rounding_override);
+  // The generator, or None, that this thread draws rounding's words from; gives back None, or what was set before as a Python object.
+  m.def("set_word_source", [](py::handle generator) {
+    std::optional<at::Generator> source;
+    if (!generator.is_none()) source = reinterpret_cast<THPGenerator*>(generator.ptr())->cdata;
+    const std::optional<at::Generator> before = at::formats::set_word_source(std::move(source));
+    return before ? py::reinterpret_steal<py::object>(THPGenerator_Wrap(*before)) : py::none();
+  });
+  m.def("alias_binary32", &alias_binary32);
   m.def("next_seed", [] { return at::formats::next_seed(); });
   m.def("random_words", &random_words);
   m.def("encode_exact", &encode_exact, py::arg("format"), py::arg("values"), py::arg("random") = py::none());

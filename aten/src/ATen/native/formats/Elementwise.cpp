@@ -10,6 +10,7 @@
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/resize_ops.h>
+#include <c10/formats/FastBinary32.h>
 #include <c10/formats/MixedArithmetic.h>
 #include <c10/formats/ZeroSums.h>
 
@@ -197,8 +198,9 @@ struct RootBlocks {
 
 // ---- the loop ----
 
-// What one call computes with. Mixed: float32 values and one float64 number, and blocks that it leaves undecided in float64.
-enum class Way : uint8_t { InFloat, Mixed, InDouble, Wide };
+// What one call computes with. Mixed: float32 values and one float64 number, and blocks that it leaves undecided in float64. Binary32: two
+// operands of float32's own codes, rounded randomly, in one pass.
+enum class Way : uint8_t { InFloat, Mixed, InDouble, Wide, Binary32 };
 
 template <typename T, typename Operator>
 void encode_results(const CpuKernels& k, const Format& f, const Operator& op, Blocks<T> blocks, T* results, char* codes, int64_t n,
@@ -251,6 +253,45 @@ void run_blocks(const std::array<Source, N>& sources, const Sink& sink, int64_t 
   }
 }
 
+// The same where values are codes: nothing is decoded, and what lies at other strides than its width is gathered first.
+template <size_t N, typename Operator>
+void run_binary32(const std::array<Source, N>& sources, const Sink& sink, int64_t n, const Operator& op) {
+  if constexpr (N == 2) {
+    const CpuKernels& k = cpu_kernels();
+    constexpr int width = sizeof(float);
+    alignas(64) float blocks[N][kBlock];
+    alignas(64) uint32_t packed[kBlock];
+    const bool direct = sink.stride == width;
+    for (int64_t first = 0; first < n; first += kBlock) {
+      const int64_t m = std::min(kBlock, n - first);
+      const float* x[N] = {};
+      for (size_t j = 0; j < N; ++j) {
+        if (!sources[j].data) continue;
+        x[j] = reinterpret_cast<const float*>(sources[j].data + first * sources[j].stride);
+        if (sources[j].stride == width) continue;
+        if (sources[j].stride == 0) std::fill_n(blocks[j], m, *x[j]);
+        else gather(width, sources[j].data + first * sources[j].stride, sources[j].stride, reinterpret_cast<char*>(blocks[j]), m);
+        x[j] = blocks[j];
+      }
+      char* to = sink.data + first * sink.stride;
+      uint32_t* codes = direct ? reinterpret_cast<uint32_t*>(to) : packed;
+      k.binary_binary32(sink.format, op.op, x[0], x[1], static_cast<float>(op.number), codes, m, sink.words(to));
+      if (!direct) scatter(width, reinterpret_cast<const char*>(packed), to, sink.stride, m);
+    }
+  }
+}
+
+// Whether that is how a call runs, but for its operands' formats.
+template <typename Operator>
+bool runs_as_binary32(const Operator&, const Format&) {
+  return false;
+}
+bool runs_as_binary32(const BinaryBlocks& op, const Format& f) {
+  const bool number = op.number_first || op.number_second;
+  if (number && (op.number_first == op.number_second || static_cast<double>(static_cast<float>(op.number)) != op.number)) return false;
+  return (f.rounding == Rounding::Stochastic || f.rounding == Rounding::UpDown) && c10::formats::is_binary32(f);
+}
+
 // Broadcasts, allocates, splits over threads: TensorIterator's work, on the codes as integers.
 template <size_t N, typename Operator>
 at::Tensor run(const std::array<const Operand*, N>& operands, const Target& target, const Operator& op) {
@@ -258,6 +299,7 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
   const Format out_format = rounding_format(target.entry);
   bool in_float = op.in_float && out_format.arithmetic_in_float();
   bool mixed = op.mixed && out_format.arithmetic_in_float();
+  bool binary32 = runs_as_binary32(op, out_format);
   at::TensorIteratorConfig config;
   config.set_check_mem_overlap(true).check_all_same_dtype(false).resize_outputs(false);
   c10::Device device = c10::kCPU;
@@ -278,10 +320,15 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
     const bool same = ours && &entry_of(o->tensor) == &target.entry;
     in_float = in_float && same;
     mixed = mixed && same;
+    binary32 = binary32 && ours && c10::formats::is_binary32(entry_of(o->tensor).format);
     config.add_owned_const_input(ours ? bits_alias(o->tensor) : o->tensor);
   }
   TORCH_INTERNAL_ASSERT(any_tensor);
-  const Way way = in_float ? Way::InFloat : mixed ? Way::Mixed : out_format.arithmetic_in_double() ? Way::InDouble : Way::Wide;
+  const Way way = binary32                ? Way::Binary32
+      : in_float                          ? Way::InFloat
+      : mixed                             ? Way::Mixed
+      : out_format.arithmetic_in_double() ? Way::InDouble
+                                          : Way::Wide;
   at::TensorIterator iterator = config.build();
   const uint64_t seed = device.is_cpu() ? next_words(out_format).seed : 0;
   const char* origin = device.is_cpu() ? static_cast<const char*>(iterator.data_ptr(0)) : nullptr;
@@ -303,6 +350,7 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
       case Way::Mixed: return run_blocks<float, Way::Mixed>(sources, sink, n, op);
       case Way::InDouble: return run_blocks<double, Way::InDouble>(sources, sink, n, op);
       case Way::Wide: return run_blocks<double, Way::Wide>(sources, sink, n, op);
+      case Way::Binary32: return run_binary32(sources, sink, n, op);
     }
   };
   if (device.is_cpu()) iterator.for_each(loop);

@@ -7,5 +7,6 @@ void fill_codec(CpuKernels& kernels);
 void fill_round(CpuKernels& kernels);
 void fill_arithmetic(CpuKernels& kernels);
 void fill_mixed(CpuKernels& kernels);
+void fill_binary32(CpuKernels& kernels);
 void fill_table(CpuKernels& kernels);
 } // namespace at::formats::CPU_CAPABILITY

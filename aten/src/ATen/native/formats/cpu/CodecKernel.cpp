@@ -3,6 +3,8 @@
 
 #include <ATen/FormatDispatch.h>
 #include <ATen/native/formats/cpu/Loops.h>
+#include <ATen/native/formats/cpu/RandomBlock.h>
+#include <c10/formats/FastBinary32.h>
 #include <c10/formats/FastDecode.h>
 #include <c10/formats/FastOrdinary.h>
 #include <c10/formats/FastStochastic.h>
@@ -133,38 +135,6 @@ void encode_nearest(const Format& f, const T* values, void* codes, int64_t n) {
   });
 }
 
-// ---- random words ----
-
-constexpr int64_t kBlock = 512; // elements whose random words are made at once
-
-// Halves of the words of 64 indices in a row, from index 64 * group on.
-__attribute__((noinline)) void random_group(uint64_t seed, uint64_t group, uint32_t stream, uint32_t* __restrict out) {
-  const uint64_t first = group * kPhiloxLanes;
-  for (int c = 0; c < kPhiloxLanes; ++c) {
-    const PhiloxBlock p = philox(seed, first + c, stream);
-    out[c] = p.x0;
-    out[kPhiloxLanes + c] = p.x1;
-    out[2 * kPhiloxLanes + c] = p.x2;
-    out[3 * kPhiloxLanes + c] = p.x3;
-  }
-}
-
-struct RandomBlock {
-  alignas(64) uint32_t halves[kBlock + 2 * kPhiloxGroup];
-
-  // Halves of n <= kBlock words; they start at the pointer given back.
-  const uint32_t* fill(const RandomWords& r, uint64_t done, int64_t n, uint32_t stream) {
-    const uint64_t first = r.first + done * r.step;
-    if (r.step != 1) {
-      for (int64_t i = 0; i < n; ++i) halves[i] = random_half(r.seed, first + i * r.step, stream);
-      return halves;
-    }
-    const uint64_t group = first / kPhiloxGroup, offset = first % kPhiloxGroup;
-    for (uint64_t g = 0; g * kPhiloxGroup < offset + n; ++g) random_group(r.seed, group + g, stream, halves + g * kPhiloxGroup);
-    return halves + offset;
-  }
-};
-
 // ---- stochastic modes ----
 
 // Vectorised where `each` decides; gives back whether it left anything undecided.
@@ -194,9 +164,9 @@ void encode_proportional(const Format& f, const T* values, Code* codes, int64_t 
   const Encoder encoder(f);
   const auto each = [encoder](T x, Bits random) TD_INLINE_LAMBDA { return encoder(x, random); };
   RandomBlock high, low;
-  Bits joined[kBlock];
-  for (int64_t done = 0; done < n; done += kBlock) {
-    const int64_t m = n - done < kBlock ? n - done : kBlock;
+  Bits joined[kRandomBlock];
+  for (int64_t done = 0; done < n; done += kRandomBlock) {
+    const int64_t m = n - done < kRandomBlock ? n - done : kRandomBlock;
     const uint32_t* h = high.fill(words, done, m, 0);
     const Bits* random = joined;
     if constexpr (sizeof(Bits) == 4) {
@@ -214,6 +184,32 @@ void encode_proportional(const Format& f, const T* values, Code* codes, int64_t 
   }
 }
 
+// float32's own codes: half of each word is enough, and the codec decides the few that lie among the subnormals.
+void encode_binary32(const Format& f, const double* values, uint32_t* codes, int64_t n, const RandomWords& words) {
+  const auto each = [](double x, uint32_t high) TD_INLINE_LAMBDA { return Binary32StochasticEncoder()(x, high); };
+  RandomBlock high;
+  for (int64_t done = 0; done < n; done += kRandomBlock) {
+    const int64_t m = n - done < kRandomBlock ? n - done : kRandomBlock;
+    const uint32_t* h = high.fill(words, done, m, 0);
+    if (!transform_random(values + done, h, codes + done, m, each)) continue;
+    for (int64_t i = 0; i < m; ++i) {
+      if (each(values[done + i], h[i]).undecided == 0) continue;
+      const uint64_t word = random_word(words.seed, words.first + (done + i) * words.step);
+      codes[done + i] = static_cast<uint32_t>(encode(f, unpack(values[done + i]), word));
+    }
+  }
+}
+
+// The same in the mode up_down, by float64's own cast.
+void encode_moved_binary32(const double* values, uint32_t* codes, int64_t n, const RandomWords& words) {
+  const auto each = [](double x, uint32_t coin) TD_INLINE_LAMBDA { return MaybeCode<float>{moved_binary32(static_cast<float>(x), coin), 0}; };
+  RandomBlock high;
+  for (int64_t done = 0; done < n; done += kRandomBlock) {
+    const int64_t m = n - done < kRandomBlock ? n - done : kRandomBlock;
+    transform_random(values + done, high.fill(words, done, m, 0), codes + done, m, each);
+  }
+}
+
 // The modes that toss a coin, the top bit of the element's word: FastPath::Coin and Moved.
 template <typename T, typename Encoder, typename Code>
 void encode_with_coin(const Format& f, const T* values, Code* codes, int64_t n, const RandomWords& words) {
@@ -225,8 +221,8 @@ void encode_with_coin(const Format& f, const T* values, Code* codes, int64_t n, 
     return MaybeCode<T>{encoder(x, static_cast<Bits>(static_cast<typename Machine<T>::Signed>(static_cast<int32_t>(h) >> 31))), 0};
   };
   RandomBlock high;
-  for (int64_t done = 0; done < n; done += kBlock) {
-    const int64_t m = n - done < kBlock ? n - done : kBlock;
+  for (int64_t done = 0; done < n; done += kRandomBlock) {
+    const int64_t m = n - done < kRandomBlock ? n - done : kRandomBlock;
     const uint32_t* h = high.fill(words, done, m, 0);
     if (fast_path(f.rounding) == FastPath::Coin) {
       transform_random(values + done, h, codes + done, m, equal);
@@ -250,8 +246,8 @@ void encode_generic(const Format& f, const T* values, Code* codes, int64_t n, co
     return;
   }
   RandomBlock high, low;
-  for (int64_t done = 0; done < n; done += kBlock) {
-    const int64_t m = n - done < kBlock ? n - done : kBlock;
+  for (int64_t done = 0; done < n; done += kRandomBlock) {
+    const int64_t m = n - done < kRandomBlock ? n - done : kRandomBlock;
     const uint32_t *h = high.fill(words, done, m, 0), *l = low.fill(words, done, m, 1);
     for (int64_t i = 0; i < m; ++i) {
       codes[done + i] = static_cast<Code>(encode(f, unpacked(values[done + i]), uint64_t{h[i]} << 32 | l[i]));
@@ -275,6 +271,10 @@ void encode_all(const Format& f, const T* values, void* codes, int64_t n, const 
         if (path == FastPath::Proportional && OrdinaryStochasticEncoder::serves(f)) {
           return encode_proportional<T, OrdinaryStochasticEncoder>(f, values, out, n, words);
         }
+      }
+      if constexpr (std::is_same_v<T, double> && sizeof(Code) == 4) {
+        if (path == FastPath::Proportional && is_binary32(f)) return encode_binary32(f, values, out, n, words);
+        if (path == FastPath::Moved && is_binary32(f)) return encode_moved_binary32(values, out, n, words);
       }
       if (path == FastPath::Proportional && StochasticFloatEncoder<T>::serves(f)) {
         return encode_proportional<T, StochasticFloatEncoder<T>>(f, values, out, n, words);
@@ -305,9 +305,9 @@ void encode_integers(const Format& f, const T* values, void* codes, int64_t n, c
 void encode_floats(const Format& f, const float* values, void* codes, int64_t n, const RandomWords& words) {
   if (f.fits_float()) return encode_all<float>(f, values, codes, n, words);
   // Its exponents or fraction are wider than float32's: by way of double, in blocks.
-  double wide[kBlock];
-  for (int64_t done = 0; done < n; done += kBlock) {
-    const int64_t m = n - done < kBlock ? n - done : kBlock;
+  double wide[kRandomBlock];
+  for (int64_t done = 0; done < n; done += kRandomBlock) {
+    const int64_t m = n - done < kRandomBlock ? n - done : kRandomBlock;
     for (int64_t i = 0; i < m; ++i) wide[i] = static_cast<double>(values[done + i]);
     const RandomWords rest{words.seed, words.first + done * words.step, words.step};
     encode_all<double>(f, wide, static_cast<char*>(codes) + done * f.itemsize(), m, rest);

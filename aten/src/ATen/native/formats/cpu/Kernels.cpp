@@ -14,6 +14,7 @@ namespace at::formats {
   void fill_round(CpuKernels& kernels);      \
   void fill_arithmetic(CpuKernels& kernels); \
   void fill_mixed(CpuKernels& kernels);      \
+  void fill_binary32(CpuKernels& kernels);   \
   void fill_table(CpuKernels& kernels);      \
   }
 TD_DECLARE(DEFAULT)
@@ -35,6 +36,7 @@ namespace {
     CAPABILITY::fill_round(k);      \
     CAPABILITY::fill_arithmetic(k); \
     CAPABILITY::fill_mixed(k);      \
+    CAPABILITY::fill_binary32(k);   \
     CAPABILITY::fill_table(k);      \
     return k;                       \
   }()

@@ -49,6 +49,9 @@ struct CpuKernels {
   void (*ternary_wide)(const Format&, TernaryOp, const double* a, const double* b, const double* c, double s, void* codes, int64_t n,
                        const RandomWords&);
   void (*sqrt_wide)(const Format&, const double* a, void* codes, int64_t n, const RandomWords&);
+  // For formats with float32's codes, in the modes stochastic and up_down: from operands to results. The number, a float32 one, stands for
+  // the operand that is nullptr; codes may be an operand.
+  void (*binary_binary32)(const Format&, BinaryOp, const float* a, const float* b, float number, uint32_t* codes, int64_t n, const RandomWords&);
   // table[code] for codes of 1 or 2 bytes.
   void (*look_up)(const float* table, const void* codes, int itemsize, float* values, int64_t n);
   // Out of tables of 256 * 256 entries, by two codes of 1 byte: codes, of a table that is kPairPadding longer (out may be an operand); and

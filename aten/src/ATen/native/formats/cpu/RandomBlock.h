@@ -1,0 +1,46 @@
+// The random words of a stretch of elements, made many at once.
+#pragma once
+#include <c10/formats/Philox.h>
+
+namespace at::formats::CPU_CAPABILITY {
+namespace {
+
+using c10::formats::kPhiloxGroup;
+using c10::formats::kPhiloxLanes;
+using c10::formats::philox;
+using c10::formats::PhiloxBlock;
+using c10::formats::random_half;
+using c10::formats::RandomWords;
+
+inline constexpr int64_t kRandomBlock = 512; // elements whose random words are made at once
+
+// Halves of the words of 64 indices in a row, from index 64 * group on.
+__attribute__((noinline)) void random_group(uint64_t seed, uint64_t group, uint32_t stream, uint32_t* __restrict out) {
+  const uint64_t first = group * kPhiloxLanes;
+  for (int c = 0; c < kPhiloxLanes; ++c) {
+    const PhiloxBlock p = philox(seed, first + c, stream);
+    out[c] = p.x0;
+    out[kPhiloxLanes + c] = p.x1;
+    out[2 * kPhiloxLanes + c] = p.x2;
+    out[3 * kPhiloxLanes + c] = p.x3;
+  }
+}
+
+struct RandomBlock {
+  alignas(64) uint32_t halves[kRandomBlock + 2 * kPhiloxGroup];
+
+  // Halves of n <= kRandomBlock words; they start at the pointer given back.
+  const uint32_t* fill(const RandomWords& r, uint64_t done, int64_t n, uint32_t stream) {
+    const uint64_t first = r.first + done * r.step;
+    if (r.step != 1) {
+      for (int64_t i = 0; i < n; ++i) halves[i] = random_half(r.seed, first + i * r.step, stream);
+      return halves;
+    }
+    const uint64_t group = first / kPhiloxGroup, offset = first % kPhiloxGroup;
+    for (uint64_t g = 0; g * kPhiloxGroup < offset + n; ++g) random_group(r.seed, group + g, stream, halves + g * kPhiloxGroup);
+    return halves + offset;
+  }
+};
+
+} // namespace
+} // namespace at::formats::CPU_CAPABILITY

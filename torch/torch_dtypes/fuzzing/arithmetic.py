@@ -1,0 +1,132 @@
+"""Operators computed with a format's rounding on float32 tensors."""
+
+from __future__ import annotations
+
+import torch
+
+from .. import _C
+from ..accumulation import accumulate
+from ..formats import dtype as dtype_of
+from ..formats import format_of, with_rounding
+from ..interchange import codes, from_codes
+from .plans import Plan, is_float32, mapped, rounded_number
+
+_WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+
+
+class Arithmetic:
+    """float32 tensors in and out, results rounded to a format.
+
+    Attributes:
+        dtype: of the results' values, with its rounding mode.
+        native: whether its codes are float32's, so that its own kernels run on the tensors' memory.
+    """
+
+    def __init__(self, name: object, mode: str) -> None:
+        made = dtype_of(name) if isinstance(name, str) else name
+        self.dtype, self.exact = with_rounding(made, mode), with_rounding(made, "nearest_even")
+        fmt, binary32 = format_of(self.exact), format_of("e8m23")
+        if not fmt.fits_float:
+            raise ValueError(f"expected a format whose values float32 has, for a program in float32, but got {_C.name_of(self.exact)}")
+        self.native = fmt == binary32
+        self.policy = accumulate("format")
+
+    def enter(self, t: torch.Tensor) -> torch.Tensor:
+        """A float32 tensor in the dtype, by no random rounding: operands that are no values of the format round to nearest."""
+        if self.native:
+            return _C.alias_binary32(t, self.dtype)
+        return from_codes(codes(t.to(self.exact)), self.dtype)
+
+    def leave(self, t: torch.Tensor) -> torch.Tensor:
+        return _C.alias_binary32(t, None) if self.native else t.to(torch.float32)
+
+    def widened(self, t: torch.Tensor) -> torch.Tensor:
+        if t.dtype is torch.complex64 or self.native:
+            return t.to(_WIDER[t.dtype])
+        return t.to(self.exact).to(torch.float64)
+
+    def rounded(self, t: torch.Tensor) -> torch.Tensor:
+        """float64 or complex128 to float32 or complex64, by the format's rounding."""
+        if t.dtype is torch.complex128:
+            return torch.view_as_complex(self.rounded(torch.view_as_real(t)).contiguous())
+        return self.leave(t.to(self.dtype))
+
+    def in_format(self, op, plan: Plan, args: tuple, kwargs: dict, steps: bool):
+        """The operator on tensors of the dtype; ``steps``: every step of its sums is rounded too."""
+        pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+        def enter(value):
+            if isinstance(value, torch.Tensor) and value.dtype is torch.float32:
+                pairs.append((value, self.enter(value)))
+                return pairs[-1][1]
+            return rounded_number(value) if type(value) is float else self.dtype if value is torch.float32 else value
+
+        def leave(value):
+            return self.leave(value) if isinstance(value, torch.Tensor) and _C.is_format_tensor(value) else value
+
+        given = [mapped(a, enter) for a in args]
+        named = {k: mapped(v, enter) for k, v in kwargs.items()}
+        if steps:
+            with self.policy:
+                results = op(*given, **named)
+        else:
+            results = op(*given, **named)
+        self._write_back(plan, given, named, pairs, self.leave)
+        return _own_results(plan, mapped(results, leave), args, kwargs)
+
+    def _write_back(self, plan: Plan, args, kwargs, pairs, back) -> None:
+        """What the operator wrote to its stand-ins, where these are not the tensors' own memory."""
+        if not plan.written:
+            return
+        written = [t for name, value in _by_name(plan, args, kwargs) if name in plan.written for t in _tensors(value)]
+        for t, stand_in in pairs:
+            if not any(stand_in is w for w in written):
+                continue
+            resized = t.shape != stand_in.shape  # out= of no elements
+            if resized:
+                t.resize_(stand_in.shape)
+            if resized or not (_C.is_format_tensor(stand_in) and self.native):
+                t.copy_(back(stand_in))
+
+    def in_float64(self, op, plan: Plan, args: tuple, kwargs: dict):
+        """The stock operator in float64, its results rounded."""
+        pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+        def enter(value):
+            if isinstance(value, torch.Tensor):
+                if is_float32(value):
+                    pairs.append((value, self.widened(value)))
+                    return pairs[-1][1]
+                # a number beside float32 tensors
+                return value.to(torch.float32).to(value.dtype) if value.dtype is torch.float64 and value.dim() == 0 else value
+            return rounded_number(value) if type(value) is float else _WIDER.get(value, value) if isinstance(value, torch.dtype) else value
+
+        def leave(value):
+            return self.rounded(value) if isinstance(value, torch.Tensor) and value.dtype in (torch.float64, torch.complex128) else value
+
+        given = [mapped(a, enter) for a in args]
+        named = {k: mapped(v, enter) for k, v in kwargs.items()}
+        results = op(*given, **named)
+        self._write_back(plan, given, named, pairs, self.rounded)
+        if plan.written and all(plan.results):
+            return _own_results(plan, results, args, kwargs)
+        return _own_results(plan, mapped(results, leave), args, kwargs)
+
+
+def _by_name(plan: Plan, args, kwargs):
+    yield from zip(plan.names, args, strict=False)
+    yield from kwargs.items()
+
+
+def _tensors(value) -> list[torch.Tensor]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _own_results(plan: Plan, results, args: tuple, kwargs: dict):
+    """What was written to in its own place among the results."""
+    if not any(plan.results):
+        return results
+    given = dict(_by_name(plan, args, kwargs))
+    if len(plan.results) == 1:
+        return given[plan.results[0]]
+    return tuple(given[name] if name is not None else r for name, r in zip(plan.results, results, strict=True))

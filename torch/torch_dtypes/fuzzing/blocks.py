@@ -1,0 +1,273 @@
+"""fuzzy(model): a block of code whose float32 arithmetic rounds as asked.
+
+A TorchDispatchMode lies beneath autograd, so that stock derivatives, losses and optimizers are seen operator by operator, as layers are. It runs
+each by its plan (plans.py) on the same tensors' values: no parameter, buffer or result ever has another dtype than float32.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import difflib
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .. import _C
+from ..formats import rounding_mode
+from .arithmetic import Arithmetic
+from .plans import Way, each_tensor, in_float64, is_float32, plan_of
+
+__all__ = ["Fuzzy", "fuzzy"]
+
+
+_NO_KERNEL = ("not implemented for", "unsupported data type")  # what stock kernels say of float64 where they have only float32
+
+
+class _Mode(TorchDispatchMode):
+    def __init__(self, block: Fuzzy) -> None:
+        super().__init__()
+        self.block = block
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        return self.block._run(op, args, kwargs or {})
+
+
+class _Where:
+    """Which of a model's modules runs now, and in backward which one ran the operator that is being differentiated.
+
+    Autograd numbers the nodes of a thread as they are recorded, so the numbers at which modules begin and end say whose a node is.
+    """
+
+    def __init__(self, model: nn.Module, chosen: set[str], nested: bool) -> None:
+        self.model, self.chosen, self.nested = model, chosen, nested
+        self.stack: list[bool] = []
+        self.places: list[int] = []  # the number from which on ...
+        self.states: list[bool] = []  # ... nodes are of a chosen module, or not
+        self.hooks: list = []
+        self.thread = threading.get_ident()
+
+    def watch(self) -> None:
+        for name, module in self.model.named_modules(remove_duplicate=False):
+            here = name in self.chosen
+            self.hooks.append(module.register_forward_pre_hook(lambda *_, here=here: self._enter(here)))
+            self.hooks.append(module.register_forward_hook(lambda *_: self._exit(), always_call=True))
+
+    def unwatch(self) -> None:
+        for hook in self.hooks:
+            hook.remove()
+        self.hooks.clear()
+        self.stack.clear()
+
+    def _enter(self, here: bool) -> None:
+        if threading.get_ident() == self.thread:
+            self.stack.append(here or (self.nested and self._inside()))
+            self._note()
+
+    def _exit(self) -> None:
+        if threading.get_ident() == self.thread and self.stack:
+            self.stack.pop()
+            self._note()
+
+    def _inside(self) -> bool:
+        return bool(self.stack) and self.stack[-1]
+
+    def _note(self) -> None:
+        state, number = self._inside(), torch.autograd._get_sequence_nr()
+        if self.places and self.places[-1] == number:
+            self.states[-1] = state
+        elif not self.states or self.states[-1] != state:
+            self.places.append(number)
+            self.states.append(state)
+
+    def chosen_now(self) -> bool:
+        node = torch._C._current_autograd_node()
+        if node is None or self.stack:  # forward; once more in backward, where activations are recomputed
+            return self._inside()
+        at = bisect.bisect_right(self.places, node._sequence_nr()) - 1
+        return at >= 0 and at < len(self.states) - 1 and self.states[at]  # the last change is an end
+
+
+class Fuzzy(contextlib.ContextDecorator):
+    """What ``fuzzy`` gives: a block under its arithmetic, entered as often as wanted, one entry at a time.
+
+    Attributes:
+        operations: how many operators the last block ran so, by name.
+        unseen: those with float32 results that it had to leave alone, by name: of other libraries, or without a float64 kernel.
+    """
+
+    def __init__(self, model, mode, format, modules, nested, dot_products, seed) -> None:
+        self.mode = rounding_mode(mode).name
+        self.arithmetic = Arithmetic(format, self.mode)
+        self.dot_products, self.seed = bool(dot_products), _seed(seed)
+        self.operations: Counter[str] = Counter()
+        self.unseen: Counter[str] = Counter()
+        if model is not None:
+            _check_model(model)
+        self._model = model
+        self._chosen = None if modules is None else _names(model, modules)
+        self._nested = nested
+        self._where: _Where | None = None
+        self._stack: contextlib.ExitStack | None = None
+        self._warned: set[str] = set()
+
+    def __enter__(self) -> Fuzzy:
+        if self._stack is not None:
+            raise RuntimeError("expected a block of fuzzy arithmetic that is not entered yet, but got one that is: make another by fuzzy(...)")
+        with contextlib.ExitStack() as stack:
+            source = torch.Generator().manual_seed(torch.randint(2**62, ()).item() if self.seed is None else self.seed)
+            before = _C.set_word_source(source)
+            stack.callback(_C.set_word_source, before)
+            _by_parts(stack, self._model if self._chosen is not None else None)
+            if self._chosen is not None:
+                self._where = _Where(self._model, self._chosen, self._nested)
+                self._where.watch()
+                stack.callback(self._where.unwatch)
+            self.operations, self.unseen = Counter(), Counter()
+            stack.enter_context(_Mode(self))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *exception) -> None:
+        stack, self._stack = self._stack, None
+        stack.__exit__(*exception)
+        self._where = None
+
+    def _run(self, op, args, kwargs):
+        plan = plan_of(op)
+        if (plan is not None and plan.way is Way.LEFT and not plan.accumulates) or (self._where is not None and not self._where.chosen_now()):
+            return op(*args, **kwargs)
+        tensors = [*each_tensor(args), *each_tensor(kwargs.values())]
+        if not any(map(is_float32, tensors)) or in_float64(tensors):
+            return op(*args, **kwargs)
+        if plan is None:
+            return self._unseen(op, args, kwargs)
+        if plan.way is Way.LEFT and not dict(zip(plan.names, args, strict=False), **kwargs).get("accumulate"):
+            return op(*args, **kwargs)
+        if kwargs.get("dtype", torch.float32) is not torch.float32:
+            return op(*args, **kwargs)
+        self.operations[op._opname] += 1
+        alone = all(t.dtype is torch.float32 and is_float32(t) for t in tensors)
+        steps = plan.way is Way.PRODUCTS and self.dot_products
+        if alone and (steps or (plan.way is Way.NATIVE and self.arithmetic.native)):
+            return self.arithmetic.in_format(op, plan, args, kwargs, steps)
+        try:
+            return self.arithmetic.in_float64(op, plan, args, kwargs)
+        except (NotImplementedError, RuntimeError) as error:
+            if not isinstance(error, NotImplementedError) and not any(text in str(error) for text in _NO_KERNEL):
+                raise
+            self.operations[op._opname] -= 1
+            return self._unseen(op, args, kwargs)
+
+    def _unseen(self, op, args, kwargs):
+        name = op._schema.name
+        self.unseen[name] += 1
+        if name not in self._warned:
+            self._warned.add(name)
+            warnings.warn(f"fuzzy: {name} runs in stock float32 arithmetic: it is no operator of PyTorch's, or has no float64 kernel", stacklevel=4)
+        return op(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        where = "" if self._chosen is None else f", modules={sorted(self._chosen)}"
+        return f"fuzzy(mode={self.mode!r}, format={_C.name_of(self.arithmetic.exact)!r}, dot_products={self.dot_products}, seed={self.seed}{where})"
+
+
+def _by_parts(stack: contextlib.ExitStack, model: nn.Module | None) -> None:
+    """Kernels that do the work of many operators in one, and have a form that calls those."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+    if model is None or any(isinstance(m, nn.LSTM) for m in model.modules()):
+        before = torch.backends.mkldnn.enabled  # for its LSTM, which has no float64 form either
+        torch._C._set_mkldnn_enabled(False)  # mkldnn.flags() would set its TF32 too, and warn of that
+        stack.callback(torch._C._set_mkldnn_enabled, before)
+
+
+def _seed(seed: object) -> int | None:
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63):
+        raise ValueError(f"expected seed from 0 to 2^63 - 1, or None, but got {seed!r}")
+    return seed
+
+
+def _check_model(model: object) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"expected a torch.nn.Module, or None for all that runs in the block, but got {type(model).__name__}")
+    for name, p in model.named_parameters():
+        if p.dtype is not torch.float32 and p.is_floating_point():
+            raise TypeError(f"expected float32 parameters, whose arithmetic fuzzy(...) perturbs, but {name} is {p.dtype}; use model.float()")
+        if p.device.type != "cpu":
+            raise ValueError(f"expected a model on the CPU, but {name} is on {p.device}; use model.cpu()")
+
+
+def _names(model: nn.Module | None, modules: object) -> set[str]:
+    if model is None:
+        raise ValueError("expected a model beside modules=, but got None: names are those of model.named_modules()")
+    if isinstance(modules, str) or not isinstance(modules, Iterable):
+        raise TypeError(f"expected modules as a list of names or modules, but got {modules!r}; put it into a list")
+    known = dict(model.named_modules(remove_duplicate=False))
+    found = set()
+    for m in modules:
+        names = [name for name, module in known.items() if module is m] if isinstance(m, nn.Module) else [m] if m in known else []
+        if not names:
+            near = difflib.get_close_matches(str(m), known, 3) if isinstance(m, str) else []
+            hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "; names are those of model.named_modules()"
+            raise ValueError(f"expected modules of the model, but got {m if isinstance(m, str) else type(m).__name__!r}{hint}")
+        found.update(names)
+    return found
+
+
+def fuzzy(
+    model: nn.Module | None = None,
+    mode: str | int = "stochastic",
+    *,
+    format: torch.dtype | str = "e8m23",
+    modules: Iterable[str | nn.Module] | None = None,
+    nested: bool = True,
+    dot_products: bool = False,
+    seed: int | None = None,
+) -> Fuzzy:
+    """Runs float32 code with another rounding of every operation's result, in a block::
+
+        with torch_dtypes.fuzzy(model, "stochastic", seed=1):
+            y = model(x)                       # float32; another y for each seed
+            criterion(y, t).backward()
+            optimizer.step()
+
+    Repeated, it shows how many digits of a result rounding decides (``significant_digits``). Each operator of PyTorch's that computes on float32
+    tensors, below autograd and so forward, backward and in optimizers, gives its exact result (``+ - * / sqrt``, fused multiply-add) or float64's,
+    rounded to float32 by ``mode``: in ``"stochastic"`` up or down with probabilities that keep the mean, and exact results stay; in ``"up_down"``
+    to nearest and then one number further or back. A Python number counts with its float32 value, as in stock arithmetic. NaN stays NaN, overflow
+    is infinite. Tensors stay float32, the same objects; what moves, selects, compares or draws values is left alone, and so is arithmetic in other
+    dtypes.
+
+    Args:
+        model: float32, on the CPU; None for code without one.
+        mode: one of ``ROUNDING_MODES``, or Pychop's number. Those without random bits serve too: all of float32 ``"toward_zero"``.
+        format: what results are rounded to, a dtype or a name; values of it must be float32's. Operands that are none of its values (parameters)
+            round to nearest where they are used.
+        modules: names (``named_modules()``) or modules of ``model`` whose operators are meant, forward and backward; the others run as ever. None:
+            all that runs in the block on this thread, losses and optimizers included.
+        nested: whether a named module stands for those within it too.
+        dot_products: whether every product and every sum within matrix products, convolutions and sums is rounded too (docs/numerics.md: the policy
+            ``"format"``), instead of their result alone. Slow.
+        seed: of the rounding's random bits, 0 to 2^63 - 1: each entry of the block begins with it anew. None: drawn from torch's generator at entry.
+            The generator is left alone otherwise, so that dropout and the order of data are what they are without the block.
+
+    Returns:
+        A :class:`Fuzzy` to enter, or to decorate a function with.
+
+    Not seen: NumPy, TorchScript's fused code, compiled code (call the model itself), data loaders' processes; ``Fuzzy.unseen`` counts the operators
+    of other libraries and those without a float64 kernel. Attention runs by its mathematical definition, an LSTM by its steps.
+
+    Raises:
+        TypeError: not a module, or parameters that are not float32. ValueError: an unknown mode, format, module or seed, another device.
+
+    Sources: Parker, "Monte Carlo arithmetic" (1997); Févotte and Lathuilière, "Verrou" (2016); Gonzalez-Pepe, Akhaddar, Glatard, Chatelain, "Fuzzy
+    PyTorch" (arXiv 2605.25991), for up-down rounding.
+    """
+    return Fuzzy(model, mode, format, modules, nested, dot_products, seed)

@@ -34,6 +34,7 @@ from .formats import (  # noqa: E402
     posit_format,
     with_rounding,
 )
+from .fuzzing import Fuzzy, fuzzy  # noqa: E402
 from .infinities import fill_infinity, set_fill_infinity  # noqa: E402
 from .interchange import codes, from_codes  # noqa: E402
 from .mixed import mixed_operands, set_mixed_operands  # noqa: E402
@@ -54,6 +55,7 @@ from .quantization import (  # noqa: E402
 from .rounding import rounding  # noqa: E402
 from .safetensors_files import load_safetensors, save_safetensors  # noqa: E402
 from .workbench import Card, card, dump_vectors, show, sweep  # noqa: E402
+from .workbench.variability import Digits, Variability, significant_digits, variability  # noqa: E402
 
 __all__ = [
     "ROUNDING_MODES",
@@ -61,8 +63,11 @@ __all__ = [
     "BlockTensor",
     "Card",
     "Cast",
+    "Digits",
     "Divergence",
+    "Fuzzy",
     "Target",
+    "Variability",
     "accumulate",
     "accumulation_of",
     "block_float",
@@ -81,6 +86,7 @@ __all__ = [
     "float_format",
     "format_of",
     "from_codes",
+    "fuzzy",
     "integer_format",
     "is_format_dtype",
     "load_safetensors",
@@ -96,9 +102,11 @@ __all__ = [
     "set_mixed_operands",
     "set_optimizer_eps",
     "show",
+    "significant_digits",
     "summary",
     "sweep",
     "target",
+    "variability",
     "with_rounding",
 ]
 __version__ = "0.2.0"

@@ -1,4 +1,4 @@
-"""The ``torch-dtypes`` command: ``train``, ``show``, ``sweep``, ``vectors`` and ``bench``.
+"""The ``torch-dtypes`` command: ``train``, ``show``, ``sweep``, ``variability``, ``vectors`` and ``bench``.
 
 click and rich belong to the extra ``train``, not to the package. So nothing here imports
 them until :func:`main` has looked whether they are there.
@@ -47,6 +47,7 @@ def group():
     from torch_dtypes.training.command import train
     from torch_dtypes.workbench.command import show
     from torch_dtypes.workbench.sweeps.command import sweep
+    from torch_dtypes.workbench.variability.command import variability
     from torch_dtypes.workbench.vectors.command import vectors
 
     settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -62,5 +63,6 @@ def group():
     commands.add_command(show)
     commands.add_command(sweep)
     commands.add_command(train)
+    commands.add_command(variability)
     commands.add_command(vectors)
     return commands

@@ -1,0 +1,159 @@
+"""The command ``torch-dtypes variability``."""
+
+from __future__ import annotations
+
+import click
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ... import ROUNDING_MODES
+from ...fuzzing import fuzzy
+from ...training import options as check
+from ...training.loop import OPTIMIZERS, Config
+from ...training.loop import Training as Trained
+from ...training.sources import build_network, check_network
+from ..provenance import command_line
+from .programs import Inference, Training, test_batches
+from .study import METRICS, Settings, Study, checked
+
+
+def _tolerance(ctx, param, value):
+    if value is not None and not 0 <= value < float("inf"):
+        raise click.BadParameter(f"expected a finite number of at least 0, but got {value}")
+    return value
+
+
+def _share(ctx, param, value):
+    if not 0 < value < 1:
+        raise click.BadParameter(f"expected a number between 0 and 1, but got {value}")
+    return value
+
+
+@click.command(short_help="Repeat a network in random rounding: how many digits of it hold, and where they go.")
+@check.source_options()
+@click.option("--epochs", type=click.IntRange(1), default=1, show_default=True, help="Passes over the training data, where the network is trained.")
+@click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True, help="Inputs in a training step.")
+@click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", show_default=True, help="With its defaults, but for --lr and --momentum.")
+@click.option("--lr", type=float, callback=check.positive, help="Learning rate; default 0.001 (adam), 0.01 (sgd).")
+@click.option("--momentum", type=float, callback=check.momentum, default=0.0, show_default=True, help="For sgd.")
+@click.option("--repeats", type=click.IntRange(2), default=10, show_default=True, metavar="N", help="Runs under random rounding.")
+@click.option("--training", is_flag=True, help="Repeat the training too; without it a trained network's answers are repeated.")
+@click.option("--mode", type=click.Choice(ROUNDING_MODES), default="stochastic", show_default=True, help="The rounding of every operation.")
+@click.option("--format", "number_format", default="e8m23", show_default=True, metavar="NAME", help="What results are rounded to; e8m23 is float32.")
+@click.option("--dot-products", is_flag=True, help="Round every product and sum within dot products too. Slow.")
+@click.option("--probability", type=float, default=0.95, show_default=True, callback=_share, help="Of digits that a further run confirms.")
+@click.option("--confidence", type=float, default=0.95, show_default=True, callback=_share, help="Of that statement.")
+@click.option("--where/--no-where", default=True, show_default=True, help="Look for the modules that the digits are lost in.")
+@click.option("--where-repeats", type=click.IntRange(1), default=3, show_default=True, metavar="N", help="Runs of each set of modules there.")
+@click.option("--metric", type=click.Choice(METRICS), default="distance", show_default=True,
+              help="What modules are judged by; distance: of the outputs from IEEE's, relative.")
+@click.option("--tolerance", type=float, callback=_tolerance,
+              help="Of the metric: modules are responsible beyond it. Default: half of what all together do.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of weights, order of data and rounding.")
+@click.option("--threads", type=click.IntRange(1), help="CPU threads; default: torch's own choice.")
+@click.option("--out", type=click.Path(), metavar="DIR", callback=check.folder, help="Write page, tables (CSV, JSON) and figures into DIR.")
+def variability(**options):
+    """Run a network again and again in random rounding, and say how many digits hold.
+
+    Every float32 operation is rounded up or down at random, so that digits which differ
+    between runs are rounding's. Metrics, predicted labels and each layer's activations are
+    compared; then one module is perturbed at a time, and a search (delta debugging) finds the
+    smallest sets of modules that are responsible. The network has the weights of --weights,
+    or is trained in float32 first.
+    """
+    settings, config, data = _prepare(options)
+    before = torch.get_num_threads()
+    torch.set_num_threads(options["threads"] or before)
+    try:
+        _run(options, settings, config, data)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _prepare(options):
+    """The options as (settings, config, data), or a click error before any work."""
+    if options["momentum"] and options["optimizer"] != "sgd":
+        raise click.UsageError("--momentum is for --optimizer sgd")
+    if not options["where"]:
+        for name in ("where_repeats", "metric", "tolerance"):
+            if check.is_given(name):
+                raise click.UsageError(f"--{name.replace('_', '-')} is for the search that --no-where leaves out")
+    settings = checked(
+        Settings(
+            options["repeats"], options["mode"], options["number_format"], options["dot_products"], options["seed"], options["probability"],
+            options["confidence"], options["where"], options["where_repeats"], options["metric"], options["tolerance"],
+        )
+    )  # fmt: skip
+    try:
+        fuzzy(mode=settings.mode, format=settings.format)
+    except (ValueError, TypeError) as error:
+        raise click.BadParameter(str(error), param_hint="'--format'") from error
+    config = Config(
+        options["model"], options["epochs"], options["batch_size"], options["optimizer"], options["lr"], options["momentum"],
+        image_size=int(options["image_size"]), weights=options["weights"],
+    )  # fmt: skip
+    if config.image_size != 32 and config.model != "alexnet":
+        raise click.UsageError(f"--image-size {config.image_size} is for --model alexnet, not {config.model}")
+    data = check.data_of(options)
+    try:
+        check_network(config, data)
+    except (ValueError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    return settings, config, data
+
+
+def _run(options, settings, config, data):
+    console = Console(soft_wrap=True, markup=False, emoji=False)
+    title = f"Numerical variability of {config.model} on {data.name}"
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        stage = _Stages(bar)
+        try:
+            if options["training"]:
+                program = Training(config, data, options["seed"])
+            else:
+                program = Inference(_network(config, data, options["seed"], stage), test_batches(data.test, config.image_size))
+            found = Study(program, settings, stage).go()
+        except (RuntimeError, ValueError) as error:  # no memory, an operator that the network calls
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise click.ClickException(f"{config.model} failed: {reason}") from error
+    found.title = title
+    console.print(title, highlight=False)
+    console.print()
+    found.print(Console(markup=False, emoji=False))
+    if options["out"]:
+        try:
+            written = found.write(options["out"], command_line())
+        except OSError as error:
+            raise click.ClickException(f"cannot write into {options['out']}: {error.strerror}") from error
+        console.print(f"\nwritten: {written[-2]}, {written[-1]} and {len(written) - 2} tables and figures", highlight=False)
+
+
+def _network(config, data, seed, stage):
+    """The network with its weights: a file's, or those of a training in float32."""
+    if config.weights is not None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return build_network(config, data)
+    training = Trained(config, data, torch.float32, seed)
+    steps = config.epochs * -(-len(data.train) // config.batch_size)
+    run = training.go(on_step=lambda loss: stage("training in float32", steps))
+    if run.divergence or run.diverged_at is not None:
+        raise ValueError(f"training in float32 diverged: {run.divergence or 'its loss is not finite'}; try a smaller --lr")
+    return training.model
+
+
+class _Stages:
+    """A progress bar for each stage."""
+
+    def __init__(self, bar):
+        self._bar, self._name, self._task = bar, None, None
+
+    def __call__(self, name, total):
+        if name != self._name:
+            if self._task is not None:
+                self._bar.remove_task(self._task)
+            self._name, self._task = name, self._bar.add_task(name, total=total)
+            return
+        self._bar.update(self._task, advance=1)

@@ -1,0 +1,153 @@
+"""What is repeated: a network's answers to test data, or its training before them."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from ...fuzzing import Fuzzy
+
+# Arithmetic for a model: a block to run it in.
+Block = Callable[[nn.Module], contextlib.AbstractContextManager]
+
+_ACTIVATION_SAMPLES = 16  # inputs whose activations are compared, element by element
+
+
+@dataclass
+class Outcome:
+    """What one run gave.
+
+    Attributes:
+        metrics: numbers by name.
+        output: of the network for all inputs, float32, ``(N, ...)``.
+        labels: the class of the largest output, for each input or each place of a map of labels; None where the targets are no labels.
+        activations: outputs of the modules that have none within them, by name, for the first inputs.
+        operations: how many operators the run computed under the block's arithmetic.
+        unseen: operators that it had to leave to stock float32, by name.
+    """
+
+    metrics: dict[str, float]
+    output: torch.Tensor
+    labels: torch.Tensor | None
+    activations: dict[str, torch.Tensor] = field(default_factory=dict)
+    operations: int = 0
+    unseen: dict[str, int] = field(default_factory=dict)
+
+
+class Inference:
+    """A network's answers to data, again and again.
+
+    Args:
+        model: float32, on the CPU.
+        batches: ``(inputs, targets)`` in order, kept in memory. Integer targets are labels of classes.
+        criterion: of an output and its targets, a mean over them; cross-entropy for labels, the mean squared error else, where None.
+    """
+
+    what = "inference"
+
+    def __init__(self, model: nn.Module, batches: Iterable[tuple[torch.Tensor, torch.Tensor]], criterion: Callable | None = None) -> None:
+        self.model = model
+        self.batches = [tuple(batch) for batch in batches]
+        for batch in self.batches or [()]:
+            if len(batch) != 2 or not all(isinstance(t, torch.Tensor) for t in batch):
+                got = "none" if not batch else f"{len(batch)} of {', '.join(sorted({type(t).__name__ for t in batch}))}"
+                raise ValueError(f"expected batches of two tensors, inputs and targets, but got {got}")
+        self._of_labels = not self.batches[0][1].is_floating_point()
+        self._criterion = criterion or (F.cross_entropy if self._of_labels else F.mse_loss)
+
+    def modules(self) -> list[str]:
+        return [name for name, _ in self.model.named_modules()]
+
+    @torch.no_grad()
+    def run(self, block: Block, watched: bool = False) -> Outcome:
+        """Once through the data; ``watched``: the activations are kept."""
+        training = self.model.training
+        self.model.eval()
+        try:
+            return self._run(block(self.model), watched)
+        finally:
+            self.model.train(training)
+
+    def _run(self, block: contextlib.AbstractContextManager, watched: bool) -> Outcome:
+        activations: dict[str, torch.Tensor] = {}
+        hooks = [] if not watched else _hooks(self.model, activations)
+        outputs, total, count = [], 0.0, 0
+        try:
+            with block:
+                for inputs, targets in self.batches:
+                    output = self.model(inputs)
+                    total += self._criterion(output, targets).item() * len(targets)
+                    count += len(targets)
+                    outputs.append(output)
+                    for hook in hooks:
+                        hook.remove()
+        finally:
+            for hook in hooks:
+                hook.remove()
+        output = torch.cat(outputs)
+        metrics, labels = {"loss": total / count}, None
+        if self._of_labels and output.dim() > 1:
+            labels, targets = output.argmax(1), torch.cat([t for _, t in self.batches])
+            metrics["accuracy"] = 100 * (labels == targets).double().mean().item()
+        used, unseen = (sum(block.operations.values()), dict(block.unseen)) if isinstance(block, Fuzzy) else (0, {})
+        return Outcome(metrics, output, labels, activations, used, unseen)
+
+
+class Training:
+    """A network trained anew each time from the same weights on data in the same order, and its answers then.
+
+    Args:
+        config, data, seed: as ``training.loop.Training`` has them.
+    """
+
+    what = "training"
+
+    def __init__(self, config, data, seed: int) -> None:
+        self.config, self.data, self.seed = config, data, seed
+        self.batches = test_batches(data.test, config.image_size)
+        self.model = self._new().model
+
+    def _new(self):
+        from ...training.loop import Training
+
+        return Training(self.config, self.data, torch.float32, self.seed)
+
+    def modules(self) -> list[str]:
+        return [name for name, _ in self.model.named_modules()]
+
+    def run(self, block: Block, watched: bool = False) -> Outcome:
+        training = self._new()
+        arithmetic = block(training.model)
+        with arithmetic:
+            training.go()
+        used, unseen = (sum(arithmetic.operations.values()), dict(arithmetic.unseen)) if isinstance(arithmetic, Fuzzy) else (0, {})
+        outcome = Inference(training.model, self.batches).run(block, watched)
+        epochs = training.run.epochs
+        outcome.metrics["training loss"] = epochs[-1].train_loss if epochs else math.nan
+        outcome.operations += used
+        outcome.unseen = {name: outcome.unseen.get(name, 0) + unseen.get(name, 0) for name in {**outcome.unseen, **unseen}}
+        return outcome
+
+
+def test_batches(split, image_size: int, size: int = 256) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """A data set's test examples as batches."""
+    return [split.batch(index, image_size) for index in torch.arange(len(split)).split(size)]
+
+
+def _hooks(model: nn.Module, into: dict[str, torch.Tensor]) -> list:
+    def keep(name):
+        def hook(module, args, output):
+            first = output[0] if isinstance(output, (tuple, list)) and output else output
+            if isinstance(first, torch.Tensor) and first.is_floating_point() and name not in into:
+                into[name] = first[:_ACTIVATION_SAMPLES].detach().clone()
+
+        return hook
+
+    leaves = [(name, module) for name, module in model.named_modules() if not any(module.children())]
+    return [module.register_forward_hook(keep(name)) for name, module in leaves]

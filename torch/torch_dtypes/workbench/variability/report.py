@@ -1,0 +1,215 @@
+"""How a study is shown: tables on a terminal, figures, a page, JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..colours import GREY, PALETTE
+from ..drawing import new_figure, save
+from ..pages import Page
+
+if TYPE_CHECKING:
+    from .study import Variability
+
+_METRICS = ("metric", "IEEE", "mean", "deviation", "digits", "bits", "classic digits", "classic bits")
+_LAYERS = ("module", "kind", "elements", "median digits", "5 % have at most", "least", "classic median")
+_PARTS = ("module perturbed alone", "kind", "operations", "deviation", "digits of the output", "responsible by itself")
+
+
+def place(name: str) -> str:
+    """A module's name; the model itself has none."""
+    return name or "(the model itself)"
+
+
+def _figures(x: float, digits: int = 2) -> str:
+    return "-" if math.isnan(x) else f"{x:.{digits}f}"
+
+
+def _value(x: float) -> str:
+    return f"{x:.9g}"
+
+
+def metric_rows(found: Variability) -> list[tuple[str, ...]]:
+    rows = []
+    for m in found.metrics:
+        a, b = m.nonparametric, m.classic
+        estimates = (x.item() for x in (a.decimal, a.bits, b.decimal, b.bits))
+        rows.append((m.name, _value(m.exact), _value(a.mean.item()), f"{a.deviation.item():.3g}", *map(_figures, estimates)))
+    return rows
+
+
+def layer_rows(found: Variability) -> list[tuple[str, ...]]:
+    layers = [*found.layers, *([found.output] if found.output else [])]
+    return [(place(x.name), x.kind, f"{x.elements:,}", *map(_figures, (x.median, x.low, x.least, x.classic))) for x in layers]
+
+
+def part_rows(found: Variability) -> list[tuple[str, ...]]:
+    parts = sorted(found.parts, key=lambda p: -p.deviation)
+    return [(place(p.name), p.kind, f"{p.operations:,}", f"{p.deviation:.3g}", _figures(p.digits), "yes" if p.fails else "no") for p in parts]
+
+
+def sentences(found: Variability) -> list[str]:
+    """What the study says, in words."""
+    s = found.settings
+    of = found.metrics[0].nonparametric
+    steps = ", products and sums within dot products too" if s.dot_products else ""
+    said = [
+        f"{found.what.capitalize()} repeated {s.repeats} times on {found.samples:,} inputs, every operation rounded to {s.format} by "
+        f"{s.mode}{steps}.",
+        "Two runs in IEEE arithmetic are " + ("the same to the last bit." if found.deterministic else "NOT the same: digits are lost there, too."),
+        f"Digits are of the non-parametric estimator: a further run agrees with the mean to so many with probability {of.probability:.3g}, at a "
+        f"confidence of {of.confidence:.3g}; layers, with IEEE's value. The classic estimate is -log10(deviation / mean).",
+    ]
+    if found.dice is not None:
+        said.append(f"The smallest Dice score of the predicted labels of two runs is {found.dice:.6g}.")
+    if found.unseen:
+        said.append("Left in stock float32: " + ", ".join(f"{name} ({n} times)" for name, n in sorted(found.unseen.items())) + ".")
+    if s.where:
+        limit = "given" if s.tolerance is not None else "half of what all modules together do"
+        said.append(f"All modules together move the {s.metric} by up to {found.deviation:.3g}; the tolerance is {found.tolerance:.3g} ({limit}).")
+        if found.responsible:
+            sets = "; ".join(" with ".join(place(n) for n in names) for names in found.responsible)
+            said.append(f"Responsible: {sets}.")
+        else:
+            said.append("No set of modules is responsible: all together stay within the tolerance.")
+    return said
+
+
+def print_tables(found: Variability, console=None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = console or Console()
+    blocks = [(_METRICS, metric_rows(found)), (_LAYERS, layer_rows(found))] + ([(_PARTS, part_rows(found))] if found.parts else [])
+    for columns, rows in blocks:
+        table = Table(box=None, header_style="bold", pad_edge=False)
+        for i, name in enumerate(columns):
+            table.add_column(name, justify="left" if i == 0 or name == "kind" else "right", overflow="fold", no_wrap=name == "metric")
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+        console.print()
+    for sentence in sentences(found):
+        console.print(sentence, highlight=False, markup=False)
+
+
+def layers_figure(found: Variability, width: str = "page"):
+    """Digits of each module's activations: the median, and the range from the element in twenty with the fewest."""
+    layers = [*found.layers, *([found.output] if found.output else [])]
+    with new_figure(width, 1.2 + 0.28 * len(layers)) as figure:
+        axes = figure.add_subplot()
+        at = range(len(layers), 0, -1)
+        axes.hlines(at, [x.low for x in layers], [x.median for x in layers], color=PALETTE[0], linewidth=2)
+        axes.plot([x.median for x in layers], at, "o", color=PALETTE[0], label="median")
+        axes.plot([x.low for x in layers], at, "|", color=PALETTE[0], markersize=9, label="5 % of the elements have no more")
+        axes.set_yticks(at, [place(x.name) for x in layers])
+        axes.set(xlabel="significant decimal digits", xlim=(0, _most(found) * 1.03))
+        axes.axvline(_most(found), color=GREY, linewidth=0.8, linestyle=":")
+        axes.grid(axis="x")
+        axes.legend(ncols=2, loc="lower left", bbox_to_anchor=(0, 1))
+    return figure
+
+
+def parts_figure(found: Variability, width: str = "page"):
+    """How far each module moves the chosen metric when it alone is perturbed, beside all of them and the tolerance."""
+    parts = sorted(found.parts, key=lambda p: -p.deviation)
+    culprits = {name for names in found.responsible for name in names}
+    with new_figure(width, 1.3 + 0.28 * (len(parts) + 1)) as figure:
+        axes = figure.add_subplot()
+        names = ["all modules", *(place(p.name) for p in parts)]
+        values = [found.deviation, *(p.deviation for p in parts)]
+        shown = [v for v in values if 0 < v < math.inf] or [1.0]
+        floor, ceiling = min(shown) / 3, max(shown) * 3
+        colours = [GREY, *(PALETTE[1] if p.name in culprits else PALETTE[0] for p in parts)]
+        for at, value, colour in zip(range(len(names), 0, -1), values, colours, strict=True):
+            axes.hlines(at, floor, min(max(value, floor), ceiling), color=colour, linewidth=2)
+            axes.plot([min(max(value, floor), ceiling)], [at], "o" if math.isfinite(value) else ">", color=colour)
+        axes.set_yticks(range(len(names), 0, -1), names)
+        axes.set_xscale("log")
+        axes.set(xlabel=f"largest deviation of the {found.settings.metric} from IEEE's", xlim=(floor, ceiling))
+        if floor < found.tolerance < ceiling:
+            axes.axvline(found.tolerance, color=GREY, linewidth=0.9, linestyle="--")
+            axes.text(found.tolerance, len(names) + 0.55, "tolerance", color=GREY, ha="center", va="bottom")
+        axes.set_ylim(0.4, len(names) + 0.5)
+        axes.grid(axis="x")
+    return figure
+
+
+def _most(found: Variability) -> float:
+    from ...formats import format_of
+
+    return format_of(found.settings.format).significand_bits * math.log10(2)
+
+
+def figures(found: Variability, width: str = "page") -> dict[str, object]:
+    made = {"layers": layers_figure(found, width)}
+    if found.parts:
+        made["modules"] = parts_figure(found, width)
+    return made
+
+
+def as_json(found: Variability) -> dict:
+    """Plain data; numbers that are not finite as strings, which JSON has."""
+    def plain(value):
+        if isinstance(value, float) and not math.isfinite(value):
+            return str(value)
+        if isinstance(value, dict):
+            return {key: plain(v) for key, v in value.items()}
+        return [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+    data = {
+        "settings": asdict(found.settings), "what": found.what, "samples": found.samples, "deterministic": found.deterministic, "runs": found.runs,
+        "dice": found.dice, "deviation": found.deviation, "tolerance": found.tolerance, "unseen": found.unseen, "responsible": found.responsible,
+        "metrics": [
+            {
+                "name": m.name, "exact": m.exact, "values": m.values,
+                "mean": m.nonparametric.mean.item(), "deviation": m.nonparametric.deviation.item(),
+                "digits": m.nonparametric.decimal.item(), "bits": m.nonparametric.bits.item(), "probability": m.nonparametric.probability,
+                "confidence": m.nonparametric.confidence, "classic_digits": m.classic.decimal.item(), "classic_bits": m.classic.bits.item(),
+            }
+            for m in found.metrics
+        ],
+        "layers": [asdict(x) for x in found.layers], "output": asdict(found.output) if found.output else None,
+        "parts": [asdict(p) for p in found.parts],
+    }  # fmt: skip
+    return plain(data)
+
+
+def page(found: Variability, title: str, command: str | None = None) -> Page:
+    made = Page(title, command=command, seeds=[found.settings.seed])
+    made.text(*sentences(found))
+    made.section("Results").table(_METRICS, metric_rows(found))
+    made.section("Digits of activations")
+    made.figure(layers_figure(found), "Significant decimal digits of each module's activations; the dotted line is all that the format has.")
+    made.table(_LAYERS, layer_rows(found))
+    if found.parts:
+        made.section("Where the digits go")
+        made.figure(parts_figure(found), "Deviation with one module perturbed at a time; in another colour, those that the search found responsible.")
+        made.table(_PARTS, part_rows(found))
+    made.footnote(f"{found.runs} runs in all. Elements that are 0 in every run are not counted among a module's.")
+    return made
+
+
+def write(found: Variability, folder: str | os.PathLike, title: str, command: str | None = None) -> list[Path]:
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = [path for name, figure in figures(found).items() for path in save(figure, folder, name)]
+    tables = ("metrics", _METRICS, metric_rows(found)), ("layers", _LAYERS, layer_rows(found)), ("modules", _PARTS, part_rows(found))
+    for name, columns, rows in tables:
+        if rows:
+            written.append(_write_csv(folder / f"{name}.csv", columns, rows))
+    (folder / "variability.json").write_text(json.dumps(as_json(found), indent=1) + "\n", encoding="utf-8")
+    return [*written, page(found, title, command).write(folder / "variability.html"), folder / "variability.json"]
+
+
+def _write_csv(path: Path, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Path:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([columns, *([cell.replace(",", "") if i > 1 else cell for i, cell in enumerate(row)] for row in rows)])
+    return path

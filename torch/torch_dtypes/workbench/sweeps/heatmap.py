@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from ..drawing import WIDTHS, new_figure
-from .tables import Entry, Group
+from .tables import Entry, Group, signed
 
 # Points below float32, in steps that tell a tenth of a point from one, and ten from what is lost altogether.
 STEPS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -18,8 +18,8 @@ _SHORT = {"nearest_even": "nearest\neven", "nearest_zero": "nearest\nzero", "nea
 def heatmap_figure(groups: Sequence[Group], width: str = "page"):
     """A matplotlib figure with a panel for each table: a row a format, a column a rounding mode, the gap to float32 in points as colour and number.
 
-    Darker is worse, in grey, too. What failed or diverged is hatched, and a strip below says why; it has no place on the scale. A ring marks what is
-    no better than a guess. Of several seeds the mean.
+    Darker is worse, in grey, too. What failed or diverged is hatched, and a strip below says why; it has no place on the scale. A dashed frame marks
+    what is no better than a guess. Of several seeds the mean.
 
     Args:
         groups: at least one. width: ``"page"`` or ``"column"``, one column of a paper.
@@ -35,9 +35,10 @@ def heatmap_figure(groups: Sequence[Group], width: str = "page"):
     rows = max(len(g.formats) for g in groups)
     reasons = _reasons(groups)
     letters = {text: chr(ord("a") + i) if i < 26 else "+" for i, text in enumerate(reasons)}
-    wrapped = _wrapped(reasons, letters, int(WIDTHS[width] * (15.5 if width == "page" else 19)))
-    line = size * 1.35 / 72
-    heights = down * (0.95 + rows * (0.27 if width == "page" else 0.2)) + 0.55 + len(wrapped) * line + 0.1
+    guesses = any(_is_a_guess(entry, group.chance) for group in groups for entry in group.entries.values())
+    wrapped = _wrapped(reasons, letters, guesses, int(WIDTHS[width] * (15.5 if width == "page" else 19)))
+    line = size * 1.7 / 72
+    heights = down * (0.85 + rows * (0.27 if width == "page" else 0.2)) + 0.55 + len(wrapped) * line + 0.1
     colours = matplotlib.colormaps["YlOrRd"].resampled(256)
     norm = BoundaryNorm(STEPS, 256, extend="neither")
     with new_figure(width, heights) as figure:
@@ -59,8 +60,9 @@ def _reasons(groups: Sequence[Group]) -> list[str]:
     return list(dict.fromkeys(text for group in groups for entry in group.entries.values() for text in entry.reasons.values()))
 
 
-def _wrapped(reasons: list[str], letters: dict[str, str], characters: int) -> list[str]:
-    lines = []
+def _wrapped(reasons: list[str], letters: dict[str, str], guesses: bool, characters: int) -> list[str]:
+    lines = ["Dashed frame: at most 2 points better than a guess."] if guesses else []
+    lines += ["Hatched: failed or diverged with a seed, or with all."] if reasons else []
     for text in reasons[:27]:
         lines += textwrap.wrap(f"({letters[text]}) {text}", characters, subsequent_indent="      ") or [""]
     return lines
@@ -107,21 +109,16 @@ def _draw(axes, group: Group, colours, norm, letters: dict[str, str], size: floa
     axes.spines[:].set_visible(False)
     axes.set_xticks([x - 0.5 for x in range(1, len(group.roundings))], minor=True)
     axes.set_yticks([y - 0.5 for y in range(1, len(group.formats))], minor=True)
-    axes.grid(which="minor", color="white", linewidth=1.2, zorder=2.5)
+    axes.set_axisbelow(False)
+    axes.grid(which="minor", color="white", linewidth=1.2)
     axes.tick_params(which="minor", length=0)
     seeds = max((len(e.accuracies) + len(e.reasons) + e.waiting for e in group.entries.values()), default=0)
     said = f"float32 {group.baseline.mean:.1f} %" if group.baseline.mean is not None else "float32 failed"
     said += f", guess {group.chance:.1f} %" if group.chance is not None else ""
     said += f", mean of {seeds} seeds" if seeds > 1 else ""
-    axes.set_title(f"{group.title}\n", fontsize=size * 1.2, pad=size * 2.0)
-    axes.text(0, 1, said, transform=axes.transAxes, fontsize=size, color="#333333", ha="left", va="bottom", clip_on=False).set_position(
-        (0, _above(group))
-    )
-
-
-def _above(group: Group) -> float:
-    """Where the line below the title is, over the rounding modes' names, in heights of the panel."""
-    return 1 + 1.25 / max(1, len(group.formats))
+    # Above the modes' names, which take two lines.
+    axes.annotate(said, (0, 1), (0, size * 3.9), "axes fraction", "offset points", fontsize=size, color="#333333", annotation_clip=False)
+    axes.annotate(group.title, (0, 1), (0, size * 5.5), "axes fraction", "offset points", fontsize=size * 1.2, weight="bold", annotation_clip=False)
 
 
 def _luminance(colour) -> float:
@@ -133,7 +130,7 @@ def _label(entry: Entry, letters: dict[str, str]) -> str:
         return ", ".join(dict.fromkeys(f"({letters[text]})" for text in entry.reasons.values()))
     if entry.gap is None:
         return "not done" if entry.waiting else ""
-    return f"{entry.gap:+.2f}" if abs(entry.gap) < 9.995 else f"{entry.gap:+.1f}"
+    return signed(entry.gap, 2 if abs(entry.gap) < 9.995 else 1)
 
 
 def _is_a_guess(entry: Entry, chance: float | None) -> bool:
@@ -145,6 +142,6 @@ def _scale(panels, axes, colours, norm, size: float) -> None:
 
     bar = panels.colorbar(ScalarMappable(norm, colours), ax=axes, orientation="horizontal", fraction=0.035, aspect=60, pad=0.03, spacing="uniform")
     bar.set_ticks(STEPS, labels=[f"{step:g}" for step in STEPS], fontsize=size)
-    bar.set_label("points below float32 (a dashed frame: no better than a guess by 2 points; hatched: failed, with its reason below)", fontsize=size)
+    bar.set_label("points below float32", fontsize=size)
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=2)

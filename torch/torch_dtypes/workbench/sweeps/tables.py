@@ -49,7 +49,7 @@ class Entry:
         parts = []
         if self.accuracies:
             spread = f" ± {statistics.stdev(self.accuracies):.2f}" if len(self.accuracies) > 1 else ""
-            gap = f" ({self.gap:+.2f})" if self.gaps else ""
+            gap = f" ({signed(self.gap, 2)})" if self.gaps else ""
             parts.append(f"{self.mean:.2f}{spread}{gap}")
         if self.reasons:
             parts.append(" and ".join(sorted(self.states)) + (f" {len(self.reasons)} of {of}" if len(self.reasons) < of else ""))
@@ -90,6 +90,11 @@ class Group:
         """A row for each format: its name, then a text for each rounding mode."""
         nothing = Entry()
         return [[name, *(self.entries.get((name, rounding), nothing).text() for rounding in self.roundings)] for name in self.formats]
+
+
+def signed(value: float, digits: int) -> str:
+    """A number with its sign; what rounds to 0 is +0."""
+    return f"{round(value, digits) + 0.0:+.{digits}f}"
 
 
 def flat(cells: Sequence[Cell], outcomes: dict[str, dict]) -> list[dict]:

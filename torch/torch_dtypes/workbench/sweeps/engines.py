@@ -101,7 +101,7 @@ class Dask:
                 bases[path] = self._client.scatter(path.read_bytes()) if path.exists() else None
             base = bases[path] if cell.is_after_training else None
             futures[self._client.submit(elsewhere, cell.definition(), base, self.limit, pure=False)] = cell
-        for future in as_completed(list(futures)):
+        for future in as_completed(list(futures), loop=self._client.loop):
             cell, trained = futures.pop(future), None
             error = future.exception()
             if error is None:

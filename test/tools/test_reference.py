@@ -1,9 +1,13 @@
-"""The API reference has every public name and every command, and names nothing else."""
+"""The API reference: every public name and command has its place, its docstring is whole, and its example is right."""
 
+import doctest
+import inspect
+import io
 import re
 from pathlib import Path
 
 import pytest
+import torch
 
 import torch_dtypes
 from torch_dtypes import cli, optim
@@ -44,3 +48,65 @@ def test_every_command_has_its_place():
 def test_every_page_is_in_the_index():
     index = (REFERENCE / "index.rst").read_text()
     assert {page.stem for page in REFERENCE.glob("*.rst")} - {"index"} == set(re.findall(r"^   (\w+)$", index, re.MULTILINE))
+
+
+# ---- docstrings ----
+
+MODULES = {"torch_dtypes": torch_dtypes, "torch_dtypes.optim": optim}
+# What takes arguments and raises nothing of its own.
+NEVER_RAISE = {"is_format_dtype", "Card", "Divergence"}
+# Made by functions of this package and not by users: their docstrings list attributes.
+RESULTS = {"Card", "Divergence", "Accumulation", "Target", "BlockTensor"}
+
+
+# Whose examples start processes of their own, and run with the slow tests.
+LONG = {"sweep"}
+
+
+def documented():
+    for name in sorted(expected_names()):
+        module, _, short = name.rpartition(".")
+        if short != "ROUNDING_MODES":  # a tuple; its text is in the source, beside it
+            yield pytest.param(short, getattr(MODULES[module], short), id=name)
+
+
+def examples():
+    return [pytest.param(*p.values, id=p.id, marks=[pytest.mark.slow] * (p.values[0] in LONG)) for p in documented()]
+
+
+def parameters(thing):
+    return [p for p in inspect.signature(thing).parameters.values() if p.name not in ("self", "args", "kwargs")]
+
+
+@pytest.mark.parametrize("name, thing", list(documented()))
+def test_a_docstring_is_whole(name, thing):
+    text = inspect.getdoc(thing) or ""
+    assert len(text.partition("\n")[0]) > 20, "expected a sentence that says what it is"
+    takes = parameters(thing)
+    if takes and name not in RESULTS:
+        section = re.search(r"^Args:\n((?:    .*\n|\n)+)", text + "\n", re.MULTILINE)
+        assert section, f"expected a section Args for {[p.name for p in takes]}"
+        said = set(re.findall(r"\w+", " ".join(re.findall(r"^    ([\w, ]+?)(?= ?\(.*\):|:)", section[1], re.MULTILINE))))
+        assert {p.name for p in takes} <= said, f"expected {sorted({p.name for p in takes} - said)} among the arguments"
+    if takes and name not in NEVER_RAISE | RESULTS:
+        assert re.search(r"^Raises:\n    \w+(Error|Exception)", text, re.MULTILINE), "expected a section Raises"
+    assert ">>> " in text, "expected an example that can be run"
+
+
+@pytest.mark.parametrize("name, thing", examples())
+def test_examples_are_right(name, thing, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    names = {"torch": torch, "torch_dtypes": torch_dtypes, "nn": torch.nn}
+    tests = doctest.DocTestFinder(recurse=inspect.isclass(thing)).find(thing, name, module=False, globs=names)
+    report = io.StringIO()
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    failed = sum(runner.run(test, out=report.write, clear_globs=False).failed for test in tests)
+    assert not failed, report.getvalue()
+
+
+def test_errors_are_listed_one_by_one():
+    """A line of Raises names one error, so that each has its row."""
+    for name, thing in ((p.values[0], p.values[1]) for p in documented()):
+        section = re.search(r"^Raises:\n((?:    .*\n|\n)+)", (inspect.getdoc(thing) or "") + "\n", re.MULTILINE)
+        assert not section or not re.search(r"\S.*[.;] \w+Error: ", section[1]), name

@@ -20,7 +20,13 @@ _CHUNKED = re.compile(r"chunked\((\d+)\)")
 
 @dataclass(frozen=True)
 class Accumulation:
-    """An accumulation policy: what ``accumulate`` takes, and ``accumulation_of`` gives. Its arguments are those of ``accumulate``."""
+    """An accumulation policy: what ``accumulate`` takes, and ``accumulation_of`` gives. Its arguments are those of ``accumulate``.
+
+    Example::
+
+        >>> torch_dtypes.Accumulation("chunked(32)", accumulator="e5m7").chunk
+        32
+    """
 
     policy: str
     chunk: int | None = None
@@ -124,6 +130,16 @@ def accumulate(
 
     Sources: Kulisch, "Computer arithmetic and validity" (2013), chapter 8; Posit Standard (2022), section 3.4; Kahan, CACM 8 (1965);
     Blanchard, Higham, Mary, "A class of fast and accurate summation algorithms", SISC 42 (2020), for chunked sums.
+
+    Example::
+
+        >>> ones = torch.ones(4096).to(torch.e5m7)
+        >>> with torch_dtypes.accumulate("format"):
+        ...     print(ones.sum().item())  # from 256 on, adding 1 rounds back
+        256.0
+        >>> with torch_dtypes.accumulate("exact"):
+        ...     print(ones.sum().item())
+        4096.0
     """
     options = {"chunk": chunk, "product": product, "accumulator": accumulator, "fused": fused, "kahan": kahan, "rounding": rounding}
     chosen = _policy_of(policy, options)
@@ -145,9 +161,21 @@ def set_accumulation(
 
     ``set_accumulation(D, "machine")`` brings the default back. Dtypes that differ in rounding mode have policies of their own.
 
+    Args:
+        dtype: a dtype of this package or a name.
+        policy: as in ``accumulate``.
+        chunk, product, accumulator, fused, kahan, rounding: as in ``accumulate``.
+
     Raises:
         ValueError: an unknown name, policy or option.
         TypeError: a stock dtype.
+
+    Example::
+
+        >>> torch_dtypes.set_accumulation(torch.e5m5, "chunked(32)", accumulator="e5m7")
+        >>> torch_dtypes.accumulation_of(torch.e5m5).accumulator
+        torch.e5m7
+        >>> torch_dtypes.set_accumulation(torch.e5m5, "machine")
     """
     options = {"chunk": chunk, "product": product, "accumulator": accumulator, "fused": fused, "kahan": kahan, "rounding": rounding}
     chosen = _policy_of(policy, options)
@@ -157,9 +185,17 @@ def set_accumulation(
 def accumulation_of(dtype: torch.dtype | str) -> Accumulation:
     """The accumulation policy that holds for a dtype on this thread now: a block's, where one is active, or else the dtype's own.
 
+    Args:
+        dtype: a dtype of this package or a name.
+
     Raises:
         ValueError: an unknown name.
         TypeError: a stock dtype.
+
+    Example::
+
+        >>> torch_dtypes.accumulation_of(torch.posit16es2).policy
+        'machine'
     """
     found = _C.accumulation_of(_expected_dtype(dtype))
     rounding = None if found.rounding is None else found.rounding.name

@@ -246,6 +246,13 @@ def chop(
 
     Sources: Higham, Pranesh, "Simulating low precision floating-point arithmetic", SISC 41 (2019); Bengio, Leonard, Courville, "Estimating
     or propagating gradients through stochastic neurons" (2013), for the estimator.
+
+    Example::
+
+        >>> torch_dtypes.chop(torch.tensor([0.3, 250.0]), "q43")
+        tensor([0.3125,    inf])
+        >>> torch_dtypes.chop(torch.tensor([0.3, 250.0]), "q43", rounding="toward_zero")
+        tensor([  0.2812, 240.0000])
     """
     if torch.compiler.is_dynamo_compiling():
         return _chop_traced(x, D, rounding, generator, flip_prob)

@@ -20,6 +20,15 @@ class Divergence:
         where: the pass that made it: ``"forward"``, ``"backward"`` or ``"update"``.
         cause: what likely happened.
         advice: what to try.
+
+    Example::
+
+        >>> model = nn.Linear(1, 1).to(torch.q52)
+        >>> with torch.no_grad():
+        ...     _ = model.weight.fill_(float("inf"))
+        >>> found = torch_dtypes.explain_divergence(model)
+        >>> found.tensor, found.where
+        ('weight', 'forward')
     """
 
     tensor: str
@@ -147,6 +156,15 @@ def explain_divergence(
 
     Raises:
         TypeError: ``model`` is no module.
+
+    Example::
+
+        >>> model, x = nn.Sequential(nn.Linear(1, 1)).to(torch.q43), torch.full((1, 1), 200.0).to(torch.q43)
+        >>> with torch.no_grad():
+        ...     _ = model[0].weight.fill_(2.0)
+        >>> found = torch_dtypes.explain_divergence(model, forward=lambda: model(x))
+        >>> found.layer, found.where
+        ('0', 'forward')
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"expected a torch.nn.Module, but got {model!r}")

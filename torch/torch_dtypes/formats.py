@@ -106,6 +106,14 @@ def posit_format(
         TypeError: a parameter of another type.
 
     Source: Posit Standard (2022), sections 3 and 4.
+
+    Example::
+
+        >>> p = torch_dtypes.posit_format(12, 1)
+        >>> p
+        torch.posit12es1
+        >>> torch.tensor([0.1, 1e9], dtype=p)
+        tensor([1.0010e-01, 1.0486e+06], dtype=torch.posit12es1)
     """
     return _define(_posit(nbits, es, underflow=underflow, infinity=infinity, rounding=rounding))
 
@@ -150,6 +158,14 @@ def float_format(
         TypeError: a parameter of another type.
 
     Source: IEEE 754-2019, section 3; OCP Microscaling Formats 1.0, section 5.3; IEEE P3109 interim report.
+
+    Example::
+
+        >>> e5m6 = torch_dtypes.float_format(exp_bits=5, man_bits=6)
+        >>> torch.finfo(e5m6).max, torch.ones(2, dtype=e5m6).exp()
+        (65024.0, tensor([2.7188, 2.7188], dtype=torch.e5m6))
+        >>> torch_dtypes.float_format(4, 3, specials="fn", overflow="saturate")
+        torch.e4m3fn_saturate
     """
     return _define(_float(exp_bits, man_bits, bias=bias, subnormals=subnormals, specials=specials, overflow=overflow, rounding=rounding))
 
@@ -206,6 +222,13 @@ def fixed_format(
     Raises:
         ValueError: a parameter out of range, or all of a process's 64 formats made.
         TypeError: a parameter of another type.
+
+    Example::
+
+        >>> torch.tensor([0.3, 100.0]).to(torch_dtypes.fixed_format(3, 4))
+        tensor([0.3125, 7.9375], dtype=torch.fixed3_4)
+        >>> torch.tensor([8.5]).to(torch_dtypes.fixed_format(3, 4, overflow="wrap"))
+        tensor([-7.5000], dtype=torch.fixed3_4_wrap)
     """
     return _define(_fixed(int_bits, frac_bits, signed=signed, overflow=overflow, symmetric=symmetric, rounding=rounding))
 
@@ -232,9 +255,19 @@ def with_rounding(dtype: torch.dtype | str, mode: str | int) -> torch.dtype:
 
     It is a dtype of its own: an operator does not mix the two, convert one first (exact, since both have the same values).
 
+    Args:
+        dtype: a dtype of this package or a name.
+        mode: one of ``ROUNDING_MODES``, or Pychop's number.
+
     Raises:
         TypeError: a stock dtype.
         ValueError: an unknown name, not a mode, or all of a process's 64 formats made.
+
+    Example::
+
+        >>> d = torch_dtypes.with_rounding(torch.q43, "toward_zero")
+        >>> torch.tensor([1.99]).to(d)
+        tensor([1.8750], dtype=torch.q43_toward_zero)
     """
     fmt = format_of(dtype)
     fmt.rounding = rounding_mode(mode)
@@ -251,9 +284,19 @@ def dtype(name: str | torch.dtype) -> torch.dtype:
     ``ocp_e5m2``, ``ocp_e3m2``, ``ocp_e2m3``, ``ocp_e2m1``, and IEEE P3109's ``binary<K>p<P>se`` (with infinities) and ``...sf`` (finite).
     A float's options go behind any of its names: ``q43_flush``, ``fp16_saturate``, ``binary8p4se_saturate``.
 
+    Args:
+        name: as above, or a dtype of this package.
+
     Raises:
         ValueError: not a name of a format, or one with impossible parameters.
         TypeError: no name, or a stock dtype.
+
+    Example::
+
+        >>> torch_dtypes.dtype("e4m3fn_saturate")
+        torch.e4m3fn_saturate
+        >>> torch_dtypes.dtype("half") is torch_dtypes.dtype("e5m10")
+        True
     """
     if isinstance(name, torch.dtype):
         format_of(name)  # for its error
@@ -286,12 +329,27 @@ _BUILTIN: list[torch.dtype] = []
 
 
 def builtin_dtypes() -> tuple[torch.dtype, ...]:
-    """The built-in dtypes, in the order of c10/formats/BuiltinFormats.h."""
+    """The built-in dtypes, in the order of c10/formats/BuiltinFormats.h.
+
+    Example::
+
+        >>> torch_dtypes.builtin_dtypes()[:3]
+        (torch.posit8es0, torch.posit8es1, torch.posit8es2)
+    """
     return tuple(_BUILTIN)
 
 
 def is_format_dtype(dtype: object) -> bool:
-    """Whether ``dtype`` is a dtype of this package."""
+    """Whether ``dtype`` is a dtype of this package.
+
+    Args:
+        dtype: anything.
+
+    Example::
+
+        >>> torch_dtypes.is_format_dtype(torch.q43), torch_dtypes.is_format_dtype(torch.bfloat16)
+        (True, False)
+    """
     return _C.format_of(dtype) is not None
 
 
@@ -300,9 +358,18 @@ def format_of(dtype: torch.dtype | str) -> _C.Format:
     point), ``man_bits`` (frac_bits for fixed point), ``bias``, ``subnormals``, ``specials``, ``overflow``, ``underflow``, ``infinity``,
     ``is_signed``, ``symmetric`` and ``rounding``. A copy: changing it changes no dtype; and a name makes none.
 
+    Args:
+        dtype: a dtype of this package or a name.
+
     Raises:
         TypeError: a stock dtype.
         ValueError: an unknown name.
+
+    Example::
+
+        >>> f = torch_dtypes.format_of("posit16es2")
+        >>> f.bits, f.exp_bits, f.rounding.name
+        (16, 2, 'nearest_even')
     """
     if isinstance(dtype, str):
         return _format_of_name(dtype)

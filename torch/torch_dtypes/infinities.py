@@ -24,10 +24,23 @@ def set_fill_infinity(setting: str) -> None:
     Raises:
         ValueError: another string.
         TypeError: no string.
+
+    Example::
+
+        >>> torch_dtypes.set_fill_infinity("nan")
+        >>> torch.full((1,), float("-inf"), dtype=torch.posit16es2)
+        tensor([nan], dtype=torch.posit16es2)
+        >>> torch_dtypes.set_fill_infinity("saturate")
     """
     _C.set_fill_infinity(_SETTINGS[_choice("setting", setting, _SETTINGS)])
 
 
 def fill_infinity() -> str:
-    """What ``set_fill_infinity`` has set: ``"saturate"`` or ``"nan"``."""
+    """What ``set_fill_infinity`` has set: ``"saturate"`` or ``"nan"``.
+
+    Example::
+
+        >>> torch_dtypes.fill_infinity()
+        'saturate'
+    """
     return _C.fill_infinity().name

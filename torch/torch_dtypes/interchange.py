@@ -20,8 +20,16 @@ def codes(tensor: torch.Tensor) -> torch.Tensor:
         torch.distributed.broadcast(received, src=0)        # the sender: torch_dtypes.codes(x).view(torch.uint8)
         y = torch_dtypes.from_codes(received.view(torch.int16), x.dtype)
 
+    Args:
+        tensor: of a dtype of this package, of any shape; the result has its shape and strides.
+
     Raises:
         TypeError: not a tensor, or one of a stock dtype.
+
+    Example::
+
+        >>> torch_dtypes.codes(torch.tensor([1.0, -1.0, 0.0], dtype=torch.posit8es1))
+        tensor([ 64, 192,   0], dtype=torch.uint8)
     """
     if not isinstance(tensor, torch.Tensor) or not _C.is_format_tensor(tensor):
         raise TypeError(f"expected a tensor of a number format, but got {getattr(tensor, 'dtype', type(tensor))}")
@@ -45,6 +53,11 @@ def from_codes(codes: torch.Tensor, dtype: torch.dtype | str) -> torch.Tensor:
     Raises:
         TypeError: no integers, integers of another width, or a stock dtype.
         ValueError: a number that is no code of the format, or an unknown name.
+
+    Example::
+
+        >>> torch_dtypes.from_codes(torch.tensor([0x38, 0x78], dtype=torch.uint8), torch.q43)
+        tensor([1., inf], dtype=torch.q43)
     """
     from .formats import dtype as dtype_of
 

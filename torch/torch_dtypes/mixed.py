@@ -33,6 +33,13 @@ def mixed_operands(mode: str) -> Override:
 
     Raises:
         ValueError: another mode.
+
+    Example::
+
+        >>> layer, x = torch.nn.Linear(2, 1).to(torch.posit16es2), torch.ones(1, 2)
+        >>> with torch_dtypes.mixed_operands("promote"):
+        ...     print(layer(x).dtype)
+        torch.float32
     """
     return Override(_C.set_mixed_operands_override, _mode(mode))
 
@@ -41,7 +48,17 @@ def set_mixed_operands(mode: str) -> None:
     """Makes ``mode`` what holds where no block says otherwise, in all threads of the process, until it is set anew. See
     ``mixed_operands``.
 
+    Args:
+        mode: ``"raise"``, the default, or ``"promote"``.
+
     Raises:
         ValueError: another mode.
+
+    Example::
+
+        >>> torch_dtypes.set_mixed_operands("promote")
+        >>> (torch.ones(1, 2) @ torch.ones(2, 1).to(torch.posit16es2)).dtype
+        torch.float32
+        >>> torch_dtypes.set_mixed_operands("raise")
     """
     _C.set_mixed_operands_default(_mode(mode))

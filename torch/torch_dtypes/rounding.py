@@ -24,5 +24,11 @@ def rounding(mode: str | int) -> Override:
 
     Raises:
         ValueError: not a mode.
+
+    Example::
+
+        >>> with torch_dtypes.rounding("up"):
+        ...     print(torch.tensor([1.01]).to(torch.q43))
+        tensor([1.1250], dtype=torch.q43)
     """
     return Override(_C.set_rounding_override, rounding_mode(mode))

@@ -72,6 +72,7 @@ def save_safetensors(
 
     Args:
         tensors: by name, for example ``model.state_dict()``.
+        filename: where to write; a file there is replaced.
         metadata: texts of your own for the file's header.
         codes: True writes the codes instead, integers as wide as an element: the smallest file, for ``load_safetensors`` alone. They are
             under names that no model has (``"torch_dtypes codes of <name>"``), so that who takes them for numbers gets an error.
@@ -80,6 +81,12 @@ def save_safetensors(
         ImportError: safetensors is not installed.
         ValueError: a value that is no tensor, a tensor that is not contiguous, or a key of ``metadata`` that is ours.
         RuntimeError: tensors that overlap without being the same.
+
+    Example::
+
+        >>> torch_dtypes.save_safetensors({"w": torch.ones(2, dtype=torch.q43)}, "model.safetensors")
+        >>> torch_dtypes.load_safetensors("model.safetensors")
+        {'w': tensor([1., 1.], dtype=torch.q43)}
     """
     written, dtypes, same, seen = {}, {}, {}, {}
     for name, tensor in tensors.items():
@@ -138,10 +145,20 @@ def load_safetensors(filename: str | os.PathLike, device: str | int | torch.devi
 
     A file of stock dtypes is read as ``safetensors.torch.load_file`` reads it.
 
+    Args:
+        filename: a file of ``save_safetensors`` or of anybody else.
+        device: where the tensors go: ``"cpu"`` or a ``torch.device``.
+
     Raises:
         ImportError: safetensors is not installed.
         FileNotFoundError: no such file.
         ValueError: the file is from a later version, or its metadata are broken.
+
+    Example::
+
+        >>> torch_dtypes.save_safetensors({"w": torch.ones(2, dtype=torch.q43)}, "model.safetensors", codes=True)
+        >>> torch_dtypes.load_safetensors("model.safetensors")["w"].dtype
+        torch.q43
     """
     from ._serialization import rebuild_dtype
 

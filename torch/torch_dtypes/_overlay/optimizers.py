@@ -51,6 +51,11 @@ def set_optimizer_eps(policy: str) -> None:
 
     Raises:
         ValueError: another policy.
+
+    Example::
+
+        >>> torch_dtypes.set_optimizer_eps("keep")
+        >>> torch_dtypes.set_optimizer_eps("raise")
     """
     global _raises_eps
     if policy not in ("raise", "keep"):

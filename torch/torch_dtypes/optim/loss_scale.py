@@ -43,6 +43,11 @@ class DynamicScale:
     Raises:
         ValueError: one is out of range.
         TypeError: one is no number.
+
+    Example::
+
+        >>> torch_dtypes.optim.DynamicScale(init=1024.0, interval=500).backoff
+        0.5
     """
 
     init: float = 2.0**16

@@ -75,6 +75,15 @@ class LowPrecision(Optimizer):
         TypeError: no optimizer, one that needs a closure (LBFGS) or sparse gradients, or something that is no format.
         ValueError: an unknown format or mode, a weight format that the parameters' dtype is not, a master less exact than the parameters,
             parameters that are not real floating-point tensors.
+
+    Example::
+
+        >>> model = nn.Linear(2, 1).to(torch.q52)
+        >>> optimizer = torch_dtypes.optim.LowPrecision(torch.optim.SGD(model.parameters(), 0.1))
+        >>> model(torch.ones(1, 2, dtype=torch.q52)).sum().backward()
+        >>> optimizer.step()
+        >>> model.weight.dtype
+        torch.q52
     """
 
     def __init__(

@@ -201,6 +201,12 @@ class Target:
         full_scale: to which a scale brings a tensor's largest magnitude: ``largest``, but of posits the largest with the shortest regime, the
             end of the range in which they have the most digits (3.875 in posit8es1).
         rounding: the rounding mode, where no argument and no block says another.
+
+    Example::
+
+        >>> t = torch_dtypes.target("mxfp8_e4m3")
+        >>> t.name, t.bits, t.bits_per_value
+        ('mxfp8_e4m3', 8, 8.25)
     """
 
     name: str

@@ -55,6 +55,12 @@ class BlockTensor:
         tensor_scale: the scale above those of the blocks, one number; None where there is none.
 
     Source: OCP Microscaling Formats 1.0, section 5, for what a block is; it leaves the layout in memory open.
+
+    Example::
+
+        >>> torch_dtypes.quantize(torch.ones(2, 32), "mxfp4").scale_codes
+        tensor([[125],
+                [125]], dtype=torch.uint8)
     """
 
     __slots__ = ("__weakref__", "data", "dtype", "format", "scale_codes", "shape", "tensor_scale")

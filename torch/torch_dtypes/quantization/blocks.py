@@ -305,6 +305,11 @@ def block_float(bits: int, dim: int | None = None, *, size: int | None = None, a
         TypeError: one of another type.
 
     Source: Zhang et al., "QPyTorch" (arXiv 1910.04540); Wilkinson, "Rounding Errors in Algebraic Processes" (1963), chapter 1.
+
+    Example::
+
+        >>> torch_dtypes.block_float(4, size=2).quantize(torch.tensor([1.0, 0.1, 100.0, 3.0]))
+        tensor([ 1.,  0., 96.,  0.])
     """
     bits = _integer("bits", bits, 2, 24)
     where = None if dim is None and size is None else axis

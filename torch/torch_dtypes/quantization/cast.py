@@ -31,6 +31,13 @@ class Cast(nn.Module):
     Raises:
         ValueError: an unknown name or option, or a format that needs a scale without one.
         TypeError: something else.
+
+    Example::
+
+        >>> rounds = torch_dtypes.Cast(forward="q43", backward="q52")
+        >>> x = torch.tensor([1.3, 0.7], requires_grad=True)
+        >>> rounds(x)
+        tensor([1.2500, 0.6875], grad_fn=...)
     """
 
     def __init__(self, forward: Any = None, backward: Any = None) -> None:

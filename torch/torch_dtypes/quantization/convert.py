@@ -74,6 +74,14 @@ def quantize_(
 
     Sources: Micikevicius et al., "Mixed precision training" (arXiv 1710.03740), for float32 masters; Bengio, Leonard, Courville (2013), for the
     estimator; torchao's ``quantize_`` for the idiom.
+
+    Example::
+
+        >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+        >>> _ = torch_dtypes.quantize_(model, {nn.Linear: dict(weight="q43", activation="q43", error="q52")})
+        >>> model(torch.ones(1, 4)).sum().backward()
+        >>> model[0].weight.dtype, torch_dtypes.summary(model, show=False)["2"].weight
+        (torch.float32, 'q43')
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a torch.nn.Module to quantise, but got {type(model).__name__}")
@@ -102,11 +110,20 @@ def quantize_(
 def dequantize_(model: nn.Module) -> nn.Module:
     """Lets every layer of a model run as it did before ``quantize_``, in place: the same parameters, bit for bit.
 
+    Args:
+        model: any module.
+
     Returns:
         ``model``; one that has no rules is left as it is.
 
     Raises:
         TypeError: not a module.
+
+    Example::
+
+        >>> model = torch_dtypes.quantize_(nn.Linear(2, 1), {nn.Linear: dict(weight="q43")})
+        >>> torch_dtypes.summary(torch_dtypes.dequantize_(model), show=False)[""].runs
+        ''
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a torch.nn.Module, but got {type(model).__name__}")

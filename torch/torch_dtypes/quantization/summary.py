@@ -137,6 +137,12 @@ def summary(model: nn.Module, *, show: bool = True) -> Summary:
 
     Raises:
         TypeError: not a module.
+
+    Example::
+
+        >>> model = torch_dtypes.quantize_(nn.Sequential(nn.Linear(2, 1)), {"0": torch.posit16es2})
+        >>> torch_dtypes.summary(model, show=False)["0"].runs
+        'natively'
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a torch.nn.Module, but got {type(model).__name__}")

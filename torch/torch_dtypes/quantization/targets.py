@@ -175,7 +175,7 @@ def target(value: Target | torch.dtype | _C.Format | str) -> Target:
         >>> torch_dtypes.target("posit<12,1>")
         target('posit12es1')
         >>> torch_dtypes.target(torch.q43).quantize(torch.tensor([1.3, 700.0]), scale=4.0)
-        tensor([1.2500, 704.0000])
+        tensor([  1.2500, 704.0000])
     """
     if isinstance(value, Target):
         return value

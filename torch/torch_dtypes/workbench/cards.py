@@ -30,6 +30,12 @@ class Card:
         finite: how many different numbers a cast can give. infinities, nans: how many codes of these.
         zeros: how many of 0 and -0 there are.
         parameters: what its constructor takes, by name.
+
+    Example::
+
+        >>> c = torch_dtypes.card("posit8es1")
+        >>> c.largest, c.smallest, c.significant_bits, c.nans
+        (4096.0, 0.000244140625, 5, 1)
     """
 
     name: str
@@ -116,6 +122,9 @@ def card(value: torch.dtype | str | _C.Format | Target) -> Card:
     """The :class:`Card` of a dtype of ours, a stock floating one, a format, or any name of one that :func:`torch_dtypes.target` takes.
 
     Stock dtypes' cards are those of a stock cast: ``float8_e4m3fn`` saturates. Nothing is registered: of the process's 64 dtypes it takes none.
+
+    Args:
+        value: a dtype, a format, or a name.
 
     Raises:
         ValueError: an unknown name (the nearest ones are listed), or one of blocks or integers, which have scales.

@@ -217,6 +217,12 @@ def show(*formats: torch.dtype | str | _C.Format, out: str | os.PathLike | None 
         ValueError: no format, an unknown name (the nearest are listed), or one of blocks or integers.
         TypeError: what is no format.
         OSError: ``out`` cannot be written.
+
+    Example::
+
+        >>> shown = torch_dtypes.show("posit8es1", "q43")
+        >>> shown.table()[1]["largest"], shown.table()[1]["specials"]
+        ('240', '-0, infinities, 14 NaNs')
     """
     if not formats:
         raise ValueError("expected at least one format to show, but got none: say torch_dtypes.show('posit16es2', 'bf16')")

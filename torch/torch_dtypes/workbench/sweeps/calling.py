@@ -53,9 +53,12 @@ def sweep(
         dataset: ``digits``, ``mnist``, ``fashion-mnist``, ``cifar10``, or ``"package.module:loader"``, which returns ``(train, test)``.
         seed: at least 0.
         out: a folder for outcomes; None: a temporary one.
-        jobs: cells side by side. time_limit: of a cell, in seconds. scheduler: a Dask scheduler's address, for cells over machines.
+        jobs: cells side by side, at least 1.
+        time_limit: of a cell, in seconds; None: there is none.
+        scheduler: a Dask scheduler's address, for cells over machines.
         retry: whether cells that failed before are done again.
-        weights: a file that training starts from; with ``epochs=0`` nothing is trained. data_dir: where the data sets' files are.
+        weights: a file that training starts from; with ``epochs=0`` nothing is trained.
+        data_dir: where the data sets' files are.
         settings: ``epochs=7, batch_size=32, optimizer="adam", lr=, momentum=, eps=, schedule=, loss_scale=, master=, state=, image_size=,
             train_samples=, test_samples=, threads=1``, as the options of ``torch-dtypes train``.
 
@@ -63,8 +66,16 @@ def sweep(
         A :class:`Sweep`.
 
     Raises:
-        ValueError: no cells, an unknown name, or a network or data that do not serve, before anything runs. OSError: a file or folder.
-        ConnectionError: no scheduler. TypeError: an unknown setting.
+        ValueError: no cells, an unknown name, or a network or data that do not serve, before anything runs.
+        OSError: a file or folder.
+        ConnectionError: no scheduler.
+        TypeError: an unknown setting.
+
+    Example::
+
+        >>> found = torch_dtypes.sweep(["q43", "posit8es1"], recipe="ptq", epochs=1, train_samples=200)
+        >>> [row["format"] for row in found.rows()]
+        ['q43', 'posit8es1']
     """
     from . import grid  # whatever trains and draws is imported when it is first used
     from .sweeping import Sweep, go

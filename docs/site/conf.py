@@ -111,6 +111,19 @@ def add_contents(app, name, source):
         source[0] += CONTENTS
 
 
+def with_magnitudes(app, what, name, thing, options, lines):
+    """``|x|`` is a magnitude in docstrings, and no substitution; code keeps it."""
+    code = None  # how far a block of code is indented at least
+    for i, line in enumerate(lines):
+        indented = len(line) - len(line.lstrip())
+        if code is not None and line.strip() and indented < code:
+            code = None
+        if code is None:
+            parts = re.split(r"(``.*?``)", line)
+            lines[i] = "".join(part if part.startswith("``") else part.replace("|", "\\|") for part in parts)
+            code = indented + 1 if line.endswith("::") else None
+
+
 def as_plain_text(app, context, lines):
     """Help texts are plain text: a name that ends in an underscore would be a reference."""
     lines[:] = [re.sub(r"(\w)_(?!\w)", r"\1\\_", line) for line in lines]
@@ -124,6 +137,7 @@ def with_dashes(app, tree):
 
 def setup(app):
     app.add_source_parser(ScriptParser)
+    app.connect("autodoc-process-docstring", with_magnitudes, priority=400)  # before napoleon, which reorders sections
     app.connect("source-read", add_contents)
     app.connect("sphinx-click-process-description", as_plain_text)
     app.connect("sphinx-click-process-options", as_plain_text)

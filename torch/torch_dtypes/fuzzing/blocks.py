@@ -265,9 +265,18 @@ def fuzzy(
     of other libraries and those without a float64 kernel. Attention runs by its mathematical definition, an LSTM by its steps.
 
     Raises:
-        TypeError: not a module, or parameters that are not float32. ValueError: an unknown mode, format, module or seed, another device.
+        TypeError: not a module, or parameters that are not float32.
+        ValueError: an unknown mode, format, module or seed, another device.
 
     Sources: Parker, "Monte Carlo arithmetic" (1997); Févotte and Lathuilière, "Verrou" (2016); Gonzalez-Pepe, Akhaddar, Glatard, Chatelain, "Fuzzy
     PyTorch" (arXiv 2605.25991), for up-down rounding.
+
+    Example::
+
+        >>> x = torch.full((1000,), 0.1)
+        >>> with torch_dtypes.fuzzy(seed=1):
+        ...     y = x * x
+        >>> len(y.unique()), abs(y.double().mean().item() / 0.1**2 - 1) < 1e-7
+        (2, True)
     """
     return Fuzzy(model, mode, format, modules, nested, dot_products, seed)

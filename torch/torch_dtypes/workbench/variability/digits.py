@@ -69,7 +69,11 @@ def significant_digits(
     Sources: Sohier, de Oliveira Castro, Févotte, Lathuilière, Petit, Jamond, "Confidence intervals for stochastic arithmetic", ACM TOMS 47 (2021),
     section 5; Parker, "Monte Carlo arithmetic" (1997).
 
-    Example: ``significant_digits([1.0001, 0.9999, 1.0])`` has 4 decimal digits.
+    Example::
+
+        >>> found = torch_dtypes.significant_digits([1.0001, 0.9999, 1.0])
+        >>> round(found.decimal.item(), 2), round(found.probability, 2)
+        (4.0, 0.37)
     """
     x = torch.as_tensor(samples, dtype=torch.float64) if not isinstance(samples, torch.Tensor) else samples.detach().to(torch.float64)
     if x.dim() == 0 or len(x) < 2:

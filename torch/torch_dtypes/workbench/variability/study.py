@@ -301,6 +301,13 @@ def variability(
 
     Raises:
         ValueError, TypeError: settings, a model or batches that do not serve, before anything is run.
+
+    Example::
+
+        >>> model, batches = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)), [(torch.randn(16, 4), torch.randint(2, (16,)))]
+        >>> found = torch_dtypes.variability(model, batches, repeats=4, where=False)
+        >>> found.deterministic, [metric.name for metric in found.metrics]
+        (True, ['loss', 'accuracy'])
     """
     chosen = checked(Settings(**settings))
     fuzzy(model, chosen.mode, format=chosen.format)  # its errors

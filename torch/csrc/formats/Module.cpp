@@ -328,6 +328,20 @@ PYBIND11_MODULE(_C, m) {
           }
           return wrap(std::move(out));
         });
+  m.def("round_through",
+        [](py::handle input, std::optional<std::pair<std::string, std::optional<std::string>>> forward,
+           std::optional<std::pair<std::string, std::optional<std::string>>> backward, bool fresh) {
+          const auto named = [](auto& given) {
+            return given ? std::optional(at::formats::NamedFormat{std::move(given->first), std::move(given->second)}) : std::nullopt;
+          };
+          const at::Tensor in = expect_tensor(input);
+          at::Tensor out;
+          {
+            const py::gil_scoped_release released;
+            out = at::formats::round_through(in, named(forward), named(backward), fresh);
+          }
+          return wrap(std::move(out));
+        });
   m.def("straight_through", [](py::handle input, py::handle values, py::handle passes) {
     return wrap(at::formats::straight_through(expect_tensor(input), expect_tensor(values), passes.is_none() ? at::Tensor() : expect_tensor(passes)));
   });

@@ -16,9 +16,9 @@ from torch import nn
 from ..chopping import chop
 from .integer_layers import IntegerPlan
 from .places import LayerRule, Place
-from .products import ProductPlan, base_class, is_product, plan_of, product_arguments, stock_product
+from .products import ProductPlan, base_class, gives_fresh, is_product, plan_of, product_arguments, stock_product
 from .regions import under_policy
-from .rounders import GradientHook, Rounder, load_scales, mapped, save_scales
+from .rounders import Rounder, load_scales, mapped, rounded_through, save_scales
 from .scale_rules import channel_axis
 
 _RECURRENT = nn.RNNBase
@@ -33,6 +33,7 @@ class LayerState:
         self.parameters: dict[str, Rounder] = {}  # by the names they have in the layer
         self.is_product = is_product(module)
         self.observing = False  # while calibration runs
+        self.is_fresh = gives_fresh(module) and rule.accumulate is None and rule.arithmetic == "float"
         self.plan: ProductPlan | IntegerPlan | None = plan_of(rule, where)
         if rule.arithmetic == "integer":
             _check_scales(module, self, rule, where)
@@ -153,11 +154,7 @@ def _standing_in(module: nn.Module, tensors: dict[str, torch.Tensor]):
 def rounded_parameter(state: LayerState, name: str, parameter: torch.Tensor, training: bool) -> torch.Tensor:
     """A parameter rounded, whose gradient comes back rounded to ``grad``."""
     rounder, grad = state.parameters.get(name), state.rounders.get("grad")
-    t = parameter if rounder is None else rounder(parameter, training)
-    if grad is not None and t.requires_grad and torch.is_grad_enabled():
-        t = t.view_as(t) if t is parameter else t
-        t.register_hook(GradientHook(grad, training))
-    return t
+    return parameter if rounder is None and grad is None else rounded_through(parameter, rounder, grad, training, (parameter,))
 
 
 def _rounded_inputs(module: nn.Module, state: LayerState, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
@@ -244,13 +241,7 @@ def _leaving(module: nn.Module, state: LayerState, output, inputs: tuple):
         return output
 
     def leave(y: torch.Tensor) -> torch.Tensor:
-        if rounder is not None:
-            y = rounder(y, module.training)
-        if error is not None and y.requires_grad and torch.is_grad_enabled():
-            if y.is_leaf or any(y is x for x in inputs):
-                y = y.view_as(y)  # a hook would stay with the caller's tensor
-            y.register_hook(GradientHook(error, module.training))
-        return y
+        return rounded_through(y, rounder, error, module.training, inputs, state.is_fresh)
 
     return mapped(output, leave)
 

@@ -19,6 +19,7 @@ from .places import LayerRule
 _LINEAR = (nn.Linear,)
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_SAVE_OPERANDS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
 _EXACT_IN_FLOAT32 = "e8m23"
 
 
@@ -44,6 +45,11 @@ def is_convolution(module: nn.Module) -> bool:
 def is_product(module: nn.Module) -> bool:
     """Whether the module is one product of its input and its weight, whose operands can be given apart."""
     return is_linear(module) or is_convolution(module)
+
+
+def gives_fresh(module: nn.Module) -> bool:
+    """Whether the module's output is a tensor of its own that backward has no need of: these save their operands alone."""
+    return is_product(module) or stock_class(module, _SAVE_OPERANDS)
 
 
 def product_arguments(module: nn.Module) -> tuple[str, ...]:

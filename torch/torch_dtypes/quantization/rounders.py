@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import nn
 
+from .. import _C
+from .base import COMPUTED, is_eager
 from .places import Place
 from .scale_rules import Scaler
+from .targets import FormatTarget
+
+_PLAIN_TENSORS = (torch.Tensor, nn.Parameter)
 
 
 class Rounder:
@@ -17,6 +24,13 @@ class Rounder:
         self.role = role
         self.last_scale: torch.Tensor | float | None = None  # of the call now running: integer arithmetic goes by it
         self.scaler = None if place.scale is None else Scaler(place.scale, place.target, role, module)
+
+    @functools.cached_property
+    def plain(self) -> tuple[str, str | None] | None:
+        """A format and a mode, as _C.round_through takes them, where there is nothing else to rounding."""
+        place = self.place
+        is_plain = self.scaler is None and isinstance(place.target, FormatTarget) and place.clamped == "pass"
+        return (place.target.format_name, place.rounding) if is_plain else None
 
     def __call__(self, x: torch.Tensor, training: bool = False) -> torch.Tensor:
         """x rounded, with x's gradient straight through."""
@@ -41,6 +55,34 @@ class Rounder:
     def load_state(self, state: dict) -> None:
         if self.scaler is not None:
             self.scaler.load_state(state)
+
+
+def rounded_through(x: torch.Tensor, forward: Rounder | None, backward: Rounder | None, training: bool, callers: tuple = (), fresh: bool = False):
+    """x rounded as ``forward`` says, its gradient (once it is complete) as ``backward`` says; either may be None.
+
+    Two formats without scales are one node of autograd's graph, which rounds in the memory that is there, if it may; else a hook calls the
+    rounder. The bits are the same.
+
+    Args:
+        callers: tensors that x may be, and that are not to be touched.
+        fresh: x is an operator's result that nothing has seen or saved for backward.
+    """
+    if _is_one_node(x, forward, backward, fresh):
+        return _C.round_through(x, forward and forward.plain, backward and backward.plain, fresh)
+    y = x if forward is None else forward(x, training)
+    if backward is not None and y.requires_grad and torch.is_grad_enabled():
+        if y.is_leaf or any(y is t for t in callers):
+            y = y.view_as(y)  # a hook would stay with the caller's tensor
+        y.register_hook(GradientHook(backward, training))
+    return y
+
+
+def _is_one_node(x: torch.Tensor, forward: Rounder | None, backward: Rounder | None, fresh: bool) -> bool:
+    if not is_eager() or torch._C._get_tracing_state() is not None or type(x) not in _PLAIN_TENSORS or x.dtype not in COMPUTED:
+        return False
+    if forward is None and not fresh:
+        return False  # an alias, where there is nothing to round, would hide what is written into it
+    return (forward is None or forward.plain is not None) and (backward is None or backward.plain is not None)
 
 
 class GradientHook:

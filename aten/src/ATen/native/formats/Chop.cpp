@@ -104,17 +104,26 @@ void chop_all(const Format& f, const at::Tensor& in, const at::Tensor& out, doub
   });
 }
 
+// Element by element, so that `out` may be `in`.
+void round_into(const at::Tensor& out, const at::Tensor& in, const Format& format, double flip_prob, const std::optional<at::Generator>& generator) {
+  const RandomWords words = next_words(format, generator);
+  const uint64_t flip_seed = flip_prob > 0 ? next_seed(generator) : 0;
+  in.scalar_type() == c10::ScalarType::Float ? chop_all<float>(format, in, out, flip_prob, words, flip_seed)
+                                             : chop_all<double>(format, in, out, flip_prob, words, flip_seed);
+}
+
 } // namespace
 
 at::Tensor chop(const at::Tensor& values, const Format& format, double flip_prob, const std::optional<at::Generator>& generator) {
   kernels(values.device(), "chop"); // an error before any work
   const at::Tensor in = values.is_non_overlapping_and_dense() ? values : values.contiguous();
   at::Tensor out(at::detail::empty_strided_cpu(in.sizes(), in.strides(), in.scalar_type()));
-  const RandomWords words = next_words(format, generator);
-  const uint64_t flip_seed = flip_prob > 0 ? next_seed(generator) : 0;
-  in.scalar_type() == c10::ScalarType::Float ? chop_all<float>(format, in, out, flip_prob, words, flip_seed)
-                                             : chop_all<double>(format, in, out, flip_prob, words, flip_seed);
+  round_into(out, in, format, flip_prob, generator);
   return out;
+}
+
+void chop_in_place(const at::Tensor& values, const Format& format, const std::optional<at::Generator>& generator) {
+  round_into(values, values, format, /*flip_prob=*/0, generator);
 }
 
 } // namespace at::formats

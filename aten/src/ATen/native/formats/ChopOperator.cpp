@@ -5,14 +5,18 @@
 #include <ATen/AutogradNode.h>
 #include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
+#include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/functorch/BatchedTensorImpl.h>
+#include <ATen/ops/alias_ops.h>
 #include <ATen/ops/clone_ops.h>
 #include <ATen/ops/to_ops.h>
 #include <c10/formats/ForkSafeMutex.h>
+#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/generated/Functions.h>
+#include <torch/csrc/dynamo/compiled_autograd.h>
 #include <torch/library.h>
 
 #include <map>
@@ -82,7 +86,67 @@ at::Tensor chop_batched(const at::Tensor& input, Name name, OptionalName roundin
   return at::functorch::makeBatched(call_chop(batched->value(), name, rounding, flip_prob, generator), batched->bdim(), batched->level());
 }
 
+// Whether nobody else holds the tensor or looks at its memory: then it may be written, of which autograd need not know.
+bool is_alone(const at::Tensor& t, size_t holders) {
+  const ScalarType type = t.scalar_type();
+  return t.use_count() == holders && !at::isTensorSubclassLike(t) && t.device().is_cpu() && t.layout() == at::kStrided &&
+      (type == ScalarType::Float || type == ScalarType::Double) && t.is_non_overlapping_and_dense() && t.storage().use_count() == 1 &&
+      !entry_beneath(t);
+}
+
+at::Tensor chop_named(const at::Tensor& t, const NamedFormat& format) {
+  return call_chop(t, format.name, format.rounding, 0, {});
+}
+
+void chop_named_in_place(const at::Tensor& t, const NamedFormat& format) {
+  chop_in_place(t, format_of_call(format.name, format.rounding), {});
+}
+
+// A tensor's hook that rounds the gradient, without Python; others that the tensor has come after it, as it is made with the tensor. The mode is
+// that of the block in which backward runs.
+struct RoundHook final : torch::autograd::FunctionPreHook {
+  NamedFormat format;
+
+  explicit RoundHook(NamedFormat f) : format(std::move(f)) {}
+
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
+    const at::Tensor& g = gradients[0];
+    if (!g.defined()) return gradients;
+    if (at::GradMode::is_enabled() || !is_alone(g, 1)) return {chop_named(g, format)};
+    chop_named_in_place(g, format);
+    return gradients;
+  }
+
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const override {
+    args.add_cpp_single_tensor_pre_hook([f = format](const at::TensorBase& g) -> at::TensorBase { return chop_named(at::Tensor(g), f); }, /*idx=*/0);
+  }
+};
+
 } // namespace
+
+at::Tensor round_through(const at::Tensor& input, const optional<NamedFormat>& forward, const optional<NamedFormat>& backward, bool fresh) {
+  TORCH_INTERNAL_ASSERT(forward || fresh);
+  at::Tensor result;
+  {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const bool overwrites = forward && fresh && is_alone(input, input.use_count());
+    if (overwrites) {
+      chop_named_in_place(input, *forward);
+      if (!input.is_inference()) input.unsafeGetTensorImpl()->bump_version(); // should anything have saved it after all, backward says so
+    }
+    result = forward && !overwrites ? chop_named(input, *forward) : at::_ops::alias::call(input);
+  }
+  if (torch::autograd::compute_requires_grad(input)) {
+    const auto node = make_node<ChopBackward>();
+    node->set_next_edges(torch::autograd::collect_next_edges(input));
+    torch::autograd::set_history(result, node);
+    if (backward) node->add_tensor_pre_hook(std::make_unique<RoundHook>(*backward));
+  }
+  if (torch::autograd::isFwGradDefined(input)) {
+    result._set_fw_grad(at::_ops::clone::call(input._fw_grad(/*level=*/0), {}), /*level=*/0, /*is_inplace_op=*/false);
+  }
+  return result;
+}
 
 Format format_of_call(Name name, OptionalName rounding) {
   std::string both;

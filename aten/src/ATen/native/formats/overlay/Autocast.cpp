@@ -25,7 +25,9 @@ bool is_own(const at::Tensor& t) {
   return t.defined() && entry_beneath(t) != nullptr;
 }
 
-bool any_own(at::TensorList tensors) {
+// Before a list is copied: float32 and bfloat16 code pays for the question alone, and in a process without a tensor of ours not for that.
+template <typename List>
+bool any_own(const List& tensors) {
   return any_format_tensor() && std::any_of(tensors.begin(), tensors.end(), is_own);
 }
 
@@ -45,10 +47,10 @@ template <auto* F, typename Signature>
 using Stock = typename at::autocast::WrapFunction<CastPolicy::promote, at::kCPU, Signature, Signature, F>::type;
 
 at::Tensor cat(const at::ITensorListRef& tensors, int64_t dim) {
-  const auto list = tensors.materialize();
-  std::vector<at::Tensor> given(list.begin(), list.end());
-  if (!any_own(given)) return Stock<at::cat, at::Tensor(const at::ITensorListRef&, int64_t)>::call(tensors, dim);
+  if (!any_own(tensors)) return Stock<at::cat, at::Tensor(const at::ITensorListRef&, int64_t)>::call(tensors, dim);
   const c10::impl::ExcludeDispatchKeyGuard beneath(c10::DispatchKey::AutocastCPU);
+  const auto list = tensors.materialize();
+  const std::vector<at::Tensor> given(list.begin(), list.end());
   return at::cat(widened(given), dim);
 }
 
@@ -60,7 +62,8 @@ at::Tensor stack(at::TensorList tensors, int64_t dim) {
 
 at::Tensor index_copy(const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Tensor& source) {
   using Signature = at::Tensor(const at::Tensor&, int64_t, const at::Tensor&, const at::Tensor&);
-  if (!is_own(self) && !is_own(source)) return Stock<static_cast<Signature*>(at::index_copy), Signature>::call(self, dim, index, source);
+  if (!any_format_tensor() || (!is_own(self) && !is_own(source)))
+    return Stock<static_cast<Signature*>(at::index_copy), Signature>::call(self, dim, index, source);
   const c10::impl::ExcludeDispatchKeyGuard beneath(c10::DispatchKey::AutocastCPU);
   const auto both = widened({self, source});
   return at::index_copy(both[0], dim, index, both[1]);

@@ -166,7 +166,10 @@ def test_compiled_autograd_takes_the_hook():
     assert torch.equal(x.grad, expected)
 
 
-@pytest.mark.parametrize("module", [nn.Identity(), nn.Dropout().eval(), nn.Flatten(), nn.ReLU(), nn.BatchNorm1d(6).eval()], ids=lambda m: type(m).__name__)
+KINDS = [nn.Identity(), nn.Dropout().eval(), nn.Flatten(), nn.ReLU(), nn.BatchNorm1d(6).eval()]
+
+
+@pytest.mark.parametrize("module", KINDS, ids=lambda m: type(m).__name__)
 def test_inputs_are_not_overwritten(module):
     made = torch_dtypes.quantize_(copy.deepcopy(module), {"": dict(output="q43", error="q52")}).train(module.training)
     for x in (values(3, 6), values(3, 6).requires_grad_(), values(3, 6).requires_grad_() * 1):

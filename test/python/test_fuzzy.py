@@ -305,3 +305,24 @@ def test_a_block_is_entered_once_at_a_time():
         block.__enter__()
     with block:
         pass
+
+
+def test_many_elements_some_at_a_time():
+    """Functions of more elements than are computed at once: neighbours of float64's, whatever the layout, and the same on any number of threads."""
+    x = sample(3, 1 << 18)
+    for operand in (x, x.t()):
+        with torch_dtypes.fuzzy(seed=1):
+            found, doubled = torch.exp(operand), torch.ops.aten.gelu_backward(operand, operand)
+        down, up = neighbours(operand.double().exp())
+        assert ((found == down) | (found == up)).all() and found.shape == operand.shape
+        exact = torch.ops.aten.gelu_backward(operand.double(), operand.double())
+        assert (doubled - exact).abs().max() < 1e-6 and not torch.equal(doubled, exact.float())
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        with torch_dtypes.fuzzy(seed=1):
+            two = torch.exp(x)
+    finally:
+        torch.set_num_threads(threads)
+    with torch_dtypes.fuzzy(seed=1):
+        assert torch.equal(two, torch.exp(x))

@@ -11,6 +11,7 @@ from ..formats import format_of, with_rounding
 from ..interchange import codes, from_codes
 from .plans import Plan, is_float32, mapped, rounded_number
 
+_PIECE = 1 << 17  # elements
 _WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 
 
@@ -90,6 +91,34 @@ class Arithmetic:
 
     def in_float64(self, op, plan: Plan, args: tuple, kwargs: dict):
         """The stock operator in float64, its results rounded."""
+        if plan.pointwise and isinstance(args[0], torch.Tensor) and args[0].numel() > _PIECE:
+            result = self._by_pieces(op, args, kwargs)
+            if result is not None:
+                return result
+        return self._whole_in_float64(op, plan, args, kwargs)
+
+    def _by_pieces(self, op, args: tuple, kwargs: dict) -> torch.Tensor | None:
+        """The same of many elements, some at a time, so that their float64 values stay in cache; None where the operands are not of one layout."""
+        first = args[0]
+        tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
+        if any(t.dtype is not torch.float32 or t.shape != first.shape or not t.is_contiguous() for t in tensors):
+            return None
+        out = torch.empty_like(first)
+        flat = out.view(-1)
+        for at in range(0, first.numel(), _PIECE):
+
+            def piece(value, at=at):
+                if isinstance(value, torch.Tensor):
+                    return self.widened(value.view(-1)[at : at + _PIECE])
+                return rounded_number(value) if type(value) is float else value
+
+            found = op(*map(piece, args), **{k: piece(v) for k, v in kwargs.items()})
+            if not isinstance(found, torch.Tensor) or found.dtype is not torch.float64:
+                return None
+            flat[at : at + _PIECE].copy_(self.rounded(found))
+        return out
+
+    def _whole_in_float64(self, op, plan: Plan, args: tuple, kwargs: dict):
         pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
 
         def enter(value):

@@ -31,6 +31,7 @@ class Plan:
     written: frozenset[str]
     results: tuple[str | None, ...]
     accumulates: bool  # has a flag of that name, with which it adds
+    pointwise: bool  # one new tensor, each element of it made of the operands' at the same place
 
 
 _NATIVE = {"add", "sub", "mul", "div", "rsub", "sqrt", "reciprocal", "addcmul", "addcdiv", "lerp"}
@@ -84,6 +85,7 @@ def plan_of(op: torch._ops.OpOverload) -> Plan | None:
     return Plan(
         _way(op, name), tuple(a.name for a in schema.arguments), frozenset(sets.values()), tuple(map(result, schema.returns)),
         any(a.name == "accumulate" for a in schema.arguments),
+        torch.Tag.pointwise in op.tags and not sets and len(schema.returns) == 1,
     )  # fmt: skip
 
 

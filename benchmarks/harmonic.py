@@ -8,8 +8,8 @@ from torch_dtypes.workbench.variability.harmonic import harmonic, harmonic_figur
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("path", help="of the figure; its ending says the kind")
-    parser.add_argument("--terms", type=int, default=2**23)
-    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--terms", type=int, default=2**22)
+    parser.add_argument("--runs", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     found = harmonic(arguments.terms, runs=arguments.runs, seed=arguments.seed)

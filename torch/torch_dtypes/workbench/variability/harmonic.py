@@ -60,19 +60,21 @@ def _partial_sums(mode: str, runs: int, first: int, stop: int, kept: torch.Tenso
 def harmonic_figure(found: Harmonic, width: str = "page"):
     """The end of the sums, and the variance of runs, against the number of terms."""
     words = {"nearest_even": "float32", "stochastic": "stochastic", "up_down": "up-down"}
-    colour = {"nearest_even": PALETTE[10], "stochastic": PALETTE[0], "up_down": PALETTE[1]}
+    colour = {"nearest_even": GREY, "stochastic": PALETTE[0], "up_down": PALETTE[1]}
     with new_figure(width, 3.6 if width == "page" else 4.2) as figure:
         sums, variances = figure.subplots(1, 2) if width == "page" else figure.subplots(2, 1)
         shown = found.exact > found.exact[-1] - 3
         n = found.terms[shown]
-        sums.plot(n, found.exact[shown], color=GREY, linestyle="--", label="float64", zorder=3)
+        n = n / 1e6
+        sums.plot(n, found.exact[shown], color=GREY, linestyle=(0, (5, 2)), label="float64", zorder=3)
         for mode, x in found.sums.items():
             mean, far = x.mean(0)[shown], x.std(0)[shown] if len(x) > 1 else torch.zeros(int(shown.sum()))
-            sums.plot(n, mean, color=colour[mode], label=words[mode], linewidth=1.8)
+            plain = {"linestyle": (0, (1.2, 1.4)), "linewidth": 1.5, "zorder": 3} if len(x) == 1 else {"linewidth": 2.4}  # on top of what it hides
+            sums.plot(n, mean, color=colour[mode], label=words[mode], **plain)
             if len(x) > 1:
                 sums.fill_between(n, mean - 3 * far, mean + 3 * far, color=colour[mode], alpha=0.2, linewidth=0)
                 variances.plot(found.terms, x.var(0).clamp_min(1e-18), color=colour[mode], label=words[mode], linewidth=1.8)
-        sums.set(xscale="log", xlabel="terms", ylabel="sum (band: 3 deviations)")
+        sums.set(xlabel="millions of terms", ylabel="sum (band: 3 deviations of runs)")
         variances.set(xscale="log", yscale="log", xlabel="terms", ylabel="variance of runs", ylim=(1e-16, None))
         for axes in (sums, variances):
             axes.grid()

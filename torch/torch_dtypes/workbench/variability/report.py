@@ -61,8 +61,8 @@ def sentences(found: Variability) -> list[str]:
     of = found.metrics[0].nonparametric
     steps = ", products and sums within dot products too" if s.dot_products else ""
     said = [
-        f"{found.what.capitalize()} repeated {s.repeats} times on {found.samples:,} inputs, every operation rounded to {s.format} by "
-        f"{s.mode}{steps}.",
+        f"{found.what.capitalize()} repeated {s.repeats} times on {found.samples:,} inputs, every operation rounded to {s.format} in the "
+        f"mode {s.mode}{steps}.",
         "Two runs in IEEE arithmetic are " + ("the same to the last bit." if found.deterministic else "NOT the same: digits are lost there, too."),
         f"Digits are of the non-parametric estimator: a further run agrees with the mean to so many with probability {of.probability:.3g}, at a "
         f"confidence of {of.confidence:.3g}; layers, with IEEE's value. The classic estimate is -log10(deviation / mean).",
@@ -120,6 +120,8 @@ def layers_figure(found: Variability, width: str = "page"):
 def parts_figure(found: Variability, width: str = "page"):
     """How far each module moves the chosen metric when it alone is perturbed, beside all of them and the tolerance."""
     parts = sorted(found.parts, key=lambda p: -p.deviation)
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     culprits = {name for names in found.responsible for name in names}
     with new_figure(width, 1.3 + 0.28 * (len(parts) + 1)) as figure:
         axes = figure.add_subplot()
@@ -133,7 +135,11 @@ def parts_figure(found: Variability, width: str = "page"):
             axes.plot([min(max(value, floor), ceiling)], [at], "o" if math.isfinite(value) else ">", color=colour)
         axes.set_yticks(range(len(names), 0, -1), names)
         axes.set_xscale("log")
-        axes.set(xlabel=f"largest deviation of the {found.settings.metric} from IEEE's", xlim=(floor, ceiling))
+        metric = found.settings.metric
+        what = "distance of the outputs from IEEE's, relative" if metric == "distance" else f"{metric}: deviation from IEEE's"
+        axes.set(xlabel=f"{what} (the largest of the runs)", xlim=(floor, ceiling))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.xaxis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0) if ceiling / floor < 100 else (1.0,)))
         if floor < found.tolerance < ceiling:
             axes.axvline(found.tolerance, color=GREY, linewidth=0.9, linestyle="--")
             axes.text(found.tolerance, len(names) + 0.55, "tolerance", color=GREY, ha="center", va="bottom")

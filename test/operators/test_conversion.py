@@ -280,7 +280,8 @@ def test_numpy_has_types_of_some_formats_by_ml_dtypes(name):
     array = t.numpy()
     assert array.dtype == NUMPY[name] and array.astype(float).tolist() == EXACT
     assert array.ctypes.data == t.data_ptr()
-    assert np.asarray(t).dtype == NUMPY[name] and np.asarray(t, dtype=np.float64).tolist() == EXACT
+    assert np.asarray(t).dtype == np.float32 and np.asarray(t).tolist() == np.asarray(t, dtype=np.float64).tolist() == EXACT
+    assert np.asarray(t, dtype=NUMPY[name]).tobytes() == array.tobytes()
     assert t.requires_grad_().numpy(force=True).astype(float).tolist() == EXACT
     with pytest.raises(RuntimeError, match="requires grad"):
         t.numpy()

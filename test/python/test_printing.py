@@ -4,6 +4,7 @@ import contextlib
 import copy
 import io
 import pickle
+import warnings
 
 import pytest
 import torch
@@ -102,3 +103,47 @@ def test_files_draw_nothing():
         file.seek(0)
         loaded = torch.load(file)
     assert loaded.dtype is STOCHASTIC and torch.equal(loaded.double(), x.double())
+
+
+# Modules
+
+
+def test_a_model_names_its_formats():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Tanh(), torch.nn.BatchNorm1d(3), torch.nn.MultiheadAttention(4, 2))
+    stock = repr(model)
+    assert repr(model.to(torch.posit16es2)).splitlines() == [
+        "Sequential(",
+        "  (0): Linear(in_features=2, out_features=3, bias=True, dtype=posit16es2)",
+        "  (1): Tanh()",
+        *[line[:-1] + ", dtype=posit16es2)" for line in stock.splitlines() if "BatchNorm" in line],
+        "  (3): MultiheadAttention(",
+        "    dtype=posit16es2",
+        "    (out_proj): NonDynamicallyQuantizableLinear(in_features=4, out_features=4, bias=True, dtype=posit16es2)",
+        "  )",
+        ")",
+    ]
+    model[0].bias = torch.nn.Parameter(torch.zeros(3))
+    assert repr(model[0]) == "Linear(in_features=2, out_features=3, bias=True, dtype=(weight: posit16es2, bias: float32))"
+    assert repr(model.float()) == repr(model.half()) == stock  # stock models say what they said
+
+
+def test_own_modules_keep_their_words():
+    class Lines(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(2, dtype=torch.q43))
+
+        def extra_repr(self):
+            return "one\ntwo"
+
+    assert repr(Lines()) == "Lines(\n  one\n  two\n  dtype=q43\n)"
+    listed = repr(torch.nn.ParameterList([torch.nn.Parameter(torch.ones(2, dtype=torch.q43))]))
+    assert listed.count("q43") == 1 and "dtype" not in listed
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        scripted = torch.jit.script(torch.nn.Linear(2, 2).to(torch.q43))
+    assert repr(scripted) == "RecursiveScriptModule(original_name=Linear, dtype=q43)"
+
+
+def test_quantised_layers_say_their_rules():
+    model = torch_dtypes.quantize_(torch.nn.Sequential(torch.nn.Linear(2, 3)), {torch.nn.Linear: {"weight": "q43", "error": "q52"}})
+    assert repr(model[0]) == "Linear(in_features=2, out_features=3, bias=True, weight=q43, error=q52)"

@@ -47,11 +47,11 @@ def numpy(stock, self, *, force=False):
         self = self.detach().cpu()
     elif self.requires_grad:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
-    found = _numpy_dtype(self.dtype)
-    # np.asarray, and with it matplotlib and pandas, asks for an array, not for this memory. Tensor.__array__ passes nothing on that would say
-    # so. ml_dtypes' arrays take no elements that are tensors, as in np.asarray([loss, loss]): those are numbers.
-    if (found is None or self.dim() == 0) and sys._getframe(1).f_code is torch.Tensor.__array__.__code__:
+    # np.asarray, and with it matplotlib, pandas, SciPy and scikit-learn, asks for numbers to compute with, not for this memory. Tensor.__array__
+    # passes nothing on that would say so. NumPy can compute little with ml_dtypes' types: no histogram, no group of pandas, no image.
+    if sys._getframe(1).f_code is torch.Tensor.__array__.__code__:
         return values_in_numpy(self)
+    found = _numpy_dtype(self.dtype)
     if found is None:
         raise TypeError(
             f"expected a dtype that NumPy has a type for, but got {self.dtype}. "

@@ -118,8 +118,7 @@ def test_formats_have_their_own_modes_where_none_is_said():
         grid.cells_of(grid.Axes(("q43_stochastic",), roundings=("up",)), Settings())
 
 
-def test_list_says_what_there_would_be(tmp_path, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+def test_list_says_what_there_would_be(tmp_path):
     output = run("--format", "q43", "--format", "bf16", "--rounding", "1", "--rounding", "stochastic", "--recipe", "ptq", "--list").output
     assert "4 cells, and 1 training in float32 beside them." in output and output.count(".json") == 4
     assert f"{cell(rounding='stochastic').key}.json" in output
@@ -183,8 +182,7 @@ def test_errors_of_a_file_have_their_line(own, text, message):
     assert result.exit_code == 2 and message in " ".join(result.output.split())
 
 
-def test_the_command_line_goes_before_the_file(own, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+def test_the_command_line_goes_before_the_file(own):
     written = {"format": ["q43", "bf16"], "rounding": ["up", "down"], "recipe": "ptq", "seed": [0, 1], "train-samples": 50, "lr": 0.5}
     Path("grid.yaml").write_text(yaml.dump(written))
     assert "8 cells" in run("--config", "grid.yaml", "--list").output
@@ -277,6 +275,34 @@ def test_ctrl_c_keeps_what_was_reached_and_the_same_command_goes_on(own, tmp_pat
     assert len(list((tmp_path / "out").glob("cells/*.json"))) == 2
     went_on = subprocess.run([*command, "--time-limit", "2"], cwd=tmp_path, text=True, capture_output=True, timeout=120, check=True)
     assert "2 of 3 cells were done before." in went_on.stdout and "[3/3]" in went_on.stdout and "not done within 2 s" in went_on.stdout
+
+
+def children(pid):
+    return [int(p) for task in Path(f"/proc/{pid}/task").iterdir() for p in (task / "children").read_text().split()]
+
+
+def runs(pid):
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+def test_a_cell_ends_with_whoever_asked_for_it_however_that_ends(own, tmp_path):
+    command = [sys.executable, "-m", "torch_dtypes", "sweep", "--model", OWN["model"], "--data", OWN["dataset"], "--format", "e8m4", "--out", "out"]
+    asking = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / "out").glob("cells/*.json")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(2)  # the hanging cell has begun
+    (server,) = children(asking.pid)
+    (hanging,) = children(server)
+    asking.kill()
+    while (runs(server) or runs(hanging)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not runs(server) and not runs(hanging)
+    assert "Traceback" not in asking.communicate()[1]
 
 
 @pytest.mark.slow

@@ -167,13 +167,11 @@ def _cells(options):
 
 
 def _list(console, cells):
-    table = Table(box=None, pad_edge=False, header_style="bold")
     names = ("model", "dataset", "format", "rounding", "accumulate", "recipe", "seed")
-    for name in (*names, "file"):
-        table.add_column(name, no_wrap=True)
-    for cell in cells:
-        table.add_row(*(str(getattr(cell, name)) for name in names), f"{cell.key}.json")
-    console.print(table)
+    rows = [[*names, "file"], *([*(str(getattr(cell, name)) for name in names), f"{cell.key}.json"] for cell in cells)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:  # whole, however narrow the terminal
+        console.print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
     bases = len(grid.with_bases(cells)) - len(cells)
     console.print(f"{len(cells)} cells, and {bases} training{'s' * (bases != 1)} in float32 beside them.")
 

@@ -123,6 +123,25 @@ def test_batches_of_examples_are_collated(dtype):
 
 
 @every_dtype
+def test_hugging_face_datasets_take_values(dtype):
+    needs("datasets")
+    from datasets import features
+    from datasets.formatting import TorchFormatter
+
+    pyarrow = needs("pyarrow")
+    x = torch.tensor([[1.0, -2.0], [3.5, 0.1]], dtype=dtype)
+    for column in (x, list(x), x.tolist(), torch.nn.Parameter(x)):
+        plain = features.features.cast_to_python_objects({"x": column}, only_1d_for_numpy=True)
+        table = pyarrow.table({"x": plain["x"]})
+        assert table.column("x").to_pylist() == x.tolist()
+        again = TorchFormatter(dtype=dtype).format_batch(table)["x"]
+        assert again.dtype is dtype and torch.equal(again, x)
+    assert features.features.cast_to_python_objects([x[0, 0], x[0, 1]]) == x[0].tolist()
+    stock = features.features.cast_to_python_objects({"x": torch.ones(2), "y": [1, "a"]})
+    assert stock["x"].dtype == "float32" and stock["y"] == [1, "a"]
+
+
+@every_dtype
 def test_numbers_are_written(dtype):
     import json
 

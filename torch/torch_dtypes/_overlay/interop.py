@@ -36,9 +36,14 @@ def _numpy_dtype(dtype: torch.dtype):
     return getattr(ml_dtypes, _ML_DTYPES.get(name, ""), None)
 
 
+def values_of(x: torch.Tensor) -> torch.Tensor:
+    """The exact values, in float32 where that has every one of the format, else in float64."""
+    return x.float() if _C.format_of(x.dtype).fits_float else x.double()
+
+
 def values_in_numpy(x: torch.Tensor):
-    """A new NumPy array of the exact values, in float32 where that has every one of the format, else in float64."""
-    return (x.float() if _C.format_of(x.dtype).fits_float else x.double()).numpy()
+    """A new NumPy array of the exact values."""
+    return values_of(x).numpy()
 
 
 def numpy(stock, self, *, force=False):

@@ -10,6 +10,7 @@ from ._imports import when_imported
 _TRAINER = "trainer.connectors.accelerator_connector"
 _ADAPTERS = {
     "safetensors.torch": "safetensors", "einops._backends": "einops", "torch.utils.tensorboard._convert_np": "tensorboard",
+    "datasets.features.features": "datasets",
     "lightning.fabric.connector": "lightning", "lightning_fabric.connector": "lightning",
     f"lightning.pytorch.{_TRAINER}": "lightning", f"pytorch_lightning.{_TRAINER}": "lightning",
     "torch.distributed.fsdp.fully_sharded_data_parallel": "fsdp",

@@ -40,6 +40,16 @@ foreach(_library IN ITEMS c10 torch_cpu torch torch_python)
   set_property(TARGET torch_dtypes::torch APPEND PROPERTY INTERFACE_LINK_LIBRARIES "${_file}")
 endforeach()
 
+# A PyTorch may be built without torch.distributed: then its libraries lack what the headers declare.
+set(TORCH_DTYPES_TORCH_DISTRIBUTED OFF)
+set(_targets "${TORCH_DTYPES_TORCH_DIR}/share/cmake/Caffe2/Caffe2Targets.cmake")
+if(EXISTS "${_targets}")
+  file(STRINGS "${_targets}" _distributed REGEX "USE_DISTRIBUTED")
+  if(_distributed)
+    set(TORCH_DTYPES_TORCH_DISTRIBUTED ON)
+  endif()
+endif()
+
 # at::parallel_for is a header template and runs serially where it is compiled without OpenMP. Compiled with it, but not
 # linked: the OpenMP runtime must be the one that PyTorch has loaded (some wheels carry their own libgomp), not a second.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

@@ -1,5 +1,6 @@
-"""What of torch.distributed takes tensors past its operators, which refuse ours themselves (Refusals.cpp): errors before codes are added up as
-the container's numbers, and before a library's own error speaks of something else. Nothing that a model's step calls is replaced."""
+"""What of torch.distributed goes past its operators, which know tensors of ours (Collectives.cpp), or sorts tensors by container before: calls
+for each dtype, DistributedDataParallel's reducer (data_parallel.py), and errors before codes are added up as the container's numbers, or a
+library's own error speaks of something else."""
 
 from __future__ import annotations
 
@@ -34,8 +35,7 @@ def refuse_parallel(what: str, module: torch.nn.Module, ignored=()) -> None:
         if _C.is_format_tensor(tensor) and name not in ignored:
             raise NotImplementedError(
                 f"{what}: expected parameters and buffers of stock dtypes, but got {tensor.dtype} in {name}: gradients would be averaged as "
-                "numbers of another dtype. Train in one process, or average by hand: torch.distributed.all_reduce of p.grad.float(), and "
-                "p.grad.copy_() of the mean."
+                "numbers of another dtype. Train in one process, or average by hand: torch.distributed.all_reduce of p.grad."
             )
 
 
@@ -43,6 +43,23 @@ def refuse_ddp(model) -> None:
     """In front of DistributedDataParallel._build_params_for_reducer, which its constructor calls before it sends or compares anything, with
     init_sync=False too, where nothing else would look at dtypes."""
     refuse_parallel("DistributedDataParallel", model.module, model.parameters_to_ignore)
+
+
+def parted(stock):
+    """Stock joins what it broadcasts by container: a call for each dtype where there are tensors of ours."""
+
+    @functools.wraps(stock)
+    def _broadcast_coalesced(process_group, tensors, buffer_size, src=0):
+        if not any(map(_C.is_format_tensor, tensors)):
+            return stock(process_group, tensors, buffer_size, src)
+        by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
+        for t in tensors:
+            by_dtype.setdefault(t.dtype, []).append(t)
+        for alike in by_dtype.values():
+            stock(process_group, alike, buffer_size, src)
+        return None
+
+    return _broadcast_coalesced
 
 
 def refusing(what: str):
@@ -53,8 +70,8 @@ def refusing(what: str):
         def method(*args, **kwargs):
             if (found := _first_own((*args, *kwargs.values()))) is not None:
                 raise NotImplementedError(
-                    f"{what}: expected tensors of stock dtypes, but got {found.dtype}: process groups move and add up stock dtypes only, and "
-                    "would take codes for numbers. Send torch_dtypes.codes(x).view(torch.uint8) to move them, or x.float() to add them up."
+                    f"{what}: expected tensors of stock dtypes, but got {found.dtype}: a backend's own methods would take codes for numbers. Call "
+                    "torch.distributed's functions, or the process group's methods."
                 )
             return stock(*args, **kwargs)
 
@@ -75,6 +92,7 @@ def refuse_dtensor(stock, *args, **kwargs):
 _C10D = "torch._C._distributed_c10d"
 
 HOOKS = [
+    Replaced("torch.distributed", "_broadcast_coalesced", parted, optional=NO_DISTRIBUTED),
     Extended("torch.nn.parallel.distributed.DistributedDataParallel", "_build_params_for_reducer", refuse_ddp, optional=NO_DISTRIBUTED),
     Replaced(f"{_C10D}.Reducer", "__init__", refusing("Reducer"), optional=NO_DISTRIBUTED),
     *(Replaced(f"{_C10D}.Backend", name, refusing(f"Backend.{name}"), optional=NO_DISTRIBUTED) for name in BACKEND_METHODS),

@@ -13,7 +13,7 @@ _ADAPTERS = {
     "datasets.features.features": "datasets",
     "lightning.fabric.connector": "lightning", "lightning_fabric.connector": "lightning",
     f"lightning.pytorch.{_TRAINER}": "lightning", f"pytorch_lightning.{_TRAINER}": "lightning",
-    "torch.distributed.fsdp.fully_sharded_data_parallel": "fsdp",
+    "torch.distributed.fsdp.fully_sharded_data_parallel": "fsdp", "torch.distributed._functional_collectives": "functional_collectives",
 }  # fmt: skip
 
 

@@ -10,9 +10,6 @@
 namespace at::formats {
 namespace {
 
-constexpr std::string_view kNoCollective =
-    "process groups move and add up stock dtypes only, and would take the codes for numbers; torch_dtypes.codes(x).view(torch.uint8) moves the codes";
-
 // The name of the format among an operator's arguments, those in lists too.
 std::string format_among(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   for (size_t i = stack.size() - op.schema().arguments().size(); i < stack.size(); ++i) {
@@ -94,27 +91,6 @@ TORCH_LIBRARY_IMPL(aten, AutogradNestedTensor, m) {
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse2, m) { // in inference mode
   m.impl("type_as", &nested_type_as);
 }
-
-// torch.distributed. Some of its operators are composite and would hand the codes to a process group as the container's numbers.
-static void refuse_collectives(torch::Library& m, std::initializer_list<const char*> names) {
-  for (const char* name : names) m.impl(name, refusal(kNoCollective));
-}
-#define TD_NO_COLLECTIVES(KEY)                                                                                                                     \
-  TORCH_LIBRARY_IMPL(c10d, KEY, m) {                                                                                                               \
-    refuse_collectives(m,                                                                                                                          \
-                       {"send", "recv_", "recv_any_source_", "broadcast_", "allreduce_", "allreduce_coalesced_", "allgather_", "_allgather_base_", \
-                        "allgather_coalesced_", "allgather_into_tensor_coalesced_", "reduce_scatter_", "_reduce_scatter_base_",                    \
-                        "reduce_scatter_tensor_coalesced_", "reduce_", "gather_", "scatter_", "alltoall_", "alltoall_base_"});                     \
-  }                                                                                                                                                \
-  TORCH_LIBRARY_IMPL(_c10d_functional, KEY, m) {                                                                                                   \
-    refuse_collectives(m,                                                                                                                          \
-                       {"all_reduce", "all_reduce_", "all_reduce_coalesced", "all_reduce_coalesced_", "all_gather_into_tensor_out",                \
-                        "all_gather_into_tensor", "all_gather_into_tensor_coalesced", "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced",  \
-                        "all_to_all_single", "broadcast", "broadcast_"});                                                                          \
-  }
-TD_NO_COLLECTIVES(PrivateUse2)
-TD_NO_COLLECTIVES(AutogradPrivateUse2)
-#undef TD_NO_COLLECTIVES
 
 #define TD_REFUSED_OPERANDS(KEY, KIND)                                               \
   TORCH_LIBRARY_IMPL(_, KEY, m) {                                                    \

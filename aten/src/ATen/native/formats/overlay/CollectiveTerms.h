@@ -1,0 +1,31 @@
+// What the ranks of a process group must agree on before codes move or values are added up: each sends what it is about to do.
+#pragma once
+#include <ATen/Accumulation.h>
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <string>
+
+namespace at::formats {
+
+inline constexpr int64_t kTermsSize = 512; // bytes of a message
+
+struct Terms {
+  std::string call;     // the operator, and how it reduces
+  std::string dtype;
+  std::string size;     // where all ranks' tensors have the same
+  std::string rounding; // of reductions alone, as the policy
+  std::string policy;
+  uint64_t number{0};   // of collectives: a seed; of messages between two ranks: the codes' bytes
+
+  void write(void* message) const;
+  // false: no terms, but a stock tensor's elements.
+  bool read(const void* message);
+};
+
+std::string describe(const Accumulation& policy);
+
+// Compares terms over all ranks: an error on each that names what they differ in, by rank. Returns rank 0's seed. Waits for every rank.
+uint64_t agree(const Terms& own, const c10::intrusive_ptr<c10d::ProcessGroup>& group, std::chrono::milliseconds timeout);
+
+} // namespace at::formats

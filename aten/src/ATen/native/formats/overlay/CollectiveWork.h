@@ -1,0 +1,46 @@
+// What a collective of ours hands back: PyTorch's work, and what is left to do once it is done.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <functional>
+#include <mutex>
+#include <vector>
+
+namespace at::formats {
+
+// Forwards to the stock work beneath. `rest` runs once, on the thread that first waits, asks whether it is done, or completes its future; what
+// it throws is thrown to all who wait.
+class CollectiveWork final : public c10d::Work {
+ public:
+  CollectiveWork(c10::intrusive_ptr<c10d::Work> beneath, std::vector<at::Tensor> results, std::function<void()> rest);
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  int sourceRank() const override;
+  std::vector<at::Tensor> result() override;
+  void synchronize() override;
+  bool wait(std::chrono::milliseconds timeout) override;
+  void blockCurrentStream() override;
+  void abort() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
+  float getDuration() const override;
+  uint64_t getSequencenumber() const override;
+
+ private:
+  std::exception_ptr run_rest();
+  void finish();
+
+  c10::intrusive_ptr<c10d::Work> beneath_;
+  std::vector<at::Tensor> results_;
+  std::function<void()> rest_;
+  mutable std::mutex rest_mutex_;
+  bool finished_{false};
+  std::exception_ptr failure_;
+  std::mutex future_mutex_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+} // namespace at::formats

@@ -1,0 +1,71 @@
+// Functional collectives (_c10d_functional::) whose results stock PyTorch makes of the container's dtype. The others make theirs by operators,
+// and go on to c10d:: as these do.
+#include <ATen/FormatTensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include <utility>
+
+namespace at::formats {
+namespace {
+
+using torch::jit::Stack;
+
+// The variant of the operator that writes to a given tensor.
+at::Tensor into(const char* op, Stack arguments, const at::Tensor& out) {
+  arguments.emplace_back(out);
+  c10::Dispatcher::singleton().findSchemaOrThrow(op, "").callBoxed(&arguments);
+  return out;
+}
+
+// (input, group_size, group)
+at::Tensor gathered(const Stack& arguments) {
+  const at::Tensor input = arguments[0].toTensor();
+  std::vector<int64_t> sizes = input.sizes().vec();
+  const int64_t ranks = arguments[1].toInt();
+  if (sizes.empty()) {
+    sizes.push_back(ranks);
+  } else {
+    sizes[0] *= ranks;
+  }
+  return into("_c10d_functional::all_gather_into_tensor_out", arguments, empty_format(sizes, entry_of(input), input.device()));
+}
+
+// (input, reduce_op, group_size, group)
+at::Tensor scattered(const Stack& arguments) {
+  const at::Tensor input = arguments[0].toTensor();
+  const int64_t ranks = arguments[2].toInt();
+  TORCH_CHECK(input.dim() > 0 && input.size(0) % ranks == 0, "_c10d_functional::reduce_scatter_tensor: expected a first dimension that ", ranks,
+              " ranks divide, but got sizes ", input.sizes(), ".");
+  std::vector<int64_t> sizes = input.sizes().vec();
+  sizes[0] /= ranks;
+  return into("_c10d_functional::reduce_scatter_tensor_out", arguments, empty_format(sizes, entry_of(input), input.device()));
+}
+
+template <at::Tensor (*One)(const Stack&)>
+void run(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+  const size_t count = op.schema().arguments().size();
+  Stack arguments(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
+  stack->resize(stack->size() - count);
+  if (arguments[0].isTensor()) {
+    stack->emplace_back(One(arguments));
+    return;
+  }
+  std::vector<at::Tensor> results;
+  for (const at::Tensor& input : arguments[0].toTensorVector()) {
+    arguments[0] = input;
+    results.push_back(One(arguments));
+  }
+  stack->emplace_back(std::move(results));
+}
+
+} // namespace
+
+TORCH_LIBRARY_IMPL(_c10d_functional, PrivateUse2, m) {
+  m.impl("all_gather_into_tensor", torch::CppFunction::makeFromBoxedFunction<&run<&gathered>>());
+  m.impl("all_gather_into_tensor_coalesced", torch::CppFunction::makeFromBoxedFunction<&run<&gathered>>());
+  m.impl("reduce_scatter_tensor", torch::CppFunction::makeFromBoxedFunction<&run<&scattered>>());
+  m.impl("reduce_scatter_tensor_coalesced", torch::CppFunction::makeFromBoxedFunction<&run<&scattered>>());
+}
+
+} // namespace at::formats

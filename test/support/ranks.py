@@ -1,0 +1,60 @@
+"""Checks that several processes make together: the calling one is rank 0 of a group over gloo, the others run this file."""
+
+import datetime
+import importlib.util
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+TEST = Path(__file__).resolve().parents[1]
+
+
+def together(check, folder, size=2, seconds=60):
+    """check(rank) in `size` processes, where check is a function of a test file."""
+    store = str(folder / check.__name__)
+    path = os.pathsep.join(map(str, (TEST, TEST / "support")))
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+    others = [
+        subprocess.Popen(
+            [sys.executable, __file__, inspect.getfile(check), check.__name__, store, *map(str, (rank, size, seconds))],
+            env=env,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(1, size)
+    ]  # fmt: skip
+    try:
+        _run(check, store, 0, size, seconds)
+    except BaseException:
+        for other in others:  # they may wait for this one
+            other.kill()
+            print(other.communicate()[1], file=sys.stderr)
+        raise
+    said = [other.communicate(timeout=60)[1] for other in others]
+    for other, errors in zip(others, said, strict=True):
+        assert other.returncode == 0, errors
+
+
+def _run(check, store, rank, size, seconds):
+    dist.init_process_group(
+        "gloo", store=dist.FileStore(store, size), rank=rank, world_size=size, timeout=datetime.timedelta(seconds=seconds)
+    )  # fmt: skip
+    try:
+        check(rank)
+    finally:
+        dist.destroy_process_group()  # gloo's threads, running at exit, would end the process
+
+
+if __name__ == "__main__":
+    file, name, store, rank, size, seconds = sys.argv[1:]
+    torch.set_num_threads(1)
+    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    _run(getattr(module, name), store, int(rank), int(size), int(seconds))

@@ -1,0 +1,24 @@
+"""Functional collectives give what is under way as a wrapper subclass, which waits when it is used. Of our dtypes there are none (they would be
+tensors without memory), so that results of ours are waited for at once."""
+
+from __future__ import annotations
+
+import torch
+
+from .. import _C
+from .._overlay.table import exchange_code
+
+
+def _maybe_wrap_tensor(self):
+    return _torch_dtypes_maybe_wrap_tensor(self)  # noqa: F821
+
+
+def maybe_wrap_tensor(stock, self):
+    # Dynamo traces these functions, and nothing of ours is in its graphs.
+    if torch.compiler.is_dynamo_compiling() or not _C.is_format_tensor(self):
+        return stock(self)
+    return torch.ops._c10d_functional.wait_tensor(self)
+
+
+def install(module) -> None:
+    exchange_code(module._maybe_wrap_tensor, _maybe_wrap_tensor, "_torch_dtypes_maybe_wrap_tensor", maybe_wrap_tensor)

@@ -214,12 +214,12 @@ def test_casts(mode, tmp_path):
 
 
 @pytest.mark.parametrize("spec", [posit(8, 1), binary(5, 5), binary(4, 3)], ids=name_of)
-@pytest.mark.parametrize("policy", ["exact", "format"])
+@pytest.mark.parametrize("policy", ["exact", "format", "format(accumulator=e8m9)"])
 def test_dots(spec, policy, tmp_path):
     arguments = ("--op", "dot", "--terms", 5, "--accumulate", policy, "--count", 400)
     header, columns, rows = read(made(tmp_path / "file", name_of(spec), *arguments))
     assert (header["terms"], header["accumulate"], len(columns)) == ("5", policy, 12)
-    finite = 0
+    finite, accumulator = 0, binary(8, 9) if "(" in policy else spec
     for *codes, code, flags in rows:
         x = [spec.decode(c) for c in codes]
         if any(isinstance(v, float) and not math.isfinite(v) for v in x):
@@ -234,7 +234,9 @@ def test_dots(spec, policy, tmp_path):
         found = Fraction(0)
         for p in products:
             p = spec.decode(spec.encode(p))
-            found = spec.decode(spec.encode(Fraction(found) + Fraction(p))) if all(map(math.isfinite, (found, p))) else math.nan
+            finite_so_far = all(map(math.isfinite, (found, p)))
+            found = accumulator.decode(accumulator.encode(Fraction(found) + Fraction(p))) if finite_so_far else math.nan
+        found = spec.decode(spec.encode(found)) if math.isfinite(found) else math.nan
         delivered = spec.decode(code)
         assert delivered == found or not math.isfinite(found)
         assert bool(flags & FLAGS["inexact"]) == (delivered != total)

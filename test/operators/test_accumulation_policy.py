@@ -132,6 +132,36 @@ def test_not_a_policy_as_an_object():
     assert Accumulation("chunked(8)") == Accumulation("chunked", 8)
 
 
+@pytest.mark.parametrize(("text", "policy", "options"), [
+    ("chunked(8)", "chunked", {"chunk": 8}),
+    ("chunked(chunk=8)", "chunked", {"chunk": 8}),
+    ("chunked(32, accumulator=e5m7, rounding=4)", "chunked", {"chunk": 32, "accumulator": "e5m7", "rounding": "toward_zero"}),
+    ("format(accumulator=e5m7,fused=True)", "format", {"accumulator": "e5m7", "fused": True}),
+    ("format( product = tf32, kahan=True, rounding=up )", "format", {"product": "tf32", "kahan": True, "rounding": "up"}),
+])  # fmt: skip
+def test_a_policy_in_one_text(text, policy, options):
+    assert Accumulation(text) == Accumulation(policy, **options)
+    with accumulate(text):
+        assert accumulation_of(torch.q52) == Accumulation(policy, **options)
+
+
+@pytest.mark.parametrize(("text", "message", "options"), [
+    ("format(sum=e5m7)", "out of chunk, product, .* but got 'sum=e5m7'", {}),
+    ("format(kahan=True, kahan=False)", "once each, .* but got 'kahan=False'", {}),
+    ("format(fused=yes)", "expected fused=True or fused=False .* but got 'fused=yes'", {}),
+    ("format(accumulator=e99)", "expected the name of a number format, but got 'e99'", {}),
+    ("chunked(chunk=all)", "expected chunk as an integer .* but got 'chunk=all'", {}),
+    ("chunked(8, accumulator=e5m7)", "expected accumulator once, but got it in 'chunked.* and beside it", {"accumulator": "e5m7"}),
+    ("format(4)", "expected chunk=.* but got 'format', chunk=4", {}),
+    ("exact(kahan=True)", "expected an accumulation policy", {}),
+    ("format(accumulator=e5m7", "expected an accumulation policy", {}),
+    ("format()", "expected an accumulation policy", {}),
+])  # fmt: skip
+def test_not_a_policy_in_one_text(text, message, options):
+    with pytest.raises(ValueError, match=message):
+        Accumulation(text, **options)
+
+
 def test_not_a_dtype():
     for call in (lambda d: set_accumulation(d, "exact"), accumulation_of):
         for wrong in (torch.float32, None, 3):

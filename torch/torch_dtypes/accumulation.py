@@ -15,7 +15,9 @@ from .formats import format_of, rounding_mode
 __all__ = ["Accumulation", "accumulate", "accumulation_of", "set_accumulation"]
 
 _POLICIES = ("machine", "float32", "float64", "exact", "format", "chunked")
-_CHUNKED = re.compile(r"chunked\((\d+)\)")
+# A policy with its options as one text: format(accumulator=e5m7, fused=True), chunked(32, rounding=down).
+_WRITTEN = re.compile(r"(format|chunked)\((?:(\d+)(?=[,)]))?,?\s*((?:\w+\s*=[^,=()]*(?:,\s*(?=\w))?)*)\)")
+_OPTIONS = ("chunk", "product", "accumulator", "fused", "kahan", "rounding")
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,8 @@ class Accumulation:
     rounding: str | int | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.policy, str) and (match := _CHUNKED.fullmatch(self.policy)):
-            self._set(policy="chunked", chunk=int(match[1]))
+        if isinstance(self.policy, str) and (match := _WRITTEN.fullmatch(self.policy)) and (match[2] or match[3]):
+            self._set_written(match)
         policy, chunk = self.policy, self.chunk
         if not isinstance(policy, str) or policy not in _POLICIES:
             names = ", ".join(map(repr, _POLICIES[:-1]))
@@ -55,6 +57,23 @@ class Accumulation:
         mode = None if self.rounding is None else rounding_mode(self.rounding).name
         self._set(product=_our_dtype(self.product), accumulator=_our_dtype(self.accumulator), rounding=mode, fused=bool(self.fused))
         self._set(kahan=bool(self.kahan))
+
+    def _set_written(self, match: re.Match) -> None:
+        """What a text like ``"chunked(32, accumulator=e5m7)"`` says."""
+        written = {} if match[2] is None else {"chunk": int(match[2])}
+        for item in filter(None, map(str.strip, match[3].split(","))):
+            name, value = map(str.strip, item.split("="))
+            if name not in _OPTIONS or name in written:
+                raise ValueError(f"expected options of {self.policy!r} once each, out of {', '.join(_OPTIONS)}, but got {item!r}")
+            if name in ("fused", "kahan") and value not in ("True", "False"):
+                raise ValueError(f"expected {name}=True or {name}=False in {self.policy!r}, but got {item!r}")
+            if name == "chunk" and not value.isdecimal():
+                raise ValueError(f"expected chunk as an integer in {self.policy!r}, but got {item!r}")
+            number = name in ("chunk", "rounding") and value.isdecimal()
+            written[name] = value == "True" if name in ("fused", "kahan") else int(value) if number else value
+        if twice := [name for name in written if getattr(self, name) not in (None, False)]:
+            raise ValueError(f"expected {', '.join(twice)} once, but got it in {self.policy!r} and beside it")
+        self._set(policy=match[1], **written)
 
     def _set(self, **values) -> None:
         for name, value in values.items():
@@ -112,7 +131,8 @@ def accumulate(
             the last, as with a quire or Kulisch accumulator: the correctly rounded dot product. ``"format"``: every product and every
             sum is rounded, in the order of the sum's index (convolutions: channel, then kernel position; gradients of inputs and
             transposed convolutions: channel, then ascending position of the other operand; gradients of weights: batch, then position).
-            ``"chunked(k)"``: as ``"format"`` for ``k`` terms, and those sums are added in the type of ``"machine"``.
+            ``"chunked(k)"``: as ``"format"`` for ``k`` terms, and those sums are added in the type of ``"machine"``. The last two may name
+            their options: ``"format(accumulator=e5m7, fused=True)"``, ``"chunked(32, rounding=toward_zero)"``.
         chunk: ``k``, where ``policy`` is ``"chunked"``.
         product, accumulator: dtypes of this package (or names) that products and sums are rounded to, instead of the operands' own.
         fused: one rounding for each multiply-add.

@@ -56,7 +56,8 @@ from .sources import check_network
     "policy",
     metavar="POLICY",
     callback=check.policy,
-    help="How dot products in the dtypes add up: machine (default), float32, float64, exact, format or chunked(K).",
+    help="How dot products in the dtypes add up: machine (default), float32, float64, exact, format or chunked(K), the last two with options "
+    "too: format(accumulator=e5m7, fused=True).",
 )
 @click.option("--no-baseline", is_flag=True, help="Do not train in float32 as well.")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads; default: torch's own choice.")

@@ -74,7 +74,7 @@ def _train_options(command):
     show_default=True,
     metavar="POLICY",
     callback=_policies,
-    help="How dot products add up: machine, float32, float64, exact, format or chunked(K).",
+    help="How dot products add up: machine, float32, float64, exact, format or chunked(K), also format(accumulator=e5m7).",
 )
 @click.option(
     "--recipe",

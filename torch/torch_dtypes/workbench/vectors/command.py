@@ -29,7 +29,8 @@ def _file(ctx, param, path):
 @click.option("--mode", metavar="MODE", help="A deterministic rounding mode; default: the format's own.")
 @click.option("--to", metavar="FORMAT", help="Of cast: the format of the results.")
 @click.option("--terms", type=int, metavar="N", help="Of dot: how many products are added.")
-@click.option("--accumulate", default="machine", show_default=True, metavar="POLICY", help="Of dot: a policy of torch_dtypes.accumulate.")
+@click.option("--accumulate", default="machine", show_default=True, metavar="POLICY",
+              help="Of dot: machine, exact, chunked(32), format(accumulator=e5m7), ...")  # fmt: skip
 @click.option("--count", type=int, metavar="N", help="How many vectors, directed-random.  [default: 10000]")
 @click.option("--all", "everything", is_flag=True, help="All operands instead, of small formats.")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Of the random ones.")

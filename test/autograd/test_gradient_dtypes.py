@@ -206,3 +206,24 @@ def test_a_tangent_has_its_tensor_s_dtype(dtype):
             assert forward_ad.unpack_dual(dual).tangent.dtype is own
         result, tangent = torch.func.jvp(lambda t: t.clone(), (torch.tensor(X).to(own),), (torch.ones(3).to(other),))
         assert result.dtype is tangent.dtype is own
+
+
+@each_dtype
+@pytest.mark.parametrize("number_first", [True, False])
+@pytest.mark.filterwarnings("ignore:Casting complex values to")  # of the gradient, as stock's
+def test_where_with_a_complex_number_has_a_real_gradient(dtype, number_first):
+    def selected(x):
+        return torch.where(x > 0, 0.5j, x) if number_first else torch.where(x > 0, x, 0.5j)
+
+    grads = []
+    for own in (dtype, torch.float32):
+        x = leaf(X, own)
+        y = selected(x)
+        assert y.is_complex() and not y.isnan().any()
+        torch.view_as_real(y).mul(torch.tensor([2.0, 3.0], dtype=y.dtype.to_real())).sum().backward()
+        expect_own(x)
+        grads.append(x.grad.double())
+    assert torch.equal(*grads)
+    assert grads[0].tolist() == [0.0 if (value > 0) == number_first else 2.0 for value in X]
+    inside = torch.func.grad(lambda x: selected(x).real.sum())(leaf(X, dtype).detach())
+    assert inside.dtype is dtype and torch.equal(inside.double(), grads[0] / 2)

@@ -343,3 +343,11 @@ def test_minifloat_options_have_names_that_bring_them_back():
         assert str(made) == f"torch.{name}" and torch_dtypes.dtype(name) is made
     assert torch.finfo(torch_dtypes.dtype("e2m1finite")).max == 6.0
     assert math.isclose(torch.finfo(torch_dtypes.dtype("e5m3_biasminus3")).smallest_normal, 2.0**4)
+
+
+def test_formats_compare_with_anything():
+    a, b = torch_dtypes.format_of("q43"), torch_dtypes.format_of("posit16es2")
+    assert a == torch_dtypes.format_of("q43") and a != b and not a == b
+    for other in (None, 3, "q43", torch.q43):
+        assert a != other and not a == other and other != a
+    assert None not in [a, b] and {a: 1}.get(None) is None

@@ -106,3 +106,24 @@ def test_targets_are_these_layers():
 
     assert listed("NUMERICS_SOURCES") == {p for p in NUMERICS if p.endswith(".cpp")} | {f"{OPERATORS}/cpu/Kernels.cpp"}
     assert listed("OVERLAY_SOURCES") == {p for p in OVERLAY if p.endswith(".cpp")}
+
+
+@pytest.mark.parametrize("path", sources("torch/csrc"))
+def test_pythons_sources_define_nothing_of_the_layers_below(path):
+    assert not re.search(r"^namespace at::", (ROOT / path).read_text(), re.MULTILINE)
+
+
+def test_loops_get_their_kernels_by_the_device():
+    users = [p for p in NUMERICS + OVERLAY if "cpu_kernels()" in (ROOT / p).read_text()]
+    assert users == [f"{OPERATORS}/DeviceKernels.cpp"]
+
+
+def test_loops_of_dot_products_know_no_tensor():
+    headers, others = reached(f"{OPERATORS}/DotLoops.cpp")
+    assert f"{OPERATORS}/StepSums.h" in headers
+    assert "aten/src/ATen/FormatTensor.h" not in headers
+    assert not [name for name in others if re.search(r"\bTensor|/ops/|^torch/", name)]
+
+
+def test_the_rule_for_signs_of_nan_stands_once():
+    assert not [p for p in NUMERICS + KERNELS + OVERLAY if "Specials::None" in (ROOT / p).read_text()]

@@ -240,7 +240,8 @@ PYBIND11_MODULE(_C, m) {
       .def_property_readonly("infinity_is_nan", &Format::infinity_is_nan)
       .def_property_readonly("fits_float", &Format::fits_float)
       .def_property_readonly("fits_double", &Format::fits_double)
-      .def("__eq__", [](const Format& a, const Format& b) { return a == b; })
+      .def(
+          "__eq__", [](const Format& a, const Format& b) { return a == b; }, py::is_operator())
       .def("__hash__", [](const Format& a) { return py::hash(py::make_tuple(int(a.kind), a.bits, a.exp_bits, a.bias)); });
 
   m.def("define", &define);

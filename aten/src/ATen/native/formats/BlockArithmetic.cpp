@@ -1,6 +1,7 @@
 #include <ATen/native/formats/BlockArithmetic.h>
 
 #include <ATen/native/formats/Elementwise.h>
+#include <c10/formats/NanSigns.h>
 #include <c10/formats/ZeroSums.h>
 
 #include <algorithm>
@@ -18,18 +19,14 @@ ProgramBlocks<T>::ProgramBlocks(const CompiledProgram& program, const Format& fo
     : program_(program),
       format_(format),
       unrounded_(format),
-      k_(cpu_kernels()) {
+      k_(program.kernels) {
   if (is_stochastic(format.rounding)) unrounded_.rounding = c10::formats::Rounding::NearestEven;
 }
 
 template <typename T>
 template <typename U>
-void ProgramBlocks<T>::encode(const U* values, char* codes, int64_t n, const RandomWords& words) {
-  U positive[kProgramBlock]; // NaNs whose signs would be seen: as elementwise() has them
-  if (format_.kind == c10::formats::Kind::Float && format_.specials == c10::formats::Specials::None) {
-    std::transform(values, values + n, positive, [](U x) { return x != x ? std::numeric_limits<U>::quiet_NaN() : x; });
-    values = positive;
-  }
+void ProgramBlocks<T>::encode(U* values, char* codes, int64_t n, const RandomWords& words) {
+  c10::formats::drop_nan_signs(format_, values, n);
   k_.encode(format_, values, codes, n, words);
 }
 

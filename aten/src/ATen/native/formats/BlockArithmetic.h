@@ -26,7 +26,7 @@ constexpr bool rounds_nothing(Do what) {
 class CompiledProgram {
  public:
   // elements: how many there are in all, since tables must pay for themselves.
-  CompiledProgram(const Program& program, const Format& format, int64_t elements);
+  CompiledProgram(const CpuKernels& kernels, const Program& program, const Format& format, int64_t elements);
 
   struct Step {
     Instruction instruction;
@@ -40,6 +40,7 @@ class CompiledProgram {
     size_t place; // of the instruction in the program
   };
 
+  const CpuKernels& kernels;
   Format format;
   std::vector<Step> steps;
 
@@ -72,7 +73,7 @@ class ProgramBlocks {
   bool in_float(const Instruction& i) const;
   void round(const CompiledProgram::Step& step, char* codes, int64_t n, const RandomWords& words);
   template <typename U>
-  void encode(const U* values, char* codes, int64_t n, const RandomWords& words);
+  void encode(U* values, char* codes, int64_t n, const RandomWords& words);
 
   const CompiledProgram& program_;
   Format format_, unrounded_; // unrounded_: for what is already a value of the format

@@ -71,6 +71,7 @@ void keep_from_zero(const float* x, float* y, int64_t n) {
 }
 
 struct Blocks {
+  const CpuKernels& kernels;
   Format format;
   ScaleOf scale_of;
   int64_t size, length; // of a block, and of the last dimension
@@ -78,10 +79,10 @@ struct Blocks {
   RandomWords words;
 
   void round(const float* values, float* results, int64_t first, int64_t n) const {
-    if (cpu_kernels().round_float(format, values, results, n)) return;
+    if (kernels.round_float(format, values, results, n)) return;
     alignas(64) char codes[kBuffer * 4];
-    cpu_kernels().encode_float(format, values, codes, n, {words.seed, static_cast<uint64_t>(first)});
-    cpu_kernels().decode_float(format, codes, results, n);
+    kernels.encode_float(format, values, codes, n, {words.seed, static_cast<uint64_t>(first)});
+    kernels.decode_float(format, codes, results, n);
   }
 
   // Blocks [begin, end) of the tensor, counted row by row. Random words are counted as if the last block of each row were whole.
@@ -124,7 +125,7 @@ struct Blocks {
 
 at::Tensor chop_blocks(const at::Tensor& input, std::string_view name, optional<std::string_view> rounding, int64_t size, int64_t emax,
                        double threshold, bool included, int64_t lowest, int64_t highest, optional<at::Generator> generator) {
-  kernels(input.device(), "chop_blocks"); // an error before any work
+  const CpuKernels& k = kernels(input.device(), "chop_blocks"); // an error before any work
   TORCH_CHECK_TYPE(input.scalar_type() == c10::ScalarType::Float, "expected a tensor of float32 to chop_blocks, but got ", input.scalar_type());
   TORCH_CHECK_VALUE(input.dim() > 0 && input.is_contiguous(), "expected a contiguous tensor with a dimension to chop_blocks, but got sizes ",
                     input.sizes(), " and strides ", input.strides());
@@ -140,7 +141,7 @@ at::Tensor chop_blocks(const at::Tensor& input, std::string_view name, optional<
   const ScaleOf scale_of{static_cast<int>(emax), static_cast<int>(lowest), static_cast<int>(highest), threshold, included};
   const int64_t length = input.size(-1);
   size = std::min(size, length);
-  const Blocks blocks{format, scale_of, size, length, !to_nearest || format.is_posit(), next_words(format, generator)};
+  const Blocks blocks{k, format, scale_of, size, length, !to_nearest || format.is_posit(), next_words(format, generator)};
   const int64_t count = input.numel() / length * ((length + size - 1) / size);
   const float* values = input.const_data_ptr<float>();
   float* results = out.mutable_data_ptr<float>();

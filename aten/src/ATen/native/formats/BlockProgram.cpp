@@ -3,6 +3,7 @@
 #include <ATen/FormatRounding.h>
 #include <ATen/Parallel.h>
 #include <ATen/native/formats/BlockArithmetic.h>
+#include <ATen/native/formats/DeviceKernels.h>
 #include <ATen/ops/add_ops.h>
 #include <ATen/ops/addcdiv_ops.h>
 #include <ATen/ops/addcmul_ops.h>
@@ -158,8 +159,9 @@ void run_in_one_pass(std::vector<Job>& jobs) {
     elements[at] += job.n;
     of_job.push_back(at);
   }
+  const CpuKernels& cpu = kernels(c10::kCPU, "a block program"); // fits_one_pass() lets no other device through
   std::vector<CompiledProgram> compiled;
-  for (size_t k = 0; k < keys.size(); ++k) compiled.emplace_back(*keys[k].first, rounding_format(*keys[k].second), elements[k]);
+  for (size_t k = 0; k < keys.size(); ++k) compiled.emplace_back(cpu, *keys[k].first, rounding_format(*keys[k].second), elements[k]);
   struct Chunk {
     size_t job;
     int64_t begin, end;

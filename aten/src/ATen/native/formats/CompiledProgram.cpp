@@ -19,7 +19,9 @@ static bool is_unary(Do what) {
 
 constexpr int64_t kBytes = 256, kPairs = kBytes * kBytes;
 
-CompiledProgram::CompiledProgram(const Program& program, const Format& format, int64_t elements) : format(format) {
+CompiledProgram::CompiledProgram(const CpuKernels& kernels, const Program& program, const Format& format, int64_t elements)
+    : kernels(kernels),
+      format(format) {
   for (size_t i = 0; i < program.instructions.size(); ++i) steps.push_back({program.instructions[i], false, false, {}, {}, {}, {}, i});
   const bool narrow = format.bits <= 16 && format.fits_float() && !is_stochastic(format.rounding);
   if (narrow && format.bits <= 8 && elements >= 4 * kPairs) merge_into_pairs();
@@ -62,7 +64,7 @@ std::vector<uint8_t> CompiledProgram::results_of_pairs(const Instruction& last, 
     }
   }
   program.add(last.what, 2, from[0], from[1], from[2], last.number);
-  const CompiledProgram plain(program, format, 0);
+  const CompiledProgram plain(kernels, program, format, 0);
   std::vector<uint8_t> table(kPairs + kPairPadding);
   at::parallel_for(0, kPairs / kProgramBlock, 4, [&](int64_t begin, int64_t end) {
     ProgramBlocks<float> blocks(plain, format);
@@ -91,7 +93,7 @@ std::vector<double> CompiledProgram::addends_of_pairs(const Instruction& addcdiv
   std::fill_n(minus_zero, kBytes, -0.0);
   for (int64_t code = 0; code < kBytes; ++code) {
     std::fill_n(x, kBytes, static_cast<double>(b[code]));
-    cpu_kernels().ternary_double(TernaryOp::Addcdiv, x, y, minus_zero, addcdiv.number, table.data() + code * kBytes, kBytes);
+    kernels.ternary_double(TernaryOp::Addcdiv, x, y, minus_zero, addcdiv.number, table.data() + code * kBytes, kBytes);
   }
   if (std::any_of(table.begin(), table.end(), [most](double p) { return std::isfinite(p) && std::abs(p) > most; })) table.clear();
   return table;
@@ -164,7 +166,7 @@ std::vector<float> CompiledProgram::results_of_codes(const std::vector<Instructi
     from = kTensors;
   }
   program.add(Do::Copy, kTensors + 1, from); // keeps the last one's result in its register
-  const CompiledProgram plain(program, format, 0);
+  const CompiledProgram plain(kernels, program, format, 0);
   const int kept = chain.empty() ? 0 : kTensors;
   const int64_t codes = int64_t{1} << format.bits;
   // Memory may hold any code of the container's width.

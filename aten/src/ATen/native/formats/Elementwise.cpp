@@ -12,6 +12,7 @@
 #include <ATen/ops/resize_ops.h>
 #include <c10/formats/FastBinary32.h>
 #include <c10/formats/MixedArithmetic.h>
+#include <c10/formats/NanSigns.h>
 #include <c10/formats/ZeroSums.h>
 
 #include <algorithm>
@@ -116,13 +117,6 @@ struct Sink {
   }
 };
 
-// Where a NaN has no code but the largest number's, its sign is seen, and that of an invalid operation (0/0) is the processor's: positive.
-template <typename T>
-void drop_signs_of_nan(const Format& f, T* results, int64_t n) {
-  if (f.kind != c10::formats::Kind::Float || f.specials != c10::formats::Specials::None) return;
-  for (int64_t i = 0; i < n; ++i) results[i] = results[i] != results[i] ? std::numeric_limits<T>::quiet_NaN() : results[i];
-}
-
 // ---- operators, on blocks of their operands' values in the machine type T ----
 //
 // Each says when float32 is enough for it, and when float32 values with one float64 number are, and has
@@ -206,7 +200,7 @@ template <typename T, typename Operator>
 void encode_results(const CpuKernels& k, const Format& f, const Operator& op, Blocks<T> blocks, T* results, char* codes, int64_t n,
                     const RandomWords& words) {
   op.sign_zeros(f.rounding, blocks, results, n);
-  drop_signs_of_nan(f, results, n);
+  c10::formats::drop_nan_signs(f, results, n);
   k.encode(f, results, codes, n, words);
 }
 
@@ -231,8 +225,7 @@ void compute_mixed_block(const CpuKernels& k, const Format& f, const Operator& o
 }
 
 template <typename T, Way way, size_t N, typename Operator>
-void run_blocks(const std::array<Source, N>& sources, const Sink& sink, int64_t n, const Operator& op) {
-  const CpuKernels& k = cpu_kernels();
+void run_blocks(const CpuKernels& k, const std::array<Source, N>& sources, const Sink& sink, int64_t n, const Operator& op) {
   alignas(64) T blocks[N][kBlock];
   alignas(64) char packed[kBlock * 8];
   const int width = sink.format.itemsize();
@@ -255,9 +248,8 @@ void run_blocks(const std::array<Source, N>& sources, const Sink& sink, int64_t 
 
 // The same where values are codes: nothing is decoded, and what lies at other strides than its width is gathered first.
 template <size_t N, typename Operator>
-void run_binary32(const std::array<Source, N>& sources, const Sink& sink, int64_t n, const Operator& op) {
+void run_binary32(const CpuKernels& k, const std::array<Source, N>& sources, const Sink& sink, int64_t n, const Operator& op) {
   if constexpr (N == 2) {
-    const CpuKernels& k = cpu_kernels();
     constexpr int width = sizeof(float);
     alignas(64) float blocks[N][kBlock];
     alignas(64) uint32_t packed[kBlock];
@@ -306,7 +298,7 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
   for (const Operand* o : operands) {
     if (o->tensor.defined() && !o->tensor.device().is_cpu()) device = o->tensor.device();
   }
-  if (!device.is_meta()) kernels(device, "arithmetic"); // an error before any work
+  const CpuKernels* k = device.is_meta() ? nullptr : &kernels(device, "arithmetic"); // an error before any work
   config.declare_static_dtype_and_device(target.entry.bits, device);
   config.add_owned_output(target.existing.defined() ? bits_alias(target.existing) : at::Tensor());
   bool any_tensor = false;
@@ -346,11 +338,11 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
     }
     const Sink sink{out_format, data[0], strides[0], origin, seed};
     switch (way) {
-      case Way::InFloat: return run_blocks<float, Way::InFloat>(sources, sink, n, op);
-      case Way::Mixed: return run_blocks<float, Way::Mixed>(sources, sink, n, op);
-      case Way::InDouble: return run_blocks<double, Way::InDouble>(sources, sink, n, op);
-      case Way::Wide: return run_blocks<double, Way::Wide>(sources, sink, n, op);
-      case Way::Binary32: return run_binary32(sources, sink, n, op);
+      case Way::InFloat: return run_blocks<float, Way::InFloat>(*k, sources, sink, n, op);
+      case Way::Mixed: return run_blocks<float, Way::Mixed>(*k, sources, sink, n, op);
+      case Way::InDouble: return run_blocks<double, Way::InDouble>(*k, sources, sink, n, op);
+      case Way::Wide: return run_blocks<double, Way::Wide>(*k, sources, sink, n, op);
+      case Way::Binary32: return run_binary32(*k, sources, sink, n, op);
     }
   };
   if (device.is_cpu()) iterator.for_each(loop);

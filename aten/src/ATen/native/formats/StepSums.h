@@ -43,7 +43,7 @@ struct StepFormats {
 template <typename T>
 class Steps {
  public:
-  Steps(const StepFormats& formats, const Accumulation& policy) : formats_(formats), policy_(policy) {}
+  Steps(const CpuKernels& kernels, const StepFormats& formats, const Accumulation& policy) : kernels_(kernels), formats_(formats), policy_(policy) {}
 
   // first: the number of the first lane among all dot products, of which there are `all`: stochastic modes number their words by both.
   void begin(const T* start, int64_t n, int64_t first, int64_t all) {
@@ -140,7 +140,7 @@ class Steps {
     }
   }
 
-  const CpuKernels& kernels_{cpu_kernels()};
+  const CpuKernels& kernels_;
   const StepFormats& formats_;
   const Accumulation& policy_;
   int64_t n_{0}, step_{0}, first_{0}, all_{0};

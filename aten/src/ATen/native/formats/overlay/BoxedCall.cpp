@@ -12,6 +12,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/resize_ops.h>
 #include <ATen/ops/to_ops.h>
+#include <c10/formats/NanSigns.h>
 
 #include <algorithm>
 #include <cmath>
@@ -196,10 +197,10 @@ at::Tensor BoxedCall::cast(const at::Tensor& t, ScalarType type) const {
   return at::_ops::to_dtype::call(t, type, false, false, {});
 }
 
-// Where a NaN has no code but the largest number's, its sign is seen, and that of an invalid operation is the processor's: positive.
+// As drop_nan_signs() has it.
 static at::Tensor without_signs_of_nan(const at::Tensor& t, const FormatEntry& entry) {
-  const bool seen = entry.format.kind == c10::formats::Kind::Float && entry.format.specials == c10::formats::Specials::None;
-  return seen && t.is_floating_point() ? t.masked_fill(t.isnan(), std::numeric_limits<double>::quiet_NaN()) : t;
+  return c10::formats::shows_nan_signs(entry.format) && t.is_floating_point() ? t.masked_fill(t.isnan(), std::numeric_limits<double>::quiet_NaN())
+                                                                              : t;
 }
 
 at::Tensor BoxedCall::result(const at::Tensor& t) const {

@@ -38,11 +38,14 @@ using c10::Scalar;
 
 // ---- where with a number: stock makes a tensor of it in the container's type ----
 
-Tensor number_like(const Scalar& number, const Tensor& like) {
-  const FormatEntry& entry = *entry_beneath(like);
-  if (!number.isComplex()) return encoded_number(number, entry);
+// A complex number makes the result complex: then the tensor is cast to that first, so that its gradient comes back real.
+std::pair<Tensor, Tensor> alike(const Tensor& self, const Scalar& number) {
+  const FormatEntry& entry = *entry_beneath(self);
+  if (!number.isComplex()) return {self, encoded_number(number, entry)};
+  const c10::ScalarType type = c10::toComplexType(entry.compute);
+  const Tensor values = at::_ops::to_dtype::call(self, type, false, false, {});
   const at::AutoDispatchBelowADInplaceOrView guard;
-  return at::scalar_tensor(number, at::TensorOptions().device(like.device()).dtype(c10::toComplexType(entry.compute)));
+  return {values, at::scalar_tensor(number, at::TensorOptions().device(self.device()).dtype(type))};
 }
 
 void expect_condition(const Tensor& condition) {
@@ -53,12 +56,14 @@ void expect_condition(const Tensor& condition) {
 Tensor where_scalar_self(const Tensor& condition, const Scalar& self, const Tensor& other) {
   expect_condition(condition);
   if (!entry_beneath(other)) return at::compositeimplicitautograd::where(condition, self, other);
-  return at::where(condition, number_like(self, other), other);
+  const auto [tensor, number] = alike(other, self);
+  return at::where(condition, number, tensor);
 }
 Tensor where_scalar_other(const Tensor& condition, const Tensor& self, const Scalar& other) {
   expect_condition(condition);
   if (!entry_beneath(self)) return at::compositeimplicitautograd::where(condition, self, other);
-  return at::where(condition, self, number_like(other, self));
+  const auto [tensor, number] = alike(self, other);
+  return at::where(condition, tensor, number);
 }
 
 // ---- dropout with p = 1: stock multiplies by a zero made from the operand's options ----
@@ -66,12 +71,12 @@ Tensor where_scalar_other(const Tensor& condition, const Tensor& self, const Sca
 template <Tensor (*stock)(const Tensor&, double, bool)>
 Tensor dropping(const Tensor& input, double p, bool train) {
   const bool all = train && p == 1 && input.numel() != 0 && entry_beneath(input);
-  return all ? at::_ops::mul_Tensor::call(input, number_like(0, input)) : stock(input, p, train);
+  return all ? at::_ops::mul_Tensor::call(input, encoded_number(0, *entry_beneath(input))) : stock(input, p, train);
 }
 template <Tensor& (*stock)(Tensor&, double, bool)>
 Tensor& dropping_(Tensor& self, double p, bool train) {
   const bool all = train && p == 1 && self.numel() != 0 && entry_beneath(self);
-  return all ? at::_ops::mul__Tensor::call(self, number_like(0, self)) : stock(self, p, train);
+  return all ? at::_ops::mul__Tensor::call(self, encoded_number(0, *entry_beneath(self))) : stock(self, p, train);
 }
 
 // ---- batch normalisation without elements: stock asks for the type that sums of the container's numbers have ----

@@ -196,6 +196,7 @@ def test_scaling_and_its_charts(tmp_path, monkeypatch):
     result = bench.run(["scaling"], threads=[1, 2], rounds=1, sizes=TINY, out=str(tmp_path / "new"))
     check(result["rows"], "scaling")
     assert json.loads((tmp_path / "new" / "bench.json").read_text()) == json.loads(json.dumps(result))
+    assert {path.suffix for path in (tmp_path / "new").iterdir()} == {".html", ".json", ".png", ".svg", ".pdf"}
     for name in ("scaling_elements.png", "scaling_matmul.png"):
         assert (tmp_path / "new" / name).read_bytes().startswith(b"\x89PNG\r\n")
     assert (tmp_path / "new" / "bench.html").read_text().count("<svg") == 2

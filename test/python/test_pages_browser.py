@@ -71,6 +71,7 @@ def heat_map():
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     """A page of each kind, by name."""
+    import test_sweep
     from test_training_report import CASES, DESCRIBED
 
     folder = tmp_path_factory.mktemp("pages")
@@ -85,6 +86,7 @@ def pages(tmp_path_factory):
         summaries, seeds = CASES[case]
         described = {**DESCRIBED, "seeds": list(range(seeds))}
         made[case] = training_page.page_of(described, summaries, "torch-dtypes train " + "--dtype q43 " * 30).write(folder / f"{case}.html")
+    made["sweep"] = test_sweep.example().page("torch-dtypes sweep").write(folder / "sweep.html")
     long = Page("A page of all parts, " + "which_has_a_long_name_" * 8, command="torch-dtypes " + "x" * 300).text("word " * 100).code("y" * 200)
     long.strip({"e4m3finite_bias3_flush_saturate_toward_zero mixed": "z" * 150}, "Failed").figure(heat_map(), "Numbers as colours.")
     long.table([f"column {i}" for i in range(40)], [[1e-3] * 40] * 3, "A wide table.", dense=True).footnote("note " * 50)

@@ -109,7 +109,7 @@ def run(
         rounds: for every case, at least 1; default: each group's own.
         quick: few rounds.
         dtypes: names of number formats in place of the suites' own.
-        out: a folder for ``bench.json``, ``bench.html`` and, with the suite scaling, its charts; made if missing.
+        out: a folder for ``bench.json``, ``bench.html`` and, with the suite scaling, its charts as PNG, SVG and PDF; made if missing.
         markdown: a file for the tables in the form of docs/results.md: a suite's marked part is replaced, or added at the end.
             Charts go into the folder ``images`` beside it.
         sizes: of the work.
@@ -122,8 +122,9 @@ def run(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from ..workbench.drawing import save
     from . import report
-    from .charts import write_charts
+    from .charts import figures, write_charts
 
     counts = tuple(dict.fromkeys(threads)) or tuple(dict.fromkeys((1, torch.get_num_threads())))
     sizes, names = sizes or Sizes(), list(dtypes)
@@ -151,7 +152,8 @@ def run(
         (folder / "bench.json").write_text(json.dumps(results, indent=2, allow_nan=False) + "\n", encoding="utf-8")
         written = [folder / "bench.json"]
         if not interrupted:
-            written += [report.page_of(results).write(folder / "bench.html"), *write_charts(folder, results)]
+            written += [report.page_of(results).write(folder / "bench.html")]
+            written += [path for name, figure in figures(results).items() for path in save(figure, folder, Path(name).stem)]
         console.print(f"Written: {', '.join(map(str, written))}", highlight=False, soft_wrap=True)
     if interrupted:
         raise interrupted

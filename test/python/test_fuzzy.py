@@ -256,6 +256,29 @@ def test_lstm_and_recomputed_activations():
     assert block.operations == {"addmm": 2, "mm": 2, "sum": 1}
 
 
+def test_layers_with_a_kernel_for_all_of_them_run_by_parts():
+    layer, x = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval(), sample(1, 3, 8)
+    with torch.no_grad(), torch_dtypes.fuzzy(seed=1) as block:
+        layer(x)
+    assert {"addmm", "native_layer_norm", "bmm", "_safe_softmax"} <= set(block.operations) and torch.backends.mha.get_fastpath_enabled()
+
+
+def test_saved_results_are_guarded_and_lists_are_seen():
+    with torch_dtypes.fuzzy(seed=1) as block:
+        x = sample(3).requires_grad_()
+        y = x.exp()
+        y.mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+        assert torch.func.vmap(lambda v: v * v.sum())(sample(3, 4)).shape == (3, 4)
+        p = nn.Parameter(torch.ones(3))
+        p.grad = torch.full((3,), 0.3)
+        torch.optim.Adam([p], foreach=True).step()
+        torch.optim.AdamW([p], fused=True).step()
+    assert {"exp", "mul_", "sum", "_foreach_addcdiv_", "_fused_adamw_"} <= set(block.operations) and not block.unseen
+    assert "is_same_size" not in block.operations and p.dtype == torch.float32 and (p < 1).all()
+
+
 def test_a_block_decorates_and_ends():
     x = sample(1000)
 

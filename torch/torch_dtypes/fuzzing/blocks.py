@@ -34,6 +34,11 @@ class _Mode(TorchDispatchMode):
         super().__init__()
         self.block = block
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Dynamo never compiles our files' frames (_overlay/graphs.py), and the wrapper that stock would put around this method imports all of it."""
+        return False
+
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
         return self.block._run(op, args, kwargs or {})
 
@@ -179,9 +184,10 @@ class Fuzzy(contextlib.ContextDecorator):
 
 def _by_parts(stack: contextlib.ExitStack, model: nn.Module | None) -> None:
     """Kernels that do the work of many operators in one, and have a form that calls those."""
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+    stack.callback(torch.backends.cuda.enable_flash_sdp, torch.backends.cuda.flash_sdp_enabled())
+    torch.backends.cuda.enable_flash_sdp(False)  # the CPU's goes by it, too; torch.nn.attention.sdpa_kernel is slow to import
+    stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+    torch.backends.mha.set_fastpath_enabled(False)  # of nn.TransformerEncoderLayer: one operator for all of it
     if model is None or any(isinstance(m, nn.LSTM) for m in model.modules()):
         before = torch.backends.mkldnn.enabled  # for its LSTM, which has no float64 form either
         torch._C._set_mkldnn_enabled(False)  # mkldnn.flags() would set its TF32 too, and warn of that

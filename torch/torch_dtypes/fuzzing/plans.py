@@ -65,7 +65,8 @@ def _way(op: torch._ops.OpOverload, name: str) -> Way:
         return Way.NATIVE
     way, facts = _row(single if name != single else name, overload)
     views = any(r.alias_info is not None and not r.alias_info.is_write for r in op._schema.returns)
-    if views or name in _LEFT or way in ("codes", "view") or "Selects" in facts or torch.Tag.nondeterministic_seeded in op.tags:
+    numbers = not any("Tensor" in str(r.type) for r in op._schema.returns) and not op._schema.is_mutable
+    if numbers or views or name in _LEFT or way in ("codes", "view") or "Selects" in facts or torch.Tag.nondeterministic_seeded in op.tags:
         return Way.LEFT
     return Way.PRODUCTS if "Products" in facts else Way.WIDE
 

@@ -147,7 +147,7 @@ def _card(name: str, fmt: _C.Format) -> Card:
     kind, most = fmt.kind.name, fmt.max_code
     first = decoded(1) if kind != "float" or fmt.subnormals == _C.Subnormals.gradual else decoded(1 << fmt.man_bits)
     above_one = chop(1 + 2.0**-52, _C.Format(fmt), rounding="up")
-    has_one = chop(1.0, _C.Format(fmt)) == 1 and math.isfinite(above_one)
+    has_one = chop(1.0, _C.Format(fmt), rounding="nearest_even") == 1 and math.isfinite(above_one)
     if kind == "fixed":
         zeros, nans, infinities = 1, 0, 0
         finite = 2**fmt.bits - int(fmt.is_signed and fmt.symmetric)

@@ -54,7 +54,7 @@ from .quantization import (  # noqa: E402
 )
 from .rounding import rounding  # noqa: E402
 from .safetensors_files import load_safetensors, save_safetensors  # noqa: E402
-from .workbench import Card, card, dump_vectors, show, sweep  # noqa: E402
+from .workbench import Card, RoundingCounts, Statistics, card, dump_vectors, observe, show, sweep  # noqa: E402
 from .workbench.variability import Digits, Variability, significant_digits, variability  # noqa: E402
 
 __all__ = [
@@ -66,6 +66,8 @@ __all__ = [
     "Digits",
     "Divergence",
     "Fuzzy",
+    "RoundingCounts",
+    "Statistics",
     "Target",
     "Variability",
     "accumulate",
@@ -91,6 +93,7 @@ __all__ = [
     "is_format_dtype",
     "load_safetensors",
     "mixed_operands",
+    "observe",
     "optim",
     "posit_format",
     "quantize",

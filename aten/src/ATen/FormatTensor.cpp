@@ -4,9 +4,11 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/FormatRounding.h>
+#include <ATen/Observation.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/formats/DeviceKernels.h>
+#include <ATen/native/formats/Elementary.h>
 #include <ATen/native/formats/FillInfinity.h>
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/copy_ops.h>
@@ -17,7 +19,9 @@
 #include <c10/formats/ExactCodec.h>
 #include <c10/util/strides.h>
 
+#include <algorithm>
 #include <atomic>
+#include <type_traits>
 
 namespace at::formats {
 
@@ -229,6 +233,22 @@ static at::Tensor encodable(const at::Tensor& stock) {
   }
 }
 
+// Integers of 2^53 and more are counted as the float64 next to them.
+template <typename T>
+static void count_codes(const Recorder& seen, const T* values, const char* codes, int64_t width, int64_t n) {
+  if constexpr (std::is_floating_point_v<T>) {
+    seen.codes(values, codes, n);
+  } else {
+    constexpr int64_t kBlock = 1024;
+    double wide[kBlock];
+    for (int64_t first = 0; first < n; first += kBlock) {
+      const int64_t m = std::min(kBlock, n - first);
+      std::transform(values + first, values + first + m, wide, [](T x) { return static_cast<double>(x); });
+      seen.codes(wide, codes + first * width, m);
+    }
+  }
+}
+
 // target: a dense tensor of ours with stock's strides.
 static void encode_dense(const at::Tensor& stock, const at::Tensor& target, const FormatEntry& entry) {
   if (stock.device().is_meta()) return;
@@ -240,8 +260,11 @@ static void encode_dense(const at::Tensor& stock, const at::Tensor& target, cons
   const CpuKernels& k = kernels(stock.device(), "encode");
   const int64_t width = entry.format.itemsize();
   const auto run = [&](auto kernel, const auto* values) {
+    const Recorder seen = recorder(entry.format, codes, values);
+    if (observing() && LastEncoded::current()) LastEncoded::current()->values = stock;
     at::parallel_for(0, stock.numel(), kGrain, [&](int64_t b, int64_t e) {
       kernel(format, values + b, codes + b * width, e - b, RandomWords{words.seed, static_cast<uint64_t>(b)});
+      if (seen) count_codes(seen, values + b, codes + b * width, width, e - b);
     });
   };
   switch (stock.scalar_type()) {
@@ -298,6 +321,7 @@ at::Tensor encoded_number(const c10::Scalar& value, const FormatEntry& entry) {
   const c10::impl::ExcludeDispatchKeyGuard unwrapped(
       c10::DispatchKeySet({c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
   const c10::Scalar number = fill_number(value, entry);
+  const Unobserved a_number;
   return encoded(at::scalar_tensor(number, at::TensorOptions().dtype(value.isFloatingPoint() ? ScalarType::Double : ScalarType::Long)), entry);
 }
 

@@ -1,6 +1,7 @@
 // The extension module torch_dtypes._C: makes dtypes, installs the hooks, and opens the number layer to the tests.
 #include <torch/csrc/formats/DtypeObject.h>
 #include <torch/csrc/formats/FormatSearch.h>
+#include <torch/csrc/formats/Observing.h>
 #include <torch/csrc/formats/OperatorCall.h>
 #include <torch/csrc/formats/Patches.h>
 #include <torch/csrc/formats/ScriptCall.h>
@@ -26,7 +27,6 @@
 #include <ATen/ops/zeros.h>
 #include <c10/formats/BuiltinFormats.h>
 #include <c10/formats/ExactCodec.h>
-#include <c10/formats/FastBinary32.h>
 #include <c10/formats/FastBinary32.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -378,6 +378,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("random_words", &random_words);
   m.def("encode_exact", &encode_exact, py::arg("format"), py::arg("values"), py::arg("random") = py::none());
   m.def("decode_exact", &decode_exact);
+  bind_observing(m);
   bind_script_calls(m.ptr());
   if (PyModule_AddFunctions(m.ptr(), raw_functions) < 0) throw py::error_already_set();
 }

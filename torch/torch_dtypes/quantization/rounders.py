@@ -15,6 +15,10 @@ from .targets import FormatTarget
 
 _PLAIN_TENSORS = (torch.Tensor, nn.Parameter)
 
+# To which pass an observation counts what is rounded at a place (the order of _C's passes); of parameters: their own.
+_PASSES = {"activation": 0, "output": 0, "error": 1, "grad": 3}
+_WEIGHTS = 2
+
 
 class Rounder:
     """Rounds tensors as a place says; a scale's state is kept here."""
@@ -34,6 +38,15 @@ class Rounder:
 
     def __call__(self, x: torch.Tensor, training: bool = False) -> torch.Tensor:
         """x rounded, with x's gradient straight through."""
+        if not _C.observing():
+            return self._rounded(x, training)
+        before = _C.observe_pass(_PASSES.get(self.role, _WEIGHTS))
+        try:
+            return self._rounded(x, training)
+        finally:
+            _C.observe_pass(before)
+
+    def _rounded(self, x: torch.Tensor, training: bool) -> torch.Tensor:
         place = self.place
         if self.scaler is None:
             return place.target.quantize(x, rounding=place.rounding, clamped=place.clamped)
@@ -78,6 +91,8 @@ def rounded_through(x: torch.Tensor, forward: Rounder | None, backward: Rounder 
 
 
 def _is_one_node(x: torch.Tensor, forward: Rounder | None, backward: Rounder | None, fresh: bool) -> bool:
+    if _C.observing():  # which counts exact values, and tells a rounder's pass
+        return False
     if not is_eager() or torch._C._get_tracing_state() is not None or type(x) not in _PLAIN_TENSORS or x.dtype not in COMPUTED:
         return False
     if forward is None and not fresh:
@@ -90,8 +105,11 @@ class GradientHook:
 
     def __init__(self, rounder: Rounder, training: bool) -> None:
         self.rounder, self.training = rounder, training
+        self.layer = _C.observed_layer()
 
     def __call__(self, gradient: torch.Tensor) -> torch.Tensor:
+        if self.layer and _C.observing():  # an output's hook runs before those that say where the backward pass is
+            _C.observe_backward_layer(None, self.layer)
         return self.rounder(gradient, self.training)
 
 

@@ -15,8 +15,9 @@ using c10::formats::is_stochastic;
 using c10::formats::sign_zero_sums;
 
 template <typename T>
-ProgramBlocks<T>::ProgramBlocks(const CompiledProgram& program, const Format& format)
+ProgramBlocks<T>::ProgramBlocks(const CompiledProgram& program, const Format& format, const Recorder* recorders)
     : program_(program),
+      recorders_(recorders),
       format_(format),
       unrounded_(format),
       k_(program.kernels) {
@@ -28,12 +29,13 @@ template <typename U>
 void ProgramBlocks<T>::encode(U* values, char* codes, int64_t n, const RandomWords& words) {
   c10::formats::drop_nan_signs(format_, values, n);
   k_.encode(format_, values, codes, n, words);
+  if (seen_ && *seen_) seen_->codes(values, codes, n);
 }
 
 // As elementwise() decides, so that results are its own to the last bit.
 template <typename T>
 bool ProgramBlocks<T>::in_float(const Instruction& i) const {
-  if (!std::is_same_v<T, float> || !format_.arithmetic_in_float()) return false;
+  if (!std::is_same_v<T, float> || !format_.arithmetic_in_float() || wants_double()) return false;
   switch (i.what) {
     case Do::Sqrt: return true;
     case Do::Lerp:
@@ -48,6 +50,7 @@ template <typename T>
 bool ProgramBlocks<T>::compute_mixed(const Instruction& i, T* out, int64_t n) {
   if constexpr (std::is_same_v<T, float>) {
     if (!format_.arithmetic_in_float() || i.what == Do::Sqrt || !number_is_mixed(i.number)) return false;
+    if (wants_double() && operands_of(i.what) == 1) return false;
     const float *a = registers_[i.a], *b = registers_[i.b], *c = registers_[i.c];
     switch (i.what) {
       case Do::AddNumber: return k_.binary_mixed(BinaryOp::Add, a, nullptr, i.number, out, n);
@@ -110,6 +113,7 @@ void ProgramBlocks<T>::run(char* const* at, int64_t n, int64_t first, c10::Array
     }
     const T *a = registers_[i.a], *b = registers_[i.b];
     char* codes = step.stored ? memory[i.to] : codes_;
+    seen_ = recorders_ ? recorders_ + i.to : nullptr;
     const RandomWords words{seeds.empty() ? 0 : seeds[step.place], static_cast<uint64_t>(first), 1};
     if (rounds_nothing(i.what)) {
       for (int64_t e = 0; e < n; ++e) {
@@ -117,6 +121,7 @@ void ProgramBlocks<T>::run(char* const* at, int64_t n, int64_t first, c10::Array
         result_[e] = i.what == Do::Negate ? -a[e] : i.what == Do::Copy ? a[e] : larger;
       }
       const Format rounding = std::exchange(format_, unrounded_); // no random bits
+      seen_ = nullptr;
       round(step, codes, n, words);
       format_ = rounding;
       continue;
@@ -162,7 +167,7 @@ template <typename T>
 void ProgramBlocks<T>::round(const CompiledProgram::Step& step, char* codes, int64_t n, const RandomWords& words) {
   T* to = registers_[step.instruction.to];
   // A posit is rounded in fewer instructions than decoded.
-  const bool rounds = !is_stochastic(format_.rounding) && (!step.stored || (step.read && format_.is_posit()));
+  const bool rounds = !seen_ && !is_stochastic(format_.rounding) && (!step.stored || (step.read && format_.is_posit()));
   const bool rounded = rounds && k_.round(format_, result_, to, n);
   if (rounded && !step.stored) return;
   encode(result_, codes, n, words);

@@ -1,5 +1,6 @@
 // Instructions of a block program on blocks of machine numbers in cache.
 #pragma once
+#include <ATen/Observation.h>
 #include <ATen/native/formats/BlockProgram.h>
 #include <ATen/native/formats/cpu/Kernels.h>
 
@@ -60,7 +61,8 @@ class CompiledProgram {
 template <typename T>
 class ProgramBlocks {
  public:
-  ProgramBlocks(const CompiledProgram& program, const Format& format);
+  // recorders: for what is rounded into each register, or nullptr.
+  ProgramBlocks(const CompiledProgram& program, const Format& format, const Recorder* recorders = nullptr);
 
   // The program over n elements: `at` is where they lie in each tensor, `first` the number of the first one, for random words.
   void run(char* const* at, int64_t n, int64_t first, c10::ArrayRef<uint64_t> seeds);
@@ -71,11 +73,14 @@ class ProgramBlocks {
   void compute(const Instruction& i, const U* a, const U* b, const U* c, U* out, int64_t n);
   bool compute_mixed(const Instruction& i, T* out, int64_t n);
   bool in_float(const Instruction& i) const;
+  bool wants_double() const { return seen_ && format_.significand_bits() > 12; } // as elementwise() does where it is observed
   void round(const CompiledProgram::Step& step, char* codes, int64_t n, const RandomWords& words);
   template <typename U>
   void encode(U* values, char* codes, int64_t n, const RandomWords& words);
 
   const CompiledProgram& program_;
+  const Recorder* recorders_;
+  const Recorder* seen_{nullptr}; // of the instruction that is run
   Format format_, unrounded_; // unrounded_: for what is already a value of the format
   const CpuKernels& k_;
   alignas(64) T registers_[kRegisters][kProgramBlock];

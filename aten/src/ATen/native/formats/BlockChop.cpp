@@ -5,6 +5,7 @@
 #include <ATen/AutogradNode.h>
 #include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
+#include <ATen/Observation.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -77,12 +78,15 @@ struct Blocks {
   int64_t size, length; // of a block, and of the last dimension
   bool careful;
   RandomWords words;
+  Recorder seen;
 
   void round(const float* values, float* results, int64_t first, int64_t n) const {
-    if (kernels.round_float(format, values, results, n)) return;
-    alignas(64) char codes[kBuffer * 4];
-    kernels.encode_float(format, values, codes, n, {words.seed, static_cast<uint64_t>(first)});
-    kernels.decode_float(format, codes, results, n);
+    if (!kernels.round_float(format, values, results, n)) {
+      alignas(64) char codes[kBuffer * 4];
+      kernels.encode_float(format, values, codes, n, {words.seed, static_cast<uint64_t>(first)});
+      kernels.decode_float(format, codes, results, n);
+    }
+    if (seen) seen.values(values, results, n);
   }
 
   // Blocks [begin, end) of the tensor, counted row by row. Random words are counted as if the last block of each row were whole.
@@ -141,7 +145,8 @@ at::Tensor chop_blocks(const at::Tensor& input, std::string_view name, optional<
   const ScaleOf scale_of{static_cast<int>(emax), static_cast<int>(lowest), static_cast<int>(highest), threshold, included};
   const int64_t length = input.size(-1);
   size = std::min(size, length);
-  const Blocks blocks{k, format, scale_of, size, length, !to_nearest || format.is_posit(), next_words(format, generator)};
+  const Recorder seen = recorder(format, out.const_data_ptr(), input.const_data_ptr());
+  const Blocks blocks{k, format, scale_of, size, length, !to_nearest || format.is_posit(), next_words(format, generator), seen};
   const int64_t count = input.numel() / length * ((length + size - 1) / size);
   const float* values = input.const_data_ptr<float>();
   float* results = out.mutable_data_ptr<float>();

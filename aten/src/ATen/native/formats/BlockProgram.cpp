@@ -93,6 +93,7 @@ struct Job {
   char* data[kTensors];
   int64_t n;
   c10::SmallVector<uint64_t, 16> seeds;
+  std::vector<Recorder> recorders; // by register, where the thread is observed
 };
 
 // Whether the run's tensors are of one format, dense and alike in memory, and what they occupy there.
@@ -133,7 +134,7 @@ constexpr int64_t kChunk = 16 * kProgramBlock; // of one job, for one thread
 
 template <typename T>
 void run_chunk(const CompiledProgram& compiled, const Format& f, const Job& job, int64_t begin, int64_t end) {
-  ProgramBlocks<T> blocks(compiled, f);
+  ProgramBlocks<T> blocks(compiled, f, job.recorders.empty() ? nullptr : job.recorders.data());
   const int width = f.itemsize();
   for (int64_t first = begin; first < end; first += kProgramBlock) {
     char* at[kTensors] = {};
@@ -156,7 +157,7 @@ void run_in_one_pass(std::vector<Job>& jobs) {
       keys.push_back(key);
       elements.push_back(0);
     }
-    elements[at] += job.n;
+    if (job.recorders.empty()) elements[at] += job.n; // tables have no exact results to count
     of_job.push_back(at);
   }
   const CpuKernels& cpu = kernels(c10::kCPU, "a block program"); // fits_one_pass() lets no other device through
@@ -195,6 +196,10 @@ void run_programs(const std::vector<Run>& runs) {
   }
   for (Job& job : jobs) {
     const Format f = rounding_format(*job.entry);
+    for (int r = 0; observing() && observed_thread().observer && r < kRegisters; ++r) {
+      const bool in_memory = r < kTensors && job.run->tensors[r].defined();
+      job.recorders.push_back(recorder(job.entry->format, in_memory ? job.data[r] : nullptr, job.data[0]));
+    }
     for (const Instruction& i : job.run->program->instructions) {
       job.seeds.push_back(rounds_nothing(i.what) ? 0 : next_words(f).seed);
     }

@@ -2,6 +2,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/FormatRounding.h>
+#include <ATen/Observation.h>
 #include <ATen/Parallel.h>
 #include <ATen/native/formats/DeviceKernels.h>
 #include <c10/formats/ExactCodec.h>
@@ -91,15 +92,21 @@ void chop_all(const Format& f, const at::Tensor& in, const at::Tensor& out, doub
   T* results = out.mutable_data_ptr<T>();
   const bool as_float = is_quick_as_float(f, flip_prob);
   const Format coded = as_float ? same_as_float(f) : f;
+  const Recorder seen = recorder(f, results, values);
   at::parallel_for(0, in.numel(), 32768, [&](int64_t begin, int64_t end) {
     alignas(64) char codes[kBlock * 8];
+    T kept[kBlock]; // exact values, where results come in their place
     for (int64_t i = begin; i < end; i += kBlock) {
       const int64_t n = std::min(kBlock, end - i);
-      if (flip_prob == 0 && k.round(f, values + i, results + i, n)) continue;
-      k.encode(coded, values + i, codes, n, {words.seed, static_cast<uint64_t>(i)});
-      if (flip_prob > 0) flip_bits(f, codes, n, flip_prob, {flip_seed, static_cast<uint64_t>(i)});
-      decode_block(k, coded, codes, results + i, n);
-      if (as_float) fit(f, results + i, n);
+      const bool keeps = seen && values == results;
+      if (keeps) std::copy_n(values + i, n, kept);
+      if (flip_prob > 0 || !k.round(f, values + i, results + i, n)) {
+        k.encode(coded, values + i, codes, n, {words.seed, static_cast<uint64_t>(i)});
+        if (flip_prob > 0) flip_bits(f, codes, n, flip_prob, {flip_seed, static_cast<uint64_t>(i)});
+        decode_block(k, coded, codes, results + i, n);
+        if (as_float) fit(f, results + i, n);
+      }
+      if (seen) seen.values(keeps ? kept : values + i, results + i, n);
     }
   });
 }

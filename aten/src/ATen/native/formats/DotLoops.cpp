@@ -18,13 +18,15 @@ using c10::formats::Term;
 using c10::formats::Unpacked;
 
 template <typename T>
-void encode_result(const CpuKernels& kernels, const Format& f, T* sums, int64_t divisor, char* codes, int64_t n, const RandomWords& words) {
+void encode_result(const CpuKernels& kernels, const Format& f, T* sums, int64_t divisor, char* codes, int64_t n, const RandomWords& words,
+                   const Recorder& seen) {
   if (divisor != 1) {
     T divisors[kLanes];
     std::fill_n(divisors, n, static_cast<T>(divisor));
     kernels.binary(BinaryOp::Div, sums, divisors, sums, n);
   }
   kernels.encode(f, sums, codes, n, words);
+  if (seen) seen.codes(sums, codes, n);
 }
 
 } // namespace
@@ -50,7 +52,7 @@ void step_dots(const CpuKernels& kernels, const DotOperands<T>& dots, const Step
         }
       }
       steps->finish(sums);
-      encode_result(kernels, formats.result, sums, dots.divisor, codes + place * width, lanes, steps->next_words());
+      encode_result(kernels, formats.result, sums, dots.divisor, codes + place * width, lanes, steps->next_words(), formats.seen);
     }
   });
 }
@@ -88,8 +90,22 @@ struct ExactOutput {
   Format format;
   char* codes;
   RandomWords words;
+  const Recorder& seen;
+  mutable std::vector<double> sums; // of all elements, cut to float64, where they are counted
+
+  ExactOutput(const Format& format, char* codes, const RandomWords& words, const Recorder& seen, int64_t elements)
+      : format(format),
+        codes(codes),
+        words(words),
+        seen(seen),
+        sums(seen ? elements : 0) {}
+
+  void count() const {
+    if (seen) seen.codes(sums.data(), codes, static_cast<int64_t>(sums.size()));
+  }
 
   void put(int64_t at, const Unpacked& u) const {
+    if (seen) sums[at] = c10::formats::to_double(u);
     const uint64_t random = c10::formats::is_stochastic(format.rounding) ? c10::formats::random_word(words.seed, at) : 0;
     const uint64_t code = c10::formats::encode(format, u, random);
     std::memcpy(codes + at * format.itemsize(), &code, format.itemsize()); // little-endian: its low bytes come first
@@ -98,14 +114,14 @@ struct ExactOutput {
 
 } // namespace
 
-void exact_dots(const DotOperands<double>& dots, const Format& f, const Format& result, const RandomWords& words, char* codes) {
+void exact_dots(const DotOperands<double>& dots, const Format& f, const Format& result, const RandomWords& words, char* codes, const Recorder& seen) {
   const int64_t m = dots.m, k = dots.k, n = dots.n, batches = dots.batches;
   const double *a = dots.a, *b = dots.b, *start = dots.start;
   const uint8_t* there = dots.present; // a finite term that is not there is 0
   const Terms left(f, a, a ? batches * m * k : 0), right(f, b, batches * n * k);
   const Term one{1, 0};
   const bool narrow = f.significand_bits() <= 15, all_finite = left.finite && right.finite;
-  const ExactOutput output{result, codes, words};
+  const ExactOutput output(result, codes, words, seen, batches * m * n);
   at::parallel_for(0, batches * m, std::max<int64_t>(1, 4096 / std::max<int64_t>(1, n * k)), [&](int64_t begin, int64_t end) {
     ExactSum sum(f);
     for (int64_t row = begin; row < end; ++row) {
@@ -133,6 +149,7 @@ void exact_dots(const DotOperands<double>& dots, const Format& f, const Format& 
       }
     }
   });
+  output.count();
 }
 
 // ---- running sums ----
@@ -150,15 +167,15 @@ void running_step_sums(const CpuKernels& kernels, const T* values, int64_t batch
       for (int64_t i = 0; i < k; ++i) {
         steps->add(values + first + i * n);
         steps->finish(sums);
-        kernels.encode(formats.result, sums, codes + (first + i * n) * width, lanes, steps->next_words());
+        encode_result(kernels, formats.result, sums, 1, codes + (first + i * n) * width, lanes, steps->next_words(), formats.seen);
       }
     }
   });
 }
 
 void running_exact_sums(const double* values, int64_t batches, int64_t k, int64_t n, const Format& f, const Format& result, const RandomWords& words,
-                        char* codes) {
-  const ExactOutput output{result, codes, words};
+                        char* codes, const Recorder& seen) {
+  const ExactOutput output(result, codes, words, seen, batches * k * n);
   at::parallel_for(0, batches * n, 16, [&](int64_t begin, int64_t end) {
     ExactSum sum(f);
     for (int64_t line = begin; line < end; ++line) {
@@ -175,6 +192,7 @@ void running_exact_sums(const double* values, int64_t batches, int64_t k, int64_
       }
     }
   });
+  output.count();
 }
 
 template void step_dots(const CpuKernels&, const DotOperands<float>&, const StepFormats&, const Accumulation&, char*);

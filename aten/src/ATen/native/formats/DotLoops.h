@@ -19,13 +19,13 @@ struct DotOperands {
 // Each fills codes: [batches, m, n] of the result's format.
 template <typename T>
 void step_dots(const CpuKernels& kernels, const DotOperands<T>& dots, const StepFormats& formats, const Accumulation& policy, char* codes);
-void exact_dots(const DotOperands<double>& dots, const Format& f, const Format& result, const RandomWords& words, char* codes);
+void exact_dots(const DotOperands<double>& dots, const Format& f, const Format& result, const RandomWords& words, char* codes, const Recorder& seen);
 
 // The sums of the first 1, 2, ... k rows of values, [batches, k, n], as codes of those sizes.
 template <typename T>
 void running_step_sums(const CpuKernels& kernels, const T* values, int64_t batches, int64_t k, int64_t n, const StepFormats& formats,
                        const Accumulation& policy, char* codes);
 void running_exact_sums(const double* values, int64_t batches, int64_t k, int64_t n, const Format& f, const Format& result, const RandomWords& words,
-                        char* codes);
+                        char* codes, const Recorder& seen);
 
 } // namespace at::formats

@@ -19,6 +19,12 @@ char* codes_of(const at::Tensor& out) {
   return static_cast<char*>(out.mutable_data_ptr());
 }
 
+StepFormats observed_steps(const FormatEntry& entry, const Accumulation& policy, const at::Tensor& out) {
+  StepFormats formats(entry, policy);
+  formats.seen = recorder(entry.format, codes_of(out));
+  return formats;
+}
+
 template <typename T>
 DotOperands<T> operands(const DotProducts& dots) {
   return {
@@ -37,7 +43,7 @@ DotOperands<T> operands(const DotProducts& dots) {
 
 template <typename T>
 void stepwise(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy, const at::Tensor& out) {
-  step_dots(kernels(out.device(), "dot products"), operands<T>(dots), StepFormats(entry, policy), policy, codes_of(out));
+  step_dots(kernels(out.device(), "dot products"), operands<T>(dots), observed_steps(entry, policy, out), policy, codes_of(out));
 }
 
 void exact(const DotProducts& dots, const FormatEntry& entry, const at::Tensor& out) {
@@ -47,13 +53,13 @@ void exact(const DotProducts& dots, const FormatEntry& entry, const at::Tensor& 
   turned.b = columns.const_data_ptr<double>();
   turned.present = data_or_null<uint8_t>(present);
   const Format rounded = rounding_format(entry);
-  exact_dots(turned, entry.format, rounded, next_words(rounded), codes_of(out));
+  exact_dots(turned, entry.format, rounded, next_words(rounded), codes_of(out), recorder(entry.format, codes_of(out)));
 }
 
 template <typename T>
 void running_steps(const at::Tensor& b, const FormatEntry& entry, const Accumulation& policy, const at::Tensor& out) {
-  running_step_sums(kernels(out.device(), "running sums"), b.const_data_ptr<T>(), b.size(0), b.size(1), b.size(2), StepFormats(entry, policy), policy,
-                    codes_of(out));
+  running_step_sums(kernels(out.device(), "running sums"), b.const_data_ptr<T>(), b.size(0), b.size(1), b.size(2), observed_steps(entry, policy, out),
+                    policy, codes_of(out));
 }
 
 bool in_float(const FormatEntry& entry, const Accumulation& policy) {
@@ -115,7 +121,8 @@ at::Tensor running_sums(const at::Tensor& b, const FormatEntry& entry, const Acc
     return out;
   }
   const Format rounded = rounding_format(entry);
-  running_exact_sums(b.const_data_ptr<double>(), b.size(0), b.size(1), b.size(2), entry.format, rounded, next_words(rounded), codes_of(out));
+  running_exact_sums(b.const_data_ptr<double>(), b.size(0), b.size(1), b.size(2), entry.format, rounded, next_words(rounded), codes_of(out),
+                     recorder(entry.format, codes_of(out)));
   return out;
 }
 

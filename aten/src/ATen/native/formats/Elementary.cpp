@@ -6,11 +6,13 @@
 #include <ATen/ops/where.h>
 #include <c10/formats/ForkSafeMutex.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <list>
 #include <map>
 #include <mutex>
+#include <utility>
 
 namespace at::formats {
 namespace {
@@ -71,6 +73,7 @@ class Tables {
 };
 
 Tables& tables = *new Tables; // never freed: threads may outlive the library's objects
+Tables& exact_tables = *new Tables;
 
 // in may be out. Eight bytes of codes at a time in one register: compilers make worse of single stores.
 template <typename Code>
@@ -85,6 +88,26 @@ void look_up_block(const Code* __restrict results, const Code* in, Code* out, in
     std::memcpy(out + i, &looked_up, 8);
   }
   for (; i < n; ++i) out[i] = results[in[i]];
+}
+
+template <typename Code, typename T>
+void count_as(const at::Tensor& exact, const at::Tensor& table, const at::Tensor& in, const Recorder& seen) {
+  constexpr int64_t kBlock = 1024;
+  const auto* codes = static_cast<const Code*>(in.const_data_ptr());
+  const auto* results = static_cast<const Code*>(table.const_data_ptr());
+  const T* values = exact.const_data_ptr<T>();
+  at::parallel_for(0, in.numel(), 32768, [&](int64_t begin, int64_t end) {
+    T x[kBlock];
+    Code rounded[kBlock];
+    for (int64_t first = begin; first < end; first += kBlock) {
+      const int64_t n = std::min(kBlock, end - first);
+      for (int64_t i = 0; i < n; ++i) {
+        x[i] = values[codes[first + i]];
+        rounded[i] = results[codes[first + i]];
+      }
+      seen.codes(x, rounded, n);
+    }
+  });
 }
 
 template <typename Code>
@@ -103,6 +126,31 @@ std::pair<at::Tensor, bool> find_table(const FunctionKey& key, int64_t elements,
 
 void keep_table(const FunctionKey& key, const at::Tensor& codes) {
   tables.keep(key, codes);
+}
+
+at::Tensor find_exact_table(const FunctionKey& key) {
+  return exact_tables.find(key, 0, 1).first;
+}
+
+void keep_exact_table(const FunctionKey& key, const at::Tensor& values) {
+  exact_tables.keep(key, values);
+}
+
+void count_look_up(const at::Tensor& exact, const at::Tensor& table, const at::Tensor& in, const Recorder& seen) {
+  const bool narrow = exact.scalar_type() == c10::ScalarType::Float;
+  if (in.itemsize() == 1) narrow ? count_as<uint8_t, float>(exact, table, in, seen) : count_as<uint8_t, double>(exact, table, in, seen);
+  else narrow ? count_as<uint16_t, float>(exact, table, in, seen) : count_as<uint16_t, double>(exact, table, in, seen);
+}
+
+static thread_local LastEncoded* last_encoded = nullptr;
+
+LastEncoded::LastEncoded() : previous_(std::exchange(last_encoded, this)) {
+}
+LastEncoded::~LastEncoded() {
+  last_encoded = previous_;
+}
+LastEncoded* LastEncoded::current() {
+  return last_encoded;
 }
 
 void look_up(const at::Tensor& table, const at::Tensor& in, const at::Tensor& out) {

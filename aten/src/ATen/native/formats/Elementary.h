@@ -1,6 +1,7 @@
 // Elementary functions: computed in float64 whatever the format, and rounded once; of formats of at most 16 bits looked up.
 #pragma once
 #include <ATen/FormatTensor.h>
+#include <ATen/Observation.h>
 
 #include <compare>
 #include <string>
@@ -35,6 +36,24 @@ struct FunctionKey {
 // counting those of this call.
 std::pair<at::Tensor, bool> find_table(const FunctionKey& key, int64_t elements, int64_t entries);
 void keep_table(const FunctionKey& key, const at::Tensor& codes);
+// The results before rounding, float64 or float32 by code, where somebody observes; undefined where there are none yet.
+at::Tensor find_exact_table(const FunctionKey& key);
+void keep_exact_table(const FunctionKey& key, const at::Tensor& values);
+// Counts what looking up does to in's codes.
+void count_look_up(const at::Tensor& exact, const at::Tensor& table, const at::Tensor& in, const Recorder& seen);
+// In a scope, the values that this thread encoded last: a table's exact results.
+class LastEncoded {
+ public:
+  LastEncoded();
+  ~LastEncoded();
+  LastEncoded(const LastEncoded&) = delete;
+  LastEncoded& operator=(const LastEncoded&) = delete;
+  at::Tensor values;
+  static LastEncoded* current(); // nullptr outside of one
+
+ private:
+  LastEncoded* previous_;
+};
 // out, which may be in: the results of in's codes. Both dense, with the same strides.
 void look_up(const at::Tensor& table, const at::Tensor& in, const at::Tensor& out);
 

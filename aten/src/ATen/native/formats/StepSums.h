@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/Accumulation.h>
 #include <ATen/FormatRounding.h>
+#include <ATen/Observation.h>
 #include <ATen/native/formats/cpu/Kernels.h>
 #include <c10/formats/ZeroSums.h>
 
@@ -24,13 +25,16 @@ struct StepFormats {
   Format product, sum, result;
   bool chunks_in_float; // chunks are added in the machine's type, whatever the steps are done in
   uint64_t seed;
+  Recorder seen_products, seen_sums, seen; // seen: of results, by whoever knows where they go
 
   StepFormats(const FormatEntry& entry, const Accumulation& policy)
       : product(step_format(entry, policy.product, policy)),
         sum(step_format(entry, policy.accumulator, policy)),
         result(rounding_format(entry)),
         chunks_in_float(entry.compute == c10::ScalarType::Float),
-        seed(any_stochastic() ? next_seed() : 0) {}
+        seed(any_stochastic() ? next_seed() : 0),
+        seen_products(step_recorder(product)),
+        seen_sums(step_recorder(sum)) {}
 
  private:
   bool any_stochastic() const {
@@ -57,7 +61,7 @@ class Steps {
     std::fill_n(acc_, n, T{0});
     if (!start) return;
     std::copy_n(start, n, chunked() ? wide_ : acc_);
-    if (!chunked()) round(formats_.sum, acc_);
+    if (!chunked()) round(formats_.sum, acc_, formats_.seen_sums);
   }
 
   // present: which lanes have this term, or nullptr.
@@ -67,11 +71,11 @@ class Steps {
     if (policy_.fused) {
       kernels_.ternary(TernaryOp::Fma, factor_, b, acc_, T{1}, next_, n_);
       sign_zero_sums(formats_.sum.rounding, next_, n_, [&](int64_t i) { return std::signbit(a) == std::signbit(b[i]) && !std::signbit(acc_[i]); });
-      round(formats_.sum, next_);
+      round(formats_.sum, next_, formats_.seen_sums);
       std::copy_n(next_, n_, acc_);
     } else {
       kernels_.binary(BinaryOp::Mul, factor_, b, term_, n_);
-      round(formats_.product, term_);
+      round(formats_.product, term_, formats_.seen_products);
       add_term();
     }
     after_term(present);
@@ -95,8 +99,9 @@ class Steps {
 
   T joined(T wide, T chunk) const { return formats_.chunks_in_float ? static_cast<T>(static_cast<float>(wide + chunk)) : wide + chunk; }
 
-  void round(const Format& f, T* x) {
+  void round(const Format& f, T* x, const Recorder& seen) {
     kernels_.encode(f, x, codes_, n_, next_words());
+    if (seen) seen.codes(x, codes_, n_);
     kernels_.decode(f, codes_, x, n_);
   }
 
@@ -105,7 +110,7 @@ class Steps {
     kernels_.binary(op, a, b, out, n_);
     const auto both_positive = [&](int64_t i) { return !std::signbit(a[i]) && std::signbit(b[i]) == (op == BinaryOp::Sub); };
     sign_zero_sums(formats_.sum.rounding, out, n_, both_positive);
-    round(formats_.sum, out);
+    round(formats_.sum, out, formats_.seen_sums);
   }
 
   void add_term() {

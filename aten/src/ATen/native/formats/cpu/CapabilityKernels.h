@@ -9,4 +9,5 @@ void fill_arithmetic(CpuKernels& kernels);
 void fill_mixed(CpuKernels& kernels);
 void fill_binary32(CpuKernels& kernels);
 void fill_table(CpuKernels& kernels);
+void fill_count(CpuKernels& kernels);
 } // namespace at::formats::CPU_CAPABILITY

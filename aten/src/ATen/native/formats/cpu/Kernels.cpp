@@ -16,6 +16,7 @@ namespace at::formats {
   void fill_mixed(CpuKernels& kernels);      \
   void fill_binary32(CpuKernels& kernels);   \
   void fill_table(CpuKernels& kernels);      \
+  void fill_count(CpuKernels& kernels);      \
   }
 TD_DECLARE(DEFAULT)
 #ifdef TORCH_DTYPES_HAVE_AVX2
@@ -38,6 +39,7 @@ namespace {
     CAPABILITY::fill_mixed(k);      \
     CAPABILITY::fill_binary32(k);   \
     CAPABILITY::fill_table(k);      \
+    CAPABILITY::fill_count(k);      \
     return k;                       \
   }()
 

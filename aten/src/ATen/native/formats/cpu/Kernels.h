@@ -18,6 +18,20 @@ enum class TernaryOp : uint8_t { Fma, Addcdiv, Addcmul, Lerp };
 
 inline constexpr int kPairPadding = 3; // bytes that a gather of 4 may read behind the last one
 
+// What is counted beside each other where numbers are rounded (docs/workbench.md says what each count means), in CountKernel.cpp.
+struct CountLimits {
+  double highest, lowest;  // the outermost finite numbers of a format
+  double smallest, normal; // its smallest positive number, and the smallest of full precision: floats' smallest normal one, else the same
+};
+inline constexpr int kCountBins = 2048, kTouchedBins = 64; // a bin for each exponent field of float64
+inline constexpr int kCountShift = 44;                     // of a bin: the number of elements above it, squares of 24 bits below
+inline constexpr int64_t kMaxCounted = int64_t{1} << 19;   // between two times that bins are emptied
+struct CountWork {
+  uint64_t nan_in, infinite_in, zero_in, nan_made, overflow, saturated, underflow, to_zero, subnormal, zeros, inexact;
+  uint64_t exact[2][kCountBins], error[2][kCountBins]; // two tables, so that neighbours of one exponent do not wait for each other
+  uint8_t touched[kCountBins / kTouchedBins];          // which stretches of bins are not all 0
+};
+
 struct CpuKernels {
   const char* name;
 
@@ -58,6 +72,9 @@ struct CpuKernels {
   // a + table[...], rounded to odd, where float32 has the result.
   void (*look_up_pair)(const uint8_t* table, const uint8_t* high, const uint8_t* low, uint8_t* out, int64_t n);
   void (*add_pair)(const float* a, const double* table, const uint8_t* high, const uint8_t* low, float* out, int64_t n);
+  // Exact values beside rounded ones; n up to kMaxCounted since the bins were empty.
+  void (*count_float)(const CountLimits&, const float* exact, const float* rounded, int64_t n, CountWork&);
+  void (*count_double)(const CountLimits&, const double* exact, const double* rounded, int64_t n, CountWork&);
   // double to float, to odd, so that a stock cast to a still narrower type rounds once.
   void (*narrow_to_odd)(const double* a, float* out, int64_t n);
 
@@ -72,6 +89,10 @@ struct CpuKernels {
   }
   bool round(const Format& f, const float* values, float* results, int64_t n) const { return round_float(f, values, results, n); }
   bool round(const Format& f, const double* values, double* results, int64_t n) const { return round_double(f, values, results, n); }
+  void count(const CountLimits& l, const float* exact, const float* rounded, int64_t n, CountWork& w) const { count_float(l, exact, rounded, n, w); }
+  void count(const CountLimits& l, const double* exact, const double* rounded, int64_t n, CountWork& w) const {
+    count_double(l, exact, rounded, n, w);
+  }
   void binary(BinaryOp op, const float* a, const float* b, float* out, int64_t n) const { binary_float(op, a, b, out, n); }
   void binary(BinaryOp op, const double* a, const double* b, double* out, int64_t n) const { binary_double(op, a, b, out, n); }
   void ternary(TernaryOp op, const float* a, const float* b, const float* c, float s, float* out, int64_t n) const {

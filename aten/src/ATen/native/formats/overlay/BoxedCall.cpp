@@ -3,6 +3,7 @@
 #include <ATen/Accumulation.h>
 #include <ATen/FormatRounding.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/Observation.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/native/formats/Elementary.h>
 #include <ATen/native/formats/overlay/OperandRules.h>
@@ -210,6 +211,7 @@ at::Tensor BoxedCall::result(const at::Tensor& t) const {
   }
   if (t.scalar_type() != compute_ || !format_) return t;
   const RoundingGuard guard(rounding_of_results(*format_));
+  const Unobserved selected(selects_);
   const at::Tensor values = before_rounding(t);
   return cast(casts_ == Casts::Plain ? without_signs_of_nan(values, *format_) : values, c10::formats::scalar_type(*format_));
 }
@@ -247,6 +249,7 @@ static at::Tensor distinct(at::Tensor t) {
 }
 
 void BoxedCall::finish(size_t results, torch::jit::Stack* stack) const {
+  const Unobserved selected(selects_);
   for (const Pair& p : pairs_) {
     if (!p.written) continue;
     if (casts_ == Casts::Recorded) {

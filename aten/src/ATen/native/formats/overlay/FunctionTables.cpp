@@ -1,10 +1,13 @@
 #include <ATen/native/formats/overlay/FunctionTables.h>
 
 #include <ATen/FormatRounding.h>
+#include <ATen/Observation.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/formats/DeviceKernels.h>
 #include <ATen/native/formats/Elementary.h>
 #include <ATen/native/formats/overlay/BoxedCall.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 
 #include <optional>
 #include <sstream>
@@ -45,6 +48,29 @@ at::Tensor make_table(const c10::OperatorHandle& op, const Plan& plan, const For
 
 } // namespace
 
+// What its results are before they are rounded: as float64 has them or, where the format has bits to spare, as float32 rounded to odd.
+static at::Tensor make_exact_table(const c10::OperatorHandle& op, const Plan& plan, const FormatEntry& entry, const torch::jit::Stack& stack,
+                                   size_t base) {
+  const Unobserved every_code;
+  LastEncoded encoded;
+  if (!make_table(op, plan, entry, stack, base).defined()) return {};
+  const at::Tensor values = encoded.values;
+  if (!values.defined() || values.numel() != int64_t{1} << (8 * entry.format.itemsize())) return {};
+  if (values.scalar_type() != c10::ScalarType::Double) return {};
+  const at::Tensor dense = values.contiguous(), sizes = dense.abs();
+  const bool ordinary = dense.isnan()
+                            .logical_or(dense.eq(0))
+                            .logical_or(dense.isinf())
+                            .logical_or(sizes.ge(0x1p-126).logical_and(sizes.le(0x1p126)))
+                            .all()
+                            .item()
+                            .toBool();
+  if (!ordinary || !entry.format.fits_float() || entry.format.significand_bits() > 12) return dense;
+  at::Tensor narrow = at::empty(dense.sizes(), at::TensorOptions().dtype(c10::ScalarType::Float));
+  kernels(c10::kCPU, "observe").narrow_to_odd(dense.const_data_ptr<double>(), narrow.mutable_data_ptr<float>(), dense.numel());
+  return narrow;
+}
+
 bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   const size_t base = stack->size() - schema.arguments().size();
@@ -53,6 +79,7 @@ bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::S
   const bool in_place = schema.is_mutable();
   if (!is_format_tensor(self) || !self.device().is_cpu() || (in_place && !plan.arguments[0].written)) return false;
   const FormatEntry& entry = entry_of(self);
+  const bool observed = observing() && observed_thread().observer && !plan.selects;
   const Format format = rounding_format(entry);
   if (format.itemsize() > 2 || c10::formats::is_stochastic(format.rounding)) return false;
   const auto arguments = text_of_arguments(*stack, base + 1);
@@ -62,13 +89,24 @@ bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::S
   auto [table, due] = find_table(key, self.numel(), int64_t{1} << (8 * format.itemsize()));
   if (!table.defined()) {
     if (!due) return false;
+    const Unobserved every_code;
     table = make_table(op, plan, entry, *stack, base); // without a lock: an operator may run anything
     if (!table.defined()) return false;
     keep_table(key, table);
   }
+  at::Tensor exact;
+  if (observed) {
+    exact = find_exact_table(key);
+    if (!exact.defined()) {
+      exact = make_exact_table(op, plan, entry, *stack, base);
+      if (!exact.defined()) return false;
+      keep_exact_table(key, exact);
+    }
+  }
   const at::Tensor codes = bits_alias(self);
   const at::Tensor in = codes.is_non_overlapping_and_dense() ? codes : codes.contiguous();
   at::Tensor out = in_place && in.is_same(codes) ? self : empty_strided_format(in.sizes(), in.strides(), entry, self.device());
+  if (observed) count_look_up(exact, table, in, recorder(entry.format, out.const_data_ptr()));
   look_up(table, in, out);
   if (in_place && !out.is_same(self)) {
     bits_alias(self).copy_(bits_alias(out));

@@ -1,0 +1,47 @@
+#include <ATen/native/formats/Measure.h>
+
+#include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/formats/DeviceKernels.h>
+#include <ATen/ops/to_ops.h>
+
+#include <algorithm>
+#include <type_traits>
+
+namespace at::formats {
+namespace {
+
+constexpr int64_t kBlock = 1024;
+constexpr uint64_t kSeed = 0x9e37'79b9'7f4a'7c15; // any
+
+template <typename T>
+void measure_as(const at::Tensor& in, const c10::formats::Format& f, const Recorder& seen) {
+  const CpuKernels& k = kernels(in.device(), "observe");
+  const T* values = in.const_data_ptr<T>();
+  at::parallel_for(0, in.numel(), 32768, [&](int64_t begin, int64_t end) {
+    alignas(64) char codes[kBlock * 8];
+    alignas(64) T rounded[kBlock];
+    for (int64_t i = begin; i < end; i += kBlock) {
+      const int64_t n = std::min(kBlock, end - i);
+      if (k.round(f, values + i, rounded, n)) {
+        seen.values(values + i, rounded, n);
+      } else {
+        k.encode(f, values + i, codes, n, {kSeed, static_cast<uint64_t>(i)});
+        seen.codes(values + i, codes, n);
+      }
+    }
+  });
+}
+
+} // namespace
+
+void measure(const at::Tensor& values, const c10::formats::Format& format, const Recorder& seen) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const bool wide = values.scalar_type() == c10::ScalarType::Double;
+  const c10::ScalarType type = wide ? c10::ScalarType::Double : c10::ScalarType::Float;
+  const at::Tensor in = at::_ops::to_dtype::call(values, type, false, false, {});
+  const at::Tensor dense = in.is_non_overlapping_and_dense() ? in : in.contiguous();
+  wide ? measure_as<double>(dense, format, seen) : measure_as<float>(dense, format, seen);
+}
+
+} // namespace at::formats

@@ -1,0 +1,185 @@
+"""observe: every count against exact rationals, in each place where numbers are rounded."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from oracle import binary, posit
+from oracle_counts import assert_counts, counts
+from oracle_fixed import Fixed
+from spec_formats import by_name, dtype_of, name_of
+from torch import nn
+
+import torch_dtypes
+
+by_spec = by_name([posit(16, 2), posit(8, 1), binary(4, 3), binary(5, 2), binary(4, 3, specials="fn"), Fixed(4, 3), Fixed(4, 4, False)])
+
+
+class Apply(nn.Module):
+    """A layer that does one thing."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *x):
+        return self.function(*x)
+
+
+class Model(nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.add_module("0", layer)
+
+    def forward(self, *x):
+        return self._modules["0"](*x)
+
+
+def one_layer(function):
+    return Model(Apply(function))
+
+
+def numbers(seed=0, count=3000):
+    """All magnitudes, each special, and both signs."""
+    rng = np.random.default_rng(seed)
+    x = np.ldexp(rng.standard_normal(count), rng.integers(-70, 70, count)).astype(np.float32)
+    near = np.ldexp(rng.standard_normal(count), rng.integers(-12, 12, count)).astype(np.float32)
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, 240.0, 248.0, 448.0, 464.0, 57344.0, 2.0**-9, 2.0**-10, 2.0**-17, -15.9375, 16.0]
+    return np.concatenate([x, near, np.array(special, np.float32)])
+
+
+@by_spec
+def test_a_cast_is_counted_number_by_number(spec):
+    x = numbers()
+    model = one_layer(lambda t: t.to(dtype_of(spec)))
+    with torch_dtypes.observe(model) as stats:
+        model(torch.from_numpy(x))
+    ((key, counted),) = stats.items()
+    assert key == ("0", "forward", torch_dtypes.card(name_of(spec)).canonical)
+    assert_counts(counted, counts(spec, x))
+
+
+@by_spec
+def test_a_float_model_against_formats(spec):
+    x = numbers(1)
+    model = one_layer(lambda t: t * 1)
+    with torch_dtypes.observe(model, formats=[name_of(spec)]) as stats:
+        model(torch.from_numpy(x))
+    (counted,) = stats.values()
+    assert_counts(counted, counts(spec, x))
+
+
+@pytest.mark.parametrize("mode", ["up", "toward_zero", "to_odd"])
+@by_name([posit(8, 1), binary(4, 3), Fixed(4, 3)])
+def test_chop_in_other_modes(spec, mode):
+    x = numbers(2)
+    model = one_layer(lambda t: torch_dtypes.chop(t, name_of(spec), rounding=mode))
+    with torch_dtypes.observe(model) as stats:
+        model(torch.from_numpy(x))
+    (counted,) = stats.values()
+    assert_counts(counted, counts(spec, x, mode))
+
+
+@pytest.mark.parametrize("name", ["posit16es2", "q43", "q52"])
+@pytest.mark.parametrize("function", [torch.add, torch.mul, torch.div])
+def test_arithmetic_of_two_tensors(name, function):
+    """Products of two short numbers are exact in float64; quotients are not, but rounded alike."""
+    dtype = getattr(torch, name)
+    spec = {"posit16es2": posit(16, 2), "q43": binary(4, 3), "q52": binary(5, 2)}[name]
+    a, b = (torch.from_numpy(numbers(seed)).to(dtype) for seed in (3, 4))
+    model = one_layer(function)
+    with torch_dtypes.observe(model) as stats:
+        model(a, b)
+    with np.errstate(all="ignore"):
+        exact = {torch.add: np.add, torch.mul: np.multiply, torch.div: np.divide}[function](a.double().numpy(), b.double().numpy())
+    if function is torch.add:
+        pairs = zip(a.tolist(), b.tolist(), exact, strict=True)
+        exact = [Fraction(x) + Fraction(y) if math.isfinite(x) and math.isfinite(y) else s for x, y, s in pairs]
+    got, expected = stats["0", "forward", name], counts(spec, exact)
+    if function is torch.mul:
+        assert_counts(got, expected)
+    else:  # the exact value is known in 24 bits rounded to odd
+        names = ("elements", "overflow", "saturated", "underflow", "to_zero", "subnormal", "zeros", "nan_in", "nan_made")
+        assert {n: getattr(got, n) for n in names} == {n: expected.get(n, 0) for n in names}
+        assert got.exponents == expected["exponents"]
+        assert math.isclose(got.noise, float(expected["noise"]), rel_tol=2e-3)
+        assert math.isclose(got.signal, float(expected["signal"]), rel_tol=1e-6)
+
+
+def test_functions_with_tables_are_counted_by_their_exact_results():
+    x = torch.randn(300_000).to(torch.q43)
+    torch.tanh(x)  # as many elements as make a table
+    model = one_layer(torch.tanh)
+    with torch_dtypes.observe(model) as stats:
+        model(x[:2000])
+    got, expected = stats["0", "forward", "q43"], counts(binary(4, 3), torch.tanh(x[:2000].double()).numpy())
+    assert (got.elements, got.inexact, got.underflow, got.subnormal) == (2000, *(expected[n] for n in ("inexact", "underflow", "subnormal")))
+    assert got.exponents == expected["exponents"]
+    assert math.isclose(got.noise, float(expected["noise"]), rel_tol=2e-3)
+
+
+def test_what_selects_is_not_counted():
+    x = torch.randn(4, 4, 8, 8).to(torch.q43)
+    model = one_layer(lambda t: torch.relu(torch.nn.functional.max_pool2d(t, 2))[0].clone())
+    with torch_dtypes.observe(model) as stats:
+        model(x)
+    assert len(stats) == 0
+
+
+def test_the_steps_of_a_dot_product():
+    a, b = torch.randn(5, 7).to(torch.q43), torch.randn(7, 3).to(torch.q43)
+    model = one_layer(torch.mm)
+    with torch_dtypes.observe(model) as stats, torch_dtypes.accumulate("format", product=torch.q52, accumulator=torch.posit16es2):
+        model(a, b)
+    products = (a.double()[:, :, None] * b.double()[None]).flatten().numpy()
+    assert_counts(stats["0", "accumulation", "q52"], counts(binary(5, 2), products))
+    rounded = torch.from_numpy(products).reshape(5, 7, 3).to(torch.q52).double()
+    sums, running = [], torch.zeros(5, 3, dtype=torch.float64)
+    for i in range(7):
+        sums.append(running + rounded[:, i])
+        running = sums[-1].to(torch.posit16es2).double()
+    assert_counts(stats["0", "accumulation", "posit16es2"], counts(posit(16, 2), torch.stack(sums).flatten().numpy()))
+    assert_counts(stats["0", "forward", "q43"], counts(binary(4, 3), running.flatten().numpy()))
+
+
+@pytest.mark.parametrize("name", ["q43", "posit16es2"])
+def test_exact_sums(name):
+    a, b = torch.randn(6, 40).to(getattr(torch, name)), torch.randn(40, 5).to(getattr(torch, name))
+    model = one_layer(torch.mm)
+    with torch_dtypes.observe(model) as stats, torch_dtypes.accumulate("exact"):
+        model(a, b)
+    exact = (a.double() @ b.double()).flatten().numpy()  # sums of 40 products of 24 bits
+    got, expected = stats["0", "forward", name], counts({"q43": binary(4, 3), "posit16es2": posit(16, 2)}[name], exact)
+    assert (got.elements, got.inexact, got.exponents) == (30, expected["inexact"], expected["exponents"])
+    assert math.isclose(got.noise, float(expected["noise"]), rel_tol=1e-5)
+
+
+def test_blocks_are_counted_behind_their_scales():
+    x = torch.randn(4, 64)
+    model = one_layer(lambda t: torch_dtypes.chop(t, "mxfp8_e4m3"))
+    with torch_dtypes.observe(model) as stats:
+        model(x)
+    scaled = torch.cat([v / 2.0 ** (torch.floor(torch.log2(v.abs().max())) - 8) for v in x.reshape(-1, 32)]).double().numpy()
+    (counted,) = stats.values()
+    assert_counts(counted, counts(binary(4, 3, specials="fn", overflow="saturate"), scaled))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_change_no_bit(threads):
+    before = torch.get_num_threads()
+    x = torch.randn(400_000, generator=torch.Generator().manual_seed(0))
+    model = one_layer(lambda t: t.to(torch.q43) * t.to(torch.q43))
+    torch.set_num_threads(threads)
+    try:
+        with torch_dtypes.observe(model) as stats:
+            model(x)
+    finally:
+        torch.set_num_threads(before)
+    got = stats["0", "forward", "q43"]
+    assert got.elements == 1_200_000
+    assert (got.inexact, got.signal, got.noise) == (ONCE.setdefault("all", (got.inexact, got.signal, got.noise)))
+
+
+ONCE: dict = {}

@@ -21,6 +21,7 @@ from . import report
 from .comparison import Comparison
 from .loop import OPTIMIZERS, Config
 from .markdown import write_table
+from .observing import Observations
 from .page import write_report
 from .recipes import AFTER, QUANTIZING, RulesFile, Trial, resolve, try_out
 from .sources import check_network
@@ -59,6 +60,12 @@ from .sources import check_network
     help="How dot products in the dtypes add up: machine (default), float32, float64, exact, format or chunked(K), the last two with options "
     "too: format(accumulator=e5m7, fused=True).",
 )
+@click.option(
+    "--observe",
+    is_flag=True,
+    help="Count what rounding did in each run's last epoch (overflow, underflow, noise, by layer and pass), into --out and its report; "
+    "of float32 what the dtypes would do. Costs up to half of the time more.",
+)
 @click.option("--no-baseline", is_flag=True, help="Do not train in float32 as well.")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads; default: torch's own choice.")
 @click.option("--out", type=click.Path(), metavar="DIR", callback=check.folder, help="Write report.html, results.json and the figure into DIR.")
@@ -84,7 +91,8 @@ def train(**options):
     torch.set_num_threads(options["threads"] or before)
     try:
         described = _describe(options, config, data, trials)
-        comparison = Comparison(config, data, trials, described["seeds"], described, options["out"])
+        observations = Observations(trials, options["out"]) if options["observe"] else None
+        comparison = Comparison(config, data, trials, described["seeds"], described, options["out"], observations)
         with torch_dtypes.accumulate(options["policy"]) if options["policy"] else contextlib.nullcontext():
             if options["resume"]:
                 _or_click_error(comparison.resume)
@@ -97,6 +105,8 @@ def train(**options):
 def _prepare(options):
     """The options as (config, data, trials), or a click error."""
     recipes = dict.fromkeys(options["recipes"])
+    if options["observe"] and options["device"] != "cpu":
+        raise click.UsageError("--observe is for --device cpu: numbers are counted where they are rounded, and that is there")
     if options["momentum"] and options["optimizer"] != "sgd":
         raise click.UsageError("--momentum is for --optimizer sgd")
     if options["eps"] is not None and options["optimizer"] != "adam":
@@ -200,6 +210,8 @@ def _compare(comparison, options):
             console.print(f"{run.label} seed {run.seed}: accuracy {run.epochs[-1].accuracy:.2f} % after rounding", highlight=False)
         if run.divergence:
             console.print(run.divergence, highlight=False, markup=False)
+        if comparison.observations is not None and (line := comparison.observations.end(run)):
+            console.print(line, highlight=False, markup=False)
 
     with _Stop(console) as stop:
         try:
@@ -222,7 +234,7 @@ def _report(console, comparison, options, title):
     if summaries:
         report.print_table(console, summaries, title + repeats, comparison.data.classes)
     if options["out"] and summaries:
-        path, *_ = _write(write_report, options["out"], comparison.described, summaries, command_line(), options["width"])
+        path, *_ = _write(write_report, options["out"], comparison.described, summaries, command_line(), options["width"], comparison.observations)
         console.print(f"Written: {os.path.join(options['out'], 'results.json')}, {path}, and its figure as PNG, SVG and PDF", highlight=False)
     if options["markdown"] and not comparison.interrupted:
         _write(write_table, options["markdown"], comparison.described, summaries, command_line())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from pathlib import Path
@@ -25,7 +26,8 @@ class Comparison:
         interrupted: the run that was stopped, or ``None``.
     """
 
-    def __init__(self, config, data, trials, seeds, described, folder=None):
+    def __init__(self, config, data, trials, seeds, described, folder=None, observations=None):
+        self.observations = observations
         self.config, self.data, self.trials, self.seeds = config, data, trials, seeds
         self.described, self.folder = described, None if folder is None else Path(folder)
         self.runs, self.interrupted = [], None
@@ -85,6 +87,8 @@ class Comparison:
         training.run.said = trial.said
         if self._current is not None and tuple(self._current["key"]) == training.run.key:
             training.load_state_dict(self._current)
+        if self.observations is not None:
+            training.observed = functools.partial(self.observations.epoch, training, trial.recipe)
         with display(trial, seed, training.steps_done) as shown:
 
             def epoch(result):
@@ -137,6 +141,8 @@ class Comparison:
         if changed := [key for key in {**now, **before} if now.get(key) != before.get(key)]:
             told = ", ".join(f"{key} {now.get(key)!r} and not {before.get(key)!r}" for key in changed)
             raise ValueError(f"expected the options of the interrupted comparison, but got {told}; give those, or another --out")
+        if self.observations is not None:
+            self.observations.resume(self.runs)
         checkpoint = self.folder / CHECKPOINT
         if checkpoint.exists():
             try:

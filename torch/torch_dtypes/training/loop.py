@@ -96,6 +96,7 @@ class Training:
             torch.manual_seed(seed)
             self.model, self.optimizer, self.dtype = set_up(config, data, number, recipe)
             self._states = self._random_states()
+        self.observed = nullcontext  # what to do around the steps of an epoch
         self._shuffle = torch.Generator().manual_seed(seed)
         self._batch, self._total, self._seconds = 0, 0.0, 0.0  # of the epoch that is under way
         self._epoch_began = self._shuffle.get_state()
@@ -131,7 +132,8 @@ class Training:
         with self._random(), _exact(self._cuda):
             self._set_random_states(self._states)
             while len(run.epochs) < config.epochs and run.diverged_at is None:
-                train_loss, run.divergence = self._train_epoch(on_step, should_stop)
+                with self.observed():
+                    train_loss, run.divergence = self._train_epoch(on_step, should_stop)
                 if train_loss is None:
                     run.interrupted = True
                     break

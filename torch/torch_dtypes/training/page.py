@@ -93,8 +93,8 @@ def write_figure(folder, described, summaries, width="page"):
     return save(figure_of(described, summaries, width), Path(folder), FIGURE)
 
 
-def write_report(folder, described, summaries, command=None, width="page"):
-    """Writes ``report.html`` and the figure's files into an existing folder.
+def write_report(folder, described, summaries, command=None, width="page", observations=None):
+    """Writes ``report.html`` and the figure's files into an existing folder; what ``--observe`` counted at the page's end.
 
     Returns:
         The paths.
@@ -102,5 +102,7 @@ def write_report(folder, described, summaries, command=None, width="page"):
     Raises:
         OSError: they cannot be written.
     """
-    page = page_of(described, summaries, command).write(Path(folder) / "report.html")
-    return [page, *write_figure(folder, described, summaries, width)]
+    page = page_of(described, summaries, command)
+    if observations is not None:
+        observations.add_to(page)
+    return [page.write(Path(folder) / "report.html"), *write_figure(folder, described, summaries, width)]

@@ -1,0 +1,56 @@
+"""``torch-dtypes train --observe``: files, the report's sections, and a run whose figures are those without it."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+
+pytest.importorskip("click")
+pytest.importorskip("matplotlib")
+
+from click.testing import CliRunner
+
+from torch_dtypes import Statistics, cli
+from torch_dtypes.training.data import load_dataset
+from torch_dtypes.training.loop import Training
+from torch_dtypes.training.observing import Observations
+from torch_dtypes.training.recipes import Trial
+from torch_dtypes.training.records import Config
+
+
+@pytest.fixture(scope="module")
+def few_digits():
+    return load_dataset("digits", train_samples=70, test_samples=40)
+
+
+def test_an_observed_run_has_the_figures_of_the_same_run(few_digits):
+    plain = Training(Config(epochs=2), few_digits, torch.posit16es2, 0)
+    plain.go()
+    observed = Training(Config(epochs=2), few_digits, torch.posit16es2, 0)
+    observations = Observations([Trial("all", torch.posit16es2)])
+    observed.observed = lambda: observations.epoch(observed, "all")
+    run = observed.go()
+    assert [dataclasses.replace(e, seconds=0.0) for e in run.epochs] == [dataclasses.replace(e, seconds=0.0) for e in plain.run.epochs]
+    assert all(torch.equal(a.double(), b.double()) for a, b in zip(plain.model.parameters(), observed.model.parameters(), strict=True))
+    assert observations.end(run).startswith("posit16es2 seed 0, epoch 2: ")
+    ((epoch, stats),) = observations.found.values()
+    assert epoch == 2
+    assert stats["classifier.3", "forward", "posit16es2"].elements == 70 * 10
+    assert stats["classifier.3", "updates", "posit16es2"].compared == 3 * 850
+
+
+def test_files_and_sections(tmp_path):
+    options = "--dataset digits --train-samples 70 --test-samples 40 --epochs 1 --dtype q43 --observe --threads 1".split()
+    result = CliRunner().invoke(cli.group(), ["train", *options, "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    for run in ("float32", "q43"):
+        data = json.loads((tmp_path / f"rounding_{run}_seed0.json").read_text())
+        stats = Statistics.from_json(data)
+        assert (data["run"], data["epoch"], stats.formats()) == (f"{run} seed 0", 1, ["q43"])
+        assert f"{run} seed 0, epoch 1: {stats.worst()}" in result.output
+        assert (tmp_path / f"rounding_{run}_seed0.csv").read_text().startswith("layer,where,format,elements,overflow")
+        assert (tmp_path / f"rounding_{run}_seed0_q43.png").stat().st_size > 10_000
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("What rounding did: ") == 2
+    assert page.count("<svg") == 3

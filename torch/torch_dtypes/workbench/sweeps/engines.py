@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +23,8 @@ class Joblib:
     """Cells side by side on this machine: a thread of joblib's for each, which waits for the cell's process."""
 
     def __init__(self, store: Store, jobs: int, limit: int | None):
+        if importlib.util.find_spec("joblib") is None:
+            raise ModuleNotFoundError("a sweep needs joblib, which is not installed: pip install 'torch-dtypes[train]'")
         self.store, self.jobs, self.limit = store, jobs, limit
         self._servers: list[Server] = []
         self._lock = threading.Lock()
@@ -34,6 +37,8 @@ class Joblib:
         yield from Parallel(n_jobs=self.jobs, backend="threading", return_as="generator_unordered")(delayed(self._one)(cell) for cell in cells)
 
     def _one(self, cell: Cell) -> Done:
+        if self._closed:  # joblib goes on with what it had handed to its threads
+            return cell, outcome(cell, "failed", "interrupted")
         base = self.store.trained(cell)
         folder = self.store.running(cell)
         result = self._server().run(cell, folder, base if base.exists() else None, self.limit)

@@ -114,7 +114,7 @@ class Sweep:
 
 def _settings(cell: Cell) -> str:
     s = cell.settings
-    parts = [f"{s.epochs} epochs", f"batch {s.batch_size}", s.optimizer + (f" at {s.lr:g}" if s.lr else "")]
+    parts = [f"{s.epochs} epoch{'s' * (s.epochs != 1)}", f"batch {s.batch_size}", s.optimizer + (f" at {s.lr:g}" if s.lr else "")]
     parts += [f"{s.train_samples:,} training images"] if s.train_samples else []
     parts += [f"{s.test_samples:,} test images"] if s.test_samples else []
     return ", ".join(parts)

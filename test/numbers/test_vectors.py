@@ -20,7 +20,9 @@ SPECS = [
     posit(8, 1), posit(8, 2, underflow="zero"), posit(16, 2), posit(32, 2), binary(4, 3), binary(5, 10), binary(4, 3, specials="fn"),
     binary(4, 3, specials="fn", overflow="saturate"), binary(2, 1, specials="none"), binary(5, 2, specials="fnuz"), binary(3, 0, specials="fn"),
     binary(4, 3, subnormals=False), p3109(8, 3), p3109(8, 1), binary(8, 23), Fixed(3, 4), Fixed(3, 4, overflow="wrap"), Fixed(4, 4, False),
-    Fixed(2, 3, symmetric=True),
+    Fixed(2, 3, symmetric=True), posit(2, 0), posit(28, 3, underflow="zero"), posit(8, 1, infinity="saturate"), p3109(3, 1), Fixed(0, 1, False),
+    binary(1, 2, specials="none"), binary(11, 20, subnormals=False), binary(11, 49),
+    binary(5, 2, overflow="saturate"), Fixed(20, 11, overflow="wrap"),
 ]  # fmt: skip
 
 
@@ -56,15 +58,16 @@ def read(text):
 
 
 def sign_of(x):
+    if isinstance(x, Fraction) and x:
+        return 1.0 if x > 0 else -1.0
     return math.copysign(1, x)
 
 
-def root_of(spec, x, mode):
-    """A root's code, and the root with 200 more bits, odd where it is inexact."""
-    scaled = x * (1 << 400)
+def root_of(x):
+    """A root with 1,200 bits behind the point, odd where it is inexact."""
+    scaled = x * (1 << 2400)
     root = math.isqrt(math.floor(scaled))
-    near = Fraction(2 * root + (Fraction(root * root) != scaled), 1 << 201)
-    return near
+    return Fraction(2 * root + (Fraction(root * root) != scaled), 1 << 1201)
 
 
 def exact(op, spec, x):
@@ -77,7 +80,7 @@ def exact(op, spec, x):
     if op == "sqrt":
         if x[0] < 0:
             return math.nan, True, False
-        return (x[0], False, False) if x[0] == 0 or x[0] == math.inf else (root_of(spec, x[0], ""), False, False)
+        return (x[0], False, False) if x[0] == 0 or x[0] == math.inf else (root_of(x[0]), False, False)
     if op == "div":
         if numbers[1] == 0 or math.isinf(numbers[0]):
             undefined = numbers[0] == 0 or (math.isinf(numbers[0]) and math.isinf(numbers[1]))
@@ -314,6 +317,8 @@ def test_operators_give_the_same_codes():
     "arguments, words",
     [
         (("q44", "--op", "add"), "but got 'q44'"),
+        (("int8", "--op", "add"), "expected a format without scales, but got int8"),
+        (("q43", "--op", "cast", "--to", "mxfp4"), "expected a format without scales, but got mxfp4"),
         (("q43", "--op", "cast"), "expected the format of the results"),
         (("q43", "--op", "add", "--to", "q52"), "expected the format of the results"),
         (("q43", "--op", "dot"), "expected the number of terms"),

@@ -110,7 +110,7 @@ class Directed:
         return self._aimed(drawn, target, wander=1)
 
     def _small_vectors(self, n: int) -> list[torch.Tensor]:
-        first = 2 ** min(self.result.man_bits + 1, self.result.bits - 2, 6)
+        first = 2 ** max(min(self.result.man_bits + 1, self.result.bits - 2, 6), 0)
         codes = self._integers(0, first, n)
         if self.result.kind == _C.Kind.float:  # among the subnormal numbers, and around the smallest normal one
             codes = torch.where(self._integers(0, 2, n) == 0, codes, (1 << self.result.man_bits) - 4 + self._integers(0, 8, n)).clamp(min=0)

@@ -41,8 +41,9 @@ def odd_float(x: Fraction) -> float:
         quotient, rest, exponent = quotient >> 1, rest | quotient & 1, exponent + 1
     quotient |= rest != 0
     if quotient.bit_length() + exponent > 1024:
-        return math.copysign(math.inf, x)
-    return math.copysign(math.ldexp(quotient, exponent), x)
+        return math.inf if x > 0 else -math.inf
+    value = math.ldexp(quotient, exponent)
+    return value if x > 0 else -value
 
 
 def odd_root(x: Fraction) -> float:

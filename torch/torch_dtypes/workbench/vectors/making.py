@@ -12,8 +12,9 @@ from ...accumulation import accumulate
 from ...formats import _define, rounding_mode
 from ...interchange import codes as codes_of
 from ...interchange import from_codes
+from ...quantization.targets import FormatTarget, target
 from ...rounding import rounding
-from ..cards import _parsed, card
+from ..cards import card
 from . import exact
 from .directed import Directed
 from .flags import BITS, INVALID
@@ -79,11 +80,11 @@ class Job:
 
     @property
     def operand(self) -> _C.Format:
-        return _parsed(self.format)[1]
+        return _format_of(self.format)
 
     @property
     def result(self) -> _C.Format:
-        fmt = _C.Format(self.operand if self.to is None else _parsed(self.to)[1])
+        fmt = _C.Format(self.operand if self.to is None else _format_of(self.to))
         if self.mode is not None:
             fmt.rounding = rounding_mode(self.mode)
         if fmt.rounding.name in _RANDOM:
@@ -113,7 +114,7 @@ class Job:
 
         said: dict[str, object] = {"format": _both_names(self.format, self.operand), "operation": self.operation}
         if self.to is not None:
-            said["to"] = _both_names(self.to, _parsed(self.to)[1])
+            said["to"] = _both_names(self.to, _format_of(self.to))
         if self.terms is not None:
             said |= {"terms": self.terms, "accumulate": self.accumulate}
         inputs = "all" if self.count is None else f"directed random, seed {self.seed}"
@@ -165,6 +166,13 @@ class Job:
         products = x * y
         undefined = products.isnan().any(1) | ((products == torch.inf).any(1) & (products == -torch.inf).any(1))
         return codes, flags | (~finite & ~values.isnan().any(1) & undefined) * INVALID
+
+
+def _format_of(name: str) -> _C.Format:
+    made = target(name)
+    if not isinstance(made, FormatTarget):
+        raise ValueError(f"expected a format without scales, but got {made.name}: name that of its elements, such as 'e4m3fn' or 'fixed7_0'")
+    return made.format
 
 
 def _both_names(asked: str, fmt: _C.Format) -> str:

@@ -25,7 +25,9 @@ def _in_float64(operation: str, values: Sequence[torch.Tensor]) -> torch.Tensor:
         return a
     b = values[1]
     if operation == "fma":
-        return a * b + values[2]
+        product = a * b  # which may leave float64's range without being infinite
+        product = torch.where(a.isfinite() & b.isfinite(), product.clamp(-_LARGEST, _LARGEST), product)
+        return product + values[2]
     return {"add": a.add, "sub": a.sub, "mul": a.mul, "div": a.div}[operation](b)
 
 
@@ -59,8 +61,6 @@ def evaluate(operation: str, values: Sequence[torch.Tensor], operand: _C.Format,
         is_nan |= v.isnan()
     by_zero = finite & (values[0] != 0) & (values[1] == 0) if operation == "div" else torch.zeros_like(finite)
     invalid = stock.isnan() & ~is_nan
-    if operation == "fma":  # where the product of finite numbers leaves float64's range, stock is not to be asked
-        invalid &= ~finite
     ordinary = finite & ~by_zero & ~invalid
     if operation == "div":
         ordinary &= values[1] != 0

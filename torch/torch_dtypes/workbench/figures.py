@@ -31,7 +31,8 @@ def precision_figure(cards: Sequence[Card], width: str = "page"):
             bits = c.precision(exponents)
             most = max(most, bits.max().item())
             edges = torch.cat([exponents, exponents[-1:] + 1]).tolist()
-            axes.stairs(bits.tolist(), edges, baseline=0, color=colour[c.name], linewidth=1.8, linestyle=DASHES[i // 6 % 4], label=c.name)
+            style = {"linewidth": 1.8 if width == "page" else 1.1, "linestyle": DASHES[i // 6 % 4]}
+            axes.stairs(bits.tolist(), edges, baseline=0, color=colour[c.name], label=c.name, **style)
         axes.set(xlabel="magnitude", ylabel="significant bits", ylim=(0, most * 1.12))
         axes.xaxis.set_major_locator(_binades(axes))
         axes.xaxis.set_major_formatter(lambda e, _: rf"$2^{{{e:.0f}}}$")

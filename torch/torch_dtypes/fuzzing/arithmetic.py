@@ -11,7 +11,7 @@ from ..formats import format_of, with_rounding
 from ..interchange import codes, from_codes
 from .plans import Plan, is_float32, mapped, rounded_number
 
-_PIECE = 1 << 17  # elements
+_PIECE = 1 << 16  # elements
 _WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 
 
@@ -104,18 +104,25 @@ class Arithmetic:
         if any(t.dtype is not torch.float32 or t.shape != first.shape or not t.is_contiguous() for t in tensors):
             return None
         out = torch.empty_like(first)
-        flat = out.view(-1)
-        for at in range(0, first.numel(), _PIECE):
+        given, n = out.view(-1), first.numel()
+        wide = [torch.empty(_PIECE, dtype=torch.float64) for _ in tensors]  # memory once: the system takes back what is freed each time
+        for at in range(0, n, _PIECE):
+            m = min(_PIECE, n - at)
+            buffers = iter(wide)
 
-            def piece(value, at=at):
+            def piece(value, at=at, m=m, buffers=buffers):
                 if isinstance(value, torch.Tensor):
-                    return self.widened(value.view(-1)[at : at + _PIECE])
+                    values = value.view(-1)[at : at + m]
+                    return next(buffers)[:m].copy_(values if self.native else values.to(self.exact))
                 return rounded_number(value) if type(value) is float else value
 
             found = op(*map(piece, args), **{k: piece(v) for k, v in kwargs.items()})
             if not isinstance(found, torch.Tensor) or found.dtype is not torch.float64:
                 return None
-            flat[at : at + _PIECE].copy_(self.rounded(found))
+            if self.native:
+                _C.alias_binary32(given[at : at + m], self.dtype).copy_(found)
+            else:
+                given[at : at + m].copy_(self.rounded(found))
         return out
 
     def _whole_in_float64(self, op, plan: Plan, args: tuple, kwargs: dict):

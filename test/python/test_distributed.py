@@ -5,6 +5,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel.distributed import _MixedPrecision
 
 import torch_dtypes
 
@@ -34,13 +35,19 @@ def refused(match, call, *args, **kwargs):
 def test_data_parallel_models(name, init_sync):
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     model[1].to(torch_dtypes.dtype(name))
-    refused(f"DistributedDataParallel: .* but got torch.{name} in 1.weight", DistributedDataParallel, model, init_sync=init_sync)
-    buffers = nn.BatchNorm1d(2)
-    buffers.running_mean = buffers.running_mean.to(torch_dtypes.dtype(name))
-    refused(f"but got torch.{name} in running_mean", DistributedDataParallel, buffers, init_sync=init_sync)
+    refused(
+        f"mixed_precision=, but got torch.{name} in 1.weight", DistributedDataParallel, model, init_sync=init_sync, mixed_precision=_MixedPrecision()
+    )
+    refused(f"skip_all_reduce.*, but got torch.{name} in 1", DistributedDataParallel, model, init_sync=init_sync, skip_all_reduce_unused_params=True)
+    named = [("1.weight", model[1].weight)]
+    refused(f"delay_all_reduce_named_params, but got torch.{name}", DistributedDataParallel, model, init_sync=init_sync,
+            delay_all_reduce_named_params=named, param_to_hook_all_reduce=model[0].weight)  # fmt: skip
+    ddp = DistributedDataParallel(model, init_sync=init_sync)
+    refused(f"join.*, but got torch.{name} in 1.weight", ddp.join)
+    refused(f"builtin hook.*torch.{name} in 1.weight", ddp._register_builtin_comm_hook, dist.BuiltinCommHookType.ALLREDUCE)
     stock = DistributedDataParallel(nn.Linear(2, 2), init_sync=init_sync)
     stock(torch.ones(1, 2)).sum().backward()
-    assert stock.module.weight.grad.tolist() == [[1.0, 1.0]] * 2
+    assert type(stock.reducer) is dist.Reducer and stock.module.weight.grad.tolist() == [[1.0, 1.0]] * 2
 
 
 def test_ignored_parameters_are_the_users():

@@ -9,6 +9,7 @@ import functools
 import torch
 
 from .. import _C
+from .data_parallel import expect_possible, make_reducer, refuse_builtin_hook, refuse_in_backward, refuse_join, register_comm_hook
 from .releases import NO_DISTRIBUTED
 from .table import Builtin, Extended, Replaced, When
 
@@ -34,15 +35,9 @@ def refuse_parallel(what: str, module: torch.nn.Module, ignored=()) -> None:
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if _C.is_format_tensor(tensor) and name not in ignored:
             raise NotImplementedError(
-                f"{what}: expected parameters and buffers of stock dtypes, but got {tensor.dtype} in {name}: gradients would be averaged as "
-                "numbers of another dtype. Train in one process, or average by hand: torch.distributed.all_reduce of p.grad."
+                f"{what}: expected parameters and buffers of stock dtypes, but got {tensor.dtype} in {name}: what is sharded would be taken for "
+                "numbers of another dtype. Use DistributedDataParallel, which replicates the model."
             )
-
-
-def refuse_ddp(model) -> None:
-    """In front of DistributedDataParallel._build_params_for_reducer, which its constructor calls before it sends or compares anything, with
-    init_sync=False too, where nothing else would look at dtypes."""
-    refuse_parallel("DistributedDataParallel", model.module, model.parameters_to_ignore)
 
 
 def parted(stock):
@@ -90,10 +85,16 @@ def refuse_dtensor(stock, *args, **kwargs):
 
 
 _C10D = "torch._C._distributed_c10d"
+_DDP = "torch.nn.parallel.distributed.DistributedDataParallel"
 
 HOOKS = [
     Replaced("torch.distributed", "_broadcast_coalesced", parted, optional=NO_DISTRIBUTED),
-    Extended("torch.nn.parallel.distributed.DistributedDataParallel", "_build_params_for_reducer", refuse_ddp, optional=NO_DISTRIBUTED),
+    Extended(_DDP, "_build_params_for_reducer", expect_possible, optional=NO_DISTRIBUTED),
+    Extended(_DDP, "_ddp_init_helper", make_reducer, optional=NO_DISTRIBUTED),
+    Extended(_DDP, "register_comm_hook", register_comm_hook, optional=NO_DISTRIBUTED),
+    Extended(_DDP, "_register_builtin_comm_hook", refuse_builtin_hook, optional=NO_DISTRIBUTED),
+    Extended(_DDP, "_setup_in_backward_optimizers", refuse_in_backward, optional=NO_DISTRIBUTED),
+    Extended(_DDP, "join_hook", refuse_join, optional=NO_DISTRIBUTED),
     Replaced(f"{_C10D}.Reducer", "__init__", refusing("Reducer"), optional=NO_DISTRIBUTED),
     *(Replaced(f"{_C10D}.Backend", name, refusing(f"Backend.{name}"), optional=NO_DISTRIBUTED) for name in BACKEND_METHODS),
     Builtin("torch._C.TensorBase", "_dtensor__new__", refuse_dtensor, When.OWN_SELF | When.OWN_ARGUMENT, optional=NO_DISTRIBUTED),

@@ -1,0 +1,230 @@
+"""DistributedDataParallel of models in our dtypes, by processes over gloo."""
+
+import copy
+import os
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import together
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import torch_dtypes
+
+pytestmark = [
+    pytest.mark.skipif(not dist.is_available(), reason="torch is built without torch.distributed"),
+    pytest.mark.filterwarnings("ignore:.*is deprecated.*"),  # PyTorch's own
+]
+POSIT = torch.posit16es2
+
+
+def network(dtype=POSIT, seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)).to(dtype)
+
+
+def batch(dtype=POSIT, seed=1, size=8):
+    return torch.randn(size, 4, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def half(x, rank):
+    return x.chunk(2)[rank]
+
+
+def gradients(model, x):
+    model.zero_grad()
+    model(x).square().mean().backward()
+    return [p.grad.clone() for p in model.parameters()]
+
+
+def mean_of_halves(model, x):
+    """Each half's gradients as one process has them, and their exact mean rounded once."""
+    alone = copy.deepcopy(model)
+    pairs = zip(*(gradients(alone, half(x, rank)) for rank in range(2)), strict=True)
+    return [((a.double() + b.double()) / 2).to(a.dtype) for a, b in pairs]
+
+
+def same(found, expected):
+    for a, b in zip(found, expected, strict=True):
+        assert a.dtype is b.dtype and torch.equal(a, b), (a, b)
+
+
+def same_on_all_ranks(model):
+    for t in (*model.parameters(), *model.buffers()):
+        everyone = [torch.empty_like(t) for _ in range(2)]
+        dist.all_gather(everyone, t.detach())
+        assert torch.equal(*everyone)
+
+
+def averages(rank):
+    for dtype in (POSIT, torch.q43, torch.posit32es2):
+        model, x = network(dtype, seed=rank), batch(dtype)
+        ddp = DistributedDataParallel(model, bucket_cap_mb=0.0001 if dtype is POSIT else None)  # many buckets, or one
+        same_on_all_ranks(model)  # rank 0's
+        for policy in ("machine", "exact"):
+            with torch_dtypes.accumulate(policy):
+                expected = mean_of_halves(model, x)
+                same(gradients(ddp, half(x, rank)), expected)
+        whole = gradients(copy.deepcopy(model), x)
+        near = dict(rtol=0.2, atol=0.1) if dtype is torch.q43 else dict(rtol=0.01, atol=2e-3)
+        for mean, one in zip(expected, whole, strict=True):
+            torch.testing.assert_close(mean.double(), one.double(), **near)
+
+    # Gradients that are numbers of the format: the bits of one process that has the whole batch.
+    model = nn.Linear(4, 3, bias=True).to(POSIT)
+    x, weights = torch.arange(32.0).view(8, 4).to(POSIT) - 16, torch.tensor([1.0, -2.0, 4.0], dtype=POSIT)
+    alone = copy.deepcopy(model)
+    with torch_dtypes.accumulate("exact"):
+        (alone(x) * weights).sum(1).mean().backward()
+        ddp = DistributedDataParallel(model)
+        (ddp(half(x, rank)) * weights).sum(1).mean().backward()
+    same([p.grad for p in model.parameters()], [p.grad for p in alone.parameters()])
+
+
+def test_averages(tmp_path):
+    together(averages, tmp_path)
+
+
+class Branches(nn.Module):
+    """Uses one of its layers."""
+
+    def __init__(self, dtype=POSIT):
+        super().__init__()
+        self.a, self.b, self.never = (nn.Linear(4, 2).to(dtype) for _ in range(3))
+
+    def forward(self, x, branch):
+        return getattr(self, branch)(x)
+
+
+def kinds(rank):
+    x = batch()
+    # Gradients of several passes: kept under no_sync, averaged with the last.
+    model = network()
+    alone, ddp = copy.deepcopy(model), DistributedDataParallel(model)
+    first, second = batch(seed=3), batch(seed=4)
+    sums = []
+    for r in range(2):
+        alone.zero_grad()
+        for part in (first, second):
+            alone(half(part, r)).square().mean().backward()
+        sums.append([p.grad.clone() for p in alone.parameters()])
+    with ddp.no_sync():
+        ddp(half(first, rank)).square().mean().backward()
+    same([p.grad for p in model.parameters()], gradients(alone, half(first, rank)))
+    ddp(half(second, rank)).square().mean().backward()
+    same([p.grad for p in model.parameters()], [((a.double() + b.double()) / 2).to(POSIT) for a, b in zip(*sums, strict=True)])
+
+    # Parameters that are not always used, nor on every rank.
+    torch.manual_seed(0)
+    model = Branches()
+    ddp = DistributedDataParallel(model, find_unused_parameters=True)
+    ddp(half(x, rank), "a" if rank == 0 else "b").sum().backward()
+    alone = copy.deepcopy(model)
+    alone.zero_grad(set_to_none=True)
+    (alone(half(x, 0), "a").sum() / 2 + alone(half(x, 1), "b").sum() / 2).backward()
+    same([p.grad for p in (*model.a.parameters(), *model.b.parameters())], [p.grad for p in (*alone.a.parameters(), *alone.b.parameters())])
+    assert model.never.weight.grad is None
+    model.zero_grad(set_to_none=True)
+    ddp(half(x, rank), "a").sum().backward()
+    assert model.a.weight.grad is not None and model.b.weight.grad is None
+
+    ddp = DistributedDataParallel(Branches())
+    ddp(half(x, rank), "a").sum().backward()
+    with pytest.raises(RuntimeError, match=r"a gradient for every parameter.*b.weight \(torch.posit16es2\).*find_unused_parameters=True"):
+        ddp(half(x, rank), "a")
+
+    # A graph that stays as it is, with parts that are computed again.
+    model = network()
+    expected = mean_of_halves(model, x)
+    ddp = DistributedDataParallel(model, static_graph=True)
+    for _ in range(3):
+        model.zero_grad()
+        ddp(half(x, rank)).square().mean().backward()
+        same([p.grad for p in model.parameters()], expected)
+
+    # Beside parameters of stock dtypes, and in several of ours.
+    torch.manual_seed(rank)
+    model = nn.Sequential(
+        nn.Linear(4, 8), Cast(POSIT), nn.Linear(8, 8).to(POSIT), Cast(torch.q43), nn.Linear(8, 2).to(torch.q43), Cast(torch.float32)
+    )
+    ddp = DistributedDataParallel(model)
+    x = batch(torch.float32)
+    for _ in range(3):
+        expected = mean_of_halves(model, x)
+        found = gradients(ddp, half(x, rank))
+        same(found[2:], expected[2:])
+        torch.testing.assert_close(found[:2], expected[:2])
+        with torch.no_grad():
+            for p in model.parameters():
+                p.sub_(p.grad)
+        same_on_all_ranks(model)
+
+    # Buffers come from rank 0 before each forward pass.
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).to(POSIT)
+    model[1].running_mean.fill_(rank)
+    ddp = DistributedDataParallel(model, forward_sync_buffers=True)
+    for _ in range(2):
+        ddp(half(batch(seed=5), rank)).sum().backward()
+    ddp(half(batch(seed=5), 0))  # the same on both: after rank 0's buffers came, both go on from them
+    same_on_all_ranks(model)
+
+    with pytest.raises(NotImplementedError, match=r"expected parameters of stock dtypes with join.*, but got torch.posit16es2 in 0.weight"):
+        with ddp.join():
+            pass
+    with pytest.raises(RuntimeError, match=r"tensors of one dtype on all ranks, but got torch.posit16es2 on rank 0 and torch.q43 on rank 1"):
+        DistributedDataParallel(network((POSIT, torch.q43)[rank]))
+
+
+class Cast(nn.Module):
+    def __init__(self, dtype):
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, x):
+        return x.to(self.dtype)
+
+
+def test_kinds_of_models(tmp_path):
+    together(kinds, tmp_path)
+
+
+def trained(model, ddp, rank, ranks, optimizer, steps=4):
+    for step in range(steps):
+        x = batch(next(model.parameters()).dtype, seed=10 + step)
+        optimizer.zero_grad()
+        ddp(x.chunk(ranks)[rank]).square().mean().backward()
+        optimizer.step()
+
+
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.5),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.01),
+    "low": lambda p: torch_dtypes.optim.LowPrecision(torch.optim.Adam(p, lr=0.01), master=torch.float32),
+}
+
+
+def training(rank):
+    folder = os.environ["TORCH_DTYPES_TEST_FOLDER"]
+    for name, make in OPTIMIZERS.items():
+        model = network(seed=rank)
+        ddp = DistributedDataParallel(model)
+        optimizer = make(ddp.parameters())
+        trained(model, ddp, rank, 2, optimizer)
+        same_on_all_ranks(model)
+        if rank == 0:
+            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, f"{folder}/{name}.pt")
+
+
+def test_training_goes_on_in_one_process(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_DTYPES_TEST_FOLDER", str(tmp_path))
+    together(training, tmp_path)
+    for name, make in OPTIMIZERS.items():
+        model = network(seed=0)
+        optimizer = make(model.parameters())
+        saved = torch.load(tmp_path / f"{name}.pt")
+        trained(model, model, 0, 1, optimizer)
+        for key, value in model.state_dict().items():  # one process is near
+            torch.testing.assert_close(value.double(), saved["model"][key].double(), rtol=0.05, atol=0.02)
+        model.load_state_dict(saved["model"]), optimizer.load_state_dict(saved["optimizer"])
+        trained(model, model, 0, 1, optimizer, steps=1)

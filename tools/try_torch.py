@@ -3,6 +3,7 @@
 
     python tools/try_torch.py 2.15.0                 # the tests of what touches PyTorch's private parts, and the operator database
     python tools/try_torch.py 2.15.0 --tests all     # the whole suite
+    python tools/try_torch.py 2.15.0 --tests test_views test_script     # some files of it, while something is mended
     python tools/try_torch.py 2.15.0 --python python3.12 --remove
 
 Prints one line for the support table in README.md. A release that comes as a CUDA build takes 6 GB and ten minutes; it imports without a GPU. The
@@ -25,11 +26,12 @@ REQUIREMENTS = ("build", "train", "test")
 # Tests of what reaches into PyTorch's private parts or follows its tables, by their files' names. Whatever else a release changes, the operator
 # database (conformance/) runs into it.
 PRIVATE = (
-    "test_amp test_assert_close test_autograd test_autograd_functions test_bad_input test_cast_gradients test_checkpoints test_conversion "
-    "test_distributed test_dtypes test_factories test_file_versions test_foreach test_gradient_dtypes test_graph_capture test_hooks "
-    "test_inference_mode test_interop test_linear_cross_entropy test_listings test_loading_again test_masked test_moved_codes test_operands "
-    "test_optimizer_steps test_other_libraries test_printing test_script test_serialization test_stock test_stock_compile test_tensor_body "
-    "test_threads test_transforms test_views test_modules test_operators test_optimizers test_tangents"
+    "test_amp test_assert_close test_autograd test_autograd_functions test_bad_input test_cast_gradients test_checkpoints "
+    "test_composites_in_transforms test_conversion test_distributed test_dtypes test_factories test_file_versions test_foreach "
+    "test_gradient_dtypes test_graph_capture test_hooks test_inference_mode test_interop test_linear_cross_entropy test_listings "
+    "test_loading_again test_masked test_moved_codes test_operands test_operator_table test_optimizer_steps test_other_libraries test_printing "
+    "test_script test_serialization test_stock test_stock_compile test_tensor_body test_threads test_transforms test_views test_modules "
+    "test_operators test_optimizers test_tangents"
 ).split()
 
 
@@ -63,16 +65,19 @@ def environment(folder: Path, python: str, release: str) -> Path:
     return interpreter
 
 
-def test_files(which: str) -> list[Path]:
+def test_files(which: list[str]) -> list[Path]:
+    """Where the tests lie: of "all", of "private", or of the files with these names."""
     found = {path.stem: path for path in sorted((ROOT / "test").rglob("test_*.py"))}
-    if which == "all":
+    if which == ["all"]:
         return [ROOT / "test"]
-    if missing := [name for name in PRIVATE if name not in found]:
-        raise SystemExit(f"expected the files of PRIVATE in test/, but got none for {', '.join(missing)}")
-    return [found[name] for name in PRIVATE]
+    names = PRIVATE if which == ["private"] else which
+    if missing := [name for name in names if name not in found]:
+        raise SystemExit(f"expected names of test files, all or private, but got {', '.join(missing)}; test/ has {', '.join(sorted(found))}")
+    return [found[name] for name in names]
 
 
 def try_release(options: argparse.Namespace, folder: Path) -> int:
+    files = test_files(options.tests)
     python = environment(folder, options.python, options.release)
     place = folder / "native"  # of its own: the other builds' caches know another PyTorch
     build = (f"-Cbuild-dir={place}", f"-Ccmake.define.CMAKE_JOB_POOLS=compile={options.jobs}", "-Ccmake.define.CMAKE_JOB_POOL_COMPILE=compile")
@@ -80,7 +85,7 @@ def try_release(options: argparse.Namespace, folder: Path) -> int:
     run(python, "-m", "pip", *install, *build, ROOT, log=folder / "build.log")
 
     log = folder / "tests.log"
-    command = [python, "-m", "pytest", "-q", "-n", options.jobs, "-p", "no:cacheprovider", *test_files(options.tests)]
+    command = [python, "-m", "pytest", "-q", "-n", options.jobs, "-p", "no:cacheprovider", *files]
     print("+", *command[:6], "... >", log, flush=True)
     environ = {**os.environ, "OMP_NUM_THREADS": "1"}
     with log.open("w") as output:
@@ -90,7 +95,7 @@ def try_release(options: argparse.Namespace, folder: Path) -> int:
         raise SystemExit(f"expected pytest's summary at the end of {log}, but it ended with {done.returncode}:\n{log.read_text()[-3000:]}")
     facts = "import platform, torch; print(torch.__version__, platform.python_version())"
     version, python_version = subprocess.run([python, "-c", facts], check=True, capture_output=True, text=True, cwd=folder).stdout.split()
-    print(f"| {version} | {python_version} | {platform.machine()} | {options.tests}: {summary[-1]} | {datetime.date.today()} |")
+    print(f"| {version} | {python_version} | {platform.machine()} | {' '.join(options.tests)}: {summary[-1]} | {datetime.date.today()} |")
     return done.returncode
 
 
@@ -98,7 +103,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("release", help="of PyTorch, as pip knows it: 2.15.0")
     parser.add_argument("--python", default=sys.executable, help="the Python to make the environment with (default: this one)")
-    parser.add_argument("--tests", choices=("private", "all"), default="private", help="what to run (default: what touches private parts)")
+    parser.add_argument("--tests", nargs="+", default=["private"], help="all, private (default: what touches private parts), or names of files")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes that compile, and that test (default: one a core)")
     parser.add_argument("--fresh", action="store_true", help="make the environment anew")
     parser.add_argument("--remove", action="store_true", help="delete the environment afterwards")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 
 from .. import _C
+from .releases import CHECKPOINT_GENERATOR
 from .table import Replaced
 
 _EXCHANGES = (_C.set_rounding_override, _C.set_accumulation_override, _C.set_mixed_operands_override)  # each returns what it was
@@ -51,6 +52,6 @@ def reentrant(stock):
 
 
 HOOKS = [
-    Replaced("torch.utils.checkpoint", "_checkpoint_without_reentrant_generator", without_reentrant),
+    Replaced("torch.utils.checkpoint", CHECKPOINT_GENERATOR, without_reentrant),
     Replaced("torch.utils.checkpoint.CheckpointFunction", "forward", reentrant),
 ]

@@ -23,3 +23,5 @@ NO_CHUNKED_CROSS_ENTROPY = since("2.13")  # linear_cross_entropy(options=...)
 # Differences in what all have.
 SKIPS_HAVE_REASONS = RUNNING >= (2, 13)  # torch._dynamo.types.ConvertFrameReturn
 OVERLOADS_CALL_TWO_WAYS = RUNNING >= (2, 14)  # torch._ops.OpOverload.__call__
+# Which function of torch.utils.checkpoint keeps what the recomputation runs; from 2.14 on the one of the old name only calls it.
+CHECKPOINT_GENERATOR = "_checkpoint_without_reentrant_generator" + ("_impl" if RUNNING >= (2, 14) else "")

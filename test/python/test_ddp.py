@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import torch_dtypes
+import torch_dtypes.distributed
 
 pytestmark = [
     pytest.mark.skipif(not dist.is_available(), reason="torch is built without torch.distributed"),
@@ -228,3 +229,33 @@ def test_training_goes_on_in_one_process(tmp_path, monkeypatch):
             torch.testing.assert_close(value.double(), saved["model"][key].double(), rtol=0.05, atol=0.02)
         model.load_state_dict(saved["model"]), optimizer.load_state_dict(saved["optimizer"])
         trained(model, model, 0, 1, optimizer, steps=1)
+
+
+def compression(rank):
+    hook, kept = torch_dtypes.distributed.compress_hook, {}
+    for dtype, sent, feedback in ((torch.float32, torch.q43, True), (POSIT, torch.q43, True), (torch.float32, POSIT, False)):
+        model = network(dtype)
+        alone, ddp = copy.deepcopy(model), DistributedDataParallel(model)
+        ddp.register_comm_hook(torch_dtypes.distributed.CompressionState(sent, error_feedback=feedback), hook)
+        largest = 0.0
+        total = exact = 0.0
+        for step in range(6):
+            x = batch(dtype, seed=20 + step)
+            whole = torch.cat(
+                [((a.double() + b.double()) / 2).flatten() for a, b in zip(*(gradients(alone, half(x, r)) for r in range(2)), strict=True)]
+            )
+            found = torch.cat([g.double().flatten() for g in gradients(ddp, half(x, rank))])
+            everyone = [torch.empty_like(found) for _ in range(2)]
+            dist.all_gather(everyone, found)
+            assert torch.equal(*everyone)
+            total, exact, largest = total + found, exact + whole, max(largest, whole.abs().max().item())
+            unit = 2.0**-4 if sent is torch.q43 else 2.0**-9
+            torch.testing.assert_close(found, whole, rtol=0, atol=4 * unit * largest)
+        kept[dtype, sent] = (total - exact).abs().max().item() / largest
+    assert kept[torch.float32, torch.q43] < 0.15  # what is kept back comes later: over six steps the error is one step's
+    with pytest.raises(TypeError):
+        torch_dtypes.distributed.CompressionState(torch.float32)
+
+
+def test_compression(tmp_path):
+    together(compression, tmp_path)

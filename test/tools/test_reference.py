@@ -50,6 +50,12 @@ def test_every_page_is_in_the_index():
     assert {page.stem for page in REFERENCE.glob("*.rst")} - {"index"} == set(re.findall(r"^   (\w+)$", index, re.MULTILINE))
 
 
+def test_every_document_is_in_the_contents():
+    docs = REFERENCE.parent
+    contents = (docs / "site" / "conf.py").read_text()
+    assert not [page.stem for page in docs.glob("*.md") if f"\ndocs/{page.stem}\n" not in contents]
+
+
 # ---- docstrings ----
 
 MODULES = {"torch_dtypes": torch_dtypes, "torch_dtypes.optim": optim}

@@ -14,7 +14,7 @@ import torch.distributed as dist
 TEST = Path(__file__).resolve().parents[1]
 
 
-def together(check, folder, size=2, seconds=60):
+def together(check, folder, size=2, seconds=300):
     """check(rank) in `size` processes, where check is a function of a test file."""
     store = str(folder / check.__name__)
     path = os.pathsep.join(map(str, (TEST, TEST / "support")))
@@ -35,7 +35,7 @@ def together(check, folder, size=2, seconds=60):
             other.kill()
             print(other.communicate()[1], file=sys.stderr)
         raise
-    said = [other.communicate(timeout=60)[1] for other in others]
+    said = [other.communicate(timeout=120)[1] for other in others]
     for other, errors in zip(others, said, strict=True):
         assert other.returncode == 0, errors
 

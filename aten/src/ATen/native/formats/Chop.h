@@ -29,9 +29,9 @@ struct NamedFormat {
 };
 
 // The input rounded to `forward`, whose gradient on its way to the input is rounded to `backward`: call_chop and a hook that calls it, in one
-// node of autograd's graph. `fresh` says that the input is an operator's result which nothing has seen or saved: then it may be rounded in its own memory,
-// as gradients are of which the node is the only holder. (A new tensor of every layer costs more than its rounding: memory that was just
-// returned to the system comes back page by page.) Without `forward` the input is fresh.
+// node of autograd's graph. `fresh` says that the input is an operator's result which nothing has seen or saved: then it may be rounded in its
+// own memory, as gradients are of which the node is the only holder. (A new tensor of every layer costs more than its rounding: memory that was
+// just returned to the system comes back page by page.) Without `forward` the input is fresh.
 at::Tensor round_through(const at::Tensor& input, const std::optional<NamedFormat>& forward, const std::optional<NamedFormat>& backward, bool fresh);
 
 // The format of an operator's arguments. The mode is the one asked for, else the block's on this thread when the operator runs, else the

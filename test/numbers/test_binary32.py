@@ -9,7 +9,9 @@ import torch
 import torch_dtypes
 from torch_dtypes import _C
 
-STOCHASTIC, UP_DOWN = torch_dtypes.dtype("e8m23_stochastic"), torch_dtypes.dtype("e8m23_up_down")
+pytestmark = pytest.mark.own_process
+
+STOCHASTIC, UP_DOWN = "e8m23_stochastic", "e8m23_up_down"
 OPERATIONS = {"add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y, "div": lambda x, y: x / y}
 LAST = Fraction(1, 2**149)
 
@@ -69,7 +71,7 @@ def test_stochastic_against_rationals(name, scale):
         x, y = torch.where(x == 0, 1.0, x), torch.where(y == 0, 1.0, y)
     torch.manual_seed(scale)
     words = words_of_next_call(len(x))
-    found = stock(OPERATIONS[name](in_dtype(x, STOCHASTIC), in_dtype(y, STOCHASTIC)))
+    found = stock(OPERATIONS[name](*(in_dtype(t, torch_dtypes.dtype(STOCHASTIC)) for t in (x, y))))
     expected = [stochastic(OPERATIONS[name](Fraction(a), Fraction(b)), w) for a, b, w in zip(x.tolist(), y.tolist(), words, strict=True)]
     assert found.tolist() == expected
 
@@ -80,7 +82,7 @@ def test_up_down_against_stock(name):
     x[:20], y[:20] = y[:20], -y[:20]  # zeros among the sums
     torch.manual_seed(1)
     words = words_of_next_call(len(x))
-    found = stock(OPERATIONS[name](in_dtype(x, UP_DOWN), in_dtype(y, UP_DOWN)))
+    found = stock(OPERATIONS[name](*(in_dtype(t, torch_dtypes.dtype(UP_DOWN)) for t in (x, y))))
     nearest = bits(OPERATIONS[name](x, y)).tolist()
     expected = [u + (1 if w >> 63 else -1) if u & 0x7FFFFFFF else u for u, w in zip(nearest, words, strict=True)]
     assert bits(found).tolist() == expected
@@ -102,10 +104,11 @@ def rounded_to_odd(name, x, y):
     return torch.where((toward != 0) & even, torch.nextafter(wide, toward), wide)
 
 
-@pytest.mark.parametrize("dtype", [STOCHASTIC, UP_DOWN])
+@pytest.mark.parametrize("mode", [STOCHASTIC, UP_DOWN])
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_specials_as_the_codec_has_them(name, dtype):
+def test_specials_as_the_codec_has_them(name, mode):
     """Against float64 results, exact or rounded to odd, by the codec with the same words."""
+    dtype = torch_dtypes.dtype(mode)
     pairs = torch.cartesian_prod(torch.tensor(SPECIALS), torch.tensor(SPECIALS)).repeat(8, 1)
     x, y = pairs[:, 0].contiguous(), pairs[:, 1].contiguous()
     torch.manual_seed(3)
@@ -119,9 +122,10 @@ def test_specials_as_the_codec_has_them(name, dtype):
     assert torch.equal(bits(found)[nan] & 0x7FFFFFFF, torch.full_like(codes[nan], 0x7FC00000))
 
 
-@pytest.mark.parametrize("dtype", [STOCHASTIC, UP_DOWN])
+@pytest.mark.parametrize("mode", [STOCHASTIC, UP_DOWN])
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_layouts_numbers_and_places(name, dtype):
+def test_layouts_numbers_and_places(name, mode):
+    dtype = torch_dtypes.dtype(mode)
     f = OPERATIONS[name]
     x, y = operands(3000, 5, seed=1)
     X, Y = in_dtype(x, dtype), in_dtype(y, dtype)
@@ -156,8 +160,9 @@ def test_layouts_numbers_and_places(name, dtype):
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("dtype", [STOCHASTIC, UP_DOWN])
-def test_casts_from_float64(dtype):
+@pytest.mark.parametrize("name", [STOCHASTIC, UP_DOWN])
+def test_casts_from_float64(name):
+    dtype = torch_dtypes.dtype(name)
     values = torch.cat([torch.randn(2000, dtype=torch.float64) * 2.0**e for e in (0, -130, -148, -160, 127)])
     values = torch.cat([values, torch.tensor(SPECIALS, dtype=torch.float64), torch.tensor([1e300, -1e300, 5e-324, 2.0**128, 2.0**-150])])
     torch.manual_seed(9)

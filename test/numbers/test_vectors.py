@@ -14,6 +14,8 @@ from spec_formats import name_of, p3109
 import torch_dtypes
 from torch_dtypes import _C, cli
 
+pytestmark = pytest.mark.own_process
+
 click_testing = pytest.importorskip("click.testing", reason="the command line needs click")
 FLAGS = {"inexact": 1, "underflow": 2, "overflow": 4, "divide_by_zero": 8, "invalid": 16}
 SPECS = [

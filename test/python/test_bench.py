@@ -54,8 +54,9 @@ def check(rows, suite):
 def test_suite_runs(suite):
     rows = rows_of(suite)
     check(rows, suite)
-    assert all(row["against"] in ("bfloat16", "float32", "q43", "posit16es2") for row in rows)
-    assert any(row["dtype"] == ("e8m23_stochastic" if suite == "fuzzy" else "posit16es2") and row["limit"] for row in rows)
+    assert all(row["against"] in ("bfloat16", "float32", "q43", "q52", "posit16es2") for row in rows)
+    about = {"fuzzy": "e8m23_stochastic", "observation": "posit16es2, observed"}.get(suite, "posit16es2")
+    assert any(row["dtype"] == about and row["limit"] for row in rows)
     listed = "\n".join(listing([suite]))
     assert all(row["target"] is None or row["target"] in listed for row in rows)
 
@@ -116,7 +117,7 @@ def test_default_suites_and_threads(monkeypatch, tmp_path):
     asked = {}
     monkeypatch.setattr("torch_dtypes.bench.running.measure", lambda groups, threads, *_: asked.update(groups=groups, threads=threads) or ([], []))
     result = bench.run(sizes=TINY)
-    every = "casts arithmetic functions matmul training quantization optimizers overhead fuzzy memory"
+    every = "casts arithmetic functions matmul training quantization optimizers observation overhead fuzzy memory"
     assert list(asked["groups"]) == every.split()
     assert asked["threads"] == tuple(dict.fromkeys((1, torch.get_num_threads())))
     assert result["command"]["casts"].startswith("torch-dtypes bench --suite casts --threads 1")

@@ -9,6 +9,8 @@ from spec_formats import name_of
 
 import torch_dtypes
 
+pytestmark = pytest.mark.own_process
+
 
 def model(dtype):
     torch.manual_seed(0)

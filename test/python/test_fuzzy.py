@@ -9,6 +9,8 @@ from torch.nn import functional as F
 
 import torch_dtypes
 
+pytestmark = pytest.mark.own_process
+
 
 def neighbours(exact):
     """The float32 numbers on both sides of float64 ones."""

@@ -18,6 +18,8 @@ from torch_dtypes.training.observing import Observations
 from torch_dtypes.training.recipes import Trial
 from torch_dtypes.training.records import Config
 
+pytestmark = pytest.mark.own_process
+
 
 @pytest.fixture(scope="module")
 def few_digits():

@@ -11,6 +11,8 @@ from torch.utils.checkpoint import checkpoint
 import torch_dtypes
 from torch_dtypes.quantization import rounders
 
+pytestmark = pytest.mark.own_process
+
 RULES = {
     "output and error": dict(weight="q43", output="q43", error="q52"),
     "error alone": dict(error="q52"),

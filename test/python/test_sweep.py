@@ -37,6 +37,8 @@ import time
 import torch
 from torch import nn
 
+pytestmark = pytest.mark.own_process
+
 
 class Odd(nn.Sequential):
     def __init__(self):

@@ -260,37 +260,3 @@ def test_profiles_name_the_steps():
 def test_wrapper_subclasses_are_refused():
     with pytest.raises(NotImplementedError, match=r"_make_wrapper_subclass: expected a stock dtype, but got torch\.posit16es2"):
         torch.Tensor._make_wrapper_subclass(torch.Tensor, (3,), dtype=DTYPE)
-
-
-@pytest.fixture
-def group(tmp_path):
-    distributed = pytest.importorskip("torch.distributed")
-    if not distributed.is_available() or not distributed.is_gloo_available():
-        pytest.skip("this torch has no gloo")
-    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield distributed
-    distributed.destroy_process_group()
-
-
-def test_collectives_are_refused(group):
-    """They would add up codes as the container's numbers."""
-    x = numbers(3)
-    before = x.tolist()
-    calls = {
-        "allreduce_": lambda: group.all_reduce(x),
-        "broadcast_": lambda: group.broadcast(x, 0),
-        "allgather_": lambda: group.all_gather([torch.empty_like(x)], x),
-        "scatter_": lambda: group.scatter(x, [x]),
-        "all_reduce": lambda: torch.ops._c10d_functional.all_reduce(x, "sum", group.group.WORLD.group_name),
-    }
-    for name, call in calls.items():
-        with pytest.raises(NotImplementedError, match=rf"{name}: expected a stock dtype, but got posit16es2: process groups"):
-            call()
-    assert x.tolist() == before
-    with pytest.raises(NotImplementedError, match=r"expected parameters and buffers of stock dtypes, but got torch\.posit16es2 in weight"):
-        nn.parallel.DistributedDataParallel(nn.Linear(3, 2).to(DTYPE))
-    codes = x.view(torch.uint8)
-    group.broadcast(codes, 0)
-    received = [None]
-    group.all_gather_object(received, x)
-    assert received[0].dtype is DTYPE and x.tolist() == before

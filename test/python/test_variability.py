@@ -18,6 +18,8 @@ from torch_dtypes.workbench.variability.delta import Search, responsible
 from torch_dtypes.workbench.variability.harmonic import harmonic, harmonic_figure
 from torch_dtypes.workbench.variability.study import minimum_dice
 
+pytestmark = pytest.mark.own_process
+
 digits = torch_dtypes.significant_digits
 
 

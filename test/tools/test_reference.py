@@ -12,6 +12,8 @@ import torch
 import torch_dtypes
 from torch_dtypes import cli, optim
 
+pytestmark = pytest.mark.own_process
+
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 
 

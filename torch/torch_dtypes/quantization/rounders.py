@@ -20,6 +20,11 @@ _PASSES = {"activation": 0, "output": 0, "error": 1, "grad": 3}
 _WEIGHTS = 2
 
 
+def _is_observed() -> bool:
+    """Whether roundings are counted. In a graph of Dynamo's, which could not trace the question, none is."""
+    return not torch.compiler.is_dynamo_compiling() and _C.observing()
+
+
 class Rounder:
     """Rounds tensors as a place says; a scale's state is kept here."""
 
@@ -38,7 +43,7 @@ class Rounder:
 
     def __call__(self, x: torch.Tensor, training: bool = False) -> torch.Tensor:
         """x rounded, with x's gradient straight through."""
-        if not _C.observing():
+        if not _is_observed():
             return self._rounded(x, training)
         before = _C.observe_pass(_PASSES.get(self.role, _WEIGHTS))
         try:
@@ -91,7 +96,7 @@ def rounded_through(x: torch.Tensor, forward: Rounder | None, backward: Rounder 
 
 
 def _is_one_node(x: torch.Tensor, forward: Rounder | None, backward: Rounder | None, fresh: bool) -> bool:
-    if _C.observing():  # which counts exact values, and tells a rounder's pass
+    if _is_observed():  # which counts exact values, and tells a rounder's pass
         return False
     if not is_eager() or torch._C._get_tracing_state() is not None or type(x) not in _PLAIN_TENSORS or x.dtype not in COMPUTED:
         return False
@@ -105,10 +110,10 @@ class GradientHook:
 
     def __init__(self, rounder: Rounder, training: bool) -> None:
         self.rounder, self.training = rounder, training
-        self.layer = _C.observed_layer()
+        self.layer = _C.observed_layer() if _is_observed() else None
 
     def __call__(self, gradient: torch.Tensor) -> torch.Tensor:
-        if self.layer and _C.observing():  # an output's hook runs before those that say where the backward pass is
+        if self.layer and _is_observed():  # an output's hook runs before those that say where the backward pass is
             _C.observe_backward_layer(None, self.layer)
         return self.rounder(gradient, self.training)
 

@@ -38,8 +38,9 @@ def _extend_operators() -> None:
     table.install(LATER_HOOKS)
 
 
-def adjust(options, num_batches, in_features, num_classes, dtype, device=None):
-    """LinearCrossEntropyOptions._adjust, by which torch chooses acc_dtype at each call: for ours float32, or float64 where that is needed."""
+def adjust(options, num_batches, in_features, num_classes, dtype, *others, **named):
+    """LinearCrossEntropyOptions._adjust, by which torch chooses acc_dtype at each call: for ours float32, or float64 where that is needed. What
+    comes behind the dtype differs by release."""
     own = _C.format_of(dtype)
     if own is None:
         return None
@@ -51,7 +52,7 @@ def adjust(options, num_batches, in_features, num_classes, dtype, device=None):
             "acc_dtype out, or pass options=None."
         )
     _extend_operators()
-    return options._adjust(num_batches, in_features, num_classes, acc_dtype, device)
+    return options._adjust(num_batches, in_features, num_classes, acc_dtype, *others, **named)
 
 
 HOOKS = [Extended("torch.nn.LinearCrossEntropyOptions", "_adjust", adjust, optional=NO_CHUNKED_CROSS_ENTROPY)]

@@ -13,6 +13,7 @@ import warnings
 import torch
 
 from .. import _C
+from ..rounding import rounding
 from .table import Extended
 
 _FUNCTIONS = {
@@ -69,13 +70,15 @@ def _smallest(dtype: torch.dtype) -> float:
     f = _C.format_of(dtype)
     if f.kind.name == "posit" and f.underflow.name == "minpos":
         return 0.0
-    zero, one = torch.zeros(1, dtype=dtype), torch.ones(1, dtype=dtype)
-    return torch.nextafter(zero, one).double().item()
+    with rounding("nearest_even"):  # what a dtype has is not for a random word to say, nor may asking draw one
+        zero, one = torch.zeros(1, dtype=dtype), torch.ones(1, dtype=dtype)
+        return torch.nextafter(zero, one).double().item()
 
 
 @functools.cache
 def _is_zero(eps: float, dtype: torch.dtype) -> bool:
-    return torch.tensor(eps, dtype=torch.float64).to(dtype).item() == 0
+    with rounding("nearest_even"):
+        return torch.tensor(eps, dtype=torch.float64).to(dtype).item() == 0
 
 
 def _raised(dtype: torch.dtype, settings: dict, name: str) -> dict:

@@ -27,6 +27,7 @@ from torch_dtypes.workbench.sweeps.sweeping import Sweep
 from torch_dtypes.workbench.sweeps.work import outcome
 
 click_testing = pytest.importorskip("click.testing", reason="the command line needs click")
+pytestmark = pytest.mark.own_process
 
 # A network that does what its cells are to show, by the dtype that it is in.
 MODULE = """
@@ -36,8 +37,6 @@ import time
 
 import torch
 from torch import nn
-
-pytestmark = pytest.mark.own_process
 
 
 class Odd(nn.Sequential):

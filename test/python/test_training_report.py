@@ -42,6 +42,7 @@ CASES = {
     "several": (several(), 3),
     "one dtype": (report.summarize([run("posit16es2", 0, [70.0, 90.0])]), 1),
     "all diverged": (report.summarize([run("q52", 0, [], diverged=True)]), 1),
+    "worse than a guess": (report.summarize([run(dtype, 0, [3.0, 3.0], loss=0.1) for dtype in ("float32", "q43")]), 1),
     "one epoch": (report.summarize([run("float32", 0, [50.0]), run("q43", 0, [49.0])]), 1),
     "all equal": (report.summarize([run(dtype, seed, [100.0] * 3) for dtype in ("float32", "q43") for seed in (0, 1)]), 2),
     "many": (report.summarize([run(f"e{e}m{m}", 0, [80.0, 90.0 + m]) for e in (3, 4, 5, 6) for m in (1, 2, 3, 4, 5)]), 1),

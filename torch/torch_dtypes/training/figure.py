@@ -109,6 +109,7 @@ def _accuracy(axes, curves, chance, size):
     if high - low < 1:
         low, high = low - 0.5, high + 0.5
     if chance is not None and low < chance + 0.15 * (high - low):
+        high = max(high, chance + 0.04 * (chance - low))  # all may be worse than a guess
         low = min(low, chance - 0.04 * (high - chance))
         axes.axhline(chance, color=GREY, linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
         axes.annotate("chance", (1, chance), xycoords=("axes fraction", "data"), xytext=(0, 2), textcoords="offset points", ha="right", color=GREY)

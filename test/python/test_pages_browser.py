@@ -7,14 +7,18 @@ import shutil
 import subprocess
 
 import pytest
+import torch
+from torch import nn
 
 pytest.importorskip("matplotlib", reason="the figures need matplotlib")
 
 import torch_dtypes
 from torch_dtypes.bench import report as bench_report
+from torch_dtypes.training import observing
 from torch_dtypes.training import page as training_page
 from torch_dtypes.workbench.drawing import new_figure
 from torch_dtypes.workbench.pages import Page
+from torch_dtypes.workbench.variability import report as variability_report
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, to open the reports (Debian: apt-get install chromium)")
@@ -86,6 +90,16 @@ def pages(tmp_path_factory):
         summaries, seeds = CASES[case]
         described = {**DESCRIBED, "seeds": list(range(seeds))}
         made[case] = training_page.page_of(described, summaries, "torch-dtypes train " + "--dtype q43 " * 30).write(folder / f"{case}.html")
+    torch.manual_seed(0)
+    network, data = nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)), [(torch.randn(8, 6), torch.randint(0, 3, (8,)))]
+    studied = torch_dtypes.variability(network, data, repeats=3)
+    made["variability"] = variability_report.page(studied, "A network", "torch-dtypes variability").write(folder / "variability.html")
+    with torch_dtypes.observe(network, formats=["q43"]) as stats:
+        network(data[0][0]).sum().backward()
+    observations, observed = observing.Observations([]), Page("An observed network")
+    observations.found["float32 seed 0"] = 1, stats
+    observations.add_to(observed)
+    made["observed"] = observed.write(folder / "observed.html")
     made["sweep"] = test_sweep.example().page("torch-dtypes sweep").write(folder / "sweep.html")
     long = Page("A page of all parts, " + "which_has_a_long_name_" * 8, command="torch-dtypes " + "x" * 300).text("word " * 100).code("y" * 200)
     long.strip({"e4m3finite_bias3_flush_saturate_toward_zero mixed": "z" * 150}, "Failed").figure(heat_map(), "Numbers as colours.")

@@ -51,14 +51,15 @@ def _finite(t: torch.Tensor) -> bool:
     return not t.is_floating_point() or bool(t.detach().isfinite().all())
 
 
-def _tensors(value):
+def tensors_in(value):
+    """The tensors in lists, tuples and dictionaries, at any depth."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
         for v in value:
-            yield from _tensors(v)
+            yield from tensors_in(v)
     elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))
+        yield from tensors_in(list(value.values()))
 
 
 def _largest(dtype: torch.dtype) -> str:
@@ -88,7 +89,7 @@ def _rounding_beyond(module: torch.nn.Module, inputs) -> str | None:
     if not is_quantized(module):
         return None
     rule = state_of(module).rule
-    rounded = {"activation": list(_tensors(inputs)), "weight": [], "bias": []}
+    rounded = {"activation": list(tensors_in(inputs)), "weight": [], "bias": []}
     for name in parameter_names(module):
         rounded["bias" if "bias" in name.rpartition(".")[2] else "weight"].append(parameter_of(module, name))
     for word, place in rule.places().items():
@@ -103,10 +104,10 @@ def _of_forward(model: torch.nn.Module, forward: Callable[[], object]) -> Diverg
 
     def look(name):
         def hook(module, inputs, output):
-            if found or all(map(_finite, _tensors(output))):
+            if found or all(map(_finite, tensors_in(output))):
                 return
-            bad = next(t for t in _tensors(output) if not _finite(t))
-            if not all(map(_finite, _tensors(inputs))):
+            bad = next(t for t in tensors_in(output) if not _finite(t))
+            if not all(map(_finite, tensors_in(inputs))):
                 advice = "data without NaN and infinities, in range of the dtype"
                 found.append(Divergence("the input", name, "forward", "the data are not finite", advice))
             elif (place := _rounding_beyond(module, inputs)) is not None:
@@ -126,7 +127,7 @@ def _of_forward(model: torch.nn.Module, forward: Callable[[], object]) -> Diverg
     finally:
         for handle in handles:
             handle.remove()
-    if not found and not all(map(_finite, _tensors(result))):
+    if not found and not all(map(_finite, tensors_in(result))):
         cause = "the model's outputs are finite, the loss of them is not"
         found.append(Divergence("the loss", "", "forward", cause, "the loss in float32, or a wider format"))
     return found[0] if found else None

@@ -118,6 +118,17 @@ def markdown(ctx, param, path):
     return path
 
 
+def taking(options):
+    """The decorator of a command that takes these options, in their order."""
+
+    def add(command):
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
 def source_options(several=False):
     """The options that say which network and which data, for the commands that need both; ``several``: --model and --dataset repeat.
 
@@ -149,12 +160,7 @@ def source_options(several=False):
                      help="224 enlarges the images; alexnet only."),
     )  # fmt: skip
 
-    def add(command):
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
+    return taking(options)
 
 
 def data_of(options, dataset=None):
@@ -196,7 +202,4 @@ RECIPE_OPTIONS = (
 )  # fmt: skip
 
 
-def recipe_options(command):
-    for option in reversed(RECIPE_OPTIONS):
-        command = option(command)
-    return command
+recipe_options = taking(RECIPE_OPTIONS)

@@ -12,6 +12,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from ... import _C, _names
+from ...divergence import tensors_in
 from ...formats import is_format_dtype
 from ..cards import card
 from .counts import OUTSIDE, PASSES
@@ -19,16 +20,6 @@ from .statistics import Statistics
 
 _FORWARD, _BACKWARD, _WEIGHTS, _GRADIENTS, _UPDATES = range(5)
 _one_at_a_time = threading.Lock()
-
-
-def _tensors(value) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for v in value:
-            yield from _tensors(v)
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))
 
 
 class _Thread(threading.local):
@@ -146,7 +137,7 @@ class Hooks:
             before = _C.observe_enter(self.observer, layer, -1, False)
             now.calls.append((layer, before))
             outer = before[1] if before[0] is not None else 0
-            for t in _tensors((args, kwargs)):
+            for t in tensors_in((args, kwargs)):
                 # Behind this call's backward pass comes what is around it, or the layer whose output this is.
                 if t.requires_grad and not t.is_leaf and not now.is_output(t):
                     self._on(t, lambda gradient, outer=outer: _C.observe_backward_layer(self.observer, outer))
@@ -163,7 +154,7 @@ class Hooks:
                 if left == layer:
                     _C.observe_enter(*before)
                     break
-            for t in _tensors(output):
+            for t in tensors_in(output):
                 if now.is_output(t):  # of a layer within this one
                     continue
                 now.note(t)
@@ -210,7 +201,7 @@ class Hooks:
     def _tensors_of(optimizer, p: torch.Tensor) -> Iterator[torch.Tensor]:
         if p.grad is not None and p.grad.layout is torch.strided:
             yield p.grad
-        for t in _tensors(dict(optimizer.state.get(p, {}))):
+        for t in tensors_in(dict(optimizer.state.get(p, {}))):
             if t.layout is torch.strided:
                 yield t
 

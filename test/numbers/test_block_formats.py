@@ -274,7 +274,7 @@ NAMES = [
     "bfp8_size16_axis1", "block<posit8es1_saturate,e8m0,64>_emax0_ceil", "block<posit8es1_saturate,e8m0,64>_emaxminus3",
     "block<e4m3_saturate,e4m3fn_saturate,16x16>_axis0x1_scaled", "block<e2m1finite,e8m0,all>_tensor",
     "block<e2m1finite,e5m0,8>", "block<e2m1finite,e8m7_saturate,all>_dim2_ceil", "mxfp4_even_to_odd",
-    "block<e2m1finite,e8m0,16xall>_axis0xminus1",
+    "block<e2m1finite,e8m0,16xall>_axis0xminus1", "block<e2m1finite,e8m0,16x16>",
 ]  # fmt: skip
 
 
@@ -292,6 +292,7 @@ def test_constructors_and_names_agree():
     assert block_format(torch.q52, "e8m0", 32) == target("mxfp8_e5m2") and block_float(8, size=32) == target("mxint8")
     assert block_format("ocp_e2m1", "e4m3fn", 16, tensor_scale=True) == target("nvfp4")
     assert [target(n).bits_per_value for n in ("mxfp8_e4m3", "mxfp6_e3m2", "mxfp4", "nvfp4", "bfp8")] == [8.25, 6.25, 4.25, 4.5, 8]
+    assert target("block<e3m4,e8m0,4x8>") == block_format("e3m4", "e8m0", (4, 8)) == block_format("e3m4", "e8m0", (4, 8), (-2, -1))
     assert block_format("q43_up", "e8m0", 8).rounding == "up" == block_format("q43", "e8m0", 8, rounding="up").rounding
 
 
@@ -302,7 +303,7 @@ def test_constructors_and_names_agree():
         (lambda: block_format("q43", "posit8es1", 32), "expected a block's scale as 'e8m0' or a float format"),
         (lambda: block_format("fp64", "e8m0", 32), "expected elements with float32's exponents"),
         (lambda: block_format("q43", "e8m0", 0), "expected size from 1 to"),
-        (lambda: block_format("q43", "e8m0", (4, 4)), "expected as many sizes as axes"),
+        (lambda: block_format("q43", "e8m0", (4, 4), 0), "expected as many sizes as axes"),
         (lambda: block_format("q43", "e8m0", 32, None), "expected size=None with axis=None"),
         (lambda: block_format("q43", "e8m0", 32, dim=0), "expected size=None with dim"),
         (lambda: block_format("q43", "e8m0", 32, scale_rule="floors"), "expected scale_rule to be one of 'floor', 'ceil', 'even', 'rceil'"),

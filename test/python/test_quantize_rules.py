@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import torch_dtypes
 from torch_dtypes import Cast, chop, quantize_, summary
 
 
@@ -15,6 +16,7 @@ class Net(nn.Module):
         self.body = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Conv2d(2, 2, 3, bias=False))
         self.head = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Bilinear(4, 4, 2))
         self.fc = nn.Linear(2, 2)
+        self.words = nn.Embedding(3, 2, sparse=True)
 
 
 def weights(rules):
@@ -26,13 +28,13 @@ def w(name):
 
 
 def test_keys():
-    every = {"body.0": "q43", "body.2": "q43", "head.0": "q43", "head.2": "q43", "fc": "q43"}
+    every = {"body.0": "q43", "body.2": "q43", "head.0": "q43", "head.2": "q43", "fc": "q43", "words": "q43"}
     for key in (nn.Linear, "nn.Linear", "torch.nn.Linear"):
         assert weights({key: w("q43")}) == {"head.0": "q43", "fc": "q43"}
     assert weights({"head.*": w("q43")}) == {"head.0": "q43", "head.2": "q43"}
     assert weights({re.compile("HEAD.*", re.I): w("q43")}) == {"head.0": "q43", "head.2": "q43"}
     assert weights({".*": w("q43")}) == every == weights({nn.Module: w("q43")} | {m: None for m in (nn.Sequential, nn.ReLU, Net)})
-    assert weights({lambda module, name: hasattr(module, "weight") and module.bias is None: w("q43")}) == {"body.2": "q43"}
+    assert weights({lambda module, name: isinstance(module, nn.Conv2d) and module.bias is None: w("q43")}) == {"body.2": "q43"}
 
 
 def test_what_says_more_wins():
@@ -76,12 +78,19 @@ def test_files(tmp_path):
     rows = summary(model, show=False)
     assert (rows["body.0"].runs, rows["head.0"].activation, rows["fc"].runs) == ("natively", "q52 stochastic", "")
     assert rows["head.0"].sums == "chunked(8) (accumulator=e5m5)"
-    for text, words in [("- a", "mapping of rules"), ("a: [", "expected YAML"), ("", "mapping of rules"), ("fc: q43\nfc: q52", "the key 'fc' twice")]:
+    wrong = [
+        ("- a", "mapping of rules"), ("a: [", "expected YAML"), ("", "mapping of rules"), ("fc: q43\nfc: q52", "the key 'fc' twice"),
+        ("? [fc]\n: q43", r"a key that is no name, \['fc'\]"),
+    ]  # fmt: skip
+    for text, words in wrong:
         file.write_text(text)
         with pytest.raises(ValueError, match=words):
             quantize_(Net(), file)
-    with pytest.raises(FileNotFoundError):
-        quantize_(Net(), tmp_path / "none.yaml")
+    file.write_bytes(b"\xff\xfe\xfa")
+    with pytest.raises(ValueError, match="expected YAML"):
+        quantize_(Net(), file)
+    with pytest.raises(FileNotFoundError, match=r"expected a YAML file of rules .in Python they are a dict.*'int8'"):
+        quantize_(Net(), "int8")
 
 
 BAD = {
@@ -93,7 +102,19 @@ BAD = {
     "two predicates": ({lambda m, n: True: w("q43"), lambda m, n: n == "fc": w("q52")}, ValueError, "contradict"),
     "one of two predicates of one name": ({lambda m, n: n == "fc": w("q43"), lambda m, n: False: w("q52")}, ValueError, "which matches none"),
     "a bad expression": ({"head.(": w("q43")}, ValueError, r"regular expression.*'head\.\('"),
-    "a predicate's answer": ({lambda m, n: 1: w("q43")}, TypeError, "True or False of the predicate"),
+    "a predicate's answer": ({lambda m, n: 1: w("q43")}, TypeError, r"True or False of the lambda in test_quantize_rules\.py, line \d+, but got 1"),
+    "a predicate of modules alone": ({lambda m: True: w("q43")}, TypeError, "predicate of .module, name. .*does not take these two arguments"),
+    "a predicate of three": ({lambda m, n, k: True: w("q43")}, TypeError, "does not take these two arguments"),
+    "a predicate that raises": ({lambda m, n: m.in_features > 2: w("q43")}, ValueError, "for '', a Net, it raised AttributeError: 'Net'"),
+    "a module as key": ({nn.Linear(2, 2): w("q43")}, TypeError, "got Linear.in_features=2.*say its name in the model"),
+    "a type without its module": ({"Linear": w("q43")}, ValueError, "'Linear', which matches none.*the type is 'nn.Linear'"),
+    "a rule without key": (dict(weight="q43"), ValueError, r"'weight', which matches none; keys say which modules, as in .nn\.Linear: dict.weight="),
+    "an unknown option of a policy": ({nn.Linear: dict(accumulate=dict(policy="format", acc="e5m5"))}, ValueError, "'policy', .*but got 'acc'"),
+    "options without policy": ({nn.Linear: dict(accumulate=dict(accumulator="e5m5"))}, ValueError, "to name its policy="),
+    "sparse gradients": ({"words": dict(grad="q52")}, ValueError, "dense gradients to round .grad., but 'words'.*sparse=True"),
+    "a dimension that a weight lacks": ({nn.Linear: w({"format": "int8", "per": 2})}, ValueError, r"dimension 2 of weight, whose shape is \(4, 2\)"),
+    "blocks along a dimension that a bias lacks": ({"fc": dict(bias="mxfp4_axis1")}, ValueError, r"dimension 1 of bias, whose shape is \(2,\)"),
+    "blocks of two dimensions of a bias": ({"fc": dict(bias="block<e3m4,e8m0,2x2>")}, ValueError, "dimension -2 of bias"),
     "a number as key": ({3: w("q43")}, TypeError, "module type, a name"),
     "a class that is no module": ({int: w("q43")}, TypeError, "module type"),
     "an unknown word": ({nn.Linear: dict(wieght="q43")}, ValueError, "'wieght'; the nearest are 'weight'"),
@@ -139,6 +160,8 @@ def test_models_that_cannot_be_quantised():
         quantize_(torch.zeros(3), {nn.Linear: w("q43")})
     with pytest.raises(TypeError, match=r"float32 parameters.*torch\.q52; use model\.float"):
         quantize_(nn.Linear(2, 2).to(torch.q52), {nn.Linear: w("q43")})
+    with pytest.warns(DeprecationWarning), pytest.raises(TypeError, match=r"modules of Python to quantise, but got a script"):
+        quantize_(torch.jit.script(nn.Linear(2, 2)), {nn.Linear: w("q43")})
     with pytest.raises(ValueError, match="run the model once"):
         quantize_(nn.LazyLinear(3), {nn.Linear: w("q43")})
     layer = nn.Linear(2, 2)
@@ -151,6 +174,7 @@ def test_models_that_cannot_be_quantised():
 
 
 def test_cast():
+    assert torch_dtypes.nn.Cast is Cast
     x = torch.randn(9, requires_grad=True)
     cast = Cast(forward="q43", backward=dict(format="q52", rounding="up"))
     y = cast(x)
@@ -166,7 +190,7 @@ def test_cast():
 def test_the_table():
     model = quantize_(Net(), {nn.Linear: w("q43")})
     found = summary(model, show=False)
-    assert repr(found) == "<Summary: 2 of 5 layers quantised>" and len(found) == 5
+    assert repr(found) == "<Summary: 2 of 6 layers quantised>" and len(found) == 6
     assert [line for line in str(found).splitlines() if "head.0" in line and "q43" in line]
     with pytest.raises(KeyError, match=r"'head\.2'"):
         found["head"]

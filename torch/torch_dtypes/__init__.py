@@ -17,7 +17,7 @@ from . import _loading  # noqa: E402
 
 _loaded = _loading.restore()
 
-from . import _C, formats, integrations, optim  # noqa: E402
+from . import _C, formats, integrations, nn, optim  # noqa: E402
 from ._overlay import hooks  # noqa: E402
 from ._overlay.optimizers import set_optimizer_eps  # noqa: E402
 from .accumulation import Accumulation, accumulate, accumulation_of, set_accumulation  # noqa: E402

@@ -84,7 +84,8 @@ def _of_update(name: str, p: torch.Tensor, optimizer) -> Divergence:
 
 def _rounding_beyond(module: torch.nn.Module, inputs) -> str | None:
     """What a layer of ``quantize_`` rounds beyond the largest number of its format, in words."""
-    from .quantization.layers import is_quantized, parameter_names, parameter_of, state_of
+    from .quantization.layers import is_quantized, state_of
+    from .quantization.parameters import parameter_names, parameter_of
 
     if not is_quantized(module):
         return None

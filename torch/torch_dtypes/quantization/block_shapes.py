@@ -111,10 +111,17 @@ def make(size: object, axis: object, dim: object) -> BlockShape:
         return BlockShape((), ())
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
     sizes = size if isinstance(size, (tuple, list)) else (size,) * len(axes)
+    if axis == -1:
+        axes = _last(len(sizes))
     if not axes or len(sizes) != len(axes):
         raise ValueError(f"expected as many sizes as axes, but got size={size!r}, axis={axis!r}")
     axes = tuple(_integer("axis", a, -64, 63) for a in axes)
     return BlockShape(tuple(None if n is None else _integer("size", n, 1, 1 << 40) for n in sizes), axes)
+
+
+def _last(count: int) -> tuple[int, ...]:
+    """The last dimensions, where a size is said and no axis."""
+    return tuple(range(-count, 0))
 
 
 def _number(n: int) -> str:
@@ -128,12 +135,12 @@ def size_name(shape: BlockShape) -> str:
 
 
 def place_name(shape: BlockShape) -> str:
-    """What a name says of the place, where that is not the last dimension."""
+    """What a name says of the place, where that is not the last dimensions."""
     if shape.dim is not None:
         return f"_dim{_number(shape.dim)}"
     if not shape.axis:
         return "_tensor"
-    return "" if shape.axis == (-1,) else "_axis" + "x".join(map(_number, shape.axis))
+    return "" if shape.axis == _last(len(shape.axis)) else "_axis" + "x".join(map(_number, shape.axis))
 
 
 def parse(size: str, place: str) -> BlockShape:
@@ -141,7 +148,7 @@ def parse(size: str, place: str) -> BlockShape:
     sizes = tuple(None if n == "all" else int(n) for n in size.split("x"))
     match = _NAME.fullmatch(place)
     if match is None:
-        return make(sizes, (-1,) * len(sizes), None)
+        return make(sizes, _last(len(sizes)), None)
     axes, dim, tensor = match.groups()
     if tensor or dim is not None:
         return make(None, None, None if tensor else int(dim.replace("minus", "-")))

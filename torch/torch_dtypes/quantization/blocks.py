@@ -252,7 +252,8 @@ def block_format(
         element: a dtype of this package, a format or its name.
         scale: ``"e<k>m0"``, powers of two with k from 2 to 8 exponent bits; or a float format.
         size: how many numbers make a block along ``axis``; None: all that there are. A tuple for blocks of more dimensions, as (16, 16).
-        axis: the dimension that is cut into blocks, or a tuple of them; None: the whole tensor is one block.
+        axis: the dimension that is cut into blocks, or a tuple of them (default: the last, or the last ones of a tuple's sizes); None: the whole
+            tensor is one block.
         dim: one block for each index of this dimension (QPyTorch's ``dim``), with size=None, instead of axis.
         scale_rule: as above.
         emax: the exponent to which a block's largest magnitude is brought, by power-of-two scales; default: E.

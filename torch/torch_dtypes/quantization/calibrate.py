@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from .layers import LayerState
+from .rules import takes_two
 
 
 def needs_calibration(state: LayerState) -> bool:
@@ -23,6 +24,8 @@ def calibrate_(model: nn.Module, states: dict[str, LayerState], loader: Iterable
     """
     if isinstance(loader, (torch.Tensor, Mapping, str)) or not isinstance(loader, Iterable):
         raise TypeError(f"expected calibrate= as an iterable of batches, but got {type(loader).__name__}; a single batch in a list is one")
+    if forward is not None and not takes_two(forward):
+        raise TypeError(f"expected forward= as a function of (model, batch), but got {forward!r}")
     modes = {m: m.training for m in model.modules()}
     for state in states.values():
         state.observing = True
@@ -58,9 +61,9 @@ def run_batch(model: nn.Module, batch: object, forward: Callable[[nn.Module, Any
         )
     try:
         model(**first) if isinstance(first, Mapping) else model(first)
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, KeyError) as error:
         raise ValueError(
-            f"expected batches of calibrate= that the model takes, but batch {index}, {described(batch)}, gives: {error}. "
+            f"expected batches of calibrate= that the model takes, but batch {index}, {described(batch)}, gives: {str(error).rstrip('.')}. "
             "forward=lambda model, batch: ... runs others"
         ) from error
 
@@ -73,4 +76,4 @@ def described(value: object) -> str:
         return f"a {type(value).__name__} of ({', '.join(described(v) for v in value[:4])}{', ...' if len(value) > 4 else ''})"
     if isinstance(value, Mapping):
         return f"a {type(value).__name__} with {', '.join(map(repr, list(value)[:4]))}"
-    return f"a {type(value).__name__}"
+    return f"{'an' if type(value).__name__[0] in 'aeiouAEIOU' else 'a'} {type(value).__name__}"

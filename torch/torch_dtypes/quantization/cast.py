@@ -18,9 +18,9 @@ class Cast(nn.Module):
 
     ::
 
-        model = nn.Sequential(nn.Linear(784, 100), torch_dtypes.Cast(forward="q43", backward="q52"), nn.ReLU(), nn.Linear(100, 10))
+        model = nn.Sequential(nn.Linear(784, 100), torch_dtypes.nn.Cast(forward="q43", backward="q52"), nn.ReLU(), nn.Linear(100, 10))
 
-    What is NaN, infinite or out of range becomes what the format makes of it (``torch_dtypes.chop``).
+    What is NaN, infinite or out of range becomes what the format makes of it (``torch_dtypes.chop``). ``torch_dtypes.Cast`` is the same class.
 
     Args:
         forward, backward: a dtype, format, block or integer format or name (``torch_dtypes.target``), or a dict as in ``quantize_``:
@@ -34,7 +34,7 @@ class Cast(nn.Module):
 
     Example::
 
-        >>> rounds = torch_dtypes.Cast(forward="q43", backward="q52")
+        >>> rounds = torch_dtypes.nn.Cast(forward="q43", backward="q52")
         >>> x = torch.tensor([1.3, 0.7], requires_grad=True)
         >>> rounds(x)
         tensor([1.2500, 0.6875], grad_fn=...)

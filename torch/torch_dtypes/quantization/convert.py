@@ -12,8 +12,9 @@ from torch import nn
 
 from .. import _C
 from .calibrate import calibrate_, needs_calibration
-from .layers import LayerState, attach, detach, is_quantized, parameter_names, parameter_of, place_of
-from .places import LayerRule
+from .layers import LayerState, attach, detach, is_bias, is_quantized, place_of
+from .parameters import has_parametrisation, masters_of, parameter_names
+from .places import LayerRule, Place, missing_dimension, narrowed
 from .products import is_product
 from .rounders import Rounder
 from .rules import Choice, choose
@@ -85,6 +86,10 @@ def quantize_(
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a torch.nn.Module to quantise, but got {type(model).__name__}")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise TypeError("expected modules of Python to quantise, but got a script; quantize_ before torch.jit.script")
+    if forward is not None and calibrate is None:
+        raise ValueError(f"expected calibrate=, whose batches forward= runs, but got None beside forward={forward!r}")
     chosen = choose(model, rules)
     _check_effects(model, chosen)
     states = {name: _state(model.get_submodule(name), name, choice) for name, choice in _with_parts(model, chosen).items()}
@@ -188,26 +193,61 @@ def _with_parts(model: nn.Module, chosen: dict[str, Choice]) -> dict[str, Choice
 def _state(module: nn.Module, name: str, choice: Choice) -> LayerState:
     """What the layer will know, or an error: nothing of the model has changed yet."""
     where, rule = f"{name or 'the model'!r} (rule {choice.key})", choice.rule
-    _check_module(module, where)
+    _check_module(module, rule, where)
     if rule.accumulate is not None or rule.arithmetic == "integer":
         _check_products(module, rule, where)
     state = LayerState(rule, choice.key, module, where)
-    for parameter in parameter_names(module):
-        of = choice.part if parameter.startswith("out_proj.") and choice.part is not None else rule
-        if (place := place_of(of, parameter)) is not None and rule.native is None:
-            state.parameters[parameter] = Rounder(place, "bias" if "bias" in parameter else "weight", module)
+    _check_parametrised(module, state, where)
+    if rule.native is None:
+        for name in state.names:
+            of = choice.part if name.startswith("out_proj.") and choice.part is not None else rule
+            if (place := place_of(of, name)) is not None:
+                state.parameters[name] = _rounder(place, "bias" if is_bias(name) else "weight", module, name, where)
+            if rule.grad is not None:
+                state.gradients[name] = _rounder(rule.grad, "grad", module, name, where)
     return state
 
 
-def _check_module(module: nn.Module, where: str) -> None:
+def _rounder(place: Place, role: str, module: nn.Module, name: str, where: str) -> Rounder:
+    """A parameter's rounder. Of a layer's gradients, those of a bias have fewer dimensions than those of which the rule says one."""
+    shape = max((p.shape for p in masters_of(module, name)), key=len)
+    channels_of = "bias" if is_bias(name) else "weight"
+    made = Rounder(place, role, module, channels_of)
+    missing = missing_dimension(place, None if made.scaler is None else made.scaler.axis, len(shape))
+    if missing is None:
+        return made
+    if role == "grad" or not shape:
+        return Rounder(narrowed(place), role, module, channels_of)
+    raise ValueError(
+        f"expected {role} of {where} to have the dimension along which its blocks or scales lie, but got dimension {missing} of {name}, "
+        f"whose shape is {tuple(shape)}"
+    )
+
+
+def _check_parametrised(module: nn.Module, state: LayerState, where: str) -> None:
+    """Of products the operands are given apart; in other layers rounded tensors must stand where the parameters are."""
+    rule = state.rule
+    if state.is_product:
+        return
+    for name in state.names:
+        if has_parametrisation(module, name) and (rule.native or state.plan or rule.grad or place_of(rule, name)):
+            raise ValueError(
+                f"expected plain parameters, but {name} of {where} is parametrised (torch.nn.utils.parametrize), which only linear layers and "
+                "convolutions can be that round them; call parametrize.remove_parametrizations, or say activation, output and error alone"
+            )
+
+
+def _check_module(module: nn.Module, rule: LayerRule, where: str) -> None:
     if isinstance(module, torch.jit.ScriptModule):
         raise TypeError(f"expected modules of Python to quantise, but {where} is a script; quantize_ it before torch.jit.script")
     if isinstance(module, nn.modules.lazy.LazyModuleMixin) and module.has_uninitialized_params():
         raise ValueError(f"expected initialised parameters, but {where} has none yet; run the model once on a batch before")
+    if rule.grad is not None and rule.native is None and getattr(module, "sparse", False):
+        raise ValueError(f"expected dense gradients to round (grad), but {where} has sparse=True; make the {type(module).__name__} with sparse=False")
     if "forward" in module.__dict__:
         raise ValueError(f"expected modules with their class's forward, but {where} has a forward of its own, which would not round")
     for name in parameter_names(module):
-        dtype = parameter_of(module, name).dtype
+        dtype = masters_of(module, name)[0].dtype
         if _C.format_of(dtype) is not None:
             raise TypeError(f"expected float32 parameters, to be rounded while the layer runs, but {name} of {where} is {dtype}; use model.float()")
 

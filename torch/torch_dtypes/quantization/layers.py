@@ -6,7 +6,6 @@ layer runs, rounded tensors stand in their place.
 
 from __future__ import annotations
 
-import contextlib
 import copyreg
 import functools
 
@@ -15,13 +14,12 @@ from torch import nn
 
 from ..chopping import chop
 from .integer_layers import IntegerPlan
+from .parameters import parameter_names, parameter_of, standing_in
 from .places import LayerRule, Place
-from .products import ProductPlan, base_class, gives_fresh, is_product, plan_of, product_arguments, stock_product
+from .products import ProductPlan, gives_fresh, is_product, plan_of, product_arguments, stock_product
 from .regions import under_policy
 from .rounders import Rounder, load_scales, mapped, rounded_through, save_scales
 from .scale_rules import channel_axis
-
-_RECURRENT = nn.RNNBase
 
 
 class LayerState:
@@ -29,8 +27,10 @@ class LayerState:
 
     def __init__(self, rule: LayerRule, key: str, module: nn.Module, where: str) -> None:
         self.rule, self.key = rule, key
-        self.rounders = {name: Rounder(place, name, module) for name, place in rule.places().items() if name not in ("weight", "bias")}
-        self.parameters: dict[str, Rounder] = {}  # by the names they have in the layer
+        self.rounders = {name: Rounder(place, name, module) for name, place in rule.places().items() if name in ("activation", "output", "error")}
+        self.names = parameter_names(module)  # of what it computes with
+        self.parameters: dict[str, Rounder] = {}  # by these names
+        self.gradients: dict[str, Rounder] = {}  # likewise, each with a scale of its own
         self.is_product = is_product(module)
         self.observing = False  # while calibration runs
         self.is_fresh = gives_fresh(module) and rule.accumulate is None and rule.arithmetic == "float"
@@ -39,10 +39,11 @@ class LayerState:
             _check_scales(module, self, rule, where)
             self.plan = IntegerPlan(rule.accumulator)
         elif self.plan is not None and not self.is_product and len(set(self.plan.policies)) > 1:
-            raise ValueError(f"expected product= and accumulator= in accumulate of {where}: its products are of operands of several formats")
+            several = "operands of several formats (float32, where nothing is said)"
+            raise ValueError(f"expected product= and accumulator= in accumulate of {where}: its products are of {several}")
 
     def all_rounders(self) -> dict[str, Rounder]:
-        return {**self.rounders, **self.parameters}
+        return {**self.rounders, **self.parameters, **{f"{name}.grad": r for name, r in self.gradients.items()}}
 
 
 def _check_scales(module: nn.Module, state: LayerState, rule: LayerRule, where: str) -> None:
@@ -125,35 +126,26 @@ def attach(module: nn.Module, state: LayerState) -> None:
 
 
 def detach(module: nn.Module) -> None:
-    module.__class__ = base_class(module)
+    module.__class__ = _unquantized(type(module))
     del module.__dict__["_quantized"]
+
+
+def _unquantized(kind: type) -> type:
+    """The class as it would be without ours; one that a parametrisation put over ours keeps its properties."""
+    if "_quantized_base" in vars(kind):
+        return kind._quantized_base
+    if not issubclass(kind, Quantized):
+        return kind
+    own = {name: value for name, value in vars(kind).items() if name not in ("__dict__", "__weakref__")}
+    return type(kind.__name__, tuple(map(_unquantized, kind.__bases__)), own)
 
 
 # ---- running ----
 
 
-@contextlib.contextmanager
-def _standing_in(module: nn.Module, tensors: dict[str, torch.Tensor]):
-    """Tensors in the place of the layer's parameters."""
-    places = [(*owner_of(module, name), t) for name, t in tensors.items()]
-    kept = [(owner._parameters, name, owner._parameters[name]) for owner, name, _ in places]
-    # A recurrent layer keeps a list of its weights, which it makes anew where they are others than when it last looked.
-    lists = {name: module.__dict__[name] for name in ("_flat_weights", "_flat_weight_refs") if isinstance(module, _RECURRENT)}
-    try:
-        for owner, name, t in places:
-            owner._parameters[name] = t
-        if lists:
-            module.__dict__["_flat_weights"] = [getattr(module, name, None) for name in module._flat_weights_names]
-        yield
-    finally:
-        for parameters, name, parameter in kept:
-            parameters[name] = parameter
-        module.__dict__.update(lists)
-
-
 def rounded_parameter(state: LayerState, name: str, parameter: torch.Tensor, training: bool) -> torch.Tensor:
     """A parameter rounded, whose gradient comes back rounded to ``grad``."""
-    rounder, grad = state.parameters.get(name), state.rounders.get("grad")
+    rounder, grad = state.parameters.get(name), state.gradients.get(name)
     return parameter if rounder is None and grad is None else rounded_through(parameter, rounder, grad, training, (parameter,))
 
 
@@ -197,41 +189,22 @@ def _observed(module: nn.Module, state: LayerState, forward, args: tuple, kwargs
 def _run(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dict):
     inputs = args
     args, kwargs = _rounded_inputs(module, state, args, kwargs)
-    if not state.parameters and "grad" not in state.rounders and state.plan is None:
+    if not state.parameters and not state.gradients and state.plan is None:
         output = forward(*args, **kwargs)
     else:
         training = module.training
-        names = state.parameters if "grad" not in state.rounders else parameter_names(module)
         tensors = {}
-        for name in names:
-            tensors[name] = rounded_parameter(state, name, parameter_of(module, name), training)
+        for name in state.gradients or state.parameters:
+            if (parameter := parameter_of(module, name)) is not None:
+                tensors[name] = rounded_parameter(state, name, parameter, training)
         if state.is_product:
             output = _product(module, state, forward, tensors, args, kwargs)
         elif state.plan is None:
-            with _standing_in(module, tensors):
+            with standing_in(module, tensors):
                 output = forward(*args, **kwargs)
         else:
-            output = _carried(module, state.plan, forward, args, kwargs, tensors)
+            output = _carried(module, state, forward, args, kwargs, tensors)
     return _leaving(module, state, output, inputs)
-
-
-def owner_of(module: nn.Module, name: str) -> tuple[nn.Module, str]:
-    """The module that has a parameter of a dotted name (an attention's ``out_proj.weight``), and its name there."""
-    path, _, last = name.rpartition(".")
-    return (module.get_submodule(path) if path else module), last
-
-
-def parameter_of(module: nn.Module, name: str) -> nn.Parameter:
-    owner, last = owner_of(module, name)
-    return owner._parameters[last]
-
-
-def parameter_names(module: nn.Module) -> list[str]:
-    """The floating parameters that a layer computes with: its own, and an attention's output projection."""
-    names = [name for name, p in module._parameters.items() if p is not None and p.is_floating_point()]
-    if isinstance(module, nn.MultiheadAttention):
-        names += [f"out_proj.{name}" for name in parameter_names(module.out_proj)]
-    return names
 
 
 def _leaving(module: nn.Module, state: LayerState, output, inputs: tuple):
@@ -257,17 +230,17 @@ def _run_native(module: nn.Module, state: LayerState, forward, args: tuple, kwar
 
     args, kwargs = _mapped_inputs(module, enter, args, kwargs)
     if state.is_product:
-        tensors = {name: module._parameters[name].to(dtype) for name in parameter_names(module)} if state.plan is None else {}
+        tensors = {} if state.plan is not None else {n: p.to(dtype) for n in state.names if (p := parameter_of(module, n)) is not None}
         output = _product(module, state, forward, tensors, args, kwargs)
     else:
         # Normalisation with running statistics, which stay float32, takes parameters of float32 beside them.
         keeps = isinstance(module, nn.modules.batchnorm._NormBase) and module.running_mean is not None
         tensors = {}
-        for name in parameter_names(module):
+        for name in state.names:
             parameter = parameter_of(module, name)
             tensors[name] = chop(parameter, dtype) if keeps else parameter.to(dtype)
         if state.plan is None:
-            with _standing_in(module, tensors):
+            with standing_in(module, tensors):
                 output = forward(*args, **kwargs)
         else:
             output = _under_policy(module, state.plan, forward, args, kwargs, tensors)
@@ -281,25 +254,25 @@ def _product(module: nn.Module, state: LayerState, forward, tensors: dict[str, t
     given = dict(zip(names, args, strict=False)) | kwargs
     if "input" not in given or len(args) > len(names) or not set(given) <= set(names):
         return forward(*args, **kwargs)  # whose error it is
-    weight, bias = tensors.get("weight", module.weight), tensors.get("bias", module.bias)
+    weight, bias = (tensors[name] if name in tensors else parameter_of(module, name) for name in ("weight", "bias"))
     if state.plan is None:
         return stock_product(module, given["input"], weight, bias, given.get("output_size"))
     return state.plan(module, state, given["input"], weight, bias, given.get("output_size"))
 
 
-def _carried(module: nn.Module, plan: ProductPlan, forward, args: tuple, kwargs: dict, tensors: dict[str, torch.Tensor]):
+def _carried(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dict, tensors: dict[str, torch.Tensor]):
     """A layer of several products in the dtype that carries float32's numbers (or in float64), under its policy."""
 
     def enter(x: torch.Tensor) -> torch.Tensor:
-        return x.to(plan.carrier)
+        return x.to(state.plan.carrier)
 
     args, kwargs = _mapped_inputs(module, enter, args, kwargs)
-    everything = {name: parameter_of(module, name) for name in parameter_names(module)} | tensors
+    everything = {name: parameter_of(module, name) for name in state.names} | tensors
     parameters = {name: enter(t) for name, t in everything.items()}
-    output = _under_policy(module, plan, forward, args, kwargs, parameters)
+    output = _under_policy(module, state.plan, forward, args, kwargs, parameters)
     return mapped(output, lambda y: y.to(next(iter(everything.values())).dtype))
 
 
 def _under_policy(module: nn.Module, plan: ProductPlan, forward, args: tuple, kwargs: dict, tensors: dict[str, torch.Tensor]):
-    standing_in = functools.partial(_standing_in, module)
-    return under_policy(plan.overrides()[0], forward, args, kwargs, tensors, standing_in, isinstance(module, nn.MultiheadAttention))
+    in_place = functools.partial(standing_in, module)
+    return under_policy(plan.overrides()[0], forward, args, kwargs, tensors, in_place, isinstance(module, nn.MultiheadAttention))

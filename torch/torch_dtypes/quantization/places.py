@@ -13,6 +13,8 @@ from .. import _C
 from ..accumulation import Accumulation
 from ..formats import rounding_mode
 from .base import CLAMPED
+from .block_shapes import BlockShape
+from .blocks import BlockFormat
 from .scale_rules import ScaleRule, scale_rule
 from .targets import Target, target
 
@@ -20,6 +22,7 @@ PLACES = ("weight", "bias", "activation", "output", "error", "grad")
 ARITHMETIC = ("float", "integer")
 _KEYS = (*PLACES, "accumulate", "arithmetic", "accumulator")
 _PLACE_KEYS = ("format", "rounding", "clamped", "scale", "per", "by", "when", "history", "margin")
+_POLICY_KEYS = tuple(f.name for f in dataclasses.fields(Accumulation))
 _GRADIENTS = ("error", "grad")
 
 
@@ -53,6 +56,22 @@ class LayerRule:
 
     def places(self) -> dict[str, Place]:
         return {name: place for name in PLACES if (place := getattr(self, name)) is not None}
+
+
+def missing_dimension(place: Place, axis: int | None, dims: int) -> int | None:
+    """Which dimension, of those along which the blocks and the scales (``axis``) lie, a tensor of so many has not; None: it has all."""
+    shape = place.target.shape if isinstance(place.target, BlockFormat) else None
+    along = () if shape is None else (*shape.axis, *(() if shape.dim is None else (shape.dim,)))
+    return next((a for a in (*along, *(() if axis is None else (axis,))) if not -dims <= a < dims), None)
+
+
+def narrowed(place: Place) -> Place:
+    """The place for a tensor that lacks such a dimension: blocks lie along its last one, slices and channels are the tensor."""
+    made, scale = place.target, place.scale
+    if isinstance(made, BlockFormat):
+        shape = made.shape
+        made = dataclasses.replace(made, shape=BlockShape(shape.size[-1:], (-1,) if shape.axis else ()))
+    return dataclasses.replace(place, target=made, scale=None if scale is None else dataclasses.replace(scale, per="tensor"))
 
 
 def nearest(word: object, words) -> str:
@@ -95,6 +114,10 @@ def _place(name: str, value: object, where: str) -> Place | None:
 def _accumulation(value: object, where: str) -> Accumulation | None:
     if value is None or isinstance(value, Accumulation):
         return value
+    if isinstance(value, Mapping):
+        _unknown(value, _POLICY_KEYS, f"accumulate of {where}")
+        if "policy" not in value:
+            raise ValueError(f"expected accumulate of {where} to name its policy=, but got {dict(value)!r}")
     try:
         return Accumulation(**value) if isinstance(value, Mapping) else Accumulation(value)
     except (TypeError, ValueError) as error:

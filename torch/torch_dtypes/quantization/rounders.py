@@ -28,11 +28,11 @@ def _is_observed() -> bool:
 class Rounder:
     """Rounds tensors as a place says; a scale's state is kept here."""
 
-    def __init__(self, place: Place, role: str, module: nn.Module) -> None:
+    def __init__(self, place: Place, role: str, module: nn.Module, channels_of: str | None = None) -> None:
         self.place = place
         self.role = role
         self.last_scale: torch.Tensor | float | None = None  # of the call now running: integer arithmetic goes by it
-        self.scaler = None if place.scale is None else Scaler(place.scale, place.target, role, module)
+        self.scaler = None if place.scale is None else Scaler(place.scale, place.target, channels_of or role, module)
 
     @functools.cached_property
     def plain(self) -> tuple[str, str | None] | None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from torch import nn
+from torch.nn.utils.parametrize import ParametrizationList
 
-from .places import LayerRule, layer_rule, nearest
+from .parameters import has_weights
+from .places import PLACES, LayerRule, layer_rule, nearest
 
 # Which kind of key wins: a name says more than a pattern, a pattern more than a predicate, a predicate more than a type.
 _NAME, _PATTERN, _PREDICATE, _TYPE = range(4)
@@ -39,11 +42,14 @@ def of_file(path: str | os.PathLike) -> dict:
         import yaml
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("rules from a file need PyYAML: pip install 'torch-dtypes[train]'") from error
-    with open(path, encoding="utf-8") as file:
-        try:
+    try:
+        with open(path, encoding="utf-8") as file:
             found = yaml.load(file, _loader(yaml))
-        except yaml.YAMLError as error:
-            raise ValueError(f"expected YAML in {os.fspath(path)!r}, but got: {error}") from error
+    except OSError as error:
+        expected = "expected a YAML file of rules (in Python they are a dict, {nn.Linear: dict(weight=torch.q52)})"
+        raise type(error)(error.errno, f"{expected}, but got: {error.strerror}", os.fspath(path)) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"expected YAML in {os.fspath(path)!r}, but got: {error}") from error
     if not isinstance(found, dict) or not found:
         raise ValueError(f"expected a mapping of rules in {os.fspath(path)!r}, as 'nn.Linear: {{weight: q52}}', but got {found!r}")
     return found
@@ -57,6 +63,8 @@ def _loader(yaml) -> type:
             seen = set()
             for key, _ in node.value:
                 name = self.construct_object(key, deep=True)
+                if isinstance(name, (list, dict, set)):
+                    raise yaml.constructor.ConstructorError(None, None, f"a key that is no name, {name!r}", key.start_mark)
                 if name in seen:
                     raise yaml.constructor.ConstructorError(None, None, f"the key {name!r} twice", key.start_mark)
                 seen.add(name)
@@ -102,21 +110,43 @@ def key_of(key: object, names: set[str]) -> Key:
         except re.error as error:
             raise ValueError(f"expected a module's name or a regular expression over names as a rule's key, but got {key!r}: {error}") from error
         return Key(repr(pattern.pattern), lambda module, name: (_PATTERN, 0) if pattern.fullmatch(name) else None, is_pattern=True)
-    if callable(key):
-        text = getattr(key, "__qualname__", repr(key))
+    if callable(key) and not isinstance(key, nn.Module):
+        return _by_predicate(key)
+    hint = "; say its name in the model" if isinstance(key, nn.Module) else ""
+    raise TypeError(f"expected a module type, a name, a regular expression or a predicate of (module, name) as a rule's key, but got {key!r}{hint}")
 
-        def rank(module: nn.Module, name: str) -> tuple[int, int] | None:
+
+def takes_two(function: object) -> bool:
+    """Whether something can be called with two arguments, as far as can be known."""
+    if not callable(function):
+        return False
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:  # a builtin's, which Python does not know
+        return True
+    return True
+
+
+def _by_predicate(key: Callable) -> Key:
+    text = getattr(key, "__qualname__", repr(key))
+    if (code := getattr(key, "__code__", None)) is not None and text.endswith("<lambda>"):
+        text = f"the lambda in {os.path.basename(code.co_filename)}, line {code.co_firstlineno}"
+    if not takes_two(key):
+        raise TypeError(f"expected a predicate of (module, name) as a rule's key, but got {text}, which does not take these two arguments")
+
+    def rank(module: nn.Module, name: str) -> tuple[int, int] | None:
+        of = f"{name!r}, a {type(module).__name__}"
+        try:
             answer = key(module, name)
-            if not isinstance(answer, bool):
-                raise TypeError(f"expected True or False of the predicate {text}, but got {answer!r} for {name!r}")
-            return (_PREDICATE, 0) if answer else None
+        except Exception as error:
+            raise ValueError(f"expected True or False of {text}, but for {of}, it raised {type(error).__name__}: {error}") from error
+        if not isinstance(answer, bool):
+            raise TypeError(f"expected True or False of {text}, but got {answer!r} for {of}")
+        return (_PREDICATE, 0) if answer else None
 
-        return Key(text, rank)
-    raise TypeError(f"expected a module type, a name, a regular expression or a predicate of (module, name) as a rule's key, but got {key!r}")
-
-
-def has_weights(module: nn.Module) -> bool:
-    return any(p is not None and p.is_floating_point() for p in module._parameters.values())
+    return Key(text, rank)
 
 
 def choose(model: nn.Module, rules: Mapping | str | os.PathLike) -> dict[str, Choice]:
@@ -134,6 +164,8 @@ def choose(model: nn.Module, rules: Mapping | str | os.PathLike) -> dict[str, Ch
         raise TypeError(f"expected rules as a dict, {{nn.Linear: dict(weight=torch.q52)}}, or the path of a YAML file, but got {rules!r}")
     modules: dict[int, tuple[nn.Module, list[str]]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
+        if isinstance(module, ParametrizationList):  # what it makes is a layer's weight, of which that layer's rule says what becomes of it
+            continue
         modules.setdefault(id(module), (module, []))[1].append(name)
     names = {name for _, all_names in modules.values() for name in all_names}
     parsed = []
@@ -175,8 +207,11 @@ def _winner(found: list, name: str) -> tuple[LayerRule | None, Key]:
 
 def _unmatched(key: Key, names: set[str], model: nn.Module) -> str:
     what = f"expected every rule to match a module, but got {key.text}, which matches none"
+    if (word := key.text.strip("'")) in PLACES:
+        return f"{what}; keys say which modules, as in {{nn.Linear: dict({word}=...)}}"
     if key.is_pattern:
         kept = sorted(name for name, m in model.named_modules() if name and has_weights(m))
-        return f"{what} that has parameters of its own; of names {nearest(key.text.strip(repr('')[0]), kept)}"
+        a_type = f"; the type is 'nn.{word}'" if isinstance(getattr(nn, word, None), type) else ""
+        return f"{what} that has parameters of its own; of names {nearest(word, kept)}{a_type}"
     kinds = sorted({type(m).__name__ for m in model.modules()})
     return f"{what}; of types {nearest(key.text, kinds)}"

@@ -74,6 +74,8 @@ def scale_rule(target: Target, place: str, options: dict) -> ScaleRule | None:
         raise ValueError(f"expected when='calibration' of activation or output, but got it of {place}; 'call' or 'delayed'")
     if when == "delayed" and by != "absmax":
         raise ValueError(f"expected by='absmax' with when='delayed', but got {by!r}")
+    if when != "delayed" and options.get("history") is not None:
+        raise ValueError(f"expected history with when='delayed' only, but got history={options['history']!r} with when={when!r}")
     history, margin = options.get("history", 16), options.get("margin", 0)
     for name, value, low in (("history", history, 1), ("margin", margin, -64)):
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= 4096:
@@ -118,6 +120,7 @@ class Scaler:
     def __call__(self, x: torch.Tensor, training: bool) -> tuple[torch.Tensor | float, torch.Tensor | None]:
         if not isinstance(self.rule.kind, str):
             return self.rule.kind, None
+        self._check_dimension(x)
         if self.rule.when == "calibration":
             if self.scale is None:
                 raise RuntimeError("expected a scale that calibration found, but got none; call quantize_ with calibrate=")
@@ -137,6 +140,7 @@ class Scaler:
 
     def see(self, x: torch.Tensor) -> None:
         """Takes a tensor of calibration into account."""
+        self._check_dimension(x)
         if self.rule.by == "absmax":
             self.history = [joined([*self.history, bounds(x, self.axis)])]
             return
@@ -146,6 +150,11 @@ class Scaler:
         self.samples.append(rows[:, :: max(1, -(-rows.shape[1] // limit))].float().clone())
         if len(self.samples) > 64:
             self.samples = [torch.cat(self.samples, 1)[:, ::2]]
+
+    def _check_dimension(self, x: torch.Tensor) -> None:
+        if self.axis is not None and not -x.dim() <= self.axis < x.dim():
+            what = f"a tensor with dimension {self.axis}, for each index of which there is a scale"
+            raise ValueError(f"expected {what}, but got shape {tuple(x.shape)}")
 
     def settle(self) -> bool:
         """Ends calibration: whether anything was seen."""

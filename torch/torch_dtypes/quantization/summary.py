@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from ..accumulation import Accumulation
-from .layers import is_quantized, parameter_names, state_of
+from .layers import is_quantized, state_of
+from .parameters import has_weights
 from .places import PLACES
 from .products import base_class
 
@@ -88,7 +89,7 @@ def _rows(model: nn.Module) -> Iterator[Row]:
     for name, module in model.named_modules():
         if name in parts:
             yield _part(module, name, parts[name])
-        elif is_quantized(module) or parameter_names(module):
+        elif is_quantized(module) or has_weights(module):
             yield _row(module, name)
         if isinstance(module, nn.MultiheadAttention) and is_quantized(module):
             parts[f"{name}.out_proj" if name else "out_proj"] = module

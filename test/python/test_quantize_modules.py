@@ -1,0 +1,211 @@
+"""quantize_ of models as people have them: parametrised and pruned layers, parameters of several shapes, copies in other dtypes, empty batches."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils import parametrizations, parametrize, prune
+
+from torch_dtypes import chop, dequantize_, quantize_, summary, target
+
+RULE = dict(weight="q43", activation="posit8es1", error="q52", grad="e5m5")
+
+
+def linear(make=nn.Linear, **options):
+    torch.manual_seed(0)
+    return nn.Sequential(make(6, 4, **options))
+
+
+def old_weight_norm(layer):
+    with pytest.warns(FutureWarning, match="weight_norm"):
+        return nn.utils.weight_norm(layer)
+
+
+MADE = {
+    "weight_norm": parametrizations.weight_norm,
+    "spectral_norm": lambda layer: parametrizations.spectral_norm(layer.eval()),
+    "weight_norm by a hook": old_weight_norm,
+    "spectral_norm by a hook": nn.utils.spectral_norm,
+    "pruned": lambda layer: prune.l1_unstructured(layer, "weight", 0.5),
+    "pruned twice": lambda layer: prune.random_unstructured(prune.l1_unstructured(layer, "weight", 0.3), "weight", 0.3),
+    "a pruned bias": lambda layer: prune.l1_unstructured(layer, "bias", 2),
+}
+
+
+def make(name, layer):
+    torch.manual_seed(2)  # masks and power iterations begin at random
+    MADE[name](layer)
+
+
+@pytest.mark.parametrize("first", ["made", "quantised"])
+@pytest.mark.parametrize("name", MADE)
+def test_the_weight_that_is_made_of_parameters_is_rounded(name, first):
+    model = linear().eval()
+    hand = copy.deepcopy(model)
+    make(name, hand[0])
+    if first == "made":
+        make(name, model[0])
+    quantize_(model, {nn.Linear: RULE})
+    if first == "quantised":
+        make(name, model[0])
+    x = torch.randn(5, 6)
+    y = model(x)
+    g = torch.randn(5, 4)
+    y.backward(g)
+
+    hand(x)  # hooks make the weight
+    weight, bias = hand[0].weight, hand[0].bias
+    assert torch.equal(y, F.linear(chop(x, "posit8es1"), chop(weight, "q43"), bias)) and not torch.equal(weight, chop(weight, "q43"))
+    torch.autograd.backward([weight, bias], [chop(t, "e5m5") for t in (chop(g, "q52").t() @ chop(x, "posit8es1"), chop(g, "q52").sum(0))])
+    got, want = dict(model.named_parameters()), dict(hand.named_parameters())
+    assert got.keys() == want.keys() and len(got) >= 2
+    for key, p in got.items():
+        assert torch.equal(p.grad, want[key].grad), key
+    assert type(dequantize_(model)[0]).__name__ == type(hand[0]).__name__
+    assert torch.equal(model(x), hand(x))
+
+
+def test_rules_know_parametrised_layers_by_names_and_copies_run():
+    model = linear(bias=False)
+    parametrizations.weight_norm(model[0])
+    quantize_(model, {".*": torch.q43})
+    assert [(row.layer, row.runs) for row in summary(model, show=False)] == [("0", "natively")]
+    x = torch.randn(3, 6)
+    want = (chop(x, "q43").to(torch.q43) @ model[0].weight.to(torch.q43).t()).float()
+    assert torch.equal(model(x), want) and torch.equal(copy.deepcopy(model)(x), want)
+    model.append(nn.Linear(4, 2))
+    quantize_(model, {nn.Linear: dict(weight="int8"), "0": dict(weight="q43")})
+    assert summary(model, show=False)["0"].weight == "q43"
+
+
+def test_layers_that_need_their_parameters_in_place_refuse_parametrised_ones():
+    lstm = nn.LSTM(3, 4)
+    parametrize.register_parametrization(lstm, "weight_hh_l0", nn.Identity())
+    for rule in (dict(weight="q43"), dict(grad="q43"), torch.q43):
+        with pytest.raises(ValueError, match=r"plain parameters, but weight_hh_l0 of 'the model' .rule LSTM. is parametrised"):
+            quantize_(lstm, {nn.LSTM: rule})
+    quantize_(lstm, {nn.LSTM: dict(activation="q43", error="q52")})
+    norm = quantize_(nn.LayerNorm(4), {nn.LayerNorm: dict(weight="q43")})
+    parametrize.register_parametrization(norm, "weight", nn.Identity())
+    with pytest.raises(RuntimeError, match="parametrised now; call quantize_ again"):
+        norm(torch.randn(2, 4))
+
+
+# ---- parameters of several shapes ----
+
+
+@pytest.mark.parametrize("name", ["mxfp8_e4m3_axis1", "bfp8_dim1", "block<e3m4,e8m0,4x2>_axis0x1"])
+def test_gradients_of_biases_lie_along_the_one_dimension_they_have(name):
+    conv, plain = (nn.Conv2d(6, 4, 3) for _ in range(2))
+    plain.load_state_dict(conv.state_dict())
+    quantize_(conv, {nn.Conv2d: dict(grad=name)})
+    x = torch.randn(2, 6, 5, 5)
+    g = torch.randn(2, 4, 3, 3)
+    conv(x).backward(g), plain(x).backward(g)
+    of_bias = {"mxfp8_e4m3_axis1": "mxfp8_e4m3", "bfp8_dim1": "bfp8"}.get(name, "block<e3m4,e8m0,2>")
+    assert torch.equal(conv.weight.grad, chop(plain.weight.grad, name))
+    assert torch.equal(conv.bias.grad, chop(plain.bias.grad, of_bias))
+
+
+@pytest.mark.parametrize("per", ["channel", "tensor", 1])
+def test_delayed_scales_of_gradients_are_each_parameters_own(per):
+    layer = linear()
+    plain = copy.deepcopy(layer)
+    quantize_(layer, {nn.Linear: dict(grad=dict(format="int8", when="delayed", history=1, per=per))})
+    before = {}
+    for step in range(3):
+        x = torch.randn(5, 6) * (step + 1)
+        for model in (layer, plain):
+            model.zero_grad()
+            model(x).square().sum().backward()
+        for name, p in plain[0].named_parameters():
+            dims = {"channel": 0, "tensor": None, 1: 1}[per]
+            axis = None if dims is None or dims >= p.dim() else dims
+            rest = [d for d in range(p.dim()) if d != axis] if axis is not None else list(range(p.dim()))
+            absmax = p.grad.abs().amax(rest, keepdim=True) if rest else p.grad.abs()
+            scale = (before.get(name, absmax).double() / 127).float()
+            assert torch.equal(getattr(layer[0], name).grad, target("int8").quantize(p.grad, scale=scale)), (name, step)
+            before[name] = absmax
+
+
+def test_a_parameter_of_no_dimensions():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gain, self.table = nn.Parameter(torch.tensor(1.3)), nn.Parameter(torch.randn(3, 2))
+
+        def forward(self, x):
+            return x * self.gain @ self.table
+
+    model = quantize_(Scaled(), {Scaled: dict(weight=dict(format="int4", per="channel"), grad="mxfp4_axis1")})
+    x = torch.randn(2, 3)
+    model(x).sum().backward()
+    assert model.gain.grad.shape == () and model.table.grad.shape == (3, 2)
+
+
+def test_a_scale_along_a_dimension_that_an_input_lacks():
+    model = quantize_(linear(), {nn.Linear: dict(activation=dict(format="int8", when="call", per=2))})
+    with pytest.raises(ValueError, match=r"tensor with dimension 2, for each index of which there is a scale, but got shape \(3, 6\)"):
+        model(torch.randn(3, 6))
+
+
+# ---- models moved about ----
+
+RULES = {
+    "casts": RULE, "natively": torch.q43, "sums": dict(RULE, accumulate="format"), "delayed": dict(activation=dict(format="int8", when="delayed")),
+    "integers": dict(weight="int8", activation=dict(format="int8", when="call"), arithmetic="integer"), "blocks": dict(weight="mxfp4", error="nvfp4"),
+    "least error": dict(activation=dict(format="int8", when="call", by="mse"), grad=dict(format="int8", per="channel")),
+}  # fmt: skip
+every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+
+
+@every_rule
+def test_batches_of_no_rows(rule):
+    model = quantize_(linear(), {nn.Linear: rule})
+    y = model(torch.randn(0, 6))
+    y.sum().backward()
+    assert y.shape == (0, 4) and not model[0].weight.grad.any()
+
+
+@every_rule
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_model_that_is_moved_to_another_stock_dtype_afterwards(rule, dtype):
+    model = quantize_(linear(), {nn.Linear: rule}).to(dtype)
+    y = model(torch.randn(3, 6, dtype=dtype))
+    y.sum().backward()
+    assert y.dtype is dtype and model[0].weight.grad.dtype is dtype
+    before = quantize_(linear().to(dtype), {nn.Linear: rule})
+    x = torch.randn(3, 6, dtype=dtype)
+    torch.testing.assert_close(before(x), model(x), rtol=0, atol=0)
+
+
+@every_rule
+def test_a_model_without_memory(rule):
+    with torch.device("meta"):
+        model = quantize_(linear(), {nn.Linear: rule})
+        if rule not in (RULES["integers"], RULES["delayed"], RULES["least error"]):  # which ask whether numbers are finite
+            assert model(torch.empty(3, 6)).shape == (3, 4)
+    model.to_empty(device="cpu").load_state_dict(linear().state_dict())
+    x = torch.randn(3, 6)
+    assert torch.equal(model(x), quantize_(linear(), {nn.Linear: rule})(x))
+
+
+def test_weights_changed_in_evaluation_are_seen_at_once():
+    model, x = quantize_(linear(), {nn.Linear: RULE}).eval(), torch.randn(3, 6)
+    with torch.no_grad():
+        model(x)
+        model[0].weight.mul_(2)
+        twice = model(x)
+    with torch.inference_mode():
+        assert torch.equal(model(x), twice)
+    assert torch.equal(twice, F.linear(chop(x, "posit8es1"), chop(model[0].weight, "q43"), model[0].bias))
+
+
+def test_wrappers_run_what_is_inside():
+    x = torch.randn(3, 6)
+    want = quantize_(linear(), {nn.Linear: RULE})(x)
+    assert torch.equal(quantize_(nn.DataParallel(linear()), {nn.Linear: RULE})(x), want)
+    assert torch.equal(torch.optim.swa_utils.AveragedModel(quantize_(linear(), {nn.Linear: RULE}))(x), want)
+    assert torch.equal(torch.func.functional_call(quantize_(linear(), {nn.Linear: RULE}), dict(linear().named_parameters()), x), want)

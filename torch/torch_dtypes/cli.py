@@ -45,6 +45,7 @@ def group():
     import torch_dtypes
     from torch_dtypes.bench.command import bench
     from torch_dtypes.training.command import train
+    from torch_dtypes.training.together import Alone
     from torch_dtypes.workbench.command import show
     from torch_dtypes.workbench.sweeps.command import sweep
     from torch_dtypes.workbench.variability.command import variability
@@ -54,7 +55,7 @@ def group():
 
     version = f"torch-dtypes %(version)s (torch {torch.__version__}, {torch_dtypes._C.cpu_capability()} kernels)"
 
-    @click.group(context_settings=settings)
+    @click.group(cls=Alone, context_settings=settings)
     @click.version_option(torch_dtypes.__version__, "-V", "--version", message=version)
     def commands():
         """Train and measure networks in posit and custom float dtypes."""

@@ -1,8 +1,10 @@
-"""Gradients that travel in a number format: a communication hook for DistributedDataParallel."""
+"""For several processes: gradients that travel in a number format, and random words that all ranks have alike."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
@@ -12,7 +14,7 @@ from .formats import format_of
 from .interchange import codes, from_codes
 from .quantization import target
 
-__all__ = ["CompressionState", "compress_hook"]
+__all__ = ["CompressionState", "compress_hook", "same_random"]
 
 
 class CompressionState:
@@ -103,3 +105,30 @@ def _compute_type(dtype: torch.dtype) -> torch.dtype:
     limits, float32 = torch.finfo(dtype), torch.finfo(torch.float32)
     inside = limits.eps >= float32.eps and limits.max <= float32.max and limits.tiny >= float32.tiny
     return torch.float32 if inside else torch.float64
+
+
+@contextlib.contextmanager
+def same_random(group: dist.ProcessGroup | None = None) -> Iterator[None]:
+    """A block in which all ranks of a group draw the same random words from torch's CPU generator, and after which each goes on with its own::
+
+        loss.backward()
+        with torch_dtypes.distributed.same_random():
+            optimizer.step()
+
+    What replicas keep must be rounded alike: an optimizer over parameters of a dtype that rounds stochastically, or ``LowPrecision``, whose
+    masters and states do, would else take the copies of a model apart, each rank by its own generator. Forward and backward passes may draw as they
+    like; gradients come out of ``DistributedDataParallel`` the same on all ranks.
+
+    All ranks enter the block: rank 0 of the group draws one word from its generator and sends it to the others.
+
+    Args:
+        group: default: the default process group.
+    """
+    group = group or dist.group.WORLD
+    seed = torch.zeros((), dtype=torch.int64)
+    if group.rank() == 0:
+        seed = torch.randint(2**32, ())  # the generator takes 32 bits
+    dist.broadcast(seed, group=group, group_src=0)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(int(seed))
+        yield

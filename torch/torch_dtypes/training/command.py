@@ -23,11 +23,13 @@ from .loop import OPTIMIZERS, Config
 from .markdown import write_table
 from .observing import Observations
 from .page import write_report
+from .ranks import is_lost
 from .recipes import AFTER, QUANTIZING, RulesFile, Trial, resolve, try_out
 from .sources import check_network
+from .together import Command, agree, agreed, end, joined
 
 
-@click.command(short_help="Train a network in several dtypes and compare them.")
+@click.command(cls=Command, short_help="Train a network in several dtypes and compare them.")
 @check.source_options()
 @click.option("--epochs", type=click.IntRange(1), default=7, show_default=True, help="Passes over the training images.")
 @click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True, help="Images in a step.")
@@ -84,29 +86,57 @@ def train(**options):
     By the recipe "all" weights, activations, gradients and the optimizer's state all have
     the dtype. All runs start from the same weights and see the images in the same order. A
     dtype's name may end in a rounding mode (q52_stochastic). Ctrl-C stops after the step
-    and keeps what was reached; with --out, --resume goes on there.
+    and keeps what was reached; with --out, --resume goes on there. Under torchrun
+    (torchrun --nproc-per-node 2 -m torch_dtypes train ...) the processes share each step's
+    images and the test among them, and the first one reports and writes.
     """
-    config, data, trials = _prepare(options)
+    with joined() as ranks:
+        _train(options, ranks)
+
+
+def _train(options, ranks):
+    with agreed(ranks):
+        config, trials = _prepare(options, ranks)
+    data = _data(options, ranks)
     before = torch.get_num_threads()
     torch.set_num_threads(options["threads"] or before)
     try:
-        described = _describe(options, config, data, trials)
+        with agreed(ranks):
+            described = _describe(options, config, data, trials, ranks)
         observations = Observations(trials, options["out"]) if options["observe"] else None
-        comparison = Comparison(config, data, trials, described["seeds"], described, options["out"], observations)
+        comparison = Comparison(config, data, trials, described["seeds"], described, options["out"], observations, ranks)
         with torch_dtypes.accumulate(options["policy"]) if options["policy"] else contextlib.nullcontext():
+            with agreed(ranks):
+                comparison.find_unused = _try_out(config, data, trials)
             if options["resume"]:
-                _or_click_error(comparison.resume)
-            _try_out(config, data, trials)
+                with agreed(ranks):
+                    _or_click_error(comparison.resume)
             _compare(comparison, options)
     finally:
         torch.set_num_threads(before)
 
 
-def _prepare(options):
-    """The options as (config, data, trials), or a click error."""
+def _data(options, ranks):
+    """The data on every rank; the first one of each machine fetches files that are missing."""
+    fetches = options["download"] and int(os.environ.get("LOCAL_RANK", ranks.rank)) == 0
+    data = None
+    if fetches:
+        with agreed(ranks):
+            data = check.data_of(options)
+    elif options["download"]:
+        agree(ranks)
+    with agreed(ranks):
+        return data or check.data_of(options)
+
+
+def _prepare(options, ranks):
+    """The options as (config, trials), or a click error."""
     recipes = dict.fromkeys(options["recipes"])
     if options["observe"] and options["device"] != "cpu":
         raise click.UsageError("--observe is for --device cpu: numbers are counted where they are rounded, and that is there")
+    if ranks.size > 1 and (options["observe"] or options["device"] != "cpu"):
+        what = "--observe" if options["observe"] else f"--device {options['device']}"
+        raise click.UsageError(f"expected one process for {what}, but got {ranks.size}")
     if options["momentum"] and options["optimizer"] != "sgd":
         raise click.UsageError("--momentum is for --optimizer sgd")
     if options["eps"] is not None and options["optimizer"] != "adam":
@@ -130,7 +160,7 @@ def _prepare(options):
     if config.image_size != 32 and config.model != "alexnet":
         raise click.UsageError(f"--image-size {config.image_size} is for --model alexnet, not {config.model}")
     trials = _trials(options, recipes)
-    return config, check.data_of(options), trials
+    return config, trials
 
 
 def _trials(options, recipes):
@@ -154,12 +184,15 @@ def _trials(options, recipes):
 
 
 def _try_out(config, data, trials):
+    """Whether one of the trials leaves a parameter without a gradient."""
+    unused = []
     for trial in trials:
         try:
-            try_out(config, data, trial)
+            unused.append(try_out(config, data, trial))
         except (RuntimeError, TypeError, ValueError, OSError, ImportError) as error:  # an operator that the dtype lacks, rules, no memory
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise click.ClickException(f"training in {trial.label} failed: {reason}") from error
+    return any(unused)
 
 
 def _or_click_error(function, *arguments):
@@ -169,33 +202,39 @@ def _or_click_error(function, *arguments):
         raise click.ClickException(str(error)) from error
 
 
-def _describe(options, config, data, trials):
+def _describe(options, config, data, trials, ranks):
     """Plain data that says what the comparison was, for results.json."""
-    return asdict(config) | {
-        "lr": config.lr or {"adam": 0.001, "sgd": 0.01}[config.optimizer],
-        "rules": Path(config.rules).read_text(encoding="utf-8") if config.rules else None,
-        "parameters": _or_click_error(check_network, config, data),
-        "dataset": data.name,
-        "train_samples": len(data.train),
-        "test_samples": len(data.test),
-        "classes": data.classes,
-        "dtypes": list(dict.fromkeys(trial.name for trial in trials)),
-        "recipes": list(dict.fromkeys(options["recipes"])),
-        "seeds": list(range(options["seed"], options["seed"] + options["repeats"])),
-        "threads": torch.get_num_threads(),
-        "accumulate": options["policy"] or "machine",
-    }
+    several = {"ranks": ranks.size} if ranks.size > 1 else {}
+    return (
+        asdict(config)
+        | several
+        | {
+            "lr": config.lr or {"adam": 0.001, "sgd": 0.01}[config.optimizer],
+            "rules": Path(config.rules).read_text(encoding="utf-8") if config.rules else None,
+            "parameters": _or_click_error(check_network, config, data),
+            "dataset": data.name,
+            "train_samples": len(data.train),
+            "test_samples": len(data.test),
+            "classes": data.classes,
+            "dtypes": list(dict.fromkeys(trial.name for trial in trials)),
+            "recipes": list(dict.fromkeys(options["recipes"])),
+            "seeds": list(range(options["seed"], options["seed"] + options["repeats"])),
+            "threads": torch.get_num_threads(),
+            "accumulate": options["policy"] or "machine",
+        }
+    )
 
 
 def _compare(comparison, options):
     """Train every trial with every seed, showing progress, then report."""
-    console = Console(soft_wrap=True, markup=False, emoji=False)
+    console = Console(soft_wrap=True, markup=False, emoji=False, quiet=not comparison.ranks.is_first)
     config, data, described = comparison.config, comparison.data, comparison.described
     title = f"{config.model} on {data.name}"
+    processes = f"{comparison.ranks.size} processes of " if comparison.ranks.size > 1 else ""
     console.print(
         f"{title}: {described['parameters']:,} parameters, {len(data.train):,} training and "
         f"{len(data.test):,} test images, {config.optimizer}, batch {config.batch_size}, "
-        f"{config.device}, {described['threads']} threads",
+        f"{config.device}, {processes}{described['threads']} threads",
         highlight=False,
     )
     if comparison.runs:
@@ -219,13 +258,16 @@ def _compare(comparison, options):
         except OSError as error:
             raise click.ClickException(f"cannot write into {options['out']}: {error.strerror}") from error
         except RuntimeError as error:  # no memory
+            if comparison.ranks.size > 1 and is_lost(error):
+                raise
             raise click.ClickException(f"training failed: {str(error).splitlines()[0] if str(error) else type(error).__name__}") from error
-    _report(console, comparison, options, title)
+    if comparison.ranks.is_first:
+        _report(console, comparison, options, title)
     if comparison.interrupted:
         run = comparison.interrupted
         kept = f"--resume goes on in epoch {len(run.epochs) + 1}" if options["out"] else "without --out it was not kept"
         console.print(f"Interrupted: {run.label} seed {run.seed}; {kept}.", highlight=False)
-        sys.exit(130)  # as a shell has it of a command that was interrupted
+        end(comparison.ranks, 130)  # as a shell has it of a command that was interrupted
 
 
 def _report(console, comparison, options, title):

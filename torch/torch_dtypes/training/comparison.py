@@ -11,6 +11,7 @@ import torch
 
 from . import report
 from .loop import Training
+from .ranks import ALONE
 from .recipes import AFTER, Trial, after_training
 from .records import Run
 
@@ -24,10 +25,13 @@ class Comparison:
     Attributes:
         runs: those that have come to their end (or diverged), in order.
         interrupted: the run that was stopped, or ``None``.
+
+    Several ``ranks`` train every run together and have the same runs; files are rank 0's.
     """
 
-    def __init__(self, config, data, trials, seeds, described, folder=None, observations=None):
-        self.observations = observations
+    def __init__(self, config, data, trials, seeds, described, folder=None, observations=None, ranks=ALONE):
+        self.observations, self.ranks = observations, ranks
+        self.find_unused = False  # whether parameters may have no gradient
         self.config, self.data, self.trials, self.seeds = config, data, trials, seeds
         self.described, self.folder = described, None if folder is None else Path(folder)
         self.runs, self.interrupted = [], None
@@ -80,10 +84,10 @@ class Comparison:
 
     def _one(self, trial, seed, display, should_stop):
         if trial.recipe in AFTER:
-            run = after_training(self._trained, trial.number, trial.recipe)
+            run = after_training(self._trained, trial.number, trial.recipe, ranks=self.ranks)
             run.said = trial.said
             return run
-        training = Training(self.config, self.data, trial.number, seed, trial.recipe)
+        training = Training(self.config, self.data, trial.number, seed, trial.recipe, self.ranks, self.find_unused)
         training.run.said = trial.said
         if self._current is not None and tuple(self._current["key"]) == training.run.key:
             training.load_state_dict(self._current)
@@ -105,51 +109,75 @@ class Comparison:
     # Files
 
     def _write(self):
-        if self.folder:
+        if self.folder and self.ranks.is_first:
             report.write_results(self.folder, self.described, self.runs)
 
     def _save(self, training):
         if not self.folder:
             return
         self._write()
+        state = {"current": training.state_dict(), "trained": None if self._trained is None else self._trained.state_dict()}  # of all ranks
+        if not self.ranks.is_first:
+            return
         partial = self.folder / (CHECKPOINT + ".partial")
-        torch.save({"current": training.state_dict(), "trained": None if self._trained is None else self._trained.state_dict()}, partial)
+        torch.save(state, partial)
         os.replace(partial, self.folder / CHECKPOINT)
 
     def _forget(self):
-        if self.folder:
+        if self.folder and self.ranks.is_first:
             self._write()
             (self.folder / CHECKPOINT).unlink(missing_ok=True)
 
     def resume(self):
-        """Takes over what an interrupted comparison with the same options left in the folder.
+        """Takes over what an interrupted comparison with the same options left in the folder, on any number of ranks.
 
         Raises:
             ValueError: there is none, or it was another comparison.
             OSError: a file cannot be read.
         """
+        found, error = None, None
+        if self.ranks.is_first:
+            try:
+                found = self._read()
+            except (OSError, ValueError) as caught:
+                error = caught
+        found, error = self.ranks.from_first((found, error))
+        if error is not None:
+            raise error
+        self._take_over(*found)
+
+    def _read(self):
+        """What the files say, as plain data and tensors: the runs, and the checkpoint or ``None``."""
         path = self.folder / "results.json"
         if not path.exists():
             raise ValueError(f"expected the results of an interrupted comparison in {self.folder}, but found no results.json; leave --resume out")
         try:
             results = json.loads(path.read_text(encoding="utf-8"))
-            self.runs = [Run.from_json(run) for run in results["runs"]]
+            runs = [Run.from_json(run) for run in results["runs"]]
             before = results["config"]
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"expected results of torch-dtypes train, but could not read {path}: {error!r}") from error
         now = json.loads(json.dumps(self.described))
-        if changed := [key for key in {**now, **before} if now.get(key) != before.get(key)]:
+        free = {"ranks", "threads"} if now.get("ranks") != before.get("ranks") else ()
+        if changed := [key for key in {**now, **before} if now.get(key) != before.get(key) and key not in free]:
             told = ", ".join(f"{key} {now.get(key)!r} and not {before.get(key)!r}" for key in changed)
             raise ValueError(f"expected the options of the interrupted comparison, but got {told}; give those, or another --out")
         if self.observations is not None:
-            self.observations.resume(self.runs)
+            self.observations.resume(runs)
         checkpoint = self.folder / CHECKPOINT
-        if checkpoint.exists():
-            try:
-                state = torch.load(checkpoint, weights_only=True)
-                self._current, trained = state["current"], state["trained"]
-            except Exception as error:  # a damaged pickle can raise nearly anything
-                raise ValueError(f"expected a checkpoint of torch-dtypes train, but could not read {checkpoint}: {error}") from error
-            if trained is not None:
-                self._trained = Training(self.config, self.data, torch.float32, trained["key"][2])
-                self._trained.load_state_dict(trained)
+        if not checkpoint.exists():
+            return runs, None
+        try:
+            state = torch.load(checkpoint, weights_only=True)
+            return runs, (state["current"], state["trained"])
+        except Exception as error:  # a damaged pickle can raise nearly anything
+            raise ValueError(f"expected a checkpoint of torch-dtypes train, but could not read {checkpoint}: {error}") from error
+
+    def _take_over(self, runs, checkpoint):
+        self.runs = runs
+        if checkpoint is None:
+            return
+        self._current, trained = checkpoint
+        if trained is not None:
+            self._trained = Training(self.config, self.data, torch.float32, trained["key"][2], ranks=self.ranks, find_unused=self.find_unused)
+            self._trained.load_state_dict(trained)

@@ -8,6 +8,8 @@ from dataclasses import asdict
 import torch
 from torch import nn
 
+from ..distributed import same_random
+from .ranks import ALONE
 from .records import Config, Epoch, Run
 
 __all__ = ["OPTIMIZERS", "SCHEDULES", "Config", "Epoch", "Run", "Training", "build_optimizer", "dtype_name", "evaluate", "resolve_dtype", "train"]
@@ -84,17 +86,21 @@ class Training:
         number: what numbers are rounded to: a floating-point ``torch.dtype`` or, of some recipes, a target.
         seed: at least 0.
         recipe: one of ``recipes.RECIPES`` but those of ``recipes.AFTER``, which begin after a training in float32.
+        ranks: the processes that train this together, a ``ranks.Ranks``: all make it, call its methods in the same order and get the same figures.
+        find_unused: whether parameters may have no gradient; asked where there are several ranks.
     """
 
-    def __init__(self, config, data, number, seed, recipe="all"):
+    def __init__(self, config, data, number, seed, recipe="all", ranks=ALONE, find_unused=False):
         from .recipes import set_up
 
-        self.config, self.data = config, data
+        self.config, self.data, self.ranks = config, data, ranks
         self.run = Run(dtype_name(number), seed, recipe=recipe)
         self._cuda = config.device == "cuda"
         with self._random():
             torch.manual_seed(seed)
             self.model, self.optimizer, self.dtype = set_up(config, data, number, recipe)
+            self._joined = ranks.joined(self.model, find_unused)
+            ranks.seed()
             self._states = self._random_states()
         self.observed = nullcontext  # what to do around the steps of an epoch
         self._shuffle = torch.Generator().manual_seed(seed)
@@ -144,6 +150,10 @@ class Training:
             self._states = self._random_states()
         return run
 
+    def _common_random(self):
+        """An optimizer that rounds stochastically has to round alike on all ranks."""
+        return nullcontext() if self.ranks.size == 1 else same_random()
+
     def _set_random_states(self, states):
         torch.set_rng_state(states[0])
         if self._cuda:
@@ -152,7 +162,8 @@ class Training:
     def _end_epoch(self, train_loss):
         test_loss, accuracy = math.nan, math.nan
         if math.isfinite(train_loss):
-            test_loss, accuracy = evaluate(self.model, self.data.test, self.dtype, self.config.device, self.config.image_size)
+            self.ranks.share_statistics(self.model)
+            test_loss, accuracy = evaluate(self.model, self.data.test, self.dtype, self.config.device, self.config.image_size, self.ranks)
         diverged = not math.isfinite(test_loss)
         if diverged and self.run.divergence is None:
             self.run.divergence = _explanation(self.model, self.optimizer, None) or explanation_of_test(
@@ -171,28 +182,33 @@ class Training:
         self.model.train()
         criterion = nn.CrossEntropyLoss()
         scaled = getattr(self.optimizer, "scale", lambda loss: loss)
-        rest = order[self._batch * config.batch_size :]
-        for images, labels in _batches(split, rest, config.batch_size, self.dtype, config.device, config.image_size):
-            loss = criterion(self.model(images), labels)
-            value = loss.item()
+        for index in _indices(order[self._batch * config.batch_size :], config.batch_size):
+            part, weight = self.ranks.part(index)
+            images, labels = _batch(split, part, self.dtype, config.device, config.image_size)
+            loss = criterion(self._joined(images), labels)
+            own = loss.item()
+            value = self.ranks.mean(own, weight)
             if not math.isfinite(value):  # while the gradients of the step before are there
                 self._seconds = before + time.perf_counter() - start
-                return value, _explanation(self.model, self.optimizer, lambda x=images, t=labels: criterion(self.model(x), t))
+                forward = None if math.isfinite(own) else lambda x=images, t=labels: criterion(self.model(x), t)
+                why = self.ranks.gather(forward and _explanation(self.model, self.optimizer, forward))
+                return value, next(filter(None, why), None)
             self.optimizer.zero_grad()
-            scaled(loss).backward()
-            self.optimizer.step()
+            scaled(loss if weight == 1 else loss * weight).backward()
+            with self._common_random():
+                self.optimizer.step()
             self._schedule.step()
-            self._total += value * len(labels)
+            self._total += value * len(index)
             self._batch += 1
             self._seconds = before + time.perf_counter() - start
             if on_step:
                 on_step(value)
-            if should_stop and should_stop():
+            if should_stop and self.ranks.any(should_stop()):
                 return None, None
         return self._total / len(order), None
 
     def state_dict(self):
-        """All that the rest of the run depends on, as plain data and tensors."""
+        """All that the rest of the run depends on, as plain data and tensors; all ranks give the same, but for what is random."""
         return {
             "key": list(self.run.key),
             "epochs": [asdict(epoch) for epoch in self.run.epochs],
@@ -201,6 +217,7 @@ class Training:
             "seconds": self._seconds,
             "shuffle": self._epoch_began,
             "random": self._states,
+            "random_of_ranks": self.ranks.gather(self._states),
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "schedule": self._schedule.state_dict(),
@@ -216,7 +233,10 @@ class Training:
             raise ValueError(f"expected the state of {self.run.key}, but got that of {tuple(state['key'])}")
         self.run.epochs = [Epoch(**epoch) for epoch in state["epochs"]]
         self._batch, self._total, self._seconds = state["batch"], state["total"], state["seconds"]
-        self._epoch_began, self._states = state["shuffle"], state["random"]
+        self._epoch_began = state["shuffle"]
+        states = state.get("random_of_ranks", [state["random"]])
+        if self.ranks.rank < len(states):  # a rank that was not there goes on with words of its own
+            self._states = states[self.ranks.rank]
         self.model.load_state_dict(state["model"])
         self._schedule.load_state_dict(state["schedule"])
         self.optimizer.load_state_dict(state["optimizer"])  # after the schedule's, for the learning rates
@@ -235,11 +255,14 @@ def _exact(cuda):
     return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
 
 
-def _batches(split, order, size, dtype, device, image_size):
-    for index in order.split(size) if len(order) else ():
-        images, labels = split.batch(index, image_size)
-        images = images.to(device)
-        yield images.to(dtype) if images.is_floating_point() else images, labels.to(device)
+def _indices(order, size):
+    return order.split(size) if len(order) else ()
+
+
+def _batch(split, index, dtype, device, image_size):
+    images, labels = split.batch(index, image_size)
+    images = images.to(device)
+    return images.to(dtype) if images.is_floating_point() else images, labels.to(device)
 
 
 def _explanation(model, optimizer, forward):
@@ -252,14 +275,15 @@ def _explanation(model, optimizer, forward):
 def explanation_of_test(model, split, dtype, config):
     """Why the test of a network whose parameters are finite is not: of the first batch that is not, the first tensor; None: all are finite."""
     criterion = nn.CrossEntropyLoss()
-    for images, labels in _batches(split, torch.arange(len(split)), _EVALUATION_BATCH, dtype, config.device, config.image_size):
+    for index in _indices(torch.arange(len(split)), _EVALUATION_BATCH):
+        images, labels = _batch(split, index, dtype, config.device, config.image_size)
         if found := _explanation(model, None, lambda x=images, t=labels: criterion(model(x), t)):
             return found
     return None
 
 
 @torch.no_grad()
-def evaluate(model, split, dtype, device="cpu", image_size=32):
+def evaluate(model, split, dtype, device="cpu", image_size=32, ranks=ALONE):
     """Test a network in evaluation mode, in which it is left.
 
     Args:
@@ -268,6 +292,7 @@ def evaluate(model, split, dtype, device="cpu", image_size=32):
         dtype: the dtype of the model's parameters.
         device: where they are.
         image_size: side of the images as the model wants them.
+        ranks: the processes that share the batches among them, each with the same model; the figures are those of one process.
 
     Returns:
         ``(loss, accuracy)``: mean cross-entropy, not finite where any batch's is, and
@@ -275,10 +300,12 @@ def evaluate(model, split, dtype, device="cpu", image_size=32):
     """
     model.eval()
     criterion = nn.CrossEntropyLoss()
-    total, right = 0.0, 0
-    order = torch.arange(len(split))
-    for images, labels in _batches(split, order, _EVALUATION_BATCH, dtype, device, image_size):
-        logits = model(images)
-        total += criterion(logits, labels).item() * len(labels)
-        right += (logits.argmax(1) == labels).sum().item()
+    found = {}  # by batch: they are added up in the order in which one process has them
+    for number, index in enumerate(_indices(torch.arange(len(split)), _EVALUATION_BATCH)):
+        if number % ranks.size == ranks.rank:
+            images, labels = _batch(split, index, dtype, device, image_size)
+            logits = model(images)
+            found[number] = criterion(logits, labels).item() * len(labels), (logits.argmax(1) == labels).sum().item()
+    found = {number: figures for each in ranks.gather(found) for number, figures in each.items()}
+    total, right = (sum(found[number][i] for number in sorted(found)) for i in range(2))
     return total / len(split), 100 * right / split.labels.numel()

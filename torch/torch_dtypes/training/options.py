@@ -14,6 +14,7 @@ from ..workbench.drawing import WIDTHS
 from .data import DATASETS, load_dataset
 from .loop import SCHEDULES
 from .models import MODELS
+from .ranks import launched
 from .recipes import RECIPES
 from .sources import check_model, own_data
 
@@ -86,8 +87,8 @@ def device(ctx, param, value):
 
 def folder(ctx, param, path):
     """Create the folder and see that files can be written, before hours of training."""
-    if path is None:
-        return None
+    if path is None or launched()[0] > 0:  # the first of several processes writes
+        return path
     try:
         os.makedirs(path, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
@@ -106,7 +107,7 @@ width_option = click.option(
 
 def markdown(ctx, param, path):
     """A file that can be written, or made."""
-    if path is not None:
+    if path is not None and launched()[0] == 0:
         there = os.path.exists(path)
         try:
             with open(path, "a", encoding="utf-8"):

@@ -15,6 +15,7 @@ from torch import nn
 import torch_dtypes
 
 from . import loop
+from .ranks import ALONE
 from .records import Run
 from .sources import build_network
 
@@ -169,11 +170,11 @@ def round_weights(model, number):
         parameter.copy_(made.quantize(parameter))
 
 
-def after_training(trained, number, recipe="ptq", config=None):
+def after_training(trained, number, recipe="ptq", config=None, ranks=ALONE):
     """The run of a recipe that begins after a training: ``trained``, a ``loop.Training`` in float32 that has come to its end, tested after rounding.
 
     Its epochs are those of the training, the last with the rounded network's test. ``config`` says what holds for the rounding, by default
-    what held for the training.
+    what held for the training. ``ranks`` share the test.
     """
     data, before = trained.data, trained.run
     config = config or trained.config
@@ -186,7 +187,7 @@ def after_training(trained, number, recipe="ptq", config=None):
                 round_weights(model, number)
             else:
                 quantize(model, config, data, number, recipe)
-            loss, accuracy = loop.evaluate(model, data.test, torch.float32, config.device, config.image_size)
+            loss, accuracy = loop.evaluate(model, data.test, torch.float32, config.device, config.image_size, ranks)
         diverged = not loss < float("inf")
         if diverged:
             run.divergence = loop.explanation_of_test(model, data.test, torch.float32, config)
@@ -195,7 +196,11 @@ def after_training(trained, number, recipe="ptq", config=None):
 
 
 def try_out(config, data, trial):
-    """One step of a trial with two images, so that what it lacks is an error before hours of training."""
+    """One step of a trial with two images, so that what it lacks is an error before hours of training.
+
+    Returns:
+        Whether a parameter was left without a gradient.
+    """
     few = replace_split(data, 2)
     small = replace(config, epochs=1, batch_size=2)
     recipe, number = ("all", torch.float32) if trial.recipe in AFTER else (trial.recipe, trial.number)
@@ -203,6 +208,7 @@ def try_out(config, data, trial):
     training.go()
     if trial.recipe in AFTER:
         after_training(training, trial.number, trial.recipe)
+    return any(p.requires_grad and p.grad is None for p in training.model.parameters())
 
 
 def replace_split(data, count):

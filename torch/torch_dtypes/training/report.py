@@ -249,8 +249,9 @@ def setting(described):
     momentum = f", momentum {described['momentum']:g}" if described["momentum"] else ""
     sums = "" if described["accumulate"] == "machine" else f", sums by {described['accumulate']}"
     epochs, seeds = described["epochs"], len(described["seeds"])
+    ranks = f" on {described['ranks']} processes" if "ranks" in described else ""
     return (
-        f"{described['optimizer']} at {described['lr']:g}{momentum}{schedule}, batch {described['batch_size']}, "
+        f"{described['optimizer']} at {described['lr']:g}{momentum}{schedule}, batch {described['batch_size']}{ranks}, "
         f"{epochs} epoch{'s' * (epochs > 1)}{sums}; "
         f"{described['train_samples']:,} training and {described['test_samples']:,} test samples; {seeds} seed{'s' * (seeds > 1)}; "
         f"chance {100 / described['classes']:.3g} %"

@@ -209,3 +209,70 @@ def test_wrappers_run_what_is_inside():
     assert torch.equal(quantize_(nn.DataParallel(linear()), {nn.Linear: RULE})(x), want)
     assert torch.equal(torch.optim.swa_utils.AveragedModel(quantize_(linear(), {nn.Linear: RULE}))(x), want)
     assert torch.equal(torch.func.functional_call(quantize_(linear(), {nn.Linear: RULE}), dict(linear().named_parameters()), x), want)
+
+
+# ---- modules that keep others ----
+
+
+class Body(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tables = nn.ParameterList([nn.Parameter(torch.randn(6, 6))])
+        self.layers = nn.ModuleList([nn.Linear(6, 6), nn.Linear(6, 4)])
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x @ self.tables[0] if layer is self.layers[0] else x)
+        return x
+
+
+def test_modules_that_never_run_have_no_rule():
+    for key in ("tables", ".*", nn.ParameterList):
+        with pytest.raises(ValueError, match=r"modules that are called, but 'tables' .* is a ParameterList.*None leaves this one"):
+            quantize_(Body(), {key: dict(weight="q43")})
+    with pytest.raises(ValueError, match=r"modules that are called, but 'layers' .* is a ModuleList"):
+        quantize_(Body(), {nn.ModuleList: dict(activation="q43")})
+    model = quantize_(Body(), {".*": dict(weight="q43"), "tables": None})
+    assert [row.layer for row in summary(model, show=False) if row.runs] == ["layers.0", "layers.1"]
+    model = quantize_(Body(), {nn.Module: dict(output="q43"), "tables": None})  # ModuleList, too, is a Module
+    y = model(torch.randn(3, 6))
+    assert torch.equal(y, chop(y, "q43"))
+
+
+def test_everything_in_a_module_is_everything_in_its_layers():
+    with pytest.raises(ValueError, match=r"everything in '0' .rule Sequential. to be torch.q43, but got '0.0', .* of the layers in it.*'0\.\.\*'"):
+        quantize_(nn.Sequential(linear()), {nn.Sequential: torch.q43, "": None})
+    x = torch.randn(3, 6)
+    want = quantize_(linear(), {nn.Linear: torch.q43})(x)
+    assert torch.equal(quantize_(linear(), {nn.Sequential: torch.q43, nn.Linear: torch.q43})(x), want)
+    attention = quantize_(nn.MultiheadAttention(4, 2), {nn.MultiheadAttention: torch.q43})
+    assert attention(x[:, :4], x[:, :4], x[:, :4])[0].dtype is torch.float32
+
+
+# ---- within autocast with a dtype of ours ----
+
+
+@every_rule
+def test_rules_hold_within_autocast(rule):
+    model, x = quantize_(linear(), {nn.Linear: rule}).eval(), torch.randn(3, 6)
+    want = model(x)
+    with torch.autocast("cpu", dtype=torch.q52):
+        got = model(x)
+    assert got.dtype is torch.float32 and torch.equal(got, want)
+    before, coarse = nn.Linear(6, 6), chop(F.linear(x, torch.eye(6)), "q52")
+    before.load_state_dict({"weight": torch.eye(6), "bias": torch.zeros(6)})
+    with torch.autocast("cpu", dtype=torch.q52):
+        h = before(x)
+        got = model(h)
+    assert h.dtype is torch.q52 and got.dtype is (torch.q52 if rule is torch.q43 else torch.float32)
+    assert torch.equal(got.float(), chop(model(coarse), "q52") if rule is torch.q43 else model(coarse))
+    got.float().sum().backward()
+    assert before.weight.grad.any() and model[0].weight.grad.dtype is torch.float32
+
+
+def test_layers_in_a_module_with_a_rule_are_still_autocast_s():
+    model, x = quantize_(linear(), {nn.Sequential: dict(activation="q43", output="q43", error="q52")}), torch.randn(3, 6)
+    with torch.autocast("cpu", dtype=torch.q52):
+        want = chop(F.linear(chop(x, "q43"), model[0].weight, model[0].bias).float(), "q43")
+        got = model(x.to(torch.q43))
+        assert got.dtype is torch.float32 and torch.equal(got, want)

@@ -28,6 +28,22 @@ def refuse_optimizer(optimizer: object) -> None:
         raise ValueError("expected differentiable=False, but got True: rounding to a format has no derivative that a step could record")
 
 
+def refuse_closure(closure: object) -> None:
+    """An error for what cannot be called without arguments."""
+    if callable(closure):
+        try:
+            inspect.signature(closure).bind()
+            return
+        except ValueError:  # a builtin's, which Python does not know
+            return
+        except TypeError:
+            pass
+    raise TypeError(
+        f"expected a closure that makes the gradients and returns the loss, called without arguments, or None, but got {closure!r}; "
+        "functools.partial or a lambda gives it what it needs"
+    )
+
+
 def refuse_parameter(p, weight, grad, master, scale) -> None:
     """An error for a parameter that does not go with the formats (each a ``Storage``) and the loss scale."""
     if not p.is_floating_point():

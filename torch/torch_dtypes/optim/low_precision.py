@@ -205,9 +205,8 @@ class LowPrecision(Optimizer):
             RuntimeError: ``grad_scale`` was given and no loss was scaled since the last step; or a gradient is sparse.
         """
         loss = None
-        if closure is not None and not callable(closure):
-            raise TypeError(f"expected a closure that makes the gradients and returns the loss, or None, but got {closure!r}")
         if closure is not None:
+            checks.refuse_closure(closure)
             with torch.enable_grad():
                 loss = closure()
         if self._scale.is_on and self._applied is None:

@@ -13,7 +13,7 @@ from torch import nn
 from .. import _C
 from .calibrate import calibrate_, needs_calibration
 from .layers import LayerState, attach, detach, is_bias, is_quantized, place_of
-from .parameters import has_parametrisation, masters_of, parameter_names
+from .parameters import has_parametrisation, has_weights, masters_of, parameter_names
 from .places import LayerRule, Place, missing_dimension, narrowed
 from .products import is_product
 from .rounders import Rounder
@@ -91,7 +91,9 @@ def quantize_(
     if forward is not None and calibrate is None:
         raise ValueError(f"expected calibrate=, whose batches forward= runs, but got None beside forward={forward!r}")
     chosen = choose(model, rules)
+    chosen = _called(model, chosen)
     _check_effects(model, chosen)
+    _check_containers(model, chosen)
     states = {name: _state(model.get_submodule(name), name, choice) for name, choice in _with_parts(model, chosen).items()}
     needs = [name for name, state in states.items() if needs_calibration(state)]
     if needs and calibrate is None:
@@ -137,6 +139,20 @@ def dequantize_(model: nn.Module) -> nn.Module:
             detach(module)
     _take_fast_paths(model)
     return model
+
+
+def _called(model: nn.Module, chosen: dict[str, Choice]) -> dict[str, Choice]:
+    """The choices without modules that only keep others and never run (ModuleList), which a rule of many modules passes by."""
+    idle = {name for name in chosen if getattr(type(model.get_submodule(name)), "forward", None) is nn.Module.forward}
+    heard = {choice.key for name, choice in chosen.items() if name not in idle}
+    for name in idle:
+        module, key = model.get_submodule(name), chosen[name].key
+        if has_weights(module) or key not in heard:
+            raise ValueError(
+                f"expected modules that are called, but {name or 'the model'!r} (rule {key}) is a {type(module).__name__}, which only keeps "
+                "others or parameters. A rule rounds parameters of the module whose forward uses them; None leaves this one as it is"
+            )
+    return {name: choice for name, choice in chosen.items() if name not in idle}
 
 
 def _check_effects(model: nn.Module, chosen: dict[str, Choice]) -> None:
@@ -235,6 +251,21 @@ def _check_parametrised(module: nn.Module, state: LayerState, where: str) -> Non
                 f"expected plain parameters, but {name} of {where} is parametrised (torch.nn.utils.parametrize), which only linear layers and "
                 "convolutions can be that round them; call parametrize.remove_parametrizations, or say activation, output and error alone"
             )
+
+
+def _check_containers(model: nn.Module, chosen: dict[str, Choice]) -> None:
+    """A module that runs in a dtype hands it to the modules in it: they have to run in one, too."""
+    natively = {name for name, choice in chosen.items() if choice.rule.native is not None}
+    for name in natively:
+        module = model.get_submodule(name)
+        for part, inner in module.named_modules():
+            full = f"{name}.{part}" if name and part else name or part
+            in_attention = part == "out_proj" and isinstance(module, nn.MultiheadAttention)
+            if part and full not in natively and has_weights(inner) and not in_attention:
+                raise ValueError(
+                    f"expected everything in {name or 'the model'!r} (rule {chosen[name].key}) to be {chosen[name].rule.native}, but got {full!r}, "
+                    f"whose parameters stay float32; a rule of the layers in it says it of them: {(name + '.' if name else '') + '.*'!r}"
+                )
 
 
 def _check_module(module: nn.Module, rule: LayerRule, where: str) -> None:

@@ -6,12 +6,14 @@ layer runs, rounded tensors stand in their place.
 
 from __future__ import annotations
 
+import contextlib
 import copyreg
 import functools
 
 import torch
 from torch import nn
 
+from .. import _C
 from ..chopping import chop
 from .integer_layers import IntegerPlan
 from .parameters import parameter_names, parameter_of, standing_in
@@ -72,6 +74,8 @@ class Quantized:
         state = self.__dict__["_quantized"]
         if state.observing:
             return _observed(self, state, super().forward, args, kwargs)
+        if torch.is_autocast_enabled("cpu") and _C.format_of(torch.get_autocast_dtype("cpu")) is not None:
+            return _run_in_autocast(self, state, super().forward, args, kwargs)
         if state.rule.native is not None:
             return _run_native(self, state, super().forward, args, kwargs)
         return _run(self, state, super().forward, args, kwargs)
@@ -205,6 +209,24 @@ def _run(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dic
         else:
             output = _carried(module, state, forward, args, kwargs, tensors)
     return _leaving(module, state, output, inputs)
+
+
+def _run_in_autocast(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dict):
+    """In an autocast with a dtype of ours, which would cast a layer's rounded operands to it, the rule holds. What comes in the dtype is decoded."""
+    outer = contextlib.nullcontext() if not state.names else torch.autocast("cpu", enabled=False)
+    with outer:
+        if state.rule.native is not None:
+            return _run_native(module, state, forward, args, kwargs)
+
+        def run(*args, **kwargs):
+            return mapped(forward(*args, **kwargs), decoded)
+
+        return _run(module, state, run, mapped(args, decoded), mapped(kwargs, decoded))
+
+
+def decoded(x: torch.Tensor) -> torch.Tensor:
+    """A tensor of a dtype of ours of at most 16 bits, which is what autocast makes, as float32."""
+    return x if _C.format_of(x.dtype) is None else x.float()
 
 
 def _leaving(module: nn.Module, state: LayerState, output, inputs: tuple):

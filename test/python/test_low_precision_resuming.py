@@ -1,0 +1,80 @@
+"""LowPrecision: runs that stop and go on, copies, loaded masters."""
+
+from __future__ import annotations
+
+import copy
+import io
+
+import pytest
+import torch
+from small_network import bits, masters, network, steps
+
+from torch_dtypes.optim import DynamicScale, LowPrecision
+
+pytestmark = pytest.mark.own_process
+
+WAYS = {
+    "masters": dict(state=torch.q52),
+    "accumulators": dict(master=torch.bfloat16, state="e6m9", grad_scale=64),
+    "none": dict(master=None, state=torch.posit8es2),
+    "dynamic": dict(grad_scale=DynamicScale(init=2.0**20, interval=3)),
+    "stochastic weights": dict(weight="q52_stochastic", grad="q52_stochastic"),
+}
+
+
+@pytest.mark.parametrize("first", ["model", "optimizer"])
+@pytest.mark.parametrize("inner", ["Adam", "SGD"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_resumes_bit_for_bit(way, inner, first, tmp_path):
+    settings = {"Adam": {}, "SGD": dict(lr=0.1, momentum=0.9)}[inner]
+
+    def made():
+        model = network()
+        optimizer = LowPrecision(getattr(torch.optim, inner)(model.parameters(), **settings), **WAYS[way])
+        return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+
+    model, optimizer, scheduler = made()
+    torch.manual_seed(5)
+    steps(model, optimizer, range(7), scheduler)
+    saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "scheduler": scheduler.state_dict(), "rng": torch.get_rng_state()}
+    torch.save(saved, tmp_path / "saved.pt")
+    steps(model, optimizer, range(7, 12), scheduler)
+
+    again, resumed, schedule = made()
+    steps(again, resumed, range(2))  # what is loaded replaces all of it
+    saved = torch.load(tmp_path / "saved.pt", weights_only=True)
+    parts = {"model": again, "optimizer": resumed}
+    for name in (first, *(name for name in parts if name != first)):
+        parts[name].load_state_dict(saved[name])
+    schedule.load_state_dict(saved["scheduler"])
+    torch.set_rng_state(saved["rng"])
+    steps(again, resumed, range(7, 12), schedule)
+    assert all(map(torch.equal, bits(model), bits(again)))
+    assert optimizer.loss_scale == resumed.loss_scale
+    for a, b in zip(masters(optimizer), masters(resumed), strict=True):
+        assert a.dtype is b.dtype and torch.equal(a.double(), b.double())
+
+
+def test_loaded_masters_of_other_weights_are_not_taken():
+    """The model's own checkpoint was not loaded: its weights are what there is."""
+    model, other = network(seed=0), network(seed=1)
+    optimizer = LowPrecision(torch.optim.SGD(model.parameters(), lr=0.0))
+    optimizer.load_state_dict(LowPrecision(torch.optim.SGD(other.parameters(), lr=0.0)).state_dict())
+    before = bits(model)
+    steps(model, optimizer, [0])
+    assert all(map(torch.equal, before, bits(model)))
+
+
+def test_copies_and_pickles_go_on_alike():
+    model, optimizer = network(), None
+    optimizer = LowPrecision(torch.optim.Adam(model.parameters()), state=torch.q52, rounding=None, grad_scale="dynamic")
+    steps(model, optimizer, range(3))
+    other, copied = copy.deepcopy((model, optimizer))
+    stream = io.BytesIO()
+    torch.save((model, optimizer), stream)
+    stream.seek(0)
+    third, loaded = torch.load(stream, weights_only=False)
+    for m, o in ((model, optimizer), (other, copied), (third, loaded)):
+        steps(m, o, range(3, 8))
+    assert all(map(torch.equal, bits(model), bits(other))) and all(map(torch.equal, bits(model), bits(third)))
+    assert repr(copied) == repr(optimizer) and "state=torch.q52" in repr(optimizer)

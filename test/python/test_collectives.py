@@ -267,6 +267,17 @@ def functional(rank):
         same(functional.reduce_scatter_tensor(own, "sum", 0, group), total[2 * rank : 2 * rank + 2])
         same(functional.reduce_scatter_tensor_coalesced([own], "sum", [0], group)[0], total[2 * rank : 2 * rank + 2])
         same(functional.broadcast(own, 1, group), held[1])
+        if rank == 0:
+            functional.isend_inplace(own, 1, 7).wait()
+            got = functional.irecv_inplace(torch.empty_like(own), 1, 8)
+        else:
+            got = functional.irecv_inplace(torch.empty_like(own), 0, 7)
+            functional.isend_inplace(own, 0, 8).wait()
+        same(got, held[1 - rank])
+        got = torch.empty_like(own)
+        both = functional.batch_p2p_ops_inplace(["isend", "irecv"], [1 - rank] * 2, [0, 0], [own, got], group)
+        both[0].wait()
+        same(both[1], held[1 - rank])
         same(functional.all_to_all_single(own, None, None, group), torch.cat([h[2 * rank : 2 * rank + 2] for h in held]))
         same(own, held[rank])
 
@@ -274,7 +285,7 @@ def functional(rank):
         functional.all_gather_tensor_autograd(x, 0, group).sum().backward()  # its gradient: reduce_scatter
         same(x.grad, torch.full_like(own, 2.0))
         x.grad = None
-        differentiable.all_reduce(x).sum().backward()
+        differentiable.all_reduce(x, group=group).sum().backward()
         same(x.grad, torch.full_like(own, 2.0))
 
 

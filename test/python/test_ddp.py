@@ -1,7 +1,9 @@
 """DistributedDataParallel of models in our dtypes, by processes over gloo."""
 
 import copy
+import datetime
 import os
+import time
 
 import pytest
 import torch
@@ -229,6 +231,72 @@ def test_training_goes_on_in_one_process(tmp_path, monkeypatch):
             torch.testing.assert_close(value.double(), saved["model"][key].double(), rtol=0.05, atol=0.02)
         model.load_state_dict(saved["model"]), optimizer.load_state_dict(saved["optimizer"])
         trained(model, model, 0, 1, optimizer, steps=1)
+
+
+def quantised(rank):
+    """Layers that round, in float32, and optimizers that round stochastically."""
+    x = batch(torch.float32)
+    for rule in (dict(weight="q43", activation="q43", error="q52", grad="q52"), dict(weight="mxfp8_e4m3", activation="mxfp8_e4m3")):
+        model = torch_dtypes.quantize_(network(torch.float32, seed=rank), {nn.Linear: rule})
+        ddp = DistributedDataParallel(model)
+        same_on_all_ranks(model)
+        torch.testing.assert_close(gradients(ddp, half(x, rank)), mean_of_halves(model, x), rtol=1e-6, atol=1e-9)
+
+    for dtype, together_drawn in ((torch.float32, True), (POSIT, True), (POSIT, False)):
+        model = network(dtype)
+        if dtype is torch.float32:
+            torch_dtypes.quantize_(model, {nn.Linear: rule})
+        ddp = DistributedDataParallel(model)
+        formats = dict(weight="q43", master="e6m9", state="e6m9") if dtype is torch.float32 else dict(master=None, grad_scale="dynamic")
+        optimizer = torch_dtypes.optim.LowPrecision(torch.optim.SGD(ddp.parameters(), 0.1, momentum=0.9), **formats)
+        torch.manual_seed(rank)  # words of its own
+        for step in range(3):
+            optimizer.zero_grad()
+            optimizer.scale(ddp(half(batch(dtype, seed=step), rank)).square().mean()).backward()
+            before = torch.get_rng_state()
+            if together_drawn:
+                with torch_dtypes.distributed.same_random():
+                    optimizer.step()
+                assert rank == 0 or torch.equal(before, torch.get_rng_state())
+            else:
+                optimizer.step()
+        if together_drawn:
+            same_on_all_ranks(model)
+            continue
+        everyone = [torch.empty_like(model[0].weight) for _ in range(2)]
+        dist.all_gather(everyone, model[0].weight.detach())
+        assert not torch.equal(*everyone)  # what same_random is for
+
+
+def test_quantised_models_and_low_precision(tmp_path):
+    together(quantised, tmp_path)
+
+
+def lost(rank):
+    """A rank that stands still, and one that is gone: the other has an error."""
+    x = batch()
+    patient = DistributedDataParallel(network())
+    group = dist.new_group(timeout=datetime.timedelta(seconds=3))
+    impatient = DistributedDataParallel(network(), process_group=group)
+    for ddp in (patient, impatient):
+        gradients(ddp, half(x, rank))
+    if rank == 1:
+        dist.recv(torch.empty(1))  # until the other has seen that nothing comes
+        os._exit(0)  # as a process that is killed: its connections are closed
+    before = time.monotonic()
+    with pytest.raises(RuntimeError, match=r"(?i)timed out|timeout"):
+        gradients(impatient, half(x, rank))
+    assert time.monotonic() - before < 30
+    dist.send(torch.ones(1), 1)
+    before = time.monotonic()
+    with pytest.raises(RuntimeError, match=r"(?i)closed|reset|broken"):
+        for _ in range(1000):
+            gradients(patient, half(x, rank))
+    assert time.monotonic() - before < 60  # of the group's 300
+
+
+def test_a_rank_that_is_gone(tmp_path):
+    together(lost, tmp_path)
 
 
 def compression(rank):

@@ -12,12 +12,9 @@ from .base import COMPUTED, check_tensor
 from .block_scales import ScaleFormat
 from .blocks import BlockFormat, factor_of
 from .packing import pack, packed_size, unpack
-from .targets import target
+from .targets import carrier_of, target
 
 __all__ = ["BlockTensor", "quantize"]
-
-# Products are those of float32's own format, in which every value of a block is exact, as a dtype of ours: so the accumulation policy holds.
-_CARRIERS = {torch.float32: "e8m23", torch.float64: "e11m52"}
 
 
 def _scale_codes(own: torch.Tensor, scale: ScaleFormat) -> torch.Tensor:
@@ -192,7 +189,7 @@ def _product(function, *operands):
     out = given[0].dtype
     for t in given[1:]:
         out = torch.promote_types(out, t.dtype)
-    carrier = dtype_of(_CARRIERS[COMPUTED[out]])
+    carrier = carrier_of(COMPUTED[out])
     return function(*(t if t is None else t.to(carrier) for t in values)).to(out)
 
 

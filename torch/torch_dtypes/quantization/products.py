@@ -15,12 +15,12 @@ from ..accumulation import Accumulation, accumulate
 from ..formats import dtype as dtype_of
 from ..formats import float_format, format_of
 from .places import LayerRule
+from .targets import carrier_of
 
 _LINEAR = (nn.Linear,)
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _SAVE_OPERANDS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
-_EXACT_IN_FLOAT32 = "e8m23"
 
 
 def stock_class(module: nn.Module, kinds: tuple[type, ...]) -> bool:
@@ -196,7 +196,7 @@ def plan_of(rule: LayerRule, where: str) -> ProductPlan | None:
         return None
     if policy.policy == "float64":
         return ProductPlan(torch.float64, (Accumulation("machine"),) * 3)
-    carrier = rule.native or dtype_of(_EXACT_IN_FLOAT32)
+    carrier = rule.native or carrier_of(torch.float32)
     if rule.native is not None or policy.policy == "exact":
         plan = ProductPlan(carrier, (policy,) * 3)
     else:
@@ -214,7 +214,7 @@ def _steps(policy: Accumulation, operands: list, where: str) -> Accumulation:
     if any(place is not None and (place.target.dtype is None or place.scale is not None) for place in operands):
         names = " and ".join("float32" if place is None else place.target.name + " with a scale" * (place.scale is not None) for place in operands)
         raise ValueError(f"accumulate of {where}: expected product= and accumulator= beside operands of {names}, which have no one format for sums")
-    own = holding(*(dtype_of(_EXACT_IN_FLOAT32) if t is None else _format_dtype(t) for t in targets))
+    own = holding(*(carrier_of(torch.float32) if t is None else _format_dtype(t) for t in targets))
     options = {"chunk": policy.chunk, "fused": policy.fused, "kahan": policy.kahan, "rounding": policy.rounding}
     product_dtype = None if policy.fused else policy.product or own
     return Accumulation(policy.policy, product=product_dtype, accumulator=policy.accumulator or own, **options)

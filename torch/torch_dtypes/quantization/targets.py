@@ -96,6 +96,12 @@ class FormatTarget(Target):
         return straight_through(x, values, ~(y.abs() > self.largest) if cut else None)
 
 
+@functools.cache
+def carrier_of(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of this package with a stock dtype's numbers, in which our kernels add up products of them by a policy."""
+    return dtype_of(_STOCK[str(dtype).removeprefix("torch.")])
+
+
 def shared_scale(name: str) -> Target | None:
     """The blocks or integers of a name, what ``torch_dtypes.dtype`` has no name for; None: no such name."""
     parts = _names.split_rounding(name)

@@ -184,7 +184,7 @@ def data_of(options, dataset=None):
 
 _RECIPE_HELP = "all (default): everything in the dtype. " + " ".join(f"{name}: {what}." for name, what in RECIPES.items() if name != "all")
 
-RECIPE_OPTIONS = (
+_WHICH_RECIPE = (
     click.option(
         "--recipe", "recipes", type=click.Choice(list(RECIPES)), multiple=True, default=("all",), help=_RECIPE_HELP + " Repeat to compare."
     ),
@@ -192,6 +192,8 @@ RECIPE_OPTIONS = (
         "--rules", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
         help="YAML rules of torch_dtypes.quantize_ for mixed, qat and ptq, in place of --dtype for every layer.",
     ),
+)  # fmt: skip
+_HOW_TO_TRAIN = (
     click.option("--eps", type=float, callback=positive, help="Adam's; default 1e-8."),
     click.option("--schedule", type=click.Choice(list(SCHEDULES)), default="constant", show_default=True,
                  help="Of the learning rate: linear and cosine fall to 0, step to a tenth after half of the steps and again after three quarters."),
@@ -203,4 +205,5 @@ RECIPE_OPTIONS = (
 )  # fmt: skip
 
 
-recipe_options = taking(RECIPE_OPTIONS)
+training_options = taking(_HOW_TO_TRAIN)
+recipe_options = taking((*_WHICH_RECIPE, *_HOW_TO_TRAIN))

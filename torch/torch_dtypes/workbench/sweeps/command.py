@@ -16,7 +16,7 @@ from . import grid
 from .files import read_config
 from .sweeping import Sweep, go
 
-_SHARED = {"eps", "schedule", "loss_scale", "master", "state"}  # of train's options by recipe
+_SHARED = ("eps", "schedule", "loss_scale", "master", "state")  # train's options, too
 
 
 def _rounding(ctx, param, values):
@@ -30,15 +30,6 @@ def _policies(ctx, param, values):
     for value in values:
         check.policy(ctx, param, value)
     return values
-
-
-def _train_options(command):
-    for option in reversed(check.RECIPE_OPTIONS):
-        added = option(command)
-        if added.__click_params__[-1].name not in _SHARED:
-            added.__click_params__.pop()
-        command = added
-    return command
 
 
 @click.command(short_help="Try formats, rounding modes, accumulators and recipes, and compare.")
@@ -99,7 +90,7 @@ def _train_options(command):
 @click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", show_default=True, help="With its defaults, but for --lr and --momentum.")
 @click.option("--lr", type=float, callback=check.positive, help="Learning rate; default 0.001 (adam), 0.01 (sgd).")
 @click.option("--momentum", type=float, callback=check.momentum, default=0.0, show_default=True, help="For sgd.")
-@_train_options
+@check.training_options
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="CPU threads of a cell.")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Cells side by side.")
 @click.option("--time-limit", type=click.IntRange(1), metavar="SECONDS", help="A cell that takes longer has failed.")

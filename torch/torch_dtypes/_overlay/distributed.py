@@ -36,7 +36,8 @@ def refuse_parallel(what: str, module: torch.nn.Module, ignored=()) -> None:
         if _C.is_format_tensor(tensor) and name not in ignored:
             raise NotImplementedError(
                 f"{what}: expected parameters and buffers of stock dtypes, but got {tensor.dtype} in {name}: what is sharded would be taken for "
-                "numbers of another dtype. Use DistributedDataParallel, which replicates the model."
+                "numbers of another dtype. Use DistributedDataParallel, which replicates the model, or float32 parameters and fully_shard with "
+                f"MixedPrecisionPolicy(param_dtype={tensor.dtype})."
             )
 
 
@@ -79,8 +80,9 @@ def refuse_dtensor(stock, *args, **kwargs):
     """DTensor's constructor, by which distribute_tensor, tensor parallelism and FSDP2's fully_shard hold parameters."""
     found = _first_own((*args, *kwargs.values()))
     raise NotImplementedError(
-        f"DTensor: expected a local tensor of a stock dtype, but got {found.dtype}: there are no distributed tensors of number formats, and so no "
-        "fully_shard and no tensor parallelism. Use them with a stock dtype, or train in one process."
+        f"DTensor: expected a local tensor of a stock dtype, but got {found.dtype}: there are no distributed tensors of number formats. Keep the "
+        f"parameters in float32: fully_shard with MixedPrecisionPolicy(param_dtype={found.dtype}) computes in the format, and a model that quantize_ "
+        "has converted takes tensor parallel plans."
     )
 
 

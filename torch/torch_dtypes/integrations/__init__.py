@@ -6,7 +6,7 @@ import importlib
 
 from ._imports import when_imported
 
-# The library's module, and ours with an install(module).
+# The library's module, and ours with an install(module), or what its function is called.
 _TRAINER = "trainer.connectors.accelerator_connector"
 _ADAPTERS = {
     "safetensors.torch": "safetensors", "einops._backends": "einops", "torch.utils.tensorboard._convert_np": "tensorboard",
@@ -14,11 +14,13 @@ _ADAPTERS = {
     "lightning.fabric.connector": "lightning", "lightning_fabric.connector": "lightning",
     f"lightning.pytorch.{_TRAINER}": "lightning", f"pytorch_lightning.{_TRAINER}": "lightning",
     "torch.distributed.fsdp.fully_sharded_data_parallel": "fsdp", "torch.distributed._functional_collectives": "functional_collectives",
+    "torch.distributed.fsdp._fully_shard._fsdp_collectives": "fsdp:install_collectives", "torch.distributed.tensor": "dtensor",
 }  # fmt: skip
 
 
 def _installer(adapter: str):
-    return lambda module: importlib.import_module(f".{adapter}", __name__).install(module)
+    name, _, function = adapter.partition(":")
+    return lambda module: getattr(importlib.import_module(f".{name}", __name__), function or "install")(module)
 
 
 def install() -> None:

@@ -58,7 +58,5 @@ def install(module) -> None:
     if ".trainer." in name:
         _extend(module._AcceleratorConnector, "_precision_flag", name.split(".trainer.")[0] + ".plugins.precision.half")
     else:
-        exchange_code(
-            module._convert_precision_to_unified_args, _convert_precision_to_unified_args, "_torch_dtypes_precision", precision_name
-        )
+        exchange_code(module._convert_precision_to_unified_args, _convert_precision_to_unified_args, "_torch_dtypes_precision", precision_name)
         _extend(module._Connector, "_precision_input", module.__package__ + ".plugins.precision.half")

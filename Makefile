@@ -76,6 +76,11 @@ format: $(VENV)/.lint ## Format Python and C++ code in place
 docs: $(VENV)/.package $(VENV)/.docs ## Build the pages and the API reference into build/docs; warnings are errors
 	$(BIN)/sphinx-build -q -W --keep-going -d build/doctrees -c docs/site . build/docs
 
+.PHONY: in-tree
+in-tree: $(VENV)/.requirements ## Put the formats into the PyTorch tree SOURCE=... and build it (docs/in-tree.md)
+	@[ -n "$(SOURCE)" ] || $(call need,a PyTorch source tree$(comma) but got none; say make in-tree SOURCE=/path/to/pytorch)
+	$(BIN)/python tools/intree/build --jobs $(JOBS) "$(SOURCE)"
+
 .PHONY: clean
 clean: ## Remove the builds, not the environment
 	rm -rf build dist demo-out .pytest_cache .ruff_cache .hypothesis

@@ -80,6 +80,7 @@ docs/operators
 :caption: Background
 
 docs/design
+docs/in-tree
 docs/results
 docs/results-avx2
 docs/results-intel

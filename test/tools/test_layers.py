@@ -41,7 +41,8 @@ def of_pytorch(name):
     return name.startswith(("ATen/", "c10/", "torch/"))
 
 
-NUMBERS = sources("c10/formats")
+NUMBERS = sources("c10/formats", deep=False)
+IN_TREE = sources("c10/formats/intree")  # the seam inside PyTorch's own tree, which tools/intree lays there
 SEAM = "c10/formats/FormatRegistry"  # gives a format its ScalarType
 KERNELS = sources(f"{OPERATORS}/cpu")
 DEVICE_KERNELS = sources(f"{OPERATORS}/cuda")
@@ -67,6 +68,16 @@ def test_numbers_include_nothing_of_pytorch(path):
 def test_the_seam_includes_scalar_types_and_errors_alone():
     _, others = reached(f"{SEAM}.cpp")
     assert {name for name in others if of_pytorch(name)} <= {"c10/core/ScalarType.h", "c10/util/Exception.h"}
+
+
+def test_the_seam_in_a_tree_is_as_narrow():
+    assert len(IN_TREE) > 3
+    named = {name for path in IN_TREE for name in includes(path) if of_pytorch(name) and ours(name) is None}
+    rows = "c10/formats/intree/ScalarTypeRows.h"  # made when it is laid into a tree
+    assert named == {rows, "c10/core/ScalarType.h", "c10/macros/Export.h", "c10/util/Exception.h", "c10/util/typeid.h"}
+    assert {name for name in includes("c10/formats/intree/ScalarTypes.h") if of_pytorch(name)} == {rows}
+    users = [path for path in NUMBERS + KERNELS + NUMERICS + OVERLAY for name in includes(path) if name.startswith("c10/formats/intree/")]
+    assert not users
 
 
 @pytest.mark.parametrize("path", KERNELS)

@@ -1,0 +1,42 @@
+// The seam where a format becomes a dtype, inside a PyTorch tree: takes the place of c10/formats/FormatRegistry.h there, with the same names.
+//
+// The built-in formats are enumerators of ScalarType, and registered before anything else; formats made at run time have the numbers from 64
+// to 127, which TypeMeta knows too. No tensor borrows another dtype's storage, so a format's container is its own dtype.
+#pragma once
+#include <c10/core/ScalarType.h>
+#include <c10/formats/BuiltinFormats.h>
+#include <c10/macros/Export.h>
+
+#include <optional>
+#include <string>
+
+namespace c10::formats {
+
+inline constexpr int kBuiltins = int(Builtin::kCount);
+inline constexpr int kMaxFormats = kBuiltins + kEndOfNumbers - kFirstRunTimeNumber;
+
+struct FormatEntry {
+  int id; // of a built-in format, its row
+  std::string name;
+  Format format;
+  ScalarType container; // the dtype itself
+  ScalarType bits;      // the stock integer type of the same width
+  ScalarType compute;   // float32 where every value is one (and every product, of posits), else float64: what stock kernels run in
+};
+
+// The entry of a format, made at the first call with it. Throws when all ids are taken.
+C10_API const FormatEntry& register_format(const Format& format, const std::string& name);
+
+C10_API const FormatEntry& format_entry(int id);
+C10_API const FormatEntry* find_format(const Format& format);
+C10_API int format_count();
+
+inline ScalarType scalar_type(const FormatEntry& entry) {
+  return entry.container;
+}
+inline const FormatEntry& format_entry(ScalarType type) {
+  const int number = static_cast<int>(type);
+  return format_entry(is_builtin_type(type) ? number - static_cast<int>(ScalarType::TD_FIRST_FORMAT) : number - kFirstRunTimeNumber + kBuiltins);
+}
+
+} // namespace c10::formats

@@ -1,0 +1,244 @@
+"""The formats put into a PyTorch tree (tools/intree): all edits or none, and programs that are compiled against edited headers."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+from intree import applying, building  # noqa: E402
+from intree.edits import EDITS, edits_for  # noqa: E402
+from intree.releases import RELEASES, Refused, include_tree, source_tree  # noqa: E402
+from intree.rows import builtin_rows, header  # noqa: E402
+
+COMMAND = ROOT / "tools" / "intree" / "build"
+INCLUDE = Path(os.environ.get("INTREE_HEADERS", Path(torch.__file__).parent / "include"))
+VERSION = re.search(r"^__version__ = '(\d+\.\d+)", (INCLUDE.parent / "version.py").read_text(), re.MULTILINE)[1]
+CPP = ROOT / "test" / "numbers" / "cpp"
+
+known_headers = pytest.mark.skipif(VERSION not in RELEASES, reason=f"the places of PyTorch {VERSION} are not known")
+
+
+def run(*arguments):
+    return subprocess.run([sys.executable, COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture
+def source(tmp_path):
+    """What the tool asks of a source tree of 2.6, and nothing else: each file has its edits' anchors."""
+    folder = tmp_path / "pytorch"
+    release = RELEASES["2.6"]
+    texts = {"version.txt": "2.6.0a0+debian\n", "aten/src/ATen/native/native_functions.yaml": "", "torch/csrc/Module.cpp": ""}
+    for edit in EDITS:
+        if release.name in edit.releases:
+            place = edit.place(release)
+            texts[place] = texts.get(place, "") + edit.anchor.replace("{last}", release.last) + "\n//\n"
+    for place, text in texts.items():
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        (folder / place).write_text(text)
+    return folder
+
+
+def copied_headers(folder):
+    """The headers that are edited, as the include folder has them: a whole copy takes long."""
+    tree = include_tree(INCLUDE)
+    for path, _ in edits_for(tree):
+        place = folder / tree.place(path).relative_to(INCLUDE)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(tree.place(path), place)
+    shutil.copy(INCLUDE.parent / "version.py", folder.parent)
+    return folder
+
+
+@pytest.fixture
+def include(tmp_path):
+    return copied_headers(tmp_path / "torch" / "include")
+
+
+# --- edits ---
+
+
+def test_a_source_tree_is_edited(source):
+    done = run("--edits-only", source)
+    assert done.returncode == 0, done.stderr
+    release = RELEASES["2.6"]
+    for edit in EDITS:
+        if release.name in edit.releases:
+            assert edit.text in (source / edit.place(release)).read_text()
+    laid = {path.relative_to(source).as_posix() for path in (source / "c10" / "formats").rglob("*") if path.is_file()}
+    assert laid == set(applying.laid_files())
+    assert {"c10/formats/NumberFormat.h", "c10/formats/FormatRegistry.cpp", "c10/formats/intree/ScalarTypeRows.h"} < laid
+    assert (source / "c10/formats/FormatRegistry.h").read_text() == (ROOT / "c10/formats/intree/FormatRegistry.h").read_text()
+    assert not list(source.rglob("*.new"))
+
+
+def test_what_is_laid_includes_only_what_is_laid():
+    laid = applying.laid_files()
+    for text in laid.values():
+        ours = [line.split("<")[1].split(">")[0] for line in text.splitlines() if line.startswith("#include <c10/formats/")]
+        assert set(ours) <= set(laid)
+
+
+def refusal(folder, *arguments):
+    """The one line with which the tool refuses a folder, in which it must change nothing."""
+    before = contents(folder)
+    done = run(*arguments)
+    assert done.returncode == 1, done.stdout
+    assert contents(folder) == before
+    assert not done.stdout
+    assert len(done.stderr.splitlines()) == 1
+    return done.stderr
+
+
+def test_what_is_not_pytorch_is_refused(tmp_path):
+    (tmp_path / "README").write_text("no PyTorch")
+    assert "expected a PyTorch source tree, but got" in refusal(tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "version, why",
+    [("2.5.1", "expected PyTorch 2.6, 2.13, 2.14, 2.15, but got 2.5.1"), ("", "which says no version"), ("2.13.0", "only the headers are known")],
+)
+def test_other_releases_are_refused(source, version, why):
+    (source / "version.txt").write_text(version)
+    assert why in refusal(source, "--edits-only", source)
+
+
+def test_an_edited_tree_is_refused(source):
+    assert run("--edits-only", source).returncode == 0
+    assert "has been edited already" in refusal(source, "--edits-only", source)
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_an_anchor_must_be_there_once(source, count):
+    place = source / "c10/core/Scalar.h"
+    place.write_text("AT_FORALL_COMPLEX_TYPES(DEFINE_IMPLICIT_CTOR)\n" * count)
+    error = refusal(source, "--edits-only", source)
+    assert f"expected 'AT_FORALL_COMPLEX_TYPES(DEFINE_IMPLICIT_CTOR)' once in c10/core/Scalar.h of PyTorch 2.6, but got it {count} times" in error
+
+
+def test_a_missing_file_and_one_of_ours_are_refused(source):
+    (source / "c10/formats").mkdir()
+    (source / "c10/formats/Philox.h").write_text("another's")
+    assert "expected no c10/formats/Philox.h in PyTorch" in refusal(source, "--edits-only", source)
+    (source / "c10/util/typeid.cpp").unlink()
+    assert "expected c10/util/typeid.cpp in PyTorch 2.6" in refusal(source, "--edits-only", source)
+
+
+@pytest.mark.parametrize("failing", [0, 7, 30])
+def test_where_writing_fails_everything_is_put_back(source, monkeypatch, failing):
+    before = contents(source)
+    write, written = applying._exchange, []
+
+    def full(place, content):
+        written.append(place)
+        if len(written) == failing + 1:
+            raise OSError("no space left on device")
+        write(place, content)
+
+    monkeypatch.setattr(applying, "_exchange", full)
+    with pytest.raises(OSError, match="no space left"):
+        applying.apply(source_tree(source))
+    assert contents(source) == before
+    assert not (source / "c10" / "formats").exists()
+
+
+def test_another_link_to_a_file_keeps_its_text(source, tmp_path):
+    os.link(source / "c10/core/Scalar.h", tmp_path / "other")
+    before = (tmp_path / "other").read_text()
+    applying.apply(source_tree(source))
+    assert (tmp_path / "other").read_text() == before
+
+
+@known_headers
+def test_headers_are_edited_in_a_copy_alone(include, tmp_path):
+    before = contents(include)
+    done = run("--only-headers", include, "--to", tmp_path / "copy")
+    assert done.returncode == 0, done.stderr
+    assert contents(include) == before
+    after = contents(tmp_path / "copy")
+    assert {path for path in before if after[path] == before[path]} == set()
+    again = run("--only-headers", include, "--to", tmp_path / "copy")
+    assert again.returncode == 1 and "a folder that does not exist yet" in again.stderr
+
+
+@known_headers
+def test_a_copy_that_fails_is_taken_away(include, tmp_path, monkeypatch):
+    monkeypatch.setattr(applying, "apply", lambda tree: (_ for _ in ()).throw(Refused("no")))
+    with pytest.raises(Refused):
+        applying.edit_copy(include_tree(include), tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_wrong_calls_are_explained(tmp_path):
+    assert "expected SOURCE or --only-headers" in run().stderr
+    assert "expected --to COPY with --only-headers" in run("--only-headers", tmp_path).stderr
+    assert "expected the include folder" in refusal(tmp_path, "--only-headers", tmp_path, "--to", tmp_path / "copy")
+
+
+def test_what_a_build_lacks_is_named_at_once(source, monkeypatch):
+    monkeypatch.setattr(building, "PROGRAMS", ("no-such-program",))
+    monkeypatch.setattr(building, "HEADERS", {"stdio.h": "libc6-dev", "no/such/header.h": "libnone-dev"})
+    with pytest.raises(Refused, match=r"without the program no-such-program; .*<no/such/header\.h> \(libnone-dev\)\. The tree is edited"):
+        building.build(source, "all", None)
+
+
+def test_the_documents_table_is_up_to_date():
+    done = subprocess.run([sys.executable, ROOT / "tools" / "intree" / "table.py", "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr or "docs/in-tree.md is not up to date: python tools/intree/table.py"
+
+
+def test_rows_are_the_built_in_formats():
+    from torch_dtypes import _C
+
+    rows = builtin_rows(ROOT)
+    assert [f"torch.{row.name}" for row in rows] == [str(dtype) for dtype in _C.builtin_dtypes()]
+    assert [row.enumerator for row in rows][:2] == ["Posit8es0", "Posit8es1"]
+    assert "_(c10::tf32, Tf32)" in header(rows) and "using tf32 = formats::Element<8, uint32_t>;" in header(rows)
+
+
+# --- programs ---
+
+
+def compiled(out, includes, *sources, link=()):
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    if compiler is None:
+        pytest.skip("needs a C++ compiler")
+    folders = [word for folder in includes for word in ("-I", str(folder))]
+    command = [compiler, "-std=gnu++20", "-O0", "-Wall", "-Wextra", "-Wno-unused-parameter", *folders, *map(str, sources), *link, "-o", str(out)]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    done = subprocess.run([str(out)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def includes(tmp_path_factory):
+    """Where headers are looked for: edited ones first, then the others. INTREE_HEADERS names another PyTorch's include folder."""
+    folder = tmp_path_factory.mktemp("intree")
+    applying.edit_copy(include_tree(copied_headers(folder / "torch" / "include")), folder / "edited")
+    return [folder / "edited", INCLUDE]
+
+
+@known_headers
+def test_types_of_pytorchs_own_list(includes, tmp_path):
+    library = Path(torch.__file__).parent / "lib"
+    ours = includes[0] / "c10" / "formats"
+    sources = CPP / "intree" / "test_scalar_types.cpp", ours / "FormatRegistry.cpp", ours / "intree" / "ScalarTypes.cpp"
+    compiled(tmp_path / "program", includes, *sources, link=[f"-L{library}", "-lc10", f"-Wl,-rpath,{library}"])
+
+
+@known_headers
+def test_numbers_against_edited_headers(includes, tmp_path):
+    compiled(tmp_path / "program", [*includes, ROOT / "aten" / "src"], CPP / "test_dispatch.cpp")

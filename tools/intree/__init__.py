@@ -1,0 +1,1 @@
+"""Puts the formats into a PyTorch source tree, as types of its own list: `tools/intree/build --help`, docs/in-tree.md."""

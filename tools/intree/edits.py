@@ -1,0 +1,143 @@
+"""Every place of PyTorch that is edited, one row each, with its reason. docs/in-tree.md's table is made from here.
+
+An edit puts text before, after or in the place of an anchor: a few words of PyTorch's file that must stand there exactly once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .releases import RELEASES, Refused, Release, Tree
+
+SOURCES = ("2.6",)  # releases of which more than headers is known
+SINCE_2_14 = ("2.14", "2.15")
+NEWER = ("2.13", *SINCE_2_14)
+
+
+@dataclass(frozen=True)
+class Edit:
+    """`file` and `anchor` may name {lists} and {last}, which releases have in other places."""
+
+    file: str
+    anchor: str
+    where: str  # before, after, instead
+    text: str
+    why: str
+    releases: tuple[str, ...] = tuple(RELEASES)
+
+    def applied(self, source: str, release: Release, path: object) -> str:
+        anchor = self.anchor.replace("{last}", release.last)
+        count = source.count(anchor)
+        if count != 1:
+            words = " ".join(anchor.split())
+            raise Refused(f"expected {words!r} once in {path} of PyTorch {release.name}, but got it {count} times; nothing was changed")
+        before, after = source.split(anchor)
+        put = {"before": self.text + anchor, "after": anchor + self.text, "instead": self.text}[self.where]
+        return before + put + after
+
+    def place(self, release: Release) -> str:
+        return self.file.replace("{lists}", release.lists)
+
+
+_LISTS = "{lists}"
+_TYPEID = "c10/util/typeid.h"
+_TYPES = "c10/core/ScalarType.h"
+
+EDITS = (
+    # --- the list of types ---
+    Edit(_LISTS, "#include <cstdint>", "after", "\n#include <c10/formats/intree/ScalarTypes.h>",
+         "The elements' C++ types and the rows, which the list names. It brings `OpMathType`, `AccumulateTypeDevice`, `_isnan`, "
+         "`numeric_limits` and `c10::convert` of elements along as specialisations, so that their headers need no edit."),
+    Edit(_LISTS, "{last}", "after", " \\\n  AT_FORALL_FORMAT_SCALAR_TYPES(_)",
+         "The list that makes the enumerators, in an order that files rely on: ours come last. `at::kPosit16es2`, `CppTypeToScalarType`, "
+         "`toString`, `elementSize`, `TypeMeta`, `THPDtype` and `torch.posit16es2` expand from it."),
+    Edit(_LISTS, "#define AT_FORALL_SCALAR_TYPES_WITH_COMPLEX(_) \\", "after", "\n  AT_FORALL_FORMAT_SCALAR_TYPES(_) \\",
+         "The list that makes accessors: `Scalar::toPosit16es2`, `Tensor::item` and `data_ptr` of an element, `toOpMathType`."),
+    Edit(_LISTS, 'return "UNKNOWN_SCALAR";', "instead", 'return c10::formats::name_or(t, "UNKNOWN_SCALAR");',
+         "Formats made at run time have no enumerator: their names in error texts."),
+    # --- questions about a type ---
+    Edit(_TYPES, "(CASE_ELEMENTSIZE_CASE)\n    default:", "after",
+         "\n      if (const auto size = formats::run_time_itemsize(t)) return size;", "`elementSize` of a format made at run time."),
+    Edit(_TYPES, "isReducedFloatingType(t);", "instead", "isReducedFloatingType(t) ||\n      formats::is_format_type(t);",
+         "Autograd, promotion and factories ask `isFloatingType`. Last, so that stock types are found first."),
+    Edit(_TYPES, "inline bool isSignedType(ScalarType t) {", "after",
+         "\n  if (formats::is_format_type(t)) return formats::is_signed_format(t);", "`torch.dtype.is_signed`; fixed point may be unsigned."),
+    Edit("c10/core/ScalarType.cpp", "  if (isFloat8Type(a) || isFloat8Type(b)) {", "before",
+         "  if (formats::is_format_type(a) || formats::is_format_type(b)) {\n    return formats::promote_types(a, b);\n  }\n\n",
+         "`promoteTypes` ends in a table of the oldest types. After the answers for undefined, equal, quantised and bits types.", SOURCES),
+    Edit("c10/core/ScalarType.cpp", "getDtypeNames(c10::ScalarType scalarType) {", "after",
+         '\n  if (formats::is_format_type(scalarType)) {\n    return {formats::dtype_name(scalarType), ""};\n  }',
+         "The names under which `torch` has the dtypes, and their repr.", SOURCES),
+    # --- TypeMeta ---
+    Edit(_TYPEID, "return index_ < NumScalarTypes;", "instead",
+         "return index_ < NumScalarTypes ||\n        c10::formats::is_run_time_number(index_);",
+         "A TypeMeta holds the number of a format made at run time, too. `NumScalarTypes` itself must not grow: `DeviceCapability` has a bit "
+         "for each type in 64 bits."),
+    Edit(_TYPEID, "if (C10_LIKELY(isScalarType())) {\n      return scalarTypeItemSizes", "instead",
+         "if (C10_LIKELY(index_ < NumScalarTypes)) {\n      return scalarTypeItemSizes",
+         "That table is of enumerators; the other types' sizes are beside their names."),
+    Edit(_TYPEID, "index < NumScalarTypes,", "instead", "index < c10::formats::kEndOfNumbers,", "An assertion of debug builds."),
+    Edit(_TYPEID, "(NumScalarTypes + 15 /*", "instead", "(c10::formats::kEndOfNumbers + 15 /*",
+         "Mobile builds count the types that are no ScalarType; they come behind our numbers."),
+    Edit(_TYPEID, "static uint16_t existingMetaDataIndexForType(TypeIdentifier identifier);\n\n public:", "after",
+         "\n  // The entry of a number format made at run time; its name must live as long as the process.\n"
+         "  static void addFormat(ScalarType type, size_t itemsize, const char* name);",
+         "The registry of formats announces one that is made at run time."),
+    Edit("c10/util/typeid.cpp", "TypeMeta::nextTypeIndex(NumScalarTypes);", "instead", "TypeMeta::nextTypeIndex(c10::formats::kEndOfNumbers);",
+         "Types that are no ScalarType (strings, pointers) get indices behind our numbers.", SOURCES),
+    Edit("c10/util/typeid.cpp", "uint16_t TypeMeta::existingMetaDataIndexForType(", "before",
+         "void TypeMeta::addFormat(ScalarType type, size_t itemsize, const char* name) {\n"
+         "  // No functions: its elements are plain bytes. No identifier: no C++ type is one of its elements.\n"
+         "  const std::lock_guard<std::mutex> lock(getTypeMetaDatasLock());\n"
+         "  typeMetaDatas()[static_cast<uint16_t>(type)] = detail::TypeMetaData(\n"
+         "      itemsize, nullptr, nullptr, nullptr, nullptr, nullptr, TypeIdentifier::uninitialized(), name);\n"
+         "}\n\n", "What that declares.", SOURCES),
+    # --- where a tensor goes, and numbers ---
+    Edit("c10/core/TensorOptions.h", "const auto dtype_ = dtype_or_default(dtype);", "after",
+         "\n      if (formats::is_format_type(dtype_)) return DispatchKey::PrivateUse2;",
+         "`computeDispatchKey`: factories with one of our dtypes run our kernels, as those of quantised types run theirs."),
+    Edit("c10/core/Scalar.h", "AT_FORALL_COMPLEX_TYPES(DEFINE_IMPLICIT_CTOR)", "after",
+         "\n  AT_FORALL_FORMAT_SCALAR_TYPES(DEFINE_IMPLICIT_CTOR)", "An element becomes a Scalar, by its exact value."),
+    Edit("torch/csrc/utils/python_scalars.h", "inline void store_scalar(void* data, at::ScalarType scalarType, PyObject* obj) {", "after",
+         "\n  if (c10::formats::is_format_type(scalarType)) {\n"
+         "    return c10::formats::store_element(data, scalarType, THPUtils_unpackDouble(obj));\n  }",
+         "`torch.tensor([1.5], dtype=torch.posit16es2)` writes elements one by one."),
+    Edit("torch/csrc/utils/python_scalars.h", "inline PyObject* load_scalar(const void* data, at::ScalarType scalarType) {", "after",
+         "\n  if (c10::formats::is_format_type(scalarType)) {\n"
+         "    return PyFloat_FromDouble(c10::formats::load_element(data, scalarType));\n  }", "`tolist` and `item` read them."),
+    # --- tables that end at NumOptions ---
+    Edit("torch/csrc/DynamicTypes.cpp", "std::array<THPDtype*, static_cast<int>(at::ScalarType::NumOptions)>", "instead",
+         "std::array<THPDtype*, c10::formats::kEndOfNumbers>", "The dtype objects by number: formats made at run time have one.", SOURCES),
+    Edit("aten/src/ATen/core/DeprecatedTypePropertiesRegistry.h", "[static_cast<int>(ScalarType::NumOptions)];", "instead",
+         "[c10::formats::kEndOfNumbers];", "`Tensor::type()` looks a number up here."),
+    Edit("aten/src/ATen/core/DeprecatedTypePropertiesRegistry.cpp", "static_cast<int>(ScalarType::NumOptions)", "instead",
+         "static_cast<int>(c10::formats::kEndOfNumbers)", "And makes an entry for each number.", SOURCES),
+    Edit("aten/src/ATen/core/DeprecatedTypeProperties.h", "static_cast<int64_t>(ScalarType::NumOptions) +", "instead",
+         "static_cast<int64_t>(c10::formats::kEndOfNumbers) +", "Two numbers joined into one must not collide."),
+    Edit("torch/csrc/utils/tensor_flatten.h", "static_cast<size_t>(at::ScalarType::NumOptions) +", "instead",
+         "static_cast<size_t>(c10::formats::kEndOfNumbers) +", "The same, where tensors are put in groups of one dtype."),
+    Edit("aten/src/ATen/Dispatch_v2.h", "ScalarType::NumOptions) < 60", "instead", "ScalarType::NumOptions) <= 60",
+         "The macros take 60 types; with ours there are 59 and `Undefined`, which none is given.", SINCE_2_14),
+    Edit("torch/headeronly/core/Dispatch_v2.h", "ScalarType::NumOptions) < 60", "instead", "ScalarType::NumOptions) <= 60",
+         "The same.", SINCE_2_14),
+    Edit("torch/headeronly/core/Dispatch_v2.h", "#define AT_ALL_SCALAR_TYPES_WITH_COMPLEX ", "after", " AT_FORMAT_SCALAR_TYPES, ",
+         "A second list for the accessors, which these releases have beside the one above.", SINCE_2_14),
+    # --- what other code must be told ---
+    Edit("aten/src/ATen/DLConvertor.cpp", "dtype.bits = t.element_size() * 8;", "after",
+         '\n  TORCH_CHECK(!c10::formats::is_format_type(t.scalar_type()), "expected a dtype that DLPack has a type for, but got ",\n'
+         '      toString(t.scalar_type()), "; share the codes, an integer tensor, instead");',
+         "A switch without a default, which would leave the type code unset.", SOURCES),
+    # --- the build ---
+    Edit("c10/CMakeLists.txt", "          util/*.cpp\n", "after", "          formats/*.cpp\n          formats/intree/*.cpp\n",
+         "Our sources of c10.", SOURCES),
+    Edit("c10/CMakeLists.txt", "if(NOT BUILD_LIBTORCHLESS)\n  add_library(c10 ", "before",
+         "# Number formats are written in C++20.\nfile(GLOB C10_FORMAT_SRCS formats/*.cpp formats/intree/*.cpp)\n"
+         "set_source_files_properties(${C10_FORMAT_SRCS} PROPERTIES COMPILE_OPTIONS -std=gnu++20)\n",
+         "PyTorch 2.6 is C++17; what other headers of PyTorch include of ours is, too.", SOURCES),
+)  # fmt: skip
+
+
+def edits_for(tree: Tree) -> list[tuple[str, Edit]]:
+    """The edits of a tree with the files that they go to: of headers alone, where nothing else is there."""
+    rows = [edit for edit in EDITS if tree.release.name in edit.releases]
+    return [(path, edit) for edit in rows if tree.place(path := edit.place(tree.release)) is not None]

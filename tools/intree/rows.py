@@ -1,0 +1,71 @@
+"""The rows of the built-in formats as PyTorch's lists want them, made from c10/formats/BuiltinFormats.h.
+
+That file's rows have names in small letters, which dtypes have; enumerators begin with a capital, which the preprocessor cannot make.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    bits: int
+    digits: int  # significant bits where a format has most
+    posit: bool
+
+    @property
+    def enumerator(self) -> str:
+        return self.name.capitalize()
+
+    @property
+    def code_type(self) -> str:
+        return f"uint{8 if self.bits <= 8 else 16 if self.bits <= 16 else 32}_t"
+
+
+def builtin_rows(root: Path) -> list[Row]:
+    """The built-in formats in their order: posits, then floats. ScalarTypes.cpp holds widths and digits against the formats."""
+    text = (root / "c10" / "formats" / "BuiltinFormats.h").read_text()
+    rows = []
+    for macro, posit in (("AT_FORALL_POSIT_TYPES", True), ("AT_FORALL_CUSTOM_FLOAT_TYPES", False)):
+        listed = re.search(rf"#define {macro}\(_\)((?:.*\\\n)+.*)", text)[1]
+        for name, first, second in re.findall(r"_\((\w+), (\d+), (\d+)\)", listed):
+            a, b = int(first), int(second)
+            rows.append(Row(name, a, max(a - 2 - b, 1), True) if posit else Row(name, 1 + a + b, b + 1, False))
+    return rows
+
+
+def header(rows: list[Row]) -> str:
+    """The text of c10/formats/intree/ScalarTypeRows.h."""
+    aliases = "\n".join(f"using {row.name} = formats::Element<{number}, {row.code_type}>;" for number, row in enumerate(rows))
+    listed = " \\\n".join(f"  _(c10::{row.name}, {row.enumerator})" for row in rows)
+    types = ", ".join(f"c10::ScalarType::{row.enumerator}" for row in rows)
+    names = ", ".join(f'"{row.name}"' for row in rows)
+    digits = ", ".join(str(row.digits) for row in rows)
+    return f"""// Made by tools/intree from c10/formats/BuiltinFormats.h: the built-in formats as rows of PyTorch's lists of types.
+#pragma once
+#include <cstdint>
+
+namespace c10 {{
+namespace formats {{
+template <int Row, typename Code>
+struct Element;
+inline constexpr int kElementDigits[] = {{{digits}}};
+}} // namespace formats
+
+{aliases}
+}} // namespace c10
+
+// Rows _(C++ type, enumerator), and for AT_DISPATCH_V2 the types alone.
+#define AT_FORALL_FORMAT_SCALAR_TYPES(_) \\
+{listed}
+
+#define AT_FORMAT_SCALAR_TYPES {types}
+#define TD_FIRST_FORMAT {rows[0].enumerator}
+#define TD_LAST_FORMAT {rows[-1].enumerator}
+#define TD_POSIT_ROWS {sum(row.posit for row in rows)}
+#define TD_DTYPE_NAMES {names}
+"""

@@ -276,3 +276,14 @@ def test_layers_in_a_module_with_a_rule_are_still_autocast_s():
         want = chop(F.linear(chop(x, "q43"), model[0].weight, model[0].bias).float(), "q43")
         got = model(x.to(torch.q43))
         assert got.dtype is torch.float32 and torch.equal(got, want)
+
+
+def test_a_weight_that_another_network_makes():
+    layer, made = nn.Linear(6, 4), torch.randn(4, 6, requires_grad=True)
+    del layer.weight
+    layer.weight = made
+    quantize_(layer, {nn.Linear: RULE})
+    x = torch.randn(3, 6)
+    assert torch.equal(layer(x), F.linear(chop(x, "posit8es1"), chop(made, "q43"), layer.bias))
+    layer(x).sum().backward()
+    assert torch.equal(made.grad, chop(made.grad, "e5m5")) and made.grad.any()

@@ -143,6 +143,29 @@ def test_scales_are_saved_and_loaded():
     assert torch.equal(other(x), made(x))
 
 
+@pytest.mark.parametrize("by", ["absmax", "mse"])
+def test_scales_come_from_a_state_dict_as_from_the_loader(by):
+    rules = {nn.Linear: dict(weight="int8", activation=dict(format="uint8_affine", by=by), output=dict(format="int8", per="channel"))}
+    made = quantize_(layer(), rules, batches())
+    file = io.BytesIO()
+    torch.save(made.state_dict(), file)
+    file.seek(0)
+    kept = torch.load(file, weights_only=True)
+    other = quantize_(layer(), rules, calibrate=kept)
+    x = batches()[0]
+    assert torch.equal(other(x), made(x))
+    with pytest.raises(ValueError, match="a state dict with the scales of '0'"):
+        quantize_(nn.Sequential(layer()), rules, calibrate=kept)
+
+
+@pytest.mark.parametrize("by", ["absmax", "percentile(99)"])
+def test_inputs_of_several_sizes_share_no_scales_by_channel(by):
+    rule = dict(activation=dict(format="int8", per="channel", by=by))
+    with pytest.raises(ValueError, match=r"one size along dimension -1, which share scales, but got 3 and 5; say per='tensor'"):
+        quantize_(nn.Bilinear(3, 5, 2), {nn.Bilinear: rule}, [1], forward=lambda model, batch: model(torch.ones(2, 3), torch.ones(2, 5)))
+    quantize_(nn.Bilinear(3, 5, 2), {nn.Bilinear: rule | dict(activation="int8")}, [1], forward=lambda m, b: m(torch.ones(2, 3), torch.ones(2, 5)))
+
+
 # ---- what is wrong with scales and loaders ----
 
 BAD = {
@@ -155,6 +178,7 @@ BAD = {
     "per": (dict(weight=dict(format="int8", per="layer")), ValueError, "expected per to be"),
     "by": (dict(weight=dict(format="int8", by="percentile(3)")), ValueError, "expected by to be"),
     "when": (dict(weight=dict(format="int8", when="calibration")), ValueError, "of activation or output"),
+    "history of each tensor": (dict(error=dict(format="int8", when="call", history=4)), ValueError, "history with when='delayed' only.*when='call'"),
     "history": (dict(error=dict(format="int8", when="delayed", history=0)), ValueError, "expected history as an integer from 1"),
 }
 
@@ -181,6 +205,8 @@ LOADERS = {
     "infinities": ([torch.zeros(3, 6), torch.full((3, 6), float("inf"))], ValueError, r"batch 1.*infinities or NaN"),
     "NaN": ([torch.full((3, 6), float("nan"))], ValueError, r"batch 0.*expected finite numbers for a scale \(activation\)"),
     "no rows": ([torch.zeros(0, 6)], ValueError, "but none came to ''"),
+    "a plain dict": ({"x": torch.zeros(3, 6)}, TypeError, "iterable of batches, but got dict; a state dict's scales lie in its metadata"),
+    "a state dict without scales": (layer().state_dict(), ValueError, "a state dict with the scales of '', or batches"),
     "labels": ([(torch.zeros(3, dtype=torch.long), torch.zeros(3, 6))], ValueError, r"a tuple of \(a tensor of torch.int64"),
 }
 

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from .layers import LayerState
+from .rounders import load_scales
 from .rules import takes_two
 
 
@@ -23,7 +24,12 @@ def calibrate_(model: nn.Module, states: dict[str, LayerState], loader: Iterable
         TypeError, ValueError: not a loader, no batches, a batch that is no input, a layer that no batch came to, or infinities or NaN did.
     """
     if isinstance(loader, (torch.Tensor, Mapping, str)) or not isinstance(loader, Iterable):
-        raise TypeError(f"expected calibrate= as an iterable of batches, but got {type(loader).__name__}; a single batch in a list is one")
+        what = (
+            "a state dict's scales lie in its metadata, which a plain dict has not"
+            if isinstance(loader, Mapping)
+            else "a single batch in a list is one"
+        )
+        raise TypeError(f"expected calibrate= as an iterable of batches, but got {type(loader).__name__}; {what}")
     if forward is not None and not takes_two(forward):
         raise TypeError(f"expected forward= as a function of (model, batch), but got {forward!r}")
     modes = {m: m.training for m in model.modules()}
@@ -47,6 +53,20 @@ def calibrate_(model: nn.Module, states: dict[str, LayerState], loader: Iterable
         for role, rounder in state.all_rounders().items():
             if rounder.scaler is not None and rounder.scaler.needs_calibration and not rounder.scaler.settle():
                 raise ValueError(f"expected batches that come to every layer with a scale, but none came to {name!r} ({role}); give it no rule")
+
+
+def take_scales_(states: dict[str, LayerState], state_dict: Mapping) -> None:
+    """Settles the scales by those that a state dict has beside it.
+
+    Raises:
+        ValueError: it has none for a layer that needs one.
+    """
+    for name, state in states.items():
+        load_scales(state.all_rounders(), state_dict._metadata.get(name, {}))
+        if needs_calibration(state):
+            raise ValueError(
+                f"expected a state dict with the scales of {name!r}, or batches, as calibrate=, but got one of a model that had none there"
+            )
 
 
 def run_batch(model: nn.Module, batch: object, forward: Callable[[nn.Module, Any], Any] | None, index: int) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from .. import _C
-from .calibrate import calibrate_, needs_calibration
+from .calibrate import calibrate_, needs_calibration, take_scales_
 from .layers import LayerState, attach, detach, is_bias, is_quantized, place_of
 from .parameters import has_parametrisation, has_weights, masters_of, parameter_names
 from .places import LayerRule, Place, missing_dimension, narrowed
@@ -28,7 +28,7 @@ _WITH_PRODUCTS = (nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention)
 def quantize_(
     model: nn.Module,
     rules: Mapping[Any, Any] | str | os.PathLike,
-    calibrate: Iterable | None = None,
+    calibrate: Iterable | Mapping[str, torch.Tensor] | None = None,
     *,
     forward: Callable[[nn.Module, Any], Any] | None = None,
 ) -> nn.Module:
@@ -59,7 +59,8 @@ def quantize_(
             ``accumulate``: a policy (``torch_dtypes.accumulate``), or a dict of its arguments, for the layer's three products;
             ``arithmetic="integer"`` and ``accumulator``. docs/mixed-precision.md explains each.
         calibrate: for scales that come from data, an iterable of batches: tensors, tuples whose first element is the input, or dicts of keyword
-            arguments. It is run through the model once, in evaluation mode and without gradients.
+            arguments. It is run through the model once, in evaluation mode and without gradients. Or a state dict of the model as it was
+            quantised by these rules, whose scales are taken (and nothing else: ``load_state_dict`` loads it).
         forward: what runs a batch in calibration, ``forward(model, batch)``, where a batch is something else.
 
     Where weight, activation, error and grad are one dtype of this package, the layer runs in it natively: it gets and gives tensors of its
@@ -107,7 +108,10 @@ def quantize_(
     _leave_fast_paths(model)
     if needs:
         try:
-            calibrate_(model, states, calibrate, forward)
+            if isinstance(calibrate, Mapping) and hasattr(calibrate, "_metadata"):
+                take_scales_(states, calibrate)
+            else:
+                calibrate_(model, states, calibrate, forward)
         except BaseException:
             dequantize_(model)
             raise

@@ -13,6 +13,8 @@ from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
 _RECURRENT = nn.RNNBase
+_PRODUCTS = (nn.Linear, nn.modules.conv._ConvNd)
+_IN_PRODUCTS = ("weight", "bias")
 _ENDINGS = ("_orig", "_g", "_v")  # of what pruning and spectral_norm, and weight_norm, keep
 
 
@@ -29,14 +31,15 @@ def parameter_of(module: nn.Module, name: str) -> torch.Tensor:
     return getattr(owner, last) if found is None else found
 
 
-def masters_of(module: nn.Module, name: str) -> list[nn.Parameter]:
-    """The parameters themselves: one, or those that a tensor is made of."""
+def masters_of(module: nn.Module, name: str) -> list[torch.Tensor]:
+    """The parameters themselves: one, or those that a tensor is made of; the tensor, where another network makes it."""
     owner, last = owner_of(module, name)
     if (found := owner._parameters.get(last)) is not None:
         return [found]
     if is_parametrized(owner, last):
         return list(owner.parametrizations[last].parameters())
-    return [p for key, p in owner._parameters.items() if p is not None and key in {last + ending for ending in _ENDINGS}]
+    made_of = [p for key, p in owner._parameters.items() if p is not None and key in {last + ending for ending in _ENDINGS}]
+    return made_of or [owner.__dict__[last]]
 
 
 def has_parametrisation(module: nn.Module, name: str) -> bool:
@@ -49,6 +52,9 @@ def parameter_names(module: nn.Module) -> list[str]:
     names = dict.fromkeys(_made_name(module, key) for key, p in module._parameters.items() if p is not None and p.is_floating_point())
     if is_parametrized(module):
         names |= dict.fromkeys(key for key in module.parametrizations if masters_of(module, key) and masters_of(module, key)[0].is_floating_point())
+    for key in _IN_PRODUCTS if isinstance(module, _PRODUCTS) else ():
+        if isinstance(t := module.__dict__.get(key), torch.Tensor) and t.is_floating_point():
+            names[key] = None
     found = list(names)
     if isinstance(module, nn.MultiheadAttention):
         found += [f"out_proj.{name}" for name in parameter_names(module.out_proj)]

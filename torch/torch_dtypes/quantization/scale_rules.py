@@ -130,6 +130,7 @@ class Scaler:
             return self._found(x)
         if training or not self.history:
             lows_and_highs = bounds(x, self.axis)
+            self._check_count(lows_and_highs[0].numel())
             used = self.history or [lows_and_highs]
             result = self._of_bounds(joined(used))
             # An infinity or NaN (a step that loss scaling will skip) would keep the scale out of use for as long as it is remembered.
@@ -142,10 +143,13 @@ class Scaler:
         """Takes a tensor of calibration into account."""
         self._check_dimension(x)
         if self.rule.by == "absmax":
-            self.history = [joined([*self.history, bounds(x, self.axis)])]
+            found = bounds(x, self.axis)
+            self._check_count(found[0].numel())
+            self.history = [joined([*self.history, found])]
             return
         x, self.dims = x.detach(), x.dim()
         rows = x.reshape(1, -1) if self.axis is None else x.movedim(self.axis, 0).flatten(1)
+        self._check_count(rows.shape[0])
         limit = max(1, _SAMPLES // 16 // rows.shape[0])
         self.samples.append(rows[:, :: max(1, -(-rows.shape[1] // limit))].float().clone())
         if len(self.samples) > 64:
@@ -155,6 +159,14 @@ class Scaler:
         if self.axis is not None and not -x.dim() <= self.axis < x.dim():
             what = f"a tensor with dimension {self.axis}, for each index of which there is a scale"
             raise ValueError(f"expected {what}, but got shape {tuple(x.shape)}")
+
+    def _check_count(self, count: int) -> None:
+        """What comes by has as many scales as what came before; a layer's inputs share them."""
+        before = self.samples[0].shape[0] if self.samples else self.history[0][0].numel() if self.history else count
+        if count != before:
+            raise ValueError(
+                f"expected tensors of one size along dimension {self.axis}, which share scales, but got {before} and {count}; say per='tensor'"
+            )
 
     def settle(self) -> bool:
         """Ends calibration: whether anything was seen."""

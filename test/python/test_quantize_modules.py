@@ -154,7 +154,8 @@ def test_a_scale_along_a_dimension_that_an_input_lacks():
 # ---- models moved about ----
 
 RULES = {
-    "casts": RULE, "natively": torch.q43, "sums": dict(RULE, accumulate="format"), "delayed": dict(activation=dict(format="int8", when="delayed")),
+    "casts": RULE, "natively": torch.q43, "sums": dict(RULE, accumulate="format"),
+    "delayed": dict(activation=dict(format="int8", when="delayed", per="channel")),
     "integers": dict(weight="int8", activation=dict(format="int8", when="call"), arithmetic="integer"), "blocks": dict(weight="mxfp4", error="nvfp4"),
     "least error": dict(activation=dict(format="int8", when="call", by="mse"), grad=dict(format="int8", per="channel")),
 }  # fmt: skip
@@ -163,10 +164,13 @@ every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 
 @every_rule
 def test_batches_of_no_rows(rule):
-    model = quantize_(linear(), {nn.Linear: rule})
-    y = model(torch.randn(0, 6))
+    model, x = quantize_(linear(), {nn.Linear: rule}), torch.randn(3, 6)
+    model(x)
+    y = model(x[:0])
     y.sum().backward()
     assert y.shape == (0, 4) and not model[0].weight.grad.any()
+    assert torch.equal(model(x), quantize_(linear(), {nn.Linear: rule})(x))  # a delayed scale is of what had rows
+    copy.deepcopy(model).load_state_dict(model.state_dict())
 
 
 @every_rule

@@ -130,11 +130,12 @@ class Scaler:
             return self._found(x)
         if training or not self.history:
             lows_and_highs = bounds(x, self.axis)
-            self._check_count(lows_and_highs[0].numel())
+            if x.numel():
+                self._check_count(lows_and_highs[0].numel())
             used = self.history or [lows_and_highs]
             result = self._of_bounds(joined(used))
             # An infinity or NaN (a step that loss scaling will skip) would keep the scale out of use for as long as it is remembered.
-            if training and all(bool(t.isfinite().all()) for t in lows_and_highs):
+            if training and x.numel() and all(bool(t.isfinite().all()) for t in lows_and_highs):
                 self.history = [lows_and_highs, *self.history[: self.rule.history - 1]]
             return result
         return self._of_bounds(joined(self.history))

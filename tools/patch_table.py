@@ -48,11 +48,14 @@ def short(owner: str) -> str:
 
 
 def targets(rows) -> str:
+    from torch_dtypes._overlay.releases import OLD_NAMES
+
     owners: dict[str, list[str]] = {}
     for row in rows:
         names = owners.setdefault(short(row.owner), [])
-        if row.name not in names:
-            names.append(row.name)
+        name = OLD_NAMES.get(row.name, row.name)
+        if name not in names:
+            names.append(name)
     several = {owner: " ".join(f"`{name}`" for name in names) for owner, names in owners.items()}
     return ", ".join(f"`{owner}.{names[0]}`" if len(names) == 1 else f"`{owner}.` {several[owner]}" for owner, names in owners.items())
 

@@ -23,5 +23,10 @@ NO_CHUNKED_CROSS_ENTROPY = since("2.13")  # linear_cross_entropy(options=...)
 # Differences in what all have.
 SKIPS_HAVE_REASONS = RUNNING >= (2, 13)  # torch._dynamo.types.ConvertFrameReturn
 OVERLOADS_CALL_TWO_WAYS = RUNNING >= (2, 14)  # torch._ops.OpOverload.__call__
+COLLECTIVES_WRAP_LISTS = RUNNING >= (2, 15)  # _functional_collectives._maybe_wrap_tensors; before, each by _maybe_wrap_tensor
 # Which function of torch.utils.checkpoint keeps what the recomputation runs; from 2.14 on the one of the old name only calls it.
-CHECKPOINT_GENERATOR = "_checkpoint_without_reentrant_generator" + ("_impl" if RUNNING >= (2, 14) else "")
+CHECKPOINT_GENERATOR = "_checkpoint_without_reentrant_generator"
+OLD_NAMES = {}  # of targets that a release has renamed: documents call them by these
+if RUNNING >= (2, 14):
+    OLD_NAMES[CHECKPOINT_GENERATOR + "_impl"] = CHECKPOINT_GENERATOR
+    CHECKPOINT_GENERATOR += "_impl"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import torch
 
 from .. import _C
+from .._overlay.releases import COLLECTIVES_WRAP_LISTS
 from .._overlay.table import exchange_code
 
 
@@ -20,5 +21,17 @@ def maybe_wrap_tensor(stock, self):
     return torch.ops._c10d_functional.wait_tensor(self)
 
 
+def _maybe_wrap_tensors(tensors):
+    return _torch_dtypes_maybe_wrap_tensors(tensors)  # noqa: F821
+
+
+def maybe_wrap_tensors(stock, tensors):
+    if torch.compiler.is_dynamo_compiling() or not any(map(_C.is_format_tensor, tensors)):
+        return stock(tensors)
+    return [maybe_wrap_tensor(lambda t: stock([t])[0], t) for t in tensors]
+
+
 def install(module) -> None:
     exchange_code(module._maybe_wrap_tensor, _maybe_wrap_tensor, "_torch_dtypes_maybe_wrap_tensor", maybe_wrap_tensor)
+    if COLLECTIVES_WRAP_LISTS:
+        exchange_code(module._maybe_wrap_tensors, _maybe_wrap_tensors, "_torch_dtypes_maybe_wrap_tensors", maybe_wrap_tensors)

@@ -128,10 +128,17 @@ def build_state(state: str) -> None:
 def dynamic_metadata(settings, project) -> dict[str, object]:
     """Version and dependencies: a wheel belongs to one release of torch and says so; an sdist to all that are supported."""
     if _state == "sdist":
-        low, high = SUPPORTED[0], SUPPORTED[-1].split(".")
-        return {"version": VERSION, "dependencies": [f"torch>={low},<{high[0]}.{int(high[1]) + 1}"]}
+        return {"version": VERSION, "dependencies": [f"torch{','.join(_range_of(SUPPORTED))}"]}
     torch = _torch_of_this_build or find_torch()
     return {"version": VERSION if from_sdist() else f"{VERSION}+torch{torch.release}", "dependencies": [f"torch=={torch.release}.*"]}
+
+
+def _range_of(releases: tuple[str, ...]) -> list[str]:
+    """Specifiers of exactly these releases of one major version, which are in order: a release between them that is not among them is excluded."""
+    major = releases[0].split(".")[0]
+    minors = [int(release.removeprefix(f"{major}.")) for release in releases]
+    gaps = sorted(set(range(minors[0], minors[-1])) - set(minors))
+    return [f">={releases[0]}", *(f"!={major}.{minor}.*" for minor in gaps), f"<{major}.{minors[-1] + 1}"]
 
 
 def dynamic_wheel(settings) -> dict[str, bool]:

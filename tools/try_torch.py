@@ -7,7 +7,7 @@
     python tools/try_torch.py 2.15.0 --python python3.12 --remove
 
 Prints one line for the support table in README.md. A release that comes as a CUDA build takes 6 GB and ten minutes; it imports without a GPU. The
-environment lies in build/try-torch-RELEASE and is used again; --fresh makes it anew, --remove deletes it afterwards.
+environment lies in build/try-torch-RELEASE-PYTHON and is used again; --fresh makes it anew, --remove deletes it afterwards.
 """
 
 import argparse
@@ -26,12 +26,15 @@ REQUIREMENTS = ("build", "train", "test")
 # Tests of what reaches into PyTorch's private parts or follows its tables, by their files' names. Whatever else a release changes, the operator
 # database (conformance/) runs into it.
 PRIVATE = (
-    "test_amp test_assert_close test_autograd test_autograd_functions test_bad_input test_cast_gradients test_checkpoints "
-    "test_composites_in_transforms test_conversion test_distributed test_dtypes test_factories test_file_versions test_foreach "
-    "test_gradient_dtypes test_graph_capture test_hooks test_inference_mode test_interop test_linear_cross_entropy test_listings "
-    "test_loading_again test_masked test_moved_codes test_operands test_operator_table test_optimizer_steps test_other_libraries test_printing "
-    "test_script test_serialization test_stock test_stock_compile test_tensor_body test_threads test_transforms test_views test_modules "
-    "test_operators test_optimizers test_tangents"
+    "test_accumulation_operators test_amp test_assert_close test_attention test_autograd test_autograd_functions test_bad_input "
+    "test_block_tensors test_cast_gradients test_checkpoints test_chop_graphs test_collectives test_composites_in_transforms test_conversion "
+    "test_ddp test_distributed test_dtypes test_error_names test_factories test_file_versions test_filling test_foreach test_function_tables "
+    "test_fuzzy test_gradient_dtypes test_gradients_in_user_code test_graph_capture test_hooks test_inference_mode test_infinities test_interop "
+    "test_linear_cross_entropy test_listings test_loading_again test_masked test_mixed_layers test_mixed_operands test_moved_codes test_observe "
+    "test_observe_passes test_operands test_operator_table test_optimizer_steps test_other_libraries test_overrides test_packaging "
+    "test_printing test_random_numbers test_rounding_nodes test_safetensors test_script test_serialization test_stock test_stock_compile "
+    "test_tensor_body test_threads test_touched_elements test_transforms test_views "
+    "test_modules test_operators test_optimizers test_stochastic_operators test_tangents"
 ).split()
 
 
@@ -45,6 +48,12 @@ def run(*command: object, log: Path | None = None, **settings) -> None:
     if done.returncode != 0:
         end = "" if log is None else "\n" + "\n".join(log.read_text().splitlines()[-30:])
         raise SystemExit(f"expected {words[0]} to succeed, but it ended with {done.returncode}{end}")
+
+
+def python_release(python: str) -> str:
+    """Of an interpreter, as folders and tables name it: 3.12."""
+    words = [python, "-c", "import sys; print(*sys.version_info[:2], sep='.')"]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def requirements(release: str) -> list[str]:
@@ -110,7 +119,7 @@ def main() -> int:
     options = parser.parse_args()
     if not re.fullmatch(r"\d+\.\d+\.\d+", options.release):
         parser.error(f"expected a release as major.minor.patch, for example 2.15.0, but got {options.release!r}")
-    folder = ROOT / "build" / f"try-torch-{options.release}"
+    folder = ROOT / "build" / f"try-torch-{options.release}-py{python_release(options.python)}"
     if options.fresh:
         shutil.rmtree(folder, ignore_errors=True)
     try:

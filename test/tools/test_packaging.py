@@ -208,12 +208,12 @@ def test_backend_accepts_supported_torch(backend, tmp_path, version):
     assert backend.find_torch(str(tmp_path)).dir == folder  # the folder above will do
 
 
-@pytest.mark.parametrize("version", ["1.13.1", "2.1.0", "2.10.0+cpu", "2.14.0", "3.11.0"])
+@pytest.mark.parametrize("version", ["1.13.1", "2.1.0", "2.10.0+cpu", "2.14.1", "3.11.0"])
 def test_backend_refuses_other_torch(backend, tmp_path, version):
     with pytest.raises(SystemExit) as caught:
         backend.find_torch(str(fake_torch(tmp_path / "torch", version)))
     message = line_of(caught)
-    assert version in message and "2.11, 2.12, 2.13" in message and "pip install" in message
+    assert version in message and ", ".join(backend.SUPPORTED) in message and "pip install" in message
 
 
 def test_backend_without_torch(backend, monkeypatch):
@@ -275,6 +275,14 @@ def test_metadata_of_wheels_and_sdists(backend, tmp_path, monkeypatch):
     (tmp_path / "PKG-INFO").touch()  # a wheel from an sdist keeps the sdist's version: installers insist on it
     backend.build_state("wheel")
     assert backend.dynamic_metadata({}, {}) == {"version": "0.2.0", "dependencies": ["torch==2.12.*"]}
+
+
+def test_an_sdist_excludes_releases_between_the_supported_ones(backend, monkeypatch):
+    backend.build_state("sdist")
+    monkeypatch.setattr(backend, "SUPPORTED", ("2.9", "2.11", "2.14"))
+    assert backend.dynamic_metadata({}, {})["dependencies"] == ["torch>=2.9,!=2.10.*,!=2.12.*,!=2.13.*,<2.15"]
+    monkeypatch.setattr(backend, "SUPPORTED", ("2.9",))
+    assert backend.dynamic_metadata({}, {})["dependencies"] == ["torch>=2.9,<2.10"]
 
 
 # --- requirements ---

@@ -128,6 +128,14 @@ def test_delayed_scales_are_of_the_tensors_before():
     assert other(torch.tensor([100.0])).item() == cast(torch.tensor([100.0])).item()
 
 
+def test_a_cast_scales_each_tensor_by_itself():
+    x = torch.randn(9)
+    want = target("int8").quantize(x, scale=absmax(x, 127))
+    assert torch.equal(Cast("int8")(x), want) and torch.equal(Cast(dict(format="int8", scale="free"))(x), want)
+    with pytest.raises(ValueError, match=r"when='call' .* or 'delayed' .* of a Cast, but got 'calibration'"):
+        Cast(dict(format="int8", when="calibration"))
+
+
 def test_scales_are_saved_and_loaded():
     rules = {nn.Linear: dict(weight="int8", activation=dict(format="uint8", by="mse"))}
     made, plain = quantize_(layer(), rules, batches()), layer()

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
-from .places import layer_rule
+from .places import Place, layer_rule
 from .rounders import GradientHook, Rounder, load_scales, save_scales
 
 __all__ = ["Cast"]
+
+
+def _uncalibrated(place: Place, value: Any) -> Place:
+    """The place with a scale of each tensor, where nothing else is said: no calibration runs through a module that stands by itself."""
+    if place.scale is None or place.scale.when != "calibration":
+        return place
+    if isinstance(value, Mapping) and value.get("when") is not None:
+        raise ValueError("expected when='call' (a scale of each tensor) or 'delayed' (of those before) of a Cast, but got 'calibration', a rule's")
+    return dataclasses.replace(place, scale=dataclasses.replace(place.scale, when="call"))
 
 
 class Cast(nn.Module):
@@ -24,12 +35,13 @@ class Cast(nn.Module):
 
     Args:
         forward, backward: a dtype, format, block or integer format or name (``torch_dtypes.target``), or a dict as in ``quantize_``:
-            ``dict(format="int8", scale="free", rounding="stochastic")``. None: nothing is rounded.
+            ``dict(format="int8", scale="free", rounding="stochastic")``. A scale is each tensor's own, or ``when="delayed"``: of those before.
+            None: nothing is rounded.
 
     Shape: any; a floating tensor of float16, bfloat16, float32 or float64, and the result is of the same dtype and shape.
 
     Raises:
-        ValueError: an unknown name or option, or a format that needs a scale without one.
+        ValueError: an unknown name or option, a format that needs a scale without one, or a scale by calibration, which is ``quantize_``'s.
         TypeError: something else.
 
     Example::
@@ -45,7 +57,7 @@ class Cast(nn.Module):
         given = {name: value for name, value in (("activation", forward), ("error", backward)) if value is not None}
         if not given:
             raise ValueError("expected forward= or backward=, what values or gradients are rounded to, but got neither")
-        places = layer_rule(given, "Cast").places()
+        places = {name: _uncalibrated(place, given[name]) for name, place in layer_rule(given, "Cast").places().items()}
         self._forward = Rounder(places["activation"], "activation", self) if "activation" in places else None
         self._backward = Rounder(places["error"], "error", self) if "error" in places else None
 

@@ -161,11 +161,17 @@ def test_integers_are_scaled_by_the_largest_magnitude(master):
     assert zeros[-1][0].lt(0).all()
 
 
-@pytest.mark.parametrize("name", ["mxfp4", "mxfp8_e4m3", "bfp8"])
+ALONG_ONE_DIMENSION = {"mxfp8_e4m3_axis1": "mxfp8_e4m3", "bfp8_dim1": "bfp8", "block<e3m4,e8m0,2x4>": "block<e3m4,e8m0,4>"}
+
+
+@pytest.mark.parametrize("name", ["mxfp4", "mxfp8_e4m3", "bfp8", "mxfp8_e4m3_axis1", "bfp8_dim1", "block<e3m4,e8m0,2x4>"])
 def test_blocks(name):
-    """Weights, gradients and states of blocks, by hand; stochastically without masters."""
+    """Weights, gradients and states of blocks, by hand; stochastically without masters. A bias has one dimension to be cut along."""
     starts, gradients = inputs("e8m23")
-    rounded = torch_dtypes.target(name).quantize
+
+    def rounded(x, **options):
+        return torch_dtypes.target(name if x.dim() == 2 else ALONG_ONE_DIMENSION.get(name, name)).quantize(x, **options)
+
     torch.manual_seed(3)
     weights, buffers, expected = [rounded(w) for w in starts], [None, None], []
     for at_step in gradients:

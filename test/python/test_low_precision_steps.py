@@ -237,7 +237,22 @@ def test_steps_that_lack_something():
         optimizer.step()
 
 
+def test_parameters_of_no_elements_take_part():
+    model = network()
+    model.extra = nn.Parameter(torch.empty(0, 3, dtype=torch.q52))
+    optimizer = LowPrecision(torch.optim.Adam(model.parameters()), state="e6m9", master="e6m9", grad_scale=DynamicScale(init=4.0))
+    model.extra.grad = torch.empty(0, 3, dtype=torch.q52)
+    before = bits(model)
+    x, t = batch(0)
+    optimizer.scale(nn.functional.cross_entropy(model(x), t)).backward()
+    optimizer.step()
+    assert optimizer.loss_scale == 4 and not torch.equal(before[1], bits(model)[1])
+
+
 def test_other_optimizers_state_is_refused():
+    for given, error in (({}, ValueError), (5, TypeError)):
+        with pytest.raises(error, match="expected a state_dict of LowPrecision"):
+            LowPrecision(torch.optim.SGD(network().parameters())).load_state_dict(given)
     model = network()
     inner = torch.optim.Adam(model.parameters())
     plain = inner.state_dict()

@@ -252,7 +252,7 @@ class LowPrecision(Optimizer):
         rounded = self._grad.overflow_limit()
         for p, g in zip(params, gradients, strict=True):
             # False for NaN, too
-            if not torch.linalg.vector_norm(g, math.inf).item() < min(rounded, overflow_limit(_C.format_of(p.grad.dtype))):
+            if g.numel() and not torch.linalg.vector_norm(g, math.inf).item() < min(rounded, overflow_limit(_C.format_of(p.grad.dtype))):
                 return True
         return False
 
@@ -356,9 +356,11 @@ class LowPrecision(Optimizer):
         Raises:
             ValueError: it is another optimizer's, or its masters are of other parameters or dtypes.
         """
+        if not isinstance(state_dict, dict):
+            raise TypeError(f"expected a state_dict of LowPrecision, a dict, but got {state_dict!r}")
         if _KEY not in state_dict:
             raise ValueError(
-                f"expected a state_dict of LowPrecision, but got one with {', '.join(map(repr, state_dict))}; "
+                f"expected a state_dict of LowPrecision, but got one with {', '.join(map(repr, state_dict)) or 'nothing'}; "
                 "load that of a plain optimizer before it is wrapped"
             )
         params, own = self._parameters(), state_dict[_KEY]

@@ -8,7 +8,7 @@ import math
 import torch
 
 from .. import _C
-from ..quantization import FormatTarget, target
+from ..quantization import BlockFormat, FormatTarget, target
 from ..quantization.base import largest_of
 from ..rounding import rounding as rounding_block
 
@@ -58,7 +58,8 @@ class Storage:
             with rounding_block(mode):
                 return values.to(self.dtype)
         if self.target is not None:
-            values = self.target.quantize(values, scale=self._scale(values), rounding=mode)
+            made = self.target.fitting(values.dim()) if isinstance(self.target, BlockFormat) else self.target
+            values = made.quantize(values, scale=self._scale(values), rounding=mode)
         return self.held(values)
 
     def _scale(self, values: torch.Tensor) -> torch.Tensor | None:

@@ -24,6 +24,14 @@ class BlockShape:
     def is_tensor(self) -> bool:
         return self.dim is None and not self.axis
 
+    def missing(self, dims: int) -> int | None:
+        """Which of the dimensions along which blocks lie a tensor of so many has not; None: it has all."""
+        return next((a for a in (*self.axis, *(() if self.dim is None else (self.dim,))) if not -dims <= a < dims), None)
+
+    def along_last(self) -> BlockShape:
+        """For a tensor that lacks one: blocks along its last dimension; what was a slice is the whole tensor."""
+        return BlockShape(self.size[-1:], (-1,) if self.axis else ())
+
     def split(self, x: torch.Tensor) -> tuple[torch.Tensor, list[int], list[tuple[int, int]]]:
         """x with each dimension that is cut as two, padded with zeros to whole blocks; the dimensions of a block; what is to be joined
         again, as dimension and length, in that order."""

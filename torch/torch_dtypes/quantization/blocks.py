@@ -6,6 +6,7 @@ Sources: OCP Microscaling Formats (MX) Specification 1.0 (2023), sections 5 and 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from dataclasses import dataclass, field
@@ -146,6 +147,10 @@ class BlockFormat(Target):
         fmt = format_of(self.element)
         fmt.rounding = rounding_mode(mode)
         return BlockFormat(_names.name_of_format(fmt), self.scale, self.shape, self.scale_rule, self.tensor_scale, self.emax)
+
+    def fitting(self, dims: int) -> BlockFormat:
+        """The format for a tensor of so many dimensions, of which it may lack one: a bias among weights."""
+        return self if self.shape.missing(max(dims, 1)) is None else dataclasses.replace(self, shape=self.shape.along_last())
 
     def quantize(self, x, *, scale=None, zero_point=None, rounding=None, generator=None, clamped="pass"):
         check_tensor(x, self)

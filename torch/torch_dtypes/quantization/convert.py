@@ -237,7 +237,7 @@ def _rounder(place: Place, role: str, module: nn.Module, name: str, where: str) 
     if missing is None:
         return made
     if role == "grad" or not shape:
-        return Rounder(narrowed(place), role, module, channels_of)
+        return Rounder(narrowed(place, len(shape)), role, module, channels_of)
     raise ValueError(
         f"expected {role} of {where} to have the dimension along which its blocks or scales lie, but got dimension {missing} of {name}, "
         f"whose shape is {tuple(shape)}"

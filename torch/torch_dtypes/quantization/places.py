@@ -13,7 +13,6 @@ from .. import _C
 from ..accumulation import Accumulation
 from ..formats import rounding_mode
 from .base import CLAMPED
-from .block_shapes import BlockShape
 from .blocks import BlockFormat
 from .scale_rules import ScaleRule, scale_rule
 from .targets import Target, target
@@ -60,17 +59,15 @@ class LayerRule:
 
 def missing_dimension(place: Place, axis: int | None, dims: int) -> int | None:
     """Which dimension, of those along which the blocks and the scales (``axis``) lie, a tensor of so many has not; None: it has all."""
-    shape = place.target.shape if isinstance(place.target, BlockFormat) else None
-    along = () if shape is None else (*shape.axis, *(() if shape.dim is None else (shape.dim,)))
-    return next((a for a in (*along, *(() if axis is None else (axis,))) if not -dims <= a < dims), None)
+    missing = place.target.shape.missing(dims) if isinstance(place.target, BlockFormat) else None
+    return axis if missing is None and axis is not None and not -dims <= axis < dims else missing
 
 
-def narrowed(place: Place) -> Place:
+def narrowed(place: Place, dims: int) -> Place:
     """The place for a tensor that lacks such a dimension: blocks lie along its last one, slices and channels are the tensor."""
     made, scale = place.target, place.scale
     if isinstance(made, BlockFormat):
-        shape = made.shape
-        made = dataclasses.replace(made, shape=BlockShape(shape.size[-1:], (-1,) if shape.axis else ()))
+        made = made.fitting(dims)
     return dataclasses.replace(place, target=made, scale=None if scale is None else dataclasses.replace(scale, per="tensor"))
 
 

@@ -60,8 +60,12 @@ EDITS = (
          "\n      if (const auto size = formats::run_time_itemsize(t)) return size;", "`elementSize` of a format made at run time."),
     Edit(_TYPES, "isReducedFloatingType(t);", "instead", "isReducedFloatingType(t) ||\n      formats::is_format_type(t);",
          "Autograd, promotion and factories ask `isFloatingType`. Last, so that stock types are found first."),
-    Edit(_TYPES, "inline bool isSignedType(ScalarType t) {", "after",
-         "\n  if (formats::is_format_type(t)) return formats::is_signed_format(t);", "`torch.dtype.is_signed`; fixed point may be unsigned."),
+    Edit(_TYPES, "    case ScalarType::Int1:", "before",
+         "#define CASE_FORMAT(_, name) case ScalarType::name:\n      AT_FORALL_FORMAT_SCALAR_TYPES(CASE_FORMAT)\n#undef CASE_FORMAT\n",
+         "`isSignedType`, a switch that compilers hold complete: `torch.dtype.is_signed`."),
+    Edit(_TYPES, '  TORCH_CHECK(false, "Unknown ScalarType ", t);', "before",
+         "  if (formats::is_format_type(t)) return formats::is_signed_format(t);\n",
+         "The same of formats made at run time: fixed point may be unsigned."),
     Edit("c10/core/ScalarType.cpp", "  if (isFloat8Type(a) || isFloat8Type(b)) {", "before",
          "  if (formats::is_format_type(a) || formats::is_format_type(b)) {\n    return formats::promote_types(a, b);\n  }\n\n",
          "`promoteTypes` ends in a table of the oldest types. After the answers for undefined, equal, quantised and bits types.", SOURCES),
@@ -96,6 +100,11 @@ EDITS = (
     Edit("c10/core/TensorOptions.h", "const auto dtype_ = dtype_or_default(dtype);", "after",
          "\n      if (formats::is_format_type(dtype_)) return DispatchKey::PrivateUse2;",
          "`computeDispatchKey`: factories with one of our dtypes run our kernels, as those of quantised types run theirs."),
+    Edit("c10/core/TensorOptions.h", "return at::dispatchKeyToBackend(computeDispatchKey());", "instead",
+         "const bool format = formats::is_format_type(typeMetaToScalarType(dtype()));\n"
+         "    return at::dispatchKeyToBackend(\n"
+         "        format ? dtype(ScalarType::Byte).computeDispatchKey()\n               : computeDispatchKey());",
+         "A Backend names a device, and PrivateUse2 has none: that of the tensor's device. `flatten_dense_tensors` groups by it."),
     Edit("c10/core/Scalar.h", "AT_FORALL_COMPLEX_TYPES(DEFINE_IMPLICIT_CTOR)", "after",
          "\n  AT_FORALL_FORMAT_SCALAR_TYPES(DEFINE_IMPLICIT_CTOR)", "An element becomes a Scalar, by its exact value."),
     Edit("torch/csrc/utils/python_scalars.h", "inline void store_scalar(void* data, at::ScalarType scalarType, PyObject* obj) {", "after",
@@ -105,6 +114,18 @@ EDITS = (
     Edit("torch/csrc/utils/python_scalars.h", "inline PyObject* load_scalar(const void* data, at::ScalarType scalarType) {", "after",
          "\n  if (c10::formats::is_format_type(scalarType)) {\n"
          "    return PyFloat_FromDouble(c10::formats::load_element(data, scalarType));\n  }", "`tolist` and `item` read them."),
+    Edit("torch/csrc/TypeInfo.cpp", "#define _AT_DISPATCH_FINFO_TYPES(TYPE, NAME, ...) \\", "instead",
+         "// A number format says what it is, by the words that stock types dispatch with.\n"
+         "static PyObject* formatInfo(at::ScalarType type, const char* what) {\n"
+         '  if (std::strcmp(what, "dtype") == 0) {\n'
+         "    return PyUnicode_FromString(c10::formats::dtype_name(type));\n  }\n"
+         "  return PyFloat_FromDouble(c10::formats::finfo(type, what));\n}\n\n"
+         "#define _AT_DISPATCH_FINFO_TYPES(TYPE, NAME, ...)          \\\n"
+         "  (c10::formats::is_format_type(TYPE)                      \\\n"
+         "       ? formatInfo(TYPE, NAME)                            \\\n"
+         "       : _AT_DISPATCH_STOCK_FINFO_TYPES(TYPE, NAME, __VA_ARGS__))\n\n"
+         "#define _AT_DISPATCH_STOCK_FINFO_TYPES(TYPE, NAME, ...) \\",
+         "`torch.finfo`, of formats made at run time too.", SOURCES),
     # --- tables that end at NumOptions ---
     Edit("torch/csrc/DynamicTypes.cpp", "std::array<THPDtype*, static_cast<int>(at::ScalarType::NumOptions)>", "instead",
          "std::array<THPDtype*, c10::formats::kEndOfNumbers>", "The dtype objects by number: formats made at run time have one.", SOURCES),
@@ -127,6 +148,9 @@ EDITS = (
          '\n  TORCH_CHECK(!c10::formats::is_format_type(t.scalar_type()), "expected a dtype that DLPack has a type for, but got ",\n'
          '      toString(t.scalar_type()), "; share the codes, an integer tensor, instead");',
          "A switch without a default, which would leave the type code unset.", SOURCES),
+    Edit("aten/src/ATen/DLConvertor.cpp", "    case ScalarType::NumOptions:", "before",
+         "#define CASE_FORMAT(_, name) case ScalarType::name:\n      AT_FORALL_FORMAT_SCALAR_TYPES(CASE_FORMAT)\n#undef CASE_FORMAT\n      break;\n",
+         "Compilers hold that switch complete.", SOURCES),
     # --- the build ---
     Edit("c10/CMakeLists.txt", "          util/*.cpp\n", "after", "          formats/*.cpp\n          formats/intree/*.cpp\n",
          "Our sources of c10.", SOURCES),

@@ -2,9 +2,8 @@
 #include <c10/formats/intree/ScalarTypes.h>
 
 #include <c10/core/ScalarType.h>
-#include <c10/formats/ExactCodec.h>
+#include <c10/formats/FormatLimits.h>
 #include <c10/formats/FormatRegistry.h>
-#include <c10/formats/MachineBits.h>
 #include <c10/util/Exception.h>
 
 #include <string>
@@ -48,16 +47,26 @@ uint64_t element_code(int row, uint64_t value) {
 
 uint64_t limit_code(int row, Limit which) {
   const Format& f = kBuiltinFormats[row].format;
-  const uint64_t one = code_of(row, unpack(int64_t{1}));
   switch (which) {
     case Limit::Largest: return f.max_code();
-    case Limit::Lowest: return element_code(row, -element_value(row, f.max_code()));
-    case Limit::SmallestNormal: return element_code(row, power_of_two<double>(f.min_exponent()));
-    case Limit::Epsilon: return element_code(row, element_value(row, one + 1) - 1);
+    case Limit::Lowest: return element_code(row, lowest(f));
+    case Limit::SmallestNormal: return element_code(row, smallest_normal(f));
+    case Limit::Epsilon: return element_code(row, epsilon(f));
     case Limit::Infinity: return f.overflow_code();
     case Limit::NaN: return f.nan_code();
   }
   return f.nan_code();
+}
+
+double finfo(ScalarType type, const char* what) {
+  const Format& f = format_entry(type).format;
+  const std::string_view word = what;
+  if (word == "epsilon") return epsilon(f);
+  if (word == "max") return largest(f);
+  if (word == "lowest") return lowest(f);
+  if (word == "min") return smallest_normal(f);
+  TORCH_CHECK(word == "digits10", "expected epsilon, max, lowest, min or digits10, but got ", what);
+  return resolution(f);
 }
 
 const char* dtype_name(ScalarType type) {

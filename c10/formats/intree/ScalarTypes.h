@@ -69,6 +69,8 @@ bool is_signed_format(T type) {
   return found ? found->is_signed : true;
 }
 
+// torch.finfo of a format; `what` is a word of PyTorch's own: epsilon, max, lowest, min (the smallest normal number), digits10 (resolution).
+TD_EXPORT double finfo(ScalarType type, const char* what);
 // "posit16es2", as torch has it.
 TD_EXPORT const char* dtype_name(ScalarType type);
 // One of ours with bool or an integer is ours, with a stock floating or complex type that one; two formats do not mix: an error.

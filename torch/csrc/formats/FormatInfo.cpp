@@ -4,45 +4,23 @@
 #include <torch/csrc/formats/DtypeObject.h>
 #include <torch/csrc/formats/Trampolines.h>
 
-#include <c10/formats/ExactCodec.h>
+#include <c10/formats/FormatLimits.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/TypeInfo.h>
 
-#include <cmath>
 #include <sstream>
 
 namespace torch::formats {
 namespace {
 
+using c10::formats::epsilon;
 using c10::formats::Format;
 using c10::formats::FormatEntry;
-
-double value_of(const Format& f, uint64_t code) {
-  return c10::formats::to_double(c10::formats::decode(f, code));
-}
-double largest(const Format& f) {
-  return value_of(f, f.max_code());
-}
-double lowest(const Format& f) {
-  return f.is_fixed() ? 0.0 - std::ldexp(static_cast<double>(f.lowest_magnitude()), f.lsb_exponent()) : -largest(f); // 0, and not -0
-}
-// The distance from 1 to the next larger number: posits' fractions are longest there. Fixed point: between any two neighbours.
-double epsilon(const Format& f) {
-  if (f.is_fixed()) return std::ldexp(1.0, f.lsb_exponent());
-  const uint64_t one = c10::formats::encode(f, c10::formats::unpack(int64_t{1}));
-  return value_of(f, one) == 1 && one < f.max_code() ? value_of(f, one + 1) - 1 : std::nan("");
-}
-// Posits have no subnormals: minpos.
-double smallest_normal(const Format& f) {
-  return std::ldexp(1.0, f.min_exponent());
-}
-// 10^-d, where every decimal of d digits survives the format around 1.
-double resolution(const Format& f) {
-  const int bits = f.is_fixed() ? f.man_bits : f.significand_bits() - 1;
-  const int digits = static_cast<int>(std::floor(bits * std::log10(2.0)));
-  return std::pow(10.0, -digits);
-}
+using c10::formats::largest;
+using c10::formats::lowest;
+using c10::formats::resolution;
+using c10::formats::smallest_normal;
 
 const FormatEntry* entry_of(PyObject* self) {
   const auto type = reinterpret_cast<THPDTypeInfo*>(self)->type;

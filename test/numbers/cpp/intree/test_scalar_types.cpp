@@ -1,5 +1,5 @@
-// The formats as types of PyTorch's own list, in a program that is compiled against edited headers. It links a libc10 that nobody edited, so it
-// uses what headers say, and our own sources.
+// The formats as types of PyTorch's own list, in a program that is compiled against edited headers and links a libc10. With a wheel's, which
+// nobody edited, it uses what headers say and our own sources; with one that was built from an edited tree (TD_EDITED_LIBC10), all of it.
 #include <ATen/AccumulateType.h>
 #include <ATen/Dispatch.h>
 #include <ATen/Dispatch_v2.h>
@@ -20,7 +20,7 @@
 namespace {
 
 int failures = 0;
-std::string announced; // what the registry told TypeMeta
+[[maybe_unused]] std::string announced; // what the registry told TypeMeta
 
 template <typename A, typename B>
 void expect_equal(const A& got, const B& wanted, const char* what, int line) {
@@ -44,10 +44,11 @@ std::string error_of(Call&& call) {
 
 } // namespace
 
-// libc10's own has it where PyTorch is built from an edited tree.
+#ifndef TD_EDITED_LIBC10 // which has its own
 void caffe2::TypeMeta::addFormat(c10::ScalarType type, size_t itemsize, const char* name) {
   announced += std::to_string(static_cast<int>(type)) + ":" + std::to_string(itemsize) + ":" + name + " ";
 }
+#endif
 
 namespace {
 
@@ -62,6 +63,11 @@ void test_enumerators() {
   EXPECT_EQ(c10::elementSize(at::kPosit16es2), 2u);
   EXPECT_EQ(c10::elementSize(at::kTf32), 4u);
   EXPECT_EQ(std::string(c10::formats::dtype_name(at::kQ43)), "q43");
+#ifdef TD_EDITED_LIBC10
+  EXPECT_EQ(c10::getDtypeNames(at::kPosit16es2).first, "posit16es2");
+  EXPECT_EQ(c10::getStringToDtypeMap().at("e5m7"), at::kE5m7);
+  EXPECT_EQ(c10::scalarTypeToTypeMeta(at::kPosit32es2).name().find("Element") != std::string::npos, true);
+#endif
 }
 
 void test_categories() {
@@ -82,7 +88,14 @@ void test_categories() {
 }
 
 void test_promotion() {
-  using c10::formats::promote_types;
+#ifdef TD_EDITED_LIBC10
+  const auto promote_types = c10::promoteTypes;
+  EXPECT_EQ(promote_types(at::kPosit16es2, c10::ScalarType::Undefined), c10::ScalarType::Undefined);
+  EXPECT_EQ(error_of([&] { promote_types(at::kQInt8, at::kQ52); }).find("quantized") != std::string::npos, true);
+  EXPECT_EQ(promote_types(at::kHalf, at::kBFloat16), at::kFloat); // as ever
+#else
+  const auto promote_types = c10::formats::promote_types;
+#endif
   EXPECT_EQ(promote_types(at::kPosit16es2, at::kPosit16es2), at::kPosit16es2);
   EXPECT_EQ(promote_types(at::kPosit16es2, at::kLong), at::kPosit16es2);
   EXPECT_EQ(promote_types(at::kBool, at::kQ52), at::kQ52);
@@ -90,7 +103,7 @@ void test_promotion() {
   EXPECT_EQ(promote_types(at::kPosit16es2, at::kBFloat16), at::kBFloat16);
   EXPECT_EQ(promote_types(at::kDouble, at::kPosit16es2), at::kDouble);
   EXPECT_EQ(promote_types(at::kComplexFloat, at::kPosit32es2), at::kComplexFloat);
-  const std::string error = error_of([] { promote_types(at::kPosit16es2, at::kQ43); });
+  const std::string error = error_of([&] { promote_types(at::kPosit16es2, at::kQ43); });
   EXPECT_EQ(error, "expected dtypes that promote to one, but got two number formats, posit16es2 and q43. Convert one tensor first.");
 }
 
@@ -157,6 +170,11 @@ void test_limits() {
   EXPECT_EQ(static_cast<double>(posit::epsilon()), std::ldexp(1.0, -11));
   EXPECT_EQ(static_cast<double>(small::max()), 240.0);
   EXPECT_EQ(static_cast<double>(small::infinity()), HUGE_VAL);
+  EXPECT_EQ(c10::formats::finfo(at::kPosit16es2, "max"), std::ldexp(1.0, 56));
+  EXPECT_EQ(c10::formats::finfo(at::kQ43, "lowest"), -240.0);
+  EXPECT_EQ(c10::formats::finfo(at::kQ43, "min"), std::ldexp(1.0, -6));
+  EXPECT_EQ(c10::formats::finfo(at::kE5m7, "epsilon"), std::ldexp(1.0, -7));
+  EXPECT_EQ(c10::formats::finfo(at::kE5m7, "digits10"), 0.01);
   static_assert(!posit::has_infinity && small::has_infinity && posit::digits == 12 && small::digits == 4);
 }
 
@@ -168,6 +186,8 @@ void test_type_meta_and_options() {
   EXPECT_EQ(c10::typeMetaToScalarType(options.dtype()), at::kPosit16es2);
   EXPECT_EQ(options.computeDispatchKey(), c10::DispatchKey::PrivateUse2);
   EXPECT_EQ(options.dtype(at::kBFloat16).computeDispatchKey(), c10::DispatchKey::CPU);
+  EXPECT_EQ(options.backend(), at::Backend::CPU);
+  EXPECT_EQ(options.device(at::kCUDA).backend(), at::Backend::CUDA);
 }
 
 void test_formats_made_at_run_time() {
@@ -176,7 +196,15 @@ void test_formats_made_at_run_time() {
   EXPECT_EQ(announced, ""); // built-in ones are in TypeMeta's own table
   const auto type = scalar_type(register_format(posit_format(12, 1), "posit12es1"));
   EXPECT_EQ(static_cast<int>(type), 64);
+#ifdef TD_EDITED_LIBC10
+  const caffe2::TypeMeta meta = c10::scalarTypeToTypeMeta(type);
+  EXPECT_EQ(meta.itemsize(), 2u);
+  EXPECT_EQ(std::string(meta.name()), "posit12es1");
+  EXPECT_EQ(meta.isScalarType() && !caffe2::TypeMeta::Make<std::string>().isScalarType(), true);
+  EXPECT_EQ(c10::getDtypeNames(type).first, "posit12es1");
+#else
   EXPECT_EQ(announced, "64:2:posit12es1 ");
+#endif
   const auto count = scalar_type(register_format(fixed_format(4, 4, false), "ufixed4_4"));
   EXPECT_EQ(std::string(c10::toString(type)), "posit12es1");
   EXPECT_EQ(c10::elementSize(type) * 10 + c10::elementSize(count), 21u);

@@ -1,0 +1,35 @@
+// What torch.finfo says of a format, as float64.
+#pragma once
+#include <c10/formats/ExactCodec.h>
+
+#include <cmath>
+
+namespace c10::formats {
+
+inline double value_of(const Format& f, uint64_t code) {
+  return to_double(decode(f, code));
+}
+inline double largest(const Format& f) {
+  return value_of(f, f.max_code());
+}
+inline double lowest(const Format& f) {
+  return f.is_fixed() ? 0.0 - std::ldexp(static_cast<double>(f.lowest_magnitude()), f.lsb_exponent()) : -largest(f); // 0, and not -0
+}
+// The distance from 1 to the next larger number: posits' fractions are longest there. Fixed point: between any two neighbours.
+inline double epsilon(const Format& f) {
+  if (f.is_fixed()) return std::ldexp(1.0, f.lsb_exponent());
+  const uint64_t one = encode(f, unpack(int64_t{1}));
+  return value_of(f, one) == 1 && one < f.max_code() ? value_of(f, one + 1) - 1 : std::nan("");
+}
+// Posits have no subnormals: minpos.
+inline double smallest_normal(const Format& f) {
+  return std::ldexp(1.0, f.min_exponent());
+}
+// 10^-d, where every decimal of d digits survives the format around 1.
+inline double resolution(const Format& f) {
+  const int bits = f.is_fixed() ? f.man_bits : f.significand_bits() - 1;
+  const int digits = static_cast<int>(std::floor(bits * std::log10(2.0)));
+  return std::pow(10.0, -digits);
+}
+
+} // namespace c10::formats

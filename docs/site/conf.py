@@ -52,6 +52,7 @@ CONTENTS = """
 
 docs/workbench
 docs/mixed-precision
+docs/accumulators
 docs/distributed
 docs/interop
 docs/limits

@@ -38,6 +38,7 @@ from .fuzzing import Fuzzy, fuzzy  # noqa: E402
 from .infinities import fill_infinity, set_fill_infinity  # noqa: E402
 from .interchange import codes, from_codes  # noqa: E402
 from .mixed import mixed_operands, set_mixed_operands  # noqa: E402
+from .products import matmul  # noqa: E402
 from .quantization import (  # noqa: E402
     BlockTensor,
     Cast,
@@ -92,6 +93,7 @@ __all__ = [
     "integer_format",
     "is_format_dtype",
     "load_safetensors",
+    "matmul",
     "mixed_operands",
     "observe",
     "optim",

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 
-from . import _C
+from . import _C, _policies
 from ._overrides import Override
-from .formats import dtype as dtype_of_name
-from .formats import format_of, rounding_mode
+from ._policies import expected_dtype, our_dtype
+from .formats import rounding_mode
 
 __all__ = ["Accumulation", "accumulate", "accumulation_of", "set_accumulation"]
-
-_POLICIES = ("machine", "float32", "float64", "exact", "format", "chunked")
-# A policy with its options as one text: format(accumulator=e5m7, fused=True), chunked(32, rounding=down).
-_WRITTEN = re.compile(r"(format|chunked)\((?:(\d+)(?=[,)]))?,?\s*((?:\w+\s*=[^,=()]*(?:,\s*(?=\w))?)*)\)")
-_OPTIONS = ("chunk", "product", "accumulator", "fused", "kahan", "rounding")
 
 
 @dataclass(frozen=True)
@@ -37,69 +31,93 @@ class Accumulation:
     fused: bool = False
     kahan: bool = False
     rounding: str | int | None = None
+    order: str | None = None
+    outer: torch.dtype | str | None = None
+    terms: int | None = None
+    extra_bits: int | None = None
+    register: torch.dtype | str | None = None
+    align: str | int | None = None
+    interleave: int | None = None
+    late: int | None = None
+    min_exponent: int | None = None
+    product_limit: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.policy, str) and (match := _WRITTEN.fullmatch(self.policy)) and (match[2] or match[3]):
-            self._set_written(match)
-        policy, chunk = self.policy, self.chunk
-        if not isinstance(policy, str) or policy not in _POLICIES:
-            names = ", ".join(map(repr, _POLICIES[:-1]))
-            raise ValueError(f"expected an accumulation policy, one of {names} or 'chunked(<terms>)', but got {policy!r}")
-        if (policy == "chunked") != (chunk is not None):
-            raise ValueError(f"expected chunk=, the number of terms added in the format, with 'chunked' only, but got {policy!r}, chunk={chunk}")
-        if chunk is not None and (isinstance(chunk, bool) or not isinstance(chunk, int) or not 1 <= chunk < 2**63):
-            raise ValueError(f"expected chunk from 1 to 2^63 - 1, but got {chunk!r}")
-        given = [name for name in ("product", "accumulator", "fused", "kahan", "rounding") if getattr(self, name) not in (None, False)]
-        if given and policy not in ("format", "chunked"):
-            raise ValueError(f"expected {', '.join(given)} with the policies 'format' and 'chunked' only, but got {policy!r}")
-        if self.fused and (self.kahan or self.product is not None):
-            raise ValueError("expected fused=True without kahan= and product=: a fused multiply-add has no product of its own to round or compensate")
+        if isinstance(self.policy, str) and (said := _policies.written(self.policy)):
+            if twice := [name for name in said[1] if name in self._given()]:
+                raise ValueError(f"expected {', '.join(twice)} once, but got it in {self.policy!r} and beside it")
+            self._set(policy=said[0], **said[1])
+        _policies.check_policy(self.policy)
+        given = self._given()
+        _policies.check_options(self.policy, given)
+        if self.policy == "block":
+            self._set(**_policies.block_options(given))
+            return
+        order, lanes = _policies.check_order(self.order or "sequential", given)
         mode = None if self.rounding is None else rounding_mode(self.rounding).name
-        self._set(product=_our_dtype(self.product), accumulator=_our_dtype(self.accumulator), rounding=mode, fused=bool(self.fused))
-        self._set(kahan=bool(self.kahan))
+        product = self.product if self.product == "exact" else our_dtype(self.product)
+        self._set(product=product, accumulator=our_dtype(self.accumulator), outer=our_dtype(self.outer), rounding=mode)
+        self._set(fused=bool(self.fused), kahan=bool(self.kahan), product_limit=False)
+        self._set(order=None if order == "sequential" else f"lanes({lanes})" if order == "lanes" else order)
 
-    def _set_written(self, match: re.Match) -> None:
-        """What a text like ``"chunked(32, accumulator=e5m7)"`` says."""
-        written = {} if match[2] is None else {"chunk": int(match[2])}
-        for item in filter(None, map(str.strip, match[3].split(","))):
-            name, value = map(str.strip, item.split("="))
-            if name not in _OPTIONS or name in written:
-                raise ValueError(f"expected options of {self.policy!r} once each, out of {', '.join(_OPTIONS)}, but got {item!r}")
-            if name in ("fused", "kahan") and value not in ("True", "False"):
-                raise ValueError(f"expected {name}=True or {name}=False in {self.policy!r}, but got {item!r}")
-            if name == "chunk" and not value.isdecimal():
-                raise ValueError(f"expected chunk as an integer in {self.policy!r}, but got {item!r}")
-            number = name in ("chunk", "rounding") and value.isdecimal()
-            written[name] = value == "True" if name in ("fused", "kahan") else int(value) if number else value
-        if twice := [name for name in written if getattr(self, name) not in (None, False)]:
-            raise ValueError(f"expected {', '.join(twice)} once, but got it in {self.policy!r} and beside it")
-        self._set(policy=match[1], **written)
+    def __str__(self) -> str:
+        """The policy as one text, which ``accumulate`` and the command line take: ``"chunked(32, accumulator=e5m7)"``."""
+        defaults = _policies.BLOCK_DEFAULTS if self.policy == "block" else {}
+        options = [f"{name}={value}".replace("torch.", "") for name, value in self._given().items() if defaults.get(name) != value]
+        return f"{self.policy}({', '.join(options)})" if options else self.policy
+
+    def _given(self) -> dict:
+        """The options that were said: not None, and not False. (0 may be one.)"""
+        said = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "policy"}
+        return {name: value for name, value in said.items() if value is not None and value is not False}
 
     def _set(self, **values) -> None:
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
     def _native(self) -> _C.Accumulation:
-        mode = None if self.rounding is None else rounding_mode(self.rounding)
-        kind = getattr(_C.Accumulate, self.policy)
-        return _C.Accumulation(kind, self.chunk or 0, self.product, self.accumulator, mode, self.fused, self.kahan)
+        if self.policy in _policies.PRESETS:
+            native = _C.Accumulation(_C.Accumulate.block)
+            native.preset = _policies.PRESETS.index(self.policy)
+            return native
+        native = _C.Accumulation(getattr(_C.Accumulate, self.policy))
+        native.rounding = None if self.rounding is None else rounding_mode(self.rounding)
+        if self.policy == "block":
+            block = _C.BlockSum()
+            for name in ("terms", "extra_bits", "interleave", "late", "min_exponent", "product_limit"):
+                setattr(block, name, getattr(self, name))
+            block.align = rounding_mode(self.align)
+            native.block, native.accumulator = block, None if self.register == "float32" else self.register
+            return native
+        order, native.lanes = _policies.check_order(self.order or "sequential", {})
+        native.order = getattr(_C.AccumulationOrder, order)
+        native.chunk, native.fused, native.kahan, native.exact_product = self.chunk or 0, self.fused, self.kahan, self.product == "exact"
+        native.product = None if native.exact_product else self.product
+        native.accumulator, native.outer = self.accumulator, self.outer
+        return native
 
 
-def _our_dtype(value: torch.dtype | str | None) -> torch.dtype | None:
-    return None if value is None else _expected_dtype(value)
-
-
-def _expected_dtype(value: torch.dtype | str) -> torch.dtype:
-    if isinstance(value, str):
-        return dtype_of_name(value)
-    format_of(value)  # its error says what was expected
-    return value
+def _of_native(native: _C.Accumulation) -> Accumulation:
+    if native.preset >= 0:
+        return Accumulation(_policies.PRESETS[native.preset])
+    mode = None if native.rounding is None else native.rounding.name
+    block = native.block
+    if native.kind == _C.Accumulate.block:
+        return Accumulation(
+            "block", rounding=mode, terms=block.terms, extra_bits=block.extra_bits, register=native.accumulator, align=block.align.name,
+            interleave=block.interleave, late=block.late, min_exponent=block.min_exponent, product_limit=block.product_limit,
+        )  # fmt: skip
+    order = f"lanes({native.lanes})" if native.order == _C.AccumulationOrder.lanes else native.order.name
+    return Accumulation(
+        native.kind.name, native.chunk or None, "exact" if native.exact_product else native.product, native.accumulator, native.fused, native.kahan,
+        mode, order if native.kind == _C.Accumulate.format else None, native.outer,
+    )  # fmt: skip
 
 
 def _policy_of(policy: str | Accumulation, options: dict) -> Accumulation:
     if not isinstance(policy, Accumulation):
         return Accumulation(policy, **options)
-    given = [name for name, value in options.items() if value not in (None, False)]
+    given = [name for name, value in options.items() if value is not None and value is not False]
     if given:
         raise ValueError(f"expected an Accumulation alone, but got {', '.join(given)} beside it")
     return policy
@@ -114,6 +132,16 @@ def accumulate(
     fused: bool = False,
     kahan: bool = False,
     rounding: str | int | None = None,
+    order: str | None = None,
+    outer: torch.dtype | str | None = None,
+    terms: int | None = None,
+    extra_bits: int | None = None,
+    register: torch.dtype | str | None = None,
+    align: str | int | None = None,
+    interleave: int | None = None,
+    late: int | None = None,
+    min_exponent: int | None = None,
+    product_limit: bool = False,
 ) -> Override:
     """Adds up dot products of number formats by ``policy`` in the block::
 
@@ -131,13 +159,34 @@ def accumulate(
             the last, as with a quire or Kulisch accumulator: the correctly rounded dot product. ``"format"``: every product and every
             sum is rounded, in the order of the sum's index (convolutions: channel, then kernel position; gradients of inputs and
             transposed convolutions: channel, then ascending position of the other operand; gradients of weights: batch, then position).
-            ``"chunked(k)"``: as ``"format"`` for ``k`` terms, and those sums are added in the type of ``"machine"``. The last two may name
-            their options: ``"format(accumulator=e5m7, fused=True)"``, ``"chunked(32, rounding=toward_zero)"``.
+            ``"chunked(k)"``: as ``"format"`` for ``k`` terms, and those sums are added in the type of ``"machine"``. ``"block"``: as
+            tensor cores do it: ``terms`` exact products at once, cut at one place and rounded into a register together
+            (``docs/accumulators.md``). ``"nvidia-v100"``, ``"nvidia-a100"``, ``"nvidia-h100"``, ``"nvidia-b200"``, ``"amd-mi300x"``: ``"block"``
+            with the numbers of that chip for the operands' format, one of float16, bfloat16, TF32 and float8 (by exponent and fraction
+            widths). Any of them may name its options in the same text: ``"format(accumulator=e5m7, fused=True)"``,
+            ``"chunked(32, rounding=toward_zero)"``, ``"block(terms=16, extra_bits=2)"``.
         chunk: ``k``, where ``policy`` is ``"chunked"``.
         product, accumulator: dtypes of this package (or names) that products and sums are rounded to, instead of the operands' own.
+            ``product="exact"``: products are not rounded before they are added.
         fused: one rounding for each multiply-add.
         kahan: sums with Kahan's compensation, each of its operations rounded to the accumulator's format.
-        rounding: the mode of every step; else each format's own. The result is rounded by its own dtype's mode.
+        rounding: the mode of every step; else each format's own. The result is rounded by its own dtype's mode. Of ``"block"``: the mode
+            in which a block's sum goes into the register, ``"toward_zero"`` if none is given.
+        order: of ``"format"``: ``"sequential"`` (the default), ``"pairwise"`` (the sum of the first half, which has the fewer terms, and of
+            the second, each made in the same way), ``"tree"`` (neighbours, then neighbouring sums; a last one without a neighbour goes up as it
+            is) or ``"lanes(k)"`` (term i into running sum i modulo k, and those ``k`` sums as a tree). What an operator begins with, a bias, is
+            added last where the order is not sequential.
+        outer: of ``"chunked"``: a dtype of this package that each sum of chunks is rounded to, instead of the type of ``"machine"``.
+        terms: of ``"block"``, like all that follow: products that are added at once, from 1 on. A term that is not there (a hole of a
+            strided transposed convolution) is a 0 in its place.
+        extra_bits: bits that are kept below the register's last place, for the largest exponent among the products and the register (default 0).
+        register: a float dtype of this package, or ``"float32"`` (the default). It starts at 0 or the bias.
+        align: the mode in which a product is cut (default ``"toward_zero"``), without random words.
+        interleave: the products at every ``interleave``-th place are aligned among themselves, and the groups' sums cut downwards (default 1).
+        late: the register does not take part in the alignment of products but meets their finished sum, of which ``late`` extra bits are
+            kept, both cut downwards (default: it takes part).
+        min_exponent: the smallest exponent that is aligned to (default: none).
+        product_limit: a product beyond the register's range is infinite (default: only a register can be).
 
     A bias that an operator adds (addmm, convolution) is what the accumulator starts with. Like ``rounding(...)``, the result can decorate
     a function and be used many times.
@@ -145,11 +194,12 @@ def accumulate(
     Raises:
         ValueError: not a policy, or options that contradict each other.
         TypeError: a stock dtype.
-        RuntimeError, from an operator: ``"float32"`` with a format whose values (or products, of posits) float32 does not have, or steps in a
-            format of more than 51 significant bits or with exponents beyond some 510.
+        RuntimeError, from an operator: a chip's policy with operands that it does not multiply; ``"float32"`` with a format whose values (or
+            products, of posits) float32 does not have; steps in a format of more than 51 significant bits or with exponents beyond some 510.
 
     Sources: Kulisch, "Computer arithmetic and validity" (2013), chapter 8; Posit Standard (2022), section 3.4; Kahan, CACM 8 (1965);
-    Blanchard, Higham, Mary, "A class of fast and accurate summation algorithms", SISC 42 (2020), for chunked sums.
+    Blanchard, Higham, Mary, "A class of fast and accurate summation algorithms", SISC 42 (2020), for chunked sums; Khattak and Mikaitis,
+    "Accurate models of NVIDIA tensor cores", ACM TACO (2026), and Xie et al., "MMA-Sim", arXiv 2511.10909, for blocks and chips.
 
     Example::
 
@@ -160,8 +210,20 @@ def accumulate(
         >>> with torch_dtypes.accumulate("exact"):
         ...     print(ones.sum().item())
         4096.0
+        >>> half = torch_dtypes.dtype("fp16")
+        >>> x, y = torch.tensor([[128, 2**-6, -128]]).to(half), torch.tensor([[128], [2**-6], [128]]).to(half)
+        >>> with torch_dtypes.accumulate("exact"):
+        ...     print((x @ y).item() == 2**-12)
+        True
+        >>> with torch_dtypes.accumulate("nvidia-v100"):  # beside 2**14, what lies below 2**-9 is cut off
+        ...     print((x @ y).item())
+        0.0
     """
-    options = {"chunk": chunk, "product": product, "accumulator": accumulator, "fused": fused, "kahan": kahan, "rounding": rounding}
+    options = {
+        "chunk": chunk, "product": product, "accumulator": accumulator, "fused": fused, "kahan": kahan, "rounding": rounding, "order": order,
+        "outer": outer, "terms": terms, "extra_bits": extra_bits, "register": register, "align": align, "interleave": interleave, "late": late,
+        "min_exponent": min_exponent, "product_limit": product_limit,
+    }  # fmt: skip
     chosen = _policy_of(policy, options)
     return Override(_C.set_accumulation_override, chosen._native())
 
@@ -176,6 +238,16 @@ def set_accumulation(
     fused: bool = False,
     kahan: bool = False,
     rounding: str | int | None = None,
+    order: str | None = None,
+    outer: torch.dtype | str | None = None,
+    terms: int | None = None,
+    extra_bits: int | None = None,
+    register: torch.dtype | str | None = None,
+    align: str | int | None = None,
+    interleave: int | None = None,
+    late: int | None = None,
+    min_exponent: int | None = None,
+    product_limit: bool = False,
 ) -> None:
     """Makes ``policy`` the accumulation policy of a dtype, for all threads, until it is set anew. Arguments are those of ``accumulate``.
 
@@ -184,7 +256,8 @@ def set_accumulation(
     Args:
         dtype: a dtype of this package or a name.
         policy: as in ``accumulate``.
-        chunk, product, accumulator, fused, kahan, rounding: as in ``accumulate``.
+        chunk, product, accumulator, fused, kahan, rounding, order, outer: as in ``accumulate``.
+        terms, extra_bits, register, align, interleave, late, min_exponent, product_limit: as in ``accumulate``.
 
     Raises:
         ValueError: an unknown name, policy or option.
@@ -197,9 +270,13 @@ def set_accumulation(
         torch.e5m7
         >>> torch_dtypes.set_accumulation(torch.e5m5, "machine")
     """
-    options = {"chunk": chunk, "product": product, "accumulator": accumulator, "fused": fused, "kahan": kahan, "rounding": rounding}
+    options = {
+        "chunk": chunk, "product": product, "accumulator": accumulator, "fused": fused, "kahan": kahan, "rounding": rounding, "order": order,
+        "outer": outer, "terms": terms, "extra_bits": extra_bits, "register": register, "align": align, "interleave": interleave, "late": late,
+        "min_exponent": min_exponent, "product_limit": product_limit,
+    }  # fmt: skip
     chosen = _policy_of(policy, options)
-    _C.set_accumulation_default(_expected_dtype(dtype), chosen._native())
+    _C.set_accumulation_default(expected_dtype(dtype), chosen._native())
 
 
 def accumulation_of(dtype: torch.dtype | str) -> Accumulation:
@@ -217,6 +294,4 @@ def accumulation_of(dtype: torch.dtype | str) -> Accumulation:
         >>> torch_dtypes.accumulation_of(torch.posit16es2).policy
         'machine'
     """
-    found = _C.accumulation_of(_expected_dtype(dtype))
-    rounding = None if found.rounding is None else found.rounding.name
-    return Accumulation(found.kind.name, found.chunk or None, found.product, found.accumulator, found.fused, found.kahan, rounding)
+    return _of_native(_C.accumulation_of(expected_dtype(dtype)))

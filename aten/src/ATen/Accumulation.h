@@ -11,25 +11,47 @@ using c10::formats::Format;
 using c10::formats::FormatEntry;
 using c10::formats::Rounding;
 
+// Several products at once, as tensor cores add them up: each cut at one place below the largest exponent, and their sum rounded into a register.
+// BlockSums.h does it, and docs/accumulators.md says what each number means.
+struct BlockSum {
+  int64_t terms{1};                    // products that are added before the register is rounded
+  int extra_bits{0};                   // kept below the register's last place
+  Rounding align{Rounding::TowardZero}; // of each product where it is cut
+  int interleave{1};                   // the products of every interleave-th place are aligned among themselves
+  std::optional<int> late; // the register joins the finished sum, of which so many extra bits are kept; else it is aligned with the products
+  std::optional<int> min_exponent; // the smallest exponent that is aligned to
+  bool product_limit{false}; // products beyond the register's range are infinite
+};
+
 struct Accumulation {
   enum class Kind : uint8_t {
     Machine, // float32 where every value of the format is one, else float64
     Float32,
     Float64,
-    Exact,   // no rounding before the last: the quire
-    Steps,   // every product and every sum rounded to a format
-    Chunked, // Steps for `chunk` products, and those sums added in the machine's type
+    Exact, // no rounding before the last: the quire
+    Steps, // every product and every sum rounded to a format
+    Chunked, // Steps for `chunk` products, and those sums added in the machine's type, or in `outer`
+    Block, // BlockSum, in a register of the accumulator's format (nullptr: float32)
   };
+  // Which sums a dot product's terms make (Steps). Pairwise: of the two halves, and so on down. Tree: of neighbours, and of those sums' neighbours.
+  // Lanes: `lanes` sums of every lanes-th term, which then add up as a tree.
+  enum class Order : uint8_t { Sequential, Pairwise, Tree, Lanes };
   Kind kind{Kind::Machine};
   int64_t chunk{0};
-  const FormatEntry* product{nullptr};     // Steps: the format of products and of sums; nullptr: the operands' own
+  const FormatEntry* product{nullptr}; // Steps: the format of products and of sums; nullptr: the operands' own
   const FormatEntry* accumulator{nullptr};
-  std::optional<Rounding> rounding;        // Steps: of each step; else the formats' own
-  bool fused{false};                       // Steps: one rounding for multiply and add
-  bool kahan{false};                       // Steps: with Kahan's compensation
+  std::optional<Rounding> rounding; // Steps: of each step; else the formats' own
+  bool fused{false}; // Steps: one rounding for multiply and add
+  bool kahan{false}; // Steps: with Kahan's compensation
+  bool exact_product{false}; // Steps: products are not rounded
+  Order order{Order::Sequential}; // Steps
+  int64_t lanes{1}; // Order::Lanes
+  const FormatEntry* outer{nullptr}; // Chunked: what the chunks' sums are rounded to; nullptr: the machine's type
+  int preset{-1}; // Block: a row of block_presets(), which says the numbers by the operands' format; else they are `block`
+  BlockSum block;
 
   // Whether stock kernels cannot do it.
-  bool own_kernels() const { return kind == Kind::Exact || kind == Kind::Steps || kind == Kind::Chunked; }
+  bool own_kernels() const { return kind == Kind::Exact || kind == Kind::Steps || kind == Kind::Chunked || kind == Kind::Block; }
 };
 
 // The policy that overrides every dtype's own on this thread, if there is one; returns what was set before.

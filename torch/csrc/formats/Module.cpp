@@ -1,4 +1,5 @@
 // The extension module torch_dtypes._C: makes dtypes, installs the hooks, and opens the number layer to the tests.
+#include <torch/csrc/formats/AccumulationBindings.h>
 #include <torch/csrc/formats/DtypeObject.h>
 #include <torch/csrc/formats/FormatSearch.h>
 #include <torch/csrc/formats/Observing.h>
@@ -8,7 +9,6 @@
 #include <torch/csrc/formats/TensorBody.h>
 #include <torch/csrc/formats/Trampolines.h>
 
-#include <ATen/Accumulation.h>
 #include <ATen/Autocast.h>
 #include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
@@ -57,10 +57,6 @@ const at::Tensor& expect_tensor(py::handle object) {
 
 py::object wrap(at::Tensor t) {
   return py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(t)));
-}
-
-py::object dtype_or_none(const FormatEntry* entry) {
-  return entry ? py::reinterpret_borrow<py::object>(dtype_object(*entry)) : py::object(py::none());
 }
 
 py::object define(const Format& format, const std::string& name) {
@@ -278,32 +274,7 @@ PYBIND11_MODULE(_C, m) {
     const at::Tensor cast = at::formats::gradient_of_dtype(given, reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type);
     return cast.is_same(given) ? py::reinterpret_borrow<py::object>(gradient) : wrap(cast);
   });
-  using at::formats::Accumulation;
-  using Kind = Accumulation::Kind;
-  bind_enum<Kind>(m, "Accumulate",
-                  {{"machine", Kind::Machine},
-                   {"float32", Kind::Float32},
-                   {"float64", Kind::Float64},
-                   {"exact", Kind::Exact},
-                   {"format", Kind::Steps},
-                   {"chunked", Kind::Chunked}});
-  py::class_<Accumulation>(m, "Accumulation")
-      .def(py::init(
-          [](Kind kind, int64_t chunk, py::handle product, py::handle accumulator, std::optional<f::Rounding> rounding, bool fused, bool kahan) {
-            const auto chosen = [](py::handle dtype) { return dtype.is_none() ? nullptr : &expect_format(dtype); };
-            return Accumulation{kind, chunk, chosen(product), chosen(accumulator), rounding, fused, kahan};
-          }))
-      .def_readonly("kind", &Accumulation::kind)
-      .def_readonly("chunk", &Accumulation::chunk)
-      .def_readonly("rounding", &Accumulation::rounding)
-      .def_readonly("fused", &Accumulation::fused)
-      .def_readonly("kahan", &Accumulation::kahan)
-      .def_property_readonly("product", [](const Accumulation& a) { return dtype_or_none(a.product); })
-      .def_property_readonly("accumulator", [](const Accumulation& a) { return dtype_or_none(a.accumulator); });
-  m.def("accumulation_override", &at::formats::accumulation_override);
-  m.def("set_accumulation_override", &at::formats::set_accumulation_override);
-  m.def("set_accumulation_default", [](py::handle dtype, const Accumulation& a) { at::formats::set_accumulation_default(expect_format(dtype), a); });
-  m.def("accumulation_of", [](py::handle dtype) { return at::formats::accumulation_of(expect_format(dtype)); });
+  bind_accumulation(m);
   m.def("cpu_capability", [] { return std::string(at::formats::cpu_kernels().name); });
   m.def("chop", [](py::handle values, std::string_view name, std::optional<std::string_view> rounding, double flip_prob, py::handle generator) {
     std::optional<at::Generator> source;

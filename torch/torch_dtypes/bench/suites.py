@@ -94,6 +94,7 @@ def matmul(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
         group(sizes.matmul, "float32", "sums in float32", RATIO, 1.25, 10),
         group(sizes.rounded_matmul, "format", "every step rounded", RATE, 400, 5),
         group(sizes.rounded_matmul, "exact", "exact sums", RATE, 100, 5),
+        group(sizes.rounded_matmul, "block(terms=16, extra_bits=2)", "blocks of 16 into float32", RATE, 200, 5),
     ]
 
 
@@ -136,7 +137,7 @@ SUITES: dict[str, Suite] = {
     "casts": Suite("Casts, over the stock cast between float32 and bfloat16.", casts),
     "arithmetic": Suite("Correctly rounded + - *, over stock bfloat16's.", arithmetic),
     "functions": Suite("Elementary functions, over stock float32's.", functions),
-    "matmul": Suite("Products of square matrices, over stock float32's: sums in float32, rounded at every step, or exact.", matmul),
+    "matmul": Suite("Products of square matrices, over stock float32's: sums in float32, rounded at every step, exact, or in blocks.", matmul),
     "training": Suite("A training step with Adam (gradients to zero, forward, backward, step), over stock float32's.", training.groups),
     "quantization": Suite(quantization.SUMMARY, quantization.groups, quantization.notes),
     "optimizers": Suite(optimizers.SUMMARY, optimizers.groups),

@@ -94,6 +94,18 @@ Tensor addbmm(const Sums& sums, const Tensor& self, const Tensor& a, const Tenso
   return added(sums, "addbmm", self, rows, columns, beta, alpha, {a.size(1), b.size(2)});
 }
 
+Tensor product_into(const Sums& sums, const Tensor& a, const Tensor& b, const Tensor& start) {
+  expect_dims("matmul", {{a, 3}, {b, 3}});
+  TORCH_CHECK(a.size(0) == b.size(0) && a.size(2) == b.size(1), "matmul: expected factors of sizes [b, m, k] and [b, k, n], but got ", a.sizes(),
+              " and ", b.sizes());
+  const auto exact_values = [](const Tensor& t) { return decoded(t, c10::ScalarType::Double).contiguous(); };
+  DotProducts dots{exact_values(a), exact_values(b)};
+  dots.left = &entry_of(a);
+  dots.right = &entry_of(b);
+  if (start.defined()) dots.start = exact_values(start.expand({a.size(0), a.size(1), b.size(2)}));
+  return dot_products(dots, sums.entry, sums.policy);
+}
+
 // ---- sums ----
 
 namespace {

@@ -30,6 +30,10 @@ Tensor addmv(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor
 Tensor baddbmm(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha);
 Tensor addbmm(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha);
 
+// a [b, m, k] times b [b, k, n], of one format or two, rounded to the format of sums, whose policy must be one of own_kernels(). start: of that
+// format, or undefined.
+Tensor product_into(const Sums& sums, const Tensor& a, const Tensor& b, const Tensor& start);
+
 // sum and mean. dtype: a format's number, in which the values are added up, or nothing.
 enum class Divided : uint8_t { ByOne, ByCount };
 Tensor reduce_all(const Sums& sums, const Tensor& self, std::optional<c10::ScalarType> dtype, Divided divided);

@@ -1,6 +1,7 @@
 #include <ATen/native/formats/DotLoops.h>
 
 #include <ATen/Parallel.h>
+#include <ATen/native/formats/OrderedSums.h>
 #include <c10/formats/ExactCodec.h>
 #include <c10/formats/ExactSum.h>
 
@@ -32,9 +33,41 @@ void encode_result(const CpuKernels& kernels, const Format& f, T* sums, int64_t 
 } // namespace
 
 template <typename T>
+static void ordered_dots(const CpuKernels& kernels, const DotOperands<T>& dots, const StepFormats& formats, const Accumulation& policy, char* codes) {
+  static constexpr uint8_t nowhere[kLanes] = {};
+  const int64_t m = dots.m, k = dots.k, n = dots.n, width = formats.result.itemsize(), blocks = (n + kLanes - 1) / kLanes;
+  at::parallel_for(0, dots.batches * m * blocks, 1, [&](int64_t begin, int64_t end) {
+    const auto ordered = std::make_unique<OrderedSums<T>>(kernels, formats, policy, k);
+    T sums[kLanes];
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t row = task / blocks, batch = row / m, lane = task % blocks * kLanes, lanes = std::min(kLanes, n - lane);
+      const int64_t place = row * n + lane;
+      const auto at = [&](int64_t i) { return (batch * k + i) * n + lane; };
+      const auto there = [&](int64_t i) {
+        if (dots.present_rows && !dots.present_rows[row * k + i]) return nowhere;
+        return dots.present ? dots.present + at(i) : nullptr;
+      };
+      const auto value = [&](int64_t i, Steps<T>& steps, T* out) {
+        dots.a ? steps.product(dots.a[row * k + i], dots.b + at(i), out) : static_cast<void>(std::copy_n(dots.b + at(i), lanes, out));
+      };
+      const auto running = [&](int64_t i, Steps<T>& steps) {
+        if (there(i) == nowhere) return;
+        dots.a ? steps.add_product(dots.a[row * k + i], dots.b + at(i), there(i)) : steps.add(dots.b + at(i));
+      };
+      ordered->sum(dots.start ? dots.start + place : nullptr, k, lanes, place, dots.batches * m * n, value, there, running, sums);
+      encode_result(kernels, formats.result, sums, dots.divisor, codes + place * width, lanes, ordered->next_words(), formats.seen);
+    }
+  });
+}
+
+template <typename T>
 void step_dots(const CpuKernels& kernels, const DotOperands<T>& dots, const StepFormats& formats, const Accumulation& policy, char* codes) {
   const int64_t m = dots.m, k = dots.k, n = dots.n, width = formats.result.itemsize(), blocks = (n + kLanes - 1) / kLanes;
   const T *a = dots.a, *b = dots.b;
+  if (policy.order != Accumulation::Order::Sequential) {
+    ordered_dots(kernels, dots, formats, policy, codes);
+    return;
+  }
   at::parallel_for(0, dots.batches * m * blocks, 1, [&](int64_t begin, int64_t end) {
     const auto steps = std::make_unique<Steps<T>>(kernels, formats, policy);
     T sums[kLanes];

@@ -1,5 +1,6 @@
 #include <ATen/native/formats/DotProducts.h>
 
+#include <ATen/native/formats/BlockDots.h>
 #include <ATen/native/formats/DeviceKernels.h>
 #include <ATen/native/formats/DotLoops.h>
 #include <c10/formats/ExactSum.h>
@@ -53,7 +54,22 @@ void exact(const DotProducts& dots, const FormatEntry& entry, const at::Tensor& 
   turned.b = columns.const_data_ptr<double>();
   turned.present = data_or_null<uint8_t>(present);
   const Format rounded = rounding_format(entry);
-  exact_dots(turned, entry.format, rounded, next_words(rounded), codes_of(out), recorder(entry.format, codes_of(out)));
+  // Values of two formats are values of a float that is wide enough for every one.
+  const bool one_format = !dots.left || (dots.left == dots.right && (!dots.start.defined() || dots.left == &entry));
+  const Format values = !one_format ? c10::formats::float_format(11, 52) : dots.left ? dots.left->format : entry.format;
+  exact_dots(turned, values, rounded, next_words(rounded), codes_of(out), recorder(entry.format, codes_of(out)));
+}
+
+BlockJob block_job(const FormatEntry& left, const FormatEntry& right, const FormatEntry& entry, const Accumulation& policy, bool start,
+                   const at::Tensor& out) {
+  const BlockAdder adder = block_adder(left, right, policy);
+  const Format f = rounding_format(entry);
+  const bool draws = c10::formats::is_stochastic(f.rounding) || c10::formats::is_stochastic(adder.reg.rounding);
+  return {left.format,
+          right.format,
+          start && (&left != &entry || &right != &entry),
+          adder,
+          {f, draws ? next_seed() : 0, recorder(entry.format, codes_of(out))}};
 }
 
 template <typename T>
@@ -62,49 +78,83 @@ void running_steps(const at::Tensor& b, const FormatEntry& entry, const Accumula
                     policy, codes_of(out));
 }
 
+bool wraps(const FormatEntry* chosen) {
+  return chosen && chosen->format.overflow == c10::formats::Overflow::Wrap;
+}
+
 bool in_float(const FormatEntry& entry, const Accumulation& policy) {
-  const bool all = rounding_format(entry).arithmetic_in_float() && step_format(entry, policy.product, policy).arithmetic_in_float() &&
-      step_format(entry, policy.accumulator, policy).arithmetic_in_float();
-  return all && !(policy.fused && step_format(entry, policy.accumulator, policy).significand_bits() > 12);
+  for (const FormatEntry* chosen : {policy.product, policy.accumulator, policy.outer}) {
+    // A number that wraps has every digit of a sum, of however large terms.
+    if (!step_format(entry, chosen, policy).arithmetic_in_float() || (wraps(chosen) && chosen != &entry)) return false;
+  }
+  if (policy.exact_product && (2 * entry.format.significand_bits() > 24 || !entry.format.arithmetic_in_float())) return false;
+  return rounding_format(entry).arithmetic_in_float() && !(policy.fused && step_format(entry, policy.accumulator, policy).significand_bits() > 12);
+}
+
+// Whether float64 has a term and a sum that wraps to the last place of that, and one digit more: rounded to odd, they round as exact ones do.
+void expect_wrapping(const FormatEntry& left, const FormatEntry& right, const FormatEntry* product, const FormatEntry& sum) {
+  const int terms = product ? product->format.max_exponent() + 1 : left.format.max_exponent() + right.format.max_exponent() + 2;
+  const int digits = std::max(terms, sum.format.max_exponent() + 1) + 1 - sum.format.lsb_exponent();
+  TORCH_CHECK(digits <= 52,
+              "accumulate: expected a wrapping format whose sums float64 has to the last place (52 digits from the largest term's first), "
+              "but got ",
+              sum.name, " for ", product ? "products rounded to " + product->name : "products of " + left.name + " and " + right.name,
+              ", which take ", digits, ". Choose one that saturates, fewer fractional bits or a narrower product.");
 }
 
 } // namespace
 
 c10::ScalarType dot_type(const FormatEntry& entry, const Accumulation& policy) {
-  return policy.kind != Accumulation::Kind::Exact && in_float(entry, policy) ? ScalarType::Float : ScalarType::Double;
+  const bool steps = policy.kind == Accumulation::Kind::Steps || policy.kind == Accumulation::Kind::Chunked;
+  return steps && in_float(entry, policy) ? ScalarType::Float : ScalarType::Double;
 }
 
-static void expect_steps(const FormatEntry& entry, const Accumulation& policy) {
-  for (const FormatEntry* chosen : {static_cast<const FormatEntry*>(nullptr), policy.product, policy.accumulator}) {
+// left, right: the operands' formats.
+static void expect_steps(const FormatEntry& left, const FormatEntry& right, const FormatEntry& entry, const Accumulation& policy) {
+  const FormatEntry& product = policy.product ? *policy.product : entry;
+  const bool whole_products = policy.fused || policy.exact_product;
+  for (const FormatEntry* chosen : {static_cast<const FormatEntry*>(nullptr), policy.product, policy.accumulator, policy.outer}) {
+    if (wraps(chosen) && chosen != &left) {
+      expect_wrapping(left, right, chosen == policy.product || whole_products ? nullptr : &product, *chosen);
+      continue;
+    }
     const Format f = step_format(entry, chosen, policy);
-    const std::string& name = (chosen ? *chosen : entry).name;
     TORCH_CHECK(f.arithmetic_in_double(),
                 "accumulate: expected formats whose arithmetic float64 can do (at most 51 significant bits, products within its "
                 "exponents) for sums rounded at every step, but got ",
-                name, ". Use accumulate(\"exact\") or accumulate(\"float64\").");
-    TORCH_CHECK(!chosen || chosen == &entry || f.overflow != c10::formats::Overflow::Wrap,
-                "accumulate: expected a product or accumulator format that does not wrap, for operands of another format, but got ", name);
+                (chosen ? *chosen : entry).name, ". Use accumulate(\"exact\") or accumulate(\"float64\").");
   }
+  const int digits = left.format.significand_bits() + right.format.significand_bits();
+  TORCH_CHECK(!policy.exact_product || (digits <= 53 && left.format.arithmetic_in_double() && right.format.arithmetic_in_double()),
+              "accumulate: expected operands whose products float64 has exactly, for product=\"exact\", but got ", left.name,
+              &left == &right ? "" : " and " + right.name, ". Use fused=True or accumulate(\"exact\").");
 }
 
 at::Tensor dot_products(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy) {
   const int64_t m = dots.a.defined() ? dots.a.size(1) : 1;
   at::Tensor out = empty_format({dots.b.size(0), m, dots.b.size(2)}, entry, dots.b.device());
+  const FormatEntry &left = dots.left ? *dots.left : entry, &right = dots.right ? *dots.right : entry;
+  if (policy.kind == Accumulation::Kind::Block) block_adder(left, right, policy); // its errors, for tensors of no elements too
   if (dots.b.device().is_meta() || out.numel() == 0) return out;
   TORCH_CHECK(dots.b.size(1) < ExactSum::kMaxProducts, "expected dot products of less than 2^30 terms, but got ", dots.b.size(1));
   if (policy.kind == Accumulation::Kind::Exact) {
     exact(dots, entry, out);
     return out;
   }
-  expect_steps(entry, policy);
+  const bool block = policy.kind == Accumulation::Kind::Block;
+  if (!block) expect_steps(left, right, entry, policy);
   if (dots.a.defined() && dots.b.size(2) < 16 && m > dots.b.size(2)) {
     // Few columns: lanes run over the rows instead. A product does not mind which factor comes first.
     const auto turned = [](const at::Tensor& t) { return t.defined() ? t.transpose(1, 2).contiguous() : t; };
     const at::Tensor other = dot_products(
-        {turned(dots.b), turned(dots.a), turned(dots.start), turned(dots.present_rows), turned(dots.present), dots.divisor}, entry, policy);
+        {turned(dots.b), turned(dots.a), turned(dots.start), turned(dots.present_rows), turned(dots.present), dots.divisor, dots.right, dots.left},
+        entry, policy);
     return format_alias(bits_alias(other).transpose(1, 2).contiguous(), entry);
   }
-  if (dots.b.scalar_type() == ScalarType::Float) {
+  if (block) {
+    block_dots(kernels(out.device(), "dot products"), operands<double>(dots), block_job(left, right, entry, policy, dots.start.defined(), out),
+               codes_of(out));
+  } else if (dots.b.scalar_type() == ScalarType::Float) {
     stepwise<float>(dots, entry, policy, out);
   } else {
     stepwise<double>(dots, entry, policy, out);
@@ -115,8 +165,16 @@ at::Tensor dot_products(const DotProducts& dots, const FormatEntry& entry, const
 at::Tensor running_sums(const at::Tensor& b, const FormatEntry& entry, const Accumulation& policy) {
   at::Tensor out = empty_format(b.sizes(), entry, b.device());
   if (b.device().is_meta() || out.numel() == 0) return out;
+  if (policy.kind == Accumulation::Kind::Block) {
+    running_block_sums(kernels(out.device(), "running sums"), b.const_data_ptr<double>(), b.size(0), b.size(1), b.size(2),
+                       block_job(entry, entry, entry, policy, false, out), codes_of(out));
+    return out;
+  }
   if (policy.kind != Accumulation::Kind::Exact) {
-    expect_steps(entry, policy);
+    expect_steps(entry, entry, entry, policy);
+    TORCH_CHECK(policy.order == Accumulation::Order::Sequential,
+                "cumsum: expected an accumulation policy of order \"sequential\", whose sums go on, but got ",
+                "another one. Leave order= out for this call.");
     b.scalar_type() == ScalarType::Float ? running_steps<float>(b, entry, policy, out) : running_steps<double>(b, entry, policy, out);
     return out;
   }

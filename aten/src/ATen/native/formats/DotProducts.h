@@ -14,6 +14,9 @@ struct DotProducts {
   at::Tensor present{};      // [batch, k, n]
   at::Tensor present_rows{}; // [batch, m, k]
   int64_t divisor{1}; // of the finished sum, before its last rounding
+  // The formats of a and b where they are not the result's; both, or neither. Operands are float64 then.
+  const FormatEntry* left{nullptr};
+  const FormatEntry* right{nullptr};
 };
 
 // The type that decoded operands must have for a policy.

@@ -22,24 +22,26 @@ inline Format step_format(const FormatEntry& own, const FormatEntry* chosen, con
 // What one call rounds to, and its seed where any of these formats needs one. To be made before a parallel loop: how a thread rounds is
 // the calling thread's own, and the worker threads know nothing of it.
 struct StepFormats {
-  Format product, sum, result;
+  Format product, sum, outer, result; // outer: of the sums of chunks, where the policy names one
   bool chunks_in_float; // chunks are added in the machine's type, whatever the steps are done in
   uint64_t seed;
-  Recorder seen_products, seen_sums, seen; // seen: of results, by whoever knows where they go
+  Recorder seen_products, seen_sums, seen_outer, seen; // seen: of results, by whoever knows where they go
 
   StepFormats(const FormatEntry& entry, const Accumulation& policy)
       : product(step_format(entry, policy.product, policy)),
         sum(step_format(entry, policy.accumulator, policy)),
+        outer(step_format(entry, policy.outer, policy)),
         result(rounding_format(entry)),
         chunks_in_float(entry.compute == c10::ScalarType::Float),
         seed(any_stochastic() ? next_seed() : 0),
         seen_products(step_recorder(product)),
-        seen_sums(step_recorder(sum)) {}
+        seen_sums(step_recorder(sum)),
+        seen_outer(policy.outer ? step_recorder(outer) : Recorder()) {}
 
  private:
   bool any_stochastic() const {
     using c10::formats::is_stochastic;
-    return is_stochastic(product.rounding) || is_stochastic(sum.rounding) || is_stochastic(result.rounding);
+    return is_stochastic(product.rounding) || is_stochastic(sum.rounding) || is_stochastic(outer.rounding) || is_stochastic(result.rounding);
   }
 };
 
@@ -50,9 +52,10 @@ class Steps {
   Steps(const CpuKernels& kernels, const StepFormats& formats, const Accumulation& policy) : kernels_(kernels), formats_(formats), policy_(policy) {}
 
   // first: the number of the first lane among all dot products, of which there are `all`: stochastic modes number their words by both.
-  void begin(const T* start, int64_t n, int64_t first, int64_t all) {
+  // step: how many words each lane has drawn already.
+  void begin(const T* start, int64_t n, int64_t first, int64_t all, int64_t step = 0) {
     n_ = n;
-    step_ = 0;
+    step_ = step;
     first_ = first;
     all_ = all;
     std::fill_n(taken_, n, 0);
@@ -62,6 +65,7 @@ class Steps {
     if (!start) return;
     std::copy_n(start, n, chunked() ? wide_ : acc_);
     if (!chunked()) round(formats_.sum, acc_, formats_.seen_sums);
+    if (chunked() && policy_.outer) round(formats_.outer, wide_, formats_.seen_outer);
   }
 
   // present: which lanes have this term, or nullptr.
@@ -74,8 +78,7 @@ class Steps {
       round(formats_.sum, next_, formats_.seen_sums);
       std::copy_n(next_, n_, acc_);
     } else {
-      kernels_.binary(BinaryOp::Mul, factor_, b, term_, n_);
-      round(formats_.product, term_, formats_.seen_products);
+      product(b, term_);
       add_term();
     }
     after_term(present);
@@ -87,12 +90,26 @@ class Steps {
     after_term(nullptr);
   }
 
-  void finish(T* out) const {
+  void finish(T* out) {
     // A chunk without terms is no chunk: its 0 would make +0 of a bias of -0.
+    if (chunked() && policy_.outer) {
+      sum_of(BinaryOp::Add, wide_, acc_, next_, formats_.outer, formats_.seen_outer);
+      for (int64_t i = 0; i < n_; ++i) out[i] = taken_[i] > 0 ? next_[i] : wide_[i];
+      return;
+    }
     for (int64_t i = 0; i < n_; ++i) out[i] = !chunked() ? acc_[i] : taken_[i] > 0 ? joined(wide_[i], acc_[i]) : wide_[i];
   }
   // The words for rounding the sums once more.
   RandomWords next_words() { return {formats_.seed, static_cast<uint64_t>(step_++ * all_ + first_)}; }
+  int64_t step() const { return step_; }
+
+  // For other orders than one running sum: a product by itself; two sums as one, elsewhere; a number as the accumulator would hold it.
+  void product(T a, const T* b, T* out) {
+    std::fill_n(factor_, n_, a);
+    product(b, out);
+  }
+  void join(const T* a, const T* b, T* out) { sum_of(BinaryOp::Add, a, b, out); }
+  void hold(T* x) { round(formats_.sum, x, formats_.seen_sums); }
 
  private:
   bool chunked() const { return policy_.kind == Accumulation::Kind::Chunked; }
@@ -105,12 +122,35 @@ class Steps {
     kernels_.decode(f, codes_, x, n_);
   }
 
+  void product(const T* b, T* out) {
+    kernels_.binary(BinaryOp::Mul, factor_, b, out, n_);
+    if (!policy_.exact_product) round(formats_.product, out, formats_.seen_products);
+  }
+
   // out, which is neither a nor b: a + b or a - b, rounded.
-  void sum_of(BinaryOp op, const T* a, const T* b, T* out) {
+  void sum_of(BinaryOp op, const T* a, const T* b, T* out) { sum_of(op, a, b, out, formats_.sum, formats_.seen_sums); }
+  void sum_of(BinaryOp op, const T* a, const T* b, T* out, const Format& f, const Recorder& seen) {
     kernels_.binary(op, a, b, out, n_);
     const auto both_positive = [&](int64_t i) { return !std::signbit(a[i]) && std::signbit(b[i]) == (op == BinaryOp::Sub); };
-    sign_zero_sums(formats_.sum.rounding, out, n_, both_positive);
-    round(formats_.sum, out, formats_.seen_sums);
+    sign_zero_sums(f.rounding, out, n_, both_positive);
+    round(f, out, seen);
+  }
+
+  // Chunks that are complete join the sum of chunks, which the policy rounds.
+  void round_chunks(const uint8_t* present) {
+    bool any = false;
+    for (int64_t i = 0; i < n_; ++i) {
+      taken_[i] += !present || present[i];
+      any |= taken_[i] >= policy_.chunk;
+    }
+    if (!any) return;
+    sum_of(BinaryOp::Add, wide_, acc_, next_, formats_.outer, formats_.seen_outer);
+    for (int64_t i = 0; i < n_; ++i) {
+      if (taken_[i] < policy_.chunk) continue;
+      wide_[i] = next_[i];
+      acc_[i] = error_[i] = 0;
+      taken_[i] = 0;
+    }
   }
 
   void add_term() {
@@ -136,6 +176,10 @@ class Steps {
     for (int64_t i = 0; present && i < n_; ++i) {
       acc_[i] = present[i] ? acc_[i] : kept_acc_[i];
       error_[i] = present[i] ? error_[i] : kept_error_[i];
+    }
+    if (chunked() && policy_.outer) {
+      round_chunks(present);
+      return;
     }
     for (int64_t i = 0; chunked() && i < n_; ++i) {
       if ((present && !present[i]) || ++taken_[i] < policy_.chunk) continue;

@@ -1,5 +1,6 @@
 // Chooses the table of the widest vector unit that the processor has. TORCH_DTYPES_CPU_CAPABILITY=default|avx2|avx512 narrows the
 // choice (for tests and measurements), as ATEN_CPU_CAPABILITY does for PyTorch's own kernels.
+#include <ATen/native/formats/cpu/BlockKernel.h>
 #include <ATen/native/formats/cpu/Kernels.h>
 
 #include <cstdlib>
@@ -17,6 +18,7 @@ namespace at::formats {
   void fill_binary32(CpuKernels& kernels);   \
   void fill_table(CpuKernels& kernels);      \
   void fill_count(CpuKernels& kernels);      \
+  void fill_block(BlockKernels& kernels);    \
   }
 TD_DECLARE(DEFAULT)
 #ifdef TORCH_DTYPES_HAVE_AVX2
@@ -65,6 +67,22 @@ CpuKernels choose() {
 
 const CpuKernels& cpu_kernels() {
   static const CpuKernels kernels = choose();
+  return kernels;
+}
+
+const BlockKernels& block_kernels(const char* capability) {
+  static const BlockKernels kernels = [&] {
+    const std::string name = capability;
+    BlockKernels k{};
+    DEFAULT::fill_block(k);
+#ifdef TORCH_DTYPES_HAVE_AVX2
+    if (name == "avx2") AVX2::fill_block(k);
+#endif
+#ifdef TORCH_DTYPES_HAVE_AVX512
+    if (name == "avx512") AVX512::fill_block(k);
+#endif
+    return k;
+  }();
   return kernels;
 }
 

@@ -1,5 +1,7 @@
 #include <ATen/native/formats/overlay/CollectiveTerms.h>
 
+#include <ATen/native/formats/BlockSums.h>
+
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -67,14 +69,26 @@ std::string describe(const Accumulation& policy) {
     case Kind::Float64: return "float64";
     case Kind::Exact: return "exact";
     case Kind::Steps:
-    case Kind::Chunked: break;
+    case Kind::Chunked:
+    case Kind::Block: break;
   }
-  std::string text = policy.kind == Kind::Steps ? "format" : c10::str("chunked(", policy.chunk, ")");
+  std::string text = policy.kind == Kind::Steps ? "format" : policy.kind == Kind::Block ? "block" : c10::str("chunked(", policy.chunk, ")");
+  if (policy.kind == Kind::Block) {
+    const BlockSum& b = policy.block;
+    text = policy.preset >= 0
+        ? block_presets().at(policy.preset).name
+        : c10::str("block terms=", b.terms, " extra_bits=", b.extra_bits, " align=", static_cast<int>(b.align), " interleave=", b.interleave,
+                   " late=", b.late.value_or(-1), " min_exponent=", b.min_exponent ? std::to_string(*b.min_exponent) : "none",
+                   " product_limit=", b.product_limit);
+  }
   if (policy.product) text += " product=" + policy.product->name;
   if (policy.accumulator) text += " accumulator=" + policy.accumulator->name;
   if (policy.rounding) text += c10::str(" rounding=", c10::formats::kRoundingModes[static_cast<int>(*policy.rounding)].name);
   if (policy.fused) text += " fused";
   if (policy.kahan) text += " kahan";
+  if (policy.exact_product) text += " exact product";
+  if (policy.order != Accumulation::Order::Sequential) text += c10::str(" order=", static_cast<int>(policy.order), "/", policy.lanes);
+  if (policy.outer) text += " outer=" + policy.outer->name;
   return text;
 }
 

@@ -163,7 +163,8 @@ class Call {
 
   static bool steps_draw(const Accumulation& policy) {
     const auto draws = [](const FormatEntry* entry) { return entry && c10::formats::is_stochastic(entry->format.rounding); };
-    return (policy.rounding && c10::formats::is_stochastic(*policy.rounding)) || draws(policy.product) || draws(policy.accumulator);
+    return (policy.rounding && c10::formats::is_stochastic(*policy.rounding)) || draws(policy.product) || draws(policy.accumulator) ||
+        draws(policy.outer);
   }
 
   // What the ranks agreed on, and how this one rounds; one seed serves all ranks, so that they have the same result, or each a part of it.

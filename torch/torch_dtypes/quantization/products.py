@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -208,16 +208,15 @@ def plan_of(rule: LayerRule, where: str) -> ProductPlan | None:
 
 def _steps(policy: Accumulation, operands: list, where: str) -> Accumulation:
     """The policy with its formats said: where it leaves them open they are the operands' own, or the narrowest float that holds both."""
-    if policy.accumulator is not None and (policy.product is not None or policy.fused):
+    if policy.policy not in ("format", "chunked") or (policy.accumulator is not None and (policy.product is not None or policy.fused)):
         return policy
     targets = [None if place is None else place.target for place in operands]
     if any(place is not None and (place.target.dtype is None or place.scale is not None) for place in operands):
         names = " and ".join("float32" if place is None else place.target.name + " with a scale" * (place.scale is not None) for place in operands)
         raise ValueError(f"accumulate of {where}: expected product= and accumulator= beside operands of {names}, which have no one format for sums")
     own = holding(*(carrier_of(torch.float32) if t is None else _format_dtype(t) for t in targets))
-    options = {"chunk": policy.chunk, "fused": policy.fused, "kahan": policy.kahan, "rounding": policy.rounding}
     product_dtype = None if policy.fused else policy.product or own
-    return Accumulation(policy.policy, product=product_dtype, accumulator=policy.accumulator or own, **options)
+    return replace(policy, product=product_dtype, accumulator=policy.accumulator or own)
 
 
 def _format_dtype(target) -> torch.dtype:

@@ -77,7 +77,9 @@ class Summary:
 
 
 def _sums(policy: Accumulation) -> str:
-    said = {name: getattr(policy, name) for name in ("product", "accumulator", "rounding")}
+    if policy.policy == "block":
+        return str(policy)
+    said = {name: getattr(policy, name) for name in ("product", "accumulator", "rounding", "order", "outer")}
     options = [f"{name}={value}".replace("torch.", "") for name, value in said.items() if value is not None]
     options += [name for name in ("fused", "kahan") if getattr(policy, name)]
     kind = f"chunked({policy.chunk})" if policy.policy == "chunked" else policy.policy

@@ -132,8 +132,9 @@ def _format_of_autocast(_, args, kwargs) -> str | None:
 
 
 def draws(operators: list) -> None:
-    """The list of random operators whose calls are not joined, which goes by no tag: chop's."""
-    operators += [torch.ops.torch_dtypes.chop, torch.ops.torch_dtypes.chop_blocks]
+    """The list of random operators whose calls are not joined, which goes by no tag: chop's, and products under a policy."""
+    own = torch.ops.torch_dtypes
+    operators += [own.chop, own.chop_blocks, own.product, own.product_backward]
 
 
 def begin_dynamo(stock, callback):

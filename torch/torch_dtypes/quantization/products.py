@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
@@ -14,6 +14,7 @@ from .. import _C
 from ..accumulation import Accumulation, accumulate
 from ..formats import dtype as dtype_of
 from ..formats import float_format, format_of
+from . import product_operator
 from .places import LayerRule
 from .targets import carrier_of
 
@@ -137,26 +138,32 @@ def gradients(g, x, weight, has_bias: bool, geometry: Geometry | None, needs: tu
     return gx, gw, gb
 
 
-class _UnderPolicy(torch.autograd.Function):
+def forward(x, weight, bias, geometry, plan) -> torch.Tensor:
     """A product of stock tensors by the kernels of a dtype of ours that holds them exactly, or by float64's."""
+    with plan.overrides()[0]:
+        y = product(plan.carried(x), plan.carried(weight), None if bias is None else plan.carried(bias), geometry)
+    return y.to(x.dtype)
 
+
+def backward(g, x, weight, has_bias: bool, geometry, needs: tuple[bool, bool, bool], plan) -> tuple:
+    """Its gradients, of those operands that need one."""
+    operands = (plan.carried(t) for t in (g, x, weight))
+    found = gradients(*operands, has_bias, geometry, needs, plan.overrides()[1:])
+    dtypes = (x.dtype, weight.dtype, weight.dtype)
+    return tuple(None if t is None else t.to(d) for t, d in zip(found, dtypes, strict=True))
+
+
+class _UnderPolicy(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias, geometry, plan):
         ctx.save_for_backward(x, weight)
         ctx.geometry, ctx.plan, ctx.has_bias = geometry, plan, bias is not None
-        with plan.overrides()[0]:
-            y = product(plan.carried(x), plan.carried(weight), None if bias is None else plan.carried(bias), geometry)
-        return y.to(x.dtype)
+        return forward(x, weight, bias, geometry, plan)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, g):
-        x, weight = ctx.saved_tensors
-        plan = ctx.plan
-        operands = (plan.carried(t) for t in (g, x, weight))
-        found = gradients(*operands, ctx.has_bias, ctx.geometry, ctx.needs_input_grad[:3], plan.overrides()[1:])
-        dtypes = (x.dtype, weight.dtype, weight.dtype)
-        return *(None if t is None else t.to(d) for t, d in zip(found, dtypes, strict=True)), None, None
+        return *backward(g, *ctx.saved_tensors, ctx.has_bias, ctx.geometry, ctx.needs_input_grad[:3], ctx.plan), None, None
 
 
 @dataclass(frozen=True)
@@ -165,6 +172,10 @@ class ProductPlan:
 
     carrier: torch.dtype
     policies: tuple[Accumulation, Accumulation, Accumulation]
+    text: str = field(init=False, compare=False)  # as a graph has it
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", product_operator.written(self))
 
     def overrides(self):
         return _overrides(self.policies)
@@ -174,6 +185,8 @@ class ProductPlan:
 
     def __call__(self, module: nn.Module, state, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, output_size=None) -> torch.Tensor:
         x, geometry = prepared(module, x, output_size)
+        if torch.compiler.is_compiling():
+            return torch.ops.torch_dtypes.product(x, weight, bias, self.text, *product_operator.arguments(geometry))
         return _UnderPolicy.apply(x, weight, bias, geometry, self)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import torch
 from torch import nn
 
@@ -33,13 +31,9 @@ class Rounder:
         self.role = role
         self.last_scale: torch.Tensor | float | None = None  # of the call now running: integer arithmetic goes by it
         self.scaler = None if place.scale is None else Scaler(place.scale, place.target, channels_of or role, module)
-
-    @functools.cached_property
-    def plain(self) -> tuple[str, str | None] | None:
-        """A format and a mode, as _C.round_through takes them, where there is nothing else to rounding."""
-        place = self.place
         is_plain = self.scaler is None and isinstance(place.target, FormatTarget) and place.clamped == "pass"
-        return (place.target.format_name, place.rounding) if is_plain else None
+        # A format and a mode, as _C.round_through takes them, where there is nothing else to rounding.
+        self.plain: tuple[str, str | None] | None = (place.target.format_name, place.rounding) if is_plain else None
 
     def __call__(self, x: torch.Tensor, training: bool = False) -> torch.Tensor:
         """x rounded, with x's gradient straight through."""
@@ -56,7 +50,8 @@ class Rounder:
         if self.scaler is None:
             return place.target.quantize(x, rounding=place.rounding, clamped=place.clamped)
         scale, zero_point = self.scaler(x, training)
-        self.last_scale = scale
+        if self.role not in ("error", "grad"):  # whose calls, of the backward pass, a graph could not let write anything
+            self.last_scale = scale
         return place.target.quantize(x, scale=scale, zero_point=zero_point, rounding=place.rounding, clamped=place.clamped)
 
     def see(self, x: torch.Tensor) -> torch.Tensor:
@@ -89,6 +84,8 @@ def rounded_through(x: torch.Tensor, forward: Rounder | None, backward: Rounder 
         return _C.round_through(x, forward and forward.plain, backward and backward.plain, fresh)
     y = x if forward is None else forward(x, training)
     if backward is not None and y.requires_grad and torch.is_grad_enabled():
+        if torch.compiler.is_dynamo_compiling() and backward.plain is None:
+            return _RoundedGradient.apply(y, backward, training)
         if y.is_leaf or any(y is t for t in callers):
             y = y.view_as(y)  # a hook would stay with the caller's tensor
         y.register_hook(GradientHook(backward, training))
@@ -103,6 +100,19 @@ def _is_one_node(x: torch.Tensor, forward: Rounder | None, backward: Rounder | N
     if forward is None and not fresh:
         return False  # an alias, where there is nothing to round, would hide what is written into it
     return (forward is None or forward.plain is not None) and (backward is None or backward.plain is not None)
+
+
+class _RoundedGradient(torch.autograd.Function):
+    """What a hook does, for Dynamo, which knows too little of a hook's gradient to trace what goes by its shape."""
+
+    @staticmethod
+    def forward(ctx, x, rounder, training):
+        ctx.rounder, ctx.training = rounder, training
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return ctx.rounder(gradient, ctx.training), None, None
 
 
 class GradientHook:

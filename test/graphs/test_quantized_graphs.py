@@ -1,0 +1,125 @@
+"""Models that quantize_ has converted, in whole graphs: torch.compile and torch.export with eager's bits, forward and backward."""
+
+import copy
+import io
+
+import pytest
+import torch
+from torch import nn
+
+import torch_dtypes
+from torch_dtypes.quantization import product_operator
+from torch_dtypes.quantization.products import Geometry, gradients, product
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated", "ignore:.*should not be instantiated:DeprecationWarning")  # PyTorch's own
+SCALED = {"format": "q52", "scale": "power_of_two"}
+RULES = {
+    "0": dict(weight="q43", activation="q43", error="q52", grad="q52", accumulate="format"),
+    "3": dict(weight="mxfp8_e4m3", activation="mxfp8_e4m3", error="mxfp8_e5m2", grad="mxfp8_e5m2"),
+    "5": dict(weight="posit8es1", activation={"format": "posit8es1", "rounding": "stochastic"}, error=SCALED, grad=SCALED),
+    "7": dict(weight={"format": "int8", "per": "channel"}, activation={"format": "int8", "when": "call"}, output="e5m7"),
+    "9": dict(weight="q43", activation="q43", accumulate="chunked(4, accumulator=e5m7, rounding=stochastic)"),
+    "11": dict(weight="nvfp4", activation="nvfp4", accumulate="exact"),
+}
+
+
+@pytest.fixture(autouse=True)
+def clean():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def network(rules=RULES):
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(2, 4, 3, padding=1, padding_mode="circular"), nn.ReLU(), nn.Flatten(), nn.Linear(64, 32)]
+    for size in (32, 32, 32, 32):
+        layers += [nn.Tanh(), nn.Linear(32, size)]
+    return torch_dtypes.quantize_(nn.Sequential(*layers), rules)
+
+
+def batch(seed=0):
+    return torch.randn(6, 2, 4, 4, generator=torch.Generator().manual_seed(seed))
+
+
+def step(model, run, x, seed):
+    torch.manual_seed(seed)
+    model.zero_grad()
+    y = run(x)
+    y.square().sum().backward()
+    return [y.detach(), *(p.grad for p in model.parameters())]
+
+
+def test_every_kind_of_rule_in_one_graph():
+    eager = network()
+    model = copy.deepcopy(eager)
+    run = torch.compile(model, backend="aot_eager", fullgraph=True)
+    found = [step(model, run, batch(), seed) for seed in (1, 2, 1)]
+    for seed, got in zip((1, 2, 1), found, strict=True):
+        for a, b in zip(got, step(eager, eager, batch(), seed), strict=True):
+            assert torch.equal(a, b)
+    assert not torch.equal(found[0][0], found[1][0])  # random modes draw anew at each run
+
+
+def test_exported():
+    model = network().eval()
+    program = torch.export.export(model, (batch(),))
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    assert "torch_dtypes.product" in str(program.graph)
+    for exported in (program, torch.export.load(file)):
+        for seed in (1, 2):
+            torch.manual_seed(3)
+            expected = model(batch(seed))
+            torch.manual_seed(3)
+            assert torch.equal(exported.module()(batch(seed)), expected)
+
+
+def test_scales_of_steps_before_break_the_graph_and_keep_eagers_bits():
+    rule = dict(weight="q43", activation={"format": "int8", "when": "delayed"})
+    eager = network({"3": rule})
+    model = copy.deepcopy(eager)
+    run = torch.compile(model, backend="aot_eager")
+    for seed in range(3):
+        for a, b in zip(step(model, run, batch(seed), 0), step(eager, eager, batch(seed), 0), strict=True):
+            assert torch.equal(a, b)
+
+
+# ---- the operator ----
+
+PLANS = ("e8m23; format(accumulator=e5m7)", "e8m23; exact", "float64; machine", "e8m23; chunked(3, product=q43, accumulator=e5m7, kahan=True)")
+
+
+def plan(text):
+    carrier, policy = text.split("; ")
+    return "; ".join([carrier, policy, policy, policy])
+
+
+@pytest.mark.parametrize("text", PLANS)
+def test_plans_are_read_as_they_were_written(text):
+    made = product_operator._read(plan(text))
+    assert product_operator._read(made.text) == made and made.text == product_operator.written(product_operator._read(made.text))
+
+
+@pytest.mark.parametrize("text", PLANS[:2])
+@pytest.mark.parametrize("kind", ["linear", "convolution", "transposed"])
+def test_opcheck(text, kind):
+    x, weight, bias, geometry = {
+        "linear": (torch.randn(3, 2, 5), torch.randn(4, 5), torch.randn(4), None),
+        "convolution": (torch.randn(2, 4, 6), torch.randn(6, 2, 3), None, Geometry((1,), (1,), (1,), False, (0,), 2)),
+        "transposed": (torch.randn(2, 4, 6), torch.randn(4, 3, 3), torch.randn(3), Geometry((2,), (0,), (1,), True, (1,), 1)),
+    }[kind]
+    operands = [t if t is None else t.requires_grad_() for t in (x, weight, bias)]
+    arguments = (*operands, plan(text), *product_operator.arguments(geometry))
+    torch.library.opcheck(torch.ops.torch_dtypes.product.default, arguments)
+    y = torch.ops.torch_dtypes.product(*arguments)
+    g = torch.randn_like(y)
+    given = [t for t in operands if t is not None]
+    made = product_operator._read(plan(text))
+    wide = [None if t is None else t.detach().to(made.carrier) for t in operands]
+    with torch_dtypes.accumulate(made.policies[0]):
+        assert torch.equal(y, product(*wide, geometry).float())
+    expected = gradients(g.to(made.carrier), *wide[:2], bias is not None, geometry, (True, True, True), made.overrides()[1:])
+    for a, b in zip(torch.autograd.grad(y, given, g), (t for t in expected if t is not None), strict=True):
+        assert torch.equal(a, b.float())

@@ -1,0 +1,104 @@
+"""A layer's product under an accumulation policy as an operator of stock tensors, which graphs take: torch.ops.torch_dtypes.product.
+
+A graph knows no tensor of ours; what it records is the operands, in float, and the plan as a text. Eager code takes the shorter way of
+``products.py``, with the same bits.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from .. import _C
+from ..accumulation import Accumulation
+from ..formats import dtype as dtype_of
+from . import products
+
+_GEOMETRY = "int[]? stride, int[]? padding, int[]? dilation, bool transposed, int[]? output_padding, int groups"
+_SCHEMAS = {
+    "product": f"(Tensor x, Tensor weight, Tensor? bias, str plan, {_GEOMETRY}) -> Tensor",
+    "product_backward": f"(Tensor gradient, Tensor x, Tensor weight, bool[3] needs, str plan, {_GEOMETRY}) -> (Tensor, Tensor, Tensor)",
+}
+
+
+def written(plan) -> str:
+    """A plan as a text, from which ``_read`` makes it again, in another process too."""
+    carrier = str(plan.carrier).removeprefix("torch.")
+    return "; ".join([carrier, *map(_written, plan.policies)])
+
+
+def _written(policy: Accumulation) -> str:
+    values = {name: getattr(policy, name) for name in ("product", "accumulator", "fused", "kahan", "rounding")}
+    said = [] if policy.chunk is None else [str(policy.chunk)]
+    said += [f"{name}={_C.name_of(v) if isinstance(v, torch.dtype) else v}" for name, v in values.items() if v not in (None, False)]
+    return policy.policy + (f"({', '.join(said)})" if said else "")
+
+
+@functools.lru_cache(maxsize=1024)
+def _read(text: str):
+    carrier, *policies = text.split("; ")
+    dtype = getattr(torch, carrier, None)
+    return products.ProductPlan(dtype if isinstance(dtype, torch.dtype) else dtype_of(carrier), tuple(map(Accumulation, policies)))
+
+
+def arguments(geometry) -> tuple:
+    """The operator's last arguments; those of a linear layer are None."""
+    if geometry is None:
+        return None, None, None, False, None, 1
+    stride, padding, dilation, transposed, output_padding, groups = geometry.arguments()
+    return stride, padding, dilation, transposed, output_padding, groups
+
+
+def _geometry(stride, padding, dilation, transposed, output_padding, groups):
+    if stride is None:
+        return None
+    return products.Geometry(tuple(stride), tuple(padding), tuple(dilation), transposed, tuple(output_padding), groups)
+
+
+def _product(x, weight, bias, plan, *geometry):
+    return products.forward(x, weight, bias, _geometry(*geometry), _read(plan)).contiguous()
+
+
+def _product_backward(gradient, x, weight, needs, plan, *geometry):
+    found = products.backward(gradient, x, weight, needs[2], _geometry(*geometry), tuple(needs), _read(plan))
+    return tuple(x.new_empty(0) if t is None else t.contiguous() for t in found)
+
+
+def _fake_product(x, weight, bias, plan, *geometry):
+    y = products.product(x, weight, bias, _geometry(*geometry))
+    return y.new_empty(y.shape)
+
+
+def _fake_product_backward(gradient, x, weight, needs, plan, *geometry):
+    channels = weight.shape[1] * geometry[-1] if geometry[3] else weight.shape[0]
+    like = (x, x.shape), (weight, weight.shape), (weight, (channels,))
+    return tuple(t.new_empty(shape if needed else 0) for needed, (t, shape) in zip(needs, like, strict=True))
+
+
+def _keep(ctx, inputs, output):
+    x, weight, bias, ctx.plan, *ctx.geometry = inputs
+    ctx.has_bias = bias is not None
+    ctx.save_for_backward(x, weight)
+
+
+def _differentiate(ctx, gradient):
+    x, weight = ctx.saved_tensors
+    needs = [*ctx.needs_input_grad[:2], ctx.has_bias and ctx.needs_input_grad[2]]
+    found = torch.ops.torch_dtypes.product_backward(gradient, x, weight, needs, ctx.plan, *ctx.geometry)
+    return *(t if needed else None for needed, t in zip(needs, found, strict=True)), *[None] * 7
+
+
+def _install() -> torch.library.Library:
+    library = torch.library.Library("torch_dtypes", "FRAGMENT")
+    for name, schema in _SCHEMAS.items():
+        library.define(name + schema, tags=(torch.Tag.nondeterministic_seeded,))  # policies may round at random
+    library.impl("product", _product, "CompositeExplicitAutograd")
+    library.impl("product_backward", _product_backward, "CompositeExplicitAutograd")
+    torch.library.register_fake("torch_dtypes::product", _fake_product, lib=library)
+    torch.library.register_fake("torch_dtypes::product_backward", _fake_product_backward, lib=library)
+    torch.library.register_autograd("torch_dtypes::product", _differentiate, setup_context=_keep, lib=library)
+    return library
+
+
+_LIBRARY = _install()  # which withdraws its operators when it goes

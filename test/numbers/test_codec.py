@@ -20,7 +20,7 @@ from torch_dtypes import _C
 
 pytestmark = pytest.mark.own_process
 
-POSITS = [posit(n, es) for es in range(5) for n in range(2, 17)]
+POSITS = [*(posit(n, es) for es in range(5) for n in range(2, 17)), posit(8, 5), posit(13, 5), posit(16, 5)]
 FLOATS = [
     binary(2, 1, specials="none"), binary(2, 3, specials="none"), binary(3, 2, specials="none"), binary(2, 0, specials="none"),
     binary(4, 0, specials="none", subnormals=False), binary(3, 0, specials="fn"), binary(8, 0, specials="fn"), binary(5, 0, specials="none"),
@@ -35,7 +35,8 @@ FLOATS = [
 TABLED = list(dict.fromkeys([*POSITS, *FLOATS, binary(8, 10)]))
 WIDE = [
     posit(32, 2), *(posit(32, es) for es in (0, 1, 3, 4)), posit(20, 1), posit(24, 2), posit(25, 0), posit(26, 0), posit(27, 1),
-    posit(28, 2), posit(29, 2), binary(8, 23), binary(8, 15), binary(5, 20), binary(8, 22, specials="fn"), binary(11, 20),
+    posit(28, 2), posit(29, 2), posit(32, 5), posit(33, 0), posit(40, 2), posit(53, 0), posit(55, 2), posit(57, 3),
+    binary(8, 23), binary(8, 15), binary(5, 20), binary(8, 22, specials="fn"), binary(11, 20),
     binary(11, 20, subnormals=False), binary(6, 30), binary(10, 40, specials="fn"), binary(11, 51), binary(9, 50, overflow="saturate"),
 ]  # fmt: skip
 SMALL = [s for s in TABLED if s.bits <= 8]

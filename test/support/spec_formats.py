@@ -41,6 +41,7 @@ MIDDLE = [
 ]  # fmt: skip
 WIDE = [
     posit(32, 2), posit(32, 2, infinity="saturate"), posit(32, 2, underflow="zero"), posit(24, 1), posit(28, 3, underflow="zero"),
+    posit(40, 2), posit(55, 2), posit(48, 4, underflow="zero"),
     binary(8, 23), binary(8, 22, specials="fn"),
     binary(11, 20, subnormals=False), binary(6, 30, specials="fnuz"), binary(10, 40, specials="p3109"), binary(9, 43, overflow="saturate"),
 ]  # fmt: skip

@@ -93,8 +93,9 @@ def posit_format(
     acts on the bit string, as the standard says; what is beyond maxpos = 2^((nbits - 2) * 2^es) becomes maxpos in every mode.
 
     Args:
-        nbits: 2 to 32. A tensor's element takes 1, 2 or 4 bytes.
-        es: 0 to 4.
+        nbits: 2 to 64, as long as float64 has every value: at most 53 significant bits, and maxpos below 2^1024. A tensor's element takes 1, 2, 4
+            or 8 bytes.
+        es: 0 to 5.
         underflow: ``"minpos"``: what is not 0 never becomes 0, in any mode (the standard). ``"zero"``: between 0 and minpos values round
             as between two floats, those up to minpos / 2 to 0 in nearest modes.
         infinity: ``"nan"``: what is infinite becomes NaR (the standard). ``"saturate"``: maxpos or -maxpos, everywhere: in casts, as the
@@ -119,7 +120,12 @@ def posit_format(
 
 
 def _posit(nbits, es, *, underflow="minpos", infinity="nan", rounding="nearest_even") -> _C.Format:
-    fmt = _C.Format.posit(_integer("nbits", nbits, 2, 32), _integer("es", es, 0, 4))
+    fmt = _C.Format.posit(_integer("nbits", nbits, 2, 64), _integer("es", es, 0, 5))
+    if not fmt.fits_double:
+        raise ValueError(
+            f"expected a posit whose values all are float64 numbers (at most 53 significant bits, maxpos below 2^1024), but got nbits={nbits}, "
+            f"es={es}: {fmt.significand_bits} significant bits, maxpos 2^{fmt.max_exponent}; choose fewer bits"
+        )
     fmt.underflow = _UNDERFLOW[_choice("underflow", underflow, _UNDERFLOW)]
     fmt.infinity = _INFINITY[_choice("infinity", infinity, _INFINITY)]
     fmt.rounding = rounding_mode(rounding)

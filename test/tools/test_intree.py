@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
-from intree import applying, building  # noqa: E402
+from intree import applying, building, command  # noqa: E402
 from intree.edits import EDITS, edits_for  # noqa: E402
 from intree.releases import RELEASES, Refused, include_tree, source_tree  # noqa: E402
 from intree.rows import builtin_rows, header  # noqa: E402
@@ -187,11 +188,33 @@ def test_wrong_calls_are_explained(tmp_path):
     assert "expected the include folder" in refusal(tmp_path, "--only-headers", tmp_path, "--to", tmp_path / "copy")
 
 
-def test_what_a_build_lacks_is_named_at_once(source, monkeypatch):
+def test_what_a_build_lacks_is_named_at_once_and_before_any_edit(source, monkeypatch):
     monkeypatch.setattr(building, "PROGRAMS", ("no-such-program",))
+    monkeypatch.setattr(building, "MODULES", ("no_such_module",))
     monkeypatch.setattr(building, "HEADERS", {"stdio.h": "libc6-dev", "no/such/header.h": "libnone-dev"})
-    with pytest.raises(Refused, match=r"without the program no-such-program; .*<no/such/header\.h> \(libnone-dev\)\. The tree is edited"):
-        building.build(source, "all", None)
+    before = contents(source)
+    done = CliRunner().invoke(command.main, [str(source)])
+    assert done.exit_code == 1
+    assert "a machine without the program no-such-program; Python's no_such_module; <no/such/header.h> (libnone-dev). Install" in done.output
+    assert contents(source) == before
+
+
+def test_a_build_configures_then_builds(source, monkeypatch):
+    commands = []
+    monkeypatch.setattr(building, "missing", list)
+
+    def run_second_fails(words, **_):
+        commands.append(words)
+        return subprocess.CompletedProcess(words, int(len(commands) == 2))
+
+    monkeypatch.setattr(building.subprocess, "run", run_second_fails)
+    done = CliRunner().invoke(command.main, [str(source), "--target", "c10", "--jobs", "3"])
+    assert [words[0] for words in commands] == ["cmake", "ninja"]
+    assert {"-DUSE_CUDA=OFF", "-DUSE_SYSTEM_LIBS=ON", "-DBLAS=OpenBLAS"} < set(commands[0])
+    assert commands[1][-3:] == ["-j", "3", "c10"]
+    assert done.exit_code == 1 and "expected ninja to succeed, but it ended with 1" in done.output
+    assert (source / "c10" / "formats").exists()
+    assert CliRunner().invoke(command.main, [str(source), "--build-only"]).exit_code == 0  # goes on, in the edited tree
 
 
 def test_the_documents_table_is_up_to_date():

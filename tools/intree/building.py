@@ -36,7 +36,7 @@ OFF = (
     "BUILD_TEST USE_CUDA USE_ROCM USE_DISTRIBUTED USE_MKLDNN USE_KINETO USE_FBGEMM USE_XNNPACK USE_NNPACK USE_PYTORCH_QNNPACK USE_TENSORPIPE "
     "USE_GLOO USE_ITT USE_NUMA"
 ).split()
-ON = ("USE_SYSTEM_LIBS", "USE_OPENMP", "BUILD_PYTHON")
+ON = ("USE_SYSTEM_LIBS", "USE_OPENMP", "BUILD_PYTHON", "BUILD_SHARED_LIBS")  # the last: a configuration that fails leaves it off
 
 
 def compiler() -> str | None:
@@ -65,11 +65,14 @@ def configure_command(source: Path, folder: Path) -> list[str]:
             f"-DPython_EXECUTABLE={sys.executable}"]  # fmt: skip
 
 
+def check_machine() -> None:
+    """Refuses a machine that lacks anything, before a tree is edited for it."""
+    if lacks := missing():
+        raise Refused(f"expected what PyTorch is built with, but got a machine without {'; '.join(lacks)}. Install them; nothing was changed")
+
+
 def build(source: Path, target: str, jobs: int | None) -> None:
     """Configures and builds a target into SOURCE/build."""
-    if lacks := missing():
-        raise Refused(f"expected what PyTorch is built with, but got a machine without {'; '.join(lacks)}. The tree is edited; build it again "
-                      "with cmake and ninja once they are there")  # fmt: skip
     folder = source / "build"
     commands = [configure_command(source, folder), ["ninja", "-C", str(folder), *(["-j", str(jobs)] if jobs else []), target]]
     for command in commands:

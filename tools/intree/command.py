@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from .applying import apply, edit_copy
-from .building import build
+from .building import build, check_machine
 from .releases import Refused, include_tree, source_tree
 
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -18,15 +18,18 @@ FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.option("--only-headers", type=FOLDER, metavar="INCLUDE", help="Edit a copy of an installed PyTorch's include folder instead.")
 @click.option("--to", type=click.Path(path_type=Path), metavar="COPY", help="Where that copy goes; it must not exist yet.")
 @click.option("--edits-only", is_flag=True, help="Edit SOURCE, and build nothing.")
+@click.option("--build-only", is_flag=True, help="Build SOURCE, which was edited before.")
 @click.option("--target", default="all", show_default=True, help="What to build: c10, torch_cpu, all, ...")
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once (default: as many as there are cores).")
-def main(source, only_headers, to, edits_only, target, jobs):
+def main(source, only_headers, to, edits_only, build_only, target, jobs):
     """Put the number formats into the PyTorch tree in SOURCE, as types of its own list, and build it.
 
     SOURCE is edited in place, all of it or nothing. Nothing is installed: what the build needs and does not find is named.
     """
     if (source is None) == (only_headers is None):
         raise click.UsageError("expected SOURCE or --only-headers INCLUDE, and not both")
+    if edits_only and build_only:
+        raise click.UsageError("expected --edits-only or --build-only, and not both")
     if (to is None) != (only_headers is None):
         raise click.UsageError("expected --to COPY with --only-headers INCLUDE, and nowhere else")
     try:
@@ -36,8 +39,11 @@ def main(source, only_headers, to, edits_only, target, jobs):
             click.echo(f"PyTorch {tree.release.name}: {len(written)} files edited or added in {to}")
             return
         tree = source_tree(source.resolve())
-        written = apply(tree)
-        click.echo(f"PyTorch {tree.release.name}: {len(written)} files edited or added in {source}")
+        if not edits_only:
+            check_machine()
+        if not build_only:
+            written = apply(tree)
+            click.echo(f"PyTorch {tree.release.name}: {len(written)} files edited or added in {source}")
         if not edits_only:
             build(tree.folder, target, jobs)
     except Refused as error:

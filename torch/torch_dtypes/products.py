@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from . import _C
@@ -77,8 +79,9 @@ def _product(a: torch.Tensor, b: torch.Tensor, start: torch.Tensor | None, out: 
         return (product if start is None else product + start.to(wide)).to(out)
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     m, n = a.shape[-2], b.shape[-1]
-    left, right = (t.expand(*batch, *t.shape[-2:]).reshape(-1, *t.shape[-2:]) for t in (a, b))
-    return _C.product_into(left, right, out, None if start is None else start.reshape(-1, m, n)).reshape(*batch, m, n)
+    count = math.prod(batch)
+    left, right = (t.expand(*batch, *t.shape[-2:]).reshape(count, *t.shape[-2:]) for t in (a, b))
+    return _C.product_into(left, right, out, None if start is None else start.reshape(count, m, n)).reshape(*batch, m, n)
 
 
 class _Product(torch.autograd.Function):

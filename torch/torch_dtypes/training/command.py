@@ -59,8 +59,8 @@ from .together import Command, agree, agreed, end, joined
     "policy",
     metavar="POLICY",
     callback=check.policy,
-    help="How dot products in the dtypes add up: machine (default), float32, float64, exact, format or chunked(K), the last two with options "
-    "too: format(accumulator=e5m7, fused=True).",
+    help="How dot products in the dtypes add up: machine (default), float32, float64, exact, format, chunked(K), block(TERMS) or a chip such as "
+    "nvidia-h100; with options too: format(accumulator=e5m7, fused=True).",
 )
 @click.option(
     "--observe",

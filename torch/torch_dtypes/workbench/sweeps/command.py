@@ -65,7 +65,8 @@ def _policies(ctx, param, values):
     show_default=True,
     metavar="POLICY",
     callback=_policies,
-    help="How dot products add up: machine, float32, float64, exact, format or chunked(K), also format(accumulator=e5m7).",
+    help="How dot products add up: machine, float32, float64, exact, format, chunked(K), block(TERMS) or a chip such as nvidia-h100; "
+    "with options too: format(accumulator=e5m7).",
 )
 @click.option(
     "--recipe",

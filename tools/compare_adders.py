@@ -18,6 +18,8 @@ import torch_dtypes
 
 CHIPS = {"V100": "nvidia-v100", "A100": "nvidia-a100", "H100": "nvidia-h100", "H200": "nvidia-h100", "B200": "nvidia-b200"}
 FORMATS = {"fp16": "e5m10", "bf16": "e8m7", "tf32": "tf32", "E4M3": "e4m3fn", "E5M2": "q52"}
+# D in float16, of float16 operands: terms, extra bits and the smallest exponent (Khattak and Mikaitis; MMA-Sim has the same).
+FLOAT16 = {"V100": (4, 13, -19), "A100": (8, 14, -20), "H100": (16, 15, -21), "H200": (16, 15, -21), "B200": (16, 15, -21)}
 
 
 def numbers(file: Path, base: int) -> torch.Tensor:
@@ -40,17 +42,30 @@ def compare(folder: Path, gpu: str, name: str) -> tuple[int, int]:
     return len(c), int((got != d).sum())
 
 
+def compare_float16(folder: Path, gpu: str) -> tuple[int, int]:
+    """The same for sums in a register of float16, which begins with C rounded to it."""
+    c = numbers(folder / gpu / "fp16" / f"c_{gpu}_fp32.txt", 2)
+    d = numbers(folder / gpu / "fp16" / f"d_{gpu}_fp16.txt", 2)
+    half, (terms, extra_bits, least) = torch_dtypes.dtype("fp16"), FLOAT16[gpu]
+    a, b = (numbers(folder / gpu / "fp16" / f"{which}_{gpu}_fp16.txt", 16).reshape(len(c), -1).to(half) for which in "ab")
+    with torch_dtypes.accumulate("block", terms=terms, extra_bits=extra_bits, register=half, rounding="nearest_even", min_exponent=least):
+        got = torch_dtypes.matmul(a[:, None], b[:, :, None], out=half, start=c.to(half)[:, None, None]).flatten().float()
+    return len(c), int((got != d).sum())
+
+
 def main() -> int:
     if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir():
         print(__doc__)
         return 2
     folder, wrong = Path(sys.argv[1]), 0
     for gpu in CHIPS:
-        for name in FORMATS:
-            if (folder / gpu / name).is_dir():
-                count, differ = compare(folder, gpu, name)
-                wrong += differ
-                print(f"{gpu:5} {name:5} {count:6} sums, {differ} differ")
+        found = [name for name in FORMATS if (folder / gpu / name).is_dir()]
+        outcomes = {name: compare(folder, gpu, name) for name in found}
+        if "fp16" in found:
+            outcomes["fp16 into fp16"] = compare_float16(folder, gpu)
+        for name, (count, differ) in outcomes.items():
+            wrong += differ
+            print(f"{gpu:5} {name:15} {count:6} sums, {differ} differ")
     return wrong != 0
 
 

@@ -249,6 +249,10 @@ def test_everything_in_a_module_is_everything_in_its_layers():
     x = torch.randn(3, 6)
     want = quantize_(linear(), {nn.Linear: torch.q43})(x)
     assert torch.equal(quantize_(linear(), {nn.Sequential: torch.q43, nn.Linear: torch.q43})(x), want)
+    shared = linear()[0]
+    model = nn.Sequential(shared, nn.Linear(4, 6), nn.Sequential(nn.BatchNorm1d(6), shared))  # batch normalisation takes float32 parameters
+    quantize_(model, {nn.Sequential: torch.q43, nn.Linear: torch.q43})
+    assert model(x).dtype is torch.float32
     attention = quantize_(nn.MultiheadAttention(4, 2), {nn.MultiheadAttention: torch.q43})
     assert attention(x[:, :4], x[:, :4], x[:, :4])[0].dtype is torch.float32
 

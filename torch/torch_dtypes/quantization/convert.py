@@ -258,17 +258,17 @@ def _check_parametrised(module: nn.Module, state: LayerState, where: str) -> Non
 
 
 def _check_containers(model: nn.Module, chosen: dict[str, Choice]) -> None:
-    """A module that runs in a dtype hands it to the modules in it: they have to run in one, too."""
-    natively = {name for name, choice in chosen.items() if choice.rule.native is not None}
-    for name in natively:
-        module = model.get_submodule(name)
+    """A module that runs in a dtype hands it to the modules in it, whose products need operands of one dtype: they have to run in one, too."""
+    natively = {name: model.get_submodule(name) for name, choice in chosen.items() if choice.rule.native is not None}
+    of_attentions = {m.out_proj for m in model.modules() if isinstance(m, nn.MultiheadAttention)}
+    for name, module in natively.items():
         for part, inner in module.named_modules():
-            full = f"{name}.{part}" if name and part else name or part
-            in_attention = part == "out_proj" and isinstance(module, nn.MultiheadAttention)
-            if part and full not in natively and has_weights(inner) and not in_attention:
+            multiplies = is_product(inner) or isinstance(inner, _WITH_PRODUCTS)
+            if multiplies and not any(inner is m for m in natively.values()) and inner not in of_attentions:
+                start = f"{name}." if name else ""
                 raise ValueError(
-                    f"expected everything in {name or 'the model'!r} (rule {chosen[name].key}) to be {chosen[name].rule.native}, but got {full!r}, "
-                    f"whose parameters stay float32; a rule of the layers in it says it of them: {(name + '.' if name else '') + '.*'!r}"
+                    f"expected everything in {name or 'the model'!r} (rule {chosen[name].key}) to be {chosen[name].rule.native}, but got "
+                    f"{start + part!r}, whose parameters stay float32; a rule of the layers in it says it of them: {start + '.*'!r}"
                 )
 
 

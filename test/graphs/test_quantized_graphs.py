@@ -88,7 +88,13 @@ def test_scales_of_steps_before_break_the_graph_and_keep_eagers_bits():
 
 # ---- the operator ----
 
-PLANS = ("e8m23; format(accumulator=e5m7)", "e8m23; exact", "float64; machine", "e8m23; chunked(3, product=q43, accumulator=e5m7, kahan=True)")
+PLANS = (
+    "e8m23; format(accumulator=e5m7)",
+    "e8m23; exact",
+    "float64; machine",
+    "e8m23; chunked(3, product=q43, accumulator=e5m7, kahan=True)",
+    "e8m23; block(terms=4, accumulator=e5m7)",
+)
 
 
 def plan(text):

@@ -10,7 +10,6 @@ import functools
 
 import torch
 
-from .. import _C
 from ..accumulation import Accumulation
 from ..formats import dtype as dtype_of
 from . import products
@@ -24,15 +23,7 @@ _SCHEMAS = {
 
 def written(plan) -> str:
     """A plan as a text, from which ``_read`` makes it again, in another process too."""
-    carrier = str(plan.carrier).removeprefix("torch.")
-    return "; ".join([carrier, *map(_written, plan.policies)])
-
-
-def _written(policy: Accumulation) -> str:
-    values = {name: getattr(policy, name) for name in ("product", "accumulator", "fused", "kahan", "rounding")}
-    said = [] if policy.chunk is None else [str(policy.chunk)]
-    said += [f"{name}={_C.name_of(v) if isinstance(v, torch.dtype) else v}" for name, v in values.items() if v not in (None, False)]
-    return policy.policy + (f"({', '.join(said)})" if said else "")
+    return "; ".join([str(plan.carrier).removeprefix("torch."), *map(str, plan.policies)])
 
 
 @functools.lru_cache(maxsize=1024)

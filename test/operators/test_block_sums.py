@@ -194,6 +194,21 @@ def test_a_layer_trains():
     assert layer.weight.grad.isfinite().all() and layer.weight.grad.abs().sum() > 0
 
 
+def test_layers_that_quantize_rounds():
+    x = operands("q43", 3, 40).float()
+    for policy, native in (("block(terms=4, register=e5m4)", False), ("format(accumulator=e5m4, order=tree)", False), ("nvidia-h100", True)):
+        layer = torch.nn.Linear(40, 5, bias=False)
+        places = ("weight", "activation", "output", "error", "grad", "bias") if native else ("weight", "activation")
+        torch_dtypes.quantize_(layer, {torch.nn.Linear: {**dict.fromkeys(places, "q43"), "accumulate": policy}})
+        w = layer.weight.detach().to(torch.q43)
+        with accumulate(policy):
+            want = matmul(x.to(torch.q43), w.T, out=torch.q43 if native else FLOAT32).float()
+        if not policy.startswith("format"):  # whose products are rounded to q43, not to the result's dtype
+            assert torch.equal(layer(x).float(), want)
+    with pytest.raises(ValueError, match="expected a layer whose places all have one dtype for the policy 'nvidia-h100'"):
+        torch_dtypes.quantize_(torch.nn.Linear(4, 4), {torch.nn.Linear: {"weight": "q43", "activation": "q43", "accumulate": "nvidia-h100"}})
+
+
 # ---- errors ----
 
 

@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from .. import _C
+from .._policies import PRESETS
 from ..accumulation import Accumulation, accumulate
 from ..formats import dtype as dtype_of
 from ..formats import float_format, format_of
@@ -202,13 +203,18 @@ def plan_of(rule: LayerRule, where: str) -> ProductPlan | None:
     kernels add up, and what they round is what the policy says.
 
     Raises:
-        ValueError: a policy that cannot be obeyed: steps in a format of more than 51 significant bits or too large exponents.
+        ValueError: a policy that cannot be obeyed: steps in a format of more than 51 significant bits or too large exponents, a chip's beside casts.
     """
     policy = rule.accumulate
     if policy is None or policy.policy in ("machine", "float32"):
         return None
     if policy.policy == "float64":
         return ProductPlan(torch.float64, (Accumulation("machine"),) * 3)
+    if policy.policy in PRESETS and rule.native is None:
+        raise ValueError(
+            f"accumulate of {where}: expected a layer whose places all have one dtype for the policy {policy.policy!r}, which goes by operands' "
+            "formats: casts carry them in float32's. Name all places alike, or take accumulate 'block(...)' with the chip's numbers"
+        )
     carrier = rule.native or carrier_of(torch.float32)
     if rule.native is not None or policy.policy == "exact":
         plan = ProductPlan(carrier, (policy,) * 3)

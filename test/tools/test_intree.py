@@ -217,6 +217,13 @@ def test_a_build_configures_then_builds(source, monkeypatch):
     assert CliRunner().invoke(command.main, [str(source), "--build-only"]).exit_code == 0  # goes on, in the edited tree
 
 
+@pytest.mark.parametrize("function", ["bits_of", "compute_of"])
+def test_both_registries_say_the_same_of_a_format(function):
+    texts = [(ROOT / f"{name}.cpp").read_text() for name in (applying.OWN, applying.OVERLAYS)]
+    bodies = {re.search(rf"^ScalarType {function}\(.*?^}}", text, re.MULTILINE | re.DOTALL)[0] for text in texts}
+    assert len(bodies) == 1
+
+
 def test_the_documents_table_is_up_to_date():
     done = subprocess.run([sys.executable, ROOT / "tools" / "intree" / "table.py", "--check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr or "docs/in-tree.md is not up to date: python tools/intree/table.py"
@@ -266,3 +273,9 @@ def test_types_of_pytorchs_own_list(includes, tmp_path):
 @known_headers
 def test_numbers_against_edited_headers(includes, tmp_path):
     compiled(tmp_path / "program", [*includes, ROOT / "aten" / "src"], CPP / "test_dispatch.cpp")
+
+
+@known_headers
+@pytest.mark.skipif(not (INCLUDE / "torch" / "headeronly").is_dir(), reason="this release has no headers for use without its libraries")
+def test_headers_without_a_library(includes, tmp_path):
+    compiled(tmp_path / "program", includes, CPP / "intree" / "test_headers_alone.cpp")

@@ -46,6 +46,7 @@ IN_TREE = sources("c10/formats/intree")  # the seam inside PyTorch's own tree, w
 SEAM = "c10/formats/FormatRegistry"  # gives a format its ScalarType
 KERNELS = sources(f"{OPERATORS}/cpu")
 DEVICE_KERNELS = sources(f"{OPERATORS}/cuda")
+BINDING = f"{OPERATORS}/cuda/Binding.cpp"
 NUMERICS = sources("aten/src/ATen", deep=False) + sources(OPERATORS, deep=False)
 OVERLAY = sources(f"{OPERATORS}/overlay")
 
@@ -88,13 +89,18 @@ def test_kernels_include_nothing_of_pytorch_and_no_tensor(path):
     assert all(h.startswith(allowed) and not h.startswith(SEAM) for h in headers)
 
 
-@pytest.mark.parametrize("path", DEVICE_KERNELS)
+@pytest.mark.parametrize("path", [p for p in DEVICE_KERNELS if p != BINDING])
 def test_device_kernels_include_the_runtime_alone(path):
     headers, others = reached(path)
     assert not [name for name in others if of_pytorch(name)]
     assert {name for name in others if name.endswith(".h")} <= {"cuda_runtime.h"}
     allowed = ("c10/formats/", f"{OPERATORS}/cuda/", f"{OPERATORS}/cpu/Kernels.h")
     assert all(h.startswith(allowed) and not h.startswith(SEAM) for h in headers)
+
+
+def test_one_file_includes_pytorchs_cuda():
+    users = [p for p in sources("aten/src/ATen") + sources("torch/csrc") if any("/cuda/CUDA" in name for name in includes(p))]
+    assert users == [BINDING]
 
 
 @pytest.mark.parametrize("path", NUMERICS)
@@ -116,6 +122,7 @@ def test_targets_are_these_layers():
         return set(re.findall(r"\S+\.cpp", re.search(rf"set\({name}\b(.*?)\n\)", text, re.DOTALL)[1]))
 
     assert listed("NUMERICS_SOURCES") == {p for p in NUMERICS if p.endswith(".cpp")} | {f"{OPERATORS}/cpu/Kernels.cpp"}
+    assert set(re.findall(r"\S+\.cu\b", text)) == {p for p in DEVICE_KERNELS if p.endswith(".cu")}
     assert listed("OVERLAY_SOURCES") == {p for p in OVERLAY if p.endswith(".cpp")}
 
 

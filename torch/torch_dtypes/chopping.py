@@ -133,6 +133,12 @@ def install() -> None:
     torch.library.register_fake("torch_dtypes::chop_blocks", _fake_blocks)
 
 
+def _may_draw(generator: object, x: object) -> bool:
+    if not isinstance(generator, torch.Generator):
+        return False
+    return generator.device.type == "cpu" or (isinstance(x, torch.Tensor) and generator.device == x.device)
+
+
 def _chop_tensor(x: torch.Tensor, name: str | Any, mode: str | None, flip_prob: float, generator: torch.Generator | None) -> torch.Tensor:
     if not isinstance(name, str):
         return name.quantize(x, rounding=mode, generator=generator)
@@ -233,8 +239,8 @@ def chop(
             none of the process's 64 dtypes, so sweeps over thousands of formats are possible. (A format, or a generator, is not for
             graphs: torch.compile leaves such a call to eager code.)
         rounding: one of ``ROUNDING_MODES`` or Pychop's number; default: D's own, or that of a ``with torch_dtypes.rounding(...)`` block.
-        generator: a CPU generator for stochastic modes and flips; default: torch's. One seed is drawn each call (one more for flips),
-            so the result depends on the generator's state alone, not on threads.
+        generator: a generator of the CPU, or of x's device, for stochastic modes and flips; default: torch's of x's device. One seed is drawn each
+            call (one more for flips), so the result depends on the generator's state alone, not on threads.
         flip_prob: 0 to 1: with this probability each, one random significand bit of a result's code is flipped (fault injection), of
             infinities and NaNs none. float: a fraction bit; posit: one of the fraction bits that the value has; fixed point: any bit but
             the sign.
@@ -242,7 +248,7 @@ def chop(
     Raises:
         TypeError: x or D is none of the above.
         ValueError: an unknown name or mode, or a flip_prob out of range.
-        NotImplementedError: a tensor that is on neither the CPU nor the meta device.
+        NotImplementedError: a tensor on a device other than the CPU, CUDA (where the package was built with kernels for it) and the meta device.
 
     Sources: Higham, Pranesh, "Simulating low precision floating-point arithmetic", SISC 41 (2019); Bengio, Leonard, Courville, "Estimating
     or propagating gradients through stochastic neurons" (2013), for the estimator.
@@ -262,7 +268,7 @@ def chop(
     mode = mode_said(rounding)  # a block's too, so that what records this call (make_fx, torch.jit.trace) records it
     if isinstance(flip_prob, bool) or not isinstance(flip_prob, (int, float)) or not 0 <= flip_prob <= 1:
         raise ValueError(f"expected flip_prob from 0 to 1, but got {flip_prob!r}")
-    if generator is not None and (not isinstance(generator, torch.Generator) or generator.device.type != "cpu"):
+    if generator is not None and not _may_draw(generator, x):
         raise TypeError(f"expected a torch.Generator on the CPU, but got {generator!r}")
     if isinstance(x, torch.Tensor):
         return _chop_tensor(x, name, mode, flip_prob, generator)

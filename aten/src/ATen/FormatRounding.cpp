@@ -1,6 +1,7 @@
 #include <ATen/FormatRounding.h>
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/native/formats/GpuKernels.h>
 
 #include <mutex>
 
@@ -27,14 +28,16 @@ std::optional<at::Generator> set_word_source(std::optional<at::Generator> genera
   return std::exchange(word_source, std::move(generator));
 }
 
-uint64_t next_seed(const std::optional<at::Generator>& generator) {
-  auto* source = at::get_generator_or_default<at::CPUGeneratorImpl>(generator ? generator : word_source, at::detail::getDefaultCPUGenerator());
+uint64_t next_seed(const std::optional<at::Generator>& generator, c10::Device device) {
+  const std::optional<at::Generator>& chosen = generator ? generator : word_source;
+  if (device.is_cuda() && !(chosen && chosen->device().is_cpu())) return draw_on_gpu(chosen, device);
+  auto* source = at::get_generator_or_default<at::CPUGeneratorImpl>(chosen, at::detail::getDefaultCPUGenerator());
   const std::lock_guard<std::mutex> lock(source->mutex_);
   return source->random64();
 }
 
-RandomWords next_words(const Format& format, const std::optional<at::Generator>& generator) {
-  return c10::formats::is_stochastic(format.rounding) ? RandomWords{next_seed(generator)} : RandomWords{};
+RandomWords next_words(const Format& format, const std::optional<at::Generator>& generator, c10::Device device) {
+  return c10::formats::is_stochastic(format.rounding) ? RandomWords{next_seed(generator, device)} : RandomWords{};
 }
 
 } // namespace at::formats

@@ -35,9 +35,10 @@ Format rounding_format(const FormatEntry& entry);
 // returns what was set before.
 std::optional<at::Generator> set_word_source(std::optional<at::Generator> generator);
 
-// 64 bits of this thread's generator (torch's default CPU generator, where none is set), or of another CPU generator.
-uint64_t next_seed(const std::optional<at::Generator>& generator = std::nullopt);
+// 64 bits of a generator, of this thread's, or of torch's default one for the device of the tensors that are rounded. The host draws them, from a
+// CUDA device's generator too.
+uint64_t next_seed(const std::optional<at::Generator>& generator = std::nullopt, c10::Device device = c10::kCPU);
 // Fresh random words for one call, where the format's mode needs any: one seed is drawn, whatever the number of elements.
-RandomWords next_words(const Format& format, const std::optional<at::Generator>& generator = std::nullopt);
+RandomWords next_words(const Format& format, const std::optional<at::Generator>& generator = std::nullopt, c10::Device device = c10::kCPU);
 
 } // namespace at::formats

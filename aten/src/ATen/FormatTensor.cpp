@@ -10,6 +10,8 @@
 #include <ATen/native/formats/DeviceKernels.h>
 #include <ATen/native/formats/Elementary.h>
 #include <ATen/native/formats/FillInfinity.h>
+#include <ATen/native/formats/GpuCasts.h>
+#include <ATen/native/formats/GpuKernels.h>
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty_strided.h>
@@ -36,12 +38,12 @@ bool any_format_tensor() {
 }
 
 // What is made where autocast's dtype is ours is autocast's to cast; else tensors of ours lack its key, and are left alone.
-static c10::DispatchKeySet autocast_keys() {
-  return autocast_has_format() ? c10::DispatchKeySet(c10::DispatchKey::AutocastCPU) : c10::DispatchKeySet();
+static c10::DispatchKeySet autocast_keys(c10::Device device) {
+  return device.is_cpu() && autocast_has_format() ? c10::DispatchKeySet(c10::DispatchKey::AutocastCPU) : c10::DispatchKeySet();
 }
 
 FormatTensorImpl::FormatTensorImpl(c10::Storage storage, const FormatEntry& entry)
-    : TensorImpl(std::move(storage), c10::DispatchKeySet(kFormatKey) | c10::DispatchKeySet(kWrappedBackend) | autocast_keys(),
+    : TensorImpl(std::move(storage), c10::DispatchKeySet(kFormatKey) | c10::DispatchKeySet(kWrappedBackend) | autocast_keys(storage.device()),
                  c10::scalarTypeToTypeMeta(entry.container)),
       entry_(&entry) {
   if (!any_format_tensor()) made_any.store(true, std::memory_order_relaxed);
@@ -175,11 +177,6 @@ void expect_ordinary(const at::Tensor& self, ScalarType target) {
 
 // ---- conversion ----
 
-// An error before any work, where there are no kernels. (Nothing is computed of meta tensors.)
-static void expect_kernels(const at::Tensor& t, const char* what) {
-  if (!t.device().is_meta()) kernels(t.device(), what);
-}
-
 // Elements per task: a conversion is a few cycles an element, so a task must have many of them.
 static constexpr int64_t kGrain = 32768;
 
@@ -189,7 +186,7 @@ static at::Tensor dense(const at::Tensor& stock) {
 }
 
 at::Tensor decoded(const at::Tensor& t, ScalarType compute) {
-  expect_kernels(t, "decode");
+  expect_kernels(t.device(), "decode");
   at::RecordFunction record(at::RecordScope::FUNCTION); // for profilers; without one, a test
   if (record.isActive()) record.before("formats::decode");
   const at::AutoDispatchBelowADInplaceOrView guard;
@@ -197,6 +194,10 @@ at::Tensor decoded(const at::Tensor& t, ScalarType compute) {
   const at::Tensor codes = dense(bits_alias(t));
   at::Tensor out = empty_stock(codes.sizes(), codes.strides(), compute, t.device());
   if (t.device().is_meta()) return out;
+  if (on_gpu(t.device())) {
+    decode_on_gpu(entry.format, codes, out);
+    return out;
+  }
   const CpuKernels& k = kernels(t.device(), "decode");
   const char* in = static_cast<const char*>(codes.const_data_ptr());
   const int64_t width = entry.format.itemsize();
@@ -255,7 +256,8 @@ static void encode_dense(const at::Tensor& stock, const at::Tensor& target, cons
   at::RecordFunction record(at::RecordScope::FUNCTION);
   if (record.isActive()) record.before("formats::encode");
   const Format format = rounding_format(entry);
-  const RandomWords words = next_words(format);
+  const RandomWords words = next_words(format, {}, stock.device());
+  if (on_gpu(stock.device())) return encode_on_gpu(format, stock, target, words);
   char* codes = static_cast<char*>(target.mutable_data_ptr());
   const CpuKernels& k = kernels(stock.device(), "encode");
   const int64_t width = entry.format.itemsize();
@@ -277,7 +279,7 @@ static void encode_dense(const at::Tensor& stock, const at::Tensor& target, cons
 }
 
 at::Tensor encoded(const at::Tensor& stock, const FormatEntry& entry) {
-  expect_kernels(stock, "encode");
+  expect_kernels(stock.device(), "encode");
   const at::AutoDispatchBelowADInplaceOrView guard;
   const at::Tensor values = dense(encodable(stock));
   at::Tensor out = empty_strided_format(values.sizes(), values.strides(), entry, stock.device());
@@ -286,7 +288,7 @@ at::Tensor encoded(const at::Tensor& stock, const FormatEntry& entry) {
 }
 
 void encode_into(const at::Tensor& target, const at::Tensor& stock) {
-  expect_kernels(target, "encode");
+  expect_kernels(target.device(), "encode");
   const at::AutoDispatchBelowADInplaceOrView guard;
   const FormatEntry& entry = entry_of(target);
   if (target.is_non_overlapping_and_dense() && target.sizes() == stock.sizes() && target.strides() == stock.strides()) {
@@ -308,7 +310,8 @@ at::Tensor to_stock(const at::Tensor& t, ScalarType type) {
   // float64 values to a type narrower than float32: stock casts go by way of float32 and would round twice.
   if (t.device().is_meta()) return empty_stock(values.sizes(), values.strides(), type, t.device());
   at::Tensor odd = empty_stock(values.sizes(), values.strides(), ScalarType::Float, t.device());
-  kernels(t.device(), "cast").narrow_to_odd(values.const_data_ptr<double>(), odd.mutable_data_ptr<float>(), values.numel());
+  if (on_gpu(t.device())) narrow_on_gpu(values, odd);
+  else kernels(t.device(), "cast").narrow_to_odd(values.const_data_ptr<double>(), odd.mutable_data_ptr<float>(), values.numel());
   return at::_ops::_to_copy::call(odd, type, {}, {}, {}, false, {});
 }
 

@@ -1,6 +1,9 @@
 // The GPU's kernels as the host's compiler makes them, for ctypes: test_cuda_kernels.py. A format comes as its fields.
 #include <ATen/native/formats/cuda/Kernels.h>
 
+#include <initializer_list>
+#include <vector>
+
 using namespace at::formats;
 using namespace at::formats::cuda;
 using namespace c10::formats;
@@ -25,6 +28,42 @@ Format format_of(const int32_t* x) {
   return f;
 }
 
+Elementwise contiguous(const Format& f, std::initializer_list<const void*> inputs, void* out, int64_t n, uint64_t seed) {
+  Elementwise e;
+  e.result = f;
+  e.in = f.arithmetic_in_float() ? Arithmetic::Float : Arithmetic::Double;
+  int j = 0;
+  for (const void* data : inputs) e.inputs[j++] = {data, &f};
+  e.out = out;
+  e.n = n;
+  e.seed = seed;
+  return e;
+}
+
+// Operands of dot products, decoded.
+template <typename T>
+struct Values {
+  std::vector<T> a, b, start;
+  Dots<T> dots;
+
+  Values(const Format& f, const int64_t* x, const void* a_codes, const void* b_codes, const void* start_codes, const uint8_t* present,
+         const uint8_t* present_rows) {
+    const DotShape shape{x[0], x[1], x[2], x[3]};
+    const auto decoded = [&](const void* codes, std::vector<T>& values, int64_t n) {
+      if (!codes) return static_cast<const T*>(nullptr);
+      values.resize(n);
+      cuda_kernels().decode(f, codes, values.data(), n, Stream{});
+      return static_cast<const T*>(values.data());
+    };
+    dots = {shape,
+            decoded(a_codes, a, shape.batches * shape.m * shape.k),
+            decoded(b_codes, b, shape.batches * shape.k * shape.n),
+            decoded(start_codes, start, shape.batches * shape.m * shape.n),
+            present,
+            present_rows};
+  }
+};
+
 } // namespace
 
 extern "C" {
@@ -48,37 +87,50 @@ int encode_uint64(const int32_t* f, const uint64_t* values, void* codes, int64_t
   return cuda_kernels().encode_uint64(format_of(f), values, codes, n, {seed}, Stream{});
 }
 int chop_float(const int32_t* f, const float* values, float* results, int64_t n, uint64_t seed) {
-  return cuda_kernels().chop_float(format_of(f), values, results, n, {seed}, Stream{});
+  return cuda_kernels().chop_float(format_of(f), values, results, n, {seed}, 0, 0, Stream{});
 }
 int chop_double(const int32_t* f, const double* values, double* results, int64_t n, uint64_t seed) {
-  return cuda_kernels().chop_double(format_of(f), values, results, n, {seed}, Stream{});
+  return cuda_kernels().chop_double(format_of(f), values, results, n, {seed}, 0, 0, Stream{});
 }
 int binary(const int32_t* f, int op, const void* a, const void* b, void* out, int64_t n, uint64_t seed) {
-  return cuda_kernels().binary(format_of(f), BinaryOp(op), a, b, out, n, {seed}, Stream{});
+  const Format format = format_of(f);
+  return cuda_kernels().binary(contiguous(format, {a, b}, out, n, seed), BinaryOp(op), Stream{});
 }
 int ternary(const int32_t* f, int op, const void* a, const void* b, const void* c, double s, void* out, int64_t n, uint64_t seed) {
-  return cuda_kernels().ternary(format_of(f), TernaryOp(op), a, b, c, s, out, n, {seed}, Stream{});
+  const Format format = format_of(f);
+  Elementwise e = contiguous(format, {a, b, c}, out, n, seed);
+  if (s != 1 || format.significand_bits() > 12 || TernaryOp(op) == TernaryOp::Addcdiv) e.in = Arithmetic::Double;
+  return cuda_kernels().ternary(e, TernaryOp(op), s, Stream{});
 }
 int square_root(const int32_t* f, const void* a, void* out, int64_t n, uint64_t seed) {
-  return cuda_kernels().sqrt(format_of(f), a, out, n, {seed}, Stream{});
+  const Format format = format_of(f);
+  return cuda_kernels().sqrt(contiguous(format, {a}, out, n, seed), Stream{});
 }
 int steps(const int32_t* f, const int32_t* product, const int32_t* sum, const int64_t* options, const int64_t* shape, const void* a, const void* b,
           const void* start, const uint8_t* present, const uint8_t* present_rows, void* out, uint64_t seed) {
+  const Format format = format_of(f);
   const StepPolicy policy{.product = format_of(product),
                           .sum = format_of(sum),
-                          .result = format_of(f),
+                          .result = format,
                           .fused = options[0] != 0,
                           .kahan = options[1] != 0,
                           .chunk = options[2],
                           .chunks_in_float = options[3] != 0,
                           .divisor = options[4],
                           .seed = seed};
-  return cuda_kernels().steps(format_of(f), policy, {shape[0], shape[1], shape[2], shape[3]}, a, b, start, present, present_rows, out, Stream{});
+  const bool in_float = policy.result.arithmetic_in_float() && policy.product.arithmetic_in_float() && policy.sum.arithmetic_in_float() &&
+      !(policy.fused && policy.sum.significand_bits() > 12);
+  if (in_float) {
+    const Values<float> values(format, shape, a, b, start, present, present_rows);
+    return cuda_kernels().steps_float(policy, values.dots, out, Stream{});
+  }
+  const Values<double> values(format, shape, a, b, start, present, present_rows);
+  return cuda_kernels().steps_double(policy, values.dots, out, Stream{});
 }
 int exact(const int32_t* f, const int64_t* shape, const void* a, const void* b, const void* start, const uint8_t* present,
           const uint8_t* present_rows, int64_t divisor, void* out, uint64_t seed) {
   const Format format = format_of(f);
-  return cuda_kernels().exact(format, format, {shape[0], shape[1], shape[2], shape[3]}, a, b, start, present, present_rows, divisor, out, {seed},
-                              Stream{});
+  const Values<double> values(format, shape, a, b, start, present, present_rows);
+  return cuda_kernels().exact(format, format, values.dots, divisor, out, {seed}, Stream{});
 }
 }

@@ -17,6 +17,7 @@
 #include <ATen/native/formats/BlockChop.h>
 #include <ATen/native/formats/Chop.h>
 #include <ATen/native/formats/FillInfinity.h>
+#include <ATen/native/formats/GpuKernels.h>
 #include <ATen/native/formats/cpu/Kernels.h>
 #include <ATen/native/formats/overlay/Boxed.h>
 #include <ATen/native/formats/overlay/CastAutograd.h>
@@ -276,6 +277,14 @@ PYBIND11_MODULE(_C, m) {
   });
   bind_accumulation(m);
   m.def("cpu_capability", [] { return std::string(at::formats::cpu_kernels().name); });
+  m.def("has_gpu_kernels", &at::formats::has_gpu_kernels);
+  m.def("built_for_host", &at::formats::built_for_host);
+  m.def("gpu_on_host", &at::formats::gpu_on_host);
+  m.def("set_gpu_on_host", [](bool on) {
+    HANDLE_TH_ERRORS
+    at::formats::set_gpu_on_host(on);
+    END_HANDLE_TH_ERRORS_PYBIND
+  });
   m.def("chop", [](py::handle values, std::string_view name, std::optional<std::string_view> rounding, double flip_prob, py::handle generator) {
     std::optional<at::Generator> source;
     if (!generator.is_none()) source = reinterpret_cast<THPGenerator*>(generator.ptr())->cdata;

@@ -11,10 +11,12 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/formats/Chop.h>
 #include <ATen/native/formats/DeviceKernels.h>
+#include <ATen/native/formats/GpuKernels.h>
 #include <ATen/ops/alias_ops.h>
 #include <ATen/ops/clone_ops.h>
 #include <ATen/ops/empty_like_ops.h>
 #include <ATen/ops/where_ops.h>
+#include <c10/formats/BlockScale.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 #include <torch/csrc/autograd/saved_variable.h>
@@ -29,26 +31,12 @@
 namespace at::formats {
 namespace {
 
+using c10::formats::BlockScale;
 using c10::formats::Rounding;
 using std::optional;
 
 constexpr int64_t kBuffer = 1024;
 constexpr uint32_t kInfinity = 0x7f80'0000;
-
-struct ScaleOf {
-  int emax, lowest, highest; // exponents: of the element's largest power of two, and of the scales
-  double threshold;          // of the significand in [1/2, 1): beyond it, or from it on, the scale is twice the floor's
-  bool included;
-
-  // The exponent of the scale of a finite magnitude.
-  int operator()(float absmax) const {
-    if (absmax == 0) return lowest;
-    int exponent = 0;
-    const double fraction = std::frexp(double{absmax}, &exponent);
-    const bool twice = included ? fraction >= threshold : fraction > threshold;
-    return std::clamp(exponent - 1 - emax + int{twice}, lowest, highest);
-  }
-};
 
 // By bits, in which magnitudes are in order and NaN is the greatest: loops over floats would have to mind NaN, and are not vectorised.
 uint32_t absmax_bits(const float* x, int64_t n) {
@@ -74,7 +62,7 @@ void keep_from_zero(const float* x, float* y, int64_t n) {
 struct Blocks {
   const CpuKernels& kernels;
   Format format;
-  ScaleOf scale_of;
+  BlockScale scale_of;
   int64_t size, length; // of a block, and of the last dimension
   bool careful;
   RandomWords words;
@@ -129,7 +117,7 @@ struct Blocks {
 
 at::Tensor chop_blocks(const at::Tensor& input, std::string_view name, optional<std::string_view> rounding, int64_t size, int64_t emax,
                        double threshold, bool included, int64_t lowest, int64_t highest, optional<at::Generator> generator) {
-  const CpuKernels& k = kernels(input.device(), "chop_blocks"); // an error before any work
+  expect_kernels(input.device(), "chop_blocks"); // an error before any work
   TORCH_CHECK_TYPE(input.scalar_type() == c10::ScalarType::Float, "expected a tensor of float32 to chop_blocks, but got ", input.scalar_type());
   TORCH_CHECK_VALUE(input.dim() > 0 && input.is_contiguous(), "expected a contiguous tensor with a dimension to chop_blocks, but got sizes ",
                     input.sizes(), " and strides ", input.strides());
@@ -142,11 +130,21 @@ at::Tensor chop_blocks(const at::Tensor& input, std::string_view name, optional<
       format.rounding == Rounding::NearestEven || format.rounding == Rounding::NearestZero || format.rounding == Rounding::NearestAway;
   at::Tensor out = at::_ops::empty_like::call(input, {}, {}, {}, {}, at::MemoryFormat::Contiguous);
   if (input.numel() == 0) return out;
-  const ScaleOf scale_of{static_cast<int>(emax), static_cast<int>(lowest), static_cast<int>(highest), threshold, included};
+  const BlockScale scale_of{static_cast<int>(emax), static_cast<int>(lowest), static_cast<int>(highest), threshold, included};
   const int64_t length = input.size(-1);
   size = std::min(size, length);
+  const bool careful = !to_nearest || format.is_posit();
+  const RandomWords words = next_words(format, generator, input.device());
+  if (on_gpu(input.device())) {
+    const Gpu gpu(input.device(), "chop_blocks");
+    const cuda::Blocks blocks{scale_of, size, length, careful};
+    gpu.check(
+        gpu->chop_blocks(format, blocks, input.const_data_ptr<float>(), out.mutable_data_ptr<float>(), input.numel(), words.seed, gpu.stream()));
+    return out;
+  }
+  const CpuKernels& k = kernels(input.device(), "chop_blocks");
   const Recorder seen = recorder(format, out.const_data_ptr(), input.const_data_ptr());
-  const Blocks blocks{k, format, scale_of, size, length, !to_nearest || format.is_posit(), next_words(format, generator), seen};
+  const Blocks blocks{k, format, scale_of, size, length, careful, words, seen};
   const int64_t count = input.numel() / length * ((length + size - 1) / size);
   const float* values = input.const_data_ptr<float>();
   float* results = out.mutable_data_ptr<float>();

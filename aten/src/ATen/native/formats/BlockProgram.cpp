@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/native/formats/BlockArithmetic.h>
 #include <ATen/native/formats/DeviceKernels.h>
+#include <ATen/native/formats/GpuKernels.h>
 #include <ATen/ops/add_ops.h>
 #include <ATen/ops/addcdiv_ops.h>
 #include <ATen/ops/addcmul_ops.h>
@@ -102,7 +103,7 @@ bool fits_one_pass(const Run& run, Job& job, std::vector<Region>& regions) {
   for (int r = 0; r < kTensors; ++r) {
     const Tensor& t = run.tensors[r];
     if (!t.defined()) continue;
-    if (!is_format_tensor(t) || !t.device().is_cpu() || !t.is_non_overlapping_and_dense()) return false;
+    if (!is_format_tensor(t) || !on_host(t.device()) || !t.is_non_overlapping_and_dense()) return false;
     if (!first) first = &t;
     if (&entry_of(t) != &entry_of(*first) || t.sizes() != first->sizes() || t.strides() != first->strides()) return false;
   }

@@ -5,7 +5,10 @@
 #include <ATen/Observation.h>
 #include <ATen/Parallel.h>
 #include <ATen/native/formats/DeviceKernels.h>
-#include <c10/formats/ExactCodec.h>
+#include <ATen/native/formats/GpuCasts.h>
+#include <ATen/native/formats/GpuKernels.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/formats/BitFlips.h>
 
 #include <algorithm>
 #include <cmath>
@@ -16,31 +19,6 @@ namespace {
 
 constexpr int64_t kBlock = 1024;
 
-// How many bits of a magnitude's code are significand: none of an infinity or NaN.
-int significand_length(const Format& f, uint64_t magnitude) {
-  if (f.is_fixed()) return f.significand_bits();
-  if (magnitude > f.max_code()) return 0;
-  if (!f.is_posit()) return f.man_bits;
-  if (magnitude == 0) return 0;
-  const uint64_t word = magnitude << (65 - f.bits); // the regime's run at the top
-  const int run = c10::formats::count_leading_zeros(word >> 63 ? ~word : word);
-  return std::max(0, f.bits - 1 - (run + 1) - f.exp_bits);
-}
-
-uint64_t flipped(const Format& f, uint64_t code, uint32_t random) {
-  const bool twos_complement = f.kind != c10::formats::Kind::Float;
-  const bool negative = f.is_signed && (code & f.sign_code()) != 0;
-  if (f.is_posit() && code == f.nan_code()) return code;
-  uint64_t magnitude = negative ? (twos_complement ? (0 - code) & f.code_mask() : code & ~f.sign_code()) : code;
-  if (f.unsigned_zero() && negative && magnitude == 0) return code; // NaN
-  const int length = significand_length(f, magnitude);
-  if (length == 0) return code;
-  magnitude ^= uint64_t{1} << ((uint64_t{random} * static_cast<uint64_t>(length)) >> 32);
-  if (f.is_fixed()) magnitude = std::min(magnitude, negative ? f.lowest_magnitude() : f.max_code());
-  if (magnitude == 0 && f.unsigned_zero()) return 0;
-  return negative ? (twos_complement ? (0 - magnitude) & f.code_mask() : magnitude | f.sign_code()) : magnitude;
-}
-
 void flip_bits(const Format& f, char* codes, int64_t n, double probability, const RandomWords& words) {
   const int width = f.itemsize();
   const auto limit = static_cast<uint64_t>(std::ldexp(probability, 32));
@@ -49,7 +27,7 @@ void flip_bits(const Format& f, char* codes, int64_t n, double probability, cons
     if (word >> 32 >= limit) continue;
     uint64_t code = 0;
     std::memcpy(&code, codes + i * width, width); // little-endian: its low bytes come first
-    code = flipped(f, code, static_cast<uint32_t>(word));
+    code = c10::formats::flipped(f, code, static_cast<uint32_t>(word));
     std::memcpy(codes + i * width, &code, width);
   }
 }
@@ -113,8 +91,9 @@ void chop_all(const Format& f, const at::Tensor& in, const at::Tensor& out, doub
 
 // Element by element, so that `out` may be `in`.
 void round_into(const at::Tensor& out, const at::Tensor& in, const Format& format, double flip_prob, const std::optional<at::Generator>& generator) {
-  const RandomWords words = next_words(format, generator);
-  const uint64_t flip_seed = flip_prob > 0 ? next_seed(generator) : 0;
+  const RandomWords words = next_words(format, generator, in.device());
+  const uint64_t flip_seed = flip_prob > 0 ? next_seed(generator, in.device()) : 0;
+  if (on_gpu(in.device())) return chop_on_gpu(format, in, out, words, flip_prob, flip_seed);
   in.scalar_type() == c10::ScalarType::Float ? chop_all<float>(format, in, out, flip_prob, words, flip_seed)
                                              : chop_all<double>(format, in, out, flip_prob, words, flip_seed);
 }
@@ -122,9 +101,10 @@ void round_into(const at::Tensor& out, const at::Tensor& in, const Format& forma
 } // namespace
 
 at::Tensor chop(const at::Tensor& values, const Format& format, double flip_prob, const std::optional<at::Generator>& generator) {
-  kernels(values.device(), "chop"); // an error before any work
+  expect_kernels(values.device(), "chop"); // an error before any work
   const at::Tensor in = values.is_non_overlapping_and_dense() ? values : values.contiguous();
-  at::Tensor out(at::detail::empty_strided_cpu(in.sizes(), in.strides(), in.scalar_type()));
+  at::Tensor out = in.device().is_cpu() ? at::Tensor(at::detail::empty_strided_cpu(in.sizes(), in.strides(), in.scalar_type()))
+                                        : at::empty_strided(in.sizes(), in.strides(), in.options());
   round_into(out, in, format, flip_prob, generator);
   return out;
 }

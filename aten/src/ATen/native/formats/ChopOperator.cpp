@@ -9,6 +9,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/functorch/BatchedTensorImpl.h>
+#include <ATen/native/formats/GpuKernels.h>
 #include <ATen/ops/alias_ops.h>
 #include <ATen/ops/clone_ops.h>
 #include <ATen/ops/to_ops.h>
@@ -89,7 +90,7 @@ at::Tensor chop_batched(const at::Tensor& input, Name name, OptionalName roundin
 // Whether nobody else holds the tensor or looks at its memory: then it may be written, of which autograd need not know.
 bool is_alone(const at::Tensor& t, size_t holders) {
   const ScalarType type = t.scalar_type();
-  return t.use_count() == holders && !at::isTensorSubclassLike(t) && t.device().is_cpu() && t.layout() == at::kStrided &&
+  return t.use_count() == holders && !at::isTensorSubclassLike(t) && (t.device().is_cpu() || on_gpu(t.device())) && t.layout() == at::kStrided &&
       (type == ScalarType::Float || type == ScalarType::Double) && t.is_non_overlapping_and_dense() && t.storage().use_count() == 1 &&
       !entry_beneath(t);
 }

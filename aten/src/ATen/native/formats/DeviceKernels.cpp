@@ -1,16 +1,24 @@
 #include <ATen/native/formats/DeviceKernels.h>
 
+#include <ATen/native/formats/GpuKernels.h>
 #include <c10/util/Exception.h>
 
 namespace at::formats {
 
 const CpuKernels& kernels(c10::Device device, const char* what) {
-  switch (device.type()) {
-    case c10::DeviceType::CPU: return cpu_kernels();
-    default:
-      TORCH_CHECK_NOT_IMPLEMENTED(false, what, ": expected a CPU tensor, but got one on ", device,
-                                  ": this build of torch_dtypes has CPU kernels only. Move it with .cpu() first.");
+  if (on_host(device)) return cpu_kernels();
+  if (on_gpu(device)) {
+    expect_gpu(device, what);
+    TORCH_CHECK_NOT_IMPLEMENTED(false, what, ": expected a CPU tensor, but got one on ", device,
+                                ": there is no kernel for it. Move it with .cpu() first.");
   }
+  TORCH_CHECK_NOT_IMPLEMENTED(false, what, ": expected a tensor on the CPU or a CUDA device, but got one on ", device,
+                              ": number formats have kernels for those alone. Move it with .cpu() first.");
+}
+
+void expect_kernels(c10::Device device, const char* what) {
+  if (on_gpu(device)) expect_gpu(device, what);
+  else if (!device.is_meta()) kernels(device, what);
 }
 
 } // namespace at::formats

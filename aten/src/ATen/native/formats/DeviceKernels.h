@@ -1,11 +1,15 @@
-// The loops over codes and machine numbers that a device has: the one place where another device's would come in.
+// The CPU's loops over codes and machine numbers, for tensors whose memory is the host's. (A GPU's: GpuKernels.h.)
 #pragma once
 #include <ATen/native/formats/cpu/Kernels.h>
 #include <c10/core/Device.h>
 
 namespace at::formats {
 
-// The table of a device. A NotImplementedError for a device without kernels, which names what was to be done there.
+// A NotImplementedError for other devices' tensors, which names what was to be done there.
 const CpuKernels& kernels(c10::Device device, const char* what);
+
+// The same error before any work, where neither the CPU's loops nor a GPU's kernels compute for the device's tensors. (Nothing is computed of
+// meta tensors.)
+void expect_kernels(c10::Device device, const char* what);
 
 } // namespace at::formats

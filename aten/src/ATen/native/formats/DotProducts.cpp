@@ -3,6 +3,8 @@
 #include <ATen/native/formats/BlockDots.h>
 #include <ATen/native/formats/DeviceKernels.h>
 #include <ATen/native/formats/DotLoops.h>
+#include <ATen/native/formats/GpuKernels.h>
+#include <ATen/native/formats/GpuSums.h>
 #include <c10/formats/ExactSum.h>
 
 namespace at::formats {
@@ -21,7 +23,7 @@ char* codes_of(const at::Tensor& out) {
 }
 
 StepFormats observed_steps(const FormatEntry& entry, const Accumulation& policy, const at::Tensor& out) {
-  StepFormats formats(entry, policy);
+  StepFormats formats(entry, policy, out.device());
   formats.seen = recorder(entry.format, codes_of(out));
   return formats;
 }
@@ -48,16 +50,14 @@ void stepwise(const DotProducts& dots, const FormatEntry& entry, const Accumulat
 }
 
 void exact(const DotProducts& dots, const FormatEntry& entry, const at::Tensor& out) {
+  kernels(out.device(), "dot products");
   const at::Tensor columns = dots.b.transpose(1, 2).contiguous(); // [batch, n, k]
   const at::Tensor present = dots.present.defined() ? dots.present.transpose(1, 2).contiguous() : dots.present;
   DotOperands<double> turned = operands<double>(dots);
   turned.b = columns.const_data_ptr<double>();
   turned.present = data_or_null<uint8_t>(present);
   const Format rounded = rounding_format(entry);
-  // Values of two formats are values of a float that is wide enough for every one.
-  const bool one_format = !dots.left || (dots.left == dots.right && (!dots.start.defined() || dots.left == &entry));
-  const Format values = !one_format ? c10::formats::float_format(11, 52) : dots.left ? dots.left->format : entry.format;
-  exact_dots(turned, values, rounded, next_words(rounded), codes_of(out), recorder(entry.format, codes_of(out)));
+  exact_dots(turned, format_of_terms(dots, entry), rounded, next_words(rounded), codes_of(out), recorder(entry.format, codes_of(out)));
 }
 
 BlockJob block_job(const FormatEntry& left, const FormatEntry& right, const FormatEntry& entry, const Accumulation& policy, bool start,
@@ -104,6 +104,11 @@ void expect_wrapping(const FormatEntry& left, const FormatEntry& right, const Fo
 
 } // namespace
 
+Format format_of_terms(const DotProducts& dots, const FormatEntry& entry) {
+  const bool one_format = !dots.left || (dots.left == dots.right && (!dots.start.defined() || dots.left == &entry));
+  return !one_format ? c10::formats::float_format(11, 52) : dots.left ? dots.left->format : entry.format;
+}
+
 c10::ScalarType dot_type(const FormatEntry& entry, const Accumulation& policy) {
   const bool steps = policy.kind == Accumulation::Kind::Steps || policy.kind == Accumulation::Kind::Chunked;
   return steps && in_float(entry, policy) ? ScalarType::Float : ScalarType::Double;
@@ -137,8 +142,9 @@ at::Tensor dot_products(const DotProducts& dots, const FormatEntry& entry, const
   if (policy.kind == Accumulation::Kind::Block) block_adder(left, right, policy); // its errors, for tensors of no elements too
   if (dots.b.device().is_meta() || out.numel() == 0) return out;
   TORCH_CHECK(dots.b.size(1) < ExactSum::kMaxProducts, "expected dot products of less than 2^30 terms, but got ", dots.b.size(1));
+  const bool gpu = on_gpu(out.device());
   if (policy.kind == Accumulation::Kind::Exact) {
-    exact(dots, entry, out);
+    gpu ? dot_products_on_gpu(dots, entry, policy, out) : exact(dots, entry, out);
     return out;
   }
   const bool block = policy.kind == Accumulation::Kind::Block;
@@ -152,8 +158,10 @@ at::Tensor dot_products(const DotProducts& dots, const FormatEntry& entry, const
     return format_alias(bits_alias(other).transpose(1, 2).contiguous(), entry);
   }
   if (block) {
-    block_dots(kernels(out.device(), "dot products"), operands<double>(dots), block_job(left, right, entry, policy, dots.start.defined(), out),
-               codes_of(out));
+    block_dots(kernels(out.device(), "sums by blocks of products"), operands<double>(dots),
+               block_job(left, right, entry, policy, dots.start.defined(), out), codes_of(out));
+  } else if (gpu) {
+    dot_products_on_gpu(dots, entry, policy, out);
   } else if (dots.b.scalar_type() == ScalarType::Float) {
     stepwise<float>(dots, entry, policy, out);
   } else {
@@ -166,7 +174,7 @@ at::Tensor running_sums(const at::Tensor& b, const FormatEntry& entry, const Acc
   at::Tensor out = empty_format(b.sizes(), entry, b.device());
   if (b.device().is_meta() || out.numel() == 0) return out;
   if (policy.kind == Accumulation::Kind::Block) {
-    running_block_sums(kernels(out.device(), "running sums"), b.const_data_ptr<double>(), b.size(0), b.size(1), b.size(2),
+    running_block_sums(kernels(out.device(), "sums by blocks of products"), b.const_data_ptr<double>(), b.size(0), b.size(1), b.size(2),
                        block_job(entry, entry, entry, policy, false, out), codes_of(out));
     return out;
   }
@@ -175,9 +183,16 @@ at::Tensor running_sums(const at::Tensor& b, const FormatEntry& entry, const Acc
     TORCH_CHECK(policy.order == Accumulation::Order::Sequential,
                 "cumsum: expected an accumulation policy of order \"sequential\", whose sums go on, but got ",
                 "another one. Leave order= out for this call.");
+  }
+  if (on_gpu(out.device())) {
+    running_sums_on_gpu(b, entry, policy, out);
+    return out;
+  }
+  if (policy.kind != Accumulation::Kind::Exact) {
     b.scalar_type() == ScalarType::Float ? running_steps<float>(b, entry, policy, out) : running_steps<double>(b, entry, policy, out);
     return out;
   }
+  kernels(out.device(), "running sums");
   const Format rounded = rounding_format(entry);
   running_exact_sums(b.const_data_ptr<double>(), b.size(0), b.size(1), b.size(2), entry.format, rounded, next_words(rounded), codes_of(out),
                      recorder(entry.format, codes_of(out)));

@@ -19,6 +19,9 @@ struct DotProducts {
   const FormatEntry* right{nullptr};
 };
 
+// The format whose values all operands are: of two formats, a float that is wide enough for every one.
+Format format_of_terms(const DotProducts& dots, const FormatEntry& entry);
+
 // The type that decoded operands must have for a policy.
 c10::ScalarType dot_type(const FormatEntry& entry, const Accumulation& policy);
 // [batch, m, n] of the format. Products are added in the order of k.

@@ -28,6 +28,7 @@ struct FunctionKey {
   std::string arguments;
   int format;
   c10::formats::Rounding rounding;
+  int device{-1}; // a GPU's number: where the table is its copy there
 
   auto operator<=>(const FunctionKey&) const = default;
 };

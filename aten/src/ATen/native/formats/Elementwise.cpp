@@ -7,6 +7,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/formats/DeviceKernels.h>
+#include <ATen/native/formats/GpuElementwise.h>
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/copy_ops.h>
@@ -126,6 +127,7 @@ struct Sink {
 //   compute_mixed(k, x, out, n)         the same of float32 values and the number; false: undecided
 //   compute_wide(k, f, x, codes, n, w)  codes, for formats whose results float64 does not decide
 //   sign_zeros(mode, x, out, n)         of sums
+//   launch(gpu, e)                      the whole call on a GPU
 // What float32 needs of the formats is run()'s to say.
 
 template <typename T>
@@ -149,6 +151,7 @@ struct BinaryBlocks {
   void compute_wide(const CpuKernels& k, const Format& f, Blocks<double> x, char* codes, int64_t n, const RandomWords& words) const {
     k.binary_wide(f, op, x[0], x[1], codes, n, words);
   }
+  cuda::Status launch(const Gpu& gpu, const cuda::Elementwise& e) const { return gpu->binary(e, op, gpu.stream()); }
   template <typename T>
   void sign_zeros(Rounding mode, Blocks<T> x, T* sums, int64_t n) const {
     if (op != BinaryOp::Add && op != BinaryOp::Sub) return;
@@ -172,6 +175,7 @@ struct TernaryBlocks {
   void compute_wide(const CpuKernels& k, const Format& f, Blocks<double> x, char* codes, int64_t n, const RandomWords& words) const {
     k.ternary_wide(f, op, x[0], x[1], x[2], s, codes, n, words);
   }
+  cuda::Status launch(const Gpu& gpu, const cuda::Elementwise& e) const { return gpu->ternary(e, op, s, gpu.stream()); }
   template <typename T>
   void sign_zeros(Rounding, Blocks<T>, T*, int64_t) const {}
 };
@@ -188,6 +192,7 @@ struct RootBlocks {
   void compute_wide(const CpuKernels& k, const Format& f, Blocks<double> x, char* codes, int64_t n, const RandomWords& words) const {
     k.sqrt_wide(f, x[0], codes, n, words);
   }
+  cuda::Status launch(const Gpu& gpu, const cuda::Elementwise& e) const { return gpu->sqrt(e, gpu.stream()); }
   template <typename T>
   void sign_zeros(Rounding, Blocks<T>, T*, int64_t) const {}
 };
@@ -318,7 +323,8 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
   for (const Operand* o : operands) {
     if (o->tensor.defined() && !o->tensor.device().is_cpu()) device = o->tensor.device();
   }
-  const CpuKernels* k = device.is_meta() ? nullptr : &kernels(device, "arithmetic"); // an error before any work
+  expect_kernels(device, "arithmetic"); // an error before any work
+  binary32 = binary32 && !on_gpu(device);
   config.declare_static_dtype_and_device(target.entry.bits, device);
   config.add_owned_output(target.existing.defined() ? bits_alias(target.existing) : at::Tensor());
   bool any_tensor = false;
@@ -342,10 +348,20 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
       : out_format.arithmetic_in_double() ? Way::InDouble
                                           : Way::Wide;
   at::TensorIterator iterator = config.build();
-  const uint64_t seed = device.is_cpu() ? next_words(out_format).seed : 0;
-  const char* origin = device.is_cpu() ? static_cast<const char*>(iterator.data_ptr(0)) : nullptr;
+  const auto result = [&] { return target.existing.defined() ? target.existing : format_alias(iterator.output(), target.entry); };
+  if (device.is_meta()) return result();
+  const uint64_t seed = next_words(out_format, {}, device).seed;
+  if (on_gpu(device)) {
+    const Gpu gpu(device, "arithmetic");
+    const auto computing = way == Way::InFloat ? cuda::Arithmetic::Float : way == Way::Mixed ? cuda::Arithmetic::Mixed : cuda::Arithmetic::Double;
+    expect_narrow(way != Way::Wide, target.entry);
+    gpu.check(op.launch(gpu, gpu_elementwise(iterator, operands, out_format, computing, seed)));
+    return result();
+  }
+  const CpuKernels& k = kernels(device, "arithmetic");
+  const char* origin = static_cast<const char*>(iterator.data_ptr(0));
   // Whose states an optimizer computes with says whose results they are.
-  const bool updating = observing() && observed_thread().updating && device.is_cpu() && operands[0]->tensor.defined();
+  const bool updating = observing() && observed_thread().updating && operands[0]->tensor.defined();
   const void* read = updating ? operands[0]->tensor.unsafeGetTensorImpl()->data() : nullptr;
   const Recorder seen = recorder(target.entry.format, origin, read);
   const auto loop = [&](char** data, const int64_t* strides, int64_t n) {
@@ -362,24 +378,26 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
     }
     const Sink sink{out_format, data[0], strides[0], origin, seed, seen};
     switch (way) {
-      case Way::InFloat: return run_blocks<float, Way::InFloat>(*k, sources, sink, n, op);
-      case Way::Mixed: return run_blocks<float, Way::Mixed>(*k, sources, sink, n, op);
-      case Way::InDouble: return run_blocks<double, Way::InDouble>(*k, sources, sink, n, op);
-      case Way::Wide: return run_blocks<double, Way::Wide>(*k, sources, sink, n, op);
-      case Way::Binary32: return run_binary32(*k, sources, sink, n, op);
+      case Way::InFloat: return run_blocks<float, Way::InFloat>(k, sources, sink, n, op);
+      case Way::Mixed: return run_blocks<float, Way::Mixed>(k, sources, sink, n, op);
+      case Way::InDouble: return run_blocks<double, Way::InDouble>(k, sources, sink, n, op);
+      case Way::Wide: return run_blocks<double, Way::Wide>(k, sources, sink, n, op);
+      case Way::Binary32: return run_binary32(k, sources, sink, n, op);
     }
   };
-  if (device.is_cpu()) iterator.for_each(loop);
-  return target.existing.defined() ? target.existing : format_alias(iterator.output(), target.entry);
+  iterator.for_each(loop);
+  return result();
 }
 
 } // namespace
 
 at::Tensor elementwise(BinaryOp op, const Operand& a, const Operand& b, const Target& target) {
+  if (const auto moved = beside_gpu({&a, &b})) return elementwise(op, (*moved)[0], (*moved)[1], target);
   return run<2>({&a, &b}, target, BinaryBlocks{op, a, b});
 }
 
 at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const Operand& c, double s, const Target& target) {
+  if (const auto moved = beside_gpu({&a, &b, &c})) return elementwise(op, (*moved)[0], (*moved)[1], (*moved)[2], s, target);
   // Two roundings in a row are as good as one only if the first loses nothing: a product of short values, no quotient and no difference.
   const bool product = op == TernaryOp::Fma || op == TernaryOp::Addcmul;
   const bool by_s = op == TernaryOp::Addcmul || op == TernaryOp::Addcdiv;

@@ -1,6 +1,7 @@
 // nextafter: the next number of the format itself, found by stepping its codes. (The stock kernel steps numbers of the machine type that
 // carries the format, and those round back to where they came from.)
 #include <ATen/FormatLibrary.h>
+#include <ATen/native/formats/DeviceKernels.h>
 #include <ATen/native/formats/Elementwise.h>
 #include <ATen/native/formats/ResultType.h>
 
@@ -80,6 +81,7 @@ Tensor nextafter_kernel(const Tensor& self, const Tensor& other) {
   const Tensor start = is_format_tensor(self) ? self : encoded(self, entry);
   Tensor result = empty_format(sizes, entry, self.device());
   if (self.device().is_meta()) return result;
+  kernels(self.device(), "nextafter");
   const Tensor codes = whole(bits_alias(start)), from = whole(values(start)), towards = whole(values(other));
   switch (f.itemsize()) {
     case 1: step_all<uint8_t>(f, codes, from, towards, result); break;

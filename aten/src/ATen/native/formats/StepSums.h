@@ -27,13 +27,13 @@ struct StepFormats {
   uint64_t seed;
   Recorder seen_products, seen_sums, seen_outer, seen; // seen: of results, by whoever knows where they go
 
-  StepFormats(const FormatEntry& entry, const Accumulation& policy)
+  StepFormats(const FormatEntry& entry, const Accumulation& policy, c10::Device device)
       : product(step_format(entry, policy.product, policy)),
         sum(step_format(entry, policy.accumulator, policy)),
         outer(step_format(entry, policy.outer, policy)),
         result(rounding_format(entry)),
         chunks_in_float(entry.compute == c10::ScalarType::Float),
-        seed(any_stochastic() ? next_seed() : 0),
+        seed(any_stochastic() ? next_seed({}, device) : 0),
         seen_products(step_recorder(product)),
         seen_sums(step_recorder(sum)),
         seen_outer(policy.outer ? step_recorder(outer) : Recorder()) {}

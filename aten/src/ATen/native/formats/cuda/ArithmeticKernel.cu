@@ -1,92 +1,270 @@
-// + - * / sqrt and fused multiply-add of codes: decoded, computed to odd in float32 or float64, rounded once.
+// + - * / sqrt and fused multiply-add: decoded, computed to odd in float32 or float64, rounded once.
 #include <ATen/native/formats/cuda/Codec.h>
 #include <ATen/native/formats/cuda/Kernels.h>
 #include <ATen/native/formats/cuda/Odd.h>
 
+#include <utility>
+
 namespace at::formats::cuda {
 namespace {
 
-template <typename T, typename Code>
+// ---- operators: of values in T, and of float32 values with a number ----
+
 struct Binary {
+  static constexpr int kInputs = 2;
   BinaryOp op;
-  const Code *a, *b;
-  Code* out;
-  Odd<T> odd;
-  Decoder<T> decode;
-  Encoder<T> encode;
-  TD_HOST_DEVICE void operator()(int64_t i) const {
-    out[i] = static_cast<Code>(encode(with_plain_nan(odd.binary(op, decode(a[i]), decode(b[i]))), i));
+  bool number_first;
+  double number;
+  ZeroSigns signs;
+
+  template <typename T>
+  TD_HOST_DEVICE T operator()(const T* x) const {
+    return signs.of(op, x[0], x[1], binary_odd(op, x[0], x[1]));
+  }
+  TD_HOST_DEVICE c10::formats::MixedResult mixed(const float* x) const {
+    auto r = binary_mixed(op, number_first, number_first ? x[1] : x[0], number);
+    r.value = signs.of(op, x[0], x[1], r.value);
+    return r;
   }
 };
 
-template <typename T, typename Code>
 struct Ternary {
+  static constexpr int kInputs = 3;
   TernaryOp op;
-  const Code *a, *b, *c;
-  Code* out;
-  T s;
-  Decoder<T> decode;
+  double s, number;
+
+  template <typename T>
+  TD_HOST_DEVICE T operator()(const T* x) const {
+    return ternary_odd(op, x[0], x[1], x[2], static_cast<T>(s));
+  }
+  TD_HOST_DEVICE c10::formats::MixedResult mixed(const float* x) const { return ternary_mixed(op, x[0], x[1], x[2], number); }
+};
+
+struct Root {
+  static constexpr int kInputs = 1;
+
+  template <typename T>
+  TD_HOST_DEVICE T operator()(const T* x) const {
+    return c10::formats::sqrt_odd(x[0]);
+  }
+  TD_HOST_DEVICE c10::formats::MixedResult mixed(const float* x) const { return {x[0], ~0U}; }
+};
+
+// ---- one element ----
+
+template <typename T, typename Op>
+struct Direct {
+  using Number = T;
+  Op op;
   Encoder<T> encode;
-  TD_HOST_DEVICE void operator()(int64_t i) const {
-    out[i] = static_cast<Code>(encode(with_plain_nan(ternary_odd(op, decode(a[i]), decode(b[i]), decode(c[i]), s)), i));
+  Direct(const Elementwise& e, const Op& op) : op(op), encode(e.result, {e.seed}) {}
+  TD_HOST_DEVICE uint64_t operator()(const T* x, uint64_t word) const { return encode.at_word(with_plain_nan(op(x)), word); }
+};
+
+template <typename Op>
+struct Mixed {
+  using Number = float;
+  Op op;
+  Encoder<float> encode;
+  Encoder<double> encode_wide;
+  double numbers[Op::kInputs];
+  bool is_number[Op::kInputs];
+  Mixed(const Elementwise& e, const Op& op) : op(op), encode(e.result, {e.seed}), encode_wide(e.result, {e.seed}) {
+    for (int j = 0; j < Op::kInputs; ++j) {
+      is_number[j] = !e.inputs[j].data;
+      numbers[j] = e.inputs[j].number;
+    }
+  }
+  TD_HOST_DEVICE uint64_t operator()(const float* x, uint64_t word) const {
+    const c10::formats::MixedResult r = op.mixed(x);
+    if (!r.undecided) return encode.at_word(with_plain_nan(r.value), word);
+    double wide[Op::kInputs];
+    for (int j = 0; j < Op::kInputs; ++j) wide[j] = is_number[j] ? numbers[j] : static_cast<double>(x[j]);
+    return encode_wide.at_word(with_plain_nan(op(wide)), word);
   }
 };
 
-template <typename T, typename Code>
-struct Root {
-  const Code* a;
+// ---- where elements lie ----
+
+// Everything contiguous, and all codes of formats with one decoder and as wide as the results.
+template <typename Each, int N, typename Code>
+struct Flat {
+  using T = typename Each::Number;
+  const Code* in[N];
+  T numbers[N];
   Code* out;
   Decoder<T> decode;
-  Encoder<T> encode;
-  TD_HOST_DEVICE void operator()(int64_t i) const { out[i] = static_cast<Code>(encode(with_plain_nan(c10::formats::sqrt_odd(decode(a[i]))), i)); }
+  Each each;
+
+  Flat(const Elementwise& e, const Each& each, const Format& operands) : out(static_cast<Code*>(e.out)), decode(operands), each(each) {
+    for (int j = 0; j < N; ++j) {
+      in[j] = static_cast<const Code*>(e.inputs[j].data);
+      numbers[j] = static_cast<T>(e.inputs[j].number);
+    }
+  }
+
+  template <int width>
+  TD_HOST_DEVICE void run(int64_t i) const {
+    using Codes = Pack<Code, width>;
+    Codes codes[N] = {}, results;
+    for (int j = 0; j < N; ++j) {
+      if (in[j]) codes[j] = *reinterpret_cast<const Codes*>(in[j] + i);
+    }
+    for (int l = 0; l < width; ++l) {
+      T x[N];
+      for (int j = 0; j < N; ++j) x[j] = in[j] ? decode(static_cast<typename Machine<T>::Bits>(codes[j].at[l])) : numbers[j];
+      results.at[l] = static_cast<Code>(each(x, static_cast<uint64_t>(i + l)));
+    }
+    *reinterpret_cast<Codes*>(out + i) = results;
+  }
 };
 
-// body(code, number): of the types of the codes and of the arithmetic.
-template <typename Body>
-Status with_types(const Format& f, bool in_float, const Body& body) {
-  return with_code_type(f, [&](auto code) { return in_float ? body(code, float{}) : body(code, double{}); });
+TD_HOST_DEVICE inline uint64_t code_at(const char* at, int width) {
+  switch (width) {
+    case 1: return *reinterpret_cast<const uint8_t*>(at);
+    case 2: return *reinterpret_cast<const uint16_t*>(at);
+    case 4: return *reinterpret_cast<const uint32_t*>(at);
+    default: return *reinterpret_cast<const uint64_t*>(at);
+  }
+}
+TD_HOST_DEVICE inline void put_code(char* at, int width, uint64_t code) {
+  switch (width) {
+    case 1: *reinterpret_cast<uint8_t*>(at) = static_cast<uint8_t>(code); return;
+    case 2: *reinterpret_cast<uint16_t*>(at) = static_cast<uint16_t>(code); return;
+    case 4: *reinterpret_cast<uint32_t*>(at) = static_cast<uint32_t>(code); return;
+    default: *reinterpret_cast<uint64_t*>(at) = code;
+  }
 }
 
-Status binary(const Format& f, BinaryOp op, const void* a, const void* b, void* out, int64_t n, const RandomWords& words, Stream stream) {
-  return with_types(f, f.arithmetic_in_float(), [&](auto code, auto number) {
+// One operand of any kind.
+template <typename T>
+struct Source {
+  const char* data;
+  int width;
+  bool is_code;
+  T number;
+  Decoder<T> decode;
+
+  explicit Source(const Input& input)
+      : data(static_cast<const char*>(input.data)),
+        width(input.format ? input.format->itemsize() : static_cast<int>(sizeof(double))),
+        is_code(input.format),
+        number(static_cast<T>(input.number)),
+        decode(input.format ? *input.format : Format{}) {}
+
+  TD_HOST_DEVICE T at(int64_t offset) const {
+    if (!data) return number;
+    if (!is_code) return static_cast<T>(*reinterpret_cast<const double*>(data + offset));
+    return decode(static_cast<typename Machine<T>::Bits>(code_at(data + offset, width)));
+  }
+};
+
+// Any strides, any kinds of operands.
+template <typename Each, int N>
+struct Strided {
+  using T = typename Each::Number;
+  Layout layout;
+  Source<T> in[N];
+  char* out;
+  int width;
+  bool short_indices;
+  Each each;
+
+  template <typename Index>
+  TD_HOST_DEVICE void offsets_of(Index i, int64_t* offsets) const {
+    for (int d = 0; d < layout.dims; ++d) {
+      const auto size = static_cast<Index>(layout.sizes[d]);
+      const Index next = i / size, rest = i - next * size;
+      for (int j = 0; j <= N; ++j) offsets[j] += static_cast<int64_t>(rest) * layout.strides[j][d];
+      i = next;
+    }
+  }
+
+  TD_HOST_DEVICE void operator()(int64_t i) const {
+    int64_t offsets[N + 1] = {};
+    if (short_indices) offsets_of(static_cast<uint32_t>(i), offsets);
+    else offsets_of(static_cast<uint64_t>(i), offsets);
+    T x[N];
+    for (int j = 0; j < N; ++j) x[j] = in[j].at(offsets[j + 1]);
+    put_code(out + offsets[0], width, each(x, static_cast<uint64_t>(offsets[0] / width)));
+  }
+};
+
+// The layout with a row of strides for each operand, numbers' being 0; where all is contiguous, as one dimension.
+Layout with_rows(const Elementwise& e, int inputs) {
+  Layout all = e.layout;
+  const bool contiguous = all.dims == 0;
+  if (contiguous) {
+    all.dims = 1;
+    all.sizes[0] = e.n;
+    all.strides[0][0] = e.result.itemsize();
+  }
+  for (int j = 0, row = 1; j < inputs; ++j) {
+    const Input& input = e.inputs[j];
+    for (int d = 0; d < all.dims; ++d) {
+      const int64_t width = input.format ? input.format->itemsize() : static_cast<int64_t>(sizeof(double));
+      all.strides[j + 1][d] = !input.data ? 0 : contiguous ? width : e.layout.strides[row][d];
+    }
+    row += input.data != nullptr;
+  }
+  return all;
+}
+
+template <typename Each, size_t... j>
+Status run_strided(const Elementwise& e, const Each& each, Stream stream, std::index_sequence<j...>) {
+  constexpr int N = sizeof...(j);
+  using T = typename Each::Number;
+  const Strided<Each, N> body{with_rows(e, N),     {Source<T>(e.inputs[j])...}, static_cast<char*>(e.out),
+                              e.result.itemsize(), e.n < (int64_t{1} << 31),    each};
+  return for_each(e.n, stream, body);
+}
+
+// The format of all codes among the inputs, or nullptr where they have none in common with the results.
+const Format* common_format(const Elementwise& e, int inputs) {
+  const Format* found = nullptr;
+  for (int j = 0; j < inputs; ++j) {
+    const Input& input = e.inputs[j];
+    if (!input.data) continue;
+    if (!input.format || (found && !(*input.format == *found))) return nullptr;
+    found = input.format;
+  }
+  return found && found->itemsize() == e.result.itemsize() ? found : nullptr;
+}
+
+template <typename Each, int N>
+Status run_each_of(const Elementwise& e, const Each& each, Stream stream) {
+  const Format* operands = e.layout.dims == 0 ? common_format(e, N) : nullptr;
+  if (!operands) return run_strided(e, each, stream, std::make_index_sequence<N>());
+  return with_code_type(e.result, [&](auto code) {
     using Code = decltype(code);
-    using T = decltype(number);
-    const Binary<T, Code> body{op,
-                               static_cast<const Code*>(a),
-                               static_cast<const Code*>(b),
-                               static_cast<Code*>(out),
-                               Odd<T>(f.rounding),
-                               Decoder<T>(f),
-                               Encoder<T>(f, words)};
-    return for_each(n, stream, body);
+    bool aligned = is_aligned(e.out, 4 * sizeof(Code));
+    for (int j = 0; j < N; ++j) aligned = aligned && is_aligned(e.inputs[j].data, 4 * sizeof(Code));
+    return for_each_packed(e.n, aligned, stream, Flat<Each, N, Code>(e, each, *operands));
   });
 }
 
-Status ternary(const Format& f, TernaryOp op, const void* a, const void* b, const void* c, double s, void* out, int64_t n, const RandomWords& words,
-               Stream stream) {
-  // Two roundings in a row are as good as one only if the first loses nothing: a product of short values, no quotient and no difference.
-  const bool product = op == TernaryOp::Fma || op == TernaryOp::Addcmul;
-  return with_types(f, f.arithmetic_in_float() && f.significand_bits() <= 12 && product && s == 1, [&](auto code, auto number) {
-    using Code = decltype(code);
-    using T = decltype(number);
-    const Ternary<T, Code> body{op,
-                                static_cast<const Code*>(a),
-                                static_cast<const Code*>(b),
-                                static_cast<const Code*>(c),
-                                static_cast<Code*>(out),
-                                static_cast<T>(s),
-                                Decoder<T>(f),
-                                Encoder<T>(f, words)};
-    return for_each(n, stream, body);
-  });
+template <typename Op>
+Status run(const Elementwise& e, const Op& op, Stream stream) {
+  constexpr int N = Op::kInputs;
+  switch (e.in) {
+    case Arithmetic::Float: return run_each_of<Direct<float, Op>, N>(e, Direct<float, Op>(e, op), stream);
+    case Arithmetic::Mixed: return run_each_of<Mixed<Op>, N>(e, Mixed<Op>(e, op), stream);
+    default: return run_each_of<Direct<double, Op>, N>(e, Direct<double, Op>(e, op), stream);
+  }
 }
 
-Status square_roots(const Format& f, const void* a, void* out, int64_t n, const RandomWords& words, Stream stream) {
-  return with_types(f, f.arithmetic_in_float(), [&](auto code, auto number) {
-    using Code = decltype(code);
-    using T = decltype(number);
-    return for_each(n, stream, Root<T, Code>{static_cast<const Code*>(a), static_cast<Code*>(out), Decoder<T>(f), Encoder<T>(f, words)});
-  });
+Status binary(const Elementwise& e, BinaryOp op, Stream stream) {
+  const bool number_first = !e.inputs[0].data;
+  return run(e, Binary{op, number_first, e.inputs[number_first ? 0 : 1].number, ZeroSigns(e.result.rounding)}, stream);
+}
+
+Status ternary(const Elementwise& e, TernaryOp op, double s, Stream stream) {
+  const double number = op == TernaryOp::Fma ? e.inputs[0].number : op == TernaryOp::Lerp ? e.inputs[2].number : s;
+  return run(e, Ternary{op, s, number}, stream);
+}
+
+Status square_roots(const Elementwise& e, Stream stream) {
+  return run(e, Root{}, stream);
 }
 
 } // namespace

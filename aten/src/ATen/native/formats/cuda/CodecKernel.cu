@@ -1,6 +1,10 @@
 // Casts: codes to numbers and back, numbers rounded to a format's.
 #include <ATen/native/formats/cuda/Codec.h>
 #include <ATen/native/formats/cuda/Kernels.h>
+#include <c10/formats/BitFlips.h>
+#include <c10/formats/OddArithmetic.h>
+
+#include <cmath>
 
 namespace at::formats::cuda {
 namespace {
@@ -10,7 +14,13 @@ struct Decode {
   const Code* codes;
   T* values;
   Decoder<T> decode;
-  TD_HOST_DEVICE void operator()(int64_t i) const { values[i] = decode(static_cast<typename Machine<T>::Bits>(codes[i])); }
+  template <int width>
+  TD_HOST_DEVICE void run(int64_t i) const {
+    const auto in = *reinterpret_cast<const Pack<Code, width>*>(codes + i);
+    Pack<T, width> out;
+    for (int j = 0; j < width; ++j) out.at[j] = decode(static_cast<typename Machine<T>::Bits>(in.at[j]));
+    *reinterpret_cast<Pack<T, width>*>(values + i) = out;
+  }
 };
 
 template <typename T, typename Value, typename Code>
@@ -18,7 +28,13 @@ struct Encode {
   const Value* values;
   Code* codes;
   Encoder<T> encode;
-  TD_HOST_DEVICE void operator()(int64_t i) const { codes[i] = static_cast<Code>(encode(static_cast<T>(values[i]), i)); }
+  template <int width>
+  TD_HOST_DEVICE void run(int64_t i) const {
+    const auto in = *reinterpret_cast<const Pack<Value, width>*>(values + i);
+    Pack<Code, width> out;
+    for (int j = 0; j < width; ++j) out.at[j] = static_cast<Code>(encode(static_cast<T>(in.at[j]), i + j));
+    *reinterpret_cast<Pack<Code, width>*>(codes + i) = out;
+  }
 };
 
 // Integers have digits that no machine number has: by the generic codec.
@@ -40,16 +56,68 @@ struct Chop {
   Value* results;
   Encoder<T> encode;
   Decoder<T> decode;
-  TD_HOST_DEVICE void operator()(int64_t i) const {
-    results[i] = static_cast<Value>(decode(static_cast<typename Machine<T>::Bits>(encode(static_cast<T>(values[i]), i))));
+  template <int width>
+  TD_HOST_DEVICE void run(int64_t i) const {
+    const auto in = *reinterpret_cast<const Pack<Value, width>*>(values + i);
+    Pack<Value, width> out;
+    for (int j = 0; j < width; ++j) {
+      out.at[j] = static_cast<Value>(decode(static_cast<typename Machine<T>::Bits>(encode(static_cast<T>(in.at[j]), i + j))));
+    }
+    *reinterpret_cast<Pack<Value, width>*>(results + i) = out;
   }
 };
+
+template <typename T, typename Value>
+struct ChopAndFlip {
+  const Value* values;
+  Value* results;
+  Encoder<T> encode;
+  Decoder<T> decode;
+  Format format;
+  uint64_t limit, seed;
+  TD_HOST_DEVICE void operator()(int64_t i) const {
+    uint64_t code = encode(static_cast<T>(values[i]), i);
+    const uint64_t word = c10::formats::random_word(seed, static_cast<uint64_t>(i));
+    if (word >> 32 < limit) code = c10::formats::flipped(format, code, static_cast<uint32_t>(word));
+    results[i] = static_cast<Value>(decode(static_cast<typename Machine<T>::Bits>(code)));
+  }
+};
+
+// As the CPU's narrow_to_odd.
+struct NarrowToOdd {
+  const double* values;
+  float* results;
+  TD_HOST_DEVICE void operator()(int64_t i) const {
+    const float s = static_cast<float>(values[i]);
+    const double missing = values[i] - static_cast<double>(s);
+    results[i] = c10::formats::to_odd(s, static_cast<float>((missing > 0) - (missing < 0)));
+  }
+};
+
+template <typename Code>
+struct LookUp {
+  const Code *table, *codes;
+  Code* out;
+  template <int width>
+  TD_HOST_DEVICE void run(int64_t i) const {
+    auto pack = *reinterpret_cast<const Pack<Code, width>*>(codes + i);
+    for (int j = 0; j < width; ++j) pack.at[j] = table[pack.at[j]];
+    *reinterpret_cast<Pack<Code, width>*>(out + i) = pack;
+  }
+};
+
+// Whether packs of four may be read and written at all of these.
+template <typename... T>
+bool four_at(const T*... pointers) {
+  return (is_aligned(pointers, 4 * sizeof(T)) && ...);
+}
 
 template <typename T>
 Status decode_all(const Format& f, const void* codes, T* values, int64_t n, Stream stream) {
   return with_code_type(f, [&](auto code) {
     using Code = decltype(code);
-    return for_each(n, stream, Decode<T, Code>{static_cast<const Code*>(codes), values, Decoder<T>(f)});
+    const auto* from = static_cast<const Code*>(codes);
+    return for_each_packed(n, four_at(from, values), stream, Decode<T, Code>{from, values, Decoder<T>(f)});
   });
 }
 
@@ -57,7 +125,8 @@ template <typename T, typename Value>
 Status encode_as(const Format& f, const Value* values, void* codes, int64_t n, const RandomWords& words, Stream stream) {
   return with_code_type(f, [&](auto code) {
     using Code = decltype(code);
-    return for_each(n, stream, Encode<T, Value, Code>{values, static_cast<Code*>(codes), Encoder<T>(f, words)});
+    auto* to = static_cast<Code*>(codes);
+    return for_each_packed(n, four_at(values, to), stream, Encode<T, Value, Code>{values, to, Encoder<T>(f, words)});
   });
 }
 
@@ -75,12 +144,33 @@ Status encode_integers(const Format& f, const Integer* values, void* codes, int6
 }
 
 template <typename T, typename Value>
-Status chop_as(const Format& f, const Value* values, Value* results, int64_t n, const RandomWords& words, Stream stream) {
-  return for_each(n, stream, Chop<T, Value>{values, results, Encoder<T>(f, words), Decoder<T>(f)});
+Status chop_as(const Format& f, const Value* values, Value* results, int64_t n, const RandomWords& words, double flip_prob, uint64_t flip_seed,
+               Stream stream) {
+  const Encoder<T> encode(f, words);
+  const Decoder<T> decode(f);
+  if (flip_prob <= 0) return for_each_packed(n, four_at(values, results), stream, Chop<T, Value>{values, results, encode, decode});
+  const auto limit = static_cast<uint64_t>(std::ldexp(flip_prob, 32));
+  return for_each(n, stream, ChopAndFlip<T, Value>{values, results, encode, decode, f, limit, flip_seed});
 }
 
-Status chop_float(const Format& f, const float* values, float* results, int64_t n, const RandomWords& words, Stream stream) {
-  return f.fits_float() ? chop_as<float>(f, values, results, n, words, stream) : chop_as<double>(f, values, results, n, words, stream);
+Status chop_float(const Format& f, const float* values, float* results, int64_t n, const RandomWords& words, double flip_prob, uint64_t flip_seed,
+                  Stream stream) {
+  return (f.fits_float() ? &chop_as<float, float> : &chop_as<double, float>)(f, values, results, n, words, flip_prob, flip_seed, stream);
+}
+
+Status narrow_to_odd(const double* values, float* results, int64_t n, Stream stream) {
+  return for_each(n, stream, NarrowToOdd{values, results});
+}
+
+template <typename Code>
+Status look_up_as(const void* table, const void* codes, void* out, int64_t n, Stream stream) {
+  const auto* from = static_cast<const Code*>(codes);
+  auto* to = static_cast<Code*>(out);
+  return for_each_packed(n, four_at(from, to), stream, LookUp<Code>{static_cast<const Code*>(table), from, to});
+}
+
+Status look_up(const void* table, const void* codes, int itemsize, void* out, int64_t n, Stream stream) {
+  return (itemsize == 1 ? &look_up_as<uint8_t> : &look_up_as<uint16_t>)(table, codes, out, n, stream);
 }
 
 } // namespace
@@ -94,6 +184,8 @@ void fill_codec(CudaKernels& k) {
   k.encode_uint64 = &encode_integers<uint64_t>;
   k.chop_float = &chop_float;
   k.chop_double = &chop_as<double, double>;
+  k.narrow_to_odd = &narrow_to_odd;
+  k.look_up = &look_up;
 }
 
 } // namespace at::formats::cuda

@@ -8,6 +8,7 @@ const CudaKernels& cuda_kernels() {
     CudaKernels k{};
     fill_codec(k);
     fill_arithmetic(k);
+    fill_blocks(k);
     fill_sums(k);
     return k;
   }();

@@ -1,26 +1,80 @@
-// The GPU's kernels over codes and machine numbers: raw pointers to device memory, contiguous, and a stream. Nothing here knows a tensor or
-// includes a header of PyTorch; each gives back 0 or the CUDA runtime's error of its launch, and does not wait for its end.
+// The GPU's kernels over codes and machine numbers: raw pointers to device memory and a stream. Nothing here knows a tensor or includes a header
+// of PyTorch; each gives back 0 or the CUDA runtime's error of its launch, and does not wait for its end.
 //
-// Results have the CPU's bits: element i takes word first + i * step of the seed, whatever the grid.
+// Results have the CPU's bits: element i takes word first + i * step of the seed, whatever the grid. Memory is contiguous where nothing else is said.
 #pragma once
 #include <ATen/native/formats/cpu/Kernels.h>
 #include <ATen/native/formats/cuda/Launch.h>
+#include <c10/formats/BlockScale.h>
 
 namespace at::formats::cuda {
 
+// ---- elementwise ----
+
+// Codes of a format, float64 numbers (no format), or one number for all elements (no data).
+struct Input {
+  const void* data{nullptr};
+  const Format* format{nullptr};
+  double number{0};
+};
+
+// Where elements lie: of the output and then of the inputs, in the order in which those with data come. Sizes from the fastest dimension on,
+// strides in bytes. No dimensions: all are contiguous.
+inline constexpr int kMaxDims = 16;
+struct Layout {
+  int dims{0};
+  int64_t sizes[kMaxDims]{};
+  int64_t strides[4][kMaxDims]{};
+};
+
+// Float, Double: in that type, rounded to odd. Mixed: float32 values with one float64 number (c10/formats/MixedArithmetic.h), in float64 where that
+// leaves a result undecided.
+enum class Arithmetic : uint8_t { Float, Mixed, Double };
+
+// Correctly rounded where arithmetic that is rounded to odd serves the result's format. An element's random word has the number of its place in
+// the output's memory; the output may be an input.
+struct Elementwise {
+  Format result;
+  Arithmetic in{Arithmetic::Double};
+  Input inputs[3];
+  void* out{nullptr};
+  int64_t n{0};
+  Layout layout;
+  uint64_t seed{0};
+};
+
+// ---- sums ----
+
 // What the steps of a sum are rounded to (docs/numerics.md, "Accumulation").
 struct StepPolicy {
-  Format product, sum, result;
-  bool fused{false}, kahan{false};
-  int64_t chunk{0};            // terms; 0: all in one
+  Format product, sum, outer, result; // outer: of the sums of chunks, where they are rounded
+  bool fused{false}, kahan{false}, exact_product{false}, rounds_chunks{false};
+  int64_t chunk{0}; // terms; 0: all in one
   bool chunks_in_float{false}; // chunks are added in float32
-  int64_t divisor{1};          // of the finished sum, before its last rounding
+  int64_t divisor{1}; // of the finished sum, before its last rounding
   uint64_t seed{0};
 };
 
 // Dot products, all of m * n in each batch, over k terms in their order.
 struct DotShape {
   int64_t batches, m, k, n;
+};
+
+// Sums of products a[batch, m, k] * b[batch, k, n], or of b alone where a is nullptr and m is 1; start: what the accumulators hold first
+// [batch, m, n], or nullptr. Where a byte of present[batch, k, n] or present_rows[batch, m, k] is 0, the term is not there.
+template <typename T>
+struct Dots {
+  DotShape shape;
+  const T *a, *b, *start;
+  const uint8_t *present, *present_rows;
+};
+
+// Blocks of the last dimension that share a power of two as scale: their size, and the dimension's length; careful: what is not 0 stays so
+// however small the block makes it.
+struct Blocks {
+  c10::formats::BlockScale scale;
+  int64_t size, length;
+  bool careful;
 };
 
 struct CudaKernels {
@@ -30,24 +84,50 @@ struct CudaKernels {
   Status (*encode_double)(const Format&, const double* values, void* codes, int64_t n, const RandomWords&, Stream);
   Status (*encode_int64)(const Format&, const int64_t* values, void* codes, int64_t n, const RandomWords&, Stream);
   Status (*encode_uint64)(const Format&, const uint64_t* values, void* codes, int64_t n, const RandomWords&, Stream);
-  // Numbers to the format's numbers, rounded once, without codes in memory.
-  Status (*chop_float)(const Format&, const float* values, float* results, int64_t n, const RandomWords&, Stream);
-  Status (*chop_double)(const Format&, const double* values, double* results, int64_t n, const RandomWords&, Stream);
+  // Numbers to the format's numbers, rounded once, without codes in memory; results may be the values. Of a finite one's code then, with
+  // probability flip_prob, one bit is flipped, by the word of flip_seed.
+  Status (*chop_float)(const Format&, const float* values, float* results, int64_t n, const RandomWords&, double flip_prob, uint64_t flip_seed,
+                       Stream);
+  Status (*chop_double)(const Format&, const double* values, double* results, int64_t n, const RandomWords&, double flip_prob, uint64_t flip_seed,
+                        Stream);
+  // double to float, to odd, so that a stock cast to a still narrower type rounds once.
+  Status (*narrow_to_odd)(const double* values, float* results, int64_t n, Stream);
+  // Numbers to the element format's numbers times their block's scale.
+  Status (*chop_blocks)(const Format&, const Blocks&, const float* values, float* results, int64_t n, uint64_t seed, Stream);
+  // table[code] for codes of 1 or 2 bytes; out may be the codes.
+  Status (*look_up)(const void* table, const void* codes, int itemsize, void* out, int64_t n, Stream);
 
-  // Codes to codes of one format, correctly rounded. For formats with arithmetic_in_double(); out may be an operand.
-  Status (*binary)(const Format&, BinaryOp, const void* a, const void* b, void* out, int64_t n, const RandomWords&, Stream);
-  Status (*ternary)(const Format&, TernaryOp, const void* a, const void* b, const void* c, double s, void* out, int64_t n, const RandomWords&,
-                    Stream);
-  Status (*sqrt)(const Format&, const void* a, void* out, int64_t n, const RandomWords&, Stream);
+  Status (*binary)(const Elementwise&, BinaryOp, Stream);
+  Status (*ternary)(const Elementwise&, TernaryOp, double s, Stream);
+  Status (*sqrt)(const Elementwise&, Stream);
 
-  // Sums of products a[batch, m, k] * b[batch, k, n] (codes), or of b alone where a is nullptr and m is 1, every step rounded; start: what
-  // the accumulators hold first [batch, m, n], or nullptr. Where a byte of present[batch, k, n] or present_rows[batch, m, k] is 0, the term is not
-  // there.
-  Status (*steps)(const Format& operands, const StepPolicy&, const DotShape&, const void* a, const void* b, const void* start, const uint8_t* present,
-                  const uint8_t* present_rows, void* out, Stream);
-  // The same with one rounding of the exact sum, divided by `divisor`.
-  Status (*exact)(const Format& operands, const Format& result, const DotShape&, const void* a, const void* b, const void* start,
-                  const uint8_t* present, const uint8_t* present_rows, int64_t divisor, void* out, const RandomWords&, Stream);
+  // Values of a format to codes, every step rounded. In float where all of the policy's formats have arithmetic_in_float().
+  Status (*steps_float)(const StepPolicy&, const Dots<float>&, void* out, Stream);
+  Status (*steps_double)(const StepPolicy&, const Dots<double>&, void* out, Stream);
+  // The same with one rounding of the exact sum of values of `operands`, divided by `divisor`.
+  Status (*exact)(const Format& operands, const Format& result, const Dots<double>&, int64_t divisor, void* out, const RandomWords&, Stream);
+  // The sums of the first 1, 2, ... k rows of values [batch, k, n] (m is 1).
+  Status (*running_steps_float)(const StepPolicy&, const DotShape&, const float* values, void* out, Stream);
+  Status (*running_steps_double)(const StepPolicy&, const DotShape&, const double* values, void* out, Stream);
+  Status (*running_exact)(const Format& operands, const Format& result, const DotShape&, const double* values, void* out, const RandomWords&, Stream);
+
+  // The same by the type of their arguments, for templates.
+  Status decode(const Format& f, const void* codes, float* values, int64_t n, Stream s) const { return decode_float(f, codes, values, n, s); }
+  Status decode(const Format& f, const void* codes, double* values, int64_t n, Stream s) const { return decode_double(f, codes, values, n, s); }
+  Status chop(const Format& f, const float* x, float* y, int64_t n, const RandomWords& w, double flip_prob, uint64_t flip_seed, Stream s) const {
+    return chop_float(f, x, y, n, w, flip_prob, flip_seed, s);
+  }
+  Status chop(const Format& f, const double* x, double* y, int64_t n, const RandomWords& w, double flip_prob, uint64_t flip_seed, Stream s) const {
+    return chop_double(f, x, y, n, w, flip_prob, flip_seed, s);
+  }
+  Status steps(const StepPolicy& p, const Dots<float>& dots, void* out, Stream s) const { return steps_float(p, dots, out, s); }
+  Status steps(const StepPolicy& p, const Dots<double>& dots, void* out, Stream s) const { return steps_double(p, dots, out, s); }
+  Status running_steps(const StepPolicy& p, const DotShape& shape, const float* values, void* out, Stream s) const {
+    return running_steps_float(p, shape, values, out, s);
+  }
+  Status running_steps(const StepPolicy& p, const DotShape& shape, const double* values, void* out, Stream s) const {
+    return running_steps_double(p, shape, values, out, s);
+  }
 };
 
 const CudaKernels& cuda_kernels();
@@ -55,6 +135,7 @@ const CudaKernels& cuda_kernels();
 // What each file contributes.
 void fill_codec(CudaKernels&);
 void fill_arithmetic(CudaKernels&);
+void fill_blocks(CudaKernels&);
 void fill_sums(CudaKernels&);
 
 } // namespace at::formats::cuda

@@ -3,6 +3,8 @@
 // A body is a struct of raw pointers, numbers and codecs with `TD_HOST_DEVICE void operator()(int64_t i) const`: nvcc takes no device lambda
 // within a generic one.
 #pragma once
+#include <c10/formats/NumberFormat.h>
+
 #include <cstdint>
 
 #ifdef __CUDACC__
@@ -11,11 +13,8 @@
 
 namespace at::formats::cuda {
 
-#ifdef __CUDACC__
-using Stream = cudaStream_t;
-#else
+// A cudaStream_t; callers need no header of CUDA's.
 using Stream = void*;
-#endif
 
 // What a launch gives back: 0, or the CUDA runtime's error.
 using Status = int;
@@ -35,7 +34,7 @@ template <typename Body>
 Status for_each(int64_t n, Stream stream, const Body& body) {
   if (n <= 0) return 0;
   const int64_t blocks = (n + kThreads - 1) / kThreads;
-  run_each<<<static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks), kThreads, 0, stream>>>(body, n);
+  run_each<<<static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(body, n);
   return static_cast<Status>(cudaGetLastError());
 }
 
@@ -48,5 +47,38 @@ Status for_each(int64_t n, Stream, const Body& body) {
 }
 
 #endif
+
+// ---- several elements a thread, in one access to memory ----
+
+template <typename T, int n>
+struct alignas(sizeof(T) * n) Pack {
+  T at[n];
+};
+
+// A body that takes `width` elements of contiguous memory at index i, by run<width>(i).
+template <typename Body, int width>
+struct Packed {
+  Body body;
+  int64_t n;
+  TD_HOST_DEVICE void operator()(int64_t i) const {
+    if ((i + 1) * width <= n) {
+      body.template run<width>(i * width);
+    } else {
+      for (int64_t j = i * width; j < n; ++j) body.template run<1>(j);
+    }
+  }
+};
+
+inline bool is_aligned(const void* p, uint64_t bytes) {
+  return reinterpret_cast<uintptr_t>(p) % bytes == 0;
+}
+
+// aligned: whether all pointers of the body allow packs of four.
+template <typename Body>
+Status for_each_packed(int64_t n, bool aligned, Stream stream, const Body& body) {
+  constexpr int width = 4;
+  if (aligned) return for_each((n + width - 1) / width, stream, Packed<Body, width>{body, n});
+  return for_each(n, stream, Packed<Body, 1>{body, n});
+}
 
 } // namespace at::formats::cuda

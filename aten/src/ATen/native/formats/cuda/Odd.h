@@ -2,36 +2,48 @@
 // compiler would leave no error to find.
 #pragma once
 #include <ATen/native/formats/cpu/Kernels.h>
+#include <c10/formats/MixedArithmetic.h>
 #include <c10/formats/OddArithmetic.h>
 #include <c10/formats/ZeroSums.h>
 
 namespace at::formats::cuda {
 
 template <typename T>
-class Odd {
- public:
-  explicit Odd(c10::formats::Rounding mode) : signs_zero_sums_(c10::formats::signs_zero_sums(mode)) {}
+TD_HOST_DEVICE bool is_positive(T x) {
+  return c10::formats::bits_as<typename c10::formats::Machine<T>::Bits>(x) >> (c10::formats::Machine<T>::width - 1) == 0;
+}
 
-  TD_HOST_DEVICE T binary(BinaryOp op, T x, T y) const {
+// The sign that sums which are 0 have in a rounding mode.
+class ZeroSigns {
+ public:
+  explicit ZeroSigns(c10::formats::Rounding mode) : signs_(c10::formats::signs_zero_sums(mode)) {}
+
+  template <typename T>
+  TD_HOST_DEVICE T signed_sum(T sum, bool both_positive) const {
+    return signs_ && sum == 0 ? (both_positive ? T{0} : -T{0}) : sum;
+  }
+  template <typename T>
+  TD_HOST_DEVICE T of(BinaryOp op, T x, T y, T result) const {
     switch (op) {
-      case BinaryOp::Add: return signed_sum(c10::formats::add_odd(x, y), is_positive(x) && is_positive(y));
-      case BinaryOp::Sub: return signed_sum(c10::formats::add_odd(x, -y), is_positive(x) && is_positive(-y));
-      case BinaryOp::Mul: return c10::formats::multiply_odd(x, y);
-      default: return c10::formats::divide_odd(x, y);
+      case BinaryOp::Add: return signed_sum(result, is_positive(x) && is_positive(y));
+      case BinaryOp::Sub: return signed_sum(result, is_positive(x) && is_positive(-y));
+      default: return result;
     }
   }
 
-  // A step of a fused sum.
-  TD_HOST_DEVICE T fma(T x, T y, T z) const { return signed_sum(c10::formats::fma_odd(x, y, z), is_positive(x) == is_positive(y) && is_positive(z)); }
-
  private:
-  TD_HOST_DEVICE static bool is_positive(T x) {
-    return c10::formats::bits_as<typename c10::formats::Machine<T>::Bits>(x) >> (c10::formats::Machine<T>::width - 1) == 0;
-  }
-  TD_HOST_DEVICE T signed_sum(T sum, bool both_positive) const { return signs_zero_sums_ && sum == 0 ? (both_positive ? T{0} : -T{0}) : sum; }
-
-  bool signs_zero_sums_;
+  bool signs_;
 };
+
+template <typename T>
+TD_HOST_DEVICE T binary_odd(BinaryOp op, T x, T y) {
+  switch (op) {
+    case BinaryOp::Add: return c10::formats::add_odd(x, y);
+    case BinaryOp::Sub: return c10::formats::add_odd(x, -y);
+    case BinaryOp::Mul: return c10::formats::multiply_odd(x, y);
+    default: return c10::formats::divide_odd(x, y);
+  }
+}
 
 // The sign of a zero sum is the machine's here, as in the CPU's kernel.
 template <typename T>
@@ -45,7 +57,29 @@ TD_HOST_DEVICE T ternary_odd(TernaryOp op, T x, T y, T z, T s) {
   }
 }
 
-// Formats without NaN take its sign, which machines differ in, for a number's.
+// ---- float32 values beside one float64 number, which stands in the place of an operand or is s ----
+
+TD_HOST_DEVICE inline c10::formats::MixedResult binary_mixed(BinaryOp op, bool number_first, float x, double number) {
+  using namespace c10::formats;
+  switch (op) {
+    case BinaryOp::Add: return add_mixed(x, number);
+    case BinaryOp::Sub: return number_first ? add_mixed(-x, number) : add_mixed(x, -number);
+    case BinaryOp::Mul: return multiply_mixed(x, number);
+    default: return number_first ? divide_number_mixed(number, x) : divide_mixed(x, number, 1 / number);
+  }
+}
+
+TD_HOST_DEVICE inline c10::formats::MixedResult ternary_mixed(TernaryOp op, float x, float y, float z, double number) {
+  using namespace c10::formats;
+  switch (op) {
+    case TernaryOp::Fma: return fma_mixed(number, y, z);
+    case TernaryOp::Addcdiv: return addcdiv_mixed(number, x, y, z);
+    case TernaryOp::Addcmul: return addcmul_mixed(number, x, y, z);
+    default: return lerp_mixed(number, x, y);
+  }
+}
+
+// NaN as it comes out of every operation: processors, and the types of one GPU, give it different signs.
 template <typename T>
 TD_HOST_DEVICE T with_plain_nan(T x) {
   return x != x ? c10::formats::bits_as<T>(c10::formats::nan_bits<T>()) : x;

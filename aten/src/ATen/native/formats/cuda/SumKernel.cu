@@ -1,5 +1,5 @@
-// Dot products and sums under the policies that stock kernels cannot do: every step rounded, and one rounding of the exact sum. A thread
-// has a result to itself, and adds its terms up in their order.
+// Dot products and sums of a format's values under the policies that stock kernels cannot do: every step rounded, and one rounding of the exact
+// sum. A thread has a result to itself, and adds its terms up in their order.
 #include <ATen/native/formats/cuda/Codec.h>
 #include <ATen/native/formats/cuda/Kernels.h>
 #include <ATen/native/formats/cuda/Odd.h>
@@ -32,22 +32,26 @@ TD_HOST_DEVICE T as_float32(T x) {
 // What all threads share.
 template <typename T>
 struct Steps {
-  Encoder<T> product_encoder, sum_encoder, result_encoder;
-  Decoder<T> product_decoder, sum_decoder;
-  Odd<T> sum_odd, result_odd;
-  bool fused, kahan, chunks_in_float;
+  Encoder<T> product_encoder, sum_encoder, outer_encoder, result_encoder;
+  Decoder<T> product_decoder, sum_decoder, outer_decoder;
+  ZeroSigns signs, outer_signs;
+  bool fused, kahan, exact_product, rounds_chunks, chunks_in_float;
   int64_t chunk, divisor, all;
 
   Steps(const StepPolicy& p, int64_t all)
       : product_encoder(p.product, {p.seed}),
         sum_encoder(p.sum, {p.seed}),
+        outer_encoder(p.outer, {p.seed}),
         result_encoder(p.result, {p.seed}),
         product_decoder(p.product),
         sum_decoder(p.sum),
-        sum_odd(p.sum.rounding),
-        result_odd(Rounding::NearestEven),
+        outer_decoder(p.outer),
+        signs(p.sum.rounding),
+        outer_signs(p.outer.rounding),
         fused(p.fused),
         kahan(p.kahan),
+        exact_product(p.exact_product),
+        rounds_chunks(p.rounds_chunks),
         chunks_in_float(p.chunks_in_float),
         chunk(p.chunk),
         divisor(p.divisor),
@@ -62,16 +66,16 @@ class Sum {
  public:
   TD_HOST_DEVICE Sum(const Steps<T>& steps, int64_t place, const T* start) : steps_(steps), place_(place) {
     if (!start) return;
-    if (steps.chunk) wide_ = *start;
+    if (steps.chunk) wide_ = steps.rounds_chunks ? outer_rounded(*start) : *start;
     else acc_ = rounded(*start);
   }
 
   TD_HOST_DEVICE void add_product(T a, T b) {
     if (steps_.fused) {
-      acc_ = rounded(steps_.sum_odd.fma(a, b, acc_));
+      acc_ = rounded(steps_.signs.signed_sum(c10::formats::fma_odd(a, b, acc_), is_positive(a) == is_positive(b) && is_positive(acc_)));
     } else {
-      const uint64_t code = steps_.product_encoder.at_word(c10::formats::multiply_odd(a, b), next_word());
-      add_term(steps_.product_decoder(static_cast<Bits>(code)));
+      const T product = c10::formats::multiply_odd(a, b);
+      add_term(steps_.exact_product ? product : steps_.product_decoder(static_cast<Bits>(steps_.product_encoder.at_word(product, next_word()))));
     }
     end_term();
   }
@@ -80,19 +84,25 @@ class Sum {
     end_term();
   }
   // A term that is not there takes its words all the same.
-  TD_HOST_DEVICE void skip(bool product) { step_ += steps_.fused ? 1 : (steps_.kahan ? 4 : 1) + product; }
+  TD_HOST_DEVICE void skip(bool product) { step_ += steps_.fused ? 1 : (steps_.kahan ? 4 : 1) + (product && !steps_.exact_product); }
 
   TD_HOST_DEVICE uint64_t finished() {
-    T sum = !steps_.chunk ? acc_ : taken_ > 0 ? joined() : wide_; // a chunk without terms is no chunk: its 0 would make +0 of a start of -0
-    if (steps_.divisor != 1) sum = steps_.result_odd.binary(BinaryOp::Div, sum, static_cast<T>(steps_.divisor));
+    // A chunk without terms is no chunk: its 0 would make +0 of a start of -0. (Its sum is rounded all the same, and takes a word.)
+    const T chunks = steps_.chunk ? joined() : T{0};
+    T sum = !steps_.chunk ? acc_ : taken_ > 0 ? chunks : wide_;
+    if (steps_.divisor != 1) sum = c10::formats::divide_odd(sum, static_cast<T>(steps_.divisor));
     return steps_.result_encoder.at_word(sum, next_word());
   }
 
  private:
   TD_HOST_DEVICE uint64_t next_word() { return static_cast<uint64_t>(step_++ * steps_.all + place_); }
   TD_HOST_DEVICE T rounded(T x) { return steps_.sum_decoder(static_cast<Bits>(steps_.sum_encoder.at_word(x, next_word()))); }
-  TD_HOST_DEVICE T sum_of(BinaryOp op, T a, T b) { return rounded(steps_.sum_odd.binary(op, a, b)); }
-  TD_HOST_DEVICE T joined() const { return steps_.chunks_in_float ? as_float32(wide_ + acc_) : wide_ + acc_; }
+  TD_HOST_DEVICE T sum_of(BinaryOp op, T a, T b) { return rounded(steps_.signs.of(op, a, b, binary_odd(op, a, b))); }
+  TD_HOST_DEVICE T outer_rounded(T x) { return steps_.outer_decoder(static_cast<Bits>(steps_.outer_encoder.at_word(x, next_word()))); }
+  TD_HOST_DEVICE T joined() {
+    if (steps_.rounds_chunks) return outer_rounded(steps_.outer_signs.of(BinaryOp::Add, wide_, acc_, c10::formats::add_odd(wide_, acc_)));
+    return steps_.chunks_in_float ? as_float32(wide_ + acc_) : wide_ + acc_;
+  }
 
   TD_HOST_DEVICE void add_term(T term) {
     if (!steps_.kahan) {
@@ -121,53 +131,62 @@ class Sum {
 template <typename T, typename Code>
 struct StepSums {
   Places places;
-  const Code *a, *b, *start;
+  const T *a, *b, *start;
   Code* out;
   Steps<T> steps;
-  Decoder<T> decode;
 
   TD_HOST_DEVICE void operator()(int64_t i) const {
-    const T begin = start ? decode(start[i]) : T{0};
-    Sum<T> sum(steps, i, start ? &begin : nullptr);
+    Sum<T> sum(steps, i, start ? start + i : nullptr);
     for (int64_t term = 0; term < places.shape.k; ++term) {
       if (!places.has_row(i, term)) continue;
       if (!places.has(i, term)) {
         sum.skip(a != nullptr);
         continue;
       }
-      const T y = decode(b[places.right(i, term)]);
-      if (a) sum.add_product(decode(a[places.left(i, term)]), y);
+      const T y = b[places.right(i, term)];
+      if (a) sum.add_product(a[places.left(i, term)], y);
       else sum.add(y);
     }
     out[i] = static_cast<Code>(sum.finished());
   }
 };
 
+template <typename T>
+Status step_sums(const StepPolicy& policy, const Dots<T>& dots, void* out, Stream stream) {
+  return with_code_type(policy.result, [&](auto code) {
+    using Code = decltype(code);
+    const int64_t n = dots.shape.batches * dots.shape.m * dots.shape.n;
+    const StepSums<T, Code> body{
+        {dots.shape, dots.present, dots.present_rows}, dots.a, dots.b, dots.start, static_cast<Code*>(out), Steps<T>(policy, n)};
+    return for_each(n, stream, body);
+  });
+}
+
+// A column's running sums: a thread goes down the column.
 template <typename T, typename Code>
-Status steps_as(const Format& f, const StepPolicy& policy, const Places& places, const void* a, const void* b, const void* start, void* out,
-                Stream stream) {
-  const int64_t n = places.shape.batches * places.shape.m * places.shape.n;
-  const StepSums<T, Code> body{places,
-                               static_cast<const Code*>(a),
-                               static_cast<const Code*>(b),
-                               static_cast<const Code*>(start),
-                               static_cast<Code*>(out),
-                               Steps<T>(policy, n),
-                               Decoder<T>(f)};
-  return for_each(n, stream, body);
-}
+struct RunningSums {
+  DotShape shape;
+  const T* values;
+  Code* out;
+  Steps<T> steps;
 
-bool steps_in_float(const StepPolicy& p) {
-  const bool all = p.result.arithmetic_in_float() && p.product.arithmetic_in_float() && p.sum.arithmetic_in_float();
-  return all && !(p.fused && p.sum.significand_bits() > 12);
-}
+  TD_HOST_DEVICE void operator()(int64_t column) const {
+    const int64_t first = column / shape.n * shape.k * shape.n + column % shape.n;
+    Sum<T> sum(steps, first, nullptr);
+    for (int64_t i = 0; i < shape.k; ++i) {
+      const int64_t at = first + i * shape.n;
+      sum.add(values[at]);
+      out[at] = static_cast<Code>(sum.finished());
+    }
+  }
+};
 
-Status steps(const Format& f, const StepPolicy& policy, const DotShape& shape, const void* a, const void* b, const void* start,
-             const uint8_t* present, const uint8_t* present_rows, void* out, Stream stream) {
-  const Places places{shape, present, present_rows};
-  return with_code_type(f, [&](auto in) {
-    using Code = decltype(in);
-    return (steps_in_float(policy) ? &steps_as<float, Code> : &steps_as<double, Code>)(f, policy, places, a, b, start, out, stream);
+template <typename T>
+Status running_sums(const StepPolicy& policy, const DotShape& shape, const T* values, void* out, Stream stream) {
+  return with_code_type(policy.result, [&](auto code) {
+    using Code = decltype(code);
+    const int64_t n = shape.batches * shape.n;
+    return for_each(n, stream, RunningSums<T, Code>{shape, values, static_cast<Code*>(out), Steps<T>(policy, n * shape.k)});
   });
 }
 
@@ -180,14 +199,23 @@ TD_HOST_DEVICE double finite_sign(double x) {
   return finite(x) ? (x > 0) - (x < 0) : x;
 }
 
+// What an exact sum makes of one: its code, by the random word of its place.
+template <typename Code>
+struct ExactOutput {
+  Code* codes;
+  Format format;
+  RandomWords words;
+  TD_HOST_DEVICE void put(int64_t at, const Unpacked& value) const {
+    codes[at] = static_cast<Code>(encode_any(format, value, drawn_word(format, words.seed, words.first + at * words.step)));
+  }
+};
+
 template <typename Code>
 struct Exact {
   Places places;
-  const Code *a, *b, *start;
-  Code* out;
-  Format format, result;
-  Decoder<double> decode;
-  RandomWords words;
+  const double *a, *b, *start;
+  Format format;
+  ExactOutput<Code> out;
   int64_t divisor;
   bool narrow; // mantissas of at most 15 bits
 
@@ -195,13 +223,12 @@ struct Exact {
     ExactSum sum(format);
     double special = 0; // the sum as IEEE arithmetic has it, of what is infinite or NaN
     if (start) {
-      const double begin = decode(start[i]);
-      if (finite(begin)) sum.add(c10::formats::term_of(format, begin), Term{1, 0});
-      else special = begin;
+      if (finite(start[i])) sum.add(c10::formats::term_of(format, start[i]), Term{1, 0});
+      else special = start[i];
     }
     for (int64_t term = 0; term < places.shape.k; ++term) {
       if (!places.has_row(i, term) || !places.has(i, term)) continue;
-      const double x = a ? decode(a[places.left(i, term)]) : 1, y = decode(b[places.right(i, term)]);
+      const double x = a ? a[places.left(i, term)] : 1, y = b[places.right(i, term)];
       if (!finite(x) || !finite(y)) {
         special += finite_sign(x) * finite_sign(y);
         continue;
@@ -210,35 +237,62 @@ struct Exact {
       if (narrow && a) sum.add_narrow(p, q);
       else sum.add(p, q);
     }
-    const Unpacked value = finite(special) ? divided(sum.value(), static_cast<uint64_t>(divisor)) : c10::formats::unpack(special);
-    out[i] = static_cast<Code>(encode_any(result, value, drawn_word(result, words.seed, words.first + i * words.step)));
+    out.put(i, finite(special) ? divided(sum.value(), static_cast<uint64_t>(divisor)) : c10::formats::unpack(special));
   }
 };
 
-Status exact(const Format& f, const Format& result, const DotShape& shape, const void* a, const void* b, const void* start, const uint8_t* present,
-             const uint8_t* present_rows, int64_t divisor, void* out, const RandomWords& words, Stream stream) {
-  return with_code_type(f, [&](auto code) {
+Status exact(const Format& f, const Format& result, const Dots<double>& dots, int64_t divisor, void* out, const RandomWords& words, Stream stream) {
+  return with_code_type(result, [&](auto code) {
     using Code = decltype(code);
-    const Exact<Code> body{{shape, present, present_rows},
-                           static_cast<const Code*>(a),
-                           static_cast<const Code*>(b),
-                           static_cast<const Code*>(start),
-                           static_cast<Code*>(out),
+    const Exact<Code> body{{dots.shape, dots.present, dots.present_rows},
+                           dots.a,
+                           dots.b,
+                           dots.start,
                            f,
-                           result,
-                           Decoder<double>(f),
-                           words,
+                           {static_cast<Code*>(out), result, words},
                            divisor,
                            f.significand_bits() <= 15};
-    return for_each(shape.batches * shape.m * shape.n, stream, body);
+    return for_each(dots.shape.batches * dots.shape.m * dots.shape.n, stream, body);
+  });
+}
+
+template <typename Code>
+struct RunningExact {
+  DotShape shape;
+  const double* values;
+  Format format;
+  ExactOutput<Code> out;
+
+  TD_HOST_DEVICE void operator()(int64_t column) const {
+    const int64_t first = column / shape.n * shape.k * shape.n + column % shape.n;
+    ExactSum sum(format);
+    double special = 0; // of what was not finite so far
+    for (int64_t i = 0; i < shape.k; ++i) {
+      const int64_t at = first + i * shape.n;
+      if (finite(values[at])) sum.add(c10::formats::term_of(format, values[at]), Term{1, 0});
+      else special += values[at];
+      out.put(at, finite(special) ? sum.value() : c10::formats::unpack(special));
+    }
+  }
+};
+
+Status running_exact(const Format& f, const Format& result, const DotShape& shape, const double* values, void* out, const RandomWords& words,
+                     Stream stream) {
+  return with_code_type(result, [&](auto code) {
+    using Code = decltype(code);
+    return for_each(shape.batches * shape.n, stream, RunningExact<Code>{shape, values, f, {static_cast<Code*>(out), result, words}});
   });
 }
 
 } // namespace
 
 void fill_sums(CudaKernels& k) {
-  k.steps = &steps;
+  k.steps_float = &step_sums<float>;
+  k.steps_double = &step_sums<double>;
   k.exact = &exact;
+  k.running_steps_float = &running_sums<float>;
+  k.running_steps_double = &running_sums<double>;
+  k.running_exact = &running_exact;
 }
 
 } // namespace at::formats::cuda

@@ -6,6 +6,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/formats/overlay/CastAutograd.h>
+#include <ATen/ops/_pin_memory_ops.h>
 #include <ATen/ops/_to_copy_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/copy_ops.h>
@@ -63,6 +64,10 @@ at::Tensor clone_kernel(const at::Tensor& self, optional<MemoryFormat> mf) {
   return out;
 }
 
+at::Tensor pin_memory_kernel(const at::Tensor& self, optional<Device> device) {
+  return format_alias(at::_ops::_pin_memory::call(bits_alias(self), device), entry_of(self));
+}
+
 at::Tensor to_copy(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
                    bool non_blocking, optional<MemoryFormat> mf) {
   const at::AutoDispatchBelowADInplaceOrView guard;
@@ -93,13 +98,14 @@ at::Tensor to_copy_stock(const at::Tensor& self, optional<ScalarType> dtype, opt
 
 // ---- to: the stock composite compares dtypes by the container ----
 
-// Whether autocast asks, which casts what it finds on the CPU among the operands of an operator, with its own key switched off. Where the
+// Whether autocast asks, which casts what it finds on its device among the operands of an operator, with its own key switched off. Where the
 // key is off within a block, this may as well be stock code in an inner block without autocast; none is known to cast ours there.
-bool autocast_asks(ScalarType target) {
-  if (ExplicitDtypeGuard::active() || !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutocastCPU)) return false;
+bool autocast_asks(ScalarType target, Device device) {
+  const auto key = device.is_cuda() ? c10::DispatchKey::AutocastCUDA : c10::DispatchKey::AutocastCPU;
+  if (ExplicitDtypeGuard::active() || !c10::impl::tls_is_dispatch_key_excluded(key)) return false;
   const bool in_block = at::autocast::increment_nesting() > 1;
   at::autocast::decrement_nesting();
-  return in_block && (target == ScalarType::Float || target == at::autocast::get_autocast_dtype(at::kCPU));
+  return in_block && (target == ScalarType::Float || target == at::autocast::get_autocast_dtype(device.is_cuda() ? at::kCUDA : at::kCPU));
 }
 
 at::Tensor to(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
@@ -114,7 +120,7 @@ at::Tensor to(const at::Tensor& self, optional<ScalarType> dtype, optional<Layou
   const FormatEntry* target = requested_format(dtype, *own);
   // Autocast with one of ours casts what is in it to float32, as it would of bfloat16; of other dtypes of ours it leaves all alone.
   const auto is_lower = [&] { return c10::formats::scalar_type(*own) == at::autocast::get_autocast_dtype(at::kCPU); };
-  if (!target && autocast_asks(*dtype) && !is_lower()) return self;
+  if (!target && autocast_asks(*dtype, self.device()) && !is_lower()) return self;
   const bool same_device = !device || *device == self.device() || (device->type() == self.device().type() && !device->has_index());
   const bool keeps_layout = !mf || *mf == MemoryFormat::Preserve || self.suggest_memory_format() == *mf;
   if (target == own && same_device && keeps_layout && !copy) return self;
@@ -200,8 +206,9 @@ at::Tensor& copy_autograd(c10::DispatchKeySet keys, at::Tensor& self, const at::
 // ---- scalars ----
 
 c10::Scalar local_scalar_dense(const at::Tensor& self) {
-  TORCH_CHECK(self.numel() == 1 && self.device().is_cpu(), "item: expected one element on the CPU, but got ", self.numel(), " on ", self.device());
-  return decoded(self, ScalarType::Double).const_data_ptr<double>()[0];
+  TORCH_CHECK(self.numel() == 1, "item: expected one element, but got ", self.numel());
+  const at::Tensor value = decoded(self, ScalarType::Double);
+  return value.device().is_cpu() ? c10::Scalar(value.const_data_ptr<double>()[0]) : value.item(); // which waits for the GPU
 }
 
 // What torch.func.functionalize makes of copy_: of self's dtype, not of what the two promote to.
@@ -259,6 +266,7 @@ TD_REGISTER_COMPOSITE(register_casts)
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("clone", &clone_kernel);
+  m.impl("_pin_memory", &pin_memory_kernel);
   m.impl("_to_copy", &to_copy);
   m.impl("copy_", &copy_);
   m.impl("copy", &copy_functional);

@@ -5,6 +5,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/formats/DeviceKernels.h>
 #include <ATen/native/formats/Elementary.h>
+#include <ATen/native/formats/GpuCasts.h>
+#include <ATen/native/formats/GpuKernels.h>
 #include <ATen/native/formats/overlay/BoxedCall.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
@@ -77,7 +79,7 @@ bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::S
   if (schema.returns().size() != 1 || !(*stack)[base].isTensor()) return false;
   const at::Tensor self = (*stack)[base].toTensor();
   const bool in_place = schema.is_mutable();
-  if (!is_format_tensor(self) || !self.device().is_cpu() || (in_place && !plan.arguments[0].written)) return false;
+  if (!is_format_tensor(self) || !(self.device().is_cpu() || on_gpu(self.device())) || (in_place && !plan.arguments[0].written)) return false;
   const FormatEntry& entry = entry_of(self);
   const bool observed = observing() && observed_thread().observer && !plan.selects;
   const Format format = rounding_format(entry);
@@ -87,8 +89,9 @@ bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::S
   const at::AutoDispatchBelowADInplaceOrView guard;
   const FunctionKey key{&schema, *arguments, entry.id, format.rounding};
   auto [table, due] = find_table(key, self.numel(), int64_t{1} << (8 * format.itemsize()));
+  const bool gpu = on_gpu(self.device());
   if (!table.defined()) {
-    if (!due) return false;
+    if (!due && !gpu) return false;
     const Unobserved every_code;
     table = make_table(op, plan, entry, *stack, base); // without a lock: an operator may run anything
     if (!table.defined()) return false;
@@ -103,11 +106,18 @@ bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::S
       keep_exact_table(key, exact);
     }
   }
+  if (gpu) {
+    FunctionKey there = key;
+    there.device = self.device().index();
+    at::Tensor copied = find_table(there, 0, 1).first;
+    if (!copied.defined()) keep_table(there, copied = table.to(self.device()));
+    table = copied;
+  }
   const at::Tensor codes = bits_alias(self);
   const at::Tensor in = codes.is_non_overlapping_and_dense() ? codes : codes.contiguous();
   at::Tensor out = in_place && in.is_same(codes) ? self : empty_strided_format(in.sizes(), in.strides(), entry, self.device());
   if (observed) count_look_up(exact, table, in, recorder(entry.format, out.const_data_ptr()));
-  look_up(table, in, out);
+  gpu ? look_up_on_gpu(table, in, out) : look_up(table, in, out);
   if (in_place && !out.is_same(self)) {
     bits_alias(self).copy_(bits_alias(out));
     out = self;

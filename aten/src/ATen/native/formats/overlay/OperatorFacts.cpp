@@ -57,6 +57,7 @@ constexpr OperatorFacts kRows[] = {
     {"_pack_padded_sequence",                   Boxed,      ByCasts},
     {"_pack_padded_sequence_backward",          Whole,      ByCasts},
     {"_pad_packed_sequence",                    Whole,      Puts | ByCasts, "padding_value"},
+    {"_pin_memory",                             Own,        0},
     {"_prelu_kernel",                           Boxed,      OneDtype},
     {"_prelu_kernel_backward",                  Boxed,      ByCasts},
     {"_reshape_alias",                          View,       0},

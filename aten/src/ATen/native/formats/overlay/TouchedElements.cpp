@@ -6,6 +6,7 @@
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/ivalue.h>
+#include <ATen/native/formats/GpuKernels.h>
 #include <ATen/native/formats/overlay/BoxedCall.h>
 #include <ATen/ops/_unique2.h>
 #include <ATen/ops/arange.h>
@@ -27,12 +28,13 @@ struct Distinct {
 // Finding them is a sort, and a tensor of a few elements is decoded sooner.
 bool pays(int64_t indices, int64_t places, const Tensor& self) {
   if (rounding_format(entry_of(self)).rounding == Rounding::UpDown) return indices > 0; // which moves every number that it rounds
-  return indices > 0 && 4 * indices <= places && self.numel() >= 4096;
+  // Looking at indices waits for a GPU.
+  return !self.device().is_cuda() && indices > 0 && 4 * indices <= places && self.numel() >= 4096;
 }
 
 bool is_index(const Tensor& t) {
   const auto type = t.scalar_type();
-  return !is_format_tensor(t) && t.device().is_cpu() && (type == c10::ScalarType::Long || type == c10::ScalarType::Int);
+  return !is_format_tensor(t) && computes(t.device()) && (type == c10::ScalarType::Long || type == c10::ScalarType::Int);
 }
 
 // Indices from 0 to n - 1 (from -n where they wrap), or nothing.
@@ -180,7 +182,7 @@ struct Subscript {
         continue;
       }
       const bool mask = t->scalar_type() == c10::ScalarType::Bool || t->scalar_type() == c10::ScalarType::Byte;
-      if (is_format_tensor(*t) || !t->device().is_cpu() || (mask && t->dim() == 0) || (!mask && !is_index(*t))) return false;
+      if (is_format_tensor(*t) || !computes(t->device()) || (mask && t->dim() == 0) || (!mask && !is_index(*t))) return false;
       const int64_t taken = mask ? t->dim() : 1;
       if (d + taken > self.dim()) return false;
       if (mask && t->sizes() != self.sizes().slice(d, taken)) return false;
@@ -275,11 +277,11 @@ bool run_on_touched(const c10::OperatorHandle& op, const Plan& plan, Stack* stac
   const c10::IValue& first = (*stack)[base];
   if (!first.isTensor() || !is_format_tensor(first.toTensor())) return false;
   const Tensor self = first.toTensor();
-  if (!self.device().is_cpu() || at::has_internal_overlap(self) == at::MemOverlap::Yes) return false;
-  bool apart = true; // from all that is read
+  if (!computes(self.device()) || at::has_internal_overlap(self) == at::MemOverlap::Yes) return false;
+  bool apart = true; // from all that is read, which is on the same device
   for (size_t i = 1; i < plan.arguments.size(); ++i) {
     each_tensor(plan.arguments[i].slot, (*stack)[base + i],
-                [&](const Tensor& t) { apart = apart && (!t.defined() || (t.device().is_cpu() && !t.is_alias_of(self))); });
+                [&](const Tensor& t) { apart = apart && (!t.defined() || (t.device() == self.device() && !t.is_alias_of(self))); });
   }
   if (!apart) return false;
   const at::AutoDispatchBelowADInplaceOrView guard;

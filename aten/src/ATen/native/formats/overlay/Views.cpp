@@ -11,6 +11,7 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/as_strided_ops.h>
 #include <ATen/ops/fill_ops.h>
+#include <ATen/ops/resize_ops.h>
 #include <ATen/ops/squeeze_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/t_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/transpose_compositeexplicitautograd_dispatch.h>
@@ -82,7 +83,12 @@ void fill_new_elements(const at::Tensor& self, int64_t bytes_before) {
 }
 
 const at::Tensor& resize_(const at::Tensor& self, c10::SymIntArrayRef size, std::optional<c10::MemoryFormat> memory_format) {
-  TORCH_CHECK_NOT_IMPLEMENTED(self.device().is_cpu(), "resize_: expected a CPU tensor, but got one on ", self.device());
+  if (!self.device().is_cpu()) { // by its codes, whose memory is the same storage
+    const at::Tensor bits = bits_alias(self);
+    at::_ops::resize_::call(bits, size, memory_format);
+    self.unsafeGetTensorImpl()->set_sizes_and_strides(bits.sizes(), bits.strides());
+    return self;
+  }
   const auto before = static_cast<int64_t>(self.storage().nbytes());
   at::native::resize_impl_cpu_(self.unsafeGetTensorImpl(), C10_AS_INTARRAYREF_SLOW(size), std::nullopt);
   if (memory_format) self.unsafeGetTensorImpl()->empty_tensor_restride(*memory_format);

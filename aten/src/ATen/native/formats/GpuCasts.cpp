@@ -1,0 +1,51 @@
+#include <ATen/native/formats/GpuCasts.h>
+
+#include <ATen/native/formats/GpuKernels.h>
+
+namespace at::formats {
+
+using c10::ScalarType;
+
+void decode_on_gpu(const Format& format, const at::Tensor& codes, const at::Tensor& values) {
+  const Gpu gpu(codes.device(), "decode");
+  const bool narrow = values.scalar_type() == ScalarType::Float;
+  TORCH_INTERNAL_ASSERT(!narrow || format.fits_float());
+  gpu.check(narrow ? gpu->decode(format, codes.const_data_ptr(), values.mutable_data_ptr<float>(), codes.numel(), gpu.stream())
+                   : gpu->decode(format, codes.const_data_ptr(), values.mutable_data_ptr<double>(), codes.numel(), gpu.stream()));
+}
+
+void encode_on_gpu(const Format& format, const at::Tensor& values, const at::Tensor& codes, const RandomWords& words) {
+  const Gpu gpu(values.device(), "encode");
+  void* out = codes.mutable_data_ptr();
+  const int64_t n = values.numel();
+  switch (values.scalar_type()) {
+    case ScalarType::Float: return gpu.check(gpu->encode_float(format, values.const_data_ptr<float>(), out, n, words, gpu.stream()));
+    case ScalarType::Double: return gpu.check(gpu->encode_double(format, values.const_data_ptr<double>(), out, n, words, gpu.stream()));
+    case ScalarType::Long: return gpu.check(gpu->encode_int64(format, values.const_data_ptr<int64_t>(), out, n, words, gpu.stream()));
+    case ScalarType::UInt64: return gpu.check(gpu->encode_uint64(format, values.const_data_ptr<uint64_t>(), out, n, words, gpu.stream()));
+    default: TORCH_INTERNAL_ASSERT(false, "encode: not an encodable type: ", values.scalar_type());
+  }
+}
+
+void narrow_on_gpu(const at::Tensor& values, const at::Tensor& results) {
+  const Gpu gpu(values.device(), "cast");
+  gpu.check(gpu->narrow_to_odd(values.const_data_ptr<double>(), results.mutable_data_ptr<float>(), values.numel(), gpu.stream()));
+}
+
+void chop_on_gpu(const Format& format, const at::Tensor& values, const at::Tensor& results, const RandomWords& words, double flip_prob,
+                 uint64_t flip_seed) {
+  const Gpu gpu(values.device(), "chop");
+  const auto run = [&](const auto* in, auto* out) {
+    gpu.check(gpu->chop(format, in, out, values.numel(), words, flip_prob, flip_seed, gpu.stream()));
+  };
+  if (values.scalar_type() == ScalarType::Float) run(values.const_data_ptr<float>(), results.mutable_data_ptr<float>());
+  else run(values.const_data_ptr<double>(), results.mutable_data_ptr<double>());
+}
+
+void look_up_on_gpu(const at::Tensor& table, const at::Tensor& codes, const at::Tensor& out) {
+  const Gpu gpu(codes.device(), "look up");
+  gpu.check(gpu->look_up(table.const_data_ptr(), codes.const_data_ptr(), static_cast<int>(codes.itemsize()), out.mutable_data_ptr(), codes.numel(),
+                         gpu.stream()));
+}
+
+} // namespace at::formats

@@ -1,0 +1,20 @@
+// Casts of tensors on a GPU: each one launch over contiguous memory.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <ATen/native/formats/cpu/Kernels.h>
+
+namespace at::formats {
+
+// values: float32 or float64, as dense as the codes and with their strides.
+void decode_on_gpu(const Format& format, const at::Tensor& codes, const at::Tensor& values);
+// values: float32, float64, int64 or uint64, as dense as the codes and with their strides.
+void encode_on_gpu(const Format& format, const at::Tensor& values, const at::Tensor& codes, const RandomWords& words);
+// As CpuKernels::narrow_to_odd.
+void narrow_on_gpu(const at::Tensor& values, const at::Tensor& results);
+// As chop(); results may be the values.
+void chop_on_gpu(const Format& format, const at::Tensor& values, const at::Tensor& results, const RandomWords& words, double flip_prob,
+                 uint64_t flip_seed);
+// table[code] of codes of 1 or 2 bytes; out may be the codes.
+void look_up_on_gpu(const at::Tensor& table, const at::Tensor& codes, const at::Tensor& out);
+
+} // namespace at::formats

@@ -1,0 +1,81 @@
+#include <ATen/native/formats/GpuKernels.h>
+
+#include <ATen/Observation.h>
+
+namespace at::formats {
+
+c10::DeviceType gpu_type = c10::DeviceType::CUDA;
+
+static const GpuBinding* bound = nullptr; // for CUDA
+
+void bind_gpu(const GpuBinding& binding) {
+  bound = &binding;
+}
+
+bool has_gpu_kernels() {
+  return bound;
+}
+
+#ifdef TORCH_DTYPES_GPU_ON_HOST
+static const GpuBinding* host_binding() {
+  static constexpr GpuBinding binding{
+      .kernels = &cuda::cuda_kernels,
+      .current_stream = [](c10::Device) -> cuda::Stream { return nullptr; },
+      .check = [](cuda::Status status, const char*) { TORCH_INTERNAL_ASSERT(status == 0); },
+      .draw = nullptr, // the CPU's generators
+  };
+  return &binding;
+}
+#else
+static const GpuBinding* host_binding() {
+  return nullptr;
+}
+#endif
+
+bool built_for_host() {
+  return host_binding();
+}
+
+bool gpu_on_host() {
+  return gpu_type == c10::DeviceType::CPU;
+}
+
+void set_gpu_on_host(bool on) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!on || built_for_host(), "expected a build with TORCH_DTYPES_GPU_ON_HOST=ON, but got one without: see CONTRIBUTING.md");
+  gpu_type = on ? c10::DeviceType::CPU : c10::DeviceType::CUDA;
+}
+
+static const GpuBinding& binding_for(c10::Device device, const char* what) {
+  const GpuBinding* binding = device.is_cpu() ? host_binding() : bound;
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      binding, what, ": expected a CPU tensor, but got one on ", device,
+      ": this build of torch_dtypes has CPU kernels only. Move it with .cpu(); or, where nvcc of the major version in torch.version.cuda "
+      "is found, build kernels for it, which have run on no GPU yet: "
+      "pip install --force-reinstall --no-deps --no-build-isolation -C cmake.define.TORCH_DTYPES_CUDA=ON torch-dtypes");
+  const bool observed = observing() && observed_thread().observer;
+  TORCH_CHECK_NOT_IMPLEMENTED(!observed, what, ": expected CPU tensors in a block that is observed, but got one on ", device,
+                              ": numbers are counted where the CPU rounds them. Observe a copy of the model on the CPU.");
+  return *binding;
+}
+
+void expect_gpu(c10::Device device, const char* what) {
+  binding_for(device, what);
+}
+
+Gpu::Gpu(c10::Device device, const char* what)
+    : what_(what),
+      binding_(binding_for(device, what)),
+      guard_(device),
+      kernels_(binding_.kernels()),
+      stream_(binding_.current_stream(device)) {
+}
+
+void Gpu::check(cuda::Status status) const {
+  if (status != 0) binding_.check(status, what_);
+}
+
+uint64_t draw_on_gpu(const std::optional<at::Generator>& generator, c10::Device device) {
+  return binding_for(device, "random words").draw(generator, device);
+}
+
+} // namespace at::formats

@@ -1,0 +1,69 @@
+// A GPU's launches for tensors: whose tensors they compute, the table of kernels, the stream, what a launch's status means. Everything of CUDA's
+// that is more than a pointer stands in cuda/Binding.cpp, which builds without CUDA lack.
+#pragma once
+#include <ATen/core/Generator.h>
+#include <ATen/native/formats/cuda/Kernels.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <optional>
+
+namespace at::formats {
+
+// CUDA; or the CPU, while the GPU's kernels as the host's compiler makes them run for its tensors (set_gpu_on_host).
+extern c10::DeviceType gpu_type;
+
+inline bool on_gpu(c10::Device device) {
+  return device.type() == gpu_type;
+}
+// Whether loops over host memory compute for the device's tensors.
+inline bool on_host(c10::Device device) {
+  return device.is_cpu() && !on_gpu(device);
+}
+
+inline bool computes(c10::Device device) {
+  return device.is_cpu() || on_gpu(device);
+}
+
+// What a build's runtime has to say.
+struct GpuBinding {
+  const cuda::CudaKernels& (*kernels)();
+  cuda::Stream (*current_stream)(c10::Device);
+  // An error of Python's for a status other than 0.
+  void (*check)(cuda::Status, const char* what);
+  // 64 bits of a generator of the device, its default one where none is given.
+  uint64_t (*draw)(const std::optional<at::Generator>&, c10::Device);
+};
+// For cuda/Binding.cpp, when the library is loaded.
+void bind_gpu(const GpuBinding& binding);
+// Whether there are kernels for CUDA tensors: a build without says at their first use how to get some.
+bool has_gpu_kernels();
+
+// A NotImplementedError where a GPU's tensor cannot be computed with, which names what was to be done.
+void expect_gpu(c10::Device device, const char* what);
+
+// A device's kernels, for launches on its current stream; the device is the current one while this lives.
+class Gpu {
+ public:
+  Gpu(c10::Device device, const char* what);
+
+  const cuda::CudaKernels* operator->() const { return &kernels_; }
+  cuda::Stream stream() const { return stream_; }
+  void check(cuda::Status status) const;
+
+ private:
+  const char* what_;
+  const GpuBinding& binding_;
+  c10::DeviceGuard guard_;
+  const cuda::CudaKernels& kernels_;
+  cuda::Stream stream_;
+};
+
+uint64_t draw_on_gpu(const std::optional<at::Generator>& generator, c10::Device device);
+
+// Whether the GPU's kernels were compiled for the host (TORCH_DTYPES_GPU_ON_HOST, for tests), and whether they compute for CPU tensors now; a
+// NotImplementedError where they were not.
+bool built_for_host();
+bool gpu_on_host();
+void set_gpu_on_host(bool on);
+
+} // namespace at::formats

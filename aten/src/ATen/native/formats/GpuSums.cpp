@@ -1,0 +1,80 @@
+#include <ATen/native/formats/GpuSums.h>
+
+#include <ATen/native/formats/GpuKernels.h>
+#include <ATen/native/formats/StepSums.h>
+
+namespace at::formats {
+namespace {
+
+template <typename T>
+const T* data_or_null(const at::Tensor& t) {
+  return t.defined() ? t.const_data_ptr<T>() : nullptr;
+}
+
+template <typename T>
+cuda::Dots<T> operands(const DotProducts& dots) {
+  return {
+      .shape = {dots.b.size(0), dots.a.defined() ? dots.a.size(1) : 1, dots.b.size(1), dots.b.size(2)},
+      .a = data_or_null<T>(dots.a),
+      .b = dots.b.const_data_ptr<T>(),
+      .start = data_or_null<T>(dots.start),
+      .present = data_or_null<uint8_t>(dots.present),
+      .present_rows = data_or_null<uint8_t>(dots.present_rows),
+  };
+}
+
+cuda::StepPolicy step_policy(const FormatEntry& entry, const Accumulation& policy, int64_t divisor, c10::Device device) {
+  TORCH_CHECK_NOT_IMPLEMENTED(policy.order == Accumulation::Order::Sequential, "accumulate: expected sums of order \"sequential\" on a GPU, but got ",
+                              "another order on ", device, ". Leave order= out, or move the operands with .cpu() first.");
+  const StepFormats formats(entry, policy, device);
+  return {
+      .product = formats.product,
+      .sum = formats.sum,
+      .outer = formats.outer,
+      .result = formats.result,
+      .fused = policy.fused,
+      .kahan = policy.kahan,
+      .exact_product = policy.exact_product,
+      .rounds_chunks = policy.outer != nullptr,
+      .chunk = policy.kind == Accumulation::Kind::Chunked ? policy.chunk : 0,
+      .chunks_in_float = formats.chunks_in_float,
+      .divisor = divisor,
+      .seed = formats.seed,
+  };
+}
+
+// Calls body with the type of decoded values.
+template <typename Body>
+void with_type(const at::Tensor& values, const Body& body) {
+  values.scalar_type() == c10::ScalarType::Float ? body(float{}) : body(double{});
+}
+
+} // namespace
+
+void dot_products_on_gpu(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy, const at::Tensor& out) {
+  const Gpu gpu(out.device(), "dot products");
+  void* codes = out.mutable_data_ptr();
+  if (policy.kind == Accumulation::Kind::Exact) {
+    const Format result = rounding_format(entry);
+    const RandomWords words = next_words(result, {}, out.device());
+    return gpu.check(gpu->exact(format_of_terms(dots, entry), result, operands<double>(dots), dots.divisor, codes, words, gpu.stream()));
+  }
+  const cuda::StepPolicy steps = step_policy(entry, policy, dots.divisor, out.device());
+  with_type(dots.b, [&](auto number) { gpu.check(gpu->steps(steps, operands<decltype(number)>(dots), codes, gpu.stream())); });
+}
+
+void running_sums_on_gpu(const at::Tensor& values, const FormatEntry& entry, const Accumulation& policy, const at::Tensor& out) {
+  const Gpu gpu(out.device(), "running sums");
+  void* codes = out.mutable_data_ptr();
+  const cuda::DotShape shape{values.size(0), 1, values.size(1), values.size(2)};
+  if (policy.kind == Accumulation::Kind::Exact) {
+    const Format result = rounding_format(entry);
+    const RandomWords words = next_words(result, {}, out.device());
+    return gpu.check(gpu->running_exact(entry.format, result, shape, values.const_data_ptr<double>(), codes, words, gpu.stream()));
+  }
+  const cuda::StepPolicy steps = step_policy(entry, policy, 1, out.device());
+  with_type(values,
+            [&](auto number) { gpu.check(gpu->running_steps(steps, shape, values.const_data_ptr<decltype(number)>(), codes, gpu.stream())); });
+}
+
+} // namespace at::formats

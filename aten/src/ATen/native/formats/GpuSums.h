@@ -1,0 +1,12 @@
+// Dot products and sums on a GPU, by the accumulation policies that stock kernels cannot do.
+#pragma once
+#include <ATen/Accumulation.h>
+#include <ATen/native/formats/DotProducts.h>
+
+namespace at::formats {
+
+// As dot_products() and running_sums(), into out.
+void dot_products_on_gpu(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy, const at::Tensor& out);
+void running_sums_on_gpu(const at::Tensor& values, const FormatEntry& entry, const Accumulation& policy, const at::Tensor& out);
+
+} // namespace at::formats

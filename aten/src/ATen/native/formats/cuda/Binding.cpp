@@ -1,0 +1,49 @@
+// The GPU's kernels bound to PyTorch's CUDA: streams, errors and generators. (Devices, memory and synchronisation are c10's own, by the tensors'
+// device.) Compiled where PyTorch is a CUDA build alone; nothing else of this package includes a header of PyTorch's CUDA.
+#include <ATen/cuda/CUDAGeneratorImpl.h>
+#include <ATen/native/formats/GpuKernels.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <mutex>
+
+namespace at::formats {
+namespace {
+
+cuda::Stream current_stream(c10::Device device) {
+  return c10::cuda::getCurrentCUDAStream(device.index()).stream();
+}
+
+// What PyTorch's own launches raise: torch.AcceleratorError with the runtime's words, where the launch itself was refused.
+void check(cuda::Status status, const char* what) {
+  const auto error = static_cast<cudaError_t>(status);
+  if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorUnsupportedPtxVersion) {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, what, ": expected a GPU of an architecture that torch_dtypes was built for, but got another (",
+                                cudaGetErrorString(error), "). Build it anew with TORCH_CUDA_ARCH_LIST set to this GPU's.");
+  }
+  C10_CUDA_CHECK(error);
+}
+
+// A word of Philox for the place at which the generator stands, which moves on. Refused by the generator while a graph is captured: replays would
+// all draw the same.
+uint64_t draw(const std::optional<at::Generator>& generator, c10::Device device) {
+  auto* source = at::get_generator_or_default<at::CUDAGeneratorImpl>(generator, at::cuda::detail::getDefaultCUDAGenerator(device.index()));
+  TORCH_CHECK(source->device() == device, "expected a generator of ", device, ", but got one of ", source->device());
+  const std::lock_guard<std::mutex> lock(source->mutex_);
+  const auto [seed, offset] = source->philox_engine_inputs(4);
+  return c10::formats::random_word(seed, offset);
+}
+
+const bool bound = [] {
+  static constexpr GpuBinding binding{
+      .kernels = &cuda::cuda_kernels,
+      .current_stream = &current_stream,
+      .check = &check,
+      .draw = &draw,
+  };
+  bind_gpu(binding);
+  return true;
+}();
+
+} // namespace
+} // namespace at::formats

@@ -1,0 +1,91 @@
+"""The GPU's way through operators: the CPU's bits on CUDA, and on the host where the GPU's kernels were compiled for it."""
+
+from contextlib import contextmanager
+
+import gpu_cases
+import pytest
+import torch
+
+import torch_dtypes
+from torch_dtypes import _C
+
+needs_host_build = pytest.mark.skipif(not _C.built_for_host(), reason="needs a build with TORCH_DTYPES_GPU_ON_HOST=ON")
+needs_cuda = pytest.mark.skipif(not (torch.cuda.is_available() and _C.has_gpu_kernels()), reason="needs a GPU and kernels for it")
+
+
+@contextmanager
+def gpu_on_host(on=True):
+    before = _C.gpu_on_host()
+    _C.set_gpu_on_host(on)
+    try:
+        yield
+    finally:
+        _C.set_gpu_on_host(before)
+
+
+def compare(name, run):
+    with gpu_on_host(False):
+        expected = gpu_cases.run(name, "cpu")
+    found = run()
+    assert len(found) == len(expected)
+    for i, (a, b) in enumerate(zip(found, expected, strict=True)):
+        assert a.dtype == b.dtype and a.shape == b.shape, i
+        differ = gpu_cases.bits(a) != gpu_cases.bits(b)
+        assert not differ.any(), (i, a[differ][:5], b[differ][:5])
+
+
+@needs_host_build
+@pytest.mark.parametrize("name", gpu_cases.CASES)
+def test_the_gpus_way_on_the_host(name):
+    def run():
+        with gpu_on_host():
+            return gpu_cases.run(name, "cpu")
+
+    compare(name, run)
+
+
+@needs_cuda
+@pytest.mark.parametrize("name", gpu_cases.CASES)
+def test_on_a_gpu(name):
+    compare(name, lambda: gpu_cases.run(name, "cuda"))
+
+
+@pytest.mark.skipif(_C.built_for_host(), reason="of a build without")
+def test_an_ordinary_build_has_no_gpu_on_the_host():
+    with pytest.raises(NotImplementedError, match="TORCH_DTYPES_GPU_ON_HOST=ON"):
+        _C.set_gpu_on_host(True)
+    assert not _C.gpu_on_host()
+
+
+def product(policy, **options):
+    a = torch.ones(3, 3, dtype=torch.q43)
+    with torch_dtypes.accumulate(policy, **options):
+        return a @ a
+
+
+@needs_host_build
+@pytest.mark.parametrize(
+    ("what", "call"),
+    [
+        ("nextafter", lambda: torch.ones(3, dtype=torch.q43).nextafter(torch.zeros(3, dtype=torch.q43))),
+        ('order "sequential" on a GPU', lambda: product("format", order="tree")),
+        ("sums by blocks of products", lambda: product("block", terms=4, extra_bits=2)),
+        ("at most 51 significant bits.*e11m52", lambda: torch.ones(3, dtype=torch_dtypes.dtype("e11m52")) + 1),
+    ],
+)
+def test_what_has_no_way_on_a_gpu_says_so(what, call):
+    """And does not go by the host's loops."""
+    call()
+    with gpu_on_host(), pytest.raises(NotImplementedError, match=what):
+        call()
+
+
+@needs_host_build
+def test_what_a_gpu_computes_is_not_observed_in_silence():
+    x = torch.ones(3)
+    with (
+        torch_dtypes.observe(torch.nn.Linear(2, 2)),
+        gpu_on_host(),
+        pytest.raises(NotImplementedError, match="encode: expected CPU tensors in a block"),
+    ):
+        x.to(torch.q43)

@@ -245,7 +245,7 @@ def test_command_repeats_a_training():
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (("--repeats", "1"), "2"), (("--mode", "random"), "stochastic"), (("--format", "posit33es2"), "nbits from 2 to 32"),
+        (("--repeats", "1"), "2"), (("--mode", "random"), "stochastic"), (("--format", "posit65es2"), "nbits from 2 to 64"),
         (("--tolerance", "-1"), "at least 0"),
         (("--format", "posit32es2"), "values float32 has"), (("--no-where", "--tolerance", "1"), "--no-where leaves out"),
         (("--model", "lenet"), "lenet5"), (("--weights", "nowhere.pt"), "nowhere.pt"), (("--probability", "1"), "between 0 and 1"),

@@ -142,6 +142,7 @@ def test_function_transforms():
     assert torch.equal(torch.func.jacfwd(lambda t: chop(t, "q43"))(X[0]), torch.eye(6))
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # of any operator under 2.15's opcheck, stock ones too
 @pytest.mark.parametrize("x", [X, X.clone().requires_grad_(), X[:, ::2].t(), X.half(), X[:0]], ids=["plain", "grad", "strided", "half", "empty"])
 def test_opcheck(x):
     for arguments in (("q43",), ("posit12es1", "down")):

@@ -47,7 +47,7 @@ struct Elementwise {
 
 // What the steps of a sum are rounded to (docs/numerics.md, "Accumulation").
 struct StepPolicy {
-  Format product, sum, outer, result; // outer: of the sums of chunks, where they are rounded
+  Format product{}, sum{}, outer{}, result{}; // outer: of the sums of chunks, where they are rounded
   bool fused{false}, kahan{false}, exact_product{false}, rounds_chunks{false};
   int64_t chunk{0}; // terms; 0: all in one
   bool chunks_in_float{false}; // chunks are added in float32

@@ -102,8 +102,27 @@ class Accumulate:
     exact: Accumulate
     format: Accumulate
     chunked: Accumulate
+    block: Accumulate
     name: str
     value: int
+
+class AccumulationOrder:
+    sequential: AccumulationOrder
+    pairwise: AccumulationOrder
+    tree: AccumulationOrder
+    lanes: AccumulationOrder
+    name: str
+    value: int
+
+class BlockSum:
+    def __init__(self) -> None: ...
+    terms: int
+    extra_bits: int
+    align: Rounding
+    interleave: int
+    late: int | None
+    min_exponent: int | None
+    product_limit: bool
 
 class Format:
     def __init__(self, other: Format, /) -> None: ...
@@ -155,31 +174,21 @@ class Format:
     def __hash__(self) -> int: ...
 
 class Accumulation:
-    def __init__(
-        self,
-        kind: Accumulate,
-        chunk: int,
-        product: torch.dtype | None,
-        accumulator: torch.dtype | None,
-        rounding: Rounding | None,
-        fused: bool,
-        kahan: bool,
-        /,
-    ) -> None: ...
+    def __init__(self, kind: Accumulate, /) -> None: ...
     @property
     def kind(self) -> Accumulate: ...
-    @property
-    def chunk(self) -> int: ...
-    @property
-    def rounding(self) -> Rounding | None: ...
-    @property
-    def fused(self) -> bool: ...
-    @property
-    def kahan(self) -> bool: ...
-    @property
-    def product(self) -> torch.dtype | None: ...
-    @property
-    def accumulator(self) -> torch.dtype | None: ...
+    chunk: int
+    rounding: Rounding | None
+    fused: bool
+    kahan: bool
+    exact_product: bool
+    order: AccumulationOrder
+    lanes: int
+    preset: int
+    block: BlockSum
+    product: torch.dtype | None
+    accumulator: torch.dtype | None
+    outer: torch.dtype | None
 
 max_formats: int
 first_load: dict[str, Any]
@@ -203,6 +212,8 @@ def fill_number(value: float, dtype: torch.dtype, /) -> float: ...
 def rounding_override() -> Rounding | None: ...
 def set_rounding_override(rounding: Rounding | None, /) -> Rounding | None: ...
 def accumulation_override() -> Accumulation | None: ...
+def block_presets() -> list[tuple[str, str, tuple[tuple[str, BlockSum, str], ...]]]: ...
+def product_into(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, start: torch.Tensor | None, /) -> torch.Tensor: ...
 def set_accumulation_override(policy: Accumulation | None, /) -> Accumulation | None: ...
 def mixed_operands_override() -> MixedOperands | None: ...
 def set_mixed_operands_override(mode: MixedOperands | None, /) -> MixedOperands | None: ...

@@ -60,8 +60,7 @@ def memory(device, clock):
         out = torch.empty_like(x)
         calls = {
             "encode": (lambda x=x, d=dtype: values.to(d), 4 + width),
-            "decode": (lambda x=x: x.float(), width + (4 if torch_dtypes.finfo(dtype).bits <= 16 else 8)),
-            "add": (lambda x=x, o=out: torch.add(x, x, out=o), None),
+            "decode": (lambda x=x: x.float(), width + (4 if torch_dtypes.format_of(dtype).fits_float else 8)),
             "x + x": (lambda x=x: x + x, 3 * width),
             "x * y": (lambda x=x, o=out: x * o, 3 * width),
             "x / y": (lambda x=x, o=out: x / o, 3 * width),
@@ -71,8 +70,6 @@ def memory(device, clock):
             "transposed + x": (lambda x=x: x.view(1 << 7, -1).t() + x.view(-1, 1 << 7), 3 * width),
         }
         for what, (call, moved) in calls.items():
-            if moved is None:
-                continue
             took = clock(call)
             rate = moved * m / took / 1e6
             say(what=what, format=name, milliseconds=took, gigabytes_a_second=rate, of_copy=rate / copied)

@@ -37,7 +37,8 @@ function(read_torch_arch_list text result)
   set(${result} "${_found}" PARENT_SCOPE)
 endfunction()
 
-function(add_cuda_kernels)
+# A macro: a language may not be enabled within a function. Its returns end this file.
+macro(add_cuda_kernels)
   find_torch_cuda(_torch_cuda)
   if(NOT _torch_cuda)
     if(TORCH_DTYPES_CUDA STREQUAL "ON")
@@ -83,10 +84,14 @@ function(add_cuda_kernels)
       list(APPEND CMAKE_CUDA_ARCHITECTURES 90-virtual)
     endif()
   endif()
-  set(CMAKE_CUDA_STANDARD 20)
-  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
-  set(CMAKE_CUDA_EXTENSIONS OFF)
   enable_language(CUDA)
+  # Releases of CMake older than the compiler do not know how it is told the standard.
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+    list(APPEND CMAKE_CUDA20_COMPILE_FEATURES cuda_std_20)
+    list(APPEND CMAKE_CUDA_COMPILE_FEATURES cuda_std_20)
+  endif()
   find_package(CUDAToolkit ${_torch_cuda} REQUIRED)
   message(STATUS "CUDA kernels by ${CMAKE_CUDA_COMPILER} ${CMAKE_CUDA_COMPILER_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}")
 
@@ -95,7 +100,9 @@ function(add_cuda_kernels)
   # -fmad=false: as -ffp-contract=off. --expt-relaxed-constexpr: formats' constexpr functions are the device's too.
   target_compile_options(torch_dtypes_cuda PRIVATE -fmad=false --expt-relaxed-constexpr --threads=0 -Xcompiler=-Wall,-Wextra
     $<$<BOOL:${TORCH_DTYPES_WERROR}>:-Werror=all-warnings>)
-  set_target_properties(torch_dtypes_cuda PROPERTIES CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}" CUDA_VISIBILITY_PRESET hidden
+  # The runtime is linked below, shared.
+  set_target_properties(torch_dtypes_cuda _C PROPERTIES CUDA_RUNTIME_LIBRARY None)
+  set_target_properties(torch_dtypes_cuda PROPERTIES CUDA_STANDARD 20 CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}" CUDA_VISIBILITY_PRESET hidden
     POSITION_INDEPENDENT_CODE ON)
 
   add_library(torch_dtypes_cuda_binding OBJECT ${CUDA_BINDING_SOURCES})
@@ -106,8 +113,7 @@ function(add_cuda_kernels)
   # The runtime that PyTorch has loaded, found by its name when this library is: no path of this machine's toolkit is kept.
   target_sources(_C PRIVATE $<TARGET_OBJECTS:torch_dtypes_cuda> $<TARGET_OBJECTS:torch_dtypes_cuda_binding>)
   target_link_libraries(_C PRIVATE CUDA::cudart "${TORCH_DTYPES_TORCH_DIR}/lib/libc10_cuda.so" "${TORCH_DTYPES_TORCH_DIR}/lib/libtorch_cuda.so")
-  set(TORCH_DTYPES_CUDA_BUILT "${CMAKE_CUDA_COMPILER_VERSION}" PARENT_SCOPE)
-endfunction()
+endmacro()
 
 if(TORCH_DTYPES_GPU_ON_HOST)
   add_library(torch_dtypes_gpu_on_host OBJECT ${CUDA_KERNEL_SOURCES})

@@ -21,6 +21,7 @@ TD_HOST_DEVICE inline int significand_length(const Format& f, uint64_t magnitude
 
 // random: 32 bits that choose among the bits of a finite number; what is not finite, or has none, stays.
 TD_HOST_DEVICE inline uint64_t flipped(const Format& f, uint64_t code, uint32_t random) {
+  if (f.is_table()) return code ^ (uint64_t{1} << ((uint64_t{random} * f.bits) >> 32)); // which bits are significand, a table does not say
   const bool twos_complement = f.kind != Kind::Float;
   const bool negative = f.is_signed && (code & f.sign_code()) != 0;
   if (f.is_posit() && code == f.nan_code()) return code;

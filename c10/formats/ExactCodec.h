@@ -3,6 +3,7 @@
 #pragma once
 #include <c10/formats/Philox.h>
 #include <c10/formats/RoundBits.h>
+#include <c10/formats/TableCodec.h>
 #include <c10/formats/Unpacked.h>
 
 namespace c10::formats {
@@ -22,7 +23,7 @@ TD_HOST_DEVICE inline Cut cut(unsigned __int128 word, int shift, bool sticky) {
 }
 
 TD_HOST_DEVICE inline uint64_t rounded(const Cut& c, const Format& f, bool negative, uint64_t random) {
-  return c.kept + rounds_up(f.rounding, negative, c, random);
+  return c.kept + rounds_up(f, negative, c, random);
 }
 
 // UpDown's second half: the magnitude's code one further or one back; zero stays.
@@ -151,6 +152,9 @@ TD_HOST_DEVICE inline uint64_t encode(const Format& f, const Unpacked& u, uint64
   switch (f.kind) {
     case Kind::Posit: return encode_posit(f, u, random);
     case Kind::Fixed: return encode_fixed(f, u, random);
+#ifndef __CUDA_ARCH__ // tables lie in the host's memory
+    case Kind::Table: return encode_table(f, u, random);
+#endif
     default: return encode_float(f, u, random);
   }
 }
@@ -211,6 +215,9 @@ TD_HOST_DEVICE inline Unpacked decode(const Format& f, uint64_t code) {
   switch (f.kind) {
     case Kind::Posit: return decode_posit(f, code);
     case Kind::Fixed: return decode_fixed(f, code);
+#ifndef __CUDA_ARCH__
+    case Kind::Table: return decode_table(f, code);
+#endif
     default: return decode_float(f, code);
   }
 }

@@ -16,6 +16,9 @@ struct PositDecoder {
 
   TD_HOST_DEVICE __attribute__((always_inline)) explicit PositDecoder(const Format& f) : bits(f.bits), es(f.exp_bits) {}
 
+  // The longest run must be one that leading_zeros() counts.
+  TD_HOST_DEVICE static constexpr bool serves(const Format& f) { return f.bits <= M::fraction + 1; }
+
   TD_INLINE T operator()(Bits code) const {
     constexpr int W = M::width;
     const Bits top = code << (W - bits);

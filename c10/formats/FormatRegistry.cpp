@@ -11,10 +11,11 @@
 namespace c10::formats {
 namespace {
 
-// Entries are never moved or removed, so readers need no lock: they see the count after the entry.
+// Entries are never moved or removed, so readers of a number need no lock.
 struct Registry {
-  std::array<std::unique_ptr<FormatEntry>, kMaxFormats> entries;
-  std::atomic<int> count{0};
+  std::array<std::atomic<const FormatEntry*>, kMaxFormats> by_id{};
+  std::vector<std::unique_ptr<FormatEntry>> entries; // with the lock only
+  std::atomic<bool (*)()> make_room{nullptr};
   ForkSafeMutex mutex;
 };
 
@@ -43,44 +44,100 @@ ScalarType bits_of(const Format& format) {
   }
 }
 
-// Float32 where it has every value. Posits have no infinity for products that leave its range, so their squares must lie within it too.
+// Float32 where it has every value. Posits and most tables have no infinity for products that leave its range, so their squares must lie within it
+// too.
 ScalarType compute_of(const Format& format) {
-  const bool products = !format.is_posit() || format.max_exponent() <= 63;
+  const bool products = (!format.is_posit() && !(format.is_table() && !format.has_infinity())) || format.max_exponent() <= 63;
   return format.fits_float() && products ? ScalarType::Float : ScalarType::Double;
 }
 
-} // namespace
-
-const FormatEntry* find_format(const Format& format) {
-  Registry& r = registry();
-  for (int i = 0, n = r.count.load(std::memory_order_acquire); i < n; ++i) {
-    if (r.entries[i]->format == format) return r.entries[i].get();
+// With the lock.
+FormatEntry* find_entry(Registry& r, const Format& format) {
+  for (const auto& entry : r.entries) {
+    if (entry->format == format) return entry.get();
   }
   return nullptr;
 }
 
+bool take_number(Registry& r, const FormatEntry& entry) {
+  for (int id = 0; id < kMaxFormats; ++id) {
+    if (r.by_id[id].load(std::memory_order_relaxed)) continue;
+    entry.id.store(id, std::memory_order_relaxed);
+    r.by_id[id].store(&entry, std::memory_order_release);
+    return true;
+  }
+  return false;
+}
+
+[[noreturn]] void refuse(const std::string& name) {
+  TORCH_CHECK(
+      false, "expected at most ", kMaxFormats, " number formats in one process, but got one more (", name,
+      "): PyTorch's ScalarType has room for no further dtype at a time. A dtype's place is free again when nothing refers to it (variables, lists, "
+      "modules' and optimizers' attributes; tensors alone do not count): let some go. chop, observe and the sweep command take any number "
+      "of formats.");
+}
+
+} // namespace
+
+int number_of_format(const FormatEntry& entry) {
+  Registry& r = registry();
+  for (bool tried = false;; tried = true) {
+    {
+      const std::lock_guard<std::mutex> lock(r.mutex);
+      if (entry.id.load(std::memory_order_relaxed) >= 0 || take_number(r, entry)) return entry.id.load(std::memory_order_relaxed);
+    }
+    const auto make_room = r.make_room.load();
+    if (tried || !make_room || !make_room()) refuse(entry.name);
+  }
+}
+
 const FormatEntry& register_format(const Format& format, const std::string& name) {
   Registry& r = registry();
-  const std::lock_guard<std::mutex> lock(r.mutex);
-  if (const FormatEntry* known = find_format(format)) return *known;
-  const int id = r.count.load(std::memory_order_relaxed);
-  TORCH_CHECK(id < kMaxFormats, "expected at most ", kMaxFormats, " number formats in one process, but got one more (", name,
-              "): PyTorch's ScalarType has room for no further dtype. A format once made stays until the process ends, so make fewer of them, "
-              "or sweep over formats in several processes.");
-  r.entries[id] = std::make_unique<FormatEntry>(FormatEntry{id, name, format, container_of(format), bits_of(format), compute_of(format)});
-  r.count.store(id + 1, std::memory_order_release);
-  return *r.entries[id];
+  const FormatEntry* entry = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(r.mutex);
+    entry = find_entry(r, format);
+    if (!entry) {
+      r.entries.push_back(std::unique_ptr<FormatEntry>(
+          new FormatEntry{-1, false, static_cast<int>(r.entries.size()), name, format, container_of(format), bits_of(format), compute_of(format)}));
+      entry = r.entries.back().get();
+    }
+  }
+  number_of_format(*entry);
+  return *entry;
+}
+
+const FormatEntry* find_format_entry(int64_t id) {
+  return id >= 0 && id < kMaxFormats ? registry().by_id[id].load(std::memory_order_acquire) : nullptr;
 }
 
 const FormatEntry& format_entry(int id) {
-  Registry& r = registry();
-  TORCH_CHECK(id >= 0 && id < r.count.load(std::memory_order_acquire), "expected the id of a number format, but got ", id,
-              " (formats registered: ", r.count.load(), ")");
-  return *r.entries[id];
+  const FormatEntry* entry = find_format_entry(id);
+  TORCH_CHECK(entry, "expected the id of a number format, but got ", id, " (formats registered: ", format_count(), ")");
+  return *entry;
+}
+
+std::vector<const FormatEntry*> numbered_formats() {
+  std::vector<const FormatEntry*> all;
+  for (int id = 0; id < kMaxFormats; ++id) {
+    if (const FormatEntry* entry = find_format_entry(id)) all.push_back(entry);
+  }
+  return all;
 }
 
 int format_count() {
-  return registry().count.load(std::memory_order_acquire);
+  return static_cast<int>(numbered_formats().size());
+}
+
+void set_room_maker(bool (*make_room)()) {
+  registry().make_room.store(make_room);
+}
+
+void give_number_back(const FormatEntry& entry) {
+  Registry& r = registry();
+  const std::lock_guard<std::mutex> lock(r.mutex);
+  const int id = entry.id.exchange(-1, std::memory_order_relaxed);
+  if (id >= 0) r.by_id[id].store(nullptr, std::memory_order_release);
 }
 
 } // namespace c10::formats

@@ -17,7 +17,8 @@
 
 namespace c10::formats {
 
-enum class Kind : uint8_t { Posit, Float, Fixed };
+// Table: any set of values, each with its code (ValueTable.h).
+enum class Kind : uint8_t { Posit, Float, Fixed, Table };
 // Which codes are not finite numbers. Ieee: infinities and NaNs in the topmost binade. Fn: one NaN, all ones. None: every code is finite.
 // Fnuz: one NaN, in the place of minus zero. P3109: that NaN, and the largest magnitudes are infinities.
 enum class Specials : uint8_t { Ieee, Fn, None, Fnuz, P3109 };
@@ -31,6 +32,10 @@ enum class Underflow : uint8_t { Minpos, Zero };
 // What an infinity becomes in a posit. Nan: NaR, as the standard has it. Saturate: the outermost number of its sign. (In floats without
 // infinities `overflow` says it.)
 enum class Infinity : uint8_t { Nan, Saturate };
+
+// How the mode `stochastic` takes the fraction cut off where it draws few bits: IEEE P3109's definitions. A: cut to that many bits. B: rounded
+// to them, ties up. C: rounded, ties to even.
+enum class FewBits : uint8_t { A, B, C };
 
 // Which code beside the generic codec knows a rounding mode. None: no other, and a new mode begins so.
 enum class FastPath : uint8_t {
@@ -103,6 +108,18 @@ TD_HOST_DEVICE constexpr FastPath fast_path(Rounding r) {
   return FastPath::None;
 }
 
+// What is asked of a table as of any format. The rest of it: ValueTable.h.
+struct TableFacts {
+  uint64_t max_code{0}, lowest_code{0}; // of the outermost finite values
+  uint64_t nan_code{0};                 // what NaN becomes
+  uint64_t infinity_code{0};            // what plus infinity becomes
+  double smallest{0};                   // positive value
+  int max_exponent{0}, min_exponent{0}; // of the largest and the smallest magnitude but 0
+  int lsb_exponent{0};                  // of which all values are multiples
+  int significand_bits{0};              // no value has more, and nothing at which rounding changes has more than one bit more
+  bool has_infinity{false}, infinity_is_nan{false}, fits_float{false};
+};
+
 struct Format {
   Kind kind{Kind::Float};
   uint8_t bits{0};      // total width of a code
@@ -117,11 +134,15 @@ struct Format {
   bool is_signed{true};  // false: fixed point without a sign
   bool symmetric{false}; // fixed point: the most negative number is the largest one's negative, and the code below it is not used
   Rounding rounding{Rounding::NearestEven};
+  uint8_t random_bits{0}; // how many the mode `stochastic` draws for an element; 0: as many as there are, 64
+  FewBits few_bits{FewBits::A};
+  const TableFacts* table{nullptr}; // of Kind::Table: a ValueTable, one for each content, which is never freed
 
   constexpr bool operator==(const Format&) const = default;
 
   TD_METHOD bool is_posit() const { return kind == Kind::Posit; }
   TD_METHOD bool is_fixed() const { return kind == Kind::Fixed; }
+  TD_METHOD bool is_table() const { return kind == Kind::Table; }
   // Floats with one zero, whose negative's code is NaN.
   TD_METHOD bool unsigned_zero() const { return kind == Kind::Float && (specials == Specials::Fnuz || specials == Specials::P3109); }
   // Bytes that a code occupies in memory: 1, 2, 4 or 8.
@@ -130,8 +151,9 @@ struct Format {
   // --- codes ---
   TD_METHOD uint64_t sign_code() const { return uint64_t{1} << (bits - 1); }
   TD_METHOD uint64_t code_mask() const { return sign_code() | (sign_code() - 1); }
-  // The code of the largest finite value: its magnitude bits are in value order in every format, so all below are finite too.
+  // The code of the largest finite value: magnitude bits are in value order in every format but tables, so all below are finite too.
   TD_METHOD uint64_t max_code() const {
+    if (is_table()) return table->max_code;
     if (is_fixed()) return is_signed ? sign_code() - 1 : code_mask();
     if (is_posit() || specials == Specials::None || specials == Specials::Fnuz) return sign_code() - 1;
     if (specials == Specials::Fn || specials == Specials::P3109) return sign_code() - 2;
@@ -140,20 +162,25 @@ struct Format {
   // NaR for posits. Ieee: quiet NaN, as hardware makes it; Fn: all ones; Fnuz and P3109: minus zero's; None: there is no NaN, and the
   // largest magnitude stands for it; fixed point: 0 stands for it, as in saturating conversions to integers.
   TD_METHOD uint64_t nan_code() const {
+    if (is_table()) return table->nan_code;
     if (is_fixed()) return 0;
     if (is_posit() || unsigned_zero()) return sign_code();
     if (specials == Specials::None) return max_code();
     if (specials == Specials::Fn || man_bits == 0) return sign_code() - 1;
     return max_code() + 1 + (uint64_t{1} << (man_bits - 1));
   }
-  TD_METHOD bool has_infinity() const { return kind == Kind::Float && (specials == Specials::Ieee || specials == Specials::P3109); }
+  TD_METHOD bool has_infinity() const {
+    return is_table() ? table->has_infinity : kind == Kind::Float && (specials == Specials::Ieee || specials == Specials::P3109);
+  }
   TD_METHOD uint64_t overflow_code() const {
+    if (is_table()) return table->infinity_code;
     if (overflow == Overflow::Saturate || specials == Specials::None) return max_code();
     return has_infinity() ? max_code() + 1 : nan_code();
   }
   // Whether rounding an infinity gives NaN.
   TD_METHOD bool infinity_is_nan() const {
     if (is_posit()) return infinity == Infinity::Nan;
+    if (is_table()) return table->infinity_is_nan;
     return kind == Kind::Float && !has_infinity() && overflow_code() != max_code();
   }
   // Fixed point: the magnitude of the most negative number, in units of the last place.
@@ -162,25 +189,36 @@ struct Format {
   // --- exponents: powers of two ---
   // Posits: maxpos = 2^max_exponent, minpos = 2^-max_exponent. Floats and fixed point: the binade of the largest finite value.
   TD_METHOD int max_exponent() const {
+    if (is_table()) return table->max_exponent;
     if (is_posit()) return (bits - 2) << exp_bits;
     if (is_fixed()) return exp_bits - 1;
     return int(max_code() >> man_bits) - bias;
   }
   // Floats: the binade of the smallest normal number. (bias counts as IEEE's: field 1 means 2^(1 - bias).)
-  TD_METHOD int min_exponent() const { return is_posit() ? -max_exponent() : is_fixed() ? -man_bits : 1 - bias; }
+  TD_METHOD int min_exponent() const {
+    if (is_table()) return table->min_exponent;
+    return is_posit() ? -max_exponent() : is_fixed() ? -man_bits : 1 - bias;
+  }
   // The power of two of which every finite value is a multiple.
-  TD_METHOD int lsb_exponent() const { return kind == Kind::Float ? min_exponent() - man_bits : min_exponent(); }
-  TD_METHOD int significand_bits() const { return is_fixed() ? exp_bits + man_bits : man_bits + 1; }
+  TD_METHOD int lsb_exponent() const {
+    if (is_table()) return table->lsb_exponent;
+    return kind == Kind::Float ? min_exponent() - man_bits : min_exponent();
+  }
+  TD_METHOD int significand_bits() const {
+    if (is_table()) return table->significand_bits;
+    return is_fixed() ? exp_bits + man_bits : man_bits + 1;
+  }
 
   // --- which machine type carries this format ---
   // Every value is exactly a float32. (The codec wants a little more: a posit's values normal, and its code within 24 bits.)
   TD_METHOD bool fits_float() const {
     if (is_posit()) return bits <= 24 && max_exponent() <= 126;
     if (is_fixed()) return significand_bits() <= 23;
+    if (is_table()) return table->fits_float;
     return significand_bits() <= 24 && max_exponent() <= 127 && min_exponent() >= -126;
   }
   // The same for float64: a format that fails this is refused when it is made.
-  TD_METHOD bool fits_double() const { return significand_bits() <= 53 && max_exponent() <= 1023 && min_exponent() >= -1022; }
+  TD_METHOD bool fits_double() const { return is_table() || (significand_bits() <= 53 && max_exponent() <= 1023 && min_exponent() >= -1022); }
   // + - * / sqrt done in float32 and adjusted to odd (c10/formats/OddArithmetic.h) round to this format as the exact results do:
   // two more significand bits, products that neither overflow nor lose bits below 2^-149, quotients that stay normal. Wrapping needs
   // results to the last place however large they are; stochastic modes see more of the fraction in float64.
@@ -224,6 +262,17 @@ TD_HOST_DEVICE constexpr Format fixed_format(int int_bits, int frac_bits, bool i
   f.specials = Specials::None;
   f.overflow = Overflow::Saturate;
   f.is_signed = is_signed;
+  return f;
+}
+
+TD_HOST_DEVICE constexpr Format table_format(const TableFacts* table, int bits, bool is_signed) {
+  Format f;
+  f.kind = Kind::Table;
+  f.bits = uint8_t(bits);
+  f.specials = Specials::None;
+  f.overflow = Overflow::Saturate;
+  f.is_signed = is_signed;
+  f.table = table;
   return f;
 }
 

@@ -33,6 +33,22 @@ TD_HOST_DEVICE constexpr bool rounds_up(Rounding mode, bool negative, const Cut&
   return false;
 }
 
+// The mode `stochastic` by n bits of the word, from the fraction taken to n bits: 0 < n < 64.
+TD_HOST_DEVICE constexpr bool rounds_up_by_few(FewBits how, int n, const Cut& c, uint64_t random) {
+  const uint64_t unit = uint64_t{1} << (64 - n), below = c.fraction & (unit - 1), half = unit >> 1;
+  uint64_t fraction = c.fraction - below;
+  const bool up = how == FewBits::B ? below >= half : how == FewBits::C && (below > half || (below == half && (c.sticky || (fraction & unit))));
+  if (up) fraction += unit;
+  if (up && fraction == 0) return true; // all of the gap
+  return fraction + (random & ~(unit - 1)) < fraction;
+}
+
+// The same by a format's mode and its number of random bits.
+TD_HOST_DEVICE constexpr bool rounds_up(const Format& f, bool negative, const Cut& c, uint64_t random) {
+  if (f.random_bits != 0 && f.rounding == Rounding::Stochastic) return rounds_up_by_few(f.few_bits, f.random_bits, c, random);
+  return rounds_up(f.rounding, negative, c, random);
+}
+
 // Whether a finite value beyond the largest finite one stays at it: directed modes that point towards zero there, and rounding to odd
 // (IEEE 754-2019 section 7.4 for the directed ones; an infinity is no odd code).
 TD_HOST_DEVICE constexpr bool stops_at_max(Rounding mode, bool negative) {

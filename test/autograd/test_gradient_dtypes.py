@@ -227,3 +227,26 @@ def test_where_with_a_complex_number_has_a_real_gradient(dtype, number_first):
     assert grads[0].tolist() == [0.0 if (value > 0) == number_first else 2.0 for value in X]
     inside = torch.func.grad(lambda x: selected(x).real.sum())(leaf(X, dtype).detach())
     assert inside.dtype is dtype and torch.equal(inside.double(), grads[0] / 2)
+
+
+@each_dtype
+def test_second_derivatives_of_group_norm(dtype):
+    """From 2.15 on the stock formula makes zeros for what a result has no gradient of; before, none."""
+    x, w, b, direction = (torch.randn(*size).to(dtype).requires_grad_() for size in ((2, 4, 3), (4,), (4,), (2, 4, 3)))
+
+    def first(x, w, b):
+        return torch.autograd.grad(torch.nn.functional.group_norm(x, 2, w, b), (x, w, b), direction, create_graph=True)
+
+    for gradient in first(x, w, b)[:2]:
+        seconds = torch.autograd.grad(gradient.sum(), (x, w, b), retain_graph=True, allow_unused=True)
+        assert seconds[0] is not None
+        assert {second.dtype for second in seconds if second is not None} == {dtype}
+        for second in seconds[2:]:  # the gradients hold no bias
+            assert second is None or not second.any()
+
+    def twice(x, w, b):
+        inner = torch.func.grad(lambda x, w, b: (torch.nn.functional.group_norm(x, 2, w, b) ** 3).sum(), argnums=(0, 1, 2))
+        return sum((gradient * gradient).sum() for gradient in inner(x, w, b))
+
+    seconds = torch.func.grad(twice, argnums=(0, 1, 2))(*(t.detach() for t in (x, w, b)))
+    assert [second.dtype for second in seconds] == [dtype] * 3

@@ -55,10 +55,11 @@ FULL = """
 import io, pickle, torch, torch_dtypes
 t = torch_dtypes.dtype("posit12es1")
 raw, file = pickle.dumps(torch.ones(2, dtype=t)).replace(b"posit12es1", b"posit13es1"), io.BytesIO()
+held = []
 for bits in range(2, 32):
     for es in (3, 4):
         try:
-            torch_dtypes.posit_format(bits, es)
+            held.append(torch_dtypes.posit_format(bits, es))
         except ValueError:
             pass
 for load in (lambda: pickle.loads(raw), lambda: torch_dtypes._serialization.rebuild_dtype("posit13es1")):

@@ -30,6 +30,14 @@ class Kind:
     posit: Kind
     float: Kind
     fixed: Kind
+    table: Kind
+    name: str
+    value: int
+
+class FewBits:
+    a: FewBits
+    b: FewBits
+    c: FewBits
     name: str
     value: int
 
@@ -132,6 +140,26 @@ class Format:
     def float(exp_bits: int, man_bits: int, /) -> Format: ...
     @staticmethod
     def fixed(int_bits: int, frac_bits: int, signed: bool, /) -> Format: ...
+    @staticmethod
+    def table(
+        name: str,
+        bits: int,
+        values: torch.Tensor,
+        nan_code: int,
+        ties: str,
+        boundaries: torch.Tensor | None,
+        high: tuple[bool, int, int, float, float],
+        low: tuple[bool, int, int, float, float],
+        minpos: bool,
+        negative_is_nan: bool,
+        /,
+    ) -> Format: ...
+    @property
+    def table_name(self) -> str | None: ...
+    @property
+    def lsb_exponent(self) -> int: ...
+    random_bits: int
+    few_bits: FewBits
     @property
     def kind(self) -> Kind: ...
     @property

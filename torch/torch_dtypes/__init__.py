@@ -31,7 +31,10 @@ from .formats import (  # noqa: E402
     float_format,
     format_of,
     is_format_dtype,
+    lns_format,
     posit_format,
+    table_format,
+    takum_format,
     with_rounding,
 )
 from .fuzzing import Fuzzy, fuzzy  # noqa: E402
@@ -92,6 +95,7 @@ __all__ = [
     "fuzzy",
     "integer_format",
     "is_format_dtype",
+    "lns_format",
     "load_safetensors",
     "matmul",
     "mixed_operands",
@@ -110,6 +114,8 @@ __all__ = [
     "significant_digits",
     "summary",
     "sweep",
+    "table_format",
+    "takum_format",
     "target",
     "variability",
     "with_rounding",

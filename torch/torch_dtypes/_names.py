@@ -11,17 +11,20 @@ ROUNDING_MODES = tuple(name for name, _, _ in _C.ROUNDING_MODES)
 # Pychop's numbers. Other libraries number differently, so names are the interface.
 PYCHOP_MODES = {number: name for name, number, _ in _C.ROUNDING_MODES if number}
 
-# Names that others gave to formats. Sources: Pychop, table 1; OCP Microscaling Formats 1.0, section 5.3.
+# Names that others gave to formats. Sources: Pychop, table 1; OCP Microscaling Formats 1.0, section 5.3; Agrawal et al., "DLFloat: a 16-bit
+# floating point format designed for deep learning training and inference", ARITH 2019.
 ALIASES = {
     "fp16": "e5m10", "half": "e5m10", "h": "e5m10", "bf16": "e8m7", "b": "e8m7", "fp32": "e8m23", "s": "e8m23", "fp64": "e11m52",
     "d": "e11m52", "ocp_e4m3": "e4m3fn", "ocp_e5m2": "q52", "ocp_e3m2": "e3m2finite", "ocp_e2m3": "e2m3finite", "ocp_e2m1": "e2m1finite",
+    "dlfloat16": "e6m9fn_normal",
 }  # fmt: skip
 
-_POSIT = re.compile(r"posit(\d+)es(\d+)(_underflow)?(_saturate)?")
-_FLOAT = re.compile(r"e(\d+)m(\d+)(fnuz|fn|finite|p3109)?(?:_bias(minus)?(\d+))?(_flush)?(_saturate)?")
+_POSIT = re.compile(r"posit(\d+)es(\d+)(?:_regime(\d+))?(_underflow)?(_saturate)?")
+_FLOAT = re.compile(r"(u)?e(\d+)m(\d+)(fnuz|fn|finite|p3109)?(?:_bias(minus)?(\d+))?(_flush|_normal)?(_saturate|_propagate)?")
 _FIXED = re.compile(r"(u)?fixed(\d+)_(\d+)(_symmetric|_wrap)?")
-_P3109 = re.compile(r"binary(\d+)p(\d+)s([ef])")
-_OPTIONS = re.compile(r"(.+?)((?:_bias(?:minus)?\d+)?(?:_flush)?(?:_saturate)?)")
+_P3109 = re.compile(r"binary(\d+)p(\d+)([su])([ef])")
+_OPTIONS = re.compile(r"(.+?)((?:_bias(?:minus)?\d+)?(?:_flush|_normal)?(?:_saturate|_propagate)?)")
+_FEW_BITS = re.compile(r"(.+)_(stochastic_[abc]\d+)")
 
 
 def standard_bias(fmt: _C.Format) -> int:
@@ -30,6 +33,8 @@ def standard_bias(fmt: _C.Format) -> int:
 
 
 def _base_name(fmt: _C.Format) -> str:
+    if fmt.kind == _C.Kind.table:
+        return fmt.table_name
     if fmt.kind == _C.Kind.posit:
         name = f"posit{fmt.bits}es{fmt.exp_bits}" + ("_underflow" if fmt.underflow == _C.Underflow.zero else "")
         return name + ("_saturate" if fmt.infinity == _C.Infinity.saturate else "")
@@ -37,27 +42,32 @@ def _base_name(fmt: _C.Format) -> str:
         name = f"{'' if fmt.is_signed else 'u'}fixed{fmt.exp_bits}_{fmt.man_bits}"
         return name + ("_wrap" if fmt.overflow == _C.Overflow.wrap else "_symmetric" if fmt.symmetric else "")
     specials = {_C.Specials.ieee: "", _C.Specials.none: "finite"}.get(fmt.specials, fmt.specials.name)
-    name = f"e{fmt.exp_bits}m{fmt.man_bits}{specials}"
-    if fmt.bias != standard_bias(fmt):
-        name += f"_bias{fmt.bias}".replace("-", "minus")
-    if fmt.subnormals == _C.Subnormals.flush:
-        name += "_flush"
-    if fmt.overflow == _C.Overflow.saturate and fmt.specials != _C.Specials.none:
-        name += "_saturate"
-    return name
+    bias = None if fmt.bias == standard_bias(fmt) else fmt.bias
+    saturates = fmt.overflow == _C.Overflow.saturate and fmt.specials != _C.Specials.none
+    options = ("_flush" if fmt.subnormals == _C.Subnormals.flush else "") + ("_saturate" if saturates else "")
+    return f"e{fmt.exp_bits}m{fmt.man_bits}{specials}{bias_name(bias)}{options}"
+
+
+def bias_name(bias: int | None) -> str:
+    """A bias as names of floats have it; None: the standard one."""
+    return "" if bias is None else f"_bias{bias}".replace("-", "minus")
 
 
 def name_of_format(fmt: _C.Format) -> str:
     """The canonical name; a built-in format's own (q43, and not e4m3) where there is one."""
     mode = fmt.rounding.name
+    if fmt.random_bits:
+        mode += f"_{fmt.few_bits.name}{fmt.random_bits}"
     plain = _C.Format(fmt)
-    plain.rounding = _C.Rounding.nearest_even
+    plain.rounding, plain.random_bits, plain.few_bits = _C.Rounding.nearest_even, 0, _C.FewBits.a
     base = _C.builtin_name(plain) or _base_name(fmt)
     return base if mode == "nearest_even" else f"{base}_{mode}"
 
 
 def split_rounding(name: str) -> tuple[str, str]:
-    """A name without its rounding mode, and the mode."""
+    """A name without its rounding mode, and the mode, with its number of random bits."""
+    if match := _FEW_BITS.fullmatch(name):
+        return match[1], match[2]
     for mode in sorted(ROUNDING_MODES, key=len, reverse=True):  # up_down before down
         if name.endswith("_" + mode):
             return name[: -len(mode) - 1], mode
@@ -73,32 +83,40 @@ def by_parameters(name: str) -> str:
     for builtin in _C.builtin_dtypes():
         if _C.name_of(builtin) == head and _C.format_of(builtin).kind == _C.Kind.float:
             head = _base_name(_C.format_of(builtin))
-    if (match := _P3109.fullmatch(head)) and parse(head):
-        width, precision = int(match[1]), int(match[2])
-        head = f"e{width - precision}m{precision - 1}{'p3109' if match[3] == 'e' else 'fnuz'}"
+    if _P3109.fullmatch(head) and parse(head):
+        _, (exp_bits, man_bits), said = parse(head)
+        bias = bias_name(said["bias"]) if said["bias"] != 2 ** (exp_bits - 1) or said["specials"] == "fn" else ""
+        head = f"{'' if said['signed'] else 'u'}e{exp_bits}m{man_bits}{said['specials']}"
+        if bias and not options.startswith("_bias"):
+            head += bias
     return head + options
 
 
-def parse(name: str) -> tuple[str, tuple[int, int], dict] | None:
+def parse(name: str) -> tuple[str, tuple, dict] | None:
     """The kind of format of a name without rounding mode, and the arguments of its constructor; None: no such name."""
     if match := _POSIT.fullmatch(name):
-        options = {"underflow": "zero" if match[3] else "minpos", "infinity": "saturate" if match[4] else "nan"}
+        options = {"underflow": "zero" if match[4] else "minpos", "infinity": "saturate" if match[5] else "nan"}
+        options["regime_max"] = None if match[3] is None else int(match[3])
         return "posit", (int(match[1]), int(match[2])), options
     if match := _FLOAT.fullmatch(name):
-        exp_bits, man_bits, specials, minus, bias, flush, saturate = match.groups()
+        unsigned, exp_bits, man_bits, specials, minus, bias, lowest, beyond = match.groups()
         options = {
             "bias": None if bias is None else int(bias) * (-1 if minus else 1),
-            "subnormals": not flush,
+            "subnormals": {None: True, "_flush": False, "_normal": "normal"}[lowest],
             "specials": {None: "ieee", "finite": "none"}.get(specials, specials),
-            "overflow": "saturate" if saturate else "ieee",
+            "overflow": beyond[1:] if beyond else "ieee",
+            "signed": not unsigned,
         }
         return "float", (int(exp_bits), int(man_bits)), options
     if match := _FIXED.fullmatch(name):
         options = {"signed": not match[1], "overflow": "wrap" if match[4] == "_wrap" else "saturate", "symmetric": match[4] == "_symmetric"}
         return "fixed", (int(match[2]), int(match[3])), options
     if match := _P3109.fullmatch(name):
-        width, precision = int(match[1]), int(match[2])
-        if not (3 <= width <= 16 and 1 <= precision < width):
-            raise ValueError(f"expected binary<K>p<P> with K from 3 to 16 and P from 1 to K - 1, but got {name!r}")
-        return "float", (width - precision, precision - 1), {"specials": "p3109" if match[3] == "e" else "fnuz"}
+        width, precision, signed, extended = int(match[1]), int(match[2]), match[3] == "s", match[4] == "e"
+        if not (3 <= width <= 16 and 1 <= precision < width + (not signed)):
+            most = "K - 1" if signed else "K"
+            raise ValueError(f"expected binary<K>p<P> with K from 3 to 16 and P from 1 to {most}, but got {name!r}")
+        exp_bits = width - precision + (not signed)
+        specials = "p3109" if extended else "fnuz" if signed else "fn"
+        return "float", (exp_bits, precision - 1), {"specials": specials, "signed": signed, "bias": 2 ** (exp_bits - 1)}
     return None

@@ -1,7 +1,8 @@
 """What files of torch.save and pickles call to make tensors and dtypes anew: they name these functions, which therefore stay here.
 
 A tensor of ours is written as its codes (a stock integer tensor, so that storages are shared as ever) beside the canonical name of its
-dtype, which a fresh process turns back into the dtype, run-time formats included. (What writes them: _overlay/serialization.py.)
+dtype, which a fresh process turns back into the dtype, run-time formats included; behind the name of a table that is named by its content stand a
+colon and its values. (What writes them: _overlay/serialization.py.)
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def rebuild_dtype(name: str) -> torch.dtype:
         formats.format_of(name)
     except ValueError as error:
         raise ValueError(
-            f"the file holds a tensor of number format {name!r}, which this version of torch_dtypes does not know: {error}"
+            f"the file holds a tensor of number format {name.partition(':')[0]!r}, which this version of torch_dtypes does not know: {error}"
         ) from None
     return formats.dtype(name)  # which says so where a process has all the formats that it can hold
 

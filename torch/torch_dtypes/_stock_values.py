@@ -19,7 +19,7 @@ _STOCK = {
 
 def _specials(fmt: _C.Format) -> str:
     """Which codes are not finite numbers: "ieee", "fn", "none", "fnuz" or "p3109", and "fnuz" for posits, whose NaR is alone too."""
-    return {_C.Kind.posit: "fnuz", _C.Kind.fixed: "none"}.get(fmt.kind) or fmt.specials.name
+    return {_C.Kind.posit: "fnuz", _C.Kind.fixed: "none", _C.Kind.table: "none"}.get(fmt.kind) or fmt.specials.name
 
 
 def _holds(stock: torch.dtype, dtype: torch.dtype) -> bool:
@@ -27,6 +27,10 @@ def _holds(stock: torch.dtype, dtype: torch.dtype) -> bool:
     its infinities. (Every stock one here has a NaN.)"""
     fmt, info, theirs = _C.format_of(dtype), torch.finfo(dtype), torch.finfo(stock)
     fraction, infinity = _STOCK[stock]
+    if fmt.kind == _C.Kind.table:
+        values = _C.decode_exact(fmt, torch.arange(2**fmt.bits))
+        values = values[~values.isnan()]
+        return (infinity or not values.isinf().any().item()) and torch.equal(values.to(stock).double(), values)
     if fmt.kind == _C.Kind.posit:
         significant, step = fmt.man_bits + 1, info.tiny
     elif fmt.kind == _C.Kind.fixed:
@@ -43,8 +47,9 @@ def stock_dtype_of(dtype: torch.dtype) -> torch.dtype:
     return next(stock for stock in _STOCK if _holds(stock, dtype))
 
 
-# Casts keep every value, but of a NaN only that it is one, and a saturating format takes infinities for overflow. The codes of both are
-# translated by their bits: a NaN's sign, and its payload at the fraction's upper end, where conversions of hardware put it.
+# Casts keep every value, but of a NaN only that it is one (of a table's NaNs the one that casts give), and a saturating format takes infinities
+# for overflow. The codes of both are translated by their bits: a NaN's sign, and its payload at the fraction's upper end, where conversions of
+# hardware put it.
 
 
 def _stock_nan(code: torch.Tensor, fmt: _C.Format, stock: torch.dtype) -> torch.Tensor:

@@ -1,15 +1,18 @@
 """Number formats and their dtypes: making one from parameters or a name, and asking about one.
 
-A format made at run time lasts as long as the process, and equal parameters give the same dtype object. A process holds at most 64
-formats, the built-in ones among them (PyTorch numbers dtypes with eight bits); a format with another rounding mode counts as one more.
+Equal parameters give the same dtype object as long as somebody refers to it. A process has at most 64 formats in use at a time, the built-in ones
+among them (PyTorch numbers dtypes with eight bits); a format with another rounding mode counts as one more. The place of one whose dtype nothing
+refers to any more, a tensor alone not counted, is taken by the next.
 """
 
 from __future__ import annotations
 
+import re
+
 import torch
 
-from . import _C, _names
-from ._overlay import testing
+from . import _C, _names, _numbers
+from .tables import constructors, lns_format, making, table_format, takum_format
 
 __all__ = [
     "ROUNDING_MODES",
@@ -19,12 +22,16 @@ __all__ = [
     "float_format",
     "format_of",
     "is_format_dtype",
+    "lns_format",
     "posit_format",
+    "table_format",
+    "takum_format",
     "with_rounding",
 ]
 
 _SPECIALS = {s: getattr(_C.Specials, s) for s in ("ieee", "fn", "none", "fnuz", "p3109")}
 _OVERFLOW = {"ieee": _C.Overflow.ieee, "saturate": _C.Overflow.saturate}
+_FEW_BITS = re.compile(r"stochastic_([abc])(\d+)")
 _FIXED_OVERFLOW = {"saturate": _C.Overflow.saturate, "wrap": _C.Overflow.wrap}
 _UNDERFLOW = {"minpos": _C.Underflow.minpos, "zero": _C.Underflow.zero}
 _INFINITY = {"nan": _C.Infinity.nan, "saturate": _C.Infinity.saturate}
@@ -67,6 +74,22 @@ def rounding_mode(mode: str | int) -> _C.Rounding:
     return getattr(_C.Rounding, mode)
 
 
+def set_rounding(fmt: _C.Format, mode: str | int, stochastic_bits: int | None = None, stochastic_kind: str = "a") -> None:
+    """Gives a format a mode, or "stochastic_a4": the mode stochastic with 4 random bits by P3109's definition A."""
+    if isinstance(mode, str) and (match := _FEW_BITS.fullmatch(mode)):
+        if stochastic_bits is not None:
+            raise ValueError(f"expected the number of random bits once, but got {mode!r} and stochastic_bits={stochastic_bits!r}")
+        mode, stochastic_kind, stochastic_bits = "stochastic", match[1], int(match[2])
+    fmt.rounding = rounding_mode(mode)
+    fmt.random_bits, fmt.few_bits = 0, _C.FewBits.a
+    if stochastic_bits is None:
+        return
+    if fmt.rounding != _C.Rounding.stochastic:
+        raise ValueError(f"expected stochastic_bits with the mode 'stochastic' only, but got {fmt.rounding.name!r}")
+    kind = _choice("stochastic_kind", stochastic_kind, {"a": 0, "b": 0, "c": 0})
+    fmt.random_bits, fmt.few_bits = _integer("stochastic_bits", stochastic_bits, 1, 63), getattr(_C.FewBits, kind)
+
+
 def mode_said(rounding: str | int | None) -> str | None:
     """The name of the mode that an argument says or, without one, a ``with rounding(...)`` block; None: each format's own."""
     if rounding is not None:
@@ -76,16 +99,17 @@ def mode_said(rounding: str | int | None) -> str | None:
 
 
 def _define(fmt: _C.Format) -> torch.dtype:
-    made = _C.define(fmt, _names.name_of_format(fmt))
-    name = _C.name_of(made)
-    if not hasattr(torch, name):
-        setattr(torch, name, made)  # so that repr(), torch.<name>, can be evaluated
-        testing.add(made)
-    return made
+    return _C.define(fmt, _names.name_of_format(fmt))
 
 
 def posit_format(
-    nbits: int, es: int, *, underflow: str = "minpos", infinity: str = "nan", rounding: str | int = "nearest_even"
+    nbits: int,
+    es: int,
+    *,
+    regime_max: int | None = None,
+    underflow: str = "minpos",
+    infinity: str = "nan",
+    rounding: str | int = "nearest_even",
 ) -> torch.dtype:
     """The dtype of posits with ``nbits`` bits and ``es`` exponent bits.
 
@@ -93,9 +117,11 @@ def posit_format(
     acts on the bit string, as the standard says; what is beyond maxpos = 2^((nbits - 2) * 2^es) becomes maxpos in every mode.
 
     Args:
-        nbits: 2 to 64, as long as float64 has every value: at most 53 significant bits, and maxpos below 2^1024. A tensor's element takes 1, 2, 4
+        nbits: 2 to 64, as long as float64 has every value: at most 53 significant bits, maxpos below 2^1024. A tensor's element takes 1, 2, 4
             or 8 bytes.
         es: 0 to 5.
+        regime_max: the longest regime, in posits of at most 16 bits: one of that length has no bit that ends it, so maxpos is about
+            2^(regime_max * 2^es) and every number has a fraction. (Bounded posits; ``underflow`` and ``infinity`` are the standard's.)
         underflow: ``"minpos"``: what is not 0 never becomes 0, in any mode (the standard). ``"zero"``: between 0 and minpos values round
             as between two floats, those up to minpos / 2 to 0 in nearest modes.
         infinity: ``"nan"``: what is infinite becomes NaR (the standard). ``"saturate"``: maxpos or -maxpos, everywhere: in casts, as the
@@ -103,10 +129,10 @@ def posit_format(
         rounding: one of ``ROUNDING_MODES``, or Pychop's number.
 
     Raises:
-        ValueError: a parameter out of range, or all of a process's 64 formats made.
+        ValueError: a parameter out of range, or 64 dtypes in use.
         TypeError: a parameter of another type.
 
-    Source: Posit Standard (2022), sections 3 and 4.
+    Source: Posit Standard (2022), sections 3 and 4; Jonnalagadda et al., "Closing the gap between float and posit hardware efficiency" (2025).
 
     Example::
 
@@ -116,11 +142,16 @@ def posit_format(
         >>> torch.tensor([0.1, 1e9], dtype=p)
         tensor([1.0010e-01, 1.0486e+06], dtype=torch.posit12es1)
     """
-    return _define(_posit(nbits, es, underflow=underflow, infinity=infinity, rounding=rounding))
+    return _define(_posit(nbits, es, regime_max=regime_max, underflow=underflow, infinity=infinity, rounding=rounding))
 
 
-def _posit(nbits, es, *, underflow="minpos", infinity="nan", rounding="nearest_even") -> _C.Format:
-    fmt = _C.Format.posit(_integer("nbits", nbits, 2, 64), _integer("es", es, 0, 5))
+def _posit(nbits, es, *, regime_max=None, underflow="minpos", infinity="nan", rounding="nearest_even") -> _C.Format:
+    nbits, es = _integer("nbits", nbits, 2, 64), _integer("es", es, 0, 5)
+    if regime_max is not None:
+        if (underflow, infinity) != ("minpos", "nan"):
+            raise ValueError(f"expected underflow='minpos' and infinity='nan' with regime_max, but got {underflow!r} and {infinity!r}")
+        return constructors.tabled(f"posit{nbits}es{es}_regime{_integer('regime_max', regime_max, 2, 63)}", rounding)
+    fmt = _C.Format.posit(nbits, es)
     if not fmt.fits_double:
         raise ValueError(
             f"expected a posit whose values all are float64 numbers (at most 53 significant bits, maxpos below 2^1024), but got nbits={nbits}, "
@@ -128,7 +159,7 @@ def _posit(nbits, es, *, underflow="minpos", infinity="nan", rounding="nearest_e
         )
     fmt.underflow = _UNDERFLOW[_choice("underflow", underflow, _UNDERFLOW)]
     fmt.infinity = _INFINITY[_choice("infinity", infinity, _INFINITY)]
-    fmt.rounding = rounding_mode(rounding)
+    set_rounding(fmt, rounding)
     return fmt
 
 
@@ -137,12 +168,13 @@ def float_format(
     man_bits: int,
     *,
     bias: int | None = None,
-    subnormals: bool = True,
+    signed: bool = True,
+    subnormals: bool | str = True,
     specials: str = "ieee",
     overflow: str = "ieee",
     rounding: str | int = "nearest_even",
 ) -> torch.dtype:
-    """The dtype of binary floats with a sign, ``exp_bits`` exponent bits and ``man_bits`` fraction bits.
+    """The dtype of binary floats with ``exp_bits`` exponent bits, ``man_bits`` fraction bits and, unless ``signed`` is False, a sign.
 
     A NaN stays NaN where the format has one and becomes the largest magnitude where not.
 
@@ -151,16 +183,20 @@ def float_format(
         man_bits: 0 to 52 (at least 1 with ``specials="ieee"``, where NaN needs a fraction).
         bias: of the exponent field, as IEEE counts: field 1 means 2^(1 - bias). Default: 2^(exp_bits - 1) - 1, and one more with
             ``"fnuz"`` and ``"p3109"``.
-        subnormals: False: zero is the only value below the smallest normal number.
+        signed: False: no numbers below 0; what rounds to one becomes NaN, or 0 where it saturates.
+        subnormals: False: zero is the only value below the smallest normal number. ``"normal"``: the lowest binade holds normal numbers like
+            every other, but for the code that is 0 (DLFloat).
         specials: ``"ieee"``: the topmost binade holds infinities and NaNs. ``"fn"``: only the code of all ones is NaN, there is no
             infinity (OCP e4m3fn). ``"none"``: every code is finite (OCP e2m1, e2m3, e3m2). ``"fnuz"``: the code of minus zero is NaN,
             there is no minus zero and no infinity. ``"p3109"``: the same, and the largest magnitudes are infinities (IEEE P3109).
         overflow: ``"ieee"``: to infinity, or NaN where there is none. ``"saturate"``: to the largest finite value, infinities too.
-            With ``specials="none"`` every overflow saturates.
-        rounding: one of ``ROUNDING_MODES``, or Pychop's number.
+            With ``specials="none"`` every overflow saturates. ``"propagate"``: finite numbers saturate, infinities stay (P3109's SatPropagate).
+        rounding: a mode, as ``with_rounding`` takes it.
+
+    Floats without a sign, with ``subnormals="normal"`` or ``overflow="propagate"`` are tables of values and have 16 bits at most.
 
     Raises:
-        ValueError: a parameter out of range, values beyond float64's, or all of a process's 64 formats made.
+        ValueError: a parameter out of range, values beyond float64's, or 64 dtypes in use.
         TypeError: a parameter of another type.
 
     Source: IEEE 754-2019, section 3; OCP Microscaling Formats 1.0, section 5.3; IEEE P3109 interim report.
@@ -173,12 +209,11 @@ def float_format(
         >>> torch_dtypes.float_format(4, 3, specials="fn", overflow="saturate")
         torch.e4m3fn_saturate
     """
-    return _define(_float(exp_bits, man_bits, bias=bias, subnormals=subnormals, specials=specials, overflow=overflow, rounding=rounding))
+    options = {"bias": bias, "signed": signed, "subnormals": subnormals, "specials": specials, "overflow": overflow}
+    return _define(_float(exp_bits, man_bits, **options, rounding=rounding))
 
 
-def _float(
-    exp_bits, man_bits, *, bias=None, subnormals=True, specials="ieee", overflow="ieee", rounding="nearest_even"
-) -> _C.Format:
+def _float(exp_bits, man_bits, *, bias=None, signed=True, subnormals=True, specials="ieee", overflow="ieee", rounding="nearest_even") -> _C.Format:
     specials = _choice("specials", specials, _SPECIALS)
     exp_bits = _integer("exp_bits", exp_bits, 2 if specials == "ieee" else 1, 11)
     man_bits = _integer("man_bits", man_bits, 0, 52)
@@ -187,12 +222,13 @@ def _float(
     fmt = _C.Format.float(exp_bits, man_bits)
     fmt.specials = _SPECIALS[specials]
     fmt.bias = _names.standard_bias(fmt) if bias is None else _integer("bias", bias, -1022, 1023)
-    fmt.overflow = _OVERFLOW[_choice("overflow", overflow, _OVERFLOW)]
-    if specials == "none":
-        fmt.overflow = _C.Overflow.saturate
+    overflow = _choice("overflow", overflow, (*_OVERFLOW, "propagate"))
+    if not _boolean("signed", signed) or subnormals == "normal" or overflow == "propagate":
+        return constructors.tabled_float(fmt, signed, subnormals, specials, overflow, rounding)
+    fmt.overflow = _C.Overflow.saturate if specials == "none" else _OVERFLOW[overflow]
     if not _boolean("subnormals", subnormals):
         fmt.subnormals = _C.Subnormals.flush
-    fmt.rounding = rounding_mode(rounding)
+    set_rounding(fmt, rounding)
     if fmt.max_code < 1 << (0 if subnormals else man_bits):
         raise ValueError(f"expected a format with a positive number, but got exp_bits={exp_bits}, man_bits={man_bits}, specials={specials!r}")
     if not fmt.fits_double:
@@ -226,7 +262,7 @@ def fixed_format(
         rounding: one of ``ROUNDING_MODES``, or Pychop's number.
 
     Raises:
-        ValueError: a parameter out of range, or all of a process's 64 formats made.
+        ValueError: a parameter out of range, or 64 dtypes in use.
         TypeError: a parameter of another type.
 
     Example::
@@ -252,22 +288,27 @@ def _fixed(int_bits, frac_bits, *, signed=True, overflow="saturate", symmetric=F
     if _boolean("symmetric", symmetric) and (overflow == "wrap" or not signed):
         raise ValueError("expected symmetric=True with signed=True and overflow='saturate' only")
     fmt.symmetric = symmetric
-    fmt.rounding = rounding_mode(rounding)
+    set_rounding(fmt, rounding)
     return fmt
 
 
-def with_rounding(dtype: torch.dtype | str, mode: str | int) -> torch.dtype:
+def with_rounding(dtype: torch.dtype | str, mode: str | int, *, stochastic_bits: int | None = None, stochastic_kind: str = "a") -> torch.dtype:
     """The dtype of the same numbers with another rounding mode: ``with_rounding(torch.q43, "stochastic")`` is ``torch.q43_stochastic``.
 
     It is a dtype of its own: an operator does not mix the two, convert one first (exact, since both have the same values).
 
     Args:
         dtype: a dtype of this package or a name.
-        mode: one of ``ROUNDING_MODES``, or Pychop's number.
+        mode: one of ``ROUNDING_MODES``, or Pychop's number; or ``"stochastic_a4"``, the mode ``stochastic`` with 4 random bits of kind a, as
+            names have it.
+        stochastic_bits: how many random bits the mode ``stochastic`` draws for an element, 1 to 63, as hardware that has few of them. Default:
+            64.
+        stochastic_kind: what becomes of the fraction cut off, which is added to the N random bits and rounds up by their carry: ``"a"``: it is
+            cut to N bits. ``"b"``: rounded to N bits, ties up. ``"c"``: rounded, ties to even. (IEEE P3109's StochasticA, B and C.)
 
     Raises:
         TypeError: a stock dtype.
-        ValueError: an unknown name, not a mode, or all of a process's 64 formats made.
+        ValueError: an unknown name, not a mode, stochastic_bits with another mode, or 64 dtypes in use.
 
     Example::
 
@@ -276,7 +317,7 @@ def with_rounding(dtype: torch.dtype | str, mode: str | int) -> torch.dtype:
         tensor([1.8750], dtype=torch.q43_toward_zero)
     """
     fmt = format_of(dtype)
-    fmt.rounding = rounding_mode(mode)
+    set_rounding(fmt, mode, stochastic_bits, stochastic_kind)
     return _define(fmt)
 
 
@@ -313,17 +354,22 @@ def dtype(name: str | torch.dtype) -> torch.dtype:
 def _format_of_name(name: str) -> _C.Format:
     if not isinstance(name, str):
         raise TypeError(f"expected the name of a number format, but got {name!r}")
-    base, mode = _names.split_rounding(name.removeprefix("torch."))
+    base, mode = _names.split_rounding(making.learn(name.removeprefix("torch.")))
+    if (tabled := making.format_of_name(base)) is not None:
+        fmt = _C.Format(tabled)
+        set_rounding(fmt, mode)
+        return fmt
     base = _names.by_parameters(base)
     for builtin in builtin_dtypes():
         if _C.name_of(builtin) == base:
             fmt = _C.format_of(builtin)
-            fmt.rounding = rounding_mode(mode)
+            set_rounding(fmt, mode)
             return fmt
     if parsed := _names.parse(base):
         kind, positional, options = parsed
         make = {"posit": _posit, "float": _float, "fixed": _fixed}[kind]
         return make(*positional, **options, rounding=mode)
+    making.refuse_unknown(base)
     known = ", ".join(_C.name_of(d) for d in builtin_dtypes())
     raise ValueError(
         f"expected the name of a number format, but got {name!r}. Built in: {known}; others by their parameters, "
@@ -389,6 +435,7 @@ _PARAMETERS = {
     "posit": (("nbits", "bits"), ("es", "exp_bits"), ("underflow", "underflow"), ("infinity", "infinity")),
     "float": tuple((name, name) for name in ("exp_bits", "man_bits", "bias", "subnormals", "specials", "overflow")),
     "fixed": (("int_bits", "exp_bits"), ("frac_bits", "man_bits"), ("signed", "is_signed"), ("overflow", "overflow"), ("symmetric", "symmetric")),
+    "table": (("bits", "bits"), ("signed", "is_signed")),
 }
 
 
@@ -411,3 +458,4 @@ def install() -> None:
             raise ImportError(f"torch.{name} exists already: is torch_dtypes loaded twice, or does this torch bring its own?")
         setattr(torch, name, made)
         _BUILTIN.append(made)
+    _numbers.install()

@@ -12,6 +12,7 @@ from . import _C
 from ._stock_values import from_values, values_of
 from .interchange import codes as codes_of
 from .interchange import from_codes
+from .tables.making import written_name
 
 __all__ = ["load_safetensors", "save_safetensors"]
 
@@ -93,7 +94,7 @@ def save_safetensors(
         if not isinstance(tensor, torch.Tensor):
             raise ValueError(f"expected tensors, but got {type(tensor)} for {name!r}")
         if _C.is_format_tensor(tensor):
-            dtypes[name] = _C.name_of(tensor.dtype)
+            dtypes[name] = written_name(_C.name_of(tensor.dtype))
         if tensor.layout == torch.strided and tensor.untyped_storage().data_ptr() != 0:  # empty and meta tensors have no memory to share
             first = seen.setdefault(_place(tensor), name)
             if first != name:
@@ -114,7 +115,7 @@ def values_for(tensors: object, metadata: Mapping[str, str] | None) -> tuple[obj
     own = {n: t for n, t in tensors.items() if isinstance(t, torch.Tensor) and _C.is_format_tensor(t)} if isinstance(tensors, dict) else {}
     if not own:
         return tensors, metadata
-    made = metadata_of({name: _C.name_of(t.dtype) for name, t in own.items()}, metadata)
+    made = metadata_of({name: written_name(_C.name_of(t.dtype)) for name, t in own.items()}, metadata)
     refuse_shared({name: t for name, t in tensors.items() if isinstance(t, torch.Tensor) and t.layout == torch.strided})
     return {name: values_of(_contiguous(name, t)) if name in own else t for name, t in tensors.items()}, made
 

@@ -23,12 +23,14 @@ std::optional<Accumulation> set_accumulation_override(const std::optional<Accumu
 }
 
 void set_accumulation_default(const FormatEntry& entry, const Accumulation& policy) {
-  defaults[entry.id].store(new Accumulation(policy), std::memory_order_release);
+  c10::formats::keep_number(entry);
+  defaults[c10::formats::number_of_format(entry)].store(new Accumulation(policy), std::memory_order_release);
 }
 
 Accumulation accumulation_of(const FormatEntry& entry) {
   if (override_policy) return *override_policy;
-  const Accumulation* own = defaults[entry.id].load(std::memory_order_acquire);
+  const int id = entry.id.load(std::memory_order_relaxed); // who has a policy keeps its number
+  const Accumulation* own = id >= 0 ? defaults[id].load(std::memory_order_acquire) : nullptr;
   return own ? *own : Accumulation{};
 }
 

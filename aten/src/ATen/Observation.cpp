@@ -18,6 +18,7 @@ c10::formats::ForkSafeMutex records_mutex;
 CountLimits limits_of(const Format& f) {
   using namespace c10::formats;
   const auto value = [&f](uint64_t code) { return to_double(decode(f, code)); };
+  if (f.is_table()) return {value(f.table->max_code), value(f.table->lowest_code), f.table->smallest, f.table->smallest};
   const bool is_float = f.kind == Kind::Float, gradual = f.subnormals == Subnormals::Gradual;
   const double highest = value(f.max_code());
   const double lowest = !f.is_fixed() ? -highest : -std::ldexp(static_cast<double>(f.lowest_magnitude()), -int{f.man_bits});

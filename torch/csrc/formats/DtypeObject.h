@@ -6,8 +6,12 @@
 
 namespace torch::formats {
 
-// The dtype object of a format (made at the first call, never freed: the same parameters give the same object). Borrowed.
+// The dtype object of a format: one as long as the format has its number. Borrowed.
 PyObject* dtype_object(const c10::formats::FormatEntry& entry);
+// What is called with each new dtype object of a format made at run time: what makes it known to Python.
+void set_announcer(PyObject* callable);
+// Takes the number of a format back if nobody but this file has its dtype object (in Python's modules and tables it must not be any more).
+bool retire_dtype(const c10::formats::FormatEntry& entry);
 
 // The format of a dtype object of ours, or nullptr for anything else.
 const c10::formats::FormatEntry* format_of_dtype(PyObject* object);

@@ -1,4 +1,4 @@
-// torch.finfo of a number format. Reaches into: the slots tp_new, tp_repr and tp_str and the dictionary of the static type torch.finfo.
+// torch.finfo of a number format. Reaches into: the slots tp_new, tp_dealloc, tp_repr and tp_str and the dictionary of the static type torch.finfo.
 #include <torch/csrc/formats/FormatInfo.h>
 
 #include <torch/csrc/formats/DtypeObject.h>
@@ -42,6 +42,7 @@ void add_property(const char* name, Answer) {
 
 newfunc stock_new = nullptr;
 reprfunc stock_repr = nullptr;
+destructor stock_dealloc = nullptr;
 
 PyObject* finfo_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyObject* asked = PyTuple_GET_SIZE(args) == 1 ? PyTuple_GET_ITEM(args, 0) : kwargs ? PyDict_GetItemString(kwargs, "type") : nullptr;
@@ -49,8 +50,16 @@ PyObject* finfo_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   const FormatEntry* entry = format_of_dtype(given ? asked : default_dtype_object());
   if (!entry) return stock_new(type, args, kwargs);
   PyObject* self = type->tp_alloc(type, 0);
-  if (self) reinterpret_cast<THPDTypeInfo*>(self)->type = c10::formats::scalar_type(*entry);
+  if (self) {
+    reinterpret_cast<THPDTypeInfo*>(self)->type = c10::formats::scalar_type(*entry);
+    Py_INCREF(dtype_object(*entry)); // it knows the format by its number, which is the format's as long as there is the dtype
+  }
   return self;
+}
+
+void finfo_dealloc(PyObject* self) {
+  if (const FormatEntry* entry = entry_of(self)) Py_DECREF(dtype_object(*entry));
+  stock_dealloc(self);
 }
 
 PyObject* finfo_repr(PyObject* self) {
@@ -68,7 +77,9 @@ PyObject* finfo_repr(PyObject* self) {
 void patch_finfo() {
   stock_new = THPFInfoType.tp_new;
   stock_repr = THPFInfoType.tp_repr;
+  stock_dealloc = THPFInfoType.tp_dealloc;
   THPFInfoType.tp_new = &finfo_new;
+  THPFInfoType.tp_dealloc = &finfo_dealloc;
   THPFInfoType.tp_repr = &finfo_repr;
   THPFInfoType.tp_str = &finfo_repr;
   // As stock documents it, what an element occupies in memory; format_of(D).bits is the width of a code.

@@ -29,6 +29,7 @@
 #include <c10/formats/BuiltinFormats.h>
 #include <c10/formats/ExactCodec.h>
 #include <c10/formats/FastBinary32.h>
+#include <c10/formats/ValueTable.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/Dtype.h>
@@ -69,6 +70,32 @@ py::object define(const Format& format, const std::string& name) {
   }
 }
 
+PyObject* room_maker = nullptr;
+
+// Calls Python's, and says whether it made room.
+bool make_room() {
+  const py::gil_scoped_acquire acquired;
+  return py::reinterpret_borrow<py::function>(room_maker)().cast<bool>();
+}
+
+// The names of the formats made at run time that have a number and need not keep it.
+std::vector<std::string> formats_at_run_time() {
+  std::vector<std::string> names;
+  for (const FormatEntry* entry : c10::formats::numbered_formats()) {
+    Format plain = entry->format;
+    if (c10::formats::builtin_of(plain) == c10::formats::Builtin::kNone && !entry->keeps) names.push_back(entry->name);
+  }
+  return names;
+}
+
+// None where it has given its number back, else the dtype that somebody has, or that keeps its number.
+py::object retire(const std::string& name) {
+  for (const FormatEntry* entry : c10::formats::numbered_formats()) {
+    if (entry->name == name && !retire_dtype(*entry)) return py::reinterpret_borrow<py::object>(dtype_object(*entry));
+  }
+  return py::none();
+}
+
 // The table of operators, for tests and documents: (name, way, facts, detail) of each row.
 py::list operator_facts() {
   py::list rows;
@@ -86,6 +113,41 @@ py::list builtin_dtypes() {
   py::list all;
   for (const auto& b : c10::formats::kBuiltinFormats) all.append(define(b.format, b.name));
   return all;
+}
+
+// A table's format from what tables.py makes of its arguments. Values and boundaries: float64 tensors. An end: (saturates, code, infinity's
+// code, next value, limit).
+Format table_of_definition(const std::string& name, int bits, py::handle values, uint32_t nan_code, const std::string& ties, py::handle boundaries,
+                           const py::tuple& high, const py::tuple& low, bool minpos, bool negative_is_nan) {
+  using namespace c10::formats;
+  const auto numbers = [](py::handle tensor) {
+    const at::Tensor t = expect_tensor(tensor).to(at::kDouble).contiguous();
+    const double* first = t.const_data_ptr<double>();
+    return std::vector<double>(first, first + t.numel());
+  };
+  const auto end = [](const py::tuple& e) {
+    return TableEnd{e[0].cast<bool>(), e[1].cast<uint32_t>(), e[2].cast<uint32_t>(), e[3].cast<double>(), e[4].cast<double>()};
+  };
+  TableDefinition d;
+  d.name = name;
+  d.bits = bits;
+  d.values = numbers(values);
+  d.nan_code = nan_code;
+  constexpr std::pair<const char*, Ties> kTies[] = {
+      {"even", Ties::Even}, {"zero", Ties::Zero}, {"away", Ties::Away}, {"up", Ties::Up}, {"down", Ties::Down}};
+  for (const auto& [text, value] : kTies) {
+    if (ties == text) d.ties = value;
+  }
+  if (!boundaries.is_none()) d.boundaries = numbers(boundaries);
+  d.high = end(high);
+  d.low = end(low);
+  d.minpos = minpos;
+  d.negative_is_nan = negative_is_nan;
+  try {
+    return make_table_format(d);
+  } catch (const std::invalid_argument& e) {
+    throw py::value_error(e.what());
+  }
 }
 
 template <typename Enum>
@@ -191,7 +253,8 @@ PYBIND11_MODULE(_C, m) {
   using namespace torch::formats;
   namespace f = c10::formats;
   m.doc() = "The native part of torch_dtypes. Private: use torch_dtypes.";
-  bind_enum<f::Kind>(m, "Kind", {{"posit", f::Kind::Posit}, {"float", f::Kind::Float}, {"fixed", f::Kind::Fixed}});
+  bind_enum<f::Kind>(m, "Kind", {{"posit", f::Kind::Posit}, {"float", f::Kind::Float}, {"fixed", f::Kind::Fixed}, {"table", f::Kind::Table}});
+  bind_enum<f::FewBits>(m, "FewBits", {{"a", f::FewBits::A}, {"b", f::FewBits::B}, {"c", f::FewBits::C}});
   bind_enum<f::Specials>(m, "Specials",
                          {{"ieee", f::Specials::Ieee},
                           {"fn", f::Specials::Fn},
@@ -213,6 +276,7 @@ PYBIND11_MODULE(_C, m) {
       .def_static("posit", &f::posit_format)
       .def_static("float", &f::float_format)
       .def_static("fixed", &f::fixed_format)
+      .def_static("table", &table_of_definition)
       .def(py::init<const Format&>())
       .def_readonly("kind", &Format::kind)
       .def_readonly("bits", &Format::bits)
@@ -227,10 +291,15 @@ PYBIND11_MODULE(_C, m) {
       .def_readonly("is_signed", &Format::is_signed)
       .def_readwrite("symmetric", &Format::symmetric)
       .def_readwrite("rounding", &Format::rounding)
+      .def_readwrite("random_bits", &Format::random_bits)
+      .def_readwrite("few_bits", &Format::few_bits)
+      .def_property_readonly("table_name",
+                             [](const Format& a) { return a.is_table() ? py::cast(f::table_of(a).definition.name) : py::object(py::none()); })
       .def_property_readonly("itemsize", &Format::itemsize)
       .def_property_readonly("significand_bits", &Format::significand_bits)
       .def_property_readonly("max_exponent", &Format::max_exponent)
       .def_property_readonly("min_exponent", &Format::min_exponent)
+      .def_property_readonly("lsb_exponent", &Format::lsb_exponent)
       .def_property_readonly("max_code", &Format::max_code)
       .def_property_readonly("nan_code", &Format::nan_code)
       .def_property_readonly("has_infinity", &Format::has_infinity)
@@ -239,9 +308,17 @@ PYBIND11_MODULE(_C, m) {
       .def_property_readonly("fits_double", &Format::fits_double)
       .def(
           "__eq__", [](const Format& a, const Format& b) { return a == b; }, py::is_operator())
-      .def("__hash__", [](const Format& a) { return py::hash(py::make_tuple(int(a.kind), a.bits, a.exp_bits, a.bias)); });
+      .def("__hash__",
+           [](const Format& a) { return py::hash(py::make_tuple(int(a.kind), a.bits, a.exp_bits, a.bias, reinterpret_cast<uintptr_t>(a.table))); });
 
   m.def("define", &define);
+  m.def("set_announcer", [](py::handle callable) { set_announcer(callable.ptr()); });
+  m.def("set_room_maker", [](const py::function& callable) {
+    Py_XSETREF(room_maker, Py_NewRef(callable.ptr()));
+    f::set_room_maker(&make_room);
+  });
+  m.def("formats_at_run_time", &formats_at_run_time);
+  m.def("retire", &retire);
   m.def("builtin_dtypes", &builtin_dtypes);
   m.def("format_of", [](py::handle dtype) -> py::object {
     const FormatEntry* entry = format_of_dtype(dtype.ptr());

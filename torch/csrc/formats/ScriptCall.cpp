@@ -42,8 +42,10 @@ using jit::Stack;
 // ---- what names a format ----
 
 bool is_format_number(const std::optional<IValue>& value) {
-  return value && value->isInt() && value->toInt() >= c10::formats::kFirstScalarType &&
-      value->toInt() < c10::formats::kFirstScalarType + c10::formats::format_count();
+  if (!value || !value->isInt()) return false;
+  const c10::formats::FormatEntry* entry = c10::formats::find_format_entry(value->toInt() - c10::formats::kFirstScalarType);
+  if (entry) c10::formats::keep_number(*entry); // the graph has it
+  return entry != nullptr;
 }
 
 // The place of a node's dtype argument, or -1.

@@ -10,13 +10,14 @@ from torch.multiprocessing import reductions
 
 from .. import _C, _serialization
 from .._serialization import check_codes, rebuild_dtype, rebuild_tensor, tensor_of_codes, unread
+from ..tables.making import written_name
 from .interop import _bits_dtype
 from .table import Extended, Native, Registered, Replaced
 
 
 def reduce_dtype(dtype: torch.dtype):
     """dtype.__reduce__ of ours: by name."""
-    return rebuild_dtype, (_C.name_of(dtype),)
+    return rebuild_dtype, (written_name(_C.name_of(dtype)),)
 
 
 def reduce_tensor(stock):
@@ -28,7 +29,7 @@ def reduce_tensor(stock):
             return stock(self, proto)
         codes = self.detach().as_subclass(torch.Tensor).view(_bits_dtype(self.dtype))
         torch.utils.hooks.warn_if_has_hooks(self)
-        return rebuild_tensor, (_serialization.FILE_VERSION, codes, _C.name_of(self.dtype), self.requires_grad, OrderedDict())
+        return rebuild_tensor, (_serialization.FILE_VERSION, codes, written_name(_C.name_of(self.dtype)), self.requires_grad, OrderedDict())
 
     return reduce
 
@@ -72,7 +73,7 @@ def _send_tensor(tensor: torch.Tensor):
     if tensor.requires_grad and not tensor.is_leaf:
         raise RuntimeError("Cowardly refusing to serialize non-leaf tensor which requires_grad; detach it first")
     codes = tensor.detach().view(_bits_dtype(tensor.dtype))
-    return _receive_tensor, (type(tensor), codes, _C.name_of(tensor.dtype), tensor.requires_grad)
+    return _receive_tensor, (type(tensor), codes, written_name(_C.name_of(tensor.dtype)), tensor.requires_grad)
 
 
 def _receive_tensor(cls: type, codes: torch.Tensor, name: str, requires_grad: bool) -> torch.Tensor:

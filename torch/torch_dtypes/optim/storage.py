@@ -9,7 +9,7 @@ import torch
 
 from .. import _C
 from ..quantization import BlockFormat, FormatTarget, target
-from ..quantization.base import largest_of
+from ..quantization.base import largest_of, saturates
 from ..rounding import rounding as rounding_block
 
 _EXACT = (torch.float32, torch.float64)
@@ -97,6 +97,8 @@ def overflow_limit(fmt: _C.Format | None) -> float | None:
         return math.inf
     if fmt.overflow == _C.Overflow.wrap:
         return None
+    if fmt.kind == _C.Kind.table and not saturates(fmt):
+        return math.inf
     if fmt.kind == _C.Kind.float and fmt.overflow != _C.Overflow.saturate:
         return math.inf
     return largest_of(fmt)

@@ -13,7 +13,7 @@ import math
 import torch
 from torch.autograd import forward_ad
 
-from .. import _C
+from .. import _C, _names
 from ..chopping import chop
 from ..formats import mode_said
 
@@ -29,12 +29,20 @@ INDIFFERENT_IN_NARROW = (*INDIFFERENT, "toward_zero", "stochastic", "up_down")
 
 def largest_of(fmt: _C.Format) -> float:
     """The largest finite value, as numerics.md defines the kinds."""
+    if fmt.kind == _C.Kind.table:
+        return _C.decode_exact(fmt, torch.tensor([fmt.max_code])).item()
     if fmt.kind == _C.Kind.posit:
         return math.ldexp(1, (fmt.bits - 2) << fmt.exp_bits)
     if fmt.kind == _C.Kind.fixed:
         return math.ldexp((1 << fmt.exp_bits + fmt.man_bits) - 1, -fmt.man_bits)
     field, fraction = divmod(fmt.max_code, 1 << fmt.man_bits)
     return math.ldexp(fraction + (1 << fmt.man_bits) * (field > 0), max(field, 1) - fmt.bias - fmt.man_bits)
+
+
+def saturates(fmt: _C.Format) -> bool:
+    """Whether a table's outermost values take all finite numbers beyond them."""
+    beyond = torch.tensor([torch.finfo(torch.float64).max, torch.finfo(torch.float64).min], dtype=torch.float64)
+    return bool(_C.decode_exact(fmt, _C.encode_exact(fmt, beyond)).isfinite().all())
 
 
 def full_scale_of(fmt: _C.Format) -> float:
@@ -53,7 +61,14 @@ def full_scale_of(fmt: _C.Format) -> float:
 
 def saturating(fmt: _C.Format) -> _C.Format:
     """The format in which what is beyond the largest number becomes it."""
-    if fmt.kind == _C.Kind.posit:
+    if fmt.kind == _C.Kind.table:
+        if not saturates(fmt):
+            name = _names.name_of_format(fmt)
+            raise ValueError(
+                f"expected a table of values whose outermost ones take what is beyond them, but got {name}, which overflows: make it with "
+                "overflow='saturate'"
+            )
+    elif fmt.kind == _C.Kind.posit:
         fmt.infinity = _C.Infinity.saturate
     else:
         fmt.overflow = _C.Overflow.saturate

@@ -282,8 +282,9 @@ def block_format(
     kind = scale_format(scale)
     rules = POWER_RULES if kind.powers else FLOAT_RULES
     rule = _default_rule(kind) if scale_rule is None else _choice("scale_rule", scale_rule, rules)
-    if rule == "even" and fmt.kind == _C.Kind.posit:
-        raise ValueError("expected scale_rule='even' with float or fixed-point elements: a posit's significand has no length of its own")
+    if rule == "even" and fmt.kind in (_C.Kind.posit, _C.Kind.table):
+        kind_name = {_C.Kind.posit: "a posit's", _C.Kind.table: "a table's"}[fmt.kind]
+        raise ValueError(f"expected scale_rule='even' with float or fixed-point elements: {kind_name} significand has no length of its own")
     if emax is not None and not kind.powers:
         raise ValueError(f"expected emax with power-of-two scales only, but got emax={emax!r} with scale={kind.name!r}")
     if emax is not None and rule in ("even", "rceil"):

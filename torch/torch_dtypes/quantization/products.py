@@ -270,7 +270,7 @@ def holding(first: torch.dtype, second: torch.dtype) -> torch.dtype:
 def _range(dtype: torch.dtype) -> tuple[int, int, int]:
     """Significant bits, the binade of the largest number, and that of the last bit of the smallest numbers."""
     fmt = format_of(dtype)
-    return fmt.significand_bits, fmt.max_exponent, fmt.min_exponent - (fmt.man_bits if fmt.kind == _C.Kind.float else 0)
+    return fmt.significand_bits, fmt.max_exponent, fmt.lsb_exponent
 
 
 def _try(plan: ProductPlan, where: str) -> None:

@@ -145,12 +145,17 @@ def _card(name: str, fmt: _C.Format) -> Card:
         return _C.decode_exact(fmt, torch.tensor([code])).item()
 
     kind, most = fmt.kind.name, fmt.max_code
-    first = decoded(1) if kind != "float" or fmt.subnormals == _C.Subnormals.gradual else decoded(1 << fmt.man_bits)
+    first = 0.0 if kind == "table" else decoded(1) if kind != "float" or fmt.subnormals == _C.Subnormals.gradual else decoded(1 << fmt.man_bits)
     above_one = chop(1 + 2.0**-52, _C.Format(fmt), rounding="up")
     has_one = chop(1.0, _C.Format(fmt), rounding="nearest_even") == 1 and math.isfinite(above_one)
     if kind == "fixed":
         zeros, nans, infinities = 1, 0, 0
         finite = 2**fmt.bits - int(fmt.is_signed and fmt.symmetric)
+    elif kind == "table":
+        values = _C.decode_exact(fmt, torch.arange(2**fmt.bits))
+        finite, zeros = values[values.isfinite()].unique().numel(), int((values == 0).sum())
+        infinities, nans = int(values.isinf().sum()), int(values.isnan().sum())
+        first = values[(values > 0) & values.isfinite()].min().item()
     elif kind == "posit":
         finite, zeros, nans, infinities = 2 * most + 1, 1, 1, 0
     else:

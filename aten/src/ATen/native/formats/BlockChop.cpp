@@ -137,6 +137,7 @@ at::Tensor chop_blocks(const at::Tensor& input, std::string_view name, optional<
   const RandomWords words = next_words(format, generator, input.device());
   if (on_gpu(input.device())) {
     const Gpu gpu(input.device(), "chop_blocks");
+    gpu.expect(format);
     const cuda::Blocks blocks{scale_of, size, length, careful};
     gpu.check(
         gpu->chop_blocks(format, blocks, input.const_data_ptr<float>(), out.mutable_data_ptr<float>(), input.numel(), words.seed, gpu.stream()));

@@ -44,7 +44,7 @@ void decode_block(const CpuKernels& k, const Format& f, const void* codes, T* va
 // Fixed point in a random mode: its magnitudes are the subnormals and the first binade of a float format, whose encoder is ten times as
 // fast and takes the same random bits. `fit` then does what differs: saturation, NaN, minus zero.
 bool is_quick_as_float(const Format& f, double flip_prob) {
-  const bool random = f.rounding == c10::formats::Rounding::Stochastic || f.rounding == c10::formats::Rounding::UpDown;
+  const bool random = (f.rounding == c10::formats::Rounding::Stochastic && f.random_bits == 0) || f.rounding == c10::formats::Rounding::UpDown;
   return f.is_fixed() && random && f.overflow == c10::formats::Overflow::Saturate && f.significand_bits() <= 20 && flip_prob == 0;
 }
 

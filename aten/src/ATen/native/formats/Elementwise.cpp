@@ -303,7 +303,7 @@ bool runs_as_binary32(const Operator&, const Format&) {
 bool runs_as_binary32(const BinaryBlocks& op, const Format& f) {
   const bool number = op.number_first || op.number_second;
   if (number && (op.number_first == op.number_second || static_cast<double>(static_cast<float>(op.number)) != op.number)) return false;
-  return (f.rounding == Rounding::Stochastic || f.rounding == Rounding::UpDown) && c10::formats::is_binary32(f);
+  return ((f.rounding == Rounding::Stochastic && f.random_bits == 0) || f.rounding == Rounding::UpDown) && c10::formats::is_binary32(f);
 }
 
 // Broadcasts, allocates, splits over threads: TensorIterator's work, on the codes as integers.
@@ -353,6 +353,10 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
   const uint64_t seed = next_words(out_format, {}, device).seed;
   if (on_gpu(device)) {
     const Gpu gpu(device, "arithmetic");
+    gpu.expect(out_format);
+    for (const Operand* o : operands) {
+      if (o->tensor.defined() && is_format_tensor(o->tensor)) gpu.expect(entry_of(o->tensor).format);
+    }
     const auto computing = way == Way::InFloat ? cuda::Arithmetic::Float : way == Way::Mixed ? cuda::Arithmetic::Mixed : cuda::Arithmetic::Double;
     expect_narrow(way != Way::Wide, target.entry);
     gpu.check(op.launch(gpu, gpu_elementwise(iterator, operands, out_format, computing, seed)));

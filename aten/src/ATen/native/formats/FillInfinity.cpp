@@ -23,6 +23,7 @@ static double filled(bool negative, const Format& f) {
   const double infinity = negative ? -HUGE_VAL : HUGE_VAL;
   if (!f.infinity_is_nan()) return to_double(decode(f, encode(f, unpack(infinity))));
   if (fill_infinity() == FillInfinity::Nan) return infinity; // which the cast makes NaN
+  if (f.is_table()) return to_double(decode(f, negative ? f.table->lowest_code : f.table->max_code));
   return std::copysign(to_double(decode(f, f.max_code())), infinity);
 }
 

@@ -8,6 +8,7 @@ using c10::ScalarType;
 
 void decode_on_gpu(const Format& format, const at::Tensor& codes, const at::Tensor& values) {
   const Gpu gpu(codes.device(), "decode");
+  gpu.expect(format);
   const bool narrow = values.scalar_type() == ScalarType::Float;
   TORCH_INTERNAL_ASSERT(!narrow || format.fits_float());
   gpu.check(narrow ? gpu->decode(format, codes.const_data_ptr(), values.mutable_data_ptr<float>(), codes.numel(), gpu.stream())
@@ -16,6 +17,7 @@ void decode_on_gpu(const Format& format, const at::Tensor& codes, const at::Tens
 
 void encode_on_gpu(const Format& format, const at::Tensor& values, const at::Tensor& codes, const RandomWords& words) {
   const Gpu gpu(values.device(), "encode");
+  gpu.expect(format);
   void* out = codes.mutable_data_ptr();
   const int64_t n = values.numel();
   switch (values.scalar_type()) {
@@ -35,6 +37,7 @@ void narrow_on_gpu(const at::Tensor& values, const at::Tensor& results) {
 void chop_on_gpu(const Format& format, const at::Tensor& values, const at::Tensor& results, const RandomWords& words, double flip_prob,
                  uint64_t flip_seed) {
   const Gpu gpu(values.device(), "chop");
+  gpu.expect(format);
   const auto run = [&](const auto* in, auto* out) {
     gpu.check(gpu->chop(format, in, out, values.numel(), words, flip_prob, flip_seed, gpu.stream()));
   };

@@ -1,6 +1,7 @@
 #include <ATen/native/formats/GpuKernels.h>
 
 #include <ATen/Observation.h>
+#include <c10/formats/FastDecode.h>
 
 namespace at::formats {
 
@@ -72,6 +73,12 @@ Gpu::Gpu(c10::Device device, const char* what)
 
 void Gpu::check(cuda::Status status) const {
   if (status != 0) binding_.check(status, what_);
+}
+
+void Gpu::expect(const Format& format) const {
+  const bool served = !format.is_table() && (!format.is_posit() || c10::formats::PositDecoder<double>::serves(format));
+  TORCH_CHECK_NOT_IMPLEMENTED(served, what_, ": expected a posit of at most 53 bits, a float or fixed point on a GPU, but got a tensor of ",
+                              format.is_table() ? "a table of values" : "a longer posit", ". Move it with .cpu() first.");
 }
 
 uint64_t draw_on_gpu(const std::optional<at::Generator>& generator, c10::Device device) {

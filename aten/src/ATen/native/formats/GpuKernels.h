@@ -49,6 +49,8 @@ class Gpu {
   const cuda::CudaKernels* operator->() const { return &kernels_; }
   cuda::Stream stream() const { return stream_; }
   void check(cuda::Status status) const;
+  // An error for a format that the kernels do not compute with.
+  void expect(const Format& format) const;
 
  private:
   const char* what_;

@@ -53,6 +53,7 @@ void with_type(const at::Tensor& values, const Body& body) {
 
 void dot_products_on_gpu(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy, const at::Tensor& out) {
   const Gpu gpu(out.device(), "dot products");
+  gpu.expect(entry.format);
   void* codes = out.mutable_data_ptr();
   if (policy.kind == Accumulation::Kind::Exact) {
     const Format result = rounding_format(entry);
@@ -60,11 +61,13 @@ void dot_products_on_gpu(const DotProducts& dots, const FormatEntry& entry, cons
     return gpu.check(gpu->exact(format_of_terms(dots, entry), result, operands<double>(dots), dots.divisor, codes, words, gpu.stream()));
   }
   const cuda::StepPolicy steps = step_policy(entry, policy, dots.divisor, out.device());
+  for (const Format& f : {steps.product, steps.sum, steps.result}) gpu.expect(f);
   with_type(dots.b, [&](auto number) { gpu.check(gpu->steps(steps, operands<decltype(number)>(dots), codes, gpu.stream())); });
 }
 
 void running_sums_on_gpu(const at::Tensor& values, const FormatEntry& entry, const Accumulation& policy, const at::Tensor& out) {
   const Gpu gpu(out.device(), "running sums");
+  gpu.expect(entry.format);
   void* codes = out.mutable_data_ptr();
   const cuda::DotShape shape{values.size(0), 1, values.size(1), values.size(2)};
   if (policy.kind == Accumulation::Kind::Exact) {
@@ -73,6 +76,7 @@ void running_sums_on_gpu(const at::Tensor& values, const FormatEntry& entry, con
     return gpu.check(gpu->running_exact(entry.format, result, shape, values.const_data_ptr<double>(), codes, words, gpu.stream()));
   }
   const cuda::StepPolicy steps = step_policy(entry, policy, 1, out.device());
+  for (const Format& f : {steps.product, steps.sum, steps.result}) gpu.expect(f);
   with_type(values,
             [&](auto number) { gpu.check(gpu->running_steps(steps, shape, values.const_data_ptr<decltype(number)>(), codes, gpu.stream())); });
 }

@@ -13,6 +13,7 @@
 #include <ATen/ops/ne.h>
 #include <ATen/ops/nextafter_ops.h>
 #include <ATen/ops/to_ops.h>
+#include <c10/formats/ExactCodec.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include <algorithm>
@@ -46,8 +47,10 @@ uint64_t step_float(const Format& f, uint64_t code, bool up) {
 
 uint64_t next_code(const Format& f, uint64_t code, double from, double towards) {
   if (std::isnan(from) || std::isnan(towards)) return f.nan_code();
+  if (from != towards && f.is_table()) return c10::formats::next_code_of_table(f, code, towards > from);
   if (from != towards) return f.kind == c10::formats::Kind::Float ? step_float(f, code, towards > from) : step_integer(f, code, towards > from);
   if (from != 0) return code;
+  if (f.is_table()) return c10::formats::encode(f, c10::formats::unpack(towards)); // 0, of that sign
   // As in C: the second of two equal operands, which tells zeros apart.
   const bool minus_zero = f.kind == c10::formats::Kind::Float && !f.unsigned_zero() && std::signbit(towards);
   return minus_zero ? f.sign_code() : 0;

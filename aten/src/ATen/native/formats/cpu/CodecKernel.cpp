@@ -4,6 +4,7 @@
 #include <ATen/FormatDispatch.h>
 #include <ATen/native/formats/cpu/Loops.h>
 #include <ATen/native/formats/cpu/RandomBlock.h>
+#include <ATen/native/formats/cpu/TableSearch.h>
 #include <c10/formats/FastBinary32.h>
 #include <c10/formats/FastDecode.h>
 #include <c10/formats/FastOrdinary.h>
@@ -37,17 +38,22 @@ Format meaning(const Format& f) {
 // Codes of a format made at run time: one copy of the code for all.
 template <typename T>
 void decode_variable(const Format& f, const void* codes, T* values, int64_t n) {
+  if (f.is_table()) return decode_table_all(f, codes, values, n);
   with_code_type(f, [=, &f](auto code) {
     using Code = decltype(code);
     const Code* in = static_cast<const Code*>(codes);
     if constexpr (sizeof(T) >= sizeof(Code)) {
       switch (f.kind) {
-        case Kind::Posit: return transform(in, values, n, [d = PositDecoder<T>(f)](Code c) TD_INLINE_LAMBDA { return d(c); });
+        case Kind::Posit:
+          if (PositDecoder<T>::serves(f)) return transform(in, values, n, [d = PositDecoder<T>(f)](Code c) TD_INLINE_LAMBDA { return d(c); });
+          for (int64_t i = 0; i < n; ++i) values[i] = static_cast<T>(to_double(decode(f, in[i])));
+          return;
         case Kind::Fixed: return transform(in, values, n, [d = FixedDecoder<T>(f)](Code c) TD_INLINE_LAMBDA { return d(c); });
         case Kind::Float:
           if (OrdinaryFloatDecoder<T>::serves(f))
             return transform(in, values, n, [d = OrdinaryFloatDecoder<T>(f)](Code c) TD_INLINE_LAMBDA { return d(c); });
           return transform(in, values, n, [d = FloatDecoder<T>(f)](Code c) TD_INLINE_LAMBDA { return d(c); });
+        case Kind::Table: return; // above
       }
     }
   });
@@ -81,6 +87,7 @@ void encode_with_mode(const Format& f, const T* values, Code* codes, int64_t n) 
     case Kind::Posit: return transform(values, codes, n, [e = PositEncoder<T, Mode<T>>(f)](T x) TD_INLINE_LAMBDA { return e(x); });
     case Kind::Float: return transform(values, codes, n, [e = FloatEncoder<T, Mode<T>>(f)](T x) TD_INLINE_LAMBDA { return e(x); });
     case Kind::Fixed: return transform(values, codes, n, [e = FixedEncoder<T, Mode<T>>(f)](T x) TD_INLINE_LAMBDA { return e(x); });
+    case Kind::Table: return; // encode_by_steps
   }
 }
 
@@ -259,8 +266,14 @@ void encode_generic(const Format& f, const T* values, Code* codes, int64_t n, co
 
 template <typename T>
 void encode_all(const Format& f, const T* values, void* codes, int64_t n, const RandomWords& words) {
-  // Wrapping needs all digits of a rounded integer, however large it is: only the generic codec has them.
-  const FastPath path = f.overflow == Overflow::Wrap ? FastPath::None : fast_path(f.rounding);
+  if (f.is_table() && !is_stochastic(f.rounding)) {
+    if (f.itemsize() == 1) return encode_by_steps(f, values, static_cast<uint8_t*>(codes), n);
+    return encode_by_steps(f, values, static_cast<uint16_t*>(codes), n);
+  }
+  // Wrapping needs all digits of a rounded integer, however large it is, and few random bits are a matter of theirs: only the generic codec
+  // has them.
+  const bool generic = f.overflow == Overflow::Wrap || f.is_table() || (f.random_bits != 0 && f.rounding == Rounding::Stochastic);
+  const FastPath path = generic ? FastPath::None : fast_path(f.rounding);
   if (f.rounding == Rounding::NearestEven && path == FastPath::Constant) return encode_nearest(f, values, codes, n);
   if (path == FastPath::Constant || path == FastPath::Masks) return encode_variable(f, values, codes, n);
   with_code_type(f, [&](auto code) {
@@ -290,6 +303,7 @@ void encode_all(const Format& f, const T* values, void* codes, int64_t n, const 
           case Kind::Posit: return encode_with_coin<T, PositEncoder<T, DirectedMode<T>>>(f, values, out, n, words);
           case Kind::Float: return encode_with_coin<T, FloatEncoder<T, DirectedMode<T>>>(f, values, out, n, words);
           case Kind::Fixed: return encode_with_coin<T, FixedEncoder<T, DirectedMode<T>>>(f, values, out, n, words);
+          case Kind::Table: break;
         }
       }
     }
@@ -303,6 +317,7 @@ void encode_integers(const Format& f, const T* values, void* codes, int64_t n, c
 }
 
 void encode_floats(const Format& f, const float* values, void* codes, int64_t n, const RandomWords& words) {
+  if (f.is_table() && !is_stochastic(f.rounding)) return encode_all<float>(f, values, codes, n, words);
   if (f.fits_float()) return encode_all<float>(f, values, codes, n, words);
   // Its exponents or fraction are wider than float32's: by way of double, in blocks.
   double wide[kRandomBlock];

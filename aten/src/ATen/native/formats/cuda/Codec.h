@@ -53,6 +53,7 @@ class Decoder {
       case Kind::Posit: new (&posit_) PositDecoder<T>(f); break;
       case Kind::Fixed: new (&fixed_) FixedDecoder<T>(f); break;
       case Kind::Float: new (&float_) FloatDecoder<T>(f); break;
+      case Kind::Table: break; // refused before: tables lie in the host's memory
     }
   }
 
@@ -114,6 +115,7 @@ class Encoder {
   // The fast paths agree with the generic codec for the formats that they serve; where T lacks digits that a code has, none does.
   static FastPath path_of(const Format& f) {
     const FastPath path = c10::formats::fast_path(f.rounding);
+    if (f.random_bits != 0 && f.rounding == Rounding::Stochastic) return FastPath::None;
     if (f.overflow == c10::formats::Overflow::Wrap || sizeof(T) < static_cast<size_t>(f.itemsize())) return FastPath::None;
     const bool plain = f.subnormals == c10::formats::Subnormals::Gradual && f.underflow == c10::formats::Underflow::Minpos;
     switch (path) {

@@ -34,7 +34,8 @@ void give_limits(const Plan& plan, Stack& stack) {
   const double most = c10::formats::to_double(c10::formats::decode(f, f.max_code()));
   c10::IValue &above = stack[base + plan.limits], &below = stack[base + plan.limits + 1];
   if (above.isNone()) above = most;
-  if (below.isNone()) below = f.is_signed ? -most : 0.0;
+  const double least = f.is_table() ? c10::formats::to_double(c10::formats::decode(f, f.table->lowest_code)) : f.is_signed ? -most : 0.0;
+  if (below.isNone()) below = least;
 }
 
 class BoxedKernel final : public c10::OperatorKernel {

@@ -4,6 +4,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/to_ops.h>
+#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
 namespace at::formats {
@@ -20,16 +21,34 @@ using torch::autograd::variable_list;
 // The gradient of a cast goes back by the cast to the dtype it came from, which only this knows: the stock formula would remember the
 // container instead. A node like the stock ones, for torch.func differentiates no torch::autograd::Function.
 struct CastBackward final : Node {
-  ScalarType dtype;
+  ScalarType dtype; // a stock one, or
+  const FormatEntry* format;
   Device device;
 
-  CastBackward(ScalarType from, Device where) : dtype(from), device(where) {}
+  CastBackward(ScalarType from, Device where)
+      : dtype(from),
+        format(c10::formats::is_format_type(from) ? &c10::formats::format_entry(from) : nullptr),
+        device(where) {}
   std::string name() const override { return "ToCopyBackward"; }
   variable_list apply(variable_list&& grads) override {
     if (!grads[0].defined()) return {at::Tensor()}; // no gradient is not a gradient of zeros
     const ExplicitDtypeGuard explicit_dtype;
     const HiddenFromModes hidden;
-    return {at::_ops::to_device::call(grads[0], device, dtype, false, false, {})};
+    const ScalarType target = format ? c10::formats::scalar_type(*format) : dtype;
+    return {at::_ops::to_device::call(grads[0], device, target, false, false, {})};
+  }
+};
+
+// A hook on the node, not casts of the operands: what the formula has saved stays theirs, and so do their versions.
+struct GradientDtypes final : torch::autograd::FunctionPostHook {
+  std::vector<ScalarType> dtypes;
+
+  explicit GradientDtypes(std::vector<ScalarType> operands) : dtypes(std::move(operands)) {}
+  variable_list operator()(const variable_list& gradients, const variable_list&) override {
+    TORCH_INTERNAL_ASSERT(gradients.size() <= dtypes.size(), "a node with ", dtypes.size(), " operands gave ", gradients.size(), " gradients");
+    variable_list own;
+    for (size_t i = 0; i < gradients.size(); ++i) own.push_back(gradient_of_dtype(gradients[i], dtypes[i]));
+    return own;
   }
 };
 
@@ -49,6 +68,10 @@ at::Tensor gradient_of_dtype(const at::Tensor& gradient, ScalarType dtype, bool 
   const ExplicitDtypeGuard exact;
   const HiddenFromModes hidden;
   return at::_ops::to_dtype::call(gradient, dtype, false, false, {});
+}
+
+void keep_gradient_dtypes(const at::Tensor& result, std::vector<ScalarType> dtypes) {
+  if (const auto& node = result.grad_fn()) node->add_post_hook(std::make_unique<GradientDtypes>(std::move(dtypes)));
 }
 
 at::Tensor to_copy_autograd(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool>,

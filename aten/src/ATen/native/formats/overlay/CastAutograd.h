@@ -3,6 +3,8 @@
 #include <ATen/FormatTensor.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <vector>
+
 namespace at::formats {
 
 at::Tensor to_copy_autograd(const at::Tensor& self, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
@@ -15,5 +17,8 @@ void record_cast(const at::Tensor& result, c10::ScalarType from, c10::Device dev
 // A gradient in the dtype of what it is a gradient of (as dtype_number has it), where one of the two is ours: the engine would cast by
 // containers. Between stock dtypes the engine casts, or raises; stock_too: so does this.
 at::Tensor gradient_of_dtype(const at::Tensor& gradient, c10::ScalarType dtype, bool stock_too = false);
+
+// Every gradient that the result's node gives is in its operand's dtype from here on; the dtypes are the operands', those without a derivative last.
+void keep_gradient_dtypes(const at::Tensor& result, std::vector<c10::ScalarType> dtypes);
 
 } // namespace at::formats

@@ -87,7 +87,7 @@ bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::S
   const auto arguments = text_of_arguments(*stack, base + 1);
   if (!arguments) return false;
   const at::AutoDispatchBelowADInplaceOrView guard;
-  const FunctionKey key{&schema, *arguments, entry.id, format.rounding};
+  const FunctionKey key{&schema, *arguments, entry.serial, format.rounding};
   auto [table, due] = find_table(key, self.numel(), int64_t{1} << (8 * format.itemsize()));
   const bool gpu = on_gpu(self.device());
   if (!table.defined()) {

@@ -1,5 +1,6 @@
 #include <ATen/native/formats/overlay/MixedAutograd.h>
 
+#include <ATen/Releases.h>
 #include <ATen/native/formats/overlay/BoxedCall.h>
 #include <ATen/native/formats/overlay/CastAutograd.h>
 #include <ATen/native/formats/overlay/ForwardMode.h>
@@ -30,14 +31,32 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
       const BoxedCall call(plan_, stack, Casts::Recorded);
       op.callBoxed(stack);
       call.finish(op.schema().returns().size(), stack);
-    } else if (has_tangent(plan_, *stack)) {
-      run_with_tangents(op, plan_, keys, stack);
     } else {
-      run_stock_formula(op, keys, stack);
+      // The zeros are of the container's dtype.
+      const bool zeros = kNormalisationMakesZeros && plan_.rule == OperandRule::Normalisation;
+      const std::vector<c10::ScalarType> dtypes = zeros ? operand_dtypes(*stack) : std::vector<c10::ScalarType>();
+      if (has_tangent(plan_, *stack)) {
+        run_with_tangents(op, plan_, keys, stack);
+      } else {
+        run_stock_formula(op, keys, stack);
+      }
+      if (zeros) keep_gradient_dtypes((*stack)[stack->size() - op.schema().returns().size()].toTensor(), dtypes);
     }
   }
 
  private:
+  // Of the tensors among the arguments, in the order in which autograd counts them; an optional one that is not given has no gradient.
+  std::vector<c10::ScalarType> operand_dtypes(const torch::jit::Stack& stack) const {
+    std::vector<c10::ScalarType> dtypes;
+    for (size_t i = 0; i < plan_.arguments.size(); ++i) {
+      if (plan_.arguments[i].slot != Plan::Slot::Tensor) continue;
+      const c10::IValue& value = stack[stack.size() - plan_.arguments.size() + i];
+      const bool given = value.isTensor() && value.toTensor().defined();
+      dtypes.push_back(given ? dtype_number(value.toTensor()) : c10::ScalarType::Undefined);
+    }
+    return dtypes;
+  }
+
   // Kernels for these kinds outrank ours in dispatch, and would read our codes as numbers of the container.
   void expect_ordinary_operands(const torch::jit::Stack& stack) const {
     const size_t base = stack.size() - plan_.arguments.size();

@@ -1,0 +1,67 @@
+// A format that is a list of values: the values by code and in order, what lies between them, and where the range ends.
+//
+// Values are float64 numbers, at most 2^16 of them. A table is made once for each content and lives as long as the process (ValueTable.cpp),
+// so that formats are compared by its address and passed by value.
+#pragma once
+#include <c10/formats/Unpacked.h>
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace c10::formats {
+
+// Where a tie of the mode nearest_even goes. Even: to the even code of the two; if both or none are even, to the one with an even place in the
+// order of values.
+enum class Ties : uint8_t { Even, Zero, Away, Up, Down };
+
+// What becomes of a number beyond the outermost finite value.
+struct TableEnd {
+  bool saturates{true}; // finite numbers become that value
+  uint32_t code{0};     // if not: this code, as if `next` were the next value
+  uint32_t infinity{0}; // an infinity's code
+  double next{0};
+  double limit{std::numeric_limits<double>::quiet_NaN()}; // between the value and `next`; NaN: halfway
+};
+
+// What a table is made of.
+struct TableDefinition {
+  std::string name; // a table's name is part of its content
+  int bits{0};
+  std::vector<double> values; // by code; NaN where a code is no number
+  uint32_t nan_code{0};
+  Ties ties{Ties::Even};
+  std::vector<double> boundaries; // between neighbours in ascending order; none: midpoints
+  TableEnd high, low;
+  bool minpos{false};          // what is not 0 never becomes 0, in any mode
+  bool negative_is_nan{false}; // what rounds to a number below 0 becomes NaN; without a 0, all that is below 0
+};
+
+struct ValueTable : TableFacts {
+  TableDefinition definition;
+  std::vector<double> by_code;       // 2^bits values
+  std::vector<float> by_code_float;  // the same where fits_float
+  std::vector<double> values;        // the finite ones, ascending; 0 once
+  std::vector<uint32_t> codes;       // of those
+  std::vector<bool> lower_is_odd;    // which of two neighbours counts as odd, the lower or the upper one
+  std::vector<Unpacked> boundaries;  // between them; sticky where one has more than 64 bits
+  std::vector<int32_t> rank_of_code; // place in `values`; -1: infinities and NaN
+  Unpacked high_limit, low_limit;
+  int zero{-1}; // place of 0, or -1
+  uint32_t plus_zero{0}, minus_zero{0};
+
+  int64_t size() const { return static_cast<int64_t>(values.size()); }
+};
+
+inline const ValueTable& table_of(const Format& f) {
+  return *static_cast<const ValueTable*>(f.table);
+}
+
+// The format of a definition. Throws std::invalid_argument.
+Format make_table_format(const TableDefinition& definition);
+
+// The code after `code` in the order of values, up or down; the outermost ones stay.
+uint64_t next_code_of_table(const Format& f, uint64_t code, bool up);
+
+} // namespace c10::formats

@@ -1,0 +1,90 @@
+"""More formats than a process has numbers for: a number goes to the next format when nobody has the dtype any more."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run_python(code):
+    return subprocess.run([sys.executable, "-c", "import torch, torch_dtypes\n" + code], cwd=ROOT, capture_output=True, text=True, timeout=240)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        # a sweep: a model, its gradients and an optimizer in each of hundreds of formats
+        """
+for e in range(3, 10):
+    for m in range(1, 13):
+        for mode in ("nearest_even", "up", "stochastic"):
+            dtype = torch_dtypes.float_format(e, m, rounding=mode)
+            assert torch.finfo(dtype).bits >= 8
+            w = torch.ones(4, dtype=dtype, requires_grad=True)
+            (w * w).sum().backward()
+            assert w.grad.dtype is dtype and getattr(torch, str(dtype)[6:]) is dtype
+            torch.optim.SGD([w], lr=0.5).step()
+assert torch_dtypes._C.format_count() <= 64
+""",
+        # tensors and derivatives outlive their dtype
+        """
+kept, casts = [], []
+leaf = torch.ones(2, requires_grad=True)
+for n in range(2, 32):
+    for es in range(4):
+        dtype = torch_dtypes.posit_format(n, es)
+        x = torch.ones(1, dtype=dtype)
+        kept.append((str(dtype), x))
+        del dtype, x
+for e in range(3, 11):
+    for m in range(1, 13):
+        dtype = torch_dtypes.float_format(e, m)
+        casts.append((str(dtype), (leaf * 1.0).to(dtype).float()))
+        del dtype
+for name, x in kept:
+    assert str(x.dtype) == name and (x + x).item() >= 1 and str((x + x).dtype) == name
+for name, y in casts:
+    leaf.grad = None
+    y.sum().backward()
+    assert leaf.grad.tolist() == [1.0, 1.0], name
+""",
+        # a limit is a dtype's as long as the limit is there
+        """
+info = torch.finfo(torch_dtypes.float_format(6, 7))
+largest, name = info.max, info.dtype
+for m in range(1, 60):
+    torch_dtypes.fixed_format(m % 16, m // 4, rounding="up")
+    torch_dtypes.float_format(3 + m % 8, 1 + m % 20)
+assert (info.max, info.dtype) == (largest, name)
+""",
+    ],
+    ids=["sweep", "tensors", "finfo"],
+)
+def test_hundreds_of_formats(code):
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_is_in_use_stays():
+    done = run_python("""
+held = [torch_dtypes.posit_format(n, es) for n in range(5, 18) for es in range(4)]
+names = [str(d) for d in held]
+try:
+    for n in range(20, 33):
+        held.append(torch_dtypes.posit_format(n, 3))
+except ValueError as error:
+    assert "at most 64 number formats in one process" in str(error) and "let some go" in str(error), error
+else:
+    raise AssertionError("expected an error")
+assert [str(d) for d in held[:len(names)]] == names and all(torch.ones(1, dtype=d).dtype is d for d in held)
+del held[:]
+assert torch.ones(1, dtype=torch_dtypes.posit_format(30, 3)).item() == 1
+torch_dtypes.set_accumulation(torch_dtypes.float_format(5, 9), "exact")  # keeps its number
+for n in range(2, 32):
+    torch_dtypes.posit_format(n, 0, underflow="zero"), torch_dtypes.posit_format(n, 1, underflow="zero"), torch_dtypes.posit_format(n, 2)
+assert torch_dtypes.accumulation_of(torch_dtypes.float_format(5, 9)).policy == "exact"
+""")
+    assert done.returncode == 0, done.stderr

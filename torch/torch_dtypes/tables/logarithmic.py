@@ -1,0 +1,53 @@
+"""Logarithmic number systems of at most 16 bits: a sign and the logarithm to base 2 as a fixed-point number.
+
+Source: Swartzlander and Alexopoulos, "The sign/logarithm number system", IEEE Transactions on Computers 24 (1975); the codes of 0 and NaN as the
+Universal library's ``lns`` has them.
+"""
+
+from __future__ import annotations
+
+import decimal
+import functools
+import math
+
+from .definition import Definition, End
+from .making import named
+from .tapered import IRRATIONAL_BITS, rounded
+
+_CONTEXT = decimal.Context(prec=60)
+
+
+@functools.lru_cache(maxsize=4)
+def _roots(count: int, significant: int) -> tuple[float, ...]:
+    """2^(i / count) for i below count."""
+    log = decimal.Decimal(2).ln(_CONTEXT)
+    return tuple(1.0 if i == 0 else rounded((log * i / count).exp(_CONTEXT), significant) for i in range(count))
+
+
+def _power(numerator: int, count: int, significant: int) -> float:
+    """2^(numerator / count)."""
+    return math.ldexp(_roots(count, significant)[numerator % count], numerator // count)
+
+
+def check(int_bits: int, frac_bits: int) -> None:
+    if not 3 <= 2 + int_bits + frac_bits <= 16 or int_bits > 9:
+        raise ValueError(
+            f"expected int_bits from 0 to 9 and 3 to 16 bits in all (a sign, the logarithm's sign, int_bits, frac_bits), but got "
+            f"int_bits={int_bits}, frac_bits={frac_bits}"
+        )
+
+
+@named(r"lns(\d+)_(\d+)")
+def logarithmic(int_bits: int, frac_bits: int) -> Definition:
+    check(int_bits, frac_bits)
+    bits = 2 + int_bits + frac_bits
+    count, half = 1 << frac_bits, 1 << (bits - 2)  # the logarithms go from -half + 1 to half - 1; -half is 0's, or NaN's
+    value = {n: _power(n, count, IRRATIONAL_BITS) for n in range(1 - half, half)}
+    magnitudes = [0.0 if n == -half else value[n] for n in (*range(half), *range(-half, 0))]  # by code: two's complement
+    values = [*magnitudes, *(-v for v in magnitudes)]
+    nan_code = 2 * half + half
+    values[nan_code] = math.nan
+    between = [_power(2 * n + 1, 2 * count, IRRATIONAL_BITS + 1) for n in range(1 - half, half - 1)]
+    least = value[1 - half] / 2
+    boundaries = (*(-b for b in reversed(between)), -least, least, *between)
+    return Definition(tuple(values), nan_code, boundaries=boundaries, high=End(None, half - 1), low=End(None, 3 * half - 1))

@@ -1,0 +1,103 @@
+"""Takums and bounded posits of at most 16 bits: bit strings whose fields have variable lengths.
+
+Both round as posits do, on the bit string: the boundary between two codes is the value of the string that is one bit longer. What is not 0 never
+becomes 0, what is beyond the largest number becomes it, infinities become NaR.
+
+Sources: Hunhold, "Beating posits at their own game: takum arithmetic", CoNGA 2024, definitions 2 and 6; Jonnalagadda et al., "Closing the gap
+between float and posit hardware efficiency" (b-posits: regimes of bounded length), 2025.
+"""
+
+from __future__ import annotations
+
+import decimal
+import functools
+import math
+from collections.abc import Callable
+
+from .definition import Definition, End
+from .making import named
+
+# Irrational values have this many significant bits, and their boundaries one more, which leaves float64 the two bits by which it rounds
+# arithmetic to odd.
+IRRATIONAL_BITS = 51
+MAX_BITS = 16
+
+_CONTEXT = decimal.Context(prec=60)
+
+
+def rounded(x: decimal.Decimal, bits: int) -> float:
+    """A positive irrational number to nearest, to that many significant bits."""
+    exponent = math.frexp(float(x))[1]
+    scaled = _CONTEXT.multiply(x, _CONTEXT.power(2, bits - exponent))
+    return math.ldexp(int(scaled.to_integral_value(decimal.ROUND_HALF_EVEN)), exponent - bits)
+
+
+def two_sided(bits: int, magnitude: Callable[[int], float], boundary: Callable[[int], float]) -> Definition:
+    """Codes as two's complement integers: the positive values, 0, NaR, their negatives. boundary(k): between the codes k and k + 1."""
+    half = 1 << (bits - 1)
+    positive = [magnitude(k) for k in range(1, half)]
+    between = [boundary(k) for k in range(1, half - 1)]
+    values = (0.0, *positive, math.nan, *(-v for v in reversed(positive)))
+    # Next to 0 there is none: no rounding gives 0.
+    boundaries = (*(-b for b in reversed(between)), -positive[0] / 2, positive[0] / 2, *between)
+    nar = End(None, half)
+    return Definition(values, half, boundaries=boundaries, high=nar, low=nar, minpos=True)
+
+
+def characteristic(bits: int, code: int) -> tuple[int, int, int]:
+    """(c, M, p) of a positive takum: its logarithm, or its exponent and fraction, is c + M / 2^p. Shorter ones than 12 bits end in zeros."""
+    code, bits = code << max(0, 12 - bits), max(bits, 12)
+    direction, regime = code >> (bits - 2) & 1, code >> (bits - 5) & 7
+    length = regime if direction else 7 - regime
+    p = bits - 5 - length
+    tail = code & ((1 << (bits - 5)) - 1)
+    base = 2**length - 1 if direction else 1 - 2 ** (length + 1)
+    return base + (tail >> p), tail & ((1 << p) - 1), p
+
+
+def _linear(bits: int, code: int) -> float:
+    c, mantissa, p = characteristic(bits, code)
+    return math.ldexp((1 << p) + mantissa, c - p)
+
+
+@functools.lru_cache(maxsize=1024)
+def _exp(numerator: int, denominator: int) -> decimal.Decimal:
+    return _CONTEXT.divide(decimal.Decimal(numerator), decimal.Decimal(denominator)).exp(_CONTEXT)
+
+
+def _logarithmic(bits: int, code: int, significant: int) -> float:
+    c, mantissa, p = characteristic(bits, code)
+    return rounded(_CONTEXT.multiply(_exp(c, 2), _exp(mantissa, 2 << p)), significant)
+
+
+@named(r"takum(\d+)_(linear|log)")
+def takum(bits: int, kind: str) -> Definition:
+    if not 6 <= bits <= MAX_BITS:
+        raise ValueError(f"expected a takum of 6 to 16 bits, but got {bits}: wider ones would need a codec of their own, not a table of values")
+    if kind == "linear":
+        return two_sided(bits, lambda k: _linear(bits, k), lambda k: _linear(bits + 1, 2 * k + 1))
+    return two_sided(bits, lambda k: _logarithmic(bits, k, IRRATIONAL_BITS), lambda k: _logarithmic(bits + 1, 2 * k + 1, IRRATIONAL_BITS + 1))
+
+
+def _bounded(bits: int, es: int, regime_max: int, code: int) -> float:
+    """The value of a positive bounded posit: a regime of regime_max equal bits has no bit that ends it."""
+    body = format(code, f"0{bits - 1}b")
+    run = len(body) - len(body.lstrip(body[0]))
+    run = min(run, regime_max)
+    k = run - 1 if body[0] == "1" else -run
+    tail = body[run + (run < regime_max) :]
+    exponent, fraction = int(tail[:es].ljust(es, "0") or "0", 2), tail[es:]
+    return math.ldexp((1 << len(fraction)) + int(fraction or "0", 2), (k << es) + exponent - len(fraction))
+
+
+@named(r"posit(\d+)es(\d+)_regime(\d+)")
+def bounded_posit(bits: int, es: int, regime_max: int) -> Definition:
+    if not 2 <= bits <= 16:
+        raise ValueError(f"expected a posit of 2 to 16 bits with regime_max, but got {bits}: those are tables of values")
+    if not 0 <= es <= 5:
+        raise ValueError(f"expected es from 0 to 5, but got {es}")
+    if not 2 <= regime_max < bits:
+        raise ValueError(f"expected regime_max from 2 to {bits - 1} with nbits={bits}, but got {regime_max}")
+    if (regime_max + 1) << es > 1022:
+        raise ValueError(f"expected exponents that float64 has, but got regime_max={regime_max} with es={es}")
+    return two_sided(bits, lambda k: _bounded(bits, es, regime_max, k), lambda k: _bounded(bits + 1, es, regime_max, 2 * k + 1))

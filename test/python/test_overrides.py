@@ -123,6 +123,9 @@ def test_arguments_are_checked_at_the_call():
 
 def test_they_are_functions_with_their_parameters_and_docstrings():
     assert str(inspect.signature(rounding)).startswith("(mode: 'str | int') -> ") and "Rounds every result" in rounding.__doc__
-    assert list(inspect.signature(accumulate).parameters) == ["policy", "chunk", "product", "accumulator", "fused", "kahan", "rounding"]
+    assert list(inspect.signature(accumulate).parameters) == [
+        "policy", "chunk", "product", "accumulator", "fused", "kahan", "rounding", "order", "outer", "terms", "extra_bits", "register", "align",
+        "interleave", "late", "min_exponent", "product_limit",
+    ]  # fmt: skip
     assert inspect.isfunction(rounding) and inspect.isfunction(accumulate) and "Adds up dot products" in accumulate.__doc__
     assert torch_dtypes.rounding is rounding and torch_dtypes.accumulate is accumulate

@@ -1,4 +1,5 @@
 # What type checkers know of the extension. Private: use torch_dtypes. A test compares the names with the extension's.
+import builtins
 import enum
 from collections.abc import Callable
 from typing import Any
@@ -148,8 +149,8 @@ class Format:
         nan_code: int,
         ties: str,
         boundaries: torch.Tensor | None,
-        high: tuple[bool, int, int, float, float],
-        low: tuple[bool, int, int, float, float],
+        high: tuple[bool, int, int, builtins.float, builtins.float],
+        low: tuple[bool, int, int, builtins.float, builtins.float],
         minpos: bool,
         negative_is_nan: bool,
         /,
@@ -222,6 +223,10 @@ max_formats: int
 first_load: dict[str, Any]
 
 def define(format: Format, name: str, /) -> torch.dtype: ...
+def set_announcer(callable: Callable[[torch.dtype], None], /) -> None: ...
+def set_room_maker(callable: Callable[[], bool], /) -> None: ...
+def formats_at_run_time() -> list[str]: ...
+def retire(name: str, /) -> torch.dtype | None: ...
 def operator_facts() -> list[tuple[str, str, list[str], str]]: ...
 def dot_operators() -> set[str]: ...
 def builtin_dtypes() -> list[torch.dtype]: ...

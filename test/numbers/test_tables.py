@@ -325,6 +325,14 @@ def test_unknown_content_says_what_to_do():
         torch_dtypes.dtype("table4_0123456789abcdef")
 
 
+def test_a_name_that_was_unknown_is_known_once_its_table_is_made():
+    name = making.define([0.0, 1.0, 3.5, -7.0]).name()
+    with pytest.raises(ValueError, match="table_format"):
+        torch_dtypes.dtype(name)
+    made = torch_dtypes.table_format([0.0, 1.0, 3.5, -7.0])
+    assert torch_dtypes.dtype(name) is made and torch_dtypes.chop(torch.tensor([3.0]), name).item() == 3.5
+
+
 def test_values_from_files(tmp_path):
     (tmp_path / "v.txt").write_text("0, 0x1.8p1\n-2.5 nan")
     np.save(tmp_path / "v.npy", np.array([0.0, 3.0, -2.5, math.nan]))

@@ -219,12 +219,7 @@ def accumulate(
         ...     print((x @ y).item())
         0.0
     """
-    options = {
-        "chunk": chunk, "product": product, "accumulator": accumulator, "fused": fused, "kahan": kahan, "rounding": rounding, "order": order,
-        "outer": outer, "terms": terms, "extra_bits": extra_bits, "register": register, "align": align, "interleave": interleave, "late": late,
-        "min_exponent": min_exponent, "product_limit": product_limit,
-    }  # fmt: skip
-    chosen = _policy_of(policy, options)
+    chosen = _policy_of(policy, {name: value for name, value in locals().items() if name != "policy"})  # all that the signature has
     return Override(_C.set_accumulation_override, chosen._native())
 
 
@@ -270,12 +265,7 @@ def set_accumulation(
         torch.e5m7
         >>> torch_dtypes.set_accumulation(torch.e5m5, "machine")
     """
-    options = {
-        "chunk": chunk, "product": product, "accumulator": accumulator, "fused": fused, "kahan": kahan, "rounding": rounding, "order": order,
-        "outer": outer, "terms": terms, "extra_bits": extra_bits, "register": register, "align": align, "interleave": interleave, "late": late,
-        "min_exponent": min_exponent, "product_limit": product_limit,
-    }  # fmt: skip
-    chosen = _policy_of(policy, options)
+    chosen = _policy_of(policy, {name: value for name, value in locals().items() if name not in ("dtype", "policy")})  # all that the signature has
     _C.set_accumulation_default(expected_dtype(dtype), chosen._native())
 
 

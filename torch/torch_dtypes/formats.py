@@ -355,8 +355,7 @@ def _format_of_name(name: str) -> _C.Format:
     if not isinstance(name, str):
         raise TypeError(f"expected the name of a number format, but got {name!r}")
     base, mode = _names.split_rounding(making.learn(name.removeprefix("torch.")))
-    if (tabled := making.format_of_name(base)) is not None:
-        fmt = _C.Format(tabled)
+    if (fmt := making.format_of_name(base)) is not None:
         set_rounding(fmt, mode)
         return fmt
     base = _names.by_parameters(base)

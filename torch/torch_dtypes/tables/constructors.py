@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from .. import _C, _names
-from . import logarithmic, making, tapered
+from . import making, tapered
 from .floats import TabledFloat
 
 
@@ -13,7 +13,7 @@ def tabled(name: str, rounding: str | int) -> _C.Format:
     """A published table's format by its name."""
     from .. import formats
 
-    fmt = _C.Format(making.format_of_name(name))
+    fmt = making.format_of_name(name)
     formats.set_rounding(fmt, rounding)
     return fmt
 
@@ -110,5 +110,4 @@ def lns_format(int_bits: int, frac_bits: int, *, rounding: str | int = "nearest_
     from .. import formats
 
     int_bits, frac_bits = formats._integer("int_bits", int_bits, 0, 9), formats._integer("frac_bits", frac_bits, 0, 14)
-    logarithmic.check(int_bits, frac_bits)
     return formats._define(tabled(f"lns{int_bits}_{frac_bits}", rounding))

@@ -12,16 +12,14 @@ import math
 
 from .definition import Definition, End
 from .making import named
-from .tapered import IRRATIONAL_BITS, rounded
-
-_CONTEXT = decimal.Context(prec=60)
+from .tapered import CONTEXT, IRRATIONAL_BITS, rounded
 
 
 @functools.lru_cache(maxsize=4)
 def _roots(count: int, significant: int) -> tuple[float, ...]:
     """2^(i / count) for i below count."""
-    log = decimal.Decimal(2).ln(_CONTEXT)
-    return tuple(1.0 if i == 0 else rounded((log * i / count).exp(_CONTEXT), significant) for i in range(count))
+    log = decimal.Decimal(2).ln(CONTEXT)
+    return tuple(1.0 if i == 0 else rounded((log * i / count).exp(CONTEXT), significant) for i in range(count))
 
 
 def _power(numerator: int, count: int, significant: int) -> float:

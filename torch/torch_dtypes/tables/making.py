@@ -16,7 +16,7 @@ from .definition import MAX_VALUES, TIES, Definition, End, of_text
 
 _BY_CONTENT = re.compile(r"table\d+_[0-9a-f]{16}")
 _made: dict[str, Definition] = {}  # by name, of tables that are named by their content
-_by_parameters: dict[str, _C.Format] = {}
+_formats: dict[str, _C.Format] = {}  # by name, of every table that was asked for
 _named: dict[str, tuple[re.Pattern, Callable[..., Definition]]] = {}
 
 
@@ -33,14 +33,14 @@ def named(pattern: str) -> Callable:
     return register
 
 
-@functools.lru_cache(maxsize=256)
 def format_of_name(name: str) -> _C.Format | None:
-    """The format of a published table's name or of one that was made in this process; None: no such name."""
+    """A copy of the format of a published table's name or of one that was made in this process; None: no such name, so far."""
     if name in _made:
-        return _made[name].format(name)
+        return define_once(name, lambda: _made[name])
     for pattern, define in _named.values():
         if match := pattern.fullmatch(name):
-            return define(*(int(g) if g is not None and g.isdecimal() else g for g in match.groups())).format(name)
+            parameters = [int(g) if g is not None and g.isdecimal() else g for g in match.groups()]
+            return define_once(name, functools.partial(define, *parameters))
     return None
 
 
@@ -54,10 +54,10 @@ def refuse_unknown(name: str) -> None:
 
 
 def define_once(name: str, define: Callable[[], Definition]) -> _C.Format:
-    """A copy of the format of a table that is named by parameters and not by a pattern."""
-    if name not in _by_parameters:
-        _by_parameters[name] = define().format(name)
-    return _C.Format(_by_parameters[name])
+    """A copy of the format of a table's name, which is defined at the first call."""
+    if name not in _formats:
+        _formats[name] = define().format(name)
+    return _C.Format(_formats[name])
 
 
 def written_name(name: str) -> str:
@@ -198,8 +198,6 @@ def _ends(values: list[float], ordered: list[float], overflow: object, limits: t
 def define(values: object, nan: object = None, ties: str = "even", boundaries: object = None, overflow: object = None) -> Definition:
     """The definition of what a user of table_format gives."""
     numbers = _numbers_of("values", values)
-    if len(numbers) > MAX_VALUES:
-        raise ValueError(f"expected at most {MAX_VALUES} values, but got more: codes have 16 bits at most")
     _checked(Definition(tuple(numbers), 0))
     if ties not in TIES:
         raise ValueError(f"expected ties to be one of {', '.join(map(repr, TIES))}, but got {ties!r}")

@@ -22,13 +22,13 @@ from .making import named
 IRRATIONAL_BITS = 51
 MAX_BITS = 16
 
-_CONTEXT = decimal.Context(prec=60)
+CONTEXT = decimal.Context(prec=60)
 
 
 def rounded(x: decimal.Decimal, bits: int) -> float:
     """A positive irrational number to nearest, to that many significant bits."""
     exponent = math.frexp(float(x))[1]
-    scaled = _CONTEXT.multiply(x, _CONTEXT.power(2, bits - exponent))
+    scaled = CONTEXT.multiply(x, CONTEXT.power(2, bits - exponent))
     return math.ldexp(int(scaled.to_integral_value(decimal.ROUND_HALF_EVEN)), exponent - bits)
 
 
@@ -62,12 +62,12 @@ def _linear(bits: int, code: int) -> float:
 
 @functools.lru_cache(maxsize=1024)
 def _exp(numerator: int, denominator: int) -> decimal.Decimal:
-    return _CONTEXT.divide(decimal.Decimal(numerator), decimal.Decimal(denominator)).exp(_CONTEXT)
+    return CONTEXT.divide(decimal.Decimal(numerator), decimal.Decimal(denominator)).exp(CONTEXT)
 
 
 def _logarithmic(bits: int, code: int, significant: int) -> float:
     c, mantissa, p = characteristic(bits, code)
-    return rounded(_CONTEXT.multiply(_exp(c, 2), _exp(mantissa, 2 << p)), significant)
+    return rounded(CONTEXT.multiply(_exp(c, 2), _exp(mantissa, 2 << p)), significant)
 
 
 @named(r"takum(\d+)_(linear|log)")

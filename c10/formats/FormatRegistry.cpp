@@ -1,6 +1,7 @@
 #include <c10/formats/FormatRegistry.h>
 
 #include <c10/formats/ForkSafeMutex.h>
+#include <c10/formats/FormatRegistryTypes.h>
 #include <c10/util/Exception.h>
 
 #include <array>
@@ -33,22 +34,6 @@ ScalarType container_of(const Format& format) {
     case 4: return ScalarType::Float;
     default: return ScalarType::Double;
   }
-}
-
-ScalarType bits_of(const Format& format) {
-  switch (format.itemsize()) {
-    case 1: return ScalarType::Byte;
-    case 2: return ScalarType::Short;
-    case 4: return ScalarType::Int;
-    default: return ScalarType::Long;
-  }
-}
-
-// Float32 where it has every value. Posits and most tables have no infinity for products that leave its range, so their squares must lie within it
-// too.
-ScalarType compute_of(const Format& format) {
-  const bool products = (!format.is_posit() && !(format.is_table() && !format.has_infinity())) || format.max_exponent() <= 63;
-  return format.fits_float() && products ? ScalarType::Float : ScalarType::Double;
 }
 
 // With the lock.

@@ -1,6 +1,7 @@
 #include <c10/formats/FormatRegistry.h>
 
 #include <c10/formats/ForkSafeMutex.h>
+#include <c10/formats/FormatRegistryTypes.h>
 #include <c10/util/Exception.h>
 #include <c10/util/typeid.h>
 
@@ -14,21 +15,6 @@ namespace {
 
 ScalarType number_of(int id) {
   return static_cast<ScalarType>(id < kBuiltins ? static_cast<int>(ScalarType::TD_FIRST_FORMAT) + id : kFirstRunTimeNumber + id - kBuiltins);
-}
-
-ScalarType bits_of(const Format& format) {
-  switch (format.itemsize()) {
-    case 1: return ScalarType::Byte;
-    case 2: return ScalarType::Short;
-    case 4: return ScalarType::Int;
-    default: return ScalarType::Long;
-  }
-}
-
-// Float32 where it has every value. Posits have no infinity for products that leave its range, so their squares must lie within it too.
-ScalarType compute_of(const Format& format) {
-  const bool products = (!format.is_posit() && !(format.is_table() && !format.has_infinity())) || format.max_exponent() <= 63;
-  return format.fits_float() && products ? ScalarType::Float : ScalarType::Double;
 }
 
 // Entries are never moved or removed, so readers need no lock: they see the count after the entry.

@@ -4,7 +4,7 @@
 #include <ATen/native/formats/BlockSums.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
-#include <torch/csrc/formats/DtypeObject.h>
+#include <torch/csrc/formats/Arguments.h>
 
 namespace py = pybind11;
 
@@ -15,25 +15,12 @@ using at::formats::Accumulation;
 using at::formats::BlockSum;
 using c10::formats::FormatEntry;
 
-const FormatEntry* entry_or_null(py::handle dtype) {
-  if (dtype.is_none()) return nullptr;
-  const FormatEntry* entry = format_of_dtype(dtype.ptr());
-  if (!entry) throw py::type_error("expected a dtype of a number format, but got " + py::repr(dtype).cast<std::string>());
-  return entry;
-}
-
-const FormatEntry& expect_entry(py::handle dtype) {
-  const FormatEntry* entry = entry_or_null(dtype);
-  if (!entry) throw py::type_error("expected a dtype of a number format, but got None");
-  return *entry;
-}
-
 // An attribute that is a dtype or None.
 template <const FormatEntry* Accumulation::* member>
 void bind_dtype(py::class_<Accumulation>& policy, const char* name) {
   policy.def_property(
       name, [](const Accumulation& a) { return a.*member ? py::reinterpret_borrow<py::object>(dtype_object(*(a.*member))) : py::object(py::none()); },
-      [](Accumulation& a, py::handle dtype) { a.*member = entry_or_null(dtype); });
+      [](Accumulation& a, py::handle dtype) { a.*member = dtype.is_none() ? nullptr : &expect_format(dtype); });
 }
 
 py::list presets() {
@@ -96,10 +83,9 @@ void bind_accumulation(py::module_& m) {
   m.def("block_presets", &presets);
   m.def("product_into", [](py::handle a, py::handle b, py::handle dtype, py::handle start) {
     for (const py::handle t : {a, b, start}) {
-      if (t.is_none()) continue;
-      if (!THPVariable_Check(t.ptr()) || !format_of_tensor(t.ptr())) throw py::type_error("expected tensors of number formats");
+      if (!t.is_none() && !format_of_tensor(t.ptr())) throw py::type_error("expected tensors of number formats");
     }
-    const FormatEntry& entry = expect_entry(dtype);
+    const FormatEntry& entry = expect_format(dtype);
     const Accumulation policy = at::formats::accumulation_of(entry);
     const at::Tensor &x = THPVariable_Unpack(a.ptr()), &y = THPVariable_Unpack(b.ptr());
     return py::reinterpret_steal<py::object>(THPVariable_Wrap(
@@ -107,8 +93,8 @@ void bind_accumulation(py::module_& m) {
   });
   m.def("accumulation_override", &at::formats::accumulation_override);
   m.def("set_accumulation_override", &at::formats::set_accumulation_override);
-  m.def("set_accumulation_default", [](py::handle dtype, const Accumulation& a) { at::formats::set_accumulation_default(expect_entry(dtype), a); });
-  m.def("accumulation_of", [](py::handle dtype) { return at::formats::accumulation_of(expect_entry(dtype)); });
+  m.def("set_accumulation_default", [](py::handle dtype, const Accumulation& a) { at::formats::set_accumulation_default(expect_format(dtype), a); });
+  m.def("accumulation_of", [](py::handle dtype) { return at::formats::accumulation_of(expect_format(dtype)); });
 }
 
 } // namespace torch::formats

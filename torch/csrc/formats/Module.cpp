@@ -1,5 +1,6 @@
 // The extension module torch_dtypes._C: makes dtypes, installs the hooks, and opens the number layer to the tests.
 #include <torch/csrc/formats/AccumulationBindings.h>
+#include <torch/csrc/formats/Arguments.h>
 #include <torch/csrc/formats/DtypeObject.h>
 #include <torch/csrc/formats/FormatSearch.h>
 #include <torch/csrc/formats/Observing.h>
@@ -44,12 +45,6 @@ namespace {
 
 using c10::formats::Format;
 using c10::formats::FormatEntry;
-
-const FormatEntry& expect_format(py::handle dtype) {
-  const FormatEntry* entry = format_of_dtype(dtype.ptr());
-  if (!entry) throw py::type_error("expected a dtype of a number format, but got " + py::repr(dtype).cast<std::string>());
-  return *entry;
-}
 
 const at::Tensor& expect_tensor(py::handle object) {
   if (!THPVariable_Check(object.ptr()))

@@ -11,6 +11,7 @@ import torch
 from conftest import codes_of, from_codes
 
 import torch_dtypes
+from torch_dtypes._arguments import rounding_mode
 
 pytestmark = pytest.mark.own_process
 
@@ -71,7 +72,7 @@ def numbers(*modes: str):
 
 def format_of(name: str, mode: str = "nearest_even"):
     fmt = torch_dtypes.format_of(torch_dtypes.dtype(name))
-    fmt.rounding = torch_dtypes.formats.rounding_mode(mode)
+    fmt.rounding = rounding_mode(mode)
     return fmt
 
 
@@ -209,7 +210,7 @@ def test_sums_rounded_at_every_step(library, name, policy, options):
     for what in ("product", "accumulator"):
         steps[what] = torch_dtypes.format_of(torch_dtypes.dtype(options.get(what, name)))
         if "rounding" in options:
-            steps[what].rounding = torch_dtypes.formats.rounding_mode(options["rounding"])
+            steps[what].rounding = rounding_mode(options["rounding"])
     chunk = int(policy.removeprefix("chunked(").removesuffix(")")) if policy != "format" else 0
     flags = (ctypes.c_int64 * 5)(options.get("fused", False), options.get("kahan", False), chunk, fmt.fits_float, 1)
     shape = (ctypes.c_int64 * 4)(2, 3, a.shape[2], 17)

@@ -7,8 +7,13 @@ import gc
 import torch
 from torch.utils._dtype_abbrs import dtype_abbrs
 
-from . import _C
+from . import _C, _names
 from ._overlay import testing
+
+
+def define(fmt: _C.Format) -> torch.dtype:
+    """The dtype of a format: there may be one already."""
+    return _C.define(fmt, _names.name_of_format(fmt))
 
 
 def announce(made: torch.dtype) -> None:

@@ -7,8 +7,9 @@ import re
 import torch
 
 from . import _C
+from ._arguments import rounding_mode
 from .formats import dtype as dtype_of_name
-from .formats import format_of, rounding_mode
+from .formats import format_of
 
 PLAIN = ("machine", "float32", "float64", "exact")
 STEPS = ("format", "chunked")

@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 import torch
 
 from . import _C, _policies
+from ._arguments import rounding_mode
 from ._overrides import Override
 from ._policies import expected_dtype, our_dtype
-from .formats import rounding_mode
 
 __all__ = ["Accumulation", "accumulate", "accumulation_of", "set_accumulation"]
 

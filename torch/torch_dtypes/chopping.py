@@ -8,7 +8,8 @@ from typing import Any, overload
 import torch
 
 from . import _C, _names
-from .formats import format_of, mode_said, rounding_mode
+from ._arguments import mode_said, rounding_mode
+from .formats import format_of
 
 __all__ = ["chop"]
 

@@ -7,11 +7,11 @@ refers to any more, a tensor alone not counted, is taken by the next.
 
 from __future__ import annotations
 
-import re
-
 import torch
 
 from . import _C, _names, _numbers
+from ._arguments import boolean, choice, integer, set_rounding
+from ._numbers import define
 from .tables import constructors, lns_format, making, table_format, takum_format
 
 __all__ = [
@@ -31,75 +31,12 @@ __all__ = [
 
 _SPECIALS = {s: getattr(_C.Specials, s) for s in ("ieee", "fn", "none", "fnuz", "p3109")}
 _OVERFLOW = {"ieee": _C.Overflow.ieee, "saturate": _C.Overflow.saturate}
-_FEW_BITS = re.compile(r"stochastic_([abc])(\d+)")
 _FIXED_OVERFLOW = {"saturate": _C.Overflow.saturate, "wrap": _C.Overflow.wrap}
 _UNDERFLOW = {"minpos": _C.Underflow.minpos, "zero": _C.Underflow.zero}
 _INFINITY = {"nan": _C.Infinity.nan, "saturate": _C.Infinity.saturate}
 
 ROUNDING_MODES = _names.ROUNDING_MODES
 """The names of the rounding modes; docs/numerics.md defines each."""
-
-
-def _integer(name: str, value: object, low: int, high: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"expected an integer for {name}, but got {value!r}")
-    number = value.__index__()
-    if not low <= number <= high:
-        raise ValueError(f"expected {name} from {low} to {high}, but got {number}")
-    return number
-
-
-def _boolean(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"expected True or False for {name}, but got {value!r}")
-    return value
-
-
-def _choice(name: str, value: object, choices) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"expected {name} as a string, one of {', '.join(map(repr, choices))}, but got {value!r}")
-    if value not in choices:
-        raise ValueError(f"expected {name} to be one of {', '.join(map(repr, choices))}, but got {value!r}")
-    return value
-
-
-def rounding_mode(mode: str | int) -> _C.Rounding:
-    """A rounding mode by its name or Pychop's number."""
-    if hasattr(mode, "__index__") and not isinstance(mode, bool):
-        mode = _names.PYCHOP_MODES.get(mode.__index__(), mode)
-    if not isinstance(mode, str) or mode not in ROUNDING_MODES:
-        names, numbers = ", ".join(map(repr, ROUNDING_MODES)), _names.PYCHOP_MODES
-        asked = f"one of {names}, or Pychop's number from {min(numbers)} to {max(numbers)}"
-        raise ValueError(f"expected a rounding mode, {asked}, but got {mode!r}")
-    return getattr(_C.Rounding, mode)
-
-
-def set_rounding(fmt: _C.Format, mode: str | int, stochastic_bits: int | None = None, stochastic_kind: str = "a") -> None:
-    """Gives a format a mode, or "stochastic_a4": the mode stochastic with 4 random bits by P3109's definition A."""
-    if isinstance(mode, str) and (match := _FEW_BITS.fullmatch(mode)):
-        if stochastic_bits is not None:
-            raise ValueError(f"expected the number of random bits once, but got {mode!r} and stochastic_bits={stochastic_bits!r}")
-        mode, stochastic_kind, stochastic_bits = "stochastic", match[1], int(match[2])
-    fmt.rounding = rounding_mode(mode)
-    fmt.random_bits, fmt.few_bits = 0, _C.FewBits.a
-    if stochastic_bits is None:
-        return
-    if fmt.rounding != _C.Rounding.stochastic:
-        raise ValueError(f"expected stochastic_bits with the mode 'stochastic' only, but got {fmt.rounding.name!r}")
-    kind = _choice("stochastic_kind", stochastic_kind, {"a": 0, "b": 0, "c": 0})
-    fmt.random_bits, fmt.few_bits = _integer("stochastic_bits", stochastic_bits, 1, 63), getattr(_C.FewBits, kind)
-
-
-def mode_said(rounding: str | int | None) -> str | None:
-    """The name of the mode that an argument says or, without one, a ``with rounding(...)`` block; None: each format's own."""
-    if rounding is not None:
-        return rounding_mode(rounding).name
-    override = _C.rounding_override()
-    return None if override is None else override.name
-
-
-def _define(fmt: _C.Format) -> torch.dtype:
-    return _C.define(fmt, _names.name_of_format(fmt))
 
 
 def posit_format(
@@ -142,23 +79,23 @@ def posit_format(
         >>> torch.tensor([0.1, 1e9], dtype=p)
         tensor([1.0010e-01, 1.0486e+06], dtype=torch.posit12es1)
     """
-    return _define(_posit(nbits, es, regime_max=regime_max, underflow=underflow, infinity=infinity, rounding=rounding))
+    return define(_posit(nbits, es, regime_max=regime_max, underflow=underflow, infinity=infinity, rounding=rounding))
 
 
 def _posit(nbits, es, *, regime_max=None, underflow="minpos", infinity="nan", rounding="nearest_even") -> _C.Format:
-    nbits, es = _integer("nbits", nbits, 2, 64), _integer("es", es, 0, 5)
+    nbits, es = integer("nbits", nbits, 2, 64), integer("es", es, 0, 5)
     if regime_max is not None:
         if (underflow, infinity) != ("minpos", "nan"):
             raise ValueError(f"expected underflow='minpos' and infinity='nan' with regime_max, but got {underflow!r} and {infinity!r}")
-        return constructors.tabled(f"posit{nbits}es{es}_regime{_integer('regime_max', regime_max, 2, 63)}", rounding)
+        return constructors.tabled(f"posit{nbits}es{es}_regime{integer('regime_max', regime_max, 2, 63)}", rounding)
     fmt = _C.Format.posit(nbits, es)
     if not fmt.fits_double:
         raise ValueError(
             f"expected a posit whose values all are float64 numbers (at most 53 significant bits, maxpos below 2^1024), but got nbits={nbits}, "
             f"es={es}: {fmt.significand_bits} significant bits, maxpos 2^{fmt.max_exponent}; choose fewer bits"
         )
-    fmt.underflow = _UNDERFLOW[_choice("underflow", underflow, _UNDERFLOW)]
-    fmt.infinity = _INFINITY[_choice("infinity", infinity, _INFINITY)]
+    fmt.underflow = _UNDERFLOW[choice("underflow", underflow, _UNDERFLOW)]
+    fmt.infinity = _INFINITY[choice("infinity", infinity, _INFINITY)]
     set_rounding(fmt, rounding)
     return fmt
 
@@ -210,23 +147,23 @@ def float_format(
         torch.e4m3fn_saturate
     """
     options = {"bias": bias, "signed": signed, "subnormals": subnormals, "specials": specials, "overflow": overflow}
-    return _define(_float(exp_bits, man_bits, **options, rounding=rounding))
+    return define(_float(exp_bits, man_bits, **options, rounding=rounding))
 
 
 def _float(exp_bits, man_bits, *, bias=None, signed=True, subnormals=True, specials="ieee", overflow="ieee", rounding="nearest_even") -> _C.Format:
-    specials = _choice("specials", specials, _SPECIALS)
-    exp_bits = _integer("exp_bits", exp_bits, 2 if specials == "ieee" else 1, 11)
-    man_bits = _integer("man_bits", man_bits, 0, 52)
+    specials = choice("specials", specials, _SPECIALS)
+    exp_bits = integer("exp_bits", exp_bits, 2 if specials == "ieee" else 1, 11)
+    man_bits = integer("man_bits", man_bits, 0, 52)
     if man_bits == 0 and specials == "ieee":
         raise ValueError("expected man_bits of at least 1 with specials='ieee' (NaN needs a fraction), but got 0; use specials='fn' or 'none'")
     fmt = _C.Format.float(exp_bits, man_bits)
     fmt.specials = _SPECIALS[specials]
-    fmt.bias = _names.standard_bias(fmt) if bias is None else _integer("bias", bias, -1022, 1023)
-    overflow = _choice("overflow", overflow, (*_OVERFLOW, "propagate"))
-    if not _boolean("signed", signed) or subnormals == "normal" or overflow == "propagate":
+    fmt.bias = _names.standard_bias(fmt) if bias is None else integer("bias", bias, -1022, 1023)
+    overflow = choice("overflow", overflow, (*_OVERFLOW, "propagate"))
+    if not boolean("signed", signed) or subnormals == "normal" or overflow == "propagate":
         return constructors.tabled_float(fmt, signed, subnormals, specials, overflow, rounding)
     fmt.overflow = _C.Overflow.saturate if specials == "none" else _OVERFLOW[overflow]
-    if not _boolean("subnormals", subnormals):
+    if not boolean("subnormals", subnormals):
         fmt.subnormals = _C.Subnormals.flush
     set_rounding(fmt, rounding)
     if fmt.max_code < 1 << (0 if subnormals else man_bits):
@@ -272,20 +209,20 @@ def fixed_format(
         >>> torch.tensor([8.5]).to(torch_dtypes.fixed_format(3, 4, overflow="wrap"))
         tensor([-7.5000], dtype=torch.fixed3_4_wrap)
     """
-    return _define(_fixed(int_bits, frac_bits, signed=signed, overflow=overflow, symmetric=symmetric, rounding=rounding))
+    return define(_fixed(int_bits, frac_bits, signed=signed, overflow=overflow, symmetric=symmetric, rounding=rounding))
 
 
 def _fixed(int_bits, frac_bits, *, signed=True, overflow="saturate", symmetric=False, rounding="nearest_even") -> _C.Format:
-    int_bits, frac_bits = _integer("int_bits", int_bits, 0, 32), _integer("frac_bits", frac_bits, 0, 32)
-    least = 2 if _boolean("signed", signed) else 1
+    int_bits, frac_bits = integer("int_bits", int_bits, 0, 32), integer("frac_bits", frac_bits, 0, 32)
+    least = 2 if boolean("signed", signed) else 1
     if not least <= signed + int_bits + frac_bits <= 32:
         raise ValueError(
             f"expected {least} to 32 bits in all, but got {signed + int_bits + frac_bits} from int_bits={int_bits}, "
             f"frac_bits={frac_bits}, signed={signed}"
         )
     fmt = _C.Format.fixed(int_bits, frac_bits, signed)
-    fmt.overflow = _FIXED_OVERFLOW[_choice("overflow", overflow, _FIXED_OVERFLOW)]
-    if _boolean("symmetric", symmetric) and (overflow == "wrap" or not signed):
+    fmt.overflow = _FIXED_OVERFLOW[choice("overflow", overflow, _FIXED_OVERFLOW)]
+    if boolean("symmetric", symmetric) and (overflow == "wrap" or not signed):
         raise ValueError("expected symmetric=True with signed=True and overflow='saturate' only")
     fmt.symmetric = symmetric
     set_rounding(fmt, rounding)
@@ -318,7 +255,7 @@ def with_rounding(dtype: torch.dtype | str, mode: str | int, *, stochastic_bits:
     """
     fmt = format_of(dtype)
     set_rounding(fmt, mode, stochastic_bits, stochastic_kind)
-    return _define(fmt)
+    return define(fmt)
 
 
 def dtype(name: str | torch.dtype) -> torch.dtype:
@@ -348,7 +285,7 @@ def dtype(name: str | torch.dtype) -> torch.dtype:
     if isinstance(name, torch.dtype):
         format_of(name)  # for its error
         return name
-    return _define(_format_of_name(name))
+    return define(_format_of_name(name))
 
 
 def _format_of_name(name: str) -> _C.Format:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import _C
-from .formats import _choice
+from ._arguments import choice
 
 _SETTINGS = {s: getattr(_C.FillInfinity, s) for s in ("saturate", "nan")}
 
@@ -32,7 +32,7 @@ def set_fill_infinity(setting: str) -> None:
         tensor([nan], dtype=torch.posit16es2)
         >>> torch_dtypes.set_fill_infinity("saturate")
     """
-    _C.set_fill_infinity(_SETTINGS[_choice("setting", setting, _SETTINGS)])
+    _C.set_fill_infinity(_SETTINGS[choice("setting", setting, _SETTINGS)])
 
 
 def fill_infinity() -> str:

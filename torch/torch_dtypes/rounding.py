@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from . import _C
+from ._arguments import rounding_mode
 from ._overrides import Override
-from .formats import rounding_mode
 
 __all__ = ["rounding"]
 

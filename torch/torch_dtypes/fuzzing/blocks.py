@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .. import _C
-from ..formats import rounding_mode
+from .._arguments import rounding_mode
 from .arithmetic import Arithmetic
 from .plans import Way, each_tensor, in_float64, is_float32, plan_of
 

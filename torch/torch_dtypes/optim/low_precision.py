@@ -13,7 +13,7 @@ import torch
 from torch.optim import Optimizer
 
 from .. import _C
-from ..formats import rounding_mode
+from .._arguments import rounding_mode
 from ..rounding import rounding as rounding_block
 from . import checks
 from .loss_scale import DynamicScale, Scale

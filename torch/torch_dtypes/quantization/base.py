@@ -14,8 +14,8 @@ import torch
 from torch.autograd import forward_ad
 
 from .. import _C, _names
+from .._arguments import mode_said
 from ..chopping import chop
-from ..formats import mode_said
 
 COMPUTED = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.float32: torch.float32, torch.float64: torch.float64}
 

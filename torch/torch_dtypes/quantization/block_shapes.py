@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..formats import _integer
+from .._arguments import integer
 
 _NAME = re.compile(r"(?:_axis((?:minus)?\d+(?:x(?:minus)?\d+)*))|(?:_dim((?:minus)?\d+))|(_tensor)")
 
@@ -112,7 +112,7 @@ def make(size: object, axis: object, dim: object) -> BlockShape:
     if dim is not None:
         if size is not None:
             raise ValueError(f"expected size=None with dim, for which a slice is a block, but got size={size!r}, dim={dim!r}")
-        return BlockShape((), (), _integer("dim", dim, -64, 63))
+        return BlockShape((), (), integer("dim", dim, -64, 63))
     if axis is None:
         if size is not None:
             raise ValueError(f"expected size=None with axis=None, for which the tensor is a block, but got size={size!r}")
@@ -123,8 +123,8 @@ def make(size: object, axis: object, dim: object) -> BlockShape:
         axes = _last(len(sizes))
     if not axes or len(sizes) != len(axes):
         raise ValueError(f"expected as many sizes as axes, but got size={size!r}, axis={axis!r}")
-    axes = tuple(_integer("axis", a, -64, 63) for a in axes)
-    return BlockShape(tuple(None if n is None else _integer("size", n, 1, 1 << 40) for n in sizes), axes)
+    axes = tuple(integer("axis", a, -64, 63) for a in axes)
+    return BlockShape(tuple(None if n is None else integer("size", n, 1, 1 << 40) for n in sizes), axes)
 
 
 def _last(count: int) -> tuple[int, ...]:

@@ -15,8 +15,9 @@ from typing import NamedTuple
 import torch
 
 from .. import _C, _names
+from .._arguments import boolean, choice, integer, mode_said, rounding_mode
 from ..chopping import chop
-from ..formats import _boolean, _choice, _integer, format_of, mode_said, rounding_mode
+from ..formats import format_of
 from . import block_shapes
 from .base import (
     COMPUTED,
@@ -281,7 +282,7 @@ def block_format(
         fmt.rounding = rounding_mode(rounding)
     kind = scale_format(scale)
     rules = POWER_RULES if kind.powers else FLOAT_RULES
-    rule = _default_rule(kind) if scale_rule is None else _choice("scale_rule", scale_rule, rules)
+    rule = _default_rule(kind) if scale_rule is None else choice("scale_rule", scale_rule, rules)
     if rule == "even" and fmt.kind in (_C.Kind.posit, _C.Kind.table):
         kind_name = {_C.Kind.posit: "a posit's", _C.Kind.table: "a table's"}[fmt.kind]
         raise ValueError(f"expected scale_rule='even' with float or fixed-point elements: {kind_name} significand has no length of its own")
@@ -290,8 +291,8 @@ def block_format(
     if emax is not None and rule in ("even", "rceil"):
         raise ValueError(f"expected scale_rule 'floor' or 'ceil' with emax, but got {rule!r}, which goes by the element's largest number")
     made = block_shapes.make(size, axis, dim)
-    exponent = _exponent(fmt) if emax is None else _integer("emax", emax, -64, 64)
-    return BlockFormat(_names.name_of_format(fmt), kind.name, made, rule, _boolean("tensor_scale", tensor_scale), exponent)
+    exponent = _exponent(fmt) if emax is None else integer("emax", emax, -64, 64)
+    return BlockFormat(_names.name_of_format(fmt), kind.name, made, rule, boolean("tensor_scale", tensor_scale), exponent)
 
 
 def block_float(bits: int, dim: int | None = None, *, size: int | None = None, axis: int = -1, rounding: str | int = "nearest_even") -> BlockFormat:
@@ -318,7 +319,7 @@ def block_float(bits: int, dim: int | None = None, *, size: int | None = None, a
         >>> torch_dtypes.block_float(4, size=2).quantize(torch.tensor([1.0, 0.1, 100.0, 3.0]))
         tensor([ 1.,  0., 96.,  0.])
     """
-    bits = _integer("bits", bits, 2, 24)
+    bits = integer("bits", bits, 2, 24)
     where = None if dim is None and size is None else axis
     if dim is not None and size is not None:
         raise ValueError(f"expected dim or size, but got dim={dim!r} and size={size!r}")

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from .._arguments import boolean, integer, mode_said, rounding_mode
 from ..chopping import chop
-from ..formats import _boolean, _integer, mode_said, rounding_mode
 from .base import INDIFFERENT_IN_NARROW, Target, broadcasting, check_clamped, check_tensor, is_careful, is_eager, scale_like, straight_through, times
 
 __all__ = ["IntegerFormat", "integer_format"]
@@ -132,7 +132,7 @@ class IntegerFormat(Target):
         if self.symmetric and not (isinstance(zero_point, int) and zero_point == 0):
             raise ValueError(f"expected no zero_point with {self.name}, which is symmetric, but got {zero_point!r}; {self._affine()} has one")
         if not isinstance(zero_point, torch.Tensor):
-            return _integer("zero_point", zero_point, self.lowest, self.largest) or None
+            return integer("zero_point", zero_point, self.lowest, self.largest) or None
         if zero_point.dtype.is_floating_point or zero_point.dtype.is_complex or zero_point.dtype == torch.bool:
             raise TypeError(f"expected zero_point as an integer or a tensor of integers, but got one of {zero_point.dtype}")
         return broadcasting(zero_point, x, "zero_point", self.axis)
@@ -177,11 +177,11 @@ def integer_format(
         >>> torch_dtypes.integer_format(8).quantize(torch.tensor([0.12, 3.0]), scale=0.02)
         tensor([0.1200, 2.5400])
     """
-    bits = _integer("bits", bits, 2, 16)
-    symmetric = _boolean("signed", signed) if symmetric is None else _boolean("symmetric", symmetric)
-    if _boolean("narrow", narrow) and not signed:
+    bits = integer("bits", bits, 2, 16)
+    symmetric = boolean("signed", signed) if symmetric is None else boolean("symmetric", symmetric)
+    if boolean("narrow", narrow) and not signed:
         raise ValueError("expected narrow=True with signed=True only: it leaves out the lowest integer, which has no negative")
-    axis = None if axis is None else _integer("axis", axis, -64, 63)
+    axis = None if axis is None else integer("axis", axis, -64, 63)
     return IntegerFormat(bits, signed, symmetric, narrow, axis, rounding_mode(rounding).name)
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 
 from .. import _C
+from .._arguments import rounding_mode
 from ..accumulation import Accumulation
-from ..formats import rounding_mode
 from .base import CLAMPED
 from .blocks import BlockFormat
 from .scale_rules import ScaleRule, scale_rule

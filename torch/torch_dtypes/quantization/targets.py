@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 import torch
 
 from .. import _C, _names
+from .._arguments import rounding_mode
 from ..chopping import chop
-from ..formats import builtin_dtypes, format_of, rounding_mode
+from ..formats import builtin_dtypes, format_of
 from ..formats import dtype as dtype_of
 from . import blocks, integers
 from .base import (

@@ -5,22 +5,20 @@ from __future__ import annotations
 import torch
 
 from .. import _C, _names
+from .._arguments import boolean, integer, set_rounding
+from .._numbers import define
 from . import making, tapered
 from .floats import TabledFloat
 
 
 def tabled(name: str, rounding: str | int) -> _C.Format:
     """A published table's format by its name."""
-    from .. import formats
-
     fmt = making.format_of_name(name)
-    formats.set_rounding(fmt, rounding)
+    set_rounding(fmt, rounding)
     return fmt
 
 
 def tabled_float(fmt: _C.Format, signed: bool, subnormals: bool | str, specials: str, overflow: str, rounding: str | int) -> _C.Format:
-    from .. import formats
-
     exp_bits, man_bits = fmt.exp_bits, fmt.man_bits
     if signed + exp_bits + man_bits > 16:
         raise ValueError(
@@ -28,7 +26,7 @@ def tabled_float(fmt: _C.Format, signed: bool, subnormals: bool | str, specials:
             f"those floats are tables of values"
         )
     if subnormals != "normal":
-        formats._boolean("subnormals", subnormals)
+        boolean("subnormals", subnormals)
     if not signed and specials == "fnuz":
         raise ValueError("expected another specials than 'fnuz' with signed=False, which has no minus zero for it: use 'fn'")
     if overflow == "propagate" and specials not in ("ieee", "p3109"):
@@ -46,7 +44,7 @@ def tabled_float(fmt: _C.Format, signed: bool, subnormals: bool | str, specials:
     name += {True: "", False: "_flush", "normal": "_normal"}[subnormals]
     name += "" if overflow == "ieee" or specials == "none" else f"_{overflow}"
     result = making.define_once(name, made.definition)
-    formats.set_rounding(result, rounding)
+    set_rounding(result, rounding)
     return result
 
 
@@ -77,10 +75,8 @@ def takum_format(nbits: int, *, linear: bool = True, rounding: str | int = "near
         >>> torch.tensor([0.1, 1e30]).to(torch_dtypes.takum_format(12))
         tensor([9.9609e-02, 9.5074e+29], dtype=torch.takum12_linear)
     """
-    from .. import formats
-
-    kind = "linear" if formats._boolean("linear", linear) else "log"
-    return formats._define(tabled(f"takum{formats._integer('nbits', nbits, 6, tapered.MAX_BITS)}_{kind}", rounding))
+    kind = "linear" if boolean("linear", linear) else "log"
+    return define(tabled(f"takum{integer('nbits', nbits, 6, tapered.MAX_BITS)}_{kind}", rounding))
 
 
 def lns_format(int_bits: int, frac_bits: int, *, rounding: str | int = "nearest_even") -> torch.dtype:
@@ -107,7 +103,5 @@ def lns_format(int_bits: int, frac_bits: int, *, rounding: str | int = "nearest_
         >>> torch.tensor([3.0, -0.5]).to(torch_dtypes.lns_format(3, 3))
         tensor([ 3.0844, -0.5000], dtype=torch.lns3_3)
     """
-    from .. import formats
-
-    int_bits, frac_bits = formats._integer("int_bits", int_bits, 0, 9), formats._integer("frac_bits", frac_bits, 0, 14)
-    return formats._define(tabled(f"lns{int_bits}_{frac_bits}", rounding))
+    int_bits, frac_bits = integer("int_bits", int_bits, 0, 9), integer("frac_bits", frac_bits, 0, 14)
+    return define(tabled(f"lns{int_bits}_{frac_bits}", rounding))

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from .. import _C
+from .. import _C, _numbers
+from .._arguments import set_rounding
 from .definition import MAX_VALUES, TIES, Definition, End, of_text
 
 _BY_CONTENT = re.compile(r"table\d+_[0-9a-f]{16}")
@@ -268,11 +269,9 @@ def table_format(
         >>> torch.tensor([0.2, 0.7, -5.0]).to(ternary).float()
         tensor([ 0.,  1., -1.])
     """
-    from .. import formats
-
     definition = define(values, nan, ties, boundaries, overflow)
     name = definition.name()
     _made[name] = definition
     fmt = definition.format(name)
-    formats.set_rounding(fmt, rounding)
-    return formats._define(fmt)
+    set_rounding(fmt, rounding)
+    return _numbers.define(fmt)

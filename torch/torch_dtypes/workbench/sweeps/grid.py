@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..._arguments import rounding_mode
 from ...accumulation import Accumulation
-from ...formats import rounding_mode
 from ...quantization.targets import target
 from ...training.data import DATASETS, Dataset
 from ...training.recipes import AFTER, RECIPES

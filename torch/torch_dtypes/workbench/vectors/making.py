@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 
 from ... import _C, _names
+from ..._arguments import rounding_mode
+from ..._numbers import define
 from ...accumulation import accumulate
-from ...formats import _define, rounding_mode
 from ...interchange import codes as codes_of
 from ...interchange import from_codes
 from ...quantization.targets import FormatTarget, target
@@ -145,7 +146,7 @@ class Job:
         """Dot products by the package's own operators; the flags compare them with the exact sum of exact products."""
         plain = _C.Format(self.operand)
         plain.rounding = _C.Rounding.nearest_even
-        dtype = _define(plain)
+        dtype = define(plain)
         stored = torch.stack(columns, 1).to({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize])
         a, b = from_codes(stored, dtype).chunk(2, dim=1)
         with rounding(self.result.rounding.name), accumulate(self.accumulate):

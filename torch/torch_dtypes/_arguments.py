@@ -1,0 +1,67 @@
+"""Checks of what callers give: numbers, flags, words and rounding modes, with errors that name the argument."""
+
+from __future__ import annotations
+
+import re
+
+from . import _C, _names
+
+_FEW_BITS = re.compile(r"stochastic_([abc])(\d+)")
+
+
+def integer(name: str, value: object, low: int, high: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"expected an integer for {name}, but got {value!r}")
+    number = value.__index__()
+    if not low <= number <= high:
+        raise ValueError(f"expected {name} from {low} to {high}, but got {number}")
+    return number
+
+
+def boolean(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"expected True or False for {name}, but got {value!r}")
+    return value
+
+
+def choice(name: str, value: object, choices) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected {name} as a string, one of {', '.join(map(repr, choices))}, but got {value!r}")
+    if value not in choices:
+        raise ValueError(f"expected {name} to be one of {', '.join(map(repr, choices))}, but got {value!r}")
+    return value
+
+
+def rounding_mode(mode: str | int) -> _C.Rounding:
+    """A rounding mode by its name or Pychop's number."""
+    if hasattr(mode, "__index__") and not isinstance(mode, bool):
+        mode = _names.PYCHOP_MODES.get(mode.__index__(), mode)
+    if not isinstance(mode, str) or mode not in _names.ROUNDING_MODES:
+        names, numbers = ", ".join(map(repr, _names.ROUNDING_MODES)), _names.PYCHOP_MODES
+        asked = f"one of {names}, or Pychop's number from {min(numbers)} to {max(numbers)}"
+        raise ValueError(f"expected a rounding mode, {asked}, but got {mode!r}")
+    return getattr(_C.Rounding, mode)
+
+
+def set_rounding(fmt: _C.Format, mode: str | int, stochastic_bits: int | None = None, stochastic_kind: str = "a") -> None:
+    """Gives a format a mode, or "stochastic_a4": the mode stochastic with 4 random bits by P3109's definition A."""
+    if isinstance(mode, str) and (match := _FEW_BITS.fullmatch(mode)):
+        if stochastic_bits is not None:
+            raise ValueError(f"expected the number of random bits once, but got {mode!r} and stochastic_bits={stochastic_bits!r}")
+        mode, stochastic_kind, stochastic_bits = "stochastic", match[1], int(match[2])
+    fmt.rounding = rounding_mode(mode)
+    fmt.random_bits, fmt.few_bits = 0, _C.FewBits.a
+    if stochastic_bits is None:
+        return
+    if fmt.rounding != _C.Rounding.stochastic:
+        raise ValueError(f"expected stochastic_bits with the mode 'stochastic' only, but got {fmt.rounding.name!r}")
+    kind = choice("stochastic_kind", stochastic_kind, {"a": 0, "b": 0, "c": 0})
+    fmt.random_bits, fmt.few_bits = integer("stochastic_bits", stochastic_bits, 1, 63), getattr(_C.FewBits, kind)
+
+
+def mode_said(rounding: str | int | None) -> str | None:
+    """The name of the mode that an argument says or, without one, a ``with rounding(...)`` block; None: each format's own."""
+    if rounding is not None:
+        return rounding_mode(rounding).name
+    override = _C.rounding_override()
+    return None if override is None else override.name

@@ -1,16 +1,14 @@
-"""quantize_: layers that round by rules, compared with casts written by hand; what stays as it was; files and copies."""
+"""quantize_: layers that round by rules, compared with casts written by hand, forward and backward; accumulation policies."""
 
 import copy
-import io
-import pickle
-import threading
 
 import pytest
 import torch
+from quantized import Layers, batch, equal, gradients
 from torch import nn
 from torch.nn import functional as F
 
-from torch_dtypes import accumulate, chop, dequantize_, dtype, format_of, quantize_, rounding, summary
+from torch_dtypes import accumulate, chop, dtype, quantize_, rounding, summary
 
 # weight, activation, error, grad: floats, posits, fixed point, stock dtypes, run-time formats, blocks; None leaves a place as it is
 FORMATS = [
@@ -35,37 +33,6 @@ def by_hand(x, name):
         return x
     stock = getattr(torch, name, None)
     return x.to(stock).to(x.dtype) if isinstance(stock, torch.dtype) and name.startswith(("bfloat", "float")) else chop(x, name)
-
-
-class Layers(nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.conv = nn.Conv2d(2, 4, 3, stride=2, padding=1, padding_mode="reflect", groups=2)
-        self.norm = nn.BatchNorm2d(4)
-        self.head = nn.Sequential(nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
-
-    def forward(self, x):
-        return self.head(F.relu(self.norm(self.conv(x))).flatten(1))
-
-
-def batch():
-    torch.manual_seed(1)
-    return torch.randn(5, 2, 4, 4), torch.tensor([0, 1, 2, 0, 1])
-
-
-def gradients(model):
-    model.zero_grad()
-    x, t = batch()
-    loss = F.cross_entropy(model(x), t)
-    loss.backward()
-    return [loss.detach(), *(p.grad.clone() for p in model.parameters())]
-
-
-def equal(got, want):
-    assert len(got) == len(want)
-    for a, b in zip(got, want, strict=True):
-        assert a.dtype is b.dtype and torch.equal(a, b), (a - b).abs().max()
 
 
 # ---- bits: a layer, forward and backward, against casts by hand ----
@@ -314,177 +281,3 @@ def test_policies_hold_in_native_layers(layer, name):
     equal([y.detach(), *(p.grad for p in model.parameters())], [want.detach().float(), *(p.grad.float() for p in hand.parameters())])
     with torch.no_grad():
         assert torch.equal(call(model.eval(), x), y)  # no fused kernel that obeys no policy
-
-
-# ---- what stays, goes back, is copied and saved ----
-
-RULES = {nn.Linear: dict(weight="q43", activation="q52", error="q52", grad="q43"), "conv": torch.q43}
-
-
-def test_parameters_stay_the_same_objects_and_dequantize_goes_back():
-    model = Layers()
-    parameters, kinds, state = list(model.parameters()), [type(m) for m in model.modules()], copy.deepcopy(model.state_dict())
-    optimizer = torch.optim.SGD(parameters, lr=0.1)
-    before = gradients(model)
-    model.load_state_dict(state)
-    assert quantize_(model, RULES) is model
-    assert list(map(id, model.parameters())) == list(map(id, parameters))
-    assert not torch.equal(gradients(model)[0], before[0])
-    model.load_state_dict(state)
-    assert dequantize_(model) is model and [type(m) for m in model.modules()] == kinds
-    equal(gradients(model), before)
-    assert dequantize_(model) is model  # again
-    quantize_(model, RULES)
-    optimizer.step()  # the optimizer made before
-    assert not torch.equal(model.head[0].weight, state["head.0.weight"])
-
-
-def test_state_dicts_load_both_ways():
-    plain, quantised = Layers(), quantize_(Layers(), RULES)
-    assert list(plain.state_dict()) == list(quantised.state_dict())
-    with torch.no_grad():
-        quantised.head[0].weight.mul_(2)
-    plain.load_state_dict(quantised.state_dict(), strict=True)
-    assert torch.equal(plain.head[0].weight, quantised.head[0].weight)
-    file = io.BytesIO()
-    torch.save(plain.state_dict(), file)
-    file.seek(0)
-    other = quantize_(Layers(), RULES)
-    other.load_state_dict(torch.load(file, weights_only=True), strict=True)
-    equal(gradients(other), gradients(quantised))
-
-
-def test_copies_and_files_of_models():
-    model = quantize_(Layers(), RULES)
-    want = gradients(model)
-    file = io.BytesIO()
-    torch.save(model, file)
-    file.seek(0)
-    for other in (copy.deepcopy(model), torch.load(file, weights_only=False), pickle.loads(pickle.dumps(model))):
-        other.norm.reset_running_stats()
-        equal(gradients(other), want)
-        assert isinstance(other.conv, nn.Conv2d) and str(summary(other, show=False)) == str(summary(model, show=False))
-        assert type(dequantize_(other).conv) is nn.Conv2d
-
-
-def test_a_second_call_replaces_the_rules():
-    model, other = quantize_(Layers(), RULES), quantize_(Layers(), {nn.Conv2d: dict(weight="q52")})
-    quantize_(model, {nn.Conv2d: dict(weight="q52")})
-    equal(gradients(model), gradients(other))
-    with pytest.raises(ValueError, match="none"):
-        quantize_(model, {"no such": dict(weight="q43")})
-    equal(gradients(model), gradients(other))  # a call that raises changes nothing
-
-
-def test_a_layer_that_raises_keeps_its_parameters():
-    layer = quantize_(nn.LSTM(3, 4), {nn.LSTM: dict(weight="q43")})
-    own = list(layer.parameters())
-    with pytest.raises(RuntimeError):
-        layer(torch.randn(5, 2, 7))
-    assert list(map(id, layer.parameters())) == list(map(id, own)) and layer.weight_ih_l0 is own[0] and layer._flat_weights[0] is own[0]
-
-
-@pytest.mark.parametrize("rule", [dict(weight="q43"), torch.q43, dict(weight="q43", accumulate="exact")], ids=str)
-def test_calls_by_name_and_wrong_ones(rule):
-    linear, x = quantize_(nn.Linear(3, 4), {nn.Linear: rule}), torch.randn(2, 3)
-    assert torch.equal(linear(input=x), linear(x))
-    transposed, z = quantize_(nn.ConvTranspose2d(2, 3, 3, stride=2), {nn.ConvTranspose2d: rule}), torch.randn(1, 2, 4, 4)
-    assert transposed(z, output_size=[10, 10]).shape[2:] == (10, 10) == transposed(z, [10, 10]).shape[2:]
-    for args, kwargs in (((), {}), ((x, x), {}), ((x,), {"output_size": [3]}), ((), {"x": x})):
-        with pytest.raises(TypeError, match="forward"):
-            linear(*args, **kwargs)
-
-
-def test_threads_share_a_layer():
-    linear, x = quantize_(nn.Linear(64, 64), {nn.Linear: dict(weight="q43")}), torch.randn(16, 64)
-    want, found = linear(x), []
-
-    def work():
-        found.extend(torch.equal(linear(x), want) for _ in range(50))
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert len(found) == 200 and all(found)
-
-
-def test_transformers_use_no_path_that_passes_layers_by():
-    torch.manual_seed(0)
-    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
-    model = nn.TransformerEncoder(layer, 2).eval()
-    x, mask = torch.randn(2, 3, 8), torch.tensor([[False, False, True], [False, False, False]])
-    hand, plain = copy.deepcopy(model), model(x, src_key_padding_mask=mask)
-    quantize_(model, {r"layers\.\d\.linear\d": dict(weight="q43", output="q43")})
-    for part in hand.layers:
-        for linear in (part.linear1, part.linear2):
-            linear.register_forward_hook(lambda m, i, y: chop(y, "q43"))
-            with torch.no_grad():
-                linear.weight.copy_(chop(linear.weight, "q43"))
-    hand.use_nested_tensor = False
-    want = hand(x, src_key_padding_mask=mask)
-    assert torch.equal(model(x, src_key_padding_mask=mask), want)
-    with torch.no_grad():
-        assert torch.equal(model(x, src_key_padding_mask=mask), want)
-    dequantize_(model)
-    assert torch.equal(model(x, src_key_padding_mask=mask), plain) and model.use_nested_tensor and not model.layers[0]._forward_pre_hooks
-
-
-def test_attention_rounds_its_output_projection():
-    torch.manual_seed(0)
-    model, x = nn.MultiheadAttention(4, 2), torch.randn(3, 2, 4)
-    hand = copy.deepcopy(model)
-    with torch.no_grad():
-        hand.out_proj.weight.copy_(chop(hand.out_proj.weight, "q43"))
-    quantize_(model, {nn.Linear: dict(weight="q43")})
-    assert torch.equal(model(x, x, x)[0], hand(x, x, x)[0])
-    assert summary(model, show=False)["out_proj"].weight == "q43"
-    with pytest.warns(UserWarning, match="part of a MultiheadAttention"):
-        quantize_(model, {nn.Linear: dict(weight="q43", activation="q43")})
-
-
-def test_checkpointing():
-    from torch.utils.checkpoint import checkpoint
-
-    model, (x, t) = quantize_(Layers(), RULES), batch()
-    want = gradients(model)
-    for p in model.parameters():
-        p.grad = None
-    model.norm.reset_running_stats()
-    F.cross_entropy(checkpoint(model.head, F.relu(model.norm(model.conv(x))).flatten(1), use_reentrant=False), t).backward()
-    equal([p.grad for p in model.parameters()], want[1:])
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
-def test_scripts_are_refused():
-    with pytest.raises(TypeError, match="is a script"):
-        quantize_(nn.Sequential(torch.jit.script(nn.Linear(2, 2))), {"0": dict(weight="q43")})
-
-
-def test_double_masters():
-    layer, x = nn.Linear(6, 4).double(), torch.randn(5, 6, dtype=torch.float64)
-    w, b = layer.weight.detach().clone(), layer.bias.detach().clone()
-    quantize_(layer, {nn.Linear: dict(weight="q43", activation="e5m5")})
-    assert torch.equal(layer(x), F.linear(chop(x, "e5m5"), chop(w, "q43"), b))
-
-
-def test_the_names_are_the_targets():
-    row = summary(quantize_(Layers(), RULES), show=False)["head.0"]
-    assert (row.weight, row.activation, row.error, row.grad) == ("q43", "q52", "q52", "q43")
-    assert (row.type, row.runs, row.rule) == ("Linear", "casts", "Linear")
-    assert format_of(row.weight) == format_of(torch.q43)
-
-
-def test_compiled_and_transformed():
-    model, x = quantize_(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), {nn.Linear: RULES[nn.Linear]}), torch.randn(4, 3)
-    want = model(x)
-    want.sum().backward()
-    gradient = model[0].weight.grad.clone()
-    model.zero_grad()
-    got = torch.compile(model, backend="aot_eager")(x)
-    got.sum().backward()
-    assert torch.equal(got, want) and torch.equal(model[0].weight.grad, gradient)
-    by_func = torch.func.grad(lambda p: torch.func.functional_call(model, p, (x,)).sum())({n: p.detach() for n, p in model.named_parameters()})
-    assert torch.equal(by_func["0.weight"], gradient)
-    assert torch.allclose(torch.func.vmap(model)(x), want)

@@ -3,7 +3,7 @@
 // On a stock PyTorch our ScalarType values start where no stock one can be (64; the type is int8, so 64 formats have a number at a time) and are
 // only ever passed as operator arguments. A format made at run time gives its number back when another needs one and nobody has its dtype any
 // more; its entry stays, so that tensors and derivatives that know it by its address go on, and it gets a number again when one is asked for. Inside
-// PyTorch's own tree this file would expand rows of ScalarType instead; nothing else would change.
+// PyTorch's own tree formats are rows of ScalarType instead: intree/ has that seam.
 #pragma once
 #include <c10/core/ScalarType.h>
 #include <c10/formats/NumberFormat.h>

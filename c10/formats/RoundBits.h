@@ -15,7 +15,7 @@ struct Cut {
   TD_METHOD bool rest() const { return (fraction << 1) != 0 || sticky; }
 };
 
-// random: a word of 64 uniform bits, for the stochastic modes. UpDown is nearest even here; moves_after() is its other half.
+// random: a word of 64 uniform bits, for the stochastic modes. UpDown is nearest even here; moved() in ExactCodec.h is its other half.
 TD_HOST_DEVICE constexpr bool rounds_up(Rounding mode, bool negative, const Cut& c, uint64_t random) {
   const bool odd = c.kept & 1, half = c.half(), rest = c.rest();
   switch (mode) {

@@ -402,6 +402,12 @@ def test_compiled_in_one_graph():
     torch._dynamo.reset()
 
 
+def test_a_tensor_scale_above_a_named_format():
+    t = target("mxfp4_scaled")
+    assert t == block_format("e2m1finite", "e8m0", 32, tensor_scale=True) and target("nvfp4_scaled") == target("nvfp4")
+    assert t.name == "block<e2m1finite,e8m0,32>_scaled" and target(t.name) == t
+
+
 def test_microsoft_floating_point():
     """MSFP12: a sign, 3 bits of significand, one exponent of 8 bits for 16 numbers."""
     assert target("msfp12") == block_float(4, size=16) and target("msfp16_stochastic").name == "bfp8_size16_stochastic"

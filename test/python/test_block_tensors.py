@@ -18,8 +18,8 @@ from torch_dtypes.quantization.packing import pack, unpack
 pytestmark = pytest.mark.own_process
 
 FORMATS = [
-    *SPECS, "nvfp4", "bfp8", "bfp8_dim0", "bfp5_size7", "mxfp4_axis0_rceil", "block<e3m4,e8m0,16x16>_axis0xminus1", "block<e2m1finite,e5m3,all>",
-    "block<posit8es1,e8m0,32>_emax0", "bfp24_size8",
+    *SPECS, "nvfp4", "hif4", "bfp8", "bfp8_dim0", "bfp5_size7", "mxfp4_axis0_rceil", "block<e3m4,e8m0,16x16>_axis0xminus1",
+    "block<e2m1finite,e5m3,all>", "block<posit8es1,e8m0,32>_emax0", "bfp24_size8",
 ]  # fmt: skip
 
 
@@ -162,7 +162,7 @@ def test_products_obey_the_accumulation_policy():
 
 
 def test_files_and_copies(tmp_path):
-    for name in ("nvfp4", "mxfp6_e2m3", "bfp24_size8"):
+    for name in ("nvfp4", "hif4", "mxfp6_e2m3", "bfp24_size8"):
         packed = quantize(numbers(9, 40), name)
         torch.save({"w": packed}, tmp_path / "w.pt")
         for back in (torch.load(tmp_path / "w.pt", weights_only=True)["w"], copy.deepcopy(packed), pickle.loads(pickle.dumps(packed))):
@@ -176,6 +176,9 @@ def test_a_damaged_file_is_refused():
         function(name, (5, 32), *rest)
     with pytest.raises(ValueError, match="expected a block format"):
         function("q43", shape, *rest)
+    function, (name, shape, dtype, data, scale_codes, above) = quantize(numbers(4, 64), "hif4").__reduce__()
+    with pytest.raises(ValueError, match="expected scale codes of int32 for hif4"):
+        function(name, shape, dtype, data, scale_codes.to(torch.uint8), above)
     stream = io.BytesIO()
     torch.save(packed, stream)
     assert torch.load(io.BytesIO(stream.getvalue()), weights_only=True).shape == (4, 32)

@@ -1,6 +1,7 @@
 """What blocks with scales mean, number by number in exact rationals; shares no code with the implementation.
 
-Sources: OCP Microscaling Formats 1.0, section 6.3; NVIDIA, "Pretraining large language models with NVFP4", appendix C.
+Sources: OCP Microscaling Formats 1.0, section 6.3; NVIDIA, "Pretraining large language models with NVFP4", appendix C; Luo et al., "HiFloat4
+format for language model inference", equation 2 and algorithm 1.
 """
 
 from __future__ import annotations
@@ -112,3 +113,40 @@ def rows(seed: int, count: int, length: int, spread: int = 12) -> np.ndarray:
     x[:, 2] = -0.0
     x[0, : length // 2] = 2.0**-3 * np.sign(x[0, : length // 2])  # powers of two, where floor and ceil meet
     return x.astype(np.float32)
+
+
+def to_digits(x: Fraction, digits: int) -> Fraction:
+    """To nearest even with so many significant bits."""
+    if x == 0:
+        return x
+    unit = Fraction(2) ** (floor_log2(abs(x)) - digits + 1)
+    return round(x / unit) * unit
+
+
+S1P2 = binary(1, 2, bias=1, specials="none")
+
+
+def hif4(x: np.ndarray, mode: str = "nearest_even") -> tuple[np.ndarray, list[tuple[int, list[int], list[int], list[int]]]]:
+    """A float32 row of finite numbers in HiF4, and each block's parts: E6M2, E1_8, E1_16 and the elements as codes. float32's rounding of products
+    is said as such; nothing else is rounded but where the algorithm says so."""
+    out: list[float] = []
+    parts = []
+    for values in runs(x, 64):
+        v = [Fraction(float(n)) for n in values]
+        scale = to_digits(max(map(abs, v)) * to_digits(Fraction(1, 7), 8), 24)
+        scale = to_digits(to_digits(min(max(scale, Fraction(1, 2**48)), Fraction(49152)), 8), 3)
+        inverse = to_digits(1 / scale, 8)
+        eights, fours, elements = [], [], []
+        for i in range(0, len(v), 8):
+            eights.append(int(any(to_digits(abs(n) * inverse, 24) >= 4 for n in v[i : i + 8])))
+            for j in range(i, min(i + 8, len(v)), 4):
+                fours.append(int(any(to_digits(abs(n) * inverse, 24) / 2 ** eights[-1] >= 2 for n in v[j : j + 4])))
+                step = Fraction(2) ** (eights[-1] + fours[-1])
+                for n, given in zip(v[j : j + 4], values[j : j + 4], strict=True):
+                    y = to_digits(n * inverse / step, 24)
+                    code = S1P2.encode(y if y else math.copysign(0.0, given), mode)
+                    elements.append(code)
+                    out.append(math.copysign(float(abs(Fraction(S1P2.decode(code))) * step * scale), given))
+        exponent = floor_log2(scale)
+        parts.append((exponent + 48 << 2 | int(scale / Fraction(2) ** exponent * 4) - 4, eights, fours, elements))
+    return np.array(out, dtype=np.float32), parts

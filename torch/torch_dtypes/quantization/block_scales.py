@@ -1,4 +1,4 @@
-"""The scale of a block: a power of two by one of four rules, or a float format's number; and a tensor's scale above it."""
+"""The scale of a block: a power of two by one of four rules, a float format's number, or HiF4's; and a tensor's scale above it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from .. import _C, _names
 from ..chopping import chop
 from ..formats import format_of
+from . import micro_exponents
 from .base import full_scale_of, largest_of, saturating
 
 _POWERS = re.compile(r"e(\d+)m0")
@@ -23,13 +24,14 @@ _LEAST_TENSOR_SCALE = 2.0**-117
 
 @dataclass(frozen=True)
 class ScaleFormat:
-    """Powers of two of ``exponents`` bits (E8M0 and its kin: 2^-127 to 2^127, and a NaN), or the numbers of a float format."""
+    """Powers of two of ``exponents`` bits (E8M0 and its kin: 2^-127 to 2^127, and a NaN), the numbers of a float format, or HiF4's."""
 
     name: str
     bits: int
     smallest: float
     largest: float
     powers: bool
+    micro: bool = False  # exponents of parts of a block below its scale
 
     @property
     def lowest_exponent(self) -> int:
@@ -49,6 +51,8 @@ def scale_format(value: object) -> ScaleFormat:
             raise ValueError(f"expected a scale of 2 to 8 exponent bits ('e8m0'), but got {value!r}")
         top = (1 << bits - 1) - 1
         return ScaleFormat(value, bits, math.ldexp(1, -top), math.ldexp(1, top), True)
+    if value == "hif4":
+        return ScaleFormat("hif4", 32, micro_exponents.SMALLEST, micro_exponents.LARGEST, False, micro=True)
     fmt = _C.Format(value) if isinstance(value, _C.Format) else format_of(value)
     if fmt.kind != _C.Kind.float or not fmt.fits_float:
         raise ValueError(f"expected a block's scale as 'e8m0' or a float format of at most float32's range, but got {_names.name_of_format(fmt)!r}")

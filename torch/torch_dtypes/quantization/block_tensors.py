@@ -8,6 +8,7 @@ from ..formats import dtype as dtype_of
 from ..formats import format_of
 from ..interchange import codes as codes_of
 from ..interchange import from_codes
+from . import micro_exponents
 from .base import COMPUTED, check_tensor
 from .block_scales import ScaleFormat
 from .blocks import BlockFormat, factor_of
@@ -48,7 +49,8 @@ class BlockTensor:
         dtype: that of ``dequantize()``.
         data: the elements' codes, uint8, in row-major order without gaps: of 4 bits, the first of two lies in the low half of a byte.
         scale_codes: the codes of the blocks' scales, of the shape that is left when each block is one entry: for a power of two the exponent + 127
-            in uint8 (of ``"e<k>m0"``, + 2^(k-1) - 1), 255 for NaN (all ones); else those of the scale's format.
+            in uint8 (of ``"e<k>m0"``, + 2^(k-1) - 1), 255 for NaN (all ones); of HiF4 int32: E6M2 in the lowest 8 bits (its exponent + 48, two bits
+            of fraction; 255 for NaN), then 8 bits of E1_8 and 16 of E1_16, the first numbers' lowest; else those of the scale's format.
         tensor_scale: the scale above those of the blocks, one number; None where there is none.
 
     Source: OCP Microscaling Formats 1.0, section 5, for what a block is; it leaves the layout in memory open.
@@ -85,9 +87,21 @@ class BlockTensor:
 
     @property
     def scales(self) -> torch.Tensor:
-        """What a 1 in each block stands for, the tensor's scale included: of the shape of ``scale_codes``, float32 (or float64)."""
+        """What a 1 in each block stands for, the tensor's scale included: of the shape of ``scale_codes`` (of HiF4 this tensor's), float32 (or
+        float64)."""
+        if self.format._scale.micro:
+            return self._factors()
         own = _scale_values(self.scale_codes, self.format._scale, COMPUTED[self.dtype])
         return factor_of(own, self.tensor_scale)
+
+    def _factors(self) -> torch.Tensor:
+        """What a 1 stands for, in a shape that broadcasts to this tensor's."""
+        where = self.format.shape
+        if not self.format._scale.micro:
+            return where.spread(self.scales, self.shape)
+        full, axis = self.shape or torch.Size((1,)), where.axis[0]
+        codes = where.spread(self.scale_codes.view(where.grid_shape(full)), full)
+        return micro_exponents.factors(codes, axis, full[axis], COMPUTED[self.dtype]).view(self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -125,7 +139,7 @@ class BlockTensor:
         """
         if dtype is not None and dtype not in COMPUTED:
             raise TypeError(f"expected to dequantise to float16, bfloat16, float32 or float64, but got {dtype}: cast the result")
-        factor = self.format.shape.spread(self.scales, self.shape)
+        factor = self._factors()
         values = self.elements.to(factor.dtype) * factor
         return values.view(self.shape).to(dtype or self.dtype)
 
@@ -210,6 +224,8 @@ def rebuild_block_tensor(name: str, shape: tuple[int, ...], dtype: torch.dtype, 
             f"expected {size} bytes of codes and scales of shape {fmt.shape.grid_shape(shape)} for {name} of shape {tuple(shape)}, "
             f"but got {tuple(data.shape)} of {data.dtype} and {tuple(scale_codes.shape)}"
         )
+    if fmt._scale.micro and scale_codes.dtype != torch.int32:
+        raise ValueError(f"expected scale codes of int32 for {name}, but got {scale_codes.dtype}")
     if fmt.tensor_scale and tensor_scale is None:
         raise ValueError(f"expected the scale of the tensor for {name}, but got None")
     return BlockTensor(fmt, shape, dtype, data, scale_codes, tensor_scale)
@@ -255,11 +271,14 @@ def quantize(
     x = x.detach()
     if x.numel() == 0:
         one = torch.ones((), dtype=COMPUTED[x.dtype])
-        codes = _scale_codes(one.expand(fmt.shape.grid_shape(x.shape)).contiguous(), fmt._scale)
+        ones = one.expand(fmt.shape.grid_shape(x.shape)).contiguous()
+        codes = micro_exponents.codes(ones, None, 0) if fmt._scale.micro else _scale_codes(ones, fmt._scale)
         return BlockTensor(fmt, x.shape, x.dtype, torch.empty(0, dtype=torch.uint8), codes, one if fmt.tensor_scale else None)
     cut = fmt._cut(x, scale)
-    values, _ = fmt._elements(cut.blocks, cut.factor, rounding, generator)
+    values, _ = fmt._elements(cut, rounding, generator)
     values = torch.where(cut.own.isnan(), 0.0, values)
     elements = fmt.shape.join(values, cut.joins).reshape(x.shape).to(dtype_of(fmt.element))
-    grid = fmt.shape.grid(cut.own, cut.joins).reshape(fmt.shape.grid_shape(x.shape))
-    return BlockTensor(fmt, x.shape, x.dtype, pack(codes_of(elements), fmt.bits), _scale_codes(grid, fmt._scale), cut.above)
+    own = cut.own if cut.micro is None else micro_exponents.codes(cut.own, cut.micro, cut.dim)
+    grid = fmt.shape.grid(own, cut.joins).reshape(fmt.shape.grid_shape(x.shape))
+    codes = grid if cut.micro is not None else _scale_codes(grid, fmt._scale)
+    return BlockTensor(fmt, x.shape, x.dtype, pack(codes_of(elements), fmt.bits), codes, cut.above)

@@ -1,4 +1,4 @@
-"""Blocks of numbers that share a scale: OCP's MX formats, NVFP4, block floating point.
+"""Blocks of numbers that share a scale: OCP's MX formats, NVFP4, HiF4, block floating point.
 
 Sources: OCP Microscaling Formats (MX) Specification 1.0 (2023), sections 5 and 6; NVIDIA, "Pretraining large language models with NVFP4"
 (arXiv 2509.25149), appendix C; Zhang et al., "QPyTorch" (arXiv 1910.04540), for block floating point.
@@ -18,7 +18,7 @@ from .. import _C, _names
 from .._arguments import boolean, choice, integer, mode_said, rounding_mode
 from ..chopping import chop
 from ..formats import format_of
-from . import block_shapes
+from . import block_shapes, micro_exponents
 from .base import (
     COMPUTED,
     INDIFFERENT_IN_NARROW,
@@ -49,6 +49,7 @@ PRESETS = {
     "mxfp4": ("e2m1finite", "e8m0", 32, False),
     "mxint8": ("fixed1_6_symmetric", "e8m0", 32, False),
     "nvfp4": ("e2m1finite", "e4m3fn_saturate", 16, True),
+    "hif4": (micro_exponents.ELEMENT, "hif4", micro_exponents.SIZE, False),
 }
 _ALIASES = {"mxfp4_e2m1": "mxfp4"}
 # Microsoft floating point: 8 bits of exponent, of which 16 numbers share one, and sign and significand in the rest (Rouhani et al., NeurIPS 2020).
@@ -67,11 +68,18 @@ class Cut(NamedTuple):
     own: torch.Tensor  # one number a block, NaN where a block is
     above: torch.Tensor | None  # the tensor's
     joins: list[tuple[int, int]]  # how blocks become the tensor again
+    micro: micro_exponents.MicroExponents | None = None  # HiF4's
+    dim: int = 0  # along which they lie
 
     @property
     def factor(self) -> torch.Tensor:
-        """What a 1 in each block stands for."""
-        return factor_of(self.own, self.above)
+        """What a 1 in each block stands for, or at each place of one that has micro-exponents."""
+        return factor_of(self.own, self.above) if self.micro is None else self.own * self.micro.steps
+
+    @property
+    def inverse(self) -> torch.Tensor:
+        """By which numbers are multiplied before they are rounded."""
+        return self.factor.reciprocal() if self.micro is None else micro_exponents.reciprocal(self.own) / self.micro.steps
 
 
 def factor_of(own: torch.Tensor, above: torch.Tensor | None) -> torch.Tensor:
@@ -168,20 +176,21 @@ class BlockFormat(Target):
             return straight_through(x, x.detach().clone())
         cut_up = self._cut(x.detach(), scale)
         factor = cut_up.factor
-        values, y = self._elements(cut_up.blocks, factor, rounding, generator)
+        values, y = self._elements(cut_up, rounding, generator)
         values = self.shape.join(values.mul_(factor) if is_eager() else values * factor, cut_up.joins).view(x.shape)
         return straight_through(x, values, self.shape.join(~(y.abs() > self._largest_element), cut_up.joins).view(x.shape) if cut else None)
 
     def scales(self, x: torch.Tensor, *, scale: float | torch.Tensor | None = None) -> torch.Tensor:
         """The scale of each block of x, the tensor's scale included: of the shape that x has when each block's dimensions are one entry long
-        (of blocks of 32 in the last dimension: ``(..., ceil(n / 32), 1)``)."""
+        (of blocks of 32 in the last dimension: ``(..., ceil(n / 32), 1)``); of HiF4, in which 4 numbers share one, of x's shape."""
         check_tensor(x, self)
-        return self._cut(x.detach(), scale).factor
+        made = self._cut(x.detach(), scale)
+        return made.factor if made.micro is None else self.shape.join(made.factor, made.joins).view(x.shape)
 
-    def _elements(self, blocks: torch.Tensor, factor: torch.Tensor, rounding, generator) -> tuple[torch.Tensor, torch.Tensor]:
+    def _elements(self, made: Cut, rounding, generator) -> tuple[torch.Tensor, torch.Tensor]:
         """The elements of blocks, as numbers of the compute type; and what was rounded to them."""
         careful = is_careful(self._reaches_far, self.rounding, rounding, INDIFFERENT_IN_NARROW)
-        y = times(blocks, factor.reciprocal(), careful)
+        y = times(made.blocks, made.inverse, careful)
         return chop(y, self.element, rounding, generator), y
 
     def _cut(self, x: torch.Tensor, outer: object) -> Cut:
@@ -192,6 +201,11 @@ class BlockFormat(Target):
         blocks, dims, joins = self.shape.split(x)
         absmax = blocks.abs().amax(dims, keepdim=True) if dims else blocks.abs()  # of no dimensions, amax would take all
         inverse = above = None
+        if self._scale.micro:
+            if outer is not None:
+                raise ValueError(f"expected no scale with {self.name}, whose blocks have their own, but got {outer!r}: multiply the tensor by it")
+            own = torch.where(absmax < math.inf, micro_exponents.shared(absmax), math.nan)
+            return Cut(blocks, own, None, joins, micro_exponents.find(blocks, own, dims[0]), dims[0])
         if outer is not None:
             above = scale_like(outer, x)
             if above.numel() != 1:
@@ -241,6 +255,9 @@ def block_format(
       ``target(element).full_scale``, as in what follows).
     - A float format as scale: a / largest element, rounded to it; ``"nearest"`` (even; default) or ``"ceil"`` (up, so that nothing is clamped);
       at least the format's smallest positive number.
+    - ``"hif4"``, with elements ``"e1m2finite_bias1"`` and size 64 (that is HiF4, S1P2 elements): s = a * bfloat16(1/7), in float32, held within
+      2^-48 and 49152, rounded to bfloat16 and to 3 significant bits; r = bfloat16(1 / s). Each 8 numbers x have a step of 2 where one of |x| r is at
+      least 4, else 1; each 4 another one where one of |x| r / step is at least 2. x becomes round(x r / steps) * steps * s.
     - ``tensor_scale``, in float32: e = largest scale * largest element / (largest magnitude of the tensor), t = 1/e; the blocks' scales are
       (a / largest element) * e rounded to the scale's format, times t. That is NVFP4's. (t is at least 2^-117, for magnitudes below 1e-31.)
       ``quantize(x, scale=t)`` takes another t.
@@ -250,13 +267,13 @@ def block_format(
     modes draw).
 
     Names: ``"mxfp8_e4m3"``, ``"mxfp8_e5m2"``, ``"mxfp6_e3m2"``, ``"mxfp6_e2m3"``, ``"mxfp4"``, ``"mxint8"`` (-127/64 to 127/64; OCP's -2, which
-    may be left out, is in ``block_format("fixed1_6", "e8m0", 32)``), ``"nvfp4"``, ``"msfp12"`` (``"msfp11"`` to ``"msfp16"``),
-    ``"block<e5m2,e8m0,64>"``; behind them ``_axis0``, ``_dim0`` or ``_tensor``, ``_emax0``, the rule, ``_scaled`` (a tensor scale), a
+    may be left out, is in ``block_format("fixed1_6", "e8m0", 32)``), ``"nvfp4"``, ``"hif4"``, ``"msfp12"`` (``"msfp11"`` to
+    ``"msfp16"``), ``"block<e5m2,e8m0,64>"``; behind them ``_axis0``, ``_dim0`` or ``_tensor``, ``_emax0``, the rule, ``_scaled`` (a tensor scale), a
     rounding mode: ``"mxfp4_axis0_rceil_stochastic"``.
 
     Args:
         element: a dtype of this package, a format or its name.
-        scale: ``"e<k>m0"``, powers of two with k from 2 to 8 exponent bits; or a float format.
+        scale: ``"e<k>m0"``, powers of two with k from 2 to 8 exponent bits; a float format; or ``"hif4"``.
         size: how many numbers make a block along ``axis``; None: all that there are. A tuple for blocks of more dimensions, as (16, 16).
         axis: the dimension that is cut into blocks, or a tuple of them (default: the last, or the last ones of a tuple's sizes); None: the whole
             tensor is one block.
@@ -269,6 +286,10 @@ def block_format(
     Raises:
         ValueError: a parameter out of range, or some that contradict.
         TypeError: one of another type.
+
+    Source: OCP Microscaling Formats 1.0, sections 5 and 6; NVIDIA, arXiv 2509.25149, appendix C; Luo et al., "HiFloat4 format for language model
+    inference" (arXiv 2602.11287), section II, equation 2 and algorithm 1, whose products are float32's here, as in its authors' library (which rounds
+    elements to nearest, ties away: ``"hif4_nearest_away"``).
 
     Example::
 
@@ -291,6 +312,15 @@ def block_format(
     if emax is not None and rule in ("even", "rceil"):
         raise ValueError(f"expected scale_rule 'floor' or 'ceil' with emax, but got {rule!r}, which goes by the element's largest number")
     made = block_shapes.make(size, axis, dim)
+    if kind.micro:
+        plain = _C.Format(fmt)
+        plain.rounding = _C.Rounding.nearest_even
+        if _names.name_of_format(plain) != micro_exponents.ELEMENT or made.size != (micro_exponents.SIZE,) or rule != FLOAT_RULES[0] or tensor_scale:
+            what = f"elements {micro_exponents.ELEMENT!r} in blocks of {micro_exponents.SIZE} along one axis, without scale_rule or tensor_scale"
+            raise ValueError(
+                f"expected {what}, for scale='hif4', but got {_names.name_of_format(fmt)!r}, size={size!r}, axis={axis!r}, dim={dim!r}, "
+                f"scale_rule={scale_rule!r}, tensor_scale={tensor_scale!r}"
+            )
     exponent = _exponent(fmt) if emax is None else integer("emax", emax, -64, 64)
     return BlockFormat(_names.name_of_format(fmt), kind.name, made, rule, boolean("tensor_scale", tensor_scale), exponent)
 
@@ -336,7 +366,8 @@ def parse(name: str, mode: str) -> BlockFormat | None:
         return None
     tensor = bool(scaled)
     if preset is not None:
-        element, scale, size, tensor = PRESETS[preset]
+        element, scale, size, above = PRESETS[preset]
+        tensor = tensor or above
     elif bits is not None:
         made = block_float(int(bits))
         element, scale, size = made.element, made.scale, bfp_size or "all"

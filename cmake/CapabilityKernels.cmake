@@ -21,7 +21,7 @@ function(add_capability_kernels)
     return()
   endif()
   # The order matters: of an inline function that several objects carry, the linker keeps the first, which must be the one
-  # that every processor can run. So torch_dtypes_numerics and torch_dtypes_objects come first (CMake puts a target's own sources last), then the
+  # that every processor can run. So the object libraries of the layers come first (CMake puts a target's own sources last), then the
   # units in rising order.
   foreach(capability IN LISTS TORCH_DTYPES_CPU_CAPABILITIES)
     set(target torch_dtypes_kernels_${capability})
@@ -34,7 +34,6 @@ function(add_capability_kernels)
       target_sources(_C PRIVATE $<TARGET_OBJECTS:${target}>)
       if(NOT capability STREQUAL "DEFAULT")
         target_compile_definitions(torch_dtypes_numerics PRIVATE TORCH_DTYPES_HAVE_${capability})
-        target_compile_definitions(torch_dtypes_objects PRIVATE TORCH_DTYPES_HAVE_${capability})
       endif()
     endif()
     target_sources(${target} PRIVATE ${ARGN})

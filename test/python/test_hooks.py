@@ -94,7 +94,7 @@ def test_patches_in_cpp_take_one_row_each():
     targets = [target for target, *_ in _C.patches()]
     assert len(targets) == len(set(targets))
     assert {row.name for row in ROWS if isinstance(row, Native)} <= set(targets)
-    folders = ("torch/csrc/formats", "aten/src/ATen", "aten/src/ATen/native/formats/overlay")
+    folders = ("torch/csrc/formats", "aten/src/ATen", "aten/src/ATen/native/formats/operators")
     sources = {path.name for folder in folders for path in (ROOT / folder).glob("*.cpp")}
     for _, how, why, file, seen in _C.patches():
         assert how and why and seen and file.split("/")[-1] in sources

@@ -1,4 +1,4 @@
-"""Which headers each layer may include: numbers, kernels, numerics, overlay, in the direction in which data flows."""
+"""Which headers each layer may include: numbers, kernels, numerics, operators, overlay, in the direction in which data flows."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-OPERATORS = "aten/src/ATen/native/formats"
+FORMATS = "aten/src/ATen/native/formats"
 
 
 def ours(name):
@@ -44,11 +44,14 @@ def of_pytorch(name):
 NUMBERS = sources("c10/formats", deep=False)
 IN_TREE = sources("c10/formats/intree")  # the seam inside PyTorch's own tree, which tools/intree lays there
 SEAM = "c10/formats/FormatRegistry"  # gives a format its ScalarType
-KERNELS = sources(f"{OPERATORS}/cpu")
-DEVICE_KERNELS = sources(f"{OPERATORS}/cuda")
-BINDING = f"{OPERATORS}/cuda/Binding.cpp"
-NUMERICS = sources("aten/src/ATen", deep=False) + sources(OPERATORS, deep=False)
-OVERLAY = sources(f"{OPERATORS}/overlay")
+KERNELS = sources(f"{FORMATS}/cpu")
+DEVICE_KERNELS = sources(f"{FORMATS}/cuda")
+BINDING = f"{FORMATS}/cuda/Binding.cpp"
+NUMERICS = sources("aten/src/ATen", deep=False) + sources(FORMATS, deep=False)
+OPERATORS = sources(f"{FORMATS}/operators")
+OVERLAY = sources(f"{FORMATS}/overlay")
+TREE = sources(f"{FORMATS}/intree")  # what a PyTorch tree has in the place of the overlay
+TENSORS = NUMERICS + OPERATORS + OVERLAY + TREE
 
 
 def test_the_layers_are_there():
@@ -56,7 +59,9 @@ def test_the_layers_are_there():
     assert len(KERNELS) > 7
     assert len(DEVICE_KERNELS) > 6
     assert len(NUMERICS) > 35
-    assert len(OVERLAY) > 35
+    assert len(OPERATORS) > 35
+    assert len(OVERLAY) > 5
+    assert TREE
 
 
 @pytest.mark.parametrize("path", [p for p in NUMBERS if not p.startswith(SEAM)])
@@ -77,7 +82,7 @@ def test_the_seam_in_a_tree_is_as_narrow():
     rows = "c10/formats/intree/ScalarTypeRows.h"  # made when it is laid into a tree
     assert named == {rows, "c10/core/ScalarType.h", "c10/macros/Export.h", "c10/util/Exception.h", "c10/util/typeid.h"}
     assert {name for name in includes("c10/formats/intree/ScalarTypes.h") if of_pytorch(name)} == {rows}
-    users = [path for path in NUMBERS + KERNELS + NUMERICS + OVERLAY for name in includes(path) if name.startswith("c10/formats/intree/")]
+    users = [path for path in NUMBERS + KERNELS + TENSORS for name in includes(path) if name.startswith("c10/formats/intree/")]
     assert not users
 
 
@@ -85,7 +90,7 @@ def test_the_seam_in_a_tree_is_as_narrow():
 def test_kernels_include_nothing_of_pytorch_and_no_tensor(path):
     headers, others = reached(path)
     assert not [name for name in others if of_pytorch(name)]
-    allowed = ("c10/formats/", f"{OPERATORS}/cpu/", "aten/src/ATen/FormatDispatch.h")
+    allowed = ("c10/formats/", f"{FORMATS}/cpu/", "aten/src/ATen/FormatDispatch.h")
     assert all(h.startswith(allowed) and not h.startswith(SEAM) for h in headers)
 
 
@@ -94,7 +99,7 @@ def test_device_kernels_include_the_runtime_alone(path):
     headers, others = reached(path)
     assert not [name for name in others if of_pytorch(name)]
     assert {name for name in others if name.endswith(".h")} <= {"cuda_runtime.h"}
-    allowed = ("c10/formats/", f"{OPERATORS}/cuda/", f"{OPERATORS}/cpu/Kernels.h")
+    allowed = ("c10/formats/", f"{FORMATS}/cuda/", f"{FORMATS}/cpu/Kernels.h")
     assert all(h.startswith(allowed) and not h.startswith(SEAM) for h in headers)
 
 
@@ -104,9 +109,15 @@ def test_one_file_includes_pytorchs_cuda():
 
 
 @pytest.mark.parametrize("path", NUMERICS)
-def test_numerics_include_nothing_of_the_overlay(path):
+def test_numerics_include_nothing_of_the_layers_above(path):
     headers, _ = reached(path)
-    assert not [h for h in headers if h.startswith((f"{OPERATORS}/overlay/", "torch/"))]
+    assert not [h for h in headers if h.startswith((f"{FORMATS}/operators/", f"{FORMATS}/overlay/", "torch/"))]
+
+
+@pytest.mark.parametrize("path", OPERATORS + TREE)
+def test_operators_include_nothing_of_the_overlay(path):
+    headers, _ = reached(path)
+    assert not [h for h in headers if h.startswith((f"{FORMATS}/overlay/", "torch/"))]
 
 
 @pytest.mark.parametrize("path", OVERLAY)
@@ -115,14 +126,23 @@ def test_the_overlay_includes_nothing_of_python(path):
     assert not [h for h in headers if h.startswith("torch/")]
 
 
+@pytest.mark.parametrize("declared", ["make_format_impl(", "& entry_of(", "bool any_format_tensor("])
+def test_how_a_tensor_holds_its_format_is_defined_once_a_build(declared):
+    impl = "FormatTensorImpl.cpp"
+    definition = re.compile(rf"^(?! ).*{re.escape(declared)}.*\{{$", re.MULTILINE)
+    defined = [path for path in TENSORS if definition.search((ROOT / path).read_text())]
+    assert defined == [f"{FORMATS}/overlay/{impl}", f"{FORMATS}/intree/{impl}"]
+
+
 def test_targets_are_these_layers():
     text = (ROOT / "CMakeLists.txt").read_text()
 
     def listed(name):
         return set(re.findall(r"\S+\.cpp", re.search(rf"set\({name}\b(.*?)\n\)", text, re.DOTALL)[1]))
 
-    assert listed("NUMERICS_SOURCES") == {p for p in NUMERICS if p.endswith(".cpp")} | {f"{OPERATORS}/cpu/Kernels.cpp"}
+    assert listed("NUMERICS_SOURCES") == {p for p in NUMERICS if p.endswith(".cpp")} | {f"{FORMATS}/cpu/Kernels.cpp"}
     assert set(re.findall(r"\S+\.cu\b", text)) == {p for p in DEVICE_KERNELS if p.endswith(".cu")}
+    assert listed("OPERATOR_SOURCES") == {p for p in OPERATORS if p.endswith(".cpp")}
     assert listed("OVERLAY_SOURCES") == {p for p in OVERLAY if p.endswith(".cpp")}
 
 
@@ -132,16 +152,16 @@ def test_pythons_sources_define_nothing_of_the_layers_below(path):
 
 
 def test_loops_get_their_kernels_by_the_device():
-    users = [p for p in NUMERICS + OVERLAY if "cpu_kernels()" in (ROOT / p).read_text()]
-    assert users == [f"{OPERATORS}/DeviceKernels.cpp"]
+    users = [p for p in TENSORS if "cpu_kernels()" in (ROOT / p).read_text()]
+    assert users == [f"{FORMATS}/DeviceKernels.cpp"]
 
 
 def test_loops_of_dot_products_know_no_tensor():
-    headers, others = reached(f"{OPERATORS}/DotLoops.cpp")
-    assert f"{OPERATORS}/StepSums.h" in headers
+    headers, others = reached(f"{FORMATS}/DotLoops.cpp")
+    assert f"{FORMATS}/StepSums.h" in headers
     assert "aten/src/ATen/FormatTensor.h" not in headers
     assert not [name for name in others if re.search(r"\bTensor|/ops/|^torch/", name)]
 
 
 def test_the_rule_for_signs_of_nan_stands_once():
-    assert not [p for p in NUMERICS + KERNELS + OVERLAY if "Specials::None" in (ROOT / p).read_text()]
+    assert not [p for p in KERNELS + TENSORS if "Specials::None" in (ROOT / p).read_text()]

@@ -1,6 +1,5 @@
 #include <ATen/FormatTensor.h>
 
-#include <ATen/Autocast.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/FormatRounding.h>
@@ -22,64 +21,11 @@
 #include <c10/util/strides.h>
 
 #include <algorithm>
-#include <atomic>
 #include <type_traits>
 
 namespace at::formats {
 
 using c10::ScalarType;
-
-// ---- the tensor itself ----
-
-static std::atomic<bool> made_any{false};
-
-bool any_format_tensor() {
-  return made_any.load(std::memory_order_relaxed);
-}
-
-// What is made where autocast's dtype is ours is autocast's to cast; else tensors of ours lack its key, and are left alone.
-static c10::DispatchKeySet autocast_keys(c10::Device device) {
-  return device.is_cpu() && autocast_has_format() ? c10::DispatchKeySet(c10::DispatchKey::AutocastCPU) : c10::DispatchKeySet();
-}
-
-FormatTensorImpl::FormatTensorImpl(c10::Storage storage, const FormatEntry& entry)
-    : TensorImpl(std::move(storage), c10::DispatchKeySet(kFormatKey) | c10::DispatchKeySet(kWrappedBackend) | autocast_keys(storage.device()),
-                 c10::scalarTypeToTypeMeta(entry.container)),
-      entry_(&entry) {
-  if (!any_format_tensor()) made_any.store(true, std::memory_order_relaxed);
-}
-
-template <typename Version>
-c10::intrusive_ptr<c10::TensorImpl> FormatTensorImpl::copy_with(Version&& version, bool allow_change) const {
-  auto copy = c10::make_intrusive<FormatTensorImpl>(c10::Storage(storage_), *entry_);
-  copy_tensor_metadata(this, copy.get(), std::forward<Version>(version), allow_change);
-  copy->refresh_numel();
-  copy->refresh_contiguous();
-  return copy;
-}
-
-c10::intrusive_ptr<c10::TensorImpl> FormatTensorImpl::shallow_copy_and_detach(const c10::VariableVersion& version, bool allow) const {
-  return copy_with(version, allow);
-}
-c10::intrusive_ptr<c10::TensorImpl> FormatTensorImpl::shallow_copy_and_detach(c10::VariableVersion&& version, bool allow) const {
-  return copy_with(std::move(version), allow);
-}
-
-void FormatTensorImpl::shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& source) {
-  const auto* other = dynamic_cast<const FormatTensorImpl*>(source.get());
-  TORCH_CHECK(other, "expected a tensor of a number format as new data of a ", entry_->name, " tensor, but got ", source->dtype());
-  copy_tensor_metadata(source.get(), this, version_counter(), allow_tensor_metadata_change());
-  entry_ = other->entry_;
-  refresh_numel();
-  refresh_contiguous();
-}
-
-const FormatEntry& entry_of(const at::TensorBase& t) {
-  TORCH_INTERNAL_ASSERT(is_format_tensor(t), "expected a tensor of a number format");
-  const c10::TensorImpl* impl = t.unsafeGetTensorImpl();
-  TORCH_INTERNAL_ASSERT(typeid(*impl) == typeid(FormatTensorImpl), "an operator made a tensor of our key without its format");
-  return static_cast<const FormatTensorImpl*>(impl)->entry();
-}
 
 ScalarType dtype_number(const at::Tensor& t) {
   const FormatEntry* entry = entry_beneath(t);
@@ -89,7 +35,7 @@ ScalarType dtype_number(const at::Tensor& t) {
 // ---- making tensors ----
 
 static at::Tensor wrap(const at::TensorBase& raw, const FormatEntry& entry) {
-  auto impl = c10::make_intrusive<FormatTensorImpl>(c10::Storage(raw.storage()), entry);
+  auto impl = make_format_impl(c10::Storage(raw.storage()), entry);
   impl->set_sizes_and_strides(raw.sizes(), raw.strides(), raw.storage_offset());
   return at::Tensor(std::move(impl));
 }
@@ -155,7 +101,7 @@ at::Tensor format_view(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntA
   // A view is an inference tensor where its base is one, and only there, whatever mode the call is made in.
   std::optional<c10::InferenceMode> mode;
   if (self.is_inference() != c10::InferenceMode::is_enabled()) mode.emplace(self.is_inference());
-  auto impl = c10::make_intrusive<FormatTensorImpl>(c10::Storage(self.storage()), entry_of(self));
+  auto impl = make_format_impl(c10::Storage(self.storage()), entry_of(self));
   impl->set_sizes_and_strides(sizes, strides, offset);
   return at::Tensor(std::move(impl));
 }

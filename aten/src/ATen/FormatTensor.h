@@ -1,7 +1,7 @@
 // A tensor whose elements are codes of a number format, and the few ways to make one, look into it and convert it.
 //
-// Such a tensor has its container's TypeMeta, its real device, and the dispatch key PrivateUse2, which outranks CPU and CUDA, so that
-// every operator that sees one of our tensors runs our kernel.
+// Such a tensor has its real device, and the dispatch key PrivateUse2, which outranks CPU and CUDA, so that every operator that sees one of our
+// tensors runs our kernel. Its TypeMeta is its container's; in a PyTorch tree, where a format is a ScalarType, its own.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
@@ -24,32 +24,19 @@ inline constexpr c10::DispatchKey kFormatAutogradKey = c10::DispatchKey::Autogra
 inline constexpr c10::BackendComponent kWrappedBackend = c10::BackendComponent::HPUBit;
 inline constexpr c10::DispatchKey kWrappedAutogradKey = c10::DispatchKey::AutogradHPU;
 
-class FormatTensorImpl final : public c10::TensorImpl {
- public:
-  FormatTensorImpl(c10::Storage storage, const FormatEntry& entry);
-
-  const FormatEntry& entry() const { return *entry_; }
-
-  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version, bool allow_change) const override;
-  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(c10::VariableVersion&& version, bool allow_change) const override;
-  void shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& source) override;
-
- private:
-  template <typename Version>
-  c10::intrusive_ptr<TensorImpl> copy_with(Version&& version, bool allow_change) const;
-
-  const FormatEntry* entry_;
-};
-
 inline bool is_format_tensor(const at::TensorBase& t) {
   return t.defined() && t.unsafeGetTensorImpl()->key_set().has_backend(c10::BackendComponent::PrivateUse2Bit);
 }
 
-// Whether this process has ever made one: a cheap first question where finding one out is dear.
-bool any_format_tensor();
-
+// How a tensor holds its format differs between builds: beside a stock wheel the tensor points at it (native/formats/overlay/FormatTensorImpl.cpp),
+// in a PyTorch tree its dtype says it (native/formats/intree/FormatTensorImpl.cpp). These three functions are all that knows.
+//
+// A tensor of one dimension without elements, on a storage of codes.
+c10::intrusive_ptr<c10::TensorImpl> make_format_impl(c10::Storage storage, const FormatEntry& entry);
 // The format of one of our tensors; an internal error for any other.
 const FormatEntry& entry_of(const at::TensorBase& t);
+// Whether this process has ever made one: a cheap first question where finding one out is dear.
+bool any_format_tensor();
 
 // The same for a tensor of ours within wrappers of torch.func (vmap's and grad's), or nullptr where there is none.
 const FormatEntry* entry_beneath(const at::Tensor& t);

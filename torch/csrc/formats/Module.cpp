@@ -10,7 +10,7 @@
 #include <torch/csrc/formats/TensorBody.h>
 #include <torch/csrc/formats/Trampolines.h>
 
-#include <ATen/Autocast.h>
+#include <ATen/native/formats/overlay/Autocast.h>
 #include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
 #include <ATen/MixedOperands.h>
@@ -20,11 +20,11 @@
 #include <ATen/native/formats/FillInfinity.h>
 #include <ATen/native/formats/GpuKernels.h>
 #include <ATen/native/formats/cpu/Kernels.h>
-#include <ATen/native/formats/overlay/Boxed.h>
-#include <ATen/native/formats/overlay/CastAutograd.h>
-#include <ATen/native/formats/overlay/DotOperators.h>
-#include <ATen/native/formats/overlay/OperatorFacts.h>
-#include <ATen/native/formats/overlay/StockFormula.h>
+#include <ATen/native/formats/operators/Boxed.h>
+#include <ATen/native/formats/operators/CastAutograd.h>
+#include <ATen/native/formats/operators/DotOperators.h>
+#include <ATen/native/formats/operators/OperatorFacts.h>
+#include <ATen/native/formats/operators/StockFormula.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/formats/BuiltinFormats.h>

@@ -6,8 +6,8 @@
 
 #include <ATen/FormatTensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/native/formats/overlay/CastAutograd.h>
-#include <ATen/native/formats/overlay/StockFormula.h>
+#include <ATen/native/formats/operators/CastAutograd.h>
+#include <ATen/native/formats/operators/StockFormula.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/formats/DtypeObject.h>
 #include <torch/csrc/jit/runtime/operator.h>

@@ -71,7 +71,7 @@ const Patch kPatches[] = {
      "the format within", "aten/src/ATen/FunctorchWrappers.cpp", kReleases},
     {"casts of stock tensors", "`c10::SafeKernelFunction::kernel_`, a private member",
      "a stock cast goes on to the kernel behind ours without a second look into the dispatcher's tables",
-     "aten/src/ATen/native/formats/overlay/Copy.cpp", kReleases},
+     "aten/src/ATen/native/formats/operators/Copy.cpp", kReleases},
 };
 
 } // namespace

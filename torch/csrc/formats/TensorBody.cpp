@@ -8,7 +8,7 @@
 #include <torch/csrc/formats/TensorBody.h>
 
 #include <ATen/FormatTensor.h>
-#include <ATen/native/formats/overlay/CastAutograd.h>
+#include <ATen/native/formats/operators/CastAutograd.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/python_variable.h>

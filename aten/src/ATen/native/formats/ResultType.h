@@ -6,8 +6,8 @@
 
 namespace at::formats {
 
-// Whether a stock operand's dtype does not count now, for nobody chose it. The overlay says so within stock backward formulas
-// (overlay/StockFormula.h), which make zeros and ones of the container's dtype; without an overlay every operand counts.
+// Whether a stock operand's dtype does not count now, for nobody chose it. operators/StockFormula.h says so within stock backward formulas,
+// which make zeros and ones of the container's dtype; where nobody says so, every operand counts.
 void set_stray_operands(bool (*are_stray)());
 
 // What formats and stock floating types among an operator's tensors make of its result, by PyTorch's category rules: a format wins

@@ -1,6 +1,6 @@
 // torch.autocast with a dtype of ours: stock's kernels for autocast cast to it as to any dtype number (the casts are Copy.cpp's). What remains
 // are the operators that take the widest dtype of their operands, which stock finds by the container: cat, stack and index_copy.
-#include <ATen/Autocast.h>
+#include <ATen/native/formats/overlay/Autocast.h>
 
 #include <ATen/FormatTensor.h>
 #include <ATen/autocast_mode.h>

@@ -2,8 +2,8 @@
 // and differentiable through them.
 #include <ATen/FormatLibrary.h>
 #include <ATen/native/formats/Elementwise.h>
-#include <ATen/native/formats/overlay/CastAutograd.h>
-#include <ATen/native/formats/overlay/StockFormula.h>
+#include <ATen/native/formats/operators/CastAutograd.h>
+#include <ATen/native/formats/operators/StockFormula.h>
 
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>

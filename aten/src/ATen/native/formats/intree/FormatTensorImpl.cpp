@@ -1,0 +1,26 @@
+// The tensor of a number format inside PyTorch's own tree: a plain TensorImpl, whose dtype says which format it is. tools/intree lays this into a
+// tree in the place of overlay/.
+#include <ATen/FormatTensor.h>
+
+#include <atomic>
+
+namespace at::formats {
+
+static std::atomic<bool> made_any{false};
+
+bool any_format_tensor() {
+  return made_any.load(std::memory_order_relaxed);
+}
+
+c10::intrusive_ptr<c10::TensorImpl> make_format_impl(c10::Storage storage, const FormatEntry& entry) {
+  if (!any_format_tensor()) made_any.store(true, std::memory_order_relaxed);
+  const auto keys = c10::DispatchKeySet(kFormatKey) | c10::DispatchKeySet(kWrappedBackend);
+  return c10::make_intrusive<c10::TensorImpl>(std::move(storage), keys, c10::scalarTypeToTypeMeta(c10::formats::scalar_type(entry)));
+}
+
+const FormatEntry& entry_of(const at::TensorBase& t) {
+  TORCH_INTERNAL_ASSERT(is_format_tensor(t), "expected a tensor of a number format");
+  return c10::formats::format_entry(t.scalar_type());
+}
+
+} // namespace at::formats

@@ -1,0 +1,173 @@
+#include <ATen/native/formats/operators/Boxed.h>
+
+#include <ATen/FormatLibrary.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/formats/ResultType.h>
+#include <ATen/native/formats/operators/BoxedCall.h>
+#include <ATen/native/formats/operators/DotOperators.h>
+#include <ATen/native/formats/operators/Foreach.h>
+#include <ATen/native/formats/operators/ForwardMode.h>
+#include <ATen/native/formats/operators/FunctionTables.h>
+#include <ATen/native/formats/operators/InPlaceAutograd.h>
+#include <ATen/native/formats/operators/MixedAutograd.h>
+#include <ATen/native/formats/operators/MovedCodes.h>
+#include <ATen/native/formats/operators/NumberPlaces.h>
+#include <ATen/native/formats/operators/OperandRules.h>
+#include <ATen/native/formats/operators/Refusals.h>
+#include <ATen/native/formats/operators/StockFormula.h>
+#include <ATen/native/formats/operators/TouchedElements.h>
+#include <ATen/native/formats/operators/Tracing.h>
+#include <ATen/native/formats/operators/Vmap.h>
+#include <c10/formats/ExactCodec.h>
+
+namespace at::formats {
+namespace {
+
+using torch::jit::Stack;
+
+// What a call leaves to the operand's dtype: the format's limits, not the compute type's.
+void give_limits(const Plan& plan, Stack& stack) {
+  const size_t base = stack.size() - plan.arguments.size();
+  const FormatEntry* entry = entry_beneath(stack[base].toTensor());
+  if (!entry) return;
+  const c10::formats::Format& f = entry->format;
+  const double most = c10::formats::to_double(c10::formats::decode(f, f.max_code()));
+  c10::IValue &above = stack[base + plan.limits], &below = stack[base + plan.limits + 1];
+  if (above.isNone()) above = most;
+  const double least = f.is_table() ? c10::formats::to_double(c10::formats::decode(f, f.table->lowest_code)) : f.is_signed ? -most : 0.0;
+  if (below.isNone()) below = least;
+}
+
+class BoxedKernel final : public c10::OperatorKernel {
+ public:
+  explicit BoxedKernel(const c10::FunctionSchema& schema)
+      : plan_(schema),
+        special_(plan_.has(kSpecial) || plan_.moves || plan_.touches != Touches::All || plan_.limits >= 0 || !plan_.numbers.empty() ||
+                 plan_.way == Way::Loop) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
+    const OutOfAutocast no_autocast;
+    if (special_ && run_specially(op, keys, stack)) return;
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    const BoxedCall call(plan_, stack);
+    try {
+      op.callBoxed(stack);
+    } catch (c10::Error& error) {
+      call.explain(error);
+      throw;
+    }
+    call.finish(op.schema().returns().size(), stack);
+  }
+
+ private:
+  static constexpr uint64_t kSpecial = kAddsProducts | fact::Normalisation | fact::Elementary | fact::Tabled | fact::Unrecorded;
+
+  // What most operators do not ask for. False, and the call is still to be run: on the stack as it then is.
+  bool run_specially(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
+    if (plan_.has(fact::Unrecorded) && is_tracing()) return recorded(op, stack, [&] { (*this)(op, keys, stack); }), true;
+    if (plan_.has(kAddsProducts) && run_dot_operator(op, plan_, stack)) return true;
+    if (plan_.moves && run_on_codes(op, plan_, stack)) return true;
+    if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, Casts::Plain)) return true;
+    if (plan_.touches != Touches::All && run_on_touched(op, plan_, stack)) return true;
+    if (plan_.limits >= 0) give_limits(plan_, *stack);
+    if (plan_.way == Way::Loop) return run_place_by_place(op, plan_, stack), true;
+    if (!plan_.numbers.empty()) exchange_infinities(plan_.numbers, plan_.arguments.size(), stack);
+    return plan_.has(fact::Elementary | fact::Tabled) && run_by_table(op, plan_, stack);
+  }
+
+  Plan plan_;
+  bool special_;
+};
+
+// Above autograd: casts the operands of ours to the compute type, runs the stock operator on them with its own derivative, and casts the
+// results back. The casts are differentiable, so first and higher derivatives run on stock values, each rounded once at its cast.
+class ByCastsKernel final : public c10::OperatorKernel {
+ public:
+  explicit ByCastsKernel(const c10::FunctionSchema& schema) : plan_(schema) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
+    const OutOfAutocast no_autocast;
+    if (plan_.has(kAddsProducts) && run_dot_operator(op, plan_, stack)) return; // attention: by operators that are differentiated one by one
+    if (!any_of_ours(plan_, *stack)) { // a stock tensor of the wrappers' backend
+      run_stock_formula(op, keys, stack);
+      return;
+    }
+    if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, Casts::Recorded)) return;
+    if (!is_differentiated(plan_, *stack)) {
+      const at::AutoDispatchBelowADInplaceOrView guard;
+      op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
+      return;
+    }
+    if (!plan_.numbers.empty()) exchange_infinities(plan_.numbers, plan_.arguments.size(), stack);
+    const BoxedCall call(plan_, stack, Casts::Recorded);
+    op.callBoxed(stack);
+    call.finish(op.schema().returns().size(), stack);
+  }
+
+ private:
+  Plan plan_;
+};
+
+template <typename Kernel>
+torch::CppFunction boxed(const c10::OperatorHandle& op) {
+  return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(op.schema()));
+}
+
+std::vector<c10::OperatorHandle> aten_operators() {
+  std::vector<c10::OperatorHandle> all;
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto op = name.getNamespace().value_or("") == "aten" ? dispatcher.findSchema(name) : std::nullopt;
+    if (op) all.push_back(*op);
+  }
+  return all;
+}
+
+// What follows from its row for an operator that has no kernel of ours yet. Gives back whether it got one.
+bool register_by_row(const c10::OperatorHandle& op) {
+  const c10::OperatorName& name = op.operator_name();
+  if (op.hasKernelForDispatchKey(kFormatKey)) return false;
+  const bool composite = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+  const Plan plan(op.schema());
+  if (composite && !plan.by_casts && plan.way != Way::Whole) return false;
+  if (Plan::makes_view(op.schema()) || !plan.takes_tensor()) return false;
+  register_below_autograd(name, [&] { return boxed<BoxedKernel>(op); });
+  // A kernel on our key takes a composite operator's kernel off our autograd key.
+  if (plan.by_casts && !op.schema().is_mutable()) {
+    register_autograd(name, [&] { return boxed<ByCastsKernel>(op); });
+  } else if (composite) {
+    register_autograd(name, [] { return torch::CppFunction::makeFallthrough(); });
+  }
+  return true;
+}
+
+// What stands in front of stock derivatives.
+void register_derivative(const c10::OperatorHandle& op) {
+  if (op.hasKernelForDispatchKey(kFormatAutogradKey)) return;
+  const c10::FunctionSchema& schema = op.schema();
+  const auto functional = op.hasKernelForDispatchKey(c10::DispatchKey::Autograd) ? functional_form(op) : std::nullopt;
+  const uint64_t facts = functional ? operator_facts(functional->schema().name(), functional->schema().overload_name()).facts : 0;
+  if (facts & (fact::KeepsLittle | fact::ByCasts)) {
+    register_autograd(op.operator_name(), [&] { return in_place_kernel(*functional, schema); });
+  } else if (sums_in_dtype(op)) {
+    register_autograd(op.operator_name(), [&] { return sum_in_dtype_kernel(schema); });
+  } else if (mixes_operands(op)) {
+    register_autograd(op.operator_name(), [&] { return mixed_operands_kernel(schema); });
+  }
+}
+
+} // namespace
+
+int register_boxed_kernels() {
+  set_stray_operands(&in_stock_formula);
+  register_refusals();
+  int registered = 0;
+  const std::vector<c10::OperatorHandle> operators = aten_operators();
+  for (const c10::OperatorHandle& op : operators) registered += register_by_row(op);
+  for (const c10::OperatorHandle& op : operators) register_derivative(op);
+  register_checked_composites();
+  register_vmap_kernels();
+  return registered;
+}
+
+} // namespace at::formats

@@ -1,0 +1,276 @@
+#include <ATen/native/formats/operators/BoxedCall.h>
+
+#include <ATen/Accumulation.h>
+#include <ATen/FormatRounding.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/Observation.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/native/formats/Elementary.h>
+#include <ATen/native/formats/operators/OperandRules.h>
+#include <ATen/native/formats/operators/StockFormula.h>
+#include <ATen/ops/as_strided_ops.h>
+#include <ATen/ops/copy_ops.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/resize_ops.h>
+#include <ATen/ops/to_ops.h>
+#include <c10/formats/NanSigns.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace at::formats {
+
+using c10::ScalarType;
+
+BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts)
+    : plan_(plan),
+      casts_(casts),
+      selects_(plan.selects),
+      random_(plan.random && casts == Casts::Plain) {
+  const size_t base = stack->size() - plan.arguments.size();
+  if (plan.accumulate >= 0 && (*stack)[base + plan.accumulate].toBool()) selects_ = false;
+  choose_types(plan, *stack, base);
+  if (plan.draws_only && casts == Casts::Plain) blank_ = (*stack)[base].toTensor();
+  if (plan.writes && casts == Casts::Plain) share_memory(plan, *stack, base);
+  const bool begins = plan.has(fact::LeavesRange) && (*stack)[base].isTensor() && is_format_tensor((*stack)[base].toTensor()); // with the operand
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
+    map_tensors(plan.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) { return stand_in(t, plan.arguments[i].written); });
+  }
+  const bool saturates = format_ && format_->format.is_posit() && format_->format.underflow == c10::formats::Underflow::Minpos;
+  if (plan.has(fact::LeavesRange) && saturates && casts == Casts::Plain && begins) {
+    operand_ = (*stack)[base].toTensor();
+    if (plan.has(fact::LargerDecides)) operand_ = larger_operand(operand_, (*stack)[base + 1].toTensor());
+    if (plan.writes) operand_ = operand_.clone();
+  }
+}
+
+void BoxedCall::explain(c10::Error& error) const {
+  const std::string text = error.what_without_backtrace();
+  const char* name = c10::toString(compute_);
+  const auto type = c10::getDtypeNames(compute_);
+  if (text.find(name) == std::string::npos && text.find(compute_ == ScalarType::Double ? "double" : "float") == std::string::npos) return;
+  error.add_context(c10::str(name, " stands for torch.", own_->name, ", which ", plan_.name, " computes on in ", type.first));
+}
+
+void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t base) {
+  const ResultType type = result_type(plan, stack, base);
+  TORCH_INTERNAL_ASSERT(type.format, plan.name, " came to the number formats' kernel without a tensor of theirs");
+  format_ = type.result();
+  own_ = type.format;
+  compute_ = type.format->compute;
+  if (plan.has(fact::Elementary) && !has_complex_number(plan, stack)) compute_ = ScalarType::Double; // complex ones are not rounded to a format
+  if (plan.has(kAddsProducts)) {
+    const Accumulation policy = accumulation_of(*type.format);
+    if (policy.kind == Accumulation::Kind::Float64) compute_ = ScalarType::Double;
+    TORCH_CHECK(policy.kind != Accumulation::Kind::Float32 || compute_ == ScalarType::Float, plan.name,
+                ": expected a format whose values and their products float32 has for the accumulation policy float32, but got ", type.format->name,
+                ". Use float64 or exact.");
+  }
+  // The format gets the rounding of what a stock tensor of such a precision draws from the same seed.
+  if (plan.draws_only && format_) compute_ = type.format->format.significand_bits() <= 24 ? ScalarType::Float : ScalarType::Double;
+  if (!format_) compute_ = c10::toRealValueType(*type.stock); // as stock casts its operands to the common type
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
+    c10::IValue& value = stack[base + i];
+    if (plan.arguments[i].slot != Plan::Slot::Dtype || !value.isInt()) continue;
+    const auto asked = static_cast<ScalarType>(value.toInt());
+    format_ = requested_format(asked, *type.format);
+    if (format_) {
+      compute_ = c10::promoteTypes(compute_, format_->compute);
+      value = static_cast<int64_t>(compute_);
+    }
+  }
+}
+
+// The elements from the first to the last one in memory: [begin, end), counted from the beginning of the storage.
+struct Extent {
+  int64_t begin, end;
+
+  explicit Extent(const at::Tensor& t) : begin(t.storage_offset()), end(begin + 1) {
+    for (int64_t d = 0; d < t.dim(); ++d) end += (t.size(d) - 1) * t.stride(d);
+  }
+  bool meets(const Extent& other) const { return begin < other.end && other.begin < end; }
+};
+
+// Whether two tensors of one storage certainly have no element in common though their extents meet: columns of one matrix. All strides of
+// at least S being multiples of it, the elements lie in windows S apart, as long as the other dimensions reach; two windows that do not
+// meet modulo S never do.
+static bool interleaved(const at::Tensor& a, const at::Tensor& b) {
+  struct Window {
+    int64_t first, length;
+    bool regular{true};
+
+    Window(const at::Tensor& t, int64_t apart) : first(t.storage_offset() % apart), length(1) {
+      for (int64_t d = 0; d < t.dim(); ++d) {
+        if (t.size(d) == 1 || t.stride(d) % apart == 0) continue;
+        regular = regular && t.stride(d) < apart;
+        length += (t.size(d) - 1) * t.stride(d);
+      }
+    }
+  };
+  for (const at::Tensor& t : {a, b}) {
+    for (const int64_t apart : t.strides()) {
+      if (apart < 2) continue;
+      const Window x(a, apart), y(b, apart);
+      const int64_t ahead = ((y.first - x.first) % apart + apart) % apart;
+      if (x.regular && y.regular && ahead >= x.length && ahead + y.length <= apart) return true;
+    }
+  }
+  return false;
+}
+
+// Where what is written overlaps itself or an operand, their stand-ins overlap in the same way: the stock kernel refuses, or does, what it
+// would with tensors of its own.
+void BoxedCall::share_memory(const Plan& plan, const torch::jit::Stack& stack, size_t base) {
+  c10::SmallVector<at::Tensor, 6> tensors;
+  c10::SmallVector<const at::TensorImpl*, 2> outputs;
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
+    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
+      if (!is_format_tensor(t) || t.numel() == 0) return;
+      for (const at::Tensor& seen : tensors) {
+        if (seen.is_same(t)) return;
+      }
+      tensors.push_back(t);
+      if (plan.arguments[i].written && plan.arguments[i].slot == Plan::Slot::Tensor) outputs.push_back(t.unsafeGetTensorImpl());
+    });
+  }
+  for (const at::Tensor& out : tensors) {
+    if (std::find(outputs.begin(), outputs.end(), out.unsafeGetTensorImpl()) == outputs.end()) continue;
+    const Extent own(out);
+    Extent whole = own;
+    c10::SmallVector<at::Tensor, 6> together;
+    for (const at::Tensor& t : tensors) {
+      const Extent extent(t);
+      if (!t.storage().is_alias_of(out.storage()) || !extent.meets(own) || (!t.is_same(out) && interleaved(out, t))) continue;
+      together.push_back(t);
+      whole.begin = std::min(whole.begin, extent.begin);
+      whole.end = std::max(whole.end, extent.end);
+    }
+    const bool known = std::any_of(pairs_.begin(), pairs_.end(), [&](const Pair& p) { return p.ours.is_same(out); });
+    if (known || (together.size() == 1 && at::has_internal_overlap(out) != at::MemOverlap::Yes)) continue;
+    const bool all_same = std::all_of(together.begin(), together.end(), [&](const at::Tensor& t) {
+      return t.sizes() == out.sizes() && t.strides() == out.strides() && t.storage_offset() == out.storage_offset();
+    });
+    if (all_same && at::has_internal_overlap(out) != at::MemOverlap::Yes) { // no more than these elements
+      const at::Tensor values = to_stock(out, compute_);
+      for (const at::Tensor& t : together) pairs_.push_back({t, values, false});
+      continue;
+    }
+    const at::Tensor values = to_stock(format_view(out, {whole.end - whole.begin}, {1}, whole.begin), compute_);
+    for (const at::Tensor& t : together) {
+      pairs_.push_back({t, at::_ops::as_strided::call(values, t.sym_sizes(), t.sym_strides(), t.storage_offset() - whole.begin), false});
+    }
+  }
+}
+
+at::Tensor BoxedCall::stand_in(const at::Tensor& t, bool written) {
+  if (!entry_beneath(t)) {
+    // What a stock derivative's formula makes of a gradient's options() has the container's dtype.
+    const bool stray = format_ && !written && c10::isFloatingType(t.scalar_type()) && t.scalar_type() != compute_ &&
+        (in_stock_formula() || plan_.has(fact::Internal));
+    return stray ? t.to(compute_) : t;
+  }
+  for (Pair& p : pairs_) {
+    if (p.ours.is_same(t)) {
+      p.written |= written;
+      return p.stock;
+    }
+  }
+  pairs_.push_back({t, random_ && is_format_tensor(t) ? laid_out(t) : cast(t, compute_), written});
+  return pairs_.back().stock;
+}
+
+// Random numbers are drawn in the order of memory, and stock kernels have ways of their own for tensors without gaps: the stand-in has the
+// tensor's strides, gaps and all.
+at::Tensor BoxedCall::laid_out(const at::Tensor& t) const {
+  const bool blank = t.is_same(blank_);
+  if (t.numel() == 0 || (!blank && t.is_non_overlapping_and_dense())) return to_stock(t, compute_);
+  const Extent whole(t);
+  const int64_t size = whole.end - whole.begin;
+  const at::Tensor values = blank ? at::empty({size}, at::TensorOptions().dtype(compute_).device(t.device()))
+                                  : to_stock(format_view(t, {size}, {1}, whole.begin), compute_);
+  return at::_ops::as_strided::call(values, t.sym_sizes(), t.sym_strides(), 0);
+}
+
+at::Tensor BoxedCall::cast(const at::Tensor& t, ScalarType type) const {
+  if (casts_ == Casts::Plain) return is_format_tensor(t) ? to_stock(t, type) : encoded(t, c10::formats::format_entry(type));
+  const ExplicitDtypeGuard explicit_dtype;
+  return at::_ops::to_dtype::call(t, type, false, false, {});
+}
+
+// As drop_nan_signs() has it.
+static at::Tensor without_signs_of_nan(const at::Tensor& t, const FormatEntry& entry) {
+  return c10::formats::shows_nan_signs(entry.format) && t.is_floating_point() ? t.masked_fill(t.isnan(), std::numeric_limits<double>::quiet_NaN())
+                                                                              : t;
+}
+
+at::Tensor BoxedCall::result(const at::Tensor& t) const {
+  if (!t.defined()) return t;
+  for (const Pair& p : pairs_) {
+    if (p.written && p.stock.is_same(t)) return p.ours;
+  }
+  if (t.scalar_type() != compute_ || !format_) return t;
+  const RoundingGuard guard(rounding_of_results(*format_));
+  const Unobserved selected(selects_);
+  const at::Tensor values = before_rounding(t);
+  return cast(casts_ == Casts::Plain ? without_signs_of_nan(values, *format_) : values, c10::formats::scalar_type(*format_));
+}
+
+static Tail tail_of(const Plan& plan) {
+  return plan.has(fact::LargerDecides) ? Tail::ZerosAlone : plan.has(fact::NegativeZeros) ? Tail::NegativeZeros : Tail::Signed;
+}
+
+// The stock operator's values, but those that would be rounded to what the exact ones are not.
+at::Tensor BoxedCall::before_rounding(const at::Tensor& t) const {
+  // Posits round nothing to 0, toward zero neither; uniform numbers are multiples of the type's unit roundoff.
+  const int lowest = compute_ == ScalarType::Float ? -24 : -53;
+  if (plan_.has(fact::BelowOne) && t.scalar_type() == compute_ && format_ && format_->format.is_posit() && format_->format.min_exponent() > lowest) {
+    at::Tensor values = t;
+    return values.masked_fill_(values.lt(std::ldexp(1.0, format_->format.min_exponent())), 0);
+  }
+  return operand_.defined() && t.scalar_type() == operand_.scalar_type() ? within_range(t, operand_, tail_of(plan_)) : t;
+}
+
+// Values that were only selected must not move, nor cost random bits, where the mode would move exact ones. Deterministic modes keep
+// them, and still round what is new among them (a bound, a fill value).
+std::optional<Rounding> BoxedCall::rounding_of_results(const FormatEntry& entry) const {
+  if (plan_.has(fact::BelowOne)) return Rounding::TowardZero;
+  const bool moves = selects_ && c10::formats::is_stochastic(rounding_format(entry).rounding);
+  return moves ? std::optional(Rounding::NearestEven) : rounding_override();
+}
+
+// Where the stock kernel wrote into an expanded tensor (some only warn): one of the elements that lie in one place.
+static at::Tensor distinct(at::Tensor t) {
+  if (at::has_internal_overlap(t) != at::MemOverlap::Yes) return t;
+  for (int64_t d = 0; d < t.dim(); ++d) {
+    if (t.stride(d) == 0) t = t.narrow(d, 0, 1);
+  }
+  return t;
+}
+
+void BoxedCall::finish(size_t results, torch::jit::Stack* stack) const {
+  const Unobserved selected(selects_);
+  for (const Pair& p : pairs_) {
+    if (!p.written) continue;
+    if (casts_ == Casts::Recorded) {
+      const ExplicitDtypeGuard explicit_dtype;
+      at::_ops::copy_::call(const_cast<at::Tensor&>(p.ours), p.stock, false);
+      continue;
+    }
+    if (p.ours.sizes() != p.stock.sizes()) at::_ops::resize_::call(p.ours, c10::fromIntArrayRefSlow(p.stock.sizes()), {});
+    const RoundingGuard guard(rounding_of_results(entry_of(p.ours)));
+    encode_into(distinct(p.ours), without_signs_of_nan(before_rounding(distinct(p.stock)), entry_of(p.ours)));
+  }
+  for (size_t i = stack->size() - results; i < stack->size(); ++i) {
+    c10::IValue& value = (*stack)[i];
+    if (value.isTensor()) {
+      value = result(value.toTensor());
+    } else if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& t : value.toTensorVector()) list.push_back(result(t));
+      value = std::move(list);
+    }
+  }
+}
+
+} // namespace at::formats

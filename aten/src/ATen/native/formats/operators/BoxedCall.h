@@ -1,0 +1,54 @@
+// One call of any operator by its schema: which arguments are tensors of ours, the stock tensors that stand for them, and the way back.
+#pragma once
+#include <ATen/FormatTensor.h>
+#include <ATen/native/formats/operators/Plan.h>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/SmallVector.h>
+
+namespace at::formats {
+
+class BoxedCall {
+ public:
+  struct Pair {
+    at::Tensor ours;
+    at::Tensor stock;
+    bool written;
+  };
+
+  using Casts = at::formats::Casts;
+
+  // Replaces the tensors of ours on the stack by stock ones of the compute type, and dtypes of ours by that type.
+  BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts = Casts::Plain);
+
+  // After the stock operator: writes back what it wrote, and makes tensors of ours of its results on the stack.
+  void finish(size_t results, torch::jit::Stack* stack) const;
+
+  const c10::SmallVector<Pair, 6>& pairs() const { return pairs_; }
+
+  // An error of the stock operator's names the type that stands for the format: adds what it stands for.
+  void explain(c10::Error& error) const;
+
+ private:
+  at::Tensor result(const at::Tensor& t) const;
+  void choose_types(const Plan& plan, torch::jit::Stack& stack, size_t base);
+  std::optional<c10::formats::Rounding> rounding_of_results(const FormatEntry& entry) const;
+  at::Tensor cast(const at::Tensor& t, c10::ScalarType type) const;
+  void share_memory(const Plan& plan, const torch::jit::Stack& stack, size_t base);
+  at::Tensor stand_in(const at::Tensor& t, bool written);
+
+  at::Tensor before_rounding(const at::Tensor& t) const;
+  at::Tensor laid_out(const at::Tensor& t) const;
+
+  const Plan& plan_;
+  at::Tensor operand_; // the first one's values, where results may leave float64's range and the format has nothing beyond it
+  Casts casts_;
+  bool selects_, random_;
+  at::Tensor blank_; // whose elements do not count
+  const FormatEntry* format_{nullptr};              // of results, or nullptr: they stay stock
+  const FormatEntry* own_{nullptr};                 // of the operands
+  c10::ScalarType compute_{c10::ScalarType::Float}; // of the stand-ins
+  c10::SmallVector<Pair, 6> pairs_;
+};
+
+} // namespace at::formats

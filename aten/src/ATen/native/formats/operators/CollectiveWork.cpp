@@ -1,0 +1,104 @@
+#include <ATen/native/formats/operators/CollectiveWork.h>
+
+#include <utility>
+
+namespace at::formats {
+
+CollectiveWork::CollectiveWork(c10::intrusive_ptr<c10d::Work> beneath, std::vector<at::Tensor> results, std::function<void()> rest)
+    : Work(-1, beneath->retrieveOpType()),
+      beneath_(std::move(beneath)),
+      results_(std::move(results)),
+      rest_(std::move(rest)) {
+}
+
+std::exception_ptr CollectiveWork::run_rest() {
+  const std::lock_guard<std::mutex> lock(rest_mutex_);
+  if (finished_) return failure_;
+  try {
+    rest_();
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+  finished_ = true;
+  rest_ = nullptr; // and with it the values that stood for codes
+  return failure_;
+}
+
+void CollectiveWork::finish() {
+  if (const std::exception_ptr failure = run_rest()) std::rethrow_exception(failure);
+}
+
+// Whoever sees that it is done reads the tensors next.
+bool CollectiveWork::isCompleted() {
+  if (!beneath_->isCompleted()) return false;
+  if (beneath_->isSuccess()) run_rest();
+  return true;
+}
+
+bool CollectiveWork::isSuccess() const {
+  const std::lock_guard<std::mutex> lock(rest_mutex_);
+  return beneath_->isSuccess() && !failure_;
+}
+
+std::exception_ptr CollectiveWork::exception() const {
+  const std::lock_guard<std::mutex> lock(rest_mutex_);
+  return failure_ ? failure_ : beneath_->exception();
+}
+
+int CollectiveWork::sourceRank() const {
+  return beneath_->sourceRank();
+}
+
+std::vector<at::Tensor> CollectiveWork::result() {
+  beneath_->result(); // for its error where nothing is there yet
+  finish();
+  return results_;
+}
+
+void CollectiveWork::synchronize() {
+  beneath_->synchronize();
+  if (beneath_->isCompleted()) finish();
+}
+
+bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
+  const bool done = beneath_->wait(timeout);
+  if (done) finish();
+  return done;
+}
+
+void CollectiveWork::blockCurrentStream() {
+  beneath_->blockCurrentStream();
+}
+
+void CollectiveWork::abort() {
+  beneath_->abort();
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> CollectiveWork::getFuture() {
+  const std::lock_guard<std::mutex> lock(future_mutex_);
+  if (!future_) {
+    auto self = c10::intrusive_ptr<CollectiveWork>::reclaim_copy(this);
+    future_ = beneath_->getFuture()->then(
+        [self = std::move(self)](c10::ivalue::Future& beneath) -> c10::IValue {
+          if (beneath.hasError()) std::rethrow_exception(beneath.exception_ptr());
+          self->finish();
+          return self->results_;
+        },
+        c10::ListType::create(c10::TensorType::get()));
+  }
+  return future_;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> CollectiveWork::getFutureResult() {
+  return beneath_->getFutureResult();
+}
+
+float CollectiveWork::getDuration() const {
+  return beneath_->getDuration();
+}
+
+uint64_t CollectiveWork::getSequencenumber() const {
+  return beneath_->getSequencenumber();
+}
+
+} // namespace at::formats

@@ -1,0 +1,86 @@
+#include <ATen/native/formats/operators/ForwardMode.h>
+
+#include <ATen/native/formats/operators/BoxedCall.h>
+
+#include <ATen/ops/copy_ops.h>
+#include <ATen/ops/to_ops.h>
+#include <c10/core/AutogradState.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+#include <algorithm>
+
+namespace at::formats {
+
+using torch::jit::Stack;
+
+bool has_tangent(const Plan& plan, const Stack& stack) {
+  const size_t base = stack.size() - plan.arguments.size();
+  bool found = false;
+  for (size_t i = 0; i < plan.arguments.size() && !found; ++i) {
+    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) { found |= torch::autograd::isFwGradDefined(t); });
+  }
+  return found;
+}
+
+bool is_differentiated(const Plan& plan, const Stack& stack) {
+  return is_recorded(plan, stack) || has_tangent(plan, stack);
+}
+
+void run_stock_formula(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  op.redispatchBoxed((keys & c10::after_autograd_keyset) | c10::DispatchKeySet(c10::DispatchKey::AutogradOther), stack);
+}
+
+// The tangent that goes with `to`, from that of a stock tensor; to's own dtype, since the formula knows the compute type only.
+static void hand_on_tangent(const at::Tensor& stock, const at::Tensor& to, bool in_place) {
+  if (!stock.defined() || !to.defined()) return;
+  const at::Tensor tangent = stock._fw_grad(/*level=*/0);
+  if (!tangent.defined()) return;
+  const ExplicitDtypeGuard explicit_dtype;
+  const HiddenFromModes hidden;
+  at::Tensor own = at::_ops::to_dtype::call(tangent, dtype_number(to), false, false, {});
+  // A tangent that is there already is written over: views of the tensor have views of it.
+  const at::Tensor existing = in_place ? to._fw_grad(/*level=*/0) : at::Tensor();
+  if (existing.defined()) own = at::_ops::copy_::call(const_cast<at::Tensor&>(existing), own, false);
+  to._set_fw_grad(own, /*level=*/0, in_place);
+}
+
+static std::vector<at::Tensor> tensors_of(const Stack& stack, size_t first) {
+  std::vector<at::Tensor> all;
+  for (size_t i = first; i < stack.size(); ++i) {
+    if (stack[i].isTensor()) all.push_back(stack[i].toTensor());
+    if (stack[i].isTensorList()) {
+      for (const at::Tensor& t : stack[i].toTensorVector()) all.push_back(t);
+    }
+  }
+  return all;
+}
+
+void run_with_tangents(const c10::OperatorHandle& op, const Plan& plan, c10::DispatchKeySet keys, Stack* stack) {
+  const OutOfAutocast no_autocast;
+  const size_t count = plan.arguments.size(), results = op.schema().returns().size();
+  if (!any_of_ours(plan, *stack)) return run_stock_formula(op, keys, stack);
+  Stack duals(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
+  const BoxedCall call(plan, &duals, Casts::Recorded);
+  op.callBoxed(&duals);
+  if (op.hasTag(at::Tag::nondeterministic_seeded)) { // run once only, for a second run would draw other numbers
+    call.finish(results, &duals);
+    torch::jit::drop(*stack, count);
+    stack->insert(stack->end(), duals.begin(), duals.end());
+    return;
+  }
+  {
+    const c10::AutoFwGradMode without_tangents(false);
+    run_stock_formula(op, keys, stack);
+  }
+  for (const BoxedCall::Pair& p : call.pairs()) {
+    if (p.written) hand_on_tangent(p.stock, p.ours, /*in_place=*/true);
+  }
+  const std::vector<at::Tensor> from = tensors_of(duals, 0), to = tensors_of(*stack, stack->size() - results);
+  TORCH_INTERNAL_ASSERT(from.size() == to.size(), plan.name, " gave ", to.size(), " results, and ", from.size(), " with tangents");
+  for (size_t i = 0; i < to.size(); ++i) {
+    const bool written = std::any_of(call.pairs().begin(), call.pairs().end(), [&](const auto& p) { return p.written && p.ours.is_same(to[i]); });
+    if (!written) hand_on_tangent(from[i], to[i], /*in_place=*/false);
+  }
+}
+
+} // namespace at::formats

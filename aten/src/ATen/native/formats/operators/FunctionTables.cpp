@@ -1,0 +1,130 @@
+#include <ATen/native/formats/operators/FunctionTables.h>
+
+#include <ATen/FormatRounding.h>
+#include <ATen/Observation.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/formats/DeviceKernels.h>
+#include <ATen/native/formats/Elementary.h>
+#include <ATen/native/formats/GpuCasts.h>
+#include <ATen/native/formats/GpuKernels.h>
+#include <ATen/native/formats/operators/BoxedCall.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+
+#include <optional>
+#include <sstream>
+#include <string>
+
+namespace at::formats {
+namespace {
+
+// The other arguments as text; nothing where one is not a number, a truth value, a string or None.
+std::optional<std::string> text_of_arguments(const torch::jit::Stack& stack, size_t first) {
+  if (first == stack.size()) return std::string(); // most of them, and a stream costs more than the rest of a small call
+  std::ostringstream text;
+  for (size_t i = first; i < stack.size(); ++i) {
+    const c10::IValue& v = stack[i];
+    if (!(v.isNone() || v.isScalar() || v.isString())) return std::nullopt;
+    if (v.isDouble()) {
+      text << std::hexfloat << v.toDouble() << ',';
+    } else {
+      text << v.tagKind() << ' ' << v << ',';
+    }
+  }
+  return text.str();
+}
+
+// The operator on every code that an element can hold.
+at::Tensor make_table(const c10::OperatorHandle& op, const Plan& plan, const FormatEntry& entry, const torch::jit::Stack& stack, size_t base) {
+  const int64_t count = int64_t{1} << (8 * entry.format.itemsize());
+  at::Tensor all = at::arange(count, at::TensorOptions().dtype(c10::ScalarType::Int)).to(entry.bits);
+  torch::jit::Stack call(stack.begin() + static_cast<int64_t>(base), stack.end());
+  call[0] = format_alias(all, entry);
+  const BoxedCall boxed(plan, &call);
+  op.callBoxed(&call);
+  boxed.finish(1, &call);
+  const at::Tensor result = call[0].toTensor();
+  if (!is_format_tensor(result) || &entry_of(result) != &entry) return {};
+  return bits_alias(result).contiguous();
+}
+
+} // namespace
+
+// What its results are before they are rounded: as float64 has them or, where the format has bits to spare, as float32 rounded to odd.
+static at::Tensor make_exact_table(const c10::OperatorHandle& op, const Plan& plan, const FormatEntry& entry, const torch::jit::Stack& stack,
+                                   size_t base) {
+  const Unobserved every_code;
+  LastEncoded encoded;
+  if (!make_table(op, plan, entry, stack, base).defined()) return {};
+  const at::Tensor values = encoded.values;
+  if (!values.defined() || values.numel() != int64_t{1} << (8 * entry.format.itemsize())) return {};
+  if (values.scalar_type() != c10::ScalarType::Double) return {};
+  const at::Tensor dense = values.contiguous(), sizes = dense.abs();
+  const bool ordinary = dense.isnan()
+                            .logical_or(dense.eq(0))
+                            .logical_or(dense.isinf())
+                            .logical_or(sizes.ge(0x1p-126).logical_and(sizes.le(0x1p126)))
+                            .all()
+                            .item()
+                            .toBool();
+  if (!ordinary || !entry.format.fits_float() || entry.format.significand_bits() > 12) return dense;
+  at::Tensor narrow = at::empty(dense.sizes(), at::TensorOptions().dtype(c10::ScalarType::Float));
+  kernels(c10::kCPU, "observe").narrow_to_odd(dense.const_data_ptr<double>(), narrow.mutable_data_ptr<float>(), dense.numel());
+  return narrow;
+}
+
+bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::Stack* stack) {
+  const c10::FunctionSchema& schema = op.schema();
+  const size_t base = stack->size() - schema.arguments().size();
+  if (schema.returns().size() != 1 || !(*stack)[base].isTensor()) return false;
+  const at::Tensor self = (*stack)[base].toTensor();
+  const bool in_place = schema.is_mutable();
+  if (!is_format_tensor(self) || !(self.device().is_cpu() || on_gpu(self.device())) || (in_place && !plan.arguments[0].written)) return false;
+  const FormatEntry& entry = entry_of(self);
+  const bool observed = observing() && observed_thread().observer && !plan.selects;
+  const Format format = rounding_format(entry);
+  if (format.itemsize() > 2 || c10::formats::is_stochastic(format.rounding)) return false;
+  const auto arguments = text_of_arguments(*stack, base + 1);
+  if (!arguments) return false;
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const FunctionKey key{&schema, *arguments, entry.serial, format.rounding};
+  auto [table, due] = find_table(key, self.numel(), int64_t{1} << (8 * format.itemsize()));
+  const bool gpu = on_gpu(self.device());
+  if (!table.defined()) {
+    if (!due && !gpu) return false;
+    const Unobserved every_code;
+    table = make_table(op, plan, entry, *stack, base); // without a lock: an operator may run anything
+    if (!table.defined()) return false;
+    keep_table(key, table);
+  }
+  at::Tensor exact;
+  if (observed) {
+    exact = find_exact_table(key);
+    if (!exact.defined()) {
+      exact = make_exact_table(op, plan, entry, *stack, base);
+      if (!exact.defined()) return false;
+      keep_exact_table(key, exact);
+    }
+  }
+  if (gpu) {
+    FunctionKey there = key;
+    there.device = self.device().index();
+    at::Tensor copied = find_table(there, 0, 1).first;
+    if (!copied.defined()) keep_table(there, copied = table.to(self.device()));
+    table = copied;
+  }
+  const at::Tensor codes = bits_alias(self);
+  const at::Tensor in = codes.is_non_overlapping_and_dense() ? codes : codes.contiguous();
+  at::Tensor out = in_place && in.is_same(codes) ? self : empty_strided_format(in.sizes(), in.strides(), entry, self.device());
+  if (observed) count_look_up(exact, table, in, recorder(entry.format, out.const_data_ptr()));
+  gpu ? look_up_on_gpu(table, in, out) : look_up(table, in, out);
+  if (in_place && !out.is_same(self)) {
+    bits_alias(self).copy_(bits_alias(out));
+    out = self;
+  }
+  torch::jit::drop(*stack, schema.arguments().size());
+  stack->emplace_back(out);
+  return true;
+}
+
+} // namespace at::formats

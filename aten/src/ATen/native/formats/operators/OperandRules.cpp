@@ -1,0 +1,170 @@
+#include <ATen/native/formats/operators/OperandRules.h>
+
+#include <ATen/FormatLibrary.h>
+#include <ATen/MixedOperands.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/formats/Contractions.h>
+#include <ATen/native/formats/operators/StockFormula.h>
+#include <ATen/ops/copy_ops.h>
+#include <ATen/ops/to_ops.h>
+
+namespace at::formats {
+namespace {
+
+using torch::jit::Stack;
+
+std::string dtype_name(const at::Tensor& t) {
+  const FormatEntry* entry = entry_beneath(t);
+  return "torch." + (entry ? entry->name : std::string(c10::getDtypeNames(t.scalar_type()).first));
+}
+
+bool is_stock_operand(const at::Tensor& t) {
+  return t.defined() && !entry_beneath(t) && !t.unsafeGetTensorImpl()->is_wrapped_number();
+}
+bool is_floating_operand(const at::Tensor& t) {
+  return is_stock_operand(t) && (c10::isFloatingType(t.scalar_type()) || c10::isComplexType(t.scalar_type()));
+}
+
+class CheckedComposite final : public c10::OperatorKernel {
+ public:
+  explicit CheckedComposite(const c10::FunctionSchema& schema) : plan_(schema) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) const {
+    const size_t base = stack->size() - plan_.arguments.size();
+    if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, Casts::Recorded)) return;
+    if (!plan_.has(fact::NumbersMultiply) || ((*stack)[base].toTensor().dim() != 0 && (*stack)[base + 1].toTensor().dim() != 0))
+      promote(*stack, base);
+    if (plan_.has(fact::Contraction) && run_contraction(plan_.name, stack)) return;
+    op.redispatchBoxed(c10::DispatchKeySet(), stack); // the composite kernel is at the key that no tensor has
+  }
+
+ private:
+  // Raises where dtypes are several, unless they promote: then by casts.
+  void promote(Stack& stack, size_t base) const {
+    const ResultType type = result_type(plan_, stack, base);
+    if (!type.format || !type.stock_wins()) return;
+    for (size_t i = 0; i < plan_.arguments.size(); ++i) {
+      map_tensors(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
+        if (!entry_beneath(t)) return t;
+        const ExplicitDtypeGuard explicit_dtype;
+        return at::_ops::to_dtype::call(t, *type.stock, false, false, {});
+      });
+    }
+  }
+
+  Plan plan_;
+};
+
+} // namespace
+
+// The error for operands of several dtypes, if mixed_operands() does not let them promote.
+static void expect_one_dtype(const Plan& plan, const Stack& stack, size_t base) {
+  const bool promote = mixed_operands() == MixedOperands::Promote;
+  std::string found, ours, other;
+  const Plan::Argument* last = nullptr;
+  bool other_kind = false; // than strided: refused below, whatever its dtype
+  bool integers = false;   // which promote in no layer
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
+    const Plan::Argument& argument = plan.arguments[i];
+    if (argument.numbers && !ours.empty()) continue;
+    each_tensor(argument.slot, stack[base + i], [&](const at::Tensor& t) {
+      const bool stock = plan.rule == OperandRule::FloatingOneDtype ? is_floating_operand(t) : is_stock_operand(t);
+      // Pivots and success of linalg.solve_ex are written as integers; statistics are not.
+      if (argument.written && stock && !is_floating_operand(t) && plan.rule != OperandRule::Normalisation) return;
+      integers |= stock && !is_floating_operand(t);
+      other_kind |= stock && (t.layout() != c10::kStrided || t.is_nested());
+      if (!t.defined() || !(stock || entry_beneath(t))) return;
+      found += (found.empty() ? "" : ", ") + argument.name + " " + dtype_name(t);
+      if (!stock) ours = dtype_name(t);
+      if (stock && last != &argument) other += (other.empty() ? "" : " and ") + argument.name;
+      if (stock) last = &argument; // a list is named once
+    });
+  }
+  if (other_kind || other.empty() || (promote && !integers)) return;
+  const char* exception = plan.rule == OperandRule::Normalisation ? " (or float32 parameters and statistics beside an input of a number format)" : "";
+  TORCH_CHECK(false, plan.name, ": expected operands of one dtype", exception, ", but got ", found, ". Convert ", other, " with .to(", ours,
+              integers ? ")." : "), or let types promote in a block: with torch_dtypes.mixed_operands(\"promote\").");
+}
+
+ResultType result_type(const Plan& plan, const torch::jit::Stack& stack, size_t base) {
+  ResultType type;
+  const bool internal = plan.has(fact::Internal);
+  const bool keeps_first = plan.has(fact::KeepsFirst);
+  const auto look = [&](bool numbers) {
+    for (size_t i = 0; i < plan.arguments.size(); ++i) {
+      if (plan.arguments[i].numbers != numbers) continue;
+      each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
+        if (!internal || entry_beneath(t)) type.see(t, plan.name.c_str());
+      });
+    }
+  };
+  look(false);
+  if (!type.format) look(true);
+  if ((type.stock || type.integers) && type.format && plan.rule != OperandRule::Any && !keeps_first && !in_stock_formula())
+    expect_one_dtype(plan, stack, base);
+  if (keeps_first && stack[base].isTensor() && stack[base].toTensor().defined()) type.keep(stack[base].toTensor());
+  return type;
+}
+
+bool run_normalisation(const c10::OperatorHandle& op, const Plan& plan, Stack* stack, Casts casts) {
+  const size_t base = stack->size() - plan.arguments.size();
+  const FormatEntry* entry = entry_beneath((*stack)[base].toTensor());
+  if (!entry || mixed_operands() == MixedOperands::Promote) return false;
+  bool mixed = false, allowed = true;
+  for (size_t i = 1; i < plan.arguments.size(); ++i) {
+    each_tensor(plan.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) {
+      if (!t.defined()) return;
+      mixed |= is_floating_operand(t);
+      allowed &= !entry_beneath(t) && t.scalar_type() == c10::ScalarType::Float;
+    });
+  }
+  if (!mixed || !allowed) return false;
+  const bool recorded = casts == Casts::Recorded;
+  const auto cast = [&](const at::Tensor& t, c10::ScalarType type) {
+    if (!recorded && is_format_tensor(t)) return to_stock(t, type);
+    if (!recorded && c10::formats::is_format_type(type)) return encoded(t, c10::formats::format_entry(type));
+    const ExplicitDtypeGuard explicit_dtype;
+    const HiddenFromModes hidden;
+    return at::_ops::to_dtype::call(t, type, false, false, {});
+  };
+  // Parameters of float32 for a format that is computed in float64 are widened, statistics among them and brought back.
+  c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 2> statistics;
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
+    map_tensors(plan.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) {
+      if (!t.defined() || (i > 0 && entry->compute == c10::ScalarType::Float)) return t;
+      const at::Tensor values = cast(t, entry->compute);
+      if (plan.arguments[i].written) statistics.emplace_back(t, values);
+      return values;
+    });
+  }
+  const OutOfAutocast no_autocast;
+  if (recorded) {
+    op.callBoxed(stack);
+  } else {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    op.callBoxed(stack);
+  }
+  for (const auto& [ours, values] : statistics) at::_ops::copy_::call(const_cast<at::Tensor&>(ours), values, false);
+  const size_t first = stack->size() - op.schema().returns().size();
+  for (size_t i = first; i < stack->size(); ++i) {
+    if (!(*stack)[i].isTensor() || !(*stack)[i].toTensor().defined()) continue;
+    const at::Tensor result = (*stack)[i].toTensor();
+    if (result.scalar_type() != entry->compute) continue;
+    (*stack)[i] = cast(result, i == first ? c10::formats::scalar_type(*entry) : c10::ScalarType::Float);
+  }
+  return true;
+}
+
+void register_checked_composites() {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    if (name.getNamespace().value_or("") != "aten" || operator_facts(name.name, name.overload_name).way != Way::Checked) continue;
+    const auto op = dispatcher.findSchema(name);
+    if (!op || !op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) || op->hasKernelForDispatchKey(kFormatKey)) continue;
+    const auto kernel = [&] { return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<CheckedComposite>(op->schema())); };
+    register_below_autograd(name, kernel);
+    register_autograd(name, kernel);
+  }
+}
+
+} // namespace at::formats

@@ -1,0 +1,20 @@
+// Operators whose floating operands stock wants in one dtype (matrix products, convolutions, attention, layers), and normalisation layers,
+// which may have float32 parameters beside an input of another dtype.
+#pragma once
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/formats/ResultType.h>
+#include <ATen/native/formats/operators/Plan.h>
+
+namespace at::formats {
+
+// Of a call. Raises for operands of several dtypes where the operator has a rule and mixed_operands() does not let them promote.
+ResultType result_type(const Plan& plan, const torch::jit::Stack& stack, size_t base);
+
+// A normalisation of an input of ours by float32 parameters and statistics: on the exact values, and the result is rounded once; statistics
+// stay float32. False: another call.
+bool run_normalisation(const c10::OperatorHandle& op, const Plan& plan, torch::jit::Stack* stack, Casts casts);
+
+// Kernels for composite operators that compare dtypes by the container.
+void register_checked_composites();
+
+} // namespace at::formats

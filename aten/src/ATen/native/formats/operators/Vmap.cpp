@@ -1,0 +1,191 @@
+#include <ATen/native/formats/operators/Vmap.h>
+
+#include <ATen/FormatLibrary.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/functorch/BatchedTensorImpl.h>
+#include <ATen/native/formats/operators/BoxedCall.h>
+#include <ATen/native/formats/operators/OperandRules.h>
+#include <ATen/ops/to_ops.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+
+namespace at::formats {
+namespace {
+
+using torch::jit::Stack;
+
+// A call as torch.func first sees it; the stock kernel there is one for all operators and hands it to the innermost transformation.
+constexpr auto kFront = c10::DispatchKey::FuncTorchDynamicLayerFrontMode;
+
+class FrontKernel : public c10::OperatorKernel {
+ public:
+  explicit FrontKernel(const c10::OperatorHandle& op) : plan_(op.schema()), stock_(op.getComputedKernelForDispatchKey(kFront)) {}
+  virtual void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const = 0;
+
+ protected:
+  // Whether a tensor of ours is among the arguments, and one that vmap has wrapped, of ours or not.
+  bool batched_beside_ours(const Stack& stack) const {
+    bool ours = false, batched = false;
+    const size_t base = stack.size() - plan_.arguments.size();
+    for (size_t i = 0; i < plan_.arguments.size(); ++i) {
+      each_tensor(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
+        if (!t.defined()) return;
+        ours |= entry_beneath(t) != nullptr;
+        batched |= at::functorch::isBatchedTensor(t);
+      });
+    }
+    return ours && batched;
+  }
+
+  Plan plan_;
+  c10::SafeKernelFunction stock_;
+};
+
+// Operands are cast to the compute type and results back, by casts that are batched and differentiated in their turn.
+class VmapByCasts final : public FrontKernel {
+ public:
+  using FrontKernel::FrontKernel;
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
+    if (!batched_beside_ours(*stack)) return stock_.callBoxed(op, keys, stack);
+    if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, Casts::Recorded)) return;
+    if (!plan_.numbers.empty()) exchange_infinities(plan_.numbers, plan_.arguments.size(), stack);
+    const BoxedCall call(plan_, stack, Casts::Recorded);
+    op.callBoxed(stack);
+    call.finish(op.schema().returns().size(), stack);
+  }
+};
+
+// Dropout, for which torch.func has composite code of its own, with noise of the container's dtype; in all transformations.
+class DropoutByCasts final : public FrontKernel {
+ public:
+  using FrontKernel::FrontKernel;
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
+    if (!entry_beneath((*stack)[stack->size() - plan_.arguments.size()].toTensor())) return stock_.callBoxed(op, keys, stack);
+    const BoxedCall call(plan_, stack, Casts::Recorded);
+    op.callBoxed(stack);
+    call.finish(op.schema().returns().size(), stack);
+  }
+};
+
+// The dispatcher warns of every kernel that replaces another; these do so on purpose and go on to what they replace.
+class Silence final : public c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
+// Tensor.to and its like, which stock decomposes into code that compares dtypes by the container, vmap and functionalize do: the kernels for
+// ours at once, which end in _to_copy.
+class VmapTo final : public FrontKernel {
+ public:
+  explicit VmapTo(const c10::OperatorHandle& op) : FrontKernel(op), own_(op.getComputedKernelForDispatchKey(kFormatKey)) {}
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
+    (beside_ours(*stack) ? own_ : stock_).callBoxed(op, keys, stack);
+  }
+
+ private:
+  bool beside_ours(const Stack& stack) const {
+    bool ours = false;
+    const size_t base = stack.size() - plan_.arguments.size();
+    for (size_t i = 0; i < plan_.arguments.size(); ++i) {
+      each_tensor(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) { ours |= entry_beneath(t) != nullptr; });
+    }
+    return ours;
+  }
+
+  c10::SafeKernelFunction own_;
+};
+
+// Operators on two tensors, element by element. The batching rule converts the operand without dimensions to the dtype that it takes for
+// the result's, the container; so it is cast to the format here.
+class VmapScalars final : public FrontKernel {
+ public:
+  // sibling: the same operator on a tensor and a number, where there is one. A number from Python stays exact there.
+  VmapScalars(const c10::OperatorHandle& op, std::optional<c10::OperatorHandle> sibling) : FrontKernel(op), sibling_(std::move(sibling)) {}
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
+    const size_t base = stack->size() - plan_.arguments.size();
+    const at::Tensor a = (*stack)[base].toTensor(), b = (*stack)[base + 1].toTensor();
+    if (a.defined() && b.defined() && batched_beside_ours(*stack) && (a.dim() == 0) != (b.dim() == 0)) {
+      const size_t place = a.dim() == 0 ? base : base + 1;
+      const at::Tensor& number = a.dim() == 0 ? a : b;
+      const FormatEntry* entry = entry_beneath(a.dim() == 0 ? b : a);
+      if (entry && number.unsafeGetTensorImpl()->is_wrapped_number() && !number.is_complex()) {
+        if (sibling_ && place != base) {
+          (*stack)[place] = number.item();
+          return sibling_->callBoxed(stack);
+        }
+        const BoxedCall call(plan_, stack, Casts::Recorded);
+        op.callBoxed(stack);
+        return call.finish(op.schema().returns().size(), stack);
+      }
+      if (entry && !entry_beneath(number) && !number.is_complex()) {
+        const HiddenFromModes hidden;
+        (*stack)[place] = at::_ops::to_dtype::call(number, c10::formats::scalar_type(*entry), false, false, {});
+      }
+    }
+    stock_.callBoxed(op, keys, stack);
+  }
+
+ private:
+  std::optional<c10::OperatorHandle> sibling_;
+};
+
+// where with a number, of which stock makes a tensor of the container's dtype.
+class VmapWhere final : public FrontKernel {
+ public:
+  using FrontKernel::FrontKernel;
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
+    if (!batched_beside_ours(*stack)) return stock_.callBoxed(op, keys, stack);
+    static const auto where = c10::Dispatcher::singleton().findSchemaOrThrow("aten::where", "self");
+    c10::IValue &first = (*stack)[stack->size() - 2], &second = (*stack)[stack->size() - 1];
+    c10::IValue& number = first.isTensor() ? second : first;
+    const FormatEntry* entry = entry_beneath((first.isTensor() ? first : second).toTensor());
+    if (!entry || number.isComplexDouble()) return stock_.callBoxed(op, keys, stack);
+    number = encoded_number(number.toScalar(), *entry);
+    where.callBoxed(stack);
+  }
+};
+
+} // namespace
+
+// mul.Scalar of mul.Tensor, pow.Tensor_Scalar of pow.Tensor_Tensor.
+static std::optional<c10::OperatorHandle> sibling_of(const c10::OperatorHandle& op) {
+  std::string overload = op.operator_name().overload_name;
+  const size_t at = overload.rfind("Tensor");
+  if (at == std::string::npos) return std::nullopt;
+  return c10::Dispatcher::singleton().findSchema({op.operator_name().name, overload.replace(at, 6, "Scalar")});
+}
+
+static std::unique_ptr<FrontKernel> front_kernel(const c10::OperatorHandle& op) {
+  const auto& [base, overload] = op.operator_name();
+  const uint64_t facts = operator_facts(base, overload).facts;
+  if (facts & fact::VmapDropout) return std::make_unique<DropoutByCasts>(op);
+  if (op.hasKernelForDispatchKey(kFront)) return nullptr;
+  if (facts & fact::VmapTo) return std::make_unique<VmapTo>(op);
+  if (facts & fact::VmapWhere) return std::make_unique<VmapWhere>(op);
+  const bool pair = overload.empty() || overload == "Tensor" || overload == "Tensor_Tensor";
+  if ((facts & fact::VmapPairs) && pair) return std::make_unique<VmapScalars>(op, sibling_of(op));
+  const bool composite = (facts & fact::ByCasts) && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+  return (facts & fact::VmapByCasts) || composite ? std::make_unique<VmapByCasts>(op) : nullptr;
+}
+
+// Batch normalisation is neither, though it writes its statistics.
+static bool is_in_place_or_out(const c10::FunctionSchema& schema) {
+  const auto& arguments = schema.arguments();
+  return schema.is_mutable() &&
+      (schema.name().back() == '_' || std::any_of(arguments.begin(), arguments.end(), [](const auto& a) { return a.is_out(); }));
+}
+
+void register_vmap_kernels() {
+  static auto* library = new torch::Library(torch::Library::IMPL, "aten", kFront, __FILE__, __LINE__);
+  auto& dispatcher = c10::Dispatcher::singleton();
+  Silence silence;
+  const c10::WarningUtils::WarningHandlerGuard silenced(&silence);
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    if (name.getNamespace().value_or("") != "aten") continue;
+    const auto op = dispatcher.findSchema(name);
+    if (!op || is_in_place_or_out(op->schema())) continue;
+    if (auto kernel = front_kernel(*op)) library->impl(dispatch_name(name).c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
+  }
+}
+
+} // namespace at::formats

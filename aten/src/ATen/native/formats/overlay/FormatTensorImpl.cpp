@@ -1,0 +1,76 @@
+// The tensor of a number format beside a stock wheel: a TensorImpl that points at its format and has its container's TypeMeta, since the list of
+// types that a wheel was built with has no row for ours.
+#include <ATen/FormatTensor.h>
+
+#include <ATen/native/formats/overlay/Autocast.h>
+
+#include <atomic>
+
+namespace at::formats {
+namespace {
+
+std::atomic<bool> made_any{false};
+
+// What is made where autocast's dtype is ours is autocast's to cast; else tensors of ours lack its key, and are left alone.
+c10::DispatchKeySet autocast_keys(c10::Device device) {
+  return device.is_cpu() && autocast_has_format() ? c10::DispatchKeySet(c10::DispatchKey::AutocastCPU) : c10::DispatchKeySet();
+}
+
+class FormatTensorImpl final : public c10::TensorImpl {
+ public:
+  FormatTensorImpl(c10::Storage storage, const FormatEntry& entry)
+      : TensorImpl(std::move(storage), c10::DispatchKeySet(kFormatKey) | c10::DispatchKeySet(kWrappedBackend) | autocast_keys(storage.device()),
+                   c10::scalarTypeToTypeMeta(entry.container)),
+        entry_(&entry) {
+    if (!any_format_tensor()) made_any.store(true, std::memory_order_relaxed);
+  }
+
+  const FormatEntry& entry() const { return *entry_; }
+
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version, bool allow) const override {
+    return copy_with(version, allow);
+  }
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(c10::VariableVersion&& version, bool allow) const override {
+    return copy_with(std::move(version), allow);
+  }
+
+  void shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& source) override {
+    const auto* other = dynamic_cast<const FormatTensorImpl*>(source.get());
+    TORCH_CHECK(other, "expected a tensor of a number format as new data of a ", entry_->name, " tensor, but got ", source->dtype());
+    copy_tensor_metadata(source.get(), this, version_counter(), allow_tensor_metadata_change());
+    entry_ = other->entry_;
+    refresh_numel();
+    refresh_contiguous();
+  }
+
+ private:
+  template <typename Version>
+  c10::intrusive_ptr<TensorImpl> copy_with(Version&& version, bool allow_change) const {
+    auto copy = c10::make_intrusive<FormatTensorImpl>(c10::Storage(storage_), *entry_);
+    copy_tensor_metadata(this, copy.get(), std::forward<Version>(version), allow_change);
+    copy->refresh_numel();
+    copy->refresh_contiguous();
+    return copy;
+  }
+
+  const FormatEntry* entry_;
+};
+
+} // namespace
+
+bool any_format_tensor() {
+  return made_any.load(std::memory_order_relaxed);
+}
+
+c10::intrusive_ptr<c10::TensorImpl> make_format_impl(c10::Storage storage, const FormatEntry& entry) {
+  return c10::make_intrusive<FormatTensorImpl>(std::move(storage), entry);
+}
+
+const FormatEntry& entry_of(const at::TensorBase& t) {
+  TORCH_INTERNAL_ASSERT(is_format_tensor(t), "expected a tensor of a number format");
+  const c10::TensorImpl* impl = t.unsafeGetTensorImpl();
+  TORCH_INTERNAL_ASSERT(typeid(*impl) == typeid(FormatTensorImpl), "an operator made a tensor of our key without its format");
+  return static_cast<const FormatTensorImpl*>(impl)->entry();
+}
+
+} // namespace at::formats

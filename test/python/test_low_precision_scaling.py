@@ -87,6 +87,19 @@ def test_a_factor_beyond_the_loss_s_dtype_is_overflow(dtype, largest):
     assert factor < largest and before - masters(optimizer)[0] == 2.0**-9
 
 
+@pytest.mark.parametrize(("name", "factor", "becomes"), [("q43", 1024.0, "inf"), ("e4m3fn", 2.0**14, "nan"), ("q43", 2.0**-12, "0")])
+def test_a_constant_factor_that_the_loss_s_dtype_lacks_is_refused(name, factor, becomes):
+    """All gradients would be infinite, NaN or 0."""
+    p = nn.Parameter(torch.ones(1, dtype=torch_dtypes.dtype(name)))
+    optimizer = LowPrecision(torch.optim.SGD([p], lr=1.0), grad_scale=factor)
+    with pytest.raises(ValueError, match=rf"holds, but got {factor:g} beside a loss of torch.{name}, which makes {becomes} of it; compute the loss"):
+        optimizer.scale((p * 2.0**-5).sum())
+    slope = 2.0**-7 if factor > 1 else 2.0**7
+    optimizer.scale((p.float() * slope).sum()).backward()  # what it says to do
+    optimizer.step()
+    assert 1 - masters(optimizer)[0] == slope
+
+
 @pytest.mark.parametrize("dtype", [torch.q52, torch.posit8es2], ids=str)
 def test_gradscaler_beside(dtype):
     model = network(dtype)

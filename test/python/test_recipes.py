@@ -46,9 +46,10 @@ def test_master_keeps_float32_masters_whose_rounding_the_weights_are(few_digits)
     assert {s["exp_avg"].dtype for s in optimizer.state.values()} == {torch.float32}
 
 
-def test_master_by_hand(few_digits):
+@pytest.mark.parametrize("loss_dtype", ["network", "float32"])
+def test_master_by_hand(few_digits, loss_dtype):
     """The loop, written out: float32 masters, the network in the dtype, weights rounded after each step."""
-    config = Config(epochs=1, optimizer="sgd", lr=0.05, momentum=0.9, schedule="cosine", loss_scale=64.0)
+    config = Config(epochs=1, optimizer="sgd", lr=0.05, momentum=0.9, schedule="cosine", loss_scale=64.0, loss_dtype=loss_dtype)
     training = Training(config, few_digits, torch.posit8es1, 3, "master")
     training.go()
 
@@ -60,7 +61,8 @@ def test_master_by_hand(few_digits):
     for step, index in enumerate(order.split(32)):
         images, labels = few_digits.train.batch(index)
         model.zero_grad()
-        loss = torch.nn.functional.cross_entropy(model(images.to(torch.posit8es1)), labels)
+        logits = model(images.to(torch.posit8es1))
+        loss = torch.nn.functional.cross_entropy(logits.to(torch.posit8es1 if loss_dtype == "network" else torch.float32), labels)
         (loss * torch.tensor(64.0)).backward()
         lr = 0.05 * (1 + math.cos(math.pi * step / 3)) / 2
         with torch.no_grad():
@@ -71,6 +73,9 @@ def test_master_by_hand(few_digits):
                 p.copy_(masters[i])
     for p, q in zip(model.parameters(), training.model.parameters(), strict=True):
         assert torch.equal(p, q)
+    tested = loop.evaluate(model, few_digits.test, torch.posit8es1, loss_dtype=loss_dtype)
+    assert tested == (training.run.epochs[-1].test_loss, training.run.epochs[-1].accuracy)
+    assert (tested[0] == torch.tensor(tested[0]).to(torch.posit8es1).item()) == (loss_dtype == "network")
 
 
 def test_masters_and_states_in_formats(few_digits):
@@ -170,6 +175,9 @@ def test_a_refused_run_leaves_no_markdown_file(tmp_path):
         ("--recipe master --loss-scale much", "'--loss-scale': expected a finite number above 0 or dynamic, but got much"),
         ("--recipe master --loss-scale 0", "'--loss-scale': expected a finite number above 0 or dynamic, but got 0"),
         ("--schedule wavy", "Invalid value for '--schedule'"),
+        ("--recipe mixed --loss-dtype float32", "--loss-dtype is for --recipe all or master: networks of the others have float32 logits"),
+        ("--loss-dtype q52", "Invalid value for '--loss-dtype': 'q52' is not one of 'network', 'float32'"),
+        ("--recipe master --dtype q43 --loss-scale 1024", "in q43 master failed: expected a grad_scale that the loss's dtype holds, but got 1024"),
         ("--master e6m9", "--master is for --recipe master"),
         ("--state e6m9", "--state is for --recipe master"),
         ("--recipe master --master q99z", "'--master': expected the name of something to round to, but got 'q99z'"),

@@ -173,7 +173,7 @@ class LowPrecision(Optimizer):
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss times the factor as the loss's dtype has it, in float32, whose ``backward()`` makes the gradients for ``step()``. Clip
-        such gradients by a bound times ``loss_scale``."""
+        such gradients by a bound times ``loss_scale``. A constant factor that is 0, infinite or NaN in the loss's dtype is a ValueError."""
         if not isinstance(loss, torch.Tensor):
             raise TypeError(f"expected the loss as a tensor, but got {loss!r}")
         if not self._scale.is_on:
@@ -181,6 +181,11 @@ class LowPrecision(Optimizer):
         # The factor is the first gradient, in the loss's dtype: what it becomes there is what the step divides by.
         with rounding_block("nearest_even"):
             factor = torch.tensor(self._scale.factor, dtype=torch.float32).to(loss.dtype).item()
+        if not self._scale.rule and not (factor and math.isfinite(factor)):  # every gradient would be that
+            raise ValueError(
+                f"expected a grad_scale that the loss's dtype holds, but got {self._scale.factor:g} beside a loss of {loss.dtype}, "
+                f"which makes {factor:g} of it; compute the loss in float32, of model(x).float(), or use another factor"
+            )
         if self._applied not in (None, factor):
             raise RuntimeError(
                 f"expected losses of dtypes in which the factor of {self._scale.factor:g} is one number, but got {loss.dtype} beside another"

@@ -63,6 +63,13 @@ from .together import Command, agree, agreed, end, joined
     "nvidia-h100; with options too: format(accumulator=e5m7, fused=True).",
 )
 @click.option(
+    "--loss-dtype",
+    type=click.Choice(["network", "float32"]),
+    default="network",
+    show_default=True,
+    help="Of the recipes all and master: the loss is computed from the logits in the network's dtype or in float32.",
+)
+@click.option(
     "--observe",
     is_flag=True,
     help="Count what rounding did in each run's last epoch (overflow, underflow, noise, by layer and pass), into --out and its report; "
@@ -146,6 +153,8 @@ def _prepare(options, ranks):
     for name, default in (("master", "float32"), ("state", None)):
         if options[name] != default and "master" not in recipes:
             raise click.UsageError(f"--{name} is for --recipe master")
+    if options["loss_dtype"] != "network" and not set(recipes) & {"all", "master"}:
+        raise click.UsageError("--loss-dtype is for --recipe all or master: networks of the others have float32 logits")
     if options["rules"] and not set(recipes) & set(QUANTIZING):
         raise click.UsageError("--rules is for --recipe mixed, qat or ptq")
     if options["rules"] and not set(recipes) - set(QUANTIZING) and check.is_given("dtypes"):
@@ -155,7 +164,7 @@ def _prepare(options, ranks):
     config = Config(
         options["model"], options["epochs"], options["batch_size"], options["optimizer"], options["lr"], options["momentum"], options["device"],
         int(options["image_size"]), options["eps"], options["schedule"], options["loss_scale"], options["master"], options["state"], options["rules"],
-        options["weights"], options["policy"],
+        options["weights"], options["policy"], options["loss_dtype"],
     )  # fmt: skip
     if config.image_size != 32 and config.model != "alexnet":
         raise click.UsageError(f"--image-size {config.image_size} is for --model alexnet, not {config.model}")

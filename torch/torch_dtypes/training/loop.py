@@ -1,5 +1,6 @@
 """The training loop: an ordinary PyTorch loop that can be stopped after any step, and go on."""
 
+import functools
 import math
 import time
 from contextlib import nullcontext
@@ -70,15 +71,20 @@ def build_optimizer(config, parameters):
     raise ValueError(f"expected an optimizer out of {', '.join(OPTIMIZERS)}, but got {config.optimizer!r}")
 
 
+def cross_entropy(logits, labels, loss_dtype="network"):
+    """The mean cross-entropy, with every operator of it in the logits' dtype, or in float32 for ``loss_dtype="float32"``."""
+    return nn.functional.cross_entropy(logits.float() if loss_dtype == "float32" else logits, labels)
+
+
 class Training:
     """One run: a network, its optimizer, and how far it has come.
 
     The weights are initialised in float32 from ``seed`` and then set up by the recipe, so all
     runs start from the same weights, each rounded to its format. The images are shuffled
     anew for each epoch by a generator of its own seeded with ``seed``, so all see them in the same
-    order. The loss is cross-entropy. The same arguments on the same machine with the same number
-    of threads give the same figures, also if the run is stopped and goes on from its
-    ``state_dict()``. torch's default generators are left as they were.
+    order. The loss is cross-entropy, in the network's dtype unless ``config`` says float32. The same
+    arguments on the same machine with the same number of threads give the same figures, also if the
+    run is stopped and goes on from its ``state_dict()``. torch's default generators are left as they were.
 
     Args:
         config: a :class:`Config`.
@@ -163,7 +169,8 @@ class Training:
         test_loss, accuracy = math.nan, math.nan
         if math.isfinite(train_loss):
             self.ranks.share_statistics(self.model)
-            test_loss, accuracy = evaluate(self.model, self.data.test, self.dtype, self.config.device, self.config.image_size, self.ranks)
+            config = self.config
+            test_loss, accuracy = evaluate(self.model, self.data.test, self.dtype, config.device, config.image_size, self.ranks, config.loss_dtype)
         diverged = not math.isfinite(test_loss)
         if diverged and self.run.divergence is None:
             self.run.divergence = _explanation(self.model, self.optimizer, None) or explanation_of_test(
@@ -180,7 +187,7 @@ class Training:
         order = torch.randperm(len(split), generator=self._shuffle)
         start, before = time.perf_counter(), self._seconds
         self.model.train()
-        criterion = nn.CrossEntropyLoss()
+        criterion = functools.partial(cross_entropy, loss_dtype=config.loss_dtype)
         scaled = getattr(self.optimizer, "scale", lambda loss: loss)
         for index in _indices(order[self._batch * config.batch_size :], config.batch_size):
             part, weight = self.ranks.part(index)
@@ -274,7 +281,7 @@ def _explanation(model, optimizer, forward):
 
 def explanation_of_test(model, split, dtype, config):
     """Why the test of a network whose parameters are finite is not: of the first batch that is not, the first tensor; None: all are finite."""
-    criterion = nn.CrossEntropyLoss()
+    criterion = functools.partial(cross_entropy, loss_dtype=config.loss_dtype)
     for index in _indices(torch.arange(len(split)), _EVALUATION_BATCH):
         images, labels = _batch(split, index, dtype, config.device, config.image_size)
         if found := _explanation(model, None, lambda x=images, t=labels: criterion(model(x), t)):
@@ -283,7 +290,7 @@ def explanation_of_test(model, split, dtype, config):
 
 
 @torch.no_grad()
-def evaluate(model, split, dtype, device="cpu", image_size=32, ranks=ALONE):
+def evaluate(model, split, dtype, device="cpu", image_size=32, ranks=ALONE, loss_dtype="network"):
     """Test a network in evaluation mode, in which it is left.
 
     Args:
@@ -293,19 +300,19 @@ def evaluate(model, split, dtype, device="cpu", image_size=32, ranks=ALONE):
         device: where they are.
         image_size: side of the images as the model wants them.
         ranks: the processes that share the batches among them, each with the same model; the figures are those of one process.
+        loss_dtype: as :class:`Config` has it.
 
     Returns:
         ``(loss, accuracy)``: mean cross-entropy, not finite where any batch's is, and
         the percentage of labels whose logit is the largest of theirs.
     """
     model.eval()
-    criterion = nn.CrossEntropyLoss()
     found = {}  # by batch: they are added up in the order in which one process has them
     for number, index in enumerate(_indices(torch.arange(len(split)), _EVALUATION_BATCH)):
         if number % ranks.size == ranks.rank:
             images, labels = _batch(split, index, dtype, device, image_size)
             logits = model(images)
-            found[number] = criterion(logits, labels).item() * len(labels), (logits.argmax(1) == labels).sum().item()
+            found[number] = cross_entropy(logits, labels, loss_dtype).item() * len(labels), (logits.argmax(1) == labels).sum().item()
     found = {number: figures for each in ranks.gather(found) for number, figures in each.items()}
     total, right = (sum(found[number][i] for number in sorted(found)) for i in range(2))
     return total / len(split), 100 * right / split.labels.numel()

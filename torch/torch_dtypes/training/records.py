@@ -27,6 +27,7 @@ class Config:
         rules: of the recipes that quantise layers: a YAML file of rules, or ``None``.
         weights: a file of weights that the network starts from, or ``None``.
         accumulate: of the recipes that quantise layers: how their products add up, or ``None``. (Of the others a block says so.)
+        loss_dtype: of the recipes whose network is in a dtype: ``"network"`` computes the loss in it, ``"float32"`` in float32 from its logits.
     """
 
     model: str = "lenet5"
@@ -45,6 +46,7 @@ class Config:
     rules: str | None = None
     weights: str | None = None
     accumulate: str | None = None
+    loss_dtype: str = "network"
 
 
 @dataclass(frozen=True)

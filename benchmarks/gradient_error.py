@@ -1,8 +1,8 @@
 """How far a network's gradients in a dtype are from float32's, by layer, loss scale and the dtype of the loss.
 
-Of CifarNet on MNIST after some steps in float32: weights are rounded to the dtype, and the gradients of the mean loss of 128 images are computed by
-the network in the dtype and by a float32 network of the same rounded weights. Printed are the cosine of the angle between the two (of all parameters, and
-of each layer's weights) and, behind a slash, the ratio of their norms.
+Of CifarNet on MNIST after some steps in float32: weights are rounded to the dtype, and the gradients of the mean loss of 128 images are computed
+by the network in the dtype and by a float32 network of the same rounded weights. Printed are the cosine of the angle between the two (of all
+parameters, and of each layer's weights) and, behind a slash, the ratio of their norms.
 
     python benchmarks/gradient_error.py --data-dir DATA --seed 1 --steps 0 --steps 20 --steps 63 --dtype q52 --loss-scale 128
 """

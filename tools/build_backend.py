@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 VERSION = "0.2.0"
-SUPPORTED = ("2.11", "2.12", "2.13", "2.15")
+SUPPORTED = ("2.11", "2.12", "2.13", "2.14", "2.15")
 OVERRIDE = "TORCH_DTYPES_TORCH_DIR"
 
 

@@ -12,6 +12,7 @@ environment lies in build/try-torch-RELEASE-PYTHON and is used again; --fresh ma
 
 import argparse
 import datetime
+import json
 import os
 import platform
 import re
@@ -56,10 +57,15 @@ def python_release(python: str) -> str:
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def requirements(release: str) -> list[str]:
-    """What the build and the tests need, with this release of torch in the place of the pinned one."""
-    lines = [line.split("#")[0].strip() for name in REQUIREMENTS for line in (ROOT / "requirements" / f"{name}.txt").read_text().splitlines()]
-    return [f"torch=={release}", *dict.fromkeys(line for line in lines if line and not line.startswith(("-c", "torch==")))]
+def pins(*names: str) -> list[str]:
+    """Of some files of requirements, without torch."""
+    lines = [line.split("#")[0].strip() for name in names for line in (ROOT / "requirements" / f"{name}.txt").read_text().splitlines()]
+    return list(dict.fromkeys(line for line in lines if line and not line.startswith(("-c", "torch=="))))
+
+
+def project(requirement: str) -> str:
+    """The name in a requirement, as names are compared: of "Typing_Extensions>=4.10" typing-extensions."""
+    return re.sub(r"[-_.]+", "-", re.match(r"[\w.-]+", requirement)[0]).lower()
 
 
 def environment(folder: Path, python: str, release: str) -> Path:
@@ -68,8 +74,15 @@ def environment(folder: Path, python: str, release: str) -> Path:
     if not (folder / ".complete").exists():
         shutil.rmtree(folder, ignore_errors=True)
         run(python, "-m", "venv", folder)
-        constraints = ROOT / "requirements" / "constraints.txt"
-        run(interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", constraints, *requirements(release))
+        install = (interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+        run(*install, f"torch=={release}")
+        # The constraints fit the pinned torch: what this one needs itself (2.11: setuptools below 82) is there already.
+        facts = "import importlib.metadata, json; print(json.dumps(importlib.metadata.requires('torch')))"
+        needed = json.loads(subprocess.run([interpreter, "-c", facts], check=True, capture_output=True, text=True).stdout)
+        own = {project(requirement) for requirement in needed}
+        constraints = folder / "constraints.txt"
+        constraints.write_text("\n".join(line for line in pins("constraints") if project(line) not in own))
+        run(*install, "-c", constraints, f"torch=={release}", *pins(*REQUIREMENTS))
         (folder / ".complete").touch()
     return interpreter
 

@@ -231,7 +231,7 @@ def test_where_with_a_complex_number_has_a_real_gradient(dtype, number_first):
 
 @each_dtype
 def test_second_derivatives_of_group_norm(dtype):
-    """From 2.15 on the stock formula makes zeros for what a result has no gradient of; before, none."""
+    """From 2.14 on the stock formula makes zeros for what a result has no gradient of; before, none."""
     x, w, b, direction = (torch.randn(*size).to(dtype).requires_grad_() for size in ((2, 4, 3), (4,), (4,), (2, 4, 3)))
 
     def first(x, w, b):

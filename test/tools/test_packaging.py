@@ -201,14 +201,14 @@ def line_of(caught) -> str:
     return message
 
 
-@pytest.mark.parametrize("version", ["2.11.0", "2.12.1+cu130", "2.13.0a0+git1234", "2.15.0+cu132"])
+@pytest.mark.parametrize("version", ["2.11.0", "2.12.1+cu130", "2.13.0a0+git1234", "2.14.1+cu130", "2.15.0+cu132"])
 def test_backend_accepts_supported_torch(backend, tmp_path, version):
     folder = fake_torch(tmp_path / "torch", version)
     assert backend.find_torch(str(folder)) == (folder, version, 0)
     assert backend.find_torch(str(tmp_path)).dir == folder  # the folder above will do
 
 
-@pytest.mark.parametrize("version", ["1.13.1", "2.1.0", "2.10.0+cpu", "2.14.1", "2.16.0", "3.11.0"])
+@pytest.mark.parametrize("version", ["1.13.1", "2.1.0", "2.10.0+cpu", "2.16.0", "3.11.0"])
 def test_backend_refuses_other_torch(backend, tmp_path, version):
     with pytest.raises(SystemExit) as caught:
         backend.find_torch(str(fake_torch(tmp_path / "torch", version)))
@@ -271,7 +271,7 @@ def test_metadata_of_wheels_and_sdists(backend, tmp_path, monkeypatch):
     backend.build_state("wheel")
     assert backend.dynamic_metadata({}, {}) == {"version": "0.2.0+torch2.12", "dependencies": ["torch==2.12.*"]}
     backend.build_state("sdist")
-    assert backend.dynamic_metadata({}, {}) == {"version": "0.2.0", "dependencies": ["torch>=2.11,!=2.14.*,<2.16"]}
+    assert backend.dynamic_metadata({}, {}) == {"version": "0.2.0", "dependencies": ["torch>=2.11,<2.16"]}
     (tmp_path / "PKG-INFO").touch()  # a wheel from an sdist keeps the sdist's version: installers insist on it
     backend.build_state("wheel")
     assert backend.dynamic_metadata({}, {}) == {"version": "0.2.0", "dependencies": ["torch==2.12.*"]}

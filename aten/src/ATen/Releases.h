@@ -8,6 +8,6 @@ namespace at::formats {
 
 constexpr bool kDtypesHaveShortNames = TORCH_DTYPES_SINCE(2, 13);  // torch.dtype.abbr
 constexpr bool kNodesCountThemselves = TORCH_DTYPES_SINCE(2, 13);  // autograd's; before, std::shared_ptr does
-constexpr bool kNormalisationMakesZeros = TORCH_DTYPES_SINCE(2, 15); // native_group_norm's formula: gradients of what has none; before, undefined
+constexpr bool kNormalisationMakesZeros = TORCH_DTYPES_SINCE(2, 14); // native_group_norm's formula: gradients of what has none; before, undefined
 
 } // namespace at::formats

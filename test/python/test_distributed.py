@@ -87,15 +87,17 @@ def test_what_calls_collectives(name, group):
 
 
 def test_sharded_models():
-    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
-    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.tensor import DTensor, Replicate, init_device_mesh
+
+    class Own(DTensor):
+        pass
 
     mesh, x = init_device_mesh("cpu", (1,)), torch.ones(4, dtype=torch.posit16es2)
-    refused(r"DTensor: .* torch.posit16es2: .*fully_shard", fully_shard, nn.Linear(2, 2).to(torch.posit16es2))
     refused("FullyShardedDataParallel: .* torch.posit16es2 in weight", FullyShardedDataParallel, nn.Linear(2, 2).to(torch.posit16es2))
-    refused("DTensor: .* torch.posit16es2", DTensor.from_local, x, mesh, [Replicate()])
-    refused("posit16es2", distribute_tensor, x, mesh, [Shard(0)])
-    assert DTensor.from_local(x.float(), mesh, [Replicate()]).dtype is torch.float32
+    of_ours, stock = (DTensor.from_local(t, mesh, [Replicate()]) for t in (x, x.float()))
+    refused("Own: expected a local tensor of a stock dtype, but got torch.posit16es2", Own, x, of_ours._spec, requires_grad=False)
+    assert of_ours.dtype is x.dtype and stock.dtype is torch.float32 and type(stock) is type(stock * 2) is DTensor
 
 
 # ---- wrapper subclasses, which quantising libraries make ----

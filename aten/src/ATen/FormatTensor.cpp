@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/FormatRounding.h>
+#include <ATen/FormatWrapper.h>
 #include <ATen/Observation.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -50,6 +51,14 @@ at::Tensor empty_strided_format(c10::IntArrayRef sizes, c10::IntArrayRef strides
   return wrap(empty_stock(sizes, strides, entry.bits, device), entry);
 }
 
+at::Tensor format_without_memory(c10::IntArrayRef sizes, c10::IntArrayRef strides, const FormatEntry& entry, c10::Device device) {
+  const size_t bytes = at::detail::computeStorageNbytes(sizes, strides, static_cast<size_t>(entry.format.itemsize()));
+  auto impl = make_format_impl(
+      c10::Storage(c10::Storage::use_byte_size_t{}, bytes, at::DataPtr{nullptr, device}, c10::GetAllocator(c10::kMeta), true), entry);
+  impl->set_sizes_and_strides(sizes, strides);
+  return at::Tensor(std::move(impl));
+}
+
 static c10::DimVector contiguous_strides(c10::IntArrayRef sizes, c10::MemoryFormat memory_format) {
   const bool last2d = memory_format == c10::MemoryFormat::ChannelsLast, last3d = memory_format == c10::MemoryFormat::ChannelsLast3d;
   TORCH_CHECK(!last2d || sizes.size() == 4, "required rank 4 tensor to use channels_last format");
@@ -87,6 +96,9 @@ at::Tensor empty_like_format(const at::Tensor& self, const FormatEntry& entry, s
 // ---- other eyes on the same memory ----
 
 at::Tensor stock_alias(const at::Tensor& t, ScalarType type) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!is_wrapper(t), "expected a tensor with memory of its own, but got a wrapper of torch.",
+                              is_format_tensor(t) ? entry_of(t).name : c10::getDtypeNames(t.scalar_type()).first,
+                              ". Work on what it wraps, of a DTensor on x.to_local().");
   const auto key = c10::computeDispatchKey(type, c10::kStrided, t.device());
   auto alias = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(t.storage()), c10::DispatchKeySet(key), c10::scalarTypeToTypeMeta(type));
   alias.unsafeGetTensorImpl()->set_sizes_and_strides(t.sizes(), t.strides(), t.storage_offset());

@@ -9,6 +9,7 @@
 #include <torch/csrc/formats/ScriptCall.h>
 #include <torch/csrc/formats/TensorBody.h>
 #include <torch/csrc/formats/Trampolines.h>
+#include <torch/csrc/formats/Wrappers.h>
 
 #include <ATen/native/formats/overlay/Autocast.h>
 #include <ATen/FormatRounding.h>
@@ -234,6 +235,8 @@ PyMethodDef raw_functions[] = {
     {"set_searched_classes", &set_searched_classes, METH_VARARGS, "set_searched_classes(Module, Optimizer, partial): what format_in looks into."},
     {"exchange_bodies", &exchange_bodies, METH_VARARGS,
      "exchange_bodies(tensor, other): their data change places; what autograd knows of the first stays with it."},
+    {"without_memory", &without_memory, METH_VARARGS, "without_memory(dtype, sizes, strides, device): the body of a wrapper of tensors of ours."},
+    {"set_wrapper_cast", &set_wrapper_cast, METH_O, "set_wrapper_cast(cast): cast(wrapper, dtype) casts what a wrapper wraps, or gives None."},
     {"hook", &hook_builtin, METH_VARARGS, "hook(builtin, implementation, when): put an implementation in front of a stock builtin."},
     {"call_operator", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&call_operator)), METH_FASTCALL,
      "call_operator(op, function, args, kwargs): what torch.ops calls; a stock dtype beside a tensor of ours means itself."},

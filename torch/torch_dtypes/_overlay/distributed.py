@@ -36,8 +36,7 @@ def refuse_parallel(what: str, module: torch.nn.Module, ignored=()) -> None:
         if _C.is_format_tensor(tensor) and name not in ignored:
             raise NotImplementedError(
                 f"{what}: expected parameters and buffers of stock dtypes, but got {tensor.dtype} in {name}: what is sharded would be taken for "
-                "numbers of another dtype. Use DistributedDataParallel, which replicates the model, or float32 parameters and fully_shard with "
-                f"MixedPrecisionPolicy(param_dtype={tensor.dtype})."
+                "numbers of another dtype. Use fully_shard, which takes such parameters."
             )
 
 
@@ -76,14 +75,11 @@ def refusing(what: str):
     return made
 
 
-def refuse_dtensor(stock, *args, **kwargs):
-    """DTensor's constructor, by which distribute_tensor, tensor parallelism and FSDP2's fully_shard hold parameters."""
-    found = _first_own((*args, *kwargs.values()))
-    raise NotImplementedError(
-        f"DTensor: expected a local tensor of a stock dtype, but got {found.dtype}: there are no distributed tensors of number formats. Keep the "
-        f"parameters in float32: fully_shard with MixedPrecisionPolicy(param_dtype={found.dtype}) computes in the format, and a model that quantize_ "
-        "has converted takes tensor parallel plans."
-    )
+def new_dtensor(stock, cls, local_tensor, spec, requires_grad=False):
+    """DTensor's constructor, by which distribute_tensor, tensor parallelism and FSDP2's fully_shard hold parameters: one of ours is of a subclass."""
+    from ..integrations import format_dtensor
+
+    return format_dtensor.new(cls, local_tensor, spec, requires_grad)
 
 
 _C10D = "torch._C._distributed_c10d"
@@ -99,5 +95,5 @@ HOOKS = [
     Extended(_DDP, "join_hook", refuse_join, optional=NO_DISTRIBUTED),
     Replaced(f"{_C10D}.Reducer", "__init__", refusing("Reducer"), optional=NO_DISTRIBUTED),
     *(Replaced(f"{_C10D}.Backend", name, refusing(f"Backend.{name}"), optional=NO_DISTRIBUTED) for name in BACKEND_METHODS),
-    Builtin("torch._C.TensorBase", "_dtensor__new__", refuse_dtensor, When.OWN_SELF | When.OWN_ARGUMENT, optional=NO_DISTRIBUTED),
+    Builtin("torch._C.TensorBase", "_dtensor__new__", new_dtensor, When.OWN_SELF | When.OWN_ARGUMENT, optional=NO_DISTRIBUTED),
 ]

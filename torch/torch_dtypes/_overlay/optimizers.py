@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 import warnings
 
 import torch
@@ -120,6 +121,8 @@ def _step(stock, own, name, params, *lists, **settings):
     places = {}
     for i, p in enumerate(params):
         places.setdefault(p.dtype if _C.is_format_tensor(p) else None, []).append(i)
+    if name in _ONE_PASS:
+        own = functools.partial(_on_shards, own)
     for dtype, indices in places.items():
         of_dtype = _raised(dtype, settings, name) if dtype is not None and _raises_eps else settings
         run = stock if dtype is None else own
@@ -184,6 +187,22 @@ def _sgd(stock, params, grads, momentum_buffers, *scaling, **settings):
             params[part], grads[part], momentum_buffers[part] if first else [], weight_decay=s["weight_decay"], momentum=s["momentum"], lr=s["lr"],
             dampening=s["dampening"], nesterov=s["nesterov"], maximize=s["maximize"], is_first_step=any(first[part]),
         )  # fmt: skip
+    return None
+
+
+def _on_shards(step, params, *lists, **settings):
+    """The step of each element needs that element alone: of distributed tensors in the same places each rank steps for its own part."""
+    module = sys.modules.get("torch_dtypes.integrations.format_dtensor")
+    if module is None or not all(isinstance(p, module.FormatDTensor) for p in params):
+        return step(params, *lists, **settings)
+    parts = [[module.part_of(t, p) for t, p in zip(x, params, strict=True)] if isinstance(x, list) and x else x for x in lists]
+    if any(isinstance(x, list) and any(t is NotImplemented for t in x) for x in parts):
+        return step(params, *lists, **settings)
+    step([module.part_of(p, p) for p in params], *parts, **settings)
+    for whole, part in zip(lists, parts, strict=True):  # SGD's buffers of the first step
+        for i, t in enumerate(part if isinstance(part, list) else ()):
+            if whole[i] is None and t is not None:
+                whole[i] = module.DTensor(t, params[i]._spec, requires_grad=False)
     return None
 
 

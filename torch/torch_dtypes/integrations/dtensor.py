@@ -1,13 +1,21 @@
-"""How torch.distributed.tensor may split what chop rounds: wherever it likes, for each element is rounded by itself; blocks stay whole."""
+"""torch.distributed.tensor: the sharding rules asked of tensors of ours (format_dtensor.py), and how it may split what chop rounds: wherever it
+likes, for each element is rounded by itself; blocks stay whole."""
 
 from __future__ import annotations
 
+import functools
+
 import torch
+
+from .. import _C
 
 
 def install(module) -> None:
     """module: torch.distributed.tensor."""
+    from torch.distributed.tensor._sharding_prop import ShardingPropagator
     from torch.distributed.tensor.experimental import register_sharding
+
+    from . import format_dtensor
 
     def strategies(operator, dims):
         others = [None] * (len(operator._schema.arguments) - 1)
@@ -18,5 +26,15 @@ def install(module) -> None:
 
         register_sharding(operator)(strategy)
 
+    propagator = ShardingPropagator
+    stock = propagator._propagate_tensor_meta_non_cached
+
+    @functools.wraps(stock)
+    def _propagate_tensor_meta_non_cached(self, op_schema):
+        return format_dtensor.meta_of(op_schema) if format_dtensor.has_ours(op_schema) else stock(self, op_schema)
+
+    propagator._propagate_tensor_meta_non_cached = _propagate_tensor_meta_non_cached
+    torch.serialization.add_safe_globals([format_dtensor.FormatDTensor, format_dtensor._rebuild])
+    _C.set_wrapper_cast(format_dtensor.cast)
     strategies(torch.ops.torch_dtypes.chop.default, lambda ndim: ndim)
     strategies(torch.ops.torch_dtypes.chop_blocks.default, lambda ndim: ndim - 1)  # blocks lie along the last dimension

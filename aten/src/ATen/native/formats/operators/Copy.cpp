@@ -1,11 +1,13 @@
 // Everything that moves values into, out of and between number formats: to, _to_copy, copy_, clone, fill_, item, and their autograd.
 #include <ATen/FormatLibrary.h>
+#include <ATen/FormatWrapper.h>
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/formats/operators/CastAutograd.h>
+#include <ATen/native/formats/operators/WrapperCast.h>
 #include <ATen/ops/_pin_memory_ops.h>
 #include <ATen/ops/_to_copy_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/_to_copy_ops.h>
@@ -24,6 +26,12 @@ struct KernelOf {
   friend const c10::KernelFunction& kernel_of(const c10::SafeKernelFunction& held) { return held.*member; }
 };
 template struct KernelOf<&c10::SafeKernelFunction::kernel_>;
+
+static WrapperCast wrapper_cast = nullptr;
+
+void set_wrapper_cast(WrapperCast cast) {
+  wrapper_cast = cast;
+}
 
 namespace {
 
@@ -55,6 +63,11 @@ void expect_memory(const at::Tensor& t, const char* what) {
                               c10::getDtypeNames(t.scalar_type()).first, ". Convert what it wraps (for a quantised weight, before it is quantised).");
 }
 
+// Of a wrapper whose class casts what it wraps (DTensor), else undefined.
+at::Tensor cast_within(const at::Tensor& self, ScalarType dtype) {
+  return is_wrapper(self) && wrapper_cast ? wrapper_cast(self, dtype) : at::Tensor();
+}
+
 // ---- _to_copy ----
 
 at::Tensor clone_kernel(const at::Tensor& self, optional<MemoryFormat> mf) {
@@ -74,6 +87,7 @@ at::Tensor to_copy(const at::Tensor& self, optional<ScalarType> dtype, optional<
   expect_strided(layout);
   const FormatEntry& own = entry_of(self);
   const FormatEntry* target = requested_format(dtype, own);
+  if (at::Tensor wrapper = cast_within(self, target ? c10::formats::scalar_type(*target) : *dtype); wrapper.defined()) return wrapper;
   if (!target) {
     const at::Tensor converted = to_stock(self, *dtype);
     if (stays(self, device) && !pin.value_or(false) && mf.value_or(MemoryFormat::Preserve) == MemoryFormat::Preserve) return converted; // it is new
@@ -92,6 +106,7 @@ at::Tensor to_copy_stock(const at::Tensor& self, optional<ScalarType> dtype, opt
   }
   expect_strided(layout);
   expect_ordinary(self, *dtype);
+  if (at::Tensor wrapper = cast_within(self, *dtype); wrapper.defined()) return wrapper;
   expect_memory(self, "to");
   return with_memory_format(to_device(encoded(self, c10::formats::format_entry(*dtype)), device, non_blocking), mf);
 }
@@ -199,8 +214,10 @@ at::Tensor& copy_autograd(c10::DispatchKeySet keys, at::Tensor& self, const at::
     return at::_ops::copy_::redispatch(rest, self, source, non_blocking);
   }
   const ExplicitDtypeGuard explicit_dtype;
-  const HiddenFromModes hidden;
-  return at::_ops::copy_::call(self, at::_ops::to_dtype::call(source, dtype_number(self), non_blocking, false, {}), non_blocking);
+  std::optional<HiddenFromModes> hidden(std::in_place);
+  const at::Tensor converted = at::_ops::to_dtype::call(source, dtype_number(self), non_blocking, false, {});
+  if (is_wrapper(self)) hidden.reset(); // its class copies what it wraps
+  return at::_ops::copy_::call(self, converted, non_blocking);
 }
 
 // ---- scalars ----

@@ -3,6 +3,8 @@
 #include <ATen/FormatTensor.h>
 
 #include <ATen/native/formats/overlay/Autocast.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/PyInterpreter.h>
 
 #include <atomic>
 
@@ -46,6 +48,15 @@ class FormatTensorImpl final : public c10::TensorImpl {
  private:
   template <typename Version>
   c10::intrusive_ptr<TensorImpl> copy_with(Version&& version, bool allow_change) const {
+    // A wrapper is copied by its class, which copies what it wraps.
+    if (is_python_dispatch() && !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Python)) {
+      c10::intrusive_ptr<TensorImpl> copy = (*c10::impl::getGlobalPyInterpreter())->detach(this);
+      if (copy && !copy->is_inference()) {
+        copy->set_version_counter(std::forward<Version>(version));
+        copy->set_allow_tensor_metadata_change(allow_change);
+      }
+      if (copy) return copy;
+    }
     auto copy = c10::make_intrusive<FormatTensorImpl>(c10::Storage(storage_), *entry_);
     copy_tensor_metadata(this, copy.get(), std::forward<Version>(version), allow_change);
     copy->refresh_numel();

@@ -168,6 +168,66 @@ def test_blocks_are_counted_behind_their_scales():
     assert_counts(counted, counts(binary(4, 3, specials="fn", overflow="saturate"), scaled))
 
 
+def test_the_elements_of_hif4_alone_are_counted():
+    x = torch.randn(4, 128)
+    model = one_layer(lambda t: torch_dtypes.chop(t, "hif4"))
+    with torch_dtypes.observe(model) as stats:
+        model(x)
+    (counted,) = stats.values()
+    scales = torch_dtypes.target("hif4").scales(x).double()
+    shared = scales / torch.exp2(torch.floor(torch.log2(scales)))  # of which the reciprocal is rounded to bfloat16
+    inverse = (1 / shared).float().bfloat16().double() * torch.exp2(-torch.floor(torch.log2(scales)))
+    assert_counts(counted, counts(binary(1, 2, bias=1, specials="none"), (x.double() * inverse).flatten().numpy()))
+
+
+def block_sums(a, b, start, terms):
+    """What a register of e6m5 is about to round after each block of terms; nothing is cut before."""
+    products = a.double()[:, :, None] * b.double()[None]
+    running, exact = start, []
+    for part in products.split(terms, 1):
+        exact.append(running + part.sum(1))
+        running = torch_dtypes.chop(exact[-1], "e6m5")
+    return torch.stack(exact).flatten()
+
+
+@pytest.mark.parametrize("register", ["e6m5", "e6m5finite"])
+def test_the_registers_of_block_sums(register):
+    """In machine arithmetic (e6m5) and one number at a time."""
+    a, b, c = (torch.randn(*size).clamp(-7, 7).to(torch.q43) for size in ((5, 10), (10, 3), (3,)))
+    policy = {"policy": "block", "terms": 4, "extra_bits": 24, "register": register, "rounding": "nearest_even"}
+    with torch_dtypes.accumulate(**policy):
+        expected = (torch.mm(a, b), torch.addmm(c, a, b), torch.cumsum(a, 1))
+    model = one_layer(lambda *_: [torch.mm(a, b), torch.addmm(c, a, b)])
+    with torch_dtypes.observe(model) as stats, torch_dtypes.accumulate(**policy):
+        found = model(a)
+    assert torch.equal(found[0], expected[0]) and torch.equal(found[1], expected[1]), "counting changes no bit"
+    plain = block_sums(a, b, torch.zeros(5, 3).double(), 4)
+    starts = c.double().expand(5, 3)
+    started = block_sums(a, b, torch_dtypes.chop(starts, "e6m5"), 4)
+    spec = binary(6, 5, **({"specials": "none"} if register == "e6m5finite" else {}))
+    exact = torch.cat([plain, starts.flatten(), started])
+    assert_counts(stats["0", "accumulation", register], counts(spec, exact.numpy()))
+    model = one_layer(lambda x: torch.cumsum(x, 1))
+    with torch_dtypes.observe(model) as stats, torch_dtypes.accumulate(**policy):
+        found = model(a)
+    assert torch.equal(found, expected[2])
+    held = torch.zeros(5).double()
+    exact = []
+    for i in range(10):
+        exact.append(held + a[:, i // 4 * 4 : i + 1].double().sum(1))
+        held = torch_dtypes.chop(exact[-1], "e6m5") if i % 4 == 3 else held
+    assert_counts(stats["0", "accumulation", register], counts(spec, torch.stack(exact).flatten().numpy()))
+
+
+def test_a_register_that_overflows():
+    a = torch.full((1, 12), 200.0).to(torch.q43)
+    model = one_layer(lambda x: torch.mm(x, x.t()))
+    with torch_dtypes.observe(model) as stats, torch_dtypes.accumulate("block", terms=4, register="float16"):
+        model(a)
+    counted = stats["0", "accumulation", "e5m10_toward_zero"]
+    assert (counted.elements, counted.overflow, counted.infinite_in) == (3, 1, 2), "160,000 is beyond it; then it holds infinity"
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 def test_threads_change_no_bit(threads):
     before = torch.get_num_threads()

@@ -62,7 +62,8 @@ void add_block(BlockRegister& reg, const Factors* x, const Factors& y, int64_t f
 // The way of machine arithmetic, for the formats, registers and modes that BlockKernel.cpp serves.
 enum class Lanes : uint8_t { None, Float, Double };
 
-Lanes lanes_for(const BlockJob& job) {
+Lanes lanes_for(const BlockJob& job, const Recorder& seen) {
+  if (seen) return Lanes::None; // which has exact sums to count
   using c10::formats::Kind;
   const BlockAdder& adder = job.adder;
   const BlockSum& s = adder.sum;
@@ -223,7 +224,8 @@ void dots_in_lanes(const CpuKernels& kernels, const DotOperands<double>& dots, c
 void block_dots(const CpuKernels& kernels, const DotOperands<double>& dots, const BlockJob& job, char* codes) {
   const BlockAdder& adder = job.adder;
   const BlockResult& result = job.result;
-  switch (lanes_for(job)) {
+  const Recorder seen = step_recorder(adder.reg);
+  switch (lanes_for(job, seen)) {
     case Lanes::Float: return dots_in_lanes<float>(kernels, dots, job, codes);
     case Lanes::Double: return dots_in_lanes<double>(kernels, dots, job, codes);
     case Lanes::None: break;
@@ -236,14 +238,14 @@ void block_dots(const CpuKernels& kernels, const DotOperands<double>& dots, cons
   }
   std::vector<double> sums(rows * n);
   at::parallel_for(0, dots.batches * n, 1, [&](int64_t begin, int64_t end) {
-    BlockRegister reg(adder, result.seed);
+    BlockRegister reg(adder, result.seed, &seen);
     Factors y;
     for (int64_t column = begin; column < end; ++column) {
       const int64_t batch = column / n, first = batch * k * n + column % n;
       y.gather(dots.b + first, dots.present ? dots.present + first : nullptr, k, n, adder.low_right);
       for (int64_t row = batch * m; row < (batch + 1) * m; ++row) {
         const int64_t place = row * n + column % n;
-        reg.begin(dots.start ? dots.start[place] : 0, place, rows * n);
+        reg.begin(dots.start ? dots.start[place] : 0, place, rows * n, dots.start != nullptr);
         for (int64_t from = 0; from < k; from += adder.sum.terms) {
           add_block(reg, dots.a ? &left[row] : nullptr, y, from, std::min(k, from + adder.sum.terms));
         }
@@ -261,13 +263,14 @@ void block_dots(const CpuKernels& kernels, const DotOperands<double>& dots, cons
 void running_block_sums(const CpuKernels& kernels, const double* values, int64_t batches, int64_t k, int64_t n, const BlockJob& job, char* codes) {
   const BlockAdder& adder = job.adder;
   const BlockResult& result = job.result;
+  const Recorder seen = step_recorder(adder.reg);
   at::parallel_for(0, batches * n, 1, [&](int64_t begin, int64_t end) {
-    BlockRegister full(adder, result.seed), part = full;
+    BlockRegister full(adder, result.seed, &seen), part = full;
     Factors y;
     for (int64_t line = begin; line < end; ++line) {
       const int64_t first = line / n * k * n + line % n;
       y.gather(values + first, nullptr, k, n, adder.low_right);
-      full.begin(0, first, batches * k * n);
+      full.begin(0, first, batches * k * n, /*counts=*/false);
       for (int64_t i = 0; i < k; ++i) {
         // The sum so far: whole blocks, and what there is of the next one.
         const int64_t from = i / adder.sum.terms * adder.sum.terms;

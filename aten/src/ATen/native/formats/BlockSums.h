@@ -3,6 +3,7 @@
 // Sources: Khattak and Mikaitis, "Accurate models of NVIDIA tensor cores", ACM TACO (2026); Xie et al., "MMA-Sim", arXiv 2511.10909.
 #pragma once
 #include <ATen/Accumulation.h>
+#include <ATen/Observation.h>
 #include <c10/formats/ExactCodec.h>
 
 #include <algorithm>
@@ -58,13 +59,13 @@ inline BlockTerm block_term(double x, int low_exponent) {
 // One sum, block after block: the generic way, for every operand, register and mode.
 class BlockRegister {
  public:
-  BlockRegister(const BlockAdder& adder, uint64_t seed) : adder_(adder), seed_(seed) {}
+  BlockRegister(const BlockAdder& adder, uint64_t seed, const Recorder* seen = nullptr) : adder_(adder), seed_(seed), seen_(seen) {}
 
-  // first, all: how stochastic modes number their words, by the sum and by how many there are.
-  void begin(double start, uint64_t first, uint64_t all) {
+  // first, all: how stochastic modes number their words, by the sum and by how many there are. Without a start nothing is rounded that counts.
+  void begin(double start, uint64_t first, uint64_t all, bool counts = true) {
     next_word_ = first;
     all_ = all;
-    value_ = put(c10::formats::unpack(start));
+    value_ = put(c10::formats::unpack(start), counts);
   }
 
   // The register after n more terms, x[i] * y[i], all finite, or with `special`, what is not finite in them (0: nothing is). x may be nullptr: ones.
@@ -210,17 +211,32 @@ class BlockRegister {
   }
 
   // Into the register, as a number. Beyond the largest exponent it overflows in every mode, as hardware does that cuts.
-  double put(Unpacked u) {
+  double put(Unpacked u, bool counts = true) {
     using c10::formats::Class;
+    const Unpacked exact = u;
     if (u.cls == Class::Finite && u.exponent > adder_.reg.max_exponent()) u.cls = Class::Infinite;
     const bool random = c10::formats::is_stochastic(adder_.reg.rounding);
     const uint64_t code = c10::formats::encode(adder_.reg, u, random ? c10::formats::random_word(seed_, next_word_) : 0);
     next_word_ += all_;
-    return c10::formats::to_double(c10::formats::decode(adder_.reg, code));
+    const double rounded = c10::formats::to_double(c10::formats::decode(adder_.reg, code));
+    if (seen_ && *seen_ && counts) {
+      const double before = to_odd_double(exact);
+      seen_->values(&before, &rounded, 1);
+    }
+    return rounded;
+  }
+
+  // A sum of at most 64 bits in float64, rounded to odd: what is counted of it stays right.
+  static double to_odd_double(const Unpacked& u) {
+    if (u.cls != c10::formats::Class::Finite) return c10::formats::to_double(u);
+    const uint64_t kept = u.significand >> 11 | ((u.significand & 0x7ff) != 0 || u.sticky);
+    const double magnitude = std::ldexp(static_cast<double>(kept), std::min(u.exponent, 1023) - 52);
+    return u.negative ? -magnitude : magnitude;
   }
 
   const BlockAdder& adder_;
   uint64_t seed_, next_word_{0}, all_{0};
+  const Recorder* seen_;
   double value_{0};
 };
 

@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "test" / "support"))
 import oracle  # noqa: E402
 import oracle_stochastic  # noqa: E402
+import oracle_takum  # noqa: E402
 from oracle import binary, posit  # noqa: E402
 
 EXACT, ROUND, ODD = "formats/ExactCodec.h", "formats/RoundBits.h", "formats/OddArithmetic.h"
@@ -47,6 +48,15 @@ MUTATIONS = [  # what, file, old text, new text
     ("up for negatives", ROUND, "return !negative && (half || rest)", "return negative && (half || rest)"),
     ("stops at the largest when rounding up", ROUND, "case Rounding::Up: return negative;", "case Rounding::Up: return !negative;"),
     ("flush at a half", EXACT, "exponent - u.exponent + 63", "exponent - u.exponent + 64"),
+    ("takum: length of the characteristic", EXACT, "c >= 0 ? c + 1 : -c", "c >= 0 ? c + 1 : 1 - c"),
+    ("takum: characteristic below 0", EXACT, "c - 1 + (2 << r);", "c + (2 << r);"),
+    ("takum: a digit short", EXACT, "63 - (f.bits - 5 - r), u.sticky", "64 - (f.bits - 5 - r), u.sticky"),
+    ("takum: tiny to zero", EXACT, "return x == 0 ? 1 :", "return x == 0 ? 0 :"),
+    ("takum: moved from beyond the end", EXACT, "moved(f, within(code), random)", "moved(f, code, random)"),
+    ("takum: the last binade is beyond", EXACT, "if (u.exponent > f.max_exponent()) code", "if (u.exponent >= f.max_exponent()) code"),
+    ("takum: infinity saturates", EXACT, "if (u.cls != Class::Finite) return f.nan_code();", "if (u.cls == Class::NaN) return f.nan_code();"),
+    ("takum: decoded regime", EXACT, "upwards ? regime : 7 - regime, p", "upwards ? regime : 8 - regime, p"),
+    ("takum: decoded below 0", EXACT, "1 - (2 << r) + tail", "1 - (1 << r) + tail"),
     ("fast: sticky bit dropped", ENCODE, "| (mask_nonzero<T>(lost) & 1)", ""),
     ("fast: tie away", ENCODE, "return (ones >> 1) + odd;", "return (ones >> 1) + 1;"),
     ("fast: tie to zero goes away", ENCODE, "(ones & 1 & away)", "(ones & 1)"),
@@ -211,6 +221,15 @@ int main() {
         f.infinity = Infinity(over);
       }
       f.rounding = Rounding(mode);
+    } else if (std::sscanf(line, "T %d %d", &width, &mode) == 2) {
+      f = takum_format(width);
+      f.rounding = Rounding(mode);
+    } else if (std::sscanf(line, "G %llx %llx %llx", &bits, &word, &code) == 3) {
+      see(encode(f, unpack(double_from_bits(bits)), word), code, "takum encode", double_from_bits(bits));
+      const double back = to_double(decode(f, code));
+      see(encode(takum_format(f.bits), unpack(back)), code, "takum decode", back);
+    } else if (std::sscanf(line, "H %llx %llx", &code, &bits) == 2) {
+      see(double_bits(to_double(decode(f, code))), bits, "takum decode", double_from_bits(bits));
     } else if (std::sscanf(line, "E %llx %llx", &bits, &code) == 2) {
       const double x = double_from_bits(bits);
       see(encode(f, unpack(x)), code, "encode", x);
@@ -332,8 +351,28 @@ def odd_root(x, digits):
     return Fraction(2 * isqrt(n) + (isqrt(n) ** 2 != n), 1 << (digits + 1))
 
 
+def takums(rng):
+    """Values and middles of takums, their neighbours, and numbers about the ends of the range, in every mode."""
+    for bits in (17, 24, 32):
+        most = (1 << bits - 1) - 1
+        codes = [1, 2, most - 1, *(1 << k for k in range(bits - 1)), *((1 << k) - 1 for k in range(2, bits - 1))]
+        codes += rng.integers(1, most, 60).tolist()
+        x = [2.0**-255, 1e-300, 5e-324, 1e300, float(oracle_takum.value(bits, most)) * 1.001, 0.0, np.inf, np.nan]
+        for k in codes:
+            middle = float(oracle_takum.value(bits + 1, 2 * k + 1))
+            x += [float(oracle_takum.value(bits, k)), middle, np.nextafter(middle, 0), np.nextafter(middle, np.inf)]
+            x.append(middle * (1 + rng.random() * 1e-7))
+        for mode, name in enumerate((*oracle.MODES, *oracle_stochastic.MODES)):
+            yield f"T {bits} {mode}"
+            for value in (np.array(x) * rng.choice([1, -1], len(x))).tolist():
+                word = int(rng.choice(np.array([0, 2**64 - 1, rng.integers(0, 2**64, dtype=np.uint64)], dtype=np.uint64)))
+                yield f"G {np.float64(value).view(np.uint64):x} {word:x} {oracle_takum.encode(bits, value, name, word):x}"
+        yield from (f"H {k:x} {np.float64(float(oracle_takum.value(bits, k))).view(np.uint64):x}" for k in codes)
+
+
 def lines():
     rng = np.random.default_rng(0)
+    yield from takums(np.random.default_rng(1))
     for spec in FORMATS:
         t = oracle.table(spec)
         x = t.inputs()

@@ -11,8 +11,12 @@ namespace c10::formats {
 TD_HOST_DEVICE inline int significand_length(const Format& f, uint64_t magnitude) {
   if (f.is_fixed()) return f.significand_bits();
   if (magnitude > f.max_code()) return 0;
-  if (!f.is_posit()) return f.man_bits;
+  if (!f.is_tapered()) return f.man_bits;
   if (magnitude == 0) return 0;
+  if (f.is_takum()) {
+    const int regime = static_cast<int>(magnitude >> (f.bits - 5) & 7);
+    return f.man_bits - (magnitude >> (f.bits - 2) & 1 ? regime : 7 - regime);
+  }
   const uint64_t word = magnitude << (65 - f.bits); // the regime's run at the top
   const int run = count_leading_zeros(word >> 63 ? ~word : word);
   const int length = f.bits - 1 - (run + 1) - f.exp_bits;
@@ -24,7 +28,7 @@ TD_HOST_DEVICE inline uint64_t flipped(const Format& f, uint64_t code, uint32_t 
   if (f.is_table()) return code ^ (uint64_t{1} << ((uint64_t{random} * f.bits) >> 32)); // which bits are significand, a table does not say
   const bool twos_complement = f.kind != Kind::Float;
   const bool negative = f.is_signed && (code & f.sign_code()) != 0;
-  if (f.is_posit() && code == f.nan_code()) return code;
+  if (f.is_tapered() && code == f.nan_code()) return code;
   uint64_t magnitude = negative ? (twos_complement ? (0 - code) & f.code_mask() : code & ~f.sign_code()) : code;
   if (f.unsigned_zero() && negative && magnitude == 0) return code; // NaN
   const int length = significand_length(f, magnitude);

@@ -87,6 +87,31 @@ TD_HOST_DEVICE inline uint64_t encode_posit(const Format& f, const Unpacked& u, 
   return u.negative ? (0 - code) & f.code_mask() : code;
 }
 
+// Linear takums. A magnitude is a string of bits: direction D, three bits of regime, r bits of C, and p = bits - 5 - r of the fraction.
+//   1. D says whether the exponent c is at least 0: then r = floor(log2(c + 1)), the regime's bits are r and C = c + 1 - 2^r; else
+//      r = floor(log2(-c)), the bits are 7 - r and C = c - 1 + 2^(r + 1).
+//   2. The string, cut behind p fraction bits, is rounded as an integer: a carry goes from the fraction to the next c, whose string follows. All
+//      bits that are cut off are the fraction's, so probabilities go by the value.
+//   3. What is not 0 becomes neither 0 nor NaR.
+TD_HOST_DEVICE inline Cut cut_takum(const Format& f, const Unpacked& u) {
+  const int c = u.exponent;
+  const int r = 63 - count_leading_zeros(static_cast<uint64_t>(c >= 0 ? c + 1 : -c));
+  const int tail = c >= 0 ? c + 1 - (1 << r) : c - 1 + (2 << r);
+  const unsigned __int128 head = static_cast<unsigned __int128>((c >= 0 ? 8 | r : 7 - r) << r | tail);
+  return cut(head << 63 | (u.significand & ~(uint64_t{1} << 63)), 63 - (f.bits - 5 - r), u.sticky);
+}
+
+TD_HOST_DEVICE inline uint64_t encode_takum(const Format& f, const Unpacked& u, uint64_t random) {
+  if (u.cls == Class::Zero) return 0;
+  if (u.cls != Class::Finite) return f.nan_code();
+  uint64_t code = 1;
+  if (u.exponent > f.max_exponent()) code = f.max_code();
+  else if (u.exponent >= f.min_exponent()) code = rounded(cut_takum(f, u), f, u.negative, random);
+  const auto within = [&f](uint64_t x) { return x == 0 ? 1 : x > f.max_code() ? f.max_code() : x; };
+  code = within(moved(f, within(code), random));
+  return u.negative ? (0 - code) & f.code_mask() : code;
+}
+
 // Floats. With e = max(exponent, min_exponent), the significand in units of 2^(e - man_bits) is cut and rounded to an integer q.
 // q counts its leading bit, so (e - min_exponent) * 2^man_bits + q is the code: a normal's leading bit raises the exponent field from
 // e - min_exponent by one, a subnormal has none and keeps field 0, and a carry out of the fraction goes where it must.
@@ -151,6 +176,7 @@ TD_HOST_DEVICE inline uint64_t encode_fixed(const Format& f, const Unpacked& u, 
 TD_HOST_DEVICE inline uint64_t encode(const Format& f, const Unpacked& u, uint64_t random = 0) {
   switch (f.kind) {
     case Kind::Posit: return encode_posit(f, u, random);
+    case Kind::Takum: return encode_takum(f, u, random);
     case Kind::Fixed: return encode_fixed(f, u, random);
 #ifndef __CUDA_ARCH__ // tables lie in the host's memory
     case Kind::Table: return encode_table(f, u, random);
@@ -180,6 +206,26 @@ TD_HOST_DEVICE inline Unpacked decode_posit(const Format& f, uint64_t code) {
   const int x = es ? static_cast<int>(word >> (64 - es)) : 0;
   u.exponent = k * (1 << es) + x;
   u.significand = (uint64_t{1} << 63) | ((word << es) >> 1);
+  return u;
+}
+
+TD_HOST_DEVICE inline Unpacked decode_takum(const Format& f, uint64_t code) {
+  Unpacked u;
+  code &= f.code_mask();
+  if (code == 0) return u;
+  if (code == f.nan_code()) {
+    u.cls = Class::NaN;
+    return u;
+  }
+  u.cls = Class::Finite;
+  u.negative = (code & f.sign_code()) != 0;
+  if (u.negative) code = (0 - code) & f.code_mask();
+  const bool upwards = code >> (f.bits - 2) & 1;
+  const int regime = static_cast<int>(code >> (f.bits - 5) & 7);
+  const int r = upwards ? regime : 7 - regime, p = f.bits - 5 - r;
+  const int tail = static_cast<int>(code >> p & ((uint64_t{1} << r) - 1));
+  u.exponent = upwards ? (1 << r) - 1 + tail : 1 - (2 << r) + tail;
+  u.significand = uint64_t{1} << 63 | (code & ((uint64_t{1} << p) - 1)) << (63 - p);
   return u;
 }
 
@@ -214,6 +260,7 @@ TD_HOST_DEVICE inline Unpacked decode_fixed(const Format& f, uint64_t code) {
 TD_HOST_DEVICE inline Unpacked decode(const Format& f, uint64_t code) {
   switch (f.kind) {
     case Kind::Posit: return decode_posit(f, code);
+    case Kind::Takum: return decode_takum(f, code);
     case Kind::Fixed: return decode_fixed(f, code);
 #ifndef __CUDA_ARCH__
     case Kind::Table: return decode_table(f, code);

@@ -28,9 +28,10 @@ inline double epsilon(const Format& f) {
   const uint64_t one = encode(f, unpack(int64_t{1}));
   return value_of(f, one) == 1 && one < f.max_code() ? value_of(f, one + 1) - 1 : std::nan("");
 }
-// Posits have no subnormals: minpos. Nor have tables: their smallest positive value.
+// Posits and takums have no subnormals: minpos. Nor have tables: their smallest positive value.
 inline double smallest_normal(const Format& f) {
   if (f.is_table()) return f.table->smallest;
+  if (f.is_takum()) return value_of(f, 1);
   return std::ldexp(1.0, f.min_exponent());
 }
 // 10^-d, where every decimal of d digits survives the format around 1.

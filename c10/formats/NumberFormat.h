@@ -2,7 +2,8 @@
 //
 // Everything in c10/ here knows no tensor and includes nothing of PyTorch, so that it compiles for host and device and can be tested alone.
 // Sources: IEEE 754-2019 (binary interchange formats), OCP MX 1.0 section 5.3 (e4m3fn, e2m3, e3m2, e2m1), IEEE P3109 interim report
-// (8-bit formats with one NaN at the code of minus zero), Posit Standard (2022) sections 3 and 4.
+// (8-bit formats with one NaN at the code of minus zero), Posit Standard (2022) sections 3 and 4, Hunhold, "Beating posits at their own game: takum
+// arithmetic" (CoNGA 2024), definitions 2 and 6.
 #pragma once
 #include <cstdint>
 
@@ -17,8 +18,8 @@
 
 namespace c10::formats {
 
-// Table: any set of values, each with its code (ValueTable.h).
-enum class Kind : uint8_t { Posit, Float, Fixed, Table };
+// Table: any set of values, each with its code (ValueTable.h). Takum: linear takums of more than 16 bits; shorter ones are tables.
+enum class Kind : uint8_t { Posit, Float, Fixed, Table, Takum };
 // Which codes are not finite numbers. Ieee: infinities and NaNs in the topmost binade. Fn: one NaN, all ones. None: every code is finite.
 // Fnuz: one NaN, in the place of minus zero. P3109: that NaN, and the largest magnitudes are infinities.
 enum class Specials : uint8_t { Ieee, Fn, None, Fnuz, P3109 };
@@ -124,7 +125,7 @@ struct Format {
   Kind kind{Kind::Float};
   uint8_t bits{0};      // total width of a code
   uint8_t exp_bits{0};  // floats: width of the exponent field; posits: es; fixed point: bits before the point, without the sign
-  uint8_t man_bits{0};  // floats: width of the fraction field; posits: the longest fraction, bits - 3 - es, or 0; fixed point: bits behind it
+  uint8_t man_bits{0};  // floats: width of the fraction field; posits and takums: the longest fraction, or 0; fixed point: bits behind the point
   int16_t bias{0};      // floats only
   Subnormals subnormals{Subnormals::Gradual};
   Specials specials{Specials::Ieee};
@@ -141,6 +142,9 @@ struct Format {
   constexpr bool operator==(const Format&) const = default;
 
   TD_METHOD bool is_posit() const { return kind == Kind::Posit; }
+  TD_METHOD bool is_takum() const { return kind == Kind::Takum; }
+  // Two's complement strings of bits with one zero and NaR, and fractions of several lengths.
+  TD_METHOD bool is_tapered() const { return is_posit() || is_takum(); }
   TD_METHOD bool is_fixed() const { return kind == Kind::Fixed; }
   TD_METHOD bool is_table() const { return kind == Kind::Table; }
   // Floats with one zero, whose negative's code is NaN.
@@ -155,16 +159,16 @@ struct Format {
   TD_METHOD uint64_t max_code() const {
     if (is_table()) return table->max_code;
     if (is_fixed()) return is_signed ? sign_code() - 1 : code_mask();
-    if (is_posit() || specials == Specials::None || specials == Specials::Fnuz) return sign_code() - 1;
+    if (is_tapered() || specials == Specials::None || specials == Specials::Fnuz) return sign_code() - 1;
     if (specials == Specials::Fn || specials == Specials::P3109) return sign_code() - 2;
     return (((uint64_t{1} << exp_bits) - 1) << man_bits) - 1;
   }
-  // NaR for posits. Ieee: quiet NaN, as hardware makes it; Fn: all ones; Fnuz and P3109: minus zero's; None: there is no NaN, and the
+  // NaR for posits and takums. Ieee: quiet NaN, as hardware makes it; Fn: all ones; Fnuz and P3109: minus zero's; None: there is no NaN, and the
   // largest magnitude stands for it; fixed point: 0 stands for it, as in saturating conversions to integers.
   TD_METHOD uint64_t nan_code() const {
     if (is_table()) return table->nan_code;
     if (is_fixed()) return 0;
-    if (is_posit() || unsigned_zero()) return sign_code();
+    if (is_tapered() || unsigned_zero()) return sign_code();
     if (specials == Specials::None) return max_code();
     if (specials == Specials::Fn || man_bits == 0) return sign_code() - 1;
     return max_code() + 1 + (uint64_t{1} << (man_bits - 1));
@@ -179,7 +183,7 @@ struct Format {
   }
   // Whether rounding an infinity gives NaN.
   TD_METHOD bool infinity_is_nan() const {
-    if (is_posit()) return infinity == Infinity::Nan;
+    if (is_tapered()) return infinity == Infinity::Nan;
     if (is_table()) return table->infinity_is_nan;
     return kind == Kind::Float && !has_infinity() && overflow_code() != max_code();
   }
@@ -187,21 +191,24 @@ struct Format {
   TD_METHOD uint64_t lowest_magnitude() const { return !is_signed ? 0 : symmetric ? max_code() : sign_code(); }
 
   // --- exponents: powers of two ---
-  // Posits: maxpos = 2^max_exponent, minpos = 2^-max_exponent. Floats and fixed point: the binade of the largest finite value.
+  // Posits: maxpos = 2^max_exponent, minpos = 2^-max_exponent. Others: the binade of the largest finite value.
   TD_METHOD int max_exponent() const {
     if (is_table()) return table->max_exponent;
     if (is_posit()) return (bits - 2) << exp_bits;
+    if (is_takum()) return 254;
     if (is_fixed()) return exp_bits - 1;
     return int(max_code() >> man_bits) - bias;
   }
-  // Floats: the binade of the smallest normal number. (bias counts as IEEE's: field 1 means 2^(1 - bias).)
+  // Floats: the binade of the smallest normal number. (bias counts as IEEE's: field 1 means 2^(1 - bias).) Takums: that of minpos.
   TD_METHOD int min_exponent() const {
     if (is_table()) return table->min_exponent;
+    if (is_takum()) return -255;
     return is_posit() ? -max_exponent() : is_fixed() ? -man_bits : 1 - bias;
   }
   // The power of two of which every finite value is a multiple.
   TD_METHOD int lsb_exponent() const {
     if (is_table()) return table->lsb_exponent;
+    if (is_takum()) return min_exponent() - (bits - 12); // the shortest fraction
     return kind == Kind::Float ? min_exponent() - man_bits : min_exponent();
   }
   TD_METHOD int significand_bits() const {
@@ -239,6 +246,17 @@ TD_HOST_DEVICE constexpr Format posit_format(int bits, int es) {
   f.bits = uint8_t(bits);
   f.exp_bits = uint8_t(es);
   f.man_bits = uint8_t(bits - 3 - es > 0 ? bits - 3 - es : 0);
+  f.specials = Specials::Fn;
+  f.overflow = Overflow::Saturate;
+  return f;
+}
+
+// Linear takums of 12 bits and more, whose strings end in a fraction of at least no bits.
+TD_HOST_DEVICE constexpr Format takum_format(int bits) {
+  Format f;
+  f.kind = Kind::Takum;
+  f.bits = uint8_t(bits);
+  f.man_bits = uint8_t(bits - 5);
   f.specials = Specials::Fn;
   f.overflow = Overflow::Saturate;
   return f;

@@ -381,7 +381,11 @@ def test_impossible_options(options, message):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: torch_dtypes.takum_format(17), "nbits from 6 to 16"),
+        (lambda: torch_dtypes.takum_format(33), "nbits from 6 to 32"),
+        (lambda: torch_dtypes.takum_format(5), "nbits from 6 to 32"),
+        (lambda: torch_dtypes.takum_format(17, linear=False), "logarithmic takum of 6 to 16 bits, but got 17"),
+        (lambda: torch_dtypes.dtype("takum20_log"), "takum20_linear has up to 32 bits"),
+        (lambda: torch_dtypes.dtype("takum33_linear"), "nbits from 6 to 32"),
         (lambda: torch_dtypes.lns_format(8, 8), "3 to 16 bits"),
         (lambda: torch_dtypes.posit_format(8, 2, regime_max=8), "regime_max from 2 to 7"),
         (lambda: torch_dtypes.posit_format(8, 2, regime_max=3, infinity="saturate"), "with regime_max"),

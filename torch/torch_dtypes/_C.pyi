@@ -32,6 +32,7 @@ class Kind:
     float: Kind
     fixed: Kind
     table: Kind
+    takum: Kind
     name: str
     value: int
 
@@ -137,6 +138,8 @@ class Format:
     def __init__(self, other: Format, /) -> None: ...
     @staticmethod
     def posit(nbits: int, es: int, /) -> Format: ...
+    @staticmethod
+    def takum(nbits: int, /) -> Format: ...
     @staticmethod
     def float(exp_bits: int, man_bits: int, /) -> Format: ...
     @staticmethod

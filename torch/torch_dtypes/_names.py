@@ -20,6 +20,7 @@ ALIASES = {
 }  # fmt: skip
 
 _POSIT = re.compile(r"posit(\d+)es(\d+)(?:_regime(\d+))?(_underflow)?(_saturate)?")
+_TAKUM = re.compile(r"takum(\d+)_(linear|log)")
 _FLOAT = re.compile(r"(u)?e(\d+)m(\d+)(fnuz|fn|finite|p3109)?(?:_bias(minus)?(\d+))?(_flush|_normal)?(_saturate|_propagate)?")
 _FIXED = re.compile(r"(u)?fixed(\d+)_(\d+)(_symmetric|_wrap)?")
 _P3109 = re.compile(r"binary(\d+)p(\d+)([su])([ef])")
@@ -38,6 +39,8 @@ def _base_name(fmt: _C.Format) -> str:
     if fmt.kind == _C.Kind.posit:
         name = f"posit{fmt.bits}es{fmt.exp_bits}" + ("_underflow" if fmt.underflow == _C.Underflow.zero else "")
         return name + ("_saturate" if fmt.infinity == _C.Infinity.saturate else "")
+    if fmt.kind == _C.Kind.takum:
+        return f"takum{fmt.bits}_linear"
     if fmt.kind == _C.Kind.fixed:
         name = f"{'' if fmt.is_signed else 'u'}fixed{fmt.exp_bits}_{fmt.man_bits}"
         return name + ("_wrap" if fmt.overflow == _C.Overflow.wrap else "_symmetric" if fmt.symmetric else "")
@@ -98,6 +101,8 @@ def parse(name: str) -> tuple[str, tuple, dict] | None:
         options = {"underflow": "zero" if match[4] else "minpos", "infinity": "saturate" if match[5] else "nan"}
         options["regime_max"] = None if match[3] is None else int(match[3])
         return "posit", (int(match[1]), int(match[2])), options
+    if match := _TAKUM.fullmatch(name):
+        return "takum", (int(match[1]),), {"linear": match[2] == "linear"}
     if match := _FLOAT.fullmatch(name):
         unsigned, exp_bits, man_bits, specials, minus, bias, lowest, beyond = match.groups()
         options = {

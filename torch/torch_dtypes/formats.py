@@ -263,7 +263,8 @@ def dtype(name: str | torch.dtype) -> torch.dtype:
 
     Built-in ones: ``"posit16es2"``, ``"q43"``... By parameters: ``posit<nbits>es<es>[_underflow][_saturate]``,
     ``e<exp_bits>m<man_bits>[fn|finite|fnuz|p3109][_bias[minus]<bias>][_flush][_saturate]``,
-    ``[u]fixed<int_bits>_<frac_bits>[_symmetric|_wrap]``, each with ``_<rounding mode>`` behind it where that is not nearest_even.
+    ``[u]fixed<int_bits>_<frac_bits>[_symmetric|_wrap]``, ``takum<nbits>_linear``, ``takum<nbits>_log``, each with
+    ``_<rounding mode>`` behind it where that is not nearest_even.
     Other names: fp16, bf16, fp32, fp64 and Pychop's h, b, s, d (formats of this package, not the stock dtypes), OCP's ``ocp_e4m3``,
     ``ocp_e5m2``, ``ocp_e3m2``, ``ocp_e2m3``, ``ocp_e2m1``, and IEEE P3109's ``binary<K>p<P>se`` (with infinities) and ``...sf`` (finite).
     A float's options go behind any of its names: ``q43_flush``, ``fp16_saturate``, ``binary8p4se_saturate``.
@@ -303,7 +304,7 @@ def _format_of_name(name: str) -> _C.Format:
             return fmt
     if parsed := _names.parse(base):
         kind, positional, options = parsed
-        make = {"posit": _posit, "float": _float, "fixed": _fixed}[kind]
+        make = {"posit": _posit, "float": _float, "fixed": _fixed, "takum": constructors.takum}[kind]
         return make(*positional, **options, rounding=mode)
     making.refuse_unknown(base)
     known = ", ".join(_C.name_of(d) for d in builtin_dtypes())
@@ -372,6 +373,7 @@ _PARAMETERS = {
     "float": tuple((name, name) for name in ("exp_bits", "man_bits", "bias", "subnormals", "specials", "overflow")),
     "fixed": (("int_bits", "exp_bits"), ("frac_bits", "man_bits"), ("signed", "is_signed"), ("overflow", "overflow"), ("symmetric", "symmetric")),
     "table": (("bits", "bits"), ("signed", "is_signed")),
+    "takum": (("nbits", "bits"),),
 }
 
 

@@ -251,7 +251,9 @@ PYBIND11_MODULE(_C, m) {
   using namespace torch::formats;
   namespace f = c10::formats;
   m.doc() = "The native part of torch_dtypes. Private: use torch_dtypes.";
-  bind_enum<f::Kind>(m, "Kind", {{"posit", f::Kind::Posit}, {"float", f::Kind::Float}, {"fixed", f::Kind::Fixed}, {"table", f::Kind::Table}});
+  bind_enum<f::Kind>(
+      m, "Kind",
+      {{"posit", f::Kind::Posit}, {"float", f::Kind::Float}, {"fixed", f::Kind::Fixed}, {"table", f::Kind::Table}, {"takum", f::Kind::Takum}});
   bind_enum<f::FewBits>(m, "FewBits", {{"a", f::FewBits::A}, {"b", f::FewBits::B}, {"c", f::FewBits::C}});
   bind_enum<f::Specials>(m, "Specials",
                          {{"ieee", f::Specials::Ieee},
@@ -275,6 +277,7 @@ PYBIND11_MODULE(_C, m) {
       .def_static("float", &f::float_format)
       .def_static("fixed", &f::fixed_format)
       .def_static("table", &table_of_definition)
+      .def_static("takum", &f::takum_format)
       .def(py::init<const Format&>())
       .def_readonly("kind", &Format::kind)
       .def_readonly("bits", &Format::bits)

@@ -92,7 +92,7 @@ def of_dtype(dtype: torch.dtype) -> Storage:
 @functools.lru_cache(maxsize=256)
 def overflow_limit(fmt: _C.Format | None) -> float | None:
     """The magnitude from which on a value counts as overflow, beside infinities and NaN: infinity where overflow gives those, the largest
-    number where the format saturates (a posit, fixed point, a float that does); ``None`` where it wraps and leaves no trace."""
+    number where the format saturates (a posit, a takum, fixed point, a float that does); ``None`` where it wraps and leaves no trace."""
     if fmt is None:
         return math.inf
     if fmt.overflow == _C.Overflow.wrap:

@@ -29,7 +29,7 @@ INDIFFERENT_IN_NARROW = (*INDIFFERENT, "toward_zero", "stochastic", "up_down")
 
 def largest_of(fmt: _C.Format) -> float:
     """The largest finite value, as numerics.md defines the kinds."""
-    if fmt.kind == _C.Kind.table:
+    if fmt.kind in (_C.Kind.table, _C.Kind.takum):
         return _C.decode_exact(fmt, torch.tensor([fmt.max_code])).item()
     if fmt.kind == _C.Kind.posit:
         return math.ldexp(1, (fmt.bits - 2) << fmt.exp_bits)

@@ -52,12 +52,12 @@ class FormatTarget(Target):
     largest: float = field(init=False, compare=False)
     full_scale: float = field(init=False, compare=False)
     rounding: str = field(init=False, compare=False)
-    is_posit: bool = field(init=False, compare=False)
+    is_tapered: bool = field(init=False, compare=False)
 
     def __post_init__(self):
         fmt = self.format
         for name, value in {
-            "bits": fmt.bits, "rounding": fmt.rounding.name, "is_posit": fmt.kind == _C.Kind.posit, "largest": largest_of(fmt),
+            "bits": fmt.bits, "rounding": fmt.rounding.name, "is_tapered": fmt.kind in (_C.Kind.posit, _C.Kind.takum), "largest": largest_of(fmt),
             "full_scale": full_scale_of(fmt),
         }.items():  # fmt: skip
             object.__setattr__(self, name, value)
@@ -92,7 +92,7 @@ class FormatTarget(Target):
             values, y = chop(detached, self.format_name, rounding, generator), detached
         else:
             factor = scale_like(scale, x)
-            careful = is_careful(self.is_posit, self.rounding, rounding)
+            careful = is_careful(self.is_tapered, self.rounding, rounding)
             values, y = rounded(detached.to(factor.dtype), self.format_name, factor, careful, rounding, generator)
         return straight_through(x, values, ~(y.abs() > self.largest) if cut else None)
 

@@ -48,6 +48,21 @@ def tabled_float(fmt: _C.Format, signed: bool, subnormals: bool | str, specials:
     return result
 
 
+def takum(nbits: int, *, linear: bool = True, rounding: str | int = "nearest_even") -> _C.Format:
+    """A takum's format: a table, or where that would be too long, the codec of linear ones."""
+    nbits = integer("nbits", nbits, 6, 32)
+    if nbits <= tapered.MAX_BITS:
+        return tabled(f"takum{nbits}_{'linear' if boolean('linear', linear) else 'log'}", rounding)
+    if not boolean("linear", linear):
+        raise ValueError(
+            f"expected a logarithmic takum of 6 to {tapered.MAX_BITS} bits, but got {nbits}: its values are irrational, a table of them ends at "
+            f"{tapered.MAX_BITS} bits, and longer ones would need a correctly rounded logarithm in every cast; takum{nbits}_linear has up to 32 bits"
+        )
+    fmt = _C.Format.takum(nbits)
+    set_rounding(fmt, rounding)
+    return fmt
+
+
 def takum_format(nbits: int, *, linear: bool = True, rounding: str | int = "nearest_even") -> torch.dtype:
     """The dtype of takums: tapered floats whose exponents go from -255 to 254 at any width.
 
@@ -60,7 +75,7 @@ def takum_format(nbits: int, *, linear: bool = True, rounding: str | int = "near
     to them as it does to every other format.
 
     Args:
-        nbits: 6 to 16. (They are tables of values.)
+        nbits: 6 to 32; logarithmic ones to 16. (Up to 16 bits they are tables of values.)
         linear: False: logarithmic takums.
         rounding: a mode, as ``with_rounding`` takes it.
 
@@ -68,15 +83,14 @@ def takum_format(nbits: int, *, linear: bool = True, rounding: str | int = "near
         ValueError: a parameter out of range, or 64 dtypes in use.
         TypeError: a parameter of another type.
 
-    Source: Hunhold, "Beating posits at their own game: takum arithmetic", CoNGA 2024.
+    Source: Hunhold, "Beating posits at their own game: takum arithmetic", CoNGA 2024 (arXiv 2404.18603), definitions 2 and 6.
 
     Example::
 
         >>> torch.tensor([0.1, 1e30]).to(torch_dtypes.takum_format(12))
         tensor([9.9609e-02, 9.5074e+29], dtype=torch.takum12_linear)
     """
-    kind = "linear" if boolean("linear", linear) else "log"
-    return define(tabled(f"takum{integer('nbits', nbits, 6, tapered.MAX_BITS)}_{kind}", rounding))
+    return define(takum(nbits, linear=linear, rounding=rounding))
 
 
 def lns_format(int_bits: int, frac_bits: int, *, rounding: str | int = "nearest_even") -> torch.dtype:

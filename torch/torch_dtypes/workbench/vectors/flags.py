@@ -63,7 +63,7 @@ class Range:
     def overflows(self, exact: torch.Tensor, mode: str) -> torch.Tensor:
         fmt, magnitude, negative = self.fmt, exact.abs(), exact < 0
         largest = self._value(fmt.max_code)
-        if fmt.kind == _C.Kind.posit:
+        if fmt.kind in (_C.Kind.posit, _C.Kind.takum):
             return magnitude > largest
         if fmt.kind == _C.Kind.fixed:
             lowest = 0.0 if not fmt.is_signed else largest + (0.0 if fmt.symmetric else math.ldexp(1.0, -fmt.man_bits))
@@ -74,7 +74,7 @@ class Range:
 
     def is_tiny(self, exact: torch.Tensor, mode: str) -> torch.Tensor:
         fmt, magnitude, negative = self.fmt, exact.abs(), exact < 0
-        if fmt.kind == _C.Kind.posit:
+        if fmt.kind in (_C.Kind.posit, _C.Kind.takum):
             return (magnitude > 0) & (magnitude < self._value(1))
         if fmt.kind == _C.Kind.fixed:
             return torch.zeros_like(negative)

@@ -24,12 +24,12 @@ namespace {
 
 using at::Tensor;
 
-// Posits and fixed point: codes are ordered as the integers that they are. What has no neighbour stays.
+// Posits, takums and fixed point: codes are ordered as the integers that they are. What has no neighbour stays.
 uint64_t step_integer(const Format& f, uint64_t code, bool up) {
   if (!f.is_signed) return up ? std::min(code + 1, f.max_code()) : code - (code != 0);
   const int unused = 64 - f.bits;
   const auto most = static_cast<int64_t>(f.max_code());
-  const int64_t least = f.is_posit() ? -most : -static_cast<int64_t>(f.lowest_magnitude());
+  const int64_t least = f.is_tapered() ? -most : -static_cast<int64_t>(f.lowest_magnitude());
   const int64_t n = (static_cast<int64_t>(code << unused) >> unused) + (up ? 1 : -1);
   return static_cast<uint64_t>(std::clamp(n, least, most)) & f.code_mask();
 }

@@ -53,6 +53,9 @@ void decode_variable(const Format& f, const void* codes, T* values, int64_t n) {
           if (OrdinaryFloatDecoder<T>::serves(f))
             return transform(in, values, n, [d = OrdinaryFloatDecoder<T>(f)](Code c) TD_INLINE_LAMBDA { return d(c); });
           return transform(in, values, n, [d = FloatDecoder<T>(f)](Code c) TD_INLINE_LAMBDA { return d(c); });
+        case Kind::Takum:
+          for (int64_t i = 0; i < n; ++i) values[i] = static_cast<T>(to_double(decode_takum(f, in[i])));
+          return;
         case Kind::Table: return; // above
       }
     }
@@ -87,7 +90,8 @@ void encode_with_mode(const Format& f, const T* values, Code* codes, int64_t n) 
     case Kind::Posit: return transform(values, codes, n, [e = PositEncoder<T, Mode<T>>(f)](T x) TD_INLINE_LAMBDA { return e(x); });
     case Kind::Float: return transform(values, codes, n, [e = FloatEncoder<T, Mode<T>>(f)](T x) TD_INLINE_LAMBDA { return e(x); });
     case Kind::Fixed: return transform(values, codes, n, [e = FixedEncoder<T, Mode<T>>(f)](T x) TD_INLINE_LAMBDA { return e(x); });
-    case Kind::Table: return; // encode_by_steps
+    case Kind::Table: // encode_by_steps
+    case Kind::Takum: return; // encode_generic
   }
 }
 
@@ -271,8 +275,8 @@ void encode_all(const Format& f, const T* values, void* codes, int64_t n, const 
     return encode_by_steps(f, values, static_cast<uint16_t*>(codes), n);
   }
   // Wrapping needs all digits of a rounded integer, however large it is, and few random bits are a matter of theirs: only the generic codec
-  // has them.
-  const bool generic = f.overflow == Overflow::Wrap || f.is_table() || (f.random_bits != 0 && f.rounding == Rounding::Stochastic);
+  // has them. So it is with takums.
+  const bool generic = f.overflow == Overflow::Wrap || f.is_table() || f.is_takum() || (f.random_bits != 0 && f.rounding == Rounding::Stochastic);
   const FastPath path = generic ? FastPath::None : fast_path(f.rounding);
   if (f.rounding == Rounding::NearestEven && path == FastPath::Constant) return encode_nearest(f, values, codes, n);
   if (path == FastPath::Constant || path == FastPath::Masks) return encode_variable(f, values, codes, n);
@@ -303,7 +307,8 @@ void encode_all(const Format& f, const T* values, void* codes, int64_t n, const 
           case Kind::Posit: return encode_with_coin<T, PositEncoder<T, DirectedMode<T>>>(f, values, out, n, words);
           case Kind::Float: return encode_with_coin<T, FloatEncoder<T, DirectedMode<T>>>(f, values, out, n, words);
           case Kind::Fixed: return encode_with_coin<T, FixedEncoder<T, DirectedMode<T>>>(f, values, out, n, words);
-          case Kind::Table: break;
+          case Kind::Table:
+          case Kind::Takum: break;
         }
       }
     }

@@ -53,7 +53,8 @@ class Decoder {
       case Kind::Posit: new (&posit_) PositDecoder<T>(f); break;
       case Kind::Fixed: new (&fixed_) FixedDecoder<T>(f); break;
       case Kind::Float: new (&float_) FloatDecoder<T>(f); break;
-      case Kind::Table: break; // refused before: tables lie in the host's memory
+      case Kind::Table: // refused before: tables lie in the host's memory
+      case Kind::Takum: break; // refused before, too
     }
   }
 

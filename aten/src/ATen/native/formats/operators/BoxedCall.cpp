@@ -37,7 +37,7 @@ BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts)
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     map_tensors(plan.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) { return stand_in(t, plan.arguments[i].written); });
   }
-  const bool saturates = format_ && format_->format.is_posit() && format_->format.underflow == c10::formats::Underflow::Minpos;
+  const bool saturates = format_ && format_->format.is_tapered() && format_->format.underflow == c10::formats::Underflow::Minpos;
   if (plan.has(fact::LeavesRange) && saturates && casts == Casts::Plain && begins) {
     operand_ = (*stack)[base].toTensor();
     if (plan.has(fact::LargerDecides)) operand_ = larger_operand(operand_, (*stack)[base + 1].toTensor());

@@ -65,13 +65,11 @@ def test_every_boundary(bits, mode):
     """Each value stays; the middle of two, and the float64 numbers beside it, go where the mode says; with both signs."""
     k = np.arange(1, (1 << bits - 1) - 1)
     middle, odd = magnitudes(bits + 1, 2 * k + 1), k % 2
-    nearest = {"nearest_even": odd, "nearest_zero": 0, "nearest_away": 1}
-    for x, beyond_half in ((magnitudes(bits, k), None), (np.nextafter(middle, 0), 0), (middle, nearest.get(mode)), (np.nextafter(middle, np.inf), 1)):
+    at_middle = {"nearest_even": odd, "nearest_zero": 0, "nearest_away": 1}.get(mode, 0)
+    cases = ((magnitudes(bits, k), 0), (np.nextafter(middle, 0), 0), (middle, at_middle), (np.nextafter(middle, np.inf), 1))
+    for place, (x, beyond) in enumerate(cases):
         for sign in (1, -1):
-            if beyond_half is None:
-                up = 0
-            else:
-                up = {"up": sign > 0, "down": sign < 0, "toward_zero": False, "to_odd": 1 - odd}.get(mode, beyond_half)
+            up = {"up": sign > 0, "down": sign < 0, "toward_zero": False, "to_odd": 1 - odd}.get(mode, beyond) if place else 0
             expected = (k + up) * sign % (1 << bits)
             assert np.array_equal(unsigned(torch.from_numpy(sign * x).to(takum(bits, mode)), bits), expected)
 
@@ -111,7 +109,8 @@ def test_short_ones_agree_with_the_tables(bits):
     torch.testing.assert_close(_C.decode_exact(wide, codes), _C.decode_exact(table, codes), rtol=0, atol=0, equal_nan=True)
     k = torch.from_numpy(np.random.default_rng(bits).integers(1, 2 ** (bits - 1) - 2, 500))
     values, middles = _C.decode_exact(wide, k), torch.from_numpy(magnitudes(bits + 1, 2 * k.numpy() + 1))
-    x = torch.cat([values, middles, middles.nextafter(torch.zeros(1).double()), middles.nextafter(torch.full((1,), 1e308).double()), values * 1.0001])
+    zero, huge = torch.tensor([0.0, 1e308], dtype=torch.float64)
+    x = torch.cat([values, middles, middles.nextafter(zero), middles.nextafter(huge), values * 1.0001])
     x = torch.cat([x, -x, torch.tensor([0.0, -0.0, 1e-300, -1e-300, 1e300, math.inf, -math.inf, math.nan], dtype=torch.float64)])
     words = torch.from_numpy(np.random.default_rng(1).integers(0, 2**64, len(x), dtype=np.uint64).view(np.int64))
     for mode in MODES:
@@ -229,7 +228,7 @@ def test_functions_of_the_package():
     assert (u.double() < 1).all() and (u.double() >= 0).all()
     leaf = x.to(dtype).requires_grad_()
     (leaf * leaf).sum().backward()
-    assert leaf.grad.dtype is dtype and torch.equal(leaf.grad.double(), 2 * leaf.detach().double())
+    assert leaf.grad.dtype is dtype and torch.equal(leaf.grad, (2 * leaf.detach().double()).to(dtype))
     with warnings.catch_warnings():  # said once in a process
         warnings.simplefilter("ignore")
         filled = torch.tensor([math.inf, -math.inf], dtype=dtype)

@@ -14,9 +14,9 @@ from click.testing import CliRunner
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
-from intree import applying, building, command  # noqa: E402
+from intree import applying, building, command, laying  # noqa: E402
 from intree.edits import EDITS, edits_for  # noqa: E402
-from intree.releases import RELEASES, Refused, include_tree, source_tree  # noqa: E402
+from intree.releases import RELEASES, Refused, Tree, include_tree, source_tree  # noqa: E402
 from intree.rows import builtin_rows, header  # noqa: E402
 
 COMMAND = ROOT / "tools" / "intree" / "build"
@@ -77,18 +77,31 @@ def test_a_source_tree_is_edited(source):
     for edit in EDITS:
         if release.name in edit.releases:
             assert edit.text in (source / edit.place(release)).read_text()
-    laid = {path.relative_to(source).as_posix() for path in (source / "c10" / "formats").rglob("*") if path.is_file()}
-    assert laid == set(applying.laid_files())
-    assert {"c10/formats/NumberFormat.h", "c10/formats/FormatRegistry.cpp", "c10/formats/intree/ScalarTypeRows.h"} < laid
+    laid = laying.laid_files(source_tree(source))
+    assert all((source / path).read_text() == text for path, text in laid.items())
+    assert {"c10/formats/NumberFormat.h", "c10/formats/FormatRegistry.cpp", "c10/formats/intree/ScalarTypeRows.h"} < set(laid)
+    assert {"aten/src/ATen/FormatTensor.h", f"{laying.FORMATS}/operators/Boxed.cpp", f"{laying.FORMATS}/intree/FormatTensorImpl.cpp"} < set(laid)
+    assert not [path for path in laid if "/overlay/" in path or path.startswith("torch/")]
     assert (source / "c10/formats/FormatRegistry.h").read_text() == (ROOT / "c10/formats/intree/FormatRegistry.h").read_text()
     assert not list(source.rglob("*.new"))
 
 
-def test_what_is_laid_includes_only_what_is_laid():
-    laid = applying.laid_files()
-    for text in laid.values():
-        ours = [line.split("<")[1].split(">")[0] for line in text.splitlines() if line.startswith("#include <c10/formats/")]
-        assert set(ours) <= set(laid)
+@pytest.mark.parametrize("headers_only", [True, False])
+def test_what_is_laid_includes_only_what_is_laid(headers_only):
+    laid = laying.laid_files(Tree(ROOT, RELEASES["2.6"], headers_only))
+    for path, text in laid.items():
+        for name in re.findall(r"^#include <(.*)>", text, re.MULTILINE):
+            ours = next((place for place in (name, f"aten/src/{name}") if (ROOT / place).is_file()), None)
+            assert ours is None or ours in laid, f"{path} includes {name}"
+
+
+def test_every_source_that_is_laid_is_compiled_once():
+    laid = laying.laid_files(Tree(ROOT, RELEASES["2.6"], headers_only=False))
+    listed = re.findall(r"\S+\.cpp", laid[laying.SOURCES])
+    kernels = {path for path in laid if re.fullmatch(rf"{laying.FORMATS}/cpu/\w+Kernel\.cpp", path)}  # what cmake/Codegen.cmake finds
+    c10 = {path for path in laid if path.startswith("c10/formats/") and path.endswith(".cpp")}
+    assert len(listed) == len(set(listed)) > 60
+    assert {path for path in laid if path.endswith(".cpp")} == {*listed, *kernels, *c10, f"{laying.FORMATS}/intree/Load.cpp"}
 
 
 def refusal(folder, *arguments):
@@ -205,13 +218,16 @@ def test_a_build_configures_then_builds(source, monkeypatch):
 
     def run_second_fails(words, **_):
         commands.append(words)
-        return subprocess.CompletedProcess(words, int(len(commands) == 2))
+        return subprocess.CompletedProcess(words, int(len(commands) == 3))
 
     monkeypatch.setattr(building.subprocess, "run", run_second_fails)
-    done = CliRunner().invoke(command.main, [str(source), "--target", "c10", "--jobs", "3"])
-    assert [words[0] for words in commands] == ["cmake", "ninja"]
-    assert {"-DUSE_CUDA=OFF", "-DUSE_SYSTEM_LIBS=ON", "-DBLAS=OpenBLAS"} < set(commands[0])
-    assert commands[1][-3:] == ["-j", "3", "c10"]
+    elsewhere = source.parent / "elsewhere"
+    words = [str(source), "--target", "c10", "--jobs", "3", "--folder", str(elsewhere), "--define", "CXX_HAS_AVX512_2=OFF"]
+    done = CliRunner().invoke(command.main, words)
+    assert [words[0] for words in commands] == ["flatc", "cmake", "ninja"]
+    assert commands[0][-1] == str(source / "torch/csrc/jit/serialization/mobile_bytecode.fbs")
+    assert {"-DUSE_CUDA=OFF", "-DUSE_SYSTEM_LIBS=ON", "-DBLAS=OpenBLAS", "-DCXX_HAS_AVX512_2=OFF", str(elsewhere)} < set(commands[1])
+    assert commands[2][-3:] == ["-j", "3", "c10"]
     assert done.exit_code == 1 and "expected ninja to succeed, but it ended with 1" in done.output
     assert (source / "c10" / "formats").exists()
     assert CliRunner().invoke(command.main, [str(source), "--build-only"]).exit_code == 0  # goes on, in the edited tree
@@ -222,7 +238,7 @@ def test_both_registries_say_the_same_of_a_format(function):
     texts = {path: path.read_text() for path in (ROOT / "c10/formats").rglob("*.[ch]*")}
     bodies = [path.name for path, text in texts.items() if re.search(rf"^(inline )?ScalarType {function}\(", text, re.MULTILINE)]
     assert bodies == ["FormatRegistryTypes.h"], "there is one"
-    for name in (applying.OWN, applying.OVERLAYS):
+    for name in (laying.OWN, laying.OVERLAYS):
         assert f"{function}(format)" in texts[ROOT / f"{name}.cpp"]
 
 

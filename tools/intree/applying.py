@@ -6,27 +6,10 @@ import shutil
 from pathlib import Path
 
 from .edits import edits_for
+from .laying import laid_files
 from .releases import Refused, Tree
-from .rows import builtin_rows, header
 
-ROOT = Path(__file__).resolve().parents[2]
 MARK = "AT_FORALL_FORMAT_SCALAR_TYPES"
-
-# What is laid into a tree, at the same paths. The registry is the tree's own, in the place of the overlay's.
-FOLDERS = ("c10/formats", "c10/formats/intree")
-OWN = "c10/formats/intree/FormatRegistry"
-OVERLAYS = "c10/formats/FormatRegistry"
-ROWS = "c10/formats/intree/ScalarTypeRows.h"
-
-
-def laid_files() -> dict[str, str]:
-    """The files that are laid into a tree, by their paths there, with their texts."""
-    paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).iterdir()) if path.suffix in (".h", ".cpp")]
-    files = {path.relative_to(ROOT).as_posix(): path.read_text() for path in paths}
-    for suffix in (".h", ".cpp"):
-        files[OVERLAYS + suffix] = files.pop(OWN + suffix)
-    files[ROWS] = header(builtin_rows(ROOT))
-    return files
 
 
 def plan(tree: Tree) -> dict[Path, str]:
@@ -42,7 +25,7 @@ def plan(tree: Tree) -> dict[Path, str]:
                 raise Refused(f"expected {path} in PyTorch {tree.release.name}, but got {tree.folder} without it; nothing was changed")
             texts[place] = place.read_bytes().decode()  # line ends as they are
         texts[place] = edit.applied(texts[place], tree.release, path)
-    for path, text in laid_files().items():
+    for path, text in laid_files(tree).items():
         place = tree.folder / path
         if place.exists():
             raise Refused(f"expected no {path} in PyTorch, but got {place}; nothing was changed")

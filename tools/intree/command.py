@@ -20,8 +20,10 @@ FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.option("--edits-only", is_flag=True, help="Edit SOURCE, and build nothing.")
 @click.option("--build-only", is_flag=True, help="Build SOURCE, which was edited before.")
 @click.option("--target", default="all", show_default=True, help="What to build: c10, torch_cpu, all, ...")
+@click.option("--folder", type=click.Path(file_okay=False, path_type=Path), help="Where to build (default: SOURCE/build).")
+@click.option("--define", multiple=True, metavar="NAME=VALUE", help="A further definition for cmake; may be given again.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once (default: as many as there are cores).")
-def main(source, only_headers, to, edits_only, build_only, target, jobs):
+def main(source, only_headers, to, edits_only, build_only, target, folder, define, jobs):
     """Put the number formats into the PyTorch tree in SOURCE, as types of its own list, and build it.
 
     SOURCE is edited in place, all of it or nothing. Nothing is installed: what the build needs and does not find is named.
@@ -45,6 +47,6 @@ def main(source, only_headers, to, edits_only, build_only, target, jobs):
             written = apply(tree)
             click.echo(f"PyTorch {tree.release.name}: {len(written)} files edited or added in {source}")
         if not edits_only:
-            build(tree.folder, target, jobs)
+            build(tree.folder, target, jobs, folder and folder.resolve(), define)
     except Refused as error:
         raise click.ClickException(str(error)) from None

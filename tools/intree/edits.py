@@ -151,6 +151,27 @@ EDITS = (
     Edit("aten/src/ATen/DLConvertor.cpp", "    case ScalarType::NumOptions:", "before",
          "#define CASE_FORMAT(_, name) case ScalarType::name:\n      AT_FORALL_FORMAT_SCALAR_TYPES(CASE_FORMAT)\n#undef CASE_FORMAT\n      break;\n",
          "Compilers hold that switch complete.", SOURCES),
+    Edit("aten/src/ATen/ScalarOps.cpp", "namespace at {\nnamespace {\ntemplate <typename scalar_t>", "before",
+         "namespace at::formats {\n// native/formats/intree/Factories.cpp\n"
+         "at::Tensor number_of_format(const c10::Scalar& value, c10::ScalarType type);\n} // namespace at::formats\n\n",
+         "`x[i] = 1.5` makes a tensor of the number's, past the dispatcher.", SOURCES),
+    Edit("aten/src/ATen/ScalarOps.cpp", "std::optional<ScalarType> dtype_opt, std::optional<Device> device_opt) {", "after",
+         "\n  if (dtype_opt && c10::formats::is_format_type(*dtype_opt)) return at::formats::number_of_format(s, *dtype_opt);",
+         "And here it makes one of ours.", SOURCES),
+    Edit("aten/src/ATen/native/TensorFactories.cpp",
+         "  if (options.device() == at::kCPU) {\n    // This is a fast track to skip device dispatch", "instead",
+         "  if (options.device() == at::kCPU && !c10::formats::is_format_type(c10::typeMetaToScalarType(options.dtype()))) {\n"
+         "    // This is a fast track to skip device dispatch",
+         "`torch.scalar_tensor` makes a CPU tensor past the dispatcher; ours go on to `empty`.", SOURCES),
+    Edit("aten/src/ATen/core/dispatch/Dispatcher.h", "    return operatorDef_->op.hasComputedKernelForDispatchKey(k);\n  }\n", "after",
+         "\n  // The kernel that a call with this key alone would run.\n"
+         "  const KernelFunction& computedKernel(DispatchKey k) const {\n    return operatorDef_->op.lookup(DispatchKeySet(k));\n  }\n",
+         "Kernels of ours in front of stock's go on to those (`StockKernel.h`); newer releases give them out themselves.", ("2.6",)),
+    Edit("aten/src/ATen/cpu/Utils.cpp", "namespace at::cpu {\nbool is_avx2_supported() {", "before",
+         "// An older cpuinfo lacks the newest questions; where it has one, its own function is the better match.\n"
+         "template <typename... None>\nbool cpuinfo_has_x86_amx_tile(None...) { return false; }\n"
+         "template <typename... None>\nbool cpuinfo_has_x86_amx_fp16(None...) { return false; }\n\n",
+         "Debian 12's cpuinfo cannot be asked for AMX; nothing of ours is in this edit.", SOURCES),
     # --- the build ---
     Edit("c10/CMakeLists.txt", "          util/*.cpp\n", "after", "          formats/*.cpp\n          formats/intree/*.cpp\n",
          "Our sources of c10.", SOURCES),
@@ -158,6 +179,14 @@ EDITS = (
          "# Number formats are written in C++20.\nfile(GLOB C10_FORMAT_SRCS formats/*.cpp formats/intree/*.cpp)\n"
          "set_source_files_properties(${C10_FORMAT_SRCS} PROPERTIES COMPILE_OPTIONS -std=gnu++20)\n",
          "PyTorch 2.6 is C++17; what other headers of PyTorch include of ours is, too.", SOURCES),
+    Edit("cmake/Codegen.cmake", '"${PROJECT_SOURCE_DIR}/aten/src/ATen/native/quantized/cpu/kernels/*.cpp")', "instead",
+         '"${PROJECT_SOURCE_DIR}/aten/src/ATen/native/quantized/cpu/kernels/*.cpp" '
+         '"${PROJECT_SOURCE_DIR}/aten/src/ATen/native/formats/cpu/*Kernel.cpp")',
+         "Kernels are compiled once per vector unit, and linked in an order in which no inline function of a newer unit takes an older one's place.",
+         SOURCES),
+    Edit("caffe2/CMakeLists.txt", "add_library(torch ${DUMMY_EMPTY_FILE})\n", "after",
+         "include(${Torch_SOURCE_DIR}/aten/src/ATen/native/formats/intree/Formats.cmake)\n",
+         "Our sources of ATen, as C++20 without precompiled headers.", SOURCES),
 )  # fmt: skip
 
 

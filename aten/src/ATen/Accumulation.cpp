@@ -29,7 +29,7 @@ void set_accumulation_default(const FormatEntry& entry, const Accumulation& poli
 
 Accumulation accumulation_of(const FormatEntry& entry) {
   if (override_policy) return *override_policy;
-  const int id = entry.id.load(std::memory_order_relaxed); // who has a policy keeps its number
+  const int id = entry.id; // who has a policy keeps its number
   const Accumulation* own = id >= 0 ? defaults[id].load(std::memory_order_acquire) : nullptr;
   return own ? *own : Accumulation{};
 }

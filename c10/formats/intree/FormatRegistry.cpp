@@ -30,7 +30,7 @@ struct Registry {
 
   const FormatEntry& add(const Format& format, const std::string& name) {
     const int id = count.load(std::memory_order_relaxed);
-    entries[id] = std::make_unique<FormatEntry>(FormatEntry{id, name, format, number_of(id), bits_of(format), compute_of(format)});
+    entries[id] = std::make_unique<FormatEntry>(FormatEntry{id, id, name, format, number_of(id), bits_of(format), compute_of(format)});
     types[id] = {entries[id]->name.c_str(), static_cast<uint8_t>(format.itemsize()), format.is_signed};
     if (id >= kBuiltins) caffe2::TypeMeta::addFormat(number_of(id), types[id].itemsize, types[id].name);
     count.store(id + 1, std::memory_order_release);

@@ -16,7 +16,8 @@ inline constexpr int kBuiltins = int(Builtin::kCount);
 inline constexpr int kMaxFormats = kBuiltins + kEndOfNumbers - kFirstRunTimeNumber;
 
 struct FormatEntry {
-  int id; // of a built-in format, its row
+  int id;     // of a built-in format, its row; kept as long as the process lives
+  int serial; // of its making
   std::string name;
   Format format;
   ScalarType container; // the dtype itself
@@ -31,6 +32,11 @@ C10_API const FormatEntry& format_entry(int id);
 C10_API const FormatEntry* find_format(const Format& format);
 C10_API int format_count();
 
+inline int number_of_format(const FormatEntry& entry) {
+  return entry.id;
+}
+inline void keep_number(const FormatEntry&) {
+}
 inline ScalarType scalar_type(const FormatEntry& entry) {
   return entry.container;
 }

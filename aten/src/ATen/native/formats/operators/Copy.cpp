@@ -1,6 +1,7 @@
 // Everything that moves values into, out of and between number formats: to, _to_copy, copy_, clone, fill_, item, and their autograd.
 #include <ATen/FormatLibrary.h>
 #include <ATen/FormatWrapper.h>
+#include <ATen/StockKernel.h>
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -20,12 +21,18 @@ namespace at::formats {
 
 // Reaches into: the kernel that c10::SafeKernelFunction holds, which it calls boxed only; every stock cast would pay for that, or for a second
 // look into the dispatcher's tables. Naming a private member is allowed in an explicit instantiation.
+#if TORCH_DTYPES_SINCE(2, 11)
 static const c10::KernelFunction& kernel_of(const c10::SafeKernelFunction& held);
 template <c10::KernelFunction c10::SafeKernelFunction::* member>
 struct KernelOf {
   friend const c10::KernelFunction& kernel_of(const c10::SafeKernelFunction& held) { return held.*member; }
 };
 template struct KernelOf<&c10::SafeKernelFunction::kernel_>;
+#else
+static const c10::KernelFunction& kernel_of(const c10::KernelFunction& held) {
+  return held;
+}
+#endif
 
 static WrapperCast wrapper_cast = nullptr;
 
@@ -151,7 +158,7 @@ at::Tensor to_copy_autograd_stock(c10::DispatchKeySet keys, const at::Tensor& se
                                   optional<Device> device, optional<bool> pin, bool non_blocking, optional<MemoryFormat> mf) {
   if (dtype && c10::formats::is_format_type(*dtype)) return to_copy_autograd(self, dtype, layout, device, pin, non_blocking, mf);
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_to_copy", "");
-  static const auto& stock = *new c10::SafeKernelFunction(op.getComputedKernelForDispatchKey(c10::DispatchKey::AutogradOther)); // outlives exit
+  static const auto& stock = *new StockKernel(stock_kernel(op, c10::DispatchKey::AutogradOther)); // outlives exit
   return kernel_of(stock)
       .call<at::Tensor, const at::Tensor&, optional<ScalarType>, optional<Layout>, optional<Device>, optional<bool>, bool, optional<MemoryFormat>>(
           op, keys, self, dtype, layout, device, pin, non_blocking, mf);

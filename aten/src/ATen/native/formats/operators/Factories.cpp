@@ -1,5 +1,7 @@
 // Factories that start from a tensor of ours: new_* and *_like, and random_, which starts from its format. (Those that start from nothing
-// are in torch/torch_dtypes/_overlay/factories.py.)
+// are in torch/torch_dtypes/_overlay/factories.py, and in a PyTorch tree in intree/Factories.cpp.)
+#include <ATen/native/formats/operators/Factories.h>
+
 #include <ATen/FormatTensor.h>
 
 #include <ATen/Context.h>
@@ -15,6 +17,14 @@
 #include <limits>
 
 namespace at::formats {
+
+at::Tensor uninitialised(at::Tensor t) {
+  const auto& context = at::globalContext();
+  if (!context.deterministicAlgorithms() || !context.deterministicFillUninitializedMemory()) return t;
+  at::_ops::fill__Scalar::call(t, std::numeric_limits<double>::quiet_NaN());
+  return t;
+}
+
 namespace {
 
 using c10::Device;
@@ -26,14 +36,6 @@ using std::optional;
 
 at::TensorOptions stock_options(ScalarType type, Device device, optional<bool> pin) {
   return at::TensorOptions().dtype(type).device(device).pinned_memory(pin);
-}
-
-// Uninitialised memory, which torch.use_deterministic_algorithms has filled with NaN (or what is nearest to it in a format without).
-at::Tensor uninitialised(at::Tensor t) {
-  const auto& context = at::globalContext();
-  if (!context.deterministicAlgorithms() || !context.deterministicFillUninitializedMemory()) return t;
-  at::_ops::fill__Scalar::call(t, std::numeric_limits<double>::quiet_NaN());
-  return t;
 }
 
 at::Tensor empty_like_kernel(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,

@@ -1,6 +1,7 @@
 #include <ATen/native/formats/operators/Vmap.h>
 
 #include <ATen/FormatLibrary.h>
+#include <ATen/StockKernel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/functorch/BatchedTensorImpl.h>
 #include <ATen/native/formats/operators/BoxedCall.h>
@@ -20,7 +21,7 @@ constexpr auto kFront = c10::DispatchKey::FuncTorchDynamicLayerFrontMode;
 
 class FrontKernel : public c10::OperatorKernel {
  public:
-  explicit FrontKernel(const c10::OperatorHandle& op) : plan_(op.schema()), stock_(op.getComputedKernelForDispatchKey(kFront)) {}
+  explicit FrontKernel(const c10::OperatorHandle& op) : plan_(op.schema()), stock_(stock_kernel(op, kFront)) {}
   virtual void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const = 0;
 
  protected:
@@ -39,7 +40,7 @@ class FrontKernel : public c10::OperatorKernel {
   }
 
   Plan plan_;
-  c10::SafeKernelFunction stock_;
+  StockKernel stock_;
 };
 
 // Operands are cast to the compute type and results back, by casts that are batched and differentiated in their turn.
@@ -77,7 +78,7 @@ class Silence final : public c10::WarningHandler {
 // ours at once, which end in _to_copy.
 class VmapTo final : public FrontKernel {
  public:
-  explicit VmapTo(const c10::OperatorHandle& op) : FrontKernel(op), own_(op.getComputedKernelForDispatchKey(kFormatKey)) {}
+  explicit VmapTo(const c10::OperatorHandle& op) : FrontKernel(op), own_(stock_kernel(op, kFormatKey)) {}
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
     (beside_ours(*stack) ? own_ : stock_).callBoxed(op, keys, stack);
   }
@@ -92,7 +93,7 @@ class VmapTo final : public FrontKernel {
     return ours;
   }
 
-  c10::SafeKernelFunction own_;
+  StockKernel own_;
 };
 
 // Operators on two tensors, element by element. The batching rule converts the operand without dimensions to the dtype that it takes for

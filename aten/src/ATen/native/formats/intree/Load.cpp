@@ -1,0 +1,8 @@
+// Gives every operator of PyTorch its way for number formats, once all of them are there: when libtorch is loaded, which is after libtorch_cpu.
+#include <ATen/native/formats/operators/Boxed.h>
+
+namespace at::formats {
+
+[[maybe_unused]] static const int registered = register_boxed_kernels();
+
+} // namespace at::formats

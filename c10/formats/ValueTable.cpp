@@ -2,11 +2,9 @@
 
 #include <c10/formats/ExactCodec.h>
 #include <c10/formats/ForkSafeMutex.h>
-#include <c10/formats/MachineBits.h>
 #include <c10/formats/TableSteps.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -16,14 +14,6 @@
 
 namespace c10::formats {
 namespace {
-
-constexpr int kModes = sizeof(kRoundingModes) / sizeof(kRoundingModes[0]);
-
-// Steps are made once and never freed.
-struct TableWithSteps : ValueTable {
-  mutable std::atomic<const TableSteps<float>*> of_float[kModes]{};
-  mutable std::atomic<const TableSteps<double>*> of_double[kModes]{};
-};
 
 ForkSafeMutex& mutex() {
   static ForkSafeMutex instance;
@@ -183,99 +173,11 @@ std::string content_of(const TableDefinition& d) {
   return out;
 }
 
-// ---- steps ----
-
-template <typename T>
-T number_of(typename Machine<T>::Signed key) {
-  return bits_as<T>(key ^ (key >> (Machine<T>::width - 1) & std::numeric_limits<typename Machine<T>::Signed>::max()));
-}
-
-// A mode's result changes at a value or a boundary r only: with the first machine number that is r or above it, or with the next one.
-template <typename T>
-std::vector<typename Machine<T>::Signed> places_of_change(const ValueTable& t) {
-  using Key = typename Machine<T>::Signed;
-  const Key lowest = TableSteps<T>::key_of(-std::numeric_limits<T>::infinity()), highest = TableSteps<T>::key_of(std::numeric_limits<T>::infinity());
-  std::vector<Key> keys{lowest, lowest + 1, Key{-1}, Key{0}, Key{1}, highest};
-  const auto see = [&](double r) {
-    const Key key = TableSteps<T>::key_of(static_cast<T>(r)); // no further from r than the next machine number
-    for (Key k = key - 1; k <= key + 2; ++k) {
-      if (k > lowest && k <= highest) keys.push_back(k);
-    }
-  };
-  for (const double v : t.values) see(v);
-  for (const Unpacked& b : t.boundaries) see(to_double(b));
-  if (!t.definition.high.saturates) see(t.definition.high.next), see(to_double(t.high_limit));
-  if (!t.definition.low.saturates) see(t.definition.low.next), see(to_double(t.low_limit));
-  std::sort(keys.begin(), keys.end());
-  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
-  return keys;
-}
-
-// Where the search begins by the leading bits of a key, with as few comparisons behind it as tables of that size allow.
-template <typename T>
-void index(TableSteps<T>& s) {
-  using M = Machine<T>;
-  using Bits = typename M::Bits;
-  using Key = typename M::Signed;
-  const size_t n = s.thresholds.size();
-  constexpr Bits sign = Bits{1} << (M::width - 1);
-  const auto lead = [](Key key, int shift) { return (static_cast<Bits>(key) ^ sign) >> shift; };
-  const auto is_subnormal = [](Key key) { return key >= -(Key{1} << M::fraction) && key < Key{1} << M::fraction; };
-  const int most = n <= 512 ? 12 : 15; // bits: what lies in the first cache for codes of 8 bits, and in the second for 16
-  std::vector<size_t> counts;
-  for (int bits = 6; bits <= most; ++bits) {
-    const int shift = M::width - bits;
-    std::vector<int32_t> first(size_t{1} << bits, 0);
-    std::vector<size_t> count(first.size(), 0);
-    size_t largest = 0, done = 0;
-    for (Bits bucket = 0; bucket < first.size(); ++bucket) {
-      first[bucket] = static_cast<int32_t>(done);
-      const auto lowest = static_cast<Key>((bucket << shift) ^ sign), highest = static_cast<Key>(lowest + ((Key{1} << shift) - 1));
-      const bool has_normal = !is_subnormal(lowest) || !is_subnormal(highest);
-      while (done < n && lead(s.thresholds[done], shift) == bucket) ++done, ++count[bucket];
-      if (has_normal) largest = std::max(largest, count[bucket]);
-    }
-    const int rounds = std::bit_width(largest);
-    if (!s.first.empty() && rounds >= s.rounds) continue;
-    s.first = std::move(first), s.shift = shift, s.rounds = rounds, counts = std::move(count);
-  }
-  if (s.rounds > 8) s.rounds = 16; // the kernel has a loop for each number up to 8, and one for all others
-  for (size_t bucket = 0; bucket < counts.size(); ++bucket) {
-    if (counts[bucket] >> s.rounds) s.first[bucket] = static_cast<int32_t>(n + 1);
-  }
-  s.count = static_cast<int64_t>(n);
-  const size_t padded = n + 1 + (size_t{1} << s.rounds);
-  s.thresholds.resize(padded, std::numeric_limits<Key>::max());
-  s.codes.resize(padded + 1, -1);
-}
-
-template <typename T>
-std::unique_ptr<const TableSteps<T>> make_steps(const Format& f) {
-  auto s = std::make_unique<TableSteps<T>>();
-  for (const auto key : places_of_change<T>(table_of(f))) {
-    const auto code = static_cast<int32_t>(encode_table(f, unpack(static_cast<double>(number_of<T>(key))), 0));
-    if (!s->codes.empty() && s->codes.back() == code) continue;
-    if (!s->codes.empty()) s->thresholds.push_back(key);
-    s->codes.push_back(code);
-  }
-  index(*s);
-  return s;
-}
-
-template <typename T, typename Places>
-const TableSteps<T>& steps_of(const Format& f, Places& places) {
-  auto& place = places[static_cast<int>(f.rounding)];
-  if (const auto* made = place.load(std::memory_order_acquire)) return *made;
-  const std::lock_guard<std::mutex> lock(mutex());
-  if (!place.load(std::memory_order_relaxed)) place.store(make_steps<T>(f).release(), std::memory_order_release);
-  return *place.load(std::memory_order_relaxed);
-}
-
 } // namespace
 
 Format make_table_format(const TableDefinition& definition) {
-  static auto* const tables = new std::map<std::string, std::unique_ptr<TableWithSteps>>;
-  auto made = std::make_unique<TableWithSteps>();
+  static auto* const tables = new std::map<std::string, std::shared_ptr<ValueTable>>;
+  auto made = new_table();
   made->definition = definition;
   fill(*made);
   const bool is_signed = made->values.front() < 0;
@@ -298,14 +200,6 @@ uint64_t next_code_of_table(const Format& f, uint64_t code, bool up) {
     return end.saturates ? code : end.code;
   }
   return code_of_rank(t, to, !up ? false : true);
-}
-
-const TableSteps<float>& steps_of_float(const Format& f) {
-  return steps_of<float>(f, static_cast<const TableWithSteps&>(table_of(f)).of_float);
-}
-
-const TableSteps<double>& steps_of_double(const Format& f) {
-  return steps_of<double>(f, static_cast<const TableWithSteps&>(table_of(f)).of_double);
 }
 
 } // namespace c10::formats

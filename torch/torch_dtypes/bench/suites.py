@@ -13,6 +13,9 @@ from . import fuzzing, memory, observation, optimizers, peers, quantization, sca
 from .measuring import OVER, RATE, RATIO, Group, Row, Sizes, name_of
 
 _ENCODE = {"q43": 1.2, "q52": 1.2, "e5m5": 1.2, "e5m6": 1.2, "posit16es2": 1.5, "posit8es0": 1.5, "posit8es1": 1.5, "posit8es2": 1.5}
+_TABLES = {"nf4": 1.2, "hif8": 1.2, "e8m0": 1.2, "takum16_linear": 4.0, "e6m9fn_normal": 4.0}  # e6m9fn_normal: DLFloat16
+_ENCODE |= _TABLES
+_DECODE = dict.fromkeys(_ENCODE, 1.1) | _TABLES
 _ARITHMETIC = {"q43": 4.0, "posit16es2": 6.0}
 _TWO = ("q43", "posit16es2")
 
@@ -32,13 +35,17 @@ def casts(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
 
     encode = {"bfloat16": "x.to(torch.bfloat16)"} | {name: f"x.to(torch.{name})" for name in named}
     rows = [Row(f"encode from float32, {size}", n, "bfloat16", _ENCODE.get(n)) for n in named]
-    for d in [d for d in nearest if dtypes or name_of(d) in _TWO]:
+    tables = [n for n, d in named.items() if torch_dtypes.format_of(d).table_name is not None]
+    if tables:
+        encode["float32"] = "x.clone()"
+        rows += [Row(f"encode from float32 over a copy, {size}", n, "float32", _ENCODE.get(n)) for n in tables]
+    for d in [d for d in nearest if dtypes or name_of(d) in (*_TWO, "nf4", "takum16_linear")]:
         if torch_dtypes.format_of(d).rounding.name != "stochastic":
             drawn = name_of(torch_dtypes.with_rounding(d, "stochastic"))
             encode[drawn] = f"x.to(torch.{drawn})"
             rows.append(Row(f"encode, stochastic rounding over nearest, {size}", drawn, name_of(d), 3 if name_of(d) in _TWO else None))
     decode = {name: "x.to(torch.float32)" for name in ("bfloat16", *named)}
-    back = [Row(f"decode to float32, {size}", n, "bfloat16", 1.1 if n in _ENCODE else None) for n in named]
+    back = [Row(f"decode to float32, {size}", n, "bfloat16", _DECODE.get(n)) for n in named]
     return [
         Group(encode, lambda: values(encode), rows, rounds=20),
         Group(decode, codes, back, rounds=20),

@@ -4,7 +4,7 @@
 #include <ATen/FormatDispatch.h>
 #include <ATen/native/formats/cpu/Loops.h>
 #include <ATen/native/formats/cpu/RandomBlock.h>
-#include <ATen/native/formats/cpu/TableSearch.h>
+#include <ATen/native/formats/cpu/TableDraws.h>
 #include <c10/formats/FastBinary32.h>
 #include <c10/formats/FastDecode.h>
 #include <c10/formats/FastOrdinary.h>
@@ -90,7 +90,7 @@ void encode_with_mode(const Format& f, const T* values, Code* codes, int64_t n) 
     case Kind::Posit: return transform(values, codes, n, [e = PositEncoder<T, Mode<T>>(f)](T x) TD_INLINE_LAMBDA { return e(x); });
     case Kind::Float: return transform(values, codes, n, [e = FloatEncoder<T, Mode<T>>(f)](T x) TD_INLINE_LAMBDA { return e(x); });
     case Kind::Fixed: return transform(values, codes, n, [e = FixedEncoder<T, Mode<T>>(f)](T x) TD_INLINE_LAMBDA { return e(x); });
-    case Kind::Table: // encode_by_steps
+    case Kind::Table: // encode_table_all
     case Kind::Takum: return; // encode_generic
   }
 }
@@ -270,13 +270,13 @@ void encode_generic(const Format& f, const T* values, Code* codes, int64_t n, co
 
 template <typename T>
 void encode_all(const Format& f, const T* values, void* codes, int64_t n, const RandomWords& words) {
-  if (f.is_table() && !is_stochastic(f.rounding)) {
-    if (f.itemsize() == 1) return encode_by_steps(f, values, static_cast<uint8_t*>(codes), n);
-    return encode_by_steps(f, values, static_cast<uint16_t*>(codes), n);
+  if (f.is_table()) {
+    if (f.itemsize() == 1) return encode_table_all(f, values, static_cast<uint8_t*>(codes), n, words);
+    return encode_table_all(f, values, static_cast<uint16_t*>(codes), n, words);
   }
   // Wrapping needs all digits of a rounded integer, however large it is, and few random bits are a matter of theirs: only the generic codec
   // has them. So it is with takums.
-  const bool generic = f.overflow == Overflow::Wrap || f.is_table() || f.is_takum() || (f.random_bits != 0 && f.rounding == Rounding::Stochastic);
+  const bool generic = f.overflow == Overflow::Wrap || f.is_takum() || (f.random_bits != 0 && f.rounding == Rounding::Stochastic);
   const FastPath path = generic ? FastPath::None : fast_path(f.rounding);
   if (f.rounding == Rounding::NearestEven && path == FastPath::Constant) return encode_nearest(f, values, codes, n);
   if (path == FastPath::Constant || path == FastPath::Masks) return encode_variable(f, values, codes, n);
@@ -322,8 +322,7 @@ void encode_integers(const Format& f, const T* values, void* codes, int64_t n, c
 }
 
 void encode_floats(const Format& f, const float* values, void* codes, int64_t n, const RandomWords& words) {
-  if (f.is_table() && !is_stochastic(f.rounding)) return encode_all<float>(f, values, codes, n, words);
-  if (f.fits_float()) return encode_all<float>(f, values, codes, n, words);
+  if (f.is_table() || f.fits_float()) return encode_all<float>(f, values, codes, n, words);
   // Its exponents or fraction are wider than float32's: by way of double, in blocks.
   double wide[kRandomBlock];
   for (int64_t done = 0; done < n; done += kRandomBlock) {

@@ -1,5 +1,6 @@
 // Loops over tables of values: codes looked up, and numbers rounded by a search among thresholds.
 #pragma once
+#include <ATen/native/formats/cpu/Loops.h>
 #include <c10/formats/TableSteps.h>
 
 #include <cmath>
@@ -7,7 +8,7 @@
 #include <type_traits>
 
 #ifdef CPU_CAPABILITY_AVX512
-#include <immintrin.h>
+#include <immintrin.h> // gathers, which compilers avoid
 #endif
 
 namespace at::formats::CPU_CAPABILITY {
@@ -18,7 +19,21 @@ using namespace c10::formats;
 template <typename T, typename Code>
 __attribute__((noinline)) void look_values_up(const T* __restrict table, uint32_t mask, const Code* __restrict codes, T* __restrict values,
                                               int64_t n) {
-  for (int64_t i = 0; i < n; ++i) values[i] = table[static_cast<int32_t>(codes[i] & mask)];
+  int64_t done = 0;
+#ifdef CPU_CAPABILITY_AVX512
+  if constexpr (sizeof(T) == sizeof(float)) {
+    constexpr __mmask16 all = 0xFFFF;
+    const __m512i kept = _mm512_set1_epi32(static_cast<int>(mask));
+    for (; done + 16 <= n; done += 16) {
+      __m512i code;
+      if constexpr (sizeof(Code) == 1) code = _mm512_maskz_cvtepu8_epi32(all, _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes + done)));
+      else code = _mm512_maskz_cvtepu16_epi32(all, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + done)));
+      const __m512 found = _mm512_mask_i32gather_ps(_mm512_setzero_ps(), all, _mm512_and_si512(code, kept), table, 4);
+      _mm512_storeu_ps(values + done, found);
+    }
+  }
+#endif
+  for (; done < n; ++done) values[done] = table[static_cast<int32_t>(codes[done] & mask)];
 }
 
 template <typename T>
@@ -32,72 +47,144 @@ void decode_table_all(const Format& f, const void* codes, T* values, int64_t n) 
   else look_values_up(by_code, mask, static_cast<const uint16_t*>(codes), values, n);
 }
 
-// Tables: a search among thresholds whose beginning the leading bits of the number say.
-template <typename T>
-const auto& steps_of(const Format& f) {
-  if constexpr (std::is_same_v<T, float>) return steps_of_float(f);
-  else return steps_of_double(f);
-}
+// ---- float32: one look at a bucket (TableBuckets) ----
 
-#ifdef CPU_CAPABILITY_AVX512
-// 16 numbers at a time, by gathers, which compilers avoid; the codes' bits together, and how many numbers were done.
-template <typename Code, int rounds>
-inline int64_t gather_steps(const TableSteps<float>& s, int32_t nan_code, const float* values, Code* codes, int64_t n, int32_t& undecided) {
-  constexpr __mmask16 all = 0xFFFF;
-  const __m512i most = _mm512_set1_epi32(0x7FFFFFFF), top = _mm512_set1_epi32(static_cast<int>(0x80000000));
-  const __m512i infinity = _mm512_set1_epi32(0x7F800000), nan = _mm512_set1_epi32(nan_code), zero = _mm512_setzero_si512();
-  const __m128i shift = _mm_cvtsi32_si128(s.shift);
-  __m512i seen = zero;
+inline constexpr int64_t kSearchBlock = 256; // in blocks, whose loops vectorise one by one
+
+template <typename Code>
+__attribute__((noinline)) void search_small(const uint32_t* __restrict buckets, const float* __restrict values, Code* __restrict codes, int64_t n) {
   int64_t done = 0;
+#ifdef CPU_CAPABILITY_AVX512
+  constexpr __mmask16 all = 0xFFFF;
+  const __m512i ones = _mm512_set1_epi32(0xFFFF), last_byte = _mm512_set1_epi32(0xFF);
   for (; done + 16 <= n; done += 16) {
     const __m512i u = _mm512_loadu_si512(values + done);
-    const __m512i key = _mm512_xor_si512(u, _mm512_and_si512(_mm512_srai_epi32(u, 31), most));
-    __m512i at = _mm512_mask_i32gather_epi32(zero, all, _mm512_srl_epi32(_mm512_xor_si512(key, top), shift), s.first.data(), 4);
-    for (int k = rounds - 1; k >= 0; --k) {
-      const __m512i bound = _mm512_mask_i32gather_epi32(zero, all, at, s.thresholds.data() + (1 << k) - 1, 4);
-      at = _mm512_mask_add_epi32(at, _mm512_cmple_epi32_mask(bound, key), at, _mm512_set1_epi32(1 << k));
+    const __m512i bucket = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), all, _mm512_maskz_srli_epi32(all, u, 16), buckets, 4);
+    const __mmask16 from_threshold = _mm512_cmpge_epu32_mask(_mm512_or_si512(_mm512_maskz_slli_epi32(all, u, 16), ones), bucket);
+    const __m512i code = _mm512_mask_srli_epi32(bucket, from_threshold, bucket, 8);
+    if constexpr (sizeof(Code) == 1) {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + done), _mm512_maskz_cvtepi32_epi8(all, code));
+    } else {
+      const __m512i alone = _mm512_and_si512(code, last_byte);
+      if constexpr (sizeof(Code) == 2) _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + done), _mm512_maskz_cvtepi32_epi16(all, alone));
+      else _mm512_storeu_si512(codes + done, alone);
     }
-    __m512i code = _mm512_mask_i32gather_epi32(zero, all, at, s.codes.data(), 4);
-    code = _mm512_mask_mov_epi32(code, _mm512_cmpgt_epi32_mask(_mm512_and_si512(u, most), infinity), nan);
-    seen = _mm512_or_si512(seen, code);
-    if constexpr (sizeof(Code) == 1) _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + done), _mm512_maskz_cvtepi32_epi8(all, code));
-    else _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + done), _mm512_maskz_cvtepi32_epi16(all, code));
   }
-  undecided |= _mm512_movepi32_mask(seen) ? -1 : 0;
-  return done;
-}
 #endif
+  alignas(64) uint32_t bucket[kSearchBlock];
+  for (; done < n; done += kSearchBlock) {
+    const int64_t m = n - done < kSearchBlock ? n - done : kSearchBlock;
+    for (int64_t i = 0; i < m; ++i) bucket[i] = buckets[bits_as<uint32_t>(values[done + i]) >> 16];
+    for (int64_t i = 0; i < m; ++i) {
+      const uint32_t reached = bits_as<uint32_t>(values[done + i]) << 16 | 0xFFFF;
+      codes[done + i] = static_cast<Code>((reached >= bucket[i] ? bucket[i] >> 8 : bucket[i]) & 0xFF);
+    }
+  }
+}
 
-// Gives back whether it left anything undecided. In blocks, whose steps vectorise one by one.
-template <typename T, typename Code, int rounds>
-__attribute__((noinline)) bool search_steps(const TableSteps<T>& s, int32_t nan_code, const T* __restrict values, Code* __restrict codes, int64_t n) {
-  using Bits = typename Machine<T>::Bits;
-  using Signed = typename Machine<T>::Signed;
-  constexpr Bits sign = Bits{1} << (Machine<T>::width - 1);
-  constexpr int64_t kBlock = 256;
-  const Signed* const thresholds = s.thresholds.data();
-  const int32_t *const first = s.first.data(), *const step_codes = s.codes.data();
-  alignas(64) Signed keys[kBlock];
-  alignas(64) int32_t at[kBlock];
-  int32_t undecided = 0;
+// Gives back whether it left anything undecided.
+template <typename Code>
+__attribute__((noinline)) bool search_large(const TableBuckets& b, const float* __restrict values, Code* __restrict codes, int64_t n) {
+  constexpr int kAbove = 2 * TableBuckets::kCodeBits;
+  constexpr uint64_t ones = (uint64_t{1} << kAbove) - 1;
+  uint32_t seen = 0;
   int64_t done = 0;
 #ifdef CPU_CAPABILITY_AVX512
-  if constexpr (sizeof(T) == sizeof(float)) done = gather_steps<Code, rounds>(s, nan_code, values, codes, n, undecided);
+  constexpr __mmask16 all = 0xFFFF;
+  constexpr __mmask8 half = 0xFF;
+  const __m512i low = _mm512_set1_epi32(static_cast<int>(TableBuckets::kLow)), shifts = _mm512_set1_epi32(31);
+  const __m512i below = _mm512_set1_epi64(static_cast<long long>(ones)), code_mask = _mm512_set1_epi64(TableBuckets::kCode);
+  __m512i any = _mm512_setzero_si512();
+  const auto decide = [&](__m256i u, __m256i place) TD_INLINE_LAMBDA {
+    const __m512i bucket = _mm512_mask_i32gather_epi64(_mm512_setzero_si512(), half, place, b.large.data(), 8);
+    const __m512i reached = _mm512_or_si512(_mm512_maskz_slli_epi64(half, _mm512_maskz_cvtepu32_epi64(half, u), kAbove), below);
+    const __mmask8 from_threshold = _mm512_cmpge_epu64_mask(reached, bucket);
+    const __m512i code = _mm512_and_si512(_mm512_mask_srli_epi64(bucket, from_threshold, bucket, TableBuckets::kCodeBits), code_mask);
+    any = _mm512_or_si512(any, code);
+    return code;
+  };
+  const auto store = [&](Code* to, __m512i code) TD_INLINE_LAMBDA {
+    if constexpr (sizeof(Code) == 1) _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm512_maskz_cvtepi64_epi8(half, code));
+    else if constexpr (sizeof(Code) == 2) _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_maskz_cvtepi64_epi16(half, code));
+    else _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_maskz_cvtepi64_epi32(half, code));
+  };
+  for (; done + 16 <= n; done += 16) {
+    const __m512i u = _mm512_loadu_si512(values + done);
+    const __m512i first =
+        _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), all, _mm512_maskz_srli_epi32(all, u, TableBuckets::kLowBits), b.places.data(), 4);
+    const __m512i within = _mm512_maskz_srlv_epi32(all, _mm512_and_si512(u, low), _mm512_and_si512(first, shifts));
+    const __m512i place = _mm512_add_epi32(_mm512_maskz_srli_epi32(all, first, 5), within);
+    store(codes + done, decide(_mm512_maskz_extracti64x4_epi64(half, u, 0), _mm512_maskz_extracti64x4_epi64(half, place, 0)));
+    store(codes + done + 8, decide(_mm512_maskz_extracti64x4_epi64(half, u, 1), _mm512_maskz_extracti64x4_epi64(half, place, 1)));
+  }
+  seen = _mm512_test_epi64_mask(any, _mm512_set1_epi64(TableBuckets::kUndecided)) != 0 ? TableBuckets::kUndecided : 0;
 #endif
-  for (; done < n; done += kBlock) {
+  const uint32_t* const places = b.places.data();
+  const uint64_t* const large = b.large.data();
+  for (; done < n; ++done) {
+    const auto u = bits_as<uint32_t>(values[done]);
+    const uint32_t first = places[u >> TableBuckets::kLowBits];
+    const uint64_t bucket = large[(first >> 5) + ((u & TableBuckets::kLow) >> (first & 31))];
+    const bool from_threshold = (uint64_t{u} << kAbove | ones) >= bucket;
+    const uint32_t code = static_cast<uint32_t>(from_threshold ? bucket >> TableBuckets::kCodeBits : bucket) & TableBuckets::kCode;
+    codes[done] = static_cast<Code>(code);
+    seen |= code;
+  }
+  return (seen & TableBuckets::kUndecided) != 0;
+}
+
+// Whether any number is one that TableBuckets::small may leave undecided.
+__attribute__((noinline)) bool any_smallest(const float* values, int64_t n) {
+  uint32_t any = 0;
+  for (int64_t i = 0; i < n; ++i) any |= static_cast<uint32_t>((bits_as<uint32_t>(values[i]) & 0x7FFFFFFF) - 1 < 0xFFFF);
+  return any != 0;
+}
+
+template <typename Code>
+void search(const TableSteps<float>& s, const float* values, Code* codes, int64_t n) {
+  const TableBuckets& b = s.begin;
+  const bool is_small = !b.small.empty();
+  if (is_small && !b.smallest) return search_small(b.small.data(), values, codes, n);
+  constexpr int64_t kBlock = 1024; // which lies in the first cache when it is looked through again
+  for (int64_t done = 0; done < n; done += kBlock) {
     const int64_t m = n - done < kBlock ? n - done : kBlock;
+    if (is_small) search_small(b.small.data(), values + done, codes + done, m);
+    if (is_small ? !any_smallest(values + done, m) : !search_large(b, values + done, codes + done, m)) continue;
+    for (int64_t i = done; i < done + m; ++i) {
+      const auto u = bits_as<uint32_t>(values[i]);
+      if (!is_small) codes[i] = static_cast<Code>(b.code_by_bucket(u));
+      else if (b.leaves(u)) codes[i] = static_cast<Code>(b.code_by_run(u));
+    }
+  }
+}
+
+// ---- float64: a search that the leading bits begin (TableIndex) ----
+
+// Gives back whether it left anything undecided.
+template <typename Code, int rounds>
+__attribute__((noinline)) bool search_steps(const TableSteps<double>& s, const double* __restrict values, Code* __restrict codes, int64_t n) {
+  using M = Machine<double>;
+  constexpr uint64_t sign = uint64_t{1} << (M::width - 1);
+  const int64_t* const thresholds = s.thresholds.data();
+  const int32_t *const first = s.begin.first.data(), *const step_codes = s.codes.data();
+  const int32_t nan_code = s.nan_code;
+  alignas(64) int64_t keys[kSearchBlock];
+  alignas(64) int32_t at[kSearchBlock];
+  int32_t undecided = 0;
+  for (int64_t done = 0; done < n; done += kSearchBlock) {
+    const int64_t m = n - done < kSearchBlock ? n - done : kSearchBlock;
     for (int64_t i = 0; i < m; ++i) {
-      const auto u = bits_as<Signed>(values[done + i]);
-      keys[i] = u ^ ((u >> (Machine<T>::width - 1)) & static_cast<Signed>(sign - 1));
-      at[i] = static_cast<int32_t>((static_cast<Bits>(keys[i]) ^ sign) >> s.shift);
+      const auto u = bits_as<int64_t>(values[done + i]);
+      keys[i] = u ^ ((u >> (M::width - 1)) & static_cast<int64_t>(sign - 1));
+      at[i] = static_cast<int32_t>((static_cast<uint64_t>(keys[i]) ^ sign) >> s.begin.shift);
     }
     for (int64_t i = 0; i < m; ++i) at[i] = first[at[i]];
     for (int k = rounds - 1; k >= 0; --k) {
-      const Signed* const here = thresholds + (1 << k) - 1;
+      const int64_t* const here = thresholds + (1 << k) - 1;
       for (int64_t i = 0; i < m; ++i) at[i] += here[at[i]] <= keys[i] ? 1 << k : 0;
     }
     for (int64_t i = 0; i < m; ++i) {
-      const int32_t code = (bits_as<Bits>(values[done + i]) & (sign - 1)) > infinity_bits<T>() ? nan_code : step_codes[at[i]];
+      const int32_t code = (bits_as<uint64_t>(values[done + i]) & (sign - 1)) > infinity_bits<double>() ? nan_code : step_codes[at[i]];
       codes[done + i] = static_cast<Code>(code);
       undecided |= code;
     }
@@ -105,17 +192,15 @@ __attribute__((noinline)) bool search_steps(const TableSteps<T>& s, int32_t nan_
   return undecided < 0;
 }
 
-template <typename T, typename Code>
-void encode_by_steps(const Format& f, const T* values, Code* codes, int64_t n) {
-  const auto& s = steps_of<T>(f);
+template <typename Code>
+void search(const TableSteps<double>& s, const double* values, Code* codes, int64_t n) {
   const auto run = [&](auto rounds) {
-    const bool undecided = search_steps<T, Code, decltype(rounds)::value>(s, static_cast<int32_t>(f.nan_code()), values, codes, n);
-    if (!undecided) return;
-    for (int64_t i = 0; i < n; ++i) { // among the subnormal numbers of T
-      if (std::fabs(values[i]) < std::numeric_limits<T>::min()) codes[i] = static_cast<Code>(s.code_of(values[i]));
+    if (!search_steps<Code, decltype(rounds)::value>(s, values, codes, n)) return;
+    for (int64_t i = 0; i < n; ++i) { // among the subnormal numbers
+      if (std::fabs(values[i]) < std::numeric_limits<double>::min()) codes[i] = static_cast<Code>(s.code_of(values[i]));
     }
   };
-  switch (s.rounds) {
+  switch (s.begin.rounds) {
     case 0: return run(std::integral_constant<int, 0>{});
     case 1: return run(std::integral_constant<int, 1>{});
     case 2: return run(std::integral_constant<int, 2>{});

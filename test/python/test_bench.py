@@ -54,7 +54,7 @@ def check(rows, suite):
 def test_suite_runs(suite):
     rows = rows_of(suite)
     check(rows, suite)
-    assert all(row["against"] in ("bfloat16", "float32", "q43", "q52", "posit16es2") for row in rows)
+    assert all(row["against"] in ("bfloat16", "float32", "q43", "q52", "posit16es2", "nf4", "takum16_linear") for row in rows)
     about = {"fuzzy": "e8m23_stochastic", "observation": "posit16es2, observed"}.get(suite, "posit16es2")
     assert any(row["dtype"] == about and row["limit"] for row in rows)
     listed = "\n".join(listing([suite]))
@@ -129,6 +129,13 @@ def test_dtypes_in_place_of_the_suites_own():
     assert {row["dtype"] for row in rows} == {"posit12es1", "q43", "posit12es1_stochastic", "q43_stochastic"}
     assert {row["limit"] for row in rows if row["dtype"] == "posit12es1"} == {None}  # targets are for the dtypes that they name
     assert {row["dtype"] for row in rows_of("casts", dtypes=["q43_stochastic"])} == {"q43_stochastic"}
+
+
+def test_tables_are_compared_with_bfloat16s_casts_and_with_a_copy():
+    limits = {(row["dtype"], row["against"]): row["limit"] for row in rows_of("casts") if row["work"].startswith("encode from")}
+    for name, limit in {"nf4": 1.2, "hif8": 1.2, "e8m0": 1.2, "takum16_linear": 4, "e6m9fn_normal": 4}.items():
+        assert limits[name, "bfloat16"] == limits[name, "float32"] == limit
+    assert ("q43", "float32") not in limits
 
 
 def test_refusals(tmp_path):

@@ -11,6 +11,7 @@ from ranks import together
 from torch import nn
 
 import torch_dtypes
+import torch_dtypes.optim
 
 pytestmark = [
     pytest.mark.skipif(not dist.is_available(), reason="torch is built without torch.distributed"),
@@ -138,6 +139,22 @@ def tensors(rank):
         parts.append(k.grad)
     same(b.grad, (parts[0] + parts[1]).to(POSIT))
 
+    # In stochastic modes all ranks have one sum, whatever their generators have drawn, and which go on by themselves.
+    torch.manual_seed(rank)
+    d = distribute_tensor(numbers(64, 32), mesh, [Shard(0)])
+    for policy in ("machine", "exact"):
+        with torch_dtypes.rounding("stochastic"), torch_dtypes.accumulate(policy):
+            made = d.sum(0).to_local().float()
+        got = [torch.empty_like(made) for _ in range(2)]
+        dist.all_gather(got, made)
+        assert torch.equal(*got) and (made - numbers(64, 32).double().sum(0)).abs().max() < 0.05
+    if rank == 1:  # rank 0 drew the seeds
+        assert torch.rand(()) == torch.rand((), generator=torch.Generator().manual_seed(1))
+
+    f = distribute_tensor(torch.ones(4, 2), mesh, [Shard(0)])
+    for made, number in ((torch.zeros_like(f, dtype=POSIT), 0), (f.new_full((4, 2), 1.3, dtype=POSIT), 1.3)):
+        same(made, torch.full((4, 2), number, dtype=POSIT))
+
     errors(mesh)
     same(functional(mesh, rank), numbers(4, 3) + numbers(4, 3, seed=1))
 
@@ -158,6 +175,8 @@ def errors(mesh):
         with pytest.raises((RuntimeError, TypeError), match=match) as caught:
             call()
         assert not any(word in str(caught.value) for word in ("BFloat16", "Float8", "bfloat16")), caught.value
+    with pytest.raises(RuntimeError, match=r"to exchange torch.posit16es2 for torch.float32, but got a FormatDTensor. Use torch.utils"):
+        d.data = d.float()
     assert d.data_ptr() == 0 and d.share_memory_() is d
 
 
@@ -205,6 +224,19 @@ def models(rank):
             for p, q in zip(model.parameters(), alone.parameters(), strict=True):
                 assert p.dtype is dtype
                 same(p.detach(), q.detach())
+
+    # Masters, and what rounds stochastically, on each rank's part.
+    model = network()
+    alone = copy.deepcopy(model)
+    fully_shard(model, mesh=mesh)
+    for m in (model, alone):
+        optimizer = torch_dtypes.optim.LowPrecision(torch.optim.Adam(m.parameters(), lr=0.01), master=torch.float32, rounding="nearest_even")
+        for _ in range(2):
+            optimizer.zero_grad()
+            m(numbers(8, 4, seed=1)).square().mean().backward()
+            optimizer.step()
+    for p, q in zip(model.parameters(), alone.parameters(), strict=True):
+        same(p.detach(), q.detach())
 
     model = fully_shard(network(dtype=torch.float32), mesh=mesh)
     model.to(POSIT)  # as a stock model is halved
@@ -268,6 +300,24 @@ def checkpoints(mesh):
         for p, q in zip(model.parameters(), other.parameters(), strict=True):
             same(p.detach(), q.detach().full_tensor())
         step(model, optimizer), step(other, again)
+
+
+def killed(rank):
+    """A rank that ends in the middle of training is an error on the others, here as soon as its connections close."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model = fully_shard(network(), mesh=init_device_mesh("cpu", (2,)))
+    model(numbers(8, 4)).square().mean().backward()
+    if rank == 1:
+        os._exit(0)
+    with pytest.raises(RuntimeError, match=r"onnection|imed out"):
+        for _ in range(2):
+            model(numbers(8, 4)).square().mean().backward()
+
+
+def test_a_rank_that_ends(tmp_path):
+    together(killed, tmp_path, seconds=20)
 
 
 def test_distributed_tensors(tmp_path):

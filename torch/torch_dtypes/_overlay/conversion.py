@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .. import _C
 from . import scripts
@@ -108,6 +109,12 @@ def set_data(self, data):
     forward passes keep the old one with its values; what they accumulate comes to the tensor in its new dtype."""
     if self.requires_grad and not (data.is_floating_point() or data.is_complex()):
         raise RuntimeError(f"expected data of a floating dtype for a tensor that requires gradients, but got {data.dtype}")
+    wrapper = next((t for t in (self, data) if is_traceable_wrapper_subclass(t)), None)
+    if wrapper is not None:
+        raise RuntimeError(
+            f"expected tensors with memory of their own to exchange {self.dtype} for {data.dtype}, but got a {type(wrapper).__name__}. "
+            "Use torch.utils.swap_tensors, as module.to(dtype) does."
+        )
     grad = self.grad if self.is_leaf or self.retains_grad else None
     converted = None if grad is None else grad.detach().to(data.dtype)
     _C.exchange_bodies(self, data.detach())

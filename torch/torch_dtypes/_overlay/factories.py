@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .. import _C
 from ..rounding import rounding
@@ -11,8 +12,10 @@ from .table import Builtin, When
 
 
 def _blank(codes: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A tensor of ours over zero or arbitrary codes. TorchScript has no operator for a view in another dtype, so a trace gets a cast."""
-    return codes.to(dtype) if torch._C._get_tracing_state() else codes.view(dtype)
+    """A tensor of ours over zero or arbitrary codes. TorchScript has no operator for a view in another dtype, and a wrapper (DTensor) no memory, so
+    they get a cast."""
+    cast = torch._C._get_tracing_state() or (type(codes) is not torch.Tensor and is_traceable_wrapper_subclass(codes))
+    return codes.to(dtype) if cast else codes.view(dtype)
 
 
 def _uninitialised(made: torch.Tensor) -> None:

@@ -10,7 +10,9 @@ no stock kernel obeys, the operands are brought together, and each rank computes
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Iterator
 
 import torch
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
@@ -22,12 +24,13 @@ from torch.utils import _pytree as pytree
 
 from .. import _C
 from ..accumulation import accumulation_of
-from ..distributed import _compute_type
+from ..distributed import _compute_type, same_random
 from ..formats import is_format_dtype
 
 _aten = torch.ops.aten
 # Of these a sum that is not added up yet passes as it is; what they make of it has the same codes.
 _MOVES = {_aten.detach.default, _aten.alias.default, _aten.clone.default, _aten.view.default, _aten._unsafe_view.default}
+_DRAWING = {name for name, _number, draws in _C.ROUNDING_MODES if draws}
 _SUMS = ("machine", "float32", "float64")
 
 
@@ -155,17 +158,39 @@ def _is_unfinished_sum(spec: DTensorSpec) -> bool:
     return ours and any(p.is_partial() and p.reduce_op not in ("max", "min") for p in spec.placements)
 
 
+def _draws(dtype: torch.dtype) -> bool:
+    """Whether what is rounded to a dtype of ours now, or a step of its sums, takes a random word."""
+    policy = accumulation_of(dtype)
+    modes = [_C.rounding_override() or _C.format_of(dtype).rounding]
+    modes += [_C.format_of(d).rounding for d in (policy.product, policy.accumulator, policy.outer) if isinstance(d, torch.dtype)]
+    return not _DRAWING.isdisjoint((policy.rounding, *(mode.name for mode in modes)))
+
+
+@contextlib.contextmanager
+def _drawing_alike(mesh, dtypes) -> Iterator[None]:
+    """All ranks round what each of them has whole by the same random words."""
+    with contextlib.ExitStack() as stack:
+        if any(map(_draws, dtypes)):
+            for group in mesh.get_all_groups():
+                stack.enter_context(same_random(group))
+        yield
+
+
 def _summed(func, args, kwargs, dtypes):
     """An operator whose results, of those dtypes, the ranks add up."""
+    mesh = next(x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, DTensor)).device_mesh
     ours = {d for d in dtypes if is_format_dtype(d)}
     policies = {accumulation_of(d).policy for d in ours}
     if not policies <= set(_SUMS):
-        return func(*_map(_whole, args), **_map(_whole, kwargs))
+        args, kwargs = _map(_whole, args), _map(_whole, kwargs)
+        with _drawing_alike(mesh, ours):
+            return func(*args, **kwargs)
     wide = torch.float64 if "float64" in policies or torch.float64 in map(_compute_type, ours) else torch.float32
     args, kwargs = (_map(lambda x: cast(x, wide) if _is_ours(x) else x, part) for part in (args, kwargs))
-    results = func(*args, **kwargs)
+    results = _map(_added_up, func(*args, **kwargs))
     of_results = iter(dtypes)
-    return _map(lambda r: cast(r, d) if is_format_dtype(d := next(of_results)) else r, results)
+    with _drawing_alike(mesh, ours):
+        return _map(lambda r: cast(r, d) if is_format_dtype(d := next(of_results)) else r, results)
 
 
 def _dispatch(func, args, kwargs):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from .layers import LayerState
-from .rounders import load_scales
+from .rounders import NotFinite, load_scales
 from .rules import takes_two
 
 
@@ -40,7 +40,14 @@ def calibrate_(model: nn.Module, states: dict[str, LayerState], loader: Iterable
         model.eval()
         with torch.no_grad():
             for batch in loader:
-                run_batch(model, batch, forward, batches)
+                try:
+                    run_batch(model, batch, forward, batches)
+                except NotFinite as error:
+                    name = next(name for name, state in states.items() if error.rounder in state.all_rounders().values())
+                    raise ValueError(
+                        f"expected finite numbers for the scale of {name!r} ({error.rounder.role}), but got infinities or NaN from batch "
+                        f"{batches} of calibrate=, {described(batch)}"
+                    ) from error
                 batches += 1
     finally:
         for module, mode in modes.items():
@@ -81,6 +88,8 @@ def run_batch(model: nn.Module, batch: object, forward: Callable[[nn.Module, Any
         )
     try:
         model(**first) if isinstance(first, Mapping) else model(first)
+    except NotFinite:
+        raise
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, KeyError) as error:
         raise ValueError(
             f"expected batches of calibrate= that the model takes, but batch {index}, {described(batch)}, gives: {str(error).rstrip('.')}. "

@@ -23,6 +23,14 @@ def _is_observed() -> bool:
     return not torch.compiler.is_dynamo_compiling() and _C.observing()
 
 
+class NotFinite(ValueError):
+    """Infinities or NaN came to a rounder whose scale is being looked for."""
+
+    def __init__(self, rounder: Rounder) -> None:
+        super().__init__(f"expected finite numbers for a scale ({rounder.role}), but got infinities or NaN")
+        self.rounder = rounder
+
+
 class Rounder:
     """Rounds tensors as a place says; a scale's state is kept here."""
 
@@ -58,7 +66,7 @@ class Rounder:
         """x, as it is, of which calibration takes note."""
         if self.scaler is not None and self.scaler.needs_calibration and x.numel():
             if not x.isfinite().all():
-                raise ValueError(f"expected finite numbers for a scale ({self.role}), but got infinities or NaN")
+                raise NotFinite(self)
             self.scaler.see(x)
         return x
 

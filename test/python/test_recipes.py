@@ -16,12 +16,13 @@ from train_command import QUICK, Quiet, command, figures, load_few_digits
 import torch_dtypes
 from torch_dtypes import chop
 from torch_dtypes.optim import LowPrecision
-from torch_dtypes.training import loop, recipes
+from torch_dtypes.training import loop, recipes, report
 from torch_dtypes.training.comparison import Comparison
 from torch_dtypes.training.data import load_dataset
 from torch_dtypes.training.loop import Config, Training
 from torch_dtypes.training.models import build_model
 from torch_dtypes.training.recipes import Trial, resolve
+from torch_dtypes.training.records import Epoch, Run
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.own_process]
 
@@ -200,6 +201,16 @@ def test_what_does_not_learn_is_said():
     result = command("train", "--dtype", "q52", "--train-samples", 640, "--test-samples", 40, "--epochs", 3, "--threads", 1)
     assert "q52 did not learn: its loss is" in result.output and "try --recipe master, which has float32 masters" in result.output
     assert "float32 did not learn" not in result.output
+
+
+LOST = "try another --loss-scale"
+
+
+@pytest.mark.parametrize(("recipe", "advice"), [("master", f"{LOST}, and --loss-dtype float32."), ("mixed", f"{LOST}.")])
+def test_what_does_not_learn_beside_masters_is_told_of_the_loss(recipe, advice):
+    learns, stuck = (Run(d, 0, [Epoch(1, x, x, 10.0, 1.0, False)], None, r) for d, r, x in (("float32", "all", 0.1), ("q43", recipe, 2.31)))
+    said = report.failures(report.summarize([learns, stuck]), 10)[f"q43 {recipe}"]
+    assert said.startswith("did not learn: its loss is 2.31") and said.endswith(advice)
 
 
 # Recipes of layers that round

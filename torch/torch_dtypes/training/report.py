@@ -206,16 +206,17 @@ def notes(summaries, classes=CLASSES):
     return lines
 
 
+_GRADIENTS_LOST = "Gradients may be lost below the smallest number or saturate at the largest one: try another --loss-scale"
 _ADVICE = {
     "all": "Updates below half a unit in the last place are lost when weights round to nearest: try --recipe master, which has float32 masters.",
-    "master": "Gradients may be lost below the smallest number or saturate at the largest one: try another --loss-scale.",
+    "master": f"{_GRADIENTS_LOST}, and --loss-dtype float32.",
 }
 
 
 def _idleness(summary, classes):
     return (
         f"did not learn: its loss is {summary.train_loss:.2f}, and guessing among {classes} classes has {math.log(classes):.2f}. "
-        f"{_ADVICE.get(summary.recipe, _ADVICE['master'])}"
+        f"{_ADVICE.get(summary.recipe, f'{_GRADIENTS_LOST}.')}"
     )
 
 

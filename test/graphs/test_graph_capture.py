@@ -1,5 +1,5 @@
 """torch.compile, torch.export, make_fx, torch.fx and saved-tensor hooks with number formats: results are those of eager code bit for bit, or
-a clear error."""
+a clear error. (What compiled graphs are made of: test_compiled_formats.py.)"""
 
 # ruff: noqa: F811 (a fixture that is imported)
 import copy
@@ -37,21 +37,22 @@ def function(x):
 
 
 @formats
-def test_compiled_function_runs_as_eager_and_stock_compiles(compiled, dtype):
+def test_compiled_functions_have_eager_codes_bits(compiled, dtype):
     compile_, counter = compiled
     f = compile_(function)
     x = torch.randn(3, 4)
     own = x.to(dtype)
-    for frames in (0, 1):
+    for frames in (1, 2):
         for _ in range(3):
             assert_same(f(own), function(own))
         assert counter.frame_count == frames
         for _ in range(3):
             assert_same(f(x), function(x))
-        assert counter.frame_count == 1
+        assert counter.frame_count == 2
     assert_same(compile_(lambda y: 1 / y, fullgraph=True)(x), 1 / x)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # which dynamo hides by other means
 @formats
 @pytest.mark.parametrize("way", ["torch.compile", "Module.compile", "step"])
 def test_compiled_training(compiled, net, dtype, way):
@@ -67,7 +68,7 @@ def test_compiled_training(compiled, net, dtype, way):
     else:
         for a, b in zip(compile_(train)(model, x), train(reference, x), strict=True):
             assert_same(a, b)
-    assert counter.frame_count == 0
+    assert counter.frame_count > 0
 
 
 # Functions that are given stock tensors and name a format in their body: found while the graph is made.
@@ -197,8 +198,9 @@ def test_backends_never_see_formats(compiled, backend):
 def test_whole_graph_is_an_error(compiled):
     compile_, _ = compiled
     x = torch.ones(3, 4)
-    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"expected stock dtypes in a whole graph, but got torch\.q43"):
-        compile_(function, fullgraph=True)(x.to(torch.q43))
+    shared = compile_(lambda y: (y.view(12), y * 2), fullgraph=True)
+    with pytest.raises(torch._dynamo.exc.TorchDynamoException, match=r"expected stock dtypes in a whole graph, but got torch\.q43.*shares memory"):
+        shared(x.to(torch.q43).requires_grad_())
     with pytest.raises(torch._dynamo.exc.Unsupported, match=r"expected stock dtypes in a graph, but got torch\.q43"):
         compile_(makes_inside, fullgraph=True)(x)
 
@@ -217,7 +219,7 @@ with warnings.catch_warnings(record=True) as seen:
 print(len(seen), seen[0].category.__name__, seen[0].message)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("1 UserWarning torch.compile runs what uses number formats (torch.q43 here) uncompiled")
+    assert done.stdout.startswith("1 UserWarning torch.compile runs uncompiled what a graph cannot have of number formats (torch.posit16es2 here)")
     assert done.stderr == ""
 
 

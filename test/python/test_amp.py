@@ -305,7 +305,7 @@ def test_scaled_tensors():
     assert scaler.scale(x.sum()).dtype is torch.float32 is torch.amp.GradScaler("cpu").scale(torch.ones((), dtype=torch.half)).dtype
 
 
-@pytest.mark.filterwarnings("ignore:torch.compile runs what uses number formats:UserWarning")
+@pytest.mark.filterwarnings("ignore:torch.compile runs uncompiled what a graph cannot have:UserWarning")
 def test_compiled_code_in_autocast_with_a_dtype_of_ours():
     layer, x = nn.Linear(3, 2), torch.randn(4, 3)
 

@@ -36,13 +36,11 @@ THPObjectPtr own_attribute(PyObject* object, const char* name) {
 
 class Search {
  public:
-  explicit Search(bool dtypes) : dtypes_(dtypes) {}
-
   const FormatEntry* find(PyObject* value, int depth, int modules) {
     if (!value || ++seen_ > kMaxValues) return nullptr;
     if (is_tensor(value)) return format_of_tensor(value);
     PyTypeObject* const type = Py_TYPE(value);
-    if (THPDtype_Check(value)) return dtypes_ ? format_of_dtype(value) : nullptr;
+    if (THPDtype_Check(value)) return format_of_dtype(value);
     if (classes.module && PyType_IsSubtype(type, classes.module)) return modules < kMaxModuleDepth ? in_module(value, modules) : nullptr;
     if (depth == kMaxDepth) return nullptr;
     if (PyTuple_Check(value)) return in_array(reinterpret_cast<PyTupleObject*>(value)->ob_item, PyTuple_GET_SIZE(value), depth, modules);
@@ -105,7 +103,6 @@ class Search {
     return nullptr;
   }
 
-  const bool dtypes_;
   int seen_ = 0;
 };
 
@@ -119,17 +116,10 @@ PyObject* set_searched_classes(PyObject*, PyObject* args) {
   Py_RETURN_NONE;
 }
 
-static PyObject* name_or_none(const FormatEntry* found) {
+PyObject* format_in(PyObject*, PyObject* value) {
+  const FormatEntry* const found = Search().find(value, 0, 0);
   if (!found) Py_RETURN_NONE;
   return PyUnicode_FromString(found->name.c_str());
-}
-
-PyObject* format_in(PyObject*, PyObject* value) {
-  return name_or_none(Search(true).find(value, 0, 0));
-}
-
-PyObject* format_in_tensors(PyObject*, PyObject* value) {
-  return name_or_none(Search(false).find(value, 0, 0));
 }
 
 } // namespace torch::formats

@@ -4,10 +4,8 @@
 
 namespace torch::formats {
 
-// Python functions: the name of a number format somewhere in a value, or None; the same, of tensors alone and not of dtypes; and the classes of
-// modules, optimizers and functools.partial for both.
+// Python functions: the name of a number format somewhere in a value, or None; and the classes of modules, optimizers and functools.partial for it.
 PyObject* format_in(PyObject*, PyObject* value);
-PyObject* format_in_tensors(PyObject*, PyObject* value);
 PyObject* set_searched_classes(PyObject*, PyObject* args);
 
 } // namespace torch::formats

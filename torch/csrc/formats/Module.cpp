@@ -11,7 +11,6 @@
 #include <torch/csrc/formats/Trampolines.h>
 #include <torch/csrc/formats/Wrappers.h>
 
-#include <ATen/native/formats/overlay/Autocast.h>
 #include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
 #include <ATen/MixedOperands.h>
@@ -25,7 +24,10 @@
 #include <ATen/native/formats/operators/CastAutograd.h>
 #include <ATen/native/formats/operators/DotOperators.h>
 #include <ATen/native/formats/operators/OperatorFacts.h>
+#include <ATen/native/formats/operators/RecordedCast.h>
 #include <ATen/native/formats/operators/StockFormula.h>
+#include <ATen/native/formats/overlay/Autocast.h>
+#include <ATen/native/formats/overlay/CodesOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/formats/BuiltinFormats.h>
@@ -186,6 +188,18 @@ py::object alias_binary32(py::handle tensor, py::handle dtype) {
   return wrap(entry ? at::formats::format_alias(t, *entry) : at::formats::stock_alias(t, at::kFloat));
 }
 
+// A tensor's codes as integers, and a tensor of such codes: the same memory, without autograd. What compiled graphs take and give.
+py::object alias_codes(py::handle tensor) {
+  return wrap(at::formats::bits_alias(expect_tensor(tensor)));
+}
+
+py::object alias_format(py::handle codes, py::handle dtype) {
+  const at::Tensor& t = expect_tensor(codes);
+  const FormatEntry& entry = expect_format(dtype);
+  if (t.scalar_type() != entry.bits) throw py::value_error("expected integers as wide as the dtype's elements");
+  return wrap(at::formats::format_alias(t, entry));
+}
+
 // The words that elements first to first + n - 1 of a cast with this seed use.
 py::object random_words(uint64_t seed, uint64_t first, int64_t n) {
   at::Tensor out = at::empty({n}, at::kLong);
@@ -231,7 +245,6 @@ PyObject* is_format_tensor(PyObject*, PyObject* object) {
 PyMethodDef raw_functions[] = {
     {"is_format_tensor", &is_format_tensor, METH_O, "Whether an object is a tensor of a number format."},
     {"format_in", &format_in, METH_O, "The name of a number format somewhere in a value, or None. Runs no code of the value's class."},
-    {"format_in_tensors", &format_in_tensors, METH_O, "The same of tensors, not of dtypes."},
     {"set_searched_classes", &set_searched_classes, METH_VARARGS, "set_searched_classes(Module, Optimizer, partial): what format_in looks into."},
     {"exchange_bodies", &exchange_bodies, METH_VARARGS,
      "exchange_bodies(tensor, other): their data change places; what autograd knows of the first stays with it."},
@@ -432,6 +445,17 @@ PYBIND11_MODULE(_C, m) {
     return before ? py::reinterpret_steal<py::object>(THPGenerator_Wrap(*before)) : py::none();
   });
   m.def("alias_binary32", &alias_binary32);
+  m.def("alias_codes", &alias_codes);
+  m.def("alias_format", &alias_format);
+  m.def("explicit_dtype", &at::formats::ExplicitDtypeGuard::active);
+  m.def("set_cast_recorder", [](py::object recorder) {
+    if (recorder.is_none()) return at::formats::set_cast_recorder(nullptr);
+    at::formats::set_cast_recorder([recorder](const at::Tensor& from, const at::Tensor& to) {
+      const py::gil_scoped_acquire held;
+      recorder(wrap(from), wrap(to));
+    });
+  });
+  m.def("register_codes_operator", &at::formats::register_codes_operator);
   m.def("next_seed", [] { return at::formats::next_seed(); });
   m.def("random_words", &random_words);
   m.def("encode_exact", &encode_exact, py::arg("format"), py::arg("values"), py::arg("random") = py::none());

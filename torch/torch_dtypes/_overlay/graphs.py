@@ -1,15 +1,14 @@
 """torch.compile, torch.export and make_fx beside number formats.
 
-Graphs of theirs are captured with fake tensors and name dtypes by numbers that end before ours, so nothing in our dtypes enters one.
-torch.compile runs such a function as it is written and says so once; with fullgraph=True, and in capture by hand, that is an error.
+Graphs of theirs are captured with fake tensors and name dtypes by numbers that end before ours. What torch.compile is to compile in our dtypes
+becomes a graph of codes (``torch_dtypes/compiling/``). What cannot be in one runs as it is written, said once; with fullgraph=True, and in
+capture by hand, that is an error.
 """
 
 from __future__ import annotations
 
-import dis
 import functools
 import os
-import types
 import warnings
 
 import torch
@@ -21,8 +20,8 @@ from .releases import SKIPS_HAVE_REASONS
 from .table import Builtin, Registered, Replaced, When
 
 NOTICE = (
-    "torch.compile runs what uses number formats (torch.{name} here) uncompiled: they have no compiled kernels. Results are those of the "
-    "same code without torch.compile; code in stock dtypes is compiled as ever. This is said once."
+    "torch.compile runs uncompiled what a graph cannot have of number formats (torch.{name} here). Results are those of the same code without "
+    "torch.compile; the rest is compiled as ever. This is said once."
 )
 _noticed = False
 
@@ -42,66 +41,91 @@ def refusal(what: str, name: str) -> str:
     )
 
 
-# ---- does a frame work on our dtypes? ----
+# ---- does a frame work under a setting of ours? ----
 
 format_in = _C.format_in  # what it looks into, and that it runs no code of users': torch/csrc/formats/FormatSearch.cpp
 
 
-@functools.lru_cache(maxsize=1024)
-def _globals_read(code: types.CodeType) -> tuple[str, ...]:
-    return tuple({i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"})
-
-
-def _format_of_frame(frame) -> str | None:
-    """The format of tensors that a frame works on, as far as its arguments, cells and globals tell before it has run. A dtype may be there
-    for chop, which is in graphs; where it makes a tensor, the graph ends."""
+def _format_of_setting() -> str | None:
+    """The default dtype or autocast's where it is ours: stock code makes tensors of it unseen."""
     for setting in (_C.get_default_format(), _C.autocast_dtype()):
         if setting is not None:
             return _C.name_of(setting)
-    names = _globals_read(frame.f_code)
-    return _C.format_in_tensors((tuple(frame.f_locals.values()), tuple(dict.get(frame.f_globals, n) for n in names)))
+    return None
 
 
 # ---- torch.compile ----
 
 
 def skipping(stock):
-    """What dynamo calls for each frame without valid compiled code: frames that work on our dtypes run as they are written."""
+    """What dynamo calls for each frame without valid compiled code: under a default dtype or autocast of ours it runs as it is written."""
     from torch._dynamo import convert_frame, exc, trace_rules
     from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
 
-    @functools.wraps(stock)
-    def call(self, frame, cache_entry, frame_state):
-        name = _format_of_frame(frame)
-        if name is None or trace_rules.check(frame.f_code, frame=frame):
-            return stock(self, frame, cache_entry, frame_state)
-        if isinstance(self._torchdynamo_orig_backend, convert_frame.ConvertFrameAssert):  # fullgraph=True, strict export
-            raise exc.Unsupported(refusal("a whole graph", name), "number format")
+    def skipped(name: str):
         _notice(name)
         # This call and those from it, but no later ones: the same code may get stock tensors next.
         strategy = FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP)
         reason = {"skip_reason": f"torch.{name}"} if SKIPS_HAVE_REASONS else {}
         return ConvertFrameReturn(frame_exec_strategy=strategy, apply_to_code=False, **reason)
 
+    @functools.wraps(stock)
+    def call(self, frame, cache_entry, frame_state):
+        name = _format_of_setting()
+        if name is None or trace_rules.check(frame.f_code, frame=frame):
+            try:
+                return stock(self, frame, cache_entry, frame_state)
+            except exc.ResumePrologueTracingError:  # what goes on within an autocast of ours begins with that
+                if (name := format_in(tuple(frame.f_locals.values()))) is None:
+                    raise
+                return skipped(name)
+        if isinstance(self._torchdynamo_orig_backend, convert_frame.ConvertFrameAssert):  # fullgraph=True, strict export
+            raise exc.Unsupported(refusal("a whole graph", name), "number format")
+        return skipped(name)
+
     return call
 
 
+def _end_graph(name: str, why: str = "") -> None:
+    from torch._dynamo import exc
+
+    _notice(name)
+    exc.unimplemented(gb_type="Number format", context=f"torch.{name}", explanation=refusal("a graph", name) + why, hints=[])
+
+
 def breaking(find):
-    """Functions of dynamo's that make graph inputs or nodes: where one would be of ours, the graph ends before it."""
+    """Functions of dynamo's where one of our dtypes may be named, of which a graph could not know: it ends before that."""
 
     def made(stock):
-        from torch._dynamo import exc
-
         @functools.wraps(stock)
         def make(*args, **kwargs):
             if (name := find(*args)) is not None:
-                _notice(name)
-                exc.unimplemented(gb_type="Number format", context=f"torch.{name}", explanation=refusal("a graph", name), hints=[])
+                _end_graph(name)
             return stock(*args, **kwargs)
 
         return make
 
     return made
+
+
+def breaking_nodes(stock):
+    """What makes a node's fake value: the graph ends before a node that names a dtype of ours, or that ``Codes`` cannot have."""
+    from torch._dynamo import exc
+
+    from ..compiling import frames
+
+    @functools.wraps(stock)
+    def make(node, *args, **kwargs):
+        if (name := format_in((*node.args, *node.kwargs.values()))) is not None:
+            _end_graph(name)
+        try:
+            return stock(node, *args, **kwargs)
+        except exc.TorchRuntimeError as error:
+            if (name := frames.format_of_node(node)) is None:
+                raise
+            _end_graph(name, f" ({error})")  # eager code has the result, or the error
+
+    return make
 
 
 def never_compiled(add) -> None:
@@ -170,6 +194,64 @@ def refuse_tracking(stock):
     return track_tensor
 
 
+# ---- graphs of codes ----
+
+
+def as_codes(stock):
+    """What Dynamo knows of a tensor that enters a graph: of ours, fake codes, whose sizes do not vary, and a guard on the dtype."""
+    from torch._dynamo.guards import GuardBuilder, install_guard
+    from torch._dynamo.source import AttrSource
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
+
+    from ..compiling import frames
+
+    @functools.wraps(stock)
+    def wrap(e, tx, *, source, **kwargs):
+        if not (isinstance(e, torch.Tensor) and _C.is_format_tensor(e)):
+            return stock(e, tx, source=source, **kwargs)
+        made = frames.fake(e, tx.fake_mode)
+        static = [DimDynamic.STATIC] * e.dim()
+        tx.output.tracing_context.tensor_to_context[e] = StatelessSymbolicContext(static, constraint_sizes=[None] * e.dim())
+        tx.output.input_source_to_sizes_strides[source] = {"size": made.size(), "stride": made.stride()}
+        install_guard(AttrSource(source, "dtype").make_guard(GuardBuilder.EQUALS_MATCH))
+        return made
+
+    return wrap
+
+
+def compiling(stock):
+    """What hands a graph to the backend: one with tensors of ours is made one of codes before."""
+    from torch._dynamo import exc
+
+    from ..compiling import frames
+
+    @functools.wraps(stock)
+    def call(self, gm, example_inputs):
+        if not frames.has_codes(gm):
+            return stock(self, gm, example_inputs)
+        backend = self.compiler_fn
+
+        def compile_codes(graph, inputs):
+            try:
+                return frames.compile_graph(graph, inputs, backend)
+            except (frames.NotRecordable, frames.Mistaken) as error:
+                name = format_in(inputs)
+                if self.root_tx.one_graph:
+                    raise exc.Unsupported(f"{refusal('a whole graph', name)} ({error})", "number format") from error
+                _notice(name)
+                if isinstance(error, frames.Mistaken):
+                    raise exc.SkipFrame(str(error)) from error
+                return graph  # which runs as eager code does
+
+        self.compiler_fn = compile_codes
+        try:
+            return stock(self, gm, example_inputs)
+        finally:
+            self.compiler_fn = backend
+
+    return call
+
+
 HOOKS = [
     Builtin("torch._C._dynamo.eval_frame", "set_eval_frame", begin_dynamo, When.FIRST_CALL),
     Replaced("torch._subclasses.fake_tensor.FakeTensorConverter", "from_real_tensor", refuse_fake),
@@ -181,8 +263,9 @@ _DYNAMO = "torch._dynamo"
 # When dynamo is first used, which `import torch` does not import.
 LATER_HOOKS = [
     Replaced(f"{_DYNAMO}.convert_frame.CatchErrorsWrapper", "__call__", skipping),
-    Replaced(f"{_DYNAMO}.variables.builder.VariableBuilder", "wrap_tensor", breaking(lambda builder, value: format_in(value))),
-    Replaced(f"{_DYNAMO}.utils", "_get_fake_value_impl", breaking(lambda node, *_: format_in((*node.args, *node.kwargs.values())))),
+    Replaced(f"{_DYNAMO}.variables.builder", "wrap_to_fake_tensor_and_record", as_codes),
+    Replaced(f"{_DYNAMO}.output_graph.OutputGraph", "call_user_compiler", compiling),
+    Replaced(f"{_DYNAMO}.utils", "_get_fake_value_impl", breaking_nodes),
     Replaced(f"{_DYNAMO}.variables.ctx_manager.AutocastModeVariable", "create", breaking(_format_of_autocast)),
     Registered(f"{_DYNAMO}.trace_rules", "add", never_compiled),
     Replaced(f"{_DYNAMO}.trace_rules", "get_mod_inlinelist", traced_through),

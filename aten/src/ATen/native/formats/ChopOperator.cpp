@@ -149,23 +149,29 @@ at::Tensor round_through(const at::Tensor& input, const optional<NamedFormat>& f
   return result;
 }
 
-Format format_of_call(Name name, OptionalName rounding) {
+static Format read(Name name, OptionalName rounding) {
   std::string both;
   if (rounding) both.append(name).append(1, ' ').append(*rounding);
-  const auto with_block = [&](Format format) {
-    if (const auto mode = rounding_override(); mode && !rounding) format.rounding = *mode;
-    return format;
-  };
   {
     const std::lock_guard<std::mutex> lock(mutex);
-    if (const auto found = known_formats.find(rounding ? Name(both) : name); found != known_formats.end()) return with_block(found->second);
+    if (const auto found = known_formats.find(rounding ? Name(both) : name); found != known_formats.end()) return found->second;
   }
   TORCH_CHECK(parser, "expected torch_dtypes to be loaded");
   const Format format = parser(name, rounding); // Python, which raises; not under the mutex
   const std::lock_guard<std::mutex> lock(mutex);
   if (known_formats.size() >= kMaxKnown) known_formats.clear();
   known_formats.insert_or_assign(rounding ? both : std::string(name), format);
-  return with_block(format);
+  return format;
+}
+
+Format format_of_call(Name name, OptionalName rounding) {
+  Format format = read(name, rounding);
+  if (const auto mode = rounding_override(); mode && !rounding) format.rounding = *mode;
+  return format;
+}
+
+Format format_named(Name name) {
+  return read(name, {});
 }
 
 void set_format_parser(FormatParser parse) {

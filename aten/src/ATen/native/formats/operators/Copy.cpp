@@ -8,6 +8,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/formats/operators/CastAutograd.h>
+#include <ATen/native/formats/operators/RecordedCast.h>
 #include <ATen/native/formats/operators/WrapperCast.h>
 #include <ATen/ops/_pin_memory_ops.h>
 #include <ATen/ops/_to_copy_compositeexplicitautograd_dispatch.h>
@@ -97,12 +98,12 @@ at::Tensor to_copy(const at::Tensor& self, optional<ScalarType> dtype, optional<
   if (at::Tensor wrapper = cast_within(self, target ? c10::formats::scalar_type(*target) : *dtype); wrapper.defined()) return wrapper;
   if (!target) {
     const at::Tensor converted = to_stock(self, *dtype);
-    if (stays(self, device) && !pin.value_or(false) && mf.value_or(MemoryFormat::Preserve) == MemoryFormat::Preserve) return converted; // it is new
-    return at::_ops::_to_copy::call(converted, {}, layout, device, pin, non_blocking, mf);
+    const bool done = stays(self, device) && !pin.value_or(false) && mf.value_or(MemoryFormat::Preserve) == MemoryFormat::Preserve; // it is new
+    return recorded_cast(self, done ? converted : at::_ops::_to_copy::call(converted, {}, layout, device, pin, non_blocking, mf));
   }
   const at::Tensor moved = to_device(self, device, non_blocking);
-  if (target != &own) return with_memory_format(to_format(moved, *target), mf);
-  return moved.is_same(self) ? clone_kernel(self, mf) : with_memory_format(moved, mf);
+  if (target != &own) return recorded_cast(self, with_memory_format(to_format(moved, *target), mf));
+  return recorded_cast(self, moved.is_same(self) ? clone_kernel(self, mf) : with_memory_format(moved, mf));
 }
 
 // Stock tensors: only a dtype of ours is our business.
@@ -115,7 +116,7 @@ at::Tensor to_copy_stock(const at::Tensor& self, optional<ScalarType> dtype, opt
   expect_ordinary(self, *dtype);
   if (at::Tensor wrapper = cast_within(self, *dtype); wrapper.defined()) return wrapper;
   expect_memory(self, "to");
-  return with_memory_format(to_device(encoded(self, c10::formats::format_entry(*dtype)), device, non_blocking), mf);
+  return recorded_cast(self, with_memory_format(to_device(encoded(self, c10::formats::format_entry(*dtype)), device, non_blocking), mf));
 }
 
 // ---- to: the stock composite compares dtypes by the container ----
@@ -221,10 +222,11 @@ at::Tensor& copy_autograd(c10::DispatchKeySet keys, at::Tensor& self, const at::
     return at::_ops::copy_::redispatch(rest, self, source, non_blocking);
   }
   const ExplicitDtypeGuard explicit_dtype;
-  std::optional<HiddenFromModes> hidden(std::in_place);
-  const at::Tensor converted = at::_ops::to_dtype::call(source, dtype_number(self), non_blocking, false, {});
-  if (is_wrapper(self)) hidden.reset(); // its class copies what it wraps
-  return at::_ops::copy_::call(self, converted, non_blocking);
+  const auto cast = [&] {
+    const HiddenFromModes hidden;
+    return at::_ops::to_dtype::call(source, dtype_number(self), non_blocking, false, {});
+  };
+  return at::_ops::copy_::call(self, cast(), non_blocking);
 }
 
 // ---- scalars ----

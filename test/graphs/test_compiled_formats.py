@@ -1,0 +1,257 @@
+"""Functions and models in our dtypes in whole graphs of torch.compile: graphs over codes with eager code's bits, forward and backward."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from capture import assert_same
+from torch import nn
+
+import torch_dtypes
+from torch_dtypes._overlay import graphs
+from torch_dtypes.compiling import operators
+
+formats = pytest.mark.parametrize("dtype", [torch.posit16es2, torch.q43, torch.posit32es2], ids=str)
+pytestmark = pytest.mark.filterwarnings(  # PyTorch's own
+    "ignore:.*is deprecated", "ignore:.torch.jit.script_method:DeprecationWarning", "ignore:The .grad attribute of a Tensor:UserWarning"
+)
+
+
+@pytest.fixture(autouse=True)
+def clean():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+class Graphs:
+    """A backend that keeps the graphs it gets and runs them as they are."""
+
+    def __init__(self):
+        self.seen = []
+
+    def __call__(self, gm, inputs):
+        assert not any(torch_dtypes.is_format_dtype(v.dtype) for v in inputs if isinstance(v, torch.Tensor))
+        self.seen.append(gm)
+        return gm
+
+    def targets(self, graph=0):
+        return [str(n.target) for n in self.seen[graph].graph.nodes if n.op == "call_function"]
+
+
+@pytest.fixture
+def backend():
+    return Graphs()
+
+
+class LeNet5(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(1, 6, 5), nn.Tanh(), nn.AvgPool2d(2), nn.Conv2d(6, 16, 5), nn.Tanh(), nn.AvgPool2d(2), nn.Conv2d(16, 120, 5), nn.Tanh()
+        )  # fmt: skip
+        self.classifier = nn.Sequential(nn.Flatten(), nn.Linear(120, 84), nn.Tanh(), nn.Linear(84, 10))
+
+    def forward(self, x):
+        return self.classifier(self.features(x))
+
+    @staticmethod
+    def batch(dtype):
+        return torch.randn(2, 1, 32, 32).to(dtype)
+
+
+class Transformer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(11, 8), nn.Linear(8, 11)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.25, batch_first=True, activation="gelu")
+
+    def forward(self, tokens):
+        return self.head(self.layer(self.embed(tokens)))
+
+    @staticmethod
+    def batch(dtype):
+        return torch.randint(0, 11, (2, 5))
+
+
+def step(model, run, x):
+    torch.manual_seed(3)  # of dropout
+    model.zero_grad()
+    y = run(x)
+    loss = F.cross_entropy(y.flatten(0, -2), torch.zeros(y[..., 0].numel(), dtype=torch.long))
+    loss.backward()
+    return [y, loss, *(p.grad for p in model.parameters())]
+
+
+@formats
+@pytest.mark.parametrize("network", [LeNet5, Transformer])
+def test_networks_in_one_graph(backend, network, dtype):
+    torch.manual_seed(0)
+    eager = network().to(dtype)
+    model = copy.deepcopy(eager)
+    run = torch.compile(model, backend=backend, fullgraph=True)
+    for _ in range(2):
+        x = network.batch(dtype)
+        for a, b in zip(step(model, run, x), step(eager, eager, x), strict=True):
+            assert_same(a, b)
+    assert len(backend.seen) == 2  # forward and backward
+    model.eval(), eager.eval()
+    with torch.no_grad():
+        assert_same(run(x), eager(x))
+    assert len(backend.seen) == 3
+
+
+@pytest.mark.parametrize("name", ["aot_eager", "inductor"])
+def test_backends_of_pytorch(name):
+    torch.manual_seed(0)
+    eager = LeNet5().to(torch.posit16es2)
+    model = copy.deepcopy(eager)
+    x = LeNet5.batch(torch.posit16es2)
+    for a, b in zip(step(model, torch.compile(model, backend=name, fullgraph=True), x), step(eager, eager, x), strict=True):
+        assert_same(a, b)
+
+
+def test_guards_tell_formats_apart(backend):
+    def f(x):
+        return x * 1.5 + x.sqrt() if x.dtype is torch.posit16es2 else x - 1
+
+    run = torch.compile(f, backend=backend, fullgraph=True)
+    x = torch.linspace(0, 4, 7)
+    same_container = torch.posit16es1, torch.posit16es2, torch.bfloat16, torch.float32
+    for dtype in same_container * 2:
+        assert_same(run(x.to(dtype)), f(x.to(dtype)))
+    assert len(backend.seen) == len(same_container)
+
+
+# ---- chains of elementwise operators ----
+
+
+def every_code(dtype):
+    words = torch.arange(2 ** (8 * dtype.itemsize), dtype=torch.int32).to(torch.uint8 if dtype.itemsize == 1 else torch.int16)
+    return torch_dtypes.from_codes(words, dtype)
+
+
+CHAINS = {
+    "gelu": lambda x: F.gelu(x * 1.5 + 0.25),
+    "itself": lambda x: (x.sigmoid() * x).neg() / (x.abs() + 1),
+    "two results": lambda x: (x.tanh() - 1, (x.tanh() - 1) * 2),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.posit16es2, torch.q43, torch.posit8es1], ids=str)
+@pytest.mark.parametrize("f", CHAINS.values(), ids=CHAINS)
+def test_a_chain_is_one_look_up(backend, f, dtype):
+    run, x = torch.compile(f, backend=backend, fullgraph=True), every_code(dtype)
+
+    def compare():
+        found, expected = run(x), f(x)
+        for a, b in zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]:
+            assert_same(a, b)
+
+    compare()
+    assert set(backend.targets()) <= {"torch_dtypes_codes.look_up.default"}
+    with torch_dtypes.rounding("up"):  # of which the table knows nothing
+        compare()
+    compare()
+
+
+def test_chains_in_backward(backend):
+    def f(x):
+        return (F.silu(x * 2 + 1) * 0.5).tanh()
+
+    x, y = (every_code(torch.q43).requires_grad_() for _ in range(2))
+    for v, g in ((x, torch.compile(f, backend=backend, fullgraph=True)), (y, f)):
+        g(v).backward(torch.full_like(v, 0.5))
+    assert_same(x.grad, y.grad)
+
+
+# ---- what graphs must do as eager code does ----
+
+
+def test_written_operands(backend):
+    def f(x, y):
+        x += y
+        x[0] = y * 1.5
+        return x * y
+
+    run = torch.compile(f, backend=backend, fullgraph=True)
+    a, b = (torch.linspace(-2, 2, 12).reshape(3, 4).to(torch.q43) for _ in range(2))
+    y, before = torch.ones(4, dtype=torch.q43), a._version
+    assert_same(run(a, y), f(b, y))
+    assert_same(a, b)
+    assert a._version > before
+
+
+def test_casts_and_mixed_operands(backend):
+    def f(x, s):
+        return x.float() * s, x + s, (x > 0).float().sum(), x.to(torch.bfloat16), torch.prod(x), F.layer_norm(x, (4,), s, s)
+
+    x, s = torch.linspace(-2, 2, 12).reshape(3, 4).to(torch.posit16es2), torch.linspace(1, 2, 4)
+    for a, b in zip(torch.compile(f, backend=backend, fullgraph=True)(x, s), f(x, s), strict=True):
+        assert_same(a, b)
+
+
+def test_gradients_of_some_results_and_of_casts(backend):
+    def f(x, w):
+        y = torch.prod(x, 1) + 1
+        return y * w, torch.cat([x, x * 2]).float(), x.detach() * 2, 3
+
+    def gradients(g, *values):
+        a, b, c, n = g(*values)
+        assert n == 3 and not c.requires_grad
+        return torch.autograd.grad(a.sum(), values, retain_graph=True) + torch.autograd.grad(b.T.square().sum(), values[0], retain_graph=True)
+
+    x = torch.linspace(-2, 2, 12).reshape(3, 4).to(torch.posit16es2).requires_grad_()
+    w = torch.ones(3, dtype=torch.posit16es2, requires_grad=True)
+    for a, b in zip(gradients(torch.compile(f, backend=backend, fullgraph=True), x, w), gradients(f, x, w), strict=True):
+        assert_same(a, b)
+
+
+def test_policies_hold_when_the_graph_runs(backend):
+    def f(a, b):
+        return a @ b
+
+    run = torch.compile(f, backend=backend, fullgraph=True)
+    a, b = torch.randn(4, 64).to(torch.q43), torch.randn(64, 4).to(torch.q43)
+    for policy in ("machine", "exact", "format"):
+        with torch_dtypes.accumulate(policy):
+            assert_same(run(a, b), f(a, b))
+
+
+@pytest.mark.parametrize("name", ["random mode", "item", "nonzero"])
+def test_what_is_left_to_eager_code(backend, monkeypatch, name):
+    x = torch.linspace(-2, 2, 12).to(torch_dtypes.with_rounding(torch.q43, "stochastic") if name == "random mode" else torch.q43)
+    f = {"random mode": lambda x: x * 0.3, "item": lambda x: x * x.sum().item(), "nonzero": lambda x: x[x > 0]}[name]
+    with pytest.raises(torch._dynamo.exc.TorchDynamoException):
+        torch.compile(f, backend=backend, fullgraph=True)(x)
+    torch._dynamo.reset()
+    monkeypatch.setattr(graphs, "_noticed", True)
+    run = torch.compile(f, backend=backend)
+    for _ in range(2):
+        torch.manual_seed(1)
+        found = run(x)
+        torch.manual_seed(1)
+        assert_same(found, f(x))
+
+
+# ---- the operators ----
+
+
+def test_opcheck():
+    codes, table, name = torch.arange(-3, 3, dtype=torch.int16), torch.arange(2**16).to(torch.int16), "posit16es2"
+    x, y, image = codes.reshape(2, 3), codes.reshape(3, 2), codes.reshape(1, 2, 3)
+    slope, geometry = codes[:1].reshape(1, 1, 1), ([1], [0], [1], False, [0], 1)
+    for func, args, formats_ in (
+        (torch.ops.aten.mm.default, [x, y], f"{name},{name}"),
+        (torch.ops.aten.add.Tensor, [x, 1.5, 1], name),
+        (torch.ops.aten.add_.Tensor, [x, x, 1], f"{name},{name}"),
+        (torch.ops.aten.native_layer_norm.default, [x, [3], None, None, 1e-5], name),
+        (torch.ops.aten.native_batch_norm.default, [image, *[codes[:2]] * 4, True, 0.1, 1e-5], ",".join([name] * 5)),
+        (torch.ops.aten.convolution_backward.default, [slope, image, image, [1], *geometry, [True, True, False]], ",".join([name] * 3)),
+    ):
+        op = operators.operator(func, args, len(operators.outcome(func, args, formats_)))
+        torch.library.opcheck(op, tuple(args), {"formats": formats_})
+    torch.library.opcheck(operators.cast, (torch.randn(3),), {"formats": f"-,{name}"})
+    torch.library.opcheck(operators.cast, (codes,), {"formats": f"{name},q43"})
+    torch.library.opcheck(torch.ops.torch_dtypes_codes.look_up.default, (codes, table))

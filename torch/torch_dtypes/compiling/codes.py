@@ -1,0 +1,101 @@
+"""Codes: what stands for a tensor of ours while a graph is made, a fake tensor of integers with the dtype beside it."""
+
+from __future__ import annotations
+
+import torch
+from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import return_and_correct_aliasing
+
+from .. import _C
+from . import operators
+
+# What C++ code takes for their dtype: floating, as autograd wants it, and so rare that nobody means it.
+STAND_IN = torch.float8_e8m0fnu
+
+
+class Codes(torch.Tensor):
+    """A tensor of ours in a graph. Operators on it are recorded as operators on its codes."""
+
+    _codes: torch.Tensor
+    _dtype: torch.dtype
+
+    @staticmethod
+    def __new__(cls, codes: torch.Tensor, dtype: torch.dtype, requires_grad: bool = False) -> Codes:
+        made = torch.Tensor._make_wrapper_subclass(
+            cls, codes.shape, codes.stride(), codes.storage_offset(), dtype=STAND_IN, device=codes.device, requires_grad=requires_grad
+        )
+        made._codes, made._dtype = codes, dtype
+        return made
+
+    dtype = property(lambda self: self._dtype)
+
+    def __tensor_flatten__(self) -> tuple[list[str], torch.dtype]:
+        return ["_codes"], self._dtype
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict, dtype: torch.dtype, size, stride) -> Codes:
+        return Codes(inner["_codes"], dtype)
+
+    def __repr__(self) -> str:
+        return f"Codes({self._codes!r}, dtype={self._dtype})"
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return _dispatch(func, args, kwargs or {})
+
+
+def _inner(value: object) -> object:
+    return pytree.tree_map_only(Codes, lambda t: t._codes, value)
+
+
+def _unsupported(what: str) -> UnsupportedFakeTensorException:
+    """The error with which Dynamo ends a graph before what cannot be in it."""
+    return UnsupportedFakeTensorException(what)
+
+
+def _dispatch(func, args: tuple, kwargs: dict):
+    if func.namespace != "aten":
+        raise _unsupported(f"expected PyTorch's own operators in a graph of number formats, but got {func}")
+    if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):  # in inference mode
+        return func.decompose(*args, **kwargs)
+    if func is torch.ops.aten.view.dtype:
+        raise _unsupported("expected no view in another dtype in a graph of number formats, but got one")
+    if func.is_view:
+        dtype = next(v for v in (*args, *kwargs.values()) if isinstance(v, Codes)).dtype
+        found = pytree.tree_map_only(torch.Tensor, lambda t: Codes(t, dtype), func(*_inner(args), **_inner(kwargs)))
+        return return_and_correct_aliasing(func, args, kwargs, found)
+    # Stock code passes its operand's dtype on, and makes tensors of it; a dtype that a user wrote is a stock one.
+    values = [None if v is STAND_IN else v for v in operators.bound(func, args, kwargs)]
+    tensors = operators.tensors_in(values)
+    own = next(t.dtype for t in tensors if isinstance(t, Codes))
+    formats = ",".join(operators.format_name(own if t.dtype is STAND_IN else t.dtype) for t in tensors)
+    return _results(func, values, formats, tensors[0].device)
+
+
+def _results(func, values: list, formats: str, device: torch.device):
+    written = {frozenset(a.alias_info.before_set): v for a, v in zip(func._schema.arguments, values, strict=True) if operators.is_written(a)}
+    fresh = iter(())
+    if not all(map(operators.is_written, func._schema.returns)):
+        try:
+            fresh = iter(operators.outcome(func, values, formats + operators.EXACT, below_autograd=False))
+        except NotImplementedError as error:
+            raise _unsupported(f"expected an operator whose result's shape follows from its operands', but got {func}: {error}") from error
+    returned = []
+    for r in func._schema.returns:
+        if operators.is_written(r):
+            returned.append(written[frozenset(r.alias_info.before_set)])
+        elif "List" in str(r.type):
+            returned.append([_like(t, device) for t in fresh])
+        else:  # of which C++ wants one each
+            returned.append(torch.empty(0, device=device) if (t := next(fresh)) is None else _like(t, device))
+    return None if not returned else returned[0] if len(returned) == 1 else tuple(returned)
+
+
+def _like(result: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A fake of a tensor without memory."""
+    own = _C.is_format_tensor(result)
+    made = torch.empty_strided(result.shape, result.stride(), dtype=_C.alias_codes(result).dtype if own else result.dtype, device=device)
+    return Codes(made, result.dtype) if own else made

@@ -1,0 +1,223 @@
+"""Dynamo's graphs of functions in our dtypes, for the backends behind it.
+
+A graph of Dynamo's names torch's functions and runs on tensors of ours as eager code does. Backends want stock tensors: what they get is
+what ``recording`` makes of one run of it, a graph over codes. At its edges tensors of ours are seen as their codes, on the same memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch._guards import TracingContext, tracing
+
+from .. import _C
+from .codes import Codes
+from .recording import NotRecordable, Recorded
+
+__all__ = ["Mistaken", "NotRecordable", "compile_graph", "fake", "format_of_node", "has_codes"]
+
+
+class Mistaken(Exception):
+    """Dynamo has taken a result for what it is not."""
+
+
+def fake(tensor: torch.Tensor, mode) -> Codes:
+    """What Dynamo knows of a tensor of ours; its sizes are constants of the graph."""
+    return Codes(mode.from_tensor(_C.alias_codes(tensor), static_shapes=True), tensor.dtype, tensor.requires_grad)
+
+
+def has_codes(gm: torch.fx.GraphModule) -> bool:
+    return any(isinstance(node.meta.get("example_value"), Codes) for node in gm.graph.nodes)
+
+
+def format_of_node(node: torch.fx.Node) -> str | None:
+    """The format of an operand of ours, if there is one."""
+    found = (n.meta.get("example_value") for n in node.all_input_nodes)
+    return next((_C.name_of(v.dtype) for v in found if isinstance(v, Codes)), None)
+
+
+def _state() -> tuple:
+    """What on this thread decides which operators eager code runs, and how."""
+    return _C.rounding_override(), _C.accumulation_override(), _C.mixed_operands_override(), _C.fill_infinity(), _C.gpu_on_host(), _C.observing()
+
+
+def _made_constant(gm: torch.fx.GraphModule) -> None:
+    """Sizes that Dynamo thought might vary are the example's from here on, which its guards say."""
+    for node in gm.graph.nodes:
+        value = node.meta.get("example_value")
+        if node.op == "placeholder" and isinstance(value, torch.Tensor):
+            for size in (*value.shape, *value.stride(), value.storage_offset()):
+                int(size)
+        elif node.op == "placeholder" and isinstance(value, (torch.SymInt, torch.SymFloat)):
+            (int if isinstance(value, torch.SymInt) else float)(value)
+
+
+def _expect_known(gm: torch.fx.GraphModule, results: list) -> None:
+    """An error where a result is not what Dynamo took it for while it traced what follows."""
+    for node, found in zip(gm.graph.output_node().args[0], results, strict=True):
+        known = node.meta.get("example_value") if isinstance(node, torch.fx.Node) else node
+        if isinstance(known, torch.Tensor) and (known.dtype is not found.dtype or tuple(map(int, known.shape)) != tuple(found.shape)):
+            raise Mistaken(f"{found.dtype} of shape {tuple(found.shape)} and not {known.dtype} of shape {tuple(known.shape)}")
+
+
+def _seen_as_codes(value: torch.Tensor) -> torch.Tensor:
+    return _C.alias_codes(value) if _C.is_format_tensor(value) else value
+
+
+class _Compiled:
+    """A part of a graph, compiled, that takes and gives tensors of ours and of stock dtypes."""
+
+    def __init__(self, backend: Callable, part: Callable, examples: list[torch.Tensor], results: list[torch.Tensor], mode) -> None:
+        self.dtypes = [v.dtype if _C.is_format_tensor(v) else None for v in results]
+        self.plain, self.state = part(fused=False), _state()
+        given = [mode.from_tensor(_seen_as_codes(v.detach()), static_shapes=True) for v in examples]
+        with tracing(TracingContext(mode)), torch.no_grad():
+            compiled = backend(part(fused=True), given)
+        # Backward may be called where Dynamo would look into it.
+        self.run, self.plain = torch._dynamo.disable(compiled), torch._dynamo.disable(self.plain)
+
+    def __call__(self, values: list) -> list:
+        run = self.run if _state() == self.state else self.plain  # whose operators go by the state when they run
+        found = run(*[_seen_as_codes(v) for v in values])
+        return [v if d is None else _C.alias_format(v, d) for v, d in zip(found, self.dtypes, strict=True)]
+
+
+def compile_graph(gm: torch.fx.GraphModule, inputs: list, backend: Callable) -> Callable:
+    """What runs a graph with tensors of ours among its inputs, compiled by a backend that sees codes.
+
+    Raises:
+        NotRecordable: what the graph does cannot be had in codes.
+        Mistaken: nor does Dynamo's graph fit it.
+    """
+    _made_constant(gm)
+    inputs = [int(v) if isinstance(v, torch.SymInt) else v for v in inputs]
+    state = _state()
+    if state[-1]:
+        raise NotRecordable("it is observed")
+    recorded = Recorded(gm, inputs, torch.is_grad_enabled())
+    _expect_known(gm, recorded.results)
+    mode = TracingContext.get().fake_mode
+    call = (_differentiable if recorded.differentiable else _plain)(recorded, inputs, backend, mode)
+
+    def run(*values):
+        if _state() != state:
+            return gm(*values)  # eager code, which goes by that state
+        return call([v for v in values if isinstance(v, torch.Tensor)])
+
+    return run
+
+
+def _with_constants(recorded: Recorded) -> Callable:
+    """Puts what are no tensors among a graph's results."""
+    constants = list(recorded.results)
+    places = [i for i, node in enumerate(recorded.outputs) if node is not None]
+    for i in places:
+        constants[i] = None
+
+    def put(found) -> list:
+        results = list(constants)
+        for i, v in zip(places, found, strict=True):
+            results[i] = v
+        return results
+
+    return put
+
+
+def _plain(recorded: Recorded, inputs: list, backend: Callable, mode) -> Callable:
+    nodes = [n for n in recorded.inputs if n is not None]
+    outputs = [n for n in recorded.outputs if n is not None]
+    part = partial(recorded.part, recorded.forward_nodes, nodes, outputs)
+    examples = [v for v in inputs if isinstance(v, torch.Tensor)]
+    compiled = _Compiled(backend, part, examples, [v for v in recorded.results if isinstance(v, torch.Tensor)], mode)
+    put, mutated = _with_constants(recorded), recorded.mutated
+
+    def call(values):
+        with torch.no_grad():
+            found = compiled(values)
+        for i in mutated:
+            torch.autograd.graph.increment_version(values[i])
+        return put(found)
+
+    return call
+
+
+class _Function(torch.autograd.Function):
+    """A graph whose backward is compiled too."""
+
+    @staticmethod
+    def forward(ctx, parts: _Parts, *values):
+        ctx.set_materialize_grads(False)
+        found = parts.forward(values)
+        outputs, saved = found[: parts.output_count], found[parts.output_count :]
+        ctx.parts = parts
+        ctx.save_for_backward(*(values[i] for i in parts.saved_inputs), *(outputs[i] for i in parts.saved_outputs), *saved)
+        ctx.mark_non_differentiable(*(v for i, v in enumerate(outputs) if i not in parts.differentiable))
+        return tuple(outputs)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, *slopes):
+        return None, *ctx.parts.gradients(ctx.saved_tensors, slopes)
+
+
+class _Parts:
+    """Forward and backward graphs, compiled. Places are those among tensors."""
+
+    def __init__(self, recorded: Recorded, inputs: list, backend: Callable, mode) -> None:
+        entering = [n for n in recorded.inputs if n is not None]
+        leaving = [n for n in recorded.outputs if n is not None]
+        backward, needed = recorded.backward_nodes()
+        self.output_count, self.input_count = len(leaving), len(entering)
+        self.saved_inputs = [i for i, n in enumerate(entering) if n in needed]
+        self.saved_outputs = [i for i, n in enumerate(leaving) if n in needed and n not in entering and n not in leaving[:i]]
+        outer = [entering[i] for i in self.saved_inputs] + [leaving[i] for i in self.saved_outputs]
+        saved = [n for n in needed if n not in outer]
+        tensors = recorded.recorder.tensors
+        self.forward = _Compiled(
+            backend,
+            partial(recorded.part, recorded.forward_nodes, entering, leaving + saved),
+            [v for v in inputs if isinstance(v, torch.Tensor)],
+            [v for v in recorded.results if isinstance(v, torch.Tensor)] + [_seen_as_codes(tensors[n]) for n in saved],
+            mode,
+        )
+        found = [(n, v) for n, v in zip(recorded.gradients, recorded.slopes, strict=True) if n is not None]
+        self.backward = _Compiled(
+            backend,
+            partial(recorded.part, backward, outer + saved + recorded.tangents, [n for n, _ in found]),
+            [tensors[n] for n in outer + saved] + recorded.seeds,
+            [v for _, v in found],
+            mode,
+        )
+        among = {i: k for k, i in enumerate(i for i, n in enumerate(recorded.inputs) if n is not None)}
+        self.given = [among[i] for i, n in zip(recorded.needs, recorded.gradients, strict=True) if n is not None]
+        results = {i: k for k, i in enumerate(i for i, n in enumerate(recorded.outputs) if n is not None)}
+        self.differentiable = [results[i] for i in recorded.differentiable]
+        self.seeds = [(v.shape, v.stride(), v.dtype) for v in recorded.seeds]
+
+    def gradients(self, saved, slopes) -> list:
+        tangents = [_laid_out(slopes[i], *seed) for i, seed in zip(self.differentiable, self.seeds, strict=True)]
+        found = [None] * self.input_count
+        for i, v in zip(self.given, self.backward([*saved, *tangents]), strict=True):
+            found[i] = v
+        return found
+
+
+def _laid_out(slope: torch.Tensor | None, shape, stride, dtype: torch.dtype) -> torch.Tensor:
+    """A gradient as the graph has it; zeros where nothing depends on the result."""
+    if slope is None:
+        return torch.zeros(shape, dtype=dtype).as_strided(shape, stride)
+    return slope if slope.stride() == stride else torch.empty_strided(shape, stride, dtype=dtype).copy_(slope)
+
+
+def _differentiable(recorded: Recorded, inputs: list, backend: Callable, mode) -> Callable:
+    parts, put, mutated = _Parts(recorded, inputs, backend, mode), _with_constants(recorded), recorded.mutated
+
+    def call(values):
+        found = _Function.apply(parts, *values)
+        for i in mutated:
+            torch.autograd.graph.increment_version(values[i])
+        return put(found)
+
+    return call

@@ -1,0 +1,162 @@
+"""PyTorch's operators as operators on codes: ``torch.ops.torch_dtypes_codes.addmm(bias, x, w, formats="q43,q43,q43")``.
+
+Each is made from the schema of the ``aten`` operator when a graph first needs it, and runs that operator as eager code does, on tensors of our
+dtypes over the same memory (CodesOperators.cpp): what a graph has by it are eager's bits, under whatever accumulation policy holds then.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+from torch.overrides import enable_reentrant_dispatch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
+
+from .. import _C
+from ..formats import dtype as dtype_of
+
+NAMESPACE = "torch_dtypes_codes"
+STOCK = "-"  # in the place of a format's name
+EXACT = ",exact"  # behind the names: a dtype among the arguments means itself
+
+library = torch.library.Library(NAMESPACE, "FRAGMENT")
+_made: dict[tuple, torch._ops.OpOverload] = {}
+_stock: dict[torch._ops.OpOverload, torch._ops.OpOverload] = {}
+
+
+def format_name(dtype: torch.dtype) -> str:
+    return STOCK if _C.format_of(dtype) is None else _C.name_of(dtype)
+
+
+def tensors_in(values: list) -> list[torch.Tensor]:
+    return [v for v in pytree.tree_leaves(values) if isinstance(v, torch.Tensor)]
+
+
+def is_written(annotated) -> bool:
+    """Whether an argument is, or a result is one that was."""
+    return annotated.alias_info is not None and annotated.alias_info.is_write
+
+
+def written(func) -> list[int]:
+    """The places of the arguments that an operator writes to. (Normalisation updates its running statistics without declaring it.)"""
+    statistics = () if "backward" in func._schema.name else ("running_mean", "running_var")
+    return [i for i, a in enumerate(func._schema.arguments) if is_written(a) or a.name in statistics]
+
+
+def bound(func, args: tuple, kwargs: dict) -> list:
+    """All arguments in the order of the schema, with defaults."""
+    return [*args, *(kwargs.get(a.name, a.default_value) for a in func._schema.arguments[len(args) :])]
+
+
+def listed(values: object) -> list:
+    return pytree.tree_leaves(values, is_leaf=lambda v: v is None)
+
+
+def made(func, result: object) -> list:
+    """An operator's results one by one, less what it has written and returns."""
+    each = [result] if len(func._schema.returns) == 1 else [] if result is None else result
+    return listed([v for v, r in zip(each, func._schema.returns, strict=True) if not is_written(r)])
+
+
+def _call(func, values: list, formats: str) -> Any:
+    arguments = func._schema.arguments
+    kwargs = {a.name: v for a, v in zip(arguments, values, strict=True) if a.kwarg_only}
+    call = func if formats.endswith(EXACT) else func._op  # of which the first takes a dtype for the user's
+    return call(*[v for a, v in zip(arguments, values, strict=True) if not a.kwarg_only], **kwargs)
+
+
+# ---- what fake tensors need ----
+
+
+def _empty(tensor: torch.Tensor, name: str, device: str) -> torch.Tensor:
+    sizes, strides = ([int(n) for n in numbers] for numbers in (tensor.shape, tensor.stride()))
+    dtype = tensor.dtype if name == STOCK else dtype_of(name)
+    made = torch.empty_strided(sizes, strides, dtype=dtype, device=device)
+    return made.zero_() if device == "cpu" else made  # of indices 0 is one
+
+
+def outcome(func, values: list, formats: str, below_autograd: bool = True) -> list[torch.Tensor | None]:
+    """The results of an operator, then what it has written, as tensors without their values: shapes, strides and dtypes are those of eager code."""
+    level = torch._C._AutoDispatchBelowAutograd if below_autograd else enable_reentrant_dispatch
+    leaves, spec = pytree.tree_flatten(values)
+    names = formats.removesuffix(EXACT).split(",")
+    # Beside a stock floating tensor of the meta device, which outranks ours, a tensor of ours is not asked.
+    mixed = any(t.dtype.is_floating_point and n == STOCK for t, n in zip(tensors_in(leaves), names, strict=True))
+    each = iter(names)
+    with level(), torch._C._DisablePythonDispatcher(), _disable_current_modes(), torch.no_grad():
+        given = pytree.tree_unflatten([_empty(v, next(each), "cpu" if mixed else "meta") if isinstance(v, torch.Tensor) else v for v in leaves], spec)
+        result = _call(func, given, formats)
+    return made(func, result) + listed([given[i] for i in written(func)])
+
+
+def _codes_dtype(tensor: torch.Tensor) -> torch.dtype:
+    return _C.alias_codes(tensor).dtype if _C.is_format_tensor(tensor) else tensor.dtype
+
+
+def _fake(func, values: list, formats: str):
+    device = next((t.device for t in tensors_in(values)), torch.device("cpu"))
+    found = [
+        torch.empty(0, dtype=torch.uint8, device=device)
+        if t is None
+        else torch.empty_strided(t.shape, t.stride(), dtype=_codes_dtype(t), device=device)
+        for t in outcome(func, values, formats)
+    ]
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def dense_like(input: torch.Tensor) -> torch.Tensor:
+    """As kernels in C++ make their results of an operand."""
+    return torch.empty_like(input if torch.ops.aten.is_non_overlapping_and_dense.default(input) else input.contiguous())
+
+
+def _fake_cast(input, formats: str):
+    source, target = formats.split(",")
+    with torch._C._DisablePythonDispatcher(), _disable_current_modes(), torch.no_grad():
+        made = _empty(input, source, "meta").to(dtype_of(target))
+    return torch.empty_strided(made.shape, made.stride(), dtype=_codes_dtype(made), device=input.device)
+
+
+torch.library.register_fake(f"{NAMESPACE}::cast", _fake_cast, lib=library)
+cast = torch.ops.torch_dtypes_codes.cast.default
+
+# ---- making one ----
+
+_KINDS = {"Optional[Tensor]": "Tensor?", "List[Tensor]": "Tensor[]", "List[Optional[Tensor]]": "Tensor?[]"}
+
+
+def _declared(func, argument) -> str:
+    """An argument's type as the schema's text has it."""
+    kind = str(argument.type)
+    if "Tensor" in kind:
+        return _KINDS.get(kind, kind)
+    return re.search(rf"[(,] ?(?:\*, )?([^\s,(]+) {argument.name}(?=[,=)])", str(func._schema)).group(1)
+
+
+def operator(func, values: list, result_count: int) -> torch._ops.OpOverload:
+    """The operator on codes of these arguments' kinds: a number in a tensor's place is a number there too."""
+    arguments = func._schema.arguments
+    numbers = [a.name for a, v in zip(arguments, values, strict=True) if str(a.type) == "Tensor" and not isinstance(v, torch.Tensor)]
+    key = (func, *numbers, result_count)
+    if (known := _made.get(key)) is None:
+        parts = [f"{'Scalar' if a.name in numbers else _declared(func, a)} {a.name}" for a in arguments]
+        overload = "_".join(filter(None, [func._schema.overload_name, *numbers]))
+        if any("List" in str(r.type) for r in func._schema.returns):
+            overload += f"_{result_count}"
+        base = func._schema.name.partition("::")[2]
+        label = f"{base}.{overload}" if overload else base
+        tags = [torch.Tag.pt2_compliant_tag]
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            tags.append(torch.Tag.nondeterministic_seeded)
+        library.define(f"{label}({', '.join(parts)}, *, str formats) -> ({', '.join(['Tensor'] * result_count)})", tags=tags)
+        _C.register_codes_operator(label, func._schema.name, func._schema.overload_name, written(func))
+        torch.library.register_fake(f"{NAMESPACE}::{label}", lambda *args, formats: _fake(func, list(args), formats), lib=library)
+        known = _made[key] = getattr(getattr(torch.ops.torch_dtypes_codes, base), overload or "default")
+        _stock[known] = func
+    return known
+
+
+def stock(op: object) -> torch._ops.OpOverload | None:
+    """The stock operator that one on codes runs; None for any other."""
+    return _stock.get(op)

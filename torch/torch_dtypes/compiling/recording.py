@@ -1,0 +1,234 @@
+"""A graph over codes of what a function does to tensors of ours: recorded while eager code runs it, operator by operator.
+
+What is recorded is what eager code's dispatcher runs beneath autograd, casts included, so the graph takes eager's way through composite operators
+and derivatives. The run is one on copies of the operands, with the generator's state put back.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from .. import _C
+from . import operators
+from .tables import Tables, look_up
+
+aten = torch.ops.aten
+_SAME = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}  # as the graph sees it
+_MOVES = {aten._unsafe_view.default, aten.clone.default}  # of codes, beside views
+_UNKNOWN = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
+
+
+class NotRecordable(Exception):
+    """What a function does that a graph of codes cannot have."""
+
+
+def copy(tensor: torch.Tensor) -> torch.Tensor:
+    """The same elements with the same strides, in memory of their own."""
+    own = _C.is_format_tensor(tensor)
+    words = _C.alias_codes(tensor) if own else tensor.detach()
+    span = 1 + sum((size - 1) * stride for size, stride in zip(words.shape, words.stride(), strict=True)) if words.numel() else 0
+    made = words.as_strided((span,), (1,)).clone().as_strided(words.shape, words.stride())
+    return (_C.alias_format(made, tensor.dtype) if own else made).requires_grad_(tensor.requires_grad)
+
+
+def _memory(tensor: torch.Tensor) -> tuple:
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+
+
+class Recorder(TorchDispatchMode):
+    """Records into ``graph`` while it is on. Inputs are declared before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.graph = torch.fx.Graph()
+        self._nodes: dict[int | tuple, torch.fx.Node] = {}
+        self._state = torch.get_rng_state()
+        self.tensors: dict[torch.fx.Node, torch.Tensor] = {}
+        self._held: list[torch.Tensor] = []  # whose ids and memory are taken
+
+    def __enter__(self):
+        super().__enter__()
+        _C.set_cast_recorder(self._cast)
+        return self
+
+    def __exit__(self, *args) -> None:
+        _C.set_cast_recorder(None)
+        super().__exit__(*args)
+
+    def input(self, name: str, tensor: torch.Tensor) -> torch.fx.Node:
+        node = self.graph.placeholder(name)
+        self._keep(tensor, node)
+        return node
+
+    def _keep(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
+        self._nodes[id(tensor)] = node
+        self._held.append(tensor)
+        if tensor.numel():
+            self._nodes.setdefault(_memory(tensor), node)
+        self.tensors.setdefault(node, tensor)
+
+    def node(self, tensor: torch.Tensor) -> torch.fx.Node:
+        # What autograd has saved comes back as another object on the same memory.
+        if (found := self._nodes.get(id(tensor))) is None and (found := self._nodes.get(_memory(tensor))) is None:
+            raise NotRecordable(f"a tensor of {tensor.dtype} and shape {tuple(tensor.shape)} comes from where a graph does not see it")
+        return found
+
+    def _expect_no_draw(self) -> None:
+        """An error where what has run since took random numbers: a graph's calls may be joined, left out or put in another order."""
+        state = torch.get_rng_state()
+        if not torch.equal(state, self._state):
+            raise NotRecordable("it rounds at random")
+
+    def _cast(self, source: torch.Tensor, result: torch.Tensor) -> None:
+        self._expect_no_draw()
+        names = operators.format_name(source.dtype), operators.format_name(result.dtype)
+        if names[1] == operators.STOCK:
+            values = operators.bound(aten._to_copy.default, (source, result.dtype), {})
+            op = operators.operator(aten._to_copy.default, values, 1)
+            node = self.graph.call_function(op, (self.node(source), *values[1:]), {"formats": names[0] + operators.EXACT})
+        else:
+            node = self.graph.call_function(operators.cast, (self.node(source),), {"formats": ",".join(names)})
+        self._keep(result, node)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        _C.set_cast_recorder(None)
+        try:
+            result = func._op(*args, **kwargs)  # a dtype means what it means to the caller
+        finally:
+            _C.set_cast_recorder(self._cast)
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            self._state = torch.get_rng_state()
+        self._expect_no_draw()
+        self._record(func, args, kwargs, result)
+        return result
+
+    def _record(self, func, args: tuple, kwargs: dict, result: object) -> None:
+        if any(tag in func.tags for tag in _UNKNOWN) or any("Tensor" not in str(r.type) for r in func._schema.returns):
+            raise NotRecordable(f"{func} has a result that depends on values, or changes a shape in place")
+        if func in _SAME:
+            self._keep(result, self.node(args[0]))
+            return
+        values = operators.bound(func, args, kwargs)
+        tensors = operators.tensors_in(values)
+        if func.namespace != "aten" or (not tensors and torch.Tag.nondeterministic_seeded not in func.tags):
+            self._as_it_is(func, args, kwargs, result)
+        elif func.is_view or func in _MOVES:
+            if func is aten.view.dtype:
+                raise NotRecordable("a view in another dtype")
+            self._as_it_is(func, args, kwargs, result)
+        else:
+            self._on_codes(func, values, tensors, result)
+
+    def _as_it_is(self, func, args: tuple, kwargs: dict, result: object) -> None:
+        if func.namespace != "aten" and any(map(_C.is_format_tensor, operators.tensors_in([args, kwargs, result]))):
+            raise NotRecordable(f"{func} is no operator of PyTorch's own")
+        args, kwargs = pytree.tree_map_only(torch.Tensor, self.node, (args, kwargs))
+        self._results(self.graph.call_function(func, args, kwargs), operators.listed(result), isinstance(result, (tuple, list)))
+
+    def _results(self, node: torch.fx.Node, results: list, many: bool) -> None:
+        for i, tensor in enumerate(results):
+            if tensor is not None:
+                self._keep(tensor, self.graph.call_function(operator.getitem, (node, i)) if many else node)
+
+    def _on_codes(self, func, values: list, tensors: list, result: object) -> None:
+        names = ",".join(operators.format_name(t.dtype) for t in tensors)
+        if _C.explicit_dtype() and any(isinstance(v, torch.dtype) for v in values):
+            names += operators.EXACT
+        made = operators.made(func, result)
+        targets = operators.listed([values[i] for i in operators.written(func)])
+        count = len(made) + len(targets)
+        op = operators.operator(func, values, count)
+        given = pytree.tree_map_only(torch.Tensor, self.node, values)
+        node = self.graph.call_function(op, tuple(given), {"formats": names})
+        self._results(node, made, count > 1)
+        for i, target in enumerate(targets, len(made)):
+            if target is not None:
+                value = self.graph.call_function(operator.getitem, (node, i)) if count > 1 else node
+                self.graph.call_function(aten.copy_.default, (self.node(target), value))
+
+
+class Recorded:
+    """A graph over codes in two parts: what ``function`` does, and what backward does then.
+
+    ``results``: the function's, of this run. ``inputs``, ``outputs``, ``tangents``, ``gradients``: nodes; of inputs and outputs that are no
+    tensors, and of gradients that nothing depends on, None. ``mutated``: the places of inputs that are written to.
+    """
+
+    def __init__(self, function: Callable, inputs: list, differentiable: bool) -> None:
+        with _disable_current_modes(), torch.random.fork_rng(devices=[]), torch.set_grad_enabled(differentiable):
+            given = [copy(v) if isinstance(v, torch.Tensor) else v for v in inputs]
+            self.recorder = Recorder()
+            self.inputs = [self.recorder.input(f"input_{i}", v) if isinstance(v, torch.Tensor) else None for i, v in enumerate(given)]
+            versions = [v._version if isinstance(v, torch.Tensor) else None for v in given]
+            with self.recorder:
+                self.results = list(function(*given))
+            self.outputs = [self.recorder.node(v) if isinstance(v, torch.Tensor) else None for v in self.results]
+            self.mutated = [i for i, v in enumerate(given) if isinstance(v, torch.Tensor) and v._version != versions[i]]
+            self.forward_nodes = list(self.recorder.graph.nodes)
+            self.needs = [i for i, v in enumerate(given) if isinstance(v, torch.Tensor) and v.requires_grad]
+            self.differentiable = [i for i, v in enumerate(self.results) if isinstance(v, torch.Tensor) and v.requires_grad]
+            self.tangents: list[torch.fx.Node] = []
+            if self.differentiable:
+                self._refuse_shared(given)
+                self._backward(given)
+
+    def _backward(self, given: list) -> None:
+        outputs = [self.results[i] for i in self.differentiable]
+        self.seeds = [torch.ones_like(v, memory_format=torch.preserve_format) for v in outputs]
+        self.tangents = [self.recorder.input(f"tangent_{i}", v) for i, v in enumerate(self.seeds)]
+        with self.recorder:
+            self.slopes = torch.autograd.grad(outputs, [given[i] for i in self.needs], self.seeds, allow_unused=True)
+        self.gradients = [None if g is None else self.recorder.node(g) for g in self.slopes]
+
+    def _refuse_shared(self, given: list) -> None:
+        if any(given[i].requires_grad for i in self.mutated):
+            raise NotRecordable("an operand that needs gradients is written to")
+        seen = {v.untyped_storage().data_ptr() for v in given if isinstance(v, torch.Tensor)}
+        for v in self.results:
+            if isinstance(v, torch.Tensor) and v.numel():
+                if (where := v.untyped_storage().data_ptr()) in seen:
+                    raise NotRecordable("a result shares memory with an operand or another result where gradients are needed")
+                seen.add(where)
+
+    def backward_nodes(self) -> tuple[list[torch.fx.Node], list[torch.fx.Node]]:
+        """The nodes of backward, and those of forward that they need. Views are made again: what they see may be an operand."""
+        ahead = set(self.forward_nodes)
+        nodes = [n for n in self.recorder.graph.nodes if n not in ahead]
+        wanted = {a for n in nodes for a in n.all_input_nodes} | {n for n in self.gradients if n is not None}
+        again, needed = [], []
+        for node in reversed(self.forward_nodes):
+            if node not in wanted:
+                continue
+            if isinstance(node.target, torch._ops.OpOverload) and node.target.is_view:
+                again.insert(0, node)
+                wanted.update(node.all_input_nodes)
+            else:
+                needed.insert(0, node)
+        return again + nodes, needed
+
+    def part(self, nodes: list[torch.fx.Node], inputs: list[torch.fx.Node], outputs: list[torch.fx.Node], fused: bool) -> torch.fx.GraphModule:
+        """The graph of some of the nodes, from inputs to outputs; fused, with look-ups in the place of chains of elementwise operators."""
+        graph, places, module = torch.fx.Graph(), {}, torch.nn.Module()
+        tables = Tables(nodes, self.recorder.tensors)
+        chains = tables.longer() if fused else {}
+        for node in inputs:
+            places[node] = graph.placeholder(node.name)
+        for i, node in enumerate(nodes):
+            if node in chains:
+                module.register_buffer(f"table_{i}", tables.table(node))
+                places[node] = graph.call_function(look_up, (places[chains[node]], graph.get_attr(f"table_{i}")))
+            elif node.op != "placeholder":
+                places[node] = graph.node_copy(node, places.__getitem__)
+        graph.output([places[node] for node in outputs])
+        graph.eliminate_dead_code(is_impure_node=lambda n: n.op in ("placeholder", "output") or n.target is aten.copy_.default or _draws(n))
+        return torch.fx.GraphModule(module, graph)
+
+
+def _draws(node: torch.fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags

@@ -74,9 +74,7 @@ class _Compiled:
         self.plain, self.state = part(fused=False), _state()
         given = [mode.from_tensor(_seen_as_codes(v.detach()), static_shapes=True) for v in examples]
         with tracing(TracingContext(mode)), torch.no_grad():
-            compiled = backend(part(fused=True), given)
-        # Backward may be called where Dynamo would look into it.
-        self.run, self.plain = torch._dynamo.disable(compiled), torch._dynamo.disable(self.plain)
+            self.run = backend(part(fused=True), given)
 
     def __call__(self, values: list) -> list:
         run = self.run if _state() == self.state else self.plain  # whose operators go by the state when they run
@@ -159,7 +157,7 @@ class _Function(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, *slopes):
-        return None, *ctx.parts.gradients(ctx.saved_tensors, slopes)
+        return None, *_gradients(ctx.parts, ctx.saved_tensors, slopes)
 
 
 class _Parts:
@@ -202,6 +200,11 @@ class _Parts:
         for i, v in zip(self.given, self.backward([*saved, *tangents]), strict=True):
             found[i] = v
         return found
+
+
+@torch.compiler.disable  # backward may be called where Dynamo would look into it
+def _gradients(parts: _Parts, saved, slopes) -> list:
+    return parts.gradients(saved, slopes)
 
 
 def _laid_out(slope: torch.Tensor | None, shape, stride, dtype: torch.dtype) -> torch.Tensor:

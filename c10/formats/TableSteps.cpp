@@ -49,8 +49,8 @@ std::vector<typename Machine<T>::Signed> places_of_change(const std::vector<doub
   const Key lowest = TableSteps<T>::key_of(-std::numeric_limits<T>::infinity()), highest = TableSteps<T>::key_of(std::numeric_limits<T>::infinity());
   std::vector<Key> keys{lowest, lowest + 1, Key{-1}, Key{0}, Key{1}, highest};
   for (const double r : numbers) {
-    const Key key = TableSteps<T>::key_of(static_cast<T>(r)); // no further from r than the next machine number
-    for (Key k = key - 1; k <= key + 2; ++k) {
+    const Key key = TableSteps<T>::key_of(static_cast<T>(r)); // the machine number next to r, on one side or the other
+    for (Key k = key; k <= key + 1; ++k) {
       if (k > lowest && k <= highest) keys.push_back(k);
     }
   }

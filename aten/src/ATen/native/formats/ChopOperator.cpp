@@ -5,6 +5,7 @@
 #include <ATen/AutogradNode.h>
 #include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
+#include <ATen/Releases.h>
 #include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -118,9 +119,11 @@ struct RoundHook final : torch::autograd::FunctionPreHook {
     return gradients;
   }
 
+#if TORCH_DTYPES_SINCE(2, 11) // PyTorch 2.6's compiled autograd takes no hooks of C++, which the base class says
   void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const override {
     args.add_cpp_single_tensor_pre_hook([f = format](const at::TensorBase& g) -> at::TensorBase { return chop_named(at::Tensor(g), f); }, /*idx=*/0);
   }
+#endif
 };
 
 } // namespace

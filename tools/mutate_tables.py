@@ -77,11 +77,9 @@ MUTATIONS = [  # what, file, old text, new text
     ("runs of negative numbers one off", STEPS, "number_of<float>(s.thresholds[i] - 1)", "number_of<float>(s.thresholds[i])"),
     ("runs without NaN", STEPS, "  add(infinity + 1, s.nan_code);\n", ""),
     ("runs without negative NaN", STEPS, "  add(sign + infinity + 1, s.nan_code);\n", ""),
-    ("bucket that begins with a run", STEPS, "runs[run + 1].begin == begin) ++run;", "false) ++run;"),
     ("bucket of two thresholds is decided", STEPS, "b.undecided = thresholds > 1;", "b.undecided = false;"),
     ("numbers next to 0 are zeros", STEPS, "to.smallest = true, ", ""),
     ("small codes that are not", STEPS, "r.code > 0xFF", "r.code > 0x1FF"),
-    ("undecided bucket without its first run", STEPS, "B::kUndecided | b.first_run", "B::kUndecided"),
     ("gap by its upper end", STEPS, "std::lower_bound(ends.begin(), ends.end(), x) :", "std::upper_bound(ends.begin(), ends.end(), x) :"),
     ("gap across 0 is one", STEPS, "const double from = lower < 0 && upper > 0 && negative ? lower : upper;", "const double from = upper;"),
     ("gap with another's sign", STEPS, "place != last || negative != last_negative", "place != last"),
@@ -89,7 +87,7 @@ MUTATIONS = [  # what, file, old text, new text
     ("gap above the range from the outer end", STEPS, "lower_is_inner = true;", ";"),
     ("zero in a gap of one code", STEPS, "return gap.scale == 0 ? always(x) : gap;", "return gap;"),
     ("no margin where the width is no power of two", STEPS, "is_power_of_two(width) && differences", "differences"),
-    ("no margin where the difference is rounded", STEPS, "return width - places <= 53;", "return true;"),
+    ("no margin where the difference is rounded", STEPS, "return inner == 0 || (std::signbit", "return true || (std::signbit"),
     ("no margin at all", STEPS, "0x1p-18f, inner_code", "0, inner_code"),
     ("products out of range", STEPS, "width.exponent < -900 || width.exponent > 1000", "false"),
     ("run before the bucket", HEADER, "runs[run + 1].begin <= u) ++run;", "runs[run + 1].begin < u) ++run;"),
@@ -99,7 +97,7 @@ MUTATIONS = [  # what, file, old text, new text
     ("large: undecided is taken", SEARCH, "return (seen & TableBuckets::kUndecided) != 0;", "return false;"),
     ("smallest are taken", SEARCH, "return any != 0;", "return false;"),
     ("float64: undecided is taken", SEARCH, "return undecided < 0;", "return false;"),
-    ("float64: NaN", SEARCH, "> infinity_bits<double>() ? nan_code : step", "> infinity_bits<double>() + 1 ? nan_code : step"),
+    ("float64: NaN", SEARCH, "> infinity_bits<double>() ? nan_code : step", "> ~uint64_t{0} ? nan_code : step"),
     ("one coin for all", DRAWS, "h[i] >> 31 ? other[i]", "h[0] >> 31 ? other[i]"),
     ("coin the other way", DRAWS, "h[i] >> 31 ? other[i] : codes[done + i]", "h[i] >> 31 ? codes[done + i] : other[i]"),
     ("draw: lower half forgotten", DRAWS, "double centre{-0.5}, reach{0.5};", "double centre{0}, reach{0};"),
@@ -154,6 +152,9 @@ static void decodes(const Format& f, const std::vector<double>& values) {
   }
 }
 int main() {
+  const Unpacked below_one = distance(unpack(1.0), unpack(0x1p-200));
+  see(below_one.significand, ~uint64_t{0}, "distance", 0);
+  see(below_one.sticky && below_one.exponent == -1, true, "distance", 0);
   std::string word;
   Format f;
   while (std::cin >> word) {
@@ -243,6 +244,9 @@ ORACLES = {
     "ending": ending([-4.0, -1.0, 0.0, 2.0, NAN], (4, 4, 10.0, 9.0), (2, 2, -6.0, -5.0), ties="away", nan=4,
                      boundaries=[Fraction(-2), Fraction(-1, 2), Fraction(1, 2)]),
     "one sided": ending([2.0, 4.0, NAN], (2, 2, 6.0, None), (2, 2, 0.0, None), nan=2),
+    "negative": ending([-4.0, -2.0, NAN], (2, 2, 0.0, None), (2, 2, -6.0, None), nan=2),
+    "extremes": saturating([-1.7e308, 1.7e308]),
+    "tiny": saturating([2.0**-1000, 1.5 * 2.0**-1000]),
     "unsigned": ending([0.0, 1.0, 2.0, NAN], (3, 3, 3.0, None), (3, 3, -1.0, None), nan=3, negative_is_nan=True),
     "scales": saturating([2.0**k for k in range(-127, 128)] + [NAN], nan=255, negative_is_nan=True),
     "tapered": saturating([0.0, *POWERS, *(-p for p in POWERS)], minpos=True),
@@ -256,7 +260,9 @@ ORACLES = {
 
 
 def text(x):
-    return "nan" if math.isnan(x) else float(x).hex() if math.isfinite(x) else ("-inf" if x < 0 else "inf")
+    if math.isnan(x):
+        return "-nan" if math.copysign(1, x) < 0 else "nan"
+    return float(x).hex() if math.isfinite(x) else ("-inf" if x < 0 else "inf")
 
 
 def definition(name, o):

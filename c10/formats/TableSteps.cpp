@@ -220,17 +220,12 @@ bool is_power_of_two(const Unpacked& u) {
   return u.significand == uint64_t{1} << 63 && !u.sticky;
 }
 
-// Whether x - inner is exact for all x of T from inner to outer, which lies further from 0.
-template <typename T>
-bool differences_are_exact(double inner, double outer, int width) {
-  if (inner == 0) return true;
-  if (std::signbit(inner) != std::signbit(outer) || std::fabs(inner) > std::fabs(outer)) return false;
-  const Unpacked u = unpack(inner);
-  const int places = std::min(u.exponent - Machine<T>::fraction, u.exponent - 63 + std::countr_zero(u.significand)); // of x and of inner
-  return width - places <= 53;
+// Whether x - inner is exact for all x from inner to outer, whose distance is a power of two: so it is where the signs are the same. inner is a
+// multiple of outer's last place, and so of x's; and the difference is no larger than x.
+bool differences_are_exact(double inner, double outer) {
+  return inner == 0 || (std::signbit(inner) == std::signbit(outer) && std::fabs(inner) <= std::fabs(outer));
 }
 
-template <typename T>
 struct GapFinder {
   const ValueTable& t;
   Format f; // the mode `stochastic`, with all bits of its word
@@ -269,7 +264,7 @@ struct GapFinder {
     const double inner = lower_is_inner ? lower : upper, outer = lower_is_inner ? upper : lower;
     TableGap g{inner, 0x1p32 / (outer - inner), 0x1p-18f, inner_code, outer_code}; // four roundings, each of 2^-53 of a product up to 2^32
     const Unpacked width = distance(unpack(inner), unpack(outer));
-    if (is_power_of_two(width) && differences_are_exact<T>(inner, outer, width.exponent)) g.margin = 0;
+    if (is_power_of_two(width) && differences_are_exact(inner, outer)) g.margin = 0;
     // Where products could leave float64's range, no part is near enough.
     if (width.exponent < -900 || width.exponent > 1000) g.inner = 0, g.scale = 0x1p-1000, g.margin = std::numeric_limits<float>::infinity();
     return g;
@@ -279,7 +274,7 @@ struct GapFinder {
 template <typename T>
 TableGaps<T> make_gaps(const Format& f) {
   TableGaps<T> made;
-  GapFinder<T> finder(f);
+  GapFinder finder(f);
   made.steps = make_steps<T>(finder.ends, [&](T x) {
     const TableGap gap = finder.at(static_cast<double>(x));
     if (made.gaps.empty() || !(made.gaps.back() == gap)) made.gaps.push_back(gap);

@@ -13,6 +13,7 @@ import warnings
 
 import torch
 from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .. import _C
 from . import table
@@ -209,6 +210,8 @@ def as_codes(stock):
     def wrap(e, tx, *, source, **kwargs):
         if not (isinstance(e, torch.Tensor) and _C.is_format_tensor(e)):
             return stock(e, tx, source=source, **kwargs)
+        if is_traceable_wrapper_subclass(e):
+            _end_graph(_C.name_of(e.dtype), " (a DTensor's codes are its parts')")
         made = frames.fake(e, tx.fake_mode)
         static = [DimDynamic.STATIC] * e.dim()
         tx.output.tracing_context.tensor_to_context[e] = StatelessSymbolicContext(static, constraint_sizes=[None] * e.dim())

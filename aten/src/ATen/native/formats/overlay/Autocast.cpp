@@ -43,11 +43,11 @@ std::vector<at::Tensor> widened(at::TensorList tensors) {
   return result;
 }
 
-template <auto* F, typename Signature>
+template <typename Signature, Signature* F> // which of a name's overloads the signature says
 using Stock = typename at::autocast::WrapFunction<CastPolicy::promote, at::kCPU, Signature, Signature, F>::type;
 
 at::Tensor cat(const at::ITensorListRef& tensors, int64_t dim) {
-  if (!any_own(tensors)) return Stock<at::cat, at::Tensor(const at::ITensorListRef&, int64_t)>::call(tensors, dim);
+  if (!any_own(tensors)) return Stock<at::Tensor(const at::ITensorListRef&, int64_t), at::cat>::call(tensors, dim);
   const c10::impl::ExcludeDispatchKeyGuard beneath(c10::DispatchKey::AutocastCPU);
   const auto list = tensors.materialize();
   const std::vector<at::Tensor> given(list.begin(), list.end());
@@ -55,15 +55,14 @@ at::Tensor cat(const at::ITensorListRef& tensors, int64_t dim) {
 }
 
 at::Tensor stack(at::TensorList tensors, int64_t dim) {
-  if (!any_own(tensors)) return Stock<at::stack, at::Tensor(at::TensorList, int64_t)>::call(tensors, dim);
+  if (!any_own(tensors)) return Stock<at::Tensor(at::TensorList, int64_t), at::stack>::call(tensors, dim);
   const c10::impl::ExcludeDispatchKeyGuard beneath(c10::DispatchKey::AutocastCPU);
   return at::stack(widened(tensors), dim);
 }
 
 at::Tensor index_copy(const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Tensor& source) {
   using Signature = at::Tensor(const at::Tensor&, int64_t, const at::Tensor&, const at::Tensor&);
-  if (!any_format_tensor() || (!is_own(self) && !is_own(source)))
-    return Stock<static_cast<Signature*>(at::index_copy), Signature>::call(self, dim, index, source);
+  if (!any_format_tensor() || (!is_own(self) && !is_own(source))) return Stock<Signature, at::index_copy>::call(self, dim, index, source);
   const c10::impl::ExcludeDispatchKeyGuard beneath(c10::DispatchKey::AutocastCPU);
   const auto both = widened({self, source});
   return at::index_copy(both[0], dim, index, both[1]);

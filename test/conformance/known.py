@@ -24,10 +24,13 @@ EXACT = frozenset(
     "nn.functional.channel_shuffle nan_to_num copysign heaviside masked.amax masked.amin linalg.diagonal fft.fftshift fft.ifftshift".split()
 )
 
-# Uninitialised elements; and a matrix that is singular by intent, which rounding its factors makes ill-conditioned without a bound.
-UNDEFINED_VALUES = frozenset(
-    "empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize_ resize_as_ linalg.pinv.singular".split()
+# Uninitialised elements and random ones. From PyTorch 2.12 on the database says so itself (has_nondeterministic_output).
+NONDETERMINISTIC = frozenset(
+    "empty empty_like empty_strided empty_permuted new_empty new_empty_strided torch.ops.aten._efficient_attention_forward "
+    "torch.ops.aten._flash_attention_forward".split()
 )
+# Those; and a matrix that is singular by intent, which rounding its factors makes ill-conditioned without a bound.
+UNDEFINED_VALUES = NONDETERMINISTIC | frozenset("resize_ resize_as_ linalg.pinv.singular".split())
 
 
 @dataclasses.dataclass(frozen=True)

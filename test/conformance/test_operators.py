@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 from judge import judge
-from known import FAILS, expected
+from known import FAILS, NONDETERMINISTIC, expected
 from op_cases import KINDS, lacks, run_entry
 from samples import NotApplicable, base_dtype, quiet
 from torch.testing._internal.common_methods_invocations import op_db
@@ -121,6 +121,12 @@ SPOILED = {
     "a lost gradient": ("mul", "backward", lambda r: r.detach() + 0 * r.sum(), "gradient 0"),
     "an error": ("add", "forward", lambda r: r.nonsense, "AttributeError"),
 }
+
+
+def test_what_has_no_determined_values():
+    if not hasattr(op_db[0], "has_nondeterministic_output"):
+        pytest.skip("the database of this release does not say so")
+    assert {op.name for op in op_db if op.has_nondeterministic_output} == NONDETERMINISTIC
 
 
 @pytest.mark.parametrize("what", SPOILED)

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 import torch_dtypes
 from torch_dtypes import mixed_operands
+from torch_dtypes._overlay.releases import RUNNING
 
 DTYPES = (torch.posit16es2, torch.q43, torch.posit32es2)  # containers: bfloat16, a float8, float32 itself
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -68,6 +69,8 @@ def test_what_stock_does(name, dtype, without_onednn):
             if isinstance(expected, Exception):
                 assert isinstance(found, type(expected)), (mixture, expected, found)
                 expect_names(found, dtype)
+            elif name == "addmv" and RUNNING < (2, 13) and isinstance(found, Exception):
+                expect_names(found, dtype)  # earlier releases add to a float32 vector: ours raise in every release
             else:
                 assert found == [dtype if d is torch.bfloat16 else d for d in expected], (mixture, expected, found)
 

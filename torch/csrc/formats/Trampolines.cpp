@@ -2,9 +2,9 @@
 // and identity tests still know it, and a stock call costs one test of kwargs more.
 #include <torch/csrc/formats/Trampolines.h>
 
-#include <ATen/native/formats/overlay/Autocast.h>
 #include <ATen/FormatTensor.h>
 #include <ATen/native/formats/operators/StockFormula.h>
+#include <ATen/native/formats/overlay/Autocast.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Exceptions.h>

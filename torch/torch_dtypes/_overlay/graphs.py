@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .. import _C
 from . import table
-from .releases import SKIPS_HAVE_REASONS
+from .releases import SKIP_RULES_KNOW_FRAMES, SKIPS_HAVE_REASONS
 from .table import Builtin, Registered, Replaced, When
 
 NOTICE = (
@@ -73,7 +73,7 @@ def skipping(stock):
     @functools.wraps(stock)
     def call(self, frame, cache_entry, frame_state):
         name = _format_of_setting()
-        if name is None or trace_rules.check(frame.f_code, frame=frame):
+        if name is None or trace_rules.check(frame.f_code, **({"frame": frame} if SKIP_RULES_KNOW_FRAMES else {})):
             try:
                 return stock(self, frame, cache_entry, frame_state)
             except exc.ResumePrologueTracingError:  # what goes on within an autocast of ours begins with that

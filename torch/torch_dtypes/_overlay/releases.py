@@ -21,6 +21,7 @@ NO_BOXED_BACKWARD = since("2.13")  # BackwardCFunction.apply_boxed
 NO_CHUNKED_CROSS_ENTROPY = since("2.13")  # linear_cross_entropy(options=...)
 
 # Differences in what all have.
+SKIP_RULES_KNOW_FRAMES = RUNNING >= (2, 12)  # torch._dynamo.trace_rules.check(frame=)
 SKIPS_HAVE_REASONS = RUNNING >= (2, 13)  # torch._dynamo.types.ConvertFrameReturn
 OVERLOADS_CALL_TWO_WAYS = RUNNING >= (2, 14)  # torch._ops.OpOverload.__call__
 COLLECTIVES_WRAP_LISTS = RUNNING >= (2, 15)  # _functional_collectives._maybe_wrap_tensors; before, each by _maybe_wrap_tensor

@@ -14,42 +14,45 @@ from .measuring import OVER, RATE, RATIO, Group, Row, Sizes, name_of
 
 _ENCODE = {"q43": 1.2, "q52": 1.2, "e5m5": 1.2, "e5m6": 1.2, "posit16es2": 1.5, "posit8es0": 1.5, "posit8es1": 1.5, "posit8es2": 1.5}
 _TABLES = {"nf4": 1.2, "hif8": 1.2, "e8m0": 1.2, "takum16_linear": 4.0, "e6m9fn_normal": 4.0}  # e6m9fn_normal: DLFloat16
-_ENCODE |= _TABLES
 _DECODE = dict.fromkeys(_ENCODE, 1.1) | _TABLES
 _ARITHMETIC = {"q43": 4.0, "posit16es2": 6.0}
 _TWO = ("q43", "posit16es2")
 
 
 def casts(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
-    nearest = dtypes or [torch_dtypes.dtype(name) for name in _ENCODE]
-    named = {name_of(d): d for d in nearest}
-    size = f"{sizes.elements:,} elements"
+    if dtypes is None:
+        return _casts(sizes, list(_ENCODE), _TWO) + _casts(sizes, list(_TABLES), ("nf4", "takum16_linear"))
+    # Tables apart: what large results a group's other cases free decides where a case finds its memory.
+    apart = [[name_of(d) for d in dtypes if (torch_dtypes.format_of(d).table_name is None) is plain] for plain in (True, False)]
+    return [group for names in apart if names for group in _casts(sizes, names, names)]
 
-    def values(names):
+
+def _casts(sizes: Sizes, names: list[str], drawn_too: Sequence[str]) -> list[Group]:
+    """Casts to dtypes that are all tables or none, over bfloat16's, and to tables over a copy; of some dtypes with stochastic rounding too."""
+    named = {name: torch_dtypes.dtype(name) for name in names}
+    limits, size = _ENCODE | _TABLES, f"{sizes.elements:,} elements"
+
+    def values():
         x = torch.randn(sizes.elements)
-        return {name: {"x": x} for name in names}
+        return {name: {"x": x} for name in encode}
 
     def codes():
         x = torch.randn(sizes.elements)
         return {"bfloat16": {"x": x.bfloat16()}} | {name: {"x": x.to(d)} for name, d in named.items()}
 
     encode = {"bfloat16": "x.to(torch.bfloat16)"} | {name: f"x.to(torch.{name})" for name in named}
-    rows = [Row(f"encode from float32, {size}", n, "bfloat16", _ENCODE.get(n)) for n in named]
-    tables = [n for n, d in named.items() if torch_dtypes.format_of(d).table_name is not None]
-    if tables:
+    rows = [Row(f"encode from float32, {size}", n, "bfloat16", limits.get(n)) for n in named]
+    if torch_dtypes.format_of(next(iter(named.values()))).table_name is not None:
         encode["float32"] = "x.clone()"
-        rows += [Row(f"encode from float32 over a copy, {size}", n, "float32", _ENCODE.get(n)) for n in tables]
-    for d in [d for d in nearest if dtypes or name_of(d) in (*_TWO, "nf4", "takum16_linear")]:
-        if torch_dtypes.format_of(d).rounding.name != "stochastic":
-            drawn = name_of(torch_dtypes.with_rounding(d, "stochastic"))
+        rows += [Row(f"encode from float32 over a copy, {size}", n, "float32", limits.get(n)) for n in named]
+    for name in drawn_too:
+        if torch_dtypes.format_of(named[name]).rounding.name != "stochastic":
+            drawn = name_of(torch_dtypes.with_rounding(named[name], "stochastic"))
             encode[drawn] = f"x.to(torch.{drawn})"
-            rows.append(Row(f"encode, stochastic rounding over nearest, {size}", drawn, name_of(d), 3 if name_of(d) in _TWO else None))
+            rows.append(Row(f"encode, stochastic rounding over nearest, {size}", drawn, name, 3 if name in _TWO else None))
     decode = {name: "x.to(torch.float32)" for name in ("bfloat16", *named)}
     back = [Row(f"decode to float32, {size}", n, "bfloat16", _DECODE.get(n)) for n in named]
-    return [
-        Group(encode, lambda: values(encode), rows, rounds=20),
-        Group(decode, codes, back, rounds=20),
-    ]
+    return [Group(encode, values, rows, rounds=20, least_seconds=0.03), Group(decode, codes, back, rounds=20, least_seconds=0.03)]
 
 
 def arithmetic(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:

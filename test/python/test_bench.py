@@ -16,7 +16,7 @@ from torch_dtypes.bench.running import chosen, listing, measure
 from torch_dtypes.cli import group
 
 TINY = bench.Sizes(
-    elements=1000, function_elements=1000, matmul=16, rounded_matmul=16, networks=(("lenet5", 2),), parameters=(400,),
+    elements=1000, cast_seconds=0, function_elements=1000, matmul=16, rounded_matmul=16, networks=(("lenet5", 2),), parameters=(400,),
     memory_networks=(("lenet5", 2),), calls=2, peer_elements=1000, peer_matmul=8, peer_seconds=0, scalars=50, peer_batch=2,
     scaling=(100, 1000), scaling_matmul=(4, 8),
 )  # fmt: skip

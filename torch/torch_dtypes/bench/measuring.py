@@ -28,6 +28,7 @@ class Sizes:
 
     Attributes:
         elements: of casts and arithmetic.
+        cast_seconds: of one timing of a cast, at least.
         function_elements: of elementary functions.
         matmul: side of the matrices that are multiplied in float32.
         rounded_matmul: side of those whose sums are rounded at every step, or exact.
@@ -45,6 +46,7 @@ class Sizes:
     """
 
     elements: int = 10_000_000
+    cast_seconds: float = 0.03
     function_elements: int = 1_000_000
     matmul: int = 1024
     rounded_matmul: int = 512

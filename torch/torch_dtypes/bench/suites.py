@@ -52,7 +52,7 @@ def _casts(sizes: Sizes, names: list[str], drawn_too: Sequence[str]) -> list[Gro
             rows.append(Row(f"encode, stochastic rounding over nearest, {size}", drawn, name, 3 if name in _TWO else None))
     decode = {name: "x.to(torch.float32)" for name in ("bfloat16", *named)}
     back = [Row(f"decode to float32, {size}", n, "bfloat16", _DECODE.get(n)) for n in named]
-    return [Group(encode, values, rows, rounds=20, least_seconds=0.03), Group(decode, codes, back, rounds=20, least_seconds=0.03)]
+    return [Group(encode, values, rows, rounds=20, least_seconds=sizes.cast_seconds), Group(decode, codes, back, rounds=20, least_seconds=sizes.cast_seconds)]
 
 
 def arithmetic(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:

@@ -52,7 +52,8 @@ def _casts(sizes: Sizes, names: list[str], drawn_too: Sequence[str]) -> list[Gro
             rows.append(Row(f"encode, stochastic rounding over nearest, {size}", drawn, name, 3 if name in _TWO else None))
     decode = {name: "x.to(torch.float32)" for name in ("bfloat16", *named)}
     back = [Row(f"decode to float32, {size}", n, "bfloat16", _DECODE.get(n)) for n in named]
-    return [Group(encode, values, rows, rounds=20, least_seconds=sizes.cast_seconds), Group(decode, codes, back, rounds=20, least_seconds=sizes.cast_seconds)]
+    timing = {"rounds": 20, "least_seconds": sizes.cast_seconds}
+    return [Group(encode, values, rows, **timing), Group(decode, codes, back, **timing)]
 
 
 def arithmetic(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:

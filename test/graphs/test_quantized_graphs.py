@@ -109,6 +109,7 @@ def test_plans_are_read_as_they_were_written(text):
     assert product_operator._read(made.text) == made and made.text == product_operator.written(product_operator._read(made.text))
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # of any operator under 2.15's opcheck, stock ones too
 @pytest.mark.parametrize("text", [PLANS[0], PLANS[4]])
 @pytest.mark.parametrize("kind", ["linear", "convolution", "transposed"])
 def test_opcheck(text, kind):

@@ -8,6 +8,7 @@ import functools
 import torch
 
 from .._overlay.distributed import refuse_parallel
+from .._overlay.releases import SHARDS_NAME_GRADIENTS
 from ..formats import is_format_dtype
 
 
@@ -51,5 +52,15 @@ def install_collectives(module) -> None:
             reduce_dtype = torch.float32
         return stock(reduce_scatter_group, all_reduce_group, reduce_dtype, device_type, factor, *args, **kwargs)
 
+    if SHARDS_NAME_GRADIENTS:
+        param, dtype_of = module.FSDPParam, module.FSDPParam.unsharded_grad_dtype.fget
+
+        # Stock's gradients are to be in reduce_dtype, or the shards' dtype, as soon as they are made. With a format they are in the parameter's
+        # own, as in earlier releases, and what joins them casts.
+        def unsharded_grad_dtype(self):
+            dtypes = dtype_of(self), self.param_dtype or self.orig_dtype
+            return dtypes[any(d is not None and is_format_dtype(d) for d in dtypes)]
+
+        param.unsharded_grad_dtype = property(unsharded_grad_dtype)
     module._get_gradient_divide_factors = _get_gradient_divide_factors
     module.foreach_reduce_scatter_copy_in = foreach_reduce_scatter_copy_in

@@ -6,15 +6,12 @@ Copies c10/ to a temporary folder, compiles a check that needs no PyTorch agains
 the codes that test/support/oracle.py expects. The unbroken layer must pass and every broken one fail; the exit status is 1 otherwise.
 """
 
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
 from fractions import Fraction
 from math import isqrt
 from pathlib import Path
 
+import mutating
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -400,41 +397,9 @@ def lines():
             yield from with_number(spec, mode, 300, rng)
 
 
-def outcome(compiler, folder, vectors):
-    """None if it does not compile, else whether it passes, and what it says."""
-    program = folder / "check"
-    compile_line = [*compiler, "-std=c++20", "-O1", "-I", folder, "-o", program, folder / "check.cpp"]
-    built = subprocess.run(compile_line, capture_output=True, text=True, check=False)
-    if built.returncode:
-        return None, built.stderr
-    with vectors.open() as lines:
-        done = subprocess.run([program], stdin=lines, capture_output=True, text=True, check=False)
-    return done.returncode == 0, done.stdout
-
-
 def main():
     words = " ".join(sys.argv[1:])
-    compiler = os.environ.get("CXX", "g++").split()
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        (folder / "check.cpp").write_text(CHECK)
-        vectors = folder / "vectors"
-        vectors.write_text("\n".join(lines()) + "\n")
-        survivors = []
-        for what, file, old, new in [("nothing", ROUND, "", ""), *(m for m in MUTATIONS if words in m[0])]:
-            shutil.copytree(ROOT / "c10", folder / "c10", dirs_exist_ok=True)
-            source = folder / "c10" / file
-            text = source.read_text()
-            if old and text.count(old) != 1:
-                sys.exit(f"{what}: expected its text once in c10/{file}, but found it {text.count(old)} times: renew the mutation")
-            source.write_text(text.replace(old, new) if old else text)
-            passed, output = outcome(compiler, folder, vectors)
-            said = output.strip().splitlines()
-            print(f"{'does not compile' if passed is None else 'passes' if passed else 'caught':16} {what}: {said[0] if said else ''}", flush=True)
-            if passed is not (what == "nothing"):
-                survivors.append(what)
-    if survivors:
-        sys.exit(f"not as expected: {', '.join(survivors)}")
+    mutating.try_each([(what, f"c10/{file}", *texts) for what, file, *texts in MUTATIONS if words in what], CHECK, lines(), ["c10"], ["-O1"])
 
 
 if __name__ == "__main__":

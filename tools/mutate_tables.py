@@ -7,14 +7,11 @@ copy, with the vector unit of this processor, and fed what test/support/oracle_t
 """
 
 import math
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
 from fractions import Fraction
 from pathlib import Path
 
+import mutating
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -355,48 +352,14 @@ def casts(o, kind, mode, name, few, numbers):
         yield f"{text(x)} {o.encode(x, name, int(word), few)}"
 
 
-def outcome(compiler, folder, vectors):
-    """None if it does not compile, else whether it passes, and what it says."""
-    program = folder / "check"
-    sources = [folder / "check.cpp", folder / STEPS, folder / TABLE]
-    compile_line = [*compiler, "-std=c++20", "-O0", "-I", folder, "-I", folder / "aten" / "src", "-o", program, *sources, "-pthread"]
-    built = subprocess.run(compile_line, capture_output=True, text=True, check=False)
-    if built.returncode:
-        return None, built.stderr
-    with vectors.open() as lines:
-        done = subprocess.run([program], stdin=lines, capture_output=True, text=True, check=False)
-    return done.returncode == 0, done.stdout
-
-
 def main():
     words = " ".join(sys.argv[1:])
-    compiler = os.environ.get("CXX", "g++").split()
     avx512 = "avx512bw" in Path("/proc/cpuinfo").read_text().split()
-    compiler += [f"-DCPU_CAPABILITY={'AVX512' if avx512 else 'DEFAULT'}", f"-DCPU_CAPABILITY_{'AVX512' if avx512 else 'DEFAULT'}"]
-    compiler += ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512cd", "-mfma"] if avx512 else []
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        (folder / "check.cpp").write_text(CHECK)
-        vectors = folder / "vectors"
-        vectors.write_text("\n".join(line for name, o in ORACLES.items() for part in (definition(name, o), cases(o)) for line in part) + "\n")
-        survivors = []
-        for what, file, old, new in [("nothing", TABLE, "", ""), *(m for m in MUTATIONS if words in m[0])]:
-            if what.startswith(VECTOR) and not avx512:
-                continue
-            for part in ("c10", "aten/src/ATen/native/formats/cpu"):
-                shutil.copytree(ROOT / part, folder / part, dirs_exist_ok=True)
-            source = folder / file
-            code = source.read_text()
-            if old and code.count(old) != 1:
-                sys.exit(f"{what}: expected its text once in {file}, but found it {code.count(old)} times: renew the mutation")
-            source.write_text(code.replace(old, new) if old else code)
-            passed, output = outcome(compiler, folder, vectors)
-            said = output.strip().splitlines()
-            print(f"{'does not compile' if passed is None else 'passes' if passed else 'caught':16} {what}: {said[0] if said else ''}", flush=True)
-            if passed is not (what == "nothing"):
-                survivors.append(what)
-    if survivors:
-        sys.exit(f"not as expected: {', '.join(survivors)}")
+    options = ["-O0", f"-DCPU_CAPABILITY={'AVX512' if avx512 else 'DEFAULT'}", f"-DCPU_CAPABILITY_{'AVX512' if avx512 else 'DEFAULT'}"]
+    options += ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512cd", "-mfma"] if avx512 else []
+    lines = (line for name, o in ORACLES.items() for part in (definition(name, o), cases(o)) for line in part)
+    mutations = [m for m in MUTATIONS if words in m[0] and (avx512 or not m[0].startswith(VECTOR))]
+    mutating.try_each(mutations, CHECK, lines, ["c10", "aten/src/ATen/native/formats/cpu"], options, [STEPS, TABLE])
 
 
 if __name__ == "__main__":

@@ -183,6 +183,21 @@ def test_written_operands(backend):
     assert a._version > before
 
 
+@pytest.mark.parametrize("name", ["SGD", "SGD with momentum", "Adamax", "Rprop"])
+@pytest.mark.filterwarnings("ignore:torch.compile runs uncompiled")
+def test_optimizers(backend, name):
+    """Their state and parameters belong to the graph that Dynamo makes, which is run once more where it is recorded."""
+    torch.manual_seed(0)
+    slope, parameters = torch.randn(5).to(torch.posit16es2), [torch.linspace(-2, 2, 5).to(torch.posit16es2).requires_grad_() for _ in range(2)]
+    made = [getattr(torch.optim, name.split()[0])([p], lr=0.01, **({"momentum": 0.9} if "momentum" in name else {})) for p in parameters]
+    steps = [torch.compile(made[0].step, backend=backend), made[1].step]
+    for _ in range(3):
+        for p, run in zip(parameters, steps, strict=True):
+            p.grad = slope.clone()
+            run()
+    assert_same(*parameters)
+
+
 def test_casts_and_mixed_operands(backend):
     def f(x, s):
         return x.float() * s, x + s, (x > 0).float().sum(), x.to(torch.bfloat16), torch.prod(x), F.layer_norm(x, (4,), s, s)

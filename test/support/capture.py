@@ -40,9 +40,9 @@ def assert_same(a: torch.Tensor, b: torch.Tensor):
     assert torch.equal(a, b)
 
 
-def train(model, x, steps=3):
-    """Some steps of Adam: losses, parameters and gradients. (JIT's executor optimises from the second call on.)"""
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+def train(model, x, steps=3, optimizer=torch.optim.Adam, **settings):
+    """Some steps: losses, parameters and gradients. (JIT's executor optimises from the second call on.)"""
+    optimizer = optimizer(model.parameters(), lr=0.01, **settings)
     target = torch.tensor([0, 3])
     seen = []
     for _ in range(steps):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 
 import torch
 from torch._guards import TracingContext, tracing
@@ -54,6 +55,27 @@ def _made_constant(gm: torch.fx.GraphModule) -> None:
             (int if isinstance(value, torch.SymInt) else float)(value)
 
 
+def _with_tensors_given(gm: torch.fx.GraphModule) -> tuple[Callable, list[str]]:
+    """The graph with the tensors that it holds as operands behind its own, and their names: Dynamo keeps an optimizer's state and parameters there,
+    and a run of it would write to them.
+    """
+    graph, held = torch.fx.Graph(), {}
+    graph.output(graph.graph_copy(gm.graph, {}))
+    for node in graph.nodes:
+        value = attrgetter(node.target)(gm) if node.op in ("get_attr", "call_module") else None
+        if isinstance(value, torch.Tensor):
+            held[node] = node.target
+        elif isinstance(value, torch.nn.Module) and (*value.parameters(), *value.buffers()):
+            raise NotRecordable(f"a module within it holds tensors ({node.target})")
+    with graph.inserting_before(next(node for node in graph.nodes if node.op != "placeholder")):
+        for i, node in enumerate(held):
+            node.replace_all_uses_with(graph.placeholder(f"held_{i}"))
+    for node in held:
+        graph.erase_node(node)
+    names = list(held.values())
+    return torch.fx.GraphModule(gm, graph), names
+
+
 def _expect_known(gm: torch.fx.GraphModule, results: list) -> None:
     """An error where a result is not what Dynamo took it for while it traced what follows."""
     for node, found in zip(gm.graph.output_node().args[0], results, strict=True):
@@ -94,7 +116,10 @@ def compile_graph(gm: torch.fx.GraphModule, inputs: list, backend: Callable) -> 
     state = _state()
     if state[-1]:
         raise NotRecordable("it is observed")
-    recorded = Recorded(gm, inputs, torch.is_grad_enabled())
+    function, names = _with_tensors_given(gm)
+    held = [attrgetter(name)(gm) for name in names]
+    inputs += held
+    recorded = Recorded(function, inputs, torch.is_grad_enabled())
     _expect_known(gm, recorded.results)
     mode = TracingContext.get().fake_mode
     call = (_differentiable if recorded.differentiable else _plain)(recorded, inputs, backend, mode)
@@ -102,7 +127,7 @@ def compile_graph(gm: torch.fx.GraphModule, inputs: list, backend: Callable) -> 
     def run(*values):
         if _state() != state:
             return gm(*values)  # eager code, which goes by that state
-        return call([v for v in values if isinstance(v, torch.Tensor)])
+        return call([v for v in values if isinstance(v, torch.Tensor)] + held)
 
     return run
 

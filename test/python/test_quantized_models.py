@@ -71,6 +71,29 @@ def test_a_second_call_replaces_the_rules():
     equal(gradients(model), gradients(other))  # a call that raises changes nothing
 
 
+@pytest.mark.parametrize("loader", [[], [torch.full((2, 6), torch.nan)], [torch.ones(2, 5)]], ids=["nothing", "NaN", "another shape"])
+def test_a_second_call_that_fails_leaves_the_rules_of_the_first(loader):
+    model, x = nn.Sequential(nn.Linear(6, 4), nn.TransformerEncoderLayer(4, 2, 8)), torch.randn(3, 6)
+    rules = {"0": dict(weight="q43", activation=dict(format="int8", by="mse")), r"1\.linear.": dict(weight="q43")}
+    quantize_(model, rules, calibrate=[x])
+    model.eval()
+    want, rows = model(x), summary(model, show=False).rows
+    with pytest.raises(ValueError, match="expected"):
+        quantize_(model, {"0": dict(weight="posit8es1", activation="int4")}, calibrate=loader)
+    assert summary(model, show=False).rows == rows and torch.equal(model(x), want)
+
+
+@pytest.mark.parametrize("loader", [5, "loader", torch.ones(3), {"x": torch.ones(3)}, nn.Linear(2, 2), len], ids=lambda v: type(v).__name__)
+def test_what_is_no_loader_is_said_where_none_is_needed(loader):
+    layer = nn.Linear(6, 4)
+    for rule in ("q43", dict(weight="q43"), dict(weight="int8", activation="int8")):
+        with pytest.raises(TypeError, match="expected calibrate= as an iterable of batches, but got"):
+            quantize_(layer, {nn.Linear: rule}, calibrate=loader)
+        with pytest.raises(TypeError, match="expected forward= as a function"):
+            quantize_(layer, {nn.Linear: rule}, calibrate=[torch.ones(3, 6)], forward=5)
+    assert type(layer) is nn.Linear
+
+
 def test_a_layer_that_raises_keeps_its_parameters():
     layer = quantize_(nn.LSTM(3, 4), {nn.LSTM: dict(weight="q43")})
     own = list(layer.parameters())

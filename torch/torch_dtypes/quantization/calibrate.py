@@ -17,21 +17,34 @@ def needs_calibration(state: LayerState) -> bool:
     return any(r.scaler is not None and r.scaler.needs_calibration for r in state.all_rounders().values())
 
 
-def calibrate_(model: nn.Module, states: dict[str, LayerState], loader: Iterable, forward: Callable[[nn.Module, Any], Any] | None) -> None:
-    """Runs the model over the loader as it was before, in evaluation mode, and settles the scales.
+def check_loader(loader: object, forward: object) -> None:
+    """An error for what can be no loader, and nothing to run its batches, also where no scale asks for them.
 
     Raises:
-        TypeError, ValueError: not a loader, no batches, a batch that is no input, a layer that no batch came to, or infinities or NaN did.
+        TypeError, ValueError: not an iterable of batches, nor a state dict; ``forward`` without one, or no function of two arguments.
     """
-    if isinstance(loader, (torch.Tensor, Mapping, str)) or not isinstance(loader, Iterable):
+    if forward is not None and loader is None:
+        raise ValueError(f"expected calibrate=, whose batches forward= runs, but got None beside forward={forward!r}")
+    if forward is not None and not takes_two(forward):
+        raise TypeError(f"expected forward= as a function of (model, batch), but got {forward!r}")
+    is_state_dict = isinstance(loader, Mapping) and hasattr(loader, "_metadata")
+    if loader is None or is_state_dict:
+        return
+    if isinstance(loader, (torch.Tensor, Mapping, str, nn.Module)) or not isinstance(loader, Iterable):
         what = (
             "a state dict's scales lie in its metadata, which a plain dict has not"
             if isinstance(loader, Mapping)
             else "a single batch in a list is one"
         )
         raise TypeError(f"expected calibrate= as an iterable of batches, but got {type(loader).__name__}; {what}")
-    if forward is not None and not takes_two(forward):
-        raise TypeError(f"expected forward= as a function of (model, batch), but got {forward!r}")
+
+
+def calibrate_(model: nn.Module, states: dict[str, LayerState], loader: Iterable, forward: Callable[[nn.Module, Any], Any] | None) -> None:
+    """Runs the model over the loader as it was before, in evaluation mode, and settles the scales.
+
+    Raises:
+        TypeError, ValueError: not a loader, no batches, a batch that is no input, a layer that no batch came to, or infinities or NaN did.
+    """
     modes = {m: m.training for m in model.modules()}
     for state in states.values():
         state.observing = True

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from .. import _C
-from .calibrate import calibrate_, needs_calibration, take_scales_
-from .layers import LayerState, attach, detach, is_bias, is_quantized, place_of
+from .calibrate import calibrate_, check_loader, needs_calibration, take_scales_
+from .layers import LayerState, attach, detach, is_bias, is_quantized, place_of, state_of
 from .parameters import has_parametrisation, has_weights, masters_of, parameter_names
 from .places import LayerRule, Place, missing_dimension, narrowed
 from .products import is_product
@@ -89,8 +89,7 @@ def quantize_(
         raise TypeError(f"expected a torch.nn.Module to quantise, but got {type(model).__name__}")
     if isinstance(model, torch.jit.ScriptModule):
         raise TypeError("expected modules of Python to quantise, but got a script; quantize_ before torch.jit.script")
-    if forward is not None and calibrate is None:
-        raise ValueError(f"expected calibrate=, whose batches forward= runs, but got None beside forward={forward!r}")
+    check_loader(calibrate, forward)
     chosen = choose(model, rules)
     chosen = _called(model, chosen)
     _check_effects(model, chosen)
@@ -102,19 +101,16 @@ def quantize_(
             f"expected calibrate=, a loader of the model's inputs, for the scales of {', '.join(map(repr, needs[:4]))}, but got None. "
             "Or let the rule say when='call' (a scale of each tensor) or 'delayed' (of those before)"
         )
-    dequantize_(model)
-    for name, state in states.items():
-        attach(model.get_submodule(name), state)
-    _leave_fast_paths(model)
-    if needs:
-        try:
-            if isinstance(calibrate, Mapping) and hasattr(calibrate, "_metadata"):
-                take_scales_(states, calibrate)
-            else:
-                calibrate_(model, states, calibrate, forward)
-        except BaseException:
-            dequantize_(model)
-            raise
+    before = {module: state_of(module) for module in model.modules() if is_quantized(module)}
+    try:
+        _exchange(model, {model.get_submodule(name): state for name, state in states.items()})
+        if needs and isinstance(calibrate, Mapping):
+            take_scales_(states, calibrate)
+        elif needs:
+            calibrate_(model, states, calibrate, forward)
+    except BaseException:
+        _exchange(model, before)
+        raise
     return model
 
 
@@ -143,6 +139,14 @@ def dequantize_(model: nn.Module) -> nn.Module:
             detach(module)
     _take_fast_paths(model)
     return model
+
+
+def _exchange(model: nn.Module, states: dict[nn.Module, LayerState]) -> None:
+    """The rules that there are for others."""
+    dequantize_(model)
+    for module, state in states.items():
+        attach(module, state)
+    _leave_fast_paths(model)
 
 
 def _called(model: nn.Module, chosen: dict[str, Choice]) -> dict[str, Choice]:

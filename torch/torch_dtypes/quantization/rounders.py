@@ -9,7 +9,7 @@ from .. import _C
 from .base import COMPUTED, is_eager
 from .places import Place
 from .scale_rules import Scaler
-from .targets import FormatTarget
+from .targets import FormatTarget, clipping
 
 _PLAIN_TENSORS = (torch.Tensor, nn.Parameter)
 
@@ -38,7 +38,8 @@ class Rounder:
         self.place = place
         self.role = role
         self.last_scale: torch.Tensor | float | None = None  # of the call now running: integer arithmetic goes by it
-        self.scaler = None if place.scale is None else Scaler(place.scale, place.target, channels_of or role, module)
+        self.target = clipping(place.target) if place.scale is not None and place.scale.may_clip else place.target
+        self.scaler = None if place.scale is None else Scaler(place.scale, self.target, channels_of or role, module)
         is_plain = self.scaler is None and isinstance(place.target, FormatTarget) and place.clamped == "pass"
         # A format and a mode, as _C.round_through takes them, where there is nothing else to rounding.
         self.plain: tuple[str, str | None] | None = (place.target.format_name, place.rounding) if is_plain else None
@@ -60,7 +61,7 @@ class Rounder:
         scale, zero_point = self.scaler(x, training)
         if self.role not in ("error", "grad"):  # whose calls, of the backward pass, a graph could not let write anything
             self.last_scale = scale
-        return place.target.quantize(x, scale=scale, zero_point=zero_point, rounding=place.rounding, clamped=place.clamped)
+        return self.target.quantize(x, scale=scale, zero_point=zero_point, rounding=place.rounding, clamped=place.clamped)
 
     def see(self, x: torch.Tensor) -> torch.Tensor:
         """x, as it is, of which calibration takes note."""

@@ -31,6 +31,11 @@ class ScaleRule:
     history: int
     margin: int
 
+    @property
+    def may_clip(self) -> bool:
+        """Whether what is rounded may lie beyond the tensors that the scale is of, or is meant to."""
+        return isinstance(self.kind, str) and (self.when != "call" or self.by != "absmax" or self.margin < 0)
+
     def __str__(self) -> str:
         if not isinstance(self.kind, str):
             return f"scale {self.kind:g}"
@@ -149,7 +154,7 @@ class Scaler:
             self.history = [joined([*self.history, found])]
             return
         x, self.dims = x.detach(), x.dim()
-        rows = x.reshape(1, -1) if self.axis is None else x.movedim(self.axis, 0).flatten(1)
+        rows = self._rows(x)
         self._check_count(rows.shape[0])
         limit = max(1, _SAMPLES // 16 // rows.shape[0])
         self.samples.append(rows[:, :: max(1, -(-rows.shape[1] // limit))].float().clone())
@@ -193,10 +198,16 @@ class Scaler:
     def _found(self, x: torch.Tensor):
         if self.rule.by == "absmax" or x.numel() == 0:
             return self._of_bounds(bounds(x, self.axis))
-        rows = x.reshape(1, -1) if self.axis is None else x.movedim(self.axis, 0).flatten(1)
         self.dims = x.dim()
-        scale, zero_point = (self._shaped(t) for t in self._found_of_rows(rows))
+        scale, zero_point = (self._shaped(t) for t in self._found_of_rows(self._rows(x)))
         return scale, zero_point
+
+    def _rows(self, x: torch.Tensor) -> torch.Tensor:
+        """A row for each scale, with the numbers that it is of; a bias has one in each."""
+        if self.axis is None:
+            return x.reshape(1, -1)
+        channels = x.movedim(self.axis, 0)
+        return (channels if x.dim() > 1 else channels.unsqueeze(1)).flatten(1)
 
     def _shaped(self, t: torch.Tensor | None) -> torch.Tensor | None:
         """A column of one number for each row in a shape that broadcasts to what is rounded."""

@@ -12,7 +12,7 @@ import torch
 
 from .. import _C
 from .scale_rules import Scaler, ScaleRule, bounds, joined, scale_rule
-from .targets import Target, target
+from .targets import Target, clipping, target
 
 __all__ = ["Calibration", "calibration"]
 
@@ -22,7 +22,8 @@ class Calibration:
 
     def __init__(self, made: Target, rule: ScaleRule) -> None:
         self.target, self.rule = made, rule
-        self._scaler = Scaler(rule, made, "activation", None)
+        self._rounds_to = clipping(made)
+        self._scaler = Scaler(rule, self._rounds_to, "activation", None)
         self._found: tuple[torch.Tensor, torch.Tensor | None] | None = None
 
     def observe(self, x: torch.Tensor) -> torch.Tensor:
@@ -58,9 +59,9 @@ class Calibration:
         return self._both()[1]
 
     def quantize(self, x: torch.Tensor, **options) -> torch.Tensor:
-        """``target.quantize`` with this scale and zero point."""
+        """``target.quantize`` with this scale and zero point; numbers beyond the largest become it, in floats that overflow, too."""
         scale, zero_point = self._both()
-        return self.target.quantize(x, scale=scale, zero_point=zero_point, **options)
+        return self._rounds_to.quantize(x, scale=scale, zero_point=zero_point, **options)
 
     def _both(self) -> tuple[torch.Tensor, torch.Tensor | None]:
         if self._found is None:

@@ -24,6 +24,7 @@ from .base import (
     largest_of,
     refuse_zero_point,
     rounded,
+    saturating,
     scale_like,
     straight_through,
 )
@@ -95,6 +96,20 @@ class FormatTarget(Target):
             careful = is_careful(self.is_tapered, self.rounding, rounding)
             values, y = rounded(detached.to(factor.dtype), self.format_name, factor, careful, rounding, generator)
         return straight_through(x, values, ~(y.abs() > self.largest) if cut else None)
+
+
+@functools.lru_cache(maxsize=1024)
+def clipping(made: Target) -> Target:
+    """The target in which what is beyond the largest number becomes it, of a float that would make infinities or NaN of that.
+
+    So a scale that is of other tensors rounds, as float8 training has it (Micikevicius et al., arXiv 2209.05433, section 4).
+    """
+    if not isinstance(made, FormatTarget):
+        return made
+    fmt = made.format
+    if fmt.kind != _C.Kind.float or fmt.overflow != _C.Overflow.ieee:
+        return made
+    return FormatTarget(_names.name_of_format(saturating(fmt)))
 
 
 @functools.cache

@@ -174,6 +174,35 @@ def test_checkpointing():
     equal([p.grad for p in model.parameters()], want[1:])
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("nested", [False, True])
+def test_what_is_computed_again_has_the_scales_of_the_first_pass(nested, reentrant):
+    from torch.utils.checkpoint import checkpoint
+
+    later = dict(format="int4", when="delayed", history=2)
+    rules = {nn.Linear: dict(weight="q43_stochastic", activation=later, output=later, error={**later, "format": "q52"}, accumulate="exact")}
+    found = []
+    for checkpoints in (True, False):
+        torch.manual_seed(0)
+        shared = nn.Linear(4, 4)
+        model = quantize_(nn.Sequential(shared, nn.Tanh(), nn.Linear(4, 4), shared), rules)
+
+        def block(x, model=model, checkpoints=checkpoints):
+            inner = checkpoint(model[:3], x, use_reentrant=reentrant) if nested and checkpoints else model[:3](x)
+            return model[3](inner)
+
+        for step in range(4):
+            losses = []
+            for part in range(2):  # accumulated: the second one's scales come after the first one's
+                torch.manual_seed(10 * step + part)
+                x = ((part + 1) * 2.0**step * torch.randn(5, 4)).requires_grad_()
+                y = checkpoint(block, x, use_reentrant=reentrant) if checkpoints else block(x)
+                losses.append(y.square().sum())
+            sum(losses).backward()
+        found.append([*(p.grad for p in model.parameters()), *(r.scaler.history[0][1] for r in model[0].__dict__["_quantized"].rounders.values())])
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)  # gradients of a checkpoint add up in another order
+
+
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 def test_scripts_are_refused():
     with pytest.raises(TypeError, match="is a script"):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from .._recomputing import once
 from .integers import IntegerFormat
 from .targets import Target
 
@@ -133,17 +134,20 @@ class Scaler:
         x = x.detach()
         if self.rule.when == "call":
             return self._found(x)
-        if training or not self.history:
-            lows_and_highs = bounds(x, self.axis)
-            if x.numel():
-                self._check_count(lows_and_highs[0].numel())
-            used = self.history or [lows_and_highs]
-            result = self._of_bounds(joined(used))
-            # An infinity or NaN (a step that loss scaling will skip) would keep the scale out of use for as long as it is remembered.
-            if training and x.numel() and all(bool(t.isfinite().all()) for t in lows_and_highs):
-                self.history = [lows_and_highs, *self.history[: self.rule.history - 1]]
-            return result
-        return self._of_bounds(joined(self.history))
+        if not training and self.history:
+            return self._of_bounds(joined(self.history))
+        return once(self, lambda: self._delayed(x, training))
+
+    def _delayed(self, x: torch.Tensor, training: bool):
+        """The scale of the tensors before; this one is among those of the next."""
+        lows_and_highs = bounds(x, self.axis)
+        if x.numel():
+            self._check_count(lows_and_highs[0].numel())
+        result = self._of_bounds(joined(self.history or [lows_and_highs]))
+        # An infinity or NaN (a step that loss scaling will skip) would keep the scale out of use for as long as it is remembered.
+        if training and x.numel() and all(bool(t.isfinite().all()) for t in lows_and_highs):
+            self.history = [lows_and_highs, *self.history[: self.rule.history - 1]]
+        return result
 
     def see(self, x: torch.Tensor) -> None:
         """Takes a tensor of calibration into account."""

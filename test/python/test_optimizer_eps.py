@@ -140,12 +140,12 @@ def test_other_policies_are_refused():
 @pytest.mark.parametrize("name", ["q52_stochastic", "e5m5_up_down"])
 def test_asking_draws_no_random_word(name):
     """Else the first step of a process would differ from the same step of a later one, and eps be 0 or not by chance."""
-    from torch_dtypes._overlay import optimizers
+    from torch_dtypes.optim import eps
 
     dtype = torch_dtypes.dtype(name)
-    for question in (optimizers._smallest, optimizers._is_zero):
+    for question in (eps.smallest, eps.is_zero):
         question.cache_clear()
     torch.manual_seed(0)
     before = torch.get_rng_state()
-    optimizers._raised(dtype, {"eps": 1e-8}, "adam")
+    eps.with_eps(dtype, {"eps": 1e-8}, "adam")
     assert torch.equal(torch.get_rng_state(), before)

@@ -17,9 +17,7 @@ from . import _loading  # noqa: E402
 
 _loaded = _loading.restore()
 
-from . import _C, formats, integrations, nn, optim  # noqa: E402
-from ._overlay import hooks  # noqa: E402
-from ._overlay.optimizers import set_optimizer_eps  # noqa: E402
+from . import _C, _host, formats, integrations, nn, optim  # noqa: E402
 from .accumulation import Accumulation, accumulate, accumulation_of, set_accumulation  # noqa: E402
 from .chopping import chop  # noqa: E402
 from .divergence import Divergence, explain_divergence  # noqa: E402
@@ -41,6 +39,7 @@ from .fuzzing import Fuzzy, fuzzy  # noqa: E402
 from .infinities import fill_infinity, set_fill_infinity  # noqa: E402
 from .interchange import codes, from_codes  # noqa: E402
 from .mixed import mixed_operands, set_mixed_operands  # noqa: E402
+from .optim.eps import set_optimizer_eps  # noqa: E402
 from .products import matmul  # noqa: E402
 from .quantization import (  # noqa: E402
     BlockTensor,
@@ -124,7 +123,7 @@ __version__ = "0.2.0"
 
 if not _loaded:
     # formats last: where something before raises, no name of a dtype must be left that stock functions misread
-    _loading.install(hooks.install, integrations.install, formats.install)
+    _loading.install(_host.install, integrations.install, formats.install)
 
 # The built-in dtypes once more, for type checkers: they know torch by its own stubs, which have no torch.posit16es2.
 posit8es0: torch.dtype

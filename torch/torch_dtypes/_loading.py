@@ -29,7 +29,7 @@ def restore() -> bool:
             "PyTorch itself works; mend the cause and start a new process."
         )
     for made in _C.builtin_dtypes():
-        if hasattr(torch, name := _C.name_of(made)):
+        if getattr(torch, name := _C.name_of(made), made) is not made:  # inside PyTorch's own tree it is that one
             raise ImportError(f"expected a torch without torch.{name}, but got one that has it: is another copy of {_PACKAGE} loaded?")
     return False
 

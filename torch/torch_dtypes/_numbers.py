@@ -7,8 +7,7 @@ import gc
 import torch
 from torch.utils._dtype_abbrs import dtype_abbrs
 
-from . import _C, _names
-from ._overlay import testing
+from . import _C, _names, _testing
 
 
 def define(fmt: _C.Format) -> torch.dtype:
@@ -21,7 +20,7 @@ def announce(made: torch.dtype) -> None:
     name = _C.name_of(made)
     if not hasattr(torch, name):
         setattr(torch, name, made)
-        testing.add(made)
+        _testing.add(made)
 
 
 def _forget(name: str) -> None:
@@ -29,7 +28,7 @@ def _forget(name: str) -> None:
     made = torch.__dict__.pop(name, None)
     if made is not None:
         dtype_abbrs.pop(made, None)
-        testing.remove(made)
+        _testing.remove(made)
 
 
 def make_room() -> bool:
@@ -38,11 +37,10 @@ def make_room() -> bool:
     Tensors know their format without its number: their dtype is made anew when it is asked for.
     """
     from . import _stock_values  # these stand above
-    from ._overlay import optimizers
-    from .optim import storage
+    from .optim import eps, storage
     from .quantization import products
 
-    for cached in (_stock_values.stock_dtype_of, optimizers._smallest, optimizers._is_zero, storage.of_dtype, products.holding):
+    for cached in (_stock_values.stock_dtype_of, eps.smallest, eps.is_zero, storage.of_dtype, products.holding):
         cached.cache_clear()
     gc.collect()
     found = False

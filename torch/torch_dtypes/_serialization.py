@@ -11,7 +11,7 @@ import threading
 
 import torch
 
-from ._overlay.interop import _bits_dtype
+from ._codes import bits_dtype
 from .interchange import refuse_beyond
 
 # The layout of what is written: raise it when rebuild_tensor's arguments change meaning. test/data holds a file of each
@@ -34,9 +34,9 @@ def rebuild_dtype(name: str) -> torch.dtype:
 
 def tensor_of_codes(codes: torch.Tensor, name: str) -> torch.Tensor:
     dtype = rebuild_dtype(name)
-    if not isinstance(codes, torch.Tensor) or codes.dtype is not _bits_dtype(dtype):
+    if not isinstance(codes, torch.Tensor) or codes.dtype is not bits_dtype(dtype):
         found = codes.dtype if isinstance(codes, torch.Tensor) else type(codes)
-        raise ValueError(f"expected the codes of a tensor of {dtype} as {_bits_dtype(dtype)}, but the file holds {found}: it is damaged")
+        raise ValueError(f"expected the codes of a tensor of {dtype} as {bits_dtype(dtype)}, but the file holds {found}: it is damaged")
     return codes.view(dtype)
 
 

@@ -7,7 +7,7 @@ import functools
 import torch
 
 from . import _C
-from ._overlay.interop import _bits_dtype
+from ._codes import bits_dtype
 from .rounding import rounding
 
 # Each with its fraction bits and whether it has infinities; the narrowest first, of two as narrow the one that more readers know.
@@ -76,9 +76,19 @@ def _translate(source: torch.Tensor, target: torch.Tensor, special: torch.Tensor
     """Writes translation(bits of source) to the bits of target where special says so; all are contiguous."""
     places = special.flatten().nonzero().flatten()
     if places.numel():
-        bits = source.view(_bits_dtype(source.dtype)).view(-1)[places].long()
-        written = target.view(_bits_dtype(target.dtype)).view(-1)
+        bits = source.view(bits_dtype(source.dtype)).view(-1)[places].long()
+        written = target.view(bits_dtype(target.dtype)).view(-1)
         written[places] = translation(bits).to(written.dtype)
+
+
+def exact_values(x: torch.Tensor) -> torch.Tensor:
+    """The exact values, in float32 where that has every one of the format, else in float64: for who computes on with them."""
+    return x.float() if _C.format_of(x.dtype).fits_float else x.double()
+
+
+def values_in_numpy(x: torch.Tensor):
+    """A new NumPy array of the exact values."""
+    return exact_values(x).numpy()
 
 
 def values_of(tensor: torch.Tensor) -> torch.Tensor:

@@ -392,7 +392,7 @@ def install() -> None:
     """Puts the built-in dtypes into the torch namespace."""
     for made in _C.builtin_dtypes():
         name = _C.name_of(made)
-        if hasattr(torch, name):
+        if getattr(torch, name, made) is not made:
             raise ImportError(f"torch.{name} exists already: is torch_dtypes loaded twice, or does this torch bring its own?")
         setattr(torch, name, made)
         _BUILTIN.append(made)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from . import _C
-from ._overlay.interop import _bits_dtype
+from ._codes import bits_dtype
 
 __all__ = ["codes", "from_codes"]
 
@@ -33,7 +33,7 @@ def codes(tensor: torch.Tensor) -> torch.Tensor:
     """
     if not isinstance(tensor, torch.Tensor) or not _C.is_format_tensor(tensor):
         raise TypeError(f"expected a tensor of a number format, but got {getattr(tensor, 'dtype', type(tensor))}")
-    return tensor.detach().view(_bits_dtype(tensor.dtype))
+    return tensor.detach().view(bits_dtype(tensor.dtype))
 
 
 def refuse_beyond(words: torch.Tensor, dtype: torch.dtype) -> None:
@@ -64,7 +64,7 @@ def from_codes(codes: torch.Tensor, dtype: torch.dtype | str) -> torch.Tensor:
     made = dtype_of(dtype)
     found = codes.dtype if isinstance(codes, torch.Tensor) else None
     if found is None or found.is_floating_point or found.is_complex or found is torch.bool or found.itemsize != made.itemsize:
-        raise TypeError(f"expected codes of {made} as a tensor of {_bits_dtype(made)}, but got {found or type(codes)}: convert with .to()")
-    words = codes.view(_bits_dtype(made))
+        raise TypeError(f"expected codes of {made} as a tensor of {bits_dtype(made)}, but got {found or type(codes)}: convert with .to()")
+    words = codes.view(bits_dtype(made))
     refuse_beyond(words, made)
     return words.view(made)

@@ -2,6 +2,7 @@
 #include <torch/csrc/formats/FormatInfo.h>
 
 #include <torch/csrc/formats/DtypeObject.h>
+#include <torch/csrc/formats/DtypePatches.h>
 #include <torch/csrc/formats/Trampolines.h>
 
 #include <c10/formats/FormatLimits.h>

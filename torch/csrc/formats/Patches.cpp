@@ -2,7 +2,7 @@
 
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/formats/DlpackExchange.h>
-#include <torch/csrc/formats/DtypeObject.h>
+#include <torch/csrc/formats/DtypePatches.h>
 #include <torch/csrc/formats/FormatInfo.h>
 #include <torch/csrc/formats/GradientHooks.h>
 #include <torch/csrc/formats/OperatorCall.h>
@@ -30,11 +30,11 @@ constexpr char kReleases[] = "2.13";
 
 const Patch kPatches[] = {
     {"torch.dtype", "`THPDtype_New`, exported; descriptors and methods in the static type's dictionary (its own table is read-only)",
-     "`is_floating_point`, `itemsize`, `abbr`, `to_real`, `__reduce__`, ... of ours", "DtypeObject.cpp", kReleases, nullptr, &patch_dtype},
-    {"torch.utils._dtype_abbrs.dtype_abbrs", "entries", "listings of graphs, checkpoints and debug modes look every dtype up there",
-     "DtypeObject.cpp", kReleases},
+     "`is_floating_point`, `itemsize`, `abbr`, `to_real`, `__reduce__`, ... of ours", "DtypePatches.cpp", kReleases, nullptr, &patch_dtype},
+    {"torch.utils._dtype_abbrs.dtype_abbrs", "entries", "listings of graphs, checkpoints and debug modes look every dtype up there", "DtypeTable.cpp",
+     kReleases},
     {"Tensor.dtype", "the getset table of `TensorBase`, writable, in place: the property stays the same object", "our dtype, not the container",
-     "DtypeObject.cpp", kReleases, &patch_tensor_dtype},
+     "DtypePatches.cpp", kReleases, &patch_tensor_dtype},
     {"torch.finfo", "its slots `tp_new`, `tp_repr`, `tp_str` and its dictionary", "the limits of ours", "FormatInfo.cpp", kReleases, &patch_finfo},
     {"Tensor.__setitem__", "the slot `mp_ass_subscript` of `TensorBase` and of classes that have inherited it",
      "`x[i] = 1.3`: stock would make the number a tensor of the container, which rounds it to that", "SetItem.cpp", kReleases, &patch_setitem},

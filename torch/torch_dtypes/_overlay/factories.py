@@ -6,8 +6,8 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .. import _C
+from .._codes import bits_dtype
 from ..rounding import rounding
-from .interop import _bits_dtype
 from .table import Builtin, When
 
 
@@ -66,7 +66,7 @@ def bits(name: str):
         if _for_stock(kwargs):
             return stock(*args, **kwargs)
         dtype, requires_grad, out = take(kwargs)
-        made = _blank(stock(*args, dtype=_bits_dtype(dtype), **kwargs), dtype)
+        made = _blank(stock(*args, dtype=bits_dtype(dtype), **kwargs), dtype)
         if name.startswith("empty"):
             _uninitialised(made)
         return finish(made, dtype, requires_grad, out)
@@ -80,7 +80,7 @@ def ones(stock, *args, **kwargs):
     if _for_stock(kwargs):
         return stock(*args, **kwargs)
     dtype, requires_grad, out = take(kwargs)
-    return finish(_blank(stock(*args, dtype=_bits_dtype(dtype), **kwargs), dtype).fill_(1), dtype, requires_grad, out)
+    return finish(_blank(stock(*args, dtype=bits_dtype(dtype), **kwargs), dtype).fill_(1), dtype, requires_grad, out)
 
 
 def full(stock, *args, **kwargs):
@@ -95,7 +95,7 @@ def full(stock, *args, **kwargs):
         return stock(*args, **kwargs | {"dtype": torch.float32})  # for its error
     dtype, requires_grad, out = take(kwargs)
     rest = {k: v for k, v in kwargs.items() if k not in given}
-    return finish(_blank(stock(given["size"], 0, dtype=_bits_dtype(dtype), **rest), dtype).fill_(value), dtype, requires_grad, out)
+    return finish(_blank(stock(given["size"], 0, dtype=bits_dtype(dtype), **rest), dtype).fill_(value), dtype, requires_grad, out)
 
 
 def arange(stock, *args, **kwargs):
@@ -199,7 +199,7 @@ def like(name: str):
             values = stock(shaped, *args, dtype=drawing, **kwargs)
             return finish(_below_one(values, dtype) if kind == "rand" else values, dtype, requires_grad, None)
         value = args[0] if args else kwargs.pop("fill_value", None)
-        result = _blank(torch.empty_like(self, dtype=_bits_dtype(dtype), **kwargs), dtype)
+        result = _blank(torch.empty_like(self, dtype=bits_dtype(dtype), **kwargs), dtype)
         if kind == "empty":
             _uninitialised(result)
         else:
@@ -218,10 +218,10 @@ def new(name: str):
         kind = name.removeprefix("new_")
         if kind == "full":
             size, value = (*args, *(kwargs.pop(k) for k in ("size", "fill_value") if k in kwargs))
-            result = _blank(self.new_empty(size, dtype=_bits_dtype(dtype), **kwargs), dtype).fill_(value)
+            result = _blank(self.new_empty(size, dtype=bits_dtype(dtype), **kwargs), dtype).fill_(value)
             return result.requires_grad_() if requires_grad else result
         make = self.new_empty_strided if kind == "empty_strided" else self.new_empty
-        result = _blank(make(*args, dtype=_bits_dtype(dtype), **kwargs), dtype)
+        result = _blank(make(*args, dtype=bits_dtype(dtype), **kwargs), dtype)
         if kind in _FILL:
             result.fill_(_FILL[kind])
         else:

@@ -6,9 +6,9 @@ from __future__ import annotations
 import torch
 
 from .. import _C
+from .._codes import bits_dtype
 from . import interop
 from .factories import finish, take
-from .interop import _bits_dtype
 from .table import Builtin, Native, When
 
 
@@ -120,7 +120,7 @@ def asarray(stock, data, *args, **kwargs):
         return stock(data, *args, copy=copy, **kwargs)
     dtype, requires_grad, _ = take(kwargs)
     if asked is not None and interop.is_buffer(data):
-        return finish(stock(data, *args, dtype=_bits_dtype(dtype), copy=copy, **kwargs).view(dtype), dtype, requires_grad, None)
+        return finish(stock(data, *args, dtype=bits_dtype(dtype), copy=copy, **kwargs).view(dtype), dtype, requires_grad, None)
     values = _exact(stock, data, *args, real=asked is not None, **kwargs)
     if asked is None and not _wants_default(values, data):
         return values.requires_grad_() if requires_grad else values

@@ -7,15 +7,9 @@ import sys
 import torch
 
 from .. import _C, _names
+from .._codes import bits_dtype
+from .._stock_values import values_in_numpy
 from .table import Builtin, When
-
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-def _bits_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The stock integers as wide as an element."""
-    return _BITS[dtype.itemsize]
-
 
 # ml_dtypes' types by the canonical names of the formats that have the same value for every code.
 _ML_DTYPES = {
@@ -36,16 +30,6 @@ def _numpy_dtype(dtype: torch.dtype):
     return getattr(ml_dtypes, _ML_DTYPES.get(name, ""), None)
 
 
-def values_of(x: torch.Tensor) -> torch.Tensor:
-    """The exact values, in float32 where that has every one of the format, else in float64."""
-    return x.float() if _C.format_of(x.dtype).fits_float else x.double()
-
-
-def values_in_numpy(x: torch.Tensor):
-    """A new NumPy array of the exact values."""
-    return values_of(x).numpy()
-
-
 def numpy(stock, self, *, force=False):
     """Tensor.numpy: an array of ml_dtypes' type with the same codes, on the same memory."""
     if force:
@@ -60,9 +44,9 @@ def numpy(stock, self, *, force=False):
     if found is None:
         raise TypeError(
             f"expected a dtype that NumPy has a type for, but got {self.dtype}. "
-            f"Use x.double().numpy() for the values, or torch_dtypes.codes(x).numpy() for the codes ({_bits_dtype(self.dtype)})."
+            f"Use x.double().numpy() for the values, or torch_dtypes.codes(x).numpy() for the codes ({bits_dtype(self.dtype)})."
         )
-    return self.view(_bits_dtype(self.dtype)).numpy().view(found)
+    return self.view(bits_dtype(self.dtype)).numpy().view(found)
 
 
 def is_foreign(data: object) -> bool:
@@ -139,13 +123,13 @@ def to_dlpack(stock, *args, **kwargs):
 
 def frombuffer(stock, *args, dtype, requires_grad=False, **kwargs):
     """torch.frombuffer: the buffer's bytes are codes."""
-    return stock(*args, dtype=_bits_dtype(dtype), **kwargs).view(dtype).requires_grad_(requires_grad)
+    return stock(*args, dtype=bits_dtype(dtype), **kwargs).view(dtype).requires_grad_(requires_grad)
 
 
 def from_buffer_of_storage(stock, *args, **kwargs):
     """UntypedStorage.from_buffer, which asks the dtype for the width of an element only (to swap its bytes)."""
-    args = [_bits_dtype(v) if _C.format_of(v) is not None else v for v in args]
-    return stock(*args, **{k: _bits_dtype(v) if _C.format_of(v) is not None else v for k, v in kwargs.items()})
+    args = [bits_dtype(v) if _C.format_of(v) is not None else v for v in args]
+    return stock(*args, **{k: bits_dtype(v) if _C.format_of(v) is not None else v for k, v in kwargs.items()})
 
 
 def is_buffer(data: object) -> bool:

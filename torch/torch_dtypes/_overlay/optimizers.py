@@ -7,14 +7,12 @@ differ a little, so that bfloat16's bits depend on the way; ours do not: whichev
 from __future__ import annotations
 
 import functools
-import math
 import sys
-import warnings
 
 import torch
 
 from .. import _C
-from ..rounding import rounding
+from ..optim.eps import with_eps
 from .table import Extended
 
 _FUNCTIONS = {
@@ -26,95 +24,10 @@ _FUNCTIONS = {
 _OTHER_OVER_LISTS = {"_adafactor", "adagrad", "asgd", "nadam", "radam"}
 _FUSED = {"adagrad", "adam", "sgd"}
 
-# These divide by the root of a mean of squares and add eps to the root. Squares below the smallest number are 0, of gradients up to its root.
-_ADD_TO_ROOT = {"adagrad", "adam", "nadam", "radam", "rmsprop"}
-
-_raises_eps = True
-_told = False  # that an eps was raised, in this process
-
-
-def set_optimizer_eps(policy: str) -> None:
-    """What becomes of an optimizer's ``eps`` that is 0 in the parameters' dtype, as Adam's 1e-8 is in ``torch.q52``.
-
-    Such an ``eps`` does not keep a step from dividing 0 by 0: the first gradient that is 0 makes its parameter NaN.
-
-    Args:
-        policy: ``"raise"`` (the default): a step computes with a larger one instead, and says so once a process by a ``UserWarning``.
-            Parameter groups keep the number that was given. ``"keep"``: with what was given.
-
-    It is raised to the dtype's smallest positive number, s; where it is added to the root of a mean of squared gradients (Adagrad, Adam, AdamW,
-    NAdam, RAdam, RMSprop) to the root of s. For squares of gradients below that root are 0 in the dtype, and a gradient divided by s
-    would make a step of up to 1/root(s) times the learning rate: finite, but the loss rises.
-
-    An ``eps`` that the format holds or rounds to a number above 0, and that of stock parameters, is never touched; nor is 0 itself. Posits
-    round nothing to 0, so theirs stays (but with ``underflow="zero"``). Of Adafactor's two it is ``eps[0]``, whose square must not be 0; RAdam's
-    is at least the reciprocal of the largest number, since it divides by ``eps`` before it multiplies. Formats of 8 bits train with such an ``eps``
-    by other means only: ``torch_dtypes.optim.LowPrecision`` computes the step in float32.
-
-    Raises:
-        ValueError: another policy.
-
-    Example::
-
-        >>> torch_dtypes.set_optimizer_eps("keep")
-        >>> torch_dtypes.set_optimizer_eps("raise")
-    """
-    global _raises_eps
-    if policy not in ("raise", "keep"):
-        raise ValueError(f"expected policy to be 'raise' or 'keep', but got {policy!r}")
-    _raises_eps = policy == "raise"
-
-
-@functools.cache
-def _smallest(dtype: torch.dtype) -> float:
-    """The smallest positive number, or 0 where nothing positive is rounded to 0."""
-    f = _C.format_of(dtype)
-    if f.kind.name in ("posit", "takum") and f.underflow.name == "minpos":
-        return 0.0
-    with rounding("nearest_even"):  # what a dtype has is not for a random word to say, nor may asking draw one
-        zero, one = torch.zeros(1, dtype=dtype), torch.ones(1, dtype=dtype)
-        return torch.nextafter(zero, one).double().item()
-
-
-@functools.cache
-def _is_zero(eps: float, dtype: torch.dtype) -> bool:
-    with rounding("nearest_even"):
-        return torch.tensor(eps, dtype=torch.float64).to(dtype).item() == 0
-
-
-def _raised(dtype: torch.dtype, settings: dict, name: str) -> dict:
-    """The settings of a step of the optimizer of that name, with an eps that is not 0 in the dtype."""
-    global _told
-    for key in ("eps", "eps1"):
-        eps = settings.get(key)
-        if not isinstance(eps, (int, float)) or eps <= 0:
-            continue
-        least = _smallest(dtype)
-        if key == "eps1":
-            least, is_low = math.sqrt(least), eps < math.sqrt(least)
-        else:
-            is_low = least > 0 and _is_zero(eps, dtype)
-            if name in _ADD_TO_ROOT:
-                least = math.sqrt(least)
-            if name == "radam" and least > 0:
-                least = max(least, 1 / torch.finfo(dtype).max)
-                is_low = is_low or eps < 1 / torch.finfo(dtype).max
-        if is_low:
-            settings = {**settings, key: least}
-            if not _told:
-                _told = True
-                warnings.warn(
-                    f"the optimizer's eps of {eps} is 0 in {dtype} and would let it divide 0 by 0: its steps compute with {least:g}. Give an eps "
-                    "that the dtype has, wrap the optimizer in torch_dtypes.optim.LowPrecision, whose steps compute in float32, or "
-                    "torch_dtypes.set_optimizer_eps('keep').",
-                    UserWarning, stacklevel=2,
-                )  # fmt: skip
-    return settings
-
 
 def _step(stock, own, name, params, *lists, **settings):
     """One call of such a function: lists are parted by dtype, ours for the parameters of each dtype of ours, stock's for the others. An eps that is
-    0 in ours is raised (set_optimizer_eps); SGD, Adam and AdamW run in one pass over memory, whichever way is asked for (OptimizerSteps.cpp); over
+    0 in ours is raised (optim/eps.py); SGD, Adam and AdamW run in one pass over memory, whichever way is asked for (OptimizerSteps.cpp); over
     lists, Adafactor, Adagrad, ASGD, NAdam and RAdam take the for-loop's function."""
     if not any(map(_C.is_format_tensor, params)):
         return None
@@ -124,7 +37,7 @@ def _step(stock, own, name, params, *lists, **settings):
     if name in _ONE_PASS:
         own = functools.partial(_on_shards, own)
     for dtype, indices in places.items():
-        of_dtype = _raised(dtype, settings, name) if dtype is not None and _raises_eps else settings
+        of_dtype = settings if dtype is None else with_eps(dtype, settings, name)
         run = stock if dtype is None else own
         if len(places) == 1:
             run(params, *lists, **of_dtype)

@@ -9,9 +9,9 @@ import torch
 from torch.multiprocessing import reductions
 
 from .. import _C, _serialization
+from .._codes import bits_dtype
 from .._serialization import check_codes, rebuild_dtype, rebuild_tensor, tensor_of_codes, unread
 from ..tables.making import written_name
-from .interop import _bits_dtype
 from .table import Extended, Native, Registered, Replaced
 
 
@@ -27,7 +27,7 @@ def reduce_tensor(stock):
     def reduce(self, proto):
         if not _C.is_format_tensor(self):
             return stock(self, proto)
-        codes = self.detach().as_subclass(torch.Tensor).view(_bits_dtype(self.dtype))
+        codes = self.detach().as_subclass(torch.Tensor).view(bits_dtype(self.dtype))
         torch.utils.hooks.warn_if_has_hooks(self)
         return rebuild_tensor, (_serialization.FILE_VERSION, codes, written_name(_C.name_of(self.dtype)), self.requires_grad, OrderedDict())
 
@@ -72,7 +72,7 @@ def _send_tensor(tensor: torch.Tensor):
         return reductions.reduce_tensor(tensor)
     if tensor.requires_grad and not tensor.is_leaf:
         raise RuntimeError("Cowardly refusing to serialize non-leaf tensor which requires_grad; detach it first")
-    codes = tensor.detach().view(_bits_dtype(tensor.dtype))
+    codes = tensor.detach().view(bits_dtype(tensor.dtype))
     return _receive_tensor, (type(tensor), codes, written_name(_C.name_of(tensor.dtype)), tensor.requires_grad)
 
 

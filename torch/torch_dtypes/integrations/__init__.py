@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 
+from .. import _host
 from ._imports import when_imported
 
 # The library's module, and ours with an install(module), or what its function is called.
@@ -13,8 +14,7 @@ _ADAPTERS = {
     "datasets.features.features": "datasets",
     "lightning.fabric.connector": "lightning", "lightning_fabric.connector": "lightning",
     f"lightning.pytorch.{_TRAINER}": "lightning", f"pytorch_lightning.{_TRAINER}": "lightning",
-    "torch.distributed.fsdp.fully_sharded_data_parallel": "fsdp", "torch.distributed._functional_collectives": "functional_collectives",
-    "torch.distributed.fsdp._fully_shard._fsdp_collectives": "fsdp:install_collectives", "torch.distributed.tensor": "dtensor",
+    **_host.ADAPTERS,
 }  # fmt: skip
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from .._overlay.interop import values_of
-from .._overlay.table import exchange_code
+from .._stock_values import exact_values
 from ..formats import is_format_dtype
+from ._exchange import exchange_code
 
 
 def _cast_to_python_objects(obj, only_1d_for_numpy, optimize_list_casting):
@@ -16,7 +16,7 @@ def _cast_to_python_objects(obj, only_1d_for_numpy, optimize_list_casting):
 def cast_to_python_objects(stock, obj, only_1d_for_numpy, optimize_list_casting):
     """Tensors of ours go on as their exact values."""
     if isinstance(obj, torch.Tensor) and is_format_dtype(obj.dtype):
-        return stock(values_of(obj), only_1d_for_numpy, optimize_list_casting)
+        return stock(exact_values(obj), only_1d_for_numpy, optimize_list_casting)
     return stock(obj, only_1d_for_numpy, optimize_list_casting)
 
 

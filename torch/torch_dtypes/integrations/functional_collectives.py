@@ -7,7 +7,7 @@ import torch
 
 from .. import _C
 from .._overlay.releases import COLLECTIVES_WRAP_LISTS
-from .._overlay.table import exchange_code
+from ._exchange import exchange_code
 
 
 def _maybe_wrap_tensor(self):

@@ -1,0 +1,175 @@
+// Numerics in Python: casts of stock tensors, settings of a thread, tensors of ours as their codes, and the table of operators.
+#include <torch/csrc/formats/Bindings.h>
+
+#include <ATen/FormatRounding.h>
+#include <ATen/FormatTensor.h>
+#include <ATen/MixedOperands.h>
+#include <ATen/native/formats/BlockChop.h>
+#include <ATen/native/formats/Chop.h>
+#include <ATen/native/formats/FillInfinity.h>
+#include <ATen/native/formats/GpuKernels.h>
+#include <ATen/native/formats/cpu/Kernels.h>
+#include <ATen/native/formats/operators/DotOperators.h>
+#include <ATen/native/formats/operators/OperatorFacts.h>
+#include <ATen/native/formats/operators/StockFormula.h>
+#include <c10/formats/FastBinary32.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/Generator.h>
+#include <torch/csrc/formats/Arguments.h>
+
+namespace py = pybind11;
+
+namespace torch::formats {
+namespace {
+
+using c10::formats::Format;
+using c10::formats::FormatEntry;
+
+// The table of operators, for tests and documents: (name, way, facts, detail) of each row.
+py::list operator_facts() {
+  py::list rows;
+  for (const at::formats::OperatorFacts& row : at::formats::operator_rows()) {
+    py::list facts;
+    for (size_t place = 0; place < at::formats::fact::kCount; ++place) {
+      if (row.facts >> place & 1) facts.append(at::formats::name_of_fact(place));
+    }
+    rows.append(py::make_tuple(row.name, at::formats::name_of(row.way), facts, row.detail));
+  }
+  return rows;
+}
+
+PyObject* format_parser = nullptr;
+
+Format parse_format(std::string_view name, std::optional<std::string_view> rounding) {
+  const py::gil_scoped_acquire acquired;
+  return py::reinterpret_borrow<py::function>(format_parser)(name, rounding).cast<Format>();
+}
+
+// A float32 tensor as one of a format with float32's codes, or such a tensor as a float32 one: the same memory, no rounding, no autograd.
+py::object alias_binary32(py::handle tensor, py::handle dtype) {
+  const at::Tensor t = expect_tensor(tensor);
+  const FormatEntry* entry = dtype.is_none() ? nullptr : &expect_format(dtype);
+  const c10::formats::Format& f = entry ? entry->format : at::formats::entry_of(t).format;
+  if (!c10::formats::is_binary32(f) || (entry && t.scalar_type() != at::kFloat))
+    throw py::value_error("expected a float32 tensor and float32's codes");
+  return wrap(entry ? at::formats::format_alias(t, *entry) : at::formats::stock_alias(t, at::kFloat));
+}
+
+// A tensor's codes as integers, and a tensor of such codes: the same memory, without autograd. What compiled graphs take and give.
+py::object alias_codes(py::handle tensor) {
+  return wrap(at::formats::bits_alias(expect_tensor(tensor)));
+}
+
+py::object alias_format(py::handle codes, py::handle dtype) {
+  const at::Tensor& t = expect_tensor(codes);
+  const FormatEntry& entry = expect_format(dtype);
+  if (t.scalar_type() != entry.bits) throw py::value_error("expected integers as wide as the dtype's elements");
+  return wrap(at::formats::format_alias(t, entry));
+}
+
+// CPython counts the calls of PyGILState_Ensure that are under way on a thread, and pybind11's gil_scoped_acquire counts there too: C++ has
+// no other way into Python. The field is the thread's own and may be read without the GIL.
+int64_t python_depth() {
+  const PyThreadState* state = PyGILState_GetThisThreadState();
+  return state ? state->gilstate_counter : 0;
+}
+
+// On the path of stock calls (Tensor.__rdiv__), so without pybind11's argument handling.
+PyObject* is_format_tensor(PyObject*, PyObject* object) {
+  return PyBool_FromLong(format_of_tensor(object) != nullptr);
+}
+
+PyMethodDef raw_functions[] = {{"is_format_tensor", &is_format_tensor, METH_O, "Whether an object is a tensor of a number format."},
+                               {nullptr, nullptr, 0, nullptr}};
+
+} // namespace
+
+void bind_numerics(py::module_& m) {
+  at::formats::set_python_depth(&python_depth);
+  m.def("operator_facts", &operator_facts);
+  m.def("dot_operators", &at::formats::dot_operators);
+  m.def("cpu_capability", [] { return std::string(at::formats::cpu_kernels().name); });
+  m.def("has_gpu_kernels", &at::formats::has_gpu_kernels);
+  m.def("built_for_host", &at::formats::built_for_host);
+  m.def("gpu_on_host", &at::formats::gpu_on_host);
+  m.def("set_gpu_on_host", [](bool on) {
+    HANDLE_TH_ERRORS
+    at::formats::set_gpu_on_host(on);
+    END_HANDLE_TH_ERRORS_PYBIND
+  });
+  m.def("chop", [](py::handle values, std::string_view name, std::optional<std::string_view> rounding, double flip_prob, py::handle generator) {
+    std::optional<at::Generator> source;
+    if (!generator.is_none()) source = reinterpret_cast<THPGenerator*>(generator.ptr())->cdata;
+    const at::Tensor in = expect_tensor(values);
+    at::Tensor out;
+    {
+      const py::gil_scoped_release released;
+      out = at::formats::call_chop(in, name, rounding, flip_prob, source);
+    }
+    return wrap(std::move(out));
+  });
+  m.def("chop_blocks",
+        [](py::handle values, std::string_view name, std::optional<std::string_view> rounding, int64_t size, int64_t emax, double threshold,
+           bool included, int64_t lowest, int64_t highest, py::handle generator) {
+          std::optional<at::Generator> source;
+          if (!generator.is_none()) source = reinterpret_cast<THPGenerator*>(generator.ptr())->cdata;
+          const at::Tensor in = expect_tensor(values);
+          at::Tensor out;
+          {
+            const py::gil_scoped_release released;
+            out = at::formats::call_chop_blocks(in, name, rounding, size, emax, threshold, included, lowest, highest, source);
+          }
+          return wrap(std::move(out));
+        });
+  m.def("round_through",
+        [](py::handle input, std::optional<std::pair<std::string, std::optional<std::string>>> forward,
+           std::optional<std::pair<std::string, std::optional<std::string>>> backward, bool fresh) {
+          const auto named = [](auto& given) {
+            return given ? std::optional(at::formats::NamedFormat{std::move(given->first), std::move(given->second)}) : std::nullopt;
+          };
+          const at::Tensor in = expect_tensor(input);
+          at::Tensor out;
+          {
+            const py::gil_scoped_release released;
+            out = at::formats::round_through(in, named(forward), named(backward), fresh);
+          }
+          return wrap(std::move(out));
+        });
+  m.def("straight_through", [](py::handle input, py::handle values, py::handle passes) {
+    return wrap(at::formats::straight_through(expect_tensor(input), expect_tensor(values), passes.is_none() ? at::Tensor() : expect_tensor(passes)));
+  });
+  m.def("set_format_parser", [](py::object parse) {
+    format_parser = parse.release().ptr(); // held for ever
+    at::formats::set_format_parser(&parse_format);
+  });
+  using at::formats::MixedOperands;
+  bind_enum<MixedOperands>(m, "MixedOperands", {{"raises", MixedOperands::Raise}, {"promotes", MixedOperands::Promote}});
+  m.def("mixed_operands_override", &at::formats::mixed_operands_override);
+  m.def("set_mixed_operands_override", &at::formats::set_mixed_operands_override);
+  m.def("set_mixed_operands_default", &at::formats::set_mixed_operands_default);
+  using at::formats::FillInfinity;
+  bind_enum<FillInfinity>(m, "FillInfinity", {{"saturate", FillInfinity::Saturate}, {"nan", FillInfinity::Nan}});
+  m.def("fill_infinity", &at::formats::fill_infinity);
+  m.def("set_fill_infinity", &at::formats::set_fill_infinity);
+  m.def("fill_number", [](double value, py::handle dtype) {
+    HANDLE_TH_ERRORS // for its warning
+        return at::formats::fill_number(value, expect_format(dtype));
+    END_HANDLE_TH_ERRORS_PYBIND
+  });
+  m.def("rounding_override", &at::formats::rounding_override);
+  m.def("set_rounding_override", &at::formats::set_rounding_override);
+  // The generator, or None, that this thread draws rounding's words from; gives back None, or what was set before as a Python object.
+  m.def("set_word_source", [](py::handle generator) {
+    std::optional<at::Generator> source;
+    if (!generator.is_none()) source = reinterpret_cast<THPGenerator*>(generator.ptr())->cdata;
+    const std::optional<at::Generator> before = at::formats::set_word_source(std::move(source));
+    return before ? py::reinterpret_steal<py::object>(THPGenerator_Wrap(*before)) : py::none();
+  });
+  m.def("alias_binary32", &alias_binary32);
+  m.def("alias_codes", &alias_codes);
+  m.def("alias_format", &alias_format);
+  if (PyModule_AddFunctions(m.ptr(), raw_functions) < 0) throw py::error_already_set();
+}
+
+} // namespace torch::formats

@@ -9,6 +9,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from .finishing import TARGETS, finish
 from .releases import Refused
 
 PROGRAMS = ("cmake", "ninja", "protoc", "flatc")
@@ -80,10 +81,11 @@ def check_machine() -> None:
 
 
 def build(source: Path, target: str, jobs: int | None, folder: Path | None = None, defines: tuple[str, ...] = ()) -> None:
-    """Configures and builds a target into a folder, SOURCE/build unless another is named. Goes on after units that fail, and says so at the end."""
+    """Configures and builds a target into a folder, SOURCE/build unless another is named. Goes on after units that fail, and says so at the end.
+    The target "python" is what `import torch` needs, and makes the tree's packages complete."""
     folder = folder or source / "build"
     flatc = ["flatc", "--cpp", "--gen-mutable", "--scoped-enums", "-o", str((source / SCHEMA).parent), str(source / SCHEMA)]
-    ninja = ["ninja", "-C", str(folder), "-k", "0", *(["-j", str(jobs)] if jobs else []), target]
+    ninja = ["ninja", "-C", str(folder), "-k", "0", *(["-j", str(jobs)] if jobs else []), *(TARGETS if target == "python" else (target,))]
     # The header that flatc makes asks for its own version of flatbuffers.
     made = (source / SCHEMA).with_name("mobile_bytecode_generated.h")
     commands = [configure_command(source, folder, defines), ninja]
@@ -94,3 +96,5 @@ def build(source: Path, target: str, jobs: int | None, folder: Path | None = Non
         done = subprocess.run(command, check=False, env=environment)
         if done.returncode != 0:
             raise Refused(f"expected {command[0]} to succeed, but it ended with {done.returncode}: {' '.join(command)}")
+    if target == "python":
+        finish(source, folder)

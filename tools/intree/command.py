@@ -19,7 +19,7 @@ FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.option("--to", type=click.Path(path_type=Path), metavar="COPY", help="Where that copy goes; it must not exist yet.")
 @click.option("--edits-only", is_flag=True, help="Edit SOURCE, and build nothing.")
 @click.option("--build-only", is_flag=True, help="Build SOURCE, which was edited before.")
-@click.option("--target", default="all", show_default=True, help="What to build: c10, torch_cpu, all, ...")
+@click.option("--target", default="python", show_default=True, help="What to build: python (what `import torch` needs), c10, torch_cpu, all, ...")
 @click.option("--folder", type=click.Path(file_okay=False, path_type=Path), help="Where to build (default: SOURCE/build).")
 @click.option("--define", multiple=True, metavar="NAME=VALUE", help="A further definition for cmake; may be given again.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once (default: as many as there are cores).")
@@ -48,5 +48,7 @@ def main(source, only_headers, to, edits_only, build_only, target, folder, defin
             click.echo(f"PyTorch {tree.release.name}: {len(written)} files edited or added in {source}")
         if not edits_only:
             build(tree.folder, target, jobs, folder and folder.resolve(), define)
+            if target == "python":
+                click.echo(f"PYTHONPATH={tree.folder} python tools/intree/checks/first_tensor.py")
     except Refused as error:
         raise click.ClickException(str(error)) from None

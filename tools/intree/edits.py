@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .releases import RELEASES, Refused, Release, Tree
+from .rows import ROOT, builtin_rows
 
 SOURCES = ("2.6",)  # releases of which more than headers is known
 SINCE_2_14 = ("2.14", "2.15")
@@ -172,6 +173,14 @@ EDITS = (
          "template <typename... None>\nbool cpuinfo_has_x86_amx_tile(None...) { return false; }\n"
          "template <typename... None>\nbool cpuinfo_has_x86_amx_fp16(None...) { return false; }\n\n",
          "Debian 12's cpuinfo cannot be asked for AMX; nothing of ours is in this edit.", SOURCES),
+    # --- Python ---
+    Edit("torch/storage.py", "    return {\n        torch.float8_e5m2,\n", "after",
+         "".join(f"        torch.{row.name},\n" for row in builtin_rows(ROOT)),
+         "`torch.save` writes their storages untyped, beside the dtype's name, and `torch.load` takes those names.", SOURCES),
+    Edit("torch/_tensor_str.py", "    if self.dtype in [\n        torch.float8_e5m2,", "before",
+         "    # The formatter computes in the tensor's dtype, which rounds: a number format's values are float64 numbers.\n"
+         "    if torch._C._dispatch_keys(self).has(torch._C.DispatchKey.PrivateUse2):\n        self = self.double()\n\n",
+         "Printed are the exact values; how they are written must not depend on a rounding mode.", SOURCES),
     # --- the build ---
     Edit("c10/CMakeLists.txt", "          util/*.cpp\n", "after", "          formats/*.cpp\n          formats/intree/*.cpp\n",
          "Our sources of c10.", SOURCES),
@@ -184,6 +193,8 @@ EDITS = (
          '"${PROJECT_SOURCE_DIR}/aten/src/ATen/native/formats/cpu/*Kernel.cpp")',
          "Kernels are compiled once per vector unit, and linked in an order in which no inline function of a newer unit takes an older one's place.",
          SOURCES),
+    Edit("torch/CMakeLists.txt", 'install(TARGETS torch_python DESTINATION "${TORCH_INSTALL_LIB_DIR}")\n', "after",
+         "include(${Torch_SOURCE_DIR}/torch/csrc/formats/intree/Bindings.cmake)\n", "The extension module of the package `torch_dtypes`.", SOURCES),
     Edit("caffe2/CMakeLists.txt", "add_library(torch ${DUMMY_EMPTY_FILE})\n", "after",
          "include(${Torch_SOURCE_DIR}/aten/src/ATen/native/formats/intree/Formats.cmake)\n",
          "Our sources of ATen, as C++20 without precompiled headers.", SOURCES),

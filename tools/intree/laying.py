@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from .releases import Tree
-from .rows import builtin_rows, header
-
-ROOT = Path(__file__).resolve().parents[2]
+from .rows import ROOT, builtin_rows, header
 
 NUMBERS = ("c10/formats", "c10/formats/intree")
 # Beside them where sources are, not headers alone: tensors, numerics, and what happens to each operator. overlay/ stays away.
@@ -20,8 +17,21 @@ DEVICES = f"{FORMATS}/cuda"  # its headers: a tree is built for the CPU
 OWN = "c10/formats/intree/FormatRegistry"
 OVERLAYS = "c10/formats/FormatRegistry"
 
-ROWS = "c10/formats/intree/ScalarTypeRows.h"  # these two are made
+# Python's view of them: the bindings that both builds have, and the tree's own.
+BINDINGS = "torch/csrc/formats"
+
+# The package, with what stands in the place of the overlay's modules. Not laid: what is the overlay's, and what makes graphs and wrapper
+# subclasses of tensors for a PyTorch that does not know the dtypes.
+PACKAGE = "torch/torch_dtypes"
+IN_PLACE = "torch/intree"
+OVERLAYS_PYTHON = (
+    "_C.pyi", "_build_info.py", "_overlay/", "compiling/", "integrations/dtensor.py", "integrations/format_dtensor.py", "integrations/fsdp.py",
+    "integrations/functional_collectives.py",
+)  # fmt: skip
+
+ROWS = "c10/formats/intree/ScalarTypeRows.h"  # these are made
 SOURCES = f"{FORMATS}/intree/Sources.cmake"
+BINDING_SOURCES = f"{BINDINGS}/intree/Sources.cmake"
 
 
 def _texts(folders: tuple[str, ...], *suffixes: str) -> dict[str, str]:
@@ -35,12 +45,39 @@ def _listed(name: str) -> list[str]:
     return re.findall(r"\S+\.cpp", block)
 
 
+def _list(name: str, paths: list[str]) -> str:
+    """The text of a Sources.cmake."""
+    lines = "".join(f"  {path}\n" for path in paths)
+    return f"# Made by tools/intree from the lists in CMakeLists.txt.\nset({name}\n{lines})\n"
+
+
 def _sources() -> str:
-    """The text of Sources.cmake: what torch_cpu gets."""
+    """What torch_cpu gets."""
     own = [f"{FORMATS}/intree/{name}.cpp" for name in ("Factories", "FormatTensorImpl")]
-    listed = [*_listed("NUMERICS_SOURCES"), *_listed("OPERATOR_SOURCES"), *own]
-    lines = "".join(f"  {path}\n" for path in listed)
-    return f"# Made by tools/intree from the lists in CMakeLists.txt.\nset(FORMAT_SOURCES\n{lines})\n"
+    return _list("FORMAT_SOURCES", [*_listed("NUMERICS_SOURCES"), *_listed("OPERATOR_SOURCES"), *own])
+
+
+def _bindings() -> dict[str, str]:
+    """The sources of the extension module, and the headers that they name."""
+    own = _texts((f"{BINDINGS}/intree",), ".cpp", ".cmake")
+    files = {path: (ROOT / path).read_text() for path in _listed("BINDING_SOURCES")} | own
+    todo = list(files.values())
+    while todo:
+        for name in re.findall(rf"^#include <({BINDINGS}/\w+\.h)>", todo.pop(), re.MULTILINE):
+            if name not in files:
+                files[name] = (ROOT / name).read_text()
+                todo.append(files[name])
+    files[BINDING_SOURCES] = _list("BINDING_SOURCES", sorted(path for path in files if path.endswith(".cpp")))
+    return files
+
+
+def _package() -> dict[str, str]:
+    """The Python package, beside PyTorch's own."""
+    folder, own = ROOT / PACKAGE, ROOT / IN_PLACE
+    found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.*"))}
+    kept = {name: path for name, path in found.items() if path.suffix not in (".so", ".pyc") and not name.startswith(OVERLAYS_PYTHON)}
+    files = {f"torch_dtypes/{name}": path.read_text() for name, path in kept.items()}
+    return files | {path.relative_to(own).as_posix(): path.read_text() for path in sorted(own.rglob("*.py"))}
 
 
 def laid_files(tree: Tree) -> dict[str, str]:
@@ -52,4 +89,5 @@ def laid_files(tree: Tree) -> dict[str, str]:
     if not tree.headers_only:
         files |= _texts(TENSORS, ".h", ".cpp", ".cmake") | _texts((DEVICES,), ".h")
         files[SOURCES] = _sources()
+        files |= _bindings() | _package()
     return files

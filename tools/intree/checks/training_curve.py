@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""LeNet-5 on MNIST in posit16es2, on one thread: losses, accuracies and a digest of the weights after each epoch, as JSON.
+
+    python tools/intree/checks/training_curve.py --data FOLDER --out overlay.json                       # beside a wheel
+    PYTHONPATH=SOURCE python tools/intree/checks/training_curve.py --data FOLDER --out tree.json        # in the tree's PyTorch
+    python tools/intree/checks/training_curve.py --compare overlay.json tree.json
+
+The sums are exact (--accumulate): stock's own, in float32, come from different libraries in the two builds and differ in their last bits.
+"""
+
+import argparse
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+
+def digest(model) -> str:
+    """Of the codes of all parameters."""
+    from torch_dtypes import codes
+
+    found = hashlib.sha256()
+    for name, p in model.state_dict().items():
+        found.update(name.encode() + codes(p).contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+def curve(options) -> dict:
+    import torch
+
+    import torch_dtypes
+    from torch_dtypes.training.data import load_dataset
+    from torch_dtypes.training.loop import Config, Training
+
+    torch.set_num_threads(1)
+    data = load_dataset("mnist", options.data, options.train_samples, options.test_samples)
+    training = Training(Config(epochs=options.epochs, optimizer=options.optimizer), data, torch_dtypes.dtype(options.dtype), options.seed)
+    epochs = []
+
+    def on_epoch(epoch):
+        epochs.append({"train_loss": epoch.train_loss, "test_loss": epoch.test_loss, "accuracy": epoch.accuracy, "weights": digest(training.model)})
+        print(json.dumps(epochs[-1] | {"seconds": round(epoch.seconds, 1)}), flush=True)
+
+    begins = digest(training.model)
+    with torch_dtypes.accumulate(options.accumulate):
+        training.go(on_epoch=on_epoch)
+    kept = ("dtype", "optimizer", "epochs", "train_samples", "test_samples", "seed", "accumulate")
+    return {"torch": torch.__version__, "settings": {name: getattr(options, name) for name in kept}, "begins": begins, "epochs": epochs}
+
+
+def differences(first: dict, second: dict) -> list[str]:
+    """In words, bit for bit; the releases of PyTorch may differ."""
+    found = [f"{key}: {first[key]} and {second[key]}" for key in ("settings", "begins") if first[key] != second[key]]
+    for number, (a, b) in enumerate(zip(first["epochs"], second["epochs"], strict=True), 1):
+        found += [f"epoch {number}, {key}: {a[key]!r} and {b[key]!r}" for key in a if a[key] != b[key]]
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--compare", nargs=2, type=Path, metavar="FILE", help="say where two curves differ; 1 if they do")
+    parser.add_argument("--data", default="data", help="folder with MNIST/raw")
+    parser.add_argument("--out", type=Path, help="where the curve is written")
+    parser.add_argument("--dtype", default="posit16es2")
+    parser.add_argument("--optimizer", choices=("sgd", "adam"), default="sgd")
+    parser.add_argument("--accumulate", default="exact", help="a policy of torch_dtypes.accumulate")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--train-samples", type=int, default=6000)
+    parser.add_argument("--test-samples", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    if options.compare:
+        found = differences(*(json.loads(path.read_text()) for path in options.compare))
+        print("\n".join(found) or "equal, bit for bit")
+        return int(bool(found))
+    if options.out is None:
+        parser.error("expected --out FILE or --compare FILE FILE")
+    options.out.write_text(json.dumps(curve(options), indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

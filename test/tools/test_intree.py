@@ -81,7 +81,7 @@ def test_a_source_tree_is_edited(source):
     assert all((source / path).read_text() == text for path, text in laid.items())
     assert {"c10/formats/NumberFormat.h", "c10/formats/FormatRegistry.cpp", "c10/formats/intree/ScalarTypeRows.h"} < set(laid)
     assert {"aten/src/ATen/FormatTensor.h", f"{laying.FORMATS}/operators/Boxed.cpp", f"{laying.FORMATS}/intree/FormatTensorImpl.cpp"} < set(laid)
-    assert not [path for path in laid if "/overlay/" in path or path.startswith("torch/")]
+    assert not [path for path in laid if "/overlay/" in path or "/_overlay/" in path]
     assert (source / "c10/formats/FormatRegistry.h").read_text() == (ROOT / "c10/formats/intree/FormatRegistry.h").read_text()
     assert not list(source.rglob("*.new"))
 
@@ -97,7 +97,7 @@ def test_what_is_laid_includes_only_what_is_laid(headers_only):
 
 def test_every_source_that_is_laid_is_compiled_once():
     laid = laying.laid_files(Tree(ROOT, RELEASES["2.6"], headers_only=False))
-    listed = re.findall(r"\S+\.cpp", laid[laying.SOURCES])
+    listed = re.findall(r"\S+\.cpp", laid[laying.SOURCES] + laid[laying.BINDING_SOURCES])
     kernels = {path for path in laid if re.fullmatch(rf"{laying.FORMATS}/cpu/\w+Kernel\.cpp", path)}  # what cmake/Codegen.cmake finds
     c10 = {path for path in laid if path.startswith("c10/formats/") and path.endswith(".cpp")}
     assert len(listed) == len(set(listed)) > 60
@@ -230,7 +230,11 @@ def test_a_build_configures_then_builds(source, monkeypatch):
     assert commands[2][-3:] == ["-j", "3", "c10"]
     assert done.exit_code == 1 and "expected ninja to succeed, but it ended with 1" in done.output
     assert (source / "c10" / "formats").exists()
-    assert CliRunner().invoke(command.main, [str(source), "--build-only"]).exit_code == 0  # goes on, in the edited tree
+    finished = []
+    monkeypatch.setattr(building, "finish", lambda *given: finished.append(given))
+    again = CliRunner().invoke(command.main, [str(source), "--build-only", "--folder", str(elsewhere)])  # goes on, in the edited tree
+    assert again.exit_code == 0 and finished == [(source, elsewhere)]
+    assert commands[-1][-2:] == ["torch_shm_manager", "torch_dtypes_python"]
 
 
 @pytest.mark.parametrize("function", ["bits_of", "compute_of"])

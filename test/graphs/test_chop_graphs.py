@@ -113,6 +113,7 @@ def test_traced_by_torchscript():
     assert torch.equal(torch.jit.load(file)(Y), everything(Y))
 
 
+@pytest.mark.filterwarnings("ignore:The given buffer is not writable:UserWarning")  # PyTorch 2.11's own
 @pytest.mark.parametrize("strict", [False, True])
 def test_exported(strict):
     net = Net()

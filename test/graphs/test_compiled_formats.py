@@ -9,7 +9,7 @@ from capture import assert_same
 from torch import nn
 
 import torch_dtypes
-from torch_dtypes._overlay import graphs
+from torch_dtypes._overlay import graphs, releases
 from torch_dtypes.compiling import operators
 
 formats = pytest.mark.parametrize("dtype", [torch.posit16es2, torch.q43, torch.posit32es2], ids=str)
@@ -86,7 +86,9 @@ def step(model, run, x):
 
 @formats
 @pytest.mark.parametrize("network", [LeNet5, Transformer])
-def test_networks_in_one_graph(backend, network, dtype):
+def test_networks_in_one_graph(backend, monkeypatch, network, dtype):
+    if releases.RUNNING < (2, 13):  # where Dynamo takes a transformer's layer in inference for one operator, which is ended before
+        monkeypatch.setattr(torch.backends.mha, "get_fastpath_enabled", lambda: False)
     torch.manual_seed(0)
     eager = network().to(dtype)
     model = copy.deepcopy(eager)

@@ -4,6 +4,13 @@
 
 #define TORCH_DTYPES_SINCE(major, minor) (TORCH_VERSION_MAJOR > major || (TORCH_VERSION_MAJOR == major && TORCH_VERSION_MINOR >= minor))
 
+// How a process group exchanges the rows of one tensor.
+#if TORCH_DTYPES_SINCE(2, 13)
+#define TORCH_DTYPES_ALL_TO_ALL all_to_all_single
+#else
+#define TORCH_DTYPES_ALL_TO_ALL alltoall_base
+#endif
+
 namespace at::formats {
 
 constexpr bool kDtypesHaveShortNames = TORCH_DTYPES_SINCE(2, 13);  // torch.dtype.abbr

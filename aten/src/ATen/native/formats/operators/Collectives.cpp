@@ -7,6 +7,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
+#include <ATen/Releases.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/formats/operators/CollectiveTerms.h>
@@ -324,11 +325,11 @@ class Call {
                   " elements of the output to reduce, but got ", row.numel(), ".");
       parts.push_back(row.view({ranks, -1}));
     }
-    const at::Tensor sent = at::cat(parts, 1), received = at::empty_like(sent);
-    Tensors inputs = sent.unbind(), outputs = received.unbind();
+    at::Tensor sent = at::cat(parts, 1), received = at::empty_like(sent);
+    std::vector<int64_t> even;  // a row to each rank; gloo of PyTorch 2.11 has no alltoall of lists
     c10d::AllToAllOptions options;
     options.timeout = timeout_;
-    finish_instead(group_->alltoall(outputs, inputs, options), adding(received, manner, targets, true));
+    finish_instead(group_->TORCH_DTYPES_ALL_TO_ALL(received, sent, even, even, options), adding(received, manner, targets, true));
   }
 
   // Between two ranks nothing can be compared before: the terms go ahead of the codes in one message.

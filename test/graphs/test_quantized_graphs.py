@@ -76,6 +76,56 @@ def test_exported():
             assert torch.equal(exported.module()(batch(seed)), expected)
 
 
+RECORDED = {
+    **{name: rule for name, rule in RULES.items() if name in "057"},
+    "3": dict(weight=dict(format="int8", per="channel"), activation=dict(format="int8", when="call"), arithmetic="integer", error="mxfp8_e5m2"),
+    "9": dict(
+        weight=dict(format="q43", scale="free", clamped="zero"), activation=dict(format="q43", clamped="zero"), grad=dict(SCALED, per="channel")
+    ),
+    "11": dict(output="q43", error="q52", bias="q43"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # a trace is of tensors that are not empty
+@pytest.mark.filterwarnings("ignore:While compiling, we found certain side effects")  # scales that integer sums go by
+@pytest.mark.parametrize("way", ["trace", "export", "strict"])
+def test_what_is_recorded_has_the_gradients_of_eager_code(way, tmp_path):
+    model = network(RECORDED)
+    model.append(torch_dtypes.nn.Cast(forward="q43", backward=dict(SCALED, when="call")))
+    if way == "trace":
+        layer = torch_dtypes.quantize_(nn.Linear(32, 3), {nn.Linear: dict(weight="int8", error="q52")})
+        torch.jit.trace(layer, torch.ones(2, 32))  # of a layer that does not round at random PyTorch's check holds, too
+        runs = [torch.jit.trace(model, batch(), check_trace=False)]
+        torch.jit.save(runs[0], tmp_path / "model.pt")
+        runs.append(torch.jit.load(tmp_path / "model.pt"))
+    else:
+        program = torch.export.export(model, (batch(),), strict=way == "strict")
+        torch.export.save(program, tmp_path / "model.pt2")
+        runs = [program.module(), torch.export.load(tmp_path / "model.pt2").module()]
+    for seed in (1, 2):
+        y, *_ = step(model, model, batch(seed), seed)
+        expected = {name: p.grad.clone() for name, p in model.named_parameters()}
+        for run in runs:
+            with torch.jit.optimized_execution(False):  # whose own derivative of tanh differs in the last place
+                got, *_ = step(run, run, batch(seed), seed)
+            assert torch.equal(got, y) and len(list(run.parameters())) == len(expected)
+            for name, p in run.named_parameters():  # which a strict export has in an order of its own
+                assert torch.equal(p.grad, expected[name]), name
+
+
+def test_gradients_by_scales_of_steps_before_are_refused_in_what_is_recorded():
+    model = network({"3": dict(error={"format": "int8", "when": "delayed"})})
+    module = torch.export.export(model, (batch(),)).module()
+    assert torch.equal(module(batch()), model(batch()))
+    with pytest.raises(RuntimeError, match="scaled by those of the calls before"):
+        module(batch()).sum().backward()
+
+
+def test_scripts_of_layers_with_rules_are_refused():
+    with pytest.raises(TypeError, match="expected modules without rules to script, but got a Linear of quantize_"):
+        torch.jit.script(network({"3": dict(weight="q43")}))
+
+
 def test_scales_of_steps_before_break_the_graph_and_keep_eagers_bits():
     rule = dict(weight="q43", activation={"format": "int8", "when": "delayed"})
     eager = network({"3": rule})

@@ -295,3 +295,18 @@ def test_a_weight_that_another_network_makes():
     assert torch.equal(layer(x), F.linear(chop(x, "posit8es1"), chop(made, "q43"), layer.bias))
     layer(x).sum().backward()
     assert torch.equal(made.grad, chop(made.grad, "e5m5")) and made.grad.any()
+
+
+@pytest.mark.parametrize("rule", [dict(weight="q43", grad="q52"), "q43", dict(weight="mxfp4"), dict(weight="int8")], ids=str)
+@pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
+def test_rows_of_at_most_some_norm_are_the_masters(kind, rule):
+    torch.manual_seed(0)
+    table = kind(6, 32, max_norm=1.0)
+    hand, i = copy.deepcopy(table), torch.tensor([[0, 3], [3, 5]])
+    hand(i)
+    plain = kind.from_pretrained(hand.weight.detach().clone(), freeze=False)
+    quantize_(table, {kind: rule}), quantize_(plain, {kind: rule})
+    got, want = table(i), plain(i)
+    got.sum().backward(), want.sum().backward()
+    assert torch.equal(table.weight, hand.weight) and torch.equal(got, want) and torch.equal(table.weight.grad, plain.weight.grad)
+    assert table.max_norm == 1.0 and quantize_(table, {kind: dict(output="q43")})(i).shape == got.shape

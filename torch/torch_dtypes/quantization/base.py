@@ -146,6 +146,13 @@ def is_eager() -> bool:
     return not torch.compiler.is_dynamo_compiling() and torch._C._functorch.peek_interpreter_stack() is None
 
 
+def is_recorded() -> bool:
+    """Whether torch.jit.trace or torch.export looks on, which record operators, and nothing else that a gradient goes by."""
+    if torch.compiler.is_exporting():
+        return True
+    return not torch.compiler.is_dynamo_compiling() and torch._C._get_tracing_state() is not None
+
+
 def is_careful(always: bool, mode: str, rounding: str | int | None, indifferent: tuple[str, ...] = INDIFFERENT) -> bool:
     """Whether rounding tells a tiny product from 0, or a huge one from infinity: always (posits), or by its mode."""
     if always or torch.compiler.is_dynamo_compiling():
@@ -195,6 +202,8 @@ def straight_through(x: torch.Tensor, values: torch.Tensor, passes: torch.Tensor
     Source: Bengio, Leonard, Courville, "Estimating or propagating gradients through stochastic neurons" (2013).
     """
     values = values.to(x.dtype)
+    if is_recorded():
+        return torch.ops.torch_dtypes.straight_through(x, values, passes)
     if torch.compiler.is_dynamo_compiling():
         return _StraightThrough.apply(x, values, passes)
     if not is_eager():

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from .places import Place, layer_rule
-from .rounders import GradientHook, Rounder, load_scales, save_scales
+from .rounders import Rounder, load_scales, rounded_through, save_scales
 
 __all__ = ["Cast"]
 
@@ -62,11 +62,7 @@ class Cast(nn.Module):
         self._backward = Rounder(places["error"], "error", self) if "error" in places else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = x if self._forward is None else self._forward(x, self.training)
-        if self._backward is not None and y.requires_grad and torch.is_grad_enabled():
-            y = y.view_as(y) if y is x else y
-            y.register_hook(GradientHook(self._backward, self.training))
-        return y
+        return rounded_through(x, self._forward, self._backward, self.training, (x,))
 
     def _rounders(self) -> dict[str, Rounder]:
         return {name: r for name, r in (("forward", self._forward), ("backward", self._backward)) if r is not None}

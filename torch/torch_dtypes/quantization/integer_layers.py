@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from ..accumulation import accumulate
 from ..formats import fixed_format
+from .base import is_recorded, straight_through
 from .integers import IntegerFormat
 from .products import Geometry, gradients, prepared, product
 from .targets import Target
@@ -51,6 +52,10 @@ class IntegerPlan:
         scale, weight_scale = state.rounders["activation"].last_scale, state.parameters["weight"].last_scale
         x, geometry = prepared(module, x, output_size)
         largest = _reach(state.rounders["activation"].place.target) * _reach(state.parameters["weight"].place.target)
+        if is_recorded():  # which would differentiate what the integers are rounded by
+            with torch.no_grad():
+                values = integer_product(x, weight, bias, geometry, self, scale, weight_scale, largest)
+            return straight_through(product(x, weight, bias, geometry), values)
         return _IntegerProduct.apply(x, weight, bias, geometry, self, scale, weight_scale, largest)
 
     def sums(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, geometry: Geometry | None, largest: int) -> torch.Tensor:
@@ -73,6 +78,19 @@ class IntegerPlan:
         return y.to(torch.float64)
 
 
+def integer_product(x, weight, bias, geometry: Geometry | None, plan: IntegerPlan, scale, weight_scale, largest: int) -> torch.Tensor:
+    """The values of the sums, in x's dtype."""
+    step = _wide(scale)
+    # One scale for each channel of the weight, or one for all; behind the product it lies along the output's channels.
+    weight_step = _wide(weight_scale)
+    along = weight_step.reshape(-1) * step.reshape(-1)
+    rank = x.dim() - 1 if geometry is None else weight.dim() - 2
+    factor = along if geometry is None else along.reshape(-1, *[1] * rank)
+    numbers = torch.round(x.double() / step), torch.round(weight.double() / weight_step)
+    offset = None if bias is None else torch.round(bias.double() / along)
+    return (plan.sums(*numbers, offset, geometry, largest) * factor).to(x.dtype)
+
+
 class _IntegerProduct(torch.autograd.Function):
     """Integers forward; backward the derivative of the same product of the values that they stand for (straight through)."""
 
@@ -80,15 +98,7 @@ class _IntegerProduct(torch.autograd.Function):
     def forward(ctx, x, weight, bias, geometry, plan, scale, weight_scale, largest):
         ctx.save_for_backward(x, weight)
         ctx.geometry, ctx.has_bias = geometry, bias is not None
-        step = _wide(scale)
-        # One scale for each channel of the weight, or one for all; behind the product it lies along the output's channels.
-        weight_step = _wide(weight_scale)
-        along = weight_step.reshape(-1) * step.reshape(-1)
-        rank = x.dim() - 1 if geometry is None else weight.dim() - 2
-        factor = along if geometry is None else along.reshape(-1, *[1] * rank)
-        numbers = torch.round(x.double() / step), torch.round(weight.double() / weight_step)
-        offset = None if bias is None else torch.round(bias.double() / along)
-        return (plan.sums(*numbers, offset, geometry, largest) * factor).to(x.dtype)
+        return integer_product(x, weight, bias, geometry, plan, scale, weight_scale, largest)
 
     @staticmethod
     @once_differentiable

@@ -23,6 +23,8 @@ from .regions import under_policy
 from .rounders import Rounder, load_scales, mapped, rounded_through, save_scales
 from .scale_rules import channel_axis
 
+_TABLES = (nn.Embedding, nn.EmbeddingBag)
+
 
 class LayerState:
     """What a quantised layer knows beside its module: the rule, and a rounder for each place, parameter by parameter."""
@@ -35,6 +37,7 @@ class LayerState:
         self.gradients: dict[str, Rounder] = {}  # likewise, each with a scale of its own
         self.is_product = is_product(module)
         self.observing = False  # while calibration runs
+        self.looks_up = isinstance(module, _TABLES) and rule.weight is not None
         self.is_fresh = gives_fresh(module) and rule.accumulate is None and rule.arithmetic == "float"
         self.plan: ProductPlan | IntegerPlan | None = plan_of(rule, where)
         if rule.arithmetic == "integer":
@@ -72,13 +75,10 @@ class Quantized:
 
     def forward(self, *args, **kwargs):
         state = self.__dict__["_quantized"]
-        if state.observing:
-            return _observed(self, state, super().forward, args, kwargs)
-        if torch.is_autocast_enabled("cpu") and _C.format_of(torch.get_autocast_dtype("cpu")) is not None:
-            return _run_in_autocast(self, state, super().forward, args, kwargs)
-        if state.rule.native is not None:
-            return _run_native(self, state, super().forward, args, kwargs)
-        return _run(self, state, super().forward, args, kwargs)
+        if state.looks_up and self.max_norm is not None:
+            with _renormalised(self, *args, **kwargs):
+                return _run_by_state(self, state, super().forward, args, kwargs)
+        return _run_by_state(self, state, super().forward, args, kwargs)
 
     def extra_repr(self) -> str:
         own, rule = super().extra_repr(), self.__dict__["_quantized"].rule
@@ -89,6 +89,10 @@ class Quantized:
         if made is not copyreg.__newobj__:
             raise TypeError(f"expected a module that is pickled in the ordinary way, but {type(self).__name__} has its own; dequantize_ it first")
         return _new, (self._quantized_base, *args[1:]), *rest
+
+    def __prepare_scriptable__(self):  # which torch.jit.script asks for
+        kind = type(self).__name__
+        raise TypeError(f"expected modules without rules to script, but got a {kind} of quantize_; torch.jit.trace takes it, or dequantize_ it first")
 
     def _save_to_state_dict(self, destination, prefix, keep_vars):
         super()._save_to_state_dict(destination, prefix, keep_vars)
@@ -145,6 +149,29 @@ def _unquantized(kind: type) -> type:
 
 
 # ---- running ----
+
+
+def _run_by_state(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dict):
+    if state.observing:
+        return _observed(module, state, forward, args, kwargs)
+    if torch.is_autocast_enabled("cpu") and _C.format_of(torch.get_autocast_dtype("cpu")) is not None:
+        return _run_in_autocast(module, state, forward, args, kwargs)
+    if state.rule.native is not None:
+        return _run_native(module, state, forward, args, kwargs)
+    return _run(module, state, forward, args, kwargs)
+
+
+@contextlib.contextmanager
+def _renormalised(module: nn.Module, input: torch.Tensor, *others, **more):
+    """The rows that are looked up, as ``max_norm`` has them: in the master, which is then rounded; else the rounded rows would be, and be no values
+    of the format."""
+    bound, module.max_norm = module.max_norm, None
+    try:
+        with torch.no_grad():
+            torch.embedding_renorm_(parameter_of(module, "weight").detach(), input.contiguous(), bound, module.norm_type)
+        yield
+    finally:
+        module.max_norm = bound
 
 
 def rounded_parameter(state: LayerState, name: str, parameter: torch.Tensor, training: bool) -> torch.Tensor:

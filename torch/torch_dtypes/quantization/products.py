@@ -16,6 +16,7 @@ from ..accumulation import Accumulation, accumulate
 from ..formats import dtype as dtype_of
 from ..formats import float_format, format_of
 from . import product_operator
+from .base import is_recorded
 from .places import LayerRule
 from .targets import carrier_of
 
@@ -186,7 +187,7 @@ class ProductPlan:
 
     def __call__(self, module: nn.Module, state, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, output_size=None) -> torch.Tensor:
         x, geometry = prepared(module, x, output_size)
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or is_recorded():
             return torch.ops.torch_dtypes.product(x, weight, bias, self.text, *product_operator.arguments(geometry))
         return _UnderPolicy.apply(x, weight, bias, geometry, self)
 

@@ -6,8 +6,9 @@ import torch
 from torch import nn
 
 from .. import _C
-from .base import COMPUTED, is_eager
+from .base import COMPUTED, is_eager, is_recorded
 from .places import Place
+from .recorded import written
 from .scale_rules import Scaler
 from .targets import FormatTarget, clipping
 
@@ -40,6 +41,7 @@ class Rounder:
         self.last_scale: torch.Tensor | float | None = None  # of the call now running: integer arithmetic goes by it
         self.target = clipping(place.target) if place.scale is not None and place.scale.may_clip else place.target
         self.scaler = None if place.scale is None else Scaler(place.scale, self.target, channels_of or role, module)
+        self.text = written(self)  # as a graph has it
         is_plain = self.scaler is None and isinstance(place.target, FormatTarget) and place.clamped == "pass"
         # A format and a mode, as _C.round_through takes them, where there is nothing else to rounding.
         self.plain: tuple[str, str | None] | None = (place.target.format_name, place.rounding) if is_plain else None
@@ -92,6 +94,8 @@ def rounded_through(x: torch.Tensor, forward: Rounder | None, backward: Rounder 
     if _is_one_node(x, forward, backward, fresh):
         return _C.round_through(x, forward and forward.plain, backward and backward.plain, fresh)
     y = x if forward is None else forward(x, training)
+    if backward is not None and is_recorded():
+        return torch.ops.torch_dtypes.round_gradient(y, backward.text)
     if backward is not None and y.requires_grad and torch.is_grad_enabled():
         if torch.compiler.is_dynamo_compiling() and backward.plain is None:
             return _RoundedGradient.apply(y, backward, training)

@@ -1,0 +1,87 @@
+"""Gradients in what torch.jit.trace and torch.export record: operators of stock tensors, whose backward passes are those of a layer that rounds.
+
+They record operators, not the nodes of autograd's graph and hooks of tensors by which eager code says what a gradient is: without these operators a
+trace would compute the layer's values and other gradients, or none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+
+import torch
+from torch import nn
+
+from .places import Place
+from .scale_rules import ScaleRule
+from .targets import target
+
+_SCHEMAS = {
+    "straight_through": "(Tensor x, Tensor values, Tensor? passes) -> Tensor",
+    "round_gradient": "(Tensor x, str place) -> Tensor",
+}
+
+
+def written(rounder) -> str:
+    """A rounder of gradients as a text, from which ``_read`` makes one again, in another process too."""
+    place, scaler = rounder.place, rounder.scaler
+    scale = None if place.scale is None else {**dataclasses.asdict(place.scale), "per": "tensor" if scaler.axis is None else scaler.axis}
+    return json.dumps({"format": place.target.name, "rounding": place.rounding, "scale": scale})
+
+
+@functools.lru_cache(maxsize=1024)
+def _read(text: str):
+    from .rounders import Rounder
+
+    said = json.loads(text)
+    if said["scale"] and said["scale"]["when"] == "delayed":
+        raise RuntimeError(
+            f"expected gradients of eager code to be scaled by those of the calls before ({said['format']}), but got a trace's or an export's, which "
+            "remember none; when='call' scales each by itself"
+        )
+    scale = None if said["scale"] is None else ScaleRule(**said["scale"])
+    return Rounder(Place(target(said["format"]), said["rounding"], "pass", scale), "error", nn.Identity())
+
+
+def _straight_through(x, values, passes):
+    return values.clone()
+
+
+def _keep_passes(ctx, inputs, output):
+    passes = inputs[2]
+    ctx.has_mask = passes is not None
+    if ctx.has_mask:
+        ctx.save_for_backward(passes)
+
+
+def _pass(ctx, gradient):
+    return (gradient.where(ctx.saved_tensors[0], 0.0) if ctx.has_mask else gradient), None, None
+
+
+def _same(x, place):
+    return x.clone()
+
+
+def _keep_place(ctx, inputs, output):
+    ctx.place = inputs[1]
+
+
+def _round(ctx, gradient):
+    return _read(ctx.place)(gradient), None
+
+
+def _install() -> torch.library.Library:
+    library = torch.library.Library("torch_dtypes", "FRAGMENT")
+    for name, (forward, keep, backward) in {
+        "straight_through": (_straight_through, _keep_passes, _pass),
+        "round_gradient": (_same, _keep_place, _round),
+    }.items():
+        library.define(name + _SCHEMAS[name])
+        library.impl(name, forward, "CompositeExplicitAutograd")
+        torch.library.register_fake(f"torch_dtypes::{name}", forward, lib=library)
+        torch.library.register_autograd(f"torch_dtypes::{name}", backward, setup_context=keep, lib=library)
+    return library
+
+
+_LIBRARY = _install()  # which withdraws its operators when it goes

@@ -148,6 +148,11 @@ def test_aliases():
     in_own_process(aliases=list(ALIASES.items()))
 
 
+def test_p3109_names_as_the_draft_writes_them():
+    assert torch_dtypes.dtype("Binary8p3se") is torch_dtypes.dtype("binary8p3se")
+    assert torch_dtypes.format_of("Binary8p4uf_saturate") == torch_dtypes.format_of("binary8p4uf_saturate")
+
+
 def test_names_that_say_more_than_they_must():
     in_own_process(aliases=list(LONGER.items()))
 

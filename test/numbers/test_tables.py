@@ -342,6 +342,20 @@ def test_values_from_files(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("v.txt", b"1 2 x", "text, numbers with blanks"), ("v.bin", bytes(range(256)), "text, numbers with blanks"),
+        ("v.txt", b"0x1p99999 1", "text, numbers with blanks"), ("v.npy", b"1234", "an array of numbers, as numpy.save"),
+        ("v.npy", b"", "an array of numbers, as numpy.save"), ("v.pt", b"1234", "a tensor or a list of numbers, as torch.save"),
+    ],
+)  # fmt: skip
+def test_files_that_hold_no_values(name, content, what, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=f"expected {what}.*{name}.* but got what cannot be read so"):
+        torch_dtypes.table_format(tmp_path / name)
+
+
+@pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
         (([1.0, 2.0, 1.0],), ValueError, "different values, but got 1.0 for the codes 0 and 2"),
@@ -392,6 +406,12 @@ def test_impossible_options(options, message):
         (lambda: torch_dtypes.float_format(8, 10, signed=False), "at most 16 bits"),
         (lambda: torch_dtypes.float_format(4, 3, signed=False, specials="fnuz"), "another specials"),
         (lambda: torch_dtypes.float_format(4, 3, specials="fn", overflow="propagate"), "specials with infinities"),
+        (lambda: torch_dtypes.float_format(4, 3, subnormals="flush"), "subnormals to be True, False or 'normal', but got 'flush'"),
+        (lambda: torch_dtypes.dtype("takum12"), "'takum12_linear' and 'takum12_log' are two formats"),
+        (lambda: torch_dtypes.dtype("aetherfloat8"), "AetherFloat-8 has no name here, since .* its bias, .*table_format"),
+        (lambda: torch_dtypes.dtype("float32"), "that is a stock dtype.*'fp32'"),
+        (lambda: torch_dtypes.dtype("int8"), "target: torch_dtypes.chop\\(x, 'int8'\\)"),
+        (lambda: torch_dtypes.chop(1.0, "takum9"), "'takum9_linear' and"),
         (lambda: torch_dtypes.posit_format(64, 2), "at most 53 significant bits"),
     ],
 )

@@ -13,6 +13,7 @@ from oracle_blocks import SPECS
 
 import torch_dtypes
 from torch_dtypes import quantize, target
+from torch_dtypes.quantization import blocks
 from torch_dtypes.quantization.packing import pack, unpack
 
 pytestmark = pytest.mark.own_process
@@ -211,6 +212,50 @@ def test_errors():
         packed.transpose(0, 2)
     with pytest.raises(ValueError, match="expected a matrix"):
         quantize(torch.ones(2, 2, 32), "mxfp4").t()
+
+
+@pytest.mark.parametrize("name", [*blocks.PRESETS, "msfp12", "bfp8_size16", "mxfp4_axis0_rceil", "block<e5m2,e8m0,64>", "mxfp5", "mxfp8"])
+def test_the_name_of_a_block_is_no_dtypes(name):
+    with pytest.raises(ValueError, match=r"blocks are no dtype.*torch_dtypes\.quantize\(x, "):
+        torch_dtypes.dtype(name)
+
+
+@pytest.mark.parametrize("name", ["mxfp4", "nvfp4", "hif4", "bfp8", "bfp8_dim0", "mxfp4_axis0", "block<nf4,e8m23,64>"])
+@pytest.mark.parametrize("shape", [(0,), (4, 0), (0, 32)])
+def test_scales_of_nothing(name, shape):
+    x = torch.empty(shape, dtype=torch.float64)
+    made, packed = target(name).scales(x), quantize(x, name)
+    assert made.dtype == torch.float64 and made.shape == packed.scales.shape and torch.equal(made, packed.scales)
+    assert packed.dequantize().shape == shape
+
+
+@pytest.mark.parametrize(
+    ("scale", "name", "least"),
+    [("float32", "e8m23_saturate", 2**-126), (torch.float16, "e5m10_saturate", 2**-24), ("ue4m3", "ue4m3_saturate", 2**-9),
+     (torch.posit8es1, "posit8es1_saturate", 2**-12), ("ufixed4_4", "ufixed4_4", 2**-4), ("nf4", "nf4", 0.07958029955625534)],
+)  # fmt: skip
+def test_scales_of_any_format(scale, name, least):
+    """a / 7 in the scale's format, to nearest, and integers times that."""
+    fmt = torch_dtypes.block_format("fixed3_0_symmetric", scale, 4)
+    assert fmt.scale == name and target(fmt.name) == fmt
+    x = torch.tensor([[1.0, -2.5, 0.3, 6.0], [1e-4, 0.0, 0.0, 2e-5], [0.0, 0.0, 0.0, 0.0]])
+    a = x.abs().amax(1, keepdim=True) / 7
+    expected = torch_dtypes.chop(a, name).clamp_min(least)
+    packed = quantize(x, fmt)
+    torch.testing.assert_close(packed.scales, expected, rtol=0, atol=0)
+    integers = ((x * (1 / expected)).round()).clamp(-7, 7)
+    torch.testing.assert_close(packed.dequantize(), integers * expected, rtol=0, atol=0)
+    stream = io.BytesIO()
+    torch.save(packed, stream)
+    assert torch.equal(torch.load(io.BytesIO(stream.getvalue()), weights_only=True).dequantize(), packed.dequantize())
+
+
+def test_powers_of_two_are_e8m0_whatever_names_them():
+    assert torch_dtypes.block_format("q43", torch_dtypes.dtype("e8m0"), 32) == torch_dtypes.block_format("q43", "e8m0", 32)
+    assert torch_dtypes.block_format("e2m1finite", "e4m3fn", 16, tensor_scale="float32") == target("nvfp4")
+    assert not torch_dtypes.block_format("e2m1finite", "e4m3fn", 16, tensor_scale=None).tensor_scale
+    with pytest.raises(ValueError, match="whose values float32 has, but got 'posit16es5'"):
+        torch_dtypes.block_format("q43", "posit16es5", 32)
 
 
 def test_one_block_for_each_number_of_a_vector():

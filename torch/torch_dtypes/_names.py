@@ -23,9 +23,33 @@ _POSIT = re.compile(r"posit(\d+)es(\d+)(?:_regime(\d+))?(_underflow)?(_saturate)
 _TAKUM = re.compile(r"takum(\d+)_(linear|log)")
 _FLOAT = re.compile(r"(u)?e(\d+)m(\d+)(fnuz|fn|finite|p3109)?(?:_bias(minus)?(\d+))?(_flush|_normal)?(_saturate|_propagate)?")
 _FIXED = re.compile(r"(u)?fixed(\d+)_(\d+)(_symmetric|_wrap)?")
-_P3109 = re.compile(r"binary(\d+)p(\d+)([su])([ef])")
+_P3109 = re.compile(r"[bB]inary(\d+)p(\d+)([su])([ef])")
 _OPTIONS = re.compile(r"(.+?)((?:_bias(?:minus)?\d+)?(?:_flush|_normal)?(?:_saturate|_propagate)?)")
 _FEW_BITS = re.compile(r"(.+)_(stochastic_[abc]\d+)")
+
+
+# Names of what is no format of this package, or of several, and what to do about each.
+_HINTS = (
+    (re.compile(r"takum(\d+)"), r"'takum\1_linear' and 'takum\1_log' are two formats, of which libraries mean the one or the other by the bare name"),
+    (
+        re.compile(r"(?i:aether[_-]?float[_-]?8).*"),
+        "AetherFloat-8 has no name here, since what is published of it (arXiv 2603.08741) leaves open its bias, its zero, NaN and infinities and "
+        "how it rounds; who knows these makes it by table_format(values, ...)",
+    ),
+    (
+        re.compile(r"((?:mx(?:fp|int)\d|nvfp4|hif4|msfp\d|bfp\d|block<).*)"),
+        r"blocks are no dtype, since an element means nothing without its block's scale: torch_dtypes.quantize(x, '\1') packs them, and "
+        r"torch_dtypes.chop(x, '\1') rounds to them",
+    ),
+    (re.compile(r"(u?int\d+)"), r"\1 with a scale is a target: torch_dtypes.chop(x, '\1'); integers of k bits alone are the format 'fixed<k-1>_0'"),
+    (re.compile(r"b?float(?:16|32|64)|float8_\w+"), "that is a stock dtype, and 'bf16', 'fp16', 'fp32', 'fp64' are formats of such numbers"),
+)
+
+
+def hint(name: str) -> str:
+    """What to do about a name that is none of a format, behind a semicolon, or nothing."""
+    matches = ((pattern.fullmatch(name), what) for pattern, what in _HINTS)
+    return next((f"; {match.expand(what)}" for match, what in matches if match), "")
 
 
 def standard_bias(fmt: _C.Format) -> int:

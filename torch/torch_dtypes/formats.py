@@ -160,10 +160,12 @@ def _float(exp_bits, man_bits, *, bias=None, signed=True, subnormals=True, speci
     fmt.specials = _SPECIALS[specials]
     fmt.bias = _names.standard_bias(fmt) if bias is None else integer("bias", bias, -1022, 1023)
     overflow = choice("overflow", overflow, (*_OVERFLOW, "propagate"))
+    if not isinstance(subnormals, bool) and subnormals != "normal":
+        raise (ValueError if isinstance(subnormals, str) else TypeError)(f"expected subnormals to be True, False or 'normal', but got {subnormals!r}")
     if not boolean("signed", signed) or subnormals == "normal" or overflow == "propagate":
         return constructors.tabled_float(fmt, signed, subnormals, specials, overflow, rounding)
     fmt.overflow = _C.Overflow.saturate if specials == "none" else _OVERFLOW[overflow]
-    if not boolean("subnormals", subnormals):
+    if not subnormals:
         fmt.subnormals = _C.Subnormals.flush
     set_rounding(fmt, rounding)
     if fmt.max_code < 1 << (0 if subnormals else man_bits):
@@ -310,7 +312,7 @@ def _format_of_name(name: str) -> _C.Format:
     known = ", ".join(_C.name_of(d) for d in builtin_dtypes())
     raise ValueError(
         f"expected the name of a number format, but got {name!r}. Built in: {known}; others by their parameters, "
-        f"as 'posit12es1', 'e5m5', 'e4m3fn_saturate' or 'fixed8_8', with a rounding mode as in 'q43_stochastic'"
+        f"as 'posit12es1', 'e5m5', 'e4m3fn_saturate' or 'fixed8_8', with a rounding mode as in 'q43_stochastic'{_names.hint(base)}"
     )
 
 

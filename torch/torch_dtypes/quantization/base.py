@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 from .. import _C, _names
 from .._arguments import mode_said
 from ..chopping import chop
+from ..formats import format_of
 
 COMPUTED = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.float32: torch.float32, torch.float64: torch.float64}
 
@@ -63,6 +64,10 @@ def saturating(fmt: _C.Format) -> _C.Format:
     """The format in which what is beyond the largest number becomes it."""
     if fmt.kind == _C.Kind.table:
         if not saturates(fmt):
+            if _names.parse(held := f"{fmt.table_name}_saturate"):  # a float's
+                held = format_of(held)
+                held.rounding, held.random_bits, held.few_bits = fmt.rounding, fmt.random_bits, fmt.few_bits
+                return held
             name = _names.name_of_format(fmt)
             raise ValueError(
                 f"expected a table of values whose outermost ones take what is beyond them, but got {name}, which overflows: make it with "

@@ -1,4 +1,4 @@
-"""The scale of a block: a power of two by one of four rules, a float format's number, or HiF4's; and a tensor's scale above it."""
+"""The scale of a block: a power of two by one of four rules, another format's number, or HiF4's; and a tensor's scale above it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from . import micro_exponents
 from .base import full_scale_of, largest_of, saturating
 
 _POWERS = re.compile(r"e(\d+)m0")
+_STOCK = {"float32": "e8m23", "bfloat16": "e8m7", "float16": "e5m10"}
 POWER_RULES = ("floor", "ceil", "even", "rceil")
 FLOAT_RULES = ("nearest", "ceil")
 
@@ -24,7 +25,7 @@ _LEAST_TENSOR_SCALE = 2.0**-117
 
 @dataclass(frozen=True)
 class ScaleFormat:
-    """Powers of two of ``exponents`` bits (E8M0 and its kin: 2^-127 to 2^127, and a NaN), the numbers of a float format, or HiF4's."""
+    """Powers of two of ``exponents`` bits (E8M0 and its kin: 2^-127 to 2^127, and a NaN), the numbers of a format, or HiF4's."""
 
     name: str
     bits: int
@@ -53,14 +54,31 @@ def scale_format(value: object) -> ScaleFormat:
         return ScaleFormat(value, bits, math.ldexp(1, -top), math.ldexp(1, top), True)
     if value == "hif4":
         return ScaleFormat("hif4", 32, micro_exponents.SMALLEST, micro_exponents.LARGEST, False, micro=True)
+    value = _STOCK.get(str(value).removeprefix("torch."), value)
     fmt = _C.Format(value) if isinstance(value, _C.Format) else format_of(value)
-    if fmt.kind != _C.Kind.float or not fmt.fits_float:
-        raise ValueError(f"expected a block's scale as 'e8m0' or a float format of at most float32's range, but got {_names.name_of_format(fmt)!r}")
+    if fmt.kind == _C.Kind.table and _POWERS.fullmatch(fmt.table_name):
+        return scale_format(fmt.table_name)
+    if not fmt.fits_float:
+        raise ValueError(f"expected a block's scale as 'e8m0' or a format whose values float32 has, but got {_names.name_of_format(fmt)!r}")
     fmt = saturating(fmt)
     fmt.rounding = _C.Rounding.nearest_even
+    return ScaleFormat(_names.name_of_format(fmt), fmt.bits, max(_least(fmt), 2.0**-126), largest_of(fmt), False)
+
+
+def _least(fmt: _C.Format) -> float:
+    """The smallest positive value."""
+    if fmt.kind == _C.Kind.posit:
+        return 1 / largest_of(fmt)
+    if fmt.kind == _C.Kind.fixed:
+        return math.ldexp(1, -fmt.man_bits)
+    if fmt.kind == _C.Kind.table:
+        values = _C.decode_exact(fmt, torch.arange(1 << fmt.bits))
+        positive = values[(values > 0) & values.isfinite()]
+        if not len(positive):
+            raise ValueError(f"expected a block's scale of a format with positive values, but got {_names.name_of_format(fmt)!r}")
+        return positive.min().item()
     lowest = 1 - fmt.bias if fmt.exp_bits else 0
-    least = math.ldexp(1, lowest - (fmt.man_bits if fmt.subnormals == _C.Subnormals.gradual else 0))
-    return ScaleFormat(_names.name_of_format(fmt), fmt.bits, max(least, 2.0**-126), largest_of(fmt), False)
+    return math.ldexp(1, lowest - (fmt.man_bits if fmt.subnormals == _C.Subnormals.gradual else 0))
 
 
 def mantissa_threshold(rule: str, element: _C.Format) -> tuple[float, bool]:

@@ -184,6 +184,9 @@ class BlockFormat(Target):
         """The scale of each block of x, the tensor's scale included: of the shape that x has when each block's dimensions are one entry long
         (of blocks of 32 in the last dimension: ``(..., ceil(n / 32), 1)``); of HiF4, in which 4 numbers share one, of x's shape."""
         check_tensor(x, self)
+        if x.numel() == 0:  # as quantize(x) has them: a whole tensor may be a block
+            sizes = x.shape if self._scale.micro else self.shape.grid_shape(x.shape)
+            return torch.ones(sizes, dtype=COMPUTED[x.dtype], device=x.device)
         made = self._cut(x.detach(), scale)
         return made.factor if made.micro is None else self.shape.join(made.factor, made.joins).view(x.shape)
 
@@ -239,7 +242,7 @@ def block_format(
     dim: int | None = None,
     scale_rule: str | None = None,
     emax: int | None = None,
-    tensor_scale: bool = False,
+    tensor_scale: bool | str | torch.dtype | None = None,
     rounding: str | int | None = None,
 ) -> BlockFormat:
     """Numbers of an element format times a scale that each block shares: a target for rules, ``chop`` and ``quantize``.
@@ -253,7 +256,7 @@ def block_format(
       ``"floor"`` (OCP, section 6.3; default) 2^(floor(log2 a) - E); ``"ceil"`` 2^(ceil(log2 a) - E); ``"even"`` the floor's after a is
       rounded to the element's significand; ``"rceil"`` the least power of two with which a does not exceed the element's largest number (of posits
       ``target(element).full_scale``, as in what follows).
-    - A float format as scale: a / largest element, rounded to it; ``"nearest"`` (even; default) or ``"ceil"`` (up, so that nothing is clamped);
+    - Another format as scale: a / largest element, rounded to it; ``"nearest"`` (even; default) or ``"ceil"`` (up, so that nothing is clamped);
       at least the format's smallest positive number.
     - ``"hif4"``, with elements ``"e1m2finite_bias1"`` and size 64 (that is HiF4, S1P2 elements): s = a * bfloat16(1/7), in float32, held within
       2^-48 and 49152, rounded to bfloat16 and to 3 significant bits; r = bfloat16(1 / s). Each 8 numbers x have a step of 2 where one of |x| r is at
@@ -273,14 +276,15 @@ def block_format(
 
     Args:
         element: a dtype of this package, a format or its name.
-        scale: ``"e<k>m0"``, powers of two with k from 2 to 8 exponent bits; a float format; or ``"hif4"``.
+        scale: ``"e<k>m0"``, powers of two with k from 2 to 8 exponent bits; ``"hif4"``; or any format whose values float32 has, and float32,
+            float16 or bfloat16 themselves.
         size: how many numbers make a block along ``axis``; None: all that there are. A tuple for blocks of more dimensions, as (16, 16).
         axis: the dimension that is cut into blocks, or a tuple of them (default: the last, or the last ones of a tuple's sizes); None: the whole
             tensor is one block.
         dim: one block for each index of this dimension (QPyTorch's ``dim``), with size=None, instead of axis.
         scale_rule: as above.
         emax: the exponent to which a block's largest magnitude is brought, by power-of-two scales; default: E.
-        tensor_scale: whether a scale of the whole tensor lies above those of the blocks.
+        tensor_scale: ``"float32"`` (or True): a scale of the whole tensor lies above those of the blocks; None (or False): there is none.
         rounding: of the elements; default: the element's own mode.
 
     Raises:
@@ -312,6 +316,7 @@ def block_format(
     if emax is not None and rule in ("even", "rceil"):
         raise ValueError(f"expected scale_rule 'floor' or 'ceil' with emax, but got {rule!r}, which goes by the element's largest number")
     made = block_shapes.make(size, axis, dim)
+    tensor_scale = tensor_scale in ("float32", torch.float32) or (tensor_scale is not None and boolean("tensor_scale", tensor_scale))
     if kind.micro:
         plain = _C.Format(fmt)
         plain.rounding = _C.Rounding.nearest_even
@@ -322,7 +327,7 @@ def block_format(
                 f"scale_rule={scale_rule!r}, tensor_scale={tensor_scale!r}"
             )
     exponent = _exponent(fmt) if emax is None else integer("emax", emax, -64, 64)
-    return BlockFormat(_names.name_of_format(fmt), kind.name, made, rule, boolean("tensor_scale", tensor_scale), exponent)
+    return BlockFormat(_names.name_of_format(fmt), kind.name, made, rule, tensor_scale, exponent)
 
 
 def block_float(bits: int, dim: int | None = None, *, size: int | None = None, axis: int = -1, rounding: str | int = "nearest_even") -> BlockFormat:

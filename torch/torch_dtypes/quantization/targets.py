@@ -145,7 +145,7 @@ def _of_name(name: str) -> Target:
         what = f"the nearest names are {', '.join(map(repr, near))}" if near else f"names are {', '.join(map(repr, names))}"
         raise ValueError(
             f"expected the name of something to round to, but got {name!r}; {what}. "
-            "Formats by their parameters are names too: 'posit12es1', 'e5m5', 'e4m3fn_saturate', 'fixed8_8', 'q43_stochastic'"
+            f"Formats by their parameters are names too: 'posit12es1', 'e5m5', 'e4m3fn_saturate', 'fixed8_8', 'q43_stochastic'{_names.hint(plain)}"
         ) from error
 
 

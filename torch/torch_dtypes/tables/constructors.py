@@ -25,8 +25,6 @@ def tabled_float(fmt: _C.Format, signed: bool, subnormals: bool | str, specials:
             f"expected at most 16 bits with signed=False, subnormals='normal' or overflow='propagate', but got {signed + exp_bits + man_bits}: "
             f"those floats are tables of values"
         )
-    if subnormals != "normal":
-        boolean("subnormals", subnormals)
     if not signed and specials == "fnuz":
         raise ValueError("expected another specials than 'fnuz' with signed=False, which has no minus zero for it: use 'fn'")
     if overflow == "propagate" and specials not in ("ieee", "p3109"):

@@ -6,6 +6,7 @@ import functools
 import math
 import os
 import pathlib
+import pickle
 import re
 from collections.abc import Callable, Iterable
 
@@ -116,19 +117,29 @@ def _numbers_of(what: str, given: object) -> list[float]:
 def _read(path: pathlib.Path) -> object:
     if not path.is_file():
         raise ValueError(f"expected the name of a file of values, but got {str(path)!r}, which is none")
-    if path.suffix in (".pt", ".pth"):
-        return torch.load(path, weights_only=True)
-    if path.suffix == ".npy":
-        import numpy as np
-
-        return torch.from_numpy(np.asarray(np.load(path, allow_pickle=False), dtype=np.float64))
-    words = path.read_text().replace(",", " ").split()
+    what, read = _FILES.get(path.suffix, ("text, numbers with blanks, commas or new lines between them,", _read_text))
     try:
-        return [float.fromhex(w) if "0x" in w else float(w) for w in words]
-    except ValueError as error:
-        raise ValueError(
-            f"expected numbers with blanks, commas or new lines between them in {str(path)!r}, but got one that is none: {error}"
-        ) from None
+        return read(path)
+    except (ValueError, TypeError, RuntimeError, EOFError, OverflowError, pickle.UnpicklingError) as error:
+        raise ValueError(f"expected {what} in {str(path)!r}, but got what cannot be read so: {str(error).splitlines()[0]}") from error
+
+
+def _read_torch(path: pathlib.Path) -> object:
+    return torch.load(path, weights_only=True)
+
+
+def _read_numpy(path: pathlib.Path) -> torch.Tensor:
+    import numpy as np
+
+    return torch.from_numpy(np.asarray(np.load(path, allow_pickle=False), dtype=np.float64))
+
+
+def _read_text(path: pathlib.Path) -> list[float]:
+    return [float.fromhex(w) if "0x" in w else float(w) for w in path.read_text().replace(",", " ").split()]
+
+
+_SAVED = ("a tensor or a list of numbers, as torch.save writes it,", _read_torch)
+_FILES = {".pt": _SAVED, ".pth": _SAVED, ".npy": ("an array of numbers, as numpy.save writes it,", _read_numpy)}
 
 
 def _code(what: str, value: object, count: int) -> int:

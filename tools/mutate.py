@@ -24,7 +24,7 @@ from oracle import binary, posit  # noqa: E402
 EXACT, ROUND, ODD = "formats/ExactCodec.h", "formats/RoundBits.h", "formats/OddArithmetic.h"
 ENCODE, DECODE, STOCHASTIC = "formats/FastEncode.h", "formats/FastDecode.h", "formats/FastStochastic.h"
 ORDINARY, ROUNDER, MIXED = "formats/FastOrdinary.h", "formats/FastRound.h", "formats/MixedArithmetic.h"
-MACHINE = "formats/MachineBits.h"
+MACHINE, TAKUM = "formats/MachineBits.h", "formats/Takum.h"
 MUTATIONS = [  # what, file, old text, new text
     ("tie to odd", ROUND, "half && (rest || odd)", "half && (rest || !odd)"),
     ("sticky bit dropped", EXACT, "sticky || lost};", "sticky};"),
@@ -45,15 +45,15 @@ MUTATIONS = [  # what, file, old text, new text
     ("up for negatives", ROUND, "return !negative && (half || rest)", "return negative && (half || rest)"),
     ("stops at the largest when rounding up", ROUND, "case Rounding::Up: return negative;", "case Rounding::Up: return !negative;"),
     ("flush at a half", EXACT, "exponent - u.exponent + 63", "exponent - u.exponent + 64"),
-    ("takum: length of the characteristic", EXACT, "c >= 0 ? c + 1 : -c", "c >= 0 ? c + 1 : 1 - c"),
-    ("takum: characteristic below 0", EXACT, "c - 1 + (2 << r);", "c + (2 << r);"),
-    ("takum: a digit short", EXACT, "63 - (f.bits - 5 - r), u.sticky", "64 - (f.bits - 5 - r), u.sticky"),
+    ("takum: length of the characteristic", TAKUM, "c >= 0 ? c + 1 : -c", "c >= 0 ? c + 1 : 1 - c"),
+    ("takum: characteristic below 0", TAKUM, "c - 1 + (2 << r);", "c + (2 << r);"),
+    ("takum: a digit short", EXACT, "63 - (f.bits - 5 - head.r), u.sticky", "64 - (f.bits - 5 - head.r), u.sticky"),
     ("takum: tiny to zero", EXACT, "return x == 0 ? 1 :", "return x == 0 ? 0 :"),
     ("takum: moved from beyond the end", EXACT, "moved(f, within(code), random)", "moved(f, code, random)"),
     ("takum: the last binade is beyond", EXACT, "if (u.exponent > f.max_exponent()) code", "if (u.exponent >= f.max_exponent()) code"),
     ("takum: infinity saturates", EXACT, "if (u.cls != Class::Finite) return f.nan_code();", "if (u.cls == Class::NaN) return f.nan_code();"),
-    ("takum: decoded regime", EXACT, "upwards ? regime : 7 - regime, p", "upwards ? regime : 8 - regime, p"),
-    ("takum: decoded below 0", EXACT, "1 - (2 << r) + tail", "1 - (1 << r) + tail"),
+    ("takum: decoded regime", TAKUM, "upwards ? regime : 7 - regime, p", "upwards ? regime : 8 - regime, p"),
+    ("takum: decoded below 0", TAKUM, "1 - (2 << r) + tail", "1 - (1 << r) + tail"),
     ("fast: sticky bit dropped", ENCODE, "| (mask_nonzero<T>(lost) & 1)", ""),
     ("fast: tie away", ENCODE, "return (ones >> 1) + odd;", "return (ones >> 1) + 1;"),
     ("fast: tie to zero goes away", ENCODE, "(ones & 1 & away)", "(ones & 1)"),
@@ -219,12 +219,12 @@ int main() {
       }
       f.rounding = Rounding(mode);
     } else if (std::sscanf(line, "T %d %d", &width, &mode) == 2) {
-      f = takum_format(width);
+      f = takum_format(width, true);
       f.rounding = Rounding(mode);
     } else if (std::sscanf(line, "G %llx %llx %llx", &bits, &word, &code) == 3) {
       see(encode(f, unpack(double_from_bits(bits)), word), code, "takum encode", double_from_bits(bits));
       const double back = to_double(decode(f, code));
-      see(encode(takum_format(f.bits), unpack(back)), code, "takum decode", back);
+      see(encode(takum_format(f.bits, true), unpack(back)), code, "takum decode", back);
     } else if (std::sscanf(line, "H %llx %llx", &code, &bits) == 2) {
       see(double_bits(to_double(decode(f, code))), bits, "takum decode", double_from_bits(bits));
     } else if (std::sscanf(line, "E %llx %llx", &bits, &code) == 2) {

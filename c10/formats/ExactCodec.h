@@ -4,6 +4,7 @@
 #include <c10/formats/Philox.h>
 #include <c10/formats/RoundBits.h>
 #include <c10/formats/TableCodec.h>
+#include <c10/formats/Takum.h>
 #include <c10/formats/Unpacked.h>
 
 namespace c10::formats {
@@ -87,18 +88,16 @@ TD_HOST_DEVICE inline uint64_t encode_posit(const Format& f, const Unpacked& u, 
   return u.negative ? (0 - code) & f.code_mask() : code;
 }
 
-// Linear takums. A magnitude is a string of bits: direction D, three bits of regime, r bits of C, and p = bits - 5 - r of the fraction.
-//   1. D says whether the exponent c is at least 0: then r = floor(log2(c + 1)), the regime's bits are r and C = c + 1 - 2^r; else
-//      r = floor(log2(-c)), the bits are 7 - r and C = c - 1 + 2^(r + 1).
-//   2. The string, cut behind p fraction bits, is rounded as an integer: a carry goes from the fraction to the next c, whose string follows. All
-//      bits that are cut off are the fraction's, so probabilities go by the value.
-//   3. What is not 0 becomes neither 0 nor NaR.
+// Linear takums. A magnitude is a string of bits: a head that says the exponent (Takum.h), and p = bits - 5 - r of the fraction.
+//   1. The string, cut behind p fraction bits, is rounded as an integer: a carry goes from the fraction to the next exponent, whose string
+//      follows. All bits that are cut off are the fraction's, so probabilities go by the value.
+//   2. What is not 0 becomes neither 0 nor NaR.
 TD_HOST_DEVICE inline Cut cut_takum(const Format& f, const Unpacked& u) {
-  const int c = u.exponent;
-  const int r = 63 - count_leading_zeros(static_cast<uint64_t>(c >= 0 ? c + 1 : -c));
-  const int tail = c >= 0 ? c + 1 - (1 << r) : c - 1 + (2 << r);
-  const unsigned __int128 head = static_cast<unsigned __int128>((c >= 0 ? 8 | r : 7 - r) << r | tail);
-  return cut(head << 63 | (u.significand & ~(uint64_t{1} << 63)), 63 - (f.bits - 5 - r), u.sticky);
+#ifndef __CUDA_ARCH__
+  if (f.is_logarithmic()) return cut_log_takum(f, u);
+#endif
+  const TakumHead head = takum_head(u.exponent);
+  return cut(static_cast<unsigned __int128>(head.string) << 63 | (u.significand & ~(uint64_t{1} << 63)), 63 - (f.bits - 5 - head.r), u.sticky);
 }
 
 TD_HOST_DEVICE inline uint64_t encode_takum(const Format& f, const Unpacked& u, uint64_t random) {
@@ -185,17 +184,20 @@ TD_HOST_DEVICE inline uint64_t encode(const Format& f, const Unpacked& u, uint64
   }
 }
 
-TD_HOST_DEVICE inline Unpacked decode_posit(const Format& f, uint64_t code) {
+// Posits and takums: 0, NaR, or a finite number's sign, with `code` that of its magnitude from then on.
+TD_HOST_DEVICE inline Unpacked tapered_sign(const Format& f, uint64_t& code) {
   Unpacked u;
   code &= f.code_mask();
   if (code == 0) return u;
-  if (code == f.nan_code()) {
-    u.cls = Class::NaN;
-    return u;
-  }
-  u.cls = Class::Finite;
-  u.negative = (code & f.sign_code()) != 0;
+  u.cls = code == f.nan_code() ? Class::NaN : Class::Finite;
+  u.negative = u.cls == Class::Finite && (code & f.sign_code()) != 0;
   if (u.negative) code = (0 - code) & f.code_mask();
+  return u;
+}
+
+TD_HOST_DEVICE inline Unpacked decode_posit(const Format& f, uint64_t code) {
+  Unpacked u = tapered_sign(f, code);
+  if (u.cls != Class::Finite) return u;
   // The string starts at the top of the word; what is not there counts as zeros.
   uint64_t word = code << (65 - f.bits);
   const bool ones = word >> 63;
@@ -210,22 +212,19 @@ TD_HOST_DEVICE inline Unpacked decode_posit(const Format& f, uint64_t code) {
 }
 
 TD_HOST_DEVICE inline Unpacked decode_takum(const Format& f, uint64_t code) {
-  Unpacked u;
-  code &= f.code_mask();
-  if (code == 0) return u;
-  if (code == f.nan_code()) {
-    u.cls = Class::NaN;
+  Unpacked u = tapered_sign(f, code);
+  if (u.cls != Class::Finite) return u;
+#ifndef __CUDA_ARCH__
+  if (f.is_logarithmic()) {
+    const bool negative = u.negative;
+    u = log_takum(f.bits, code, kLogTakumBits);
+    u.negative = negative;
     return u;
   }
-  u.cls = Class::Finite;
-  u.negative = (code & f.sign_code()) != 0;
-  if (u.negative) code = (0 - code) & f.code_mask();
-  const bool upwards = code >> (f.bits - 2) & 1;
-  const int regime = static_cast<int>(code >> (f.bits - 5) & 7);
-  const int r = upwards ? regime : 7 - regime, p = f.bits - 5 - r;
-  const int tail = static_cast<int>(code >> p & ((uint64_t{1} << r) - 1));
-  u.exponent = upwards ? (1 << r) - 1 + tail : 1 - (2 << r) + tail;
-  u.significand = uint64_t{1} << 63 | (code & ((uint64_t{1} << p) - 1)) << (63 - p);
+#endif
+  const TakumFields s = takum_fields(f.bits, code);
+  u.exponent = s.c;
+  u.significand = uint64_t{1} << 63 | s.fraction << (63 - s.fraction_bits);
   return u;
 }
 

@@ -18,7 +18,7 @@
 
 namespace c10::formats {
 
-// Table: any set of values, each with its code (ValueTable.h). Takum: linear takums of more than 16 bits; shorter ones are tables.
+// Table: any set of values, each with its code (ValueTable.h). Takum: takums of more than 16 bits; shorter ones are tables.
 enum class Kind : uint8_t { Posit, Float, Fixed, Table, Takum };
 // Which codes are not finite numbers. Ieee: infinities and NaNs in the topmost binade. Fn: one NaN, all ones. None: every code is finite.
 // Fnuz: one NaN, in the place of minus zero. P3109: that NaN, and the largest magnitudes are infinities.
@@ -124,7 +124,7 @@ struct TableFacts {
 struct Format {
   Kind kind{Kind::Float};
   uint8_t bits{0};      // total width of a code
-  uint8_t exp_bits{0};  // floats: width of the exponent field; posits: es; fixed point: bits before the point, without the sign
+  uint8_t exp_bits{0};  // floats: width of the exponent field; posits: es; fixed point: bits before the point, without the sign; takums: 0
   uint8_t man_bits{0};  // floats: width of the fraction field; posits and takums: the longest fraction, or 0; fixed point: bits behind the point
   int16_t bias{0};      // floats only
   Subnormals subnormals{Subnormals::Gradual};
@@ -132,6 +132,7 @@ struct Format {
   Overflow overflow{Overflow::Ieee};
   Underflow underflow{Underflow::Minpos};
   Infinity infinity{Infinity::Nan};
+  bool linear{true};     // false: logarithmic takums
   bool is_signed{true};  // false: fixed point without a sign
   bool symmetric{false}; // fixed point: the most negative number is the largest one's negative, and the code below it is not used
   Rounding rounding{Rounding::NearestEven};
@@ -143,6 +144,7 @@ struct Format {
 
   TD_METHOD bool is_posit() const { return kind == Kind::Posit; }
   TD_METHOD bool is_takum() const { return kind == Kind::Takum; }
+  TD_METHOD bool is_logarithmic() const { return is_takum() && !linear; }
   // Two's complement strings of bits with one zero and NaR, and fractions of several lengths.
   TD_METHOD bool is_tapered() const { return is_posit() || is_takum(); }
   TD_METHOD bool is_fixed() const { return kind == Kind::Fixed; }
@@ -195,24 +197,25 @@ struct Format {
   TD_METHOD int max_exponent() const {
     if (is_table()) return table->max_exponent;
     if (is_posit()) return (bits - 2) << exp_bits;
-    if (is_takum()) return 254;
+    if (is_takum()) return linear ? 254 : 183; // e^127.5
     if (is_fixed()) return exp_bits - 1;
     return int(max_code() >> man_bits) - bias;
   }
   // Floats: the binade of the smallest normal number. (bias counts as IEEE's: field 1 means 2^(1 - bias).) Takums: that of minpos.
   TD_METHOD int min_exponent() const {
     if (is_table()) return table->min_exponent;
-    if (is_takum()) return -255;
+    if (is_takum()) return linear ? -255 : -184;
     return is_posit() ? -max_exponent() : is_fixed() ? -man_bits : 1 - bias;
   }
   // The power of two of which every finite value is a multiple.
   TD_METHOD int lsb_exponent() const {
     if (is_table()) return table->lsb_exponent;
-    if (is_takum()) return min_exponent() - (bits - 12); // the shortest fraction
+    if (is_takum()) return min_exponent() - (linear ? bits - 12 : significand_bits() - 1); // the shortest fraction
     return kind == Kind::Float ? min_exponent() - man_bits : min_exponent();
   }
   TD_METHOD int significand_bits() const {
     if (is_table()) return table->significand_bits;
+    if (is_logarithmic()) return 51;
     return is_fixed() ? exp_bits + man_bits : man_bits + 1;
   }
 
@@ -251,9 +254,10 @@ TD_HOST_DEVICE constexpr Format posit_format(int bits, int es) {
   return f;
 }
 
-// Linear takums of 12 bits and more, whose strings end in a fraction of at least no bits.
-TD_HOST_DEVICE constexpr Format takum_format(int bits) {
+// Takums of 12 bits and more, whose strings end in a fraction of at least no bits.
+TD_HOST_DEVICE constexpr Format takum_format(int bits, bool linear) {
   Format f;
+  f.linear = linear;
   f.kind = Kind::Takum;
   f.bits = uint8_t(bits);
   f.man_bits = uint8_t(bits - 5);

@@ -41,7 +41,7 @@ struct TableDefinition {
 struct ValueTable : TableFacts {
   TableDefinition definition;
   std::vector<double> by_code;       // 2^bits values
-  std::vector<float> by_code_float;  // the same where fits_float
+  std::vector<float> by_code_float;  // the same as casts to float32 give them: exactly, where fits_float
   std::vector<double> values;        // the finite ones, ascending; 0 once
   std::vector<uint32_t> codes;       // of those
   std::vector<bool> lower_is_odd;    // which of two neighbours counts as odd, the lower or the upper one

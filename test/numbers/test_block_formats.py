@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+import warnings
 
 import gfloat
 import gfloat.block
@@ -18,7 +19,7 @@ from oracle_fixed import Fixed
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import torch_dtypes
-from torch_dtypes import block_float, block_format, chop, target
+from torch_dtypes import block_float, block_format, chop, quantize, target
 
 FLOATS = [name for name in SPECS if name != "mxint8"]
 RULES = ("floor", "ceil", "even", "rceil")
@@ -412,3 +413,25 @@ def test_microsoft_floating_point():
     """MSFP12: a sign, 3 bits of significand, one exponent of 8 bits for 16 numbers."""
     assert target("msfp12") == block_float(4, size=16) and target("msfp16_stochastic").name == "bfp8_size16_stochastic"
     assert target("msfp12").bits_per_value == 4.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["floor", "rceil", "ceil", "even"])
+@pytest.mark.parametrize("name", ["mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4"])
+def test_scale_rules_as_torchao_has_them(name, rule):
+    """Scales and numbers of random blocks and of such whose largest numbers are at the rules' edges. (A scale of 2^-127 counts as 2^-126 there.)"""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = pytest.importorskip("torchao.prototype.mx_formats.mx_tensor", reason="torchao is the oracle")
+    elements = {
+        "mxfp8_e4m3": torch.float8_e4m3fn, "mxfp8_e5m2": torch.float8_e5m2, "mxfp6_e3m2": "fp6_e3m2", "mxfp6_e2m3": "fp6_e2m3",
+        "mxfp4": torch.float4_e2m1fn_x2,
+    }  # fmt: skip
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(1000, 32, generator=generator) * torch.exp2(torch.randint(-100, 100, (1000, 1), generator=generator).float())
+    edges = torch.tensor([448, 449, 480, 511.9, 512, 6, 6.5, 7, 7.5, 7.99, 8, 57344, 61440, 65535, 28, 30, 31, 32, 1.74, 1.75, 1.76, 1.93, 1.94])
+    x = torch.cat([x, edges.view(-1, 1) * torch.linspace(-0.9, 1, 32)])
+    scales, codes = module.to_mx(x, elements[name], 32, module.ScaleCalculationMode(rule))
+    packed = quantize(x, f"{name}_{rule}")
+    assert torch.equal(scales.view(torch.uint8).flatten(), packed.scale_codes.flatten())
+    torch.testing.assert_close(packed.dequantize(), module.to_dtype(codes, scales, elements[name], 32, torch.float32), rtol=0, atol=0)

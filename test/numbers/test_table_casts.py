@@ -84,6 +84,26 @@ def test_every_bit_of_float32_around_what_changes(name):
         assert_generic(fmt, x, *cast_and_words(x, dtype_of(fmt, name, mode)))
 
 
+@pytest.mark.parametrize("name", [*ALL, "e8m0", "takum16_log", "lns7_7"])
+def test_every_code_as_float32(name):
+    """The value, rounded once where float32 lacks it. (The smallest of e8m0 is a subnormal number there, which a processor may flush.)"""
+    fmt = definition_of(name).format(name)
+    dtype = dtype_of(fmt, name, "nearest_even")
+    codes = torch.arange(2**fmt.bits)
+    values = _C.decode_exact(fmt, codes).numpy()
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = torch.from_numpy(values.astype(np.float32))
+    x = from_codes(codes, dtype)
+    torch.testing.assert_close(x.float(), expected, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(x.float().signbit() & ~expected.isnan(), expected.signbit() & ~expected.isnan())
+    if torch.set_flush_denormal(True):
+        try:
+            flushed = x.float()
+        finally:
+            torch.set_flush_denormal(False)
+        assert torch.equal(flushed.nan_to_num(7.0).view(torch.int32), expected.nan_to_num(7.0).view(torch.int32))
+
+
 def test_numbers_from_all_of_float32():
     """Numbers from all of float32, for a search by 16 leading bits and for one in two steps."""
     x = torch.arange(0, 2**32, 6151, dtype=torch.int64).to(torch.uint32).view(torch.float32)

@@ -63,8 +63,9 @@ class TableOracle:
         if isinstance(x, float):
             if math.isnan(x):
                 return self.nan_code
-            if self.negative_is_nan and x < 0 and Fraction(0) not in self.ordered:
-                return self.nan_code
+        if self.negative_is_nan and x < 0 and Fraction(0) not in self.ordered:
+            return self.nan_code
+        if isinstance(x, float):
             if math.isinf(x):
                 return (self.high if x > 0 else self.low).infinity
         negative = math.copysign(1, x) < 0 if isinstance(x, float) else x < 0

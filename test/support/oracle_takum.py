@@ -1,5 +1,6 @@
-"""Linear takums by their definition, in exact rationals: what a string of bits means, and which string a number gets. Shares no code with what it
-tests.
+"""Takums by their definition, in exact rationals: what a string of bits means, and which string a number gets. Shares no code with what it tests.
+
+Logarithmic ones are irrational: a value is the number rounded to 51 significant bits, a boundary to 52 (docs/numerics.md).
 
 Source: Hunhold, "Beating posits at their own game: takum arithmetic" (CoNGA 2024), definitions 2 and 6, and its section on rounding: the boundary
 between two strings is the string that is one bit longer.
@@ -7,8 +8,11 @@ between two strings is the string that is one bit longer.
 
 from __future__ import annotations
 
+import functools
 import math
 from fractions import Fraction
+
+import mpmath
 
 
 def value(bits: int, code: int) -> Fraction | None:
@@ -19,16 +23,39 @@ def value(bits: int, code: int) -> Fraction | None:
         return None
     if code >> bits - 1:
         return -value(bits, (1 << bits) - code)
+    c, fraction = fields(bits, code)
+    return (1 + fraction) * Fraction(2) ** c
+
+
+@functools.cache
+def log_value(bits: int, code: int, significant: int = 51) -> Fraction | None:
+    """Of a logarithmic takum, e^(l / 2) to so many bits."""
+    if code == 0:
+        return Fraction(0)
+    if code == 1 << bits - 1:
+        return None
+    if code >> bits - 1:
+        return -log_value(bits, (1 << bits) - code, significant)
+    c, fraction = fields(bits, code)
+    with mpmath.workprec(300):
+        x = mpmath.exp(mpmath.mpf(c * fraction.denominator + fraction.numerator) / (2 * fraction.denominator))
+        scale = significant - int(mpmath.floor(mpmath.log(x, 2))) - 1
+        return Fraction(int(mpmath.nint(mpmath.ldexp(x, scale)))) / Fraction(2) ** scale
+
+
+def fields(bits: int, code: int) -> tuple[int, Fraction]:
+    """The characteristic and the fraction of a positive code."""
     text = format(code, f"0{bits}b").ljust(12, "0")
     r = int(text[2:5], 2) if text[1] == "1" else 7 - int(text[2:5], 2)
     characteristic = int(text[5 : 5 + r] or "0", 2)
     c = 2**r - 1 + characteristic if text[1] == "1" else 1 - 2 ** (r + 1) + characteristic
     fraction = text[5 + r :]
-    return (1 + Fraction(int(fraction or "0", 2), 2 ** len(fraction))) * Fraction(2) ** c
+    return c, Fraction(int(fraction or "0", 2), 2 ** len(fraction))
 
 
-def encode(bits: int, x: float | Fraction, mode: str = "nearest_even", word: int = 0) -> int:
+def encode(bits: int, x: float | Fraction, mode: str = "nearest_even", word: int = 0, linear: bool = True) -> int:
     """The code of a number, by bisection over the positive codes."""
+    of = value if linear else log_value
     if isinstance(x, float):
         if not math.isfinite(x):
             return 1 << bits - 1
@@ -39,22 +66,23 @@ def encode(bits: int, x: float | Fraction, mode: str = "nearest_even", word: int
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        if value(bits, middle) <= magnitude:
+        if of(bits, middle) <= magnitude:
             low = middle
         else:
             high = middle - 1
     code = low
     if low == 0:
         code = 1
-    elif low < most and value(bits, low) != magnitude:
-        code += _goes_up(bits, magnitude, low, mode, negative, word)
+    elif low < most and of(bits, low) != magnitude:
+        boundary = value(bits + 1, 2 * low + 1) if linear else log_value(bits + 1, 2 * low + 1, 52)
+        code += _goes_up(magnitude, low, (of(bits, low), of(bits, low + 1), boundary), mode, negative, word)
     if mode == "up_down":
         code = min(max(code + (1 if word >> 63 else -1), 1), most)
     return (1 << bits) - code if negative else code
 
 
-def _goes_up(bits: int, magnitude: Fraction, code: int, mode: str, negative: bool, word: int) -> bool:
-    lower, upper, boundary = value(bits, code), value(bits, code + 1), value(bits + 1, 2 * code + 1)
+def _goes_up(magnitude: Fraction, code: int, near: tuple[Fraction, Fraction, Fraction], mode: str, negative: bool, word: int) -> bool:
+    lower, upper, boundary = near
     if mode in ("up", "down"):
         return negative == (mode == "down")
     if mode == "toward_zero":

@@ -64,7 +64,7 @@ def _base_name(fmt: _C.Format) -> str:
         name = f"posit{fmt.bits}es{fmt.exp_bits}" + ("_underflow" if fmt.underflow == _C.Underflow.zero else "")
         return name + ("_saturate" if fmt.infinity == _C.Infinity.saturate else "")
     if fmt.kind == _C.Kind.takum:
-        return f"takum{fmt.bits}_linear"
+        return f"takum{fmt.bits}_{'linear' if fmt.linear else 'log'}"
     if fmt.kind == _C.Kind.fixed:
         name = f"{'' if fmt.is_signed else 'u'}fixed{fmt.exp_bits}_{fmt.man_bits}"
         return name + ("_wrap" if fmt.overflow == _C.Overflow.wrap else "_symmetric" if fmt.symmetric else "")

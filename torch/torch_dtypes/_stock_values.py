@@ -34,7 +34,7 @@ def _holds(stock: torch.dtype, dtype: torch.dtype) -> bool:
     if fmt.kind == _C.Kind.posit:
         significant, step = fmt.man_bits + 1, info.tiny
     elif fmt.kind == _C.Kind.takum:
-        significant, step = fmt.man_bits + 1, 2.0**fmt.lsb_exponent
+        significant, step = fmt.significand_bits, 2.0**fmt.lsb_exponent
     elif fmt.kind == _C.Kind.fixed:
         significant, step = fmt.exp_bits + fmt.man_bits, 2.0**-fmt.man_bits
     else:

@@ -160,7 +160,7 @@ at::Tensor decoded(const at::Tensor& t, ScalarType compute) {
   const char* in = static_cast<const char*>(codes.const_data_ptr());
   const int64_t width = entry.format.itemsize();
   if (compute == ScalarType::Float) {
-    TORCH_INTERNAL_ASSERT(entry.format.fits_float());
+    TORCH_INTERNAL_ASSERT(entry.format.fits_float() || entry.format.is_table());
     float* values = out.mutable_data_ptr<float>();
     at::parallel_for(0, codes.numel(), kGrain, [&](int64_t b, int64_t e) { k.decode(entry.format, in + b * width, values + b, e - b); });
   } else {
@@ -260,7 +260,8 @@ void encode_into(const at::Tensor& target, const at::Tensor& stock) {
 at::Tensor to_stock(const at::Tensor& t, ScalarType type) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const FormatEntry& entry = entry_of(t);
-  const at::Tensor values = decoded(t);
+  const bool looked_up = type == ScalarType::Float && entry.format.is_table() && !on_gpu(t.device()); // whatever type computes with it
+  const at::Tensor values = looked_up ? decoded(t, type) : decoded(t);
   if (values.scalar_type() == type) return values;
   if (type == ScalarType::ComplexHalf) return at::_ops::_to_copy::call(to_stock(t, ScalarType::Half), type, {}, {}, {}, false, {});
   const bool wider = type == ScalarType::Double || type == ScalarType::Float || !c10::isFloatingType(type);

@@ -138,6 +138,7 @@ void bind_formats(py::module_& m) {
       .def_readonly("bits", &Format::bits)
       .def_readonly("exp_bits", &Format::exp_bits)
       .def_readonly("man_bits", &Format::man_bits)
+      .def_readonly("linear", &Format::linear)
       .def_readwrite("bias", &Format::bias)
       .def_readwrite("subnormals", &Format::subnormals)
       .def_readwrite("specials", &Format::specials)

@@ -4,7 +4,7 @@
 #include <ATen/Observation.h>
 #include <ATen/native/formats/Measure.h>
 #include <pybind11/stl.h>
-#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/formats/Arguments.h>
 
 namespace py = pybind11;
 
@@ -16,13 +16,8 @@ using at::formats::Observer;
 using at::formats::Pass;
 using c10::formats::Format;
 
-const at::Tensor& tensor_of(py::handle object) {
-  if (!THPVariable_Check(object.ptr())) throw py::type_error("expected a tensor");
-  return THPVariable_Unpack(object.ptr());
-}
-
 const void* memory_of(py::handle object) {
-  return tensor_of(object).unsafeGetTensorImpl()->data();
+  return expect_tensor(object).unsafeGetTensorImpl()->data();
 }
 
 // Where tensors begin, by layer; of those that share a place, the first one's.
@@ -90,13 +85,13 @@ void bind_observing(py::module_& m) {
       // A stock tensor's values against formats that they are not rounded to: (layer, pass, formats). Draws no random numbers.
       .def("measure",
            [](const std::shared_ptr<Observer>& o, py::handle t, int layer, int pass, const std::vector<Format>& formats) {
-             const at::Tensor values = tensor_of(t);
+             const at::Tensor values = expect_tensor(t);
              const py::gil_scoped_release released;
              for (const Format& f : formats) at::formats::measure(values, f, at::formats::Recorder(o->record(layer, static_cast<Pass>(pass), f)));
            })
       // A tensor of ours as it is: its numbers, all of them exact.
       .def("measure_exact", [](const std::shared_ptr<Observer>& o, py::handle t, int layer, int pass) {
-        const at::Tensor own = tensor_of(t);
+        const at::Tensor own = expect_tensor(t);
         const py::gil_scoped_release released;
         const Format& f = at::formats::entry_of(own).format;
         at::formats::measure(at::formats::decoded(own), f, at::formats::Recorder(o->record(layer, static_cast<Pass>(pass), f)));

@@ -47,16 +47,11 @@ def tabled_float(fmt: _C.Format, signed: bool, subnormals: bool | str, specials:
 
 
 def takum(nbits: int, *, linear: bool = True, rounding: str | int = "nearest_even") -> _C.Format:
-    """A takum's format: a table, or where that would be too long, the codec of linear ones."""
+    """A takum's format: a table, or where that would be too long, takums' own codec."""
     nbits = integer("nbits", nbits, 6, 32)
     if nbits <= tapered.MAX_BITS:
         return tabled(f"takum{nbits}_{'linear' if boolean('linear', linear) else 'log'}", rounding)
-    if not boolean("linear", linear):
-        raise ValueError(
-            f"expected a logarithmic takum of 6 to {tapered.MAX_BITS} bits, but got {nbits}: its values are irrational, a table of them ends at "
-            f"{tapered.MAX_BITS} bits, and longer ones would need a correctly rounded logarithm in every cast; takum{nbits}_linear has up to 32 bits"
-        )
-    fmt = _C.Format.takum(nbits)
+    fmt = _C.Format.takum(nbits, boolean("linear", linear))
     set_rounding(fmt, rounding)
     return fmt
 
@@ -73,7 +68,7 @@ def takum_format(nbits: int, *, linear: bool = True, rounding: str | int = "near
     to them as it does to every other format.
 
     Args:
-        nbits: 6 to 32; logarithmic ones to 16. (Up to 16 bits they are tables of values.)
+        nbits: 6 to 32. (Up to 16 bits they are tables of values.)
         linear: False: logarithmic takums.
         rounding: a mode, as ``with_rounding`` takes it.
 

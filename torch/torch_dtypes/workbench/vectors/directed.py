@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from ... import _C
+from .flags import finite_values
 
 # Of 16 vectors: so many of each class.
 _CLASSES = ("any",) * 4 + ("special",) * 2 + ("tie",) * 4 + ("cancellation",) * 2 + ("small",) * 2 + ("large",) * 2
@@ -27,6 +28,7 @@ class Directed:
         self.operation, self.operand, self.result = operation, operand, result
         self.codes = 2**operand.bits
         self.generator = torch.Generator().manual_seed(seed)
+        self.ladder = None if result.kind != _C.Kind.table else _ladder(result)
         self.specials = self._special_codes()
         self.nearest = _C.Format(operand)
         self.nearest.rounding = _C.Rounding.nearest_even
@@ -49,6 +51,11 @@ class Directed:
     def _special_codes(self) -> torch.Tensor:
         fmt, sign = self.operand, self.codes // 2
         one = _C.encode_exact(fmt, torch.ones(1, dtype=torch.float64)).item()
+        if fmt.kind == _C.Kind.table:
+            values = _C.decode_exact(fmt, torch.arange(self.codes))
+            order = values.abs().sort().indices  # by magnitude, NaN last
+            chosen = torch.cat([order[:6], order[-6:], torch.tensor([one, _C.encode_exact(fmt, -torch.ones(1, dtype=torch.float64)).item()])])
+            return chosen.unique()
         around = [0, one, fmt.max_code, 1 << fmt.man_bits, sign, self.codes]
         found = {(code + step + negative) % self.codes for code in around for step in (-2, -1, 0, 1, 2) for negative in (0, sign)}
         found |= {_C.encode_exact(fmt, torch.tensor([x], dtype=torch.float64)).item() for x in (torch.nan, torch.inf, -torch.inf)}
@@ -90,7 +97,7 @@ class Directed:
         return [torch.where((chosen == i) | (coin[i] == 1), self._special(n), self._any(n)) for i in range(self._arity)]
 
     def _tie_vectors(self, n: int) -> list[torch.Tensor]:
-        fraction = max(self.operand.man_bits, self.operand.significand_bits - 1)
+        fraction = min(max(self.operand.man_bits, self.operand.significand_bits - 1), self.operand.bits)
         cleared = self._integers(0, fraction + 1, n)
         first = self._short(cleared)
         if self.operation in ("mul", "fma"):
@@ -123,7 +130,7 @@ class Directed:
         return self._aimed(drawn, target, wander=2)
 
     def _large_vectors(self, n: int) -> list[torch.Tensor]:
-        codes = (self.result.max_code - self._integers(0, 4, n)).clamp(min=0)
+        codes = (self._last - self._integers(0, 4, n)).clamp(min=0)
         beyond = torch.rand(n, generator=self.generator, dtype=torch.float64) ** 4 + 1
         target = self._boundary(codes).clamp(max=torch.finfo(torch.float64).max / 2) * beyond
         drawn = [self._any(n) for _ in range(self._arity - 1)]
@@ -141,17 +148,26 @@ class Directed:
     def _encoded(self, x: torch.Tensor) -> torch.Tensor:
         return _C.encode_exact(self.nearest, x)
 
+    @property
+    def _last(self) -> int:
+        """The code of the largest magnitude; of tables its place, as everything here that is called a result's code."""
+        return self.result.max_code if self.ladder is None else len(self.ladder[0]) - 1
+
     def _any_result(self, n: int) -> torch.Tensor:
-        return self._integers(0, self.result.max_code, n)
+        return self._integers(0, max(self._last, 1), n)
 
     def _code_of_result(self, x: torch.Tensor) -> torch.Tensor:
         """The codes of the magnitudes at or below some numbers."""
+        if self.ladder is not None:
+            return (torch.searchsorted(self.ladder[0], x.abs().nan_to_num(1.0), right=True) - 1).clamp(0, self._last)
         cut = _C.Format(self.result)
         cut.rounding = _C.Rounding.toward_zero
         return _C.encode_exact(cut, x.abs().nan_to_num(1.0)).clamp(max=self.result.max_code)
 
     def _boundary(self, code: torch.Tensor) -> torch.Tensor:
-        """The magnitude half way between the numbers of a code and the next one; of posits, the posit of one more bit."""
+        """The magnitude half way between the numbers of a code and the next one; of posits, the posit of one more bit; of tables, their boundary."""
+        if self.ladder is not None:
+            return self.ladder[1][code.clamp(max=self._last)]
         if self.result.kind == _C.Kind.posit and self.result.bits < 32:
             longer = _C.Format.posit(self.result.bits + 1, self.result.exp_bits)
             return _C.decode_exact(longer, 2 * code + 1)
@@ -179,3 +195,20 @@ class Directed:
         if wander:
             codes = (codes + self._integers(-wander, wander + 1, len(codes))) % self.codes
         return [*drawn, codes]
+
+
+def _ladder(fmt: _C.Format) -> tuple[torch.Tensor, torch.Tensor]:
+    """The numbers of a table from 0 on (negated, where there are none above it), and behind each the last float64 number that rounds to nearest
+    back to it or before it: its boundary to the next. Behind the last, as far as to the one before."""
+    values = finite_values(fmt)
+    sign = 1.0 if (values > 0).any() else -1.0
+    steps = torch.cat([torch.zeros(1, dtype=torch.float64), (values * sign)[values * sign > 0]]).unique()
+    nearest = _C.Format(fmt)
+    nearest.rounding = _C.Rounding.nearest_even
+    low, high = steps[:-1].clone(), steps[1:].clone()
+    for _ in range(120):  # from 0 on, exponents are halved too
+        middle = low + (high - low) / 2
+        below = _C.decode_exact(nearest, _C.encode_exact(nearest, middle * sign)) * sign <= steps[:-1]
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    last = steps[-1:] + (steps[-1:] - steps[-2:-1]) / 2
+    return steps, torch.cat([low, last.clamp(max=torch.finfo(torch.float64).max)])

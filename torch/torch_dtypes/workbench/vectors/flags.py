@@ -12,6 +12,8 @@ What the standard says of binary floats, from the exact result v and the mode:
 
 Posits have no flags in their standard. Here overflow says that v lies beyond maxpos, underflow that it lies between 0 and minpos, and what
 becomes NaR is invalid, or a division by 0. Of fixed point, overflow says that the rounded integer is out of range; there is no underflow.
+Of tables of values, overflow says that v lies beyond the outermost number of its sign, or that there is none of its sign; underflow that it lies
+between 0 and the smallest one.
 """
 
 from __future__ import annotations
@@ -51,6 +53,12 @@ class _Step:
         return (magnitude >= self.lower + self.distance) | ((magnitude > self.lower) & up)
 
 
+def finite_values(fmt: _C.Format) -> torch.Tensor:
+    """A table's numbers, by code."""
+    values = _C.decode_exact(fmt, torch.arange(1 << fmt.bits))
+    return values[values.isfinite()]
+
+
 @dataclass(frozen=True)
 class Range:
     """Where a format's range ends, on both sides and towards 0."""
@@ -62,6 +70,9 @@ class Range:
 
     def overflows(self, exact: torch.Tensor, mode: str) -> torch.Tensor:
         fmt, magnitude, negative = self.fmt, exact.abs(), exact < 0
+        if fmt.kind == _C.Kind.table:
+            values = finite_values(fmt)
+            return (exact > max(values.max().item(), 0.0)) | (exact < min(values.min().item(), 0.0))
         largest = self._value(fmt.max_code)
         if fmt.kind in (_C.Kind.posit, _C.Kind.takum):
             return magnitude > largest
@@ -76,6 +87,10 @@ class Range:
         fmt, magnitude, negative = self.fmt, exact.abs(), exact < 0
         if fmt.kind in (_C.Kind.posit, _C.Kind.takum):
             return (magnitude > 0) & (magnitude < self._value(1))
+        if fmt.kind == _C.Kind.table:
+            values = finite_values(fmt)
+            smallest = [min((sign * values)[sign * values > 0].tolist(), default=0.0) for sign in (1, -1)]
+            return (magnitude > 0) & torch.where(negative, magnitude < smallest[1], magnitude < smallest[0])
         if fmt.kind == _C.Kind.fixed:
             return torch.zeros_like(negative)
         normal = math.ldexp(1.0, fmt.min_exponent)

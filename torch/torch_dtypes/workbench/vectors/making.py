@@ -183,9 +183,6 @@ def _both_names(asked: str, fmt: _C.Format) -> str:
 
 def _checked(fmt: _C.Format) -> None:
     limits = card(fmt)
-    if limits.kind == "table":
-        what = "a posit, a takum of more than 16 bits, a float or fixed point, of which flags are defined"
-        raise ValueError(f"expected {what}, but got {limits.canonical}")
     if limits.significant_bits > 51 or limits.smallest < 2.0**-1071:
         raise ValueError(
             f"expected a format of at most 51 significant bits and numbers of at least 2^-1071, whose exact results float64 carries, but got "

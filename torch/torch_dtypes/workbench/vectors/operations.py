@@ -10,7 +10,7 @@ import torch
 from ... import _C
 from ..cards import card
 from . import exact
-from .flags import DIVIDE_BY_ZERO, INEXACT, INVALID, OVERFLOW, UNDERFLOW, Range
+from .flags import DIVIDE_BY_ZERO, INEXACT, INVALID, OVERFLOW, UNDERFLOW, Range, finite_values
 
 ARITY = {"add": 2, "sub": 2, "mul": 2, "div": 2, "sqrt": 1, "fma": 3, "cast": 1}
 _LARGEST = torch.finfo(torch.float64).max
@@ -72,7 +72,11 @@ def evaluate(operation: str, values: Sequence[torch.Tensor], operand: _C.Format,
         found[chosen] = operands[0]
     elif len(chosen):
         limits = card(operand)
-        way = exact.by_tensors if exact.is_fast(limits.significant_bits, (limits.smallest, limits.largest)) else exact.by_rationals
+        magnitudes = (limits.smallest, limits.largest)
+        if operand.kind == _C.Kind.table:  # whose negative numbers are others
+            sizes = finite_values(operand).abs()
+            magnitudes = (sizes[sizes > 0].min().item(), sizes.max().item())
+        way = exact.by_tensors if exact.is_fast(limits.significant_bits, magnitudes) else exact.by_rationals
         found[chosen] = way(operation, operands)
     found = _with_signs_of_zeros(operation, found, ordinary, values, stock, mode)
 

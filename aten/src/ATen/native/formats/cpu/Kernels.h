@@ -35,7 +35,7 @@ struct CountWork {
 struct CpuKernels {
   const char* name;
 
-  // Codes to machine numbers, exactly. decode_float only for formats with fits_float().
+  // Codes to machine numbers, exactly. decode_float only for formats with fits_float(), and tables (which it rounds to float32).
   void (*decode_float)(const Format&, const void* codes, float* values, int64_t n);
   void (*decode_double)(const Format&, const void* codes, double* values, int64_t n);
   // Machine numbers and integers to codes, rounded once by the format's rule. Stochastic modes take their bits from the words.

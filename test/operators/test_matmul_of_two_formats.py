@@ -79,7 +79,7 @@ def test_empty_sums():
 
 
 @pytest.mark.parametrize(("error", "message", "call"), [
-    (TypeError, "expected a dtype of a number format, but got torch.float32", lambda a, b: matmul(a, b, out=torch.float32)),
+    (TypeError, "expected a dtype of a number format, but got torch.int32", lambda a, b: matmul(a, b, out=torch.int32)),
     (TypeError, "expected a dtype of a number format, but got torch.float32", lambda a, b: matmul(a.float(), b, out="e5m7")),
     (TypeError, "expected tensors .* but got list as argument 2", lambda a, b: matmul(a, [1], out="e5m7")),
     (ValueError, "with 2 dimensions or more, but got 1 in argument 1", lambda a, b: matmul(a[0], b, out="e5m7")),
@@ -91,3 +91,20 @@ def test_empty_sums():
 def test_errors(error, message, call):
     with pytest.raises(error, match=message):
         call(torch.ones(2, 3, dtype=torch.q43), torch.ones(3, 2, dtype=torch.q52))
+
+
+@pytest.mark.parametrize(("stock", "name"), [(torch.float32, "fp32"), (torch.bfloat16, "bf16"), (torch.float16, "fp16"), (torch.float64, "fp64")])
+def test_a_stock_result_has_the_numbers_of_its_format(stock, name):
+    generator = torch.Generator().manual_seed(0)
+    a, b = torch.randn(3, 40, generator=generator).to(torch.q43), torch.randn(40, 5, generator=generator).to(torch.q52)
+    for policy in ("machine", "exact", "nvidia-h100"):
+        with torch_dtypes.accumulate(policy):
+            x, y = a.clone().requires_grad_(), b.clone().requires_grad_()
+            start = torch.randn(3, 5, generator=generator).to(stock).requires_grad_()
+            made = torch_dtypes.matmul(x, y, out=stock, start=start)
+            same = torch_dtypes.matmul(a, b, out=name, start=start.detach().to(torch_dtypes.dtype(name)))
+            assert made.dtype == stock and torch.equal(made, same.to(stock))
+            made.sum().backward()
+        assert (x.grad.dtype, y.grad.dtype) == (torch.q43, torch.q52) and torch.equal(start.grad, torch.ones(3, 5, dtype=stock))
+    with pytest.raises(TypeError, match=f"start of the result's dtype, {stock}"):
+        torch_dtypes.matmul(a, b, out=stock, start=torch.zeros(3, 5, dtype=torch.q43))

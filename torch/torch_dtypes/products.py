@@ -13,6 +13,8 @@ from .formats import format_of
 
 __all__ = ["matmul"]
 
+_STOCK = {torch.float64: "e11m52", torch.float32: "e8m23", torch.float16: "e5m10", torch.bfloat16: "e8m7"}
+
 
 def matmul(a: torch.Tensor, b: torch.Tensor, *, out: torch.dtype | str, start: torch.Tensor | None = None) -> torch.Tensor:
     """The matrix product ``a b``, plus ``start``, rounded to ``out``: for operands of two formats, and for results wider than they are.
@@ -25,14 +27,15 @@ def matmul(a: torch.Tensor, b: torch.Tensor, *, out: torch.dtype | str, start: t
     Args:
         a: ``[..., m, k]``, of a dtype of this package.
         b: ``[..., k, n]``, likewise; dimensions before the last two broadcast.
-        out: the result's dtype, one of this package or a name.
+        out: the result's dtype, one of this package or a name; or float64, float32, float16 or bfloat16 themselves, for which the products are
+            added and rounded as for the format of their numbers (``"fp32"``).
         start: what the accumulator starts with, of ``out``, ``[..., m, n]`` or of sizes that broadcast to that; else 0.
 
     Returns:
         ``[..., m, n]`` of ``out``.
 
     Raises:
-        TypeError: operands or a result of a stock dtype, or a start that is not of ``out``.
+        TypeError: operands of a stock dtype, a result of another stock dtype, or a start that is not of ``out``.
         ValueError: operands of less than two dimensions, or whose inner sizes differ; a start whose size does not fit.
         RuntimeError: a policy that a format cannot follow, as in :func:`accumulate`.
 
@@ -48,6 +51,12 @@ def matmul(a: torch.Tensor, b: torch.Tensor, *, out: torch.dtype | str, start: t
         1200.0
     """
     out = dtype_of_name(out) if isinstance(out, str) else out
+    stock = out if out in _STOCK else None
+    if stock is not None:
+        if start is not None and (not isinstance(start, torch.Tensor) or start.dtype != stock):
+            raise TypeError(f"expected start of the result's dtype, {stock}, but got {getattr(start, 'dtype', type(start))}")
+        same = dtype_of_name(_STOCK[stock])
+        return matmul(a, b, out=same, start=None if start is None else start.to(same)).to(stock)
     format_of(out)  # its error says what was expected
     for place, operand in enumerate((a, b), 1):
         if not isinstance(operand, torch.Tensor):

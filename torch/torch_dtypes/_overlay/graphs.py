@@ -110,17 +110,19 @@ def breaking(find):
 
 
 def breaking_nodes(stock):
-    """What makes a node's fake value: the graph ends before a node that names a dtype of ours, or that ``Codes`` cannot have."""
+    """What makes a node's fake value: the graph ends before a node that names a dtype of ours, but for a cast, or that ``Codes`` cannot have."""
     from torch._dynamo import exc
 
-    from ..compiling import frames
+    from ..compiling import codes, frames
 
     @functools.wraps(stock)
-    def make(node, *args, **kwargs):
+    def make(node, tx, *args, **kwargs):
         if (name := format_in((*node.args, *node.kwargs.values()))) is not None:
+            if (made := codes.fake_cast(node, tx)) is not None:
+                return made
             _end_graph(name)
         try:
-            return stock(node, *args, **kwargs)
+            return stock(node, tx, *args, **kwargs)
         except exc.TorchRuntimeError as error:
             if (name := frames.format_of_node(node)) is None:
                 raise
@@ -222,6 +224,15 @@ def as_codes(stock):
     return wrap
 
 
+def _has_nothing_to_gain(backend, inputs: list) -> bool:
+    """Whether a backend is Inductor without options and the graph on the CPU: it generates loops for stock operators alone, of which a graph over
+    codes has copies at most, and calls the others as they stand."""
+    while hasattr(backend, "_torchdynamo_orig_backend"):
+        backend = backend._torchdynamo_orig_backend
+    plain = isinstance(backend, torch._TorchCompileInductorWrapper) and not backend.config
+    return plain and all(v.device.type == "cpu" for v in inputs if isinstance(v, torch.Tensor))
+
+
 def compiling(stock):
     """What hands a graph to the backend: one with tensors of ours is made one of codes before."""
     from torch._dynamo import exc
@@ -236,7 +247,7 @@ def compiling(stock):
 
         def compile_codes(graph, inputs):
             try:
-                return frames.compile_graph(graph, inputs, backend)
+                return frames.compile_graph(graph, inputs, frames.as_it_is if _has_nothing_to_gain(backend, inputs) else backend)
             except (frames.NotRecordable, frames.Mistaken) as error:
                 name = format_in(inputs)
                 if self.root_tx.one_graph:

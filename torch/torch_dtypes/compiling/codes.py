@@ -99,3 +99,19 @@ def _like(result: torch.Tensor, device: torch.device) -> torch.Tensor:
     own = _C.is_format_tensor(result)
     made = torch.empty_strided(result.shape, result.stride(), dtype=_C.alias_codes(result).dtype if own else result.dtype, device=device)
     return Codes(made, result.dtype) if own else made
+
+
+def fake_cast(node: torch.fx.Node, tx) -> torch.Tensor | None:
+    """What Dynamo knows of ``x.to(<a dtype of ours>)``; None where a graph does not have it.
+
+    Of a stock tensor only a whole graph has it: else the stock code before and behind is better off in graphs of its own, which a compiler fuses.
+    """
+    given = [*node.args[1:], *node.kwargs.values()]
+    if node.op != "call_method" or node.target != "to" or not all(isinstance(v, (torch.dtype, bool, torch.memory_format)) for v in given):
+        return None
+    x = node.args[0].meta.get("example_value")
+    if not isinstance(x, Codes) and not tx.output.root_tx.one_graph:
+        return None
+    result = operators.on_meta(lambda t: t.to(*node.args[1:], **node.kwargs), x)
+    with tx.fake_mode:
+        return _like(result, x.device).requires_grad_(x.requires_grad and torch.is_grad_enabled())

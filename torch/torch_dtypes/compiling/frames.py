@@ -15,9 +15,10 @@ from torch._guards import TracingContext, tracing
 
 from .. import _C
 from .codes import Codes
+from .operators import state
 from .recording import NotRecordable, Recorded
 
-__all__ = ["Mistaken", "NotRecordable", "compile_graph", "fake", "format_of_node", "has_codes"]
+__all__ = ["Mistaken", "NotRecordable", "as_it_is", "compile_graph", "fake", "format_of_node", "has_codes"]
 
 
 class Mistaken(Exception):
@@ -39,9 +40,10 @@ def format_of_node(node: torch.fx.Node) -> str | None:
     return next((_C.name_of(v.dtype) for v in found if isinstance(v, Codes)), None)
 
 
-def _state() -> tuple:
-    """What on this thread decides which operators eager code runs, and how."""
-    return _C.rounding_override(), _C.accumulation_override(), _C.mixed_operands_override(), _C.fill_infinity(), _C.gpu_on_host(), _C.observing()
+def as_it_is(gm: torch.fx.GraphModule, _examples: list) -> Callable:
+    """The backend for a graph that a compiler has nothing to gain from: it runs as Python code, without what stands before compiled code."""
+    vars(gm).update(gm.named_buffers())  # where Python looks first
+    return gm.forward
 
 
 def _made_constant(gm: torch.fx.GraphModule) -> None:
@@ -93,13 +95,13 @@ class _Compiled:
 
     def __init__(self, backend: Callable, part: Callable, examples: list[torch.Tensor], results: list[torch.Tensor], mode) -> None:
         self.dtypes = [v.dtype if _C.is_format_tensor(v) else None for v in results]
-        self.plain, self.state = part(fused=False), _state()
+        self.plain, self.state = part(fused=False), state()
         given = [mode.from_tensor(_seen_as_codes(v.detach()), static_shapes=True) for v in examples]
         with tracing(TracingContext(mode)), torch.no_grad():
             self.run = backend(part(fused=True), given)
 
     def __call__(self, values: list) -> list:
-        run = self.run if _state() == self.state else self.plain  # whose operators go by the state when they run
+        run = self.run if state() == self.state else self.plain  # whose operators go by the state when they run
         found = run(*[_seen_as_codes(v) for v in values])
         return [v if d is None else _C.alias_format(v, d) for v, d in zip(found, self.dtypes, strict=True)]
 
@@ -113,8 +115,8 @@ def compile_graph(gm: torch.fx.GraphModule, inputs: list, backend: Callable) -> 
     """
     _made_constant(gm)
     inputs = [int(v) if isinstance(v, torch.SymInt) else v for v in inputs]
-    state = _state()
-    if state[-1]:
+    recorded_state = state()
+    if recorded_state[-1]:
         raise NotRecordable("it is observed")
     function, names = _with_tensors_given(gm)
     held = [attrgetter(name)(gm) for name in names]
@@ -125,7 +127,7 @@ def compile_graph(gm: torch.fx.GraphModule, inputs: list, backend: Callable) -> 
     call = (_differentiable if recorded.differentiable else _plain)(recorded, inputs, backend, mode)
 
     def run(*values):
-        if _state() != state:
+        if state() != recorded_state:
             return gm(*values)  # eager code, which goes by that state
         return call([v for v in values if isinstance(v, torch.Tensor)] + held)
 
@@ -157,8 +159,12 @@ def _plain(recorded: Recorded, inputs: list, backend: Callable, mode) -> Callabl
     put, mutated = _with_constants(recorded), recorded.mutated
 
     def call(values):
-        with torch.no_grad():
+        before = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)  # half of what torch.no_grad() takes
+        try:
             found = compiled(values)
+        finally:
+            torch._C._set_grad_enabled(before)
         for i in mutated:
             torch.autograd.graph.increment_version(values[i])
         return put(found)

@@ -26,6 +26,11 @@ _made: dict[tuple, torch._ops.OpOverload] = {}
 _stock: dict[torch._ops.OpOverload, torch._ops.OpOverload] = {}
 
 
+def state() -> tuple:
+    """What on this thread decides which operators eager code runs, and how."""
+    return _C.rounding_override(), _C.accumulation_override(), _C.mixed_operands_override(), _C.fill_infinity(), _C.gpu_on_host(), _C.observing()
+
+
 def format_name(dtype: torch.dtype) -> str:
     return STOCK if _C.format_of(dtype) is None else _C.name_of(dtype)
 
@@ -111,10 +116,15 @@ def dense_like(input: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(input if torch.ops.aten.is_non_overlapping_and_dense.default(input) else input.contiguous())
 
 
+def on_meta(f, tensor: torch.Tensor, name: str | None = None) -> torch.Tensor:
+    """What eager code makes of a tensor without values, of its own dtype or the one named."""
+    with torch._C._DisablePythonDispatcher(), _disable_current_modes(), torch.no_grad():
+        return f(_empty(tensor, name or format_name(tensor.dtype), "meta"))
+
+
 def _fake_cast(input, formats: str):
     source, target = formats.split(",")
-    with torch._C._DisablePythonDispatcher(), _disable_current_modes(), torch.no_grad():
-        made = _empty(input, source, "meta").to(dtype_of(target))
+    made = on_meta(lambda t: t.to(dtype_of(target)), input, source)
     return torch.empty_strided(made.shape, made.stride(), dtype=_codes_dtype(made), device=input.device)
 
 

@@ -15,7 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from .. import _C
 from . import operators
-from .tables import Tables, look_up
+from .chains import Chain, chain, find_chains
+from .tables import look_up
 
 aten = torch.ops.aten
 _SAME = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}  # as the graph sees it
@@ -213,21 +214,51 @@ class Recorded:
         return again + nodes, needed
 
     def part(self, nodes: list[torch.fx.Node], inputs: list[torch.fx.Node], outputs: list[torch.fx.Node], fused: bool) -> torch.fx.GraphModule:
-        """The graph of some of the nodes, from inputs to outputs; fused, with look-ups in the place of chains of elementwise operators."""
+        """The graph of some of the nodes, from inputs to outputs; fused, with one operator in the place of a chain of elementwise ones."""
         graph, places, module = torch.fx.Graph(), {}, torch.nn.Module()
-        tables = Tables(nodes, self.recorder.tensors)
-        chains = tables.longer() if fused else {}
         for node in inputs:
             places[node] = graph.placeholder(node.name)
-        for i, node in enumerate(nodes):
-            if node in chains:
-                module.register_buffer(f"table_{i}", tables.table(node))
-                places[node] = graph.call_function(look_up, (places[chains[node]], graph.get_attr(f"table_{i}")))
-            elif node.op != "placeholder":
+        chains = find_chains(nodes, outputs, self.recorder.tensors) if fused else []
+        chain_of = {member: made for made in chains for member in made.members}
+
+        def put(node: torch.fx.Node) -> None:
+            if node in places:
+                return
+            made = chain_of.get(node)
+            for n in node.all_input_nodes if made is None else made.operands:
+                put(n)
+            if made is None:
                 places[node] = graph.node_copy(node, places.__getitem__)
+            else:
+                places.update(_as_one_node(made, graph, [places[n] for n in made.operands], module))
+
+        passed: list[torch.fx.Node] = []
+        for node in nodes:
+            if node.target is aten.copy_.default:  # what reads before it stays before it
+                for result in passed:
+                    put(result)
+            if node in chain_of:
+                passed += [node] if node in chain_of[node].results else []
+            elif node.op != "placeholder":
+                put(node)
+        for node in outputs:
+            put(node)
         graph.output([places[node] for node in outputs])
         graph.eliminate_dead_code(is_impure_node=lambda n: n.op in ("placeholder", "output") or n.target is aten.copy_.default or _draws(n))
         return torch.fx.GraphModule(module, graph)
+
+
+def _as_one_node(made: Chain, graph: torch.fx.Graph, operands: list[torch.fx.Node], module: torch.nn.Module) -> dict[torch.fx.Node, torch.fx.Node]:
+    """A chain's node in a graph, with its tables in the module: where its results are."""
+    tables = []
+    for table in made.tables:
+        name = f"table_{len(module._buffers)}"
+        module.register_buffer(name, table)
+        tables.append(graph.get_attr(name))
+    if made.looks_up:
+        return {made.results[0]: graph.call_function(look_up, (*operands, *tables))}
+    node = graph.call_function(chain, (operands, tables), {"program": made.program})
+    return {result: graph.call_function(operator.getitem, (node, i)) for i, result in enumerate(made.results)}
 
 
 def _draws(node: torch.fx.Node) -> bool:

@@ -1,6 +1,7 @@
 // Chooses the table of the widest vector unit that the processor has. TORCH_DTYPES_CPU_CAPABILITY=default|avx2|avx512 narrows the
 // choice (for tests and measurements), as ATEN_CPU_CAPABILITY does for PyTorch's own kernels.
 #include <ATen/native/formats/cpu/BlockKernel.h>
+#include <ATen/native/formats/cpu/ChainKernel.h>
 #include <ATen/native/formats/cpu/Kernels.h>
 
 #include <cstdlib>
@@ -19,6 +20,7 @@ namespace at::formats {
   void fill_table(CpuKernels& kernels);      \
   void fill_count(CpuKernels& kernels);      \
   void fill_block(BlockKernels& kernels);    \
+  void fill_chain(ChainKernels& kernels);    \
   }
 TD_DECLARE(DEFAULT)
 #ifdef TORCH_DTYPES_HAVE_AVX2
@@ -80,6 +82,22 @@ const BlockKernels& block_kernels(const char* capability) {
 #endif
 #ifdef TORCH_DTYPES_HAVE_AVX512
     if (name == "avx512") AVX512::fill_block(k);
+#endif
+    return k;
+  }();
+  return kernels;
+}
+
+const ChainKernels& chain_kernels(const char* capability) {
+  static const ChainKernels kernels = [&] {
+    const std::string name = capability;
+    ChainKernels k{};
+    DEFAULT::fill_chain(k);
+#ifdef TORCH_DTYPES_HAVE_AVX2
+    if (name == "avx2") AVX2::fill_chain(k);
+#endif
+#ifdef TORCH_DTYPES_HAVE_AVX512
+    if (name == "avx512") AVX512::fill_chain(k);
 #endif
     return k;
   }();

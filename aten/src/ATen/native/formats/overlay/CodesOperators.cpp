@@ -5,6 +5,7 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/formats/Chain.h>
 #include <ATen/native/formats/Chop.h>
 #include <ATen/native/formats/Elementary.h>
 #include <ATen/ops/_to_copy_ops.h>
@@ -155,6 +156,27 @@ at::Tensor look_up_codes(const at::Tensor& input, const at::Tensor& table) {
   return out;
 }
 
+// Elementwise operators of one format, fused.
+std::vector<at::Tensor> chain(const at::TensorList operands, const at::TensorList tables, c10::string_view program) {
+  struct Known {
+    Chain chain;
+    const FormatEntry* entry;
+  };
+  static auto* const known = new std::map<std::string, Known, std::less<>>; // guarded by the mutex; nodes stay where they are
+  const Known* found = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (const auto at = known->find(program); at != known->end()) found = &at->second;
+  }
+  if (!found) {
+    Known made{Chain::parse(std::string(program)), nullptr};
+    made.entry = &c10::formats::register_format(format_named(made.chain.format), made.chain.format);
+    const std::lock_guard<std::mutex> lock(mutex);
+    found = &known->emplace(program, std::move(made)).first->second;
+  }
+  return run_chain(found->chain, *found->entry, operands, tables);
+}
+
 } // namespace
 
 void register_codes_operator(const std::string& label, const std::string& stock, const std::string& overload, std::vector<size_t> written) {
@@ -167,11 +189,13 @@ void register_codes_operator(const std::string& label, const std::string& stock,
 TORCH_LIBRARY_FRAGMENT(torch_dtypes_codes, m) {
   m.def("cast(Tensor input, *, str formats) -> Tensor", {at::Tag::pt2_compliant_tag});
   m.def("look_up(Tensor input, Tensor table) -> Tensor", {at::Tag::pt2_compliant_tag});
+  m.def("chain(Tensor[] operands, Tensor[] tables, *, str program) -> Tensor[]", {at::Tag::pt2_compliant_tag});
 }
 
 TORCH_LIBRARY_IMPL(torch_dtypes_codes, CompositeExplicitAutograd, m) {
   m.impl("cast", &cast);
   m.impl("look_up", &look_up_codes);
+  m.impl("chain", &chain);
 }
 
 } // namespace at::formats

@@ -209,6 +209,34 @@ def test_casts_and_mixed_operands(backend):
         assert_same(a, b)
 
 
+def test_casts_to_formats(backend):
+    def f(x, w):
+        y = x.to(torch.posit16es2) * w
+        return y.tanh().float() * x, y.to(torch.q43), y.to(dtype=torch.posit8es1, copy=True), (x > 0).to(torch.q43)
+
+    def results(g):
+        x = torch.linspace(-3, 3, 35).reshape(5, 7).requires_grad_()
+        w = torch.linspace(1, 2, 7).to(torch.posit16es2).requires_grad_()
+        found = g(x, w)
+        return [*found, *torch.autograd.grad(found[:3], [x, w], [torch.ones_like(v) for v in found[:3]])]
+
+    for a, b in zip(results(torch.compile(f, backend=backend, fullgraph=True)), results(f), strict=True):
+        assert a.requires_grad == b.requires_grad
+        assert_same(a, b)
+    assert len(backend.seen) == 2
+
+
+def test_casts_of_stock_tensors_end_other_graphs(backend, monkeypatch):
+    monkeypatch.setattr(graphs, "_noticed", True)
+
+    def f(x):
+        return (x.sin() + 1).to(torch.q43) * 2
+
+    x = torch.linspace(-3, 3, 7)
+    assert_same(torch.compile(f, backend=backend)(x), f(x))
+    assert not any("torch_dtypes" in target for target in backend.targets(0))  # what a compiler fuses
+
+
 def test_gradients_of_some_results_and_of_casts(backend):
     def f(x, w):
         y = torch.prod(x, 1) + 1

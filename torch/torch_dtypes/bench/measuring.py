@@ -52,7 +52,7 @@ class Sizes:
     matmul: int = 1024
     rounded_matmul: int = 512
     networks: tuple[tuple[str, int], ...] = (("lenet5", 32), ("lenet5", 256), ("alexnet", 32), ("resnet18", 32))
-    chains: tuple[int, ...] = (10_000, 100_000, 1_000_000)
+    chains: tuple[int, ...] = (100_000, 1_000_000)
     parameters: tuple[int, ...] = (4_000_000, 40_000_000)
     memory_networks: tuple[tuple[str, int], ...] = (("lenet5", 256), ("resnet18", 32))
     calls: int = 1000

@@ -1,6 +1,8 @@
 """quantize_ of models as people have them: parametrised and pruned layers, parameters of several shapes, copies in other dtypes, empty batches."""
 
+import collections
 import copy
+import dataclasses
 
 import pytest
 import torch
@@ -8,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations, parametrize, prune
 
-from torch_dtypes import chop, dequantize_, quantize_, summary, target
+from torch_dtypes import accumulate, chop, dequantize_, dtype, quantize_, summary, target
 
 RULE = dict(weight="q43", activation="posit8es1", error="q52", grad="e5m5")
 
@@ -310,3 +312,57 @@ def test_rows_of_at_most_some_norm_are_the_masters(kind, rule):
     got.sum().backward(), want.sum().backward()
     assert torch.equal(table.weight, hand.weight) and torch.equal(got, want) and torch.equal(table.weight.grad, plain.weight.grad)
     assert table.max_norm == 1.0 and quantize_(table, {kind: dict(output="q43")})(i).shape == got.shape
+
+
+@dataclasses.dataclass
+class Plain:
+    x: torch.Tensor
+    more: tuple = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    x: torch.Tensor
+
+
+@pytest.mark.parametrize("box", [Plain, Frozen, lambda x: collections.UserDict(x=x), lambda x: Plain(x=x, more=({"x": x},))])
+@pytest.mark.parametrize("rule", [dict(activation="q43", output="q43", error="q52"), "q43", dict(output="q43", accumulate="exact")], ids=str)
+def test_tensors_in_containers_of_the_user_s(rule, box):
+    class Doubles(nn.Module):
+        def forward(self, held):
+            return box(2 * (held["x"] if isinstance(held, collections.UserDict) else held.x))
+
+    x = torch.randn(5, requires_grad=True)
+    held = box(x)
+    y = quantize_(Doubles(), {"": rule})(held)
+    y = y["x"] if isinstance(y, collections.UserDict) else y.x
+    want = chop(2 * chop(x.detach(), "q43"), "q43") if "accumulate" not in rule else chop(2 * x.detach(), "q43")
+    assert y.dtype is torch.float32 and torch.equal(y.detach(), want)
+    assert (held["x"] if isinstance(held, collections.UserDict) else held.x) is x  # what the user holds stays
+    (y * torch.linspace(1, 2, 5)).sum().backward()
+    assert rule == dict(output="q43", accumulate="exact") or torch.equal(x.grad, 2 * chop(torch.linspace(1, 2, 5), "q43" if rule == "q43" else "q52"))
+
+
+@pytest.mark.parametrize("rule", ["q43", dict(activation="q43"), dict(error="q43")], ids=str)
+def test_complex_layers_are_refused(rule):
+    layer = nn.Linear(3, 2, dtype=torch.complex64)
+    with pytest.raises(TypeError, match=r"expected real parameters.* weight of 'the model' .* is torch\.complex64"):
+        quantize_(layer, {nn.Linear: rule})
+
+
+def test_a_module_without_parameters_adds_up_by_its_policy():
+    class Product(nn.Module):
+        def forward(self, a, b):
+            return a @ b
+
+    torch.manual_seed(0)
+    a, b = (torch.randn(shape, requires_grad=True) for shape in ((3, 40), (40, 2)))
+    rule = dict(activation="q43", accumulate="format(product=e5m7, accumulator=e5m5)")
+    y = quantize_(Product(), {"": rule})(a, b)
+    (ga, gb) = torch.autograd.grad(y.sum(), (a, b))
+    held = [chop(t, "q43").detach().to(dtype("e8m23")).requires_grad_() for t in (a, b)]
+    with accumulate("format", product=dtype("e5m7"), accumulator=dtype("e5m5")):
+        want = held[0] @ held[1]
+        wa, wb = torch.autograd.grad(want.sum(), held)
+    assert torch.equal(y, want.float()) and torch.equal(ga, wa.float()) and torch.equal(gb, wb.float())
+    assert not torch.equal(y, chop(a, "q43") @ chop(b, "q43"))

@@ -65,6 +65,16 @@ def test_rules_of_activations_and_of_types_without_weights():
     assert torch.equal(y, chop(torch.relu(x), "q43")) and torch.equal(x.grad, (x > 0) * 1.25)
 
 
+def test_names_in_files_that_look_like_numbers(tmp_path):
+    pytest.importorskip("yaml", reason="PyYAML reads the files")
+    file = tmp_path / "rules.yaml"
+    file.write_text("0: &first {weight: q43}\n1.10: {<<: *first, activation: q52}\nyes: q52\n")
+    linears = nn.Sequential(*(nn.Linear(2, 2) for _ in range(11)))
+    model = nn.ModuleDict({"0": nn.Linear(2, 2), "1": linears, "yes": nn.Linear(2, 2)})
+    rows = summary(quantize_(model, file), show=False)
+    assert [(r.layer, r.weight, r.activation) for r in rows if r.runs] == [("0", "q43", ""), ("1.10", "q43", "q52"), ("yes", "q52", "q52")]
+
+
 def test_files(tmp_path):
     pytest.importorskip("yaml", reason="PyYAML reads the files")
     file = tmp_path / "rules.yaml"

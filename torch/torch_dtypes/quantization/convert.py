@@ -285,6 +285,9 @@ def _check_module(module: nn.Module, rule: LayerRule, where: str) -> None:
         raise ValueError(f"expected dense gradients to round (grad), but {where} has sparse=True; make the {type(module).__name__} with sparse=False")
     if "forward" in module.__dict__:
         raise ValueError(f"expected modules with their class's forward, but {where} has a forward of its own, which would not round")
+    for name, parameter in module._parameters.items():
+        if parameter is not None and parameter.is_complex():
+            raise TypeError(f"expected real parameters, since formats have no complex numbers, but {name} of {where} is {parameter.dtype}")
     for name in parameter_names(module):
         dtype = masters_of(module, name)[0].dtype
         if _C.format_of(dtype) is not None:

@@ -312,14 +312,18 @@ def _product(module: nn.Module, state: LayerState, forward, tensors: dict[str, t
 def _carried(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dict, tensors: dict[str, torch.Tensor]):
     """A layer of several products in the dtype that carries float32's numbers (or in float64), under its policy."""
 
+    entered: list[torch.dtype] = []
+
     def enter(x: torch.Tensor) -> torch.Tensor:
+        entered.append(x.dtype)
         return x.to(state.plan.carrier)
 
     args, kwargs = _mapped_inputs(module, enter, args, kwargs)
     everything = {name: parameter_of(module, name) for name in state.names} | tensors
     parameters = {name: enter(t) for name, t in everything.items()}
+    back = next((t.dtype for t in everything.values()), entered[0] if entered else torch.float32)
     output = _under_policy(module, state.plan, forward, args, kwargs, parameters)
-    return mapped(output, lambda y: y.to(next(iter(everything.values())).dtype))
+    return mapped(output, lambda y: y.to(back))
 
 
 def _under_policy(module: nn.Module, plan: ProductPlan, forward, args: tuple, kwargs: dict, tensors: dict[str, torch.Tensor]):

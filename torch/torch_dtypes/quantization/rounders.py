@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+from collections.abc import MutableMapping
+
 import torch
 from torch import nn
 
@@ -156,7 +160,7 @@ def load_scales(rounders: dict[str, Rounder], metadata: dict) -> None:
 
 
 def mapped(value, function):
-    """The value with every floating tensor in it (in tuples, lists and dicts) replaced; others, and kinds of containers, stay."""
+    """The value with every floating tensor in it (in tuples, lists, dicts and dataclasses) replaced; others, and kinds of containers, stay."""
     if isinstance(value, torch.Tensor):
         return function(value) if value.is_floating_point() else value
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -165,4 +169,15 @@ def mapped(value, function):
         return type(value)(mapped(v, function) for v in value)
     if isinstance(value, dict):
         return type(value)((k, mapped(v, function)) for k, v in value.items())
+    if isinstance(value, MutableMapping):
+        made = copy.copy(value)
+        for key in value:
+            made[key] = mapped(value[key], function)
+        return made
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        made = copy.copy(value)
+        for f in dataclasses.fields(value):
+            if hasattr(value, f.name):
+                object.__setattr__(made, f.name, mapped(getattr(value, f.name), function))  # a frozen one's, too
+        return made
     return value

@@ -62,6 +62,10 @@ def _loader(yaml) -> type:
         def construct_mapping(self, node, deep=False):
             seen = set()
             for key, _ in node.value:
+                if key.tag == "tag:yaml.org,2002:merge":
+                    continue
+                if isinstance(key, yaml.ScalarNode):
+                    key.tag = "tag:yaml.org,2002:str"  # 0 and 1.10 are names of modules, too
                 name = self.construct_object(key, deep=True)
                 if isinstance(name, (list, dict, set)):
                     raise yaml.constructor.ConstructorError(None, None, f"a key that is no name, {name!r}", key.start_mark)

@@ -200,6 +200,27 @@ def test_optimizers(backend, name):
     assert_same(*parameters)
 
 
+def foreach_lerp(x, a, b):
+    y = x.clone()
+    torch._foreach_lerp_([y], [a], 0.3)
+    return y
+
+
+TAKEN_APART = {  # by Dynamo, into operators each of which would round
+    "addcdiv": lambda x, a, b: torch.addcdiv(x, a, b, value=0.3),
+    "addcdiv_": lambda x, a, b: x.clone().addcdiv_(a, b, value=0.3),
+    "addcmul_": lambda x, a, b: x.clone().addcmul_(a, b, value=0.3),
+    "add_": lambda x, a, b: x.clone().add_(a, alpha=0.3),
+    "_foreach_lerp_": foreach_lerp,
+}
+
+
+@pytest.mark.parametrize("f", TAKEN_APART.values(), ids=TAKEN_APART)
+def test_operators_stay_whole(backend, f):
+    values = [torch.randn(500, generator=torch.Generator().manual_seed(i)).to(torch.posit8es1) for i in range(3)]
+    assert_same(torch.compile(f, backend=backend, fullgraph=True)(*values), f(*values))
+
+
 def test_casts_and_mixed_operands(backend):
     def f(x, s):
         return x.float() * s, x + s, (x > 0).float().sum(), x.to(torch.bfloat16), torch.prod(x), F.layer_norm(x, (4,), s, s)

@@ -292,7 +292,7 @@ def functional(rank):
         same(own, held[rank])
 
         x = own.clone().requires_grad_()
-        functional.all_gather_tensor_autograd(x, 0, group).sum().backward()  # its gradient: reduce_scatter
+        (functional.all_gather_tensor_autograd(x, 0, group) * 1).sum().backward()  # its gradient: reduce_scatter, in 2.11 of what has no strides of 0
         same(x.grad, torch.full_like(own, 2.0))
         x.grad = None
         differentiable.all_reduce(x, group=group).sum().backward()

@@ -12,6 +12,7 @@ from torch import nn
 
 import torch_dtypes
 import torch_dtypes.optim
+from torch_dtypes._overlay import releases
 
 pytestmark = [
     pytest.mark.skipif(not dist.is_available(), reason="torch is built without torch.distributed"),
@@ -320,10 +321,33 @@ def test_a_rank_that_ends(tmp_path):
     together(killed, tmp_path, seconds=20)
 
 
+whole_sums = pytest.mark.skipif(not releases.SUBCLASSES_OF_DTENSOR_DISPATCH, reason="sums over ranks are refused before PyTorch 2.13")
+
+
+def unfinished_sums(rank):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    mesh, x = init_device_mesh("cpu", (dist.get_world_size(),)), numbers(4, 4)
+    rows, columns = (distribute_tensor(x, mesh, [Shard(d)]) for d in (0, 1))
+    same(rows * 0.7, x * 0.7)
+    if releases.SUBCLASSES_OF_DTENSOR_DISPATCH:
+        same(columns @ rows, x @ x)
+    else:
+        with pytest.raises(NotImplementedError, match="each rank has whole sums.*redistribute"):
+            columns @ rows
+
+
+def test_unfinished_sums(tmp_path):
+    together(unfinished_sums, tmp_path)
+
+
+@whole_sums
 def test_distributed_tensors(tmp_path):
     together(tensors, tmp_path)
 
 
+@whole_sums
 @pytest.mark.filterwarnings("ignore:torch.distributed")  # that there is one process
 def test_models(tmp_path, monkeypatch):
     import torch.distributed.checkpoint as checkpoint

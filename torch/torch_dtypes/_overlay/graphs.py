@@ -266,6 +266,54 @@ def compiling(stock):
     return call
 
 
+# ---- operators that dynamo takes apart ----
+
+
+def _one_is_ours(variables) -> bool:
+    """Of dynamo's variables and those in their lists, whether one is a tensor of ours."""
+    from torch._dynamo.variables import TensorVariable
+    from torch._dynamo.variables.lists import BaseListVariable
+
+    from ..compiling.codes import Codes
+
+    for variable in variables:
+        variable = variable.realize()
+        if isinstance(variable, BaseListVariable):
+            if _one_is_ours(variable.items):
+                return True
+        elif isinstance(variable, TensorVariable) and isinstance(variable.as_proxy().node.meta.get("example_value"), Codes):
+            return True
+    return False
+
+
+def kept_whole(stock):
+    """A method of dynamo's that makes several operators of one; not of ours, each of which would round."""
+
+    @functools.wraps(stock)
+    def call(self, tx, *args, **kwargs):
+        return None if _one_is_ours((self, *args)) else stock(self, tx, *args, **kwargs)
+
+    return call
+
+
+def functions_kept_whole(stock):
+    """Dynamo's list of functions that it handles itself: those of which it makes several operators are left alone where one rounds."""
+
+    @functools.cache
+    def handlers() -> dict:
+        found = dict(stock())
+        for function in (torch.addcdiv, torch._foreach_lerp_):
+            take_apart = found[function]
+
+            def handle(self, tx, *args, take_apart=take_apart, **kwargs):
+                return None if _one_is_ours(args) else take_apart(self, tx, *args, **kwargs)
+
+            found[function] = handle
+        return found
+
+    return handlers
+
+
 HOOKS = [
     Builtin("torch._C._dynamo.eval_frame", "set_eval_frame", begin_dynamo, When.FIRST_CALL),
     Replaced("torch._subclasses.fake_tensor.FakeTensorConverter", "from_real_tensor", refuse_fake),
@@ -281,6 +329,8 @@ LATER_HOOKS = [
     Replaced(f"{_DYNAMO}.output_graph.OutputGraph", "call_user_compiler", compiling),
     Replaced(f"{_DYNAMO}.utils", "_get_fake_value_impl", breaking_nodes),
     Replaced(f"{_DYNAMO}.variables.ctx_manager.AutocastModeVariable", "create", breaking(_format_of_autocast)),
+    *(Replaced(f"{_DYNAMO}.variables.tensor.TensorVariable", f"method_{name}", kept_whole) for name in ("add_", "addcmul_", "addcdiv_")),
+    Replaced(f"{_DYNAMO}.variables.torch.TorchInGraphFunctionVariable", "_get_handlers", functions_kept_whole),
     Registered(f"{_DYNAMO}.trace_rules", "add", never_compiled),
     Replaced(f"{_DYNAMO}.trace_rules", "get_mod_inlinelist", traced_through),
     Registered("torch._functorch.compile_utils", "rand_ops", draws),

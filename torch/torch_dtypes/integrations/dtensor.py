@@ -8,6 +8,25 @@ import functools
 import torch
 
 from .. import _C
+from .._overlay import releases
+
+
+def _refuse_unfinished_sums(propagator, format_dtensor) -> None:
+    """An error where the ranks would round each its part of a sum."""
+    stock = propagator.propagate_op_sharding_non_cached
+
+    @functools.wraps(stock)
+    def propagate_op_sharding_non_cached(self, op_schema):
+        found = stock(self, op_schema)
+        sums = map(format_dtensor._is_unfinished_sum, format_dtensor._specs(found.output_spec))
+        if op_schema.op not in format_dtensor._MOVES and any(sums):
+            raise NotImplementedError(
+                f"{op_schema.op}: expected operands of which each rank has whole sums, but got placements whose parts {torch.__version__} would round "
+                "one by one. Use x.redistribute() before it, a stock dtype, or PyTorch 2.13 or later."
+            )
+        return found
+
+    propagator.propagate_op_sharding_non_cached = propagate_op_sharding_non_cached
 
 
 def install(module) -> None:
@@ -34,6 +53,8 @@ def install(module) -> None:
         return format_dtensor.meta_of(op_schema) if format_dtensor.has_ours(op_schema) else stock(self, op_schema)
 
     propagator._propagate_tensor_meta_non_cached = _propagate_tensor_meta_non_cached
+    if not releases.SUBCLASSES_OF_DTENSOR_DISPATCH:
+        _refuse_unfinished_sums(propagator, format_dtensor)
     torch.serialization.add_safe_globals([format_dtensor.FormatDTensor, format_dtensor._rebuild])
     _C.set_wrapper_cast(format_dtensor.cast)
     strategies(torch.ops.torch_dtypes.chop.default, lambda ndim: ndim)

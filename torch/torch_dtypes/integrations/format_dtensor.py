@@ -132,8 +132,6 @@ def meta_of(schema):
         m = spec.tensor_meta
         return torch.empty_strided(m.shape, m.stride, dtype=m.dtype, device="meta")
 
-    if schema.op is _aten.fill_.Tensor:  # whose number PyTorch 2.11 reads on the device meta
-        return schema.args_schema[0].tensor_meta
     is_spec = functools.partial(_is, DTensorSpec)
     args, kwargs = (pytree.tree_map_only(DTensorSpec, meta, part, is_leaf=is_spec) for part in (schema.args_schema, schema.kwargs_schema))
     found = schema.op(*args, **kwargs)

@@ -334,7 +334,7 @@ def unfinished_sums(rank):
     if releases.SUBCLASSES_OF_DTENSOR_DISPATCH:
         same(columns @ rows, x @ x)
     else:
-        with pytest.raises(NotImplementedError, match="each rank has whole sums.*redistribute"):
+        with pytest.raises(NotImplementedError, match=r"each rank has whole sums.*redistribute"):
             columns @ rows
 
 

@@ -21,7 +21,7 @@ def _refuse_unfinished_sums(propagator, format_dtensor) -> None:
         sums = map(format_dtensor._is_unfinished_sum, format_dtensor._specs(found.output_spec))
         if op_schema.op not in format_dtensor._MOVES and any(sums):
             raise NotImplementedError(
-                f"{op_schema.op}: expected operands of which each rank has whole sums, but got placements whose parts PyTorch {torch.__version__} would "
+                f"{op_schema.op}: expected operands of which each rank has whole sums, but got parts that PyTorch {torch.__version__} would "
                 "round one by one. Use x.redistribute() before it, a stock dtype, or PyTorch 2.13 or later."
             )
         return found

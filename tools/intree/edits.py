@@ -130,6 +130,13 @@ EDITS = (
     # --- tables that end at NumOptions ---
     Edit("torch/csrc/DynamicTypes.cpp", "std::array<THPDtype*, static_cast<int>(at::ScalarType::NumOptions)>", "instead",
          "std::array<THPDtype*, c10::formats::kEndOfNumbers>", "The dtype objects by number: formats made at run time have one.", SOURCES),
+    Edit("torch/csrc/DynamicTypes.cpp", "  auto dtype = dtype_registry[static_cast<int>(scalarType)];\n", "after",
+         "  const char* name = dtype ? nullptr : c10::formats::name_or(scalarType, nullptr);\n"
+         "  if (name) {\n"
+         "    dtype = reinterpret_cast<THPDtype*>(THPDtype_New(scalarType, name));\n"
+         "    if (!dtype) throw python_error();\n"
+         "    registerDtypeObject(dtype, scalarType);\n  }\n",
+         "Which is made when it is first asked for.", SOURCES),
     Edit("aten/src/ATen/core/DeprecatedTypePropertiesRegistry.h", "[static_cast<int>(ScalarType::NumOptions)];", "instead",
          "[c10::formats::kEndOfNumbers];", "`Tensor::type()` looks a number up here."),
     Edit("aten/src/ATen/core/DeprecatedTypePropertiesRegistry.cpp", "static_cast<int>(ScalarType::NumOptions)", "instead",

@@ -19,6 +19,7 @@ OVERLAYS = "c10/formats/FormatRegistry"
 
 # Python's view of them: the bindings that both builds have, and the tree's own.
 BINDINGS = "torch/csrc/formats"
+LOAD = f"{BINDINGS}/intree/Load.cpp"  # a part of libtorch_python
 
 # The package, with what stands in the place of the overlay's modules. Not laid: what is the overlay's, and what makes graphs and wrapper
 # subclasses of tensors for a PyTorch that does not know the dtypes.
@@ -67,7 +68,7 @@ def _bindings() -> dict[str, str]:
             if name not in files:
                 files[name] = (ROOT / name).read_text()
                 todo.append(files[name])
-    files[BINDING_SOURCES] = _list("BINDING_SOURCES", sorted(path for path in files if path.endswith(".cpp")))
+    files[BINDING_SOURCES] = _list("BINDING_SOURCES", sorted(path for path in files if path.endswith(".cpp") and path != LOAD))
     return files
 
 

@@ -8,6 +8,7 @@
 #include <torch/csrc/formats/Observing.h>
 #include <torch/csrc/formats/OperatorCall.h>
 #include <torch/csrc/formats/Patches.h>
+#include <torch/csrc/formats/PythonDepth.h>
 #include <torch/csrc/formats/ScriptCall.h>
 #include <torch/csrc/formats/TensorBody.h>
 #include <torch/csrc/formats/Trampolines.h>
@@ -17,6 +18,7 @@
 #include <ATen/native/formats/operators/Boxed.h>
 #include <ATen/native/formats/operators/CastAutograd.h>
 #include <ATen/native/formats/operators/RecordedCast.h>
+#include <ATen/native/formats/operators/StockFormula.h>
 #include <ATen/native/formats/overlay/Autocast.h>
 #include <ATen/native/formats/overlay/CodesOperators.h>
 #include <c10/formats/BuiltinFormats.h>
@@ -104,6 +106,7 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("install_patches", [](py::dict implementations) {
     install_patches(implementations.ptr());
+    at::formats::set_python_depth(&python_depth);
     return at::formats::register_boxed_kernels();
   });
   m.def("patches", [] { return py::reinterpret_steal<py::list>(list_patches()); });

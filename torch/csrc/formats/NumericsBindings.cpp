@@ -11,7 +11,6 @@
 #include <ATen/native/formats/cpu/Kernels.h>
 #include <ATen/native/formats/operators/DotOperators.h>
 #include <ATen/native/formats/operators/OperatorFacts.h>
-#include <ATen/native/formats/operators/StockFormula.h>
 #include <c10/formats/FastBinary32.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
@@ -68,13 +67,6 @@ py::object alias_format(py::handle codes, py::handle dtype) {
   return wrap(at::formats::format_alias(t, entry));
 }
 
-// CPython counts the calls of PyGILState_Ensure that are under way on a thread, and pybind11's gil_scoped_acquire counts there too: C++ has
-// no other way into Python. The field is the thread's own and may be read without the GIL.
-int64_t python_depth() {
-  const PyThreadState* state = PyGILState_GetThisThreadState();
-  return state ? state->gilstate_counter : 0;
-}
-
 // On the path of stock calls (Tensor.__rdiv__), so without pybind11's argument handling.
 PyObject* is_format_tensor(PyObject*, PyObject* object) {
   return PyBool_FromLong(format_of_tensor(object) != nullptr);
@@ -86,7 +78,6 @@ PyMethodDef raw_functions[] = {{"is_format_tensor", &is_format_tensor, METH_O, "
 } // namespace
 
 void bind_numerics(py::module_& m) {
-  at::formats::set_python_depth(&python_depth);
   m.def("operator_facts", &operator_facts);
   m.def("dot_operators", &at::formats::dot_operators);
   m.def("cpu_capability", [] { return std::string(at::formats::cpu_kernels().name); });

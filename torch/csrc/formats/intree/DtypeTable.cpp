@@ -1,5 +1,5 @@
-// The dtype objects of formats inside PyTorch's own tree. PyTorch makes those of the built-in formats and finds all of them by their numbers; the
-// object of a format made at run time is made when it is first asked for. Such a number is never given back.
+// The dtype objects of formats inside PyTorch's own tree, which has them by their numbers (DynamicTypes.cpp): those of the built-in formats from the
+// beginning, that of a format made at run time once it is asked for. Such a number is never given back.
 #include <torch/csrc/formats/DtypeObject.h>
 
 #include <torch/csrc/Dtype.h>
@@ -13,19 +13,16 @@ namespace torch::formats {
 
 using c10::formats::FormatEntry;
 
-static std::bitset<c10::formats::kMaxFormats> made; // by the entry's id; guarded by the GIL
+static std::bitset<c10::formats::kMaxFormats> announced; // by the entry's id; guarded by the GIL
 static PyObject* announcer = nullptr;
 
 PyObject* dtype_object(const FormatEntry& entry) {
-  const c10::ScalarType type = c10::formats::scalar_type(entry);
-  if (entry.id >= c10::formats::kBuiltins && !made[entry.id]) {
-    PyObject* dtype = THPDtype_New(type, entry.name);
-    if (!dtype) throw python_error();
-    torch::registerDtypeObject(reinterpret_cast<THPDtype*>(dtype), type);
-    made[entry.id] = true;
-    if (announcer && !THPObjectPtr(PyObject_CallFunctionObjArgs(announcer, dtype, nullptr))) throw python_error();
+  auto* const dtype = reinterpret_cast<PyObject*>(torch::getTHPDtype(c10::formats::scalar_type(entry)));
+  if (announcer && entry.id >= c10::formats::kBuiltins && !announced[entry.id]) {
+    announced[entry.id] = true;
+    if (!THPObjectPtr(PyObject_CallFunctionObjArgs(announcer, dtype, nullptr))) throw python_error();
   }
-  return reinterpret_cast<PyObject*>(torch::getTHPDtype(type));
+  return dtype;
 }
 
 void set_announcer(PyObject* callable) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 
 import torch
 from torch.optim import Optimizer
@@ -13,23 +14,42 @@ from .storage import compute_dtype, overflow_limit
 
 def refuse_optimizer(optimizer: object) -> None:
     """An error for what cannot be run between masters and weights."""
-    name = type(optimizer).__name__
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"expected a torch.optim.Optimizer, but got {optimizer!r}")
     if isinstance(optimizer, torch.optim.SparseAdam):
         raise TypeError("expected an optimizer of dense gradients, but got SparseAdam; use Adam, and Embedding(sparse=False)")
-    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
-    if isinstance(optimizer, torch.optim.LBFGS) or (closure is not None and closure.default is inspect.Parameter.empty):
-        raise TypeError(
-            f"expected an optimizer whose step needs one gradient, but got {name}: it calls its closure many times within a step, between which "
-            "the model would have to see weights that are not rounded yet. Use it on its own, with the parameters in the dtype."
-        )
     if any(group.get("differentiable") for group in optimizer.param_groups):
         raise ValueError("expected differentiable=False, but got True: rounding to a format has no derivative that a step could record")
 
 
-def refuse_closure(closure: object) -> None:
+def calls_closure(optimizer: Optimizer) -> bool:
+    """Whether a step has to be given a closure, which it calls as often as it likes (LBFGS)."""
+    if isinstance(optimizer, torch.optim.LBFGS):
+        return True
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty
+
+
+def refuse_dynamic(scale, optimizer: Optimizer) -> None:
+    """An error for a scale that leaves steps out, around an optimizer whose steps are of several gradients."""
+    if scale.rule and calls_closure(optimizer):
+        raise ValueError(
+            f"expected a constant grad_scale or none around {type(optimizer).__name__}, which calls its closure within a step, but got a dynamic one"
+        )
+
+
+def refuse_unscaled(scale, applied: float | None) -> None:
+    """An error for gradients of a loss that was not scaled."""
+    if scale.is_on and applied is None:
+        raise RuntimeError(
+            f"expected gradients of a loss scaled by {scale.factor:g}, but got a step without one; call scale(loss).backward() before step()"
+        )
+
+
+def refuse_closure(closure: object, needed_by: str | None = None) -> None:
     """An error for what cannot be called without arguments."""
+    if closure is None and needed_by is not None:
+        raise TypeError(f"expected a closure, which {needed_by} calls within a step, but got None; it makes the gradients and returns the loss")
     if callable(closure):
         try:
             inspect.signature(closure).bind()
@@ -70,6 +90,15 @@ def refuse_masters(masters: dict, expected: dict) -> None:
         raise ValueError(
             f"expected masters as {_described(expected)}, but got {_described(masters)}; give LowPrecision the formats that it was saved with"
         )
+
+
+def overflowed(params: list, gradients: list, rounded: float) -> bool:
+    """Whether a gradient reaches the limit of its parameter's dtype, or of the format (``rounded``) that it was rounded to."""
+    for p, g in zip(params, gradients, strict=True):
+        # False for NaN, too
+        if g.numel() and not torch.linalg.vector_norm(g, math.inf).item() < min(rounded, overflow_limit(_C.format_of(p.grad.dtype))):
+            return True
+    return False
 
 
 def version(p) -> tuple:

@@ -16,13 +16,14 @@ from .. import _C
 from .._arguments import rounding_mode
 from ..rounding import rounding as rounding_block
 from . import checks
+from .closures import step_with
 from .loss_scale import DynamicScale, Scale
 from .storage import Storage, compute_dtype, of_dtype, overflow_limit
 
 __all__ = ["LowPrecision"]
 
 _KEY = "low_precision"  # in the state_dict
-_COUNTS = ("step", "mu_product", "eta", "mu")  # of a whole tensor, which optimizers keep as tensors too
+_COUNTS = ("step", "mu_product", "eta", "mu", "H_diag", "ro", "al", "t")  # of a whole tensor, which optimizers keep as tensors too
 
 
 class LowPrecision(Optimizer):
@@ -43,7 +44,8 @@ class LowPrecision(Optimizer):
     either. ``optimizer`` is not to be stepped by itself.
 
     Args:
-        optimizer: any dense optimizer of torch or like them; ``foreach`` and ``fused`` ways included.
+        optimizer: any dense optimizer of torch or like them; ``foreach`` and ``fused`` ways included. One whose step calls a closure many times
+            (LBFGS) finds the weights that it is at, rounded, in the model at each call; it takes no dynamic scale.
         weight: the format of the parameters' values: whatever ``torch_dtypes.target`` takes, as a dtype (of this package or a stock one), a name
             (``"e5m2"``, also with a mode, ``"q52_stochastic"``), blocks or integers (which are scaled by the tensor's largest magnitude). ``None``:
             what the parameters' own dtype holds, which a format beside parameters of ours must be. float32 parameters hold any format's values.
@@ -72,9 +74,9 @@ class LowPrecision(Optimizer):
     their masters become masters. What autograd's version counter does not see (writes to ``p.data``) is not.
 
     Raises:
-        TypeError: no optimizer, one that needs a closure (LBFGS) or sparse gradients, or something that is no format.
+        TypeError: no optimizer, one that needs sparse gradients, or something that is no format.
         ValueError: an unknown format or mode, a weight format that the parameters' dtype is not, a master less exact than the parameters,
-            parameters that are not real floating-point tensors.
+            parameters that are not real floating-point tensors, a dynamic scale around an optimizer that calls closures.
 
     Example::
 
@@ -107,6 +109,8 @@ class LowPrecision(Optimizer):
         self._master = None if master is None else Storage("master", master)
         self._mode = None if rounding is None else rounding_mode(rounding).name
         self._scale = Scale(grad_scale)
+        self._calls_closure = checks.calls_closure(optimizer)
+        checks.refuse_dynamic(self._scale, optimizer)
         self._masters: dict[torch.Tensor, torch.Tensor] = {}
         self._versions: dict[torch.Tensor, tuple] = {}  # of the parameters, when this last wrote them
         self._applied: float | None = None  # the factor, since a loss was scaled by it
@@ -132,7 +136,7 @@ class LowPrecision(Optimizer):
         return self.optimizer.state
 
     def __getstate__(self):
-        names = ("optimizer", "_weight", "_grad", "_state", "_state_by_name", "_master", "_mode", "_scale", "_masters")
+        names = ("optimizer", "_calls_closure", "_weight", "_grad", "_state", "_state_by_name", "_master", "_mode", "_scale", "_masters")
         return {name: self.__dict__[name] for name in names}
 
     def __setstate__(self, state):
@@ -200,8 +204,8 @@ class LowPrecision(Optimizer):
         """One step of the optimizer.
 
         Args:
-            closure: makes the gradients anew and returns the loss; it is called once, before everything else. With ``grad_scale`` it calls
-                ``scale(loss).backward()`` and returns ``loss``.
+            closure: makes the gradients anew and returns the loss; it is called once, before everything else, or by an optimizer that needs one,
+                which calls it as often as it likes. With ``grad_scale`` it calls ``scale(loss).backward()`` and returns ``loss``.
 
         Returns:
             What the closure returned, or ``None``.
@@ -210,19 +214,23 @@ class LowPrecision(Optimizer):
             RuntimeError: ``grad_scale`` was given and no loss was scaled since the last step; or a gradient is sparse.
         """
         loss = None
+        if self._calls_closure:
+            checks.refuse_closure(closure, type(self.optimizer).__name__)
+            return step_with(self, closure)
         if closure is not None:
             checks.refuse_closure(closure)
             with torch.enable_grad():
                 loss = closure()
-        if self._scale.is_on and self._applied is None:
-            raise RuntimeError(
-                f"expected gradients of a loss scaled by {self._scale.factor:g}, but got a step without one; "
-                "call scale(loss).backward() before step()"
-            )
-        inverse, self._applied = 1 / (self._applied or 1), None
+        inverse = self._take_factor()
         with torch.no_grad():
             self._step(inverse)
         return loss
+
+    def _take_factor(self) -> float:
+        """By what gradients are multiplied: the reciprocal of the factor by which the loss was."""
+        checks.refuse_unscaled(self._scale, self._applied)
+        inverse, self._applied = 1 / (self._applied or 1), None
+        return inverse
 
     def _step(self, inverse: float) -> None:
         factor_saturated, self._factor_saturated = self._factor_saturated, False
@@ -231,7 +239,7 @@ class LowPrecision(Optimizer):
             raise RuntimeError("expected dense gradients, but got a sparse one; use Embedding(sparse=False)")
         gradients = [self._gradient(p) for p in params]
         if self._scale.rule:
-            overflowed = factor_saturated or self._overflowed(params, gradients)
+            overflowed = factor_saturated or checks.overflowed(params, gradients, self._grad.overflow_limit())
             self._scale.update(overflowed)
             if overflowed:
                 return
@@ -253,14 +261,6 @@ class LowPrecision(Optimizer):
         state = [s.dtype for s in (self._state, *self._state_by_name.values())]
         return compute_dtype(p.dtype, self._weight.dtype, self._master and self._master.dtype, *state)
 
-    def _overflowed(self, params, gradients) -> bool:
-        rounded = self._grad.overflow_limit()
-        for p, g in zip(params, gradients, strict=True):
-            # False for NaN, too
-            if g.numel() and not torch.linalg.vector_norm(g, math.inf).item() < min(rounded, overflow_limit(_C.format_of(p.grad.dtype))):
-                return True
-        return False
-
     def _working(self, p, gradient):
         """The tensor that the inner optimizer updates, with its gradient."""
         self._adopt(p)
@@ -272,14 +272,14 @@ class LowPrecision(Optimizer):
         w.grad = gradient
         return w
 
-    def _run(self, working) -> None:
+    def _run(self, working, *closure):
         """The inner optimizer's step, over other tensors than it was made for."""
         inner, groups = self.optimizer, [group["params"] for group in self.param_groups]
         self._exchange_states(working, self._states_for)
         for group, params in zip(inner.param_groups, groups, strict=True):
             group["params"] = [working.get(p, p) for p in params]
         try:
-            inner.step()
+            return inner.step(*closure)
         finally:
             for group, params in zip(inner.param_groups, groups, strict=True):
                 group["params"] = params
@@ -305,7 +305,14 @@ class LowPrecision(Optimizer):
         """The states of a parameter as the inner optimizer computes with them."""
         if not isinstance(states, dict):
             return states
-        return {name: value if self._rounds_state(w, name, value) is None else value.to(w.dtype) for name, value in states.items()}
+        return {name: self._of_state(w, name, value, lambda _, t: t.to(w.dtype)) for name, value in states.items()}
+
+    def _of_state(self, p, name, value, function):
+        """The state, with ``function(storage, tensor)`` of what is kept in a format: the tensor, or those in a list."""
+        if isinstance(value, list):
+            return [self._of_state(p, name, v, function) for v in value]
+        storage = self._rounds_state(p, name, value)
+        return value if storage is None else function(storage, value)
 
     def _keep(self, p, w) -> None:
         """Rounds what a step computed, and keeps it."""
@@ -313,8 +320,7 @@ class LowPrecision(Optimizer):
         w = w.detach()
         states = self.state.get(p)
         for name, value in states.items() if isinstance(states, dict) else ():
-            if storage := self._rounds_state(p, name, value):
-                states[name] = storage.kept(value, self._mode)
+            states[name] = self._of_state(p, name, value, lambda storage, t: storage.kept(t, self._mode))
         storage, mode = self._weights_of(p), self._mode
         if p in self._masters:
             self._masters[p] = self._master.kept(w, mode)
@@ -386,8 +392,7 @@ class LowPrecision(Optimizer):
         for i, p in enumerate(params):
             states = self.state.get(p)
             for name, value in states.items() if isinstance(states, dict) else ():
-                if storage := self._rounds_state(p, name, value):
-                    states[name] = storage.held(value)
+                states[name] = self._of_state(p, name, value, lambda storage, t: storage.held(t))
             if p in self._masters:
                 self._masters[p] = masters[i].to(p.device, copy=True)
         self._scale.load_state_dict(own["scale"])

@@ -104,13 +104,16 @@ def test_networks_in_one_graph(backend, monkeypatch, network, dtype):
     assert len(backend.seen) == 3
 
 
-@pytest.mark.parametrize("name", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", ["aot_eager", "inductor", "inductor with options"])  # of which the second is not asked on the CPU
 def test_backends_of_pytorch(name):
     torch.manual_seed(0)
     eager = LeNet5().to(torch.posit16es2)
     model = copy.deepcopy(eager)
     x = LeNet5.batch(torch.posit16es2)
-    for a, b in zip(step(model, torch.compile(model, backend=name, fullgraph=True), x), step(eager, eager, x), strict=True):
+    options = {"options": {"epilogue_fusion": True}} if "options" in name else {}
+    scale = torch.linspace(1, 2, 10).to(torch.posit16es2)  # a chain of two tensors
+    run = torch.compile(lambda x: model(x) * scale + 1, backend=name.partition(" ")[0], fullgraph=True, **options)
+    for a, b in zip(step(model, run, x), step(eager, lambda x: eager(x) * scale + 1, x), strict=True):
         assert_same(a, b)
 
 

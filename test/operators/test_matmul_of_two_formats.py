@@ -104,7 +104,7 @@ def test_a_stock_result_has_the_numbers_of_its_format(stock, name):
             made = torch_dtypes.matmul(x, y, out=stock, start=start)
             same = torch_dtypes.matmul(a, b, out=name, start=start.detach().to(torch_dtypes.dtype(name)))
             assert made.dtype == stock and torch.equal(made, same.to(stock))
-            made.sum().backward()
+        made.sum().backward()
         assert (x.grad.dtype, y.grad.dtype) == (torch.q43, torch.q52) and torch.equal(start.grad, torch.ones(3, 5, dtype=stock))
     with pytest.raises(TypeError, match=f"start of the result's dtype, {stock}"):
         torch_dtypes.matmul(a, b, out=stock, start=torch.zeros(3, 5, dtype=torch.q43))

@@ -96,6 +96,45 @@ def test_holes_have_no_part_in_a_tree():
             assert torch.equal(F.conv_transpose1d(x, w, stride=2), want)  # a sum of two is the same in every order
 
 
+def test_holes_are_no_terms_of_exact_products():
+    """One term is rounded once, and the sum of two once: neither is rounded before."""
+    x, w = some("q43", 1, 1, 40).clamp(-4, 4), some("q43", 1, 1, 4, seed=1).clamp(-4, 4)
+    inputs, weights = values_of(x.flatten(), Q43), values_of(w.flatten(), Q43)
+    for order in ("pairwise", "tree"):
+        with accumulate("format", product="exact", accumulator="e5m2", order=order):
+            got = F.conv_transpose1d(x, w, stride=2).flatten().tolist()
+        terms = [[inputs[i] * weights[t - 2 * i] for i in range(40) if 0 <= t - 2 * i < 4] for t in range(82)]
+        assert got == [float(rounded(Q43, total(order, products, binary(5, 2)))) for products in terms]
+
+
+def test_a_tree_of_negative_zeros_is_one():
+    """No sum begins at 0."""
+    a, b = torch.full((2, 4), -0.0).to(torch.q43), torch.ones(4, 3).to(torch.q43)
+    for order, sign in (("pairwise", True), ("tree", True), ("lanes(2)", False)):
+        with accumulate("format", order=order):
+            assert (a @ b).signbit().eq(sign).all(), order
+
+
+def test_a_bias_is_rounded_to_the_accumulator():
+    bias, a, b = some("q43", 60, seed=2), some("q43", 1, 3, spread=0.5).clamp(-4, 4), some("q43", 3, 60, seed=1, spread=0.5).clamp(-4, 4)
+    spec, start = binary(5, 1), values_of(bias, Q43)
+    row, columns = values_of(a[0], Q43), [values_of(c, Q43) for c in b.T]
+    for order in ORDERS:
+        with accumulate("format", product="exact", accumulator="e5m1", order=order):
+            got, nothing = torch.addmm(bias, a, b), torch.addmm(bias, a[:, :0], b[:0])
+        terms = [[x * y for x, y in zip(row, column, strict=True)] for column in columns]
+        assert got[0].tolist() == [float(rounded(Q43, total(order, t, spec, s))) for t, s in zip(terms, start, strict=True)], order
+        assert nothing[0].tolist() == [float(rounded(Q43, rounded(spec, s))) for s in start], order
+
+
+def test_lanes_draw_words_of_their_own():
+    """Two lanes of equal terms, each of which ends half way between two numbers: drawn alike, their sum would never lie between."""
+    x = torch.tensor([1, 1, 0.0625, 0.0625]).to(torch.q43).expand(500, 4)
+    with accumulate("format", accumulator="fixed8_3", rounding="stochastic", order="lanes(2)"):
+        sums = torch_dtypes.matmul(x, torch.ones(4, 1, dtype=torch.q43), out="fp32")
+    assert sorted(set(sums.flatten().tolist())) == [2.0, 2.125, 2.25]
+
+
 def test_stochastic_trees_draw_for_each_sum():
     ones = torch.ones(2000, 32, dtype=torch.q52)
     torch.manual_seed(0)

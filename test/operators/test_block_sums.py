@@ -76,6 +76,7 @@ GENERAL = {
     "the register behind": ({"terms": 4, "extra_bits": 2, "late": 5}, Adder(4, 25, Register(), (-14, -14), None, 28)),
     "interleaved": ({"terms": 6, "extra_bits": 1, "late": 4, "interleave": 3, "rounding": "nearest_even"},
                     Adder(6, 24, Register(nearest=True), (-14, -14), None, 27, 3)),
+    "one by one": ({"terms": 4, "extra_bits": 1, "register": "tf32", "product_limit": True}, Adder(4, 11, Register(10), (-14, -14))),
     "many bits": ({"terms": 5, "extra_bits": 29}, nvidia(5, 52, -14, min_exponent=None)),
 }  # fmt: skip
 
@@ -110,6 +111,14 @@ def test_stochastic_registers_draw_for_each_block():
         torch.manual_seed(3)
         assert torch.equal(first, matmul(a, b, out=FLOAT32).double())
     assert first.mean().item() == pytest.approx(16, abs=0.2) and len(first.unique()) > 2  # from 8 on, steps of 2
+
+
+def test_a_sum_that_is_cut_to_0_is_positive():
+    a, b = torch.full((1, 3), -(2.0**-14)).to(HALF), torch.full((3, 20), 2.0**-14).to(HALF)
+    for options in ({}, {"product_limit": True}):  # in lanes, and one by one
+        with accumulate("block", terms=2, register="e4m9", **options):
+            got = matmul(a, b, out=FLOAT32)
+        assert (got == 0).all() and not got.signbit().any()
 
 
 def test_what_is_not_finite():

@@ -76,6 +76,10 @@ GENERAL = {
     "the register behind": ({"terms": 4, "extra_bits": 2, "late": 5}, Adder(4, 25, Register(), (-14, -14), None, 28)),
     "interleaved": ({"terms": 6, "extra_bits": 1, "late": 4, "interleave": 3, "rounding": "nearest_even"},
                     Adder(6, 24, Register(nearest=True), (-14, -14), None, 27, 3)),
+    "interleaved, one bit more": ({"terms": 6, "extra_bits": 1, "late": 1, "interleave": 3, "rounding": "nearest_even"},
+                                  Adder(6, 24, Register(nearest=True), (-14, -14), None, 24, 3)),
+    "interleaved with the register": ({"terms": 6, "extra_bits": 1, "interleave": 3, "register": "tf32"},
+                                      Adder(6, 11, Register(10), (-14, -14), groups=3)),
     "one by one": ({"terms": 4, "extra_bits": 1, "register": "tf32", "product_limit": True}, Adder(4, 11, Register(10), (-14, -14))),
     "many bits": ({"terms": 5, "extra_bits": 29}, nvidia(5, 52, -14, min_exponent=None)),
 }  # fmt: skip
@@ -116,7 +120,7 @@ def test_stochastic_registers_draw_for_each_block():
 def test_a_sum_that_is_cut_to_0_is_positive():
     a, b = torch.full((1, 3), -(2.0**-14)).to(HALF), torch.full((3, 20), 2.0**-14).to(HALF)
     for options in ({}, {"product_limit": True}):  # in lanes, and one by one
-        with accumulate("block", terms=2, register="e4m9", **options):
+        with accumulate("block", terms=2, extra_bits=2, register="e4m9", **options):
             got = matmul(a, b, out=FLOAT32)
         assert (got == 0).all() and not got.signbit().any()
 

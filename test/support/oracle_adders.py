@@ -71,7 +71,7 @@ def one_block(adder: Adder, pairs: list, register: Fraction | float) -> Fraction
         return sum(float(x) for x in special)
     own = [exponent(register, adder.register.low)] if register else []
     least = [] if adder.min_exponent is None else [adder.min_exponent]
-    if adder.late is None:
+    if adder.late is None and adder.groups == 1:
         top = max([e for x, e in products if x] + own + least, default=0)
         return adder.register.rounded(sum((cut(x, top - adder.bits) for x, _ in products), cut(register, top - adder.bits)))
     # Groups of places g, g + groups, ... each aligned to its own largest exponent, then to the largest of all.
@@ -83,7 +83,9 @@ def one_block(adder: Adder, pairs: list, register: Fraction | float) -> Fraction
             tops.append(top)
             sums.append(sum(cut(x, top - adder.bits) for x, _ in part))
     together = sum(floor(x, max(tops) - adder.bits) for x in sums) if adder.groups > 1 and tops else sum(sums)
-    top = max(tops + own + least)
+    top = max(tops + own + least, default=0)
+    if adder.late is None:
+        return adder.register.rounded(floor(Fraction(together), top - adder.bits) + cut(register, top - adder.bits))
     left_out = adder.groups > 1 and register and own[0] < top - adder.bits - 1
     kept = 0 if left_out else floor(register, top - adder.bits)
     total = floor(Fraction(together), top - adder.late) + kept

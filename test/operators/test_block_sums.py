@@ -125,6 +125,16 @@ def test_a_sum_that_is_cut_to_0_is_positive():
         assert (got == 0).all() and not got.signbit().any()
 
 
+def test_products_at_the_end_of_the_register():
+    """The last binade is finite; a product beyond it is infinite by itself, whatever would cancel it."""
+    big = 2.0**64
+    a = torch.tensor([[big, 0.0], [big, big], [big, big]]).to(torch_dtypes.dtype("e8m7"))
+    b = torch.tensor([[1.5 * big / 2, big], [0.0, -big]]).to(torch_dtypes.dtype("e8m7"))
+    with accumulate("amd-mi300x"):
+        got = matmul(a, b, out=FLOAT32).double()
+    assert got[:2, 0].tolist() == [1.5 * 2.0**127] * 2 and got[0, 1].item() == math.inf and got[1:, 1].isnan().all()
+
+
 def test_what_is_not_finite():
     inf = math.inf
     a = torch.tensor([[1, inf, 1, 0], [1, 1, inf, 1], [1, math.nan, 1, 1], [2, 3, 4, 5]]).to(HALF)

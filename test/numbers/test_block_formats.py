@@ -301,7 +301,7 @@ def test_constructors_and_names_agree():
     ("call", "message"),
     [
         (lambda: block_format("q43", "e9m0", 32), "expected a scale of 2 to 8 exponent bits"),
-        (lambda: block_format("q43", "posit8es1", 32), "expected a block's scale as 'e8m0' or a float format"),
+        (lambda: block_format("q43", "posit32es2", 32), "expected a block's scale as 'e8m0' or a format whose values float32 has"),
         (lambda: block_format("fp64", "e8m0", 32), "expected elements with float32's exponents"),
         (lambda: block_format("q43", "e8m0", 0), "expected size from 1 to"),
         (lambda: block_format("q43", "e8m0", (4, 4), 0), "expected as many sizes as axes"),

@@ -131,7 +131,6 @@ class Chain:
         like = (n for n in self.operands if (t := self._tensors[n]).shape == result.shape and t.stride() == result.stride())
         first = next(like, None)
         self.operands.sort(key=lambda n: n is not first)
-        self._steps = [step[1:] if False else step for step in self._steps]
         return first is not None
 
     @property

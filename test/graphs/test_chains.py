@@ -3,36 +3,16 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from capture import assert_same
+from capture import WHOLE_GRAPHS, Graphs, assert_same, clean  # noqa: F401 (clean is a fixture)
 from oracle_tables import DETERMINISTIC
 
 import torch_dtypes
 from torch_dtypes.compiling import tables
 from torch_dtypes.compiling.chains import chain
 
-pytestmark = pytest.mark.filterwarnings(  # PyTorch's own
-    "ignore:.*is deprecated", "ignore:.torch.jit.script_method:DeprecationWarning", "ignore:The .grad attribute of a Tensor:UserWarning"
-)
+pytestmark = WHOLE_GRAPHS
 NAMES = ["posit16es2", "posit16es1", "e5m7", "e8m4", "tf32", "posit32es2", "q43", "posit8es1", "takum16_linear", "nf4", "fixed16_8"]
 FUSED = {"torch_dtypes_codes.chain.default", "torch_dtypes_codes.look_up.default", "<built-in function getitem>"}
-
-
-@pytest.fixture(autouse=True)
-def clean():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
-class Graphs:
-    """A backend that keeps the names of the operators in its graphs."""
-
-    def __init__(self):
-        self.seen = []
-
-    def __call__(self, gm, inputs):
-        self.seen.append([str(n.target) for n in gm.graph.nodes if n.op == "call_function"])
-        return gm
 
 
 def compare(f, *operands, **options):
@@ -44,7 +24,7 @@ def compare(f, *operands, **options):
     for a, b in pairs:
         assert_same(a, b)
         assert a.stride() == b.stride()
-    return graphs.seen
+    return [graphs.targets(i) for i in range(len(graphs.seen))]
 
 
 def codes(dtype, *shape, seed=0):
@@ -158,7 +138,7 @@ def test_backward(dtype):
         for found, expected in zip(run(torch.compile(f, backend=graphs, fullgraph=True)), run(f), strict=True):
             assert_same(found, expected)
         torch._dynamo.reset()
-    assert "torch_dtypes_codes.chain.default" in graphs.seen[1]
+    assert "torch_dtypes_codes.chain.default" in graphs.targets(1)
 
 
 def test_tables_know_the_mode():

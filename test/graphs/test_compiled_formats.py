@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from capture import assert_same
+from capture import WHOLE_GRAPHS, Graphs, assert_same, clean  # noqa: F401 (clean is a fixture)
 from torch import nn
 
 import torch_dtypes
@@ -13,31 +13,7 @@ from torch_dtypes._overlay import graphs, releases
 from torch_dtypes.compiling import operators
 
 formats = pytest.mark.parametrize("dtype", [torch.posit16es2, torch.q43, torch.posit32es2], ids=str)
-pytestmark = pytest.mark.filterwarnings(  # PyTorch's own
-    "ignore:.*is deprecated", "ignore:.torch.jit.script_method:DeprecationWarning", "ignore:The .grad attribute of a Tensor:UserWarning"
-)
-
-
-@pytest.fixture(autouse=True)
-def clean():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
-class Graphs:
-    """A backend that keeps the graphs it gets and runs them as they are."""
-
-    def __init__(self):
-        self.seen = []
-
-    def __call__(self, gm, inputs):
-        assert not any(torch_dtypes.is_format_dtype(v.dtype) for v in inputs if isinstance(v, torch.Tensor))
-        self.seen.append(gm)
-        return gm
-
-    def targets(self, graph=0):
-        return [str(n.target) for n in self.seen[graph].graph.nodes if n.op == "call_function"]
+pytestmark = WHOLE_GRAPHS
 
 
 @pytest.fixture

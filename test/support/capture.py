@@ -31,6 +31,39 @@ def net():
     return LeNet(), torch.randn(2, 1, 10, 10)
 
 
+@pytest.fixture
+def clean():
+    """What Dynamo has compiled is a test's own."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+class Graphs:
+    """A backend that keeps the graphs it gets and runs them as they are."""
+
+    def __init__(self):
+        self.seen = []
+
+    def __call__(self, gm, inputs):
+        assert not any(torch_dtypes.is_format_dtype(v.dtype) for v in inputs if isinstance(v, torch.Tensor))
+        self.seen.append(gm)
+        return gm
+
+    def targets(self, graph=0):
+        """The names of its operators."""
+        return [str(n.target) for n in self.seen[graph].graph.nodes if n.op == "call_function"]
+
+
+# Of whole graphs' tests: warnings that are PyTorch's own, and a clean slate.
+WHOLE_GRAPHS = [
+    pytest.mark.filterwarnings(
+        "ignore:.*is deprecated", "ignore:.torch.jit.script_method:DeprecationWarning", "ignore:The .grad attribute of a Tensor:UserWarning"
+    ),
+    pytest.mark.usefixtures("clean"),
+]
+
+
 def assert_same(a: torch.Tensor, b: torch.Tensor):
     assert a.dtype is b.dtype
     assert a.shape == b.shape

@@ -28,20 +28,6 @@ getter replace_getter(PyTypeObject* type, const char* name, getter own) {
 
 namespace {
 
-// One stock getter, and ours in front of it, per attribute.
-template <int Attribute>
-struct Property {
-  static inline getter stock = nullptr;
-};
-
-template <int Attribute, typename Answer>
-void add_property(const char* name, Answer) {
-  Property<Attribute>::stock = replace_getter(&THPDtypeType, name, [](PyObject* self, void* closure) -> PyObject* {
-    if (const FormatEntry* entry = format_of_dtype(self)) return Answer{}(*entry);
-    return Property<Attribute>::stock(self, closure);
-  });
-}
-
 getter stock_tensor_dtype = nullptr;
 
 PyObject* tensor_dtype(PyObject* self, void* closure) {
@@ -95,12 +81,12 @@ void patch_tensor_dtype() {
 
 void patch_dtype(PyObject* reduce) {
   python_reduce = Py_NewRef(reduce);
-  add_property<0>("is_floating_point", [](const FormatEntry&) { return Py_NewRef(Py_True); });
-  add_property<1>("is_complex", [](const FormatEntry&) { return Py_NewRef(Py_False); });
-  add_property<2>("is_signed", [](const FormatEntry& e) { return PyBool_FromLong(e.format.is_signed); });
-  add_property<3>("itemsize", [](const FormatEntry& e) { return PyLong_FromLong(e.format.itemsize()); });
+  add_property<format_of_dtype>(&THPDtypeType, "is_floating_point", [](const FormatEntry&) { return Py_NewRef(Py_True); });
+  add_property<format_of_dtype>(&THPDtypeType, "is_complex", [](const FormatEntry&) { return Py_NewRef(Py_False); });
+  add_property<format_of_dtype>(&THPDtypeType, "is_signed", [](const FormatEntry& e) { return PyBool_FromLong(e.format.is_signed); });
+  add_property<format_of_dtype>(&THPDtypeType, "itemsize", [](const FormatEntry& e) { return PyLong_FromLong(e.format.itemsize()); });
   if (at::formats::kDtypesHaveShortNames) {
-    add_property<4>("abbr", [](const FormatEntry& e) { return PyUnicode_FromString(e.name.c_str()); });
+    add_property<format_of_dtype>(&THPDtypeType, "abbr", [](const FormatEntry& e) { return PyUnicode_FromString(e.name.c_str()); });
   }
   stock_reduce = replace_method("__reduce__", &dtype_reduce);
   stock_to_real = replace_method("to_real", &dtype_to_real);

@@ -1,6 +1,6 @@
 // What torch.dtype and Tensor.dtype say of a format.
 #pragma once
-#include <torch/csrc/python_headers.h>
+#include <torch/csrc/formats/DtypeObject.h>
 
 namespace torch::formats {
 
@@ -11,5 +11,15 @@ void patch_dtype(PyObject* reduce);
 // Replaces `name` in a static type's dictionary by a getter that falls back on the one found there. Needed where the type's own table
 // lies in read-only memory (torch.dtype, torch.finfo).
 getter replace_getter(PyTypeObject* type, const char* name, getter own);
+
+// The same, where `answer` (a lambda of this call's own) says the attribute of what EntryOf finds a format in.
+template <auto EntryOf, typename Answer>
+void add_property(PyTypeObject* type, const char* name, Answer) {
+  static getter stock;
+  stock = replace_getter(type, name, [](PyObject* self, void* closure) -> PyObject* {
+    if (const auto* entry = EntryOf(self)) return Answer{}(*entry);
+    return stock(self, closure);
+  });
+}
 
 } // namespace torch::formats

@@ -28,19 +28,6 @@ const FormatEntry* entry_of(PyObject* self) {
   return c10::formats::is_format_type(type) ? &c10::formats::format_entry(type) : nullptr;
 }
 
-template <int Attribute>
-struct Property {
-  static inline getter stock = nullptr;
-};
-
-template <int Attribute, typename Answer>
-void add_property(const char* name, Answer) {
-  Property<Attribute>::stock = replace_getter(&THPFInfoType, name, [](PyObject* self, void* closure) -> PyObject* {
-    if (const FormatEntry* entry = entry_of(self)) return Answer{}(*entry);
-    return Property<Attribute>::stock(self, closure);
-  });
-}
-
 newfunc stock_new = nullptr;
 reprfunc stock_repr = nullptr;
 destructor stock_dealloc = nullptr;
@@ -84,14 +71,14 @@ void patch_finfo() {
   THPFInfoType.tp_repr = &finfo_repr;
   THPFInfoType.tp_str = &finfo_repr;
   // As stock documents it, what an element occupies in memory; format_of(D).bits is the width of a code.
-  add_property<0>("bits", [](const FormatEntry& e) { return PyLong_FromLong(8 * e.format.itemsize()); });
-  add_property<1>("eps", [](const FormatEntry& e) { return PyFloat_FromDouble(epsilon(e.format)); });
-  add_property<2>("max", [](const FormatEntry& e) { return PyFloat_FromDouble(largest(e.format)); });
-  add_property<3>("min", [](const FormatEntry& e) { return PyFloat_FromDouble(lowest(e.format)); });
-  add_property<4>("smallest_normal", [](const FormatEntry& e) { return PyFloat_FromDouble(smallest_normal(e.format)); });
-  add_property<5>("tiny", [](const FormatEntry& e) { return PyFloat_FromDouble(smallest_normal(e.format)); });
-  add_property<6>("resolution", [](const FormatEntry& e) { return PyFloat_FromDouble(resolution(e.format)); });
-  add_property<7>("dtype", [](const FormatEntry& e) { return PyUnicode_FromString(e.name.c_str()); });
+  add_property<entry_of>(&THPFInfoType, "bits", [](const FormatEntry& e) { return PyLong_FromLong(8 * e.format.itemsize()); });
+  add_property<entry_of>(&THPFInfoType, "eps", [](const FormatEntry& e) { return PyFloat_FromDouble(epsilon(e.format)); });
+  add_property<entry_of>(&THPFInfoType, "max", [](const FormatEntry& e) { return PyFloat_FromDouble(largest(e.format)); });
+  add_property<entry_of>(&THPFInfoType, "min", [](const FormatEntry& e) { return PyFloat_FromDouble(lowest(e.format)); });
+  add_property<entry_of>(&THPFInfoType, "smallest_normal", [](const FormatEntry& e) { return PyFloat_FromDouble(smallest_normal(e.format)); });
+  add_property<entry_of>(&THPFInfoType, "tiny", [](const FormatEntry& e) { return PyFloat_FromDouble(smallest_normal(e.format)); });
+  add_property<entry_of>(&THPFInfoType, "resolution", [](const FormatEntry& e) { return PyFloat_FromDouble(resolution(e.format)); });
+  add_property<entry_of>(&THPFInfoType, "dtype", [](const FormatEntry& e) { return PyUnicode_FromString(e.name.c_str()); });
   PyType_Modified(&THPFInfoType);
 }
 

@@ -303,12 +303,7 @@ def functions_kept_whole(stock):
     def handlers() -> dict:
         found = dict(stock())
         for function in (torch.addcdiv, torch._foreach_lerp_):
-            take_apart = found[function]
-
-            def handle(self, tx, *args, take_apart=take_apart, **kwargs):
-                return None if _one_is_ours(args) else take_apart(self, tx, *args, **kwargs)
-
-            found[function] = handle
+            found[function] = kept_whole(found[function])
         return found
 
     return handlers

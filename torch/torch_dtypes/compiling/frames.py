@@ -57,16 +57,16 @@ def _made_constant(gm: torch.fx.GraphModule) -> None:
             (int if isinstance(value, torch.SymInt) else float)(value)
 
 
-def _with_tensors_given(gm: torch.fx.GraphModule) -> tuple[Callable, list[str]]:
-    """The graph with the tensors that it holds as operands behind its own, and their names: Dynamo keeps an optimizer's state and parameters there,
-    and a run of it would write to them.
+def _with_tensors_given(gm: torch.fx.GraphModule) -> tuple[Callable, list[torch.Tensor]]:
+    """The graph with the tensors that it holds as operands behind its own, and these: Dynamo keeps an optimizer's state and parameters there, and a
+    run of it would write to them.
     """
     graph, held = torch.fx.Graph(), {}
     graph.output(graph.graph_copy(gm.graph, {}))
     for node in graph.nodes:
         value = attrgetter(node.target)(gm) if node.op in ("get_attr", "call_module") else None
         if isinstance(value, torch.Tensor):
-            held[node] = node.target
+            held[node] = value
         elif isinstance(value, torch.nn.Module) and (*value.parameters(), *value.buffers()):
             raise NotRecordable(f"a module within it holds tensors ({node.target})")
     with graph.inserting_before(next(node for node in graph.nodes if node.op != "placeholder")):
@@ -74,8 +74,7 @@ def _with_tensors_given(gm: torch.fx.GraphModule) -> tuple[Callable, list[str]]:
             node.replace_all_uses_with(graph.placeholder(f"held_{i}"))
     for node in held:
         graph.erase_node(node)
-    names = list(held.values())
-    return torch.fx.GraphModule(gm, graph), names
+    return torch.fx.GraphModule(gm, graph), list(held.values())
 
 
 def _expect_known(gm: torch.fx.GraphModule, results: list) -> None:
@@ -118,8 +117,7 @@ def compile_graph(gm: torch.fx.GraphModule, inputs: list, backend: Callable) -> 
     recorded_state = state()
     if recorded_state[-1]:
         raise NotRecordable("it is observed")
-    function, names = _with_tensors_given(gm)
-    held = [attrgetter(name)(gm) for name in names]
+    function, held = _with_tensors_given(gm)
     inputs += held
     recorded = Recorded(function, inputs, torch.is_grad_enabled())
     _expect_known(gm, recorded.results)

@@ -25,9 +25,13 @@ namespace at::formats {
 TD_DECLARE(DEFAULT)
 #ifdef TORCH_DTYPES_HAVE_AVX2
 TD_DECLARE(AVX2)
+#else
+namespace AVX2 = DEFAULT;
 #endif
 #ifdef TORCH_DTYPES_HAVE_AVX512
 TD_DECLARE(AVX512)
+#else
+namespace AVX512 = DEFAULT;
 #endif
 #undef TD_DECLARE
 
@@ -65,6 +69,16 @@ CpuKernels choose() {
   return TD_TABLE(DEFAULT, "default");
 }
 
+// A table beside that, for the capability that was chosen: what its vector unit has of its own over the baseline's.
+template <typename Table>
+Table filled(const std::string& capability, void (&baseline)(Table&), void (&avx2)(Table&), void (&avx512)(Table&)) {
+  Table k{};
+  baseline(k);
+  if (capability == "avx2") avx2(k);
+  if (capability == "avx512") avx512(k);
+  return k;
+}
+
 } // namespace
 
 const CpuKernels& cpu_kernels() {
@@ -73,34 +87,12 @@ const CpuKernels& cpu_kernels() {
 }
 
 const BlockKernels& block_kernels(const char* capability) {
-  static const BlockKernels kernels = [&] {
-    const std::string name = capability;
-    BlockKernels k{};
-    DEFAULT::fill_block(k);
-#ifdef TORCH_DTYPES_HAVE_AVX2
-    if (name == "avx2") AVX2::fill_block(k);
-#endif
-#ifdef TORCH_DTYPES_HAVE_AVX512
-    if (name == "avx512") AVX512::fill_block(k);
-#endif
-    return k;
-  }();
+  static const BlockKernels kernels = filled<BlockKernels>(capability, DEFAULT::fill_block, AVX2::fill_block, AVX512::fill_block);
   return kernels;
 }
 
 const ChainKernels& chain_kernels(const char* capability) {
-  static const ChainKernels kernels = [&] {
-    const std::string name = capability;
-    ChainKernels k{};
-    DEFAULT::fill_chain(k);
-#ifdef TORCH_DTYPES_HAVE_AVX2
-    if (name == "avx2") AVX2::fill_chain(k);
-#endif
-#ifdef TORCH_DTYPES_HAVE_AVX512
-    if (name == "avx512") AVX512::fill_chain(k);
-#endif
-    return k;
-  }();
+  static const ChainKernels kernels = filled<ChainKernels>(capability, DEFAULT::fill_chain, AVX2::fill_chain, AVX512::fill_chain);
   return kernels;
 }
 

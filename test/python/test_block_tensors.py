@@ -185,6 +185,18 @@ def test_a_damaged_file_is_refused():
     assert torch.load(io.BytesIO(stream.getvalue()), weights_only=True).shape == (4, 32)
 
 
+def test_what_does_not_pad_is_kept_so(tmp_path):
+    packed = quantize(numbers(6, 64), "nvfp4_nopad")
+    torch.save(packed, tmp_path / "w.pt")
+    for back in (torch.load(tmp_path / "w.pt", weights_only=True), copy.deepcopy(packed), packed.T.mT):
+        assert back.format == packed.format == target("nvfp4_nopad") and torch.equal(back.dequantize(), packed.dequantize())
+    assert packed.T.format.name == "nvfp4_axisminus2_nopad"
+    same(packed.dequantize(), quantize(numbers(6, 64), "nvfp4").dequantize())
+    function, (name, _, *rest) = packed.__reduce__()
+    with pytest.raises(ValueError, match="expected whole blocks of 16 along dimension -1 for nvfp4_nopad"):
+        function(name, (16, 24), *rest)
+
+
 def test_errors():
     x = torch.ones(2, 32)
     packed = quantize(x, "mxfp4")

@@ -82,6 +82,8 @@ def refuse_parameter(p, weight, grad, master, scale) -> None:
         )
     if master is not None and master.dtype is torch.float32 and compute_dtype(p.dtype) is torch.float64:
         raise ValueError(f"expected masters that hold all values of {p.dtype}, but got master=torch.float32; use master=torch.float64")
+    for storage in (weight, grad, *([] if master is None else [master])):
+        storage.check_shape(p.shape)
 
 
 def refuse_masters(masters: dict, expected: dict) -> None:

@@ -62,6 +62,11 @@ class Storage:
             values = made.quantize(values, scale=self._scale(values), rounding=mode)
         return self.held(values)
 
+    def check_shape(self, shape: tuple[int, ...]) -> None:
+        """Raises ValueError where the format cuts blocks, does not pad, and a tensor of this shape would end in a shorter one."""
+        if isinstance(self.target, BlockFormat):
+            self.target.fitting(len(shape)).check_shape(shape)
+
     def _scale(self, values: torch.Tensor) -> torch.Tensor | None:
         """Of integers: that of the tensor's largest magnitude."""
         if not self.target.needs_scale:

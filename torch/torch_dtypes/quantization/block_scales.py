@@ -21,6 +21,8 @@ FLOAT_RULES = ("nearest", "ceil")
 
 # The least scale of a tensor: times the smallest number of a scale format it is a normal number of float32, so that its reciprocal is finite.
 _LEAST_TENSOR_SCALE = 2.0**-117
+# To what a tensor's scale brings its largest magnitude at most, so that float32 has that and what rounds up from it.
+_LARGEST = 2.0**126
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ def power_scale(absmax: torch.Tensor, exponent: int, threshold: tuple[float, boo
     bound, included = threshold
     if bound < 1:
         power = torch.where(fraction >= bound if included else fraction > bound, power * 2, power)
+    power = torch.where(absmax < math.inf, power, scale.largest)  # what a tensor's scale has brought beyond the dtype's numbers
     return power.clamp(scale.smallest, scale.largest)
 
 
@@ -112,6 +115,11 @@ def float_scale(absmax: torch.Tensor, full_scale: float, inverse: torch.Tensor |
     if inverse is not None:
         ratio = ratio * inverse
     return chop(ratio, scale.name, "up" if rule == "ceil" else "nearest_even").clamp_min(scale.smallest)
+
+
+def brought_to(full_scale: float, scale: ScaleFormat) -> float:
+    """To what a tensor's scale brings its largest magnitude, in blocks of elements of this full scale."""
+    return min(full_scale * scale.largest, _LARGEST)
 
 
 def tensor_scale(absmax: torch.Tensor, full_scale: float) -> tuple[torch.Tensor, torch.Tensor]:

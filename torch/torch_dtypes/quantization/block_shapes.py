@@ -28,6 +28,23 @@ class BlockShape:
         """Which of the dimensions along which blocks lie a tensor of so many has not; None: it has all."""
         return next((a for a in (*self.axis, *(() if self.dim is None else (self.dim,))) if not -dims <= a < dims), None)
 
+    @property
+    def has_size(self) -> bool:
+        """Whether a last block may be shorter than the others."""
+        return any(n is not None for n in self.size)
+
+    def check_whole(self, shape: tuple[int, ...], name: str) -> None:
+        """Raises where a dimension is no multiple of its blocks' size; ``name`` is the format's."""
+        full = tuple(shape) or (1,)
+        for axis, size in zip(self.axis, self.size, strict=True):
+            length = full[self._dimension(full, axis)]
+            if size is not None and length % size:
+                raise ValueError(
+                    f"expected whole blocks of {size} along dimension {axis} for {name}, which does not pad, but got {length} numbers there, in "
+                    f"shape {tuple(shape)}: pad the tensor to {-(-length // size) * size}, take another size, or pad=True (a name without '_nopad'), "
+                    "with which a shorter last block rounds as if zeros followed"
+                )
+
     def along_last(self) -> BlockShape:
         """For a tensor that lacks one: blocks along its last dimension; what was a slice is the whole tensor."""
         return BlockShape(self.size[-1:], (-1,) if self.axis else ())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 
 from ..formats import dtype as dtype_of
@@ -148,8 +150,7 @@ class BlockTensor:
         places = list(range(-self.ndim, 0))
         a, b = (self._dimension(d) for d in (dim0, dim1))
         places[a], places[b] = places[b], places[a]
-        shape = self.format.shape.moved(tuple(places))
-        fmt = BlockFormat(self.format.element, self.format.scale, shape, self.format.scale_rule, self.format.tensor_scale, self.format.emax)
+        fmt = dataclasses.replace(self.format, shape=self.format.shape.moved(tuple(places)))
         elements = codes_of(self.elements.transpose(a, b).contiguous())
         data = pack(elements, fmt.bits)
         return BlockTensor(fmt, elements.shape, self.dtype, data, self.scale_codes.transpose(a, b).contiguous(), self.tensor_scale)
@@ -218,6 +219,7 @@ def rebuild_block_tensor(name: str, shape: tuple[int, ...], dtype: torch.dtype, 
     fmt = target(name)
     if not isinstance(fmt, BlockFormat) or dtype not in COMPUTED:
         raise ValueError(f"expected a block format and a stock floating dtype of a BlockTensor, but got {name!r}, {dtype}")
+    fmt.check_shape(shape)
     size = packed_size(torch.Size(shape).numel(), fmt.bits)
     if data.dtype != torch.uint8 or data.shape != (size,) or tuple(scale_codes.shape) != fmt.shape.grid_shape(shape):
         raise ValueError(
@@ -253,7 +255,7 @@ def quantize(
 
     Raises:
         TypeError: no tensor of such a dtype, or a format that is none of blocks.
-        ValueError: an unknown name, or axes that x lacks; a NaN in a block whose scale has none.
+        ValueError: an unknown name, axes that x lacks, a shape that blocks do not divide (``pad=False``); a NaN in a block whose scale has none.
 
     Example::
 
@@ -268,6 +270,7 @@ def quantize(
         hint = f"a tensor of that dtype is x.to({fmt.dtype})" if fmt.dtype is not None else f"target({fmt.name!r}).encode gives integers"
         raise TypeError(f"expected a block format, as 'mxfp8_e4m3', to pack a tensor, but got {fmt.name!r}; {hint}")
     check_tensor(x, fmt)
+    fmt.check_shape(x.shape)
     x = x.detach()
     if x.numel() == 0:
         one = torch.ones((), dtype=COMPUTED[x.dtype])

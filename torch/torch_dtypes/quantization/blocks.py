@@ -35,7 +35,7 @@ from .base import (
     straight_through,
     times,
 )
-from .block_scales import FLOAT_RULES, POWER_RULES, ScaleFormat, float_scale, mantissa_threshold, power_scale, scale_format, tensor_scale
+from .block_scales import FLOAT_RULES, POWER_RULES, ScaleFormat, brought_to, float_scale, mantissa_threshold, power_scale, scale_format, tensor_scale
 from .block_shapes import BlockShape
 
 __all__ = ["BlockFormat", "block_float", "block_format"]
@@ -57,7 +57,7 @@ _MSFP = re.compile(r"msfp(1[1-6])")
 _BLOCK_FLOAT = re.compile(r"fixed1_(\d+)_symmetric")
 _NAME = re.compile(
     r"(?:block<([^,<>]+),([^,<>]+),([^,<>]+)>|bfp(\d+)(?:_size((?:all|\d+)(?:x(?:all|\d+))*))?|([a-z0-9]+(?:_e\dm\d)?))"
-    r"(_axis[minusx0-9]+|_dim(?:minus)?\d+|_tensor)?(?:_emax(minus)?(\d+))?(?:_(floor|ceil|even|rceil|nearest))?(_scaled)?"
+    r"(_axis[minusx0-9]+|_dim(?:minus)?\d+|_tensor)?(?:_emax(minus)?(\d+))?(?:_(floor|ceil|even|rceil|nearest))?(_scaled)?(_nopad)?"
 )
 
 
@@ -97,6 +97,7 @@ class BlockFormat(Target):
     scale_rule: str
     tensor_scale: bool
     emax: int
+    pad: bool = True
     # What these say, for code that torch.compile traces.
     bits: int = field(init=False, compare=False)
     largest: float = field(init=False, compare=False)
@@ -108,21 +109,23 @@ class BlockFormat(Target):
     _scale: ScaleFormat = field(init=False, compare=False)
     _threshold: tuple[float, bool] = field(init=False, compare=False)
     _is_fixed: bool = field(init=False, compare=False)
+    _own_name: str = field(init=False, compare=False)  # of a format that does not pad, for its error
     _in_one_pass: bool = field(init=False, compare=False)  # whether chop_blocks serves: the same results in one pass over memory
 
     def __post_init__(self):
         fmt, scale = format_of(self.element), scale_format(self.scale)
         largest, full = largest_of(fmt), full_scale_of(fmt)
-        above = scale.largest if self.tensor_scale else 1.0
+        above, brought = (scale.largest, brought_to(full, scale)) if self.tensor_scale else (1.0, full)
         runs = self.shape.axis == (-1,) and self.shape.size[0] is not None and self.shape.size[0] <= 1024
         for name, value in {
-            "bits": fmt.bits, "rounding": fmt.rounding.name, "largest": largest * above, "full_scale": full * above,
+            "bits": fmt.bits, "rounding": fmt.rounding.name, "largest": largest * above, "full_scale": brought,
             "_largest_element": largest, "_full_element": full, "_scale": scale,
             "_reaches_far": fmt.kind == _C.Kind.posit or fmt.min_exponent - fmt.man_bits < -64,
             "_threshold": mantissa_threshold(self.scale_rule, fmt) if scale.powers else (1.0, True),
             "_is_fixed": fmt.kind == _C.Kind.fixed, "_in_one_pass": runs and scale.powers and not self.tensor_scale,
         }.items():  # fmt: skip
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "_own_name", "" if self.pad else self.name)
 
     @property
     def name(self) -> str:
@@ -145,6 +148,8 @@ class BlockFormat(Target):
             name += f"_{self.scale_rule}"
         if self.tensor_scale and not preset:
             name += "_scaled"
+        if not self.pad:
+            name += "_nopad"
         return name if mode == "nearest_even" else f"{name}_{mode}"
 
     @property
@@ -155,14 +160,23 @@ class BlockFormat(Target):
     def with_rounding(self, mode: str | int) -> BlockFormat:
         fmt = format_of(self.element)
         fmt.rounding = rounding_mode(mode)
-        return BlockFormat(_names.name_of_format(fmt), self.scale, self.shape, self.scale_rule, self.tensor_scale, self.emax)
+        return dataclasses.replace(self, element=_names.name_of_format(fmt))
 
     def fitting(self, dims: int) -> BlockFormat:
         """The format for a tensor of so many dimensions, of which it may lack one: a bias among weights."""
-        return self if self.shape.missing(max(dims, 1)) is None else dataclasses.replace(self, shape=self.shape.along_last())
+        if self.shape.missing(max(dims, 1)) is None:
+            return self
+        shape = self.shape.along_last()
+        return dataclasses.replace(self, shape=shape, pad=self.pad or not shape.has_size)
+
+    def check_shape(self, shape: tuple[int, ...]) -> None:
+        """Raises ValueError for the shape of a tensor whose last blocks would be shorter, where the format does not pad."""
+        if not self.pad:
+            self.shape.check_whole(shape, self._own_name)
 
     def quantize(self, x, *, scale=None, zero_point=None, rounding=None, generator=None, clamped="pass"):
         check_tensor(x, self)
+        self.check_shape(x.shape)
         refuse_zero_point(zero_point, self)
         cut = check_clamped(clamped)
         if self._in_one_pass and scale is None and not cut and x.dtype == torch.float32 and x.dim() and x.is_contiguous() and is_eager():
@@ -184,6 +198,7 @@ class BlockFormat(Target):
         """The scale of each block of x, the tensor's scale included: of the shape that x has when each block's dimensions are one entry long
         (of blocks of 32 in the last dimension: ``(..., ceil(n / 32), 1)``); of HiF4, in which 4 numbers share one, of x's shape."""
         check_tensor(x, self)
+        self.check_shape(x.shape)
         if x.numel() == 0:  # as quantize(x) has them: a whole tensor may be a block
             sizes = x.shape if self._scale.micro else self.shape.grid_shape(x.shape)
             return torch.ones(sizes, dtype=COMPUTED[x.dtype], device=x.device)
@@ -218,7 +233,9 @@ class BlockFormat(Target):
         elif self.tensor_scale:
             inverse, above = tensor_scale(absmax, self.full_scale)
         if self._scale.powers:
-            own = power_scale(absmax if inverse is None else absmax * inverse, self.emax, self._threshold, self._scale)
+            # In float64, since the product may be beyond float32's numbers.
+            a = absmax if inverse is None else absmax.double() * inverse.double()
+            own = power_scale(a, self.emax, self._threshold, self._scale).to(x.dtype)
         else:
             own = float_scale(absmax, self._full_element, inverse, self.scale_rule, self._scale)
         return Cut(blocks, torch.where(absmax < math.inf, own, math.nan), above, joins)
@@ -244,6 +261,7 @@ def block_format(
     emax: int | None = None,
     tensor_scale: bool | str | torch.dtype | None = None,
     rounding: str | int | None = None,
+    pad: bool = True,
 ) -> BlockFormat:
     """Numbers of an element format times a scale that each block shares: a target for rules, ``chop`` and ``quantize``.
 
@@ -261,18 +279,19 @@ def block_format(
     - ``"hif4"``, with elements ``"e1m2finite_bias1"`` and size 64 (that is HiF4, S1P2 elements): s = a * bfloat16(1/7), in float32, held within
       2^-48 and 49152, rounded to bfloat16 and to 3 significant bits; r = bfloat16(1 / s). Each 8 numbers x have a step of 2 where one of |x| r is at
       least 4, else 1; each 4 another one where one of |x| r / step is at least 2. x becomes round(x r / steps) * steps * s.
-    - ``tensor_scale``, in float32: e = largest scale * largest element / (largest magnitude of the tensor), t = 1/e; the blocks' scales are
-      (a / largest element) * e rounded to the scale's format, times t. That is NVFP4's. (t is at least 2^-117, for magnitudes below 1e-31.)
+    - ``tensor_scale``, in float32: e = largest scale * largest element (2^126 if that is more) / (largest magnitude of the tensor), t = 1/e;
+      the blocks' scales are (a / largest element) * e rounded to the scale's format, times t. That is NVFP4's. (t is at least 2^-117, for
+      magnitudes below 1e-31.)
       ``quantize(x, scale=t)`` takes another t.
 
     Zeros keep their sign; a block of zeros has the least scale. A block with an infinity or NaN is NaN throughout (OCP's NaN scale), and has
     no part in a tensor's scale. A last block may be shorter: it is rounded as if zeros followed (they are counted where stochastic
-    modes draw).
+    modes draw), as microxcaling has it. With ``pad=False`` it is an error, as in torchao and in hardware that loads whole blocks.
 
     Names: ``"mxfp8_e4m3"``, ``"mxfp8_e5m2"``, ``"mxfp6_e3m2"``, ``"mxfp6_e2m3"``, ``"mxfp4"``, ``"mxint8"`` (-127/64 to 127/64; OCP's -2, which
     may be left out, is in ``block_format("fixed1_6", "e8m0", 32)``), ``"nvfp4"``, ``"hif4"``, ``"msfp12"`` (``"msfp11"`` to
-    ``"msfp16"``), ``"block<e5m2,e8m0,64>"``; behind them ``_axis0``, ``_dim0`` or ``_tensor``, ``_emax0``, the rule, ``_scaled`` (a tensor scale), a
-    rounding mode: ``"mxfp4_axis0_rceil_stochastic"``.
+    ``"msfp16"``), ``"block<e5m2,e8m0,64>"``; behind them ``_axis0``, ``_dim0`` or ``_tensor``, ``_emax0``, the rule, ``_scaled`` (a tensor scale),
+    ``_nopad``, a rounding mode: ``"mxfp4_axis0_rceil_nopad_stochastic"``.
 
     Args:
         element: a dtype of this package, a format or its name.
@@ -286,6 +305,7 @@ def block_format(
         emax: the exponent to which a block's largest magnitude is brought, by power-of-two scales; default: E.
         tensor_scale: ``"float32"`` (or True): a scale of the whole tensor lies above those of the blocks; None (or False): there is none.
         rounding: of the elements; default: the element's own mode.
+        pad: whether a dimension may be no multiple of ``size``; False: a tensor with such a one is refused before any work.
 
     Raises:
         ValueError: a parameter out of range, or some that contradict.
@@ -316,6 +336,8 @@ def block_format(
     if emax is not None and rule in ("even", "rceil"):
         raise ValueError(f"expected scale_rule 'floor' or 'ceil' with emax, but got {rule!r}, which goes by the element's largest number")
     made = block_shapes.make(size, axis, dim)
+    if not boolean("pad", pad) and not made.has_size:
+        raise ValueError(f"expected a size with pad=False, but got size={size!r}: a block of all that there is needs no padding")
     tensor_scale = tensor_scale in ("float32", torch.float32) or (tensor_scale is not None and boolean("tensor_scale", tensor_scale))
     if kind.micro:
         plain = _C.Format(fmt)
@@ -327,10 +349,12 @@ def block_format(
                 f"scale_rule={scale_rule!r}, tensor_scale={tensor_scale!r}"
             )
     exponent = _exponent(fmt) if emax is None else integer("emax", emax, -64, 64)
-    return BlockFormat(_names.name_of_format(fmt), kind.name, made, rule, tensor_scale, exponent)
+    return BlockFormat(_names.name_of_format(fmt), kind.name, made, rule, tensor_scale, exponent, pad)
 
 
-def block_float(bits: int, dim: int | None = None, *, size: int | None = None, axis: int = -1, rounding: str | int = "nearest_even") -> BlockFormat:
+def block_float(
+    bits: int, dim: int | None = None, *, size: int | None = None, axis: int = -1, rounding: str | int = "nearest_even", pad: bool = True
+) -> BlockFormat:
     """Block floating point: integers of ``bits`` bits with a sign, times a power of two that a block shares.
 
     With a the block's largest magnitude, the step is 2^(floor(log2 a) - bits + 2) and integers go from -(2^(bits-1) - 1) to 2^(bits-1) - 1.
@@ -342,6 +366,7 @@ def block_float(bits: int, dim: int | None = None, *, size: int | None = None, a
         size: blocks of so many numbers along ``axis``; None (and no dim): one exponent for the whole tensor.
         axis: with size, the dimension that is cut into blocks.
         rounding: one of ``ROUNDING_MODES``, or Pychop's number.
+        pad: with size, whether the last block may be shorter, as in ``block_format``.
 
     Raises:
         ValueError: a parameter out of range, or dim and size both.
@@ -358,7 +383,7 @@ def block_float(bits: int, dim: int | None = None, *, size: int | None = None, a
     where = None if dim is None and size is None else axis
     if dim is not None and size is not None:
         raise ValueError(f"expected dim or size, but got dim={dim!r} and size={size!r}")
-    return block_format(f"fixed1_{bits - 2}_symmetric", "e8m0", size, where, dim=dim, rounding=rounding)
+    return block_format(f"fixed1_{bits - 2}_symmetric", "e8m0", size, where, dim=dim, rounding=rounding, pad=pad)
 
 
 def parse(name: str, mode: str) -> BlockFormat | None:
@@ -366,7 +391,7 @@ def parse(name: str, mode: str) -> BlockFormat | None:
     match = _NAME.fullmatch(_MSFP.sub(lambda found: f"bfp{int(found[1]) - 8}_size16", name, count=1))
     if match is None:
         return None
-    element, scale, size, bits, bfp_size, preset, place, minus, emax, rule, scaled = match.groups()
+    element, scale, size, bits, bfp_size, preset, place, minus, emax, rule, scaled, no_pad = match.groups()
     if preset is not None and (preset := _ALIASES.get(preset, preset)) not in PRESETS:
         return None
     tensor = bool(scaled)
@@ -382,5 +407,5 @@ def parse(name: str, mode: str) -> BlockFormat | None:
     sizes = shape.size if shape.axis else None
     return block_format(
         element, scale, sizes, shape.axis or None, dim=shape.dim, scale_rule=rule, emax=exponent, tensor_scale=tensor,
-        rounding=None if mode == "nearest_even" else mode,
+        rounding=None if mode == "nearest_even" else mode, pad=not no_pad,
     )  # fmt: skip

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from .. import _C
+from .blocks import BlockFormat
 from .calibrate import calibrate_, check_loader, needs_calibration, take_scales_
 from .layers import LayerState, attach, detach, is_bias, is_quantized, place_of, state_of
 from .parameters import has_parametrisation, has_weights, masters_of, parameter_names
@@ -239,13 +240,25 @@ def _rounder(place: Place, role: str, module: nn.Module, name: str, where: str) 
     made = Rounder(place, role, module, channels_of)
     missing = missing_dimension(place, None if made.scaler is None else made.scaler.axis, len(shape))
     if missing is None:
+        _check_whole(place, role, shape, where)
         return made
     if role == "grad" or not shape:
-        return Rounder(narrowed(place, len(shape)), role, module, channels_of)
+        place = narrowed(place, len(shape))
+        _check_whole(place, role, shape, where)
+        return Rounder(place, role, module, channels_of)
     raise ValueError(
         f"expected {role} of {where} to have the dimension along which its blocks or scales lie, but got dimension {missing} of {name}, "
         f"whose shape is {tuple(shape)}"
     )
+
+
+def _check_whole(place: Place, role: str, shape: tuple[int, ...], where: str) -> None:
+    """Blocks that are not to be padded divide the parameters; what comes by is looked at when it comes."""
+    if isinstance(place.target, BlockFormat):
+        try:
+            place.target.check_shape(shape)
+        except ValueError as error:
+            raise ValueError(f"{role} of {where}: {error}") from error
 
 
 def _check_parametrised(module: nn.Module, state: LayerState, where: str) -> None:

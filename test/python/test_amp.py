@@ -209,10 +209,23 @@ def test_blocks_nest_and_end():
     assert decorated().dtype is d
 
 
-@pytest.mark.parametrize("low", [torch.posit32es2, torch.tf32, torch.float32])
+@pytest.mark.parametrize("low", [torch.posit32es2, torch.tf32])
 def test_what_is_not_narrower_than_float32_is_no_target_of_autocast(low):
-    with pytest.warns(UserWarning, match="target dtype is not supported"), torch.autocast("cpu", dtype=low):
+    """Stock's warning names bfloat16 and float16, and the block would go on in float32."""
+    said = rf"expected a dtype stored in 8 or 16 bits in torch.autocast, but got {low}, stored in 32.*model.to\({low}\)"
+    with pytest.raises(ValueError, match=said):
+        torch.autocast("cpu", dtype=low)
+    with torch.autocast("cpu", dtype=low, enabled=False):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype is torch.float32
+    with pytest.warns(UserWarning, match="target dtype is not supported"), torch.autocast("cpu", dtype=torch.float64):
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype is torch.float32
+
+
+@pytest.mark.parametrize("device", ["cuda", "xpu"])
+def test_autocast_takes_our_dtypes_on_the_cpu_alone(device):
+    with pytest.raises(ValueError, match=f"expected device_type 'cpu' in torch.autocast with torch.q43, but got '{device}'"):
+        torch.autocast(device, dtype=torch.q43)
+    torch.autocast(device, dtype=torch.q43, enabled=False)
 
 
 def test_policies_and_modes_hold_in_autocast():

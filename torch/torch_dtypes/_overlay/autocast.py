@@ -15,24 +15,43 @@ import torch
 from .. import _C
 from .table import Builtin, Registered, When
 
-_TEST = "self.fast_dtype not in device_supported_dtypes"
-_NAME = "_torch_dtypes_is_lower"
+# Where stock asks for a dtype that it does not know, and where it goes by CUDA's own questions and asks none.
+_UNKNOWN, _CUDA = "self.fast_dtype not in device_supported_dtypes", "self.device == 'cuda'"
+_NAME = "_torch_dtypes_takes"
 
 
-def _is_lower(device_type: str, dtype: torch.dtype) -> bool:
-    """Whether autocast may take the dtype: ours, on the CPU, narrower than float32, as which it is stored where it is not."""
-    return device_type == "cpu" and (fmt := _C.format_of(dtype)) is not None and fmt.itemsize <= 2
+def _takes(device_type: str, dtype: torch.dtype) -> bool:
+    """Whether a dtype is ours and may be an autocast's.
+
+    Stock disables an autocast of a dtype that it does not take, with a warning, and goes on in float32; one of ours is not left behind so.
+
+    Raises:
+        ValueError: it is ours and not narrower than float32, as which it is stored; or the device is another than the CPU.
+    """
+    if not isinstance(dtype, torch.dtype) or (fmt := _C.format_of(dtype)) is None:
+        return False
+    if device_type != "cpu":
+        raise ValueError(f"expected device_type 'cpu' in torch.autocast with {dtype}, but got {device_type!r}; elsewhere it takes stock dtypes")
+    if fmt.itemsize > 2:
+        raise ValueError(
+            f"expected a dtype stored in 8 or 16 bits in torch.autocast, but got {dtype}, stored in {8 * fmt.itemsize}, as float32 is or wider; "
+            f"use model.to({dtype}), or a narrower one (torch.posit16es2, torch.q43) here"
+        )
+    return True
 
 
-def _with_test(function):
-    """The code of autocast.__init__ with one more test, in the branch that it takes for dtypes that it does not know: stock ones pay nothing."""
+def _with_tests(function):
+    """The code of autocast.__init__ with one more test, in the branches that it takes for dtypes that it does not know and for CUDA: others pay
+    nothing."""
     source = textwrap.dedent(inspect.getsource(function))
     tree = ast.parse(source)
-    (test,) = [node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == _TEST] or [None]
-    if test is None:
-        raise ImportError(f"expected torch.autocast.__init__ to ask whether {_TEST}, as in torch 2.13")
-    ours = ast.parse(f"not {_NAME}(self.device, self.fast_dtype)", mode="eval").body
-    test.test = ast.copy_location(ast.BoolOp(ast.And(), [test.test, ours]), test.test)
+    found = {text: node for node in ast.walk(tree) if isinstance(node, ast.If) and (text := ast.unparse(node.test)) in (_UNKNOWN, _CUDA)}
+    if found.keys() != {_UNKNOWN, _CUDA}:
+        raise ImportError(f"expected torch.autocast.__init__ to ask whether {_UNKNOWN} and whether {_CUDA}, as in torch 2.13")
+    unknown, cuda = found[_UNKNOWN], found[_CUDA]
+    ask = ast.parse(f"{_NAME}(self.device, self.fast_dtype)", mode="eval").body
+    unknown.test = ast.copy_location(ast.BoolOp(ast.And(), [unknown.test, ast.UnaryOp(ast.Not(), ask)]), unknown.test)
+    cuda.body.insert(0, ast.copy_location(ast.Expr(ask), cuda.body[0]))
     ast.increment_lineno(tree, function.__code__.co_firstlineno - 1)
     made: dict = {}
     exec(compile(ast.fix_missing_locations(tree), function.__code__.co_filename, "exec"), function.__globals__, made)
@@ -50,9 +69,9 @@ def get_cpu_dtype(stock) -> torch.dtype:
 
 
 def let_ours_pass(function) -> None:
-    """torch.autocast's constructor: its own code with one more test, in the branch that it takes for dtypes that it does not know."""
-    code = _with_test(function)
-    function.__globals__[_NAME] = _is_lower
+    """torch.autocast's constructor: its own code with one more test, in the branches that it takes for dtypes that it does not know and for CUDA."""
+    code = _with_tests(function)
+    function.__globals__[_NAME] = _takes
     function.__code__ = code
 
 

@@ -139,6 +139,9 @@ BAD = {
     ),
     "sums of a layer without products": ({nn.ReLU: dict(output="q43", accumulate="exact")}, ValueError, "a layer with products.*ReLU"),
     "a weight where there is none": ({nn.ReLU: w("q43")}, ValueError, "got weight= for 'body.1', a ReLU"),
+    "a bias where there is none": ({"body.2": dict(bias="q43")}, ValueError, "can follow, but got bias= for 'body.2', a Conv2d, which has none"),
+    "biases where no module has one": ({"body.2|words": dict(bias="q43")}, ValueError, "got bias= for 'body.2', a Conv2d, which has none"),
+    "a bias of what never has one": ({nn.ReLU: dict(output="q43", bias="q43")}, ValueError, "got bias= for 'body.1', a ReLU"),
     "everything in integers": ({nn.Linear: "int8"}, ValueError, "a dtype .or its name. for everything of Linear, or a dict"),
     "everything in blocks": ({nn.Linear: "mxfp4"}, ValueError, "a dtype .or its name. for everything of Linear, or a dict"),
     "steps between blocks": ({nn.Linear: dict(weight="mxfp4", accumulate="format")}, ValueError, "product= and accumulator= beside"),
@@ -163,6 +166,17 @@ def test_what_is_wrong_is_said_and_nothing_changed(name):
     with pytest.raises(error, match=words):
         quantize_(model, rules)
     assert not any(row.runs for row in summary(model, show=False))
+
+
+def test_a_bias_that_some_modules_lack():
+    """A rule for many modules, some of which were made without a bias, and a rule for a layer that could have one beside its weight."""
+    found = summary(quantize_(Net(), {nn.Conv2d: dict(bias="q43"), nn.Linear: dict(weight="q52", bias="q43")}), show=False)
+    assert (found["body.0"].bias, found["body.2"].bias, found["fc"].bias) == ("q43", "", "q43")
+    for layer in (nn.Linear(2, 2, bias=False), nn.LSTM(2, 2, bias=False), nn.MultiheadAttention(2, 1, bias=False), nn.BatchNorm1d(2, affine=False)):
+        rule = dict(weight="q52", bias="q43") if list(layer.parameters()) else dict(output="q52", bias="q43")
+        quantize_(layer, {type(layer): rule})
+        with pytest.raises(ValueError, match=r"got bias= for '', a .*, which has none"):
+            quantize_(layer, {type(layer): dict(bias="q43")})
 
 
 def test_models_that_cannot_be_quantised():

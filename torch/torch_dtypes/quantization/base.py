@@ -84,11 +84,20 @@ def check_tensor(x: object, target: Target) -> None:
     if not isinstance(x, torch.Tensor):
         hint = "torch_dtypes.chop takes other arrays and numbers"
         raise TypeError(f"expected a torch tensor to quantise to {target.name}, but got {type(x).__name__}; {hint}")
+    refuse_complex(x, f"to quantise to {target.name}")
     if x.dtype not in COMPUTED:
         hint = "it is rounded already; " if _C.format_of(x.dtype) is not None else ""
         raise TypeError(
             f"expected a tensor of float16, bfloat16, float32 or float64 to quantise to {target.name}, but got {x.dtype}: {hint}"
             "cast it, for example by x.float()"
+        )
+
+
+def refuse_complex(x: torch.Tensor, purpose: str) -> None:
+    if x.is_complex():
+        raise TypeError(
+            f"expected real numbers {purpose}, but got a tensor of {x.dtype}: formats have no complex ones; round torch.view_as_real(x), "
+            "and let a rule None leave a layer of complex numbers as it is"
         )
 
 

@@ -15,6 +15,7 @@ from torch import nn
 
 from .. import _C
 from ..chopping import chop
+from .base import refuse_complex
 from .integer_layers import IntegerPlan
 from .parameters import parameter_names, parameter_of, standing_in
 from .places import LayerRule, Place
@@ -274,6 +275,7 @@ def _run_native(module: nn.Module, state: LayerState, forward, args: tuple, kwar
     entered: list[torch.dtype] = []
 
     def enter(x: torch.Tensor) -> torch.Tensor:
+        refuse_complex(x, f"in a layer that runs in {dtype}")
         entered.append(x.dtype)
         return x.to(dtype)
 
@@ -315,6 +317,7 @@ def _carried(module: nn.Module, state: LayerState, forward, args: tuple, kwargs:
     entered: list[torch.dtype] = []
 
     def enter(x: torch.Tensor) -> torch.Tensor:
+        refuse_complex(x, f"in sums by accumulate={state.rule.accumulate}")
         entered.append(x.dtype)
         return x.to(state.plan.carrier)
 
@@ -323,7 +326,7 @@ def _carried(module: nn.Module, state: LayerState, forward, args: tuple, kwargs:
     parameters = {name: enter(t) for name, t in everything.items()}
     back = next((t.dtype for t in everything.values()), entered[0] if entered else torch.float32)
     output = _under_policy(module, state.plan, forward, args, kwargs, parameters)
-    return mapped(output, lambda y: y.to(back))
+    return mapped(output, lambda y: y if y.is_complex() else y.to(back))
 
 
 def _under_policy(module: nn.Module, plan: ProductPlan, forward, args: tuple, kwargs: dict, tensors: dict[str, torch.Tensor]):

@@ -56,6 +56,10 @@ class LayerRule:
     def places(self) -> dict[str, Place]:
         return {name: place for name in PLACES if (place := getattr(self, name)) is not None}
 
+    def is_only(self, place: str) -> bool:
+        """Whether the rule says nothing but what becomes of one place."""
+        return self == LayerRule(**{place: getattr(self, place)})
+
 
 def missing_dimension(place: Place, axis: int | None, dims: int) -> int | None:
     """Which dimension, of those along which the blocks and the scales (``axis``) lie, a tensor of so many has not; None: it has all."""

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from .. import _C
-from .base import COMPUTED, is_eager, is_recorded
+from .base import COMPUTED, is_eager, is_recorded, refuse_complex
 from .places import Place
 from .recorded import written
 from .scale_rules import Scaler
@@ -64,6 +64,7 @@ class Rounder:
         place = self.place
         if self.scaler is None:
             return place.target.quantize(x, rounding=place.rounding, clamped=place.clamped)
+        refuse_complex(x, f"to round ({self.role})")
         scale, zero_point = self.scaler(x, training)
         if self.role not in ("error", "grad"):  # whose calls, of the backward pass, a graph could not let write anything
             self.last_scale = scale
@@ -71,6 +72,7 @@ class Rounder:
 
     def see(self, x: torch.Tensor) -> torch.Tensor:
         """x, as it is, of which calibration takes note."""
+        refuse_complex(x, f"to round ({self.role})")
         if self.scaler is not None and self.scaler.needs_calibration and x.numel():
             if not x.isfinite().all():
                 raise NotFinite(self)
@@ -97,6 +99,7 @@ def rounded_through(x: torch.Tensor, forward: Rounder | None, backward: Rounder 
     """
     if _is_one_node(x, forward, backward, fresh):
         return _C.round_through(x, forward and forward.plain, backward and backward.plain, fresh)
+    refuse_complex(x, "where values or gradients are rounded")
     y = x if forward is None else forward(x, training)
     if backward is not None and is_recorded():
         return torch.ops.torch_dtypes.round_gradient(y, backward.text)
@@ -160,9 +163,10 @@ def load_scales(rounders: dict[str, Rounder], metadata: dict) -> None:
 
 
 def mapped(value, function):
-    """The value with every floating tensor in it (in tuples, lists, dicts and dataclasses) replaced; others, and kinds of containers, stay."""
+    """The value with every floating or complex tensor in it (in tuples, lists, dicts and dataclasses) replaced; others, and kinds of containers,
+    stay."""
     if isinstance(value, torch.Tensor):
-        return function(value) if value.is_floating_point() else value
+        return function(value) if value.is_floating_point() or value.is_complex() else value
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(mapped(v, function) for v in value))
     if isinstance(value, (list, tuple)):

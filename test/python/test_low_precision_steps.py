@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 
@@ -44,6 +45,40 @@ def test_names_that_no_state_has():
         optimizer.step()
     with pytest.raises(TypeError, match="expected a closure"):
         LowPrecision(torch.optim.Adam([weight])).step(3)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_format_of_states_that_there_are_none_of(momentum):
+    p = nn.Parameter(torch.ones(2))
+    optimizer = copy.deepcopy(LowPrecision(torch.optim.SGD([p], 0.1, momentum=momentum), state="q52"))
+    (p,) = optimizer.param_groups[0]["params"]
+    optimizer.step()  # without gradients: nothing is known yet
+    p.grad = torch.ones(2)
+    if momentum:
+        optimizer.step()
+    else:
+        with pytest.warns(UserWarning, match=r"expected an optimizer whose states state=q52 rounds, but got SGD .* keeps none; .*momentum=") as said:
+            optimizer.step()
+        assert said[0].filename == __file__
+    optimizer.step()  # and once said is enough
+
+
+def test_a_centred_variance_that_rounding_makes_negative_has_no_root():
+    """avg(g^2) - avg(g)^2 of two rounded states: NaN wherever an emulation in float64 has it negative, as plain bfloat16 has it."""
+    g, p, alpha, negative = torch.Generator().manual_seed(1), nn.Parameter(torch.zeros(64)), 0.9, 0
+    state = "posit16es2"
+    optimizer = LowPrecision(torch.optim.RMSprop([p], 0.01, alpha=alpha, centered=True), state=state, rounding="nearest_even")
+    square, mean = torch.zeros(64, dtype=torch.float64), torch.zeros(64, dtype=torch.float64)
+    for _ in range(100):
+        p.grad = torch.randn(64, generator=g) * 0.02 + 0.5
+        optimizer.step()
+        gradient = p.grad.double()
+        square, mean = alpha * square + (1 - alpha) * gradient**2, alpha * mean + (1 - alpha) * gradient
+        assert torch.equal(p.isnan(), square < mean**2)
+        negative += p.isnan().sum().item()
+        p.data.nan_to_num_(0.0)
+        square, mean = (optimizer.state[p][name].double() for name in ("square_avg", "grad_avg"))
+    assert negative > 9
 
 
 def test_closures_are_called_once():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 
 import torch
 from torch.optim import Optimizer
@@ -118,6 +119,14 @@ def _same_values(a: _C.Format, b: _C.Format | None) -> bool:
 
 def _described(masters: dict) -> str:
     return ", ".join(f"{i}: {m.dtype} of {tuple(m.shape)}" for i, m in masters.items()) or "none"
+
+
+def warn_of_no_state(storage, optimizer: str) -> None:
+    warnings.warn(
+        f"expected an optimizer whose states state={storage} rounds, but got {optimizer} as it was made, which keeps none; leave state= out, or "
+        "say what makes them (SGD's momentum=)",
+        stacklevel=6,
+    )
 
 
 def refuse_state_names(formats: dict, states: list) -> None:

@@ -126,6 +126,7 @@ class LowPrecision(Optimizer):
 
     def _begin(self) -> None:
         super().__setstate__({"defaults": self.optimizer.defaults})  # hooks, and the profiler's name of step
+        self._knows_states = not self._state.is_given  # whether there are any that state= rounds
 
     @property
     def param_groups(self):
@@ -249,6 +250,8 @@ class LowPrecision(Optimizer):
         self._run(working)
         if self._state_by_name and working:
             checks.refuse_state_names(self._state_by_name, [self.state.get(p) for p in working])
+        if working and not self._knows_states:
+            self._look_for_states(working)
         for p, w in working.items():
             self._keep(p, w)
 
@@ -313,6 +316,15 @@ class LowPrecision(Optimizer):
             return [self._of_state(p, name, v, function) for v in value]
         storage = self._rounds_state(p, name, value)
         return value if storage is None else function(storage, value)
+
+    def _look_for_states(self, params) -> None:
+        """After the first step: a warning where ``state=`` is of nothing."""
+        self._knows_states, found = True, []
+        for p in params:
+            for name, value in self.state[p].items() if isinstance(self.state.get(p), dict) else ():
+                self._of_state(p, name, value, lambda _, t: found.append(t))
+        if not found:
+            checks.warn_of_no_state(self._state, type(self.optimizer).__name__)
 
     def _keep(self, p, w) -> None:
         """Rounds what a step computed, and keeps it."""

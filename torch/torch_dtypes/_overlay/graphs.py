@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 import warnings
 
 import torch
@@ -174,11 +175,15 @@ def begin_dynamo(stock, callback):
 
 
 def refuse_fake(stock):
-    """An error where a fake tensor would be made of one of ours."""
+    """An error where a fake tensor would be made of one of ours, but where Dynamo is to know its codes."""
 
     @functools.wraps(stock)
     def from_real_tensor(self, fake_mode, t, *args, **kwargs):
         if _C.is_format_tensor(t):
+            if fake_mode is _wrapping.mode:
+                if not t.dim():  # whose value Dynamo would take for an integer that varies
+                    kwargs.update(source=None, symbolic_context=None)
+                return stock(self, fake_mode, _C.alias_codes(t), *args, **kwargs)
             raise UnsupportedFakeTensorException(refusal("a graph of fake tensors (torch.export, make_fx)", _C.name_of(t.dtype)))
         return stock(self, fake_mode, t, *args, **kwargs)
 
@@ -200,13 +205,21 @@ def refuse_tracking(stock):
 # ---- graphs of codes ----
 
 
+class _Wrapping(threading.local):
+    mode = None  # of fake tensors, while stock code makes one of codes
+
+
+_wrapping = _Wrapping()
+
+
 def as_codes(stock):
-    """What Dynamo knows of a tensor that enters a graph: of ours, fake codes, whose sizes do not vary, and a guard on the dtype."""
+    """What Dynamo knows of a tensor that enters a graph: of ours, fake codes, with sizes that vary where stock ones would, and a guard on the
+    dtype.
+    """
     from torch._dynamo.guards import GuardBuilder, install_guard
     from torch._dynamo.source import AttrSource
-    from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
 
-    from ..compiling import frames
+    from ..compiling.codes import Codes
 
     @functools.wraps(stock)
     def wrap(e, tx, *, source, **kwargs):
@@ -214,10 +227,11 @@ def as_codes(stock):
             return stock(e, tx, source=source, **kwargs)
         if is_traceable_wrapper_subclass(e):
             _end_graph(_C.name_of(e.dtype), " (a DTensor's codes are its parts')")
-        made = frames.fake(e, tx.fake_mode)
-        static = [DimDynamic.STATIC] * e.dim()
-        tx.output.tracing_context.tensor_to_context[e] = StatelessSymbolicContext(static, constraint_sizes=[None] * e.dim())
-        tx.output.input_source_to_sizes_strides[source] = {"size": made.size(), "stride": made.stride()}
+        _wrapping.mode = tx.fake_mode
+        try:
+            made = Codes(stock(e, tx, source=source, **kwargs), e.dtype, e.requires_grad)
+        finally:
+            _wrapping.mode = None
         install_guard(AttrSource(source, "dtype").make_guard(GuardBuilder.EQUALS_MATCH))
         return made
 

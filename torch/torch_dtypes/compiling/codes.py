@@ -80,7 +80,7 @@ def _results(func, values: list, formats: str, device: torch.device):
     fresh = iter(())
     if not all(map(operators.is_written, func._schema.returns)):
         try:
-            fresh = iter(operators.outcome(func, values, formats + operators.EXACT, below_autograd=False))
+            fresh = iter(_sized(func, values, formats + operators.EXACT, device))
         except NotImplementedError as error:
             raise _unsupported(f"expected an operator whose result's shape follows from its operands', but got {func}: {error}") from error
     returned = []
@@ -88,16 +88,54 @@ def _results(func, values: list, formats: str, device: torch.device):
         if operators.is_written(r):
             returned.append(written[frozenset(r.alias_info.before_set)])
         elif "List" in str(r.type):
-            returned.append([_like(t, device) for t in fresh])
+            returned.append(list(fresh))
         else:  # of which C++ wants one each
-            returned.append(torch.empty(0, device=device) if (t := next(fresh)) is None else _like(t, device))
+            returned.append(torch.empty(0, device=device) if (t := next(fresh)) is None else t)
     return None if not returned else returned[0] if len(returned) == 1 else tuple(returned)
 
 
-def _like(result: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A fake of a tensor without memory."""
+def _sized(func, values: list, formats: str, device: torch.device) -> list[torch.Tensor | None]:
+    """Fakes of an operator's results, then of what it has written.
+
+    Dtypes, sizes and strides are eager code's. Where sizes vary, it is asked about those at hand alone, and stock's rules for a floating dtype say
+    what becomes of others; where these say something else of those at hand, the sizes are made constants.
+    """
+    found = operators.outcome(func, values, formats, below_autograd=False, settled=operators.at_hint)
+    if not any(map(_varies, pytree.tree_leaves(values))):
+        return [None if t is None else _like(t, device) for t in found]
+    stand_ins = pytree.tree_map_only(Codes, _in_stock, values)
+    try:
+        result = operators.call(func, stand_ins, operators.EXACT)
+    except (TypeError, ValueError, RuntimeError):  # for which stock has no rule
+        known = [None] * len(found)
+    else:
+        known = operators.made(func, result) + operators.listed([stand_ins[i] for i in operators.written(func)])
+    if len(known) == len(found) and all(a is None or (b is not None and _agree(a, b)) for a, b in zip(found, known, strict=True)):
+        return [None if t is None else _like(t, device, like) for t, like in zip(found, known, strict=True)]
+    return [None if t is None else _like(t, device) for t in operators.outcome(func, values, formats, below_autograd=False)]
+
+
+def _varies(value: object) -> bool:
+    if isinstance(value, torch.Tensor):
+        return any(isinstance(n, torch.SymInt) for n in (*value.shape, *value.stride()))
+    return isinstance(value, torch.SymInt)
+
+
+def _in_stock(codes: Codes) -> torch.Tensor:
+    return torch.empty_strided(codes.shape, codes.stride(), dtype=torch.float32, device=codes.device)
+
+
+def _agree(result: torch.Tensor, known: torch.Tensor) -> bool:
+    """Whether what is known of sizes and strides holds for those at hand."""
+    at_hand = ([operators.at_hint(n) for n in numbers] for numbers in (known.shape, known.stride()))
+    return [list(result.shape), list(result.stride())] == list(at_hand)
+
+
+def _like(result: torch.Tensor, device: torch.device, sized: torch.Tensor | None = None) -> torch.Tensor:
+    """A fake of a tensor without memory, with its sizes and strides or another's."""
     own = _C.is_format_tensor(result)
-    made = torch.empty_strided(result.shape, result.stride(), dtype=_C.alias_codes(result).dtype if own else result.dtype, device=device)
+    sized = result if sized is None else sized
+    made = torch.empty_strided(sized.shape, sized.stride(), dtype=_C.alias_codes(result).dtype if own else result.dtype, device=device)
     return Codes(made, result.dtype) if own else made
 
 
@@ -112,6 +150,10 @@ def fake_cast(node: torch.fx.Node, tx) -> torch.Tensor | None:
     x = node.args[0].meta.get("example_value")
     if not isinstance(x, Codes) and not tx.output.root_tx.one_graph:
         return None
-    result = operators.on_meta(lambda t: t.to(*node.args[1:], **node.kwargs), x)
     with tx.fake_mode:
-        return _like(result, x.device).requires_grad_(x.requires_grad and torch.is_grad_enabled())
+        result, sized = operators.on_meta(lambda t: t.to(*node.args[1:], **node.kwargs), x, settled=operators.at_hint), None
+        if _varies(x):
+            sized = torch.empty_like(x._codes if isinstance(x, Codes) else x)
+            if not _agree(result, sized):
+                result, sized = operators.on_meta(lambda t: t.to(*node.args[1:], **node.kwargs), x), None
+        return _like(result, x.device, sized).requires_grad_(x.requires_grad and torch.is_grad_enabled())

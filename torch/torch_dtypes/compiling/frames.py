@@ -15,19 +15,11 @@ from torch._guards import TracingContext, tracing
 
 from .. import _C
 from .codes import Codes
-from .operators import state
+from .operators import at_hint, state
 from .recording import NotRecordable, Recorded
+from .sizes import Mistaken, OfSizes, Varying
 
-__all__ = ["Mistaken", "NotRecordable", "as_it_is", "compile_graph", "fake", "format_of_node", "has_codes"]
-
-
-class Mistaken(Exception):
-    """Dynamo has taken a result for what it is not."""
-
-
-def fake(tensor: torch.Tensor, mode) -> Codes:
-    """What Dynamo knows of a tensor of ours; its sizes are constants of the graph."""
-    return Codes(mode.from_tensor(_C.alias_codes(tensor), static_shapes=True), tensor.dtype, tensor.requires_grad)
+__all__ = ["Mistaken", "NotRecordable", "as_it_is", "compile_graph", "format_of_node", "has_codes"]
 
 
 def has_codes(gm: torch.fx.GraphModule) -> bool:
@@ -44,17 +36,6 @@ def as_it_is(gm: torch.fx.GraphModule, _examples: list) -> Callable:
     """The backend for a graph that a compiler has nothing to gain from: it runs as Python code, without what stands before compiled code."""
     vars(gm).update(gm.named_buffers())  # where Python looks first
     return gm.forward
-
-
-def _made_constant(gm: torch.fx.GraphModule) -> None:
-    """Sizes that Dynamo thought might vary are the example's from here on, which its guards say."""
-    for node in gm.graph.nodes:
-        value = node.meta.get("example_value")
-        if node.op == "placeholder" and isinstance(value, torch.Tensor):
-            for size in (*value.shape, *value.stride(), value.storage_offset()):
-                int(size)
-        elif node.op == "placeholder" and isinstance(value, (torch.SymInt, torch.SymFloat)):
-            (int if isinstance(value, torch.SymInt) else float)(value)
 
 
 def _with_tensors_given(gm: torch.fx.GraphModule) -> tuple[Callable, list[torch.Tensor]]:
@@ -75,14 +56,6 @@ def _with_tensors_given(gm: torch.fx.GraphModule) -> tuple[Callable, list[torch.
     for node in held:
         graph.erase_node(node)
     return torch.fx.GraphModule(gm, graph), list(held.values())
-
-
-def _expect_known(gm: torch.fx.GraphModule, results: list) -> None:
-    """An error where a result is not what Dynamo took it for while it traced what follows."""
-    for node, found in zip(gm.graph.output_node().args[0], results, strict=True):
-        known = node.meta.get("example_value") if isinstance(node, torch.fx.Node) else node
-        if isinstance(known, torch.Tensor) and (known.dtype is not found.dtype or tuple(map(int, known.shape)) != tuple(found.shape)):
-            raise Mistaken(f"{found.dtype} of shape {tuple(found.shape)} and not {known.dtype} of shape {tuple(known.shape)}")
 
 
 def _seen_as_codes(value: torch.Tensor) -> torch.Tensor:
@@ -112,22 +85,27 @@ def compile_graph(gm: torch.fx.GraphModule, inputs: list, backend: Callable) -> 
         NotRecordable: what the graph does cannot be had in codes.
         Mistaken: nor does Dynamo's graph fit it.
     """
-    _made_constant(gm)
-    inputs = [int(v) if isinstance(v, torch.SymInt) else v for v in inputs]
+    varying = Varying(gm)
+    inputs = [at_hint(v) if isinstance(v, torch.SymInt) else v for v in inputs]
     recorded_state = state()
     if recorded_state[-1]:
         raise NotRecordable("it is observed")
     function, held = _with_tensors_given(gm)
-    inputs += held
-    recorded = Recorded(function, inputs, torch.is_grad_enabled())
-    _expect_known(gm, recorded.results)
-    mode = TracingContext.get().fake_mode
-    call = (_differentiable if recorded.differentiable else _plain)(recorded, inputs, backend, mode)
+
+    def record(given: list | tuple, mode) -> Callable:
+        given = [*given, *held]
+        recorded = Recorded(function, given, torch.is_grad_enabled(), varying.items)
+        varying.expect_known(given, recorded.results)
+        return (_differentiable if recorded.differentiable else _plain)(recorded, given, backend, mode)
+
+    call = record(inputs, TracingContext.get().fake_mode)
+    find = OfSizes(varying, record, varying.key(inputs), call) if varying else None
 
     def run(*values):
         if state() != recorded_state:
             return gm(*values)  # eager code, which goes by that state
-        return call([v for v in values if isinstance(v, torch.Tensor)] + held)
+        found = call if find is None else find(values)
+        return gm(*values) if found is None else found([v for v in values if isinstance(v, torch.Tensor)] + held)
 
     return run
 

@@ -7,10 +7,12 @@ dtypes over the same memory (CodesOperators.cpp): what a graph has by it are eag
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.overrides import enable_reentrant_dispatch
+from torch.types import py_sym_types
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -65,34 +67,47 @@ def made(func, result: object) -> list:
     return listed([v for v, r in zip(each, func._schema.returns, strict=True) if not is_written(r)])
 
 
-def _call(func, values: list, formats: str) -> Any:
+def call(func, values: list, formats: str) -> Any:
     arguments = func._schema.arguments
     kwargs = {a.name: v for a, v in zip(arguments, values, strict=True) if a.kwarg_only}
-    call = func if formats.endswith(EXACT) else func._op  # of which the first takes a dtype for the user's
-    return call(*[v for a, v in zip(arguments, values, strict=True) if not a.kwarg_only], **kwargs)
+    run = func if formats.endswith(EXACT) else func._op  # of which the first takes a dtype for the user's
+    return run(*[v for a, v in zip(arguments, values, strict=True) if not a.kwarg_only], **kwargs)
 
 
 # ---- what fake tensors need ----
 
 
-def _empty(tensor: torch.Tensor, name: str, device: str) -> torch.Tensor:
-    sizes, strides = ([int(n) for n in numbers] for numbers in (tensor.shape, tensor.stride()))
+def constant(number: Any) -> Any:
+    """A number that may vary, as a constant of the graph from here on, which Dynamo's guards say."""
+    return number.node.pytype(number) if isinstance(number, py_sym_types) else number
+
+
+def at_hint(number: Any) -> Any:
+    """A number that may vary, as the graph's examples have it."""
+    return number.node.hint if isinstance(number, py_sym_types) and number.node.has_hint() else constant(number)
+
+
+def _empty(tensor: torch.Tensor, name: str, device: str, settled: Callable) -> torch.Tensor:
+    sizes, strides = ([settled(n) for n in numbers] for numbers in (tensor.shape, tensor.stride()))
     dtype = tensor.dtype if name == STOCK else dtype_of(name)
     made = torch.empty_strided(sizes, strides, dtype=dtype, device=device)
     return made.zero_() if device == "cpu" else made  # of indices 0 is one
 
 
-def outcome(func, values: list, formats: str, below_autograd: bool = True) -> list[torch.Tensor | None]:
-    """The results of an operator, then what it has written, as tensors without their values: shapes, strides and dtypes are those of eager code."""
+def outcome(func, values: list, formats: str, below_autograd: bool = True, settled: Callable = constant) -> list[torch.Tensor | None]:
+    """The results of an operator, then what it has written, as tensors without their values: shapes, strides and dtypes are those of eager code,
+    for the numbers that ``settled`` makes of those that may vary.
+    """
     level = torch._C._AutoDispatchBelowAutograd if below_autograd else enable_reentrant_dispatch
-    leaves, spec = pytree.tree_flatten(values)
+    leaves, spec = pytree.tree_flatten(pytree.tree_map_only(py_sym_types, settled, values))
     names = formats.removesuffix(EXACT).split(",")
     # Beside a stock floating tensor of the meta device, which outranks ours, a tensor of ours is not asked.
     mixed = any(t.dtype.is_floating_point and n == STOCK for t, n in zip(tensors_in(leaves), names, strict=True))
     each = iter(names)
     with level(), torch._C._DisablePythonDispatcher(), _disable_current_modes(), torch.no_grad():
-        given = pytree.tree_unflatten([_empty(v, next(each), "cpu" if mixed else "meta") if isinstance(v, torch.Tensor) else v for v in leaves], spec)
-        result = _call(func, given, formats)
+        device = "cpu" if mixed else "meta"
+        given = pytree.tree_unflatten([_empty(v, next(each), device, settled) if isinstance(v, torch.Tensor) else v for v in leaves], spec)
+        result = call(func, given, formats)
     return made(func, result) + listed([given[i] for i in written(func)])
 
 
@@ -116,10 +131,10 @@ def dense_like(input: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(input if torch.ops.aten.is_non_overlapping_and_dense.default(input) else input.contiguous())
 
 
-def on_meta(f, tensor: torch.Tensor, name: str | None = None) -> torch.Tensor:
+def on_meta(f, tensor: torch.Tensor, name: str | None = None, settled: Callable = constant) -> torch.Tensor:
     """What eager code makes of a tensor without values, of its own dtype or the one named."""
     with torch._C._DisablePythonDispatcher(), _disable_current_modes(), torch.no_grad():
-        return f(_empty(tensor, name or format_name(tensor.dtype), "meta"))
+        return f(_empty(tensor, name or format_name(tensor.dtype), "meta", settled))
 
 
 def _fake_cast(input, formats: str):

@@ -7,7 +7,7 @@ and derivatives. The run is one on copies of the operands, with the generator's 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch.utils import _pytree as pytree
@@ -47,6 +47,7 @@ class Recorder(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.graph = torch.fx.Graph()
+        self.numbers: list[torch.Tensor] = []  # constants of the graph
         self._nodes: dict[int | tuple, torch.fx.Node] = {}
         self._state = torch.get_rng_state()
         self.tensors: dict[torch.fx.Node, torch.Tensor] = {}
@@ -110,6 +111,8 @@ class Recorder(TorchDispatchMode):
         return result
 
     def _record(self, func, args: tuple, kwargs: dict, result: object) -> None:
+        if func is aten._local_scalar_dense.default and any(args[0] is t for t in self.numbers):
+            return
         if any(tag in func.tags for tag in _UNKNOWN) or any("Tensor" not in str(r.type) for r in func._schema.returns):
             raise NotRecordable(f"{func} has a result that depends on values, or changes a shape in place")
         if func in _SAME:
@@ -158,13 +161,15 @@ class Recorded:
     """A graph over codes in two parts: what ``function`` does, and what backward does then.
 
     ``results``: the function's, of this run. ``inputs``, ``outputs``, ``tangents``, ``gradients``: nodes; of inputs and outputs that are no
-    tensors, and of gradients that nothing depends on, None. ``mutated``: the places of inputs that are written to.
+    tensors, and of gradients that nothing depends on, None. ``mutated``: the places of inputs that are written to. ``numbers``: those of inputs
+    whose value is a constant.
     """
 
-    def __init__(self, function: Callable, inputs: list, differentiable: bool) -> None:
+    def __init__(self, function: Callable, inputs: list, differentiable: bool, numbers: Sequence[int] = ()) -> None:
         with _disable_current_modes(), torch.random.fork_rng(devices=[]), torch.set_grad_enabled(differentiable):
             given = [copy(v) if isinstance(v, torch.Tensor) else v for v in inputs]
             self.recorder = Recorder()
+            self.recorder.numbers = [given[i] for i in numbers]
             self.inputs = [self.recorder.input(f"input_{i}", v) if isinstance(v, torch.Tensor) else None for i, v in enumerate(given)]
             versions = [v._version if isinstance(v, torch.Tensor) else None for v in given]
             with self.recorder:

@@ -71,6 +71,9 @@ def tensors(rank):
             lambda t, w: t.to(torch.bfloat16),
             lambda t, w: t.float().to(torch.q52),
             lambda t, w: t.view(torch.int8 if t.element_size() == 1 else torch.int16).int(),  # gloo moves no int16
+            lambda t, w: t.view(torch.int8 if t.element_size() == 1 else torch.int16).view(t.dtype),
+            lambda t, w: torch_dtypes.from_codes(torch_dtypes.codes(t), t.dtype),
+            lambda t, w: torch.view_copy(t, dtype=torch.posit8es1 if t.element_size() == 1 else torch.e5m5),
             lambda t, w: t.max(),
             lambda t, w: torch.zeros_like(t).copy_(t.float()),
             lambda t, w: t + t.float(),
@@ -89,6 +92,8 @@ def tensors(rank):
         halves = [h.t().float() @ v.float() for h, v in zip(x.chunk(2), w.chunk(2), strict=True)]
         same(d.t() @ dw, (halves[0] + halves[1]).to(dtype))  # in float32
 
+        with pytest.raises(NotImplementedError, match=f"expected a DTensor of {dtype.itemsize} bytes an element to view as {dtype}, but got"):
+            d.float().view(dtype)
         part = DTensor.from_local(x, mesh, [Partial()])
         same(part, x + x)
         same(part * 1.3, (x + x) * 1.3)  # of the sum, not a sum of products

@@ -99,6 +99,21 @@ def parse_to(stock, *args, **kwargs):
     return device, found, non_blocking, memory_format
 
 
+def view(stock, self, *args, **kwargs):
+    """Tensor.view(dtype) of a wrapper in a dtype of ours: its dispatch, which stock asks, goes by a table of dtypes that ends before ours."""
+    if not is_traceable_wrapper_subclass(self):
+        return stock(*args, **kwargs)
+    from ..integrations import format_dtensor
+
+    return format_dtensor.view(self, *args, **kwargs)
+
+
+def view_copy(stock, *args, **kwargs):
+    """torch.view_copy, likewise."""
+    x = args[0] if args else kwargs.get("input")
+    return x.clone().view(kwargs["dtype"] if "dtype" in kwargs else args[-1]) if is_traceable_wrapper_subclass(x) else stock(*args, **kwargs)
+
+
 def tolist(stock, self):
     """Tensor.tolist: the exact values; stock reads memory by the container."""
     return self.double().tolist()
@@ -180,8 +195,8 @@ HOOKS = [
     Builtin(_TENSOR, "to", to, When.OWN_ARGUMENT | When.GUARD_ANYWHERE),
     Builtin(_TENSOR, "type", type_, When.OWN_SELF),
     *(Builtin(_TENSOR, name, None, When.GUARD_ALWAYS) for name in ("float", "double", "half", "bfloat16")),
-    Builtin(_TENSOR, "view", None, When.GUARD_ANYWHERE),
-    Builtin(_FUNCTIONS, "view_copy", None, When.GUARD_ANYWHERE),
+    Builtin(_TENSOR, "view", view, When.DTYPE_ANYWHERE | When.GUARD_ANYWHERE),
+    Builtin(_FUNCTIONS, "view_copy", view_copy, When.DTYPE_ANYWHERE | When.GUARD_ANYWHERE),
     Builtin(_TENSOR, "to_dense", None, When.GUARD_KEYWORD),
     Builtin("torch._C._nn", "_parse_to", parse_to, When.DTYPE_ANYWHERE | When.OWN_ARGUMENT),
     *(Builtin(_FUNCTIONS, name, function_with_dtype, _when_with_dtype(name)) for name in _WITH_DTYPE),

@@ -122,6 +122,16 @@ def cast(x: torch.Tensor, dtype: torch.dtype) -> DTensor | None:
     return DTensor(x._local_tensor.detach().to(dtype, copy=True), _with_dtype(x._spec, dtype), requires_grad=False)
 
 
+def view(x: torch.Tensor, dtype: torch.dtype) -> DTensor:
+    """x.view(dtype) for a dtype of ours: each rank's elements are read as codes."""
+    if not isinstance(x, DTensor):
+        raise NotImplementedError(f"expected a tensor that wraps no other to view as {dtype}, but got a {type(x).__name__}; view what it wraps")
+    if x.dtype.itemsize != dtype.itemsize:
+        raise NotImplementedError(f"expected a DTensor of {dtype.itemsize} bytes an element to view as {dtype}, but got one of {x.dtype}")
+    x = _added_up(x)
+    return DTensor(x._local_tensor.detach().view(dtype), _with_dtype(x._spec, dtype), requires_grad=False)
+
+
 def meta_of(schema):
     """What the sharding rules ask of an operator with tensors of ours: sizes, strides and dtypes of its results. Stock asks fake tensors, which have
     stock dtypes; ours are asked on the device meta."""

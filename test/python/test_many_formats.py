@@ -51,6 +51,15 @@ for name, y in casts:
     y.sum().backward()
     assert leaf.grad.tolist() == [1.0, 1.0], name
 """,
+        # the rules of one model after another: sums in each format, then everything in it
+        """
+layer, x = torch.nn.Linear(4, 2), torch.ones(2, 4)
+for e in range(3, 10):
+    for m in range(1, 11):
+        for rule in (dict(accumulate=dict(policy="format", product=f"e{e}m{m}", accumulator=f"e{e}m{m}")), f"e{e}m{m}"):
+            torch_dtypes.quantize_(layer, {torch.nn.Linear: rule})
+            layer(x).sum().backward()
+""",
         # a limit is a dtype's as long as the limit is there
         """
 info = torch.finfo(torch_dtypes.float_format(6, 7))
@@ -61,7 +70,7 @@ for m in range(1, 60):
 assert (info.max, info.dtype) == (largest, name)
 """,
     ],
-    ids=["sweep", "tensors", "finfo"],
+    ids=["sweep", "tensors", "rules", "finfo"],
 )
 def test_hundreds_of_formats(code):
     done = run_python(code)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-
 import torch
 
 from . import _C
 from ._codes import bits_dtype
+from ._numbers import cached
 from .rounding import rounding
 
 # Each with its fraction bits and whether it has infinities; the narrowest first, of two as narrow the one that more readers know.
@@ -43,7 +42,7 @@ def _holds(stock: torch.dtype, dtype: torch.dtype) -> bool:
     return reaches and significant <= fraction + 1 and (infinity or _specials(fmt) not in ("ieee", "p3109"))
 
 
-@functools.cache
+@cached
 def stock_dtype_of(dtype: torch.dtype) -> torch.dtype:
     """The narrowest stock dtype that has every value of a dtype of ours; float64 has those of all."""
     return next(stock for stock in _STOCK if _holds(stock, dtype))

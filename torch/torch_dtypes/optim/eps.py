@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import warnings
 
 import torch
 
 from .. import _C
+from .._numbers import cached
 from ..rounding import rounding
 
 # These divide by the root of a mean of squares and add eps to the root. Squares below the smallest number are 0, of gradients up to its root.
@@ -50,7 +50,7 @@ def set_optimizer_eps(policy: str) -> None:
     _raises_eps = policy == "raise"
 
 
-@functools.cache
+@cached
 def smallest(dtype: torch.dtype) -> float:
     """The smallest positive number, or 0 where nothing positive is rounded to 0."""
     f = _C.format_of(dtype)
@@ -61,7 +61,7 @@ def smallest(dtype: torch.dtype) -> float:
         return torch.nextafter(zero, one).double().item()
 
 
-@functools.cache
+@cached
 def is_zero(eps: float, dtype: torch.dtype) -> bool:
     with rounding("nearest_even"):
         return torch.tensor(eps, dtype=torch.float64).to(dtype).item() == 0

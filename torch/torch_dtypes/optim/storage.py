@@ -8,6 +8,7 @@ import math
 import torch
 
 from .. import _C
+from .._numbers import cached
 from ..quantization import BlockFormat, FormatTarget, target
 from ..quantization.base import largest_of, saturates
 from ..rounding import rounding as rounding_block
@@ -88,7 +89,7 @@ class Storage:
         return overflow_limit(self.format)
 
 
-@functools.cache
+@cached
 def of_dtype(dtype: torch.dtype) -> Storage:
     """Where a parameter of a dtype keeps its values."""
     return Storage("weight", dtype)

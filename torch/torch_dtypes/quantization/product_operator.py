@@ -6,10 +6,9 @@ A graph knows no tensor of ours; what it records is the operands, in float, and 
 
 from __future__ import annotations
 
-import functools
-
 import torch
 
+from .._numbers import cached
 from ..accumulation import Accumulation
 from ..formats import dtype as dtype_of
 from . import products
@@ -26,7 +25,7 @@ def written(plan) -> str:
     return "; ".join([str(plan.carrier).removeprefix("torch."), *map(str, plan.policies)])
 
 
-@functools.lru_cache(maxsize=1024)
+@cached
 def _read(text: str):
     carrier, *policies = text.split("; ")
     dtype = getattr(torch, carrier, None)

@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from .. import _C
+from .._numbers import cached
 from .._policies import PRESETS
 from ..accumulation import Accumulation, accumulate
 from ..formats import dtype as dtype_of
@@ -192,7 +193,7 @@ class ProductPlan:
         return _UnderPolicy.apply(x, weight, bias, geometry, self)
 
 
-@functools.lru_cache(maxsize=1024)
+@cached
 def _overrides(policies: tuple) -> tuple:
     return tuple(accumulate(policy) for policy in policies)
 
@@ -244,7 +245,7 @@ def _format_dtype(target) -> torch.dtype:
     return dtype_of(target.format_name)
 
 
-@functools.lru_cache(maxsize=1024)
+@cached
 def holding(first: torch.dtype, second: torch.dtype) -> torch.dtype:
     """The narrowest IEEE-like float that holds the numbers of both dtypes of ours, e5m3 for q43 and q52; one of them, if it does.
 

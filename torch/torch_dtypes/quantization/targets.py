@@ -11,6 +11,7 @@ import torch
 
 from .. import _C, _names
 from .._arguments import rounding_mode
+from .._numbers import cached
 from ..chopping import chop
 from ..formats import builtin_dtypes, format_of
 from ..formats import dtype as dtype_of
@@ -112,7 +113,7 @@ def clipping(made: Target) -> Target:
     return FormatTarget(_names.name_of_format(saturating(fmt)))
 
 
-@functools.cache
+@cached
 def carrier_of(dtype: torch.dtype) -> torch.dtype:
     """The dtype of this package with a stock dtype's numbers, in which our kernels add up products of them by a policy."""
     return dtype_of(_STOCK[str(dtype).removeprefix("torch.")])

@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from oracle import binary
 from oracle_adders import CHIPS, Adder, Register, block_sum, nvidia
+from oracle_stochastic import encode as stochastic
+from oracle_stochastic import random_words
 
 import torch_dtypes
 from torch_dtypes import Accumulation, accumulate, format_of, matmul
@@ -82,6 +85,17 @@ GENERAL = {
                                       Adder(6, 11, Register(10), (-14, -14), groups=3)),
     "one by one": ({"terms": 4, "extra_bits": 1, "register": "tf32", "product_limit": True}, Adder(4, 11, Register(10), (-14, -14))),
     "many bits": ({"terms": 5, "extra_bits": 29}, nvidia(5, 52, -14, min_exponent=None)),
+    "a least exponent, one by one": (
+        {"terms": 8, "extra_bits": 1, "min_exponent": -3, "product_limit": True}, Adder(8, 24, Register(), (-14, -14), -3, product_limit=True)),
+    "a least exponent, interleaved": (
+        {"terms": 6, "extra_bits": 1, "late": 4, "interleave": 3, "min_exponent": -3}, Adder(6, 24, Register(), (-14, -14), -3, 27, 3)),
+    "a least exponent, interleaved with the register": (
+        {"terms": 6, "extra_bits": 1, "interleave": 3, "register": "tf32", "min_exponent": -3}, Adder(6, 11, Register(10), (-14, -14), -3, groups=3)),
+    "a least exponent, the register behind": (
+        {"terms": 4, "extra_bits": 1, "late": 2, "register": "tf32", "min_exponent": -3}, Adder(4, 11, Register(10), (-14, -14), -3, 12)),
+    "the register behind, one bit more": (
+        {"terms": 4, "extra_bits": 1, "late": 1, "register": "tf32", "rounding": "nearest_even"},
+        Adder(4, 11, Register(10, nearest=True), (-14, -14), None, 11)),
 }  # fmt: skip
 
 
@@ -105,6 +119,71 @@ def test_every_mode_of_the_register(rounding):
     want = (a.double() * b.double() + start.double()).to(target).double()
     finite = want.isfinite() & got.double().isfinite()  # a register overflows in every mode
     assert torch.equal(got.double()[finite], want[finite]) and finite.sum() > 150
+
+
+SMALL = {  # registers of which every number here is subnormal or next to that: in lanes, and one by one
+    "with the products": ({"extra_bits": 1}, {"bits": 10}),
+    "with the products, to nearest": ({"extra_bits": 4, "rounding": "nearest_even"}, {"bits": 13, "nearest": True}),
+    "behind them": ({"extra_bits": 1, "late": 3}, {"bits": 10, "late": 12}),
+    "behind two groups": ({"extra_bits": 1, "late": 3, "interleave": 2, "rounding": "nearest_even"},
+                          {"bits": 10, "late": 12, "groups": 2, "nearest": True}),
+    "one by one": ({"extra_bits": 1, "product_limit": True}, {"bits": 10, "product_limit": True}),
+    "behind three groups": ({"extra_bits": 1, "late": 3, "interleave": 3}, {"bits": 10, "late": 12, "groups": 3}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", SMALL)
+@pytest.mark.parametrize("least", [None, -7, -9])
+def test_registers_below_their_smallest_exponent(which, least):
+    """Of e4m9, whose smallest normal number is 2^-6: products of 2^-10 to 2^-17 beside registers of some 2^-8."""
+    options, numbers = SMALL[which]
+    numbers = dict(numbers)
+    register = Register(9, -6, 7, nearest=numbers.pop("nearest", False))
+    adder = Adder(terms=6, register=register, low=(-14, -14), min_exponent=least, **numbers)
+    rng = np.random.default_rng(5)
+    a = torch.from_numpy(np.ldexp(rng.uniform(1, 2, (4, 30)), -rng.integers(5, 9, (4, 30))) * rng.choice([-1, 1, 1], (4, 30))).to(HALF)
+    b = torch.from_numpy(np.ldexp(rng.uniform(1, 2, (30, 19)), -rng.integers(5, 9, (30, 19)))).to(HALF)
+    start = torch.from_numpy(rng.uniform(-(2.0**-7), 2.0**-7, (4, 19))).to(torch_dtypes.dtype("e4m9"))
+    with accumulate("block", terms=6, register="e4m9", min_exponent=least, **options):
+        check(matmul(a, b, out=FLOAT32), adder, a, b)
+        check(matmul(a, b, out=FLOAT32, start=start.to(torch_dtypes.dtype(FLOAT32))), adder, a, b, start)
+
+
+@pytest.mark.parametrize("options", [{}, {"late": 3}, {"late": 3, "interleave": 2}, {"product_limit": True}, {"rounding": "down"}])
+def test_a_register_overflows_at_its_next_binade(options):
+    """2^16 - 2^5 is e5m10's largest number; sums of 2^16 to 2^17 are infinite, of either sign, and stay so."""
+    sign = torch.tensor([[1.0], [-1.0]])
+    rows = torch.tensor([[128, 128, 128, 128, 0, 0, 0, 0], [128, 128, 127.9375, 128, 0, 0, 0, 1.0]])
+    a = (rows.repeat(2, 1) * sign.repeat_interleave(2, 0)).to(HALF)
+    b = torch.tensor([128, 128, 128, 128, 1, 1, 1, -128.0]).to(HALF).unsqueeze(1).expand(8, 20).contiguous()
+    with accumulate("block", terms=4, extra_bits=2, register="e5m10", **options):
+        got = matmul(a, b, out=FLOAT32).double()[:, 0].tolist()
+    finite = 65504 - 128  # what is cut to the largest number, and one product more; downwards it would be -2^16
+    assert got == [math.inf, finite, -math.inf, -math.inf if options.get("rounding") == "down" else -finite]
+
+
+@pytest.mark.parametrize("fraction_bits", [1, 3])  # of the result, which rounds the register again, or begins with more than that holds
+def test_words_of_stochastic_registers(fraction_bits):
+    """Element i of n begins with word i, and each block takes word n further on; the result's own come behind all of those."""
+    a, b, start = operands("q43", 3, 7), operands("q43", 7, 5, seed=1), operands(f"e5m{fraction_bits}_stochastic", 3, 5, seed=2)
+    register, result = binary(5, 2), binary(5, fraction_bits)
+    torch.manual_seed(7)
+    seed = torch_dtypes._C.next_seed() % 2**64
+    words = random_words(seed, 0, 15 * 6)
+    torch.manual_seed(7)
+    with accumulate("block", terms=2, extra_bits=40, register="e5m2", rounding="stochastic"):
+        got = matmul(a, b, out=start.dtype, start=start)
+
+    def drawn(spec, x, word):
+        return spec.decode(stochastic(spec, x, "stochastic", int(words[word])))
+
+    for place in range(15):
+        i, j = divmod(place, 5)
+        products = [x * y for x, y in zip(fractions(a[i]), fractions(b[:, j]), strict=True)]
+        value = drawn(register, fractions(start[i])[j], place)
+        for block in range(4):
+            value = drawn(register, Fraction(value) + sum(products[2 * block : 2 * block + 2]), place + 15 * (block + 1))
+        assert got[i, j].item() == drawn(result, Fraction(value), place + 15 * 5), (i, j)
 
 
 def test_stochastic_registers_draw_for_each_block():

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from .. import _C
 from . import table
 from .releases import SKIP_RULES_KNOW_FRAMES, SKIPS_HAVE_REASONS
-from .table import Builtin, Registered, Replaced, When
+from .table import Builtin, Extended, Registered, Replaced, When
 
 NOTICE = (
     "torch.compile runs uncompiled what a graph cannot have of number formats (torch.{name} here). Results are those of the same code without "
@@ -323,7 +323,36 @@ def functions_kept_whole(stock):
     return handlers
 
 
+# ---- torch.export ----
+
+
+def export_codes(mod, args, kwargs=None, **options):
+    """The program of a model with tensors of ours, which is one over codes; None for others, and for those that ONNX files are to be made of."""
+    if not isinstance(mod, torch.nn.Module) or torch.onnx.is_in_onnx_export():
+        return None
+    name = format_in([*mod.parameters(), *mod.buffers(), *torch.utils._pytree.tree_leaves((args, kwargs))])
+    if name is None:
+        return None
+    from ..compiling import exporting
+
+    return exporting.export(mod, args, kwargs, name, **options)
+
+
+@functools.cache
+def _install_for_files() -> None:
+    from ..compiling.exporting import operators_of_files
+
+    table.install([Replaced("torch._export.serde.serialize.GraphModuleDeserializer", "deserialize_operator", operators_of_files)])
+
+
+def load_codes(*args, **kwargs) -> None:
+    """Before the first file of a program is read."""
+    _install_for_files()
+
+
 HOOKS = [
+    Extended("torch.export", "export", export_codes),
+    Extended("torch.export", "load", load_codes),
     Builtin("torch._C._dynamo.eval_frame", "set_eval_frame", begin_dynamo, When.FIRST_CALL),
     Replaced("torch._subclasses.fake_tensor.FakeTensorConverter", "from_real_tensor", refuse_fake),
     Replaced("torch.fx.experimental.proxy_tensor", "track_tensor", refuse_tracking),

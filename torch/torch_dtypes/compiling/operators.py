@@ -7,7 +7,8 @@ dtypes over the same memory (CodesOperators.cpp): what a graph has by it are eag
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import chain, combinations
 from typing import Any
 
 import torch
@@ -166,10 +167,7 @@ def operator(func, values: list, result_count: int) -> torch._ops.OpOverload:
     key = (func, *numbers, result_count)
     if (known := _made.get(key)) is None:
         parts = [f"{'Scalar' if a.name in numbers else _declared(func, a)} {a.name}" for a in arguments]
-        overload = "_".join(filter(None, [func._schema.overload_name, *numbers]))
-        if any("List" in str(r.type) for r in func._schema.returns):
-            overload += f"_{result_count}"
-        base = func._schema.name.partition("::")[2]
+        base, overload = func._schema.name.partition("::")[2], _overload(func, numbers, result_count)
         label = f"{base}.{overload}" if overload else base
         tags = [torch.Tag.pt2_compliant_tag]
         if torch.Tag.nondeterministic_seeded in func.tags:
@@ -180,6 +178,28 @@ def operator(func, values: list, result_count: int) -> torch._ops.OpOverload:
         known = _made[key] = getattr(getattr(torch.ops.torch_dtypes_codes, base), overload or "default")
         _stock[known] = func
     return known
+
+
+def _overload(func, numbers: Sequence[str], result_count: int) -> str:
+    name = "_".join(filter(None, [func._schema.overload_name, *numbers]))
+    return f"{name}_{result_count}" if any("List" in str(r.type) for r in func._schema.returns) else name
+
+
+def named(base: str, overload: str) -> None:
+    """Makes the operator of that name, which another process has made of its arguments; of a name that none has, nothing."""
+    packet = getattr(torch.ops.aten, base, None)
+    count = re.search(r"_(\d+)$", overload)
+    for func in (getattr(packet, name) for name in packet.overloads()) if packet else ():
+        arguments = func._schema.arguments
+        tensors = [a.name for a in arguments if str(a.type) == "Tensor"]
+        in_lists = any("List" in str(r.type) for r in func._schema.returns)
+        if in_lists and count is None:
+            continue
+        results = int(count[1]) if in_lists else len(written(func)) + sum(not is_written(r) for r in func._schema.returns)
+        for numbers in chain.from_iterable(combinations(tensors, n) for n in range(len(tensors) + 1)):
+            if (_overload(func, numbers, results) or "default") == overload:
+                operator(func, [None if a.name in numbers else torch.empty(0) for a in arguments], results)
+                return
 
 
 def stock(op: object) -> torch._ops.OpOverload | None:

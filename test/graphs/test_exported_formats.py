@@ -1,0 +1,147 @@
+"""torch.export of models in our dtypes: programs over codes with eager code's bits, in files that a process with torch alone reads and runs."""
+
+import copy
+import subprocess
+import sys
+
+import pytest
+import torch
+from capture import assert_same
+from networks import LeNet5, Transformer
+from torch import nn
+
+import torch_dtypes
+
+RUN_TIME = torch_dtypes.float_format(exp_bits=5, man_bits=6)
+pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated", "ignore::DeprecationWarning", "ignore::FutureWarning")  # PyTorch's own
+
+
+class Several(nn.Module):
+    """Operators of several results, of lists, casts, numbers in the places of tensors, a buffer that is written to, structured operands."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.fc = nn.BatchNorm1d(4), nn.Linear(4, 4)
+        self.register_buffer("scale", torch.linspace(1, 2, 4), persistent=False)
+
+    def forward(self, x, *, more, times=2):
+        y = self.fc(self.norm(x)) * self.scale
+        a, b = y.split([1, 3], 1)
+        values, places = torch.cat([b, a, more["y"]], 1).to(torch.q43).max(1)
+        return {"y": (1 - y / times).clamp(min=-3), "found": (values, places), "float": more["s"] * y.float(), "none": None, "times": times}
+
+
+def several(dtype):
+    return Several().to(dtype), (torch.randn(3, 4).to(dtype),), {"more": {"y": torch.randn(3, 2).to(dtype), "s": torch.randn(())}}
+
+
+def network(kind, dtype):
+    return kind().to(dtype).eval(), (kind.batch(dtype),), {}
+
+
+def cases():
+    torch.manual_seed(0)
+    yield "lenet", *network(LeNet5, torch.posit16es2)
+    yield "transformer", *network(Transformer, torch.q43)
+    yield "wide", *network(Transformer, torch.posit32es2)
+    yield "several", *several(torch.posit16es2)
+    yield "run-time format", *several(RUN_TIME)
+
+
+def assert_all_same(found, expected):
+    assert torch.utils._pytree.tree_structure(found) == torch.utils._pytree.tree_structure(expected)
+    for a, b in zip(*map(torch.utils._pytree.tree_leaves, (found, expected)), strict=True):
+        if isinstance(b, torch.Tensor):
+            assert_same(a, b)
+        else:
+            assert a == b
+
+
+FRESH = """
+import sys, torch
+from torch.utils import _pytree as pytree
+for name in sys.argv[1:]:
+    args, kwargs, expected = torch.load(name + ".pt", weights_only=True)
+    found = torch.export.load(name + ".pt2").module()(*args, **kwargs)
+    for a, b in zip(pytree.tree_leaves(found), pytree.tree_leaves(expected), strict=True):
+        assert a.dtype is b.dtype and (a.tolist() == b.tolist()) if isinstance(b, torch.Tensor) else a == b, name
+    print(a.dtype if isinstance(a, torch.Tensor) else pytree.tree_leaves(found)[0].dtype)
+"""
+
+
+def test_programs(tmp_path):
+    files = []
+    for name, model, args, kwargs in cases():
+        program = torch.export.export(model, args, kwargs)
+        assert not any(torch_dtypes.is_format_dtype(v.dtype) for v in program.state_dict.values())
+        assert program.state_dict.keys() == model.state_dict().keys()
+        torch.export.save(program, tmp_path / f"{name}.pt2")
+        run = program.module()
+        with torch.no_grad():
+            expected = model(*args, **kwargs)
+            assert_all_same(run(*args, **kwargs), expected)
+            torch.save((args, kwargs, expected), tmp_path / f"{name}.pt")
+            with torch_dtypes.rounding("up"):
+                assert_all_same(run(*args, **kwargs), model(*args, **kwargs))
+        files.append(str(tmp_path / name))
+    done = subprocess.run([sys.executable, "-c", FRESH, *files], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["torch.posit16es2", "torch.q43", "torch.posit32es2", "torch.posit16es2", str(RUN_TIME)]
+
+
+def test_written_buffers():
+    torch.manual_seed(0)
+    model, args, kwargs = several(torch.posit16es2)
+    run = torch.export.export(copy.deepcopy(model), args, kwargs).module()  # the run that is recorded has written to nothing
+    for _ in range(2):
+        assert_all_same(run(*args, **kwargs), model(*args, **kwargs))
+    for name in ("norm.running_mean", "norm.running_var", "norm.num_batches_tracked"):
+        b = model.get_buffer(name)
+        assert torch.equal(run.get_buffer(name), torch_dtypes.codes(b) if torch_dtypes.is_format_dtype(b.dtype) else b)
+
+
+class Exchanging(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros((), dtype=torch.q43))
+
+    def forward(self, x):
+        self.count = self.count + 1
+        return x * self.count
+
+
+def model_of(forward):
+    class Model(nn.Module):
+        pass
+
+    Model.forward = forward
+    return Model()
+
+
+@pytest.mark.parametrize(
+    "model, error",
+    [(model_of(lambda self, x: x * x.sum().item()), "depends on values"), (model_of(lambda self, x: x[x > 0]), "depends on values"),
+     (Exchanging(), "another tensor in the place of count"), (model_of(lambda self, x: x.add_(1)), "writes to an argument")],
+)  # fmt: skip
+def test_what_no_program_can_have(model, error):
+    with pytest.raises(NotImplementedError, match=rf"expected a model whose operators.*torch\.q43.*{error}"):
+        torch.export.export(model, (torch.ones(3, dtype=torch.q43),))
+
+
+def test_options():
+    x = torch.ones(3, dtype=torch.q43)
+    model = model_of(lambda self, x: x * 2)
+    with pytest.raises(NotImplementedError, match="expected no dynamic_shapes"):
+        torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim.AUTO},))
+    assert_same(torch.export.export(model, (x,), strict=True).module()(x), x * 2)
+
+
+def test_operands():
+    x = torch.ones(3, dtype=torch.q43)
+    run = torch.export.export(model_of(lambda self, x: x * 2), (x,)).module()
+    assert_same(run(torch_dtypes.codes(x)), x * 2)
+    for other in (torch.ones(3), torch.ones(3, dtype=torch.posit8es1)):
+        with pytest.raises(TypeError, match=r"expected a tensor of torch\.q43, or its codes in torch\.uint8, but got one of"):
+            run(other)
+    with pytest.raises(AssertionError, match=r"3"):  # stock's
+        run(torch.ones(4, dtype=torch.q43))

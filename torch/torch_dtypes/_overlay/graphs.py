@@ -167,7 +167,7 @@ def draws(operators: list) -> None:
 
 def begin_dynamo(stock, callback):
     """The first call, with which everything of dynamo's begins: what torch.compile needs is installed then."""
-    table.install(LATER_HOOKS)
+    table.install(DYNAMO_HOOKS)
     return stock(callback)
 
 
@@ -339,20 +339,33 @@ def export_codes(mod, args, kwargs=None, **options):
 
 
 @functools.cache
-def _install_for_files() -> None:
-    from ..compiling.exporting import operators_of_files
-
-    table.install([Replaced("torch._export.serde.serialize.GraphModuleDeserializer", "deserialize_operator", operators_of_files)])
+def _begin_files() -> None:
+    table.install(FILE_HOOKS)
 
 
-def load_codes(*args, **kwargs) -> None:
-    """Before the first file of a program is read."""
-    _install_for_files()
+def begin_files(*args, **kwargs) -> None:
+    """Before the first file of a program is read, what finds our operators in it is installed."""
+    _begin_files()
+
+
+def operators_in_files(stock):
+    """What finds the operators that a program's file names: those on codes are made then."""
+    from ..compiling import exporting  # which defines how tensors enter and leave
+
+    prefix = f"torch.ops.{exporting.operators.NAMESPACE}."
+
+    @functools.wraps(stock)
+    def deserialize_operator(self, target: str):
+        if target.startswith(prefix):
+            exporting.operators.named(*target.removeprefix(prefix).split("."))
+        return stock(self, target)
+
+    return deserialize_operator
 
 
 HOOKS = [
     Extended("torch.export", "export", export_codes),
-    Extended("torch.export", "load", load_codes),
+    Extended("torch.export", "load", begin_files),
     Builtin("torch._C._dynamo.eval_frame", "set_eval_frame", begin_dynamo, When.FIRST_CALL),
     Replaced("torch._subclasses.fake_tensor.FakeTensorConverter", "from_real_tensor", refuse_fake),
     Replaced("torch.fx.experimental.proxy_tensor", "track_tensor", refuse_tracking),
@@ -361,7 +374,7 @@ HOOKS = [
 _DYNAMO = "torch._dynamo"
 
 # When dynamo is first used, which `import torch` does not import.
-LATER_HOOKS = [
+DYNAMO_HOOKS = [
     Replaced(f"{_DYNAMO}.convert_frame.CatchErrorsWrapper", "__call__", skipping),
     Replaced(f"{_DYNAMO}.variables.builder", "wrap_to_fake_tensor_and_record", as_codes),
     Replaced(f"{_DYNAMO}.output_graph.OutputGraph", "call_user_compiler", compiling),
@@ -373,3 +386,7 @@ LATER_HOOKS = [
     Replaced(f"{_DYNAMO}.trace_rules", "get_mod_inlinelist", traced_through),
     Registered("torch._functorch.compile_utils", "rand_ops", draws),
 ]
+
+FILE_HOOKS = [Replaced("torch._export.serde.serialize.GraphModuleDeserializer", "deserialize_operator", operators_in_files)]
+
+LATER_HOOKS = [*DYNAMO_HOOKS, *FILE_HOOKS]

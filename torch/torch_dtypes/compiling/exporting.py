@@ -21,7 +21,6 @@ from . import operators
 from .recording import NotRecordable, Recorded
 
 _TENSOR = object()  # in the place of a tensor among constants
-_PREFIX = f"torch.ops.{operators.NAMESPACE}."
 
 operators.library.define("enter(Tensor input, *, str format) -> Tensor", tags=[torch.Tag.pt2_compliant_tag])
 operators.library.define("leave(Tensor codes, *, str format) -> Tensor", tags=[torch.Tag.pt2_compliant_tag])
@@ -148,15 +147,3 @@ def export(model: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any] | None
         ) from error
     codes = pytree.tree_map(_seen_as_codes, (args, kwargs))
     return torch.export.export(program, *codes)
-
-
-def operators_of_files(stock):
-    """What finds a program's operators when its file is read: those on codes are made then."""
-
-    @functools.wraps(stock)
-    def deserialize_operator(self, target: str):
-        if target.startswith(_PREFIX):
-            operators.named(*target.removeprefix(_PREFIX).split("."))
-        return stock(self, target)
-
-    return deserialize_operator

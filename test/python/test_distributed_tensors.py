@@ -73,7 +73,7 @@ def tensors(rank):
             lambda t, w: t.view(torch.int8 if t.element_size() == 1 else torch.int16).int(),  # gloo moves no int16
             lambda t, w: t.view(torch.int8 if t.element_size() == 1 else torch.int16).view(t.dtype),
             lambda t, w: torch_dtypes.from_codes(torch_dtypes.codes(t), t.dtype),
-            lambda t, w: torch.view_copy(t, dtype=torch.posit8es1 if t.element_size() == 1 else torch.e5m5),
+            lambda t, w: torch.view_copy(t, dtype=torch.posit8es1 if t.element_size() == 1 else torch.posit16es1),
             lambda t, w: t.max(),
             lambda t, w: torch.zeros_like(t).copy_(t.float()),
             lambda t, w: t + t.float(),

@@ -36,7 +36,7 @@ OF_COMPLEX = {
 def test_complex_numbers_do_not_pass_unrounded(name):
     kind, rule, x = OF_COMPLEX[name]
     model = nn.Sequential(quantize_(kind(), {kind: rule}))
-    with pytest.raises(TypeError, match=r"expected real numbers .*, but got a tensor of torch\.complex64: formats have no complex ones"):
+    with pytest.raises(TypeError, match=r"expected a tensor of real numbers .*, but got one of torch\.complex64: formats have no complex ones"):
         model(x)
 
 
@@ -50,5 +50,5 @@ def test_complex_numbers_that_nothing_is_said_of_pass():
     for made in (layer, plain):
         made(x).abs().sum().backward()
     assert torch.equal(layer.weight.grad, plain.weight.grad)
-    with pytest.raises(ValueError, match=r"batch 0, .*: expected real numbers to round .output., but got a tensor of torch\.complex64"):
+    with pytest.raises(ValueError, match=r"batch 0, .*: expected a tensor of real numbers to round .output., but got one of torch\.complex64"):
         quantize_(Spectrum(), {Spectrum: dict(output="int8")}, calibrate=[x])

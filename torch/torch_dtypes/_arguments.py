@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 
 from . import _C, _names
@@ -9,10 +10,27 @@ from . import _C, _names
 _FEW_BITS = re.compile(r"stochastic_([abc])(\d+)")
 
 
+def said(value: object) -> str:
+    """A value in an error: of a tensor or an array what it is, for its numbers would fill the screen."""
+    if getattr(value, "is_nested", False):  # which has no one shape
+        return f"a nested {type(value).__name__} of {value.dtype}"
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"a {type(value).__name__} of {value.dtype} and shape {tuple(value.shape)}"
+    return repr(value)
+
+
+def index_of(value: object) -> int | None:
+    """The integer that a value is, or None; tensors and arrays have ``__index__`` and raise where it is called."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except (TypeError, RuntimeError, NotImplementedError):
+        return None
+
+
 def integer(name: str, value: object, low: int, high: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"expected an integer for {name}, but got {value!r}")
-    number = value.__index__()
+    number = index_of(value)
+    if number is None:
+        raise TypeError(f"expected an integer for {name}, but got {said(value)}")
     if not low <= number <= high:
         raise ValueError(f"expected {name} from {low} to {high}, but got {number}")
     return number
@@ -20,13 +38,13 @@ def integer(name: str, value: object, low: int, high: int) -> int:
 
 def boolean(name: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise TypeError(f"expected True or False for {name}, but got {value!r}")
+        raise TypeError(f"expected True or False for {name}, but got {said(value)}")
     return value
 
 
 def choice(name: str, value: object, choices) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"expected {name} as a string, one of {', '.join(map(repr, choices))}, but got {value!r}")
+        raise TypeError(f"expected {name} as a string, one of {', '.join(map(repr, choices))}, but got {said(value)}")
     if value not in choices:
         raise ValueError(f"expected {name} to be one of {', '.join(map(repr, choices))}, but got {value!r}")
     return value
@@ -34,12 +52,12 @@ def choice(name: str, value: object, choices) -> str:
 
 def rounding_mode(mode: str | int) -> _C.Rounding:
     """A rounding mode by its name or Pychop's number."""
-    if hasattr(mode, "__index__") and not isinstance(mode, bool):
-        mode = _names.PYCHOP_MODES.get(mode.__index__(), mode)
+    if not isinstance(mode, str) and (number := index_of(mode)) is not None:
+        mode = _names.PYCHOP_MODES.get(number, mode)
     if not isinstance(mode, str) or mode not in _names.ROUNDING_MODES:
         names, numbers = ", ".join(map(repr, _names.ROUNDING_MODES)), _names.PYCHOP_MODES
         asked = f"one of {names}, or Pychop's number from {min(numbers)} to {max(numbers)}"
-        raise ValueError(f"expected a rounding mode, {asked}, but got {mode!r}")
+        raise ValueError(f"expected a rounding mode, {asked}, but got {said(mode)}")
     return getattr(_C.Rounding, mode)
 
 

@@ -145,7 +145,12 @@ def _chop_tensor(x: torch.Tensor, name: str | Any, mode: str | None, flip_prob: 
         return name.quantize(x, rounding=mode, generator=generator)
     if x.dtype not in _TENSORS:
         raise TypeError(f"expected a tensor of float16, bfloat16, float32 or float64 to chop, but got {x.dtype}")
-    return _C.chop(x, name, mode, flip_prob, generator)
+    try:
+        return _C.chop(x, name, mode, flip_prob, generator)
+    except NotImplementedError:
+        if x.is_nested:
+            raise NotImplementedError("expected a dense tensor to chop, but got a nested one; chop each of x.unbind()") from None
+        raise
 
 
 def _chop_numpy(x, name: str, mode: str | None, flip_prob: float, generator: torch.Generator | None):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from . import _C, _names, _numbers
-from ._arguments import boolean, choice, integer, set_rounding
+from ._arguments import boolean, choice, integer, said, set_rounding
 from ._numbers import define
 from .tables import constructors, lns_format, making, table_format, takum_format
 
@@ -366,7 +366,7 @@ def format_of(dtype: torch.dtype | str) -> _C.Format:
         return _format_of_name(dtype)
     fmt = _C.format_of(dtype)
     if fmt is None:
-        raise TypeError(f"expected a dtype of a number format, but got {dtype!r}")
+        raise TypeError(f"expected a dtype of a number format, but got {said(dtype)}")
     return fmt
 
 

@@ -51,7 +51,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor, *, out: torch.dtype | str, start: t
         1200.0
     """
     out = dtype_of_name(out) if isinstance(out, str) else out
-    stock = out if out in _STOCK else None
+    stock = out if isinstance(out, torch.dtype) and out in _STOCK else None
     if stock is not None:
         if start is not None and (not isinstance(start, torch.Tensor) or start.dtype != stock):
             raise TypeError(f"expected start of the result's dtype, {stock}, but got {getattr(start, 'dtype', type(start))}")

@@ -8,6 +8,7 @@ import warnings
 import torch
 
 from .. import _C
+from .._arguments import said
 from .._numbers import cached
 from ..rounding import rounding
 
@@ -45,8 +46,8 @@ def set_optimizer_eps(policy: str) -> None:
         >>> torch_dtypes.set_optimizer_eps("raise")
     """
     global _raises_eps
-    if policy not in ("raise", "keep"):
-        raise ValueError(f"expected policy to be 'raise' or 'keep', but got {policy!r}")
+    if not isinstance(policy, str) or policy not in ("raise", "keep"):
+        raise ValueError(f"expected policy to be 'raise' or 'keep', but got {said(policy)}")
     _raises_eps = policy == "raise"
 
 

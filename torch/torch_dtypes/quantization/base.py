@@ -93,10 +93,17 @@ def check_tensor(x: object, target: Target) -> None:
         )
 
 
-def refuse_complex(x: torch.Tensor, purpose: str) -> None:
-    if x.is_complex():
+def check_dense(x: torch.Tensor, what: str) -> None:
+    """An error for tensors whose numbers do not all lie in memory, which no operator that looks at several of them takes."""
+    if x.layout is not torch.strided or x.is_nested:
+        kind = "nested" if x.is_nested else str(x.layout).removeprefix("torch.")
+        raise TypeError(f"expected a dense tensor to {what}, but got a {kind} one; convert it, for example by x.to_dense(), or give its values")
+
+
+def refuse_complex(x: object, purpose: str) -> None:
+    if isinstance(x, torch.Tensor) and x.is_complex():
         raise TypeError(
-            f"expected real numbers {purpose}, but got a tensor of {x.dtype}: formats have no complex ones; round torch.view_as_real(x), "
+            f"expected a tensor of real numbers {purpose}, but got one of {x.dtype}: formats have no complex ones; round torch.view_as_real(x), "
             "and let a rule None leave a layer of complex numbers as it is"
         )
 
@@ -124,6 +131,9 @@ def scale_like(scale: object, x: torch.Tensor, axis: int | None = None) -> torch
         if not smallest <= scale <= torch.finfo(dtype).max:
             raise ValueError(f"expected a scale from {smallest:.3g} to {torch.finfo(dtype).max:.3g}, but got {scale!r}")
         return made
+    check_dense(scale, "scale by")
+    if scale.is_meta and not x.is_meta:
+        raise ValueError("expected a scale with numbers, but got one on the device meta, which has none")
     if scale.dtype not in COMPUTED:
         raise TypeError(f"expected a scale as a positive number or a tensor of a stock floating dtype, but got one of {scale.dtype}")
     return broadcasting(scale.detach().to(dtype), x, "scale", axis)

@@ -54,7 +54,7 @@ def scale_format(value: object) -> ScaleFormat:
             raise ValueError(f"expected a scale of 2 to 8 exponent bits ('e8m0'), but got {value!r}")
         top = (1 << bits - 1) - 1
         return ScaleFormat(value, bits, math.ldexp(1, -top), math.ldexp(1, top), True)
-    if value == "hif4":
+    if isinstance(value, str) and value == "hif4":
         return ScaleFormat("hif4", 32, micro_exponents.SMALLEST, micro_exponents.LARGEST, False, micro=True)
     value = _STOCK.get(str(value).removeprefix("torch."), value)
     fmt = _C.Format(value) if isinstance(value, _C.Format) else format_of(value)

@@ -11,7 +11,7 @@ from ..formats import format_of
 from ..interchange import codes as codes_of
 from ..interchange import from_codes
 from . import micro_exponents
-from .base import COMPUTED, check_tensor
+from .base import COMPUTED, check_dense, check_tensor
 from .block_scales import ScaleFormat
 from .blocks import BlockFormat, factor_of
 from .packing import pack, packed_size, unpack
@@ -26,7 +26,7 @@ def _scale_codes(own: torch.Tensor, scale: ScaleFormat) -> torch.Tensor:
         codes = torch.frexp(own).exponent - 1 - scale.lowest_exponent
         return torch.where(own.isnan(), (1 << scale.bits) - 1, codes).to(torch.uint8)
     made = own.to(dtype_of(scale.name))
-    if not torch.equal(made.isnan(), own.isnan()):
+    if not own.is_meta and not torch.equal(made.isnan(), own.isnan()):
         raise ValueError(f"expected finite numbers in every block whose scale is {scale.name}, which has no NaN, but got an infinity or NaN")
     return codes_of(made)
 
@@ -270,6 +270,7 @@ def quantize(
         hint = f"a tensor of that dtype is x.to({fmt.dtype})" if fmt.dtype is not None else f"target({fmt.name!r}).encode gives integers"
         raise TypeError(f"expected a block format, as 'mxfp8_e4m3', to pack a tensor, but got {fmt.name!r}; {hint}")
     check_tensor(x, fmt)
+    check_dense(x, f"quantise to {fmt.name}")
     fmt.check_shape(x.shape)
     x = x.detach()
     if x.numel() == 0:

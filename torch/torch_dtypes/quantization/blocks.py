@@ -24,6 +24,7 @@ from .base import (
     INDIFFERENT_IN_NARROW,
     Target,
     check_clamped,
+    check_dense,
     check_tensor,
     full_scale_of,
     is_careful,
@@ -176,6 +177,7 @@ class BlockFormat(Target):
 
     def quantize(self, x, *, scale=None, zero_point=None, rounding=None, generator=None, clamped="pass"):
         check_tensor(x, self)
+        check_dense(x, f"quantise to {self.name}")
         self.check_shape(x.shape)
         refuse_zero_point(zero_point, self)
         cut = check_clamped(clamped)
@@ -198,6 +200,7 @@ class BlockFormat(Target):
         """The scale of each block of x, the tensor's scale included: of the shape that x has when each block's dimensions are one entry long
         (of blocks of 32 in the last dimension: ``(..., ceil(n / 32), 1)``); of HiF4, in which 4 numbers share one, of x's shape."""
         check_tensor(x, self)
+        check_dense(x, f"quantise to {self.name}")
         self.check_shape(x.shape)
         if x.numel() == 0:  # as quantize(x) has them: a whole tensor may be a block
             sizes = x.shape if self._scale.micro else self.shape.grid_shape(x.shape)

@@ -165,13 +165,13 @@ def _called(model: nn.Module, chosen: dict[str, Choice]) -> dict[str, Choice]:
 
 
 def _check_effects(model: nn.Module, chosen: dict[str, Choice]) -> None:
-    """What a rule says must be heard by one of the modules that it is chosen for. A bias may be left out of a layer that could have one, where
-    the rule says something else, too."""
+    """What a rule says must be heard by one of the modules that it is chosen for. Beside something else it may say a bias that layers with
+    parameters lack."""
     heard: dict[str, set[str]] = {}
     for name, choice in chosen.items():
         module = model.get_submodule(name)
         heard.setdefault(choice.key, set()).update(_places_of(module))
-        if not choice.rule.is_only("bias") and _may_have_bias(module):
+        if not choice.rule.is_only("bias") and (hasattr(module, "bias") or has_weights(module)):
             heard[choice.key].add("bias")
     for name, choice in chosen.items():
         if choice.rule.native is not None:
@@ -180,11 +180,6 @@ def _check_effects(model: nn.Module, chosen: dict[str, Choice]) -> None:
             if place not in heard[choice.key]:
                 what = type(model.get_submodule(name)).__name__
                 raise ValueError(f"expected a rule {choice.key} that its modules can follow, but got {place}= for {name!r}, a {what}, which has none")
-
-
-def _may_have_bias(module: nn.Module) -> bool:
-    """Whether the module has a bias, or was made without the one that others of its type have."""
-    return hasattr(module, "bias") or any(map(is_bias, module._parameters))
 
 
 def _places_of(module: nn.Module) -> set[str]:

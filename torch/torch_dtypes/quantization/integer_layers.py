@@ -49,6 +49,8 @@ class IntegerPlan:
 
     def __call__(self, module: nn.Module, state, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, output_size=None) -> torch.Tensor:
         """The layer's output for an input and a weight that are rounded already."""
+        if not x.is_floating_point():  # so nothing was rounded, and there is no scale
+            raise TypeError(f"expected a floating tensor as the input of a layer with arithmetic='integer', but got {x.dtype}; convert it")
         scale, weight_scale = state.rounders["activation"].last_scale, state.parameters["weight"].last_scale
         x, geometry = prepared(module, x, output_size)
         largest = _reach(state.rounders["activation"].place.target) * _reach(state.parameters["weight"].place.target)

@@ -10,9 +10,21 @@ from dataclasses import dataclass, field
 
 import torch
 
-from .._arguments import boolean, integer, mode_said, rounding_mode
+from .._arguments import boolean, integer, mode_said, rounding_mode, said
 from ..chopping import chop
-from .base import INDIFFERENT_IN_NARROW, Target, broadcasting, check_clamped, check_tensor, is_careful, is_eager, scale_like, straight_through, times
+from .base import (
+    INDIFFERENT_IN_NARROW,
+    Target,
+    broadcasting,
+    check_clamped,
+    check_dense,
+    check_tensor,
+    is_careful,
+    is_eager,
+    scale_like,
+    straight_through,
+    times,
+)
 
 __all__ = ["IntegerFormat", "integer_format"]
 
@@ -87,8 +99,9 @@ class IntegerFormat(Target):
 
     def decode(self, codes: torch.Tensor, *, scale: float | torch.Tensor, zero_point: int | torch.Tensor | None = None) -> torch.Tensor:
         """(codes - zero_point) * scale, in float32: what ``quantize`` gives for the values that ``encode`` took."""
-        if codes.dtype.is_floating_point or codes.dtype.is_complex:
-            raise TypeError(f"expected a tensor of integers to decode from {self.name}, but got {codes.dtype}")
+        if not isinstance(codes, torch.Tensor) or codes.dtype.is_floating_point or codes.dtype.is_complex or codes.is_quantized:
+            raise TypeError(f"expected a tensor of integers to decode from {self.name}, but got {said(codes)}")
+        check_dense(codes, f"decode from {self.name}")
         values = codes.float()
         point = self._zero_point(zero_point, values)
         return (values if point is None else values - point) * scale_like(scale, values, self.axis)
@@ -96,6 +109,7 @@ class IntegerFormat(Target):
     def _shifted(self, x, scale, zero_point, rounding, generator, cut):
         """The integers less the zero point, as floats (NaN where x is); the scale; where nothing was clamped (if that is asked for)."""
         check_tensor(x, self)
+        check_dense(x, f"quantise to {self.name}")
         if scale is None:
             raise ValueError(
                 f"expected a scale for {self.name}, but got None: integers alone say no magnitude. Give scale=, for example the tensor's "

@@ -303,7 +303,7 @@ def _product(module: nn.Module, state: LayerState, forward, tensors: dict[str, t
     """The layer's one product, by the plan of its accumulation, else by the stock operator."""
     names = product_arguments(module)
     given = dict(zip(names, args, strict=False)) | kwargs
-    if "input" not in given or len(args) > len(names) or not set(given) <= set(names):
+    if not isinstance(given.get("input"), torch.Tensor) or len(args) > len(names) or not set(given) <= set(names):
         return forward(*args, **kwargs)  # whose error it is
     weight, bias = (tensors[name] if name in tensors else parameter_of(module, name) for name in ("weight", "bias"))
     if state.plan is None:

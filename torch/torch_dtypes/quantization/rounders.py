@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from .. import _C
-from .base import COMPUTED, is_eager, is_recorded, refuse_complex
+from .base import COMPUTED, check_dense, check_tensor, is_eager, is_recorded, refuse_complex
 from .places import Place
 from .recorded import written
 from .scale_rules import Scaler
@@ -64,7 +64,8 @@ class Rounder:
         place = self.place
         if self.scaler is None:
             return place.target.quantize(x, rounding=place.rounding, clamped=place.clamped)
-        refuse_complex(x, f"to round ({self.role})")
+        check_tensor(x, place.target)
+        check_dense(x, f"round ({self.role})")
         scale, zero_point = self.scaler(x, training)
         if self.role not in ("error", "grad"):  # whose calls, of the backward pass, a graph could not let write anything
             self.last_scale = scale
@@ -73,6 +74,7 @@ class Rounder:
     def see(self, x: torch.Tensor) -> torch.Tensor:
         """x, as it is, of which calibration takes note."""
         refuse_complex(x, f"to round ({self.role})")
+        check_dense(x, f"round ({self.role})")
         if self.scaler is not None and self.scaler.needs_calibration and x.numel():
             if not x.isfinite().all():
                 raise NotFinite(self)
@@ -98,7 +100,11 @@ def rounded_through(x: torch.Tensor, forward: Rounder | None, backward: Rounder 
         fresh: x is an operator's result that nothing has seen or saved for backward.
     """
     if _is_one_node(x, forward, backward, fresh):
-        return _C.round_through(x, forward and forward.plain, backward and backward.plain, fresh)
+        try:
+            return _C.round_through(x, forward and forward.plain, backward and backward.plain, fresh)
+        except NotImplementedError:
+            check_dense(x, "round")
+            raise
     refuse_complex(x, "where values or gradients are rounded")
     y = x if forward is None else forward(x, training)
     if backward is not None and is_recorded():

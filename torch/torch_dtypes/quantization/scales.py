@@ -11,6 +11,7 @@ import copy
 import torch
 
 from .. import _C
+from .base import check_dense
 from .scale_rules import Scaler, ScaleRule, bounds, joined, scale_rule
 from .targets import Target, clipping, target
 
@@ -35,6 +36,7 @@ class Calibration:
         if not isinstance(x, torch.Tensor) or not x.is_floating_point() or _C.format_of(x.dtype) is not None:
             what = x.dtype if isinstance(x, torch.Tensor) else type(x).__name__
             raise TypeError(f"expected a tensor of a stock floating dtype to calibrate by, but got {what}")
+        check_dense(x, "calibrate by")
         values = x.detach()
         if values.numel() and bool(torch.isfinite(values.sum()) or torch.isfinite(values).all()):
             self._found = None

@@ -19,6 +19,7 @@ from . import blocks, integers
 from .base import (
     Target,
     check_clamped,
+    check_dense,
     check_tensor,
     full_scale_of,
     is_careful,
@@ -89,6 +90,7 @@ class FormatTarget(Target):
         cut = check_clamped(clamped)
         if scale is None and not cut:
             return chop(x, self.format_name, rounding, generator)
+        check_dense(x, f"quantise to {self.name}")
         detached = x.detach()
         if scale is None:
             values, y = chop(detached, self.format_name, rounding, generator), detached

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 import torch
 
 from .. import _C, _numbers
-from .._arguments import set_rounding
+from .._arguments import index_of, said, set_rounding
 from .definition import MAX_VALUES, TIES, Definition, End, of_text
 
 _BY_CONTENT = re.compile(r"table\d+_[0-9a-f]{16}")
@@ -99,7 +99,11 @@ def _numbers_of(what: str, given: object) -> list[float]:
     if isinstance(given, torch.Tensor):
         if given.is_complex():
             raise TypeError(f"expected real {what}, but got a tensor of {given.dtype}")
+        if given.layout is not torch.strided or given.is_nested or given.is_meta or given.is_quantized:
+            raise TypeError(f"expected {what} as a dense tensor with numbers in it, but got {said(given)}; convert it")
         return given.detach().to("cpu", torch.float64).flatten().tolist()
+    if getattr(given, "ndim", 1) != 1:
+        given = given.reshape(-1)  # as of a tensor
     if not isinstance(given, Iterable):
         raise TypeError(f"expected {what} as a list, a tensor, an array or the name of a file, but got {given!r}")
     numbers = []
@@ -143,11 +147,12 @@ _FILES = {".pt": _SAVED, ".pth": _SAVED, ".npy": ("an array of numbers, as numpy
 
 
 def _code(what: str, value: object, count: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"expected a code for {what}, an integer, but got {value!r}")
-    if not 0 <= value.__index__() < count:
+    number = index_of(value)
+    if number is None:
+        raise TypeError(f"expected a code for {what}, an integer, but got {said(value)}")
+    if not 0 <= number < count:
         raise ValueError(f"expected a code from 0 to {count - 1} for {what}, but got {value}")
-    return value.__index__()
+    return number
 
 
 def _checked(d: Definition) -> Definition:

@@ -1,0 +1,100 @@
+"""Tensors of other kinds, arrays and other things where a public function takes a dense floating tensor, or a number: one sentence of ours each."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import torch_dtypes
+
+# What is given in the place of a tensor or an argument: each is an error of ours before any work, or has a result.
+PLACES = {
+    "chop": lambda x: torch_dtypes.chop(x, "q43"),
+    "a scaled format": lambda x: torch_dtypes.target("q43").quantize(x, scale=2.0),
+    "integers": lambda x: torch_dtypes.target("int8").quantize(x, scale=0.5),
+    "codes of integers": lambda x: torch_dtypes.target("int8").encode(x, scale=0.5),
+    "blocks": lambda x: torch_dtypes.target("mxfp4").quantize(x),
+    "scales": lambda x: torch_dtypes.target("nvfp4").scales(x),
+    "HiF4": lambda x: torch_dtypes.target("hif4").quantize(x),
+    "packed": lambda x: torch_dtypes.quantize(x, "nvfp4"),
+    "a calibration": lambda x: torch_dtypes.calibration("int8").observe(x),
+    "Cast": lambda x: torch_dtypes.Cast("q43", "q52")(x),
+    "Cast of integers": lambda x: torch_dtypes.Cast(dict(format="int8", scale="free"))(x),
+}
+NO_TENSORS = {"None": None, "a string": "hello", "a list": [1.0, 2.0], "a class": torch.nn.Linear, "a dtype": torch.float32}
+
+
+def other_tensors():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {
+            "sparse": torch.eye(4).to_sparse(), "compressed": torch.eye(4).to_sparse_csr(),
+            "nested": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+            "complex": torch.ones(4, 32, dtype=torch.complex64), "quantised": torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.qint8),
+            "integers": torch.ones(4, 32, dtype=torch.int64), "ours": torch.ones(4, 32, dtype=torch.posit16es2), "bool": torch.ones(4) > 0,
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_is_no_dense_floating_tensor(place):
+    for name, x in {**NO_TENSORS, **other_tensors()}.items():
+        with pytest.raises((TypeError, NotImplementedError), match=r"expected .*, but got") as said:
+            PLACES[place](x)
+        assert len(str(said.value)) < 400, name
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_tensors_of_every_shape_and_without_numbers(place):
+    shapes = {"empty": torch.empty(0), "empty rows": torch.empty(3, 0), "one number": torch.tensor(1.5), "transposed": torch.randn(32, 4).t()}
+    for x in (*shapes.values(), torch.ones(1, 32).expand(4, 32), torch.ones(4, 32).half()):
+        made = PLACES[place](x.clone().requires_grad_() if x.numel() else x)
+        assert place == "scales" or made.shape == x.shape
+    if "calibration" not in place and "Cast of" not in place:  # whose scales are of numbers
+        assert PLACES[place](torch.empty(4, 32, device="meta")).shape[0] == 4
+
+
+ARGUMENTS = {
+    "a posit's bits": lambda x: torch_dtypes.posit_format(x, 1),
+    "a float's bits": lambda x: torch_dtypes.float_format(5, x),
+    "a takum's bits": lambda x: torch_dtypes.takum_format(x),
+    "integers' bits": lambda x: torch_dtypes.integer_format(x),
+    "a block's size": lambda x: torch_dtypes.block_format("e2m1", "e8m0", x),
+    "a block's scale": lambda x: torch_dtypes.block_format("e2m1", x, 32),
+    "a mode": lambda x: torch_dtypes.with_rounding(torch.q43, x),
+    "a block's mode": torch_dtypes.rounding,
+    "chop's mode": lambda x: torch_dtypes.chop(1.0, "q43", x),
+    "a zero point": lambda x: torch_dtypes.target("int8_affine").quantize(torch.ones(2), scale=0.5, zero_point=x),
+    "codes of integers": lambda x: torch_dtypes.target("int8").decode(x, scale=0.5),
+    "a policy of eps": torch_dtypes.set_optimizer_eps,
+    "a product's dtype": lambda x: torch_dtypes.matmul(torch.ones(1, 1).to(torch.q43), torch.ones(1, 1).to(torch.q43), out=x),
+    "a table": torch_dtypes.table_format,
+}
+
+
+@pytest.mark.parametrize("place", ARGUMENTS)
+def test_tensors_and_arrays_where_something_else_is_expected(place):
+    values = [torch.full((4, 32), 1.5), np.full((4, 32), 1.5), torch.ones(4, device="meta"), *other_tensors().values()]
+    for x in values:
+        if place == "codes of integers" and isinstance(x, torch.Tensor) and x.dtype in (torch.int64, torch.bool):
+            continue
+        with pytest.raises((TypeError, ValueError), match=r"expected .*but got") as said:
+            ARGUMENTS[place](x)
+        assert len(str(said.value)) < 500
+
+
+def test_a_table_of_several_dimensions_is_read_row_by_row():
+    values = [[0.0, 1.0], [-1.0, 0.25]]
+    made = torch_dtypes.table_format([0.0, 1.0, -1.0, 0.25])
+    assert torch_dtypes.table_format(np.array(values)) is made is torch_dtypes.table_format(torch.tensor(values))
+
+
+def test_layers_of_integers_and_of_policies_given_no_floating_tensor():
+    layer = torch.nn.Linear(2, 2)
+    torch_dtypes.quantize_(layer, {torch.nn.Linear: dict(weight="int8", activation=dict(format="int8", when="call"), arithmetic="integer")})
+    with pytest.raises(TypeError, match=r"expected a floating tensor as the input of a layer with arithmetic='integer', but got torch\.int64"):
+        layer(torch.ones(2, 2, dtype=torch.int64))
+    for rule in (dict(weight="q43", accumulate="exact"), dict(weight="int8", activation=dict(format="int8", when="call"), arithmetic="integer")):
+        torch_dtypes.quantize_(layer, {torch.nn.Linear: rule})
+        with pytest.raises(TypeError, match="must be Tensor, not list"):  # stock's error of a linear layer
+            layer([1.0, 2.0])

@@ -84,7 +84,8 @@ def check_tensor(x: object, target: Target) -> None:
     if not isinstance(x, torch.Tensor):
         hint = "torch_dtypes.chop takes other arrays and numbers"
         raise TypeError(f"expected a torch tensor to quantise to {target.name}, but got {type(x).__name__}; {hint}")
-    refuse_complex(x, f"to quantise to {target.name}")
+    if x.is_complex():  # the name, which a graph could not trace, is for the error
+        refuse_complex(x, f"to quantise to {target.name}")
     if x.dtype not in COMPUTED:
         hint = "it is rounded already; " if _C.format_of(x.dtype) is not None else ""
         raise TypeError(

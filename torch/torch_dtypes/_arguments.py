@@ -51,7 +51,7 @@ def choice(name: str, value: object, choices) -> str:
 
 
 def rounding_mode(mode: str | int) -> _C.Rounding:
-    """A rounding mode by its name or Pychop's number."""
+    """A rounding mode by its name or Pychop's number, without a number of random bits."""
     if not isinstance(mode, str) and (number := index_of(mode)) is not None:
         mode = _names.PYCHOP_MODES.get(number, mode)
     if not isinstance(mode, str) or mode not in _names.ROUNDING_MODES:
@@ -61,13 +61,42 @@ def rounding_mode(mode: str | int) -> _C.Rounding:
     return getattr(_C.Rounding, mode)
 
 
+def few_bits(mode: object) -> tuple[int, _C.FewBits]:
+    """The number and kind of random bits that the name of a mode says; 0: none."""
+    match = _FEW_BITS.fullmatch(mode) if isinstance(mode, str) else None
+    return (integer("stochastic_bits", int(match[2]), 1, 63), getattr(_C.FewBits, match[1])) if match else (0, _C.FewBits.a)
+
+
+def mode_name(mode: str | int) -> str:
+    """The name of a mode, or of ``stochastic`` with few random bits ("stochastic_a4"), which its name, or Pychop's number of a mode, says."""
+    if isinstance(mode, str) and mode in _names.ROUNDING_MODES:
+        return mode
+    count, kind = few_bits(mode)
+    if count:
+        return f"stochastic_{kind.name}{count}"
+    try:
+        return rounding_mode(mode).name
+    except ValueError as error:
+        raise ValueError(f"{error}; 'stochastic' with few random bits is 'stochastic_a4': 4 bits by P3109's definition a, b or c") from None
+
+
+def override_rounding(fmt: _C.Format, mode: str | int) -> None:
+    """Gives a format the mode of a call or block. The number of random bits stays its own where the mode says none."""
+    name = mode_name(mode)
+    count, kind = few_bits(name)
+    fmt.rounding = rounding_mode("stochastic" if count else name)
+    if count:
+        fmt.random_bits, fmt.few_bits = count, kind
+
+
 def set_rounding(fmt: _C.Format, mode: str | int, stochastic_bits: int | None = None, stochastic_kind: str = "a") -> None:
     """Gives a format a mode, or "stochastic_a4": the mode stochastic with 4 random bits by P3109's definition A."""
-    if isinstance(mode, str) and (match := _FEW_BITS.fullmatch(mode)):
+    name = mode_name(mode)
+    if match := _FEW_BITS.fullmatch(name):
         if stochastic_bits is not None:
             raise ValueError(f"expected the number of random bits once, but got {mode!r} and stochastic_bits={stochastic_bits!r}")
-        mode, stochastic_kind, stochastic_bits = "stochastic", match[1], int(match[2])
-    fmt.rounding = rounding_mode(mode)
+        name, stochastic_kind, stochastic_bits = "stochastic", match[1], int(match[2])
+    fmt.rounding = rounding_mode(name)
     fmt.random_bits, fmt.few_bits = 0, _C.FewBits.a
     if stochastic_bits is None:
         return
@@ -80,6 +109,9 @@ def set_rounding(fmt: _C.Format, mode: str | int, stochastic_bits: int | None = 
 def mode_said(rounding: str | int | None) -> str | None:
     """The name of the mode that an argument says or, without one, a ``with rounding(...)`` block; None: each format's own."""
     if rounding is not None:
-        return rounding_mode(rounding).name
+        return mode_name(rounding)
     override = _C.rounding_override()
-    return None if override is None else override.name
+    if override is None:
+        return None
+    count, kind = _C.few_bits_override() if override == _C.Rounding.stochastic else (0, None)
+    return f"stochastic_{kind.name}{count}" if count else override.name

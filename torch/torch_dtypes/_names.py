@@ -80,14 +80,23 @@ def bias_name(bias: int | None) -> str:
     return "" if bias is None else f"_bias{bias}".replace("-", "minus")
 
 
-def name_of_format(fmt: _C.Format) -> str:
-    """The canonical name; a built-in format's own (q43, and not e4m3) where there is one."""
-    mode = fmt.rounding.name
-    if fmt.random_bits:
-        mode += f"_{fmt.few_bits.name}{fmt.random_bits}"
+def mode_of_format(fmt: _C.Format) -> str:
+    """The name of a format's mode, with its number of random bits: ``stochastic_a4``."""
+    few = fmt.random_bits and fmt.rounding == _C.Rounding.stochastic  # other modes draw none
+    return f"stochastic_{fmt.few_bits.name}{fmt.random_bits}" if few else fmt.rounding.name
+
+
+def to_nearest(fmt: _C.Format) -> _C.Format:
+    """The format of the same numbers in the mode nearest_even, which names do not say."""
     plain = _C.Format(fmt)
     plain.rounding, plain.random_bits, plain.few_bits = _C.Rounding.nearest_even, 0, _C.FewBits.a
-    base = _C.builtin_name(plain) or _base_name(fmt)
+    return plain
+
+
+def name_of_format(fmt: _C.Format) -> str:
+    """The canonical name; a built-in format's own (q43, and not e4m3) where there is one."""
+    mode = mode_of_format(fmt)
+    base = _C.builtin_name(to_nearest(fmt)) or _base_name(fmt)
     return base if mode == "nearest_even" else f"{base}_{mode}"
 
 

@@ -7,7 +7,7 @@ import re
 import torch
 
 from . import _C
-from ._arguments import rounding_mode
+from ._arguments import few_bits, rounding_mode
 from .formats import dtype as dtype_of_name
 from .formats import format_of
 
@@ -105,13 +105,23 @@ def expected_dtype(value: torch.dtype | str) -> torch.dtype:
     return value
 
 
+def mode_of_steps(name: str, mode: str | int) -> str:
+    """The name of a policy's mode, of which formats say the number of random bits."""
+    if few_bits(mode)[0]:
+        raise ValueError(
+            f"expected {name} without a number of random bits, but got {mode!r}: the formats of the steps say it, as accumulator='e5m7_{mode}' "
+            f"without rounding=, or in 'block' register='e5m7_{mode}' with rounding='stochastic'"
+        )
+    return rounding_mode(mode).name
+
+
 def block_options(given: dict) -> dict:
     """All options of ``block``, with what was not said, and the register as a dtype of this package or ``"float32"``."""
     if "terms" not in given:
         raise ValueError("expected terms=, the number of products that are added at once, with 'block', but got none")
     options = {**BLOCK_DEFAULTS, "late": None, "min_exponent": None, **given}
     for name in ("rounding", "align"):
-        options[name] = rounding_mode(options[name]).name
+        options[name] = mode_of_steps(name, options[name])
     if options["align"] in _DRAWING:
         raise ValueError(f"expected a mode without random words as align, but got {options['align']!r}")
     plain = options["register"] in ("float32", torch.float32)

@@ -54,7 +54,7 @@ class Accumulation:
             self._set(**_policies.block_options(given))
             return
         order, lanes = _policies.check_order(self.order or "sequential", given)
-        mode = None if self.rounding is None else rounding_mode(self.rounding).name
+        mode = None if self.rounding is None else _policies.mode_of_steps("rounding", self.rounding)
         product = self.product if self.product == "exact" else our_dtype(self.product)
         self._set(product=product, accumulator=our_dtype(self.accumulator), outer=our_dtype(self.outer), rounding=mode)
         self._set(fused=bool(self.fused), kahan=bool(self.kahan), product_limit=False)

@@ -8,7 +8,7 @@ from typing import Any, overload
 import torch
 
 from . import _C, _names
-from ._arguments import mode_said, rounding_mode
+from ._arguments import mode_name, mode_said, override_rounding
 from .formats import format_of
 
 __all__ = ["chop"]
@@ -25,7 +25,7 @@ def _parse(name: str, rounding: str | None) -> _C.Format:
     """The format of the operator's arguments, which remembers it."""
     fmt = format_of(name)
     if rounding is not None:
-        fmt.rounding = rounding_mode(rounding)
+        override_rounding(fmt, rounding)
     return fmt
 
 
@@ -84,7 +84,7 @@ def _constant_name(D: torch.dtype | str) -> str | None:
 
 def _constant_mode(rounding: str | int | None) -> str | None:
     try:
-        return "" if rounding is None else rounding_mode(rounding).name
+        return "" if rounding is None else mode_name(rounding)
     except ValueError:
         return None
 
@@ -244,7 +244,8 @@ def chop(
             their own, by name (``"mxfp8_e4m3"``) or as a target (``block_format``). Names and formats take
             none of the process's 64 dtypes, so sweeps over thousands of formats are possible. (A format, or a generator, is not for
             graphs: torch.compile leaves such a call to eager code.)
-        rounding: one of ``ROUNDING_MODES`` or Pychop's number; default: D's own, or that of a ``with torch_dtypes.rounding(...)`` block.
+        rounding: one of ``ROUNDING_MODES``, ``"stochastic_a4"`` (with 4 random bits, as ``with_rounding`` has them) or Pychop's number; default:
+            D's own, or that of a ``with torch_dtypes.rounding(...)`` block.
         generator: a generator of the CPU, or of x's device, for stochastic modes and flips; default: torch's of x's device. One seed is drawn each
             call (one more for flips), so the result depends on the generator's state alone, not on threads.
         flip_prob: 0 to 1: with this probability each, one random significand bit of a result's code is flipped (fault injection), of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import _C
-from ._arguments import rounding_mode
+from ._arguments import few_bits, mode_name, rounding_mode
 from ._overrides import Override
 
 __all__ = ["rounding"]
@@ -20,7 +20,8 @@ def rounding(mode: str | int) -> Override:
     factories all obey it; what only moves or selects values rounds nothing.
 
     Args:
-        mode: one of ``ROUNDING_MODES``, or Pychop's number from 1 to 9.
+        mode: one of ``ROUNDING_MODES``, or Pychop's number from 1 to 9; or ``"stochastic_a4"``, the mode ``stochastic`` with 4 random bits by
+            IEEE P3109's definition a (or b, or c), as names of dtypes have it. (``"stochastic"`` leaves their number to each dtype.)
 
     Raises:
         ValueError: not a mode.
@@ -31,4 +32,12 @@ def rounding(mode: str | int) -> Override:
         ...     print(torch.tensor([1.01]).to(torch.q43))
         tensor([1.1250], dtype=torch.q43)
     """
-    return Override(_C.set_rounding_override, rounding_mode(mode))
+    name = mode_name(mode)
+    bits = few_bits(name)
+    return Override(_exchange, (rounding_mode("stochastic" if bits[0] else name), bits))
+
+
+def _exchange(said: tuple) -> tuple:
+    """Sets a thread's mode and its number of random bits, and returns what they were."""
+    mode, bits = said
+    return _C.set_rounding_override(mode), _C.set_few_bits_override(bits)

@@ -1,6 +1,7 @@
 #include <ATen/FormatRounding.h>
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/FewRandomBits.h>
 #include <ATen/native/formats/GpuKernels.h>
 
 #include <mutex>
@@ -8,6 +9,7 @@
 namespace at::formats {
 
 static thread_local std::optional<Rounding> override_mode;
+static thread_local FewRandomBits override_bits;
 static thread_local std::optional<at::Generator> word_source;
 
 std::optional<Rounding> rounding_override() {
@@ -18,9 +20,25 @@ std::optional<Rounding> set_rounding_override(std::optional<Rounding> mode) {
   return std::exchange(override_mode, mode);
 }
 
+FewRandomBits few_bits_override() {
+  return override_bits;
+}
+
+FewRandomBits set_few_bits_override(FewRandomBits bits) {
+  return std::exchange(override_bits, bits);
+}
+
+void round_by_override(Format& format) {
+  if (!override_mode) return;
+  format.rounding = *override_mode;
+  if (override_bits.count == 0 || format.rounding != Rounding::Stochastic) return;
+  format.random_bits = override_bits.count;
+  format.few_bits = override_bits.kind;
+}
+
 Format rounding_format(const FormatEntry& entry) {
   Format f = entry.format;
-  if (override_mode) f.rounding = *override_mode;
+  round_by_override(f);
   return f;
 }
 

@@ -1,6 +1,7 @@
 // Numerics in Python: casts of stock tensors, settings of a thread, tensors of ours as their codes, and the table of operators.
 #include <torch/csrc/formats/Bindings.h>
 
+#include <ATen/FewRandomBits.h>
 #include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
 #include <ATen/MixedOperands.h>
@@ -150,6 +151,12 @@ void bind_numerics(py::module_& m) {
   });
   m.def("rounding_override", &at::formats::rounding_override);
   m.def("set_rounding_override", &at::formats::set_rounding_override);
+  // As (number of bits, kind), (0, a) for none.
+  using FewBits = c10::formats::FewBits;
+  const auto pair_of = [](at::formats::FewRandomBits bits) { return std::pair(bits.count, bits.kind); };
+  m.def("few_bits_override", [pair_of] { return pair_of(at::formats::few_bits_override()); });
+  m.def("set_few_bits_override",
+        [pair_of](std::pair<uint8_t, FewBits> bits) { return pair_of(at::formats::set_few_bits_override({bits.first, bits.second})); });
   // The generator, or None, that this thread draws rounding's words from; gives back None, or what was set before as a Python object.
   m.def("set_word_source", [](py::handle generator) {
     std::optional<at::Generator> source;

@@ -12,12 +12,13 @@ from .._recomputing import Record, recording, repeating
 from .releases import CHECKPOINT_GENERATOR
 from .table import Replaced
 
-_EXCHANGES = (_C.set_rounding_override, _C.set_accumulation_override, _C.set_mixed_operands_override)  # each returns what it was
+# Each returns what it was.
+_EXCHANGES = (_C.set_rounding_override, _C.set_few_bits_override, _C.set_accumulation_override, _C.set_mixed_operands_override)
 
 
 def _repeatable(function, record: Record):
     """The function, to be called later under the overrides that hold now on this thread, also where there are none, with the scales recorded."""
-    overrides = (_C.rounding_override(), _C.accumulation_override(), _C.mixed_operands_override())
+    overrides = (_C.rounding_override(), _C.few_bits_override(), _C.accumulation_override(), _C.mixed_operands_override())
 
     def repeat(*args, **kwargs):
         around = [exchange(value) for exchange, value in zip(_EXCHANGES, overrides, strict=True)]

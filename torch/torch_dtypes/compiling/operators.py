@@ -31,7 +31,8 @@ _stock: dict[torch._ops.OpOverload, torch._ops.OpOverload] = {}
 
 def state() -> tuple:
     """What on this thread decides which operators eager code runs, and how."""
-    return _C.rounding_override(), _C.accumulation_override(), _C.mixed_operands_override(), _C.fill_infinity(), _C.gpu_on_host(), _C.observing()
+    rounding = _C.rounding_override(), _C.few_bits_override()
+    return *rounding, _C.accumulation_override(), _C.mixed_operands_override(), _C.fill_infinity(), _C.gpu_on_host(), _C.observing()
 
 
 def format_name(dtype: torch.dtype) -> str:

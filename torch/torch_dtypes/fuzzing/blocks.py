@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .. import _C
-from .._arguments import rounding_mode
+from .._arguments import mode_name
 from .arithmetic import Arithmetic
 from .plans import Way, each_tensor, in_float64, is_float32, plan_of
 
@@ -107,7 +107,7 @@ class Fuzzy(contextlib.ContextDecorator):
     """
 
     def __init__(self, model, mode, format, modules, nested, dot_products, seed) -> None:
-        self.mode = rounding_mode(mode).name
+        self.mode = mode_name(mode)
         self.arithmetic = Arithmetic(format, self.mode)
         self.dot_products, self.seed = bool(dot_products), _seed(seed)
         self.operations: Counter[str] = Counter()
@@ -253,7 +253,8 @@ def fuzzy(
 
     Args:
         model: float32, on the CPU; None for code without one.
-        mode: one of ``ROUNDING_MODES``, or Pychop's number. Those without random bits serve too: all of float32 ``"toward_zero"``.
+        mode: one of ``ROUNDING_MODES``, ``"stochastic_a4"`` (with 4 random bits), or Pychop's number. Those without random bits serve too: all of
+            float32 ``"toward_zero"``.
         format: what results are rounded to, a dtype or a name; values of it must be float32's. Operands that are none of its values (parameters)
             round to nearest where they are used.
         modules: names (``named_modules()``) or modules of ``model`` whose operators are meant, forward and backward; the others run as ever. None:

@@ -13,7 +13,7 @@ import torch
 from torch.optim import Optimizer
 
 from .. import _C
-from .._arguments import rounding_mode
+from .._arguments import mode_name
 from ..rounding import rounding as rounding_block
 from . import checks
 from .closures import step_with
@@ -107,7 +107,7 @@ class LowPrecision(Optimizer):
         self._state = Storage("state", None if isinstance(state, dict) else state)
         self._state_by_name = {key: Storage(f"state[{key!r}]", value) for key, value in state.items()} if isinstance(state, dict) else {}
         self._master = None if master is None else Storage("master", master)
-        self._mode = None if rounding is None else rounding_mode(rounding).name
+        self._mode = None if rounding is None else mode_name(rounding)
         self._scale = Scale(grad_scale)
         self._calls_closure = checks.calls_closure(optimizer)
         checks.refuse_dynamic(self._scale, optimizer)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 
 from .. import _C, _names
-from .._arguments import boolean, choice, integer, mode_said, rounding_mode
+from .._arguments import boolean, choice, integer, mode_said, set_rounding
 from ..chopping import chop
 from ..formats import format_of
 from . import block_shapes, micro_exponents
@@ -119,7 +119,7 @@ class BlockFormat(Target):
         above, brought = (scale.largest, brought_to(full, scale)) if self.tensor_scale else (1.0, full)
         runs = self.shape.axis == (-1,) and self.shape.size[0] is not None and self.shape.size[0] <= 1024
         for name, value in {
-            "bits": fmt.bits, "rounding": fmt.rounding.name, "largest": largest * above, "full_scale": brought,
+            "bits": fmt.bits, "rounding": _names.mode_of_format(fmt), "largest": largest * above, "full_scale": brought,
             "_largest_element": largest, "_full_element": full, "_scale": scale,
             "_reaches_far": fmt.kind == _C.Kind.posit or fmt.min_exponent - fmt.man_bits < -64,
             "_threshold": mantissa_threshold(self.scale_rule, fmt) if scale.powers else (1.0, True),
@@ -131,8 +131,8 @@ class BlockFormat(Target):
     @property
     def name(self) -> str:
         fmt = format_of(self.element)
-        mode = fmt.rounding.name
-        fmt.rounding = _C.Rounding.nearest_even
+        mode = _names.mode_of_format(fmt)
+        fmt = _names.to_nearest(fmt)
         element, size = _names.name_of_format(fmt), block_shapes.size_name(self.shape)
         known = {(e, s, str(n), t): preset for preset, (e, s, n, t) in PRESETS.items()}
         preset = known.get((element, self.scale, size, self.tensor_scale))
@@ -160,7 +160,7 @@ class BlockFormat(Target):
 
     def with_rounding(self, mode: str | int) -> BlockFormat:
         fmt = format_of(self.element)
-        fmt.rounding = rounding_mode(mode)
+        set_rounding(fmt, mode)
         return dataclasses.replace(self, element=_names.name_of_format(fmt))
 
     def fitting(self, dims: int) -> BlockFormat:
@@ -327,7 +327,7 @@ def block_format(
     if not fmt.fits_float:
         raise ValueError(f"expected elements with float32's exponents and at most 24 significant bits, but got {_names.name_of_format(fmt)!r}")
     if rounding is not None:
-        fmt.rounding = rounding_mode(rounding)
+        set_rounding(fmt, rounding)
     kind = scale_format(scale)
     rules = POWER_RULES if kind.powers else FLOAT_RULES
     rule = _default_rule(kind) if scale_rule is None else choice("scale_rule", scale_rule, rules)
@@ -343,9 +343,8 @@ def block_format(
         raise ValueError(f"expected a size with pad=False, but got size={size!r}: a block of all that there is needs no padding")
     tensor_scale = tensor_scale in ("float32", torch.float32) or (tensor_scale is not None and boolean("tensor_scale", tensor_scale))
     if kind.micro:
-        plain = _C.Format(fmt)
-        plain.rounding = _C.Rounding.nearest_even
-        if _names.name_of_format(plain) != micro_exponents.ELEMENT or made.size != (micro_exponents.SIZE,) or rule != FLOAT_RULES[0] or tensor_scale:
+        element_name = _names.name_of_format(_names.to_nearest(fmt))
+        if element_name != micro_exponents.ELEMENT or made.size != (micro_exponents.SIZE,) or rule != FLOAT_RULES[0] or tensor_scale:
             what = f"elements {micro_exponents.ELEMENT!r} in blocks of {micro_exponents.SIZE} along one axis, without scale_rule or tensor_scale"
             raise ValueError(
                 f"expected {what}, for scale='hif4', but got {_names.name_of_format(fmt)!r}, size={size!r}, axis={axis!r}, dim={dim!r}, "

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from .._arguments import boolean, integer, mode_said, rounding_mode, said
+from .._arguments import boolean, integer, mode_name, mode_said, said
 from ..chopping import chop
 from .base import (
     INDIFFERENT_IN_NARROW,
@@ -76,7 +76,7 @@ class IntegerFormat(Target):
         return torch.int16 if self.signed or self.bits < 16 else torch.int32
 
     def with_rounding(self, mode: str | int) -> IntegerFormat:
-        return IntegerFormat(self.bits, self.signed, self.symmetric, self.narrow, self.axis, rounding_mode(mode).name)
+        return IntegerFormat(self.bits, self.signed, self.symmetric, self.narrow, self.axis, mode_name(mode))
 
     def quantize(self, x, *, scale=None, zero_point=None, rounding=None, generator=None, clamped="pass"):
         cut = check_clamped(clamped)
@@ -196,7 +196,7 @@ def integer_format(
     if boolean("narrow", narrow) and not signed:
         raise ValueError("expected narrow=True with signed=True only: it leaves out the lowest integer, which has no negative")
     axis = None if axis is None else integer("axis", axis, -64, 63)
-    return IntegerFormat(bits, signed, symmetric, narrow, axis, rounding_mode(rounding).name)
+    return IntegerFormat(bits, signed, symmetric, narrow, axis, mode_name(rounding))
 
 
 def parse(name: str, mode: str) -> IntegerFormat | None:

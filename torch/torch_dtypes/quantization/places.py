@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from .. import _C
-from .._arguments import rounding_mode
+from .._arguments import mode_name
 from ..accumulation import Accumulation
 from .base import CLAMPED
 from .blocks import BlockFormat
@@ -101,7 +101,7 @@ def _place(name: str, value: object, where: str) -> Place | None:
     try:
         made = target(value)
         rounding, clamped = options.pop("rounding", None), options.pop("clamped", "pass")
-        mode = None if rounding is None else rounding_mode(rounding).name
+        mode = None if rounding is None else mode_name(rounding)
         if clamped not in CLAMPED:
             raise ValueError(f"expected clamped to be 'pass' (straight through) or 'zero', but got {clamped!r}")
         if clamped == "zero" and name in (*_GRADIENTS, "output"):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 from .. import _C, _names
-from .._arguments import rounding_mode
+from .._arguments import set_rounding
 from .._numbers import cached
 from ..chopping import chop
 from ..formats import builtin_dtypes, format_of
@@ -60,8 +60,8 @@ class FormatTarget(Target):
     def __post_init__(self):
         fmt = self.format
         for name, value in {
-            "bits": fmt.bits, "rounding": fmt.rounding.name, "is_tapered": fmt.kind in (_C.Kind.posit, _C.Kind.takum), "largest": largest_of(fmt),
-            "full_scale": full_scale_of(fmt),
+            "bits": fmt.bits, "rounding": _names.mode_of_format(fmt), "is_tapered": fmt.kind in (_C.Kind.posit, _C.Kind.takum),
+            "largest": largest_of(fmt), "full_scale": full_scale_of(fmt),
         }.items():  # fmt: skip
             object.__setattr__(self, name, value)
 
@@ -80,9 +80,8 @@ class FormatTarget(Target):
 
     def with_rounding(self, mode: str | int) -> FormatTarget:
         fmt = self.format
-        fmt.rounding = rounding_mode(mode)
-        same = fmt.rounding == self.format.rounding
-        return self if same else FormatTarget(_names.name_of_format(fmt))
+        set_rounding(fmt, mode)
+        return self if fmt == self.format else FormatTarget(_names.name_of_format(fmt))
 
     def quantize(self, x, *, scale=None, zero_point=None, rounding=None, generator=None, clamped="pass"):
         check_tensor(x, self)

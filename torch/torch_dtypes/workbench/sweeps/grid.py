@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..._arguments import rounding_mode
+from ..._arguments import mode_name
 from ...accumulation import Accumulation
 from ...quantization.targets import target
 from ...training.data import DATASETS, Dataset
@@ -46,7 +46,7 @@ def one_of(name: str, names: Sequence[str], what: str) -> str:
 
 def mode(value: str | int) -> str:
     """The name of a rounding mode, which Pychop's number means, too."""
-    return rounding_mode(int(value) if isinstance(value, str) and value.isdecimal() else value).name
+    return mode_name(int(value) if isinstance(value, str) and value.isdecimal() else value)
 
 
 def settings_of(

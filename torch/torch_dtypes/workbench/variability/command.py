@@ -7,7 +7,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ... import ROUNDING_MODES
+from ..._arguments import mode_name
 from ...fuzzing import fuzzy
 from ...training import options as check
 from ...training.loop import OPTIMIZERS, Config
@@ -22,6 +22,13 @@ def _tolerance(ctx, param, value):
     if value is not None and not 0 <= value < float("inf"):
         raise click.BadParameter(f"expected a finite number of at least 0, but got {value}")
     return value
+
+
+def _mode(ctx, param, value):
+    try:
+        return mode_name(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def _share(ctx, param, value):
@@ -39,7 +46,8 @@ def _share(ctx, param, value):
 @click.option("--momentum", type=float, callback=check.momentum, default=0.0, show_default=True, help="For sgd.")
 @click.option("--repeats", type=click.IntRange(2), default=10, show_default=True, metavar="N", help="Runs under random rounding.")
 @click.option("--training", is_flag=True, help="Repeat the training too; without it a trained network's answers are repeated.")
-@click.option("--mode", type=click.Choice(ROUNDING_MODES), default="stochastic", show_default=True, help="The rounding of every operation.")
+@click.option("--mode", callback=_mode, default="stochastic", show_default=True, metavar="NAME",
+              help="The rounding of every operation; stochastic_a4 has 4 random bits.")
 @click.option("--format", "number_format", default="e8m23", show_default=True, metavar="NAME", help="What results are rounded to; e8m23 is float32.")
 @click.option("--dot-products", is_flag=True, help="Round every product and sum within dot products too. Slow.")
 @click.option("--probability", type=float, default=0.95, show_default=True, callback=_share, help="Of digits that a further run confirms.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from ... import _C, _names
-from ..._arguments import rounding_mode
+from ..._arguments import set_rounding
 from ..._numbers import define
 from ...accumulation import accumulate
 from ...interchange import codes as codes_of
@@ -87,10 +87,11 @@ class Job:
     def result(self) -> _C.Format:
         fmt = _C.Format(self.operand if self.to is None else _format_of(self.to))
         if self.mode is not None:
-            fmt.rounding = rounding_mode(self.mode)
+            set_rounding(fmt, self.mode)
         if fmt.rounding.name in _RANDOM:
             raise ValueError(
-                f"expected a deterministic rounding mode, but got {fmt.rounding.name}: what it gives depends on random words; name another mode"
+                f"expected a deterministic rounding mode, but got {_names.mode_of_format(fmt)}: what it gives depends on random words; name another "
+                "mode"
             )
         return fmt
 

@@ -3,6 +3,7 @@
 #include <ATen/native/formats/Chop.h>
 
 #include <ATen/AutogradNode.h>
+#include <ATen/FewRandomBits.h>
 #include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
 #include <ATen/Releases.h>
@@ -169,7 +170,7 @@ static Format read(Name name, OptionalName rounding) {
 
 Format format_of_call(Name name, OptionalName rounding) {
   Format format = read(name, rounding);
-  if (const auto mode = rounding_override(); mode && !rounding) format.rounding = *mode;
+  if (!rounding) round_by_override(format);
   return format;
 }
 

@@ -5,6 +5,7 @@
 // gathered and added up here, in the order of the ranks. Before either the ranks compare their dtypes (CollectiveTerms.h): a stock process
 // group takes tensors of different widths for a corrupt stream, which ends the process.
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/FewRandomBits.h>
 #include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
 #include <ATen/Releases.h>
@@ -78,6 +79,7 @@ Tensors flat(const c10::IValue& value) {
 // How the calling thread rounds and adds up, for the thread that does it later.
 struct Manner {
   std::optional<Rounding> rounding;
+  FewRandomBits bits;
   Accumulation policy;
   std::optional<at::Generator> seeds;
 
@@ -90,11 +92,13 @@ struct Manner {
     struct Restore {
       std::optional<Accumulation> policy;
       std::optional<at::Generator> source;
+      FewRandomBits bits;
       ~Restore() {
+        set_few_bits_override(bits);
         set_accumulation_override(policy);
         set_word_source(source);
       }
-    } const restore{set_accumulation_override(policy), set_word_source(seeds)};
+    } const restore{set_accumulation_override(policy), set_word_source(seeds), set_few_bits_override(bits)};
     body();
   }
 };
@@ -185,6 +189,9 @@ class Call {
       manner.policy = accumulation_of(*entry_);
       manner.rounding = adds() || reduction_ == ReduceOp::PRODUCT ? format.rounding : Rounding::NearestEven; // which moves no value
       terms.rounding = c10::formats::kRoundingModes[static_cast<int>(*manner.rounding)].name;
+      manner.bits = {format.random_bits, format.few_bits};
+      if (manner.rounding == Rounding::Stochastic && format.random_bits != 0) // as names have them
+        terms.rounding += c10::str("_", "abc" [static_cast<int>(format.few_bits)], int { format.random_bits });
       terms.policy = describe(manner.policy);
       const bool draws = c10::formats::is_stochastic(*manner.rounding) || steps_draw(manner.policy);
       if (draws) terms.number = next_seed();

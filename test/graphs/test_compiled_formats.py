@@ -1,6 +1,8 @@
 """Functions and models in our dtypes in whole graphs of torch.compile: graphs over codes with eager code's bits, forward and backward."""
 
 import copy
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -242,6 +244,20 @@ def test_what_is_left_to_eager_code(backend, monkeypatch, name):
 
 
 # ---- the operators ----
+
+
+def test_a_process_ends_well():
+    """JIT's list of operators is where overloads that are taken back at exit ended the process."""
+    script = """
+import torch, torch_dtypes
+from torch_dtypes.compiling.operators import operator
+x, aten = torch.ones(3, dtype=torch.int16), torch.ops.aten
+for func, other in ((aten.mul.Tensor, 2.0), (aten.mul.Scalar, 2.0), (aten.mul.Tensor, x)):
+    operator(func, [x, other], 1)
+torch.jit.script(torch.nn.Linear(2, 2))
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_opcheck():

@@ -170,11 +170,9 @@ def operator(func, values: list, result_count: int) -> torch._ops.OpOverload:
         parts = [f"{'Scalar' if a.name in numbers else _declared(func, a)} {a.name}" for a in arguments]
         base, overload = func._schema.name.partition("::")[2], _overload(func, numbers, result_count)
         label = f"{base}.{overload}" if overload else base
-        tags = [torch.Tag.pt2_compliant_tag]
-        if torch.Tag.nondeterministic_seeded in func.tags:
-            tags.append(torch.Tag.nondeterministic_seeded)
-        library.define(f"{label}({', '.join(parts)}, *, str formats) -> ({', '.join(['Tensor'] * result_count)})", tags=tags)
-        _C.register_codes_operator(label, func._schema.name, func._schema.overload_name, written(func))
+        schema = f"{label}({', '.join(parts)}, *, str formats) -> ({', '.join(['Tensor'] * result_count)})"
+        draws = torch.Tag.nondeterministic_seeded in func.tags
+        _C.register_codes_operator(label, schema, draws, func._schema.name, func._schema.overload_name, written(func))
         torch.library.register_fake(f"{NAMESPACE}::{label}", lambda *args, formats: _fake(func, list(args), formats), lib=library)
         known = _made[key] = getattr(getattr(torch.ops.torch_dtypes_codes, base), overload or "default")
         _stock[known] = func

@@ -179,9 +179,13 @@ std::vector<at::Tensor> chain(const at::TensorList operands, const at::TensorLis
 
 } // namespace
 
-void register_codes_operator(const std::string& label, const std::string& stock, const std::string& overload, std::vector<size_t> written) {
+void register_codes_operator(const std::string& label, const std::string& schema, bool draws, const std::string& stock, const std::string& overload,
+                             std::vector<size_t> written) {
+  static auto* const definitions = new torch::Library(torch::Library::FRAGMENT, "torch_dtypes_codes", std::nullopt, __FILE__, __LINE__);
   static auto* const library =
       new torch::Library(torch::Library::IMPL, "torch_dtypes_codes", c10::DispatchKey::CompositeExplicitAutograd, __FILE__, __LINE__);
+  const std::vector<at::Tag> certain{at::Tag::pt2_compliant_tag}, random{at::Tag::pt2_compliant_tag, at::Tag::nondeterministic_seeded};
+  definitions->def(torch::schema(schema.c_str(), c10::AliasAnalysisKind::FROM_SCHEMA), draws ? random : certain);
   auto kernel = std::make_unique<CodesKernel>(c10::Dispatcher::singleton().findSchemaOrThrow(stock.c_str(), overload.c_str()), std::move(written));
   library->impl(label.c_str(), torch::CppFunction::makeFromBoxedKernel(c10::BoxedKernel::makeFromFunctor(std::move(kernel))));
 }

@@ -110,7 +110,7 @@ class BlockFormat(Target):
     _scale: ScaleFormat = field(init=False, compare=False)
     _threshold: tuple[float, bool] = field(init=False, compare=False)
     _is_fixed: bool = field(init=False, compare=False)
-    _own_name: str = field(init=False, compare=False)  # of a format that does not pad, for its error
+    name: str = field(init=False, compare=False)
     _in_one_pass: bool = field(init=False, compare=False)  # whether chop_blocks serves: the same results in one pass over memory
 
     def __post_init__(self):
@@ -126,10 +126,9 @@ class BlockFormat(Target):
             "_is_fixed": fmt.kind == _C.Kind.fixed, "_in_one_pass": runs and scale.powers and not self.tensor_scale,
         }.items():  # fmt: skip
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "_own_name", "" if self.pad else self.name)
+        object.__setattr__(self, "name", self._name())
 
-    @property
-    def name(self) -> str:
+    def _name(self) -> str:
         fmt = format_of(self.element)
         mode = _names.mode_of_format(fmt)
         fmt = _names.to_nearest(fmt)
@@ -173,7 +172,7 @@ class BlockFormat(Target):
     def check_shape(self, shape: tuple[int, ...]) -> None:
         """Raises ValueError for the shape of a tensor whose last blocks would be shorter, where the format does not pad."""
         if not self.pad:
-            self.shape.check_whole(shape, self._own_name)
+            self.shape.check_whole(shape, self.name)
 
     def quantize(self, x, *, scale=None, zero_point=None, rounding=None, generator=None, clamped="pass"):
         check_tensor(x, self)

@@ -20,8 +20,8 @@ pytestmark = WHOLE_GRAPHS
 class Compilations:
     """A backend that counts Dynamo's graphs, of which a compiled function in our dtypes may have several by sizes."""
 
-    def __init__(self):
-        self.graphs = Graphs()
+    def __init__(self, backend=None):
+        self.graphs = backend or Graphs()
 
     @property
     def count(self):
@@ -89,6 +89,16 @@ def test_dynamo_compiles_as_often_as_for_stock_dtypes(options):
             compare(run, several, x, s, n) if dtype is torch.posit16es2 else run(x, s, n)
             counts[dtype].append(compilations.count)
     assert counts[torch.posit16es2] == counts[torch.bfloat16]
+
+
+@pytest.mark.parametrize("backend", [None, "aot_eager"])
+def test_numbers_that_vary(backend):
+    f = lambda x, s: (torch.nn.functional.leaky_relu(x * s, s), x.clamp(max=s))  # noqa: E731
+    compilations = Compilations(backend)
+    run, x = compilations.compile(f, dynamic=True), x_of(torch.posit16es2, 5)
+    for s in (0.5, 0.25, 0.25, 0.125, 3.5):
+        compare(run, f, x, s)
+    assert compilations.count == 1
 
 
 def test_marked_sizes():

@@ -103,6 +103,7 @@ def _sized(func, values: list, formats: str, device: torch.device) -> list[torch
     found = operators.outcome(func, values, formats, below_autograd=False, settled=operators.at_hint)
     if not any(map(_varies, pytree.tree_leaves(values))):
         return [None if t is None else _like(t, device) for t in found]
+    values = pytree.tree_map_only(torch.SymFloat, operators.at_hint, values)  # by which no size goes
     stand_ins = pytree.tree_map_only(Codes, _in_stock, values)
     try:
         result = operators.call(func, stand_ins, operators.EXACT)

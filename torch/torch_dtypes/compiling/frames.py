@@ -12,6 +12,8 @@ from operator import attrgetter
 
 import torch
 from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from .. import _C
 from .codes import Codes
@@ -92,13 +94,14 @@ def compile_graph(gm: torch.fx.GraphModule, inputs: list, backend: Callable) -> 
         raise NotRecordable("it is observed")
     function, held = _with_tensors_given(gm)
 
-    def record(given: list | tuple, mode) -> Callable:
+    def record(given: list | tuple) -> Callable:
+        mode = FakeTensorMode(shape_env=ShapeEnv())  # Dynamo's own knows numbers that vary, which a backend would miss and make constants
         given = [*given, *held]
         recorded = Recorded(function, given, torch.is_grad_enabled(), varying.items)
         varying.expect_known(given, recorded.results)
         return (_differentiable if recorded.differentiable else _plain)(recorded, given, backend, mode)
 
-    call = record(inputs, TracingContext.get().fake_mode)
+    call = record(inputs)
     find = OfSizes(varying, record, varying.key(inputs), call) if varying else None
 
     def run(*values):

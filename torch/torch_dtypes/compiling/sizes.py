@@ -7,8 +7,6 @@ import warnings
 from collections.abc import Callable
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.types import py_sym_types
 
 from .recording import NotRecordable
@@ -83,7 +81,7 @@ class OfSizes:
         with self._lock:
             if key not in self._calls and self._is_wanted(key):
                 try:
-                    self._calls[key] = self._record(values, FakeTensorMode(shape_env=ShapeEnv()))
+                    self._calls[key] = self._record(values)
                 except (NotRecordable, Mistaken):  # of these sizes alone: of others it was
                     self._calls[key] = None
             return self._calls.get(key)

@@ -1,5 +1,6 @@
 """Tensors of other kinds, arrays and other things where a public function takes a dense floating tensor, or a number: one sentence of ours each."""
 
+import copy
 import warnings
 
 import numpy as np
@@ -98,3 +99,35 @@ def test_layers_of_integers_and_of_policies_given_no_floating_tensor():
         torch_dtypes.quantize_(layer, {torch.nn.Linear: rule})
         with pytest.raises(TypeError, match="must be Tensor, not list"):  # stock's error of a linear layer
             layer([1.0, 2.0])
+
+
+def test_what_block_tensors_have_none_of():
+    made = torch_dtypes.quantize(torch.ones(2, 32), "mxfp4")
+    for call in (lambda: made.to(torch.float16), lambda: made.view(64), lambda: made.sum()):
+        with pytest.raises(AttributeError, match=r"expected an attribute of a BlockTensor, but got '.*'; its numbers are dequantize\(\)'s"):
+            call()
+    with pytest.raises(AttributeError, match=r"but got 'nothing'$"):
+        made.nothing  # noqa: B018
+    for call in (lambda: made[0], lambda: list(made)):
+        with pytest.raises(TypeError, match=r"expected a whole BlockTensor, .* but got an index"):
+            call()
+    assert torch.equal(copy.deepcopy(made).dequantize(), made.dequantize())
+
+
+def test_samples_and_losses_and_files_of_other_things():
+    other = other_tensors()
+    kinds = [other[name] for name in ("sparse", "nested", "complex", "quantised")]
+    for x in (None, "hello", 3.5j, torch.float32, [torch.ones(2), torch.ones(3)], [torch.ones(2), None], *kinds):
+        with pytest.raises(TypeError, match=r"expected samples as .*, but got"):
+            torch_dtypes.significant_digits(x)
+    found = [torch_dtypes.significant_digits(x).bits for x in (torch.eye(3) + 2, list(torch.eye(3) + 2), (np.eye(3) + 2).tolist())]
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], 0.1)
+    for loss in (*NO_TENSORS.values(), other["complex"], other["integers"]):
+        with pytest.raises(TypeError, match=r"expected the loss as a tensor of real numbers, but got"):
+            torch_dtypes.optim.LowPrecision(optimizer, grad_scale=2.0).scale(loss)
+    with pytest.raises(TypeError, match=r"expected grad_scale as a number, but got a ndarray of float64 and shape \(4, 32\)"):
+        torch_dtypes.optim.LowPrecision(optimizer, grad_scale=np.ones((4, 32)))
+    for tensors in (*NO_TENSORS.values(), torch.ones(2)):
+        with pytest.raises(TypeError, match=r"expected a mapping of names to tensors, as model.state_dict\(\), but got"):
+            torch_dtypes.save_safetensors(tensors, "nowhere.safetensors")

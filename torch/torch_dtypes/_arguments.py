@@ -16,7 +16,8 @@ def said(value: object) -> str:
         return f"a nested {type(value).__name__} of {value.dtype}"
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return f"a {type(value).__name__} of {value.dtype} and shape {tuple(value.shape)}"
-    return repr(value)
+    text = repr(value)
+    return text if len(text) < 200 else f"{text[:200]}..."
 
 
 def index_of(value: object) -> int | None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import torch
 
 from . import _C
+from ._arguments import said
 from ._stock_values import from_values, values_of
 from .interchange import codes as codes_of
 from .interchange import from_codes
@@ -89,6 +90,8 @@ def save_safetensors(
         >>> torch_dtypes.load_safetensors("model.safetensors")
         {'w': tensor([1., 1.], dtype=torch.q43)}
     """
+    if not isinstance(tensors, Mapping):
+        raise TypeError(f"expected a mapping of names to tensors, as model.state_dict(), but got {said(tensors)}")
     written, dtypes, same, seen = {}, {}, {}, {}
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):

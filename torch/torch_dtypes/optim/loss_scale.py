@@ -10,12 +10,14 @@ from dataclasses import dataclass
 
 import torch
 
+from .._arguments import said
+
 __all__ = ["DynamicScale"]
 
 
 def _number(name: str, value: object, low: float, high: float = math.inf) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"expected {name} as a number, but got {value!r}")
+        raise TypeError(f"expected {name} as a number, but got {said(value)}")
     if not (low < value < high and math.isfinite(value)):
         between = f"between {low:g} and {high:g}" if math.isfinite(high) else f"above {low:g}"
         raise ValueError(f"expected {name} to be a finite number {between}, but got {value!r}")
@@ -69,7 +71,7 @@ class Scale:
     """The factor of one optimizer: 1, a constant, or one that moves by the rule of a :class:`DynamicScale`."""
 
     def __init__(self, given: object) -> None:
-        if given == "dynamic" and isinstance(given, str):
+        if isinstance(given, str) and given == "dynamic":
             given = DynamicScale()
         elif isinstance(given, str):
             raise ValueError(f"expected grad_scale as a number, 'dynamic', a DynamicScale or None, but got {given!r}")

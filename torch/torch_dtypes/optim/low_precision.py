@@ -13,7 +13,7 @@ import torch
 from torch.optim import Optimizer
 
 from .. import _C
-from .._arguments import mode_name
+from .._arguments import mode_name, said
 from ..rounding import rounding as rounding_block
 from . import checks
 from .closures import step_with
@@ -179,8 +179,8 @@ class LowPrecision(Optimizer):
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss times the factor as the loss's dtype has it, in float32, whose ``backward()`` makes the gradients for ``step()``. Clip
         such gradients by a bound times ``loss_scale``. A constant factor that is 0, infinite or NaN in the loss's dtype is a ValueError."""
-        if not isinstance(loss, torch.Tensor):
-            raise TypeError(f"expected the loss as a tensor, but got {loss!r}")
+        if not isinstance(loss, torch.Tensor) or not loss.is_floating_point():
+            raise TypeError(f"expected the loss as a tensor of real numbers, but got {said(loss)}")
         if not self._scale.is_on:
             return loss
         # The factor is the first gradient, in the loss's dtype: what it becomes there is what the step divides by.

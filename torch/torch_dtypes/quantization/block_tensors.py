@@ -75,6 +75,13 @@ class BlockTensor:
     def __setattr__(self, name, value):
         raise AttributeError(f"expected to read a BlockTensor, but got a new {name}: quantise again")
 
+    def __getattr__(self, name: str):  # what it has none of
+        hint = "; its numbers are dequantize()'s, which has it" if hasattr(torch.Tensor, name) and not name.startswith("_") else ""
+        raise AttributeError(f"expected an attribute of a BlockTensor, but got {name!r}{hint}")
+
+    def __getitem__(self, index):
+        raise TypeError("expected a whole BlockTensor, whose numbers share scales, but got an index of some of them: call dequantize()[...]")
+
     @property
     def codes(self) -> torch.Tensor:
         """The codes of the elements: uint8, int16 or int32, of this tensor's shape."""

@@ -8,10 +8,28 @@ from dataclasses import dataclass
 
 import torch
 
+from ..._arguments import said
+
 __all__ = ["Digits", "significant_digits"]
 
 FLOAT32_BITS = 24
 _METHODS = ("nonparametric", "classic")
+
+
+def _numbers(samples: object) -> torch.Tensor:
+    """Results as one float64 tensor; a sequence may be of tensors, as a loop gives them."""
+    made = samples
+    if isinstance(samples, (list, tuple)) and samples and all(isinstance(s, torch.Tensor) for s in samples):
+        if len({s.shape for s in samples if not s.is_nested}) == 1 and not any(s.is_nested for s in samples):
+            made = torch.stack([s.detach() for s in samples])
+    try:
+        if not isinstance(made, torch.Tensor):
+            made = torch.as_tensor(made, dtype=torch.float64)
+        if made.is_complex() or made.layout is not torch.strided or made.is_nested or made.is_quantized:
+            raise TypeError
+        return made.detach().to(torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"expected samples as a tensor, an array or a sequence of real results of one shape, but got {said(samples)}") from None
 
 
 @dataclass(frozen=True)
@@ -75,7 +93,7 @@ def significant_digits(
         >>> round(found.decimal.item(), 2), round(found.probability, 2)
         (4.0, 0.37)
     """
-    x = torch.as_tensor(samples, dtype=torch.float64) if not isinstance(samples, torch.Tensor) else samples.detach().to(torch.float64)
+    x = _numbers(samples)
     if x.dim() == 0 or len(x) < 2:
         raise ValueError(f"expected at least two samples along the first dimension, but got {tuple(x.shape)}: run the computation again")
     if method not in _METHODS:

@@ -172,6 +172,28 @@ def test_casts_and_mixed_operands(backend):
         assert_same(a, b)
 
 
+def test_numbers_in_the_places_of_tensors(backend):
+    def f(x, c):
+        rows = torch.tensor([0, 2])
+        scale = torch.tensor([0.1, 0.2, 0.3, 0.4])
+        scale += 1
+        dropped = F.dropout(x, 1.0)
+        return torch.where(x > c, x, 0.3), torch.where(x > 0, 3, x), x.index_fill(0, rows, 0.3) * scale, x * torch.tensor(0.7), dropped
+
+    x = torch.linspace(-2, 2, 12).reshape(3, 4).to(torch.posit16es2).requires_grad_()
+    run = torch.compile(f, backend=backend, fullgraph=True)
+
+    def everything(g):
+        found = list(g(x, 0.5))
+        slopes = torch.autograd.grad(sum(v.float().sum() for v in found), x)
+        with torch_dtypes.rounding("up"):
+            return [*found, *slopes, *g(x, 0.5)]
+
+    for _ in range(2):
+        for a, b in zip(everything(run), everything(f), strict=True):
+            assert_same(a, b)
+
+
 def test_casts_to_formats(backend):
     def f(x, w):
         y = x.to(torch.posit16es2) * w

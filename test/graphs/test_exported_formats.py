@@ -28,6 +28,7 @@ class Several(nn.Module):
         y = self.fc(self.norm(x)) * self.scale
         a, b = y.split([1, 3], 1)
         values, places = torch.cat([b, a, more["y"]], 1).to(torch.q43).max(1)
+        y = torch.where(y > 1, 0.3, y) * torch.tensor([0.1, 0.2, 0.3, 0.4]).to(y.dtype)
         return {"y": (1 - y / times).clamp(min=-3), "found": (values, places), "float": more["s"] * y.float(), "none": None, "times": times}
 
 

@@ -48,6 +48,7 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.graph = torch.fx.Graph()
         self.numbers: list[torch.Tensor] = []  # constants of the graph
+        self.constants: dict[str, torch.Tensor] = {}  # by the names of its attributes
         self._nodes: dict[int | tuple, torch.fx.Node] = {}
         self._state = torch.get_rng_state()
         self.tensors: dict[torch.fx.Node, torch.Tensor] = {}
@@ -80,6 +81,9 @@ class Recorder(TorchDispatchMode):
             raise NotRecordable(f"a tensor of {tensor.dtype} and shape {tuple(tensor.shape)} comes from where a graph does not see it")
         return found
 
+    def _is_known(self, tensor: torch.Tensor) -> bool:
+        return id(tensor) in self._nodes or _memory(tensor) in self._nodes
+
     def _expect_no_draw(self) -> None:
         """An error where what has run since took random numbers: a graph's calls may be joined, left out or put in another order."""
         state = torch.get_rng_state()
@@ -87,6 +91,10 @@ class Recorder(TorchDispatchMode):
             raise NotRecordable("it rounds at random")
 
     def _cast(self, source: torch.Tensor, result: torch.Tensor) -> None:
+        with _disable_current_modes():  # it may come from code above them
+            self._record_cast(source, result)
+
+    def _record_cast(self, source: torch.Tensor, result: torch.Tensor) -> None:
         self._expect_no_draw()
         names = operators.format_name(source.dtype), operators.format_name(result.dtype)
         if names[1] == operators.STOCK:
@@ -115,6 +123,11 @@ class Recorder(TorchDispatchMode):
             return
         if any(tag in func.tags for tag in _UNKNOWN) or any("Tensor" not in str(r.type) for r in func._schema.returns):
             raise NotRecordable(f"{func} has a result that depends on values, or changes a shape in place")
+        if func is aten.lift_fresh.default and not self._is_known(args[0]) and not _C.is_format_tensor(args[0]):  # torch.tensor(<numbers>)
+            name = f"constant_{len(self.constants)}"
+            self.constants[name] = args[0].clone()
+            self._keep(result, self.graph.call_function(aten.clone.default, (self.graph.get_attr(name),)))  # which may be written to
+            return
         if func in _SAME:
             self._keep(result, self.node(args[0]))
             return
@@ -224,6 +237,8 @@ class Recorded:
         for node in inputs:
             places[node] = graph.placeholder(node.name)
         chains = find_chains(nodes, outputs, self.recorder.tensors) if fused else []
+        for name, constant in self.recorder.constants.items():
+            module.register_buffer(name, constant)
         chain_of = {member: made for made in chains for member in made.members}
 
         def put(node: torch.fx.Node) -> None:

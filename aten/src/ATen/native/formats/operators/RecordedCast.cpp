@@ -11,6 +11,10 @@ void set_cast_recorder(CastRecorder recorder) {
   cast_recorder = std::move(recorder);
 }
 
+bool casts_are_recorded() {
+  return static_cast<bool>(cast_recorder);
+}
+
 at::Tensor recorded_cast(const at::Tensor& from, at::Tensor result) {
   if (cast_recorder) cast_recorder(from, result);
   return result;

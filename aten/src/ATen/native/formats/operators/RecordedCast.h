@@ -10,6 +10,7 @@ namespace at::formats {
 // (HiddenFromModes): from what, and the result.
 using CastRecorder = std::function<void(const at::Tensor&, const at::Tensor&)>;
 void set_cast_recorder(CastRecorder recorder);
+bool casts_are_recorded();
 at::Tensor recorded_cast(const at::Tensor& from, at::Tensor result);
 
 } // namespace at::formats

@@ -176,17 +176,22 @@ class BlockFormat(Target):
 
     def quantize(self, x, *, scale=None, zero_point=None, rounding=None, generator=None, clamped="pass"):
         check_tensor(x, self)
-        check_dense(x, f"quantise to {self.name}")
-        self.check_shape(x.shape)
         refuse_zero_point(zero_point, self)
         cut = check_clamped(clamped)
-        if self._in_one_pass and scale is None and not cut and x.dtype == torch.float32 and x.dim() and x.is_contiguous() and is_eager():
+        try:
+            self.check_shape(x.shape)
+            one_pass = self._in_one_pass and scale is None and not cut and x.dtype == torch.float32 and x.dim() and x.is_contiguous() and is_eager()
+        except RuntimeError:  # what has no shape or strides
+            check_dense(x, f"quantise to {self.name}")
+            raise
+        if one_pass:
             mode = mode_said(rounding)  # a block's too, as in chop
             if not (self._is_fixed and (mode or self.rounding) in ("stochastic", "up_down")):  # for which chop has a faster way
                 own = self._scale
                 return _C.chop_blocks(
                     x, self.element, mode, self.shape.size[0], self.emax, *self._threshold, own.lowest_exponent, own.highest_exponent, generator
                 )
+        check_dense(x, f"quantise to {self.name}")
         if x.numel() == 0:
             return straight_through(x, x.detach().clone())
         cut_up = self._cut(x.detach(), scale)

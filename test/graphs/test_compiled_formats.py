@@ -194,6 +194,27 @@ def test_numbers_in_the_places_of_tensors(backend):
             assert_same(a, b)
 
 
+OF_STOCK_FORMULAS = {
+    "interpolate": lambda x: F.interpolate(x, scale_factor=2.0),
+    "bilinear": lambda x: F.interpolate(x, size=(6, 5), mode="bilinear"),
+    "rms_norm": lambda x: F.rms_norm(x, (4,)),
+}
+
+
+@pytest.mark.parametrize("f", OF_STOCK_FORMULAS.values(), ids=OF_STOCK_FORMULAS)
+def test_functions_whose_stock_formulas_know_dtypes(backend, f):
+    run, results = torch.compile(lambda x: f(x) * 2, backend=backend, fullgraph=True), []
+    for g in (run, lambda x: f(x) * 2):
+        x = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0)).to(torch.posit16es2).requires_grad_()
+        y = g(x)
+        y.float().square().sum().backward()
+        results.append((y, x.grad))
+    for a, b in zip(*results, strict=True):
+        assert_same(a, b)
+    with torch.no_grad():
+        assert_same(run(x), f(x) * 2)
+
+
 def test_casts_to_formats(backend):
     def f(x, w):
         y = x.to(torch.posit16es2) * w

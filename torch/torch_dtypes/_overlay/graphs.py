@@ -124,8 +124,12 @@ def breaking_nodes(stock):
             _end_graph(name)
         try:
             return stock(node, tx, *args, **kwargs)
-        except exc.TorchRuntimeError as error:
+        except (exc.TorchRuntimeError, exc.Unsupported) as error:
             if (name := frames.format_of_node(node)) is None:
+                raise
+            if isinstance(error, exc.Unsupported):
+                if isinstance(error.__cause__, NotImplementedError) and (made := codes.fake_function(node, tx)) is not None:
+                    return made
                 raise
             _end_graph(name, f" ({error})")  # eager code has the result, or the error
 

@@ -140,6 +140,25 @@ def _like(result: torch.Tensor, device: torch.device, sized: torch.Tensor | None
     return Codes(made, result.dtype) if own else made
 
 
+def fake_function(node: torch.fx.Node, tx) -> torch.Tensor | None:
+    """What Dynamo knows of a function whose stock formula has no place for our dtypes (it makes tensors of its operand's dtype, or has a list of
+    dtypes): what eager code says of tensors without values. None where that is no new tensor, or an error.
+    """
+    if node.op != "call_function":
+        return None
+    leaves, spec = pytree.tree_flatten(torch.fx.map_arg((node.args, node.kwargs), lambda n: n.meta["example_value"]))
+    tensors = operators.tensors_in(leaves)
+    try:
+        result = operators.run_without_values(node.target, leaves, spec)
+    except (NotImplementedError, RuntimeError, TypeError, ValueError):
+        return None
+    if not isinstance(result, torch.Tensor):
+        return None
+    with tx.fake_mode:
+        slopes = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+        return _like(result, tensors[0].device).requires_grad_(slopes and (_C.is_format_tensor(result) or result.dtype.is_floating_point))
+
+
 def fake_cast(node: torch.fx.Node, tx) -> torch.Tensor | None:
     """What Dynamo knows of ``x.to(<a dtype of ours>)``; None where a graph does not have it.
 

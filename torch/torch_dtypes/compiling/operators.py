@@ -139,6 +139,21 @@ def on_meta(f, tensor: torch.Tensor, name: str | None = None, settled: Callable 
         return f(_empty(tensor, name or format_name(tensor.dtype), "meta", settled))
 
 
+def run_without_values(function: Callable, leaves: list, spec: pytree.TreeSpec) -> Any:
+    """Eager code's result for arguments and keyword arguments of these leaves; None where it is one of them, or shares memory with them."""
+    mixed = any(t.dtype.is_floating_point and format_name(t.dtype) == STOCK for t in tensors_in(leaves))
+    device = "cpu" if mixed else "meta"
+    with torch._C._DisablePythonDispatcher(), _disable_current_modes(), torch.no_grad():
+        values = [_empty(v, format_name(v.dtype), device, constant) if isinstance(v, torch.Tensor) else constant(v) for v in leaves]
+        given = tensors_in(values)
+        versions = [t._version for t in given]
+        args, kwargs = pytree.tree_unflatten(values, spec)
+        result = function(*args, **kwargs)
+    memory = [t.untyped_storage()._cdata for t in tensors_in([result])]
+    is_new = versions == [t._version for t in given] and not any(t.untyped_storage()._cdata in memory for t in given)
+    return result if is_new else None
+
+
 def _fake_cast(input, formats: str):
     source, target = formats.split(",")
     made = on_meta(lambda t: t.to(dtype_of(target)), input, source)

@@ -78,6 +78,8 @@ def call(func, values: list, formats: str) -> Any:
 
 # ---- what fake tensors need ----
 
+_READING = {torch.ops.aten.fill.Tensor, torch.ops.aten.fill_.Tensor}  # a number, which a tensor without values has not
+
 
 def constant(number: Any) -> Any:
     """A number that may vary, as a constant of the graph from here on, which Dynamo's guards say."""
@@ -104,7 +106,7 @@ def outcome(func, values: list, formats: str, below_autograd: bool = True, settl
     leaves, spec = pytree.tree_flatten(pytree.tree_map_only(py_sym_types, settled, values))
     names = formats.removesuffix(EXACT).split(",")
     # Beside a stock floating tensor of the meta device, which outranks ours, a tensor of ours is not asked.
-    mixed = any(t.dtype.is_floating_point and n == STOCK for t, n in zip(tensors_in(leaves), names, strict=True))
+    mixed = func in _READING or any(t.dtype.is_floating_point and n == STOCK for t, n in zip(tensors_in(leaves), names, strict=True))
     each = iter(names)
     with level(), torch._C._DisablePythonDispatcher(), _disable_current_modes(), torch.no_grad():
         device = "cpu" if mixed else "meta"

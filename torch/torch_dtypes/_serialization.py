@@ -65,3 +65,10 @@ def rebuild_tensor(version: int, *written) -> torch.Tensor:
     tensor.requires_grad = requires_grad
     tensor._backward_hooks = hooks
     return tensor
+
+
+def allow(add_safe_globals) -> None:
+    """What torch.load(weights_only=True) may call in a file: the functions that make ours, which check what they are given."""
+    from .quantization.block_tensors import rebuild_block_tensor  # it stands above this package's dtypes, which must be there first
+
+    add_safe_globals([rebuild_tensor, rebuild_dtype, rebuild_block_tensor])

@@ -6,6 +6,7 @@ Says for each check whether it passed. The first ones use torch alone; the last 
 
 import io
 import pickle
+import subprocess
 import sys
 import traceback
 
@@ -134,6 +135,9 @@ def formats_are_made_at_run_time():
     torch.save(x, file)
     file.seek(0)
     assert torch.load(file).equal(x)
+    script = "import io, sys, torch, torch_dtypes; print(torch.load(io.BytesIO(sys.stdin.buffer.read())).dtype)"  # the format's name is all it has
+    done = subprocess.run([sys.executable, "-c", script], input=file.getvalue(), capture_output=True, check=True)
+    assert done.stdout.decode().strip() == "torch.posit12es1"
 
 
 def blocks_of_rounding_and_accumulation_hold():

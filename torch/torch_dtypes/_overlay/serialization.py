@@ -60,13 +60,6 @@ def check_after_reading(stock):
     return load
 
 
-def allow(add_safe_globals) -> None:
-    """What torch.load(weights_only=True) may call in a file: the functions that make ours, which check what they are given."""
-    from ..quantization.block_tensors import rebuild_block_tensor  # it stands above this package's dtypes, which must be there first
-
-    add_safe_globals([rebuild_tensor, rebuild_dtype, rebuild_block_tensor])
-
-
 def _send_tensor(tensor: torch.Tensor):
     if not _C.is_format_tensor(tensor):
         return reductions.reduce_tensor(tensor)
@@ -95,5 +88,5 @@ HOOKS = [
     Extended("torch.storage.TypedStorage", "_pickle_storage_type", refuse_storage),
     Replaced("torch.serialization", "_legacy_load", check_after_reading),
     Registered("multiprocessing.reduction.ForkingPickler", "register", send),
-    Registered("torch.serialization", "add_safe_globals", allow),
+    Registered("torch.serialization", "add_safe_globals", _serialization.allow),
 ]

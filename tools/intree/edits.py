@@ -188,6 +188,16 @@ EDITS = (
          "    # The formatter computes in the tensor's dtype, which rounds: a number format's values are float64 numbers.\n"
          "    if torch._C._dispatch_keys(self).has(torch._C.DispatchKey.PrivateUse2):\n        self = self.double()\n\n",
          "Printed are the exact values; how they are written must not depend on a rounding mode.", SOURCES),
+    Edit("torch/csrc/StorageMethods.cpp", "scalar_type = dtype->scalar_type;", "after",
+         "\n  if (c10::formats::is_format_type(scalar_type)) { // its bytes are those of its codes\n"
+         "    const auto size = c10::elementSize(scalar_type);\n"
+         "    scalar_type = size == 1 ? at::kByte : size == 2 ? at::kShort : size == 4 ? at::kInt : at::kLong;\n  }",
+         "`torch.UntypedStorage.from_buffer` swaps bytes by a table of dtypes.", SOURCES),
+    Edit("torch/amp/autocast_mode.py", 'if self.device == "cpu":\n            supported_dtype = [torch.bfloat16, torch.float16]\n', "after",
+         "            # A number format that is narrower than float32.\n            empty = torch.empty(0, dtype=self.fast_dtype)\n"
+         "            if empty.itemsize <= 2 and torch._C._dispatch_keys(empty).has(torch._C.DispatchKey.PrivateUse2):\n"
+         "                supported_dtype.append(self.fast_dtype)\n",
+         "`torch.autocast(\"cpu\", dtype=torch.posit16es2)`.", SOURCES),
     # --- the build ---
     Edit("c10/CMakeLists.txt", "          util/*.cpp\n", "after", "          formats/*.cpp\n          formats/intree/*.cpp\n",
          "Our sources of c10.", SOURCES),

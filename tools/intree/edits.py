@@ -194,8 +194,13 @@ EDITS = (
          "    scalar_type = size == 1 ? at::kByte : size == 2 ? at::kShort : size == 4 ? at::kInt : at::kLong;\n  }",
          "`torch.UntypedStorage.from_buffer` swaps bytes by a table of dtypes.", SOURCES),
     Edit("torch/amp/autocast_mode.py", 'if self.device == "cpu":\n            supported_dtype = [torch.bfloat16, torch.float16]\n', "after",
-         "            # A number format that is narrower than float32.\n            empty = torch.empty(0, dtype=self.fast_dtype)\n"
-         "            if empty.itemsize <= 2 and torch._C._dispatch_keys(empty).has(torch._C.DispatchKey.PrivateUse2):\n"
+         "            empty = torch.empty(0, dtype=self.fast_dtype)\n"
+         "            if torch._C._dispatch_keys(empty).has(torch._C.DispatchKey.PrivateUse2):  # a number format\n"
+         "                if empty.itemsize > 2:\n"
+         "                    raise ValueError(\n"
+         "                        f\"expected a dtype stored in 8 or 16 bits in torch.autocast, but got {self.fast_dtype}, stored in \"\n"
+         "                        f\"{8 * empty.itemsize}, as float32 is or wider; use model.to({self.fast_dtype}), or a narrower one here\"\n"
+         "                    )\n"
          "                supported_dtype.append(self.fast_dtype)\n",
          "`torch.autocast(\"cpu\", dtype=torch.posit16es2)`.", SOURCES),
     # --- the build ---

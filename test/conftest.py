@@ -13,7 +13,7 @@ import torch
 import torch_dtypes
 from torch_dtypes import _C
 
-pytest_plugins = ["devices", "own_process"]
+pytest_plugins = ["devices", "in_tree", "own_process"]
 
 TEST = Path(__file__).resolve().parent
 

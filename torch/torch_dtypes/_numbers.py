@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import gc
-from collections.abc import Callable
 
 import torch
 from torch.utils._dtype_abbrs import dtype_abbrs
 
-from . import _C, _names, _testing
+from . import _C, _caches, _names, _testing
 
 
 def define(fmt: _C.Format) -> torch.dtype:
@@ -33,24 +31,12 @@ def _forget(name: str) -> None:
         _testing.remove(made)
 
 
-_caches: list = []
-
-
-def cached(function: Callable) -> Callable:
-    """functools.lru_cache of a function that takes dtypes or gives what refers to them: it is emptied before numbers are taken back, and so keeps
-    none of them in use."""
-    made = functools.lru_cache(maxsize=1024)(function)
-    _caches.append(made)
-    return made
-
-
 def make_room() -> bool:
     """Takes back the numbers of the formats made at run time whose dtypes nobody else refers to; whether there was one.
 
     Tensors know their format without its number: their dtype is made anew when it is asked for.
     """
-    for cache in _caches:
-        cache.cache_clear()
+    _caches.clear()
     gc.collect()
     found = False
     for name in _C.formats_at_run_time():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from . import _C
+from ._caches import cached
 from ._codes import bits_dtype
-from ._numbers import cached
 from .rounding import rounding
 
 # Each with its fraction bits and whether it has infinities; the narrowest first, of two as narrow the one that more readers know.

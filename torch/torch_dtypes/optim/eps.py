@@ -9,7 +9,7 @@ import torch
 
 from .. import _C
 from .._arguments import said
-from .._numbers import cached
+from .._caches import cached
 from ..rounding import rounding
 
 # These divide by the root of a mean of squares and add eps to the root. Squares below the smallest number are 0, of gradients up to its root.

@@ -8,7 +8,7 @@ import math
 import torch
 
 from .. import _C
-from .._numbers import cached
+from .._caches import cached
 from ..quantization import BlockFormat, FormatTarget, target
 from ..quantization.base import largest_of, saturates
 from ..rounding import rounding as rounding_block

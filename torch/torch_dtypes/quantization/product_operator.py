@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from .._numbers import cached
+from .._caches import cached
 from ..accumulation import Accumulation
 from ..formats import dtype as dtype_of
 from . import products

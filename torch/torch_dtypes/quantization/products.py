@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from .. import _C
-from .._numbers import cached
+from .._caches import cached
 from .._policies import PRESETS
 from ..accumulation import Accumulation, accumulate
 from ..formats import dtype as dtype_of

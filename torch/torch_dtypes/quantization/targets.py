@@ -11,7 +11,7 @@ import torch
 
 from .. import _C, _names
 from .._arguments import set_rounding
-from .._numbers import cached
+from .._caches import cached
 from ..chopping import chop
 from ..formats import builtin_dtypes, format_of
 from ..formats import dtype as dtype_of

@@ -89,8 +89,23 @@ at::Tensor pin_memory_kernel(const at::Tensor& self, optional<Device> device) {
   return format_alias(at::_ops::_pin_memory::call(bits_alias(self), device), entry_of(self));
 }
 
+// Stock tensors: only a dtype of ours is our business.
+at::Tensor to_copy_stock(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
+                         bool non_blocking, optional<MemoryFormat> mf) {
+  if (!dtype || !c10::formats::is_format_type(*dtype)) {
+    return at::compositeexplicitautograd::_to_copy(self, dtype, layout, device, pin, non_blocking, mf);
+  }
+  expect_strided(layout);
+  expect_ordinary(self, *dtype);
+  if (at::Tensor wrapper = cast_within(self, *dtype); wrapper.defined()) return wrapper;
+  expect_memory(self, "to");
+  return recorded_cast(self, with_memory_format(to_device(encoded(self, c10::formats::format_entry(*dtype)), device, non_blocking), mf));
+}
+
 at::Tensor to_copy(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
                    bool non_blocking, optional<MemoryFormat> mf) {
+  // Inside PyTorch's own tree the dtype that is asked for has its part in choosing the kernel, as the tensor has.
+  if (!is_format_tensor(self)) return to_copy_stock(self, dtype, layout, device, pin, non_blocking, mf);
   const at::AutoDispatchBelowADInplaceOrView guard;
   expect_strided(layout);
   const FormatEntry& own = entry_of(self);
@@ -104,19 +119,6 @@ at::Tensor to_copy(const at::Tensor& self, optional<ScalarType> dtype, optional<
   const at::Tensor moved = to_device(self, device, non_blocking);
   if (target != &own) return recorded_cast(self, with_memory_format(to_format(moved, *target), mf));
   return recorded_cast(self, moved.is_same(self) ? clone_kernel(self, mf) : with_memory_format(moved, mf));
-}
-
-// Stock tensors: only a dtype of ours is our business.
-at::Tensor to_copy_stock(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
-                         bool non_blocking, optional<MemoryFormat> mf) {
-  if (!dtype || !c10::formats::is_format_type(*dtype)) {
-    return at::compositeexplicitautograd::_to_copy(self, dtype, layout, device, pin, non_blocking, mf);
-  }
-  expect_strided(layout);
-  expect_ordinary(self, *dtype);
-  if (at::Tensor wrapper = cast_within(self, *dtype); wrapper.defined()) return wrapper;
-  expect_memory(self, "to");
-  return recorded_cast(self, with_memory_format(to_device(encoded(self, c10::formats::format_entry(*dtype)), device, non_blocking), mf));
 }
 
 // ---- to: the stock composite compares dtypes by the container ----

@@ -1,0 +1,42 @@
+"""A pytest plugin for PyTorch's own tree (docs/in-tree.md), where the dtypes are PyTorch's and nothing of the overlay is there.
+
+    PYTHONPATH=SOURCE python -m pytest test/numbers test/operators ...
+
+What tests the overlay itself, or what such a build was made without, is not collected; single tests that cannot pass there are skipped, each
+with its reason. All others are those that run beside a wheel.
+"""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+TEST = Path(__file__).resolve().parent
+IN_TREE = importlib.util.find_spec("torch_dtypes._overlay") is None
+
+# Files, by what they test.
+OVERLAY = (
+    "graphs/test_chains.py", "graphs/test_compiled_formats.py", "graphs/test_graph_capture.py", "graphs/test_stock_compile.py",
+    "python/test_hooks.py", "python/test_loading_again.py",
+)  # fmt: skip
+DISTRIBUTED = (
+    "python/test_collectives.py", "python/test_ddp.py", "python/test_distributed.py", "python/test_distributed_tensors.py",
+    "python/test_sharded.py", "python/test_train_ranks.py",
+)  # fmt: skip
+LEFT_OUT = {str(TEST / name) for name in (*OVERLAY, *DISTRIBUTED, "tools")}
+
+REASONS: dict[str, str] = {}  # by the beginning of a test's id, below test/
+
+
+def pytest_ignore_collect(collection_path, config):
+    return True if IN_TREE and str(collection_path) in LEFT_OUT else None
+
+
+def pytest_collection_modifyitems(items):
+    if not IN_TREE:
+        return
+    for item in items:
+        name = item.nodeid.removeprefix("test/")
+        for beginning, reason in REASONS.items():
+            if name.startswith(beginning):
+                item.add_marker(pytest.mark.skip(reason=reason))

@@ -3,7 +3,7 @@
 import dataclasses
 
 import torch_dtypes
-from torch_dtypes._overlay import releases
+from torch_dtypes._torch_version import RUNNING
 
 # Correctly rounded by docs/numerics.md, or made of the operands' values: no slack at all.
 EXACT = frozenset(
@@ -76,7 +76,7 @@ listed(FAILS, "forward", " ".join("signal.windows." + name for name in _WINDOWS.
 listed(FAILS, "forward backward gradgrad", "view_as_complex", Known("no complex counterpart", refused=True))
 listed(FAILS, "forward backward gradgrad", "to_sparse", Known("no sparse layout", refused=True))
 _FEW_BITS = "terms cancel, and what the rounding of the others leaves depends on the order of three kernels"
-if releases.RUNNING >= (2, 13):
+if RUNNING >= (2, 13):
     listed(FAILS, "gradgrad", "nn.functional.linear_cross_entropy.chunked", Known(_FEW_BITS, ("posit8es2",)))
 
 # Shortcomings of formats, not of operators.

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 import torch_dtypes
 from torch_dtypes import mixed_operands
-from torch_dtypes._overlay.releases import RUNNING
+from torch_dtypes._torch_version import RUNNING
 
 DTYPES = (torch.posit16es2, torch.q43, torch.posit32es2)  # containers: bfloat16, a float8, float32 itself
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)

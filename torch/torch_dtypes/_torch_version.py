@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import torch
+
 
 def release(version: str) -> str:
     """Major and minor of a version: '2.13' of '2.13.0+cpu'. PyTorch's C++ interface may change between them."""
     return ".".join(str(version).split(".")[:2])
+
+
+RUNNING = tuple(int(part) for part in release(torch.__version__).split("."))
 
 
 def check() -> None:
@@ -14,8 +19,6 @@ def check() -> None:
     Raises:
         ImportError: the releases (major.minor) or the C++ ABIs differ, or the package has not been built.
     """
-    import torch
-
     try:
         from ._build_info import CXX11_ABI, TORCH_VERSION
     except (ImportError, SyntaxError) as error:

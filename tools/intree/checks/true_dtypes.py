@@ -61,12 +61,12 @@ def checks_of(module):
 
 
 def a_script_has_it_as_a_constant():
-    made = torch.jit.CompilationUnit("def f(n: int):\n  return torch.zeros([n], dtype=torch.posit16es2)").f(2)
+    made = torch.jit.CompilationUnit("def f(n: int):\n  return torch.zeros([n], dtype=torch.posit16es2)\n").f(2)
     assert made.dtype is torch.posit16es2
 
 
 def a_script_compares_it():
-    unit = torch.jit.CompilationUnit("def f(x):\n  return x.dtype == torch.posit16es2")
+    unit = torch.jit.CompilationUnit("def f(x):\n  return x.dtype == torch.posit16es2\n")
     assert unit.f(torch.zeros(1, dtype=torch.posit16es2)) and not unit.f(torch.zeros(1))
 
 

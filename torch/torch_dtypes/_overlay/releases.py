@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-RUNNING = tuple(int(part) for part in str(torch.__version__).split(".")[:2])
+from .._torch_version import RUNNING
 
 
 def since(release: str) -> str | None:

@@ -188,6 +188,16 @@ EDITS = (
          "    # The formatter computes in the tensor's dtype, which rounds: a number format's values are float64 numbers.\n"
          "    if torch._C._dispatch_keys(self).has(torch._C.DispatchKey.PrivateUse2):\n        self = self.double()\n\n",
          "Printed are the exact values; how they are written must not depend on a rounding mode.", SOURCES),
+    Edit("torch/csrc/utils/tensor_new.cpp",
+         "Tensor legacy_tensor_new(\n    c10::DispatchKey dispatch_key,\n    at::ScalarType scalar_type,\n    PyObject* args,\n    PyObject* kwargs) {\n",
+         "after",
+         "  // A number format's key names no device.\n"
+         "  if (dispatch_key == c10::DispatchKey::PrivateUse2) dispatch_key = c10::DispatchKey::CPU;\n",
+         "`x.new(2, 3)` asks the key of x for a device.", SOURCES),
+    Edit("torch/csrc/utils/tensor_new.cpp", "    auto new_tensor = new_from_data_copy(\n", "before",
+         "    // A number format's key names no device.\n"
+         "    if (dispatch_key == c10::DispatchKey::PrivateUse2) dispatch_key = c10::DispatchKey::CPU;\n",
+         "So does `x.new_tensor(...)`.", SOURCES),
     Edit("torch/csrc/StorageMethods.cpp", "scalar_type = dtype->scalar_type;", "after",
          "\n  if (c10::formats::is_format_type(scalar_type)) { // its bytes are those of its codes\n"
          "    const auto size = c10::elementSize(scalar_type);\n"

@@ -1,4 +1,4 @@
-"""Refuses to load the extension into a PyTorch that it was not built for: a clear error instead of a missing symbol."""
+"""The running PyTorch's release, and what older ones lack. Refuses to load the extension into a PyTorch that it was not built for: a clear error instead of a missing symbol."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ def release(version: str) -> str:
 
 
 RUNNING = tuple(int(part) for part in release(torch.__version__).split("."))
+
+
+def is_exporting() -> bool:
+    """Whether torch.export traces the caller; PyTorch 2.6 does not say."""
+    return RUNNING >= (2, 7) and torch.compiler.is_exporting()
 
 
 def check() -> None:

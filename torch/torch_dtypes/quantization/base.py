@@ -15,6 +15,7 @@ from torch.autograd import forward_ad
 
 from .. import _C, _names
 from .._arguments import mode_said
+from .._torch_version import is_exporting
 from ..chopping import chop
 from ..formats import format_of
 
@@ -173,7 +174,7 @@ def is_eager() -> bool:
 
 def is_recorded() -> bool:
     """Whether torch.jit.trace or torch.export looks on, which record operators, and nothing else that a gradient goes by."""
-    if torch.compiler.is_exporting():
+    if is_exporting():
         return True
     return not torch.compiler.is_dynamo_compiling() and torch._C._get_tracing_state() is not None
 

@@ -35,6 +35,11 @@ at::Tensor empty_strided(SymIntArrayRef size, SymIntArrayRef stride, optional<Sc
       empty_strided_format(C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride), entry, device.value_or(Device(c10::kCPU))));
 }
 
+// The zeros of forward mode, which stock has without memory: of ours they have some.
+at::Tensor efficient_zeros(SymIntArrayRef size, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin) {
+  return empty(size, dtype, layout, device, pin, {}).zero_();
+}
+
 } // namespace
 
 // What PyTorch's scalar_tensor_static gives for a dtype of ours (declared in ScalarOps.cpp, by an edit): a tensor without dimensions on the CPU.
@@ -46,6 +51,7 @@ at::Tensor number_of_format(const c10::Scalar& value, ScalarType type) {
 TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("empty.memory_format", &empty);
   m.impl("empty_strided", &empty_strided);
+  m.impl("_efficientzerotensor", &efficient_zeros);
 }
 
 } // namespace at::formats

@@ -7,6 +7,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/InferSize.h>
 #include <ATen/TensorUtils.h>
+#include <ATen/WrapDimUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/as_strided_ops.h>
@@ -37,6 +38,21 @@ at::Tensor as_strided(const at::Tensor& self, c10::SymIntArrayRef size, c10::Sym
   for (const int64_t s : sizes) TORCH_CHECK(s >= 0, "as_strided: expected sizes of at least 0, but got ", sizes);
   at::native::checkInBoundsForStorage(sizes, c10::IntArrayRef(strides), start, self.dtype(), self.storage());
   return format_view(self, sizes, strides, start);
+}
+
+at::Tensor unfold(const at::Tensor& self, int64_t dimension, int64_t size, int64_t step) {
+  const int64_t dim = at::maybe_wrap_dim(dimension, self.dim(), /*wrap_scalar=*/true);
+  const int64_t length = self.dim() == 0 ? 1 : self.size(dim);
+  TORCH_CHECK(size >= 0 && size <= length, "unfold: expected a size from 0 to ", length, ", but got ", size);
+  TORCH_CHECK(step > 0, "unfold: expected a step of at least 1, but got ", step);
+  c10::DimVector sizes(self.sizes().begin(), self.sizes().end()), strides(self.strides().begin(), self.strides().end());
+  sizes.push_back(size);
+  strides.push_back(self.dim() == 0 ? 1 : self.stride(dim));
+  if (self.dim() > 0) {
+    sizes[dim] = (length - size) / step + 1;
+    strides[dim] = step * self.stride(dim);
+  }
+  return format_view(self, sizes, strides, self.storage_offset());
 }
 
 at::Tensor reshape_alias(const at::Tensor& self, c10::SymIntArrayRef size, c10::SymIntArrayRef stride) {
@@ -230,6 +246,7 @@ TD_VIEW_DTYPE(NestedTensorCPU)
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("as_strided", &as_strided);
+  m.impl("unfold", &unfold);
   m.impl("_reshape_alias", &reshape_alias);
   m.impl("view", &view);
   m.impl("_unsafe_view", &view);

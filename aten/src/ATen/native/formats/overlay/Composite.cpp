@@ -187,23 +187,6 @@ Tensor value_selecting_reduction_backward(const Tensor& grad, int64_t dim, const
   return at::scatter(at::_ops::new_zeros::call(grad, sizes, {}, {}, {}, {}), dim, index, source);
 }
 
-// ---- unfold: a view that stock makes from a plain TensorImpl's strides ----
-
-Tensor unfold(const Tensor& self, int64_t dimension, int64_t size, int64_t step) {
-  const int64_t dim = at::maybe_wrap_dim(dimension, self.dim(), /*wrap_scalar=*/true);
-  const int64_t length = self.dim() == 0 ? 1 : self.size(dim);
-  TORCH_CHECK(size >= 0 && size <= length, "unfold: expected a size from 0 to ", length, ", but got ", size);
-  TORCH_CHECK(step > 0, "unfold: expected a step of at least 1, but got ", step);
-  c10::DimVector sizes(self.sizes().begin(), self.sizes().end()), strides(self.strides().begin(), self.strides().end());
-  sizes.push_back(size);
-  strides.push_back(self.dim() == 0 ? 1 : self.stride(dim));
-  if (self.dim() > 0) {
-    sizes[dim] = (length - size) / step + 1;
-    strides[dim] = step * self.stride(dim);
-  }
-  return format_view(self, sizes, strides, self.storage_offset());
-}
-
 // ---- Tensor::backward of C++ and of scripts: the engine takes a gradient of the container for one of ours ----
 
 void backward(const Tensor& self, at::TensorList inputs, const std::optional<Tensor>& gradient, std::optional<bool> retain_graph, bool create_graph) {
@@ -255,10 +238,6 @@ void register_composites(torch::Library& m) {
 } // namespace
 
 TD_REGISTER_COMPOSITE(register_composites)
-
-TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
-  m.impl("unfold", &unfold);
-}
 
 // Where an operator without tensors passes by.
 TORCH_LIBRARY_IMPL(aten, BackendSelect, m) {

@@ -1,0 +1,107 @@
+// Factories that compute: ranges, windows, random numbers. Stock computes in float64 (integers: int64; draws: float32 where it has the format's
+// digits, so that seeds mean what they mean there), and the result is rounded once. PyTorch's BackendSelect kernels send them here by their dtype;
+// beside a stock wheel, hooks in front of Python's functions do the same (torch/torch_dtypes/_overlay/factories.py).
+#include <ATen/FormatRounding.h>
+#include <ATen/FormatTensor.h>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/lt_ops.h>
+#include <ATen/ops/masked_fill_ops.h>
+#include <c10/core/DefaultDtype.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace at::formats {
+namespace {
+
+using c10::ScalarType;
+using torch::jit::Stack;
+
+enum class Computes { Range, Exactly, Draws, DrawsBelowOne };
+
+// Ends of a range that are tensors say nothing of its dtype.
+void decode_ends(Stack& stack, size_t base) {
+  for (size_t i = base; i < stack.size(); ++i) {
+    if (stack[i].isTensor() && entry_beneath(stack[i].toTensor())) stack[i] = decoded(stack[i].toTensor()).to(ScalarType::Double);
+  }
+}
+
+bool has_fractions(const Stack& stack, size_t base) {
+  return std::any_of(stack.begin() + base, stack.end(), [](const c10::IValue& v) { return v.isDouble(); });
+}
+
+at::Tensor below_one(const at::Tensor& values, const FormatEntry& entry, int lowest) {
+  at::Tensor kept = values;
+  // Posits round nothing to 0, toward zero neither; uniform numbers are multiples of the type's unit roundoff.
+  if (entry.format.is_posit() && entry.format.min_exponent() > lowest) {
+    kept = at::_ops::masked_fill_Scalar::call(values, at::_ops::lt_Scalar::call(values, std::ldexp(1.0, entry.format.min_exponent())), 0);
+  }
+  const RoundingGuard toward_zero(c10::formats::Rounding::TowardZero);
+  return encoded(kept, entry);
+}
+
+template <Computes how>
+void computed(const c10::OperatorHandle& op, Stack* stack) {
+  const auto& arguments = op.schema().arguments();
+  const size_t base = stack->size() - arguments.size();
+  const auto argument = [&](const char* name) -> c10::IValue& { return (*stack)[base + *op.schema().argumentIndexWithName(name)]; };
+  TORCH_CHECK_NOT_IMPLEMENTED(argument("pin_memory").isNone() || !argument("pin_memory").toBool(),
+                              "expected pin_memory=False for a new tensor of a number format, but got True; make it, then call its pin_memory()");
+  c10::IValue& dtype = argument("dtype");
+  const bool by_default = dtype.isNone();
+  const auto& entry = c10::formats::format_entry(by_default ? c10::get_default_dtype_as_scalartype() : dtype.toScalarType());
+  decode_ends(*stack, base);
+  const bool narrow = entry.format.significand_bits() <= 24;
+  ScalarType type = ScalarType::Double;
+  if (how == Computes::Range && !has_fractions(*stack, base)) type = ScalarType::Long;
+  if (how >= Computes::Draws && narrow) type = ScalarType::Float;
+  dtype = static_cast<int64_t>(type);
+  op.callBoxed(stack);
+  if (type == ScalarType::Long && by_default) return; // a range of integers, as stock makes it
+  const at::Tensor values = stack->back().toTensor();
+  stack->back() = how == Computes::DrawsBelowOne ? below_one(values, entry, narrow ? -24 : -53) : encoded(values, entry);
+}
+
+template <Computes how>
+void give(torch::Library& m, std::initializer_list<const char*> names) {
+  for (const char* name : names) m.impl(name, torch::CppFunction::makeFromBoxedFunction<&computed<how>>());
+}
+
+} // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
+  give<Computes::Range>(m, {"arange", "arange.start", "arange.start_step"});
+  give<Computes::Exactly>(m,
+                          {"linspace",
+                           "linspace.Tensor_Tensor",
+                           "linspace.Tensor_Scalar",
+                           "linspace.Scalar_Tensor",
+                           "logspace",
+                           "logspace.Tensor_Tensor",
+                           "logspace.Tensor_Scalar",
+                           "logspace.Scalar_Tensor",
+                           "range",
+                           "range.step",
+                           "randperm",
+                           "randperm.generator",
+                           "bartlett_window",
+                           "bartlett_window.periodic",
+                           "blackman_window",
+                           "blackman_window.periodic",
+                           "hamming_window",
+                           "hamming_window.periodic",
+                           "hamming_window.periodic_alpha",
+                           "hamming_window.periodic_alpha_beta",
+                           "hann_window",
+                           "hann_window.periodic",
+                           "kaiser_window",
+                           "kaiser_window.periodic",
+                           "kaiser_window.beta"});
+  give<Computes::Draws>(m,
+                        {"randn", "randn.generator", "randint", "randint.generator", "randint.low", "randint.low_generator", "normal.float_float"});
+  give<Computes::DrawsBelowOne>(m, {"rand", "rand.generator"});
+}
+
+} // namespace at::formats

@@ -110,8 +110,12 @@ EDITS = (
          "\n  AT_FORALL_FORMAT_SCALAR_TYPES(DEFINE_IMPLICIT_CTOR)", "An element becomes a Scalar, by its exact value."),
     Edit("torch/csrc/utils/python_scalars.h", "inline void store_scalar(void* data, at::ScalarType scalarType, PyObject* obj) {", "after",
          "\n  if (c10::formats::is_format_type(scalarType)) {\n"
-         "    return c10::formats::store_element(data, scalarType, THPUtils_unpackDouble(obj));\n  }",
+         "    return c10::formats::store_element(data, scalarType, at::formats::fill_number(THPUtils_unpackDouble(obj), scalarType));\n  }",
          "`torch.tensor([1.5], dtype=torch.posit16es2)` writes elements one by one."),
+    Edit("torch/csrc/utils/python_scalars.h", "namespace torch::utils {", "before",
+         "namespace at::formats {\n// native/formats/intree/Factories.cpp\ndouble fill_number(double value, c10::ScalarType type);\n"
+         "} // namespace at::formats\n\n",
+         "What an infinity is in a format that has none is the caller's choice."),
     Edit("torch/csrc/utils/python_scalars.h", "inline PyObject* load_scalar(const void* data, at::ScalarType scalarType) {", "after",
          "\n  if (c10::formats::is_format_type(scalarType)) {\n"
          "    return PyFloat_FromDouble(c10::formats::load_element(data, scalarType));\n  }", "`tolist` and `item` read them."),
@@ -189,7 +193,8 @@ EDITS = (
          "    if torch._C._dispatch_keys(self).has(torch._C.DispatchKey.PrivateUse2):\n        self = self.double()\n\n",
          "Printed are the exact values; how they are written must not depend on a rounding mode.", SOURCES),
     Edit("torch/csrc/utils/tensor_new.cpp",
-         "Tensor legacy_tensor_new(\n    c10::DispatchKey dispatch_key,\n    at::ScalarType scalar_type,\n    PyObject* args,\n    PyObject* kwargs) {\n",
+         "Tensor legacy_tensor_new(\n    c10::DispatchKey dispatch_key,\n    at::ScalarType scalar_type,\n    PyObject* args,\n"
+         "    PyObject* kwargs) {\n",
          "after",
          "  // A number format's key names no device.\n"
          "  if (dispatch_key == c10::DispatchKey::PrivateUse2) dispatch_key = c10::DispatchKey::CPU;\n",
@@ -198,6 +203,9 @@ EDITS = (
          "    // A number format's key names no device.\n"
          "    if (dispatch_key == c10::DispatchKey::PrivateUse2) dispatch_key = c10::DispatchKey::CPU;\n",
          "So does `x.new_tensor(...)`.", SOURCES),
+    Edit("torch/csrc/tensor/python_tensor.cpp", "static void set_default_storage_type(Backend backend, ScalarType dtype) {", "after",
+         "\n  if (c10::formats::is_format_type(dtype)) return; // no class of typed storages is named after it",
+         "`torch.set_default_dtype(torch.posit16es2)`.", SOURCES),
     Edit("torch/csrc/StorageMethods.cpp", "scalar_type = dtype->scalar_type;", "after",
          "\n  if (c10::formats::is_format_type(scalar_type)) { // its bytes are those of its codes\n"
          "    const auto size = c10::elementSize(scalar_type);\n"

@@ -1,4 +1,5 @@
-"""The running PyTorch's release, and what older ones lack. Refuses to load the extension into a PyTorch that it was not built for: a clear error instead of a missing symbol."""
+"""The running PyTorch's release, and what an older one lacks. An extension that was built for another one is refused: a clear error instead of a
+missing symbol."""
 
 from __future__ import annotations
 

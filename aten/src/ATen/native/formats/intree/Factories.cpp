@@ -2,6 +2,7 @@
 // functions do (torch/torch_dtypes/_overlay/factories.py). All others (zeros, full, arange, ...) are PyTorch's own, made from these.
 #include <ATen/FormatTensor.h>
 
+#include <ATen/native/formats/FillInfinity.h>
 #include <ATen/native/formats/operators/Factories.h>
 #include <torch/library.h>
 
@@ -46,6 +47,12 @@ at::Tensor efficient_zeros(SymIntArrayRef size, optional<ScalarType> dtype, opti
 at::Tensor number_of_format(const c10::Scalar& value, ScalarType type);
 at::Tensor number_of_format(const c10::Scalar& value, ScalarType type) {
   return encoded_number(value, c10::formats::format_entry(type));
+}
+
+// What torch.tensor puts in the place of an infinity (declared in python_scalars.h, by an edit).
+double fill_number(double value, ScalarType type);
+double fill_number(double value, ScalarType type) {
+  return fill_number(value, c10::formats::format_entry(type));
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {

@@ -2,6 +2,8 @@
 // tree in the place of overlay/.
 #include <ATen/FormatTensor.h>
 
+#include <ATen/autocast_mode.h>
+
 #include <atomic>
 
 namespace at::formats {
@@ -12,9 +14,15 @@ bool any_format_tensor() {
   return made_any.load(std::memory_order_relaxed);
 }
 
+// Stock's kernels for autocast look for their key; where autocast's dtype is a stock one, ours are left alone.
+static c10::DispatchKeySet autocast_keys(c10::Device device) {
+  const bool ours = device.is_cpu() && c10::formats::is_format_type(at::autocast::get_autocast_dtype(at::kCPU));
+  return ours ? c10::DispatchKeySet(c10::DispatchKey::AutocastCPU) : c10::DispatchKeySet();
+}
+
 c10::intrusive_ptr<c10::TensorImpl> make_format_impl(c10::Storage storage, const FormatEntry& entry) {
   if (!any_format_tensor()) made_any.store(true, std::memory_order_relaxed);
-  const auto keys = c10::DispatchKeySet(kFormatKey) | c10::DispatchKeySet(kWrappedBackend);
+  const auto keys = c10::DispatchKeySet(kFormatKey) | c10::DispatchKeySet(kWrappedBackend) | autocast_keys(storage.device());
   return c10::make_intrusive<c10::TensorImpl>(std::move(storage), keys, c10::scalarTypeToTypeMeta(c10::formats::scalar_type(entry)));
 }
 

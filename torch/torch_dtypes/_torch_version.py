@@ -14,9 +14,12 @@ def release(version: str) -> str:
 RUNNING = tuple(int(part) for part in release(torch.__version__).split("."))
 
 
-def is_exporting() -> bool:
-    """Whether torch.export traces the caller; PyTorch 2.6 does not say."""
-    return RUNNING >= (2, 7) and torch.compiler.is_exporting()
+def _never() -> bool:
+    return False
+
+
+# Whether torch.export traces the caller, which PyTorch 2.6 does not say. The function itself: Dynamo knows it.
+is_exporting = torch.compiler.is_exporting if RUNNING >= (2, 7) else _never
 
 
 def check() -> None:

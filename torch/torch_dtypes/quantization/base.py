@@ -97,7 +97,8 @@ def check_tensor(x: object, target: Target) -> None:
 
 def check_dense(x: torch.Tensor, what: str) -> None:
     """An error for tensors whose numbers do not all lie in memory, which no operator that looks at several of them takes."""
-    if x.layout is not torch.strided or x.is_nested:
+    # Dynamo knows no layout within a backward function; its tensors are strided.
+    if not torch.compiler.is_dynamo_compiling() and (x.layout is not torch.strided or x.is_nested):
         kind = "nested" if x.is_nested else str(x.layout).removeprefix("torch.")
         raise TypeError(f"expected a dense tensor to {what}, but got a {kind} one; convert it, for example by x.to_dense(), or give its values")
 

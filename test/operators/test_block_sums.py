@@ -149,6 +149,21 @@ def test_registers_below_their_smallest_exponent(which, least):
         check(matmul(a, b, out=FLOAT32, start=start.to(torch_dtypes.dtype(FLOAT32))), adder, a, b, start)
 
 
+@pytest.mark.parametrize("groups", [2, 3])
+def test_a_subnormal_register_behind_groups_counts_as_the_smallest_normal_number(groups):
+    """-2^-15 beside products of 1/8 is no further below them than 2^-6, so that it is not left out, but cut downwards, to -2^-13."""
+    rng = np.random.default_rng(6)
+    a = torch.from_numpy(rng.choice([-1, 1], (3, 6)) * rng.uniform(0.25, 0.5, (3, 6))).to(HALF)
+    b = torch.from_numpy(rng.uniform(0.25, 0.5, (6, 40))).to(HALF)
+    start = (-torch.arange(1, 121).view(3, 40) % 7 - 1.0).mul(2.0**-15).to(torch_dtypes.dtype("e4m9"))
+    register = Register(9, -6, 7)
+    with accumulate("block", terms=6, extra_bits=1, late=3, interleave=groups, register="e4m9"):
+        got = matmul(a, b, out=FLOAT32, start=start.to(torch_dtypes.dtype(FLOAT32)))
+    check(got, Adder(6, 10, register, (-14, -14), None, 12, groups), a, b, start)
+    with accumulate("block", terms=6, extra_bits=1, late=3, interleave=groups, register="e4m9"):
+        assert not torch.equal(got, matmul(a, b, out=FLOAT32))
+
+
 @pytest.mark.parametrize("options", [{}, {"late": 3}, {"late": 3, "interleave": 2}, {"product_limit": True}, {"rounding": "down"}])
 def test_a_register_overflows_at_its_next_binade(options):
     """2^16 - 2^5 is e5m10's largest number; sums of 2^16 to 2^17 are infinite, of either sign, and stay so."""
@@ -235,6 +250,37 @@ def test_lanes_agree_with_the_general_way():
             with accumulate("block", terms=5, extra_bits=20 if n == 40 else 4, register="e8m8", product_limit=True):
                 slow = matmul(a, b, out=FLOAT32)
             assert torch.equal(fast.view(torch.int32), slow.view(torch.int32)), (name, m, k, n)
+
+
+@pytest.mark.parametrize("name", ["e5m11", "e5m12", "e5m25"])
+def test_operands_whose_products_the_lanes_just_hold(name):
+    """24 bits in float32's, 26 and 52 in float64's; what is cut off of a product is not rounded before."""
+    a, b = operands(name, 4, 9), operands(name, 9, 40, seed=1)
+    for extra_bits in (2, 3):
+        with accumulate("block", terms=4, extra_bits=extra_bits):
+            check(matmul(a, b, out=FLOAT32), Adder(4, 23 + extra_bits, Register(), (-14, -14)), a, b)
+
+
+def test_a_start_below_every_product():
+    """Beside products that are all 0 it stays as it is; beside the smallest one it is cut at that one's last place."""
+    b = torch.ones(9, 20).to(torch.q43)
+    a = torch.zeros(2, 9)
+    a[1, 0] = 2.0**-9
+    start = (torch.full((2, 20), 1.75) * 2.0 ** -torch.arange(20, 60, 2)).to(torch_dtypes.dtype(FLOAT32))
+    with accumulate("block", terms=4, extra_bits=1):
+        got = matmul(a.to(torch.q43), b, out=FLOAT32, start=start)
+    assert torch.equal(got[0].double(), start[0].double())
+    check(got, Adder(4, 24, Register(), (-6, -6)), a, b, start)
+
+
+@pytest.mark.parametrize("options", [{}, {"product_limit": True}])  # in lanes, and one by one
+def test_each_operand_has_its_own_smallest_exponent(options):
+    """2^-6 and 2^-14, with which subnormal numbers are aligned."""
+    for names, low in ((("q43", "q52"), (-6, -14)), (("q52", "q43"), (-14, -6))):
+        a, b = operands(names[0], 4, 12, kind="subnormal"), operands(names[1], 12, 20, seed=1, kind="subnormal")
+        with accumulate("block", terms=4, extra_bits=0, register="e8m3", **options):
+            got = matmul(a, b, out=FLOAT32)
+        check(got, Adder(4, 3, Register(3), low, product_limit=bool(options)), a, b)
 
 
 # ---- operators ----

@@ -60,7 +60,7 @@ ERRORS = {
     "a negative size": lambda x, D: torch.empty(-1, dtype=D),
     "sizes that do not fit": lambda x, D: x @ torch.ones(4, dtype=D),
     "a negative deviation": lambda x, D: x.detach().clone().normal_(0, -1),
-    "a distribution's arguments": lambda x, D: torch.distributions.Normal(x, -x),
+    "a distribution's arguments": lambda x, D: torch.distributions.Normal(x, -x, validate_args=True),
     "more than there are": lambda x, D: torch.topk(x, 9),
     "the largest of none": lambda x, D: torch.max(torch.empty(0, dtype=D)),
     "float32 into a layer": lambda x, D: nn.Linear(3, 2).to(D)(torch.ones(1, 3)),

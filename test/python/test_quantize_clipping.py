@@ -65,6 +65,7 @@ def test_calibrations_by_hand_clip():
 @pytest.mark.parametrize("by", ["absmax", "mse", "percentile(99)"])
 def test_biases_have_scales_by_channel(by, place):
     """One number for each scale, which is that number's own."""
+    torch.manual_seed(0)
     layer, x = nn.Linear(6, 4), torch.randn(5, 6)
     hand = copy.deepcopy(layer)
     quantize_(layer, {nn.Linear: {place: dict(format="q43", scale="free", per="channel", by=by)}})

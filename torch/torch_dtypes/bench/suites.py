@@ -30,11 +30,12 @@ def casts(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
 def _casts(sizes: Sizes, names: list[str], drawn_too: Sequence[str]) -> list[Group]:
     """Casts to dtypes that are all tables or none, over bfloat16's, and to tables over a copy; of some dtypes with stochastic rounding too."""
     named = {name: torch_dtypes.dtype(name) for name in names}
+    drawing = {}  # held, as those are: a dtype that nobody refers to may give its number back, and torch forgets its name
     limits, size = _ENCODE | _TABLES, f"{sizes.elements:,} elements"
 
     def values():
         x = torch.randn(sizes.elements)
-        return {name: {"x": x} for name in encode}
+        return {name: {"x": x, "dtype": drawing.get(name)} for name in encode}
 
     def codes():
         x = torch.randn(sizes.elements)
@@ -47,7 +48,8 @@ def _casts(sizes: Sizes, names: list[str], drawn_too: Sequence[str]) -> list[Gro
         rows += [Row(f"encode from float32 over a copy, {size}", n, "float32", limits.get(n)) for n in named]
     for name in drawn_too:
         if torch_dtypes.format_of(named[name]).rounding.name != "stochastic":
-            drawn = name_of(torch_dtypes.with_rounding(named[name], "stochastic"))
+            dtype = torch_dtypes.with_rounding(named[name], "stochastic")
+            drawing[drawn := name_of(dtype)] = dtype
             encode[drawn] = f"x.to(torch.{drawn})"
             rows.append(Row(f"encode, stochastic rounding over nearest, {size}", drawn, name, 3 if name in _TWO else None))
     decode = {name: "x.to(torch.float32)" for name in ("bfloat16", *named)}

@@ -2,14 +2,12 @@
 
     PYTHONPATH=SOURCE python -m pytest test/numbers test/operators ...
 
-What tests the overlay itself, or what such a build was made without, is not collected; single tests that cannot pass there are skipped, each
-with its reason. All others are those that run beside a wheel.
+What tests the overlay itself, what it leaves of stock code, or what such a build was made without, is not collected. All others are those that run
+beside a wheel; docs/in-tree.md says which of them fail there, and why.
 """
 
 import importlib.util
 from pathlib import Path
-
-import pytest
 
 TEST = Path(__file__).resolve().parent
 IN_TREE = importlib.util.find_spec("torch_dtypes._overlay") is None
@@ -17,7 +15,7 @@ IN_TREE = importlib.util.find_spec("torch_dtypes._overlay") is None
 # Files, by what they test.
 OVERLAY = (
     "graphs/test_chains.py", "graphs/test_compiled_formats.py", "graphs/test_graph_capture.py", "graphs/test_stock_compile.py",
-    "graphs/test_varying_sizes.py", "python/test_hooks.py", "python/test_loading_again.py",
+    "graphs/test_exported_formats.py", "graphs/test_varying_sizes.py", "python/test_hooks.py", "python/test_loading_again.py", "python/test_stock.py",
 )  # fmt: skip
 DISTRIBUTED = (
     "python/test_collectives.py", "python/test_ddp.py", "python/test_distributed.py", "python/test_distributed_tensors.py",
@@ -26,18 +24,6 @@ DISTRIBUTED = (
 NEWER = ("graphs/test_listings.py",)  # of DebugMode, which PyTorch 2.6 lacks
 LEFT_OUT = {str(TEST / name) for name in (*OVERLAY, *DISTRIBUTED, *NEWER, "tools")}
 
-REASONS: dict[str, str] = {}  # by the beginning of a test's id, below test/
-
 
 def pytest_ignore_collect(collection_path, config):
     return True if IN_TREE and str(collection_path) in LEFT_OUT else None
-
-
-def pytest_collection_modifyitems(items):
-    if not IN_TREE:
-        return
-    for item in items:
-        name = item.nodeid.removeprefix("test/")
-        for beginning, reason in REASONS.items():
-            if name.startswith(beginning):
-                item.add_marker(pytest.mark.skip(reason=reason))

@@ -188,6 +188,10 @@ EDITS = (
     Edit("torch/storage.py", "    return {\n        torch.float8_e5m2,\n", "after",
          "".join(f"        torch.{row.name},\n" for row in builtin_rows(ROOT)),
          "`torch.save` writes their storages untyped, beside the dtype's name, and `torch.load` takes those names.", SOURCES),
+    Edit("torch/_tensor.py", "        return self.reciprocal() * other\n", "before",
+         "        if torch._C._dispatch_keys(self).has(torch._C.DispatchKey.PrivateUse2):\n"
+         "            return torch.scalar_tensor(other, dtype=torch.float64) / self  # rounded once\n",
+         "`1 / x`: a quotient of a number format is not the rounded product with a rounded reciprocal.", SOURCES),
     Edit("torch/_tensor_str.py", "    if self.dtype in [\n        torch.float8_e5m2,", "before",
          "    # The formatter computes in the tensor's dtype, which rounds: a number format's values are float64 numbers.\n"
          "    if torch._C._dispatch_keys(self).has(torch._C.DispatchKey.PrivateUse2):\n        self = self.double()\n\n",

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .. import _C
 from . import table
-from .releases import SKIP_RULES_KNOW_FRAMES, SKIPS_HAVE_REASONS
+from .releases import NO_TABLE_OF_METHODS, SKIP_RULES_KNOW_FRAMES, SKIPS_HAVE_REASONS
 from .table import Builtin, Extended, Registered, Replaced, When
 
 NOTICE = (
@@ -304,6 +304,9 @@ def _one_is_ours(variables) -> bool:
     return False
 
 
+_SEVERAL_OF_ONE = ("add_", "addcmul_", "addcdiv_")
+
+
 def kept_whole(stock):
     """A method of dynamo's that makes several operators of one; not of ours, each of which would round."""
 
@@ -312,6 +315,12 @@ def kept_whole(stock):
         return None if _one_is_ours((self, *args)) else stock(self, tx, *args, **kwargs)
 
     return call
+
+
+def methods_kept_whole(methods: dict) -> None:
+    """Dynamo's table of a tensor's methods, which has those that make several operators of one."""
+    for name in _SEVERAL_OF_ONE:
+        methods[name].handler = kept_whole(methods[name].handler)
 
 
 def functions_kept_whole(stock):
@@ -384,7 +393,8 @@ DYNAMO_HOOKS = [
     Replaced(f"{_DYNAMO}.output_graph.OutputGraph", "call_user_compiler", compiling),
     Replaced(f"{_DYNAMO}.utils", "_get_fake_value_impl", breaking_nodes),
     Replaced(f"{_DYNAMO}.variables.ctx_manager.AutocastModeVariable", "create", breaking(_format_of_autocast)),
-    *(Replaced(f"{_DYNAMO}.variables.tensor.TensorVariable", f"method_{name}", kept_whole) for name in ("add_", "addcmul_", "addcdiv_")),
+    *(Replaced(f"{_DYNAMO}.variables.tensor.TensorVariable", f"method_{name}", kept_whole) for name in _SEVERAL_OF_ONE),
+    Registered(f"{_DYNAMO}.variables.tensor.TensorVariable", "tp_methods", methods_kept_whole, optional=NO_TABLE_OF_METHODS),
     Replaced(f"{_DYNAMO}.variables.torch.TorchInGraphFunctionVariable", "_get_handlers", functions_kept_whole),
     Registered(f"{_DYNAMO}.trace_rules", "add", never_compiled),
     Replaced(f"{_DYNAMO}.trace_rules", "get_mod_inlinelist", traced_through),

@@ -10,9 +10,9 @@ import argparse
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from mutating import ROOT, broken, verdict
+
 FOLDER = "aten/src/ATen/native/formats/"
 SUMS, DOTS, KERNEL = FOLDER + "BlockSums.h", FOLDER + "BlockDots.cpp", FOLDER + "cpu/BlockKernel.cpp"
 BEYOND, TWICE = "const double beyond = power(s.high) * 2;", "const double beyond = power(s.high) * 4;"
@@ -50,7 +50,7 @@ def passes(build: str) -> bool | None:
     return subprocess.run(tests, cwd=ROOT, capture_output=True, check=False).returncode == 0
 
 
-def main() -> int:
+def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--build", default="make develop")
     arguments.add_argument("words", nargs="*")
@@ -61,21 +61,18 @@ def main() -> int:
             continue
         source = ROOT / file
         text = source.read_text()
-        if text.count(old) != 1:
-            sys.exit(f"{what}: expected its text once in {file}, but found it {text.count(old)} times: renew the mutation")
         try:
-            source.write_text(text.replace(old, new))
+            source.write_text(broken(text, what, file, old, new))
             found = passes(given.build)
         finally:
             source.write_text(text)
-        print(f"{'does not build' if found is None else 'passes' if found else 'caught':14} {what}", flush=True)
+        verdict(found, what)
         if found is not False:
             survivors.append(what)
     subprocess.run(shlex.split(given.build), cwd=ROOT, capture_output=True, check=True)
     if survivors:
-        print(f"not as expected: {', '.join(survivors)}")
-    return bool(survivors)
+        sys.exit(f"not as expected: {', '.join(survivors)}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

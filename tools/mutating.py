@@ -1,4 +1,5 @@
-"""What tools/mutate.py and tools/mutate_tables.py share: a check is compiled against a copy of the code, broken in one place at a time."""
+"""What tools/mutate.py, mutate_tables.py and mutate_blocks.py share. For the first two a check is compiled against a copy of the code, broken in one
+place at a time."""
 
 import os
 import shutil
@@ -20,6 +21,18 @@ def _outcome(command, program, vectors):
     return done.returncode == 0, done.stdout
 
 
+def broken(text: str, what: str, file: str, old: str, new: str) -> str:
+    """A source with one mutation in it. Ends the process where its text is not there once."""
+    if text.count(old) != 1:
+        sys.exit(f"{what}: expected its text once in {file}, but found it {text.count(old)} times: renew the mutation")
+    return text.replace(old, new)
+
+
+def verdict(passed: bool | None, what: str, said: str = "") -> None:
+    """Says how the tests of one mutation ended; None: it does not compile."""
+    print(f"{'does not compile' if passed is None else 'passes' if passed else 'caught':16} {what}: {said}", flush=True)
+
+
 def try_each(mutations, check, lines, parts, options, sources=()):
     """Compiles the text of a check with options and other sources against a copy of parts of the repository, feeds it lines, and does so again for
     each mutation: what, file, old text, new text. Ends with an error unless the unbroken code passes and every broken one fails."""
@@ -37,13 +50,10 @@ def try_each(mutations, check, lines, parts, options, sources=()):
                 shutil.copytree(ROOT / part, folder / part, dirs_exist_ok=True)
             if file is not None:
                 source = folder / file
-                text = source.read_text()
-                if text.count(old) != 1:
-                    sys.exit(f"{what}: expected its text once in {file}, but found it {text.count(old)} times: renew the mutation")
-                source.write_text(text.replace(old, new))
+                source.write_text(broken(source.read_text(), what, file, old, new))
             passed, output = _outcome(command, program, vectors)
             said = output.strip().splitlines()
-            print(f"{'does not compile' if passed is None else 'passes' if passed else 'caught':16} {what}: {said[0] if said else ''}", flush=True)
+            verdict(passed, what, said[0] if said else "")
             if passed is not (what == "nothing"):
                 survivors.append(what)
     if survivors:

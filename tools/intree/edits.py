@@ -44,6 +44,12 @@ _LISTS = "{lists}"
 _TYPEID = "c10/util/typeid.h"
 _TYPES = "c10/core/ScalarType.h"
 
+# Words that several edits put: Python's question whether a tensor is of a number format, and a key that names a device in the place of theirs.
+_IS_FORMAT = "torch._C._dispatch_keys({}).has(torch._C.DispatchKey.PrivateUse2)"
+_NO_DEVICE = (
+    "{0}// A number format's key names no device.\n{0}if (dispatch_key == c10::DispatchKey::PrivateUse2) dispatch_key = c10::DispatchKey::CPU;\n"
+)
+
 EDITS = (
     # --- the list of types ---
     Edit(_LISTS, "#include <cstdint>", "after", "\n#include <c10/formats/intree/ScalarTypes.h>",
@@ -189,23 +195,21 @@ EDITS = (
          "".join(f"        torch.{row.name},\n" for row in builtin_rows(ROOT)),
          "`torch.save` writes their storages untyped, beside the dtype's name, and `torch.load` takes those names.", SOURCES),
     Edit("torch/_tensor.py", "        return self.reciprocal() * other\n", "before",
-         "        if torch._C._dispatch_keys(self).has(torch._C.DispatchKey.PrivateUse2):\n"
+         f"        if {_IS_FORMAT.format('self')}:\n"
          "            return torch.scalar_tensor(other, dtype=torch.float64) / self  # rounded once\n",
          "`1 / x`: a quotient of a number format is not the rounded product with a rounded reciprocal.", SOURCES),
     Edit("torch/_tensor_str.py", "    if self.dtype in [\n        torch.float8_e5m2,", "before",
          "    # The formatter computes in the tensor's dtype, which rounds: a number format's values are float64 numbers.\n"
-         "    if torch._C._dispatch_keys(self).has(torch._C.DispatchKey.PrivateUse2):\n        self = self.double()\n\n",
+         f"    if {_IS_FORMAT.format('self')}:\n        self = self.double()\n\n",
          "Printed are the exact values; how they are written must not depend on a rounding mode.", SOURCES),
     Edit("torch/csrc/utils/tensor_new.cpp",
          "Tensor legacy_tensor_new(\n    c10::DispatchKey dispatch_key,\n    at::ScalarType scalar_type,\n    PyObject* args,\n"
          "    PyObject* kwargs) {\n",
          "after",
-         "  // A number format's key names no device.\n"
-         "  if (dispatch_key == c10::DispatchKey::PrivateUse2) dispatch_key = c10::DispatchKey::CPU;\n",
+         _NO_DEVICE.format("  "),
          "`x.new(2, 3)` asks the key of x for a device.", SOURCES),
     Edit("torch/csrc/utils/tensor_new.cpp", "    auto new_tensor = new_from_data_copy(\n", "before",
-         "    // A number format's key names no device.\n"
-         "    if (dispatch_key == c10::DispatchKey::PrivateUse2) dispatch_key = c10::DispatchKey::CPU;\n",
+         _NO_DEVICE.format("    "),
          "So does `x.new_tensor(...)`.", SOURCES),
     Edit("torch/csrc/tensor/python_tensor.cpp", "static void set_default_storage_type(Backend backend, ScalarType dtype) {", "after",
          "\n  if (c10::formats::is_format_type(dtype)) return; // no class of typed storages is named after it",
@@ -217,7 +221,7 @@ EDITS = (
          "`torch.UntypedStorage.from_buffer` swaps bytes by a table of dtypes.", SOURCES),
     Edit("torch/amp/autocast_mode.py", 'if self.device == "cpu":\n            supported_dtype = [torch.bfloat16, torch.float16]\n', "after",
          "            empty = torch.empty(0, dtype=self.fast_dtype)\n"
-         "            if torch._C._dispatch_keys(empty).has(torch._C.DispatchKey.PrivateUse2):  # a number format\n"
+         f"            if {_IS_FORMAT.format('empty')}:  # a number format\n"
          "                if empty.itemsize > 2:\n"
          "                    raise ValueError(\n"
          "                        f\"expected a dtype stored in 8 or 16 bits in torch.autocast, but got {self.fast_dtype}, stored in \"\n"

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "test" / "support"))
 import oracle  # noqa: E402
 import oracle_stochastic  # noqa: E402
-import oracle_takum  # noqa: E402
+import tapered_cases  # noqa: E402
 from oracle import binary, posit  # noqa: E402
 
 EXACT, ROUND, ODD = "formats/ExactCodec.h", "formats/RoundBits.h", "formats/OddArithmetic.h"
@@ -29,7 +29,7 @@ MUTATIONS = [  # what, file, old text, new text
     ("tie to odd", ROUND, "half && (rest || odd)", "half && (rest || !odd)"),
     ("sticky bit dropped", EXACT, "sticky || lost};", "sticky};"),
     ("rest dropped", ROUND, "(fraction << 1) != 0 || sticky", "sticky"),
-    ("regime off by one", EXACT, "k >= 0 ? k + 2 : 1 - k", "k >= 0 ? k + 2 : 2 - k"),
+    ("regime off by one", EXACT, "const int run = k >= 0 ? k + 1 : -k;", "const int run = k >= 0 ? k + 1 : 1 - k;"),
     ("regime off by one in decoding", EXACT, "ones ? run - 1 : -run", "ones ? run - 1 : 1 - run"),
     ("small posit to zero", EXACT, "if (code == 0 && !to_zero) code = 1;", ""),
     ("small posit to the second smallest", EXACT, "} else {\n    code = 1;", "} else {\n    code = 2;"),
@@ -54,6 +54,23 @@ MUTATIONS = [  # what, file, old text, new text
     ("takum: infinity saturates", EXACT, "if (u.cls != Class::Finite) return f.nan_code();", "if (u.cls == Class::NaN) return f.nan_code();"),
     ("takum: decoded regime", TAKUM, "upwards ? regime : 7 - regime, p", "upwards ? regime : 8 - regime, p"),
     ("takum: decoded below 0", TAKUM, "1 - (2 << r) + tail", "1 - (1 << r) + tail"),
+    ("bounded posit: every regime ends", EXACT, "!f.is_bounded_posit() || run < f.regime_max;", "true;"),
+    ("bounded posit: the longest regime ends", EXACT, "run < f.regime_max;", "run <= f.regime_max;"),
+    ("bounded posit: decoded regimes end", EXACT, "!f.is_bounded_posit() || equal < f.regime_max;", "true;"),
+    ("bounded posit: a decoded run beyond its length", EXACT, "ends ? equal : f.regime_max", "equal"),
+    ("bounded posit: the last binade is beyond", "formats/NumberFormat.h", "<< exp_bits) - 1;", "<< exp_bits) - 2;"),
+    ("bounded posit: the first binade", "formats/NumberFormat.h", "return -(regime_max << exp_bits);", "return 1 - (regime_max << exp_bits);"),
+    ("log takum: product a binade low", TAKUM, "return {top, a.exponent + b.exponent + 1};", "return {top, a.exponent + b.exponent};"),
+    ("log takum: product without a part", TAKUM, " + high(other) + high(middle);", " + high(middle);"),
+    ("log takum: series of one sign", TAKUM, "negative && n % 2 ? sum - term : sum + term", "sum + term"),
+    ("log takum: cut, not rounded", TAKUM, " + static_cast<uint64_t>(x.magnitude >> (cut - 1) & 1)", ""),
+    ("log takum: the guess where it is above", TAKUM, "(code > f.max_code() || is_above(code))) --code;", "code > f.max_code()) --code;"),
+    ("log takum: the guess where it is below", TAKUM, "while (code < f.max_code() && !is_above(code + 1)) ++code;", ""),
+    ("log takum: boundary of a value's digits", TAKUM, "2 * code + 1, kLogTakumBits + 1)", "2 * code + 1, kLogTakumBits)"),
+    ("log takum: ties below the boundary", TAKUM, "(side >= 0 ? uint64_t{1} << 63 : 0)", "(side > 0 ? uint64_t{1} << 63 : 0)"),
+    ("log takum: no ties", TAKUM, "(side != 0 ? uint64_t{1} << 62 : 0)", "uint64_t{1} << 62"),
+    ("log takum: values are inexact", TAKUM, "if (compare(lower, u) == 0) return cut;", ""),
+    ("log takum: stochastic by the boundary", TAKUM, "if (f.rounding == Rounding::Stochastic) {", "if (false) {"),
     ("fast: sticky bit dropped", ENCODE, "| (mask_nonzero<T>(lost) & 1)", ""),
     ("fast: tie away", ENCODE, "return (ones >> 1) + odd;", "return (ones >> 1) + 1;"),
     ("fast: tie to zero goes away", ENCODE, "(ones & 1 & away)", "(ones & 1)"),
@@ -218,15 +235,25 @@ int main() {
         f.infinity = Infinity(over);
       }
       f.rounding = Rounding(mode);
-    } else if (std::sscanf(line, "T %d %d", &width, &mode) == 2) {
-      f = takum_format(width, true);
+    } else if (std::sscanf(line, "T %d %d %d", &kind, &width, &mode) == 3) {
+      f = takum_format(width, kind != 0);
+      f.rounding = Rounding(mode);
+    } else if (std::sscanf(line, "B %d %d %d %d", &width, &e, &m, &mode) == 4) {
+      f = bounded_posit_format(width, e, m);
       f.rounding = Rounding(mode);
     } else if (std::sscanf(line, "G %llx %llx %llx", &bits, &word, &code) == 3) {
-      see(encode(f, unpack(double_from_bits(bits)), word), code, "takum encode", double_from_bits(bits));
+      see(encode(f, unpack(double_from_bits(bits)), word), code, "tapered encode", double_from_bits(bits));
       const double back = to_double(decode(f, code));
-      see(encode(takum_format(f.bits, true), unpack(back)), code, "takum decode", back);
+      Format nearest = f;
+      nearest.rounding = Rounding::NearestEven;
+      see(encode(nearest, unpack(back)), code, "tapered decode", back);
+    } else if (std::sscanf(line, "P %d %llx %llx %llx %d", &width, &bits, &word, &code, &mode) == 5) { // a power of e, to 2^-110
+      const WideNumber x = TakumPowers::get().of(width, bits);
+      const unsigned __int128 expected = static_cast<unsigned __int128>(word) << 64 | code;
+      const unsigned __int128 off = x.magnitude > expected ? x.magnitude - expected : expected - x.magnitude;
+      see(x.exponent == mode && off >> 17 == 0, true, "power of e", width);
     } else if (std::sscanf(line, "H %llx %llx", &code, &bits) == 2) {
-      see(double_bits(to_double(decode(f, code))), bits, "takum decode", double_from_bits(bits));
+      see(double_bits(to_double(decode(f, code))), bits, "tapered decode", double_from_bits(bits));
     } else if (std::sscanf(line, "E %llx %llx", &bits, &code) == 2) {
       const double x = double_from_bits(bits);
       see(encode(f, unpack(x)), code, "encode", x);
@@ -348,28 +375,9 @@ def odd_root(x, digits):
     return Fraction(2 * isqrt(n) + (isqrt(n) ** 2 != n), 1 << (digits + 1))
 
 
-def takums(rng):
-    """Values and middles of takums, their neighbours, and numbers about the ends of the range, in every mode."""
-    for bits in (17, 24, 32):
-        most = (1 << bits - 1) - 1
-        codes = [1, 2, most - 1, *(1 << k for k in range(bits - 1)), *((1 << k) - 1 for k in range(2, bits - 1))]
-        codes += rng.integers(1, most, 60).tolist()
-        x = [2.0**-255, 1e-300, 5e-324, 1e300, float(oracle_takum.value(bits, most)) * 1.001, 0.0, np.inf, np.nan]
-        for k in codes:
-            middle = float(oracle_takum.value(bits + 1, 2 * k + 1))
-            x += [float(oracle_takum.value(bits, k)), middle, np.nextafter(middle, 0), np.nextafter(middle, np.inf)]
-            x.append(middle * (1 + rng.random() * 1e-7))
-        for mode, name in enumerate((*oracle.MODES, *oracle_stochastic.MODES)):
-            yield f"T {bits} {mode}"
-            for value in (np.array(x) * rng.choice([1, -1], len(x))).tolist():
-                word = int(rng.choice(np.array([0, 2**64 - 1, rng.integers(0, 2**64, dtype=np.uint64)], dtype=np.uint64)))
-                yield f"G {np.float64(value).view(np.uint64):x} {word:x} {oracle_takum.encode(bits, value, name, word):x}"
-        yield from (f"H {k:x} {np.float64(float(oracle_takum.value(bits, k))).view(np.uint64):x}" for k in codes)
-
-
 def lines():
     rng = np.random.default_rng(0)
-    yield from takums(np.random.default_rng(1))
+    yield from tapered_cases.lines()
     for spec in FORMATS:
         t = oracle.table(spec)
         x = t.inputs()

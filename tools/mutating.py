@@ -6,18 +6,22 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def _outcome(command, program, vectors):
-    """None if it does not compile, else whether it passes, and what it says."""
+def _outcome(command, program, vectors, seconds):
+    """None if it does not compile, else whether it passes, and what it says. What has no end within some seconds fails."""
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     if built.returncode:
         return None, built.stderr
     with vectors.open() as lines:
-        done = subprocess.run([program], stdin=lines, capture_output=True, text=True, check=False)
+        try:
+            done = subprocess.run([program], stdin=lines, capture_output=True, text=True, check=False, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return False, f"no end within {seconds:.0f} s"
     return done.returncode == 0, done.stdout
 
 
@@ -44,14 +48,16 @@ def try_each(mutations, check, lines, parts, options, sources=()):
         vectors.write_text("\n".join(lines) + "\n")
         places = [folder / name for name in ("check.cpp", *sources)]
         command = [*compiler, "-std=c++20", *options, "-I", folder, "-I", folder / "aten" / "src", "-o", program, *places, "-pthread"]
-        survivors = []
+        survivors, seconds = [], None
         for what, file, old, new in [("nothing", None, "", ""), *mutations]:
             for part in parts:
                 shutil.copytree(ROOT / part, folder / part, dirs_exist_ok=True)
             if file is not None:
                 source = folder / file
                 source.write_text(broken(source.read_text(), what, file, old, new))
-            passed, output = _outcome(command, program, vectors)
+            began = time.monotonic()
+            passed, output = _outcome(command, program, vectors, seconds)
+            seconds = seconds or 30 + 10 * (time.monotonic() - began)
             said = output.strip().splitlines()
             verdict(passed, what, said[0] if said else "")
             if passed is not (what == "nothing"):

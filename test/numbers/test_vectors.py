@@ -420,6 +420,15 @@ def test_bad_input(arguments, words, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_standard_output(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shown = run("q43", "--op", "add", "--count", 20, "--out", "-")
+    assert shown.exit_code == 0 and not list(tmp_path.iterdir()), "no file of that name"
+    assert "written: -, 20 vectors" in shown.stderr
+    run("q43", "--op", "add", "--count", 20, "--out", tmp_path / "file")
+    assert shown.stdout == (tmp_path / "file").read_text()
+
+
 def test_a_file_that_cannot_be_written(tmp_path):
     result = run("q43", "--op", "add", "--out", tmp_path / "none" / "file")
     assert result.exit_code == 2 and "cannot write" in result.output

@@ -54,8 +54,14 @@ def fields(bits: int, code: int) -> tuple[int, Fraction]:
 
 
 def encode(bits: int, x: float | Fraction, mode: str = "nearest_even", word: int = 0, linear: bool = True) -> int:
-    """The code of a number, by bisection over the positive codes."""
-    of = value if linear else log_value
+    """The code of a number."""
+    of, digits = (value, ()) if linear else (log_value, (52,))
+    return search(bits, functools.partial(of, bits), lambda k: of(bits + 1, 2 * k + 1, *digits), x, mode, word)
+
+
+def search(bits: int, of, boundary, x: float | Fraction, mode: str, word: int) -> int:
+    """The code of a number in a format of strings of bits, by bisection over the positive codes. of(k): a code's value; boundary(k): the string that
+    is one bit longer, between k and k + 1."""
     if isinstance(x, float):
         if not math.isfinite(x):
             return 1 << bits - 1
@@ -66,16 +72,15 @@ def encode(bits: int, x: float | Fraction, mode: str = "nearest_even", word: int
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        if of(bits, middle) <= magnitude:
+        if of(middle) <= magnitude:
             low = middle
         else:
             high = middle - 1
     code = low
     if low == 0:
         code = 1
-    elif low < most and of(bits, low) != magnitude:
-        boundary = value(bits + 1, 2 * low + 1) if linear else log_value(bits + 1, 2 * low + 1, 52)
-        code += _goes_up(magnitude, low, (of(bits, low), of(bits, low + 1), boundary), mode, negative, word)
+    elif low < most and of(low) != magnitude:
+        code += _goes_up(magnitude, low, (of(low), of(low + 1), boundary(low)), mode, negative, word)
     if mode == "up_down":
         code = min(max(code + (1 if word >> 63 else -1), 1), most)
     return (1 << bits) - code if negative else code

@@ -1,17 +1,21 @@
 """The command ``torch-dtypes vectors``."""
 
+import functools
 import os
+import sys
 import tempfile
 
 import click
 
-from .files import write
+from .files import put, write
 from .lines import KINDS
 from .making import OPERATIONS, Job
 
 
 def _file(ctx, param, path):
-    """A file whose folder can be written, before a long run."""
+    """A file whose folder can be written, before a long run; or ``-``."""
+    if path == "-":
+        return path
     folder = os.path.dirname(os.path.abspath(path))
     try:
         with tempfile.TemporaryFile(dir=folder):
@@ -34,7 +38,7 @@ def _file(ctx, param, path):
 @click.option("--count", type=int, metavar="N", help="How many vectors, directed-random.  [default: 10000]")
 @click.option("--all", "everything", is_flag=True, help="All operands instead, of small formats.")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Of the random ones.")
-@click.option("--out", required=True, metavar="FILE", callback=_file, help="The file to write.")
+@click.option("--out", required=True, metavar="FILE", callback=_file, help="The file to write; - for standard output.")
 @click.option("--as", "kind", type=click.Choice(KINDS), default="hex", show_default=True, help="Lines of codes, JSON, or words for $readmemh.")
 def vectors(format, operation, mode, to, terms, accumulate, count, everything, seed, out, kind):
     """Write golden vectors of an operation: operands, correctly rounded results and flags, as codes.
@@ -55,9 +59,10 @@ def vectors(format, operation, mode, to, terms, accumulate, count, everything, s
     console = Console(stderr=True)
     columns = (TextColumn("{task.completed:,.0f} of {task.total:,.0f} vectors"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=job.total)
+        advance = functools.partial(bar.advance, bar.add_task("", total=job.total))
         try:
-            path = write(job, out, kind, progress=lambda n: bar.advance(task, n))
+            put(job, sys.stdout, kind, advance) if out == "-" else write(job, out, kind, advance)
         except (RuntimeError, OSError) as error:  # a policy that the format cannot follow, a full disk
             raise click.ClickException(str(error)) from error
-    click.echo(f"written: {path}, {job.total:,} vectors of {operation} in {format}, {job.result.rounding.name}")
+    written = f"written: {out}, {job.total:,} vectors of {operation} in {format}, {job.result.rounding.name}"
+    click.echo(written, err=out == "-")

@@ -11,6 +11,16 @@ from .flags import finite_values
 _CLASSES = ("any",) * 4 + ("special",) * 2 + ("tie",) * 4 + ("cancellation",) * 2 + ("small",) * 2 + ("large",) * 2
 
 
+def _longer(fmt: _C.Format) -> _C.Format | None:
+    """A format of strings of bits with one bit more; None: other formats, and values that float64 lacks."""
+    if not fmt.is_tapered or not fmt.linear:
+        return None
+    if fmt.kind == _C.Kind.takum:
+        return _C.Format.takum(fmt.bits + 1, True)
+    made = _C.Format.bounded_posit(fmt.bits + 1, fmt.exp_bits, fmt.regime_max) if fmt.regime_max else _C.Format.posit(fmt.bits + 1, fmt.exp_bits)
+    return made if fmt.bits < 64 and made.fits_double else None
+
+
 class Directed:
     """Draws operands of one operation.
 
@@ -165,11 +175,10 @@ class Directed:
         return _C.encode_exact(cut, x.abs().nan_to_num(1.0)).clamp(max=self.result.max_code)
 
     def _boundary(self, code: torch.Tensor) -> torch.Tensor:
-        """The magnitude half way between the numbers of a code and the next one; of posits, the posit of one more bit; of tables, their boundary."""
+        """The magnitude half way between the numbers of a code and the next one; of posits and takums, that of one more bit; of tables, theirs."""
         if self.ladder is not None:
             return self.ladder[1][code.clamp(max=self._last)]
-        if self.result.kind == _C.Kind.posit and self.result.bits < 32:
-            longer = _C.Format.posit(self.result.bits + 1, self.result.exp_bits)
+        if longer := _longer(self.result):
             return _C.decode_exact(longer, 2 * code + 1)
         values = _C.decode_exact(self.result, code)
         above = _C.decode_exact(self.result, (code + 1).clamp(max=self.result.max_code))

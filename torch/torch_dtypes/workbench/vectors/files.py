@@ -7,12 +7,23 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TextIO
 
 import torch
 
 from .flags import NAMES
 from .lines import KINDS, digits
 from .making import Job
+
+
+def put(job: Job, file: TextIO, kind: str, progress: Callable[[int], None] | None = None) -> None:
+    """Writes the vectors of a job into an open text file; otherwise as ``write``."""
+    if kind not in KINDS:
+        raise ValueError(f"expected one of {', '.join(KINDS)}, but got {kind!r}")
+    for text, count in _texts(job, kind):
+        file.write(text)
+        if progress:
+            progress(count)
 
 
 def write(job: Job, path: str | os.PathLike, kind: str, progress: Callable[[int], None] | None = None) -> Path:
@@ -28,16 +39,11 @@ def write(job: Job, path: str | os.PathLike, kind: str, progress: Callable[[int]
         OSError: the file cannot be written.
         ValueError: another kind.
     """
-    if kind not in KINDS:
-        raise ValueError(f"expected one of {', '.join(KINDS)}, but got {kind!r}")
     path = Path(path)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with open(handle, "w", encoding="ascii", errors="backslashreplace") as file:
-            for text, count in _texts(job, kind):
-                file.write(text)
-                if progress:
-                    progress(count)
+            put(job, file, kind, progress)
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(name, 0o666 & ~umask)  # a temporary file is its owner's alone

@@ -74,7 +74,7 @@ class Range:
             values = finite_values(fmt)
             return (exact > max(values.max().item(), 0.0)) | (exact < min(values.min().item(), 0.0))
         largest = self._value(fmt.max_code)
-        if fmt.kind in (_C.Kind.posit, _C.Kind.takum):
+        if fmt.is_tapered:
             return magnitude > largest
         if fmt.kind == _C.Kind.fixed:
             lowest = 0.0 if not fmt.is_signed else largest + (0.0 if fmt.symmetric else math.ldexp(1.0, -fmt.man_bits))
@@ -85,7 +85,7 @@ class Range:
 
     def is_tiny(self, exact: torch.Tensor, mode: str) -> torch.Tensor:
         fmt, magnitude, negative = self.fmt, exact.abs(), exact < 0
-        if fmt.kind in (_C.Kind.posit, _C.Kind.takum):
+        if fmt.is_tapered:
             return (magnitude > 0) & (magnitude < self._value(1))
         if fmt.kind == _C.Kind.table:
             values = finite_values(fmt)

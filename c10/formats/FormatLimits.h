@@ -28,16 +28,42 @@ inline double epsilon(const Format& f) {
   const uint64_t one = encode(f, unpack(int64_t{1}));
   return value_of(f, one) == 1 && one < f.max_code() ? value_of(f, one + 1) - 1 : std::nan("");
 }
-// Posits and takums have no subnormals: minpos. Nor have tables: their smallest positive value.
+// Tapered formats have no subnormals: minpos. Nor have tables: their smallest positive value.
 inline double smallest_normal(const Format& f) {
   if (f.is_table()) return f.table->smallest;
-  if (f.is_takum()) return value_of(f, 1);
+  if (f.only_exact_codec()) return value_of(f, 1);
   return std::ldexp(1.0, f.min_exponent());
+}
+// Whether a mode rounds by whether anything is cut off, however little: a number and what is just beside it differ.
+inline bool sees_inexact(Rounding mode) {
+  switch (mode) {
+    case Rounding::Up:
+    case Rounding::Down:
+    case Rounding::TowardZero:
+    case Rounding::ToOdd:
+    case Rounding::StochasticEqual: return true;
+    default: return false;
+  }
+}
+// Whether nothing but 0 rounds to 0.
+inline bool keeps_minpos(const Format& f) {
+  return f.is_table() ? table_of(f).definition.minpos : f.is_tapered() && f.underflow == Underflow::Minpos;
+}
+// Whether a finite number beyond all machine types' range, or one that is not 0 and below it, may round to another value than an infinity or 0 would.
+inline bool tells_ends_apart(const Format& f) {
+  if (f.overflow == Overflow::Wrap) return false; // needs the digits of such a number
+  if (sees_inexact(f.rounding)) return true;
+  if (keeps_minpos(f)) return true;
+  if (f.is_tapered()) return f.infinity == Infinity::Nan;
+  if (!f.is_table()) return false;
+  const auto ends_alike = [](const TableEnd& end, uint32_t outermost) { return end.infinity == (end.saturates ? outermost : end.code); };
+  const ValueTable& t = table_of(f);
+  return !ends_alike(t.definition.high, t.codes.back()) || !ends_alike(t.definition.low, t.codes.front());
 }
 // 10^-d, where every decimal of d digits survives the format around 1.
 inline double resolution(const Format& f) {
   if (f.is_table()) return std::pow(10.0, std::ceil(std::log10(epsilon(f))));
-  const int bits = f.is_fixed() || f.is_takum() ? f.man_bits : f.significand_bits() - 1;
+  const int bits = f.is_fixed() || f.is_tapered() ? f.man_bits : f.significand_bits() - 1;
   const int digits = static_cast<int>(std::floor(bits * std::log10(2.0)));
   return std::pow(10.0, -digits);
 }

@@ -15,7 +15,7 @@ inline ScalarType bits_of(const Format& format) {
   }
 }
 
-// Float32 where it has every value. Posits, takums and most tables have no infinity for products that leave its range, so their squares must lie
+// Float32 where it has every value. Tapered formats and most tables have no infinity for products that leave its range, so their squares must lie
 // within it too.
 inline ScalarType compute_of(const Format& format) {
   const bool products = (!format.is_tapered() && !(format.is_table() && !format.has_infinity())) || format.max_exponent() <= 63;

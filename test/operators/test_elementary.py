@@ -47,9 +47,8 @@ LOSSES = {
     "gelu": (lambda x, y: abs(x) * ULP, "x/2 (1 + erf) cancels where erf is near -1", "e8m4", -8.5),
     "gelu_tanh": (lambda x, y: abs(x) * ULP, "x/2 (1 + tanh) cancels where tanh is near -1", "e8m4", -8.5),
     "ndtr": (lambda x, y: ULP, "(1 + erf) / 2 cancels where erf is near -1", "e8m4", -10.0),
-    "silu": (lambda x, y: abs(y) * ULP, "of a tiny x it is x/2, a tie in subnormal numbers, and a trifle that float64 lacks", "e8m4", 2.0**-130),
-    "i1": (lambda x, y: abs(y) * ULP, "of a tiny x it is x/2, a tie, and a trifle that float64 lacks", "posit16es2", 2.0**-50),
-    "i1e": (lambda x, y: abs(y) * ULP, "of a tiny x it is x/2, a tie in subnormal numbers, less a trifle that float64 lacks", "e8m4", 2.0**-130),
+    "silu": (lambda x, y: abs(y) * ULP, "beyond 16 bits: of a subnormal x it is x/2, a tie, and a trifle that float64 lacks", "tf32", 2.0**-136),
+    "i1e": (lambda x, y: abs(y) * ULP, "beyond 16 bits: of a subnormal x it is x/2, a tie, less a trifle that float64 lacks", "tf32", 3 * 2.0**-136),
     "log_ndtr": (lambda x, y: abs(y) * ULP, "of a large -x it is -x^2/2, a tie, less a trifle that float64 lacks", "e8m4", -7 * 2.0**27),
     "sinc": (lambda x, y: ULP, "sin(pi x) with pi in float64: not 0 at integers", "posit16es2", 1.0),
 }
@@ -58,9 +57,17 @@ LOSSES2 = {
     "atan2": (lambda x, y: abs(y) * ULP, "y/x may be a tie, and y/x - (y/x)^3/3 is not, which float64 does not tell", "e8m4", (3 * 2.0**-130, 2.0)),
 }
 
-# Posits have no infinity and round nothing to 0: where a function, or what it is computed from (exp(-x) in silu), leaves float64's range they
-# get the largest or smallest number.
+# Where a function, or what it is computed from (exp(-x) in silu), leaves float64's range, a posit is the largest or smallest number, and directed
+# modes round float64's last number (test_elementary_ends.py).
 RANGED = set("exp exp2 expm1 sinh cosh erfc sigmoid silu gelu gelu_tanh softplus mish logsigmoid i0 i1 log_ndtr ndtr".split())
+
+# Where float64 takes a result for a number that the exact one only comes near: test_elementary_directed.py.
+BESIDE = {n.removeprefix("special_") for n in _C.functions_with_limits()} | {"logsigmoid", "gelu_tanh"}
+
+
+def is_short(y):
+    return (torch.frexp(y).mantissa * 2**40).frac() == 0
+
 
 # Where stock PyTorch's float64 function is not the limit (or, for sign, no NaN), ours says the same.
 AS_STOCK = {"i0": (INF, -INF), "i1": (INF, -INF), "sinc": (INF, -INF), "sign": (NAN,), "pow_half": (-INF,)}
@@ -81,9 +88,10 @@ def dtype_of(name):
 
 
 def by_float64(name, f, x, dtype):
-    """f of float64 values, rounded; posits: kept within float64's range."""
+    """f of float64 values, rounded; where that is not rounding to nearest, and for posits: kept within float64's range."""
     y = f(x)
-    if name in RANGED and torch_dtypes.format_of(dtype).kind == _C.Kind.posit:
+    ends = torch.tensor([5e-324, -5e-324, 1e308], dtype=torch.float64).to(dtype)
+    if name in RANGED and (ends[:2].ne(0).any() or ends[2].isfinite()):
         counts, sign = x.isfinite() & (x != 0), torch.where(y.signbit() | (name in ("logsigmoid", "log_ndtr")), -1.0, 1.0).double()
         y = torch.where(counts & y.isinf(), sign * 1e308, torch.where(counts & (y == 0), sign * 5e-324, y))
     return y.to(dtype)
@@ -372,7 +380,8 @@ def test_tables_of_every_rounding_mode(name, mode):
         own = torch_dtypes.with_rounding(dtype, mode)
         assert same_bits(plain, f(x)), "a block must not change what lies behind it"
         if name not in ("sqrt", "abs", "neg", "sign", "reciprocal"):  # arithmetic: not by way of float64
-            assert same_bits(inside, expected, nan_signs=False)
+            same = ~is_short(f(stock)) if name in BESIDE else slice(None)
+            assert same_bits(inside[same], expected[same], nan_signs=False)
             y = f(x.view(torch.uint8).view(own))
             assert y.dtype is own and same_bits(y.view(torch.uint8).view(dtype), inside, nan_signs=False)
 

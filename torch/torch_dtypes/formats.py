@@ -57,8 +57,8 @@ def posit_format(
         nbits: 2 to 64, as long as float64 has every value: at most 53 significant bits, maxpos below 2^1024. A tensor's element takes 1, 2, 4
             or 8 bytes.
         es: 0 to 5.
-        regime_max: the longest regime, in posits of at most 16 bits: one of that length has no bit that ends it, so maxpos is about
-            2^(regime_max * 2^es) and every number has a fraction. (Bounded posits; ``underflow`` and ``infinity`` are the standard's.)
+        regime_max: the longest regime, 2 to nbits - 1: one of that length has no bit that ends it, so maxpos is about 2^(regime_max * 2^es) and
+            every number has a fraction where bits are left for one. (Bounded posits; ``underflow`` and ``infinity`` are the standard's.)
         underflow: ``"minpos"``: what is not 0 never becomes 0, in any mode (the standard). ``"zero"``: between 0 and minpos values round
             as between two floats, those up to minpos / 2 to 0 in nearest modes.
         infinity: ``"nan"``: what is infinite becomes NaR (the standard). ``"saturate"``: maxpos or -maxpos, everywhere: in casts, as the
@@ -87,7 +87,7 @@ def _posit(nbits, es, *, regime_max=None, underflow="minpos", infinity="nan", ro
     if regime_max is not None:
         if (underflow, infinity) != ("minpos", "nan"):
             raise ValueError(f"expected underflow='minpos' and infinity='nan' with regime_max, but got {underflow!r} and {infinity!r}")
-        return constructors.tabled(f"posit{nbits}es{es}_regime{integer('regime_max', regime_max, 2, 63)}", rounding)
+        return constructors.bounded_posit(nbits, es, integer("regime_max", regime_max, 2, 63), rounding)
     fmt = _C.Format.posit(nbits, es)
     if not fmt.fits_double:
         raise ValueError(
@@ -376,6 +376,7 @@ _PARAMETERS = {
     "fixed": (("int_bits", "exp_bits"), ("frac_bits", "man_bits"), ("signed", "is_signed"), ("overflow", "overflow"), ("symmetric", "symmetric")),
     "table": (("bits", "bits"), ("signed", "is_signed")),
     "takum": (("nbits", "bits"), ("linear", "linear")),
+    "bounded_posit": (("nbits", "bits"), ("es", "exp_bits"), ("regime_max", "regime_max")),
 }
 
 

@@ -75,8 +75,8 @@ const char* dtype_name(ScalarType type) {
 
 ScalarType promote_types(ScalarType a, ScalarType b) {
   const bool both = is_format_type(a) && is_format_type(b);
-  TORCH_CHECK_TYPE(!both || a == b, "expected dtypes that promote to one, but got two number formats, ", dtype_name(a), " and ", dtype_name(b),
-                   ". Convert one tensor first.");
+  TORCH_CHECK_TYPE(!both || a == b, "expected dtypes that promote to one, but got two number formats, torch.", dtype_name(a), " and torch.",
+                   dtype_name(b), ". Convert one tensor first.");
   if (both) return a;
   const ScalarType ours = is_format_type(a) ? a : b;
   const ScalarType other = is_format_type(a) ? b : a;

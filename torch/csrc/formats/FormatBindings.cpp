@@ -5,7 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/formats/BuiltinFormats.h>
-#include <c10/formats/ExactCodec.h>
+#include <c10/formats/FormatLimits.h>
 #include <c10/formats/ValueTable.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/formats/Arguments.h>
@@ -106,9 +106,13 @@ py::object decode_exact(const Format& f, py::handle codes) {
 
 void bind_formats(py::module_& m) {
   namespace f = c10::formats;
-  bind_enum<f::Kind>(
-      m, "Kind",
-      {{"posit", f::Kind::Posit}, {"float", f::Kind::Float}, {"fixed", f::Kind::Fixed}, {"table", f::Kind::Table}, {"takum", f::Kind::Takum}});
+  bind_enum<f::Kind>(m, "Kind",
+                     {{"posit", f::Kind::Posit},
+                      {"float", f::Kind::Float},
+                      {"fixed", f::Kind::Fixed},
+                      {"table", f::Kind::Table},
+                      {"takum", f::Kind::Takum},
+                      {"bounded_posit", f::Kind::BoundedPosit}});
   bind_enum<f::FewBits>(m, "FewBits", {{"a", f::FewBits::A}, {"b", f::FewBits::B}, {"c", f::FewBits::C}});
   bind_enum<f::Specials>(m, "Specials",
                          {{"ieee", f::Specials::Ieee},
@@ -133,12 +137,14 @@ void bind_formats(py::module_& m) {
       .def_static("fixed", &f::fixed_format)
       .def_static("table", &table_of_definition)
       .def_static("takum", &f::takum_format)
+      .def_static("bounded_posit", &f::bounded_posit_format)
       .def(py::init<const Format&>())
       .def_readonly("kind", &Format::kind)
       .def_readonly("bits", &Format::bits)
       .def_readonly("exp_bits", &Format::exp_bits)
       .def_readonly("man_bits", &Format::man_bits)
       .def_readonly("linear", &Format::linear)
+      .def_readonly("regime_max", &Format::regime_max)
       .def_readwrite("bias", &Format::bias)
       .def_readwrite("subnormals", &Format::subnormals)
       .def_readwrite("specials", &Format::specials)
@@ -152,6 +158,9 @@ void bind_formats(py::module_& m) {
       .def_readwrite("few_bits", &Format::few_bits)
       .def_property_readonly("table_name",
                              [](const Format& a) { return a.is_table() ? py::cast(f::table_of(a).definition.name) : py::object(py::none()); })
+      .def_property_readonly("is_tapered", &Format::is_tapered)
+      .def_property_readonly("keeps_minpos", &f::keeps_minpos)
+      .def_property_readonly("tells_ends_apart", &f::tells_ends_apart)
       .def_property_readonly("itemsize", &Format::itemsize)
       .def_property_readonly("significand_bits", &Format::significand_bits)
       .def_property_readonly("max_exponent", &Format::max_exponent)

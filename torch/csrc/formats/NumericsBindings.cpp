@@ -7,6 +7,7 @@
 #include <ATen/MixedOperands.h>
 #include <ATen/native/formats/BlockChop.h>
 #include <ATen/native/formats/Chop.h>
+#include <ATen/native/formats/Elementary.h>
 #include <ATen/native/formats/FillInfinity.h>
 #include <ATen/native/formats/GpuKernels.h>
 #include <ATen/native/formats/cpu/Kernels.h>
@@ -80,6 +81,11 @@ PyMethodDef raw_functions[] = {{"is_format_tensor", &is_format_tensor, METH_O, "
 
 void bind_numerics(py::module_& m) {
   m.def("operator_facts", &operator_facts);
+  m.def("functions_with_limits", [] {
+    py::list names;
+    for (const std::string_view name : at::formats::functions_with_limits()) names.append(py::str(name.data(), name.size()));
+    return names;
+  });
   m.def("dot_operators", &at::formats::dot_operators);
   m.def("cpu_capability", [] { return std::string(at::formats::cpu_kernels().name); });
   m.def("has_gpu_kernels", &at::formats::has_gpu_kernels);

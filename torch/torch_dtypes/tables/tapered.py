@@ -1,4 +1,4 @@
-"""Takums and bounded posits of at most 16 bits: bit strings whose fields have variable lengths. (Longer linear takums have a codec, ExactCodec.h.)
+"""Takums and bounded posits of at most 16 bits: bit strings whose fields have variable lengths. (Longer ones have a codec, ExactCodec.h.)
 
 Both round as posits do, on the bit string: the boundary between two codes is the value of the string that is one bit longer. What is not 0 never
 becomes 0, what is beyond the largest number becomes it, infinities become NaR.
@@ -88,14 +88,16 @@ def _bounded(bits: int, es: int, regime_max: int, code: int) -> float:
     return math.ldexp((1 << len(fraction)) + int(fraction or "0", 2), (k << es) + exponent - len(fraction))
 
 
-@named(r"posit(\d+)es(\d+)_regime(\d+)")
-def bounded_posit(bits: int, es: int, regime_max: int) -> Definition:
-    if not 2 <= bits <= 16:
-        raise ValueError(f"expected a posit of 2 to 16 bits with regime_max, but got {bits}: those are tables of values")
+def check_bounded(bits: int, es: int, regime_max: int) -> None:
     if not 0 <= es <= 5:
         raise ValueError(f"expected es from 0 to 5, but got {es}")
     if not 2 <= regime_max < bits:
         raise ValueError(f"expected regime_max from 2 to {bits - 1} with nbits={bits}, but got {regime_max}")
     if (regime_max + 1) << es > 1022:
         raise ValueError(f"expected exponents that float64 has, but got regime_max={regime_max} with es={es}")
+
+
+@named(r"posit([2-9]|1[0-6])es(\d+)_regime(\d+)")
+def bounded_posit(bits: int, es: int, regime_max: int) -> Definition:
+    check_bounded(bits, es, regime_max)
     return two_sided(bits, lambda k: _bounded(bits, es, regime_max, k), lambda k: _bounded(bits + 1, es, regime_max, 2 * k + 1))

@@ -104,7 +104,7 @@ void test_promotion() {
   EXPECT_EQ(promote_types(at::kDouble, at::kPosit16es2), at::kDouble);
   EXPECT_EQ(promote_types(at::kComplexFloat, at::kPosit32es2), at::kComplexFloat);
   const std::string error = error_of([&] { promote_types(at::kPosit16es2, at::kQ43); });
-  EXPECT_EQ(error, "expected dtypes that promote to one, but got two number formats, posit16es2 and q43. Convert one tensor first.");
+  EXPECT_EQ(error, "expected dtypes that promote to one, but got two number formats, torch.posit16es2 and torch.q43. Convert one tensor first.");
 }
 
 void test_scalars() {

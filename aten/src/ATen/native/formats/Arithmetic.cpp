@@ -6,8 +6,10 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/add_ops.h>
 #include <ATen/ops/div_ops.h>
+#include <ATen/ops/lerp_ops.h>
 #include <ATen/ops/mul_ops.h>
 #include <ATen/ops/rsub_ops.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/sub_ops.h>
 #include <torch/library.h>
 
@@ -40,16 +42,30 @@ Tensor stock_operand(const Tensor& t, c10::ScalarType type) {
   return is_format_tensor(t) ? to_stock(t, c10::toRealValueType(type)) : t;
 }
 
+// As stock: who subtracts a mask mostly wants to invert it.
+void expect_numbers(BinaryOp op, bool mask, const Scalar& alpha) {
+  TORCH_CHECK(!mask || op != BinaryOp::Sub,
+              "sub: expected numbers, but got a bool. Invert a mask with ~mask or mask.logical_not(), or convert it first, with mask.to(...).");
+  TORCH_CHECK(!alpha.isBoolean(), name_of(op), ": expected a number as alpha, but got a bool. Use 1 or 0.");
+}
+void expect_numbers(BinaryOp op, const Scalar& other, const Scalar& alpha) {
+  expect_numbers(op, other.isBoolean(), alpha);
+}
+void expect_numbers(BinaryOp op, const Tensor& a, const Tensor& b, const Scalar& alpha) {
+  expect_numbers(op, a.scalar_type() == c10::ScalarType::Bool || b.scalar_type() == c10::ScalarType::Bool, alpha);
+}
+
 // a + alpha * b for sums, op(a, b) else, into a new tensor (whose dtype type promotion decides) or into one of ours.
 Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b, const Scalar& alpha, const Tensor& existing = {}) {
   const at::AutoDispatchBelowADInplaceOrView guard;
+  expect_numbers(op, a, b, alpha);
   ResultType type;
   type.see(a, name_of(op));
   type.see(b, name_of(op));
   if (type.stock_wins() && !existing.defined()) {
     return stock_binary(op, stock_operand(a, *type.stock), stock_operand(b, *type.stock), alpha);
   }
-  TORCH_CHECK_TYPE(!type.is_complex(), name_of(op), ": expected real operands for a result of a number format, but got a complex one");
+  TORCH_CHECK(!type.is_complex(), name_of(op), ": expected real operands for a result of a number format, but got a complex one");
   const Target target{existing.defined() ? entry_of(existing) : *type.format, existing};
   TORCH_CHECK(a.device() == b.device() || a.dim() == 0 || b.dim() == 0, name_of(op), ": expected tensors on one device, but got ", a.device(),
               " and ", b.device());
@@ -103,7 +119,7 @@ Tensor& without_alpha_out(const Tensor& a, const Tensor& b, Tensor& out) {
 }
 
 void expect_real(const char* op, const Scalar& number, const Tensor& self) {
-  TORCH_CHECK_TYPE(!number.isComplex(), op, ": expected a real number beside a tensor of ", entry_of(self).name, ", but got a complex one");
+  TORCH_CHECK(!number.isComplex(), op, ": expected a real number beside a tensor of ", entry_of(self).name, ", but got a complex one");
 }
 
 // Beside a complex number: the stock operator on the exact values, for a complex result.
@@ -135,11 +151,13 @@ Tensor& scalar_(Tensor& self, const Scalar& other) {
 }
 template <BinaryOp op>
 Tensor scalar_with_alpha(const Tensor& self, const Scalar& other, const Scalar& alpha) {
+  expect_numbers(op, other, alpha);
   if (other.isComplex() || alpha.isComplex()) return with_complex_number(op, self, other, alpha);
   return with_number(op, self, other.toDouble() * alpha.toDouble());
 }
 template <BinaryOp op>
 Tensor& scalar_with_alpha_(Tensor& self, const Scalar& other, const Scalar& alpha) {
+  expect_numbers(op, other, alpha);
   expect_real(name_of(op), other, self);
   expect_real(name_of(op), alpha, self);
   with_number(op, self, other.toDouble() * alpha.toDouble(), self);
@@ -152,6 +170,7 @@ Tensor rsub_tensor(const Tensor& self, const Tensor& other, const Scalar& alpha)
   return binary(BinaryOp::Sub, other, self, alpha);
 }
 Tensor rsub_scalar(const Tensor& self, const Scalar& other, const Scalar& alpha) {
+  expect_numbers(BinaryOp::Sub, other, alpha);
   if (other.isComplex() || alpha.isComplex()) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     return at::_ops::rsub_Scalar::call(decoded(self), other, alpha);
@@ -196,6 +215,8 @@ Tensor ternary(const char* name, TernaryOp op, const Tensor& a, const Tensor& b,
                Stock stock) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const ResultType type = common_type(name, {a, b, c});
+  TORCH_CHECK(!(in_place && is_format_tensor(self) && type.is_complex()), name,
+              ": expected real operands for a result of a number format, but got a complex one");
   const FormatEntry* format = type.result();
   if (in_place && is_format_tensor(self)) {
     return elementwise(op, Operand::of(a), Operand::of(b), Operand::of(c), s, {entry_of(self), self});
@@ -231,16 +252,23 @@ Tensor& addcdiv_out(const Tensor& self, const Tensor& x, const Tensor& y, const 
   return store(addcdiv_kernel(self, x, y, value), out, {self, x, y});
 }
 
+// Operands of two dtypes are the way of the overload with a tensor as weight, which refuses them or, where it is asked to, promotes.
+bool are_ours(const Tensor& self, const Tensor& end) {
+  return is_format_tensor(self) && is_format_tensor(end);
+}
+Tensor number_tensor(const Scalar& weight) {
+  return at::scalar_tensor(weight, at::TensorOptions().dtype(at::kDouble));
+}
+
 Tensor lerp_number(const Tensor& self, const Tensor& end, const Scalar& weight, const Tensor& existing) {
   const FormatEntry* format = common_type("lerp", {self, end}).result();
-  const bool one_dtype = format && (!existing.defined() || is_format_tensor(existing));
-  TORCH_CHECK_TYPE(one_dtype, "lerp: expected start and end of one dtype, but got a number format and a stock dtype");
   return elementwise(TernaryOp::Lerp, Operand::of(self), Operand::of(end), Operand::of(weight), 1, {*format, existing});
 }
 Tensor lerp_scalar(const Tensor& self, const Tensor& end, const Scalar& weight) {
-  return lerp_number(self, end, weight, {});
+  return are_ours(self, end) ? lerp_number(self, end, weight, {}) : at::_ops::lerp_Tensor::call(self, end, number_tensor(weight));
 }
 Tensor& lerp_scalar_(Tensor& self, const Tensor& end, const Scalar& weight) {
+  if (!are_ours(self, end)) return at::_ops::lerp__Tensor::call(self, end, number_tensor(weight));
   lerp_number(self, end, weight, self);
   return self;
 }

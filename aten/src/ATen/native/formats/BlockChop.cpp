@@ -17,6 +17,7 @@
 #include <ATen/ops/empty_like_ops.h>
 #include <ATen/ops/where_ops.h>
 #include <c10/formats/BlockScale.h>
+#include <c10/formats/FormatLimits.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 #include <torch/csrc/autograd/saved_variable.h>
@@ -133,7 +134,7 @@ at::Tensor chop_blocks(const at::Tensor& input, std::string_view name, optional<
   const BlockScale scale_of{static_cast<int>(emax), static_cast<int>(lowest), static_cast<int>(highest), threshold, included};
   const int64_t length = input.size(-1);
   size = std::min(size, length);
-  const bool careful = !to_nearest || format.is_posit();
+  const bool careful = !to_nearest || c10::formats::keeps_minpos(format);
   const RandomWords words = next_words(format, generator, input.device());
   if (on_gpu(input.device())) {
     const Gpu gpu(input.device(), "chop_blocks");

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/maximum.h>
+#include <ATen/ops/nextafter.h>
 #include <ATen/ops/where.h>
 #include <c10/formats/ForkSafeMutex.h>
 
@@ -165,7 +166,115 @@ void look_up(const void* table, const char* in, char* out, int itemsize, int64_t
 }
 
 at::Tensor larger_operand(const at::Tensor& first, const at::Tensor& second) {
-  return at::where(second.isfinite(), at::maximum(first, second), second);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  return at::maximum(first, second).masked_fill(first.isinf().logical_or(second.isinf()), nan);
+}
+
+at::Tensor base_of_power(const at::Tensor& base, const at::Tensor& exponent) {
+  return at::where(exponent.isinf(), std::numeric_limits<double>::quiet_NaN(), base);
+}
+
+namespace {
+
+// What a function comes near to, and on which side of it its results lie, wherever they are finite and the operand is not 0: sin x < x.
+enum class Near : uint8_t { Operand, HalfOperand, ThreeFifths, One, Half, Two };
+enum class Side : uint8_t { Above, Below, Inwards, Outwards, AsOperand, AgainstOperand }; // inwards: nearer to 0
+
+struct Limit {
+  std::string_view name;
+  Near near;
+  Side side;
+};
+
+constexpr Limit kLimits[] = {
+    {"asin", Near::Operand, Side::Outwards},
+    {"asinh", Near::Operand, Side::Inwards},
+    {"atan", Near::Operand, Side::Inwards},
+    {"atanh", Near::Operand, Side::Outwards},
+    {"cos", Near::One, Side::Inwards},
+    {"cosh", Near::One, Side::Outwards},
+    {"erf", Near::One, Side::Inwards},
+    {"erfc", Near::One, Side::AgainstOperand},
+    {"erfc", Near::Two, Side::Inwards},
+    {"exp", Near::One, Side::AsOperand},
+    {"exp2", Near::One, Side::AsOperand},
+    {"expm1", Near::Operand, Side::Above},
+    {"expm1", Near::One, Side::Above}, // -1
+    {"gelu", Near::HalfOperand, Side::Above},
+    {"gelu", Near::Operand, Side::Below},
+    {"i0", Near::One, Side::Outwards},
+    {"log1p", Near::Operand, Side::Below},
+    {"log_sigmoid_forward", Near::Operand, Side::Below},
+    {"logaddexp", Near::Operand, Side::Above}, // of the larger operand
+    {"logaddexp2", Near::Operand, Side::Above},
+    {"mish", Near::ThreeFifths, Side::Above}, // of the operand: tanh(log 2) is 3/5
+    {"mish", Near::Operand, Side::Below},
+    {"sigmoid", Near::Half, Side::AsOperand},
+    {"sigmoid", Near::One, Side::Inwards},
+    {"silu", Near::HalfOperand, Side::Above},
+    {"silu", Near::Operand, Side::Below},
+    {"sin", Near::Operand, Side::Inwards},
+    {"sin", Near::One, Side::Inwards},
+    {"sinh", Near::Operand, Side::Outwards},
+    {"special_i0e", Near::One, Side::Inwards},
+    {"special_i1", Near::HalfOperand, Side::Outwards},
+    {"special_i1e", Near::HalfOperand, Side::Inwards},
+    {"special_ndtr", Near::Half, Side::AsOperand},
+    {"special_ndtr", Near::One, Side::Inwards},
+    {"tan", Near::Operand, Side::Outwards},
+    {"tanh", Near::Operand, Side::Inwards},
+    {"tanh", Near::One, Side::Inwards},
+};
+
+at::Tensor place_of(Near near, const at::Tensor& result, const at::Tensor& operand) {
+  switch (near) {
+    case Near::Operand: return operand;
+    case Near::HalfOperand: return operand.mul(0.5);
+    case Near::ThreeFifths: return operand.mul(3).div(5);
+    case Near::One: return at::full({}, 1.0, result.options()).copysign(result);
+    case Near::Half: return at::full({}, 0.5, result.options());
+    default: return at::full({}, 2.0, result.options());
+  }
+}
+
+at::Tensor far_away(Side side, const at::Tensor& place, const at::Tensor& operand) {
+  const at::Tensor infinity = at::full({}, std::numeric_limits<double>::infinity(), operand.options());
+  switch (side) {
+    case Side::Above: return infinity;
+    case Side::Below: return infinity.neg();
+    case Side::Inwards: return at::full({}, 0.0, operand.options());
+    case Side::Outwards: return infinity.copysign(place);
+    case Side::AsOperand: return infinity.copysign(operand);
+    default: return infinity.copysign(operand.neg());
+  }
+}
+
+} // namespace
+
+std::vector<std::string_view> functions_with_limits() {
+  std::vector<std::string_view> names;
+  for (const Limit& limit : kLimits) {
+    if (names.empty() || names.back() != limit.name) names.push_back(limit.name);
+  }
+  return names;
+}
+
+bool comes_near_ties(std::string_view name) {
+  return std::any_of(std::begin(kLimits), std::end(kLimits),
+                     [=](const Limit& l) { return l.name == name && (l.near == Near::HalfOperand || l.near == Near::ThreeFifths); });
+}
+
+at::Tensor beside_limits(const at::Tensor& result, const at::Tensor& operand, std::string_view name) {
+  at::Tensor values = result;
+  const at::Tensor counts = operand.isfinite().logical_and(operand.ne(0));
+  for (const Limit& limit : kLimits) {
+    if (limit.name != name) continue;
+    // Stock's functions are a few of float64's digits off, and no format here has so many.
+    const at::Tensor place = place_of(limit.near, result, operand);
+    const at::Tensor is_near = values.sub(place).abs().le(place.abs().mul(0x1p-50)).logical_and(counts);
+    values = at::where(is_near, at::nextafter(place, far_away(limit.side, place, operand)), values);
+  }
+  return values;
 }
 
 at::Tensor within_range(const at::Tensor& result, const at::Tensor& operand, Tail tail) {

@@ -5,7 +5,9 @@
 
 #include <compare>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace at::formats {
 
@@ -16,11 +18,19 @@ enum class Tail : uint8_t {
   ZerosAlone,    // of logaddexp: a 0 of 0 and a smaller number is a little above 0, however small the other's power; elsewhere a 0 is one,
                  // or what cancellation left
 };
-// The operand that tells which results of logaddexp have left it: the larger one.
+// The operand that tells which results of logaddexp have left it: the larger one; NaN where one of the two is infinite.
 at::Tensor larger_operand(const at::Tensor& first, const at::Tensor& second);
-// Those results by what the exact ones are, for formats in which nothing overflows or underflows (posits): what became infinite of a finite
-// operand is float64's largest number, and what became 0 of one that is not 0 its smallest. Both float64.
+// Of powers: the base; NaN where the exponent is infinite.
+at::Tensor base_of_power(const at::Tensor& base, const at::Tensor& exponent);
+// Those results by what the exact ones are, for formats that tell them from infinities and zeros: what became infinite of a finite operand is
+// float64's largest number, and what became 0 of one that is not 0 its smallest. Both float64.
 at::Tensor within_range(const at::Tensor& result, const at::Tensor& operand, Tail tail);
+// Results so near to a number (the operand, its half, 1, 1/2, 2) that float64 takes them for it, where the exact ones are not: float64's next number
+// on the side where those lie. Directed modes tell them apart, and ties do. By the operator's name, without "aten::"; both float64.
+at::Tensor beside_limits(const at::Tensor& result, const at::Tensor& operand, std::string_view name);
+// The names that it knows, and whether a function comes near to a share of its operand, which may be a tie.
+std::vector<std::string_view> functions_with_limits();
+bool comes_near_ties(std::string_view name);
 
 // A function as the address that stands for its operator, its other arguments, the format and the rounding mode make it.
 struct FunctionKey {

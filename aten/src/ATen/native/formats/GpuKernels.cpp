@@ -76,11 +76,12 @@ void Gpu::check(cuda::Status status) const {
 }
 
 void Gpu::expect(const Format& format) const {
-  const bool served = !format.is_table() && !format.is_takum() && (!format.is_posit() || c10::formats::PositDecoder<double>::serves(format));
+  const bool served = !format.is_table() && !format.only_exact_codec() && (!format.is_posit() || c10::formats::PositDecoder<double>::serves(format));
   TORCH_CHECK_NOT_IMPLEMENTED(served, what_, ": expected a posit of at most 53 bits, a float or fixed point on a GPU, but got a tensor of ",
-                              format.is_table()       ? "a table of values"
-                                  : format.is_takum() ? "a takum"
-                                                      : "a longer posit",
+                              format.is_table()               ? "a table of values"
+                                  : format.is_takum()         ? "a takum"
+                                  : format.is_bounded_posit() ? "a bounded posit"
+                                                              : "a longer posit",
                               ". Move it with .cpu() first.");
 }
 

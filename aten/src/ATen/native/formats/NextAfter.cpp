@@ -24,7 +24,7 @@ namespace {
 
 using at::Tensor;
 
-// Posits, takums and fixed point: codes are ordered as the integers that they are. What has no neighbour stays.
+// Tapered formats and fixed point: codes are ordered as the integers that they are. What has no neighbour stays.
 uint64_t step_integer(const Format& f, uint64_t code, bool up) {
   if (!f.is_signed) return up ? std::min(code + 1, f.max_code()) : code - (code != 0);
   const int unused = 64 - f.bits;

@@ -54,7 +54,8 @@ class Decoder {
       case Kind::Fixed: new (&fixed_) FixedDecoder<T>(f); break;
       case Kind::Float: new (&float_) FloatDecoder<T>(f); break;
       case Kind::Table: // refused before: tables lie in the host's memory
-      case Kind::Takum: break; // refused before, too
+      case Kind::Takum: // refused before, too
+      case Kind::BoundedPosit: break;
     }
   }
 

@@ -132,9 +132,11 @@ def test_what_no_program_can_have(model, error):
 def test_options():
     x = torch.ones(3, dtype=torch.q43)
     model = model_of(lambda self, x: x * 2)
-    with pytest.raises(NotImplementedError, match="expected no dynamic_shapes"):
-        torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim.AUTO},))
-    assert_same(torch.export.export(model, (x,), strict=True).module()(x), x * 2)
+    assert_same(torch.export.export(model, (), {"x": x}, strict=True).module()(x=x), x * 2)
+    with pytest.raises(NotImplementedError, match=r"expected no preserve_module_call_signature, but got \('',\)"):
+        torch.export.export(model, (x,), preserve_module_call_signature=("",))
+    with pytest.raises(NotImplementedError, match=r"draft_export, but got torch\.q43"):
+        torch.export.draft_export(model, (x,))
 
 
 def test_operands():
@@ -146,3 +148,135 @@ def test_operands():
             run(other)
     with pytest.raises(AssertionError, match=r"3"):  # stock's
         run(torch.ones(4, dtype=torch.q43))
+
+
+def test_factories():
+    torch.manual_seed(0)
+    made = model_of(lambda self, x: x + torch.zeros(3, dtype=torch.q43) + torch.full((3,), 0.3, dtype=torch.q43) * torch.ones(1, dtype=torch.q43))
+    lstm, x = nn.LSTM(4, 3, num_layers=2).to(torch.q43), torch.randn(5, 2, 4).to(torch.q43)  # whose first state are zeros
+    with torch.no_grad():
+        for model, given in ((made, x[0, 0, :3]), (lstm, x)):
+            assert_all_same(torch.export.export(model, (given,)).module()(given), model(given))
+
+
+# ---- other forms of a program ----
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.norm, self.b = nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 4)
+        self.b.weight = self.a.weight
+
+    def forward(self, x):
+        return self.b(self.norm(self.a(x)))
+
+
+def test_other_forms():
+    torch.manual_seed(0)
+    model, x = Tied().to(torch.posit16es2), torch.randn(3, 4).to(torch.posit16es2)
+    program = torch.export.export(copy.deepcopy(model), (x,))
+    state = {name: codes.clone() for name, codes in program.state_dict.items()}  # which runs write to
+    expected = [model(x) for _ in range(2)]  # in training mode, which writes to the statistics
+    with torch.no_grad():
+        for run in (copy.deepcopy(program).module(), program.run_decompositions().module(), torch.export.unflatten(program)):
+            run.load_state_dict(state)
+            for y in expected:
+                assert_same(run(x), y.detach())
+            assert torch.equal(run.get_buffer("norm.running_var"), torch_dtypes.codes(model.norm.running_var))
+
+
+@pytest.mark.parametrize("form", [lambda p: p.module(), torch.export.unflatten])
+def test_state_of_the_model(form):
+    torch.manual_seed(0)
+    x = torch.randn(3, 4).to(torch.posit16es2)
+    program = torch.export.export(Tied().to(torch.posit16es2).eval(), (x,))
+    other = Tied().to(torch.posit16es2).eval()
+    run = form(program)
+    run.load_state_dict(other.state_dict())
+    with torch.no_grad():
+        assert_same(run(x), other(x))
+    for dtype in (torch.posit16es1, torch.float32):  # which the integers would take, rounded to integers
+        with pytest.raises(TypeError, match=rf"expected a\.weight in torch\.posit16es2, or its codes.*but got {dtype}"):
+            run.load_state_dict(Tied().to(dtype).state_dict())
+
+
+# ---- gradients ----
+
+
+def test_gradients_are_refused():
+    torch.manual_seed(0)
+    model, x = nn.Linear(4, 2).to(torch.q43), torch.randn(3, 4).to(torch.q43)
+    program = torch.export.export(model, (x,))
+    run = program.module()
+    y = run(x)
+    assert y.requires_grad  # as the model's
+    with pytest.raises(RuntimeError, match=r"expected no gradients of an exported program, but got backward\(\) of its result of torch\.q43"):
+        y.sum().backward()
+    for given in (x, torch_dtypes.codes(x)):
+        assert not torch.no_grad()(run)(given).requires_grad
+    needing = x.clone().requires_grad_()
+    with pytest.raises(RuntimeError, match=r"expected an input without requires_grad in an exported program, but got one of torch\.q43"):
+        run(needing)
+    with torch.no_grad():
+        assert_same(run(needing), model(x))
+    frozen = torch.export.export(model.requires_grad_(False), (x,)).module()
+    assert not frozen(x).requires_grad
+    beside = torch.export.export(model_of(lambda self, x, s: x * s.to(x.dtype)), (x, torch.ones(()))).module()
+    with pytest.raises(RuntimeError, match=r"expected an input without requires_grad.* one of torch\.float32"):
+        beside(x, torch.ones((), requires_grad=True))
+
+
+def test_gradients_of_programs_are_refused():
+    from torch.export.experimental import _export_forward_backward
+
+    x = torch.ones(3, 4, dtype=torch.q43)
+    program = torch.export.export(nn.Linear(4, 2).to(torch.q43), (x,))
+    with pytest.raises(NotImplementedError, match="but got one of codes: a program of codes runs forward alone"):
+        _export_forward_backward(program)
+
+
+# ---- what rounds at random ----
+
+STOCHASTIC = torch_dtypes.with_rounding(torch.q43, "stochastic")
+
+
+class AtRandom(nn.Module):
+    """Equal calls, one whose result nobody needs, casts, several results, and dropout."""
+
+    def forward(self, x):
+        x.tanh()
+        twice = x * x - x * x
+        parts = torch.cat([twice, twice]).split(2)
+        return twice, (x.float() / 3).to(x.dtype), parts[0] * 1.1, torch.nn.functional.dropout(x, 0.5, True)
+
+
+def seeded(f, *args):
+    torch.manual_seed(5)
+    return f(*args)
+
+
+FRESH_AT_RANDOM = """
+import sys, torch
+x, expected = torch.load(sys.argv[1] + "/x.pt", weights_only=True)
+run = torch.export.load(sys.argv[1] + "/p.pt2").module()
+torch.manual_seed(5)
+for a, b in zip(run(x), expected, strict=True):
+    assert a.dtype is b.dtype and a.tolist() == b.tolist()
+"""
+
+
+def test_rounds_at_random(tmp_path):
+    torch.manual_seed(0)
+    model, x = AtRandom(), torch.randn(4, 16).to(STOCHASTIC)
+    program = torch.export.export(model, (x,))
+    run, expected = program.module(), seeded(model, x)
+    assert_all_same(seeded(run, x), expected)
+    assert any(a.tolist() != b.tolist() for a, b in zip(run(x), run(x), strict=True))
+    assert seeded(run, x)[0].any()  # equal calls draw each for itself
+    torch.export.save(program, tmp_path / "p.pt2")
+    torch.save((x, expected), tmp_path / "x.pt")
+    done = subprocess.run([sys.executable, "-c", FRESH_AT_RANDOM, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    varying = torch.export.export(model, (x,), dynamic_shapes=({1: torch.export.Dim.AUTO},)).module()
+    assert_all_same(seeded(varying, x[:, :7].contiguous()), seeded(model, x[:, :7].contiguous()))

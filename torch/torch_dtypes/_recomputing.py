@@ -1,7 +1,7 @@
-"""What a checkpointed function found in its first pass, given again where the function is computed again for backward.
+"""What holds in the first pass of a checkpointed function, and what it found there, given again where the function is computed again for backward.
 
-A scale of the tensors before would be another one then, since the first pass's tensor is among them: backward would go by other values than those
-that were computed.
+A block around the first pass, as of rounding(), may be over then. And a scale of the tensors before would be another one, since the first pass's
+tensor is among them: backward would go by other values than those that were computed.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+
+from . import _C
 
 Record = dict[object, list]  # what each object found, in its order
 
@@ -52,3 +54,25 @@ def once(owner: object, find: Callable):
     for record in _here.records:
         record.setdefault(owner, []).append(found)
     return found
+
+
+# Each returns what it was.
+_EXCHANGES = (_C.set_rounding_override, _C.set_few_bits_override, _C.set_accumulation_override, _C.set_mixed_operands_override)
+
+
+def carried(function: Callable) -> tuple[contextlib.AbstractContextManager, Callable]:
+    """A context for the first pass of a function, and the function as it is called later: under the overrides that hold now on this thread, also
+    where there are none, with the scales that the first pass found."""
+    record: Record = {}
+    overrides = (_C.rounding_override(), _C.few_bits_override(), _C.accumulation_override(), _C.mixed_operands_override())
+
+    def repeat(*args: object, **kwargs: object) -> object:
+        around = [exchange(value) for exchange, value in zip(_EXCHANGES, overrides, strict=True)]
+        try:
+            with repeating(record):
+                return function(*args, **kwargs)
+        finally:
+            for exchange, value in zip(_EXCHANGES, around, strict=True):
+                exchange(value)
+
+    return recording(record), repeat

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from .. import _C
 from . import table
 from .releases import NO_TABLE_OF_METHODS, SKIP_RULES_KNOW_FRAMES, SKIPS_HAVE_REASONS
-from .table import Builtin, Extended, Registered, Replaced, When
+from .table import Builtin, Registered, Replaced, When
 
 NOTICE = (
     "torch.compile runs uncompiled what a graph cannot have of number formats (torch.{name} here). Results are those of the same code without "
@@ -171,7 +171,7 @@ def draws(operators: list) -> None:
 
 def begin_dynamo(stock, callback):
     """The first call, with which everything of dynamo's begins: what torch.compile needs is installed then."""
-    table.install(DYNAMO_HOOKS)
+    table.install(LATER_HOOKS)
     return stock(callback)
 
 
@@ -242,6 +242,14 @@ def as_codes(stock):
     return wrap
 
 
+def _beneath_buckets(backend):
+    """A backend without what takes a graph apart where DistributedDataParallel's buckets end, which knows Dynamo's graphs alone."""
+    from torch._dynamo.backends.distributed import DDPOptimizer
+
+    owner = getattr(backend, "__self__", None)
+    return owner.backend_compile_fn if isinstance(owner, DDPOptimizer) else backend
+
+
 def _has_nothing_to_gain(backend, inputs: list) -> bool:
     """Whether a backend is Inductor without options and the graph on the CPU: it generates loops for stock operators alone, of which a graph over
     codes has copies at most, and calls the others as they stand."""
@@ -261,11 +269,11 @@ def compiling(stock):
     def call(self, gm, example_inputs):
         if not frames.has_codes(gm):
             return stock(self, gm, example_inputs)
-        backend = self.compiler_fn
+        backend, compiler = self.compiler_fn, _beneath_buckets(self.compiler_fn)
 
         def compile_codes(graph, inputs):
             try:
-                return frames.compile_graph(graph, inputs, frames.as_it_is if _has_nothing_to_gain(backend, inputs) else backend)
+                return frames.compile_graph(graph, inputs, frames.as_it_is if _has_nothing_to_gain(compiler, inputs) else compiler)
             except (frames.NotRecordable, frames.Mistaken) as error:
                 name = format_in(inputs)
                 if self.root_tx.one_graph:
@@ -336,49 +344,7 @@ def functions_kept_whole(stock):
     return handlers
 
 
-# ---- torch.export ----
-
-
-def export_codes(mod, args, kwargs=None, **options):
-    """The program of a model with tensors of ours, which is one over codes; None for others, and for those that ONNX files are to be made of."""
-    if not isinstance(mod, torch.nn.Module) or torch.onnx.is_in_onnx_export():
-        return None
-    name = format_in([*mod.parameters(), *mod.buffers(), *torch.utils._pytree.tree_leaves((args, kwargs))])
-    if name is None:
-        return None
-    from ..compiling import exporting
-
-    return exporting.export(mod, args, kwargs, name, **options)
-
-
-@functools.cache
-def _begin_files() -> None:
-    table.install(FILE_HOOKS)
-
-
-def begin_files(*args, **kwargs) -> None:
-    """Before the first file of a program is read, what finds our operators in it is installed."""
-    _begin_files()
-
-
-def operators_in_files(stock):
-    """What finds the operators that a program's file names: those on codes are made then."""
-    from ..compiling import exporting  # which defines how tensors enter and leave
-
-    prefix = f"torch.ops.{exporting.operators.NAMESPACE}."
-
-    @functools.wraps(stock)
-    def deserialize_operator(self, target: str):
-        if target.startswith(prefix):
-            exporting.operators.named(*target.removeprefix(prefix).split("."))
-        return stock(self, target)
-
-    return deserialize_operator
-
-
 HOOKS = [
-    Extended("torch.export", "export", export_codes),
-    Extended("torch.export", "load", begin_files),
     Builtin("torch._C._dynamo.eval_frame", "set_eval_frame", begin_dynamo, When.FIRST_CALL),
     Replaced("torch._subclasses.fake_tensor.FakeTensorConverter", "from_real_tensor", refuse_fake),
     Replaced("torch.fx.experimental.proxy_tensor", "track_tensor", refuse_tracking),
@@ -387,7 +353,7 @@ HOOKS = [
 _DYNAMO = "torch._dynamo"
 
 # When dynamo is first used, which `import torch` does not import.
-DYNAMO_HOOKS = [
+LATER_HOOKS = [
     Replaced(f"{_DYNAMO}.convert_frame.CatchErrorsWrapper", "__call__", skipping),
     Replaced(f"{_DYNAMO}.variables.builder", "wrap_to_fake_tensor_and_record", as_codes),
     Replaced(f"{_DYNAMO}.output_graph.OutputGraph", "call_user_compiler", compiling),
@@ -400,7 +366,3 @@ DYNAMO_HOOKS = [
     Replaced(f"{_DYNAMO}.trace_rules", "get_mod_inlinelist", traced_through),
     Registered("torch._functorch.compile_utils", "rand_ops", draws),
 ]
-
-FILE_HOOKS = [Replaced("torch._export.serde.serialize.GraphModuleDeserializer", "deserialize_operator", operators_in_files)]
-
-LATER_HOOKS = [*DYNAMO_HOOKS, *FILE_HOOKS]

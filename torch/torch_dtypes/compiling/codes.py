@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 from torch.utils import _pytree as pytree
@@ -79,10 +81,7 @@ def _results(func, values: list, formats: str, device: torch.device):
     written = {frozenset(a.alias_info.before_set): v for a, v in zip(func._schema.arguments, values, strict=True) if operators.is_written(a)}
     fresh = iter(())
     if not all(map(operators.is_written, func._schema.returns)):
-        try:
-            fresh = iter(_sized(func, values, formats + operators.EXACT, device))
-        except NotImplementedError as error:
-            raise _unsupported(f"expected an operator whose result's shape follows from its operands', but got {func}: {error}") from error
+        fresh = iter(_sized(func, values, formats + operators.EXACT, device))
     returned = []
     for r in func._schema.returns:
         if operators.is_written(r):
@@ -95,41 +94,12 @@ def _results(func, values: list, formats: str, device: torch.device):
 
 
 def _sized(func, values: list, formats: str, device: torch.device) -> list[torch.Tensor | None]:
-    """Fakes of an operator's results, then of what it has written.
-
-    Dtypes, sizes and strides are eager code's. Where sizes vary, it is asked about those at hand alone, and stock's rules for a floating dtype say
-    what becomes of others; where these say something else of those at hand, the sizes are made constants.
-    """
-    found = operators.outcome(func, values, formats, below_autograd=False, settled=operators.at_hint)
-    if not any(map(_varies, pytree.tree_leaves(values))):
-        return [None if t is None else _like(t, device) for t in found]
-    values = pytree.tree_map_only(torch.SymFloat, operators.at_hint, values)  # by which no size goes
-    stand_ins = pytree.tree_map_only(Codes, _in_stock, values)
+    """Fakes of an operator's results, then of what it has written."""
     try:
-        result = operators.call(func, stand_ins, operators.EXACT)
-    except (TypeError, ValueError, RuntimeError):  # for which stock has no rule
-        known = [None] * len(found)
-    else:
-        known = operators.made(func, result) + operators.listed([stand_ins[i] for i in operators.written(func)])
-    if len(known) == len(found) and all(a is None or (b is not None and _agree(a, b)) for a, b in zip(found, known, strict=True)):
-        return [None if t is None else _like(t, device, like) for t, like in zip(found, known, strict=True)]
-    return [None if t is None else _like(t, device) for t in operators.outcome(func, values, formats, below_autograd=False)]
-
-
-def _varies(value: object) -> bool:
-    if isinstance(value, torch.Tensor):
-        return any(isinstance(n, torch.SymInt) for n in (*value.shape, *value.stride()))
-    return isinstance(value, torch.SymInt)
-
-
-def _in_stock(codes: Codes) -> torch.Tensor:
-    return torch.empty_strided(codes.shape, codes.stride(), dtype=torch.float32, device=codes.device)
-
-
-def _agree(result: torch.Tensor, known: torch.Tensor) -> bool:
-    """Whether what is known of sizes and strides holds for those at hand."""
-    at_hand = ([operators.at_hint(n) for n in numbers] for numbers in (known.shape, known.stride()))
-    return [list(result.shape), list(result.stride())] == list(at_hand)
+        found = operators.sized(func, values, formats, below_autograd=False)
+    except NotImplementedError as error:
+        raise _unsupported(f"expected an operator whose result's shape follows from its operands', but got {func}: {error}") from error
+    return [None if t is None else _like(t, device, like) for t, like in found]
 
 
 def _like(result: torch.Tensor, device: torch.device, sized: torch.Tensor | None = None) -> torch.Tensor:
@@ -141,22 +111,32 @@ def _like(result: torch.Tensor, device: torch.device, sized: torch.Tensor | None
 
 
 def fake_function(node: torch.fx.Node, tx) -> torch.Tensor | None:
-    """What Dynamo knows of a function whose stock formula has no place for our dtypes (it makes tensors of its operand's dtype, or has a list of
-    dtypes): what eager code says of tensors without values. None where that is no new tensor, or an error.
-    """
+    """What Dynamo knows of a function whose stock formula has no place for our dtypes; None where that is no new tensor, or an error."""
     if node.op != "call_function":
         return None
     leaves, spec = pytree.tree_flatten(torch.fx.map_arg((node.args, node.kwargs), lambda n: n.meta["example_value"]))
+    with tx.fake_mode:
+        return without_values(node.target, leaves, spec)
+
+
+def without_values(function: Callable, leaves: list, spec: pytree.TreeSpec) -> torch.Tensor | None:
+    """The fake result of a function whose stock formula has no place for our dtypes (it makes tensors of its operand's dtype, or has a list of
+    dtypes): what eager code says of tensors without values. None where that is no new tensor, or an error.
+    """
     tensors = operators.tensors_in(leaves)
     try:
-        result = operators.run_without_values(node.target, leaves, spec)
+        result, sized = operators.run_without_values(function, leaves, spec), None
+        if isinstance(result, torch.Tensor) and any(map(operators.varies, leaves)):
+            args, kwargs = pytree.tree_unflatten([operators.in_stock(v) if isinstance(v, Codes) else v for v in leaves], spec)
+            sized = function(*args, **kwargs)
+            if not operators.agree(result, sized):
+                result, sized = operators.run_without_values(function, leaves, spec, settled=operators.constant), None
     except (NotImplementedError, RuntimeError, TypeError, ValueError):
         return None
     if not isinstance(result, torch.Tensor):
         return None
-    with tx.fake_mode:
-        slopes = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-        return _like(result, tensors[0].device).requires_grad_(slopes and (_C.is_format_tensor(result) or result.dtype.is_floating_point))
+    slopes = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+    return _like(result, tensors[0].device, sized).requires_grad_(slopes and (_C.is_format_tensor(result) or result.dtype.is_floating_point))
 
 
 def fake_cast(node: torch.fx.Node, tx) -> torch.Tensor | None:
@@ -171,9 +151,14 @@ def fake_cast(node: torch.fx.Node, tx) -> torch.Tensor | None:
     if not isinstance(x, Codes) and not tx.output.root_tx.one_graph:
         return None
     with tx.fake_mode:
-        result, sized = operators.on_meta(lambda t: t.to(*node.args[1:], **node.kwargs), x, settled=operators.at_hint), None
-        if _varies(x):
-            sized = torch.empty_like(x._codes if isinstance(x, Codes) else x)
-            if not _agree(result, sized):
-                result, sized = operators.on_meta(lambda t: t.to(*node.args[1:], **node.kwargs), x), None
-        return _like(result, x.device, sized).requires_grad_(x.requires_grad and torch.is_grad_enabled())
+        return cast(x, node.args[1:], node.kwargs)
+
+
+def cast(x: torch.Tensor, args: tuple, kwargs: dict) -> torch.Tensor:
+    """The fake result of ``x.to(...)`` where the dtype is ours."""
+    result, sized = operators.on_meta(lambda t: t.to(*args, **kwargs), x, settled=operators.at_hint), None
+    if operators.varies(x):
+        sized = torch.empty_like(x._codes if isinstance(x, Codes) else x)
+        if not operators.agree(result, sized):
+            result, sized = operators.on_meta(lambda t: t.to(*args, **kwargs), x), None
+    return _like(result, x.device, sized).requires_grad_(x.requires_grad and torch.is_grad_enabled())

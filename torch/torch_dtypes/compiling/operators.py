@@ -115,18 +115,59 @@ def outcome(func, values: list, formats: str, below_autograd: bool = True, settl
     return made(func, result) + listed([given[i] for i in written(func)])
 
 
+def varies(value: object) -> bool:
+    if isinstance(value, torch.Tensor):
+        return any(isinstance(n, torch.SymInt) for n in (*value.shape, *value.stride()))
+    return isinstance(value, torch.SymInt)
+
+
+def agree(result: torch.Tensor, known: torch.Tensor) -> bool:
+    """Whether what is known of sizes and strides holds for those at hand."""
+    at_hand = ([at_hint(n) for n in numbers] for numbers in (known.shape, known.stride()))
+    return [list(result.shape), list(result.stride())] == list(at_hand)
+
+
+def sized(func, values: list, formats: str, below_autograd: bool = True) -> list[tuple[torch.Tensor | None, torch.Tensor | None]]:
+    """Results of an operator, then what it has written, each as ``outcome`` has it, and what has its sizes where these vary.
+
+    Dtypes, sizes and strides are eager code's. Where sizes vary, it is asked about those at hand alone, and stock's rules for a floating dtype say
+    what becomes of others; where these say something else of those at hand, the sizes are made constants.
+    """
+    found = outcome(func, values, formats, below_autograd, settled=at_hint)
+    if not any(map(varies, pytree.tree_leaves(values))):
+        return [(t, None) for t in found]
+    values = pytree.tree_map_only(torch.SymFloat, at_hint, values)  # by which no size goes
+    names = iter(formats.removesuffix(EXACT).split(","))
+    stand_ins = pytree.tree_map_only(torch.Tensor, lambda t: t if next(names) == STOCK else in_stock(t), values)
+    try:
+        result = call(func, stand_ins, EXACT)
+    except (TypeError, ValueError, RuntimeError):  # for which stock has no rule
+        known = [None] * len(found)
+    else:
+        known = made(func, result) + listed([stand_ins[i] for i in written(func)])
+    if len(known) == len(found) and all(a is None or (b is not None and agree(a, b)) for a, b in zip(found, known, strict=True)):
+        return list(zip(found, known, strict=True))
+    return [(t, None) for t in outcome(func, values, formats, below_autograd)]
+
+
+def in_stock(tensor: torch.Tensor) -> torch.Tensor:
+    # Of float32 a convolution asks for the batch's size, by which it chooses a library.
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=torch.float64, device=tensor.device)
+
+
 def _codes_dtype(tensor: torch.Tensor) -> torch.dtype:
     return _C.alias_codes(tensor).dtype if _C.is_format_tensor(tensor) else tensor.dtype
 
 
 def _fake(func, values: list, formats: str):
     device = next((t.device for t in tensors_in(values)), torch.device("cpu"))
-    found = [
-        torch.empty(0, dtype=torch.uint8, device=device)
-        if t is None
-        else torch.empty_strided(t.shape, t.stride(), dtype=_codes_dtype(t), device=device)
-        for t in outcome(func, values, formats)
-    ]
+    found = []
+    for t, like in sized(func, values, formats):
+        if t is None:
+            found.append(torch.empty(0, dtype=torch.uint8, device=device))
+        else:
+            like = t if like is None else like
+            found.append(torch.empty_strided(like.shape, like.stride(), dtype=_codes_dtype(t), device=device))
     return found[0] if len(found) == 1 else tuple(found)
 
 
@@ -141,12 +182,12 @@ def on_meta(f, tensor: torch.Tensor, name: str | None = None, settled: Callable 
         return f(_empty(tensor, name or format_name(tensor.dtype), "meta", settled))
 
 
-def run_without_values(function: Callable, leaves: list, spec: pytree.TreeSpec) -> Any:
+def run_without_values(function: Callable, leaves: list, spec: pytree.TreeSpec, settled: Callable = at_hint) -> Any:
     """Eager code's result for arguments and keyword arguments of these leaves; None where it is one of them, or shares memory with them."""
     mixed = any(t.dtype.is_floating_point and format_name(t.dtype) == STOCK for t in tensors_in(leaves))
     device = "cpu" if mixed else "meta"
     with torch._C._DisablePythonDispatcher(), _disable_current_modes(), torch.no_grad():
-        values = [_empty(v, format_name(v.dtype), device, constant) if isinstance(v, torch.Tensor) else constant(v) for v in leaves]
+        values = [_empty(v, format_name(v.dtype), device, settled) if isinstance(v, torch.Tensor) else settled(v) for v in leaves]
         given = tensors_in(values)
         versions = [t._version for t in given]
         args, kwargs = pytree.tree_unflatten(values, spec)
@@ -158,12 +199,16 @@ def run_without_values(function: Callable, leaves: list, spec: pytree.TreeSpec) 
 
 def _fake_cast(input, formats: str):
     source, target = formats.split(",")
-    made = on_meta(lambda t: t.to(dtype_of(target)), input, source)
-    return torch.empty_strided(made.shape, made.stride(), dtype=_codes_dtype(made), device=input.device)
+    made = on_meta(lambda t: t.to(dtype_of(target)), input, source, at_hint)
+    sized = torch.empty_like(input) if varies(input) else made
+    if not agree(made, sized):
+        made = sized = on_meta(lambda t: t.to(dtype_of(target)), input, source)
+    return torch.empty_strided(sized.shape, sized.stride(), dtype=_codes_dtype(made), device=input.device)
 
 
-torch.library.register_fake(f"{NAMESPACE}::cast", _fake_cast, lib=library)
-cast = torch.ops.torch_dtypes_codes.cast.default
+for _label in ("cast", "cast.random"):
+    torch.library.register_fake(f"{NAMESPACE}::{_label}", _fake_cast, lib=library)
+cast, random_cast = torch.ops.torch_dtypes_codes.cast.default, torch.ops.torch_dtypes_codes.cast.random
 
 # ---- making one ----
 
@@ -178,17 +223,20 @@ def _declared(func, argument) -> str:
     return re.search(rf"[(,] ?(?:\*, )?([^\s,(]+) {argument.name}(?=[,=)])", str(func._schema)).group(1)
 
 
-def operator(func, values: list, result_count: int) -> torch._ops.OpOverload:
-    """The operator on codes of these arguments' kinds: a number in a tensor's place is a number there too."""
+def operator(func, values: list, result_count: int, rounds_at_random: bool = False) -> torch._ops.OpOverload:
+    """The operator on codes of these arguments' kinds: a number in a tensor's place is a number there too. One that draws says so: no call of it is
+    joined with another or left out.
+    """
     arguments = func._schema.arguments
     numbers = [a.name for a, v in zip(arguments, values, strict=True) if str(a.type) == "Tensor" and not isinstance(v, torch.Tensor)]
-    key = (func, *numbers, result_count)
+    rounds_at_random = rounds_at_random and torch.Tag.nondeterministic_seeded not in func.tags
+    key = (func, *numbers, result_count, rounds_at_random)
     if (known := _made.get(key)) is None:
         parts = [f"{'Scalar' if a.name in numbers else _declared(func, a)} {a.name}" for a in arguments]
-        base, overload = func._schema.name.partition("::")[2], _overload(func, numbers, result_count)
+        base, overload = func._schema.name.partition("::")[2], _overload(func, numbers, result_count, rounds_at_random)
         label = f"{base}.{overload}" if overload else base
         schema = f"{label}({', '.join(parts)}, *, str formats) -> ({', '.join(['Tensor'] * result_count)})"
-        draws = torch.Tag.nondeterministic_seeded in func.tags
+        draws = rounds_at_random or torch.Tag.nondeterministic_seeded in func.tags
         _C.register_codes_operator(label, schema, draws, func._schema.name, func._schema.overload_name, written(func))
         torch.library.register_fake(f"{NAMESPACE}::{label}", lambda *args, formats: _fake(func, list(args), formats), lib=library)
         known = _made[key] = getattr(getattr(torch.ops.torch_dtypes_codes, base), overload or "default")
@@ -196,8 +244,11 @@ def operator(func, values: list, result_count: int) -> torch._ops.OpOverload:
     return known
 
 
-def _overload(func, numbers: Sequence[str], result_count: int) -> str:
-    name = "_".join(filter(None, [func._schema.overload_name, *numbers]))
+_RANDOM = "random"
+
+
+def _overload(func, numbers: Sequence[str], result_count: int, rounds_at_random: bool) -> str:
+    name = "_".join(filter(None, [func._schema.overload_name, *numbers, _RANDOM if rounds_at_random else ""]))
     return f"{name}_{result_count}" if any("List" in str(r.type) for r in func._schema.returns) else name
 
 
@@ -213,9 +264,10 @@ def named(base: str, overload: str) -> None:
             continue
         results = int(count[1]) if in_lists else len(written(func)) + sum(not is_written(r) for r in func._schema.returns)
         for numbers in chain.from_iterable(combinations(tensors, n) for n in range(len(tensors) + 1)):
-            if (_overload(func, numbers, results) or "default") == overload:
-                operator(func, [None if a.name in numbers else torch.empty(0) for a in arguments], results)
-                return
+            for at_random in (False, True):
+                if (_overload(func, numbers, results, at_random) or "default") == overload:
+                    operator(func, [None if a.name in numbers else torch.empty(0) for a in arguments], results, at_random)
+                    return
 
 
 def stock(op: object) -> torch._ops.OpOverload | None:

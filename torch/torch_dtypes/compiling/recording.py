@@ -44,9 +44,10 @@ def _memory(tensor: torch.Tensor) -> tuple:
 class Recorder(TorchDispatchMode):
     """Records into ``graph`` while it is on. Inputs are declared before."""
 
-    def __init__(self) -> None:
+    def __init__(self, draws: bool = False) -> None:
         super().__init__()
         self.graph = torch.fx.Graph()
+        self._draws = draws  # whether what rounds at random is recorded, as operators that say so
         self.numbers: list[torch.Tensor] = []  # constants of the graph
         self.constants: dict[str, torch.Tensor] = {}  # by the names of its attributes
         self._nodes: dict[int | tuple, torch.fx.Node] = {}
@@ -57,10 +58,12 @@ class Recorder(TorchDispatchMode):
     def __enter__(self):
         super().__enter__()
         _C.set_cast_recorder(self._cast)
+        _C.set_witness(self._constant)
         return self
 
     def __exit__(self, *args) -> None:
         _C.set_cast_recorder(None)
+        _C.set_witness(None)
         super().__exit__(*args)
 
     def input(self, name: str, tensor: torch.Tensor) -> torch.fx.Node:
@@ -84,25 +87,37 @@ class Recorder(TorchDispatchMode):
     def _is_known(self, tensor: torch.Tensor) -> bool:
         return id(tensor) in self._nodes or _memory(tensor) in self._nodes
 
-    def _expect_no_draw(self) -> None:
-        """An error where what has run since took random numbers: a graph's calls may be joined, left out or put in another order."""
+    def _has_drawn(self) -> bool:
+        """Whether what has run since took random numbers. An error in a graph whose calls may be joined, left out or put in another order."""
         state = torch.get_rng_state()
-        if not torch.equal(state, self._state):
+        drawn = not torch.equal(state, self._state)
+        if drawn and not self._draws:
             raise NotRecordable("it rounds at random")
+        self._state = state
+        return drawn
 
     def _cast(self, source: torch.Tensor, result: torch.Tensor) -> None:
         with _disable_current_modes():  # it may come from code above them
             self._record_cast(source, result)
 
+    def _constant(self, name: str, _self: object, args: tuple, kwargs: dict) -> object:
+        """torch.zeros, ones and full of a dtype of ours, of which modes know nothing: the same numbers in float64, and a cast."""
+        dtype, value = kwargs.get("dtype"), kwargs.get("fill_value", args[-1] if args else None)
+        exact = name in ("zeros", "ones") or (name == "full" and isinstance(value, (int, float)) and abs(value) <= 2**53)
+        if not exact or dtype is None or kwargs.get("out") is not None or kwargs.get("requires_grad"):
+            return NotImplemented
+        return getattr(torch, name)(*args, **{**kwargs, "dtype": torch.float64}).to(dtype)
+
     def _record_cast(self, source: torch.Tensor, result: torch.Tensor) -> None:
-        self._expect_no_draw()
+        drawn = self._has_drawn()
         names = operators.format_name(source.dtype), operators.format_name(result.dtype)
         if names[1] == operators.STOCK:
             values = operators.bound(aten._to_copy.default, (source, result.dtype), {})
             op = operators.operator(aten._to_copy.default, values, 1)
             node = self.graph.call_function(op, (self.node(source), *values[1:]), {"formats": names[0] + operators.EXACT})
         else:
-            node = self.graph.call_function(operators.cast, (self.node(source),), {"formats": ",".join(names)})
+            op = operators.random_cast if drawn else operators.cast
+            node = self.graph.call_function(op, (self.node(source),), {"formats": ",".join(names)})
         self._keep(result, node)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -114,11 +129,10 @@ class Recorder(TorchDispatchMode):
             _C.set_cast_recorder(self._cast)
         if torch.Tag.nondeterministic_seeded in func.tags:
             self._state = torch.get_rng_state()
-        self._expect_no_draw()
-        self._record(func, args, kwargs, result)
+        self._record(func, args, kwargs, result, self._has_drawn())
         return result
 
-    def _record(self, func, args: tuple, kwargs: dict, result: object) -> None:
+    def _record(self, func, args: tuple, kwargs: dict, result: object, drawn: bool) -> None:
         if func is aten._local_scalar_dense.default and any(args[0] is t for t in self.numbers):
             return
         if any(tag in func.tags for tag in _UNKNOWN) or any("Tensor" not in str(r.type) for r in func._schema.returns):
@@ -140,7 +154,7 @@ class Recorder(TorchDispatchMode):
                 raise NotRecordable("a view in another dtype")
             self._as_it_is(func, args, kwargs, result)
         else:
-            self._on_codes(func, values, tensors, result)
+            self._on_codes(func, values, tensors, result, drawn)
 
     def _as_it_is(self, func, args: tuple, kwargs: dict, result: object) -> None:
         if func.namespace != "aten" and any(map(_C.is_format_tensor, operators.tensors_in([args, kwargs, result]))):
@@ -153,14 +167,14 @@ class Recorder(TorchDispatchMode):
             if tensor is not None:
                 self._keep(tensor, self.graph.call_function(operator.getitem, (node, i)) if many else node)
 
-    def _on_codes(self, func, values: list, tensors: list, result: object) -> None:
+    def _on_codes(self, func, values: list, tensors: list, result: object, drawn: bool) -> None:
         names = ",".join(operators.format_name(t.dtype) for t in tensors)
         if _C.explicit_dtype() and any(isinstance(v, torch.dtype) for v in values):
             names += operators.EXACT
         made = operators.made(func, result)
         targets = operators.listed([values[i] for i in operators.written(func)])
         count = len(made) + len(targets)
-        op = operators.operator(func, values, count)
+        op = operators.operator(func, values, count, drawn)
         given = pytree.tree_map_only(torch.Tensor, self.node, values)
         node = self.graph.call_function(op, tuple(given), {"formats": names})
         self._results(node, made, count > 1)
@@ -178,10 +192,10 @@ class Recorded:
     whose value is a constant.
     """
 
-    def __init__(self, function: Callable, inputs: list, differentiable: bool, numbers: Sequence[int] = ()) -> None:
+    def __init__(self, function: Callable, inputs: list, differentiable: bool, numbers: Sequence[int] = (), draws: bool = False) -> None:
         with _disable_current_modes(), torch.random.fork_rng(devices=[]), torch.set_grad_enabled(differentiable):
             given = [copy(v) if isinstance(v, torch.Tensor) else v for v in inputs]
-            self.recorder = Recorder()
+            self.recorder = Recorder(draws)
             self.recorder.numbers = [given[i] for i in numbers]
             self.inputs = [self.recorder.input(f"input_{i}", v) if isinstance(v, torch.Tensor) else None for i, v in enumerate(given)]
             versions = [v._version if isinstance(v, torch.Tensor) else None for v in given]
@@ -196,6 +210,14 @@ class Recorded:
             if self.differentiable:
                 self._refuse_shared(given)
                 self._backward(given)
+
+    def slopes_of(self, function: Callable, inputs: list) -> list[bool]:
+        """Which of the results eager code has gradients of, by a run on copies."""
+        if not any(isinstance(v, torch.Tensor) and v.requires_grad for v in inputs):
+            return [False] * len(self.results)
+        with _disable_current_modes(), torch.random.fork_rng(devices=[]), torch.enable_grad():
+            found = function(*(copy(v) if isinstance(v, torch.Tensor) else v for v in inputs))
+            return [isinstance(v, torch.Tensor) and v.requires_grad for v in found]
 
     def _backward(self, given: list) -> None:
         outputs = [self.results[i] for i in self.differentiable]

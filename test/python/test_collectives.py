@@ -208,6 +208,43 @@ def sums_of_three(rank):
         assert x.item() == 4.0
 
 
+def few_random_bits(rank):
+    """One random bit, by P3109's first definition: a quarter of the way up is down, and half of it is up as often as down."""
+    one_bit = torch_dtypes.with_rounding(torch.posit16es2, "stochastic_a1")
+    torch.manual_seed(rank)
+
+    def expect(small, least, most, dtype=torch.posit16es2, into=1):
+        x = torch.full((2000,), 1.0 if rank == 0 else small, dtype=dtype)
+        if into == 1:
+            dist.all_reduce(x)
+            everyone = [torch.empty_like(x) for _ in range(SIZE)]
+            dist.all_gather(everyone, x)
+            same(everyone[0], everyone[1])
+        else:
+            x, given = x[:1000].clone(), x
+            dist.reduce_scatter_tensor(x, given)
+        assert set(x.tolist()) <= {1.0, 1.0 + 2.0**-11} and least <= (x > 1).double().mean() <= most
+
+    for policy in ("machine", "exact", "format", "chunked(2)"):
+        with torch_dtypes.accumulate(policy):
+            for into in (1, SIZE):
+                expect(2.0**-13, 0, 0, one_bit, into), expect(2.0**-12, 0.4, 0.6, one_bit, into)
+                with torch_dtypes.rounding("stochastic_a1"):
+                    expect(2.0**-13, 0, 0, into=into), expect(2.0**-12, 0.4, 0.6, into=into)
+                with torch_dtypes.rounding("stochastic"):
+                    expect(2.0**-13, 0.15, 0.35, into=into)
+    with torch_dtypes.accumulate("format", accumulator=one_bit):  # whose mode is its own, as in one process
+        expect(2.0**-13, 0, 0), expect(2.0**-12, 0.4, 0.6)
+    with torch_dtypes.accumulate("format", accumulator=torch_dtypes.with_rounding(torch.posit16es2, "up")):
+        expect(2.0**-13, 1, 1)
+    with torch_dtypes.rounding("stochastic_a1" if rank else "stochastic_b1"):
+        raises("got stochastic_b1 on rank 0 and stochastic_a1 on rank 1", lambda: dist.all_reduce(torch.ones(3, dtype=torch.q43)))
+
+
+def test_few_random_bits(tmp_path):
+    together(few_random_bits, tmp_path)
+
+
 def test_sums_of_three(tmp_path):
     together(sums_of_three, tmp_path, size=3)
 

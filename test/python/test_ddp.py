@@ -194,6 +194,24 @@ def test_kinds_of_models(tmp_path):
     together(kinds, tmp_path)
 
 
+def compiled(rank):
+    """Whichever is within the other; with gradients of both models' steps."""
+    x = batch()
+    for wrap in (lambda m: DistributedDataParallel(torch.compile(m)), lambda m: torch.compile(DistributedDataParallel(m))):
+        model = network()
+        expected, ddp = mean_of_halves(model, x), wrap(model)
+        for _ in range(2):
+            ddp.zero_grad()
+            ddp(half(x, rank)).square().mean().backward()
+            same([p.grad for p in model.parameters()], expected)
+        torch._dynamo.reset()
+
+
+@pytest.mark.filterwarnings("ignore:.*(_maybe_guard_rel|torch.jit|Profiler).*", "ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_compiled_models(tmp_path):
+    together(compiled, tmp_path)
+
+
 def trained(model, ddp, rank, ranks, optimizer, steps=4):
     for step in range(steps):
         x = batch(next(model.parameters()).dtype, seed=10 + step)

@@ -191,6 +191,19 @@ def checkpoints(rank, mesh):
     set_model_state_dict(other, state["model"])
     same(full(other.parameters()), full(model.parameters()))
 
+    # In the background, of shards in our dtypes: what is saved is a copy that is made before, which steps do not change.
+    model, other = (fully_shard(network(seed).to(POSIT), mesh=mesh) for seed in (3, 4))
+    expected = full(model.parameters())
+    saving = checkpoint.async_save({"model": get_model_state_dict(model)}, checkpoint_id=f"{folder}/later")
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+    saving.result()
+    state = {"model": get_model_state_dict(other)}
+    checkpoint.load(state, checkpoint_id=f"{folder}/later")
+    set_model_state_dict(other, state["model"])
+    same(full(other.parameters()), expected)
+
 
 @pytest.mark.filterwarnings("ignore:torch.distributed")  # that there is one process
 def test_shards(tmp_path, monkeypatch):

@@ -7,29 +7,9 @@ from __future__ import annotations
 
 import functools
 
-from .. import _C
-from .._recomputing import Record, recording, repeating
+from .._recomputing import carried
 from .releases import CHECKPOINT_GENERATOR
 from .table import Replaced
-
-# Each returns what it was.
-_EXCHANGES = (_C.set_rounding_override, _C.set_few_bits_override, _C.set_accumulation_override, _C.set_mixed_operands_override)
-
-
-def _repeatable(function, record: Record):
-    """The function, to be called later under the overrides that hold now on this thread, also where there are none, with the scales recorded."""
-    overrides = (_C.rounding_override(), _C.few_bits_override(), _C.accumulation_override(), _C.mixed_operands_override())
-
-    def repeat(*args, **kwargs):
-        around = [exchange(value) for exchange, value in zip(_EXCHANGES, overrides, strict=True)]
-        try:
-            with repeating(record):
-                return function(*args, **kwargs)
-        finally:
-            for exchange, value in zip(_EXCHANGES, around, strict=True):
-                exchange(value)
-
-    return repeat
 
 
 def without_reentrant(stock):
@@ -37,9 +17,9 @@ def without_reentrant(stock):
 
     @functools.wraps(stock)
     def generator(fn, *args, **kwargs):  # which runs it in the recomputation only
-        record: Record = {}
-        with recording(record):  # until the first pass, for which a generator's caller waits here, is over
-            yield from stock(_repeatable(fn, record), *args, **kwargs)
+        first_pass, again = carried(fn)
+        with first_pass:  # until it is over, for which a generator's caller waits here
+            yield from stock(again, *args, **kwargs)
 
     return generator
 
@@ -49,10 +29,10 @@ def reentrant(stock):
 
     @functools.wraps(stock)
     def forward(ctx, run_function, *args):
-        record: Record = {}
-        with recording(record):
+        first_pass, again = carried(run_function)
+        with first_pass:
             outputs = stock(ctx, run_function, *args)
-        ctx.run_function = _repeatable(run_function, record)  # for backward
+        ctx.run_function = again  # for backward
         return outputs
 
     return forward

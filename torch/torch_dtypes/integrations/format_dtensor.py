@@ -52,6 +52,9 @@ class FormatDTensor(DTensor):
         return _rebuild, (self._local_tensor, self._spec, self.requires_grad)
 
 
+FormatDTensor.__slots__ = DTensor.__slots__  # what torch.distributed.checkpoint copies of a tensor when it stages it: those that the class names
+
+
 def _rebuild(local: torch.Tensor, spec: DTensorSpec, requires_grad: bool) -> DTensor:
     return DTensor(local.detach(), spec, requires_grad=requires_grad)
 

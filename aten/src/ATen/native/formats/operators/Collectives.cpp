@@ -187,13 +187,16 @@ class Call {
       const Format format = rounding_format(*entry_);
       terms.call += " " + reduction_name();
       manner.policy = accumulation_of(*entry_);
-      manner.rounding = adds() || reduction_ == ReduceOp::PRODUCT ? format.rounding : Rounding::NearestEven; // which moves no value
-      terms.rounding = c10::formats::kRoundingModes[static_cast<int>(*manner.rounding)].name;
-      manner.bits = {format.random_bits, format.few_bits};
-      if (manner.rounding == Rounding::Stochastic && format.random_bits != 0) // as names have them
+      const bool rounds = adds() || reduction_ == ReduceOp::PRODUCT;
+      const Rounding rounding = rounds ? format.rounding : Rounding::NearestEven; // which moves no value
+      // A block's mode, not the dtype's own: accumulators of other formats have theirs.
+      manner.rounding = rounds ? rounding_override() : rounding;
+      manner.bits = few_bits_override();
+      terms.rounding = c10::formats::kRoundingModes[static_cast<int>(rounding)].name;
+      if (rounding == Rounding::Stochastic && format.random_bits != 0) // as names have them
         terms.rounding += c10::str("_", "abc" [static_cast<int>(format.few_bits)], int { format.random_bits });
       terms.policy = describe(manner.policy);
-      const bool draws = c10::formats::is_stochastic(*manner.rounding) || steps_draw(manner.policy);
+      const bool draws = c10::formats::is_stochastic(rounding) || steps_draw(manner.policy);
       if (draws) terms.number = next_seed();
       terms.number = agree(terms, group_, timeout_);
       if (draws) manner.seeds = at::detail::createCPUGenerator(terms.number + (parts ? group_->getRank() : 0));

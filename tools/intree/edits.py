@@ -46,9 +46,7 @@ _TYPES = "c10/core/ScalarType.h"
 
 # Words that several edits put: Python's question whether a tensor is of a number format, and a key that names a device in the place of theirs.
 _IS_FORMAT = "torch._C._dispatch_keys({}).has(torch._C.DispatchKey.PrivateUse2)"
-_NO_DEVICE = (
-    "{0}// A number format's key names no device.\n{0}if (dispatch_key == c10::DispatchKey::PrivateUse2) dispatch_key = c10::DispatchKey::CPU;\n"
-)
+_NO_DEVICE = "{0}// A number format's key names no device.\n{0}if (c10::formats::is_format_type(scalar_type)) dispatch_key = c10::DispatchKey::CPU;\n"
 
 EDITS = (
     # --- the list of types ---
@@ -116,12 +114,12 @@ EDITS = (
          "\n  AT_FORALL_FORMAT_SCALAR_TYPES(DEFINE_IMPLICIT_CTOR)", "An element becomes a Scalar, by its exact value."),
     Edit("torch/csrc/utils/python_scalars.h", "inline void store_scalar(void* data, at::ScalarType scalarType, PyObject* obj) {", "after",
          "\n  if (c10::formats::is_format_type(scalarType)) {\n"
-         "    return c10::formats::store_element(data, scalarType, at::formats::fill_number(THPUtils_unpackDouble(obj), scalarType));\n  }",
+         "    return c10::formats::store_element(data, scalarType, at::formats::rounded_number(THPUtils_unpackDouble(obj), scalarType));\n  }",
          "`torch.tensor([1.5], dtype=torch.posit16es2)` writes elements one by one."),
     Edit("torch/csrc/utils/python_scalars.h", "namespace torch::utils {", "before",
-         "namespace at::formats {\n// native/formats/intree/Factories.cpp\ndouble fill_number(double value, c10::ScalarType type);\n"
-         "} // namespace at::formats\n\n",
-         "What an infinity is in a format that has none is the caller's choice."),
+         "namespace at::formats { // native/formats/intree/Factories.cpp\ndouble rounded_number(double value, c10::ScalarType type);\n"
+         "at::Tensor of_numbers(const at::Tensor& numbers, c10::ScalarType type);\n} // namespace at::formats\n\n",
+         "How it is rounded now, and what an infinity is in a format that has none, are the caller's choice.", SOURCES),
     Edit("torch/csrc/utils/python_scalars.h", "inline PyObject* load_scalar(const void* data, at::ScalarType scalarType) {", "after",
          "\n  if (c10::formats::is_format_type(scalarType)) {\n"
          "    return PyFloat_FromDouble(c10::formats::load_element(data, scalarType));\n  }", "`tolist` and `item` read them."),
@@ -190,13 +188,74 @@ EDITS = (
          "template <typename... None>\nbool cpuinfo_has_x86_amx_tile(None...) { return false; }\n"
          "template <typename... None>\nbool cpuinfo_has_x86_amx_fp16(None...) { return false; }\n\n",
          "Debian 12's cpuinfo cannot be asked for AMX; nothing of ours is in this edit.", SOURCES),
+    Edit("aten/src/ATen/autocast_mode.cpp",
+         "Tensor cached_cast(at::ScalarType to_type, const Tensor& arg, DeviceType device_type) {", "after",
+         "\n  // Who has a tensor of a number format has chosen its dtype; autocast's own is cast as bfloat16 is.\n"
+         "  if (c10::formats::is_format_type(arg.scalar_type()) && arg.scalar_type() != get_autocast_dtype(device_type)) return arg;",
+         "Autocast leaves tensors of other dtypes of ours alone.", SOURCES),
+    Edit("aten/src/ATen/AccumulateType.cpp", "    default: TORCH_INTERNAL_ASSERT(false,", "before",
+         "    default:\n      if (c10::formats::is_format_type(type)) return at::formats::compute_type(type);\n      break;\n  }\n"
+         "  switch (type) {\n",
+         "Batch normalisation asks it within `torch.func`.", SOURCES),
+    Edit("aten/src/ATen/AccumulateType.cpp", "namespace at {\n", "before",
+         "namespace at::formats {\nc10::ScalarType compute_type(c10::ScalarType type); // native/formats/intree/Factories.cpp\n}\n\n",
+         "float32 where it has all values of the format, else float64.", SOURCES),
+    Edit("aten/src/ATen/functorch/BatchedTensorImpl.h", "constexpr DispatchKeySet kKeysToPropagateToWrapper({\n  DispatchKey::Negative,\n",
+         "after", "  DispatchKey::HPU,\n",
+         "Wrappers of `torch.func` inherit few backends; this one, which newer releases pass on, stands for that of a number format.", SOURCES),
+    Edit("aten/src/ATen/native/LinearAlgebraUtils.h", "inline double _get_epsilon(const ScalarType& sc_type) {", "after",
+         "\n  if (c10::formats::is_format_type(sc_type)) return c10::formats::finfo(sc_type, \"epsilon\");",
+         "Tolerances within `torch.func`.", SOURCES),
+    Edit("aten/src/ATen/native/TypeProperties.cpp", "namespace at::native {\n", "before",
+         "namespace at::formats {\nc10::ScalarType compute_type(c10::ScalarType type); // native/formats/intree/Factories.cpp\n}\n\n",
+         "The same.", SOURCES),
+    Edit("aten/src/ATen/native/TypeProperties.cpp", "      return toComplexType(higher);", "instead",
+         "      return toComplexType(c10::formats::is_format_type(higher) ? at::formats::compute_type(higher) : higher);",
+         "`torch.result_type(x, 1j)`: complex64, or complex128 where float32 does not hold the format.", SOURCES),
+    Edit("torch/csrc/Dtype.cpp", "    scalar_type = at::toComplexType(self->scalar_type);", "before",
+         "    TORCH_CHECK_TYPE(!c10::formats::is_format_type(scalar_type), \"expected a dtype with a complex counterpart, but got torch.\",\n"
+         "        c10::formats::dtype_name(scalar_type), \"; its numbers times a complex one are complex64 or complex128\");\n",
+         "`dtype.to_complex()`, whose switch knows stock types.", SOURCES),
+    Edit("aten/src/ATen/native/TensorFactories.cpp", "  auto result = at::empty_like(self, options, optional_memory_format);\n"
+         "  return result.uniform_(0, 1, std::nullopt);", "instead",
+         "  auto result = at::empty_like(self, options, optional_memory_format);\n"
+         "  if (c10::formats::is_format_type(result.scalar_type())) return at::formats::draw_below_one(result);\n"
+         "  return result.uniform_(0, 1, std::nullopt);",
+         "`torch.rand_like(x, dtype=torch.posit16es2)`: rounded toward zero, so that 1 never comes.", SOURCES),
+    Edit("aten/src/ATen/native/TensorFactories.cpp", "namespace at::native {\n", "before",
+         "namespace at::formats {\nat::Tensor draw_below_one(const at::Tensor& result); // native/formats/intree/ComputedFactories.cpp\n}\n\n",
+         "It.", SOURCES),
+    Edit("aten/src/ATen/core/Tensor.cpp", "    auto dispatchkey = options().computeDispatchKey();", "before",
+         "    if (c10::formats::is_format_type(scalar_type())) return std::string(\"torch.\") + c10::formats::dtype_name(scalar_type());\n",
+         "The type of a tensor in error texts; its key's name says nothing.", SOURCES),
+    Edit("torch/csrc/utils/tensor_types.cpp", "std::string options_to_string(const at::TensorOptions& options) {", "after",
+         "\n  const auto scalar_type = at::typeMetaToScalarType(options.dtype());\n"
+         "  if (c10::formats::is_format_type(scalar_type)) return std::string(\"torch.\") + c10::formats::dtype_name(scalar_type);\n",
+         "`x.type()`: classes named after types and devices, as `torch.FloatTensor`, are those of the oldest types.", SOURCES),
+    Edit("torch/csrc/utils/tensor_new.cpp", "            at::initialTensorOptions().dtype(inferred_scalar_type);\n", "after",
+         "        // Numbers for a number format are rounded all at once, as the block and the dtype say.\n"
+         "        const bool of_format = device != at::kMeta && c10::formats::is_format_type(inferred_scalar_type);\n"
+         "        if (of_format) opts = opts.dtype(at::kDouble);\n",
+         "`torch.tensor([1.5], dtype=torch.posit16es2)`,", SOURCES),
+    Edit("torch/csrc/utils/tensor_new.cpp",
+         "              inferred_scalar_type,\n              tensor.dtype().itemsize(),\n              data);\n        }\n", "instead",
+         "              at::typeMetaToScalarType(tensor.dtype()),\n              tensor.dtype().itemsize(),\n              data);\n        }\n"
+         "        if (of_format) tensor = at::formats::of_numbers(tensor, inferred_scalar_type);\n",
+         "which stores numbers one by one.", SOURCES),
+    Edit("c10/util/typeid.cpp", "      c10::util::get_fully_qualified_type_name<T>()),\n", "instead",
+         "      c10::formats::is_format_type(c10::ScalarType::name) \\\n"
+         "          ? c10::c10_string_view(#name)                   \\\n"
+         "          : c10::util::get_fully_qualified_type_name<T>()),\n",
+         "The name of an element's type in error texts.", SOURCES),
     # --- Python ---
     Edit("torch/storage.py", "    return {\n        torch.float8_e5m2,\n", "after",
          "".join(f"        torch.{row.name},\n" for row in builtin_rows(ROOT)),
          "`torch.save` writes their storages untyped, beside the dtype's name, and `torch.load` takes those names.", SOURCES),
     Edit("torch/_tensor.py", "        return self.reciprocal() * other\n", "before",
          f"        if {_IS_FORMAT.format('self')}:\n"
-         "            return torch.scalar_tensor(other, dtype=torch.float64) / self  # rounded once\n",
+         "            if isinstance(other, torch.Tensor):\n                return other / self\n"
+         "            quotient = torch.scalar_tensor(other, dtype=torch.float64) / (self if self.dim() else self.unsqueeze(0))  # rounded once\n"
+         "            return quotient if self.dim() else quotient.squeeze(0)\n",
          "`1 / x`: a quotient of a number format is not the rounded product with a rounded reciprocal.", SOURCES),
     Edit("torch/_tensor_str.py", "    if self.dtype in [\n        torch.float8_e5m2,", "before",
          "    # The formatter computes in the tensor's dtype, which rounds: a number format's values are float64 numbers.\n"
@@ -222,13 +281,58 @@ EDITS = (
     Edit("torch/amp/autocast_mode.py", 'if self.device == "cpu":\n            supported_dtype = [torch.bfloat16, torch.float16]\n', "after",
          "            empty = torch.empty(0, dtype=self.fast_dtype)\n"
          f"            if {_IS_FORMAT.format('empty')}:  # a number format\n"
-         "                if empty.itemsize > 2:\n"
+         "                if enabled and empty.itemsize > 2:\n"
          "                    raise ValueError(\n"
          "                        f\"expected a dtype stored in 8 or 16 bits in torch.autocast, but got {self.fast_dtype}, stored in \"\n"
          "                        f\"{8 * empty.itemsize}, as float32 is or wider; use model.to({self.fast_dtype}), or a narrower one here\"\n"
          "                    )\n"
          "                supported_dtype.append(self.fast_dtype)\n",
          "`torch.autocast(\"cpu\", dtype=torch.posit16es2)`.", SOURCES),
+    Edit("torch/utils/checkpoint.py", "class CheckpointFunction(torch.autograd.Function):\n", "before",
+         "def _carried(function):\n"
+         '    """A context for the first pass of a checkpointed function, and that function as its recomputation calls it: who keeps state that\n'
+         '    both passes must have in common puts another in this one\'s place."""\n'
+         "    return contextlib.nullcontext(), function\n\n\n",
+         "A checkpoint's second pass runs under the blocks (`rounding`, `accumulate`) of the first, as under its autocast; the package says how.",
+         SOURCES),
+    Edit("torch/utils/checkpoint.py", "        ctx.run_function = run_function\n", "instead",
+         "        first_pass, ctx.run_function = _carried(run_function)\n", "`use_reentrant=True` asks it,", SOURCES),
+    Edit("torch/utils/checkpoint.py", "        with torch.no_grad():\n            outputs = run_function(*args)\n", "instead",
+         "        with torch.no_grad(), first_pass:\n            outputs = run_function(*args)\n", "and runs its first pass there.", SOURCES),
+    Edit("torch/utils/checkpoint.py", "    def recompute_fn(*inputs):\n", "before", "    first_pass, fn = _carried(fn)\n\n",
+         "`use_reentrant=False` likewise.", SOURCES),
+    Edit("torch/utils/checkpoint.py", "    with _checkpoint_hook(new_frame), forward_context:\n", "instead",
+         "    with _checkpoint_hook(new_frame), first_pass, forward_context:\n", "Its first pass.", SOURCES),
+    Edit("torch/nn/functional.py", "def _canonical_mask(\n", "before",
+         "def _of_number_format(name, *args):\n"
+         '    """What a function of stock\'s gives for a number format, or None where its own result is right."""\n'
+         "    return getattr(importlib.import_module(\"torch_dtypes._stock_functions\"), name)(*args)\n\n\n",
+         "What stock's Python does otherwise with number formats is the package's; TorchScript, which compiles these functions, knows no imports.",
+         SOURCES),
+    Edit("torch/nn/functional.py", "    if mask is not None:\n        _mask_dtype = mask.dtype\n", "before",
+         "    if not torch.jit.is_scripting():\n"
+         "        if mask is not None and target_type in torch.storage._new_dtypes():\n"
+         "            own = _of_number_format(\"canonical_mask\", mask, mask_name, other_type, other_name, target_type, check_other)\n"
+         "            if own is not None:\n                return own\n",
+         "Masks of attention are of its dtype, and `-inf` in them is what the format has for it.", SOURCES),
+    Edit("torch/nn/modules/transformer.py", "    return torch.triu(\n        torch.full((sz, sz), float(\"-inf\")", "before",
+         "    if not torch.jit.is_scripting():\n"
+         "        if (torch.get_default_dtype() if dtype is None else dtype) in torch.storage._new_dtypes():\n"
+         "            own = F._of_number_format(\"subsequent_mask\", sz, device, dtype)\n"
+         "            if own is not None:\n                return own\n",
+         "So is the mask of `Transformer.generate_square_subsequent_mask`.", SOURCES),
+    Edit("torch/nn/utils/clip_grad.py", "    norms: List[Tensor] = []\n", "before",
+         f"    if len(grouped_tensors) > 1 and any({_IS_FORMAT.format('t')} for t in tensors):\n"
+         "        from torch_dtypes._stock_functions import total_norm\n"
+         "        total = total_norm(tensors, norm_type, error_if_nonfinite, foreach)\n"
+         "        if total is not None:\n            return total\n",
+         "`clip_grad_norm_` of gradients in several dtypes: no tensor of one format could hold their norms.", SOURCES),
+    *(Edit(f"torch/optim/{module}.py", f"        func = _multi_tensor_{module.lstrip('_')}\n", "after",
+           f"        if any({_IS_FORMAT.format('p')} for p in params):\n            func = _single_tensor_{module.lstrip('_')}\n",
+           f"`foreach=True` computes {name} by another formula than the for-loop; steps in a number format have one result.", SOURCES)
+      for module, name in (
+          ("_adafactor", "Adafactor"), ("adagrad", "Adagrad"), ("adam", "Adam"), ("adamw", "AdamW"), ("asgd", "ASGD"), ("nadam", "NAdam"),
+          ("radam", "RAdam"))),
     # --- the build ---
     Edit("c10/CMakeLists.txt", "          util/*.cpp\n", "after", "          formats/*.cpp\n          formats/intree/*.cpp\n",
          "Our sources of c10.", SOURCES),

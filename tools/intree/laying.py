@@ -54,7 +54,7 @@ def _list(name: str, paths: list[str]) -> str:
 
 def _sources() -> str:
     """What torch_cpu gets."""
-    own = [f"{FORMATS}/intree/{name}.cpp" for name in ("ComputedFactories", "Factories", "FormatTensorImpl")]
+    own = [f"{FORMATS}/intree/{name}.cpp" for name in ("ComputedFactories", "Factories", "FormatTensorImpl", "Tolerances")]
     return _list("FORMAT_SOURCES", [*_listed("NUMERICS_SOURCES"), *_listed("OPERATOR_SOURCES"), *own])
 
 

@@ -1,15 +1,18 @@
-"""What PyTorch must be told of the dtypes inside its own tree: it knows them, so only what the package adds, by PyTorch's public functions."""
+"""What PyTorch must be told of the dtypes inside its own tree: it knows them, so only what the package adds."""
 
 from __future__ import annotations
 
+import torch
+import torch.utils.checkpoint
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from . import _C, chopping
+from . import _C, _recomputing, chopping
+from .optim import LowPrecision
 from .optim.eps import with_eps
 
 ADAPTERS: dict[str, str] = {}  # integrations/ needs none of PyTorch's own Python
 
-_given: dict[int, list] = {}  # while an optimizer steps: the eps of its groups, by its id
+_given: dict[int, tuple[list, list]] = {}  # while an optimizer steps: its groups and their eps, by its id
 
 
 def _name_of(optimizer: Optimizer) -> str:
@@ -18,32 +21,49 @@ def _name_of(optimizer: Optimizer) -> str:
     return "adam" if name == "adamw" else name
 
 
-def _raised(group: dict, name: str) -> object:
-    """The eps of a parameter group that a step computes with. A group whose parameters have several dtypes keeps its own."""
-    dtypes = {p.dtype for p in group["params"] if p.grad is not None}
-    if len(dtypes) != 1 or _C.format_of(dtype := dtypes.pop()) is None:
-        return group["eps"]
-    if isinstance(group["eps"], (tuple, list)):  # Adafactor's two
-        return (with_eps(dtype, {"eps1": group["eps"][0]}, name)["eps1"], *group["eps"][1:])
-    return with_eps(dtype, {"eps": group["eps"]}, name)["eps"]
+def _raised(eps: object, dtype: torch.dtype, name: str) -> object:
+    """The eps that a step of parameters of a dtype computes with."""
+    if _C.format_of(dtype) is None:
+        return eps
+    if isinstance(eps, (tuple, list)):  # Adafactor's two
+        return (with_eps(dtype, {"eps1": eps[0]}, name)["eps1"], *eps[1:])
+    return with_eps(dtype, {"eps": eps}, name)["eps"]
 
 
 def _before(optimizer: Optimizer, _args: tuple, _kwargs: dict) -> None:
+    """A group of parameters in several dtypes is one for each of them while the optimizer steps, for the sake of their eps."""
     _after(optimizer)  # a step before this one may have raised
-    groups = [group for group in optimizer.param_groups if "eps" in group]
-    raised = [_raised(group, _name_of(optimizer)) for group in groups]
-    if any(new is not group["eps"] for group, new in zip(groups, raised, strict=True)):
-        _given[id(optimizer)] = [(group, group["eps"]) for group in groups]
-        for group, new in zip(groups, raised, strict=True):
-            group["eps"] = new
+    if isinstance(optimizer, LowPrecision):  # computes in float32
+        return
+    groups, name = list(optimizer.param_groups), _name_of(optimizer)
+    given = [group.get("eps") for group in groups]
+    parted = []
+    for group, eps in zip(groups, given, strict=True):
+        dtypes = dict.fromkeys(p.dtype for p in group["params"]) if eps is not None else {}
+        if not any(_C.format_of(dtype) for dtype in dtypes):
+            parted.append(group)
+        elif len(dtypes) == 1:
+            group["eps"] = _raised(eps, *dtypes, name)
+            parted.append(group)
+        else:
+            for dtype in dtypes:
+                parted.append({**group, "params": [p for p in group["params"] if p.dtype is dtype], "eps": _raised(eps, dtype, name)})
+    if len(parted) > len(groups) or any(group.get("eps") is not eps for group, eps in zip(groups, given, strict=True)):
+        _given[id(optimizer)] = groups, given
+        optimizer.param_groups[:] = parted  # in place: a wrapper of an optimizer has its list
 
 
 def _after(optimizer: Optimizer, *_arguments: object) -> None:
-    for group, eps in _given.pop(id(optimizer), ()):
-        group["eps"] = eps
+    groups, given = _given.pop(id(optimizer), ((), ()))
+    for group, eps in zip(groups, given, strict=True):
+        if eps is not None:
+            group["eps"] = eps
+    if groups:
+        optimizer.param_groups[:] = groups
 
 
 def install() -> None:
     register_optimizer_step_pre_hook(_before)
     register_optimizer_step_post_hook(_after)
+    torch.utils.checkpoint._carried = _recomputing.carried  # an edit of PyTorch's leaves it the place
     chopping.install()

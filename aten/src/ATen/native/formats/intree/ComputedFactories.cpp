@@ -5,13 +5,15 @@
 #include <ATen/FormatTensor.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/copy_ops.h>
+#include <ATen/ops/empty_like_ops.h>
 #include <ATen/ops/lt_ops.h>
 #include <ATen/ops/masked_fill_ops.h>
 #include <c10/core/DefaultDtype.h>
+#include <c10/formats/FormatLimits.h>
 #include <torch/library.h>
 
 #include <algorithm>
-#include <cmath>
 
 namespace at::formats {
 namespace {
@@ -35,8 +37,8 @@ bool has_fractions(const Stack& stack, size_t base) {
 at::Tensor below_one(const at::Tensor& values, const FormatEntry& entry, int lowest) {
   at::Tensor kept = values;
   // Posits round nothing to 0, toward zero neither; uniform numbers are multiples of the type's unit roundoff.
-  if (entry.format.is_posit() && entry.format.min_exponent() > lowest) {
-    kept = at::_ops::masked_fill_Scalar::call(values, at::_ops::lt_Scalar::call(values, std::ldexp(1.0, entry.format.min_exponent())), 0);
+  if (c10::formats::keeps_minpos(entry.format) && entry.format.min_exponent() > lowest) {
+    kept = at::_ops::masked_fill_Scalar::call(values, at::_ops::lt_Scalar::call(values, c10::formats::smallest_normal(entry.format)), 0);
   }
   const RoundingGuard toward_zero(c10::formats::Rounding::TowardZero);
   return encoded(kept, entry);
@@ -51,8 +53,13 @@ void computed(const c10::OperatorHandle& op, Stack* stack) {
                               "expected pin_memory=False for a new tensor of a number format, but got True; make it, then call its pin_memory()");
   c10::IValue& dtype = argument("dtype");
   const bool by_default = dtype.isNone();
-  const auto& entry = c10::formats::format_entry(by_default ? c10::get_default_dtype_as_scalartype() : dtype.toScalarType());
   decode_ends(*stack, base);
+  const auto asked = by_default ? c10::get_default_dtype_as_scalartype() : dtype.toScalarType();
+  if (!c10::formats::is_format_type(asked)) { // the ends of a range brought it here
+    op.callBoxed(stack);
+    return;
+  }
+  const auto& entry = c10::formats::format_entry(asked);
   const bool narrow = entry.format.significand_bits() <= 24;
   ScalarType type = ScalarType::Double;
   if (how == Computes::Range && !has_fractions(*stack, base)) type = ScalarType::Long;
@@ -63,6 +70,19 @@ void computed(const c10::OperatorHandle& op, Stack* stack) {
   const at::Tensor values = stack->back().toTensor();
   stack->back() = how == Computes::DrawsBelowOne ? below_one(values, entry, narrow ? -24 : -53) : encoded(values, entry);
 }
+
+} // namespace
+
+// Uniform numbers in the place of what a new tensor of ours has: rand_like's (declared in TensorFactories.cpp, by an edit).
+at::Tensor draw_below_one(const at::Tensor& result);
+at::Tensor draw_below_one(const at::Tensor& result) {
+  const FormatEntry& entry = *entry_beneath(result);
+  const bool narrow = entry.format.significand_bits() <= 24;
+  const at::Tensor drawn = at::_ops::empty_like::call(result, narrow ? ScalarType::Float : ScalarType::Double, {}, {}, {}, {});
+  return at::_ops::copy_::call(const_cast<at::Tensor&>(result), below_one(drawn.uniform_(0, 1), entry, narrow ? -24 : -53), false);
+}
+
+namespace {
 
 template <Computes how>
 void give(torch::Library& m, std::initializer_list<const char*> names) {

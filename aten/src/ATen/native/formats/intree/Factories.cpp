@@ -4,7 +4,13 @@
 
 #include <ATen/native/formats/FillInfinity.h>
 #include <ATen/native/formats/operators/Factories.h>
+#include <ATen/ops/_new_zeros_with_same_feature_meta_native.h>
+#include <ATen/ops/from_file_ops.h>
+#include <ATen/ops/full_native.h>
+#include <ATen/ops/is_same_size_native.h>
 #include <torch/library.h>
+
+#include <cmath>
 
 namespace at::formats {
 namespace {
@@ -41,6 +47,12 @@ at::Tensor efficient_zeros(SymIntArrayRef size, optional<ScalarType> dtype, opti
   return empty(size, dtype, layout, device, pin, {}).zero_();
 }
 
+at::Tensor from_file(c10::string_view name, optional<bool> shared, optional<int64_t> size, optional<ScalarType> dtype, optional<Layout> layout,
+                     optional<Device> device, optional<bool> pin) {
+  const FormatEntry& entry = asked_for(dtype, layout, pin);
+  return format_alias(at::_ops::from_file::call(name, shared, size, entry.bits, layout, device, pin), entry);
+}
+
 } // namespace
 
 // What PyTorch's scalar_tensor_static gives for a dtype of ours (declared in ScalarOps.cpp, by an edit): a tensor without dimensions on the CPU.
@@ -49,16 +61,41 @@ at::Tensor number_of_format(const c10::Scalar& value, ScalarType type) {
   return encoded_number(value, c10::formats::format_entry(type));
 }
 
-// What torch.tensor puts in the place of an infinity (declared in python_scalars.h, by an edit).
-double fill_number(double value, ScalarType type);
-double fill_number(double value, ScalarType type) {
-  return fill_number(value, c10::formats::format_entry(type));
+// What becomes of a number that Python puts into memory, as the block and the dtype round now (declared in python_scalars.h, by an edit).
+double rounded_number(double value, ScalarType type);
+double rounded_number(double value, ScalarType type) {
+  return encoded_number(value, c10::formats::format_entry(type)).item().toDouble();
+}
+
+// A float64 tensor of Python's numbers in the dtype: torch.tensor's (declared in the same place).
+at::Tensor of_numbers(const at::Tensor& numbers, ScalarType type);
+at::Tensor of_numbers(const at::Tensor& numbers, ScalarType type) {
+  const FormatEntry& entry = c10::formats::format_entry(type);
+  double* values = numbers.data_ptr<double>();
+  for (int64_t i = 0, n = numbers.numel(); i < n; ++i) {
+    if (std::isinf(values[i])) values[i] = fill_number(values[i], entry);
+  }
+  return encoded(numbers, entry);
+}
+
+// What holds every value of the dtype (declared in AccumulateType.cpp and TypeProperties.cpp, by edits).
+ScalarType compute_type(ScalarType type);
+ScalarType compute_type(ScalarType type) {
+  return c10::formats::format_entry(type).format.fits_float() ? ScalarType::Float : ScalarType::Double;
+}
+
+// Of a tangent and its tensor, which may be of two dtypes: sizes and strides alone count.
+TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
+  m.impl("is_same_size", &at::native::is_same_size);
+  m.impl("_new_zeros_with_same_feature_meta", &at::native::_new_zeros_with_same_feature_meta);
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("empty.memory_format", &empty);
   m.impl("empty_strided", &empty_strided);
   m.impl("_efficientzerotensor", &efficient_zeros);
+  m.impl("from_file", &from_file);
+  m.impl("full.out", &at::native::full_out); // by fill_, which knows what an infinity stands for
 }
 
 } // namespace at::formats

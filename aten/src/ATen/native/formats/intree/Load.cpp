@@ -3,6 +3,8 @@
 
 namespace at::formats {
 
-[[maybe_unused]] static const int registered = register_boxed_kernels();
+int register_tolerances(); // Tolerances.cpp
+
+[[maybe_unused]] static const int registered = (register_tolerances(), register_boxed_kernels());
 
 } // namespace at::formats

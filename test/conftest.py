@@ -34,7 +34,7 @@ BUILTIN = {name: definition(name) for name in map(_C.name_of, torch_dtypes.built
 
 def run_for_capability(script, capability, groups) -> str:
     """What a test file, run as a script over each group of vector files, says; the kernels are those of one vector unit."""
-    path = os.pathsep.join(map(str, (TEST, TEST / "support")))
+    path = os.pathsep.join(filter(None, (str(TEST), str(TEST / "support"), os.environ.get("PYTHONPATH"))))
     env = {**os.environ, "TORCH_DTYPES_CPU_CAPABILITY": capability, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     output = ""
     for group in groups:

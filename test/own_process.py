@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
+from in_tree import FULL, IN_TREE
 
 RUN = 32  # consecutive tests that go to a worker together, so that what their module sets up is set up seldom
 PIPE = "TORCH_DTYPES_TEST_PIPE"  # the file descriptor that a process of a file is told by
@@ -25,7 +26,7 @@ class OwnProcess:
     """The process of one file, seen from the one that wants its tests run."""
 
     def __init__(self, config, path):
-        self.config, self.path = config, path
+        self.config, self.path, self.tests = config, path, 0
         self.pipe, theirs = Pipe()
         option = config.option
         report = [f"--verbosity={option.verbose}", f"--tb={option.tbstyle}", f"--capture={option.capture}", *["--showlocals"] * option.showlocals]
@@ -39,6 +40,7 @@ class OwnProcess:
 
     def run(self, item, nextitem):
         """The reports of one test; a failure, where the process ends instead."""
+        self.tests += 1
         try:
             self.pipe.send((item.nodeid, nextitem.nodeid if nextitem else None))
             while (data := self.pipe.recv()) is not None:
@@ -73,7 +75,13 @@ class Caller:
             self.close()
         self.own = self.own or OwnProcess(item.config, item.path)
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        for report in self.own.run(item, nextitem if nextitem and nextitem.path == item.path else None):
+        following = nextitem if nextitem and nextitem.path == item.path else None
+        reports = list(self.own.run(item, following))
+        if IN_TREE and self.own.tests > 1 and any(report.failed and FULL in report.longreprtext for report in reports):
+            self.close()  # the tests before have used up the numbers of formats, which are not taken back there
+            self.own = OwnProcess(item.config, item.path)
+            reports = list(self.own.run(item, following))
+        for report in reports:
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         # Nothing was set up here for this test, but fixtures of the one before it may stand for a folder that ends now.

@@ -154,8 +154,8 @@ def test_a_subnormal_register_behind_groups_counts_as_the_smallest_normal_number
     """-2^-15 beside products of 1/8 is no further below them than 2^-6, so that it is not left out, but cut downwards, to -2^-13."""
     rng = np.random.default_rng(6)
     a = torch.from_numpy(rng.choice([-1, 1], (3, 6)) * rng.uniform(0.25, 0.5, (3, 6))).to(HALF)
-    b = torch.from_numpy(rng.uniform(0.25, 0.5, (6, 40))).to(HALF)
-    start = (-torch.arange(1, 121).view(3, 40) % 7 - 1.0).mul(2.0**-15).to(torch_dtypes.dtype("e4m9"))
+    b = torch.from_numpy(rng.uniform(0.5, 1, (6, 40))).to(HALF)
+    start = (-1.0 - torch.arange(120).view(3, 40) % 7).mul(2.0**-15).to(torch_dtypes.dtype("e4m9"))
     register = Register(9, -6, 7)
     with accumulate("block", terms=6, extra_bits=1, late=3, interleave=groups, register="e4m9"):
         got = matmul(a, b, out=FLOAT32, start=start.to(torch_dtypes.dtype(FLOAT32)))

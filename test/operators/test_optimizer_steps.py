@@ -33,8 +33,9 @@ def _eps_as_given():
 
 
 def loops():
-    """Stock's own functions, beneath what stands in front of them."""
-    return {"_single_tensor_adam": (adam, adam._single_tensor_adam.__wrapped__), "_single_tensor_sgd": (sgd, sgd._single_tensor_sgd.__wrapped__)}
+    """Stock's own functions, beneath what stands in front of them beside a wheel."""
+    found = {"_single_tensor_adam": adam, "_single_tensor_sgd": sgd}
+    return {name: (module, getattr(getattr(module, name), "__wrapped__", getattr(module, name))) for name, module in found.items()}
 
 
 def run(optimizer, dtype, ways, settings, shapes=SHAPES, steps=4, layout=lambda t: t):

@@ -172,3 +172,15 @@ def test_dtypes_and_gradients_are_those_of_bfloat16(code):
     want = str(described(code(torch.bfloat16)))
     for dtype in DTYPES:
         assert str(described(code(dtype))).replace(str(dtype), "torch.bfloat16") == want
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("corners", [True, False])
+def test_the_gradient_of_affine_grid(dtype, corners):
+    theta = torch.tensor([[[1.0, 0.25, 0.5], [0.75, 1.5, -0.5]]]).to(dtype).requires_grad_()
+    exact = theta.detach().double().requires_grad_()
+    upstream = torch.arange(24.0).reshape(1, 3, 4, 2).to(dtype)
+    grids = [F.affine_grid(t, (1, 1, 3, 4), align_corners=corners) for t in (theta, exact)]
+    grids[0].backward(upstream)
+    grids[1].backward(upstream.double())
+    assert theta.grad.dtype is dtype and torch.equal(theta.grad, exact.grad.to(dtype)) and torch.equal(grids[0], grids[1].to(dtype))

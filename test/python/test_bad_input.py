@@ -129,7 +129,7 @@ torch.linalg.inv(m) | torch.linalg.det(m) | torch.linalg.slogdet(m) | torch.lina
 torch.linalg.matrix_power(m, 3) | torch.linalg.matrix_power(m, -1) | torch.linalg.matrix_exp(m) | torch.linalg.lu(m) | torch.linalg.lu_factor(m) | torch.linalg.cond(m) | torch.linalg.cross(m, m) | torch.linalg.multi_dot([m, m, m]) | torch.linalg.norm(m) | torch.linalg.norm(m, "nuc") | torch.linalg.matrix_norm(m, 2) | torch.linalg.vecdot(m, m) | torch.linalg.vander(x)
 torch.linalg.inv_ex(m) | torch.linalg.cholesky_ex(m) | torch.linalg.solve_triangular(m, m, upper=True) | torch.linalg.ldl_factor(m) | torch.linalg.tensorinv(torch.eye(4).reshape(2, 2, 2, 2).to(D)) | torch.linalg.householder_product(m, x[:3]) | torch.logdet(m) | torch.slogdet(m) | torch.inverse(m) | torch.cholesky_inverse(m) | torch.lu_solve(m, m, i[:3].int() + 1)
 torch.cdist(m, m) | torch.einsum("ij,jk->ik", m, m) | torch.tensordot(m, m, 1) | torch.baddbmm(m[None], m[None], m[None]) | torch.kron(m, m) | torch.cov(m) | torch.corrcoef(m) | torch.trapezoid(x) | torch.cross(m, m, dim=1) | torch.block_diag(m, m) | torch.cartesian_prod(x, x) | torch.meshgrid(x, x, indexing="ij") | torch.combinations(x) | torch.diff(x) | torch.gradient(x)
-torch.histc(x) | torch.histogram(x, 4) | torch.bincount(i, weights=x) | torch.quantile(x, 0.5) | torch.nanquantile(x, 0.5) | torch.median(x) | torch.nanmedian(x) | torch.mode(x) | torch.kthvalue(x, 2) | torch.unique(x) | torch.unique_consecutive(x) | torch.searchsorted(x.sort().values, x) | torch.msort(x)
+torch.histc(x) | torch.histogram(x, 4) | torch.quantile(x, 0.5) | torch.nanquantile(x, 0.5) | torch.median(x) | torch.nanmedian(x) | torch.mode(x) | torch.kthvalue(x, 2) | torch.unique(x) | torch.unique_consecutive(x) | torch.searchsorted(x.sort().values, x) | torch.msort(x)
 torch.multinomial(u, 2) | torch.bernoulli(u.clamp(0, 1)) | torch.poisson(u) | torch.normal(x, u) | x.normal_() | x.uniform_() | x.exponential_() | x.geometric_(0.5) | x.cauchy_() | x.log_normal_() | x.random_() | x.random_(0, 10) | x.bernoulli_() | torch.dropout(x, 0.5, True) | F.alpha_dropout(x, 0.5, True) | F.feature_alpha_dropout(img, 0.5, True) | F.rrelu(x, training=True) | F.gumbel_softmax(x)
 torch.distributions.Normal(x, u).rsample() | torch.distributions.Normal(x, u).log_prob(x) | torch.distributions.Categorical(logits=x).log_prob(i) | torch.distributions.Categorical(probs=u).sample() | torch.distributions.Uniform(x, x + 1).sample() | torch.distributions.Bernoulli(logits=x).sample() | torch.distributions.Gamma(u, u).rsample() | torch.distributions.Dirichlet(u).rsample() | torch.distributions.MultivariateNormal(x[:3], m).rsample()
 nn.LSTM(4, 3).to(D)(x[None]) | nn.GRU(4, 3, bidirectional=True).to(D)(x[None]) | nn.RNN(4, 3).to(D)(x[None]) | nn.LSTMCell(4, 3).to(D)(x[None]) | nn.TransformerEncoderLayer(4, 2, 8).to(D)(x[None, None]) | nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).to(D).eval()(x[None, None]) | nn.MultiheadAttention(4, 2).to(D)(x[None, None], x[None, None], x[None, None])
@@ -163,6 +163,9 @@ torch.zeros_like(x, dtype=torch.float32) | x + s | torch.where(b, x, s) | torch.
 x.type('torch.FloatTensor') | s.type_as(s) | torch.add(x, x, out=s) | s.copy_(x) | torch.einsum('i,i', x, s) | torch.stack([x, s]) | m @ sm
 torch.bmm(m[None], sm[None]) | F.linear(x, s[None]) | F.conv2d(img, torch.ones(1, 2, 3, 3)) | F.mse_loss(x, s) | torch.dot(x, s)
 torch.dequantize(s) | setattr(x, 'data', s) or x
+""",
+    "float64": """
+x.double() | torch.bincount(i, weights=x)
 """,
     "complex": """
 torch.complex(x, x) | torch.polar(u, x) | torch.fft.fft(x) | torch.fft.rfft(x) | x * 1j

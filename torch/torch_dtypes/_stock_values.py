@@ -18,7 +18,7 @@ _STOCK = {
 
 def _specials(fmt: _C.Format) -> str:
     """Which codes are not finite numbers: "ieee", "fn", "none", "fnuz" or "p3109", and "fnuz" for posits and takums, whose NaR is alone too."""
-    return {_C.Kind.posit: "fnuz", _C.Kind.takum: "fnuz", _C.Kind.fixed: "none", _C.Kind.table: "none"}.get(fmt.kind) or fmt.specials.name
+    return "fnuz" if fmt.is_tapered else "none" if fmt.kind in (_C.Kind.fixed, _C.Kind.table) else fmt.specials.name
 
 
 def _holds(stock: torch.dtype, dtype: torch.dtype) -> bool:
@@ -32,7 +32,7 @@ def _holds(stock: torch.dtype, dtype: torch.dtype) -> bool:
         return (infinity or not values.isinf().any().item()) and torch.equal(values.to(stock).double(), values)
     if fmt.kind == _C.Kind.posit:
         significant, step = fmt.man_bits + 1, info.tiny
-    elif fmt.kind == _C.Kind.takum:
+    elif fmt.is_tapered:
         significant, step = fmt.significand_bits, 2.0**fmt.lsb_exponent
     elif fmt.kind == _C.Kind.fixed:
         significant, step = fmt.exp_bits + fmt.man_bits, 2.0**-fmt.man_bits

@@ -80,6 +80,7 @@ PyMethodDef raw_functions[] = {
     {"without_memory", &without_memory, METH_VARARGS, "without_memory(dtype, sizes, strides, device): the body of a wrapper of tensors of ours."},
     {"set_wrapper_cast", &set_wrapper_cast, METH_O, "set_wrapper_cast(cast): cast(wrapper, dtype) casts what a wrapper wraps, or gives None."},
     {"hook", &hook_builtin, METH_VARARGS, "hook(builtin, implementation, when): put an implementation in front of a stock builtin."},
+    {"set_witness", &set_witness, METH_O, "set_witness(f): whom hooked builtins ask that are given a dtype of ours under a mode; None: nobody."},
     {"call_operator", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&call_operator)), METH_FASTCALL,
      "call_operator(op, function, args, kwargs): what torch.ops calls; a stock dtype beside a tensor of ours means itself."},
     {"set_default_format", &set_default_format, METH_O, "Make a dtype of ours the default dtype; None: the stock default holds."},

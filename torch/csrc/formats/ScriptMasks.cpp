@@ -21,7 +21,7 @@ using jit::Node;
 using jit::Stack;
 
 py::object implementation(const char* name) {
-  return py::module_::import("torch_dtypes._overlay.functions").attr(name);
+  return py::module_::import("torch_dtypes._stock_functions").attr(name);
 }
 
 py::object dtype_of(const at::Tensor& t) {

@@ -33,6 +33,7 @@ std::array<Hook, kMaxHooks> hooks;
 size_t hook_count = 0;
 PyObject* default_dtype = nullptr; // one of ours, or nullptr while the stock default holds
 PyObject* dtype_keyword = nullptr;
+thread_local PyObject* witness = nullptr; // owned; see set_witness
 
 constexpr int kScans = static_cast<int>(When::DtypeAnywhere) | static_cast<int>(When::OwnArgument) | static_cast<int>(When::GuardAnywhere);
 
@@ -174,6 +175,14 @@ bool refused_by_capture() {
   return captures;
 }
 
+// What a witness says of a call under a mode that names a dtype of ours; NotImplemented: nothing.
+PyObject* witnessed(const Hook& h, PyObject* self, PyObject* args, PyObject* kwargs) {
+  if (!witness) return Py_NewRef(Py_NotImplemented);
+  THPObjectPtr name(PyUnicode_FromString(h.stock_def.ml_name)), given(kwargs ? Py_NewRef(kwargs) : PyDict_New());
+  if (!name || !given) return nullptr;
+  return PyObject_CallFunctionObjArgs(witness, name.get(), h.is_method ? self : Py_None, args, given.get(), nullptr);
+}
+
 // A script's method: self is among the arguments.
 bool is_script_on_formats(const Hook& h, PyObject* args, PyObject* kwargs) {
   if (!has(h, When::OwnScript)) return false;
@@ -215,6 +224,8 @@ PyObject* with_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
   // Nothing to hide where no mode is on: the guard would only cost time.
   std::optional<at::formats::HiddenFromModes> hidden;
   if (own_dtype && c10::impl::TorchDispatchModeTLS::any_modes_set()) {
+    THPObjectPtr said(witnessed(h, self, args, kwargs));
+    if (said.get() != Py_NotImplemented) return said.release();
     if (refused_by_capture()) return nullptr;
     hidden.emplace();
   }
@@ -360,6 +371,11 @@ PyObject* set_default_format(PyObject*, PyObject* dtype) {
 
 PyObject* default_dtype_object() {
   return default_dtype;
+}
+
+PyObject* set_witness(PyObject*, PyObject* callable) {
+  Py_XSETREF(witness, callable == Py_None ? nullptr : Py_NewRef(callable));
+  Py_RETURN_NONE;
 }
 
 PyObject* get_default_format(PyObject*, PyObject*) {

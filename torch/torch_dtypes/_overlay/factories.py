@@ -160,8 +160,8 @@ def _drawing_type(dtype: torch.dtype) -> torch.dtype:
 def _below_one(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Uniform on [0, 1), rounded toward zero, so that 1 never comes; below a posit's smallest number that is 0, against posits' own rule."""
     fmt = _C.format_of(dtype)
-    if fmt.kind == _C.Kind.posit and 2.0**fmt.min_exponent > torch.finfo(values.dtype).eps / 2:  # of which all values are multiples
-        values = torch.where(values < 2.0**fmt.min_exponent, 0.0, values)
+    if fmt.keeps_minpos and 2.0**fmt.min_exponent > torch.finfo(values.dtype).eps / 2:  # of which all values are multiples
+        values = torch.where(values < torch.finfo(dtype).tiny, 0.0, values)
     with rounding("toward_zero"):
         return values.to(dtype)
 

@@ -22,6 +22,7 @@ from . import (
     operators,
     optimizers,
     printing,
+    programs,
     promotion,
     scripts,
     serialization,
@@ -32,7 +33,7 @@ from .table import Native
 # Each has HOOKS; LATER_HOOKS, where there are some, it installs itself when PyTorch imports what they are for.
 MODULES = (
     factories, from_data, conversion, interop, promotion, autocast, printing, functions, linear_cross_entropy, optimizers, gradients, checkpoints,
-    operators, scripts, graphs, distributed, testing, serialization,
+    operators, scripts, graphs, programs, distributed, testing, serialization,
 )  # fmt: skip
 
 

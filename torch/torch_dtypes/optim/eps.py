@@ -55,7 +55,7 @@ def set_optimizer_eps(policy: str) -> None:
 def smallest(dtype: torch.dtype) -> float:
     """The smallest positive number, or 0 where nothing positive is rounded to 0."""
     f = _C.format_of(dtype)
-    if f.kind.name in ("posit", "takum") and f.underflow.name == "minpos":
+    if f.keeps_minpos:
         return 0.0
     with rounding("nearest_even"):  # what a dtype has is not for a random word to say, nor may asking draw one
         zero, one = torch.zeros(1, dtype=dtype), torch.ones(1, dtype=dtype)

@@ -31,7 +31,7 @@ INDIFFERENT_IN_NARROW = (*INDIFFERENT, "toward_zero", "stochastic", "up_down")
 
 def largest_of(fmt: _C.Format) -> float:
     """The largest finite value, as numerics.md defines the kinds."""
-    if fmt.kind in (_C.Kind.table, _C.Kind.takum):
+    if fmt.kind in (_C.Kind.table, _C.Kind.takum, _C.Kind.bounded_posit):
         return _C.decode_exact(fmt, torch.tensor([fmt.max_code])).item()
     if fmt.kind == _C.Kind.posit:
         return math.ldexp(1, (fmt.bits - 2) << fmt.exp_bits)
@@ -181,7 +181,7 @@ def is_recorded() -> bool:
 
 
 def is_careful(always: bool, mode: str, rounding: str | int | None, indifferent: tuple[str, ...] = INDIFFERENT) -> bool:
-    """Whether rounding tells a tiny product from 0, or a huge one from infinity: always (posits), or by its mode."""
+    """Whether rounding tells a tiny product from 0, or a huge one from infinity: always (by the format), or by its mode."""
     if always or torch.compiler.is_dynamo_compiling():
         return True  # a block's mode is known only when the graph runs
     return (mode_said(rounding) or mode) not in indifferent

@@ -69,8 +69,8 @@ def scale_format(value: object) -> ScaleFormat:
 
 def _least(fmt: _C.Format) -> float:
     """The smallest positive value."""
-    if fmt.kind == _C.Kind.posit:
-        return 1 / largest_of(fmt)
+    if fmt.is_tapered:
+        return _C.decode_exact(fmt, torch.tensor([1])).item()
     if fmt.kind == _C.Kind.fixed:
         return math.ldexp(1, -fmt.man_bits)
     if fmt.kind == _C.Kind.table:

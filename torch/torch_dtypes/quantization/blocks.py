@@ -121,7 +121,7 @@ class BlockFormat(Target):
         for name, value in {
             "bits": fmt.bits, "rounding": _names.mode_of_format(fmt), "largest": largest * above, "full_scale": brought,
             "_largest_element": largest, "_full_element": full, "_scale": scale,
-            "_reaches_far": fmt.kind == _C.Kind.posit or fmt.min_exponent - fmt.man_bits < -64,
+            "_reaches_far": fmt.keeps_minpos or fmt.min_exponent - fmt.man_bits < -64,
             "_threshold": mantissa_threshold(self.scale_rule, fmt) if scale.powers else (1.0, True),
             "_is_fixed": fmt.kind == _C.Kind.fixed, "_in_one_pass": runs and scale.powers and not self.tensor_scale,
         }.items():  # fmt: skip
@@ -202,7 +202,8 @@ class BlockFormat(Target):
 
     def scales(self, x: torch.Tensor, *, scale: float | torch.Tensor | None = None) -> torch.Tensor:
         """The scale of each block of x, the tensor's scale included: of the shape that x has when each block's dimensions are one entry long
-        (of blocks of 32 in the last dimension: ``(..., ceil(n / 32), 1)``); of HiF4, in which 4 numbers share one, of x's shape."""
+        (of blocks of 32 in the last dimension: ``(..., ceil(n / 32), 1)``, and ``(..., 1)`` where the one block is the whole dimension, n <= 32); of
+        HiF4, in which 4 numbers share one, of x's shape."""
         check_tensor(x, self)
         check_dense(x, f"quantise to {self.name}")
         self.check_shape(x.shape)
@@ -335,8 +336,8 @@ def block_format(
     kind = scale_format(scale)
     rules = POWER_RULES if kind.powers else FLOAT_RULES
     rule = _default_rule(kind) if scale_rule is None else choice("scale_rule", scale_rule, rules)
-    if rule == "even" and fmt.kind in (_C.Kind.posit, _C.Kind.table):
-        kind_name = {_C.Kind.posit: "a posit's", _C.Kind.table: "a table's"}[fmt.kind]
+    if rule == "even" and (fmt.is_tapered or fmt.kind == _C.Kind.table):
+        kind_name = "a posit's" if fmt.is_tapered else "a table's"
         raise ValueError(f"expected scale_rule='even' with float or fixed-point elements: {kind_name} significand has no length of its own")
     if emax is not None and not kind.powers:
         raise ValueError(f"expected emax with power-of-two scales only, but got emax={emax!r} with scale={kind.name!r}")

@@ -55,12 +55,12 @@ class FormatTarget(Target):
     largest: float = field(init=False, compare=False)
     full_scale: float = field(init=False, compare=False)
     rounding: str = field(init=False, compare=False)
-    is_tapered: bool = field(init=False, compare=False)
+    tells_ends_apart: bool = field(init=False, compare=False)
 
     def __post_init__(self):
         fmt = self.format
         for name, value in {
-            "bits": fmt.bits, "rounding": _names.mode_of_format(fmt), "is_tapered": fmt.kind in (_C.Kind.posit, _C.Kind.takum),
+            "bits": fmt.bits, "rounding": _names.mode_of_format(fmt), "tells_ends_apart": fmt.tells_ends_apart,
             "largest": largest_of(fmt), "full_scale": full_scale_of(fmt),
         }.items():  # fmt: skip
             object.__setattr__(self, name, value)
@@ -95,7 +95,7 @@ class FormatTarget(Target):
             values, y = chop(detached, self.format_name, rounding, generator), detached
         else:
             factor = scale_like(scale, x)
-            careful = is_careful(self.is_tapered, self.rounding, rounding)
+            careful = is_careful(self.tells_ends_apart, self.rounding, rounding)
             values, y = rounded(detached.to(factor.dtype), self.format_name, factor, careful, rounding, generator)
         return straight_through(x, values, ~(y.abs() > self.largest) if cut else None)
 

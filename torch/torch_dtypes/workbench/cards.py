@@ -156,7 +156,7 @@ def _card(name: str, fmt: _C.Format) -> Card:
         finite, zeros = values[values.isfinite()].unique().numel(), int((values == 0).sum())
         infinities, nans = int(values.isinf().sum()), int(values.isnan().sum())
         first = values[(values > 0) & values.isfinite()].min().item()
-    elif kind in ("posit", "takum"):
+    elif fmt.is_tapered:
         finite, zeros, nans, infinities = 2 * most + 1, 1, 1, 0
     else:
         flushed = 0 if fmt.subnormals == _C.Subnormals.gradual else (1 << fmt.man_bits) - 1

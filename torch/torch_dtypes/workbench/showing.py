@@ -36,7 +36,7 @@ def _number(x: float | None) -> str:
 
 
 def _specials(c: Card) -> str:
-    nan = "NaR" if c.kind in ("posit", "takum") else "NaN" if c.nans == 1 else f"{c.nans:,} NaNs"
+    nan = "NaR" if c.format.is_tapered else "NaN" if c.nans == 1 else f"{c.nans:,} NaNs"
     found = ["-0"] * (c.zeros == 2) + ["infinities"] * (c.infinities > 0) + [nan] * (c.nans > 0)
     return ", ".join(found) or "none"
 
@@ -173,7 +173,7 @@ def _fitting(rows: list[tuple[str, ...]], room: int) -> list[list[tuple[str, ...
 
 
 def _value(c: Card, x: float) -> str:
-    return "NaR" if c.kind in ("posit", "takum") and math.isnan(x) else f"{x:.6g}"
+    return "NaR" if c.format.is_tapered and math.isnan(x) else f"{x:.6g}"
 
 
 def _grid(c: Card, columns: int = 16) -> list[tuple[str, list[str]]]:

@@ -1,5 +1,7 @@
 #include <ATen/native/formats/ResultType.h>
 
+#include <string_view>
+
 namespace at::formats {
 
 using c10::ScalarType;
@@ -16,6 +18,11 @@ bool ResultType::stock_wins() const {
   return (stock_has_dims_ || !format_has_dims_) && !(operands_are_stray && operands_are_stray());
 }
 
+// Products of matrices, of which torch_dtypes.matmul takes two formats.
+static bool is_product(std::string_view op) {
+  return op.ends_with("matmul") || op.ends_with("mm") || op.ends_with("linear");
+}
+
 void ResultType::see(const at::Tensor& t, const char* op) {
   if (!t.defined()) return;
   const bool has_dims = t.dim() > 0;
@@ -23,7 +30,8 @@ void ResultType::see(const at::Tensor& t, const char* op) {
   if (entry) {
     TORCH_CHECK( // no TypeError: Python's operators would hide its message
         !format || format == entry, op, ": expected tensors of one number format, but got ", format->name, " and ", entry->name,
-        ". Convert one of them first, for example with x.to(torch.", format->name, ")");
+        ". Convert one of them first, for example with x.to(torch.", format->name,
+        is_product(op) ? "), or say the result's dtype: torch_dtypes.matmul(a, b, out=...)" : ")");
     format = entry;
     format_has_dims_ |= has_dims;
   } else if (c10::isComplexType(t.scalar_type())) {
@@ -37,6 +45,7 @@ void ResultType::see(const at::Tensor& t, const char* op) {
     if (has_dims && !stock_has_dims_) stock.reset(); // dimensions outrank none
     if (has_dims || !stock_has_dims_) stock = stock.has_value() ? c10::promoteTypes(*stock, t.scalar_type()) : t.scalar_type();
     stock_has_dims_ |= has_dims;
+    doubles |= t.scalar_type() == ScalarType::Double;
   } else if (!t.unsafeGetTensorImpl()->is_wrapped_number()) {
     integers = true;
   }

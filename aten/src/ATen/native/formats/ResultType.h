@@ -18,6 +18,7 @@ class ResultType {
   const FormatEntry* format{nullptr};   // the format among the operands
   std::optional<c10::ScalarType> stock; // the stock floating or complex type among them
   bool integers{false};                 // or bool, among them
+  bool doubles{false};                  // float64, among them
 
   void see(const at::Tensor& t, const char* op);
   void keep(const at::Tensor& first); // the result has this one's dtype

@@ -13,6 +13,7 @@
 #include <ATen/native/formats/operators/MovedCodes.h>
 #include <ATen/native/formats/operators/NumberPlaces.h>
 #include <ATen/native/formats/operators/OperandRules.h>
+#include <ATen/native/formats/operators/OutDtypes.h>
 #include <ATen/native/formats/operators/Refusals.h>
 #include <ATen/native/formats/operators/StockFormula.h>
 #include <ATen/native/formats/operators/TouchedElements.h>
@@ -40,10 +41,12 @@ void give_limits(const Plan& plan, Stack& stack) {
 
 class BoxedKernel final : public c10::OperatorKernel {
  public:
-  explicit BoxedKernel(const c10::FunctionSchema& schema)
-      : plan_(schema),
-        special_(plan_.has(kSpecial) || plan_.moves || plan_.touches != Touches::All || plan_.limits >= 0 || !plan_.numbers.empty() ||
-                 plan_.way == Way::Loop) {}
+  explicit BoxedKernel(const c10::OperatorHandle& op)
+      : plan_(op.schema()),
+        functional_(result_of(op)),
+        checks_out_(plan_.has(fact::OneDtypeOut) && has_out(op.schema())),
+        special_(functional_ || checks_out_ || plan_.has(kSpecial) || plan_.moves || plan_.touches != Touches::All || plan_.limits >= 0 ||
+                 !plan_.numbers.empty() || plan_.way == Way::Loop) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     const OutOfAutocast no_autocast;
@@ -65,6 +68,8 @@ class BoxedKernel final : public c10::OperatorKernel {
   // What most operators do not ask for. False, and the call is still to be run: on the stack as it then is.
   bool run_specially(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     if (plan_.has(fact::Unrecorded) && is_tracing()) return recorded(op, stack, [&] { (*this)(op, keys, stack); }), true;
+    if (functional_ && run_and_cast(*functional_, plan_, stack)) return true;
+    if (checks_out_) expect_dtype_of_result(plan_, *stack);
     if (plan_.has(kAddsProducts) && run_dot_operator(op, plan_, stack)) return true;
     if (plan_.moves && run_on_codes(op, plan_, stack)) return true;
     if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, Casts::Plain)) return true;
@@ -76,14 +81,15 @@ class BoxedKernel final : public c10::OperatorKernel {
   }
 
   Plan plan_;
-  bool special_;
+  std::optional<c10::OperatorHandle> functional_;
+  bool checks_out_, special_;
 };
 
 // Above autograd: casts the operands of ours to the compute type, runs the stock operator on them with its own derivative, and casts the
 // results back. The casts are differentiable, so first and higher derivatives run on stock values, each rounded once at its cast.
 class ByCastsKernel final : public c10::OperatorKernel {
  public:
-  explicit ByCastsKernel(const c10::FunctionSchema& schema) : plan_(schema) {}
+  explicit ByCastsKernel(const c10::OperatorHandle& op) : plan_(op.schema()) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     const OutOfAutocast no_autocast;
@@ -110,7 +116,7 @@ class ByCastsKernel final : public c10::OperatorKernel {
 
 template <typename Kernel>
 torch::CppFunction boxed(const c10::OperatorHandle& op) {
-  return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(op.schema()));
+  return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(op));
 }
 
 std::vector<c10::OperatorHandle> aten_operators() {

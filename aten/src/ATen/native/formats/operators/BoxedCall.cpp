@@ -12,7 +12,9 @@
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/resize_ops.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/to_ops.h>
+#include <c10/formats/FormatLimits.h>
 #include <c10/formats/NanSigns.h>
 
 #include <algorithm>
@@ -33,15 +35,34 @@ BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts)
   choose_types(plan, *stack, base);
   if (plan.draws_only && casts == Casts::Plain) blank_ = (*stack)[base].toTensor();
   if (plan.writes && casts == Casts::Plain) share_memory(plan, *stack, base);
-  const bool begins = plan.has(fact::LeavesRange) && (*stack)[base].isTensor() && is_format_tensor((*stack)[base].toTensor()); // with the operand
+  const auto is_ours = [&](size_t i) { return (*stack)[i].isTensor() && is_format_tensor((*stack)[i].toTensor()); };
+  const bool told =
+      plan.has(fact::LeavesRange | fact::ComesNear) && casts == Casts::Plain && (is_ours(base) || (plan.has(fact::Powers) && is_ours(base + 1)));
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     map_tensors(plan.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) { return stand_in(t, plan.arguments[i].written); });
   }
-  const bool saturates = format_ && format_->format.is_tapered() && format_->format.underflow == c10::formats::Underflow::Minpos;
-  if (plan.has(fact::LeavesRange) && saturates && casts == Casts::Plain && begins) {
-    operand_ = (*stack)[base].toTensor();
-    if (plan.has(fact::LargerDecides)) operand_ = larger_operand(operand_, (*stack)[base + 1].toTensor());
-    if (plan.writes) operand_ = operand_.clone();
+  if (told && format_) {
+    const Format format = rounding_format(*format_);
+    ranged_ = plan.has(fact::LeavesRange) && c10::formats::tells_ends_apart(format);
+    near_ = plan.has(fact::ComesNear) &&
+        (c10::formats::sees_inexact(format.rounding) ||
+         (format.itemsize() <= 2 && comes_near_ties(base_name(plan.name)))); // wide ones have no tables
+    if (ranged_ || near_) keep_operand(plan, *stack, base);
+  }
+}
+
+// Stand-ins of the operands that tell what float64's results stand for, as they were before the operator writes.
+void BoxedCall::keep_operand(const Plan& plan, const torch::jit::Stack& stack, size_t base) {
+  if (plan.has(fact::Powers)) {
+    if (stack[base].isComplexDouble() || stack[base + 1].isComplexDouble()) return; // as complex numbers compute
+    const auto as_tensor = [](const c10::IValue& value) {
+      return value.isTensor() ? value.toTensor() : at::scalar_tensor(value.toScalar(), at::kDouble);
+    };
+    operand_ = base_of_power(as_tensor(stack[base]), as_tensor(stack[base + 1]));
+  } else if (plan.has(fact::LargerDecides)) {
+    operand_ = larger_operand(stack[base].toTensor(), stack[base + 1].toTensor());
+  } else {
+    operand_ = plan.writes ? stack[base].toTensor().clone() : stack[base].toTensor();
   }
 }
 
@@ -69,6 +90,9 @@ void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t 
   }
   // The format gets the rounding of what a stock tensor of such a precision draws from the same seed.
   if (plan.draws_only && format_) compute_ = type.format->format.significand_bits() <= 24 ? ScalarType::Float : ScalarType::Double;
+  // A target of float64 beside float32's values: one rounding, at the end.
+  const bool wider = format_ && plan.has(fact::KeepsFirst) && plan.has(fact::MixedByCasts) && type.doubles;
+  if (wider) compute_ = ScalarType::Double;
   if (!format_) compute_ = c10::toRealValueType(*type.stock); // as stock casts its operands to the common type
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     c10::IValue& value = stack[base + i];
@@ -224,11 +248,14 @@ static Tail tail_of(const Plan& plan) {
 at::Tensor BoxedCall::before_rounding(const at::Tensor& t) const {
   // Posits round nothing to 0, toward zero neither; uniform numbers are multiples of the type's unit roundoff.
   const int lowest = compute_ == ScalarType::Float ? -24 : -53;
-  if (plan_.has(fact::BelowOne) && t.scalar_type() == compute_ && format_ && format_->format.is_posit() && format_->format.min_exponent() > lowest) {
+  if (plan_.has(fact::BelowOne) && t.scalar_type() == compute_ && format_ && c10::formats::keeps_minpos(format_->format) &&
+      format_->format.min_exponent() > lowest) {
     at::Tensor values = t;
-    return values.masked_fill_(values.lt(std::ldexp(1.0, format_->format.min_exponent())), 0);
+    return values.masked_fill_(values.lt(c10::formats::smallest_normal(format_->format)), 0);
   }
-  return operand_.defined() && t.scalar_type() == operand_.scalar_type() ? within_range(t, operand_, tail_of(plan_)) : t;
+  if (!operand_.defined() || t.scalar_type() != operand_.scalar_type()) return t;
+  const at::Tensor values = near_ ? beside_limits(t, operand_, base_name(plan_.name)) : t;
+  return ranged_ ? within_range(values, operand_, tail_of(plan_)) : values;
 }
 
 // Values that were only selected must not move, nor cost random bits, where the mode would move exact ones. Deterministic modes keep

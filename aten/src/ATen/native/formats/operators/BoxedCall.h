@@ -34,6 +34,7 @@ class BoxedCall {
   void choose_types(const Plan& plan, torch::jit::Stack& stack, size_t base);
   std::optional<c10::formats::Rounding> rounding_of_results(const FormatEntry& entry) const;
   at::Tensor cast(const at::Tensor& t, c10::ScalarType type) const;
+  void keep_operand(const Plan& plan, const torch::jit::Stack& stack, size_t base);
   void share_memory(const Plan& plan, const torch::jit::Stack& stack, size_t base);
   at::Tensor stand_in(const at::Tensor& t, bool written);
 
@@ -41,7 +42,8 @@ class BoxedCall {
   at::Tensor laid_out(const at::Tensor& t) const;
 
   const Plan& plan_;
-  at::Tensor operand_; // the first one's values, where results may leave float64's range and the format has nothing beyond it
+  at::Tensor operand_; // the first one's values, where they tell what float64's results stand for
+  bool ranged_{false}, near_{false}; // beyond its range, and beside a number
   Casts casts_;
   bool selects_, random_;
   at::Tensor blank_; // whose elements do not count

@@ -96,7 +96,7 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
       each_tensor(plan_.arguments[i].slot, stack[base + i],
                   [&](const at::Tensor& t) { writes_own |= plan_.arguments[i].written && entry_beneath(t); });
     }
-    if (!writes_own && plan_.has(fact::KeepsFirst) && !type.stock_wins() && cast_to_first(stack, base)) return true;
+    if (!writes_own && plan_.has(fact::KeepsFirst) && !plan_.has(fact::MixedByCasts) && !type.stock_wins() && cast_to_first(stack, base)) return true;
     if (writes_own || !(type.stock_wins() || complex)) {
       mixed = !writes_own;
       bring_gradients_back(stack, base, *type.format);

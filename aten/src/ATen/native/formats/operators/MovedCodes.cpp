@@ -6,11 +6,6 @@
 
 namespace at::formats {
 
-// Tensors that say where, and are no values.
-static bool says_where(const std::string& argument) {
-  return argument == "index" || argument == "indices" || argument == "mask" || argument == "condition" || argument == "repeats";
-}
-
 bool run_on_codes(const c10::OperatorHandle& op, const Plan& plan, torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
   const size_t base = stack->size() - arguments.size();
@@ -18,7 +13,7 @@ bool run_on_codes(const c10::OperatorHandle& op, const Plan& plan, torch::jit::S
   const FormatEntry* entry = nullptr;
   bool alike = true;
   for (size_t i = 0; i < arguments.size(); ++i) {
-    const bool where = says_where(arguments[i].name());
+    const bool where = plan.arguments[i].where;
     each_tensor(plan.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) {
       if (!t.defined()) return;
       if (where || !is_format_tensor(t)) {

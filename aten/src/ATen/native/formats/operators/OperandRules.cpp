@@ -57,30 +57,60 @@ class CheckedComposite final : public c10::OperatorKernel {
 
 } // namespace
 
+// x[mask] = t with one element is masked_fill with its number.
+static bool fills_mask(const Plan& plan, const Plan::Argument& argument, const at::Tensor& t, const Stack& stack, size_t base) {
+  if (argument.name != "values" || !t.defined() || t.numel() != 1) return false;
+  int masks = 0, others = 0;
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
+    if (plan.arguments[i].name == "accumulate" && stack[base + i].toBool()) return false;
+    if (!plan.arguments[i].where) continue;
+    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& index) {
+      if (!index.defined()) return;
+      const auto type = index.scalar_type();
+      (type == c10::ScalarType::Bool || type == c10::ScalarType::Byte ? masks : others) += 1;
+    });
+  }
+  return masks == 1 && others == 0;
+}
+
+// Operands of an operator with OneDtype that may have another one.
+static bool is_free(const Plan& plan, const Plan::Argument& argument, const at::Tensor& t) {
+  if (argument.where) return true;
+  // A complex one is that of complex and polar; stock judges others.
+  if (argument.name == "out" && (plan.has(fact::CastsOut) || (t.defined() && c10::isComplexType(t.scalar_type())))) return true;
+  return argument.name == "weight" && plan.has(fact::WeightNumber) && t.defined() && t.dim() == 0;
+}
+
 // The error for operands of several dtypes, if mixed_operands() does not let them promote.
 static void expect_one_dtype(const Plan& plan, const Stack& stack, size_t base) {
   const bool promote = mixed_operands() == MixedOperands::Promote;
+  const bool in_place = plan.arguments[0].written && stack[base].isTensor() && is_stock_operand(stack[base].toTensor()); // whose dtype stays
   std::string found, ours, other;
   const Plan::Argument* last = nullptr;
   bool other_kind = false; // than strided: refused below, whatever its dtype
   bool integers = false;   // which promote in no layer
+  bool foreign = false;
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     const Plan::Argument& argument = plan.arguments[i];
-    if (argument.numbers && !ours.empty()) continue;
+    if (argument.numbers && (!ours.empty() || plan.has(fact::AnyWeight))) continue;
     each_tensor(argument.slot, stack[base + i], [&](const at::Tensor& t) {
+      if (is_free(plan, argument, t) || fills_mask(plan, argument, t, stack, base)) return;
       const bool stock = plan.rule == OperandRule::FloatingOneDtype ? is_floating_operand(t) : is_stock_operand(t);
-      // Pivots and success of linalg.solve_ex are written as integers; statistics are not.
-      if (argument.written && stock && !is_floating_operand(t) && plan.rule != OperandRule::Normalisation) return;
+      // Pivots and success of linalg.solve_ex are written as integers; statistics are not, nor is what an in-place operator writes to.
+      if (i > 0 && argument.written && stock && !is_floating_operand(t) && plan.rule != OperandRule::Normalisation) return;
       integers |= stock && !is_floating_operand(t);
       other_kind |= stock && (t.layout() != c10::kStrided || t.is_nested());
       if (!t.defined() || !(stock || entry_beneath(t))) return;
       found += (found.empty() ? "" : ", ") + argument.name + " " + dtype_name(t);
       if (!stock) ours = dtype_name(t);
-      if (stock && last != &argument) other += (other.empty() ? "" : " and ") + argument.name;
-      if (stock) last = &argument; // a list is named once
+      foreign |= stock;
+      if (stock == in_place) return;
+      if (last != &argument) other += (other.empty() ? "" : " and ") + argument.name; // a list is named once
+      last = &argument;
     });
   }
-  if (other_kind || other.empty() || (promote && !integers)) return;
+  if (other_kind || !foreign || ours.empty() || (promote && !integers)) return;
+  if (in_place) ours = dtype_name(stack[base].toTensor());
   const char* exception = plan.rule == OperandRule::Normalisation ? " (or float32 parameters and statistics beside an input of a number format)" : "";
   TORCH_CHECK(false, plan.name, ": expected operands of one dtype", exception, ", but got ", found, ". Convert ", other, " with .to(", ours,
               integers ? ")." : "), or let types promote in a block: with torch_dtypes.mixed_operands(\"promote\").");
@@ -100,7 +130,8 @@ ResultType result_type(const Plan& plan, const torch::jit::Stack& stack, size_t 
   };
   look(false);
   if (!type.format) look(true);
-  if ((type.stock || type.integers) && type.format && plan.rule != OperandRule::Any && !keeps_first && !in_stock_formula())
+  if ((type.stock || type.integers) && type.format && plan.rule != OperandRule::Any && !(keeps_first && plan.rule == OperandRule::Normalisation) &&
+      !in_stock_formula())
     expect_one_dtype(plan, stack, base);
   if (keeps_first && stack[base].isTensor() && stack[base].toTensor().defined()) type.keep(stack[base].toTensor());
   return type;

@@ -28,18 +28,24 @@ enum class Way : uint8_t {
   _(Elementary)      /* computed in float64, whatever the format; Tabled */                                                \
   _(Tabled)          /* narrow formats look results up */                                                                  \
   _(LeavesRange)     /* results may leave float64's range where the function has no pole */                                \
+  _(ComesNear)       /* of numbers that it does not reach: beside_limits in Elementary.cpp */                              \
   _(LargerDecides)   /* of two operands the larger one tells which have, and zeros alone count */                          \
+  _(Powers)          /* so do a base and an exponent, either of which may be a number */                                   \
   _(NegativeZeros)   /* results that have become 0 were negative */                                                        \
   _(Products)        /* adds up products or values: the accumulation policy says how */                                    \
   _(FusedProducts)   /* the same within a stock kernel that obeys no policy of our own */                                  \
   /* operands */                                                                                                           \
-  _(OneDtype)        /* floating operands of several dtypes are an error, integers too */                                  \
+  _(OneDtype)        /* floating operands of several dtypes are an error, integers too, but indices and masks */            \
   _(OneFloatingDtype) /* the same, beside integers that are indices or masks */                                            \
+  _(WeightNumber)    /* the same, but a weight without dimensions is of any dtype */                                        \
+  _(AnyWeight)       /* arguments weight and pos_weight say nothing of the result's dtype */                                \
   _(Normalisation)   /* the same, but for float32 parameters beside an input of ours */                                    \
   _(NumbersMultiply) /* operands without dimensions multiply as elements do, whatever their dtypes */                      \
   _(Contraction)     /* under some policies as one matrix product */                                                       \
   _(KeepsFirst)      /* the result has the first operand's dtype, whatever is put into it */                               \
   _(Internal)        /* stock code alone calls it: what that makes beside our operands has the container's dtype */        \
+  _(CastsOut)        /* out= of another dtype gets the rounded result: OutDtypes.h */                                       \
+  _(OneDtypeOut)     /* out= of another dtype is an error */                                                               \
   _(Puts)            /* puts the numbers in the arguments named by the row into a tensor: FillInfinity.h */                \
   _(Compares)        /* holds a tensor's elements against them */                                                          \
   /* what is written: TouchedElements.h */                                                                                 \

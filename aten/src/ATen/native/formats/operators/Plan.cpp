@@ -41,8 +41,7 @@ static int place_of(const c10::FunctionSchema& schema, const char* argument) {
   return schema.argumentIndexWithName(argument).value_or(-1);
 }
 
-// A tensor to write to, beside the first operand: out=.
-static bool has_out(const c10::FunctionSchema& schema) {
+bool has_out(const c10::FunctionSchema& schema) {
   const auto& arguments = schema.arguments();
   return std::any_of(arguments.begin() + std::min<size_t>(1, arguments.size()), arguments.end(),
                      [](const c10::Argument& a) { return a.alias_info() && a.alias_info()->isWrite(); });
@@ -81,6 +80,10 @@ static std::vector<NumberPlace> number_places(const c10::FunctionSchema& schema,
   return places;
 }
 
+static bool says_where(const std::string& argument) {
+  return argument == "index" || argument == "indices" || argument == "mask" || argument == "condition" || argument == "repeats";
+}
+
 Plan::Plan(const c10::FunctionSchema& schema) : name(schema.name()), accumulate(place_of(schema, "accumulate")), limits(place_of(schema, "posinf")) {
   const OperatorFacts& row = operator_facts(schema.name(), schema.overload_name());
   way = row.way;
@@ -96,8 +99,9 @@ Plan::Plan(const c10::FunctionSchema& schema) : name(schema.name()), accumulate(
   writes = false;
   for (const c10::Argument& a : schema.arguments()) {
     // Read out of the tensor by stock code; or added to scores of the query's dtype.
-    const bool holds_numbers = (way == Way::Loop && a.name() == "scalars") || a.name() == "attn_mask";
-    arguments.push_back({slot_of(a), is_written(schema, a), holds_numbers, a.name()});
+    const bool weights = has(fact::AnyWeight) && (a.name() == "weight" || a.name() == "pos_weight");
+    const bool holds_numbers = (way == Way::Loop && a.name() == "scalars") || a.name() == "attn_mask" || weights;
+    arguments.push_back({slot_of(a), is_written(schema, a), holds_numbers, says_where(a.name()), a.name()});
     writes |= arguments.back().written && arguments.back().slot == Slot::Tensor;
   }
 }

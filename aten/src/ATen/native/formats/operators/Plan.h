@@ -38,6 +38,7 @@ class Plan {
     Slot slot;
     bool written;
     bool numbers; // a tensor that only holds numbers: it says nothing of types
+    bool where;   // indices or a mask: no values
     std::string name;
   };
 
@@ -62,6 +63,9 @@ class Plan {
   int limits;      // the place of two numbers that stand for infinities (nan_to_num's posinf, neginf), or -1
   std::vector<NumberPlace> numbers; // see NumberPlaces.h
 };
+
+// Whether it takes a tensor to write to, beside the first operand: out=.
+bool has_out(const c10::FunctionSchema& schema);
 
 // Replaces every tensor in one argument by body(tensor).
 template <typename Body>

@@ -82,7 +82,13 @@ at::Tensor like_base(const at::Tensor& base, at::Tensor made) {
 at::Tensor view_dtype(const at::Tensor& self, c10::ScalarType type) {
   if (!c10::formats::is_format_type(type)) {
     const auto& own = entry_of(self);
-    return like_base(self, type == own.bits ? bits_alias(self) : at::_ops::view_dtype::call(bits_alias(self), type));
+    if (type == own.bits) return like_base(self, bits_alias(self));
+    try {
+      return like_base(self, at::_ops::view_dtype::call(bits_alias(self), type));
+    } catch (c10::Error& error) {
+      error.add_context(c10::str(c10::toString(own.bits), " stands for the codes of torch.", own.name));
+      throw;
+    }
   }
   const auto& entry = c10::formats::format_entry(type);
   const at::Tensor bits = bits_alias(self);

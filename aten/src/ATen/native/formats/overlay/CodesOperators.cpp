@@ -192,12 +192,14 @@ void register_codes_operator(const std::string& label, const std::string& schema
 
 TORCH_LIBRARY_FRAGMENT(torch_dtypes_codes, m) {
   m.def("cast(Tensor input, *, str formats) -> Tensor", {at::Tag::pt2_compliant_tag});
+  m.def("cast.random(Tensor input, *, str formats) -> Tensor", {at::Tag::pt2_compliant_tag, at::Tag::nondeterministic_seeded});
   m.def("look_up(Tensor input, Tensor table) -> Tensor", {at::Tag::pt2_compliant_tag});
   m.def("chain(Tensor[] operands, Tensor[] tables, *, str program) -> Tensor[]", {at::Tag::pt2_compliant_tag});
 }
 
 TORCH_LIBRARY_IMPL(torch_dtypes_codes, CompositeExplicitAutograd, m) {
   m.impl("cast", &cast);
+  m.impl("cast.random", &cast);
   m.impl("look_up", &look_up_codes);
   m.impl("chain", &chain);
 }

@@ -12,6 +12,7 @@
 #include <ATen/ops/_batch_norm_impl_index_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/add_ops.h>
 #include <ATen/ops/alpha_dropout_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/bincount_ops.h>
 #include <ATen/ops/combinations_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/dropout_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/empty.h>
@@ -172,6 +173,15 @@ Tensor combinations(const Tensor& self, int64_t r, bool with_replacement) {
   return at::compositeimplicitautograd::combinations(self, r, with_replacement);
 }
 
+// ---- bincount: stock adds up weights in float64, but those of float32 ----
+
+Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, c10::SymInt minlength) {
+  const bool ours = weights && weights->defined() && is_format_tensor(*weights);
+  TORCH_CHECK(!is_format_tensor(self), "bincount: expected integers to count, but got a tensor of torch.", entry_of(self).name,
+              ". Convert it with .long().");
+  return at::_ops::bincount::call(self, ours ? to_stock(*weights, c10::ScalarType::Double) : weights, minlength);
+}
+
 // ---- torch.sparse.mm of two dense tensors, to which stock adds a zero made from their options ----
 
 Tensor sparse_mm(const Tensor& a, const Tensor& b) {
@@ -227,6 +237,7 @@ void register_composites(torch::Library& m) {
   m.impl("float_power.Scalar", &float_power_of_number);
   m.impl("float_power_.Tensor", &float_power_);
   m.impl("float_power_.Scalar", &float_power_number_);
+  m.impl("bincount", &bincount);
   m.impl("combinations", &combinations);
   m.impl("where.ScalarSelf", &where_scalar_self);
   m.impl("where.ScalarOther", &where_scalar_other);

@@ -1,0 +1,90 @@
+"""What stock's Python functions do with tensors of ours: those that make infinities, which no format need have, or join tensors of several dtypes.
+
+Each returns None where stock's own is right. Beside a wheel hooks call them (_overlay/functions.py), inside PyTorch's tree those functions do.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional as F
+from torch.utils import _foreach_utils
+
+from . import _C
+
+
+def has_infinity(dtype: torch.dtype) -> bool:
+    """Whether numbers of a dtype of ours become infinite: not where they saturate, whatever codes there are."""
+    fmt = _C.format_of(dtype)
+    return fmt.has_infinity and fmt.overflow != _C.Overflow.saturate
+
+
+# ---- masks of attention ----
+
+
+def mask_value(dtype: torch.dtype) -> float:
+    """What an attention score gets added where it is masked: -inf, or in a format without infinities its outermost number.
+
+    Scores and a second mask are added to it. Where that would leave the range for NaN or wrap around, as in fn floats, it is a quarter of
+    the outermost number, so that two masks and a score stay within.
+    """
+    if has_infinity(dtype):
+        return float("-inf")
+    outermost = torch.finfo(dtype).min
+    if outermost >= 0:
+        raise TypeError(
+            f"expected a dtype with negative numbers for an attention mask, but got {dtype}: masked scores have none there. Compute the "
+            "attention in a signed format."
+        )
+    limit = torch.tensor(outermost, dtype=dtype)
+    return outermost if limit + limit == limit else outermost / 4
+
+
+def canonical_mask(mask, mask_name, other_type, other_name, target_type, check_other=True):
+    """torch.nn.functional._canonical_mask for attention in a dtype of ours: bool and stock masks become masks of that dtype."""
+    if mask is None or _C.format_of(target_type) is None or _C.is_format_tensor(mask):
+        return None
+    # Stock checks its arguments and fills bool masks; nothing is lost in float64.
+    mask = F._canonical_mask(mask, mask_name, other_type, other_name, torch.float64, check_other).double()
+    value = mask_value(target_type)
+    beyond = mask < torch.finfo(target_type).min
+    return mask.masked_fill(beyond, 0.0).to(target_type).masked_fill(beyond, value)
+
+
+def subsequent_mask(sz, device=None, dtype=None):
+    """torch.nn.Transformer.generate_square_subsequent_mask in a dtype of ours."""
+    wanted = torch.get_default_dtype() if dtype is None else dtype
+    if _C.format_of(wanted) is None:
+        return None
+    return torch.triu(torch.full((sz, sz), mask_value(wanted), dtype=wanted, device=device), diagonal=1)
+
+
+# ---- lists of tensors in several dtypes ----
+
+
+def total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):
+    """torch.nn.utils.get_total_norm of tensors in several dtypes, one of them ours: the norm of each is of its dtype, and these, which no
+    tensor of one format could hold, are numbers of float32, or of float64 where one of the dtypes is wider."""
+    if isinstance(tensors, torch.Tensor):
+        return None
+    if not isinstance(tensors, (list, tuple)):
+        return torch.nn.utils.get_total_norm(list(tensors), norm_type, error_if_nonfinite, foreach)
+    dtypes = {t.dtype for t in tensors}
+    formats = [f for f in map(_C.format_of, dtypes) if f is not None]
+    if len(dtypes) < 2 or not formats:
+        return None
+    wide = torch.float32
+    if not all(f.fits_float for f in formats) or dtypes & {torch.float64, torch.complex128}:
+        wide = torch.float64
+    norms, norm_type = [], float(norm_type)
+    for (device, _), ([group], _) in _foreach_utils._group_tensors_by_device_and_dtype([list(tensors)]).items():
+        if foreach or (foreach is None and _foreach_utils._has_foreach_support(group, device)):
+            norms += torch._foreach_norm(group, norm_type)
+        else:
+            norms += [torch.linalg.vector_norm(t, norm_type) for t in group]
+    total = torch.linalg.vector_norm(torch.stack([n.to(tensors[0].device, wide) for n in norms]), norm_type)
+    if error_if_nonfinite and not total.isfinite():
+        raise RuntimeError(
+            f"expected a finite total norm of order {norm_type}, but got {total.item()}: such gradients cannot be clipped. Set "
+            "error_if_nonfinite=False to scale them by it anyway."
+        )
+    return total

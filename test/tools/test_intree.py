@@ -212,9 +212,36 @@ def test_what_a_build_lacks_is_named_at_once_and_before_any_edit(source, monkeyp
     assert contents(source) == before
 
 
+def test_clang_is_taken_where_its_openmp_is(tmp_path, monkeypatch):
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, says in {"clang++": "a clang version", "clang": "", "c++": "a gcc version", "clang++-7": "clang"}.items():
+        (programs / name).write_text(f"#!/bin/sh\necho {says}\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=":")
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.delenv("CC", raising=False)
+    assert building.compiler() == str(programs / "c++")
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libomp.so").touch()
+    assert building.compiler() == str(programs / "clang++")
+    with_clang = building.configure_command(tmp_path, tmp_path / "build")
+    assert {f"-DCMAKE_C_COMPILER={programs / 'clang'}", f"-DOpenMP_libomp_LIBRARY={tmp_path / 'lib' / 'libomp.so'}"} < set(with_clang)
+    monkeypatch.setenv("CXX", "c++")
+    assert not any("libomp" in word or "C_COMPILER=" in word for word in building.configure_command(tmp_path, tmp_path / "build"))
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "CMakeCache.txt").write_text("A:STRING=1\nCMAKE_CXX_COMPILER:FILEPATH=/x/g++\n")
+    assert building.compiler(tmp_path / "build") == "/x/g++"
+    (tmp_path / "lib" / "libomp.so").unlink()
+    monkeypatch.setenv("CXX", str(programs / "clang++-7"))
+    monkeypatch.setattr(building, "HEADERS", {})
+    assert building.missing()[-1] == f"{tmp_path / 'lib' / 'libomp.so'} (libomp-dev)"
+
+
 def test_a_build_configures_then_builds(source, monkeypatch):
     commands = []
     monkeypatch.setattr(building, "missing", list)
+    monkeypatch.setattr(building, "is_clang", lambda cxx: False)
 
     def run_second_fails(words, **_):
         commands.append(words)

@@ -338,7 +338,8 @@ EDITS = (
          "Our sources of c10.", SOURCES),
     Edit("c10/CMakeLists.txt", "if(NOT BUILD_LIBTORCHLESS)\n  add_library(c10 ", "before",
          "# Number formats are written in C++20.\nfile(GLOB C10_FORMAT_SRCS formats/*.cpp formats/intree/*.cpp)\n"
-         "set_source_files_properties(${C10_FORMAT_SRCS} PROPERTIES COMPILE_OPTIONS \"-std=gnu++20;-fvisibility=default\")\n",
+         "set_source_files_properties(${C10_FORMAT_SRCS} PROPERTIES COMPILE_OPTIONS "
+         "\"-std=gnu++20;-fvisibility=default;-ffp-contract=off;-ftrapping-math;-fmath-errno\")\n",
          "PyTorch 2.6 is C++17; what other headers of PyTorch include of ours is, too.", SOURCES),
     Edit("cmake/Codegen.cmake", '"${PROJECT_SOURCE_DIR}/aten/src/ATen/native/quantized/cpu/kernels/*.cpp")', "instead",
          '"${PROJECT_SOURCE_DIR}/aten/src/ATen/native/quantized/cpu/kernels/*.cpp" '

@@ -59,5 +59,9 @@ inline ScalarType scalar_type(const FormatEntry& entry) {
 inline const FormatEntry& format_entry(ScalarType type) {
   return format_entry(static_cast<int>(type) - kFirstScalarType);
 }
+// The entry of a dtype as an operator's argument has it; nullptr where that number is no format's.
+inline const FormatEntry* find_dtype_number(int64_t number) {
+  return find_format_entry(number - kFirstScalarType);
+}
 
 } // namespace c10::formats

@@ -43,6 +43,7 @@ class Edit:
 _LISTS = "{lists}"
 _TYPEID = "c10/util/typeid.h"
 _TYPES = "c10/core/ScalarType.h"
+_SCRIPTS = "torch/csrc/jit/runtime/profiling_graph_executor_impl"
 
 # Words that several edits put: Python's question whether a tensor is of a number format, and a key that names a device in the place of theirs.
 _IS_FORMAT = "torch._C._dispatch_keys({}).has(torch._C.DispatchKey.PrivateUse2)"
@@ -333,6 +334,14 @@ EDITS = (
       for module, name in (
           ("_adafactor", "Adafactor"), ("adagrad", "Adagrad"), ("adam", "Adam"), ("adamw", "AdamW"), ("asgd", "ASGD"), ("nadam", "NAdam"),
           ("radam", "RAdam"))),
+    Edit(f"{_SCRIPTS}.h", "#include <torch/csrc/jit/runtime/graph_executor_impl.h>\n", "after",
+         "#include <torch/csrc/formats/intree/ScriptPlan.h>\n", "For the next row.", SOURCES),
+    Edit(f"{_SCRIPTS}.h", "  std::optional<ExecutionPlan> fallback_plan_;\n", "after", "  torch::formats::ScriptPlan format_plan_;\n",
+         "For the next row.", SOURCES),
+    Edit(f"{_SCRIPTS}.cpp", "calling a torchscript function. Try not to\n  // add any code above this.\n", "after",
+         "  if (const ExecutionPlan* plan = format_plan_.find(graph, stack, function_name_)) return *plan;\n",
+         "Scripts take derivatives by formulas that round after every step, split products from sums and fuse loops; a call that works on formats "
+         "runs operator by operator.", SOURCES),
     # --- the build ---
     Edit("c10/CMakeLists.txt", "          util/*.cpp\n", "after", "          formats/*.cpp\n          formats/intree/*.cpp\n",
          "Our sources of c10.", SOURCES),

@@ -19,7 +19,8 @@ OVERLAYS = "c10/formats/FormatRegistry"
 
 # Python's view of them: the bindings that both builds have, and the tree's own.
 BINDINGS = "torch/csrc/formats"
-LOAD = f"{BINDINGS}/intree/Load.cpp"  # a part of libtorch_python
+PYTHONS = (f"{BINDINGS}/intree/Load.cpp", f"{BINDINGS}/ScriptMasks.cpp")  # parts of libtorch_python
+SCRIPTS = (f"{BINDINGS}/ScriptFormats.cpp", f"{BINDINGS}/intree/ScriptPlan.cpp")  # parts of libtorch_cpu, whose executor runs scripts
 
 # The package, with what stands in the place of the overlay's modules. Not laid: what is the overlay's, and what makes graphs and wrapper
 # subclasses of tensors for a PyTorch that does not know the dtypes.
@@ -55,20 +56,20 @@ def _list(name: str, paths: list[str]) -> str:
 def _sources() -> str:
     """What torch_cpu gets."""
     own = [f"{FORMATS}/intree/{name}.cpp" for name in ("ComputedFactories", "Factories", "FormatTensorImpl", "Tolerances")]
-    return _list("FORMAT_SOURCES", [*_listed("NUMERICS_SOURCES"), *_listed("OPERATOR_SOURCES"), *own])
+    return _list("FORMAT_SOURCES", [*_listed("NUMERICS_SOURCES"), *_listed("OPERATOR_SOURCES"), *own, *SCRIPTS])
 
 
 def _bindings() -> dict[str, str]:
-    """The sources of the extension module, and the headers that they name."""
-    own = _texts((f"{BINDINGS}/intree",), ".cpp", ".cmake")
-    files = {path: (ROOT / path).read_text() for path in _listed("BINDING_SOURCES")} | own
+    """The sources of the extension module, what libraries of PyTorch get of torch/csrc, and the headers that they name."""
+    own = _texts((f"{BINDINGS}/intree",), ".cpp", ".h", ".cmake")
+    files = {path: (ROOT / path).read_text() for path in (*_listed("BINDING_SOURCES"), *PYTHONS, *SCRIPTS)} | own
     todo = list(files.values())
     while todo:
         for name in re.findall(rf"^#include <({BINDINGS}/\w+\.h)>", todo.pop(), re.MULTILINE):
             if name not in files:
                 files[name] = (ROOT / name).read_text()
                 todo.append(files[name])
-    files[BINDING_SOURCES] = _list("BINDING_SOURCES", sorted(path for path in files if path.endswith(".cpp") and path != LOAD))
+    files[BINDING_SOURCES] = _list("BINDING_SOURCES", sorted(path for path in files if path.endswith(".cpp") and path not in (*PYTHONS, *SCRIPTS)))
     return files
 
 

@@ -40,9 +40,18 @@ inline void keep_number(const FormatEntry&) {
 inline ScalarType scalar_type(const FormatEntry& entry) {
   return entry.container;
 }
-inline const FormatEntry& format_entry(ScalarType type) {
+inline int id_of(ScalarType type) {
   const int number = static_cast<int>(type);
-  return format_entry(is_builtin_type(type) ? number - static_cast<int>(ScalarType::TD_FIRST_FORMAT) : number - kFirstRunTimeNumber + kBuiltins);
+  return is_builtin_type(type) ? number - static_cast<int>(ScalarType::TD_FIRST_FORMAT) : number - kFirstRunTimeNumber + kBuiltins;
+}
+inline const FormatEntry& format_entry(ScalarType type) {
+  return format_entry(id_of(type));
+}
+// The entry of a dtype as an operator's argument has it; nullptr where that number is no format's.
+inline const FormatEntry* find_dtype_number(int64_t number) {
+  if (number < 0 || number >= kEndOfNumbers || !is_format_type(static_cast<ScalarType>(number))) return nullptr;
+  const int id = id_of(static_cast<ScalarType>(number));
+  return id < format_count() ? &format_entry(id) : nullptr;
 }
 
 } // namespace c10::formats

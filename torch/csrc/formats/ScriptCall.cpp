@@ -5,6 +5,7 @@
 // graph in JIT's simple executor, which runs operators one by one as Python would, with the few nodes replaced that name a dtype.
 // Reaches into: the graph of a GraphFunction (copied), the registry of JIT operators (a namespace of its own).
 #include <torch/csrc/formats/ScriptCall.h>
+#include <torch/csrc/formats/ScriptFormats.h>
 #include <torch/csrc/formats/ScriptMasks.h>
 
 #include <ATen/FormatTensor.h>
@@ -38,76 +39,6 @@ using jit::Graph;
 using jit::GraphFunction;
 using jit::Node;
 using jit::Stack;
-
-// ---- what names a format ----
-
-bool is_format_number(const std::optional<IValue>& value) {
-  if (!value || !value->isInt()) return false;
-  const c10::formats::FormatEntry* entry = c10::formats::find_format_entry(value->toInt() - c10::formats::kFirstScalarType);
-  if (entry) c10::formats::keep_number(*entry); // the graph has it
-  return entry != nullptr;
-}
-
-// The place of a node's dtype argument, or -1.
-int place_of_dtype(const Node* node) {
-  const c10::FunctionSchema* schema = node->kind().is_aten() ? node->maybeSchema() : nullptr;
-  return schema ? schema->argumentIndexWithName("dtype").value_or(-1) : -1;
-}
-
-bool holds_format(const IValue& value, int depth = 0) {
-  if (value.isTensor()) return at::formats::is_format_tensor(value.toTensor());
-  if (depth == 64) return false;
-  if (value.isObject()) {
-    for (const IValue& slot : value.toObjectRef().slots()) {
-      if (holds_format(slot, depth + 1)) return true;
-    }
-  } else if (value.isTensorList() || value.isList()) {
-    for (const IValue& element : value.toListRef()) {
-      if (holds_format(element, depth + 1)) return true;
-    }
-  } else if (value.isTuple()) {
-    for (const IValue& element : value.toTupleRef().elements()) {
-      if (holds_format(element, depth + 1)) return true;
-    }
-  } else if (value.isGenericDict()) {
-    for (const auto& item : value.toGenericDict()) {
-      if (holds_format(item.value(), depth + 1)) return true;
-    }
-  }
-  return false;
-}
-
-bool names_format(const jit::Block* block, std::set<const Graph*>& seen);
-
-bool names_format(const Graph& graph, std::set<const Graph*>& seen) {
-  return seen.insert(&graph).second && names_format(graph.block(), seen);
-}
-
-bool names_format(const jit::Function* callee, std::set<const Graph*>& seen) {
-  const auto* function = dynamic_cast<const GraphFunction*>(callee);
-  return function && names_format(*function->graph(), seen);
-}
-
-bool names_format(const jit::Block* block, std::set<const Graph*>& seen) {
-  for (const Node* node : block->nodes()) {
-    for (const jit::Block* inner : node->blocks()) {
-      if (names_format(inner, seen)) return true;
-    }
-    if (node->kind() == c10::prim::Constant) {
-      const auto value = jit::toIValue(node->output());
-      if (value && !value->isInt() && holds_format(*value)) return true;
-    } else if (node->kind() == c10::prim::CallFunction) {
-      const auto type = node->input(0)->type()->cast<c10::FunctionType>();
-      if (type && names_format(type->function(), seen)) return true;
-    } else if (node->kind() == c10::prim::CallMethod) {
-      const auto type = node->input(0)->type()->cast<c10::ClassType>();
-      if (type && names_format(type->findMethod(node->s(c10::attr::name)), seen)) return true;
-    } else if (const int place = place_of_dtype(node); place >= 0 && is_format_number(jit::toIValue(node->input(place)))) {
-      return true;
-    }
-  }
-  return false;
-}
 
 // ---- operators in place of those that name a dtype ----
 
@@ -260,8 +191,7 @@ Known& known(const GraphFunction& function) {
   auto found = all.find(graph.get());
   if (found != all.end() && found->second.graph.lock() == graph) return found->second;
   for (auto it = all.begin(); it != all.end();) it = it->second.graph.expired() ? all.erase(it) : std::next(it);
-  std::set<const Graph*> seen;
-  return all[graph.get()] = Known{graph, names_format(*graph, seen), nullptr};
+  return all[graph.get()] = Known{graph, names_format(*graph), nullptr};
 }
 
 std::shared_ptr<GraphFunction> variant(const GraphFunction& function) {
@@ -291,10 +221,7 @@ bool works_on_formats(py::handle object) {
     return names_format(method.function()) || (any && holds_format(method.owner()._ivalue()));
   }
   if (py::isinstance<jit::StrongFunctionPtr>(object)) return names_format(*py::cast<const jit::StrongFunctionPtr&>(object).function_);
-  if (py::isinstance<Graph>(object)) {
-    std::set<const Graph*> seen;
-    return names_format(py::cast<const Graph&>(object), seen);
-  }
+  if (py::isinstance<Graph>(object)) return names_format(py::cast<const Graph&>(object));
   if (py::isinstance<jit::Module>(object)) {
     const auto& module = py::cast<const jit::Module&>(object);
     if (any && holds_format(module._ivalue())) return true;

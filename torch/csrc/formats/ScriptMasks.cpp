@@ -6,7 +6,6 @@
 
 #include <ATen/FormatTensor.h>
 #include <torch/csrc/autograd/python_variable.h>
-#include <torch/csrc/formats/DtypeObject.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/scope.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
@@ -25,7 +24,7 @@ py::object implementation(const char* name) {
 }
 
 py::object dtype_of(const at::Tensor& t) {
-  return py::reinterpret_borrow<py::object>(dtype_object(at::formats::entry_of(t)));
+  return py::reinterpret_steal<py::object>(THPVariable_Wrap(t)).attr("dtype");
 }
 
 // What masked places are filled with, in a mask of this tensor's dtype.

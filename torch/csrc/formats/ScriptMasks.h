@@ -1,4 +1,4 @@
-// Attention's masks in the graphs that ScriptCall.cpp runs.
+// Attention's masks in the graphs of scripts that work on number formats.
 #pragma once
 #include <torch/csrc/jit/ir/ir.h>
 

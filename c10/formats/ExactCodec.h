@@ -182,9 +182,7 @@ TD_HOST_DEVICE inline uint64_t encode(const Format& f, const Unpacked& u, uint64
     case Kind::Takum:
     case Kind::BoundedPosit: return encode_between(f, u, random);
     case Kind::Fixed: return encode_fixed(f, u, random);
-#ifndef __CUDA_ARCH__ // tables lie in the host's memory
     case Kind::Table: return encode_table(f, u, random);
-#endif
     default: return encode_float(f, u, random);
   }
 }
@@ -269,9 +267,7 @@ TD_HOST_DEVICE inline Unpacked decode(const Format& f, uint64_t code) {
     case Kind::BoundedPosit: return decode_posit(f, code);
     case Kind::Takum: return decode_takum(f, code);
     case Kind::Fixed: return decode_fixed(f, code);
-#ifndef __CUDA_ARCH__
     case Kind::Table: return decode_table(f, code);
-#endif
     default: return decode_float(f, code);
   }
 }

@@ -49,6 +49,11 @@ inline bool sees_inexact(Rounding mode) {
 inline bool keeps_minpos(const Format& f) {
   return f.is_table() ? table_of(f).definition.minpos : f.is_tapered() && f.underflow == Underflow::Minpos;
 }
+// Uniform numbers of [0, 1) are rounded toward zero, where minpos stands for what is below it: of those, multiples of 2^-digits, the ones below
+// this are 0 instead. 0 where there are none.
+inline double least_uniform(const Format& f, int digits) {
+  return keeps_minpos(f) && f.min_exponent() > -digits ? smallest_normal(f) : 0;
+}
 // Whether a finite number beyond all machine types' range, or one that is not 0 and below it, may round to another value than an infinity or 0 would.
 inline bool tells_ends_apart(const Format& f) {
   if (f.overflow == Overflow::Wrap) return false; // needs the digits of such a number

@@ -8,12 +8,11 @@
 #include <c10/formats/ValueTable.h>
 
 #include <cmath>
-#include <utility>
 
 namespace c10::formats {
 
 // The sign of a - b. Of two numbers that agree in 64 bits and both go on, it is 0.
-inline int compare(const Unpacked& a, const Unpacked& b) {
+TD_HOST_DEVICE inline int compare(const Unpacked& a, const Unpacked& b) {
   const auto sign = [](const Unpacked& u) { return u.cls == Class::Zero ? 0 : u.negative ? -1 : 1; };
   if (sign(a) != sign(b)) return sign(a) < sign(b) ? -1 : 1;
   if (sign(a) == 0) return 0;
@@ -25,14 +24,18 @@ inline int compare(const Unpacked& a, const Unpacked& b) {
 }
 
 // |a - b| by its 64 leading bits, a != b.
-inline Unpacked distance(Unpacked a, Unpacked b) {
+TD_HOST_DEVICE inline Unpacked distance(Unpacked a, Unpacked b) {
   if (a.cls == Class::Zero || b.cls == Class::Zero) {
     Unpacked other = a.cls == Class::Zero ? b : a;
     other.negative = false;
     return other;
   }
   const bool adds = a.negative != b.negative;
-  if (a.exponent < b.exponent || (a.exponent == b.exponent && a.significand < b.significand)) std::swap(a, b);
+  if (a.exponent < b.exponent || (a.exponent == b.exponent && a.significand < b.significand)) {
+    const Unpacked larger = b;
+    b = a;
+    a = larger;
+  }
   using Wide = unsigned __int128;
   const int shift = a.exponent - b.exponent;
   const Wide large = static_cast<Wide>(a.significand) << 62, small = static_cast<Wide>(b.significand) << 62;
@@ -51,7 +54,7 @@ inline Unpacked distance(Unpacked a, Unpacked b) {
 }
 
 // part / whole as a fraction of 2^-64, part < whole.
-inline Cut proportion(const Unpacked& part, const Unpacked& whole) {
+TD_HOST_DEVICE inline Cut proportion(const Unpacked& part, const Unpacked& whole) {
   using Wide = unsigned __int128;
   const int below = whole.exponent - part.exponent;
   if (below < 0 || (below == 0 && part.significand >= whole.significand)) return {0, ~uint64_t{0}, true}; // equal to 64 bits
@@ -64,55 +67,55 @@ inline Cut proportion(const Unpacked& part, const Unpacked& whole) {
   return c;
 }
 
-inline uint64_t code_of_rank(const ValueTable& t, int64_t rank, bool negative) {
+TD_HOST_DEVICE inline uint64_t code_of_rank(const TableView& t, int64_t rank, bool negative) {
   if (rank == t.zero) return negative ? t.minus_zero : t.plus_zero;
-  return t.codes[static_cast<size_t>(rank)];
+  return t.codes[rank];
 }
 
 // The mode up_down's second half: one value further from 0 or back. 0 stays, and what would leave the range becomes what is beyond it.
-inline uint64_t moved_in_table(const ValueTable& t, int64_t rank, bool negative, uint64_t random) {
+TD_HOST_DEVICE inline uint64_t moved_in_table(const TableView& t, int64_t rank, bool negative, uint64_t random) {
   if (rank == t.zero) return code_of_rank(t, rank, negative);
-  const bool below = t.values[static_cast<size_t>(rank)] < 0;
+  const bool below = t.values[rank] < 0;
   const int64_t to = rank + ((random >> 63 != 0) == below ? -1 : 1);
-  if (to == t.zero && t.definition.minpos) return code_of_rank(t, rank, negative);
-  if (to < 0) return t.definition.low.saturates ? t.codes.front() : t.definition.low.code;
-  if (to >= t.size()) return t.definition.high.saturates ? t.codes.back() : t.definition.high.code;
+  if (to == t.zero && t.minpos) return code_of_rank(t, rank, negative);
+  if (to < 0) return t.low.saturates ? t.codes[0] : t.low.code;
+  if (to >= t.size) return t.high.saturates ? t.codes[t.size - 1] : t.high.code;
   return code_of_rank(t, to, negative);
 }
 
-inline uint64_t encode_table(const Format& f, Unpacked u, uint64_t random) {
-  const ValueTable& t = table_of(f);
-  if (u.cls == Class::NaN) return t.nan_code;
-  const bool refused = u.negative && u.cls != Class::Zero && t.definition.negative_is_nan;
-  if (refused && t.zero != 0) return t.nan_code;
-  if (u.cls == Class::Infinite) return u.negative ? t.definition.low.infinity : t.definition.high.infinity;
+TD_HOST_DEVICE inline uint64_t encode_table(const Format& f, Unpacked u, uint64_t random) {
+  const TableView& t = view_of(f);
+  if (u.cls == Class::NaN) return f.nan_code();
+  const bool refused = u.negative && u.cls != Class::Zero && t.negative_is_nan;
+  if (refused && t.zero != 0) return f.nan_code();
+  if (u.cls == Class::Infinite) return u.negative ? t.low.infinity : t.high.infinity;
   if (u.cls == Class::Zero && t.zero >= 0) return code_of_rank(t, t.zero, u.negative);
 
   // The last value that is not above the number.
-  int64_t first = -1, last = t.size() - 1;
+  int64_t first = -1, last = t.size - 1;
   while (first < last) {
     const int64_t middle = (first + last + 1) / 2;
-    if (compare(unpack(t.values[static_cast<size_t>(middle)]), u) <= 0) first = middle;
+    if (compare(unpack(t.values[middle]), u) <= 0) first = middle;
     else last = middle - 1;
   }
-  const int64_t at = first, most = t.size() - 1;
-  const bool exact = at >= 0 && compare(unpack(t.values[static_cast<size_t>(at)]), u) == 0;
+  const int64_t at = first, most = t.size - 1;
+  const bool exact = at >= 0 && compare(unpack(t.values[at]), u) == 0;
   if (exact) return f.rounding == Rounding::UpDown ? moved_in_table(t, at, u.negative, random) : code_of_rank(t, at, u.negative);
 
   // Its neighbours, the inner one first, and on which side of their boundary it is.
   const bool below = at < 0, above = at == most;
-  const TableEnd& end = below ? t.definition.low : t.definition.high;
+  const TableEnd& end = below ? t.low : t.high;
   if ((below || above) && end.saturates) {
     return f.rounding == Rounding::UpDown ? moved_in_table(t, below ? 0 : most, u.negative, random) : code_of_rank(t, below ? 0 : most, u.negative);
   }
-  const double lower = below ? end.next : t.values[static_cast<size_t>(at)], upper = above ? end.next : t.values[static_cast<size_t>(at + 1)];
-  const Unpacked& boundary = below ? t.low_limit : above ? t.high_limit : t.boundaries[static_cast<size_t>(at)];
+  const double lower = below ? end.next : t.values[at], upper = above ? end.next : t.values[at + 1];
+  const Unpacked& boundary = below ? t.low_limit : above ? t.high_limit : t.boundaries[at];
   bool lower_is_inner = std::fabs(lower) < std::fabs(upper) || (std::fabs(lower) == std::fabs(upper) && u.negative);
   if (below || above) lower_is_inner = above;
   const int64_t inner = lower_is_inner ? at : at + 1, outer = lower_is_inner ? at + 1 : at;
   const bool beyond = below || above;
   const bool outwards_is_down = !lower_is_inner;
-  if (!beyond && t.definition.minpos && inner == t.zero) {
+  if (!beyond && t.minpos && inner == t.zero) {
     return f.rounding == Rounding::UpDown ? moved_in_table(t, outer, u.negative, random) : code_of_rank(t, outer, u.negative);
   }
   if (beyond && !refused && stops_at_max(f.rounding, outwards_is_down)) return code_of_rank(t, inner, u.negative);
@@ -126,11 +129,11 @@ inline uint64_t encode_table(const Format& f, Unpacked u, uint64_t random) {
     c.fraction = (side >= 0 ? uint64_t{1} << 63 : 0) | (side != 0 ? uint64_t{1} << 62 : 0);
   }
   // Whether the inner one counts as odd; beyond the range its code says so.
-  const bool odd = beyond ? (t.codes[static_cast<size_t>(inner)] & 1) != 0 : t.lower_is_odd[static_cast<size_t>(at)] == lower_is_inner;
+  const bool odd = beyond ? (t.codes[inner] & 1) != 0 : (t.lower_is_odd[at] != 0) == lower_is_inner;
   if (f.rounding == Rounding::ToOdd) {
     c.kept = odd;
   } else {
-    switch (t.definition.ties) {
+    switch (t.ties) {
       case Ties::Even: c.kept = odd; break;
       case Ties::Zero: c.kept = 0; break;
       case Ties::Away: c.kept = 1; break;
@@ -144,8 +147,8 @@ inline uint64_t encode_table(const Format& f, Unpacked u, uint64_t random) {
   return f.rounding == Rounding::UpDown ? moved_in_table(t, rank, u.negative, random) : code_of_rank(t, rank, u.negative);
 }
 
-inline Unpacked decode_table(const Format& f, uint64_t code) {
-  return unpack(table_of(f).by_code[code & f.code_mask()]);
+TD_HOST_DEVICE inline Unpacked decode_table(const Format& f, uint64_t code) {
+  return unpack(view_of(f).by_code[code & f.code_mask()]);
 }
 
 } // namespace c10::formats

@@ -70,8 +70,8 @@ std::vector<double> ends_of_gaps(const ValueTable& t) {
 std::vector<double> all_places(const ValueTable& t) {
   std::vector<double> places = ends_of_gaps(t);
   for (const Unpacked& b : t.boundaries) places.push_back(to_double(b));
-  if (!t.definition.high.saturates) places.push_back(to_double(t.high_limit));
-  if (!t.definition.low.saturates) places.push_back(to_double(t.low_limit));
+  if (!t.definition.high.saturates) places.push_back(to_double(t.view.high_limit));
+  if (!t.definition.low.saturates) places.push_back(to_double(t.view.low_limit));
   return places;
 }
 

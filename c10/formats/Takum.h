@@ -39,7 +39,7 @@ TD_HOST_DEVICE inline TakumHead takum_head(int c) {
   return {static_cast<uint64_t>((c >= 0 ? 8 | r : 7 - r) << r | tail), r};
 }
 
-#ifndef __CUDA_ARCH__ // the GPU has no takums
+#ifndef __CUDA_ARCH__ // the GPU has no logarithmic takums
 
 // magnitude * 2^(exponent - 127), bit 127 of the magnitude set.
 struct WideNumber {

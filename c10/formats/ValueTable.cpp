@@ -67,19 +67,19 @@ void sort_values(ValueTable& t) {
     const double v = d.values[code];
     if (!t.values.empty() && t.values.back() == v) {
       require(v == 0 && std::signbit(d.values[t.codes.back()]) && !std::signbit(v), "no value twice");
-      t.plus_zero = code;
+      t.view.plus_zero = code;
     } else {
       require(v == 0 || std::fabs(v) >= 0x1p-1022, "no subnormal number of float64");
       if (v == 0) {
-        t.zero = static_cast<int>(t.values.size());
-        t.plus_zero = t.minus_zero = code;
+        t.view.zero = static_cast<int>(t.values.size());
+        t.view.plus_zero = t.view.minus_zero = code;
       }
       t.values.push_back(v == 0 ? 0.0 : v);
       t.codes.push_back(code);
     }
     t.rank_of_code[code] = static_cast<int32_t>(t.values.size() - 1);
   }
-  if (t.zero >= 0) t.codes[static_cast<size_t>(t.zero)] = t.plus_zero;
+  if (t.view.zero >= 0) t.codes[static_cast<size_t>(t.view.zero)] = t.view.plus_zero;
 }
 
 void find_odd(ValueTable& t) {
@@ -107,8 +107,8 @@ void find_boundaries(ValueTable& t) {
   };
   require(d.high.saturates || d.high.next > t.values.back(), "what follows the largest value above it");
   require(d.low.saturates || d.low.next < t.values.front(), "what follows the lowest value below it");
-  t.high_limit = limit(d.high, t.values.back());
-  t.low_limit = limit(d.low, t.values.front());
+  t.view.high_limit = limit(d.high, t.values.back());
+  t.view.low_limit = limit(d.low, t.values.front());
 }
 
 void find_facts(ValueTable& t) {
@@ -141,10 +141,27 @@ void find_facts(ValueTable& t) {
   }
   t.max_exponent = top, t.min_exponent = bottom;
   for (const Unpacked& b : t.boundaries) see_boundary(b);
-  if (!d.high.saturates) see_value(d.high.next), see_boundary(t.high_limit);
-  if (!d.low.saturates) see_value(d.low.next), see_boundary(t.low_limit);
+  if (!d.high.saturates) see_value(d.high.next), see_boundary(t.view.high_limit);
+  if (!d.low.saturates) see_value(d.low.next), see_boundary(t.view.low_limit);
   t.max_exponent = std::max(t.max_exponent, top);
   t.lsb_exponent = lsb, t.significand_bits = bits;
+}
+
+// What the codec reads of a table that is finished.
+void show(ValueTable& t) {
+  const TableDefinition& d = t.definition;
+  TableView& v = t.view;
+  v.by_code = t.by_code.data();
+  v.values = t.values.data();
+  v.codes = t.codes.data();
+  v.lower_is_odd = t.lower_is_odd.data();
+  v.boundaries = t.boundaries.data();
+  v.size = static_cast<int64_t>(t.values.size());
+  v.ties = d.ties;
+  v.high = d.high;
+  v.low = d.low;
+  v.minpos = d.minpos;
+  v.negative_is_nan = d.negative_is_nan;
 }
 
 void fill(ValueTable& t) {
@@ -162,6 +179,7 @@ void fill(ValueTable& t) {
   // By the codec: a processor that flushes subnormal numbers would take the smallest of e8m0 for 0.
   const Format single = float_format(8, 23);
   for (const double v : t.by_code) t.by_code_float.push_back(bits_as<float>(static_cast<uint32_t>(encode(single, unpack(v)))));
+  show(t);
 }
 
 // Everything that makes a table what it is, as bytes.
@@ -197,11 +215,11 @@ uint64_t next_code_of_table(const Format& f, uint64_t code, bool up) {
     return std::isinf(v) && (v > 0) != up ? (up ? t.codes.front() : t.codes.back()) : code;
   }
   const int64_t to = rank + (up ? 1 : -1);
-  if (to < 0 || to >= t.size()) {
+  if (to < 0 || to >= t.view.size) {
     const TableEnd& end = up ? t.definition.high : t.definition.low;
     return end.saturates ? code : end.code;
   }
-  return code_of_rank(t, to, !up ? false : true);
+  return code_of_rank(t.view, to, !up ? false : true);
 }
 
 } // namespace c10::formats

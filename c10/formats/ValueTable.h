@@ -38,20 +38,39 @@ struct TableDefinition {
   bool negative_is_nan{false}; // what rounds to a number below 0 becomes NaN; without a 0, all that is below 0
 };
 
-struct ValueTable : TableFacts {
-  TableDefinition definition;
-  std::vector<double> by_code;       // 2^bits values
-  std::vector<float> by_code_float;  // the same as casts to float32 give them: exactly, where fits_float
-  std::vector<double> values;        // the finite ones, ascending; 0 once
-  std::vector<uint32_t> codes;       // of those
-  std::vector<bool> lower_is_odd;    // which of two neighbours counts as odd, the lower or the upper one
-  std::vector<Unpacked> boundaries;  // between them; sticky where one has more than 64 bits
-  std::vector<int32_t> rank_of_code; // place in `values`; -1: infinities and NaN
+// What the codec reads, wherever it lies: a table on a GPU is one of these with copies in the GPU's memory (native/formats/cuda/Tables.h).
+struct TableView {
+  const double* by_code{nullptr};        // 2^bits values
+  const double* values{nullptr};         // the finite ones, ascending; 0 once
+  const uint32_t* codes{nullptr};        // of those
+  const uint8_t* lower_is_odd{nullptr};  // which of two neighbours counts as odd, the lower or the upper one
+  const Unpacked* boundaries{nullptr};   // between them; sticky where one has more than 64 bits
+  int64_t size{0};
   Unpacked high_limit, low_limit;
   int zero{-1}; // place of 0, or -1
   uint32_t plus_zero{0}, minus_zero{0};
+  Ties ties{Ties::Even};
+  TableEnd high, low;
+  bool minpos{false}, negative_is_nan{false}; // as in the definition
+};
 
-  int64_t size() const { return static_cast<int64_t>(values.size()); }
+struct ViewedTable : TableFacts {
+  TableView view;
+};
+
+TD_HOST_DEVICE inline const TableView& view_of(const Format& f) {
+  return static_cast<const ViewedTable*>(f.table)->view;
+}
+
+struct ValueTable : ViewedTable {
+  TableDefinition definition;
+  std::vector<double> by_code;
+  std::vector<float> by_code_float;  // the same as casts to float32 give them: exactly, where fits_float
+  std::vector<double> values;
+  std::vector<uint32_t> codes;
+  std::vector<uint8_t> lower_is_odd;
+  std::vector<Unpacked> boundaries;
+  std::vector<int32_t> rank_of_code; // place in `values`; -1: infinities and NaN
 };
 
 inline const ValueTable& table_of(const Format& f) {

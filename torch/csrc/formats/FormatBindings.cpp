@@ -158,8 +158,10 @@ void bind_formats(py::module_& m) {
       .def_readwrite("few_bits", &Format::few_bits)
       .def_property_readonly("table_name",
                              [](const Format& a) { return a.is_table() ? py::cast(f::table_of(a).definition.name) : py::object(py::none()); })
+      .def_property_readonly("table_address", [](const Format& a) { return reinterpret_cast<uintptr_t>(a.table); })
       .def_property_readonly("is_tapered", &Format::is_tapered)
       .def_property_readonly("keeps_minpos", &f::keeps_minpos)
+      .def("least_uniform", &f::least_uniform, py::arg("digits"))
       .def_property_readonly("tells_ends_apart", &f::tells_ends_apart)
       .def_property_readonly("itemsize", &Format::itemsize)
       .def_property_readonly("significand_bits", &Format::significand_bits)

@@ -206,7 +206,7 @@ std::shared_ptr<GraphFunction> variant(const GraphFunction& function) {
   return entry.variant;
 }
 
-bool names_format(jit::Function& function) {
+bool function_names_format(jit::Function& function) {
   const GraphFunction* graph_function = jit::tryToGraphFunction(function);
   if (!graph_function) return false;
   function.ensure_defined();
@@ -218,15 +218,15 @@ bool works_on_formats(py::handle object) {
   const bool any = at::formats::any_format_tensor();
   if (py::isinstance<jit::Method>(object)) {
     const auto& method = py::cast<const jit::Method&>(object);
-    return names_format(method.function()) || (any && holds_format(method.owner()._ivalue()));
+    return function_names_format(method.function()) || (any && holds_format(method.owner()._ivalue()));
   }
-  if (py::isinstance<jit::StrongFunctionPtr>(object)) return names_format(*py::cast<const jit::StrongFunctionPtr&>(object).function_);
+  if (py::isinstance<jit::StrongFunctionPtr>(object)) return function_names_format(*py::cast<const jit::StrongFunctionPtr&>(object).function_);
   if (py::isinstance<Graph>(object)) return names_format(py::cast<const Graph&>(object));
   if (py::isinstance<jit::Module>(object)) {
     const auto& module = py::cast<const jit::Module&>(object);
     if (any && holds_format(module._ivalue())) return true;
     for (const jit::Method& method : module.get_methods()) {
-      if (names_format(method.function())) return true;
+      if (function_names_format(method.function())) return true;
     }
   }
   return false;

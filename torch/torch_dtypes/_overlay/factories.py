@@ -159,9 +159,9 @@ def _drawing_type(dtype: torch.dtype) -> torch.dtype:
 
 def _below_one(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Uniform on [0, 1), rounded toward zero, so that 1 never comes; below a posit's smallest number that is 0, against posits' own rule."""
-    fmt = _C.format_of(dtype)
-    if fmt.keeps_minpos and 2.0**fmt.min_exponent > torch.finfo(values.dtype).eps / 2:  # of which all values are multiples
-        values = torch.where(values < torch.finfo(dtype).tiny, 0.0, values)
+    least = _C.format_of(dtype).least_uniform(24 if values.dtype is torch.float32 else 53)
+    if least > 0:
+        values = torch.where(values < least, 0.0, values)
     with rounding("toward_zero"):
         return values.to(dtype)
 

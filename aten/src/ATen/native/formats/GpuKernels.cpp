@@ -76,13 +76,10 @@ void Gpu::check(cuda::Status status) const {
 }
 
 void Gpu::expect(const Format& format) const {
-  const bool served = !format.is_table() && !format.only_exact_codec() && (!format.is_posit() || c10::formats::PositDecoder<double>::serves(format));
-  TORCH_CHECK_NOT_IMPLEMENTED(served, what_, ": expected a posit of at most 53 bits, a float or fixed point on a GPU, but got a tensor of ",
-                              format.is_table()               ? "a table of values"
-                                  : format.is_takum()         ? "a takum"
-                                  : format.is_bounded_posit() ? "a bounded posit"
-                                                              : "a longer posit",
-                              ". Move it with .cpu() first.");
+  const bool served = !format.is_logarithmic() && (!format.is_posit() || c10::formats::PositDecoder<double>::serves(format));
+  TORCH_CHECK_NOT_IMPLEMENTED(served, what_,
+                              ": expected any format but posits of more than 53 bits and logarithmic takums of more than 16 on a GPU, ",
+                              "but got a tensor of ", format.is_takum() ? "such a takum" : "such a posit", ". Move it with .cpu() first.");
 }
 
 uint64_t draw_on_gpu(const std::optional<at::Generator>& generator, c10::Device device) {

@@ -1,6 +1,7 @@
 // A format's codec for one element on the device: the fast path that serves it is chosen when the codec is made, on the host, and is the same
 // for all threads, so that none waits for another's.
 #pragma once
+#include <ATen/native/formats/cuda/Tables.h>
 #include <c10/formats/ExactCodec.h>
 #include <c10/formats/FastDecode.h>
 #include <c10/formats/FastEncode.h>
@@ -18,7 +19,6 @@ using c10::formats::FixedDecoder;
 using c10::formats::FixedEncoder;
 using c10::formats::FloatDecoder;
 using c10::formats::FloatEncoder;
-using c10::formats::Format;
 using c10::formats::Kind;
 using c10::formats::Machine;
 using c10::formats::PositDecoder;
@@ -35,6 +35,10 @@ using c10::formats::Rounding;
 // The generic codec, compiled once a file: it is long, and the commonest formats do not come here.
 TD_HOST_DEVICE TD_NOINLINE static uint64_t encode_any(const Format& f, const c10::formats::Unpacked& exact, uint64_t random) {
   return c10::formats::encode(f, exact, random);
+}
+TD_HOST_DEVICE TD_NOINLINE static double decode_any(const Format& f, uint64_t code) {
+  if (f.is_table()) return c10::formats::view_of(f).by_code[code & f.code_mask()];
+  return c10::formats::to_double(c10::formats::decode(f, code));
 }
 
 // The word of an element's rounding, where its mode draws one.
@@ -53,9 +57,9 @@ class Decoder {
       case Kind::Posit: new (&posit_) PositDecoder<T>(f); break;
       case Kind::Fixed: new (&fixed_) FixedDecoder<T>(f); break;
       case Kind::Float: new (&float_) FloatDecoder<T>(f); break;
-      case Kind::Table: // refused before: tables lie in the host's memory
-      case Kind::Takum: // refused before, too
-      case Kind::BoundedPosit: break;
+      case Kind::Table:
+      case Kind::Takum: // logarithmic ones are refused before
+      case Kind::BoundedPosit: new (&any_) Format(on_device(f)); break;
     }
   }
 
@@ -63,7 +67,8 @@ class Decoder {
     switch (kind_) {
       case Kind::Posit: return posit_(code);
       case Kind::Fixed: return fixed_(code);
-      default: return float_(code);
+      case Kind::Float: return float_(code);
+      default: return static_cast<T>(decode_any(any_, code));
     }
   }
 
@@ -73,6 +78,7 @@ class Decoder {
     PositDecoder<T> posit_;
     FixedDecoder<T> fixed_;
     FloatDecoder<T> float_;
+    Format any_;
   };
 };
 
@@ -82,7 +88,7 @@ class Encoder {
   using Bits = typename Machine<T>::Bits;
 
  public:
-  Encoder(const Format& format, const RandomWords& words) : format_(format), words_(words), path_(path_of(format)) {
+  Encoder(const Format& format, const RandomWords& words) : format_(on_device(format)), words_(words), path_(path_of(format)) {
     Format f = format;
     if (path_ == FastPath::Moved) f.rounding = Rounding::NearestEven;
     const bool proportional = path_ == FastPath::Proportional;
@@ -116,6 +122,7 @@ class Encoder {
  private:
   // The fast paths agree with the generic codec for the formats that they serve; where T lacks digits that a code has, none does.
   static FastPath path_of(const Format& f) {
+    if (f.is_table() || f.only_exact_codec()) return FastPath::None;
     const FastPath path = c10::formats::fast_path(f.rounding);
     if (f.random_bits != 0 && f.rounding == Rounding::Stochastic) return FastPath::None;
     if (f.overflow == c10::formats::Overflow::Wrap || sizeof(T) < static_cast<size_t>(f.itemsize())) return FastPath::None;

@@ -139,7 +139,7 @@ template <typename Integer>
 Status encode_integers(const Format& f, const Integer* values, void* codes, int64_t n, const RandomWords& words, Stream stream) {
   return with_code_type(f, [&](auto code) {
     using Code = decltype(code);
-    return for_each(n, stream, EncodeInteger<Integer, Code>{values, static_cast<Code*>(codes), f, words});
+    return for_each(n, stream, EncodeInteger<Integer, Code>{values, static_cast<Code*>(codes), on_device(f), words});
   });
 }
 
@@ -150,7 +150,7 @@ Status chop_as(const Format& f, const Value* values, Value* results, int64_t n, 
   const Decoder<T> decode(f);
   if (flip_prob <= 0) return for_each_packed(n, four_at(values, results), stream, Chop<T, Value>{values, results, encode, decode});
   const auto limit = static_cast<uint64_t>(std::ldexp(flip_prob, 32));
-  return for_each(n, stream, ChopAndFlip<T, Value>{values, results, encode, decode, f, limit, flip_seed});
+  return for_each(n, stream, ChopAndFlip<T, Value>{values, results, encode, decode, on_device(f), limit, flip_seed});
 }
 
 Status chop_float(const Format& f, const float* values, float* results, int64_t n, const RandomWords& words, double flip_prob, uint64_t flip_seed,

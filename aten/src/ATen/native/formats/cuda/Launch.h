@@ -30,8 +30,12 @@ __global__ void __launch_bounds__(kThreads) run_each(Body body, int64_t n) {
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) body(i);
 }
 
+// The runtime's error where a table's copy could not be made for this launch (Tables.h), else 0.
+Status take_refused();
+
 template <typename Body>
 Status for_each(int64_t n, Stream stream, const Body& body) {
+  if (const Status refused = take_refused()) return refused;
   if (n <= 0) return 0;
   const int64_t blocks = (n + kThreads - 1) / kThreads;
   run_each<<<static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(body, n);

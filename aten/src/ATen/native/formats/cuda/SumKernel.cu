@@ -248,8 +248,8 @@ Status exact(const Format& f, const Format& result, const Dots<double>& dots, in
                            dots.a,
                            dots.b,
                            dots.start,
-                           f,
-                           {static_cast<Code*>(out), result, words},
+                           on_device(f),
+                           {static_cast<Code*>(out), on_device(result), words},
                            divisor,
                            f.significand_bits() <= 15};
     return for_each(dots.shape.batches * dots.shape.m * dots.shape.n, stream, body);
@@ -280,7 +280,8 @@ Status running_exact(const Format& f, const Format& result, const DotShape& shap
                      Stream stream) {
   return with_code_type(result, [&](auto code) {
     using Code = decltype(code);
-    return for_each(shape.batches * shape.n, stream, RunningExact<Code>{shape, values, f, {static_cast<Code*>(out), result, words}});
+    return for_each(shape.batches * shape.n, stream,
+                    RunningExact<Code>{shape, values, on_device(f), {static_cast<Code*>(out), on_device(result), words}});
   });
 }
 

@@ -34,12 +34,9 @@ bool has_fractions(const Stack& stack, size_t base) {
   return std::any_of(stack.begin() + base, stack.end(), [](const c10::IValue& v) { return v.isDouble(); });
 }
 
-at::Tensor below_one(const at::Tensor& values, const FormatEntry& entry, int lowest) {
-  at::Tensor kept = values;
-  // Posits round nothing to 0, toward zero neither; uniform numbers are multiples of the type's unit roundoff.
-  if (c10::formats::keeps_minpos(entry.format) && entry.format.min_exponent() > lowest) {
-    kept = at::_ops::masked_fill_Scalar::call(values, at::_ops::lt_Scalar::call(values, c10::formats::smallest_normal(entry.format)), 0);
-  }
+at::Tensor below_one(const at::Tensor& values, const FormatEntry& entry, int digits) {
+  const double least = c10::formats::least_uniform(entry.format, digits);
+  const at::Tensor kept = least > 0 ? at::_ops::masked_fill_Scalar::call(values, at::_ops::lt_Scalar::call(values, least), 0) : values;
   const RoundingGuard toward_zero(c10::formats::Rounding::TowardZero);
   return encoded(kept, entry);
 }
@@ -68,7 +65,7 @@ void computed(const c10::OperatorHandle& op, Stack* stack) {
   op.callBoxed(stack);
   if (type == ScalarType::Long && by_default) return; // a range of integers, as stock makes it
   const at::Tensor values = stack->back().toTensor();
-  stack->back() = how == Computes::DrawsBelowOne ? below_one(values, entry, narrow ? -24 : -53) : encoded(values, entry);
+  stack->back() = how == Computes::DrawsBelowOne ? below_one(values, entry, narrow ? 24 : 53) : encoded(values, entry);
 }
 
 } // namespace
@@ -79,7 +76,7 @@ at::Tensor draw_below_one(const at::Tensor& result) {
   const FormatEntry& entry = *entry_beneath(result);
   const bool narrow = entry.format.significand_bits() <= 24;
   const at::Tensor drawn = at::_ops::empty_like::call(result, narrow ? ScalarType::Float : ScalarType::Double, {}, {}, {}, {});
-  return at::_ops::copy_::call(const_cast<at::Tensor&>(result), below_one(drawn.uniform_(0, 1), entry, narrow ? -24 : -53), false);
+  return at::_ops::copy_::call(const_cast<at::Tensor&>(result), below_one(drawn.uniform_(0, 1), entry, narrow ? 24 : 53), false);
 }
 
 namespace {

@@ -45,8 +45,7 @@ BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts)
     const Format format = rounding_format(*format_);
     ranged_ = plan.has(fact::LeavesRange) && c10::formats::tells_ends_apart(format);
     near_ = plan.has(fact::ComesNear) &&
-        (c10::formats::sees_inexact(format.rounding) ||
-         (format.itemsize() <= 2 && comes_near_ties(base_name(plan.name)))); // wide ones have no tables
+        (c10::formats::sees_inexact(format.rounding) || (format.itemsize() <= 2 && plan.near_ties)); // wide ones have no tables
     if (ranged_ || near_) keep_operand(plan, *stack, base);
   }
 }
@@ -246,15 +245,13 @@ static Tail tail_of(const Plan& plan) {
 
 // The stock operator's values, but those that would be rounded to what the exact ones are not.
 at::Tensor BoxedCall::before_rounding(const at::Tensor& t) const {
-  // Posits round nothing to 0, toward zero neither; uniform numbers are multiples of the type's unit roundoff.
-  const int lowest = compute_ == ScalarType::Float ? -24 : -53;
-  if (plan_.has(fact::BelowOne) && t.scalar_type() == compute_ && format_ && c10::formats::keeps_minpos(format_->format) &&
-      format_->format.min_exponent() > lowest) {
+  if (plan_.has(fact::BelowOne) && t.scalar_type() == compute_ && format_) {
+    const double least = c10::formats::least_uniform(format_->format, compute_ == ScalarType::Float ? 24 : 53);
     at::Tensor values = t;
-    return values.masked_fill_(values.lt(c10::formats::smallest_normal(format_->format)), 0);
+    return least > 0 ? values.masked_fill_(values.lt(least), 0) : values;
   }
   if (!operand_.defined() || t.scalar_type() != operand_.scalar_type()) return t;
-  const at::Tensor values = near_ ? beside_limits(t, operand_, base_name(plan_.name)) : t;
+  const at::Tensor values = near_ ? beside_limits(t, operand_, plan_.base) : t;
   return ranged_ ? within_range(values, operand_, tail_of(plan_)) : values;
 }
 

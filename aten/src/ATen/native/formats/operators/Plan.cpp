@@ -3,6 +3,7 @@
 #include <ATen/FormatTensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
+#include <ATen/native/formats/Elementary.h>
 
 #include <algorithm>
 
@@ -86,6 +87,7 @@ static bool says_where(const std::string& argument) {
 
 Plan::Plan(const c10::FunctionSchema& schema) : name(schema.name()), accumulate(place_of(schema, "accumulate")), limits(place_of(schema, "posinf")) {
   const OperatorFacts& row = operator_facts(schema.name(), schema.overload_name());
+  base = base_name(name);
   way = row.way;
   facts = row.facts;
   rule = rule_of(facts);
@@ -93,6 +95,7 @@ Plan::Plan(const c10::FunctionSchema& schema) : name(schema.name()), accumulate(
   by_casts = has(fact::ByCasts) && !is_in_place(schema);
   selects = way == Way::Codes || has(fact::Selects);
   moves = way == Way::Codes && !takes_number(schema) && !has_out(schema); // numbers have to be rounded
+  near_ties = has(fact::ComesNear) && comes_near_ties(base);
   random = has(fact::Draws) || place_of(schema, "generator") >= 0;
   draws_only = has(fact::Fills) || (has(fact::FillsInPlace) && is_in_place(schema));
   numbers = number_places(schema, row);

@@ -48,6 +48,7 @@ class Plan {
   bool has(uint64_t fact) const { return (facts & fact) != 0; }
 
   std::string name;
+  std::string base; // without "aten::" and the underscore of what works in place
   Way way;
   uint64_t facts;
   std::vector<Argument> arguments;
@@ -58,6 +59,7 @@ class Plan {
   bool moves;    // elements only, whatever the arguments are
   bool writes;   // to a tensor, not counting lists of them
   int accumulate; // the place of a flag of that name, which undoes `selects`; or -1
+  bool near_ties; // see comes_near_ties
   bool random;     // draws numbers, in the order of memory
   bool draws_only; // and nothing but the first operand's sizes and strides counts
   int limits;      // the place of two numbers that stand for infinities (nan_to_num's posinf, neginf), or -1

@@ -1,0 +1,75 @@
+// Tables of values in a GPU's memory.
+#include <ATen/native/formats/cuda/Tables.h>
+
+#ifdef __CUDACC__
+#include <map>
+#include <mutex>
+#include <utility>
+#endif
+
+namespace at::formats::cuda {
+
+#ifdef __CUDACC__
+
+namespace {
+
+using c10::formats::TableFacts;
+using c10::formats::TableView;
+using c10::formats::ValueTable;
+using c10::formats::ViewedTable;
+
+thread_local Status refused = 0;
+
+// Copies n objects to new memory of the current device; nullptr where the runtime refuses.
+template <typename T>
+const T* copied(const T* from, size_t n) {
+  void* to = nullptr;
+  Status status = cudaMalloc(&to, n * sizeof(T));
+  if (status == 0) status = cudaMemcpy(to, from, n * sizeof(T), cudaMemcpyHostToDevice);
+  if (status != 0) refused = status;
+  return status == 0 ? static_cast<const T*>(to) : nullptr;
+}
+
+const TableFacts* copied(const ValueTable& t) {
+  ViewedTable there = t;
+  TableView& v = there.view;
+  const auto n = static_cast<size_t>(v.size);
+  v.by_code = copied(v.by_code, t.by_code.size());
+  v.values = copied(v.values, n);
+  v.codes = copied(v.codes, n);
+  v.lower_is_odd = copied(v.lower_is_odd, n - 1);
+  v.boundaries = copied(v.boundaries, n - 1);
+  return refused == 0 ? copied(&there, 1) : nullptr;
+}
+
+} // namespace
+
+Format on_device(const Format& format) {
+  if (!format.is_table()) return format;
+  static std::mutex mutex;
+  static auto& copies = *new std::map<std::pair<int, const TableFacts*>, const TableFacts*>; // tables are never freed, nor are these
+  Format there = format;
+  there.table = nullptr;
+  int device = 0;
+  refused = cudaGetDevice(&device);
+  if (refused != 0) return there;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const TableFacts*& copy = copies[{device, format.table}];
+  if (!copy) copy = copied(c10::formats::table_of(format));
+  there.table = copy;
+  return there;
+}
+
+Status take_refused() {
+  return std::exchange(refused, 0);
+}
+
+#else
+
+Format on_device(const Format& format) {
+  return format;
+}
+
+#endif
+
+} // namespace at::formats::cuda

@@ -189,6 +189,9 @@ EDITS = (
          "template <typename... None>\nbool cpuinfo_has_x86_amx_tile(None...) { return false; }\n"
          "template <typename... None>\nbool cpuinfo_has_x86_amx_fp16(None...) { return false; }\n\n",
          "Debian 12's cpuinfo cannot be asked for AMX; nothing of ours is in this edit.", SOURCES),
+    Edit("aten/src/ATen/autocast_mode.h", "    if (next == at::kDouble) {\n", "instead",
+         "    if (next == at::kDouble || (c10::formats::is_format_type(next) && next != lower_precision_fp)) {\n",
+         "`cat` and `stack` under an autocast of another dtype: theirs say nothing of the widest one.", SOURCES),
     Edit("aten/src/ATen/autocast_mode.cpp",
          "Tensor cached_cast(at::ScalarType to_type, const Tensor& arg, DeviceType device_type) {", "after",
          "\n  // Who has a tensor of a number format has chosen its dtype; autocast's own is cast as bfloat16 is.\n"
@@ -252,6 +255,9 @@ EDITS = (
     Edit("torch/storage.py", "    return {\n        torch.float8_e5m2,\n", "after",
          "".join(f"        torch.{row.name},\n" for row in builtin_rows(ROOT)),
          "`torch.save` writes their storages untyped, beside the dtype's name, and `torch.load` takes those names.", SOURCES),
+    Edit("torch/_utils.py", "    t.set_(storage._untyped_storage, storage_offset, size, stride)\n", "after",
+         f"    if {_IS_FORMAT.format('t')}:\n        from torch_dtypes._serialization import check_tensor\n\n        check_tensor(t)\n",
+         "`torch.load` refuses codes beyond a format's bits.", SOURCES),
     Edit("torch/_tensor.py", "        return self.reciprocal() * other\n", "before",
          f"        if {_IS_FORMAT.format('self')}:\n"
          "            if isinstance(other, torch.Tensor):\n                return other / self\n"

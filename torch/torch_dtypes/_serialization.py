@@ -53,6 +53,11 @@ def check_codes(codes: torch.Tensor, dtype: torch.dtype) -> None:
         refuse_beyond(codes, dtype)
 
 
+def check_tensor(t: torch.Tensor) -> None:
+    """The same of a tensor of ours that a file made."""
+    check_codes(t.detach().view(bits_dtype(t.dtype)), t.dtype)
+
+
 def rebuild_tensor(version: int, *written) -> torch.Tensor:
     """The tensor of what version 1 writes: codes, the dtype's name, requires_grad and hooks. (A later version may write something else.)"""
     if version != FILE_VERSION:

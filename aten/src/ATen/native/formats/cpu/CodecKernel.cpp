@@ -279,8 +279,7 @@ void encode_all(const Format& f, const T* values, void* codes, int64_t n, const 
     return encode_table_all(f, values, static_cast<uint16_t*>(codes), n, words);
   }
   // Wrapping needs all digits of a rounded integer, however large it is, and few random bits are a matter of theirs: only the generic codec
-  // has them. So it is with takums
-  // and bounded posits.
+  // has them. So it is with takums and bounded posits.
   const bool generic = f.overflow == Overflow::Wrap || f.only_exact_codec() || (f.random_bits != 0 && f.rounding == Rounding::Stochastic);
   const FastPath path = generic ? FastPath::None : fast_path(f.rounding);
   if (f.rounding == Rounding::NearestEven && path == FastPath::Constant) return encode_nearest(f, values, codes, n);

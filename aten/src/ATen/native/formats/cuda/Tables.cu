@@ -51,7 +51,7 @@ Format on_device(const Format& format) {
   Format there = format;
   there.table = nullptr;
   int device = 0;
-  refused = cudaGetDevice(&device);
+  if (const Status status = cudaGetDevice(&device)) refused = status; // what was refused before it stays so until the launch
   if (refused != 0) return there;
   const std::lock_guard<std::mutex> lock(mutex);
   const TableFacts*& copy = copies[{device, format.table}];

@@ -14,7 +14,7 @@ import sys
 from mutating import ROOT, broken, verdict
 
 FOLDER = "aten/src/ATen/native/formats/"
-SUMS, DOTS, KERNEL = FOLDER + "BlockSums.h", FOLDER + "BlockDots.cpp", FOLDER + "cpu/BlockKernel.cpp"
+SUMS, DOTS, KERNEL = "c10/formats/BlockRegister.h", FOLDER + "BlockDots.cpp", FOLDER + "cpu/BlockKernel.cpp"
 BEYOND, TWICE = "const double beyond = power(s.high) * 2;", "const double beyond = power(s.high) * 4;"
 FINISH, LATE = "\n  for (int64_t i = 0; i < n; ++i) {\n    const auto held = ", "constexpr int32_t kNowhere = -500; // no exponent is so small\n  "
 MUTATIONS = [  # what, file, old text, new text
@@ -27,7 +27,7 @@ MUTATIONS = [  # what, file, old text, new text
     ("lanes: a register of more than its digits", KERNEL, "std::max(exponent_of(value), s.low) - s.man_bits", "exponent_of(value) - s.man_bits"),
     ("lanes: a late sum of more than its digits", KERNEL, "std::max(std::max(exponent_of(sum), s.low), all)", "std::max(exponent_of(sum), all)"),
     ("no least exponent", SUMS, "at_least = std::max(at_least, *adder_.sum.min_exponent);", ";"),
-    ("no least exponent, the register behind", SUMS, "adder_.sum.min_exponent.value_or(kNoExponent);", "kNoExponent;"),
+    ("no least exponent, the register behind", SUMS, "adder_.sum.min_exponent ? *adder_.sum.min_exponent : kNoExponent;", "kNoExponent;"),
     ("words side by side", SUMS, "next_word_ += all_;", "next_word_ += 1;"),
     ("words from the first", SUMS, "next_word_ = first;", "next_word_ = 0;"),
     ("overflow a binade late", SUMS, "u.exponent > adder_.reg.max_exponent()) u.cls", "u.exponent > adder_.reg.max_exponent() + 1) u.cls"),

@@ -193,7 +193,22 @@ POLICIES = [
     ("format", {"rounding": "down"}),
     ("format", {"rounding": "stochastic"}),
     ("format", {"fused": True, "rounding": "up_down"}),
+    ("format", {"order": "pairwise"}),
+    ("format", {"order": "tree", "rounding": "stochastic"}),
+    ("format", {"order": "lanes(4)", "kahan": True}),
+    ("format", {"order": "lanes(3)", "fused": True, "rounding": "stochastic"}),
 ]
+BLOCKS = [
+    {"terms": 4, "extra_bits": 1},
+    {"terms": 4, "extra_bits": 2, "align": "nearest_even", "rounding": "stochastic"},
+    {"terms": 8, "extra_bits": 1, "interleave": 2, "late": 3, "min_exponent": -20, "register": "e8m13"},
+    {"terms": 3, "extra_bits": 0, "interleave": 3, "register": "e5m6", "rounding": "nearest_even", "product_limit": True},
+]
+
+
+def order_of(options) -> tuple[int, int]:
+    name, _, lanes = options.get("order", "sequential").partition("(")
+    return ["sequential", "pairwise", "tree", "lanes"].index(name), int(lanes.removesuffix(")") or 1)
 
 
 def matrices(dtype, k=9):
@@ -213,7 +228,7 @@ def test_sums_rounded_at_every_step(library, name, policy, options):
         if "rounding" in options:
             steps[what].rounding = rounding_mode(options["rounding"])
     chunk = int(policy.removeprefix("chunked(").removesuffix(")")) if policy != "format" else 0
-    flags = (ctypes.c_int64 * 5)(options.get("fused", False), options.get("kahan", False), chunk, fmt.fits_float, 1)
+    flags = (ctypes.c_int64 * 7)(options.get("fused", False), options.get("kahan", False), chunk, fmt.fits_float, 1, *order_of(options))
     shape = (ctypes.c_int64 * 4)(2, 3, a.shape[2], 17)
     for first in (None, start):
         out = torch.empty(2, 3, 17, dtype=dtype)
@@ -241,6 +256,37 @@ def test_exact_sums(library, name, mode):
         same(out, expected)
 
 
+@pytest.mark.parametrize("options", BLOCKS, ids=lambda options: "-".join(options))
+@pytest.mark.parametrize("name", ["q43", "posit16es2", "e5m7", "e5m2", "posit8es1"])
+def test_sums_by_blocks(library, name, options):
+    dtype, fmt = torch_dtypes.dtype(name), format_of(name, "stochastic" if "late" in options else "nearest_even")
+    a, b, start = matrices(dtype, 21)
+    register = format_of(options.get("register", "e8m23"), options.get("rounding", "toward_zero"))
+    late, smallest = options.get("late", -1), options.get("min_exponent", 1)
+    align, limit = int(rounding_mode(options.get("align", "toward_zero"))), options.get("product_limit", False)
+    numbers = (options["terms"], options["extra_bits"], align, options.get("interleave", 1), late, smallest, limit)
+    shape = (ctypes.c_int64 * 4)(2, 3, 21, 17)
+    a[0, 0, :2], b[0, :2, 0] = 1, torch.tensor([float("inf"), 1.0]).to(dtype)
+    with torch_dtypes.accumulate("block", **options), torch_dtypes.rounding("stochastic" if "late" in options else "nearest_even"):
+        for first in (None, start):
+            out = torch.empty(2, 3, 17, dtype=dtype)
+            torch.manual_seed(19)
+            expected = torch.bmm(a, b) if first is None else torch.baddbmm(first, a, b)
+            run(library, "blocks", fmt, fields(register), (ctypes.c_int64 * 8)(*numbers, 1), shape, a, b, first, out, seeds(19))
+            same(out, expected)
+        out = torch.empty_like(b)
+        torch.manual_seed(19)
+        expected = b.cumsum(1)
+        one = (ctypes.c_int64 * 4)(2, 1, 21, 17)
+        run(library, "running_blocks", fmt, fields(register), (ctypes.c_int64 * 8)(*numbers, 1), one, b, out, seeds(19))
+        same(out, expected)
+        mean = torch.empty(2, 17, dtype=dtype)
+        torch.manual_seed(19)
+        expected = b.mean(1)
+        run(library, "blocks", fmt, fields(register), (ctypes.c_int64 * 8)(*numbers, 21), one, None, b, None, mean, seeds(19))
+        same(mean, expected)
+
+
 def test_terms_that_are_not_there(library):
     """The holes of a strided transposed convolution: no zeros, which a sum of -0 would notice."""
     dtype = torch.q52
@@ -256,7 +302,7 @@ def test_terms_that_are_not_there(library):
     keep = [3, 5, 6, 7, 8]
     with torch_dtypes.accumulate("format"):
         expected = torch.baddbmm(start, a[:, :, keep], b[:, keep])
-    flags = (ctypes.c_int64 * 5)(0, 0, 0, 1, 1)
+    flags = (ctypes.c_int64 * 7)(0, 0, 0, 1, 1, 0, 1)
     run(library, "steps", fmt, fields(fmt), fields(fmt), flags, shape, a, b, start, present, rows, out, 0)
     same(out[:, :, 5:].contiguous(), expected[:, :, 5:].contiguous())
     assert (out[:, :, :5] == 0).all() and out[:, :, :5].signbit().all()
@@ -270,7 +316,7 @@ def test_a_missing_term_takes_its_words(library, options):
     """What is drawn for later terms does not depend on holes: a hole at the beginning is as good as a product of 0."""
     fmt = format_of("posit16es2", "stochastic")
     a, b, _ = matrices(torch.posit16es2)
-    shape, flags = (ctypes.c_int64 * 4)(2, 3, 9, 17), (ctypes.c_int64 * 5)(*options, 0, 1, 1)
+    shape, flags = (ctypes.c_int64 * 4)(2, 3, 9, 17), (ctypes.c_int64 * 7)(*options, 0, 1, 1, 0, 1)
     present = torch.ones(2, 9, 17, dtype=torch.uint8)
     present[:, 0] = 0
     zero = b.clone()
@@ -285,7 +331,7 @@ def test_a_chunk_without_terms_is_none(library):
     fmt = format_of("q52")
     a, b, _ = matrices(torch.q52)
     start, none = torch.full((2, 3, 17), -0.0, dtype=torch.q52), torch.zeros(2, 9, 17, dtype=torch.uint8)
-    shape, flags = (ctypes.c_int64 * 4)(2, 3, 9, 17), (ctypes.c_int64 * 5)(0, 0, 3, 1, 1)
+    shape, flags = (ctypes.c_int64 * 4)(2, 3, 9, 17), (ctypes.c_int64 * 7)(0, 0, 3, 1, 1, 0, 1)
     out = torch.empty(2, 3, 17, dtype=torch.q52)
     run(library, "steps", fmt, fields(fmt), fields(fmt), flags, shape, a, b, start, none, None, out, 0)
     same(out, start)
@@ -294,7 +340,7 @@ def test_a_chunk_without_terms_is_none(library):
 def test_sums_without_products(library):
     fmt = format_of("posit16es2")
     x = torch.randn(2, 9, 17).to(torch.posit16es2)
-    shape, flags = (ctypes.c_int64 * 4)(2, 1, 9, 17), (ctypes.c_int64 * 5)(0, 0, 0, 1, 9)
+    shape, flags = (ctypes.c_int64 * 4)(2, 1, 9, 17), (ctypes.c_int64 * 7)(0, 0, 0, 1, 9, 0, 1)
     out = torch.empty(2, 17, dtype=torch.posit16es2)
     run(library, "steps", fmt, fields(fmt), fields(fmt), flags, shape, None, x, None, None, None, out, 0)
     with torch_dtypes.accumulate("format"):

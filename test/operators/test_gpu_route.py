@@ -57,19 +57,11 @@ def test_an_ordinary_build_has_no_gpu_on_the_host():
     assert not _C.gpu_on_host()
 
 
-def product(policy, **options):
-    a = torch.ones(3, 3, dtype=torch.q43)
-    with torch_dtypes.accumulate(policy, **options):
-        return a @ a
-
-
 @needs_host_build
 @pytest.mark.parametrize(
     ("what", "call"),
     [
         ("nextafter", lambda: torch.ones(3, dtype=torch.q43).nextafter(torch.zeros(3, dtype=torch.q43))),
-        ('order "sequential" on a GPU', lambda: product("format", order="tree")),
-        ("sums by blocks of products", lambda: product("block", terms=4, extra_bits=2)),
         ("at most 51 significant bits.*e11m52", lambda: torch.ones(3, dtype=torch_dtypes.dtype("e11m52")) + 1),
     ],
 )

@@ -169,7 +169,8 @@ def functions(device):
 POLICIES = [
     ("exact", {}), ("format", {}), ("format", {"fused": True}), ("format", {"kahan": True}), ("chunked(4)", {}),
     ("format", {"product": "e5m7", "accumulator": "e8m10"}), ("format", {"rounding": "stochastic"}), ("format", {"product": "exact"}),
-    ("chunked(3)", {"outer": "e8m10"}),
+    ("chunked(3)", {"outer": "e8m10"}), ("format", {"order": "tree"}), ("format", {"order": "lanes(2)", "rounding": "stochastic"}),
+    ("block", {"terms": 4, "extra_bits": 2}), ("block", {"terms": 3, "late": 2, "interleave": 2, "rounding": "stochastic"}),
 ]  # fmt: skip
 
 
@@ -181,7 +182,9 @@ def sums(device, dtype):
         if options.get("product") == "exact" and dtype is torch.posit32es2:
             continue  # whose products float64 has not
         with torch_dtypes.accumulate(policy, **options):
-            results += [a @ b, torch.baddbmm(c, a, b), a[0] @ b[0, :, :2], a.sum(), a.mean((0, 2)), b.cumsum(1), a[0, 0] @ b[0, :, 0]]
+            results += [a @ b, torch.baddbmm(c, a, b), a[0] @ b[0, :, :2], a.sum(), a.mean((0, 2)), a[0, 0] @ b[0, :, 0]]
+            if "order" not in options:
+                results.append(b.cumsum(1))
             results += [torch.einsum("bmk,bkn->bn", a, b), torch.addmm(c[0], a[0], b[0], beta=0.5)]
     return results
 
@@ -189,7 +192,7 @@ def sums(device, dtype):
 @case
 def convolutions(device):
     results = []
-    for policy, options in POLICIES[:4]:
+    for policy, options in [*POLICIES[:4], *POLICIES[-3:]]:
         x = ours((2, 3, 7, 6), torch.posit16es2, device, 1).requires_grad_()
         w, bias = ours((4, 3, 3, 2), torch.posit16es2, device, 2).requires_grad_(), ours((4,), torch.posit16es2, device, 3).requires_grad_()
         with torch_dtypes.accumulate(policy, **options):

@@ -1,27 +1,18 @@
 // What adds up the products of a dot product: a thread's policy, or a dtype's own.
 #pragma once
+#include <c10/formats/BlockSum.h>
 #include <c10/formats/FormatRegistry.h>
+#include <c10/formats/SumOrder.h>
 
 #include <cstdint>
 #include <optional>
 
 namespace at::formats {
 
+using c10::formats::BlockSum;
 using c10::formats::Format;
 using c10::formats::FormatEntry;
 using c10::formats::Rounding;
-
-// Several products at once, as tensor cores add them up: each cut at one place below the largest exponent, and their sum rounded into a register.
-// BlockSums.h does it, and docs/accumulators.md says what each number means.
-struct BlockSum {
-  int64_t terms{1};                    // products that are added before the register is rounded
-  int extra_bits{0};                   // kept below the register's last place
-  Rounding align{Rounding::TowardZero}; // of each product where it is cut
-  int interleave{1};                   // the products of every interleave-th place are aligned among themselves
-  std::optional<int> late; // the register joins the finished sum, of which so many extra bits are kept; else it is aligned with the products
-  std::optional<int> min_exponent; // the smallest exponent that is aligned to
-  bool product_limit{false}; // products beyond the register's range are infinite
-};
 
 struct Accumulation {
   enum class Kind : uint8_t {
@@ -33,9 +24,7 @@ struct Accumulation {
     Chunked, // Steps for `chunk` products, and those sums added in the machine's type, or in `outer`
     Block, // BlockSum, in a register of the accumulator's format (nullptr: float32)
   };
-  // Which sums a dot product's terms make (Steps). Pairwise: of the two halves, and so on down. Tree: of neighbours, and of those sums' neighbours.
-  // Lanes: `lanes` sums of every lanes-th term, which then add up as a tree.
-  enum class Order : uint8_t { Sequential, Pairwise, Tree, Lanes };
+  using Order = c10::formats::SumOrder;
   Kind kind{Kind::Machine};
   int64_t chunk{0};
   const FormatEntry* product{nullptr}; // Steps: the format of products and of sums; nullptr: the operands' own

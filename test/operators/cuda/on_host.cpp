@@ -67,6 +67,25 @@ struct Values {
   }
 };
 
+BlockPolicy block_policy(const Format& f, const Format& reg, const int64_t* options, uint64_t seed) {
+  BlockPolicy policy;
+  BlockSum& sum = policy.adder.sum;
+  sum.terms = options[0];
+  sum.extra_bits = int(options[1]);
+  sum.align = Rounding(options[2]);
+  sum.interleave = int(options[3]);
+  if (options[4] >= 0) sum.late = int(options[4]);
+  if (options[5] <= 0) sum.min_exponent = int(options[5]);
+  sum.product_limit = options[6] != 0;
+  policy.adder.reg = reg;
+  policy.adder.low_left = policy.adder.low_right = f.kind == Kind::Float ? f.min_exponent() : -(1 << 16);
+  policy.adder.bits = reg.man_bits + sum.extra_bits;
+  policy.result = f;
+  policy.divisor = options[7];
+  policy.seed = seed;
+  return policy;
+}
+
 } // namespace
 
 extern "C" {
@@ -119,6 +138,8 @@ int steps(const int32_t* f, const int32_t* product, const int32_t* sum, const in
                           .kahan = options[1] != 0,
                           .chunk = options[2],
                           .chunks_in_float = options[3] != 0,
+                          .order = SumOrder(options[5]),
+                          .lanes = options[6],
                           .divisor = options[4],
                           .seed = seed};
   const bool in_float = policy.result.arithmetic_in_float() && policy.product.arithmetic_in_float() && policy.sum.arithmetic_in_float() &&
@@ -129,6 +150,20 @@ int steps(const int32_t* f, const int32_t* product, const int32_t* sum, const in
   }
   const Values<double> values(format, shape, a, b, start, present, present_rows);
   return cuda_kernels().steps_double(policy, values.dots, out, Stream{});
+}
+// options: terms, extra bits, alignment's mode, interleave, bits kept of a late register or -1, smallest exponent or 1, whether products have a
+// limit, divisor.
+int blocks(const int32_t* f, const int32_t* reg, const int64_t* options, const int64_t* shape, const void* a, const void* b, const void* start,
+           void* out, uint64_t seed) {
+  const Format format = format_of(f);
+  const Values<double> values(format, shape, a, b, start, nullptr, nullptr);
+  const BlockPolicy policy = block_policy(format, format_of(reg), options, seed);
+  return cuda_kernels().blocks(policy, values.dots, out, Stream{});
+}
+int running_blocks(const int32_t* f, const int32_t* reg, const int64_t* options, const int64_t* shape, const void* b, void* out, uint64_t seed) {
+  const Format format = format_of(f);
+  const Values<double> values(format, shape, nullptr, b, nullptr, nullptr, nullptr);
+  return cuda_kernels().running_blocks(block_policy(format, format_of(reg), options, seed), values.dots.shape, values.dots.b, out, Stream{});
 }
 int exact(const int32_t* f, const int64_t* shape, const void* a, const void* b, const void* start, const uint8_t* present,
           const uint8_t* present_rows, int64_t divisor, void* out, uint64_t seed) {

@@ -56,7 +56,7 @@ double special_sum(const Factors* x, const Factors& y, int64_t from, int64_t to)
 
 // Adds the products from, ... to - 1, no more than a block, to a register.
 void add_block(BlockRegister& reg, const Factors* x, const Factors& y, int64_t from, int64_t to) {
-  reg.add(x ? x->terms() + from : nullptr, y.terms() + from, to - from, special_sum(x, y, from, to));
+  reg.add(TermPairs{x ? x->terms() + from : nullptr, y.terms() + from}, to - from, special_sum(x, y, from, to));
 }
 
 // The way of machine arithmetic, for the formats, registers and modes that BlockKernel.cpp serves.

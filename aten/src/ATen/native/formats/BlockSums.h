@@ -1,10 +1,8 @@
-// Several products at once: the sum of a block of them as a tensor core makes it, exact products cut at one place and rounded into a register.
-//
-// Sources: Khattak and Mikaitis, "Accurate models of NVIDIA tensor cores", ACM TACO (2026); Xie et al., "MMA-Sim", arXiv 2511.10909.
+// Sums of blocks of products on the CPU: the chips whose adders are known, what a policy means for operands, and registers that may be observed.
 #pragma once
 #include <ATen/Accumulation.h>
 #include <ATen/Observation.h>
-#include <c10/formats/ExactCodec.h>
+#include <c10/formats/BlockRegister.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +10,10 @@
 #include <vector>
 
 namespace at::formats {
+
+using c10::formats::block_term;
+using c10::formats::BlockAdder;
+using c10::formats::BlockTerm;
 
 // A chip's adder, with the numbers for each format of operands that it takes.
 struct BlockPreset {
@@ -25,219 +27,40 @@ struct BlockPreset {
 };
 const std::vector<BlockPreset>& block_presets();
 
-// A block's numbers as one dot product needs them.
-struct BlockAdder {
-  BlockSum sum;
-  Format reg;        // with the mode in which it is rounded
-  int low_left, low_right; // the operands' smallest exponents: smaller numbers are not normalised
-  int bits;          // behind the point of what is aligned: the register's, and the extra ones
-
-  int late_bits() const { return reg.man_bits + *sum.late; }
-};
 // What a policy means for operands of two formats; an error where it means nothing.
 BlockAdder block_adder(const FormatEntry& left, const FormatEntry& right, const Accumulation& policy);
 
-// mantissa * 2^(exponent - 52): the exponent that hardware sees, floats' subnormal numbers with the smallest one.
-struct BlockTerm {
-  int64_t mantissa{0};
-  int exponent{0};
+// Factors taken apart, n of each; no x: ones.
+struct TermPairs {
+  const BlockTerm *left, *right;
+
+  BlockTerm x(int64_t i) const { return left ? left[i] : BlockTerm{int64_t{1} << 52, 0}; }
+  BlockTerm y(int64_t i) const { return right[i]; }
 };
 
-inline BlockTerm block_term(double x, int low_exponent) {
-  const uint64_t bits = c10::formats::double_bits(x);
-  const int field = int(bits >> 52) & 0x7ff;
-  int64_t mantissa = static_cast<int64_t>((bits & ((uint64_t{1} << 52) - 1)) | (field ? uint64_t{1} << 52 : 0));
-  if (mantissa == 0) return {};
-  int exponent = (field ? field : 1) - 1023;
-  if (exponent < low_exponent) { // exact: these zeros are what a subnormal number lacks
-    mantissa >>= low_exponent - exponent;
-    exponent = low_exponent;
-  }
-  return {bits >> 63 ? -mantissa : mantissa, exponent};
-}
-
-// One sum, block after block: the generic way, for every operand, register and mode.
-class BlockRegister {
+// Sums that are counted where somebody observes them.
+class SeenSums {
  public:
-  BlockRegister(const BlockAdder& adder, uint64_t seed, const Recorder* seen = nullptr) : adder_(adder), seed_(seed), seen_(seen) {}
+  SeenSums(const Recorder* recorder = nullptr) : recorder_(recorder && *recorder ? recorder : nullptr) {}
 
-  // first, all: how stochastic modes number their words, by the sum and by how many there are. Without a start nothing is rounded that counts.
-  void begin(double start, uint64_t first, uint64_t all, bool counts = true) {
-    next_word_ = first;
-    all_ = all;
-    value_ = put(c10::formats::unpack(start), counts);
-  }
-
-  // The register after n more terms, x[i] * y[i], all finite, or with `special`, what is not finite in them (0: nothing is). x may be nullptr: ones.
-  void add(const BlockTerm* x, const BlockTerm* y, int64_t n, double special) {
-    if (adder_.sum.product_limit) special += infinite_products(x, y, n);
-    if (special != 0 || !std::isfinite(value_)) {
-      if (!std::isfinite(value_)) special += value_;
-      value_ = put(c10::formats::unpack(std::isnan(special) ? NAN : special));
-      return;
-    }
-    value_ = put(adder_.sum.late ? late_sum(x, y, n) : aligned_sum(x, y, n));
-    if (!adder_.sum.late) value_ += 0.0; // one sum in two's complement: there is no negative zero
-  }
-
-  double value() const { return value_; }
-  // What another one of the same adder holds, its words included.
-  void assign(const BlockRegister& other) {
-    value_ = other.value_;
-    next_word_ = other.next_word_;
-    all_ = other.all_;
+  void operator()(const c10::formats::Unpacked& exact, double rounded) const {
+    if (!recorder_) return;
+    const double before = to_odd_double(exact);
+    recorder_->values(&before, &rounded, 1);
   }
 
  private:
-  using Unpacked = c10::formats::Unpacked;
-  static constexpr int kNoExponent = -(1 << 20);
-  static constexpr int kMaxInterleave = 64; // of _policies.py
-
-  struct Product {
-    unsigned __int128 magnitude; // times 2^(exponent - 104)
-    int exponent;
-    bool negative;
-  };
-  static Product product(const BlockTerm* x, const BlockTerm& y) {
-    const BlockTerm one{int64_t{1} << 52, 0};
-    const BlockTerm& a = x ? *x : one;
-    const auto size = [](int64_t m) { return static_cast<unsigned __int128>(m < 0 ? -m : m); };
-    return {size(a.mantissa) * size(y.mantissa), a.exponent + y.exponent, (a.mantissa < 0) != (y.mantissa < 0)};
-  }
-
-  // magnitude * 2^-shift as an integer, in a mode.
-  static int64_t cut_to(unsigned __int128 magnitude, int shift, bool negative, Rounding mode) {
-    if (shift < 0) return static_cast<int64_t>(magnitude << -shift) * (negative ? -1 : 1);
-    if (mode == Rounding::TowardZero) { // the commonest, without a look at what is cut off
-      const auto kept = shift > 127 ? 0 : static_cast<int64_t>(magnitude >> shift);
-      return negative ? -kept : kept;
-    }
-    const c10::formats::Cut c = c10::formats::cut(magnitude, shift, false);
-    const auto kept = static_cast<int64_t>(c.kept + c10::formats::rounds_up(mode, negative, c, 0));
-    return negative ? -kept : kept;
-  }
-
-  // Products at places from, from + step, ... in units of 2^(exponent - bits), all of the largest exponent among them and at_least.
-  struct Aligned {
-    int64_t sum{0};
-    int exponent{kNoExponent};
-  };
-  Aligned align(const BlockTerm* x, const BlockTerm* y, int64_t n, int64_t from, int64_t step, int at_least) const {
-    Aligned a;
-    a.exponent = at_least;
-    for (int64_t i = from; i < n; i += step) {
-      if ((!x || x[i].mantissa) && y[i].mantissa) a.exponent = std::max(a.exponent, (x ? x[i].exponent : 0) + y[i].exponent);
-    }
-    for (int64_t i = from; i < n; i += step) {
-      const Product p = product(x ? x + i : nullptr, y[i]);
-      if (p.magnitude) a.sum += cut_to(p.magnitude, 104 - adder_.bits + (a.exponent - p.exponent), p.negative, adder_.sum.align);
-    }
-    return a;
-  }
-
-  static unsigned __int128 size_of(int64_t x) {
-    return static_cast<unsigned __int128>(x < 0 ? 0 - static_cast<uint64_t>(x) : static_cast<uint64_t>(x));
-  }
-  static Unpacked unpacked(int64_t sum, int exponent) { return c10::formats::unpack_integer(static_cast<uint64_t>(size_of(sum)), sum < 0, exponent); }
-
-  Unpacked aligned_sum(const BlockTerm* x, const BlockTerm* y, int64_t n) const {
-    const BlockTerm held = block_term(value_, adder_.reg.min_exponent());
-    int at_least = held.mantissa ? held.exponent : kNoExponent;
-    if (adder_.sum.min_exponent) at_least = std::max(at_least, *adder_.sum.min_exponent);
-    if (adder_.sum.interleave == 1) {
-      Aligned a = align(x, y, n, 0, 1, at_least);
-      if (held.mantissa) a.sum += kept_register(held, a.exponent);
-      return unpacked(a.sum, a.exponent - adder_.bits);
-    }
-    const Aligned a = groups(x, y, n);
-    const int exponent = std::max(a.exponent, at_least);
-    int64_t sum = cut_to(size_of(a.sum), exponent - a.exponent, a.sum < 0, Rounding::Down);
-    if (held.mantissa) sum += kept_register(held, exponent);
-    return unpacked(sum, exponent - adder_.bits);
-  }
-
-  int64_t kept_register(const BlockTerm& held, int exponent) const {
-    const Rounding mode = adder_.sum.late ? Rounding::Down : adder_.sum.align;
-    return cut_to(size_of(held.mantissa), 52 - adder_.bits + (exponent - held.exponent), held.mantissa < 0, mode);
-  }
-
-  // The groups' sums, each aligned among its own, cut downwards to the largest of their exponents.
-  Aligned groups(const BlockTerm* x, const BlockTerm* y, int64_t n) const {
-    Aligned parts[kMaxInterleave], all;
-    const int step = adder_.sum.interleave;
-    for (int g = 0; g < step; ++g) {
-      parts[g] = align(x, y, n, g, step, kNoExponent);
-      all.exponent = std::max(all.exponent, parts[g].exponent);
-    }
-    for (int g = 0; g < step; ++g) {
-      all.sum += cut_to(size_of(parts[g].sum), all.exponent - parts[g].exponent, parts[g].sum < 0, Rounding::Down);
-    }
-    return all;
-  }
-
-  // The register meets the finished sum of products; both are cut downwards. A register far below interleaved groups is left out.
-  Unpacked late_sum(const BlockTerm* x, const BlockTerm* y, int64_t n) const {
-    const Aligned a = groups(x, y, n);
-    const BlockTerm held = block_term(value_, adder_.reg.min_exponent());
-    const int least = adder_.sum.min_exponent.value_or(kNoExponent);
-    const int exponent = std::max({a.exponent, held.mantissa ? held.exponent : kNoExponent, least});
-    const int wide = adder_.late_bits(), below = wide - adder_.bits;
-    const int shift = exponent - a.exponent - below; // of the sum, to 2^(exponent - wide)
-    int64_t sum = a.sum == 0 ? 0 : cut_to(size_of(a.sum), shift, a.sum < 0, Rounding::Down);
-    const bool left_out = adder_.sum.interleave > 1 && held.exponent < exponent - (adder_.bits + 1);
-    if (held.mantissa && !left_out) sum += kept_register(held, exponent) * (int64_t{1} << below);
-    // As many bits behind the sum's own leading digit, or behind that of the smallest normal number.
-    const int leading =
-        std::max(63 - c10::formats::count_leading_zeros(static_cast<uint64_t>(size_of(sum)) | 1) + exponent - wide, adder_.reg.min_exponent());
-    const int beyond = std::max(0, leading - exponent);
-    return unpacked(cut_to(size_of(sum), beyond, sum < 0, Rounding::Down), exponent - wide + beyond);
-  }
-
-  // Of the products beyond the register's range; 0 if there are none.
-  double infinite_products(const BlockTerm* x, const BlockTerm* y, int64_t n) const {
-    double sum = 0;
-    for (int64_t i = 0; i < n; ++i) {
-      const Unpacked p = unpacked_product(x ? x + i : nullptr, y[i]);
-      if (p.cls == c10::formats::Class::Finite && p.exponent > adder_.reg.max_exponent()) sum += p.negative ? -INFINITY : INFINITY;
-    }
-    return sum;
-  }
-
-  static Unpacked unpacked_product(const BlockTerm* x, const BlockTerm& y) {
-    const Product p = product(x, y);
-    const auto high = static_cast<uint64_t>(p.magnitude >> 64);
-    const int shift = high ? 64 - c10::formats::count_leading_zeros(high) : 0;
-    return c10::formats::unpack_integer(static_cast<uint64_t>(p.magnitude >> shift), p.negative, p.exponent - 104 + shift);
-  }
-
-  // Into the register, as a number. Beyond the largest exponent it overflows in every mode, as hardware does that cuts.
-  double put(Unpacked u, bool counts = true) {
-    using c10::formats::Class;
-    const Unpacked exact = u;
-    if (u.cls == Class::Finite && u.exponent > adder_.reg.max_exponent()) u.cls = Class::Infinite;
-    const bool random = c10::formats::is_stochastic(adder_.reg.rounding);
-    const uint64_t code = c10::formats::encode(adder_.reg, u, random ? c10::formats::random_word(seed_, next_word_) : 0);
-    next_word_ += all_;
-    const double rounded = c10::formats::to_double(c10::formats::decode(adder_.reg, code));
-    if (seen_ && *seen_ && counts) {
-      const double before = to_odd_double(exact);
-      seen_->values(&before, &rounded, 1);
-    }
-    return rounded;
-  }
-
   // A sum of at most 64 bits in float64, rounded to odd: what is counted of it stays right.
-  static double to_odd_double(const Unpacked& u) {
+  static double to_odd_double(const c10::formats::Unpacked& u) {
     if (u.cls != c10::formats::Class::Finite) return c10::formats::to_double(u);
     const uint64_t kept = u.significand >> 11 | ((u.significand & 0x7ff) != 0 || u.sticky);
     const double magnitude = std::ldexp(static_cast<double>(kept), std::min(u.exponent, 1023) - 52);
     return u.negative ? -magnitude : magnitude;
   }
 
-  const BlockAdder& adder_;
-  uint64_t seed_, next_word_{0}, all_{0};
-  const Recorder* seen_;
-  double value_{0};
+  const Recorder* recorder_;
 };
+
+using BlockRegister = c10::formats::BlockRegister<SeenSums>;
 
 } // namespace at::formats

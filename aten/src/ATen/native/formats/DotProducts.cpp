@@ -69,7 +69,7 @@ BlockJob block_job(const FormatEntry& left, const FormatEntry& right, const Form
           right.format,
           start && (&left != &entry || &right != &entry),
           adder,
-          {f, draws ? next_seed() : 0, recorder(entry.format, codes_of(out))}};
+          {f, draws ? next_seed({}, out.device()) : 0, recorder(entry.format, codes_of(out))}};
 }
 
 template <typename T>
@@ -158,8 +158,9 @@ at::Tensor dot_products(const DotProducts& dots, const FormatEntry& entry, const
     return format_alias(bits_alias(other).transpose(1, 2).contiguous(), entry);
   }
   if (block) {
-    block_dots(kernels(out.device(), "sums by blocks of products"), operands<double>(dots),
-               block_job(left, right, entry, policy, dots.start.defined(), out), codes_of(out));
+    const BlockJob job = block_job(left, right, entry, policy, dots.start.defined(), out);
+    if (gpu) block_sums_on_gpu(dots, job, out);
+    else block_dots(kernels(out.device(), "sums by blocks of products"), operands<double>(dots), job, codes_of(out));
   } else if (gpu) {
     dot_products_on_gpu(dots, entry, policy, out);
   } else if (dots.b.scalar_type() == ScalarType::Float) {
@@ -174,8 +175,13 @@ at::Tensor running_sums(const at::Tensor& b, const FormatEntry& entry, const Acc
   at::Tensor out = empty_format(b.sizes(), entry, b.device());
   if (b.device().is_meta() || out.numel() == 0) return out;
   if (policy.kind == Accumulation::Kind::Block) {
-    running_block_sums(kernels(out.device(), "sums by blocks of products"), b.const_data_ptr<double>(), b.size(0), b.size(1), b.size(2),
-                       block_job(entry, entry, entry, policy, false, out), codes_of(out));
+    const BlockJob job = block_job(entry, entry, entry, policy, false, out);
+    if (on_gpu(out.device())) {
+      running_block_sums_on_gpu(b, job, out);
+    } else {
+      running_block_sums(kernels(out.device(), "sums by blocks of products"), b.const_data_ptr<double>(), b.size(0), b.size(1), b.size(2), job,
+                         codes_of(out));
+    }
     return out;
   }
   if (policy.kind != Accumulation::Kind::Exact) {

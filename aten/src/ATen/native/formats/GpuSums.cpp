@@ -24,8 +24,6 @@ cuda::Dots<T> operands(const DotProducts& dots) {
 }
 
 cuda::StepPolicy step_policy(const FormatEntry& entry, const Accumulation& policy, int64_t divisor, c10::Device device) {
-  TORCH_CHECK_NOT_IMPLEMENTED(policy.order == Accumulation::Order::Sequential, "accumulate: expected sums of order \"sequential\" on a GPU, but got ",
-                              "another order on ", device, ". Leave order= out, or move the operands with .cpu() first.");
   const StepFormats formats(entry, policy, device);
   return {
       .product = formats.product,
@@ -38,6 +36,8 @@ cuda::StepPolicy step_policy(const FormatEntry& entry, const Accumulation& polic
       .rounds_chunks = policy.outer != nullptr,
       .chunk = policy.kind == Accumulation::Kind::Chunked ? policy.chunk : 0,
       .chunks_in_float = formats.chunks_in_float,
+      .order = policy.order,
+      .lanes = policy.lanes,
       .divisor = divisor,
       .seed = formats.seed,
   };
@@ -63,6 +63,21 @@ void dot_products_on_gpu(const DotProducts& dots, const FormatEntry& entry, cons
   const cuda::StepPolicy steps = step_policy(entry, policy, dots.divisor, out.device());
   for (const Format& f : {steps.product, steps.sum, steps.result}) gpu.expect(f);
   with_type(dots.b, [&](auto number) { gpu.check(gpu->steps(steps, operands<decltype(number)>(dots), codes, gpu.stream())); });
+}
+
+void block_sums_on_gpu(const DotProducts& dots, const BlockJob& job, const at::Tensor& out) {
+  const Gpu gpu(out.device(), "sums by blocks of products");
+  for (const Format& f : {job.left, job.right, job.result.format}) gpu.expect(f);
+  const cuda::BlockPolicy policy{job.adder, job.result.format, dots.divisor, job.result.seed};
+  gpu.check(gpu->blocks(policy, operands<double>(dots), out.mutable_data_ptr(), gpu.stream()));
+}
+
+void running_block_sums_on_gpu(const at::Tensor& values, const BlockJob& job, const at::Tensor& out) {
+  const Gpu gpu(out.device(), "sums by blocks of products");
+  for (const Format& f : {job.left, job.result.format}) gpu.expect(f);
+  const cuda::BlockPolicy policy{.adder = job.adder, .result = job.result.format, .seed = job.result.seed};
+  const cuda::DotShape shape{values.size(0), 1, values.size(1), values.size(2)};
+  gpu.check(gpu->running_blocks(policy, shape, values.const_data_ptr<double>(), out.mutable_data_ptr(), gpu.stream()));
 }
 
 void running_sums_on_gpu(const at::Tensor& values, const FormatEntry& entry, const Accumulation& policy, const at::Tensor& out) {

@@ -1,6 +1,4 @@
 // Sums rounded at every step in other orders than one running sum: as trees, by halves, and in lanes.
-//
-// Source: Higham, "Accuracy and stability of numerical algorithms" (2002), section 4.1.
 #pragma once
 #include <ATen/native/formats/StepSums.h>
 
@@ -9,28 +7,6 @@
 
 namespace at::formats {
 
-// How many sums are made behind each term, of the last two things that wait.
-inline std::vector<int> joins_behind(Accumulation::Order order, int64_t k) {
-  std::vector<int> joins(k, 0);
-  if (order == Accumulation::Order::Pairwise) {
-    const auto halve = [&](const auto& self, int64_t from, int64_t n) -> void {
-      if (n < 2) return;
-      self(self, from, n / 2);
-      self(self, from + n / 2, n - n / 2);
-      ++joins[from + n - 1];
-    };
-    halve(halve, 0, k);
-    return joins;
-  }
-  int waiting = 0;
-  for (int64_t i = 0; i < k; ++i) {
-    for (int64_t bit = 1; (i + 1) % (2 * bit) == 0; bit *= 2) ++joins[i]; // two complete subtrees of as many terms
-    waiting += 1 - joins[i];
-  }
-  if (k > 0) joins[k - 1] += waiting - 1; // those without a neighbour of their size, from the last
-  return joins;
-}
-
 // Up to kLanes sums side by side, as Steps has them.
 template <typename T>
 class OrderedSums {
@@ -38,7 +14,10 @@ class OrderedSums {
   OrderedSums(const CpuKernels& kernels, const StepFormats& formats, const Accumulation& policy, int64_t k)
       : steps_(kernels, formats, policy),
         lanes_(policy.order == Accumulation::Order::Lanes ? std::min(policy.lanes, std::max<int64_t>(k, 1)) : 0),
-        joins_(joins_behind(policy.order, lanes_ ? lanes_ : k)) {}
+        joins_(lanes_ ? lanes_ : k) {
+    const auto parts = static_cast<int64_t>(joins_.size());
+    for (int64_t i = 0; i < parts; ++i) joins_[i] = c10::formats::joins_behind(policy.order, i, parts);
+  }
 
   // The terms: value(i, out) puts a product of a row, and there(i) says which lanes have it (nullptr: all).
   // running(i, steps) adds term i to a running sum.
@@ -96,13 +75,15 @@ class OrderedSums {
     }
   }
 
-  // What no sum has rounded is put into the accumulator as a running sum's first term is. The bias comes last.
+  // What no sum has rounded is put into the accumulator as a running sum's first term is, and takes a word whether it is or not. The bias comes last.
   void finish(const T* start, int64_t n, T* out) {
     std::fill_n(out, n, T{0});
     if (depth_ > 0) {
       const Part& total = *parts_[0];
       for (int64_t j = 0; j < n; ++j) out[j] = total.there[j] ? total.values[j] : T{0};
-      if (!std::all_of(rounded_, rounded_ + n, [](uint8_t r) { return r != 0; })) {
+      if (std::all_of(rounded_, rounded_ + n, [](uint8_t r) { return r != 0; })) {
+        steps_.next_words();
+      } else {
         std::fill_n(held_, n, T{0});
         steps_.join(held_, out, next_);
         for (int64_t j = 0; j < n; ++j) out[j] = rounded_[j] ? out[j] : next_[j];

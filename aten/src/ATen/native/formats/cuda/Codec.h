@@ -36,7 +36,7 @@ using c10::formats::Rounding;
 TD_HOST_DEVICE TD_NOINLINE static uint64_t encode_any(const Format& f, const c10::formats::Unpacked& exact, uint64_t random) {
   return c10::formats::encode(f, exact, random);
 }
-TD_HOST_DEVICE TD_NOINLINE static double decode_any(const Format& f, uint64_t code) {
+[[maybe_unused]] TD_HOST_DEVICE TD_NOINLINE static double decode_any(const Format& f, uint64_t code) {
   if (f.is_table()) return c10::formats::view_of(f).by_code[code & f.code_mask()];
   return c10::formats::to_double(c10::formats::decode(f, code));
 }

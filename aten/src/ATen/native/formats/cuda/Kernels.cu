@@ -10,6 +10,7 @@ const CudaKernels& cuda_kernels() {
     fill_arithmetic(k);
     fill_blocks(k);
     fill_sums(k);
+    fill_block_sums(k);
     return k;
   }();
   return table;

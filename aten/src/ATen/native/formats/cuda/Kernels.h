@@ -6,6 +6,8 @@
 #include <ATen/native/formats/cpu/Kernels.h>
 #include <ATen/native/formats/cuda/Launch.h>
 #include <c10/formats/BlockScale.h>
+#include <c10/formats/BlockSum.h>
+#include <c10/formats/SumOrder.h>
 
 namespace at::formats::cuda {
 
@@ -45,13 +47,25 @@ struct Elementwise {
 
 // ---- sums ----
 
+using c10::formats::SumOrder;
+
 // What the steps of a sum are rounded to (docs/numerics.md, "Accumulation").
 struct StepPolicy {
   Format product{}, sum{}, outer{}, result{}; // outer: of the sums of chunks, where they are rounded
   bool fused{false}, kahan{false}, exact_product{false}, rounds_chunks{false};
   int64_t chunk{0}; // terms; 0: all in one
   bool chunks_in_float{false}; // chunks are added in float32
+  SumOrder order{SumOrder::Sequential}; // where it is another, there are no chunks
+  int64_t lanes{1};
   int64_t divisor{1}; // of the finished sum, before its last rounding
+  uint64_t seed{0};
+};
+
+// Sums of blocks of products, and what their registers are rounded to at the end.
+struct BlockPolicy {
+  c10::formats::BlockAdder adder;
+  Format result{};
+  int64_t divisor{1};
   uint64_t seed{0};
 };
 
@@ -104,11 +118,14 @@ struct CudaKernels {
   // Values of a format to codes, every step rounded. In float where all of the policy's formats have arithmetic_in_float().
   Status (*steps_float)(const StepPolicy&, const Dots<float>&, void* out, Stream);
   Status (*steps_double)(const StepPolicy&, const Dots<double>&, void* out, Stream);
+  // The same, block by block.
+  Status (*blocks)(const BlockPolicy&, const Dots<double>&, void* out, Stream);
   // The same with one rounding of the exact sum of values of `operands`, divided by `divisor`.
   Status (*exact)(const Format& operands, const Format& result, const Dots<double>&, int64_t divisor, void* out, const RandomWords&, Stream);
   // The sums of the first 1, 2, ... k rows of values [batch, k, n] (m is 1).
   Status (*running_steps_float)(const StepPolicy&, const DotShape&, const float* values, void* out, Stream);
   Status (*running_steps_double)(const StepPolicy&, const DotShape&, const double* values, void* out, Stream);
+  Status (*running_blocks)(const BlockPolicy&, const DotShape&, const double* values, void* out, Stream);
   Status (*running_exact)(const Format& operands, const Format& result, const DotShape&, const double* values, void* out, const RandomWords&, Stream);
 
   // The same by the type of their arguments, for templates.
@@ -137,5 +154,10 @@ void fill_codec(CudaKernels&);
 void fill_arithmetic(CudaKernels&);
 void fill_blocks(CudaKernels&);
 void fill_sums(CudaKernels&);
+void fill_block_sums(CudaKernels&);
+
+// Sums of every step rounded in other orders than one running sum.
+template <typename T>
+Status ordered_sums(const StepPolicy& policy, const Dots<T>& dots, void* out, Stream stream);
 
 } // namespace at::formats::cuda

@@ -1,0 +1,136 @@
+// Sums of blocks of products, as tensor cores make them (c10/formats/BlockRegister.h). A thread has a result to itself.
+#include <ATen/native/formats/cuda/Codec.h>
+#include <ATen/native/formats/cuda/Places.h>
+#include <c10/formats/BlockRegister.h>
+#include <c10/formats/OddArithmetic.h>
+
+namespace at::formats::cuda {
+namespace {
+
+using c10::formats::BlockTerm;
+using Register = c10::formats::BlockRegister<>;
+
+// The terms of result i from `from` on; what is not there, or is not finite, is 0 among them.
+struct Block {
+  const Places& places;
+  const double *a, *b;
+  int low_left, low_right;
+  int64_t i, from;
+
+  TD_HOST_DEVICE static BlockTerm term(double x, bool there, int low_exponent) {
+    return there && finite(x) ? c10::formats::block_term(x, low_exponent) : BlockTerm{};
+  }
+  TD_HOST_DEVICE BlockTerm x(int64_t j) const {
+    if (!a) return {int64_t{1} << 52, 0};
+    return term(a[places.left(i, from + j)], places.has_row(i, from + j), low_left);
+  }
+  TD_HOST_DEVICE BlockTerm y(int64_t j) const { return term(b[places.right(i, from + j)], places.has(i, from + j), low_right); }
+
+  // What is not finite in the first n products, as IEEE arithmetic adds it up; 0 where all are finite.
+  TD_HOST_DEVICE double special(int64_t n) const {
+    double sum = 0;
+    for (int64_t term = from; term < from + n; ++term) {
+      if (!places.has_row(i, term) || !places.has(i, term)) continue;
+      const double x = a ? a[places.left(i, term)] : 1, y = b[places.right(i, term)];
+      if (!finite(x) || !finite(y)) sum += finite_sign(x) * finite_sign(y);
+    }
+    return sum;
+  }
+};
+
+// How a finished register becomes a code. Its word comes behind those of the registers.
+template <typename Code>
+struct BlockOutput {
+  Encoder<double> encoder;
+  Code* codes;
+  int64_t divisor;
+  uint64_t words;
+
+  TD_HOST_DEVICE void put(int64_t at, double sum) const {
+    if (divisor != 1) sum = c10::formats::divide_odd(sum, static_cast<double>(divisor));
+    codes[at] = static_cast<Code>(encoder.at_word(sum, words + static_cast<uint64_t>(at)));
+  }
+};
+
+template <typename Code>
+BlockOutput<Code> output(const BlockPolicy& policy, void* codes, int64_t k, int64_t all) {
+  const int64_t terms = policy.adder.sum.terms;
+  const uint64_t words = static_cast<uint64_t>((k + terms - 1) / terms + 1) * static_cast<uint64_t>(all);
+  return {Encoder<double>(policy.result, {policy.seed}), static_cast<Code*>(codes), policy.divisor, words};
+}
+
+template <typename Code>
+struct BlockDots {
+  Places places;
+  const double *a, *b, *start;
+  c10::formats::BlockAdder adder;
+  uint64_t seed;
+  int64_t all;
+  BlockOutput<Code> out;
+
+  TD_HOST_DEVICE void operator()(int64_t i) const {
+    Register reg(adder, seed);
+    reg.begin(start ? start[i] : 0, static_cast<uint64_t>(i), static_cast<uint64_t>(all));
+    const int64_t k = places.shape.k, terms = adder.sum.terms;
+    for (int64_t from = 0; from < k; from += terms) {
+      const Block block{places, a, b, adder.low_left, adder.low_right, i, from};
+      const int64_t n = k - from < terms ? k - from : terms;
+      reg.add(block, n, block.special(n));
+    }
+    out.put(i, reg.value());
+  }
+};
+
+Status block_dots(const BlockPolicy& policy, const Dots<double>& dots, void* out, Stream stream) {
+  return with_code_type(policy.result, [&](auto code) {
+    using Code = decltype(code);
+    const int64_t n = dots.shape.batches * dots.shape.m * dots.shape.n;
+    const BlockDots<Code> body{{dots.shape, dots.present, dots.present_rows}, dots.a, dots.b, dots.start, policy.adder, policy.seed, n,
+                               output<Code>(policy, out, dots.shape.k, n)};
+    return for_each(n, stream, body);
+  });
+}
+
+// A column's running sums: a thread goes down the column.
+template <typename Code>
+struct RunningBlocks {
+  Places places;
+  const double* values;
+  c10::formats::BlockAdder adder;
+  uint64_t seed;
+  int64_t all;
+  BlockOutput<Code> out;
+
+  TD_HOST_DEVICE void operator()(int64_t column) const {
+    const int64_t k = places.shape.k, n = places.shape.n, first = column / n * k * n + column % n, terms = adder.sum.terms;
+    Register full(adder, seed), part(adder, seed);
+    full.begin(0, static_cast<uint64_t>(first), static_cast<uint64_t>(all));
+    for (int64_t i = 0; i < k; ++i) {
+      // The sum so far: whole blocks, and what there is of the next one.
+      const int64_t from = i / terms * terms;
+      const Block block{places, nullptr, values, adder.low_left, adder.low_right, column, from};
+      part.assign(full);
+      part.add(block, i + 1 - from, block.special(i + 1 - from));
+      out.put(first + i * n, part.value());
+      if (i + 1 - from == terms) full.assign(part);
+    }
+  }
+};
+
+Status running_blocks(const BlockPolicy& policy, const DotShape& shape, const double* values, void* out, Stream stream) {
+  return with_code_type(policy.result, [&](auto code) {
+    using Code = decltype(code);
+    const int64_t columns = shape.batches * shape.n, all = columns * shape.k;
+    const RunningBlocks<Code> body{{shape, nullptr, nullptr}, values, policy.adder, policy.seed, all, output<Code>(policy, out, shape.k, all)};
+    return for_each(columns, stream, body);
+  });
+}
+
+} // namespace
+
+void fill_block_sums(CudaKernels& k) {
+  k.blocks = &block_dots;
+  k.running_blocks = &running_blocks;
+}
+
+} // namespace at::formats::cuda

@@ -1,0 +1,120 @@
+// Dot products whose every step is rounded, in other orders than one running sum. A thread has a result to itself, and the sums that wait for
+// another.
+#include <ATen/native/formats/cuda/Places.h>
+#include <ATen/native/formats/cuda/StepSum.h>
+
+namespace at::formats::cuda {
+namespace {
+
+constexpr int kMostWaiting = 48; // sums of at most 2^30 terms: a tree's, by halves or by neighbours, has some 30 levels
+
+// What waits, the last on top. Words are drawn by the number of the step, as on the CPU, for terms that are not there too.
+template <typename T>
+class OrderedSum {
+ public:
+  TD_HOST_DEVICE OrderedSum(const Steps<T>& steps, int64_t place) : sum_(steps, place, nullptr) {}
+
+  TD_HOST_DEVICE Sum<T>& running() { return sum_; }
+  TD_HOST_DEVICE void push(T value, bool there) {
+    values_[depth_] = value;
+    there_[depth_++] = there;
+  }
+  TD_HOST_DEVICE void push_running() {
+    push(sum_.taken_sum(), true);
+    rounded_ = true;
+  }
+  TD_HOST_DEVICE void join(int times) {
+    for (; times > 0; --times, --depth_) {
+      const int a = depth_ - 2, b = depth_ - 1;
+      const T both = sum_.join(values_[a], values_[b]);
+      if (there_[a] && there_[b]) {
+        values_[a] = both;
+        rounded_ = true;
+      } else if (there_[b]) {
+        values_[a] = values_[b];
+      }
+      there_[a] |= there_[b];
+    }
+  }
+  // What no sum has rounded is put into the accumulator as a running sum's first term is. The bias comes last.
+  TD_HOST_DEVICE uint64_t finished(const T* start) {
+    T total = 0;
+    if (depth_ > 0) {
+      total = there_[0] ? values_[0] : T{0};
+      if (rounded_) sum_.pass_word();
+      else total = sum_.join(T{0}, total);
+    }
+    if (start) {
+      const T held = sum_.hold(*start);
+      if (depth_ == 0) {
+        total = held;
+      } else {
+        const T both = sum_.join(held, total);
+        total = there_[0] ? both : held;
+      }
+    }
+    return sum_.result(total);
+  }
+
+ private:
+  Sum<T> sum_;
+  int depth_{0};
+  bool rounded_{false};
+  T values_[kMostWaiting];
+  bool there_[kMostWaiting];
+};
+
+template <typename T, typename Code>
+struct OrderedSums {
+  Places places;
+  const T *a, *b, *start;
+  Code* out;
+  Steps<T> steps;
+
+  TD_HOST_DEVICE void operator()(int64_t i) const {
+    OrderedSum<T> sum(steps, i);
+    const int64_t k = places.shape.k;
+    if (steps.order == SumOrder::Lanes) {
+      const int64_t lanes = steps.lanes < k ? steps.lanes : k > 0 ? k : 1;
+      for (int64_t lane = 0; lane < lanes; ++lane) {
+        for (int64_t term = lane; term < k; term += lanes) add(sum.running(), i, term);
+        sum.push_running();
+        sum.join(c10::formats::joins_behind(steps.order, lane, lanes));
+      }
+    } else {
+      for (int64_t term = 0; term < k; ++term) {
+        const T y = b[places.right(i, term)];
+        const T value = a ? sum.running().product(a[places.left(i, term)], y) : y;
+        sum.push(value, places.has_row(i, term) && places.has(i, term));
+        sum.join(c10::formats::joins_behind(steps.order, term, k));
+      }
+    }
+    out[i] = static_cast<Code>(sum.finished(start ? start + i : nullptr));
+  }
+
+  TD_HOST_DEVICE void add(Sum<T>& running, int64_t i, int64_t term) const {
+    if (!places.has_row(i, term)) return;
+    if (!places.has(i, term)) return running.skip(a != nullptr);
+    const T y = b[places.right(i, term)];
+    if (a) running.add_product(a[places.left(i, term)], y);
+    else running.add(y);
+  }
+};
+
+} // namespace
+
+template <typename T>
+Status ordered_sums(const StepPolicy& policy, const Dots<T>& dots, void* out, Stream stream) {
+  return with_code_type(policy.result, [&](auto code) {
+    using Code = decltype(code);
+    const int64_t n = dots.shape.batches * dots.shape.m * dots.shape.n;
+    const OrderedSums<T, Code> body{
+        {dots.shape, dots.present, dots.present_rows}, dots.a, dots.b, dots.start, static_cast<Code*>(out), Steps<T>(policy, n)};
+    return for_each(n, stream, body);
+  });
+}
+
+template Status ordered_sums(const StepPolicy&, const Dots<float>&, void*, Stream);
+template Status ordered_sums(const StepPolicy&, const Dots<double>&, void*, Stream);
+
+} // namespace at::formats::cuda

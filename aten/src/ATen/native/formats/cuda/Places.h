@@ -1,0 +1,27 @@
+// Where the terms of a dot product lie.
+#pragma once
+#include <ATen/native/formats/cuda/Kernels.h>
+
+namespace at::formats::cuda {
+
+// Where result i of a shape lies, and its terms.
+struct Places {
+  DotShape shape;
+  const uint8_t *present, *present_rows;
+
+  TD_HOST_DEVICE int64_t row(int64_t i) const { return i / shape.n; } // batch * m + line
+  TD_HOST_DEVICE int64_t left(int64_t i, int64_t term) const { return row(i) * shape.k + term; }
+  TD_HOST_DEVICE int64_t right(int64_t i, int64_t term) const { return (row(i) / shape.m * shape.k + term) * shape.n + i % shape.n; }
+  TD_HOST_DEVICE bool has_row(int64_t i, int64_t term) const { return !present_rows || present_rows[left(i, term)]; }
+  TD_HOST_DEVICE bool has(int64_t i, int64_t term) const { return !present || present[right(i, term)]; }
+};
+
+// What is not finite in a product is that of the factors, as IEEE arithmetic has it: the sign is all that counts of a finite one.
+TD_HOST_DEVICE inline bool finite(double x) {
+  return x - x == 0;
+}
+TD_HOST_DEVICE inline double finite_sign(double x) {
+  return finite(x) ? (x > 0) - (x < 0) : x;
+}
+
+} // namespace at::formats::cuda

@@ -1,0 +1,133 @@
+// One sum of a dot product, every step rounded: a thread has it to itself.
+#pragma once
+#include <ATen/native/formats/cuda/Codec.h>
+#include <ATen/native/formats/cuda/Kernels.h>
+#include <ATen/native/formats/cuda/Odd.h>
+
+namespace at::formats::cuda {
+
+template <typename T>
+TD_HOST_DEVICE T as_float32(T x) {
+  return static_cast<T>(static_cast<float>(x));
+}
+
+// What all threads share.
+template <typename T>
+struct Steps {
+  Encoder<T> product_encoder, sum_encoder, outer_encoder, result_encoder;
+  Decoder<T> product_decoder, sum_decoder, outer_decoder;
+  ZeroSigns signs, outer_signs;
+  bool fused, kahan, exact_product, rounds_chunks, chunks_in_float;
+  SumOrder order;
+  int64_t chunk, divisor, all, lanes;
+
+  Steps(const StepPolicy& p, int64_t all)
+      : product_encoder(p.product, {p.seed}),
+        sum_encoder(p.sum, {p.seed}),
+        outer_encoder(p.outer, {p.seed}),
+        result_encoder(p.result, {p.seed}),
+        product_decoder(p.product),
+        sum_decoder(p.sum),
+        outer_decoder(p.outer),
+        signs(p.sum.rounding),
+        outer_signs(p.outer.rounding),
+        fused(p.fused),
+        kahan(p.kahan),
+        exact_product(p.exact_product),
+        rounds_chunks(p.rounds_chunks),
+        chunks_in_float(p.chunks_in_float),
+        order(p.order),
+        chunk(p.chunk),
+        divisor(p.divisor),
+        all(all),
+        lanes(p.lanes) {}
+};
+
+// One result on its way. Every rounding takes a word of its own, by its number and the result's place, whether the mode needs one or not.
+template <typename T>
+class Sum {
+  using Bits = typename Machine<T>::Bits;
+
+ public:
+  TD_HOST_DEVICE Sum(const Steps<T>& steps, int64_t place, const T* start) : steps_(steps), place_(place) {
+    if (!start) return;
+    if (steps.chunk) wide_ = steps.rounds_chunks ? outer_rounded(*start) : *start;
+    else acc_ = rounded(*start);
+  }
+
+  TD_HOST_DEVICE void add_product(T a, T b) {
+    if (steps_.fused) {
+      acc_ = rounded(steps_.signs.signed_sum(c10::formats::fma_odd(a, b, acc_), is_positive(a) == is_positive(b) && is_positive(acc_)));
+    } else {
+      add_term(product(a, b));
+    }
+    end_term();
+  }
+  TD_HOST_DEVICE void add(T b) {
+    add_term(b);
+    end_term();
+  }
+  // A term that is not there takes its words all the same.
+  TD_HOST_DEVICE void skip(bool product) { step_ += steps_.fused ? 1 : (steps_.kahan ? 4 : 1) + (product && !steps_.exact_product); }
+
+  TD_HOST_DEVICE uint64_t finished() {
+    // A chunk without terms is no chunk: its 0 would make +0 of a start of -0. (Its sum is rounded all the same, and takes a word.)
+    const T chunks = steps_.chunk ? joined() : T{0};
+    return result(!steps_.chunk ? acc_ : taken_ > 0 ? chunks : wide_);
+  }
+  // The code of a sum.
+  TD_HOST_DEVICE uint64_t result(T sum) {
+    if (steps_.divisor != 1) sum = c10::formats::divide_odd(sum, static_cast<T>(steps_.divisor));
+    return steps_.result_encoder.at_word(sum, next_word());
+  }
+
+  // For other orders than one running sum: a product by itself; two sums as one; a number as the accumulator would hold it; the running sum so far,
+  // and another one begun.
+  TD_HOST_DEVICE T product(T a, T b) {
+    const T exact = c10::formats::multiply_odd(a, b);
+    return steps_.exact_product ? exact : steps_.product_decoder(static_cast<Bits>(steps_.product_encoder.at_word(exact, next_word())));
+  }
+  TD_HOST_DEVICE T join(T a, T b) { return sum_of(BinaryOp::Add, a, b); }
+  TD_HOST_DEVICE T hold(T x) { return rounded(x); }
+  TD_HOST_DEVICE void pass_word() { ++step_; }
+  TD_HOST_DEVICE T taken_sum() {
+    const T sum = acc_;
+    acc_ = error_ = 0;
+    return sum;
+  }
+
+ private:
+  TD_HOST_DEVICE uint64_t next_word() { return static_cast<uint64_t>(step_++ * steps_.all + place_); }
+  TD_HOST_DEVICE T rounded(T x) { return steps_.sum_decoder(static_cast<Bits>(steps_.sum_encoder.at_word(x, next_word()))); }
+  TD_HOST_DEVICE T sum_of(BinaryOp op, T a, T b) { return rounded(steps_.signs.of(op, a, b, binary_odd(op, a, b))); }
+  TD_HOST_DEVICE T outer_rounded(T x) { return steps_.outer_decoder(static_cast<Bits>(steps_.outer_encoder.at_word(x, next_word()))); }
+  TD_HOST_DEVICE T joined() {
+    if (steps_.rounds_chunks) return outer_rounded(steps_.outer_signs.of(BinaryOp::Add, wide_, acc_, c10::formats::add_odd(wide_, acc_)));
+    return steps_.chunks_in_float ? as_float32(wide_ + acc_) : wide_ + acc_;
+  }
+
+  TD_HOST_DEVICE void add_term(T term) {
+    if (!steps_.kahan) {
+      acc_ = sum_of(BinaryOp::Add, acc_, term);
+      return;
+    }
+    const T corrected = sum_of(BinaryOp::Sub, term, error_);
+    const T next = sum_of(BinaryOp::Add, acc_, corrected);
+    const T arrived = sum_of(BinaryOp::Sub, next, acc_);
+    error_ = sum_of(BinaryOp::Sub, arrived, corrected);
+    acc_ = next;
+  }
+
+  TD_HOST_DEVICE void end_term() {
+    if (!steps_.chunk || ++taken_ < steps_.chunk) return;
+    wide_ = joined();
+    acc_ = error_ = 0;
+    taken_ = 0;
+  }
+
+  const Steps<T>& steps_;
+  int64_t place_, step_{0}, taken_{0};
+  T acc_{0}, error_{0}, wide_{0};
+};
+
+} // namespace at::formats::cuda

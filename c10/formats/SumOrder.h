@@ -1,0 +1,36 @@
+// Which sums a dot product's terms make: one running sum, or others.
+//
+// Source: Higham, "Accuracy and stability of numerical algorithms" (2002), section 4.1.
+#pragma once
+#include <c10/formats/NumberFormat.h>
+
+#include <cstdint>
+
+namespace c10::formats {
+
+// Pairwise: of the two halves, and so on down. Tree: of neighbours, and of those sums' neighbours. Lanes: sums of every so manieth term, which then
+// add up as a tree.
+enum class SumOrder : uint8_t { Sequential, Pairwise, Tree, Lanes };
+
+// How many sums are made behind term i of k, of the last two things that wait.
+TD_HOST_DEVICE constexpr int joins_behind(SumOrder order, int64_t i, int64_t k) {
+  int joins = 0;
+  if (order == SumOrder::Pairwise) { // the halves that end here
+    int64_t from = 0, n = k;
+    while (n > 1) {
+      joins += from + n - 1 == i;
+      const int64_t half = n / 2;
+      const bool second = i >= from + half;
+      from += second ? half : 0;
+      n = second ? n - half : half;
+    }
+    return joins;
+  }
+  for (int64_t bit = 1; (i + 1) % (2 * bit) == 0; bit *= 2) ++joins; // two complete subtrees of as many terms
+  if (i + 1 == k) { // those without a neighbour of their size, from the last
+    for (int64_t rest = k & (k - 1); rest; rest &= rest - 1) ++joins;
+  }
+  return joins;
+}
+
+} // namespace c10::formats

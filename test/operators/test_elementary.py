@@ -90,6 +90,8 @@ def dtype_of(name):
 def by_float64(name, f, x, dtype):
     """f of float64 values, rounded; where that is not rounding to nearest, and for posits: kept within float64's range."""
     y = f(x)
+    if name in ("elu", "selu", "celu"):
+        y = torch.where(x == 0, x, y)  # of -0 PyTorch 2.6 makes +0
     ends = torch.tensor([5e-324, -5e-324, 1e308], dtype=torch.float64).to(dtype)
     if name in RANGED and (ends[:2].ne(0).any() or ends[2].isfinite()):
         counts, sign = x.isfinite() & (x != 0), torch.where(y.signbit() | (name in ("logsigmoid", "log_ndtr")), -1.0, 1.0).double()

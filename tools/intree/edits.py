@@ -1,53 +1,26 @@
-"""Every place of PyTorch that is edited, one row each, with its reason. docs/in-tree.md's table is made from here.
-
-An edit puts text before, after or in the place of an anchor: a few words of PyTorch's file that must stand there exactly once.
-"""
+"""Every place of PyTorch that is edited, one row each, with its reason. docs/in-tree.md's table is made from here."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from .releases import RELEASES, Refused, Release, Tree
-from .rows import ROOT, builtin_rows
-
-SOURCES = ("2.6",)  # releases of which more than headers is known
-SINCE_2_14 = ("2.14", "2.15")
-NEWER = ("2.13", *SINCE_2_14)
-
-
-@dataclass(frozen=True)
-class Edit:
-    """`file` and `anchor` may name {lists} and {last}, which releases have in other places."""
-
-    file: str
-    anchor: str
-    where: str  # before, after, instead
-    text: str
-    why: str
-    releases: tuple[str, ...] = tuple(RELEASES)
-
-    def applied(self, source: str, release: Release, path: object) -> str:
-        anchor = self.anchor.replace("{last}", release.last)
-        count = source.count(anchor)
-        if count != 1:
-            words = " ".join(anchor.split())
-            raise Refused(f"expected {words!r} once in {path} of PyTorch {release.name}, but got it {count} times; nothing was changed")
-        before, after = source.split(anchor)
-        put = {"before": self.text + anchor, "after": anchor + self.text, "instead": self.text}[self.where]
-        return before + put + after
-
-    def place(self, release: Release) -> str:
-        return self.file.replace("{lists}", release.lists)
-
+from .edit import SINCE_2_14, SOURCES, Edit
+from .python_edits import PYTHON_EDITS
+from .releases import Tree
 
 _LISTS = "{lists}"
 _TYPEID = "c10/util/typeid.h"
 _TYPES = "c10/core/ScalarType.h"
 _SCRIPTS = "torch/csrc/jit/runtime/profiling_graph_executor_impl"
+_REDUCTIONS = "aten/src/ATen/native/ReduceOps.cpp"
 
-# Words that several edits put: Python's question whether a tensor is of a number format, and a key that names a device in the place of theirs.
-_IS_FORMAT = "torch._C._dispatch_keys({}).has(torch._C.DispatchKey.PrivateUse2)"
+# Words that several edits put: a key that names a device in the place of theirs.
 _NO_DEVICE = "{0}// A number format's key names no device.\n{0}if (c10::formats::is_format_type(scalar_type)) dispatch_key = c10::DispatchKey::CPU;\n"
+
+
+def _structured(name: str, arguments: str) -> str:
+    """How a structured kernel of a reduction begins, in PyTorch's way of breaking lines."""
+    listed = "".join(f" {argument},\n" for argument in arguments.split(", "))
+    return f"TORCH_IMPL_FUNC({name})\n(const Tensor& self,\n{listed} const Tensor& result) {{"
+
 
 EDITS = (
     # --- the list of types ---
@@ -216,6 +189,45 @@ EDITS = (
     Edit("aten/src/ATen/native/TypeProperties.cpp", "      return toComplexType(higher);", "instead",
          "      return toComplexType(c10::formats::is_format_type(higher) ? at::formats::compute_type(higher) : higher);",
          "`torch.result_type(x, 1j)`: complex64, or complex128 where float32 does not hold the format.", SOURCES),
+    Edit("aten/src/ATen/EmptyTensor.cpp", "TensorBase empty_cpu(IntArrayRef size, ScalarType dtype, bool pin_memory,\n", "before",
+         "} // namespace at::detail\n\nnamespace at::formats {\n// native/formats/intree/Factories.cpp\n"
+         "TensorBase result_of_format(IntArrayRef size, ScalarType type, std::optional<c10::MemoryFormat> memory_format);\n"
+         "TensorBase result_of_format(IntArrayRef size, IntArrayRef stride, ScalarType type);\n} // namespace at::formats\n\n"
+         "namespace at::detail {\n",
+         "Results that stock's kernels make past the dispatcher,", SOURCES),
+    Edit("aten/src/ATen/EmptyTensor.cpp",
+         "                     std::optional<c10::MemoryFormat> memory_format_opt) {\n  auto allocator = GetCPUAllocatorMaybePinned(pin_memory);\n",
+         "instead",
+         "                     std::optional<c10::MemoryFormat> memory_format_opt) {\n"
+         "  if (c10::formats::is_format_type(dtype)) return at::formats::result_of_format(size, dtype, memory_format_opt);\n"
+         "  auto allocator = GetCPUAllocatorMaybePinned(pin_memory);\n",
+         "of a number format", SOURCES),
+    Edit("aten/src/ATen/EmptyTensor.cpp",
+         "                             ScalarType dtype, bool pin_memory) {\n  auto allocator = at::detail::GetCPUAllocatorMaybePinned(pin_memory);\n"
+         "  constexpr c10::DispatchKeySet cpu_ks",
+         "instead",
+         "                             ScalarType dtype, bool pin_memory) {\n"
+         "  if (c10::formats::is_format_type(dtype)) return at::formats::result_of_format(size, stride, dtype);\n"
+         "  auto allocator = at::detail::GetCPUAllocatorMaybePinned(pin_memory);\n"
+         "  constexpr c10::DispatchKeySet cpu_ks",
+         "have its dispatch keys.", SOURCES),
+    *(Edit(_REDUCTIONS, _structured(name, arguments), "after",
+           "\n  if (c10::formats::is_format_type(result.scalar_type())) {\n"
+           f"    at::{name}(const_cast<Tensor&>(result), self.to(result.scalar_type()), {passed});\n    return;\n  }}\n",
+           f"`x.{name[:-4]}(dtype=torch.posit16es2)` of a stock tensor: it is cast first, as the documentation says.", SOURCES)
+      for name, arguments, passed in (
+          ("sum_out", "OptionalIntArrayRef opt_dim, bool keepdim, std::optional<ScalarType> opt_dtype", "opt_dim, keepdim"),
+          ("mean_out", "OptionalIntArrayRef opt_dim, bool keepdim, std::optional<ScalarType> opt_dtype", "opt_dim, keepdim"),
+          ("prod_out", "int64_t dim, bool keepdim, std::optional<ScalarType> dtype", "dim, keepdim"),
+          ("cumsum_out", "int64_t dim, std::optional<ScalarType> dtype", "dim"),
+          ("cumprod_out", "int64_t dim, std::optional<ScalarType> dtype", "dim"))),
+    Edit(_REDUCTIONS, "  auto dtype = get_dtype_from_self(self, opt_dtype, true);\n  auto shape = meta::get_reduction_shape(self, {}, false);\n",
+         "before", "  if (opt_dtype && c10::formats::is_format_type(*opt_dtype)) return at::prod(self.to(*opt_dtype));\n",
+         "`prod` of all elements.", SOURCES),
+    Edit(_REDUCTIONS, "  // For integral types, use existing sum as\n", "before",
+         "  if (c10::formats::is_format_type(result.scalar_type()))\n"
+         "    return at::nansum_out(result, self.to(result.scalar_type()), dim, keepdim);\n\n",
+         "`nansum`, and `nanmean`, which is made of it.", SOURCES),
     Edit("torch/csrc/Dtype.cpp", "    scalar_type = at::toComplexType(self->scalar_type);", "before",
          "    TORCH_CHECK_TYPE(!c10::formats::is_format_type(scalar_type), \"expected a dtype with a complex counterpart, but got torch.\",\n"
          "        c10::formats::dtype_name(scalar_type), \"; its numbers times a complex one are complex64 or complex128\");\n",
@@ -251,23 +263,6 @@ EDITS = (
          "          ? c10::c10_string_view(#name)                   \\\n"
          "          : c10::util::get_fully_qualified_type_name<T>()),\n",
          "The name of an element's type in error texts.", SOURCES),
-    # --- Python ---
-    Edit("torch/storage.py", "    return {\n        torch.float8_e5m2,\n", "after",
-         "".join(f"        torch.{row.name},\n" for row in builtin_rows(ROOT)),
-         "`torch.save` writes their storages untyped, beside the dtype's name, and `torch.load` takes those names.", SOURCES),
-    Edit("torch/_utils.py", "    t.set_(storage._untyped_storage, storage_offset, size, stride)\n", "after",
-         f"    if {_IS_FORMAT.format('t')}:\n        from torch_dtypes._serialization import check_tensor\n\n        check_tensor(t)\n",
-         "`torch.load` refuses codes beyond a format's bits.", SOURCES),
-    Edit("torch/_tensor.py", "        return self.reciprocal() * other\n", "before",
-         f"        if {_IS_FORMAT.format('self')}:\n"
-         "            if isinstance(other, torch.Tensor):\n                return other / self\n"
-         "            quotient = torch.scalar_tensor(other, dtype=torch.float64) / (self if self.dim() else self.unsqueeze(0))  # rounded once\n"
-         "            return quotient if self.dim() else quotient.squeeze(0)\n",
-         "`1 / x`: a quotient of a number format is not the rounded product with a rounded reciprocal.", SOURCES),
-    Edit("torch/_tensor_str.py", "    if self.dtype in [\n        torch.float8_e5m2,", "before",
-         "    # The formatter computes in the tensor's dtype, which rounds: a number format's values are float64 numbers.\n"
-         f"    if {_IS_FORMAT.format('self')}:\n        self = self.double()\n\n",
-         "Printed are the exact values; how they are written must not depend on a rounding mode.", SOURCES),
     Edit("torch/csrc/utils/tensor_new.cpp",
          "Tensor legacy_tensor_new(\n    c10::DispatchKey dispatch_key,\n    at::ScalarType scalar_type,\n    PyObject* args,\n"
          "    PyObject* kwargs) {\n",
@@ -285,61 +280,6 @@ EDITS = (
          "    const auto size = c10::elementSize(scalar_type);\n"
          "    scalar_type = size == 1 ? at::kByte : size == 2 ? at::kShort : size == 4 ? at::kInt : at::kLong;\n  }",
          "`torch.UntypedStorage.from_buffer` swaps bytes by a table of dtypes.", SOURCES),
-    Edit("torch/amp/autocast_mode.py", 'if self.device == "cpu":\n            supported_dtype = [torch.bfloat16, torch.float16]\n', "after",
-         "            empty = torch.empty(0, dtype=self.fast_dtype)\n"
-         f"            if {_IS_FORMAT.format('empty')}:  # a number format\n"
-         "                if enabled and empty.itemsize > 2:\n"
-         "                    raise ValueError(\n"
-         "                        f\"expected a dtype stored in 8 or 16 bits in torch.autocast, but got {self.fast_dtype}, stored in \"\n"
-         "                        f\"{8 * empty.itemsize}, as float32 is or wider; use model.to({self.fast_dtype}), or a narrower one here\"\n"
-         "                    )\n"
-         "                supported_dtype.append(self.fast_dtype)\n",
-         "`torch.autocast(\"cpu\", dtype=torch.posit16es2)`.", SOURCES),
-    Edit("torch/utils/checkpoint.py", "class CheckpointFunction(torch.autograd.Function):\n", "before",
-         "def _carried(function):\n"
-         '    """A context for the first pass of a checkpointed function, and that function as its recomputation calls it: who keeps state that\n'
-         '    both passes must have in common puts another in this one\'s place."""\n'
-         "    return contextlib.nullcontext(), function\n\n\n",
-         "A checkpoint's second pass runs under the blocks (`rounding`, `accumulate`) of the first, as under its autocast; the package says how.",
-         SOURCES),
-    Edit("torch/utils/checkpoint.py", "        ctx.run_function = run_function\n", "instead",
-         "        first_pass, ctx.run_function = _carried(run_function)\n", "`use_reentrant=True` asks it,", SOURCES),
-    Edit("torch/utils/checkpoint.py", "        with torch.no_grad():\n            outputs = run_function(*args)\n", "instead",
-         "        with torch.no_grad(), first_pass:\n            outputs = run_function(*args)\n", "and runs its first pass there.", SOURCES),
-    Edit("torch/utils/checkpoint.py", "    def recompute_fn(*inputs):\n", "before", "    first_pass, fn = _carried(fn)\n\n",
-         "`use_reentrant=False` likewise.", SOURCES),
-    Edit("torch/utils/checkpoint.py", "    with _checkpoint_hook(new_frame), forward_context:\n", "instead",
-         "    with _checkpoint_hook(new_frame), first_pass, forward_context:\n", "Its first pass.", SOURCES),
-    Edit("torch/nn/functional.py", "def _canonical_mask(\n", "before",
-         "def _of_number_format(name, *args):\n"
-         '    """What a function of stock\'s gives for a number format, or None where its own result is right."""\n'
-         "    return getattr(importlib.import_module(\"torch_dtypes._stock_functions\"), name)(*args)\n\n\n",
-         "What stock's Python does otherwise with number formats is the package's; TorchScript, which compiles these functions, knows no imports.",
-         SOURCES),
-    Edit("torch/nn/functional.py", "    if mask is not None:\n        _mask_dtype = mask.dtype\n", "before",
-         "    if not torch.jit.is_scripting():\n"
-         "        if mask is not None and target_type in torch.storage._new_dtypes():\n"
-         "            own = _of_number_format(\"canonical_mask\", mask, mask_name, other_type, other_name, target_type, check_other)\n"
-         "            if own is not None:\n                return own\n",
-         "Masks of attention are of its dtype, and `-inf` in them is what the format has for it.", SOURCES),
-    Edit("torch/nn/modules/transformer.py", "    return torch.triu(\n        torch.full((sz, sz), float(\"-inf\")", "before",
-         "    if not torch.jit.is_scripting():\n"
-         "        if (torch.get_default_dtype() if dtype is None else dtype) in torch.storage._new_dtypes():\n"
-         "            own = F._of_number_format(\"subsequent_mask\", sz, device, dtype)\n"
-         "            if own is not None:\n                return own\n",
-         "So is the mask of `Transformer.generate_square_subsequent_mask`.", SOURCES),
-    Edit("torch/nn/utils/clip_grad.py", "    norms: List[Tensor] = []\n", "before",
-         f"    if len(grouped_tensors) > 1 and any({_IS_FORMAT.format('t')} for t in tensors):\n"
-         "        from torch_dtypes._stock_functions import total_norm\n"
-         "        total = total_norm(tensors, norm_type, error_if_nonfinite, foreach)\n"
-         "        if total is not None:\n            return total\n",
-         "`clip_grad_norm_` of gradients in several dtypes: no tensor of one format could hold their norms.", SOURCES),
-    *(Edit(f"torch/optim/{module}.py", f"        func = _multi_tensor_{module.lstrip('_')}\n", "after",
-           f"        if any({_IS_FORMAT.format('p')} for p in params):\n            func = _single_tensor_{module.lstrip('_')}\n",
-           f"`foreach=True` computes {name} by another formula than the for-loop; steps in a number format have one result.", SOURCES)
-      for module, name in (
-          ("_adafactor", "Adafactor"), ("adagrad", "Adagrad"), ("adam", "Adam"), ("adamw", "AdamW"), ("asgd", "ASGD"), ("nadam", "NAdam"),
-          ("radam", "RAdam"))),
     Edit(f"{_SCRIPTS}.h", "#include <torch/csrc/jit/runtime/graph_executor_impl.h>\n", "after",
          "#include <torch/csrc/formats/intree/ScriptPlan.h>\n", "For the next row.", SOURCES),
     Edit(f"{_SCRIPTS}.h", "  std::optional<ExecutionPlan> fallback_plan_;\n", "after", "  torch::formats::ScriptPlan format_plan_;\n",
@@ -348,6 +288,35 @@ EDITS = (
          "  if (const ExecutionPlan* plan = format_plan_.find(graph, stack, function_name_)) return *plan;\n",
          "Scripts take derivatives by formulas that round after every step, split products from sums and fuse loops; a call that works on formats "
          "runs operator by operator.", SOURCES),
+    Edit("torch/csrc/jit/runtime/register_special_ops.cpp",
+         "                scalar_val,\n                typeMetaToScalarType(c10::get_default_dtype()),\n", "instead",
+         "                scalar_val,\n                !dtype.isNone() && c10::formats::is_format_type(dtype.toScalarType())\n"
+         "                    ? dtype.toScalarType() // rounded once, and an infinity is what the format has for it\n"
+         "                    : typeMetaToScalarType(c10::get_default_dtype()),\n",
+         "`x[i] = 0.1` in a script.", SOURCES),
+    Edit("torch/csrc/jit/passes/utils/optimization_utils.cpp", "      return true;\n    }\n  }\n  return false;\n", "instead",
+         "      return true;\n    }\n"
+         "    // Weights into which others are folded round otherwise than the operators one after the other.\n"
+         "    const auto value = toIValue(n->inputs().at(i));\n"
+         "    if (value && value->isTensor() && value->toTensor().defined() &&\n"
+         "        c10::formats::is_format_type(value->toTensor().scalar_type())) {\n      return true;\n    }\n"
+         "  }\n  return false;\n",
+         "Freezing folds nothing into weights of number formats.", SOURCES),
+    Edit("torch/csrc/jit/serialization/pickler.cpp", "  std::string data_type =\n      std::string(toString(tensor.scalar_type()))", "before",
+         "  TORCH_CHECK_NOT_IMPLEMENTED(\n      !c10::formats::run_time_itemsize(tensor.scalar_type()),\n"
+         "      \"expected a script with tensors of stock types and built-in formats to save, but got one with tensors of torch.\",\n"
+         "      toString(tensor.scalar_type()),\n      \", which is made at run time. Use torch.save(model.state_dict(), ...).\");\n",
+         "A script with a format made at run time was written, and no process could read it.", SOURCES),
+    *(Edit(f"aten/src/ATen/{name}.cpp", anchor, "after",
+           f"\n  TORCH_CHECK_NOT_IMPLEMENTED(!c10::formats::is_format_type(typeMetaToScalarType(data_type)),\n"
+           "      \"expected the strided layout for torch.\", c10::formats::dtype_name(typeMetaToScalarType(data_type)),\n"
+           f"      \", but got a {kind} tensor. Its values may be of a stock dtype: x.float().\");",
+           f"There are no {kind} tensors of number formats: no operator on them is ours.", SOURCES)
+      for name, kind, anchor in (
+          ("SparseTensorImpl", "sparse", "    , values_(std::move(values)) {"),
+          ("SparseCsrTensorImpl", "sparse", "      values_(std::move(values)),\n      layout_(layout) {"),
+          ("NestedTensorImpl", "nested", "      opt_sizes_(std::nullopt) {\n  C10_LOG_API_USAGE_ONCE(\"torch.NestedTensor\");"))),
+    *PYTHON_EDITS,
     # --- the build ---
     Edit("c10/CMakeLists.txt", "          util/*.cpp\n", "after", "          formats/*.cpp\n          formats/intree/*.cpp\n",
          "Our sources of c10.", SOURCES),

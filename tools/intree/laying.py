@@ -55,7 +55,8 @@ def _list(name: str, paths: list[str]) -> str:
 
 def _sources() -> str:
     """What torch_cpu gets."""
-    own = [f"{FORMATS}/intree/{name}.cpp" for name in ("ComputedFactories", "ExponentialUnits", "Factories", "FormatTensorImpl", "Tolerances")]
+    names = ("Bincount", "ComputedFactories", "ExponentialUnits", "Factories", "FormatTensorImpl", "Tolerances")
+    own = [f"{FORMATS}/intree/{name}.cpp" for name in names]
     return _list("FORMAT_SOURCES", [*_listed("NUMERICS_SOURCES"), *_listed("OPERATOR_SOURCES"), *own, *SCRIPTS])
 
 

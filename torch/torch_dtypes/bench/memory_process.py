@@ -2,6 +2,7 @@
 is measured. Nothing imports this file: a module that is imported already is not run as a program without a warning.
 """
 
+import ctypes
 import gc
 import json
 import re
@@ -25,6 +26,7 @@ def main(model: str, batch_size: str, dtype: str, threads: str) -> None:
     step = compile(STEP, "step", "exec")
     exec(step, namespace(model, 2, resolved))
     gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what was freed would serve the steps unseen
     before = _status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts anew: proc(5)
     space = namespace(model, int(batch_size), resolved)

@@ -78,6 +78,16 @@ at::Tensor of_numbers(const at::Tensor& numbers, ScalarType type) {
   return encoded(numbers, entry);
 }
 
+// What stock's kernels write a result into, on the CPU (declared in EmptyTensor.cpp, by an edit).
+at::TensorBase result_of_format(at::IntArrayRef size, ScalarType type, optional<MemoryFormat> memory_format);
+at::TensorBase result_of_format(at::IntArrayRef size, ScalarType type, optional<MemoryFormat> memory_format) {
+  return empty_format(size, c10::formats::format_entry(type), Device(c10::kCPU), memory_format);
+}
+at::TensorBase result_of_format(at::IntArrayRef size, at::IntArrayRef stride, ScalarType type);
+at::TensorBase result_of_format(at::IntArrayRef size, at::IntArrayRef stride, ScalarType type) {
+  return empty_strided_format(size, stride, c10::formats::format_entry(type), Device(c10::kCPU));
+}
+
 // What holds every value of the dtype (declared in AccumulateType.cpp and TypeProperties.cpp, by edits).
 ScalarType compute_type(ScalarType type);
 ScalarType compute_type(ScalarType type) {

@@ -60,6 +60,7 @@ constexpr OperatorFacts kRows[] = {
     {"_neg_view",                               Refused,    0, kNoNegation},
     {"_nested_tensor_from_mask",                Refused,    0, kNoNested},
     {"_nested_tensor_from_mask_left_aligned",   Own,        0},
+    {"_nested_tensor_from_tensor_list",         Refused,    0, kNoNested},
     {"_pack_padded_sequence",                   Boxed,      ByCasts},
     {"_pack_padded_sequence_backward",          Whole,      ByCasts},
     {"_pad_packed_sequence",                    Whole,      Puts | ByCasts, "padding_value"},

@@ -11,13 +11,15 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from torch_dtypes import _C
+
 TEST = Path(__file__).resolve().parents[1]
 
 
 def together(check, folder, size=2, seconds=300):
     """check(rank) in `size` processes, where check is a function of a test file."""
     store = str(folder / check.__name__)
-    path = os.pathsep.join(map(str, (TEST, TEST / "support")))
+    path = os.pathsep.join(map(str, (TEST, TEST / "support", os.environ.get("PYTHONPATH", ""))))
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     others = [
         subprocess.Popen(
@@ -53,6 +55,7 @@ def _run(check, store, rank, size, seconds):
 if __name__ == "__main__":
     file, name, store, rank, size, seconds = sys.argv[1:]
     torch.set_num_threads(1)
+    _C.set_gpu_on_host(os.environ.get("TORCH_DTYPES_TEST_DEVICE") == "gpu-on-host")  # devices.py
     spec = importlib.util.spec_from_file_location(Path(file).stem, file)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module

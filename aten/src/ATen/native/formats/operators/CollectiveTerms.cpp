@@ -1,6 +1,7 @@
 #include <ATen/native/formats/operators/CollectiveTerms.h>
 
 #include <ATen/native/formats/BlockSums.h>
+#include <ATen/native/formats/GpuKernels.h>
 
 #include <ATen/ops/empty.h>
 
@@ -92,17 +93,54 @@ std::string describe(const Accumulation& policy) {
   return text;
 }
 
-uint64_t agree(const Terms& own, const c10::intrusive_ptr<c10d::ProcessGroup>& group, std::chrono::milliseconds timeout) {
-  const int64_t size = group->getSize();
-  if (size <= 1) return own.number;
+namespace {
+
+// A message of each rank, one after the other.
+using Messages = std::vector<uint8_t>;
+
+Messages exchange_on_host(const Terms& own, c10d::ProcessGroup& group, std::chrono::milliseconds timeout) {
+  const int64_t size = group.getSize();
+  Messages messages(size * kTermsSize);
   at::Tensor message = at::empty({kTermsSize}, at::kByte), all = at::empty({size, kTermsSize}, at::kByte);
   own.write(message.mutable_data_ptr());
   std::vector<std::vector<at::Tensor>> outputs{all.unbind()};
   std::vector<at::Tensor> inputs{message};
   c10d::AllgatherOptions options;
   options.timeout = timeout;
+  group.allgather(outputs, inputs, options)->wait();
+  std::memcpy(messages.data(), all.const_data_ptr(), messages.size());
+  return messages;
+}
+
+Messages exchange_by_store(const Terms& own, c10d::ProcessGroup& group, c10::DeviceType device, std::chrono::milliseconds timeout) {
+  const int size = group.getSize(), rank = group.getRank();
+  const c10::intrusive_ptr<c10d::Store> store = group.getStore();
+  const auto key = [](int64_t number, int of) { return c10::str("torch_dtypes/terms/", number, "/", of); };
+  const int64_t meeting = store->add(c10::str("torch_dtypes/meetings/", rank), 1); // the store's count: another group may have had it before
+  std::vector<uint8_t> message(kTermsSize);
+  own.write(message.data());
+  store->set(key(meeting, rank), message);
+  std::vector<std::string> keys;
+  for (int other = 0; other < size; ++other) keys.push_back(key(meeting, other));
+  store->wait(keys, timeout == c10d::kUnsetTimeout ? group.getBackend(device)->getBackendOptions()->timeout : timeout);
+  Messages messages;
+  for (const std::string& one : keys) {
+    const std::vector<uint8_t> read = store->get(one);
+    TORCH_CHECK(read.size() == kTermsSize, "expected ", kTermsSize, " bytes of terms in the group's store, but got ", read.size());
+    messages.insert(messages.end(), read.begin(), read.end());
+  }
+  if (meeting > 2) store->deleteKey(key(meeting - 2, rank)); // who is here has read it: all ranks were at the meeting between
+  return messages;
+}
+
+} // namespace
+
+uint64_t agree(const Terms& own, const c10::intrusive_ptr<c10d::ProcessGroup>& group, c10::Device device, std::chrono::milliseconds timeout) {
+  const int64_t size = group->getSize();
+  if (size <= 1) return own.number;
+  Messages messages;
   try {
-    group->allgather(outputs, inputs, options)->wait();
+    messages = on_host(device) ? exchange_on_host(own, *group, timeout) : exchange_by_store(own, *group, device.type(), timeout);
   } catch (const std::exception& error) {
     TORCH_CHECK_WITH(DistBackendError, false, own.call, " of ", own.dtype, " on rank ", group->getRank(),
                      ": a rank did not take part in comparing dtypes. It has ended, has called something else, or holds a tensor of a stock "
@@ -111,7 +149,7 @@ uint64_t agree(const Terms& own, const c10::intrusive_ptr<c10d::ProcessGroup>& g
   }
   std::vector<Terms> terms(size);
   for (int64_t rank = 0; rank < size; ++rank) {
-    const bool known = terms[rank].read(static_cast<const char*>(all.const_data_ptr()) + rank * kTermsSize);
+    const bool known = terms[rank].read(messages.data() + rank * kTermsSize);
     TORCH_CHECK(known, own.call, " of ", own.dtype, ": expected a call of torch_dtypes of the same release on rank ", rank,
                 ", but got something else.");
   }

@@ -25,7 +25,8 @@ struct Terms {
 
 std::string describe(const Accumulation& policy);
 
-// Compares terms over all ranks: an error on each that names what they differ in, by rank. Returns rank 0's seed. Waits for every rank.
-uint64_t agree(const Terms& own, const c10::intrusive_ptr<c10d::ProcessGroup>& group, std::chrono::milliseconds timeout);
+// Compares terms over all ranks, before they do something with tensors of a device: an error on each that names what they differ in, by rank. Returns
+// rank 0's seed. Waits for every rank: over the group itself on the CPU; for GPUs by the group's store, which no stream waits for.
+uint64_t agree(const Terms& own, const c10::intrusive_ptr<c10d::ProcessGroup>& group, c10::Device device, std::chrono::milliseconds timeout);
 
 } // namespace at::formats

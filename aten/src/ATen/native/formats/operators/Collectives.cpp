@@ -1,4 +1,4 @@
-// torch.distributed's operators (c10d::, which process groups call) on tensors of ours, on the CPU.
+// torch.distributed's operators (c10d::, which process groups call) on tensors of ours.
 //
 // What only moves elements gets the codes as a stock dtype of their width. What adds them up gets the exact values in float32 or float64, whose
 // result is rounded once when the work is waited for; under an accumulation policy that no stock kernel obeys the codes of all ranks are
@@ -11,6 +11,7 @@
 #include <ATen/Releases.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/formats/GpuKernels.h>
 #include <ATen/native/formats/operators/CollectiveTerms.h>
 #include <ATen/native/formats/operators/CollectiveWork.h>
 #include <ATen/ops/cat.h>
@@ -19,9 +20,9 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mean_ops.h>
 #include <ATen/ops/sum_ops.h>
+#include <ATen/ops/view_ops.h>
 #include <torch/library.h>
 
-#include <cstring>
 #include <iterator>
 #include <utility>
 
@@ -139,7 +140,10 @@ class Call {
 
   void look_at(const at::Tensor& t) {
     const FormatEntry* entry = is_format_tensor(t) ? &entry_of(t) : nullptr;
-    TORCH_CHECK_NOT_IMPLEMENTED(t.device().is_cpu(), name(), ": expected a tensor on the CPU for a number format, but got one on ", t.device(), ".");
+    TORCH_CHECK_NOT_IMPLEMENTED(t.device().is_cpu() || on_gpu(t.device()), name(),
+                                ": expected a tensor on the CPU or a GPU for a number format, but got one on ", t.device(), ".");
+    TORCH_CHECK(first_ == nullptr || t.device() == first_->device(), name(), ": expected tensors on one device, but got ", first_->device(), " and ",
+                t.device(), ".");
     TORCH_CHECK(first_ == nullptr || (entry == entry_ && (entry || t.scalar_type() == first_->scalar_type())), name(),
                 ": expected tensors of one dtype, but got ", named(*first_), " and ", named(t), ". Convert one of the two.");
     if (!first_) entry_ = entry;
@@ -198,11 +202,11 @@ class Call {
       terms.policy = describe(manner.policy);
       const bool draws = c10::formats::is_stochastic(rounding) || steps_draw(manner.policy);
       if (draws) terms.number = next_seed();
-      terms.number = agree(terms, group_, timeout_);
+      terms.number = agree(terms, group_, first_->device(), timeout_);
       if (draws) manner.seeds = at::detail::createCPUGenerator(terms.number + (parts ? group_->getRank() : 0));
       return manner;
     }
-    agree(terms, group_, timeout_);
+    agree(terms, group_, first_->device(), timeout_);
     return manner;
   }
 
@@ -342,6 +346,9 @@ class Call {
     finish_instead(group_->TORCH_DTYPES_ALL_TO_ALL(received, sent, even, even, options), adding(received, manner, targets, true));
   }
 
+  // The codes of a contiguous tensor, as its memory has them.
+  static at::Tensor bytes_of(const at::Tensor& t) { return at::_ops::view_dtype::call(stock_alias(t, moved_type(entry_of(t))).view(-1), at::kByte); }
+
   // Between two ranks nothing can be compared before: the terms go ahead of the codes in one message.
   at::Tensor single(const char* what) {
     const Tensors tensors = flat(at(0));
@@ -353,35 +360,38 @@ class Call {
 
   void send() {
     const at::Tensor t = single("send");
-    const int64_t bytes = t.numel() * entry_->format.itemsize();
-    const at::Tensor message = at::empty({kTermsSize + bytes}, at::kByte);
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    const at::Tensor codes = bytes_of(t);
     Terms terms;
     terms.call = "c10d::send";
     terms.dtype = dtype();
-    terms.number = bytes;
-    terms.write(message.mutable_data_ptr());
-    std::memcpy(static_cast<char*>(message.mutable_data_ptr()) + kTermsSize, t.const_data_ptr(), bytes);
-    at(0) = Tensors{message};
+    terms.number = codes.numel();
+    const at::Tensor head = at::empty({kTermsSize}, at::kByte);
+    terms.write(head.mutable_data_ptr());
+    at(0) = Tensors{at::cat({head.to(t.device()), codes})};
     finish_with(Tensors{t}, [] {});
   }
 
   // With room for the widest dtype: what is longer than the receiver's buffer ends the process in gloo. Pages that nothing comes to are not
-  // taken.
+  // taken. NCCL wants both sides to have the same size.
   void receive() {
     const at::Tensor t = single("receive into");
-    const at::Tensor message = at::empty({kTermsSize + t.numel() * 8}, at::kByte);
-    std::memset(message.mutable_data_ptr(), 0, kTermsSize);
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    const int64_t widest = on_host(t.device()) ? 8 : entry_->format.itemsize();
+    const at::Tensor message = at::empty({kTermsSize + t.numel() * widest}, t.options().dtype(at::kByte));
+    message.narrow(0, 0, kTermsSize).zero_();
     at(0) = Tensors{message};
     finish_with(Tensors{t}, [t, message, entry = entry_, name = name()] {
+      const at::AutoDispatchBelowADInplaceOrView below_autograd;
       Terms terms;
-      const bool known = terms.read(message.const_data_ptr());
+      const bool known = terms.read(message.narrow(0, 0, kTermsSize).cpu().const_data_ptr());
       TORCH_CHECK(known, name, ": expected codes of torch.", entry->name,
                   ", but got a message of a stock dtype. Receive into a tensor of that dtype.");
       TORCH_CHECK(terms.dtype == "torch." + entry->name, name, ": expected codes of torch.", entry->name, ", but got ", terms.dtype,
                   ". Send and receive tensors of one dtype.");
       const auto bytes = static_cast<uint64_t>(t.numel() * entry->format.itemsize());
       TORCH_CHECK(terms.number == bytes, name, ": expected ", t.numel(), " elements, but got ", terms.number / entry->format.itemsize(), ".");
-      std::memcpy(t.mutable_data_ptr(), static_cast<const char*>(message.const_data_ptr()) + kTermsSize, bytes);
+      bytes_of(t).copy_(message.narrow(0, kTermsSize, static_cast<int64_t>(bytes)));
     });
   }
 

@@ -19,7 +19,7 @@ TEST = Path(__file__).resolve().parents[1]
 def together(check, folder, size=2, seconds=300):
     """check(rank) in `size` processes, where check is a function of a test file."""
     store = str(folder / check.__name__)
-    path = os.pathsep.join(map(str, (TEST, TEST / "support", os.environ.get("PYTHONPATH", ""))))
+    path = os.pathsep.join(filter(None, (str(TEST), str(TEST / "support"), os.environ.get("PYTHONPATH"))))
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     others = [
         subprocess.Popen(

@@ -49,7 +49,7 @@ def _run(check, store, rank, size, seconds):
     try:
         check(rank)
     finally:
-        dist.destroy_process_group()  # gloo's threads, running at exit, would end the process
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":
@@ -61,3 +61,7 @@ if __name__ == "__main__":
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     _run(getattr(module, name), store, int(rank), int(size), int(seconds))
+    # PyTorch keeps a group's threads where a mesh or DistributedDataParallel had it. One that lets go of a tensor's Python object while Python ends
+    # would end the process.
+    sys.stdout.flush()
+    os._exit(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 
 import click
 import torch.distributed as dist
@@ -58,7 +59,10 @@ def joined():
             raise
         raise click.ClickException(f"{_who(ranks)}: {_LOST}") from error
     finally:
-        dist.destroy_process_group()  # gloo's threads, running at exit, would end the process
+        dist.destroy_process_group()
+        # PyTorch keeps the threads of a group that DistributedDataParallel had. One that still holds tensors of the last exchange lets go of their
+        # Python objects under Python's lock, and would end the process if Python ended meanwhile; nothing tells when it has.
+        time.sleep(0.1)
 
 
 def agree(ranks, error=None):

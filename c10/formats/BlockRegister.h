@@ -4,6 +4,7 @@
 #pragma once
 #include <c10/formats/BlockSum.h>
 #include <c10/formats/ExactCodec.h>
+#include <c10/formats/SpecialTerms.h>
 
 #include <algorithm>
 
@@ -204,7 +205,6 @@ class BlockRegister {
     return rounded;
   }
 
-  TD_HOST_DEVICE static bool finite(double x) { return x - x == 0; }
   TD_HOST_DEVICE static double infinity() { return double_from_bits(uint64_t{0x7ff} << 52); }
 
   const BlockAdder& adder_;

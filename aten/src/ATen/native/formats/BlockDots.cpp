@@ -10,12 +10,6 @@
 namespace at::formats {
 namespace {
 
-// What is not finite in one pair of factors, as IEEE arithmetic adds it up; 0 where both are finite.
-double special_product(double x, double y) {
-  const auto reduced = [](double v) { return std::isfinite(v) ? (v > 0) - (v < 0) : v; };
-  return std::isfinite(x) && std::isfinite(y) ? 0 : reduced(x) * reduced(y);
-}
-
 // One factor of each product of a sum: terms for exact arithmetic, and the numbers that they stand for where some are not finite.
 class Factors {
  public:
@@ -49,7 +43,7 @@ double special_sum(const Factors* x, const Factors& y, int64_t from, int64_t to)
   if ((!x || x->finite()) && y.finite()) return 0;
   double sum = 0;
   for (int64_t i = from; i < to; ++i) {
-    if ((!x || x->there(i)) && y.there(i)) sum += special_product(x ? x->value(i) : 1, y.value(i));
+    if ((!x || x->there(i)) && y.there(i)) sum += c10::formats::special_product(x ? x->value(i) : 1, y.value(i));
   }
   return sum;
 }

@@ -4,6 +4,7 @@
 #include <ATen/native/formats/OrderedSums.h>
 #include <c10/formats/ExactCodec.h>
 #include <c10/formats/ExactSum.h>
+#include <c10/formats/SpecialTerms.h>
 
 #include <algorithm>
 #include <cmath>
@@ -112,8 +113,7 @@ double special_sum(const double* a, const double* b, const uint8_t* present, int
   double sum = std::isfinite(start) ? 0 : start;
   for (int64_t i = 0; i < k; ++i) {
     if (present && !present[i]) continue;
-    const double x = a ? a[i] : 1, y = b[i];
-    if (!std::isfinite(x) || !std::isfinite(y)) sum += (std::isfinite(x) ? (x > 0) - (x < 0) : x) * (std::isfinite(y) ? (y > 0) - (y < 0) : y);
+    sum += c10::formats::special_product(a ? a[i] : 1, b[i]);
   }
   return sum;
 }

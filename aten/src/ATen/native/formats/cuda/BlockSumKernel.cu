@@ -18,7 +18,7 @@ struct Block {
   int64_t i, from;
 
   TD_HOST_DEVICE static BlockTerm term(double x, bool there, int low_exponent) {
-    return there && finite(x) ? c10::formats::block_term(x, low_exponent) : BlockTerm{};
+    return there && c10::formats::finite(x) ? c10::formats::block_term(x, low_exponent) : BlockTerm{};
   }
   TD_HOST_DEVICE BlockTerm x(int64_t j) const {
     if (!a) return {int64_t{1} << 52, 0};
@@ -31,8 +31,7 @@ struct Block {
     double sum = 0;
     for (int64_t term = from; term < from + n; ++term) {
       if (!places.has_row(i, term) || !places.has(i, term)) continue;
-      const double x = a ? a[places.left(i, term)] : 1, y = b[places.right(i, term)];
-      if (!finite(x) || !finite(y)) sum += finite_sign(x) * finite_sign(y);
+      sum += c10::formats::special_product(a ? a[places.left(i, term)] : 1, b[places.right(i, term)]);
     }
     return sum;
   }

@@ -1,6 +1,5 @@
 // Dot products whose every step is rounded, in other orders than one running sum. A thread has a result to itself, and the sums that wait for
 // another.
-#include <ATen/native/formats/cuda/Places.h>
 #include <ATen/native/formats/cuda/StepSum.h>
 
 namespace at::formats::cuda {
@@ -65,39 +64,28 @@ class OrderedSum {
 };
 
 template <typename T, typename Code>
-struct OrderedSums {
-  Places places;
-  const T *a, *b, *start;
-  Code* out;
-  Steps<T> steps;
-
+struct OrderedSums : StepOperands<T, Code> {
   TD_HOST_DEVICE void operator()(int64_t i) const {
+    const Steps<T>& steps = this->steps;
+    const Places& places = this->places;
     OrderedSum<T> sum(steps, i);
     const int64_t k = places.shape.k;
     if (steps.order == SumOrder::Lanes) {
       const int64_t lanes = steps.lanes < k ? steps.lanes : k > 0 ? k : 1;
       for (int64_t lane = 0; lane < lanes; ++lane) {
-        for (int64_t term = lane; term < k; term += lanes) add(sum.running(), i, term);
+        for (int64_t term = lane; term < k; term += lanes) this->add(sum.running(), i, term);
         sum.push_running();
         sum.join(c10::formats::joins_behind(steps.order, lane, lanes));
       }
     } else {
       for (int64_t term = 0; term < k; ++term) {
-        const T y = b[places.right(i, term)];
-        const T value = a ? sum.running().product(a[places.left(i, term)], y) : y;
+        const T y = this->b[places.right(i, term)];
+        const T value = this->a ? sum.running().product(this->a[places.left(i, term)], y) : y;
         sum.push(value, places.has_row(i, term) && places.has(i, term));
         sum.join(c10::formats::joins_behind(steps.order, term, k));
       }
     }
-    out[i] = static_cast<Code>(sum.finished(start ? start + i : nullptr));
-  }
-
-  TD_HOST_DEVICE void add(Sum<T>& running, int64_t i, int64_t term) const {
-    if (!places.has_row(i, term)) return;
-    if (!places.has(i, term)) return running.skip(a != nullptr);
-    const T y = b[places.right(i, term)];
-    if (a) running.add_product(a[places.left(i, term)], y);
-    else running.add(y);
+    this->out[i] = static_cast<Code>(sum.finished(this->start_of(i)));
   }
 };
 
@@ -105,13 +93,7 @@ struct OrderedSums {
 
 template <typename T>
 Status ordered_sums(const StepPolicy& policy, const Dots<T>& dots, void* out, Stream stream) {
-  return with_code_type(policy.result, [&](auto code) {
-    using Code = decltype(code);
-    const int64_t n = dots.shape.batches * dots.shape.m * dots.shape.n;
-    const OrderedSums<T, Code> body{
-        {dots.shape, dots.present, dots.present_rows}, dots.a, dots.b, dots.start, static_cast<Code*>(out), Steps<T>(policy, n)};
-    return for_each(n, stream, body);
-  });
+  return launch_steps<OrderedSums>(policy, dots, out, stream);
 }
 
 template Status ordered_sums(const StepPolicy&, const Dots<float>&, void*, Stream);

@@ -16,12 +16,4 @@ struct Places {
   TD_HOST_DEVICE bool has(int64_t i, int64_t term) const { return !present || present[right(i, term)]; }
 };
 
-// What is not finite in a product is that of the factors, as IEEE arithmetic has it: the sign is all that counts of a finite one.
-TD_HOST_DEVICE inline bool finite(double x) {
-  return x - x == 0;
-}
-TD_HOST_DEVICE inline double finite_sign(double x) {
-  return finite(x) ? (x > 0) - (x < 0) : x;
-}
-
 } // namespace at::formats::cuda

@@ -3,6 +3,7 @@
 #include <ATen/native/formats/cuda/Codec.h>
 #include <ATen/native/formats/cuda/Kernels.h>
 #include <ATen/native/formats/cuda/Odd.h>
+#include <ATen/native/formats/cuda/Places.h>
 
 namespace at::formats::cuda {
 
@@ -129,5 +130,35 @@ class Sum {
   int64_t place_, step_{0}, taken_{0};
   T acc_{0}, error_{0}, wide_{0};
 };
+
+// What such sums read and write.
+template <typename T, typename Code>
+struct StepOperands {
+  Places places;
+  const T *a, *b, *start;
+  Code* out;
+  Steps<T> steps;
+
+  TD_HOST_DEVICE const T* start_of(int64_t i) const { return start ? start + i : nullptr; }
+  TD_HOST_DEVICE void add(Sum<T>& sum, int64_t i, int64_t term) const {
+    if (!places.has_row(i, term)) return;
+    if (!places.has(i, term)) return sum.skip(a != nullptr);
+    const T y = b[places.right(i, term)];
+    if (a) sum.add_product(a[places.left(i, term)], y);
+    else sum.add(y);
+  }
+};
+
+// A body over them, one result each.
+template <template <typename, typename> class Body, typename T>
+Status launch_steps(const StepPolicy& policy, const Dots<T>& dots, void* out, Stream stream) {
+  return with_code_type(policy.result, [&](auto code) {
+    using Code = decltype(code);
+    const int64_t n = dots.shape.batches * dots.shape.m * dots.shape.n;
+    const Body<T, Code> body{
+        {{dots.shape, dots.present, dots.present_rows}, dots.a, dots.b, dots.start, static_cast<Code*>(out), Steps<T>(policy, n)}};
+    return for_each(n, stream, body);
+  });
+}
 
 } // namespace at::formats::cuda

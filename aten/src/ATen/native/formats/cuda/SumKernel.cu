@@ -1,49 +1,30 @@
 // Dot products and sums of a format's values under the policies that stock kernels cannot do: every step rounded, and one rounding of the exact
 // sum. A thread has a result to itself, and adds its terms up in their order.
-#include <ATen/native/formats/cuda/Places.h>
 #include <ATen/native/formats/cuda/StepSum.h>
 #include <c10/formats/ExactSum.h>
+#include <c10/formats/SpecialTerms.h>
 
 namespace at::formats::cuda {
 namespace {
 
 using c10::formats::ExactSum;
+using c10::formats::finite;
 using c10::formats::Term;
 using c10::formats::Unpacked;
 
 template <typename T, typename Code>
-struct StepSums {
-  Places places;
-  const T *a, *b, *start;
-  Code* out;
-  Steps<T> steps;
-
+struct StepSums : StepOperands<T, Code> {
   TD_HOST_DEVICE void operator()(int64_t i) const {
-    Sum<T> sum(steps, i, start ? start + i : nullptr);
-    for (int64_t term = 0; term < places.shape.k; ++term) {
-      if (!places.has_row(i, term)) continue;
-      if (!places.has(i, term)) {
-        sum.skip(a != nullptr);
-        continue;
-      }
-      const T y = b[places.right(i, term)];
-      if (a) sum.add_product(a[places.left(i, term)], y);
-      else sum.add(y);
-    }
-    out[i] = static_cast<Code>(sum.finished());
+    Sum<T> sum(this->steps, i, this->start_of(i));
+    for (int64_t term = 0; term < this->places.shape.k; ++term) this->add(sum, i, term);
+    this->out[i] = static_cast<Code>(sum.finished());
   }
 };
 
 template <typename T>
 Status step_sums(const StepPolicy& policy, const Dots<T>& dots, void* out, Stream stream) {
   if (policy.order != SumOrder::Sequential) return ordered_sums(policy, dots, out, stream);
-  return with_code_type(policy.result, [&](auto code) {
-    using Code = decltype(code);
-    const int64_t n = dots.shape.batches * dots.shape.m * dots.shape.n;
-    const StepSums<T, Code> body{
-        {dots.shape, dots.present, dots.present_rows}, dots.a, dots.b, dots.start, static_cast<Code*>(out), Steps<T>(policy, n)};
-    return for_each(n, stream, body);
-  });
+  return launch_steps<StepSums>(policy, dots, out, stream);
 }
 
 // A column's running sums: a thread goes down the column.
@@ -107,7 +88,7 @@ struct Exact {
       if (!places.has_row(i, term) || !places.has(i, term)) continue;
       const double x = a ? a[places.left(i, term)] : 1, y = b[places.right(i, term)];
       if (!finite(x) || !finite(y)) {
-        special += finite_sign(x) * finite_sign(y);
+        special += c10::formats::special_product(x, y);
         continue;
       }
       const Term p = a ? c10::formats::term_of(format, x) : Term{1, 0}, q = c10::formats::term_of(format, y);

@@ -32,6 +32,7 @@ TESTS = [
     ("views and overlap", ["test/operators/test_views.py", "test/operators/test_overlap.py", "test/operators/test_moved_codes.py"]),
     ("optimizers", ["test/operators/test_optimizer_steps.py", "test/operators/test_foreach.py"]),
     ("random numbers", ["test/operators/test_random_numbers.py"]),
+    ("graphs", ["test/operators/test_gpu_graphs.py"]),
     ("collectives", ["test/python/test_gpu_collectives.py"]),
     ("the rest of the operators", ["test/operators"]),
     ("PyTorch's database", ["test/conformance/test_operators.py"]),

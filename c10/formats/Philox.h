@@ -7,13 +7,6 @@
 
 namespace c10::formats {
 
-// Where a call's random words come from: element i of the call uses word first + i * step of the seed.
-struct RandomWords {
-  uint64_t seed{0};
-  uint64_t first{0};
-  uint64_t step{1};
-};
-
 struct PhiloxBlock {
   uint32_t x0, x1, x2, x3;
 };
@@ -56,5 +49,29 @@ TD_HOST_DEVICE inline uint32_t random_half(uint64_t seed, uint64_t index, uint32
 TD_HOST_DEVICE inline uint64_t random_word(uint64_t seed, uint64_t index) {
   return uint64_t{random_half(seed, index, 0)} << 32 | random_half(seed, index, 1);
 }
+
+// A number for random_word; or where a GPU's launch finds what it is made from, when the launch is recorded to run again and again (a CUDA graph):
+// its generator's seed and offset in device memory, which each run moves on, and how far past that offset the launch stands.
+struct Seed {
+  uint64_t number{0};
+  const int64_t *seed_at{nullptr}, *offset_at{nullptr};
+  uint64_t past{0};
+
+  TD_HOST_DEVICE constexpr Seed(uint64_t number = 0) : number(number) {}
+  constexpr Seed(const int64_t* seed_at, const int64_t* offset_at, uint64_t past) : seed_at(seed_at), offset_at(offset_at), past(past) {}
+
+  // On the device that draws; the host's own seeds are numbers.
+  TD_HOST_DEVICE uint64_t drawn() const {
+    if (!offset_at) return number;
+    return random_word(static_cast<uint64_t>(*seed_at), static_cast<uint64_t>(*offset_at) + past);
+  }
+};
+
+// Where a call's random words come from: element i of the call uses word first + i * step of the seed.
+struct RandomWords {
+  Seed seed{};
+  uint64_t first{0};
+  uint64_t step{1};
+};
 
 } // namespace c10::formats

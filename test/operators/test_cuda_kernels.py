@@ -350,6 +350,44 @@ def test_sums_without_products(library):
         same(out, x.mean(1))
 
 
+def test_launches_that_are_recorded(library):
+    """A CUDA graph's launches draw by the seed and the offset in device memory, which each run of the graph moves on."""
+    fmt = format_of("posit16es2", "stochastic")
+    dtype, generic = torch.posit16es2, "fixed3_4_wrap"
+    a, b, _ = matrices(dtype)
+    shape, flags = (ctypes.c_int64 * 4)(2, 3, 9, 17), (ctypes.c_int64 * 7)(0, 0, 0, 1, 1, 0, 1)
+    register, numbers = format_of("e5m6", "stochastic"), (ctypes.c_int64 * 8)(4, 2, int(rounding_mode("nearest_even")), 1, -1, 1, 0, 1)
+    x = torch.randn(500, generator=torch.Generator().manual_seed(2))
+
+    def results(seed: int) -> list[torch.Tensor]:
+        calls = [
+            ("encode_float", fmt, torch.empty(500, dtype=dtype), lambda out: (x, out, 500)),
+            ("encode_float", format_of(generic, "stochastic"), torch.empty(500, dtype=torch_dtypes.dtype(generic)), lambda out: (x, out, 500)),
+            ("chop_and_flip", fmt, torch.empty(500), lambda out: (x, out, 500, 0.5)),
+            ("binary", fmt, torch.empty_like(a), lambda out: (0, a, a * 0.3, out, a.numel())),
+            ("steps", fmt, torch.empty(2, 3, 17, dtype=dtype), lambda out: (fields(fmt), fields(fmt), flags, shape, a, b, None, None, None, out)),
+            ("exact", fmt, torch.empty(2, 3, 17, dtype=dtype), lambda out: (shape, a, b, None, None, None, 1, out)),
+            ("blocks", fmt, torch.empty(2, 3, 17, dtype=dtype), lambda out: (fields(register), numbers, shape, a, b, None, out)),
+            ("running_blocks", fmt, torch.empty_like(b), lambda out: (fields(register), numbers, (ctypes.c_int64 * 4)(2, 1, 9, 17), b, out)),
+        ]  # fmt: skip
+        for name, form, out, rest in calls:
+            run(library, name, form, *rest(out), seed)
+        return [out for _, _, out, _ in calls]
+
+    library.record.restype = ctypes.c_uint64
+    runs = []
+    try:
+        for offset in (0, 40):
+            number = library.record(ctypes.c_int64(77), ctypes.c_int64(offset))
+            runs.append(results(seed=0))
+            library.stop()
+            for found, expected in zip(runs[-1], results(number), strict=True):
+                assert torch.equal(found, expected)
+    finally:
+        library.stop()
+    assert not any(torch.equal(first, second) for first, second in zip(*runs, strict=True))
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize("source", sorted(p.name for p in KERNELS.glob("*.cu")))

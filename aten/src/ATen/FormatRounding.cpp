@@ -46,7 +46,7 @@ std::optional<at::Generator> set_word_source(std::optional<at::Generator> genera
   return std::exchange(word_source, std::move(generator));
 }
 
-uint64_t next_seed(const std::optional<at::Generator>& generator, c10::Device device) {
+Seed next_seed(const std::optional<at::Generator>& generator, c10::Device device) {
   const std::optional<at::Generator>& chosen = generator ? generator : word_source;
   if (device.is_cuda() && !(chosen && chosen->device().is_cpu())) return draw_on_gpu(chosen, device);
   auto* source = at::get_generator_or_default<at::CPUGeneratorImpl>(chosen, at::detail::getDefaultCPUGenerator());

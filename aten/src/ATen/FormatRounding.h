@@ -11,6 +11,7 @@ namespace at::formats {
 using c10::formats::Format;
 using c10::formats::FormatEntry;
 using c10::formats::RandomWords;
+using c10::formats::Seed;
 using c10::formats::Rounding;
 
 // The mode that overrides every dtype's own on this thread, if there is one; returns what was set before.
@@ -36,8 +37,8 @@ Format rounding_format(const FormatEntry& entry);
 std::optional<at::Generator> set_word_source(std::optional<at::Generator> generator);
 
 // 64 bits of a generator, of this thread's, or of torch's default one for the device of the tensors that are rounded. The host draws them, from a
-// CUDA device's generator too.
-uint64_t next_seed(const std::optional<at::Generator>& generator = std::nullopt, c10::Device device = c10::kCPU);
+// CUDA device's generator too, but within a CUDA graph.
+Seed next_seed(const std::optional<at::Generator>& generator = std::nullopt, c10::Device device = c10::kCPU);
 // Fresh random words for one call, where the format's mode needs any: one seed is drawn, whatever the number of elements.
 RandomWords next_words(const Format& format, const std::optional<at::Generator>& generator = std::nullopt, c10::Device device = c10::kCPU);
 

@@ -291,7 +291,7 @@ uint64_t encode_scalar(const c10::Scalar& value, const FormatEntry& entry) {
   using namespace c10::formats;
   const Format format = rounding_format(entry);
   const RandomWords words = next_words(format);
-  const uint64_t random = is_stochastic(format.rounding) ? random_word(words.seed, 0) : 0;
+  const uint64_t random = is_stochastic(format.rounding) ? random_word(words.seed.number, 0) : 0;
   if (value.isBoolean()) return encode(format, unpack(int64_t{value.toBool()}), random);
   if (value.isIntegral(false)) return encode(format, unpack(value.toLong()), random);
   return encode(format, unpack(fill_number(value.toDouble(), entry)), random);

@@ -10,6 +10,15 @@ using namespace c10::formats;
 
 namespace {
 
+// What a recorded launch finds in device memory: a generator's seed and offset.
+int64_t recorded[2];
+bool recording = false;
+constexpr uint64_t kPast = 12;
+
+Seed seed_of(uint64_t number) {
+  return recording ? Seed(recorded, recorded + 1, kPast) : Seed(number);
+}
+
 Format format_of(const int32_t* x) {
   Format f;
   f.kind = Kind(x[0]);
@@ -39,7 +48,7 @@ Elementwise contiguous(const Format& f, std::initializer_list<const void*> input
   for (const void* data : inputs) e.inputs[j++] = {data, &f};
   e.out = out;
   e.n = n;
-  e.seed = seed;
+  e.seed = seed_of(seed);
   return e;
 }
 
@@ -82,13 +91,24 @@ BlockPolicy block_policy(const Format& f, const Format& reg, const int64_t* opti
   policy.adder.bits = reg.man_bits + sum.extra_bits;
   policy.result = f;
   policy.divisor = options[7];
-  policy.seed = seed;
+  policy.seed = seed_of(seed);
   return policy;
 }
 
 } // namespace
 
 extern "C" {
+
+// Until stop(), calls are launches that were recorded, whatever their seed. Gives the number that stands for it.
+uint64_t record(int64_t seed, int64_t offset) {
+  recorded[0] = seed;
+  recorded[1] = offset;
+  recording = true;
+  return random_word(seed, offset + kPast);
+}
+void stop() {
+  recording = false;
+}
 
 int decode_float(const int32_t* f, const void* codes, float* values, int64_t n) {
   return cuda_kernels().decode_float(format_of(f), codes, values, n, Stream{});
@@ -97,22 +117,25 @@ int decode_double(const int32_t* f, const void* codes, double* values, int64_t n
   return cuda_kernels().decode_double(format_of(f), codes, values, n, Stream{});
 }
 int encode_float(const int32_t* f, const float* values, void* codes, int64_t n, uint64_t seed) {
-  return cuda_kernels().encode_float(format_of(f), values, codes, n, {seed}, Stream{});
+  return cuda_kernels().encode_float(format_of(f), values, codes, n, {seed_of(seed)}, Stream{});
 }
 int encode_double(const int32_t* f, const double* values, void* codes, int64_t n, uint64_t seed) {
-  return cuda_kernels().encode_double(format_of(f), values, codes, n, {seed}, Stream{});
+  return cuda_kernels().encode_double(format_of(f), values, codes, n, {seed_of(seed)}, Stream{});
 }
 int encode_int64(const int32_t* f, const int64_t* values, void* codes, int64_t n, uint64_t seed) {
-  return cuda_kernels().encode_int64(format_of(f), values, codes, n, {seed}, Stream{});
+  return cuda_kernels().encode_int64(format_of(f), values, codes, n, {seed_of(seed)}, Stream{});
 }
 int encode_uint64(const int32_t* f, const uint64_t* values, void* codes, int64_t n, uint64_t seed) {
-  return cuda_kernels().encode_uint64(format_of(f), values, codes, n, {seed}, Stream{});
+  return cuda_kernels().encode_uint64(format_of(f), values, codes, n, {seed_of(seed)}, Stream{});
 }
 int chop_float(const int32_t* f, const float* values, float* results, int64_t n, uint64_t seed) {
-  return cuda_kernels().chop_float(format_of(f), values, results, n, {seed}, 0, 0, Stream{});
+  return cuda_kernels().chop_float(format_of(f), values, results, n, {seed_of(seed)}, 0, 0, Stream{});
 }
 int chop_double(const int32_t* f, const double* values, double* results, int64_t n, uint64_t seed) {
-  return cuda_kernels().chop_double(format_of(f), values, results, n, {seed}, 0, 0, Stream{});
+  return cuda_kernels().chop_double(format_of(f), values, results, n, {seed_of(seed)}, 0, 0, Stream{});
+}
+int chop_and_flip(const int32_t* f, const float* values, float* results, int64_t n, double probability, uint64_t seed) {
+  return cuda_kernels().chop_float(format_of(f), values, results, n, {seed_of(seed)}, probability, seed_of(seed), Stream{});
 }
 int binary(const int32_t* f, int op, const void* a, const void* b, void* out, int64_t n, uint64_t seed) {
   const Format format = format_of(f);
@@ -141,7 +164,7 @@ int steps(const int32_t* f, const int32_t* product, const int32_t* sum, const in
                           .order = SumOrder(options[5]),
                           .lanes = options[6],
                           .divisor = options[4],
-                          .seed = seed};
+                          .seed = seed_of(seed)};
   const bool in_float = policy.result.arithmetic_in_float() && policy.product.arithmetic_in_float() && policy.sum.arithmetic_in_float() &&
       !(policy.fused && policy.sum.significand_bits() > 12);
   if (in_float) {
@@ -169,6 +192,6 @@ int exact(const int32_t* f, const int64_t* shape, const void* a, const void* b, 
           const uint8_t* present_rows, int64_t divisor, void* out, uint64_t seed) {
   const Format format = format_of(f);
   const Values<double> values(format, shape, a, b, start, present, present_rows);
-  return cuda_kernels().exact(format, format, values.dots, divisor, out, {seed}, Stream{});
+  return cuda_kernels().exact(format, format, values.dots, divisor, out, {seed_of(seed)}, Stream{});
 }
 }

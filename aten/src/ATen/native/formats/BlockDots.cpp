@@ -190,7 +190,7 @@ void dots_in_lanes(const CpuKernels& kernels, const DotOperands<double>& dots, c
   const BlockKernels& lanes = block_kernels(kernels.name);
   // The rows of a batch beside each other: the columns stay in cache.
   at::parallel_for(0, dots.batches * m * blocks, 1, [&](int64_t begin, int64_t end) {
-    Elements elements(dots, adder, result.seed);
+    Elements elements(dots, adder, result.seed.number);
     double sums[kBlockLanes];
     uint8_t redo[kBlockLanes];
     for (int64_t task = begin; task < end; ++task) {
@@ -232,7 +232,7 @@ void block_dots(const CpuKernels& kernels, const DotOperands<double>& dots, cons
   }
   std::vector<double> sums(rows * n);
   at::parallel_for(0, dots.batches * n, 1, [&](int64_t begin, int64_t end) {
-    BlockRegister reg(adder, result.seed, &seen);
+    BlockRegister reg(adder, result.seed.number, &seen);
     Factors y;
     for (int64_t column = begin; column < end; ++column) {
       const int64_t batch = column / n, first = batch * k * n + column % n;
@@ -259,7 +259,7 @@ void running_block_sums(const CpuKernels& kernels, const double* values, int64_t
   const BlockResult& result = job.result;
   const Recorder seen = step_recorder(adder.reg);
   at::parallel_for(0, batches * n, 1, [&](int64_t begin, int64_t end) {
-    BlockRegister full(adder, result.seed, &seen), part = full;
+    BlockRegister full(adder, result.seed.number, &seen), part = full;
     Factors y;
     for (int64_t line = begin; line < end; ++line) {
       const int64_t first = line / n * k * n + line % n;

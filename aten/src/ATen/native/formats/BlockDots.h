@@ -8,7 +8,7 @@ namespace at::formats {
 // How sums of blocks are rounded at the end, and what counts them.
 struct BlockResult {
   Format format;
-  uint64_t seed;
+  Seed seed;
   Recorder seen;
 };
 

@@ -202,7 +202,7 @@ void run_programs(const std::vector<Run>& runs) {
       job.recorders.push_back(recorder(job.entry->format, in_memory ? job.data[r] : nullptr, job.data[0]));
     }
     for (const Instruction& i : job.run->program->instructions) {
-      job.seeds.push_back(rounds_nothing(i.what) ? 0 : next_words(f).seed);
+      job.seeds.push_back(rounds_nothing(i.what) ? 0 : next_words(f).seed.number);
     }
   }
   run_in_one_pass(jobs);

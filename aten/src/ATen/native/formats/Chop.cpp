@@ -23,7 +23,7 @@ void flip_bits(const Format& f, char* codes, int64_t n, double probability, cons
   const int width = f.itemsize();
   const auto limit = static_cast<uint64_t>(std::ldexp(probability, 32));
   for (int64_t i = 0; i < n; ++i) {
-    const uint64_t word = c10::formats::random_word(words.seed, words.first + static_cast<uint64_t>(i));
+    const uint64_t word = c10::formats::random_word(words.seed.number, words.first + static_cast<uint64_t>(i));
     if (word >> 32 >= limit) continue;
     uint64_t code = 0;
     std::memcpy(&code, codes + i * width, width); // little-endian: its low bytes come first
@@ -64,7 +64,7 @@ void fit(const Format& fixed, T* x, int64_t n) {
 }
 
 template <typename T>
-void chop_all(const Format& f, const at::Tensor& in, const at::Tensor& out, double flip_prob, const RandomWords& words, uint64_t flip_seed) {
+void chop_all(const Format& f, const at::Tensor& in, const at::Tensor& out, double flip_prob, const RandomWords& words, const Seed& flip_seed) {
   const CpuKernels& k = kernels(in.device(), "chop");
   const T* values = in.const_data_ptr<T>();
   T* results = out.mutable_data_ptr<T>();
@@ -92,7 +92,7 @@ void chop_all(const Format& f, const at::Tensor& in, const at::Tensor& out, doub
 // Element by element, so that `out` may be `in`.
 void round_into(const at::Tensor& out, const at::Tensor& in, const Format& format, double flip_prob, const std::optional<at::Generator>& generator) {
   const RandomWords words = next_words(format, generator, in.device());
-  const uint64_t flip_seed = flip_prob > 0 ? next_seed(generator, in.device()) : 0;
+  const Seed flip_seed = flip_prob > 0 ? next_seed(generator, in.device()) : Seed();
   if (on_gpu(in.device())) return chop_on_gpu(format, in, out, words, flip_prob, flip_seed);
   in.scalar_type() == c10::ScalarType::Float ? chop_all<float>(format, in, out, flip_prob, words, flip_seed)
                                              : chop_all<double>(format, in, out, flip_prob, words, flip_seed);

@@ -139,7 +139,7 @@ struct ExactOutput {
 
   void put(int64_t at, const Unpacked& u) const {
     if (seen) sums[at] = c10::formats::to_double(u);
-    const uint64_t random = c10::formats::is_stochastic(format.rounding) ? c10::formats::random_word(words.seed, at) : 0;
+    const uint64_t random = c10::formats::is_stochastic(format.rounding) ? c10::formats::random_word(words.seed.number, at) : 0;
     const uint64_t code = c10::formats::encode(format, u, random);
     std::memcpy(codes + at * format.itemsize(), &code, format.itemsize()); // little-endian: its low bytes come first
   }

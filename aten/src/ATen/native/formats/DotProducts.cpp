@@ -69,7 +69,7 @@ BlockJob block_job(const FormatEntry& left, const FormatEntry& right, const Form
           right.format,
           start && (&left != &entry || &right != &entry),
           adder,
-          {f, draws ? next_seed({}, out.device()) : 0, recorder(entry.format, codes_of(out))}};
+          {f, draws ? next_seed({}, out.device()) : Seed(), recorder(entry.format, codes_of(out))}};
 }
 
 template <typename T>

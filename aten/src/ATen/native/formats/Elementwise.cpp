@@ -111,7 +111,7 @@ struct Sink {
   char* data;
   int64_t stride;
   const char* origin; // of the whole output
-  uint64_t seed;
+  Seed seed;
   const Recorder& seen;
 
   RandomWords words(const char* at) const {
@@ -350,7 +350,7 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
   at::TensorIterator iterator = config.build();
   const auto result = [&] { return target.existing.defined() ? target.existing : format_alias(iterator.output(), target.entry); };
   if (device.is_meta()) return result();
-  const uint64_t seed = next_words(out_format, {}, device).seed;
+  const Seed seed = next_words(out_format, {}, device).seed;
   if (on_gpu(device)) {
     const Gpu gpu(device, "arithmetic");
     gpu.expect(out_format);

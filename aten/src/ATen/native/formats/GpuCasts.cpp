@@ -35,7 +35,7 @@ void narrow_on_gpu(const at::Tensor& values, const at::Tensor& results) {
 }
 
 void chop_on_gpu(const Format& format, const at::Tensor& values, const at::Tensor& results, const RandomWords& words, double flip_prob,
-                 uint64_t flip_seed) {
+                 const Seed& flip_seed) {
   const Gpu gpu(values.device(), "chop");
   gpu.expect(format);
   const auto run = [&](const auto* in, auto* out) {

@@ -13,7 +13,7 @@ void encode_on_gpu(const Format& format, const at::Tensor& values, const at::Ten
 void narrow_on_gpu(const at::Tensor& values, const at::Tensor& results);
 // As chop(); results may be the values.
 void chop_on_gpu(const Format& format, const at::Tensor& values, const at::Tensor& results, const RandomWords& words, double flip_prob,
-                 uint64_t flip_seed);
+                 const Seed& flip_seed);
 // table[code] of codes of 1 or 2 bytes; out may be the codes.
 void look_up_on_gpu(const at::Tensor& table, const at::Tensor& codes, const at::Tensor& out);
 

@@ -5,7 +5,7 @@
 namespace at::formats {
 
 cuda::Elementwise gpu_elementwise(const at::TensorIterator& iterator, at::ArrayRef<const Operand*> operands, const Format& result,
-                                  cuda::Arithmetic computing, uint64_t seed) {
+                                  cuda::Arithmetic computing, const Seed& seed) {
   cuda::Elementwise e;
   e.result = result;
   e.in = computing;

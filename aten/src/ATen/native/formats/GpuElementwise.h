@@ -11,7 +11,7 @@ namespace at::formats {
 
 // The call of one of cuda::CudaKernels' elementwise kernels.
 cuda::Elementwise gpu_elementwise(const at::TensorIterator& iterator, at::ArrayRef<const Operand*> operands, const Format& result,
-                                  cuda::Arithmetic computing, uint64_t seed);
+                                  cuda::Arithmetic computing, const Seed& seed);
 
 // A NotImplementedError for a format whose arithmetic float64 cannot do.
 void expect_narrow(bool narrow, const FormatEntry& entry);

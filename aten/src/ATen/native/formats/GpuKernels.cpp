@@ -82,7 +82,7 @@ void Gpu::expect(const Format& format) const {
                               "but got a tensor of ", format.is_takum() ? "such a takum" : "such a posit", ". Move it with .cpu() first.");
 }
 
-uint64_t draw_on_gpu(const std::optional<at::Generator>& generator, c10::Device device) {
+Seed draw_on_gpu(const std::optional<at::Generator>& generator, c10::Device device) {
   return binding_for(device, "random words").draw(generator, device);
 }
 

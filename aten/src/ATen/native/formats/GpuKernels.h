@@ -31,7 +31,7 @@ struct GpuBinding {
   // An error of Python's for a status other than 0.
   void (*check)(cuda::Status, const char* what);
   // 64 bits of a generator of the device, its default one where none is given.
-  uint64_t (*draw)(const std::optional<at::Generator>&, c10::Device);
+  Seed (*draw)(const std::optional<at::Generator>&, c10::Device);
 };
 // For cuda/Binding.cpp, when the library is loaded.
 void bind_gpu(const GpuBinding& binding);
@@ -60,7 +60,7 @@ class Gpu {
   cuda::Stream stream_;
 };
 
-uint64_t draw_on_gpu(const std::optional<at::Generator>& generator, c10::Device device);
+Seed draw_on_gpu(const std::optional<at::Generator>& generator, c10::Device device);
 
 // Whether the GPU's kernels were compiled for the host (TORCH_DTYPES_GPU_ON_HOST, for tests), and whether they compute for CPU tensors now; a
 // NotImplementedError where they were not.

@@ -24,7 +24,7 @@ inline Format step_format(const FormatEntry& own, const FormatEntry* chosen, con
 struct StepFormats {
   Format product, sum, outer, result; // outer: of the sums of chunks, where the policy names one
   bool chunks_in_float; // chunks are added in the machine's type, whatever the steps are done in
-  uint64_t seed;
+  Seed seed;
   Recorder seen_products, seen_sums, seen_outer, seen; // seen: of results, by whoever knows where they go
 
   StepFormats(const FormatEntry& entry, const Accumulation& policy, c10::Device device)
@@ -33,7 +33,7 @@ struct StepFormats {
         outer(step_format(entry, policy.outer, policy)),
         result(rounding_format(entry)),
         chunks_in_float(entry.compute == c10::ScalarType::Float),
-        seed(any_stochastic() ? next_seed({}, device) : 0),
+        seed(any_stochastic() ? next_seed({}, device) : Seed()),
         seen_products(step_recorder(product)),
         seen_sums(step_recorder(sum)),
         seen_outer(policy.outer ? step_recorder(outer) : Recorder()) {}

@@ -60,7 +60,7 @@ void wide(const Format& f, void* codes, int64_t n, const RandomWords& words, Eac
   char* out = static_cast<char*>(codes);
   const bool stochastic = is_stochastic(f.rounding);
   for (int64_t i = 0; i < n; ++i) {
-    const uint64_t random = stochastic ? random_word(words.seed, words.first + i * words.step) : 0;
+    const uint64_t random = stochastic ? random_word(words.seed.number, words.first + i * words.step) : 0;
     const uint64_t code = encode(f, each(i), random); // little-endian: its low bytes come first
     std::memcpy(out + i * f.itemsize(), &code, f.itemsize());
   }

@@ -77,7 +77,7 @@ void perturb(const Format& f, A a, B b, uint32_t* codes, int64_t n, const Random
       for (int64_t i = 0; i < m; ++i) {
         const double result = op.odd(x[i], y[i]);
         if (Binary32StochasticEncoder()(result, h[i]).undecided == 0) continue;
-        const uint64_t word = random_word(words.seed, words.first + (done + i) * words.step);
+        const uint64_t word = random_word(words.seed.number, words.first + (done + i) * words.step);
         results[i] = static_cast<uint32_t>(encode(f, unpack(result), word));
       }
     }

@@ -193,7 +193,7 @@ void encode_proportional(const Format& f, const T* values, Code* codes, int64_t 
     if (!transform_random(values + done, random, codes + done, m, each)) continue;
     for (int64_t i = 0; i < m; ++i) {
       if (each(values[done + i], random[i]).undecided == 0) continue;
-      const uint64_t word = random_word(words.seed, words.first + (done + i) * words.step);
+      const uint64_t word = random_word(words.seed.number, words.first + (done + i) * words.step);
       codes[done + i] = static_cast<Code>(encode(f, unpack(static_cast<double>(values[done + i])), word));
     }
   }
@@ -209,7 +209,7 @@ void encode_binary32(const Format& f, const double* values, uint32_t* codes, int
     if (!transform_random(values + done, h, codes + done, m, each)) continue;
     for (int64_t i = 0; i < m; ++i) {
       if (each(values[done + i], h[i]).undecided == 0) continue;
-      const uint64_t word = random_word(words.seed, words.first + (done + i) * words.step);
+      const uint64_t word = random_word(words.seed.number, words.first + (done + i) * words.step);
       codes[done + i] = static_cast<uint32_t>(encode(f, unpack(values[done + i]), word));
     }
   }

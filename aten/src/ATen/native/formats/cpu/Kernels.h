@@ -11,6 +11,7 @@ namespace at::formats {
 
 using c10::formats::Format;
 using c10::formats::RandomWords;
+using c10::formats::Seed;
 
 enum class BinaryOp : uint8_t { Add, Sub, Mul, Div };
 // Fma: a * b + c. Addcdiv: c + s * (a / b). Addcmul: c + s * a * b, one rounding for s = 1. Lerp: a + c * (b - a).

@@ -33,11 +33,11 @@ struct RandomBlock {
   const uint32_t* fill(const RandomWords& r, uint64_t done, int64_t n, uint32_t stream) {
     const uint64_t first = r.first + done * r.step;
     if (r.step != 1) {
-      for (int64_t i = 0; i < n; ++i) halves[i] = random_half(r.seed, first + i * r.step, stream);
+      for (int64_t i = 0; i < n; ++i) halves[i] = random_half(r.seed.number, first + i * r.step, stream);
       return halves;
     }
     const uint64_t group = first / kPhiloxGroup, offset = first % kPhiloxGroup;
-    for (uint64_t g = 0; g * kPhiloxGroup < offset + n; ++g) random_group(r.seed, group + g, stream, halves + g * kPhiloxGroup);
+    for (uint64_t g = 0; g * kPhiloxGroup < offset + n; ++g) random_group(r.seed.number, group + g, stream, halves + g * kPhiloxGroup);
     return halves + offset;
   }
 };

@@ -84,7 +84,7 @@ void encode_table_by_gaps(const Format& f, const T* values, Code* codes, int64_t
       const auto x = static_cast<double>(values[done + i]);
       const TableGap& gap = g.gaps[places[i]];
       if (!draw.is_undecided(gap, draw.beyond(gap, x, h[i]))) continue;
-      codes[done + i] = static_cast<Code>(encode(f, unpack(x), random_word(words.seed, words.first + (done + i) * words.step)));
+      codes[done + i] = static_cast<Code>(encode(f, unpack(x), random_word(words.seed.number, words.first + (done + i) * words.step)));
     }
   }
 }

@@ -24,14 +24,15 @@ void check(cuda::Status status, const char* what) {
   C10_CUDA_CHECK(error);
 }
 
-// A word of Philox for the place at which the generator stands, which moves on. Refused by the generator while a graph is captured: replays would
-// all draw the same.
-uint64_t draw(const std::optional<at::Generator>& generator, c10::Device device) {
+// A word of Philox for the place at which the generator stands, which moves on; while a graph is captured, the place where its runs find what the word
+// is made from. (A generator that the graph does not know raises.)
+Seed draw(const std::optional<at::Generator>& generator, c10::Device device) {
   auto* source = at::get_generator_or_default<at::CUDAGeneratorImpl>(generator, at::cuda::detail::getDefaultCUDAGenerator(device.index()));
   TORCH_CHECK(source->device() == device, "expected a generator of ", device, ", but got one of ", source->device());
   const std::lock_guard<std::mutex> lock(source->mutex_);
-  const auto [seed, offset] = source->philox_engine_inputs(4);
-  return c10::formats::random_word(seed, offset);
+  const at::PhiloxCudaState state = source->philox_cuda_state(4);
+  if (state.captured_) return {state.seed_.ptr, state.offset_.ptr, state.offset_intragraph_};
+  return c10::formats::random_word(state.seed_.val, state.offset_.val);
 }
 
 const bool bound = [] {

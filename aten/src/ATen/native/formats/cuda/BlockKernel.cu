@@ -40,7 +40,7 @@ struct ChopBlocks {
   }
 };
 
-Status chop_blocks(const Format& f, const Blocks& blocks, const float* values, float* results, int64_t n, uint64_t seed, Stream stream) {
+Status chop_blocks(const Format& f, const Blocks& blocks, const float* values, float* results, int64_t n, const Seed& seed, Stream stream) {
   const int64_t in_row = (blocks.length + blocks.size - 1) / blocks.size;
   return for_each(n / blocks.length * in_row, stream, ChopBlocks{blocks, values, results, Encoder<float>(f, {seed}), Decoder<float>(f)});
 }

@@ -63,12 +63,12 @@ struct BlockDots {
   Places places;
   const double *a, *b, *start;
   c10::formats::BlockAdder adder;
-  uint64_t seed;
+  Seed seed;
   int64_t all;
   BlockOutput<Code> out;
 
   TD_HOST_DEVICE void operator()(int64_t i) const {
-    Register reg(adder, seed);
+    Register reg(adder, seed.drawn());
     reg.begin(start ? start[i] : 0, static_cast<uint64_t>(i), static_cast<uint64_t>(all));
     const int64_t k = places.shape.k, terms = adder.sum.terms;
     for (int64_t from = 0; from < k; from += terms) {
@@ -96,13 +96,13 @@ struct RunningBlocks {
   Places places;
   const double* values;
   c10::formats::BlockAdder adder;
-  uint64_t seed;
+  Seed seed;
   int64_t all;
   BlockOutput<Code> out;
 
   TD_HOST_DEVICE void operator()(int64_t column) const {
     const int64_t k = places.shape.k, n = places.shape.n, first = column / n * k * n + column % n, terms = adder.sum.terms;
-    Register full(adder, seed), part(adder, seed);
+    Register full(adder, seed.drawn()), part = full;
     full.begin(0, static_cast<uint64_t>(first), static_cast<uint64_t>(all));
     for (int64_t i = 0; i < k; ++i) {
       // The sum so far: whole blocks, and what there is of the next one.

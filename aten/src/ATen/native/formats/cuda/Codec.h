@@ -25,6 +25,7 @@ using c10::formats::PositDecoder;
 using c10::formats::PositEncoder;
 using c10::formats::RandomWords;
 using c10::formats::Rounding;
+using c10::formats::Seed;
 
 #ifdef __CUDACC__
 #define TD_NOINLINE __noinline__
@@ -42,8 +43,8 @@ TD_HOST_DEVICE TD_NOINLINE static uint64_t encode_any(const Format& f, const c10
 }
 
 // The word of an element's rounding, where its mode draws one.
-TD_HOST_DEVICE inline uint64_t drawn_word(const Format& f, uint64_t seed, uint64_t word) {
-  return c10::formats::is_stochastic(f.rounding) ? c10::formats::random_word(seed, word) : 0;
+TD_HOST_DEVICE inline uint64_t drawn_word(const Format& f, const Seed& seed, uint64_t word) {
+  return c10::formats::is_stochastic(f.rounding) ? c10::formats::random_word(seed.drawn(), word) : 0;
 }
 
 // Codes to numbers of T, which has them all.
@@ -138,10 +139,10 @@ class Encoder {
     }
   }
 
-  TD_HOST_DEVICE uint64_t coin(uint64_t word) const { return c10::formats::random_half(words_.seed, word, 0) >> 31; }
+  TD_HOST_DEVICE uint64_t coin(uint64_t word) const { return c10::formats::random_half(words_.seed.drawn(), word, 0) >> 31; }
   TD_HOST_DEVICE Bits bits(uint64_t word) const {
-    if constexpr (sizeof(Bits) == 4) return c10::formats::random_half(words_.seed, word, 0);
-    else return c10::formats::random_word(words_.seed, word);
+    if constexpr (sizeof(Bits) == 4) return c10::formats::random_half(words_.seed.drawn(), word, 0);
+    else return c10::formats::random_word(words_.seed.drawn(), word);
   }
   TD_HOST_DEVICE uint64_t directed(T x, Bits coins) const {
     if (format_.is_posit()) return posit_(x, coins);

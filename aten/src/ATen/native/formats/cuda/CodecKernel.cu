@@ -74,10 +74,11 @@ struct ChopAndFlip {
   Encoder<T> encode;
   Decoder<T> decode;
   Format format;
-  uint64_t limit, seed;
+  uint64_t limit;
+  Seed seed;
   TD_HOST_DEVICE void operator()(int64_t i) const {
     uint64_t code = encode(static_cast<T>(values[i]), i);
-    const uint64_t word = c10::formats::random_word(seed, static_cast<uint64_t>(i));
+    const uint64_t word = c10::formats::random_word(seed.drawn(), static_cast<uint64_t>(i));
     if (word >> 32 < limit) code = c10::formats::flipped(format, code, static_cast<uint32_t>(word));
     results[i] = static_cast<Value>(decode(static_cast<typename Machine<T>::Bits>(code)));
   }
@@ -144,7 +145,7 @@ Status encode_integers(const Format& f, const Integer* values, void* codes, int6
 }
 
 template <typename T, typename Value>
-Status chop_as(const Format& f, const Value* values, Value* results, int64_t n, const RandomWords& words, double flip_prob, uint64_t flip_seed,
+Status chop_as(const Format& f, const Value* values, Value* results, int64_t n, const RandomWords& words, double flip_prob, const Seed& flip_seed,
                Stream stream) {
   const Encoder<T> encode(f, words);
   const Decoder<T> decode(f);
@@ -153,7 +154,7 @@ Status chop_as(const Format& f, const Value* values, Value* results, int64_t n, 
   return for_each(n, stream, ChopAndFlip<T, Value>{values, results, encode, decode, on_device(f), limit, flip_seed});
 }
 
-Status chop_float(const Format& f, const float* values, float* results, int64_t n, const RandomWords& words, double flip_prob, uint64_t flip_seed,
+Status chop_float(const Format& f, const float* values, float* results, int64_t n, const RandomWords& words, double flip_prob, const Seed& flip_seed,
                   Stream stream) {
   return (f.fits_float() ? &chop_as<float, float> : &chop_as<double, float>)(f, values, results, n, words, flip_prob, flip_seed, stream);
 }

@@ -42,7 +42,7 @@ struct Elementwise {
   void* out{nullptr};
   int64_t n{0};
   Layout layout;
-  uint64_t seed{0};
+  Seed seed{};
 };
 
 // ---- sums ----
@@ -58,7 +58,7 @@ struct StepPolicy {
   SumOrder order{SumOrder::Sequential}; // where it is another, there are no chunks
   int64_t lanes{1};
   int64_t divisor{1}; // of the finished sum, before its last rounding
-  uint64_t seed{0};
+  Seed seed{};
 };
 
 // Sums of blocks of products, and what their registers are rounded to at the end.
@@ -66,7 +66,7 @@ struct BlockPolicy {
   c10::formats::BlockAdder adder;
   Format result{};
   int64_t divisor{1};
-  uint64_t seed{0};
+  Seed seed{};
 };
 
 // Dot products, all of m * n in each batch, over k terms in their order.
@@ -100,14 +100,14 @@ struct CudaKernels {
   Status (*encode_uint64)(const Format&, const uint64_t* values, void* codes, int64_t n, const RandomWords&, Stream);
   // Numbers to the format's numbers, rounded once, without codes in memory; results may be the values. Of a finite one's code then, with
   // probability flip_prob, one bit is flipped, by the word of flip_seed.
-  Status (*chop_float)(const Format&, const float* values, float* results, int64_t n, const RandomWords&, double flip_prob, uint64_t flip_seed,
+  Status (*chop_float)(const Format&, const float* values, float* results, int64_t n, const RandomWords&, double flip_prob, const Seed& flip_seed,
                        Stream);
-  Status (*chop_double)(const Format&, const double* values, double* results, int64_t n, const RandomWords&, double flip_prob, uint64_t flip_seed,
+  Status (*chop_double)(const Format&, const double* values, double* results, int64_t n, const RandomWords&, double flip_prob, const Seed& flip_seed,
                         Stream);
   // double to float, to odd, so that a stock cast to a still narrower type rounds once.
   Status (*narrow_to_odd)(const double* values, float* results, int64_t n, Stream);
   // Numbers to the element format's numbers times their block's scale.
-  Status (*chop_blocks)(const Format&, const Blocks&, const float* values, float* results, int64_t n, uint64_t seed, Stream);
+  Status (*chop_blocks)(const Format&, const Blocks&, const float* values, float* results, int64_t n, const Seed& seed, Stream);
   // table[code] for codes of 1 or 2 bytes; out may be the codes.
   Status (*look_up)(const void* table, const void* codes, int itemsize, void* out, int64_t n, Stream);
 
@@ -131,10 +131,10 @@ struct CudaKernels {
   // The same by the type of their arguments, for templates.
   Status decode(const Format& f, const void* codes, float* values, int64_t n, Stream s) const { return decode_float(f, codes, values, n, s); }
   Status decode(const Format& f, const void* codes, double* values, int64_t n, Stream s) const { return decode_double(f, codes, values, n, s); }
-  Status chop(const Format& f, const float* x, float* y, int64_t n, const RandomWords& w, double flip_prob, uint64_t flip_seed, Stream s) const {
+  Status chop(const Format& f, const float* x, float* y, int64_t n, const RandomWords& w, double flip_prob, const Seed& flip_seed, Stream s) const {
     return chop_float(f, x, y, n, w, flip_prob, flip_seed, s);
   }
-  Status chop(const Format& f, const double* x, double* y, int64_t n, const RandomWords& w, double flip_prob, uint64_t flip_seed, Stream s) const {
+  Status chop(const Format& f, const double* x, double* y, int64_t n, const RandomWords& w, double flip_prob, const Seed& flip_seed, Stream s) const {
     return chop_double(f, x, y, n, w, flip_prob, flip_seed, s);
   }
   Status steps(const StepPolicy& p, const Dots<float>& dots, void* out, Stream s) const { return steps_float(p, dots, out, s); }

@@ -201,7 +201,7 @@ class Call {
         terms.rounding += c10::str("_", "abc" [static_cast<int>(format.few_bits)], int { format.random_bits });
       terms.policy = describe(manner.policy);
       const bool draws = c10::formats::is_stochastic(rounding) || steps_draw(manner.policy);
-      if (draws) terms.number = next_seed();
+      if (draws) terms.number = next_seed().number;
       terms.number = agree(terms, group_, first_->device(), timeout_);
       if (draws) manner.seeds = at::detail::createCPUGenerator(terms.number + (parts ? group_->getRank() : 0));
       return manner;

@@ -11,8 +11,8 @@ namespace at::formats {
 using c10::formats::Format;
 using c10::formats::FormatEntry;
 using c10::formats::RandomWords;
-using c10::formats::Seed;
 using c10::formats::Rounding;
+using c10::formats::Seed;
 
 // The mode that overrides every dtype's own on this thread, if there is one; returns what was set before.
 std::optional<Rounding> rounding_override();

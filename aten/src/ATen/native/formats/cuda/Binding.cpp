@@ -24,8 +24,8 @@ void check(cuda::Status status, const char* what) {
   C10_CUDA_CHECK(error);
 }
 
-// A word of Philox for the place at which the generator stands, which moves on; while a graph is captured, the place where its runs find what the word
-// is made from. (A generator that the graph does not know raises.)
+// A word of Philox for the place at which the generator stands, which moves on; while a graph is captured, the place where its runs find what the
+// word is made from. (A generator that the graph does not know raises.)
 Seed draw(const std::optional<at::Generator>& generator, c10::Device device) {
   auto* source = at::get_generator_or_default<at::CUDAGeneratorImpl>(generator, at::cuda::detail::getDefaultCUDAGenerator(device.index()));
   TORCH_CHECK(source->device() == device, "expected a generator of ", device, ", but got one of ", source->device());

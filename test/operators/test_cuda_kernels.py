@@ -183,6 +183,17 @@ def test_arithmetic(library, name, mode):
         same(out, expect(lambda s=s: torch.addcdiv(c, a, b, value=s)))
 
 
+@pytest.mark.parametrize("name", [name for name in FORMATS if not format_of(name).table_address])
+def test_the_next_numbers(library, name):
+    dtype, fmt = torch_dtypes.dtype(name), format_of(name)
+    a = all_codes(dtype, 1)
+    towards = torch.cat([all_codes(dtype, 2, 3000), a[3000:]])
+    towards[:5] = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan]).to(dtype)
+    out = torch.empty_like(a)
+    run(library, "next_codes", fmt, a, a.double(), towards.double(), out, len(a))
+    same(out, torch.nextafter(a, towards))
+
+
 POLICIES = [
     ("format", {}),
     ("format", {"fused": True}),

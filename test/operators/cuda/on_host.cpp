@@ -137,6 +137,9 @@ int chop_double(const int32_t* f, const double* values, double* results, int64_t
 int chop_and_flip(const int32_t* f, const float* values, float* results, int64_t n, double probability, uint64_t seed) {
   return cuda_kernels().chop_float(format_of(f), values, results, n, {seed_of(seed)}, probability, seed_of(seed), Stream{});
 }
+int next_codes(const int32_t* f, const void* codes, const double* from, const double* towards, void* out, int64_t n) {
+  return cuda_kernels().next_codes(format_of(f), codes, from, towards, out, n, Stream{});
+}
 int binary(const int32_t* f, int op, const void* a, const void* b, void* out, int64_t n, uint64_t seed) {
   const Format format = format_of(f);
   return cuda_kernels().binary(contiguous(format, {a, b}, out, n, seed), BinaryOp(op), Stream{});

@@ -51,4 +51,13 @@ void look_up_on_gpu(const at::Tensor& table, const at::Tensor& codes, const at::
                          gpu.stream()));
 }
 
+void next_codes_on_gpu(const Format& format, const at::Tensor& codes, const at::Tensor& from, const at::Tensor& towards, const at::Tensor& out) {
+  const Gpu gpu(codes.device(), "nextafter");
+  TORCH_CHECK_NOT_IMPLEMENTED(!format.is_table(), "nextafter: expected any format but a table of values on a GPU, but got a tensor of one. ",
+                              "Move it with .cpu() first.");
+  gpu.expect(format);
+  gpu.check(gpu->next_codes(format, codes.const_data_ptr(), from.const_data_ptr<double>(), towards.const_data_ptr<double>(), out.mutable_data_ptr(),
+                            codes.numel(), gpu.stream()));
+}
+
 } // namespace at::formats

@@ -17,4 +17,7 @@ void chop_on_gpu(const Format& format, const at::Tensor& values, const at::Tenso
 // table[code] of codes of 1 or 2 bytes; out may be the codes.
 void look_up_on_gpu(const at::Tensor& table, const at::Tensor& codes, const at::Tensor& out);
 
+// The code after each one, from its value (float64) towards another number; all contiguous.
+void next_codes_on_gpu(const Format& format, const at::Tensor& codes, const at::Tensor& from, const at::Tensor& towards, const at::Tensor& out);
+
 } // namespace at::formats

@@ -3,6 +3,8 @@
 #include <ATen/FormatLibrary.h>
 #include <ATen/native/formats/DeviceKernels.h>
 #include <ATen/native/formats/Elementwise.h>
+#include <ATen/native/formats/GpuCasts.h>
+#include <ATen/native/formats/GpuKernels.h>
 #include <ATen/native/formats/ResultType.h>
 
 #include <ATen/AutogradNode.h>
@@ -14,9 +16,9 @@
 #include <ATen/ops/nextafter_ops.h>
 #include <ATen/ops/to_ops.h>
 #include <c10/formats/ExactCodec.h>
+#include <c10/formats/NextCode.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
-#include <algorithm>
 #include <cmath>
 
 namespace at::formats {
@@ -24,36 +26,10 @@ namespace {
 
 using at::Tensor;
 
-// Tapered formats and fixed point: codes are ordered as the integers that they are. What has no neighbour stays.
-uint64_t step_integer(const Format& f, uint64_t code, bool up) {
-  if (!f.is_signed) return up ? std::min(code + 1, f.max_code()) : code - (code != 0);
-  const int unused = 64 - f.bits;
-  const auto most = static_cast<int64_t>(f.max_code());
-  const int64_t least = f.is_tapered() ? -most : -static_cast<int64_t>(f.lowest_magnitude());
-  const int64_t n = (static_cast<int64_t>(code << unused) >> unused) + (up ? 1 : -1);
-  return static_cast<uint64_t>(std::clamp(n, least, most)) & f.code_mask();
-}
-
-// Floats: sign and magnitude. The largest number's neighbour is infinity where the format has one and overflows to it.
-uint64_t step_float(const Format& f, uint64_t code, bool up) {
-  const uint64_t sign = code & f.sign_code(), magnitude = code & (f.sign_code() - 1);
-  const uint64_t smallest = f.subnormals == c10::formats::Subnormals::Flush ? uint64_t{1} << f.man_bits : 1;
-  const uint64_t largest = f.max_code() + (f.has_infinity() && f.overflow == c10::formats::Overflow::Ieee);
-  if (magnitude < smallest) return (up ? 0 : f.sign_code()) | smallest;
-  if (up == (sign == 0)) return sign | std::min(magnitude + 1, largest);
-  if (magnitude > smallest) return sign | (magnitude - 1);
-  return f.unsigned_zero() ? 0 : sign;
-}
-
-uint64_t next_code(const Format& f, uint64_t code, double from, double towards) {
+uint64_t next_of_table(const Format& f, uint64_t code, double from, double towards) {
   if (std::isnan(from) || std::isnan(towards)) return f.nan_code();
-  if (from != towards && f.is_table()) return c10::formats::next_code_of_table(f, code, towards > from);
-  if (from != towards) return f.kind == c10::formats::Kind::Float ? step_float(f, code, towards > from) : step_integer(f, code, towards > from);
-  if (from != 0) return code;
-  if (f.is_table()) return c10::formats::encode(f, c10::formats::unpack(towards)); // 0, of that sign
-  // As in C: the second of two equal operands, which tells zeros apart.
-  const bool minus_zero = f.kind == c10::formats::Kind::Float && !f.unsigned_zero() && std::signbit(towards);
-  return minus_zero ? f.sign_code() : 0;
+  if (from != towards) return c10::formats::next_code_of_table(f, code, towards > from);
+  return from != 0 ? code : c10::formats::encode(f, c10::formats::unpack(towards)); // 0, of that sign
 }
 
 template <typename Code>
@@ -61,8 +37,9 @@ void step_all(const Format& f, const Tensor& codes, const Tensor& from, const Te
   const auto* in = static_cast<const Code*>(codes.const_data_ptr());
   auto* out = static_cast<Code*>(result.mutable_data_ptr());
   const double *a = from.const_data_ptr<double>(), *b = towards.const_data_ptr<double>();
+  const auto next = f.is_table() ? &next_of_table : &c10::formats::next_code;
   at::parallel_for(0, codes.numel(), 8192, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) out[i] = static_cast<Code>(next_code(f, in[i], a[i], b[i]));
+    for (int64_t i = begin; i < end; ++i) out[i] = static_cast<Code>(next(f, in[i], a[i], b[i]));
   });
 }
 
@@ -84,8 +61,12 @@ Tensor nextafter_kernel(const Tensor& self, const Tensor& other) {
   const Tensor start = is_format_tensor(self) ? self : encoded(self, entry);
   Tensor result = empty_format(sizes, entry, self.device());
   if (self.device().is_meta()) return result;
-  kernels(self.device(), "nextafter");
+  expect_kernels(self.device(), "nextafter");
   const Tensor codes = whole(bits_alias(start)), from = whole(values(start)), towards = whole(values(other));
+  if (on_gpu(self.device())) {
+    next_codes_on_gpu(f, codes, from, towards, result);
+    return result;
+  }
   switch (f.itemsize()) {
     case 1: step_all<uint8_t>(f, codes, from, towards, result); break;
     case 2: step_all<uint16_t>(f, codes, from, towards, result); break;

@@ -2,6 +2,7 @@
 #include <ATen/native/formats/cuda/Codec.h>
 #include <ATen/native/formats/cuda/Kernels.h>
 #include <c10/formats/BitFlips.h>
+#include <c10/formats/NextCode.h>
 #include <c10/formats/OddArithmetic.h>
 
 #include <cmath>
@@ -174,6 +175,22 @@ Status look_up(const void* table, const void* codes, int itemsize, void* out, in
   return (itemsize == 1 ? &look_up_as<uint8_t> : &look_up_as<uint16_t>)(table, codes, out, n, stream);
 }
 
+template <typename Code>
+struct NextCodes {
+  Format format;
+  const Code* codes;
+  const double *from, *towards;
+  Code* out;
+  TD_HOST_DEVICE void operator()(int64_t i) const { out[i] = static_cast<Code>(c10::formats::next_code(format, codes[i], from[i], towards[i])); }
+};
+
+Status next_codes(const Format& f, const void* codes, const double* from, const double* towards, void* out, int64_t n, Stream stream) {
+  return with_code_type(f, [&](auto code) {
+    using Code = decltype(code);
+    return for_each(n, stream, NextCodes<Code>{f, static_cast<const Code*>(codes), from, towards, static_cast<Code*>(out)});
+  });
+}
+
 } // namespace
 
 void fill_codec(CudaKernels& k) {
@@ -187,6 +204,7 @@ void fill_codec(CudaKernels& k) {
   k.chop_double = &chop_as<double, double>;
   k.narrow_to_odd = &narrow_to_odd;
   k.look_up = &look_up;
+  k.next_codes = &next_codes;
 }
 
 } // namespace at::formats::cuda

@@ -111,6 +111,9 @@ struct CudaKernels {
   // table[code] for codes of 1 or 2 bytes; out may be the codes.
   Status (*look_up)(const void* table, const void* codes, int itemsize, void* out, int64_t n, Stream);
 
+  // The codes after these, from their values towards other numbers; of formats that are no tables.
+  Status (*next_codes)(const Format&, const void* codes, const double* from, const double* towards, void* out, int64_t n, Stream);
+
   Status (*binary)(const Elementwise&, BinaryOp, Stream);
   Status (*ternary)(const Elementwise&, TernaryOp, double s, Stream);
   Status (*sqrt)(const Elementwise&, Stream);

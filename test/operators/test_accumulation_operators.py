@@ -257,7 +257,7 @@ def test_fused_attention_refuses(policy):
     layer = torch.nn.MultiheadAttention(8, 2, batch_first=True).to(torch.posit16es2).eval()
     x = torch.ones(1, 3, 8, dtype=torch.posit16es2)
     with torch.no_grad(), accumulate(policy):
-        with pytest.raises(NotImplementedError, match=r"no stock kernel obeys\. Turn the fused path off.*set_fastpath_enabled\(False\)"):
+        with pytest.raises(NotImplementedError, match=r"no stock kernel obeys\. Call the ordinary operator.*set_fastpath_enabled\(False\)"):
             layer(x, x, x)
         torch.backends.mha.set_fastpath_enabled(False)
         try:

@@ -118,6 +118,21 @@ def tensors(rank):
                 same(p.grad, q.grad)
                 same(p.detach(), q.detach())
 
+        # Of which stock's C++ asks for zeros, or a softmax's gradient, in the container's dtype.
+        for place in (Shard(0), Shard(1), Replicate()):
+            for f in (
+                lambda t, w: (t.t() * w.t()).sum(),
+                lambda t, w: ((t * 1).softmax(1) * w).sum(),
+                lambda t, w: (t.log_softmax(0) * w).sum(),
+                lambda t, w: (t + w).square().sum(),
+                lambda t, w: torch.cat([t, w * 2], 1).square().sum(),
+                lambda t, w: torch.stack([t, w]).square().sum(),
+            ):
+                p, q, own, other = nn.Parameter(d.redistribute(mesh, [place])), dw[:, :4].redistribute(mesh, [place]), nn.Parameter(x.clone()), w[:, :4]
+                with torch_dtypes.accumulate("exact"):
+                    f(p, q).backward(), f(own, other).backward()
+                same(p.grad, own.grad)
+
         table, row = nn.Parameter(distribute_tensor(w, mesh, [Shard(0)])), nn.Parameter(w.clone())
         index = torch.tensor([[0, 6], [3, 3]])
         for t, i in ((table, distribute_tensor(index, mesh, [Replicate()])), (row, index)):

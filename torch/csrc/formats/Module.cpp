@@ -121,6 +121,11 @@ PYBIND11_MODULE(_C, m) {
   bind_accumulation(m);
   bind_numerics(m);
   m.def("explicit_dtype", &at::formats::ExplicitDtypeGuard::active);
+  m.def("meant_dtype", [](py::handle asked, py::handle own) {
+    if (!THPDtype_Check(asked.ptr())) throw py::type_error("expected a dtype");
+    const auto* format = at::formats::requested_format(reinterpret_cast<THPDtype*>(asked.ptr())->scalar_type, expect_format(own));
+    return py::reinterpret_borrow<py::object>(format ? dtype_object(*format) : asked.ptr());
+  });
   m.def("set_cast_recorder", [](py::object recorder) {
     if (recorder.is_none()) return at::formats::set_cast_recorder(nullptr);
     at::formats::set_cast_recorder([recorder](const at::Tensor& from, const at::Tensor& to) {

@@ -206,7 +206,17 @@ def _summed(func, args, kwargs, dtypes):
         return _map(lambda r: cast(r, d) if is_format_dtype(d := next(of_results)) else r, results)
 
 
+def _meant(args, kwargs):
+    """Dtypes among the arguments as tensors of ours understand them: PyTorch's own C++ asks for the container where it means a tensor's dtype."""
+    own = next((x.dtype for x in pytree.tree_leaves((args, kwargs)) if _is_ours(x)), None)
+    if own is None:
+        return args, kwargs
+    args = tuple(_C.meant_dtype(v, own) if isinstance(v, torch.dtype) else v for v in args)
+    return args, {name: _C.meant_dtype(v, own) if isinstance(v, torch.dtype) else v for name, v in kwargs.items()}
+
+
 def _dispatch(func, args, kwargs):
+    args, kwargs = _meant(args, kwargs)
     if func.namespace == "c10d":
         found = next(x for x in pytree.tree_leaves((args, kwargs)) if _is_ours(x))
         raise NotImplementedError(

@@ -61,6 +61,11 @@ Tensor convolution(const Sums& sums, const Tensor& x, const Tensor& w, const std
                    const Integers& padding, const Integers& dilation, bool transposed, const Integers& output_padding, int64_t groups) {
   return accumulated::convolution(sums, x, w, bias.value_or(Tensor()), convolution_of(stride, padding, dilation, transposed, output_padding, groups));
 }
+// By time, batch and channel.
+Tensor conv_tbc(const Sums& sums, const Tensor& x, const Tensor& w, const Tensor& bias, int64_t padding) {
+  const Convolution conv = convolution_of({1}, {padding}, {1}, false, {0}, 1);
+  return accumulated::convolution(sums, x.permute({1, 2, 0}), w.permute({2, 1, 0}), bias, conv).permute({2, 0, 1}).contiguous();
+}
 std::array<Tensor, 3> convolution_backward(const Sums& sums, const Tensor& grad, const Tensor& x, const Tensor& w,
                                            const std::optional<Integers>& /*bias_sizes*/, const Integers& stride, const Integers& padding,
                                            const Integers& dilation, bool transposed, const Integers& output_padding, int64_t groups,
@@ -94,6 +99,9 @@ const std::map<std::string, Kernel>& dot_kernels() {
       {"mean.dtype_out", &typed<&reduce_all<Divided::ByCount>>},
       {"cumsum", &typed<&accumulated::cumsum>},
       {"convolution", &typed<&convolution>},
+      {"_convolution", &typed<&convolution>},
+      {"_convolution.deprecated", &typed<&convolution>},
+      {"conv_tbc", &typed<&conv_tbc>},
   };
   return table;
 }
@@ -113,9 +121,9 @@ bool run_dot_operator(const c10::OperatorHandle& op, const Plan& plan, Stack* st
   for (size_t i = 0; i < count; ++i) {
     const c10::IValue& v = (*stack)[base + i];
     if (!v.isTensor() || !v.toTensor().defined() || schema.arguments()[i].name() == "attn_mask") continue;
-    if (!is_format_tensor(v.toTensor())) return false;
-    if (entry && entry != &entry_of(v.toTensor())) return false;
-    entry = &entry_of(v.toTensor());
+    const FormatEntry* own = entry_beneath(v.toTensor()); // attention comes in torch.func's wrappers, too
+    if (!own || (entry && entry != own)) return false;
+    entry = own;
   }
   if (!entry) return false;
   const Accumulation policy = accumulation_of(*entry);
@@ -127,7 +135,7 @@ bool run_dot_operator(const c10::OperatorHandle& op, const Plan& plan, Stack* st
   TORCH_CHECK_NOT_IMPLEMENTED(
       !plan.has(fact::FusedProducts) && !other_dtype, schema.name(),
       ": expected the accumulation policy float32 or float64 for this fused operator, but got one that no stock kernel obeys. "
-      "Turn the fused path off, for attention with torch.backends.mha.set_fastpath_enabled(False).");
+      "Call the ordinary operator, such as torch.convolution; for attention, torch.backends.mha.set_fastpath_enabled(False) turns the fused path off.");
   const accumulated::Sums how{*entry, policy};
   const c10::IValue* arguments = stack->data() + base;
   Stack results;

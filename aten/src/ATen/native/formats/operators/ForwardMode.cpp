@@ -1,9 +1,13 @@
 #include <ATen/native/formats/operators/ForwardMode.h>
 
+#include <ATen/Accumulation.h>
 #include <ATen/native/formats/operators/BoxedCall.h>
+#include <ATen/native/formats/operators/OperandRules.h>
 
+#include <ATen/ops/_make_dual_ops.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/to_ops.h>
+#include <ATen/ops/zeros_like_ops.h>
 #include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
@@ -55,10 +59,39 @@ static std::vector<at::Tensor> tensors_of(const Stack& stack, size_t first) {
   return all;
 }
 
+// Whether the accumulation policy says how the tangent is added up: then it is what stock's formula makes of operators that obey the policy. Composite
+// code is made of such.
+static bool by_policy(const Plan& plan, const Stack& stack) {
+  const bool composite = plan.way == Way::Composite || plan.way == Way::Checked;
+  if (!composite && !plan.has(kAddsProducts)) return false;
+  const FormatEntry* entry = result_type(plan, stack, stack.size() - plan.arguments.size()).format;
+  if (!entry) return false;
+  const Accumulation policy = accumulation_of(*entry);
+  return policy.own_kernels() || (composite && policy.kind == Accumulation::Kind::Float64);
+}
+
+// Stock's formula makes tangents that are missing itself: zeros of the container's dtype.
+static void give_zero_tangents(const Plan& plan, Stack* stack) {
+  const size_t base = stack->size() - plan.arguments.size();
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
+    c10::IValue& value = (*stack)[base + i];
+    if (plan.arguments[i].slot != Plan::Slot::Tensor || !value.isTensor() || !entry_beneath(value.toTensor())) continue;
+    const at::Tensor& t = value.toTensor();
+    if (torch::autograd::isFwGradDefined(t)) continue;
+    const at::Tensor zeros = at::_ops::zeros_like::call(t, {}, {}, {}, {}, {});
+    if (plan.arguments[i].written) t._set_fw_grad(zeros, /*level=*/0, /*is_inplace_op=*/false);
+    else value = at::_ops::_make_dual::call(t, zeros, /*level=*/0);
+  }
+}
+
 void run_with_tangents(const c10::OperatorHandle& op, const Plan& plan, c10::DispatchKeySet keys, Stack* stack) {
   const OutOfAutocast no_autocast;
   const size_t count = plan.arguments.size(), results = op.schema().returns().size();
   if (!any_of_ours(plan, *stack)) return run_stock_formula(op, keys, stack);
+  if (by_policy(plan, *stack)) {
+    if (plan.has(kAddsProducts)) give_zero_tangents(plan, stack);
+    return run_stock_formula(op, keys, stack);
+  }
   Stack duals(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   const BoxedCall call(plan, &duals, Casts::Recorded);
   op.callBoxed(&duals);

@@ -17,6 +17,7 @@ import torch_dtypes
 from torch_dtypes import _C, cli
 from torch_dtypes.tables import making
 from torch_dtypes.tables.floats import TabledFloat
+from torch_dtypes.workbench.vectors.making import Job
 
 pytestmark = pytest.mark.own_process
 
@@ -409,6 +410,11 @@ def test_operators_give_the_same_codes():
         (("posit16es2", "--op", "add", "--all"), "2^32: ask for a count"),
         (("q43", "--op", "add", "--count", 0), "expected a count of at least 1"),
         (("q43", "--op", "add", "--count", 5, "--all"), "--count or --all, but got both"),
+        (("q43", "--op", "dot", "--terms", 2, "--accumulate", "format(rounding=stochastic)"), "format(rounding=stochastic) has stochastic: what"),
+        (("q43", "--op", "dot", "--terms", 2, "--accumulate", "format(accumulator=e5m7_up_down)"), "has up_down: what it gives depends on random"),
+        (("q43", "--op", "dot", "--terms", 2, "--accumulate", "block(terms=4, extra_bits=1, rounding=stochastic)"), "has stochastic: what it gives"),
+        (("q43", "--op", "dot", "--terms", 2, "--accumulate", "nvidia-v100"), "expected operands of formats that nvidia-v100 multiplies"),
+        (("q43", "--op", "dot"), "expected the number of terms (--terms) with dot"),
         (("q43", "--op", "add", "--mode", "stochastic"), "expected a deterministic rounding mode, but got stochastic"),
         (("q43", "--op", "add", "--mode", "nearest"), "expected a rounding mode"),
         (("fp64", "--op", "add"), "expected a format of at most 51 significant bits"),
@@ -429,10 +435,26 @@ def test_standard_output(tmp_path, monkeypatch):
     assert shown.stdout == (tmp_path / "file").read_text()
 
 
+@pytest.mark.parametrize("part", ["accumulator", "product"])
+def test_dots_round_each_step_as_its_format_says(part):
+    """And not as the results do."""
+
+    def results(policy):
+        return torch.cat([batch[-2] for batch in Job("q43", "dot", terms=24, count=300, accumulate=policy).batches()])
+
+    up = results(f"format({part}=e5m2_up)")
+    assert not torch.equal(up, results(f"format({part}=e5m2)"))
+    a, b = (torch.stack(next(Job("q43", "dot", terms=24, count=300).batches())[i : i + 24], 1) for i in (0, 24))
+    with torch_dtypes.accumulate("format", **{part: "e5m2_up"}):
+        made = torch.bmm(*(torch_dtypes.from_codes(x.to(torch.uint8), torch.q43).unsqueeze(d) for x, d in ((a, 1), (b, 2)))).flatten()
+    numbers = ~made.isnan()
+    assert torch.equal(torch_dtypes.codes(made).long()[numbers], up[numbers])
+
+
 def test_a_file_that_cannot_be_written(tmp_path):
     result = run("q43", "--op", "add", "--out", tmp_path / "none" / "file")
     assert result.exit_code == 2 and "cannot write" in result.output
     assert "is a folder" in run("q43", "--op", "add", "--out", tmp_path).output
     full = run("posit32es2", "--op", "dot", "--terms", 2, "--accumulate", "float32", "--out", tmp_path / "file")
-    assert full.exit_code == 1 and "float32" in full.output  # the operator's own error, and nothing is left of the file
+    assert full.exit_code == 2 and "float32" in full.output  # the operator's own error, and nothing is left of the file
     assert not list(tmp_path.iterdir())

@@ -285,3 +285,12 @@ def accumulation_of(dtype: torch.dtype | str) -> Accumulation:
         'machine'
     """
     return _of_native(_C.accumulation_of(expected_dtype(dtype)))
+
+
+def modes_of(dtype: torch.dtype | str) -> set[str]:
+    """The rounding modes of the steps and results of a dtype's sums on this thread now."""
+    policy = accumulation_of(dtype)
+    formats = [_C.format_of(d) for d in (policy.product, policy.accumulator, policy.outer, policy.register) if isinstance(d, torch.dtype)]
+    own = _C.rounding_override() or _C.format_of(expected_dtype(dtype)).rounding
+    modes = {own.name, *(f.rounding.name for f in formats if f is not None)}
+    return modes if policy.rounding is None else modes | {rounding_mode(policy.rounding).name}

@@ -23,7 +23,7 @@ from torch.distributed.tensor._redistribute import redistribute_local_tensor
 from torch.utils import _pytree as pytree
 
 from .. import _C
-from ..accumulation import accumulation_of
+from ..accumulation import accumulation_of, modes_of
 from ..distributed import _compute_type, same_random
 from ..formats import is_format_dtype
 
@@ -173,10 +173,7 @@ def _is_unfinished_sum(spec: DTensorSpec) -> bool:
 
 def _draws(dtype: torch.dtype) -> bool:
     """Whether what is rounded to a dtype of ours now, or a step of its sums, takes a random word."""
-    policy = accumulation_of(dtype)
-    modes = [_C.rounding_override() or _C.format_of(dtype).rounding]
-    modes += [_C.format_of(d).rounding for d in (policy.product, policy.accumulator, policy.outer) if isinstance(d, torch.dtype)]
-    return not _DRAWING.isdisjoint((policy.rounding, *(mode.name for mode in modes)))
+    return not _DRAWING.isdisjoint(modes_of(dtype))
 
 
 @contextlib.contextmanager

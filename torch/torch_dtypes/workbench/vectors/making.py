@@ -10,11 +10,10 @@ import torch
 from ... import _C, _names
 from ..._arguments import set_rounding
 from ..._numbers import define
-from ...accumulation import accumulate
+from ...accumulation import accumulate, modes_of
 from ...interchange import codes as codes_of
 from ...interchange import from_codes
 from ...quantization.targets import FormatTarget, target
-from ...rounding import rounding
 from ..cards import card
 from . import exact
 from .directed import Directed
@@ -59,15 +58,15 @@ class Job:
         if self.operation not in OPERATIONS:
             raise ValueError(f"expected an operation, one of {', '.join(OPERATIONS)}, but got {self.operation!r}")
         if (self.operation == "cast") != (self.to is not None):
-            raise ValueError(f"expected the format of the results (to) with cast and only there, but got {self.to!r} with {self.operation}")
+            raise ValueError(f"expected the format of the results (--to) with cast and only there, but got {self.to!r} with {self.operation}")
         if (self.operation == "dot") != (self.terms is not None):
-            raise ValueError(f"expected the number of terms with dot and only there, but got {self.terms!r} with {self.operation}")
+            raise ValueError(f"expected the number of terms (--terms) with dot and only there, but got {self.terms!r} with {self.operation}")
         if self.operation != "dot" and self.accumulate != "machine":
             raise ValueError(f"expected an accumulation policy with dot only, but got {self.accumulate!r} with {self.operation}")
         if self.terms is not None and not 1 <= self.terms <= 65_536:
             raise ValueError(f"expected 1 to 65536 terms, but got {self.terms}")
         if self.operation == "dot":
-            accumulate(self.accumulate)  # for its error
+            self._check_policy()
         for fmt in {self.operand, self.result}:
             _checked(fmt)
         total = 2 ** (self.operand.bits * self.operands)
@@ -78,6 +77,20 @@ class Job:
             )
         if self.count is not None and self.count < 1:
             raise ValueError(f"expected a count of at least 1, but got {self.count}")
+
+    def _check_policy(self) -> None:
+        with accumulate(self.accumulate):
+            drawing = sorted(modes_of(self._dtype()).intersection(_RANDOM))
+            if drawing:
+                raise ValueError(
+                    f"expected an accumulation policy of deterministic rounding modes, but {self.accumulate} has {drawing[0]}: what it gives depends on "
+                    "random words; name another mode"
+                )
+            one = torch.zeros(1, 1, 1, dtype=self._dtype())
+            try:
+                torch.bmm(one, one)
+            except RuntimeError as error:  # a policy that the format cannot follow
+                raise ValueError(str(error)) from error
 
     @property
     def operand(self) -> _C.Format:
@@ -143,14 +156,16 @@ class Job:
             return evaluate(self.operation, values, self.operand, self.result)
         return self._dots(columns, torch.stack(values, 1))
 
+    def _dtype(self) -> torch.dtype:
+        """Of dot: what rounds as the results do. (A mode for all dtypes would be the accumulator's, too.)"""
+        return define(self.result)
+
     def _dots(self, columns: list[torch.Tensor], values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Dot products by the package's own operators; the flags compare them with the exact sum of exact products."""
-        plain = _C.Format(self.operand)
-        plain.rounding = _C.Rounding.nearest_even
-        dtype = define(plain)
+        dtype = self._dtype()
         stored = torch.stack(columns, 1).to({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize])
         a, b = from_codes(stored, dtype).chunk(2, dim=1)
-        with rounding(self.result.rounding.name), accumulate(self.accumulate):
+        with accumulate(self.accumulate):
             made = torch.bmm(a.unsqueeze(1), b.unsqueeze(2)).flatten()
         codes = codes_of(made).to(torch.int64) & (2**self.operand.bits - 1)
         delivered = _C.decode_exact(self.result, codes)

@@ -129,13 +129,23 @@ def _with_constants(recorded: Recorded) -> Callable:
     return put
 
 
+def _among_tensors(nodes: list) -> dict[int, int]:
+    """The places that are tensors', and what number each has among them."""
+    return {i: k for k, i in enumerate(i for i, n in enumerate(nodes) if n is not None)}
+
+
+def _mutated(recorded: Recorded) -> list[int]:
+    among = _among_tensors(recorded.inputs)
+    return [among[i] for i in recorded.mutated]
+
+
 def _plain(recorded: Recorded, inputs: list, backend: Callable, mode) -> Callable:
     nodes = [n for n in recorded.inputs if n is not None]
     outputs = [n for n in recorded.outputs if n is not None]
     part = partial(recorded.part, recorded.forward_nodes, nodes, outputs)
     examples = [v for v in inputs if isinstance(v, torch.Tensor)]
     compiled = _Compiled(backend, part, examples, [v for v in recorded.results if isinstance(v, torch.Tensor)], mode)
-    put, mutated = _with_constants(recorded), recorded.mutated
+    put, mutated = _with_constants(recorded), _mutated(recorded)
 
     def call(values):
         before = torch.is_grad_enabled()
@@ -198,9 +208,9 @@ class _Parts:
             [v for _, v in found],
             mode,
         )
-        among = {i: k for k, i in enumerate(i for i, n in enumerate(recorded.inputs) if n is not None)}
+        among = _among_tensors(recorded.inputs)
         self.given = [among[i] for i, n in zip(recorded.needs, recorded.gradients, strict=True) if n is not None]
-        results = {i: k for k, i in enumerate(i for i, n in enumerate(recorded.outputs) if n is not None)}
+        results = _among_tensors(recorded.outputs)
         self.differentiable = [results[i] for i in recorded.differentiable]
         self.seeds = [(v.shape, v.stride(), v.dtype) for v in recorded.seeds]
 
@@ -225,7 +235,7 @@ def _laid_out(slope: torch.Tensor | None, shape, stride, dtype: torch.dtype) -> 
 
 
 def _differentiable(recorded: Recorded, inputs: list, backend: Callable, mode) -> Callable:
-    parts, put, mutated = _Parts(recorded, inputs, backend, mode), _with_constants(recorded), recorded.mutated
+    parts, put, mutated = _Parts(recorded, inputs, backend, mode), _with_constants(recorded), _mutated(recorded)
 
     def call(values):
         found = _Function.apply(parts, *values)

@@ -1,6 +1,7 @@
 """Tensors of other kinds, arrays and other things where a public function takes a dense floating tensor, or a number: one sentence of ours each."""
 
 import copy
+import functools
 import warnings
 
 import numpy as np
@@ -131,3 +132,11 @@ def test_samples_and_losses_and_files_of_other_things():
     for tensors in (*NO_TENSORS.values(), torch.ones(2)):
         with pytest.raises(TypeError, match=r"expected a mapping of names to tensors, as model.state_dict\(\), but got"):
             torch_dtypes.save_safetensors(tensors, "nowhere.safetensors")
+
+
+@pytest.mark.parametrize("mode", [None, "sum", "mean"])
+def test_sparse_gradients(mode):
+    make = torch.nn.Embedding if mode is None else functools.partial(torch.nn.EmbeddingBag, mode=mode)
+    words = make(4, 3, sparse=True).to(torch.posit16es2)
+    with pytest.raises(NotImplementedError, match=r"embedding.*posit16es2: there are no sparse tensors of number formats; leave out sparse=True"):
+        words(torch.tensor([[0, 1]])).sum().backward()

@@ -128,7 +128,8 @@ def tensors(rank):
                 lambda t, w: torch.cat([t, w * 2], 1).square().sum(),
                 lambda t, w: torch.stack([t, w]).square().sum(),
             ):
-                p, q, own, other = nn.Parameter(d.redistribute(mesh, [place])), dw[:, :4].redistribute(mesh, [place]), nn.Parameter(x.clone()), w[:, :4]
+                p, q = nn.Parameter(d.redistribute(mesh, [place])), dw[:, :4].redistribute(mesh, [place])
+                own, other = nn.Parameter(x.clone()), w[:, :4]
                 with torch_dtypes.accumulate("exact"):
                     f(p, q).backward(), f(own, other).backward()
                 same(p.grad, own.grad)

@@ -79,6 +79,7 @@ def test_digits_against_a_reference():
     assert digits([1.0, 1.0], reference=1.001).decimal.item() == pytest.approx(-math.log10(0.001 / 1.001))
     assert digits([0.0, 1e-30], reference=0.0).bits == 0 and digits([0.0, 0.0], reference=0.0).bits == 24
     assert digits([1.0, 1.0], reference=math.nan).bits.isnan()
+    assert digits(torch.ones(4, 3), reference=torch.tensor([1.0])).bits.tolist() == [24, 24, 24]
 
 
 @pytest.mark.parametrize(
@@ -88,10 +89,15 @@ def test_digits_against_a_reference():
         ([1.0, 2.0], {"method": "median"}, "nonparametric, classic"),
         ([1.0, 2.0], {"probability": 1.0}, "probability between 0 and 1"), ([1.0, 2.0], {"confidence": 0}, "confidence between 0 and 1"),
         ([1.0, 2.0], {"method": "classic", "reference": 1.0}, "no reference"),
+        ([1.0, 2.0], {"digits": -1}, "digits from 1 to 64, but got -1"), ([1.0, 2.0], {"digits": 10**30}, "digits from 1 to 64"),
+        ([1.0, 2.0], {"digits": math.inf}, "an integer for digits"),
+        ([1.0, 2.0], {"reference": torch.tensor([1 + 2j])}, "a reference of real numbers"), ([1.0, 2.0], {"reference": "1,0"}, "of real numbers"),
+        (torch.ones(4, 3), {"reference": torch.ones(2)}, r"broadcasts over results of shape \(3,\), but got \(2,\)"),
+        (torch.ones(4, 3), {"reference": torch.ones(4, 3)}, r"over results of shape \(3,\), but got \(4, 3\)"),
     ],
 )  # fmt: skip
 def test_digits_errors(samples, options, words):
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((ValueError, TypeError), match=words):
         digits(samples, **options)
 
 

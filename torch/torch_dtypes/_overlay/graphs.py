@@ -38,8 +38,8 @@ def _notice(name: str) -> None:
 def refusal(what: str, name: str) -> str:
     """The message of an error where a graph is asked for by hand."""
     return (
-        f"expected stock dtypes in {what}, but got torch.{name}: graphs with number formats cannot be captured. Run the function "
-        "uncaptured, or capture it in a stock dtype."
+        f"expected stock dtypes in {what}, but got torch.{name}: what makes or takes it here is no part of a graph. Hand such "
+        "tensors over as arguments, run the function uncaptured, or capture it in a stock dtype."
     )
 
 

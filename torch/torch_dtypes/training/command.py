@@ -149,7 +149,10 @@ def _prepare(options, ranks):
     if options["eps"] is not None and options["optimizer"] != "adam":
         raise click.UsageError("--eps is for --optimizer adam")
     if options["loss_scale"] is not None and not set(recipes) - {"all", *AFTER}:
-        raise click.UsageError("--loss-scale is for --recipe master, mixed or qat: gradients that are all in the dtype would be unscaled in it, too")
+        raise click.UsageError(
+            "--loss-scale is for --recipe master, mixed or qat: with all, gradients would be unscaled in the dtype, too; ptq and weights train in "
+            "float32"
+        )
     for name, default in (("master", "float32"), ("state", None)):
         if options[name] != default and "master" not in recipes:
             raise click.UsageError(f"--{name} is for --recipe master")

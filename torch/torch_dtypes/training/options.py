@@ -197,7 +197,7 @@ _HOW_TO_TRAIN = (
     click.option("--eps", type=float, callback=positive, help="Adam's; default 1e-8."),
     click.option("--schedule", type=click.Choice(list(SCHEDULES)), default="constant", show_default=True,
                  help="Of the learning rate: linear and cosine fall to 0, step to a tenth after half of the steps and again after three quarters."),
-    click.option("--loss-scale", metavar="NUMBER", callback=loss_scale, help="Or dynamic; for the recipes other than all."),
+    click.option("--loss-scale", metavar="NUMBER", callback=loss_scale, help="Or dynamic; for the recipes master, mixed and qat."),
     click.option("--master", metavar="FORMAT", default="float32", show_default=True, callback=number_format,
                  help="Masters of the recipe master, rounded stochastically; none: the weights themselves are updated."),
     click.option("--state", metavar="FORMAT", callback=number_format,

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import torch
 
-from ..._arguments import said
+from ..._arguments import integer, said
 
 __all__ = ["Digits", "significant_digits"]
 
 FLOAT32_BITS = 24
+_MOST_DIGITS = 64
 _METHODS = ("nonparametric", "classic")
 
 
@@ -30,6 +31,23 @@ def _numbers(samples: object) -> torch.Tensor:
         return made.detach().to(torch.float64)
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(f"expected samples as a tensor, an array or a sequence of real results of one shape, but got {said(samples)}") from None
+
+
+def _reference(given: object, x: torch.Tensor) -> torch.Tensor:
+    try:
+        at = given if isinstance(given, torch.Tensor) else torch.as_tensor(given, dtype=torch.float64)
+        if at.is_complex():
+            raise TypeError
+        at = at.detach().to(torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"expected a reference of real numbers, but got {said(given)}") from None
+    try:
+        fits = torch.broadcast_shapes(at.shape, x.shape[1:]) == x.shape[1:]
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ValueError(f"expected a reference that broadcasts over results of shape {tuple(x.shape[1:])}, but got {tuple(at.shape)}")
+    return at
 
 
 @dataclass(frozen=True)
@@ -82,7 +100,8 @@ def significant_digits(
         :class:`Digits`.
 
     Raises:
-        ValueError: fewer than two samples, an unknown method, what is not between 0 and 1.
+        ValueError: fewer than two samples, an unknown method, a number out of its range, a reference of another shape.
+        TypeError: samples or a reference that are no real numbers.
 
     Sources: Sohier, de Oliveira Castro, Févotte, Lathuilière, Petit, Jamond, "Confidence intervals for stochastic arithmetic", ACM TOMS 47 (2021),
     section 5; Parker, "Monte Carlo arithmetic" (1997).
@@ -103,6 +122,9 @@ def significant_digits(
             raise ValueError(f"expected {name} between 0 and 1, but got {value!r}")
     if method == "classic" and reference is not None:
         raise ValueError("expected no reference with method='classic', which goes by the samples' own mean")
+    digits = integer("digits", digits, 1, _MOST_DIGITS)
+    if reference is not None:
+        reference = _reference(reference, x)
     n = len(x)
     same = (x == x[0]).all(0)
     mean = torch.where(same, x[0], x.mean(0))  # a sum rounds
@@ -110,14 +132,14 @@ def significant_digits(
     if method == "classic":
         error, reached = torch.where(same, 0.0, deviation / mean.abs()), None
     else:
-        at = torch.as_tensor(mean if reference is None else reference, dtype=torch.float64)
+        at = mean if reference is None else reference
         distance = torch.where(x == at, 0.0, (x - at).abs() / at.abs())
         kept, reached = _kept(n, probability, confidence)
         error = distance.sort(0).values[kept - 1]
     bits = torch.where(error == 0, float(digits), -torch.log2(error)).clamp(0, digits)
     finite = x.isfinite().all(0) & mean.isfinite()
     if reference is not None:
-        finite = finite & torch.as_tensor(reference).isfinite()
+        finite = finite & reference.isfinite()
     bits = torch.where(finite, bits.nan_to_num(0.0), math.nan)
     return Digits(bits * math.log10(2), bits, mean, deviation, reached, None if method == "classic" else confidence, n)
 

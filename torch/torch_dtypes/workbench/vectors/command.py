@@ -7,6 +7,7 @@ import tempfile
 
 import click
 
+from ... import _names
 from .files import put, write
 from .lines import KINDS
 from .making import OPERATIONS, Job
@@ -52,6 +53,8 @@ def vectors(format, operation, mode, to, terms, accumulate, count, everything, s
 
     if everything and count is not None:
         raise click.UsageError("expected --count or --all, but got both")
+    if mode is not None and mode.isdecimal():  # Pychop's
+        mode = _names.PYCHOP_MODES.get(int(mode), mode)
     try:
         job = Job(format, operation, mode, to, terms, accumulate, None if everything else 10_000 if count is None else count, seed)
     except (TypeError, ValueError) as error:

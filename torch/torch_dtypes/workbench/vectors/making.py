@@ -83,8 +83,8 @@ class Job:
             drawing = sorted(modes_of(self._dtype()).intersection(_RANDOM))
             if drawing:
                 raise ValueError(
-                    f"expected an accumulation policy of deterministic rounding modes, but {self.accumulate} has {drawing[0]}: what it gives depends on "
-                    "random words; name another mode"
+                    f"expected an accumulation policy of deterministic rounding modes, but {self.accumulate} has {drawing[0]}: what it gives depends "
+                    "on random words; name another mode"
                 )
             one = torch.zeros(1, 1, 1, dtype=self._dtype())
             try:

@@ -233,6 +233,8 @@ at::Tensor BoxedCall::result(const at::Tensor& t) const {
     if (p.written && p.stock.is_same(t)) return p.ours;
   }
   if (t.scalar_type() != compute_ || !format_) return t;
+  TORCH_CHECK_NOT_IMPLEMENTED(t.layout() == c10::kStrided, plan_.name, ": expected a dense result, but got a ", t.layout(), " one of ", format_->name,
+                              ": there are no sparse tensors of number formats; leave out sparse=True.");
   const RoundingGuard guard(rounding_of_results(*format_));
   const Unobserved selected(selects_);
   const at::Tensor values = before_rounding(t);

@@ -10,6 +10,7 @@ using namespace fact;
 using enum Way;
 
 constexpr std::string_view kNoSparse = "there are no sparse or other special layouts of number formats";
+constexpr std::string_view kNoSparseGradient = "there are no sparse tensors of number formats; leave out sparse=True";
 constexpr std::string_view kNoComplex = "number formats have no complex counterparts";
 constexpr std::string_view kNoNegation = "its views have no negative bit, so that -x has memory of its own";
 constexpr std::string_view kNoQuantised = "a tensor of a number format is not quantised";
@@ -178,6 +179,7 @@ constexpr OperatorFacts kRows[] = {
     {"embedding",                               Codes,      0},
     {"embedding_bag",                           Composite,  OneFloatingDtype},
     {"embedding_dense_backward",                Boxed,      TouchesRows},
+    {"embedding_sparse_backward",               Refused,    0, kNoSparseGradient},
     {"empty_like",                              Own,        0},
     {"eq",                                      Boxed,      Compares | KeepsLittle | VmapPairs, "other"},
     {"erf",                                     Boxed,      Elementary | ComesNear | CastsOut},

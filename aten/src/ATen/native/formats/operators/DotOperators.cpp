@@ -135,7 +135,8 @@ bool run_dot_operator(const c10::OperatorHandle& op, const Plan& plan, Stack* st
   TORCH_CHECK_NOT_IMPLEMENTED(
       !plan.has(fact::FusedProducts) && !other_dtype, schema.name(),
       ": expected the accumulation policy float32 or float64 for this fused operator, but got one that no stock kernel obeys. "
-      "Call the ordinary operator, such as torch.convolution; for attention, torch.backends.mha.set_fastpath_enabled(False) turns the fused path off.");
+      "Call the ordinary operator, such as torch.convolution; for attention, torch.backends.mha.set_fastpath_enabled(False) turns the fused path "
+      "off.");
   const accumulated::Sums how{*entry, policy};
   const c10::IValue* arguments = stack->data() + base;
   Stack results;

@@ -59,8 +59,8 @@ static std::vector<at::Tensor> tensors_of(const Stack& stack, size_t first) {
   return all;
 }
 
-// Whether the accumulation policy says how the tangent is added up: then it is what stock's formula makes of operators that obey the policy. Composite
-// code is made of such.
+// Whether the accumulation policy says how the tangent is added up: then it is what stock's formula makes of operators that obey the policy.
+// Composite code is made of such.
 static bool by_policy(const Plan& plan, const Stack& stack) {
   const bool composite = plan.way == Way::Composite || plan.way == Way::Checked;
   if (!composite && !plan.has(kAddsProducts)) return false;

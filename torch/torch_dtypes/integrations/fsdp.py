@@ -7,6 +7,7 @@ import functools
 
 import torch
 
+from .. import _C
 from .._overlay.distributed import refuse_parallel
 from .._overlay.releases import SHARDS_NAME_GRADIENTS
 from ..formats import is_format_dtype
@@ -36,13 +37,13 @@ def install(module) -> None:
 def install_collectives(module) -> None:
     """module: torch.distributed.fsdp._fully_shard._fsdp_collectives. Of every reduce_dtype but float32 and bfloat16 stock divides before and after
     the sum, for a float16 might overflow; in ours that would be two roundings more, and AVG divides before the one that there is. And stock's
-    operator casts gradients to reduce_dtype as it joins them, which is an error between two formats."""
+    operator casts gradients to reduce_dtype as it joins them, which is an error where one of both is a format."""
     stock, join = module._get_gradient_divide_factors, module.foreach_reduce_scatter_copy_in
 
     @functools.wraps(join)
     def foreach_reduce_scatter_copy_in(unsharded_grads, reduce_scatter_input, world_size):
         reduced = reduce_scatter_input.dtype
-        if is_format_dtype(reduced):
+        if is_format_dtype(reduced) or any(map(_C.is_format_tensor, unsharded_grads)):
             unsharded_grads = [grad.to(reduced) for grad in unsharded_grads]
         return join(unsharded_grads, reduce_scatter_input, world_size)
 

@@ -54,6 +54,16 @@ def test_precision_is_how_densely_numbers_lie(name):
     assert card.precision(torch.tensor([exponents[0] - 1, exponents[-1] + 1])).tolist() == [0, 0]
 
 
+@pytest.mark.parametrize(("name", "bits"), [("nf4", 3), ("sf4", 2), ("lns3_3", 4), ("hif8", 4)])
+def test_tables(name, bits):
+    """How many digits their numbers are written with says nothing of their precision."""
+    card = torch_dtypes.card(name)
+    assert card.significant_bits == bits
+    values = card.values()
+    above = values[(values > 1) & values.isfinite()]
+    assert card.epsilon == (above.min().item() - 1 if len(above) else None)
+
+
 def test_wide_formats_and_stock_dtypes():
     double, single = torch_dtypes.card(torch.float64), torch_dtypes.card("float32")
     for card, info in ((double, torch.finfo(torch.float64)), (single, torch.finfo(torch.float32))):

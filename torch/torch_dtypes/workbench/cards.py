@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -25,8 +25,8 @@ class Card:
         format: the format; its ``rounding`` is a cast's.
         largest, smallest: the largest finite number and the smallest positive one.
         smallest_normal: the smallest positive number of full precision, or None: posits and fixed point have no such border.
-        epsilon: the distance from 1 to the next larger number; None where 1 is not a number of the format.
-        significant_bits: at most, the leading one counted.
+        epsilon: the distance from 1 to the next larger number; None where 1 is not a number of the format, or its largest.
+        significant_bits: at most, the leading one counted; of a table, by the distance of its numbers.
         finite: how many different numbers a cast can give. infinities, nans: how many codes of these.
         zeros: how many of 0 and -0 there are.
         parameters: what its constructor takes, by name.
@@ -147,7 +147,7 @@ def _card(name: str, fmt: _C.Format) -> Card:
     kind, most = fmt.kind.name, fmt.max_code
     first = 0.0 if kind == "table" else decoded(1) if kind != "float" or fmt.subnormals == _C.Subnormals.gradual else decoded(1 << fmt.man_bits)
     above_one = chop(1 + 2.0**-52, _C.Format(fmt), rounding="up")
-    has_one = chop(1.0, _C.Format(fmt), rounding="nearest_even") == 1 and math.isfinite(above_one)
+    has_one = chop(1.0, _C.Format(fmt), rounding="nearest_even") == 1 and 1 < above_one < math.inf
     if kind == "fixed":
         zeros, nans, infinities = 1, 0, 0
         finite = 2**fmt.bits - int(fmt.is_signed and fmt.symmetric)
@@ -168,7 +168,10 @@ def _card(name: str, fmt: _C.Format) -> Card:
     if normal is not None and fmt.subnormals == _C.Subnormals.gradual:
         normal = decoded(1 << fmt.man_bits)
     parameters = [(named, getattr(fmt, field)) for named, field in (*_PARAMETERS[kind], ("rounding", "rounding"))]
-    return Card(
+    made = Card(
         name, _names.name_of_format(fmt), fmt, largest_of(fmt), first, normal, above_one - 1 if has_one else None, fmt.significand_bits,
         finite, zeros, infinities, nans, tuple((named, str(getattr(v, "name", v))) for named, v in parameters),
     )  # fmt: skip
+    if kind != "table":
+        return made
+    return replace(made, significant_bits=int(made.precision(made.exponents()).max()))  # not the digits that write its numbers down

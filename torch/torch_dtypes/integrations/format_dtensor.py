@@ -205,9 +205,9 @@ def _summed(func, args, kwargs, dtypes):
 
 def _meant(args, kwargs):
     """Dtypes among the arguments as tensors of ours understand them: PyTorch's own C++ asks for the container where it means a tensor's dtype."""
-    own = next((x.dtype for x in pytree.tree_leaves((args, kwargs)) if _is_ours(x)), None)
-    if own is None:
+    if not any(isinstance(v, torch.dtype) for v in (*args, *kwargs.values())):
         return args, kwargs
+    own = next(x.dtype for x in pytree.tree_leaves((args, kwargs)) if _is_ours(x))
     args = tuple(_C.meant_dtype(v, own) if isinstance(v, torch.dtype) else v for v in args)
     return args, {name: _C.meant_dtype(v, own) if isinstance(v, torch.dtype) else v for name, v in kwargs.items()}
 

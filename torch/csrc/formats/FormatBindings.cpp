@@ -194,7 +194,7 @@ void bind_formats(py::module_& m) {
   });
   m.attr("first_load") = py::dict(); // what __init__.py notes of this process's first load; the extension itself is loaded once
   m.attr("max_formats") = f::kMaxFormats;
-  m.def("next_seed", [] { return at::formats::next_seed(); });
+  m.def("next_seed", [] { return at::formats::next_seed().number; });
   m.def("random_words", &random_words);
   m.def("encode_exact", &encode_exact, py::arg("format"), py::arg("values"), py::arg("random") = py::none());
   m.def("decode_exact", &decode_exact);

@@ -361,6 +361,19 @@ def disagreement(rank):
         raises("the same accumulation policy on all ranks, but got machine on rank 0 and exact on rank 1", lambda: dist.all_reduce(x))
     raises("the same collective on all ranks, but got c10d::allreduce_ SUM on rank 0 and c10d::broadcast_ on rank 1",
            lambda: dist.broadcast(x, 0) if rank else dist.all_reduce(x))  # fmt: skip
+    for call in (lambda: dist.broadcast(x, rank), lambda: dist.reduce(x, rank), lambda: dist.scatter(x, [x, x], src=rank)):
+        raises("expected the same root on all ranks, but got rank 0 on rank 0 and rank 1 on rank 1. Nothing was sent", call)
+    parts, single = [x, x[:2]] if rank else None, dist.all_to_all_single
+    raises("c10d::scatter_: expected tensors of 4 elements, as the output has, but got one of 2 on rank 1", lambda: dist.scatter(x, parts, src=1))
+    raises("c10d::gather_: expected tensors of 4 elements, as the input has, but got one of 2 on rank 1", lambda: dist.gather(x, parts, dst=1))
+    raises("expected 2 split sizes that sum to 4, as the input has rows, but got 2 that sum to 3 on rank 1",
+           lambda: single(torch.empty_like(x), x, [2, 2], [2, 2 - rank]))  # fmt: skip
+    raises("an output whose first size 2 ranks divide, but got 3 on rank 0", lambda: single(torch.empty_like(x)[: 3 + rank], x))
+    raises("expected rank 0 to await what rank 1 sends to it, but got 3 elements sent and 2 awaited. Nothing was sent",
+           lambda: single(torch.empty_like(x), x, [2, 2], [2 + rank, 2 - rank]))  # fmt: skip
+    if releases.RUNNING >= (2, 13):
+        raises("expected rank 1 to await what rank 0 sends to it, but got 1 elements sent and 3 awaited",
+               lambda: dist.all_to_all([x.clone()[: 3 if rank else 4], x.clone()[:3]], [x, x[: 3 if rank else 1]]))  # fmt: skip
     dist.all_reduce(x)  # and the group goes on
     assert x.tolist() == [2.0] * 4
 

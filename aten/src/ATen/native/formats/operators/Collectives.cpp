@@ -12,6 +12,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/formats/GpuKernels.h>
+#include <ATen/native/formats/operators/CollectiveArguments.h>
 #include <ATen/native/formats/operators/CollectiveTerms.h>
 #include <ATen/native/formats/operators/CollectiveWork.h>
 #include <ATen/ops/cat.h>
@@ -32,7 +33,6 @@ namespace {
 using c10::ScalarType;
 using c10d::ReduceOp;
 using torch::jit::Stack;
-using Tensors = std::vector<at::Tensor>;
 
 enum class Kind : uint8_t {
   Moves,
@@ -50,31 +50,6 @@ ScalarType moved_type(const FormatEntry& entry) {
     case 4: return ScalarType::Int;
     default: return ScalarType::Long;
   }
-}
-
-template <typename Body>
-void each_tensor(const c10::IValue& value, Body&& body) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined()) body(value.toTensor());
-  } else if (value.isList()) {
-    for (const c10::IValue& element : value.toListRef()) each_tensor(element, body);
-  }
-}
-
-template <typename Body>
-c10::IValue mapped(const c10::IValue& value, Body&& body) {
-  if (value.isTensor()) return value.toTensor().defined() ? c10::IValue(body(value.toTensor())) : value;
-  if (!value.isList()) return value;
-  c10::List<c10::IValue> list = value.toList();
-  c10::impl::GenericList copy(list.elementType());
-  for (const c10::IValue& element : value.toListRef()) copy.push_back(mapped(element, body));
-  return copy;
-}
-
-Tensors flat(const c10::IValue& value) {
-  Tensors all;
-  each_tensor(value, [&](const at::Tensor& t) { all.push_back(t); });
-  return all;
 }
 
 // How the calling thread rounds and adds up, for the thread that does it later.
@@ -170,6 +145,11 @@ class Call {
     return one_list ? 0 : 1;
   }
 
+  bool is_root() const {
+    const c10::IValue* root = argument("root_rank");
+    return !root || root->toInt() == group_->getRank();
+  }
+
   static bool steps_draw(const Accumulation& policy) {
     const auto draws = [](const FormatEntry* entry) { return entry && c10::formats::is_stochastic(entry->format.rounding); };
     return (policy.rounding && c10::formats::is_stochastic(*policy.rounding)) || draws(policy.product) || draws(policy.accumulator) ||
@@ -181,6 +161,8 @@ class Call {
     Terms terms;
     terms.call = name();
     terms.dtype = dtype();
+    if (const c10::IValue* root = argument("root_rank")) terms.root = c10::str("rank ", root->toInt());
+    if (is_root()) terms.fault = fault_of_lists(c10::ArrayRef<c10::IValue>(&stack_[base_], 2), group_->getSize());
     if (const auto place = sized_alike()) {
       int64_t elements = 0;
       each_tensor(at(*place), [&](const at::Tensor& t) { elements += t.numel(); });
@@ -206,7 +188,14 @@ class Call {
       if (draws) manner.seeds = at::detail::createCPUGenerator(terms.number + (parts ? group_->getRank() : 0));
       return manner;
     }
+    std::vector<int64_t> sent, awaited;
+    const bool parted = !sized_alike();
+    if (parted) {
+      awaited = parts_by_rank(at(0), argument("output_split_sizes"), "output", group_->getSize(), terms.fault);
+      sent = parts_by_rank(at(1), argument("input_split_sizes"), "input", group_->getSize(), terms.fault);
+    }
     agree(terms, group_, first_->device(), timeout_);
+    if (parted) agree_on_parts(terms, sent, awaited, group_, first_->device(), timeout_);
     return manner;
   }
 
@@ -270,8 +259,7 @@ class Call {
       const size_t place = *op_.schema().argumentIndexWithName("reduce_op");
       at(place) = c10::IValue(c10::make_intrusive<ReduceOp>(ReduceOp::SUM));
     }
-    const c10::IValue* root = argument("root_rank");
-    const bool receives = !root || root->toInt() == group_->getRank();
+    const bool receives = is_root();
     const int size = group_->getSize();
     finish_with(outputs, [=] {
       if (!receives) return;
@@ -317,8 +305,7 @@ class Call {
     std::vector<Tensors> outputs{gathered.unbind()};
     c10d::AllgatherOptions options;
     options.timeout = timeout_;
-    const c10::IValue* root = argument("root_rank");
-    const bool receives = !root || root->toInt() == group_->getRank();
+    const bool receives = is_root();
     finish_instead(group_->allgather(outputs, inputs, options), adding(gathered, manner, targets, receives));
   }
 

@@ -199,10 +199,10 @@ def _both_names(asked: str, fmt: _C.Format) -> str:
 
 def _checked(fmt: _C.Format) -> None:
     limits = card(fmt)
-    if limits.significant_bits > 51 or limits.smallest < 2.0**-1071:
+    if fmt.significand_bits > 51 or limits.smallest < 2.0**-1071:
         raise ValueError(
             f"expected a format of at most 51 significant bits and numbers of at least 2^-1071, whose exact results float64 carries, but got "
-            f"{limits.canonical} of {limits.significant_bits} bits, with {limits.smallest:.3g}"
+            f"{limits.canonical} of {fmt.significand_bits} bits, with {limits.smallest:.3g}"
         )
 
 

@@ -76,7 +76,7 @@ def evaluate(operation: str, values: Sequence[torch.Tensor], operand: _C.Format,
         if operand.kind == _C.Kind.table:  # whose negative numbers are others
             sizes = finite_values(operand).abs()
             magnitudes = (sizes[sizes > 0].min().item(), sizes.max().item())
-        way = exact.by_tensors if exact.is_fast(limits.significant_bits, magnitudes) else exact.by_rationals
+        way = exact.by_tensors if exact.is_fast(operand.significand_bits, magnitudes) else exact.by_rationals
         found[chosen] = way(operation, operands)
     found = _with_signs_of_zeros(operation, found, ordinary, values, stock, mode)
 

@@ -26,6 +26,7 @@ def numbers(*shape, dtype=POSIT, seed=0):
 
 
 def same(found, expected):
+    assert found.dtype is expected.dtype  # as the sharding rules have it
     found = found.full_tensor() if hasattr(found, "full_tensor") else found
     assert found.dtype is expected.dtype and found.shape == expected.shape
     assert torch.equal(found, expected), (found, expected)
@@ -68,6 +69,7 @@ def tensors(rank):
             lambda t, w: t.sum(1),
             lambda t, w: torch.cat([t, t])[3:9],
             lambda t, w: t.float(),
+            lambda t, w: torch.where(t > 0.1, t, t.float()),
             lambda t, w: t.to(torch.bfloat16),
             lambda t, w: t.float().to(torch.q52),
             lambda t, w: t.view(torch.int8 if t.element_size() == 1 else torch.int16).int(),  # gloo moves no int16
@@ -117,6 +119,12 @@ def tensors(rank):
                         step.step()
                 same(p.grad, q.grad)
                 same(p.detach(), q.detach())
+
+        p, q = (t.detach().requires_grad_() for t in (d, x))
+        labels = torch.arange(7) % 4
+        for t, to in ((p, distribute_tensor(labels, mesh, [Shard(0)])), (q, labels)):
+            torch.nn.functional.cross_entropy(t, to, reduction="sum").backward()
+        same(p.grad, q.grad)
 
         # Of which stock's C++ asks for zeros, or a softmax's gradient, in the container's dtype.
         for place in (Shard(0), Shard(1), Replicate()):

@@ -179,7 +179,9 @@ def linspace(stock, start, end, steps, **kwargs):
         return stock(start, end, steps, **kwargs)
     dtype, requires_grad, out = take(kwargs)
     i = torch.arange(int(steps), dtype=torch.float64, **kwargs)
-    start, end, last = float(start), float(end), max(int(steps) - 1, 1)
+    on_meta = i.is_meta  # where nobody knows the ends
+    start, end = (0.0 if on_meta and isinstance(x, torch.Tensor) and x.is_meta else float(x) for x in (start, end))
+    last = max(int(steps) - 1, 1)
     return finish((start * (last - i) + end * i) / last, dtype, requires_grad, out)
 
 

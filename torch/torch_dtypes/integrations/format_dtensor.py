@@ -135,6 +135,17 @@ def view(x: torch.Tensor, dtype: torch.dtype) -> DTensor:
     return DTensor(x._local_tensor.detach().view(dtype), _with_dtype(x._spec, dtype), requires_grad=False)
 
 
+@contextlib.contextmanager
+def _on_meta() -> Iterator[None]:
+    """With the key that tensors of ours have on meta (native/formats/operators/MetaDevice.h): PyTorch's C++ asks with all keys excluded above Python's."""
+    excluded = torch._C._dispatch_tls_is_dispatch_key_excluded("DeferredInit")
+    torch._C._dispatch_tls_set_dispatch_key_excluded("DeferredInit", False)
+    try:
+        yield
+    finally:
+        torch._C._dispatch_tls_set_dispatch_key_excluded("DeferredInit", excluded)
+
+
 def meta_of(schema):
     """What the sharding rules ask of an operator with tensors of ours: sizes, strides and dtypes of its results. Stock asks fake tensors, which have
     stock dtypes; ours are asked on the device meta."""
@@ -147,7 +158,8 @@ def meta_of(schema):
 
     is_spec = functools.partial(_is, DTensorSpec)
     args, kwargs = (pytree.tree_map_only(DTensorSpec, meta, part, is_leaf=is_spec) for part in (schema.args_schema, schema.kwargs_schema))
-    found = schema.op(*args, **kwargs)
+    with _on_meta():
+        found = schema.op(*args, **kwargs)
 
     def described(t):
         return TensorMeta(t.shape, t.stride(), t.dtype) if isinstance(t, torch.Tensor) else None

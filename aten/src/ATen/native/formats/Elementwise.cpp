@@ -22,13 +22,15 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
+#include <vector>
 
 namespace at::formats {
 
 Operand Operand::of(const at::Tensor& t) {
-  // A stock tensor without dimensions is a number like any other. Integers of 2^53 and more round to float64 first.
+  // A stock tensor without dimensions is a number like any other, on meta one that nobody knows. Integers of 2^53 and more round to float64 first.
   if (!is_format_tensor(t)) {
-    if (t.dim() == 0) return {at::Tensor(), t.item().toDouble()};
+    if (t.dim() == 0) return {at::Tensor(), t.is_meta() ? 0 : t.item().toDouble()};
     return {at::_ops::_to_copy::call(t, c10::ScalarType::Double, {}, {}, {}, false, {}), 0};
   }
   return {t, 0};
@@ -393,15 +395,27 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
   return result();
 }
 
+// The operands with numbers in the place of tensors without dimensions that lie on the CPU, beside tensors of another device; nothing where there are
+// none.
+std::optional<std::vector<Operand>> beside_device(at::ArrayRef<const Operand*> operands) {
+  const auto elsewhere = [](const Operand* o) { return o->tensor.defined() && !o->tensor.device().is_cpu(); };
+  if (std::none_of(operands.begin(), operands.end(), elsewhere)) return {};
+  const auto number = [](const Operand* o) { return is_format_tensor(o->tensor) && o->tensor.device().is_cpu() && o->tensor.dim() == 0; };
+  if (std::none_of(operands.begin(), operands.end(), number)) return {};
+  std::vector<Operand> moved;
+  for (const Operand* o : operands) moved.push_back(number(o) ? Operand{at::Tensor(), o->tensor.item().toDouble()} : *o);
+  return moved;
+}
+
 } // namespace
 
 at::Tensor elementwise(BinaryOp op, const Operand& a, const Operand& b, const Target& target) {
-  if (const auto moved = beside_gpu({&a, &b})) return elementwise(op, (*moved)[0], (*moved)[1], target);
+  if (const auto moved = beside_device({&a, &b})) return elementwise(op, (*moved)[0], (*moved)[1], target);
   return run<2>({&a, &b}, target, BinaryBlocks{op, a, b});
 }
 
 at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const Operand& c, double s, const Target& target) {
-  if (const auto moved = beside_gpu({&a, &b, &c})) return elementwise(op, (*moved)[0], (*moved)[1], (*moved)[2], s, target);
+  if (const auto moved = beside_device({&a, &b, &c})) return elementwise(op, (*moved)[0], (*moved)[1], (*moved)[2], s, target);
   // Two roundings in a row are as good as one only if the first loses nothing: a product of short values, no quotient and no difference.
   const bool product = op == TernaryOp::Fma || op == TernaryOp::Addcmul;
   const bool by_s = op == TernaryOp::Addcmul || op == TernaryOp::Addcdiv;

@@ -38,14 +38,4 @@ void expect_narrow(bool narrow, const FormatEntry& entry) {
                               entry.name, ". Move it with .cpu() first.");
 }
 
-std::optional<std::vector<Operand>> beside_gpu(at::ArrayRef<const Operand*> operands) {
-  const auto there = [](const Operand* o) { return o->tensor.defined() && !o->tensor.device().is_cpu() && !o->tensor.device().is_meta(); };
-  if (std::none_of(operands.begin(), operands.end(), there)) return {};
-  const auto number = [](const Operand* o) { return is_format_tensor(o->tensor) && o->tensor.device().is_cpu() && o->tensor.dim() == 0; };
-  if (std::none_of(operands.begin(), operands.end(), number)) return {};
-  std::vector<Operand> moved;
-  for (const Operand* o : operands) moved.push_back(number(o) ? Operand{at::Tensor(), o->tensor.item().toDouble()} : *o);
-  return moved;
-}
-
 } // namespace at::formats

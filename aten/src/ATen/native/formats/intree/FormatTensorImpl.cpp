@@ -3,6 +3,7 @@
 #include <ATen/FormatTensor.h>
 
 #include <ATen/autocast_mode.h>
+#include <ATen/native/formats/operators/MetaDevice.h>
 
 #include <atomic>
 
@@ -22,7 +23,8 @@ static c10::DispatchKeySet autocast_keys(c10::Device device) {
 
 c10::intrusive_ptr<c10::TensorImpl> make_format_impl(c10::Storage storage, const FormatEntry& entry) {
   if (!any_format_tensor()) made_any.store(true, std::memory_order_relaxed);
-  const auto keys = c10::DispatchKeySet(kFormatKey) | c10::DispatchKeySet(kWrappedBackend) | autocast_keys(storage.device());
+  const c10::Device device = storage.device();
+  const auto keys = c10::DispatchKeySet(kFormatKey) | c10::DispatchKeySet(kWrappedBackend) | autocast_keys(device) | meta_keys(device);
   return c10::make_intrusive<c10::TensorImpl>(std::move(storage), keys, c10::scalarTypeToTypeMeta(c10::formats::scalar_type(entry)));
 }
 

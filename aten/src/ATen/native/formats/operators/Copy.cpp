@@ -261,6 +261,7 @@ at::Tensor& fill_scalar(at::Tensor& self, const c10::Scalar& value) {
 
 at::Tensor& fill_tensor(at::Tensor& self, const at::Tensor& value) {
   TORCH_CHECK(value.dim() == 0, "fill_: expected a tensor without dimensions as value, but got one with ", value.dim());
+  if (self.is_meta()) return self;
   if (!is_format_tensor(self)) return self.fill_(value.item());
   if (value.is_complex()) return at::_ops::copy_::call(self, value, false); // with stock's warning of the imaginary part
   return fill_scalar(self, value.item());

@@ -2,6 +2,7 @@
 // types that a wheel was built with has no row for ours.
 #include <ATen/FormatTensor.h>
 
+#include <ATen/native/formats/operators/MetaDevice.h>
 #include <ATen/native/formats/overlay/Autocast.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/PyInterpreter.h>
@@ -18,10 +19,14 @@ c10::DispatchKeySet autocast_keys(c10::Device device) {
   return device.is_cpu() && autocast_has_format() ? c10::DispatchKeySet(c10::DispatchKey::AutocastCPU) : c10::DispatchKeySet();
 }
 
+c10::DispatchKeySet keys_on(c10::Device device) {
+  return c10::DispatchKeySet(kFormatKey) | c10::DispatchKeySet(kWrappedBackend) | autocast_keys(device) | meta_keys(device);
+}
+
 class FormatTensorImpl final : public c10::TensorImpl {
  public:
   FormatTensorImpl(c10::Storage storage, const FormatEntry& entry)
-      : TensorImpl(std::move(storage), c10::DispatchKeySet(kFormatKey) | c10::DispatchKeySet(kWrappedBackend) | autocast_keys(storage.device()),
+      : TensorImpl(std::move(storage), keys_on(storage.device()),
                    c10::scalarTypeToTypeMeta(entry.container)),
         entry_(&entry) {
     if (!any_format_tensor()) made_any.store(true, std::memory_order_relaxed);

@@ -1,6 +1,7 @@
 """``torch-dtypes sweep``: cells as data, what is refused before any long work, cells that crash, diverge or hang, going on, tables and heat map."""
 
 import csv
+import hashlib
 import io
 import itertools
 import json
@@ -119,6 +120,19 @@ def test_formats_have_their_own_modes_where_none_is_said():
         grid.cells_of(grid.Axes(("q43_stochastic",), roundings=("up",)), Settings())
 
 
+def test_stock_names_are_our_dtypes_under_a_policy_which_is_then_obeyed():
+    names = {"bf16": "torch.e8m7", "half": "torch.e5m10", "fp32": "torch.e8m23", "float8_e4m3fn": "torch.e4m3fn_saturate", "q43": "torch.q43"}
+    for recipe in ("all", "master"):
+        made = {name: cell(format=name, rounding="nearest_even", accumulate="exact", recipe=recipe) for name in names}
+        assert {name: str(c.number()) for name, c in made.items()} == names
+    assert str(replace(made["bf16"], accumulate="machine").number()) == "torch.bfloat16"
+    assert replace(made["bf16"], recipe="mixed").number().stock == "bfloat16"  # whose layers' sums obey it
+    # A folder of before may have an outcome under the hash of the plain definition, whose sums were PyTorch's own; others keep their file.
+    plain = {name: json.dumps(c.definition(), sort_keys=True, separators=(",", ":")).encode() for name, c in made.items()}
+    kept = {name for name, c in made.items() if c.key == hashlib.sha256(plain[name]).hexdigest()[:16]}
+    assert kept == {"q43"}
+
+
 def test_list_says_what_there_would_be(tmp_path):
     output = run("--format", "q43", "--format", "bf16", "--rounding", "1", "--rounding", "stochastic", "--recipe", "ptq", "--list").output
     assert "4 cells, and 1 training in float32 beside them." in output and output.count(".json") == 4
@@ -140,7 +154,11 @@ def test_list_says_what_there_would_be(tmp_path):
         ("--format int8 --out x", "expected a format without scales for --recipe all, but got int8"),
         ("--format mxfp4 --out x", "expected a dtype for --recipe all, whose network has it throughout, but got mxfp4"),
         ("--format int8 --recipe weights --out x", "without scales for --recipe weights"),
-        ("--format q43 --recipe weights --accumulate exact --out x", "accumulate machine with the recipe weights"),
+        ("--format q43 --recipe weights --accumulate exact --out x", "--accumulate machine for --recipe weights"),
+        ("--format q43 --recipe ptq --recipe all --loss-scale 8 --out x", "--loss-scale is for --recipe master, mixed or qat"),
+        ("--format q43 --master e6m9 --out x", "--master is for --recipe master"),
+        ("--format q43 --state e6m9 --recipe mixed --out x", "--state is for --recipe master"),
+        ("--format q43 --optimizer sgd --eps 1e-3 --out x", "--eps is for --optimizer adam"),
         ("--format q43 --epochs 0 --out x", "expected epochs of at least 1, but got 0: that is for weights from a file"),
         ("--format q43 --engine dask --out x", "expected --engine dask and --scheduler ADDRESS together"),
         ("--format q43 --data mine --out x", "expected --data as package.module:loader, but got 'mine'"),

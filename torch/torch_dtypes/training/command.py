@@ -18,13 +18,14 @@ import torch_dtypes
 from ..workbench.provenance import command_line
 from . import options as check
 from . import report
+from .combinations import check_policy, check_settings
 from .comparison import Comparison
 from .loop import OPTIMIZERS, Config
 from .markdown import write_table
 from .observing import Observations
 from .page import write_report
 from .ranks import is_lost
-from .recipes import AFTER, QUANTIZING, RulesFile, Trial, resolve, try_out
+from .recipes import AFTER, QUANTIZING, THROUGHOUT, RulesFile, Trial, resolve, try_out
 from .sources import check_network
 from .together import Command, agree, agreed, end, joined
 
@@ -144,19 +145,13 @@ def _prepare(options, ranks):
     if ranks.size > 1 and (options["observe"] or options["device"] != "cpu"):
         what = "--observe" if options["observe"] else f"--device {options['device']}"
         raise click.UsageError(f"expected one process for {what}, but got {ranks.size}")
-    if options["momentum"] and options["optimizer"] != "sgd":
-        raise click.UsageError("--momentum is for --optimizer sgd")
-    if options["eps"] is not None and options["optimizer"] != "adam":
-        raise click.UsageError("--eps is for --optimizer adam")
-    if options["loss_scale"] is not None and not set(recipes) - {"all", *AFTER}:
-        raise click.UsageError(
-            "--loss-scale is for --recipe master, mixed or qat: with all, gradients would be unscaled in the dtype, too; ptq and weights train in "
-            "float32"
-        )
-    for name, default in (("master", "float32"), ("state", None)):
-        if options[name] != default and "master" not in recipes:
-            raise click.UsageError(f"--{name} is for --recipe master")
-    if options["loss_dtype"] != "network" and not set(recipes) & {"all", "master"}:
+    try:
+        check_settings(recipes, **options)
+        for recipe in recipes:
+            check_policy(options["policy"], recipe)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if options["loss_dtype"] != "network" and not set(recipes) & set(THROUGHOUT):
         raise click.UsageError("--loss-dtype is for --recipe all or master: networks of the others have float32 logits")
     if options["rules"] and not set(recipes) & set(QUANTIZING):
         raise click.UsageError("--rules is for --recipe mixed, qat or ptq")
@@ -184,7 +179,9 @@ def _trials(options, recipes):
     for name in options["dtypes"]:
         for recipe in by_dtype:
             try:
-                trials.append(Trial(recipe, resolve(name, recipe), name.removeprefix("torch.")))
+                number = resolve(name, recipe)
+                check_policy(options["policy"], recipe, number)
+                trials.append(Trial(recipe, number, name.removeprefix("torch.")))
             except (TypeError, ValueError) as error:
                 raise click.BadParameter(str(error), param_hint="'--dtype'") from error
     if options["rules"]:
@@ -192,7 +189,19 @@ def _trials(options, recipes):
     in_float32 = [t for t in trials if t.number is torch.float32]
     if not options["no_baseline"] and len(in_float32) > 1 and in_float32[1].recipe == "all":
         trials.remove(in_float32[0])  # it runs where it was asked for
-    return tuple(dict.fromkeys(trials))
+    return tuple(_each_once(trials))
+
+
+def _each_once(trials):
+    """The trials without those that were said again; said by another name, one would be lost that somebody looks for."""
+    first = {}
+    for trial in trials:
+        before = first.setdefault(trial, trial)
+        if before.said and before.said != trial.said:
+            raise click.BadParameter(
+                f"expected different dtypes, but got {before.said} and {trial.said}, which are the same; leave one out", param_hint="'--dtype'"
+            )
+    return first
 
 
 def _try_out(config, data, trials):

@@ -29,6 +29,7 @@ RECIPES = {
 }
 QUANTIZING = ("mixed", "qat", "ptq")  # whose layers round: they take whatever torch_dtypes.target takes
 AFTER = ("ptq", "weights")  # which begin after a training in float32
+THROUGHOUT = ("all", "master")  # whose network is in the dtype
 
 _LAYERS = (nn.Conv2d, nn.Linear)
 _CALIBRATION_IMAGES = 256
@@ -93,7 +94,7 @@ def set_up(config, data, number, recipe):
     """
     model = build_network(config, data).to(config.device)
     dtype = torch.float32
-    if recipe in ("all", "master"):
+    if recipe in THROUGHOUT:
         dtype = number
         model.to(dtype)
     else:

@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
+from ...formats import dtype as dtype_of
 from ...quantization.targets import FormatTarget, Target, target
 from ...training.data import Dataset, load_dataset
-from ...training.recipes import AFTER, QUANTIZING
+from ...training.recipes import AFTER, QUANTIZING, THROUGHOUT
 from ...training.records import Config
 from ...training.sources import own_data
 
@@ -88,6 +89,8 @@ class Cell:
         definition = self.definition()
         if definition["settings"]["weights"] is not None:
             definition["settings"]["weights"] = None  # wherever it lies: the digest says what is in it
+        if self._is_carried:
+            definition["carried"] = True  # a folder may have an outcome in the stock dtype, whose sums heeded no policy
         text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -131,10 +134,20 @@ class Cell:
             raise ValueError(f"expected a dtype for --recipe {self.recipe}, whose network has it throughout, but got {self.format}")
         return made
 
+    @property
+    def _is_carried(self) -> bool:
+        """Whether a dtype of ours takes a stock one's place in the whole network, since a policy would not hold there: its sums are PyTorch's own."""
+        return self.accumulate != "machine" and self.recipe in THROUGHOUT and self.target().stock is not None
+
     def number(self) -> torch.dtype | Target:
-        """The dtype of ``target()`` where the network has it throughout, else the target."""
+        """The dtype of ``target()`` where the network has it throughout, else the target.
+
+        bf16 is ``torch.bfloat16``, and the dtype of this package with its numbers, e8m7, under a policy.
+        """
         made = self.target()
-        return made.dtype if self.recipe in ("all", "master") else made
+        if self.recipe not in THROUGHOUT:
+            return made
+        return dtype_of(made.format_name) if self._is_carried else made.dtype
 
     def config(self) -> Config:
         """The training's."""

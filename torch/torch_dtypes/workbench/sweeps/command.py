@@ -140,8 +140,6 @@ def sweep(**options):
 def _cells(options):
     if not options["formats"]:
         raise click.UsageError("expected at least one cell, but got no format: say --format posit16es2")
-    if options["momentum"] and options["optimizer"] != "sgd":
-        raise click.UsageError("--momentum is for --optimizer sgd")
     if options["data"] and check.is_given("dataset"):
         raise click.UsageError("expected --dataset or --data, but got both")
     datasets = (options["data"],) if options["data"] else options["dataset"]

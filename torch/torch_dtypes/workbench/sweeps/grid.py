@@ -13,6 +13,7 @@ from pathlib import Path
 from ..._arguments import mode_name
 from ...accumulation import Accumulation
 from ...quantization.targets import target
+from ...training.combinations import check_policy, check_settings
 from ...training.data import DATASETS, Dataset
 from ...training.recipes import AFTER, RECIPES
 from ...training.sources import check_model, check_network
@@ -85,10 +86,11 @@ def cells_of(axes: Axes, settings: Settings) -> list[Cell]:
         raise ValueError(f"expected image size 32 for {', '.join(others)}, but got {settings.image_size}; only alexnet takes 224")
     for recipe in axes.recipes:
         one_of(recipe, tuple(RECIPES), "a recipe")
+    check_settings(axes.recipes, **vars(settings))
     for policy in axes.accumulates:
         Accumulation(policy)
-        if policy != "machine" and "weights" in axes.recipes:
-            raise ValueError(f"expected accumulate machine with the recipe weights, whose products are float32's, but got {policy}")
+        for recipe in axes.recipes:
+            check_policy(policy, recipe)
     named = [(name, *own) for name in axes.formats for own in _modes(name, axes.roundings)]
     made = [
         Cell(model, dataset, name, rounding, accumulate, recipe, seed, settings)

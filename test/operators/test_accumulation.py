@@ -219,17 +219,38 @@ def test_what_the_accumulator_starts_with(name):
     assert_codes(none, [spec.encode(exact_sum([x])) for x in values_of(bias, spec)], spec, name)
 
 
-@pytest.mark.parametrize("policy", ["exact", "format"])
-@pytest.mark.parametrize(("beta", "alpha"), [(1, 2.0), (0.3, 1), (-1.7, 0.1), (0, 1), (0, -3.0)])
-def test_other_scalars_round_each_operation(policy, beta, alpha):
-    spec, a, b, bias = FORMATS["posit16es1"], some("posit16es1", 3, 5), some("posit16es1", 5, 4, seed=1), some("posit16es1", 4, seed=2)
-    with accumulate(policy):
-        found = torch.addmm(bias, a, b, beta=beta, alpha=alpha)
-    codes = (exact_codes if policy == "exact" else step_codes)(lines(a, b, spec), spec)
-    values = [rounded(spec, times(value_of(spec, c), Fraction(alpha))) for c in codes]
+@pytest.mark.parametrize(("beta", "alpha"), [(1, 2.0), (0.3, 1), (-1.7, 0.1), (0, 1), (0, -3.0), (0.5, 0)])
+@pytest.mark.parametrize("name", ["posit16es1", "posit32es2", "q43"])
+def test_other_scalars(name, beta, alpha):
+    """The exact sum of all of it; else the accumulator's number, to which float64 does the rest, rounded once."""
+    spec, a, b, bias = FORMATS[name], some(name, 3, 5), some(name, 5, 4, seed=1), some(name, 4, seed=2)
     starts = values_of(bias, spec) * 3
-    expected = [spec.encode(exact_sum([v, times(s, Fraction(beta))] if beta else [v])) for v, s in zip(values, starts, strict=True)]
-    assert_codes(found, expected, spec)
+    with accumulate("exact"):
+        found = torch.addmm(bias, a, b, beta=beta, alpha=alpha)
+        batched = torch.baddbmm(bias.expand(1, 3, 4), a[None], b[None], beta=beta, alpha=alpha)[0]
+    products = [[times(times(x, y), Fraction(alpha)) for x, y in line] for line in lines(a, b, spec)]
+    wanted = [spec.encode(exact_sum([*p, times(s, Fraction(beta))] if beta else p)) for p, s in zip(products, starts, strict=True)]
+    assert_codes(found, wanted, spec), assert_codes(batched, wanted, spec)
+    for policy, dtype in (("format", a.dtype), ("format(product=exact,accumulator=fp32)", torch.float32), ("chunked(5)", a.dtype)):
+        if dtype is torch.float32 and name == "posit32es2":  # of whose products float64 lacks digits
+            continue
+        with accumulate(policy):
+            found = torch.addmm(bias, a, b, beta=beta, alpha=alpha)
+            held = torch_dtypes.matmul(a, b, out="fp32") if dtype is torch.float32 else a @ b  # one chunk is what the format's own steps make
+        rest = bias.double() * beta if beta else 0.0
+        assert torch.equal(codes_of(found), codes_of((held.double() * alpha + rest).to(a.dtype)))
+
+
+def test_scalars_do_not_overflow_on_the_way():
+    a, c = torch.full((1, 2), 15.0).to(torch.q43), torch.full((1, 1), 3.0).to(torch.q43)
+    for policy in ("machine", "exact", "format(product=exact,accumulator=fp32)", "block(terms=16, extra_bits=2)"):
+        with accumulate(policy):
+            assert torch.addmm(c, a, a.t(), alpha=0.25).item() == 112
+    with accumulate("exact"), pytest.raises(RuntimeError, match='addmm under "exact": expected finite alpha, but got inf'):
+        torch.addmm(c, a, a.t(), alpha=float("inf"))
+    wide = torch.ones(1, 2).to(torch_dtypes.dtype("e8m23"))
+    with accumulate("exact"), pytest.raises(RuntimeError, match="expected alpha whose products with the operand float64 holds exactly"):
+        torch.addmm(c.to(wide.dtype), wide, wide.t(), alpha=1e-320)
 
 
 @pytest.mark.parametrize("bias", [-20, 500])

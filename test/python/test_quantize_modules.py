@@ -124,9 +124,8 @@ def test_delayed_scales_of_gradients_are_each_parameters_own(per):
             model(x).square().sum().backward()
         for name, p in plain[0].named_parameters():
             dims = {"channel": 0, "tensor": None, 1: 1}[per]
-            axis = None if dims is None or dims >= p.dim() else dims
-            rest = [d for d in range(p.dim()) if d != axis] if axis is not None else list(range(p.dim()))
-            absmax = p.grad.abs().amax(rest, keepdim=True) if rest else p.grad.abs()
+            axis = None if dims is None or p.dim() < 2 else dims  # a bias has one scale: each number's own would round nothing
+            absmax = p.grad.abs().amax([d for d in range(p.dim()) if d != axis], keepdim=True)
             scale = (before.get(name, absmax).double() / 127).float()
             assert torch.equal(getattr(layer[0], name).grad, target("int8").quantize(p.grad, scale=scale)), (name, step)
             before[name] = absmax
@@ -145,6 +144,13 @@ def test_a_parameter_of_no_dimensions():
     x = torch.randn(2, 3)
     model(x).sum().backward()
     assert model.gain.grad.shape == () and model.table.grad.shape == (3, 2)
+
+
+@pytest.mark.parametrize("place", ["bias", "weight"])
+def test_a_scale_for_each_number_is_refused(place):
+    per_number = {place: dict(format="int4", scale="free", per="channel")}
+    with pytest.raises(ValueError, match=rf"but got {place}, whose shape is \(6,\): each number would have a scale of its own, which rounds nothing"):
+        quantize_(nn.LayerNorm(6), {nn.LayerNorm: per_number})
 
 
 def test_a_scale_along_a_dimension_that_an_input_lacks():

@@ -249,6 +249,11 @@ def _rounder(place: Place, role: str, module: nn.Module, name: str, where: str) 
         place = narrowed(place, len(shape))
         _check_whole(place, role, shape, where)
         return Rounder(place, role, module, channels_of)
+    if len(shape) == 1 and made.scaler is not None and missing == made.scaler.axis:
+        raise ValueError(
+            f"expected {role} of {where} to have a dimension beside that along which its scales lie, but got {name}, whose shape is {tuple(shape)}: "
+            "each number would have a scale of its own, which rounds nothing; say per='tensor'"
+        )
     raise ValueError(
         f"expected {role} of {where} to have the dimension along which its blocks or scales lie, but got dimension {missing} of {name}, "
         f"whose shape is {tuple(shape)}"

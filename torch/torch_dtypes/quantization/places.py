@@ -62,9 +62,11 @@ class LayerRule:
 
 
 def missing_dimension(place: Place, axis: int | None, dims: int) -> int | None:
-    """Which dimension, of those along which the blocks and the scales (``axis``) lie, a tensor of so many has not; None: it has all."""
+    """Which dimension, of those along which the blocks and the scales (``axis``) lie, a tensor of so many has not; None: it has all. Numbers in a
+    row have none for scales: each would have one of its own, which rounds nothing."""
     missing = place.target.shape.missing(dims) if isinstance(place.target, BlockFormat) else None
-    return axis if missing is None and axis is not None and not -dims <= axis < dims else missing
+    lacks = axis is not None and (dims < 2 or not -dims <= axis < dims)
+    return axis if missing is None and lacks else missing
 
 
 def narrowed(place: Place, dims: int) -> Place:

@@ -4,13 +4,16 @@
 #include <ATen/native/formats/DotProducts.h>
 #include <ATen/native/formats/Elementwise.h>
 #include <ATen/ops/_safe_softmax.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/dropout.h>
+#include <ATen/ops/eye.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/to_ops.h>
 
 #include <cmath>
 #include <functional>
 #include <utility>
+#include <vector>
 
 namespace at::formats::accumulated {
 namespace {
@@ -30,31 +33,95 @@ Tensor shaped(const Tensor& t, c10::IntArrayRef sizes, const FormatEntry& entry)
   return format_alias(bits_alias(t).reshape(sizes).contiguous(), entry);
 }
 
-// a [b, m, k] times b [b, k, n], both of the format.
-Tensor product(const Sums& sums, const char* op, const Tensor& a, const Tensor& b, const Tensor& start = {}) {
+void expect_factors(const char* op, const Tensor& a, const Tensor& b) {
   TORCH_CHECK(a.size(0) == b.size(0), op, ": expected batches of one size, but got ", a.size(0), " and ", b.size(0));
   TORCH_CHECK(a.size(2) == b.size(1), op, ": mat1 and mat2 shapes cannot be multiplied (", a.size(1), "x", a.size(2), " and ", b.size(1), "x",
               b.size(2), ")");
+}
+
+// a [b, m, k] times b [b, k, n], both of the format.
+Tensor product(const Sums& sums, const char* op, const Tensor& a, const Tensor& b, const Tensor& start = {}) {
+  expect_factors(op, a, b);
   DotProducts dots{values(sums, a), values(sums, b)};
   if (start.defined()) dots.start = values(sums, start.expand({a.size(0), a.size(1), b.size(2)}));
   return dot_products(dots, sums.entry, sums.policy);
 }
 
-// beta * self + alpha * product. With both 1, self is what the accumulator starts with; else each operation rounds.
+// The leading bits of a number, `width` of them, then the next ones: numbers of that width with its sum. 0 is one piece.
+c10::SmallVector<double, 4> pieces_of(double number, int width) {
+  c10::SmallVector<double, 4> pieces;
+  do {
+    int exponent = 0;
+    const double fraction = std::frexp(number, &exponent), piece = std::ldexp(std::trunc(std::ldexp(fraction, width)), exponent - width);
+    pieces.push_back(piece);
+    number -= piece;
+  } while (number != 0);
+  return pieces;
+}
+
+bool is_power_of_two(double number) {
+  int exponent = 0;
+  return std::isfinite(number) && std::abs(std::frexp(number, &exponent)) == 0.5;
+}
+
+// Exact multiples of a tensor's values that make number * t together. Each but the first is 0 where values are not finite.
+std::vector<Tensor> multiples(const char* op, const char* name, const Tensor& t, const Scalar& number, const FormatEntry& entry) {
+  const double factor = number.toDouble();
+  const int width = 53 - entry.format.significand_bits();
+  const bool power = is_power_of_two(factor);
+  TORCH_CHECK(std::isfinite(factor) && (width > 0 || power || factor == 0), "accumulate: ", op, " under \"exact\": expected finite ", name,
+              width > 0 ? "" : " that is a power of two", ", but got ", factor, ". Multiply a tensor by it first.");
+  const Tensor finite = t.isfinite();
+  std::vector<Tensor> made;
+  for (const double piece : power ? c10::SmallVector<double, 4>{factor} : pieces_of(factor, width)) {
+    const Tensor product = made.empty() ? t.mul(piece) : t.mul(piece).masked_fill(finite.logical_not(), 0);
+    // Below 2^-1022 a product would lose digits; beyond 2^1023 it is no number.
+    const Tensor lost = finite.logical_and(t.ne(0)).logical_and(product.abs().lt(0x1p-1022).logical_or(product.isfinite().logical_not()));
+    TORCH_CHECK(t.is_meta() || piece == 0 || !lost.any().item<bool>(), "accumulate: ", op, " under \"exact\": expected ", name,
+                " whose products with the operand float64 holds exactly, but got ", factor, ". Multiply a tensor by it first.");
+    made.push_back(product);
+  }
+  return made;
+}
+
+// The exact sum of beta * self and alpha * product, rounded once: what of the two float64 does not hold at once are more terms.
+Tensor added_exactly(const Sums& sums, const char* op, const Tensor& start, const Tensor& a, const Tensor& b, const Scalar& beta,
+                     const Scalar& alpha) {
+  const auto wide = [](const Tensor& t) { return decoded(t, c10::ScalarType::Double); };
+  std::vector<Tensor> left = multiples(op, "alpha", wide(a), alpha, sums.entry), right{wide(b)};
+  const Tensor finite_right = right[0].masked_fill(right[0].isfinite().logical_not(), 0);
+  right.resize(left.size(), finite_right);
+  DotProducts dots;
+  if (start.defined()) {
+    const std::vector<Tensor> starts = multiples(op, "beta", wide(start).contiguous(), beta, sums.entry);
+    dots.start = starts[0];
+    const Tensor one = at::eye(b.size(2), starts[0].options()).expand({b.size(0), b.size(2), b.size(2)});
+    for (size_t i = 1; i < starts.size(); ++i) {
+      left.push_back(starts[i]);
+      right.push_back(one);
+    }
+  }
+  dots.a = at::cat(left, 2).contiguous();
+  dots.b = at::cat(right, 1).contiguous();
+  dots.any_numbers = true;
+  return dot_products(dots, sums.entry, sums.policy);
+}
+
+// beta * self + alpha * product. With both 1, self is what the accumulator starts with. Else exact sums are of the whole; others are the
+// accumulator's number, to which the machine's type does the rest, and which is rounded once.
 Tensor added(const Sums& sums, const char* op, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha,
              c10::IntArrayRef sizes) {
   c10::DimVector batched(sizes.begin(), sizes.end());
   if (batched.size() == 1) batched.push_back(1);
   if (batched.size() == 2) batched.insert(batched.begin(), 1);
-  if (beta.toDouble() == 1 && alpha.toDouble() == 1) {
-    const Tensor start = self.expand(sizes).reshape(batched);
-    return shaped(product(sums, op, a, b, start), sizes, sums.entry);
-  }
-  Tensor result = shaped(product(sums, op, a, b), sizes, sums.entry);
-  const Target target{sums.entry, {}};
-  if (alpha.toDouble() != 1) result = elementwise(BinaryOp::Mul, Operand::of(result), Operand::of(alpha), target);
-  if (beta.toDouble() == 0) return result;
-  return elementwise(TernaryOp::Fma, Operand::of(beta), Operand::of(self), Operand::of(result), 1, target);
+  const bool starts = beta.toDouble() != 0;
+  const Tensor start = starts ? self.expand(sizes).reshape(batched) : Tensor();
+  if (alpha.toDouble() == 1 && (!starts || beta.toDouble() == 1)) return shaped(product(sums, op, a, b, start), sizes, sums.entry);
+  expect_factors(op, a, b);
+  if (sums.policy.kind == Accumulation::Kind::Exact) return shaped(added_exactly(sums, op, start, a, b, beta, alpha), sizes, sums.entry);
+  Tensor result = unrounded_dot_products({values(sums, a), values(sums, b)}, sums.entry, sums.policy).mul(alpha.toDouble());
+  if (starts) result = result.add(decoded(start, c10::ScalarType::Double).mul(beta.toDouble()));
+  return shaped(encoded(result, sums.entry), sizes, sums.entry);
 }
 
 } // namespace

@@ -5,6 +5,7 @@
 #include <ATen/native/formats/DotLoops.h>
 #include <ATen/native/formats/GpuKernels.h>
 #include <ATen/native/formats/GpuSums.h>
+#include <ATen/ops/empty.h>
 #include <c10/formats/ExactSum.h>
 
 namespace at::formats {
@@ -22,9 +23,18 @@ char* codes_of(const at::Tensor& out) {
   return static_cast<char*>(out.mutable_data_ptr());
 }
 
-StepFormats observed_steps(const FormatEntry& entry, const Accumulation& policy, const at::Tensor& out) {
+// What results become: codes of a format, or float64 numbers, which are nobody's to observe.
+struct Results {
+  const FormatEntry* entry;
+
+  Format format() const { return entry ? rounding_format(*entry) : c10::formats::float_format(11, 52); }
+  Recorder seen(const at::Tensor& out) const { return entry ? recorder(entry->format, codes_of(out)) : Recorder(); }
+};
+
+StepFormats observed_steps(const FormatEntry& entry, const Accumulation& policy, const Results& results, const at::Tensor& out) {
   StepFormats formats(entry, policy, out.device());
-  formats.seen = recorder(entry.format, codes_of(out));
+  formats.result = results.format();
+  formats.seen = results.seen(out);
   return formats;
 }
 
@@ -45,8 +55,8 @@ DotOperands<T> operands(const DotProducts& dots) {
 }
 
 template <typename T>
-void stepwise(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy, const at::Tensor& out) {
-  step_dots(kernels(out.device(), "dot products"), operands<T>(dots), observed_steps(entry, policy, out), policy, codes_of(out));
+void stepwise(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy, const Results& results, const at::Tensor& out) {
+  step_dots(kernels(out.device(), "dot products"), operands<T>(dots), observed_steps(entry, policy, results, out), policy, codes_of(out));
 }
 
 void exact(const DotProducts& dots, const FormatEntry& entry, const at::Tensor& out) {
@@ -61,21 +71,21 @@ void exact(const DotProducts& dots, const FormatEntry& entry, const at::Tensor& 
 }
 
 BlockJob block_job(const FormatEntry& left, const FormatEntry& right, const FormatEntry& entry, const Accumulation& policy, bool start,
-                   const at::Tensor& out) {
+                   const Results& results, const at::Tensor& out) {
   const BlockAdder adder = block_adder(left, right, policy);
-  const Format f = rounding_format(entry);
+  const Format f = results.format();
   const bool draws = c10::formats::is_stochastic(f.rounding) || c10::formats::is_stochastic(adder.reg.rounding);
   return {left.format,
           right.format,
           start && (&left != &entry || &right != &entry),
           adder,
-          {f, draws ? next_seed({}, out.device()) : Seed(), recorder(entry.format, codes_of(out))}};
+          {f, draws ? next_seed({}, out.device()) : Seed(), results.seen(out)}};
 }
 
 template <typename T>
 void running_steps(const at::Tensor& b, const FormatEntry& entry, const Accumulation& policy, const at::Tensor& out) {
-  running_step_sums(kernels(out.device(), "running sums"), b.const_data_ptr<T>(), b.size(0), b.size(1), b.size(2), observed_steps(entry, policy, out),
-                    policy, codes_of(out));
+  running_step_sums(kernels(out.device(), "running sums"), b.const_data_ptr<T>(), b.size(0), b.size(1), b.size(2),
+                    observed_steps(entry, policy, {&entry}, out), policy, codes_of(out));
 }
 
 bool wraps(const FormatEntry* chosen) {
@@ -105,7 +115,7 @@ void expect_wrapping(const FormatEntry& left, const FormatEntry& right, const Fo
 } // namespace
 
 Format format_of_terms(const DotProducts& dots, const FormatEntry& entry) {
-  const bool one_format = !dots.left || (dots.left == dots.right && (!dots.start.defined() || dots.left == &entry));
+  const bool one_format = !dots.any_numbers && (!dots.left || (dots.left == dots.right && (!dots.start.defined() || dots.left == &entry)));
   return !one_format ? c10::formats::float_format(11, 52) : dots.left ? dots.left->format : entry.format;
 }
 
@@ -135,39 +145,57 @@ static void expect_steps(const FormatEntry& left, const FormatEntry& right, cons
               &left == &right ? "" : " and " + right.name, ". Use fused=True or accumulate(\"exact\").");
 }
 
-at::Tensor dot_products(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy) {
-  const int64_t m = dots.a.defined() ? dots.a.size(1) : 1;
-  at::Tensor out = empty_format({dots.b.size(0), m, dots.b.size(2)}, entry, dots.b.device());
+// Fills out, [batch, m, n] of the results.
+static void fill(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy, const Results& results, const at::Tensor& out) {
   const FormatEntry &left = dots.left ? *dots.left : entry, &right = dots.right ? *dots.right : entry;
   if (policy.kind == Accumulation::Kind::Block) block_adder(left, right, policy); // its errors, for tensors of no elements too
-  if (dots.b.device().is_meta() || out.numel() == 0) return out;
+  if (dots.b.device().is_meta() || out.numel() == 0) return;
   TORCH_CHECK(dots.b.size(1) < ExactSum::kMaxProducts, "expected dot products of less than 2^30 terms, but got ", dots.b.size(1));
   const bool gpu = on_gpu(out.device());
   if (policy.kind == Accumulation::Kind::Exact) {
-    gpu ? dot_products_on_gpu(dots, entry, policy, out) : exact(dots, entry, out);
-    return out;
+    gpu ? dot_products_on_gpu(dots, entry, policy, results.format(), out) : exact(dots, entry, out);
+    return;
   }
   const bool block = policy.kind == Accumulation::Kind::Block;
   if (!block) expect_steps(left, right, entry, policy);
-  if (dots.a.defined() && dots.b.size(2) < 16 && m > dots.b.size(2)) {
+  if (dots.a.defined() && dots.b.size(2) < 16 && dots.a.size(1) > dots.b.size(2)) {
     // Few columns: lanes run over the rows instead. A product does not mind which factor comes first.
     const auto turned = [](const at::Tensor& t) { return t.defined() ? t.transpose(1, 2).contiguous() : t; };
-    const at::Tensor other = dot_products(
-        {turned(dots.b), turned(dots.a), turned(dots.start), turned(dots.present_rows), turned(dots.present), dots.divisor, dots.right, dots.left},
-        entry, policy);
-    return format_alias(bits_alias(other).transpose(1, 2).contiguous(), entry);
+    const auto numbers = [&](const at::Tensor& t) { return results.entry ? bits_alias(t) : t; };
+    const c10::DimVector sizes{out.size(0), out.size(2), out.size(1)};
+    const at::Tensor other = results.entry ? empty_format(sizes, *results.entry, out.device()) : at::empty(sizes, out.options());
+    fill({turned(dots.b), turned(dots.a), turned(dots.start), turned(dots.present_rows), turned(dots.present), dots.divisor, dots.right, dots.left},
+         entry, policy, results, other);
+    numbers(out).copy_(numbers(other).transpose(1, 2));
+    return;
   }
   if (block) {
-    const BlockJob job = block_job(left, right, entry, policy, dots.start.defined(), out);
+    const BlockJob job = block_job(left, right, entry, policy, dots.start.defined(), results, out);
     if (gpu) block_sums_on_gpu(dots, job, out);
     else block_dots(kernels(out.device(), "sums by blocks of products"), operands<double>(dots), job, codes_of(out));
   } else if (gpu) {
-    dot_products_on_gpu(dots, entry, policy, out);
+    dot_products_on_gpu(dots, entry, policy, results.format(), out);
   } else if (dots.b.scalar_type() == ScalarType::Float) {
-    stepwise<float>(dots, entry, policy, out);
+    stepwise<float>(dots, entry, policy, results, out);
   } else {
-    stepwise<double>(dots, entry, policy, out);
+    stepwise<double>(dots, entry, policy, results, out);
   }
+}
+
+static c10::DimVector sizes_of(const DotProducts& dots) {
+  return {dots.b.size(0), dots.a.defined() ? dots.a.size(1) : 1, dots.b.size(2)};
+}
+
+at::Tensor dot_products(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy) {
+  at::Tensor out = empty_format(sizes_of(dots), entry, dots.b.device());
+  fill(dots, entry, policy, {&entry}, out);
+  return out;
+}
+
+at::Tensor unrounded_dot_products(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy) {
+  TORCH_INTERNAL_ASSERT(policy.kind != Accumulation::Kind::Exact);
+  at::Tensor out = at::empty(sizes_of(dots), dots.b.options().dtype(ScalarType::Double));
+  fill(dots, entry, policy, {nullptr}, out);
   return out;
 }
 
@@ -175,7 +203,7 @@ at::Tensor running_sums(const at::Tensor& b, const FormatEntry& entry, const Acc
   at::Tensor out = empty_format(b.sizes(), entry, b.device());
   if (b.device().is_meta() || out.numel() == 0) return out;
   if (policy.kind == Accumulation::Kind::Block) {
-    const BlockJob job = block_job(entry, entry, entry, policy, false, out);
+    const BlockJob job = block_job(entry, entry, entry, policy, false, {&entry}, out);
     if (on_gpu(out.device())) {
       running_block_sums_on_gpu(b, job, out);
     } else {

@@ -17,6 +17,7 @@ struct DotProducts {
   // The formats of a and b where they are not the result's; both, or neither. Operands are float64 then.
   const FormatEntry* left{nullptr};
   const FormatEntry* right{nullptr};
+  bool any_numbers{false}; // operands are float64 numbers of no format; for exact sums
 };
 
 // The format whose values all operands are: of two formats, a float that is wide enough for every one.
@@ -26,6 +27,8 @@ Format format_of_terms(const DotProducts& dots, const FormatEntry& entry);
 c10::ScalarType dot_type(const FormatEntry& entry, const Accumulation& policy);
 // [batch, m, n] of the format. Products are added in the order of k.
 at::Tensor dot_products(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy);
+// The same as float64 numbers, before they are rounded to the format; of policies that round at every step, whose sums float64 has.
+at::Tensor unrounded_dot_products(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy);
 // [batch, k, n]: the sums of b's first 1, 2, ... k rows.
 at::Tensor running_sums(const at::Tensor& b, const FormatEntry& entry, const Accumulation& policy);
 

@@ -23,13 +23,13 @@ cuda::Dots<T> operands(const DotProducts& dots) {
   };
 }
 
-cuda::StepPolicy step_policy(const FormatEntry& entry, const Accumulation& policy, int64_t divisor, c10::Device device) {
+cuda::StepPolicy step_policy(const FormatEntry& entry, const Accumulation& policy, const Format& result, int64_t divisor, c10::Device device) {
   const StepFormats formats(entry, policy, device);
   return {
       .product = formats.product,
       .sum = formats.sum,
       .outer = formats.outer,
-      .result = formats.result,
+      .result = result,
       .fused = policy.fused,
       .kahan = policy.kahan,
       .exact_product = policy.exact_product,
@@ -51,16 +51,15 @@ void with_type(const at::Tensor& values, const Body& body) {
 
 } // namespace
 
-void dot_products_on_gpu(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy, const at::Tensor& out) {
+void dot_products_on_gpu(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy, const Format& result, const at::Tensor& out) {
   const Gpu gpu(out.device(), "dot products");
   gpu.expect(entry.format);
   void* codes = out.mutable_data_ptr();
   if (policy.kind == Accumulation::Kind::Exact) {
-    const Format result = rounding_format(entry);
     const RandomWords words = next_words(result, {}, out.device());
     return gpu.check(gpu->exact(format_of_terms(dots, entry), result, operands<double>(dots), dots.divisor, codes, words, gpu.stream()));
   }
-  const cuda::StepPolicy steps = step_policy(entry, policy, dots.divisor, out.device());
+  const cuda::StepPolicy steps = step_policy(entry, policy, result, dots.divisor, out.device());
   for (const Format& f : {steps.product, steps.sum, steps.result}) gpu.expect(f);
   with_type(dots.b, [&](auto number) { gpu.check(gpu->steps(steps, operands<decltype(number)>(dots), codes, gpu.stream())); });
 }
@@ -90,7 +89,7 @@ void running_sums_on_gpu(const at::Tensor& values, const FormatEntry& entry, con
     const RandomWords words = next_words(result, {}, out.device());
     return gpu.check(gpu->running_exact(entry.format, result, shape, values.const_data_ptr<double>(), codes, words, gpu.stream()));
   }
-  const cuda::StepPolicy steps = step_policy(entry, policy, 1, out.device());
+  const cuda::StepPolicy steps = step_policy(entry, policy, rounding_format(entry), 1, out.device());
   for (const Format& f : {steps.product, steps.sum, steps.result}) gpu.expect(f);
   with_type(values,
             [&](auto number) { gpu.check(gpu->running_steps(steps, shape, values.const_data_ptr<decltype(number)>(), codes, gpu.stream())); });

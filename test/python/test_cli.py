@@ -1,5 +1,6 @@
 """Tests of the command line ``torch-dtypes``: what it prints, writes and refuses."""
 
+import contextlib
 import io
 import json
 import os
@@ -240,6 +241,46 @@ def test_signs_that_an_encoding_lacks_are_spelt(encoding, expected, monkeypatch)
     cli.main([])
     stream.flush()
     assert stream.buffer.getvalue().decode(encoding).startswith(expected)
+
+
+def test_vectors_go_into_what_is_no_regular_file_and_where_a_link_leads(tmp_path):
+    command = ("vectors", "q43", "--op", "add", "--count", 5, "--out")
+    assert run(*command, tmp_path / "plain").exit_code == 0
+    expected = (tmp_path / "plain").read_text()
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)  # a pipe holds more than that
+    assert run(*command, tmp_path / "pipe").exit_code == 0
+    assert os.read(reader, 1 << 16).decode() == expected
+    os.close(reader)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "aim").write_text("before")
+    (tmp_path / "link").symlink_to("folder/aim")
+    assert run(*command, tmp_path / "link").exit_code == 0
+    assert (tmp_path / "folder" / "aim").read_text() == expected
+    assert (tmp_path / "pipe").is_fifo() and (tmp_path / "link").is_symlink()
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["aim", "folder", "link", "pipe", "plain"]
+
+
+@pytest.mark.parametrize("count", [5, 20_000])  # what fits into the stream's buffer, and what does not
+def test_standard_output_that_is_full_or_has_no_reader(monkeypatch, capsys, count):
+    command = ["vectors", "q43", "--op", "add", "--count", str(count), "--out", "-"]
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(SystemExit) as caught:
+            cli.main(command)
+    assert caught.value.code == "Error: cannot write to standard output: No space left on device"
+    reader, writer = os.pipe()
+    os.close(reader)
+    with contextlib.suppress(BrokenPipeError), open(writer, "w") as pipe:  # click leaves what it could not write in the buffer
+        monkeypatch.setattr(sys, "stdout", pipe)
+        with pytest.raises(SystemExit) as caught:
+            cli.main(command)
+    assert caught.value.code == 1
+    assert "Error" not in capsys.readouterr().err
+    monkeypatch.setattr(sys, "stdout", None)  # closed
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["--version"])
+    assert caught.value.code == 0
 
 
 def test_several_seeds_on_an_ascii_stream():

@@ -5,11 +5,17 @@ them until :func:`main` has looked whether they are there.
 """
 
 import codecs
+import contextlib
+import errno
 import importlib.util
+import os
 import sys
 
 # What the commands print beyond ASCII, as a stream shows it that has no such sign (PYTHONIOENCODING=ascii, another 8-bit locale).
 _SPELT = {"±": "+-", "µ": "u", "…": "..."}
+
+# How writing to standard output fails; EPIPE (its reader has ended, as head does) is no error to speak of.
+_UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 EXTRA = "pip install 'torch-dtypes[train]'"
 
@@ -20,8 +26,20 @@ def main(args=None):
     if absent:
         sys.exit(f"Error: the torch-dtypes command needs {' and '.join(absent)}: {EXTRA}")
     for stream in (sys.stdout, sys.stderr):
-        _spell_out(stream)
-    group()(args=args, prog_name="torch-dtypes")
+        if stream is not None:  # None: it was closed, by >&-
+            _spell_out(stream)
+    try:
+        try:
+            group()(args=args, prog_name="torch-dtypes")
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # here, where what goes wrong can be said; Python's own at its end prints "Exception ignored"
+    except OSError as error:
+        if error.filename is not None or error.errno not in _UNWRITABLE:
+            raise  # not of a stream: files have names, and commands say themselves what is wrong with theirs
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in its buffer would fail again
+        sys.exit(1 if error.errno == errno.EPIPE else f"Error: cannot write to standard output: {error.strerror}")
 
 
 def _spell_out(stream):

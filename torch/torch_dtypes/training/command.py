@@ -277,6 +277,8 @@ def _compare(comparison, options):
         try:
             comparison.go(display, stop, on_run)
         except OSError as error:
+            if not options["out"]:
+                raise  # of standard output
             raise click.ClickException(f"cannot write into {options['out']}: {error.strerror}") from error
         except RuntimeError as error:  # no memory
             if comparison.ranks.size > 1 and is_lost(error):

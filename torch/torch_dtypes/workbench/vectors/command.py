@@ -8,7 +8,7 @@ import tempfile
 import click
 
 from ... import _names
-from .files import put, write
+from .files import is_special, put, write
 from .lines import KINDS
 from .making import OPERATIONS, Job
 
@@ -17,14 +17,16 @@ def _file(ctx, param, path):
     """A file whose folder can be written, before a long run; or ``-``."""
     if path == "-":
         return path
-    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path):
+        raise click.BadParameter(f"expected a file, but {path} is a folder")
+    if is_special(path):
+        return path
+    folder = os.path.dirname(os.path.realpath(path))
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise click.BadParameter(f"cannot write {path}: {error.strerror}; name a file in a folder that exists") from error
-    if os.path.isdir(path):
-        raise click.BadParameter(f"expected a file, but {path} is a folder")
     return path
 
 
@@ -65,7 +67,11 @@ def vectors(format, operation, mode, to, terms, accumulate, count, everything, s
         advance = functools.partial(bar.advance, bar.add_task("", total=job.total))
         try:
             put(job, sys.stdout, kind, advance) if out == "-" else write(job, out, kind, advance)
-        except (RuntimeError, OSError) as error:  # a policy that the format cannot follow, a full disk
+        except RuntimeError as error:  # a policy that the format cannot follow
             raise click.ClickException(str(error)) from error
+        except OSError as error:  # a full disk
+            if out == "-":
+                raise  # cli.main's, as of every command
+            raise click.ClickException(f"cannot write {out}: {error.strerror}") from error
     written = f"written: {out}, {job.total:,} vectors of {operation} in {format}, {job.result.rounding.name}"
     click.echo(written, err=out == "-")

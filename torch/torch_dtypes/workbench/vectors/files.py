@@ -26,8 +26,13 @@ def put(job: Job, file: TextIO, kind: str, progress: Callable[[int], None] | Non
             progress(count)
 
 
+def is_special(path: str | os.PathLike) -> bool:
+    """Whether it is there and no regular file, such as a pipe or device, in whose place no file may come."""
+    return os.path.exists(path) and not os.path.isfile(path)
+
+
 def write(job: Job, path: str | os.PathLike, kind: str, progress: Callable[[int], None] | None = None) -> Path:
-    """Writes the vectors of a job; the file appears when it is whole.
+    """Writes the vectors of a job; the file appears when it is whole, where a link leads. Pipes and devices take it as it comes.
 
     Args:
         kind: one of ``KINDS``. ``"hex"``: a vector a line, codes with spaces between them, behind lines that begin with ``#``. ``"readmemh"``: a
@@ -39,7 +44,11 @@ def write(job: Job, path: str | os.PathLike, kind: str, progress: Callable[[int]
         OSError: the file cannot be written.
         ValueError: another kind.
     """
-    path = Path(path)
+    if is_special(path):
+        with open(path, "w", encoding="ascii", errors="backslashreplace") as file:
+            put(job, file, kind, progress)
+        return Path(path)
+    path = Path(os.path.realpath(path))
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with open(handle, "w", encoding="ascii", errors="backslashreplace") as file:

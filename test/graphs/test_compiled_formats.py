@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from capture import WHOLE_GRAPHS, Graphs, assert_same, clean  # noqa: F401 (clean is a fixture)
 from networks import LeNet5, Transformer, step
+from torch.optim.nadam import nadam
 
 import torch_dtypes
 from torch_dtypes._overlay import graphs, releases
@@ -127,19 +128,62 @@ def test_written_operands(backend):
     assert a._version > before
 
 
-@pytest.mark.parametrize("name", ["SGD", "SGD with momentum", "Adamax", "Rprop"])
+def test_tensors_that_a_graph_holds(backend):
+    """They belong to the graph that Dynamo makes, which is run once more where it is recorded."""
+    held = [torch.ones(3, dtype=torch.q43) for _ in range(2)]
+    torch._dynamo.mark_static_address(held[0])
+
+    def f(held, x):
+        held.add_(x)
+        return held * 2
+
+    x = torch.ones(3, dtype=torch.q43)
+    assert_same(torch.compile(lambda x: f(held[0], x), backend=backend, fullgraph=True)(x), f(held[1], x))
+    assert_same(*held)
+
+
+@pytest.mark.parametrize(("name", "way"), [("Adam", "step"), ("Adam", "within"), ("RMSprop", "within"), ("NAdam", "function")])
+@pytest.mark.filterwarnings("ignore:torch.compile runs uncompiled", "ignore:the optimizer's eps")
+def test_an_optimizers_step_is_eager_codes(backend, name, way):
+    """Stock's formulas differ where they are compiled, and an eps that is 0 in the format is raised by what stands in front of them."""
+
+    def parameters(compile_):
+        p = torch.nn.Parameter(torch.tensor([1, -1.5, 0.25], dtype=torch.q43))
+        optimizer = getattr(torch.optim, name)([p], lr=0.01)
+
+        def within(slope):
+            p.grad = slope * 0.5
+            optimizer.step()
+
+        def by_function(slope):
+            groups = [p], [slope * 0.5], [torch.zeros_like(p)], [torch.zeros_like(p)]
+            settings = dict(beta1=0.9, beta2=0.999, lr=0.01, weight_decay=0.0, momentum_decay=0.004, eps=1e-8)
+            with torch.no_grad():
+                nadam(*groups, [torch.ones(())], [torch.zeros(())], **settings)
+
+        p.grad = torch.full_like(p, 2**-7)
+        run = compile_({"step": optimizer.step, "within": within, "function": by_function}[way])
+        for _ in range(2):
+            run(*([] if way == "step" else [torch.full_like(p, 2**-6).detach()]))
+        return p
+
+    found = parameters(lambda f: torch.compile(f, backend=backend))
+    assert_same(found, parameters(lambda f: f))
+    assert found.isfinite().all()
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"expected stock dtypes in a .*graph, but got torch\.q43"):
+        parameters(lambda f: torch.compile(f, backend=backend, fullgraph=True))
+
+
 @pytest.mark.filterwarnings("ignore:torch.compile runs uncompiled")
-def test_optimizers(backend, name):
-    """Their state and parameters belong to the graph that Dynamo makes, which is run once more where it is recorded."""
-    torch.manual_seed(0)
-    slope, parameters = torch.randn(5).to(torch.posit16es2), [torch.linspace(-2, 2, 5).to(torch.posit16es2).requires_grad_() for _ in range(2)]
-    made = [getattr(torch.optim, name.split()[0])([p], lr=0.01, **({"momentum": 0.9} if "momentum" in name else {})) for p in parameters]
-    steps = [torch.compile(made[0].step, backend=backend), made[1].step]
-    for _ in range(3):
-        for p, run in zip(parameters, steps, strict=True):
-            p.grad = slope.clone()
-            run()
-    assert_same(*parameters)
+def test_stock_masks_of_attention(backend):
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).to(torch.q43).eval()
+    x, mask = torch.linspace(-2, 2, 80).reshape(2, 5, 8).to(torch.q43), torch.nn.Transformer.generate_square_subsequent_mask(5)
+    run = torch.compile(layer, backend=backend)
+    with torch.no_grad():
+        assert_same(run(x, src_mask=mask, is_causal=True), layer(x, src_mask=mask, is_causal=True))
+        with pytest.raises(torch._dynamo.exc.Unsupported, match=r"expected stock dtypes in a graph, but got torch\.q43"):
+            torch.compile(layer, backend=backend, fullgraph=True)(x, src_mask=mask)
 
 
 def foreach_lerp(x, a, b):
@@ -195,6 +239,19 @@ def test_numbers_in_the_places_of_tensors(backend, name):
     for _ in range(2):
         for a, b in zip(everything(run), everything(f), strict=True):
             assert_same(a, b)
+
+
+@pytest.mark.filterwarnings("ignore:.* has no infinity")
+def test_infinities_as_numbers(backend):
+    """They are outermost numbers, of which those that a cast makes are NaN."""
+
+    def f(x):
+        cast = torch.scalar_tensor(float("inf")).to(x.dtype)
+        return torch.where(x > 0, x, float("-inf")), torch.where(x > 0, float("inf"), x), torch.where(x > 0, float("nan"), x), cast
+
+    x = torch.linspace(-2, 2, 5).to(torch.posit16es2)
+    for a, b in zip(torch.compile(f, backend=backend, fullgraph=True)(x), f(x), strict=True):
+        assert_same(a, b)
 
 
 OF_STOCK_FORMULAS = {

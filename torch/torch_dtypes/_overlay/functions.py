@@ -97,10 +97,18 @@ def group_tensors(tensorlistlist, with_indices=False):
     return groups
 
 
+# ---- before which graphs of Dynamo's end ----
+
+
+def _attends_in(mask, mask_name, other_type, other_name, target_type, check_other=True) -> torch.dtype | None:
+    """The dtype of attention of ours for which a stock mask becomes one of that dtype."""
+    return target_type if mask is not None and _C.format_of(target_type) is not None and _C.format_of(mask.dtype) is None else None
+
+
 _LINALG = "torch._C._linalg"
 HOOKS = [
     Extended("torch.masked._ops", "_reduction_identity", masked_identity),
-    Extended("torch.nn.functional", "_canonical_mask", canonical_mask),
+    Extended("torch.nn.functional", "_canonical_mask", canonical_mask, ends_graph=_attends_in),
     Extended("torch.nn.modules.transformer", "_generate_square_subsequent_mask", subsequent_mask),
     *(Builtin(_LINALG, name, rank_tolerance, When.OWN_SELF) for name in ("linalg_matrix_rank", "linalg_pinv")),
     Builtin(_LINALG, "linalg_lstsq", lstsq, When.OWN_SELF),

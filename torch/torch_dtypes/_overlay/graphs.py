@@ -10,14 +10,16 @@ from __future__ import annotations
 import functools
 import os
 import threading
+import types
 import warnings
 
 import torch
 from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .. import _C
-from . import table
+from . import optimizers, table
 from .releases import NO_TABLE_OF_METHODS, SKIP_RULES_KNOW_FRAMES, SKIPS_HAVE_REASONS
 from .table import Builtin, Registered, Replaced, When
 
@@ -60,7 +62,8 @@ def _format_of_setting() -> str | None:
 
 
 def skipping(stock):
-    """What dynamo calls for each frame without valid compiled code: under a default dtype or autocast of ours it runs as it is written."""
+    """What dynamo calls for each frame without valid compiled code: under a default dtype or autocast of ours it runs as it is written, and so does
+    an optimizer's step of parameters of ours."""
     from torch._dynamo import convert_frame, exc, trace_rules
     from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
 
@@ -73,7 +76,7 @@ def skipping(stock):
 
     @functools.wraps(stock)
     def call(self, frame, cache_entry, frame_state):
-        name = _format_of_setting()
+        name = _format_of_setting() or _format_of_step(frame)
         if name is None or trace_rules.check(frame.f_code, **({"frame": frame} if SKIP_RULES_KNOW_FRAMES else {})):
             try:
                 return stock(self, frame, cache_entry, frame_state)
@@ -86,6 +89,28 @@ def skipping(stock):
         return skipped(name)
 
     return call
+
+
+@functools.cache
+def _code_of_steps() -> types.CodeType:
+    """The code around each optimizer's step."""
+    return torch.optim.Optimizer.profile_hook_step(len).__code__
+
+
+def _format_of_step(frame) -> str | None:
+    """The format of an optimizer's parameters whose step a frame is, or of one of torch.optim's functions."""
+    if frame.f_code is _code_of_steps():
+        return _format_of_optimizer(*frame.f_locals["args"][:1])
+    if frame.f_code is not optimizers.step.__code__:
+        return None
+    dtype = optimizers.dtype_of(frame.f_locals["params"])
+    return None if dtype is None else _C.name_of(dtype)
+
+
+def _format_of_optimizer(optimizer: object) -> str | None:
+    groups = optimizer.param_groups if isinstance(optimizer, torch.optim.Optimizer) else ()
+    dtype = optimizers.dtype_of([p for group in groups for p in group["params"]])
+    return None if dtype is None else _C.name_of(dtype)
 
 
 def _end_graph(name: str, why: str = "") -> None:
@@ -134,6 +159,36 @@ def breaking_nodes(stock):
             _end_graph(name, f" ({error})")  # eager code has the result, or the error
 
     return make
+
+
+def _known(variable) -> object:
+    """What one of dynamo's variables stands for: fake tensors, lists of such, constants. None for others."""
+    from torch._dynamo.variables import TensorVariable
+    from torch._dynamo.variables.lists import BaseListVariable
+
+    variable = variable.realize()
+    if isinstance(variable, BaseListVariable):
+        return [_known(v) for v in variable.items]
+    if isinstance(variable, TensorVariable):
+        return variable.as_proxy().node.meta.get("example_value")
+    return variable.as_python_constant() if variable.is_python_constant() else None
+
+
+def ending_before_calls(stock):
+    """What traces a call of a Python function: the graph ends before an optimizer's step of parameters of ours, and before what an extended function
+    (``table.Extended``) says."""
+
+    @functools.wraps(stock)
+    def build(parent, func, args, kwargs, **others):
+        if func.get_code() is _code_of_steps():
+            if args and (name := _format_of_optimizer(getattr(args[0].realize(), "value", None))) is not None:
+                _end_graph(name)
+        elif (ends := getattr(getattr(func, "fn", None), "ends_graph", None)) is not None:
+            if (dtype := ends(*map(_known, args), **{k: _known(v) for k, v in kwargs.items()})) is not None:
+                _end_graph(_C.name_of(dtype))
+        return stock(parent, func, args, kwargs, **others)
+
+    return build
 
 
 def never_compiled(add) -> None:
@@ -297,19 +352,9 @@ def compiling(stock):
 
 def _one_is_ours(variables) -> bool:
     """Of dynamo's variables and those in their lists, whether one is a tensor of ours."""
-    from torch._dynamo.variables import TensorVariable
-    from torch._dynamo.variables.lists import BaseListVariable
-
     from ..compiling.codes import Codes
 
-    for variable in variables:
-        variable = variable.realize()
-        if isinstance(variable, BaseListVariable):
-            if _one_is_ours(variable.items):
-                return True
-        elif isinstance(variable, TensorVariable) and isinstance(variable.as_proxy().node.meta.get("example_value"), Codes):
-            return True
-    return False
+    return any(isinstance(v, Codes) for v in pytree.tree_leaves([_known(v) for v in variables]))
 
 
 _SEVERAL_OF_ONE = ("add_", "addcmul_", "addcdiv_")
@@ -362,6 +407,7 @@ LATER_HOOKS = [
     *(Replaced(f"{_DYNAMO}.variables.tensor.TensorVariable", f"method_{name}", kept_whole) for name in _SEVERAL_OF_ONE),
     Registered(f"{_DYNAMO}.variables.tensor.TensorVariable", "tp_methods", methods_kept_whole, optional=NO_TABLE_OF_METHODS),
     Replaced(f"{_DYNAMO}.variables.torch.TorchInGraphFunctionVariable", "_get_handlers", functions_kept_whole),
+    Replaced(f"{_DYNAMO}.symbolic_convert.InliningInstructionTranslator", "build_inline_tracer", ending_before_calls),
     Registered(f"{_DYNAMO}.trace_rules", "add", never_compiled),
     Replaced(f"{_DYNAMO}.trace_rules", "get_mod_inlinelist", traced_through),
     Registered("torch._functorch.compile_utils", "rand_ops", draws),

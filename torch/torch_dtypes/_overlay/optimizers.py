@@ -25,7 +25,7 @@ _OTHER_OVER_LISTS = {"_adafactor", "adagrad", "asgd", "nadam", "radam"}
 _FUSED = {"adagrad", "adam", "sgd"}
 
 
-def _step(stock, own, name, params, *lists, **settings):
+def step(stock, own, name, params, *lists, **settings):
     """One call of such a function: lists are parted by dtype, ours for the parameters of each dtype of ours, stock's for the others. An eps that is
     0 in ours is raised (optim/eps.py); SGD, Adam and AdamW run in one pass over memory, whichever way is asked for (OptimizerSteps.cpp); over
     lists, Adafactor, Adagrad, ASGD, NAdam and RAdam take the for-loop's function."""
@@ -122,6 +122,11 @@ def _on_shards(step, params, *lists, **settings):
 _ONE_PASS = {"adam": _adam, "sgd": _sgd}
 
 
+def dtype_of(params, *_lists, **_settings) -> torch.dtype | None:
+    """The dtype of ours among a step's parameters."""
+    return next((p.dtype for p in params or () if isinstance(p, torch.Tensor) and _C.format_of(p.dtype) is not None), None)
+
+
 def _rows():
     """For each of its functions: the loop, the one over lists, the fused one."""
     for module_name, name in _FUNCTIONS.items():
@@ -134,7 +139,8 @@ def _rows():
         if one_pass := _ONE_PASS.get(module_name):
             own = {way: functools.partial(one_pass, function) for way, function in stock.items()}
         for way in ways:
-            yield Extended(module, way + name, functools.partial(_step, stock[way], own[way], module_name))
+            run = functools.partial(step, stock[way], own[way], module_name)
+            yield Extended(module, way + name, run, ends_graph=dtype_of)  # stock's formulas differ where they are compiled
 
 
 HOOKS = list(_rows())

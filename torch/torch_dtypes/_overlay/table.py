@@ -81,14 +81,15 @@ class Builtin(Hook):
         _C.hook(getattr(stock, "__func__", stock), self.implementation, int(self.when))  # static methods', pybind11's
 
 
-def _asking_first(stock: Callable, implementation: Callable) -> Callable:
+def _asking_first(stock: Callable, implementation: Callable, ends_graph: Callable | None) -> Callable:
     @functools.wraps(stock)
     def extended(*args, **kwargs):
-        # Nothing of ours is in a graph of Dynamo's, which could not trace the implementation; it knows this test.
+        # Dynamo could not trace the implementation; it knows this test.
         own = None if torch.compiler.is_dynamo_compiling() else implementation(*args, **kwargs)
         return stock(*args, **kwargs) if own is None else own
 
     extended.__prepare_scriptable__ = lambda: stock  # what torch.jit.script compiles: it takes no *args
+    extended.ends_graph = ends_graph
     return extended
 
 
@@ -119,10 +120,13 @@ class Replaced(Hook):
 @dataclass(frozen=True)
 class Extended(Replaced):
     """The same, where the function in its place asks ``implementation(*args, **kwargs)`` first, which raises, or answers None for what is not
-    ours."""
+    ours. In a graph of Dynamo's stock's function stands; where that is not enough, ``ends_graph(*args, **kwargs)`` names the dtype of ours before
+    which the graph ends, or answers None. Tensors of ours are ``Codes`` there, and what it cannot know is None."""
+
+    ends_graph: Callable[..., torch.dtype | None] | None = None
 
     def made(self, stock: Callable) -> Callable:
-        return _asking_first(stock, self.implementation)
+        return _asking_first(stock, self.implementation, self.ends_graph)
 
     def put(self, owner: Any, stock: Any) -> None:
         if not self.within and getattr(stock, "__module__", None) != getattr(owner, "__module__", owner.__name__):

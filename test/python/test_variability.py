@@ -1,6 +1,7 @@
 """Variability studies: estimators of digits, delta debugging, the study of a network, the command."""
 
 import csv
+import io
 import json
 import math
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from rich.console import Console
 from scipy.stats import binom
 from torch import nn
 
@@ -16,7 +18,7 @@ from torch_dtypes import cli
 from torch_dtypes.training.models import build_model
 from torch_dtypes.workbench.variability.delta import Search, responsible
 from torch_dtypes.workbench.variability.harmonic import harmonic, harmonic_figure
-from torch_dtypes.workbench.variability.study import minimum_dice
+from torch_dtypes.workbench.variability.study import Layer, Metric, Settings, Variability, minimum_dice
 
 pytestmark = pytest.mark.own_process
 
@@ -186,6 +188,16 @@ def test_a_study_finds_the_module_that_cancels(tmp_path):
     assert "svg" in found._repr_html_() and set(found.figures("column")) == {"layers", "modules"}
 
 
+def test_numbers_of_a_table_are_whole_on_a_narrow_terminal():
+    stream = io.StringIO()
+    metrics = [Metric("loss", 2.0771200234, [2.0, 2.1], digits([2.0, 2.1]), digits([2.0, 2.1], method="classic"))]
+    Variability(Settings(), "inference", 40, metrics, [Layer("a.module.with.a.name", "Linear", 1_234_567, 1.0, 2.0, 3.0, 4.0)]).print(
+        Console(file=stream, width=30)
+    )
+    words = stream.getvalue().split()
+    assert {"2.07712002", "1,234,567"} <= set(words) and "a.module.with.a.name" not in words
+
+
 def test_a_study_of_numbers_and_of_nothing_to_find():
     g = torch.Generator().manual_seed(1)
     data = [(torch.randn(5, 6, generator=g), torch.randn(5, 3, generator=g))]
@@ -254,6 +266,8 @@ def test_command_repeats_a_training():
         (("--repeats", "1"), "2"), (("--mode", "random"), "stochastic"), (("--format", "posit65es2"), "nbits from 2 to 64"),
         (("--tolerance", "-1"), "at least 0"),
         (("--format", "posit32es2"), "values float32 has"), (("--no-where", "--tolerance", "1"), "--no-where leaves out"),
+        (("--format", "q43_stochastic", "--mode", "up"), "expected one rounding mode, but got up, and stochastic in the name q43_stochastic"),
+        (("--format", "q43_down"), "expected one rounding mode, but got stochastic, and down in the name q43_down"),
         (("--model", "lenet"), "lenet5"), (("--weights", "nowhere.pt"), "nowhere.pt"), (("--probability", "1"), "between 0 and 1"),
         (("--momentum", "0.5"), "--optimizer sgd"), (("--out", "/proc/none"), "cannot write"), (("--data", "nowhere:load"), "nowhere"),
     ],

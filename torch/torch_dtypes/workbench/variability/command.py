@@ -15,7 +15,7 @@ from ...training.loop import Training as Trained
 from ...training.sources import build_network, check_network
 from ..provenance import command_line
 from .programs import Inference, Training, test_batches
-from .study import METRICS, Settings, Study, checked
+from .study import METRICS, Settings, Study, check_one_mode, checked
 
 
 def _tolerance(ctx, param, value):
@@ -95,6 +95,7 @@ def _prepare(options):
     )  # fmt: skip
     try:
         fuzzy(mode=settings.mode, format=settings.format)
+        check_one_mode(settings)
     except (ValueError, TypeError) as error:
         raise click.BadParameter(str(error), param_hint="'--format'") from error
     config = Config(

@@ -84,6 +84,7 @@ def sentences(found: Variability) -> list[str]:
 
 def print_tables(found: Variability, console=None) -> None:
     from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Table
 
     console = console or Console()
@@ -91,10 +92,13 @@ def print_tables(found: Variability, console=None) -> None:
     for columns, rows in blocks:
         table = Table(box=None, header_style="bold", pad_edge=False)
         for i, name in enumerate(columns):
-            table.add_column(name, justify="left" if i == 0 or name == "kind" else "right", overflow="fold", no_wrap=name == "metric")
+            words = i == 0 or name == "kind"
+            widest = None if words else max((len(row[i]) for row in rows), default=0)
+            # A number is whole, however narrow the terminal: words and headings fold.
+            table.add_column(name, justify="left" if words else "right", overflow="fold", no_wrap=name == "metric", min_width=widest)
         for row in rows:
             table.add_row(*row)
-        console.print(table)
+        console.print(table, width=max(console.width, Measurement.get(console, console.options, table).minimum), crop=False)
         console.print()
     for sentence in sentences(found):
         console.print(sentence, highlight=False, markup=False)

@@ -12,7 +12,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from ..._arguments import mode_name
 from ...fuzzing import fuzzy
+from ...quantization.targets import target
 from . import report
 from .delta import Search, responsible
 from .digits import Digits, significant_digits
@@ -311,7 +313,15 @@ def variability(
     """
     chosen = checked(Settings(**settings))
     fuzzy(model, chosen.mode, format=chosen.format)  # its errors
+    check_one_mode(chosen)
     return Study(Inference(model, batches, criterion), chosen, on_run).go()
+
+
+def check_one_mode(s: Settings) -> None:
+    """Sees that a format's name says no other rounding mode: it would be dropped."""
+    own = target(s.format).rounding
+    if own not in ("nearest_even", mode_name(s.mode)):
+        raise ValueError(f"expected one rounding mode, but got {mode_name(s.mode)}, and {own} in the name {s.format}; leave it out of the name")
 
 
 def checked(s: Settings) -> Settings:

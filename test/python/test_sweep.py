@@ -192,13 +192,27 @@ def test_bad_options_are_clear_errors_before_any_cell(own, options, message):
         ("format: q43\nmodel:\n", "grid.yaml:2: expected a value of model, but got none"),
         ("- q43\n", "expected keys and values"),
         ("format: [q43\n", "expected YAML"),
-        ("format: q43\nseed: []\nout: x\n", "expected at least one cell, but got no seed"),
+        ("format: q43\nseed: []\nout: x\n", "grid.yaml:2: expected at least one cell, but got no seed"),
+        ("format:\n  - q43\n  - nosuch\n", "grid.yaml:3: format: expected the name of something to round to, but got 'nosuch'"),
+        ("format: ''\n", "grid.yaml:1: format: expected"),
+        ("format: q43\nmomentum: 0.9\n", "grid.yaml:2: --momentum is for --optimizer sgd"),
+        ("format: q43\nloss_scale: 8\n", "grid.yaml:2: --loss-scale is for --recipe master"),
+        ("format: q43\nrecipe: weights\naccumulate: [machine,\n  exact]\n", "grid.yaml:4: expected --accumulate machine for --recipe weights"),
+        ("format: [q43,\n int8]\n", "grid.yaml:2: expected a format without scales for --recipe all, but got int8"),
+        ("format: q43\ndata: foo\n", "grid.yaml:2: data: expected --data as package.module:loader, but got 'foo'"),
+        ("dataset: mnist\nformat: q43\ndata: a:b\n", "grid.yaml:3: expected --dataset or --data, but got both"),
+        ("format: q43\n---\nformat: q52\n", "grid.yaml:2: expected YAML, but found another document"),
     ],
 )
 def test_errors_of_a_file_have_their_line(own, text, message):
     Path("grid.yaml").write_text(text)
     result = run("--config", "grid.yaml")
     assert result.exit_code == 2 and message in " ".join(result.output.split())
+
+
+def test_what_the_command_line_said_has_no_line_of_the_file(own):
+    Path("grid.yaml").write_text("format: q43\nmomentum: 0.5\noptimizer: sgd\n")
+    assert "Error: --momentum is for --optimizer sgd" in run("--config", "grid.yaml", "--optimizer", "adam", "--momentum", "0.9").output
 
 
 def test_the_command_line_goes_before_the_file(own):

@@ -46,6 +46,13 @@ def model(ctx, param, value):
     return value
 
 
+def data(ctx, param, value):
+    """The name of a loader of one's own."""
+    if value is not None and ":" not in value:
+        raise click.BadParameter(f"expected --data as package.module:loader, but got {value!r}")
+    return value
+
+
 def policy(ctx, param, value):
     if value:
         try:
@@ -148,7 +155,7 @@ def source_options(several=False):
             help="digits comes with scikit-learn; the others are files in --data-dir.",
         ),
         click.option(
-            "--data", metavar="MODULE:LOADER",
+            "--data", metavar="MODULE:LOADER", callback=data,
             help="Your own data in place of --dataset: package.module:loader, called without arguments, returns (train, test), each a pair of "
             "tensors (inputs, labels), a data set of such pairs, or batches of them.",
         ),

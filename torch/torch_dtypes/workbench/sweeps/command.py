@@ -8,12 +8,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from ...quantization.targets import target
 from ...training import options as check
+from ...training.combinations import Misfit
 from ...training.loop import OPTIMIZERS
 from ...training.recipes import RECIPES
 from ..provenance import command_line
 from . import grid
-from .files import read_config
+from .files import place, read_config
 from .sweeping import Sweep, go
 
 _SHARED = ("eps", "schedule", "loss_scale", "master", "state")  # train's options, too
@@ -24,6 +26,15 @@ def _rounding(ctx, param, values):
         return tuple(grid.mode(value) for value in values)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
+
+
+def _formats(ctx, param, values):
+    for value in values:
+        try:
+            target(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+    return values
 
 
 def _policies(ctx, param, values):
@@ -47,6 +58,7 @@ def _policies(ctx, param, values):
     "formats",
     multiple=True,
     metavar="NAME",
+    callback=_formats,
     help="posit16es2, 'posit<12,1>', e5m7, bf16, half, float8_e4m3fn, ...; for mixed, qat and ptq also blocks and integers: mxfp4, int8.",
 )
 @click.option(
@@ -140,11 +152,10 @@ def sweep(**options):
 def _cells(options):
     if not options["formats"]:
         raise click.UsageError("expected at least one cell, but got no format: say --format posit16es2")
+    ctx = click.get_current_context()
     if options["data"] and check.is_given("dataset"):
-        raise click.UsageError("expected --dataset or --data, but got both")
+        raise click.UsageError(f"{place(ctx, 'data')}expected --dataset or --data, but got both")
     datasets = (options["data"],) if options["data"] else options["dataset"]
-    if options["data"] and ":" not in options["data"]:
-        raise click.UsageError(f"expected --data as package.module:loader, but got {options['data']!r}")
     names = ("epochs", "batch_size", "optimizer", "lr", "momentum", "weights", "data_dir", "train_samples", "test_samples", "threads", *_SHARED)
     try:
         settings = grid.settings_of(datasets=datasets, image_size=int(options["image_size"]), **{name: options[name] for name in names})
@@ -153,7 +164,8 @@ def _cells(options):
         )
         return grid.cells_of(axes, settings)
     except (OSError, ValueError) as error:
-        raise click.UsageError(str(error)) from error
+        where = place(ctx, error.option, error.value) if isinstance(error, Misfit) else ""
+        raise click.UsageError(f"{where}{error}") from error
 
 
 def _list(console, cells):

@@ -7,6 +7,7 @@ import difflib
 import click
 
 _NOT_IN_FILES = {"config", "list_only", "help"}
+_LINES = "torch_dtypes.sweep.lines"  # in the context's meta: of each key its option, and the places of its values, the key's own under None
 
 
 def read_config(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
@@ -14,6 +15,14 @@ def read_config(ctx: click.Context, param: click.Parameter, path: str | None) ->
     if path is not None and not ctx.resilient_parsing:
         ctx.default_map = {**(ctx.default_map or {}), **_values(ctx, path)}
     return path
+
+
+def place(ctx: click.Context, name: str, value: str | None = None) -> str:
+    """``FILE:LINE: `` of an option's value that a file said and the command line did not, of the option where it has no such value; else nothing."""
+    option, lines = ctx.meta.get(_LINES, {}).get(name.replace("_", "-"), (None, {}))
+    if option is None or ctx.get_parameter_source(option) is not click.core.ParameterSource.DEFAULT_MAP:
+        return ""
+    return f"{lines.get(value) or lines[None]}: "
 
 
 def _values(ctx: click.Context, path: str) -> dict[str, object]:
@@ -29,7 +38,8 @@ def _values(ctx: click.Context, path: str) -> dict[str, object]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else path
-        raise click.UsageError(f"{where}: expected YAML, but {getattr(error, 'problem', None) or error}") from error
+        problem = str(getattr(error, "problem", None) or error).removeprefix("but ")
+        raise click.UsageError(f"{where}: expected YAML, but {problem}") from error
     if not isinstance(root, yaml.MappingNode):
         raise click.UsageError(f"{path}: expected keys and values, such as 'format: [q43, bf16]', but got {'nothing' if root is None else root.id}")
     params = {p.opts[0].removeprefix("--"): p for p in ctx.command.params if isinstance(p, click.Option) and p.name not in _NOT_IN_FILES}
@@ -45,6 +55,9 @@ def _values(ctx: click.Context, path: str) -> dict[str, object]:
         if params[name].name in values:
             raise click.UsageError(f"{where}: expected {name} once, but got it again")
         values[params[name].name] = _value(ctx, params[name], value, path, name)
+        entries = value.value if isinstance(value, yaml.SequenceNode) else [value]
+        lines = {entry.value: f"{path}:{entry.start_mark.line + 1}" for entry in reversed(entries)} | {None: where}
+        ctx.meta.setdefault(_LINES, {})[name] = params[name].name, lines
     return values
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from ..._arguments import mode_name
 from ...accumulation import Accumulation
 from ...quantization.targets import target
-from ...training.combinations import check_policy, check_settings
+from ...training.combinations import Misfit, check_policy, check_settings
 from ...training.data import DATASETS, Dataset
 from ...training.recipes import AFTER, RECIPES
 from ...training.sources import check_model, check_network
@@ -70,20 +70,21 @@ def cells_of(axes: Axes, settings: Settings) -> list[Cell]:
     """Every combination, each once; formats and recipes are what they should be.
 
     Raises:
-        ValueError: there is none, or one of them means nothing.
+        ValueError: there is none, or one of them means nothing. A ``Misfit`` says which option it is about.
     """
     for words, values in (
         ("format", axes.formats), ("model", axes.models), ("dataset", axes.datasets), ("accumulate", axes.accumulates), ("recipe", axes.recipes),
         ("seed", axes.seeds),
     ):  # fmt: skip
         if not values:
-            raise ValueError(f"expected at least one cell, but got no {words}")
+            raise Misfit(f"expected at least one cell, but got no {words}", words)
     if settings.epochs == 0 and (settings.weights is None or set(axes.recipes) - set(AFTER)):
-        raise ValueError(f"expected epochs of at least 1, but got 0: that is for weights from a file and the recipes {', '.join(AFTER)}")
+        raise Misfit(f"expected epochs of at least 1, but got 0: that is for weights from a file and the recipes {', '.join(AFTER)}", "epochs")
     if settings.weights is not None and len(axes.models) > 1:
-        raise ValueError(f"expected one model, whose weights they are, but got {', '.join(axes.models)}")
+        raise Misfit(f"expected one model, whose weights they are, but got {', '.join(axes.models)}", "weights")
     if settings.image_size != 32 and (others := [name for name in axes.models if name != "alexnet"]):
-        raise ValueError(f"expected image size 32 for {', '.join(others)}, but got {settings.image_size}; only alexnet takes 224")
+        message = f"expected image size 32 for {', '.join(others)}, but got {settings.image_size}; only alexnet takes 224"
+        raise Misfit(message, "image_size")
     for recipe in axes.recipes:
         one_of(recipe, tuple(RECIPES), "a recipe")
     check_settings(axes.recipes, **vars(settings))
@@ -99,7 +100,10 @@ def cells_of(axes: Axes, settings: Settings) -> list[Cell]:
         )
     ]
     for cell in {(c.format, c.rounding, c.recipe): c for c in made}.values():
-        cell.target()  # for its errors
+        try:
+            cell.target()
+        except ValueError as error:
+            raise Misfit(str(error), "format", cell.format) from error
     return list({cell.key: cell for cell in made}.values())
 
 
@@ -108,7 +112,7 @@ def _modes(name: str, roundings: tuple[str, ...]) -> list[tuple[str]]:
     if not roundings:
         return [(own,)]
     if own != "nearest_even":
-        raise ValueError(f"expected the rounding mode of {name} in its name or as an axis, but got both: leave {own} out of the name")
+        raise Misfit(f"expected the rounding mode of {name} in its name or as an axis, but got both: leave {own} out of the name", "format", name)
     return [(mode(m),) for m in roundings]
 
 

@@ -167,12 +167,16 @@ def test_torchvision_s_networks_go_by_their_names(monkeypatch, tmp_path):
         ("--data own_networks:nan_inputs", "with finite inputs, but got 30 that are not"),
         ("--data own_networks:data --dataset mnist", "expected --dataset or --data, but got both"),
         ("--weights none.pt", "File 'none.pt' does not exist"),
-        ("--weights own_networks.py", "expected a state dict of tensors, but could not read own_networks.py"),
+        ("--weights own_networks.py", "that torch.save or safetensors wrote, but own_networks.py holds something else; save model.state_dict()"),
+        ("--weights words.txt", "that torch.save or safetensors wrote, but words.txt holds something else; save model.state_dict()"),
+        ("--weights words.safetensors", "wrote, but words.safetensors holds something else (Error while deserializing header"),
         ("--weights other.pt", "expected the weights of LeNet5, but other.pt has others: Missing key"),
     ],
 )
 def test_what_is_wrong_is_said_before_any_long_work(own, options, message, tmp_path):
     torch.save(nn.Linear(4, 3).state_dict(), tmp_path / "other.pt")
+    for name in ("words.txt", "words.safetensors"):
+        (tmp_path / name).write_text("hello world\n")
     result = run("train", *options.split())
     assert result.exit_code in (1, 2)
     assert message in " ".join(result.output.split()) and "epoch" not in result.output

@@ -9,7 +9,6 @@ import difflib
 import importlib.util
 import itertools
 import os
-import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -140,12 +139,13 @@ def load_weights(model: nn.Module, path: str | os.PathLike) -> None:
             state = load_file(path)
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-        raise ValueError(f"expected a state dict of tensors, but could not read {path}: {_first_line(error)}") from error
-    except Exception as error:  # safetensors has errors of its own
-        if isinstance(error, (OSError, ImportError)):
-            raise
-        raise ValueError(f"expected weights, but could not read {path}: {_first_line(error)}") from error
+    except (OSError, ImportError):
+        raise
+    except Exception as error:  # safetensors has errors of its own; what is no pickle raises what its bytes happen to mean, which is not passed on
+        says = isinstance(error, RuntimeError) or type(error).__module__.startswith("safetensors")
+        reason = f" ({_first_line(error)})" if says else ""
+        message = f"expected a file of weights that torch.save or safetensors wrote, but {path} holds something else{reason}"
+        raise ValueError(f"{message}; save model.state_dict()") from error
     if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):  # as checkpoints of trainers have it
         state = state["state_dict"]
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):

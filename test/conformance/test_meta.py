@@ -57,7 +57,9 @@ def test_operators_on_meta(which):
             for sample in samples_of(op, base, op.supports_autograd, 1):
                 found, there = (run(op, sample, base, dtypes, device) for device in ("cpu", "meta"))
                 count += 1
-                if found != there and op.name not in STOCK and not (op.name in REFUSED and there == "an error") and run(op, sample, base, (None, None), "meta") != "an error":
+                if found == there or op.name in STOCK or (op.name in REFUSED and there == "an error"):
+                    continue
+                if run(op, sample, base, (None, None), "meta") != "an error":
                     differ[op.full_name] = found, there
     assert not differ
     assert count > 400

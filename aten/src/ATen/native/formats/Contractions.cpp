@@ -9,6 +9,8 @@
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/addmm_ops.h>
 #include <ATen/ops/bmm_ops.h>
+#include <ATen/ops/conv_tbc_backward_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/convolution_backward_ops.h>
 #include <ATen/ops/einsum_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/ger_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/linear_compositeimplicitautograd_dispatch.h>
@@ -30,15 +32,21 @@ namespace stock = at::compositeimplicitautograd;
 using at::Tensor;
 using Dims = c10::SmallVector<int64_t, 8>;
 
-// Whether all are of one format, whose products are added up as no stock kernel does.
-bool by_own_kernels(at::ArrayRef<Tensor> operands) {
+// The policy of operands that are all of one format.
+std::optional<Accumulation> one_policy(at::ArrayRef<Tensor> operands) {
   const FormatEntry* entry = nullptr;
   for (const Tensor& t : operands) {
     const FormatEntry* own = entry_beneath(t);
-    if (!own || (entry && own != entry)) return false;
+    if (!own || (entry && own != entry)) return std::nullopt;
     entry = own;
   }
-  return entry && accumulation_of(*entry).own_kernels();
+  return entry ? std::optional(accumulation_of(*entry)) : std::nullopt;
+}
+
+// Whether their products are added up as no stock kernel does.
+bool by_own_kernels(at::ArrayRef<Tensor> operands) {
+  const auto policy = one_policy(operands);
+  return policy && policy->own_kernels();
 }
 
 int64_t product_of(c10::IntArrayRef sizes) {
@@ -252,7 +260,20 @@ Tensor ger(const Tensor& self, const Tensor& other) {
   return at::_ops::mm::call(self.unsqueeze(1), other.unsqueeze(0));
 }
 
+// Stock adds up by kernel positions, and rounds after each.
+std::tuple<Tensor, Tensor, Tensor> conv_tbc_backward(const Tensor& grad, const Tensor& input, const Tensor& weight, const Tensor& bias, int64_t pad) {
+  const Tensor operands[] = {grad, input, weight};
+  if (!by_own_kernels(operands)) return stock::conv_tbc_backward(grad, input, weight, bias, pad);
+  const auto channels_second = [](const Tensor& t) { return t.permute({1, 2, 0}); };
+  const int64_t ones[] = {1}, padding[] = {pad}, none[] = {0}, biases[] = {bias.numel()};
+  const auto [of_input, of_weight, of_bias] = at::_ops::convolution_backward::call(
+      channels_second(grad), channels_second(input), weight.permute({2, 1, 0}), c10::fromIntArrayRefSlow(biases), c10::fromIntArrayRefSlow(ones),
+      c10::fromIntArrayRefSlow(padding), c10::fromIntArrayRefSlow(ones), false, c10::fromIntArrayRefSlow(none), 1, {true, true, true});
+  return {of_input.permute({2, 0, 1}).contiguous(), of_weight.permute({2, 1, 0}).contiguous(), of_bias};
+}
+
 void register_contractions(torch::Library& m) {
+  m.impl("conv_tbc_backward", &conv_tbc_backward);
   m.impl("einsum", &einsum);
   m.impl("linear", &linear);
   m.impl("ger", &ger);
@@ -267,7 +288,9 @@ bool run_contraction(const std::string& name, torch::jit::Stack* stack) {
   const c10::IValue* arguments = stack->data() + stack->size() - count;
   if (!arguments[0].isTensor() || !arguments[1].isTensor()) return false;
   const Tensor a = arguments[0].toTensor(), b = arguments[1].toTensor();
-  if (!by_own_kernels({a, b})) return false;
+  const auto policy = one_policy({a, b});
+  // Stock's vecdot rounds each product: what `float64` and `float32` do not.
+  if (!policy || !(policy->own_kernels() || (lines && policy->kind != Accumulation::Kind::Machine))) return false;
   const auto result =
       dots ? tensordot_by_labels(a, b, arguments[2].toIntVector(), arguments[3].toIntVector()) : vecdot_by_matmul(a, b, arguments[2].toInt());
   if (!result) return false;

@@ -6,6 +6,7 @@
 #include <ATen/functorch/BatchedTensorImpl.h>
 #include <ATen/native/formats/operators/BoxedCall.h>
 #include <ATen/native/formats/operators/OperandRules.h>
+#include <ATen/native/formats/operators/VmapSums.h>
 #include <ATen/ops/to_ops.h>
 #include <c10/util/Exception.h>
 
@@ -187,6 +188,8 @@ void register_vmap_kernels() {
     if (!op || is_in_place_or_out(op->schema())) continue;
     if (auto kernel = front_kernel(*op)) library->impl(dispatch_name(name).c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
   }
+  static auto* rules = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::FuncTorchBatched, __FILE__, __LINE__);
+  register_batched_sums(*library, *rules);
 }
 
 } // namespace at::formats

@@ -1,0 +1,172 @@
+// Products with a bias under vmap. Stock's batching rules multiply, round, and add: here they stay one sum, of which the accumulation policy says how
+// it is made, with eager code's roundings.
+#include <ATen/native/formats/operators/VmapSums.h>
+
+#include <ATen/FormatTensor.h>
+#include <ATen/StockKernel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/functorch/DynamicLayer.h>
+#include <ATen/functorch/PlumbingHelper.h>
+#include <ATen/native/formats/Contractions.h>
+#include <ATen/ops/addmm_ops.h>
+#include <ATen/ops/baddbmm_ops.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+namespace at::formats {
+namespace {
+
+using at::Tensor;
+using torch::jit::Stack;
+
+constexpr auto kBatched = c10::DispatchKey::FuncTorchBatched, kFront = c10::DispatchKey::FuncTorchDynamicLayerFrontMode;
+
+// A tensor with the dimension that vmap goes along in front, of size 1 where it has none.
+struct Batched {
+  Tensor tensor;
+  bool along;
+
+  Batched(const Tensor& t, int64_t level) {
+    auto [value, dim] = at::functorch::unwrapTensorAtLevel(t, level);
+    along = dim.has_value();
+    tensor = along ? value.movedim(*dim, 0) : value.unsqueeze(0);
+  }
+  int64_t dims() const { return tensor.dim() - 1; }
+  // The rest of the sizes, with ones in front to `dims` of them.
+  Tensor with_dims(int64_t dims) const {
+    Tensor t = tensor;
+    while (t.dim() - 1 < dims) t = t.unsqueeze(1);
+    return t;
+  }
+};
+
+// [batches, m, n] of start + a b, where a is [batches or 1, m, k], b [batches or 1, k, n], and start spreads to the result.
+Tensor sum_of(const Tensor& start, const Tensor& a, const Tensor& b, const c10::Scalar& beta, const c10::Scalar& alpha) {
+  const int64_t batches = std::max(a.size(0), std::max(b.size(0), start.size(0))), m = a.size(1), k = a.size(2), n = b.size(2);
+  if (b.size(0) == 1 && start.size(0) == 1 && start.size(1) == 1) // one factor for all: rows below rows
+    return at::_ops::addmm::call(start.squeeze(0), a.reshape({a.size(0) * m, k}), b.squeeze(0), beta, alpha).reshape({a.size(0), m, n});
+  return at::_ops::baddbmm::call(start.expand({batches, m, n}), a.expand({batches, m, k}), b.expand({batches, k, n}), beta, alpha);
+}
+
+enum class Form : uint8_t { Mm, Mv, Bmm, Sum }; // addmm, addmv, baddbmm, addbmm
+
+Tensor batched_sum(Form form, const Batched& self, const Batched& a, const Batched& b, const c10::Scalar& beta, const c10::Scalar& alpha) {
+  switch (form) {
+    case Form::Mm: return sum_of(self.with_dims(2), a.tensor, b.tensor, beta, alpha);
+    case Form::Mv: return sum_of(self.with_dims(1).unsqueeze(2), a.tensor, b.tensor.unsqueeze(2), beta, alpha).squeeze(2);
+    case Form::Sum: {
+      const Tensor x = a.tensor.transpose(1, 2), &y = b.tensor; // one sum goes over the batches of each
+      return sum_of(self.with_dims(2), x.reshape({x.size(0), x.size(1), -1}), y.reshape({y.size(0), -1, y.size(3)}), beta, alpha);
+    }
+    case Form::Bmm: break;
+  }
+  const int64_t batches = std::max({self.tensor.size(0), a.tensor.size(0), b.tensor.size(0)});
+  const auto flat = [&](const Tensor& t, int64_t first, int64_t m, int64_t n) {
+    return t.expand({batches, first, m, n}).reshape({batches * first, m, n});
+  };
+  const int64_t first = a.tensor.size(1), m = a.tensor.size(2), k = a.tensor.size(3), n = b.tensor.size(3);
+  const Tensor made =
+      at::_ops::baddbmm::call(flat(self.with_dims(3), first, m, n), flat(a.tensor, first, m, k), flat(b.tensor, first, k, n), beta, alpha);
+  return made.reshape({batches, first, m, n});
+}
+
+// The format of all tensors of a call; nullptr where they are not of one.
+const FormatEntry* one_format(const c10::IValue* arguments, size_t count) {
+  const FormatEntry* entry = nullptr;
+  for (size_t i = 0; i < count; ++i) {
+    if (!arguments[i].isTensor() || !arguments[i].toTensor().defined()) return nullptr;
+    const FormatEntry* own = entry_beneath(arguments[i].toTensor());
+    if (!own || (entry && own != entry)) return nullptr;
+    entry = own;
+  }
+  return entry;
+}
+
+class BatchedSums final : public c10::OperatorKernel {
+ public:
+  BatchedSums(const c10::OperatorHandle& op, Form form) : stock_(stock_kernel(op, kBatched)), form_(form) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
+    c10::IValue* arguments = &(*stack)[stack->size() - 5];
+    constexpr std::array<int64_t, 4> kDims{2, 2, 3, 3};
+    const auto dims = [&](int i) { return arguments[i].toTensor().dim(); };
+    const int64_t wanted = kDims[static_cast<size_t>(form_)];
+    const bool fits = one_format(arguments, 3) && dims(1) == wanted && dims(2) == (form_ == Form::Mv ? 1 : wanted) &&
+        dims(0) <= (form_ == Form::Mv        ? 1
+                        : form_ == Form::Bmm ? 3
+                                             : 2);
+    if (!fits) return stock_.callBoxed(op, keys, stack); // stock says what is wrong
+    const int64_t level = at::functorch::maybeCurrentDynamicLayer()->layerId();
+    Tensor made;
+    {
+      const c10::impl::ExcludeDispatchKeyGuard beneath(kBatched);
+      const Batched self(arguments[0].toTensor(), level), a(arguments[1].toTensor(), level), b(arguments[2].toTensor(), level);
+      made = batched_sum(form_, self, a, b, arguments[3].toScalar(), arguments[4].toScalar());
+    }
+    const Tensor result = at::functorch::makeBatched(made, 0, level);
+    torch::jit::drop(*stack, 5);
+    stack->emplace_back(result);
+  }
+
+ private:
+  StockKernel stock_;
+  Form form_;
+};
+
+// By rows, as a sum with the bias. torch.func takes it apart as it first sees it, for all transformations.
+class TransformedLinear final : public c10::OperatorKernel {
+ public:
+  explicit TransformedLinear(const c10::OperatorHandle& op) : stock_(stock_kernel(op, kFront)) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
+    const c10::IValue* arguments = &(*stack)[stack->size() - 3];
+    if (!one_format(arguments, 3)) return stock_.callBoxed(op, keys, stack);
+    const Tensor x = arguments[0].toTensor(), w = arguments[1].toTensor(), bias = arguments[2].toTensor();
+    if (x.dim() == 0 || w.dim() != 2 || bias.dim() > 1 || x.size(-1) != w.size(1)) return stock_.callBoxed(op, keys, stack);
+    c10::DimVector sizes(x.sizes().begin(), x.sizes().end());
+    sizes.back() = w.size(0);
+    const int64_t rows = c10::multiply_integers(x.sizes().slice(0, x.dim() - 1));
+    const Tensor made = at::_ops::addmm::call(bias, x.reshape({rows, x.size(-1)}), w.t(), 1, 1).reshape(sizes);
+    torch::jit::drop(*stack, 3);
+    stack->emplace_back(made);
+  }
+
+ private:
+  StockKernel stock_;
+};
+
+// vecdot and tensordot, which stock takes apart into products and their sum.
+class BatchedContraction final : public c10::OperatorKernel {
+ public:
+  explicit BatchedContraction(const c10::OperatorHandle& op) : stock_(stock_kernel(op, kBatched)) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
+    if (!run_contraction(op.schema().name(), stack)) stock_.callBoxed(op, keys, stack);
+  }
+
+ private:
+  StockKernel stock_;
+};
+
+} // namespace
+
+void register_batched_sums(torch::Library& front, torch::Library& rules) {
+  const auto put = [](torch::Library& library, const char* name, const auto& make) {
+    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow((std::string("aten::") + name).c_str(), "");
+    library.impl(name, torch::CppFunction::makeFromBoxedFunctor(make(op)));
+  };
+  const auto sums = [](Form form) { return [form](const c10::OperatorHandle& op) { return std::make_unique<BatchedSums>(op, form); }; };
+  const auto contraction = [](const c10::OperatorHandle& op) { return std::make_unique<BatchedContraction>(op); };
+  put(rules, "addmm", sums(Form::Mm));
+  put(rules, "addmv", sums(Form::Mv));
+  put(rules, "baddbmm", sums(Form::Bmm));
+  put(rules, "addbmm", sums(Form::Sum));
+  put(rules, "linalg_vecdot", contraction);
+  put(rules, "tensordot", contraction);
+  put(front, "linear", [](const c10::OperatorHandle& op) { return std::make_unique<TransformedLinear>(op); });
+}
+
+} // namespace at::formats

@@ -1,0 +1,87 @@
+"""torch.func.vmap of products with a bias, and of vecdot: the bits of a loop, in which the accumulation policy says how they add up."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.func import grad, jvp, vmap
+
+import torch_dtypes
+from torch_dtypes import accumulate
+
+D = torch_dtypes.dtype("e5m7")
+
+
+def numbers(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(D)
+
+
+A, B, VECTOR, BIAS, START = numbers(5, 9), numbers(9, 4, seed=1), numbers(9, seed=2), numbers(4, seed=3), numbers(5, 4, seed=4)
+BATCHES, OTHERS, STARTS = numbers(2, 5, 9, seed=5), numbers(2, 9, 4, seed=6), numbers(2, 5, 4, seed=7)
+SUMS = {  # of one tensor that is batched, another, and all
+    "linear": (F.linear, [A, B.t().contiguous(), BIAS]),
+    "linear of one row": (F.linear, [VECTOR, B.t().contiguous(), BIAS]),
+    "linear of batches": (F.linear, [BATCHES, B.t().contiguous(), BIAS]),
+    "addmm": (torch.addmm, [BIAS, A, B]),
+    "addmm with scalars": (lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=0.3), [START, A, B]),
+    "addmv": (torch.addmv, [START[:, 0], A, VECTOR]),
+    "addbmm": (torch.addbmm, [START, BATCHES, OTHERS]),
+    "baddbmm": (torch.baddbmm, [STARTS, BATCHES, OTHERS]),
+    "baddbmm of one start": (lambda c, a, b: torch.baddbmm(c, a, b, alpha=0.25), [BIAS, BATCHES, OTHERS]),
+    "vecdot": (torch.linalg.vecdot, [BATCHES, BATCHES.flip(2)]),
+}
+
+
+def several(t, dim):
+    return torch.stack([t, t * 0.7, t.flip(0)], dim)
+
+
+@pytest.mark.parametrize("policy", ["machine", "float64", "exact", "format", "chunked(2)"])
+@pytest.mark.parametrize("name", SUMS)
+def test_vmap_has_the_bits_of_a_loop(name, policy):
+    f, operands = SUMS[name]
+    some = [{i} for i in range(len(operands))] + [set(range(len(operands)))]
+    with accumulate(policy):
+        for batched in some:
+            dims = tuple(i % 2 if i in batched and t.dim() else 0 if i in batched else None for i, t in enumerate(operands))
+            given = [t if d is None else several(t, d) for t, d in zip(operands, dims, strict=True)]
+            one_of = [lambda k, t=t, d=d: t if d is None else t.select(d, k) for t, d in zip(given, dims, strict=True)]
+            looped = torch.stack([f(*(of(k) for of in one_of)) for k in range(3)])
+            found = vmap(f, in_dims=dims)(*given)
+            assert found.dtype is D and torch.equal(found, looped), (dims, policy)
+
+
+def test_within_other_transformations():
+    rows, columns = several(A, 0), several(B, 1)
+    with accumulate("exact"):
+        twice = vmap(vmap(torch.addmm, (None, 0, None)), (None, None, 1))(BIAS, rows, columns)
+        assert torch.equal(twice, torch.stack([torch.stack([torch.addmm(BIAS, a, columns[:, j]) for a in rows]) for j in range(3)]))
+
+        def loss(a):
+            return F.linear(a, B.t(), BIAS).square().sum()
+
+        assert torch.equal(vmap(grad(loss))(rows), torch.stack([grad(loss)(a) for a in rows]))
+        assert torch.equal(jvp(lambda v: F.linear(v, B.t(), BIAS), (VECTOR,), (VECTOR,))[0], F.linear(VECTOR, B.t(), BIAS))
+
+
+def test_what_stock_refuses():
+    for f, operands in ((torch.addmm, (BIAS, A, A)), (torch.addmv, (START, A, VECTOR)), (torch.baddbmm, (STARTS, A, OTHERS))):
+        with pytest.raises(RuntimeError):
+            vmap(f, in_dims=(None, 0, None))(operands[0], several(operands[1], 0), operands[2])
+
+
+@pytest.mark.parametrize("policy", ["float32", "float64"])
+def test_vecdot_rounds_once(policy):
+    with accumulate(policy):
+        found = torch.linalg.vecdot(A, A.flip(1))
+    assert torch.equal(found, (A.double() * A.flip(1).double()).sum(1).to(D))
+
+
+@pytest.mark.parametrize("policy", ["exact", "format"])
+def test_gradients_by_time_batch_and_channel(policy):
+    x, w, b = (numbers(*s, seed=i).requires_grad_() for i, s in enumerate(((6, 2, 4), (3, 4, 3), (3,))))
+    with accumulate(policy):
+        made, other = torch.conv_tbc(x, w, b, 1), F.conv1d(x.permute(1, 2, 0), w.permute(2, 1, 0), b, padding=1).permute(2, 0, 1)
+        assert torch.equal(made, other)
+        g = numbers(6, 2, 3, seed=9)
+        for found, wanted in zip(torch.autograd.grad(made, (x, w, b), g), torch.autograd.grad(other, (x, w, b), g), strict=True):
+            assert torch.equal(found, wanted)

@@ -1,13 +1,16 @@
 """``torch-dtypes show`` and torch_dtypes.show: what is said of a format, against its list of values."""
 
+import io
 import json
 import math
+import re
 
 import pytest
 import torch
 
 import torch_dtypes
 
+Console = pytest.importorskip("rich.console", reason="the command line needs rich").Console
 click_testing = pytest.importorskip("click.testing", reason="the command line needs click")
 pytest.importorskip("matplotlib", reason="the figures need matplotlib")
 
@@ -120,7 +123,23 @@ def test_what_is_written(tmp_path):
     data = json.loads((tmp_path / "formats.json").read_text())["formats"]
     assert [d["name"] for d in data] == ["bf16", "q43"] and "values" not in data[0]
     assert data[1]["values"][:2] == [0.0, 2.0**-9] and data[1]["values"][0x7F] == "nan"
-    assert made.table()[0]["largest"] == "3.38953e+38"
+    assert made.table()[0]["largest"] == "3.3895313892515355e+38"
+
+
+@pytest.mark.parametrize("name", ["q43", "posit8es2", "nf4"])
+def test_values_read_back_exactly(name, tmp_path):
+    made = torch_dtypes.show(name, values=True)
+    stream = io.StringIO()
+    made.print(Console(file=stream, width=100))
+    grid = re.findall(r"^0x\w+ +(.*)", stream.getvalue(), re.MULTILINE)
+    card = made.cards[0]
+    shown = torch.tensor([float(word.replace("NaR", "nan")) for line in grid for word in line.split()], dtype=torch.float64)
+    torch.testing.assert_close(shown, card.values(), rtol=0, atol=0, equal_nan=True)
+    cells = set(re.findall(r"<td[^>]*>([^<]*)</td>", made.html()))
+    assert {word for line in grid for word in line.split()} <= cells
+    for name in ("largest", "smallest", "epsilon"):
+        word = made.table()[0][name]
+        assert word == "" or (2.0 ** int(word[2:]) if word.startswith("2^") else float(word)) == getattr(card, name)
 
 
 def test_figures_in_the_width_of_a_column():

@@ -26,13 +26,19 @@ _HEADINGS = {
 
 
 def _number(x: float | None) -> str:
-    """As few digits as tell it from its neighbours in print; a power of two as one."""
+    """The digits that read back as it; a power of two far from 1 as one."""
     if x is None:
         return ""
     mantissa, exponent = math.frexp(x)
     if mantissa == 0.5 and not 1e-3 <= x < 1e4:
         return f"2^{exponent - 1}"
-    return f"{x:.6g}"
+    return _digits(x)
+
+
+def _digits(x: float) -> str:
+    """As few digits as read back as the number: at most 17."""
+    short = f"{x:.6g}"
+    return short if float(short) == x or math.isnan(x) else repr(x).removesuffix(".0")
 
 
 def _specials(c: Card) -> str:
@@ -173,7 +179,7 @@ def _fitting(rows: list[tuple[str, ...]], room: int) -> list[list[tuple[str, ...
 
 
 def _value(c: Card, x: float) -> str:
-    return "NaR" if c.format.is_tapered and math.isnan(x) else f"{x:.6g}"
+    return "NaR" if c.format.is_tapered and math.isnan(x) else _digits(x)
 
 
 def _grid(c: Card, columns: int = 16) -> list[tuple[str, list[str]]]:

@@ -275,6 +275,22 @@ def test_functions_whose_stock_formulas_know_dtypes(backend, f):
         assert_same(run(x), f(x) * 2)
 
 
+def test_indices(backend):
+    """Their number says what shape a result has, unlike those of a mask."""
+
+    def f(x, i):
+        return x[:, i] * x[i, i]
+
+    def results(g):
+        x = torch.linspace(-2, 2, 12).reshape(3, 4).to(torch.posit16es2).requires_grad_()
+        y = g(x, torch.tensor([[0, 2], [1, 1]]))
+        y.square().sum().backward()
+        return y, x.grad
+
+    for a, b in zip(results(torch.compile(f, backend=backend, fullgraph=True)), results(f), strict=True):
+        assert_same(a, b)
+
+
 def test_casts_to_formats(backend):
     def f(x, w):
         y = x.to(torch.posit16es2) * w

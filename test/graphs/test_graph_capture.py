@@ -8,6 +8,8 @@ import sys
 
 import pytest
 import torch
+import torch.nn.functional as F
+import torch.utils.checkpoint
 from capture import assert_same, assert_trains_as, formats, net, train  # noqa: F401 (net is a fixture)
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode, UnsupportedFakeTensorException
@@ -204,6 +206,55 @@ def test_whole_graph_is_an_error(compiled):
         shared(x.to(torch.q43).requires_grad_())
     with pytest.raises(torch._dynamo.exc.Unsupported, match=r"expected stock dtypes in a graph, but got torch\.q43"):
         compile_(makes_inside, fullgraph=True)(x)
+
+
+TRANSFORMED = {
+    "grad of where": lambda x: torch.func.grad(lambda w: torch.where(w > 0, w, 0.0).sum())(x),
+    "grad of cross_entropy": lambda x: torch.func.grad(lambda w: F.cross_entropy(w, torch.arange(3)))(x),
+    "vmap of numbers": lambda x: torch.vmap(lambda row: row * 2 + 1)(x),
+    "jacrev": lambda x: torch.func.jacrev(lambda row: row * row * 3)(x[0]),
+    "gradients of each": lambda x: torch.vmap(torch.func.grad(lambda row: (row.tanh() * 2).sum()))(x),
+}
+
+
+@pytest.mark.parametrize("f", TRANSFORMED.values(), ids=TRANSFORMED)
+def test_transforms_in_whole_graphs(compiled, f):
+    compile_, counter = compiled
+    x = torch.linspace(-2, 2, 12).reshape(3, 4).to(torch.posit16es2)
+    assert_same(compile_(f, fullgraph=True)(x), f(x))
+    assert counter.frame_count == 1
+
+
+def checkpointed(x):
+    return torch.utils.checkpoint.checkpoint(lambda y: (y * 2).sin() * y, x, use_reentrant=False)
+
+
+def test_what_recording_fails_at_is_eager_codes(compiled, monkeypatch):
+    """It leaves nothing behind, and an error is eager code's."""
+    compile_, _ = compiled
+    found, expected = (torch.linspace(-2, 2, 12).reshape(3, 4).to(torch.q43).requires_grad_() for _ in range(2))
+    for x, f in ((found, compile_(checkpointed)), (expected, checkpointed)):
+        f(x).sum().backward()
+    assert_same(found.grad, expected.grad)
+    with pytest.raises(torch._dynamo.exc.TorchDynamoException, match=r"expected stock dtypes in a whole graph, but got torch\.q43.*it ended with"):
+        compile_(lambda x: checkpointed(x), fullgraph=True)(found)
+    with pytest.raises(IndexError, match="out of bounds"):
+        compile_(lambda x: x[torch.tensor([7])] * 2)(found)
+
+    def broken(*_):
+        raise RuntimeError("half way")
+
+    monkeypatch.setattr("torch_dtypes.compiling.recording._is_unknown", broken)
+    x, grad = expected.detach(), TRANSFORMED["grad of where"]
+    assert_same(compile_(lambda x: grad(x) * 2)(x), grad(x) * 2)
+    assert torch._C._autograd._saved_tensors_hooks_is_enabled()
+    assert torch._C._functorch.get_dynamic_layer_stack_depth() == 0
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_explain():
+    found = torch._dynamo.explain(lambda x: (x * 2).sin())(torch.ones(3, dtype=torch.posit16es2))
+    assert (found.graph_count, found.graph_break_count) == (1, 0)
 
 
 def test_one_notice_per_process():

@@ -70,9 +70,11 @@ def _dispatch(func, args: tuple, kwargs: dict):
         found = pytree.tree_map_only(torch.Tensor, lambda t: Codes(t, dtype), func(*_inner(args), **_inner(kwargs)))
         return return_and_correct_aliasing(func, args, kwargs, found)
     # Stock code passes its operand's dtype on, and makes tensors of it; a dtype that a user wrote is a stock one.
-    values = [None if v is STAND_IN else v for v in operators.bound(func, args, kwargs)]
+    values = operators.bound(func, args, kwargs)
     tensors = operators.tensors_in(values)
     own = next(t.dtype for t in tensors if isinstance(t, Codes))
+    optional = [str(a.type).startswith("Optional") for a in func._schema.arguments]
+    values = [(None if o else own) if v is STAND_IN else v for v, o in zip(values, optional, strict=True)]
     formats = ",".join(operators.format_name(own if t.dtype is STAND_IN else t.dtype) for t in tensors)
     return _results(func, values, formats, tensors[0].device)
 

@@ -190,7 +190,7 @@ def _merged(recorded: Recorded, varying: Varying, record: Callable, count: int) 
             found = record(leaves)
         except NotRecordable:
             raise
-        except (RuntimeError, ValueError) as raised:  # sizes that the model does not take
+        except (IndexError, RuntimeError, ValueError) as raised:  # sizes that the model does not take
             error = f"; at {values} it raises: {raised}"
             continue
         (of_one if 1 in values.values() else recordings).append(found)

@@ -18,7 +18,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from .. import _C
 from .codes import Codes
 from .operators import at_hint, state
-from .recording import NotRecordable, Recorded
+from .recording import NotRecordable, Recorded, left_to_eager_code
 from .sizes import Mistaken, OfSizes, Varying
 
 __all__ = ["Mistaken", "NotRecordable", "as_it_is", "compile_graph", "format_of_node", "has_codes"]
@@ -69,10 +69,11 @@ class _Compiled:
 
     def __init__(self, backend: Callable, part: Callable, examples: list[torch.Tensor], results: list[torch.Tensor], mode) -> None:
         self.dtypes = [v.dtype if _C.is_format_tensor(v) else None for v in results]
-        self.plain, self.state = part(fused=False), state()
+        with left_to_eager_code():
+            self.plain, fused, self.state = part(fused=False), part(fused=True), state()
         given = [mode.from_tensor(_seen_as_codes(v.detach()), static_shapes=True) for v in examples]
         with tracing(TracingContext(mode)), torch.no_grad():
-            self.run = backend(part(fused=True), given)
+            self.run = backend(fused, given)
 
     def __call__(self, values: list) -> list:
         run = self.run if state() == self.state else self.plain  # whose operators go by the state when they run
@@ -94,12 +95,18 @@ def compile_graph(gm: torch.fx.GraphModule, inputs: list, backend: Callable) -> 
         raise NotRecordable("it is observed")
     function, held = _with_tensors_given(gm)
 
+    def backend_of(graph: torch.fx.GraphModule, examples: list) -> Callable:
+        graph.meta.update(gm.meta)  # what Dynamo tells a backend
+        graph.compile_subgraph_reason = getattr(gm, "compile_subgraph_reason", None)
+        return backend(graph, examples)
+
     def record(given: list | tuple) -> Callable:
         mode = FakeTensorMode(shape_env=ShapeEnv())  # Dynamo's own knows numbers that vary, which a backend would miss and make constants
         given = [*given, *held]
-        recorded = Recorded(function, given, torch.is_grad_enabled(), varying.items)
+        with left_to_eager_code():
+            recorded = Recorded(function, given, torch.is_grad_enabled(), varying.items)
         varying.expect_known(given, recorded.results)
-        return (_differentiable if recorded.differentiable else _plain)(recorded, given, backend, mode)
+        return (_differentiable if recorded.differentiable else _plain)(recorded, given, backend_of, mode)
 
     call = record(inputs)
     find = OfSizes(varying, record, varying.key(inputs), call) if varying else None

@@ -6,9 +6,10 @@ and derivatives. The run is one on copies of the operands, with the generator's 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch.utils import _pytree as pytree
@@ -29,6 +30,35 @@ class NotRecordable(Exception):
     """What a function does that a graph of codes cannot have."""
 
 
+@contextlib.contextmanager
+def undone_if_it_fails() -> Iterator[None]:
+    """Where an error ends a run of Dynamo's graph, what its nodes have entered and not left (levels of torch.func, which do without hooks of saved
+    tensors) is left.
+    """
+    hooks = torch._C._autograd
+    depth, disabled = torch._C._functorch.get_dynamic_layer_stack_depth(), hooks._saved_tensors_hooks_get_disabled_error_message()
+    try:
+        yield
+    except BaseException:
+        torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+        if disabled is None:
+            hooks._saved_tensors_hooks_enable()
+        else:
+            hooks._saved_tensors_hooks_disable(disabled)
+        raise
+
+
+@contextlib.contextmanager
+def left_to_eager_code() -> Iterator[None]:
+    """An error within makes what is recorded not recordable: eager code has the result, or the error."""
+    try:
+        yield
+    except NotRecordable:
+        raise
+    except Exception as error:
+        raise NotRecordable(f"recording it ended with {type(error).__name__}: {error}") from error
+
+
 def copy(tensor: torch.Tensor) -> torch.Tensor:
     """The same elements with the same strides, in memory of their own."""
     own = _C.is_format_tensor(tensor)
@@ -40,6 +70,21 @@ def copy(tensor: torch.Tensor) -> torch.Tensor:
 
 def _memory(tensor: torch.Tensor) -> tuple:
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+
+
+def _beneath_levels(tensor: torch.Tensor) -> torch.Tensor:
+    """What torch.func has wrapped, whose elements are the same."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor
+
+
+def _is_unknown(func, args: tuple) -> bool:
+    """Whether values decide what an operator gives. (Of indexing those of masks do.)"""
+    if func is aten.index.Tensor:
+        return any(t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1])
+    return any(tag in func.tags for tag in _UNKNOWN)
 
 
 class Recorder(TorchDispatchMode):
@@ -99,7 +144,7 @@ class Recorder(TorchDispatchMode):
 
     def _cast(self, source: torch.Tensor, result: torch.Tensor) -> None:
         with _disable_current_modes():  # it may come from code above them
-            self._record_cast(source, result)
+            self._record_cast(_beneath_levels(source), _beneath_levels(result))
 
     def _constant(self, name: str, _self: object, args: tuple, kwargs: dict) -> object:
         """torch.zeros, ones and full of a dtype of ours, of which modes know nothing: the same numbers in float64, and a cast."""
@@ -129,6 +174,8 @@ class Recorder(TorchDispatchMode):
         return node
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is aten._local_scalar_dense.default and not isinstance(args[0], torch.Tensor):
+            return args[0]  # vmap reads a number of Python's, which comes here as itself
         kwargs = kwargs or {}
         _C.set_cast_recorder(None)
         try:
@@ -143,7 +190,7 @@ class Recorder(TorchDispatchMode):
     def _record(self, func, args: tuple, kwargs: dict, result: object, drawn: bool) -> None:
         if func is aten._local_scalar_dense.default and any(args[0] is t for t in self.numbers):
             return
-        if any(tag in func.tags for tag in _UNKNOWN) or any("Tensor" not in str(r.type) for r in func._schema.returns):
+        if _is_unknown(func, args) or any("Tensor" not in str(r.type) for r in func._schema.returns):
             raise NotRecordable(f"{func} has a result that depends on values, or changes a shape in place")
         if func is aten.lift_fresh.default and not self._is_known(args[0]) and not _C.is_format_tensor(args[0]):  # torch.tensor(<numbers>)
             name = f"constant_{len(self.constants)}"
@@ -201,7 +248,7 @@ class Recorded:
     """
 
     def __init__(self, function: Callable, inputs: list, differentiable: bool, numbers: Sequence[int] = (), draws: bool = False) -> None:
-        with _disable_current_modes(), torch.random.fork_rng(devices=[]), torch.set_grad_enabled(differentiable):
+        with undone_if_it_fails(), _disable_current_modes(), torch.random.fork_rng(devices=[]), torch.set_grad_enabled(differentiable):
             given = [copy(v) if isinstance(v, torch.Tensor) else v for v in inputs]
             self.recorder = Recorder(draws)
             self.recorder.numbers = [given[i] for i in numbers]

@@ -47,7 +47,8 @@ def sweep(
     Args:
         format: names, as ``torch_dtypes.target`` takes them; tables keep the spelling.
         rounding: modes of ``ROUNDING_MODES``, or Pychop's numbers; none: each format's own.
-        accumulate: policies of ``torch_dtypes.accumulate`` by name, such as ``"chunked(32)"``.
+        accumulate: policies of ``torch_dtypes.accumulate`` by name, such as ``"chunked(32)"``. But for ``"machine"``, a network that would have a
+            stock dtype throughout has this package's dtype of the same numbers, whose sums obey.
         recipe: ``all``, ``master``, ``mixed``, ``qat``, ``ptq``, ``weights``, as ``torch-dtypes train`` has them.
         model: ``lenet5``, ``cifarnet``, ``alexnet``, ``resnet18``, torchvision's by name, or ``"package.module:factory"``.
         dataset: ``digits``, ``mnist``, ``fashion-mnist``, ``cifar10``, or ``"package.module:loader"``, which returns ``(train, test)``.

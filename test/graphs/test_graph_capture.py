@@ -12,6 +12,8 @@ import torch.nn.functional as F
 import torch.utils.checkpoint
 from capture import assert_same, assert_trains_as, formats, net, train  # noqa: F401 (net is a fixture)
 from torch import nn
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
 from torch._subclasses.fake_tensor import FakeTensorMode, UnsupportedFakeTensorException
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -249,6 +251,42 @@ def test_what_recording_fails_at_is_eager_codes(compiled, monkeypatch):
     assert_same(compile_(lambda x: grad(x) * 2)(x), grad(x) * 2)
     assert torch._C._autograd._saved_tensors_hooks_is_enabled()
     assert torch._C._functorch.get_dynamic_layer_stack_depth() == 0
+
+
+def test_control_flow(compiled):
+    compile_, _ = compiled
+    x = torch.ones(2, 3, dtype=torch.posit16es2)
+
+    def f(x):
+        branch = torch.cond(x.sum() > 0, lambda y: y * 2, lambda y: y * 3, (x,))
+        return while_loop(lambda y: y.sum() < 100, lambda y: (y * 2,), (branch,))[0]
+
+    for run in (f, compile_(f)):
+        assert_same(run(x), x * 32)
+    for run in (scan, compile_(lambda *args: scan(*args))):
+        with pytest.raises(NotImplementedError, match=r"expected operands of stock dtypes .*, but got torch\.posit16es2: write a loop"):
+            run(lambda a, b: (a + b, a * b), x[0], x)
+
+
+def test_compiled_autograd_is_an_error(compiled):
+    compile_, _ = compiled
+
+    def step(x):
+        (x * 2).sum().backward()
+
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        with pytest.raises(NotImplementedError, match=r"expected stock dtypes in compiled autograd, but got torch\.q43: leave"):
+            compile_(step)(torch.ones(3, dtype=torch.q43, requires_grad=True))
+
+
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")  # PyTorch's own
+def test_pipelines_of_programs_are_an_error():
+    pipelining = pytest.importorskip("torch.distributed.pipelining")
+    model, x = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), torch.ones(2, 3)
+    spec = {"1": pipelining.SplitPoint.BEGINNING}
+    with pytest.raises(NotImplementedError, match=r"pipeline: expected a model .* but got torch\.q43: make a .*PipelineStage"):
+        pipelining.pipeline(copy.deepcopy(model).to(torch.q43), (x.to(torch.q43),), split_spec=spec)
+    assert pipelining.pipeline(model, (x,), split_spec=spec).num_stages == 2
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

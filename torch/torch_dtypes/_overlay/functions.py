@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch.utils import _pytree as pytree
 
 from .. import _C
 from .._stock_functions import canonical_mask, has_infinity, subsequent_mask, total_norm
@@ -97,7 +98,41 @@ def group_tensors(tensorlistlist, with_indices=False):
     return groups
 
 
+# ---- control flow, of which PyTorch captures the functions as graphs in eager code too ----
+
+
+def chosen(pred, true_fn, false_fn, operands=()):
+    """torch.cond with operands of ours: one of the functions is called."""
+    if not isinstance(pred, torch.Tensor) or pred.numel() != 1 or _C.format_in((pred, operands)) is None:
+        return None
+    return (true_fn if pred else false_fn)(*operands)
+
+
+def repeated(cond_fn, body_fn, carried_inputs):
+    """while_loop of tensors of ours: a loop of Python's."""
+    if _C.format_in(carried_inputs) is None:
+        return None
+    while cond_fn(*carried_inputs):
+        carried_inputs = body_fn(*carried_inputs)
+    return carried_inputs
+
+
+def refuse_captured(function, *operands, **_others) -> None:
+    """An error: what scan and map capture of a function knows no dtype of ours."""
+    if (name := _C.format_in(operands)) is not None:
+        raise NotImplementedError(
+            f"expected operands of stock dtypes for a function that is captured as a graph, but got torch.{name}: write a loop in Python, or use "
+            "torch.vmap, instead of torch's scan and map."
+        )
+
+
 # ---- before which graphs of Dynamo's end ----
+
+
+def _dtype_among(*args, **kwargs) -> torch.dtype | None:
+    """The dtype of ours among the tensors of a call."""
+    tensors = (v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor))
+    return next((t.dtype for t in tensors if _C.format_of(t.dtype) is not None), None)
 
 
 def _attends_in(mask, mask_name, other_type, other_name, target_type, check_other=True) -> torch.dtype | None:
@@ -105,6 +140,7 @@ def _attends_in(mask, mask_name, other_type, other_name, target_type, check_othe
     return target_type if mask is not None and _C.format_of(target_type) is not None and _C.format_of(mask.dtype) is None else None
 
 
+_CONTROL = "torch._higher_order_ops"
 _LINALG = "torch._C._linalg"
 HOOKS = [
     Extended("torch.masked._ops", "_reduction_identity", masked_identity),
@@ -116,4 +152,7 @@ HOOKS = [
     Builtin("torch._C.TensorBase", "pinverse", pinverse_method, When.OWN_SELF),
     Extended("torch.utils._foreach_utils", "_group_tensors_by_device_and_dtype", group_tensors, within=True),
     Extended("torch.nn.utils", "get_total_norm", total_norm, within=True),
+    Extended("torch", "cond", chosen, ends_graph=_dtype_among),
+    Extended(f"{_CONTROL}.while_loop", "while_loop", repeated, ends_graph=_dtype_among),
+    *(Extended(f"{_CONTROL}.{name}", name, refuse_captured, ends_graph=_dtype_among) for name in ("scan", "map")),
 ]

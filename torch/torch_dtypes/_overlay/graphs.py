@@ -347,6 +347,21 @@ def compiling(stock):
     return call
 
 
+def refuse_compiled_backward(stock):
+    """An error where compiled autograd would capture a backward pass with tensors of ours."""
+
+    @functools.wraps(stock)
+    def begin_capture(self, inputs, *args, **kwargs):
+        if (dtype := optimizers.dtype_of(inputs)) is not None:
+            raise NotImplementedError(
+                f"expected stock dtypes in compiled autograd, but got {dtype}: leave torch._dynamo.config.compiled_autograd False. A compiled "
+                "function has its backward pass compiled without it."
+            )
+        return stock(self, inputs, *args, **kwargs)
+
+    return begin_capture
+
+
 # ---- operators that dynamo takes apart ----
 
 
@@ -410,5 +425,6 @@ LATER_HOOKS = [
     Replaced(f"{_DYNAMO}.symbolic_convert.InliningInstructionTranslator", "build_inline_tracer", ending_before_calls),
     Registered(f"{_DYNAMO}.trace_rules", "add", never_compiled),
     Replaced(f"{_DYNAMO}.trace_rules", "get_mod_inlinelist", traced_through),
+    Replaced(f"{_DYNAMO}.compiled_autograd.AutogradCompilerInstance", "begin_capture", refuse_compiled_backward),
     Registered("torch._functorch.compile_utils", "rand_ops", draws),
 ]

@@ -114,7 +114,7 @@ def _like(result: torch.Tensor, device: torch.device, sized: torch.Tensor | None
 
 def fake_function(node: torch.fx.Node, tx) -> torch.Tensor | None:
     """What Dynamo knows of a function whose stock formula has no place for our dtypes; None where that is no new tensor, or an error."""
-    if node.op != "call_function":
+    if node.op != "call_function" or not all("example_value" in n.meta for n in node.all_input_nodes):  # as operators that take graphs have not
         return None
     leaves, spec = pytree.tree_flatten(torch.fx.map_arg((node.args, node.kwargs), lambda n: n.meta["example_value"]))
     with tx.fake_mode:

@@ -284,7 +284,7 @@ def test_pipelines_of_programs_are_an_error():
     pipelining = pytest.importorskip("torch.distributed.pipelining")
     model, x = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), torch.ones(2, 3)
     spec = {"1": pipelining.SplitPoint.BEGINNING}
-    with pytest.raises(NotImplementedError, match=r"pipeline: expected a model .* but got torch\.q43: make a .*PipelineStage"):
+    with pytest.raises(NotImplementedError, match=r"pipeline: expected a model .*: make a PipelineStage"):
         pipelining.pipeline(copy.deepcopy(model).to(torch.q43), (x.to(torch.q43),), split_spec=spec)
     assert pipelining.pipeline(model, (x,), split_spec=spec).num_stages == 2
 

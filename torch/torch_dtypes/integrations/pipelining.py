@@ -1,11 +1,9 @@
-"""torch.distributed.pipelining.pipeline refuses models in our dtypes: it splits a program that torch.export makes, and ours, a graph over codes,
-has no modules to split at: it would be one stage."""
+"""torch.distributed.pipelining.pipeline refuses models in our dtypes: it splits a program that torch.export makes, and one over codes has no modules
+to split at: it would be one stage."""
 
 from __future__ import annotations
 
 import functools
-
-from .. import _C
 
 
 def install(module) -> None:
@@ -13,12 +11,14 @@ def install(module) -> None:
     stock = module.Pipe._trace_with_export
 
     @functools.wraps(stock)
-    def trace(mod, *args, **kwargs):
-        if (name := _C.format_in([*mod.parameters(), *mod.buffers(), args, kwargs])) is not None:
+    def trace(*args, **kwargs):
+        program = stock(*args, **kwargs)
+        # Inside PyTorch's own tree programs have tensors of ours as they are, and can be split.
+        if any(getattr(node.target, "namespace", None) == "torch_dtypes_codes" for node in program.graph.nodes):
             raise NotImplementedError(
-                f"pipeline: expected a model and arguments of stock dtypes, but got torch.{name}: make a PipelineStage of each stage's modules "
-                "by hand."
+                "pipeline: expected a model and arguments of stock dtypes, but got some in number formats: make a PipelineStage of each stage's "
+                "modules by hand."
             )
-        return stock(mod, *args, **kwargs)
+        return program
 
     module.Pipe._trace_with_export = staticmethod(trace)

@@ -187,7 +187,8 @@ def sums(device, dtype):
             results += [a @ b, torch.baddbmm(c, a, b), a[0] @ b[0, :, :2], a.sum(), a.mean((0, 2)), a[0, 0] @ b[0, :, 0]]
             if "order" not in options:
                 results.append(b.cumsum(1))
-            results += [torch.einsum("bmk,bkn->bn", a, b), torch.addmm(c[0], a[0], b[0], beta=0.5), torch.addmm(c[0], a[0], b[0], beta=0.1, alpha=0.3)]
+            results += [torch.einsum("bmk,bkn->bn", a, b), torch.addmm(c[0], a[0], b[0], beta=0.5)]
+            results.append(torch.addmm(c[0], a[0], b[0], beta=0.1, alpha=0.3))
     return results
 
 

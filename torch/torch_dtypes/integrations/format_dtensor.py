@@ -137,7 +137,7 @@ def view(x: torch.Tensor, dtype: torch.dtype) -> DTensor:
 
 @contextlib.contextmanager
 def _on_meta() -> Iterator[None]:
-    """With the key that tensors of ours have on meta (native/formats/operators/MetaDevice.h): PyTorch's C++ asks with all keys excluded above Python's."""
+    """With the key that tensors of ours have on meta (operators/MetaDevice.h): PyTorch's C++ asks with all keys above Python's excluded."""
     excluded = torch._C._dispatch_tls_is_dispatch_key_excluded("DeferredInit")
     torch._C._dispatch_tls_set_dispatch_key_excluded("DeferredInit", False)
     try:

@@ -26,8 +26,7 @@ c10::DispatchKeySet keys_on(c10::Device device) {
 class FormatTensorImpl final : public c10::TensorImpl {
  public:
   FormatTensorImpl(c10::Storage storage, const FormatEntry& entry)
-      : TensorImpl(std::move(storage), keys_on(storage.device()),
-                   c10::scalarTypeToTypeMeta(entry.container)),
+      : TensorImpl(std::move(storage), keys_on(storage.device()), c10::scalarTypeToTypeMeta(entry.container)),
         entry_(&entry) {
     if (!any_format_tensor()) made_any.store(true, std::memory_order_relaxed);
   }

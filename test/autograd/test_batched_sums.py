@@ -63,7 +63,37 @@ def test_within_other_transformations():
         assert torch.equal(jvp(lambda v: F.linear(v, B.t(), BIAS), (VECTOR,), (VECTOR,))[0], F.linear(VECTOR, B.t(), BIAS))
 
 
+def test_levels_that_pass_by():
+    """Where an outer vmap alone has wrapped the operands."""
+    x, w, b, y = several(A, 0), several(B, 0), several(BIAS, 0), numbers(7, 2, seed=8)
+
+    def inner(f):
+        return vmap(lambda a, c, s: vmap(lambda q: f(s, a, c) * q.sum())(y))(x, w, b)
+
+    for f in (torch.addmm, lambda s, a, c: F.linear(a, c.t(), s)):
+        expected = torch.stack([torch.stack([f(b[i], x[i], w[i]) * q.sum() for q in y]) for i in range(3)])
+        assert torch.equal(inner(f), expected)
+
+
+def test_rows_that_lie_apart():
+    x = numbers(3, 9, 4, 5, seed=9).permute(0, 2, 3, 1)
+    for policy in ("machine", "float64", "exact"):
+        for bias in (BIAS, BIAS[0]):
+            with accumulate(policy):
+                looped = torch.stack([F.linear(q, B.t(), bias) for q in x])
+                assert torch.equal(vmap(lambda q, bias=bias: F.linear(q, B.t(), bias))(x), looped)
+
+
+def test_without_elements():
+    none = numbers(0, 5, 9)
+    assert vmap(torch.addmm, (None, 0, None))(BIAS, none, B).shape == (0, 5, 4)
+    assert vmap(torch.addmm, (0, None, None))(numbers(0, 4), A, B).shape == (0, 5, 4)
+    assert vmap(torch.addbmm, (None, 0, None))(START[:0], several(BATCHES[:, :0], 0), OTHERS).shape == (3, 0, 4)
+
+
 def test_what_stock_refuses():
+    with pytest.raises(RuntimeError):  # though as many numbers come together
+        vmap(torch.addbmm, (None, 0, None))(numbers(2, 5), numbers(3, 2, 2, 6), numbers(3, 4, 5))
     for f, operands in ((torch.addmm, (BIAS, A, A)), (torch.addmv, (START, A, VECTOR)), (torch.baddbmm, (STARTS, A, OTHERS))):
         with pytest.raises(RuntimeError):
             vmap(f, in_dims=(None, 0, None))(operands[0], several(operands[1], 0), operands[2])

@@ -268,7 +268,7 @@ def test_standard_output_that_is_full_or_has_no_reader(monkeypatch, capsys, coun
         monkeypatch.setattr(sys, "stdout", full)
         with pytest.raises(SystemExit) as caught:
             cli.main(command)
-    assert caught.value.code == "Error: cannot write to standard output: No space left on device"
+    assert caught.value.code == "Error: cannot write to standard output, or a file: No space left on device"
     reader, writer = os.pipe()
     os.close(reader)
     with contextlib.suppress(BrokenPipeError), open(writer, "w") as pipe:  # click leaves what it could not write in the buffer

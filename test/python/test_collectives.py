@@ -15,7 +15,7 @@ from torch_dtypes._overlay import releases
 
 pytestmark = [
     pytest.mark.skipif(not dist.is_available(), reason="torch is built without torch.distributed"),
-    pytest.mark.filterwarnings("ignore:.*(torch.jit|is deprecated|c10d).*"),  # PyTorch's own
+    pytest.mark.filterwarnings("ignore:.*(torch.jit|deprecated|c10d).*"),  # PyTorch's own
 ]
 NAMES = ("posit16es2", "q43", "posit32es2", "posit8es1", "tf32")
 SIZE = 2
@@ -70,6 +70,11 @@ def moves(rank):
         dist.all_gather_into_tensor(flat, own)
         for r in range(SIZE):
             same(out[r], held[r]), same(wide[r, ..., 0], held[r]), same(flat[4 * r : 4 * r + 4], held[r])
+
+        lists = [[torch.empty_like(own), torch.empty_like(own[0]), torch.empty_like(own[:2])] for _ in held]
+        dist.all_gather_coalesced(lists, [own, own[0], own[:2]])
+        for r in range(SIZE):
+            same(lists[r][0], held[r]), same(lists[r][1], held[r][0]), same(lists[r][2], held[r][:2])
 
         gathered = [torch.empty_like(own) for _ in held] if rank == 1 else None
         dist.gather(own, gathered, dst=1)
@@ -368,6 +373,7 @@ def disagreement(rank):
     raises("c10d::gather_: expected tensors of 4 elements, as the input has, but got one of 2 on rank 1", lambda: dist.gather(x, parts, dst=1))
     raises("expected 2 split sizes that sum to 4, as the input has rows, but got 2 that sum to 3 on rank 1",
            lambda: single(torch.empty_like(x), x, [2, 2], [2, 2 - rank]))  # fmt: skip
+    raises("split sizes of at least 0 for the input, but got -1 on rank 0", lambda: single(torch.empty_like(x), x, [2, 2], [5, -1]))
     raises("an output whose first size 2 ranks divide, but got 3 on rank 0", lambda: single(torch.empty_like(x)[: 3 + rank], x))
     raises("expected rank 0 to await what rank 1 sends to it, but got 3 elements sent and 2 awaited. Nothing was sent",
            lambda: single(torch.empty_like(x), x, [2, 2], [2 + rank, 2 - rank]))  # fmt: skip

@@ -36,10 +36,10 @@ def main(args=None):
                 sys.stdout.flush()  # here, where what goes wrong can be said; Python's own at its end prints "Exception ignored"
     except OSError as error:
         if error.filename is not None or error.errno not in _UNWRITABLE:
-            raise  # not of a stream: files have names, and commands say themselves what is wrong with theirs
-        with contextlib.suppress(OSError, ValueError):
+            raise  # files have names where they are opened; commands say themselves what is wrong with theirs
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in its buffer would fail again
-        sys.exit(1 if error.errno == errno.EPIPE else f"Error: cannot write to standard output: {error.strerror}")
+        sys.exit(1 if error.errno == errno.EPIPE else f"Error: cannot write to standard output, or a file: {error.strerror}")
 
 
 def _spell_out(stream):

@@ -105,7 +105,10 @@ def chosen(pred, true_fn, false_fn, operands=()):
     """torch.cond with operands of ours: one of the functions is called."""
     if not isinstance(pred, torch.Tensor) or pred.numel() != 1 or _C.format_in((pred, operands)) is None:
         return None
-    return (true_fn if pred else false_fn)(*operands)
+    made = (true_fn if pred else false_fn)(*operands)
+    if made is None:
+        raise NotImplementedError("expected the functions of torch.cond to return tensors where operands are of a number format, but got None")
+    return made
 
 
 def repeated(cond_fn, body_fn, carried_inputs):
@@ -114,12 +117,14 @@ def repeated(cond_fn, body_fn, carried_inputs):
         return None
     while cond_fn(*carried_inputs):
         carried_inputs = body_fn(*carried_inputs)
+        if isinstance(carried_inputs, torch.Tensor):
+            carried_inputs = (carried_inputs,)
     return carried_inputs
 
 
-def refuse_captured(function, *operands, **_others) -> None:
+def refuse_captured(*args, **kwargs) -> None:
     """An error: what scan and map capture of a function knows no dtype of ours."""
-    if (name := _C.format_in(operands)) is not None:
+    if (name := _C.format_in((args, kwargs))) is not None:
         raise NotImplementedError(
             f"expected operands of stock dtypes for a function that is captured as a graph, but got torch.{name}: write a loop in Python, or use "
             "torch.vmap, instead of torch's scan and map."

@@ -107,7 +107,7 @@ def _format_of_step(frame) -> str | None:
     return None if dtype is None else _C.name_of(dtype)
 
 
-def _format_of_optimizer(optimizer: object) -> str | None:
+def _format_of_optimizer(optimizer: object = None) -> str | None:
     groups = optimizer.param_groups if isinstance(optimizer, torch.optim.Optimizer) else ()
     dtype = optimizers.dtype_of([p for group in groups for p in group["params"]])
     return None if dtype is None else _C.name_of(dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -245,7 +246,7 @@ def _rounder(place: Place, role: str, module: nn.Module, name: str, where: str) 
     if missing is None:
         _check_whole(place, role, shape, where)
         return made
-    if role == "grad" or not shape:
+    if role == "grad" or math.prod(shape) == 1:
         place = narrowed(place, len(shape))
         _check_whole(place, role, shape, where)
         return Rounder(place, role, module, channels_of)

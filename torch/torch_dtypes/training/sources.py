@@ -139,7 +139,7 @@ def load_weights(model: nn.Module, path: str | os.PathLike) -> None:
             state = load_file(path)
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, ImportError):
+    except (OSError, ImportError, MemoryError):
         raise
     except Exception as error:  # safetensors has errors of its own; what is no pickle raises what its bytes happen to mean, which is not passed on
         says = isinstance(error, RuntimeError) or type(error).__module__.startswith("safetensors")

@@ -16,6 +16,8 @@ from .making import OPERATIONS, Job
 def _file(ctx, param, path):
     """A file whose folder can be written, before a long run; or ``-``."""
     if path == "-":
+        if sys.stdout is None:
+            raise click.BadParameter("expected standard output to write to, but it is closed")
         return path
     if os.path.isdir(path):
         raise click.BadParameter(f"expected a file, but {path} is a folder")

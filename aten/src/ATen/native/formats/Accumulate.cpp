@@ -10,6 +10,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/to_ops.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <utility>
@@ -91,20 +92,26 @@ Tensor added_exactly(const Sums& sums, const char* op, const Tensor& start, cons
   std::vector<Tensor> left = multiples(op, "alpha", wide(a), alpha, sums.entry), right{wide(b)};
   const Tensor finite_right = right[0].masked_fill(right[0].isfinite().logical_not(), 0);
   right.resize(left.size(), finite_right);
-  DotProducts dots;
-  if (start.defined()) {
-    const std::vector<Tensor> starts = multiples(op, "beta", wide(start).contiguous(), beta, sums.entry);
-    dots.start = starts[0];
-    const Tensor one = at::eye(b.size(2), starts[0].options()).expand({b.size(0), b.size(2), b.size(2)});
+  std::vector<Tensor> starts;
+  if (start.defined()) starts = multiples(op, "beta", wide(start).contiguous(), beta, sums.entry);
+  // More multiples of the start are terms, each times 1 in its column, some columns at a time.
+  const int64_t n = b.size(2), step = starts.size() > 1 ? 64 : std::max<int64_t>(n, 1);
+  const Tensor ones = at::eye(std::min(step, n), right[0].options());
+  std::vector<Tensor> made;
+  for (int64_t first = 0; first == 0 || first < n; first += step) {
+    const int64_t columns = std::min(step, n - first);
+    std::vector<Tensor> rows = left, some;
+    for (const Tensor& t : right) some.push_back(t.narrow(2, first, columns));
     for (size_t i = 1; i < starts.size(); ++i) {
-      left.push_back(starts[i]);
-      right.push_back(one);
+      rows.push_back(starts[i].narrow(2, first, columns));
+      some.push_back(ones.narrow(0, 0, columns).narrow(1, 0, columns).expand({b.size(0), columns, columns}));
     }
+    DotProducts dots{at::cat(rows, 2).contiguous(), at::cat(some, 1).contiguous()};
+    if (!starts.empty()) dots.start = starts[0].narrow(2, first, columns).contiguous();
+    dots.any_numbers = true;
+    made.push_back(bits_alias(dot_products(dots, sums.entry, sums.policy)));
   }
-  dots.a = at::cat(left, 2).contiguous();
-  dots.b = at::cat(right, 1).contiguous();
-  dots.any_numbers = true;
-  return dot_products(dots, sums.entry, sums.policy);
+  return format_alias(at::cat(made, 2), sums.entry);
 }
 
 // beta * self + alpha * product. With both 1, self is what the accumulator starts with. Else exact sums are of the whole; others are the

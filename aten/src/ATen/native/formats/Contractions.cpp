@@ -241,15 +241,8 @@ std::optional<Tensor> vecdot_by_matmul(const Tensor& x, const Tensor& y, int64_t
 }
 
 Tensor linear(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias) {
-  const bool biased = bias && bias->defined() && bias->dim() <= 1;
-  const Tensor operands[] = {input, weight, biased ? *bias : weight};
-  const bool fits = biased && weight.dim() == 2 && input.dim() > 0 && input.size(-1) == weight.size(1) && by_own_kernels(operands);
-  if (!fits) return stock::linear(input, weight, bias);
-  const c10::IntArrayRef leading = input.sizes().slice(0, input.dim() - 1);
-  Dims sizes(leading);
-  sizes.push_back(weight.size(0));
-  const Tensor rows = input.reshape({product_of(leading), input.size(-1)});
-  return at::_ops::addmm::call(*bias, rows, weight.t(), 1, 1).reshape(sizes);
+  const bool own = bias && bias->defined() && by_own_kernels({input, weight, *bias}) && linear_is_one_sum(input, weight, *bias);
+  return own ? linear_as_sum(input, weight, *bias) : stock::linear(input, weight, bias);
 }
 
 // The gradient of mv's matrix: products of one term each, as mm's gradient has them.
@@ -280,6 +273,20 @@ void register_contractions(torch::Library& m) {
 }
 
 } // namespace
+
+bool linear_is_one_sum(const Tensor& input, const Tensor& weight, const Tensor& bias) {
+  const auto policy = one_policy({input, weight, bias});
+  const bool fits = policy && bias.dim() <= 1 && weight.dim() == 2 && input.dim() > 0 && input.size(-1) == weight.size(1);
+  return fits && (policy->own_kernels() || (bias.dim() == 1 && (input.dim() <= 2 || input.is_contiguous())));
+}
+
+Tensor linear_as_sum(const Tensor& input, const Tensor& weight, const Tensor& bias) {
+  const c10::IntArrayRef leading = input.sizes().slice(0, input.dim() - 1);
+  Dims sizes(leading);
+  sizes.push_back(weight.size(0));
+  const Tensor rows = input.reshape({product_of(leading), input.size(-1)});
+  return at::_ops::addmm::call(bias, rows, weight.t(), 1, 1).reshape(sizes);
+}
 
 bool run_contraction(const std::string& name, torch::jit::Stack* stack) {
   const bool dots = name == "aten::tensordot", lines = name == "aten::linalg_vecdot";

@@ -1,5 +1,6 @@
 // Composite contractions under the accumulation policies.
 #pragma once
+#include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 
 #include <string>
@@ -9,5 +10,10 @@ namespace at::formats {
 // tensordot and linalg_vecdot, by name: as one matrix product, where a policy asks for what no stock kernel does. Gives back whether it did;
 // else the stack is as it was.
 bool run_contraction(const std::string& name, torch::jit::Stack* stack);
+
+// Whether linear is one sum that starts at the bias: under policies with kernels of their own always, else where stock has rows of numbers side by
+// side (it multiplies others, and adds the bias to what that was rounded to). Then linear as that sum.
+bool linear_is_one_sum(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias);
+at::Tensor linear_as_sum(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias);
 
 } // namespace at::formats

@@ -1,5 +1,6 @@
 #include <ATen/native/formats/operators/CollectiveArguments.h>
 
+#include <algorithm>
 #include <numeric>
 
 namespace at::formats {
@@ -42,6 +43,8 @@ std::vector<int64_t> parts_by_rank(const c10::IValue& tensors, const c10::IValue
   if (elements.empty()) {
     if (rows % ranks) fault = c10::str("an ", what, " whose first size ", ranks, " ranks divide, but got ", rows);
     elements.assign(ranks, rows / ranks);
+  } else if (*std::min_element(elements.begin(), elements.end()) < 0) {
+    fault = c10::str("split sizes of at least 0 for the ", what, ", but got ", *std::min_element(elements.begin(), elements.end()));
   } else if (static_cast<int64_t>(elements.size()) != ranks || together != rows) {
     fault = c10::str(ranks, " split sizes that sum to ", rows, ", as the ", what, " has rows, but got ", elements.size(), " that sum to ", together);
   }

@@ -44,7 +44,8 @@ void Terms::write(void* message) const {
   std::memcpy(to + 8, &number, sizeof(number));
   int64_t at = 16;
   for (const auto text : kTexts) {
-    const std::string& value = this->*text;
+    std::string value = this->*text;
+    if (text == &Terms::fault) value.resize(std::min(value.size(), size_t{160})); // names have the rest
     const auto length = static_cast<int64_t>(value.size()) + 1;
     TORCH_CHECK(at + length <= kTermsSize, "expected names of at most ", kTermsSize - 16, " characters together, but got ", dtype, ", ", policy);
     std::memcpy(to + at, value.c_str(), length);

@@ -162,7 +162,8 @@ class Call {
     terms.call = name();
     terms.dtype = dtype();
     if (const c10::IValue* root = argument("root_rank")) terms.root = c10::str("rank ", root->toInt());
-    if (is_root()) terms.fault = fault_of_lists(c10::ArrayRef<c10::IValue>(&stack_[base_], 2), group_->getSize());
+    const bool by_tensor = name() != "c10d::allgather_coalesced_"; // whose lists are by rank first
+    if (is_root() && by_tensor) terms.fault = fault_of_lists(c10::ArrayRef<c10::IValue>(&stack_[base_], 2), group_->getSize());
     if (const auto place = sized_alike()) {
       int64_t elements = 0;
       each_tensor(at(*place), [&](const at::Tensor& t) { elements += t.numel(); });

@@ -146,6 +146,7 @@ constexpr OperatorFacts kRows[] = {
     {"conv2d",                                  Checked,    OneDtype},
     {"conv3d",                                  Checked,    OneDtype},
     {"conv_tbc",                                Boxed,      Products | OneDtype},
+    {"conv_tbc_backward",                       Own,        0},
     {"conv_transpose1d",                        Checked,    OneDtype},
     {"conv_transpose2d",                        Checked,    OneDtype},
     {"conv_transpose3d",                        Checked,    OneDtype},

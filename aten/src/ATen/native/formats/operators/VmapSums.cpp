@@ -44,9 +44,9 @@ struct Batched {
 };
 
 // [batches, m, n] of start + a b, where a is [batches or 1, m, k], b [batches or 1, k, n], and start spreads to the result.
-Tensor sum_of(const Tensor& start, const Tensor& a, const Tensor& b, const c10::Scalar& beta, const c10::Scalar& alpha) {
-  const int64_t batches = std::max(a.size(0), std::max(b.size(0), start.size(0))), m = a.size(1), k = a.size(2), n = b.size(2);
-  if (b.size(0) == 1 && start.size(0) == 1 && start.size(1) == 1) // one factor for all: rows below rows
+Tensor sum_of(int64_t batches, const Tensor& start, const Tensor& a, const Tensor& b, const c10::Scalar& beta, const c10::Scalar& alpha) {
+  const int64_t m = a.size(1), k = a.size(2), n = b.size(2);
+  if (a.size(0) == batches && b.size(0) == 1 && start.size(0) == 1 && start.size(1) == 1) // one factor for all: rows below rows
     return at::_ops::addmm::call(start.squeeze(0), a.reshape({a.size(0) * m, k}), b.squeeze(0), beta, alpha).reshape({a.size(0), m, n});
   return at::_ops::baddbmm::call(start.expand({batches, m, n}), a.expand({batches, m, k}), b.expand({batches, k, n}), beta, alpha);
 }
@@ -54,16 +54,17 @@ Tensor sum_of(const Tensor& start, const Tensor& a, const Tensor& b, const c10::
 enum class Form : uint8_t { Mm, Mv, Bmm, Sum }; // addmm, addmv, baddbmm, addbmm
 
 Tensor batched_sum(Form form, const Batched& self, const Batched& a, const Batched& b, const c10::Scalar& beta, const c10::Scalar& alpha) {
+  const int64_t batches = (self.along ? self : a.along ? a : b).tensor.size(0);
   switch (form) {
-    case Form::Mm: return sum_of(self.with_dims(2), a.tensor, b.tensor, beta, alpha);
-    case Form::Mv: return sum_of(self.with_dims(1).unsqueeze(2), a.tensor, b.tensor.unsqueeze(2), beta, alpha).squeeze(2);
+    case Form::Mm: return sum_of(batches, self.with_dims(2), a.tensor, b.tensor, beta, alpha);
+    case Form::Mv: return sum_of(batches, self.with_dims(1).unsqueeze(2), a.tensor, b.tensor.unsqueeze(2), beta, alpha).squeeze(2);
     case Form::Sum: {
       const Tensor x = a.tensor.transpose(1, 2), &y = b.tensor; // one sum goes over the batches of each
-      return sum_of(self.with_dims(2), x.reshape({x.size(0), x.size(1), -1}), y.reshape({y.size(0), -1, y.size(3)}), beta, alpha);
+      const int64_t k = y.size(1) * y.size(2);
+      return sum_of(batches, self.with_dims(2), x.reshape({x.size(0), x.size(1), k}), y.reshape({y.size(0), k, y.size(3)}), beta, alpha);
     }
     case Form::Bmm: break;
   }
-  const int64_t batches = std::max({self.tensor.size(0), a.tensor.size(0), b.tensor.size(0)});
   const auto flat = [&](const Tensor& t, int64_t first, int64_t m, int64_t n) {
     return t.expand({batches, first, m, n}).reshape({batches * first, m, n});
   };
@@ -91,19 +92,23 @@ class BatchedSums final : public c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     c10::IValue* arguments = &(*stack)[stack->size() - 5];
-    constexpr std::array<int64_t, 4> kDims{2, 2, 3, 3};
+    constexpr std::array<int64_t, 4> kDims{2, 2, 3, 3}; // of the first factor, by form
     const auto dims = [&](int i) { return arguments[i].toTensor().dim(); };
     const int64_t wanted = kDims[static_cast<size_t>(form_)];
-    const bool fits = one_format(arguments, 3) && dims(1) == wanted && dims(2) == (form_ == Form::Mv ? 1 : wanted) &&
-        dims(0) <= (form_ == Form::Mv        ? 1
-                        : form_ == Form::Bmm ? 3
-                                             : 2);
+    constexpr std::array<int64_t, 4> kMost{2, 1, 3, 2}; // of what is added to
+    bool fits =
+        one_format(arguments, 3) && dims(1) == wanted && dims(2) == (form_ == Form::Mv ? 1 : wanted) && dims(0) <= kMost[static_cast<size_t>(form_)];
+    if (fits && wanted == 3) {
+      const Tensor a = arguments[1].toTensor(), b = arguments[2].toTensor();
+      fits = a.size(0) == b.size(0) && a.size(2) == b.size(1);
+    }
     if (!fits) return stock_.callBoxed(op, keys, stack); // stock says what is wrong
     const int64_t level = at::functorch::maybeCurrentDynamicLayer()->layerId();
     Tensor made;
     {
       const c10::impl::ExcludeDispatchKeyGuard beneath(kBatched);
       const Batched self(arguments[0].toTensor(), level), a(arguments[1].toTensor(), level), b(arguments[2].toTensor(), level);
+      if (!(self.along || a.along || b.along)) return op.callBoxed(stack); // an outer level's
       made = batched_sum(form_, self, a, b, arguments[3].toScalar(), arguments[4].toScalar());
     }
     const Tensor result = at::functorch::makeBatched(made, 0, level);
@@ -125,11 +130,8 @@ class TransformedLinear final : public c10::OperatorKernel {
     const c10::IValue* arguments = &(*stack)[stack->size() - 3];
     if (!one_format(arguments, 3)) return stock_.callBoxed(op, keys, stack);
     const Tensor x = arguments[0].toTensor(), w = arguments[1].toTensor(), bias = arguments[2].toTensor();
-    if (x.dim() == 0 || w.dim() != 2 || bias.dim() > 1 || x.size(-1) != w.size(1)) return stock_.callBoxed(op, keys, stack);
-    c10::DimVector sizes(x.sizes().begin(), x.sizes().end());
-    sizes.back() = w.size(0);
-    const int64_t rows = c10::multiply_integers(x.sizes().slice(0, x.dim() - 1));
-    const Tensor made = at::_ops::addmm::call(bias, x.reshape({rows, x.size(-1)}), w.t(), 1, 1).reshape(sizes);
+    if (!linear_is_one_sum(x, w, bias)) return stock_.callBoxed(op, keys, stack);
+    const Tensor made = linear_as_sum(x, w, bias);
     torch::jit::drop(*stack, 3);
     stack->emplace_back(made);
   }

@@ -7,7 +7,6 @@ and derivatives. The run is one on copies of the operands, with the generator's 
 from __future__ import annotations
 
 import contextlib
-import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 
@@ -163,15 +162,8 @@ class Recorder(TorchDispatchMode):
             node = self.graph.call_function(op, (self.node(source), *values[1:]), {"formats": names[0] + operators.EXACT})
         else:
             op = operators.random_cast if drawn else operators.cast
-            node = self.graph.call_function(op, (self._put(source, result),), {"formats": ",".join(names)})
+            node = self.graph.call_function(op, (self.node(source),), {"formats": ",".join(names)})
         self._keep(result, node)
-
-    def _put(self, source: torch.Tensor, result: torch.Tensor) -> torch.fx.Node:
-        """A cast's operand. An infinity that where has as a number is put by rules of its own: the number that came of it."""
-        node = self.node(source)
-        if node.target is aten.scalar_tensor.default and math.isinf(node.args[0]):
-            return self.graph.call_function(node.target, (result.item(),), node.kwargs)
-        return node
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func is aten._local_scalar_dense.default and not isinstance(args[0], torch.Tensor):

@@ -34,12 +34,7 @@ using Dims = c10::SmallVector<int64_t, 8>;
 
 // The policy of operands that are all of one format.
 std::optional<Accumulation> one_policy(at::ArrayRef<Tensor> operands) {
-  const FormatEntry* entry = nullptr;
-  for (const Tensor& t : operands) {
-    const FormatEntry* own = entry_beneath(t);
-    if (!own || (entry && own != entry)) return std::nullopt;
-    entry = own;
-  }
+  const FormatEntry* entry = one_format(operands);
   return entry ? std::optional(accumulation_of(*entry)) : std::nullopt;
 }
 
@@ -273,6 +268,16 @@ void register_contractions(torch::Library& m) {
 }
 
 } // namespace
+
+const FormatEntry* one_format(at::ArrayRef<Tensor> operands) {
+  const FormatEntry* entry = nullptr;
+  for (const Tensor& t : operands) {
+    const FormatEntry* own = entry_beneath(t);
+    if (!own || (entry && own != entry)) return nullptr;
+    entry = own;
+  }
+  return entry;
+}
 
 bool linear_is_one_sum(const Tensor& input, const Tensor& weight, const Tensor& bias) {
   const auto policy = one_policy({input, weight, bias});

@@ -2,7 +2,6 @@
 // it is made, with eager code's roundings.
 #include <ATen/native/formats/operators/VmapSums.h>
 
-#include <ATen/FormatTensor.h>
 #include <ATen/StockKernel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/functorch/DynamicLayer.h>
@@ -12,9 +11,7 @@
 #include <ATen/ops/baddbmm_ops.h>
 #include <torch/library.h>
 
-#include <algorithm>
 #include <array>
-#include <optional>
 
 namespace at::formats {
 namespace {
@@ -34,7 +31,6 @@ struct Batched {
     along = dim.has_value();
     tensor = along ? value.movedim(*dim, 0) : value.unsqueeze(0);
   }
-  int64_t dims() const { return tensor.dim() - 1; }
   // The rest of the sizes, with ones in front to `dims` of them.
   Tensor with_dims(int64_t dims) const {
     Tensor t = tensor;
@@ -74,40 +70,25 @@ Tensor batched_sum(Form form, const Batched& self, const Batched& a, const Batch
   return made.reshape({batches, first, m, n});
 }
 
-// The format of all tensors of a call; nullptr where they are not of one.
-const FormatEntry* one_format(const c10::IValue* arguments, size_t count) {
-  const FormatEntry* entry = nullptr;
-  for (size_t i = 0; i < count; ++i) {
-    if (!arguments[i].isTensor() || !arguments[i].toTensor().defined()) return nullptr;
-    const FormatEntry* own = entry_beneath(arguments[i].toTensor());
-    if (!own || (entry && own != entry)) return nullptr;
-    entry = own;
-  }
-  return entry;
-}
-
 class BatchedSums final : public c10::OperatorKernel {
  public:
   BatchedSums(const c10::OperatorHandle& op, Form form) : stock_(stock_kernel(op, kBatched)), form_(form) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
-    c10::IValue* arguments = &(*stack)[stack->size() - 5];
+    const c10::IValue* arguments = &(*stack)[stack->size() - 5];
+    const Tensor start = arguments[0].toTensor(), x = arguments[1].toTensor(), y = arguments[2].toTensor();
     constexpr std::array<int64_t, 4> kDims{2, 2, 3, 3}; // of the first factor, by form
-    const auto dims = [&](int i) { return arguments[i].toTensor().dim(); };
-    const int64_t wanted = kDims[static_cast<size_t>(form_)];
     constexpr std::array<int64_t, 4> kMost{2, 1, 3, 2}; // of what is added to
-    bool fits =
-        one_format(arguments, 3) && dims(1) == wanted && dims(2) == (form_ == Form::Mv ? 1 : wanted) && dims(0) <= kMost[static_cast<size_t>(form_)];
-    if (fits && wanted == 3) {
-      const Tensor a = arguments[1].toTensor(), b = arguments[2].toTensor();
-      fits = a.size(0) == b.size(0) && a.size(2) == b.size(1);
-    }
+    const int64_t wanted = kDims[static_cast<size_t>(form_)];
+    bool fits = one_format({start, x, y}) && x.dim() == wanted && y.dim() == (form_ == Form::Mv ? 1 : wanted) &&
+        start.dim() <= kMost[static_cast<size_t>(form_)];
+    if (fits && wanted == 3) fits = x.size(0) == y.size(0) && x.size(2) == y.size(1);
     if (!fits) return stock_.callBoxed(op, keys, stack); // stock says what is wrong
     const int64_t level = at::functorch::maybeCurrentDynamicLayer()->layerId();
     Tensor made;
     {
       const c10::impl::ExcludeDispatchKeyGuard beneath(kBatched);
-      const Batched self(arguments[0].toTensor(), level), a(arguments[1].toTensor(), level), b(arguments[2].toTensor(), level);
+      const Batched self(start, level), a(x, level), b(y, level);
       if (!(self.along || a.along || b.along)) return op.callBoxed(stack); // an outer level's
       made = batched_sum(form_, self, a, b, arguments[3].toScalar(), arguments[4].toScalar());
     }
@@ -128,7 +109,7 @@ class TransformedLinear final : public c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     const c10::IValue* arguments = &(*stack)[stack->size() - 3];
-    if (!one_format(arguments, 3)) return stock_.callBoxed(op, keys, stack);
+    if (!arguments[2].isTensor()) return stock_.callBoxed(op, keys, stack);
     const Tensor x = arguments[0].toTensor(), w = arguments[1].toTensor(), bias = arguments[2].toTensor();
     if (!linear_is_one_sum(x, w, bias)) return stock_.callBoxed(op, keys, stack);
     const Tensor made = linear_as_sum(x, w, bias);

@@ -2,6 +2,7 @@
 // and differentiable through them.
 #include <ATen/FormatLibrary.h>
 #include <ATen/native/formats/Elementwise.h>
+#include <ATen/native/formats/FillInfinity.h>
 #include <ATen/native/formats/operators/CastAutograd.h>
 #include <ATen/native/formats/operators/RecordedCast.h>
 #include <ATen/native/formats/operators/StockFormula.h>
@@ -40,10 +41,12 @@ using c10::Scalar;
 
 // ---- where with a number: stock makes a tensor of it in the container's type ----
 
-// A number in a format. Who records a graph sees it made as a cast of a stock one.
+// A number in a format. Who records a graph sees it made as a cast of a stock one: of the number that an infinity is put in as.
 Tensor number_in(const FormatEntry& entry, const Scalar& number) {
   Tensor made = encoded_number(number, entry);
-  return casts_are_recorded() ? recorded_cast(at::scalar_tensor(number, at::TensorOptions().dtype(number.type())), made) : made;
+  if (!casts_are_recorded()) return made;
+  const Scalar put = fill_number(number, entry);
+  return recorded_cast(at::scalar_tensor(put, at::TensorOptions().dtype(put.type())), made);
 }
 
 // A complex number makes the result complex: then the tensor is cast to that first, so that its gradient comes back real.

@@ -1,11 +1,15 @@
 """Gradients in user code during backward (functions, hooks, checkpoints, modes): of their own tensor's dtype, and promoted as outside."""
 
+import contextlib
+import functools
+
 import pytest
 import torch
 from test_autograd import CONTAINER
 from test_gradient_dtypes import S, X, each_dtype, expect_own, leaf
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
 
 
 class Rounds(torch.autograd.Function):
@@ -249,6 +253,33 @@ def test_a_dispatch_mode_changes_no_gradient(dtype):
         expect_own(x)
         found.append(x.grad)
     assert torch.equal(*found)
+
+
+# Stock code that hands its operand's dtype to another operator, which a mode's handler calls by hand: formulas and composite operators.
+NAMES_DTYPE = {
+    "softmax": lambda x: x.softmax(0),
+    "cross_entropy": lambda x: nn.functional.cross_entropy(x.expand(4, 3), torch.tensor([0, 1, 2, 0])),
+    "rounded quotient": lambda x: torch.div(x, x.detach() * 2 + 1, rounding_mode="trunc") + x,
+    "tensordot of one term": lambda x: torch.tensordot(x[None], x[:, None].expand(3, 2)[:1], dims=([0], [0])),
+    "circular padding": lambda x: nn.functional.pad(x[None, None], (1, 2), mode="circular"),
+    "attention": lambda x: nn.functional.multi_head_attention_forward(
+        x[None], x[None], x[None], 3, 1, torch.ones(9, 3).to(x.dtype), None, None, None, False, 0.0, torch.eye(3).to(x.dtype), None)[0],
+}
+
+
+@pytest.mark.parametrize("mode", [Passes, functools.partial(FlopCounterMode, display=False)], ids=["handler", "FlopCounterMode"])
+@pytest.mark.parametrize("name", NAMES_DTYPE)
+def test_a_dispatch_mode_changes_no_dtype(name, mode):
+    found = []
+    for within in (False, True):
+        x = leaf(X, torch.q43)
+        with mode() if within else contextlib.nullcontext():
+            y = NAMES_DTYPE[name](x)
+            y.sum().backward()
+        assert y.dtype == torch.q43
+        expect_own(x)
+        found.append((y.detach(), x.grad))
+    assert all(map(torch.equal, *found))
 
 
 @each_dtype

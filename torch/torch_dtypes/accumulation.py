@@ -195,7 +195,9 @@ def accumulate(
         ValueError: not a policy, or options that contradict each other.
         TypeError: a stock dtype.
         RuntimeError, from an operator: a chip's policy with operands that it does not multiply; ``"float32"`` with a format whose values (or
-            products, of posits) float32 does not have; steps in a format of more than 51 significant bits or with exponents beyond some 510.
+            products, of posits) float32 does not have, or that needs bits which ``torch.set_float32_matmul_precision`` and its like let
+            float32 products drop (``"machine"`` takes float64 then, and warns once); steps in a format of more than 51 significant bits or with
+            exponents beyond some 510.
 
     Sources: Kulisch, "Computer arithmetic and validity" (2013), chapter 8; Posit Standard (2022), section 3.4; Kahan, CACM 8 (1965);
     Blanchard, Higham, Mary, "A class of fast and accurate summation algorithms", SISC 42 (2020), for chunked sums; Khattak and Mikaitis,

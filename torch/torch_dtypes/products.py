@@ -84,6 +84,8 @@ def _product(a: torch.Tensor, b: torch.Tensor, start: torch.Tensor | None, out: 
         for operand in (a, b):
             if wide == torch.float32 and not format_of(operand.dtype).fits_float:
                 raise RuntimeError(f"matmul: expected formats whose values float32 has for the accumulation policy float32, but got {operand.dtype}")
+            if wide == torch.float32:
+                _C.expect_float32_products(operand.dtype, "matmul", operand)
         product = a.to(wide) @ b.to(wide)
         return (product if start is None else product + start.to(wide)).to(out)
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])

@@ -280,6 +280,7 @@ at::Tensor to_format(const at::Tensor& t, const FormatEntry& entry) {
 
 at::Tensor encoded_number(const c10::Scalar& value, const FormatEntry& entry) {
   const at::AutoDispatchBelowADInplaceOrView guard;
+  const HiddenFromModes hidden;
   const c10::impl::ExcludeDispatchKeyGuard unwrapped(
       c10::DispatchKeySet({c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
   const c10::Scalar number = fill_number(value, entry);

@@ -1,5 +1,6 @@
 #include <torch/csrc/formats/AccumulationBindings.h>
 
+#include <ATen/Float32Products.h>
 #include <ATen/native/formats/Accumulate.h>
 #include <ATen/native/formats/BlockSums.h>
 #include <pybind11/stl.h>
@@ -90,6 +91,11 @@ void bind_accumulation(py::module_& m) {
     const at::Tensor &x = THPVariable_Unpack(a.ptr()), &y = THPVariable_Unpack(b.ptr());
     return py::reinterpret_steal<py::object>(THPVariable_Wrap(
         at::formats::accumulated::product_into({entry, policy}, x, y, start.is_none() ? at::Tensor() : THPVariable_Unpack(start.ptr()))));
+  });
+  m.def("expect_float32_products", [](py::handle dtype, const std::string& op, py::handle tensor) {
+    const FormatEntry& entry = expect_format(dtype);
+    const c10::DeviceType device = THPVariable_Unpack(tensor.ptr()).device().type();
+    if (!at::formats::float32_keeps(entry.format.significand_bits(), op, device)) at::formats::expect_float32_products(entry, op);
   });
   m.def("accumulation_override", &at::formats::accumulation_override);
   m.def("set_accumulation_override", &at::formats::set_accumulation_override);

@@ -100,7 +100,7 @@ PyObject* call_operator(PyObject*, PyObject* const* given, Py_ssize_t count) {
   const Given seen(args, kwargs);
   if (!seen.own_dtype) {
     std::optional<at::formats::ExplicitDtypeGuard> exact;
-    if (seen.own_tensor) exact.emplace();
+    if (seen.own_tensor && !at::formats::dtype_is_stock_codes()) exact.emplace();
     return PyObject_Call(op, args, kwargs);
   }
   std::string name = text_of(given[0], "_name");                        // of an overload

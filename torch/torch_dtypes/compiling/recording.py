@@ -19,10 +19,18 @@ from . import operators
 from .chains import Chain, chain, find_chains
 from .tables import look_up
 
-aten = torch.ops.aten
+aten, functorch = torch.ops.aten, torch._C._functorch
 _SAME = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}  # as the graph sees it
 _MOVES = {aten._unsafe_view.default, aten.clone.default}  # of codes, beside views
 _UNKNOWN = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
+
+
+_LEAVES = {
+    functorch.TransformType.Grad: functorch._grad_decrement_nesting,
+    functorch.TransformType.Jvp: functorch._jvp_decrement_nesting,
+    functorch.TransformType.Vmap: functorch._vmap_decrement_nesting,
+    functorch.TransformType.Functionalize: functorch._func_decrement_nesting,
+}
 
 
 class NotRecordable(Exception):
@@ -35,11 +43,12 @@ def undone_if_it_fails() -> Iterator[None]:
     tensors) is left.
     """
     hooks = torch._C._autograd
-    depth, disabled = torch._C._functorch.get_dynamic_layer_stack_depth(), hooks._saved_tensors_hooks_get_disabled_error_message()
+    depth, disabled = functorch.get_dynamic_layer_stack_depth(), hooks._saved_tensors_hooks_get_disabled_error_message()
     try:
         yield
     except BaseException:
-        torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+        while functorch.get_dynamic_layer_stack_depth() > depth:  # pop_dynamic_layer_stack_and_undo_to_depth() pops each twice before 2.13
+            _LEAVES[functorch.peek_interpreter_stack().key()]()
         if disabled is None:
             hooks._saved_tensors_hooks_enable()
         else:
@@ -73,7 +82,6 @@ def _memory(tensor: torch.Tensor) -> tuple:
 
 def _beneath_levels(tensor: torch.Tensor) -> torch.Tensor:
     """What torch.func has wrapped, whose elements are the same."""
-    functorch = torch._C._functorch
     while functorch.is_functorch_wrapped_tensor(tensor):
         tensor = functorch.get_unwrapped(tensor)
     return tensor

@@ -1,6 +1,7 @@
 #include <ATen/native/formats/operators/BoxedCall.h>
 
 #include <ATen/Accumulation.h>
+#include <ATen/Float32Products.h>
 #include <ATen/FormatRounding.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/Observation.h>
@@ -73,6 +74,31 @@ void BoxedCall::explain(c10::Error& error) const {
   error.add_context(c10::str(name, " stands for torch.", own_->name, ", which ", plan_.name, " computes on in ", type.first));
 }
 
+// Of the first tensor; the others' is the same, or stock's error.
+static c10::DeviceType device_of(const Plan& plan, const torch::jit::Stack& stack, size_t base) {
+  std::optional<c10::DeviceType> device;
+  for (size_t i = 0; i < plan.arguments.size() && !device; ++i) {
+    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
+      if (t.defined() && !device) device = t.device().type();
+    });
+  }
+  return device.value_or(c10::DeviceType::CPU);
+}
+
+static bool multiplies(const Plan& plan) {
+  return plan.has(fact::MultipliesWithin) || (plan.has(kAddsProducts) && !plan.has(fact::SumsInDtype));
+}
+
+// Whether float32's products are of their operands as they are; an error where the policy wants them and they are not.
+bool BoxedCall::keeps_operands(const Plan& plan, c10::DeviceType device) const {
+  const int bits = plan.has(fact::MultipliesWithin) ? kFloat32Bits : own_->format.significand_bits();
+  if (float32_keeps(bits, plan.base, device)) return true;
+  const bool wanted = plan.has(kAddsProducts) && accumulation_of(*own_).kind == Accumulation::Kind::Float32;
+  if (wanted) expect_float32_products(*own_, plan.base);
+  tell_of_float64_products(*own_, plan.base);
+  return false;
+}
+
 void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t base) {
   const ResultType type = result_type(plan, stack, base);
   TORCH_INTERNAL_ASSERT(type.format, plan.name, " came to the number formats' kernel without a tensor of theirs");
@@ -87,6 +113,7 @@ void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t 
                 ": expected a format whose values and their products float32 has for the accumulation policy float32, but got ", type.format->name,
                 ". Use float64 or exact.");
   }
+  if (compute_ == ScalarType::Float && multiplies(plan) && !keeps_operands(plan, device_of(plan, stack, base))) compute_ = ScalarType::Double;
   // The format gets the rounding of what a stock tensor of such a precision draws from the same seed.
   if (plan.draws_only && format_) compute_ = type.format->format.significand_bits() <= 24 ? ScalarType::Float : ScalarType::Double;
   // A target of float64 beside float32's values: one rounding, at the end.

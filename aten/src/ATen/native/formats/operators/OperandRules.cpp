@@ -35,6 +35,7 @@ class CheckedComposite final : public c10::OperatorKernel {
     if (!plan_.has(fact::NumbersMultiply) || ((*stack)[base].toTensor().dim() != 0 && (*stack)[base + 1].toTensor().dim() != 0))
       promote(*stack, base);
     if (plan_.has(fact::Contraction) && run_contraction(plan_.name, stack)) return;
+    const CompositeGuard stock_code;
     op.redispatchBoxed(c10::DispatchKeySet(), stack); // the composite kernel is at the key that no tensor has
   }
 

@@ -34,6 +34,7 @@ enum class Way : uint8_t {
   _(NegativeZeros)   /* results that have become 0 were negative */                                                        \
   _(Products)        /* adds up products or values: the accumulation policy says how */                                    \
   _(FusedProducts)   /* the same within a stock kernel that obeys no policy of our own */                                  \
+  _(MultipliesWithin) /* matrices of numbers that it has made itself, in the machine's type */                             \
   /* operands */                                                                                                           \
   _(OneDtype)        /* floating operands of several dtypes are an error, integers too, but indices and masks */            \
   _(OneFloatingDtype) /* the same, beside integers that are indices or masks */                                            \

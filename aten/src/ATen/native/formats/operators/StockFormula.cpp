@@ -10,12 +10,23 @@ namespace {
 
 int64_t (*python_depth)() = nullptr;
 
-// The thread's, when the innermost backward pass began. Where C++ began it, nobody said; threads of Python begin at depth 1.
-thread_local int64_t depth_before = 1;
-thread_local int64_t modes_before = 0;
+// Where the innermost backward pass began. Where C++ began it, nobody said; threads of Python begin at depth 1.
+thread_local PlaceInPython backward_began{1, 0};
+// Where the innermost composite operator did, if one runs.
+thread_local std::optional<PlaceInPython> composite_began;
 
 int64_t modes() {
   return c10::impl::TorchDispatchModeTLS::stack_len();
+}
+
+PlaceInPython here(const PlaceInPython& unknown) {
+  return {python_depth ? python_depth() : unknown.depth, modes()};
+}
+
+// Whether no Python but handlers of modes runs since.
+bool calls_us(const PlaceInPython& began) {
+  const int64_t entered = python_depth ? python_depth() - began.depth : 0;
+  return entered <= std::max<int64_t>(began.modes - modes(), 0);
 }
 
 } // namespace
@@ -24,23 +35,31 @@ void set_python_depth(int64_t (*depth)()) {
   python_depth = depth;
 }
 
-BackwardGuard::BackwardGuard() : depth_(depth_before), modes_(modes_before) {
-  if (python_depth) depth_before = python_depth();
-  modes_before = modes();
+BackwardGuard::BackwardGuard() : before_(backward_began) {
+  backward_began = here(backward_began);
 }
 
 BackwardGuard::~BackwardGuard() {
-  depth_before = depth_;
-  modes_before = modes_;
+  backward_began = before_;
+}
+
+CompositeGuard::CompositeGuard() : before_(composite_began) {
+  composite_began = here({1, 0});
+}
+
+CompositeGuard::~CompositeGuard() {
+  composite_began = before_;
 }
 
 // The engine is C++ and every user's code in it is Python: a hook of a tensor or a node, a saved tensor's unpack hook, the backward of an
 // autograd.Function. So a node's own formula calls us at the depth at which backward began. A dispatch mode's handler, which is Python
 // too, comes between the formula and us, and is off the stack of modes meanwhile.
 bool in_stock_formula() {
-  if (!torch::autograd::get_current_node()) return false;
-  const int64_t entered = python_depth ? python_depth() - depth_before : 0;
-  return entered <= std::max<int64_t>(modes_before - modes(), 0);
+  return torch::autograd::get_current_node() && calls_us(backward_began);
+}
+
+bool dtype_is_stock_codes() {
+  return in_stock_formula() || (composite_began && calls_us(*composite_began));
 }
 
 } // namespace at::formats

@@ -2,6 +2,7 @@
 // it is made, with eager code's roundings.
 #include <ATen/native/formats/operators/VmapSums.h>
 
+#include <ATen/FormatTensor.h>
 #include <ATen/StockKernel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/functorch/DynamicLayer.h>
@@ -76,6 +77,7 @@ class BatchedSums final : public c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     const c10::IValue* arguments = &(*stack)[stack->size() - 5];
+    if (!entry_beneath(arguments[1].toTensor())) return stock_.callBoxed(op, keys, stack);
     const Tensor start = arguments[0].toTensor(), x = arguments[1].toTensor(), y = arguments[2].toTensor();
     constexpr std::array<int64_t, 4> kDims{2, 2, 3, 3}; // of the first factor, by form
     constexpr std::array<int64_t, 4> kMost{2, 1, 3, 2}; // of what is added to
@@ -109,7 +111,7 @@ class TransformedLinear final : public c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     const c10::IValue* arguments = &(*stack)[stack->size() - 3];
-    if (!arguments[2].isTensor()) return stock_.callBoxed(op, keys, stack);
+    if (!entry_beneath(arguments[0].toTensor()) || !arguments[2].isTensor()) return stock_.callBoxed(op, keys, stack);
     const Tensor x = arguments[0].toTensor(), w = arguments[1].toTensor(), bias = arguments[2].toTensor();
     if (!linear_is_one_sum(x, w, bias)) return stock_.callBoxed(op, keys, stack);
     const Tensor made = linear_as_sum(x, w, bias);

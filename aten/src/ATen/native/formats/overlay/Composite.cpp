@@ -9,8 +9,10 @@
 
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/PythonFallbackKernel.h>
 #include <ATen/core/VariableHooksInterface.h>
 #include <ATen/ops/_batch_norm_impl_index_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/_pad_circular_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/add_ops.h>
 #include <ATen/ops/alpha_dropout_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/bincount_ops.h>
@@ -46,6 +48,11 @@ Tensor number_in(const FormatEntry& entry, const Scalar& number) {
   Tensor made = encoded_number(number, entry);
   if (!casts_are_recorded()) return made;
   const Scalar put = fill_number(number, entry);
+  // Beneath torch.func's levels, for the recorder's mode alone.
+  using c10::DispatchKey;
+  const c10::impl::ExcludeDispatchKeyGuard no_levels(
+      c10::DispatchKeySet({DispatchKey::FuncTorchDynamicLayerFrontMode, DispatchKey::FuncTorchDynamicLayerBackMode}));
+  const at::impl::MaybeSetTLSOnEntryGuard entered;
   return recorded_cast(at::scalar_tensor(put, at::TensorOptions().dtype(put.type())), made);
 }
 
@@ -200,6 +207,13 @@ Tensor value_selecting_reduction_backward(const Tensor& grad, int64_t dim, const
   return at::scatter(at::_ops::new_zeros::call(grad, sizes, {}, {}, {}, {}), dim, index, source);
 }
 
+// ---- makes its result from its input's options ----
+
+Tensor pad_circular(const Tensor& self, c10::SymIntArrayRef pad) {
+  const CompositeGuard stock_code;
+  return at::compositeimplicitautograd::_pad_circular_symint(self, pad);
+}
+
 // ---- Tensor::backward of C++ and of scripts: the engine takes a gradient of the container for one of ours ----
 
 void backward(const Tensor& self, at::TensorList inputs, const std::optional<Tensor>& gradient, std::optional<bool> retain_graph, bool create_graph) {
@@ -246,6 +260,7 @@ void register_composites(torch::Library& m) {
   m.impl("where.ScalarOther", &where_scalar_other);
   m.impl("value_selecting_reduction_backward", &value_selecting_reduction_backward);
   m.impl("_sparse_mm", &sparse_mm);
+  m.impl("_pad_circular", &pad_circular);
   m.impl("_backward", &backward);
 }
 

@@ -1,4 +1,4 @@
-"""torch.func.vmap of products with a bias, and of vecdot: the bits of a loop, in which the accumulation policy says how they add up."""
+"""torch.func.vmap of products with a bias, convolutions, attention, vecdot: the bits of a loop; the accumulation policy says how they add up."""
 
 import pytest
 import torch
@@ -17,6 +17,7 @@ def numbers(*shape, seed=0):
 
 A, B, VECTOR, BIAS, START = numbers(5, 9), numbers(9, 4, seed=1), numbers(9, seed=2), numbers(4, seed=3), numbers(5, 4, seed=4)
 BATCHES, OTHERS, STARTS = numbers(2, 5, 9, seed=5), numbers(2, 9, 4, seed=6), numbers(2, 5, 4, seed=7)
+IMAGES, KERNELS = numbers(3, 2, 5, 5, seed=8), numbers(4, 2, 3, 3, seed=9)
 SUMS = {  # of one tensor that is batched, another, and all
     "linear": (F.linear, [A, B.t().contiguous(), BIAS]),
     "linear of one row": (F.linear, [VECTOR, B.t().contiguous(), BIAS]),
@@ -27,6 +28,11 @@ SUMS = {  # of one tensor that is batched, another, and all
     "addbmm": (torch.addbmm, [START, BATCHES, OTHERS]),
     "baddbmm": (torch.baddbmm, [STARTS, BATCHES, OTHERS]),
     "baddbmm of one start": (lambda c, a, b: torch.baddbmm(c, a, b, alpha=0.25), [BIAS, BATCHES, OTHERS]),
+    "addr": (torch.addr, [START, A[:, 0], B[0]]),
+    "conv1d": (F.conv1d, [IMAGES[:, :, 0], KERNELS[:, :, 0], BIAS]),
+    "conv2d in groups": (lambda x, w, b: F.conv2d(x, w, b, padding=1, groups=2), [IMAGES, KERNELS[:, :1], BIAS]),
+    "conv_transpose2d": (lambda x, w, b: F.conv_transpose2d(x, w, b, stride=2, groups=2), [IMAGES, KERNELS.transpose(0, 1)[:, :2], BIAS]),
+    "attention": (F.scaled_dot_product_attention, [BATCHES, BATCHES.flip(1), BATCHES.flip(2)]),
     "vecdot": (torch.linalg.vecdot, [BATCHES, BATCHES.flip(2)]),
 }
 

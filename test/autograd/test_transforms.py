@@ -377,5 +377,37 @@ def test_numbers_within_vmap_stay_exact(dtype, function):
     found, expected = torch.func.vmap(function)(x), function(x)
     assert found.dtype is expected.dtype
     torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
-    near = torch.func.vmap(lambda v: 0.3 / v)(x)
-    assert near.dtype is dtype and ((near.double() * x.double()) - 0.3).abs().nan_to_num(0, 0, 0).max() < 0.05
+    # In a sample of one number, too, and per sample in gradients and second derivatives.
+    torch.testing.assert_close(torch.func.vmap(function)(x[0]), function(x[0]), rtol=0, atol=0, equal_nan=True)
+
+
+def test_numbers_within_vmap_stay_exact_in_derivatives():
+    x, w = torch.tensor([[1.0, 0.5], [1.25, 0.25]]).to(torch.q43), torch.ones(2, dtype=torch.q43)
+
+    def loss(w, x):
+        return (w * x).square().sum() * 0.1
+
+    expect_same(vmap(grad(loss), (None, 0))(w, x), torch.stack([grad(loss)(w, row) for row in x]))
+    expect_same(torch.func.hessian(loss)(w, x[0]), torch.autograd.functional.hessian(lambda w: loss(w, x[0]), w))
+
+
+# Of a tensor of ours and a stock one, in samples with and without dimensions: dtypes and values are those of a loop.
+MIXED_PAIRS = {
+    "mask": lambda x, n: x[0] * (x > 0), "range": lambda x, n: x.mean() * torch.arange(4), "integer": lambda x, n: x + n,
+    "number of integers": lambda x, n: x.sum() / torch.tensor(3), "floor_divide": lambda x, n: x // n, "true_divide": torch.true_divide,
+    "mode": lambda x, n: torch.div(x, n, rounding_mode="floor"), "ldexp": torch.ldexp, "xlogy": lambda x, n: torch.xlogy(n, x.abs()),
+    "copysign": lambda x, n: torch.copysign(x, -n), "logaddexp": lambda x, n: torch.logaddexp(x, n.double()), "power": lambda x, n: x**n,
+    "larger": lambda x, n: torch.maximum(x, n), "comparison": lambda x, n: x < n, "half tensor": lambda x, n: x[0] + n.half().expand(2),
+    "half number": lambda x, n: x * (n * 0.3).half(), "complex": lambda x, n: x[0] * 1j, "exact number": lambda x, n: 0.3 / x,
+    "smoothing": lambda x, n: F.cross_entropy(x[None], n[None] - 2, label_smoothing=0.1), "mean": lambda x, n: (x * n).sum() / (x > 0).sum(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.posit16es2, torch.q43, torch.posit32es2], ids=str)
+@pytest.mark.parametrize("name", MIXED_PAIRS)
+def test_stock_operands_within_vmap(name, dtype):
+    f, x, n = MIXED_PAIRS[name], torch.randn(3, 4, generator=torch.Generator().manual_seed(1)).to(dtype), torch.tensor([2, 3, 4])
+    expected = torch.stack([f(row, k) for row, k in zip(x, n, strict=True)])
+    found = vmap(f)(x, n)
+    assert found.dtype is expected.dtype
+    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)

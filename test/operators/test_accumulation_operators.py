@@ -264,6 +264,8 @@ def test_fused_attention_refuses(policy):
             assert layer(x, x, x)[0].shape == x.shape
         finally:
             torch.backends.mha.set_fastpath_enabled(True)
+        with pytest.raises(NotImplementedError, match=r"grouped_mm.*no stock kernel obeys"):
+            torch.nn.functional.grouped_mm(x.expand(2, 3, 8), torch.ones(2, 8, 4).to(x.dtype))
     with torch.no_grad(), accumulate("float64"):
         assert layer(x, x, x)[0].shape == x.shape
 

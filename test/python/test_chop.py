@@ -205,6 +205,16 @@ def test_numpy():
     np.testing.assert_array_equal(chop(x[::-1, :, ::2], "q43"), expected[::-1, :, ::2])
     assert chop(x.astype(np.float16), "q52").dtype == np.float16
     assert isinstance(chop(np.float32(1.3), "q43"), np.float32) and chop(np.array(1.3), "q43").shape == ()
+    masked = chop(np.ma.masked_array([1.03, 2.0], mask=[False, True], fill_value=7), "q43")
+    assert masked.filled().tolist() == [1, 7] and masked.mask.tolist() == [False, True]
+
+
+def test_what_targets_take():
+    x = torch.tensor([1.3, 3.14159, 1e-3])
+    for stock in (torch.bfloat16, torch.float16):
+        expected = x.to(stock).float()
+        assert all(torch.equal(chop(x, D), expected) for D in (stock, str(stock), str(stock).removeprefix("torch."), torch_dtypes.target(stock)))
+    assert torch.equal(chop(x, "posit<12,1>"), chop(x, "posit12es1"))
 
 
 def test_numbers():
@@ -247,7 +257,7 @@ def test_neither_numpy_nor_jax_is_imported_for_a_tensor():
         (lambda: chop(torch.ones(2, dtype=torch.int32), "q43"), TypeError, "torch.int32"),
         (lambda: chop(torch.ones(2, dtype=torch.q43), "q43"), TypeError, "torch.q43"),
         (lambda: chop(np.ones(2, dtype=np.int8), "q43"), TypeError, "int8"),
-        (lambda: chop(1.0, torch.float32), TypeError, "number format, but got torch.float32"),
+        (lambda: chop(1.0, torch.int8), TypeError, "or a stock floating one, but got torch.int8"),
         (lambda: chop(1.0, None), TypeError, "None"),
         (lambda: chop(1.0, "q99"), ValueError, "'q99'"),
         (lambda: chop(1.0, "q43", "nearest"), ValueError, "'nearest_even'.*but got 'nearest'"),

@@ -235,3 +235,30 @@ def test_compiled_and_transformed():
     by_func = torch.func.grad(lambda p: torch.func.functional_call(model, p, (x,)).sum())({n: p.detach() for n, p in model.named_parameters()})
     assert torch.equal(by_func["0.weight"], gradient)
     assert torch.allclose(torch.func.vmap(model)(x), want)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        dict(weight="q43", activation="q43", accumulate="format"),
+        dict(weight="q43", activation="q43", accumulate="float64"),
+        dict(weight="int8", activation=dict(format="int8", when="call"), arithmetic="integer"),
+    ],
+    ids=["format", "float64", "integer"],
+)
+def test_products_of_their_own_within_transformations(rule):
+    torch.manual_seed(0)
+    model, x = quantize_(nn.Sequential(nn.Linear(8, 4)), {nn.Linear: rule}), torch.randn(3, 8)
+    parameters = dict(model.named_parameters())
+
+    def loss(parameters, x):
+        return torch.func.functional_call(model, parameters, (x,)).square().sum()
+
+    per_sample = torch.func.vmap(torch.func.grad(loss), (None, 0))(parameters, x)
+    for row, of_row in zip(x, per_sample["0.weight"], strict=True):
+        assert torch.equal(of_row, torch.autograd.grad(loss(parameters, row), parameters["0.weight"])[0])
+    if "accumulate" in rule:
+        assert torch.equal(torch.func.vmap(model)(x), model(x))
+        y = model(x.requires_grad_()).sum(0)
+        batched = torch.autograd.grad(y, x, torch.eye(4), is_grads_batched=True)[0]
+        assert torch.equal(batched, torch.func.jacrev(lambda x: model(x).sum(0))(x))

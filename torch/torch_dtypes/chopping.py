@@ -64,7 +64,7 @@ def _target_of(D: object, flip_prob: float) -> _C.Format | str | Any:
     from .quantization.base import Target
     from .quantization.targets import FormatTarget, target
 
-    if not isinstance(D, (str, Target)):
+    if not isinstance(D, (str, torch.dtype, Target)):
         return D
     made = target(D)
     if isinstance(made, FormatTarget):
@@ -162,7 +162,8 @@ def _chop_numpy(x, name: str, mode: str | None, flip_prob: float, generator: tor
     # torch takes native byte order, writeable memory and strides that are not negative.
     native = np.ascontiguousarray(x, dtype=dtype)
     source = native if native.flags.writeable else native.copy()
-    return _chop_tensor(torch.from_numpy(source), name, mode, flip_prob, generator).numpy().reshape(x.shape)
+    result = _chop_tensor(torch.from_numpy(source), name, mode, flip_prob, generator).numpy().reshape(x.shape)
+    return np.ma.array(result, mask=x.mask, fill_value=x.fill_value) if isinstance(x, np.ma.MaskedArray) else result
 
 
 def _chop_jax(x, name: str, mode: str | None, flip_prob: float, generator: torch.Generator | None):
@@ -240,8 +241,8 @@ def chop(
             that torch cannot see (read-only or byte-swapped ones) and for the two half types, which are rounded as float32 and whose
             result rounds to the half type where that lacks the value. Under ``jax.jit`` a call goes back to the host
             (``pure_callback``), which JAX may repeat or drop: draw stochastic roundings outside of it.
-        D: a dtype of this package, or the name of a format (any that ``torch_dtypes.dtype`` takes), or a format; or blocks with scales of
-            their own, by name (``"mxfp8_e4m3"``) or as a target (``block_format``). Names and formats take
+        D: a dtype of this package or a stock floating one, or the name of a format (any that ``torch_dtypes.target`` takes), or a
+            format; or blocks with scales of their own, by name (``"mxfp8_e4m3"``) or as a target (``block_format``). Names and formats take
             none of the process's 64 dtypes, so sweeps over thousands of formats are possible. (A format, or a generator, is not for
             graphs: torch.compile leaves such a call to eager code.)
         rounding: one of ``ROUNDING_MODES``, ``"stochastic_a4"`` (with 4 random bits, as ``with_rounding`` has them) or Pychop's number; default:
@@ -269,7 +270,7 @@ def chop(
     """
     if torch.compiler.is_dynamo_compiling():
         return _chop_traced(x, D, rounding, generator, flip_prob)
-    if (not _is_plain(D)) if isinstance(D, str) else not isinstance(D, (torch.dtype, _C.Format)):
+    if not (_is_plain(D) if isinstance(D, str) else isinstance(D, _C.Format) or (isinstance(D, torch.dtype) and _C.format_of(D) is not None)):
         D = _target_of(D, flip_prob)
     name = D if hasattr(D, "quantize") else _name(D)
     mode = mode_said(rounding)  # a block's too, so that what records this call (make_fx, torch.jit.trace) records it

@@ -96,11 +96,17 @@ def integer_product(x, weight, bias, geometry: Geometry | None, plan: IntegerPla
 class _IntegerProduct(torch.autograd.Function):
     """Integers forward; backward the derivative of the same product of the values that they stand for (straight through)."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, x, weight, bias, geometry, plan, scale, weight_scale, largest):
-        ctx.save_for_backward(x, weight)
-        ctx.geometry, ctx.has_bias = geometry, bias is not None
+    def forward(x, weight, bias, geometry, plan, scale, weight_scale, largest):
         return integer_product(x, weight, bias, geometry, plan, scale, weight_scale, largest)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, weight, bias, ctx.geometry, *_ = inputs
+        ctx.save_for_backward(x, weight)
+        ctx.has_bias = bias is not None
 
     @staticmethod
     @once_differentiable

@@ -157,11 +157,17 @@ def backward(g, x, weight, has_bias: bool, geometry, needs: tuple[bool, bool, bo
 
 
 class _UnderPolicy(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, x, weight, bias, geometry, plan):
-        ctx.save_for_backward(x, weight)
-        ctx.geometry, ctx.plan, ctx.has_bias = geometry, plan, bias is not None
+    def forward(x, weight, bias, geometry, plan):
         return forward(x, weight, bias, geometry, plan)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, weight, bias, ctx.geometry, ctx.plan = inputs
+        ctx.save_for_backward(x, weight)
+        ctx.has_bias = bias is not None
 
     @staticmethod
     @once_differentiable
@@ -184,7 +190,7 @@ class ProductPlan:
         return _overrides(self.policies)
 
     def carried(self, t: torch.Tensor) -> torch.Tensor:
-        return t.detach().to(self.carrier)
+        return (t.detach() if t.requires_grad else t).to(self.carrier)  # batched gradients cannot be detached
 
     def __call__(self, module: nn.Module, state, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, output_size=None) -> torch.Tensor:
         x, geometry = prepared(module, x, output_size)

@@ -64,5 +64,10 @@ def under_policy(override, forward, args: tuple, kwargs: dict, parameters: dict[
             return mapped(shape[0], torch.Tensor.detach)
         with override, standing_in(parameters):
             return forward(*args, **kwargs)
+    if torch._C._functorch.maybe_current_level() is not None:
+        raise RuntimeError(
+            "quantize_: expected a layer of several products under a policy (attention, recurrent) to be called outside of torch.func, which cannot "
+            "differentiate the graph within it; give the rule accumulate=None, or use torch.autograd"
+        )
     results = iter(_Region.apply(run, override, *tensors))
     return mapped(shape[0], lambda _: next(results))

@@ -155,7 +155,18 @@ def target_of_chop(D: object) -> Target | None:
     """What ``chop`` rounds to where it is no format by itself; None: it is one, or nothing."""
     if isinstance(D, Target):
         return D
-    return shared_scale(D.removeprefix("torch.")) if isinstance(D, str) else None
+    if not isinstance(D, str):
+        return None
+    if (blocks_or_integers := shared_scale(D.removeprefix("torch."))) is not None:
+        return blocks_or_integers
+    try:
+        format_of(D)
+    except ValueError:
+        try:
+            return target(D)  # a stock dtype's name, "posit<12,1>"
+        except ValueError:
+            return None
+    return None
 
 
 def known_names() -> tuple[str, ...]:

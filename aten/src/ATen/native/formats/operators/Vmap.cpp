@@ -5,6 +5,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/functorch/BatchedTensorImpl.h>
 #include <ATen/native/formats/operators/BoxedCall.h>
+#include <ATen/native/formats/operators/DotOperators.h>
 #include <ATen/native/formats/operators/OperandRules.h>
 #include <ATen/native/formats/operators/VmapSums.h>
 #include <ATen/ops/to_ops.h>
@@ -50,6 +51,7 @@ class VmapByCasts final : public FrontKernel {
   using FrontKernel::FrontKernel;
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
     if (!batched_beside_ours(*stack)) return stock_.callBoxed(op, keys, stack);
+    if (plan_.has(kAddsProducts) && run_dot_operator(op, plan_, stack)) return;
     if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, Casts::Recorded)) return;
     if (!plan_.numbers.empty()) exchange_infinities(plan_.numbers, plan_.arguments.size(), stack);
     const BoxedCall call(plan_, stack, Casts::Recorded);
@@ -97,34 +99,27 @@ class VmapTo final : public FrontKernel {
   StockKernel own_;
 };
 
-// Operators on two tensors, element by element. The batching rule converts the operand without dimensions to the dtype that it takes for
-// the result's, the container; so it is cast to the format here.
-class VmapScalars final : public FrontKernel {
+// Operators on two tensors, element by element, where one of them is stock's: the batching rule converts what has no dimensions in a sample to
+// the dtype that it takes for the result's, the container. So values of ours take part as float64 numbers, beside which integers and stock
+// numbers are what they are, and results are rounded once more.
+class VmapPairs final : public FrontKernel {
  public:
   // sibling: the same operator on a tensor and a number, where there is one. A number from Python stays exact there.
-  VmapScalars(const c10::OperatorHandle& op, std::optional<c10::OperatorHandle> sibling) : FrontKernel(op), sibling_(std::move(sibling)) {}
+  VmapPairs(const c10::OperatorHandle& op, std::optional<c10::OperatorHandle> sibling) : FrontKernel(op), sibling_(std::move(sibling)) {
+    plan_.facts |= fact::Elementary; // for its float64
+  }
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
     const size_t base = stack->size() - plan_.arguments.size();
     const at::Tensor a = (*stack)[base].toTensor(), b = (*stack)[base + 1].toTensor();
-    if (a.defined() && b.defined() && batched_beside_ours(*stack) && (a.dim() == 0) != (b.dim() == 0)) {
-      const size_t place = a.dim() == 0 ? base : base + 1;
-      const at::Tensor& number = a.dim() == 0 ? a : b;
-      const FormatEntry* entry = entry_beneath(a.dim() == 0 ? b : a);
-      if (entry && number.unsafeGetTensorImpl()->is_wrapped_number() && !number.is_complex()) {
-        if (sibling_ && place != base) {
-          (*stack)[place] = number.item();
-          return sibling_->callBoxed(stack);
-        }
-        const BoxedCall call(plan_, stack, Casts::Recorded);
-        op.callBoxed(stack);
-        return call.finish(op.schema().returns().size(), stack);
-      }
-      if (entry && !entry_beneath(number) && !number.is_complex()) {
-        const HiddenFromModes hidden;
-        (*stack)[place] = at::_ops::to_dtype::call(number, c10::formats::scalar_type(*entry), false, false, {});
-      }
+    const bool alike = (entry_beneath(a) != nullptr) == (entry_beneath(b) != nullptr);
+    if (alike || !a.defined() || !b.defined() || !batched_beside_ours(*stack)) return stock_.callBoxed(op, keys, stack);
+    if (sibling_ && b.unsafeGetTensorImpl()->is_wrapped_number() && !b.is_complex()) {
+      (*stack)[base + 1] = b.item();
+      return sibling_->callBoxed(stack);
     }
-    stock_.callBoxed(op, keys, stack);
+    const BoxedCall call(plan_, stack, Casts::Recorded);
+    op.callBoxed(stack);
+    call.finish(op.schema().returns().size(), stack);
   }
 
  private:
@@ -164,8 +159,8 @@ static std::unique_ptr<FrontKernel> front_kernel(const c10::OperatorHandle& op) 
   if (op.hasKernelForDispatchKey(kFront)) return nullptr;
   if (facts & fact::VmapTo) return std::make_unique<VmapTo>(op);
   if (facts & fact::VmapWhere) return std::make_unique<VmapWhere>(op);
-  const bool pair = overload.empty() || overload == "Tensor" || overload == "Tensor_Tensor";
-  if ((facts & fact::VmapPairs) && pair) return std::make_unique<VmapScalars>(op, sibling_of(op));
+  const bool pair = overload.empty() || overload == "Tensor" || overload == "Tensor_Tensor" || overload == "Tensor_mode";
+  if ((facts & fact::VmapPairs) && pair) return std::make_unique<VmapPairs>(op, sibling_of(op));
   const bool composite = (facts & fact::ByCasts) && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
   return (facts & fact::VmapByCasts) || composite ? std::make_unique<VmapByCasts>(op) : nullptr;
 }

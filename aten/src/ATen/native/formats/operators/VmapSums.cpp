@@ -104,6 +104,53 @@ class BatchedSums final : public c10::OperatorKernel {
   Form form_;
 };
 
+// Where weights or biases come in batches, stock adds the bias to a rounded convolution. Here a batch is a group of channels, bias and all.
+class BatchedConvolution final : public c10::OperatorKernel {
+ public:
+  explicit BatchedConvolution(const c10::OperatorHandle& op) : stock_(stock_kernel(op, kBatched)) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
+    constexpr size_t kArguments = 9;
+    c10::IValue* arguments = &(*stack)[stack->size() - kArguments];
+    if (!entry_beneath(arguments[0].toTensor()) || !arguments[2].isTensor()) return stock_.callBoxed(op, keys, stack);
+    const Tensor input = arguments[0].toTensor(), weight = arguments[1].toTensor(), offsets = arguments[2].toTensor();
+    const int64_t level = at::functorch::maybeCurrentDynamicLayer()->layerId(), groups = arguments[8].toInt();
+    const bool batched = is_along(weight, level) || is_along(offsets, level); // of inputs alone stock makes a longer batch
+    if (!batched || !one_format({input, weight, offsets}) || input.dim() != weight.dim() || offsets.dim() != 1)
+      return stock_.callBoxed(op, keys, stack);
+    {
+      const c10::impl::ExcludeDispatchKeyGuard beneath(kBatched);
+      const Batched x(input, level), w(weight, level), b(offsets, level);
+      const int64_t batches = (w.along ? w : b).tensor.size(0);
+      arguments[0] = flattened(x.tensor, 1, batches);
+      arguments[1] = flattened(w.tensor, 0, batches);
+      arguments[2] = flattened(b.tensor, 0, batches);
+      arguments[8] = groups * batches;
+      op.callBoxed(stack);
+      const Tensor made = stack->back().toTensor();
+      c10::DimVector sizes(made.sizes());
+      sizes[1] /= batches;
+      sizes.insert(sizes.begin() + 1, batches);
+      stack->back() = made.reshape(sizes);
+    }
+    stack->back() = at::functorch::makeBatched(stack->back().toTensor(), 1, level);
+  }
+
+ private:
+  static bool is_along(const Tensor& t, int64_t level) { return std::get<1>(at::functorch::unwrapTensorAtLevel(t, level)).has_value(); }
+  // A batch in front, as so many times as long a dimension.
+  static Tensor flattened(const Tensor& t, int64_t dim, int64_t batches) {
+    c10::DimVector sizes(t.sizes());
+    sizes[0] = batches;
+    const Tensor moved = t.expand(sizes).movedim(0, dim);
+    sizes.erase(sizes.begin());
+    sizes[dim] *= batches;
+    return moved.reshape(sizes);
+  }
+
+  StockKernel stock_;
+};
+
 // By rows, as a sum with the bias. torch.func takes it apart as it first sees it, for all transformations.
 class TransformedLinear final : public c10::OperatorKernel {
  public:
@@ -149,6 +196,7 @@ void register_batched_sums(torch::Library& front, torch::Library& rules) {
   put(rules, "addmv", sums(Form::Mv));
   put(rules, "baddbmm", sums(Form::Bmm));
   put(rules, "addbmm", sums(Form::Sum));
+  put(rules, "convolution", [](const c10::OperatorHandle& op) { return std::make_unique<BatchedConvolution>(op); });
   put(rules, "linalg_vecdot", contraction);
   put(rules, "tensordot", contraction);
   put(front, "linear", [](const c10::OperatorHandle& op) { return std::make_unique<TransformedLinear>(op); });

@@ -123,6 +123,34 @@ def test_codes_to_numbers(library, name):
         torch.testing.assert_close(y, x.float(), rtol=0, atol=0, equal_nan=True)
 
 
+# By which numbers of 16 bits, and how many of them, a tensor core multiplies a format's.
+PARTS = {
+    "q43": (torch.float16, 1), "q52": (torch.float16, 1), "e5m5": (torch.float16, 1), "e5m7": (torch.float16, 1), "e8m4": (torch.bfloat16, 1),
+    "posit8es0": (torch.float16, 1), "posit8es1": (torch.float16, 1), "posit8es2": (torch.bfloat16, 1), "e4m3fnuz": (torch.float16, 1),
+    "posit16es1": (torch.bfloat16, 2), "posit16es2": (torch.bfloat16, 2), "fixed4_3": (torch.float16, 1), "takum16_linear": (None, 0),
+    "e5m10": (torch.float16, 1), "e6m9": (None, 0), "e6m9finite": (torch.bfloat16, 2), "posit32es2": (None, 0), "lns4_3": (None, 0),
+    "e8m0": (torch.bfloat16, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_codes_to_parts(library, name):
+    """Every code: its number is the sum of its parts, which are exact."""
+    dtype, fmt = torch_dtypes.dtype(name), format_of(name)
+    codes = from_codes(torch.arange(1 << min(fmt.bits, 16)), dtype).contiguous()
+    first, second = (torch.zeros(len(codes), dtype=torch.int16) for _ in range(2))
+    kind = torch.zeros(1, dtype=torch.int64)
+    library.decode_parts.restype = ctypes.c_int64
+    count = library.decode_parts(fields(fmt), *map(argument, (codes, first, second, kind, len(codes))))
+    expected, expected_count = PARTS[name]
+    assert count == expected_count
+    if count:
+        view = (torch.float16, torch.bfloat16)[kind.item()]
+        assert view is expected
+        total = first.view(view).double() + (second.view(view).double() if count == 2 else 0)
+        torch.testing.assert_close(total, codes.double(), rtol=0, atol=0, equal_nan=True)
+
+
 @numbers()
 def test_numbers_to_codes(library, name, mode):
     dtype, fmt = torch_dtypes.dtype(name), format_of(name, mode)

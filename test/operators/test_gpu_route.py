@@ -53,6 +53,40 @@ def test_on_a_gpu(name):
     compare(name, lambda: gpu_cases.run(name, "cuda"))
 
 
+def products(device):
+    """Products that tensor cores make, with sums that are exact in any order."""
+    g, results = torch.Generator().manual_seed(3), []
+    for name in ("q43", "posit8es2", "e5m7"):
+        dtype = torch_dtypes.dtype(name)
+        a, b, c = (torch.randint(-2, 3, size, generator=g).to(dtype).to(device) for size in ((3, 17, 40), (3, 40, 9), (3, 17, 9)))
+        out = torch.mm(a[0], b[0], out=torch.empty_like(c[0]))
+        results += [torch.bmm(a, b), a[0] @ b[0], torch.nn.functional.linear(a, b[0].t(), b[0, 0]), torch.baddbmm(c, a, b), out]
+        results += [torch.addmm(c[0], a[1], b[2], beta=0.5, alpha=2), torch.addmm(c[0, 0], a[0], b[0], beta=0)]
+    # Of two parts, where there are enough products: numbers of more bits than bfloat16 has, and one product in each sum.
+    odd = [torch.randint(128, 256, size, generator=g) * 2 + 1 for size in ((1024, 1024), (1024,))]
+    permuted = torch.zeros(1024, 1024)
+    permuted[torch.arange(1024), torch.randperm(1024, generator=g)] = odd[1].float()
+    for dtype in (torch.posit16es1, torch.posit16es2):
+        results.append(odd[0].to(dtype).to(device) @ permuted.to(dtype).to(device))
+    return [t.cpu() for t in results]
+
+
+@needs_host_build
+def test_tensor_cores_way_on_the_host():
+    with gpu_on_host(False):
+        expected = products("cpu")
+    with gpu_on_host(), torch.profiler.profile(record_shapes=True) as seen:
+        found = products("cpu")
+    assert all(map(torch.equal, found, expected))
+    posits = [event for event in seen.key_averages(group_by_input_shape=True) if event.key == "aten::mm" and event.input_shapes[0] == [1024, 1024]]
+    assert sum(event.count for event in posits) >= 8  # four for each product
+
+
+@needs_cuda
+def test_tensor_cores_on_a_gpu():
+    assert all(map(torch.equal, products("cuda"), products("cpu")))
+
+
 @pytest.mark.skipif(_C.built_for_host(), reason="of a build without")
 def test_an_ordinary_build_has_no_gpu_on_the_host():
     with pytest.raises(NotImplementedError, match="TORCH_DTYPES_GPU_ON_HOST=ON"):

@@ -116,6 +116,14 @@ int decode_float(const int32_t* f, const void* codes, float* values, int64_t n) 
 int decode_double(const int32_t* f, const void* codes, double* values, int64_t n) {
   return cuda_kernels().decode_double(format_of(f), codes, values, n, Stream{});
 }
+// As many parts as there are, or 0 where the format's numbers are none; type: 0 for float16.
+int64_t decode_parts(const int32_t* f, const void* codes, uint16_t* first, uint16_t* second, int64_t* type, int64_t n) {
+  const Format format = format_of(f);
+  const auto parts = find_half_parts(format);
+  if (!parts) return 0;
+  *type = int64_t(parts->type);
+  return cuda_kernels().decode_parts(format, *parts, codes, first, parts->count == 2 ? second : nullptr, n, Stream{}) == 0 ? parts->count : -1;
+}
 int encode_float(const int32_t* f, const float* values, void* codes, int64_t n, uint64_t seed) {
   return cuda_kernels().encode_float(format_of(f), values, codes, n, {seed_of(seed)}, Stream{});
 }

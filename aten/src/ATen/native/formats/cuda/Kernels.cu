@@ -7,6 +7,7 @@ const CudaKernels& cuda_kernels() {
   static const CudaKernels table = [] {
     CudaKernels k{};
     fill_codec(k);
+    fill_parts(k);
     fill_arithmetic(k);
     fill_blocks(k);
     fill_sums(k);

@@ -7,6 +7,7 @@
 #include <ATen/native/formats/cuda/Launch.h>
 #include <c10/formats/BlockScale.h>
 #include <c10/formats/BlockSum.h>
+#include <c10/formats/HalfParts.h>
 #include <c10/formats/SumOrder.h>
 
 namespace at::formats::cuda {
@@ -47,6 +48,7 @@ struct Elementwise {
 
 // ---- sums ----
 
+using c10::formats::HalfParts;
 using c10::formats::SumOrder;
 
 // What the steps of a sum are rounded to (docs/numerics.md, "Accumulation").
@@ -94,6 +96,8 @@ struct Blocks {
 struct CudaKernels {
   Status (*decode_float)(const Format&, const void* codes, float* values, int64_t n, Stream);
   Status (*decode_double)(const Format&, const void* codes, double* values, int64_t n, Stream);
+  // Codes to the parts that find_half_parts() has found of the format: second is for two.
+  Status (*decode_parts)(const Format&, const HalfParts&, const void* codes, uint16_t* first, uint16_t* second, int64_t n, Stream);
   Status (*encode_float)(const Format&, const float* values, void* codes, int64_t n, const RandomWords&, Stream);
   Status (*encode_double)(const Format&, const double* values, void* codes, int64_t n, const RandomWords&, Stream);
   Status (*encode_int64)(const Format&, const int64_t* values, void* codes, int64_t n, const RandomWords&, Stream);
@@ -154,6 +158,7 @@ const CudaKernels& cuda_kernels();
 
 // What each file contributes.
 void fill_codec(CudaKernels&);
+void fill_parts(CudaKernels&);
 void fill_arithmetic(CudaKernels&);
 void fill_blocks(CudaKernels&);
 void fill_sums(CudaKernels&);

@@ -4,6 +4,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/native/formats/Accumulate.h>
+#include <ATen/native/formats/GpuKernels.h>
+#include <ATen/native/formats/TensorCores.h>
 #include <ATen/native/formats/operators/OperatorFacts.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/resize_ops.h>
@@ -106,6 +108,30 @@ const std::map<std::string, Kernel>& dot_kernels() {
   return table;
 }
 
+// On a GPU's tensor cores, by the operator's name: the place of its factors, and their dimensions.
+struct CoreKernel {
+  Kernel kernel;
+  size_t factors;
+  int64_t dims;
+};
+const std::map<std::string, CoreKernel>& core_kernels() {
+  static const std::map<std::string, CoreKernel> table = {
+      {"mm", {&typed<&tensor_cores::mm>, 0, 2}},
+      {"bmm", {&typed<&tensor_cores::bmm>, 0, 3}},
+      {"addmm", {&typed<&tensor_cores::addmm>, 1, 2}},
+      {"baddbmm", {&typed<&tensor_cores::baddbmm>, 1, 3}},
+  };
+  return table;
+}
+
+Kernel core_kernel(const std::string& name, const std::string& overload, const Sums& sums, const IValue* arguments) {
+  if (!overload.empty() && overload != "out") return nullptr;
+  const auto found = core_kernels().find(name);
+  if (found == core_kernels().end()) return nullptr;
+  const auto& [kernel, factors, dims] = found->second;
+  return tensor_cores::serve(sums, arguments[factors].toTensor(), arguments[factors + 1].toTensor(), dims) ? kernel : nullptr;
+}
+
 } // namespace
 
 std::set<std::string> dot_operators() {
@@ -127,9 +153,14 @@ bool run_dot_operator(const c10::OperatorHandle& op, const Plan& plan, Stack* st
   }
   if (!entry) return false;
   const Accumulation policy = accumulation_of(*entry);
-  if (!policy.own_kernels()) return false;
+  const IValue* arguments = stack->data() + base;
+  const bool may_be_core = policy.kind == Accumulation::Kind::Machine && arguments[0].isTensor() && on_gpu(arguments[0].toTensor().device());
+  if (!policy.own_kernels() && !may_be_core) return false;
   const std::string name = base_name(schema.name());
   const std::string& overload = schema.overload_name();
+  const Sums how{*entry, policy};
+  const Kernel core = may_be_core ? core_kernel(name, overload, how, arguments) : nullptr;
+  if (!policy.own_kernels() && !core) return false;
   const bool in_place = schema.name().back() == '_';
   const bool other_dtype = overload.find("dtype") == 0 && name != "mean"; // products with out_dtype=
   TORCH_CHECK_NOT_IMPLEMENTED(
@@ -137,8 +168,6 @@ bool run_dot_operator(const c10::OperatorHandle& op, const Plan& plan, Stack* st
       ": expected the accumulation policy float32 or float64 for this fused operator, but got one that no stock kernel obeys. "
       "Call the ordinary operator, such as torch.convolution; for attention, torch.backends.mha.set_fastpath_enabled(False) turns the fused path "
       "off.");
-  const accumulated::Sums how{*entry, policy};
-  const c10::IValue* arguments = stack->data() + base;
   Stack results;
   if (name == "scaled_dot_product_attention") {
     results.emplace_back(typed<&accumulated::attention>(how, arguments, count));
@@ -150,13 +179,14 @@ bool run_dot_operator(const c10::OperatorHandle& op, const Plan& plan, Stack* st
     auto found = dot_kernels().find(overload.empty() ? name : name + "." + overload);
     if (found == dot_kernels().end() && overload == "out") found = dot_kernels().find(name);
     if (found == dot_kernels().end()) return false; // named dimensions
+    const Kernel kernel = core ? core : found->second;
     if (plan.has(fact::SumsInDtype)) {
       const c10::IValue& asked = arguments[count - 1 - (schema.is_mutable() && !in_place)]; // dtype=, before out
       if (arguments[0].toTensor().numel() == 0) return false; // stock knows what nothing adds up to
       if (asked.isInt() && !requested_format(static_cast<c10::ScalarType>(asked.toInt()), *entry)) return false;
     }
     const at::AutoDispatchBelowADInplaceOrView guard;
-    Tensor result = found->second(how, arguments, count);
+    Tensor result = kernel(how, arguments, count);
     if (schema.is_mutable()) {
       Tensor out = arguments[!in_place ? count - 1 : 0].toTensor();
       if (out.sizes() != result.sizes()) {

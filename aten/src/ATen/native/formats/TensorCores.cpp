@@ -1,0 +1,97 @@
+#include <ATen/native/formats/TensorCores.h>
+
+#include <ATen/Releases.h>
+#include <ATen/native/formats/GpuKernels.h>
+#include <ATen/ops/bmm_ops.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm_ops.h>
+#include <c10/formats/HalfParts.h>
+
+#include <map>
+#include <mutex>
+
+namespace at::formats::tensor_cores {
+namespace {
+
+using c10::formats::HalfParts;
+using c10::formats::HalfType;
+
+// Of two parts four products are made, by as many launches; below so many multiplications float32 is as fast. (Not measured: no GPU has run it.)
+constexpr double kManyProducts = 1 << 30;
+
+std::optional<HalfParts> half_parts(const FormatEntry& entry) {
+  static std::mutex mutex;
+  static std::map<int, std::optional<HalfParts>> found;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto [place, fresh] = found.try_emplace(entry.serial);
+  if (fresh) place->second = c10::formats::find_half_parts(entry.format);
+  return place->second;
+}
+
+struct Parts {
+  Tensor first, second; // second: of two
+};
+
+Parts parts_of(const Sums& sums, const Tensor& t) {
+  const HalfParts parts = *half_parts(sums.entry);
+  const Tensor codes = bits_alias(t).contiguous();
+  const auto options = codes.options().dtype(parts.type == HalfType::Half ? at::kHalf : at::kBFloat16);
+  Parts made{at::empty(codes.sizes(), options), parts.count == 2 ? at::empty(codes.sizes(), options) : Tensor()};
+  const Gpu gpu(codes.device(), "products on tensor cores");
+  gpu.expect(sums.entry.format);
+  const auto data = [](const Tensor& x) { return x.defined() ? static_cast<uint16_t*>(x.mutable_data_ptr()) : nullptr; };
+  gpu.check(gpu->decode_parts(sums.entry.format, parts, codes.const_data_ptr(), data(made.first), data(made.second), codes.numel(), gpu.stream()));
+  return made;
+}
+
+// In float32. The host, which stands in for a GPU in tests, has no such kernel, and multiplies the same numbers in float32.
+Tensor one_product(const Tensor& a, const Tensor& b) {
+#if TORCH_DTYPES_SINCE(2, 11)
+  if (a.is_cuda()) return a.dim() == 2 ? at::_ops::mm_dtype::call(a, b, at::kFloat) : at::_ops::bmm_dtype::call(a, b, at::kFloat);
+#endif
+  const Tensor x = a.to(at::kFloat), y = b.to(at::kFloat);
+  return a.dim() == 2 ? at::_ops::mm::call(x, y) : at::_ops::bmm::call(x, y);
+}
+
+// Small sums first.
+Tensor product(const Sums& sums, const Tensor& a, const Tensor& b) {
+  const Parts x = parts_of(sums, a), y = parts_of(sums, b);
+  if (!x.second.defined()) return one_product(x.first, y.first);
+  Tensor sum = one_product(x.second, y.second);
+  sum.add_(one_product(x.second, y.first));
+  sum.add_(one_product(x.first, y.second));
+  return sum.add_(one_product(x.first, y.first));
+}
+
+Tensor added(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
+  Tensor sum = product(sums, a, b);
+  if (alpha.toDouble() != 1) sum.mul_(alpha);
+  if (beta.toDouble() != 0) sum.add_(decoded(self, at::kFloat), beta);
+  return encoded(sum, sums.entry);
+}
+
+} // namespace
+
+bool serve(const Sums& sums, const Tensor& a, const Tensor& b, int64_t dims) {
+  const bool machine = sums.policy.kind == Accumulation::Kind::Machine && sums.entry.compute == at::kFloat;
+  const auto plain = [&](const Tensor& t) { return is_format_tensor(t) && on_gpu(t.device()) && t.dim() == dims && t.numel() > 0; };
+  if (!machine || !plain(a) || !plain(b) || a.size(-1) != b.size(-2) || a.size(0) != (dims == 3 ? b.size(0) : a.size(0))) return false;
+  const std::optional<HalfParts> parts = half_parts(sums.entry);
+  if (!parts) return false;
+  return parts->count == 1 || static_cast<double>(a.numel()) * static_cast<double>(b.size(-1)) >= kManyProducts;
+}
+
+Tensor mm(const Sums& sums, const Tensor& a, const Tensor& b) {
+  return encoded(product(sums, a, b), sums.entry);
+}
+Tensor bmm(const Sums& sums, const Tensor& a, const Tensor& b) {
+  return encoded(product(sums, a, b), sums.entry);
+}
+Tensor addmm(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
+  return added(sums, self, a, b, beta, alpha);
+}
+Tensor baddbmm(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
+  return added(sums, self, a, b, beta, alpha);
+}
+
+} // namespace at::formats::tensor_cores

@@ -245,6 +245,17 @@ print(f(torch.ones(3)).item())
     assert run(code).strip() == "3.0"
 
 
+def test_collectives_of_stock_code_stay_in_whole_graphs():
+    code = """
+import torch, torch.distributed as dist
+import torch.distributed._functional_collectives as collectives
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+whole = torch.compile(lambda x: collectives.all_reduce(x * 2, "sum", dist.group.WORLD) + 1, backend="eager", fullgraph=True)
+print(whole(torch.ones(2)).tolist())
+"""
+    assert run(code).strip() == "[3.0, 3.0]"
+
+
 def test_names_in_the_graph_of_stock_casts():
     x = torch.ones(2, requires_grad=True)
     casts = {"ToCopyBackward0": x.bfloat16(), "CloneBackward0": x.clone(), "CopyBackwards": torch.zeros(2).copy_(x), "ViewBackward0": x.view(2, 1)}

@@ -202,7 +202,8 @@ def traced_through(stock):
     from torch._dynamo.trace_rules import _as_posix_path
 
     inside = ("conversion", "functions", "linear_cross_entropy", "printing", "table", "testing")
-    modules = (*(os.path.join("_overlay", name) for name in inside), "chopping", "quantization", "training")
+    collectives = os.path.join("integrations", "functional_collectives")
+    modules = (*(os.path.join("_overlay", name) for name in inside), collectives, "chopping", "quantization", "training")
     package = os.path.dirname(os.path.dirname(__file__))
     ours = {_as_posix_path(os.path.join(package, name)) for name in modules}
 

@@ -37,6 +37,14 @@ def test_the_data_and_the_loss():
     assert explain_divergence(model, None, lambda: model(x).sum()) is None
 
 
+def test_a_layer_in_place_that_overflows():
+    model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.SELU(inplace=True)).to(torch.q43)
+    nn.init.ones_(model[0].weight)
+    why = explain_divergence(model, None, lambda: model(torch.full((1, 1), 240.0, dtype=torch.q43)).sum())
+    assert (why.tensor, why.layer) == ("the output of SELU", "1") and "out of finite operands" in why.cause
+    assert not any(m._forward_pre_hooks for m in model.modules())
+
+
 def test_backward_names_the_last_layer_with_such_a_gradient():
     model = network(torch.q52)
     for p in model.parameters():

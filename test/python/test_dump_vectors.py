@@ -97,3 +97,11 @@ class Unused(torch.nn.Module):
 
 def print_nothing():
     pass
+
+
+def test_inputs_and_buffers_are_as_the_layer_found_them(tmp_path):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(inplace=True), torch.nn.BatchNorm1d(4)).to(torch.q43)
+    made = torch_dtypes.dump_vectors(model, torch.randn(3, 4).to(torch.q43), tmp_path)
+    linear, relu, norm = ({t["role"]: read(tmp_path, t)[0] for t in layer["tensors"]} for layer in made["layers"])
+    assert relu["input0"] == linear["output0"] != relu["output0"] == norm["input0"]
+    assert set(norm["running_mean"]) == {0} and norm["num_batches_tracked"] == [0] and model[2].num_batches_tracked == 1

@@ -82,36 +82,53 @@ def _of_update(name: str, p: torch.Tensor, optimizer) -> Divergence:
     return Divergence(name, _layer(name), "update", cause, f"a lower learning rate, a larger eps, or {_MASTERS}")
 
 
-def _rounding_beyond(module: torch.nn.Module, inputs) -> str | None:
-    """What a layer of ``quantize_`` rounds beyond the largest number of its format, in words."""
+def _largest_of(tensors) -> float:
+    return max((t.detach().abs().max().item() for t in tensors if t.is_floating_point() and t.numel()), default=0.0)
+
+
+def _rounding_beyond(module: torch.nn.Module, activation: float) -> str | None:
+    """What a layer of ``quantize_``, whose inputs went up to ``activation``, rounds beyond the largest number of its format, in words."""
     from .quantization.layers import is_quantized, state_of
     from .quantization.parameters import parameter_names, parameter_of
 
     if not is_quantized(module):
         return None
     rule = state_of(module).rule
-    rounded = {"activation": list(tensors_in(inputs)), "weight": [], "bias": []}
+    rounded = {"weight": [], "bias": []}
     for name in parameter_names(module):
         rounded["bias" if "bias" in name.rpartition(".")[2] else "weight"].append(parameter_of(module, name))
     for word, place in rule.places().items():
-        most = max((t.detach().abs().max().item() for t in rounded.get(word, ()) if t.is_floating_point() and t.numel()), default=0.0)
+        most = activation if word == "activation" else _largest_of(rounded.get(word, ()))
         if place.scale is None and most > place.target.largest:
             return f"its {word} goes up to {most:g}, and is rounded to {place.target.name}, whose largest number is {place.target.largest:g}"
     return None
 
 
 def _of_forward(model: torch.nn.Module, forward: Callable[[], object]) -> Divergence | None:
+    from .quantization.layers import is_quantized
+
     found: list[Divergence] = []
+    running: list[tuple[torch.nn.Module, bool, float]] = []  # modules that have not returned: were their inputs finite, and how large
+
+    def before(module, inputs):  # a layer in place writes into them
+        if not found:
+            finite = all(map(_finite, tensors_in(inputs)))
+            running.append((module, finite, _largest_of(tensors_in(inputs)) if finite and is_quantized(module) else 0.0))
 
     def look(name):
         def hook(module, inputs, output):
-            if found or all(map(_finite, tensors_in(output))):
+            if found:
                 return
+            while (call := running.pop())[0] is not module:  # a call that raised, which its caller caught
+                pass
+            if all(map(_finite, tensors_in(output))):
+                return
+            _, finite, largest = call
             bad = next(t for t in tensors_in(output) if not _finite(t))
-            if not all(map(_finite, tensors_in(inputs))):
+            if not finite:
                 advice = "data without NaN and infinities, in range of the dtype"
                 found.append(Divergence("the input", name, "forward", "the data are not finite", advice))
-            elif (place := _rounding_beyond(module, inputs)) is not None:
+            elif (place := _rounding_beyond(module, largest)) is not None:
                 found.append(Divergence(f"the output of {type(module).__name__}", name, "forward", place, _ROUNDING))
             else:
                 kind = "an infinity" if bad.detach().isinf().any() else "NaN"
@@ -122,6 +139,7 @@ def _of_forward(model: torch.nn.Module, forward: Callable[[], object]) -> Diverg
 
     # Containers' hooks come after their children's, so the first to see it is the innermost.
     handles = [module.register_forward_hook(look(name)) for name, module in model.named_modules()]
+    handles += [module.register_forward_pre_hook(before) for module in model.modules()]
     try:
         with torch.no_grad():
             result = forward()

@@ -19,8 +19,9 @@ _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 def dump_vectors(module: torch.nn.Module, inputs: Any, folder: str | os.PathLike, *, as_: str = "hex") -> dict[str, Any]:
     """Writes each layer's inputs, parameters and outputs of one run as codes: golden vectors of a network.
 
-    A layer is a module without children. The module runs once, without gradients, in the mode (training or evaluation) that it is in. Tensors
-    of a number format are written as their codes; stock floating ones as their IEEE bits, integers and bools as two's complement.
+    A layer is a module without children. The module runs once, without gradients, in the mode (training or evaluation) that it is in. Inputs,
+    parameters and buffers are as the layer finds them, whatever it then writes into them. Tensors of a number format are written as their
+    codes; stock floating ones as their IEEE bits, integers and bools as two's complement.
 
     Args:
         module: any module.
@@ -57,11 +58,9 @@ def dump_vectors(module: torch.nn.Module, inputs: Any, folder: str | os.PathLike
     folder.mkdir(parents=True, exist_ok=True)
     positional = inputs if isinstance(inputs, tuple) else () if isinstance(inputs, dict) else (inputs,)
     written = _Writer(folder, as_)
-    hooks = [
-        layer.register_forward_hook(written.hook(name or type(layer).__name__), with_kwargs=True)
-        for name, layer in module.named_modules(remove_duplicate=True)
-        if not any(True for _ in layer.children())
-    ]
+    layers = [(name, layer) for name, layer in module.named_modules() if not any(True for _ in layer.children())]
+    hooks = [layer.register_forward_pre_hook(written.before, with_kwargs=True) for _, layer in layers]
+    hooks += [layer.register_forward_hook(written.after(name or type(layer).__name__)) for name, layer in layers]
     try:
         with torch.no_grad():
             module(*positional, **(inputs if isinstance(inputs, dict) else {}))
@@ -95,14 +94,20 @@ class _Writer:
         self.folder, self.kind = folder, kind
         self.layers: list[dict[str, Any]] = []
         self.calls: dict[str, int] = {}
+        self.running: list[tuple[torch.nn.Module, list[tuple[str, torch.Tensor]]]] = []  # what layers found that have not returned
 
-    def hook(self, name: str):
-        def write(layer, args, kwargs, output):
+    def before(self, layer, args, kwargs):
+        named = [(f"input{i}", t) for i, t in enumerate([*_tensors(args), *_tensors(kwargs)])]
+        named += [*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)]
+        self.running.append((layer, [(role, t.detach().clone()) for role, t in named]))  # ReLU(inplace=True) and BatchNorm write into them
+
+    def after(self, name: str):
+        def write(layer, args, output):
+            while (found := self.running.pop())[0] is not layer:  # a call that raised, which its caller caught
+                pass
             self.calls[name] = call = self.calls.get(name, -1) + 1
             stem = f"{len(self.layers):03d}_{name}"
-            named = [(f"input{i}", t) for i, t in enumerate([*_tensors(args), *_tensors(kwargs)])]
-            named += [*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)]
-            named += [(f"output{i}", t) for i, t in enumerate(_tensors(output))]
+            named = found[1] + [(f"output{i}", t) for i, t in enumerate(_tensors(output))]
             tensors = [self.write(stem, role, tensor) for role, tensor in named]
             self.layers.append({"name": name, "type": type(layer).__name__, "call": call, "tensors": tensors})
 

@@ -96,12 +96,46 @@ def refuse_masters(masters: dict, expected: dict) -> None:
 
 
 def overflowed(params: list, gradients: list, rounded: float) -> bool:
-    """Whether a gradient reaches the limit of its parameter's dtype, or of the format (``rounded``) that it was rounded to."""
+    """Whether a gradient reaches the limit of its parameter's dtype, or of the format (``rounded``) that it was rounded to; of shards, whether
+    this rank's part does."""
+    found = False
     for p, g in zip(params, gradients, strict=True):
+        part = _part(g)  # of every one: where ranks add up for it, all of them have to
+        if found or not part.numel():
+            continue
         # False for NaN, too
-        if g.numel() and not torch.linalg.vector_norm(g, math.inf).item() < min(rounded, overflow_limit(_C.format_of(p.grad.dtype))):
-            return True
-    return False
+        found = not torch.linalg.vector_norm(part, math.inf).item() < min(rounded, overflow_limit(_C.format_of(p.grad.dtype)))
+    return found
+
+
+def _part(g: torch.Tensor) -> torch.Tensor:
+    """A tensor, or this rank's part of a DTensor, whole sums of it."""
+    if _mesh(g) is None:
+        return g
+    from torch.distributed.tensor import Replicate
+
+    return g.redistribute(placements=[Replicate() if p.is_partial() else p for p in g.placements]).to_local()
+
+
+def _mesh(x: torch.Tensor):
+    """A DTensor's mesh. Without its class, whose module takes a while to import."""
+    return getattr(x, "device_mesh", None)
+
+
+def on_any_rank(flag: bool, params: list) -> bool:
+    """Whether the flag is set on a rank that has a part of one of the parameters (DTensors). All those ranks ask, of the same parameters; where there
+    are no DTensors nothing is sent."""
+    groups = {}  # each once, in the order of the parameters, which is the same on all ranks
+    for p in params:
+        mesh = _mesh(p)
+        if mesh is not None and mesh.get_coordinate() is not None:
+            for group in mesh.get_all_groups():
+                groups.setdefault(group.group_name, (group, p.device))
+    for group, device in groups.values():
+        said = torch.tensor(int(flag), dtype=torch.int32, device=device)
+        torch.distributed.all_reduce(said, torch.distributed.ReduceOp.MAX, group=group)
+        flag = bool(said)
+    return flag
 
 
 def version(p) -> tuple:

@@ -63,7 +63,7 @@ class LowPrecision(Optimizer):
     Overflow, with a dynamic scale: a step is left out if any gradient, as autograd made it or as ``grad`` rounded it, is infinite or NaN (NaR
     too), or reaches the largest number of a format that saturates instead: a posit, fixed point, or a float with ``overflow="saturate"``; so does
     the factor in the loss's dtype. A format that wraps leaves no trace of overflow and is refused. With a constant scale or none, steps are never
-    left out. A dynamic factor drives gradients to the end of the range: right for floats, while posits are finest around 1 and do better with a
+    left out. Of parameters in shards (``DTensor``, ``fully_shard``) all ranks leave a step out where one's part overflowed. A dynamic factor drives gradients to the end of the range: right for floats, while posits are finest around 1 and do better with a
     constant one.
 
     Random words of stochastic rounding come from torch's CPU generator, as everywhere in this package: in the order of the parameters, of
@@ -240,7 +240,8 @@ class LowPrecision(Optimizer):
             raise RuntimeError("expected dense gradients, but got a sparse one; use Embedding(sparse=False)")
         gradients = [self._gradient(p) for p in params]
         if self._scale.rule:
-            overflowed = factor_saturated or checks.overflowed(params, gradients, self._grad.overflow_limit())
+            overflowed = checks.overflowed(params, gradients, self._grad.overflow_limit()) or factor_saturated
+            overflowed = checks.on_any_rank(overflowed, self._parameters())
             self._scale.update(overflowed)
             if overflowed:
                 return

@@ -254,6 +254,13 @@ def test_command_on_weights(tmp_path):
     assert data["what"] == "inference" and data["samples"] == 20 and data["settings"]["repeats"] == 3
 
 
+def test_modules_keep_their_own_modes():
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    model[1].eval()
+    torch_dtypes.variability(model, [(torch.randn(8, 4), torch.randint(2, (8,)))], repeats=2, where=False)
+    assert [module.training for module in model.modules()] == [True, True, False, True]
+
+
 def test_command_repeats_a_training():
     done = run(*SMALL, "--training", "--repeats", "2", "--no-where", "--mode", "up_down")
     assert done.exit_code == 0, done.output

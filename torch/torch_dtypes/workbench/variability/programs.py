@@ -67,12 +67,13 @@ class Inference:
     @torch.no_grad()
     def run(self, block: Block, watched: bool = False) -> Outcome:
         """Once through the data; ``watched``: the activations are kept."""
-        training = self.model.training
+        modes = [(module, module.training) for module in self.model.modules()]
         self.model.eval()
         try:
             return self._run(block(self.model), watched)
         finally:
-            self.model.train(training)
+            for module, training in modes:  # each its own: a frozen BatchNorm stays frozen
+                module.training = training
 
     def _run(self, block: contextlib.AbstractContextManager, watched: bool) -> Outcome:
         activations: dict[str, torch.Tensor] = {}

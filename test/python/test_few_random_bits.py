@@ -173,6 +173,18 @@ def test_where_it_means_nothing():
             rounding(wrong)
 
 
+def test_the_kind_of_random_bits_is_heeded_or_refused():
+    with_rounding = torch_dtypes.with_rounding
+    assert str(with_rounding("q43", "stochastic_b4", stochastic_kind="b")) == "torch.q43_stochastic_b4"
+    with pytest.raises(ValueError, match="expected the kind of random bits once, but got 'stochastic_a4' and stochastic_kind='c'"):
+        with_rounding("q43", "stochastic_a4", stochastic_kind="c")
+    for mode in ("stochastic", "up"):
+        with pytest.raises(ValueError, match=f"expected stochastic_kind with stochastic_bits only, but got 'b' for the mode '{mode}'"):
+            with_rounding("q43", mode, stochastic_kind="b")
+    with pytest.raises(ValueError, match="expected stochastic_kind to be one of 'a', 'b', 'c', but got 'nonsense'"):
+        with_rounding("q43", "up", stochastic_kind="nonsense")
+
+
 def test_sums_of_formats_that_draw_few_bits():
     """What the error of accumulate says works: an accumulator, and a register, of two random bits."""
     ones, small = torch.ones(1, 2).to(torch.q43), torch.tensor([1.0, 2.0**-5]).repeat(4000, 1).to(torch.q43)

@@ -351,3 +351,8 @@ def test_formats_compare_with_anything():
     for other in (None, 3, "q43", torch.q43):
         assert a != other and not a == other and other != a
     assert None not in [a, b] and {a: 1}.get(None) is None
+
+
+def test_numbers_in_names_of_tables_may_begin_with_zeros():
+    assert torch_dtypes.dtype("lns03_3") is torch_dtypes.lns_format(3, 3)
+    assert torch_dtypes.dtype("posit16es02_regime05_up") is torch_dtypes.posit_format(16, 2, regime_max=5, rounding="up")

@@ -42,6 +42,7 @@ def format_of_name(name: str) -> _C.Format | None:
     for pattern, define in _named.values():
         if match := pattern.fullmatch(name):
             parameters = [int(g) if g is not None and g.isdecimal() else g for g in match.groups()]
+            name = re.sub(r"\d+", lambda digits: str(int(digits[0])), name)  # lns03_3 is lns3_3
             return define_once(name, functools.partial(define, *parameters))
     return None
 

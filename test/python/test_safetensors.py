@@ -59,6 +59,44 @@ def test_every_code_comes_back_from_the_narrowest_stock_dtype_that_has_every_val
     assert made.dtype is dtype and torch.equal(torch_dtypes.codes(made), torch_dtypes.codes(t))
 
 
+INF, NAN = float("inf"), float("nan")
+TABLES = {
+    "infinities and saturates": ([0.0, 1.0, INF, -INF], {"overflow": "saturate"}),
+    "code beyond its values": ([5.0, 1.0, 2.0], {}),
+    "two NaNs": ([0.0, 1.0, NAN, NAN], {}),
+    "NaN of casts second": ([-0.0, 1.5, NAN, NAN, NAN], {"nan": 3}),
+    "more NaNs than float8 has": ([1.0, 2.0, *[NAN] * 14], {}),
+    "16 bits": ([2.0**-9, -0.0, INF, 1 / 3, *[NAN] * 40_000], {"overflow": "saturate"}),
+}
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_every_code_of_a_table_comes_back(case, tmp_path):
+    values, options = TABLES[case]
+    dtype = torch_dtypes.table_format(values, **options)
+    t = every_code(dtype)
+    torch_dtypes.save_safetensors({"t": t}, tmp_path / "t.safetensors")
+    plain = safetensors.torch.load_file(tmp_path / "t.safetensors")["t"].double()[: len(values)]
+    expected = torch.tensor(values, dtype=torch.float64)
+    assert torch.equal(plain.nan_to_num(7.0, 8.0, 9.0), expected.nan_to_num(7.0, 8.0, 9.0))
+    assert torch.equal(plain.signbit()[expected == 0], expected.signbit()[expected == 0])
+    made = torch_dtypes.load_safetensors(tmp_path / "t.safetensors")["t"]
+    assert made.dtype is dtype and torch.equal(torch_dtypes.codes(made), torch_dtypes.codes(t))
+
+
+def test_values_that_a_table_does_not_have(tmp_path):
+    dtype = torch_dtypes.table_format([0.0, 1.0, 2.0, 3.0])
+    torch_dtypes.save_safetensors({"t": torch.tensor([1.0, 0.0]).to(dtype)}, tmp_path / "t.safetensors")
+    with safetensors.safe_open(tmp_path / "t.safetensors", "pt") as file:
+        metadata, stock = file.metadata(), file.get_tensor("t").dtype
+    for value in (NAN, 0.5):
+        safetensors.torch.save_file({"t": torch.tensor([value, 0.0]).to(stock)}, tmp_path / "t.safetensors", metadata)
+        with pytest.raises(ValueError, match=f"expected values of {dtype}, but got {value}, which it does not have"):
+            torch_dtypes.load_safetensors(tmp_path / "t.safetensors")
+    safetensors.torch.save_file({"t": torch.tensor([-0.0]).to(stock)}, tmp_path / "t.safetensors", metadata)
+    assert torch_dtypes.codes(torch_dtypes.load_safetensors(tmp_path / "t.safetensors")["t"]).item() == 0
+
+
 def test_codes_that_repeat_another_s_zero_come_back_as_that(tmp_path):
     flush = torch_dtypes.dtype("e4m3_flush")
     t = every_code(flush)

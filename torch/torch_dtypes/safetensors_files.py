@@ -8,12 +8,12 @@ from collections.abc import Mapping
 
 import torch
 
-from . import _C
+from . import _C, _stock_values
 from ._arguments import said
-from ._stock_values import from_values, values_of
 from .interchange import codes as codes_of
 from .interchange import from_codes
 from .tables.making import written_name
+from .tables.stored import is_table, table_of_values, values_of_table
 
 __all__ = ["load_safetensors", "save_safetensors"]
 
@@ -35,6 +35,14 @@ def _safetensors():
 def _place(t: torch.Tensor) -> tuple:
     """Two tensors of one place are one: the same elements of the same memory in the same order."""
     return t.dtype, t.untyped_storage().data_ptr(), t.storage_offset(), t.shape, t.stride()
+
+
+def _values_of(tensor: torch.Tensor) -> torch.Tensor:
+    return values_of_table(tensor) if is_table(tensor.dtype) else _stock_values.values_of(tensor)
+
+
+def _from_values(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return table_of_values(values, dtype) if is_table(dtype) else _stock_values.from_values(values, dtype)
 
 
 def _contiguous(name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -109,7 +117,7 @@ def save_safetensors(
     refuse_shared(written)
     for name in dtypes.keys() & written.keys():
         tensor = _contiguous(name, written.pop(name))
-        written.update({_CODES + name: codes_of(tensor)} if codes else {name: values_of(tensor)})
+        written.update({_CODES + name: codes_of(tensor)} if codes else {name: _values_of(tensor)})
     library.torch.save_file(written, filename, metadata=made)
 
 
@@ -120,7 +128,7 @@ def values_for(tensors: object, metadata: Mapping[str, str] | None) -> tuple[obj
         return tensors, metadata
     made = metadata_of({name: written_name(_C.name_of(t.dtype)) for name, t in own.items()}, metadata)
     refuse_shared({name: t for name, t in tensors.items() if isinstance(t, torch.Tensor) and t.layout == torch.strided})
-    return {name: values_of(_contiguous(name, t)) if name in own else t for name, t in tensors.items()}, made
+    return {name: _values_of(_contiguous(name, t)) if name in own else t for name, t in tensors.items()}, made
 
 
 def _header(text: str, filename) -> dict:
@@ -176,7 +184,7 @@ def load_safetensors(filename: str | os.PathLike, device: str | int | torch.devi
     before = _CODES if header["holds"] == "codes" and header["version"] > 1 else ""
     for name, dtype in header["dtypes"].items():
         if before + name in loaded:
-            restore = from_codes if header["holds"] == "codes" else from_values
+            restore = from_codes if header["holds"] == "codes" else _from_values
             try:
                 loaded[name] = restore(loaded.pop(before + name), rebuild_dtype(dtype))
             except (TypeError, ValueError) as error:

@@ -258,6 +258,15 @@ def test_what_recording_fails_at_is_eager_codes(compiled, monkeypatch):
     assert torch._C._functorch.get_dynamic_layer_stack_depth() == 0
 
 
+def test_second_derivatives_are_an_error(compiled):
+    compile_, _ = compiled
+    x, w = (torch.linspace(-1, 1, 6).to(torch.posit16es2).requires_grad_() for _ in range(2))
+    f = compile_(lambda x, w: torch.tanh(x * w).sum())
+    (gradient,) = torch.autograd.grad(f(x, w), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="expected first derivatives alone through a compiled function.*uncompiled"):
+        gradient.square().sum().backward()
+
+
 def test_control_flow(compiled):
     compile_, _ = compiled
     x = torch.ones(2, 3, dtype=torch.posit16es2)

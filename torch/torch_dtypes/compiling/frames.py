@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from .. import _C
+from .._derivatives import first_only
 from .codes import Codes
 from .operators import at_hint, state
 from .recording import NotRecordable, Recorded, left_to_eager_code
@@ -182,7 +183,7 @@ class _Function(torch.autograd.Function):
         return tuple(outputs)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @first_only("a compiled function in dtypes of torch_dtypes", "run the function uncompiled (torch.compiler.disable)")
     def backward(ctx, *slopes):
         return None, *_gradients(ctx.parts, ctx.saved_tensors, slopes)
 

@@ -10,8 +10,8 @@ import re
 
 import torch
 from torch import nn
-from torch.autograd.function import once_differentiable
 
+from .._derivatives import first_only
 from ..accumulation import accumulate
 from ..formats import fixed_format
 from .base import is_recorded, straight_through
@@ -109,7 +109,7 @@ class _IntegerProduct(torch.autograd.Function):
         ctx.has_bias = bias is not None
 
     @staticmethod
-    @once_differentiable
+    @first_only("a quantised layer with arithmetic='integer'", "leave arithmetic out of its rule")
     def backward(ctx, g):
         x, weight = ctx.saved_tensors
         return *gradients(g, x, weight, ctx.has_bias, ctx.geometry, ctx.needs_input_grad[:3], (_STRAIGHT, _STRAIGHT)), *[None] * 5

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from .. import _C
 from .._caches import cached
+from .._derivatives import first_only
 from .._policies import PRESETS
 from ..accumulation import Accumulation, accumulate
 from ..formats import dtype as dtype_of
@@ -170,7 +170,7 @@ class _UnderPolicy(torch.autograd.Function):
         ctx.has_bias = bias is not None
 
     @staticmethod
-    @once_differentiable
+    @first_only("a quantised layer under a policy", "give its rule accumulate=None")
     def backward(ctx, g):
         return *backward(g, *ctx.saved_tensors, ctx.has_bias, ctx.geometry, ctx.needs_input_grad[:3], ctx.plan), None, None
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch.autograd.function import once_differentiable
 
+from .._derivatives import first_only
 from .rounders import mapped
 
 
@@ -19,7 +19,7 @@ class _Region(torch.autograd.Function):
         return tuple(y.detach() for y in outputs)
 
     @staticmethod
-    @once_differentiable
+    @first_only("a quantised layer under a policy", "give its rule accumulate=None")
     def backward(ctx, *gradients):
         wanted = [i for i, needs in enumerate(ctx.needs_input_grad[2:]) if needs]
         reached = [(y, g) for y, g in zip(ctx.outputs, gradients, strict=True) if y.requires_grad]

@@ -11,7 +11,7 @@ from ._imports import when_imported
 _TRAINER = "trainer.connectors.accelerator_connector"
 _ADAPTERS = {
     "safetensors.torch": "safetensors", "einops._backends": "einops", "torch.utils.tensorboard._convert_np": "tensorboard",
-    "datasets.features.features": "datasets", "torch.distributed.pipelining._IR": "pipelining",
+    "datasets.features.features": "datasets", "torch.distributed.pipelining._IR": "pipelining", "torch.distributed.rpc.api": "rpc",
     "lightning.fabric.connector": "lightning", "lightning_fabric.connector": "lightning",
     f"lightning.pytorch.{_TRAINER}": "lightning", f"pytorch_lightning.{_TRAINER}": "lightning",
     **_host.ADAPTERS,

@@ -1,5 +1,8 @@
 """What of torch.distributed refuses tensors of ours: a backend's own methods, models in shards, tensors without memory."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -22,6 +25,10 @@ def group(tmp_path):
     dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
     yield dist.group.WORLD
     dist.destroy_process_group()
+
+
+def test_it_is_there_with_the_package():
+    subprocess.run([sys.executable, "-c", "import torch, torch_dtypes; torch_dtypes.distributed.same_random"], check=True, timeout=120)
 
 
 def refused(match, call, *args, **kwargs):

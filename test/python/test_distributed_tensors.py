@@ -1,5 +1,6 @@
 """Distributed tensors (DTensor) of our dtypes, over gloo: shards are codes, and what two processes compute of a tensor has one process's bits."""
 
+import contextlib
 import copy
 import io
 import os
@@ -178,8 +179,17 @@ def tensors(rank):
         got = [torch.empty_like(made) for _ in range(2)]
         dist.all_gather(got, made)
         assert torch.equal(*got) and (made - numbers(64, 32).double().sum(0)).abs().max() < 0.05
-    if rank == 1:  # rank 0 drew the seeds
-        assert torch.rand(()) == torch.rand((), generator=torch.Generator().manual_seed(1))
+    own = torch.Generator().manual_seed(rank)
+    torch.randint(2**32, (2,), generator=own)  # a seed for each sum, whose words all take
+    assert torch.rand(()) == torch.rand((), generator=own)
+    torch.manual_seed(0)  # ranks that are alike stay so, within a block of words that are alike too
+    for block in (contextlib.nullcontext, torch_dtypes.distributed.same_random):
+        with block(), torch_dtypes.rounding("stochastic"):
+            d.sum(0)
+            made = numbers(64) * 0.3
+        got = [torch.empty_like(made) for _ in range(2)]
+        dist.all_gather(got, made)
+        assert torch.equal(*got)
 
     f = distribute_tensor(torch.ones(4, 2), mesh, [Shard(0)])
     for made, number in ((torch.zeros_like(f, dtype=POSIT), 0), (f.new_full((4, 2), 1.3, dtype=POSIT), 1.3)):

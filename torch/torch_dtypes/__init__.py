@@ -17,7 +17,7 @@ from . import _loading  # noqa: E402
 
 _loaded = _loading.restore()
 
-from . import _C, _host, formats, integrations, nn, optim  # noqa: E402
+from . import _C, _host, distributed, formats, integrations, nn, optim  # noqa: E402
 from .accumulation import Accumulation, accumulate, accumulation_of, set_accumulation  # noqa: E402
 from .chopping import chop  # noqa: E402
 from .divergence import Divergence, explain_divergence  # noqa: E402

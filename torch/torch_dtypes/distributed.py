@@ -28,11 +28,16 @@ class CompressionState:
 
     Raises:
         TypeError: not one of our dtypes.
+        ValueError: a format without negative numbers, which gradients have.
     """
 
     def __init__(self, dtype: torch.dtype | str, *, error_feedback: bool = True, process_group=None) -> None:
         self.dtype = dtype_of_name(dtype) if isinstance(dtype, str) else dtype
         format_of(self.dtype)  # its error says what was expected
+        if torch.finfo(self.dtype).min >= 0:
+            raise ValueError(
+                f"expected a signed format for gradients, but got {self.dtype}, which has no negative numbers; use another, such as torch.q43"
+            )
         self.error_feedback, self.process_group = bool(error_feedback), process_group
         self._full_scale = target(self.dtype).full_scale
         self._residuals: dict[tuple[int, ...], torch.Tensor] = {}  # by the parameters of a bucket
@@ -58,8 +63,6 @@ class CompressionState:
 
 def compress_hook(state: CompressionState, bucket):  # stock compares annotations, which are texts here, with its classes
     """A communication hook that sends gradients in a number format, whatever the model's dtype::
-
-        import torch_dtypes.distributed
 
         ddp.register_comm_hook(torch_dtypes.distributed.CompressionState(torch.q43), torch_dtypes.distributed.compress_hook)
 
@@ -119,15 +122,14 @@ def same_random(group: dist.ProcessGroup | None = None) -> Iterator[None]:
     masters and states do, would else take the copies of a model apart, each rank by its own generator. Forward and backward passes may draw as they
     like; gradients come out of ``DistributedDataParallel`` the same on all ranks.
 
-    All ranks enter the block: rank 0 of the group draws one word from its generator and sends it to the others.
+    All ranks enter the block: each draws one word from its generator, and rank 0 of the group sends its own to the others. So ranks whose generators
+    are alike keep them alike, and a block may stand within another.
 
     Args:
         group: default: the default process group.
     """
     group = group or dist.group.WORLD
-    seed = torch.zeros((), dtype=torch.int64)
-    if group.rank() == 0:
-        seed = torch.randint(2**32, ())  # the generator takes 32 bits
+    seed = torch.randint(2**32, ())  # the generator takes 32 bits; by every rank, so that alike ones stay so
     dist.broadcast(seed, group=group, group_src=0)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(int(seed))

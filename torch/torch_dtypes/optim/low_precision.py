@@ -60,11 +60,11 @@ class LowPrecision(Optimizer):
         grad_scale: a constant loss scale (a number above 0), ``"dynamic"`` or a :class:`DynamicScale`. Then ``scale(loss).backward()`` is how
             gradients are made, and the step divides by the factor after ``grad`` has rounded and before anything else. ``None``: no scaling.
 
-    Overflow, with a dynamic scale: a step is left out if any gradient, as autograd made it or as ``grad`` rounded it, is infinite or NaN (NaR
-    too), or reaches the largest number of a format that saturates instead: a posit, fixed point, or a float with ``overflow="saturate"``; so does
-    the factor in the loss's dtype. A format that wraps leaves no trace of overflow and is refused. With a constant scale or none, steps are never
-    left out. Of parameters in shards (``DTensor``, ``fully_shard``) all ranks leave a step out where one's part overflowed. A dynamic factor drives gradients to the end of the range: right for floats, while posits are finest around 1 and do better with a
-    constant one.
+    Overflow, with a dynamic scale: a step is left out if any gradient, as autograd made it or as ``grad`` rounded it, is infinite or NaN (NaR too),
+    or reaches the largest number of a format that saturates instead: a posit, fixed point, or a float with ``overflow="saturate"``; so does the
+    factor in the loss's dtype. A format that wraps leaves no trace of overflow and is refused. With a constant scale or none, steps are never left
+    out. Of parameters in shards (``DTensor``, ``fully_shard``) all ranks leave a step out where one's part overflowed. A dynamic factor drives
+    gradients to the end of the range: right for floats, while posits are finest around 1 and do better with a constant one.
 
     Random words of stochastic rounding come from torch's CPU generator, as everywhere in this package: in the order of the parameters, of
     each first the states by their order, then the master, then the weight; before them the gradients, of all parameters. A run resumes bit for

@@ -191,6 +191,13 @@ def tensors(rank):
         dist.all_gather(got, made)
         assert torch.equal(*got)
 
+    for dtype in (POSIT, torch.q43, torch.q52, torch.posit8es1, torch.posit32es2):  # where nothing is recorded, too
+        x, weight = numbers(6, 4, dtype=dtype), numbers(4, dtype=dtype, seed=1)
+        d, dw = distribute_tensor(x, mesh, [Shard(0)]), distribute_tensor(weight, mesh, [Replicate()])
+        with torch.no_grad():
+            same(nn.functional.rms_norm(d, (4,), dw), nn.functional.rms_norm(x, (4,), weight))
+            same(nn.functional.rms_norm(d, (4,), eps=0.5), nn.functional.rms_norm(x, (4,), eps=0.5))
+
     f = distribute_tensor(torch.ones(4, 2), mesh, [Shard(0)])
     for made, number in ((torch.zeros_like(f, dtype=POSIT), 0), (f.new_full((4, 2), 1.3, dtype=POSIT), 1.3)):
         same(made, torch.full((4, 2), number, dtype=POSIT))

@@ -215,6 +215,13 @@ def _summed(func, args, kwargs, dtypes):
         return _map(lambda r: cast(r, d) if is_format_dtype(d := next(of_results)) else r, results)
 
 
+def _normalised(func, args, kwargs):
+    """An operator whose stock code asks the container for its eps, on exact values, as autograd calls it; one rounding."""
+    dtype = args[0].dtype
+    args, kwargs = (_map(lambda x: cast(x, _compute_type(dtype)) if _is_ours(x) else x, part) for part in (args, kwargs))
+    return cast(func(*args, **kwargs), dtype)
+
+
 def _meant(args, kwargs):
     """Dtypes among the arguments as tensors of ours understand them: PyTorch's own C++ asks for the container where it means a tensor's dtype."""
     if not any(isinstance(v, torch.dtype) for v in (*args, *kwargs.values())):
@@ -234,6 +241,8 @@ def _dispatch(func, args, kwargs):
     dispatcher = DTensor._op_dispatcher
     if func not in _MOVES and not func._schema._is_view_op():
         args, kwargs = (_map(lambda x: _added_up(x) if _is_ours(x) else x, part) for part in (args, kwargs))
+    if func is _aten.rms_norm.default and _is_ours(args[0]):
+        return _normalised(func, args, kwargs)
     if func is _aten.fill_.Tensor:  # by which x[i] = number goes, and which has no sharding rule
         func, args = _aten.fill_.Scalar, (args[0], args[1].item())
     if func is _aten.convolution_backward.default:

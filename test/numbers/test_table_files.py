@@ -88,6 +88,9 @@ def test_files_that_hold_no_values(name, content, what, tmp_path):
         (([1.0, 2.0**-1030],), ValueError, "normal numbers"),
         ((["a", 1.0],), TypeError, "'a' in place 0"),
         (([0.0, 2**60 + 1],), ValueError, "round it first"),
+        ((torch.tensor([0, 2**60 + 1]),), ValueError, f"but got {2**60 + 1} in place 1: round it first"),
+        ((np.array([0, 2**60 + 1]),), ValueError, f"but got {2**60 + 1} in place 1: round it first"),
+        (([0, 10**400],), ValueError, "round it first"),
         (("nowhere.txt",), ValueError, "a file of values"),
         ((3.0,), TypeError, "list, a tensor"),
         (([0.0, 1.0], 2), ValueError, "a code from 0 to 1 for nan"),
@@ -142,3 +145,19 @@ def test_impossible_options(options, message):
 def test_impossible_parameters(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("values", [[-1.0, -0.3, 0.0, 0.3, 1.0], [5.0, 1.0, 0.0, 2.0]], ids=str)
+def test_zeros_where_code_0_is_another_number(values):
+    """Of two tables of the same values, one with 0 at code 0."""
+    dtype, usual = (torch_dtypes.table_format(v, ties="away") for v in (values, sorted(values, key=abs)))
+    ones = torch.ones(2, 2, dtype=dtype)
+    assert torch.zeros(3, dtype=dtype).tolist() == ones.new_zeros(3).tolist() == torch.zeros_like(ones)[0].tolist() + [0] == [0, 0, 0]
+    for f in (torch.tril, torch.triu, torch.diag, torch.diagflat, torch.diag_embed, lambda x: x.clone().tril_()):
+        assert f(ones).tolist() == f(torch.ones(2, 2, dtype=usual)).tolist()
+    x = ones.clone().requires_grad_()
+    x.tril().sum().backward()
+    assert x.grad.tolist() == [[1, 0], [1, 1]]
+    torch.manual_seed(0)
+    cell = torch.nn.RNN(2, 2, batch_first=True).to(dtype)
+    assert torch.equal(cell(ones[None])[0], cell(ones[None], torch.zeros(1, 1, 2).to(dtype))[0])

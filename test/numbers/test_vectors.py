@@ -410,6 +410,7 @@ def test_operators_give_the_same_codes():
         (("posit16es2", "--op", "add", "--all"), "2^32: ask for a count"),
         (("q43", "--op", "add", "--count", 0), "expected a count of at least 1"),
         (("q43", "--op", "add", "--count", 5, "--all"), "--count or --all, but got both"),
+        (("q43", "--op", "sqrt", "--seed", 4, "--all"), "--seed or --all, but got both"),
         (("q43", "--op", "dot", "--terms", 2, "--accumulate", "format(rounding=stochastic)"), "format(rounding=stochastic) has stochastic: what"),
         (("q43", "--op", "dot", "--terms", 2, "--accumulate", "format(accumulator=e5m7_up_down)"), "has up_down: what it gives depends on random"),
         (("q43", "--op", "dot", "--terms", 2, "--accumulate", "block(terms=4, extra_bits=1, rounding=stochastic)"), "has stochastic: what it gives"),

@@ -171,3 +171,26 @@ def test_the_command_with_a_wrong_name(tmp_path):
     (tmp_path / "file").write_text("")
     result = run("q43", "--out", tmp_path / "file")
     assert result.exit_code == 2 and "cannot write into" in result.output
+
+
+@pytest.mark.parametrize("values", [[-1.0, -2.0, 0.0], [0.0, -1.0], [-4.0, -1.0, math.nan]])
+def test_a_table_without_a_positive_number(values, tmp_path):
+    dtype = torch_dtypes.table_format(values)
+    card = torch_dtypes.card(dtype)
+    assert (card.largest, card.smallest, card.decades, card.significant_bits) == (max(v for v in values if v <= 0), None, None, 0)
+    assert card.exponents().numel() == 0 and card.precision(torch.tensor([0, 1])).tolist() == [0, 0]
+    shown = torch_dtypes.show(dtype, out=tmp_path)
+    assert (shown.table()[0]["smallest"], shown.table()[0]["decades"]) == ("", "")
+    with torch_dtypes.observe(torch.nn.Linear(2, 2), formats=dtype) as stats:
+        pass
+    assert stats.plot(passes=["weights"])
+    from torch_dtypes.workbench.vectors.making import Job
+
+    assert Job(str(dtype)[6:], "add", None, None, None, "machine", 16, 0).total == 16
+
+
+def test_a_width_of_no_files_is_refused():
+    from torch_dtypes import cli
+
+    done = click_testing.CliRunner().invoke(cli.group(), ["show", "q43", "--width", "column"])
+    assert done.exit_code == 2 and "expected --width with --out" in done.output

@@ -15,6 +15,7 @@ from torch import nn
 
 import torch_dtypes
 from torch_dtypes import cli
+from torch_dtypes._names import PYCHOP_MODES
 from torch_dtypes.training.models import build_model
 from torch_dtypes.workbench.variability.delta import Search, responsible
 from torch_dtypes.workbench.variability.harmonic import harmonic, harmonic_figure
@@ -262,7 +263,8 @@ def test_modules_keep_their_own_modes():
 
 
 def test_command_repeats_a_training():
-    done = run(*SMALL, "--training", "--repeats", "2", "--no-where", "--mode", "up_down")
+    number = next(str(n) for n, name in PYCHOP_MODES.items() if name == "stochastic")
+    done = run(*SMALL, "--training", "--repeats", "2", "--no-where", "--mode", number)
     assert done.exit_code == 0, done.output
     assert "Training repeated 2 times" in done.output and "training loss" in done.output
 
@@ -270,7 +272,8 @@ def test_command_repeats_a_training():
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (("--repeats", "1"), "2"), (("--mode", "random"), "stochastic"), (("--format", "posit65es2"), "nbits from 2 to 64"),
+        (("--repeats", "1"), "2"), (("--data-dir", "there"), "expected --data-dir with a --dataset of files"), (("--mode", "99"), "Pychop"),
+        (("--mode", "random"), "stochastic"), (("--format", "posit65es2"), "nbits from 2 to 64"),
         (("--tolerance", "-1"), "at least 0"),
         (("--format", "posit32es2"), "values float32 has"), (("--no-where", "--tolerance", "1"), "--no-where leaves out"),
         (("--format", "q43_stochastic", "--mode", "up"), "expected one rounding mode, but got up, and stochastic in the name q43_stochastic"),

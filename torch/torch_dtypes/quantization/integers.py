@@ -113,7 +113,7 @@ class IntegerFormat(Target):
         if scale is None:
             raise ValueError(
                 f"expected a scale for {self.name}, but got None: integers alone say no magnitude. Give scale=, for example the tensor's "
-                f"absmax / {self.largest}, or take one of torch_dtypes.scaling(...)"
+                f"absmax / {self.largest}, or let torch_dtypes.calibration({self.name!r}) see tensors and take its .scale"
             )
         factor = scale_like(scale, x, self.axis)
         point = self._zero_point(zero_point, x)

@@ -102,7 +102,12 @@ def _numbers_of(what: str, given: object) -> list[float]:
             raise TypeError(f"expected real {what}, but got a tensor of {given.dtype}")
         if given.layout is not torch.strided or given.is_nested or given.is_meta or given.is_quantized:
             raise TypeError(f"expected {what} as a dense tensor with numbers in it, but got {said(given)}; convert it")
-        return given.detach().to("cpu", torch.float64).flatten().tolist()
+        given = given.detach().to("cpu").flatten()
+        numbers = given.double().tolist()
+        if not given.is_floating_point():
+            for place, value in enumerate(given[: MAX_VALUES + 1].tolist()):
+                _exactly(what, value, place)
+        return numbers
     if getattr(given, "ndim", 1) != 1:
         given = given.reshape(-1)  # as of a tensor
     if not isinstance(given, Iterable):
@@ -113,10 +118,20 @@ def _numbers_of(what: str, given: object) -> list[float]:
             raise TypeError(f"expected numbers as {what}, but got {v!r} in place {i}")
         if i == MAX_VALUES + 1:
             break
-        numbers.append(float(v))
-        if math.isfinite(numbers[-1]) and isinstance(v, int) and int(numbers[-1]) != v:
-            raise ValueError(f"expected numbers that float64 has as {what}, but got {v} in place {i}: round it first")
+        numbers.append(_exactly(what, v, i))
     return numbers
+
+
+def _exactly(what: str, value: object, place: int) -> float:
+    whole, number = index_of(value), None
+    try:
+        number = float(value)
+    except OverflowError:  # beyond float64's range
+        pass
+    if number is None or (whole is not None and number != whole):
+        got = said(value if whole is None else whole)
+        raise ValueError(f"expected numbers that float64 has as {what}, but got {got} in place {place}: round it first")
+    return number
 
 
 def _read(path: pathlib.Path) -> object:
@@ -133,10 +148,11 @@ def _read_torch(path: pathlib.Path) -> object:
     return torch.load(path, weights_only=True)
 
 
-def _read_numpy(path: pathlib.Path) -> torch.Tensor:
+def _read_numpy(path: pathlib.Path) -> object:
     import numpy as np
 
-    return torch.from_numpy(np.asarray(np.load(path, allow_pickle=False), dtype=np.float64))
+    array = np.load(path, allow_pickle=False)
+    return array if array.dtype.kind in "iu" else torch.from_numpy(np.asarray(array, dtype=np.float64))  # integers: are they float64's?
 
 
 def _read_text(path: pathlib.Path) -> list[float]:
@@ -266,7 +282,7 @@ def table_format(
     Args:
         values: numbers that float64 has as normal numbers, by code: a list, a tensor, an array, or the name of a file (``.pt``, ``.npy``, or
             text with blanks, commas or new lines between the numbers). NaN where a code is no number; inf and -inf; 0.0 and -0.0 are two
-            values. Codes have the bits that the number of values needs, 1 to 16.
+            values. Codes have the bits that the number of values needs, 1 to 16; those beyond the last value are NaN.
         nan: the code that NaN becomes.
         ties: where a number on a boundary goes in the mode ``nearest_even``: ``"even"`` (the even code; where both or none are, the one with an
             even place in the order of values), ``"zero"``, ``"away"`` (from zero), ``"up"``, ``"down"``.

@@ -157,6 +157,7 @@ def _prepare(options, ranks):
         raise click.UsageError("--rules is for --recipe mixed, qat or ptq")
     if options["rules"] and not set(recipes) - set(QUANTIZING) and check.is_given("dtypes"):
         raise click.UsageError("expected --dtype or --rules, but got both: a file's rules say their formats themselves")
+    check.check_width(options["out"])
     if options["resume"] and not options["out"]:
         raise click.UsageError("--resume needs --out, the folder of the comparison that was interrupted")
     config = Config(

@@ -112,6 +112,12 @@ width_option = click.option(
 )
 
 
+def check_width(out):
+    """An error where --width is for no file."""
+    if is_given("width") and not out:
+        raise click.UsageError("expected --width with --out, the folder of the figures' files, but got it alone: add --out, or leave --width out")
+
+
 def markdown(ctx, param, path):
     """A file that can be written, or made."""
     if path is not None and launched()[0] == 0:
@@ -171,6 +177,18 @@ def source_options(several=False):
     return taking(options)
 
 
+def check_files(options):
+    """An error where --data-dir or --download are for data that are no files."""
+    names = options["dataset"]
+    if not options["data"] and set((names,) if isinstance(names, str) else names) != {"digits"}:
+        return
+    for name in ("data_dir", "download"):
+        if is_given(name):
+            what = f"--{name.replace('_', '-')}"
+            which = "--data, your own loader" if options["data"] else "digits, which come with scikit-learn"
+            raise click.UsageError(f"expected {what} with a --dataset of files, but got it with {which}: leave it out, or say another --dataset")
+
+
 def data_of(options, dataset=None):
     """The data that the options of ``source_options`` ask for; ``dataset``: which of several.
 
@@ -179,6 +197,7 @@ def data_of(options, dataset=None):
     """
     if options["data"] and is_given("dataset"):
         raise click.UsageError("expected --dataset or --data, but got both")
+    check_files(options)
     try:
         if options["data"]:
             return own_data(options["data"]).first(options["train_samples"], options["test_samples"])

@@ -23,10 +23,10 @@ class Card:
         name: as it was asked for (``bf16``).
         canonical: the package's own name, which says every parameter (``e8m7``).
         format: the format; its ``rounding`` is a cast's.
-        largest, smallest: the largest finite number and the smallest positive one.
+        largest, smallest: the largest finite number and the smallest positive one, or None: a table may have none.
         smallest_normal: the smallest positive number of full precision, or None: posits and fixed point have no such border.
         epsilon: the distance from 1 to the next larger number; None where 1 is not a number of the format, or its largest.
-        significant_bits: at most, the leading one counted; of a table, by the distance of its numbers.
+        significant_bits: at most, the leading one counted; of a table, by the distance of its positive numbers (0 where it has none).
         finite: how many different numbers a cast can give. infinities, nans: how many codes of these.
         zeros: how many of 0 and -0 there are.
         parameters: what its constructor takes, by name.
@@ -42,7 +42,7 @@ class Card:
     canonical: str
     format: _C.Format
     largest: float
-    smallest: float
+    smallest: float | None
     smallest_normal: float | None
     epsilon: float | None
     significant_bits: int
@@ -61,9 +61,9 @@ class Card:
         return self.format.kind.name
 
     @property
-    def decades(self) -> float:
-        """The dynamic range: log10(largest / smallest)."""
-        return math.log10(self.largest) - math.log10(self.smallest)
+    def decades(self) -> float | None:
+        """The dynamic range: log10(largest / smallest); None without positive numbers."""
+        return None if self.smallest is None else math.log10(self.largest) - math.log10(self.smallest)
 
     def values(self) -> torch.Tensor:
         """The value of each code, in the order of codes: float64 of 2**bits elements.
@@ -82,6 +82,8 @@ class Card:
         number lies in the binade.
         """
         exponents = exponents.to(torch.float64)
+        if self.smallest is None:
+            return torch.zeros_like(exponents)
         x = torch.ldexp(torch.ones_like(exponents), exponents)
         x = torch.nextafter(x, torch.full_like(x, math.inf))
         plain = _C.Format(self.format)
@@ -97,7 +99,12 @@ class Card:
         return torch.where(bits < 1, 0.0, bits)
 
     def exponents(self) -> torch.Tensor:
-        """The exponents of the binades in which the format has numbers: from that of the smallest to that of the largest."""
+        """The exponents of the binades in which the format has numbers: from that of the smallest to that of the largest.
+
+        Empty without positive numbers.
+        """
+        if self.smallest is None:
+            return torch.arange(0)
         return torch.arange(math.frexp(self.smallest)[1] - 1, math.frexp(self.largest)[1])
 
 
@@ -155,7 +162,8 @@ def _card(name: str, fmt: _C.Format) -> Card:
         values = _C.decode_exact(fmt, torch.arange(2**fmt.bits))
         finite, zeros = values[values.isfinite()].unique().numel(), int((values == 0).sum())
         infinities, nans = int(values.isinf().sum()), int(values.isnan().sum())
-        first = values[(values > 0) & values.isfinite()].min().item()
+        positive = values[(values > 0) & values.isfinite()]
+        first = positive.min().item() if positive.numel() else None
     elif fmt.is_tapered:
         finite, zeros, nans, infinities = 2 * most + 1, 1, 1, 0
     else:
@@ -174,4 +182,6 @@ def _card(name: str, fmt: _C.Format) -> Card:
     )  # fmt: skip
     if kind != "table":
         return made
+    if first is None:
+        return replace(made, significant_bits=0)
     return replace(made, significant_bits=int(made.precision(made.exponents()).max()))  # not the digits that write its numbers down

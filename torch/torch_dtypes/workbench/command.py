@@ -2,7 +2,7 @@
 
 import click
 
-from ..training.options import folder, width_option
+from ..training.options import check_width, folder, width_option
 from .provenance import command_line
 
 
@@ -19,6 +19,7 @@ def show(formats, values, out, width):
     """
     from .showing import show as compare
 
+    check_width(out)
     try:
         made = compare(*formats, values=values, width=width)
     except (TypeError, ValueError) as error:

@@ -28,18 +28,21 @@ def precision_figure(cards: Sequence[Card], width: str = "page"):
         most = 0.0
         for i, c in enumerate(cards):
             exponents = c.exponents()
+            if not len(exponents):  # no positive numbers
+                continue
             bits = c.precision(exponents)
             most = max(most, bits.max().item())
             edges = torch.cat([exponents, exponents[-1:] + 1]).tolist()
             style = {"linewidth": 1.8 if width == "page" else 1.1, "linestyle": DASHES[i // 6 % 4]}
             axes.stairs(bits.tolist(), edges, baseline=0, color=colour[c.name], label=c.name, **style)
-        axes.set(xlabel="magnitude", ylabel="significant bits", ylim=(0, most * 1.12))
+        axes.set(xlabel="magnitude", ylabel="significant bits", ylim=(0, (most or 1) * 1.12))
         axes.xaxis.set_major_locator(_binades(axes))
         axes.xaxis.set_major_formatter(lambda e, _: rf"$2^{{{e:.0f}}}$")
         axes.grid()
         digits = axes.secondary_yaxis("right", functions=(lambda b: b * math.log10(2), lambda d: d / math.log10(2)))
         digits.set_ylabel("decimal digits")
-        axes.legend(ncols=min(len(cards), 5 if width == "page" else 3), loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize="small")
+        if any(len(c.exponents()) for c in cards):
+            axes.legend(ncols=min(len(cards), 5 if width == "page" else 3), loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize="small")
     return figure
 
 
@@ -69,7 +72,8 @@ def number_line_figure(cards: Sequence[Card], width: str = "page"):
                 axes.plot(values, at, "|", color=colour[c.name], markersize=13 if width == "page" else 8, markeredgewidth=0.9)
         linear.set_xlim(0, 4)
         linear.set_xlabel("numbers from 0 to 4")
-        by_magnitude.set_xscale("log", base=2)
+        if any(len(c.exponents()) for c in small):
+            by_magnitude.set_xscale("log", base=2)
         by_magnitude.set_xlabel("all positive numbers, by magnitude")
         linear.set_yticks(range(1, len(small) + 1), [c.name for c in reversed(small)])
         linear.set_ylim(0.4, len(small) + 0.6)

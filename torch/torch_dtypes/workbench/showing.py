@@ -51,7 +51,7 @@ def _row(c: Card) -> tuple[str, ...]:
     name = c.name if c.name == c.canonical else f"{c.name} ({c.canonical})"
     return (
         name, c.kind, str(c.bits), _number(c.largest), _number(c.smallest), _number(c.smallest_normal), _number(c.epsilon),
-        str(c.significant_bits), f"{c.decades:.1f}", f"{c.finite:,}", _specials(c),
+        str(c.significant_bits), "" if c.decades is None else f"{c.decades:.1f}", f"{c.finite:,}", _specials(c),
     )  # fmt: skip
 
 

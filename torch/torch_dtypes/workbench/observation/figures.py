@@ -37,9 +37,19 @@ def _selected(rows: Sequence[RoundingCounts], name: str, passes: Sequence[str] |
     return by_layer, wanted
 
 
+def _range(c: Card) -> tuple[int, int]:
+    """The exponents of the smallest and the largest number: by magnitude, where a table has negative ones alone."""
+    ends = [c.smallest, c.largest]
+    if c.smallest is None:
+        sizes = c.values().abs()
+        sizes = sizes[sizes.isfinite() & (sizes > 0)]
+        ends = [sizes.min().item(), sizes.max().item()]
+    return math.frexp(ends[0])[1] - 1, math.frexp(ends[1])[1]
+
+
 def _regions(axes, c: Card, low: int, high: int) -> None:
     """What the format makes of each exponent: nothing, subnormal numbers, normal ones, overflow."""
-    smallest, largest = math.frexp(c.smallest)[1] - 1, math.frexp(c.largest)[1]
+    smallest, largest = _range(c)
     normal = smallest if c.smallest_normal is None else math.frexp(c.smallest_normal)[1] - 1
     for begin, end, colour, alpha in ((low, smallest, _LOST, 0.10), (smallest, normal, "#E69F00", 0.16), (largest, high, _LOST, 0.10)):
         if begin < end:
@@ -81,7 +91,7 @@ def exponent_figure(rows: Sequence[RoundingCounts], name: str, passes: Sequence[
     by_layer, wanted = _selected(rows, name, passes, limit)
     c, colour = card(name), colours([name])[name]
     every = [e for found in by_layer.values() for counts in found.values() for e in counts.exponents]
-    smallest, largest = math.frexp(c.smallest)[1] - 1, math.frexp(c.largest)[1]
+    smallest, largest = _range(c)
     low = max(_least(by_layer), min(smallest, -120)) - 1  # a few numbers near 0 would press all others together
     low = min(low, max(smallest, min(every) - 10)) - 2
     high = min(max(max(every), largest), max(every) + 12) + 3

@@ -155,6 +155,7 @@ def _cells(options):
     ctx = click.get_current_context()
     if options["data"] and check.is_given("dataset"):
         raise click.UsageError(f"{place(ctx, 'data')}expected --dataset or --data, but got both")
+    check.check_files(options)
     datasets = (options["data"],) if options["data"] else options["dataset"]
     names = ("epochs", "batch_size", "optimizer", "lr", "momentum", "weights", "data_dir", "train_samples", "test_samples", "threads", *_SHARED)
     try:

@@ -26,7 +26,7 @@ def _tolerance(ctx, param, value):
 
 def _mode(ctx, param, value):
     try:
-        return mode_name(value)
+        return mode_name(int(value) if value.isdecimal() else value)  # Pychop's
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
 

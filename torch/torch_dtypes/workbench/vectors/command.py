@@ -8,6 +8,7 @@ import tempfile
 import click
 
 from ... import _names
+from ...training.options import is_given
 from .files import is_special, put, write
 from .lines import KINDS
 from .making import OPERATIONS, Job
@@ -57,6 +58,8 @@ def vectors(format, operation, mode, to, terms, accumulate, count, everything, s
 
     if everything and count is not None:
         raise click.UsageError("expected --count or --all, but got both")
+    if everything and is_given("seed"):
+        raise click.UsageError("expected --seed or --all, but got both: of all operands none is drawn")
     if mode is not None and mode.isdecimal():  # Pychop's
         mode = _names.PYCHOP_MODES.get(int(mode), mode)
     try:

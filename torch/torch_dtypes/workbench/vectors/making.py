@@ -199,7 +199,7 @@ def _both_names(asked: str, fmt: _C.Format) -> str:
 
 def _checked(fmt: _C.Format) -> None:
     limits = card(fmt)
-    if fmt.significand_bits > 51 or limits.smallest < 2.0**-1071:
+    if fmt.significand_bits > 51 or (limits.smallest is not None and limits.smallest < 2.0**-1071):
         raise ValueError(
             f"expected a format of at most 51 significant bits and numbers of at least 2^-1071, whose exact results float64 carries, but got "
             f"{limits.canonical} of {fmt.significand_bits} bits, with {limits.smallest:.3g}"

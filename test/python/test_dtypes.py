@@ -356,3 +356,12 @@ def test_formats_compare_with_anything():
 def test_numbers_in_names_of_tables_may_begin_with_zeros():
     assert torch_dtypes.dtype("lns03_3") is torch_dtypes.lns_format(3, 3)
     assert torch_dtypes.dtype("posit16es02_regime05_up") is torch_dtypes.posit_format(16, 2, regime_max=5, rounding="up")
+
+
+def test_a_table_with_infinities_is_a_format_with_infinities():
+    hif8, none = torch_dtypes.dtype("hif8"), torch.zeros(3, dtype=torch.bool)
+    x = torch.tensor([1.0, 2.0, 3.0]).to(hif8)
+    assert torch.masked.amax(x, 0, mask=none).item() == -math.inf
+    assert torch.nn.Transformer.generate_square_subsequent_mask(2, dtype=hif8)[0, 1].item() == -math.inf
+    saturating = torch_dtypes.table_format([0.0, 1.0, -1.0, math.inf, -math.inf], overflow="saturate")
+    assert torch.nn.Transformer.generate_square_subsequent_mask(2, dtype=saturating)[0, 1].isfinite()

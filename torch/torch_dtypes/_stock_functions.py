@@ -8,13 +8,20 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 from torch.utils import _foreach_utils
+from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _C
+from ._caches import cached
 
 
+@cached
 def has_infinity(dtype: torch.dtype) -> bool:
     """Whether numbers of a dtype of ours become infinite: not where they saturate, whatever codes there are."""
     fmt = _C.format_of(dtype)
+    if fmt.kind == _C.Kind.table:
+        with _disable_current_modes():  # of fake tensors, for one
+            both = torch.tensor([float("inf"), float("-inf")], dtype=torch.float64, device="cpu")
+            return bool(_C.decode_exact(fmt, _C.encode_exact(fmt, both)).isinf().all())
     return fmt.has_infinity and fmt.overflow != _C.Overflow.saturate
 
 

@@ -1,7 +1,10 @@
 """``torch-dtypes train --observe``: files, the report's sections, and a run whose figures are those without it."""
 
+import contextlib
 import dataclasses
+import functools
 import json
+import types
 
 import pytest
 import torch
@@ -12,6 +15,7 @@ pytest.importorskip("matplotlib")
 from click.testing import CliRunner
 
 from torch_dtypes import Statistics, cli
+from torch_dtypes.training.comparison import Comparison
 from torch_dtypes.training.data import load_dataset
 from torch_dtypes.training.loop import Training
 from torch_dtypes.training.observing import Observations
@@ -56,3 +60,33 @@ def test_files_and_sections(tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert page.count("What rounding did: ") == 2
     assert page.count("<svg") == 3
+
+
+@pytest.mark.parametrize("number", [torch.posit16es2, torch.float32], ids=str)
+def test_an_epoch_that_was_interrupted_is_counted_whole(number, few_digits, tmp_path):
+    trials = [Trial("all", number), Trial("all", torch.posit16es2)][: 1 if number is torch.posit16es2 else 2]
+
+    @contextlib.contextmanager
+    def display(trial, seed, done):
+        yield types.SimpleNamespace(step=lambda loss: None, epoch=lambda result: None)
+
+    def counts(stops, folder):
+        """The counts of the first run, which is stopped after so many steps, each time by another process."""
+        folder.mkdir()
+        for stop in [*stops, None]:
+            observations = Observations(trials, folder)
+            made = Comparison(Config(epochs=2), few_digits, trials[:1], (0,), {}, folder, observations)
+            if (folder / "checkpoint.pt").exists():
+                made.resume()
+            asked = iter([False] * (stop - 1) + [True] if stop else [])
+            made.go(display, functools.partial(next, asked, False), observations.end)
+        ((epoch, stats),) = observations.found.values()
+        assert epoch == 2
+        return stats
+
+    whole, resumed = counts([], tmp_path / "whole"), counts([4, 1], tmp_path / "resumed")  # 3 steps an epoch: within the second one, twice
+    assert list(whole) == list(resumed)
+    for key, expected in whole.items():
+        found = dataclasses.asdict(resumed[key])
+        for name, count in dataclasses.asdict(expected).items():
+            assert found[name] == (pytest.approx(count) if name in ("signal", "noise") else count), (key, name)

@@ -116,9 +116,11 @@ class Comparison:
         if not self.folder:
             return
         self._write()
+        observed = None if self.observations is None else self.observations.state(training.run)
         state = {"current": training.state_dict(), "trained": None if self._trained is None else self._trained.state_dict()}  # of all ranks
         if not self.ranks.is_first:
             return
+        state["observed"] = observed
         partial = self.folder / (CHECKPOINT + ".partial")
         torch.save(state, partial)
         os.replace(partial, self.folder / CHECKPOINT)
@@ -169,7 +171,7 @@ class Comparison:
             return runs, None
         try:
             state = torch.load(checkpoint, weights_only=True)
-            return runs, (state["current"], state["trained"])
+            return runs, (state["current"], state["trained"], state.get("observed"))
         except Exception as error:  # a damaged pickle can raise nearly anything
             raise ValueError(f"expected a checkpoint of torch-dtypes train, but could not read {checkpoint}: {error}") from error
 
@@ -177,7 +179,9 @@ class Comparison:
         self.runs = runs
         if checkpoint is None:
             return
-        self._current, trained = checkpoint
+        self._current, trained, observed = checkpoint
+        if self.observations is not None and observed is not None:
+            self.observations.load_state(observed)
         if trained is not None:
             self._trained = Training(self.config, self.data, torch.float32, trained["key"][2], ranks=self.ranks, find_unused=self.find_unused)
             self._trained.load_state_dict(trained)

@@ -12,6 +12,7 @@ from ..formats import is_format_dtype
 from ..workbench import Statistics, observe
 from ..workbench.colours import colours
 from ..workbench.drawing import save
+from ..workbench.observation.statistics import together
 from .recipes import QUANTIZING
 
 _ROWS = 12  # of a table in the report
@@ -29,6 +30,7 @@ class Observations:
         self._formats = list(dict.fromkeys(dtypes))
         self._folder = None if folder is None else Path(folder)
         self._now: dict[tuple, tuple[int, Statistics]] = {}
+        self._before: tuple[tuple, int, Statistics] | None = None  # of a run that was interrupted within an epoch: what was counted of it
         self.found: dict[str, tuple[int, Statistics]] = {}  # by run: the epoch, and its counts
 
     @contextlib.contextmanager
@@ -40,7 +42,27 @@ class Observations:
             return
         with observe(training.model, self._formats if is_stock else None) as stats:
             yield
-        self._now[training.run.key] = len(training.run.epochs) + 1, stats
+        key, epoch = training.run.key, len(training.run.epochs) + 1
+        if self._before is not None and self._before[:2] == (key, epoch):
+            before = self._before[2]
+            if is_format_dtype(training.dtype):  # whose weights are counted once, as an epoch leaves them
+                before = {where: counts for where, counts in before.items() if where[1] != "weights"}
+            stats = together(before, stats)
+        self._before = None
+        self._now[key] = epoch, stats
+
+    def state(self, run):
+        """What was counted of a run's last epoch, for a checkpoint: plain data, or ``None``."""
+        if run.key not in self._now:
+            return None
+        epoch, stats = self._now[run.key]
+        return {"key": list(run.key), "epoch": epoch, **stats.as_json()}
+
+    def load_state(self, state):
+        """Takes over what ``state`` gave: the rest of that epoch is added to it."""
+        key = tuple(state["key"])
+        self._before = key, state["epoch"], Statistics.from_json(state)
+        self._now[key] = self._before[1:]  # which is all of it where the epoch was whole
 
     def end(self, run):
         """Keeps what was counted last, in the folder too.

@@ -7,6 +7,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +230,18 @@ class Statistics(Mapping):
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
+def together(first: Mapping, second: Mapping) -> Statistics:
+    """The counts of two stretches of one run as those of both."""
+    made = Statistics(None)
+    for key in {**second, **first}:
+        found = [counts[key] for counts in (first, second) if key in counts]
+        sums = {f.name: sum(getattr(c, f.name) for c in found) for f in fields(RoundingCounts) if f.name not in (*_KEYS, "exponents")}
+        exponents = sorted({e for c in found for e in c.exponents})
+        made._counts[key] = RoundingCounts(*key, **sums, exponents={e: sum(c.exponents.get(e, 0) for c in found) for e in exponents})
+    return made
+
+
+_KEYS = ("layer", "where", "format")
 _NOTHING = (
     "nothing was rounded to a number format in this block. Of a float model say observe(model, formats=['q43']); else call the model in the block."
 )

@@ -106,6 +106,20 @@ def test_what_is_not_touched_does_not_move(case):
     assert torch.equal(codes_of(found)[~touched], codes_of(before)[~touched]) and not touched.all()
 
 
+SELECT = [
+    lambda x: F.channel_shuffle(x.view(1, 4, 3), 2), lambda x: torch.nn.utils.rnn.pad_sequence([x, x[:3]]), lambda x: F.threshold(x, 0.5, 0.0),
+    lambda x: F.hardshrink(x, 0.5), lambda x: F.interpolate(x.view(1, 1, 12), scale_factor=2, mode="nearest-exact"), lambda x: F.hardtanh(x),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("f", SELECT)
+def test_what_is_selected_does_not_move(f):
+    x = torch.linspace(-3, 3, 12).to(torch.q43)
+    expected = f(x)
+    with rounding("up_down"):
+        assert torch.equal(f(x), expected)
+
+
 READS = [lambda w, i: F.embedding(i, w), lambda w, i: w.index_select(0, i), lambda w, i: w[i], lambda w, i: w.gather(0, i[:, None])]
 
 

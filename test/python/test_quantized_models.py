@@ -242,7 +242,7 @@ def test_second_derivatives_through_policies_are_an_error():
     model, x = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1)), torch.randn(4, 8, requires_grad=True)
     quantize_(model, {"2": dict(weight="q43", accumulate="exact")})
     (gradient,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="expected first derivatives alone through a quantised layer under a policy.*accumulate=None"):
+    with pytest.raises(RuntimeError, match=r"expected first derivatives alone through a quantised layer under a policy.*accumulate=None"):
         gradient.square().sum().backward()
     model(x).sum().backward()
     assert model[2].weight.grad is not None

@@ -298,6 +298,10 @@ uint64_t encode_scalar(const c10::Scalar& value, const FormatEntry& entry) {
   return encode(format, unpack(fill_number(value.toDouble(), entry)), random);
 }
 
+bool zero_is_code_zero(const Format& format) {
+  return !format.is_table() || c10::formats::encode(format, c10::formats::unpack(0.0), 0) == 0;
+}
+
 // ---- what a dtype argument means ----
 
 static thread_local bool explicit_dtype = false;

@@ -98,6 +98,9 @@ struct OutOfAutocast {
   c10::impl::ExcludeDispatchKeyGuard autocast{c10::autocast_dispatch_keyset};
 };
 
+// Whether memory of zeros holds zeros: so in all formats but tables of values.
+bool zero_is_code_zero(const Format& format);
+
 // What a dtype argument asks for, seen from a tensor of ours: nullptr is `type` itself (a stock dtype), else a format.
 const FormatEntry* requested_format(std::optional<c10::ScalarType> type, const FormatEntry& own);
 

@@ -120,6 +120,7 @@ PYBIND11_MODULE(_C, m) {
   });
   bind_accumulation(m);
   bind_numerics(m);
+  m.def("zero_is_code_zero", [](py::handle dtype) { return at::formats::zero_is_code_zero(expect_format(dtype).format); });
   m.def("explicit_dtype", &at::formats::ExplicitDtypeGuard::active);
   m.def("meant_dtype", [](py::handle asked, py::handle own) {
     if (!THPDtype_Check(asked.ptr())) throw py::type_error("expected a dtype");

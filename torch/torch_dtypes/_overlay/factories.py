@@ -60,7 +60,7 @@ def _for_stock(kwargs: dict) -> bool:
 
 
 def bits(name: str):
-    """zeros, empty, empty_strided: made as integers of the same width. The code of 0 is 0 in every format."""
+    """zeros, empty, empty_strided: made as integers of the same width. The code of 0 is 0 in every format but tables of values."""
 
     def factory(stock, *args, **kwargs):
         if _for_stock(kwargs):
@@ -69,6 +69,8 @@ def bits(name: str):
         made = _blank(stock(*args, dtype=bits_dtype(dtype), **kwargs), dtype)
         if name.startswith("empty"):
             _uninitialised(made)
+        elif name == "zeros" and not _C.zero_is_code_zero(dtype):
+            made.zero_()
         return finish(made, dtype, requires_grad, out)
 
     factory.__name__ = name

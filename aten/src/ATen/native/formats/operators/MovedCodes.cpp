@@ -24,7 +24,7 @@ bool run_on_codes(const c10::OperatorHandle& op, const Plan& plan, torch::jit::S
       entry = &entry_of(t);
     });
   }
-  if (!alike || !entry) return false;
+  if (!alike || !entry || (plan.has(fact::PutsZeros) && !zero_is_code_zero(entry->format))) return false;
   const at::AutoDispatchBelowADInplaceOrView guard;
   at::Tensor self, codes; // of an in-place operator
   for (size_t i = 0; i < arguments.size(); ++i) {

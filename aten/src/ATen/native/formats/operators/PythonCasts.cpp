@@ -1,5 +1,5 @@
-// Casts to a dtype of ours on their way to Python: a wrapper subclass's __torch_dispatch__, or a dispatch mode's. PyTorch looks a number of ours up in
-// a table of dtypes that ends before it, and reads beyond. Above autograd and in it our kernels keep such calls from Python; without autograd (in
+// Casts to a dtype of ours on their way to Python: a wrapper subclass's __torch_dispatch__, or a dispatch mode's. PyTorch looks a number of ours up
+// in a table of dtypes that ends before it, and reads beyond. Above autograd and in it our kernels keep such calls from Python; without autograd (in
 // torch.inference_mode, or from C++ beneath it) Python comes first.
 #include <ATen/FormatTensor.h>
 #include <ATen/StockKernel.h>

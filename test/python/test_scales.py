@@ -41,8 +41,21 @@ def test_a_scale_brings_posits_to_the_end_of_their_finest_range(bits, es):
     assert 7.0 <= seen.scale * float(expected) < 14.0 and math.frexp(seen.scale.item())[0] == 0.5
 
 
-@pytest.mark.parametrize("name", ["posit6es1", "posit8es0", "posit8es1", "posit8es2", "posit16es1", "posit16es2"])
-def test_posits_have_most_digits_there(name):
+TAPERED = [*(f"posit{n}" for n in ("6es1", "8es0", "8es1", "8es2", "16es1", "16es2")), "takum8_linear", "takum8_log", "takum16_linear", "takum24_linear"]
+
+
+def test_full_scales_of_other_formats():
+    """Takums: to where they have the most digits, sqrt(e) of logarithmic ones. Tables without such a range, as floats: to the largest number."""
+    for name in ("takum6_linear", "takum12_linear", "takum32_linear"):
+        assert target(name).full_scale == 2
+    assert target("takum8_log").full_scale == pytest.approx(math.exp(0.5), rel=1e-12)
+    assert target("hif8").full_scale == 16 and target("posit8es2_regime3").full_scale == 16
+    for name in ("nf4", "lns4_3", "ue5m3", "q43", "fixed4_3"):
+        assert target(name).full_scale == target(name).largest
+
+
+@pytest.mark.parametrize("name", TAPERED)
+def test_tapered_formats_have_most_digits_there(name):
     """Of normally distributed numbers the squared error is near the least that any power of two gives, and far below that at maxpos."""
     x = torch.randn(20_000, generator=torch.Generator().manual_seed(0)).double() * 0.03
     made, top = target(name), x.abs().max()
@@ -52,6 +65,8 @@ def test_posits_have_most_digits_there(name):
 
     at_full_scale = error(made.full_scale)
     assert at_full_scale < 2 * min(error(2.0**k) for k in range(-8, 60, 1)) and 20 * at_full_scale < error(made.largest)
+    if "takum" in name:
+        return  # blocks have float32's exponents
     blocks = block_format(name, "e8m0", 32)
     assert (blocks.quantize(x) - x).square().sum() < 1.1 * at_full_scale
 

@@ -48,17 +48,32 @@ def saturates(fmt: _C.Format) -> bool:
 
 
 def full_scale_of(fmt: _C.Format) -> float:
-    """The number to which a scale brings the largest magnitude: the format's largest, but of posits the largest with the shortest regime.
+    """The number to which a scale brings the largest magnitude: the format's largest, but of tapered formats the end of their finest range.
 
     From 1/useed to useed = 2^2^es a posit has the most digits, and each binade beyond costs some: next to maxpos there is one number every
-    2^es binades. So the code is the one below useed's, 010 and ones: es exponent bits, as far as there is room, and the fraction.
+    2^es binades. So the code is the one below useed's, 010 and ones: es exponent bits, as far as there is room, and the fraction. A takum has the
+    most from 1/2 to 2, a logarithmic one from 1/sqrt(e) to sqrt(e) (Hunhold, arXiv 2404.18603). Of a table it is the largest number
+    whose ratio to the one below has less than twice the least logarithm: by up to that it varies within a float's binade.
     """
+    if fmt.kind == _C.Kind.takum:
+        return _C.decode_exact(fmt, _C.encode_exact(fmt, torch.tensor([2.0 if fmt.linear else math.exp(0.5)], dtype=torch.float64))).item()
+    if fmt.kind == _C.Kind.table:
+        return _finest_of_table(fmt)
     if fmt.kind != _C.Kind.posit or fmt.bits < 3:
         return largest_of(fmt)
     exponent_bits = min(fmt.exp_bits, fmt.bits - 3)
     fraction_bits = fmt.bits - 3 - exponent_bits
     exponent = ((1 << exponent_bits) - 1) << fmt.exp_bits - exponent_bits
     return math.ldexp((2 << fraction_bits) - 1, exponent - fraction_bits)
+
+
+def _finest_of_table(fmt: _C.Format) -> float:
+    values = _C.decode_exact(fmt, torch.arange(1 << fmt.bits))
+    values = values[values.isfinite() & (values > 0)].unique()
+    if len(values) < 3:
+        return largest_of(fmt)
+    steps = values.log().diff()
+    return values[1:][steps < 2 * steps.min() * (1 - 1e-12)].max().item()
 
 
 def saturating(fmt: _C.Format) -> _C.Format:

@@ -3,6 +3,7 @@
 import math
 import pickle
 import re
+import re
 from pathlib import Path
 
 import ml_dtypes
@@ -351,6 +352,12 @@ def test_formats_compare_with_anything():
     for other in (None, 3, "q43", torch.q43):
         assert a != other and not a == other and other != a
     assert None not in [a, b] and {a: 1}.get(None) is None
+
+
+def test_a_line_break_is_no_part_of_a_name():
+    for name in ("q43\n", "\n"):
+        with pytest.raises(ValueError, match=f"expected the name of a number format, but got {re.escape(repr(name))}"):
+            torch_dtypes.dtype(name)
 
 
 def test_numbers_in_names_of_tables_may_begin_with_zeros():

@@ -24,7 +24,7 @@ _TAKUM = re.compile(r"takum(\d+)_(linear|log)")
 _FLOAT = re.compile(r"(u)?e(\d+)m(\d+)(fnuz|fn|finite|p3109)?(?:_bias(minus)?(\d+))?(_flush|_normal)?(_saturate|_propagate)?")
 _FIXED = re.compile(r"(u)?fixed(\d+)_(\d+)(_symmetric|_wrap)?")
 _P3109 = re.compile(r"[bB]inary(\d+)p(\d+)([su])([ef])")
-_OPTIONS = re.compile(r"(.+?)((?:_bias(?:minus)?\d+)?(?:_flush|_normal)?(?:_saturate|_propagate)?)")
+_OPTIONS = re.compile(r"(.+?)((?:_bias(?:minus)?\d+)?(?:_flush|_normal)?(?:_saturate|_propagate)?)", re.DOTALL)
 _FEW_BITS = re.compile(r"(.+)_(stochastic_[abc]\d+)")
 
 

@@ -3,7 +3,6 @@
 import math
 import pickle
 import re
-import re
 from pathlib import Path
 
 import ml_dtypes

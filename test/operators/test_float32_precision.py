@@ -11,12 +11,14 @@ from torch_dtypes import accumulate
 @pytest.fixture
 def switch():
     """Lets stock PyTorch drop bits of float32 operands, in one of the ways it offers."""
-    mkldnn = torch.backends.mkldnn
+    mkldnn, allowed = torch.backends.mkldnn, torch.backends.__allow_nonbracketed_mutation()
 
+    @allowed  # PyTorch's own test modules, once imported, let such flags be set in with blocks alone
     def forget():
         torch.set_float32_matmul_precision("highest")
         torch.backends.fp32_precision = mkldnn.fp32_precision = mkldnn.matmul.fp32_precision = mkldnn.conv.fp32_precision = "none"
 
+    @allowed
     def drop(way):
         forget()
         if way == "legacy":

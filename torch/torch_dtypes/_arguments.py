@@ -81,6 +81,11 @@ def mode_name(mode: str | int) -> str:
         raise ValueError(f"{error}; 'stochastic' with few random bits is 'stochastic_a4': 4 bits by P3109's definition a, b or c") from None
 
 
+def mode_written(value: str | int) -> str:
+    """The same of what a command line or a file says, where Pychop's number may be digits."""
+    return mode_name(int(value) if isinstance(value, str) and value.isdecimal() else value)
+
+
 def override_rounding(fmt: _C.Format, mode: str | int) -> None:
     """Gives a format the mode of a call or block. The number of random bits stays its own where the mode says none."""
     name = mode_name(mode)

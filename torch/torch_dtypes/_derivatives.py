@@ -15,7 +15,8 @@ _TWICE = (
 
 
 def first_only(what: str, instead: str) -> Callable:
-    """Makes a ``backward`` one without a second derivative: who asks for it gets an error that says ``what`` has none and what to do ``instead``.
+    """Makes a ``backward``, which gives a tuple, one without a second derivative: who asks for it gets an error that says ``what`` has none and what
+    to do ``instead``.
 
     PyTorch's own ``once_differentiable`` looks at the incoming gradients alone: where they are constants, as those of
     ``loss.backward(create_graph=True)``, it gives gradients that have forgotten what they depend on.
@@ -32,13 +33,8 @@ def first_only(what: str, instead: str) -> Callable:
                 found = backward(ctx, *gradients)
             if not torch.is_grad_enabled():
                 return found
-            several = found if isinstance(found, tuple) else (found,)
-            places = [i for i, g in enumerate(several) if g is not None]
-            raises = torch._C._functions.DelayedError(_TWICE.format(what, instead), len(places))
-            marked = raises(*(several[i].detach().requires_grad_() for i in places))
-            by_place = dict(zip(places, marked if isinstance(marked, tuple) else (marked,), strict=True))
-            result = tuple(by_place.get(i) for i in range(len(several)))
-            return result if isinstance(found, tuple) else result[0]
+            raises = torch._C._functions.DelayedError(_TWICE.format(what, instead), 1)
+            return tuple(None if g is None else raises(g.detach().requires_grad_()) for g in found)
 
         return wrapper
 

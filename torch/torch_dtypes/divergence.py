@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from ._calls import Calls
+
 __all__ = ["Divergence", "explain_divergence"]
 
 
@@ -108,22 +110,20 @@ def _of_forward(model: torch.nn.Module, forward: Callable[[], object]) -> Diverg
     from .quantization.layers import is_quantized
 
     found: list[Divergence] = []
-    running: list[tuple[torch.nn.Module, bool, float]] = []  # modules that have not returned: were their inputs finite, and how large
+    running: Calls[tuple[bool, float]] = Calls()  # were the inputs finite, and how large
 
     def before(module, inputs):  # a layer in place writes into them
         if not found:
             finite = all(map(_finite, tensors_in(inputs)))
-            running.append((module, finite, _largest_of(tensors_in(inputs)) if finite and is_quantized(module) else 0.0))
+            running.begin(module, (finite, _largest_of(tensors_in(inputs)) if finite and is_quantized(module) else 0.0))
 
     def look(name):
         def hook(module, inputs, output):
             if found:
                 return
-            while (call := running.pop())[0] is not module:  # a call that raised, which its caller caught
-                pass
+            finite, largest = running.end(module)
             if all(map(_finite, tensors_in(output))):
                 return
-            _, finite, largest = call
             bad = next(t for t in tensors_in(output) if not _finite(t))
             if not finite:
                 advice = "data without NaN and infinities, in range of the dtype"

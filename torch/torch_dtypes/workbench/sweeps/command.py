@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from ..._arguments import mode_written
 from ...quantization.targets import target
 from ...training import options as check
 from ...training.combinations import Misfit
@@ -23,7 +24,7 @@ _SHARED = ("eps", "schedule", "loss_scale", "master", "state")  # train's option
 
 def _rounding(ctx, param, values):
     try:
-        return tuple(grid.mode(value) for value in values)
+        return tuple(mode_written(value) for value in values)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
 

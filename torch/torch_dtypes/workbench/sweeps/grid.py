@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..._arguments import mode_name
+from ..._arguments import mode_written
 from ...accumulation import Accumulation
 from ...quantization.targets import target
 from ...training.combinations import Misfit, check_policy, check_settings
@@ -43,11 +43,6 @@ def one_of(name: str, names: Sequence[str], what: str) -> str:
         return name
     near = difflib.get_close_matches(str(name), names, 3)
     raise ValueError(f"expected {what} out of {', '.join(names)}, but got {name!r}" + (f"; near to it: {', '.join(near)}" if near else ""))
-
-
-def mode(value: str | int) -> str:
-    """The name of a rounding mode, which Pychop's number means, too."""
-    return mode_name(int(value) if isinstance(value, str) and value.isdecimal() else value)
 
 
 def settings_of(
@@ -113,7 +108,7 @@ def _modes(name: str, roundings: tuple[str, ...]) -> list[tuple[str]]:
         return [(own,)]
     if own != "nearest_even":
         raise Misfit(f"expected the rounding mode of {name} in its name or as an axis, but got both: leave {own} out of the name", "format", name)
-    return [(mode(m),) for m in roundings]
+    return [(mode_written(m),) for m in roundings]
 
 
 def check(cells: Sequence[Cell], download: bool = False, progress: Callable[[str], None] = lambda text: None) -> dict[tuple[str, str], Dataset]:

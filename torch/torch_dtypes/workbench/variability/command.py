@@ -7,7 +7,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..._arguments import mode_name
+from ..._arguments import mode_written
 from ...fuzzing import fuzzy
 from ...training import options as check
 from ...training.loop import OPTIMIZERS, Config
@@ -26,7 +26,7 @@ def _tolerance(ctx, param, value):
 
 def _mode(ctx, param, value):
     try:
-        return mode_name(int(value) if value.isdecimal() else value)  # Pychop's
+        return mode_written(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
 

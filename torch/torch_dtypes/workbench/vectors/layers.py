@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ... import _C
+from ..._calls import Calls
 from ...interchange import codes as codes_of
 from .lines import KINDS, digits
 
@@ -94,20 +95,18 @@ class _Writer:
         self.folder, self.kind = folder, kind
         self.layers: list[dict[str, Any]] = []
         self.calls: dict[str, int] = {}
-        self.running: list[tuple[torch.nn.Module, list[tuple[str, torch.Tensor]]]] = []  # what layers found that have not returned
+        self.running: Calls[list[tuple[str, torch.Tensor]]] = Calls()
 
     def before(self, layer, args, kwargs):
         named = [(f"input{i}", t) for i, t in enumerate([*_tensors(args), *_tensors(kwargs)])]
         named += [*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)]
-        self.running.append((layer, [(role, t.detach().clone()) for role, t in named]))  # ReLU(inplace=True) and BatchNorm write into them
+        self.running.begin(layer, [(role, t.detach().clone()) for role, t in named])  # ReLU(inplace=True) and BatchNorm write into them
 
     def after(self, name: str):
         def write(layer, args, output):
-            while (found := self.running.pop())[0] is not layer:  # a call that raised, which its caller caught
-                pass
+            named = self.running.end(layer) + [(f"output{i}", t) for i, t in enumerate(_tensors(output))]
             self.calls[name] = call = self.calls.get(name, -1) + 1
             stem = f"{len(self.layers):03d}_{name}"
-            named = found[1] + [(f"output{i}", t) for i, t in enumerate(_tensors(output))]
             tensors = [self.write(stem, role, tensor) for role, tensor in named]
             self.layers.append({"name": name, "type": type(layer).__name__, "call": call, "tensors": tensors})
 

@@ -54,20 +54,13 @@ Tensor one_product(const Tensor& a, const Tensor& b) {
 }
 
 // Small sums first.
-Tensor product(const Sums& sums, const Tensor& a, const Tensor& b) {
+Tensor values_of_product(const Sums& sums, const Tensor& a, const Tensor& b) {
   const Parts x = parts_of(sums, a), y = parts_of(sums, b);
   if (!x.second.defined()) return one_product(x.first, y.first);
   Tensor sum = one_product(x.second, y.second);
   sum.add_(one_product(x.second, y.first));
   sum.add_(one_product(x.first, y.second));
   return sum.add_(one_product(x.first, y.first));
-}
-
-Tensor added(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
-  Tensor sum = product(sums, a, b);
-  if (alpha.toDouble() != 1) sum.mul_(alpha);
-  if (beta.toDouble() != 0) sum.add_(decoded(self, at::kFloat), beta);
-  return encoded(sum, sums.entry);
 }
 
 } // namespace
@@ -81,17 +74,15 @@ bool serve(const Sums& sums, const Tensor& a, const Tensor& b, int64_t dims) {
   return parts->count == 1 || static_cast<double>(a.numel()) * static_cast<double>(b.size(-1)) >= kManyProducts;
 }
 
-Tensor mm(const Sums& sums, const Tensor& a, const Tensor& b) {
-  return encoded(product(sums, a, b), sums.entry);
+Tensor product(const Sums& sums, const Tensor& a, const Tensor& b) {
+  return encoded(values_of_product(sums, a, b), sums.entry);
 }
-Tensor bmm(const Sums& sums, const Tensor& a, const Tensor& b) {
-  return encoded(product(sums, a, b), sums.entry);
-}
-Tensor addmm(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
-  return added(sums, self, a, b, beta, alpha);
-}
-Tensor baddbmm(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
-  return added(sums, self, a, b, beta, alpha);
+
+Tensor added(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
+  Tensor sum = values_of_product(sums, a, b);
+  if (alpha.toDouble() != 1) sum.mul_(alpha);
+  if (beta.toDouble() != 0) sum.add_(decoded(self, at::kFloat), beta);
+  return encoded(sum, sums.entry);
 }
 
 } // namespace at::formats::tensor_cores

@@ -13,9 +13,8 @@ using c10::Scalar;
 // such parts, and where they are two, a float32 product takes longer. Else stock kernels multiply, or say what is wrong.
 bool serve(const Sums& sums, const Tensor& a, const Tensor& b, int64_t dims);
 
-Tensor mm(const Sums& sums, const Tensor& a, const Tensor& b);
-Tensor bmm(const Sums& sums, const Tensor& a, const Tensor& b);
-Tensor addmm(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha);
-Tensor baddbmm(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha);
+// a b, and beta * self + alpha * a b, rounded once.
+Tensor product(const Sums& sums, const Tensor& a, const Tensor& b);
+Tensor added(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha);
 
 } // namespace at::formats::tensor_cores

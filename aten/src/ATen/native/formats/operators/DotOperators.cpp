@@ -116,10 +116,10 @@ struct CoreKernel {
 };
 const std::map<std::string, CoreKernel>& core_kernels() {
   static const std::map<std::string, CoreKernel> table = {
-      {"mm", {&typed<&tensor_cores::mm>, 0, 2}},
-      {"bmm", {&typed<&tensor_cores::bmm>, 0, 3}},
-      {"addmm", {&typed<&tensor_cores::addmm>, 1, 2}},
-      {"baddbmm", {&typed<&tensor_cores::baddbmm>, 1, 3}},
+      {"mm", {&typed<&tensor_cores::product>, 0, 2}},
+      {"bmm", {&typed<&tensor_cores::product>, 0, 3}},
+      {"addmm", {&typed<&tensor_cores::added>, 1, 2}},
+      {"baddbmm", {&typed<&tensor_cores::added>, 1, 3}},
   };
   return table;
 }

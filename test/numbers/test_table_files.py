@@ -44,6 +44,15 @@ print(torch.tensor([0.05]).to(loaded["x"].dtype).item())
         torch_dtypes.dtype(f"table2_0000000000000000:{making.written_name(str(dtype)[6:]).partition(':')[2]}")
 
 
+def test_a_fresh_process_reads_a_table_s_format_and_card(tmp_path):
+    fmt = torch_dtypes.format_of(torch_dtypes.table_format([0.0, 1.0, -1.0, 0.3], ties="away", rounding="to_odd"))
+    file = tmp_path / "t.pkl"
+    file.write_bytes(pickle.dumps((fmt, torch_dtypes.card(fmt))))
+    code = f"import pickle, torch; fmt, card = pickle.load(open({str(file)!r}, 'rb')); print(fmt, card.format == fmt, card.values().tolist())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.strip()) == (0, f"{fmt} True [0.0, 1.0, -1.0, 0.3]"), done.stderr
+
+
 def test_unknown_content_says_what_to_do():
     with pytest.raises(ValueError, match="table_format"):
         torch_dtypes.dtype("table4_0123456789abcdef")

@@ -243,6 +243,26 @@ def test_dtypes_in_settings():
         torch_dtypes.dtype("torch.float32")
 
 
+@every_way
+def test_formats_and_cards(way):
+    for name in ("posit16es2", "q43_stochastic_b4", "e4m3fn_bias8_saturate", "ufixed3_4_wrap", "nf4", "takum12_log"):
+        fmt = torch_dtypes.format_of(name)
+        made = WAYS[way](fmt)
+        assert type(made) is _C.Format and made is not fmt and made == fmt and repr(made) == repr(fmt)
+        made.rounding = _C.Rounding.to_odd
+        assert torch_dtypes.format_of(name) == fmt != made
+        if not way.startswith("save") or "full" in way:  # a Card is no weight
+            assert WAYS[way](torch_dtypes.card(name)) == torch_dtypes.card(name)
+
+
+def test_a_format_that_no_name_describes():
+    fmt = torch_dtypes.format_of("q43")
+    fmt.random_bits = 4  # which the mode nearest_even draws none of
+    assert copy.copy(fmt) == copy.deepcopy(fmt) == fmt
+    with pytest.raises(ValueError, match=r"expected a format that a name describes, but got <Format q43: .*, whose name 'q43' is another's"):
+        pickle.dumps(fmt)
+
+
 # Other processes
 
 

@@ -1,4 +1,4 @@
-"""What files of torch.save and pickles call to make tensors and dtypes anew: they name these functions, which therefore stay here.
+"""What files of torch.save and pickles call to make tensors, dtypes and formats anew: they name these functions, which therefore stay here.
 
 A tensor of ours is written as its codes (a stock integer tensor, so that storages are shared as ever) beside the canonical name of its
 dtype, which a fresh process turns back into the dtype, run-time formats included; behind the name of a table that is named by its content stand a
@@ -11,6 +11,7 @@ import threading
 
 import torch
 
+from . import _C
 from ._codes import bits_dtype
 from .interchange import refuse_beyond
 
@@ -19,16 +20,23 @@ from .interchange import refuse_beyond
 FILE_VERSION = 1
 
 
+def rebuild_format(name: str) -> _C.Format:
+    """The format of a canonical name read from a file."""
+    from . import formats
+
+    try:
+        return formats.format_of(name)
+    except ValueError as error:
+        raise ValueError(
+            f"the file holds the number format {name.partition(':')[0]!r}, which this version of torch_dtypes does not know: {error}"
+        ) from None
+
+
 def rebuild_dtype(name: str) -> torch.dtype:
     """The dtype of a canonical name read from a file."""
     from . import formats
 
-    try:
-        formats.format_of(name)
-    except ValueError as error:
-        raise ValueError(
-            f"the file holds a tensor of number format {name.partition(':')[0]!r}, which this version of torch_dtypes does not know: {error}"
-        ) from None
+    rebuild_format(name)  # for its error
     return formats.dtype(name)  # which says so where a process has all the formats that it can hold
 
 
@@ -76,4 +84,4 @@ def allow(add_safe_globals) -> None:
     """What torch.load(weights_only=True) may call in a file: the functions that make ours, which check what they are given."""
     from .quantization.block_tensors import rebuild_block_tensor  # it stands above this package's dtypes, which must be there first
 
-    add_safe_globals([rebuild_tensor, rebuild_dtype, rebuild_block_tensor])
+    add_safe_globals([rebuild_tensor, rebuild_dtype, rebuild_format, rebuild_block_tensor])

@@ -7,9 +7,9 @@ from typing import Any, overload
 
 import torch
 
-from . import _C, _names
+from . import _C
 from ._arguments import mode_name, mode_said, override_rounding
-from .formats import format_of
+from .formats import format_of, name_of_format
 
 __all__ = ["chop"]
 
@@ -38,9 +38,7 @@ def _name(D: torch.dtype | str | _C.Format) -> str:
     if (known := _NAMES.get(D)) is not None:
         return known
     fmt = _C.Format(D)  # which nobody changes
-    name = _names.name_of_format(fmt)
-    if format_of(name) != fmt:
-        raise ValueError(f"expected a format that a name describes, but got {fmt!r}, whose name {name!r} is another's")
+    name = name_of_format(fmt)
     if len(_NAMES) >= _MAX_NAMES:
         _NAMES.clear()
     _NAMES[fmt] = name

@@ -12,6 +12,7 @@ import torch
 from . import _C, _names, _numbers
 from ._arguments import boolean, choice, integer, said, set_rounding
 from ._numbers import define
+from ._serialization import rebuild_format
 from .tables import constructors, lns_format, making, table_format, takum_format
 
 __all__ = [
@@ -388,7 +389,25 @@ def _describe(self: _C.Format) -> str:
     return f"<Format {_names.name_of_format(self)}: kind={kind}, {parameters}>"
 
 
-_C.Format.__repr__ = _describe
+def name_of_format(fmt: _C.Format) -> str:
+    """The canonical name of a format, for a process that has nothing else of it.
+
+    Raises:
+        ValueError: a format whose fields were set to what no name says.
+    """
+    name = _names.name_of_format(fmt)
+    if format_of(name) != fmt:
+        raise ValueError(f"expected a format that a name describes, but got {fmt!r}, whose name {name!r} is another's")
+    return name
+
+
+def _reduce(self: _C.Format) -> tuple:
+    """A pickle has the name, of a table that is named by its content its values too."""
+    return rebuild_format, (making.written_name(name_of_format(self)),)
+
+
+_C.Format.__repr__, _C.Format.__reduce__ = _describe, _reduce
+_C.Format.__copy__, _C.Format.__deepcopy__ = lambda self: _C.Format(self), lambda self, memo: _C.Format(self)
 
 
 def install() -> None:

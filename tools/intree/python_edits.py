@@ -58,7 +58,7 @@ PYTHON_EDITS = (
          SOURCES),
     Edit("torch/nn/functional.py", "    if mask is not None:\n        _mask_dtype = mask.dtype\n", "before",
          "    if not torch.jit.is_scripting():\n"
-         "        if mask is not None and target_type in torch.storage._new_dtypes():\n"
+         "        if mask is not None and (target_type in torch.storage._new_dtypes() or torch.is_autocast_enabled(\"cpu\")):\n"
          "            own = _of_number_format(\"canonical_mask\", mask, mask_name, other_type, other_name, target_type, check_other)\n"
          "            if own is not None:\n                return own\n",
          "Masks of attention are of its dtype, and `-inf` in them is what the format has for it.", SOURCES),

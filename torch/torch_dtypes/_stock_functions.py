@@ -46,15 +46,38 @@ def mask_value(dtype: torch.dtype) -> float:
     return outermost if limit + limit == limit else outermost / 4
 
 
+def _autocast_format(device: torch.device, dtype: torch.dtype) -> torch.dtype | None:
+    """The dtype of ours, without infinities, to which autocast casts operands of a stock dtype."""
+    if device.type != "cpu" or dtype is torch.float64 or not torch.is_autocast_enabled("cpu"):  # it leaves float64 alone
+        return None
+    low = torch.get_autocast_dtype("cpu")
+    return None if _C.format_of(low) is None or has_infinity(low) else low
+
+
+def _within(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The mask, of a dtype that is no narrower, with the value of masked places where it is beyond the range."""
+    return mask.masked_fill(mask < torch.finfo(dtype).min, mask_value(dtype))
+
+
 def canonical_mask(mask, mask_name, other_type, other_name, target_type, check_other=True):
-    """torch.nn.functional._canonical_mask for attention in a dtype of ours: bool and stock masks become masks of that dtype."""
-    if mask is None or _C.format_of(target_type) is None or _C.is_format_tensor(mask):
+    """torch.nn.functional._canonical_mask for attention in a dtype of ours: bool and stock masks become masks of that dtype. Where autocast is to
+    cast them to one that has no infinity, they stay in the stock dtype and have its numbers."""
+    if mask is None or _C.is_format_tensor(mask):
+        return None
+    own = target_type if _C.format_of(target_type) is not None else _autocast_format(mask.device, target_type)
+    if own is None:
         return None
     # Stock checks its arguments and fills bool masks; nothing is lost in float64.
     mask = F._canonical_mask(mask, mask_name, other_type, other_name, torch.float64, check_other).double()
-    value = mask_value(target_type)
-    beyond = mask < torch.finfo(target_type).min
-    return mask.masked_fill(beyond, 0.0).to(target_type).masked_fill(beyond, value)
+    return _within(mask, own).to(target_type)
+
+
+def autocast_mask(mask):
+    """A mask that scores get added, of a stock dtype, as autocast can cast it to one of ours; another one as it is."""
+    if not isinstance(mask, torch.Tensor) or not mask.is_floating_point() or _C.is_format_tensor(mask):
+        return mask
+    own = _autocast_format(mask.device, mask.dtype)
+    return mask if own is None else _within(mask.float(), own)
 
 
 def subsequent_mask(sz, device=None, dtype=None):

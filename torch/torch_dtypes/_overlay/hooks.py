@@ -8,6 +8,7 @@ import torch
 
 from .. import _C, chopping
 from . import (
+    attention,
     autocast,
     checkpoints,
     conversion,
@@ -32,8 +33,8 @@ from .table import Native
 
 # Each has HOOKS; LATER_HOOKS, where there are some, it installs itself when PyTorch imports what they are for.
 MODULES = (
-    factories, from_data, conversion, interop, promotion, autocast, printing, functions, linear_cross_entropy, optimizers, gradients, checkpoints,
-    operators, scripts, graphs, programs, distributed, testing, serialization,
+    factories, from_data, conversion, interop, promotion, autocast, attention, printing, functions, linear_cross_entropy, optimizers, gradients,
+    checkpoints, operators, scripts, graphs, programs, distributed, testing, serialization,
 )  # fmt: skip
 
 

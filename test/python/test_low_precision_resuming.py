@@ -78,3 +78,28 @@ def test_copies_and_pickles_go_on_alike():
         steps(m, o, range(3, 8))
     assert all(map(torch.equal, bits(model), bits(other))) and all(map(torch.equal, bits(model), bits(third)))
     assert repr(copied) == repr(optimizer) and "state=torch.q52" in repr(optimizer)
+
+
+def test_a_loaded_factor_is_one_that_was_found():
+    """Not one that this optimizer was given, nor that of no scaling: clipping goes by loss_scale."""
+
+    def made(scale):
+        return LowPrecision(torch.optim.SGD(network().parameters(), lr=0.1), grad_scale=scale)
+
+    dynamic = DynamicScale(init=2.0**10)
+    for saved, loading, want in (
+        (dynamic, None, 1.0),
+        (dynamic, 64, 64.0),
+        (128, 64, 64.0),
+        (None, "dynamic", 2.0**16),
+        (64, "dynamic", 2.0**16),
+        (dynamic, "dynamic", 2.0**10),
+    ):
+        optimizer = made(loading)
+        optimizer.load_state_dict(made(saved).state_dict())
+        assert optimizer.loss_scale == want
+    old = made(dynamic).state_dict()
+    del old["low_precision"]["scale"]["is_dynamic"]
+    optimizer = made("dynamic")
+    optimizer.load_state_dict(old)
+    assert optimizer.loss_scale == 2.0**10

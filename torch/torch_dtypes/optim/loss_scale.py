@@ -91,7 +91,9 @@ class Scale:
             self.factor, self._good_steps = grown if math.isfinite(grown) else self.factor, 0
 
     def state_dict(self) -> dict:
-        return {"factor": self.factor, "good_steps": self._good_steps}
+        return {"factor": self.factor, "good_steps": self._good_steps, "is_dynamic": self.rule is not None}
 
     def load_state_dict(self, state: dict) -> None:
-        self.factor, self._good_steps = state["factor"], state["good_steps"]
+        """Takes over a factor that was found. One that was given, or none, stays as this one has it."""
+        if self.rule and state.get("is_dynamic", True):  # which older files do not say
+            self.factor, self._good_steps = state["factor"], state["good_steps"]

@@ -319,6 +319,67 @@ def test_scaled_tensors():
     assert scaler.scale(x.sum()).dtype is torch.float32 is torch.amp.GradScaler("cpu").scale(torch.ones((), dtype=torch.half)).dtype
 
 
+# ---- backward() within the block ----
+
+
+class Multiplied(torch.autograd.Function):
+    """Without custom_bwd: what it multiplies has two dtypes, which autocast brings together."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x @ w
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        assert torch.is_autocast_enabled("cpu")
+        return g @ w.t(), x.t() @ g
+
+
+def gradients_of(low, within, by):
+    torch.manual_seed(0)
+    model, w = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.LayerNorm(4)), torch.randn(4, 4, requires_grad=True)
+    x = torch.randn(3, 4, requires_grad=True)
+    with torch.autocast("cpu", dtype=low):
+        with torch.autocast("cpu", enabled=False):
+            hidden = x @ w
+        y = checkpoint(model, hidden, use_reentrant=by == "reentrant checkpoint") if "checkpoint" in by else model(hidden)
+        loss = y.float().square().sum()
+        if within:
+            loss.backward()
+            assert torch.is_autocast_enabled("cpu") and (x @ w).dtype is low
+    if not within:
+        loss.backward()
+    return [x.grad, w.grad, *(p.grad for p in model.parameters())]
+
+
+@pytest.mark.parametrize("by", ["call", "checkpoint", "reentrant checkpoint"])
+@low_dtypes
+def test_gradients_within_the_block_are_those_behind_it(low, by):
+    """What ran in float32 has float32 gradients: stock's formulas are autocast's there."""
+    for a, b in zip(gradients_of(low, True, by), gradients_of(low, False, by), strict=True):
+        assert a.dtype is torch.float32 and torch.equal(a, b)
+
+
+@low_dtypes
+def test_functions_of_users_are_autocast_s_in_backward(low):
+    x, w = torch.randn(3, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
+    with torch.autocast("cpu", dtype=low):
+        y = Multiplied.apply(x, w)
+        y.float().sum().backward()
+        y = x @ w
+        y.register_hook(lambda g: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            y.float().sum().backward()
+        assert (x @ w).dtype is low
+    ones = torch.ones(3, 4).to(low)
+    assert torch.equal(x.grad, (ones @ w.detach().to(low).t()).float()) and torch.equal(w.grad, (x.detach().to(low).t() @ ones).float())
+
+
+# ---- attention ----
+
+
 @pytest.mark.parametrize("as_layer", [False, True])
 @pytest.mark.parametrize("low", ["posit16es2", "posit8es0", "e4m3fn", "q43"])
 def test_masks_of_infinities_in_autocast(low, as_layer):

@@ -286,6 +286,44 @@ def test_rules_hold_within_autocast(rule):
     assert before.weight.grad.any() and model[0].weight.grad.dtype is torch.float32
 
 
+POLICY = dict(weight="posit16es2", activation="posit16es2", error="q52", grad="q52", accumulate="exact")
+INTEGER = dict(weight="int8", activation=dict(format="int8", when="call"), arithmetic="integer", error="q52", grad="q52")
+CASES = {
+    "linear-casts": (nn.Linear, (6, 4), RULE, 1),
+    "linear-policy": (nn.Linear, (6, 4), POLICY, 1),
+    "linear-integer": (nn.Linear, (6, 4), INTEGER, 1),
+    "lstm-native": (nn.LSTM, (6, 4), torch.posit16es2, 1),
+    "lstm-policy": (nn.LSTM, (6, 4), POLICY, 1),
+    "attention-policy": (nn.MultiheadAttention, (6, 2), POLICY, 3),
+}
+
+
+@pytest.mark.parametrize("low", [torch.q52, torch.bfloat16])
+@pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_gradients_of_rules_within_autocast(case, within, low):
+    """Wherever backward() is called; beside a stock autocast of layers by casts as the autocast has it."""
+    kind, sizes, rule, inputs = CASES[case]
+    if low is torch.bfloat16 and case == "linear-casts":
+        pytest.skip("products are the autocast's")
+    layer = quantize_(kind(*sizes), {kind: rule})
+
+    def run(enabled):
+        layer.zero_grad()
+        x = torch.linspace(-1, 1, 18).reshape(3, 6).requires_grad_()
+        with torch.autocast("cpu", dtype=low, enabled=enabled):
+            y = layer(*[x] * inputs)
+            y = y[0] if isinstance(y, tuple) else y
+            if within:
+                y.square().sum().backward()
+        if not within:
+            y.square().sum().backward()
+        return [y, x.grad, *(p.grad for p in layer.parameters())]
+
+    for a, b in zip(run(True), run(False), strict=True):
+        assert a.dtype is torch.float32 and torch.equal(a, b)
+
+
 def test_layers_in_a_module_with_a_rule_are_still_autocast_s():
     model, x = quantize_(linear(), {nn.Sequential: dict(activation="q43", output="q43", error="q52")}), torch.randn(3, 6)
     with torch.autocast("cpu", dtype=torch.q52):

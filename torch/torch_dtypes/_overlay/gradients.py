@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
+import threading
 
 import torch
 from torch.autograd.function import BackwardCFunction
@@ -18,10 +20,25 @@ def _of_dtype(gradient, dtype):
     return _C.gradient_of_dtype(gradient, dtype) if dtype is not None and isinstance(gradient, torch.Tensor) else gradient
 
 
+class _Engine(threading.local):
+    in_autocast = False  # of ours, which holds for what users have written
+
+
+_engine = _Engine()
+
+
 def run_backward(stock, self, outputs, gradients, *args, **kwargs):
-    """The engine, behind backward() and autograd.grad(): a given gradient has the output's dtype."""
-    given = (_of_dtype(g, o.dtype) if isinstance(o, torch.Tensor) else g for o, g in zip(outputs, gradients, strict=True))
-    return stock(outputs, tuple(given), *args, **kwargs)
+    """The engine, behind backward() and autograd.grad(): a given gradient has the output's dtype. Within an autocast with a dtype of ours, formulas
+    run in the dtypes of their forward pass, as behind it: autocast would cast those of what ran in float32."""
+    given = tuple(_of_dtype(g, o.dtype) if isinstance(o, torch.Tensor) else g for o, g in zip(outputs, gradients, strict=True))
+    if _C.autocast_dtype() is None or not torch.is_autocast_enabled("cpu"):
+        return stock(outputs, given, *args, **kwargs)
+    before, _engine.in_autocast = _engine.in_autocast, True
+    try:
+        with torch.autocast("cpu", enabled=False):
+            return stock(outputs, given, *args, **kwargs)
+    finally:
+        _engine.in_autocast = before
 
 
 def make_dual(stock, tensor, tangent, level):
@@ -65,7 +82,8 @@ def in_their_dtypes(stock):
                 gradients[0][:] = own
             else:
                 gradients = own
-        found = stock(self, *gradients)
+        with torch.autocast("cpu") if _engine.in_autocast else contextlib.nullcontext():
+            found = stock(self, *gradients)
         several = found if isinstance(found, tuple) else (found,)
         if operands is None:
             if not any(map(_C.is_format_tensor, several)):
@@ -80,7 +98,7 @@ def in_their_dtypes(stock):
 _NODE = "torch.autograd.function.BackwardCFunction"  # whose two methods the engine calls
 
 HOOKS = [
-    Builtin("torch._C._ImperativeEngine", "run_backward", run_backward, When.OWN_NESTED | When.OWN_GIVEN | When.RUNS_BACKWARD),
+    Builtin("torch._C._ImperativeEngine", "run_backward", run_backward, When.OWN_NESTED | When.OWN_GIVEN | When.OWN_AUTOCAST | When.RUNS_BACKWARD),
     Builtin("torch._C._FunctionBase", "apply", note_dtypes, When.OWN_RESULT),
     Builtin("torch._C._VariableFunctions", "_make_dual", make_dual, When.OWN_SELF | When.OWN_ARGUMENT),
     Replaced(_NODE, "apply", in_their_dtypes),

@@ -253,8 +253,8 @@ def _run_in_autocast(module: nn.Module, state: LayerState, forward, args: tuple,
 
 
 def decoded(x: torch.Tensor) -> torch.Tensor:
-    """A tensor of a dtype of ours of at most 16 bits, which is what autocast makes, as float32."""
-    return x if _C.format_of(x.dtype) is None else x.float()
+    """A tensor of a dtype of ours of at most 16 bits, which is what autocast makes, as float32. What carries operands under a policy is wider."""
+    return x if _C.format_of(x.dtype) is None or x.dtype.itemsize > 2 else x.float()
 
 
 def _leaving(module: nn.Module, state: LayerState, output, inputs: tuple):

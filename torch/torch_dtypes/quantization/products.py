@@ -114,7 +114,10 @@ def stock_product(module: nn.Module, x: torch.Tensor, weight: torch.Tensor, bias
 
 
 def gradients(g, x, weight, has_bias: bool, geometry: Geometry | None, needs: tuple[bool, bool, bool], policies: tuple):
-    """The gradients of operands and bias, each product (towards the input, towards the weight) under a policy of its own."""
+    """The gradients of operands and bias, each product (towards the input, towards the weight) under a policy of its own, in the operands' dtype."""
+    if torch.is_autocast_enabled("cpu"):
+        with torch.autocast("cpu", enabled=False):
+            return gradients(g, x, weight, has_bias, geometry, needs, policies)
     to_input, to_weight = policies
     gx = gw = gb = None
     if geometry is None:

@@ -12,6 +12,7 @@ from networks import LeNet5, Transformer, step
 from torch.optim.nadam import nadam
 
 import torch_dtypes
+from torch_dtypes import _numbers
 from torch_dtypes._overlay import graphs, releases
 from torch_dtypes.compiling import operators
 
@@ -396,3 +397,14 @@ def test_opcheck():
     torch.library.opcheck(operators.cast, (torch.randn(3),), {"formats": f"-,{name}"})
     torch.library.opcheck(operators.cast, (codes,), {"formats": f"{name},q43"})
     torch.library.opcheck(torch.ops.torch_dtypes_codes.look_up.default, (codes, table))
+
+
+def test_what_was_compiled_leaves_a_format_s_number_free_after_reset():
+    dtype = torch_dtypes.table_format([-2.0, -1.0, 0.0, 0.375, 1.0, 2.0])
+    w, name = torch.ones(4).to(dtype).requires_grad_(), str(dtype).removeprefix("torch.")
+    torch.compile(lambda x: (torch.relu(x * 1.3) * x).sum(), backend="eager", fullgraph=True)(w).backward()
+    torch.compile(lambda x, d: x.to(d) * 2, backend="eager", fullgraph=True)(torch.ones(2), dtype)
+    del dtype, w
+    torch._dynamo.reset()
+    _numbers.make_room()
+    assert name not in torch_dtypes._C.formats_at_run_time()

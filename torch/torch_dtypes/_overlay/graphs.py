@@ -298,6 +298,25 @@ def as_codes(stock):
     return wrap
 
 
+def guarding_dtypes(stock):
+    """What guards that a value equals one that was traced: of a dtype of ours, that its name does. Stock's guard has the value, and outlives the
+    code that it guards (a finalizer of each module and function that was guarded with it has all guards), so that after ``torch._dynamo.reset()``
+    the dtype's number would not be free."""
+    from torch._dynamo.guards import get_verbose_code_parts
+
+    @functools.wraps(stock)
+    def match(self, guard, *args, **kwargs):
+        value = self.get(guard)
+        if not isinstance(value, torch.dtype) or _C.format_of(value) is None:
+            return stock(self, guard, *args, **kwargs)
+        name = str(value)
+        code = [f"str({self.arg_ref(guard)}) == {name!r}"]
+        self._set_guard_export_info(guard, code, provided_func_name="EQUALS_MATCH")
+        self.get_guard_manager(guard).add_lambda_guard(lambda found: str(found) == name, get_verbose_code_parts(code, guard), guard.user_stack)
+
+    return match
+
+
 def _beneath_buckets(backend):
     """A backend without what takes a graph apart where DistributedDataParallel's buckets end, which knows Dynamo's graphs alone."""
     from torch._dynamo.backends.distributed import DDPOptimizer
@@ -417,6 +436,7 @@ _DYNAMO = "torch._dynamo"
 LATER_HOOKS = [
     Replaced(f"{_DYNAMO}.convert_frame.CatchErrorsWrapper", "__call__", skipping),
     Replaced(f"{_DYNAMO}.variables.builder", "wrap_to_fake_tensor_and_record", as_codes),
+    Replaced(f"{_DYNAMO}.guards.GuardBuilder", "EQUALS_MATCH", guarding_dtypes),
     Replaced(f"{_DYNAMO}.output_graph.OutputGraph", "call_user_compiler", compiling),
     Replaced(f"{_DYNAMO}.utils", "_get_fake_value_impl", breaking_nodes),
     Replaced(f"{_DYNAMO}.variables.ctx_manager.AutocastModeVariable", "create", breaking(_format_of_autocast)),

@@ -4,6 +4,7 @@ import io
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import torch_dtypes
@@ -42,6 +43,21 @@ def test_compiled_in_one_graph(D, backend):
         left.sum().backward()
         right.sum().backward()
         assert torch.equal(a.grad, b.grad)
+
+
+@pytest.mark.parametrize("way", [str, torch_dtypes.dtype])
+def test_a_table_that_is_first_read_in_a_graph(way):
+    D = str(torch_dtypes.table_format([0.0, 0.5, 1.25, -3.0, {str: 2.5}.get(way, 2.75)]))
+    for name in (way(D), way("nf4")):
+        run = torch.compile(lambda x, name=name: chop(x, name) + 1, backend="eager", fullgraph=True)
+        assert torch.equal(run(X), chop(X, name) + 1)
+
+
+def test_a_table_that_is_made_within_modes():
+    with torch.device("meta"), FakeTensorMode():
+        D = torch_dtypes.table_format([0.0, 0.5, 1.25, -3.25])
+        assert chop(torch.ones(3), "lns2_3").shape == (3,)
+    assert chop(1.1, D) == 1.25 and chop(0.98, "lns2_3") == 1.0
 
 
 @pytest.mark.slow  # a C++ compiler runs

@@ -11,6 +11,7 @@ import struct
 import zlib
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import _C
 
@@ -57,11 +58,13 @@ class Definition:
             limit = math.nan if given.limit is None else given.limit
             return given.code is None, outermost if given.code is None else given.code, infinity, given.next, limit
 
-        boundaries = None if self.boundaries is None else torch.tensor(self.boundaries, dtype=torch.float64)
-        return _C.Format.table(
-            name, self.bits, torch.tensor(self.values, dtype=torch.float64), self.nan_code, self.ties, boundaries,
-            end(self.high, max(finite)[1]), end(self.low, min(finite)[1]), self.minpos, self.negative_is_nan,
-        )  # fmt: skip
+        with _disable_current_modes():  # a name may be read within one of fake tensors
+            values = torch.tensor(self.values, dtype=torch.float64, device="cpu")
+            boundaries = None if self.boundaries is None else torch.tensor(self.boundaries, dtype=torch.float64, device="cpu")
+            return _C.Format.table(
+                name, self.bits, values, self.nan_code, self.ties, boundaries,
+                end(self.high, max(finite)[1]), end(self.low, min(finite)[1]), self.minpos, self.negative_is_nan,
+            )  # fmt: skip
 
     def content(self) -> bytes:
         """Everything, in one way only: a line of JSON, then the values and boundaries as little-endian float64."""

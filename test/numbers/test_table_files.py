@@ -117,6 +117,7 @@ def test_impossible_tables(arguments, error, message):
         ({"boundaries": [0.5]}, "2 boundaries"),
         ({"boundaries": [1.5, 1.6]}, "1.5 between 0.0 and 1.0"),
         ({"boundaries": [0.5, 0.5, 1.5, 3.0]}, "beyond all values"),
+        ({"boundaries": [-0.5, 0.5, 1.5, 3.0]}, r"expected overflow with boundaries beyond the outermost values, but got \(-0.5, 3.0\)"),
         ({"overflow": "infinity"}, "inf and -inf among the values"),
         ({"overflow": "nan"}, "a NaN among the values"),
         ({"overflow": 3}, "a code from 0 to 2 for overflow"),

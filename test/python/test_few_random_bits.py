@@ -176,11 +176,14 @@ def test_where_it_means_nothing():
 def test_the_kind_of_random_bits_is_heeded_or_refused():
     with_rounding = torch_dtypes.with_rounding
     assert str(with_rounding("q43", "stochastic_b4", stochastic_kind="b")) == "torch.q43_stochastic_b4"
-    with pytest.raises(ValueError, match="expected the kind of random bits once, but got 'stochastic_a4' and stochastic_kind='c'"):
-        with_rounding("q43", "stochastic_a4", stochastic_kind="c")
+    assert with_rounding("q43", "stochastic", stochastic_bits=4) is with_rounding("q43", "stochastic", stochastic_bits=4, stochastic_kind="a")
+    for mode, kind in (("stochastic_a4", "c"), ("stochastic_b4", "a")):
+        with pytest.raises(ValueError, match=f"expected the kind of random bits once, but got '{mode}' and stochastic_kind='{kind}'"):
+            with_rounding("q43", mode, stochastic_kind=kind)
     for mode in ("stochastic", "up"):
-        with pytest.raises(ValueError, match=f"expected stochastic_kind with stochastic_bits only, but got 'b' for the mode '{mode}'"):
-            with_rounding("q43", mode, stochastic_kind="b")
+        for kind in "ab":
+            with pytest.raises(ValueError, match=f"expected stochastic_kind with stochastic_bits only, but got '{kind}' for the mode '{mode}'"):
+                with_rounding("q43", mode, stochastic_kind=kind)
     with pytest.raises(ValueError, match="expected stochastic_kind to be one of 'a', 'b', 'c', but got 'nonsense'"):
         with_rounding("q43", "up", stochastic_kind="nonsense")
 

@@ -95,19 +95,21 @@ def override_rounding(fmt: _C.Format, mode: str | int) -> None:
         fmt.random_bits, fmt.few_bits = count, kind
 
 
-def set_rounding(fmt: _C.Format, mode: str | int, stochastic_bits: int | None = None, stochastic_kind: str = "a") -> None:
+def set_rounding(fmt: _C.Format, mode: str | int, stochastic_bits: int | None = None, stochastic_kind: str | None = None) -> None:
     """Gives a format a mode, or "stochastic_a4": the mode stochastic with 4 random bits by P3109's definition A."""
-    name, kind = mode_name(mode), choice("stochastic_kind", stochastic_kind, ("a", "b", "c"))
+    name, kind = mode_name(mode), stochastic_kind
+    if kind is not None:
+        choice("stochastic_kind", kind, ("a", "b", "c"))
     if match := _FEW_BITS.fullmatch(name):
         if stochastic_bits is not None:
             raise ValueError(f"expected the number of random bits once, but got {mode!r} and stochastic_bits={stochastic_bits!r}")
-        if kind not in ("a", match[1]):  # a is what callers get who leave it out
+        if kind not in (None, match[1]):
             raise ValueError(f"expected the kind of random bits once, but got {mode!r} and stochastic_kind={kind!r}: leave stochastic_kind out")
         name, kind, stochastic_bits = "stochastic", match[1], int(match[2])
     fmt.rounding = rounding_mode(name)
     fmt.random_bits, fmt.few_bits = 0, _C.FewBits.a
     if stochastic_bits is None:
-        if kind != "a":
+        if kind is not None:
             raise ValueError(
                 f"expected stochastic_kind with stochastic_bits only, but got {kind!r} for the mode {name!r}: say the number of bits too, or leave "
                 f"it out"
@@ -115,7 +117,7 @@ def set_rounding(fmt: _C.Format, mode: str | int, stochastic_bits: int | None = 
         return
     if fmt.rounding != _C.Rounding.stochastic:
         raise ValueError(f"expected stochastic_bits with the mode 'stochastic' only, but got {fmt.rounding.name!r}")
-    fmt.random_bits, fmt.few_bits = integer("stochastic_bits", stochastic_bits, 1, 63), getattr(_C.FewBits, kind)
+    fmt.random_bits, fmt.few_bits = integer("stochastic_bits", stochastic_bits, 1, 63), getattr(_C.FewBits, kind or "a")
 
 
 def mode_said(rounding: str | int | None) -> str | None:

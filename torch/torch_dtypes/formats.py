@@ -232,7 +232,9 @@ def _fixed(int_bits, frac_bits, *, signed=True, overflow="saturate", symmetric=F
     return fmt
 
 
-def with_rounding(dtype: torch.dtype | str, mode: str | int, *, stochastic_bits: int | None = None, stochastic_kind: str = "a") -> torch.dtype:
+def with_rounding(
+    dtype: torch.dtype | str, mode: str | int, *, stochastic_bits: int | None = None, stochastic_kind: str | None = None
+) -> torch.dtype:
     """The dtype of the same numbers with another rounding mode: ``with_rounding(torch.q43, "stochastic")`` is ``torch.q43_stochastic``.
 
     It is a dtype of its own: an operator does not mix the two, convert one first (exact, since both have the same values).
@@ -243,12 +245,14 @@ def with_rounding(dtype: torch.dtype | str, mode: str | int, *, stochastic_bits:
             names have it.
         stochastic_bits: how many random bits the mode ``stochastic`` draws for an element, 1 to 63, as hardware that has few of them. Default:
             64.
-        stochastic_kind: what becomes of the fraction cut off, which is added to the N random bits and rounds up by their carry: ``"a"``: it is
-            cut to N bits. ``"b"``: rounded to N bits, ties up. ``"c"``: rounded, ties to even. (IEEE P3109's StochasticA, B and C.)
+        stochastic_kind: with stochastic_bits, what becomes of the fraction cut off, which is added to the N random bits and rounds up by their
+            carry: ``"a"`` (the default): it is cut to N bits. ``"b"``: rounded to N bits, ties up. ``"c"``: rounded, ties to even. (IEEE P3109's
+            StochasticA, B and C.)
 
     Raises:
         TypeError: a stock dtype.
-        ValueError: an unknown name, not a mode, stochastic_bits with another mode, or 64 dtypes in use.
+        ValueError: an unknown name, not a mode, stochastic_bits with another mode, stochastic_kind without them or beside a mode that says
+            another, or 64 dtypes in use.
 
     Example::
 

@@ -217,6 +217,12 @@ def _ends(values: list[float], ordered: list[float], overflow: object, limits: t
             raise ValueError(f"expected one code for overflow or two, below and above, but got {overflow!r}")
         codes = tuple(_code("overflow", c, len(values)) for c in reversed(pair))
 
+    if limits is not None and codes == (None, None):
+        raise ValueError(
+            f"expected overflow with boundaries beyond the outermost values, but got {limits} and what saturates, where nothing lies beyond: say "
+            f"what numbers there become, or leave these two boundaries out"
+        )
+
     def end(code: int | None, outermost: float, inner: float, limit: float | None) -> End:
         if code is None:
             return End()
@@ -286,8 +292,8 @@ def table_format(
         nan: the code that NaN becomes.
         ties: where a number on a boundary goes in the mode ``nearest_even``: ``"even"`` (the even code; where both or none are, the one with an
             even place in the order of values), ``"zero"``, ``"away"`` (from zero), ``"up"``, ``"down"``.
-        boundaries: in place of midpoints, between neighbours in ascending order; with two more, the first and the last say from where on
-            numbers overflow. What 64 bits cannot hold of a midpoint does not count for results of arithmetic.
+        boundaries: in place of midpoints, between neighbours in ascending order; with two more, where there is an overflow, the first and the
+            last say from where on numbers do. What 64 bits cannot hold of a midpoint does not count for results of arithmetic.
         overflow: ``"saturate"``: to the outermost value, infinities too. ``"infinity"``: to inf and -inf, which the values must have, from half a
             step beyond the outermost value on (the default where they are among the values). ``"nan"``. A code, or two: below and above.
         rounding: a mode, as ``with_rounding`` takes it.

@@ -213,6 +213,14 @@ def test_all_vectors(spec, op, tmp_path):
     check(rows, op, spec, spec, "nearest_even")
 
 
+def test_modes_are_read_as_chop_reads_them(tmp_path):
+    named, numbered = (made(tmp_path / "file", "q43", "--op", "mul", "--count", 20, "--mode", mode) for mode in ("down", 3))
+    assert named == numbered and torch_dtypes.chop(-1.01, "q43", rounding=3) == -1.125
+    with pytest.raises(ValueError, match="Pychop's number from 1 to 9, but got 99") as error:
+        torch_dtypes.chop(1.0, "q43", rounding=99)
+    assert str(error.value) in run("q43", "--op", "mul", "--mode", 99, "--out", tmp_path / "file").output
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_casts(mode, tmp_path):
     pairs = [(SPECS[i], SPECS[(5 * i + 3) % len(SPECS)]) for i in range(len(SPECS))]

@@ -7,7 +7,7 @@ import tempfile
 
 import click
 
-from ... import _names
+from ..._arguments import mode_written
 from ...training.options import is_given
 from .files import is_special, put, write
 from .lines import KINDS
@@ -36,7 +36,7 @@ def _file(ctx, param, path):
 @click.command(short_help="Write golden vectors: operands, results and flags as codes.")
 @click.argument("format", metavar="FORMAT")
 @click.option("--op", "operation", type=click.Choice(OPERATIONS), required=True, help="The operation.")
-@click.option("--mode", metavar="MODE", help="A deterministic rounding mode; default: the format's own.")
+@click.option("--mode", metavar="MODE", help="A deterministic rounding mode, or Pychop's number; default: the format's own.")
 @click.option("--to", metavar="FORMAT", help="Of cast: the format of the results.")
 @click.option("--terms", type=int, metavar="N", help="Of dot: how many products are added.")
 @click.option("--accumulate", default="machine", show_default=True, metavar="POLICY",
@@ -60,9 +60,8 @@ def vectors(format, operation, mode, to, terms, accumulate, count, everything, s
         raise click.UsageError("expected --count or --all, but got both")
     if everything and is_given("seed"):
         raise click.UsageError("expected --seed or --all, but got both: of all operands none is drawn")
-    if mode is not None and mode.isdecimal():  # Pychop's
-        mode = _names.PYCHOP_MODES.get(int(mode), mode)
     try:
+        mode = None if mode is None else mode_written(mode)
         job = Job(format, operation, mode, to, terms, accumulate, None if everything else 10_000 if count is None else count, seed)
     except (TypeError, ValueError) as error:
         raise click.UsageError(str(error)) from error

@@ -1,10 +1,13 @@
 """safetensors files: values and the names of their dtypes; safetensors' own functions; files of others, of other versions and broken ones."""
 
+import io
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import safetensors
 import safetensors.torch
@@ -82,6 +85,26 @@ def test_every_code_of_a_table_comes_back(case, tmp_path):
     assert torch.equal(plain.signbit()[expected == 0], expected.signbit()[expected == 0])
     made = torch_dtypes.load_safetensors(tmp_path / "t.safetensors")["t"]
     assert made.dtype is dtype and torch.equal(torch_dtypes.codes(made), torch_dtypes.codes(t))
+
+
+def test_what_keeps_the_further_nans_of_a_table(tmp_path):
+    dtype = torch_dtypes.table_format([0.0, 1.0, NAN, NAN, -2.0], nan=3)  # and the codes 5 to 7
+    x, file, saved = every_code(dtype), tmp_path / "t.safetensors", io.BytesIO()
+    torch.save(x, saved)
+    saved.seek(0)
+    for codes in (True, False):
+        torch_dtypes.save_safetensors({"x": x}, file, codes=codes)
+        assert torch_dtypes.codes(torch_dtypes.load_safetensors(file)["x"]).tolist() == [*range(8)]
+    for made in (torch.load(saved), pickle.loads(pickle.dumps(x)), torch.cat([x[:3], x.clone()[3:]])):
+        assert torch_dtypes.codes(made).tolist() == [*range(8)]
+    stored = safetensors.torch.load_file(file)["x"].view(torch.int16).int() & 0xFFFF
+    assert stored.tolist() == [0, 0x3C00, 0xFE00, 0x7E00, 0xC000, 0x7E01, 0xFE01, 0x7E02]
+    up = torch_dtypes.with_rounding(dtype, "up")
+    for made in (x * 1, x.to(up), x.double().to(dtype), torch.from_numpy(np.asarray(x)).to(dtype), torch.tensor(x.tolist()).to(dtype)):
+        assert torch_dtypes.codes(made).tolist() == [0, 1, 3, 3, 4, 3, 3, 3]
+    for exchange in (x.numpy, lambda: np.from_dlpack(x)):
+        with pytest.raises((TypeError, BufferError), match="has a type for, but got"):
+            exchange()
 
 
 def test_values_that_a_table_does_not_have(tmp_path):

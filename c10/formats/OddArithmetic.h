@@ -51,6 +51,34 @@ TD_INLINE T range_to_odd(T result, typename Machine<T>::Bits overflows, typename
   return bits_as<T>(select(~is_nonzero(result) & underflows, sign | 1, held));
 }
 
+// The same of the exact result's neighbours below and above, which are one where it is a machine number: of two, one is odd. They need no error, so
+// that nothing is asked of overflow and underflow.
+template <typename T>
+TD_INLINE T odd_of(T down, T up) {
+  return bits_as<typename Machine<T>::Bits>(down) & 1 ? down : up; // of -0 and 0, which is up, the one that to nearest gives
+}
+
+#ifdef __CUDACC__ // a GPU's operations round in the direction that one says: two of them are cheaper than an error
+__device__ inline float add_neighbours(float a, float b) {
+  return odd_of(__fadd_rd(a, b), __fadd_ru(a, b));
+}
+__device__ inline double add_neighbours(double a, double b) {
+  return odd_of(__dadd_rd(a, b), __dadd_ru(a, b));
+}
+__device__ inline float multiply_neighbours(float a, float b) {
+  return odd_of(__fmul_rd(a, b), __fmul_ru(a, b));
+}
+__device__ inline double multiply_neighbours(double a, double b) {
+  return odd_of(__dmul_rd(a, b), __dmul_ru(a, b));
+}
+__device__ inline float fma_neighbours(float a, float b, float c) {
+  return odd_of(__fmaf_rd(a, b, c), __fmaf_ru(a, b, c));
+}
+__device__ inline double fma_neighbours(double a, double b, double c) {
+  return odd_of(__fma_rd(a, b, c), __fma_ru(a, b, c));
+}
+#endif
+
 template <typename T>
 TD_INLINE T two_sum_error(T a, T b, T s) {
   const T b_part = s - a;
@@ -60,8 +88,12 @@ TD_INLINE T two_sum_error(T a, T b, T s) {
 
 template <typename T>
 TD_INLINE T add_odd(T a, T b) {
+#ifdef __CUDA_ARCH__
+  return add_neighbours(a, b);
+#else
   const T s = a + b;
   return range_to_odd(to_odd(s, two_sum_error(a, b, s)), is_finite(a) & is_finite(b), 0);
+#endif
 }
 
 TD_INLINE float fused(float a, float b, float c) {
@@ -73,8 +105,12 @@ TD_INLINE double fused(double a, double b, double c) {
 
 template <typename T>
 TD_INLINE T multiply_odd(T a, T b) {
+#ifdef __CUDA_ARCH__
+  return multiply_neighbours(a, b);
+#else
   const T p = a * b;
   return range_to_odd(to_odd(p, fused(a, b, -p)), is_finite(a) & is_finite(b), is_nonzero(a) & is_nonzero(b));
+#endif
 }
 
 template <typename T>
@@ -102,6 +138,9 @@ TD_INLINE T sqrt_odd(T a) {
 // a * b + c: product and sum are each split exactly, and what the sum misses is rounded to odd first.
 template <typename T>
 TD_INLINE T fma_odd(T a, T b, T c) {
+#ifdef __CUDA_ARCH__
+  return fma_neighbours(a, b, c);
+#else
   const T p = a * b;
   const T p_error = fused(a, b, -p);
   const T s = p + c;
@@ -111,6 +150,7 @@ TD_INLINE T fma_odd(T a, T b, T c) {
   const Bits result = select(is_nonzero(missing), bits_as<Bits>(sum), bits_as<Bits>(s)); // -0 + 0 would lose the sign
   const T beyond = range_to_odd(s, is_finite(a) & is_finite(b) & is_finite(c), 0);
   return bits_as<T>(select(is_finite(s), result, bits_as<Bits>(beyond)));
+#endif
 }
 
 } // namespace c10::formats

@@ -250,10 +250,15 @@ def order_of(options) -> tuple[int, int]:
     return ["sequential", "pairwise", "tree", "lanes"].index(name), int(lanes.removesuffix(")") or 1)
 
 
-def matrices(dtype, k=9):
+def flags_of(options, chunk: int, in_float: bool) -> ctypes.Array:
+    fused, kahan, exact_product = options.get("fused", False), options.get("kahan", False), options.get("product") == "exact"
+    return (ctypes.c_int64 * 8)(fused, kahan, chunk, in_float, 1, *order_of(options), exact_product)
+
+
+def matrices(dtype, k=9, m=3, n=17, spread=(-6, 3)):
     g = torch.Generator().manual_seed(4)
-    shapes = (2, 3, k), (2, k, 17), (2, 3, 17)
-    return [(torch.randn(s, generator=g) * torch.exp2(torch.randint(-6, 3, s, generator=g))).to(dtype) for s in shapes]
+    shapes = (2, m, k), (2, k, n), (2, m, n)
+    return [(torch.randn(s, generator=g) * torch.exp2(torch.randint(*spread, s, generator=g))).to(dtype) for s in shapes]
 
 
 @pytest.mark.parametrize(("policy", "options"), POLICIES)
@@ -267,7 +272,7 @@ def test_sums_rounded_at_every_step(library, name, policy, options):
         if "rounding" in options:
             steps[what].rounding = rounding_mode(options["rounding"])
     chunk = int(policy.removeprefix("chunked(").removesuffix(")")) if policy != "format" else 0
-    flags = (ctypes.c_int64 * 7)(options.get("fused", False), options.get("kahan", False), chunk, fmt.fits_float, 1, *order_of(options))
+    flags = flags_of(options, chunk, fmt.fits_float)
     shape = (ctypes.c_int64 * 4)(2, 3, a.shape[2], 17)
     for first in (None, start):
         out = torch.empty(2, 3, 17, dtype=dtype)
@@ -277,6 +282,66 @@ def test_sums_rounded_at_every_step(library, name, policy, options):
         arguments = (fields(steps["product"]), fields(steps["accumulator"]), flags, shape, a, b, first, None, None, out, seeds(13))
         run(library, "steps", fmt, *arguments)
         same(out, expected)
+
+
+NARROW_POSITS = ["posit8es0", "posit8es1", "posit8es2", "posit10es1", "posit12es1"]
+# Of the tiles that several results share: every way of rounding by magic numbers; operands that leave it (overflow, long regimes, NaN).
+TILES = [
+    ("q43", {}), ("q43", {"product": "e5m5"}), ("q43", {"product": "exact"}), ("q43", {"accumulator": "e3m2"}), ("e5m10", {}),
+    ("e4m3fn_saturate", {}), ("e4m3fnuz", {"accumulator": "e5m9"}), ("e2m1finite", {"product": "exact", "accumulator": "e4m3"}),
+    ("e5m14", {}), ("e2m12", {}),
+    ("posit8es0", {}), ("posit8es2", {}), ("posit12es1", {}), ("posit16es1", {}), ("posit16es2", {}), ("posit8es1", {"accumulator": "posit12es1"}),
+    ("posit16es2", {"product": "exact"}), ("posit10es2", {"product": "posit16es2", "accumulator": "posit10es2"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("m", "n", "spread"), [(3, 17, (-12, 9)), (3, 17, (-4, 1)), (8205, 131, (-6, 5))])
+@pytest.mark.parametrize(("name", "options"), TILES)
+def test_sums_in_tiles(library, name, options, m, n, spread):
+    dtype = torch_dtypes.dtype(name)
+    fmt = torch_dtypes.format_of(dtype)
+    k = 40 if m == 3 else 5
+    a, b, start = matrices(dtype, k, m, n, spread)
+    start[:, :, 3], b[:, :, 3] = -0.0, -abs(b[:, :, 3]) * 0
+    a[:, 0] = abs(a[:, 0])
+    a[0, 1, 2] = float("nan")
+    start[0, 1, 5] = float("inf")
+    names = [options.get(what, name).replace("exact", name) for what in ("product", "accumulator")]
+    product, accumulator = (fields(torch_dtypes.format_of(torch_dtypes.dtype(x))) for x in names)
+    shape = (ctypes.c_int64 * 4)(2, m, k, n)
+    for first in (None, start):
+        out = torch.empty(2, m, n, dtype=dtype)
+        with torch_dtypes.accumulate("format", **options):
+            expected = torch.bmm(a, b) if first is None else torch.baddbmm(first, a, b)
+        run(library, "steps", fmt, product, accumulator, flags_of(options, 0, True), shape, a, b, first, None, None, out, 0)
+        same(out, expected)
+
+
+@pytest.mark.parametrize("name", [*NARROW_POSITS, "posit16es2", "posit16es1", "posit16es0", "q43", "e5m6"])
+def test_which_sums_float32_may_make(library, name):
+    dtype = torch_dtypes.dtype(name)
+    fmt = torch_dtypes.format_of(dtype)
+    library.sums_in_float.restype = ctypes.c_bool
+    if not library.sums_in_float(fields(fmt)):
+        assert name == "posit16es1"
+        return
+    x = from_codes(torch.arange(1 << fmt.bits), dtype)
+    some = x if fmt.bits <= 8 else x[torch.randperm(len(x), generator=torch.Generator().manual_seed(5))[:60]]
+    for y in some:
+        same((x.float() + y.float()).to(dtype), x + y)
+
+
+@pytest.mark.parametrize("op", [0, 1, 2], ids=["sum", "product", "fused"])
+def test_odd_neighbours(library, op):
+    g = torch.Generator().manual_seed(3)
+    n = 200_000
+    numbers = [torch.randn(n, generator=g, dtype=torch.float64) * torch.exp2(torch.randint(-60, 60, (n,), generator=g)) for _ in range(3)]
+    numbers = [torch.cat([x.float().double()[: n // 2], x[n // 2 :]]) for x in numbers]
+    ends = torch.tensor([0.0, -0.0, 1.0, -1.0, torch.inf, -torch.inf, torch.nan, 5e-324, torch.finfo(torch.float64).max], dtype=torch.float64)
+    factors = ends[:-2] if op == 2 else ends  # a fused product that underflows is no format's: Format::arithmetic_in_double
+    numbers = [torch.cat([x, e]) for x, e in zip(numbers, torch.cartesian_prod(factors, factors, ends).unbind(1), strict=True)]
+    library.other_odd_neighbours.restype = ctypes.c_int64
+    assert library.other_odd_neighbours(op, *map(argument, numbers), argument(len(numbers[0]))) == 0
 
 
 @pytest.mark.parametrize("name", [*NARROW, "posit32es2", "e8m23", "posit32es5_regime6", "lns4_3"])
@@ -341,7 +406,7 @@ def test_terms_that_are_not_there(library):
     keep = [3, 5, 6, 7, 8]
     with torch_dtypes.accumulate("format"):
         expected = torch.baddbmm(start, a[:, :, keep], b[:, keep])
-    flags = (ctypes.c_int64 * 7)(0, 0, 0, 1, 1, 0, 1)
+    flags = flags_of({}, 0, True)
     run(library, "steps", fmt, fields(fmt), fields(fmt), flags, shape, a, b, start, present, rows, out, 0)
     same(out[:, :, 5:].contiguous(), expected[:, :, 5:].contiguous())
     assert (out[:, :, :5] == 0).all() and out[:, :, :5].signbit().all()
@@ -355,7 +420,7 @@ def test_a_missing_term_takes_its_words(library, options):
     """What is drawn for later terms does not depend on holes: a hole at the beginning is as good as a product of 0."""
     fmt = format_of("posit16es2", "stochastic")
     a, b, _ = matrices(torch.posit16es2)
-    shape, flags = (ctypes.c_int64 * 4)(2, 3, 9, 17), (ctypes.c_int64 * 7)(*options, 0, 1, 1, 0, 1)
+    shape, flags = (ctypes.c_int64 * 4)(2, 3, 9, 17), (ctypes.c_int64 * 8)(*options, 0, 1, 1, 0, 1, 0)
     present = torch.ones(2, 9, 17, dtype=torch.uint8)
     present[:, 0] = 0
     zero = b.clone()
@@ -370,7 +435,7 @@ def test_a_chunk_without_terms_is_none(library):
     fmt = format_of("q52")
     a, b, _ = matrices(torch.q52)
     start, none = torch.full((2, 3, 17), -0.0, dtype=torch.q52), torch.zeros(2, 9, 17, dtype=torch.uint8)
-    shape, flags = (ctypes.c_int64 * 4)(2, 3, 9, 17), (ctypes.c_int64 * 7)(0, 0, 3, 1, 1, 0, 1)
+    shape, flags = (ctypes.c_int64 * 4)(2, 3, 9, 17), flags_of({}, 3, True)
     out = torch.empty(2, 3, 17, dtype=torch.q52)
     run(library, "steps", fmt, fields(fmt), fields(fmt), flags, shape, a, b, start, none, None, out, 0)
     same(out, start)
@@ -379,7 +444,7 @@ def test_a_chunk_without_terms_is_none(library):
 def test_sums_without_products(library):
     fmt = format_of("posit16es2")
     x = torch.randn(2, 9, 17).to(torch.posit16es2)
-    shape, flags = (ctypes.c_int64 * 4)(2, 1, 9, 17), (ctypes.c_int64 * 7)(0, 0, 0, 1, 9, 0, 1)
+    shape, flags = (ctypes.c_int64 * 4)(2, 1, 9, 17), (ctypes.c_int64 * 8)(0, 0, 0, 1, 9, 0, 1, 0)
     out = torch.empty(2, 17, dtype=torch.posit16es2)
     run(library, "steps", fmt, fields(fmt), fields(fmt), flags, shape, None, x, None, None, None, out, 0)
     with torch_dtypes.accumulate("format"):
@@ -394,7 +459,7 @@ def test_launches_that_are_recorded(library):
     fmt = format_of("posit16es2", "stochastic")
     dtype, generic = torch.posit16es2, "fixed3_4_wrap"
     a, b, _ = matrices(dtype)
-    shape, flags = (ctypes.c_int64 * 4)(2, 3, 9, 17), (ctypes.c_int64 * 7)(0, 0, 0, 1, 1, 0, 1)
+    shape, flags = (ctypes.c_int64 * 4)(2, 3, 9, 17), flags_of({}, 0, True)
     register, numbers = format_of("e5m6", "stochastic"), (ctypes.c_int64 * 8)(4, 2, int(rounding_mode("nearest_even")), 1, -1, 1, 0, 1)
     x = torch.randn(500, generator=torch.Generator().manual_seed(2))
 

@@ -1,6 +1,10 @@
 // The GPU's kernels as the host's compiler makes them, for ctypes: test_cuda_kernels.py. A format comes as its fields.
 #include <ATen/native/formats/cuda/Kernels.h>
+#include <c10/formats/MagicRound.h>
+#include <c10/formats/OddArithmetic.h>
 
+#include <cfenv>
+#include <cmath>
 #include <initializer_list>
 #include <vector>
 
@@ -99,6 +103,30 @@ BlockPolicy block_policy(const Format& f, const Format& reg, const int64_t* opti
 
 extern "C" {
 
+// Whether the rounders of tiles take float32's sums of the format's numbers for exact ones.
+bool sums_in_float(const int32_t* f) {
+  const Format format = format_of(f);
+  return format.is_posit() ? PositMagic::sums_in_float(format) : FloatMagic::sums_in_float(format);
+}
+
+// How many of n sums (op 0), products (1) and fused ones (2) of float64 numbers have another odd neighbour than they are rounded to, to odd.
+int64_t other_odd_neighbours(int op, const double* a, const double* b, const double* c, int64_t n) {
+  const auto rounded = [op](int direction, double a, double b, double c) {
+    volatile double x = a, y = b, z = c, result; // so that no compiler computes before the direction is set
+    std::fesetround(direction);
+    result = op == 0 ? x + y : op == 1 ? x * y : std::fma(x, y, z);
+    std::fesetround(FE_TONEAREST);
+    return double(result);
+  };
+  int64_t count = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const double expected = op == 0 ? add_odd(a[i], b[i]) : op == 1 ? multiply_odd(a[i], b[i]) : fma_odd(a[i], b[i], c[i]);
+    const double found = odd_of(rounded(FE_DOWNWARD, a[i], b[i], c[i]), rounded(FE_UPWARD, a[i], b[i], c[i]));
+    count += bits_as<uint64_t>(found) != bits_as<uint64_t>(expected) && !(found != found && expected != expected);
+  }
+  return count;
+}
+
 // Until stop(), calls are launches that were recorded, whatever their seed. Gives the number that stands for it.
 uint64_t record(int64_t seed, int64_t offset) {
   recorded[0] = seed;
@@ -170,11 +198,13 @@ int steps(const int32_t* f, const int32_t* product, const int32_t* sum, const in
                           .result = format,
                           .fused = options[0] != 0,
                           .kahan = options[1] != 0,
+                          .exact_product = options[7] != 0,
                           .chunk = options[2],
                           .chunks_in_float = options[3] != 0,
                           .order = SumOrder(options[5]),
                           .lanes = options[6],
                           .divisor = options[4],
+                          .product_digits = 2 * format.significand_bits(),
                           .seed = seed_of(seed)};
   const bool in_float = policy.result.arithmetic_in_float() && policy.product.arithmetic_in_float() && policy.sum.arithmetic_in_float() &&
       !(policy.fused && policy.sum.significand_bits() > 12);

@@ -28,6 +28,13 @@ struct Binary {
   }
 };
 
+// To nearest, where the sign of a sum that is 0 is the machine's.
+template <BinaryOp op>
+struct NearestBinary {
+  static constexpr int kInputs = 2;
+  TD_HOST_DEVICE float operator()(const float* x) const { return binary_odd(op, x[0], x[1]); }
+};
+
 struct Ternary {
   static constexpr int kInputs = 3;
   TernaryOp op;
@@ -86,20 +93,20 @@ struct Mixed {
 
 // ---- where elements lie ----
 
-// Everything contiguous, and all codes of formats with one decoder and as wide as the results.
-template <typename Each, int N, typename Code>
+// Everything contiguous, and all codes of one format that has a codec.
+template <typename Op, typename Codec, typename Code>
 struct Flat {
-  using T = typename Each::Number;
+  static constexpr int N = Op::kInputs;
   const Code* in[N];
-  T numbers[N];
+  float numbers[N];
   Code* out;
-  Decoder<T> decode;
-  Each each;
+  Codec codec;
+  Op op;
 
-  Flat(const Elementwise& e, const Each& each, const Format& operands) : out(static_cast<Code*>(e.out)), decode(operands), each(each) {
+  Flat(const Elementwise& e, const Codec& codec, const Op& op) : out(static_cast<Code*>(e.out)), codec(codec), op(op) {
     for (int j = 0; j < N; ++j) {
       in[j] = static_cast<const Code*>(e.inputs[j].data);
-      numbers[j] = static_cast<T>(e.inputs[j].number);
+      numbers[j] = static_cast<float>(e.inputs[j].number);
     }
   }
 
@@ -111,30 +118,13 @@ struct Flat {
       if (in[j]) codes[j] = *reinterpret_cast<const Codes*>(in[j] + i);
     }
     for (int l = 0; l < width; ++l) {
-      T x[N];
-      for (int j = 0; j < N; ++j) x[j] = in[j] ? decode(static_cast<typename Machine<T>::Bits>(codes[j].at[l])) : numbers[j];
-      results.at[l] = static_cast<Code>(each(x, static_cast<uint64_t>(i + l)));
+      float x[N];
+      for (int j = 0; j < N; ++j) x[j] = in[j] ? codec.decode(codes[j].at[l]) : numbers[j];
+      results.at[l] = static_cast<Code>(codec.encode(with_plain_nan(op(x))));
     }
     *reinterpret_cast<Codes*>(out + i) = results;
   }
 };
-
-TD_HOST_DEVICE inline uint64_t code_at(const char* at, int width) {
-  switch (width) {
-    case 1: return *reinterpret_cast<const uint8_t*>(at);
-    case 2: return *reinterpret_cast<const uint16_t*>(at);
-    case 4: return *reinterpret_cast<const uint32_t*>(at);
-    default: return *reinterpret_cast<const uint64_t*>(at);
-  }
-}
-TD_HOST_DEVICE inline void put_code(char* at, int width, uint64_t code) {
-  switch (width) {
-    case 1: *reinterpret_cast<uint8_t*>(at) = static_cast<uint8_t>(code); return;
-    case 2: *reinterpret_cast<uint16_t*>(at) = static_cast<uint16_t>(code); return;
-    case 4: *reinterpret_cast<uint32_t*>(at) = static_cast<uint32_t>(code); return;
-    default: *reinterpret_cast<uint64_t*>(at) = code;
-  }
-}
 
 // One operand of any kind.
 template <typename T>
@@ -172,6 +162,10 @@ struct Strided {
 
   template <typename Index>
   TD_HOST_DEVICE void offsets_of(Index i, int64_t* offsets) const {
+    if (layout.dims == 1) { // no division
+      for (int j = 0; j <= N; ++j) offsets[j] = static_cast<int64_t>(i) * layout.strides[j][0];
+      return;
+    }
     for (int d = 0; d < layout.dims; ++d) {
       const auto size = static_cast<Index>(layout.sizes[d]);
       const Index next = i / size, rest = i - next * size;
@@ -219,52 +213,54 @@ Status run_strided(const Elementwise& e, const Each& each, Stream stream, std::i
   return for_each(e.n, stream, body);
 }
 
-// The format of all codes among the inputs, or nullptr where they have none in common with the results.
-const Format* common_format(const Elementwise& e, int inputs) {
-  const Format* found = nullptr;
-  for (int j = 0; j < inputs; ++j) {
-    const Input& input = e.inputs[j];
-    if (!input.data) continue;
-    if (!input.format || (found && !(*input.format == *found))) return nullptr;
-    found = input.format;
-  }
-  return found && found->itemsize() == e.result.itemsize() ? found : nullptr;
+// Whether float32 computes it, all is contiguous, and what is no number is of the results' format, which has a codec.
+bool is_flat(const Elementwise& e, int inputs) {
+  bool flat = e.in == Arithmetic::Float && e.layout.dims == 0 && has_codec(e.result);
+  for (int j = 0; j < inputs; ++j) flat = flat && (!e.inputs[j].data || (e.inputs[j].format && *e.inputs[j].format == e.result));
+  return flat;
 }
 
-template <typename Each, int N>
-Status run_each_of(const Elementwise& e, const Each& each, Stream stream) {
-  const Format* operands = e.layout.dims == 0 ? common_format(e, N) : nullptr;
-  if (!operands) return run_strided(e, each, stream, std::make_index_sequence<N>());
-  return with_code_type(e.result, [&](auto code) {
+template <typename Op>
+Status run_flat(const Elementwise& e, const Op& op, Stream stream) {
+  return with_codec(e.result, [&](const auto& codec, auto code) {
     using Code = decltype(code);
     bool aligned = is_aligned(e.out, 4 * sizeof(Code));
-    for (int j = 0; j < N; ++j) aligned = aligned && is_aligned(e.inputs[j].data, 4 * sizeof(Code));
-    return for_each_packed(e.n, aligned, stream, Flat<Each, N, Code>(e, each, *operands));
+    for (int j = 0; j < Op::kInputs; ++j) aligned = aligned && is_aligned(e.inputs[j].data, 4 * sizeof(Code));
+    return for_each_packed(e.n, aligned, stream, Flat<Op, std::decay_t<decltype(codec)>, Code>(e, codec, op));
   });
 }
 
 template <typename Op>
 Status run(const Elementwise& e, const Op& op, Stream stream) {
-  constexpr int N = Op::kInputs;
+  constexpr auto inputs = std::make_index_sequence<Op::kInputs>();
   switch (e.in) {
-    case Arithmetic::Float: return run_each_of<Direct<float, Op>, N>(e, Direct<float, Op>(e, op), stream);
-    case Arithmetic::Mixed: return run_each_of<Mixed<Op>, N>(e, Mixed<Op>(e, op), stream);
-    default: return run_each_of<Direct<double, Op>, N>(e, Direct<double, Op>(e, op), stream);
+    case Arithmetic::Float: return run_strided(e, Direct<float, Op>(e, op), stream, inputs);
+    case Arithmetic::Mixed: return run_strided(e, Mixed<Op>(e, op), stream, inputs);
+    default: return run_strided(e, Direct<double, Op>(e, op), stream, inputs);
   }
 }
 
 Status binary(const Elementwise& e, BinaryOp op, Stream stream) {
+  if (is_flat(e, 2)) {
+    switch (op) {
+      case BinaryOp::Add: return run_flat(e, NearestBinary<BinaryOp::Add>{}, stream);
+      case BinaryOp::Sub: return run_flat(e, NearestBinary<BinaryOp::Sub>{}, stream);
+      case BinaryOp::Mul: return run_flat(e, NearestBinary<BinaryOp::Mul>{}, stream);
+      case BinaryOp::Div: return run_flat(e, NearestBinary<BinaryOp::Div>{}, stream);
+    }
+  }
   const bool number_first = !e.inputs[0].data;
   return run(e, Binary{op, number_first, e.inputs[number_first ? 0 : 1].number, ZeroSigns(e.result.rounding)}, stream);
 }
 
 Status ternary(const Elementwise& e, TernaryOp op, double s, Stream stream) {
   const double number = op == TernaryOp::Fma ? e.inputs[0].number : op == TernaryOp::Lerp ? e.inputs[2].number : s;
-  return run(e, Ternary{op, s, number}, stream);
+  const Ternary body{op, s, number};
+  return is_flat(e, 3) ? run_flat(e, body, stream) : run(e, body, stream);
 }
 
 Status square_roots(const Elementwise& e, Stream stream) {
-  return run(e, Root{}, stream);
+  return is_flat(e, 1) ? run_flat(e, Root{}, stream) : run(e, Root{}, stream);
 }
 
 } // namespace

@@ -38,34 +38,31 @@ struct Block {
 };
 
 // How a finished register becomes a code. Its word comes behind those of the registers.
-template <typename Code>
 struct BlockOutput {
   Encoder<double> encoder;
-  Code* codes;
+  CodesOut codes;
   int64_t divisor;
   uint64_t words;
 
+  BlockOutput(const BlockPolicy& policy, void* out, int64_t k, int64_t all)
+      : encoder(policy.result, {policy.seed}),
+        codes{out, policy.result.itemsize()},
+        divisor(policy.divisor),
+        words(static_cast<uint64_t>((k + policy.adder.sum.terms - 1) / policy.adder.sum.terms + 1) * static_cast<uint64_t>(all)) {}
+
   TD_HOST_DEVICE void put(int64_t at, double sum) const {
     if (divisor != 1) sum = c10::formats::divide_odd(sum, static_cast<double>(divisor));
-    codes[at] = static_cast<Code>(encoder.at_word(sum, words + static_cast<uint64_t>(at)));
+    codes.put(at, encoder.at_word(sum, words + static_cast<uint64_t>(at)));
   }
 };
 
-template <typename Code>
-BlockOutput<Code> output(const BlockPolicy& policy, void* codes, int64_t k, int64_t all) {
-  const int64_t terms = policy.adder.sum.terms;
-  const uint64_t words = static_cast<uint64_t>((k + terms - 1) / terms + 1) * static_cast<uint64_t>(all);
-  return {Encoder<double>(policy.result, {policy.seed}), static_cast<Code*>(codes), policy.divisor, words};
-}
-
-template <typename Code>
 struct BlockDots {
   Places places;
   const double *a, *b, *start;
   c10::formats::BlockAdder adder;
   Seed seed;
   int64_t all;
-  BlockOutput<Code> out;
+  BlockOutput out;
 
   TD_HOST_DEVICE void operator()(int64_t i) const {
     Register reg(adder, seed.drawn());
@@ -81,24 +78,20 @@ struct BlockDots {
 };
 
 Status block_dots(const BlockPolicy& policy, const Dots<double>& dots, void* out, Stream stream) {
-  return with_code_type(policy.result, [&](auto code) {
-    using Code = decltype(code);
-    const int64_t n = dots.shape.batches * dots.shape.m * dots.shape.n;
-    const BlockDots<Code> body{{dots.shape, dots.present, dots.present_rows}, dots.a, dots.b, dots.start, policy.adder, policy.seed, n,
-                               output<Code>(policy, out, dots.shape.k, n)};
-    return for_each(n, stream, body);
-  });
+  const int64_t n = dots.shape.batches * dots.shape.m * dots.shape.n;
+  const BlockDots body{
+      {dots.shape, dots.present, dots.present_rows}, dots.a, dots.b, dots.start, policy.adder, policy.seed, n, {policy, out, dots.shape.k, n}};
+  return for_each(n, stream, body);
 }
 
 // A column's running sums: a thread goes down the column.
-template <typename Code>
 struct RunningBlocks {
   Places places;
   const double* values;
   c10::formats::BlockAdder adder;
   Seed seed;
   int64_t all;
-  BlockOutput<Code> out;
+  BlockOutput out;
 
   TD_HOST_DEVICE void operator()(int64_t column) const {
     const int64_t k = places.shape.k, n = places.shape.n, first = column / n * k * n + column % n, terms = adder.sum.terms;
@@ -117,12 +110,9 @@ struct RunningBlocks {
 };
 
 Status running_blocks(const BlockPolicy& policy, const DotShape& shape, const double* values, void* out, Stream stream) {
-  return with_code_type(policy.result, [&](auto code) {
-    using Code = decltype(code);
-    const int64_t columns = shape.batches * shape.n, all = columns * shape.k;
-    const RunningBlocks<Code> body{{shape, nullptr, nullptr}, values, policy.adder, policy.seed, all, output<Code>(policy, out, shape.k, all)};
-    return for_each(columns, stream, body);
-  });
+  const int64_t columns = shape.batches * shape.n, all = columns * shape.k;
+  const RunningBlocks body{{shape, nullptr, nullptr}, values, policy.adder, policy.seed, all, {policy, out, shape.k, all}};
+  return for_each(columns, stream, body);
 }
 
 } // namespace

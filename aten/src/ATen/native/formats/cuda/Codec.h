@@ -5,6 +5,7 @@
 #include <c10/formats/ExactCodec.h>
 #include <c10/formats/FastDecode.h>
 #include <c10/formats/FastEncode.h>
+#include <c10/formats/FastOrdinary.h>
 #include <c10/formats/FastStochastic.h>
 
 #include <cstddef>
@@ -26,12 +27,6 @@ using c10::formats::PositEncoder;
 using c10::formats::RandomWords;
 using c10::formats::Rounding;
 using c10::formats::Seed;
-
-#ifdef __CUDACC__
-#define TD_NOINLINE __noinline__
-#else
-#define TD_NOINLINE __attribute__((noinline))
-#endif
 
 // The generic codec, compiled once a file: it is long, and the commonest formats do not come here.
 TD_HOST_DEVICE TD_NOINLINE static uint64_t encode_any(const Format& f, const c10::formats::Unpacked& exact, uint64_t random) {
@@ -164,15 +159,63 @@ class Encoder {
   };
 };
 
-// Calls body with an unsigned type as wide as the format's codes in memory.
-template <typename Body>
-auto with_code_type(const Format& f, const Body& body) {
-  switch (f.itemsize()) {
-    case 1: return body(uint8_t{});
-    case 2: return body(uint16_t{});
-    case 4: return body(uint32_t{});
-    default: return body(uint64_t{});
+// ---- codes in memory, of a width that is known when it runs ----
+
+TD_HOST_DEVICE inline uint64_t code_at(const char* at, int width) {
+  switch (width) {
+    case 1: return *reinterpret_cast<const uint8_t*>(at);
+    case 2: return *reinterpret_cast<const uint16_t*>(at);
+    case 4: return *reinterpret_cast<const uint32_t*>(at);
+    default: return *reinterpret_cast<const uint64_t*>(at);
   }
 }
+TD_HOST_DEVICE inline void put_code(char* at, int width, uint64_t code) {
+  switch (width) {
+    case 1: *reinterpret_cast<uint8_t*>(at) = static_cast<uint8_t>(code); return;
+    case 2: *reinterpret_cast<uint16_t*>(at) = static_cast<uint16_t>(code); return;
+    case 4: *reinterpret_cast<uint32_t*>(at) = static_cast<uint32_t>(code); return;
+    default: *reinterpret_cast<uint64_t*>(at) = code;
+  }
+}
+struct CodesIn {
+  const void* codes;
+  int width;
+  TD_HOST_DEVICE uint64_t at(int64_t i) const { return code_at(static_cast<const char*>(codes) + i * width, width); }
+};
+struct CodesOut {
+  void* codes;
+  int width;
+  TD_HOST_DEVICE void put(int64_t i, uint64_t code) const { put_code(static_cast<char*>(codes) + i * width, width, code); }
+};
 
+// ---- the commonest formats in the commonest mode, to nearest even in float32: a kernel has one of their codecs, in a third of the instructions, and
+// several elements a thread; the others share one kernel, which looks up what it is to do ----
+
+template <typename EncodeFast, typename DecodeFast>
+struct Codec {
+  using Encode = EncodeFast;
+  using Decode = DecodeFast;
+  Encode encode;
+  Decode decode;
+  explicit Codec(const Format& f) : encode(f), decode(f) {}
+  static bool serves(const Format& f) { return f.rounding == Rounding::NearestEven && Encode::serves(f) && Decode::serves(f); }
+};
+using NearestFloats = Codec<c10::formats::OrdinaryFloatEncoder<float, Rounding::NearestEven>, c10::formats::OrdinaryFloatDecoder<float>>;
+using NearestPosits = Codec<c10::formats::OrdinaryPositEncoder<float, Rounding::NearestEven>, PositDecoder<float>>;
+
+inline bool has_codec(const Format& f) {
+  return f.itemsize() <= 4 && (NearestFloats::serves(f) || NearestPosits::serves(f));
+}
+// Calls body with the codec of a format that has one, and with an unsigned number of the codes' width.
+template <typename Body>
+Status with_codec(const Format& f, const Body& body) {
+  const auto with_width = [&](const auto& codec) {
+    switch (f.itemsize()) {
+      case 1: return body(codec, uint8_t{});
+      case 2: return body(codec, uint16_t{});
+      default: return body(codec, uint32_t{});
+    }
+  };
+  return NearestFloats::serves(f) ? with_width(NearestFloats(f)) : with_width(NearestPosits(f));
+}
 } // namespace at::formats::cuda

@@ -10,44 +10,78 @@
 namespace at::formats::cuda {
 namespace {
 
-template <typename T, typename Code>
-struct Decode {
+// ---- formats that have a codec ----
+
+template <typename Codec, typename Code>
+struct FlatDecode {
   const Code* codes;
-  T* values;
-  Decoder<T> decode;
+  float* values;
+  typename Codec::Decode decode;
   template <int width>
   TD_HOST_DEVICE void run(int64_t i) const {
     const auto in = *reinterpret_cast<const Pack<Code, width>*>(codes + i);
-    Pack<T, width> out;
-    for (int j = 0; j < width; ++j) out.at[j] = decode(static_cast<typename Machine<T>::Bits>(in.at[j]));
-    *reinterpret_cast<Pack<T, width>*>(values + i) = out;
+    Pack<float, width> out;
+    for (int j = 0; j < width; ++j) out.at[j] = decode(in.at[j]);
+    *reinterpret_cast<Pack<float, width>*>(values + i) = out;
   }
 };
 
-template <typename T, typename Value, typename Code>
-struct Encode {
-  const Value* values;
+template <typename Codec, typename Code>
+struct FlatEncode {
+  const float* values;
   Code* codes;
-  Encoder<T> encode;
+  typename Codec::Encode encode;
   template <int width>
   TD_HOST_DEVICE void run(int64_t i) const {
-    const auto in = *reinterpret_cast<const Pack<Value, width>*>(values + i);
+    const auto in = *reinterpret_cast<const Pack<float, width>*>(values + i);
     Pack<Code, width> out;
-    for (int j = 0; j < width; ++j) out.at[j] = static_cast<Code>(encode(static_cast<T>(in.at[j]), i + j));
+    for (int j = 0; j < width; ++j) out.at[j] = static_cast<Code>(encode(in.at[j]));
     *reinterpret_cast<Pack<Code, width>*>(codes + i) = out;
   }
 };
 
+template <typename Codec>
+struct FlatChop {
+  const float* values;
+  float* results;
+  Codec codec;
+  template <int width>
+  TD_HOST_DEVICE void run(int64_t i) const {
+    const auto in = *reinterpret_cast<const Pack<float, width>*>(values + i);
+    Pack<float, width> out;
+    for (int j = 0; j < width; ++j) out.at[j] = codec.decode(codec.encode(in.at[j]));
+    *reinterpret_cast<Pack<float, width>*>(results + i) = out;
+  }
+};
+
+// ---- all others ----
+
+template <typename T>
+struct Decode {
+  CodesIn codes;
+  T* values;
+  Decoder<T> decode;
+  TD_HOST_DEVICE void operator()(int64_t i) const { values[i] = decode(static_cast<typename Machine<T>::Bits>(codes.at(i))); }
+};
+
+template <typename T, typename Value>
+struct Encode {
+  const Value* values;
+  CodesOut codes;
+  Encoder<T> encode;
+  TD_HOST_DEVICE void operator()(int64_t i) const { codes.put(i, encode(static_cast<T>(values[i]), i)); }
+};
+
 // Integers have digits that no machine number has: by the generic codec.
-template <typename Integer, typename Code>
+template <typename Integer>
 struct EncodeInteger {
   const Integer* values;
-  Code* codes;
+  CodesOut codes;
   Format format;
   RandomWords words;
   TD_HOST_DEVICE void operator()(int64_t i) const {
     const uint64_t word = words.first + static_cast<uint64_t>(i) * words.step;
-    codes[i] = static_cast<Code>(encode_any(format, c10::formats::unpack(values[i]), drawn_word(format, words.seed, word)));
+    codes.put(i, encode_any(format, c10::formats::unpack(values[i]), drawn_word(format, words.seed, word)));
   }
 };
 
@@ -57,14 +91,8 @@ struct Chop {
   Value* results;
   Encoder<T> encode;
   Decoder<T> decode;
-  template <int width>
-  TD_HOST_DEVICE void run(int64_t i) const {
-    const auto in = *reinterpret_cast<const Pack<Value, width>*>(values + i);
-    Pack<Value, width> out;
-    for (int j = 0; j < width; ++j) {
-      out.at[j] = static_cast<Value>(decode(static_cast<typename Machine<T>::Bits>(encode(static_cast<T>(in.at[j]), i + j))));
-    }
-    *reinterpret_cast<Pack<Value, width>*>(results + i) = out;
+  TD_HOST_DEVICE void operator()(int64_t i) const {
+    results[i] = static_cast<Value>(decode(static_cast<typename Machine<T>::Bits>(encode(static_cast<T>(values[i]), i))));
   }
 };
 
@@ -116,33 +144,39 @@ bool four_at(const T*... pointers) {
 
 template <typename T>
 Status decode_all(const Format& f, const void* codes, T* values, int64_t n, Stream stream) {
-  return with_code_type(f, [&](auto code) {
-    using Code = decltype(code);
-    const auto* from = static_cast<const Code*>(codes);
-    return for_each_packed(n, four_at(from, values), stream, Decode<T, Code>{from, values, Decoder<T>(f)});
-  });
+  if constexpr (std::is_same_v<T, float>) {
+    Format nearest = f;
+    nearest.rounding = Rounding::NearestEven; // of decoding, all modes are one
+    if (has_codec(nearest)) {
+      return with_codec(nearest, [&](const auto& codec, auto code) {
+        const auto* from = static_cast<const decltype(code)*>(codes);
+        const FlatDecode<std::decay_t<decltype(codec)>, decltype(code)> body{from, values, codec.decode};
+        return for_each_packed(n, four_at(from, values), stream, body);
+      });
+    }
+  }
+  return for_each(n, stream, Decode<T>{{codes, f.itemsize()}, values, Decoder<T>(f)});
 }
 
 template <typename T, typename Value>
 Status encode_as(const Format& f, const Value* values, void* codes, int64_t n, const RandomWords& words, Stream stream) {
-  return with_code_type(f, [&](auto code) {
-    using Code = decltype(code);
-    auto* to = static_cast<Code*>(codes);
-    return for_each_packed(n, four_at(values, to), stream, Encode<T, Value, Code>{values, to, Encoder<T>(f, words)});
-  });
+  return for_each(n, stream, Encode<T, Value>{values, {codes, f.itemsize()}, Encoder<T>(f, words)});
 }
 
 // A format with numbers that float32 lacks is reached by way of double, exactly.
 Status encode_float(const Format& f, const float* values, void* codes, int64_t n, const RandomWords& words, Stream stream) {
-  return f.fits_float() ? encode_as<float>(f, values, codes, n, words, stream) : encode_as<double>(f, values, codes, n, words, stream);
+  if (!f.fits_float()) return encode_as<double>(f, values, codes, n, words, stream);
+  if (!has_codec(f)) return encode_as<float>(f, values, codes, n, words, stream);
+  return with_codec(f, [&](const auto& codec, auto code) {
+    auto* to = static_cast<decltype(code)*>(codes);
+    const FlatEncode<std::decay_t<decltype(codec)>, decltype(code)> body{values, to, codec.encode};
+    return for_each_packed(n, four_at(values, to), stream, body);
+  });
 }
 
 template <typename Integer>
 Status encode_integers(const Format& f, const Integer* values, void* codes, int64_t n, const RandomWords& words, Stream stream) {
-  return with_code_type(f, [&](auto code) {
-    using Code = decltype(code);
-    return for_each(n, stream, EncodeInteger<Integer, Code>{values, static_cast<Code*>(codes), on_device(f), words});
-  });
+  return for_each(n, stream, EncodeInteger<Integer>{values, {codes, f.itemsize()}, on_device(f), words});
 }
 
 template <typename T, typename Value>
@@ -150,14 +184,18 @@ Status chop_as(const Format& f, const Value* values, Value* results, int64_t n, 
                Stream stream) {
   const Encoder<T> encode(f, words);
   const Decoder<T> decode(f);
-  if (flip_prob <= 0) return for_each_packed(n, four_at(values, results), stream, Chop<T, Value>{values, results, encode, decode});
+  if (flip_prob <= 0) return for_each(n, stream, Chop<T, Value>{values, results, encode, decode});
   const auto limit = static_cast<uint64_t>(std::ldexp(flip_prob, 32));
   return for_each(n, stream, ChopAndFlip<T, Value>{values, results, encode, decode, on_device(f), limit, flip_seed});
 }
 
 Status chop_float(const Format& f, const float* values, float* results, int64_t n, const RandomWords& words, double flip_prob, const Seed& flip_seed,
                   Stream stream) {
-  return (f.fits_float() ? &chop_as<float, float> : &chop_as<double, float>)(f, values, results, n, words, flip_prob, flip_seed, stream);
+  if (!f.fits_float()) return chop_as<double>(f, values, results, n, words, flip_prob, flip_seed, stream);
+  if (flip_prob > 0 || !has_codec(f)) return chop_as<float>(f, values, results, n, words, flip_prob, flip_seed, stream);
+  return with_codec(f, [&](const auto& codec, auto) {
+    return for_each_packed(n, four_at(values, results), stream, FlatChop<std::decay_t<decltype(codec)>>{values, results, codec});
+  });
 }
 
 Status narrow_to_odd(const double* values, float* results, int64_t n, Stream stream) {
@@ -175,20 +213,16 @@ Status look_up(const void* table, const void* codes, int itemsize, void* out, in
   return (itemsize == 1 ? &look_up_as<uint8_t> : &look_up_as<uint16_t>)(table, codes, out, n, stream);
 }
 
-template <typename Code>
 struct NextCodes {
   Format format;
-  const Code* codes;
+  CodesIn codes;
   const double *from, *towards;
-  Code* out;
-  TD_HOST_DEVICE void operator()(int64_t i) const { out[i] = static_cast<Code>(c10::formats::next_code(format, codes[i], from[i], towards[i])); }
+  CodesOut out;
+  TD_HOST_DEVICE void operator()(int64_t i) const { out.put(i, c10::formats::next_code(format, codes.at(i), from[i], towards[i])); }
 };
 
 Status next_codes(const Format& f, const void* codes, const double* from, const double* towards, void* out, int64_t n, Stream stream) {
-  return with_code_type(f, [&](auto code) {
-    using Code = decltype(code);
-    return for_each(n, stream, NextCodes<Code>{f, static_cast<const Code*>(codes), from, towards, static_cast<Code*>(out)});
-  });
+  return for_each(n, stream, NextCodes{f, {codes, f.itemsize()}, from, towards, {out, f.itemsize()}});
 }
 
 } // namespace

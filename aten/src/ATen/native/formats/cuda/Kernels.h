@@ -60,6 +60,7 @@ struct StepPolicy {
   SumOrder order{SumOrder::Sequential}; // where it is another, there are no chunks
   int64_t lanes{1};
   int64_t divisor{1}; // of the finished sum, before its last rounding
+  int product_digits{2 * 53}; // significant digits of a product of two operands, before it is rounded, at most
   Seed seed{};
 };
 
@@ -167,5 +168,9 @@ void fill_block_sums(CudaKernels&);
 // Sums of every step rounded in other orders than one running sum.
 template <typename T>
 Status ordered_sums(const StepPolicy& policy, const Dots<T>& dots, void* out, Stream stream);
+
+// Sums of every step rounded, several to a thread, and whether these are such ones.
+Status tile_sums(const StepPolicy& policy, const Dots<float>& dots, void* out, Stream stream);
+bool serves_tiles(const StepPolicy& policy, const Dots<float>& dots);
 
 } // namespace at::formats::cuda

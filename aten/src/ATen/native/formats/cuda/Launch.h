@@ -1,7 +1,8 @@
 // One body for each index, on the device; or, where the compiler is the host's, in a loop, so that kernels are tested without a GPU.
 //
 // A body is a struct of raw pointers, numbers and codecs with `TD_HOST_DEVICE void operator()(int64_t i) const`: nvcc takes no device lambda
-// within a generic one.
+// within a generic one. One with a type Shared has that much memory for each block of threads, which `prepare(shared, thread, threads)` fills, and
+// is called with it: `operator()(const Shared&, int64_t i)`.
 #pragma once
 #include <c10/formats/NumberFormat.h>
 
@@ -9,6 +10,14 @@
 
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
+#define TD_NOINLINE __noinline__
+#define TD_UNROLL _Pragma("unroll") // so that what a loop indexes can lie in registers
+#define TD_UNROLL_BY(n) TD_PRAGMA(unroll n)
+#define TD_PRAGMA(text) _Pragma(#text)
+#else
+#define TD_NOINLINE __attribute__((noinline))
+#define TD_UNROLL
+#define TD_UNROLL_BY(n)
 #endif
 
 namespace at::formats::cuda {
@@ -19,15 +28,25 @@ using Stream = void*;
 // What a launch gives back: 0, or the CUDA runtime's error.
 using Status = int;
 
+template <typename Body>
+concept shares = requires { typename Body::Shared; };
+
 #ifdef __CUDACC__
 
 constexpr int kThreads = 256;
 constexpr int64_t kMostBlocks = 1 << 16; // each thread takes further indices in steps of the whole grid
 
 template <typename Body>
-__global__ void __launch_bounds__(kThreads) run_each(Body body, int64_t n) {
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) body(i);
+__global__ void __launch_bounds__(kThreads) run_each(const __grid_constant__ Body body, int64_t n) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x, first = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if constexpr (shares<Body>) {
+    __shared__ typename Body::Shared shared;
+    body.prepare(shared, static_cast<int>(threadIdx.x), kThreads);
+    __syncthreads();
+    for (int64_t i = first; i < n; i += step) body(shared, i);
+  } else {
+    for (int64_t i = first; i < n; i += step) body(i);
+  }
 }
 
 // The runtime's error where a table's copy could not be made for this launch (Tables.h), else 0.
@@ -46,7 +65,13 @@ Status for_each(int64_t n, Stream stream, const Body& body) {
 
 template <typename Body>
 Status for_each(int64_t n, Stream, const Body& body) {
-  for (int64_t i = 0; i < n; ++i) body(i);
+  if constexpr (shares<Body>) {
+    typename Body::Shared shared;
+    body.prepare(shared, 0, 1);
+    for (int64_t i = 0; i < n; ++i) body(shared, i);
+  } else {
+    for (int64_t i = 0; i < n; ++i) body(i);
+  }
   return 0;
 }
 

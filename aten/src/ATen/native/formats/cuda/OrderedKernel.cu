@@ -63,8 +63,8 @@ class OrderedSum {
   bool there_[kMostWaiting];
 };
 
-template <typename T, typename Code>
-struct OrderedSums : StepOperands<T, Code> {
+template <typename T>
+struct OrderedSums : StepOperands<T> {
   TD_HOST_DEVICE void operator()(int64_t i) const {
     const Steps<T>& steps = this->steps;
     const Places& places = this->places;
@@ -85,7 +85,7 @@ struct OrderedSums : StepOperands<T, Code> {
         sum.join(c10::formats::joins_behind(steps.order, term, k));
       }
     }
-    this->out[i] = static_cast<Code>(sum.finished(this->start_of(i)));
+    this->out.put(i, sum.finished(this->start_of(i)));
   }
 };
 
@@ -93,7 +93,8 @@ struct OrderedSums : StepOperands<T, Code> {
 
 template <typename T>
 Status ordered_sums(const StepPolicy& policy, const Dots<T>& dots, void* out, Stream stream) {
-  return launch_steps<OrderedSums>(policy, dots, out, stream);
+  const OrderedSums<T> body{{policy, dots, out}};
+  return for_each(body.results(), stream, body);
 }
 
 template Status ordered_sums(const StepPolicy&, const Dots<float>&, void*, Stream);

@@ -12,6 +12,17 @@ TD_HOST_DEVICE T as_float32(T x) {
   return static_cast<T>(static_cast<float>(x));
 }
 
+// A number rounded to a format's. Compiled once: a step rounds in several places, and all of a codec's ways in each make a kernel of 60,000
+// instructions.
+template <typename T>
+TD_HOST_DEVICE TD_NOINLINE static T rounded_by(const Encoder<T>& encoder, const Decoder<T>& decoder, T x, uint64_t word) {
+  return decoder(static_cast<typename Machine<T>::Bits>(encoder.at_word(x, word)));
+}
+template <typename T>
+TD_HOST_DEVICE TD_NOINLINE static uint64_t code_by(const Encoder<T>& encoder, T x, uint64_t word) {
+  return encoder.at_word(x, word);
+}
+
 // What all threads share.
 template <typename T>
 struct Steps {
@@ -47,8 +58,6 @@ struct Steps {
 // One result on its way. Every rounding takes a word of its own, by its number and the result's place, whether the mode needs one or not.
 template <typename T>
 class Sum {
-  using Bits = typename Machine<T>::Bits;
-
  public:
   TD_HOST_DEVICE Sum(const Steps<T>& steps, int64_t place, const T* start) : steps_(steps), place_(place) {
     if (!start) return;
@@ -79,14 +88,14 @@ class Sum {
   // The code of a sum.
   TD_HOST_DEVICE uint64_t result(T sum) {
     if (steps_.divisor != 1) sum = c10::formats::divide_odd(sum, static_cast<T>(steps_.divisor));
-    return steps_.result_encoder.at_word(sum, next_word());
+    return code_by(steps_.result_encoder, sum, next_word());
   }
 
   // For other orders than one running sum: a product by itself; two sums as one; a number as the accumulator would hold it; the running sum so far,
   // and another one begun.
   TD_HOST_DEVICE T product(T a, T b) {
     const T exact = c10::formats::multiply_odd(a, b);
-    return steps_.exact_product ? exact : steps_.product_decoder(static_cast<Bits>(steps_.product_encoder.at_word(exact, next_word())));
+    return steps_.exact_product ? exact : rounded_by(steps_.product_encoder, steps_.product_decoder, exact, next_word());
   }
   TD_HOST_DEVICE T join(T a, T b) { return sum_of(BinaryOp::Add, a, b); }
   TD_HOST_DEVICE T hold(T x) { return rounded(x); }
@@ -99,9 +108,9 @@ class Sum {
 
  private:
   TD_HOST_DEVICE uint64_t next_word() { return static_cast<uint64_t>(step_++ * steps_.all + place_); }
-  TD_HOST_DEVICE T rounded(T x) { return steps_.sum_decoder(static_cast<Bits>(steps_.sum_encoder.at_word(x, next_word()))); }
+  TD_HOST_DEVICE T rounded(T x) { return rounded_by(steps_.sum_encoder, steps_.sum_decoder, x, next_word()); }
   TD_HOST_DEVICE T sum_of(BinaryOp op, T a, T b) { return rounded(steps_.signs.of(op, a, b, binary_odd(op, a, b))); }
-  TD_HOST_DEVICE T outer_rounded(T x) { return steps_.outer_decoder(static_cast<Bits>(steps_.outer_encoder.at_word(x, next_word()))); }
+  TD_HOST_DEVICE T outer_rounded(T x) { return rounded_by(steps_.outer_encoder, steps_.outer_decoder, x, next_word()); }
   TD_HOST_DEVICE T joined() {
     if (steps_.rounds_chunks) return outer_rounded(steps_.outer_signs.of(BinaryOp::Add, wide_, acc_, c10::formats::add_odd(wide_, acc_)));
     return steps_.chunks_in_float ? as_float32(wide_ + acc_) : wide_ + acc_;
@@ -132,13 +141,22 @@ class Sum {
 };
 
 // What such sums read and write.
-template <typename T, typename Code>
+template <typename T>
 struct StepOperands {
   Places places;
   const T *a, *b, *start;
-  Code* out;
+  CodesOut out;
   Steps<T> steps;
 
+  StepOperands(const StepPolicy& policy, const Dots<T>& dots, void* codes)
+      : places{dots.shape, dots.present, dots.present_rows},
+        a(dots.a),
+        b(dots.b),
+        start(dots.start),
+        out{codes, policy.result.itemsize()},
+        steps(policy, results()) {}
+
+  int64_t results() const { return places.shape.batches * places.shape.m * places.shape.n; }
   TD_HOST_DEVICE const T* start_of(int64_t i) const { return start ? start + i : nullptr; }
   TD_HOST_DEVICE void add(Sum<T>& sum, int64_t i, int64_t term) const {
     if (!places.has_row(i, term)) return;
@@ -147,18 +165,12 @@ struct StepOperands {
     if (a) sum.add_product(a[places.left(i, term)], y);
     else sum.add(y);
   }
+  // Result i, its terms in their order.
+  TD_HOST_DEVICE uint64_t sequential(int64_t i) const {
+    Sum<T> sum(steps, i, start_of(i));
+    for (int64_t term = 0; term < places.shape.k; ++term) add(sum, i, term);
+    return sum.finished();
+  }
 };
-
-// A body over them, one result each.
-template <template <typename, typename> class Body, typename T>
-Status launch_steps(const StepPolicy& policy, const Dots<T>& dots, void* out, Stream stream) {
-  return with_code_type(policy.result, [&](auto code) {
-    using Code = decltype(code);
-    const int64_t n = dots.shape.batches * dots.shape.m * dots.shape.n;
-    const Body<T, Code> body{
-        {{dots.shape, dots.present, dots.present_rows}, dots.a, dots.b, dots.start, static_cast<Code*>(out), Steps<T>(policy, n)}};
-    return for_each(n, stream, body);
-  });
-}
 
 } // namespace at::formats::cuda

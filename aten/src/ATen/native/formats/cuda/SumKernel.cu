@@ -12,27 +12,27 @@ using c10::formats::finite;
 using c10::formats::Term;
 using c10::formats::Unpacked;
 
-template <typename T, typename Code>
-struct StepSums : StepOperands<T, Code> {
-  TD_HOST_DEVICE void operator()(int64_t i) const {
-    Sum<T> sum(this->steps, i, this->start_of(i));
-    for (int64_t term = 0; term < this->places.shape.k; ++term) this->add(sum, i, term);
-    this->out[i] = static_cast<Code>(sum.finished());
-  }
+template <typename T>
+struct StepSums : StepOperands<T> {
+  TD_HOST_DEVICE void operator()(int64_t i) const { this->out.put(i, this->sequential(i)); }
 };
 
 template <typename T>
 Status step_sums(const StepPolicy& policy, const Dots<T>& dots, void* out, Stream stream) {
   if (policy.order != SumOrder::Sequential) return ordered_sums(policy, dots, out, stream);
-  return launch_steps<StepSums>(policy, dots, out, stream);
+  if constexpr (std::is_same_v<T, float>) {
+    if (serves_tiles(policy, dots)) return tile_sums(policy, dots, out, stream);
+  }
+  const StepSums<T> body{{policy, dots, out}};
+  return for_each(body.results(), stream, body);
 }
 
 // A column's running sums: a thread goes down the column.
-template <typename T, typename Code>
+template <typename T>
 struct RunningSums {
   DotShape shape;
   const T* values;
-  Code* out;
+  CodesOut out;
   Steps<T> steps;
 
   TD_HOST_DEVICE void operator()(int64_t column) const {
@@ -41,39 +41,37 @@ struct RunningSums {
     for (int64_t i = 0; i < shape.k; ++i) {
       const int64_t at = first + i * shape.n;
       sum.add(values[at]);
-      out[at] = static_cast<Code>(sum.finished());
+      out.put(at, sum.finished());
     }
   }
 };
 
 template <typename T>
 Status running_sums(const StepPolicy& policy, const DotShape& shape, const T* values, void* out, Stream stream) {
-  return with_code_type(policy.result, [&](auto code) {
-    using Code = decltype(code);
-    const int64_t n = shape.batches * shape.n;
-    return for_each(n, stream, RunningSums<T, Code>{shape, values, static_cast<Code*>(out), Steps<T>(policy, n * shape.k)});
-  });
+  const int64_t n = shape.batches * shape.n;
+  return for_each(n, stream, RunningSums<T>{shape, values, {out, policy.result.itemsize()}, Steps<T>(policy, n * shape.k)});
 }
 
 // ---- exact ----
 
 // What an exact sum makes of one: its code, by the random word of its place.
-template <typename Code>
 struct ExactOutput {
-  Code* codes;
+  CodesOut codes;
   Format format;
   RandomWords words;
+
+  ExactOutput(void* out, const Format& result, const RandomWords& words) : codes{out, result.itemsize()}, format(on_device(result)), words(words) {}
+
   TD_HOST_DEVICE void put(int64_t at, const Unpacked& value) const {
-    codes[at] = static_cast<Code>(encode_any(format, value, drawn_word(format, words.seed, words.first + at * words.step)));
+    codes.put(at, encode_any(format, value, drawn_word(format, words.seed, words.first + at * words.step)));
   }
 };
 
-template <typename Code>
 struct Exact {
   Places places;
   const double *a, *b, *start;
   Format format;
-  ExactOutput<Code> out;
+  ExactOutput out;
   int64_t divisor;
   bool narrow; // mantissas of at most 15 bits
 
@@ -100,26 +98,22 @@ struct Exact {
 };
 
 Status exact(const Format& f, const Format& result, const Dots<double>& dots, int64_t divisor, void* out, const RandomWords& words, Stream stream) {
-  return with_code_type(result, [&](auto code) {
-    using Code = decltype(code);
-    const Exact<Code> body{{dots.shape, dots.present, dots.present_rows},
-                           dots.a,
-                           dots.b,
-                           dots.start,
-                           on_device(f),
-                           {static_cast<Code*>(out), on_device(result), words},
-                           divisor,
-                           f.significand_bits() <= 15};
-    return for_each(dots.shape.batches * dots.shape.m * dots.shape.n, stream, body);
-  });
+  const Exact body{{dots.shape, dots.present, dots.present_rows},
+                   dots.a,
+                   dots.b,
+                   dots.start,
+                   on_device(f),
+                   {out, result, words},
+                   divisor,
+                   f.significand_bits() <= 15};
+  return for_each(dots.shape.batches * dots.shape.m * dots.shape.n, stream, body);
 }
 
-template <typename Code>
 struct RunningExact {
   DotShape shape;
   const double* values;
   Format format;
-  ExactOutput<Code> out;
+  ExactOutput out;
 
   TD_HOST_DEVICE void operator()(int64_t column) const {
     const int64_t first = column / shape.n * shape.k * shape.n + column % shape.n;
@@ -136,11 +130,7 @@ struct RunningExact {
 
 Status running_exact(const Format& f, const Format& result, const DotShape& shape, const double* values, void* out, const RandomWords& words,
                      Stream stream) {
-  return with_code_type(result, [&](auto code) {
-    using Code = decltype(code);
-    return for_each(shape.batches * shape.n, stream,
-                    RunningExact<Code>{shape, values, on_device(f), {static_cast<Code*>(out), on_device(result), words}});
-  });
+  return for_each(shape.batches * shape.n, stream, RunningExact{shape, values, on_device(f), {out, result, words}});
 }
 
 } // namespace

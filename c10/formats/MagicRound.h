@@ -1,0 +1,113 @@
+// float32 numbers to the nearest of a format, ties to even, by adding a number and taking it off again: the shortest way where additions cost less
+// than operations on bits, as on a GPU.
+//
+// x + m has its last place where m has it: with m = 1.5 * 2^23 last places of the format at x, the addition rounds x as the format does, and the
+// subtraction is exact. A rounder answers NaN where it does not know: a NaN goes through all additions that follow, so that a sum says at its end
+// whether each step was right, and whoever asked computes that one sum in another way.
+#pragma once
+#include <c10/formats/MachineBits.h>
+
+namespace c10::formats {
+
+// Floats with subnormals. Numbers are taken and given times 2^scale, by which the magic number of the topmost binade, where a result may be beyond
+// the largest number, is infinite; and infinity less infinity is NaN.
+struct FloatMagic {
+  struct Table {}; // none
+  static constexpr bool is_scaled = true;
+
+  int scale;
+  float factor, least; // of a number's power of two; where numbers are subnormal
+
+  explicit FloatMagic(const Format& f)
+      : scale(scale_of(f)),
+        factor(1.5F * power_of_two<float>(23 - f.man_bits)),
+        least(1.5F * power_of_two<float>(23 + f.lsb_exponent() + scale)) {}
+
+  // Of formats whose arithmetic float32 can do, so that neither products nor scaled ones leave its range.
+  static bool serves(const Format& f) {
+    return f.kind == Kind::Float && f.rounding == Rounding::NearestEven && f.subnormals == Subnormals::Gradual && f.overflow != Overflow::Wrap &&
+        f.man_bits >= 1 && f.arithmetic_in_float() && scale_of(f) < 127;
+  }
+
+  // Whether the format's numbers are added up in float32 and then rounded as their exact sums are: Figueroa, "When is double rounding innocuous?",
+  // SIGNUM 30(3), 1995 (24 >= 2 p + 2, with subnormal numbers too).
+  static bool sums_in_float(const Format& f) { return 2 * f.significand_bits() + 2 <= 24; }
+
+  TD_HOST_DEVICE void fill(Table&, int, int) const {}
+
+  TD_INLINE float rounded(float x, const Table& table) const { return __builtin_copysignf(unsigned_rounded(x, table), x); }
+  // A 0, or what is rounded to 0, may be +0.
+  TD_INLINE float unsigned_rounded(float x, const Table&) const { return add_and_take(x, __builtin_fmaxf(magic(x), least)); }
+  // Of multiples of the smallest positive number, by a magic number less.
+  TD_INLINE float unsigned_rounded_multiple(float x, const Table&) const { return add_and_take(x, magic(x)); }
+
+ private:
+  TD_INLINE float magic(float x) const { return bits_as<float>(bits_as<uint32_t>(x) & infinity_bits<float>()) * factor; }
+  TD_INLINE static float add_and_take(float x, float magic) { return (x + magic) - magic; }
+  static int scale_of(const Format& f) { return 128 - (23 - f.man_bits) - f.max_exponent(); }
+};
+
+// Posits, as long as the cut is in the fraction, or right behind the exponent. What is rounded is 0 or a normal number.
+struct PositMagic {
+  struct Table {
+    float of_exponent[256];
+  };
+  static constexpr bool is_scaled = false;
+
+  int scale{0};
+  Table table;
+
+  explicit PositMagic(const Format& f) {
+    for (int field = 0; field < 256; ++field) {
+      const int e = field - Machine<float>::bias;
+      table.of_exponent[field] = field < 255 && digits(f, e) >= 0 ? magic(f, e) : bits_as<float>(nan_bits<float>());
+    }
+    table.of_exponent[0] = 0; // 0 + 0 - 0
+  }
+
+  static bool serves(const Format& f) {
+    return f.is_posit() && f.rounding == Rounding::NearestEven && f.arithmetic_in_float() && !f.only_exact_codec();
+  }
+
+  // As FloatMagic's, for posits of up to 12 digits, which have fewer where it counts. Say float32 rounds the sum of a and a smaller b, between 2^r
+  // and 2^(r + 1), to the middle m of two posits, from which it is not more than 2^(r - 24) away. a is not m, since a is a posit, of at least 2^(r -
+  // 1); so b is at least half of what multiples of a's last place and m lie apart. If b's last place, and so every b's of this size, is above 2^(r -
+  // 24), b reaches m or stays farther away.
+  static bool sums_in_float(const Format& f) {
+    for (int r = -f.max_exponent(); r <= f.max_exponent(); ++r) {
+      if (digits(f, r) < 0) continue;
+      const int most = digits(f, r) > digits(f, r - 1) ? digits(f, r) : digits(f, r - 1), b = r - 1 - most - 1;
+      const int last_place = b - (digits(f, b) > 0 ? digits(f, b) : 0);
+      if (last_place < r - 23) return false;
+    }
+    return true;
+  }
+
+  TD_HOST_DEVICE void fill(Table& shared, int thread, int threads) const {
+    for (int i = thread; i < 256; i += threads) shared.of_exponent[i] = table.of_exponent[i];
+  }
+
+  TD_INLINE float rounded(float x, const Table& shared) const {
+    const float magic = shared.of_exponent[bits_as<uint32_t>(x) >> 23 & 255];
+    return (x + magic) - magic; // posits have one 0, which is +0 here
+  }
+  TD_INLINE float unsigned_rounded(float x, const Table& shared) const { return rounded(x, shared); }
+  TD_INLINE float unsigned_rounded_multiple(float x, const Table& shared) const { return rounded(x, shared); }
+
+ private:
+  // Of the fraction of numbers from 2^e on; below 0 where the exponent has not all of its own.
+  static int digits(const Format& f, int e) {
+    const int k = e >> f.exp_bits;
+    return f.bits - 1 - (k < 0 ? 1 - k : k + 2) - f.exp_bits;
+  }
+
+  // A tie between 2^e and 2^(e + 1), where there is no fraction, goes to the even one of their codes, of which the last digit is the exponent's, or
+  // the one that ends the regime. The addition gives the even number of last places, which an odd magic number turns around.
+  static float magic(const Format& f, int e) {
+    const float even = 1.5F * power_of_two<float>(e - digits(f, e) + 23);
+    const bool odd_code = f.exp_bits > 0 ? (e & 1) != 0 : e < 0;
+    return digits(f, e) == 0 && !odd_code ? even + power_of_two<float>(e) : even;
+  }
+};
+
+} // namespace c10::formats

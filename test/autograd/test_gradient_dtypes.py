@@ -136,6 +136,21 @@ def test_in_place_powers_with_exponents_of_float32(dtype):
         torch.testing.assert_close(exponent.grad.double(), e.grad, rtol=0.07, atol=0)
 
 
+def test_a_gradient_is_of_the_dtype_that_grad_dtype_asks_for():
+    x = torch.nn.Parameter(torch.ones(3).to(torch.q52))
+    with pytest.raises(RuntimeError, match=r"own dtype, torch\.q52, but got torch\.float32"):
+        x.grad = torch.ones(3)
+    x.grad_dtype = torch.float32
+    x.grad = torch.ones(3)
+    assert x.grad.dtype is torch.float32
+    with pytest.raises(RuntimeError, match=r"torch\.float64"):
+        x.grad = torch.ones(3).double()
+    x.grad_dtype = None  # any
+    for dtype in (torch.float64, torch.q52):
+        x.grad = torch.ones(3).to(dtype)
+        assert x.grad.dtype is dtype
+
+
 @each_dtype
 def test_grad_dtype_names_our_dtype(dtype):
     x, container = leaf(X, dtype), CONTAINER[dtype.itemsize]

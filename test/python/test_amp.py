@@ -184,6 +184,53 @@ def test_operators_that_take_the_widest_dtype(low):
             torch.cat([x.half(), x.half()])
 
 
+@pytest.mark.parametrize("low", [torch.q43, torch.posit16es2, torch.bfloat16])
+def test_operands_that_were_made_before_the_block(low):
+    x, other, wide = (torch.randn(4, 4).to(dtype) for dtype in (low, torch.e5m5, torch.posit32es2))
+    with torch.autocast("cpu", dtype=low):
+        for made in (x, x.clone()):
+            assert (made @ made).dtype is low
+            assert F.mse_loss(made, made).dtype is torch.float32
+            assert torch.cat([made, torch.randn(4, 4)]).dtype is torch.float32
+        for made in (other, other.clone(), wide, wide.clone()):  # the user's choice, as ever
+            assert (made @ made).dtype is made.dtype is F.mse_loss(made, made).dtype
+        with torch.autocast("cpu", enabled=False):
+            assert F.mse_loss(x, x).dtype is low
+
+
+@pytest.mark.parametrize("low", [torch.q43, torch.posit16es2])
+def test_scripted_attention_in_autocast(low):
+    layer = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+    x, padding = torch.randn(2, 3, 8), torch.tensor([[False, False, True], [False, True, True]])
+    floating = torch.full((3, 3), -torch.inf).triu(1)
+    scripted = torch.jit.script(layer)
+    with torch.autocast("cpu", dtype=low):
+        for options in ({"key_padding_mask": padding}, {"attn_mask": floating < 0}, {"attn_mask": floating}, {}):
+            expected, weights = layer(x, x, x, **options)
+            found, found_weights = scripted(x, x, x, **options)
+            assert torch.equal(found, expected)
+            assert torch.equal(found_weights, weights)
+            without = scripted(x, x, x, need_weights=False, **options)[0]
+            assert torch.equal(without, layer(x, x, x, need_weights=False, **options)[0])
+            assert not without.isnan().any()
+
+
+def test_a_script_has_the_dtype_of_each_block():
+    @torch.jit.script
+    def product(x, y):
+        return x @ y
+
+    x = torch.randn(4, 4)
+    for low in (torch.bfloat16, torch.q43, torch.posit16es2, torch.q43):
+        with torch.autocast("cpu", dtype=low):
+            assert product(x, x).dtype is low
+    assert product(x, x).dtype is torch.float32
+    ours = x.to(torch.q52)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert product(ours, ours).dtype is torch.q52
+    assert product(ours, ours).dtype is torch.q52
+
+
 def test_blocks_nest_and_end():
     x, d = torch.randn(2, 2), torch.posit16es2
     assert torch.get_autocast_dtype("cpu") is torch.bfloat16

@@ -5,6 +5,8 @@ Each returns None where stock's own is right. Beside a wheel hooks call them (_o
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch.nn import functional as F
 from torch.utils import _foreach_utils
@@ -78,6 +80,12 @@ def autocast_mask(mask):
         return mask
     own = _autocast_format(mask.device, mask.dtype)
     return mask if own is None else _within(mask.float(), own)
+
+
+def scripted_mask_value(dtype: torch.dtype) -> float:
+    """What a script writes for minus infinity into a mask of the dtype: of ours, or one that autocast casts to ours."""
+    own = dtype if _C.format_of(dtype) is not None else _autocast_format(torch.device("cpu"), dtype)
+    return -math.inf if own is None else mask_value(own)
 
 
 def subsequent_mask(sz, device=None, dtype=None):

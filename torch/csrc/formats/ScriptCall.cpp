@@ -9,6 +9,7 @@
 #include <torch/csrc/formats/ScriptMasks.h>
 
 #include <ATen/FormatTensor.h>
+#include <ATen/native/formats/overlay/Autocast.h>
 #include <c10/formats/ForkSafeMutex.h>
 #include <torch/csrc/Layout.h>
 #include <torch/csrc/MemoryFormat.h>
@@ -174,12 +175,19 @@ void rewrite(jit::Block* block) {
   }
 }
 
+bool has_blocks(const jit::Block* block) {
+  return std::any_of(block->nodes().begin(), block->nodes().end(), [](const Node* node) {
+    return node->kind() == c10::prim::Enter || std::any_of(node->blocks().begin(), node->blocks().end(), has_blocks);
+  });
+}
+
 // ---- functions, and their variants for formats ----
 
 struct Known {
   std::weak_ptr<Graph> graph;
   bool names_format;
-  std::shared_ptr<GraphFunction> variant; // made at the first call that works on formats
+  // Made at the first call that works on formats, and at the first within an autocast of ours.
+  std::shared_ptr<GraphFunction> variant, in_autocast;
 };
 
 c10::formats::ForkSafeMutex lock;
@@ -191,19 +199,26 @@ Known& known(const GraphFunction& function) {
   auto found = all.find(graph.get());
   if (found != all.end() && found->second.graph.lock() == graph) return found->second;
   for (auto it = all.begin(); it != all.end();) it = it->second.graph.expired() ? all.erase(it) : std::next(it);
-  return all[graph.get()] = Known{graph, names_format(*graph), nullptr};
+  return all[graph.get()] = Known{graph, names_format(*graph), nullptr, nullptr};
 }
 
 std::shared_ptr<GraphFunction> variant(const GraphFunction& function) {
   const std::lock_guard<std::mutex> guard(lock);
   Known& entry = known(function);
-  if (!entry.variant) {
+  const bool autocast = at::formats::autocast_to_format();
+  std::shared_ptr<GraphFunction>& made = autocast ? entry.in_autocast : entry.variant;
+  if (!made) {
     auto graph = function.graph()->copy();
-    jit::Inline(*graph);
+    {
+      const c10::impl::ExcludeDispatchKeyGuard outside(c10::autocast_dispatch_keyset); // else functions come with autocast's casts of this block
+      jit::Inline(*graph);
+    }
     rewrite(graph->block());
-    entry.variant = std::make_shared<GraphFunction>(function.qualname(), graph, nullptr, jit::ExecutorExecutionMode::SIMPLE);
+    made = std::make_shared<GraphFunction>(function.qualname(), graph, nullptr, jit::ExecutorExecutionMode::SIMPLE);
+    // JIT's own autocast writes the first block's dtype into the graph. Operators ask autocast by themselves; blocks in the script's text need it.
+    made->_set_ignore_amp(autocast && !has_blocks(graph->block()));
   }
-  return entry.variant;
+  return made;
 }
 
 bool function_names_format(jit::Function& function) {
@@ -283,6 +298,7 @@ py::object run_script(const py::object& stock, const py::args& args, const py::k
 } // namespace
 
 bool script_works_on_formats(PyObject* const* given, Py_ssize_t count) {
+  if (at::formats::autocast_to_format()) return true; // stock operands become ours on the way
   for (Py_ssize_t i = 1; i < count; ++i) {
     if (is_or_holds_format(given[i])) return true;
   }

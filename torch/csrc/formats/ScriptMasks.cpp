@@ -5,6 +5,7 @@
 #include <torch/csrc/formats/ScriptMasks.h>
 
 #include <ATen/FormatTensor.h>
+#include <ATen/native/formats/overlay/Autocast.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/scope.h>
@@ -31,9 +32,9 @@ py::object dtype_of(const at::Tensor& t) {
 void push_mask_value(Stack& stack) {
   const at::Tensor like = jit::pop(stack).toTensor();
   double value = -HUGE_VAL;
-  if (at::formats::is_format_tensor(like)) {
+  if (at::formats::is_format_tensor(like) || at::formats::autocast_to_format()) {
     const py::gil_scoped_acquire gil;
-    value = implementation("mask_value")(dtype_of(like)).cast<double>();
+    value = implementation("scripted_mask_value")(dtype_of(like)).cast<double>();
   }
   jit::push(stack, value);
 }
@@ -48,6 +49,10 @@ void push_mask(Stack& stack) {
     const py::object given = py::reinterpret_steal<py::object>(THPVariable_Wrap(mask.toTensor()));
     const py::object made = implementation("canonical_mask")(given, "attn_mask", py::none(), "", dtype_of(query), false);
     mask = THPVariable_Unpack(made.ptr());
+  } else if (mask.isTensor() && at::formats::autocast_to_format()) {
+    const py::gil_scoped_acquire gil;
+    const py::object given = py::reinterpret_steal<py::object>(THPVariable_Wrap(mask.toTensor()));
+    mask = THPVariable_Unpack(implementation("autocast_mask")(given).ptr());
   }
   jit::push(stack, std::move(mask));
 }
@@ -83,6 +88,8 @@ void rewrite_mask(Node* node) {
     }
   } else if (kind == c10::aten::baddbmm && written_in(node) == "multi_head_attention_forward") {
     replace_input(node, 0, "number_formats::mask", {node->input(0), node->input(1)}, c10::TensorType::get());
+  } else if (kind == c10::aten::scaled_dot_product_attention) {
+    replace_input(node, 3, "number_formats::mask", {node->input(3), node->input(0)}, c10::OptionalType::ofTensor());
   } else if (kind == c10::aten::_transformer_encoder_layer_fwd || kind == c10::aten::_native_multi_head_attention) { // fused ones, for inference
     if (const auto place = node->schema().argumentIndexWithName("mask")) {
       replace_input(node, *place, "number_formats::mask", {node->input(*place), node->input(0)}, c10::OptionalType::ofTensor());

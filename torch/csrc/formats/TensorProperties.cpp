@@ -33,19 +33,6 @@ int set_data(PyObject* self, PyObject* data, void* closure) {
   return done ? 0 : -1;
 }
 
-// Stock compares the two by the container's type.
-int set_grad(PyObject* self, PyObject* grad, void* closure) {
-  if (grad && THPVariable_Check(grad) && format_of_tensor(self) != format_of_tensor(grad)) {
-    PyObject* own = PyObject_GetAttrString(self, "dtype");
-    PyObject* other = PyObject_GetAttrString(grad, "dtype");
-    if (own && other) PyErr_Format(PyExc_RuntimeError, "expected a gradient of the tensor's own dtype, %R, but got %R", own, other);
-    Py_XDECREF(own);
-    Py_XDECREF(other);
-    return -1;
-  }
-  return stock_set_grad(self, grad, closure);
-}
-
 getter stock_get_grad_dtype = nullptr;
 setter stock_set_grad_dtype = nullptr;
 
@@ -56,6 +43,30 @@ PyObject* get_grad_dtype(PyObject* self, void* closure) {
   if (!found || !entry || found != reinterpret_cast<PyObject*>(torch::getTHPDtype(entry->container))) return found;
   Py_DECREF(found);
   return Py_NewRef(dtype_object(*entry));
+}
+
+// Stock compares the two by the container's type. A stock gradient is one that `grad_dtype` asks for, or allows.
+bool takes_stock_grad(PyObject* self, PyObject* grad) {
+  if (!stock_get_grad_dtype || format_of_tensor(grad)) return false; // releases before the property
+  PyObject* asked = get_grad_dtype(self, nullptr);
+  PyObject* given = PyObject_GetAttrString(grad, "dtype");
+  const bool takes = asked && given && (asked == Py_None || asked == given);
+  PyErr_Clear(); // who asked gets the error of the two dtypes
+  Py_XDECREF(asked);
+  Py_XDECREF(given);
+  return takes;
+}
+
+int set_grad(PyObject* self, PyObject* grad, void* closure) {
+  if (grad && THPVariable_Check(grad) && format_of_tensor(self) != format_of_tensor(grad) && !takes_stock_grad(self, grad)) {
+    PyObject* own = PyObject_GetAttrString(self, "dtype");
+    PyObject* other = PyObject_GetAttrString(grad, "dtype");
+    if (own && other) PyErr_Format(PyExc_RuntimeError, "expected a gradient of the tensor's own dtype, %R, but got %R", own, other);
+    Py_XDECREF(own);
+    Py_XDECREF(other);
+    return -1;
+  }
+  return stock_set_grad(self, grad, closure);
 }
 
 int set_grad_dtype(PyObject* self, PyObject* dtype, void* closure) {

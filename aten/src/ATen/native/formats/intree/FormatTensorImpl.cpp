@@ -15,10 +15,9 @@ bool any_format_tensor() {
   return made_any.load(std::memory_order_relaxed);
 }
 
-// Stock's kernels for autocast look for their key; where autocast's dtype is a stock one, ours are left alone.
+// Stock's kernels for autocast look for their key, wherever a tensor was made; those of another dtype they leave alone (edits of autocast_mode).
 static c10::DispatchKeySet autocast_keys(c10::Device device) {
-  const bool ours = device.is_cpu() && c10::formats::is_format_type(at::autocast::get_autocast_dtype(at::kCPU));
-  return ours ? c10::DispatchKeySet(c10::DispatchKey::AutocastCPU) : c10::DispatchKeySet();
+  return device.is_cpu() ? c10::DispatchKeySet(c10::DispatchKey::AutocastCPU) : c10::DispatchKeySet();
 }
 
 c10::intrusive_ptr<c10::TensorImpl> make_format_impl(c10::Storage storage, const FormatEntry& entry) {

@@ -28,8 +28,12 @@ void CollectiveWork::finish() {
   if (const std::exception_ptr failure = run_rest()) std::rethrow_exception(failure);
 }
 
-// Whoever sees that it is done reads the tensors next.
+// Whoever sees that it is done reads the tensors next. (Work beneath may complete its future, and with it ours, before it says that it is done.)
 bool CollectiveWork::isCompleted() {
+  {
+    const std::lock_guard<std::mutex> lock(rest_mutex_);
+    if (finished_) return true;
+  }
   if (!beneath_->isCompleted()) return false;
   if (beneath_->isSuccess()) run_rest();
   return true;

@@ -147,7 +147,7 @@ at::Tensor to(const at::Tensor& self, optional<ScalarType> dtype, optional<Layou
   const auto is_lower = [&] { return c10::formats::scalar_type(*own) == at::autocast::get_autocast_dtype(at::kCPU); };
   // Inside PyTorch's tree, where dtypes are their own containers, it does not ask (an edit of autocast_mode.cpp), and who does is the user.
   const bool beside_wheel = own->container != c10::formats::scalar_type(*own);
-  if (!target && beside_wheel && autocast_asks(*dtype, self.device()) && !is_lower()) return self;
+  if (beside_wheel && autocast_asks(target ? c10::formats::scalar_type(*target) : *dtype, self.device()) && !is_lower()) return self;
   const bool same_device = !device || *device == self.device() || (device->type() == self.device().type() && !device->has_index());
   const bool keeps_layout = !mf || *mf == MemoryFormat::Preserve || self.suggest_memory_format() == *mf;
   if (target == own && same_device && keeps_layout && !copy) return self;

@@ -3,7 +3,6 @@
 #include <ATen/FormatTensor.h>
 
 #include <ATen/native/formats/operators/MetaDevice.h>
-#include <ATen/native/formats/overlay/Autocast.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/PyInterpreter.h>
 
@@ -14,9 +13,10 @@ namespace {
 
 std::atomic<bool> made_any{false};
 
-// What is made where autocast's dtype is ours is autocast's to cast; else tensors of ours lack its key, and are left alone.
+// An autocast whose dtype is ours casts all that is in its block, wherever it was made. One with a stock dtype asks, too, and gets tensors of ours
+// back as they are (Copy.cpp).
 c10::DispatchKeySet autocast_keys(c10::Device device) {
-  return device.is_cpu() && autocast_has_format() ? c10::DispatchKeySet(c10::DispatchKey::AutocastCPU) : c10::DispatchKeySet();
+  return device.is_cpu() ? c10::DispatchKeySet(c10::DispatchKey::AutocastCPU) : c10::DispatchKeySet();
 }
 
 c10::DispatchKeySet keys_on(c10::Device device) {

@@ -2,7 +2,6 @@
 // tree in the place of overlay/.
 #include <ATen/FormatTensor.h>
 
-#include <ATen/autocast_mode.h>
 #include <ATen/native/formats/operators/MetaDevice.h>
 
 #include <atomic>

@@ -83,11 +83,17 @@ def memory(device, clock):
 
 def sums(device, clock):
     """Dot products rounded at every step, and exact ones."""
-    n = 1024 if device == "cuda" else 24
+    small, large = (1024, 4096) if device == "cuda" else (24, 48)
     for name in ("posit16es2", "q43", "e5m5"):
         dtype = getattr(torch, name)
-        a, b = torch.randn(n, n, device=device).to(dtype), torch.randn(n, n, device=device).to(dtype)
-        for policy, options in (("format", {}), ("format", {"fused": True}), ("chunked(32)", {}), ("exact", {})):
+        for policy, options, n in (
+            ("format", {}, large),
+            ("format", {}, small),
+            ("format", {"fused": True}, small),
+            ("chunked(32)", {}, small),
+            ("exact", {}, small),
+        ):
+            a, b = torch.randn(n, n, device=device).to(dtype), torch.randn(n, n, device=device).to(dtype)
             with torch_dtypes.accumulate(policy, **options):
                 took = clock(lambda a=a, b=b: a @ b, repeats=5, warm=1)
             say(what=" ".join([policy, *options]), format=name, size=n, milliseconds=took, tera_multiply_adds=n**3 / took / 1e9)

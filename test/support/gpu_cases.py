@@ -193,6 +193,13 @@ def sums(device, dtype):
 
 
 @case
+def sums_in_tiles(device, dtype):
+    """So many results that a thread has several."""
+    with torch_dtypes.accumulate("format"):
+        return [ours((2051, 7), dtype, device, 1) @ ours((7, 1030), dtype, device, 2)]
+
+
+@case
 def convolutions(device):
     results = []
     for policy, options in [*POLICIES[:4], *POLICIES[-3:]]:

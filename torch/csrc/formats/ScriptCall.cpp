@@ -9,7 +9,6 @@
 #include <torch/csrc/formats/ScriptMasks.h>
 
 #include <ATen/FormatTensor.h>
-#include <ATen/native/formats/overlay/Autocast.h>
 #include <c10/formats/ForkSafeMutex.h>
 #include <torch/csrc/Layout.h>
 #include <torch/csrc/MemoryFormat.h>
@@ -205,7 +204,7 @@ Known& known(const GraphFunction& function) {
 std::shared_ptr<GraphFunction> variant(const GraphFunction& function) {
   const std::lock_guard<std::mutex> guard(lock);
   Known& entry = known(function);
-  const bool autocast = at::formats::autocast_to_format();
+  const bool autocast = autocast_to_format();
   std::shared_ptr<GraphFunction>& made = autocast ? entry.in_autocast : entry.variant;
   if (!made) {
     auto graph = function.graph()->copy();
@@ -298,7 +297,7 @@ py::object run_script(const py::object& stock, const py::args& args, const py::k
 } // namespace
 
 bool script_works_on_formats(PyObject* const* given, Py_ssize_t count) {
-  if (at::formats::autocast_to_format()) return true; // stock operands become ours on the way
+  if (autocast_to_format()) return true; // stock operands become ours on the way
   for (Py_ssize_t i = 1; i < count; ++i) {
     if (is_or_holds_format(given[i])) return true;
   }

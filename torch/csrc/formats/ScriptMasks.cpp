@@ -5,7 +5,7 @@
 #include <torch/csrc/formats/ScriptMasks.h>
 
 #include <ATen/FormatTensor.h>
-#include <ATen/native/formats/overlay/Autocast.h>
+#include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/scope.h>
@@ -32,7 +32,7 @@ py::object dtype_of(const at::Tensor& t) {
 void push_mask_value(Stack& stack) {
   const at::Tensor like = jit::pop(stack).toTensor();
   double value = -HUGE_VAL;
-  if (at::formats::is_format_tensor(like) || at::formats::autocast_to_format()) {
+  if (at::formats::is_format_tensor(like) || autocast_to_format()) {
     const py::gil_scoped_acquire gil;
     value = implementation("scripted_mask_value")(dtype_of(like)).cast<double>();
   }
@@ -49,7 +49,7 @@ void push_mask(Stack& stack) {
     const py::object given = py::reinterpret_steal<py::object>(THPVariable_Wrap(mask.toTensor()));
     const py::object made = implementation("canonical_mask")(given, "attn_mask", py::none(), "", dtype_of(query), false);
     mask = THPVariable_Unpack(made.ptr());
-  } else if (mask.isTensor() && at::formats::autocast_to_format()) {
+  } else if (mask.isTensor() && autocast_to_format()) {
     const py::gil_scoped_acquire gil;
     const py::object given = py::reinterpret_steal<py::object>(THPVariable_Wrap(mask.toTensor()));
     mask = THPVariable_Unpack(implementation("autocast_mask")(given).ptr());
@@ -78,6 +78,10 @@ void replace_input(Node* node, size_t place, const char* op, at::ArrayRef<jit::V
 }
 
 } // namespace
+
+bool autocast_to_format() {
+  return at::autocast::is_autocast_enabled(at::kCPU) && c10::formats::is_format_type(at::autocast::get_autocast_dtype(at::kCPU));
+}
 
 void rewrite_mask(Node* node) {
   const c10::Symbol kind = node->kind();

@@ -7,6 +7,7 @@
 #include <c10/formats/SpecialTerms.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -180,6 +181,49 @@ void exact_dots(const DotOperands<double>& dots, const Format& f, const Format& 
         }
         output.put(at, divided(sum.value(), static_cast<uint64_t>(dots.divisor)));
       }
+    }
+  });
+  output.count();
+}
+
+namespace {
+
+// x / 2^last, of a multiple of that.
+__int128 in_places(double x, int last) {
+  const auto bits = std::bit_cast<uint64_t>(x);
+  const uint64_t fraction = bits & ((uint64_t{1} << 52) - 1);
+  const int field = static_cast<int>(bits >> 52 & 0x7ff), shift = field - 1075 - last;
+  if (field == 0) return 0;
+  const __int128 mantissa = static_cast<__int128>(fraction | uint64_t{1} << 52), magnitude = shift >= 0 ? mantissa << shift : mantissa >> -shift;
+  return bits >> 63 ? -magnitude : magnitude;
+}
+
+// places * 2^last; no places: plus zero.
+Unpacked unpack_places(__int128 places, int last) {
+  Unpacked u;
+  if (places == 0) return u;
+  u.cls = c10::formats::Class::Finite;
+  u.negative = places < 0;
+  unsigned __int128 magnitude = static_cast<unsigned __int128>(u.negative ? -places : places);
+  const auto high = static_cast<uint64_t>(magnitude >> 64);
+  const int zeros = high ? c10::formats::count_leading_zeros(high) : 64 + c10::formats::count_leading_zeros(static_cast<uint64_t>(magnitude));
+  magnitude <<= zeros;
+  u.significand = static_cast<uint64_t>(magnitude >> 64);
+  u.sticky = static_cast<uint64_t>(magnitude) != 0;
+  u.exponent = 127 - zeros + last;
+  return u;
+}
+
+} // namespace
+
+void exact_codes(const std::vector<const double*>& parts, int last, int64_t n, int64_t divisor, const Format& result, const RandomWords& words,
+                 char* codes, const Recorder& seen) {
+  const ExactOutput output(result, codes, words, seen, n);
+  at::parallel_for(0, n, 1024, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      __int128 sum = 0;
+      for (const double* part : parts) sum += in_places(part[i], last);
+      output.put(i, divided(unpack_places(sum, last), static_cast<uint64_t>(divisor)));
     }
   });
   output.count();

@@ -20,6 +20,9 @@ struct DotOperands {
 template <typename T>
 void step_dots(const CpuKernels& kernels, const DotOperands<T>& dots, const StepFormats& formats, const Accumulation& policy, char* codes);
 void exact_dots(const DotOperands<double>& dots, const Format& f, const Format& result, const RandomWords& words, char* codes, const Recorder& seen);
+// The same of n sums, each the sum of the numbers at its place, multiples of 2^last that 127 bits hold.
+void exact_codes(const std::vector<const double*>& parts, int last, int64_t n, int64_t divisor, const Format& result, const RandomWords& words,
+                 char* codes, const Recorder& seen);
 
 // The sums of the first 1, 2, ... k rows of values, [batches, k, n], as codes of those sizes.
 template <typename T>

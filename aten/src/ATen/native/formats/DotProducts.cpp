@@ -3,6 +3,7 @@
 #include <ATen/native/formats/BlockDots.h>
 #include <ATen/native/formats/DeviceKernels.h>
 #include <ATen/native/formats/DotLoops.h>
+#include <ATen/native/formats/ExactProducts.h>
 #include <ATen/native/formats/GpuKernels.h>
 #include <ATen/native/formats/GpuSums.h>
 #include <ATen/ops/empty.h>
@@ -61,13 +62,20 @@ void stepwise(const DotProducts& dots, const FormatEntry& entry, const Accumulat
 
 void exact(const DotProducts& dots, const FormatEntry& entry, const at::Tensor& out) {
   kernels(out.device(), "dot products");
+  const Format result = rounding_format(entry);
+  const Recorder seen = recorder(entry.format, codes_of(out));
+  const RandomWords words = next_words(result);
+  if (const ExactParts parts = exact_parts(dots, entry); !parts.sums.empty()) {
+    std::vector<const double*> sums;
+    for (const at::Tensor& part : parts.sums) sums.push_back(part.const_data_ptr<double>());
+    return exact_codes(sums, parts.last, out.numel(), dots.divisor, result, words, codes_of(out), seen);
+  }
   const at::Tensor columns = dots.b.transpose(1, 2).contiguous(); // [batch, n, k]
   const at::Tensor present = dots.present.defined() ? dots.present.transpose(1, 2).contiguous() : dots.present;
   DotOperands<double> turned = operands<double>(dots);
   turned.b = columns.const_data_ptr<double>();
   turned.present = data_or_null<uint8_t>(present);
-  const Format rounded = rounding_format(entry);
-  exact_dots(turned, format_of_terms(dots, entry), rounded, next_words(rounded), codes_of(out), recorder(entry.format, codes_of(out)));
+  exact_dots(turned, format_of_terms(dots, entry), result, words, codes_of(out), seen);
 }
 
 BlockJob block_job(const FormatEntry& left, const FormatEntry& right, const FormatEntry& entry, const Accumulation& policy, bool start,

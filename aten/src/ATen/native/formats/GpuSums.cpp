@@ -1,7 +1,9 @@
 #include <ATen/native/formats/GpuSums.h>
 
+#include <ATen/native/formats/ExactProducts.h>
 #include <ATen/native/formats/GpuKernels.h>
 #include <ATen/native/formats/StepSums.h>
+#include <ATen/ops/stack.h>
 
 namespace at::formats {
 namespace {
@@ -58,6 +60,11 @@ void dot_products_on_gpu(const DotProducts& dots, const FormatEntry& entry, cons
   void* codes = out.mutable_data_ptr();
   if (policy.kind == Accumulation::Kind::Exact) {
     const RandomWords words = next_words(result, {}, out.device());
+    if (const ExactParts parts = exact_parts(dots, entry); !parts.sums.empty()) {
+      const at::Tensor terms = at::stack(parts.sums);
+      const cuda::Dots<double> sums{{1, 1, terms.size(0), out.numel()}, nullptr, terms.const_data_ptr<double>(), nullptr, nullptr, nullptr};
+      return gpu.check(gpu->exact(c10::formats::float_format(11, 52), result, sums, dots.divisor, codes, words, gpu.stream()));
+    }
     return gpu.check(gpu->exact(format_of_terms(dots, entry), result, operands<double>(dots), dots.divisor, codes, words, gpu.stream()));
   }
   const cuda::StepPolicy steps = step_policy(entry, policy, result, dots.divisor, out.device());

@@ -34,9 +34,9 @@ struct Tiles : StepOperands<float> {
         unscale(c10::formats::power_of_two<float>(-sum.scale)),
         exact_product(policy.exact_product) {}
 
-  int64_t row_tiles() const { return (places.shape.m + rows - 1) / rows; }
-  int64_t column_tiles() const { return (places.shape.n + kWarp * columns - 1) / (kWarp * columns); }
-  int64_t threads() const { return places.shape.batches * row_tiles() * column_tiles() * kWarp; }
+  TD_HOST_DEVICE int64_t tiles_down() const { return (places.shape.m + rows - 1) / rows; }
+  TD_HOST_DEVICE int64_t tiles_across() const { return (places.shape.n + kWarp * columns - 1) / (kWarp * columns); }
+  int64_t threads() const { return places.shape.batches * tiles_down() * tiles_across() * kWarp; }
 
   TD_HOST_DEVICE void prepare(Shared& shared, int thread, int of) const {
     product.fill(shared.product, thread, of);
@@ -57,9 +57,8 @@ struct Tiles : StepOperands<float> {
   // Neighbours in a block of threads have the same columns, which come from the cache then.
   TD_HOST_DEVICE void operator()(const Shared& shared, int64_t thread) const {
     const DotShape& s = places.shape;
-    const int64_t tile = thread / kWarp, tiles_down = (s.m + rows - 1) / rows, tiles_across = (s.n + kWarp * columns - 1) / (kWarp * columns);
-    const int64_t batch = tile / tiles_down / tiles_across;
-    const int64_t row = tile % tiles_down * rows, column = tile / tiles_down % tiles_across * (kWarp * columns) + thread % kWarp;
+    const int64_t tile = thread / kWarp, band = tile / tiles_down(), batch = band / tiles_across();
+    const int64_t row = tile % tiles_down() * rows, column = band % tiles_across() * (kWarp * columns) + thread % kWarp;
 
     // Beyond the edges the last ones are computed once more and not written.
     const float *left[rows], *right[columns];

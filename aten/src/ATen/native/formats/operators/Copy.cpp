@@ -143,11 +143,12 @@ at::Tensor to(const at::Tensor& self, optional<ScalarType> dtype, optional<Layou
     return same && keeps_layout && !copy ? self : at::_ops::_to_copy::call(self, dtype, layout, device, pin, non_blocking, mf);
   }
   const FormatEntry* target = requested_format(dtype, *own);
-  // Autocast with one of ours casts what is in it to float32, as it would of bfloat16; of other dtypes of ours it leaves all alone.
+  // Autocast with one of ours casts what is in it to float32, as it would of bfloat16; other dtypes of ours it leaves alone there. To its own it
+  // casts all: who asks for a dtype of ours may be the user.
   const auto is_lower = [&] { return c10::formats::scalar_type(*own) == at::autocast::get_autocast_dtype(at::kCPU); };
   // Inside PyTorch's tree, where dtypes are their own containers, it does not ask (an edit of autocast_mode.cpp), and who does is the user.
   const bool beside_wheel = own->container != c10::formats::scalar_type(*own);
-  if (beside_wheel && autocast_asks(target ? c10::formats::scalar_type(*target) : *dtype, self.device()) && !is_lower()) return self;
+  if (!target && beside_wheel && autocast_asks(*dtype, self.device()) && !is_lower()) return self;
   const bool same_device = !device || *device == self.device() || (device->type() == self.device().type() && !device->has_index());
   const bool keeps_layout = !mf || *mf == MemoryFormat::Preserve || self.suggest_memory_format() == *mf;
   if (target == own && same_device && keeps_layout && !copy) return self;

@@ -19,10 +19,6 @@ bool autocast_has_format() {
   return c10::formats::is_format_type(at::autocast::get_autocast_dtype(at::kCPU));
 }
 
-bool autocast_to_format() {
-  return autocast_has_format() && at::autocast::is_autocast_enabled(at::kCPU);
-}
-
 namespace {
 
 bool is_own(const at::Tensor& t) {

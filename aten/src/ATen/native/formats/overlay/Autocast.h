@@ -5,7 +5,5 @@ namespace at::formats {
 
 // Whether the calling thread's autocast dtype of the CPU is one of ours, within a block or not.
 bool autocast_has_format();
-// The same within a block, where stock operands are cast to it.
-bool autocast_to_format();
 
 } // namespace at::formats

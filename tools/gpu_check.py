@@ -28,7 +28,7 @@ TESTS = [
     ("the CPU's bits on the GPU", ["test/operators/test_gpu_route.py"]),
     ("casts", ["test/operators/test_conversion.py", "test/operators/test_factories.py"]),
     ("arithmetic", ["test/operators/test_arithmetic.py", "test/operators/test_operands.py", "test/operators/test_filling.py"]),
-    ("sums", ["test/operators/test_accumulation.py", "test/operators/test_accumulation_convolution.py"]),
+    ("sums", [f"test/operators/test_{name}.py" for name in ("accumulation", "accumulation_convolution", "exact_products")]),
     ("views and overlap", ["test/operators/test_views.py", "test/operators/test_overlap.py", "test/operators/test_moved_codes.py"]),
     ("optimizers", ["test/operators/test_optimizer_steps.py", "test/operators/test_foreach.py"]),
     ("random numbers", ["test/operators/test_random_numbers.py"]),

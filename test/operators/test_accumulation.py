@@ -12,7 +12,7 @@ from oracle_fixed import Fixed
 from oracle_sums import chunk_sum, exact_sum, finite, over, rounded, step_sum, times, value_of
 
 import torch_dtypes
-from torch_dtypes import accumulate, rounding
+from torch_dtypes import accumulate
 
 FORMATS = {
     **{name: spec for name, spec in BUILTIN.items() if name not in ("e5m5", "e5m7")},
@@ -415,50 +415,3 @@ def test_float64_and_float32_are_the_stock_kernels_rounded_once(name, one_thread
         expected = [x @ y, torch.addmm(z, x, y), x.sum(0), x.mean(1), x.cumsum(1)]
         for f, e in zip(found, expected, strict=True):
             assert torch.equal(codes_of(f), codes_of(e.to(dtype))), policy
-
-
-@pytest.mark.parametrize("mode", ["nearest_even", "stochastic"])
-@pytest.mark.parametrize("name", ["q43", "q52", "posit16es2", "e8m7", "posit32es2", "e8m23"])
-def test_exact_sums_by_matrix_products_are_those_of_the_terms(name, mode):
-    """A NaN in another row, or column, has all sums made of their terms one by one."""
-    dtype = torch_dtypes.dtype(name)
-    g = torch.Generator().manual_seed(7)
-
-    def numbers(spread, *shape):
-        x = torch.randn(shape, generator=g, dtype=torch.float64) * torch.exp2(torch.randint(*spread, shape, generator=g).double())
-        x = x.to(dtype)
-        return x.where(x.isfinite(), torch.ones((), dtype=dtype))
-
-    def drawn(function, *operands):
-        torch.manual_seed(5)
-        return function(*operands)
-
-    for spread in ((0, 1), (-8, 8), (-40, 40)):
-        for k in (1, 41, 401):
-            a, b, start = numbers(spread, 3, k), numbers(spread, k, 5), numbers(spread, 3, 5)
-            half = k // 2  # a row of which all but the last term cancels
-            a[0, half : 2 * half], b[half : 2 * half] = -a[0, :half], b[:half]
-            nan = torch.full((1, k), torch.nan).to(dtype)
-            below, right, more = torch.cat([a, nan]), torch.cat([b, nan.t()], 1), torch.cat([start, start[:1]])
-            with accumulate("exact"), rounding(mode):
-                pairs = [
-                    (drawn(torch.mm, a, b), drawn(torch.mm, below, b)[:-1]),
-                    (drawn(torch.addmm, start, a, b), drawn(torch.addmm, more, below, b)[:-1]),
-                    (drawn(torch.sum, b, 0), drawn(torch.sum, right, 0)[:-1]),
-                    (drawn(torch.mean, b, 0), drawn(torch.mean, right, 0)[:-1]),
-                ]
-            for found, expected in pairs:
-                assert torch.equal(codes_of(found), codes_of(expected)), (spread, k)
-
-
-@pytest.mark.parametrize("n", [20, 30, 60, 100, 200, 1000])
-def test_exact_sums_at_the_end_of_float64s_digits(n):
-    """Products of all digits that cancel, but for one of last digits, which float64 loses where the others' sum needs 54."""
-    x, last = 2 - 2.0**-23, 2.0**-23
-    a, b = torch.tensor([[x] * n + [-x] * n + [last]]), torch.tensor([x] * 2 * n + [last])
-    dtype = torch_dtypes.dtype("e8m23")
-    with accumulate("exact"):
-        found = (a.to(dtype) @ b.to(dtype).view(-1, 1)).item()
-        first = torch.addmm(torch.full((1, 1), 2.0**-60).to(dtype), a.to(dtype), b.to(dtype).view(-1, 1)).item()
-    assert found == 2.0**-46
-    assert first == 2.0**-46 + 2.0**-60

@@ -104,7 +104,8 @@ ExactParts exact_parts(const DotProducts& dots, const FormatEntry& entry) {
   if (!left || !right || !first || !left->near() || !right->near() || !first->near()) return {};
   const int carries = std::bit_width(static_cast<uint64_t>(k));
   const std::optional<Parts> parts = parts_for(left->digits(), right->digits(), carries);
-  if (!parts || (parts->left * parts->right > 1 && k < kLeastTerms)) return {};
+  const bool seen = dots.b.is_cpu(); // else an infinity may be there, of which a cut makes NaN
+  if (!parts || (parts->left * parts->right > 1 && (k < kLeastTerms || (!seen && f.has_infinity())))) return {};
   const bool none = left->empty() || right->empty();
   const Span all = (none ? Span{} : Span{left->top + right->top + carries, left->last + right->last}).with(*first);
   if (all.digits() > kMostDigits) return {};

@@ -143,7 +143,7 @@ def test_a_gradient_is_of_the_dtype_that_grad_dtype_asks_for():
     x.grad_dtype = torch.float32
     x.grad = torch.ones(3)
     assert x.grad.dtype is torch.float32
-    with pytest.raises(RuntimeError, match=r"torch\.float64"):
+    with pytest.raises(RuntimeError, match=r"grad_dtype asks for, torch\.float32, but got torch\.float64"):
         x.grad = torch.ones(3).double()
     x.grad_dtype = None  # any
     for dtype in (torch.float64, torch.q52):

@@ -61,7 +61,12 @@ int set_grad(PyObject* self, PyObject* grad, void* closure) {
   if (grad && THPVariable_Check(grad) && format_of_tensor(self) != format_of_tensor(grad) && !takes_stock_grad(self, grad)) {
     PyObject* own = PyObject_GetAttrString(self, "dtype");
     PyObject* other = PyObject_GetAttrString(grad, "dtype");
-    if (own && other) PyErr_Format(PyExc_RuntimeError, "expected a gradient of the tensor's own dtype, %R, but got %R", own, other);
+    PyObject* asked = stock_get_grad_dtype ? get_grad_dtype(self, nullptr) : nullptr;
+    const bool by_property = asked && asked != Py_None && asked != own;
+    const char* text = by_property ? "expected a gradient of the dtype that grad_dtype asks for, %R, but got %R"
+                                   : "expected a gradient of the tensor's own dtype, %R, but got %R";
+    if (own && other) PyErr_Format(PyExc_RuntimeError, text, by_property ? asked : own, other);
+    Py_XDECREF(asked);
     Py_XDECREF(own);
     Py_XDECREF(other);
     return -1;

@@ -88,6 +88,7 @@ def sums(device, clock):
         dtype = getattr(torch, name)
         for policy, options, n in (
             ("format", {}, large),
+            ("format", {"accumulator": "fp32"}, large),
             ("format", {}, small),
             ("format", {"fused": True}, small),
             ("chunked(32)", {}, small),
@@ -96,7 +97,8 @@ def sums(device, clock):
             a, b = torch.randn(n, n, device=device).to(dtype), torch.randn(n, n, device=device).to(dtype)
             with torch_dtypes.accumulate(policy, **options):
                 took = clock(lambda a=a, b=b: a @ b, repeats=5, warm=1)
-            say(what=" ".join([policy, *options]), format=name, size=n, milliseconds=took, tera_multiply_adds=n**3 / took / 1e9)
+            what = " ".join([policy, *(f"{k}={v}" for k, v in options.items())])
+            say(what=what, format=name, size=n, milliseconds=took, tera_multiply_adds=n**3 / took / 1e9)
 
 
 def products(device, clock):

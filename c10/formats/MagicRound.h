@@ -4,29 +4,41 @@
 // x + m has its last place where m has it: with m = 1.5 * 2^23 last places of the format at x, the addition rounds x as the format does, and the
 // subtraction is exact. A rounder answers NaN where it does not know: a NaN goes through all additions that follow, so that a sum says at its end
 // whether each step was right, and whoever asked computes that one sum in another way.
+//
+// A product need not be exact: m is added to it in one operation, and chosen by what float32 makes of it. Where that is a power of two which the
+// product itself does not reach, it is so near that both binades' last places round it to that power.
 #pragma once
-#include <c10/formats/MachineBits.h>
+#include <c10/formats/OddArithmetic.h>
 
 namespace c10::formats {
 
 // Floats with subnormals. Numbers are taken and given times 2^scale, by which the magic number of the topmost binade, where a result may be beyond
-// the largest number, is infinite; and infinity less infinity is NaN.
+// the largest number, is infinite or NaN; and infinity less infinity is NaN.
 struct FloatMagic {
   struct Table {}; // none
   static constexpr bool is_scaled = true;
 
+  // A right factor with the scale, but for the 2 that the left one has (the format's largest number stays finite by that); and once more, times what
+  // lies between a number's exponent and that of its magic number.
+  struct Right {
+    float scaled, towards_magic;
+  };
+
   int scale;
   float factor, least; // of a number's power of two; where numbers are subnormal
+  float right_scale, right_magic;
 
   explicit FloatMagic(const Format& f)
       : scale(scale_of(f)),
         factor(1.5F * power_of_two<float>(23 - f.man_bits)),
-        least(1.5F * power_of_two<float>(23 + f.lsb_exponent() + scale)) {}
+        least(1.5F * power_of_two<float>(23 + f.lsb_exponent() + scale)),
+        right_scale(power_of_two<float>(scale - 1)),
+        right_magic(power_of_two<float>(scale - 1 + 23 - f.man_bits)) {}
 
   // Of formats whose arithmetic float32 can do, so that neither products nor scaled ones leave its range.
   static bool serves(const Format& f) {
     return f.kind == Kind::Float && f.rounding == Rounding::NearestEven && f.subnormals == Subnormals::Gradual && f.overflow != Overflow::Wrap &&
-        f.man_bits >= 1 && f.arithmetic_in_float() && scale_of(f) < 127;
+        f.man_bits >= 1 && f.max_exponent() >= 0 && f.arithmetic_in_float() && scale_of(f) < 127;
   }
 
   // Whether the format's numbers are added up in float32 and then rounded as their exact sums are: Figueroa, "When is double rounding innocuous?",
@@ -41,9 +53,29 @@ struct FloatMagic {
   // Of multiples of the smallest positive number, by a magic number less.
   TD_INLINE float unsigned_rounded_multiple(float x, const Table&) const { return add_and_take(x, magic(x)); }
 
+  TD_INLINE float left(float x) const { return x + x; }
+  TD_INLINE Right right(float y) const { return {y * right_scale, y * right_magic}; }
+  TD_INLINE float rounded_product(float x, const Right& y, const Table& table) const {
+    return __builtin_copysignf(unsigned_rounded_product(x, y, table), x * y.towards_magic);
+  }
+  TD_INLINE float unsigned_rounded_product(float x, const Right& y, const Table&) const {
+    const float m = one_and_a_half(__builtin_fmaxf(__builtin_fabsf(x * y.towards_magic), least));
+    return fused(x, y.scaled, m) - m;
+  }
+
  private:
   TD_INLINE float magic(float x) const { return bits_as<float>(bits_as<uint32_t>(x) & infinity_bits<float>()) * factor; }
   TD_INLINE static float add_and_take(float x, float magic) { return (x + magic) - magic; }
+  // 1.5 times the power of two of a positive number; NaN of infinity.
+  TD_INLINE static float one_and_a_half(float x) {
+#ifdef __CUDA_ARCH__
+    uint32_t bits; // in one instruction, which the compiler does not find: it takes one constant in an instruction's text, and one from a register
+    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(bits) : "r"(bits_as<uint32_t>(x)), "r"(infinity_bits<float>()), "r"(1U << 22));
+    return bits_as<float>(bits);
+#else
+    return bits_as<float>((bits_as<uint32_t>(x) & infinity_bits<float>()) | 1U << 22);
+#endif
+  }
   static int scale_of(const Format& f) { return 128 - (23 - f.man_bits) - f.max_exponent(); }
 };
 
@@ -53,6 +85,7 @@ struct PositMagic {
     float of_exponent[256];
   };
   static constexpr bool is_scaled = false;
+  using Right = float; // a right factor is taken as it is
 
   int scale{0};
   Table table;
@@ -88,13 +121,22 @@ struct PositMagic {
   }
 
   TD_INLINE float rounded(float x, const Table& shared) const {
-    const float magic = shared.of_exponent[bits_as<uint32_t>(x) >> 23 & 255];
-    return (x + magic) - magic; // posits have one 0, which is +0 here
+    const float m = magic(x, shared);
+    return (x + m) - m; // posits have one 0, which is +0 here
   }
   TD_INLINE float unsigned_rounded(float x, const Table& shared) const { return rounded(x, shared); }
   TD_INLINE float unsigned_rounded_multiple(float x, const Table& shared) const { return rounded(x, shared); }
 
+  TD_INLINE float left(float x) const { return x; }
+  TD_INLINE Right right(float y) const { return y; }
+  TD_INLINE float rounded_product(float x, Right y, const Table& shared) const {
+    const float m = magic(x * y, shared);
+    return fused(x, y, m) - m;
+  }
+  TD_INLINE float unsigned_rounded_product(float x, Right y, const Table& shared) const { return rounded_product(x, y, shared); }
+
  private:
+  TD_INLINE static float magic(float x, const Table& shared) { return shared.of_exponent[bits_as<uint32_t>(x) >> 23 & 255]; }
   // Of the fraction of numbers from 2^e on; below 0 where the exponent has not all of its own.
   static int digits(const Format& f, int e) {
     const int k = e >> f.exp_bits;

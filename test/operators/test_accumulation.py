@@ -219,6 +219,23 @@ def test_what_the_accumulator_starts_with(name):
     assert_codes(none, [spec.encode(exact_sum([x])) for x in values_of(bias, spec)], spec, name)
 
 
+@pytest.mark.parametrize("product", [None, "exact", "q43"])
+@pytest.mark.parametrize("name", ["q43", "posit16es2", "e5m10"])
+def test_float32_accumulators_are_the_machine_s(name, product):
+    dtype, g = torch_dtypes.dtype(name), torch.Generator().manual_seed(4)
+    sizes = (9, 50), (50, 20), (20,)
+    a, b, start = ((torch.randn(size, generator=g) * torch.exp2(torch.randint(-6, 4, size, generator=g))).to(dtype) for size in sizes)
+    options = {} if product is None else {"product": product}
+    with torch_dtypes.accumulate("format", accumulator="fp32", **options):
+        found = torch.addmm(start, a, b)
+    sums = start.float().expand(9, 20).clone()
+    for i in range(50):
+        products = a[:, i, None].double() * b[None, i].double()  # exact
+        rounded = products.float() if product == "exact" else products.to(dtype if product is None else torch.q43).float()
+        sums += rounded
+    assert torch.equal(codes_of(found), codes_of(sums.to(dtype)))
+
+
 @pytest.mark.parametrize(("beta", "alpha"), [(1, 2.0), (0.3, 1), (-1.7, 0.1), (0, 1), (0, -3.0), (0.5, 0)])
 @pytest.mark.parametrize("name", ["posit16es1", "posit32es2", "q43"])
 def test_other_scalars(name, beta, alpha):

@@ -292,6 +292,10 @@ TILES = [
     ("e5m14", {}), ("e2m12", {}),
     ("posit8es0", {}), ("posit8es2", {}), ("posit12es1", {}), ("posit16es1", {}), ("posit16es2", {}), ("posit8es1", {"accumulator": "posit12es1"}),
     ("posit16es2", {"product": "exact"}), ("posit10es2", {"product": "posit16es2", "accumulator": "posit10es2"}),
+    ("q43", {"accumulator": "fp32"}), ("e5m10", {"accumulator": "fp32"}), ("e2m12", {"accumulator": "fp32"}), ("e4m3fnuz", {"accumulator": "fp32"}),
+    ("q43", {"product": "exact", "accumulator": "fp32"}), ("posit16es2", {"product": "exact", "accumulator": "fp32"}),
+    ("posit8es2", {"accumulator": "fp32"}), ("posit16es2", {"accumulator": "fp32"}), ("posit16es1", {"accumulator": "fp32"}),
+    ("q43_toward_zero", {"product": "q43_toward_zero", "accumulator": "fp32"}),
 ]  # fmt: skip
 
 

@@ -195,8 +195,12 @@ def sums(device, dtype):
 @case
 def sums_in_tiles(device, dtype):
     """So many results that a thread has several."""
-    with torch_dtypes.accumulate("format"):
-        return [ours((2051, 7), dtype, device, 1) @ ours((7, 1030), dtype, device, 2)]
+    a, b = ours((4101, 7), dtype, device, 1), ours((7, 1030), dtype, device, 2)
+    results = []
+    for options in ({}, {"accumulator": "fp32"}):
+        with torch_dtypes.accumulate("format", **options):
+            results.append(a @ b)
+    return results
 
 
 @case

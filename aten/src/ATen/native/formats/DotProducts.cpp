@@ -102,6 +102,7 @@ bool wraps(const FormatEntry* chosen) {
 
 bool in_float(const FormatEntry& entry, const Accumulation& policy) {
   for (const FormatEntry* chosen : {policy.product, policy.accumulator, policy.outer}) {
+    if (chosen && chosen == policy.accumulator && sums_in_binary32(entry, policy)) continue;
     // A number that wraps has every digit of a sum, of however large terms.
     if (!step_format(entry, chosen, policy).arithmetic_in_float() || (wraps(chosen) && chosen != &entry)) return false;
   }

@@ -41,7 +41,6 @@ cuda::StepPolicy step_policy(const FormatEntry& entry, const Accumulation& polic
       .order = policy.order,
       .lanes = policy.lanes,
       .divisor = divisor,
-      .product_digits = 2 * entry.format.significand_bits(), // operands of other formats are float64, where nothing asks
       .seed = formats.seed,
   };
 }

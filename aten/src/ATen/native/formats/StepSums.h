@@ -4,6 +4,7 @@
 #include <ATen/FormatRounding.h>
 #include <ATen/Observation.h>
 #include <ATen/native/formats/cpu/Kernels.h>
+#include <c10/formats/FastBinary32.h>
 #include <c10/formats/ZeroSums.h>
 
 #include <algorithm>
@@ -17,6 +18,13 @@ inline Format step_format(const FormatEntry& own, const FormatEntry* chosen, con
   Format f = rounding_format(chosen ? *chosen : own);
   if (policy.rounding) f.rounding = *policy.rounding;
   return f;
+}
+
+// Whether the accumulator is float32's own: one running sum of numbers that float32 has, which machines add up so.
+inline bool sums_in_binary32(const FormatEntry& own, const Accumulation& policy) {
+  const Format sum = step_format(own, policy.accumulator, policy);
+  return policy.kind == Accumulation::Kind::Steps && policy.order == Accumulation::Order::Sequential && !policy.fused && !policy.kahan &&
+      c10::formats::is_binary32(sum) && sum.rounding == Rounding::NearestEven && !observing();
 }
 
 // What one call rounds to, and its seed where any of these formats needs one. To be made before a parallel loop: how a thread rounds is
@@ -49,7 +57,11 @@ struct StepFormats {
 template <typename T>
 class Steps {
  public:
-  Steps(const CpuKernels& kernels, const StepFormats& formats, const Accumulation& policy) : kernels_(kernels), formats_(formats), policy_(policy) {}
+  Steps(const CpuKernels& kernels, const StepFormats& formats, const Accumulation& policy)
+      : kernels_(kernels),
+        formats_(formats),
+        policy_(policy),
+        machine_sums_(std::is_same_v<T, float> && c10::formats::is_binary32(formats.sum)) {}
 
   // first: the number of the first lane among all dot products, of which there are `all`: stochastic modes number their words by both.
   // step: how many words each lane has drawn already.
@@ -64,7 +76,8 @@ class Steps {
     std::fill_n(acc_, n, T{0});
     if (!start) return;
     std::copy_n(start, n, chunked() ? wide_ : acc_);
-    if (!chunked()) round(formats_.sum, acc_, formats_.seen_sums);
+    if (machine_sums_) ++step_;
+    else if (!chunked()) round(formats_.sum, acc_, formats_.seen_sums);
     if (chunked() && policy_.outer) round(formats_.outer, wide_, formats_.seen_outer);
   }
 
@@ -154,6 +167,11 @@ class Steps {
   }
 
   void add_term() {
+    if (machine_sums_) {
+      for (int64_t i = 0; i < n_; ++i) acc_[i] += term_[i];
+      ++step_; // the word that rounding would take
+      return;
+    }
     if (!policy_.kahan) {
       sum_of(BinaryOp::Add, acc_, term_, next_);
       std::copy_n(next_, n_, acc_);
@@ -192,6 +210,7 @@ class Steps {
   const CpuKernels& kernels_;
   const StepFormats& formats_;
   const Accumulation& policy_;
+  const bool machine_sums_; // float has operands of a float32 accumulator only if its own sums are meant
   int64_t n_{0}, step_{0}, first_{0}, all_{0};
   int64_t taken_[kLanes]; // terms in the chunk so far
   alignas(64) T acc_[kLanes], term_[kLanes], error_[kLanes], next_[kLanes], wide_[kLanes], factor_[kLanes], kept_acc_[kLanes], kept_error_[kLanes];

@@ -60,7 +60,6 @@ struct StepPolicy {
   SumOrder order{SumOrder::Sequential}; // where it is another, there are no chunks
   int64_t lanes{1};
   int64_t divisor{1}; // of the finished sum, before its last rounding
-  int product_digits{2 * 53}; // significant digits of a product of two operands, before it is rounded, at most
   Seed seed{};
 };
 
@@ -123,7 +122,8 @@ struct CudaKernels {
   Status (*ternary)(const Elementwise&, TernaryOp, double s, Stream);
   Status (*sqrt)(const Elementwise&, Stream);
 
-  // Values of a format to codes, every step rounded. In float where all of the policy's formats have arithmetic_in_float().
+  // Values of a format to codes, every step rounded. As float where all formats have arithmetic_in_float(), but that of the sums where these are
+  // float32's (one running sum, not fused, no compensation).
   Status (*steps_float)(const StepPolicy&, const Dots<float>&, void* out, Stream);
   Status (*steps_double)(const StepPolicy&, const Dots<double>&, void* out, Stream);
   // The same, block by block.

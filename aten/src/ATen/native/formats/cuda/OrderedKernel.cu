@@ -11,7 +11,7 @@ constexpr int kMostWaiting = 48; // sums of at most 2^30 terms: a tree's, by hal
 template <typename T>
 class OrderedSum {
  public:
-  TD_HOST_DEVICE OrderedSum(const Steps<T>& steps, int64_t place) : sum_(steps, place, nullptr) {}
+  TD_HOST_DEVICE OrderedSum(const Steps<T>& steps, int64_t place) : sum_(steps, place) {}
 
   TD_HOST_DEVICE Sum<T>& running() { return sum_; }
   TD_HOST_DEVICE void push(T value, bool there) {
@@ -36,6 +36,7 @@ class OrderedSum {
     }
   }
   // What no sum has rounded is put into the accumulator as a running sum's first term is. The bias comes last.
+  // start: nullptr where there is none.
   TD_HOST_DEVICE uint64_t finished(const T* start) {
     T total = 0;
     if (depth_ > 0) {
@@ -85,7 +86,7 @@ struct OrderedSums : StepOperands<T> {
         sum.join(c10::formats::joins_behind(steps.order, term, k));
       }
     }
-    this->out.put(i, sum.finished(this->start_of(i)));
+    this->out.put(i, sum.finished(this->start ? this->start + i : nullptr));
   }
 };
 

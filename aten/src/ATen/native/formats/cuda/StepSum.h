@@ -4,12 +4,18 @@
 #include <ATen/native/formats/cuda/Kernels.h>
 #include <ATen/native/formats/cuda/Odd.h>
 #include <ATen/native/formats/cuda/Places.h>
+#include <c10/formats/FastBinary32.h>
 
 namespace at::formats::cuda {
 
 template <typename T>
 TD_HOST_DEVICE T as_float32(T x) {
   return static_cast<T>(static_cast<float>(x));
+}
+
+// Whether an accumulator's sums are the machine's: float32's, to nearest.
+inline bool sums_in_binary32(const StepPolicy& p) {
+  return c10::formats::is_binary32(p.sum) && p.sum.rounding == Rounding::NearestEven;
 }
 
 // A number rounded to a format's. Compiled once: a step rounds in several places, and all of a codec's ways in each make a kernel of 60,000
@@ -59,10 +65,10 @@ struct Steps {
 template <typename T>
 class Sum {
  public:
-  TD_HOST_DEVICE Sum(const Steps<T>& steps, int64_t place, const T* start) : steps_(steps), place_(place) {
-    if (!start) return;
-    if (steps.chunk) wide_ = steps.rounds_chunks ? outer_rounded(*start) : *start;
-    else acc_ = rounded(*start);
+  TD_HOST_DEVICE Sum(const Steps<T>& steps, int64_t place) : steps_(steps), place_(place) {}
+  TD_HOST_DEVICE void begin(T start) {
+    if (steps_.chunk) wide_ = steps_.rounds_chunks ? outer_rounded(start) : start;
+    else acc_ = rounded(start);
   }
 
   TD_HOST_DEVICE void add_product(T a, T b) {
@@ -140,15 +146,15 @@ class Sum {
   T acc_{0}, error_{0}, wide_{0};
 };
 
-// What such sums read and write.
-template <typename T>
+// What such sums, in T, read and write.
+template <typename T, typename Value = T>
 struct StepOperands {
   Places places;
-  const T *a, *b, *start;
+  const Value *a, *b, *start;
   CodesOut out;
   Steps<T> steps;
 
-  StepOperands(const StepPolicy& policy, const Dots<T>& dots, void* codes)
+  StepOperands(const StepPolicy& policy, const Dots<Value>& dots, void* codes)
       : places{dots.shape, dots.present, dots.present_rows},
         a(dots.a),
         b(dots.b),
@@ -157,7 +163,6 @@ struct StepOperands {
         steps(policy, results()) {}
 
   int64_t results() const { return places.shape.batches * places.shape.m * places.shape.n; }
-  TD_HOST_DEVICE const T* start_of(int64_t i) const { return start ? start + i : nullptr; }
   TD_HOST_DEVICE void add(Sum<T>& sum, int64_t i, int64_t term) const {
     if (!places.has_row(i, term)) return;
     if (!places.has(i, term)) return sum.skip(a != nullptr);
@@ -167,7 +172,8 @@ struct StepOperands {
   }
   // Result i, its terms in their order.
   TD_HOST_DEVICE uint64_t sequential(int64_t i) const {
-    Sum<T> sum(steps, i, start_of(i));
+    Sum<T> sum(steps, i);
+    if (start) sum.begin(start[i]);
     for (int64_t term = 0; term < places.shape.k; ++term) add(sum, i, term);
     return sum.finished();
   }

@@ -12,32 +12,38 @@ using c10::formats::finite;
 using c10::formats::Term;
 using c10::formats::Unpacked;
 
-template <typename T>
-struct StepSums : StepOperands<T> {
+template <typename T, typename Value>
+struct StepSums : StepOperands<T, Value> {
   TD_HOST_DEVICE void operator()(int64_t i) const { this->out.put(i, this->sequential(i)); }
 };
 
-template <typename T>
-Status step_sums(const StepPolicy& policy, const Dots<T>& dots, void* out, Stream stream) {
-  if (policy.order != SumOrder::Sequential) return ordered_sums(policy, dots, out, stream);
-  if constexpr (std::is_same_v<T, float>) {
-    if (serves_tiles(policy, dots)) return tile_sums(policy, dots, out, stream);
-  }
-  const StepSums<T> body{{policy, dots, out}};
+template <typename T, typename Value>
+Status one_by_one(const StepPolicy& policy, const Dots<Value>& dots, void* out, Stream stream) {
+  const StepSums<T, Value> body{{policy, dots, out}};
   return for_each(body.results(), stream, body);
 }
 
+Status step_sums(const StepPolicy& policy, const Dots<double>& dots, void* out, Stream stream) {
+  if (policy.order != SumOrder::Sequential) return ordered_sums(policy, dots, out, stream);
+  return one_by_one<double>(policy, dots, out, stream);
+}
+Status step_sums(const StepPolicy& policy, const Dots<float>& dots, void* out, Stream stream) {
+  if (policy.order != SumOrder::Sequential) return ordered_sums(policy, dots, out, stream);
+  if (serves_tiles(policy, dots)) return tile_sums(policy, dots, out, stream);
+  return sums_in_binary32(policy) ? one_by_one<double>(policy, dots, out, stream) : one_by_one<float>(policy, dots, out, stream);
+}
+
 // A column's running sums: a thread goes down the column.
-template <typename T>
+template <typename T, typename Value>
 struct RunningSums {
   DotShape shape;
-  const T* values;
+  const Value* values;
   CodesOut out;
   Steps<T> steps;
 
   TD_HOST_DEVICE void operator()(int64_t column) const {
     const int64_t first = column / shape.n * shape.k * shape.n + column % shape.n;
-    Sum<T> sum(steps, first, nullptr);
+    Sum<T> sum(steps, first);
     for (int64_t i = 0; i < shape.k; ++i) {
       const int64_t at = first + i * shape.n;
       sum.add(values[at]);
@@ -46,10 +52,18 @@ struct RunningSums {
   }
 };
 
-template <typename T>
-Status running_sums(const StepPolicy& policy, const DotShape& shape, const T* values, void* out, Stream stream) {
+template <typename T, typename Value>
+Status down_columns(const StepPolicy& policy, const DotShape& shape, const Value* values, void* out, Stream stream) {
   const int64_t n = shape.batches * shape.n;
-  return for_each(n, stream, RunningSums<T>{shape, values, {out, policy.result.itemsize()}, Steps<T>(policy, n * shape.k)});
+  return for_each(n, stream, RunningSums<T, Value>{shape, values, {out, policy.result.itemsize()}, Steps<T>(policy, n * shape.k)});
+}
+
+template <typename Value>
+Status running_sums(const StepPolicy& policy, const DotShape& shape, const Value* values, void* out, Stream stream) {
+  if constexpr (std::is_same_v<Value, float>) {
+    if (!sums_in_binary32(policy)) return down_columns<float>(policy, shape, values, out, stream);
+  }
+  return down_columns<double>(policy, shape, values, out, stream);
 }
 
 // ---- exact ----
@@ -136,8 +150,8 @@ Status running_exact(const Format& f, const Format& result, const DotShape& shap
 } // namespace
 
 void fill_sums(CudaKernels& k) {
-  k.steps_float = &step_sums<float>;
-  k.steps_double = &step_sums<double>;
+  k.steps_float = &step_sums;
+  k.steps_double = &step_sums;
   k.exact = &exact;
   k.running_steps_float = &running_sums<float>;
   k.running_steps_double = &running_sums<double>;

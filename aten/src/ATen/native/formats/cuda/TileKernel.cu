@@ -1,5 +1,5 @@
-// Products of matrices of which every product and every sum is rounded to nearest even, in float32: the common case of StepSum.h in as few
-// instructions as it takes. A thread has some rows and columns of results, so that what it loads serves several, and rounds by magic numbers
+// Products of matrices of which every product is rounded to nearest even and every sum, too, or is float32's: the common cases of StepSum.h in as
+// few instructions as they take. A thread has some rows and columns of results, so that what it loads serves several, and rounds by magic numbers
 // (c10/formats/MagicRound.h). What comes out as NaN it does not know, and computes again step by step.
 #include <ATen/native/formats/cuda/StepSum.h>
 #include <c10/formats/MagicRound.h>
@@ -13,46 +13,144 @@ using c10::formats::PositMagic;
 constexpr int64_t kThreadsForLargeTiles = 1 << 16; // fewer would leave a large GPU idle
 constexpr int kWarp = 32; // threads side by side: of neighbouring columns, so that they load neighbouring numbers
 
-// plain: float32 has the products exactly, these and the sums are of one format, and float32's sums round as exact ones do. No accumulator is -0 then
-// (begun() sees to it), and of a 0 that is added to another number the sign does not matter.
-template <typename Magic, bool plain, int rows, int columns>
-struct Tiles : StepOperands<float> {
+// ---- how a product joins an accumulator ----
+//
+// columns: of a large tile, the more, the less there is to compute. Wide: the type of the step by step computation. Shared: tables. left(), right():
+// factors as next() takes them; begun(): what an accumulator holds first; accumulators are numbers times 1 / unscale. An accumulator is never -0
+// where nothing below tells -0 from 0: begun() does not know that one, and no sum of others is -0.
+
+TD_INLINE float unknown_if_negative_zero(float held, float start) {
+  return held == 0 && !is_positive(start) ? c10::formats::bits_as<float>(c10::formats::nan_bits<float>()) : held;
+}
+
+// Products and sums of one format, of which float32's sums round as exact ones do.
+template <typename Magic>
+struct OneFormat {
+  static constexpr int columns = 4;
+  using Wide = float;
+  using Right = typename Magic::Right;
+  using Shared = typename Magic::Table;
+  Magic magic;
+  float scale, unscale;
+
+  explicit OneFormat(const StepPolicy& policy)
+      : magic(policy.sum),
+        scale(c10::formats::power_of_two<float>(magic.scale)),
+        unscale(c10::formats::power_of_two<float>(-magic.scale)) {}
+
+  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const { magic.fill(shared, thread, threads); }
+  TD_INLINE float left(float x) const { return magic.left(x); }
+  TD_INLINE Right right(float y) const { return magic.right(y); }
+  TD_INLINE float begun(float start, const Shared& shared) const {
+    return unknown_if_negative_zero(magic.unsigned_rounded(start * scale, shared), start);
+  }
+  TD_INLINE float next(const Shared& shared, float acc, float x, const Right& y) const {
+    return magic.unsigned_rounded_multiple(acc + magic.unsigned_rounded_product(x, y, shared), shared);
+  }
+};
+
+// Any two formats, or products that are not rounded.
+template <typename Magic, bool exact_product>
+struct TwoFormats {
+  static constexpr int columns = 4;
+  using Wide = float;
+  using Right = std::conditional_t<exact_product, float, typename Magic::Right>;
   struct Shared {
     typename Magic::Table product, sum;
   };
-
   Magic product, sum;
-  float scale, sum_scale, unscale; // of the left factors; from a product's scale to a sum's; from that to 1
-  bool exact_product;
+  float scale, from_product, unscale; // from_product: from a product's scale
 
-  Tiles(const StepPolicy& policy, const Dots<float>& dots, void* out)
-      : StepOperands<float>(policy, dots, out),
-        product(policy.product),
+  explicit TwoFormats(const StepPolicy& policy)
+      : product(policy.product),
         sum(policy.sum),
-        scale(c10::formats::power_of_two<float>(policy.exact_product ? sum.scale : product.scale)),
-        sum_scale(c10::formats::power_of_two<float>(policy.exact_product ? 0 : sum.scale - product.scale)),
-        unscale(c10::formats::power_of_two<float>(-sum.scale)),
-        exact_product(policy.exact_product) {}
+        scale(c10::formats::power_of_two<float>(sum.scale)),
+        from_product(c10::formats::power_of_two<float>(sum.scale - product.scale)),
+        unscale(c10::formats::power_of_two<float>(-sum.scale)) {}
+
+  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const {
+    product.fill(shared.product, thread, threads);
+    sum.fill(shared.sum, thread, threads);
+  }
+  TD_INLINE float left(float x) const {
+    if constexpr (exact_product) return Magic::is_scaled ? x * scale : x;
+    else return product.left(x);
+  }
+  TD_INLINE Right right(float y) const {
+    if constexpr (exact_product) return y;
+    else return product.right(y);
+  }
+  TD_INLINE float begun(float start, const Shared& shared) const { return sum.rounded(Magic::is_scaled ? start * scale : start, shared.sum); }
+  TD_INLINE float next(const Shared& shared, float acc, float x, const Right& y) const {
+    return sum.rounded(c10::formats::add_odd(acc, term(shared, x, y)), shared.sum);
+  }
+
+ private:
+  TD_INLINE float term(const Shared& shared, float x, const Right& y) const {
+    if constexpr (exact_product) return c10::formats::multiply_odd(x, y);
+    else if constexpr (Magic::is_scaled) return product.rounded_product(x, y, shared.product) * from_product;
+    else return product.rounded_product(x, y, shared.product);
+  }
+};
+
+// Rounded products, added up in float32.
+template <typename Magic>
+struct Float32Sums {
+  static constexpr int columns = 8;
+  using Wide = double;
+  using Right = typename Magic::Right;
+  using Shared = typename Magic::Table;
+  static constexpr float unscale = 1;
+  Magic magic;
+  float from_product;
+
+  explicit Float32Sums(const StepPolicy& policy) : magic(policy.product), from_product(c10::formats::power_of_two<float>(-magic.scale)) {}
+
+  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const { magic.fill(shared, thread, threads); }
+  TD_INLINE float left(float x) const { return magic.left(x); }
+  TD_INLINE Right right(float y) const { return magic.right(y); }
+  TD_INLINE float begun(float start, const Shared&) const { return unknown_if_negative_zero(start, start); }
+  TD_INLINE float next(const Shared& shared, float acc, float x, const Right& y) const {
+    const float term = magic.unsigned_rounded_product(x, y, shared);
+    return Magic::is_scaled ? c10::formats::fused(term, from_product, acc) : acc + term;
+  }
+};
+
+// Products that float32 has, added up in it.
+struct Float32 {
+  static constexpr int columns = 8;
+  using Wide = double;
+  using Right = float;
+  struct Shared {}; // no tables
+  static constexpr float unscale = 1;
+
+  explicit Float32(const StepPolicy&) {}
+
+  TD_HOST_DEVICE void prepare(Shared&, int, int) const {}
+  TD_INLINE float left(float x) const { return x; }
+  TD_INLINE Right right(float y) const { return y; }
+  TD_INLINE float begun(float start, const Shared&) const { return start; }
+  TD_INLINE float next(const Shared&, float acc, float x, Right y) const { return c10::formats::fused(x, y, acc); }
+};
+
+// ---- tiles ----
+
+template <typename Step, int rows, int columns>
+struct Tiles : StepOperands<typename Step::Wide, float> {
+  using Wide = typename Step::Wide;
+  using Operands = StepOperands<Wide, float>;
+  using Shared = typename Step::Shared;
+  using Operands::places;
+
+  Step step;
+
+  Tiles(const StepPolicy& policy, const Dots<float>& dots, void* out) : Operands(policy, dots, out), step(policy) {}
 
   TD_HOST_DEVICE int64_t tiles_down() const { return (places.shape.m + rows - 1) / rows; }
   TD_HOST_DEVICE int64_t tiles_across() const { return (places.shape.n + kWarp * columns - 1) / (kWarp * columns); }
   int64_t threads() const { return places.shape.batches * tiles_down() * tiles_across() * kWarp; }
 
-  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int of) const {
-    product.fill(shared.product, thread, of);
-    sum.fill(shared.sum, thread, of);
-  }
-
-  TD_INLINE float next(const Shared& shared, float acc, float x, float y) const {
-    if constexpr (plain) {
-      return sum.unsigned_rounded_multiple(acc + product.unsigned_rounded(x * y, shared.product), shared.sum);
-    } else {
-      float term = c10::formats::multiply_odd(x, y);
-      if (!exact_product) term = product.rounded(term, shared.product);
-      if constexpr (Magic::is_scaled) term *= sum_scale;
-      return sum.rounded(c10::formats::add_odd(acc, term), shared.sum);
-    }
-  }
+  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int of) const { step.prepare(shared, thread, of); }
 
   // Neighbours in a block of threads have the same columns, which come from the cache then.
   TD_HOST_DEVICE void operator()(const Shared& shared, int64_t thread) const {
@@ -62,8 +160,8 @@ struct Tiles : StepOperands<float> {
 
     // Beyond the edges the last ones are computed once more and not written.
     const float *left[rows], *right[columns];
-    for (int r = 0; r < rows; ++r) left[r] = a + (batch * s.m + (row + r < s.m ? row + r : s.m - 1)) * s.k;
-    for (int c = 0; c < columns; ++c) right[c] = b + batch * s.k * s.n + (column + c * kWarp < s.n ? column + c * kWarp : s.n - 1);
+    for (int r = 0; r < rows; ++r) left[r] = this->a + (batch * s.m + (row + r < s.m ? row + r : s.m - 1)) * s.k;
+    for (int c = 0; c < columns; ++c) right[c] = this->b + batch * s.k * s.n + (column + c * kWarp < s.n ? column + c * kWarp : s.n - 1);
 
     float acc[rows][columns];
     TD_UNROLL
@@ -71,17 +169,18 @@ struct Tiles : StepOperands<float> {
       TD_UNROLL
       for (int c = 0; c < columns; ++c) {
         const int64_t i = place(batch, row + r, column + c * kWarp);
-        acc[r][c] = start && i >= 0 ? begun(start[i], shared) : 0;
+        acc[r][c] = this->start && i >= 0 ? step.begun(this->start[i], shared) : 0;
       }
     }
     TD_UNROLL_BY(4)
     for (int64_t term = 0; term < s.k; ++term) {
-      float x[rows], y[columns];
-      for (int r = 0; r < rows; ++r) x[r] = Magic::is_scaled ? left[r][term] * scale : left[r][term];
-      for (int c = 0; c < columns; ++c) y[c] = *right[c];
+      float x[rows];
+      typename Step::Right y[columns];
+      for (int r = 0; r < rows; ++r) x[r] = step.left(left[r][term]);
+      for (int c = 0; c < columns; ++c) y[c] = step.right(*right[c]);
       for (int c = 0; c < columns; ++c) right[c] += s.n;
       for (int r = 0; r < rows; ++r) {
-        for (int c = 0; c < columns; ++c) acc[r][c] = next(shared, acc[r][c], x[r], y[c]);
+        for (int c = 0; c < columns; ++c) acc[r][c] = step.next(shared, acc[r][c], x[r], y[c]);
       }
     }
     TD_UNROLL
@@ -99,32 +198,31 @@ struct Tiles : StepOperands<float> {
     const DotShape& s = places.shape;
     return row < s.m && column < s.n ? (batch * s.m + row) * s.n + column : -1;
   }
-  TD_INLINE float begun(float x, const Shared& shared) const {
-    if constexpr (plain) {
-      const float held = sum.unsigned_rounded(x * scale, shared.sum);
-      return held == 0 && !is_positive(x) ? c10::formats::bits_as<float>(c10::formats::nan_bits<float>()) : held;
-    } else {
-      return sum.rounded(Magic::is_scaled ? x * (scale * sum_scale) : x, shared.sum);
-    }
-  }
   TD_HOST_DEVICE TD_NOINLINE static void finish(const Tiles& tiles, int64_t i, float acc) {
     const bool known = acc == acc;
-    tiles.out.put(i, known ? Sum<float>(tiles.steps, i, nullptr).result(acc * tiles.unscale) : tiles.sequential(i));
+    tiles.out.put(i, known ? Sum<Wide>(tiles.steps, i).result(acc * tiles.step.unscale) : tiles.sequential(i));
   }
 };
 
-template <typename Magic, bool plain>
+template <typename Step>
 Status launch(const StepPolicy& policy, const Dots<float>& dots, void* out, Stream stream) {
-  const Tiles<Magic, plain, 8, 4> large(policy, dots, out);
+  const Tiles<Step, 8, Step::columns> large(policy, dots, out);
   if (large.threads() >= kThreadsForLargeTiles) return for_each(large.threads(), stream, large);
-  const Tiles<Magic, plain, 1, 1> small(policy, dots, out);
+  const Tiles<Step, 1, 1> small(policy, dots, out);
   return for_each(small.threads(), stream, small);
 }
 
 template <typename Magic>
-Status launch(const StepPolicy& p, const Dots<float>& dots, void* out, Stream stream) {
-  const bool plain = p.product_digits <= 24 && !p.exact_product && p.product == p.sum && Magic::sums_in_float(p.sum);
-  return plain ? launch<Magic, true>(p, dots, out, stream) : launch<Magic, false>(p, dots, out, stream);
+Status launch_by(const StepPolicy& p, const Dots<float>& dots, void* out, Stream stream) {
+  if (sums_in_binary32(p)) return launch<Float32Sums<Magic>>(p, dots, out, stream);
+  if (p.exact_product) return launch<TwoFormats<Magic, true>>(p, dots, out, stream);
+  const bool one = p.product == p.sum && Magic::sums_in_float(p.sum);
+  return one ? launch<OneFormat<Magic>>(p, dots, out, stream) : launch<TwoFormats<Magic, false>>(p, dots, out, stream);
+}
+
+template <typename Magic>
+bool serves(const StepPolicy& p) {
+  return Magic::serves(p.product) && (sums_in_binary32(p) || Magic::serves(p.sum));
 }
 
 } // namespace
@@ -132,11 +230,12 @@ Status launch(const StepPolicy& p, const Dots<float>& dots, void* out, Stream st
 bool serves_tiles(const StepPolicy& p, const Dots<float>& dots) {
   if (!dots.a || dots.present || dots.present_rows || p.fused || p.kahan || p.chunk != 0 || p.order != SumOrder::Sequential) return false;
   if (p.result.rounding != Rounding::NearestEven) return false; // it may draw
-  return (FloatMagic::serves(p.product) && FloatMagic::serves(p.sum)) || (PositMagic::serves(p.product) && PositMagic::serves(p.sum));
+  return (sums_in_binary32(p) && p.exact_product) || serves<FloatMagic>(p) || serves<PositMagic>(p);
 }
 
 Status tile_sums(const StepPolicy& p, const Dots<float>& dots, void* out, Stream stream) {
-  return p.sum.is_posit() ? launch<PositMagic>(p, dots, out, stream) : launch<FloatMagic>(p, dots, out, stream);
+  if (sums_in_binary32(p) && p.exact_product) return launch<Float32>(p, dots, out, stream);
+  return p.product.is_posit() ? launch_by<PositMagic>(p, dots, out, stream) : launch_by<FloatMagic>(p, dots, out, stream);
 }
 
 } // namespace at::formats::cuda

@@ -167,16 +167,21 @@ EDITS = (
          "`cat` and `stack` under an autocast of another dtype: theirs say nothing of the widest one.", SOURCES),
     Edit("aten/src/ATen/autocast_mode.cpp",
          "Tensor cached_cast(at::ScalarType to_type, const Tensor& arg, DeviceType device_type) {", "after",
-         "\n  // Who has a tensor of a number format has chosen its dtype; autocast's own is cast as bfloat16 is.\n"
-         "  if (c10::formats::is_format_type(arg.scalar_type()) && arg.scalar_type() != get_autocast_dtype(device_type)) return arg;",
-         "Autocast leaves tensors of other dtypes of ours alone.", SOURCES),
+         "\n  // A block with a number format casts what float32 has, one with a stock dtype no number format.\n"
+         "  if (c10::formats::is_format_type(arg.scalar_type()) &&\n"
+         "      !(c10::formats::is_format_type(get_autocast_dtype(device_type)) && at::formats::compute_type(arg.scalar_type()) == at::kFloat)) {\n"
+         "    return arg;\n  }",
+         "Autocast with a dtype of ours leaves those wider than float32 alone, as it does float64, and autocast with a stock dtype all.", SOURCES),
+    Edit("aten/src/ATen/autocast_mode.cpp", "namespace at::autocast {\n", "before",
+         "namespace at::formats {\nc10::ScalarType compute_type(c10::ScalarType type); // native/formats/intree/Factories.cpp\n}\n\n",
+         "float32 where it has all values of the format, else float64.", SOURCES),
     Edit("aten/src/ATen/AccumulateType.cpp", "    default: TORCH_INTERNAL_ASSERT(false,", "before",
          "    default:\n      if (c10::formats::is_format_type(type)) return at::formats::compute_type(type);\n      break;\n  }\n"
          "  switch (type) {\n",
          "Batch normalisation asks it within `torch.func`.", SOURCES),
     Edit("aten/src/ATen/AccumulateType.cpp", "namespace at {\n", "before",
          "namespace at::formats {\nc10::ScalarType compute_type(c10::ScalarType type); // native/formats/intree/Factories.cpp\n}\n\n",
-         "float32 where it has all values of the format, else float64.", SOURCES),
+         "The same.", SOURCES),
     Edit("aten/src/ATen/functorch/BatchedTensorImpl.h", "constexpr DispatchKeySet kKeysToPropagateToWrapper({\n  DispatchKey::Negative,\n",
          "after", "  DispatchKey::HPU,\n",
          "Wrappers of `torch.func` inherit few backends; this one, which newer releases pass on, stands for that of a number format.", SOURCES),

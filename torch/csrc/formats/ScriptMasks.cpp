@@ -24,8 +24,8 @@ py::object implementation(const char* name) {
   return py::module_::import("torch_dtypes._stock_functions").attr(name);
 }
 
-py::object dtype_of(const at::Tensor& t) {
-  return py::reinterpret_steal<py::object>(THPVariable_Wrap(t)).attr("dtype");
+py::object wrapped(const at::Tensor& t) {
+  return py::reinterpret_steal<py::object>(THPVariable_Wrap(t));
 }
 
 // What masked places are filled with, in a mask of this tensor's dtype.
@@ -34,7 +34,7 @@ void push_mask_value(Stack& stack) {
   double value = -HUGE_VAL;
   if (at::formats::is_format_tensor(like) || autocast_to_format()) {
     const py::gil_scoped_acquire gil;
-    value = implementation("scripted_mask_value")(dtype_of(like)).cast<double>();
+    value = implementation("scripted_mask_value")(wrapped(like).attr("dtype")).cast<double>();
   }
   jit::push(stack, value);
 }
@@ -46,13 +46,12 @@ void push_mask(Stack& stack) {
   if (mask.isTensor() && at::formats::is_format_tensor(query) && !at::formats::is_format_tensor(mask.toTensor()) &&
       mask.toTensor().is_floating_point()) {
     const py::gil_scoped_acquire gil;
-    const py::object given = py::reinterpret_steal<py::object>(THPVariable_Wrap(mask.toTensor()));
-    const py::object made = implementation("canonical_mask")(given, "attn_mask", py::none(), "", dtype_of(query), false);
+    const py::object made =
+        implementation("canonical_mask")(wrapped(mask.toTensor()), "attn_mask", py::none(), "", wrapped(query).attr("dtype"), false);
     mask = THPVariable_Unpack(made.ptr());
   } else if (mask.isTensor() && autocast_to_format()) {
     const py::gil_scoped_acquire gil;
-    const py::object given = py::reinterpret_steal<py::object>(THPVariable_Wrap(mask.toTensor()));
-    mask = THPVariable_Unpack(implementation("autocast_mask")(given).ptr());
+    mask = THPVariable_Unpack(implementation("autocast_mask")(wrapped(mask.toTensor())).ptr());
   }
   jit::push(stack, std::move(mask));
 }

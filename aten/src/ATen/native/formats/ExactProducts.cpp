@@ -112,8 +112,9 @@ ExactParts exact_parts(const DotProducts& dots, const FormatEntry& entry) {
 
   ExactParts found{{}, all.empty() ? 0 : all.last};
   const std::vector<at::Tensor> lefts = dots.a.defined() ? cut(dots.a, *left, parts->left) : std::vector<at::Tensor>(1);
+  const std::vector<at::Tensor> rights = cut(dots.b, *right, parts->right);
   for (const at::Tensor& a : lefts) {
-    for (const at::Tensor& b : cut(dots.b, *right, parts->right)) {
+    for (const at::Tensor& b : rights) {
       found.sums.push_back(a.defined() ? at::_ops::bmm::call(a, b) : b.sum(1, /*keepdim=*/true));
     }
   }

@@ -218,4 +218,5 @@ Status with_codec(const Format& f, const Body& body) {
   };
   return NearestFloats::serves(f) ? with_width(NearestFloats(f)) : with_width(NearestPosits(f));
 }
+
 } // namespace at::formats::cuda

@@ -88,7 +88,7 @@ at::TensorBase result_of_format(at::IntArrayRef size, at::IntArrayRef stride, Sc
   return empty_strided_format(size, stride, c10::formats::format_entry(type), Device(c10::kCPU));
 }
 
-// What holds every value of the dtype (declared in AccumulateType.cpp and TypeProperties.cpp, by edits).
+// What holds every value of the dtype (declared in AccumulateType.cpp, TypeProperties.cpp and autocast_mode.cpp, by edits).
 ScalarType compute_type(ScalarType type);
 ScalarType compute_type(ScalarType type) {
   return c10::formats::format_entry(type).format.fits_float() ? ScalarType::Float : ScalarType::Double;

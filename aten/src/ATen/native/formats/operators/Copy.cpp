@@ -123,6 +123,10 @@ at::Tensor to_copy(const at::Tensor& self, optional<ScalarType> dtype, optional<
 
 // ---- to: the stock composite compares dtypes by the container ----
 
+c10::DeviceType autocast_device(Device device) {
+  return device.is_cuda() ? at::kCUDA : at::kCPU;
+}
+
 // Whether autocast asks, which casts what it finds on its device among the operands of an operator, with its own key switched off. Where the
 // key is off within a block, this may as well be stock code in an inner block without autocast; none is known to cast ours there.
 bool autocast_asks(ScalarType target, Device device) {
@@ -130,7 +134,13 @@ bool autocast_asks(ScalarType target, Device device) {
   if (ExplicitDtypeGuard::active() || !c10::impl::tls_is_dispatch_key_excluded(key)) return false;
   const bool in_block = at::autocast::increment_nesting() > 1;
   at::autocast::decrement_nesting();
-  return in_block && (target == ScalarType::Float || target == at::autocast::get_autocast_dtype(device.is_cuda() ? at::kCUDA : at::kCPU));
+  return in_block && (target == ScalarType::Float || target == at::autocast::get_autocast_dtype(autocast_device(device)));
+}
+
+// In a block with a dtype of ours all that float32 has is cast, as in one with bfloat16, and what is wider is not, as float64 is not there. In a
+// block with a stock dtype tensors of ours are left alone.
+bool autocast_may_cast(const FormatEntry& own, Device device) {
+  return own.format.fits_float() && c10::formats::is_format_type(at::autocast::get_autocast_dtype(autocast_device(device)));
 }
 
 at::Tensor to(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
@@ -143,12 +153,9 @@ at::Tensor to(const at::Tensor& self, optional<ScalarType> dtype, optional<Layou
     return same && keeps_layout && !copy ? self : at::_ops::_to_copy::call(self, dtype, layout, device, pin, non_blocking, mf);
   }
   const FormatEntry* target = requested_format(dtype, *own);
-  // Autocast with one of ours casts what is in it to float32, as it would of bfloat16; other dtypes of ours it leaves alone there. To its own it
-  // casts all: who asks for a dtype of ours may be the user.
-  const auto is_lower = [&] { return c10::formats::scalar_type(*own) == at::autocast::get_autocast_dtype(at::kCPU); };
-  // Inside PyTorch's tree, where dtypes are their own containers, it does not ask (an edit of autocast_mode.cpp), and who does is the user.
+  // Inside PyTorch's tree, where dtypes are their own containers, autocast knows what it may cast (an edit of autocast_mode.cpp).
   const bool beside_wheel = own->container != c10::formats::scalar_type(*own);
-  if (!target && beside_wheel && autocast_asks(*dtype, self.device()) && !is_lower()) return self;
+  if (dtype && beside_wheel && autocast_asks(*dtype, self.device()) && !autocast_may_cast(*own, self.device())) return self;
   const bool same_device = !device || *device == self.device() || (device->type() == self.device().type() && !device->has_index());
   const bool keeps_layout = !mf || *mf == MemoryFormat::Preserve || self.suggest_memory_format() == *mf;
   if (target == own && same_device && keeps_layout && !copy) return self;

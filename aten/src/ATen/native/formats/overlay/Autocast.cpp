@@ -31,14 +31,15 @@ bool any_own(const List& tensors) {
   return any_format_tensor() && std::any_of(tensors.begin(), tensors.end(), is_own);
 }
 
-// Among operands with one of ours: where autocast's dtype is ours and float32 is among them, they meet in float32; else they are left alone.
+// Among operands with one of ours: where autocast's dtype is ours and float32 is among them, they meet in float32, but for what is wider; else they
+// are left alone.
 std::vector<at::Tensor> widened(at::TensorList tensors) {
   std::vector<at::Tensor> result = tensors.vec();
   const auto is_float = [](const at::Tensor& t) { return t.defined() && !is_own(t) && t.scalar_type() == ScalarType::Float; };
   if (!autocast_has_format() || std::none_of(result.begin(), result.end(), is_float)) return result;
   const ExplicitDtypeGuard explicit_dtype; // float32 itself, also where it is a container
   for (at::Tensor& t : result) {
-    if (is_own(t)) t = t.to(ScalarType::Float);
+    if (is_own(t) && entry_of(t).format.fits_float()) t = t.to(ScalarType::Float);
   }
   return result;
 }

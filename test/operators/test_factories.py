@@ -349,12 +349,14 @@ FRACTIONS = {
     "a quotient of integers": lambda: torch.arange(3) / 2,
     "an integer times a fraction": lambda: torch.arange(3) * 0.5, "the root of an integer": lambda: torch.arange(3).sqrt(),
     "softmax of integers": lambda: torch.arange(3).softmax(0, dtype=torch.get_default_dtype()),
-    "sigmoid of integers": lambda: torch.arange(3).sigmoid(),
+    "sigmoid of integers": lambda: torch.arange(3).sigmoid(), "range of integers": lambda: torch.range(0, 2),
+    "the gradient of integers": lambda: torch.gradient(torch.arange(3))[0],
     "Linear": lambda: nn.Linear(2, 2).weight, "BatchNorm1d": lambda: nn.BatchNorm1d(2).running_var, "Parameter": lambda: nn.Parameter(torch.zeros(2)),
 }  # fmt: skip
 
 
 @few_dtypes
+@pytest.mark.filterwarnings("ignore:torch.range is deprecated")
 @pytest.mark.parametrize("call", FRACTIONS)
 def test_default_dtype_is_that_of_fractions(default_dtype, call, dtype):
     default_dtype(dtype)
@@ -370,6 +372,100 @@ def test_default_dtype_is_not_that_of_the_rest(default_dtype, dtype):
     for made in (torch.tensor(array), torch.zeros_like(double), torch.zeros(1, out=double.clone()), torch.zeros(1, dtype=torch.float64)):
         expect_tensor(made, torch.float64)
     expect_tensor(torch.tensor([True]), torch.bool)
+
+
+@few_dtypes
+@pytest.mark.filterwarnings("ignore")  # quantised tensors are deprecated
+@pytest.mark.parametrize("stock", [torch.float32, torch.float64, torch.float16], ids=str)
+def test_a_dtype_that_was_written_is_not_the_default(default_dtype, stock, dtype):
+    """What operators are asked to make of integers stays, also where it is the stock default of before."""
+    default_dtype(stock)
+    default_dtype(dtype)
+    whole = torch.arange(3)
+    expect_tensor(getattr(whole, {torch.float32: "float", torch.float64: "double", torch.float16: "half"}[stock])(), stock)
+    expect_tensor(whole.softmax(0, stock), stock)
+    expect_tensor(torch.ops.aten.to(whole, stock), stock)
+    quantised = torch.quantize_per_tensor(torch.ones(2, dtype=torch.float32), 0.5, 0, torch.qint8)
+    expect_tensor(quantised.dequantize(), torch.float32)
+
+
+ELEMENTS = {
+    "NumPy's float64": lambda: [np.float64(1.5), 2.0], "NumPy's float32": lambda: [[2.0, 1], [np.float32(1.5), 1]],
+    "NumPy's float16": lambda: (np.float16(1.5),), "an array": lambda: [np.ones(2, np.float32)],
+    "a tensor of float64": lambda: [1.5, torch.tensor(2.0, dtype=torch.float64)],
+    "a tensor of float32": lambda: (torch.tensor(1.5, dtype=torch.float32), 2),
+    "integers": lambda: [np.int32(1), torch.tensor(2), True], "a complex number": lambda: [1.5, 2j],
+}  # fmt: skip
+
+
+@few_dtypes
+@pytest.mark.filterwarnings("ignore:Creating a tensor from a list")
+@pytest.mark.parametrize("make", [torch.tensor, torch.as_tensor, torch.asarray])
+@pytest.mark.parametrize("elements", ELEMENTS)
+def test_elements_of_a_list_keep_their_dtype_under_a_default(default_dtype, elements, make, dtype):
+    """As under a default of float16 (float32 is no wider beside it): only Python's fractions are the default's."""
+    expected = make(ELEMENTS[elements]())
+    default_dtype(dtype)
+    made = make(ELEMENTS[elements]())
+    expect_tensor(made, expected.dtype)
+    assert made.tolist() == expected.tolist()
+
+
+@few_dtypes
+def test_elements_of_a_list_promote(dtype):
+    x, other = torch.tensor(1.3, dtype=dtype), torch.q52
+    for data in ((1, x), (2.0, x), [x, 1], [[x], [2.0]]):
+        expect_tensor(torch.tensor(data), dtype)
+    expect_tensor(torch.tensor([x, torch.tensor(1.5)]), torch.float32)
+    with pytest.raises(TypeError, match=f"two number formats, {dtype} and {other}"):
+        torch.tensor([x, x.to(other)])
+
+
+@few_dtypes
+def test_default_dtype_is_that_of_promotion(default_dtype, dtype):
+    default_dtype(dtype)
+    whole, single = torch.arange(3), torch.zeros(2, dtype=torch.float32)
+    assert torch.result_type(whole, 1.5) is dtype and torch.result_type(1.5, whole) is dtype
+    assert torch.result_type(whole, 1) is torch.int64 and torch.result_type(single, 1.5) is torch.float32
+    assert torch.result_type(torch.zeros(2), 1) is dtype
+
+
+@few_dtypes
+@pytest.mark.filterwarnings("ignore")  # sparse and nested ones are prototypes
+def test_default_dtype_makes_no_sparse_or_nested_tensors(default_dtype, dtype):
+    default_dtype(dtype)
+    for make in (lambda: torch.sparse_coo_tensor((2, 3)), lambda: torch.sparse_coo_tensor([[0], [1]], [1.5])):
+        with pytest.raises(NotImplementedError, match="expected the strided layout"):
+            make()
+    with pytest.raises(NotImplementedError, match="there are no nested tensors"):
+        torch.nested.nested_tensor([[1.5], [2.0, 3]])
+    single = torch.ones(2, dtype=torch.float32)
+    assert torch.nested.nested_tensor([single, single]).dtype is torch.float32 and torch.nested.nested_tensor([[1], [2]]).dtype is torch.int64
+
+
+@few_dtypes
+def test_fractions_in_hooks_are_of_the_default_dtype(default_dtype, dtype):
+    """What runs within a call of PyTorch's, where modes are off."""
+    default_dtype(dtype)
+
+    class Scaled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            seen.append((torch.arange(3) / 2).dtype)
+            return gradient
+
+    seen = []
+    x = torch.ones(3, requires_grad=True)
+    x.register_hook(lambda gradient: gradient * (torch.arange(3) / 2))
+    Scaled.apply(x).sum().backward()
+    expect_tensor(x.grad, dtype)
+    (gradient,) = torch.autograd.grad(Scaled.apply(x).sum(), x)
+    expect_tensor(gradient, dtype)
+    assert x.grad.tolist() == gradient.tolist() == [0, 0.5, 1] and seen == [dtype, dtype]
 
 
 @every_dtype

@@ -111,7 +111,7 @@ def arange(stock, *args, **kwargs):
 
 
 def through_float64(name: str):
-    """linspace, windows, ...: the stock result in float64, rounded once."""
+    """range, linspace, windows, ...: the stock result in float64, rounded once."""
 
     def factory(stock, *args, **kwargs):
         if _for_stock(kwargs):
@@ -239,7 +239,7 @@ def new(name: str):
 _FROM_NOTHING = When.DTYPE_KEYWORD | When.DEFAULT_DTYPE | When.OWN_OUT
 _FROM_TENSOR = When.DTYPE_KEYWORD | When.GUARD_KEYWORD
 _ENDS = _FROM_NOTHING | When.OWN_SELF | When.OWN_ARGUMENT
-_FLOAT_FACTORIES = "eye bartlett_window blackman_window hamming_window hann_window kaiser_window empty_permuted".split()
+_FLOAT_FACTORIES = "range eye bartlett_window blackman_window hamming_window hann_window kaiser_window empty_permuted".split()
 _LIKE = "zeros_like ones_like empty_like full_like rand_like randn_like randint_like".split()
 _NEW = "new_zeros new_ones new_empty new_full new_empty_strided".split()
 
@@ -251,7 +251,7 @@ HOOKS = [
     *(Builtin("torch", name, drawn(name), _FROM_NOTHING) for name in ("rand", "randn")),
     Builtin("torch", "randint", drawn("randint"), When.DTYPE_KEYWORD),
     Builtin("torch", "randperm", through_float64("randperm"), When.DTYPE_KEYWORD),  # integers that float32 may not have
-    *(Builtin("torch", name, arange, _FROM_NOTHING) for name in ("arange", "range")),
+    Builtin("torch", "arange", arange, _FROM_NOTHING),
     Builtin("torch", "linspace", between(linspace), _ENDS),
     Builtin("torch", "logspace", between(through_float64("logspace")), _ENDS),
     *(Builtin("torch", name, through_float64(name), _FROM_NOTHING) for name in _FLOAT_FACTORIES),

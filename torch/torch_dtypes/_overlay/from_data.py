@@ -3,6 +3,8 @@ one rounding to the format."""
 
 from __future__ import annotations
 
+import functools
+
 import torch
 
 from .. import _C
@@ -72,10 +74,38 @@ def _from_data(stock, data, args, kwargs, *, copies: bool):
     return finish(_filled(values, data, dtype), dtype, requires_grad, None)
 
 
+def _dtype_of_number(number: object) -> torch.dtype | None:
+    """The dtype that an element of a list brings along: a tensor, a number or an array of NumPy, a complex number."""
+    if isinstance(number, torch.Tensor):
+        return number.dtype
+    if isinstance(number, complex) and not hasattr(number, "__array_interface__"):
+        return torch.complex64
+    type_ = getattr(getattr(number, "dtype", None), "type", None) if hasattr(number, "__array_interface__") else None
+    return torch.as_tensor(type_(0)).dtype if type_ is not None else None
+
+
 def _dtype_of_elements(data: object) -> torch.dtype | None:
-    """Our dtype, if a nested list begins with a tensor of it: stock would infer the container's."""
-    first = interop.first_of(data)
-    return first.dtype if isinstance(first, torch.Tensor) and _C.is_format_tensor(first) else None
+    """What tensors and NumPy's numbers in a nested list promote to; None where there are fractions of neither. Stock would infer the container of
+    tensors of ours. Beside them Python's numbers count for nothing, beside others for the default dtype, as in stock."""
+    if not isinstance(data, (list, tuple)) or isinstance(interop.first_of(data), (list, tuple)):
+        return None
+    found: dict[torch.dtype, None] = {}
+    fractions = False
+    lists, seen = [data], {id(data)}  # a list may hold itself
+    while lists:
+        for element in lists.pop():
+            if isinstance(element, (list, tuple)):
+                if id(element) not in seen:
+                    seen.add(id(element))
+                    lists.append(element)
+            elif type(element) is float:
+                fractions = True
+            elif type(element) is not int and (dtype := _dtype_of_number(element)) and (dtype.is_floating_point or dtype.is_complex):
+                found[dtype] = None
+    default = _C.get_default_format()
+    if found and fractions and default is not None and not any(map(_C.format_of, found)):
+        found[default] = None
+    return functools.reduce(torch.promote_types, found) if found else None
 
 
 def tensor(stock, data, *args, **kwargs):

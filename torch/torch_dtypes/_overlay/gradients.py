@@ -11,6 +11,7 @@ import torch
 from torch.autograd.function import BackwardCFunction
 
 from .. import _C
+from .promotion import fractions_of_integers
 from .releases import NO_BOXED_BACKWARD
 from .table import Builtin, Replaced, When
 
@@ -32,10 +33,11 @@ def run_backward(stock, self, outputs, gradients, *args, **kwargs):
     run in the dtypes of their forward pass, as behind it: autocast would cast those of what ran in float32."""
     given = tuple(_of_dtype(g, o.dtype) if isinstance(o, torch.Tensor) else g for o, g in zip(outputs, gradients, strict=True))
     if _C.autocast_dtype() is None or not torch.is_autocast_enabled("cpu"):
-        return stock(outputs, given, *args, **kwargs)
+        with fractions_of_integers():
+            return stock(outputs, given, *args, **kwargs)
     before, _engine.in_autocast = _engine.in_autocast, True
     try:
-        with torch.autocast("cpu", enabled=False):
+        with torch.autocast("cpu", enabled=False), fractions_of_integers():
             return stock(outputs, given, *args, **kwargs)
     finally:
         _engine.in_autocast = before
@@ -97,8 +99,10 @@ def in_their_dtypes(stock):
 
 _NODE = "torch.autograd.function.BackwardCFunction"  # whose two methods the engine calls
 
+_RUN = When.OWN_NESTED | When.OWN_GIVEN | When.OWN_AUTOCAST | When.DEFAULT_DTYPE | When.RUNS_BACKWARD
+
 HOOKS = [
-    Builtin("torch._C._ImperativeEngine", "run_backward", run_backward, When.OWN_NESTED | When.OWN_GIVEN | When.OWN_AUTOCAST | When.RUNS_BACKWARD),
+    Builtin("torch._C._ImperativeEngine", "run_backward", run_backward, _RUN),
     Builtin("torch._C._FunctionBase", "apply", note_dtypes, When.OWN_RESULT),
     Builtin("torch._C._VariableFunctions", "_make_dual", make_dual, When.OWN_SELF | When.OWN_ARGUMENT),
     Replaced(_NODE, "apply", in_their_dtypes),

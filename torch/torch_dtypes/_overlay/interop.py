@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from .. import _C, _names
 from .._codes import bits_dtype
@@ -191,6 +192,15 @@ def refuse_nested(stock, *args, **kwargs):
     )
 
 
+def nested_tensor(stock, data, *args, **kwargs):
+    """An error where the tensor would be a number format's: by dtype=, by its parts or, of lists of numbers, by the default dtype."""
+    asked, given = kwargs.get("dtype"), tree_leaves(data)
+    ours = _C.format_of(asked) is not None if asked is not None else any(isinstance(v, torch.Tensor) and _C.is_format_tensor(v) for v in given)
+    if ours or (asked is None and _C.get_default_format() is not None and any(type(v) is float for v in given)):
+        refuse_nested(stock)
+    return stock(data, *args, **kwargs)
+
+
 def refuse_wrapper(stock, *args, **kwargs):
     """An error: a tensor without memory of its own has no codes."""
     asked = next(v for v in [*args, *kwargs.values()] if isinstance(v, torch.dtype))
@@ -212,7 +222,7 @@ HOOKS = [
     Builtin(_TENSOR, "map_", map_, When.OWN_SELF | When.OWN_ARGUMENT),
     Builtin(_TENSOR, "map2_", map2_, When.OWN_SELF | When.OWN_ARGUMENT),
     *(Builtin("torch._C", name, to_dlpack, When.OWN_SELF) for name in ("_to_dlpack", "_to_dlpack_versioned")),
-    Builtin("torch._C._nested", "nested_tensor", refuse_nested, _NESTED),
+    Builtin("torch._C._nested", "nested_tensor", nested_tensor, _NESTED | When.DEFAULT_DTYPE),
     *(Builtin("torch", name, refuse_nested, _NESTED | When.OWN_SELF) for name in ("_nested_tensor_from_tensor_list", "_nested_view_from_buffer")),
     Builtin(_TENSOR, "_make_wrapper_subclass", refuse_wrapper, When.DTYPE_ANYWHERE),
 ]

@@ -5,6 +5,8 @@ One of ours with bool, an integer or a Python number is ours; with a stock float
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import overrides
 from torch.overrides import TorchFunctionMode
@@ -43,7 +45,11 @@ def result_type(stock, *args, **kwargs):
     """The dtype of an operation on the two: the higher category (bool, integer, floating, complex) wins; within one category a tensor
     with dimensions outranks one without, and that outranks a Python number."""
 
-    ours = next(f for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor) and (f := _C.format_of(x.dtype)))
+    tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)]
+    ours = next((f for x in tensors if (f := _C.format_of(x.dtype))), None)
+    if ours is None:  # here for the default dtype, which is that of a fraction beside integers
+        made = stock(*args, **kwargs)
+        return _C.get_default_format() if made.is_floating_point and not any(x.is_floating_point() for x in tensors) else made
     complex_dtype = torch.complex64 if ours.fits_float else torch.complex128  # of a Python number: as torch.complex(x, x)
 
     def describe(x):
@@ -67,7 +73,8 @@ class _FractionsOfIntegers(TorchFunctionMode):
     lies beneath the user's, whose `with` blocks take the top one off. Where another thread has set the default back, it lets all pass.
     """
 
-    explicit = frozenset({torch.Tensor.float, torch.Tensor.to, torch.Tensor.type, torch.Tensor.type_as, torch.Tensor.view})
+    explicit = frozenset(getattr(torch.Tensor, name) for name in "float double half bfloat16 to type type_as view".split())
+    of_nothing = (torch.sparse_coo_tensor,)  # of a size alone; no set, since a builtin's hash goes by its C function, which hooks exchange
 
     def __init__(self, stock_default: torch.dtype):
         super().__init__()
@@ -76,13 +83,28 @@ class _FractionsOfIntegers(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         ours = _C.get_default_format()
-        if ours is None or func in self.explicit or (kwargs and kwargs.get("dtype") is not None):
+        if ours is None or func in self.explicit:
             return result
-        if isinstance(result, torch.Tensor) and result.dtype is self.stock_default:
-            given = [v for v in tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor)]
-            if func is torch.Tensor or (given and not any(v.is_floating_point() or v.is_complex() for v in given)):
-                return result.to(ours)
-        return result
+        several = result if type(result) in (tuple, list) else (result,)
+        if not any(isinstance(t, torch.Tensor) and t.dtype is self.stock_default for t in several):
+            return result
+        given = tree_leaves((args, kwargs))
+        tensors = [v for v in given if isinstance(v, torch.Tensor)]
+        fractions = any(v.is_floating_point() or v.is_complex() or v.is_quantized for v in tensors)
+        if any(isinstance(v, torch.dtype) for v in given) or (func is not torch.Tensor and (fractions or not (tensors or func in self.of_nothing))):
+            return result
+        cast = [t.to(ours) if isinstance(t, torch.Tensor) and t.dtype is self.stock_default else t for t in several]
+        return cast[0] if several is not result else type(result)(cast)
+
+
+_mode: _FractionsOfIntegers | None = None  # that of the default dtype of ours, in every thread
+
+
+def fractions_of_integers() -> AbstractContextManager:
+    """For a block of a user's code that PyTorch runs within a call of its own, where modes are off: hooks, and Functions in the backward pass."""
+    mode = None if _C.get_default_format() is None else _mode
+    on = any(isinstance(m, _FractionsOfIntegers) for m in overrides._get_current_function_mode_stack())
+    return nullcontext() if mode is None or on else mode
 
 
 def _exchange_mode(mode: _FractionsOfIntegers | None) -> None:
@@ -102,12 +124,13 @@ def _exchange_mode(mode: _FractionsOfIntegers | None) -> None:
 
 def set_default_dtype(stock, dtype):
     """torch.set_default_dtype to one of ours, and back."""
+    global _mode
     ours = _C.format_of(dtype) is not None
     if not ours:
         stock(dtype)  # which raises where it is no floating dtype
     _C.set_default_format(None)
-    mode = _FractionsOfIntegers(torch.get_default_dtype()) if ours else None
-    _exchange_mode(mode)
+    _mode = _FractionsOfIntegers(torch.get_default_dtype()) if ours else None
+    _exchange_mode(_mode)
     if ours:
         _C.set_default_format(dtype)
 
@@ -120,7 +143,7 @@ def get_default_dtype(stock):
 HOOKS = [
     Builtin("torch", "promote_types", promote_types, When.DTYPE_ANYWHERE),
     Builtin("torch", "can_cast", can_cast, When.DTYPE_ANYWHERE),
-    Builtin("torch", "result_type", result_type, When.OWN_SELF | When.OWN_ARGUMENT),
+    Builtin("torch", "result_type", result_type, When.OWN_SELF | When.OWN_ARGUMENT | When.DEFAULT_DTYPE),
     Builtin("torch._C", "_set_default_dtype", set_default_dtype, When.DTYPE_ANYWHERE | When.DEFAULT_DTYPE),
     Builtin("torch", "get_default_dtype", get_default_dtype, When.DEFAULT_DTYPE),
 ]

@@ -222,3 +222,17 @@ def test_the_old_weight_norm_and_scripts_of_the_model_follow(dtype):
             optimizer.step()
             optimizer.zero_grad()
             assert model[1].bias.tolist() != before
+
+
+@pytest.mark.filterwarnings("ignore")  # sparse tensors are a prototype
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr], ids=str)
+def test_data_of_another_layout_is_an_error(layout):
+    """As between stock tensors."""
+    w = torch.nn.Parameter(torch.ones(2, 2, dtype=P))
+    with pytest.raises(RuntimeError, match=r"expected two ordinary tensors to exchange torch\.posit16es2 for torch\.float32"):
+        w.data = torch.eye(2).to_sparse(layout=layout)
+    assert w.dtype is P and w.layout is torch.strided
+    sparse = torch.eye(2).to_sparse(layout=layout)
+    with pytest.raises(RuntimeError, match=r"expected two ordinary tensors to exchange torch\.float32 for torch\.posit16es2"):
+        sparse.data = torch.ones(2, 2, dtype=P)
+    assert sparse.dtype is torch.float32 and sparse.layout is layout

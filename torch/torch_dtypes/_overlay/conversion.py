@@ -124,6 +124,10 @@ def set_data(self, data):
     forward passes keep the old one with its values; what they accumulate comes to the tensor in its new dtype."""
     if self.requires_grad and not (data.is_floating_point() or data.is_complex()):
         raise RuntimeError(f"expected data of a floating dtype for a tensor that requires gradients, but got {data.dtype}")
+    if self.layout is not data.layout or data.is_quantized or self.is_quantized or self.is_nested or data.is_nested:
+        raise RuntimeError(
+            f"expected two ordinary tensors to exchange {self.dtype} for {data.dtype}, but got layouts {self.layout} and {data.layout}"
+        )
     wrapper = next((t for t in (self, data) if is_traceable_wrapper_subclass(t)), None)
     if wrapper is not None:
         raise RuntimeError(

@@ -24,7 +24,7 @@ from torch_dtypes.workbench.sweeps import engines, grid
 from torch_dtypes.workbench.sweeps.cells import Cell, Settings
 from torch_dtypes.workbench.sweeps.processes import Server
 from torch_dtypes.workbench.sweeps.store import Store
-from torch_dtypes.workbench.sweeps.sweeping import Sweep
+from torch_dtypes.workbench.sweeps.sweeping import Sweep, go
 from torch_dtypes.workbench.sweeps.work import outcome
 
 click_testing = pytest.importorskip("click.testing", reason="the command line needs click")
@@ -308,6 +308,23 @@ def test_ctrl_c_keeps_what_was_reached_and_the_same_command_goes_on(own, tmp_pat
     assert len(list((tmp_path / "out").glob("cells/*.json"))) == 2
     went_on = subprocess.run([*command, "--time-limit", "2"], cwd=tmp_path, text=True, capture_output=True, timeout=120, check=True)
     assert "2 of 3 cells were done before." in went_on.stdout and "[3/3]" in went_on.stdout and "not done within 2 s" in went_on.stdout
+
+
+def test_a_second_sweep_in_the_folder_is_refused_and_spoils_nothing(own, tmp_path):
+    """Both would do the same cells in the same places, and each remove what the other one's processes write."""
+    refused = []
+
+    def second(done, of):
+        with pytest.raises(BlockingIOError, match="another command is at work in out: wait for it, or give another --out") as error:
+            torch_dtypes.sweep("q43", out="out", **OWN)
+        refused.append(str(error.value))
+        result = run("--model", OWN["model"], "--data", OWN["dataset"], "--format", "q43", "--out", "out")
+        assert result.exit_code == 1 and f"Error: {refused[0]}" in result.output
+
+    cells = grid.cells_of(grid.Axes(("q43",), (OWN["model"],), (OWN["dataset"],)), grid.settings_of(epochs=1, lr=0.05, datasets=(OWN["dataset"],)))
+    outcomes = go(cells, "out", on_start=second)
+    assert refused and [result["state"] for result in outcomes.values()] == ["done", "done"]
+    assert len(go(cells, "out")) == 2, "free again"
 
 
 def children(pid):

@@ -98,6 +98,16 @@ def test_what_failed_stands_in_the_strip_and_stretches_no_axis():
     assert labels == ["float32", "bf16", "q43", "q43_stochastic", "q43 master"]
 
 
+def test_an_interrupted_comparison_says_how_many_seeds_there_are_means_of():
+    whole = [run("float32", 0, [80.0]), run("q43", 0, [70.0]), run("float32", 1, [82.0]), run("q43", 1, [71.0])]
+    assert report.over_seeds(report.summarize(whole)) == ", mean of 2 seeds"
+    assert not any("interrupted" in note for note in report.notes(report.summarize(whole)))
+    assert report.over_seeds(report.summarize(whole[:2])) == "", "one seed is no mean"
+    some = report.summarize(whole[:3])
+    assert report.over_seeds(some) == ", mean of up to 2 seeds"
+    assert "q43 was interrupted: 1 of 2 seeds." in report.notes(some)
+
+
 def test_the_gap_has_the_interval_of_students_t():
     bf16 = several()[1]
     assert [bf16.label, bf16.gap.mean, bf16.gap.std] == ["bf16", -0.5, 0.5]

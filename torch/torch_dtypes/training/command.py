@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import torch_dtypes
 
+from ..workbench.folders import occupied
 from ..workbench.provenance import command_line
 from . import options as check
 from . import report
@@ -98,13 +99,15 @@ def train(**options):
     (torchrun --nproc-per-node 2 -m torch_dtypes train ...) the processes share each step's
     images and the test among them, and the first one reports and writes.
     """
-    with joined() as ranks:
-        _train(options, ranks)
+    with joined() as ranks, contextlib.ExitStack() as held:
+        _train(options, ranks, held)
 
 
-def _train(options, ranks):
+def _train(options, ranks, held):
     with agreed(ranks):
         config, trials = _prepare(options, ranks)
+        if options["out"] and ranks.is_first:
+            _or_click_error(held.enter_context, occupied(options["out"]))
     data = _data(options, ranks)
     before = torch.get_num_threads()
     torch.set_num_threads(options["threads"] or before)
@@ -296,7 +299,7 @@ def _compare(comparison, options):
 
 def _report(console, comparison, options, title):
     summaries = report.summarize(comparison.runs)
-    repeats = f", mean of {options['repeats']} seeds" if options["repeats"] > 1 else ""
+    repeats = report.over_seeds(summaries)
     if summaries:
         report.print_table(console, summaries, title + repeats, comparison.data.classes)
     if options["out"] and summaries:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 from pathlib import Path
 
 import torch
 
+from ..workbench.folders import save_tensors
 from . import report
 from .loop import Training
 from .ranks import ALONE
@@ -121,9 +121,7 @@ class Comparison:
         if not self.ranks.is_first:
             return
         state["observed"] = observed
-        partial = self.folder / (CHECKPOINT + ".partial")
-        torch.save(state, partial)
-        os.replace(partial, self.folder / CHECKPOINT)
+        save_tensors(state, self.folder / CHECKPOINT)
 
     def _forget(self):
         if self.folder and self.ranks.is_first:

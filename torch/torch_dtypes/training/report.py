@@ -188,11 +188,20 @@ def print_table(console, summaries, title, classes=CLASSES):
         console.print(note, highlight=False)
 
 
+def over_seeds(summaries):
+    """What a title says of the seeds; an interruption leaves some with fewer than others, or all with one."""
+    counts = {summary.seeds for summary in summaries}
+    most = max(counts, default=1)
+    return "" if most == 1 else f", mean of {'up to ' * (len(counts) > 1)}{most} seeds"
+
+
 def notes(summaries, classes=CLASSES):
     """Sentences that explain the table: its units, and what diverged."""
     lines = ["Accuracy on the test images in percent; gap to float32 in points, seed by seed."]
     if any(s.accuracy and s.accuracy[-1].std is not None for s in summaries):
         lines.append("± is the standard deviation over the seeds.")
+    most = max((s.seeds for s in summaries), default=1)
+    lines += [f"{s.label} was interrupted: {s.seeds} of {most} seeds." for s in summaries if s.seeds < most]
     idle = did_not_learn(summaries, classes)
     for summary in summaries:
         for seed, epoch in summary.diverged:

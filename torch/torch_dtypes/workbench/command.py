@@ -26,5 +26,8 @@ def show(formats, values, out, width):
         raise click.BadParameter(str(error), param_hint="FORMAT") from error
     made.print()
     if out:
-        written = made.write(out, command=command_line())
+        try:
+            written = made.write(out, command=command_line())
+        except OSError as error:
+            raise click.ClickException(f"cannot write into {out}: {error.strerror}") from error
         click.echo(f"\nwritten: {written[-2]}, {written[-1]} and {len(written) - 2} figures")

@@ -68,7 +68,7 @@ def sweep(
 
     Raises:
         ValueError: no cells, an unknown name, or a network or data that do not serve, before anything runs.
-        OSError: a file or folder.
+        OSError: a file or folder; a BlockingIOError where another sweep is at work in it.
         ConnectionError: no scheduler.
         TypeError: an unknown setting.
 

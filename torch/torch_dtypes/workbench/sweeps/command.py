@@ -143,7 +143,8 @@ def sweep(**options):
     except KeyboardInterrupt:
         interrupted = True
     except (OSError, ValueError, ImportError) as error:
-        raise click.ClickException(str(error)) from error
+        full = isinstance(error, OSError) and error.strerror and error.filename is None  # the disk, which knows no names
+        raise click.ClickException(f"cannot write into {options['out']}: {error.strerror}" if full else str(error)) from error
     _report(console, cells, chances, options["out"])
     if interrupted:
         console.print("Interrupted: the same command goes on with what is missing.")
@@ -177,7 +178,7 @@ def _list(console, cells):
     for row in rows:  # whole, however narrow the terminal
         console.print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
     bases = len(grid.with_bases(cells)) - len(cells)
-    console.print(f"{len(cells)} cells, and {bases} training{'s' * (bases != 1)} in float32 beside them.")
+    console.print(f"{len(cells)} cell{'s' * (len(cells) != 1)}, and {bases} training{'s' * (bases != 1)} in float32 beside them.")
 
 
 def _report(console, cells, chances, out):

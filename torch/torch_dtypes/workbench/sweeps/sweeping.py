@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..drawing import save
+from ..folders import occupied
 from ..pages import Page
 from . import tables
 from .cells import Cell
@@ -131,9 +132,18 @@ def go(
     retry: bool = False, on_start: Callable[[int, int], None] = lambda done, of: None,
     on_cell: Callable[[Cell, dict], None] = lambda cell, result: None,
 ) -> dict[str, dict]:  # fmt: skip
-    """Does what is not done yet, and returns all outcomes by key, also of what an interruption left; it goes on raising after it has tidied up."""
+    """Does what is not done yet, and returns all outcomes by key, also of what an interruption left; it goes on raising after it has tidied up.
+
+    Raises:
+        BlockingIOError: another sweep is at work in the folder. OSError: it cannot be written.
+    """
     store = Store(out)
     store.open()
+    with occupied(store.folder):
+        return _gone_through(store, cells, jobs, time_limit, scheduler, retry, on_start, on_cell)
+
+
+def _gone_through(store, cells, jobs, time_limit, scheduler, retry, on_start, on_cell):
     every = with_bases(cells)
     outcomes = {cell.key: result for cell in every if (result := store.read(cell)) is not None}
     if retry:

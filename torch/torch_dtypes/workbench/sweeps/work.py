@@ -14,6 +14,7 @@ import torch
 from ... import accumulation
 from ...training import loop, recipes
 from ...training.records import Epoch, Run
+from ..folders import save_tensors
 from ..provenance import versions
 from .cells import Cell
 
@@ -34,12 +35,6 @@ def write_json(path: Path, data: object) -> None:
     """Writes a file in one step: whoever is killed leaves the old one, or none."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     partial.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(partial, path)
-
-
-def save(state: dict, path: Path) -> None:
-    partial = path.with_name(path.name + ".partial")
-    torch.save(state, partial)
     os.replace(partial, path)
 
 
@@ -72,11 +67,11 @@ def _trained(cell: Cell, folder: Path) -> Run:
         checkpoint = folder / CHECKPOINT
         if checkpoint.exists():
             training.load_state_dict(torch.load(checkpoint, weights_only=True))
-        run = training.go(on_epoch=lambda epoch: save(training.state_dict(), checkpoint))
+        run = training.go(on_epoch=lambda epoch: save_tensors(training.state_dict(), checkpoint))
         if not run.epochs:  # --epochs 0: the weights as they were given
             _test(training)
     if cell.is_base:
-        save(training.state_dict(), folder / TRAINED)
+        save_tensors(training.state_dict(), folder / TRAINED)
     return run
 
 

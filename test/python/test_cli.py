@@ -197,6 +197,24 @@ def test_out_that_fills_up_while_training(tmp_path, monkeypatch):
     assert result.exit_code == 1 and f"cannot write into {tmp_path}: No space left on device" in result.output
 
 
+def test_out_that_fills_up_within_a_checkpoint(tmp_path):
+    """torch's own writer of files says "unexpected pos" there."""
+    (tmp_path / "checkpoint.pt.partial").symlink_to("/dev/full")
+    result = run(*QUICK, "--out", tmp_path)
+    assert result.exit_code == 1 and f"cannot write into {tmp_path}: No space left on device" in result.output
+    assert not list(tmp_path.glob("checkpoint*"))
+
+
+def test_out_of_another_command_is_refused_before_training(tmp_path):
+    from torch_dtypes.workbench.folders import occupied
+
+    with occupied(tmp_path):
+        result = run(*QUICK, "--out", tmp_path)
+        assert result.exit_code == 1 and f"another command is at work in {tmp_path}: wait for it, or give another --out" in result.output
+        assert not list(tmp_path.iterdir())
+    assert run(*QUICK, "--no-baseline", "--out", tmp_path).exit_code == 0
+
+
 def test_out_without_matplotlib(tmp_path, monkeypatch):
     from importlib import util
 
@@ -230,6 +248,24 @@ def test_python_dash_m():
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.splitlines()[0] == "Usage: torch-dtypes train [OPTIONS]"
     assert done.stderr.splitlines()[-1].startswith("Error: Invalid value for '--epochs'")
+
+
+def test_warnings_show_no_code_of_ours(monkeypatch, capsys):
+    import warnings
+
+    def warn(**_):
+        warnings.warn("the eps is 0", UserWarning, stacklevel=1)
+        warnings.warn("old", FutureWarning, stacklevel=1)
+
+    before = warnings.formatwarning
+    monkeypatch.setattr(cli, "group", lambda: warn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "showwarning", lambda *what: sys.stderr.write(warnings.formatwarning(*what[:4])))  # pytest keeps them
+        cli.main([])
+    said = capsys.readouterr().err
+    assert said.startswith("Warning: the eps is 0\n") and "FutureWarning: old" in said  # who develops wants to know where
+    assert warnings.formatwarning is before
 
 
 @pytest.mark.parametrize(

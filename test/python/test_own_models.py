@@ -74,6 +74,9 @@ def maps():
     x = torch.randn(8, 1, 4, 4, generator=g)
     return (x, (x[:, 0] > 0).long()), (x, (x[:, 0] > 0).long())
 
+def nothing():
+    return (torch.zeros(0, 4), torch.zeros(0, dtype=torch.long)), (torch.zeros(0, 4), torch.zeros(0, dtype=torch.long))
+
 def segmenter():
     return nn.Conv2d(1, 2, 3, padding=1)
 """
@@ -164,6 +167,7 @@ def test_torchvision_s_networks_go_by_their_names(monkeypatch, tmp_path):
         ("--data own_networks:three", "expected own_networks:three to return (train, test), each"),
         ("--data own_networks:float_labels", "with integers as labels, but got torch.float32"),
         ("--data own_networks:fewer_labels", "a label for each input, but got inputs of (5, 6) and labels of (4,)"),
+        ("--data own_networks:nothing", "of at least one input, but got inputs of (0, 4) and labels of (0,)"),
         ("--data own_networks:nan_inputs", "with finite inputs, but got 30 that are not"),
         ("--data own_networks:data --dataset mnist", "expected --dataset or --data, but got both"),
         ("--weights none.pt", "File 'none.pt' does not exist"),

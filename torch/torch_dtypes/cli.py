@@ -10,6 +10,7 @@ import errno
 import importlib.util
 import os
 import sys
+import warnings
 
 # What the commands print beyond ASCII, as a stream shows it that has no such sign (PYTHONIOENCODING=ascii, another 8-bit locale).
 _SPELT = {"±": "+-", "µ": "u", "…": "..."}
@@ -28,10 +29,13 @@ def main(args=None):
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # None: it was closed, by >&-
             _spell_out(stream)
+    as_before = warnings.formatwarning
+    warnings.formatwarning = _warning(as_before)
     try:
         try:
             group()(args=args, prog_name="torch-dtypes")
         finally:
+            warnings.formatwarning = as_before
             if sys.stdout is not None:
                 sys.stdout.flush()  # here, where what goes wrong can be said; Python's own at its end prints "Exception ignored"
     except OSError as error:
@@ -40,6 +44,15 @@ def main(args=None):
         with contextlib.suppress(OSError, ValueError, AttributeError):  # closed
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in its buffer would fail again
         sys.exit(1 if error.errno == errno.EPIPE else f"Error: cannot write to standard output, or a file: {error.strerror}")
+
+
+def _warning(as_before):
+    """How warnings that are meant for users look: without the line of this package's code that gave them."""
+
+    def text(message, category, *place):
+        return f"Warning: {message}\n" if category is UserWarning else as_before(message, category, *place)
+
+    return text
 
 
 def _spell_out(stream):

@@ -213,7 +213,9 @@ def _examples(part, what):
 def _checked(inputs, labels, what):
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise ValueError(f"expected {what} with integers as labels, but got {labels.dtype}")
-    if labels.dim() < 1 or inputs.dim() < 1 or len(inputs) != len(labels) or len(labels) == 0:
+    if labels.numel() == 0 or inputs.numel() == 0:
+        raise ValueError(f"expected {what} of at least one input, but got inputs of {tuple(inputs.shape)} and labels of {tuple(labels.shape)}")
+    if labels.dim() < 1 or inputs.dim() < 1 or len(inputs) != len(labels):
         raise ValueError(f"expected {what} with a label for each input, but got inputs of {tuple(inputs.shape)} and labels of {tuple(labels.shape)}")
     if labels.min() < 0:
         raise ValueError(f"expected {what} with labels from 0, but got {int(labels.min())}")

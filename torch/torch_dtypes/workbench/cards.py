@@ -54,10 +54,12 @@ class Card:
 
     @property
     def bits(self) -> int:
+        """How many bits a code has, the sign's among them."""
         return self.format.bits
 
     @property
     def kind(self) -> str:
+        """``posit``, ``bounded_posit``, ``float``, ``fixed``, ``takum`` or ``table``."""
         return self.format.kind.name
 
     @property
@@ -108,6 +110,12 @@ class Card:
         return torch.arange(math.frexp(self.smallest)[1] - 1, math.frexp(self.largest)[1])
 
 
+def elements(made: Target) -> str:
+    """The format of a block's elements, in words; of integers, which are none, formats as they may be."""
+    element = getattr(made, "element", None)
+    return repr(element) if isinstance(element, str) else "such as 'e4m3fn' or 'fixed7_0'"
+
+
 def _parsed(value: object) -> tuple[str, _C.Format]:
     what = "a floating dtype, a format or its name to show"
     if not isinstance(value, (str, torch.dtype, _C.Format, Target)):
@@ -118,7 +126,7 @@ def _parsed(value: object) -> tuple[str, _C.Format]:
     if not isinstance(made, FormatTarget):
         raise ValueError(
             f"expected {what}, but got {made.name}, whose numbers are multiples of a scale that differs from tensor to tensor: "
-            "show the format of its elements, such as 'e4m3fn' or 'fixed7_0'"
+            f"show the format of its elements, {elements(made)}"
         )
     if isinstance(value, (str, torch.dtype)):
         return str(value).removeprefix("torch."), made.format

@@ -14,7 +14,7 @@ from ...accumulation import accumulate, modes_of
 from ...interchange import codes as codes_of
 from ...interchange import from_codes
 from ...quantization.targets import FormatTarget, target
-from ..cards import card
+from ..cards import card, elements
 from . import exact
 from .directed import Directed
 from .flags import BITS, INVALID
@@ -58,9 +58,10 @@ class Job:
         if self.operation not in OPERATIONS:
             raise ValueError(f"expected an operation, one of {', '.join(OPERATIONS)}, but got {self.operation!r}")
         if (self.operation == "cast") != (self.to is not None):
-            raise ValueError(f"expected the format of the results (--to) with cast and only there, but got {self.to!r} with {self.operation}")
+            raise ValueError(f"expected the format of the results (--to) with cast and only there, but got {self.to or 'none'} with {self.operation}")
+        terms = "none" if self.terms is None else self.terms
         if (self.operation == "dot") != (self.terms is not None):
-            raise ValueError(f"expected the number of terms (--terms) with dot and only there, but got {self.terms!r} with {self.operation}")
+            raise ValueError(f"expected the number of terms (--terms) with dot and only there, but got {terms} with {self.operation}")
         if self.operation != "dot" and self.accumulate != "machine":
             raise ValueError(f"expected an accumulation policy with dot only, but got {self.accumulate!r} with {self.operation}")
         if self.terms is not None and not 1 <= self.terms <= 65_536:
@@ -188,7 +189,7 @@ class Job:
 def _format_of(name: str) -> _C.Format:
     made = target(name)
     if not isinstance(made, FormatTarget):
-        raise ValueError(f"expected a format without scales, but got {made.name}: name that of its elements, such as 'e4m3fn' or 'fixed7_0'")
+        raise ValueError(f"expected a format without scales, but got {made.name}: name that of its elements, {elements(made)}")
     return made.format
 
 

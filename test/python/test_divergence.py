@@ -81,6 +81,16 @@ def test_update_that_leaves_the_range():
     assert "57344" in explain_divergence(model, optimizer).cause
 
 
+def test_a_format_without_a_sign_says_what_it_lacks():
+    model = network(torch_dtypes.dtype("ue4m3p3109"))  # of initial weights, every other one is below 0
+    found = explain_divergence(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert "or below 0, of which torch.ue4m3p3109 has none" in found.cause and "a format with a sign" in found.advice
+    signed = network(torch.q52)
+    with torch.no_grad():
+        signed[0].weight.fill_(torch.inf)
+    assert "below 0" not in str(explain_divergence(signed, torch.optim.SGD(signed.parameters(), lr=0.1)))
+
+
 def test_wrong_arguments():
     with pytest.raises(TypeError, match=r"expected a torch.nn.Module, but got 'model'"):
         explain_divergence("model")

@@ -65,7 +65,12 @@ def tensors_in(value):
 
 
 def _largest(dtype: torch.dtype) -> str:
-    return f"the largest number of {dtype}, {torch.finfo(dtype).max:g}"
+    below = f", or below 0, of which {dtype} has none" if _is_unsigned(dtype) else ""
+    return f"the largest number of {dtype}, {torch.finfo(dtype).max:g}{below}"
+
+
+def _is_unsigned(dtype: torch.dtype) -> bool:
+    return torch.finfo(dtype).min >= 0
 
 
 def _layer(name: str) -> str:
@@ -81,6 +86,9 @@ def _of_update(name: str, p: torch.Tensor, optimizer) -> Divergence:
             cause = f"the optimizer divided by 0: its {key} is 0 there, and eps adds nothing in {p.dtype}"
             return Divergence(name, _layer(name), "update", cause, f"an eps that the dtype has, loss scaling, or {_MASTERS}")
     cause = f"the gradient was finite, so the step left the range: beyond {_largest(p.dtype)}"
+    if _is_unsigned(p.dtype):  # an initial weight is as likely: NaN, where the format does not saturate
+        cause = f"the gradient was finite, so the weight or the step left the range: beyond {_largest(p.dtype)}"
+        return Divergence(name, _layer(name), "update", cause, "a format with a sign for what may be below 0")
     return Divergence(name, _layer(name), "update", cause, f"a lower learning rate, a larger eps, or {_MASTERS}")
 
 

@@ -134,6 +134,8 @@ print(stats.worst())
 # | all of them | 17.3 dB | 92.9 % |
 # | all of them, with scales | 22.7 dB | 92.2 % |
 #
+# (float32's sums, and so the trained weights, differ with the processor and the number of threads: yours may be up to a decibel off.)
+#
 # The weights of the first layer lose most, and a scale gives back five decibels: they were too small for the format, not too many bits short. (Of 397
 # images one is 0.25 %: differences of half a percent in accuracy say nothing.)
 #

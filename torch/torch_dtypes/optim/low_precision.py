@@ -130,10 +130,12 @@ class LowPrecision(Optimizer):
 
     @property
     def param_groups(self):
+        """The inner optimizer's: parameters with their learning rates and other options."""
         return self.optimizer.param_groups
 
     @property
     def state(self):
+        """The inner optimizer's states by parameter, as they are kept between steps, in their formats."""
         return self.optimizer.state
 
     def __getstate__(self):

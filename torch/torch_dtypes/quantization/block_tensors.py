@@ -124,15 +124,19 @@ class BlockTensor:
 
     @property
     def ndim(self) -> int:
+        """How many dimensions the tensor has."""
         return len(self.shape)
 
     def dim(self) -> int:
+        """As ``ndim``."""
         return len(self.shape)
 
     def numel(self) -> int:
+        """How many numbers it has, what fills up a last block not counted."""
         return self.shape.numel()
 
     def size(self, dim: int | None = None):
+        """The shape, or the length of one dimension. Raises: IndexError, no such dimension."""
         return self.shape if dim is None else self.shape[dim]
 
     def __len__(self) -> int:

@@ -189,3 +189,15 @@ def test_every_overload_with_out_is_the_functional_one():
             into = [torch.full_like(t, 3.0, dtype=dtype) for t in results]
             getattr(getattr(torch.ops.aten, packet), overload)(x, *given, **named, out=into)
             assert all(torch.equal(a.double().nan_to_num(77), b.double().nan_to_num(77)) for a, b in zip(into, results, strict=True)), name
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex values")
+@pytest.mark.parametrize("numbers", [1j, [1j], [0.5, 1j]], ids=["one", "list", "mixed list"])
+@pytest.mark.parametrize("op", [torch._foreach_mul, torch._foreach_div, torch._foreach_add, torch._foreach_pow])
+def test_gradients_beside_complex_numbers(op, numbers):
+    x = [torch.tensor([0.5, 2.0]).to(torch.posit16es2).requires_grad_() for _ in range(len(numbers) if isinstance(numbers, list) else 1)]
+    wide = [t.detach().float().requires_grad_() for t in x]
+    sum(y.abs().sum().float() for y in op(x, numbers)).backward()
+    sum(y.abs().sum() for y in op(wide, numbers)).backward()
+    for t, w in zip(x, wide, strict=True):
+        assert t.grad.dtype is torch.posit16es2 and torch.allclose(t.grad.float(), w.grad, rtol=1e-2, atol=1e-2)

@@ -133,7 +133,12 @@ bool any_of_ours(const Plan& plan, const torch::jit::Stack& stack) {
 }
 
 bool has_complex_number(const Plan& plan, const torch::jit::Stack& stack) {
-  return std::any_of(stack.end() - plan.arguments.size(), stack.end(), [](const c10::IValue& value) { return value.isComplexDouble(); });
+  const auto is_complex = [](const c10::IValue& value) { return value.isComplexDouble(); };
+  return std::any_of(stack.end() - plan.arguments.size(), stack.end(), [&](const c10::IValue& value) {
+    if (!value.isList()) return is_complex(value);
+    const at::ArrayRef<c10::IValue> list = value.toListRef(); // of numbers, of which each may be complex, or of what is no number
+    return !list.empty() && !list.front().isTensor() && std::any_of(list.begin(), list.end(), is_complex);
+  });
 }
 
 bool is_recorded(const Plan& plan, const torch::jit::Stack& stack) {

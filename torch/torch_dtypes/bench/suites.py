@@ -115,6 +115,9 @@ def overhead(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
     named = {name_of(d): d for d in dtypes or map(torch_dtypes.dtype, _TWO)}
 
     def operands():
+        for d in named.values():  # whose tables of functions are made by a call of many elements, or in the course of many small calls
+            many = torch.zeros(1 << 17, dtype=d)
+            torch.tanh(many), torch.relu(many)
         x, m = torch.linspace(-1, 1, 8), torch.tensor([[1.0, 0.5], [0.25, -1.0]])
         return {name: {"x": x.to(d), "m": m.to(d), "f": x} for name, d in {"float32": torch.float32, **named}.items()}
 

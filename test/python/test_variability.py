@@ -196,7 +196,7 @@ def test_numbers_of_a_table_are_whole_on_a_narrow_terminal():
         Console(file=stream, width=30)
     )
     words = stream.getvalue().split()
-    assert {"2.07712002", "1,234,567"} <= set(words) and "a.module.with.a.name" not in words
+    assert {"2.07712002", "1,234,567", "deviation"} <= set(words) and "a.module.with.a.name" not in words
 
 
 def test_a_study_of_numbers_and_of_nothing_to_find():
@@ -206,6 +206,19 @@ def test_a_study_of_numbers_and_of_nothing_to_find():
     assert found.responsible == [] and found.dice is None and [m.name for m in found.metrics] == ["loss"]
     exact = torch_dtypes.variability(nn.Sequential(nn.ReLU()), [(torch.ones(3, 4), torch.ones(3, 4))], repeats=2)
     assert exact.parts == [] and exact.metrics[0].nonparametric.bits == 24 and exact.deviation == 0
+
+
+def test_what_no_module_rounds_is_told_from_what_all_do_together(capsys):
+    """In bfloat16 the rounding of the loss itself outweighs that of the modules, which may so be all within the tolerance."""
+    found = torch_dtypes.variability(nn.Sequential(nn.ReLU()), batches(), repeats=4, metric="loss", format="bf16", tolerance=1e-3, criterion=large)
+    found.print(Console(width=200))
+    said = capsys.readouterr().out
+    assert found.responsible == [] and found.deviation > found.tolerance
+    assert "all together stay within the tolerance in 3 runs. What goes beyond it is rounded outside of modules" in " ".join(said.split())
+
+
+def large(outputs, labels):
+    return outputs.square().sum() + 1000.0
 
 
 class Draws(nn.Module):

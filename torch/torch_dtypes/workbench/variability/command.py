@@ -57,7 +57,7 @@ def _share(ctx, param, value):
 @click.option("--metric", type=click.Choice(METRICS), default="distance", show_default=True,
               help="What modules are judged by; distance: of the outputs from IEEE's, relative.")
 @click.option("--tolerance", type=float, callback=_tolerance,
-              help="Of the metric: modules are responsible beyond it. Default: half of what all together do.")
+              help="Of the metric: modules are responsible beyond it. Default: half of what rounding every operation does.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of weights, order of data and rounding.")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads; default: torch's own choice.")
 @click.option("--out", type=click.Path(), metavar="DIR", callback=check.folder, help="Write page, tables (CSV, JSON) and figures into DIR.")

@@ -72,13 +72,17 @@ def sentences(found: Variability) -> list[str]:
     if found.unseen:
         said.append("Left in stock float32: " + ", ".join(f"{name} ({n} times)" for name, n in sorted(found.unseen.items())) + ".")
     if s.where:
-        limit = "given" if s.tolerance is not None else "half of what all modules together do"
-        said.append(f"All modules together move the {s.metric} by up to {found.deviation:.3g}; the tolerance is {found.tolerance:.3g} ({limit}).")
+        limit = "given" if s.tolerance is not None else "half of that"
+        moved = f"With every operation rounded so, the {s.metric} moves by up to {found.deviation:.3g}"
+        said.append(f"{moved}; the tolerance is {found.tolerance:.3g} ({limit}).")
         if found.responsible:
             sets = "; ".join(" with ".join(place(n) for n in names) for names in found.responsible)
             said.append(f"Responsible: {sets}.")
         else:
-            said.append("No set of modules is responsible: all together stay within the tolerance.")
+            runs = f"in {s.where_repeats} run{'s' * (s.where_repeats != 1)}"
+            said.append(f"No set of modules is responsible: all together stay within the tolerance {runs}.")
+            if found.deviation > found.tolerance:  # of the loss, say, whose own rounding is no module's
+                said.append("What goes beyond it is rounded outside of modules, in the loss for instance, or takes more runs to show.")
     return said
 
 
@@ -93,8 +97,8 @@ def print_tables(found: Variability, console=None) -> None:
         table = Table(box=None, header_style="bold", pad_edge=False)
         for i, name in enumerate(columns):
             words = i == 0 or name == "kind"
-            widest = None if words else max((len(row[i]) for row in rows), default=0)
-            # A number is whole, however narrow the terminal: words and headings fold.
+            widest = max(map(len, [*name.split(), *(() if words else (row[i] for row in rows))]))
+            # A number and a heading's word are whole, however narrow the terminal: names and headings of several words fold.
             table.add_column(name, justify="left" if words else "right", overflow="fold", no_wrap=name == "metric", min_width=widest)
         for row in rows:
             table.add_row(*row)

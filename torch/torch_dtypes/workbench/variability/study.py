@@ -296,7 +296,7 @@ def variability(
         settings: ``repeats`` (10, at least 2), ``mode``, ``format``, ``dot_products`` (those of ``fuzzy``), ``seed`` (0), ``probability``,
             ``confidence`` (0.95; those of ``significant_digits``), ``where`` (True: look for the modules), ``where_repeats`` (3 runs of each set),
             ``metric`` (``"distance"`` of the output from IEEE's, relative, in the Euclidean norm; ``"loss"``, ``"accuracy"``), ``tolerance``: a set
-            of modules is responsible where the metric is further from IEEE's than that (None: half of what all modules together do).
+            of modules is responsible where the metric is further from IEEE's than that (None: half of what rounding every operation does).
 
     Returns:
         A :class:`Variability`: ``.metrics``, ``.layers``, ``.dice``, ``.parts``, ``.responsible``, ``.print()``, ``.write(folder)``.

@@ -2,6 +2,7 @@
 it is installed."""
 
 import json
+import types
 
 import pytest
 import torch
@@ -302,3 +303,86 @@ def test_transformers_round_trip(dtype, tmp_path):
             assert made[name].dtype is dtype and torch.equal(torch_dtypes.codes(made[name]), torch_dtypes.codes(t))
     stock = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float64).state_dict()
     assert all(torch.equal(stock[name], t.double()) for name, t in model.state_dict().items())
+
+
+def t5(transformers):
+    sizes = dict(vocab_size=16, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2, decoder_start_token_id=0, dropout_rate=0.0)
+    return transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes))
+
+
+@every_dtype
+@pytest.mark.filterwarnings("ignore")  # transformers' own
+def test_norms_of_t5_come_back_from_float32(dtype):
+    transformers = needs("transformers")
+    stock, ids = t5(transformers), torch.arange(3, 9).view(2, 3)
+    model = t5(transformers)
+    model.load_state_dict(stock.state_dict())
+    model.to(dtype)
+    seen = []
+    for layer in model.modules():
+        layer.register_forward_hook(lambda layer, operands, result: seen.append(result.dtype if isinstance(result, torch.Tensor) else dtype))
+    loss, expected = (m(input_ids=ids, labels=ids).loss for m in (model, stock))
+    assert set(seen) == {dtype} and (loss.double() - expected).abs() <= 1e-5 + 8 * torch.finfo(dtype).eps
+    loss.backward()
+    expected.backward()
+    for p, q in zip(model.parameters(), stock.parameters(), strict=True):
+        assert p.grad.dtype is dtype
+        if dtype is torch.posit32es2:
+            torch.testing.assert_close(p.grad.double(), q.grad.double(), rtol=1e-4, atol=1e-5)
+    compiled = torch.compile(stock, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(input_ids=ids, labels=ids).loss, expected)
+
+
+@every_dtype
+@pytest.mark.filterwarnings("ignore")
+def test_norms_of_diffusers(dtype):
+    norm = needs("diffusers.models.normalization").RMSNorm(4, eps=1e-6).to(dtype)
+    x = torch.tensor([[1.0, -2.0, 0.5, 3.0]])
+    y = norm(x.to(dtype))
+    assert y.dtype is dtype
+    torch.testing.assert_close(y, nn.functional.rms_norm(x, (4,), eps=1e-6).to(dtype))
+    assert norm.float()(x).dtype is torch.float32
+
+
+@every_dtype
+@pytest.mark.filterwarnings("ignore")
+def test_trainer_evaluates(dtype, tmp_path):
+    transformers = needs("transformers")
+    needs("accelerate")
+    model = t5(transformers).to(dtype)
+    data = [{"input_ids": torch.arange(3, 6), "labels": torch.arange(3, 6)}] * 2
+    arguments = transformers.TrainingArguments(output_dir=tmp_path, use_cpu=True, report_to=[], disable_tqdm=True)
+    trainer = transformers.Trainer(model, arguments, eval_dataset=data)
+    values = trainer.predict(data).predictions[0]
+    made = model.eval()(**{name: torch.stack([t] * 2) for name, t in data[0].items()}).logits
+    assert values.dtype == ("float64" if dtype is torch.posit32es2 else "float32") and values.tolist() == made.tolist()
+    assert trainer.evaluate()["eval_loss"] > 0
+
+
+@every_dtype
+@pytest.mark.filterwarnings("ignore")
+def test_pipelines_read_logits(dtype):
+    pipeline = needs("transformers.pipelines.image_classification").ImageClassificationPipeline
+    model = types.SimpleNamespace(config=types.SimpleNamespace(problem_type=None, num_labels=2, id2label={0: "a", 1: "b"}))
+    (best, other) = pipeline.postprocess(types.SimpleNamespace(model=model), {"logits": torch.tensor([[0.0, 1.0]], dtype=dtype)})
+    assert best == {"label": "b", "score": pytest.approx(0.7310586)} and other["label"] == "a"
+
+
+# ---- accelerate ----
+
+
+@every_dtype
+@pytest.mark.filterwarnings("ignore")
+def test_accelerate_offloads(dtype, tmp_path):
+    accelerate = needs("accelerate")
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).to(dtype).eval()
+    size = 28 * dtype.itemsize  # and a counter
+    assert accelerate.utils.compute_module_sizes(model)["0"] == 16 * dtype.itemsize
+    assert accelerate.infer_auto_device_map(model, max_memory={"cpu": size // 2, "disk": 10**6}) == {"": "disk"}
+    x = torch.tensor([[1.0, -2.0, 0.5], [0.1, 3.0, 1.0]]).to(dtype)
+    expected = model(x)
+    offloaded = accelerate.disk_offload(model, tmp_path, "cpu")
+    assert offloaded[0].weight.is_meta and offloaded[0].weight.dtype is dtype
+    assert torch.equal(offloaded(x), expected)
+    index = json.loads((tmp_path / "index.json").read_text())
+    assert index["0.weight"] == {"dtype": str(dtype)[6:], "shape": [4, 3]} and index["1.num_batches_tracked"]["dtype"] == "int64"

@@ -9,11 +9,19 @@ from ._imports import when_imported
 
 # The library's module, and ours with an install(module), or what its function is called.
 _TRAINER = "trainer.connectors.accelerator_connector"
+_T5_NORMS = "idefics kosmos2_5 longt5 mt5 pix2struct pop2piano switch_transformers t5 udop umt5".split()  # of transformers' models
+_PIPELINES = "automatic_speech_recognition document_question_answering image_classification token_classification".split()
 _ADAPTERS = {
     "safetensors.torch": "safetensors", "einops._backends": "einops", "torch.utils.tensorboard._convert_np": "tensorboard",
     "datasets.features.features": "datasets", "torch.distributed.pipelining._IR": "pipelining", "torch.distributed.rpc.api": "rpc",
     "lightning.fabric.connector": "lightning", "lightning_fabric.connector": "lightning",
     f"lightning.pytorch.{_TRAINER}": "lightning", f"pytorch_lightning.{_TRAINER}": "lightning",
+    **{f"transformers.models.{name}.modeling_{name}": "transformers:install_norms" for name in _T5_NORMS},
+    "diffusers.models.normalization": "transformers:install_norms",
+    "diffusers.models.transformers.t5_film_transformer": "transformers:install_norms",
+    **{f"transformers.pipelines.{name}": "transformers:install_pipeline" for name in _PIPELINES},
+    "transformers.trainer_pt_utils": "transformers:install_trainer",
+    "accelerate.utils.modeling": "accelerate:install_sizes", "accelerate.utils.offload": "accelerate:install_offloading",
     **_host.ADAPTERS,
 }  # fmt: skip
 

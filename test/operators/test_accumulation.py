@@ -219,6 +219,14 @@ def test_what_the_accumulator_starts_with(name):
     assert_codes(none, [spec.encode(exact_sum([x])) for x in values_of(bias, spec)], spec, name)
 
 
+@pytest.mark.filterwarnings("error")
+def test_tables_of_float32_numbers_have_float32_sums():
+    x = torch.ones(2, 2).to(torch_dtypes.dtype("nf4"))
+    held = torch.mm(x, x)
+    with accumulate("float32"):
+        assert torch.equal(codes_of(torch.mm(x, x)), codes_of(held))
+
+
 @pytest.mark.parametrize("product", [None, "exact", "q43"])
 @pytest.mark.parametrize("name", ["q43", "posit16es2", "e5m10"])
 def test_float32_accumulators_are_the_machine_s(name, product):

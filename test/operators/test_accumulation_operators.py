@@ -266,6 +266,8 @@ def test_fused_attention_refuses(policy):
             torch.backends.mha.set_fastpath_enabled(True)
         with pytest.raises(NotImplementedError, match=r"grouped_mm.*no stock kernel obeys"):
             torch.nn.functional.grouped_mm(x.expand(2, 3, 8), torch.ones(2, 8, 4).to(x.dtype))
+        with pytest.raises(NotImplementedError, match=r"grouped_mm.*no stock kernel obeys"):
+            torch.nn.functional.grouped_mm(x[0], torch.ones(2, 8, 4).to(x.dtype), offs=torch.tensor([1, 3], dtype=torch.int32))
     with torch.no_grad(), accumulate("float64"):
         assert layer(x, x, x)[0].shape == x.shape
 

@@ -499,6 +499,14 @@ def test_modules_are_made_in_a_dtype(name, dtype):
         assert t.double().isfinite().all()
 
 
+@pytest.mark.parametrize("make", [torch.tensor, torch.as_tensor, torch.asarray])
+@every_dtype
+def test_a_tensor_anywhere_in_a_list_says_the_dtype(dtype, make):
+    x = torch.tensor([1.5, 2.0]).to(dtype)
+    for data in ([1, x[0]], [1.0, 2, x[1]], [[1, 2], [3, x[0]]], ((1, 2), (x[0], 3)), [[[0]], [[x[1]]]]):
+        assert make(data).dtype is dtype
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.posit16es2])
 def test_a_list_that_holds_itself_ends_in_stocks_error(dtype):
     endless: list = []

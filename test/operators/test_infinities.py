@@ -263,6 +263,46 @@ def test_scripts():
     assert attend(torch.ones(2, 3), MASK)[2].max() == INF
 
 
+# ---- masks that modules hold ----
+
+
+class Masked(nn.Module):
+    """Attention as models of text have it: with a causal mask as a buffer."""
+
+    def __init__(self, **kwargs):
+        super().__init__()
+        self.register_buffer("mask", torch.full((3, 3), -INF).triu(1), **kwargs)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x):
+        scores = x @ x.transpose(-2, -1) + self.mask
+        return self.attention(x, x, x, attn_mask=self.mask)[0], scores.softmax(-1)
+
+
+@pytest.mark.filterwarnings("ignore:an infinite number")
+@without_infinity
+@pytest.mark.parametrize("how", ["to", "type", "load", "assign"])
+def test_a_mask_that_a_module_holds_masks_in_a_dtype_without_infinities(name, how):
+    dtype, x = torch_dtypes.dtype(name), torch.randn(1, 3, 8, generator=torch.Generator().manual_seed(1)) / 4
+    model = Masked()
+    if how in ("load", "assign"):
+        state, model = model.state_dict(), Masked().to(dtype)
+        state = {key: t if key == "mask" else t.to(dtype) for key, t in state.items()}
+        model.load_state_dict(state, assign=how == "assign")
+        model = model.to(dtype)
+    else:
+        model = model.type(dtype) if how == "type" else model.to(dtype=dtype)
+    most = torch.finfo(dtype).max
+    assert model.mask.dtype is dtype and model.mask[0].tolist() == [0, -most, -most] and not model.mask.isnan().any()
+    attended, weights = model(x.to(dtype))
+    assert not attended.isnan().any() and not weights.isnan().any()
+
+
+def test_buffers_in_strict_mode_and_in_dtypes_with_infinities(strict):
+    assert Masked().to(torch.posit16es2).mask[0].isnan().tolist() == [False, True, True]
+    assert Masked().to(torch.q43).mask[0].tolist() == [0, -INF, -INF] and Masked().to(torch.bfloat16).mask.isinf().sum() == 3
+
+
 # ---- posits whose infinities saturate everywhere ----
 
 

@@ -278,5 +278,59 @@ def test_dense_tensors_in_a_sparse_product(dtype):
     same(torch.sparse.mm(x, y), x @ y)
     torch.sparse.mm(x, y).sum().backward()
     assert x.grad.dtype is dtype
-    with pytest.raises(NotImplementedError, match="sparse"):
-        torch.sparse.mm(torch.eye(2).to_sparse(), x.detach())
+    for left in (torch.eye(2).to_sparse(), torch.eye(2).to_sparse().requires_grad_()):
+        for right in (x.detach(), x):  # with a gradient, too, where casts would make a stock product of it
+            with pytest.raises(NotImplementedError, match="sparse"):
+                torch.sparse.mm(left, right)
+            with pytest.raises(NotImplementedError, match="sparse"):
+                left @ right
+
+
+QUANTISERS = {
+    "tensor": lambda x: torch.fake_quantize_per_tensor_affine(x, torch.tensor([0.5]), torch.tensor([0]), -8, 7),
+    "channel": lambda x: torch.fake_quantize_per_channel_affine(x, torch.full((3,), 0.5), torch.zeros(3).int(), 1, -8, 7),
+    "learnt tensor": lambda x: torch._fake_quantize_learnable_per_tensor_affine(x, torch.tensor([0.5]), torch.tensor([0.0]), -8, 7),
+    "learnt channel": lambda x: torch._fake_quantize_learnable_per_channel_affine(x, torch.full((3,), 0.5), torch.zeros(3), 1, -8, 7),
+}
+
+
+@pytest.mark.parametrize("name", QUANTISERS)
+def test_fake_quantisation_keeps_the_dtype_beside_float32_scales(dtype, name):
+    x = of(dtype).requires_grad_()
+    y = QUANTISERS[name](x)
+    same(y, QUANTISERS[name](x.detach().float()).to(dtype))
+    if "learnt" in name and not torch_dtypes.format_of(dtype).fits_float:
+        with pytest.raises(RuntimeError, match="to be true"):  # stock's error for float64
+            y.sum().backward()
+        return
+    y.sum().backward()
+    assert x.grad.dtype is dtype and x.grad.bool().all()
+
+
+def test_fused_observers_take_float32_alone(dtype):
+    numbers = [torch.tensor([x]) for x in (1, 1)] + [torch.tensor([x]) for x in (0.0, 1.0, 1.0)] + [torch.tensor([0])]
+    with pytest.raises(NotImplementedError, match="float32 tensors alone"):
+        torch.fused_moving_avg_obs_fake_quant(of(dtype), *numbers, 0.01, 0, 255, -1)
+
+
+GROUPS = [((4, 8), (2, 8, 16), [1, 4]), ((2, 4, 8), (8, 16), [8, 16]), ((8, 16), (16, 8), [4, 16]), ((2, 4, 8), (2, 8, 16), None)]
+
+
+@pytest.mark.parametrize(("m", "n", "ends"), GROUPS, ids=["rows", "columns", "terms", "batches"])
+def test_grouped_products(dtype, m, n, ends):
+    g = torch.Generator().manual_seed(2)
+    a, b = ((torch.rand(size, generator=g) * 2).to(dtype).requires_grad_() for size in (m, n))
+    offs = None if ends is None else torch.tensor(ends, dtype=torch.int32)
+    if not torch_dtypes.format_of(dtype).fits_float:
+        with pytest.raises(RuntimeError, match="got Double"):  # stock's error for float64
+            torch.nn.functional.grouped_mm(a, b, offs=offs)
+        return
+    wide = [t.detach().double().float().requires_grad_() for t in (a, b)]
+    found, expected = torch.nn.functional.grouped_mm(a, b, offs=offs), torch.nn.functional.grouped_mm(*wide, offs=offs)
+    weights = torch.rand(expected.shape, generator=g).to(dtype)
+    (found * weights).sum().backward()
+    (expected * weights.float()).sum().backward()
+    close = {"rtol": 0.2, "atol": 0.6} if dtype.itemsize == 1 else {"rtol": 0.05, "atol": 0.1}
+    assert found.dtype is dtype and torch.allclose(found.float(), expected.to(dtype).float(), **close)
+    for t, w in zip((a, b), wide, strict=True):
+        assert t.grad.dtype is dtype and torch.allclose(t.grad.float(), w.grad, **close)

@@ -88,3 +88,24 @@ def test_stock_tensors_are_seen_as_they_are(ops):
     ops, seen = ops
     x = torch.tensor([1.5, -0.5], dtype=torch.bfloat16)
     assert torch.equal(ops.on_cpu(x), x.exp()) and seen == [torch.bfloat16]
+
+
+@every_dtype
+def test_stock_operands_beside_ours_are_an_error_unless_they_promote(ops, dtype):
+    ops = ops[0]
+    x, other = sample(dtype), torch.ones(3, dtype=torch.float64)
+    with pytest.raises(RuntimeError, match=r"td_test::on_cpu: expected floating tensors of torch\.\w+ alone, but got argument y with torch.float64"):
+        ops.on_cpu(x, other)
+    with torch_dtypes.mixed_operands("promote"):
+        assert ops.on_cpu(x, other).dtype is torch.float64
+    assert ops.on_cpu(x, torch.ones(3, dtype=torch.int32)).dtype is dtype
+
+
+@pytest.mark.filterwarnings("ignore:.*an autograd kernel was not registered")
+@every_dtype
+def test_a_kernel_of_differentiable_operators_has_their_gradient(ops, dtype):
+    ops = ops[0]
+    x, y = sample(dtype).requires_grad_(), sample(dtype)
+    ops.on_cpu(x, y).backward(torch.ones(3).to(dtype))
+    assert x.grad.dtype is dtype and torch.equal(x.grad.double(), (1 / y.double()).to(dtype).double())
+    ops.writes(x.detach())

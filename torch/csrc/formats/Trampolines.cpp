@@ -68,23 +68,25 @@ bool first_is_own_tensor(const Hook& h, PyObject* self, PyObject* args, PyObject
   return kwargs && format_of_tensor(PyDict_GetItemString(kwargs, "input")) != nullptr;
 }
 
-// A list (of lists ...) that begins with a tensor of ours, or a tuple with one in it.
-bool begins_with_own_tensor(PyObject* args) {
-  PyObject* item = PyTuple_GET_SIZE(args) > 0 ? PyTuple_GET_ITEM(args, 0) : nullptr;
-  for (int depth = 0; item && depth < 64; ++depth) {
-    if (PyList_Check(item)) {
-      item = PyList_GET_SIZE(item) > 0 ? PyList_GET_ITEM(item, 0) : nullptr;
-    } else if (PyTuple_Check(item)) {
-      // Several outputs of a graph: any of them.
-      for (Py_ssize_t i = 1, n = PyTuple_GET_SIZE(item); depth == 0 && i < n; ++i) {
-        if (format_of_tensor(PyTuple_GET_ITEM(item, i))) return true;
-      }
-      item = PyTuple_GET_SIZE(item) > 0 ? PyTuple_GET_ITEM(item, 0) : nullptr;
-    } else {
-      return depth > 0 && format_of_tensor(item) != nullptr;
+// Whether a list or tuple (of lists ...) has a tensor of ours in it. `left`: lists to look into, since one may hold itself, and more than once.
+bool holds_own_tensor_within(PyObject* data, int depth, int64_t& left) {
+  for (Py_ssize_t i = 0, n = PySequence_Fast_GET_SIZE(data); i < n; ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(data, i);
+    if (PyFloat_CheckExact(item) || PyLong_CheckExact(item)) continue; // most of them
+    if (!PyList_Check(item) && !PyTuple_Check(item)) {
+      if (format_of_tensor(item)) return true;
+    } else if (depth < 64 && --left > 0 && holds_own_tensor_within(item, depth + 1, left)) {
+      return true;
     }
   }
   return false;
+}
+
+bool first_holds_own_tensor(PyObject* args) {
+  PyObject* first = PyTuple_GET_SIZE(args) > 0 ? PyTuple_GET_ITEM(args, 0) : nullptr;
+  if (!first || (!PyList_Check(first) && !PyTuple_Check(first)) || !at::formats::any_format_tensor()) return false;
+  int64_t left = int64_t{1} << 22;
+  return holds_own_tensor_within(first, 0, left);
 }
 
 bool holds_own_tensor(PyObject* tuple) {
@@ -210,7 +212,7 @@ PyObject* with_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
   if (dtype == Py_None) dtype = nullptr;
   bool ours = (dtype && has(h, When::DtypeKeyword) && format_of_dtype(dtype)) || (!dtype && default_dtype && has(h, When::DefaultDtype)) ||
       ((has(h, When::OwnSelf) || (dtype && has(h, When::OwnSelfDtype))) && first_is_own_tensor(h, self, args, kwargs)) ||
-      (has(h, When::OwnNested) && begins_with_own_tensor(args)) || (has(h, When::OwnAutocast) && at::formats::autocast_has_format()) ||
+      (has(h, When::OwnNested) && first_holds_own_tensor(args)) || (has(h, When::OwnAutocast) && at::formats::autocast_has_format()) ||
       (has(h, When::OwnGiven) && PyTuple_GET_SIZE(args) > 1 && holds_own_tensor(PyTuple_GET_ITEM(args, 1))) ||
       (kwargs && has(h, When::OwnOut) && format_of_tensor(PyDict_GetItemString(kwargs, "out"))) || is_script_on_formats(h, args, kwargs);
   bool own_dtype = (dtype && format_of_dtype(dtype)) || (!dtype && default_dtype);

@@ -16,7 +16,7 @@ namespace torch::formats {
   _(GuardKeyword, GUARD_KEYWORD, 5, "guard: dtype= is given")                                                                           \
   _(GuardAnywhere, GUARD_ANYWHERE, 6, "guard: any argument is a stock dtype or a stock tensor")                                         \
   _(GuardAlways, GUARD_ALWAYS, 7, "guard: always (Tensor.float, Tensor.bfloat16, ...)")                                                 \
-  _(OwnNested, OWN_NESTED, 8, "the first argument is a list (of lists ...) that begins with a tensor of ours, or a tuple with one")     \
+  _(OwnNested, OWN_NESTED, 8, "the first argument is a list or tuple (of lists ...) with a tensor of ours in it")                       \
   _(OwnOut, OWN_OUT, 9, "out= is a tensor of ours")                                                                                     \
   _(OwnSelfDtype, OWN_SELF_DTYPE, 10, "dtype= is given, and self, or the first argument, is a tensor of ours")                          \
   _(OwnData, OWN_DATA, 11, "stock refused, and the data are an array of ml_dtypes or a typed storage of ours: stock calls pay nothing") \

@@ -10,6 +10,7 @@ from .. import _C, chopping
 from . import (
     attention,
     autocast,
+    buffers,
     checkpoints,
     conversion,
     distributed,
@@ -33,8 +34,8 @@ from .table import Native
 
 # Each has HOOKS; LATER_HOOKS, where there are some, it installs itself when PyTorch imports what they are for.
 MODULES = (
-    factories, from_data, conversion, interop, promotion, autocast, attention, printing, functions, linear_cross_entropy, optimizers, gradients,
-    checkpoints, operators, scripts, graphs, programs, distributed, testing, serialization,
+    factories, from_data, conversion, interop, promotion, autocast, attention, buffers, printing, functions, linear_cross_entropy, optimizers,
+    gradients, checkpoints, operators, scripts, graphs, programs, distributed, testing, serialization,
 )  # fmt: skip
 
 

@@ -91,7 +91,8 @@ static bool multiplies(const Plan& plan) {
 
 // Whether float32's products are of their operands as they are; an error where the policy wants them and they are not.
 bool BoxedCall::keeps_operands(const Plan& plan, c10::DeviceType device) const {
-  const int bits = plan.has(fact::MultipliesWithin) ? kFloat32Bits : own_->format.significand_bits();
+  // Of a table the format's digits are those of its boundaries, too.
+  const int bits = plan.has(fact::MultipliesWithin) ? kFloat32Bits : std::min(own_->format.significand_bits(), kFloat32Bits);
   if (float32_keeps(bits, plan.base, device)) return true;
   const bool wanted = plan.has(kAddsProducts) && accumulation_of(*own_).kind == Accumulation::Kind::Float32;
   if (wanted) expect_float32_products(*own_, plan.base);

@@ -147,6 +147,8 @@ bool run_dot_operator(const c10::OperatorHandle& op, const Plan& plan, Stack* st
   for (size_t i = 0; i < count; ++i) {
     const c10::IValue& v = (*stack)[base + i];
     if (!v.isTensor() || !v.toTensor().defined() || schema.arguments()[i].name() == "attn_mask") continue;
+    if (plan.has(fact::FusedProducts) && !entry_beneath(v.toTensor()) && !c10::isFloatingType(v.toTensor().scalar_type()))
+      continue; // where groups end
     const FormatEntry* own = entry_beneath(v.toTensor()); // attention comes in torch.func's wrappers, too
     if (!own || (entry && entry != own)) return false;
     entry = own;

@@ -14,6 +14,7 @@ constexpr std::string_view kNoSparseGradient = "there are no sparse tensors of n
 constexpr std::string_view kNoComplex = "number formats have no complex counterparts";
 constexpr std::string_view kNoNegation = "its views have no negative bit, so that -x has memory of its own";
 constexpr std::string_view kNoQuantised = "a tensor of a number format is not quantised";
+constexpr std::string_view kFloat32Alone = "it takes float32 tensors alone, as of stock ones; convert first, for example with x.float()";
 constexpr std::string_view kNoNested = "there are no nested tensors of number formats";
 
 // In the order of names (capitals, then _, then the rest); a star stands for any ending.
@@ -41,11 +42,15 @@ constexpr OperatorFacts kRows[] = {
     {"_convolution_mode",                       Composite,  OneDtype},
     {"_embedding_bag",                          Boxed,      OneFloatingDtype},
     {"_embedding_bag_forward_only",             Boxed,      OneFloatingDtype},
+    {"_fake_quantize_learnable_per_channel_affine", Boxed,  KeepsFirst | MixedByCasts},
+    {"_fake_quantize_learnable_per_tensor_affine", Boxed,   KeepsFirst | MixedByCasts},
+    {"_fake_quantize_per_tensor_affine_cachemask_tensor_qparams", Boxed, KeepsFirst | MixedByCasts},
     {"_foreach_*",                              Loop,       0},
     {"_fused_adam",                             Own,        0},
     {"_fused_adamw",                            Own,        0},
+    {"_fused_moving_avg_obs_fq_helper",         Refused,    0, kFloat32Alone},
     {"_fused_sgd",                              Own,        0},
-    {"_grouped_mm",                             Boxed,      FusedProducts | OneDtype},
+    {"_grouped_mm",                             Boxed,      FusedProducts | OneFloatingDtype},
     {"_has_compatible_shallow_copy_type",       View,       0},
     {"_histogramdd_bin_edges",                  Boxed,      OneFloatingDtype},
     {"_histogramdd_from_bin_cts",               Boxed,      OneFloatingDtype},
@@ -197,6 +202,7 @@ constexpr OperatorFacts kRows[] = {
     {"exp2",                                    Boxed,      Elementary | ComesNear | LeavesRange | CastsOut},
     {"expm1",                                   Boxed,      Elementary | ComesNear | LeavesRange | CastsOut},
     {"exponential",                             Boxed,      Fills},
+    {"fake_quantize_per_channel_affine_cachemask", Boxed,   KeepsFirst | MixedByCasts},
     {"feature_alpha_dropout",                   Own,        VmapDropout},
     {"feature_dropout",                         Own,        VmapDropout},
     {"fft_fft",                                 Whole,      ByCasts},

@@ -3,6 +3,7 @@
 // A library that knows our dtypes registers a kernel for PrivateUse2, or one for all backends, and is called with our tensors.
 #include <ATen/FormatTensor.h>
 
+#include <ATen/MixedOperands.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/formats/operators/BoxedCall.h>
@@ -29,6 +30,27 @@ const Plan& plan_of(const c10::OperatorHandle& op) {
   return *plan;
 }
 
+// What a library makes of several dtypes is its own matter, and of values nobody can tell: an error, as in layers.
+void expect_one_floating_dtype(const Plan& plan, const torch::jit::Stack& stack) {
+  if (mixed_operands() == MixedOperands::Promote) return;
+  const FormatEntry* own = nullptr;
+  std::string name, other;
+  const size_t base = stack.size() - plan.arguments.size();
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
+    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
+      if (!t.defined()) return;
+      if (const FormatEntry* entry = entry_beneath(t)) {
+        own = entry;
+      } else if (c10::isFloatingType(t.scalar_type()) && !t.unsafeGetTensorImpl()->is_wrapped_number() && other.empty()) {
+        name = plan.arguments[i].name;
+        other = c10::getDtypeNames(t.scalar_type()).first;
+      }
+    });
+  }
+  TORCH_CHECK(!own || other.empty(), plan.name, ": expected floating tensors of torch.", own ? own->name : "", " alone, but got argument ", name,
+              " with torch.", other, ". Convert it with .to(), or let them promote with torch_dtypes.mixed_operands(\"promote\").");
+}
+
 void run_on_values(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const std::string& name = op.schema().name();
   const bool own_library = op.operator_name().getNamespace().value_or("") != "aten";
@@ -40,7 +62,14 @@ void run_on_values(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::ji
       own_library && !collective && !Plan::makes_view(op.schema()) && any_of_ours(plan, *stack), name,
       ": expected tensors of stock dtypes, but got one of a number format, for which this operator has no kernel. Convert first, for example "
       "with x.float().");
+  expect_one_floating_dtype(plan, *stack);
   const OutOfAutocast no_autocast;
+  // A kernel made of differentiable operators has a gradient by these, as beside stock tensors.
+  if (is_recorded(plan, *stack) && !op.schema().is_mutable()) {
+    const BoxedCall call(plan, stack, Casts::Recorded);
+    op.callBoxed(stack);
+    return call.finish(op.schema().returns().size(), stack);
+  }
   const at::AutoDispatchBelowADInplaceOrView guard;
   const BoxedCall call(plan, stack);
   op.callBoxed(stack);

@@ -50,6 +50,16 @@ PYTHON_EDITS = (
          "`use_reentrant=False` likewise.", SOURCES),
     Edit("torch/utils/checkpoint.py", "    with _checkpoint_hook(new_frame), forward_context:\n", "instead",
          "    with _checkpoint_hook(new_frame), first_pass, forward_context:\n", "Its first pass.", SOURCES),
+    Edit("torch/nn/modules/module.py", "                self._buffers[key] = fn(buf)\n", "after",
+         f"                if {_IS_FORMAT.format('self._buffers[key]')}:\n"
+         "                    from torch_dtypes._stock_functions import write_infinities\n\n"
+         "                    write_infinities(buf, self._buffers[key])\n",
+         "A mask of infinities that a module holds keeps them as the numbers that were written, in a format without.", SOURCES),
+    Edit("torch/nn/modules/module.py", "                            param.copy_(input_param)\n", "after",
+         f"                            if name in self._buffers and {_IS_FORMAT.format('param')}:\n"
+         "                                from torch_dtypes._stock_functions import write_infinities\n\n"
+         "                                write_infinities(input_param, param)\n",
+         "And when it loads a stock checkpoint.", SOURCES),
     Edit("torch/nn/functional.py", "def _canonical_mask(\n", "before",
          "def _of_number_format(name, *args):\n"
          '    """What a function of stock\'s gives for a number format, or None where its own result is right."""\n'

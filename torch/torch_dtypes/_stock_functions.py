@@ -126,3 +126,19 @@ def total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):
             "error_if_nonfinite=False to scale them by it anyway."
         )
     return total
+
+
+# ---- buffers of modules ----
+
+
+def write_infinities(given: object, kept: object) -> None:
+    """The infinities of a stock tensor, put once more into what a cast has made of it, as the numbers that they are."""
+    if type(given) is not torch.Tensor or type(kept) is not torch.Tensor or given.is_meta or kept.is_meta or given.layout is not torch.strided:
+        return
+    form, is_stock = _C.format_of(kept.dtype), _C.format_of(given.dtype) is None
+    if form is None or not form.infinity_is_nan or not is_stock or not given.is_floating_point() or given.shape != kept.shape:
+        return
+    with torch.no_grad():
+        for infinity in (float("inf"), float("-inf")):
+            if (there := given == infinity).any():
+                kept.masked_fill_(there.to(kept.device), infinity)

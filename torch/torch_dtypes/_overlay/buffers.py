@@ -4,23 +4,8 @@ from __future__ import annotations
 
 import functools
 
-import torch
-
-from .. import _C
+from .._stock_functions import write_infinities
 from .table import Replaced
-
-
-def _write_infinities(given: object, kept: object) -> None:
-    """The infinities of a stock tensor, put once more into what a cast has made of it, as the numbers that they are."""
-    if type(given) is not torch.Tensor or type(kept) is not torch.Tensor or given.is_meta or kept.is_meta or given.layout is not torch.strided:
-        return
-    form = _C.format_of(kept.dtype)
-    if form is None or not form.infinity_is_nan or not given.is_floating_point() or _C.format_of(given.dtype) is not None:
-        return
-    with torch.no_grad():
-        for infinity in (float("inf"), float("-inf")):
-            if (there := given == infinity).any():
-                kept.masked_fill_(there.to(kept.device), infinity)
 
 
 def applying(stock):
@@ -32,7 +17,7 @@ def applying(stock):
         given = dict(self._buffers.items())
         result = stock(self, fn, recurse)
         for name, tensor in given.items():
-            _write_infinities(tensor, self._buffers[name])
+            write_infinities(tensor, self._buffers[name])
         return result
 
     return apply
@@ -45,7 +30,7 @@ def loading(stock):
     def load(self, state_dict, prefix, *args, **kwargs):
         stock(self, state_dict, prefix, *args, **kwargs)
         for name, kept in self._buffers.items():
-            _write_infinities(state_dict.get(prefix + name), kept)
+            write_infinities(state_dict.get(prefix + name), kept)
 
     return load
 

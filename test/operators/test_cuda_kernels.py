@@ -335,6 +335,33 @@ def test_which_sums_float32_may_make(library, name):
         same((x.float() + y.float()).to(dtype), x + y)
 
 
+MAGIC = [
+    "q43", "q52", "e5m10", "e8m7", "e2m1finite", "e4m3fn", "e4m3fn_saturate", "e1m2finite", "e5m7", "e3m4", "posit8es0", "posit8es2", "posit10es1",
+    "posit12es1", "posit16es0", "posit16es1", "posit16es2", "posit16es3", "posit6es1", "posit2es0", "posit16es2_saturate",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MAGIC)
+def test_codes_by_magic_numbers(library, name):
+    dtype = torch_dtypes.dtype(name)
+    fmt = torch_dtypes.format_of(dtype)
+    values = from_codes(torch.arange(1 << fmt.bits), dtype).double()
+    values = values[values.isfinite()].sort().values.unique()
+    middles = (values[1:] + values[:-1]) / 2
+    near = torch.cat([values, middles]).float()
+    near = torch.cat([near, torch.nextafter(near, torch.tensor(torch.inf)), torch.nextafter(near, torch.tensor(-torch.inf)), near * 1.3])
+    drawn = torch.randint(-(2**31), 2**31, (300_000,), generator=torch.Generator().manual_seed(6)).int().view(torch.float32)
+    ends = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-45, -1e-45, 1.1754943e-38, 3.4028235e38])
+    x = torch.cat([near, drawn, ends])
+    found = torch.empty(len(x), dtype=torch.int64)
+    library.magic_codes(fields(fmt), argument(x), argument(found), argument(len(x)))
+    known = found >= 0
+    expected = codes_of(x.to(dtype)).long() & ((1 << 8 * dtype.itemsize) - 1)
+    assert torch.equal(found[known], expected[known])
+    within = (x.abs() <= values.max().float() / 4) & (x.abs() >= 4 / values.max().float()) | (x == 0)
+    assert known[within].float().mean() > (0.9 if fmt.bits > 8 else 0.5 if fmt.bits > 2 else 0)
+
+
 @pytest.mark.parametrize("op", [0, 1, 2], ids=["sum", "product", "fused"])
 def test_odd_neighbours(library, op):
     g = torch.Generator().manual_seed(3)

@@ -1,6 +1,7 @@
 // The GPU's kernels as the host's compiler makes them, for ctypes: test_cuda_kernels.py. A format comes as its fields.
 #include <ATen/native/formats/cuda/Kernels.h>
 #include <c10/formats/FastBinary32.h>
+#include <c10/formats/MagicCodes.h>
 #include <c10/formats/MagicRound.h>
 #include <c10/formats/OddArithmetic.h>
 
@@ -108,6 +109,18 @@ extern "C" {
 bool sums_in_float(const int32_t* f) {
   const Format format = format_of(f);
   return format.is_posit() ? PositMagic::sums_in_float(format) : FloatMagic::sums_in_float(format);
+}
+
+// Codes by magic numbers, or -1 where these do not know.
+void magic_codes(const int32_t* f, const float* x, int64_t* codes, int64_t n) {
+  const Format format = format_of(f);
+  const MagicCodes magic(format);
+  MagicCodes::Table table;
+  magic.fill(table, 0, 1);
+  for (int64_t i = 0; i < n; ++i) {
+    const auto found = format.is_posit() ? magic.encode<true>(x[i], table) : magic.encode<false>(x[i], table);
+    codes[i] = found.undecided ? -1 : int64_t(found.code);
+  }
 }
 
 // How many of n sums (op 0), products (1) and fused ones (2) of float64 numbers have another odd neighbour than they are rounded to, to odd.

@@ -97,31 +97,38 @@ struct Mixed {
 template <typename Op, typename Codec, typename Code>
 struct Flat {
   static constexpr int N = Op::kInputs;
+  using Quick = QuickCodec<Codec, Code>;
+  using Shared = typename Quick::Shared;
   const Code* in[N];
   float numbers[N];
   Code* out;
-  Codec codec;
+  Quick codec;
   Op op;
 
-  Flat(const Elementwise& e, const Codec& codec, const Op& op) : out(static_cast<Code*>(e.out)), codec(codec), op(op) {
+  Flat(const Elementwise& e, const Codec& codec, const Op& op) : out(static_cast<Code*>(e.out)), codec(e.result, codec), op(op) {
     for (int j = 0; j < N; ++j) {
       in[j] = static_cast<const Code*>(e.inputs[j].data);
       numbers[j] = static_cast<float>(e.inputs[j].number);
     }
   }
 
+  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const { codec.prepare(shared, thread, threads); }
+
   template <int width>
-  TD_HOST_DEVICE void run(int64_t i) const {
+  TD_HOST_DEVICE void run(const Shared& shared, int64_t i) const {
     using Codes = Pack<Code, width>;
-    Codes codes[N] = {}, results;
+    float x[width][N], exact[width];
     for (int j = 0; j < N; ++j) {
-      if (in[j]) codes[j] = *reinterpret_cast<const Codes*>(in[j] + i);
+      if (in[j]) {
+        const auto codes = *reinterpret_cast<const Codes*>(in[j] + i);
+        for (int l = 0; l < width; ++l) x[l][j] = codec.decode(codes.at[l], shared);
+      } else {
+        for (int l = 0; l < width; ++l) x[l][j] = numbers[j];
+      }
     }
-    for (int l = 0; l < width; ++l) {
-      float x[N];
-      for (int j = 0; j < N; ++j) x[j] = in[j] ? codec.decode(codes[j].at[l]) : numbers[j];
-      results.at[l] = static_cast<Code>(codec.encode(with_plain_nan(op(x))));
-    }
+    for (int l = 0; l < width; ++l) exact[l] = op(x[l]);
+    Codes results;
+    codec.encode(exact, results.at, shared);
     *reinterpret_cast<Codes*>(out + i) = results;
   }
 };

@@ -7,6 +7,7 @@
 #include <c10/formats/FastEncode.h>
 #include <c10/formats/FastOrdinary.h>
 #include <c10/formats/FastStochastic.h>
+#include <c10/formats/MagicCodes.h>
 
 #include <cstddef>
 #include <new>
@@ -22,6 +23,7 @@ using c10::formats::FloatDecoder;
 using c10::formats::FloatEncoder;
 using c10::formats::Kind;
 using c10::formats::Machine;
+using c10::formats::MagicCodes;
 using c10::formats::PositDecoder;
 using c10::formats::PositEncoder;
 using c10::formats::RandomWords;
@@ -191,8 +193,15 @@ struct CodesOut {
 // ---- the commonest formats in the commonest mode, to nearest even in float32: a kernel has one of their codecs, in a third of the instructions, and
 // several elements a thread; the others share one kernel, which looks up what it is to do ----
 
-template <typename EncodeFast, typename DecodeFast>
+// NaN as it comes out of every operation: processors, and the types of one GPU, give it different signs.
+template <typename T>
+TD_HOST_DEVICE T with_plain_nan(T x) {
+  return x != x ? c10::formats::bits_as<T>(c10::formats::nan_bits<T>()) : x;
+}
+
+template <typename EncodeFast, typename DecodeFast, bool of_posits>
 struct Codec {
+  static constexpr bool posits = of_posits;
   using Encode = EncodeFast;
   using Decode = DecodeFast;
   Encode encode;
@@ -200,12 +209,66 @@ struct Codec {
   explicit Codec(const Format& f) : encode(f), decode(f) {}
   static bool serves(const Format& f) { return f.rounding == Rounding::NearestEven && Encode::serves(f) && Decode::serves(f); }
 };
-using NearestFloats = Codec<c10::formats::OrdinaryFloatEncoder<float, Rounding::NearestEven>, c10::formats::OrdinaryFloatDecoder<float>>;
-using NearestPosits = Codec<c10::formats::OrdinaryPositEncoder<float, Rounding::NearestEven>, PositDecoder<float>>;
+using NearestFloats = Codec<c10::formats::OrdinaryFloatEncoder<float, Rounding::NearestEven>, c10::formats::OrdinaryFloatDecoder<float>, false>;
+using NearestPosits = Codec<c10::formats::OrdinaryPositEncoder<float, Rounding::NearestEven>, PositDecoder<float>, true>;
 
 inline bool has_codec(const Format& f) {
   return f.itemsize() <= 4 && (NearestFloats::serves(f) || NearestPosits::serves(f));
 }
+// The same where codes have 8 or 16 bits and many are made: an encoder by magic numbers, which asks the codec what it does not know; of 8 bits, all
+// numbers in a table.
+template <typename Codec, typename Code>
+struct QuickCodec {
+  static constexpr bool has_values = sizeof(Code) == 1;
+  struct Shared {
+    MagicCodes::Table codes;
+    float values[has_values ? 256 : 1];
+  };
+  Codec codec;
+  MagicCodes magic;
+
+  QuickCodec(const Format& f, const Codec& codec) : codec(codec), magic(f) {}
+
+  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const {
+    magic.fill(shared.codes, thread, threads);
+    for (int code = thread; has_values && code < 256; code += threads) shared.values[code] = codec.decode(static_cast<uint32_t>(code));
+  }
+  TD_INLINE float decode(Code code, const Shared& shared) const {
+    if constexpr (has_values) return shared.values[code];
+    else return codec.decode(code);
+  }
+  template <int n>
+  TD_INLINE void encode(const float (&x)[n], Code (&codes)[n], const Shared& shared) const {
+    bool undecided = false;
+    for (int i = 0; i < n; ++i) {
+      const auto found = magic.template encode<Codec::posits>(x[i], shared.codes);
+      codes[i] = static_cast<Code>(found.code);
+      undecided |= found.undecided;
+    }
+    if (undecided) all_by_codec(x, codes);
+  }
+
+ private:
+  template <int n>
+  TD_HOST_DEVICE TD_NOINLINE void all_by_codec(const float (&x)[n], Code (&codes)[n]) const {
+    for (int i = 0; i < n; ++i) codes[i] = static_cast<Code>(codec.encode(with_plain_nan(x[i])));
+  }
+};
+template <typename Codec>
+struct QuickCodec<Codec, uint32_t> {
+  struct Shared {};
+  Codec codec;
+
+  QuickCodec(const Format&, const Codec& codec) : codec(codec) {}
+
+  TD_HOST_DEVICE void prepare(Shared&, int, int) const {}
+  TD_INLINE float decode(uint32_t code, const Shared&) const { return codec.decode(code); }
+  template <int n>
+  TD_INLINE void encode(const float (&x)[n], uint32_t (&codes)[n], const Shared&) const {
+    for (int i = 0; i < n; ++i) codes[i] = codec.encode(with_plain_nan(x[i]));
+  }
+};
+
 // Calls body with the codec of a format that has one, and with an unsigned number of the codes' width.
 template <typename Body>
 Status with_codec(const Format& f, const Body& body) {

@@ -35,6 +35,7 @@ concept shares = requires { typename Body::Shared; };
 
 constexpr int kThreads = 256;
 constexpr int64_t kMostBlocks = 1 << 16; // each thread takes further indices in steps of the whole grid
+constexpr int64_t kMostPreparedBlocks = 1 << 12;
 
 template <typename Body>
 __global__ void __launch_bounds__(kThreads) run_each(const __grid_constant__ Body body, int64_t n) {
@@ -56,8 +57,9 @@ template <typename Body>
 Status for_each(int64_t n, Stream stream, const Body& body) {
   if (const Status refused = take_refused()) return refused;
   if (n <= 0) return 0;
+  constexpr int64_t most = shares<Body> ? kMostPreparedBlocks : kMostBlocks;
   const int64_t blocks = (n + kThreads - 1) / kThreads;
-  run_each<<<static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(body, n);
+  run_each<<<static_cast<unsigned>(blocks < most ? blocks : most), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(body, n);
   return static_cast<Status>(cudaGetLastError());
 }
 
@@ -84,7 +86,7 @@ struct alignas(sizeof(T) * n) Pack {
   T at[n];
 };
 
-// A body that takes `width` elements of contiguous memory at index i, by run<width>(i).
+// A body that takes `width` elements of contiguous memory at index i, by run<width>(i), or run<width>(shared, i) where it has a type Shared.
 template <typename Body, int width>
 struct Packed {
   Body body;
@@ -94,6 +96,20 @@ struct Packed {
       body.template run<width>(i * width);
     } else {
       for (int64_t j = i * width; j < n; ++j) body.template run<1>(j);
+    }
+  }
+};
+template <shares Body, int width>
+struct Packed<Body, width> {
+  using Shared = typename Body::Shared;
+  Body body;
+  int64_t n;
+  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const { body.prepare(shared, thread, threads); }
+  TD_HOST_DEVICE void operator()(const Shared& shared, int64_t i) const {
+    if ((i + 1) * width <= n) {
+      body.template run<width>(shared, i * width);
+    } else {
+      for (int64_t j = i * width; j < n; ++j) body.template run<1>(shared, j);
     }
   }
 };

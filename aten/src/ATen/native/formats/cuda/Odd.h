@@ -79,10 +79,4 @@ TD_HOST_DEVICE inline c10::formats::MixedResult ternary_mixed(TernaryOp op, floa
   }
 }
 
-// NaN as it comes out of every operation: processors, and the types of one GPU, give it different signs.
-template <typename T>
-TD_HOST_DEVICE T with_plain_nan(T x) {
-  return x != x ? c10::formats::bits_as<T>(c10::formats::nan_bits<T>()) : x;
-}
-
 } // namespace at::formats::cuda

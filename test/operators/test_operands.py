@@ -284,6 +284,8 @@ def test_dense_tensors_in_a_sparse_product(dtype):
                 torch.sparse.mm(left, right)
             with pytest.raises(NotImplementedError, match="sparse"):
                 left @ right
+            with pytest.raises(NotImplementedError, match="sparse"):
+                right[:, :2] * left
 
 
 QUANTISERS = {

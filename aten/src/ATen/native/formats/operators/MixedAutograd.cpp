@@ -69,7 +69,7 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
           own = &entry_of(t);
         } else if (t.is_mkldnn() || t.is_quantized()) {
           kind = t.is_mkldnn() ? "mkldnn" : "quantised";
-        } else if (plan_.rule != OperandRule::Any && (t.layout() != c10::kStrided || t.is_nested())) {
+        } else if (t.layout() != c10::kStrided || t.is_nested()) {
           kind = t.is_nested() ? "nested" : "sparse"; // casts below would make a stock call of it
         }
       });

@@ -1,6 +1,7 @@
 #include <torch/csrc/formats/intree/ScriptPlan.h>
 
 #include <ATen/FormatTensor.h>
+#include <ATen/autocast_mode.h>
 #include <torch/csrc/formats/ScriptFormats.h>
 #include <torch/csrc/jit/passes/inliner.h>
 #include <torch/csrc/jit/runtime/profiling_graph_executor_impl.h>
@@ -23,9 +24,14 @@ static void rewrite(jit::Block* block) {
   }
 }
 
+// Stock operands become ours on the way.
+static bool autocast_to_format() {
+  return at::autocast::is_autocast_enabled(at::kCPU) && c10::formats::is_format_type(at::autocast::get_autocast_dtype(at::kCPU));
+}
+
 const jit::ExecutionPlan* ScriptPlan::find(const std::shared_ptr<jit::Graph>& graph, const jit::Stack& stack, const std::string& function) {
   if (!names_format_ && graph) names_format_ = names_format(*graph);
-  if (!names_format_.value_or(false)) {
+  if (!names_format_.value_or(false) && !(graph && autocast_to_format())) {
     if (!at::formats::any_format_tensor() || !graph) return nullptr;
     const auto arguments = static_cast<std::ptrdiff_t>(std::min(graph->inputs().size(), stack.size()));
     if (std::none_of(stack.end() - arguments, stack.end(), [](const c10::IValue& value) { return holds_format(value); })) return nullptr;

@@ -90,12 +90,7 @@ void rewrite_mask(Node* node) {
       replace_input(node, 2, "number_formats::mask_value", {node->input(0)}, c10::FloatType::get());
     }
   } else if (kind == c10::aten::baddbmm && written_in(node) == "multi_head_attention_forward") {
-    Node* cast = node->input(0)->node();
-    if (cast->kind() == c10::Symbol::fromQualString("aten::_autocast_to_reduced_precision")) { // JIT's own autocast was there before
-      replace_input(cast, 0, "number_formats::mask", {cast->input(0), cast->input(0)}, c10::TensorType::get());
-    } else {
-      replace_input(node, 0, "number_formats::mask", {node->input(0), node->input(1)}, c10::TensorType::get());
-    }
+    replace_input(node, 0, "number_formats::mask", {node->input(0), node->input(1)}, c10::TensorType::get());
   } else if (kind == c10::aten::scaled_dot_product_attention) {
     replace_input(node, 3, "number_formats::mask", {node->input(3), node->input(0)}, c10::OptionalType::ofTensor());
   } else if (kind == c10::aten::_transformer_encoder_layer_fwd || kind == c10::aten::_native_multi_head_attention) { // fused ones, for inference

@@ -29,6 +29,26 @@ static bool autocast_to_format() {
   return at::autocast::is_autocast_enabled(at::kCPU) && c10::formats::is_format_type(at::autocast::get_autocast_dtype(at::kCPU));
 }
 
+// JIT's own autocast has written the dtype of the block in which a function was first called into its graph. Operators ask autocast by themselves;
+// only blocks in the script's text need it.
+static bool has_blocks(jit::Block* block) {
+  return std::any_of(block->nodes().begin(), block->nodes().end(), [](jit::Node* node) {
+    if (node->kind() == c10::prim::Enter) return true;
+    return std::any_of(node->blocks().begin(), node->blocks().end(), has_blocks);
+  });
+}
+
+static void drop_autocast(jit::Block* block) {
+  static const auto lower = c10::Symbol::fromQualString("aten::_autocast_to_reduced_precision");
+  static const auto full = c10::Symbol::fromQualString("aten::_autocast_to_full_precision");
+  for (auto it = block->nodes().begin(); it != block->nodes().end(); ++it) {
+    for (jit::Block* inner : it->blocks()) drop_autocast(inner);
+    if (it->kind() != lower && it->kind() != full) continue;
+    it->output()->replaceAllUsesWith(it->input(0));
+    it.destroyCurrent();
+  }
+}
+
 const jit::ExecutionPlan* ScriptPlan::find(const std::shared_ptr<jit::Graph>& graph, const jit::Stack& stack, const std::string& function) {
   if (!names_format_ && graph) names_format_ = names_format(*graph);
   if (!names_format_.value_or(false) && !(graph && autocast_to_format())) {
@@ -39,6 +59,7 @@ const jit::ExecutionPlan* ScriptPlan::find(const std::shared_ptr<jit::Graph>& gr
   if (!plan_) {
     auto copy = graph->copy();
     jit::Inline(*copy);
+    if (autocast_to_format() && !has_blocks(copy->block())) drop_autocast(copy->block());
     if (rewrite_node) rewrite(copy->block());
     jit::runNooptPassPipeline(copy);
     plan_.emplace(copy, function);

@@ -273,7 +273,7 @@ def test_command_line(monkeypatch, tmp_path):
     result = invoke("--dtype", "q99")
     assert result.exit_code == 1 and "Error: expected the name of a number format, but got 'q99'" in result.output
     result = invoke("--suite", "casts", "--markdown", tmp_path / "none" / "x.md")
-    assert result.exit_code == 1 and "No such file" in result.output
+    assert result.exit_code == 2 and "No such file" in result.output
 
 
 def test_charts_without_matplotlib(monkeypatch, tmp_path):

@@ -359,6 +359,20 @@ def test_a_line_break_is_no_part_of_a_name():
             torch_dtypes.dtype(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("q43_stochastik", r"another option behind 'q43', but got 'stochastik' in 'q43_stochastik'\. Did you mean 'q43_stochastic'\?"),
+        ("fp16_satrate_up", r"behind 'fp16', but got 'satrate' in 'fp16_satrate_up'\. Did you mean 'fp16_saturate'\?"),
+        ("posit16es2_no_such_mode", r"behind 'posit16es2', but got 'no_such_mode' .* The modes are nearest_even,"),
+        ("nonsense_up", "expected the name of a number format, but got 'nonsense_up'"),
+    ],
+)
+def test_what_is_wrong_with_a_name_is_said_of_its_part(name, message):
+    with pytest.raises(ValueError, match=message):
+        torch_dtypes.dtype(name)
+
+
 def test_numbers_in_names_of_tables_may_begin_with_zeros():
     assert torch_dtypes.dtype("lns03_3") is torch_dtypes.lns_format(3, 3)
     assert torch_dtypes.dtype("posit16es02_regime05_up") is torch_dtypes.posit_format(16, 2, regime_max=5, rounding="up")

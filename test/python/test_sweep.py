@@ -253,6 +253,13 @@ def test_a_cell_that_crashes_raises_or_diverges_loses_itself_alone_and_the_rest_
     assert [{**row, "seconds": None} for row in again.rows()] == same
 
 
+def test_a_command_of_which_every_cell_fails_has_failed(own):
+    options = "--model odd_networks:Odd --data odd_networks:data --epochs 1 --batch-size 20 --recipe all --out out".split()
+    result = run("--format", "e5m5", *options)
+    assert result.exit_code == 1 and "Error: every cell has failed" in result.output and "dislikes e5m5" in result.output
+    assert run("--format", "e5m5", "--format", "posit16es2", *options).exit_code == 0
+
+
 def test_a_cell_that_hangs_is_ended(own, tmp_path):
     settings = Settings(epochs=1)
     hanging = Cell("odd_networks:Odd", "odd_networks:data", "e8m4", "nearest_even", "machine", "all", 0, settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 
 from . import _C
@@ -25,6 +26,7 @@ _FLOAT = re.compile(r"(u)?e(\d+)m(\d+)(fnuz|fn|finite|p3109)?(?:_bias(minus)?(\d
 _FIXED = re.compile(r"(u)?fixed(\d+)_(\d+)(_symmetric|_wrap)?")
 _P3109 = re.compile(r"[bB]inary(\d+)p(\d+)([su])([ef])")
 _OPTIONS = re.compile(r"(.+?)((?:_bias(?:minus)?\d+)?(?:_flush|_normal)?(?:_saturate|_propagate)?)", re.DOTALL)
+_OPTION_NAMES = ("flush", "normal", "saturate", "propagate", "underflow", "symmetric", "wrap")
 _FEW_BITS = re.compile(r"(.+)_(stochastic_[abc]\d+)")
 
 
@@ -50,6 +52,12 @@ def hint(name: str) -> str:
     """What to do about a name that is none of a format, behind a semicolon, or nothing."""
     matches = ((pattern.fullmatch(name), what) for pattern, what in _HINTS)
     return next((f"; {match.expand(what)}" for match, what in matches if match), "")
+
+
+def close_option(head: str, rest: str) -> str:
+    """The name that may have been meant, as a sentence, or nothing."""
+    close = difflib.get_close_matches(rest, (*ROUNDING_MODES, *_OPTION_NAMES), 1)
+    return f" Did you mean '{head}_{close[0]}'?" if close else ""
 
 
 def standard_bias(fmt: _C.Format) -> int:

@@ -296,10 +296,7 @@ def dtype(name: str | torch.dtype) -> torch.dtype:
     return define(_format_of_name(name))
 
 
-def _format_of_name(name: str) -> _C.Format:
-    if not isinstance(name, str):
-        raise TypeError(f"expected the name of a number format, but got {name!r}")
-    base, mode = _names.split_rounding(making.learn(name.removeprefix("torch.")))
+def _find_format(base: str, mode: str) -> _C.Format | None:
     if (fmt := making.format_of_name(base)) is not None:
         set_rounding(fmt, mode)
         return fmt
@@ -309,11 +306,31 @@ def _format_of_name(name: str) -> _C.Format:
             fmt = _C.format_of(builtin)
             set_rounding(fmt, mode)
             return fmt
-    if parsed := _names.parse(base):
-        kind, positional, options = parsed
-        make = {"posit": _posit, "float": _float, "fixed": _fixed, "takum": constructors.takum}[kind]
-        return make(*positional, **options, rounding=mode)
+    if not (parsed := _names.parse(base)):
+        return None
+    kind, positional, options = parsed
+    make = {"posit": _posit, "float": _float, "fixed": _fixed, "takum": constructors.takum}[kind]
+    return make(*positional, **options, rounding=mode)
+
+
+def _format_of_name(name: str) -> _C.Format:
+    if not isinstance(name, str):
+        raise TypeError(f"expected the name of a number format, but got {name!r}")
+    base, mode = _names.split_rounding(making.learn(name.removeprefix("torch.")))
+    if (fmt := _find_format(base, mode)) is not None:
+        return fmt
+    base = _names.by_parameters(base)
     making.refuse_unknown(base)
+    head, _, rest = base.rpartition("_")
+    while head and _find_format(head, "nearest_even") is None:
+        head, _, more = head.rpartition("_")
+        rest = f"{more}_{rest}"
+    if head:
+        meant = _names.close_option(head, rest)
+        raise ValueError(
+            f"expected a rounding mode or another option behind {head!r}, but got {rest!r} in {name!r}.{meant} The modes are "
+            f"{', '.join(_names.ROUNDING_MODES)}; torch_dtypes.dtype says the options"
+        )
     known = ", ".join(_C.name_of(d) for d in builtin_dtypes())
     raise ValueError(
         f"expected the name of a number format, but got {name!r}. Built in: {known}; others by their parameters, "

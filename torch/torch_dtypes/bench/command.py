@@ -4,6 +4,7 @@ import importlib.util
 
 import click
 
+from ..training import options as check
 from .running import ALL, listing
 from .suites import DEFAULT_SUITES, SUITES
 
@@ -15,7 +16,10 @@ from .suites import DEFAULT_SUITES, SUITES
 @click.option("--rounds", type=click.IntRange(1), help="Timings of each case. Default: set by the suite.")
 @click.option("--quick", is_flag=True, help="Fewer timings; rough figures.")
 @click.option("--out", type=click.Path(), metavar="DIR", help="Folder for bench.html, bench.json and charts.")
-@click.option("--markdown", type=click.Path(dir_okay=False), metavar="FILE", help="Put the tables into a file, as docs/results.md has them.")
+@click.option(
+    "--markdown", type=click.Path(dir_okay=False), metavar="FILE", callback=check.markdown,
+    help="Put the tables into a file, as docs/results.md has them.",
+)  # fmt: skip
 @click.option("--list", "only_list", is_flag=True, help="Say what would be compared, with the targets.")
 def bench(only_list, **options):
     """Compare the dtypes with stock PyTorch, or other libraries, on the same work.

@@ -145,10 +145,13 @@ def sweep(**options):
     except (OSError, ValueError, ImportError) as error:
         full = isinstance(error, OSError) and error.strerror and error.filename is None  # the disk, which knows no names
         raise click.ClickException(f"cannot write into {options['out']}: {error.strerror}" if full else str(error)) from error
-    _report(console, cells, chances, options["out"])
+    found = _report(console, cells, chances, options["out"])
     if interrupted:
         console.print("Interrupted: the same command goes on with what is missing.")
         sys.exit(130)  # as a shell has it of a command that was interrupted
+    states = {found.outcomes[cell.key]["state"] for cell in cells if cell.key in found.outcomes}
+    if states == {"failed"}:
+        raise click.ClickException("every cell has failed; the reasons are above. With --retry the same command does them again")
 
 
 def _cells(options):
@@ -203,6 +206,7 @@ def _report(console, cells, chances, out):
     except OSError as error:
         raise click.ClickException(f"cannot write into {out}: {error.strerror}") from error
     console.print(f"\nWritten: {', '.join(str(path) for path in written)}")
+    return found
 
 
 class _Display(contextlib.AbstractContextManager):

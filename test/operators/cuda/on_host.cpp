@@ -1,6 +1,5 @@
 // The GPU's kernels as the host's compiler makes them, for ctypes: test_cuda_kernels.py. A format comes as its fields.
 #include <ATen/native/formats/cuda/Kernels.h>
-#include <c10/formats/FastBinary32.h>
 #include <c10/formats/MagicCodes.h>
 #include <c10/formats/MagicRound.h>
 #include <c10/formats/OddArithmetic.h>
@@ -220,8 +219,7 @@ int steps(const int32_t* f, const int32_t* product, const int32_t* sum, const in
                           .divisor = options[4],
                           .seed = seed_of(seed)};
   const bool sums_in_float = policy.sum.arithmetic_in_float() ||
-      (is_binary32(policy.sum) && policy.sum.rounding == Rounding::NearestEven && !policy.fused && !policy.kahan && policy.chunk == 0 &&
-       policy.order == SumOrder::Sequential);
+      (sums_in_binary32(policy) && !policy.fused && !policy.kahan && policy.chunk == 0 && policy.order == SumOrder::Sequential);
   const bool in_float = policy.result.arithmetic_in_float() && policy.product.arithmetic_in_float() && sums_in_float &&
       !(policy.fused && policy.sum.significand_bits() > 12) && !(policy.exact_product && 2 * format.significand_bits() > 24);
   if (in_float) {

@@ -174,12 +174,6 @@ void rewrite(jit::Block* block) {
   }
 }
 
-bool has_blocks(const jit::Block* block) {
-  return std::any_of(block->nodes().begin(), block->nodes().end(), [](const Node* node) {
-    return node->kind() == c10::prim::Enter || std::any_of(node->blocks().begin(), node->blocks().end(), has_blocks);
-  });
-}
-
 // ---- functions, and their variants for formats ----
 
 struct Known {

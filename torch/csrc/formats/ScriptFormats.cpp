@@ -1,6 +1,7 @@
 #include <torch/csrc/formats/ScriptFormats.h>
 
 #include <ATen/FormatTensor.h>
+#include <ATen/autocast_mode.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -88,6 +89,16 @@ bool holds_format(const IValue& value) {
 bool names_format(const Graph& graph) {
   std::set<const Graph*> seen;
   return names_format(graph, seen);
+}
+
+bool autocast_to_format() {
+  return at::autocast::is_autocast_enabled(at::kCPU) && c10::formats::is_format_type(at::autocast::get_autocast_dtype(at::kCPU));
+}
+
+bool has_blocks(const jit::Block* block) {
+  return std::any_of(block->nodes().begin(), block->nodes().end(), [](const jit::Node* node) {
+    return node->kind() == c10::prim::Enter || std::any_of(node->blocks().begin(), node->blocks().end(), has_blocks);
+  });
 }
 
 } // namespace torch::formats

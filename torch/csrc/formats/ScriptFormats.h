@@ -17,4 +17,9 @@ bool holds_format(const c10::IValue& value);
 // Whether a graph, or one that it calls, has a constant of ours or names a dtype of ours.
 bool names_format(const jit::Graph& graph);
 
+// Whether the calling thread is within an autocast that casts stock operands to a dtype of ours.
+bool autocast_to_format();
+// Whether a script's text has blocks of its own (`with torch.autocast(...)`).
+bool has_blocks(const jit::Block* block);
+
 } // namespace torch::formats

@@ -5,8 +5,8 @@
 #include <torch/csrc/formats/ScriptMasks.h>
 
 #include <ATen/FormatTensor.h>
-#include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/formats/ScriptFormats.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/scope.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
@@ -77,10 +77,6 @@ void replace_input(Node* node, size_t place, const char* op, at::ArrayRef<jit::V
 }
 
 } // namespace
-
-bool autocast_to_format() {
-  return at::autocast::is_autocast_enabled(at::kCPU) && c10::formats::is_format_type(at::autocast::get_autocast_dtype(at::kCPU));
-}
 
 void rewrite_mask(Node* node) {
   const c10::Symbol kind = node->kind();

@@ -7,7 +7,4 @@ namespace torch::formats {
 // Lets a node that stock's attention has for its masks take the operands' format, if it is one.
 void rewrite_mask(jit::Node* node);
 
-// Whether the calling thread is within an autocast that casts stock operands to a dtype of ours.
-bool autocast_to_format();
-
 } // namespace torch::formats

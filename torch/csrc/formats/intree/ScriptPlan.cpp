@@ -1,7 +1,6 @@
 #include <torch/csrc/formats/intree/ScriptPlan.h>
 
 #include <ATen/FormatTensor.h>
-#include <ATen/autocast_mode.h>
 #include <torch/csrc/formats/ScriptFormats.h>
 #include <torch/csrc/jit/passes/inliner.h>
 #include <torch/csrc/jit/runtime/profiling_graph_executor_impl.h>
@@ -24,20 +23,8 @@ static void rewrite(jit::Block* block) {
   }
 }
 
-// Stock operands become ours on the way.
-static bool autocast_to_format() {
-  return at::autocast::is_autocast_enabled(at::kCPU) && c10::formats::is_format_type(at::autocast::get_autocast_dtype(at::kCPU));
-}
-
 // JIT's own autocast has written the dtype of the block in which a function was first called into its graph. Operators ask autocast by themselves;
 // only blocks in the script's text need it.
-static bool has_blocks(jit::Block* block) {
-  return std::any_of(block->nodes().begin(), block->nodes().end(), [](jit::Node* node) {
-    if (node->kind() == c10::prim::Enter) return true;
-    return std::any_of(node->blocks().begin(), node->blocks().end(), has_blocks);
-  });
-}
-
 static void drop_autocast(jit::Block* block) {
   static const auto lower = c10::Symbol::fromQualString("aten::_autocast_to_reduced_precision");
   static const auto full = c10::Symbol::fromQualString("aten::_autocast_to_full_precision");

@@ -190,14 +190,14 @@ struct CodesOut {
   TD_HOST_DEVICE void put(int64_t i, uint64_t code) const { put_code(static_cast<char*>(codes) + i * width, width, code); }
 };
 
-// ---- the commonest formats in the commonest mode, to nearest even in float32: a kernel has one of their codecs, in a third of the instructions, and
-// several elements a thread; the others share one kernel, which looks up what it is to do ----
-
 // NaN as it comes out of every operation: processors, and the types of one GPU, give it different signs.
 template <typename T>
 TD_HOST_DEVICE T with_plain_nan(T x) {
   return x != x ? c10::formats::bits_as<T>(c10::formats::nan_bits<T>()) : x;
 }
+
+// ---- the commonest formats in the commonest mode, to nearest even in float32: a kernel has one of their codecs, in a third of the instructions, and
+// several elements a thread; the others share one kernel, which looks up what it is to do ----
 
 template <typename EncodeFast, typename DecodeFast, bool of_posits>
 struct Codec {
@@ -215,6 +215,7 @@ using NearestPosits = Codec<c10::formats::OrdinaryPositEncoder<float, Rounding::
 inline bool has_codec(const Format& f) {
   return f.itemsize() <= 4 && (NearestFloats::serves(f) || NearestPosits::serves(f));
 }
+
 // The same where codes have 8 or 16 bits and many are made: an encoder by magic numbers, which asks the codec what it does not know; of 8 bits, all
 // numbers in a table.
 template <typename Codec, typename Code>

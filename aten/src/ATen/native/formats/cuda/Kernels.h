@@ -7,6 +7,7 @@
 #include <ATen/native/formats/cuda/Launch.h>
 #include <c10/formats/BlockScale.h>
 #include <c10/formats/BlockSum.h>
+#include <c10/formats/FastBinary32.h>
 #include <c10/formats/HalfParts.h>
 #include <c10/formats/SumOrder.h>
 
@@ -62,6 +63,11 @@ struct StepPolicy {
   int64_t divisor{1}; // of the finished sum, before its last rounding
   Seed seed{};
 };
+
+// Whether an accumulator's sums are the machine's: float32's, to nearest.
+inline bool sums_in_binary32(const StepPolicy& p) {
+  return c10::formats::is_binary32(p.sum) && p.sum.rounding == c10::formats::Rounding::NearestEven;
+}
 
 // Sums of blocks of products, and what their registers are rounded to at the end.
 struct BlockPolicy {

@@ -4,18 +4,12 @@
 #include <ATen/native/formats/cuda/Kernels.h>
 #include <ATen/native/formats/cuda/Odd.h>
 #include <ATen/native/formats/cuda/Places.h>
-#include <c10/formats/FastBinary32.h>
 
 namespace at::formats::cuda {
 
 template <typename T>
 TD_HOST_DEVICE T as_float32(T x) {
   return static_cast<T>(static_cast<float>(x));
-}
-
-// Whether an accumulator's sums are the machine's: float32's, to nearest.
-inline bool sums_in_binary32(const StepPolicy& p) {
-  return c10::formats::is_binary32(p.sum) && p.sum.rounding == Rounding::NearestEven;
 }
 
 // A number rounded to a format's. Compiled once: a step rounds in several places, and all of a codec's ways in each make a kernel of 60,000

@@ -8,19 +8,16 @@
 #include <ATen/FormatTensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/neg.h>
-#include <sys/mman.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/python_hook.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/formats/DtypeObject.h>
+#include <torch/csrc/formats/VirtualTables.h>
 #include <torch/csrc/utils/object_ptr.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
-#include <typeinfo>
 
 namespace torch::formats {
 namespace {
@@ -152,21 +149,6 @@ variable_list post_hook(FunctionPostHook* self, const variable_list& outputs, co
   return unwrapped(call_hooks(dict, wrapped(outputs), wrapped(inputs).get()).get());
 }
 
-// Puts a function in the place of an object's operator(), the first virtual function after two destructors, and returns what was there.
-template <typename Function, typename Hook>
-Function replace_call(Hook& hook, const char* type, Function own) {
-  TORCH_CHECK(std::strstr(typeid(hook).name(), type), "expected a hook of the type ", type, ", as in the supported releases, but got ",
-              typeid(hook).name());
-  void** entry = *reinterpret_cast<void***>(&hook) + 2;
-  const auto size = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  void* page = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(entry) & ~(size - 1));
-  TORCH_CHECK(mprotect(page, size, PROT_READ | PROT_WRITE) == 0, "cannot exchange the call of ", type);
-  void* stock = *entry;
-  *entry = reinterpret_cast<void*>(own);
-  mprotect(page, size, PROT_READ); // as the loader leaves virtual tables
-  return reinterpret_cast<Function>(stock);
-}
-
 } // namespace
 
 void patch_gradient_hooks() {
@@ -182,9 +164,10 @@ void patch_gradient_hooks() {
   const auto& tensor_hooks = torch::autograd::impl::hooks(leaf);
   TORCH_CHECK(tensor_hooks.size() == 1 && grad_fn->pre_hooks().size() == 1 && grad_fn->post_hooks().size() == 1,
               "expected one hook object for each way to register one, as in the supported releases");
-  stock_tensor_pre_hook = replace_call(*tensor_hooks[0], "PyFunctionTensorPreHook", &tensor_pre_hook);
-  stock_pre_hook = replace_call(*grad_fn->pre_hooks()[0], "PyFunctionPreHook", &pre_hook);
-  stock_post_hook = replace_call(*grad_fn->post_hooks()[0], "PyFunctionPostHook", &post_hook);
+  constexpr size_t kCall = 2; // operator(), behind two destructors
+  stock_tensor_pre_hook = replace_virtual(*tensor_hooks[0], "PyFunctionTensorPreHook", kCall, &tensor_pre_hook);
+  stock_pre_hook = replace_virtual(*grad_fn->pre_hooks()[0], "PyFunctionPreHook", kCall, &pre_hook);
+  stock_post_hook = replace_virtual(*grad_fn->post_hooks()[0], "PyFunctionPostHook", kCall, &post_hook);
 }
 
 } // namespace torch::formats

@@ -3,6 +3,7 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/formats/DlpackExchange.h>
 #include <torch/csrc/formats/DtypePatches.h>
+#include <torch/csrc/formats/EngineGradients.h>
 #include <torch/csrc/formats/FormatInfo.h>
 #include <torch/csrc/formats/GradientHooks.h>
 #include <torch/csrc/formats/OperatorCall.h>
@@ -55,6 +56,9 @@ const Patch kPatches[] = {
     {"hooks of tensors, nodes and modules",
      "the calls in the virtual tables of `PyFunctionTensorPreHook`, `PyFunctionPreHook` and `PyFunctionPostHook`",
      "what a hook returns has the dtype of what it was given; stock checks by the container", "GradientHooks.cpp", kReleases, &patch_gradient_hooks},
+    {"gradients of another dtype", "`VariableHooks::grad_dtype` and `AccumulateGrad::apply`, in their virtual tables",
+     "the engine would cast what a C++ function returns to the container: it is handed on as it is, and cast once, by the leaf",
+     "EngineGradients.cpp", kReleases, &patch_engine_gradients},
     {"TorchScript's aten::backward, aten::grad", "the registry of JIT operators: registered anew",
      "scripts' `y.backward(gradient)`: a given gradient is cast to its output's dtype, not to the container", "OperatorCall.cpp", kReleases,
      &replace_backward_operators},

@@ -3,6 +3,7 @@
 #include <torch/csrc/formats/TensorProperties.h>
 
 #include <torch/csrc/formats/DtypeObject.h>
+#include <torch/csrc/formats/EngineGradients.h>
 #include <torch/csrc/formats/TensorBody.h>
 #include <torch/csrc/formats/Trampolines.h>
 
@@ -36,11 +37,11 @@ int set_data(PyObject* self, PyObject* data, void* closure) {
 getter stock_get_grad_dtype = nullptr;
 setter stock_set_grad_dtype = nullptr;
 
-// The dtype that gradients are cast to. The engine knows the container as that of one of ours, and no other number of ours at all.
+// The dtype that gradients are cast to. The record has the container for ours, of which the engine hears that any dtype will do.
 PyObject* get_grad_dtype(PyObject* self, void* closure) {
   PyObject* found = stock_get_grad_dtype(self, closure);
   const c10::formats::FormatEntry* entry = format_of_tensor(self);
-  if (!found || !entry || found != reinterpret_cast<PyObject*>(torch::getTHPDtype(entry->container))) return found;
+  if (found != Py_None || !entry || recorded_grad_dtype(THPVariable_Unpack(self)) != entry->container) return found;
   Py_DECREF(found);
   return Py_NewRef(dtype_object(*entry));
 }

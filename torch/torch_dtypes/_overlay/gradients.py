@@ -28,17 +28,30 @@ class _Engine(threading.local):
 _engine = _Engine()
 
 
+def _captured(found, inputs=(), *_):
+    """What autograd.grad() found for its inputs, each in its input's dtype: the engine hands on what a C++ function returned in another one. (For
+    the leaves of backward(), EngineGradients.cpp.)"""
+
+    def another(gradient, tensor):
+        return isinstance(gradient, torch.Tensor) and isinstance(tensor, torch.Tensor) and gradient.dtype != tensor.dtype
+
+    if not found or not any(map(another, found, inputs)):
+        return found
+    asked = [t.grad_dtype if t.is_leaf else t.dtype for t in inputs]
+    return tuple(map(_of_dtype, found, asked))
+
+
 def run_backward(stock, self, outputs, gradients, *args, **kwargs):
     """The engine, behind backward() and autograd.grad(): a given gradient has the output's dtype. Within an autocast with a dtype of ours, formulas
     run in the dtypes of their forward pass, as behind it: autocast would cast those of what ran in float32."""
     given = tuple(_of_dtype(g, o.dtype) if isinstance(o, torch.Tensor) else g for o, g in zip(outputs, gradients, strict=True))
     if _C.autocast_dtype() is None or not torch.is_autocast_enabled("cpu"):
         with fractions_of_integers():
-            return stock(outputs, given, *args, **kwargs)
+            return _captured(stock(outputs, given, *args, **kwargs), *args[2:])
     before, _engine.in_autocast = _engine.in_autocast, True
     try:
         with torch.autocast("cpu", enabled=False), fractions_of_integers():
-            return stock(outputs, given, *args, **kwargs)
+            return _captured(stock(outputs, given, *args, **kwargs), *args[2:])
     finally:
         _engine.in_autocast = before
 

@@ -13,6 +13,7 @@ import torch
 import torch_dtypes
 
 FORMATS = ["q43", "posit8es2", "posit16es2", "e5m5", "posit32es2"]
+ROW = 10  # milliseconds of calls between two events, beside which the first one's launch is little
 
 
 class Clock:
@@ -21,23 +22,37 @@ class Clock:
     def __init__(self, device):
         self.cuda = device == "cuda"
 
-    def __call__(self, call, repeats=15, warm=3):
-        for _ in range(warm if self.cuda else 1):
+    def took(self, call, calls):
+        """Of each call in a row of them. (Between two events around one call an idle GPU would wait for Python to launch it.)"""
+        if not self.cuda:
+            began = time.perf_counter()
+            for _ in range(calls):
+                call()
+            return 1e3 * (time.perf_counter() - began) / calls
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        for _ in range(calls):
             call()
-        times = []
-        for _ in range(repeats if self.cuda else 2):
-            if self.cuda:
-                begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-                begin.record()
-                call()
-                end.record()
-                end.synchronize()
-                times.append(begin.elapsed_time(end))
-            else:
-                began = time.perf_counter()
-                call()
-                times.append(1e3 * (time.perf_counter() - began))
-        return statistics.median(times)
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) / calls
+
+    def __call__(self, call, repeats=15, warm=3):
+        if not self.cuda:
+            return statistics.median(self.took(call, 1) for _ in range(3))
+        for _ in range(warm):
+            call()
+        calls = max(1, min(100, round(ROW / self.took(call, 1))))
+        return statistics.median(self.took(call, calls) for _ in range(repeats))
+
+
+def allow_tf32(allowed):
+    """Whether stock convolutions may drop bits of float32 operands. PyTorch's default is that they may, and that matrix products may not.
+
+    By the old switch, since what it sets is read by old and new names alike: fp32_precision of convolutions and RNNs alone is enough for
+    torch.backends.cudnn.flags, and for whoever reads allow_tf32, to raise.
+    """
+    torch.backends.cudnn.allow_tf32 = allowed
 
 
 def say(**row):
@@ -45,40 +60,47 @@ def say(**row):
 
 
 def memory(device, clock):
-    """Casts and elementwise operators against a copy of as many bytes."""
-    n = 1 << (28 if device == "cuda" else 16)
-    source = torch.zeros(n, dtype=torch.uint8, device=device)
+    """Casts and elementwise operators against a copy: by the fewest bytes that each must move.
+
+    An operand has 256 MiB whatever its format, so that an H100's L2 (50 MB) keeps little of it; operands are distinct, since one that comes twice is
+    fetched once; bytes are random, since zeros are moved faster.
+    """
+    size = 1 << (28 if device == "cuda" else 14)
+    source = torch.randint(0, 256, (size,), dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    copied = 2 * n / clock(lambda: target.copy_(source)) / 1e6
+    copied = 2 * size / clock(lambda: target.copy_(source)) / 1e6
     say(what="copy", gigabytes_a_second=copied)
-    m = 1 << (26 if device == "cuda" else 14)
-    values = torch.randn(m, device=device)
     for name in FORMATS:
         dtype = getattr(torch, name)
-        x = values.to(dtype)
         width = dtype.itemsize
-        out = torch.empty_like(x)
+        m = size // width
+        values = torch.randn(m, device=device)
+        x, y, z = values.to(dtype), *(torch.randn(m, device=device).to(dtype) for _ in range(2))
         calls = {
-            "encode": (lambda x=x, d=dtype: values.to(d), 4 + width),
-            "decode": (lambda x=x: x.float(), width + (4 if torch_dtypes.format_of(dtype).fits_float else 8)),
-            "x + x": (lambda x=x: x + x, 3 * width),
-            "x * y": (lambda x=x, o=out: x * o, 3 * width),
-            "x / y": (lambda x=x, o=out: x / o, 3 * width),
+            "encode": (lambda v=values, d=dtype: v.to(d), 4 + width),
+            "decode": (lambda x=x: x.float(), width + 4),
+            "x + y": (lambda x=x, y=y: x + y, 3 * width),
+            "x * y": (lambda x=x, y=y: x * y, 3 * width),
+            "x / y": (lambda x=x, y=y: x / y, 3 * width),
             "x * 0.1": (lambda x=x: x * 0.1, 2 * width),
-            "addcmul": (lambda x=x: torch.addcmul(x, x, x), 4 * width),
+            "addcmul": (lambda x=x, y=y, z=z: torch.addcmul(x, y, z), 4 * width),
             "exp": (lambda x=x: x.exp(), 2 * width),
-            "transposed + x": (lambda x=x: x.view(1 << 7, -1).t() + x.view(-1, 1 << 7), 3 * width),
+            "transposed + y": (lambda x=x, y=y: x.view(1 << 7, -1).t() + y.view(-1, 1 << 7), 3 * width),
         }
         for what, (call, moved) in calls.items():
             took = clock(call)
             rate = moved * m / took / 1e6
             say(what=what, format=name, milliseconds=took, gigabytes_a_second=rate, of_copy=rate / copied)
         with torch_dtypes.rounding("stochastic"):
-            took = clock(lambda d=dtype: values.to(d))
-            say(what="encode, stochastic", format=name, milliseconds=took, of_copy=(4 + width) * m / took / 1e6 / copied)
+            took = clock(lambda v=values, d=dtype: v.to(d))
+            rate = (4 + width) * m / took / 1e6
+            say(what="encode, stochastic", format=name, milliseconds=took, gigabytes_a_second=rate, of_copy=rate / copied)
+    m = size // 4
+    values = torch.randn(m, device=device)
     for name in ("posit16es2", "q43"):
         took = clock(lambda name=name: torch_dtypes.chop(values, name))
-        say(what="chop", format=name, milliseconds=took, of_copy=8 * m / took / 1e6 / copied)
+        rate = 8 * m / took / 1e6
+        say(what="chop", format=name, milliseconds=took, gigabytes_a_second=rate, of_copy=rate / copied)
 
 
 def sums(device, clock):
@@ -104,20 +126,27 @@ def sums(device, clock):
 def products(device, clock):
     """matmul as it is by default, beside stock types'."""
     n = 4096 if device == "cuda" else 64
-    torch.backends.cuda.matmul.allow_tf32 = False
     stock = {}
-    for dtype in (torch.bfloat16, torch.float32):
-        a = torch.randn(n, n, device=device).to(dtype)
-        stock[dtype] = clock(lambda a=a: a @ a)
-        say(what="matmul", format=str(dtype), size=n, milliseconds=stock[dtype])
+
+    def took_by(dtype):
+        a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
+        return clock(lambda: a @ b)
+
+    for name, dtype, precision in (("bfloat16", torch.bfloat16, "highest"), ("float32", torch.float32, "highest"), ("tf32", torch.float32, "high")):
+        torch.set_float32_matmul_precision(precision)
+        stock[name] = took_by(dtype)
+        say(what="matmul", format="float32 in TF32" if name == "tf32" else name, size=n, milliseconds=stock[name])
+    torch.set_float32_matmul_precision("highest")
     for name in FORMATS:
-        a = torch.randn(n, n, device=device).to(getattr(torch, name))
-        took = clock(lambda a=a: a @ a)
-        say(what="matmul", format=name, size=n, milliseconds=took, of_bfloat16=took / stock[torch.bfloat16], of_float32=took / stock[torch.float32])
+        took = took_by(getattr(torch, name))
+        say(what="matmul", format=name, size=n, milliseconds=took, **{f"of_{base}": took / base_took for base, base_took in stock.items()})
 
 
 def training(device, clock):
-    """A LeNet-5 step at batch 256 beside float32's."""
+    """A LeNet-5 step at batch 256 beside float32's, with stock convolutions in float32 and, as PyTorch has it by default, in TF32.
+
+    posit16es2 has more bits than TF32: where that is allowed, its convolutions go to float64, so it has no row there.
+    """
     batch = 256 if device == "cuda" else 4
 
     def step_of(dtype):
@@ -137,11 +166,18 @@ def training(device, clock):
 
         return clock(step, repeats=20, warm=5)
 
-    base = step_of(torch.float32)
-    say(what="LeNet-5 step", format="float32", milliseconds=base)
-    for name in ("q43", "posit8es2", "posit16es2"):
-        took = step_of(getattr(torch, name))
-        say(what="LeNet-5 step", format=name, milliseconds=took, of_float32=took / base)
+    base = {}
+    for precision in ("float32", "tf32"):
+        allow_tf32(precision == "tf32")
+        base[precision] = step_of(torch.float32)
+        say(what="LeNet-5 step", format="float32", convolutions=precision, milliseconds=base[precision])
+    for precision, names in (("float32", ("q43", "posit8es2", "posit16es2")), ("tf32", ("q43", "posit8es2"))):
+        allow_tf32(precision == "tf32")
+        for name in names:
+            took = step_of(getattr(torch, name))
+            ratios = {f"of_{other}": took / of for other, of in base.items()}
+            say(what="LeNet-5 step", format=name, convolutions=precision, milliseconds=took, **ratios)
+    allow_tf32(False)
 
 
 def main():
@@ -150,6 +186,7 @@ def main():
     parser.add_argument("group", choices=groups)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     options = parser.parse_args()
+    allow_tf32(False)
     groups[options.group](options.device, Clock(options.device))
 
 

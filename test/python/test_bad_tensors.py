@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import torch_dtypes
 
@@ -140,3 +141,28 @@ def test_sparse_gradients(mode):
     words = make(4, 3, sparse=True).to(torch.posit16es2)
     with pytest.raises(NotImplementedError, match=r"embedding.*posit16es2: there are no sparse tensors of number formats; leave out sparse=True"):
         words(torch.tensor([[0, 1]])).sum().backward()
+
+
+@pytest.mark.parametrize("policy", ["format", "exact", "chunked(4)", "block(4)"])
+def test_products_across_devices(policy):
+    """Their kernels take pointers."""
+    x = torch.ones(2, 3, dtype=torch.posit16es2)
+    there = x.to("meta")
+    image, kernel = torch.ones(1, 1, 4, 4, dtype=torch.posit16es2), torch.ones(1, 1, 2, 2, dtype=torch.posit16es2)
+    with torch_dtypes.accumulate(policy):
+        for call in (
+            lambda: x @ there.T, lambda: there @ x.T, lambda: torch.addmm(there[:, :2], x, x.T), lambda: nn.functional.linear(x, x, there[:, 0]),
+            lambda: nn.functional.conv2d(image, kernel.to("meta")), lambda: nn.functional.conv2d(image, kernel, there[0, :1]),
+        ):  # fmt: skip
+            with pytest.raises(RuntimeError, match="on the same device"):
+                call()
+
+
+def test_neighbours_across_devices():
+    x = torch.ones(2, 3, dtype=torch.posit16es2)
+    for call in (lambda: x.nextafter(x.to("meta")), lambda: x.to("meta").nextafter(x), lambda: torch.nextafter(torch.ones(2, 3), x.to("meta"))):
+        with pytest.raises(RuntimeError, match=r"on the same device|not on the expected device"):
+            call()
+    for number in (torch.tensor(2.0), torch.tensor(2.0, dtype=x.dtype)):
+        result = x.to("meta").nextafter(number)
+        assert result.device.type == "meta" and result.dtype is x.dtype

@@ -27,8 +27,8 @@ int operand_bits(const std::string& op, c10::DeviceType device) {
   const auto& context = at::globalContext();
   const Float32Op kind = kind_of(op);
   if (device == c10::DeviceType::CUDA) {
-    const bool tf32 = kind == Float32Op::MATMUL ? context.allowTF32CuBLAS() : context.allowTF32CuDNN(kind);
-    return tf32 ? kTf32Bits : kFloat32Bits;
+    // Not allowTF32CuBLAS(), which raises where a user has set precisions by the newer names.
+    return context.float32Precision(at::Float32Backend::CUDA, kind) == at::Float32Precision::TF32 ? kTf32Bits : kFloat32Bits;
   }
   if (device != c10::DeviceType::CPU) return kFloat32Bits;
   const at::Float32Precision precision = context.float32Precision(at::Float32Backend::MKLDNN, kind);

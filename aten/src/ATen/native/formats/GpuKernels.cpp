@@ -1,7 +1,12 @@
 #include <ATen/native/formats/GpuKernels.h>
 
 #include <ATen/Observation.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/formats/FastDecode.h>
+
+#include <map>
+#include <mutex>
 
 namespace at::formats {
 
@@ -23,7 +28,8 @@ static const GpuBinding* host_binding() {
       .kernels = &cuda::cuda_kernels,
       .current_stream = [](c10::Device) -> cuda::Stream { return nullptr; },
       .check = [](cuda::Status status, const char*) { TORCH_INTERNAL_ASSERT(status == 0); },
-      .draw = nullptr, // the CPU's generators
+      .capturing = nullptr, // nothing is
+      .draw = nullptr,      // the CPU's generators
   };
   return &binding;
 }
@@ -80,6 +86,18 @@ void Gpu::expect(const Format& format) const {
   TORCH_CHECK_NOT_IMPLEMENTED(served, what_,
                               ": expected any format but posits of more than 53 bits and logarithmic takums of more than 16 on a GPU, ",
                               "but got a tensor of ", format.is_takum() ? "such a takum" : "such a posit", ". Move it with .cpu() first.");
+}
+
+void hold_for_launches(const at::Tensor& read) {
+  if (read.is_cpu()) return; // the GPU's kernels on the host have run when they return
+  const c10::DeviceGuard guard(read.device());
+  const c10::impl::VirtualGuardImpl device(read.device().type());
+  device.recordDataPtrOnStream(read.storage().data_ptr(), device.getStream(read.device()));
+  if (!binding_for(read.device(), "graphs").capturing(read.device())) return;
+  static auto& mutex = *new std::mutex;
+  static auto& kept = *new std::map<const void*, at::Tensor>;
+  const std::lock_guard<std::mutex> lock(mutex);
+  kept.emplace(read.const_data_ptr(), read);
 }
 
 Seed draw_on_gpu(const std::optional<at::Generator>& generator, c10::Device device) {

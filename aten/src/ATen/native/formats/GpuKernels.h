@@ -30,6 +30,8 @@ struct GpuBinding {
   cuda::Stream (*current_stream)(c10::Device);
   // An error of Python's for a status other than 0.
   void (*check)(cuda::Status, const char* what);
+  // Whether the device's current stream is being captured into a graph.
+  bool (*capturing)(c10::Device);
   // 64 bits of a generator of the device, its default one where none is given.
   Seed (*draw)(const std::optional<at::Generator>&, c10::Device);
 };
@@ -59,6 +61,10 @@ class Gpu {
   const cuda::CudaKernels& kernels_;
   cuda::Stream stream_;
 };
+
+// What launches on the current stream read and others may drop: its memory stays until they have run, and for good where they are captured, for
+// graphs hold no tensors.
+void hold_for_launches(const at::Tensor& read);
 
 Seed draw_on_gpu(const std::optional<at::Generator>& generator, c10::Device device);
 

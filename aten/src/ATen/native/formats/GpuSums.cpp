@@ -45,6 +45,11 @@ cuda::StepPolicy step_policy(const FormatEntry& entry, const Accumulation& polic
   };
 }
 
+void expect_formats(const Gpu& gpu, const cuda::StepPolicy& steps) {
+  for (const Format& f : {steps.product, steps.sum, steps.result}) gpu.expect(f);
+  if (steps.rounds_chunks) gpu.expect(steps.outer);
+}
+
 // Calls body with the type of decoded values.
 template <typename Body>
 void with_type(const at::Tensor& values, const Body& body) {
@@ -67,7 +72,7 @@ void dot_products_on_gpu(const DotProducts& dots, const FormatEntry& entry, cons
     return gpu.check(gpu->exact(format_of_terms(dots, entry), result, operands<double>(dots), dots.divisor, codes, words, gpu.stream()));
   }
   const cuda::StepPolicy steps = step_policy(entry, policy, result, dots.divisor, out.device());
-  for (const Format& f : {steps.product, steps.sum, steps.result}) gpu.expect(f);
+  expect_formats(gpu, steps);
   with_type(dots.b, [&](auto number) { gpu.check(gpu->steps(steps, operands<decltype(number)>(dots), codes, gpu.stream())); });
 }
 
@@ -97,7 +102,7 @@ void running_sums_on_gpu(const at::Tensor& values, const FormatEntry& entry, con
     return gpu.check(gpu->running_exact(entry.format, result, shape, values.const_data_ptr<double>(), codes, words, gpu.stream()));
   }
   const cuda::StepPolicy steps = step_policy(entry, policy, rounding_format(entry), 1, out.device());
-  for (const Format& f : {steps.product, steps.sum, steps.result}) gpu.expect(f);
+  expect_formats(gpu, steps);
   with_type(values,
             [&](auto number) { gpu.check(gpu->running_steps(steps, shape, values.const_data_ptr<decltype(number)>(), codes, gpu.stream())); });
 }

@@ -43,16 +43,21 @@ void step_all(const Format& f, const Tensor& codes, const Tensor& from, const Te
   });
 }
 
-Tensor nextafter_kernel(const Tensor& self, const Tensor& other) {
+Tensor nextafter_kernel(const Tensor& given, const Tensor& given_other) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   ResultType type;
-  type.see(self, "nextafter");
-  type.see(other, "nextafter");
+  type.see(given, "nextafter");
+  type.see(given_other, "nextafter");
   TORCH_CHECK_TYPE(!type.is_complex(), "nextafter: expected real operands, but got a complex one");
   if (!type.result()) {
     const auto stock = [&](const Tensor& t) { return is_format_tensor(t) ? to_stock(t, *type.stock) : t; };
-    return at::_ops::nextafter::call(stock(self), stock(other));
+    return at::_ops::nextafter::call(stock(given), stock(given_other));
   }
+  // A number on the CPU comes along, as in any elementwise operator.
+  const auto beside = [](const Tensor& t, const Tensor& o) { return t.dim() == 0 && o.dim() != 0 && t.device().is_cpu() ? t.to(o.device()) : t; };
+  const Tensor self = beside(given, given_other), other = beside(given_other, given);
+  TORCH_CHECK(self.device() == other.device(), "Expected all tensors to be on the same device, but found at least two devices, ", self.device(),
+              " and ", other.device(), "!");
   const FormatEntry& entry = *type.result();
   const Format& f = entry.format;
   const auto sizes = at::infer_size_dimvector(self.sizes(), other.sizes());

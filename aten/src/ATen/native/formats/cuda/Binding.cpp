@@ -3,6 +3,8 @@
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/native/formats/GpuKernels.h>
 #include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <mutex>
@@ -24,6 +26,11 @@ void check(cuda::Status status, const char* what) {
   C10_CUDA_CHECK(error);
 }
 
+bool capturing(c10::Device device) {
+  const c10::cuda::CUDAGuard guard(device);
+  return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+}
+
 // A word of Philox for the place at which the generator stands, which moves on; while a graph is captured, the place where its runs find what the
 // word is made from. (A generator that the graph does not know raises.)
 Seed draw(const std::optional<at::Generator>& generator, c10::Device device) {
@@ -40,6 +47,7 @@ const bool bound = [] {
       .kernels = &cuda::cuda_kernels,
       .current_stream = &current_stream,
       .check = &check,
+      .capturing = &capturing,
       .draw = &draw,
   };
   bind_gpu(binding);

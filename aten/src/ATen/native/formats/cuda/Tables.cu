@@ -20,14 +20,25 @@ using c10::formats::ViewedTable;
 
 thread_local Status refused = 0;
 
-// Copies n objects to new memory of the current device; nullptr where the runtime refuses.
+// Copies n objects to new memory of the current device; nullptr where the runtime refuses. They are there when this returns, whatever stream asks
+// next: PyTorch's streams do not wait for the default one, where cudaMemcpy may still be under way. On a stream of its own, in a mode of its own, it
+// may happen while a graph is captured.
 template <typename T>
 const T* copied(const T* from, size_t n) {
   void* to = nullptr;
+  cudaStream_t stream = nullptr;
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  cudaThreadExchangeStreamCaptureMode(&mode);
   Status status = cudaMalloc(&to, n * sizeof(T));
-  if (status == 0) status = cudaMemcpy(to, from, n * sizeof(T), cudaMemcpyHostToDevice);
-  if (status != 0) refused = status;
-  return status == 0 ? static_cast<const T*>(to) : nullptr;
+  if (status == 0) status = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  if (status == 0) status = cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyHostToDevice, stream);
+  if (status == 0) status = cudaStreamSynchronize(stream);
+  if (stream) cudaStreamDestroy(stream);
+  cudaThreadExchangeStreamCaptureMode(&mode);
+  if (status == 0) return static_cast<const T*>(to);
+  refused = status;
+  cudaGetLastError(); // who asked gets the status, and the next launch not this one's
+  return nullptr;
 }
 
 const TableFacts* copied(const ValueTable& t) {

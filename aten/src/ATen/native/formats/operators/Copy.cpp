@@ -16,7 +16,10 @@
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/fill_ops.h>
+#include <ATen/ops/is_pinned_ops.h>
+#include <ATen/ops/record_stream_ops.h>
 #include <ATen/ops/to_ops.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace at::formats {
 
@@ -53,9 +56,11 @@ at::Tensor with_memory_format(at::Tensor t, optional<MemoryFormat> mf) {
   return mf && *mf != MemoryFormat::Preserve ? t.contiguous(*mf) : t;
 }
 
-// Whether that device is the tensor's own.
+// Whether that device is the tensor's own. One without an index is the current one of its type.
 bool stays(const at::Tensor& t, optional<Device> device) {
-  return !device || *device == t.device() || (device->type() == t.device().type() && !device->has_index());
+  if (!device || *device == t.device()) return true;
+  if (device->type() != t.device().type() || device->has_index()) return false;
+  return !t.device().has_index() || c10::impl::VirtualGuardImpl(device->type()).getDevice() == t.device();
 }
 
 at::Tensor to_device(const at::Tensor& t, optional<Device> device, bool non_blocking) {
@@ -87,6 +92,15 @@ at::Tensor clone_kernel(const at::Tensor& self, optional<MemoryFormat> mf) {
 
 at::Tensor pin_memory_kernel(const at::Tensor& self, optional<Device> device) {
   return format_alias(at::_ops::_pin_memory::call(bits_alias(self), device), entry_of(self));
+}
+
+bool is_pinned_kernel(const at::Tensor& self, optional<Device> device) {
+  return at::_ops::is_pinned::call(bits_alias(self), device);
+}
+
+void record_stream_kernel(at::Tensor& self, c10::Stream stream) {
+  at::Tensor bits = bits_alias(self); // the memory is what a stream uses
+  at::_ops::record_stream::call(bits, stream);
 }
 
 // Stock tensors: only a dtype of ours is our business.
@@ -156,9 +170,8 @@ at::Tensor to(const at::Tensor& self, optional<ScalarType> dtype, optional<Layou
   // Inside PyTorch's tree, where dtypes are their own containers, autocast knows what it may cast (an edit of autocast_mode.cpp).
   const bool beside_wheel = own->container != c10::formats::scalar_type(*own);
   if (dtype && beside_wheel && autocast_asks(*dtype, self.device()) && !autocast_may_cast(*own, self.device())) return self;
-  const bool same_device = !device || *device == self.device() || (device->type() == self.device().type() && !device->has_index());
   const bool keeps_layout = !mf || *mf == MemoryFormat::Preserve || self.suggest_memory_format() == *mf;
-  if (target == own && same_device && keeps_layout && !copy) return self;
+  if (target == own && stays(self, device) && keeps_layout && !copy) return self;
   std::optional<HiddenFromModes> hidden;
   if (target) hidden.emplace();
   return at::_ops::_to_copy::call(self, target ? optional<ScalarType>(c10::formats::scalar_type(*target)) : dtype, layout, device, pin, non_blocking,
@@ -306,6 +319,8 @@ TD_REGISTER_COMPOSITE(register_casts)
 TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("clone", &clone_kernel);
   m.impl("_pin_memory", &pin_memory_kernel);
+  m.impl("is_pinned", &is_pinned_kernel);
+  m.impl("record_stream", &record_stream_kernel);
   m.impl("_to_copy", &to_copy);
   m.impl("copy_", &copy_);
   m.impl("copy", &copy_functional);

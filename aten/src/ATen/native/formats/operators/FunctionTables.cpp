@@ -111,7 +111,7 @@ bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::S
     there.device = self.device().index();
     at::Tensor copied = find_table(there, 0, 1).first;
     if (!copied.defined()) keep_table(there, copied = table.to(self.device()));
-    table = copied;
+    hold_for_launches(table = copied);
   }
   const at::Tensor codes = bits_alias(self);
   const at::Tensor in = codes.is_non_overlapping_and_dense() ? codes : codes.contiguous();

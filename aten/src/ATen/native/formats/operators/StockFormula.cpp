@@ -1,5 +1,8 @@
 #include <ATen/native/formats/operators/StockFormula.h>
 
+#include <ATen/FormatTensor.h>
+#include <ATen/native/formats/GpuKernels.h>
+#include <c10/core/AutogradState.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/function.h>
 
@@ -35,11 +38,13 @@ void set_python_depth(int64_t (*depth)()) {
   python_depth = depth;
 }
 
-BackwardGuard::BackwardGuard() : before_(backward_began) {
+BackwardGuard::BackwardGuard() : before_(backward_began), threads_(c10::AutogradState::get_tls_state().get_multithreading_enabled()) {
   backward_began = here(backward_began);
+  if (has_gpu_kernels() && any_format_tensor()) c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
 }
 
 BackwardGuard::~BackwardGuard() {
+  c10::AutogradState::get_tls_state().set_multithreading_enabled(threads_);
   backward_began = before_;
 }
 

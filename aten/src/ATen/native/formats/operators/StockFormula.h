@@ -15,7 +15,8 @@ struct PlaceInPython {
   int64_t depth, modes;
 };
 
-// Held while a backward pass that was begun on this thread runs: what it calls in Python is counted from here.
+// Held while a backward pass that was begun on this thread runs: what it calls in Python is counted from here. Where there are kernels for CUDA and
+// tensors of ours, all of it runs on this thread, as on the CPU: the engine's own threads know no override of modes and policies.
 class BackwardGuard {
  public:
   BackwardGuard();
@@ -25,6 +26,7 @@ class BackwardGuard {
 
  private:
   PlaceInPython before_;
+  bool threads_; // of the engine, for other devices than the CPU
 };
 
 // Held while a composite operator of stock's runs that names its operands' dtype to other operators, which is the container's.

@@ -135,18 +135,22 @@ TD_INLINE T sqrt_odd(T a) {
   return to_odd(s, fused(-s, s, a));
 }
 
-// a * b + c: product and sum are each split exactly, and what the sum misses is rounded to odd first.
+// a * b + c: product and sum are each split exactly, and what the sum misses is rounded to odd first. Where the product of two numbers leaves the
+// range of double, which formats' own do not, the outermost number stands for it: c is 0 or far on this side of that.
 template <typename T>
 TD_INLINE T fma_odd(T a, T b, T c) {
 #ifdef __CUDA_ARCH__
   return fma_neighbours(a, b, c);
 #else
-  const T p = a * b;
-  const T p_error = fused(a, b, -p);
+  using Bits = typename Machine<T>::Bits;
+  const T nearest = a * b;
+  const T p = range_to_odd(nearest, is_finite(a) & is_finite(b), is_nonzero(a) & is_nonzero(b));
+  const T error = fused(a, b, -nearest);
+  const Bits within = sizeof(T) == sizeof(float) ? ~Bits{0} : ~mask_nonzero<T>(bits_as<Bits>(p) ^ bits_as<Bits>(nearest));
+  const T p_error = bits_as<T>(bits_as<Bits>(error) & within);
   const T s = p + c;
   const T missing = add_odd(p_error, two_sum_error(p, c, s));
   const T sum = add_odd(s, missing);
-  using Bits = typename Machine<T>::Bits;
   const Bits result = select(is_nonzero(missing), bits_as<Bits>(sum), bits_as<Bits>(s)); // -0 + 0 would lose the sign
   const T beyond = range_to_odd(s, is_finite(a) & is_finite(b) & is_finite(c), 0);
   return bits_as<T>(select(is_finite(s), result, bits_as<Bits>(beyond)));

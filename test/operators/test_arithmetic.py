@@ -323,3 +323,39 @@ def test_an_optimizer_s_0_by_0_is_as_the_operators_have_it(fused):
     x.grad = torch.zeros_like(x)
     torch.optim.Adam([x], eps=0.0, lr=1.0, fused=fused, foreach=False).step()
     assert x.tolist() == [torch.finfo(x.dtype).max] * 40
+
+
+FACTORS = [1.0, -1.0, 8192.0, 8193.0, 65535.0, 65536.0, -65536.0, 2.0**-16, 0.3, 1e-30, 1e300, -1e-300, 5e-324]
+
+
+@pytest.mark.parametrize("dtype_name", ["posit16es2", "q43", "e6m9", "posit8es2"])
+def test_a_scaled_product_at_the_ends_of_the_range(dtype_name):
+    """z + s * x * y of the largest and smallest numbers, where s * x * y leaves float32's range, or float64's."""
+    dtype = torch_dtypes.dtype(dtype_name)
+    least = torch.nextafter(torch.zeros((), dtype=dtype), torch.ones((), dtype=dtype)).item()
+    most = torch.finfo(dtype).max
+    factors = torch.tensor([least, -least, 1.0, 1.5, most, -most])
+    x, y, z = torch.cartesian_prod(factors, factors, torch.tensor([0.0, 1.0, least, -most])).to(dtype).unbind(1)
+    terms = [tuple(map(Fraction, row)) for row in zip(x.tolist(), y.tolist(), z.tolist(), strict=True)]
+    for s in FACTORS:
+        products = torch.tensor([to_odd(c + Fraction(s) * a * b) for a, b, c in terms], dtype=torch.float64)
+        scaled = torch.tensor([to_odd(c + Fraction(s) * a) for a, _, c in terms], dtype=torch.float64)
+        for mode in ("nearest_even", "up", "down"):
+            with torch_dtypes.rounding(mode):
+                assert torch.equal(torch.addcmul(z, x, y, value=s), products.to(dtype)), (s, mode)  # a zero of either sign
+                assert torch.equal(torch.add(z, x, alpha=s), scaled.to(dtype)), (s, mode)
+
+
+def to_odd(exact):
+    """The float64 rounded to odd, which rounds to the format as the exact number does; the outermost ones beyond the range."""
+    sign, size = (-1 if exact < 0 else 1), abs(exact)
+    if not size:
+        return 0.0
+    exponent = max(size.numerator.bit_length() - size.denominator.bit_length() - 60, -1074)
+    units = size / Fraction(2) ** exponent
+    whole, inexact = int(units), units.denominator != 1
+    drop = max(whole.bit_length() - 53, 0)
+    inexact, whole = inexact or whole & ((1 << drop) - 1) != 0, whole >> drop
+    if whole.bit_length() + drop + exponent > 1024:
+        return sign * 1.7976931348623157e308
+    return sign * float(Fraction(whole | inexact) * Fraction(2) ** (exponent + drop))

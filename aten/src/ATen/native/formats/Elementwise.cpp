@@ -40,6 +40,10 @@ bool number_fits_float(double x) {
   return x == 0 || (static_cast<double>(static_cast<float>(x)) == x && std::abs(x) >= 0x1p-16 && std::abs(x) <= 0x1p16);
 }
 
+bool scale_fits_float(const Format& format, double x) {
+  return number_fits_float(x) && format.significand_bits() <= 12 && std::abs(x) <= std::ldexp(1.0, 125 - 2 * format.max_exponent());
+}
+
 bool number_is_mixed(double x) {
   return std::abs(x) >= 1 / c10::formats::kLargestMixed && std::abs(x) <= c10::formats::kLargestMixed;
 }
@@ -427,7 +431,8 @@ at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const O
                 TernaryBlocks{
                     .op = op,
                     .s = s,
-                    .in_float = number_fits_float(s) && target.entry.format.significand_bits() <= 12 && product,
+                    .in_float = product && (op == TernaryOp::Addcmul && s != 1 ? scale_fits_float(target.entry.format, s) : number_fits_float(s)) &&
+                        target.entry.format.significand_bits() <= 12,
                     .mixed = mixed,
                     .number = number,
                 });

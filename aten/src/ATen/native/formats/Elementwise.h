@@ -23,6 +23,8 @@ struct Target {
 
 // Whether float32 arithmetic with this number keeps OddArithmetic.h's conditions for formats with arithmetic_in_float().
 bool number_fits_float(double x);
+// The same of a number that scales products of the format: they do not leave float32's range at the top (at the bottom only signs matter).
+bool scale_fits_float(const Format& format, double x);
 // Whether float32 values with this number keep MixedArithmetic.h's conditions.
 bool number_is_mixed(double x);
 

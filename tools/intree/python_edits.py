@@ -7,6 +7,8 @@ from .rows import ROOT, builtin_rows
 
 # Python's question whether a tensor is of a number format.
 _IS_FORMAT = "torch._C._dispatch_keys({}).has(torch._C.DispatchKey.PrivateUse2)"
+# The same, of what torch.func wraps too, which has this other key of ours alone.
+_WRAPS_FORMAT = 'torch._C._dispatch_keys({0}).has(torch._C.DispatchKey.HPU) and {0}.device.type != "hpu"'
 
 PYTHON_EDITS = (
     Edit("torch/storage.py", "    return {\n        torch.float8_e5m2,\n", "after",
@@ -16,7 +18,7 @@ PYTHON_EDITS = (
          f"    if {_IS_FORMAT.format('t')}:\n        from torch_dtypes._serialization import check_tensor\n\n        check_tensor(t)\n",
          "`torch.load` refuses codes beyond a format's bits.", SOURCES),
     Edit("torch/_tensor.py", "        return self.reciprocal() * other\n", "before",
-         f"        if {_IS_FORMAT.format('self')}:\n"
+         f"        if {_WRAPS_FORMAT.format('self')}:  # a number format\n"
          "            if isinstance(other, torch.Tensor):\n                return other / self\n"
          "            quotient = torch.scalar_tensor(other, dtype=torch.float64) / (self if self.dim() else self.unsqueeze(0))  # rounded once\n"
          "            return quotient if self.dim() else quotient.squeeze(0)\n",

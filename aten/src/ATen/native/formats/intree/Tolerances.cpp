@@ -40,7 +40,8 @@ void give_tolerance(const Plan& plan, bool in_tensors, Stack* stack) {
     if (absolute->isTensor()) {
       *relative = at::where(at::gt(absolute->toTensor(), 0), 0.0, tolerance);
     } else if (absolute->isNone() || absolute->toDouble() <= 0) {
-      *relative = in_tensors ? c10::IValue(at::scalar_tensor(tolerance, at::TensorOptions().dtype(at::kDouble))) : c10::IValue(tolerance);
+      const auto options = at::TensorOptions().dtype(at::kDouble).device(a.device());
+      *relative = in_tensors ? c10::IValue(at::scalar_tensor(tolerance, options)) : c10::IValue(tolerance);
     }
   }
   if (driver) {

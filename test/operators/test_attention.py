@@ -157,6 +157,17 @@ def test_what_masks_cannot_be():
         nn.Transformer.generate_square_subsequent_mask(3, dtype=unsigned)
 
 
+@pytest.mark.parametrize("policy", ["machine", "exact"])
+def test_a_mask_of_another_narrow_dtype_is_an_error(policy):
+    q = torch.randn(1, 3, 4).to(torch.posit16es2)
+    with torch_dtypes.accumulate(policy):
+        for other in (torch.q43, torch.e5m7, torch.bfloat16, torch.float16):
+            with pytest.raises(RuntimeError, match=rf"attn_mask of bool, float32 or the query's dtype, torch\.posit16es2, but got {other}"):
+                nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=torch.zeros(3, 3, dtype=other))
+        for same in (torch.posit16es2, torch.float32):
+            assert nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=torch.zeros(3, 3, dtype=same)).dtype is torch.posit16es2
+
+
 def test_stock_masks_are_stock_s():
     mask = nn.functional._canonical_mask(CAUSAL, "mask", None, "", torch.float32)
     assert torch.equal(mask, nn.Transformer.generate_square_subsequent_mask(LENGTH)) and mask.min() == float("-inf")

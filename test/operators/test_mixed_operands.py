@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_sequence, pad_sequence
 from torch.utils._pytree import tree_leaves
 
 import torch_dtypes
@@ -219,3 +220,28 @@ def test_the_error_says_all_that_is_to_be_converted(dtype):
     assert f"Convert self and mat2 with .to({dtype})" in str(error_of(torch.addmm, bias, x, weight))
     assert f"Convert self with .to({dtype})" in str(error_of(torch.addmm, bias, x, weight.to(dtype)))
     assert f"Convert mat1 with .to({dtype})" in str(error_of(torch.addmm, bias.to(dtype), x.float(), weight.to(dtype)))
+
+
+@pytest.mark.parametrize("name", ["posit16es2", "q43", "tf32"])
+def test_padded_sequences_have_the_first_one_s_dtype(name):
+    """As stock's, which copies the others into a tensor like it."""
+    dtype = torch_dtypes.dtype(name)
+    first, second = torch.ones(3, dtype=dtype, requires_grad=True), torch.full((2,), 1.1, requires_grad=True)
+    padded = pad_sequence([first, second], batch_first=True)
+    assert padded.dtype is dtype and torch.equal(padded[1, :2], second.to(dtype))
+    padded.sum().backward()
+    assert first.grad.dtype is dtype and second.grad.dtype is torch.float32
+    assert pad_sequence([second, first]).dtype is torch.float32
+    assert pack_sequence([first, second]).data.dtype is dtype
+    assert pad_sequence([first.detach(), torch.arange(2)]).dtype is dtype
+
+
+def test_meshes_of_dtypes_in_one_container():
+    """Stock compares dtypes by the container there."""
+    for a, b in ((torch.posit16es2, torch.bfloat16), (torch.tf32, torch.float32), (torch.posit16es2, torch.float32)):
+        for mesh in (torch.meshgrid, torch.cartesian_prod):
+            with pytest.raises(RuntimeError, match="meshgrid: expected operands of one dtype"):
+                mesh(torch.ones(2, dtype=a), torch.ones(2, dtype=b))
+    with pytest.raises(RuntimeError, match="expected tensors of one number format, but got q43 and q52"):
+        torch.meshgrid(torch.ones(2, dtype=torch.q43), torch.ones(2, dtype=torch.q52), indexing="ij")
+    assert {t.dtype for t in torch.meshgrid(torch.ones(2, dtype=torch.q43), torch.ones(3, dtype=torch.q43), indexing="xy")} == {torch.q43}

@@ -257,6 +257,17 @@ def test_profiles_name_the_steps():
     assert [event.key for event in profiled.key_averages() if event.key.startswith("formats::")] == ["formats::decode"]
 
 
+def test_profiles_count_operators_once():
+    def counts(dtype):
+        layer, image, x = nn.Linear(3, 4).to(dtype), torch.ones(1, 1, 4, 4).to(dtype), torch.ones(5, 3).to(dtype)
+        with profile(activities=[ProfilerActivity.CPU], with_flops=True) as profiled:
+            layer(x), x @ x.T, x[None].bmm(x.T[None]), torch.softmax(x, 1), nn.functional.conv2d(image, image)
+        seen = ("addmm", "mm", "bmm", "_softmax", "conv2d")
+        return {e.key: (e.count, e.flops) for e in profiled.key_averages() if e.key.removeprefix("aten::") in seen}
+
+    assert counts(DTYPE) == counts(torch.bfloat16)
+
+
 def test_wrapper_subclasses_are_refused():
     with pytest.raises(NotImplementedError, match=r"_make_wrapper_subclass: expected a stock dtype, but got torch\.posit16es2"):
         torch.Tensor._make_wrapper_subclass(torch.Tensor, (3,), dtype=DTYPE)

@@ -19,6 +19,7 @@
 #include <ATen/native/formats/operators/TouchedElements.h>
 #include <ATen/native/formats/operators/Tracing.h>
 #include <ATen/native/formats/operators/Vmap.h>
+#include <ATen/record_function.h>
 #include <c10/formats/ExactCodec.h>
 
 namespace at::formats {
@@ -53,12 +54,16 @@ class BoxedKernel final : public c10::OperatorKernel {
     if (special_ && run_specially(op, keys, stack)) return;
     const at::AutoDispatchBelowADInplaceOrView guard;
     const BoxedCall call(plan_, stack);
+    // A profiler that saw the stock kernel too would count the operator twice. (Composite code is made of others.)
+    std::optional<at::DisableRecordFunctionGuard> unseen;
+    if (plan_.way != Way::Whole && at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION)) unseen.emplace();
     try {
       op.callBoxed(stack);
     } catch (c10::Error& error) {
       call.explain(error);
       throw;
     }
+    unseen.reset();
     call.finish(op.schema().returns().size(), stack);
   }
 

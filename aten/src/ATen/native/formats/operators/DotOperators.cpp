@@ -6,6 +6,7 @@
 #include <ATen/native/formats/Accumulate.h>
 #include <ATen/native/formats/GpuKernels.h>
 #include <ATen/native/formats/TensorCores.h>
+#include <ATen/native/formats/operators/OperandRules.h>
 #include <ATen/native/formats/operators/OperatorFacts.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/resize_ops.h>
@@ -154,6 +155,9 @@ bool run_dot_operator(const c10::OperatorHandle& op, const Plan& plan, Stack* st
     entry = own;
   }
   if (!entry) return false;
+  for (size_t i = 0; i < count; ++i) {
+    if (schema.arguments()[i].name() == "attn_mask") expect_mask(plan, (*stack)[base + i], *entry);
+  }
   const Accumulation policy = accumulation_of(*entry);
   const IValue* arguments = stack->data() + base;
   const bool may_be_core = policy.kind == Accumulation::Kind::Machine && arguments[0].isTensor() && on_gpu(arguments[0].toTensor().device());

@@ -117,6 +117,15 @@ static void expect_one_dtype(const Plan& plan, const Stack& stack, size_t base) 
               integers ? ")." : "), or let types promote in a block: with torch_dtypes.mixed_operands(\"promote\").");
 }
 
+void expect_mask(const Plan& plan, const torch::jit::IValue& mask, const FormatEntry& entry) {
+  if (!mask.isTensor() || !mask.toTensor().defined()) return;
+  const at::Tensor& t = mask.toTensor();
+  const FormatEntry* own = entry_beneath(t);
+  const bool other = own ? own != &entry : t.scalar_type() == c10::ScalarType::BFloat16 || t.scalar_type() == c10::ScalarType::Half;
+  TORCH_CHECK(!other, plan.name, ": expected attn_mask of bool, float32 or the query's dtype, torch.", entry.name, ", but got ", dtype_name(t),
+              ". Convert it with .to(query.dtype).");
+}
+
 ResultType result_type(const Plan& plan, const torch::jit::Stack& stack, size_t base) {
   ResultType type;
   const bool internal = plan.has(fact::Internal);
@@ -131,10 +140,17 @@ ResultType result_type(const Plan& plan, const torch::jit::Stack& stack, size_t 
   };
   look(false);
   if (!type.format) look(true);
+  for (size_t i = 0; type.format && i < plan.arguments.size(); ++i) {
+    if (plan.arguments[i].numbers && plan.arguments[i].name == "attn_mask") expect_mask(plan, stack[base + i], *type.format);
+  }
   if ((type.stock || type.integers) && type.format && plan.rule != OperandRule::Any && !(keeps_first && plan.rule == OperandRule::Normalisation) &&
       !in_stock_formula())
     expect_one_dtype(plan, stack, base);
-  if (keeps_first && stack[base].isTensor() && stack[base].toTensor().defined()) type.keep(stack[base].toTensor());
+  if (keeps_first) {
+    at::Tensor first;
+    each_tensor(plan.arguments[0].slot, stack[base], [&](const at::Tensor& t) { first = first.defined() ? first : t; });
+    if (first.defined()) type.keep(first);
+  }
   return type;
 }
 

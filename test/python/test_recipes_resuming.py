@@ -107,6 +107,8 @@ def test_ctrl_c_keeps_what_was_reached_and_resume_goes_on(tmp_path):
     assert process.returncode == 130, said
     assert "Interrupted: q52 master seed 0; --resume goes on in epoch 2." in said and "float32" in said and "Traceback" not in said
     assert len(json.loads((tmp_path / "cut" / "results.json").read_text())["runs"]) == 1
+    anew = command(*options, "--out", tmp_path / "cut")
+    assert anew.exit_code == 2 and "holds a comparison that was interrupted: --resume goes on with it" in " ".join(anew.output.split())
     result = command(*options, "--out", tmp_path / "cut", "--resume")
     assert result.exit_code == 0 and "1 runs were done before." in result.output
     assert not (tmp_path / "cut" / "checkpoint.pt").exists()

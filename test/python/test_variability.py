@@ -19,6 +19,7 @@ from torch_dtypes._names import PYCHOP_MODES
 from torch_dtypes.training.models import build_model
 from torch_dtypes.workbench.variability.delta import Search, responsible
 from torch_dtypes.workbench.variability.harmonic import harmonic, harmonic_figure
+from torch_dtypes.workbench.variability.report import sentences
 from torch_dtypes.workbench.variability.study import Layer, Metric, Settings, Variability, minimum_dice
 
 pytestmark = pytest.mark.own_process
@@ -231,6 +232,13 @@ def test_what_is_not_deterministic_is_said(capsys):
     assert not found.deterministic and found.parts == []
     found.print()
     assert "NOT the same" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("mode, draws", [("nearest_even", False), ("stochastic_a4", True), ("up_down", True), (1, False)])
+def test_no_probability_is_quoted_of_a_mode_that_draws_nothing(mode, draws):
+    found = torch_dtypes.variability(nn.Linear(6, 3), batches(), repeats=2, where=False, mode=mode)
+    words = " ".join(sentences(found))
+    assert ("with probability" in words) == draws and ("draws nothing" in words) != draws
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ def rounding(mode: str | int) -> Override:
         with torch_dtypes.rounding("toward_zero"):
             y = model(x)
 
-    Holds for the calling thread, for forward and (when ``backward()`` is called in the block) backward on the CPU; nests, and ends with
+    Holds for the calling thread, for forward and (when ``backward()`` is called in the block) backward; nests, and ends with
     the block also when an exception leaves it. Can decorate a function, and can be kept and used many times. Casts, operators and
     factories all obey it; what only moves or selects values rounds nothing.
 

@@ -20,7 +20,7 @@ from ..workbench.provenance import command_line
 from . import options as check
 from . import report
 from .combinations import check_policy, check_settings
-from .comparison import Comparison
+from .comparison import CHECKPOINT, Comparison
 from .loop import OPTIMIZERS, Config
 from .markdown import write_table
 from .observing import Observations
@@ -108,6 +108,11 @@ def _train(options, ranks, held):
         config, trials = _prepare(options, ranks)
         if options["out"] and ranks.is_first:
             _or_click_error(held.enter_context, occupied(options["out"]))
+            if not options["resume"] and (interrupted := Path(options["out"], CHECKPOINT)).exists():
+                raise click.UsageError(
+                    f"{options['out']} holds a comparison that was interrupted: --resume goes on with it. To begin anew give another --out, or "
+                    f"remove {interrupted}"
+                )
     data = _data(options, ranks)
     before = torch.get_num_threads()
     torch.set_num_threads(options["threads"] or before)

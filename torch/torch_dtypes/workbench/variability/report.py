@@ -11,6 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ... import _C
+from ..._arguments import few_bits, mode_name
 from ..colours import GREY, PALETTE
 from ..drawing import new_figure, save
 from ..pages import Page
@@ -59,14 +61,24 @@ def sentences(found: Variability) -> list[str]:
     """What the study says, in words."""
     s = found.settings
     of = found.metrics[0].nonparametric
+    mode = (few_bits(mode_name(s.mode))[0] and "stochastic") or mode_name(s.mode)
+    random = next(random for name, _, random in _C.ROUNDING_MODES if name == mode)
     steps = ", products and sums within dot products too" if s.dot_products else ""
     said = [
         f"{found.what.capitalize()} repeated {s.repeats} times on {found.samples:,} inputs, every operation rounded to {s.format} in the "
         f"mode {s.mode}{steps}.",
         "Two runs in IEEE arithmetic are " + ("the same to the last bit." if found.deterministic else "NOT the same: digits are lost there, too."),
-        f"Digits are of the non-parametric estimator: a further run agrees with the mean to so many with probability {of.probability:.3g}, at a "
-        f"confidence of {of.confidence:.3g}; layers, with IEEE's value. The classic estimate is -log10(deviation / mean).",
     ]
+    if random:
+        said.append(
+            f"Digits are of the non-parametric estimator: a further run agrees with the mean to so many with probability {of.probability:.3g}, at a "
+            f"confidence of {of.confidence:.3g}; layers, with IEEE's value. The classic estimate is -log10(deviation / mean)."
+        )
+    else:
+        said.append(
+            "This mode draws nothing, so that every run rounds alike: digits of metrics, by which runs are compared, say nothing of rounding; those "
+            "of layers are how far they agree with IEEE's value. Give a mode that draws, such as stochastic or up_down."
+        )
     if found.dice is not None:
         said.append(f"The smallest Dice score of the predicted labels of two runs is {found.dice:.6g}.")
     if found.unseen:
@@ -171,6 +183,7 @@ def figures(found: Variability, width: str = "page") -> dict[str, object]:
 
 def as_json(found: Variability) -> dict:
     """Plain data; numbers that are not finite as strings, which JSON has."""
+
     def plain(value):
         if isinstance(value, float) and not math.isfinite(value):
             return str(value)

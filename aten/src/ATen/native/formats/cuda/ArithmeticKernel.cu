@@ -3,6 +3,7 @@
 #include <ATen/native/formats/cuda/Kernels.h>
 #include <ATen/native/formats/cuda/Odd.h>
 
+#include <bit>
 #include <utility>
 
 namespace at::formats::cuda {
@@ -164,6 +165,7 @@ struct Strided {
   Source<T> in[N];
   char* out;
   int width;
+  int width_bits; // width is 1 << width_bits: of an offset in bytes the element's place, without a division
   bool short_indices;
   Each each;
 
@@ -187,7 +189,7 @@ struct Strided {
     else offsets_of(static_cast<uint64_t>(i), offsets);
     T x[N];
     for (int j = 0; j < N; ++j) x[j] = in[j].at(offsets[j + 1]);
-    put_code(out + offsets[0], width, each(x, static_cast<uint64_t>(offsets[0] / width)));
+    put_code(out + offsets[0], width, each(x, static_cast<uint64_t>(offsets[0]) >> width_bits));
   }
 };
 
@@ -215,8 +217,14 @@ template <typename Each, size_t... j>
 Status run_strided(const Elementwise& e, const Each& each, Stream stream, std::index_sequence<j...>) {
   constexpr int N = sizeof...(j);
   using T = typename Each::Number;
-  const Strided<Each, N> body{with_rows(e, N),     {Source<T>(e.inputs[j])...}, static_cast<char*>(e.out),
-                              e.result.itemsize(), e.n < (int64_t{1} << 31),    each};
+  const int width = e.result.itemsize();
+  const Strided<Each, N> body{with_rows(e, N),
+                              {Source<T>(e.inputs[j])...},
+                              static_cast<char*>(e.out),
+                              width,
+                              std::countr_zero(static_cast<unsigned>(width)),
+                              e.n < (int64_t{1} << 31),
+                              each};
   return for_each(e.n, stream, body);
 }
 

@@ -12,6 +12,7 @@ import devices
 import pytest
 import torch
 
+pytestmark = pytest.mark.own_process  # PyTorch's own test utilities, which other files import, forbid to set cuDNN's switches
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -42,6 +42,20 @@ def test_a_leaf_takes_what_grad_dtype_asks_for(dtype):
     assert x.grad.dtype is other and x.grad_dtype is other
 
 
+@each_dtype
+def test_what_a_leaf_has_been_told_stays(dtype):
+    x = leaf([1.0, 2.0, 3.0], dtype)
+    graph = x * 1
+    x.grad_dtype = dtype  # as it was
+    (found,) = torch.autograd.grad(graph.sum(), x, retain_graph=True)
+    assert found.dtype is dtype and x.grad_dtype is dtype
+    with pytest.raises(RuntimeError, match="leaf"):
+        graph.grad_dtype = dtype
+    edge = torch.autograd.graph.get_gradient_edge(graph)
+    found = torch.autograd.grad(graph.sum(), [x, edge])
+    assert [g.dtype for g in found] == [dtype, dtype]
+
+
 SOURCE = r"""
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -72,6 +86,12 @@ def test_the_backward_of_a_cpp_function(tmp_path):
         middle = x * 1
         (found,) = torch.autograd.grad(scales(middle).sum(), middle)
         assert torch.equal(found, expected) and found.dtype is dtype
+        edge = torch.autograd.graph.get_gradient_edge(x)  # beside one, tensors have their own dtypes
+        assert torch.autograd.grad(scales(x).sum(), [x, edge])[0].dtype is dtype
+        graph, x.grad = scales(x), None
+        x.grad_dtype = dtype
+        graph.sum().backward()
+        assert torch.equal(x.grad, expected)
         x.grad = None
         scales(x * x).sum().backward()  # in the middle of a graph it goes on as it is: the product has it whole
         assert torch.equal(x.grad, (torch.tensor([2.0, 4.0, 6.0], dtype=torch.float64) * fine).to(dtype))

@@ -78,7 +78,11 @@ int set_grad(PyObject* self, PyObject* grad, void* closure) {
 int set_grad_dtype(PyObject* self, PyObject* dtype, void* closure) {
   const c10::formats::FormatEntry *own = format_of_tensor(self), *asked = dtype ? format_of_dtype(dtype) : nullptr;
   PyObject* container = own ? reinterpret_cast<PyObject*>(torch::getTHPDtype(own->container)) : nullptr;
-  if (asked && asked == own) return stock_set_grad_dtype(self, container, closure);
+  if (asked && asked == own) {
+    const at::Tensor& tensor = THPVariable_Unpack(self);
+    if (tensor.is_leaf() && recorded_grad_dtype(tensor) == own->container) return 0; // stock would tell a graph that is there of the container
+    return stock_set_grad_dtype(self, container, closure);
+  }
   if (asked || (own && dtype == container)) {
     PyObject* name = PyObject_GetAttrString(self, "dtype");
     if (name)

@@ -37,7 +37,7 @@ def _captured(found, inputs=(), *_):
 
     if not found or not any(map(another, found, inputs)):
         return found
-    asked = [t.grad_dtype if t.is_leaf else t.dtype for t in inputs]
+    asked = [(t.grad_dtype if t.is_leaf else t.dtype) if isinstance(t, torch.Tensor) else None for t in inputs]  # of an edge nobody knows
     return tuple(map(_of_dtype, found, asked))
 
 

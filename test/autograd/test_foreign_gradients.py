@@ -86,6 +86,12 @@ def test_the_backward_of_a_cpp_function(tmp_path):
         middle = x * 1
         (found,) = torch.autograd.grad(scales(middle).sum(), middle)
         assert torch.equal(found, expected) and found.dtype is dtype
+        (found,) = torch.autograd.grad(scales(x).float().sum(), x)  # of a stock loss
+        assert torch.equal(found, expected) and found.dtype is dtype
+        middle = x * 1
+        square = (scales(middle) * scales(middle)).sum()
+        with torch.no_grad():
+            assert torch.autograd.grad(square, middle, create_graph=True)[0].requires_grad
         edge = torch.autograd.graph.get_gradient_edge(x)  # beside one, tensors have their own dtypes
         assert torch.autograd.grad(scales(x).sum(), [x, edge])[0].dtype is dtype
         graph, x.grad = scales(x), None

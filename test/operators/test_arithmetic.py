@@ -346,6 +346,17 @@ def test_a_scaled_product_at_the_ends_of_the_range(dtype_name):
                 assert torch.equal(torch.add(z, x, alpha=s), scaled.to(dtype)), (s, mode)
 
 
+def test_a_scaled_product_with_a_number_of_float32():
+    """Whose product with a short value float32 does not have."""
+    g, s = torch.Generator().manual_seed(0), 3.0
+    x, z = (torch.randn(20_000, generator=g).to(torch.posit16es2) for _ in range(2))
+    for number in (1.2345678, 0.7001953125, 1 / 3):
+        factor = torch.tensor(number)
+        for found in (torch.addcmul(z, x, factor, value=s), torch.addcmul(z, factor, x, value=s)):
+            exact = [to_odd(Fraction(c) + Fraction(s) * Fraction(factor.item()) * Fraction(a)) for a, c in zip(x.tolist(), z.tolist(), strict=True)]
+            assert torch.equal(found, torch.tensor(exact, dtype=torch.float64).to(torch.posit16es2))
+
+
 def to_odd(exact):
     """The float64 rounded to odd, which rounds to the format as the exact number does; the outermost ones beyond the range."""
     sign, size = (-1 if exact < 0 else 1), abs(exact)

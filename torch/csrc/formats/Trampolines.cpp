@@ -97,6 +97,12 @@ bool holds_own_tensor(PyObject* tuple) {
   return false;
 }
 
+bool later_hold_own_tensors(PyObject* args) {
+  bool any = false;
+  for (Py_ssize_t i = 1, n = PyTuple_GET_SIZE(args); i < n && !any; ++i) any = holds_own_tensor(PyTuple_GET_ITEM(args, i));
+  return any;
+}
+
 // An attribute, or nullptr without an exception.
 THPObjectPtr attribute(PyObject* object, const char* name) {
   THPObjectPtr value(PyObject_GetAttrString(object, name));
@@ -213,7 +219,7 @@ PyObject* with_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
   bool ours = (dtype && has(h, When::DtypeKeyword) && format_of_dtype(dtype)) || (!dtype && default_dtype && has(h, When::DefaultDtype)) ||
       ((has(h, When::OwnSelf) || (dtype && has(h, When::OwnSelfDtype))) && first_is_own_tensor(h, self, args, kwargs)) ||
       (has(h, When::OwnNested) && first_holds_own_tensor(args)) || (has(h, When::OwnAutocast) && at::formats::autocast_has_format()) ||
-      (has(h, When::OwnGiven) && PyTuple_GET_SIZE(args) > 1 && holds_own_tensor(PyTuple_GET_ITEM(args, 1))) ||
+      (has(h, When::OwnGiven) && later_hold_own_tensors(args)) ||
       (kwargs && has(h, When::OwnOut) && format_of_tensor(PyDict_GetItemString(kwargs, "out"))) || is_script_on_formats(h, args, kwargs);
   bool own_dtype = (dtype && format_of_dtype(dtype)) || (!dtype && default_dtype);
   bool guarded = has(h, When::GuardAlways) || (dtype && has(h, When::GuardKeyword));

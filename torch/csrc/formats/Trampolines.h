@@ -22,7 +22,7 @@ namespace torch::formats {
   _(OwnData, OWN_DATA, 11, "stock refused, and the data are an array of ml_dtypes or a typed storage of ours: stock calls pay nothing") \
   _(FirstCall, FIRST_CALL, 12, "nobody has called it before")                                                                           \
   _(OwnScript, OWN_SCRIPT, 13, "a TorchScript call that works on formats, see ScriptCall.h; the only one for pybind11's methods")       \
-  _(OwnGiven, OWN_GIVEN, 14, "the second argument is a tuple with a tensor of ours")                                                    \
+  _(OwnGiven, OWN_GIVEN, 14, "a tuple behind the first argument has a tensor of ours")                                                  \
   _(RunsBackward, RUNS_BACKWARD, 15, "guard: always; what runs within is the engine's, see StockFormula.h")                             \
   _(OwnResult, OWN_RESULT, 16, "the stock function runs first, and its result, or an argument, is a tensor of ours")                    \
   _(OwnAutocast, OWN_AUTOCAST, 17, "the CPU's autocast dtype is one of ours")

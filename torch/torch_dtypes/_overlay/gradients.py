@@ -28,7 +28,7 @@ class _Engine(threading.local):
 _engine = _Engine()
 
 
-def _captured(found, inputs=(), *_):
+def _captured(found, create_graph=False, inputs=(), *_):
     """What autograd.grad() found for its inputs, each in its input's dtype: the engine hands on what a C++ function returned in another one. (For
     the leaves of backward(), EngineGradients.cpp.)"""
 
@@ -38,7 +38,8 @@ def _captured(found, inputs=(), *_):
     if not found or not any(map(another, found, inputs)):
         return found
     asked = [(t.grad_dtype if t.is_leaf else t.dtype) if isinstance(t, torch.Tensor) else None for t in inputs]  # of an edge nobody knows
-    return tuple(map(_of_dtype, found, asked))
+    with torch.set_grad_enabled(create_graph):  # as the engine runs
+        return tuple(map(_of_dtype, found, asked))
 
 
 def run_backward(stock, self, outputs, gradients, *args, **kwargs):
@@ -47,11 +48,11 @@ def run_backward(stock, self, outputs, gradients, *args, **kwargs):
     given = tuple(_of_dtype(g, o.dtype) if isinstance(o, torch.Tensor) else g for o, g in zip(outputs, gradients, strict=True))
     if _C.autocast_dtype() is None or not torch.is_autocast_enabled("cpu"):
         with fractions_of_integers():
-            return _captured(stock(outputs, given, *args, **kwargs), *args[2:])
+            return _captured(stock(outputs, given, *args, **kwargs), *args[1:])
     before, _engine.in_autocast = _engine.in_autocast, True
     try:
         with torch.autocast("cpu", enabled=False), fractions_of_integers():
-            return _captured(stock(outputs, given, *args, **kwargs), *args[2:])
+            return _captured(stock(outputs, given, *args, **kwargs), *args[1:])
     finally:
         _engine.in_autocast = before
 

@@ -423,6 +423,7 @@ at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const O
   // Two roundings in a row are as good as one only if the first loses nothing: a product of short values, no quotient and no difference.
   const bool product = op == TernaryOp::Fma || op == TernaryOp::Addcmul;
   const bool by_s = op == TernaryOp::Addcmul || op == TernaryOp::Addcdiv;
+  const bool scaled = op == TernaryOp::Addcmul && s != 1, short_factors = a.tensor.defined() && b.tensor.defined(); // a number has more digits
   const Operand* scalar = op == TernaryOp::Fma ? &a : op == TernaryOp::Lerp ? &c : nullptr;
   const double number = scalar ? scalar->number : s;
   bool mixed = number_is_mixed(number) && (by_s || s == 1);
@@ -431,8 +432,8 @@ at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const O
                 TernaryBlocks{
                     .op = op,
                     .s = s,
-                    .in_float = product && (op == TernaryOp::Addcmul && s != 1 ? scale_fits_float(target.entry.format, s) : number_fits_float(s)) &&
-                        target.entry.format.significand_bits() <= 12,
+                    .in_float = product && target.entry.format.significand_bits() <= 12 &&
+                        (!scaled || (short_factors && scale_fits_float(target.entry.format, s))),
                     .mixed = mixed,
                     .number = number,
                 });

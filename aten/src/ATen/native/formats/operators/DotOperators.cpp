@@ -156,7 +156,7 @@ bool run_dot_operator(const c10::OperatorHandle& op, const Plan& plan, Stack* st
   }
   if (!entry) return false;
   for (size_t i = 0; i < count; ++i) {
-    if (schema.arguments()[i].name() == "attn_mask") expect_mask(plan, (*stack)[base + i], *entry);
+    if (plan.arguments[i].numbers && plan.arguments[i].name == "attn_mask") expect_mask(plan, (*stack)[base + i], *entry);
   }
   const Accumulation policy = accumulation_of(*entry);
   const IValue* arguments = stack->data() + base;

@@ -38,13 +38,15 @@ void set_python_depth(int64_t (*depth)()) {
   python_depth = depth;
 }
 
-BackwardGuard::BackwardGuard() : before_(backward_began), threads_(c10::AutogradState::get_tls_state().get_multithreading_enabled()) {
+BackwardGuard::BackwardGuard()
+    : before_(backward_began),
+      alone_(has_gpu_kernels() && any_format_tensor() && c10::AutogradState::get_tls_state().get_multithreading_enabled()) {
   backward_began = here(backward_began);
-  if (has_gpu_kernels() && any_format_tensor()) c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+  if (alone_) c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
 }
 
 BackwardGuard::~BackwardGuard() {
-  c10::AutogradState::get_tls_state().set_multithreading_enabled(threads_);
+  if (alone_) c10::AutogradState::get_tls_state().set_multithreading_enabled(true);
   backward_began = before_;
 }
 

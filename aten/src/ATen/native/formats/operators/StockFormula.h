@@ -26,7 +26,7 @@ class BackwardGuard {
 
  private:
   PlaceInPython before_;
-  bool threads_; // of the engine, for other devices than the CPU
+  bool alone_; // without the engine's threads for other devices than the CPU
 };
 
 // Held while a composite operator of stock's runs that names its operands' dtype to other operators, which is the container's.

@@ -29,6 +29,8 @@ endif()
 # Include roots, warnings, sanitizers and floating-point rules of one target.
 function(torch_dtypes_compile_options target)
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/aten/src")
+  # What wheels lack of the headers that PyTorch's include: before any that a machine may have, so that a build is the same on all.
+  target_include_directories(${target} BEFORE PRIVATE "${PROJECT_SOURCE_DIR}/third_party/include")
   # -ffp-contract=off: a product and a sum must not fuse behind our back, or results differ in the last bit between processors.
   target_compile_options(${target} PRIVATE -Wall -Wextra $<$<BOOL:${TORCH_DTYPES_WERROR}>:-Werror> -ffp-contract=off)
   if(TORCH_DTYPES_SANITIZE)

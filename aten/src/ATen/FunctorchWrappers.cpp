@@ -1,25 +1,11 @@
-// Reaches into: the tensors that torch.func wraps around others. at::functorch::maybeGetTensorWrapper is exported, but the header that
-// defines its class includes one that the wheels leave out (nlohmann/json.hpp), so the beginning of the class is repeated here.
+// The format within the tensors that torch.func and functionalization wrap around others.
 #include <ATen/FormatTensor.h>
 
 #include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/functorch/BatchedTensorImpl.h>
-
-namespace at::functorch {
-struct TensorWrapper;
-TORCH_API TensorWrapper* maybeGetTensorWrapper(const Tensor& tensor);
-} // namespace at::functorch
+#include <ATen/functorch/TensorWrapper.h>
 
 namespace at::formats {
-namespace {
-
-// ATen/functorch/TensorWrapper.h: a TensorImpl whose first member is the tensor within.
-struct GradWrapper final : c10::TensorImpl {
-  GradWrapper() = delete;
-  at::Tensor value;
-};
-
-} // namespace
 
 const FormatEntry* entry_beneath(const at::Tensor& t) {
   using c10::DispatchKey;
@@ -31,7 +17,7 @@ const FormatEntry* entry_beneath(const at::Tensor& t) {
   if (!keys.has_any(wrappers)) return nullptr;
   if (functional) return entry_beneath(at::functionalization::impl::unsafeGetFunctionalWrapper(t)->value());
   if (const auto* batched = at::functorch::maybeGetBatchedImpl(t)) return entry_beneath(batched->value());
-  if (const auto* wrapper = at::functorch::maybeGetTensorWrapper(t)) return entry_beneath(reinterpret_cast<const GradWrapper*>(wrapper)->value);
+  if (const auto* wrapper = at::functorch::maybeGetTensorWrapper(t)) return entry_beneath(wrapper->value());
   return nullptr;
 }
 

@@ -71,8 +71,6 @@ const Patch kPatches[] = {
      "the stock executor profiles by containers and hands them out as `x.dtype`", "ScriptCall.cpp", kReleases},
     {"masks of attention in scripts", "nodes of such a copy that come from `_canonical_mask` and `multi_head_attention_forward`",
      "masks of the attention's dtype; a script is compiled from stock's text, not from what stands in front of it", "ScriptMasks.cpp", kReleases},
-    {"tensors that torch.func wraps", "the first member of `at::functorch::TensorWrapper`, whose header includes one that wheels lack",
-     "the format within", "aten/src/ATen/FunctorchWrappers.cpp", kReleases},
     {"casts of stock tensors", "`c10::SafeKernelFunction::kernel_`, a private member",
      "a stock cast goes on to the kernel behind ours without a second look into the dispatcher's tables",
      "aten/src/ATen/native/formats/operators/Copy.cpp", kReleases},

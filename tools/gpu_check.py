@@ -194,7 +194,7 @@ def environment_of(report: Report, site: Path, dry: bool) -> dict | None:
     # pytest's other plugins are this machine's, and our tests take any warning as an error; what a command prints is to be in its log at once.
     environment = os.environ | {"PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONUNBUFFERED": "1"}
     status, output = shell([sys.executable, "-c", PACKAGE], report, "build.log", env=environment, limit=120)
-    found, *kernels = output.split("\n")[-2:][0].split(" ")
+    found, *kernels = output.split("\n")[-2:][0].rsplit(" ", 2)
     expected = [str(not dry), str(dry)]
     if status != 0 or kernels != expected or not Path(found).is_relative_to(site):
         why = f"failed: expected a package in {site} with kernels for {'the host' if dry else 'a GPU'}, of this Python and PyTorch, but got:"

@@ -81,6 +81,13 @@ def mode_name(mode: str | int) -> str:
         raise ValueError(f"{error}; 'stochastic' with few random bits is 'stochastic_a4': 4 bits by P3109's definition a, b or c") from None
 
 
+def mode_and_bits(mode: str | int) -> tuple[_C.Rounding, tuple[int, _C.FewBits]]:
+    """The mode that a name, or Pychop's number, says, and its number and kind of random bits; 0: none."""
+    name = mode_name(mode)
+    bits = few_bits(name)
+    return rounding_mode("stochastic" if bits[0] else name), bits
+
+
 def mode_written(value: str | int) -> str:
     """The same of what a command line or a file says, where Pychop's number may be digits."""
     return mode_name(int(value) if isinstance(value, str) and value.isdecimal() else value)
@@ -88,9 +95,7 @@ def mode_written(value: str | int) -> str:
 
 def override_rounding(fmt: _C.Format, mode: str | int) -> None:
     """Gives a format the mode of a call or block. The number of random bits stays its own where the mode says none."""
-    name = mode_name(mode)
-    count, kind = few_bits(name)
-    fmt.rounding = rounding_mode("stochastic" if count else name)
+    fmt.rounding, (count, kind) = mode_and_bits(mode)
     if count:
         fmt.random_bits, fmt.few_bits = count, kind
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import _C
-from ._arguments import few_bits, mode_name, rounding_mode
+from ._arguments import mode_and_bits
 from ._overrides import Override
 
 __all__ = ["rounding"]
@@ -32,9 +32,7 @@ def rounding(mode: str | int) -> Override:
         ...     print(torch.tensor([1.01]).to(torch.q43))
         tensor([1.1250], dtype=torch.q43)
     """
-    name = mode_name(mode)
-    bits = few_bits(name)
-    return Override(_exchange, (rounding_mode("stochastic" if bits[0] else name), bits))
+    return Override(_exchange, mode_and_bits(mode))
 
 
 def _exchange(said: tuple) -> tuple:

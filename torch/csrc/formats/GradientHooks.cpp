@@ -164,10 +164,10 @@ void patch_gradient_hooks() {
   const auto& tensor_hooks = torch::autograd::impl::hooks(leaf);
   TORCH_CHECK(tensor_hooks.size() == 1 && grad_fn->pre_hooks().size() == 1 && grad_fn->post_hooks().size() == 1,
               "expected one hook object for each way to register one, as in the supported releases");
-  constexpr size_t kCall = 2; // operator(), behind two destructors
-  stock_tensor_pre_hook = replace_virtual(*tensor_hooks[0], "PyFunctionTensorPreHook", kCall, &tensor_pre_hook);
-  stock_pre_hook = replace_virtual(*grad_fn->pre_hooks()[0], "PyFunctionPreHook", kCall, &pre_hook);
-  stock_post_hook = replace_virtual(*grad_fn->post_hooks()[0], "PyFunctionPostHook", kCall, &post_hook);
+  stock_tensor_pre_hook =
+      replace_virtual(*tensor_hooks[0], "PyFunctionTensorPreHook", place_in_table(&PyFunctionTensorPreHook::operator()), &tensor_pre_hook);
+  stock_pre_hook = replace_virtual(*grad_fn->pre_hooks()[0], "PyFunctionPreHook", place_in_table(&PyFunctionPreHook::operator()), &pre_hook);
+  stock_post_hook = replace_virtual(*grad_fn->post_hooks()[0], "PyFunctionPostHook", place_in_table(&PyFunctionPostHook::operator()), &post_hook);
 }
 
 } // namespace torch::formats

@@ -98,9 +98,10 @@ bool holds_own_tensor(PyObject* tuple) {
 }
 
 bool later_hold_own_tensors(PyObject* args) {
-  bool any = false;
-  for (Py_ssize_t i = 1, n = PyTuple_GET_SIZE(args); i < n && !any; ++i) any = holds_own_tensor(PyTuple_GET_ITEM(args, i));
-  return any;
+  for (Py_ssize_t i = 1, n = PyTuple_GET_SIZE(args); i < n; ++i) {
+    if (holds_own_tensor(PyTuple_GET_ITEM(args, i))) return true;
+  }
+  return false;
 }
 
 // An attribute, or nullptr without an exception.

@@ -31,11 +31,7 @@ _engine = _Engine()
 def _captured(found, create_graph=False, inputs=(), *_):
     """What autograd.grad() found for its inputs, each in its input's dtype: the engine hands on what a C++ function returned in another one. (For
     the leaves of backward(), EngineGradients.cpp.)"""
-
-    def another(gradient, tensor):
-        return isinstance(gradient, torch.Tensor) and isinstance(tensor, torch.Tensor) and gradient.dtype != tensor.dtype
-
-    if not found or not any(map(another, found, inputs)):
+    if not found:  # of backward()
         return found
     asked = [(t.grad_dtype if t.is_leaf else t.dtype) if isinstance(t, torch.Tensor) else None for t in inputs]  # of an edge nobody knows
     with torch.set_grad_enabled(create_graph):  # as the engine runs

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ... import _C
-from ..._arguments import few_bits, mode_name
+from ..._arguments import mode_and_bits
 from ..colours import GREY, PALETTE
 from ..drawing import new_figure, save
 from ..pages import Page
@@ -61,15 +61,14 @@ def sentences(found: Variability) -> list[str]:
     """What the study says, in words."""
     s = found.settings
     of = found.metrics[0].nonparametric
-    mode = (few_bits(mode_name(s.mode))[0] and "stochastic") or mode_name(s.mode)
-    random = next(random for name, _, random in _C.ROUNDING_MODES if name == mode)
+    draws = {name: random for name, _, random in _C.ROUNDING_MODES}[mode_and_bits(s.mode)[0].name]
     steps = ", products and sums within dot products too" if s.dot_products else ""
     said = [
         f"{found.what.capitalize()} repeated {s.repeats} times on {found.samples:,} inputs, every operation rounded to {s.format} in the "
         f"mode {s.mode}{steps}.",
         "Two runs in IEEE arithmetic are " + ("the same to the last bit." if found.deterministic else "NOT the same: digits are lost there, too."),
     ]
-    if random:
+    if draws:
         said.append(
             f"Digits are of the non-parametric estimator: a further run agrees with the mean to so many with probability {of.probability:.3g}, at a "
             f"confidence of {of.confidence:.3g}; layers, with IEEE's value. The classic estimate is -log10(deviation / mean)."

@@ -40,7 +40,7 @@ bool ProgramBlocks<T>::in_float(const Instruction& i) const {
     case Do::Sqrt: return true;
     case Do::Lerp:
     case Do::Addcdiv: return false;
-    case Do::Addcmul: return i.number == 1 ? format_.significand_bits() <= 12 : scale_fits_float(format_, i.number);
+    case Do::Addcmul: return addcmul_fits_float(format_, i.number);
     case Do::AddScaled: return i.number == 1 || (number_fits_float(i.number) && format_.significand_bits() <= 12);
     default: return number_fits_float(i.number);
   }

@@ -21,4 +21,8 @@ void expect_kernels(c10::Device device, const char* what) {
   else if (!device.is_meta()) kernels(device, what);
 }
 
+void expect_one_device(c10::Device a, c10::Device b) {
+  TORCH_CHECK(a == b, "Expected all tensors to be on the same device, but found at least two devices, ", a, " and ", b, "!");
+}
+
 } // namespace at::formats

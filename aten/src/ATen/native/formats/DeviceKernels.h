@@ -12,4 +12,7 @@ const CpuKernels& kernels(c10::Device device, const char* what);
 // meta tensors.)
 void expect_kernels(c10::Device device, const char* what);
 
+// An error in stock's words for operands on two devices, of which kernels would take the pointers.
+void expect_one_device(c10::Device a, c10::Device b);
+
 } // namespace at::formats

@@ -154,18 +154,12 @@ static void expect_steps(const FormatEntry& left, const FormatEntry& right, cons
               &left == &right ? "" : " and " + right.name, ". Use fused=True or accumulate(\"exact\").");
 }
 
-// As stock's products say it, of tensors without data too.
-static void expect_one_device(const DotProducts& dots) {
-  for (const at::Tensor* t : {&dots.a, &dots.start, &dots.present, &dots.present_rows}) {
-    TORCH_CHECK(!t->defined() || t->device() == dots.b.device(), "Expected all tensors to be on the same device, but found at least two devices, ",
-                t->device(), " and ", dots.b.device(), "!");
-  }
-}
-
 // Fills out, [batch, m, n] of the results.
 static void fill(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy, const Results& results, const at::Tensor& out) {
   const FormatEntry &left = dots.left ? *dots.left : entry, &right = dots.right ? *dots.right : entry;
-  expect_one_device(dots);
+  for (const at::Tensor* t : {&dots.a, &dots.start, &dots.present, &dots.present_rows}) {
+    if (t->defined()) expect_one_device(t->device(), dots.b.device()); // of tensors without data too
+  }
   if (policy.kind == Accumulation::Kind::Block) block_adder(left, right, policy); // its errors, for tensors of no elements too
   if (dots.b.device().is_meta() || out.numel() == 0) return;
   TORCH_CHECK(dots.b.size(1) < ExactSum::kMaxProducts, "expected dot products of less than 2^30 terms, but got ", dots.b.size(1));

@@ -40,8 +40,9 @@ bool number_fits_float(double x) {
   return x == 0 || (static_cast<double>(static_cast<float>(x)) == x && std::abs(x) >= 0x1p-16 && std::abs(x) <= 0x1p16);
 }
 
-bool scale_fits_float(const Format& format, double x) {
-  return number_fits_float(x) && format.significand_bits() <= 12 && std::abs(x) <= std::ldexp(1.0, 125 - 2 * format.max_exponent());
+bool addcmul_fits_float(const Format& format, double s) {
+  if (format.significand_bits() > 12) return false;
+  return s == 1 || (number_fits_float(s) && std::abs(s) <= std::ldexp(1.0, 125 - 2 * format.max_exponent()));
 }
 
 bool number_is_mixed(double x) {
@@ -423,7 +424,7 @@ at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const O
   // Two roundings in a row are as good as one only if the first loses nothing: a product of short values, no quotient and no difference.
   const bool product = op == TernaryOp::Fma || op == TernaryOp::Addcmul;
   const bool by_s = op == TernaryOp::Addcmul || op == TernaryOp::Addcdiv;
-  const bool scaled = op == TernaryOp::Addcmul && s != 1, short_factors = a.tensor.defined() && b.tensor.defined(); // a number has more digits
+  const bool short_factors = a.tensor.defined() && b.tensor.defined(); // a number has more digits, which s == 1 leaves to the one fused operation
   const Operand* scalar = op == TernaryOp::Fma ? &a : op == TernaryOp::Lerp ? &c : nullptr;
   const double number = scalar ? scalar->number : s;
   bool mixed = number_is_mixed(number) && (by_s || s == 1);
@@ -432,8 +433,7 @@ at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const O
                 TernaryBlocks{
                     .op = op,
                     .s = s,
-                    .in_float = product && target.entry.format.significand_bits() <= 12 &&
-                        (!scaled || (short_factors && scale_fits_float(target.entry.format, s))),
+                    .in_float = product && (s == 1 || short_factors) && addcmul_fits_float(target.entry.format, s),
                     .mixed = mixed,
                     .number = number,
                 });

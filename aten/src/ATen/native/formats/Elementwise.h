@@ -23,8 +23,9 @@ struct Target {
 
 // Whether float32 arithmetic with this number keeps OddArithmetic.h's conditions for formats with arithmetic_in_float().
 bool number_fits_float(double x);
-// The same of a number that scales products of the format: they do not leave float32's range at the top (at the bottom only signs matter).
-bool scale_fits_float(const Format& format, double x);
+// Whether float32 computes c + s * (a * b) of the format's values: it has their product whole, and s times that does not leave its range at the top.
+// (At the bottom it is never 0, and beside a number of the format its sign alone counts.)
+bool addcmul_fits_float(const Format& format, double s);
 // Whether float32 values with this number keep MixedArithmetic.h's conditions.
 bool number_is_mixed(double x);
 

@@ -56,8 +56,7 @@ Tensor nextafter_kernel(const Tensor& given, const Tensor& given_other) {
   // A number on the CPU comes along, as in any elementwise operator.
   const auto beside = [](const Tensor& t, const Tensor& o) { return t.dim() == 0 && o.dim() != 0 && t.device().is_cpu() ? t.to(o.device()) : t; };
   const Tensor self = beside(given, given_other), other = beside(given_other, given);
-  TORCH_CHECK(self.device() == other.device(), "Expected all tensors to be on the same device, but found at least two devices, ", self.device(),
-              " and ", other.device(), "!");
+  expect_one_device(self.device(), other.device());
   const FormatEntry& entry = *type.result();
   const Format& f = entry.format;
   const auto sizes = at::infer_size_dimvector(self.sizes(), other.sizes());

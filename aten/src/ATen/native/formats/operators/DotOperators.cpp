@@ -155,9 +155,7 @@ bool run_dot_operator(const c10::OperatorHandle& op, const Plan& plan, Stack* st
     entry = own;
   }
   if (!entry) return false;
-  for (size_t i = 0; i < count; ++i) {
-    if (plan.arguments[i].numbers && plan.arguments[i].name == "attn_mask") expect_mask(plan, (*stack)[base + i], *entry);
-  }
+  if (plan.mask >= 0) expect_mask(plan, (*stack)[base + plan.mask], *entry);
   const Accumulation policy = accumulation_of(*entry);
   const IValue* arguments = stack->data() + base;
   const bool may_be_core = policy.kind == Accumulation::Kind::Machine && arguments[0].isTensor() && on_gpu(arguments[0].toTensor().device());

@@ -140,9 +140,7 @@ ResultType result_type(const Plan& plan, const torch::jit::Stack& stack, size_t 
   };
   look(false);
   if (!type.format) look(true);
-  for (size_t i = 0; type.format && i < plan.arguments.size(); ++i) {
-    if (plan.arguments[i].numbers && plan.arguments[i].name == "attn_mask") expect_mask(plan, stack[base + i], *type.format);
-  }
+  if (plan.mask >= 0 && type.format) expect_mask(plan, stack[base + plan.mask], *type.format);
   if ((type.stock || type.integers) && type.format && plan.rule != OperandRule::Any && !(keeps_first && plan.rule == OperandRule::Normalisation) &&
       !in_stock_formula())
     expect_one_dtype(plan, stack, base);

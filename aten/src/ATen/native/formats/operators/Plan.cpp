@@ -85,7 +85,11 @@ static bool says_where(const std::string& argument) {
   return argument == "index" || argument == "indices" || argument == "mask" || argument == "condition" || argument == "repeats";
 }
 
-Plan::Plan(const c10::FunctionSchema& schema) : name(schema.name()), accumulate(place_of(schema, "accumulate")), limits(place_of(schema, "posinf")) {
+Plan::Plan(const c10::FunctionSchema& schema)
+    : name(schema.name()),
+      accumulate(place_of(schema, "accumulate")),
+      mask(place_of(schema, "attn_mask")),
+      limits(place_of(schema, "posinf")) {
   const OperatorFacts& row = operator_facts(schema.name(), schema.overload_name());
   base = base_name(name);
   way = row.way;

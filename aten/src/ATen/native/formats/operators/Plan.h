@@ -62,6 +62,7 @@ class Plan {
   bool near_ties; // see comes_near_ties
   bool random;     // draws numbers, in the order of memory
   bool draws_only; // and nothing but the first operand's sizes and strides counts
+  int mask;        // the place of attention's mask, or -1
   int limits;      // the place of two numbers that stand for infinities (nan_to_num's posinf, neginf), or -1
   std::vector<NumberPlace> numbers; // see NumberPlaces.h
 };

@@ -4,34 +4,37 @@
 #pragma once
 #include <c10/formats/MachineBits.h>
 
+#include <cstdint>
+#include <type_traits>
+
 namespace c10::formats {
 
-// Posit: find the run, then regime and the x.f behind it land in the machine number's exponent and fraction by one shift and one add.
-template <typename T>
+// Posit: the machine's conversion of integers finds the run. A code of a number up to 1 begins with zeros; as a T it has their count in its exponent
+// and what follows them in its fraction: as one number exponent.fraction, shifted by es, that is the posit's own, less a constant. Codes above that
+// of 1 begin with ones; their distance from NaR's code begins with zeros, and the number sinks where that grows. Integer: has all codes, signed.
+template <typename T, typename Integer = int32_t>
 struct PositDecoder {
   using M = Machine<T>;
   using Bits = typename M::Bits;
   using Signed = typename M::Signed;
-  int bits, es;
+  using Unsigned = std::make_unsigned_t<Integer>;
+  static constexpr int kIntegerBits = 8 * sizeof(Integer);
+  int unused, es; // unused: bits of Integer
 
-  TD_HOST_DEVICE __attribute__((always_inline)) explicit PositDecoder(const Format& f) : bits(f.bits), es(f.exp_bits) {}
+  TD_HOST_DEVICE __attribute__((always_inline)) explicit PositDecoder(const Format& f) : unused(kIntegerBits - f.bits), es(f.exp_bits) {}
 
-  // The longest run must be one that leading_zeros() counts.
-  TD_HOST_DEVICE static constexpr bool serves(const Format& f) { return f.bits <= M::fraction + 1; }
+  // T has all codes.
+  TD_HOST_DEVICE static constexpr bool serves(const Format& f) { return f.bits <= M::fraction + 1 && f.bits <= kIntegerBits; }
 
   TD_INLINE T operator()(Bits code) const {
-    constexpr int W = M::width;
-    const Bits top = code << (W - bits);
-    const Bits sign = static_cast<Bits>(static_cast<Signed>(top) >> (W - 1));
-    const Bits string = ((top ^ sign) - sign) << 1;
-    const Signed ones = static_cast<Signed>(string) >> (W - 1); // -1 where the regime is a run of ones
-    const Signed run = leading_zeros<T>(string ^ static_cast<Bits>(ones));
-    // One less where the run is of zeros: the one that ends it stands at the tail's top and is added there.
-    const Bits k = static_cast<Bits>((run ^ ~ones) + ones);
-    const Bits tail = string << (run & (W - 1));
-    Bits value = (k << (M::fraction + es)) + (Bits{M::bias} << M::fraction) + (tail >> (W - 1 - M::fraction - es));
-    value |= sign & ~(~Bits{0} >> 1);
-    value = select(~mask_nonzero<T>(string), nan_bits<T>() & sign, value); // 0, or NaR: a sign and nothing else
+    constexpr T one = Unsigned{1} << (kIntegerBits - 2); // 1's code at Integer's top
+    const T number = static_cast<T>(static_cast<Integer>(static_cast<Unsigned>(code) << unused));
+    const T above = magnitude(number) - one;
+    const Bits distance = bits_as<Bits>(one - magnitude(above)); // of 0 or NaR, the nearer one
+    const Bits below = static_cast<Bits>(static_cast<Signed>(bits_as<Bits>(above)) >> (M::width - 1));
+    Bits value = (((bits_as<Bits>(one) - distance) << es) ^ below) - below + (Bits{M::bias} << M::fraction);
+    value |= bits_as<Bits>(number) & ~(~Bits{0} >> 1);
+    value = select(~mask_nonzero<T>(distance), ~below & nan_bits<T>(), value);
     return bits_as<T>(value);
   }
 };

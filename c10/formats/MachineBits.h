@@ -57,20 +57,11 @@ TD_INLINE T power_of_two(int e) {
   return bits_as<T>(position >= 0 ? Bits{1} << position : Bits{0});
 }
 
-// Number of leading zeros of a nonzero word whose highest set bit is among its top 24 (float) or 53 (double) bits; any number for 0.
-template <typename T>
-TD_INLINE typename Machine<T>::Signed leading_zeros(typename Machine<T>::Bits x) {
-  using M = Machine<T>;
-#if defined(__AVX512CD__) // a vector unit that counts them
-  if constexpr (M::width == 32) return __builtin_clz(x | 1);
-  else return __builtin_clzll(x | 1);
-#else // by way of the exponent of the conversion to T
-  using Bits = typename M::Bits;
-  using Signed = typename M::Signed;
-  constexpr int drop = M::width - M::fraction - 1;
-  const T converted = static_cast<T>(static_cast<Signed>(x >> drop));
-  return M::bias + M::fraction - static_cast<Signed>(bits_as<Bits>(converted) >> M::fraction);
-#endif
+TD_INLINE float magnitude(float x) {
+  return __builtin_fabsf(x);
+}
+TD_INLINE double magnitude(double x) {
+  return __builtin_fabs(x);
 }
 
 // Whether a float format's smallest binade, and with it its subnormal numbers, is the machine's.

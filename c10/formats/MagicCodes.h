@@ -48,8 +48,7 @@ struct MagicCodes {
     const uint32_t code = bits_as<uint32_t>(__builtin_fabsf(x) + row.magic) + row.offset;
     if constexpr (!posits) return {code | (bits >> sign_shift & sign_code), code > largest};
     const uint32_t negative = static_cast<uint32_t>(static_cast<int32_t>(bits) >> 31);
-    // Below float32's normal numbers there is 0, which is known, and what is not.
-    return {((code ^ negative) - negative) & mask, code > largest || (bits & ~(uint32_t{1} << 31)) - 1 < (uint32_t{1} << 23) - 1};
+    return {((code ^ negative) - negative) & mask, code > largest};
   }
 
  private:
@@ -71,7 +70,9 @@ struct MagicCodes {
   }
 
   static Row posit_row(const Format& f, int field) {
-    if (field == 0) return {0, 0};
+    // Of 0 and float32's subnormal numbers x: the sum is x - 2^-126, whose bits count downwards from those of -2^-126, as code 0 downwards through
+    // codes that no format has. So 0 is known, and they are not.
+    if (field == 0) return {-power_of_two<float>(1 - kBias), 0 - bits_as<uint32_t>(-power_of_two<float>(1 - kBias))};
     const int e = field - kBias, k = e >> f.exp_bits, regime = k < 0 ? 1 - k : k + 2, digits = f.bits - 1 - regime - f.exp_bits;
     if (field == 255 || digits < 0) return unknown();
     const uint32_t string = k < 0 ? 1 : ((uint32_t{1} << (k + 1)) - 1) << 1, exponent = static_cast<uint32_t>(e - k * (1 << f.exp_bits));

@@ -362,6 +362,24 @@ def test_codes_by_magic_numbers(library, name):
     assert known[within].float().mean() > (0.9 if fmt.bits > 8 else 0.5 if fmt.bits > 2 else 0)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [*MAGIC, "e8m4", "e5m10fn", "e7m8", "e2m13", "e3m2", "posit9es4", "posit3es2", "e6m9finite", "fixed4_3", "e4m11fnuz"],
+)
+def test_numbers_of_16_bit_codes(library, name):
+    dtype = torch_dtypes.dtype(name)
+    fmt = torch_dtypes.format_of(dtype)
+    expected = from_codes(torch.arange(1 << fmt.bits), dtype).float()
+    library.quick_numbers.restype = ctypes.c_bool
+    found = [torch.empty_like(expected) for _ in range(2)]
+    if not library.quick_numbers(fields(fmt), *map(argument, found), argument(len(expected))):
+        assert name in ("fixed4_3", "e4m11fnuz")
+        return
+    for x in found:
+        torch.testing.assert_close(x, expected, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(x.signbit()[x == 0], expected.signbit()[x == 0])
+
+
 @pytest.mark.parametrize("op", [0, 1, 2], ids=["sum", "product", "fused"])
 def test_odd_neighbours(library, op):
     g = torch.Generator().manual_seed(3)

@@ -1,5 +1,6 @@
 // The GPU's kernels as the host's compiler makes them, for ctypes: test_cuda_kernels.py. A format comes as its fields.
 #include <ATen/native/formats/cuda/Kernels.h>
+#include <ATen/native/formats/cuda/QuickDecode.h>
 #include <c10/formats/MagicCodes.h>
 #include <c10/formats/MagicRound.h>
 #include <c10/formats/OddArithmetic.h>
@@ -120,6 +121,23 @@ void magic_codes(const int32_t* f, const float* x, int64_t* codes, int64_t n) {
     const auto found = format.is_posit() ? magic.encode<true>(x[i], table) : magic.encode<false>(x[i], table);
     codes[i] = found.undecided ? -1 : int64_t(found.code);
   }
+}
+
+// The first n codes as numbers, in the ways that packs of 16 bits are read; false for formats that are not read so.
+bool quick_numbers(const int32_t* f, float* in_pairs, float* single, int64_t n) {
+  const Format format = format_of(f);
+  const auto read = [=](const auto& decode) {
+    for (int64_t i = 0; i < n; ++i) {
+      Pack<uint16_t, 2> pair{{uint16_t(i ^ 1), uint16_t(i ^ 1)}};
+      pair.at[i & 1] = uint16_t(i);
+      in_pairs[i] = decode(at_top(pair, i & 1, decode.unused));
+      single[i] = decode(at_top(Pack<uint16_t, 1>{{uint16_t(i)}}, 0, decode.unused));
+    }
+  };
+  if (QuickFloatDecoder::serves(format)) read(QuickFloatDecoder(format));
+  else if (QuickPositDecoder::serves(format)) read(QuickPositDecoder(format));
+  else return false;
+  return true;
 }
 
 // How many of n sums (op 0), products (1) and fused ones (2) of float64 numbers have another odd neighbour than they are rounded to, to odd.

@@ -46,6 +46,10 @@ void decode_variable(const Format& f, const void* codes, T* values, int64_t n) {
       switch (f.kind) {
         case Kind::Posit:
           if (PositDecoder<T>::serves(f)) return transform(in, values, n, [d = PositDecoder<T>(f)](Code c) TD_INLINE_LAMBDA { return d(c); });
+          if constexpr (sizeof(Code) == 8) {
+            using Wide = PositDecoder<T, int64_t>;
+            if (Wide::serves(f)) return transform(in, values, n, [d = Wide(f)](Code c) TD_INLINE_LAMBDA { return d(c); });
+          }
           for (int64_t i = 0; i < n; ++i) values[i] = static_cast<T>(to_double(decode(f, in[i])));
           return;
         case Kind::Fixed: return transform(in, values, n, [d = FixedDecoder<T>(f)](Code c) TD_INLINE_LAMBDA { return d(c); });

@@ -122,7 +122,7 @@ struct Flat {
     for (int j = 0; j < N; ++j) {
       if (in[j]) {
         const auto codes = *reinterpret_cast<const Codes*>(in[j] + i);
-        for (int l = 0; l < width; ++l) x[l][j] = codec.decode(codes.at[l], shared);
+        for (int l = 0; l < width; ++l) x[l][j] = codec.decode(codes, l, shared);
       } else {
         for (int l = 0; l < width; ++l) x[l][j] = numbers[j];
       }
@@ -230,7 +230,7 @@ Status run_strided(const Elementwise& e, const Each& each, Stream stream, std::i
 
 // Whether float32 computes it, all is contiguous, and what is no number is of the results' format, which has a codec.
 bool is_flat(const Elementwise& e, int inputs) {
-  bool flat = e.in == Arithmetic::Float && e.layout.dims == 0 && has_codec(e.result);
+  bool flat = e.in == Arithmetic::Float && e.layout.dims == 0 && has_quick_codec(e.result);
   for (int j = 0; j < inputs; ++j) flat = flat && (!e.inputs[j].data || (e.inputs[j].format && *e.inputs[j].format == e.result));
   return flat;
 }

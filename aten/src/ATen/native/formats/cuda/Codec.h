@@ -1,9 +1,9 @@
 // A format's codec for one element on the device: the fast path that serves it is chosen when the codec is made, on the host, and is the same
 // for all threads, so that none waits for another's.
 #pragma once
+#include <ATen/native/formats/cuda/QuickDecode.h>
 #include <ATen/native/formats/cuda/Tables.h>
 #include <c10/formats/ExactCodec.h>
-#include <c10/formats/FastDecode.h>
 #include <c10/formats/FastEncode.h>
 #include <c10/formats/FastOrdinary.h>
 #include <c10/formats/FastStochastic.h>
@@ -47,12 +47,14 @@ TD_HOST_DEVICE inline uint64_t drawn_word(const Format& f, const Seed& seed, uin
 // Codes to numbers of T, which has them all.
 template <typename T>
 class Decoder {
+  using Posits = PositDecoder<T, typename Machine<T>::Signed>;
+
  public:
   explicit Decoder(const Format& format) : kind_(format.kind) {
     Format f = format;
     f.rounding = Rounding::NearestEven; // changes nothing in what codes mean
     switch (kind_) {
-      case Kind::Posit: new (&posit_) PositDecoder<T>(f); break;
+      case Kind::Posit: new (&posit_) Posits(f); break;
       case Kind::Fixed: new (&fixed_) FixedDecoder<T>(f); break;
       case Kind::Float: new (&float_) FloatDecoder<T>(f); break;
       case Kind::Table:
@@ -73,7 +75,7 @@ class Decoder {
  private:
   Kind kind_;
   union {
-    PositDecoder<T> posit_;
+    Posits posit_;
     FixedDecoder<T> fixed_;
     FloatDecoder<T> float_;
     Format any_;
@@ -199,9 +201,10 @@ TD_HOST_DEVICE T with_plain_nan(T x) {
 // ---- the commonest formats in the commonest mode, to nearest even in float32: a kernel has one of their codecs, in a third of the instructions, and
 // several elements a thread; the others share one kernel, which looks up what it is to do ----
 
-template <typename EncodeFast, typename DecodeFast, bool of_posits>
+template <typename EncodeFast, typename DecodeFast, typename Quick>
 struct Codec {
-  static constexpr bool posits = of_posits;
+  using QuickDecode = Quick;
+  static constexpr bool posits = std::is_same_v<Quick, QuickPositDecoder>;
   using Encode = EncodeFast;
   using Decode = DecodeFast;
   Encode encode;
@@ -209,11 +212,17 @@ struct Codec {
   explicit Codec(const Format& f) : encode(f), decode(f) {}
   static bool serves(const Format& f) { return f.rounding == Rounding::NearestEven && Encode::serves(f) && Decode::serves(f); }
 };
-using NearestFloats = Codec<c10::formats::OrdinaryFloatEncoder<float, Rounding::NearestEven>, c10::formats::OrdinaryFloatDecoder<float>, false>;
-using NearestPosits = Codec<c10::formats::OrdinaryPositEncoder<float, Rounding::NearestEven>, PositDecoder<float>, true>;
+using NearestFloats =
+    Codec<c10::formats::OrdinaryFloatEncoder<float, Rounding::NearestEven>, c10::formats::OrdinaryFloatDecoder<float>, QuickFloatDecoder>;
+using NearestPosits = Codec<c10::formats::OrdinaryPositEncoder<float, Rounding::NearestEven>, PositDecoder<float>, QuickPositDecoder>;
 
 inline bool has_codec(const Format& f) {
   return f.itemsize() <= 4 && (NearestFloats::serves(f) || NearestPosits::serves(f));
+}
+
+// Formats that QuickCodec is for.
+inline bool has_quick_codec(const Format& f) {
+  return has_codec(f) && (f.itemsize() != 2 || QuickFloatDecoder::serves(f) || QuickPositDecoder::serves(f));
 }
 
 // The same where codes have 8 or 16 bits and many are made: an encoder by magic numbers, which asks the codec what it does not know; of 8 bits, all
@@ -227,16 +236,18 @@ struct QuickCodec {
   };
   Codec codec;
   MagicCodes magic;
+  typename Codec::QuickDecode value_of;
 
-  QuickCodec(const Format& f, const Codec& codec) : codec(codec), magic(f) {}
+  QuickCodec(const Format& f, const Codec& codec) : codec(codec), magic(f), value_of(f) {}
 
   TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const {
     magic.fill(shared.codes, thread, threads);
     for (int code = thread; has_values && code < 256; code += threads) shared.values[code] = codec.decode(static_cast<uint32_t>(code));
   }
-  TD_INLINE float decode(Code code, const Shared& shared) const {
-    if constexpr (has_values) return shared.values[code];
-    else return codec.decode(code);
+  template <int width>
+  TD_INLINE float decode(const Pack<Code, width>& codes, int i, const Shared& shared) const {
+    if constexpr (has_values) return shared.values[codes.at[i]];
+    else return value_of(at_top(codes, i, value_of.unused));
   }
   template <int n>
   TD_INLINE void encode(const float (&x)[n], Code (&codes)[n], const Shared& shared) const {
@@ -263,7 +274,10 @@ struct QuickCodec<Codec, uint32_t> {
   QuickCodec(const Format&, const Codec& codec) : codec(codec) {}
 
   TD_HOST_DEVICE void prepare(Shared&, int, int) const {}
-  TD_INLINE float decode(uint32_t code, const Shared&) const { return codec.decode(code); }
+  template <int width>
+  TD_INLINE float decode(const Pack<uint32_t, width>& codes, int i, const Shared&) const {
+    return codec.decode(codes.at[i]);
+  }
   template <int n>
   TD_INLINE void encode(const float (&x)[n], uint32_t (&codes)[n], const Shared&) const {
     for (int i = 0; i < n; ++i) codes[i] = codec.encode(with_plain_nan(x[i]));

@@ -296,6 +296,9 @@ TILES = [
     ("q43", {"product": "exact", "accumulator": "fp32"}), ("posit16es2", {"product": "exact", "accumulator": "fp32"}),
     ("posit8es2", {"accumulator": "fp32"}), ("posit16es2", {"accumulator": "fp32"}), ("posit16es1", {"accumulator": "fp32"}),
     ("q43_toward_zero", {"product": "q43_toward_zero", "accumulator": "fp32"}),
+    ("q43", {"chunk": 8}), ("e5m10", {"chunk": 16}), ("e4m3fn", {"chunk": 7}), ("q43", {"chunk": 2, "product": "exact", "accumulator": "e5m9"}),
+    ("posit8es1", {"chunk": 13}), ("posit16es2", {"chunk": 40}), ("posit16es1", {"chunk": 1}), ("posit16es2", {"chunk": 10, "product": "exact"}),
+    ("posit8es0", {"chunk": 64, "accumulator": "posit12es1"}), ("q43", {"chunk": 4, "accumulator": "fp32"}),
 ]  # fmt: skip
 
 
@@ -315,9 +318,9 @@ def test_sums_in_tiles(library, name, options, m, n, spread):
     shape = (ctypes.c_int64 * 4)(2, m, k, n)
     for first in (None, start):
         out = torch.empty(2, m, n, dtype=dtype)
-        with torch_dtypes.accumulate("format", **options):
+        with torch_dtypes.accumulate("chunked" if "chunk" in options else "format", **options):
             expected = torch.bmm(a, b) if first is None else torch.baddbmm(first, a, b)
-        run(library, "steps", fmt, product, accumulator, flags_of(options, 0, True), shape, a, b, first, None, None, out, 0)
+        run(library, "steps", fmt, product, accumulator, flags_of(options, options.get("chunk", 0), True), shape, a, b, first, None, None, out, 0)
         same(out, expected)
 
 

@@ -15,9 +15,10 @@ constexpr int kWarp = 32; // threads side by side: of neighbouring columns, so t
 
 // ---- how a product joins an accumulator ----
 //
-// columns: of a large tile, the more, the less there is to compute. Wide: the type of the step by step computation. Shared: tables. left(), right():
-// factors as next() takes them; begun(): what an accumulator holds first; accumulators are numbers times 1 / unscale. An accumulator is never -0
-// where nothing below tells -0 from 0: begun() does not know that one, and no sum of others is -0.
+// columns: of a large tile, the more, the less there is to compute. in_chunks: whether sums of chunks are made of such sums. Wide: the type of the
+// step by step computation. Shared: tables. left(), right(): factors as next() takes them; begun(): what an accumulator holds first; accumulators are
+// numbers times 1 / unscale. An accumulator is never -0 where nothing below tells -0 from 0: begun() does not know that one, and no sum of others is
+// -0.
 
 TD_INLINE float unknown_if_negative_zero(float held, float start) {
   return held == 0 && !is_positive(start) ? c10::formats::bits_as<float>(c10::formats::nan_bits<float>()) : held;
@@ -27,6 +28,7 @@ TD_INLINE float unknown_if_negative_zero(float held, float start) {
 template <typename Magic>
 struct OneFormat {
   static constexpr int columns = 4;
+  static constexpr bool in_chunks = true;
   using Wide = float;
   using Right = typename Magic::Right;
   using Shared = typename Magic::Table;
@@ -53,6 +55,7 @@ struct OneFormat {
 template <typename Magic, bool exact_product>
 struct TwoFormats {
   static constexpr int columns = 4;
+  static constexpr bool in_chunks = true;
   using Wide = float;
   using Right = std::conditional_t<exact_product, float, typename Magic::Right>;
   struct Shared {
@@ -97,6 +100,7 @@ struct TwoFormats {
 template <typename Magic>
 struct Float32Sums {
   static constexpr int columns = 8;
+  static constexpr bool in_chunks = false;
   using Wide = double;
   using Right = typename Magic::Right;
   using Shared = typename Magic::Table;
@@ -119,6 +123,7 @@ struct Float32Sums {
 // Products that float32 has, added up in it.
 struct Float32 {
   static constexpr int columns = 8;
+  static constexpr bool in_chunks = false;
   using Wide = double;
   using Right = float;
   struct Shared {}; // no tables
@@ -135,7 +140,8 @@ struct Float32 {
 
 // ---- tiles ----
 
-template <typename Step, int rows, int columns>
+// chunked: sums of chunks of terms are begun anew, and added up in float32.
+template <typename Step, int rows, int columns, bool chunked>
 struct Tiles : StepOperands<typename Step::Wide, float> {
   using Wide = typename Step::Wide;
   using Operands = StepOperands<Wide, float>;
@@ -163,31 +169,45 @@ struct Tiles : StepOperands<typename Step::Wide, float> {
     for (int r = 0; r < rows; ++r) left[r] = this->a + (batch * s.m + (row + r < s.m ? row + r : s.m - 1)) * s.k;
     for (int c = 0; c < columns; ++c) right[c] = this->b + batch * s.k * s.n + (column + c * kWarp < s.n ? column + c * kWarp : s.n - 1);
 
-    float acc[rows][columns];
+    float acc[rows][columns], chunks[rows][columns]; // chunks: the sum of those that are done
     TD_UNROLL
     for (int r = 0; r < rows; ++r) {
       TD_UNROLL
       for (int c = 0; c < columns; ++c) {
         const int64_t i = place(batch, row + r, column + c * kWarp);
-        acc[r][c] = this->start && i >= 0 ? step.begun(this->start[i], shared) : 0;
+        const bool starts = this->start && i >= 0;
+        if constexpr (chunked) chunks[r][c] = starts ? this->start[i] : 0;
+        acc[r][c] = !chunked && starts ? step.begun(this->start[i], shared) : 0;
       }
     }
-    TD_UNROLL_BY(4)
-    for (int64_t term = 0; term < s.k; ++term) {
-      float x[rows];
-      typename Step::Right y[columns];
-      for (int r = 0; r < rows; ++r) x[r] = step.left(left[r][term]);
-      for (int c = 0; c < columns; ++c) y[c] = step.right(*right[c]);
-      for (int c = 0; c < columns; ++c) right[c] += s.n;
+    for (int64_t first = 0; first < s.k; first += this->steps.chunk) {
+      const int64_t end = chunked && this->steps.chunk < s.k - first ? first + this->steps.chunk : s.k;
+      TD_UNROLL_BY(4)
+      for (int64_t term = first; term < end; ++term) {
+        float x[rows];
+        typename Step::Right y[columns];
+        for (int r = 0; r < rows; ++r) x[r] = step.left(left[r][term]);
+        for (int c = 0; c < columns; ++c) y[c] = step.right(*right[c]);
+        for (int c = 0; c < columns; ++c) right[c] += s.n;
+        for (int r = 0; r < rows; ++r) {
+          for (int c = 0; c < columns; ++c) acc[r][c] = step.next(shared, acc[r][c], x[r], y[c]);
+        }
+      }
+      if constexpr (!chunked) break;
+      TD_UNROLL
       for (int r = 0; r < rows; ++r) {
-        for (int c = 0; c < columns; ++c) acc[r][c] = step.next(shared, acc[r][c], x[r], y[c]);
+        TD_UNROLL
+        for (int c = 0; c < columns; ++c) {
+          chunks[r][c] += acc[r][c] * step.unscale;
+          acc[r][c] = 0;
+        }
       }
     }
     TD_UNROLL
     for (int r = 0; r < rows; ++r) {
       TD_UNROLL
       for (int c = 0; c < columns; ++c) {
-        if (const int64_t i = place(batch, row + r, column + c * kWarp); i >= 0) finish(*this, i, acc[r][c]);
+        if (const int64_t i = place(batch, row + r, column + c * kWarp); i >= 0) finish(*this, i, chunked ? chunks[r][c] : acc[r][c] * step.unscale);
       }
     }
   }
@@ -198,18 +218,26 @@ struct Tiles : StepOperands<typename Step::Wide, float> {
     const DotShape& s = places.shape;
     return row < s.m && column < s.n ? (batch * s.m + row) * s.n + column : -1;
   }
-  TD_HOST_DEVICE TD_NOINLINE static void finish(const Tiles& tiles, int64_t i, float acc) {
-    const bool known = acc == acc;
-    tiles.out.put(i, known ? Sum<Wide>(tiles.steps, i).result(acc * tiles.step.unscale) : tiles.sequential(i));
+  TD_HOST_DEVICE TD_NOINLINE static void finish(const Tiles& tiles, int64_t i, float sum) {
+    const bool known = sum == sum;
+    tiles.out.put(i, known ? Sum<Wide>(tiles.steps, i).result(sum) : tiles.sequential(i));
   }
 };
 
+template <typename Step, int columns, bool chunked>
+Status launch_sized(const StepPolicy& policy, const Dots<float>& dots, void* out, Stream stream) {
+  const Tiles<Step, 8, columns, chunked> large(policy, dots, out);
+  if (large.threads() >= kThreadsForLargeTiles) return for_each(large.threads(), stream, large);
+  const Tiles<Step, 1, 1, chunked> small(policy, dots, out);
+  return for_each(small.threads(), stream, small);
+}
+
 template <typename Step>
 Status launch(const StepPolicy& policy, const Dots<float>& dots, void* out, Stream stream) {
-  const Tiles<Step, 8, Step::columns> large(policy, dots, out);
-  if (large.threads() >= kThreadsForLargeTiles) return for_each(large.threads(), stream, large);
-  const Tiles<Step, 1, 1> small(policy, dots, out);
-  return for_each(small.threads(), stream, small);
+  if constexpr (Step::in_chunks) {
+    if (policy.chunk) return launch_sized<Step, Step::columns, true>(policy, dots, out, stream);
+  }
+  return launch_sized<Step, Step::columns, false>(policy, dots, out, stream);
 }
 
 template <typename Magic>
@@ -228,7 +256,8 @@ bool serves(const StepPolicy& p) {
 } // namespace
 
 bool serves_tiles(const StepPolicy& p, const Dots<float>& dots) {
-  if (!dots.a || dots.present || dots.present_rows || p.fused || p.kahan || p.chunk != 0 || p.order != SumOrder::Sequential) return false;
+  if (!dots.a || dots.present || dots.present_rows || p.fused || p.kahan || p.order != SumOrder::Sequential) return false;
+  if (p.chunk && (p.rounds_chunks || !p.chunks_in_float || sums_in_binary32(p))) return false;
   if (p.result.rounding != Rounding::NearestEven) return false; // it may draw
   return (sums_in_binary32(p) && p.exact_product) || serves<FloatMagic>(p) || serves<PositMagic>(p);
 }

@@ -237,11 +237,11 @@ TD_HOST_DEVICE inline Unpacked decode_float(const Format& f, uint64_t code) {
   const bool negative = (code & f.sign_code()) != 0;
   const uint64_t magnitude = code & (f.sign_code() - 1);
   Unpacked u;
-  u.negative = negative;
-  if (negative && magnitude == 0 && f.unsigned_zero()) {
+  if (negative && magnitude == 0 && f.unsigned_zero()) { // the one NaN, which has no sign
     u.cls = Class::NaN;
     return u;
   }
+  u.negative = negative;
   if (magnitude > f.max_code()) {
     u.cls = f.has_infinity() && magnitude == f.max_code() + 1 ? Class::Infinite : Class::NaN;
     return u;

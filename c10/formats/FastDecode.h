@@ -113,7 +113,7 @@ struct FloatDecoder {
     const Bits negative = mask_nonzero<T>(code & sign_code); // whatever stands above the sign
     const Bits minus_zero_nan = ~mask_nonzero<T>(magnitude) & negative & unsigned_zero;
     value = select(minus_zero_nan, nan_bits<T>(), value);
-    return bits_as<T>(value | (negative & ~(~Bits{0} >> 1)));
+    return bits_as<T>(value | (negative & ~minus_zero_nan & ~(~Bits{0} >> 1)));
   }
 };
 

@@ -85,7 +85,8 @@ void sort_values(ValueTable& t) {
 void find_odd(ValueTable& t) {
   for (size_t i = 0; i + 1 < t.codes.size(); ++i) {
     const bool lower = t.codes[i] & 1, upper = t.codes[i + 1] & 1;
-    t.lower_is_odd.push_back(lower != upper ? lower : i & 1);
+    const bool beside_zero = t.values[i] == 0 || t.values[i + 1] == 0; // 0 counts as even
+    t.lower_is_odd.push_back(lower != upper ? lower : beside_zero ? t.values[i] != 0 : i & 1);
   }
 }
 

@@ -71,6 +71,7 @@ inline Unpacked fma_wide(long double a, long double b, long double c) {
   const long double low = std::fma(a, b, -p), error = two_sum_error(p, c, s);
   // The two errors' sum decides where s is exact to 64 bits but for them; its sign is enough, and nearest rounding keeps it.
   const long double missing = low + error;
+  if (missing == 0) return unpack_wide(s); // -0 + 0 would lose the sign
   const long double t = s + missing;
   return unpack_missing(t, two_sum_error(s, missing, t));
 }

@@ -1,6 +1,6 @@
 // The sign of a sum that is 0, which depends on the rounding mode (IEEE 754-2019, section 6.3).
 #pragma once
-#include <c10/formats/NumberFormat.h>
+#include <c10/formats/MachineBits.h>
 
 #include <cstdint>
 
@@ -9,6 +9,11 @@ namespace c10::formats {
 // Rounding down, a sum that is 0 is -0 unless both terms are positive. In the other modes it has the sign that the machine's sum has.
 TD_HOST_DEVICE constexpr bool signs_zero_sums(Rounding mode) {
   return mode == Rounding::Down;
+}
+
+template <typename T>
+TD_INLINE bool is_positive(T x) {
+  return bits_as<typename Machine<T>::Bits>(x) >> (Machine<T>::width - 1) == 0;
 }
 
 // both_positive(i): whether both terms of sum number i are.

@@ -3,6 +3,7 @@
 The fast codecs run in processes of their own, one for each vector unit and each 48 formats; this file is also their script.
 """
 
+import math
 import pickle
 import sys
 from fractions import Fraction
@@ -17,6 +18,7 @@ from in_tree import IN_TREE
 from oracle import as_int64, binary, posit, wide_codes, wide_vectors
 from spec_formats import dtype_of, format_of
 
+import torch_dtypes
 from torch_dtypes import _C
 
 pytestmark = pytest.mark.own_process
@@ -322,6 +324,14 @@ def test_casts_as_stock_dtypes(stock):
 
 
 # ---- to stock dtypes ----
+
+
+@pytest.mark.parametrize("name", ["e2m1fnuz", "e4m3p3109", "e5m10fnuz", "e4m3p3109_propagate", "posit8es1", "takum12_linear"])
+def test_a_nan_without_a_sign_is_positive(name):
+    x = torch.tensor([math.nan, -math.nan]).to(torch_dtypes.dtype(name))
+    for stock in (torch.float32, torch.float64):
+        assert not x.to(stock).signbit().any()
+    assert x.to(torch_dtypes.dtype("e2m20finite")).tolist() == [torch.finfo(torch_dtypes.dtype("e2m20finite")).max] * 2
 
 
 def test_float64_is_not_rounded_to_float32_first():

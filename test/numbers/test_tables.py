@@ -29,6 +29,7 @@ OWN = {
     "unsigned saturating": TabledFloat(3, 2, 4, False, True, "fn", "saturate").definition(),
     "propagating": TabledFloat(4, 3, 8, True, True, "p3109", "propagate").definition(),
     "normal": TabledFloat(4, 3, 7, True, "normal", "fn", "ieee").definition(),
+    "flushed": TabledFloat(3, 2, 4, True, False, "p3109", "propagate").definition(),
 }
 
 
@@ -128,6 +129,20 @@ def test_arithmetic_is_correctly_rounded(name):
 
 
 # ---- the published definitions ----
+
+
+@pytest.mark.parametrize("name", ["e4m3p3109_flush", "e3m6p3109_flush", "e5m2_flush", "e1m4p3109_flush"])
+def test_a_table_rounds_as_the_float_without_it(name):
+    """Where numbers do not overflow. Below the smallest number 0 counts as even."""
+    plain, table = torch_dtypes.dtype(name), torch_dtypes.dtype(name + "_propagate")
+    assert [torch_dtypes.format_of(x).kind for x in (plain, table)] == [_C.Kind.float, _C.Kind.table]
+    values = from_codes(torch.arange(1 << torch_dtypes.format_of(plain).bits), plain).double()
+    values = values[values.isfinite()].unique()
+    x = torch.cat([values, (values[1:] + values[:-1]) / 2, values * 1.01, values * 0.3])
+    x = x[x.abs() <= values.max()]
+    for mode in DETERMINISTIC:
+        with torch_dtypes.rounding(mode):
+            assert torch.equal(x.to(plain).double(), x.to(table).double()), mode
 
 
 def test_nf4_is_the_normal_distributions_quantiles():

@@ -220,6 +220,15 @@ def test_what_the_accumulator_starts_with(name):
 
 
 @pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("policy", ["format", "format(order=pairwise)", "chunked(2)", "format(accumulator=e5m6)"])
+def test_posits_wider_than_float32_s_codes(policy):
+    """Of 25 bits, whose numbers have no more digits than float32's arithmetic takes."""
+    x = torch.arange(1.0, 10).reshape(3, 3).to(torch_dtypes.posit_format(25, 1))
+    with torch_dtypes.accumulate(policy):
+        assert torch.equal((x @ x).double(), x.double() @ x.double())
+        assert x.sum().item() == 45
+
+
 def test_tables_of_float32_numbers_have_float32_sums():
     x = torch.ones(2, 2).to(torch_dtypes.dtype("nf4"))
     held = torch.mm(x, x)

@@ -346,6 +346,39 @@ def test_a_scaled_product_at_the_ends_of_the_range(dtype_name):
                 assert torch.equal(torch.add(z, x, alpha=s), scaled.to(dtype)), (s, mode)
 
 
+ZERO_SUMS = {  # of tensors z, x, y: z + factor * (x * y), x / y or x
+    "addcmul": (lambda z, x, y: torch.addcmul(z, x, y), 1, lambda x, y: x * y),
+    "addcmul twice": (lambda z, x, y: torch.addcmul(z, x, y, value=2), 2, lambda x, y: x * y),
+    "addcmul by a third": (lambda z, x, y: torch.addcmul(z, x, y, value=-1 / 3), -1 / 3, lambda x, y: x * y),
+    "addcdiv": (lambda z, x, y: torch.addcdiv(z, x, y, value=-1), -1, lambda x, y: x / y),
+    "add": (lambda z, x, y: torch.add(z, x, alpha=2), 2, lambda x, y: x),
+    "subtract": (lambda z, x, y: torch.sub(z, x, alpha=2), -2, lambda x, y: x),
+    "foreach": (lambda z, x, y: torch._foreach_addcmul([z], [x], [y], 2)[0], 2, lambda x, y: x * y),
+    "lerp": (lambda z, x, y: torch.lerp(z, x, 2), 2, None),
+}
+
+
+@pytest.mark.parametrize("dtype_name", ["q43", "e5m6", "e8m13", "e11m40", "e5m6_down", "posit8es1"])
+@pytest.mark.parametrize("what", ZERO_SUMS)
+def test_the_sign_of_a_sum_that_is_0(what, dtype_name):
+    """IEEE 754-2019, section 6.3: -0 rounding down, unless both terms are positive."""
+    dtype = torch_dtypes.dtype(dtype_name)
+    numbers = torch.tensor([0.0, -0.0, 1.0, -1.0, 2.0, -2.0])
+    z, x, y = torch.cartesian_prod(numbers, numbers, numbers[2:]).to(dtype).unbind(1)
+    call, factor, product = ZERO_SUMS[what]
+    term = (x.double() - z.double() if product is None else product(x.double(), y.double())) * factor
+    sum_is_0 = z.double() + term == 0
+    assert sum_is_0.sum() > 10
+    for mode in ("nearest_even", "down", "up"):
+        with torch_dtypes.rounding(mode):
+            found = call(z, x, y)
+        both_positive = ~z.double().signbit() & ~term.signbit()
+        negative = ~both_positive if mode == "down" else (z.double() + term).signbit()
+        if dtype_name.startswith("posit"):
+            negative = torch.zeros_like(negative)
+        assert torch.equal(found.double()[sum_is_0].signbit(), negative[sum_is_0]), mode
+
+
 def test_a_scaled_product_with_a_number_of_float32():
     """Whose product with a short value float32 does not have."""
     g, s = torch.Generator().manual_seed(0), 3.0

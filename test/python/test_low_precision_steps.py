@@ -161,7 +161,7 @@ def test_wide_formats_compute_in_float64():
     p.grad = torch.full((1,), 2.0**-30, dtype=torch.posit32es2)
     optimizer.step()
     assert optimizer.state_dict()["low_precision"]["masters"][0].item() == start.item() - 2.0**-30
-    with pytest.raises(ValueError, match=r"expected masters that hold all values of torch.posit32es2, but got master=torch.float32"):
+    with pytest.raises(ValueError, match=r"expected masters of float64, in which torch.posit32es2 is computed, but got master=torch.float32"):
         LowPrecision(torch.optim.SGD([p], lr=1.0))
 
 

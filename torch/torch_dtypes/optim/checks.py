@@ -82,7 +82,7 @@ def refuse_parameter(p, weight, grad, master, scale) -> None:
             "use a format that saturates, or a constant grad_scale"
         )
     if master is not None and master.dtype is torch.float32 and compute_dtype(p.dtype) is torch.float64:
-        raise ValueError(f"expected masters that hold all values of {p.dtype}, but got master=torch.float32; use master=torch.float64")
+        raise ValueError(f"expected masters of float64, in which {p.dtype} is computed, but got master=torch.float32; use master=torch.float64")
     for storage in (weight, grad, *([] if master is None else [master])):
         storage.check_shape(p.shape)
 

@@ -11,8 +11,20 @@
 
 namespace at::formats {
 
+using c10::formats::is_positive;
 using c10::formats::is_stochastic;
 using c10::formats::sign_zero_sums;
+
+static bool is_sum(Do what) {
+  switch (what) {
+    case Do::AddNumber:
+    case Do::AddScaled:
+    case Do::Addcmul:
+    case Do::Addcdiv:
+    case Do::Lerp: return true;
+    default: return false;
+  }
+}
 
 template <typename T>
 ProgramBlocks<T>::ProgramBlocks(const CompiledProgram& program, const Format& format, const Recorder* recorders)
@@ -145,11 +157,16 @@ void ProgramBlocks<T>::run(char* const* at, int64_t n, int64_t first, c10::Array
       for (int j = 0; j < operands_of(i.what); ++j) std::copy_n(registers_[operands[j]], n, wide_[j]);
       compute<double>(i, wide_[0], wide_[1], wide_[2], wide, n);
     }
-    const bool sum = i.what == Do::AddNumber || (i.what == Do::AddScaled && i.number == 1);
-    if (sum) {
+    if (is_sum(i.what)) {
       // Of the operands' registers: where the sum was made in float64, it may lie where their copies were.
+      const T *c = registers_[i.c], number = static_cast<T>(i.number);
       const auto both_positive = [&](int64_t e) {
-        return !std::signbit(a[e]) && !(i.what == Do::AddNumber ? std::signbit(i.number) : std::signbit(b[e]));
+        switch (i.what) {
+          case Do::AddNumber: return is_positive(a[e]) && is_positive(number);
+          case Do::AddScaled: return terms_are_positive(TernaryOp::Fma, number, b[e], a[e], T{1});
+          case Do::Lerp: return terms_are_positive(TernaryOp::Lerp, a[e], b[e], number, T{1});
+          default: return terms_are_positive(TernaryOp::Addcmul, b[e], c[e], a[e], number); // or of a quotient
+        }
       };
       in_t ? sign_zero_sums(format_.rounding, result_, n, both_positive) : sign_zero_sums(format_.rounding, wide, n, both_positive);
     }

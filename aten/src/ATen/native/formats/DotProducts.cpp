@@ -101,6 +101,7 @@ bool wraps(const FormatEntry* chosen) {
 }
 
 bool in_float(const FormatEntry& entry, const Accumulation& policy) {
+  if (!entry.format.fits_float() && !entry.format.is_table()) return false; // operands come in float32
   for (const FormatEntry* chosen : {policy.product, policy.accumulator, policy.outer}) {
     if (chosen && chosen == policy.accumulator && sums_in_binary32(entry, policy)) continue;
     // A number that wraps has every digit of a sum, of however large terms.

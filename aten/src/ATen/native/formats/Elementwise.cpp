@@ -184,7 +184,9 @@ struct TernaryBlocks {
   }
   cuda::Status launch(const Gpu& gpu, const cuda::Elementwise& e) const { return gpu->ternary(e, op, s, gpu.stream()); }
   template <typename T>
-  void sign_zeros(Rounding, Blocks<T>, T*, int64_t) const {}
+  void sign_zeros(Rounding mode, Blocks<T> x, T* sums, int64_t n) const {
+    c10::formats::sign_zero_sums(mode, sums, n, [&](int64_t i) { return terms_are_positive(op, x[0][i], x[1][i], x[2][i], static_cast<T>(s)); });
+  }
 };
 
 struct RootBlocks {

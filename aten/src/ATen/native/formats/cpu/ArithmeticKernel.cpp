@@ -84,12 +84,19 @@ void binary_wide(const Format& f, BinaryOp op, const double* a, const double* b,
 void ternary_wide(const Format& f, TernaryOp op, const double* a, const double* b, const double* c, double s, void* codes, int64_t n,
                   const RandomWords& words) {
   using L = long double;
+  const bool signs = signs_zero_sums(f.rounding);
+  const auto each = [=](auto sum) {
+    wide(f, codes, n, words, [=](int64_t i) {
+      Unpacked u = sum(i);
+      if (signs && u.cls == Class::Zero) u.negative = !terms_are_positive(op, a[i], b[i], c[i], s);
+      return u;
+    });
+  };
   switch (op) {
-    case TernaryOp::Fma: return wide(f, codes, n, words, [=](int64_t i) { return fma_wide(a[i], b[i], c[i]); });
-    case TernaryOp::Addcdiv: return wide(f, codes, n, words, [=](int64_t i) { return fma_wide(s, L{a[i]} / b[i], c[i]); });
-    case TernaryOp::Addcmul:
-      return wide(f, codes, n, words, [=](int64_t i) { return s == 1 ? fma_wide(a[i], b[i], c[i]) : fma_wide(s, L{a[i]} * b[i], c[i]); });
-    case TernaryOp::Lerp: return wide(f, codes, n, words, [=](int64_t i) { return fma_wide(c[i], L{b[i]} - a[i], a[i]); });
+    case TernaryOp::Fma: return each([=](int64_t i) { return fma_wide(a[i], b[i], c[i]); });
+    case TernaryOp::Addcdiv: return each([=](int64_t i) { return fma_wide(s, L{a[i]} / b[i], c[i]); });
+    case TernaryOp::Addcmul: return each([=](int64_t i) { return s == 1 ? fma_wide(a[i], b[i], c[i]) : fma_wide(s, L{a[i]} * b[i], c[i]); });
+    case TernaryOp::Lerp: return each([=](int64_t i) { return fma_wide(c[i], L{b[i]} - a[i], a[i]); });
   }
 }
 

@@ -4,6 +4,7 @@
 // Each kernel file is compiled once per vector unit (CPU_CAPABILITY), and cpu_kernels() chooses the widest that the processor has.
 #pragma once
 #include <c10/formats/Philox.h>
+#include <c10/formats/ZeroSums.h>
 
 #include <cstdint>
 
@@ -16,6 +17,14 @@ using c10::formats::Seed;
 enum class BinaryOp : uint8_t { Add, Sub, Mul, Div };
 // Fma: a * b + c. Addcdiv: c + s * (a / b). Addcmul: c + s * a * b, one rounding for s = 1. Lerp: a + c * (b - a).
 enum class TernaryOp : uint8_t { Fma, Addcdiv, Addcmul, Lerp };
+
+// Whether both terms of the sum that such an operator ends in are positive, which says what sign a sum of 0 has (c10/formats/ZeroSums.h).
+template <typename T>
+TD_HOST_DEVICE inline bool terms_are_positive(TernaryOp op, T a, T b, T c, T s) {
+  using c10::formats::is_positive;
+  if (op == TernaryOp::Lerp) return is_positive(a) && is_positive(c) == is_positive(b - a);
+  return is_positive(c) && (is_positive(a) == is_positive(b)) == (op == TernaryOp::Fma || is_positive(s));
+}
 
 inline constexpr int kPairPadding = 3; // bytes that a gather of 4 may read behind the last one
 

@@ -40,12 +40,24 @@ struct Ternary {
   static constexpr int kInputs = 3;
   TernaryOp op;
   double s, number;
+  ZeroSigns signs;
 
   template <typename T>
   TD_HOST_DEVICE T operator()(const T* x) const {
-    return ternary_odd(op, x[0], x[1], x[2], static_cast<T>(s));
+    return signs.of(op, x[0], x[1], x[2], static_cast<T>(s), ternary_odd(op, x[0], x[1], x[2], static_cast<T>(s)));
   }
-  TD_HOST_DEVICE c10::formats::MixedResult mixed(const float* x) const { return ternary_mixed(op, x[0], x[1], x[2], number); }
+  TD_HOST_DEVICE c10::formats::MixedResult mixed(const float* x) const {
+    auto r = ternary_mixed(op, x[0], x[1], x[2], number);
+    r.value = signs.of(op, x[0], x[1], x[2], static_cast<float>(s), r.value);
+    return r;
+  }
+};
+
+struct NearestTernary {
+  static constexpr int kInputs = 3;
+  TernaryOp op;
+  float s;
+  TD_HOST_DEVICE float operator()(const float* x) const { return ternary_odd(op, x[0], x[1], x[2], s); }
 };
 
 struct Root {
@@ -270,8 +282,8 @@ Status binary(const Elementwise& e, BinaryOp op, Stream stream) {
 
 Status ternary(const Elementwise& e, TernaryOp op, double s, Stream stream) {
   const double number = op == TernaryOp::Fma ? e.inputs[0].number : op == TernaryOp::Lerp ? e.inputs[2].number : s;
-  const Ternary body{op, s, number};
-  return is_flat(e, 3) ? run_flat(e, body, stream) : run(e, body, stream);
+  if (is_flat(e, 3)) return run_flat(e, NearestTernary{op, static_cast<float>(s)}, stream);
+  return run(e, Ternary{op, s, number, ZeroSigns(e.result.rounding)}, stream);
 }
 
 Status square_roots(const Elementwise& e, Stream stream) {

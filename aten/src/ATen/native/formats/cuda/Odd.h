@@ -8,10 +8,7 @@
 
 namespace at::formats::cuda {
 
-template <typename T>
-TD_HOST_DEVICE bool is_positive(T x) {
-  return c10::formats::bits_as<typename c10::formats::Machine<T>::Bits>(x) >> (c10::formats::Machine<T>::width - 1) == 0;
-}
+using c10::formats::is_positive;
 
 // The sign that sums which are 0 have in a rounding mode.
 class ZeroSigns {
@@ -30,6 +27,10 @@ class ZeroSigns {
       default: return result;
     }
   }
+  template <typename T>
+  TD_HOST_DEVICE T of(TernaryOp op, T x, T y, T z, T s, T result) const {
+    return signed_sum(result, terms_are_positive(op, x, y, z, s));
+  }
 
  private:
   bool signs_;
@@ -45,7 +46,6 @@ TD_HOST_DEVICE T binary_odd(BinaryOp op, T x, T y) {
   }
 }
 
-// The sign of a zero sum is the machine's here, as in the CPU's kernel.
 template <typename T>
 TD_HOST_DEVICE T ternary_odd(TernaryOp op, T x, T y, T z, T s) {
   using c10::formats::fma_odd;

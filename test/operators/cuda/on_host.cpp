@@ -226,6 +226,7 @@ int steps(const int32_t* f, const int32_t* product, const int32_t* sum, const in
   const Format format = format_of(f);
   const StepPolicy policy{.product = format_of(product),
                           .sum = format_of(sum),
+                          .outer = format,
                           .result = format,
                           .fused = options[0] != 0,
                           .kahan = options[1] != 0,

@@ -66,13 +66,13 @@ bool take_number(Registry& r, const FormatEntry& entry) {
 
 int number_of_format(const FormatEntry& entry) {
   Registry& r = registry();
-  for (bool tried = false;; tried = true) {
+  for (int tries = 0;; ++tries) { // other threads may take the number that was made free
     {
       const std::lock_guard<std::mutex> lock(r.mutex);
       if (entry.id.load(std::memory_order_relaxed) >= 0 || take_number(r, entry)) return entry.id.load(std::memory_order_relaxed);
     }
     const auto make_room = r.make_room.load();
-    if (tried || !make_room || !make_room()) refuse(entry.name);
+    if (tries == kMaxFormats || !make_room || !make_room()) refuse(entry.name);
   }
 }
 

@@ -77,6 +77,31 @@ def test_hundreds_of_formats(code):
     assert done.returncode == 0, done.stderr
 
 
+def test_a_number_that_another_thread_takes_first():
+    done = run_python("""
+from torch_dtypes import _C, _numbers
+
+def made_free_and_taken():
+    room = _numbers.make_room()
+    if others:
+        torch_dtypes.posit_format(*others.pop())  # as a thread that runs in between
+    return room
+
+held = [torch_dtypes.posit_format(n, es) for n in range(5, 18) for es in range(4)]
+m = 0
+while _C.format_count() < 63:
+    held.append(torch_dtypes.float_format(4 + m // 20, 1 + m % 20))
+    m += 1
+torch_dtypes.float_format(9, 5)  # nobody has it
+assert _C.format_count() == 64
+others = [(20, 1)]
+_C.set_room_maker(made_free_and_taken)
+held.append(torch_dtypes.posit_format(21, 1))
+assert not others and torch.ones(1, dtype=held[-1]).dtype is held[-1]
+""")
+    assert done.returncode == 0, done.stderr
+
+
 def test_what_is_in_use_stays():
     done = run_python("""
 held = [torch_dtypes.posit_format(n, es) for n in range(5, 18) for es in range(4)]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gc
+import threading
+import time
 
 import torch
 from torch.utils._dtype_abbrs import dtype_abbrs
 
 from . import _C, _caches, _names, _testing
+
+_WAITS = 20
 
 
 def define(fmt: _C.Format) -> torch.dtype:
@@ -36,6 +40,16 @@ def make_room() -> bool:
 
     Tensors know their format without its number: their dtype is made anew when it is asked for.
     """
+    if _take_back():
+        return True
+    for _ in range(_WAITS if threading.active_count() > 1 else 0):  # a collection of another thread's leaves this one nothing to collect
+        time.sleep(0.001)
+        if _take_back():
+            return True
+    return False
+
+
+def _take_back() -> bool:
     _caches.clear()
     gc.collect()
     found = False

@@ -1,5 +1,6 @@
-"""Every header that a build reads lies here, in PyTorch's wheel, or with the compiler: a build must not depend on a library that a machine happens to
-have, which PyTorch's headers may include and its wheels lack."""
+"""Every header with a folder in its name that a build reads lies here, in PyTorch's wheel, or with the compiler: a build must not depend on a library that
+a machine happens to have, which PyTorch's headers may include and its wheels lack. (Names without a folder are the C and C++ libraries', or cannot be told from
+these.)"""
 
 import re
 from pathlib import Path

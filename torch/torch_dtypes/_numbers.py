@@ -11,9 +11,6 @@ from torch.utils._dtype_abbrs import dtype_abbrs
 
 from . import _C, _caches, _names, _testing
 
-_WAITS = 20
-
-
 def define(fmt: _C.Format) -> torch.dtype:
     """The dtype of a format: there may be one already."""
     return _C.define(fmt, _names.name_of_format(fmt))
@@ -42,11 +39,10 @@ def make_room() -> bool:
     """
     if _take_back():
         return True
-    for _ in range(_WAITS if threading.active_count() > 1 else 0):  # a collection of another thread's leaves this one nothing to collect
-        time.sleep(0.001)
-        if _take_back():
-            return True
-    return False
+    if threading.active_count() == 1:
+        return False
+    time.sleep(0.02)  # where another thread collects, this one's collection ends at once with nothing
+    return _take_back()
 
 
 def _take_back() -> bool:

@@ -140,7 +140,10 @@ void ProgramBlocks<T>::run(char* const* at, int64_t n, int64_t first, c10::Array
     }
     if constexpr (std::is_same_v<T, float>) {
       if (!step.addends.empty()) {
-        k_.add_pair(a, step.addends.data(), bytes(i.b), bytes(i.c), result_, n);
+        const uint8_t *high = bytes(i.b), *low = bytes(i.c);
+        k_.add_pair(a, step.addends.data(), high, low, result_, n);
+        sign_zero_sums(format_.rounding, result_, n,
+                       [&](int64_t e) { return is_positive(a[e]) && is_positive(step.addends[size_t{high[e]} << 8 | low[e]]); });
         round(step, codes, n, words);
         continue;
       }

@@ -1,6 +1,5 @@
-"""Every header with a folder in its name that a build reads lies here, in PyTorch's wheel, or with the compiler: a build must not depend on a library that
-a machine happens to have, which PyTorch's headers may include and its wheels lack. (Names without a folder are the C and C++ libraries', or cannot be told from
-these.)"""
+"""Headers that a build reads lie here, in PyTorch's wheel, or with the compiler: a build must not depend on a library that a machine happens to
+have, which PyTorch's headers may include and its wheels lack. (Names without a folder are not looked at: most are the C and C++ libraries'.)"""
 
 import re
 from pathlib import Path

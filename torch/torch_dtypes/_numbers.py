@@ -11,6 +11,7 @@ from torch.utils._dtype_abbrs import dtype_abbrs
 
 from . import _C, _caches, _names, _testing
 
+
 def define(fmt: _C.Format) -> torch.dtype:
     """The dtype of a format: there may be one already."""
     return _C.define(fmt, _names.name_of_format(fmt))

@@ -184,7 +184,7 @@ bool refused_by_capture() {
   return captures;
 }
 
-// What a witness says of a call under a mode that names a dtype of ours; NotImplemented: nothing.
+// What a witness says of a call under a mode that names a dtype of ours; NotImplemented: nothing, Ellipsis: that modes are to see what it is made of.
 PyObject* witnessed(const Hook& h, PyObject* self, PyObject* args, PyObject* kwargs) {
   if (!witness) return Py_NewRef(Py_NotImplemented);
   THPObjectPtr name(PyUnicode_FromString(h.stock_def.ml_name)), given(kwargs ? Py_NewRef(kwargs) : PyDict_New());
@@ -234,9 +234,11 @@ PyObject* with_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
   std::optional<at::formats::HiddenFromModes> hidden;
   if (own_dtype && c10::impl::TorchDispatchModeTLS::any_modes_set()) {
     THPObjectPtr said(witnessed(h, self, args, kwargs));
-    if (said.get() != Py_NotImplemented) return said.release();
-    if (refused_by_capture()) return nullptr;
-    hidden.emplace();
+    if (said.get() != Py_NotImplemented && said.get() != Py_Ellipsis) return said.release();
+    if (said.get() == Py_NotImplemented) {
+      if (refused_by_capture()) return nullptr;
+      hidden.emplace();
+    }
   }
   if (ours) return run_implementation(h, self, args, kwargs);
   if (!guarded || !first_is_own_tensor(h, self, args, kwargs)) {

@@ -31,8 +31,10 @@ def _filled(values: torch.Tensor, data: object, dtype: torch.dtype) -> torch.Ten
     if not _from_python(data) or not values.is_floating_point() or values.is_meta or not _C.format_of(dtype).infinity_is_nan:
         return values
     for infinity in (float("inf"), float("-inf")):
-        if (at := values == infinity).any():
-            values = torch.where(at, _C.fill_number(infinity, dtype), values)
+        with torch._C._DisableTorchDispatch():  # a question that no graph of what is made here depends on
+            found = bool((values == infinity).any())
+        if found:
+            values = torch.where(values == infinity, _C.fill_number(infinity, dtype), values)
     return values
 
 

@@ -136,7 +136,8 @@ def breaking(find):
 
 
 def breaking_nodes(stock):
-    """What makes a node's fake value: the graph ends before a node that names a dtype of ours, but for a cast, or that ``Codes`` cannot have."""
+    """What makes a node's fake value: the graph ends before a node that names a dtype of ours, but for casts and what makes a tensor in a graph that
+    has some, or that ``Codes`` cannot have."""
     from torch._dynamo import exc
 
     from ..compiling import codes, frames
@@ -144,16 +145,19 @@ def breaking_nodes(stock):
     @functools.wraps(stock)
     def make(node, tx, *args, **kwargs):
         if (name := format_in((*node.args, *node.kwargs.values()))) is not None:
-            if (made := codes.fake_cast(node, tx)) is not None:
+            if (made := codes.fake_named(node, tx)) is not None:
                 return made
             _end_graph(name)
+        if (made := codes.fake_cast_to_another(node, tx)) is not None:
+            return made
         try:
             return stock(node, tx, *args, **kwargs)
         except (exc.TorchRuntimeError, exc.Unsupported) as error:
             if (name := frames.format_of_node(node)) is None:
                 raise
             if isinstance(error, exc.Unsupported):
-                if isinstance(error.__cause__, NotImplementedError) and (made := codes.fake_function(node, tx)) is not None:
+                cannot = isinstance(error.__cause__, (NotImplementedError, UnsupportedFakeTensorException))
+                if cannot and (made := codes.fake_function(node, tx)) is not None:
                     return made
                 raise
             _end_graph(name, f" ({error})")  # eager code has the result, or the error
@@ -220,9 +224,12 @@ def _format_of_autocast(_, args, kwargs) -> str | None:
 
 
 def draws(operators: list) -> None:
-    """The list of random operators whose calls are not joined, which goes by no tag: chop's, and products under a policy."""
+    """The list of random operators whose calls are not joined, which goes by no tag: chop's, products under a policy, and those on codes."""
+    from ..compiling.operators import list_drawing_in
+
     own = torch.ops.torch_dtypes
     operators += [own.chop, own.chop_blocks, own.product, own.product_backward]
+    list_drawing_in(operators)
 
 
 def begin_dynamo(stock, callback):

@@ -55,7 +55,7 @@ def _is_plain(number: object) -> bool:
 def _is_elementwise(node: torch.fx.Node, tensors: dict) -> bool:
     """A deterministic operator on codes of one format on the CPU, whose result is of it too, dense, and has a step."""
     func = operators.stock(node.target) if node.op == "call_function" else None
-    if func is None or torch.Tag.pointwise not in func.tags or torch.Tag.nondeterministic_seeded in func.tags or operators.written(func):
+    if func is None or torch.Tag.pointwise not in func.tags or torch.Tag.nondeterministic_seeded in node.target.tags or operators.written(func):
         return False
     names = set(node.kwargs["formats"].split(","))
     if len(names) != 1 or operators.STOCK in names or len(func._schema.returns) != 1:

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 
 from .. import _C
 from . import operators
+from .recording import CONSTANT, MADE
 
 # What C++ code takes for their dtype: floating, as autograd wants it, and so rare that nobody means it.
 STAND_IN = torch.float8_e8m0fnu
@@ -113,23 +114,26 @@ def _like(result: torch.Tensor, device: torch.device, sized: torch.Tensor | None
 
 
 def fake_function(node: torch.fx.Node, tx) -> torch.Tensor | None:
-    """What Dynamo knows of a function whose stock formula has no place for our dtypes; None where that is no new tensor, or an error."""
-    if node.op != "call_function" or not all("example_value" in n.meta for n in node.all_input_nodes):  # as operators that take graphs have not
-        return None
+    """What Dynamo knows of a function or method whose stock formula has no place for our dtypes; None where that is no new tensor, or an error."""
+    if node.op not in ("call_function", "call_method") or not all("example_value" in n.meta for n in node.all_input_nodes):
+        return None  # operators that take graphs have none
     leaves, spec = pytree.tree_flatten(torch.fx.map_arg((node.args, node.kwargs), lambda n: n.meta["example_value"]))
-    with tx.fake_mode:
-        return without_values(node.target, leaves, spec)
+    function = node.target if node.op == "call_function" else getattr(torch.Tensor, node.target, None)
+    if function is None:
+        return None
+    with tx.fake_mode, torch.random.fork_rng(devices=[]):
+        return without_values(function, leaves, spec)
 
 
 def without_values(function: Callable, leaves: list, spec: pytree.TreeSpec) -> torch.Tensor | None:
-    """The fake result of a function whose stock formula has no place for our dtypes (it makes tensors of its operand's dtype, or has a list of
-    dtypes): what eager code says of tensors without values. None where that is no new tensor, or an error.
+    """The fake result of a function whose stock formula has no place for our dtypes (it makes tensors of its operand's dtype, or of one that it is
+    given, or has a list of dtypes): what eager code says of tensors without values. None where that is no new tensor, or an error.
     """
     tensors = operators.tensors_in(leaves)
     try:
         result, sized = operators.run_without_values(function, leaves, spec), None
         if isinstance(result, torch.Tensor) and any(map(operators.varies, leaves)):
-            args, kwargs = pytree.tree_unflatten([operators.in_stock(v) if isinstance(v, Codes) else v for v in leaves], spec)
+            args, kwargs = pytree.tree_unflatten([_in_stock(v) for v in leaves], spec)
             sized = function(*args, **kwargs)
             if not operators.agree(result, sized):
                 result, sized = operators.run_without_values(function, leaves, spec, settled=operators.constant), None
@@ -138,22 +142,41 @@ def without_values(function: Callable, leaves: list, spec: pytree.TreeSpec) -> t
     if not isinstance(result, torch.Tensor):
         return None
     slopes = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-    return _like(result, tensors[0].device, sized).requires_grad_(slopes and (_C.is_format_tensor(result) or result.dtype.is_floating_point))
+    device = tensors[0].device if tensors else result.device
+    return _like(result, device, sized).requires_grad_(slopes and (_C.is_format_tensor(result) or result.dtype.is_floating_point))
 
 
-def fake_cast(node: torch.fx.Node, tx) -> torch.Tensor | None:
-    """What Dynamo knows of ``x.to(<a dtype of ours>)``; None where a graph does not have it.
+def _in_stock(value: object) -> object:
+    """A tensor or dtype of ours as one of a stock dtype, of which results have the same sizes."""
+    if isinstance(value, torch.dtype):
+        return value if _C.format_of(value) is None else torch.float64
+    return operators.in_stock(value) if isinstance(value, Codes) else value
 
-    Of a stock tensor only a whole graph has it: else the stock code before and behind is better off in graphs of its own, which a compiler fuses.
+
+def fake_named(node: torch.fx.Node, tx) -> torch.Tensor | None:
+    """What Dynamo knows of a node that names a dtype of ours: a cast, or what makes a tensor. None where a graph does not have it.
+
+    Only a whole graph begins with it: else the stock code before is better off in a graph of its own, which a compiler fuses.
     """
+    if not tx.output.root_tx.one_graph and not any(isinstance(n.meta.get("example_value"), Codes) for n in tx.output.graph.nodes):
+        return None
     given = [*node.args[1:], *node.kwargs.values()]
-    if node.op != "call_method" or node.target != "to" or not all(isinstance(v, (torch.dtype, bool, torch.memory_format)) for v in given):
+    if node.op == "call_method" and node.target == "to" and all(isinstance(v, (torch.dtype, bool, torch.memory_format)) for v in given):
+        with tx.fake_mode:
+            return cast(node.args[0].meta.get("example_value"), node.args[1:], node.kwargs)
+    name = node.target if node.op == "call_method" else getattr(node.target, "__name__", None)
+    if name not in ("type", *MADE) or node.kwargs.get("requires_grad") or node.kwargs.get("out") is not None:
         return None
-    x = node.args[0].meta.get("example_value")
-    if not isinstance(x, Codes) and not tx.output.root_tx.one_graph:
+    asked = next(v for v in given if isinstance(v, torch.dtype))
+    return None if name in CONSTANT and operators.takes_random_words(asked) else fake_function(node, tx)
+
+
+def fake_cast_to_another(node: torch.fx.Node, tx) -> torch.Tensor | None:
+    """What Dynamo knows of ``x.type_as(y)`` and ``x.to(y)``, which are of y's dtype: stock code compares dtypes that are all the same here."""
+    if node.op != "call_method" or node.target not in ("type_as", "to"):
         return None
-    with tx.fake_mode:
-        return cast(x, node.args[1:], node.kwargs)
+    known = [v.meta.get("example_value") if isinstance(v, torch.fx.Node) else None for v in (*node.args, node.kwargs.get("other"))]
+    return fake_function(node, tx) if any(isinstance(v, Codes) for v in known) and sum(isinstance(v, torch.Tensor) for v in known) == 2 else None
 
 
 def cast(x: torch.Tensor, args: tuple, kwargs: dict) -> torch.Tensor:

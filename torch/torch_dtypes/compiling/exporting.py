@@ -125,7 +125,7 @@ class _Program(torch.nn.Module):
             return results
 
         def record(leaves: list) -> Recorded:
-            recorded = Recorded(function, [*leaves, *state.values()], differentiable=False, draws=True)
+            recorded = Recorded(function, [*leaves, *state.values()], differentiable=False)
             for i in recorded.mutated:
                 if i < len(leaves) and _C.is_format_tensor(leaves[i]):
                     raise NotRecordable("it writes to an argument")

@@ -27,12 +27,21 @@ EXACT = ",exact"  # behind the names: a dtype among the arguments means itself
 library = torch.library.Library(NAMESPACE, "FRAGMENT")
 _made: dict[tuple, torch._ops.OpOverload] = {}
 _stock: dict[torch._ops.OpOverload, torch._ops.OpOverload] = {}
+_drawing: list[torch._ops.OpOverloadPacket] = []
 
 
 def state() -> tuple:
     """What on this thread decides which operators eager code runs, and how."""
     rounding = _C.rounding_override(), _C.few_bits_override()
     return *rounding, _C.accumulation_override(), _C.mixed_operands_override(), _C.fill_infinity(), _C.gpu_on_host(), _C.observing()
+
+
+_DRAWS = {name: draws for name, _number, draws in _C.ROUNDING_MODES}
+
+
+def takes_random_words(dtype: torch.dtype) -> bool:
+    """Whether what is rounded to a dtype of ours on this thread takes random words."""
+    return _DRAWS[(_C.rounding_override() or _C.format_of(dtype).rounding).name]
 
 
 def format_name(dtype: torch.dtype) -> str:
@@ -209,6 +218,7 @@ def _fake_cast(input, formats: str):
 for _label in ("cast", "cast.random"):
     torch.library.register_fake(f"{NAMESPACE}::{_label}", _fake_cast, lib=library)
 cast, random_cast = torch.ops.torch_dtypes_codes.cast.default, torch.ops.torch_dtypes_codes.cast.random
+_drawing.append(torch.ops.torch_dtypes_codes.cast)
 
 # ---- making one ----
 
@@ -239,9 +249,19 @@ def operator(func, values: list, result_count: int, rounds_at_random: bool = Fal
         draws = rounds_at_random or torch.Tag.nondeterministic_seeded in func.tags
         _C.register_codes_operator(label, schema, draws, func._schema.name, func._schema.overload_name, written(func))
         torch.library.register_fake(f"{NAMESPACE}::{label}", lambda *args, formats: _fake(func, list(args), formats), lib=library)
-        known = _made[key] = getattr(getattr(torch.ops.torch_dtypes_codes, base), overload or "default")
+        packet = getattr(torch.ops.torch_dtypes_codes, base)
+        known = _made[key] = getattr(packet, overload or "default")
         _stock[known] = func
+        if draws and packet not in _drawing:
+            _drawing.append(packet)
     return known
+
+
+def list_drawing_in(listed: list) -> None:
+    """Has the operators that draw, by their packets, in a list of PyTorch's: those there are, and those to come."""
+    global _drawing
+    listed += _drawing
+    _drawing = listed
 
 
 _RANDOM = "random"

@@ -7,6 +7,7 @@ and derivatives. The run is one on copies of the operands, with the generator's 
 from __future__ import annotations
 
 import contextlib
+import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 
@@ -22,6 +23,19 @@ from .tables import look_up
 aten, functorch = torch.ops.aten, torch._C._functorch
 _SAME = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}  # as the graph sees it
 _MOVES = {aten._unsafe_view.default, aten.clone.default}  # of codes, beside views
+# What may name a dtype of ours in a graph, beside casts: constants, by the number that they are full of, and what is made of other operators.
+_GIVEN = object()  # the number that it is given
+CONSTANT = {
+    **dict.fromkeys(("zeros", "zeros_like", "new_zeros", "empty", "empty_like", "new_empty"), 0),
+    **dict.fromkeys(("ones", "ones_like", "new_ones"), 1),
+    **dict.fromkeys(("full", "full_like", "new_full"), _GIVEN),
+}
+MADE = {
+    *CONSTANT,
+    *("arange", "linspace", "logspace", "eye", "hann_window", "hamming_window", "blackman_window", "bartlett_window", "kaiser_window"),
+    *("randn", "randint", "randperm", "normal", "randn_like", "randint_like", "tensor", "scalar_tensor", "as_tensor"),
+    *("sum", "nansum", "mean", "nanmean", "prod", "cumsum", "cumprod", "softmax", "log_softmax"),
+}
 _UNKNOWN = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
 
 
@@ -97,10 +111,9 @@ def _is_unknown(func, args: tuple) -> bool:
 class Recorder(TorchDispatchMode):
     """Records into ``graph`` while it is on. Inputs are declared before."""
 
-    def __init__(self, draws: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.graph = torch.fx.Graph()
-        self._draws = draws  # whether what rounds at random is recorded, as operators that say so
         self.numbers: list[torch.Tensor] = []  # constants of the graph
         self.constants: dict[str, torch.Tensor] = {}  # by the names of its attributes
         self._nodes: dict[int | tuple, torch.fx.Node] = {}
@@ -111,7 +124,7 @@ class Recorder(TorchDispatchMode):
     def __enter__(self):
         super().__enter__()
         _C.set_cast_recorder(self._cast)
-        _C.set_witness(self._constant)
+        _C.set_witness(self._named)
         return self
 
     def __exit__(self, *args) -> None:
@@ -141,11 +154,9 @@ class Recorder(TorchDispatchMode):
         return id(tensor) in self._nodes or _memory(tensor) in self._nodes
 
     def _has_drawn(self) -> bool:
-        """Whether what has run since took random numbers. An error in a graph whose calls may be joined, left out or put in another order."""
+        """Whether what has run since took random numbers: its operator is to say so, for calls may be joined, left out or put in another order."""
         state = torch.get_rng_state()
         drawn = not torch.equal(state, self._state)
-        if drawn and not self._draws:
-            raise NotRecordable("it rounds at random")
         self._state = state
         return drawn
 
@@ -153,13 +164,26 @@ class Recorder(TorchDispatchMode):
         with _disable_current_modes():  # it may come from code above them
             self._record_cast(_beneath_levels(source), _beneath_levels(result))
 
-    def _constant(self, name: str, _self: object, args: tuple, kwargs: dict) -> object:
-        """torch.zeros, ones and full of a dtype of ours, of which modes know nothing: the same numbers in float64, and a cast."""
-        dtype, value = kwargs.get("dtype"), kwargs.get("fill_value", args[-1] if args else None)
-        exact = name in ("zeros", "ones") or (name == "full" and isinstance(value, (int, float)) and abs(value) <= 2**53)
-        if not exact or dtype is None or kwargs.get("out") is not None or kwargs.get("requires_grad"):
+    def _named(self, name: str, self_: object, args: tuple, kwargs: dict) -> object:
+        """A call that names a dtype of ours, of which modes would know nothing: of a constant the same numbers in float64, and a cast; of what is
+        made of operators that a graph can have, these."""
+        if name not in MADE or kwargs.get("out") is not None or kwargs.get("requires_grad"):
             return NotImplemented
-        return getattr(torch, name)(*args, **{**kwargs, "dtype": torch.float64}).to(dtype)
+        if name not in CONSTANT:
+            return ...
+        dtype, value = kwargs.get("dtype") or _C.get_default_format(), CONSTANT[name]
+        if value is _GIVEN:
+            value = kwargs.get("fill_value", args[-1] if args else None)
+        if isinstance(value, float) and math.isinf(value):
+            value = _C.fill_number(value, dtype)
+        elif not isinstance(value, (int, float)) or not abs(value) <= 2**53:
+            return NotImplemented
+        if operators.takes_random_words(dtype):  # once for all elements, or not at all
+            return NotImplemented
+        make = getattr(torch if self_ is None else self_, name)
+        if CONSTANT[name] is _GIVEN:
+            args, kwargs = args[:-1] if "fill_value" not in kwargs else args, {**kwargs, "fill_value": value}
+        return make(*args, **{**kwargs, "dtype": torch.float64}).to(dtype)
 
     def _record_cast(self, source: torch.Tensor, result: torch.Tensor) -> None:
         drawn = self._has_drawn()
@@ -247,10 +271,10 @@ class Recorded:
     whose value is a constant.
     """
 
-    def __init__(self, function: Callable, inputs: list, differentiable: bool, numbers: Sequence[int] = (), draws: bool = False) -> None:
+    def __init__(self, function: Callable, inputs: list, differentiable: bool, numbers: Sequence[int] = ()) -> None:
         with undone_if_it_fails(), _disable_current_modes(), torch.random.fork_rng(devices=[]), torch.set_grad_enabled(differentiable):
             given = [copy(v) if isinstance(v, torch.Tensor) else v for v in inputs]
-            self.recorder = Recorder(draws)
+            self.recorder = Recorder()
             self.recorder.numbers = [given[i] for i in numbers]
             self.inputs = [self.recorder.input(f"input_{i}", v) if isinstance(v, torch.Tensor) else None for i, v in enumerate(given)]
             versions = [v._version if isinstance(v, torch.Tensor) else None for v in given]

@@ -43,17 +43,18 @@ using c10::Scalar;
 
 // ---- where with a number: stock makes a tensor of it in the container's type ----
 
-// A number in a format. Who records a graph sees it made as a cast of a stock one: of the number that an infinity is put in as.
+// A number in a format. Who records a graph sees it made as a cast of a stock one: of the number that an infinity is put in as. The stock one
+// comes first, for what has drawn random words by then is taken to be the operator that is seen next.
 Tensor number_in(const FormatEntry& entry, const Scalar& number) {
-  Tensor made = encoded_number(number, entry);
-  if (!casts_are_recorded()) return made;
+  if (!casts_are_recorded()) return encoded_number(number, entry);
   const Scalar put = fill_number(number, entry);
   // Beneath torch.func's levels, for the recorder's mode alone.
   using c10::DispatchKey;
   const c10::impl::ExcludeDispatchKeyGuard no_levels(
       c10::DispatchKeySet({DispatchKey::FuncTorchDynamicLayerFrontMode, DispatchKey::FuncTorchDynamicLayerBackMode}));
   const at::impl::MaybeSetTLSOnEntryGuard entered;
-  return recorded_cast(at::scalar_tensor(put, at::TensorOptions().dtype(put.type())), made);
+  const Tensor stock = at::scalar_tensor(put, at::TensorOptions().dtype(put.type()));
+  return recorded_cast(stock, encoded_number(number, entry));
 }
 
 // A complex number makes the result complex: then the tensor is cast to that first, so that its gradient comes back real.

@@ -38,16 +38,14 @@ State step(const Tensor& from_input, const State& s, const Weights& w) {
 // Steps over all sequences at once, the longest first: the rows of step t are the sequences that have one. A sequence that has none keeps
 // its state: the last one when going forwards, the first one when going backwards.
 std::pair<Tensor, State> scan(const Tensor& inputs, at::IntArrayRef batches, State state, const Weights& w, bool backwards) {
-  const Tensor from_inputs = at::linear(inputs, w.input, w.input_bias);
+  // Of one operator, whose gradient joins the steps'; a slice's would be as large as all of them, for each step.
+  const std::vector<Tensor> from_inputs = at::linear(inputs, w.input, w.input_bias).split_with_sizes(batches);
   const int64_t all = batches[0];
-  int64_t offset = backwards ? inputs.size(0) : 0;
   std::vector<Tensor> outputs(batches.size());
   for (size_t i = 0; i < batches.size(); ++i) {
     const size_t t = backwards ? batches.size() - 1 - i : i;
     const int64_t n = batches[t];
-    if (backwards) offset -= n;
-    const State next = step(from_inputs.narrow(0, offset, n), n == all ? state : state.rows(0, n), w);
-    if (!backwards) offset += n;
+    const State next = step(from_inputs[t], n == all ? state : state.rows(0, n), w);
     outputs[t] = next.h;
     if (n == all) {
       state = next;

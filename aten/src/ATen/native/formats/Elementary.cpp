@@ -1,6 +1,7 @@
 #include <ATen/native/formats/Elementary.h>
 
 #include <ATen/Parallel.h>
+#include <ATen/native/formats/DeviceKernels.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/nextafter.h>
@@ -176,54 +177,49 @@ at::Tensor base_of_power(const at::Tensor& base, const at::Tensor& exponent) {
 
 namespace {
 
-// What a function comes near to, and on which side of it its results lie, wherever they are finite and the operand is not 0: sin x < x.
-enum class Near : uint8_t { Operand, HalfOperand, ThreeFifths, One, Half, Two };
-enum class Side : uint8_t { Above, Below, Inwards, Outwards, AsOperand, AgainstOperand }; // inwards: nearer to 0
-
-struct Limit {
+struct NamedLimit {
   std::string_view name;
-  Near near;
-  Side side;
+  Limit limit;
 };
 
-constexpr Limit kLimits[] = {
-    {"asin", Near::Operand, Side::Outwards},
-    {"asinh", Near::Operand, Side::Inwards},
-    {"atan", Near::Operand, Side::Inwards},
-    {"atanh", Near::Operand, Side::Outwards},
-    {"cos", Near::One, Side::Inwards},
-    {"cosh", Near::One, Side::Outwards},
-    {"erf", Near::One, Side::Inwards},
-    {"erfc", Near::One, Side::AgainstOperand},
-    {"erfc", Near::Two, Side::Inwards},
-    {"exp", Near::One, Side::AsOperand},
-    {"exp2", Near::One, Side::AsOperand},
-    {"expm1", Near::Operand, Side::Above},
-    {"expm1", Near::One, Side::Above}, // -1
-    {"gelu", Near::HalfOperand, Side::Above},
-    {"gelu", Near::Operand, Side::Below},
-    {"i0", Near::One, Side::Outwards},
-    {"log1p", Near::Operand, Side::Below},
-    {"log_sigmoid_forward", Near::Operand, Side::Below},
-    {"logaddexp", Near::Operand, Side::Above}, // of the larger operand
-    {"logaddexp2", Near::Operand, Side::Above},
-    {"mish", Near::ThreeFifths, Side::Above}, // of the operand: tanh(log 2) is 3/5
-    {"mish", Near::Operand, Side::Below},
-    {"sigmoid", Near::Half, Side::AsOperand},
-    {"sigmoid", Near::One, Side::Inwards},
-    {"silu", Near::HalfOperand, Side::Above},
-    {"silu", Near::Operand, Side::Below},
-    {"sin", Near::Operand, Side::Inwards},
-    {"sin", Near::One, Side::Inwards},
-    {"sinh", Near::Operand, Side::Outwards},
-    {"special_i0e", Near::One, Side::Inwards},
-    {"special_i1", Near::HalfOperand, Side::Outwards},
-    {"special_i1e", Near::HalfOperand, Side::Inwards},
-    {"special_ndtr", Near::Half, Side::AsOperand},
-    {"special_ndtr", Near::One, Side::Inwards},
-    {"tan", Near::Operand, Side::Outwards},
-    {"tanh", Near::Operand, Side::Inwards},
-    {"tanh", Near::One, Side::Inwards},
+constexpr NamedLimit kLimits[] = {
+    {"asin", {Near::Operand, Side::Outwards}},
+    {"asinh", {Near::Operand, Side::Inwards}},
+    {"atan", {Near::Operand, Side::Inwards}},
+    {"atanh", {Near::Operand, Side::Outwards}},
+    {"cos", {Near::One, Side::Inwards}},
+    {"cosh", {Near::One, Side::Outwards}},
+    {"erf", {Near::One, Side::Inwards}},
+    {"erfc", {Near::One, Side::AgainstOperand}},
+    {"erfc", {Near::Two, Side::Inwards}},
+    {"exp", {Near::One, Side::AsOperand}},
+    {"exp2", {Near::One, Side::AsOperand}},
+    {"expm1", {Near::Operand, Side::Above}},
+    {"expm1", {Near::One, Side::Above}}, // -1
+    {"gelu", {Near::HalfOperand, Side::Above}},
+    {"gelu", {Near::Operand, Side::Below}},
+    {"i0", {Near::One, Side::Outwards}},
+    {"log1p", {Near::Operand, Side::Below}},
+    {"log_sigmoid_forward", {Near::Operand, Side::Below}},
+    {"logaddexp", {Near::Operand, Side::Above}}, // of the larger operand
+    {"logaddexp2", {Near::Operand, Side::Above}},
+    {"mish", {Near::ThreeFifths, Side::Above}}, // of the operand: tanh(log 2) is 3/5
+    {"mish", {Near::Operand, Side::Below}},
+    {"sigmoid", {Near::Half, Side::AsOperand}},
+    {"sigmoid", {Near::One, Side::Inwards}},
+    {"silu", {Near::HalfOperand, Side::Above}},
+    {"silu", {Near::Operand, Side::Below}},
+    {"sin", {Near::Operand, Side::Inwards}},
+    {"sin", {Near::One, Side::Inwards}},
+    {"sinh", {Near::Operand, Side::Outwards}},
+    {"special_i0e", {Near::One, Side::Inwards}},
+    {"special_i1", {Near::HalfOperand, Side::Outwards}},
+    {"special_i1e", {Near::HalfOperand, Side::Inwards}},
+    {"special_ndtr", {Near::Half, Side::AsOperand}},
+    {"special_ndtr", {Near::One, Side::Inwards}},
+    {"tan", {Near::Operand, Side::Outwards}},
+    {"tanh", {Near::Operand, Side::Inwards}},
+    {"tanh", {Near::One, Side::Inwards}},
 };
 
 at::Tensor place_of(Near near, const at::Tensor& result, const at::Tensor& operand) {
@@ -253,26 +249,34 @@ at::Tensor far_away(Side side, const at::Tensor& place, const at::Tensor& operan
 
 std::vector<std::string_view> functions_with_limits() {
   std::vector<std::string_view> names;
-  for (const Limit& limit : kLimits) {
-    if (names.empty() || names.back() != limit.name) names.push_back(limit.name);
+  for (const NamedLimit& each : kLimits) {
+    if (names.empty() || names.back() != each.name) names.push_back(each.name);
   }
   return names;
 }
 
 bool comes_near_ties(std::string_view name) {
   return std::any_of(std::begin(kLimits), std::end(kLimits),
-                     [=](const Limit& l) { return l.name == name && (l.near == Near::HalfOperand || l.near == Near::ThreeFifths); });
+                     [=](const NamedLimit& l) { return l.name == name && (l.limit.near == Near::HalfOperand || l.limit.near == Near::ThreeFifths); });
 }
 
-at::Tensor beside_limits(const at::Tensor& result, const at::Tensor& operand, std::string_view name) {
+FunctionEnds ends_of(std::string_view name, bool near, bool ranged, Tail tail) {
+  FunctionEnds ends{.ranged = ranged, .tail = tail};
+  for (const NamedLimit& each : kLimits) {
+    if (near && each.name == name) ends.limits[ends.count++] = each.limit;
+  }
+  return ends;
+}
+
+namespace {
+
+at::Tensor beside_limits(const at::Tensor& result, const at::Tensor& operand, const FunctionEnds& ends) {
   at::Tensor values = result;
   const at::Tensor counts = operand.isfinite().logical_and(operand.ne(0));
-  for (const Limit& limit : kLimits) {
-    if (limit.name != name) continue;
-    // Stock's functions are a few of float64's digits off, and no format here has so many.
-    const at::Tensor place = place_of(limit.near, result, operand);
-    const at::Tensor is_near = values.sub(place).abs().le(place.abs().mul(0x1p-50)).logical_and(counts);
-    values = at::where(is_near, at::nextafter(place, far_away(limit.side, place, operand)), values);
+  for (int i = 0; i < ends.count; ++i) {
+    const at::Tensor place = place_of(ends.limits[i].near, result, operand);
+    const at::Tensor is_near = values.sub(place).abs().le(place.abs().mul(FunctionEnds::kNearness)).logical_and(counts).logical_and(place.isfinite());
+    values = at::where(is_near, at::nextafter(place, far_away(ends.limits[i].side, place, operand)), values);
   }
   return values;
 }
@@ -284,6 +288,32 @@ at::Tensor within_range(const at::Tensor& result, const at::Tensor& operand, Tai
   const at::Tensor largest = at::full({}, std::numeric_limits<double>::max(), result.options()).copysign(result);
   const at::Tensor least = tail == Tail::NegativeZeros ? smallest.neg() : smallest.copysign(result);
   return at::where(counts.logical_and(result.isinf()), largest, at::where(counts.logical_and(result.eq(0)), least, result));
+}
+
+// Whether the CPU's loop takes them: plain memory, element by element in the same order.
+bool are_side_by_side(const at::Tensor& result, const at::Tensor& operand) {
+  const auto is_plain = [](const at::Tensor& t) {
+    return t.device().is_cpu() && t.scalar_type() == c10::ScalarType::Double && t.layout() == c10::kStrided &&
+        t.unsafeGetTensorImpl()->has_storage() && !t.unsafeGetTensorImpl()->is_python_dispatch() && t.is_non_overlapping_and_dense();
+  };
+  return is_plain(result) && is_plain(operand) && result.sizes() == operand.sizes() && result.strides() == operand.strides() &&
+      !result.is_alias_of(operand);
+}
+
+} // namespace
+
+at::Tensor with_ends(const at::Tensor& result, const at::Tensor& operand, const FunctionEnds& ends) {
+  const at::Tensor values = ends.count > 0 ? beside_limits(result, operand, ends) : result;
+  return ends.ranged ? within_range(values, operand, ends.tail) : values;
+}
+
+at::Tensor put_ends(const at::Tensor& result, const at::Tensor& operand, const FunctionEnds& ends) {
+  if (!are_side_by_side(result, operand)) return with_ends(result, operand, ends);
+  const CpuKernels& k = kernels(result.device(), "functions");
+  const double* operands = operand.const_data_ptr<double>();
+  double* values = result.mutable_data_ptr<double>();
+  at::parallel_for(0, result.numel(), 32768, [&](int64_t begin, int64_t end) { k.put_ends(ends, operands + begin, values + begin, end - begin); });
+  return result;
 }
 
 } // namespace at::formats

@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/FormatTensor.h>
 #include <ATen/Observation.h>
+#include <ATen/native/formats/cpu/FunctionEnds.h>
 
 #include <compare>
 #include <string>
@@ -11,24 +12,20 @@
 
 namespace at::formats {
 
-// What a function's results are that have left float64's range though it has no pole there.
-enum class Tail : uint8_t {
-  Signed,        // infinities and zeros with the sign of the exact result
-  NegativeZeros, // zeros without it: all are negative
-  ZerosAlone,    // of logaddexp: a 0 of 0 and a smaller number is a little above 0, however small the other's power; elsewhere a 0 is one,
-                 // or what cancellation left
-};
 // The operand that tells which results of logaddexp have left it: the larger one; NaN where one of the two is infinite.
 at::Tensor larger_operand(const at::Tensor& first, const at::Tensor& second);
 // Of powers: the base; NaN where the exponent is infinite.
 at::Tensor base_of_power(const at::Tensor& base, const at::Tensor& exponent);
-// Those results by what the exact ones are, for formats that tell them from infinities and zeros: what became infinite of a finite operand is
-// float64's largest number, and what became 0 of one that is not 0 its smallest. Both float64.
-at::Tensor within_range(const at::Tensor& result, const at::Tensor& operand, Tail tail);
-// Results so near to a number (the operand, its half, 1, 1/2, 2) that float64 takes them for it, where the exact ones are not: float64's next number
-// on the side where those lie. Directed modes tell them apart, and ties do. By the operator's name, without "aten::"; both float64.
-at::Tensor beside_limits(const at::Tensor& result, const at::Tensor& operand, std::string_view name);
-// The names that it knows, and whether a function comes near to a share of its operand, which may be a tie.
+// What the ends of a function are (cpu/FunctionEnds.h), by the operator's name, without "aten::". Near: results so near to a number (the operand, its
+// half, 1, 1/2, 2) that float64 takes them for it, where the exact ones are not, are to be float64's next number on the side where those lie:
+// directed modes tell them apart, and ties do. Ranged: for formats that tell them from infinities and zeros, what became infinite of a finite operand
+// is to be float64's largest number, and what became 0 of one that is not 0 its smallest.
+FunctionEnds ends_of(std::string_view name, bool near, bool ranged, Tail tail);
+// Results of a function and its operand, both float64: those by what the exact ones are.
+at::Tensor with_ends(const at::Tensor& result, const at::Tensor& operand, const FunctionEnds& ends);
+// The same of results that nobody else has, in their memory where the CPU's loop takes them: some twenty times as fast.
+at::Tensor put_ends(const at::Tensor& result, const at::Tensor& operand, const FunctionEnds& ends);
+// The names that it knows limits of, and whether a function comes near to a share of its operand, which may be a tie.
 std::vector<std::string_view> functions_with_limits();
 bool comes_near_ties(std::string_view name);
 

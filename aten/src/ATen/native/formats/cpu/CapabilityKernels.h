@@ -10,4 +10,5 @@ void fill_mixed(CpuKernels& kernels);
 void fill_binary32(CpuKernels& kernels);
 void fill_table(CpuKernels& kernels);
 void fill_count(CpuKernels& kernels);
+void fill_ends(CpuKernels& kernels);
 } // namespace at::formats::CPU_CAPABILITY

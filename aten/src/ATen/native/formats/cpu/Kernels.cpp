@@ -19,6 +19,7 @@ namespace at::formats {
   void fill_binary32(CpuKernels& kernels);   \
   void fill_table(CpuKernels& kernels);      \
   void fill_count(CpuKernels& kernels);      \
+  void fill_ends(CpuKernels& kernels);       \
   void fill_block(BlockKernels& kernels);    \
   void fill_chain(ChainKernels& kernels);    \
   }
@@ -48,6 +49,7 @@ namespace {
     CAPABILITY::fill_binary32(k);   \
     CAPABILITY::fill_table(k);      \
     CAPABILITY::fill_count(k);      \
+    CAPABILITY::fill_ends(k);       \
     return k;                       \
   }()
 

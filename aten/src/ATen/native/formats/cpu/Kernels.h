@@ -3,6 +3,7 @@
 //
 // Each kernel file is compiled once per vector unit (CPU_CAPABILITY), and cpu_kernels() chooses the widest that the processor has.
 #pragma once
+#include <ATen/native/formats/cpu/FunctionEnds.h>
 #include <c10/formats/Philox.h>
 #include <c10/formats/ZeroSums.h>
 
@@ -85,6 +86,8 @@ struct CpuKernels {
   // Exact values beside rounded ones; n up to kMaxCounted since the bins were empty.
   void (*count_float)(const CountLimits&, const float* exact, const float* rounded, int64_t n, CountWork&);
   void (*count_double)(const CountLimits&, const double* exact, const double* rounded, int64_t n, CountWork&);
+  // Results of a function of the operands, in place: those that stand for what float64 has not.
+  void (*put_ends)(const FunctionEnds&, const double* operands, double* results, int64_t n);
   // double to float, to odd, so that a stock cast to a still narrower type rounds once.
   void (*narrow_to_odd)(const double* a, float* out, int64_t n);
 

@@ -281,8 +281,8 @@ at::Tensor BoxedCall::before_rounding(const at::Tensor& t) const {
     return least > 0 ? values.masked_fill_(values.lt(least), 0) : values;
   }
   if (!operand_.defined() || t.scalar_type() != operand_.scalar_type()) return t;
-  const at::Tensor values = near_ ? beside_limits(t, operand_, plan_.base) : t;
-  return ranged_ ? within_range(values, operand_, tail_of(plan_)) : values;
+  const FunctionEnds ends = ends_of(plan_.base, near_, ranged_, tail_of(plan_));
+  return casts_ == Casts::Plain ? put_ends(t, operand_, ends) : with_ends(t, operand_, ends); // which autograd keeps
 }
 
 // Values that were only selected must not move, nor cost random bits, where the mode would move exact ones. Deterministic modes keep

@@ -2,6 +2,7 @@
 
 #include <c10/formats/ExactCodec.h>
 #include <c10/formats/ForkSafeMutex.h>
+#include <c10/formats/KeptDenormals.h>
 
 #include <atomic>
 #include <bit>
@@ -290,6 +291,7 @@ template <typename Object, typename Make>
 const Object& made_once(std::atomic<const Object*>& place, Make make) {
   if (const auto* made = place.load(std::memory_order_acquire)) return *made;
   const std::lock_guard<std::mutex> lock(mutex());
+  const KeptDenormals kept;
   if (!place.load(std::memory_order_relaxed)) place.store(new Object(make()), std::memory_order_release);
   return *place.load(std::memory_order_relaxed);
 }

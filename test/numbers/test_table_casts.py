@@ -191,3 +191,20 @@ def test_with_other_vector_units(capability):
     chosen = "every_bit_of_float32 or edge_of_their or strides or few_random_bits or more_values"
     done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-x", __file__, "-k", chosen], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:]
+
+
+FLUSHED = """
+import torch, torch_dtypes as td
+T, x = td.table_format([0.0] + [2.0 ** (-149 + 2 * k) for k in range(31)]), torch.tensor([2.0**-126, 2.0**-140])
+y = torch.full((1 << 16,), 2.0**-129, dtype=torch.float64).to(torch.e8m4)
+torch.set_flush_denormal(True)
+x.to(T), y.relu()
+torch.set_flush_denormal(False)
+assert td.codes(x.to(T)).tolist() == [12, 5], td.codes(x.to(T))
+assert y.relu()[0].item() == 2.0**-129, y.relu()[0]
+"""
+
+
+def test_tables_made_while_subnormal_numbers_are_flushed_are_those_of_ever():
+    done = subprocess.run([sys.executable, "-c", FLUSHED], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -324,3 +324,12 @@ def test_a_convolutional_network_trains(name, policy):
             losses.append(loss.item())
     assert all(map(math.isfinite, losses)) and losses[-1] < losses[0]
     assert all(p.dtype == dtype and p.grad.dtype == dtype for p in model.parameters())
+
+
+@pytest.mark.parametrize("policy", ["exact", "format", "machine"])
+def test_no_transposed_convolution_without_an_output(policy):
+    """Under policies of our own it was empty, or an overflow of its size."""
+    x, w = torch.ones(1, 1, 1).to(torch.q43), torch.ones(1, 1, 1).to(torch.q43)
+    for padding in (1, 2):
+        with accumulate(policy), pytest.raises(RuntimeError, match="Output size is too small"):
+            F.conv_transpose1d(x, w, padding=padding)

@@ -446,3 +446,10 @@ K_OF = {"e5m10": 16, "e8m7": 16, "tf32": 8, "e4m3fn": 32, "q52": 32}
 KIND = {8: "tf32", 16: "f16", 32: "f8f6f4"}
 AMD = {"e5m10": "f32_16x16x16_f16", "e8m7": "f32_16x16x16_bf16", "tf32": "f32_16x16x8_xf32", "e4m3fnuz": "f32_16x16x32_fp8_fp8",
        "e5m2fnuz": "f32_16x16x32_bf8_bf8"}  # fmt: skip
+
+
+def test_late_bits_that_two_registers_of_float64_do_not_hold():
+    """The lanes' sum of what is kept and what is held would be rounded: 2^10 - 2^-50 was 2^10."""
+    a, b = torch.tensor([[2.0**10, -(2.0**-50)]]).to(torch_dtypes.dtype("e8m7")), torch.ones(2, 1).to(torch_dtypes.dtype("e8m7"))
+    with accumulate("block", terms=1, extra_bits=0, late=31, rounding="toward_zero"):
+        assert matmul(a, b, out="fp32").item() == 2.0**10 - 2.0**-14

@@ -404,3 +404,17 @@ def test_a_place_of_two_dtypes_is_one_call():
 def test_singular_values_alone_come_with_factors_of_the_dtype():
     u, s, v = torch.svd(torch.eye(2).to(torch.q43), compute_uv=False)
     assert u.dtype is s.dtype is v.dtype is torch.q43 and s.tolist() == [1.0, 1.0]
+
+
+def test_a_type_s_name_is_taken_back():
+    """As "torch.BFloat16Tensor" of bfloat16."""
+    x = torch.ones(2, dtype=torch.posit16es2)
+    for other in (torch.full((2,), 0.3), x, torch.full((2,), 0.3).to(torch.q43)):
+        made = other.type(x.type())
+        assert made.dtype is torch.posit16es2
+        assert made.tolist() == other.to(torch.posit16es2).tolist()
+    assert torch.nn.Linear(2, 2).type(x.type()).weight.dtype is torch.posit16es2
+    with pytest.raises(ValueError, match="invalid type"):
+        torch.ones(2).type("torch.no_such_dtype")
+    with pytest.raises(TypeError):
+        torch.tensor("torch.posit16es2")

@@ -201,3 +201,27 @@ def test_gradients_beside_complex_numbers(op, numbers):
     sum(y.abs().sum() for y in op(wide, numbers)).backward()
     for t, w in zip(x, wide, strict=True):
         assert t.grad.dtype is torch.posit16es2 and torch.allclose(t.grad.float(), w.grad, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.q43], ids=str)
+def test_operators_in_place_count_versions(dtype):
+    """They did not, and a backward pass took what had been written for what was saved."""
+    x = torch.full((3,), 3.0, dtype=dtype, requires_grad=True)
+    y = (x * x).sum()
+    with torch.no_grad():
+        torch._foreach_add_([x], 1.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.backward()
+
+
+def test_steps_and_clipping_count_versions():
+    p = torch.nn.Parameter(torch.ones(3, dtype=torch.posit16es2))
+    p.grad = torch.ones(3, dtype=torch.posit16es2)
+    versions = p._version, p.grad._version
+    torch.nn.utils.clip_grad_norm_([p], 1.0)
+    torch.optim.RMSprop([p], foreach=True).step()
+    assert p._version > versions[0]
+    assert p.grad._version > versions[1]
+    out = [torch.zeros(3, dtype=torch.posit16es2)]
+    torch.ops.aten._foreach_add.Scalar_out([p.detach()], 1.0, out=out)
+    assert out[0]._version > 0

@@ -67,3 +67,41 @@ def test_gradients_of_what_moved():
     y[AT[:2]] = x[:2] * 2
     y.sum().backward()
     assert x.grad.tolist() == [[4.0, 6.0], [3.0, 4.0], [3.0, 6.0]]
+
+
+SELECTING = {
+    "unique_consecutive": torch.unique_consecutive,
+    "unique_consecutive of rows": lambda x: torch.unique_consecutive(x.reshape(4, 1), dim=0),
+    "diag": lambda x: torch.diag(x.reshape(2, 2)),
+    "as_strided_scatter": lambda x: torch.as_strided_scatter(x, x[:1], (1,), (1,)),
+    "slice_copy": lambda x: torch.slice_copy(x, 0, 1, 3),
+    "split_copy": lambda x: torch.split_copy(x, 2)[1],
+    "expand_copy": lambda x: torch.expand_copy(x, (2, 4)),
+    "permute_copy": lambda x: torch.permute_copy(x.reshape(2, 2), (1, 0)),
+    "narrow_copy": lambda x: torch.narrow_copy(x, 0, 1, 2),
+    "functionalized": lambda x: torch.func.functionalize(lambda y: y[1:3].view(2, 1), remove="mutations_and_views")(x),
+}
+
+
+@pytest.mark.parametrize("f", SELECTING.values(), ids=SELECTING)
+def test_what_only_moves_rounds_nothing(f):
+    x = torch.tensor([0.5, 2.5, 2.5, 4.5])
+    expected = f(x)
+    for dtype in (torch.q43, torch.posit16es2):
+        own = x.to(dtype)
+        with torch_dtypes.rounding("up_down"):  # which moves every result
+            state = torch.get_rng_state()
+            assert f(own).tolist() == expected.tolist()
+            assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("f", [lambda x: x[1:3], lambda x: x[2], lambda x: x.reshape(2, 2).diagonal()], ids=["slice", "select", "diagonal"])
+def test_gradients_that_only_move_round_nothing(f):
+    x = torch.tensor([0.5, 2.5, 2.5, 4.5]).to(torch.q43).requires_grad_()
+    y = f(x)
+    slope = torch.ones_like(y).detach()
+    with torch_dtypes.rounding("up_down"):
+        (found,) = torch.autograd.grad(y, x, slope)
+    plain = x.detach().float().requires_grad_()
+    (expected,) = torch.autograd.grad(f(plain).sum(), plain)
+    assert found.tolist() == expected.tolist()

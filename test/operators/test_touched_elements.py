@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from conftest import codes_of
 
-from torch_dtypes import rounding
+from torch_dtypes import dtype, rounding
 
 NAMES = ("posit16es2", "q43", "posit32es2")
 MASK = torch.zeros(60, 100, dtype=torch.bool)
@@ -175,3 +175,13 @@ def test_wrong_indices_are_refused_as_by_stock():
             call(x.clone(), line)
         with pytest.raises(stock.type):
             call(x.to(torch.posit16es2), line.to(torch.posit16es2)), i
+
+
+def test_rows_that_no_index_names_are_zeros_in_tables_too():
+    """Of nf4 the code 0 is -1."""
+    w = torch.ones(64, 4, dtype=dtype("nf4"), requires_grad=True)
+    y = torch.nn.functional.embedding(torch.tensor([3, 5]), w)
+    y.backward(torch.ones_like(y))
+    expected = torch.zeros(64, 4)
+    expected[[3, 5]] = 1
+    assert torch.equal(w.grad.float(), expected)

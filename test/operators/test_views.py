@@ -397,3 +397,41 @@ def test_set_beyond_the_storage_makes_it_grow(dtype):
         with pytest.raises(RuntimeError):
             z.set_(*bad)
         assert dtype is torch.bfloat16 or z.tolist() == [3.0]  # stock has exchanged the storage by then
+
+
+def test_resize_as_leaves_what_lies_in_memory():
+    """It was encoded from a stand-in with memory of its own, where what was added is arbitrary."""
+    base = torch.arange(1, 9).to(torch.e5m5)
+    view = base[2:4]
+    assert view.resize_as_(torch.zeros(5)).tolist() == [3, 4, 5, 6, 7]
+    assert base.tolist() == list(range(1, 9))
+    x = torch.arange(1, 9).to(torch.posit16es2)
+    assert x.resize_as_(torch.zeros(2)).resize_as_(torch.zeros(8)).tolist() == list(range(1, 9))
+    like = torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    assert x.resize_as_(like, memory_format=torch.preserve_format).stride() == like.stride()
+
+
+GAPPED = {
+    "relu": torch.relu,
+    "neg": torch.neg,
+    "silu": torch.nn.functional.silu,
+    "maximum": lambda x: torch.maximum(x, x),
+    "where": lambda x: torch.where(x > 0, x, 0.5),
+    "compare": lambda x: x > 0,
+    "sort": lambda x: x.sort(1).values,
+    "float": torch.Tensor.float,
+    "to": lambda x: x.to(torch.float64),
+    "glu": lambda x: torch.nn.functional.glu(x, 1),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.q43, torch.posit16es2, torch.posit32es2], ids=str)
+@pytest.mark.parametrize("f", GAPPED.values(), ids=GAPPED)
+def test_results_of_permuted_operands_with_gaps_are_laid_out_as_stock_s(f, dtype):
+    """They were contiguous, so that a view that bfloat16 allows was an error."""
+    x = torch.randn(2, 8, 2, 4)[..., :2].transpose(1, 2)
+    own, stock = (torch.randn(2, 8, 2, 4).to(d)[..., :2].transpose(1, 2) for d in (dtype, torch.bfloat16))
+    assert f(own).stride() == f(stock).stride()
+    expanded = torch.ones(4, 1).to(dtype).expand(4, 3), torch.ones(4, 1).to(torch.bfloat16).expand(4, 3)
+    assert torch.neg(expanded[0]).stride() == torch.neg(expanded[1]).stride()
+    assert torch.equal(torch.neg(x.to(dtype)).float(), -x.to(dtype).float())

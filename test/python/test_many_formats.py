@@ -122,3 +122,25 @@ for n in range(2, 32):
 assert torch_dtypes.accumulation_of(torch_dtypes.float_format(5, 9)).policy == "exact"
 """)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_dtype_without_a_number_is_an_error():
+    """Of a tensor whose format's number has gone to others; it ended the process."""
+    done = run_python("""
+x = torch.ones(2, dtype=torch_dtypes.dtype("posit11es1"))
+held = []
+try:
+    while True:
+        held.append(torch_dtypes.float_format(2 + len(held) % 7, 1 + len(held) // 7))
+except ValueError:
+    pass
+for ask in (lambda: x.dtype, lambda: repr(x), lambda: x.grad_dtype):
+    try:
+        ask()
+    except (RuntimeError, ValueError) as error:
+        assert "64" in str(error), error
+        print("an error")
+held.clear()
+assert str(x.dtype) == "torch.posit11es1"
+""")
+    assert (done.returncode, done.stdout) == (0, "an error\n" * 3), done.stderr

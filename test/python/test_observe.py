@@ -245,3 +245,13 @@ def test_threads_change_no_bit(threads):
 
 
 ONCE: dict = {}
+
+
+def test_zeros_of_a_format_that_has_none():
+    """What becomes zero was the zeros among results less those among operands: -300 of 32 bits."""
+    dtype = torch_dtypes.table_format([-1.0, 1.0])
+    layer = one_layer(lambda x: x.to(dtype))
+    with torch_dtypes.observe(layer) as stats:
+        layer(torch.zeros(300))
+    ((_, counted),) = stats.items()
+    assert (counted.elements, counted.to_zero) == (300, 0)

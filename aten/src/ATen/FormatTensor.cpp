@@ -138,9 +138,8 @@ void expect_ordinary(const at::Tensor& self, ScalarType target) {
 // Elements per task: a conversion is a few cycles an element, so a task must have many of them.
 static constexpr int64_t kGrain = 32768;
 
-// t itself where its elements fill a stretch of memory without gaps, else a contiguous copy.
-static at::Tensor dense(const at::Tensor& stock) {
-  return stock.is_non_overlapping_and_dense() ? stock : stock.contiguous();
+at::Tensor dense(const at::Tensor& stock) {
+  return stock.is_non_overlapping_and_dense() ? stock : stock.clone(at::MemoryFormat::Preserve);
 }
 
 at::Tensor decoded(const at::Tensor& t, ScalarType compute) {

@@ -58,6 +58,8 @@ inline at::Tensor bits_alias(const at::Tensor& t) {
 at::Tensor format_alias(const at::Tensor& stock, const FormatEntry& entry);
 at::Tensor format_view(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides, int64_t offset);
 
+// A stock tensor itself where its elements fill a stretch of memory without gaps, else a copy that does, its dimensions in the same order.
+at::Tensor dense(const at::Tensor& stock);
 // The exact values as a stock tensor of the format's compute type (float32 or float64), dense strides kept.
 at::Tensor decoded(const at::Tensor& t);
 at::Tensor decoded(const at::Tensor& t, c10::ScalarType compute);

@@ -31,7 +31,7 @@ namespace {
 getter stock_tensor_dtype = nullptr;
 
 PyObject* tensor_dtype(PyObject* self, void* closure) {
-  if (const FormatEntry* entry = format_of_tensor(self)) return Py_NewRef(dtype_object(*entry));
+  if (const FormatEntry* entry = format_of_tensor(self)) return new_dtype_reference(*entry);
   return stock_tensor_dtype(self, closure);
 }
 

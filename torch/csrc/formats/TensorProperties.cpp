@@ -43,7 +43,7 @@ PyObject* get_grad_dtype(PyObject* self, void* closure) {
   const c10::formats::FormatEntry* entry = format_of_tensor(self);
   if (found != Py_None || !entry || recorded_grad_dtype(THPVariable_Unpack(self)) != entry->container) return found;
   Py_DECREF(found);
-  return Py_NewRef(dtype_object(*entry));
+  return new_dtype_reference(*entry);
 }
 
 // Stock compares the two by the container's type. A stock gradient is one that `grad_dtype` asks for, or allows.

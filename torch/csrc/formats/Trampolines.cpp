@@ -12,7 +12,9 @@
 #include <torch/csrc/formats/ScriptCall.h>
 #include <torch/csrc/utils/object_ptr.h>
 
+#include <algorithm>
 #include <array>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -125,12 +127,24 @@ bool has_own_elements(PyObject* data) {
   return module && PyUnicode_Check(module.get()) && PyUnicode_CompareWithASCIIString(module.get(), "ml_dtypes") == 0;
 }
 
+// "torch.posit16es2", as x.type() says of a tensor of ours.
+bool names_own_dtype(PyObject* data) {
+  if (!PyUnicode_Check(data)) return false;
+  Py_ssize_t length = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(data, &length);
+  if (!text) PyErr_Clear(); // no name of anything
+  const std::string_view name(text ? text : "", static_cast<size_t>(length)), prefix("torch.");
+  if (name.substr(0, prefix.size()) != prefix) return false;
+  const auto formats = c10::formats::numbered_formats();
+  return std::any_of(formats.begin(), formats.end(), [&](const auto* entry) { return name.substr(prefix.size()) == entry->name; });
+}
+
 // After a stock call that raised: whether the implementation shall have the data. The exception is gone then.
 bool refused_own_data(const Hook& h, PyObject* data) {
   if (!has(h, When::OwnData) || !data || !PyErr_Occurred()) return false;
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
   PyErr_Fetch(&type, &value, &traceback);
-  if (!has_own_elements(data)) {
+  if (!has_own_elements(data) && !(h.is_method && names_own_dtype(data))) {
     PyErr_Restore(type, value, traceback);
     return false;
   }

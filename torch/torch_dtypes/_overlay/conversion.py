@@ -20,9 +20,11 @@ def to(stock, self, *args, **kwargs):
 
 
 def type_(stock, self, dtype=None, non_blocking=False, **kwargs):
-    """Tensor.type of a tensor of ours."""
+    """Tensor.type of a tensor of ours, or to a dtype of ours by its name."""
     if dtype is None:
         return str(self.dtype)
+    if isinstance(dtype, str) and _C.format_of(named := getattr(torch, dtype.removeprefix("torch."), None)) is not None:
+        dtype = named
     if isinstance(dtype, torch.dtype):
         return self.to(dtype, non_blocking=non_blocking)
     exact = self.double() if _C.format_of(self.dtype).fits_float is False else self.float()
@@ -197,7 +199,7 @@ def _when_with_dtype(name: str) -> When:
 HOOKS = [
     Native("Tensor.data", set_data),
     Builtin(_TENSOR, "to", to, When.OWN_ARGUMENT | When.GUARD_ANYWHERE),
-    Builtin(_TENSOR, "type", type_, When.OWN_SELF),
+    Builtin(_TENSOR, "type", type_, When.OWN_SELF | When.OWN_DATA),
     *(Builtin(_TENSOR, name, None, When.GUARD_ALWAYS) for name in ("float", "double", "half", "bfloat16")),
     Builtin(_TENSOR, "view", view, When.DTYPE_ANYWHERE | When.GUARD_ANYWHERE),
     Builtin(_FUNCTIONS, "view_copy", view_copy, When.DTYPE_ANYWHERE | When.GUARD_ANYWHERE),

@@ -67,7 +67,7 @@ Lanes lanes_for(const BlockJob& job, const Recorder& seen) {
       r.subnormals == c10::formats::Subnormals::Gradual && r.man_bits <= 50 && r.min_exponent() >= -900 && r.max_exponent() <= 900;
   if (s.interleave > (s.late ? 2 : 1) || s.align != Rounding::TowardZero || !mode || !plain || adder.bits > 29) return Lanes::None;
   if ((s.product_limit && !s.late) || s.min_exponent.value_or(0) > 60 || s.min_exponent.value_or(0) < -490) return Lanes::None;
-  if (s.late && r.max_exponent() > 200) return Lanes::None;
+  if (s.late && (r.max_exponent() > 200 || adder.late_bits() > 51)) return Lanes::None; // two of so many bits float64 adds up
   Lanes lanes = job.wide_start ? Lanes::Double : Lanes::Float;
   for (const Format* f : {&job.left, &job.right}) {
     // A sum cannot have a smaller exponent than the smallest product, and nothing is cut off below that.

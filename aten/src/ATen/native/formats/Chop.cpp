@@ -2,6 +2,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/FormatRounding.h>
+#include <ATen/FormatTensor.h>
 #include <ATen/Observation.h>
 #include <ATen/Parallel.h>
 #include <ATen/native/formats/DeviceKernels.h>
@@ -102,7 +103,7 @@ void round_into(const at::Tensor& out, const at::Tensor& in, const Format& forma
 
 at::Tensor chop(const at::Tensor& values, const Format& format, double flip_prob, const std::optional<at::Generator>& generator) {
   expect_kernels(values.device(), "chop"); // an error before any work
-  const at::Tensor in = values.is_non_overlapping_and_dense() ? values : values.contiguous();
+  const at::Tensor in = dense(values);
   at::Tensor out = in.device().is_cpu() ? at::Tensor(at::detail::empty_strided_cpu(in.sizes(), in.strides(), in.scalar_type()))
                                         : at::empty_strided(in.sizes(), in.strides(), in.options());
   round_into(out, in, format, flip_prob, generator);

@@ -121,6 +121,8 @@ at::Tensor convolution_dots(const at::Tensor& input, const at::Tensor& weight, c
     const int64_t stride = conv.stride[d - 2], padding = conv.padding[d - 2], reach = conv.dilation[d - 2] * (w.size(d) - 1) + 1;
     out.push_back(conv.transposed ? (x.size(d) - 1) * stride - 2 * padding + reach + conv.output_padding[d - 2]
                                   : (x.size(d) + 2 * padding - reach) / stride + 1);
+    TORCH_CHECK(out.back() > 0, "Given input size per channel: ", x.sizes().slice(2), ". Calculated output size per channel: ", out.back(),
+                ". Output size is too small");
   }
   return conv.transposed ? backward(x, w, b, out, conv, entry, policy) : forward(x, w, b, out, conv, entry, policy);
 }

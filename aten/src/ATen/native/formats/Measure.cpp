@@ -1,5 +1,6 @@
 #include <ATen/native/formats/Measure.h>
 
+#include <ATen/FormatTensor.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/formats/DeviceKernels.h>
@@ -40,8 +41,7 @@ void measure(const at::Tensor& values, const c10::formats::Format& format, const
   const bool wide = values.scalar_type() == c10::ScalarType::Double;
   const c10::ScalarType type = wide ? c10::ScalarType::Double : c10::ScalarType::Float;
   const at::Tensor in = at::_ops::to_dtype::call(values, type, false, false, {});
-  const at::Tensor dense = in.is_non_overlapping_and_dense() ? in : in.contiguous();
-  wide ? measure_as<double>(dense, format, seen) : measure_as<float>(dense, format, seen);
+  wide ? measure_as<double>(dense(in), format, seen) : measure_as<float>(dense(in), format, seen);
 }
 
 } // namespace at::formats

@@ -124,7 +124,7 @@ struct FloatLimits {
 };
 
 struct FloatFlags {
-  uint32_t zero_in{0}, zeros{0}, inexact{0}, underflow{0}, subnormal{0}, unusual{0};
+  uint32_t zero_in{0}, to_zero{0}, zeros{0}, inexact{0}, underflow{0}, subnormal{0}, unusual{0};
 };
 
 // Of a block in which nothing is unusual: all numbers are within the range, and their results finite.
@@ -135,6 +135,7 @@ __attribute__((noinline)) FloatFlags float_flags(FloatLimits l, const float* __r
     const uint32_t zero = x == 0, zero_result = r == 0, small = magnitude < l.smallest, below_normal = magnitude < l.normal;
     const uint32_t within = magnitude <= l.bound, finite_result = std::abs(r) <= std::numeric_limits<float>::max();
     f.zero_in += zero;
+    f.to_zero += (zero ^ 1) & zero_result;
     f.zeros += zero_result;
     f.inexact += uint32_t{!(x == r)};
     f.underflow += (zero ^ 1) & (small | zero_result);
@@ -205,7 +206,7 @@ bool count_float_block(const FloatLimits& limits, const float* x, const float* r
   Flags found;
   found.zero_in = f.zero_in;
   found.underflow = f.underflow;
-  found.to_zero = f.zeros - f.zero_in;
+  found.to_zero = f.to_zero;
   found.subnormal = f.subnormal;
   found.zeros = f.zeros;
   found.inexact = f.inexact;

@@ -40,7 +40,8 @@ BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts)
   const bool told =
       plan.has(fact::LeavesRange | fact::ComesNear) && casts == Casts::Plain && (is_ours(base) || (plan.has(fact::Powers) && is_ours(base + 1)));
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
-    map_tensors(plan.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) { return stand_in(t, plan.arguments[i].written); });
+    const bool written = plan.writes_to(i, *stack, base);
+    map_tensors(plan.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) { return stand_in(t, written); });
   }
   if (told && format_) {
     const Format format = rounding_format(*format_);

@@ -16,7 +16,8 @@ c10::OperatorHandle functional_of(const c10::FunctionSchema& schema) {
 } // namespace
 
 void run_place_by_place(const c10::OperatorHandle& op, const Plan& plan, torch::jit::Stack* stack) {
-  const at::AutoDispatchBelowADInplaceOrView guard;
+  // Not below ADInplaceOrView, where single operators in place count a tensor's versions: this one has no kernel of its own there.
+  const at::AutoDispatchBelowAutograd guard;
   const size_t base = stack->size() - plan.arguments.size();
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     c10::IValue& value = (*stack)[base + i];
@@ -34,6 +35,7 @@ void run_place_by_place(const c10::OperatorHandle& op, const Plan& plan, torch::
   for (size_t i = 0; i < out.size(); ++i) {
     at::Tensor target = out[i];
     store(results[i], target, {});
+    if (!target.is_inference()) target.unsafeGetTensorImpl()->bump_version();
   }
 }
 

@@ -10,6 +10,7 @@
 #include <ATen/native/formats/operators/BoxedCall.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <c10/formats/KeptDenormals.h>
 
 #include <optional>
 #include <sstream>
@@ -36,6 +37,7 @@ std::optional<std::string> text_of_arguments(const torch::jit::Stack& stack, siz
 
 // The operator on every code that an element can hold.
 at::Tensor make_table(const c10::OperatorHandle& op, const Plan& plan, const FormatEntry& entry, const torch::jit::Stack& stack, size_t base) {
+  const c10::formats::KeptDenormals kept;
   const int64_t count = int64_t{1} << (8 * entry.format.itemsize());
   at::Tensor all = at::arange(count, at::TensorOptions().dtype(c10::ScalarType::Int)).to(entry.bits);
   torch::jit::Stack call(stack.begin() + static_cast<int64_t>(base), stack.end());
@@ -114,7 +116,7 @@ bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::S
     hold_for_launches(table = copied);
   }
   const at::Tensor codes = bits_alias(self);
-  const at::Tensor in = codes.is_non_overlapping_and_dense() ? codes : codes.contiguous();
+  const at::Tensor in = dense(codes);
   at::Tensor out = in_place && in.is_same(codes) ? self : empty_strided_format(in.sizes(), in.strides(), entry, self.device());
   if (observed) count_look_up(exact, table, in, recorder(entry.format, out.const_data_ptr()));
   gpu ? look_up_on_gpu(table, in, out) : look_up(table, in, out);

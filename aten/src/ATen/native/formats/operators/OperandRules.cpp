@@ -179,7 +179,7 @@ bool run_normalisation(const c10::OperatorHandle& op, const Plan& plan, Stack* s
     map_tensors(plan.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) {
       if (!t.defined() || (i > 0 && entry->compute == c10::ScalarType::Float)) return t;
       const at::Tensor values = cast(t, entry->compute);
-      if (plan.arguments[i].written) statistics.emplace_back(t, values);
+      if (plan.writes_to(i, *stack, base)) statistics.emplace_back(t, values);
       return values;
     });
   }

@@ -27,11 +27,15 @@ static Plan::Slot slot_of(const c10::Argument& argument) {
   }
 }
 
-// Batch and instance normalisation update their running statistics without saying so.
+// Batch and instance normalisation update their running statistics without saying so, in training.
+static bool is_statistic(const c10::Argument& argument) {
+  return argument.name() == "running_mean" || argument.name() == "running_var";
+}
+
 static bool is_written(const c10::FunctionSchema& schema, const c10::Argument& argument) {
   if (argument.alias_info() && argument.alias_info()->isWrite()) return true;
-  const bool statistics = argument.name() == "running_mean" || argument.name() == "running_var";
-  return statistics && schema.name().find("backward") == std::string::npos;
+  const auto named = [&](const char* part) { return schema.name().find(part) != std::string::npos; };
+  return is_statistic(argument) && !named("backward") && !named("no_training") && !named("no_update");
 }
 
 static bool is_in_place(const c10::FunctionSchema& schema) {
@@ -103,12 +107,14 @@ Plan::Plan(const c10::FunctionSchema& schema)
   random = has(fact::Draws) || place_of(schema, "generator") >= 0;
   draws_only = has(fact::Fills) || (has(fact::FillsInPlace) && is_in_place(schema));
   numbers = number_places(schema, row);
+  training = std::max({place_of(schema, "training"), place_of(schema, "train"), place_of(schema, "use_input_stats")});
   writes = false;
   for (const c10::Argument& a : schema.arguments()) {
     // Read out of the tensor by stock code; or added to scores of the query's dtype.
     const bool weights = has(fact::AnyWeight) && (a.name() == "weight" || a.name() == "pos_weight");
     const bool holds_numbers = (way == Way::Loop && a.name() == "scalars") || a.name() == "attn_mask" || weights;
-    arguments.push_back({slot_of(a), is_written(schema, a), holds_numbers, says_where(a.name()), a.name()});
+    const bool declared = a.alias_info() && a.alias_info()->isWrite();
+    arguments.push_back({slot_of(a), is_written(schema, a), is_statistic(a) && !declared, holds_numbers, says_where(a.name()), a.name()});
     writes |= arguments.back().written && arguments.back().slot == Slot::Tensor;
   }
 }
@@ -118,6 +124,11 @@ bool Plan::makes_view(const c10::FunctionSchema& schema) {
     if (r.alias_info() && !r.alias_info()->isWrite()) return true;
   }
   return false;
+}
+
+bool Plan::writes_to(size_t argument, const torch::jit::Stack& stack, size_t base) const {
+  const Argument& a = arguments[argument];
+  return a.written && (!a.in_training || training < 0 || stack[base + training].toBool());
 }
 
 bool Plan::takes_tensor() const {

@@ -37,6 +37,7 @@ class Plan {
   struct Argument {
     Slot slot;
     bool written;
+    bool in_training; // and only then
     bool numbers; // a tensor that only holds numbers: it says nothing of types
     bool where;   // indices or a mask: no values
     std::string name;
@@ -45,6 +46,8 @@ class Plan {
   explicit Plan(const c10::FunctionSchema& schema);
   static bool makes_view(const c10::FunctionSchema& schema);
   bool takes_tensor() const;
+  // Whether a call writes to an argument.
+  bool writes_to(size_t argument, const torch::jit::Stack& stack, size_t base) const;
   bool has(uint64_t fact) const { return (facts & fact) != 0; }
 
   std::string name;
@@ -62,6 +65,7 @@ class Plan {
   bool near_ties; // see comes_near_ties
   bool random;     // draws numbers, in the order of memory
   bool draws_only; // and nothing but the first operand's sizes and strides counts
+  int training;    // the place of normalisation's flag, or -1
   int mask;        // the place of attention's mask, or -1
   int limits;      // the place of two numbers that stand for infinities (nan_to_num's posinf, neginf), or -1
   std::vector<NumberPlace> numbers; // see NumberPlaces.h

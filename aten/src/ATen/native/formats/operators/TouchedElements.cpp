@@ -252,7 +252,7 @@ bool run_embedding_backward(TouchedCall& call, const Tensor& grad) {
   const FormatEntry& entry = entry_of(grad);
   const Tensor indices = call.tensor(1);
   const int64_t rows = call[2].toInt(), padding = call[3].toInt();
-  if (grad.dim() == 0 || rows < 1 || !is_index(indices) || 4 * indices.numel() > rows) return false;
+  if (grad.dim() == 0 || rows < 1 || !is_index(indices) || 4 * indices.numel() > rows || !zero_is_code_zero(entry.format)) return false;
   const auto at = within(indices, rows, /*wraps=*/false);
   if (!at) return false;
   const Distinct where = distinct(*at);
@@ -266,7 +266,7 @@ bool run_embedding_backward(TouchedCall& call, const Tensor& grad) {
   sizes[0] = rows;
   const Tensor result = empty_format(sizes, entry, grad.device());
   Tensor codes = bits_alias(result);
-  codes.zero_().index_copy_(0, where.unique, lines); // the code of 0 is 0 in every format
+  codes.zero_().index_copy_(0, where.unique, lines);
   return call.finish(codes, grad, entry);
 }
 

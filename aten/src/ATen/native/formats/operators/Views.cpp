@@ -119,6 +119,15 @@ const at::Tensor& resize_(const at::Tensor& self, c10::SymIntArrayRef size, std:
   return self;
 }
 
+// As stock's: sizes, and where a memory format is asked for, strides.
+const at::Tensor& resize_as_(const at::Tensor& self, const at::Tensor& like, std::optional<c10::MemoryFormat> memory_format) {
+  at::_ops::resize_::call(self, like.sym_sizes(), {});
+  if (memory_format) {
+    self.unsafeGetTensorImpl()->empty_tensor_restride(*memory_format == c10::MemoryFormat::Preserve ? like.suggest_memory_format() : *memory_format);
+  }
+  return self;
+}
+
 at::Tensor& set_storage(at::Tensor& self, at::Storage source, c10::SymInt offset, c10::SymIntArrayRef size, c10::SymIntArrayRef stride) {
   const auto sizes = C10_AS_INTARRAYREF_SLOW(size);
   const auto given = C10_AS_INTARRAYREF_SLOW(stride);
@@ -264,6 +273,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("unsafe_split.Tensor", &unsafe_split);
   m.impl("unsafe_split_with_sizes", &unsafe_split_with_sizes);
   m.impl("resize_", &resize_);
+  m.impl("resize_as_", &resize_as_);
   m.impl("set_.source_Storage", &set_whole_storage);
   m.impl("set_.source_Storage_storage_offset", &set_storage);
   m.impl("set_.source_Tensor", &set_tensor);

@@ -150,9 +150,9 @@ at::Tensor look_up_codes(const at::Tensor& input, const at::Tensor& table) {
                   table.numel() == (int64_t{1} << 8 * input.itemsize()),
               "expected codes of 8 or 16 bits and a table of all of them, but got ", input.toString(), " and ", table.toString(), " of shape ",
               table.sizes());
-  const at::Tensor dense = input.is_non_overlapping_and_dense() ? input : input.contiguous();
-  const at::Tensor out = at::empty_like(dense);
-  look_up(table, dense, out);
+  const at::Tensor in = dense(input);
+  const at::Tensor out = at::empty_like(in);
+  look_up(table, in, out);
   return out;
 }
 

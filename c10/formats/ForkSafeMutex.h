@@ -13,6 +13,7 @@ class ForkSafeMutex : public std::mutex {
   ForkSafeMutex() {
     static const int registered = pthread_atfork(&lock_all, &unlock_all, &unlock_all);
     static_cast<void>(registered); // not 0 where there is no memory: then this is a mutex like any other
+    const std::lock_guard<std::mutex> lock(list());
     all().push_back(this);
   }
 
@@ -22,11 +23,18 @@ class ForkSafeMutex : public std::mutex {
     static auto* const mutexes = new std::vector<ForkSafeMutex*>;
     return *mutexes;
   }
+  // Of two functions' first calls at once, and held while a child is made: none is added then.
+  static std::mutex& list() {
+    static auto* const mutex = new std::mutex;
+    return *mutex;
+  }
   static void lock_all() {
+    list().lock();
     for (ForkSafeMutex* m : all()) m->lock();
   }
   static void unlock_all() {
     for (ForkSafeMutex* m : all()) m->unlock();
+    list().unlock();
   }
 };
 

@@ -17,6 +17,7 @@ _TABLES = {"nf4": 1.2, "hif8": 1.2, "e8m0": 1.2, "takum16_linear": 4.0, "e6m9fn_
 _DECODE = dict.fromkeys(_ENCODE, 1.1) | _TABLES
 _ARITHMETIC = {"q43": 4.0, "posit16es2": 6.0}
 _TWO = ("q43", "posit16es2")
+_WITHOUT_TABLES = ("posit32es2", "posit16es2_stochastic")
 
 
 def casts(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
@@ -75,13 +76,16 @@ def arithmetic(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group
 
 
 def functions(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
-    named = {name_of(d): d for d in dtypes or map(torch_dtypes.dtype, _TWO)}
+    named = {name_of(d): d for d in dtypes or map(torch_dtypes.dtype, (*_TWO, *_WITHOUT_TABLES))}
 
     def operands():
         x = torch.randn(sizes.function_elements)
         return {name: {"x": x.to(d)} for name, d in {"float32": torch.float32, **named}.items()}
 
-    calls = {"tanh": "torch.tanh(x)", "exp": "torch.exp(x)", "sigmoid": "torch.sigmoid(x)", "gelu": "torch.nn.functional.gelu(x)"}
+    calls = {
+        "tanh": "torch.tanh(x)", "exp": "torch.exp(x)", "sigmoid": "torch.sigmoid(x)", "gelu": "torch.nn.functional.gelu(x)",
+        "silu": "torch.nn.functional.silu(x)",
+    }  # fmt: skip
     return [
         Group(
             dict.fromkeys(("float32", *named), code), operands,

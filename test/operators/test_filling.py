@@ -1,7 +1,12 @@
-"""What fills tensors by the dtype alone: uninitialised memory in deterministic mode, and random_() without a range."""
+"""What fills tensors by the dtype alone (uninitialised memory in deterministic mode, random_() without a range), and numbers put into them, which are
+rounded once."""
+
+import math
 
 import pytest
 import torch
+from conftest import codes_of
+from torch.nn import functional as F
 
 import torch_dtypes
 
@@ -67,3 +72,96 @@ def test_random_integers_are_those_that_the_format_has_without_gaps(dtype):
     assert not torch.equal(further.to(dtype).double(), further)
     assert values.min() >= 0 and values.max() <= most and values.max() > 0.9 * most and torch.equal(values, values.round())
     assert abs(float(values.mean()) / most - 0.5) < 0.02
+
+
+MASK = torch.tensor([True, False, True])
+AT = torch.tensor([0, 2])
+# Each puts v into two or more places of x, which has three.
+PUTS = {
+    "masked_fill": lambda x, v: x.masked_fill(MASK, v),
+    "masked_fill_": lambda x, v: x.clone().masked_fill_(MASK, v),
+    "masked_fill of a tensor": lambda x, v: x.masked_fill(MASK, number(v)),
+    "masked_fill in vmap": lambda x, v: torch.vmap(lambda x, m: x.masked_fill(m, v))(x, MASK),
+    "masked_fill with a gradient": lambda x, v: x.clone().requires_grad_().masked_fill(MASK, v).detach(),
+    "index_fill": lambda x, v: x.index_fill(0, AT, v),
+    "index_fill of a tensor": lambda x, v: x.index_fill(0, AT, number(v)),
+    "index_fill of few of many": lambda x, v: x.repeat(2000).index_fill_(0, AT, v)[:3],
+    "scatter": lambda x, v: x.scatter(0, AT, v),
+    "scatter_ of few of many": lambda x, v: x.repeat(2000).scatter_(0, AT, v)[:3],
+    "pad": lambda x, v: F.pad(x, (1, 2), value=v),
+    "where": lambda x, v: torch.where(MASK, v, x),
+    "where of a tensor": lambda x, v: torch.where(MASK, number(v), x),
+    "threshold": lambda x, v: F.threshold(x, 2.0, v),
+    "pad_sequence": lambda x, v: torch.nn.utils.rnn.pad_sequence([x, x[:1]], padding_value=float(v)),
+}
+
+
+def number(v):
+    return torch.tensor(v, dtype=torch.int64 if isinstance(v, int) else torch.float64)
+
+
+# Numbers beside ties and values that float32 takes for them, and beyond its range.
+NEAR = [1 + 2.0**-40, -1 - 2.0**-8 - 2.0**-40, 1.0625 + 2.0**-40, 1e-50, -1e39, 2**40 + 2**32 + 1, 0.3]
+
+
+@pytest.mark.parametrize("put", PUTS)
+@pytest.mark.parametrize("name", ["posit16es2", "posit8es0", "e5m7", "bf16", "q43", "e4m3fn", "fixed8_8", "fixed4_3_wrap"])
+def test_a_number_put_into_a_tensor_is_rounded_once(name, put):
+    d = torch_dtypes.dtype(name)
+    x = torch.full((3,), 1.5, dtype=d)
+    rest = codes_of(x)[0]
+    for mode in ("nearest_even", "up", "down", "toward_zero", "to_odd"):
+        with torch_dtypes.rounding(mode):
+            for v in NEAR:
+                v = float(v) if put == "threshold" else v  # whose number is a float
+                code = codes_of(torch.zeros(1, dtype=d).fill_(v))
+                made = codes_of(PUTS[put](x, v)).flatten()
+                filled = made[made != rest]
+                assert filled.numel() >= 2 and (filled == code).all(), (mode, v)
+
+
+@pytest.mark.parametrize("put", PUTS)
+def test_a_number_is_rounded_at_random_once_a_call(put):
+    d = torch_dtypes.dtype("e5m7_stochastic")
+    ones = torch.ones(3, dtype=d)
+    torch.manual_seed(0)
+    seen = set()
+    for _ in range(40):
+        made = PUTS[put](ones, 1.00390625).double().flatten()  # half way between two numbers
+        filled = made if (made == 1).all() else made[made != 1]
+        assert filled.unique().numel() == 1
+        seen.add(float(filled[0]))
+    assert seen == {1.0, 1.0078125}
+    state = torch.get_rng_state()
+    for v in (0.0, -2.5, math.inf):
+        ones.masked_fill(MASK, v)  # values of the format
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_few_of_many_are_filled_with_what_an_infinity_stands_for():
+    x = torch.ones(8192, dtype=torch.posit16es2)
+    assert x.index_fill(0, AT, -math.inf)[:3].tolist() == x.scatter(0, AT, -math.inf)[:3].tolist() == [-(2.0**56), 1.0, -(2.0**56)]
+
+
+PAIRS = {"maximum": torch.maximum, "minimum": torch.minimum, "fmax": torch.fmax, "fmin": torch.fmin}
+
+
+@pytest.mark.parametrize("mode", ["nearest_even", "up", "down"])
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("name", ["posit16es2", "e5m7", "bf16"])
+def test_a_float64_operand_without_dimensions_is_rounded_once(name, pair, mode):
+    d = torch_dtypes.dtype(name)
+    x = torch.tensor([0.0, 1.0, -3.0, 4096.0], dtype=d)
+    for v in NEAR:
+        other = torch.tensor(float(v), dtype=torch.float64)
+        with torch_dtypes.rounding(mode):
+            assert torch.equal(PAIRS[pair](x, other), PAIRS[pair](x.double(), other).to(d)), v
+            assert torch.equal(PAIRS[pair](other, x), PAIRS[pair](x.double(), other).to(d)), v
+
+
+def test_comparisons_take_numbers_as_they_are():
+    one, v = torch.ones(1, dtype=torch.e5m7), 1 + 2.0**-40
+    for other in (v, torch.tensor(v, dtype=torch.float64)):
+        assert not (one == other).any() and (one < other).all() and not (one >= other).any()
+    assert not torch.isin(one, v).any()
+    assert not (torch.full((1,), 2.0**25, dtype=torch_dtypes.dtype("bf16")) == 2**25 + 1).any()

@@ -78,10 +78,10 @@ class BoxedKernel final : public c10::OperatorKernel {
     if (plan_.has(kAddsProducts) && run_dot_operator(op, plan_, stack)) return true;
     if (plan_.moves && run_on_codes(op, plan_, stack)) return true;
     if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, Casts::Plain)) return true;
+    if (!plan_.numbers.empty()) exchange_numbers(plan_.numbers, plan_.arguments.size(), stack);
     if (plan_.touches != Touches::All && run_on_touched(op, plan_, stack)) return true;
     if (plan_.limits >= 0) give_limits(plan_, *stack);
     if (plan_.way == Way::Loop) return run_place_by_place(op, plan_, stack), true;
-    if (!plan_.numbers.empty()) exchange_infinities(plan_.numbers, plan_.arguments.size(), stack);
     return plan_.has(fact::Elementary | fact::Tabled) && run_by_table(op, plan_, stack);
   }
 
@@ -109,7 +109,7 @@ class ByCastsKernel final : public c10::OperatorKernel {
       op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
       return;
     }
-    if (!plan_.numbers.empty()) exchange_infinities(plan_.numbers, plan_.arguments.size(), stack);
+    if (!plan_.numbers.empty()) exchange_numbers(plan_.numbers, plan_.arguments.size(), stack);
     const BoxedCall call(plan_, stack, Casts::Recorded);
     op.callBoxed(stack);
     call.finish(op.schema().returns().size(), stack);

@@ -118,9 +118,9 @@ void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t 
   if (compute_ == ScalarType::Float && multiplies(plan) && !keeps_operands(plan, device_of(plan, stack, base))) compute_ = ScalarType::Double;
   // The format gets the rounding of what a stock tensor of such a precision draws from the same seed.
   if (plan.draws_only && format_) compute_ = type.format->format.significand_bits() <= 24 ? ScalarType::Float : ScalarType::Double;
-  // A target of float64 beside float32's values: one rounding, at the end.
-  const bool wider = format_ && plan.has(fact::KeepsFirst) && plan.has(fact::MixedByCasts) && type.doubles;
-  if (wider) compute_ = ScalarType::Double;
+  // A float64 operand beside float32's values, or a number that float32 does not have, counts as it is: one rounding, at the end.
+  const bool elements = plan.rule == OperandRule::Any && !random_ && !plan.has(kAddsProducts);
+  if (format_ && elements && (type.doubles || !float32_has(plan.numbers, plan.arguments.size(), stack))) compute_ = ScalarType::Double;
   if (!format_) compute_ = c10::toRealValueType(*type.stock); // as stock casts its operands to the common type
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     c10::IValue& value = stack[base + i];

@@ -1,4 +1,4 @@
-// Numbers that a caller writes among an operator's arguments, and the infinities among them: see FillInfinity.h.
+// Numbers that a caller writes among an operator's arguments: what they are rounded to, and what the infinities among them become (FillInfinity.h).
 #pragma once
 #include <ATen/core/stack.h>
 
@@ -12,7 +12,10 @@ struct NumberPlace {
   int argument;
   Use use;
 };
-// Exchanges infinities in those places, beside a tensor of ours, maybe within wrappers of torch.func, in the first argument that is one.
-void exchange_infinities(const std::vector<NumberPlace>& places, size_t arguments, torch::jit::Stack* stack);
+// Beside a tensor of ours, maybe within wrappers of torch.func, in the first argument that is one: rounds what is put into it, and exchanges the
+// infinities that its elements are held against.
+void exchange_numbers(const std::vector<NumberPlace>& places, size_t arguments, torch::jit::Stack* stack);
+// Whether float32 has the numbers in those places as they are.
+bool float32_has(const std::vector<NumberPlace>& places, size_t arguments, const torch::jit::Stack& stack);
 
 } // namespace at::formats

@@ -53,7 +53,7 @@ class VmapByCasts final : public FrontKernel {
     if (!batched_beside_ours(*stack)) return stock_.callBoxed(op, keys, stack);
     if (plan_.has(kAddsProducts) && run_dot_operator(op, plan_, stack)) return;
     if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, Casts::Recorded)) return;
-    if (!plan_.numbers.empty()) exchange_infinities(plan_.numbers, plan_.arguments.size(), stack);
+    if (!plan_.numbers.empty()) exchange_numbers(plan_.numbers, plan_.arguments.size(), stack);
     const BoxedCall call(plan_, stack, Casts::Recorded);
     op.callBoxed(stack);
     call.finish(op.schema().returns().size(), stack);

@@ -31,3 +31,29 @@ def test_products_of_wide_posits_stay_in_range(name):
     assert F.mse_loss(large, -large) == torch.finfo(dtype).max and large.norm() == torch.finfo(dtype).max
     with pytest.raises(RuntimeError, match="whose values and their products float32 has"), torch_dtypes.accumulate("float32"):
         large @ large
+
+
+NOTHING = {
+    "trapezoid": lambda e: torch.trapezoid(e),
+    "with a step": lambda e: torch.trapezoid(e, dx=0.5),
+    "with places": lambda e: torch.trapezoid(e, e),
+    "with places of float32": lambda e: torch.trapezoid(e, torch.zeros(0)),
+    "trapz": lambda e: torch.trapz(e),
+    "trapz with places": lambda e: torch.trapz(e, e),
+    "of lines": lambda e: torch.trapezoid(e.view(2, 0)),
+    "cond": lambda e: torch.linalg.cond(e.view(0, 0)),
+    "cond by name": lambda e: torch.linalg.cond(e.view(0, 0), "fro"),
+    "cond of none": lambda e: torch.linalg.cond(e.view(0, 3, 3), 1),
+    "cond of two": lambda e: torch.linalg.cond(e.view(2, 0, 0), 2),
+}
+
+
+@pytest.mark.parametrize("call", NOTHING)
+@pytest.mark.parametrize("name", ["posit16es2", "q43", "posit32es2"])
+def test_integrals_and_condition_numbers_of_nothing(name, call):
+    d = torch_dtypes.dtype(name)
+    for e in (torch.zeros(0, dtype=d), torch.zeros(0, dtype=d, requires_grad=True)):
+        made, expected = NOTHING[call](e), NOTHING[call](torch.zeros(0))
+        assert made.dtype is d and made.shape == expected.shape and made.tolist() == expected.tolist()
+    with pytest.raises(IndexError):
+        torch.trapezoid(torch.zeros(0, dtype=d), dim=1)

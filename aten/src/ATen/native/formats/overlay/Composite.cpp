@@ -22,6 +22,7 @@
 #include <ATen/ops/feature_alpha_dropout_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/feature_dropout_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/float_power.h>
+#include <ATen/ops/linalg_cond_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/linalg_eigvalsh_ops.h>
 #include <ATen/ops/linalg_slogdet_ops.h>
 #include <ATen/ops/linalg_svdvals_ops.h>
@@ -32,6 +33,8 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/scatter.h>
 #include <ATen/ops/to_ops.h>
+#include <ATen/ops/trapezoid_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/trapz_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/where_compositeimplicitautograd_dispatch.h>
 
@@ -184,6 +187,28 @@ Tensor combinations(const Tensor& self, int64_t r, bool with_replacement) {
   return at::compositeimplicitautograd::combinations(self, r, with_replacement);
 }
 
+// ---- integrals and condition numbers of nothing: stock makes its zeros of the operand's options ----
+
+template <typename Stock>
+Tensor by_values(const Tensor& self, Stock&& stock) {
+  const FormatEntry& entry = *entry_beneath(self);
+  const ExplicitDtypeGuard guard;
+  const Tensor zeros = stock(at::_ops::to_dtype::call(self, entry.compute, false, false, {}));
+  return at::_ops::to_dtype::call(zeros, c10::formats::scalar_type(entry), false, false, {});
+}
+
+template <auto stock, typename Step>
+Tensor integral(const Tensor& y, Step step, int64_t dim) {
+  if (!entry_beneath(y) || y.size(dim) != 0) return stock(y, step, dim);
+  return by_values(y, [&](const Tensor& values) { return stock(values, step, dim); });
+}
+
+template <auto stock, typename Norm>
+Tensor condition(const Tensor& self, Norm p) {
+  if (!entry_beneath(self) || self.numel() != 0) return stock(self, p);
+  return by_values(self, [&](const Tensor& values) { return stock(values, p); });
+}
+
 // ---- bincount: stock adds up weights in float64, but those of float32 ----
 
 Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, c10::SymInt minlength) {
@@ -257,6 +282,13 @@ void register_composites(torch::Library& m) {
   m.impl("float_power_.Scalar", &float_power_number_);
   m.impl("bincount", &bincount);
   m.impl("combinations", &combinations);
+  using Order = const std::optional<Scalar>&;
+  m.impl("linalg_cond", &condition<static_cast<Tensor (*)(const Tensor&, Order)>(&stock::linalg_cond), Order>);
+  m.impl("linalg_cond.p_str", &condition<static_cast<Tensor (*)(const Tensor&, c10::string_view)>(&stock::linalg_cond), c10::string_view>);
+  m.impl("trapezoid.x", &integral<static_cast<Tensor (*)(const Tensor&, const Tensor&, int64_t)>(&stock::trapezoid), const Tensor&>);
+  m.impl("trapezoid.dx", &integral<static_cast<Tensor (*)(const Tensor&, const Scalar&, int64_t)>(&stock::trapezoid), const Scalar&>);
+  m.impl("trapz.x", &integral<static_cast<Tensor (*)(const Tensor&, const Tensor&, int64_t)>(&stock::trapz), const Tensor&>);
+  m.impl("trapz.dx", &integral<static_cast<Tensor (*)(const Tensor&, double, int64_t)>(&stock::trapz), double>);
   m.impl("where.ScalarSelf", &where_scalar_self);
   m.impl("where.ScalarOther", &where_scalar_other);
   m.impl("value_selecting_reduction_backward", &value_selecting_reduction_backward);

@@ -57,7 +57,7 @@ void BoxedCall::keep_operand(const Plan& plan, const torch::jit::Stack& stack, s
   if (plan.has(fact::Powers)) {
     if (stack[base].isComplexDouble() || stack[base + 1].isComplexDouble()) return; // as complex numbers compute
     const auto as_tensor = [](const c10::IValue& value) {
-      return value.isTensor() ? value.toTensor() : at::scalar_tensor(value.toScalar(), at::kDouble);
+      return value.isTensor() ? value.toTensor().to(at::kDouble) : at::scalar_tensor(value.toScalar(), at::kDouble);
     };
     operand_ = base_of_power(as_tensor(stack[base]), as_tensor(stack[base + 1]));
   } else if (plan.has(fact::LargerDecides)) {

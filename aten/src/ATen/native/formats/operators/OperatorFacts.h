@@ -31,7 +31,7 @@ enum class Way : uint8_t {
   _(LeavesRange)     /* results may leave float64's range where the function has no pole */                                \
   _(ComesNear)       /* of numbers that it does not reach: cpu/FunctionEnds.h */                                           \
   _(LargerDecides)   /* of two operands the larger one tells which have, and zeros alone count */                          \
-  _(Powers)          /* so do a base and an exponent, either of which may be a number */                                   \
+  _(Powers)          /* so do a base, or a factor, and an exponent, each of any dtype or a number */                       \
   _(NegativeZeros)   /* results that have become 0 were negative */                                                        \
   _(Products)        /* adds up products or values: the accumulation policy says how */                                    \
   _(FusedProducts)   /* the same within a stock kernel that obeys no policy of our own */                                  \

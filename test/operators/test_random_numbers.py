@@ -243,3 +243,12 @@ def test_scripts_draw_the_same():
     torch.manual_seed(1)
     expected = torch.rand_like(x), torch.randn_like(x), torch.dropout(x, 0.5, True)
     assert all(torch.equal(f, e) for f, e in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("name", ["posit16es2", "posit32es2", "q43"])
+def test_probabilities_that_are_drawn_over(name):
+    """x.bernoulli_(x) reads its probabilities before it writes."""
+    x = torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]]).to(torch_dtypes.dtype(name))
+    for own in (x, x.clone().t()):
+        expected = own.tolist()
+        assert own.bernoulli_(own) is own and own.tolist() == expected

@@ -34,7 +34,12 @@ BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts)
   const size_t base = stack->size() - plan.arguments.size();
   if (plan.accumulate >= 0 && (*stack)[base + plan.accumulate].toBool()) selects_ = false;
   choose_types(plan, *stack, base);
-  if (plan.draws_only && casts == Casts::Plain) blank_ = (*stack)[base].toTensor();
+  if (plan.draws_only && casts == Casts::Plain) {
+    blank_ = (*stack)[base].toTensor();
+    for (size_t i = 1; i < plan.arguments.size(); ++i) { // x.bernoulli_(x) reads what it writes to
+      if ((*stack)[base + i].isTensor() && (*stack)[base + i].toTensor().is_same(blank_)) blank_ = at::Tensor();
+    }
+  }
   if (plan.writes && casts == Casts::Plain) share_memory(plan, *stack, base);
   const auto is_ours = [&](size_t i) { return (*stack)[i].isTensor() && is_format_tensor((*stack)[i].toTensor()); };
   const bool told =

@@ -49,12 +49,20 @@ def _asked_again(dtype) -> dict:
     return {} if not isinstance(dtype, torch.dtype) or _C.format_of(dtype) is not None else {"dtype": dtype}
 
 
+def _cast_first(values, dtype) -> torch.Tensor:
+    """The operand in the dtype that was asked for. One of integers has no gradient: an error where one is wanted, as of stock tensors."""
+    made = values.to(dtype)
+    if values.requires_grad and torch.is_grad_enabled() and not made.requires_grad:
+        raise RuntimeError(f"expected a floating dtype for a tensor that requires grad, but got {made.dtype}. Call detach() first.")
+    return made
+
+
 def method_with_dtype(name: str):
     """Tensor.sum(dtype=...) and its kin: the tensor is cast first, as the documentation of each says."""
 
     def method(stock, self, *args, dtype=None, **kwargs):
         args, dtype = _take_dtype(args, dtype)
-        return getattr(self.to(dtype), name)(*args, **_asked_again(dtype), **kwargs)
+        return getattr(_cast_first(self, dtype), name)(*args, **_asked_again(dtype), **kwargs)
 
     return method
 
@@ -63,7 +71,7 @@ def function_with_dtype(stock, *args, dtype=None, **kwargs):
     """torch.sum(..., dtype=...) and its kin: the tensor is cast first, as the documentation of each says."""
     args, dtype = _take_dtype(args, dtype)
     values, *args = (kwargs.pop("input"), *args) if "input" in kwargs else args
-    return stock(values.to(dtype), *args, **_asked_again(dtype), **kwargs)
+    return stock(_cast_first(values, dtype), *args, **_asked_again(dtype), **kwargs)
 
 
 def refuse_dtype(stock, *args, **kwargs):

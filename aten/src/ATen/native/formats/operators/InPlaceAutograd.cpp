@@ -23,6 +23,9 @@ class InPlaceKernel final : public c10::OperatorKernel {
     if (plan_.has(fact::KeepsOperand) || !entry_beneath(self)) (*stack)[stack->size() - plan_.arguments.size()] = self.clone();
     functional_.callBoxed(stack);
     const at::Tensor result = stack->back().toTensor();
+    const FormatEntry* const made = entry_beneath(result);
+    TORCH_CHECK(!made || entry_beneath(self) || !c10::isIntegralType(self.scalar_type(), /*includeBool=*/true), "result type ", made->name,
+                " can't be cast to the desired output type ", self.scalar_type()); // stock's words, and those of the call without a gradient
     TORCH_CHECK(result.sizes() == self.sizes(), plan_.name, ": expected operands that broadcast to the sizes ", self.sizes(),
                 " of the tensor that is written to, but got ", result.sizes());
     stack->back() = at::_ops::copy_::call(self, result, false);

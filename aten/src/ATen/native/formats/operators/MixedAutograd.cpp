@@ -153,6 +153,8 @@ class SumInDtypeKernel final : public c10::OperatorKernel {
     if (own && recorded && arguments[dtype_].isInt()) {
       const auto asked = static_cast<c10::ScalarType>(arguments[dtype_].toInt());
       if (requested_format(asked, *own) != own) {
+        TORCH_CHECK(!c10::isIntegralType(asked, /*includeBool=*/true) || !self.requires_grad(), op.schema().name(),
+                    ": expected a floating dtype for a tensor that requires grad, but got ", asked, ". Call detach() first.");
         const ExplicitDtypeGuard explicit_dtype;
         arguments[0] = at::_ops::to_dtype::call(self, asked, false, false, {});
         op.callBoxed(stack);

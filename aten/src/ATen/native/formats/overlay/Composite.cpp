@@ -212,10 +212,10 @@ Tensor condition(const Tensor& self, Norm p) {
 // ---- bincount: stock adds up weights in float64, but those of float32 ----
 
 Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, c10::SymInt minlength) {
-  const bool ours = weights && weights->defined() && is_format_tensor(*weights);
+  const bool ours = weights && weights->defined() && entry_beneath(*weights);
   TORCH_CHECK(!is_format_tensor(self), "bincount: expected integers to count, but got a tensor of torch.", entry_of(self).name,
               ". Convert it with .long().");
-  return at::_ops::bincount::call(self, ours ? to_stock(*weights, c10::ScalarType::Double) : weights, minlength);
+  return at::_ops::bincount::call(self, ours ? exact(*weights) : weights, minlength); // a recorded cast: backward says that it has no derivative
 }
 
 // ---- torch.sparse.mm of two dense tensors, to which stock adds a zero made from their options ----

@@ -165,3 +165,24 @@ def test_comparisons_take_numbers_as_they_are():
         assert not (one == other).any() and (one < other).all() and not (one >= other).any()
     assert not torch.isin(one, v).any()
     assert not (torch.full((1,), 2.0**25, dtype=torch_dtypes.dtype("bf16")) == 2**25 + 1).any()
+
+
+BESIDE = {
+    "cast": lambda x, n: n.to(x.dtype),
+    "maximum": torch.maximum,
+    "fmax": lambda x, n: torch.fmax(n, x),
+    "where": lambda x, n: torch.where(n > 0, n, x),
+    "product": lambda x, n: x * n,
+    "sum": lambda x, n: x * 0 + n,
+}
+
+
+@pytest.mark.parametrize("call", BESIDE)
+@pytest.mark.parametrize("name", ["bf16", "posit16es2", "e5m7", "posit32es2"])
+def test_integers_beside_ours_are_rounded_once(name, call):
+    d = torch_dtypes.dtype(name)
+    n = torch.tensor([2**30 + 2**22 + 1, 2**40 + 2**32 + 1, 2**24 + 2**16 + 1, 2**53 - 1])  # of which float32 makes ties
+    for mode in ("nearest_even", "up", "down"):
+        with torch_dtypes.rounding(mode):
+            expected = n.double().to(d)
+            assert torch.equal(BESIDE[call](torch.ones(4, dtype=d), n), expected), mode

@@ -106,6 +106,19 @@ bool BoxedCall::keeps_operands(const Plan& plan, c10::DeviceType device) const {
   return false;
 }
 
+// Integers that float32 may not have, as an operand of two or three whose elements meet.
+static bool takes_wide_integers(const Plan& plan, const torch::jit::Stack& stack, size_t base) {
+  if (!plan.has(fact::VmapPairs | fact::Puts)) return false;
+  bool any = false;
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
+    if (plan.arguments[i].where) continue;
+    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
+      any |= t.defined() && !entry_beneath(t) && c10::isIntegralType(t.scalar_type(), /*includeBool=*/false) && t.itemsize() >= 4;
+    });
+  }
+  return any;
+}
+
 void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t base) {
   const ResultType type = result_type(plan, stack, base);
   TORCH_INTERNAL_ASSERT(type.format, plan.name, " came to the number formats' kernel without a tensor of theirs");
@@ -125,7 +138,10 @@ void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t 
   if (plan.draws_only && format_) compute_ = type.format->format.significand_bits() <= 24 ? ScalarType::Float : ScalarType::Double;
   // A float64 operand beside float32's values, or a number that float32 does not have, counts as it is: one rounding, at the end.
   const bool elements = plan.rule == OperandRule::Any && !random_ && !plan.has(kAddsProducts);
-  if (format_ && elements && (type.doubles || !float32_has(plan.numbers, plan.arguments.size(), stack))) compute_ = ScalarType::Double;
+  const auto wide = [&] {
+    return type.doubles || (type.integers && takes_wide_integers(plan, stack, base)) || !float32_has(plan.numbers, plan.arguments.size(), stack);
+  };
+  if (format_ && elements && wide()) compute_ = ScalarType::Double;
   if (!format_) compute_ = c10::toRealValueType(*type.stock); // as stock casts its operands to the common type
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     c10::IValue& value = stack[base + i];

@@ -85,7 +85,8 @@ def test_functions(name, own):
 def test_operators_without_a_kernel(own):
     x = torch.ones(2, 2, dtype=torch_dtypes.dtype(own))
     for call in (lambda: torch.bitwise_not(x), lambda: x << 1, lambda: torch.cholesky_solve(x, x.long()), lambda: torch.allclose(x, x.long()),
-                 lambda: torch.gcd(x, x), lambda: torch.bincount(x[0])):  # fmt: skip
+                 lambda: torch.gcd(x, x), lambda: torch.bincount(x[0]), lambda: x.expand(2), lambda: torch.tensor_split(x, x[0]),
+                 lambda: torch.float_power(x, 2, out=x), lambda: torch.float_power(2, x, out=x), lambda: torch.float_power(x, x, out=x)):  # fmt: skip
         assert expect_names(call, x.dtype, [x])
 
 

@@ -11,6 +11,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/as_strided_ops.h>
+#include <ATen/ops/expand_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/fill_ops.h>
 #include <ATen/ops/resize_ops.h>
 #include <ATen/ops/squeeze_compositeexplicitautograd_dispatch.h>
@@ -234,6 +235,13 @@ void set_data(at::Tensor& self, const at::Tensor& data) {
 
 } // namespace
 
+// The stock kernel, but for its error, which names the container.
+static at::Tensor expand(const at::Tensor& self, c10::SymIntArrayRef size, bool implicit) {
+  TORCH_CHECK(static_cast<int64_t>(size.size()) >= self.dim(), "expand: expected at least as many sizes as the tensor of torch.", entry_of(self).name,
+              " has dimensions, ", self.dim(), ", but got ", size);
+  return at::compositeexplicitautograd::expand_symint(self, size, implicit);
+}
+
 // view.dtype from a stock tensor: to one of our dtypes it wraps the same memory, everything else is the stock kernel's.
 static at::Tensor view_dtype_stock(const at::Tensor& self, c10::ScalarType type) {
   if (!c10::formats::is_format_type(type)) return at::compositeexplicitautograd::view(self, type);
@@ -266,6 +274,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
   m.impl("view", &view);
   m.impl("_unsafe_view", &view);
   m.impl("alias", &alias);
+  m.impl("expand", &expand);
   m.impl("detach", &alias);
   m.impl("view.dtype", &view_dtype);
   m.impl("view_copy.dtype", &view_copy_dtype);

@@ -32,6 +32,7 @@
 #include <ATen/ops/new_zeros_ops.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/scatter.h>
+#include <ATen/ops/tensor_split_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/to_ops.h>
 #include <ATen/ops/trapezoid_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/trapz_compositeimplicitautograd_dispatch.h>
@@ -180,6 +181,30 @@ Tensor& float_power_number_(Tensor& self, const Scalar&) {
   refuse_float_power_in_place(self);
 }
 
+// out=, whose error would name the container.
+Tensor& float64_of(Tensor& out) {
+  const FormatEntry* entry = entry_beneath(out);
+  TORCH_CHECK(!entry, "float_power: expected out of float64, but got torch.", entry->name, ". Leave out= out and convert the result.");
+  return out;
+}
+Tensor& float_power_out(const Tensor& self, const Tensor& exponent, Tensor& out) {
+  return at::float_power_outf(exact(self), exact(exponent), float64_of(out));
+}
+Tensor& float_power_number_out(const Tensor& self, const Scalar& exponent, Tensor& out) {
+  return at::float_power_outf(exact(self), exponent, float64_of(out));
+}
+Tensor& float_power_of_number_out(const Scalar& self, const Tensor& exponent, Tensor& out) {
+  return at::float_power_outf(self, exact(exponent), float64_of(out));
+}
+
+// ---- tensor_split by a tensor, whose error would name the container ----
+
+std::vector<Tensor> tensor_split(const Tensor& self, const Tensor& indices, int64_t dim) {
+  const FormatEntry* entry = entry_beneath(indices);
+  TORCH_CHECK(!entry, "tensor_split: expected tensor_indices_or_sections of int64, but got torch.", entry->name, ". Convert it with .long().");
+  return at::compositeimplicitautograd::tensor_split(self, indices, dim);
+}
+
 // ---- combinations of nothing, which stock makes of the operand's options ----
 
 Tensor combinations(const Tensor& self, int64_t r, bool with_replacement) {
@@ -278,6 +303,10 @@ void register_composites(torch::Library& m) {
   m.impl("float_power.Tensor_Tensor", &float_power);
   m.impl("float_power.Tensor_Scalar", &float_power_number);
   m.impl("float_power.Scalar", &float_power_of_number);
+  m.impl("float_power.Tensor_Tensor_out", &float_power_out);
+  m.impl("float_power.Tensor_Scalar_out", &float_power_number_out);
+  m.impl("float_power.Scalar_out", &float_power_of_number_out);
+  m.impl("tensor_split.tensor_indices_or_sections", &tensor_split);
   m.impl("float_power_.Tensor", &float_power_);
   m.impl("float_power_.Scalar", &float_power_number_);
   m.impl("bincount", &bincount);

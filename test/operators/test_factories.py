@@ -363,6 +363,70 @@ def test_default_dtype_is_that_of_fractions(default_dtype, call, dtype):
     expect_tensor(FRACTIONS[call](), dtype)
 
 
+def into(call):
+    out = torch.empty(0)
+    call(out)
+    return out
+
+
+OF_INTEGERS = {  # of a dtype and of integers: (what the default makes of the integers, the same of their cast)
+    "/": (lambda i: i / 3, lambda x: x / 3), "number /": (lambda i: 3 / i, lambda x: 3 / x),
+    "div": (lambda i: torch.div(i, other=7), lambda x: x / 7),
+    "sqrt": (torch.sqrt, torch.sqrt), "exp": (lambda i: (i * 25).exp(), lambda x: (x * 25).exp()), "a number": (lambda i: i * 0.1, lambda x: x * 0.1),
+    "keywords": (lambda i: torch.atan2(other=i, input=i + 1), lambda x: torch.atan2(x + 1, x)),
+    "bools": (lambda i: (i > 1) / 3, lambda x: (x > 1).to(x.dtype) / 3), "and bools": (lambda i: i / (i > 0), lambda x: x),
+    "lists": (lambda i: torch._foreach_div([i, i], 3)[1], lambda x: x / 3),
+    "gradient": (lambda i: torch.gradient(i)[0], lambda x: torch.gradient(x)[0]),
+    "a function in Python": (torch.nn.functional.softsign, torch.nn.functional.softsign),
+    "where": (lambda i: torch.where(i > 2, i, 0.1), lambda x: torch.where(x > 2, x, 0.1)),
+    "where of numbers": (lambda i: torch.where(i > 2, 0.1, 0.7), lambda x: torch.where(x > 2, x.new_tensor(0.1), 0.7)),
+    "where of bools": (lambda i: (i > 2).where(i > 1, 0.1), lambda x: torch.where(x > 1, (x > 2).to(x.dtype), 0.1)),
+    "weights": (lambda i: torch.cov(i, fweights=i), lambda x: torch.cov(x, fweights=x.long())),
+    "out=": (lambda i: into(lambda out: torch.div(i, 3, out=out)), lambda x: x / 3),
+    "integers in out=": (lambda i: into(lambda out: torch.mul(i, i, out=out)), lambda x: (x.long() * x.long()).to(x.dtype)),
+}  # fmt: skip
+
+
+@few_dtypes
+@pytest.mark.parametrize("stock", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("case", OF_INTEGERS)
+def test_default_dtype_is_that_of_fractions_computed(default_dtype, case, stock, dtype):
+    """As of stock dtypes: integers become the default dtype, and the operator computes in that."""
+    default_dtype(stock)
+    default_dtype(dtype)
+    of_default, of_cast = OF_INTEGERS[case]
+    whole = torch.arange(1, 12)
+    for mode in ("nearest_even", "up"):
+        with torch_dtypes.rounding(mode):
+            expect_same(of_default(whole), of_cast(whole.to(dtype)))
+
+
+@few_dtypes
+def test_default_dtype_and_kernels_that_stock_lacks(default_dtype, dtype):
+    default_dtype(torch.bfloat16)
+    default_dtype(dtype)
+    whole = torch.arange(1, 4)
+    expect_same(torch.special.bessel_j0(whole), torch.special.bessel_j0(whole.to(dtype)))
+    with pytest.raises(RuntimeError, match="not implemented for 'Long'"):
+        whole.softmax(0)
+
+
+@few_dtypes
+@pytest.mark.parametrize("stock", [torch.float32, torch.float64], ids=str)
+def test_default_dtype_is_not_that_of_integers(default_dtype, stock, dtype):
+    """What stays of integers, or is float64 whatever the default, or is asked to be."""
+    default_dtype(stock)
+    default_dtype(dtype)
+    whole = torch.arange(1, 4)
+    for made in (whole + 300, whole.sum(), whole // 2, torch.where(whole > 1, whole, 3), whole.clone().add_(1)):
+        expect_tensor(made, torch.int64)
+    for made in (whole.float_power(2), torch.float_power(2, whole), torch.bincount(whole, whole)):
+        expect_tensor(made, torch.float64)
+    with pytest.raises(RuntimeError, match="can't be cast to the desired output type"):
+        whole.div_(2)
+    expect_tensor(torch.sqrt(whole, out=torch.empty(3, dtype=torch.float32)), torch.float32)
+
+
 @few_dtypes
 def test_default_dtype_is_not_that_of_the_rest(default_dtype, dtype):
     default_dtype(dtype)

@@ -11,7 +11,7 @@ import torch
 from torch import overrides
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from .. import _C
 from .table import Builtin, When
@@ -67,34 +67,92 @@ def result_type(stock, *args, **kwargs):
 
 
 class _FractionsOfIntegers(TorchFunctionMode):
-    """While one of ours is the default dtype: what operators make fractions of from integers (a quotient, a root, a mean) is ours.
+    """While one of ours is the default dtype: what operators make fractions of from integers (a quotient, a root, a mean) is computed in it.
 
-    Stock decides that in C++, by a default that cannot be one of ours. As with torch.set_default_device, a mode belongs to its thread, and
-    lies beneath the user's, whose `with` blocks take the top one off. Where another thread has set the default back, it lets all pass.
+    Stock decides that in C++, by a default that cannot be one of ours. What it made says that a call was such a one, and the call is made again, of
+    operands in ours: no stock function that makes fractions of integers draws random numbers or writes to an operand. As with
+    torch.set_default_device, a mode belongs to its thread, and lies beneath the user's, whose `with` blocks take the top one off. Where another
+    thread has set the default back, it lets all pass.
     """
 
     explicit = frozenset(getattr(torch.Tensor, name) for name in "float double half bfloat16 to type type_as view".split())
-    of_nothing = (torch.sparse_coo_tensor,)  # of a size alone; no set, since a builtin's hash goes by its C function, which hooks exchange
+    # No sets, since a builtin's hash goes by its C function, which hooks exchange.
+    doubles = (torch.float_power, torch.Tensor.float_power, torch.bincount, torch.Tensor.bincount)  # float64, whatever the default
+    made = (torch.Tensor, torch.sparse_coo_tensor)  # of numbers, or of a size: nothing was computed
+    where = (torch.where, torch.Tensor.where)
+    counts = ("fweights",)  # operands that have to be integers
 
     def __init__(self, stock_default: torch.dtype):
         super().__init__()
         self.stock_default = stock_default
+        # The dtype as errors name it where PyTorch has no kernel for it, which it has for float32 and float64.
+        self.may_lack = {torch.float16: "Half", torch.bfloat16: "BFloat16"}.get(stock_default)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
         ours = _C.get_default_format()
         if ours is None or func in self.explicit:
-            return result
+            return func(*args, **kwargs)
+        if kwargs.get("out") is not None:
+            return self._into(ours, func, args, **kwargs)
+        try:
+            result = func(*args, **kwargs)
+        except RuntimeError as error:
+            if not (self._is_lacking(error) and self._decides(func, args, kwargs)):
+                raise
+        else:
+            if not (self._is_default(result) and self._decides(func, args, kwargs)):
+                return result
+            if func in self.made:
+                return self._cast(ours, result)
+        args, kwargs = self._operands(ours, func, args, kwargs)
+        # Functions in Python, within which modes are off, may make fractions of integers of their own.
+        return self._cast(ours, func(*args, **kwargs))
+
+    def _into(self, ours, func, args, out, **kwargs):
+        """A call with out=, whose dtype does not say what was computed: what comes without it does."""
+        if self._decides(func, args, kwargs):
+            try:
+                fractions = self._is_default(func(*args, **kwargs))
+            except RuntimeError as error:
+                fractions = self._is_lacking(error)
+            if fractions:
+                args, kwargs = self._operands(ours, func, args, kwargs)
+        return func(*args, out=out, **kwargs)
+
+    def _is_default(self, result) -> bool:
         several = result if type(result) in (tuple, list) else (result,)
-        if not any(isinstance(t, torch.Tensor) and t.dtype is self.stock_default for t in several):
-            return result
+        return any(isinstance(t, torch.Tensor) and t.dtype is self.stock_default for t in several)
+
+    def _is_lacking(self, error: RuntimeError) -> bool:
+        return self.may_lack is not None and self.may_lack in str(error)
+
+    def _decides(self, func, args, kwargs) -> bool:
+        """Whether the default dtype does, in a call whose result is of stock's: of integers alone, and without a dtype that was asked for."""
         given = tree_leaves((args, kwargs))
+        if func in self.doubles or any(isinstance(v, torch.dtype) for v in given):
+            return False
         tensors = [v for v in given if isinstance(v, torch.Tensor)]
         fractions = any(v.is_floating_point() or v.is_complex() or v.is_quantized for v in tensors)
-        if any(isinstance(v, torch.dtype) for v in given) or (func is not torch.Tensor and (fractions or not (tensors or func in self.of_nothing))):
-            return result
+        return func is torch.Tensor or (not fractions and (bool(tensors) or func in self.made))
+
+    def _cast(self, ours, result):
+        several = result if type(result) in (tuple, list) else (result,)
         cast = [t.to(ours) if isinstance(t, torch.Tensor) and t.dtype is self.stock_default else t for t in several]
         return cast[0] if several is not result else type(result)(cast)
+
+    def _operands(self, ours, func, args, kwargs) -> tuple:
+        """The arguments, with integers in ours; with bools too, where there is nothing else: beside integers they promote, or are masks."""
+        if func in self.where:  # the condition stays, and there may be numbers alone
+            place = self.where.index(func)
+            chosen = [v if i == place else torch.as_tensor(v).to(ours) for i, v in enumerate(args)]
+            return chosen, {k: v if k == "condition" else torch.as_tensor(v).to(ours) for k, v in kwargs.items()}
+        whole = any(v.dtype is not torch.bool for v in tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor))
+
+        def operand(v):
+            return v.to(ours) if isinstance(v, torch.Tensor) and not (whole and v.dtype is torch.bool) else v
+
+        return tree_map(operand, args), {k: v if k in self.counts else tree_map(operand, v) for k, v in kwargs.items()}
 
 
 _mode: _FractionsOfIntegers | None = None  # that of the default dtype of ours, in every thread

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from typing import Any, overload
 
 import torch
@@ -164,16 +165,29 @@ def _chop_numpy(x, name: str, mode: str | None, flip_prob: float, generator: tor
     return np.ma.array(result, mask=x.mask, fill_value=x.fill_value) if isinstance(x, np.ma.MaskedArray) else result
 
 
-def _chop_jax(x, name: str, mode: str | None, flip_prob: float, generator: torch.Generator | None):
+def _expect_thread_with_blocks() -> None:
+    """An error in a thread that Python has not begun, where a ``with rounding(...)`` block around the call is not to be seen."""
+    if isinstance(threading.current_thread(), threading._DummyThread):
+        raise RuntimeError(
+            "expected a call on the thread of the rounding() block in which it was traced, but got one on a thread of JAX's. "
+            "Give the mode by chop(..., rounding=) there."
+        )
+
+
+def _chop_jax(x, name: str, mode: str | None, of_block: bool, flip_prob: float, generator: torch.Generator | None):
     import jax
     import numpy as np
 
     if not isinstance(x, jax.core.Tracer):
         return jax.dlpack.from_dlpack(_chop_tensor(torch.from_dlpack(x).detach(), name, mode, flip_prob, generator))
 
+    mode = None if of_block else mode  # that of the block in which it runs: JAX keeps what it has traced for calls outside, and in other blocks
+
     @jax.custom_jvp
     def chopped(x):
         def call(values):
+            if of_block:
+                _expect_thread_with_blocks()
             return _chop_numpy(np.asarray(values), name, mode, flip_prob, generator)
 
         method = "expand_dims" if isinstance(name, str) else "sequential"  # blocks are cut along given dimensions
@@ -238,7 +252,8 @@ def chop(
             result is a float). The result is of the same kind, type and shape. No memory is copied on the way in or out, but for arrays
             that torch cannot see (read-only or byte-swapped ones) and for the two half types, which are rounded as float32 and whose
             result rounds to the half type where that lacks the value. Under ``jax.jit`` a call goes back to the host
-            (``pure_callback``), which JAX may repeat or drop: draw stochastic roundings outside of it.
+            (``pure_callback``), which JAX may repeat or drop: draw stochastic roundings outside of it. It rounds by the block that is open when it
+            runs, whichever it was traced in; where JAX runs it on a thread of its own, no block is seen, and the mode goes by ``rounding=``.
         D: a dtype of this package or a stock floating one, or the name of a format (any that ``torch_dtypes.target`` takes), or a
             format; or blocks with scales of their own, by name (``"mxfp8_e4m3"``) or as a target (``block_format``). Names and formats take
             none of the process's 64 dtypes, so sweeps over thousands of formats are possible. (A format, or a generator, is not for
@@ -282,7 +297,7 @@ def chop(
         result = _chop_numpy(x, name, mode, flip_prob, generator)
         return result if x.shape else result[()]
     if _is_jax(x):
-        return _chop_jax(x, name, mode, flip_prob, generator)
+        return _chop_jax(x, name, mode, rounding is None and mode is not None, flip_prob, generator)
     if isinstance(x, (int, float)) and not isinstance(x, bool):
         return _chop_tensor(torch.tensor(x, dtype=torch.float64), name, mode, flip_prob, generator).item()
     raise TypeError(f"expected a torch tensor, a NumPy or JAX array or a number to chop, but got {type(x).__name__}")

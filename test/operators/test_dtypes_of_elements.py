@@ -304,3 +304,46 @@ def test_out_of_another_dtype(name, dtype):
             cases.append([o.dtype for o in outs])
             assert all(torch.equal(o, v.to(o.dtype)) for o, v in zip(outs, values, strict=True)), (name, outs, values)
         assert cases[0] == cases[1] or (type(cases[0]) is type(cases[1]) is RuntimeError), cases
+
+
+NORMS = {
+    "vector_norm": lambda x, **o: torch.linalg.vector_norm(x, **o), "norm": lambda x, **o: torch.norm(x, **o),
+    "linalg.norm": lambda x, **o: torch.linalg.norm(x, **o), "matrix_norm": lambda x, **o: torch.linalg.matrix_norm(x, **o),
+    "Tensor.norm": lambda x, **o: x.norm(**o), "norm of rows": lambda x, **o: torch.norm(x, 1, 0, **o),
+    "foreach": lambda x, **o: torch._foreach_norm([x], **o)[0],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("norm", NORMS.values(), ids=NORMS)
+def test_norms_take_a_dtype_that_promotion_gives(norm):
+    """As stock's: dtype=torch.bfloat16 is an error for float32."""
+    x = torch.tensor([[1.5, 2.0], [-0.5, 4.0]])
+    own = x.to(torch.q43)
+    for other in (x, x.double(), x.bfloat16(), x.cfloat(), x.to(torch.posit16es2)):
+        with pytest.raises(RuntimeError, match=f"expected dtype= that the tensor's {other.dtype} promotes to, but got torch.q43"):
+            norm(other, dtype=torch.q43)
+    for other in (x.long(), x > 0):
+        with pytest.raises(RuntimeError, match="expected a floating or complex tensor"):
+            norm(other, dtype=torch.q43)
+    assert torch.equal(norm(own, dtype=torch.q43), norm(own)) and norm(own, dtype=torch.q43).dtype is torch.q43
+    assert torch.equal(norm(own, dtype=torch.float32), norm(x)) and norm(own, dtype=torch.float32).dtype is torch.float32
+
+
+def test_nanmean_of_integers_is_an_error():
+    for call in (lambda x: torch.nanmean(x, dtype=torch.q43), lambda x: x.nanmean(dtype=torch.q43)):
+        with pytest.raises(RuntimeError, match=r"nanmean: expected a floating or complex tensor, but got torch\.int64"):
+            call(torch.arange(3))
+        assert call(torch.tensor([1.0, float("nan"), 2.0])).item() == 1.5
+    assert torch.mean(torch.arange(4), dtype=torch.q43).item() == 1.5
+
+
+@pytest.mark.parametrize("name", ["cumsum_", "cumprod_"])
+def test_cumulations_in_place_stay_of_their_dtype(name):
+    for own, other in ((torch.float32, torch.q43), (torch.q43, torch.float32), (torch.q43, torch.float8_e5m2fnuz), (torch.q43, torch.q52)):
+        x = torch.tensor([1.5, 2.0, 3.0], dtype=own)
+        with pytest.raises(RuntimeError, match=f"{name}: expected dtype= of the tensor that is written to, {own}, but got {other}"):
+            getattr(x, name)(0, dtype=other)
+        assert x.tolist() == [1.5, 2, 3]
+        expected = getattr(torch, name[:-1])(x, 0)
+        assert getattr(x, name)(0, dtype=own) is x and torch.equal(x, expected)
+        assert torch.equal(getattr(x.clone(), name)(0, dtype=None), getattr(torch, name[:-1])(x, 0))

@@ -7,6 +7,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .. import _C
 from . import scripts
+from .promotion import _promote
 from .table import Builtin, Extended, Native, Replaced, When
 
 
@@ -62,6 +63,7 @@ def method_with_dtype(name: str):
 
     def method(stock, self, *args, dtype=None, **kwargs):
         args, dtype = _take_dtype(args, dtype)
+        _expect_kind(name, self, dtype)
         return getattr(_cast_first(self, dtype), name)(*args, **_asked_again(dtype), **kwargs)
 
     return method
@@ -71,7 +73,29 @@ def function_with_dtype(stock, *args, dtype=None, **kwargs):
     """torch.sum(..., dtype=...) and its kin: the tensor is cast first, as the documentation of each says."""
     args, dtype = _take_dtype(args, dtype)
     values, *args = (kwargs.pop("input"), *args) if "input" in kwargs else args
+    _expect_kind(stock.__name__, values, dtype)
     return stock(_cast_first(values, dtype), *args, **_asked_again(dtype), **kwargs)
+
+
+def _expect_kind(name: str, values: torch.Tensor, dtype) -> None:
+    """An error for what stock refuses: integers in means and norms of fractions, and norms in a dtype that promotion would not give."""
+    norm = name.endswith("norm")
+    if not norm and name != "nanmean":
+        return
+    if not (values.is_floating_point() or values.is_complex()):
+        raise RuntimeError(f"{name}: expected a floating or complex tensor, but got {values.dtype}. Convert it first: x.to({dtype}).")
+    ours = [d for d in (values.dtype, dtype) if _C.format_of(d) is not None]
+    if norm and values.dtype is not dtype and (len(ours) == 2 or _promote(values.dtype, dtype) is not dtype):
+        raise RuntimeError(
+            f"{name}: expected dtype= that the tensor's {values.dtype} promotes to, but got {dtype}. Convert it first: x.to({dtype})."
+        )
+
+
+def in_place_with_dtype(stock, self, *args, dtype, **kwargs):
+    """Tensor.cumsum_(dtype=...) and its kin: the tensor's own, or an error, since it stays of its dtype."""
+    if dtype is not self.dtype:
+        raise RuntimeError(f"{stock.__name__}: expected dtype= of the tensor that is written to, {self.dtype}, but got {dtype}")
+    return stock(*args, **kwargs)
 
 
 def refuse_dtype(stock, *args, **kwargs):
@@ -82,7 +106,11 @@ def refuse_dtype(stock, *args, **kwargs):
 
 def foreach_norm(stock, tensors, ord=2, dtype=None):
     """_foreach_norm and _foreach_powsum, of tensors of ours or in a dtype of ours."""
-    return stock(tensors if dtype is None else [t.to(dtype) for t in tensors], ord)
+    if dtype is None:
+        return stock(tensors, ord)
+    for t in tensors:
+        _expect_kind(stock.__name__, t, dtype)
+    return stock([t.to(dtype) for t in tensors], ord)
 
 
 def refuse_sparse(stock, *args, **kwargs):
@@ -215,6 +243,7 @@ HOOKS = [
     Builtin("torch._C._nn", "_parse_to", parse_to, When.DTYPE_ANYWHERE | When.OWN_ARGUMENT),
     *(Builtin(_FUNCTIONS, name, function_with_dtype, _when_with_dtype(name)) for name in _WITH_DTYPE),
     *(Builtin(_TENSOR, name, method_with_dtype(name), _when_with_dtype(name)) for name in _WITH_DTYPE),
+    *(Builtin(_TENSOR, name, in_place_with_dtype, When.DTYPE_KEYWORD | When.OWN_SELF_DTYPE) for name in ("cumsum_", "cumprod_")),
     *(
         Builtin(namespace, name, function_with_dtype, _when_with_dtype(name))
         for namespace, names in _NAMESPACES_WITH_DTYPE.items()

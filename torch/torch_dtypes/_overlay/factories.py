@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from .. import _C
 from .._codes import bits_dtype
 from ..rounding import rounding
-from .table import Builtin, When
+from .table import Builtin, Extended, When
 
 
 def _blank(codes: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -168,6 +168,18 @@ def _below_one(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         return values.to(dtype)
 
 
+def sobol_points(engine, n=1, out=None, dtype=None):
+    """SobolEngine.draw in a dtype of ours: the exact points, which float64 has, rounded toward zero as torch.rand's numbers are."""
+    dtype = _C.get_default_format() if dtype is None else dtype
+    ours = dtype is not None and _C.format_of(dtype) is not None
+    if ours or _C.format_of(engine._first_point.dtype) is not None:  # a quotient of integers, in the default dtype of when the engine was made
+        engine._first_point = (engine.shift.double() / 2**engine.MAXBIT).reshape(1, -1)
+    if not ours:
+        return None
+    points = _below_one(engine.draw(n, dtype=torch.float64), dtype)
+    return points if out is None else out.resize_as_(points).copy_(points)
+
+
 def normal(stock, *args, **kwargs):
     """Given tensors it is an operator like any other, which takes no dtype=; given numbers and a size it is a factory."""
     if any(isinstance(x, torch.Tensor) for x in (*args[:2], kwargs.get("mean"), kwargs.get("std"))):
@@ -249,6 +261,7 @@ HOOKS = [
     Builtin("torch", "full", full, _FROM_NOTHING),
     Builtin("torch", "normal", normal, _FROM_NOTHING),
     *(Builtin("torch", name, drawn(name), _FROM_NOTHING) for name in ("rand", "randn")),
+    Extended("torch.quasirandom.SobolEngine", "draw", sobol_points),
     Builtin("torch", "randint", drawn("randint"), When.DTYPE_KEYWORD),
     Builtin("torch", "randperm", through_float64("randperm"), When.DTYPE_KEYWORD),  # integers that float32 may not have
     Builtin("torch", "arange", arange, _FROM_NOTHING),

@@ -140,3 +140,22 @@ def test_stock_functions_keep_their_names():
         x.grad = None
         checkpoint(torch.sin, x, use_reentrant=reentrant).sum().backward()
         assert torch.equal(x.grad, gradient)
+
+
+@pytest.mark.parametrize("reentrant", [True, False], ids=["reentrant", "not reentrant"])
+@pytest.mark.parametrize("policy", ["exact", "format"])
+@pytest.mark.parametrize("layer", ["function", "encoder layer"])
+def test_attention_under_a_policy(layer, policy, reentrant):
+    """A checkpoint computes again in a block without autocast, where attention's cast to float32 was taken for autocast's own."""
+    torch.manual_seed(0)
+    module = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).to(torch.e5m5)
+    f = module if layer == "encoder layer" else lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x)
+    q = torch.randn(2, 7, 8).to(torch.e5m5)
+
+    def gradient(f):
+        x = q.clone().requires_grad_()
+        f(x).sum().backward()
+        return x.grad.tolist()
+
+    with accumulate(policy):
+        assert gradient(lambda x: checkpoint(f, x, use_reentrant=reentrant)) == gradient(f)

@@ -234,3 +234,19 @@ def test_the_function_takes_masks_of_every_kind(name, policy, recorded):
         if recorded:
             grads = torch.autograd.grad(found.sum(), (q, k, v))
             assert all(g.dtype is dtype and g.isfinite().all() for g in grads)
+
+
+@pytest.mark.parametrize("policy", ["exact", "format"])
+@pytest.mark.parametrize("name", ["e8m18", "posit20es1", "e5m5"])
+def test_softmax_is_computed_in_the_compute_type(name, policy):
+    """Of formats stored in float32 too, whose cast to it names their container; and in a block without autocast."""
+    dtype = torch_dtypes.dtype(name)
+    torch.manual_seed(0)
+    q = torch.randn(2, 7, 8).to(dtype)
+    with torch_dtypes.accumulate(policy):
+        scores = (q @ q.transpose(1, 2)).float() * 8**-0.5
+        expected = scores.softmax(-1).to(dtype) @ q
+        found = torch.nn.functional.scaled_dot_product_attention(q, q, q)
+        with torch.autocast("cpu", enabled=False):
+            within = torch.nn.functional.scaled_dot_product_attention(q, q, q)
+        assert found.tolist() == expected.tolist() == within.tolist()

@@ -347,3 +347,12 @@ def test_cumulations_in_place_stay_of_their_dtype(name):
         expected = getattr(torch, name[:-1])(x, 0)
         assert getattr(x, name)(0, dtype=own) is x and torch.equal(x, expected)
         assert torch.equal(getattr(x.clone(), name)(0, dtype=None), getattr(torch, name[:-1])(x, 0))
+
+
+@pytest.mark.parametrize("needs_gradient", [False, True])
+@pytest.mark.parametrize("f", [torch.softmax, torch.log_softmax])
+def test_out_of_another_dtype_decides_nothing(f, needs_gradient):
+    """Beside an operand that needs a gradient the operator ran in its dtype."""
+    x = torch.tensor([1.0, 2.0, 0.5]).to(torch.posit16es2).requires_grad_(needs_gradient)
+    with pytest.raises(RuntimeError):
+        f(x, 0, out=torch.empty(3))

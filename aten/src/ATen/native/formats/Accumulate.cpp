@@ -295,6 +295,12 @@ std::array<Tensor, 3> convolution_backward(const Sums& sums, const Tensor& grad,
 
 // softmax(scale * q k' + mask) v, each product by the policy; the scores are masked and normalised in the machine's type, which has the
 // infinities that masks need. (The stock composite returns to the container's type.)
+// In the compute type itself, also where that is the container; a block without autocast would take the cast for autocast's own.
+static Tensor in_compute_type(const Tensor& t, const FormatEntry& entry) {
+  const ExplicitDtypeGuard explicit_dtype;
+  return at::_ops::to_dtype::call(t, entry.compute, false, false, {});
+}
+
 Tensor attention(const Sums& sums, const Tensor& q, const Tensor& key, const Tensor& value, const std::optional<Tensor>& mask, double dropout,
                  bool causal, std::optional<double> scaling, bool grouped) {
   Tensor k = key, v = value;
@@ -303,12 +309,12 @@ Tensor attention(const Sums& sums, const Tensor& q, const Tensor& key, const Ten
     v = value.repeat_interleave(q.size(-3) / value.size(-3), -3);
   }
   const double scale = scaling ? *scaling : 1 / std::sqrt(static_cast<double>(q.size(-1)));
-  Tensor scores = q.matmul(k.transpose(-2, -1)).to(sums.entry.compute).mul(scale);
+  Tensor scores = in_compute_type(q.matmul(k.transpose(-2, -1)), sums.entry).mul(scale);
   if (causal) {
     TORCH_CHECK(!mask, "scaled_dot_product_attention: expected no attn_mask when is_causal=True");
     scores = scores.masked_fill(at::ones({q.size(-2), k.size(-2)}, scores.options().dtype(at::kBool)).tril().logical_not(), -INFINITY);
   } else if (mask) {
-    scores = mask->scalar_type() == at::kBool ? scores.masked_fill(mask->logical_not(), -INFINITY) : scores.add(mask->to(sums.entry.compute));
+    scores = mask->scalar_type() == at::kBool ? scores.masked_fill(mask->logical_not(), -INFINITY) : scores.add(in_compute_type(*mask, sums.entry));
   }
   Tensor weights = at::_safe_softmax(scores, -1, std::nullopt); // zeros for a row that is masked throughout
   if (dropout > 0) weights = at::dropout(weights, dropout, true);

@@ -142,7 +142,8 @@ c10::DeviceType autocast_device(Device device) {
 }
 
 // Whether autocast asks, which casts what it finds on its device among the operands of an operator, with its own key switched off. Where the
-// key is off within a block, this may as well be stock code in an inner block without autocast; none is known to cast ours there.
+// key is off within a block, this may as well be code in an inner block without autocast (a checkpoint computes again in one): casts of our own say
+// what they mean, by ExplicitDtypeGuard.
 bool autocast_asks(ScalarType target, Device device) {
   const auto key = device.is_cuda() ? c10::DispatchKey::AutocastCUDA : c10::DispatchKey::AutocastCPU;
   if (ExplicitDtypeGuard::active() || !c10::impl::tls_is_dispatch_key_excluded(key)) return false;

@@ -86,6 +86,7 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
         if (!t.defined()) return;
         // A stock operand's gradient counts too: the formula would round it to our format.
         recorded |= (t.requires_grad() && at::GradMode::is_enabled()) || torch::autograd::isFwGradDefined(t);
+        if (i > 0 && plan_.arguments[i].written) return; // out= decides nothing
         stock |= !entry_beneath(t) && (c10::isFloatingType(t.scalar_type()) || c10::isComplexType(t.scalar_type()));
       });
     }

@@ -15,11 +15,11 @@ import warnings
 
 import torch
 from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
-from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .. import _C
 from . import optimizers, table
+from .graph_variables import SEVERAL_OF_ONE, functions_kept_whole, kept_whole, known, methods_kept_whole
 from .releases import NO_TABLE_OF_METHODS, SKIP_RULES_KNOW_FRAMES, SKIPS_HAVE_REASONS
 from .table import Builtin, Registered, Replaced, When
 
@@ -165,19 +165,6 @@ def breaking_nodes(stock):
     return make
 
 
-def _known(variable) -> object:
-    """What one of dynamo's variables stands for: fake tensors, lists of such, constants. None for others."""
-    from torch._dynamo.variables import TensorVariable
-    from torch._dynamo.variables.lists import BaseListVariable
-
-    variable = variable.realize()
-    if isinstance(variable, BaseListVariable):
-        return [_known(v) for v in variable.items]
-    if isinstance(variable, TensorVariable):
-        return variable.as_proxy().node.meta.get("example_value")
-    return variable.as_python_constant() if variable.is_python_constant() else None
-
-
 def ending_before_calls(stock):
     """What traces a call of a Python function: the graph ends before an optimizer's step of parameters of ours, and before what an extended function
     (``table.Extended``) says."""
@@ -188,7 +175,7 @@ def ending_before_calls(stock):
             if args and (name := _format_of_optimizer(getattr(args[0].realize(), "value", None))) is not None:
                 _end_graph(name)
         elif (ends := getattr(getattr(func, "fn", None), "ends_graph", None)) is not None:
-            if (dtype := ends(*map(_known, args), **{k: _known(v) for k, v in kwargs.items()})) is not None:
+            if (dtype := ends(*map(known, args), **{k: known(v) for k, v in kwargs.items()})) is not None:
                 _end_graph(_C.name_of(dtype))
         return stock(parent, func, args, kwargs, **others)
 
@@ -389,48 +376,6 @@ def refuse_compiled_backward(stock):
     return begin_capture
 
 
-# ---- operators that dynamo takes apart ----
-
-
-def _one_is_ours(variables) -> bool:
-    """Of dynamo's variables and those in their lists, whether one is a tensor of ours."""
-    from ..compiling.codes import Codes
-
-    return any(isinstance(v, Codes) for v in pytree.tree_leaves([_known(v) for v in variables]))
-
-
-_SEVERAL_OF_ONE = ("add_", "addcmul_", "addcdiv_")
-
-
-def kept_whole(stock):
-    """A method of dynamo's that makes several operators of one; not of ours, each of which would round."""
-
-    @functools.wraps(stock)
-    def call(self, tx, *args, **kwargs):
-        return None if _one_is_ours((self, *args)) else stock(self, tx, *args, **kwargs)
-
-    return call
-
-
-def methods_kept_whole(methods: dict) -> None:
-    """Dynamo's table of a tensor's methods, which has those that make several operators of one."""
-    for name in _SEVERAL_OF_ONE:
-        methods[name].handler = kept_whole(methods[name].handler)
-
-
-def functions_kept_whole(stock):
-    """Dynamo's list of functions that it handles itself: those of which it makes several operators are left alone where one rounds."""
-
-    @functools.cache
-    def handlers() -> dict:
-        found = dict(stock())
-        for function in (torch.addcdiv, torch._foreach_lerp_):
-            found[function] = kept_whole(found[function])
-        return found
-
-    return handlers
-
-
 HOOKS = [
     Builtin("torch._C._dynamo.eval_frame", "set_eval_frame", begin_dynamo, When.FIRST_CALL),
     Replaced("torch._subclasses.fake_tensor.FakeTensorConverter", "from_real_tensor", refuse_fake),
@@ -447,7 +392,7 @@ LATER_HOOKS = [
     Replaced(f"{_DYNAMO}.output_graph.OutputGraph", "call_user_compiler", compiling),
     Replaced(f"{_DYNAMO}.utils", "_get_fake_value_impl", breaking_nodes),
     Replaced(f"{_DYNAMO}.variables.ctx_manager.AutocastModeVariable", "create", breaking(_format_of_autocast)),
-    *(Replaced(f"{_DYNAMO}.variables.tensor.TensorVariable", f"method_{name}", kept_whole) for name in _SEVERAL_OF_ONE),
+    *(Replaced(f"{_DYNAMO}.variables.tensor.TensorVariable", f"method_{name}", kept_whole) for name in SEVERAL_OF_ONE),
     Registered(f"{_DYNAMO}.variables.tensor.TensorVariable", "tp_methods", methods_kept_whole, optional=NO_TABLE_OF_METHODS),
     Replaced(f"{_DYNAMO}.variables.torch.TorchInGraphFunctionVariable", "_get_handlers", functions_kept_whole),
     Replaced(f"{_DYNAMO}.symbolic_convert.InliningInstructionTranslator", "build_inline_tracer", ending_before_calls),

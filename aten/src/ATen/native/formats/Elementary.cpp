@@ -17,6 +17,11 @@
 #include <utility>
 
 namespace at::formats {
+
+using c10::formats::Limit;
+using c10::formats::Near;
+using c10::formats::Side;
+
 namespace {
 
 // The tables in the order of their last use, so that those of a loop over ever new arguments do not stay. A table, once made, is only read,

@@ -12,6 +12,11 @@
 namespace at::formats::CPU_CAPABILITY {
 namespace {
 
+using c10::formats::Limit;
+using c10::formats::Near;
+using c10::formats::Side;
+using c10::formats::Tail;
+
 constexpr int64_t kBlock = 512; // of operands, results and results so far, in the innermost cache
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 

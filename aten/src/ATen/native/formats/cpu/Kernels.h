@@ -3,7 +3,7 @@
 //
 // Each kernel file is compiled once per vector unit (CPU_CAPABILITY), and cpu_kernels() chooses the widest that the processor has.
 #pragma once
-#include <ATen/native/formats/cpu/FunctionEnds.h>
+#include <c10/formats/FunctionEnds.h>
 #include <c10/formats/Philox.h>
 #include <c10/formats/ZeroSums.h>
 
@@ -12,6 +12,7 @@
 namespace at::formats {
 
 using c10::formats::Format;
+using c10::formats::FunctionEnds;
 using c10::formats::RandomWords;
 using c10::formats::Seed;
 

@@ -29,7 +29,7 @@ enum class Way : uint8_t {
   _(Elementary)      /* computed in float64, whatever the format; Tabled */                                                \
   _(Tabled)          /* narrow formats look results up */                                                                  \
   _(LeavesRange)     /* results may leave float64's range where the function has no pole */                                \
-  _(ComesNear)       /* of numbers that it does not reach: cpu/FunctionEnds.h */                                           \
+  _(ComesNear)       /* of numbers that it does not reach: c10/formats/FunctionEnds.h */                                   \
   _(LargerDecides)   /* of two operands the larger one tells which have, and zeros alone count */                          \
   _(Powers)          /* so do a base, or a factor, and an exponent, each of any dtype or a number */                       \
   _(NegativeZeros)   /* results that have become 0 were negative */                                                        \

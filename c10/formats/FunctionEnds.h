@@ -1,9 +1,9 @@
 // What float64's results of a function stand for where they cannot say it themselves: beside a number that the function comes near to, and beyond
-// float64's range. No header of PyTorch.
+// float64's range.
 #pragma once
 #include <cstdint>
 
-namespace at::formats {
+namespace c10::formats {
 
 // What a function comes near to, and on which side of it its results lie, wherever they are finite and the operand is not 0: sin x < x.
 enum class Near : uint8_t { Operand, HalfOperand, ThreeFifths, One, Half, Two };
@@ -33,4 +33,4 @@ struct FunctionEnds {
   Tail tail{Tail::Signed};
 };
 
-} // namespace at::formats
+} // namespace c10::formats

@@ -1,0 +1,60 @@
+"""What Dynamo's variables stand for, and the operators that it takes apart: of ours each part would round."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch.utils import _pytree as pytree
+
+
+def known(variable) -> object:
+    """What one of dynamo's variables stands for: fake tensors, lists of such, constants. None for others."""
+    from torch._dynamo.variables import TensorVariable
+    from torch._dynamo.variables.lists import BaseListVariable
+
+    variable = variable.realize()
+    if isinstance(variable, BaseListVariable):
+        return [known(v) for v in variable.items]
+    if isinstance(variable, TensorVariable):
+        return variable.as_proxy().node.meta.get("example_value")
+    return variable.as_python_constant() if variable.is_python_constant() else None
+
+
+def _one_is_ours(variables) -> bool:
+    """Of dynamo's variables and those in their lists, whether one is a tensor of ours."""
+    from ..compiling.codes import Codes
+
+    return any(isinstance(v, Codes) for v in pytree.tree_leaves([known(v) for v in variables]))
+
+
+SEVERAL_OF_ONE = ("add_", "addcmul_", "addcdiv_")
+
+
+def kept_whole(stock):
+    """A method of dynamo's that makes several operators of one; not of ours, each of which would round."""
+
+    @functools.wraps(stock)
+    def call(self, tx, *args, **kwargs):
+        return None if _one_is_ours((self, *args)) else stock(self, tx, *args, **kwargs)
+
+    return call
+
+
+def methods_kept_whole(methods: dict) -> None:
+    """Dynamo's table of a tensor's methods, which has those that make several operators of one."""
+    for name in SEVERAL_OF_ONE:
+        methods[name].handler = kept_whole(methods[name].handler)
+
+
+def functions_kept_whole(stock):
+    """Dynamo's list of functions that it handles itself: those of which it makes several operators are left alone where one rounds."""
+
+    @functools.cache
+    def handlers() -> dict:
+        found = dict(stock())
+        for function in (torch.addcdiv, torch._foreach_lerp_):
+            found[function] = kept_whole(found[function])
+        return found
+
+    return handlers

@@ -116,8 +116,7 @@ def _fake(x, format, rounding=None, flip_prob=0.0, *, generator=None):
     _parse(format, rounding)  # for its errors
     if x.dtype not in _TENSORS:
         raise TypeError(f"expected a tensor of float16, bfloat16, float32 or float64 to chop, but got {x.dtype}")
-    out = torch.empty_like(x)
-    return out if out.stride() == x.stride() else torch.empty_like(x, memory_format=torch.contiguous_format)  # as the kernel's
+    return torch.empty_like(x)  # whose dimensions are in the kernel's order
 
 
 def _fake_blocks(x, element, rounding, size, emax, threshold, included, lowest, highest, *, generator=None):

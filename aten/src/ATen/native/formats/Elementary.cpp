@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/native/formats/DeviceKernels.h>
+#include <ATen/native/formats/GpuKernels.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/nextafter.h>
@@ -298,7 +299,7 @@ at::Tensor within_range(const at::Tensor& result, const at::Tensor& operand, Tai
 // Whether the CPU's loop takes them: plain memory, element by element in the same order.
 bool are_side_by_side(const at::Tensor& result, const at::Tensor& operand) {
   const auto is_plain = [](const at::Tensor& t) {
-    return t.device().is_cpu() && t.scalar_type() == c10::ScalarType::Double && t.layout() == c10::kStrided &&
+    return on_host(t.device()) && t.scalar_type() == c10::ScalarType::Double && t.layout() == c10::kStrided &&
         t.unsafeGetTensorImpl()->has_storage() && !t.unsafeGetTensorImpl()->is_python_dispatch() && t.is_non_overlapping_and_dense();
   };
   return is_plain(result) && is_plain(operand) && result.sizes() == operand.sizes() && result.strides() == operand.strides() &&

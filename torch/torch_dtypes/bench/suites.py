@@ -84,7 +84,6 @@ def functions(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]
 
     calls = {
         "tanh": "torch.tanh(x)", "exp": "torch.exp(x)", "sigmoid": "torch.sigmoid(x)", "gelu": "torch.nn.functional.gelu(x)",
-        "silu": "torch.nn.functional.silu(x)",
     }  # fmt: skip
     return [
         Group(

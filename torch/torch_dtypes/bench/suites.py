@@ -76,22 +76,19 @@ def arithmetic(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group
 
 
 def functions(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:
-    named = {name_of(d): d for d in dtypes or map(torch_dtypes.dtype, (*_TWO, *_WITHOUT_TABLES))}
+    # Apart: what takes turns with calls that free large tensors pays for fresh memory.
+    together = [dtypes] if dtypes else [list(map(torch_dtypes.dtype, names)) for names in (_TWO, _WITHOUT_TABLES)]
+    calls = {"tanh": "torch.tanh(x)", "exp": "torch.exp(x)", "sigmoid": "torch.sigmoid(x)", "gelu": "torch.nn.functional.gelu(x)"}
 
-    def operands():
-        x = torch.randn(sizes.function_elements)
-        return {name: {"x": x.to(d)} for name, d in {"float32": torch.float32, **named}.items()}
+    def group(named: dict[str, torch.dtype], what: str) -> Group:
+        def operands():
+            x = torch.randn(sizes.function_elements)
+            return {name: {"x": x.to(d)} for name, d in {"float32": torch.float32, **named}.items()}
 
-    calls = {
-        "tanh": "torch.tanh(x)", "exp": "torch.exp(x)", "sigmoid": "torch.sigmoid(x)", "gelu": "torch.nn.functional.gelu(x)",
-    }  # fmt: skip
-    return [
-        Group(
-            dict.fromkeys(("float32", *named), code), operands,
-            [Row(f"{what}, {sizes.function_elements:,} elements", n, "float32", 1 if n in _TWO else None) for n in named],
-        )
-        for what, code in calls.items()
-    ]  # fmt: skip
+        rows = [Row(f"{what}, {sizes.function_elements:,} elements", n, "float32", 1 if n in _TWO else None) for n in named]
+        return Group(dict.fromkeys(("float32", *named), calls[what]), operands, rows)
+
+    return [group({name_of(d): d for d in some}, what) for some in together for what in calls]
 
 
 def matmul(sizes: Sizes, dtypes: Sequence[torch.dtype] | None) -> list[Group]:

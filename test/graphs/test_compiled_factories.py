@@ -1,5 +1,6 @@
 """What makes tensors of ours by naming a dtype, in whole graphs of torch.compile and in exported programs: eager code's bits."""
 
+import contextlib
 import operator
 
 import pytest
@@ -9,6 +10,7 @@ from capture import WHOLE_GRAPHS, Graphs, assert_same, clean  # noqa: F401 (clea
 
 import torch_dtypes
 from torch_dtypes._overlay import graphs
+from torch_dtypes.compiling.recording import NotRecordable, Recorded
 
 pytestmark = WHOLE_GRAPHS
 STOCHASTIC = torch_dtypes.with_rounding(torch.q43, "stochastic")
@@ -140,3 +142,22 @@ def test_exported(name):
     program = torch.export.export(Model(), (x,)).module()
     y = torch.linspace(-1, 3, 12).reshape(3, 4).to(torch.posit16es2)
     assert_same(program(y), Model()(y))
+
+
+@pytest.mark.parametrize("name", ["zeros_like", "new_ones", "full of integers", "zeros"])
+def test_what_a_default_dtype_of_ours_is_not_that_of(name):
+    """A recording has eager code's dtype, or none."""
+    f = {
+        "zeros_like": lambda x: torch.zeros_like(x.float()),
+        "new_ones": lambda x: x.float().new_ones(2),
+        "full of integers": lambda x: torch.full((2,), 2),
+        "zeros": lambda x: torch.zeros(2),
+    }[name]
+    x = torch.ones(3, dtype=torch.q43)
+    torch.set_default_dtype(torch.q43)
+    try:
+        expected = f(x).dtype
+        with contextlib.suppress(NotRecordable):
+            assert Recorded(lambda x: [f(x)], [x], differentiable=False).results[0].dtype is expected
+    finally:
+        torch.set_default_dtype(torch.float32)

@@ -167,8 +167,7 @@ def fake_named(node: torch.fx.Node, tx) -> torch.Tensor | None:
     name = node.target if node.op == "call_method" else getattr(node.target, "__name__", None)
     if name not in ("type", *MADE) or node.kwargs.get("requires_grad") or node.kwargs.get("out") is not None:
         return None
-    asked = next(v for v in given if isinstance(v, torch.dtype))
-    return None if name in CONSTANT and operators.takes_random_words(asked) else fake_function(node, tx)
+    return None if name in CONSTANT and operators.takes_random_words(node.kwargs["dtype"]) else fake_function(node, tx)
 
 
 def fake_cast_to_another(node: torch.fx.Node, tx) -> torch.Tensor | None:

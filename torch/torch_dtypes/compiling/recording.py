@@ -171,7 +171,9 @@ class Recorder(TorchDispatchMode):
             return NotImplemented
         if name not in CONSTANT:
             return ...
-        dtype, value = kwargs.get("dtype") or _C.get_default_format(), CONSTANT[name]
+        dtype, value = kwargs.get("dtype"), CONSTANT[name]
+        if dtype is None:  # the default dtype is not that of zeros_like, nor of integers
+            return NotImplemented
         if value is _GIVEN:
             value = kwargs.get("fill_value", args[-1] if args else None)
         if isinstance(value, float) and math.isinf(value):

@@ -8,6 +8,7 @@ import re
 from . import _C
 
 ROUNDING_MODES = tuple(name for name, _, _ in _C.ROUNDING_MODES)
+DRAWING_MODES = frozenset(name for name, _, draws in _C.ROUNDING_MODES if draws)  # those that take random words
 
 # Pychop's numbers. Other libraries number differently, so names are the interface.
 PYCHOP_MODES = {number: name for name, number, _ in _C.ROUNDING_MODES if number}

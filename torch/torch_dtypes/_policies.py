@@ -6,7 +6,7 @@ import re
 
 import torch
 
-from . import _C
+from . import _C, _names
 from ._arguments import few_bits, rounding_mode
 from .formats import dtype as dtype_of_name
 from .formats import format_of
@@ -122,7 +122,7 @@ def block_options(given: dict) -> dict:
     options = {**BLOCK_DEFAULTS, "late": None, "min_exponent": None, **given}
     for name in ("rounding", "align"):
         options[name] = mode_of_steps(name, options[name])
-    if options["align"] in _DRAWING:
+    if options["align"] in _names.DRAWING_MODES:
         raise ValueError(f"expected a mode without random words as align, but got {options['align']!r}")
     plain = options["register"] in ("float32", torch.float32)
     options["register"] = "float32" if plain else our_dtype(options["register"])
@@ -143,5 +143,3 @@ def block_options(given: dict) -> dict:
         )
     return options
 
-
-_DRAWING = tuple(name for name, _number, draws in _C.ROUNDING_MODES if draws)

@@ -248,10 +248,11 @@ PyObject* with_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
   std::optional<at::formats::HiddenFromModes> hidden;
   if (own_dtype && c10::impl::TorchDispatchModeTLS::any_modes_set()) {
     THPObjectPtr said(witnessed(h, self, args, kwargs));
-    if (said.get() != Py_NotImplemented && said.get() != Py_Ellipsis) return said.release();
     if (said.get() == Py_NotImplemented) {
       if (refused_by_capture()) return nullptr;
       hidden.emplace();
+    } else if (said.get() != Py_Ellipsis) {
+      return said.release();
     }
   }
   if (ours) return run_implementation(h, self, args, kwargs);

@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .. import _C
 from . import scripts
-from .promotion import _promote
+from .promotion import promoted
 from .table import Builtin, Extended, Native, Replaced, When
 
 
@@ -85,7 +85,7 @@ def _expect_kind(name: str, values: torch.Tensor, dtype) -> None:
     if not (values.is_floating_point() or values.is_complex()):
         raise RuntimeError(f"{name}: expected a floating or complex tensor, but got {values.dtype}. Convert it first: x.to({dtype}).")
     ours = [d for d in (values.dtype, dtype) if _C.format_of(d) is not None]
-    if norm and values.dtype is not dtype and (len(ours) == 2 or _promote(values.dtype, dtype) is not dtype):
+    if norm and values.dtype is not dtype and (len(ours) == 2 or promoted(values.dtype, dtype) is not dtype):
         raise RuntimeError(
             f"{name}: expected dtype= that the tensor's {values.dtype} promotes to, but got {dtype}. Convert it first: x.to({dtype})."
         )

@@ -17,7 +17,7 @@ from .. import _C
 from .table import Builtin, When
 
 
-def _promote(a: torch.dtype, b: torch.dtype) -> torch.dtype:
+def promoted(a: torch.dtype, b: torch.dtype) -> torch.dtype:
     ours = [d for d in (a, b) if _C.format_of(d) is not None]
     if len(ours) == 2:
         if a is b:
@@ -29,7 +29,7 @@ def _promote(a: torch.dtype, b: torch.dtype) -> torch.dtype:
 
 def promote_types(stock, type1, type2):
     """torch.promote_types, whose table ends before our dtypes."""
-    return _promote(type1, type2)
+    return promoted(type1, type2)
 
 
 def can_cast(stock, from_, to=None, **kwargs):
@@ -63,7 +63,7 @@ def result_type(stock, *args, **kwargs):
     (a, rank_a), (b, rank_b) = (describe(x) for x in (*args, *kwargs.values()))
     if category(a) == category(b) and rank_a != rank_b:
         return a if rank_a > rank_b else b
-    return _promote(a, b)
+    return promoted(a, b)
 
 
 class _FractionsOfIntegers(TorchFunctionMode):

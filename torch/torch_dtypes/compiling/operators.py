@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import _C
+from .._names import DRAWING_MODES
 from ..formats import dtype as dtype_of
 
 NAMESPACE = "torch_dtypes_codes"
@@ -36,12 +37,9 @@ def state() -> tuple:
     return *rounding, _C.accumulation_override(), _C.mixed_operands_override(), _C.fill_infinity(), _C.gpu_on_host(), _C.observing()
 
 
-_DRAWS = {name: draws for name, _number, draws in _C.ROUNDING_MODES}
-
-
 def takes_random_words(dtype: torch.dtype) -> bool:
     """Whether what is rounded to a dtype of ours on this thread takes random words."""
-    return _DRAWS[(_C.rounding_override() or _C.format_of(dtype).rounding).name]
+    return (_C.rounding_override() or _C.format_of(dtype).rounding).name in DRAWING_MODES
 
 
 def format_name(dtype: torch.dtype) -> str:

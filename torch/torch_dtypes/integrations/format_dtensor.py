@@ -23,6 +23,7 @@ from torch.distributed.tensor._redistribute import redistribute_local_tensor
 from torch.utils import _pytree as pytree
 
 from .. import _C
+from .._names import DRAWING_MODES
 from ..accumulation import accumulation_of, modes_of
 from ..distributed import _compute_type, same_random
 from ..formats import is_format_dtype
@@ -30,7 +31,6 @@ from ..formats import is_format_dtype
 _aten = torch.ops.aten
 # Of these a sum that is not added up yet passes as it is; what they make of it has the same codes.
 _MOVES = {_aten.detach.default, _aten.alias.default, _aten.clone.default, _aten.view.default, _aten._unsafe_view.default}
-_DRAWING = {name for name, _number, draws in _C.ROUNDING_MODES if draws}
 _SUMS = ("machine", "float32", "float64")
 
 
@@ -185,7 +185,7 @@ def _is_unfinished_sum(spec: DTensorSpec) -> bool:
 
 def _draws(dtype: torch.dtype) -> bool:
     """Whether what is rounded to a dtype of ours now, or a step of its sums, takes a random word."""
-    return not _DRAWING.isdisjoint(modes_of(dtype))
+    return not DRAWING_MODES.isdisjoint(modes_of(dtype))
 
 
 @contextlib.contextmanager

@@ -239,7 +239,7 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 def _nearest(f: _C.Format) -> _C.Format:
     plain = _C.Format(f)
-    if any(random for name, _, random in _C.ROUNDING_MODES if name == f.rounding.name):
+    if f.rounding.name in _names.DRAWING_MODES:
         plain.rounding = _C.Rounding.nearest_even
     return plain
 

@@ -11,8 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ... import _C
 from ..._arguments import mode_and_bits
+from ..._names import DRAWING_MODES
 from ..colours import GREY, PALETTE
 from ..drawing import new_figure, save
 from ..pages import Page
@@ -61,7 +61,7 @@ def sentences(found: Variability) -> list[str]:
     """What the study says, in words."""
     s = found.settings
     of = found.metrics[0].nonparametric
-    draws = {name: random for name, _, random in _C.ROUNDING_MODES}[mode_and_bits(s.mode)[0].name]
+    draws = mode_and_bits(s.mode)[0].name in DRAWING_MODES
     steps = ", products and sums within dot products too" if s.dot_products else ""
     said = [
         f"{found.what.capitalize()} repeated {s.repeats} times on {found.samples:,} inputs, every operation rounded to {s.format} in the "

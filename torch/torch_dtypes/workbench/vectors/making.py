@@ -23,7 +23,6 @@ from .operations import ARITY, evaluate, flags_of
 OPERATIONS = (*ARITY, "dot")
 _MOST = 2**24  # of all vectors: a file of some hundred megabytes
 _BATCH = 2**14
-_RANDOM = tuple(name for name, _, draws in _C.ROUNDING_MODES if draws)
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ class Job:
 
     def _check_policy(self) -> None:
         with accumulate(self.accumulate):
-            drawing = sorted(modes_of(self._dtype()).intersection(_RANDOM))
+            drawing = sorted(modes_of(self._dtype()).intersection(_names.DRAWING_MODES))
             if drawing:
                 raise ValueError(
                     f"expected an accumulation policy of deterministic rounding modes, but {self.accumulate} has {drawing[0]}: what it gives depends "
@@ -102,7 +101,7 @@ class Job:
         fmt = _C.Format(self.operand if self.to is None else _format_of(self.to))
         if self.mode is not None:
             set_rounding(fmt, self.mode)
-        if fmt.rounding.name in _RANDOM:
+        if fmt.rounding.name in _names.DRAWING_MODES:
             raise ValueError(
                 f"expected a deterministic rounding mode, but got {_names.mode_of_format(fmt)}: what it gives depends on random words; name another "
                 "mode"

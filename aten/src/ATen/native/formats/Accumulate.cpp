@@ -293,14 +293,14 @@ std::array<Tensor, 3> convolution_backward(const Sums& sums, const Tensor& grad,
 
 // ---- attention ----
 
-// softmax(scale * q k' + mask) v, each product by the policy; the scores are masked and normalised in the machine's type, which has the
-// infinities that masks need. (The stock composite returns to the container's type.)
 // In the compute type itself, also where that is the container; a block without autocast would take the cast for autocast's own.
 static Tensor in_compute_type(const Tensor& t, const FormatEntry& entry) {
   const ExplicitDtypeGuard explicit_dtype;
   return at::_ops::to_dtype::call(t, entry.compute, false, false, {});
 }
 
+// softmax(scale * q k' + mask) v, each product by the policy; the scores are masked and normalised in the machine's type, which has the
+// infinities that masks need. (The stock composite returns to the container's type.)
 Tensor attention(const Sums& sums, const Tensor& q, const Tensor& key, const Tensor& value, const std::optional<Tensor>& mask, double dropout,
                  bool causal, std::optional<double> scaling, bool grouped) {
   Tensor k = key, v = value;

@@ -227,6 +227,16 @@ constexpr NamedLimit kLimits[] = {
     {"tanh", {Near::One, Side::Inwards}},
 };
 
+constexpr bool limits_fit() {
+  for (const NamedLimit& each : kLimits) {
+    int count = 0;
+    for (const NamedLimit& other : kLimits) count += other.name == each.name;
+    if (count > FunctionEnds::kMostLimits) return false;
+  }
+  return true;
+}
+static_assert(limits_fit());
+
 at::Tensor place_of(Near near, const at::Tensor& result, const at::Tensor& operand) {
   switch (near) {
     case Near::Operand: return operand;

@@ -27,7 +27,7 @@ static Plan::Slot slot_of(const c10::Argument& argument) {
   }
 }
 
-// Batch and instance normalisation update their running statistics without saying so, in training.
+// Batch and instance normalisation update their running statistics, most of them without saying so, and in training alone.
 static bool is_statistic(const c10::Argument& argument) {
   return argument.name() == "running_mean" || argument.name() == "running_var";
 }
@@ -113,8 +113,7 @@ Plan::Plan(const c10::FunctionSchema& schema)
     // Read out of the tensor by stock code; or added to scores of the query's dtype.
     const bool weights = has(fact::AnyWeight) && (a.name() == "weight" || a.name() == "pos_weight");
     const bool holds_numbers = (way == Way::Loop && a.name() == "scalars") || a.name() == "attn_mask" || weights;
-    const bool declared = a.alias_info() && a.alias_info()->isWrite();
-    arguments.push_back({slot_of(a), is_written(schema, a), is_statistic(a) && !declared, holds_numbers, says_where(a.name()), a.name()});
+    arguments.push_back({slot_of(a), is_written(schema, a), is_statistic(a), holds_numbers, says_where(a.name()), a.name()});
     writes |= arguments.back().written && arguments.back().slot == Slot::Tensor;
   }
 }

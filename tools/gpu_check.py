@@ -44,7 +44,7 @@ GRACE = 20  # seconds in which an interrupted pytest says what it has found: its
 # In order of importance: what decides first. Each a name and pytest's arguments.
 TESTS = [
     ("the CPU's bits on the GPU", ["test/operators/test_gpu_route.py"]),
-    ("casts", ["test/operators/test_conversion.py", "test/operators/test_factories.py"]),
+    ("casts", ["test/operators/test_conversion.py", "test/operators/test_factories.py", "test/operators/test_default_dtype.py"]),
     ("arithmetic", ["test/operators/test_arithmetic.py", "test/operators/test_operands.py", "test/operators/test_filling.py"]),
     ("sums", [f"test/operators/test_{name}.py" for name in ("accumulation", "accumulation_convolution", "exact_products")]),
     ("views and overlap", ["test/operators/test_views.py", "test/operators/test_overlap.py", "test/operators/test_moved_codes.py"]),

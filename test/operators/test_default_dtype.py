@@ -1,0 +1,210 @@
+"""A default dtype of ours: what is made of numbers, what operators make of integers, and what the default is not that of."""
+
+import numpy as np
+import pytest
+import torch
+from test_factories import every_dtype, expect_same, expect_tensor, few_dtypes
+from torch import nn
+
+import torch_dtypes
+
+
+@pytest.fixture
+def default_dtype():
+    yield torch.set_default_dtype
+    torch.set_default_dtype(torch.float32)
+
+
+FRACTIONS = {
+    "tensor": lambda: torch.tensor([1.5]), "tensor of a number": lambda: torch.tensor(0.5), "tensor of nothing": lambda: torch.tensor([]),
+    "zeros": lambda: torch.zeros(2), "ones": lambda: torch.ones(2), "empty": lambda: torch.empty(1), "full": lambda: torch.full((1,), 1.5),
+    "rand": lambda: torch.rand(2), "randn": lambda: torch.randn(2), "arange": lambda: torch.arange(0.0, 1, 0.5), "eye": lambda: torch.eye(2),
+    "linspace": lambda: torch.linspace(0, 1, 2), "logspace": lambda: torch.logspace(0, 1, 2), "window": lambda: torch.hann_window(3),
+    "as_tensor": lambda: torch.as_tensor([0.5]), "asarray": lambda: torch.asarray([0.5]), "scalar_tensor": lambda: torch.scalar_tensor(1.5),
+    "normal": lambda: torch.normal(0.0, 1.0, (2,)), "empty_strided": lambda: torch.empty_strided((1,), (1,)),
+    "Tensor of a list": lambda: torch.Tensor([1.5]), "Tensor of a size": lambda: torch.Tensor(2),
+    "a quotient of integers": lambda: torch.arange(3) / 2,
+    "an integer times a fraction": lambda: torch.arange(3) * 0.5, "the root of an integer": lambda: torch.arange(3).sqrt(),
+    "softmax of integers": lambda: torch.arange(3).softmax(0, dtype=torch.get_default_dtype()),
+    "sigmoid of integers": lambda: torch.arange(3).sigmoid(), "range of integers": lambda: torch.range(0, 2),
+    "the gradient of integers": lambda: torch.gradient(torch.arange(3))[0],
+    "Linear": lambda: nn.Linear(2, 2).weight, "BatchNorm1d": lambda: nn.BatchNorm1d(2).running_var, "Parameter": lambda: nn.Parameter(torch.zeros(2)),
+}  # fmt: skip
+
+
+@few_dtypes
+@pytest.mark.filterwarnings("ignore:torch.range is deprecated")
+@pytest.mark.parametrize("call", FRACTIONS)
+def test_default_dtype_is_that_of_fractions(default_dtype, call, dtype):
+    default_dtype(dtype)
+    expect_tensor(FRACTIONS[call](), dtype)
+
+
+def into(call):
+    out = torch.empty(0)
+    call(out)
+    return out
+
+
+OF_INTEGERS = {  # of a dtype and of integers: (what the default makes of the integers, the same of their cast)
+    "/": (lambda i: i / 3, lambda x: x / 3), "number /": (lambda i: 3 / i, lambda x: 3 / x),
+    "div": (lambda i: torch.div(i, other=7), lambda x: x / 7),
+    "sqrt": (torch.sqrt, torch.sqrt), "exp": (lambda i: (i * 25).exp(), lambda x: (x * 25).exp()), "a number": (lambda i: i * 0.1, lambda x: x * 0.1),
+    "keywords": (lambda i: torch.atan2(other=i, input=i + 1), lambda x: torch.atan2(x + 1, x)),
+    "bools": (lambda i: (i > 1) / 3, lambda x: (x > 1).to(x.dtype) / 3), "and bools": (lambda i: i / (i > 0), lambda x: x),
+    "lists": (lambda i: torch._foreach_div([i, i], 3)[1], lambda x: x / 3),
+    "gradient": (lambda i: torch.gradient(i)[0], lambda x: torch.gradient(x)[0]),
+    "a function in Python": (torch.nn.functional.softsign, torch.nn.functional.softsign),
+    "where": (lambda i: torch.where(i > 2, i, 0.1), lambda x: torch.where(x > 2, x, 0.1)),
+    "where of numbers": (lambda i: torch.where(i > 2, 0.1, 0.7), lambda x: torch.where(x > 2, x.new_tensor(0.1), 0.7)),
+    "where of bools": (lambda i: (i > 2).where(i > 1, 0.1), lambda x: torch.where(x > 1, (x > 2).to(x.dtype), 0.1)),
+    "weights": (lambda i: torch.cov(i, fweights=i), lambda x: torch.cov(x, fweights=x.long())),
+    "out=": (lambda i: into(lambda out: torch.div(i, 3, out=out)), lambda x: x / 3),
+    "integers in out=": (lambda i: into(lambda out: torch.mul(i, i, out=out)), lambda x: (x.long() * x.long()).to(x.dtype)),
+}  # fmt: skip
+
+
+@few_dtypes
+@pytest.mark.parametrize("stock", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("case", OF_INTEGERS)
+def test_default_dtype_is_that_of_fractions_computed(default_dtype, case, stock, dtype):
+    """As of stock dtypes: integers become the default dtype, and the operator computes in that."""
+    default_dtype(stock)
+    default_dtype(dtype)
+    of_default, of_cast = OF_INTEGERS[case]
+    whole = torch.arange(1, 12)
+    for mode in ("nearest_even", "up"):
+        with torch_dtypes.rounding(mode):
+            expect_same(of_default(whole), of_cast(whole.to(dtype)))
+
+
+@few_dtypes
+def test_default_dtype_and_kernels_that_stock_lacks(default_dtype, dtype):
+    default_dtype(torch.bfloat16)
+    default_dtype(dtype)
+    whole = torch.arange(1, 4)
+    expect_same(torch.special.bessel_j0(whole), torch.special.bessel_j0(whole.to(dtype)))
+    with pytest.raises(RuntimeError, match="not implemented for 'Long'"):
+        whole.softmax(0)
+
+
+@few_dtypes
+@pytest.mark.parametrize("stock", [torch.float32, torch.float64], ids=str)
+def test_default_dtype_is_not_that_of_integers(default_dtype, stock, dtype):
+    """What stays of integers, or is float64 whatever the default, or is asked to be."""
+    default_dtype(stock)
+    default_dtype(dtype)
+    whole = torch.arange(1, 4)
+    for made in (whole + 300, whole.sum(), whole // 2, torch.where(whole > 1, whole, 3), whole.clone().add_(1)):
+        expect_tensor(made, torch.int64)
+    for made in (whole.float_power(2), torch.float_power(2, whole), torch.bincount(whole, whole)):
+        expect_tensor(made, torch.float64)
+    with pytest.raises(RuntimeError, match="can't be cast to the desired output type"):
+        whole.div_(2)
+    expect_tensor(torch.sqrt(whole, out=torch.empty(3, dtype=torch.float32)), torch.float32)
+
+
+@few_dtypes
+def test_default_dtype_is_not_that_of_the_rest(default_dtype, dtype):
+    default_dtype(dtype)
+    array, double = np.zeros(1), torch.ones(1, dtype=torch.float64)
+    for made in (torch.tensor([1]), torch.arange(3), torch.full((1,), 2), torch.randint(3, (2,)), torch.randperm(3)):
+        expect_tensor(made, torch.int64)
+    for made in (torch.tensor(array), torch.zeros_like(double), torch.zeros(1, out=double.clone()), torch.zeros(1, dtype=torch.float64)):
+        expect_tensor(made, torch.float64)
+    expect_tensor(torch.tensor([True]), torch.bool)
+
+
+@few_dtypes
+@pytest.mark.filterwarnings("ignore")  # quantised tensors are deprecated
+@pytest.mark.parametrize("stock", [torch.float32, torch.float64, torch.float16], ids=str)
+def test_a_dtype_that_was_written_is_not_the_default(default_dtype, stock, dtype):
+    """What operators are asked to make of integers stays, also where it is the stock default of before."""
+    default_dtype(stock)
+    default_dtype(dtype)
+    whole = torch.arange(3)
+    expect_tensor(getattr(whole, {torch.float32: "float", torch.float64: "double", torch.float16: "half"}[stock])(), stock)
+    expect_tensor(whole.softmax(0, stock), stock)
+    expect_tensor(torch.ops.aten.to(whole, stock), stock)
+    quantised = torch.quantize_per_tensor(torch.ones(2, dtype=torch.float32), 0.5, 0, torch.qint8)
+    expect_tensor(quantised.dequantize(), torch.float32)
+
+
+ELEMENTS = {
+    "NumPy's float64": lambda: [np.float64(1.5), 2.0], "NumPy's float32": lambda: [[2.0, 1], [np.float32(1.5), 1]],
+    "NumPy's float16": lambda: (np.float16(1.5),), "an array": lambda: [np.ones(2, np.float32)],
+    "a tensor of float64": lambda: [1.5, torch.tensor(2.0, dtype=torch.float64)],
+    "a tensor of float32": lambda: (torch.tensor(1.5, dtype=torch.float32), 2),
+    "integers": lambda: [np.int32(1), torch.tensor(2), True], "a complex number": lambda: [1.5, 2j],
+}  # fmt: skip
+
+
+@few_dtypes
+@pytest.mark.filterwarnings("ignore:Creating a tensor from a list")
+@pytest.mark.parametrize("make", [torch.tensor, torch.as_tensor, torch.asarray])
+@pytest.mark.parametrize("elements", ELEMENTS)
+def test_elements_of_a_list_keep_their_dtype_under_a_default(default_dtype, elements, make, dtype):
+    """As under a default of float16 (float32 is no wider beside it): only Python's fractions are the default's."""
+    expected = make(ELEMENTS[elements]())
+    default_dtype(dtype)
+    made = make(ELEMENTS[elements]())
+    expect_tensor(made, expected.dtype)
+    assert made.tolist() == expected.tolist()
+
+
+@few_dtypes
+def test_default_dtype_is_that_of_promotion(default_dtype, dtype):
+    default_dtype(dtype)
+    whole, single = torch.arange(3), torch.zeros(2, dtype=torch.float32)
+    assert torch.result_type(whole, 1.5) is dtype and torch.result_type(1.5, whole) is dtype
+    assert torch.result_type(whole, 1) is torch.int64 and torch.result_type(single, 1.5) is torch.float32
+    assert torch.result_type(torch.zeros(2), 1) is dtype
+
+
+@few_dtypes
+@pytest.mark.filterwarnings("ignore")  # sparse and nested ones are prototypes
+def test_default_dtype_makes_no_sparse_or_nested_tensors(default_dtype, dtype):
+    default_dtype(dtype)
+    for make in (lambda: torch.sparse_coo_tensor((2, 3)), lambda: torch.sparse_coo_tensor([[0], [1]], [1.5])):
+        with pytest.raises(NotImplementedError, match="expected the strided layout"):
+            make()
+    with pytest.raises(NotImplementedError, match="there are no nested tensors"):
+        torch.nested.nested_tensor([[1.5], [2.0, 3]])
+    single = torch.ones(2, dtype=torch.float32)
+    assert torch.nested.nested_tensor([single, single]).dtype is torch.float32 and torch.nested.nested_tensor([[1], [2]]).dtype is torch.int64
+
+
+@few_dtypes
+def test_fractions_in_hooks_are_of_the_default_dtype(default_dtype, dtype):
+    """What runs within a call of PyTorch's, where modes are off."""
+    default_dtype(dtype)
+
+    class Scaled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            seen.append((torch.arange(3) / 2).dtype)
+            return gradient
+
+    seen = []
+    x = torch.ones(3, requires_grad=True)
+    x.register_hook(lambda gradient: gradient * (torch.arange(3) / 2))
+    Scaled.apply(x).sum().backward()
+    expect_tensor(x.grad, dtype)
+    (gradient,) = torch.autograd.grad(Scaled.apply(x).sum(), x)
+    expect_tensor(gradient, dtype)
+    assert x.grad.tolist() == gradient.tolist() == [0, 0.5, 1] and seen == [dtype, dtype]
+
+
+@every_dtype
+def test_default_dtype_is_set_and_reset(default_dtype, dtype):
+    default_dtype(dtype)
+    assert torch.get_default_dtype() is dtype
+    assert torch.finfo() == torch.finfo(dtype)
+    default_dtype(torch.float64)
+    assert torch.get_default_dtype() is torch.float64 and torch.zeros(1).dtype is torch.float64
+    default_dtype(torch.float32)
+    assert torch.get_default_dtype() is torch.float32 and torch.tensor(1.5).dtype is torch.float32 and nn.Linear(1, 1).weight.dtype is torch.float32

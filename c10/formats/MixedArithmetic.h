@@ -69,7 +69,7 @@ TD_INLINE MixedResult addcmul_mixed(double number, double a, double b, double c)
   return fma_mixed(number, a * b, c);
 }
 TD_INLINE MixedResult addcdiv_mixed(double number, double a, double b, double c) {
-  return odd_float(fused(number, a / b, c));
+  return fma_mixed(number, a / b, c);
 }
 // a + number * (b - a), the difference rounded to float64.
 TD_INLINE MixedResult lerp_mixed(double number, double a, double b) {

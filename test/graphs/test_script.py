@@ -99,6 +99,21 @@ def test_script_file_is_an_error(net, capture):
     assert {p.dtype for p in torch.jit.load(file).parameters()} == {torch.float64}
 
 
+@pytest.mark.parametrize("layer", [nn.Conv1d(2, 3, 3, padding=1), nn.Conv2d(2, 3, 3, stride=2), nn.ConvTranspose2d(2, 3, 3)], ids=lambda m: type(m).__name__)
+def test_a_trace_records_convolutions_as_stock_does(layer):
+    """Libraries that count a graph's operations look for this node and its operands."""
+    shape = (1, 2, 6) if isinstance(layer, nn.Conv1d) else (1, 2, 6, 6)
+    model = copy.deepcopy(layer).to(torch.posit16es2)
+    script, stock = traced(model, torch.randn(shape).to(torch.posit16es2)), traced(layer, torch.randn(shape))
+    (ours,), (theirs,) = ([node for node in trace.inlined_graph.nodes() if "conv" in node.kind()] for trace in (script, stock))
+    assert ours.kind() == theirs.kind() == "aten::_convolution"
+    values = [[i.toIValue() for i in node.inputs()] for node in (ours, theirs)]
+    assert all(b is None or a == b for a, b in zip(*values, strict=True))  # stock's lists are made in the graph
+    for _ in range(3):
+        x = torch.randn(shape).to(torch.posit16es2)
+        assert_same(script(x), model(x))
+
+
 def elementwise(x: torch.Tensor, y: torch.Tensor):
     z = torch.tanh(x * y + x) * torch.sigmoid(x) + torch.relu(x - y)
     return z / (z * z + 1)

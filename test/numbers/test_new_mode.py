@@ -17,6 +17,7 @@ CASES = {
 }
 
 CHECK = r"""
+#include <c10/formats/TableSteps.cpp>
 #include <ATen/native/formats/cpu/CodecKernel.cpp>
 #include <ATen/native/formats/cpu/RoundKernel.cpp>
 #include <cmath>

@@ -94,6 +94,7 @@ constexpr OperatorFacts kRows[] = {
     {"_upsample_nearest_exact1d",               Boxed,      Selects},
     {"_upsample_nearest_exact2d",               Boxed,      Selects},
     {"_upsample_nearest_exact3d",               Boxed,      Selects},
+    {"_weight_norm",                            Whole,      OneDtype | ByCasts},
     {"abs",                                     Boxed,      Selects | Tabled | OneDtypeOut},
     {"acos",                                    Boxed,      Elementary | CastsOut},
     {"acosh",                                   Boxed,      Elementary | CastsOut},

@@ -10,7 +10,7 @@ namespace at::formats {
 
 bool is_tracing();
 
-// Runs a call of op whose arguments are on the stack, unseen by the tracer, and records it as one node with one result.
+// Runs a call of op (convolution) whose arguments are on the stack, unseen by the tracer, and records it as one node with one result.
 void recorded(const c10::OperatorHandle& op, torch::jit::Stack* stack, const std::function<void()>& run);
 
 } // namespace at::formats

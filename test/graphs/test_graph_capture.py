@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, UnsupportedFakeTensorE
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import torch_dtypes
-from torch_dtypes._overlay import graphs, releases
+from torch_dtypes._overlay import graphs
 
 # ---- torch.compile ----
 
@@ -239,12 +239,7 @@ def test_what_recording_fails_at_is_eager_codes(compiled, monkeypatch):
         f(x).sum().backward()
     assert_same(found.grad, expected.grad)
     whole = compile_(lambda x: checkpointed(x), fullgraph=True)
-    if releases.RUNNING < (2, 13):
-        assert_same(whole(found), checkpointed(expected))
-    else:
-        refused = r"expected stock dtypes in a whole graph, but got torch\.q43.*it ended with"
-        with pytest.raises(torch._dynamo.exc.TorchDynamoException, match=refused):
-            whole(found)
+    assert_same(whole(found), checkpointed(expected))
     with pytest.raises(IndexError, match="out of bounds"):
         compile_(lambda x: x[torch.tensor([7])] * 2)(found)
 

@@ -99,7 +99,10 @@ def test_script_file_is_an_error(net, capture):
     assert {p.dtype for p in torch.jit.load(file).parameters()} == {torch.float64}
 
 
-@pytest.mark.parametrize("layer", [nn.Conv1d(2, 3, 3, padding=1), nn.Conv2d(2, 3, 3, stride=2), nn.ConvTranspose2d(2, 3, 3)], ids=lambda m: type(m).__name__)
+CONVOLUTIONS = [nn.Conv1d(2, 3, 3, padding=1), nn.Conv2d(2, 3, 3, stride=2), nn.ConvTranspose2d(2, 3, 3)]
+
+
+@pytest.mark.parametrize("layer", CONVOLUTIONS, ids=lambda m: type(m).__name__)
 def test_a_trace_records_convolutions_as_stock_does(layer):
     """Libraries that count a graph's operations look for this node and its operands."""
     shape = (1, 2, 6) if isinstance(layer, nn.Conv1d) else (1, 2, 6, 6)

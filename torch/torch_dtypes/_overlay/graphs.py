@@ -344,13 +344,13 @@ def compiling(stock):
             try:
                 return frames.compile_graph(graph, inputs, frames.as_it_is if _has_nothing_to_gain(compiler, inputs) else compiler)
             except (frames.NotRecordable, frames.Mistaken) as error:
-                name = format_in(inputs)
+                name = format_in(inputs) or frames.format_within(gm)
                 if self.root_tx.one_graph:
                     raise exc.Unsupported(f"{refusal('a whole graph', name)} ({error})", "number format") from error
                 _notice(name)
                 if isinstance(error, frames.Mistaken):
                     raise exc.SkipFrame(str(error)) from error
-                return graph  # which runs as eager code does
+                return frames.as_eager_code(graph)
 
         self.compiler_fn = compile_codes
         try:

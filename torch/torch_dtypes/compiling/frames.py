@@ -17,16 +17,23 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from .. import _C
 from .._derivatives import first_only
+from .checkpoints import as_eager_code, has_checkpoints, to_record
 from .codes import Codes
 from .operators import at_hint, state
 from .recording import NotRecordable, Recorded, left_to_eager_code
 from .sizes import Mistaken, OfSizes, Varying
 
-__all__ = ["Mistaken", "NotRecordable", "as_it_is", "compile_graph", "format_of_node", "has_codes"]
+__all__ = ["Mistaken", "NotRecordable", "as_eager_code", "as_it_is", "compile_graph", "format_of_node", "format_within", "has_codes"]
+
+
+def format_within(gm: torch.fx.GraphModule) -> str | None:
+    """The format of the first tensor of ours in a graph."""
+    found = (node.meta.get("example_value") for node in gm.graph.nodes)
+    return next((_C.name_of(v.dtype) for v in found if isinstance(v, Codes)), None)
 
 
 def has_codes(gm: torch.fx.GraphModule) -> bool:
-    return any(isinstance(node.meta.get("example_value"), Codes) for node in gm.graph.nodes)
+    return format_within(gm) is not None
 
 
 def format_of_node(node: torch.fx.Node) -> str | None:
@@ -41,6 +48,13 @@ def as_it_is(gm: torch.fx.GraphModule, _examples: list) -> Callable:
     return gm.forward
 
 
+def _one_hot(classes: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    """``torch.nn.functional.one_hot`` without a look at the values: what it is to stock's graphs, too."""
+    if num_classes <= 0:
+        raise NotRecordable("one_hot without num_classes has as many columns as its values say")
+    return (classes.unsqueeze(-1) == torch.arange(num_classes, dtype=classes.dtype, device=classes.device)).to(torch.int64)
+
+
 def _with_tensors_given(gm: torch.fx.GraphModule) -> tuple[Callable, list[torch.Tensor]]:
     """The graph with the tensors that it holds as operands behind its own, and these: Dynamo keeps an optimizer's state and parameters there, and a
     run of it would write to them.
@@ -48,6 +62,8 @@ def _with_tensors_given(gm: torch.fx.GraphModule) -> tuple[Callable, list[torch.
     graph, held = torch.fx.Graph(), {}
     graph.output(graph.graph_copy(gm.graph, {}))
     for node in graph.nodes:
+        if node.target is torch.nn.functional.one_hot:
+            node.target = _one_hot
         value = attrgetter(node.target)(gm) if node.op in ("get_attr", "call_module") else None
         if isinstance(value, torch.Tensor):
             held[node] = value
@@ -94,7 +110,8 @@ def compile_graph(gm: torch.fx.GraphModule, inputs: list, backend: Callable) -> 
     recorded_state = state()
     if recorded_state[-1]:
         raise NotRecordable("it is observed")
-    function, held = _with_tensors_given(gm)
+    checkpoints = has_checkpoints(gm)
+    gm, (function, held) = as_eager_code(gm), _with_tensors_given(to_record(gm) if checkpoints else gm)
 
     def backend_of(graph: torch.fx.GraphModule, examples: list) -> Callable:
         graph.meta.update(gm.meta)  # what Dynamo tells a backend
@@ -106,6 +123,8 @@ def compile_graph(gm: torch.fx.GraphModule, inputs: list, backend: Callable) -> 
         given = [*given, *held]
         with left_to_eager_code():
             recorded = Recorded(function, given, torch.is_grad_enabled(), varying.items)
+            if checkpoints and recorded.differentiable:
+                recorded = Recorded(function, given, True, varying.items)
         varying.expect_known(given, recorded.results)
         return (_differentiable if recorded.differentiable else _plain)(recorded, given, backend_of, mode)
 

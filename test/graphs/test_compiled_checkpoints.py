@@ -1,0 +1,122 @@
+"""torch.utils.checkpoint within compiled functions in our dtypes: eager code's gradients, random numbers included; one_hot."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import torch_dtypes
+
+# PyTorch's own: reentrant checkpoints, and what Dynamo says of graphs that it ends.
+pytestmark = [pytest.mark.filterwarnings("ignore:torch.compile runs uncompiled what:UserWarning")]
+DTYPES = ["posit16es2", "q52_stochastic"]
+reentrant = pytest.mark.parametrize("reentrant", [False, True], ids=["plain", "reentrant"])
+
+
+@pytest.fixture(autouse=True)
+def _anew():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+class Blocks(nn.Module):
+    def __init__(self, reentrant: bool, dropout: float) -> None:
+        super().__init__()
+        self.first, self.block = nn.Linear(6, 6), nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6), nn.GELU())
+        self.dropout, self.reentrant = nn.Dropout(dropout), reentrant
+
+    def forward(self, x):
+        y = checkpoint(self.block, self.first(x), use_reentrant=self.reentrant)
+        return checkpoint(lambda t: self.dropout(torch.tanh(t)), y, use_reentrant=self.reentrant)
+
+
+def results(function, x, *parameters):
+    x = x.detach().requires_grad_()
+    for leaf in parameters:
+        leaf.grad = None
+    torch.manual_seed(5)
+    y = function(x)
+    y.backward(torch.ones_like(y))  # autograd.grad is nothing for reentrant checkpoints
+    return [y.detach(), *(leaf.grad for leaf in (x, *parameters))]
+
+
+def assert_equal(found, expected):
+    for a, b in zip(found, expected, strict=True):
+        assert a.dtype is b.dtype
+        assert torch.equal(a, b)
+
+
+@reentrant
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_model(dtype, reentrant):
+    torch.manual_seed(0)
+    dtype = torch_dtypes.dtype(dtype)
+    model, x = Blocks(reentrant, 0.3).to(dtype), torch.randn(5, 6).to(dtype)
+    expected = results(model, x, *model.parameters())
+    compiled = torch.compile(model, fullgraph=True)
+    for _ in range(2):
+        assert_equal(results(compiled, x, *model.parameters()), expected)
+
+
+def masked(x, reentrant=False):
+    return checkpoint(lambda t: F.dropout(t * 1, 0.5), x, use_reentrant=reentrant)
+
+
+@reentrant
+@pytest.mark.parametrize("backend", ["inductor", "aot_eager", "eager"])
+def test_the_gradient_is_masked_as_the_result_is(backend, reentrant):
+    x = torch.ones(64, dtype=torch.posit16es2)
+    y, slope = results(torch.compile(lambda t: masked(t, reentrant), fullgraph=True, backend=backend), x)
+    assert torch.equal(y, slope)
+    assert 0 < (y == 0).sum() < 64
+
+
+def test_where_the_graph_runs_as_eager_code():
+    x = torch.ones(64, dtype=torch.posit16es2, requires_grad=True)
+    compiled = torch.compile(lambda t: (masked(t), t.view(8, 8)))  # a result in an operand's memory: not compiled
+    y, _ = compiled(x)
+    (slope,) = torch.autograd.grad(y, x, torch.ones_like(y))
+    assert torch.equal(y, slope)
+    compiled = torch.compile(masked, fullgraph=True)
+    compiled(x)
+    with torch_dtypes.rounding("up"):  # not what was compiled
+        y = compiled(x)
+        (slope,) = torch.autograd.grad(y, x, torch.ones_like(y))
+    assert torch.equal(y, slope)
+
+
+def kept(function, x) -> int:
+    """How many elements a result's node keeps for backward."""
+    y = function(x)
+    return sum(t.numel() for t in y.grad_fn.saved_tensors)
+
+
+def test_what_takes_no_random_numbers_is_computed_again():
+    def chain(t):
+        for _ in range(8):
+            t = torch.tanh(t * t) + t
+        return t
+
+    x = torch.randn(100).to(torch.posit32es2).requires_grad_()
+    plain = torch.compile(chain, fullgraph=True)
+    again = torch.compile(lambda t: checkpoint(chain, t, use_reentrant=False), fullgraph=True)
+    assert_equal(results(again, x), results(chain, x))
+    assert kept(again, x) < kept(plain, x) / 4
+
+
+def test_one_hot_of_a_number_of_classes():
+    def loss(scores, classes):
+        return -(F.one_hot(classes, 5).to(scores.dtype) * F.log_softmax(scores, -1)).sum()
+
+    classes, x = torch.tensor([0, 4, 2]), torch.randn(3, 5).to(torch.posit16es2)
+    assert_equal(results(torch.compile(lambda t: loss(t, classes), fullgraph=True), x), results(lambda t: loss(t, classes), x))
+
+
+def test_what_a_graph_cannot_have_is_named():
+    """No operand is of ours: the error names a dtype all the same."""
+    compiled = torch.compile(lambda i: torch.zeros(3, dtype=torch.posit16es2).set_(torch.ones(3, dtype=torch.posit16es2)) + i, fullgraph=True)
+    with pytest.raises(Exception, match=r"got torch\.posit16es2") as error:
+        compiled(torch.tensor([1, 2, 3]))
+    assert "torch.None" not in str(error.value)

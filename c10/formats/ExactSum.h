@@ -29,17 +29,20 @@ TD_HOST_DEVICE inline Term term_of(const Format& f, double x) {
   return {bits >> 63 ? -mantissa : mantissa, exponent + drop};
 }
 
-class ExactSum {
+// kDigits: what it has memory for, digits_of() what a format needs.
+template <int kDigits>
+class ExactSumOf {
  public:
   static constexpr int64_t kMaxProducts = int64_t{1} << 30;
-  static constexpr int kDigits = 144; // e11m52: 2 * (1024 + 1074) bits, and room for carries
 
   // For products of two values, and for single values (products with 1, which need not be one of the format's).
-  TD_HOST_DEVICE explicit ExactSum(const Format& f)
-      : low_(f.lsb_exponent() < 0 ? 2 * f.lsb_exponent() : f.lsb_exponent()),
-        used_((top(f) - low_) / 32 + 4) {
+  TD_HOST_DEVICE explicit ExactSumOf(const Format& f)
+      : low_(low(f)),
+        used_(digits_of(f)) {
     clear();
   }
+
+  TD_HOST_DEVICE static int digits_of(const Format& f) { return (top(f) - low(f)) / 32 + 4; }
 
   TD_HOST_DEVICE void clear() {
     for (int i = 0; i < used_; ++i) digits_[i] = 0;
@@ -86,19 +89,23 @@ class ExactSum {
 
   // The sum, exactly (64 bits and sticky). No products, or ones that cancel: plus zero.
   TD_HOST_DEVICE Unpacked value() const {
-    ExactSum s = *this;
-    s.normalise();
-    const bool negative = s.digits_[used_ - 1] < 0;
+    ExactSumOf s = *this;
+    return s.taken();
+  }
+  // The same where nothing is added any more.
+  TD_HOST_DEVICE Unpacked taken() {
+    normalise();
+    const bool negative = digits_[used_ - 1] < 0;
     if (negative) {
-      for (int i = 0; i < used_; ++i) s.digits_[i] = -s.digits_[i];
-      s.normalise();
+      for (int i = 0; i < used_; ++i) digits_[i] = -digits_[i];
+      normalise();
     }
     int top = used_ - 1;
-    while (top > 0 && s.digits_[top] == 0) --top;
+    while (top > 0 && digits_[top] == 0) --top;
     Unpacked u;
-    if (s.digits_[top] == 0) return u;
+    if (digits_[top] == 0) return u;
     unsigned __int128 leading = 0;
-    for (int i = top; i > top - 4; --i) leading = leading << 32 | (i >= 0 ? static_cast<uint64_t>(s.digits_[i]) : 0);
+    for (int i = top; i > top - 4; --i) leading = leading << 32 | (i >= 0 ? static_cast<uint64_t>(digits_[i]) : 0);
     const int zeros = count_leading_zeros(static_cast<uint64_t>(leading >> 64));
     leading <<= zeros;
     u.cls = Class::Finite;
@@ -106,17 +113,21 @@ class ExactSum {
     u.significand = static_cast<uint64_t>(leading >> 64);
     u.exponent = low_ + 32 * top + 31 - zeros;
     u.sticky = static_cast<uint64_t>(leading) != 0;
-    for (int i = top - 4; i >= 0 && !u.sticky; --i) u.sticky = s.digits_[i] != 0;
+    for (int i = top - 4; i >= 0 && !u.sticky; --i) u.sticky = digits_[i] != 0;
     return u;
   }
 
  private:
+  TD_HOST_DEVICE static int low(const Format& f) { return f.lsb_exponent() < 0 ? 2 * f.lsb_exponent() : f.lsb_exponent(); }
   TD_HOST_DEVICE static int top(const Format& f) { return f.max_exponent() + 1 > 0 ? 2 * (f.max_exponent() + 1) : f.max_exponent() + 1; }
 
   int low_;  // the weight of digit 0's last bit, as a power of two
   int used_;
   int64_t digits_[kDigits];
 };
+
+inline constexpr int kMostDigits = 144; // e11m52: 2 * (1024 + 1074) bits, and room for carries
+using ExactSum = ExactSumOf<kMostDigits>;
 
 // u / n, truncated to 64 bits and sticky.
 TD_HOST_DEVICE inline Unpacked divided(const Unpacked& u, uint64_t n) {

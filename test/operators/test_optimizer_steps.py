@@ -133,6 +133,8 @@ def test_tables_of_every_code(name, mode):
                 adam_step(step, *many, **{**adam_settings, **change})
                 for piece in pieces(expected):
                     adam_step(step, *piece, **{**adam_settings, **change})
+                for larger in (many[4], expected[4]):  # of zeros of both signs, which no squares' averages are, stock's kernels have either
+                    larger[larger == 0] = 0
                 assert_equal(*(([torch_dtypes.codes(t).masked_fill(t.isnan(), 0) for t in x]) for x in (many, expected)))
         for change in sgd_settings:
             many, expected = made()[:3], made()[:3]

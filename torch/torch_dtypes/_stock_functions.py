@@ -44,7 +44,7 @@ def mask_value(dtype: torch.dtype) -> float:
             f"expected a dtype with negative numbers for an attention mask, but got {dtype}: masked scores have none there. Compute the "
             "attention in a signed format."
         )
-    limit = torch.tensor(outermost, dtype=dtype)
+    limit = torch.tensor(outermost, dtype=dtype, device="cpu")
     return outermost if limit + limit == limit else outermost / 4
 
 

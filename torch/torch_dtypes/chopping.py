@@ -298,5 +298,5 @@ def chop(
     if _is_jax(x):
         return _chop_jax(x, name, mode, rounding is None and mode is not None, flip_prob, generator)
     if isinstance(x, (int, float)) and not isinstance(x, bool):
-        return _chop_tensor(torch.tensor(x, dtype=torch.float64), name, mode, flip_prob, generator).item()
+        return _chop_tensor(torch.tensor(x, dtype=torch.float64, device="cpu"), name, mode, flip_prob, generator).item()
     raise TypeError(f"expected a torch tensor, a NumPy or JAX array or a number to chop, but got {type(x).__name__}")

@@ -89,7 +89,7 @@ def compress_hook(state: CompressionState, bucket):  # stock compares annotation
         left = values - rounded.to(wide) / scale
         state._keep(bucket, left if bool(left.isfinite().all()) else torch.zeros_like(left))
     bits = codes(rounded)
-    sent = torch.cat([torch.tensor([scale], dtype=torch.float64).view(torch.uint8), bits.view(torch.uint8)])
+    sent = torch.cat([torch.tensor([scale], dtype=torch.float64, device=bits.device).view(torch.uint8), bits.view(torch.uint8)])
     everyone = [torch.empty_like(sent) for _ in range(group.size())]
 
     def mean(_) -> torch.Tensor:
@@ -112,7 +112,8 @@ def _compute_type(dtype: torch.dtype) -> torch.dtype:
 
 @contextlib.contextmanager
 def same_random(group: dist.ProcessGroup | None = None) -> Iterator[None]:
-    """A block in which all ranks of a group draw the same random words from torch's CPU generator, and after which each goes on with its own::
+    """A block in which all ranks of a group draw the same random words, from torch's CPU generator and the current GPU's, and after which each goes
+    on with its own::
 
         loss.backward()
         with torch_dtypes.distributed.same_random():
@@ -129,8 +130,10 @@ def same_random(group: dist.ProcessGroup | None = None) -> Iterator[None]:
         group: default: the default process group.
     """
     group = group or dist.group.WORLD
-    seed = torch.randint(2**32, ())  # the generator takes 32 bits; by every rank, so that alike ones stay so
-    dist.broadcast(seed, group=group, group_src=0)
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(int(seed))
+    seed = [torch.randint(2**32, (), device="cpu").item()]  # the generator takes 32 bits; by every rank, so that alike ones stay so
+    dist.broadcast_object_list(seed, group=group, group_src=0)  # on the device of the group's back end
+    gpus = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=gpus):
+        for generator in (torch.default_generator, *(torch.cuda.default_generators[i] for i in gpus)):
+            generator.manual_seed(seed[0])
         yield

@@ -39,7 +39,7 @@ Format table_of_definition(const std::string& name, int bits, py::handle values,
                            const py::tuple& high, const py::tuple& low, bool minpos, bool negative_is_nan) {
   using namespace c10::formats;
   const auto numbers = [](py::handle tensor) {
-    const at::Tensor t = expect_tensor(tensor).to(at::kDouble).contiguous();
+    const at::Tensor t = expect_tensor(tensor).cpu().to(at::kDouble).contiguous();
     const double* first = t.const_data_ptr<double>();
     return std::vector<double>(first, first + t.numel());
   };
@@ -68,10 +68,10 @@ Format table_of_definition(const std::string& name, int bits, py::handle values,
   }
 }
 
-// A float64 or int64 tensor to codes as int64, by the generic codec; random: words for the stochastic modes, int64 of the same size.
+// A float64 or int64 tensor to codes as int64, by the generic codec, on the CPU; random: words for the stochastic modes, int64 of the same size.
 py::object encode_exact(const Format& f, py::handle values, py::handle random) {
-  const at::Tensor in = expect_tensor(values).contiguous();
-  at::Tensor words = random.is_none() ? at::zeros(in.sizes(), at::kLong) : expect_tensor(random).contiguous();
+  const at::Tensor in = expect_tensor(values).cpu().contiguous();
+  at::Tensor words = random.is_none() ? at::zeros(in.sizes(), at::kLong) : expect_tensor(random).cpu().contiguous();
   if (words.numel() != in.numel() || words.scalar_type() != at::kLong) throw py::value_error("expected one int64 word for each value");
   at::Tensor out = at::empty(in.sizes(), at::kLong);
   int64_t* codes = out.mutable_data_ptr<int64_t>();
@@ -94,7 +94,7 @@ py::object random_words(uint64_t seed, uint64_t first, int64_t n) {
 }
 
 py::object decode_exact(const Format& f, py::handle codes) {
-  const at::Tensor in = expect_tensor(codes).contiguous();
+  const at::Tensor in = expect_tensor(codes).cpu().contiguous();
   at::Tensor out = at::empty(in.sizes(), at::kDouble);
   double* values = out.mutable_data_ptr<double>();
   const int64_t* data = in.const_data_ptr<int64_t>();

@@ -73,7 +73,10 @@ def _adam(stock, params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_st
     plain = _are_numbers(s["lr"], s["beta1"], s["beta2"], s["weight_decay"], s["eps"]) and not (s["capturable"] or s["differentiable"])
     if not plain or any(x is not None for x in scaling) or not _plain(params, grads) or not all(type(t) is torch.Tensor for t in state_steps):
         return stock(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, *scaling[:-2], **settings)
-    torch._foreach_add_(state_steps, torch.tensor(1.0), alpha=1.0)
+    if state_steps[0].is_cpu:  # a tensor of its own is quicker there, as in stock code
+        torch._foreach_add_(state_steps, torch.tensor(1.0, device="cpu"), alpha=1.0)
+    else:
+        torch._foreach_add_(state_steps, 1)
     step = torch._fused_adamw_ if s["decoupled_weight_decay"] else torch._fused_adam_
     step(
         params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs if s["amsgrad"] else [], state_steps, lr=s["lr"], beta1=s["beta1"], beta2=s["beta2"],

@@ -235,7 +235,7 @@ class Reducer:
         """Parameters that a rank has used: the others keep the gradients that they have, as stock's do."""
         if not (self._find_unused or self._static):
             return set(range(len(self._parameters)))
-        used = torch.zeros(len(self._parameters), dtype=torch.int32)
+        used = torch.zeros(len(self._parameters), dtype=torch.int32, device=self._parameters[0].device)
         used[list(self._used)] = 1
         dist.all_reduce(used, group=self._ddp().process_group)
         return set(used.nonzero().flatten().tolist())

@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 import torch
 from torch._higher_order_ops.wrap import tag_activation_checkpoint
-from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.checkpoint import checkpoint
+
+from .generators import gpus_of, states
 
 
 def _runs(region: torch.fx.GraphModule) -> Callable:
@@ -53,11 +54,6 @@ def to_record(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     return _with(_region, gm)
 
 
-def _random_state() -> bytes:
-    with _disable_current_modes():  # a recorder, which is to see nothing of this
-        return torch.get_rng_state().numpy().tobytes()
-
-
 def _region() -> Callable:
     draws = None
 
@@ -65,9 +61,10 @@ def _region() -> Callable:
         nonlocal draws
         if draws is False:
             return checkpoint(_runs(region), *args, **{**kwargs, "use_reentrant": False, "preserve_rng_state": False})
-        before = _random_state()
+        gpus = gpus_of(args)
+        before = states(gpus)
         found = torch.fx.Interpreter(region).run(*args)
-        draws = bool(draws) or before != _random_state()
+        draws = bool(draws) or before != states(gpus)
         return found
 
     return checkpointed_region

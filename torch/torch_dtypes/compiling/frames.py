@@ -239,7 +239,7 @@ class _Parts:
         self.given = [among[i] for i, n in zip(recorded.needs, recorded.gradients, strict=True) if n is not None]
         results = _among_tensors(recorded.outputs)
         self.differentiable = [results[i] for i in recorded.differentiable]
-        self.seeds = [(v.shape, v.stride(), v.dtype) for v in recorded.seeds]
+        self.seeds = [(v.shape, v.stride(), v.dtype, v.device) for v in recorded.seeds]
 
     def gradients(self, saved, slopes) -> list:
         tangents = [_laid_out(slopes[i], *seed) for i, seed in zip(self.differentiable, self.seeds, strict=True)]
@@ -254,11 +254,11 @@ def _gradients(parts: _Parts, saved, slopes) -> list:
     return parts.gradients(saved, slopes)
 
 
-def _laid_out(slope: torch.Tensor | None, shape, stride, dtype: torch.dtype) -> torch.Tensor:
+def _laid_out(slope: torch.Tensor | None, shape, stride, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """A gradient as the graph has it; zeros where nothing depends on the result."""
     if slope is None:
-        return torch.zeros(shape, dtype=dtype).as_strided(shape, stride)
-    return slope if slope.stride() == stride else torch.empty_strided(shape, stride, dtype=dtype).copy_(slope)
+        return torch.zeros(shape, dtype=dtype, device=device).as_strided(shape, stride)
+    return slope if slope.stride() == stride else torch.empty_strided(shape, stride, dtype=dtype, device=device).copy_(slope)
 
 
 def _differentiable(recorded: Recorded, inputs: list, backend: Callable, mode) -> Callable:

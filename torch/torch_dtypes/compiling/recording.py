@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from .. import _C
 from . import operators
 from .chains import Chain, chain, find_chains
+from .generators import gpus_of, states
 from .tables import look_up
 
 aten, functorch = torch.ops.aten, torch._C._functorch
@@ -111,13 +112,14 @@ def _is_unknown(func, args: tuple) -> bool:
 class Recorder(TorchDispatchMode):
     """Records into ``graph`` while it is on. Inputs are declared before."""
 
-    def __init__(self) -> None:
+    def __init__(self, gpus: list[int]) -> None:
         super().__init__()
+        self._gpus = gpus  # whose generators it may take random numbers of
         self.graph = torch.fx.Graph()
         self.numbers: list[torch.Tensor] = []  # constants of the graph
         self.constants: dict[str, torch.Tensor] = {}  # by the names of its attributes
         self._nodes: dict[int | tuple, torch.fx.Node] = {}
-        self._state = torch.get_rng_state()
+        self._state = states(gpus)
         self.tensors: dict[torch.fx.Node, torch.Tensor] = {}
         self._held: list[torch.Tensor] = []  # whose ids and memory are taken
 
@@ -155,8 +157,8 @@ class Recorder(TorchDispatchMode):
 
     def _has_drawn(self) -> bool:
         """Whether what has run since took random numbers: its operator is to say so, for calls may be joined, left out or put in another order."""
-        state = torch.get_rng_state()
-        drawn = not torch.equal(state, self._state)
+        state = states(self._gpus)
+        drawn = state != self._state
         self._state = state
         return drawn
 
@@ -209,7 +211,7 @@ class Recorder(TorchDispatchMode):
         finally:
             _C.set_cast_recorder(self._cast)
         if torch.Tag.nondeterministic_seeded in func.tags:
-            self._state = torch.get_rng_state()
+            self._state = states(self._gpus)
         self._record(func, args, kwargs, result, self._has_drawn())
         return result
 
@@ -274,9 +276,10 @@ class Recorded:
     """
 
     def __init__(self, function: Callable, inputs: list, differentiable: bool, numbers: Sequence[int] = ()) -> None:
-        with undone_if_it_fails(), _disable_current_modes(), torch.random.fork_rng(devices=[]), torch.set_grad_enabled(differentiable):
+        gpus = gpus_of(inputs)
+        with undone_if_it_fails(), _disable_current_modes(), torch.random.fork_rng(devices=gpus), torch.set_grad_enabled(differentiable):
             given = [copy(v) if isinstance(v, torch.Tensor) else v for v in inputs]
-            self.recorder = Recorder()
+            self.recorder = Recorder(gpus)
             self.recorder.numbers = [given[i] for i in numbers]
             self.inputs = [self.recorder.input(f"input_{i}", v) if isinstance(v, torch.Tensor) else None for i, v in enumerate(given)]
             versions = [v._version if isinstance(v, torch.Tensor) else None for v in given]
@@ -296,7 +299,7 @@ class Recorded:
         """Which of the results eager code has gradients of, by a run on copies."""
         if not any(isinstance(v, torch.Tensor) and v.requires_grad for v in inputs):
             return [False] * len(self.results)
-        with _disable_current_modes(), torch.random.fork_rng(devices=[]), torch.enable_grad():
+        with _disable_current_modes(), torch.random.fork_rng(devices=gpus_of(inputs)), torch.enable_grad():
             found = function(*(copy(v) if isinstance(v, torch.Tensor) else v for v in inputs))
             return [isinstance(v, torch.Tensor) and v.requires_grad for v in found]
 

@@ -30,7 +30,7 @@ def table(node: torch.fx.Node, origins: list[torch.fx.Node], dtype: torch.dtype)
     if (known := _known.get(key)) is None:
         if len(_known) >= _MAX_TABLES:
             _known.clear()
-        bits = torch.arange(2 ** (8 * dtype.itemsize), dtype=torch.int32).to(torch.uint8 if dtype.itemsize == 1 else torch.int16)
+        bits = torch.arange(2 ** (8 * dtype.itemsize), dtype=torch.int32, device="cpu").to(torch.uint8 if dtype.itemsize == 1 else torch.int16)
         if len(origins) == 1:
             known = _values(node, {origins[0]: bits})
         else:

@@ -105,7 +105,7 @@ class Arithmetic:
             return None
         out = torch.empty_like(first)
         given, n = out.view(-1), first.numel()
-        wide = [torch.empty(_PIECE, dtype=torch.float64) for _ in tensors]  # memory once: the system takes back what is freed each time
+        wide = [torch.empty(_PIECE, dtype=torch.float64, device="cpu") for _ in tensors]  # memory once: the system takes back what is freed each time
         for at in range(0, n, _PIECE):
             m = min(_PIECE, n - at)
             buffers = iter(wide)

@@ -46,7 +46,7 @@ def load_offloaded_weight(stock, weight_file, weight_info):
     dtype = getattr(torch, name, None) or format_named(name)
     if not is_format_dtype(dtype):
         return stock(weight_file, weight_info)
-    integer = codes(torch.empty(0, dtype=dtype)).dtype
+    integer = codes(torch.empty(0, dtype=dtype, device="cpu")).dtype
     return from_codes(stock(weight_file, {**weight_info, "dtype": str(integer).removeprefix("torch.")}), dtype)
 
 

@@ -58,14 +58,14 @@ def smallest(dtype: torch.dtype) -> float:
     if f.keeps_minpos:
         return 0.0
     with rounding("nearest_even"):  # what a dtype has is not for a random word to say, nor may asking draw one
-        zero, one = torch.zeros(1, dtype=dtype), torch.ones(1, dtype=dtype)
+        zero, one = (torch.full((1,), x, dtype=dtype, device="cpu") for x in (0.0, 1.0))
         return torch.nextafter(zero, one).double().item()
 
 
 @cached
 def is_zero(eps: float, dtype: torch.dtype) -> bool:
     with rounding("nearest_even"):
-        return torch.tensor(eps, dtype=torch.float64).to(dtype).item() == 0
+        return torch.tensor(eps, dtype=torch.float64, device="cpu").to(dtype).item() == 0
 
 
 def with_eps(dtype: torch.dtype, settings: dict, name: str) -> dict:

@@ -26,7 +26,7 @@ def _number(name: str, value: object, low: float, high: float = math.inf) -> flo
 
 def _float32(number: float) -> float:
     """As GradScaler keeps its factor."""
-    return torch.tensor(number, dtype=torch.float32).item()
+    return torch.tensor(number, dtype=torch.float32, device="cpu").item()
 
 
 @dataclass(frozen=True)

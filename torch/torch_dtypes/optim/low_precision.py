@@ -187,7 +187,7 @@ class LowPrecision(Optimizer):
             return loss
         # The factor is the first gradient, in the loss's dtype: what it becomes there is what the step divides by.
         with rounding_block("nearest_even"):
-            factor = torch.tensor(self._scale.factor, dtype=torch.float32).to(loss.dtype).item()
+            factor = torch.tensor(self._scale.factor, dtype=torch.float32, device="cpu").to(loss.dtype).item()
         if not self._scale.rule and not (factor and math.isfinite(factor)):  # every gradient would be that
             raise ValueError(
                 f"expected a grad_scale that the loss's dtype holds, but got {self._scale.factor:g} beside a loss of {loss.dtype}, "
@@ -199,7 +199,7 @@ class LowPrecision(Optimizer):
             )
         self._applied = factor
         self._factor_saturated |= factor >= (overflow_limit(_C.format_of(loss.dtype)) or math.inf)
-        return loss * torch.tensor(factor, dtype=torch.float32)
+        return loss * torch.tensor(factor, dtype=torch.float32, device="cpu")
 
     # The step
 

@@ -32,7 +32,7 @@ INDIFFERENT_IN_NARROW = (*INDIFFERENT, "toward_zero", "stochastic", "up_down")
 def largest_of(fmt: _C.Format) -> float:
     """The largest finite value, as numerics.md defines the kinds."""
     if fmt.kind in (_C.Kind.table, _C.Kind.takum, _C.Kind.bounded_posit):
-        return _C.decode_exact(fmt, torch.tensor([fmt.max_code])).item()
+        return _C.decode_exact(fmt, torch.tensor([fmt.max_code], device="cpu")).item()
     if fmt.kind == _C.Kind.posit:
         return math.ldexp(1, (fmt.bits - 2) << fmt.exp_bits)
     if fmt.kind == _C.Kind.fixed:
@@ -43,7 +43,7 @@ def largest_of(fmt: _C.Format) -> float:
 
 def saturates(fmt: _C.Format) -> bool:
     """Whether a table's outermost values take all finite numbers beyond them."""
-    beyond = torch.tensor([torch.finfo(torch.float64).max, torch.finfo(torch.float64).min], dtype=torch.float64)
+    beyond = torch.tensor([torch.finfo(torch.float64).max, torch.finfo(torch.float64).min], dtype=torch.float64, device="cpu")
     return bool(_C.decode_exact(fmt, _C.encode_exact(fmt, beyond)).isfinite().all())
 
 
@@ -56,7 +56,8 @@ def full_scale_of(fmt: _C.Format) -> float:
     whose ratio to the one below has less than twice the least logarithm: by up to that it varies within a float's binade.
     """
     if fmt.kind == _C.Kind.takum:
-        return _C.decode_exact(fmt, _C.encode_exact(fmt, torch.tensor([2.0 if fmt.linear else math.exp(0.5)], dtype=torch.float64))).item()
+        end = torch.tensor([2.0 if fmt.linear else math.exp(0.5)], dtype=torch.float64, device="cpu")
+        return _C.decode_exact(fmt, _C.encode_exact(fmt, end)).item()
     if fmt.kind == _C.Kind.table:
         return _finest_of_table(fmt)
     if fmt.kind != _C.Kind.posit or fmt.bits < 3:
@@ -68,7 +69,7 @@ def full_scale_of(fmt: _C.Format) -> float:
 
 
 def _finest_of_table(fmt: _C.Format) -> float:
-    values = _C.decode_exact(fmt, torch.arange(1 << fmt.bits))
+    values = _C.decode_exact(fmt, torch.arange(1 << fmt.bits, device="cpu"))
     values = values[values.isfinite() & (values > 0)].unique()
     if len(values) < 3:
         return largest_of(fmt)

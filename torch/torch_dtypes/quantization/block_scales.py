@@ -70,11 +70,11 @@ def scale_format(value: object) -> ScaleFormat:
 def _least(fmt: _C.Format) -> float:
     """The smallest positive value."""
     if fmt.is_tapered:
-        return _C.decode_exact(fmt, torch.tensor([1])).item()
+        return _C.decode_exact(fmt, torch.tensor([1], device="cpu")).item()
     if fmt.kind == _C.Kind.fixed:
         return math.ldexp(1, -fmt.man_bits)
     if fmt.kind == _C.Kind.table:
-        values = _C.decode_exact(fmt, torch.arange(1 << fmt.bits))
+        values = _C.decode_exact(fmt, torch.arange(1 << fmt.bits, device="cpu"))
         positive = values[(values > 0) & values.isfinite()]
         if not len(positive):
             raise ValueError(f"expected a block's scale of a format with positive values, but got {_names.name_of_format(fmt)!r}")

@@ -285,10 +285,10 @@ def quantize(
     fmt.check_shape(x.shape)
     x = x.detach()
     if x.numel() == 0:
-        one = torch.ones((), dtype=COMPUTED[x.dtype])
+        one = torch.ones((), dtype=COMPUTED[x.dtype], device=x.device)
         ones = one.expand(fmt.shape.grid_shape(x.shape)).contiguous()
         codes = micro_exponents.codes(ones, None, 0) if fmt._scale.micro else _scale_codes(ones, fmt._scale)
-        return BlockTensor(fmt, x.shape, x.dtype, torch.empty(0, dtype=torch.uint8), codes, one if fmt.tensor_scale else None)
+        return BlockTensor(fmt, x.shape, x.dtype, torch.empty(0, dtype=torch.uint8, device=x.device), codes, one if fmt.tensor_scale else None)
     cut = fmt._cut(x, scale)
     values, _ = fmt._elements(cut, rounding, generator)
     values = torch.where(cut.own.isnan(), 0.0, values)

@@ -68,7 +68,7 @@ def codes(own: torch.Tensor, micro: MicroExponents | None, dim: int) -> torch.Te
     if micro is not None:
         for bits, first in ((micro.eights, 8), (micro.fours, 16)):
             flat = (bits == 2).flatten(dim, dim + 2).long()
-            place = torch.arange(first, first + flat.shape[dim]).view(-1, *[1] * (flat.dim() - 1 - dim))
+            place = torch.arange(first, first + flat.shape[dim], device=flat.device).view(-1, *[1] * (flat.dim() - 1 - dim))
             code = code + (flat << place).sum(dim, keepdim=True)
     code = torch.where(own.isnan(), _NAN, code)
     return torch.where(code >= 1 << 31, code - (1 << 32), code).to(torch.int32)
@@ -77,7 +77,7 @@ def codes(own: torch.Tensor, micro: MicroExponents | None, dim: int) -> torch.Te
 def factors(spread: torch.Tensor, axis: int, length: int, dtype: torch.dtype) -> torch.Tensor:
     """What a 1 stands for at each place along an axis, of codes in a shape that broadcasts to the numbers'."""
     code = spread.long() & 0xFFFFFFFF
-    place = (torch.arange(length) % SIZE).view(-1, *[1] * (spread.dim() - 1 - axis % spread.dim()))
+    place = (torch.arange(length, device=spread.device) % SIZE).view(-1, *[1] * (spread.dim() - 1 - axis % spread.dim()))
     exponent = (code >> 2 & 63) - _BIAS + (code >> 8 + place // 8 & 1) + (code >> 16 + place // 4 & 1)
     values = (1 + (code & 3).double() / 4) * torch.exp2(exponent.double())
     return torch.where(code & 255 == _NAN, torch.nan, values).to(dtype)

@@ -23,13 +23,13 @@ def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
     if bits == 4:
         pairs = torch.nn.functional.pad(flat, (0, flat.numel() % 2)).to(torch.uint8).view(-1, 2)
         return pairs[:, 0] | pairs[:, 1] << 4
-    shifts, weights = torch.arange(bits, dtype=flat.dtype), 1 << torch.arange(8)
+    shifts, weights = torch.arange(bits, dtype=flat.dtype, device=flat.device), 1 << torch.arange(8, device=flat.device)
     parts = []
     for chunk in flat.split(_CHUNK):  # a multiple of eight codes, so that no byte is shared by two chunks
         single = (chunk.unsqueeze(1) >> shifts & 1).to(torch.uint8).view(-1)
         single = torch.nn.functional.pad(single, (0, -single.numel() % 8)).view(-1, 8)
         parts.append((single * weights).sum(1).to(torch.uint8))
-    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
+    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8, device=flat.device)
 
 
 def unpack(data: torch.Tensor, bits: int, count: int, dtype: torch.dtype) -> torch.Tensor:
@@ -40,9 +40,9 @@ def unpack(data: torch.Tensor, bits: int, count: int, dtype: torch.dtype) -> tor
         return data.to(dtype)
     if bits == 4:
         return torch.stack((data & 15, data >> 4), 1).view(-1)[:count].to(dtype)
-    shifts, weights = torch.arange(8, dtype=torch.uint8), 1 << torch.arange(bits)
+    shifts, weights = torch.arange(8, dtype=torch.uint8, device=data.device), 1 << torch.arange(bits, device=data.device)
     parts = []
     for chunk in data.split(_CHUNK // 8 * bits):
         single = (chunk.unsqueeze(1) >> shifts & 1).view(-1)
         parts.append((single[: single.numel() // bits * bits].view(-1, bits) * weights).sum(1).to(dtype))
-    return torch.cat(parts)[:count] if parts else torch.empty(0, dtype=dtype)
+    return torch.cat(parts)[:count] if parts else torch.empty(0, dtype=dtype, device=data.device)

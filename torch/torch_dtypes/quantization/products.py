@@ -286,7 +286,7 @@ def _range(dtype: torch.dtype) -> tuple[int, int, int]:
 
 def _try(plan: ProductPlan, where: str) -> None:
     """Asks the kernels for one product, so that what they refuse is refused before any work."""
-    one = torch.ones(1, 1)
+    one = torch.ones(1, 1, device="cpu")
     for override in plan.overrides():
         try:
             with override:

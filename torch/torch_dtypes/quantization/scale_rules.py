@@ -253,7 +253,7 @@ def bounds(x: torch.Tensor, axis: int | None) -> tuple[torch.Tensor, torch.Tenso
     """The smallest and the largest number, of all or of each index of a dimension (in a shape that broadcasts)."""
     x = x.detach()
     if x.numel() == 0:
-        zero = torch.zeros(())
+        zero = torch.zeros((), device=x.device)
         return zero, zero
     if axis is None:
         return torch.aminmax(x)

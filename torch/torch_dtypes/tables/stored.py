@@ -26,7 +26,7 @@ def is_table(dtype: torch.dtype) -> bool:
 def _values(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """The value of each code, and the codes that are NaN, that of casts first."""
     fmt = _C.format_of(dtype)
-    values = _C.decode_exact(fmt, torch.arange(2**fmt.bits))
+    values = _C.decode_exact(fmt, torch.arange(2**fmt.bits, device="cpu"))
     nans = values.isnan().nonzero().flatten()
     own = nans == fmt.nan_code
     return values, torch.cat([nans[own], nans[~own]])
@@ -42,7 +42,7 @@ def _bits_of(values: torch.Tensor, nans: torch.Tensor, stock: torch.dtype) -> to
     """The bits of each code's value in a stock dtype, as integers of its width."""
     words = bits_dtype(stock)
     bits = values.to(stock).view(words).long()
-    places = torch.arange(len(nans))
+    places = torch.arange(len(nans), device="cpu")
     bits[nans] = _NAN[stock] ^ (places >> 1) ^ (places & 1) << (8 * stock.itemsize - 1)
     return bits.to(words)
 

@@ -75,7 +75,7 @@ class Card:
         """
         if self.bits > 16:
             raise ValueError(f"expected a format of at most 16 bits to list its values, but got {self.name} of {self.bits}")
-        return _C.decode_exact(self.format, torch.arange(2**self.bits))
+        return _C.decode_exact(self.format, torch.arange(2**self.bits, device="cpu"))
 
     def precision(self, exponents: torch.Tensor) -> torch.Tensor:
         """How many significant bits, the leading one counted, numbers from 2**e up to 2**(e+1) have: float64, one for each exponent.
@@ -157,7 +157,7 @@ def card(value: torch.dtype | str | _C.Format | Target) -> Card:
 @functools.lru_cache(maxsize=256)
 def _card(name: str, fmt: _C.Format) -> Card:
     def decoded(code: int) -> float:
-        return _C.decode_exact(fmt, torch.tensor([code])).item()
+        return _C.decode_exact(fmt, torch.tensor([code], device="cpu")).item()
 
     kind, most = fmt.kind.name, fmt.max_code
     first = 0.0 if kind == "table" else decoded(1) if kind != "float" or fmt.subnormals == _C.Subnormals.gradual else decoded(1 << fmt.man_bits)
@@ -167,7 +167,7 @@ def _card(name: str, fmt: _C.Format) -> Card:
         zeros, nans, infinities = 1, 0, 0
         finite = 2**fmt.bits - int(fmt.is_signed and fmt.symmetric)
     elif kind == "table":
-        values = _C.decode_exact(fmt, torch.arange(2**fmt.bits))
+        values = _C.decode_exact(fmt, torch.arange(2**fmt.bits, device="cpu"))
         finite, zeros = values[values.isfinite()].unique().numel(), int((values == 0).sum())
         infinities, nans = int(values.isinf().sum()), int(values.isnan().sum())
         positive = values[(values > 0) & values.isfinite()]

@@ -55,7 +55,7 @@ class _Step:
 
 def finite_values(fmt: _C.Format) -> torch.Tensor:
     """A table's numbers, by code."""
-    values = _C.decode_exact(fmt, torch.arange(1 << fmt.bits))
+    values = _C.decode_exact(fmt, torch.arange(1 << fmt.bits, device="cpu"))
     return values[values.isfinite()]
 
 
@@ -66,7 +66,7 @@ class Range:
     fmt: _C.Format
 
     def _value(self, code: int) -> float:
-        return _C.decode_exact(self.fmt, torch.tensor([code])).item()
+        return _C.decode_exact(self.fmt, torch.tensor([code], device="cpu")).item()
 
     def overflows(self, exact: torch.Tensor, mode: str) -> torch.Tensor:
         fmt, magnitude, negative = self.fmt, exact.abs(), exact < 0

@@ -4,6 +4,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/div_ops.h>
+#include <ATen/ops/stack.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -115,6 +116,19 @@ void sgd_tensor_lr_(TensorList params, TensorList grads, TensorList buffers, dou
   sgd_(params, grads, buffers, weight_decay, momentum, lr.item().toDouble(), dampening, nesterov, maximize, is_first_step, grad_scale, found_inf);
 }
 
+// Of tensors without dimensions, from a GPU in one copy.
+std::vector<double> numbers_of(TensorList counts) {
+  std::vector<double> numbers;
+  const bool together = counts.size() > 1 && std::all_of(counts.begin(), counts.end(), [](const Tensor& t) { return t.is_cuda() && t.dim() == 0; });
+  if (together) {
+    const Tensor copied = at::stack(counts).to(c10::kCPU, ScalarType::Double);
+    numbers.assign(copied.const_data_ptr<double>(), copied.const_data_ptr<double>() + counts.size());
+  } else {
+    for (const Tensor& t : counts) numbers.push_back(t.item().toDouble());
+  }
+  return numbers;
+}
+
 template <bool decoupled>
 void adam_(TensorList params, TensorList grads, TensorList averages, TensorList squares, TensorList largest, TensorList steps, double lr,
            double beta1, double beta2, double weight_decay, double eps, bool amsgrad, bool maximize, const OptionalTensor& grad_scale,
@@ -128,8 +142,9 @@ void adam_(TensorList params, TensorList grads, TensorList averages, TensorList 
   const Adam adam{lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, decoupled};
   std::deque<std::pair<double, Program>> programs; // by step: all but parameters that were frozen for a while share one
   std::vector<Run> runs;
+  const std::vector<double> counted = numbers_of(steps);
   for (size_t i = 0; i < n; ++i) {
-    const double step = steps[i].item().toDouble();
+    const double step = counted[i];
     auto known = std::find_if(programs.begin(), programs.end(), [step](const auto& p) { return p.first == step; });
     if (known == programs.end()) known = programs.insert(known, {step, adam.program(step)});
     runs.push_back({&known->second, {params[i], grads[i], averages[i], squares[i], amsgrad ? largest[i] : Tensor()}});

@@ -160,7 +160,7 @@ struct Source {
         width(input.format ? input.format->itemsize() : static_cast<int>(sizeof(double))),
         is_code(input.format),
         number(static_cast<T>(input.number)),
-        decode(input.format ? *input.format : Format{}) {}
+        decode(input.format ? *input.format : c10::formats::float_format(11, 52)) {} // any but none, where it decodes nothing
 
   TD_HOST_DEVICE T at(int64_t offset) const {
     if (!data) return number;

@@ -36,6 +36,7 @@ bool capturing(c10::Device device) {
 Seed draw(const std::optional<at::Generator>& generator, c10::Device device) {
   auto* source = at::get_generator_or_default<at::CUDAGeneratorImpl>(generator, at::cuda::detail::getDefaultCUDAGenerator(device.index()));
   TORCH_CHECK(source->device() == device, "expected a generator of ", device, ", but got one of ", source->device());
+  const c10::cuda::CUDAGuard guard(device); // whose stream says whether a graph is captured
   const std::lock_guard<std::mutex> lock(source->mutex_);
   const at::PhiloxCudaState state = source->philox_cuda_state(4);
   if (state.captured_) return {state.seed_.ptr, state.offset_.ptr, state.offset_intragraph_};

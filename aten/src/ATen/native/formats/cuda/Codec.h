@@ -257,7 +257,13 @@ struct QuickCodec {
       codes[i] = static_cast<Code>(found.code);
       undecided |= found.undecided;
     }
-    if (undecided) all_by_codec(x, codes);
+    if (undecided) { // copies: what a call may look into is written to memory, by every pack
+      float again[n];
+      Code found[n];
+      for (int i = 0; i < n; ++i) again[i] = x[i];
+      all_by_codec(again, found);
+      for (int i = 0; i < n; ++i) codes[i] = found[i];
+    }
   }
 
  private:

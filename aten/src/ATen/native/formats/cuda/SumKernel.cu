@@ -7,7 +7,7 @@
 namespace at::formats::cuda {
 namespace {
 
-using c10::formats::ExactSum;
+using c10::formats::ExactSumOf;
 using c10::formats::finite;
 using c10::formats::Term;
 using c10::formats::Unpacked;
@@ -81,6 +81,16 @@ struct ExactOutput {
   }
 };
 
+// Calls body with how many digits a format's exact sums take, or a few more: a GPU sets them aside for all threads that it can run at once.
+template <typename Body>
+Status with_digits(const Format& f, const Body& body) {
+  const int digits = ExactSumOf<c10::formats::kMostDigits>::digits_of(f);
+  if (digits <= 12) return body(std::integral_constant<int, 12>{}); // posit16es2: 11
+  if (digits <= 24) return body(std::integral_constant<int, 24>{}); // float32's exponents: 21
+  return body(std::integral_constant<int, c10::formats::kMostDigits>{});
+}
+
+template <int digits>
 struct Exact {
   Places places;
   const double *a, *b, *start;
@@ -90,7 +100,7 @@ struct Exact {
   bool narrow; // mantissas of at most 15 bits
 
   TD_HOST_DEVICE void operator()(int64_t i) const {
-    ExactSum sum(format);
+    ExactSumOf<digits> sum(format);
     double special = 0; // the sum as IEEE arithmetic has it, of what is infinite or NaN
     if (start) {
       if (finite(start[i])) sum.add(c10::formats::term_of(format, start[i]), Term{1, 0});
@@ -107,22 +117,25 @@ struct Exact {
       if (narrow && a) sum.add_narrow(p, q);
       else sum.add(p, q);
     }
-    out.put(i, finite(special) ? divided(sum.value(), static_cast<uint64_t>(divisor)) : c10::formats::unpack(special));
+    out.put(i, finite(special) ? divided(sum.taken(), static_cast<uint64_t>(divisor)) : c10::formats::unpack(special));
   }
 };
 
 Status exact(const Format& f, const Format& result, const Dots<double>& dots, int64_t divisor, void* out, const RandomWords& words, Stream stream) {
-  const Exact body{{dots.shape, dots.present, dots.present_rows},
-                   dots.a,
-                   dots.b,
-                   dots.start,
-                   on_device(f),
-                   {out, result, words},
-                   divisor,
-                   f.significand_bits() <= 15};
-  return for_each(dots.shape.batches * dots.shape.m * dots.shape.n, stream, body);
+  return with_digits(f, [&](auto digits) {
+    const Exact<digits.value> body{{dots.shape, dots.present, dots.present_rows},
+                                   dots.a,
+                                   dots.b,
+                                   dots.start,
+                                   on_device(f),
+                                   {out, result, words},
+                                   divisor,
+                                   f.significand_bits() <= 15};
+    return for_each(dots.shape.batches * dots.shape.m * dots.shape.n, stream, body);
+  });
 }
 
+template <int digits>
 struct RunningExact {
   DotShape shape;
   const double* values;
@@ -131,7 +144,7 @@ struct RunningExact {
 
   TD_HOST_DEVICE void operator()(int64_t column) const {
     const int64_t first = column / shape.n * shape.k * shape.n + column % shape.n;
-    ExactSum sum(format);
+    ExactSumOf<digits> sum(format);
     double special = 0; // of what was not finite so far
     for (int64_t i = 0; i < shape.k; ++i) {
       const int64_t at = first + i * shape.n;
@@ -144,7 +157,9 @@ struct RunningExact {
 
 Status running_exact(const Format& f, const Format& result, const DotShape& shape, const double* values, void* out, const RandomWords& words,
                      Stream stream) {
-  return for_each(shape.batches * shape.n, stream, RunningExact{shape, values, on_device(f), {out, result, words}});
+  return with_digits(f, [&](auto digits) {
+    return for_each(shape.batches * shape.n, stream, RunningExact<digits.value>{shape, values, on_device(f), {out, result, words}});
+  });
 }
 
 } // namespace

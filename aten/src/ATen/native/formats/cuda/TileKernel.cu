@@ -193,14 +193,17 @@ struct Tiles : StepOperands<typename Step::Wide, float> {
           for (int c = 0; c < columns; ++c) acc[r][c] = step.next(shared, acc[r][c], x[r], y[c]);
         }
       }
-      if constexpr (!chunked) break;
-      TD_UNROLL
-      for (int r = 0; r < rows; ++r) {
+      if constexpr (chunked) {
         TD_UNROLL
-        for (int c = 0; c < columns; ++c) {
-          chunks[r][c] += acc[r][c] * step.unscale;
-          acc[r][c] = 0;
+        for (int r = 0; r < rows; ++r) {
+          TD_UNROLL
+          for (int c = 0; c < columns; ++c) {
+            chunks[r][c] += acc[r][c] * step.unscale;
+            acc[r][c] = 0;
+          }
         }
+      } else {
+        break;
       }
     }
     TD_UNROLL
@@ -226,8 +229,10 @@ struct Tiles : StepOperands<typename Step::Wide, float> {
 
 template <typename Step, int columns, bool chunked>
 Status launch_sized(const StepPolicy& policy, const Dots<float>& dots, void* out, Stream stream) {
-  const Tiles<Step, 8, columns, chunked> large(policy, dots, out);
-  if (large.threads() >= kThreadsForLargeTiles) return for_each(large.threads(), stream, large);
+  constexpr int rows = 8;
+  const Tiles<Step, rows, columns, chunked> large(policy, dots, out);
+  const int64_t computed = large.tiles_down() * rows; // rows; a small tile's results take up to twice as long
+  if (large.threads() >= kThreadsForLargeTiles && 5 * computed <= 9 * dots.shape.m) return for_each(large.threads(), stream, large);
   const Tiles<Step, 1, 1, chunked> small(policy, dots, out);
   return for_each(small.threads(), stream, small);
 }

@@ -1,5 +1,7 @@
 #include <ATen/native/formats/operators/CollectiveWork.h>
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <utility>
 
 namespace at::formats {
@@ -16,6 +18,11 @@ std::exception_ptr CollectiveWork::run_rest() {
   if (finished_) return failure_;
   try {
     rest_();
+    if (in_stream_order()) {
+      const c10::Device device = results_[0].device();
+      rested_.emplace(device.type());
+      rested_->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+    }
   } catch (...) {
     failure_ = std::current_exception();
   }
@@ -26,6 +33,9 @@ std::exception_ptr CollectiveWork::run_rest() {
 
 void CollectiveWork::finish() {
   if (const std::exception_ptr failure = run_rest()) std::rethrow_exception(failure);
+  if (!rested_) return;
+  const c10::Device device = results_[0].device(); // a future's callback may have run the rest in another stream
+  rested_->block(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
 }
 
 // Whoever sees that it is done reads the tensors next. (Work beneath may complete its future, and with it ours, before it says that it is done.)
@@ -61,7 +71,7 @@ std::vector<at::Tensor> CollectiveWork::result() {
 
 void CollectiveWork::synchronize() {
   beneath_->synchronize();
-  if (beneath_->isCompleted()) finish();
+  if (in_stream_order() || beneath_->isCompleted()) finish();
 }
 
 bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
@@ -72,6 +82,7 @@ bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
 
 void CollectiveWork::blockCurrentStream() {
   beneath_->blockCurrentStream();
+  if (in_stream_order()) finish();
 }
 
 void CollectiveWork::abort() {

@@ -1,10 +1,12 @@
 // What a collective of ours hands back: PyTorch's work, and what is left to do once it is done.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace at::formats {
@@ -32,6 +34,8 @@ class CollectiveWork final : public c10d::Work {
  private:
   std::exception_ptr run_rest();
   void finish();
+  // Of results on a GPU what is done is done in the order of a stream, and nobody waits for the work beneath.
+  bool in_stream_order() const { return !results_.empty() && results_[0].is_cuda(); }
 
   c10::intrusive_ptr<c10d::Work> beneath_;
   std::vector<at::Tensor> results_;
@@ -39,6 +43,7 @@ class CollectiveWork final : public c10d::Work {
   mutable std::mutex rest_mutex_;
   bool finished_{false};
   std::exception_ptr failure_;
+  std::optional<c10::Event> rested_; // behind what the rest gave a GPU to do
   std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };

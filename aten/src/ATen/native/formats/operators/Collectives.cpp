@@ -214,6 +214,8 @@ class Call {
     give(std::move(beneath), outputs, std::move(rest), results);
   }
   void give(c10::intrusive_ptr<c10d::Work> beneath, const c10::IValue& outputs, std::function<void()> rest, size_t results) {
+    TORCH_CHECK_NOT_IMPLEMENTED(beneath, name(), ": expected a call by itself for ", dtype(), ", but got one within a group of NCCL's calls ",
+                                "(batch_isend_irecv), of which none says when it is done. Send and receive torch_dtypes.codes(x).");
     c10::intrusive_ptr<c10d::Work> work = c10::make_intrusive<CollectiveWork>(std::move(beneath), flat(outputs), std::move(rest));
     if (results == 2) stack_[stack_.size() - 2] = outputs;
     stack_.back() = c10::IValue(std::move(work));

@@ -14,6 +14,7 @@
 #include <ATen/ops/expand_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/fill_ops.h>
 #include <ATen/ops/resize_ops.h>
+#include <ATen/ops/set_ops.h>
 #include <ATen/ops/squeeze_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/t_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/transpose_compositeexplicitautograd_dispatch.h>
@@ -106,17 +107,18 @@ void fill_new_elements(const at::Tensor& self, int64_t bytes_before) {
 }
 
 const at::Tensor& resize_(const at::Tensor& self, c10::SymIntArrayRef size, std::optional<c10::MemoryFormat> memory_format) {
-  if (!self.device().is_cpu()) { // by its codes, whose memory is the same storage
+  const auto before = static_cast<int64_t>(self.storage().nbytes());
+  if (self.device().is_cpu()) {
+    at::native::resize_impl_cpu_(self.unsafeGetTensorImpl(), C10_AS_INTARRAYREF_SLOW(size), std::nullopt);
+    if (memory_format) self.unsafeGetTensorImpl()->empty_tensor_restride(*memory_format);
+  } else { // by its codes, whose memory is the same storage
     const at::Tensor bits = bits_alias(self);
     at::_ops::resize_::call(bits, size, memory_format);
     self.unsafeGetTensorImpl()->set_sizes_and_strides(bits.sizes(), bits.strides());
-    return self;
   }
-  const auto before = static_cast<int64_t>(self.storage().nbytes());
-  at::native::resize_impl_cpu_(self.unsafeGetTensorImpl(), C10_AS_INTARRAYREF_SLOW(size), std::nullopt);
-  if (memory_format) self.unsafeGetTensorImpl()->empty_tensor_restride(*memory_format);
   const auto& context = at::globalContext();
-  if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory()) fill_new_elements(self, before);
+  const bool fills = context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory() && !self.is_meta();
+  if (fills) fill_new_elements(self, before);
   return self;
 }
 
@@ -143,7 +145,15 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, c10::SymInt offset
   // As stock does, a storage that is too small grows, or is an error where its memory is another's; the tensor is as it was then.
   const size_t needed = at::detail::computeStorageNbytes(sizes, strides, self.dtype().itemsize(), static_cast<size_t>(start));
   const bool empty = c10::multiply_integers(sizes) == 0;
-  if (!empty && needed > source.nbytes()) at::native::resize_bytes_nocuda(source, needed);
+  if (!empty && needed > source.nbytes()) {
+    if (self.is_cuda()) { // as the codes' storage, which it is
+      at::Tensor bits = bits_alias(self);
+      at::_ops::set__source_Storage_storage_offset::call(bits, source, start, c10::fromIntArrayRefSlow(sizes),
+                                                         c10::fromIntArrayRefSlow(strides));
+    } else {
+      at::native::resize_bytes_nocuda(source, needed);
+    }
+  }
   self.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(source));
   self.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, start);
   return self;

@@ -36,11 +36,7 @@ class ExactSumOf {
   static constexpr int64_t kMaxProducts = int64_t{1} << 30;
 
   // For products of two values, and for single values (products with 1, which need not be one of the format's).
-  TD_HOST_DEVICE explicit ExactSumOf(const Format& f)
-      : low_(low(f)),
-        used_(digits_of(f)) {
-    clear();
-  }
+  TD_HOST_DEVICE explicit ExactSumOf(const Format& f) : low_(low(f)), used_(digits_of(f)) { clear(); }
 
   TD_HOST_DEVICE static int digits_of(const Format& f) { return (top(f) - low(f)) / 32 + 4; }
 

@@ -148,8 +148,7 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, c10::SymInt offset
   if (!empty && needed > source.nbytes()) {
     if (self.is_cuda()) { // as the codes' storage, which it is
       at::Tensor bits = bits_alias(self);
-      at::_ops::set__source_Storage_storage_offset::call(bits, source, start, c10::fromIntArrayRefSlow(sizes),
-                                                         c10::fromIntArrayRefSlow(strides));
+      at::_ops::set__source_Storage_storage_offset::call(bits, source, start, c10::fromIntArrayRefSlow(sizes), c10::fromIntArrayRefSlow(strides));
     } else {
       at::native::resize_bytes_nocuda(source, needed);
     }

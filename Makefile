@@ -64,6 +64,7 @@ wheel: $(VENV)/.compiler $(VENV)/.requirements ## Build a wheel into dist/
 .PHONY: lint
 lint: $(VENV)/.lint ## Check Python and C++ code: errors and layout
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(CXX_FILES) | xargs -0 -r $(BIN)/clang-format --dry-run --Werror
 
 .PHONY: format

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes the table of patches in docs/design.md from the tables of hooks (torch/torch_dtypes/_overlay/) and the list of C++ patches.
 
-    python tools/patch_table.py            # after a row was added or changed
-    python tools/patch_table.py --check    # says whether the document is up to date
+python tools/patch_table.py            # after a row was added or changed
+python tools/patch_table.py --check    # says whether the document is up to date
 """
 
 import argparse

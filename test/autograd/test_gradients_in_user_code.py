@@ -263,7 +263,8 @@ NAMES_DTYPE = {
     "tensordot of one term": lambda x: torch.tensordot(x[None], x[:, None].expand(3, 2)[:1], dims=([0], [0])),
     "circular padding": lambda x: nn.functional.pad(x[None, None], (1, 2), mode="circular"),
     "attention": lambda x: nn.functional.multi_head_attention_forward(
-        x[None], x[None], x[None], 3, 1, torch.ones(9, 3).to(x.dtype), None, None, None, False, 0.0, torch.eye(3).to(x.dtype), None)[0],
+        x[None], x[None], x[None], 3, 1, torch.ones(9, 3).to(x.dtype), None, None, None, False, 0.0, torch.eye(3).to(x.dtype), None
+    )[0],
 }
 
 

@@ -175,7 +175,7 @@ def check(rows, op, source, target, mode):
     for *codes, code, flags in rows:
         right = expected(op, source, target, codes, mode)
         # A cast of NaN keeps a sign that the definition leaves open.
-        same = (code == right[0] or (isinstance(d := target.decode(code), float) and math.isnan(d) and code & ~target_sign(target) == right[0]))
+        same = code == right[0] or (isinstance(d := target.decode(code), float) and math.isnan(d) and code & ~target_sign(target) == right[0])
         if op == "cast" and isinstance(n := source.decode(codes[0]), float) and math.isnan(n):
             same = same or code == target.special(-math.nan)
         if not same or flags != right[1]:

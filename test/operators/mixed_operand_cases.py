@@ -175,4 +175,3 @@ def mixtures(name):
         return len(set(mixture)) == 2 and not (accidents and (len(left) == 1 or accidents == {1, 2, 3, 4}))
 
     return [m for m in every if kept(m)]
-

@@ -81,8 +81,8 @@ def test_the_loops_bits(monkeypatch, name, mode):
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
-    ("name", "mode"), [("posit16es2", None), ("q43", None), ("e5m7", "down"), ("posit16es2", "stochastic"), ("posit32es2", None), ("q52", None),
-                         ("posit8es0", "up")]
+    ("name", "mode"),
+    [("posit16es2", None), ("q43", None), ("e5m7", "down"), ("posit16es2", "stochastic"), ("posit32es2", None), ("q52", None), ("posit8es0", "up")],
 )
 def test_many_elements(monkeypatch, name, mode, threads):
     """Where tables pay for themselves, and threads share the work."""

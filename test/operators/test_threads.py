@@ -80,9 +80,7 @@ def assert_threads_change_nothing(operators, dtype, note):
                 assert torch.equal(few, many), f"{operator} {note}: {(few != many).sum()} of {few.numel()} differ on {threads} threads, tensor {i}"
 
 
-@pytest.mark.parametrize(
-    ("policy", "mode"), [(p, mode) for p in POLICIES for mode in (EVERY_MODE if p == ("format", {}) else SOME_MODES)], ids=str
-)
+@pytest.mark.parametrize(("policy", "mode"), [(p, mode) for p in POLICIES for mode in (EVERY_MODE if p == ("format", {}) else SOME_MODES)], ids=str)
 def test_threads_change_no_sum_of_products(policy, mode):
     kind, options = policy
     with accumulate(kind, **options), rounding(mode):

@@ -11,6 +11,7 @@ import torch_dtypes
 FORMATS = [torch.posit16es2, torch.q43, torch.posit32es2, torch_dtypes.float_format(exp_bits=5, man_bits=6)]
 formats = pytest.mark.parametrize("dtype", FORMATS, ids=str)
 
+
 class LeNet(nn.Module):
     def __init__(self):
         super().__init__()

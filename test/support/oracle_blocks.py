@@ -37,7 +37,7 @@ def ceil_log2(a: Fraction) -> int:
 def largest(spec) -> Fraction:
     """The value to which scales bring a block (of oracle.Spec or oracle_fixed.Fixed): the largest, of posits the last below useed."""
     if getattr(spec, "posit", False):
-        return max(v for code in range(spec.sign_code) if (v := posit_value(spec.bits, spec.exp_bits, code)) < 2 ** 2**spec.exp_bits)
+        return max(v for code in range(spec.sign_code) if (v := posit_value(spec.bits, spec.exp_bits, code)) < 2**2**spec.exp_bits)
     return Fraction(spec.highest, 1 << spec.frac_bits) if hasattr(spec, "highest") else spec.magnitude(spec.largest)
 
 

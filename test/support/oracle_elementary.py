@@ -289,9 +289,7 @@ FUNCTIONS = {
         (-2, INF),
         odd=True,
     ),
-    "mish": Function(
-        F.mish, lambda x: x * mp.tanh(mp.log1p(mp.exp(x))), lambda x: x * np.tanh(np.logaddexp(0, x)), (NAN, INF), odd=True
-    ),
+    "mish": Function(F.mish, lambda x: x * mp.tanh(mp.log1p(mp.exp(x))), lambda x: x * np.tanh(np.logaddexp(0, x)), (NAN, INF), odd=True),
     "logsigmoid": Function(
         F.logsigmoid, lambda x: -mp.log1p(mp.exp(-x)) if x > 0 else x - mp.log1p(mp.exp(x)), lambda x: -np.logaddexp(0, -x), (-INF, 0)
     ),

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes the table of edits in docs/in-tree.md from tools/intree/edits.py.
 
-    python tools/intree/table.py            # after a row was added or changed
-    python tools/intree/table.py --check    # says whether the document is up to date
+python tools/intree/table.py            # after a row was added or changed
+python tools/intree/table.py --check    # says whether the document is up to date
 """
 
 import sys

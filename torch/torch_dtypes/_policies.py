@@ -142,4 +142,3 @@ def block_options(given: dict) -> dict:
             f"those of the register and extra_bits, 52 at most), but got {widest} behind it: take fewer extra bits or terms"
         )
     return options
-

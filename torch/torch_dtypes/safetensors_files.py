@@ -139,8 +139,7 @@ def _header(text: str, filename) -> dict:
         raise ValueError(f"expected {filename} to name its dtypes in the metadata {_KEY!r} as JSON with a version, but got {text!r}") from error
     if version not in (1, SAFETENSORS_VERSION):
         raise ValueError(
-            f"expected version 1 to {SAFETENSORS_VERSION} of torch_dtypes' metadata in {filename}, but got version {version!r}: "
-            f"update torch-dtypes"
+            f"expected version 1 to {SAFETENSORS_VERSION} of torch_dtypes' metadata in {filename}, but got version {version!r}: update torch-dtypes"
         )
     for part in ("dtypes", "same"):
         if not isinstance(header.get(part), dict) or not all(isinstance(v, str) for v in header[part].values()):

@@ -86,9 +86,7 @@ def _expect_kind(name: str, values: torch.Tensor, dtype) -> None:
         raise RuntimeError(f"{name}: expected a floating or complex tensor, but got {values.dtype}. Convert it first: x.to({dtype}).")
     ours = [d for d in (values.dtype, dtype) if _C.format_of(d) is not None]
     if norm and values.dtype is not dtype and (len(ours) == 2 or promoted(values.dtype, dtype) is not dtype):
-        raise RuntimeError(
-            f"{name}: expected dtype= that the tensor's {values.dtype} promotes to, but got {dtype}. Convert it first: x.to({dtype})."
-        )
+        raise RuntimeError(f"{name}: expected dtype= that the tensor's {values.dtype} promotes to, but got {dtype}. Convert it first: x.to({dtype}).")
 
 
 def in_place_with_dtype(stock, self, *args, dtype, **kwargs):

@@ -98,6 +98,4 @@ def counted(layer: str, where: str, name: str, raw: dict, unchanged: tuple[int, 
     exponents = {e: count for e, count, _, _ in bins if count}
     plain = {k: v for k, v in raw.items() if k != "bins"}
     same, of = unchanged
-    return RoundingCounts(
-        layer, where, name, **plain, signal=_sum(bins, 2), noise=_sum(bins, 3), exponents=exponents, unchanged=same, compared=of
-    )
+    return RoundingCounts(layer, where, name, **plain, signal=_sum(bins, 2), noise=_sum(bins, 3), exponents=exponents, unchanged=same, compared=of)

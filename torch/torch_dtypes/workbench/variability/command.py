@@ -46,18 +46,33 @@ def _share(ctx, param, value):
 @click.option("--momentum", type=float, callback=check.momentum, default=0.0, show_default=True, help="For sgd.")
 @click.option("--repeats", type=click.IntRange(2), default=10, show_default=True, metavar="N", help="Runs under random rounding.")
 @click.option("--training", is_flag=True, help="Repeat the training too; without it a trained network's answers are repeated.")
-@click.option("--mode", callback=_mode, default="stochastic", show_default=True, metavar="NAME",
-              help="The rounding of every operation; stochastic_a4 has 4 random bits.")
+@click.option(
+    "--mode",
+    callback=_mode,
+    default="stochastic",
+    show_default=True,
+    metavar="NAME",
+    help="The rounding of every operation; stochastic_a4 has 4 random bits.",
+)
 @click.option("--format", "number_format", default="e8m23", show_default=True, metavar="NAME", help="What results are rounded to; e8m23 is float32.")
 @click.option("--dot-products", is_flag=True, help="Round every product and sum within dot products too. Slow.")
 @click.option("--probability", type=float, default=0.95, show_default=True, callback=_share, help="Of digits that a further run confirms.")
 @click.option("--confidence", type=float, default=0.95, show_default=True, callback=_share, help="Of that statement.")
 @click.option("--where/--no-where", default=True, show_default=True, help="Look for the modules that the digits are lost in.")
 @click.option("--where-repeats", type=click.IntRange(1), default=3, show_default=True, metavar="N", help="Runs of each set of modules there.")
-@click.option("--metric", type=click.Choice(METRICS), default="distance", show_default=True,
-              help="What modules are judged by; distance: of the outputs from IEEE's, relative.")
-@click.option("--tolerance", type=float, callback=_tolerance,
-              help="Of the metric: modules are responsible beyond it. Default: half of what rounding every operation does.")
+@click.option(
+    "--metric",
+    type=click.Choice(METRICS),
+    default="distance",
+    show_default=True,
+    help="What modules are judged by; distance: of the outputs from IEEE's, relative.",
+)
+@click.option(
+    "--tolerance",
+    type=float,
+    callback=_tolerance,
+    help="Of the metric: modules are responsible beyond it. Default: half of what rounding every operation does.",
+)
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of weights, order of data and rounding.")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads; default: torch's own choice.")
 @click.option("--out", type=click.Path(), metavar="DIR", callback=check.folder, help="Write page, tables (CSV, JSON) and figures into DIR.")

@@ -109,6 +109,9 @@ def test_what_is_not_touched_does_not_move(case):
 SELECT = [
     lambda x: F.channel_shuffle(x.view(1, 4, 3), 2), lambda x: torch.nn.utils.rnn.pad_sequence([x, x[:3]]), lambda x: F.threshold(x, 0.5, 0.0),
     lambda x: F.hardshrink(x, 0.5), lambda x: F.interpolate(x.view(1, 1, 12), scale_factor=2, mode="nearest-exact"), lambda x: F.hardtanh(x),
+    lambda x: x.scatter_reduce(0, torch.arange(12) // 2, x.flip(0), "amax"),
+    lambda x: x.clone().index_reduce_(0, torch.arange(12) // 3, x.flip(0), "amin"),
+    lambda x: torch.segment_reduce(x, "max", lengths=torch.tensor([5, 7])),
 ]  # fmt: skip
 
 

@@ -26,6 +26,12 @@ namespace at::formats {
 
 using c10::ScalarType;
 
+// Whether what elements are reduced by gives one of them.
+static bool selects_by(const c10::IValue& reduce) {
+  return reduce.isString() && (reduce.toStringRef() == "amax" || reduce.toStringRef() == "amin" || reduce.toStringRef() == "max" ||
+                               reduce.toStringRef() == "min");
+}
+
 BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts)
     : plan_(plan),
       casts_(casts),
@@ -33,6 +39,7 @@ BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts)
       random_(plan.random && casts == Casts::Plain) {
   const size_t base = stack->size() - plan.arguments.size();
   if (plan.accumulate >= 0 && (*stack)[base + plan.accumulate].toBool()) selects_ = false;
+  if (plan.reduce >= 0) selects_ = selects_ || selects_by((*stack)[base + plan.reduce]);
   choose_types(plan, *stack, base);
   if (plan.draws_only && casts == Casts::Plain) {
     blank_ = (*stack)[base].toTensor();

@@ -92,6 +92,7 @@ static bool says_where(const std::string& argument) {
 Plan::Plan(const c10::FunctionSchema& schema)
     : name(schema.name()),
       accumulate(place_of(schema, "accumulate")),
+      reduce(place_of(schema, "reduce")),
       mask(place_of(schema, "attn_mask")),
       limits(place_of(schema, "posinf")) {
   const OperatorFacts& row = operator_facts(schema.name(), schema.overload_name());

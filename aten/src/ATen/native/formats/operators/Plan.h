@@ -62,6 +62,7 @@ class Plan {
   bool moves;    // elements only, whatever the arguments are
   bool writes;   // to a tensor, not counting lists of them
   int accumulate; // the place of a flag of that name, which undoes `selects`; or -1
+  int reduce;      // the place of a text of that name, of which "amax" and the like select; or -1
   bool near_ties; // see comes_near_ties
   bool random;     // draws numbers, in the order of memory
   bool draws_only; // and nothing but the first operand's sizes and strides counts

@@ -176,15 +176,39 @@ def test_an_optimizers_step_is_eager_codes(backend, name, way):
         parameters(lambda f: torch.compile(f, backend=backend, fullgraph=True))
 
 
-@pytest.mark.filterwarnings("ignore:torch.compile runs uncompiled")
-def test_stock_masks_of_attention(backend):
-    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).to(torch.q43).eval()
-    x, mask = torch.linspace(-2, 2, 80).reshape(2, 5, 8).to(torch.q43), torch.nn.Transformer.generate_square_subsequent_mask(5)
-    run = torch.compile(layer, backend=backend)
-    with torch.no_grad():
-        assert_same(run(x, src_mask=mask, is_causal=True), layer(x, src_mask=mask, is_causal=True))
-        with pytest.raises(torch._dynamo.exc.Unsupported, match=r"expected stock dtypes in a graph, but got torch\.q43"):
-            torch.compile(layer, backend=backend, fullgraph=True)(x, src_mask=mask)
+MASKS = {
+    "causal": {"src_mask": torch.nn.Transformer.generate_square_subsequent_mask(5), "is_causal": True},
+    "pairs": {"src_mask": torch.eye(5, dtype=torch.bool)},
+    "keys": {"src_key_padding_mask": torch.tensor([[False] * 5, [False] * 3 + [True] * 2])},
+    "both": {"src_mask": torch.nn.Transformer.generate_square_subsequent_mask(5), "src_key_padding_mask": torch.tensor([[False] * 4 + [True]] * 2)},
+}
+
+
+@pytest.mark.filterwarnings("ignore:Support for mismatched src_key_padding_mask")  # stock's, of a mask of bool beside one of numbers
+@pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("dtype", [torch.q43, torch.posit16es2], ids=str)
+@pytest.mark.parametrize("masks", MASKS)
+def test_stock_masks_of_attention(backend, masks, dtype, training):
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0).to(dtype).train(training)
+    x = torch.linspace(-2, 2, 80).reshape(2, 5, 8).to(dtype).requires_grad_(training)
+    run = torch.compile(layer, backend=backend, fullgraph=True)
+    for _ in range(2):
+        found, expected = run(x, **MASKS[masks]), layer(x, **MASKS[masks])
+        assert_same(found.detach(), expected.detach())
+        if training:
+            slope = torch.ones_like(expected)
+            assert_same(*(torch.autograd.grad(y, x, slope)[0] for y in (found, expected)))
+
+
+@pytest.mark.parametrize(
+    "mask", [torch.ones(5, 5, dtype=torch.bool).tril(), torch.zeros(5, 5).index_fill(1, torch.tensor([3]), -2.0)], ids=["bool", "float"]
+)
+def test_masks_of_scores(backend, mask):
+    def attend(q, m):
+        return torch.nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=m)
+
+    q = torch.linspace(-2, 2, 160).reshape(2, 2, 5, 8).to(torch.posit16es2)
+    assert_same(torch.compile(attend, backend=backend, fullgraph=True)(q, mask), attend(q, mask))
 
 
 def foreach_lerp(x, a, b):

@@ -58,13 +58,21 @@ def _autocast_format(device: torch.device, dtype: torch.dtype) -> torch.dtype | 
 
 def _within(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The mask, of a dtype that is no narrower, with the value of masked places where it is beyond the range."""
-    return mask.masked_fill(mask < torch.finfo(dtype).min, mask_value(dtype))
+    lowest, value = _limits(dtype)
+    return mask.masked_fill(mask < lowest, value)
+
+
+@cached
+def _limits(dtype: torch.dtype) -> tuple[float, float]:
+    """The lowest number, and that of masked places. Known before a graph of what is done with masks is recorded, which has no part in this."""
+    with _disable_current_modes():
+        return torch.finfo(dtype).min, mask_value(dtype)
 
 
 def canonical_mask(mask, mask_name, other_type, other_name, target_type, check_other=True):
     """torch.nn.functional._canonical_mask for attention in a dtype of ours: bool and stock masks become masks of that dtype. Where autocast is to
     cast them to one that has no infinity, they stay in the stock dtype and have its numbers."""
-    if mask is None or _C.is_format_tensor(mask):
+    if mask is None or _C.format_of(mask.dtype) is not None:
         return None
     own = target_type if _C.format_of(target_type) is not None else _autocast_format(mask.device, target_type)
     if own is None:

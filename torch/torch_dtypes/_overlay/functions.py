@@ -149,7 +149,7 @@ _CONTROL = "torch._higher_order_ops"
 _LINALG = "torch._C._linalg"
 HOOKS = [
     Extended("torch.masked._ops", "_reduction_identity", masked_identity),
-    Extended("torch.nn.functional", "_canonical_mask", canonical_mask, ends_graph=_attends_in),
+    Extended("torch.nn.functional", "_canonical_mask", canonical_mask, ends_graph=_attends_in, is_node=True),
     Extended("torch.nn.modules.transformer", "_generate_square_subsequent_mask", subsequent_mask),
     *(Builtin(_LINALG, name, rank_tolerance, When.OWN_SELF) for name in ("linalg_matrix_rank", "linalg_pinv")),
     Builtin(_LINALG, "linalg_lstsq", lstsq, When.OWN_SELF),

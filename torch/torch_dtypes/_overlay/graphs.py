@@ -155,19 +155,33 @@ def breaking_nodes(stock):
         except (exc.TorchRuntimeError, exc.Unsupported) as error:
             if (name := frames.format_of_node(node)) is None:
                 raise
+            # Stock's composite code goes by the stand-in's dtype, and may raise where eager code does not.
+            cannot = isinstance(error, exc.TorchRuntimeError) or isinstance(error.__cause__, (NotImplementedError, UnsupportedFakeTensorException))
+            if cannot and (made := codes.fake_function(node, tx)) is not None:
+                return made
             if isinstance(error, exc.Unsupported):
-                cannot = isinstance(error.__cause__, (NotImplementedError, UnsupportedFakeTensorException))
-                if cannot and (made := codes.fake_function(node, tx)) is not None:
-                    return made
                 raise
             _end_graph(name, f" ({error})")  # eager code has the result, or the error
 
     return make
 
 
+class _AsNode:
+    """In the place of what traces a call: the call is one node of the graph."""
+
+    def __init__(self, tx, function, args, kwargs) -> None:
+        self._node = function, tx, args, kwargs
+
+    def inline_call_(self):
+        from torch._dynamo.variables import TorchInGraphFunctionVariable
+
+        function, *call = self._node
+        return TorchInGraphFunctionVariable(function).call_function(*call)
+
+
 def ending_before_calls(stock):
     """What traces a call of a Python function: the graph ends before an optimizer's step of parameters of ours, and before what an extended function
-    (``table.Extended``) says."""
+    (``table.Extended``) says, unless that is a node of it."""
 
     @functools.wraps(stock)
     def build(parent, func, args, kwargs, **others):
@@ -176,6 +190,8 @@ def ending_before_calls(stock):
                 _end_graph(name)
         elif (ends := getattr(getattr(func, "fn", None), "ends_graph", None)) is not None:
             if (dtype := ends(*map(known, args), **{k: known(v) for k, v in kwargs.items()})) is not None:
+                if func.fn.node is not None:
+                    return _AsNode(parent, func.fn.node, args, kwargs)
                 _end_graph(_C.name_of(dtype))
         return stock(parent, func, args, kwargs, **others)
 

@@ -81,7 +81,7 @@ class Builtin(Hook):
         _C.hook(getattr(stock, "__func__", stock), self.implementation, int(self.when))  # static methods', pybind11's
 
 
-def _asking_first(stock: Callable, implementation: Callable, ends_graph: Callable | None) -> Callable:
+def _asking_first(stock: Callable, implementation: Callable, ends_graph: Callable | None, is_node: bool) -> Callable:
     @functools.wraps(stock)
     def extended(*args, **kwargs):
         # Dynamo could not trace the implementation; it knows this test.
@@ -89,7 +89,7 @@ def _asking_first(stock: Callable, implementation: Callable, ends_graph: Callabl
         return stock(*args, **kwargs) if own is None else own
 
     extended.__prepare_scriptable__ = lambda: stock  # what torch.jit.script compiles: it takes no *args
-    extended.ends_graph = ends_graph
+    extended.ends_graph, extended.node = ends_graph, implementation if is_node else None
     return extended
 
 
@@ -121,12 +121,14 @@ class Replaced(Hook):
 class Extended(Replaced):
     """The same, where the function in its place asks ``implementation(*args, **kwargs)`` first, which raises, or answers None for what is not
     ours. In a graph of Dynamo's stock's function stands; where that is not enough, ``ends_graph(*args, **kwargs)`` names the dtype of ours before
-    which the graph ends, or answers None. Tensors of ours are ``Codes`` there, and what it cannot know is None."""
+    which the graph ends, or answers None. Tensors of ours are ``Codes`` there, and what it cannot know is None. Where the call ``is_node``, it is a
+    node of the graph instead, which runs the implementation."""
 
     ends_graph: Callable[..., torch.dtype | None] | None = None
+    is_node: bool = False
 
     def made(self, stock: Callable) -> Callable:
-        return _asking_first(stock, self.implementation, self.ends_graph)
+        return _asking_first(stock, self.implementation, self.ends_graph, self.is_node)
 
     def put(self, owner: Any, stock: Any) -> None:
         if not self.within and getattr(stock, "__module__", None) != getattr(owner, "__module__", owner.__name__):

@@ -165,7 +165,7 @@ def fake_named(node: torch.fx.Node, tx) -> torch.Tensor | None:
         with tx.fake_mode:
             return cast(node.args[0].meta.get("example_value"), node.args[1:], node.kwargs)
     name = node.target if node.op == "call_method" else getattr(node.target, "__name__", None)
-    if name not in ("type", *MADE) or node.kwargs.get("requires_grad") or node.kwargs.get("out") is not None:
+    if name not in ("type", "canonical_mask", *MADE) or node.kwargs.get("requires_grad") or node.kwargs.get("out") is not None:
         return None
     return None if name in CONSTANT and operators.takes_random_words(node.kwargs["dtype"]) else fake_function(node, tx)
 

@@ -30,6 +30,8 @@ NONDETERMINISTIC = frozenset(
     "empty empty_like empty_strided empty_permuted new_empty new_empty_strided torch.ops.aten._efficient_attention_forward "
     "torch.ops.aten._flash_attention_forward".split()
 )
+# Whose results behind the first are kept for their derivatives, unrounded: in float32, or float64 of wide formats.
+KEEPS_STATISTICS = frozenset("native_batch_norm _native_batch_norm_legit _batch_norm_with_update native_layer_norm native_group_norm".split())
 # Those; and a matrix that is singular by intent, which rounding its factors makes ill-conditioned without a bound.
 UNDEFINED_VALUES = NONDETERMINISTIC | frozenset("resize_ resize_as_ linalg.pinv.singular".split())
 

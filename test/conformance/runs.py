@@ -97,8 +97,10 @@ def expect(condition: bool, what: str):
         raise Mismatch(what)
 
 
-def check_tensor(name: str, ours, single, exact, dtype: torch.dtype):
+def check_tensor(name: str, ours, single, exact, dtype: torch.dtype, unrounded: bool = False):
     want = expected_dtype(single, exact, dtype)
+    if unrounded and want is dtype:
+        want = torch.float32 if torch_dtypes.format_of(dtype).fits_float else torch.float64
     got = ours.dtype
     leak = " (the container)" if got is CONTAINER[dtype.itemsize] and got is not want else ""
     expect(got is want, f"{name}: expected dtype {want}, but got {got}{leak}")

@@ -208,3 +208,19 @@ def test_default_dtype_is_set_and_reset(default_dtype, dtype):
     assert torch.get_default_dtype() is torch.float64 and torch.zeros(1).dtype is torch.float64
     default_dtype(torch.float32)
     assert torch.get_default_dtype() is torch.float32 and torch.tensor(1.5).dtype is torch.float32 and nn.Linear(1, 1).weight.dtype is torch.float32
+
+
+@pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type")
+@pytest.mark.parametrize("kind", [torch.DoubleTensor, "torch.DoubleTensor", torch.FloatTensor])
+def test_a_default_tensor_type_ends_it(kind):
+    expected = torch.float32 if kind is torch.FloatTensor else torch.float64
+    torch.set_default_dtype(torch.posit16es2)
+    try:
+        with pytest.raises(TypeError):
+            torch.set_default_tensor_type(3)
+        assert torch.get_default_dtype() is torch.posit16es2
+        torch.set_default_tensor_type(kind)
+        found = torch.get_default_dtype(), torch.zeros(1).dtype, (torch.arange(2) / 2).dtype, torch.tensor(0.5).dtype
+        assert set(found) == {expected}
+    finally:
+        torch.set_default_dtype(torch.float32)

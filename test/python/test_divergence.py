@@ -120,3 +120,11 @@ def test_weights_that_were_rounded_beyond_the_range_are_not_the_optimizer_s():
         model[1][0].weight[0, :3] = float("inf")
     why = explain_divergence(model)
     assert (why.tensor, why.layer, why.where) == ("1.0.weight", "1.0", "forward") and "3 of its 64 numbers" in why.cause
+
+
+def test_statistics_are_as_before():
+    model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1)).to(torch.q43)
+    before = {name: b.clone() for name, b in model.named_buffers()}
+    found = torch_dtypes.explain_divergence(model, forward=lambda: model(torch.full((3, 2), torch.inf).to(torch.q43)).sum())
+    assert found is not None
+    assert all(torch.equal(b, before[name]) for name, b in model.named_buffers())

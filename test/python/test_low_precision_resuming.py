@@ -9,6 +9,7 @@ import pytest
 import torch
 from small_network import bits, masters, network, steps
 
+import torch_dtypes
 from torch_dtypes.optim import DynamicScale, LowPrecision
 
 pytestmark = pytest.mark.own_process
@@ -103,3 +104,26 @@ def test_a_loaded_factor_is_one_that_was_found():
     optimizer = made("dynamic")
     optimizer.load_state_dict(old)
     assert optimizer.loss_scale == 2.0**10
+
+
+@pytest.mark.parametrize(
+    ("dtype", "weight"), [("q52_stochastic", None), (torch.float32, "q43_stochastic"), (torch.float32, "mxfp4_stochastic")], ids=str
+)
+def test_weights_without_masters_that_round_at_random_resume(weight, dtype):
+    dtype = dtype if isinstance(dtype, torch.dtype) else torch_dtypes.dtype(dtype)
+
+    def made():
+        model = network().to(dtype)
+        return model, LowPrecision(torch.optim.SGD(model.parameters(), 0.05), weight=weight, master=None)
+
+    model, optimizer = made()
+    steps(model, optimizer, range(3))
+    saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+    state = torch.get_rng_state()
+    steps(model, optimizer, range(3, 6))
+    again, resumed = made()
+    again.load_state_dict(saved[0])
+    resumed.load_state_dict(saved[1])
+    torch.set_rng_state(state)
+    steps(again, resumed, range(3, 6))
+    assert all(map(torch.equal, bits(model), bits(again)))

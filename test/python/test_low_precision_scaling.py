@@ -122,3 +122,25 @@ def test_gradscaler_beside(dtype):
         scaler.update()
         assert all(map(torch.equal, bits(model), bits(reference)))
     assert scaler.get_scale() == 2.0
+
+
+@pytest.mark.parametrize("number", [1e39, 1e-46, 1e-40])
+def test_factors_of_which_float32_has_no_reciprocal_are_refused(number):
+    with pytest.raises(ValueError, match="expected init as a number of which float32 has the reciprocal"):
+        DynamicScale(init=number)
+    with pytest.raises(ValueError, match="expected grad_scale as a number of which float32 has the reciprocal"):
+        LowPrecision(torch.optim.SGD(network().parameters(), 0.1), grad_scale=number)
+
+
+def test_a_dynamic_factor_ends_in_an_error_and_not_in_zeros():
+    """Nothing would be learned from then on, without a word."""
+    model = network(torch.float32)
+    optimizer = LowPrecision(torch.optim.SGD(model.parameters(), 0.1), grad_scale=DynamicScale(init=2.0**-124))
+    with pytest.raises(RuntimeError, match="expected gradients that a smaller loss scale keeps finite"):
+        for _ in range(4):
+            optimizer.scale(model(torch.ones(1, 4)).sum() * float("inf")).backward()
+            optimizer.step()
+    low = network(torch.q43)
+    optimizer = LowPrecision(torch.optim.SGD(low.parameters(), 0.1), grad_scale=DynamicScale(init=2.0**-11))
+    with pytest.raises(ValueError, match=r"makes 0 of it"):
+        optimizer.scale(low(torch.ones(1, 4, dtype=torch.q43)).sum())

@@ -149,3 +149,17 @@ def test_asking_draws_no_random_word(name):
     before = torch.get_rng_state()
     eps.with_eps(dtype, {"eps": 1e-8}, "adam")
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("optimizer", ["Adadelta", "Adagrad", "Adam", "Adamax", "NAdam", "RMSprop"])
+@pytest.mark.parametrize("mode", torch_dtypes.ROUNDING_MODES)
+def test_an_eps_that_a_mode_may_round_to_0(optimizer, mode):
+    """1e-5 is between half of q52's smallest number and that number: to nearest it is that."""
+    for dtype in (torch_dtypes.with_rounding(torch.q52, mode), torch.q52):
+        with torch_dtypes.rounding(mode):
+            p = torch.nn.Parameter(torch.ones(200, dtype=dtype))
+            optim = getattr(torch.optim, optimizer)([p], eps=1e-5)
+            for _ in range(4):
+                p.grad = torch.zeros_like(p)
+                optim.step()
+        assert not p.isnan().any()

@@ -410,3 +410,34 @@ def test_a_module_without_parameters_adds_up_by_its_policy():
         wa, wb = torch.autograd.grad(want.sum(), held)
     assert torch.equal(y, want.float()) and torch.equal(ga, wa.float()) and torch.equal(gb, wb.float())
     assert not torch.equal(y, chop(a, "q43") @ chop(b, "q43"))
+
+
+class Lists(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weights = nn.ParameterList([nn.Parameter(torch.randn(3, 8))])
+        self.more = nn.ParameterDict({"shift": nn.Parameter(torch.randn(3))})
+
+    def forward(self, x):
+        return F.linear(x, self.weights[0]) + self.more["shift"]
+
+
+@pytest.mark.parametrize("key", [Lists, "", "native"])
+def test_parameters_in_lists_are_their_owner_s(key):
+    torch.manual_seed(0)
+    model, x = Lists(), torch.randn(2, 8)
+    weight, shift = model.weights[0].detach().clone(), model.more["shift"].detach().clone()
+    if key == "native":
+        quantize_(model, {Lists: torch.q43})
+        y = model(x.to(torch.q43))
+        expected = F.linear(x.to(torch.q43), weight.to(torch.q43)) + shift.to(torch.q43)
+    else:
+        quantize_(model, {key or ".*": dict(weight="q43", grad="q52")})
+        y = model(x)
+        expected = F.linear(x, chop(weight, "q43")) + chop(shift, "q43")
+    y.sum().backward()
+    assert torch.equal(y.float(), expected.float())
+    assert all(torch.equal(p.grad.float(), chop(p.grad.float(), "q52" if key != "native" else "q43")) for p in model.parameters())
+    assert summary(model, show=False)[""].weight == "q43"
+    with pytest.raises(ValueError, match="expected modules that are called"):
+        quantize_(Lists(), {"weights": dict(weight="q43")})

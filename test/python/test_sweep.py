@@ -459,3 +459,21 @@ def test_a_damaged_outcome_names_its_file(tmp_path):
     other = replace(cell(), seed=4)
     store.write(other, outcome(other, "failed", "for a test"))
     assert store.read(other)["reason"] == "for a test" and [p.name for p in tmp_path.glob("cells/*.partial")] == []
+
+
+WRONG = {
+    "epochs": (-1, ValueError, "epochs: -1 is not in the range"), "seed": (-1, ValueError, "seed: -1"), "jobs": (0, ValueError, "jobs: 0"),
+    "time_limit": (0, ValueError, "time_limit: 0"), "lr": (float("nan"), ValueError, "lr: expected a finite number above 0"),
+    "batch_size": (2.5, ValueError, "batch_size: '2.5' is not a valid"), "optimizer": ("zzz", ValueError, "optimizer: 'zzz' is not one of"),
+    "schedule": ("zz", ValueError, "schedule: 'zz' is not one of"), "master": ("zz", ValueError, "master: expected the name"),
+    "epoch": (3, TypeError, "expected a setting of sweep, but got epoch=3; do you mean epochs"), "model": (3, TypeError, "expected a model by name"),
+    "dataset": (torch.nn.Identity(), TypeError, "expected a data set by name"), "threads": (True, TypeError, "expected threads as a number"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_the_function_is_given_means_what_the_options_do(name, tmp_path):
+    value, kind, message = WRONG[name]
+    with pytest.raises(kind, match=message):
+        torch_dtypes.sweep("q43", out=tmp_path / "sweep", **{name: value})
+    assert not (tmp_path / "sweep").exists()

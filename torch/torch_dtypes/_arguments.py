@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
 import operator
 import re
+from collections.abc import Collection
 
 from . import _C, _names
 
 _FEW_BITS = re.compile(r"stochastic_([abc])(\d+)")
+
+
+def expect_settings(of: str, given: dict, names: Collection[str]) -> None:
+    """Raises TypeError where one of the keyword arguments that a function passes on is none of the names."""
+    for name, value in given.items():
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1)
+            hint = f"; do you mean {near[0]}?" if near else f"; there are {', '.join(sorted(names))}"
+            raise TypeError(f"expected a setting of {of}, but got {name}={said(value)}{hint}")
 
 
 def said(value: object) -> str:

@@ -148,12 +148,16 @@ def _of_forward(model: torch.nn.Module, forward: Callable[[], object]) -> Diverg
     # Containers' hooks come after their children's, so the first to see it is the innermost.
     handles = [module.register_forward_hook(look(name)) for name, module in model.named_modules()]
     handles += [module.register_forward_pre_hook(before) for module in model.modules()]
+    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]  # statistics, of which this run is none
     try:
         with torch.no_grad():
             result = forward()
     finally:
         for handle in handles:
             handle.remove()
+        with torch.no_grad():
+            for buffer, was in buffers:
+                buffer.copy_(was)
     if not found and not all(map(_finite, tensors_in(result))):
         cause = "the model's outputs are finite, the loss of them is not"
         found.append(Divergence("the loss", "", "forward", cause, "the loss in float32, or a wider format"))
@@ -171,8 +175,8 @@ def explain_divergence(
 
     Call it before ``zero_grad()``, while the gradients of the step before are there. Parameters are looked at first: one that is not finite
     had its gradient so in the backward pass (the last such layer, where the pass begins), or else the optimizer's step made it. If all are
-    finite, ``forward`` runs once more, without gradients, and its modules' outputs are looked at; of a layer that ``quantize_`` made round it is said
-    what it rounds beyond its format's largest number. A run that does not diverge pays nothing.
+    finite, ``forward`` runs once more, without gradients (buffers are as before afterwards), and its modules' outputs are looked at; of a layer that
+    ``quantize_`` made round it is said what it rounds beyond its format's largest number. A run that does not diverge pays nothing.
 
     Args:
         model: its modules give the names.

@@ -182,15 +182,25 @@ def _exchange_mode(mode: _FractionsOfIntegers | None) -> None:
 
 def set_default_dtype(stock, dtype):
     """torch.set_default_dtype to one of ours, and back."""
-    global _mode
     ours = _C.format_of(dtype) is not None
     if not ours:
         stock(dtype)  # which raises where it is no floating dtype
+    _exchange_default(dtype if ours else None)
+
+
+def _exchange_default(dtype: torch.dtype | None) -> None:
+    global _mode
     _C.set_default_format(None)
-    _mode = _FractionsOfIntegers(torch.get_default_dtype()) if ours else None
+    _mode = None if dtype is None else _FractionsOfIntegers(torch.get_default_dtype())
     _exchange_mode(_mode)
-    if ours:
+    if dtype is not None:
         _C.set_default_format(dtype)
+
+
+def set_default_tensor_type(stock, kind):
+    """torch.set_default_tensor_type, whose types are stock ones: it ends a default dtype of ours."""
+    stock(kind)
+    _exchange_default(None)
 
 
 def get_default_dtype(stock):
@@ -203,5 +213,6 @@ HOOKS = [
     Builtin("torch", "can_cast", can_cast, When.DTYPE_ANYWHERE),
     Builtin("torch", "result_type", result_type, When.OWN_SELF | When.OWN_ARGUMENT | When.DEFAULT_DTYPE),
     Builtin("torch._C", "_set_default_dtype", set_default_dtype, When.DTYPE_ANYWHERE | When.DEFAULT_DTYPE),
+    Builtin("torch._C", "_set_default_tensor_type", set_default_tensor_type, When.DEFAULT_DTYPE),
     Builtin("torch", "get_default_dtype", get_default_dtype, When.DEFAULT_DTYPE),
 ]

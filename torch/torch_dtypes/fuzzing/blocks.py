@@ -224,6 +224,8 @@ def _names(model: nn.Module | None, modules: object) -> set[str]:
             hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "; names are those of model.named_modules()"
             raise ValueError(f"expected modules of the model, but got {m if isinstance(m, str) else type(m).__name__!r}{hint}")
         found.update(names)
+    if not found:
+        raise ValueError("expected modules to perturb, but got none: leave modules= out to perturb all")
     return found
 
 

@@ -14,6 +14,8 @@ from ..rounding import rounding
 
 # These divide by the root of a mean of squares and add eps to the root. Squares below the smallest number are 0, of gradients up to its root.
 _ADD_TO_ROOT = {"adagrad", "adam", "nadam", "radam", "rmsprop"}
+# Modes in which a number above 0 is never rounded to 0, or only where it is nearer: what the format itself says of it. The others may always.
+_NEAREST = ("nearest_even", "nearest_zero", "nearest_away", "up", "to_odd")
 
 _raises_eps = True
 _told = False  # that an eps was raised, in this process
@@ -30,9 +32,12 @@ def set_optimizer_eps(policy: str) -> None:
 
     It is raised to the dtype's smallest positive number, s; where it is added to the root of a mean of squared gradients (Adagrad, Adam, AdamW,
     NAdam, RAdam, RMSprop) to the root of s. For squares of gradients below that root are 0 in the dtype, and a gradient divided by s
-    would make a step of up to 1/root(s) times the learning rate: finite, but the loss rises.
+    would make a step of up to 1/root(s) times the learning rate: finite, but the loss rises. A step may still be the longer, by up to 1/root(1 - beta2),
+    32 for Adam: a new square brings that share of itself to the mean, which is 0 for gradients up to root(s / (1 - beta2)). An eps of that
+    size would bound it, and stop what learns: LeNet-5 on digits reaches 87 % in e5m7 so, and 98 % with root(s).
 
-    An ``eps`` that the format holds or rounds to a number above 0, and that of stock parameters, is never touched; nor is 0 itself. Posits
+    An ``eps`` that the format holds or rounds to a number above 0, in the rounding mode of the step (those that may round down make 0 of every
+    number below s), and that of stock parameters, is never touched; nor is 0 itself. Posits
     round nothing to 0, so theirs stays (but with ``underflow="zero"``). Of Adafactor's two it is ``eps[0]``, whose square must not be 0; RAdam's
     is at least the reciprocal of the largest number, since it divides by ``eps`` before it multiplies. Formats of 8 bits train with such an ``eps``
     by other means only: ``torch_dtypes.optim.LowPrecision`` computes the step in float32.
@@ -63,9 +68,18 @@ def smallest(dtype: torch.dtype) -> float:
 
 
 @cached
-def is_zero(eps: float, dtype: torch.dtype) -> bool:
-    with rounding("nearest_even"):
+def is_zero(eps: float, dtype: torch.dtype, mode: str) -> bool:
+    """Whether the number may be 0 in the dtype, rounded by a mode."""
+    if mode not in _NEAREST:
+        return eps < smallest(dtype) * (2 if mode == "up_down" else 1)  # which moves the smallest number to 0, too
+    with rounding(mode):
         return torch.tensor(eps, dtype=torch.float64, device="cpu").to(dtype).item() == 0
+
+
+def _mode_of(dtype: torch.dtype) -> str:
+    """The rounding mode of results of the dtype now."""
+    found = _C.rounding_override()
+    return (_C.format_of(dtype).rounding if found is None else found).name
 
 
 def with_eps(dtype: torch.dtype, settings: dict, name: str) -> dict:
@@ -77,11 +91,12 @@ def with_eps(dtype: torch.dtype, settings: dict, name: str) -> dict:
         eps = settings.get(key)
         if not isinstance(eps, (int, float)) or eps <= 0:
             continue
-        least = smallest(dtype)
+        mode = _mode_of(dtype)
+        least = smallest(dtype) * (4 if mode == "up_down" else 1)
         if key == "eps1":
             least, is_low = math.sqrt(least), eps < math.sqrt(least)
         else:
-            is_low = least > 0 and is_zero(eps, dtype)
+            is_low = least > 0 and is_zero(eps, dtype, mode)
             if name in _ADD_TO_ROOT:
                 least = math.sqrt(least)
             if name == "radam" and least > 0:

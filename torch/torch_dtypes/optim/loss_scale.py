@@ -24,6 +24,14 @@ def _number(name: str, value: object, low: float, high: float = math.inf) -> flo
     return float(value)
 
 
+def _invertible(name: str, number: float) -> float:
+    """A factor that float32 has, and its reciprocal: gradients are multiplied by both."""
+    for value in (_float32(number), _float32(1 / number)):
+        if not (value and math.isfinite(value)):
+            raise ValueError(f"expected {name} as a number of which float32 has the reciprocal, too, but got {number!r}")
+    return number
+
+
 def _float32(number: float) -> float:
     """As GradScaler keeps its factor."""
     return torch.tensor(number, dtype=torch.float32, device="cpu").item()
@@ -58,7 +66,7 @@ class DynamicScale:
     interval: int = 2000
 
     def __post_init__(self):
-        _number("init", self.init, 0)
+        _invertible("init", _number("init", self.init, 0))
         _number("growth", self.growth, 1)
         _number("backoff", self.backoff, 0, 1)
         if isinstance(self.interval, bool) or not isinstance(self.interval, int):
@@ -77,13 +85,19 @@ class Scale:
             raise ValueError(f"expected grad_scale as a number, 'dynamic', a DynamicScale or None, but got {given!r}")
         self.rule = given if isinstance(given, DynamicScale) else None
         self.is_on = given is not None
-        self.factor = _float32(self.rule.init) if self.rule else 1.0 if given is None else _number("grad_scale", given, 0)
+        self.factor = _float32(self.rule.init) if self.rule else 1.0 if given is None else _invertible("grad_scale", _number("grad_scale", given, 0))
         self._good_steps = 0  # without overflow, in a row
 
     def update(self, overflowed: bool) -> None:
         """After a step of a dynamic factor."""
         if overflowed:
-            self.factor, self._good_steps = _float32(self.factor * self.rule.backoff), 0
+            smaller = _float32(self.factor * self.rule.backoff)
+            if not (smaller and math.isfinite(_float32(1 / smaller))):
+                raise RuntimeError(
+                    f"expected gradients that a smaller loss scale keeps finite, but got overflow at {self.factor:g} too: they are infinite or NaN "
+                    "whatever the scale. torch_dtypes.explain_divergence says where that begins"
+                )
+            self.factor, self._good_steps = smaller, 0
             return
         self._good_steps += 1
         if self._good_steps == self.rule.interval:

@@ -53,7 +53,8 @@ class LowPrecision(Optimizer):
         state: the format of the optimizer's states (momentum, second moments; not its counts of steps); or a dictionary of formats by
             the states' names, ``{"exp_avg": "q52"}``, the others staying float32. In a dtype the tensors kept have that dtype.
         master: the format of the weights that the update adds to: ``torch.float32``, another dtype, name or format (an accumulator, as
-            ``"e6m9"``). ``None``: there are none, the parameters themselves are updated and rounded.
+            ``"e6m9"``). Parameters are roundings of their masters from the beginning: where a format lacks their values, they change at once.
+            ``None``: there are none, the parameters themselves are updated and rounded.
         rounding: the mode in which the values that go on from step to step are rounded: states, masters in a format and, without masters,
             weights. Stochastic rounding keeps updates below half a unit in the last place from being lost, on average. ``None``: each
             format's own mode. Gradients, and weights that are only copies of masters, always have their formats' own.
@@ -75,8 +76,9 @@ class LowPrecision(Optimizer):
 
     Raises:
         TypeError: no optimizer, one that needs sparse gradients, or something that is no format.
-        ValueError: an unknown format or mode, a weight format that the parameters' dtype is not, a master less exact than the parameters,
-            parameters that are not real floating-point tensors, a dynamic scale around an optimizer that calls closures.
+        ValueError: an unknown format or mode, a weight format that the parameters' dtype is not, masters of float32 for parameters that are
+            computed in float64, a factor that float32 lacks, or its reciprocal, parameters that are not real floating-point tensors, a dynamic
+            scale around an optimizer that calls closures.
 
     Example::
 
@@ -188,7 +190,8 @@ class LowPrecision(Optimizer):
         # The factor is the first gradient, in the loss's dtype: what it becomes there is what the step divides by.
         with rounding_block("nearest_even"):
             factor = torch.tensor(self._scale.factor, dtype=torch.float32, device="cpu").to(loss.dtype).item()
-        if not self._scale.rule and not (factor and math.isfinite(factor)):  # every gradient would be that
+        # Every gradient would be that. (A dynamic factor that is infinite leaves the step out, and is a smaller one then.)
+        if factor == 0 or not (self._scale.rule or math.isfinite(factor)):
             raise ValueError(
                 f"expected a grad_scale that the loss's dtype holds, but got {self._scale.factor:g} beside a loss of {loss.dtype}, "
                 f"which makes {factor:g} of it; compute the loss in float32, of model(x).float(), or use another factor"
@@ -365,7 +368,7 @@ class LowPrecision(Optimizer):
             if self._master is not None and not (storage.is_exact and self._master.is_exact and p.dtype is dtype):
                 self._masters[p] = self._master.kept(w.clone(), "nearest_even")
                 w = self._masters[p].to(dtype)
-            if not storage.is_exact:
+            if not storage.holds(w):  # else nothing is to be rounded, nor are random words to be drawn, after resuming for one
                 p.copy_(storage.kept(w, None))
         self._versions[p] = checks.version(p)
 

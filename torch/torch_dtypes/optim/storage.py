@@ -76,6 +76,13 @@ class Storage:
         scale = largest / self.target.full_scale
         return torch.where(scale > 0, scale, torch.ones_like(scale))
 
+    def holds(self, values: torch.Tensor) -> bool:
+        """Whether values would be kept as they are."""
+        if self.is_exact:
+            return True
+        kept = self.values(values, "toward_zero")
+        return bool(((kept == values) | (kept.isnan() & values.isnan())).all())
+
     def held(self, values: torch.Tensor) -> torch.Tensor:
         """What is kept of values that are rounded already."""
         return values if self.dtype is None else values.to(self.dtype)

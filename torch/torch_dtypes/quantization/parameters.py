@@ -14,6 +14,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 _RECURRENT = nn.RNNBase
 _PRODUCTS = (nn.Linear, nn.modules.conv._ConvNd)
+_LISTS = (nn.ParameterList, nn.ParameterDict)
 _IN_PRODUCTS = ("weight", "bias")
 _ENDINGS = ("_orig", "_g", "_v")  # of what pruning and spectral_norm, and weight_norm, keep
 
@@ -48,7 +49,7 @@ def has_parametrisation(module: nn.Module, name: str) -> bool:
 
 
 def parameter_names(module: nn.Module) -> list[str]:
-    """The names of the floating tensors that a layer computes with: its own, and those of an attention's output projection."""
+    """The names of the floating tensors that a layer computes with: its own, those in its lists, and those of an attention's output projection."""
     names = dict.fromkeys(_made_name(module, key) for key, p in module._parameters.items() if p is not None and p.is_floating_point())
     if is_parametrized(module):
         names |= dict.fromkeys(key for key in module.parametrizations if masters_of(module, key) and masters_of(module, key)[0].is_floating_point())
@@ -56,14 +57,17 @@ def parameter_names(module: nn.Module) -> list[str]:
         if isinstance(t := module.__dict__.get(key), torch.Tensor) and t.is_floating_point():
             names[key] = None
     found = list(names)
+    for name, child in module.named_children():
+        if isinstance(child, _LISTS):  # which compute nothing themselves
+            found += [f"{name}.{inner}" for inner in parameter_names(child)]
     if isinstance(module, nn.MultiheadAttention):
         found += [f"out_proj.{name}" for name in parameter_names(module.out_proj)]
     return found
 
 
 def has_weights(module: nn.Module) -> bool:
-    """Whether the module computes with parameters of its own; one that keeps those of a parametrisation does not."""
-    return not isinstance(module, nn.utils.parametrize.ParametrizationList) and bool(parameter_names(module))
+    """Whether the module computes with parameters of its own; one that keeps those of a parametrisation, or of its owner, does not."""
+    return not isinstance(module, (nn.utils.parametrize.ParametrizationList, *_LISTS)) and bool(parameter_names(module))
 
 
 def _made_name(module: nn.Module, key: str) -> str:

@@ -115,7 +115,7 @@ def _row(module: nn.Module, name: str) -> Row:
     rule = state.rule
     shown = {place: str(getattr(rule, place)) for place in rule.places()}
     for place in ("weight", "bias"):
-        own = {str(r.place) for parameter, r in state.parameters.items() if r.role == place and "." not in parameter}
+        own = {str(r.place) for parameter, r in state.parameters.items() if r.role == place and not parameter.startswith("out_proj.")}
         shown[place] = " and ".join(sorted(own)) if rule.native is None else shown.get(place, "")
     if rule.native is not None:
         shown = dict.fromkeys(PLACES, str(rule.weight))

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .sweeping import Sweep
-
-
-def _several(value: object) -> tuple:
-    """One value, or some, as a tuple."""
-    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) else (value,)
 
 
 def sweep(
@@ -67,10 +62,10 @@ def sweep(
         A :class:`Sweep`.
 
     Raises:
-        ValueError: no cells, an unknown name, or a network or data that do not serve, before anything runs.
+        ValueError: no cells, an unknown name, a value out of range, or a network or data that do not serve, before anything runs.
         OSError: a file or folder; a BlockingIOError where another sweep is at work in it.
         ConnectionError: no scheduler.
-        TypeError: an unknown setting.
+        TypeError: an unknown setting, or a value of another kind.
 
     Example::
 
@@ -78,12 +73,13 @@ def sweep(
         >>> [row["format"] for row in found.rows()]
         ['q43', 'posit8es1']
     """
-    from . import grid  # whatever trains and draws is imported when it is first used
+    from . import arguments, grid  # whatever trains and draws is imported when it is first used
     from .sweeping import Sweep, go
 
-    axes = grid.Axes(
-        _several(format), _several(model), _several(dataset), _several(rounding), _several(accumulate), _several(recipe), _several(seed)
-    )  # fmt: skip
+    axes = grid.Axes(*map(arguments.several, (format, model, dataset, rounding, accumulate, recipe, seed)))
+    arguments.check_names("a model", axes.models)
+    arguments.check_names("a data set", axes.datasets)
+    arguments.check_settings({"seed": axes.seeds, "jobs": jobs, "time_limit": time_limit, **settings})
     cells = grid.cells_of(axes, grid.settings_of(weights=weights, data_dir=data_dir, datasets=axes.datasets, **settings))
     chances = {dataset: grid.chance(data) for (_, dataset), data in grid.check(cells).items()}
     options = {"jobs": jobs, "time_limit": time_limit, "scheduler": scheduler, "retry": retry}

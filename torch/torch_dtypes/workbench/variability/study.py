@@ -6,13 +6,13 @@ import contextlib
 import math
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from ..._arguments import mode_name
+from ..._arguments import expect_settings, mode_name
 from ...fuzzing import fuzzy
 from ...quantization.targets import target
 from . import report
@@ -311,6 +311,7 @@ def variability(
         >>> found.deterministic, [metric.name for metric in found.metrics]
         (True, ['loss', 'accuracy'])
     """
+    expect_settings("variability", settings, [f.name for f in fields(Settings)])
     chosen = checked(Settings(**settings))
     fuzzy(model, chosen.mode, format=chosen.format)  # its errors
     check_one_mode(chosen)

@@ -344,8 +344,11 @@ void BoxedCall::finish(size_t results, torch::jit::Stack* stack) const {
     const RoundingGuard guard(rounding_of_results(entry_of(p.ours)));
     encode_into(distinct(p.ours), without_signs_of_nan(before_rounding(distinct(p.stock)), entry_of(p.ours)));
   }
-  for (size_t i = stack->size() - results; i < stack->size(); ++i) {
+  const size_t first = stack->size() - results;
+  for (size_t i = first; i < stack->size(); ++i) {
     c10::IValue& value = (*stack)[i];
+    // What normalisation keeps for its derivative: 1 / sqrt(eps) may be beyond the range, and rounded it would put all gradients off.
+    if (plan_.rule == OperandRule::Normalisation && i > first) continue;
     if (value.isTensor()) {
       value = result(value.toTensor());
     } else if (value.isTensorList()) {

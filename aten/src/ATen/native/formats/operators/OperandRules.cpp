@@ -79,6 +79,9 @@ static bool is_free(const Plan& plan, const Plan::Argument& argument, const at::
   if (argument.where) return true;
   // A complex one is that of complex and polar; stock judges others.
   if (argument.name == "out" && (plan.has(fact::CastsOut) || (t.defined() && c10::isComplexType(t.scalar_type())))) return true;
+  // What normalisation keeps for its derivative is not rounded.
+  const bool kept = plan.rule == OperandRule::Normalisation && argument.written && !argument.in_training;
+  if (kept && argument.name != "out" && argument.name != "out0") return true;
   return argument.name == "weight" && plan.has(fact::WeightNumber) && t.defined() && t.dim() == 0;
 }
 

@@ -18,6 +18,7 @@ from torch_dtypes.training import observing
 from torch_dtypes.training import page as training_page
 from torch_dtypes.workbench.drawing import new_figure
 from torch_dtypes.workbench.pages import Page
+from torch_dtypes.workbench.sensitivity import report as sensitivity_report
 from torch_dtypes.workbench.variability import report as variability_report
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -94,6 +95,9 @@ def pages(tmp_path_factory):
     network, data = nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)), [(torch.randn(8, 6), torch.randint(0, 3, (8,)))]
     studied = torch_dtypes.variability(network, data, repeats=3)
     made["variability"] = variability_report.page(studied, "A network", "torch-dtypes variability").write(folder / "variability.html")
+    ranked = torch_dtypes.sensitivity(network, data, ["q43", "mxfp4", "int8"])
+    ranked.choose(bits=6)
+    made["sensitivity"] = sensitivity_report.page(ranked, "A network", "torch-dtypes sensitivity").write(folder / "sensitivity.html")
     with torch_dtypes.observe(network, formats=["q43"]) as stats:
         network(data[0][0]).sum().backward()
     observations, observed = observing.Observations([]), Page("An observed network")

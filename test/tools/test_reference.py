@@ -64,7 +64,10 @@ MODULES = {"torch_dtypes": torch_dtypes, "torch_dtypes.optim": optim}
 # What takes arguments and raises nothing of its own.
 NEVER_RAISE = {"is_format_dtype", "Card", "Divergence"}
 # What functions of this package give: their docstrings list attributes, and the function has the example.
-RESULTS = {"Accumulation", "BlockTensor", "Card", "Digits", "Divergence", "Fuzzy", "RoundingCounts", "Statistics", "Target", "Variability"}
+RESULTS = {
+    "Accumulation", "BlockTensor", "Card", "Digits", "Divergence", "Fuzzy", "Mixture", "RoundingCounts", "Sensitivity", "Statistics", "Target",
+    "Variability",
+}  # fmt: skip
 
 
 # Whose examples start processes of their own, and run with the slow tests.

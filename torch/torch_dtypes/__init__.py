@@ -58,6 +58,7 @@ from .quantization import (  # noqa: E402
 from .rounding import rounding  # noqa: E402
 from .safetensors_files import load_safetensors, save_safetensors  # noqa: E402
 from .workbench import Card, RoundingCounts, Statistics, card, dump_vectors, observe, show, sweep  # noqa: E402
+from .workbench.sensitivity import Mixture, Sensitivity, sensitivity  # noqa: E402
 from .workbench.variability import Digits, Variability, significant_digits, variability  # noqa: E402
 
 __all__ = [
@@ -69,7 +70,9 @@ __all__ = [
     "Digits",
     "Divergence",
     "Fuzzy",
+    "Mixture",
     "RoundingCounts",
+    "Sensitivity",
     "Statistics",
     "Target",
     "Variability",
@@ -105,6 +108,7 @@ __all__ = [
     "quantize_",
     "rounding",
     "save_safetensors",
+    "sensitivity",
     "set_accumulation",
     "set_fill_infinity",
     "set_mixed_operands",

@@ -1,4 +1,4 @@
-"""The ``torch-dtypes`` command: ``train``, ``show``, ``sweep``, ``variability``, ``vectors`` and ``bench``.
+"""The ``torch-dtypes`` command: ``train``, ``show``, ``sweep``, ``sensitivity``, ``variability``, ``vectors`` and ``bench``.
 
 click and rich belong to the extra ``train``, not to the package. So nothing here imports
 them until :func:`main` has looked whether they are there.
@@ -78,6 +78,7 @@ def group():
     from torch_dtypes.training.command import train
     from torch_dtypes.training.together import Alone
     from torch_dtypes.workbench.command import show
+    from torch_dtypes.workbench.sensitivity.command import sensitivity
     from torch_dtypes.workbench.sweeps.command import sweep
     from torch_dtypes.workbench.variability.command import variability
     from torch_dtypes.workbench.vectors.command import vectors
@@ -92,6 +93,7 @@ def group():
         """Train and measure networks in posit and custom float dtypes."""
 
     commands.add_command(bench)
+    commands.add_command(sensitivity)
     commands.add_command(show)
     commands.add_command(sweep)
     commands.add_command(train)

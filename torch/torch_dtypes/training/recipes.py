@@ -32,7 +32,7 @@ AFTER = ("ptq", "weights")  # which begin after a training in float32
 THROUGHOUT = ("all", "master")  # whose network is in the dtype
 
 _LAYERS = (nn.Conv2d, nn.Linear)
-_CALIBRATION_IMAGES = 256
+CALIBRATION_IMAGES = 256
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def _integer_rule(number, recipe):
 
 def quantize(model, config, data, number, recipe):
     """Makes the network's layers round, with scales from the first training images where the rules ask for them."""
-    images, _ = data.train.batch(torch.arange(min(_CALIBRATION_IMAGES, len(data.train))), config.image_size)
+    images, _ = data.train.batch(torch.arange(min(CALIBRATION_IMAGES, len(data.train))), config.image_size)
     batches = [batch.to(config.device) for batch in images.split(config.batch_size)]
     rules = rules_of(config, number, recipe)
     if config.rules is None:  # a network of one's own may have one kind alone

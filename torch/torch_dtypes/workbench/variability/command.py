@@ -132,12 +132,12 @@ def _run(options, settings, config, data):
     title = f"Numerical variability of {config.model} on {data.name}"
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        stage = _Stages(bar)
+        stage = Stages(bar)
         try:
             if options["training"]:
                 program = Training(config, data, options["seed"])
             else:
-                program = Inference(_network(config, data, options["seed"], stage), test_batches(data.test, config.image_size))
+                program = Inference(trained_network(config, data, options["seed"], stage), test_batches(data.test, config.image_size))
             found = Study(program, settings, stage).go()
         except (RuntimeError, ValueError) as error:  # no memory, an operator that the network calls
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -154,7 +154,7 @@ def _run(options, settings, config, data):
         console.print(f"\nwritten: {written[-2]}, {written[-1]} and {len(written) - 2} tables and figures", highlight=False)
 
 
-def _network(config, data, seed, stage):
+def trained_network(config, data, seed, stage):
     """The network with its weights: a file's, or those of a training in float32."""
     if config.weights is not None:
         with torch.random.fork_rng(devices=[]):
@@ -168,7 +168,7 @@ def _network(config, data, seed, stage):
     return training.model
 
 
-class _Stages:
+class Stages:
     """A progress bar for each stage."""
 
     def __init__(self, bar):

@@ -1,0 +1,154 @@
+"""The command ``torch-dtypes sensitivity``."""
+
+from __future__ import annotations
+
+import click
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ...quantization.convert import quantize_
+from ...training import options as check
+from ...training.loop import OPTIMIZERS, Config
+from ...training.recipes import CALIBRATION_IMAGES
+from ...training.sources import build_network, check_network
+from ..provenance import command_line
+from ..variability.command import Stages, trained_network
+from ..variability.programs import test_batches
+from .choosing import solver
+from .layers import RECIPES, check_model, layers_of, rule_of, targets_of
+from .report import yaml_of_rules
+from .results import Settings
+from .study import METRICS, Study
+
+
+def _formats(ctx, param, values):
+    try:
+        targets_of(values)
+    except (TypeError, ValueError) as error:
+        raise click.BadParameter(str(error)) from error
+    return values
+
+
+def _budgets(ctx, param, values):
+    for value in values:
+        check.positive(ctx, param, value)
+    return tuple(dict.fromkeys(values))
+
+
+@click.command(short_help="Round a network layer by layer: which formats each bears, and which mixture fits a budget of bits.")
+@check.source_options()
+@click.option("--epochs", type=click.IntRange(1), default=1, show_default=True, help="Passes over the training data, where the network is trained.")
+@click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True, help="Inputs in a training step.")
+@click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", show_default=True, help="With its defaults, but for --lr and --momentum.")
+@click.option("--lr", type=float, callback=check.positive, help="Learning rate; default 0.001 (adam), 0.01 (sgd).")
+@click.option("--momentum", type=float, callback=check.momentum, default=0.0, show_default=True, help="For sgd.")
+@click.option("--format", "formats", multiple=True, required=True, metavar="NAME", callback=_formats,
+              help="What layers are rounded to: q43, 'posit<12,1>', bf16, mxfp4, int8, ...; repeat for a choice.")  # fmt: skip
+@click.option("--bits", type=float, multiple=True, callback=_budgets, metavar="NUMBER",
+              help="Find the best mixture of at most so many bits a weight, on average; repeat for several.")  # fmt: skip
+@click.option("--recipe", type=click.Choice(RECIPES), default="ptq", show_default=True,
+              help="ptq: weights and the activations that come in, with scales from training images; weights: weights alone.")  # fmt: skip
+@click.option("--metric", type=click.Choice(METRICS), default="loss", show_default=True,
+              help="What rises; accuracy: the error rate; distance: of the outputs from float32's, relative.")  # fmt: skip
+@click.option("--layers", multiple=True, metavar="PATTERN",
+              help="Of these alone: a name, a regular expression over names, or a type as nn.Conv2d; repeat for several. Default: all.")  # fmt: skip
+@click.option("--calibrate", type=click.IntRange(1), default=CALIBRATION_IMAGES, show_default=True, metavar="N",
+              help="Training images for the scales of integers.")  # fmt: skip
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of weights, order of data and rounding.")
+@click.option("--threads", type=click.IntRange(1), help="CPU threads; default: torch's own choice.")
+@click.option("--out", type=click.Path(), metavar="DIR", callback=check.folder, help="Write page, tables (CSV, JSON), figures and rules into DIR.")
+def sensitivity(**options):
+    """Round one layer of a network at a time, and say which formats each bears.
+
+    The network, with the weights of --weights or trained in float32 first, answers the test data with one layer rounded to one format,
+    then with all layers: what the metric rises by is the layer's sensitivity. For each --bits the mixture of formats with the least sum
+    of rises is found, measured, and written as rules of torch_dtypes.quantize_.
+    """
+    layers, config, data = _prepare(options)
+    before = torch.get_num_threads()
+    torch.set_num_threads(options["threads"] or before)
+    try:
+        _run(options, layers, config, data)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _prepare(options):
+    """The options as (layers, config, data), or a click error before any work."""
+    if options["momentum"] and options["optimizer"] != "sgd":
+        raise click.UsageError("--momentum is for --optimizer sgd")
+    targets = targets_of(options["formats"])
+    if options["bits"] or options["out"]:
+        try:
+            solver()
+            if options["bits"] and options["out"]:
+                yaml_of_rules()
+        except ModuleNotFoundError as error:
+            raise click.ClickException(str(error)) from error
+    if check.is_given("calibrate") and (options["recipe"] == "weights" or not any(made.needs_scale for made in targets.values())):
+        raise click.UsageError("expected --calibrate with --recipe ptq and integers (--format int8), but got it with what has no scales from data")
+    config = Config(
+        options["model"], options["epochs"], options["batch_size"], options["optimizer"], options["lr"], options["momentum"],
+        image_size=int(options["image_size"]), weights=options["weights"],
+    )  # fmt: skip
+    if config.image_size != 32 and config.model != "alexnet":
+        raise click.UsageError(f"--image-size {config.image_size} is for --model alexnet, not {config.model}")
+    data = check.data_of(options)
+    try:
+        check_network(config, data)
+        with torch.random.fork_rng(devices=[]):
+            layers = _tried_out(build_network(config, data), config, data, targets, options)
+    except (ValueError, TypeError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    least = min(made.bits_per_value for made in targets.values())
+    for bits in options["bits"]:
+        if bits < least:
+            what = f"at least {least:g} bits a weight, the fewest of these formats"
+            raise click.BadParameter(f"expected {what}, but got {bits:g}", param_hint="'--bits'")
+    return layers, config, data
+
+
+@torch.no_grad()
+def _tried_out(network, config, data, targets, options):
+    """The layers of a network. Two inputs run through it in every format: what a layer cannot be rounded to is an error before any long work."""
+    check_model(network)
+    layers = layers_of(network, options["layers"] or None)
+    inputs, _ = data.train.batch(torch.arange(min(2, len(data.train))), config.image_size)
+    for made in targets.values():
+        quantize_(network, {x.name: rule_of(x, made, options["recipe"]) for x in layers}, [inputs]).eval()(inputs)
+    return layers
+
+
+def _run(options, layers, config, data):
+    targets = targets_of(options["formats"])
+    settings = Settings(tuple(targets), options["recipe"], options["metric"], options["seed"])
+    console = Console(soft_wrap=True, markup=False, emoji=False)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        stage = Stages(bar)
+        try:
+            network = trained_network(config, data, options["seed"], stage)
+            images, _ = data.train.batch(torch.arange(min(options["calibrate"], len(data.train))), config.image_size)
+            calibrate = images.split(config.batch_size)
+            study = Study(network, test_batches(data.test, config.image_size), settings, targets, layers, calibrate=calibrate, on_run=stage)
+            found = study.go()
+            found.title = f"Sensitivity of {config.model} on {data.name} to formats"
+            for bits in options["bits"]:
+                found.choose(bits=bits)
+            if options["out"]:
+                found.trade_off()
+        except (RuntimeError, ValueError) as error:  # no memory, a format that a layer cannot be rounded to
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise click.ClickException(f"{config.model} failed: {reason}") from error
+    console.print(found.title, highlight=False)
+    console.print()
+    found.print(Console(markup=False, emoji=False))
+    if options["out"]:
+        try:
+            written = found.write(options["out"], command_line())
+        except OSError as error:
+            raise click.ClickException(f"cannot write into {options['out']}: {error.strerror}") from error
+        rules = [str(path) for path in written if path.suffix == ".yaml"]
+        named = [*map(str, written[-2:]), *rules]
+        console.print(f"\nwritten: {', '.join(named)} and {len(written) - len(named)} tables and figures", highlight=False)

@@ -1,0 +1,233 @@
+"""How a study is shown: tables on a terminal, a page, JSON, CSV, and rules as YAML."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..colours import colours
+from ..drawing import save
+from ..pages import Page
+from .choosing import Mixture
+from .figures import NOT_FINITE, heatmap_figure, place, rise_text, tradeoff_figure
+
+if TYPE_CHECKING:
+    from .results import Sensitivity
+
+_NAMED = 4  # layers that a sentence names; of more it says how many
+_OF = {"loss": "the loss", "accuracy": "the error rate", "distance": "the distance of the outputs"}
+_MIXTURES = ("formats", "bits a weight", "as packed", "predicted", "measured", "rise")
+
+
+def _value(x: float) -> str:
+    return f"{x:.6g}" if math.isfinite(x) else NOT_FINITE
+
+
+def layer_columns(found: Sensitivity) -> list[str]:
+    return ["layer", "kind", "weights", *found.settings.formats]
+
+
+def layer_rows(found: Sensitivity) -> list[list[str]]:
+    names = found.settings.formats
+    rows = [[place(x.name), x.kind, f"{x.elements:,}", *(rise_text(found.rises[x.name][name]) for name in names)] for x in found.layers]
+    everywhere = [rise_text(found.uniform[name].measured - found.float32) for name in names]
+    return [*rows, ["all layers", "", f"{sum(x.elements for x in found.layers):,}", *everywhere]]
+
+
+def mixture_rows(found: Sensitivity) -> list[list[str]]:
+    """float32, each format in all layers, and what was chosen."""
+    rows = [["float32", "32", "32", "", _value(found.float32), ""]]
+    for m in (*found.uniform.values(), *found.mixtures):
+        numbers = (f"{m.bits:.4g}", f"{m.stored:.4g}", _value(m.predicted), _value(m.measured), rise_text(m.measured - found.float32))
+        rows.append([m.label if m.budget else f"{m.label} in all layers", *numbers])
+    return rows
+
+
+def assignment_columns(found: Sensitivity) -> list[str]:
+    return ["layer", *(m.label for m in found.mixtures)]
+
+
+def assignment_rows(found: Sensitivity) -> list[list[str]]:
+    return [[place(x.name), *(m.formats[x.name] for m in found.mixtures)] for x in found.layers]
+
+
+def sentences(found: Sensitivity) -> list[str]:
+    """What the study says, in words."""
+    s = found.settings
+    many, what = f"{len(found.layers)} layer{'s' * (len(found.layers) != 1)}", _OF[s.metric]
+    parts = "weights and the activations that come in" if s.recipe == "ptq" else "weights"
+    said = [
+        f"Each of {many} is rounded alone to {_listed(s.formats)} ({parts}), all else is float32; the network answers {found.samples:,} inputs. "
+        f"A number is what {what} rises by{'' if s.metric == 'distance' else f' from {_value(found.float32)}'}.",
+        *_most_sensitive(found),
+    ]
+    said += [_chosen(found, m) for m in found.mixtures]
+    if found.mixtures:
+        said.append("Predicted is what rises of layers add up to, which they need not; measured is the network in the mixture.")
+    short = [m for m in (*found.uniform.values(), *found.mixtures) if m.stored > 1.01 * m.bits]
+    if short:
+        more = "; ".join(f"{m.label}: {m.stored:.3g} in place of {m.bits:.3g}" for m in short)
+        why = f"Rows of some weights are no multiple of a block's size: packed, scales of shorter blocks take more bits a weight ({more})"
+        said.append(f"{why}. Another axis may have longer rows: _axis1 behind a name is a convolution's channels.")
+    return said
+
+
+def _listed(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _most_sensitive(found: Sensitivity) -> list[str]:
+    """The worst layer in each format, those of one layer together."""
+    what, worst, calm, broken = _OF[found.settings.metric], {}, [], []
+    for name in found.settings.formats:
+        rises = {layer: of[name] for layer, of in found.rises.items()}
+        layer = max(rises, key=rises.get)
+        if rises[layer] > 0:
+            worst.setdefault(layer, []).append(f"{name} ({rise_text(rises[layer])})")
+        else:
+            calm.append(name)
+        infinite = [place(layer) for layer, x in rises.items() if not math.isfinite(x)]
+        if infinite:
+            broken.append(f"{name} in {_layers(infinite)}")
+    said = []
+    if worst:
+        said.append("The most sensitive layer is " + "; ".join(f"{place(layer)} in {_listed(of)}" for layer, of in worst.items()) + ".")
+    if calm:
+        said.append(f"No layer raises {what} in {_listed(calm)}.")
+    if broken:
+        said.append(f"The network is not finite with {'; '.join(broken)}: no mixture has these.")
+    return said
+
+
+def _layers(names: Sequence[str]) -> str:
+    return _listed(names) if len(names) <= _NAMED else f"{len(names)} layers"
+
+
+def _chosen(found: Sensitivity, m: Mixture) -> str:
+    """What a mixture is, and whether a format in all layers does as well."""
+    what, of = _OF[found.settings.metric].removeprefix("the "), {}
+    for layer, name in m.formats.items():
+        of.setdefault(name, []).append(place(layer))
+    parts = "; ".join(f"{name} in {_layers(layers) if len(of) > 1 else 'all layers'}" for name, layers in of.items())
+    others = "; ".join(f"{u.label} {_value(u.measured)} at {u.bits:.4g} bits" for u in found.uniform.values())
+    said = (
+        f"{m.label.capitalize()} a weight" if m.budget[0] == "bits" else f"{m.label.capitalize()}"
+    ) + f": {parts}. {m.bits:.4g} bits a weight, {what} {_value(m.measured)} measured, {_value(m.predicted)} predicted; in all layers {others}."
+    better = [u.label for u in found.uniform.values() if u.bits <= m.bits and u.measured < m.measured]
+    return f"{said} {_listed(better)} in all layers does better with no more bits." if better else said
+
+
+def print_tables(found: Sensitivity, console=None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = console or Console()
+    blocks = [(layer_columns(found), layer_rows(found)), (_MIXTURES, mixture_rows(found))]
+    if found.mixtures:
+        blocks.append((assignment_columns(found), assignment_rows(found)))
+    for columns, rows in blocks:
+        table = Table(box=None, header_style="bold", pad_edge=False)
+        for i, name in enumerate(columns):  # numbers and names are whole, however narrow the terminal
+            widest = max(len(cell) for cell in (name, *(row[i] for row in rows)))
+            table.add_column(name, justify="left" if i == 0 or name == "kind" else "right", no_wrap=True, min_width=widest)
+        for row in rows:
+            table.add_row(*row)
+        console.print(table, crop=False)
+        console.print()
+    for sentence in sentences(found):
+        console.print(sentence, highlight=False, markup=False)
+
+
+def figures(found: Sensitivity, width: str = "page") -> dict[str, object]:
+    return {"heatmap": heatmap_figure(found, width), "tradeoff": tradeoff_figure(found, width)}
+
+
+def _plain(x: float) -> float | str:
+    return x if math.isfinite(x) else str(x)  # which JSON has
+
+
+def _mixture(m: Mixture) -> dict:
+    numbers = {"bits": m.bits, "stored": m.stored, "predicted": _plain(m.predicted), "measured": _plain(m.measured)}
+    return {"budget": list(m.budget) if m.budget else None, **numbers, "formats": m.formats, "rules": m.rules}
+
+
+def as_json(found: Sensitivity) -> dict:
+    """Plain data; numbers that are not finite as strings."""
+    s = found.settings
+    return {
+        "settings": {"formats": list(s.formats), "recipe": s.recipe, "metric": s.metric, "seed": s.seed},
+        "samples": found.samples, "float32": found.float32, "runs": found.runs,
+        "layers": [
+            {"name": x.name, "kind": x.kind, "elements": x.elements, "rises": {name: _plain(y) for name, y in found.rises[x.name].items()}}
+            for x in found.layers
+        ],
+        "uniform": {name: _mixture(m) for name, m in found.uniform.items()},
+        "mixtures": [_mixture(m) for m in found.mixtures],
+        "trade_off": [_mixture(m) for m in found._trade_off or []],
+    }  # fmt: skip
+
+
+def page(found: Sensitivity, title: str, command: str | None = None, measure: bool = True) -> Page:
+    """The report; without ``measure``, with those mixtures alone that are measured already."""
+    made = Page(title, command=command, seeds=[found.settings.seed])
+    made.text(*sentences(found))
+    made.section("Sensitivity of each layer")
+    made.figure(heatmap_figure(found), "Rise by layer and format, one layer rounded at a time; darker is worse, what is not finite is hatched.")
+    made.table(layer_columns(found), layer_rows(found))
+    made.section("Bits and what they buy")
+    made.figure(
+        tradeoff_figure(found, measure=measure), "Formats in all layers, and mixtures of them for budgets of bits; the dotted line is float32."
+    )
+    made.table(_MIXTURES, mixture_rows(found), colours=colours(found.uniform))
+    if found.mixtures:
+        made.section("Mixtures").table(assignment_columns(found), assignment_rows(found))
+    made.footnote(f"{found.runs} runs in all. Bits are of weights alone, by the formats' own figure; as packed, by the shapes of the weights.")
+    return made
+
+
+def yaml_of_rules():
+    """PyYAML. Raises: ModuleNotFoundError."""
+    try:
+        import yaml
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("rules as a file need PyYAML, which is not installed: pip install 'torch-dtypes[train]'") from error
+    return yaml
+
+
+def rules_text(found: Sensitivity, m: Mixture) -> str:
+    """The rules of a mixture as YAML, which ``quantize_`` reads."""
+    asks = any(isinstance(place, dict) and place.get("when") == "calibration" for rule in m.rules.values() for place in rule.values())
+    call = f"torch_dtypes.quantize_(model, {file_name(m)!r}{', calibrate=batches' if asks else ''})"
+    head = f"# {found.title}: {m.label}, {m.bits:.4g} bits a weight.\n# {call}\n"
+    return head + yaml_of_rules().safe_dump(m.rules, sort_keys=False, default_flow_style=None, width=150)
+
+
+def file_name(m: Mixture) -> str:
+    kind, limit = m.budget
+    return f"rules-{limit:g}.yaml" if kind == "bits" else f"rules-rise-{limit:g}.yaml"
+
+
+def write(found: Sensitivity, folder: str | os.PathLike, title: str, command: str | None = None) -> list[Path]:
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = [path for name, figure in figures(found).items() for path in save(figure, folder, name)]
+    tables = [("layers", layer_columns(found), layer_rows(found)), ("mixtures", _MIXTURES, mixture_rows(found))]
+    if found.mixtures:
+        tables.append(("assignment", assignment_columns(found), assignment_rows(found)))
+    written += [_write_csv(folder / f"{name}.csv", columns, rows) for name, columns, rows in tables]
+    for m in found.mixtures:
+        written.append(folder / file_name(m))
+        written[-1].write_text(rules_text(found, m), encoding="utf-8")
+    (folder / "sensitivity.json").write_text(json.dumps(as_json(found), indent=1) + "\n", encoding="utf-8")
+    return [*written, page(found, title, command).write(folder / "sensitivity.html"), folder / "sensitivity.json"]
+
+
+def _write_csv(path: Path, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Path:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([columns, *([cell.replace(",", "") if i > 1 else cell for i, cell in enumerate(row)] for row in rows)])
+    return path

@@ -1,0 +1,162 @@
+"""What a study found: sensitivities, and mixtures that are chosen by them."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import report
+from .choosing import SLACK, Mixture, assign
+from .figures import heatmap_figure
+from .layers import Layer
+
+if TYPE_CHECKING:
+    from .study import Study
+
+_TRADE_OFF_BUDGETS = 12  # the closer, the fewer bits there are: the first ones buy most
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is rounded and how it is judged. The arguments of ``sensitivity``."""
+
+    formats: tuple[str, ...]
+    recipe: str = "ptq"
+    metric: str = "loss"
+    seed: int = 0
+
+
+@dataclass
+class Sensitivity:
+    """What a study found. A notebook shows it as its report.
+
+    Attributes:
+        settings: ``formats`` (as they were said), ``recipe``, ``metric``, ``seed``.
+        samples: inputs of the data.
+        layers: those that are rounded, in the model's order: ``name``, ``kind``, ``elements`` (weights).
+        float32: the metric of the model as it is; of ``accuracy`` the error rate in percent, of ``distance`` 0.
+        rises: by layer and format, what the metric rises by where this layer alone is rounded; infinite where it is not finite then.
+        uniform: a ``Mixture`` for each format, which is that of all layers.
+        mixtures: those that were chosen, in order.
+        runs: how often the network was evaluated.
+    """
+
+    settings: Settings
+    samples: int
+    layers: list[Layer]
+    float32: float = math.nan
+    rises: dict[str, dict[str, float]] = field(default_factory=dict)
+    uniform: dict[str, Mixture] = field(default_factory=dict)
+    mixtures: list[Mixture] = field(default_factory=list)
+    runs: int = 0
+    title: str = "Sensitivity of layers to formats"
+    _study: Study | None = field(default=None, repr=False)
+    _trade_off: list[Mixture] | None = field(default=None, repr=False)
+
+    def rows(self) -> list[dict]:
+        """A row for each layer and format: layer, kind, elements, format, bits (a weight, by the format's own figure), rise."""
+        bits = {name: mixture.bits for name, mixture in self.uniform.items()}
+        return [
+            {"layer": x.name, "kind": x.kind, "elements": x.elements, "format": name, "bits": bits[name], "rise": self.rises[x.name][name]}
+            for x in self.layers
+            for name in self.settings.formats
+        ]
+
+    def choose(self, *, bits: float | None = None, metric: float | None = None) -> Mixture:
+        """The mixture of formats with the least sum of rises within a budget, measured.
+
+        Rises of layers are taken to add up, which they need not: ``predicted`` is what the metric would be then, ``measured`` what it is.
+
+        Args:
+            bits: of a weight, on average over all weights, by the formats' own figure: the mixture has the least sum of rises with at most these.
+            metric: the largest sum of rises: the mixture has the fewest bits with at most it.
+
+        Raises:
+            ValueError: both or none of them, a number that is not finite, a budget that no mixture fits, a layer that no format leaves finite.
+            ModuleNotFoundError: without scipy, which comes with ``pip install 'torch-dtypes[train]'``.
+        """
+        if (bits is None) == (metric is None):
+            raise ValueError(f"expected one of bits= and metric=, but got {'none' if bits is None else f'bits={bits!r} and metric={metric!r}'}")
+        kind, limit = ("bits", bits) if metric is None else ("metric", metric)
+        if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not math.isfinite(limit):
+            raise ValueError(f"expected a finite number for {kind}=, but got {limit!r}")
+        found = self._study.mixture(self._assigned(kind, float(limit)), "mixtures", (kind, float(limit)))
+        self.mixtures = [*(m for m in self.mixtures if m.budget != found.budget), found]
+        return found
+
+    def trade_off(self) -> list[Mixture]:
+        """Mixtures for budgets from the fewest bits to the most, each measured once; none where a layer is finite in no format.
+
+        Raises:
+            ModuleNotFoundError: without scipy.
+        """
+        if self._trade_off is None:
+            different = {}
+            if all(any(map(math.isfinite, rises.values())) for rises in self.rises.values()):
+                first, last = least_bits(self), max(m.bits for m in self.uniform.values())
+                budgets = [first + (last - first) * (k / (_TRADE_OFF_BUDGETS - 1)) ** 2 for k in range(_TRADE_OFF_BUDGETS)]
+                different = {tuple(formats.values()): formats for formats in (self._assigned("bits", budget) for budget in budgets)}
+            self._trade_off = [self._study.mixture(formats, "trade-off", None, len(different)) for formats in different.values()]
+        return self._trade_off
+
+    def _assigned(self, kind: str, limit: float) -> dict[str, str]:
+        """The format of each layer."""
+        names = self.settings.formats
+        for layer in self.layers:
+            if not any(map(math.isfinite, self.rises[layer.name].values())):
+                raise ValueError(f"expected a format that {layer.name!r} bears, but it has no finite {self.settings.metric} in {', '.join(names)}")
+        elements = sum(x.elements for x in self.layers)
+        rises = [[self.rises[x.name][name] for name in names] for x in self.layers]
+        costs = [[x.elements * self.uniform[name].bits for name in names] for x in self.layers]
+        if kind == "bits":
+            columns = assign(rises, costs, limit * elements * (1 + SLACK))
+        else:
+            slack = SLACK * math.fsum(abs(x) for row in rises for x in row if math.isfinite(x))
+            columns = assign(costs, rises, limit + slack)
+        if columns is None:
+            least = least_bits(self) if kind == "bits" else math.fsum(map(min, rises))
+            what = "bits a weight, the fewest that these formats take" if kind == "bits" else f"of the {self.settings.metric}, the least sum of rises"
+            raise ValueError(f"expected a budget of at least {least:.6g} {what}, but got {limit:g}")
+        return {layer.name: names[j] for layer, j in zip(self.layers, columns, strict=True)}
+
+    def print(self, console=None) -> None:
+        """Prints the tables, and what they say in words."""
+        report.print_tables(self, console)
+
+    def heatmap(self, width: str = "page"):
+        """A matplotlib figure: layers by formats, coloured by the rise; darker is worse. ``width``: ``"page"``, or ``"column"`` of a paper."""
+        return heatmap_figure(self, width)
+
+    def figures(self, width: str = "page") -> dict[str, object]:
+        """matplotlib figures by name: ``heatmap``, and ``tradeoff``: mean bits against the metric, for which mixtures are measured once."""
+        return report.figures(self, width)
+
+    def as_json(self) -> dict:
+        """Plain data: every number that was measured."""
+        return report.as_json(self)
+
+    def write(self, folder: str | os.PathLike, command: str | None = None) -> list[Path]:
+        """Writes ``sensitivity.html`` (one file, without network), ``sensitivity.json``, tables as CSV, figures as PNG, SVG and PDF, and for each
+        chosen mixture ``rules-<budget>.yaml``, which ``quantize_`` reads.
+
+        Raises:
+            OSError: they cannot be written.
+            ModuleNotFoundError: without scipy, for the mixtures of the trade-off, or PyYAML.
+        """
+        return report.write(self, folder, self.title, command)
+
+    def _repr_html_(self) -> str:
+        return report.page(self, self.title, measure=False).fragment()  # looking at it runs nothing
+
+    def __repr__(self) -> str:
+        return f"<Sensitivity of {len(self.layers)} layers to {', '.join(self.settings.formats)}>"
+
+
+def least_bits(found: Sensitivity) -> float:
+    """The fewest bits a weight of a mixture in which each layer alone is finite."""
+    total = sum(x.elements for x in found.layers)
+    finite = ([found.uniform[name].bits for name, x in found.rises[layer.name].items() if math.isfinite(x)] for layer in found.layers)
+    return math.fsum(layer.elements * min(bits) for layer, bits in zip(found.layers, finite, strict=True)) / total

@@ -1,0 +1,221 @@
+"""The study: a network with one layer rounded at a time, with all of them, and with mixtures of formats."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import torch
+from torch import nn
+
+from ..._arguments import choice, integer, said
+from ...quantization.calibrate import check_loader
+from ...quantization.convert import quantize_
+from ...quantization.targets import Target
+from ..variability.programs import Inference, Outcome
+from .choosing import Mixture
+from .layers import RECIPES, Layer, bits_a_weight, check_model, layers_of, rule_of, stored_bits_a_weight, targets_of
+from .results import Sensitivity, Settings
+
+METRICS = ("loss", "accuracy", "distance")
+
+
+class Study:
+    """Evaluates a model, telling ``on_run(what, total)`` before each run how many there will be in that stage (None: not known).
+
+    It has a copy of the model: what becomes of the user's afterwards changes no mixture that is measured later.
+    """
+
+    def __init__(
+        self, model: nn.Module, batches: Iterable, settings: Settings, targets: Mapping[str, Target], layers: list[Layer],
+        criterion: Callable | None = None, calibrate: Iterable | None = None, on_run: Callable[[str, int | None], None] | None = None,
+    ) -> None:  # fmt: skip
+        self._model = _copied(model)
+        self._batches, self._criterion = Inference(self._model, batches, criterion).batches, criterion
+        self._targets, self._layers = dict(targets), {x.name: x for x in layers}
+        self._calibrate = self._first_inputs() if calibrate is None else list(calibrate)
+        self._on_run = on_run or (lambda what, total: None)
+        self._scales: dict[str, Mapping] = {}
+        self._exact: Outcome | None = None
+        self.found = Sensitivity(settings, sum(len(targets) for _, targets in self._batches), layers, _study=self)
+        if not self.found.samples:
+            raise ValueError("expected data with at least one input, but got none")
+
+    def go(self) -> Sensitivity:
+        found, names = self.found, self.found.settings.formats
+        self._exact = self._run("float32", 1, {})
+        metric = found.settings.metric
+        if metric == "accuracy" and "accuracy" not in self._exact.metrics:
+            raise ValueError("expected metric='loss' or 'distance' for targets that are no labels of classes, but got 'accuracy'")
+        found.float32 = self._value(self._exact)
+        if not math.isfinite(found.float32):
+            raise ValueError(f"expected a finite loss of the model in float32, but got {self._exact.metrics['loss']} on these data")
+        everywhere = {name: dict.fromkeys(self._layers, name) for name in names}
+        whole = {name: self._value(self._run("each format in all layers", len(names), formats)) for name, formats in everywhere.items()}
+        for layer in self._layers:
+            outcomes = {name: self._run("one layer at a time", len(names) * len(self._layers), {layer: name}) for name in names}
+            found.rises[layer] = {name: self._value(outcome) - found.float32 for name, outcome in outcomes.items()}
+        for name, formats in everywhere.items():
+            found.uniform[name] = self._mixture(formats, whole[name], None)
+        return found
+
+    def mixture(self, formats: dict[str, str], stage: str, budget: tuple[str, float] | None, total: int | None = None) -> Mixture:
+        """A mixture, measured."""
+        return self._mixture(formats, self._value(self._run(stage, total, formats)), budget)
+
+    def _mixture(self, formats: dict[str, str], measured: float, budget: tuple[str, float] | None) -> Mixture:
+        layers = list(self._layers.values())
+        bits, stored = (of(layers, formats, self._targets) for of in (bits_a_weight, stored_bits_a_weight))
+        predicted = math.fsum([self.found.float32, *(self.found.rises[layer][name] for layer, name in formats.items())])
+        return Mixture(formats, self._rules(formats), bits, stored, predicted, measured, self._scales_of(formats), budget)
+
+    def _rules(self, formats: Mapping[str, str]) -> dict[str, dict]:
+        return {layer: rule_of(self._layers[layer], self._targets[name], self.found.settings.recipe) for layer, name in formats.items()}
+
+    def _run(self, stage: str, total: int | None, formats: Mapping[str, str]) -> Outcome:
+        """The whole network with these layers rounded."""
+        self._on_run(stage, total)
+        self.found.runs += 1
+        with _seeded(self.found.settings.seed):
+            return Inference(self._rounded(formats), self._batches, self._criterion).run(lambda model: contextlib.nullcontext())
+
+    def _rounded(self, formats: Mapping[str, str]) -> nn.Module:
+        """The model with these layers rounded; its parameters are this study's own."""
+        made = copy.deepcopy(self._model, {id(p): p for p in self._model.parameters()})
+        return quantize_(made, self._rules(formats), self._scales_of(formats)) if formats else made
+
+    def _scales_of(self, formats: Mapping[str, str]) -> OrderedDict:
+        """A state dict with the scales of calibration alone. They are the same whichever layers round: calibration runs in float32."""
+        state = OrderedDict()
+        state._metadata = {}
+        if self.found.settings.recipe == "ptq":
+            for layer, name in formats.items():
+                if self._targets[name].needs_scale:
+                    state._metadata[layer] = self._calibrated(name).get(layer, {})
+        return state
+
+    def _calibrated(self, name: str) -> Mapping:
+        """The scales of a format in all layers."""
+        if name not in self._scales:
+            made = copy.deepcopy(self._model, {id(p): p for p in self._model.parameters()})
+            with _seeded(self.found.settings.seed):
+                self._scales[name] = quantize_(made, self._rules(dict.fromkeys(self._layers, name)), self._calibrate).state_dict()._metadata
+        return self._scales[name]
+
+    def _first_inputs(self) -> list[torch.Tensor]:
+        """The inputs of the first batches, as many as ``train`` calibrates on."""
+        from ...training.recipes import CALIBRATION_IMAGES
+
+        kept, count = [], 0
+        for inputs, _ in self._batches:
+            if count < CALIBRATION_IMAGES:
+                kept.append(inputs)
+                count += len(inputs)
+        return kept
+
+    def _value(self, outcome: Outcome) -> float:
+        """The metric, the lower the better; infinite where it, or the loss, is not finite."""
+        metric = self.found.settings.metric
+        if metric == "distance":
+            exact = self._exact.output.double()
+            norm, far = exact.norm().item(), (outcome.output.double() - exact).norm().item()
+            value = far / norm if norm else (0.0 if far == 0 else math.inf)
+        else:
+            value = outcome.metrics["loss"] if metric == "loss" else 100 - outcome.metrics["accuracy"]
+        return value if math.isfinite(value) and math.isfinite(outcome.metrics["loss"]) else math.inf
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    """A copy with parameters of its own; of tensors that pruning or weight normalisation have made of parameters, too, which know their graph."""
+    made = {id(t): t.detach().clone() for m in model.modules() for t in vars(m).values() if isinstance(t, torch.Tensor) and not t.is_leaf}
+    return copy.deepcopy(model, made)
+
+
+@contextlib.contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Random numbers of the seed; those of before go on behind the block."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def sensitivity(
+    model: nn.Module,
+    data: Iterable[tuple[torch.Tensor, torch.Tensor]],
+    formats: Iterable,
+    *,
+    layers: object = None,
+    recipe: str = "ptq",
+    metric: str = "loss",
+    criterion: Callable | None = None,
+    calibrate: Iterable | None = None,
+    seed: int = 0,
+    on_run: Callable[[str, int | None], None] | None = None,
+) -> Sensitivity:
+    """Which formats each layer of a float32 network bears, and which mixture of them fits a budget of bits (mixed-precision assignment)::
+
+        found = torch_dtypes.sensitivity(model, loader, ["q43", "mxfp4", "int8"])
+        found.print()
+        mixture = found.choose(bits=6)
+        torch_dtypes.quantize_(model, mixture.rules, calibrate=mixture.scales)
+
+    The sensitivity of a layer l to a format f is metric(the network with l alone rounded to f) - metric(the network in float32). All formats are also
+    measured in all layers at once. ``choose`` finds the assignment of formats with the least sum of sensitivities within a mean number of bits a
+    weight, exactly, and measures it, since rises need not add up: errors of layers cancel, or make each other worse. A negative rise is what it is:
+    the layer is better rounded, on these data. Where metric or loss are NaN or infinite, the rise is infinite and the format never chosen there.
+
+    The model is as before afterwards: parameters, buffers, modes, hooks, and torch's random numbers. It runs in evaluation mode, without gradients,
+    as a copy that the result keeps.
+
+    Args:
+        model: float32, on the CPU, without rules of ``quantize_``.
+        data: batches ``(inputs, targets)``, kept in memory. Integer targets are labels of classes.
+        formats: what ``torch_dtypes.target`` takes: names, dtypes, blocks, integers. ``"float32"`` is one, of 32 bits.
+        layers: which are rounded: module types, names, regular expressions over names or predicates, one or several, as ``quantize_``'s rules have
+            them. None: all linear and bilinear layers, convolutions, recurrent layers, attentions (a layer each, with its output projection) and
+            embeddings.
+        recipe: as ``torch-dtypes train`` has it, the rule of each layer: ``"ptq"`` rounds its weights and the activations that come in, integers with
+            a scale of each output channel, and of activations by calibration; ``"weights"`` its weights alone, with the same scales. Biases stay.
+        metric: ``"loss"``; ``"accuracy"``, as the error rate in percent, of labels alone; ``"distance"`` of the outputs from float32's, relative, in
+            the Euclidean norm.
+        criterion: of an output and its targets, a mean over them; cross-entropy for labels, else the mean squared error, where None.
+        calibrate: batches for the scales of integers' activations, as ``quantize_`` takes them; None: the first batches of ``data``, until there are
+            256 inputs.
+        seed: of stochastic formats: each run draws from it, 0 to 2^63 - 1.
+        on_run: called before each run with the stage's name and how many runs it has, or None.
+
+    Returns:
+        A :class:`Sensitivity`: ``.rises[layer][format]``, ``.uniform``, ``.choose(bits=...)``, ``.print()``, ``.heatmap()``, ``.write(folder)``.
+
+    Raises:
+        ValueError: an unknown format, or one twice; no layer; data without inputs; a model with rules, or whose loss is not finite in float32; a
+            format that a layer cannot be rounded to.
+        TypeError: a model in another dtype than float32, or arguments of other types.
+
+    Sources: sensitivities of layers and mixtures of precisions are those of HAWQ (Dong et al., arXiv 1905.03696), which estimates sensitivity by the
+    Hessian's largest eigenvalue, and of HAWQ-V3 (Yao et al., arXiv 2011.10680), which assigns bits by an integer linear programme. Ours is the
+    sensitivity: measured, without a Hessian, of any metric; and that the mixture is measured too.
+
+    Example::
+
+        >>> model, data = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)), [(torch.randn(16, 4), torch.randint(2, (16,)))]
+        >>> found = torch_dtypes.sensitivity(model, data, ["q43", "e5m7"])
+        >>> found.choose(bits=8).formats
+        {'0': 'q43', '2': 'q43'}
+        >>> sorted(found.rises), found.uniform["e5m7"].bits
+        (['0', '2'], 13.0)
+    """
+    check_model(model)
+    targets = targets_of(formats)
+    settings = Settings(
+        tuple(targets), choice("recipe", recipe, RECIPES), choice("metric", metric, METRICS), integer("seed", seed, 0, 2**63 - 1)
+    )  # fmt: skip
+    chosen = layers_of(model, layers)
+    check_loader(calibrate, None)
+    if isinstance(calibrate, Mapping):
+        raise TypeError(f"expected calibrate= as an iterable of batches, but got {said(calibrate)}")
+    with torch.random.fork_rng(devices=[]):  # a DataLoader draws, and so may a model
+        return Study(model, data, settings, targets, chosen, criterion, calibrate, on_run).go()

@@ -239,13 +239,14 @@ class Body(nn.Module):
 
 
 def test_modules_that_never_run_have_no_rule():
-    for key in ("tables", ".*", nn.ParameterList):
+    for key in ("tables", nn.ParameterList):
         with pytest.raises(ValueError, match=r"modules that are called, but 'tables' .* is a ParameterList.*None leaves this one"):
             quantize_(Body(), {key: dict(weight="q43")})
     with pytest.raises(ValueError, match=r"modules that are called, but 'layers' .* is a ModuleList"):
         quantize_(Body(), {nn.ModuleList: dict(activation="q43")})
     model = quantize_(Body(), {".*": dict(weight="q43"), "tables": None})
     assert [row.layer for row in summary(model, show=False) if row.runs] == ["layers.0", "layers.1"]
+    assert [row.layer for row in summary(quantize_(Body(), {".*": dict(weight="q43")}), show=False) if row.runs] == ["", "layers.0", "layers.1"]
     model = quantize_(Body(), {nn.Module: dict(output="q43"), "tables": None})  # ModuleList, too, is a Module
     y = model(torch.randn(3, 6))
     assert torch.equal(y, chop(y, "q43"))

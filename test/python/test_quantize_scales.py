@@ -1,4 +1,4 @@
-"""Scales of quantize_'s rules: from data, from the tensor itself, from those before; and layers in integer arithmetic, against NumPy."""
+"""Scales of quantize_'s rules: from data, from the tensor itself, from those before; how they are saved and shared."""
 
 import copy
 import io
@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from torch_dtypes import Cast, chop, quantize_, summary, target
+from torch_dtypes import Cast, chop, quantize_, target
 from torch_dtypes.quantization.scale_rules import scale_of
 
 
@@ -128,6 +128,68 @@ def test_delayed_scales_are_of_the_tensors_before():
     assert other(torch.tensor([100.0])).item() == cast(torch.tensor([100.0])).item()
 
 
+class Add(nn.Module):
+    def forward(self, a, b):
+        return a + b
+
+
+def test_a_delayed_scale_is_of_the_calls_before_whatever_inputs_and_outputs_a_layer_has():
+    made = quantize_(Add(), {Add: dict(activation=dict(format="q43", scale="power_of_two", when="delayed", history=1))})
+    assert [made(torch.tensor([100.0]), torch.tensor([1.0])).item() for _ in range(3)] == [97] * 3  # both of 100's scale
+    assert made(torch.tensor([1.0]), torch.tensor([1.0])).item() == 2 and made(torch.tensor([1.0]), torch.tensor([100.0])).item() < 8
+    rule = dict(format="int8", when="delayed", history=3)
+    layers = [
+        (nn.LSTM(2, 3), lambda m, size: m(torch.full((4, 1, 2), size), (torch.full((1, 1, 3), 9 * size), torch.full((1, 1, 3), size)))),
+        (nn.MultiheadAttention(2, 1), lambda m, size: m(*(torch.full((3, 1, 2), size * factor) for factor in (1, 9, 2)))),
+    ]
+    for made, call in layers:
+        quantize_(made, {type(made): dict(activation=rule, output=rule)})
+        for size in (1.0, 2.0, 4.0, 8.0):
+            call(made, size)
+        kept = made.state_dict()._metadata[""]["scales"]
+        assert kept["activation"]["history"][:, 1].tolist() == [72, 36, 18] and len(kept["output"]["history"]) == 3
+
+
+@pytest.mark.parametrize("by", ["absmax", "mse", "percentile(80)"])
+@pytest.mark.parametrize("per", ["tensor", "channel"])
+def test_inputs_of_a_call_share_its_scale_as_they_do_in_calibration(by, per):
+    torch.manual_seed(0)
+    inputs = torch.randn(4, 7, 3), 5 * torch.randn(7, 3), torch.randn(0, 7, 3)  # of several dimensions, and one without numbers
+    rule = dict(format="int4", by=by, per=per)
+    calibrated = quantize_(Several(), {Several: dict(activation=rule)}, [inputs[:2]], forward=lambda model, batch: model(*batch))
+    made = quantize_(Several(), {Several: dict(activation=dict(rule, when="call"))})
+    for a, b in zip(made(*inputs), calibrated(*inputs), strict=True):
+        assert torch.equal(a, b)
+    alone = target("int4").quantize(inputs[0], scale=absmax(inputs[0], 7))
+    assert not torch.equal(made(*inputs)[0], alone)
+
+
+class Several(nn.Module):
+    def forward(self, *tensors):
+        return tensors
+
+
+def test_inputs_of_several_sizes_have_no_scale_by_channel_in_a_call():
+    made = quantize_(nn.Bilinear(3, 5, 2), {nn.Bilinear: dict(activation=dict(format="int8", per="channel", when="call"))})
+    with pytest.raises(ValueError, match=r"one size along dimension -1, which share scales, but got 3 and 5; say per='tensor'"):
+        made(torch.ones(2, 3), torch.ones(2, 5))
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("options", [dict(scale="free"), dict(scale="power_of_two"), dict(scale="power_of_two", by="mse")], ids=str)
+@pytest.mark.parametrize("name", ["q43", "int8", "posit8es1", "uint8"])
+def test_the_scale_of_an_infinity_or_of_nan_is_nan(name, options, bad):
+    made = Cast(dict(format=name, **options))
+    assert made(torch.tensor([bad, 1e-6])).isnan().all()
+    rows = Cast(dict(format=name, per=0, **options))(torch.tensor([[bad, 1e-6], [0.0, 1e-6]]))
+    assert rows[0].isnan().all() and rows[1].isfinite().all() and rows[1, 1] > 0
+
+
+def test_powers_of_two_as_scales_are_numbers_of_float32():
+    made = Cast(dict(format="fixed0_7", scale="power_of_two"))(torch.tensor([3.4e38, -1.0]))
+    assert made.tolist() == [127 / 128 * 2.0**127, 0]
+
+
 def test_a_cast_scales_each_tensor_by_itself():
     x = torch.randn(9)
     want = target("int8").quantize(x, scale=absmax(x, 127))
@@ -149,6 +211,52 @@ def test_scales_are_saved_and_loaded():
     plain.load_state_dict(made.state_dict(), strict=True)
     made.load_state_dict(plain.state_dict(), strict=True)  # which says nothing of scales
     assert torch.equal(other(x), made(x))
+
+
+def test_scales_of_another_format_or_dimension_are_refused():
+    def made(**options):
+        return quantize_(nn.Sequential(layer()), {nn.Linear: dict(activation=dict(format="int8") | options)}, batches())
+
+    kept = made().state_dict()
+    words = r"'0': expected scales of activation for int4 \(per tensor\), but got a state dict's for int8 \(per tensor\)"
+    with pytest.raises(ValueError, match=words):
+        made(format="int4").load_state_dict(kept)
+    with pytest.raises(ValueError, match=words):
+        quantize_(nn.Sequential(layer()), {nn.Linear: dict(activation="int4")}, kept)
+    with pytest.raises(ValueError, match=r"for int8 \(per -1\), but got a state dict's for int8 \(per tensor\)"):
+        made(per="channel").load_state_dict(kept)
+    x = batches()[0]
+    other = made(format="int8_stochastic", by="mse", rounding="nearest_even")  # what numbers, not how they are rounded
+    other.load_state_dict(kept)
+    assert torch.equal(other(x), made()(x))
+    made(format="int4", when="call").load_state_dict(kept)  # which has no use for it
+    before = copy.deepcopy(kept)
+    for name in ("format", "per"):
+        del before._metadata["0"]["scales"]["activation"][name]  # as 0.1 wrote it
+    other = made(format="int4")
+    other.load_state_dict(before)
+    want = target("int4").quantize(x, scale=absmax(torch.cat(batches()), 127))
+    assert torch.equal(other(x), F.linear(want, other[0].weight, other[0].bias))
+    cast = Cast(dict(format="int8", when="delayed"))
+    with pytest.raises(ValueError, match=r"'the model': expected scales of error for q43"):
+        Cast("q43", dict(format="q43", when="delayed")).load_state_dict(Cast("q43", dict(format="q52", when="delayed")).state_dict())
+    cast.load_state_dict(cast.state_dict())
+    calibrated = made(format=torch.float16).state_dict()
+    made(format="e5m10").load_state_dict(calibrated)  # the same numbers
+
+
+def test_a_history_is_loaded_as_it_was_and_as_long_as_the_rule_says():
+    def made(history):
+        return Cast(dict(format="int8", when="delayed", history=history))
+
+    fresh, long = made(16).state_dict(), made(16)
+    for size in (8.0, 4.0, 2.0, 1.0):
+        long(torch.tensor([size]))
+    short = made(2)
+    short.load_state_dict(long.state_dict())
+    assert short.eval()(torch.tensor([100.0])).item() == 2  # of 2 and 1, at once
+    long.load_state_dict(fresh)
+    assert long(torch.tensor([100.0])).item() == 100  # of itself
 
 
 @pytest.mark.parametrize("by", ["absmax", "mse"])
@@ -187,6 +295,16 @@ BAD = {
     "by": (dict(weight=dict(format="int8", by="percentile(3)")), ValueError, "expected by to be"),
     "when": (dict(weight=dict(format="int8", when="calibration")), ValueError, "of activation or output"),
     "history of each tensor": (dict(error=dict(format="int8", when="call", history=4)), ValueError, "history with when='delayed' only.*when='call'"),
+    "margin": (dict(weight=dict(format="int8", margin=65)), ValueError, "expected margin as an integer from -64 to 64, but got 65"),
+    "a scale that float32 lacks": (
+        dict(activation=dict(format="q43", scale=1e-50)),
+        ValueError,
+        "scale from 1.18e-38 to 3.4e.38 for activation of 'the",
+    ),
+    "a scale whose reciprocal it lacks": (dict(weight=dict(format="q43", scale=1e-40)), ValueError, "scale from .* for weight of 'the model', whose"),
+    "a scale that no number has": (dict(error=dict(format="q43", scale=10**400)), ValueError, "positive number as scale, from 2.23e-308 to"),
+    "channels of blocks": (dict(weight=dict(format="nvfp4", per="channel")), ValueError, "one scale of a tensor beside those of its blocks"),
+    "a scale of scaled blocks": (dict(weight=dict(format="hif4", scale=2.0)), ValueError, "expected no scale of hif4, whose blocks have their own"),
     "history": (dict(error=dict(format="int8", when="delayed", history=0)), ValueError, "expected history as an integer from 1"),
 }
 
@@ -196,6 +314,17 @@ def test_what_is_wrong_is_said(name):
     rule, error, words = BAD[name]
     with pytest.raises(error, match=words):
         quantize_(layer(), {nn.Linear: rule})
+
+
+def test_a_number_is_the_scale_of_integers_with_an_axis_too():
+    x = torch.randn(3, 4)
+    assert torch.equal(Cast(dict(format="int8_axis0", scale=0.25))(x), target("int8").quantize(x, scale=0.25))
+
+
+def test_float64_layers_take_float64s_scales():
+    made = quantize_(nn.Linear(2, 1, bias=False).double(), {nn.Linear: dict(weight=dict(format="posit8es1", scale=1e-50))})
+    nn.init.constant_(made.weight, 3e-50)
+    assert made(torch.ones(1, 2).double()).item() == pytest.approx(6e-50)
 
 
 class Loader:
@@ -247,100 +376,6 @@ def test_loaders_of_other_things():
     assert torch.equal(by_words(x, x), by_function(x, x))
     with pytest.raises(ValueError, match=r"none came to 'b' \(activation\)"):
         quantize_(Two(), rules, [x])
-
-
-# ---- integer arithmetic ----
-
-
-def integers(x, scale, point, low, high):
-    """In NumPy: the integers less the zero point."""
-    scaled = np.rint(x * (np.float32(1) / np.float32(scale)))
-    return np.clip(scaled + point, low, high).astype(np.int64) - point
-
-
-def windows(x, kernel, stride):
-    """Patches of a convolution without padding: (batch, channels, taps), the position last."""
-    count = (x.shape[2] - kernel) // stride + 1
-    return np.stack([x[:, :, i * stride : i * stride + kernel] for i in range(count)], -1)
-
-
-def limited(sums, bits, saturates):
-    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
-    return np.clip(sums, low, high) if saturates else (sums - low) % 2**bits + low
-
-
-@pytest.mark.parametrize("accumulator", [None, "int32_saturate", "int14", "int14_saturate"])
-@pytest.mark.parametrize("formats", [("int8", "int8"), ("int8", "uint8"), ("int4_affine", "uint4")], ids=str)
-@pytest.mark.parametrize("per", ["tensor", "channel"])
-@pytest.mark.parametrize("kind", ["linear", "conv"])
-def test_integer_layers_compute_what_numpys_integers_do(kind, per, formats, accumulator):
-    torch.manual_seed(0)
-    model = nn.Linear(12, 5) if kind == "linear" else nn.Conv1d(3, 5, 4, stride=2)
-    x = torch.randn(7, 12) if kind == "linear" else torch.randn(2, 3, 11)
-    weight, bias = model.weight.detach().numpy(), model.bias.detach().numpy()
-    rule = dict(weight=dict(format=formats[0], per=per), activation=formats[1], arithmetic="integer", accumulator=accumulator)
-    quantize_(model, {type(model): rule}, calibrate=[x])
-    got = model(x)
-
-    def scales(a, name, axis):
-        t = target(name)
-        parts = [a] if axis is None else [a[i : i + 1] for i in range(a.shape[0])]
-        found = [scale_of(t, torch.tensor(p.min()), torch.tensor(p.max()), False) for p in parts]
-        shape = [-1] + [1] * (a.ndim - 1) if axis is not None else [1] * a.ndim
-        points = [0 if z is None else z.item() for _, z in found]
-        return np.array([s.item() for s, _ in found], np.float32).reshape(shape), np.array(points).reshape(shape), t.lowest, t.largest
-
-    weight_scales, x_scales = scales(weight, formats[0], 0 if per == "channel" else None), scales(x.numpy(), formats[1], None)
-    q_weight, q_x = integers(weight, *weight_scales), integers(x.numpy(), *x_scales)
-    step = weight_scales[0].astype(np.float64).reshape(-1) * x_scales[0].astype(np.float64).reshape(-1)
-    bits, saturates = (int("".join(filter(str.isdigit, accumulator))), "saturate" in accumulator) if accumulator else (32, False)
-    start = np.clip(np.rint(bias.astype(np.float64) / step), -(2 ** (bits - 1)), 2 ** (bits - 1) - 1).astype(np.int64)
-    if kind == "linear":
-        terms = q_x[:, None, :] * q_weight[None]  # batch, out, k
-        sums = np.broadcast_to(start, terms.shape[:2])
-    else:
-        patches = windows(q_x, 4, 2)  # batch, channel, tap, position
-        terms = np.einsum("bctp,oct->bopct", patches, q_weight).reshape(2, 5, patches.shape[-1], -1)
-        sums, step = np.broadcast_to(start[:, None], terms.shape[:3]), step.reshape(-1, 1)
-    for k in range(terms.shape[-1]):  # in the order of the sum's index
-        sums = limited(sums + terms[..., k], bits, saturates)
-    assert np.array_equal(got.detach().numpy(), (sums * step).astype(np.float32))
-    assert summary(model, show=False)[""].runs == "integers"
-
-
-def test_the_gradient_of_an_integer_layer_is_that_of_its_values():
-    torch.manual_seed(0)
-    model, x = nn.Conv2d(2, 3, 3, padding=1), torch.randn(2, 2, 5, 5, requires_grad=True)
-    rule = dict(weight="int8", activation=dict(format="int8", when="call"))
-    floats = quantize_(copy.deepcopy(model), {nn.Conv2d: rule})
-    quantize_(model, {nn.Conv2d: dict(rule, arithmetic="integer", error="q52", grad="q43")})
-    quantize_(floats, {nn.Conv2d: dict(rule, error="q52", grad="q43")})
-    g = torch.randn(2, 3, 5, 5)
-    found = []
-    for m in (model, floats):
-        y = m(x)
-        y.backward(g)
-        found.append([x.grad, m.weight.grad, m.bias.grad])
-        x.grad = None
-    for a, b in zip(*found, strict=True):
-        assert torch.allclose(a, b, rtol=1e-6)
-    assert torch.allclose(model(x), floats(x), atol=1e-5) and not torch.equal(model(x), floats(x))
-
-
-def test_what_integer_layers_cannot_do():
-    rule = dict(weight="int8", activation="int8", arithmetic="integer")
-    for bad, words in (
-        (dict(rule, accumulator="int40"), "integers of 2 to 32 bits"),
-        (dict(rule, accumulator="q43"), "integers of 2 to 32 bits"),
-        (dict(rule, accumulate="exact"), "expected accumulator= with"),
-        (dict(rule, bias="int8"), "expected no bias="),
-        (dict(rule, activation=dict(format="int8", per="channel")), "one scale per tensor for the activation"),
-        (dict(rule, weight=dict(format="int8", per=1)), "per output channel for the weight"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            quantize_(layer(), {nn.Linear: bad}, batches())
-    with pytest.raises(ValueError, match=r"of nn\.Linear or a convolution"):
-        quantize_(nn.LSTM(3, 4), {nn.LSTM: rule}, [torch.randn(2, 3)])
 
 
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])

@@ -12,4 +12,5 @@ ADAPTERS = {
     "torch.distributed.fsdp._fully_shard._fsdp_collectives": "fsdp:install_collectives",
     "torch.distributed._functional_collectives": "functional_collectives",
     "torch.distributed.tensor": "dtensor",
+    "torch._dynamo.trace_rules": "dynamo",
 }

@@ -236,8 +236,8 @@ def draws(operators: list) -> None:
 
 
 def begin_dynamo(stock, callback):
-    """The first call, with which everything of dynamo's begins: what torch.compile needs is installed then."""
-    table.install(LATER_HOOKS)
+    """The first call, with which everything of dynamo's begins: what torch.compile needs is installed then, but for the rules."""
+    table.install(row for row in LATER_HOOKS if row not in RULES)
     return stock(callback)
 
 
@@ -400,8 +400,14 @@ HOOKS = [
 
 _DYNAMO = "torch._dynamo"
 
+# When dynamo is imported (integrations/dynamo.py): torch.compile(module) asks what is compiled by itself before any code runs.
+RULES = [
+    Registered(f"{_DYNAMO}.trace_rules", "add", never_compiled),
+    Replaced(f"{_DYNAMO}.trace_rules", "get_mod_inlinelist", traced_through),
+]
 # When dynamo is first used, which `import torch` does not import.
 LATER_HOOKS = [
+    *RULES,
     Replaced(f"{_DYNAMO}.convert_frame.CatchErrorsWrapper", "__call__", skipping),
     Replaced(f"{_DYNAMO}.variables.builder", "wrap_to_fake_tensor_and_record", as_codes),
     Replaced(f"{_DYNAMO}.guards.GuardBuilder", "EQUALS_MATCH", guarding_dtypes),
@@ -412,8 +418,6 @@ LATER_HOOKS = [
     Registered(f"{_DYNAMO}.variables.tensor.TensorVariable", "tp_methods", methods_kept_whole, optional=NO_TABLE_OF_METHODS),
     Replaced(f"{_DYNAMO}.variables.torch.TorchInGraphFunctionVariable", "_get_handlers", functions_kept_whole),
     Replaced(f"{_DYNAMO}.symbolic_convert.InliningInstructionTranslator", "build_inline_tracer", ending_before_calls),
-    Registered(f"{_DYNAMO}.trace_rules", "add", never_compiled),
-    Replaced(f"{_DYNAMO}.trace_rules", "get_mod_inlinelist", traced_through),
     Replaced(f"{_DYNAMO}.compiled_autograd.AutogradCompilerInstance", "begin_capture", refuse_compiled_backward),
     Registered("torch._functorch.compile_utils", "rand_ops", draws),
 ]

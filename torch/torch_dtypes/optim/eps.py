@@ -33,8 +33,8 @@ def set_optimizer_eps(policy: str) -> None:
     It is raised to the dtype's smallest positive number, s; where it is added to the root of a mean of squared gradients (Adagrad, Adam, AdamW,
     NAdam, RAdam, RMSprop) to the root of s. For squares of gradients below that root are 0 in the dtype, and a gradient divided by s
     would make a step of up to 1/root(s) times the learning rate: finite, but the loss rises. A step may still be the longer, by up to
-    1/root(1 - beta2), 32 for Adam: a new square brings that share of itself to the mean, which is 0 for gradients up to root(s / (1 - beta2)). An eps of that
-    size would bound it, and stop what learns: LeNet-5 on digits reaches 87 % in e5m7 so, and 98 % with root(s).
+    1/root(1 - beta2), 32 for Adam: a new square brings that share of itself to the mean, which is 0 for gradients up to root(s / (1 - beta2)). An
+    eps of that size would bound it, and stop what learns: LeNet-5 on digits reaches 87 % in e5m7 so, and 98 % with root(s).
 
     An ``eps`` that the format holds or rounds to a number above 0, in the rounding mode of the step (those that may round down make 0 of every
     number below s), and that of stock parameters, is never touched; nor is 0 itself. Posits

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from .layers import LayerState
-from .rounders import NotFinite, load_scales
+from .rounders import NotFinite, check_scales, load_scales
 from .rules import takes_two
 
 
@@ -79,9 +79,10 @@ def take_scales_(states: dict[str, LayerState], state_dict: Mapping) -> None:
     """Settles the scales by those that a state dict has beside it.
 
     Raises:
-        ValueError: it has none for a layer that needs one.
+        ValueError: it has none for a layer that needs one, or those of another format.
     """
     for name, state in states.items():
+        check_scales(state.all_rounders(), state_dict._metadata.get(name, {}), name)
         load_scales(state.all_rounders(), state_dict._metadata.get(name, {}))
         if needs_calibration(state):
             raise ValueError(

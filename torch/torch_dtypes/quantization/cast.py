@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from .places import Place, layer_rule
-from .rounders import Rounder, load_scales, rounded_through, save_scales
+from .rounders import Rounder, check_scales, load_scales, rounded_through, save_scales
 
 __all__ = ["Cast"]
 
@@ -72,6 +72,7 @@ class Cast(nn.Module):
         save_scales(self._rounders(), destination, prefix)
 
     def _load_from_state_dict(self, state_dict, prefix, local_metadata, *others):
+        check_scales(self._rounders(), local_metadata, prefix)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *others)
         load_scales(self._rounders(), local_metadata)
 

@@ -15,7 +15,7 @@ from .. import _C
 from .blocks import BlockFormat
 from .calibrate import calibrate_, check_loader, needs_calibration, take_scales_
 from .layers import LayerState, attach, detach, is_bias, is_quantized, place_of, state_of
-from .parameters import has_parametrisation, has_weights, masters_of, parameter_names
+from .parameters import has_parametrisation, has_weights, leaving, masters_of, parameter_names
 from .places import LayerRule, Place, missing_dimension, narrowed
 from .products import is_product
 from .rounders import Rounder
@@ -92,11 +92,13 @@ def quantize_(
     if isinstance(model, torch.jit.ScriptModule):
         raise TypeError("expected modules of Python to quantise, but got a script; quantize_ before torch.jit.script")
     check_loader(calibrate, forward)
-    chosen = choose(model, rules)
-    chosen = _called(model, chosen)
-    _check_effects(model, chosen)
-    _check_containers(model, chosen)
-    states = {name: _state(model.get_submodule(name), name, choice) for name, choice in _with_parts(model, chosen).items()}
+    found = choose(model, rules)
+    with leaving(found.left):
+        chosen = _called(model, found)
+        _check_effects(model, chosen)
+        _check_containers(model, chosen)
+        states = {name: _state(model.get_submodule(name), name, choice) for name, choice in _with_parts(model, chosen).items()}
+    _check_numbers(model, states)
     needs = [name for name, state in states.items() if needs_calibration(state)]
     if needs and calibrate is None:
         raise ValueError(
@@ -141,6 +143,22 @@ def dequantize_(model: nn.Module) -> nn.Module:
             detach(module)
     _take_fast_paths(model)
     return model
+
+
+def _check_numbers(model: nn.Module, states: dict[str, LayerState]) -> None:
+    """Numbers said as scales are float32's, where what comes by will be of at most 32 bits: float64 tensors come to models with such parameters."""
+    dtypes = {t.dtype for t in [*model.parameters(), *model.buffers()] if t.is_floating_point()}
+    if not dtypes or torch.float64 in dtypes:
+        return
+    limits = torch.finfo(torch.float32)
+    for name, state in states.items():
+        for role, rounder in state.all_rounders().items():
+            kind = None if rounder.scaler is None else rounder.scaler.rule.kind
+            if kind is not None and not isinstance(kind, str) and not limits.tiny <= kind <= limits.max:
+                raise ValueError(
+                    f"expected a scale from {limits.tiny:.3g} to {limits.max:.3g} for {role} of {name or 'the model'!r}, whose numbers are float32, "
+                    f"but got {kind!r}"
+                )
 
 
 def _exchange(model: nn.Module, states: dict[nn.Module, LayerState]) -> None:

@@ -14,7 +14,8 @@ from torch import nn
 from .._derivatives import first_only
 from ..accumulation import accumulate
 from ..formats import fixed_format
-from .base import is_recorded, straight_through
+from . import product_operator
+from .base import is_recorded
 from .integers import IntegerFormat
 from .products import Geometry, gradients, prepared, product
 from .targets import Target
@@ -47,48 +48,53 @@ class IntegerPlan:
         match = _ACCUMULATOR.fullmatch(accumulator)
         self.accumulator, self.bits, self.saturates = accumulator, int(match[1]), bool(match[2])
 
-    def __call__(self, module: nn.Module, state, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, output_size=None) -> torch.Tensor:
-        """The layer's output for an input and a weight that are rounded already."""
+    def __call__(
+        self, module: nn.Module, state, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, output_size=None, *, scales
+    ) -> torch.Tensor:
+        """The layer's output for an input and a weight that are rounded already, by ``scales`` ("activation", "weight")."""
         if not x.is_floating_point():  # so nothing was rounded, and there is no scale
             raise TypeError(f"expected a floating tensor as the input of a layer with arithmetic='integer', but got {x.dtype}; convert it")
-        scale, weight_scale = state.rounders["activation"].last_scale, state.parameters["weight"].last_scale
+        scale, weight_scale = (torch.as_tensor(scales[name][0], dtype=torch.float64, device=x.device) for name in ("activation", "weight"))
         x, geometry = prepared(module, x, output_size)
         largest = _reach(state.rounders["activation"].place.target) * _reach(state.parameters["weight"].place.target)
-        if is_recorded():  # which would differentiate what the integers are rounded by
-            with torch.no_grad():
-                values = integer_product(x, weight, bias, geometry, self, scale, weight_scale, largest)
-            return straight_through(product(x, weight, bias, geometry), values)
+        if torch.compiler.is_compiling() or is_recorded():  # which would differentiate what the integers are rounded by
+            given = (x, weight, bias, scale, weight_scale, self.accumulator, largest)
+            return torch.ops.torch_dtypes.integer_product(*given, *product_operator.arguments(geometry))
         return _IntegerProduct.apply(x, weight, bias, geometry, self, scale, weight_scale, largest)
 
     def sums(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, geometry: Geometry | None, largest: int) -> torch.Tensor:
         """The accumulator's integers, as float64. Operands are integers in float64, and a product's magnitude is ``largest`` at most."""
         low, high = -(2 ** (self.bits - 1)), 2 ** (self.bits - 1) - 1
         if bias is not None:
-            bias = bias.clamp(low, high)
+            bias = bias.clamp(low, high) if self.saturates else self._wrapped(bias)
         taps = weight[0].numel() if geometry is None or not geometry.transposed else weight.numel() // weight.shape[1] // geometry.groups
         bound = taps * largest + (0 if bias is None else high + 1)
         if bound > _EXACT:
             raise ValueError(f"expected sums that float64 holds exactly (up to 2^53), but got {taps} products of up to {largest}")
         if not self.saturates:
             y = product(x, weight, bias, geometry)  # exact, so that one wrap at the end is as good as one at each step
-            return torch.remainder(y - low, 2.0**self.bits) + low
+            return self._wrapped(y)
+        exact = product(x, weight, bias, geometry)
         if bound <= high:
-            return product(x, weight, bias, geometry)
+            return exact
         operands, sums = fixed_format(31, 0), fixed_format(self.bits - 1, 0)
         with accumulate("format", accumulator=sums, fused=True):
             y = product(x.to(operands), weight.to(operands), None if bias is None else bias.to(operands), geometry)
-        return y.to(torch.float64)
+        return torch.where(exact.isnan(), exact, y.to(torch.float64))  # fixed point has no NaN
+
+    def _wrapped(self, sums: torch.Tensor) -> torch.Tensor:
+        """The accumulator's integers that are congruent to these; NaN of what is infinite."""
+        rest = torch.remainder(sums, 2.0**self.bits)
+        return torch.where(rest < 2.0 ** (self.bits - 1), rest, rest - 2.0**self.bits)
 
 
 def integer_product(x, weight, bias, geometry: Geometry | None, plan: IntegerPlan, scale, weight_scale, largest: int) -> torch.Tensor:
-    """The values of the sums, in x's dtype."""
-    step = _wide(scale)
+    """The values of the sums, in x's dtype. Scales are float64."""
     # One scale for each channel of the weight, or one for all; behind the product it lies along the output's channels.
-    weight_step = _wide(weight_scale)
-    along = weight_step.reshape(-1) * step.reshape(-1)
+    along = weight_scale.reshape(-1) * scale.reshape(-1)
     rank = x.dim() - 1 if geometry is None else weight.dim() - 2
     factor = along if geometry is None else along.reshape(-1, *[1] * rank)
-    numbers = torch.round(x.double() / step), torch.round(weight.double() / weight_step)
+    numbers = torch.round(x.double() / scale), torch.round(weight.double() / weight_scale)
     offset = None if bias is None else torch.round(bias.double() / along)
     return (plan.sums(*numbers, offset, geometry, largest) * factor).to(x.dtype)
 
@@ -120,5 +126,43 @@ def _reach(target: IntegerFormat) -> int:
     return max(-target.lowest, target.largest) if target.symmetric else target.largest - target.lowest
 
 
-def _wide(scale) -> torch.Tensor:
-    return torch.as_tensor(scale, dtype=torch.float64)
+# ---- as an operator of stock tensors, which graphs take: torch.ops.torch_dtypes.integer_product ----
+
+_SCHEMA = (
+    "integer_product(Tensor x, Tensor weight, Tensor? bias, Tensor scale, Tensor weight_scale, str accumulator, int largest, "
+    f"{product_operator.GEOMETRY}) -> Tensor"
+)
+
+
+def _product(x, weight, bias, scale, weight_scale, accumulator, largest, *geometry):
+    made = product_operator.geometry_of(*geometry)
+    return integer_product(x, weight, bias, made, IntegerPlan(accumulator), scale, weight_scale, largest).contiguous()
+
+
+def _fake_product(x, weight, bias, scale, weight_scale, accumulator, largest, *geometry):
+    return x.new_empty(product(x, weight, bias, product_operator.geometry_of(*geometry)).shape)
+
+
+def _keep(ctx, inputs, output):
+    x, weight, bias, _, _, _, _, *ctx.geometry = inputs
+    ctx.has_bias = bias is not None
+    ctx.save_for_backward(x, weight)
+
+
+def _differentiate(ctx, gradient):
+    x, weight = ctx.saved_tensors
+    geometry = product_operator.geometry_of(*ctx.geometry)
+    found = gradients(gradient, x, weight, ctx.has_bias, geometry, ctx.needs_input_grad[:3], (_STRAIGHT, _STRAIGHT))
+    return *found, *[None] * (len(ctx.needs_input_grad) - 3)
+
+
+def _install() -> torch.library.Library:
+    library = torch.library.Library("torch_dtypes", "FRAGMENT")
+    library.define(_SCHEMA)
+    library.impl("integer_product", _product, "CompositeExplicitAutograd")
+    torch.library.register_fake("torch_dtypes::integer_product", _fake_product, lib=library)
+    torch.library.register_autograd("torch_dtypes::integer_product", _differentiate, setup_context=_keep, lib=library)
+    return library
+
+
+_LIBRARY = _install()  # which withdraws its operators when it goes

@@ -21,8 +21,8 @@ from .parameters import parameter_names, parameter_of, standing_in
 from .places import LayerRule, Place
 from .products import ProductPlan, gives_fresh, is_product, plan_of, product_arguments, stock_product
 from .regions import under_policy
-from .rounders import Rounder, load_scales, mapped, rounded_through, save_scales
-from .scale_rules import channel_axis
+from .rounders import Rounder, check_scales, load_scales, mapped, rounded_through, save_scales
+from .scale_rules import Scale, channel_axis
 
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
 
@@ -100,8 +100,10 @@ class Quantized:
         save_scales(self.__dict__["_quantized"].all_rounders(), destination, prefix)
 
     def _load_from_state_dict(self, state_dict, prefix, local_metadata, *others):
+        rounders = self.__dict__["_quantized"].all_rounders()
+        check_scales(rounders, local_metadata, prefix)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *others)
-        load_scales(self.__dict__["_quantized"].all_rounders(), local_metadata)
+        load_scales(rounders, local_metadata)
 
 
 def described(rule: LayerRule) -> list[str]:
@@ -175,21 +177,28 @@ def _renormalised(module: nn.Module, input: torch.Tensor, *others, **more):
         module.max_norm = bound
 
 
-def rounded_parameter(state: LayerState, name: str, parameter: torch.Tensor, training: bool) -> torch.Tensor:
+def rounded_parameter(state: LayerState, name: str, parameter: torch.Tensor, training: bool, found: Scale | None = None) -> torch.Tensor:
     """A parameter rounded, whose gradient comes back rounded to ``grad``."""
     rounder, grad = state.parameters.get(name), state.gradients.get(name)
-    return parameter if rounder is None and grad is None else rounded_through(parameter, rounder, grad, training, (parameter,))
+    return parameter if rounder is None and grad is None else rounded_through(parameter, rounder, grad, training, (parameter,), found=found)
 
 
-def _rounded_inputs(module: nn.Module, state: LayerState, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+def _rounded_inputs(module: nn.Module, state: LayerState, args: tuple, kwargs: dict) -> tuple[tuple, dict, Scale | None]:
+    """A layer's inputs rounded, and the scale that they share, which is looked for before the first one is rounded."""
     rounder = state.rounders.get("activation")
     if rounder is None:
-        return args, kwargs
+        return args, kwargs, None
+    found = _shared(rounder, module.training, lambda note: _mapped_inputs(module, note, args, kwargs))
+    return *_mapped_inputs(module, lambda x: rounder(x, module.training, found), args, kwargs), found
 
-    def function(x):
-        return rounder(x, module.training)
 
-    return _mapped_inputs(module, function, args, kwargs)
+def _shared(rounder: Rounder, training: bool, visit) -> Scale | None:
+    """The scale of the tensors for which ``visit(function)`` calls the function."""
+    if rounder.scaler is None:
+        return None
+    tensors: list[torch.Tensor] = []
+    visit(lambda x: tensors.append(x) or x)
+    return rounder.scale_of(tensors, training)
 
 
 def _mapped_inputs(module: nn.Module, function, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
@@ -220,18 +229,21 @@ def _observed(module: nn.Module, state: LayerState, forward, args: tuple, kwargs
 
 def _run(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dict):
     inputs = args
-    args, kwargs = _rounded_inputs(module, state, args, kwargs)
+    args, kwargs, found = _rounded_inputs(module, state, args, kwargs)
     if not state.parameters and not state.gradients and state.plan is None:
         output = forward(*args, **kwargs)
     else:
-        training = module.training
-        tensors = {}
+        training, plan = module.training, state.plan
+        tensors, scales = {}, {"activation": found}
         for name in state.gradients or state.parameters:
             if (parameter := parameter_of(module, name)) is not None:
-                tensors[name] = rounded_parameter(state, name, parameter, training)
+                rounder = state.parameters.get(name)
+                scales[name] = None if rounder is None else rounder.scale_of([parameter], training)
+                tensors[name] = rounded_parameter(state, name, parameter, training, scales[name])
         if state.is_product:
-            output = _product(module, state, forward, tensors, args, kwargs)
-        elif state.plan is None:
+            plan = functools.partial(plan, scales=scales) if isinstance(plan, IntegerPlan) else plan
+            output = _product(module, state, plan, forward, tensors, args, kwargs)
+        elif plan is None:
             with standing_in(module, tensors):
                 output = forward(*args, **kwargs)
         else:
@@ -263,8 +275,10 @@ def _leaving(module: nn.Module, state: LayerState, output, inputs: tuple):
     if rounder is None and error is None:
         return output
 
+    found = None if rounder is None else _shared(rounder, module.training, lambda note: mapped(output, note))
+
     def leave(y: torch.Tensor) -> torch.Tensor:
-        return rounded_through(y, rounder, error, module.training, inputs, state.is_fresh)
+        return rounded_through(y, rounder, error, module.training, inputs, state.is_fresh, found)
 
     return mapped(output, leave)
 
@@ -282,7 +296,7 @@ def _run_native(module: nn.Module, state: LayerState, forward, args: tuple, kwar
     args, kwargs = _mapped_inputs(module, enter, args, kwargs)
     if state.is_product:
         tensors = {} if state.plan is not None else {n: p.to(dtype) for n in state.names if (p := parameter_of(module, n)) is not None}
-        output = _product(module, state, forward, tensors, args, kwargs)
+        output = _product(module, state, state.plan, forward, tensors, args, kwargs)
     else:
         # Normalisation with running statistics, which stay float32, takes parameters of float32 beside them.
         keeps = isinstance(module, nn.modules.batchnorm._NormBase) and module.running_mean is not None
@@ -299,16 +313,16 @@ def _run_native(module: nn.Module, state: LayerState, forward, args: tuple, kwar
     return mapped(output, lambda y: y.to(back) if y.dtype is dtype else y)
 
 
-def _product(module: nn.Module, state: LayerState, forward, tensors: dict[str, torch.Tensor], args: tuple, kwargs: dict) -> torch.Tensor:
+def _product(module: nn.Module, state: LayerState, plan, forward, tensors: dict[str, torch.Tensor], args: tuple, kwargs: dict) -> torch.Tensor:
     """The layer's one product, by the plan of its accumulation, else by the stock operator."""
     names = product_arguments(module)
     given = dict(zip(names, args, strict=False)) | kwargs
     if not isinstance(given.get("input"), torch.Tensor) or len(args) > len(names) or not set(given) <= set(names):
         return forward(*args, **kwargs)  # whose error it is
     weight, bias = (tensors[name] if name in tensors else parameter_of(module, name) for name in ("weight", "bias"))
-    if state.plan is None:
+    if plan is None:
         return stock_product(module, given["input"], weight, bias, given.get("output_size"))
-    return state.plan(module, state, given["input"], weight, bias, given.get("output_size"))
+    return plan(module, state, given["input"], weight, bias, given.get("output_size"))
 
 
 def _carried(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dict, tensors: dict[str, torch.Tensor]):
@@ -331,4 +345,5 @@ def _carried(module: nn.Module, state: LayerState, forward, args: tuple, kwargs:
 
 def _under_policy(module: nn.Module, plan: ProductPlan, forward, args: tuple, kwargs: dict, tensors: dict[str, torch.Tensor]):
     in_place = functools.partial(standing_in, module)
-    return under_policy(plan.overrides()[0], forward, args, kwargs, tensors, in_place, isinstance(module, nn.MultiheadAttention))
+    is_stock, has_fused_path = plan.carrier is torch.float64, isinstance(module, nn.MultiheadAttention)
+    return under_policy(plan.overrides()[0], forward, args, kwargs, tensors, in_place, is_stock, has_fused_path)

@@ -7,6 +7,8 @@ Pruning, ``weight_norm`` and ``spectral_norm`` keep parameters under other names
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection, Iterator
+from contextvars import ContextVar
 
 import torch
 from torch import nn
@@ -15,8 +17,24 @@ from torch.nn.utils.parametrize import is_parametrized
 _RECURRENT = nn.RNNBase
 _PRODUCTS = (nn.Linear, nn.modules.conv._ConvNd)
 _LISTS = (nn.ParameterList, nn.ParameterDict)
+_left: ContextVar[Collection[nn.Module]] = ContextVar("lists that no rule is to round", default=())
 _IN_PRODUCTS = ("weight", "bias")
 _ENDINGS = ("_orig", "_g", "_v")  # of what pruning and spectral_norm, and weight_norm, keep
+
+
+def is_list(module: nn.Module) -> bool:
+    """Whether a module only keeps parameters, which its owner computes with."""
+    return isinstance(module, _LISTS)
+
+
+@contextlib.contextmanager
+def leaving(lists: Collection[nn.Module]) -> Iterator[None]:
+    """A block in which the parameters of some lists are no parameters of their owners."""
+    token = _left.set(lists)
+    try:
+        yield
+    finally:
+        _left.reset(token)
 
 
 def owner_of(module: nn.Module, name: str) -> tuple[nn.Module, str]:
@@ -58,7 +76,7 @@ def parameter_names(module: nn.Module) -> list[str]:
             names[key] = None
     found = list(names)
     for name, child in module.named_children():
-        if isinstance(child, _LISTS):  # which compute nothing themselves
+        if is_list(child) and not any(child is one for one in _left.get()):
             found += [f"{name}.{inner}" for inner in parameter_names(child)]
     if isinstance(module, nn.MultiheadAttention):
         found += [f"out_proj.{name}" for name in parameter_names(module.out_proj)]

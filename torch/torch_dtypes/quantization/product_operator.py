@@ -13,10 +13,10 @@ from ..accumulation import Accumulation
 from ..formats import dtype as dtype_of
 from . import products
 
-_GEOMETRY = "int[]? stride, int[]? padding, int[]? dilation, bool transposed, int[]? output_padding, int groups"
+GEOMETRY = "int[]? stride, int[]? padding, int[]? dilation, bool transposed, int[]? output_padding, int groups"
 _SCHEMAS = {
-    "product": f"(Tensor x, Tensor weight, Tensor? bias, str plan, {_GEOMETRY}) -> Tensor",
-    "product_backward": f"(Tensor gradient, Tensor x, Tensor weight, bool[3] needs, str plan, {_GEOMETRY}) -> (Tensor, Tensor, Tensor)",
+    "product": f"(Tensor x, Tensor weight, Tensor? bias, str plan, {GEOMETRY}) -> Tensor",
+    "product_backward": f"(Tensor gradient, Tensor x, Tensor weight, bool[3] needs, str plan, {GEOMETRY}) -> (Tensor, Tensor, Tensor)",
 }
 
 
@@ -40,23 +40,23 @@ def arguments(geometry) -> tuple:
     return stride, padding, dilation, transposed, output_padding, groups
 
 
-def _geometry(stride, padding, dilation, transposed, output_padding, groups):
+def geometry_of(stride, padding, dilation, transposed, output_padding, groups):
     if stride is None:
         return None
     return products.Geometry(tuple(stride), tuple(padding), tuple(dilation), transposed, tuple(output_padding), groups)
 
 
 def _product(x, weight, bias, plan, *geometry):
-    return products.forward(x, weight, bias, _geometry(*geometry), _read(plan)).contiguous()
+    return products.forward(x, weight, bias, geometry_of(*geometry), _read(plan)).contiguous()
 
 
 def _product_backward(gradient, x, weight, needs, plan, *geometry):
-    found = products.backward(gradient, x, weight, needs[2], _geometry(*geometry), tuple(needs), _read(plan))
+    found = products.backward(gradient, x, weight, needs[2], geometry_of(*geometry), tuple(needs), _read(plan))
     return tuple(x.new_empty(0) if t is None else t.contiguous() for t in found)
 
 
 def _fake_product(x, weight, bias, plan, *geometry):
-    y = products.product(x, weight, bias, _geometry(*geometry))
+    y = products.product(x, weight, bias, geometry_of(*geometry))
     return y.new_empty(y.shape)
 
 

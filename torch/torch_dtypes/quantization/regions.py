@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from .._derivatives import first_only
+from .base import is_recorded
 from .rounders import mapped
 
 
@@ -33,8 +34,23 @@ class _Region(torch.autograd.Function):
         return None, None, *found
 
 
-def under_policy(override, forward, args: tuple, kwargs: dict, parameters: dict[str, torch.Tensor], standing_in, has_fused_path: bool):
-    """``forward(*args, **kwargs)`` with ``parameters`` in place (``standing_in(tensors)`` does that), under the policy in both directions."""
+def under_policy(
+    override, forward, args: tuple, kwargs: dict, parameters: dict[str, torch.Tensor], standing_in, is_stock: bool, has_fused_path: bool
+):
+    """``forward(*args, **kwargs)`` with ``parameters`` in place (``standing_in(tensors)`` does that), under the policy in both directions.
+
+    Args:
+        is_stock: the policy is what stock kernels do, so that what is recorded of them is all there is to it.
+        has_fused_path: there is a kernel that obeys no policy, and that stock code leaves where gradients are asked for.
+
+    Raises:
+        NotImplementedError: torch.jit.trace looks on, which would record neither the policy, which is the thread's, nor masks.
+    """
+    if is_recorded() and not is_stock:
+        raise NotImplementedError(
+            "expected a layer of several products under a policy (attention, recurrent) to be called outside of torch.jit.trace, which does not "
+            "record the policy; trace it with accumulate=None in its rule, or call it as it is"
+        )
     inputs: list[torch.Tensor] = []
     place: dict[int, int] = {}
 
@@ -58,10 +74,13 @@ def under_policy(override, forward, args: tuple, kwargs: dict, parameters: dict[
         return found
 
     if not torch.is_grad_enabled() or not any(t.requires_grad for t in tensors):
-        if has_fused_path:  # which obeys no policy, and which stock code leaves where gradients are asked for
+        if has_fused_path:
             with torch.enable_grad(), override:
                 run([t.detach().requires_grad_() for t in tensors])
             return mapped(shape[0], torch.Tensor.detach)
+        with override, standing_in(parameters):
+            return forward(*args, **kwargs)
+    if is_recorded():
         with override, standing_in(parameters):
             return forward(*args, **kwargs)
     if torch._C._functorch.maybe_current_level() is not None:

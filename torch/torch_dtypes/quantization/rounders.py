@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 
 import torch
 from torch import nn
 
 from .. import _C
 from .base import COMPUTED, check_dense, check_tensor, is_eager, is_recorded, refuse_complex
+from .integers import IntegerFormat
 from .places import Place
 from .recorded import written
-from .scale_rules import Scaler
-from .targets import FormatTarget, clipping
+from .scale_rules import Scale, Scaler
+from .targets import FormatTarget, clipping, target
 
 _PLAIN_TENSORS = (torch.Tensor, nn.Parameter)
 
@@ -42,7 +43,6 @@ class Rounder:
     def __init__(self, place: Place, role: str, module: nn.Module, channels_of: str | None = None) -> None:
         self.place = place
         self.role = role
-        self.last_scale: torch.Tensor | float | None = None  # of the call now running: integer arithmetic goes by it
         self.target = clipping(place.target) if place.scale is not None and place.scale.may_clip else place.target
         self.scaler = None if place.scale is None else Scaler(place.scale, self.target, channels_of or role, module)
         self.text = written(self)  # as a graph has it
@@ -50,25 +50,35 @@ class Rounder:
         # A format and a mode, as _C.round_through takes them, where there is nothing else to rounding.
         self.plain: tuple[str, str | None] | None = (place.target.format_name, place.rounding) if is_plain else None
 
-    def __call__(self, x: torch.Tensor, training: bool = False) -> torch.Tensor:
-        """x rounded, with x's gradient straight through."""
+    def __call__(self, x: torch.Tensor, training: bool = False, found: Scale | None = None) -> torch.Tensor:
+        """x rounded, with x's gradient straight through. ``found``: the scale of all that share it; default: x's own."""
+        return self._counted(self._rounded, x, training, found)
+
+    def scale_of(self, tensors: Sequence[torch.Tensor], training: bool = False) -> Scale | None:
+        """The scale that the tensors of one call share; None where there is none."""
+        return None if self.scaler is None or not tensors else self._counted(self._found, tensors, training)
+
+    def _counted(self, function, *args):
+        """The function's result, what it rounds being counted to this place's pass."""
         if not _is_observed():
-            return self._rounded(x, training)
+            return function(*args)
         before = _C.observe_pass(_PASSES.get(self.role, _WEIGHTS))
         try:
-            return self._rounded(x, training)
+            return function(*args)
         finally:
             _C.observe_pass(before)
 
-    def _rounded(self, x: torch.Tensor, training: bool) -> torch.Tensor:
+    def _found(self, tensors: Sequence[torch.Tensor], training: bool) -> Scale:
+        for x in tensors:
+            check_tensor(x, self.place.target)
+            check_dense(x, f"round ({self.role})")
+        return self.scaler(tensors, training)
+
+    def _rounded(self, x: torch.Tensor, training: bool, found: Scale | None) -> torch.Tensor:
         place = self.place
         if self.scaler is None:
             return place.target.quantize(x, rounding=place.rounding, clamped=place.clamped)
-        check_tensor(x, place.target)
-        check_dense(x, f"round ({self.role})")
-        scale, zero_point = self.scaler(x, training)
-        if self.role not in ("error", "grad"):  # whose calls, of the backward pass, a graph could not let write anything
-            self.last_scale = scale
+        scale, zero_point = self.scaler.of(self._found([x], training) if found is None else found, x)
         return self.target.quantize(x, scale=scale, zero_point=zero_point, rounding=place.rounding, clamped=place.clamped)
 
     def see(self, x: torch.Tensor) -> torch.Tensor:
@@ -82,14 +92,48 @@ class Rounder:
         return x
 
     def state(self) -> dict:
-        return {} if self.scaler is None else self.scaler.state()
+        """What a state dict keeps: for which format it is, too, since other scales would be taken for it."""
+        kept = {} if self.scaler is None else self.scaler.state()
+        return {**kept, **self._identity()} if kept else kept
+
+    def _identity(self) -> dict[str, str | int]:
+        """What scales are of. How numbers are rounded makes no difference to them."""
+        made = self.place.target.with_rounding("nearest_even")
+        made = dataclasses.replace(made, axis=None) if isinstance(made, IntegerFormat) else made
+        return {"format": made.name, "per": "tensor" if self.scaler.axis is None else self.scaler.axis}
+
+    def check_state(self, state: dict) -> None:
+        """Raises ValueError for scales of something else; those of a state dict of before 0.2 do not say of what they are."""
+        if self.scaler is None or not self.scaler.of_use(state):
+            return
+        own = self._identity()
+        given = {**own, **{name: state[name] for name in own if name in state}}
+        if given["per"] != own["per"] or _numbers(given["format"]) != _numbers(own["format"]):
+            of, wanted = (f"{said['format']} (per {said['per']})" for said in (given, own))
+            raise ValueError(f"expected scales of {self.role} for {wanted}, but got a state dict's for {of}; load one of a model with the same rule")
 
     def load_state(self, state: dict) -> None:
         if self.scaler is not None:
             self.scaler.load_state(state)
 
 
-def rounded_through(x: torch.Tensor, forward: Rounder | None, backward: Rounder | None, training: bool, callers: tuple = (), fresh: bool = False):
+def _numbers(name: str) -> str:
+    """A name that stock dtypes share with formats of the same numbers."""
+    try:
+        return getattr(target(name), "format_name", name)
+    except ValueError:  # of a table that this process does not know
+        return name
+
+
+def rounded_through(
+    x: torch.Tensor,
+    forward: Rounder | None,
+    backward: Rounder | None,
+    training: bool,
+    callers: tuple = (),
+    fresh: bool = False,
+    found: Scale | None = None,
+) -> torch.Tensor:
     """x rounded as ``forward`` says, its gradient (once it is complete) as ``backward`` says; either may be None.
 
     Two formats without scales are one node of autograd's graph, which rounds in the memory that is there, if it may; else a hook calls the
@@ -98,6 +142,7 @@ def rounded_through(x: torch.Tensor, forward: Rounder | None, backward: Rounder 
     Args:
         callers: tensors that x may be, and that are not to be touched.
         fresh: x is an operator's result that nothing has seen or saved for backward.
+        found: the scale of forward, where x is not the only one that it is of.
     """
     if _is_one_node(x, forward, backward, fresh):
         try:
@@ -106,7 +151,7 @@ def rounded_through(x: torch.Tensor, forward: Rounder | None, backward: Rounder 
             check_dense(x, "round")
             raise
     refuse_complex(x, "where values or gradients are rounded")
-    y = x if forward is None else forward(x, training)
+    y = x if forward is None else forward(x, training, found)
     if backward is not None and is_recorded():
         return torch.ops.torch_dtypes.round_gradient(y, backward.text)
     if backward is not None and y.requires_grad and torch.is_grad_enabled():
@@ -159,6 +204,16 @@ def save_scales(rounders: dict[str, Rounder], destination, prefix: str) -> None:
     found = {name: kept for name, r in rounders.items() if (kept := r.state())}
     if found and hasattr(destination, "_metadata"):
         destination._metadata[prefix[:-1]]["scales"] = found
+
+
+def check_scales(rounders: dict[str, Rounder], metadata: dict, prefix: str) -> None:
+    """Raises ValueError for a state dict's scales that are for other formats, or lie along other dimensions."""
+    try:
+        for name, kept in metadata.get("scales", {}).items():
+            if name in rounders:
+                rounders[name].check_state(kept)
+    except ValueError as error:
+        raise ValueError(f"{prefix.rstrip('.') or 'the model'!r}: {error}") from error
 
 
 def load_scales(rounders: dict[str, Rounder], metadata: dict) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from torch import nn
 from torch.nn.utils.parametrize import ParametrizationList
 
-from .parameters import has_weights
+from .parameters import has_weights, is_list, leaving
 from .places import PLACES, LayerRule, layer_rule, nearest
 
 # Which kind of key wins: a name says more than a pattern, a pattern more than a predicate, a predicate more than a type.
@@ -153,7 +153,15 @@ def _by_predicate(key: Callable) -> Key:
     return Key(text, rank)
 
 
-def choose(model: nn.Module, rules: Mapping | str | os.PathLike) -> dict[str, Choice]:
+class Chosen(dict[str, Choice]):
+    """Rules by the names of modules. ``left``: the lists of parameters that a rule says are left as they are."""
+
+    def __init__(self, left: list[nn.Module]) -> None:
+        super().__init__()
+        self.left = left
+
+
+def choose(model: nn.Module, rules: Mapping | str | os.PathLike) -> Chosen:
     """The rule of each module that has one, by the first of the module's names.
 
     The key that says most wins: a name, then a regular expression, then a predicate, then the nearest class. A regular expression chooses
@@ -172,25 +180,28 @@ def choose(model: nn.Module, rules: Mapping | str | os.PathLike) -> dict[str, Ch
             continue
         modules.setdefault(id(module), (module, []))[1].append(name)
     names = {name for _, all_names in modules.values() for name in all_names}
-    parsed = []
+    parsed, left = [], []
     for key, value in rules.items():
         made = key_of(key, names)
         parsed.append((made, layer_rule(value, made.text)))
     matched: set[int] = set()  # by their places: two predicates may have one name
-    chosen: dict[str, Choice] = {}
-    for module, all_names in modules.values():
-        found = []
-        for i, (key, rule) in enumerate(parsed):
-            if key.is_pattern and not has_weights(module):
-                continue
-            ranks = [rank for name in all_names if (rank := key.rank(module, name)) is not None]
-            if ranks:
-                matched.add(i)
-                found.append((min(ranks), key, rule))
-        if found:
-            rule, key = _winner(found, all_names[0])
-            if rule is not None:
-                chosen[all_names[0]] = Choice(rule, key.text)
+    chosen = Chosen(left)
+    with leaving(left):  # those that are known by then: lists come first
+        for module, all_names in sorted(modules.values(), key=lambda one: not is_list(one[0])):
+            found = []
+            for i, (key, rule) in enumerate(parsed):
+                if key.is_pattern and not has_weights(module):
+                    continue
+                ranks = [rank for name in all_names if (rank := key.rank(module, name)) is not None]
+                if ranks:
+                    matched.add(i)
+                    found.append((min(ranks), key, rule))
+            if found:
+                rule, key = _winner(found, all_names[0])
+                if rule is not None:
+                    chosen[all_names[0]] = Choice(rule, key.text)
+                elif is_list(module):
+                    left.append(module)
     for i, (key, _) in enumerate(parsed):
         if i not in matched:
             raise ValueError(_unmatched(key, names, model))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import re
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from .._recomputing import once
+from .blocks import BlockFormat
 from .integers import IntegerFormat
 from .targets import Target
 
@@ -18,6 +21,7 @@ WHEN = ("call", "calibration", "delayed")
 _BY = re.compile(r"absmax|mse|percentile\((\d+(?:\.\d+)?)\)")
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, *_TRANSPOSED)
+Scale = tuple[torch.Tensor | float, torch.Tensor | None]  # and the zero point of affine integers
 _SAMPLES = 1 << 20  # numbers that calibration keeps of a place, where more than the largest is asked for
 
 
@@ -60,8 +64,8 @@ def scale_rule(target: Target, place: str, options: dict) -> ScaleRule | None:
             raise ValueError(f"expected {', '.join(given)} with a scale only, but got scale=None")
         return None
     is_number = isinstance(kind, (int, float)) and not isinstance(kind, bool)
-    if is_number and not (math.isfinite(kind) and kind > 0):
-        raise ValueError(f"expected a positive number as scale, but got {kind!r}")
+    if is_number and not sys.float_info.min <= kind <= sys.float_info.max:
+        raise ValueError(f"expected a positive number as scale, from {sys.float_info.min:.3g} to {sys.float_info.max:.3g}, but got {kind!r}")
     if not is_number and kind not in KINDS:
         raise ValueError(f"expected scale to be 'free', 'power_of_two', a positive number or None, but got {kind!r}")
     if is_number and given:
@@ -70,6 +74,7 @@ def scale_rule(target: Target, place: str, options: dict) -> ScaleRule | None:
     per = options.get("per", "tensor" if own_axis is None else own_axis)
     if isinstance(per, bool) or not (per in ("tensor", "channel") or isinstance(per, int)):
         raise ValueError(f"expected per to be 'tensor', 'channel' or a dimension, but got {per!r}")
+    _check_blocks(target, per)
     by = options.get("by", "absmax")
     if not isinstance(by, str) or not (match := _BY.fullmatch(by)) or (match[1] and not 50 <= float(match[1]) <= 100):
         raise ValueError(f"expected by to be 'absmax', 'mse' or 'percentile(99.9)' (50 to 100), but got {by!r}")
@@ -83,10 +88,20 @@ def scale_rule(target: Target, place: str, options: dict) -> ScaleRule | None:
     if when != "delayed" and options.get("history") is not None:
         raise ValueError(f"expected history with when='delayed' only, but got history={options['history']!r} with when={when!r}")
     history, margin = options.get("history", 16), options.get("margin", 0)
-    for name, value, low in (("history", history, 1), ("margin", margin, -64)):
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= 4096:
-            raise ValueError(f"expected {name} as an integer from {low} to 4096, but got {value!r}")
+    for name, value, low, high in (("history", history, 1, 4096), ("margin", margin, -64, 64)):
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ValueError(f"expected {name} as an integer from {low} to {high}, but got {value!r}")
     return ScaleRule(kind, per, by, when, history, margin)
+
+
+def _check_blocks(target: Target, per: str | int) -> None:
+    """Beside the scales of its blocks a tensor has one, or none."""
+    if not isinstance(target, BlockFormat):
+        return
+    if target._scale.micro:
+        raise ValueError(f"expected no scale of {target.name}, whose blocks have their own, but got one; leave out what is said of it")
+    if per != "tensor":
+        raise ValueError(f"expected one scale of a tensor beside those of its blocks ({target.name}), but got per={per!r}; say per='tensor'")
 
 
 def channel_axis(role: str, module: nn.Module) -> int:
@@ -123,29 +138,48 @@ class Scaler:
     def needs_calibration(self) -> bool:
         return self.rule.when == "calibration" and self.scale is None and isinstance(self.rule.kind, str)
 
-    def __call__(self, x: torch.Tensor, training: bool) -> tuple[torch.Tensor | float, torch.Tensor | None]:
+    def __call__(self, tensors: Sequence[torch.Tensor], training: bool) -> Scale:
+        """The scale of a call's tensors, which share it: a layer's inputs, or one tensor."""
         if not isinstance(self.rule.kind, str):
             return self.rule.kind, None
-        self._check_dimension(x)
+        for x in tensors:
+            self._check_dimension(x)
         if self.rule.when == "calibration":
             if self.scale is None:
                 raise RuntimeError("expected a scale that calibration found, but got none; call quantize_ with calibrate=")
             return self.scale, self.zero_point
-        x = x.detach()
+        tensors = [x.detach() for x in tensors]
         if self.rule.when == "call":
-            return self._found(x)
+            return self._found(tensors)
         if not training and self.history:
             return self._of_bounds(joined(self.history))
-        return once(self, lambda: self._delayed(x, training))
+        return once(self, lambda: self._delayed(tensors, training))
 
-    def _delayed(self, x: torch.Tensor, training: bool):
-        """The scale of the tensors before; this one is among those of the next."""
-        lows_and_highs = bounds(x, self.axis)
-        if x.numel():
+    def of(self, found: Scale, x: torch.Tensor) -> Scale:
+        """A scale in the shape that broadcasts to one of the tensors that share it, which may be of several dimensions."""
+        scale, zero_point = found
+        if self.axis is None or not isinstance(scale, torch.Tensor) or scale.dim() == x.dim():
+            return found
+        shape = [1] * x.dim()
+        shape[self.axis] = -1
+        return scale.reshape(shape), None if zero_point is None else zero_point.reshape(shape)
+
+    def _bounds(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of all numbers that there are; 0 where there are none."""
+        if len(tensors) == 1:
+            return bounds(tensors[0], self.axis)
+        found = [bounds(x, self.axis) for x in tensors if x.numel()]
+        _check_same([low.numel() for low, _ in found], self.axis)
+        return joined(found) if found else bounds(tensors[0], self.axis)
+
+    def _delayed(self, tensors: Sequence[torch.Tensor], training: bool) -> Scale:
+        """The scale of the calls before; this one is among those of the next."""
+        lows_and_highs, is_empty = self._bounds(tensors), not any(x.numel() for x in tensors)
+        if not is_empty:
             self._check_count(lows_and_highs[0].numel())
         result = self._of_bounds(joined(self.history or [lows_and_highs]))
         # An infinity or NaN (a step that loss scaling will skip) would keep the scale out of use for as long as it is remembered.
-        if training and x.numel() and all(bool(t.isfinite().all()) for t in lows_and_highs):
+        if training and not is_empty and all(bool(t.isfinite().all()) for t in lows_and_highs):
             self.history = [lows_and_highs, *self.history[: self.rule.history - 1]]
         return result
 
@@ -173,15 +207,12 @@ class Scaler:
     def _check_count(self, count: int) -> None:
         """What comes by has as many scales as what came before; a layer's inputs share them."""
         before = self.samples[0].shape[0] if self.samples else self.history[0][0].numel() if self.history else count
-        if count != before:
-            raise ValueError(
-                f"expected tensors of one size along dimension {self.axis}, which share scales, but got {before} and {count}; say per='tensor'"
-            )
+        _check_same([before, count], self.axis)
 
     def settle(self) -> bool:
         """Ends calibration: whether anything was seen."""
         if self.samples:
-            self.scale, self.zero_point = (self._shaped(t) for t in self._found_of_rows(torch.cat(self.samples, 1)))
+            self.scale, self.zero_point = (self._shaped(t, self.dims) for t in self._found_of_rows(torch.cat(self.samples, 1)))
         elif self.history:
             self.scale, self.zero_point = self._of_bounds(self.history[0])
         self.samples, self.history = [], []
@@ -190,20 +221,29 @@ class Scaler:
     def state(self) -> dict:
         """What a state dict keeps."""
         kept: dict = {name: t for name in ("scale", "zero_point") if (t := getattr(self, name)) is not None}
-        if self.history:
-            kept["history"] = torch.stack([torch.stack(pair) for pair in self.history])
+        if self.rule.when == "delayed":  # empty, too: what is loaded may have none yet
+            pairs = [torch.stack([t.reshape(self.history[0][0].shape) for t in pair]) for pair in self.history]
+            kept["history"] = torch.stack(pairs) if pairs else torch.zeros(0, 2, dtype=torch.float32, device="cpu")
         return kept
 
-    def load_state(self, state: dict) -> None:
-        self.scale, self.zero_point = state.get("scale", self.scale), state.get("zero_point", self.zero_point)
-        if "history" in state:
-            self.history = [tuple(pair.unbind()) for pair in state["history"].unbind()]
+    def of_use(self, state: dict) -> dict:
+        """What of a state dict's the rule goes by."""
+        names = {"calibration": ("scale", "zero_point"), "delayed": ("history",)}.get(self.rule.when, ())
+        return {name: state[name] for name in names if name in state}
 
-    def _found(self, x: torch.Tensor):
-        if self.rule.by == "absmax" or x.numel() == 0:
-            return self._of_bounds(bounds(x, self.axis))
-        self.dims = x.dim()
-        scale, zero_point = (self._shaped(t) for t in self._found_of_rows(self._rows(x)))
+    def load_state(self, state: dict) -> None:
+        of_use = self.of_use(state)
+        if "history" in of_use:
+            self.history = [tuple(pair.unbind()) for pair in of_use["history"].unbind()][: self.rule.history]
+        else:
+            self.scale, self.zero_point = of_use.get("scale", self.scale), of_use.get("zero_point", self.zero_point)
+
+    def _found(self, tensors: Sequence[torch.Tensor]) -> Scale:
+        if self.rule.by == "absmax" or not any(x.numel() for x in tensors):
+            return self._of_bounds(self._bounds(tensors))
+        rows = [self._rows(x) for x in tensors if x.numel()]
+        _check_same([r.shape[0] for r in rows], self.axis)
+        scale, zero_point = (self._shaped(t, tensors[0].dim()) for t in self._found_of_rows(torch.cat(rows, 1) if len(rows) > 1 else rows[0]))
         return scale, zero_point
 
     def _rows(self, x: torch.Tensor) -> torch.Tensor:
@@ -213,11 +253,11 @@ class Scaler:
         channels = x.movedim(self.axis, 0)
         return (channels if x.dim() > 1 else channels.unsqueeze(1)).flatten(1)
 
-    def _shaped(self, t: torch.Tensor | None) -> torch.Tensor | None:
+    def _shaped(self, t: torch.Tensor | None, dims: int) -> torch.Tensor | None:
         """A column of one number for each row in a shape that broadcasts to what is rounded."""
         if t is None or self.axis is None:
             return None if t is None else t.reshape(())
-        shape = [1] * self.dims
+        shape = [1] * dims
         shape[self.axis] = -1
         return t.reshape(shape)
 
@@ -261,16 +301,24 @@ def bounds(x: torch.Tensor, axis: int | None) -> tuple[torch.Tensor, torch.Tenso
     return (x.amin(rest, keepdim=True), x.amax(rest, keepdim=True)) if rest else (x, x)
 
 
+def _check_same(counts: list[int], axis: int | None) -> None:
+    for count in counts:
+        if count != counts[0]:
+            what = f"expected tensors of one size along dimension {axis}, which share scales"
+            raise ValueError(f"{what}, but got {counts[0]} and {count}; say per='tensor'")
+
+
 def joined(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The bounds of several tensors together."""
+    """The bounds of several tensors together, in the first one's shape: tensors may have several dimensions."""
     lows, highs = pairs[0]
-    for low, high in pairs[1:]:
+    for pair in pairs[1:]:
+        low, high = pair if pair[0].shape == lows.shape else (t.reshape(lows.shape) for t in pair)
         lows, highs = torch.minimum(lows, low), torch.maximum(highs, high)
     return lows, highs
 
 
 def scale_of(target: Target, lows: torch.Tensor, highs: torch.Tensor, power_of_two: bool, margin: int = 0):
-    """The scale (and the zero point of affine integers) at which the numbers from lows to highs just fit."""
+    """The scale (and the zero point of affine integers) at which the numbers from lows to highs just fit; NaN where one is infinite or NaN."""
     lows, highs = (t.double() for t in (lows, highs))
     affine = is_affine(target)
     if affine:
@@ -278,13 +326,14 @@ def scale_of(target: Target, lows: torch.Tensor, highs: torch.Tensor, power_of_t
         scale = (highs - lows) / (target.largest - target.lowest)
     else:
         scale = torch.maximum(lows.abs(), highs.abs()) / target.full_scale
+    zero_or_nan = scale - scale
     scale = torch.where(scale == 0, 1.0, scale) * 2.0**margin
     limits = torch.finfo(torch.float32)
-    scale = scale.clamp(limits.smallest_normal, limits.max)  # NaN stays
+    scale = scale.clamp(limits.smallest_normal, 2.0**127 if power_of_two else limits.max)
     if power_of_two:
         fraction, exponent = torch.frexp(scale)
         scale = torch.ldexp(torch.ones_like(scale), exponent - (fraction == 0.5).int())
-    scale = scale.float()
+    scale = (scale + zero_or_nan).float()
     if not affine:
         return scale, None
     zero_point = (target.lowest - (lows / scale).round()).nan_to_num(0.0).clamp(target.lowest, target.largest)

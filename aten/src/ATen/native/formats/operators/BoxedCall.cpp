@@ -28,8 +28,8 @@ using c10::ScalarType;
 
 // Whether what elements are reduced by gives one of them.
 static bool selects_by(const c10::IValue& reduce) {
-  return reduce.isString() && (reduce.toStringRef() == "amax" || reduce.toStringRef() == "amin" || reduce.toStringRef() == "max" ||
-                               reduce.toStringRef() == "min");
+  return reduce.isString() &&
+      (reduce.toStringRef() == "amax" || reduce.toStringRef() == "amin" || reduce.toStringRef() == "max" || reduce.toStringRef() == "min");
 }
 
 BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts)

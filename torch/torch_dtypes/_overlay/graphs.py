@@ -148,18 +148,18 @@ def breaking_nodes(stock):
             if (made := codes.fake_named(node, tx)) is not None:
                 return made
             _end_graph(name)
-        if (made := codes.fake_cast_to_another(node, tx)) is not None:
-            return made
+        for find in (codes.fake_cast_to_another, codes.fake_attention):
+            if (made := find(node, tx)) is not None:
+                return made
         try:
             return stock(node, tx, *args, **kwargs)
         except (exc.TorchRuntimeError, exc.Unsupported) as error:
             if (name := frames.format_of_node(node)) is None:
                 raise
-            # Stock's composite code goes by the stand-in's dtype, and may raise where eager code does not.
-            cannot = isinstance(error, exc.TorchRuntimeError) or isinstance(error.__cause__, (NotImplementedError, UnsupportedFakeTensorException))
-            if cannot and (made := codes.fake_function(node, tx)) is not None:
-                return made
             if isinstance(error, exc.Unsupported):
+                cannot = isinstance(error.__cause__, (NotImplementedError, UnsupportedFakeTensorException))
+                if cannot and (made := codes.fake_function(node, tx)) is not None:
+                    return made
                 raise
             _end_graph(name, f" ({error})")  # eager code has the result, or the error
 

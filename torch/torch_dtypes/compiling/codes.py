@@ -178,6 +178,15 @@ def fake_cast_to_another(node: torch.fx.Node, tx) -> torch.Tensor | None:
     return fake_function(node, tx) if any(isinstance(v, Codes) for v in known) and sum(isinstance(v, torch.Tensor) for v in known) == 2 else None
 
 
+def fake_attention(node: torch.fx.Node, tx) -> torch.Tensor | None:
+    """What Dynamo knows of attention with a stock mask of numbers, which stock's formula adds to scores of the stand-in's dtype."""
+    if node.target is not torch.nn.functional.scaled_dot_product_attention:
+        return None
+    known = [n.meta.get("example_value") for n in node.all_input_nodes]
+    has_stock = any(isinstance(v, torch.Tensor) and not isinstance(v, Codes) and v.dtype.is_floating_point for v in known)
+    return fake_function(node, tx) if has_stock and any(isinstance(v, Codes) for v in known) else None
+
+
 def cast(x: torch.Tensor, args: tuple, kwargs: dict) -> torch.Tensor:
     """The fake result of ``x.to(...)`` where the dtype is ours."""
     result, sized = operators.on_meta(lambda t: t.to(*args, **kwargs), x, settled=operators.at_hint), None

@@ -28,6 +28,7 @@ PACKAGE = "torch/torch_dtypes"
 IN_PLACE = "torch/intree"
 OVERLAYS_PYTHON = (
     "_C.pyi", "_build_info.py", "_overlay/", "compiling/", "integrations/dtensor.py", "integrations/format_dtensor.py", "integrations/fsdp.py",
+    "integrations/dynamo.py",
     "integrations/functional_collectives.py",
 )  # fmt: skip
 

@@ -188,8 +188,12 @@ def _rounded_inputs(module: nn.Module, state: LayerState, args: tuple, kwargs: d
     rounder = state.rounders.get("activation")
     if rounder is None:
         return args, kwargs, None
-    found = _shared(rounder, module.training, lambda note: _mapped_inputs(module, note, args, kwargs))
-    return *_mapped_inputs(module, lambda x: rounder(x, module.training, found), args, kwargs), found
+    training = module.training
+    if len(args) == 1 and not kwargs and isinstance(args[0], torch.Tensor):  # as a rule
+        found = None if rounder.scaler is None else rounder.scale_of(args, training)
+        return (rounder(args[0], training, found),), kwargs, found
+    found = _shared(rounder, training, lambda note: _mapped_inputs(module, note, args, kwargs))
+    return *_mapped_inputs(module, lambda x: rounder(x, training, found), args, kwargs), found
 
 
 def _shared(rounder: Rounder, training: bool, visit) -> Scale | None:
@@ -235,13 +239,15 @@ def _run(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dic
     else:
         training, plan = module.training, state.plan
         tensors, scales = {}, {"activation": found}
+        in_integers = isinstance(plan, IntegerPlan)
         for name in state.gradients or state.parameters:
             if (parameter := parameter_of(module, name)) is not None:
-                rounder = state.parameters.get(name)
-                scales[name] = None if rounder is None else rounder.scale_of([parameter], training)
-                tensors[name] = rounded_parameter(state, name, parameter, training, scales[name])
+                scale = None  # its own
+                if in_integers and (rounder := state.parameters.get(name)) is not None:
+                    scale = scales[name] = rounder.scale_of((parameter,), training)
+                tensors[name] = rounded_parameter(state, name, parameter, training, scale)
         if state.is_product:
-            plan = functools.partial(plan, scales=scales) if isinstance(plan, IntegerPlan) else plan
+            plan = functools.partial(plan, scales=scales) if in_integers else plan
             output = _product(module, state, plan, forward, tensors, args, kwargs)
         elif plan is None:
             with standing_in(module, tensors):

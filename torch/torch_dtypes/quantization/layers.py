@@ -189,7 +189,7 @@ def _rounded_inputs(module: nn.Module, state: LayerState, args: tuple, kwargs: d
     if rounder is None:
         return args, kwargs, None
     training = module.training
-    if len(args) == 1 and not kwargs and isinstance(args[0], torch.Tensor):  # as a rule
+    if len(args) == 1 and not kwargs and isinstance(args[0], torch.Tensor) and args[0].is_floating_point():  # as a rule
         found = None if rounder.scaler is None else rounder.scale_of(args, training)
         return (rounder(args[0], training, found),), kwargs, found
     found = _shared(rounder, training, lambda note: _mapped_inputs(module, note, args, kwargs))

@@ -6,7 +6,7 @@ import torch
 
 from . import _C
 from ._caches import cached
-from ._codes import bits_dtype
+from ._codes import bits_dtype, values_of_codes
 from .rounding import rounding
 
 # Each with its fraction bits and whether it has infinities; the narrowest first, of two as narrow the one that more readers know.
@@ -27,7 +27,7 @@ def _holds(stock: torch.dtype, dtype: torch.dtype) -> bool:
     fmt, info, theirs = _C.format_of(dtype), torch.finfo(dtype), torch.finfo(stock)
     fraction, infinity = _STOCK[stock]
     if fmt.kind == _C.Kind.table:
-        values = _C.decode_exact(fmt, torch.arange(2**fmt.bits, device="cpu"))
+        values = values_of_codes(fmt)
         values = values[~values.isnan()]
         return (infinity or not values.isinf().any().item()) and torch.equal(values.to(stock).double(), values)
     if fmt.kind == _C.Kind.posit:

@@ -6,7 +6,7 @@ what ``recording`` makes of one run of it, a graph over codes. At its edges tens
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from operator import attrgetter
 
@@ -28,8 +28,7 @@ __all__ = ["Mistaken", "NotRecordable", "as_eager_code", "as_it_is", "compile_gr
 
 def format_within(gm: torch.fx.GraphModule) -> str | None:
     """The format of the first tensor of ours in a graph."""
-    found = (node.meta.get("example_value") for node in gm.graph.nodes)
-    return next((_C.name_of(v.dtype) for v in found if isinstance(v, Codes)), None)
+    return _format_among(gm.graph.nodes)
 
 
 def has_codes(gm: torch.fx.GraphModule) -> bool:
@@ -38,7 +37,11 @@ def has_codes(gm: torch.fx.GraphModule) -> bool:
 
 def format_of_node(node: torch.fx.Node) -> str | None:
     """The format of an operand of ours, if there is one."""
-    found = (n.meta.get("example_value") for n in node.all_input_nodes)
+    return _format_among(node.all_input_nodes)
+
+
+def _format_among(nodes: Iterable[torch.fx.Node]) -> str | None:
+    found = (node.meta.get("example_value") for node in nodes)
     return next((_C.name_of(v.dtype) for v in found if isinstance(v, Codes)), None)
 
 

@@ -15,6 +15,7 @@ from torch.autograd import forward_ad
 
 from .. import _C, _names
 from .._arguments import mode_said
+from .._codes import values_of_codes
 from .._torch_version import is_exporting
 from ..chopping import chop
 from ..formats import format_of
@@ -69,7 +70,7 @@ def full_scale_of(fmt: _C.Format) -> float:
 
 
 def _finest_of_table(fmt: _C.Format) -> float:
-    values = _C.decode_exact(fmt, torch.arange(1 << fmt.bits, device="cpu"))
+    values = values_of_codes(fmt)
     values = values[values.isfinite() & (values > 0)].unique()
     if len(values) < 3:
         return largest_of(fmt)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from .. import _C, _names
+from .._codes import values_of_codes
 from ..chopping import chop
 from ..formats import format_of
 from . import micro_exponents
@@ -74,7 +75,7 @@ def _least(fmt: _C.Format) -> float:
     if fmt.kind == _C.Kind.fixed:
         return math.ldexp(1, -fmt.man_bits)
     if fmt.kind == _C.Kind.table:
-        values = _C.decode_exact(fmt, torch.arange(1 << fmt.bits, device="cpu"))
+        values = values_of_codes(fmt)
         positive = values[(values > 0) & values.isfinite()]
         if not len(positive):
             raise ValueError(f"expected a block's scale of a format with positive values, but got {_names.name_of_format(fmt)!r}")

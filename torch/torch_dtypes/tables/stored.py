@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from .. import _C
-from .._codes import bits_dtype
+from .._codes import bits_dtype, values_of_codes
 from .._stock_values import _STOCK, _holds, stock_dtype_of
 
 # The NaN of casts; tables' further ones differ from it in the lowest bits, so that all are quiet.
@@ -26,7 +26,7 @@ def is_table(dtype: torch.dtype) -> bool:
 def _values(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """The value of each code, and the codes that are NaN, that of casts first."""
     fmt = _C.format_of(dtype)
-    values = _C.decode_exact(fmt, torch.arange(2**fmt.bits, device="cpu"))
+    values = values_of_codes(fmt)
     nans = values.isnan().nonzero().flatten()
     own = nans == fmt.nan_code
     return values, torch.cat([nans[own], nans[~own]])

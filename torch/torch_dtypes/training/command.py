@@ -114,9 +114,7 @@ def _train(options, ranks, held):
                     f"remove {interrupted}"
                 )
     data = _data(options, ranks)
-    before = torch.get_num_threads()
-    torch.set_num_threads(options["threads"] or before)
-    try:
+    with check.threads(options["threads"]):
         with agreed(ranks):
             described = _describe(options, config, data, trials, ranks)
         observations = Observations(trials, options["out"]) if options["observe"] else None
@@ -128,8 +126,6 @@ def _train(options, ranks, held):
                 with agreed(ranks):
                     _or_click_error(comparison.resume)
             _compare(comparison, options)
-    finally:
-        torch.set_num_threads(before)
 
 
 def _data(options, ranks):

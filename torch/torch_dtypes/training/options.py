@@ -1,5 +1,6 @@
 """What the options of ``torch-dtypes train`` may be, as click callbacks: errors before anything is loaded."""
 
+import contextlib
 import importlib.util
 import math
 import os
@@ -16,6 +17,7 @@ from .loop import SCHEDULES
 from .models import MODELS
 from .ranks import launched
 from .recipes import RECIPES
+from .records import Config
 from .sources import check_model, own_data
 
 
@@ -175,6 +177,30 @@ def source_options(several=False):
     )  # fmt: skip
 
     return taking(options)
+
+
+def config_of(options):
+    """The ``Config`` of a training by the options of ``source_options`` and of one optimizer, for the commands that may train a network first."""
+    if options["momentum"] and options["optimizer"] != "sgd":
+        raise click.UsageError("--momentum is for --optimizer sgd")
+    config = Config(
+        options["model"], options["epochs"], options["batch_size"], options["optimizer"], options["lr"], options["momentum"],
+        image_size=int(options["image_size"]), weights=options["weights"],
+    )  # fmt: skip
+    if config.image_size != 32 and config.model != "alexnet":
+        raise click.UsageError(f"--image-size {config.image_size} is for --model alexnet, not {config.model}")
+    return config
+
+
+@contextlib.contextmanager
+def threads(number):
+    """A block on so many CPU threads; None: on as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def check_files(options):

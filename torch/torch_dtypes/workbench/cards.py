@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from .. import _C, _names
+from .._codes import values_of_codes
 from ..chopping import chop
 from ..formats import _PARAMETERS
 from ..quantization.base import Target, largest_of
@@ -75,7 +76,7 @@ class Card:
         """
         if self.bits > 16:
             raise ValueError(f"expected a format of at most 16 bits to list its values, but got {self.name} of {self.bits}")
-        return _C.decode_exact(self.format, torch.arange(2**self.bits, device="cpu"))
+        return values_of_codes(self.format)
 
     def precision(self, exponents: torch.Tensor) -> torch.Tensor:
         """How many significant bits, the leading one counted, numbers from 2**e up to 2**(e+1) have: float64, one for each exponent.
@@ -167,7 +168,7 @@ def _card(name: str, fmt: _C.Format) -> Card:
         zeros, nans, infinities = 1, 0, 0
         finite = 2**fmt.bits - int(fmt.is_signed and fmt.symmetric)
     elif kind == "table":
-        values = _C.decode_exact(fmt, torch.arange(2**fmt.bits, device="cpu"))
+        values = values_of_codes(fmt)
         finite, zeros = values[values.isfinite()].unique().numel(), int((values == 0).sum())
         infinities, nans = int(values.isinf().sum()), int(values.isnan().sum())
         positive = values[(values > 0) & values.isfinite()]

@@ -1,11 +1,12 @@
-"""Folders that commands write into: one command at a time, and tensors in files that are whole or not there."""
+"""Folders that commands write into: one command at a time, tensors in files that are whole or not there, tables."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -54,3 +55,10 @@ def save_tensors(state: object, path: Path) -> None:
         if isinstance(error, RuntimeError) and isinstance(error.__context__, OSError):  # torch's, when it ends a file that broke off
             raise error.__context__ from None
         raise
+
+
+def write_csv(path: Path, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Path:
+    """A table as it is shown, its numbers (of the third column on) without commas; the path."""
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([columns, *([cell.replace(",", "") if i > 1 else cell for i, cell in enumerate(row)] for row in rows)])
+    return path

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ...quantization.convert import quantize_
 from ...training import options as check
-from ...training.loop import OPTIMIZERS, Config
+from ...training.loop import OPTIMIZERS
 from ...training.recipes import CALIBRATION_IMAGES
 from ...training.sources import build_network, check_network
 from ..provenance import command_line
@@ -66,18 +66,13 @@ def sensitivity(**options):
     of rises is found, measured, and written as rules of torch_dtypes.quantize_.
     """
     layers, config, data = _prepare(options)
-    before = torch.get_num_threads()
-    torch.set_num_threads(options["threads"] or before)
-    try:
+    with check.threads(options["threads"]):
         _run(options, layers, config, data)
-    finally:
-        torch.set_num_threads(before)
 
 
 def _prepare(options):
     """The options as (layers, config, data), or a click error before any work."""
-    if options["momentum"] and options["optimizer"] != "sgd":
-        raise click.UsageError("--momentum is for --optimizer sgd")
+    config = check.config_of(options)
     targets = targets_of(options["formats"])
     if options["bits"] or options["out"]:
         try:
@@ -88,12 +83,6 @@ def _prepare(options):
             raise click.ClickException(str(error)) from error
     if check.is_given("calibrate") and (options["recipe"] == "weights" or not any(made.needs_scale for made in targets.values())):
         raise click.UsageError("expected --calibrate with --recipe ptq and integers (--format int8), but got it with what has no scales from data")
-    config = Config(
-        options["model"], options["epochs"], options["batch_size"], options["optimizer"], options["lr"], options["momentum"],
-        image_size=int(options["image_size"]), weights=options["weights"],
-    )  # fmt: skip
-    if config.image_size != 32 and config.model != "alexnet":
-        raise click.UsageError(f"--image-size {config.image_size} is for --model alexnet, not {config.model}")
     data = check.data_of(options)
     try:
         check_network(config, data)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import os
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..colours import colours
 from ..drawing import save
+from ..folders import write_csv
 from ..pages import Page
 from .choosing import Mixture
 from .figures import NOT_FINITE, heatmap_figure, place, rise_text, tradeoff_figure
@@ -219,15 +219,9 @@ def write(found: Sensitivity, folder: str | os.PathLike, title: str, command: st
     tables = [("layers", layer_columns(found), layer_rows(found)), ("mixtures", _MIXTURES, mixture_rows(found))]
     if found.mixtures:
         tables.append(("assignment", assignment_columns(found), assignment_rows(found)))
-    written += [_write_csv(folder / f"{name}.csv", columns, rows) for name, columns, rows in tables]
+    written += [write_csv(folder / f"{name}.csv", columns, rows) for name, columns, rows in tables]
     for m in found.mixtures:
         written.append(folder / file_name(m))
         written[-1].write_text(rules_text(found, m), encoding="utf-8")
     (folder / "sensitivity.json").write_text(json.dumps(as_json(found), indent=1) + "\n", encoding="utf-8")
     return [*written, page(found, title, command).write(folder / "sensitivity.html"), folder / "sensitivity.json"]
-
-
-def _write_csv(path: Path, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Path:
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([columns, *([cell.replace(",", "") if i > 1 else cell for i, cell in enumerate(row)] for row in rows)])
-    return path

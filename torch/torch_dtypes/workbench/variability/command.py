@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ..._arguments import mode_written
 from ...fuzzing import fuzzy
 from ...training import options as check
-from ...training.loop import OPTIMIZERS, Config
+from ...training.loop import OPTIMIZERS
 from ...training.loop import Training as Trained
 from ...training.sources import build_network, check_network
 from ..provenance import command_line
@@ -86,18 +86,13 @@ def variability(**options):
     or is trained in float32 first.
     """
     settings, config, data = _prepare(options)
-    before = torch.get_num_threads()
-    torch.set_num_threads(options["threads"] or before)
-    try:
+    with check.threads(options["threads"]):
         _run(options, settings, config, data)
-    finally:
-        torch.set_num_threads(before)
 
 
 def _prepare(options):
     """The options as (settings, config, data), or a click error before any work."""
-    if options["momentum"] and options["optimizer"] != "sgd":
-        raise click.UsageError("--momentum is for --optimizer sgd")
+    config = check.config_of(options)
     if not options["where"]:
         for name in ("where_repeats", "metric", "tolerance"):
             if check.is_given(name):
@@ -113,12 +108,6 @@ def _prepare(options):
         check_one_mode(settings)
     except (ValueError, TypeError) as error:
         raise click.BadParameter(str(error), param_hint="'--format'") from error
-    config = Config(
-        options["model"], options["epochs"], options["batch_size"], options["optimizer"], options["lr"], options["momentum"],
-        image_size=int(options["image_size"]), weights=options["weights"],
-    )  # fmt: skip
-    if config.image_size != 32 and config.model != "alexnet":
-        raise click.UsageError(f"--image-size {config.image_size} is for --model alexnet, not {config.model}")
     data = check.data_of(options)
     try:
         check_network(config, data)

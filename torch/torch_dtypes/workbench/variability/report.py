@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +13,7 @@ from ..._arguments import mode_and_bits
 from ..._names import DRAWING_MODES
 from ..colours import GREY, PALETTE
 from ..drawing import new_figure, save
+from ..folders import write_csv
 from ..pages import Page
 
 if TYPE_CHECKING:
@@ -230,12 +229,6 @@ def write(found: Variability, folder: str | os.PathLike, title: str, command: st
     tables = ("metrics", _METRICS, metric_rows(found)), ("layers", _LAYERS, layer_rows(found)), ("modules", _PARTS, part_rows(found))
     for name, columns, rows in tables:
         if rows:
-            written.append(_write_csv(folder / f"{name}.csv", columns, rows))
+            written.append(write_csv(folder / f"{name}.csv", columns, rows))
     (folder / "variability.json").write_text(json.dumps(as_json(found), indent=1) + "\n", encoding="utf-8")
     return [*written, page(found, title, command).write(folder / "variability.html"), folder / "variability.json"]
-
-
-def _write_csv(path: Path, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Path:
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([columns, *([cell.replace(",", "") if i > 1 else cell for i, cell in enumerate(row)] for row in rows)])
-    return path

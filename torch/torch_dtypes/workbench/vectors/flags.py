@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import torch
 
 from ... import _C
+from ..._codes import values_of_codes
 
 INEXACT, UNDERFLOW, OVERFLOW, DIVIDE_BY_ZERO, INVALID = 1, 2, 4, 8, 16
 NAMES = {"inexact": INEXACT, "underflow": UNDERFLOW, "overflow": OVERFLOW, "divide_by_zero": DIVIDE_BY_ZERO, "invalid": INVALID}
@@ -55,7 +56,7 @@ class _Step:
 
 def finite_values(fmt: _C.Format) -> torch.Tensor:
     """A table's numbers, by code."""
-    values = _C.decode_exact(fmt, torch.arange(1 << fmt.bits, device="cpu"))
+    values = values_of_codes(fmt)
     return values[values.isfinite()]
 
 

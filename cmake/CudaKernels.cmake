@@ -3,11 +3,12 @@
 # TORCH_DTYPES_CUDA: AUTO builds them where PyTorch is a CUDA build and nvcc of its major version is found; ON insists; OFF leaves them out. OFF is the
 # default as long as no GPU has run them.
 # Architectures: TORCH_CUDA_ARCH_LIST of the environment, as PyTorch's own extensions read it, else Turing to Blackwell and PTX for what follows.
-# TORCH_DTYPES_GPU_ON_HOST: see CONTRIBUTING.md; a developer's option, at most one of the two.
+# TORCH_DTYPES_GPU_ON_HOST, TORCH_DTYPES_GPU_SIMULATED: see CONTRIBUTING.md; developers' options. At most one of the three.
 
 set(TORCH_DTYPES_CUDA OFF CACHE STRING "CUDA kernels: AUTO, ON or OFF")
 set_property(CACHE TORCH_DTYPES_CUDA PROPERTY STRINGS AUTO ON OFF)
 option(TORCH_DTYPES_GPU_ON_HOST "Compile the GPU's kernels for the host, so that CPU tensors can go their way in tests" OFF)
+option(TORCH_DTYPES_GPU_SIMULATED "Compile the GPU's kernels for the host, and a CUDA runtime without a GPU beside them (test/simulated_gpu/)" OFF)
 
 # CUDA's major version of PyTorch, by its own account; empty for a CPU build.
 function(find_torch_cuda result)
@@ -105,23 +106,47 @@ macro(add_cuda_kernels)
   set_target_properties(torch_dtypes_cuda PROPERTIES CUDA_STANDARD 20 CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}" CUDA_VISIBILITY_PRESET hidden
     POSITION_INDEPENDENT_CODE ON)
 
-  add_library(torch_dtypes_cuda_binding OBJECT ${CUDA_BINDING_SOURCES})
-  torch_dtypes_compile_options(torch_dtypes_cuda_binding)
-  target_link_libraries(torch_dtypes_cuda_binding PRIVATE torch_dtypes::torch)
-  target_include_directories(torch_dtypes_cuda_binding SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
-
+  add_cuda_binding("${CUDAToolkit_INCLUDE_DIRS}" ${CUDA_BINDING_SOURCES})
   # The runtime that PyTorch has loaded, found by its name when this library is: no path of this machine's toolkit is kept.
-  target_sources(_C PRIVATE $<TARGET_OBJECTS:torch_dtypes_cuda> $<TARGET_OBJECTS:torch_dtypes_cuda_binding>)
-  target_link_libraries(_C PRIVATE CUDA::cudart "${TORCH_DTYPES_TORCH_DIR}/lib/libc10_cuda.so" "${TORCH_DTYPES_TORCH_DIR}/lib/libtorch_cuda.so")
+  target_sources(_C PRIVATE $<TARGET_OBJECTS:torch_dtypes_cuda>)
+  target_link_libraries(_C PRIVATE CUDA::cudart)
 endmacro()
 
-if(TORCH_DTYPES_GPU_ON_HOST)
-  add_library(torch_dtypes_gpu_on_host OBJECT ${CUDA_KERNEL_SOURCES})
+# What includes PyTorch's CUDA.
+function(add_cuda_binding include_directories)
+  add_library(torch_dtypes_cuda_binding OBJECT ${ARGN})
+  torch_dtypes_compile_options(torch_dtypes_cuda_binding)
+  target_link_libraries(torch_dtypes_cuda_binding PRIVATE torch_dtypes::torch)
+  target_include_directories(torch_dtypes_cuda_binding SYSTEM PRIVATE ${include_directories})
+  target_sources(_C PRIVATE $<TARGET_OBJECTS:torch_dtypes_cuda_binding>)
+  target_link_libraries(_C PRIVATE "${TORCH_DTYPES_TORCH_DIR}/lib/libc10_cuda.so" "${TORCH_DTYPES_TORCH_DIR}/lib/libtorch_cuda.so")
+endfunction()
+
+# The kernels as the host's compiler makes them.
+function(add_host_kernels target)
+  add_library(${target} OBJECT ${CUDA_KERNEL_SOURCES})
   set_source_files_properties(${CUDA_KERNEL_SOURCES} PROPERTIES LANGUAGE CXX)
-  torch_dtypes_compile_options(torch_dtypes_gpu_on_host)
-  target_sources(_C PRIVATE $<TARGET_OBJECTS:torch_dtypes_gpu_on_host>)
+  torch_dtypes_compile_options(${target})
+  target_sources(_C PRIVATE $<TARGET_OBJECTS:${target}>)
+endfunction()
+
+if(TORCH_DTYPES_GPU_ON_HOST)
+  add_host_kernels(torch_dtypes_gpu_on_host)
   # The one file that sees the option: a build differs from an ordinary one by it and by the kernels.
   set_property(SOURCE aten/src/ATen/native/formats/GpuKernels.cpp APPEND PROPERTY COMPILE_DEFINITIONS TORCH_DTYPES_GPU_ON_HOST)
+elseif(TORCH_DTYPES_GPU_SIMULATED)
+  find_package(CUDAToolkit REQUIRED) # its headers
+  add_host_kernels(torch_dtypes_gpu_simulated)
+  target_compile_definitions(torch_dtypes_gpu_simulated PRIVATE TORCH_DTYPES_SIMULATED_GPU)
+  target_include_directories(torch_dtypes_gpu_simulated SYSTEM PRIVATE "${CUDAToolkit_INCLUDE_DIRS}")
+  add_cuda_binding("${CUDAToolkit_INCLUDE_DIRS}" ${CUDA_BINDING_SOURCES} test/simulated_gpu/StockOnHost.cpp)
+
+  # To be preloaded: before PyTorch's libraries find the runtime, and under the driver's name.
+  add_library(simulated_gpu SHARED ${SIMULATED_GPU_SOURCES})
+  target_compile_features(simulated_gpu PRIVATE cxx_std_20)
+  target_include_directories(simulated_gpu SYSTEM PRIVATE "${CUDAToolkit_INCLUDE_DIRS}")
+  target_link_options(simulated_gpu PRIVATE -Wl,-soname,libcuda.so.1)
+  set_target_properties(simulated_gpu PROPERTIES NO_SONAME ON CXX_VISIBILITY_PRESET default)
 elseif(NOT TORCH_DTYPES_CUDA STREQUAL "OFF")
   add_cuda_kernels()
 endif()

@@ -19,6 +19,12 @@
 #define TD_UNROLL
 #define TD_UNROLL_BY(n)
 #endif
+#ifdef TORCH_DTYPES_SIMULATED_GPU
+#include <test/simulated_gpu/Launch.h>
+#endif
+#if defined(__CUDACC__) || defined(TORCH_DTYPES_SIMULATED_GPU)
+#define TD_CUDA_RUNTIME
+#endif
 
 namespace at::formats::cuda {
 
@@ -30,6 +36,11 @@ using Status = int;
 
 template <typename Body>
 concept shares = requires { typename Body::Shared; };
+
+#ifdef TD_CUDA_RUNTIME
+// The runtime's error where a table's copy could not be made for this launch (Tables.h), else 0.
+Status take_refused();
+#endif
 
 #ifdef __CUDACC__
 
@@ -50,9 +61,6 @@ __global__ void __launch_bounds__(kThreads) run_each(const __grid_constant__ Bod
   }
 }
 
-// The runtime's error where a table's copy could not be made for this launch (Tables.h), else 0.
-Status take_refused();
-
 template <typename Body>
 Status for_each(int64_t n, Stream stream, const Body& body) {
   if (const Status refused = take_refused()) return refused;
@@ -66,7 +74,7 @@ Status for_each(int64_t n, Stream stream, const Body& body) {
 #else
 
 template <typename Body>
-Status for_each(int64_t n, Stream, const Body& body) {
+void run_each(int64_t n, const Body& body) {
   if constexpr (shares<Body>) {
     typename Body::Shared shared;
     body.prepare(shared, 0, 1);
@@ -74,7 +82,18 @@ Status for_each(int64_t n, Stream, const Body& body) {
   } else {
     for (int64_t i = 0; i < n; ++i) body(i);
   }
+}
+
+template <typename Body>
+Status for_each(int64_t n, [[maybe_unused]] Stream stream, const Body& body) {
+#ifdef TORCH_DTYPES_SIMULATED_GPU
+  if (const Status refused = take_refused()) return refused;
+  if (n <= 0) return 0;
+  return static_cast<Status>(simulated_gpu::launch(static_cast<cudaStream_t>(stream), [n, body] { run_each(n, body); }));
+#else
+  run_each(n, body);
   return 0;
+#endif
 }
 
 #endif

@@ -1,7 +1,7 @@
 // Tables of values in a GPU's memory.
 #include <ATen/native/formats/cuda/Tables.h>
 
-#ifdef __CUDACC__
+#ifdef TD_CUDA_RUNTIME
 #include <map>
 #include <mutex>
 #include <utility>
@@ -9,7 +9,7 @@
 
 namespace at::formats::cuda {
 
-#ifdef __CUDACC__
+#ifdef TD_CUDA_RUNTIME
 
 namespace {
 

@@ -139,7 +139,7 @@ elseif(TORCH_DTYPES_GPU_SIMULATED)
   add_host_kernels(torch_dtypes_gpu_simulated)
   target_compile_definitions(torch_dtypes_gpu_simulated PRIVATE TORCH_DTYPES_SIMULATED_GPU)
   target_include_directories(torch_dtypes_gpu_simulated SYSTEM PRIVATE "${CUDAToolkit_INCLUDE_DIRS}")
-  add_cuda_binding("${CUDAToolkit_INCLUDE_DIRS}" ${CUDA_BINDING_SOURCES} test/simulated_gpu/StockOnHost.cpp)
+  add_cuda_binding("${CUDAToolkit_INCLUDE_DIRS}" ${CUDA_BINDING_SOURCES} ${STOCK_ON_HOST_SOURCES})
 
   # To be preloaded: before PyTorch's libraries find the runtime, and under the driver's name.
   add_library(simulated_gpu SHARED ${SIMULATED_GPU_SOURCES})

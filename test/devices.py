@@ -17,7 +17,7 @@ from torch.utils._device import _device_constructors
 from torch_dtypes import _C
 
 VARIABLE = "TORCH_DTYPES_TEST_DEVICE"  # for the processes of own_process.py and of pytest-xdist
-NO_WAY = re.compile(r"there is no kernel for it|on a GPU, but got|in a block that is observed, but got one on")
+NO_WAY = re.compile(r"there is no kernel for it|on a GPU, but got|in a block that is observed, but got one on|simulated GPU: ")
 
 A_GENERATOR = re.compile(r"[Ee]xpected a '?\w+'? device type for generator|expected a generator of")
 

@@ -2,6 +2,7 @@
 // the operands as CPU tensors on the same memory, calls the operator, and gives its new results a place in a GPU's. What needs no kernel there
 // (empty tensors, views, copies of whole blocks of memory) stays PyTorch's own.
 #include "Launch.h"
+#include "OnlyOnGpu.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
@@ -14,6 +15,7 @@
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -38,7 +40,7 @@ const std::set<std::string> kLaunchNothing{
     "aten::view_as_real",
 };
 // Without a kernel for CUDA, but with a way there of their own, which would launch one: cuDNN's, for instance.
-const std::set<std::string> kByDevice{"aten::convolution", "aten::convolution_backward", "aten::copy_"};
+const std::set<std::string> kByDevice{"aten::convolution", "aten::convolution_backward", "aten::copy_", "aten::ldexp"};
 // That take tensors of the host's beside a GPU's, which have dimensions.
 const std::set<std::string> kMixed{"aten::copy_", "aten::index", "aten::index_put_", "aten::_index_put_impl_"};
 
@@ -50,6 +52,7 @@ class Operands {
 
   at::Tensor of(const at::Tensor& t) {
     if (!t.defined() || !t.is_cuda()) return t;
+    TORCH_CHECK_NOT_IMPLEMENTED(t.has_storage() && !t.is_quantized(), "simulated GPU: expected dense tensors, but got one of ", t.toString());
     for (const auto& [there, here] : pairs_) {
       if (there.is_same(t)) return here;
     }
@@ -172,17 +175,18 @@ bool is_generator(const c10::Argument& argument) {
 void call(const c10::OperatorHandle& op, Stack& stack, const std::optional<at::Generator>& generator) {
   const at::AutoDispatchBelowAutograd guard;
   const OpenMemory open;
-  if (!generator) return op.callBoxed(stack);
-  at::Generator own = at::detail::getDefaultCPUGenerator();
-  const at::Tensor before = own.get_state();
-  own.set_state(generator->get_state());
-  try {
-    op.callBoxed(stack);
-  } catch (...) {
-    own.set_state(before);
-    throw;
+  if (const Composed function = composed(op.operator_name())) {
+    stack = function(stack);
+    return;
   }
-  own.set_state(before);
+  const bool has_kernel = op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+  TORCH_CHECK_NOT_IMPLEMENTED(has_kernel, "simulated GPU: expected an operator that the CPU has too, but got ", op.operator_name());
+  if (!generator) return op.callBoxed(stack);
+  at::Generator target = at::detail::getDefaultCPUGenerator();
+  const at::Tensor before = target.get_state();
+  target.set_state(generator->get_state());
+  const auto restore = c10::make_scope_exit([&] { target.set_state(before); });
+  op.callBoxed(stack);
 }
 
 at::Tensor with_place(const at::Tensor& here, c10::Device device) {
@@ -253,6 +257,8 @@ void on_host(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   const auto finished = [&](const at::Tensor& result) -> at::Tensor {
     const size_t place = at++;
     if (!result.defined()) return result;
+    TORCH_CHECK_NOT_IMPLEMENTED(result.layout() == at::kStrided && !result.is_quantized(), "simulated GPU: expected a dense tensor of ", schema.name(),
+                                ", but got one of ", result.toString());
     if (const at::Tensor* const original = operands->original(result)) return *original;
     TORCH_CHECK(!operands->shares(result), "simulated GPU: expected a new tensor of ", schema.name(), ", but got a view: add it to kLaunchNothing");
     const at::Tensor there = with_place(result, device);
@@ -309,7 +315,10 @@ const bool registered = [] {
     kept.push_back(dispatcher.registerImpl(name, c10::DispatchKey::CUDA, c10::KernelFunction::makeFromBoxedFunction<&on_host>(), std::nullopt, nullptr,
                                            "the CPU's kernel on a simulated GPU's memory"));
   }
-  at::globalContext().setUserEnabledCuDNN(false);
+  at::globalContext().setUserEnabledCuDNN(false); // which has kernels of its own, as fused attention has
+  at::globalContext().setSDPUseFlash(false);
+  at::globalContext().setSDPUseMemEfficient(false);
+  at::globalContext().setSDPUseCuDNN(false);
   return true;
 }();
 

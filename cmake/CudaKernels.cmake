@@ -144,7 +144,7 @@ elseif(TORCH_DTYPES_GPU_SIMULATED)
   # To be preloaded: before PyTorch's libraries find the runtime, and under the driver's name.
   add_library(simulated_gpu SHARED ${SIMULATED_GPU_SOURCES})
   target_compile_features(simulated_gpu PRIVATE cxx_std_20)
-  target_include_directories(simulated_gpu SYSTEM PRIVATE "${CUDAToolkit_INCLUDE_DIRS}")
+  target_include_directories(simulated_gpu SYSTEM PRIVATE "${CUDAToolkit_INCLUDE_DIRS}" "${TORCH_DTYPES_TORCH_DIR}/../nvidia/nccl/include")
   target_link_options(simulated_gpu PRIVATE -Wl,-soname,libcuda.so.1)
   set_target_properties(simulated_gpu PROPERTIES NO_SONAME ON CXX_VISIBILITY_PRESET default)
 elseif(NOT TORCH_DTYPES_CUDA STREQUAL "OFF")

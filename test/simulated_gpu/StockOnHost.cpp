@@ -52,6 +52,7 @@ class Operands {
 
   at::Tensor of(const at::Tensor& t) {
     if (!t.defined() || !t.is_cuda()) return t;
+    if (t._is_zerotensor()) return at::_efficientzerotensor(t.sizes(), t.options().device(c10::DeviceType::CPU));
     TORCH_CHECK_NOT_IMPLEMENTED(t.has_storage() && !t.is_quantized(), "simulated GPU: expected dense tensors, but got one of ", t.toString());
     for (const auto& [there, here] : pairs_) {
       if (there.is_same(t)) return here;
@@ -257,6 +258,7 @@ void on_host(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   const auto finished = [&](const at::Tensor& result) -> at::Tensor {
     const size_t place = at++;
     if (!result.defined()) return result;
+    if (result._is_zerotensor()) return at::_efficientzerotensor(result.sizes(), result.options().device(device));
     TORCH_CHECK_NOT_IMPLEMENTED(result.layout() == at::kStrided && !result.is_quantized(), "simulated GPU: expected a dense tensor of ", schema.name(),
                                 ", but got one of ", result.toString());
     if (const at::Tensor* const original = operands->original(result)) return *original;

@@ -92,6 +92,7 @@ class Call {
     }
     if (const c10::IValue* given = argument("timeout")) timeout_ = std::chrono::milliseconds(given->toInt());
     if (const c10::IValue* given = argument("reduce_op")) reduction_ = given->toCustomClass<ReduceOp>()->op_;
+    if (const c10::IValue* given = argument("async_op")) waits_ = !given->toBool();
   }
 
   void run(Kind kind) {
@@ -214,6 +215,11 @@ class Call {
     give(std::move(beneath), outputs, std::move(rest), results);
   }
   void give(c10::intrusive_ptr<c10d::Work> beneath, const c10::IValue& outputs, std::function<void()> rest, size_t results) {
+    if (!beneath && waits_) { // NCCL's way to say that it is done behind what the current stream was given, where the rest goes, too
+      rest();
+      if (results == 2) stack_[stack_.size() - 2] = outputs;
+      return;
+    }
     TORCH_CHECK_NOT_IMPLEMENTED(beneath, name(), ": expected a call by itself for ", dtype(), ", but got one within a group of NCCL's calls ",
                                 "(batch_isend_irecv), of which none says when it is done. Send and receive torch_dtypes.codes(x).");
     c10::intrusive_ptr<c10d::Work> work = c10::make_intrusive<CollectiveWork>(std::move(beneath), flat(outputs), std::move(rest));
@@ -393,6 +399,7 @@ class Call {
   const at::Tensor* first_{nullptr};
   std::chrono::milliseconds timeout_{c10d::kUnsetTimeout};
   ReduceOp::RedOpType reduction_{ReduceOp::UNUSED};
+  bool waits_{false}; // the caller does, before it goes on
 };
 
 class CollectiveKernel final : public c10::OperatorKernel {

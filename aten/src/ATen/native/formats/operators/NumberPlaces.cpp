@@ -4,7 +4,10 @@
 #include <ATen/FormatTensor.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/native/formats/FillInfinity.h>
+#include <ATen/native/formats/GpuKernels.h>
+#include <ATen/ops/eq.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/where.h>
 #include <c10/formats/ExactCodec.h>
 
 #include <algorithm>
@@ -25,6 +28,15 @@ static c10::IValue put_number(const c10::Scalar& number, const FormatEntry& entr
   const bool moves = format.rounding == Rounding::UpDown || (!filled.isFloatingPoint() && std::abs(value) > 0x1p53);
   const bool stays = is_stochastic(format.rounding) && !moves && value_of(encode(format, unpack(value))) == value;
   return stays ? value : value_of(encode_scalar(filled, entry));
+}
+
+// The same of a number in a GPU's memory, without a look at it: neither the host waits for it, nor is it told that an infinity was taken otherwise.
+static at::Tensor put_on_gpu(const at::Tensor& number, const FormatEntry& entry) {
+  at::Tensor value = number.to(at::kDouble);
+  if (entry.format.infinity_is_nan()) {
+    for (const double infinity : {HUGE_VAL, -HUGE_VAL}) value = at::where(value.eq(infinity), compared_number(infinity, entry), value);
+  }
+  return decoded(encoded(value, entry), at::kDouble);
 }
 
 void exchange_numbers(const std::vector<NumberPlace>& places, size_t arguments, torch::jit::Stack* stack) {
@@ -52,9 +64,10 @@ void exchange_numbers(const std::vector<NumberPlace>& places, size_t arguments, 
       // it keeps its value, as others do.)
       const at::Tensor& t = value.toTensor();
       const auto is_number = [](c10::ScalarType type) { return c10::isFloatingType(type) || type == c10::ScalarType::Long; };
-      if (!put || !t.defined() || t.dim() != 0 || !t.device().is_cpu() || entry_beneath(t) || !is_number(t.scalar_type())) continue;
+      if (!put || !t.defined() || t.dim() != 0 || !computes(t.device()) || entry_beneath(t) || !is_number(t.scalar_type())) continue;
       const FormatEntry* entry = find_entry(1);
-      if (entry) value = at::scalar_tensor(put_number(t.item(), *entry).toScalar(), at::TensorOptions().dtype(at::kDouble));
+      if (entry && !t.device().is_cpu()) value = put_on_gpu(t, *entry);
+      else if (entry) value = at::scalar_tensor(put_number(t.item(), *entry).toScalar(), at::TensorOptions().dtype(at::kDouble));
     }
   }
 }

@@ -166,6 +166,20 @@ def test_numbers_to_codes(library, name, mode):
         torch.testing.assert_close(chopped, expected.to(values.dtype), rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize("name", [name for name in FORMATS if format_of(name).fits_float])
+def test_several_tensors_at_once(library, name):
+    """Each begins where the one before ends, so that most lie at places that packs of four do not."""
+    dtype, fmt = torch_dtypes.dtype(name), format_of(name)
+    codes, values = all_codes(dtype), values_for(dtype).float()
+    for ends in ([1], [3, 4, 700], [512, 512, 900, 4000], [1024, 2048]):
+        n, places = ends[-1], torch.tensor(ends)
+        decoded, encoded = torch.empty(n), torch.empty(n, dtype=dtype)
+        run(library, "cast_floats", fmt, 0, codes, decoded, places, len(ends))
+        torch.testing.assert_close(decoded, codes[:n].float(), rtol=0, atol=0, equal_nan=True)
+        run(library, "cast_floats", fmt, 1, values, encoded, places, len(ends))
+        same(encoded, values[:n].to(dtype))
+
+
 @numbers("nearest_even", "up", "stochastic")
 def test_integers_to_codes(library, name, mode):
     dtype, fmt = torch_dtypes.dtype(name), format_of(name, mode)
@@ -209,6 +223,53 @@ def test_arithmetic(library, name, mode):
         same(out, expect(lambda s=s: torch.addcmul(c, a, b, value=s)))
         run(library, "ternary", fmt, 1, a, b, c, s, out, len(a), seeds(11))
         same(out, expect(lambda s=s: torch.addcdiv(c, a, b, value=s)))
+
+
+# What each instruction computes, of the registers a, b, c and its number; in the order of Do (Instructions.h).
+INSTRUCTIONS = (
+    lambda a, b, c, x: -a,
+    lambda a, b, c, x: a.clone(),
+    lambda a, b, c, x: torch.maximum(a, b),
+    lambda a, b, c, x: a + x,
+    lambda a, b, c, x: a * x,
+    lambda a, b, c, x: a / x,
+    lambda a, b, c, x: torch.add(a, b, alpha=x),
+    lambda a, b, c, x: torch.lerp(a, b, x),
+    lambda a, b, c, x: torch.addcmul(a, b, c, value=x),
+    lambda a, b, c, x: torch.addcdiv(a, b, c, value=x),
+    lambda a, b, c, x: torch.sqrt(a),
+)
+# Steps of optimizers as their registers have it (what, to, a, b, c, number): a parameter, its gradient, two states; from 5 on, between two steps.
+PROGRAMS = {
+    "sgd": [(6, 5, 1, 0, 0, 0.01), (4, 2, 2, 0, 0, 0.9), (6, 2, 2, 5, 0, 1.0), (6, 0, 0, 2, 0, -0.1)],
+    "adam": [
+        (0, 5, 1, 0, 0, 0.0), (7, 2, 2, 5, 0, 0.1), (4, 3, 3, 0, 0, 0.999), (8, 3, 3, 5, 5, 0.001), (2, 4, 4, 3, 0, 0.0), (10, 6, 4, 0, 0, 0.0),
+        (5, 6, 6, 0, 0, 0.3), (3, 6, 6, 0, 0, 1e-3), (9, 0, 0, 2, 6, -0.01),
+    ],
+    "first": [(1, 2, 1, 0, 0, 0.0), (6, 0, 0, 2, 0, 1.0)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["nearest_even", "down", "to_odd"])
+@pytest.mark.parametrize("name", ARITHMETIC)
+def test_programs(library, name, mode):
+    dtype, fmt = torch_dtypes.dtype(name), format_of(name, mode)
+    for steps in PROGRAMS.values():
+        registers = [all_codes(dtype, seed, 2000) for seed in range(5)]
+        if not torch.tensor(torch.inf).to(dtype).isinf():  # no operator makes an infinity: what passes one on may keep it, or saturate
+            registers = [r.where(~r.isinf(), r.new_ones(())) for r in registers]
+        ends = torch.tensor([1, 1000, 1003, 2000])
+        given = torch.tensor([step[:5] for step in steps])
+        found = [r.clone() for r in registers]
+        memory = (ctypes.c_void_p * 5)(*(r.data_ptr() for r in found))
+        numbers = torch.tensor([step[5] for step in steps], dtype=torch.float64)
+        run(library, "programs", fmt, memory, 5, ends, len(ends), given, numbers, len(steps))
+        expected = [*registers, None, None, None]
+        with torch_dtypes.rounding(mode):
+            for what, to, a, b, c, number in steps:
+                expected[to] = INSTRUCTIONS[what](expected[a], expected[b], expected[c], number)
+        for one, other in zip(found, expected, strict=False):
+            same(one, other)
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if not format_of(name).table_address])

@@ -244,6 +244,33 @@ at::Tensor encoded(const at::Tensor& stock, const FormatEntry& entry) {
   return out;
 }
 
+std::vector<at::Tensor> decoded_together(at::TensorList ours) {
+  at::RecordFunction record(at::RecordScope::FUNCTION);
+  if (record.isActive()) record.before("formats::decode");
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  std::vector<at::Tensor> codes, values;
+  for (const at::Tensor& t : ours) {
+    codes.push_back(dense(bits_alias(t)));
+    values.push_back(empty_stock(codes.back().sizes(), codes.back().strides(), ScalarType::Float, t.device()));
+  }
+  decode_together_on_gpu(entry_of(ours[0]).format, codes, values);
+  return values;
+}
+
+std::vector<at::Tensor> encoded_together(at::TensorList stock, const FormatEntry& entry) {
+  at::RecordFunction record(at::RecordScope::FUNCTION);
+  if (record.isActive()) record.before("formats::encode");
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  std::vector<at::Tensor> values, made;
+  for (const at::Tensor& t : stock) {
+    TORCH_INTERNAL_ASSERT(t.scalar_type() == ScalarType::Float);
+    values.push_back(dense(t));
+    made.push_back(empty_strided_format(values.back().sizes(), values.back().strides(), entry, t.device()));
+  }
+  encode_together_on_gpu(rounding_format(entry), values, made);
+  return made;
+}
+
 void encode_into(const at::Tensor& target, const at::Tensor& stock) {
   expect_kernels(target.device(), "encode");
   const at::AutoDispatchBelowADInplaceOrView guard;

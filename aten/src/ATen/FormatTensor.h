@@ -9,6 +9,7 @@
 #include <c10/formats/FormatRegistry.h>
 
 #include <optional>
+#include <vector>
 
 namespace at::formats {
 
@@ -65,6 +66,9 @@ at::Tensor decoded(const at::Tensor& t);
 at::Tensor decoded(const at::Tensor& t, c10::ScalarType compute);
 // A stock tensor's values rounded once to the format; strides kept where dense.
 at::Tensor encoded(const at::Tensor& stock, const FormatEntry& entry);
+// The same of several tensors in a GPU's memory, of one format and float32, in one launch where they fit in one; encoded: none in a mode that draws.
+std::vector<at::Tensor> decoded_together(at::TensorList ours);
+std::vector<at::Tensor> encoded_together(at::TensorList stock, const FormatEntry& entry);
 // The same into an existing tensor of ours, with broadcasting.
 void encode_into(const at::Tensor& target, const at::Tensor& stock);
 // One of ours to any stock dtype, rounded once.

@@ -181,7 +181,40 @@ int64_t decode_parts(const int32_t* f, const void* codes, uint16_t* first, uint1
   const auto parts = find_half_parts(format);
   if (!parts) return 0;
   *type = int64_t(parts->type);
-  return cuda_kernels().decode_parts(format, *parts, codes, first, parts->count == 2 ? second : nullptr, n, Stream{}) == 0 ? parts->count : -1;
+  const auto part = [&](int64_t begin, int64_t end) { // of the codes: two tensors are made at a time
+    const void* from = static_cast<const char*>(codes) + begin * format.itemsize();
+    return PartsCast{from, first + begin, parts->count == 2 ? second + begin : nullptr, end - begin};
+  };
+  return cuda_kernels().decode_parts(format, *parts, part(0, n / 3), part(n / 3, n), Stream{}) == 0 ? parts->count : -1;
+}
+// Several at once: the tensors begin and end where `ends` says, of which there are `count`.
+int cast_floats(const int32_t* f, bool encodes, void* from, void* to, const int64_t* ends, int64_t count) {
+  const Format format = format_of(f);
+  const int64_t width = format.itemsize(), in = encodes ? int64_t{sizeof(float)} : width, out = encodes ? width : int64_t{sizeof(float)};
+  std::vector<Cast> casts;
+  for (int64_t k = 0, begin = 0; k < count; begin = ends[k++]) {
+    casts.push_back({static_cast<char*>(from) + begin * in, static_cast<char*>(to) + begin * out, ends[k] - begin});
+  }
+  const auto cast = encodes ? cuda_kernels().encode_floats : cuda_kernels().decode_floats;
+  return cast(format, casts.data(), int(count), Stream{});
+}
+// One program over tensors that lie behind one another in memory, for each of the first `tensors` registers; `steps`: what, to, a, b, c.
+int programs(const int32_t* f, void* const* memory, int64_t tensors, const int64_t* ends, int64_t runs, const int64_t* steps, const double* numbers,
+             int64_t count) {
+  Programs p;
+  p.format = format_of(f);
+  p.count = int(count);
+  p.runs = int(runs);
+  p.reads = (uint32_t{1} << tensors) - 1;
+  for (int64_t k = 0; k < count; ++k) {
+    const int64_t* s = steps + 5 * k;
+    p.steps[k] = {Do(s[0]), uint8_t(s[1]), uint8_t(s[2]), uint8_t(s[3]), uint8_t(s[4]), numbers[k]};
+  }
+  for (int64_t run = 0, begin = 0; run < runs; begin = ends[run++]) {
+    p.end[run] = ends[run];
+    for (int64_t r = 0; r < tensors; ++r) p.at[run][r] = static_cast<char*>(memory[r]) + begin * p.format.itemsize();
+  }
+  return cuda_kernels().programs(p, Stream{});
 }
 int encode_float(const int32_t* f, const float* values, void* codes, int64_t n, uint64_t seed) {
   return cuda_kernels().encode_float(format_of(f), values, codes, n, {seed_of(seed)}, Stream{});

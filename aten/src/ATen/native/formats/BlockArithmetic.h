@@ -8,21 +8,6 @@ namespace at::formats {
 
 inline constexpr int64_t kProgramBlock = 1024;
 
-// How many registers an instruction reads; whether its results are values of the format as they are.
-constexpr int operands_of(Do what) {
-  switch (what) {
-    case Do::Maximum:
-    case Do::AddScaled:
-    case Do::Lerp: return 2;
-    case Do::Addcmul:
-    case Do::Addcdiv: return 3;
-    default: return 1;
-  }
-}
-constexpr bool rounds_nothing(Do what) {
-  return what == Do::Negate || what == Do::Copy || what == Do::Maximum;
-}
-
 // A program for one format: where each result goes, and tables for what depends on one code alone, or on two of 8 bits.
 class CompiledProgram {
  public:

@@ -5,6 +5,7 @@
 #include <ATen/native/formats/BlockArithmetic.h>
 #include <ATen/native/formats/DeviceKernels.h>
 #include <ATen/native/formats/GpuKernels.h>
+#include <ATen/native/formats/GpuPrograms.h>
 #include <ATen/ops/add_ops.h>
 #include <ATen/ops/addcdiv_ops.h>
 #include <ATen/ops/addcmul_ops.h>
@@ -91,25 +92,27 @@ struct Region {
 struct Job {
   const Run* run;
   const FormatEntry* entry;
+  c10::Device device{c10::kCPU};
   char* data[kTensors];
   int64_t n;
   c10::SmallVector<uint64_t, 16> seeds;
   std::vector<Recorder> recorders; // by register, where the thread is observed
 };
 
-// Whether the run's tensors are of one format, dense and alike in memory, and what they occupy there.
+// Whether the run's tensors are of one format, dense and alike in the device's memory, and what they occupy there.
 bool fits_one_pass(const Run& run, Job& job, std::vector<Region>& regions) {
   const Tensor* first = nullptr;
   for (int r = 0; r < kTensors; ++r) {
     const Tensor& t = run.tensors[r];
     if (!t.defined()) continue;
-    if (!is_format_tensor(t) || !on_host(t.device()) || !t.is_non_overlapping_and_dense()) return false;
+    if (!is_format_tensor(t) || !computes(t.device()) || !t.is_non_overlapping_and_dense()) return false;
     if (!first) first = &t;
-    if (&entry_of(t) != &entry_of(*first) || t.sizes() != first->sizes() || t.strides() != first->strides()) return false;
+    if (&entry_of(t) != &entry_of(*first) || t.device() != first->device() || t.sizes() != first->sizes() || t.strides() != first->strides()) return false;
   }
   job.run = &run;
   job.entry = &entry_of(*first);
   job.n = first->numel();
+  job.device = first->device();
   if (!rounding_format(*job.entry).arithmetic_in_double()) return false;
   const int64_t bytes = job.n * job.entry->format.itemsize();
   for (int r = 0; r < kTensors; ++r) {
@@ -195,6 +198,13 @@ void run_programs(const std::vector<Run>& runs) {
     for (const Run& run : runs) run_programs({run});
     return;
   }
+  GpuPrograms on_device;
+  std::erase_if(jobs, [&](const Job& job) {
+    if (!on_gpu(job.device)) return false;
+    if (!on_device.take(*job.run->program, *job.entry, job.device, job.data, job.n)) run_by_operators(*job.run);
+    return true;
+  });
+  on_device.launch();
   for (Job& job : jobs) {
     const Format f = rounding_format(*job.entry);
     for (int r = 0; observing() && observed_thread().observer && r < kRegisters; ++r) {

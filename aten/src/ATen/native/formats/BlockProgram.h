@@ -2,26 +2,12 @@
 // the single operator rounds it. An optimizer's step is one.
 #pragma once
 #include <ATen/FormatTensor.h>
+#include <ATen/native/formats/Instructions.h>
 #include <c10/util/SmallVector.h>
 
 #include <vector>
 
 namespace at::formats {
-
-// What an instruction computes, each rounded once but for the first three, which round nothing.
-//   Negate: -a. Copy: a. Maximum: max(a, b). AddNumber, MultiplyNumber, DivideNumber: a op number. AddScaled: a + number * b.
-//   Lerp: a + number * (b - a). Addcmul: a + number * b * c. Addcdiv: a + number * b / c. Sqrt: sqrt(a).
-enum class Do : uint8_t { Negate, Copy, Maximum, AddNumber, MultiplyNumber, DivideNumber, AddScaled, Lerp, Addcmul, Addcdiv, Sqrt };
-
-struct Instruction {
-  Do what;
-  uint8_t to, a, b{0}, c{0};
-  double number{0};
-};
-
-inline constexpr int kRegisters = 8;
-// The first ones hold tensors, the others what lies between two instructions.
-inline constexpr int kTensors = 5;
 
 struct Program {
   c10::SmallVector<Instruction, 16> instructions;

@@ -29,6 +29,30 @@ void encode_on_gpu(const Format& format, const at::Tensor& values, const at::Ten
   }
 }
 
+template <typename Launch>
+static void together(at::TensorList from, at::TensorList to, const Launch& launch) {
+  for (size_t first = 0; first < from.size(); first += cuda::kMostCasts) {
+    cuda::Cast casts[cuda::kMostCasts];
+    int count = 0;
+    for (size_t i = first; i < from.size() && count < cuda::kMostCasts; ++i) {
+      casts[count++] = {from[i].const_data_ptr(), to[i].mutable_data_ptr(), from[i].numel()};
+    }
+    launch(casts, count);
+  }
+}
+
+void decode_together_on_gpu(const Format& format, at::TensorList codes, at::TensorList values) {
+  const Gpu gpu(codes[0].device(), "decode");
+  gpu.expect(format);
+  together(codes, values, [&](const cuda::Cast* casts, int count) { gpu.check(gpu->decode_floats(format, casts, count, gpu.stream())); });
+}
+
+void encode_together_on_gpu(const Format& format, at::TensorList values, at::TensorList codes) {
+  const Gpu gpu(codes[0].device(), "encode");
+  gpu.expect(format);
+  together(values, codes, [&](const cuda::Cast* casts, int count) { gpu.check(gpu->encode_floats(format, casts, count, gpu.stream())); });
+}
+
 void narrow_on_gpu(const at::Tensor& values, const at::Tensor& results) {
   const Gpu gpu(values.device(), "cast");
   gpu.check(gpu->narrow_to_odd(values.const_data_ptr<double>(), results.mutable_data_ptr<float>(), values.numel(), gpu.stream()));

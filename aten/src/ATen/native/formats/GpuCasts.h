@@ -9,6 +9,9 @@ namespace at::formats {
 void decode_on_gpu(const Format& format, const at::Tensor& codes, const at::Tensor& values);
 // values: float32, float64, int64 or uint64, as dense as the codes and with their strides.
 void encode_on_gpu(const Format& format, const at::Tensor& values, const at::Tensor& codes, const RandomWords& words);
+// Several of one format, float32 beside each of the codes, in as few launches as may be; into codes where nothing is drawn at random.
+void decode_together_on_gpu(const Format& format, at::TensorList codes, at::TensorList values);
+void encode_together_on_gpu(const Format& format, at::TensorList values, at::TensorList codes);
 // As CpuKernels::narrow_to_odd.
 void narrow_on_gpu(const at::Tensor& values, const at::Tensor& results);
 // As chop(); results may be the values.

@@ -3,12 +3,13 @@
 #include <ATen/Releases.h>
 #include <ATen/native/formats/GpuKernels.h>
 #include <ATen/ops/bmm_ops.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/mm_ops.h>
 #include <c10/formats/HalfParts.h>
 
 #include <map>
 #include <mutex>
+#include <utility>
 
 namespace at::formats::tensor_cores {
 namespace {
@@ -32,16 +33,25 @@ struct Parts {
   Tensor first, second; // second: of two
 };
 
-Parts parts_of(const Sums& sums, const Tensor& t) {
+// Of a matrix that is transposed, transposed ones: stock kernels multiply either.
+std::pair<Parts, Parts> parts_of(const Sums& sums, const Tensor& a, const Tensor& b) {
   const HalfParts parts = *half_parts(sums.entry);
-  const Tensor codes = bits_alias(t).contiguous();
-  const auto options = codes.options().dtype(parts.type == HalfType::Half ? at::kHalf : at::kBFloat16);
-  Parts made{at::empty(codes.sizes(), options), parts.count == 2 ? at::empty(codes.sizes(), options) : Tensor()};
-  const Gpu gpu(codes.device(), "products on tensor cores");
+  const Tensor codes[] = {dense(bits_alias(a)), dense(bits_alias(b))};
+  Parts made[2];
+  cuda::PartsCast casts[2];
+  for (int k = 0; k < 2; ++k) {
+    const auto options = codes[k].options().dtype(parts.type == HalfType::Half ? at::kHalf : at::kBFloat16);
+    const auto place = [&](Tensor& t) {
+      t = at::empty_strided(codes[k].sizes(), codes[k].strides(), options);
+      return static_cast<uint16_t*>(t.mutable_data_ptr());
+    };
+    uint16_t* const first = place(made[k].first);
+    casts[k] = {codes[k].const_data_ptr(), first, parts.count == 2 ? place(made[k].second) : nullptr, codes[k].numel()};
+  }
+  const Gpu gpu(a.device(), "products on tensor cores");
   gpu.expect(sums.entry.format);
-  const auto data = [](const Tensor& x) { return x.defined() ? static_cast<uint16_t*>(x.mutable_data_ptr()) : nullptr; };
-  gpu.check(gpu->decode_parts(sums.entry.format, parts, codes.const_data_ptr(), data(made.first), data(made.second), codes.numel(), gpu.stream()));
-  return made;
+  gpu.check(gpu->decode_parts(sums.entry.format, parts, casts[0], casts[1], gpu.stream()));
+  return {std::move(made[0]), std::move(made[1])};
 }
 
 // In float32. The host, which stands in for a GPU in tests, has no such kernel, and multiplies the same numbers in float32.
@@ -55,7 +65,7 @@ Tensor one_product(const Tensor& a, const Tensor& b) {
 
 // Small sums first.
 Tensor values_of_product(const Sums& sums, const Tensor& a, const Tensor& b) {
-  const Parts x = parts_of(sums, a), y = parts_of(sums, b);
+  const auto [x, y] = parts_of(sums, a, b);
   if (!x.second.defined()) return one_product(x.first, y.first);
   Tensor sum = one_product(x.second, y.second);
   sum.add_(one_product(x.second, y.first));

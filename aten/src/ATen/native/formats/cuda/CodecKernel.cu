@@ -174,6 +174,66 @@ Status encode_float(const Format& f, const float* values, void* codes, int64_t n
   });
 }
 
+// ---- several at once ----
+
+// part(cast): its body, of packs of so many elements.
+template <int width, typename Part>
+Status launch_casts(const Cast* casts, int count, Stream stream, const Part& part) {
+  const auto one = [&](int k) {
+    const Cast& cast = casts[k < count ? k : count - 1];
+    return Packed<decltype(part(cast)), width>{part(cast), cast.n};
+  };
+  static_assert(kMostCasts == 4);
+  Several<decltype(one(0)), kMostCasts> all{{one(0), one(1), one(2), one(3)}, {}};
+  int64_t packs = 0;
+  for (int k = 0; k < kMostCasts; ++k) all.end[k] = packs += k < count ? (casts[k].n + width - 1) / width : 0;
+  return for_each(packs, stream, all);
+}
+
+template <typename Part>
+Status launch_casts(const Cast* casts, int count, bool aligned, Stream stream, const Part& part) {
+  return aligned ? launch_casts<4>(casts, count, stream, part) : launch_casts<1>(casts, count, stream, part);
+}
+
+template <typename From, typename To>
+bool four_at_all(const Cast* casts, int count) {
+  bool aligned = true;
+  for (int k = 0; k < count; ++k) aligned = aligned && four_at(static_cast<const From*>(casts[k].from), static_cast<To*>(casts[k].to));
+  return aligned;
+}
+
+Status decode_floats(const Format& f, const Cast* casts, int count, Stream stream) {
+  Format nearest = f;
+  nearest.rounding = Rounding::NearestEven;
+  if (count > 1 && has_codec(nearest)) {
+    return with_codec(nearest, [&](const auto& codec, auto code) {
+      using Code = decltype(code);
+      using Body = FlatDecode<std::decay_t<decltype(codec)>, Code>;
+      const auto part = [&](const Cast& c) { return Body{static_cast<const Code*>(c.from), static_cast<float*>(c.to), codec.decode}; };
+      return launch_casts(casts, count, four_at_all<Code, float>(casts, count), stream, part);
+    });
+  }
+  Status status = 0;
+  for (int k = 0; k < count && status == 0; ++k) status = decode_all(f, casts[k].from, static_cast<float*>(casts[k].to), casts[k].n, stream);
+  return status;
+}
+
+Status encode_floats(const Format& f, const Cast* casts, int count, Stream stream) {
+  if (count > 1 && f.fits_float() && has_codec(f)) {
+    return with_codec(f, [&](const auto& codec, auto code) {
+      using Code = decltype(code);
+      using Body = FlatEncode<std::decay_t<decltype(codec)>, Code>;
+      const auto part = [&](const Cast& c) { return Body{static_cast<const float*>(c.from), static_cast<Code*>(c.to), codec.encode}; };
+      return launch_casts(casts, count, four_at_all<float, Code>(casts, count), stream, part);
+    });
+  }
+  Status status = 0;
+  for (int k = 0; k < count && status == 0; ++k) {
+    status = encode_float(f, static_cast<const float*>(casts[k].from), casts[k].to, casts[k].n, {}, stream);
+  }
+  return status;
+}
+
 template <typename Integer>
 Status encode_integers(const Format& f, const Integer* values, void* codes, int64_t n, const RandomWords& words, Stream stream) {
   return for_each(n, stream, EncodeInteger<Integer>{values, {codes, f.itemsize()}, on_device(f), words});
@@ -232,6 +292,8 @@ void fill_codec(CudaKernels& k) {
   k.decode_double = &decode_all<double>;
   k.encode_float = &encode_float;
   k.encode_double = &encode_as<double, double>;
+  k.decode_floats = &decode_floats;
+  k.encode_floats = &encode_floats;
   k.encode_int64 = &encode_integers<int64_t>;
   k.encode_uint64 = &encode_integers<uint64_t>;
   k.chop_float = &chop_float;

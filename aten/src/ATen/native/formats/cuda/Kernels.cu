@@ -9,6 +9,7 @@ const CudaKernels& cuda_kernels() {
     fill_codec(k);
     fill_parts(k);
     fill_arithmetic(k);
+    fill_programs(k);
     fill_blocks(k);
     fill_sums(k);
     fill_block_sums(k);

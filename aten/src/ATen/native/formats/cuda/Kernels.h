@@ -3,6 +3,7 @@
 //
 // Results have the CPU's bits: element i takes word first + i * step of the seed, whatever the grid. Memory is contiguous where nothing else is said.
 #pragma once
+#include <ATen/native/formats/Instructions.h>
 #include <ATen/native/formats/cpu/Kernels.h>
 #include <ATen/native/formats/cuda/Launch.h>
 #include <c10/formats/BlockScale.h>
@@ -45,6 +46,19 @@ struct Elementwise {
   int64_t n{0};
   Layout layout;
   Seed seed{};
+};
+
+// One program over the tensors of several runs, each dense and of one format, which rounds nothing at random.
+struct Programs {
+  static constexpr int kMostRuns = 56, kMostSteps = 12;
+
+  Format format;
+  int count{0}; // of steps
+  int runs{0};
+  uint32_t reads{0}; // which registers hold a tensor, by bits
+  Instruction steps[kMostSteps];
+  int64_t end[kMostRuns]; // of a run's elements among all of them
+  char* at[kMostRuns][kTensors];
 };
 
 // ---- sums ----
@@ -99,13 +113,31 @@ struct Blocks {
   bool careful;
 };
 
+// One of several casts that are launched together, of which there are at most so many.
+struct Cast {
+  const void* from;
+  void* to;
+  int64_t n;
+};
+inline constexpr int kMostCasts = 4;
+
+// second: for two parts.
+struct PartsCast {
+  const void* codes;
+  uint16_t *first, *second;
+  int64_t n;
+};
+
 struct CudaKernels {
   Status (*decode_float)(const Format&, const void* codes, float* values, int64_t n, Stream);
   Status (*decode_double)(const Format&, const void* codes, double* values, int64_t n, Stream);
-  // Codes to the parts that find_half_parts() has found of the format: second is for two.
-  Status (*decode_parts)(const Format&, const HalfParts&, const void* codes, uint16_t* first, uint16_t* second, int64_t n, Stream);
+  // Codes to the parts that find_half_parts() has found of the format, of two tensors.
+  Status (*decode_parts)(const Format&, const HalfParts&, const PartsCast&, const PartsCast&, Stream);
   Status (*encode_float)(const Format&, const float* values, void* codes, int64_t n, const RandomWords&, Stream);
   Status (*encode_double)(const Format&, const double* values, void* codes, int64_t n, const RandomWords&, Stream);
+  // Codes to float32 and back, several tensors in one launch where the format has a codec for it; nothing that draws random words.
+  Status (*decode_floats)(const Format&, const Cast*, int count, Stream);
+  Status (*encode_floats)(const Format&, const Cast*, int count, Stream);
   Status (*encode_int64)(const Format&, const int64_t* values, void* codes, int64_t n, const RandomWords&, Stream);
   Status (*encode_uint64)(const Format&, const uint64_t* values, void* codes, int64_t n, const RandomWords&, Stream);
   // Numbers to the format's numbers, rounded once, without codes in memory; results may be the values. Of a finite one's code then, with
@@ -127,6 +159,7 @@ struct CudaKernels {
   Status (*binary)(const Elementwise&, BinaryOp, Stream);
   Status (*ternary)(const Elementwise&, TernaryOp, double s, Stream);
   Status (*sqrt)(const Elementwise&, Stream);
+  Status (*programs)(const Programs&, Stream);
 
   // Values of a format to codes, every step rounded. As float where all formats have arithmetic_in_float(), but that of the sums where these are
   // float32's (one running sum, not fused, no compensation).
@@ -167,6 +200,7 @@ const CudaKernels& cuda_kernels();
 void fill_codec(CudaKernels&);
 void fill_parts(CudaKernels&);
 void fill_arithmetic(CudaKernels&);
+void fill_programs(CudaKernels&);
 void fill_blocks(CudaKernels&);
 void fill_sums(CudaKernels&);
 void fill_block_sums(CudaKernels&);

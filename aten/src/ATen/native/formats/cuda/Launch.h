@@ -21,6 +21,8 @@
 #endif
 #ifdef TORCH_DTYPES_SIMULATED_GPU
 #include <test/simulated_gpu/Launch.h>
+
+#include <typeinfo>
 #endif
 #if defined(__CUDACC__) || defined(TORCH_DTYPES_SIMULATED_GPU)
 #define TD_CUDA_RUNTIME
@@ -89,7 +91,7 @@ Status for_each(int64_t n, [[maybe_unused]] Stream stream, const Body& body) {
 #ifdef TORCH_DTYPES_SIMULATED_GPU
   if (const Status refused = take_refused()) return refused;
   if (n <= 0) return 0;
-  return static_cast<Status>(simulated_gpu::launch(static_cast<cudaStream_t>(stream), [n, body] { run_each(n, body); }));
+  return static_cast<Status>(simulated_gpu::launch(static_cast<cudaStream_t>(stream), typeid(Body).name(), [n, body] { run_each(n, body); }));
 #else
   run_each(n, body);
   return 0;
@@ -130,6 +132,18 @@ struct Packed<Body, width> {
     } else {
       for (int64_t j = i * width; j < n; ++j) body.template run<1>(shared, j);
     }
+  }
+};
+
+// Several bodies of one kind in one launch; `end`: of their indices among all of them.
+template <typename Body, int n>
+struct Several {
+  Body bodies[n];
+  int64_t end[n];
+  TD_HOST_DEVICE void operator()(int64_t i) const {
+    int k = 0;
+    while (i >= end[k]) ++k;
+    bodies[k](k == 0 ? i : i - end[k - 1]);
   }
 };
 

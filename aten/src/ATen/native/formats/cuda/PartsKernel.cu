@@ -22,11 +22,15 @@ struct DecodeParts {
   }
 };
 
-Status decode_parts(const Format& f, const HalfParts& parts, const void* codes, uint16_t* first, uint16_t* second, int64_t n, Stream stream) {
-  const CodesIn in{codes, f.itemsize()};
+template <int parts>
+Status launch_parts(const Format& f, HalfType type, const PartsCast& a, const PartsCast& b, Stream stream) {
   const Decoder<float> decode(f);
-  if (parts.count == 1) return for_each(n, stream, DecodeParts<1>{in, first, nullptr, parts.type, decode});
-  return for_each(n, stream, DecodeParts<2>{in, first, second, parts.type, decode});
+  const auto body = [&](const PartsCast& cast) { return DecodeParts<parts>{{cast.codes, f.itemsize()}, cast.first, cast.second, type, decode}; };
+  return for_each(a.n + b.n, stream, Several<DecodeParts<parts>, 2>{{body(a), body(b)}, {a.n, a.n + b.n}});
+}
+
+Status decode_parts(const Format& f, const HalfParts& parts, const PartsCast& a, const PartsCast& b, Stream stream) {
+  return parts.count == 1 ? launch_parts<1>(f, parts.type, a, b, stream) : launch_parts<2>(f, parts.type, a, b, stream);
 }
 
 } // namespace

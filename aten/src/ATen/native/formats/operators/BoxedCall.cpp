@@ -7,6 +7,7 @@
 #include <ATen/Observation.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/native/formats/Elementary.h>
+#include <ATen/native/formats/GpuKernels.h>
 #include <ATen/native/formats/operators/OperandRules.h>
 #include <ATen/native/formats/operators/StockFormula.h>
 #include <ATen/ops/as_strided_ops.h>
@@ -21,6 +22,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 namespace at::formats {
 
@@ -51,6 +53,7 @@ BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts)
   const auto is_ours = [&](size_t i) { return (*stack)[i].isTensor() && is_format_tensor((*stack)[i].toTensor()); };
   const bool told =
       plan.has(fact::LeavesRange | fact::ComesNear) && casts == Casts::Plain && (is_ours(base) || (plan.has(fact::Powers) && is_ours(base + 1)));
+  decode_together(plan, *stack, base);
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     const bool written = plan.writes_to(i, *stack, base);
     map_tensors(plan.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) { return stand_in(t, written); });
@@ -243,6 +246,29 @@ void BoxedCall::share_memory(const Plan& plan, const torch::jit::Stack& stack, s
   }
 }
 
+// Whether a GPU casts several of these at once: not where it matters which of them draws first.
+bool BoxedCall::casts_together(const at::Tensor& t) const {
+  return on_gpu(t.device()) && casts_ == Casts::Plain && !random_ && compute_ == ScalarType::Float && own_->compute == ScalarType::Float &&
+      !c10::formats::is_stochastic(rounding_format(*own_).rounding);
+}
+
+// A launch costs more than casting a small tensor: stand-ins of all operands by one.
+void BoxedCall::decode_together(const Plan& plan, const torch::jit::Stack& stack, size_t base) {
+  std::vector<at::Tensor> ours;
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
+    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
+      if (!is_format_tensor(t) || !casts_together(t) || &entry_of(t) != own_ || (!ours.empty() && t.device() != ours[0].device())) return;
+      const auto is_it = [&](const at::Tensor& other) { return other.is_same(t); };
+      const bool known = std::any_of(ours.begin(), ours.end(), is_it) ||
+          std::any_of(pairs_.begin(), pairs_.end(), [&](const Pair& p) { return is_it(p.ours); });
+      if (!known) ours.push_back(t);
+    });
+  }
+  if (ours.size() < 2) return;
+  const std::vector<at::Tensor> values = decoded_together(ours);
+  for (size_t i = 0; i < ours.size(); ++i) pairs_.push_back({ours[i], values[i], false});
+}
+
 at::Tensor BoxedCall::stand_in(const at::Tensor& t, bool written) {
   if (!entry_beneath(t)) {
     // What a stock derivative's formula makes of a gradient's options() has the container's dtype.
@@ -331,6 +357,25 @@ static at::Tensor distinct(at::Tensor t) {
   return t;
 }
 
+// As decode_together(), of new results.
+void BoxedCall::encode_together(size_t first, torch::jit::Stack* stack) const {
+  if (format_ != own_ || plan_.has(fact::BelowOne) || plan_.rule == OperandRule::Normalisation) return;
+  std::vector<size_t> places;
+  for (size_t i = first; i < stack->size(); ++i) {
+    const c10::IValue& value = (*stack)[i];
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    const at::Tensor& t = value.toTensor();
+    const bool written = std::any_of(pairs_.begin(), pairs_.end(), [&](const Pair& p) { return p.written && p.stock.is_same(t); });
+    if (!written && t.scalar_type() == compute_ && t.layout() == c10::kStrided && casts_together(t)) places.push_back(i);
+  }
+  if (places.size() < 2) return;
+  std::vector<at::Tensor> values;
+  for (const size_t i : places) values.push_back(without_signs_of_nan(before_rounding((*stack)[i].toTensor()), *format_));
+  const RoundingGuard guard(rounding_of_results(*format_));
+  const std::vector<at::Tensor> made = encoded_together(values, *format_);
+  for (size_t k = 0; k < places.size(); ++k) (*stack)[places[k]] = made[k];
+}
+
 void BoxedCall::finish(size_t results, torch::jit::Stack* stack) const {
   const Unobserved selected(selects_);
   for (const Pair& p : pairs_) {
@@ -345,6 +390,7 @@ void BoxedCall::finish(size_t results, torch::jit::Stack* stack) const {
     encode_into(distinct(p.ours), without_signs_of_nan(before_rounding(distinct(p.stock)), entry_of(p.ours)));
   }
   const size_t first = stack->size() - results;
+  encode_together(first, stack);
   for (size_t i = first; i < stack->size(); ++i) {
     c10::IValue& value = (*stack)[i];
     // What normalisation keeps for its derivative: 1 / sqrt(eps) may be beyond the range, and rounded it would put all gradients off.

@@ -37,6 +37,9 @@ class BoxedCall {
   at::Tensor cast(const at::Tensor& t, c10::ScalarType type) const;
   void keep_operand(const Plan& plan, const torch::jit::Stack& stack, size_t base);
   void share_memory(const Plan& plan, const torch::jit::Stack& stack, size_t base);
+  bool casts_together(const at::Tensor& t) const;
+  void decode_together(const Plan& plan, const torch::jit::Stack& stack, size_t base);
+  void encode_together(size_t first, torch::jit::Stack* stack) const;
   at::Tensor stand_in(const at::Tensor& t, bool written);
 
   at::Tensor before_rounding(const at::Tensor& t) const;

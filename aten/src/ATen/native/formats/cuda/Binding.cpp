@@ -35,7 +35,8 @@ bool capturing(c10::Device device) {
 // word is made from. (A generator that the graph does not know raises.)
 Seed draw(const std::optional<at::Generator>& generator, c10::Device device) {
   auto* source = at::get_generator_or_default<at::CUDAGeneratorImpl>(generator, at::cuda::detail::getDefaultCUDAGenerator(device.index()));
-  TORCH_CHECK(source->device() == device, "expected a generator of ", device, ", but got one of ", source->device());
+  TORCH_CHECK(!source->device().has_index() || source->device() == device, "expected a generator of ", device, ", but got one of ",
+              source->device()); // torch.Generator("cuda") has no index, and is any GPU's
   const c10::cuda::CUDAGuard guard(device); // whose stream says whether a graph is captured
   const std::lock_guard<std::mutex> lock(source->mutex_);
   const at::PhiloxCudaState state = source->philox_cuda_state(4);

@@ -3,7 +3,7 @@
 //
 // Results have the CPU's bits: element i takes word first + i * step of the seed, whatever the grid. Memory is contiguous where nothing else is said.
 #pragma once
-#include <ATen/native/formats/Instructions.h>
+#include <ATen/native/formats/cpu/Instructions.h>
 #include <ATen/native/formats/cpu/Kernels.h>
 #include <ATen/native/formats/cuda/Launch.h>
 #include <c10/formats/BlockScale.h>

@@ -20,7 +20,7 @@
 #define TD_UNROLL_BY(n)
 #endif
 #ifdef TORCH_DTYPES_SIMULATED_GPU
-#include <test/simulated_gpu/Launch.h>
+#include TORCH_DTYPES_SIMULATED_GPU
 
 #include <typeinfo>
 #endif

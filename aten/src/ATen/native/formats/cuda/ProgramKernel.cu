@@ -15,7 +15,11 @@ struct RunPrograms {
   ZeroSigns signs;
 
   explicit RunPrograms(const Programs& p)
-      : programs(p), width(p.format.itemsize()), decode(p.format), encode(p.format, {}), signs(p.format.rounding) {}
+      : programs(p),
+        width(p.format.itemsize()),
+        decode(p.format),
+        encode(p.format, {}),
+        signs(p.format.rounding) {}
 
   TD_HOST_DEVICE double binary(BinaryOp op, double x, double y) const { return signs.of(op, x, y, binary_odd(op, x, y)); }
   TD_HOST_DEVICE double ternary(TernaryOp op, double x, double y, double z, double s) const {

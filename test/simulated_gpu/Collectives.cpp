@@ -1,6 +1,6 @@
-// NCCL between processes on one machine, by files in a folder that the group's identifier names: each rank puts what it sends there and takes what the
-// others put. A call returns when it is done, which NCCL may do: what is not waited for is there all the same. A rank that does not come is an error
-// after a minute.
+// NCCL between processes on one machine, by files in a folder that the group's identifier names: each rank puts what it sends there and takes what
+// the others put. A call returns when it is done, which NCCL may do: what is not waited for is there all the same. A rank that does not come is an
+// error after a minute.
 #include "Launch.h"
 #include "Runtime.h"
 
@@ -79,9 +79,15 @@ std::optional<std::vector<Bytes>> shared_by_all(Group& group, const Bytes& own) 
 
 size_t size_of(ncclDataType_t type) {
   switch (type) {
-    case ncclInt8: case ncclUint8: case ncclFloat8e4m3: case ncclFloat8e5m2: return 1;
-    case ncclFloat16: case ncclBfloat16: return 2;
-    case ncclInt32: case ncclUint32: case ncclFloat32: return 4;
+    case ncclInt8:
+    case ncclUint8:
+    case ncclFloat8e4m3:
+    case ncclFloat8e5m2: return 1;
+    case ncclFloat16:
+    case ncclBfloat16: return 2;
+    case ncclInt32:
+    case ncclUint32:
+    case ncclFloat32: return 4;
     default: return 8;
   }
 }
@@ -167,7 +173,8 @@ ncclResult_t submit(cudaStream_t stream, bool sends, Call call) {
 }
 
 // A collective: what this rank gives, and what it does with everybody's.
-ncclResult_t collective(ncclComm_t comm, cudaStream_t stream, const void* from, size_t bytes, std::function<ncclResult_t(const std::vector<Bytes>&)> then) {
+ncclResult_t collective(ncclComm_t comm, cudaStream_t stream, const void* from, size_t bytes,
+                        std::function<ncclResult_t(const std::vector<Bytes>&)> then) {
   return submit(stream, false, [=] {
     const auto own = read(of(comm), from, bytes);
     if (!own) return ncclInvalidArgument;
@@ -314,9 +321,8 @@ ncclResult_t ncclAlltoAll(const void* from, void* to, size_t n, ncclDataType_t t
 
 ncclResult_t ncclBroadcast(const void* from, void* to, size_t n, ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream) {
   const size_t bytes = n * size_of(type);
-  return collective(comm, stream, of(comm).rank == root ? from : to, bytes, [=](const std::vector<Bytes>& all) {
-    return write(of(comm), to, all[root].data(), bytes) ? ncclSuccess : ncclInvalidArgument;
-  });
+  return collective(comm, stream, of(comm).rank == root ? from : to, bytes,
+                    [=](const std::vector<Bytes>& all) { return write(of(comm), to, all[root].data(), bytes) ? ncclSuccess : ncclInvalidArgument; });
 }
 ncclResult_t ncclBcast(void* buffer, size_t n, ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream) {
   return ncclBroadcast(buffer, buffer, n, type, root, comm, stream);

@@ -101,18 +101,10 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   cudaDeviceProp p;
   if (const cudaError_t error = cudaGetDeviceProperties(&p, device)) return error;
   switch (attribute) {
-    case cudaDevAttrComputeCapabilityMajor:
-      *value = p.major;
-      return cudaSuccess;
-    case cudaDevAttrMultiProcessorCount:
-      *value = p.multiProcessorCount;
-      return cudaSuccess;
-    case cudaDevAttrMaxThreadsPerBlock:
-      *value = p.maxThreadsPerBlock;
-      return cudaSuccess;
-    default:
-      *value = 0;
-      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor: *value = p.major; return cudaSuccess;
+    case cudaDevAttrMultiProcessorCount: *value = p.multiProcessorCount; return cudaSuccess;
+    case cudaDevAttrMaxThreadsPerBlock: *value = p.maxThreadsPerBlock; return cudaSuccess;
+    default: *value = 0; return cudaSuccess;
   }
 }
 

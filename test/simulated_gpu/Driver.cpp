@@ -47,8 +47,10 @@ int cuGetErrorString(int, const char** text) {
   return 0;
 }
 
-#define REFUSED(name) \
-  int name() { return kNotSupported; }
+#define REFUSED(name)     \
+  int name() {            \
+    return kNotSupported; \
+  }
 REFUSED(cuDeviceGetAttribute)
 REFUSED(cuFuncGetAttribute)
 REFUSED(cuFuncSetAttribute)

@@ -3,9 +3,9 @@
 #include <cuda_runtime_api.h>
 
 extern "C" {
-// Puts work behind what the stream was given before, or into the graph that is captured there. It is run once for a stream, as often as it is launched for
-// a graph; drop(data) follows the last time.
-cudaError_t simulatedGpuLaunch(cudaStream_t stream, void (*run)(void*), void (*drop)(void*), void* data);
+// Puts work behind what the stream was given before, or into the graph that is captured there. It is run once for a stream, as often as it is
+// launched for a graph; drop(data) follows the last time.
+cudaError_t simulatedGpuLaunch(cudaStream_t stream, const char* kernel, void (*run)(void*), void (*drop)(void*), void* data);
 
 // Between the two the GPU's memory can be read and written; else who follows a pointer to it gets SIGSEGV, as on a machine with a GPU.
 void simulatedGpuOpenMemory(void);
@@ -24,9 +24,9 @@ class OpenMemory {
 
 // Launches a function of no arguments, of which a copy is kept.
 template <typename Function>
-cudaError_t launch(cudaStream_t stream, const Function& function) {
+cudaError_t launch(cudaStream_t stream, const char* kernel, const Function& function) {
   return simulatedGpuLaunch(
-      stream, [](void* data) { (*static_cast<Function*>(data))(); }, [](void* data) { delete static_cast<Function*>(data); },
+      stream, kernel, [](void* data) { (*static_cast<Function*>(data))(); }, [](void* data) { delete static_cast<Function*>(data); },
       new Function(function));
 }
 

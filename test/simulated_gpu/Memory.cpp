@@ -56,7 +56,7 @@ void protect(size_t chunk, int how) {
 
 // ---- who comes to a closed page: a kernel is let in, anyone else is told, by whoever wanted to know of SIGSEGV ----
 
-struct sigaction theirs {};
+struct sigaction theirs{};
 
 void on_fault(int number, siginfo_t* info, void* context) {
   if (in_range(info->si_addr)) {
@@ -83,7 +83,7 @@ SigAction real_sigaction() {
 }
 
 [[maybe_unused]] const bool installed = [] {
-  struct sigaction ours {};
+  struct sigaction ours{};
   ours.sa_sigaction = &on_fault;
   ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
   return real_sigaction()(SIGSEGV, &ours, &theirs) == 0;
@@ -113,8 +113,9 @@ cudaError_t copy(void* to, const void* from, size_t n, cudaMemcpyKind kind, cuda
   if (n == 0) return cudaSuccess;
   const Place target = place_of(to), source = place_of(from);
   const bool to_device = target.device >= 0, from_device = source.device >= 0;
-  const bool fits = kind == cudaMemcpyDefault || (to_device == (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) &&
-                                                  from_device == (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice));
+  const bool fits = kind == cudaMemcpyDefault ||
+      (to_device == (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) &&
+       from_device == (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice));
   if (!fits || !within(target, to, n) || !within(source, from, n)) return failed(cudaErrorInvalidValue);
   const auto move = [=] { std::memmove(to, from, n); };
   if (waits) {

@@ -1,4 +1,4 @@
-// Products of narrow numbers into float32, and the cells of recurrent layers: their definitions, in the CPU's operators.
+// Products of narrow numbers into float32, the cells of recurrent layers, gradients of RMS norm: their definitions, in the CPU's operators.
 #include "OnlyOnGpu.h"
 
 #include <ATen/Functions.h>
@@ -33,13 +33,27 @@ Values sum_and_product(const Values& v) {
 
 // ---- cells: of gates before their functions, those of the input and of the state ----
 
+OptionalTensor given(const c10::IValue& value) {
+  const auto t = value.toOptional<at::Tensor>();
+  return t && t->defined() ? t : std::nullopt;
+}
+
 at::Tensor with_bias(const c10::IValue& gates, const c10::IValue& bias) {
-  const auto given = bias.toOptional<at::Tensor>();
-  return given ? gates.toTensor() + *given : gates.toTensor();
+  const OptionalTensor added = given(bias);
+  return added ? gates.toTensor() + *added : gates.toTensor();
+}
+
+void expect_one_dtype(const Values& v) {
+  const auto dtype = v[0].toTensor().dtype();
+  for (const c10::IValue& operand : v) {
+    const OptionalTensor t = given(operand);
+    TORCH_CHECK(!t || t->dtype() == dtype, "expected scalar type ", dtype, " but found ", t->dtype());
+  }
 }
 
 // A place in the workspace is one of the gates after its function: input, forget, cell, output.
 Values lstm_cell(const Values& v) {
+  expect_one_dtype(v);
   const auto gates = (with_bias(v[0], v[3]) + with_bias(v[1], v[4])).chunk(4, 1);
   const at::Tensor i = gates[0].sigmoid(), f = gates[1].sigmoid(), g = gates[2].tanh(), o = gates[3].sigmoid();
   const at::Tensor cy = f * v[2].toTensor() + i * g;
@@ -47,7 +61,7 @@ Values lstm_cell(const Values& v) {
 }
 
 Values lstm_cell_backward(const Values& v) {
-  const auto grad_hy = v[0].toOptional<at::Tensor>(), grad_cy = v[1].toOptional<at::Tensor>();
+  const OptionalTensor grad_hy = given(v[0]), grad_cy = given(v[1]);
   if (!grad_hy && !grad_cy) return {at::Tensor(), at::Tensor(), at::Tensor()};
   const at::Tensor cx = v[2].toTensor(), t = v[3].toTensor().tanh();
   const auto gates = v[4].toTensor().chunk(4, 1);
@@ -59,6 +73,7 @@ Values lstm_cell_backward(const Values& v) {
 
 // A place in the workspace: reset and update gates, the new state, the old one, and the state's part of the new one.
 Values gru_cell(const Values& v) {
+  expect_one_dtype(v);
   const auto of_input = with_bias(v[0], v[3]).chunk(3, 1), of_state = with_bias(v[1], v[4]).chunk(3, 1);
   const at::Tensor hx = v[2].toTensor(), r = (of_input[0] + of_state[0]).sigmoid(), z = (of_input[1] + of_state[1]).sigmoid();
   const at::Tensor n = (of_input[2] + r * of_state[2]).tanh();
@@ -75,6 +90,20 @@ Values gru_cell_backward(const Values& v) {
   return {of_input, of_state, grad * z, bias ? of_input.sum(0) : at::Tensor(), bias ? of_state.sum(0) : at::Tensor()};
 }
 
+// ---- the gradients of x / sqrt(mean(x^2)) * weight: of x, and of the weight ----
+
+Values rms_norm_backward(const Values& v) {
+  const at::Tensor grad = v[0].toTensor(), x = v[1].toTensor(), scale = v[3].toTensor();
+  const OptionalTensor weight = given(v[4]);
+  std::vector<int64_t> inner, outer;
+  const int64_t first = x.dim() - static_cast<int64_t>(v[2].toIntVector().size());
+  for (int64_t i = 0; i < x.dim(); ++i) (i < first ? outer : inner).push_back(i);
+  const at::Tensor normal = x * scale, inside = weight ? grad * *weight : grad;
+  at::Tensor grad_weight;
+  if (weight && v[5].toBoolList()[1]) grad_weight = outer.empty() ? grad * normal : (grad * normal).sum(outer);
+  return {v[5].toBoolList()[0] ? scale * (inside - normal * (inside * normal).mean(inner, /*keepdim=*/true)) : at::Tensor(), grad_weight};
+}
+
 } // namespace
 
 Composed composed(const c10::OperatorName& name) {
@@ -89,6 +118,7 @@ Composed composed(const c10::OperatorName& name) {
       {"aten::_thnn_fused_lstm_cell_backward_impl", &lstm_cell_backward},
       {"aten::_thnn_fused_gru_cell", &gru_cell},
       {"aten::_thnn_fused_gru_cell_backward", &gru_cell_backward},
+      {"aten::_fused_rms_norm_backward", &rms_norm_backward},
   };
   const auto found = all.find(name.name + (name.overload_name.empty() ? "" : "." + name.overload_name));
   return found == all.end() ? nullptr : found->second;

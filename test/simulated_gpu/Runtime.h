@@ -1,6 +1,6 @@
-// A CUDA runtime without a GPU, to be preloaded before PyTorch's: devices are memory of the host that only kernels may touch, streams are queues which
-// are worked off as late as the program allows, so that what is not waited for is not there. PyTorch's own kernels cannot run: StockOnHost.cpp has the
-// CPU's in their place. What is not written here is the real runtime's, which says that there is no GPU.
+// A CUDA runtime without a GPU, to be preloaded before PyTorch's: devices are memory of the host that only kernels may touch, streams are queues
+// which are worked off as late as the program allows, so that what is not waited for is not there. PyTorch's own kernels cannot run: StockOnHost.cpp
+// has the CPU's in their place. What is not written here is the real runtime's, which says that there is no GPU.
 //
 // Sources: the CUDA Runtime API, its sections on stream, event, memory and graph management.
 #pragma once

@@ -1,5 +1,5 @@
-// PyTorch's operators on a simulated GPU's memory: the CPU's, in the place of CUDA's. Every operator of aten that has a kernel for CUDA gets one that sees
-// the operands as CPU tensors on the same memory, calls the operator, and gives its new results a place in a GPU's. What needs no kernel there
+// PyTorch's operators on a simulated GPU's memory: the CPU's, in the place of CUDA's. Every operator of aten that has a kernel for CUDA gets one that
+// sees the operands as CPU tensors on the same memory, calls the operator, and gives its new results a place in a GPU's. What needs no kernel there
 // (empty tensors, views, copies of whole blocks of memory) stays PyTorch's own.
 #include "Launch.h"
 #include "OnlyOnGpu.h"
@@ -35,14 +35,34 @@ using torch::jit::Stack;
 
 // Kernels of PyTorch's that launch nothing; and torch_dtypes' own for stock tensors.
 const std::set<std::string> kLaunchNothing{
-    "aten::_efficientzerotensor", "aten::_to_copy", "aten::_local_scalar_dense", "aten::_pin_memory", "aten::_reshape_alias", "aten::as_strided", "aten::empty", "aten::empty_strided",
-    "aten::is_pinned", "aten::is_set_to", "aten::record_stream", "aten::resize_", "aten::set_", "aten::unfold", "aten::view", "aten::view_as_complex",
+    "aten::_efficientzerotensor",
+    "aten::_to_copy",
+    "aten::_local_scalar_dense",
+    "aten::_pin_memory",
+    "aten::_reshape_alias",
+    "aten::as_strided",
+    "aten::empty",
+    "aten::empty_strided",
+    "aten::is_pinned",
+    "aten::is_set_to",
+    "aten::record_stream",
+    "aten::resize_",
+    "aten::set_",
+    "aten::unfold",
+    "aten::view",
+    "aten::view_as_complex",
     "aten::view_as_real",
 };
 // Without a kernel for CUDA, but with a way there of their own, which would launch one: cuDNN's, for instance.
 const std::set<std::string> kByDevice{"aten::convolution", "aten::convolution_backward", "aten::copy_", "aten::ldexp"};
 // That take tensors of the host's beside a GPU's, which have dimensions.
 const std::set<std::string> kMixed{"aten::copy_", "aten::index", "aten::index_put_", "aten::_index_put_impl_"};
+// Whose kernels have room for so many dimensions, and no more.
+const std::set<std::string> kFewDimensions{"aten::kthvalue", "aten::median", "aten::mode", "aten::nanmedian"};
+
+void finish_stream() {
+  C10_CUDA_CHECK(cudaStreamSynchronize(c10::cuda::getCurrentCUDAStream().stream()));
+}
 
 // ---- operands, as CPU tensors on the same memory ----
 
@@ -66,7 +86,8 @@ class Operands {
         const OpenMemory open;
         if (n > 0) std::memcpy(storage.mutable_data(), data, n);
       } else {
-        storage = c10::Storage(c10::Storage::use_byte_size_t(), n, c10::DataPtr(data, c10::DeviceType::CPU), c10::GetAllocator(c10::DeviceType::CPU), /*resizable=*/true);
+        storage = c10::Storage(c10::Storage::use_byte_size_t(), n, c10::DataPtr(data, c10::DeviceType::CPU), c10::GetAllocator(c10::DeviceType::CPU),
+                               /*resizable=*/true);
       }
     }
     auto here = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), t.dtype());
@@ -95,8 +116,11 @@ class Operands {
       if (!here.is_same(result)) continue;
       if (here.sizes() != there.sizes() || here.strides() != there.strides() || moved(here, there)) {
         const at::AutoDispatchBelowAutograd guard;
-        there.resize_(here.sizes());
+        // Room for its strides, which may leave gaps.
+        const size_t extent = at::detail::computeStorageNbytes(here.sizes(), here.strides(), 1);
+        there.resize_({static_cast<int64_t>(extent)});
         there.unsafeGetTensorImpl()->set_sizes_and_strides(here.sizes(), here.strides());
+        if (!copied_) finish_stream(); // as for new results
         put(there, here);
       }
       return &there;
@@ -138,8 +162,8 @@ c10::Device device_of(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> 
   for (const c10::IValue& argument : arguments) {
     for_each_tensor(argument, [&](const at::Tensor& t) {
       if (t.is_cuda()) {
-        TORCH_CHECK(!device || *device == t.device(), "Expected all tensors to be on the same device, but found at least two devices, ", *device, " and ",
-                    t.device(), " (", op.schema().name(), ")");
+        TORCH_CHECK(!device || *device == t.device(), "Expected all tensors to be on the same device, but found at least two devices, ", *device,
+                    " and ", t.device(), " (", op.schema().name(), ")");
         device = t.device();
       } else if (t.dim() > 0) {
         host = true;
@@ -175,6 +199,7 @@ bool is_generator(const c10::Argument& argument) {
 // Calls an operator on the host's tensors; those that draw without saying so take the default generator.
 void call(const c10::OperatorHandle& op, Stack& stack, const std::optional<at::Generator>& generator) {
   const at::AutoDispatchBelowAutograd guard;
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset); // the CPU's, which is not for a GPU's tensors
   const OpenMemory open;
   if (const Composed function = composed(op.operator_name())) {
     stack = function(stack);
@@ -223,6 +248,12 @@ void on_host(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
     return give({at::native::copy_(to, arguments[1].toTensor(), arguments[2].toBool())});
   }
   if (schema.name() == "aten::_fused_sdp_choice") return give({int64_t{0}}); // math: the fused ones are kernels of CUDA's alone
+  if (schema.name() == "aten::_use_cudnn_ctc_loss" || schema.name() == "aten::_use_miopen_ctc_loss") return give({false});
+  if (kFewDimensions.count(schema.name())) {
+    for (const c10::IValue& argument : arguments) {
+      for_each_tensor(argument, [](const at::Tensor& t) { TORCH_CHECK(t.dim() < 25, "CUDA Tensors cannot have more than 25 dimensions"); });
+    }
+  }
 
   const c10::Device device = device_of(op, arguments);
   const c10::cuda::CUDAGuard guard(device);
@@ -248,7 +279,7 @@ void on_host(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   };
   // Work that the stream was given before comes first. A graph's is found out on copies, for its results' sizes, and recorded.
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream().stream();
-  if (!captured) C10_CUDA_CHECK(cudaStreamSynchronize(stream));
+  if (!captured) finish_stream();
   auto operands = std::make_shared<Operands>(captured);
   Stack here = operands_by(*operands);
   call(op, here, hidden);
@@ -259,12 +290,15 @@ void on_host(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
     const size_t place = at++;
     if (!result.defined()) return result;
     if (result._is_zerotensor()) return at::_efficientzerotensor(result.sizes(), result.options().device(device));
-    TORCH_CHECK_NOT_IMPLEMENTED(result.layout() == at::kStrided && !result.is_quantized(), "simulated GPU: expected a dense tensor of ", schema.name(),
-                                ", but got one of ", result.toString());
+    TORCH_CHECK_NOT_IMPLEMENTED(result.layout() == at::kStrided && !result.is_quantized(), "simulated GPU: expected a dense tensor of ",
+                                schema.name(), ", but got one of ", result.toString());
     if (const at::Tensor* const original = operands->original(result)) return *original;
     TORCH_CHECK(!operands->shares(result), "simulated GPU: expected a new tensor of ", schema.name(), ", but got a view: add it to kLaunchNothing");
     const at::Tensor there = with_place(result, device);
-    if (!captured) Operands::put(there, result);
+    if (!captured) {
+      finish_stream(); // the place may have been that of what another thread's kernel, on the same stream, is to read
+      Operands::put(there, result);
+    }
     placed.emplace_back(there, place);
     return there;
   };
@@ -294,7 +328,13 @@ void on_host(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
       }
       for (const auto& [there, place] : placed) Operands::put(there, tensors.at(place));
     };
-    C10_CUDA_CHECK(launch(stream, run));
+    C10_CUDA_CHECK(launch(stream, schema.name().c_str(), run));
+  }
+  if (schema.name().rfind("aten::_foreach_", 0) == 0) { // whose kernels for CUDA count what they write
+    for (size_t i = 0; i < n; ++i) {
+      const c10::AliasInfo* const alias = schema.arguments()[i].alias_info();
+      if (alias && alias->isWrite()) for_each_tensor(arguments[i], [](const at::Tensor& t) { t.unsafeGetTensorImpl()->bump_version(); });
+    }
   }
   give(std::move(results));
 }
@@ -314,8 +354,8 @@ const bool registered = [] {
     const auto op = dispatcher.findSchema(name);
     if (!op || name.name.rfind("aten::", 0) != 0 || kLaunchNothing.count(name.name)) continue;
     if (!op->hasKernelForDispatchKey(c10::DispatchKey::CUDA) && !kByDevice.count(name.name)) continue;
-    kept.push_back(dispatcher.registerImpl(name, c10::DispatchKey::CUDA, c10::KernelFunction::makeFromBoxedFunction<&on_host>(), std::nullopt, nullptr,
-                                           "the CPU's kernel on a simulated GPU's memory"));
+    kept.push_back(dispatcher.registerImpl(name, c10::DispatchKey::CUDA, c10::KernelFunction::makeFromBoxedFunction<&on_host>(), std::nullopt,
+                                           nullptr, "the CPU's kernel on a simulated GPU's memory"));
   }
   at::globalContext().setUserEnabledCuDNN(false); // which has kernels of its own, as fused attention has
   at::globalContext().setSDPUseFlash(false);

@@ -3,6 +3,7 @@
 #include "Runtime.h"
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <set>
@@ -136,9 +137,11 @@ using namespace simulated_gpu;
 
 extern "C" {
 
-cudaError_t simulatedGpuLaunch(cudaStream_t handle, void (*run)(void*), void (*drop)(void*), void* data) {
+cudaError_t simulatedGpuLaunch(cudaStream_t handle, const char* kernel, void (*run)(void*), void (*drop)(void*), void* data) {
   const std::lock_guard lock(mutex());
   const std::shared_ptr<void> kept(data, drop);
+  static const bool traced = std::getenv("SIMULATED_GPU_TRACE");
+  if (traced) std::fprintf(stderr, "simulated GPU: %s\n", kernel);
   const auto stream = stream_of(handle);
   if (!stream || stream->device != current_device()) return failed(cudaErrorInvalidResourceHandle);
   return enqueue(stream, [run, kept] { run(kept.get()); });
@@ -332,9 +335,9 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
   const std::lock_guard lock(mutex());
   const auto stream = stream_of(handle);
   if (!stream) return failed(cudaErrorInvalidResourceHandle);
-  *status = !stream->captured           ? cudaStreamCaptureStatusNone
-            : stream->captured->valid ? cudaStreamCaptureStatusActive
-                                      : cudaStreamCaptureStatusInvalidated;
+  *status = !stream->captured   ? cudaStreamCaptureStatusNone
+      : stream->captured->valid ? cudaStreamCaptureStatusActive
+                                : cudaStreamCaptureStatusInvalidated;
   return cudaSuccess;
 }
 

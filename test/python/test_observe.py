@@ -255,3 +255,12 @@ def test_zeros_of_a_format_that_has_none():
         layer(torch.zeros(300))
     ((_, counted),) = stats.items()
     assert (counted.elements, counted.to_zero) == (300, 0)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_float_model_on_a_gpu_is_refused():
+    """Else nothing would be counted."""
+    model = nn.Linear(2, 2).to("cuda")
+    with pytest.raises(NotImplementedError, match="on cuda:0: numbers are counted where the CPU rounds them"):
+        with torch_dtypes.observe(model, formats="q43"):
+            model(torch.ones(1, 2, device="cuda"))

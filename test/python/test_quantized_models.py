@@ -11,7 +11,7 @@ from quantized import Layers, batch, equal, gradients
 from torch import nn
 from torch.nn import functional as F
 
-from torch_dtypes import chop, dequantize_, format_of, quantize_, summary
+from torch_dtypes import _C, chop, dequantize_, format_of, quantize_, summary
 
 RULES = {nn.Linear: dict(weight="q43", activation="q52", error="q52", grad="q43"), "conv": torch.q43}
 
@@ -47,6 +47,51 @@ def test_state_dicts_load_both_ways():
     other = quantize_(Layers(), RULES)
     other.load_state_dict(torch.load(file, weights_only=True), strict=True)
     equal(gradients(other), gradients(quantised))
+
+
+on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available() or not _C.has_gpu_kernels(), reason="needs a GPU and kernels for it")
+
+
+@on_a_gpu
+@pytest.mark.parametrize("by", ["to", "state dict"])
+@pytest.mark.parametrize("way", [("cpu", "cuda"), ("cuda", "cpu")], ids=" to ".join)
+@pytest.mark.parametrize("per", ["tensor", "channel"])
+@pytest.mark.parametrize("when", ["calibration", "delayed"])
+@pytest.mark.parametrize("name", ["int8", "uint8", "q43"])
+def test_scales_come_to_the_device_of_what_they_round(name, when, per, way, by):
+    """They are no parameters, which a module's to() and load_state_dict() bring to its device."""
+    weight = dict(format=name, per="channel") if name == "int8" else "q43"
+    activation, error = dict(format=name, when=when, per=per, scale="free"), dict(format="q52", scale="free", when="delayed")
+    rule = {nn.Linear: dict(weight=weight, activation=activation, error=error)}
+    before, after = map(torch.device, way)
+    batches = [torch.randn(4, 6, device="cpu", generator=torch.Generator().manual_seed(k)) for k in range(3)]
+
+    def made(device):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 4)).to(device)
+        return quantize_(model, rule, calibrate=[x.to(device) for x in batches] if when == "calibration" else None)
+
+    def pass_of(model, x, device):
+        x = x.to(device).clone().requires_grad_()
+        y = model(x)
+        y.backward(torch.ones_like(y))
+        return [t.detach().cpu() for t in (y, x.grad, model[0].weight.grad)]
+
+    model, expected = made(before), made("cpu")
+    equal(pass_of(model, batches[0], before), pass_of(expected, batches[0], "cpu"))
+    if by == "to":
+        model.to(after)
+    else:
+        file = io.BytesIO()
+        torch.save(model.state_dict(), file)
+        file.seek(0)
+        gradient = model[0].weight.grad.to(after)
+        model = made(after)
+        model.load_state_dict(torch.load(file, weights_only=True))
+        model[0].weight.grad = gradient
+    for training in (True, False):
+        for x in batches[1:]:
+            equal(pass_of(model.train(training), x, after), pass_of(expected.train(training), x, "cpu"))
 
 
 def test_copies_and_files_of_models():

@@ -135,7 +135,9 @@ def install() -> None:
 def _may_draw(generator: object, x: object) -> bool:
     if not isinstance(generator, torch.Generator):
         return False
-    return generator.device.type == "cpu" or (isinstance(x, torch.Tensor) and generator.device == x.device)
+    if generator.device.type == "cpu" or not isinstance(x, torch.Tensor):
+        return generator.device.type == "cpu"
+    return generator.device.type == x.device.type and generator.device.index in (None, x.device.index)  # torch.Generator("cuda") is any GPU's
 
 
 def _chop_tensor(x: torch.Tensor, name: str | Any, mode: str | None, flip_prob: float, generator: torch.Generator | None) -> torch.Tensor:
@@ -289,7 +291,8 @@ def chop(
     if isinstance(flip_prob, bool) or not isinstance(flip_prob, (int, float)) or not 0 <= flip_prob <= 1:
         raise ValueError(f"expected flip_prob from 0 to 1, but got {flip_prob!r}")
     if generator is not None and not _may_draw(generator, x):
-        raise TypeError(f"expected a torch.Generator on the CPU, but got {generator!r}")
+        got = f"one of {generator.device}" if isinstance(generator, torch.Generator) else repr(generator)
+        raise TypeError(f"expected a torch.Generator of the CPU, or of x's device, but got {got}")
     if isinstance(x, torch.Tensor):
         return _chop_tensor(x, name, mode, flip_prob, generator)
     if _is_numpy(x):

@@ -156,6 +156,12 @@ class Fuzzy(contextlib.ContextDecorator):
             return op(*args, **kwargs)
         if kwargs.get("dtype", torch.float32) is not torch.float32:
             return op(*args, **kwargs)
+        elsewhere = [t.device for t in tensors if is_float32(t) and not t.is_cpu]
+        if elsewhere:
+            raise NotImplementedError(
+                f"fuzzy: expected a CPU tensor, but {op} got one on {elsewhere[0]}: there is no kernel for it. Move it with .cpu(), or work on it "
+                "outside of the block"
+            )
         self.operations[op._opname] += 1
         alone = all(t.dtype is torch.float32 and is_float32(t) for t in tensors)
         steps = plan.way is Way.PRODUCTS and self.dot_products
@@ -276,6 +282,7 @@ def fuzzy(
     Raises:
         TypeError: not a module, or parameters that are not float32.
         ValueError: an unknown mode, format, module or seed, another device.
+        NotImplementedError: in the block, arithmetic on float32 tensors of another device.
 
     Sources: Parker, "Monte Carlo arithmetic" (1997); Févotte and Lathuilière, "Verrou" (2016); Gonzalez-Pepe, Akhaddar, Glatard, Chatelain, "Fuzzy
     PyTorch" (arXiv 2605.25991), for up-down rounding.

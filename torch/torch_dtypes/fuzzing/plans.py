@@ -105,8 +105,8 @@ def each_tensor(values) -> Iterator[torch.Tensor]:
 
 
 def is_float32(t: torch.Tensor) -> bool:
-    """Whether a tensor's arithmetic is float32's, and ours can stand for it."""
-    return t.dtype in _FLOAT32 and t.layout is torch.strided and t.device.type == "cpu"
+    """Whether a tensor's arithmetic is float32's, and ours stands for it, on the CPU."""
+    return t.dtype in _FLOAT32 and t.layout is torch.strided and not t.is_meta
 
 
 def in_float64(tensors: list[torch.Tensor]) -> bool:

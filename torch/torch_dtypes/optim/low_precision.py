@@ -67,9 +67,10 @@ class LowPrecision(Optimizer):
     out. Of parameters in shards (``DTensor``, ``fully_shard``) all ranks leave a step out where one's part overflowed. A dynamic factor drives
     gradients to the end of the range: right for floats, while posits are finest around 1 and do better with a constant one.
 
-    Random words of stochastic rounding come from torch's CPU generator, as everywhere in this package: in the order of the parameters, of
-    each first the states by their order, then the master, then the weight; before them the gradients, of all parameters. A run resumes bit for
-    bit by ``state_dict()`` of the model and of this (masters, states, loss scale) and ``torch.get_rng_state()``.
+    Random words of stochastic rounding come from torch's generator of the parameter's device, as everywhere in this package: in the order of the
+    parameters, of each first the states by their order, then the master, then the weight; before them the gradients, of all parameters. A run
+    resumes bit for bit by ``state_dict()`` of the model and of this (masters, states, loss scale) and ``torch.get_rng_state()`` (on a GPU
+    ``torch.cuda.get_rng_state()``).
 
     Weights that were changed by hand (loading a checkpoint, clipping) are seen at the next step, and elements that are no rounding of
     their masters become masters. What autograd's version counter does not see (writes to ``p.data``) is not.

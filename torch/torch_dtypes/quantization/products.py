@@ -115,8 +115,9 @@ def stock_product(module: nn.Module, x: torch.Tensor, weight: torch.Tensor, bias
 
 def gradients(g, x, weight, has_bias: bool, geometry: Geometry | None, needs: tuple[bool, bool, bool], policies: tuple):
     """The gradients of operands and bias, each product (towards the input, towards the weight) under a policy of its own, in the operands' dtype."""
-    if torch.is_autocast_enabled("cpu"):
-        with torch.autocast("cpu", enabled=False):
+    kind = "cuda" if g.is_cuda else "cpu"  # each has a switch of its own
+    if torch.is_autocast_enabled(kind):
+        with torch.autocast(kind, enabled=False):
             return gradients(g, x, weight, has_bias, geometry, needs, policies)
     to_input, to_weight = policies
     gx = gw = gb = None

@@ -147,13 +147,27 @@ class Scaler:
         if self.rule.when == "calibration":
             if self.scale is None:
                 raise RuntimeError("expected a scale that calibration found, but got none; call quantize_ with calibrate=")
-            return self.scale, self.zero_point
+            return self._scale_on(tensors[0].device)
         tensors = [x.detach() for x in tensors]
         if self.rule.when == "call":
             return self._found(tensors)
         if not training and self.history:
-            return self._of_bounds(joined(self.history))
+            return self._of_bounds(joined(self._history_on(tensors[0].device)))
         return once(self, lambda: self._delayed(tensors, training))
+
+    # A module's to() leaves the state of its scales where it was, and a state dict's lies where that was saved: it comes to the tensors.
+
+    def _scale_on(self, device: torch.device) -> Scale:
+        scale, zero_point = placed((self.scale, self.zero_point), device)
+        if scale is not self.scale:
+            self.scale, self.zero_point = scale, zero_point
+        return scale, zero_point
+
+    def _history_on(self, device: torch.device) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        found = [placed(pair, device) for pair in self.history]
+        if any(pair is not before for pair, before in zip(found, self.history, strict=True)):
+            self.history = found
+        return found
 
     def of(self, found: Scale, x: torch.Tensor) -> Scale:
         """A scale in the shape that broadcasts to one of the tensors that share it, which may be of several dimensions."""
@@ -177,10 +191,11 @@ class Scaler:
         lows_and_highs, is_empty = self._bounds(tensors), not any(x.numel() for x in tensors)
         if not is_empty:
             self._check_count(lows_and_highs[0].numel())
-        result = self._of_bounds(joined(self.history or [lows_and_highs]))
+        history = self._history_on(lows_and_highs[0].device)
+        result = self._of_bounds(joined(history or [lows_and_highs]))
         # An infinity or NaN (a step that loss scaling will skip) would keep the scale out of use for as long as it is remembered.
         if training and not is_empty and all(bool(t.isfinite().all()) for t in lows_and_highs):
-            self.history = [lows_and_highs, *self.history[: self.rule.history - 1]]
+            self.history = [lows_and_highs, *history[: self.rule.history - 1]]
         return result
 
     def see(self, x: torch.Tensor) -> None:
@@ -189,13 +204,13 @@ class Scaler:
         if self.rule.by == "absmax":
             found = bounds(x, self.axis)
             self._check_count(found[0].numel())
-            self.history = [joined([*self.history, found])]
+            self.history = [joined([*self._history_on(x.device), found])]
             return
         x, self.dims = x.detach(), x.dim()
         rows = self._rows(x)
         self._check_count(rows.shape[0])
         limit = max(1, _SAMPLES // 16 // rows.shape[0])
-        self.samples.append(rows[:, :: max(1, -(-rows.shape[1] // limit))].float().clone())
+        self.samples = [*placed(self.samples, x.device), rows[:, :: max(1, -(-rows.shape[1] // limit))].float().clone()]
         if len(self.samples) > 64:
             self.samples = [torch.cat(self.samples, 1)[:, ::2]]
 
@@ -287,6 +302,13 @@ class Scaler:
 
     def _of_bounds(self, lows_and_highs):
         return scale_of(self.target, *lows_and_highs, self.rule.kind == "power_of_two", self.rule.margin)
+
+
+def placed(tensors: Sequence[torch.Tensor | None], device: torch.device) -> Sequence[torch.Tensor | None]:
+    """They themselves, or copies of them on a device that has numbers."""
+    if device.type == "meta" or all(t is None or t.device == device for t in tensors):
+        return tensors
+    return tuple(None if t is None else t.to(device) for t in tensors)
 
 
 def bounds(x: torch.Tensor, axis: int | None) -> tuple[torch.Tensor, torch.Tensor]:

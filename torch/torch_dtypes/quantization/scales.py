@@ -12,7 +12,7 @@ import torch
 
 from .. import _C
 from .base import check_dense
-from .scale_rules import Scaler, ScaleRule, bounds, joined, scale_rule
+from .scale_rules import Scaler, ScaleRule, bounds, joined, placed, scale_rule
 from .targets import Target, clipping, target
 
 __all__ = ["Calibration", "calibration"]
@@ -41,7 +41,8 @@ class Calibration:
         if values.numel() and bool(torch.isfinite(values.sum()) or torch.isfinite(values).all()):
             self._found = None
             if self.rule.when == "delayed":
-                self._scaler.history = [bounds(values, self._scaler.axis), *self._scaler.history[: self.rule.history - 1]]
+                before = (placed(pair, values.device) for pair in self._scaler.history[: self.rule.history - 1])
+                self._scaler.history = [bounds(values, self._scaler.axis), *before]
             else:
                 self._scaler.see(values)
         return x
@@ -61,8 +62,11 @@ class Calibration:
         return self._both()[1]
 
     def quantize(self, x: torch.Tensor, **options) -> torch.Tensor:
-        """``target.quantize`` with this scale and zero point; numbers beyond the largest become it, in floats that overflow, too."""
+        """``target.quantize`` with this scale and zero point; numbers beyond the largest become it, in floats that overflow, too.
+        Where x is on another device than what was seen, they are copied there."""
         scale, zero_point = self._both()
+        if isinstance(x, torch.Tensor):
+            scale, zero_point = placed((scale, zero_point), x.device)
         return self._rounds_to.quantize(x, scale=scale, zero_point=zero_point, **options)
 
     def _both(self) -> tuple[torch.Tensor, torch.Tensor | None]:

@@ -137,7 +137,7 @@ def _copied(model: nn.Module) -> nn.Module:
 @contextlib.contextmanager
 def _seeded(seed: int) -> Iterator[None]:
     """Random numbers of the seed; those of before go on behind the block."""
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []):  # a seed is for all
         torch.manual_seed(seed)
         yield
 

@@ -107,7 +107,8 @@ bool fits_one_pass(const Run& run, Job& job, std::vector<Region>& regions) {
     if (!t.defined()) continue;
     if (!is_format_tensor(t) || !computes(t.device()) || !t.is_non_overlapping_and_dense()) return false;
     if (!first) first = &t;
-    if (&entry_of(t) != &entry_of(*first) || t.device() != first->device() || t.sizes() != first->sizes() || t.strides() != first->strides()) return false;
+    if (&entry_of(t) != &entry_of(*first) || t.device() != first->device() || t.sizes() != first->sizes() || t.strides() != first->strides())
+      return false;
   }
   job.run = &run;
   job.entry = &entry_of(*first);

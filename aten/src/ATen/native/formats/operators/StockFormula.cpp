@@ -1,6 +1,10 @@
 #include <ATen/native/formats/operators/StockFormula.h>
 
+#include <ATen/Accumulation.h>
+#include <ATen/FewRandomBits.h>
+#include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
+#include <ATen/MixedOperands.h>
 #include <ATen/native/formats/GpuKernels.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
@@ -32,6 +36,11 @@ bool calls_us(const PlaceInPython& began) {
   return entered <= std::max<int64_t>(began.modes - modes(), 0);
 }
 
+// What only this thread knows: float32 that is rounded (chop, quantize_) goes by it without any tensor of ours.
+bool has_override() {
+  return rounding_override() || few_bits_override().count != 0 || accumulation_override() || mixed_operands_override();
+}
+
 } // namespace
 
 void set_python_depth(int64_t (*depth)()) {
@@ -40,7 +49,7 @@ void set_python_depth(int64_t (*depth)()) {
 
 BackwardGuard::BackwardGuard()
     : before_(backward_began),
-      alone_(has_gpu_kernels() && any_format_tensor() && c10::AutogradState::get_tls_state().get_multithreading_enabled()) {
+      alone_(has_gpu_kernels() && (any_format_tensor() || has_override()) && c10::AutogradState::get_tls_state().get_multithreading_enabled()) {
   backward_began = here(backward_began);
   if (alone_) c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
 }

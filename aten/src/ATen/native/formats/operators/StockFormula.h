@@ -15,8 +15,8 @@ struct PlaceInPython {
   int64_t depth, modes;
 };
 
-// Held while a backward pass that was begun on this thread runs: what it calls in Python is counted from here. Where there are kernels for CUDA and
-// tensors of ours, all of it runs on this thread, as on the CPU: the engine's own threads know no override of modes and policies.
+// Held while a backward pass that was begun on this thread runs: what it calls in Python is counted from here. Where there are kernels for CUDA, and
+// tensors of ours or an override, all of it runs on this thread, as on the CPU: the engine's own threads know no override of modes and policies.
 class BackwardGuard {
  public:
   BackwardGuard();

@@ -1,8 +1,10 @@
 // torch.autocast with a dtype of ours: stock's kernels for autocast cast to it as to any dtype number (the casts are Copy.cpp's). What remains
-// are the operators that take the widest dtype of their operands, which stock finds by the container: cat, stack and index_copy.
+// are the operators that take the widest dtype of their operands, which stock finds by the container: cat, stack and index_copy on the CPU. On a GPU,
+// where autocast has no dtype of ours, others have such kernels.
 #include <ATen/native/formats/overlay/Autocast.h>
 
 #include <ATen/FormatTensor.h>
+#include <ATen/Operators.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/index_copy.h>
@@ -69,6 +71,31 @@ at::Tensor index_copy(const at::Tensor& self, int64_t dim, const at::Tensor& ind
   return at::index_copy(both[0], dim, index, both[1]);
 }
 
+// On a GPU: with an operand of ours, all are left alone, as on the CPU, where stock has no such kernels.
+template <typename T>
+bool has_own(const T&) {
+  return false;
+}
+bool has_own(const at::Tensor& t) {
+  return is_own(t);
+}
+bool has_own(const std::optional<at::Tensor>& t) {
+  return t && is_own(*t);
+}
+
+template <typename Signature, Signature* F>
+struct OnGpu;
+
+template <typename Result, typename... Args, Result (*F)(Args...)>
+struct OnGpu<Result(Args...), F> {
+  static Result call(Args... args) {
+    using Stock = typename at::autocast::WrapFunction<CastPolicy::promote, at::kCUDA, Result(Args...), Result(Args...), F>::type;
+    if (!any_format_tensor() || !(has_own(args) || ...)) return Stock::call(args...);
+    const c10::impl::ExcludeDispatchKeyGuard beneath(c10::DispatchKey::AutocastCUDA);
+    return F(args...);
+  }
+};
+
 struct Silent final : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
@@ -81,6 +108,10 @@ struct Silent final : c10::WarningHandler {
   library.impl("cat", TORCH_FN(cat));
   library.impl("stack", TORCH_FN(stack));
   library.impl("index_copy", TORCH_FN(index_copy));
+  auto& gpu = *new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutocastCUDA, __FILE__, __LINE__); // outlives exit
+#define ON_GPU(NAME) gpu.impl(#NAME, TORCH_FN((OnGpu<decltype(ATEN_FN(NAME)), ATEN_FN(NAME)>::call)));
+  AT_FORALL_PROMOTE(ON_GPU)
+#undef ON_GPU
   return true;
 }();
 

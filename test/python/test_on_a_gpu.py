@@ -1,0 +1,139 @@
+"""What a GPU has and the CPU lacks, or has otherwise: `--device cuda`."""
+
+import functools
+
+import pytest
+import torch
+from torch import nn
+
+import torch_dtypes
+from torch_dtypes import chop, mixed_operands, quantize, quantize_, target
+
+pytestmark = pytest.mark.skipif(not torch.empty(0).is_cuda, reason="of a GPU: --device cuda")
+
+Q43 = torch.q43
+
+# ---- generators ----
+
+DRAWING = {
+    "chop": lambda x, g: chop(x, "q43", "stochastic", g),
+    "dtype": lambda x, g: target("q43_stochastic").quantize(x, generator=g),
+    "blocks": lambda x, g: target("mxfp4").quantize(x, rounding="stochastic", generator=g),
+    "integers": lambda x, g: target("int8").quantize(x, scale=0.1, rounding="stochastic", generator=g),
+    "codes": lambda x, g: quantize(x, "mxfp4", rounding="stochastic", generator=g).dequantize(),
+    "rand": lambda x, g: torch.rand(64, dtype=Q43, device="cuda", generator=g),
+}
+
+
+@pytest.mark.parametrize("name", DRAWING)
+def test_a_generator_that_says_no_gpu_is_any_ones(name):
+    """torch.Generator("cuda") has no index; and draws what the device's own does from the same seed."""
+    x, draw = torch.linspace(-3, 5, 64), DRAWING[name]
+    own = draw(x, torch.Generator(x.device).manual_seed(5))
+    assert torch.equal(draw(x, torch.Generator("cuda").manual_seed(5)), own)
+    torch.cuda.manual_seed(5)
+    assert torch.equal(draw(x, None), own)
+
+
+def test_a_generator_of_no_use_is_named():
+    with pytest.raises(TypeError, match=r"expected a torch.Generator of the CPU, or of x's device, but got one of cuda"):
+        chop(torch.ones(3, device="cpu"), "q43", "stochastic", torch.Generator("cuda"))
+    with pytest.raises(TypeError, match=r"expected a torch.Generator of the CPU, or of x's device, but got one of cuda"):
+        chop(0.3, "q43", "stochastic", torch.Generator("cuda"))
+    with pytest.raises(TypeError, match=r"expected a torch.Generator of the CPU, or of x's device, but got 3"):
+        chop(torch.ones(3), "q43", "stochastic", 3)
+
+
+# ---- pinned memory ----
+
+STOCK, OWN = torch.ones(3, device="cpu"), torch.ones(3, device="cpu").to(Q43)
+PINNED = {
+    "tensor": functools.partial(torch.tensor, [1.0, 2.0], dtype=Q43),
+    "scalar_tensor": functools.partial(torch.scalar_tensor, 1.0, dtype=Q43),
+    "new_tensor": functools.partial(OWN.new_tensor, [1.0, 2.0]),
+    **{name: functools.partial(getattr(torch, name), 3, dtype=Q43) for name in "empty zeros ones rand randn arange eye hann_window".split()},
+    "full": functools.partial(torch.full, (3,), 0.3, dtype=Q43),
+    "randint": functools.partial(torch.randint, 3, (3,), dtype=Q43),
+    "linspace": functools.partial(torch.linspace, 0, 1, 5, dtype=Q43),
+    "logspace": functools.partial(torch.logspace, 0, 1, 5, dtype=Q43),
+    **{f"{name}_like": functools.partial(getattr(torch, f"{name}_like"), STOCK, dtype=Q43) for name in "empty zeros ones rand randn".split()},
+    **{f"{name}_like of ours": functools.partial(getattr(torch, f"{name}_like"), OWN) for name in "empty zeros ones".split()},
+    "full_like": functools.partial(torch.full_like, OWN, 0.3),
+    **{f"new_{name}": functools.partial(getattr(OWN, f"new_{name}"), 3) for name in "empty zeros ones".split()},
+    "new_empty_strided": functools.partial(OWN.new_empty_strided, (2, 3), (1, 2)),
+}
+
+
+@pytest.mark.parametrize("name", PINNED)
+def test_factories_pin_memory(name):
+    made = PINNED[name](device="cpu", pin_memory=True)
+    assert made.dtype is Q43 and made.is_pinned() and not PINNED[name](device="cpu").is_pinned()
+    there = made.to("cuda", non_blocking=True)
+    torch.cuda.synchronize()
+    assert torch.equal(torch_dtypes.codes(there.cpu()), torch_dtypes.codes(made))
+
+
+# ---- autocast, whose list of operators that take the widest dtype is longer on a GPU ----
+
+WIDEST = {
+    "addcmul": lambda x, y: torch.addcmul(x, y, x),
+    "addcdiv": lambda x, y: torch.addcdiv(x, y, x),
+    "atan2": torch.atan2,
+    "dot": lambda x, y: torch.dot(x[0], y[0]),
+    "vdot": lambda x, y: torch.vdot(x[0], y[0]),
+    "index_put": lambda x, y: torch.index_put(x, (torch.tensor([0]),), y[:1]),
+    "scatter_add": lambda x, y: torch.scatter_add(x, 0, torch.zeros(4, 4, dtype=torch.int64), y),
+    "cross": lambda x, y: torch.cross(x[:, :3], y[:, :3], dim=1),
+    "tensordot": lambda x, y: torch.tensordot(x, y, 1),
+    "bilinear": lambda x, y: nn.functional.bilinear(x, x, y[None].expand(4, 4, 4)),
+    "grid_sample": lambda x, y: nn.functional.grid_sample(x[None, None], y[None, :, :2, None].expand(1, 4, 2, 2), align_corners=False),
+}
+
+
+@pytest.mark.parametrize("low", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", WIDEST)
+def test_operators_that_take_the_widest_dtype_leave_ours_alone(name, low):
+    x, call = torch.randn(4, 4), WIDEST[name]
+    for a, b in ((x.to(Q43), x.to(Q43)), (x.to(Q43), x), (x, x.to(Q43))):
+        with mixed_operands("promote"):
+            want = call(a, b)
+            with torch.autocast("cuda", dtype=low):
+                got = call(a, b)
+        assert got.dtype is want.dtype and torch.equal(got, want)
+    with torch.autocast("cuda", dtype=low):  # stock's own
+        assert call(x, x).dtype is torch.float32 and call(x.to(low), x.to(low)).dtype is low
+        with pytest.raises(RuntimeError, match="Unexpected floating ScalarType"):
+            call(*[x.to(torch.float16 if low is torch.bfloat16 else torch.bfloat16)] * 2)
+
+
+@pytest.mark.parametrize("low", [torch.bfloat16, torch.float16])
+def test_gradients_of_integers_in_autocast_are_those_behind_it(low):
+    rule = dict(weight="int8", activation=dict(format="int8", when="call"), arithmetic="integer", error="q52", grad="q52")
+    layer = quantize_(nn.Linear(6, 4), {nn.Linear: rule})
+    found = []
+    for within in (True, False):
+        layer.zero_grad()
+        x = torch.linspace(-1, 1, 18).reshape(3, 6).requires_grad_()
+        with torch.autocast("cuda", dtype=low):
+            loss = layer(x).square().sum()
+            if within:
+                loss.backward()
+        if not within:
+            loss.backward()
+        found.append([x.grad, *(p.grad for p in layer.parameters())])
+    for a, b in zip(*found, strict=True):
+        assert torch.equal(a, b)
+
+
+# ---- what the CPU alone has ----
+
+
+def test_fuzzy_names_tensors_of_a_gpu():
+    """Not left alone in silence: nothing would vary, and all digits would seem to hold."""
+    x, here = torch.ones(3), torch.ones(3, device="cpu")
+    with torch_dtypes.fuzzy(seed=1):
+        assert torch.equal(here.cuda() if here.is_cuda else here.to("cuda").cpu(), here) and (here * 0.1).shape == (3,)
+        for call in (lambda: x * 0.1, lambda: x.exp(), lambda: x @ x, lambda: x.cpu() + x):
+            with pytest.raises(NotImplementedError, match=r"fuzzy: expected a CPU tensor, but aten\.\w+\.\w+ got one on cuda:0.*\.cpu\(\)"):
+                call()
+    assert (x * 0.1).is_cuda

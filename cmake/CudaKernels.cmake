@@ -137,7 +137,7 @@ if(TORCH_DTYPES_GPU_ON_HOST)
 elseif(TORCH_DTYPES_GPU_SIMULATED)
   find_package(CUDAToolkit REQUIRED) # its headers
   add_host_kernels(torch_dtypes_gpu_simulated)
-  target_compile_definitions(torch_dtypes_gpu_simulated PRIVATE TORCH_DTYPES_SIMULATED_GPU)
+  target_compile_definitions(torch_dtypes_gpu_simulated PRIVATE "TORCH_DTYPES_SIMULATED_GPU=<test/simulated_gpu/Launch.h>")
   target_include_directories(torch_dtypes_gpu_simulated SYSTEM PRIVATE "${CUDAToolkit_INCLUDE_DIRS}")
   add_cuda_binding("${CUDAToolkit_INCLUDE_DIRS}" ${CUDA_BINDING_SOURCES} ${STOCK_ON_HOST_SOURCES})
 

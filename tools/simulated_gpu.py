@@ -5,15 +5,15 @@
     python tools/simulated_gpu.py -- train.py --device cuda          # any program that imports torch
     python tools/simulated_gpu.py --no-build -- -c "import torch; print(torch.ones(2, device='cuda'))"
 
-PyTorch is a CUDA build, unchanged, but for the CUDA runtime, the driver and NCCL, which test/simulated_gpu/ has in their place, and its own kernels, in
-whose place the CPU's compute on the same memory; this package's kernels for GPUs are compiled for the host, and all that binds them to PyTorch's CUDA is
-what a GPU would run: streams, events, graphs, the caching allocator, generators, pinned memory, copies, collectives between processes. What it cannot
-show is what nvcc makes of the kernels, what threads do beside one another, and speed.
+PyTorch is a CUDA build, unchanged, but for the CUDA runtime, the driver and NCCL, which test/simulated_gpu/ has in their place, and its own
+kernels, in whose place the CPU's compute on the same memory; this package's kernels for GPUs are compiled for the host, and all that binds them to
+PyTorch's CUDA is what a GPU would run: streams, events, graphs, the caching allocator, generators, pinned memory, copies, collectives between
+processes. What it cannot show is what nvcc makes of the kernels, what threads do beside one another, and speed.
 
-Memory of a simulated GPU is closed to the host (SIGSEGV, as on a machine with one), holds 0xa5 before anything is written there, and streams do nothing
-until somebody waits for them: SIMULATED_GPU_EAGER=1 lets them do it at once, which shows whether a failure is one of waiting. SIMULATED_GPU_TRACE=1
-prints PyTorch's operators as they come. It needs the headers of a CUDA toolkit (nvcc in PATH), Linux and 7 GB of disk; the environment is that of
-tools/try_torch.py.
+Memory of a simulated GPU is closed to the host (SIGSEGV, as on a machine with one), holds 0xa5 before anything is written there, and streams do
+nothing until somebody waits for them: SIMULATED_GPU_EAGER=1 lets them do it at once, which shows whether a failure is one of waiting.
+SIMULATED_GPU_TRACE=1 prints PyTorch's operators as they come. It needs the headers of a CUDA toolkit (nvcc in PATH), Linux and 7 GB of disk; the
+environment is that of tools/try_torch.py.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 // the single operator rounds it. An optimizer's step is one.
 #pragma once
 #include <ATen/FormatTensor.h>
-#include <ATen/native/formats/Instructions.h>
+#include <ATen/native/formats/cpu/Instructions.h>
 #include <c10/util/SmallVector.h>
 
 #include <vector>

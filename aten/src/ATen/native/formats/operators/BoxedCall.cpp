@@ -259,8 +259,8 @@ void BoxedCall::decode_together(const Plan& plan, const torch::jit::Stack& stack
     each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
       if (!is_format_tensor(t) || !casts_together(t) || &entry_of(t) != own_ || (!ours.empty() && t.device() != ours[0].device())) return;
       const auto is_it = [&](const at::Tensor& other) { return other.is_same(t); };
-      const bool known = std::any_of(ours.begin(), ours.end(), is_it) ||
-          std::any_of(pairs_.begin(), pairs_.end(), [&](const Pair& p) { return is_it(p.ours); });
+      const bool known =
+          std::any_of(ours.begin(), ours.end(), is_it) || std::any_of(pairs_.begin(), pairs_.end(), [&](const Pair& p) { return is_it(p.ours); });
       if (!known) ours.push_back(t);
     });
   }

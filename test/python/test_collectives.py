@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import together
+from ranks import DEVICE, together
 
 import torch_dtypes
 from torch_dtypes import _C
@@ -45,6 +45,32 @@ def raises(match, call, error=RuntimeError):
 # ---- moves ----
 
 
+def together_on_gpus(rank, held, own):
+    """Calls that NCCL begins together, of any kind, and beside stock ones; what is left to do of each is done once all are."""
+    got, stock, wide = torch.empty_like(own), torch.zeros(3), own.repeat_interleave(2, 1)
+    for asynchronous in (True, False):
+        total, first = own.clone(), wide[:, ::2].copy_(own)
+        with dist.distributed_c10d._coalescing_manager(dist.group.WORLD, own.device, async_ops=asynchronous) as block:
+            dist.reduce(total, 0, async_op=asynchronous), dist.broadcast(first, 1, async_op=asynchronous)
+        if asynchronous:
+            block.wait()
+        same(first, held[1]), same(total, own if rank else held[0] + held[1])
+    works = dist.batch_isend_irecv(
+        [
+            dist.P2POp(dist.irecv, got, 1 - rank), dist.P2POp(dist.irecv, stock, 1 - rank),
+            dist.P2POp(dist.isend, own, 1 - rank), dist.P2POp(dist.isend, torch.full((3,), rank + 1.0), 1 - rank),
+        ]
+    )  # fmt: skip
+    for work in works:
+        work.wait()
+    same(got, held[1 - rank])
+    assert stock.tolist() == [2.0 - rank] * 3
+    if own.dtype is torch.q43:
+        ends = dist.P2POp(dist.irecv, torch.empty_like(own, dtype=torch.posit8es1), 0) if rank else dist.P2POp(dist.isend, own, 1)
+        (work,) = dist.batch_isend_irecv([ends])
+        raises("expected codes of torch.posit8es1, but got torch.q43", work.wait) if rank else work.wait()
+
+
 def moves(rank):
     for name in NAMES:
         held, own = all_of(name, 4, 3), values(name, rank, 4, 3)
@@ -58,7 +84,7 @@ def moves(rank):
         work = dist.broadcast(x, 1, async_op=True)
         assert work.get_future().wait()[0].dtype is x.dtype
         work.wait()
-        assert work.is_completed() and work.is_success()
+        assert work.is_completed() and (DEVICE == "cuda" or work.is_success())  # NCCL's work does not say so
         same(x, held[1])
 
         out = [torch.empty_like(own) for _ in held]
@@ -71,10 +97,11 @@ def moves(rank):
         for r in range(SIZE):
             same(out[r], held[r]), same(wide[r, ..., 0], held[r]), same(flat[4 * r : 4 * r + 4], held[r])
 
-        lists = [[torch.empty_like(own), torch.empty_like(own[0]), torch.empty_like(own[:2])] for _ in held]
-        dist.all_gather_coalesced(lists, [own, own[0], own[:2]])
-        for r in range(SIZE):
-            same(lists[r][0], held[r]), same(lists[r][1], held[r][0]), same(lists[r][2], held[r][:2])
+        if DEVICE == "cpu":  # NCCL has none
+            lists = [[torch.empty_like(own), torch.empty_like(own[0]), torch.empty_like(own[:2])] for _ in held]
+            dist.all_gather_coalesced(lists, [own, own[0], own[:2]])
+            for r in range(SIZE):
+                same(lists[r][0], held[r]), same(lists[r][1], held[r][0]), same(lists[r][2], held[r][:2])
 
         gathered = [torch.empty_like(own) for _ in held] if rank == 1 else None
         dist.gather(own, gathered, dst=1)
@@ -86,7 +113,7 @@ def moves(rank):
         same(got, [held[0], held[0] + 1][rank])
 
         got = [held[r] if rank == 0 else -held[r] for r in range(SIZE)]
-        if releases.RUNNING >= (2, 13):  # gloo has no all_to_all of lists in 2.11
+        if releases.RUNNING >= (2, 13) or DEVICE == "cuda":  # gloo has no all_to_all of lists in 2.11
             got = [torch.empty_like(own) for _ in held]
             dist.all_to_all(got, [own, -own])
         single = torch.empty_like(own)
@@ -98,13 +125,23 @@ def moves(rank):
             same(single[2 * r : 2 * r + 2], held[r][2 * rank : 2 * rank + 2])
         same(uneven, torch.cat([h[1:] if rank else h[:1] for h in held]))
 
-        got, wish = torch.empty_like(own), dist.isend(own, 1 - rank)
-        assert dist.recv(got, 1 - rank if rank else None) == 1 - rank
-        wish.wait()
+        if DEVICE == "cpu":
+            got, wish = torch.empty_like(own), dist.isend(own, 1 - rank)
+            assert dist.recv(got, 1 - rank if rank else None) == 1 - rank
+            wish.wait()
+        else:  # NCCL's meet, in one order on both, and from a rank that is named
+            got = torch.empty_like(own)
+            for turn in range(SIZE):
+                if turn == rank:
+                    dist.isend(own, 1 - rank).wait()
+                else:
+                    dist.irecv(got, 1 - rank).wait()
         same(got, held[1 - rank])
         for p in dist.batch_isend_irecv([dist.P2POp(dist.isend, own, 1 - rank), dist.P2POp(dist.irecv, got.zero_(), 1 - rank)]):
             p.wait()
         same(got, held[1 - rank])
+        if DEVICE == "cuda":
+            together_on_gpus(rank, held, own)
 
         coalesced = [own.clone(), values("tf32" if name != "tf32" else "q43", rank, 5), torch.full((3,), float(rank)), own.bfloat16()]
         dist._broadcast_coalesced(dist.group.WORLD, coalesced, 1 << 20, 1)
@@ -113,7 +150,7 @@ def moves(rank):
         objects = [None] * SIZE
         dist.all_gather_object(objects, {"x": own})
         for r in range(SIZE):
-            same(objects[r]["x"], held[r])
+            same(objects[r]["x"].to(own.device), held[r])
         dist.barrier()
         empty = torch.empty(0, dtype=own.dtype)
         dist.broadcast(empty, 0)
@@ -271,7 +308,7 @@ def works(rank):
         thread.join()
     with torch_dtypes.rounding("toward_zero"):
         same(x, torch.tensor([float(v) for v in exact_sum(held)], dtype=torch.float64).to(torch.posit16es2))
-    assert work.is_success()
+    assert DEVICE == "cuda" or work.is_success()
     if releases.RUNNING >= (2, 13):  # Python cannot have a C++ exception in 2.11
         assert work.exception() is None
 
@@ -383,8 +420,10 @@ def disagreement(rank):
     dist.all_reduce(x)  # and the group goes on
     assert x.tolist() == [2.0] * 4
 
-    other = torch.posit8es1 if _C.gpu_on_host() else torch.posit32es2  # between GPUs both sides have one width, as NCCL wants it
-    for sent, wanted in ((other, torch.q43), (torch.q43, other), (torch.float32, torch.posit16es2)):
+    on_gpus = _C.gpu_on_host() or DEVICE == "cuda"
+    other = torch.posit8es1 if on_gpus else torch.posit32es2  # between GPUs both sides have one width, and as many bytes, as NCCL wants it
+    pairs = ((other, torch.q43), (torch.q43, other), (torch.float32, torch.posit16es2))
+    for sent, wanted in pairs[:2] if DEVICE == "cuda" else pairs:
         if rank == 0:
             dist.send(torch.ones(4, dtype=sent), 1)
         elif sent is torch.float32:
@@ -392,8 +431,11 @@ def disagreement(rank):
         else:
             raises(f"expected codes of {wanted}, but got {sent}", lambda w=wanted: dist.recv(torch.ones(4, dtype=w), 0))
     if rank == 0:
-        dist.send(x[:2], 1)
         raises("expected a contiguous tensor", lambda: dist.send(x[::2], 1))
+    if DEVICE == "cuda":
+        pass
+    elif rank == 0:
+        dist.send(x[:2], 1)
     else:
         raises("expected 4 elements, but got 2", lambda: dist.recv(x, 0))
     dist.barrier()
@@ -406,6 +448,8 @@ def test_disagreement(tmp_path):
 def beside_stock(rank):
     x = torch.ones(4, dtype=torch.posit16es2 if rank == 0 else torch.float32)
     group = dist.new_group(timeout=datetime.timedelta(seconds=3))
+    if DEVICE == "cuda" and rank == 1:  # NCCL's watchdog would end the process
+        return
     raises("comparing dtypes.*a tensor of a stock dtype" if rank == 0 else "", lambda: dist.all_reduce(x, group=group))
 
 

@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import together
+from ranks import DEVICE, together
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -278,7 +278,7 @@ def quantised(rank):
                 with torch_dtypes.distributed.same_random():
                     optimizer.step()
                 torch.randint(2**32, (), generator=own)  # the seed, if this is rank 0
-                assert torch.equal(own.get_state(), torch.get_rng_state())
+                assert torch.equal(own.get_state(), torch.default_generator.get_state())
             else:
                 optimizer.step()
         if together_drawn:
@@ -316,6 +316,7 @@ def lost(rank):
     assert time.monotonic() - before < 60  # of the group's 300
 
 
+@pytest.mark.skipif(DEVICE == "cuda", reason="NCCL's watchdog ends the process")
 def test_a_rank_that_is_gone(tmp_path):
     together(lost, tmp_path)
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import together
+from ranks import DEVICE, together
 from torch import nn
 
 from torch_dtypes._overlay import releases
@@ -40,7 +40,7 @@ def made(how, mesh, dtype):
 def steps(rank):
     from torch.distributed.device_mesh import init_device_mesh
 
-    mesh = init_device_mesh("cpu", (2,))
+    mesh = init_device_mesh(DEVICE, (2,))
     # Before 2.13 no operator of a tensor-parallel layer's DTensors in our dtypes adds sums up over ranks.
     ways = ("fully_shard", "tensor parallel") if releases.SUBCLASSES_OF_DTENSOR_DISPATCH else ("fully_shard",)
     for how in ways:

@@ -8,7 +8,7 @@ import os
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import together
+from ranks import DEVICE, together
 from torch import nn
 
 import torch_dtypes
@@ -46,7 +46,7 @@ def tensors(rank):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor, full
 
-    mesh = init_device_mesh("cpu", (2,))
+    mesh = init_device_mesh(DEVICE, (2,))
     for dtype in (POSIT, torch.q43):
         x, w = numbers(7, 4, dtype=dtype), numbers(7, 5, dtype=dtype, seed=1)
         d, dw = (distribute_tensor(t, mesh, [Shard(0)]) for t in (x, w))
@@ -242,7 +242,7 @@ def models(rank):
     from torch.distributed.tensor import Shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-    mesh = init_device_mesh("cpu", (2,))
+    mesh = init_device_mesh(DEVICE, (2,))
     plain, wide = MixedPrecisionPolicy(), MixedPrecisionPolicy(reduce_dtype=torch.float32)
     for dtype, policy, sums in ((POSIT, plain, "machine"), (torch.q43, plain, "exact"), (torch.posit32es2, plain, "machine"), (POSIT, wide, "exact")):
         model, x = network(dtype=dtype), numbers(8, 4, dtype=dtype, seed=1)
@@ -354,7 +354,7 @@ def killed(rank):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    model = fully_shard(network(), mesh=init_device_mesh("cpu", (2,)))
+    model = fully_shard(network(), mesh=init_device_mesh(DEVICE, (2,)))
     model(numbers(8, 4)).square().mean().backward()
     if rank == 1:
         os._exit(0)
@@ -363,6 +363,7 @@ def killed(rank):
             model(numbers(8, 4)).square().mean().backward()
 
 
+@pytest.mark.skipif(DEVICE == "cuda", reason="NCCL's watchdog ends the process")
 def test_a_rank_that_ends(tmp_path):
     together(killed, tmp_path, seconds=20)
 
@@ -374,7 +375,7 @@ def unfinished_sums(rank):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Shard, distribute_tensor
 
-    mesh, x = init_device_mesh("cpu", (dist.get_world_size(),)), numbers(4, 4)
+    mesh, x = init_device_mesh(DEVICE, (dist.get_world_size(),)), numbers(4, 4)
     rows, columns = (distribute_tensor(x, mesh, [Shard(d)]) for d in (0, 1))
     same(rows * 0.7, x * 0.7)
     if releases.SUBCLASSES_OF_DTENSOR_DISPATCH:

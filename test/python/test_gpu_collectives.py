@@ -46,6 +46,24 @@ def check(rank, size, store):
                 if rank % 2 == 1:
                     dist.send(x, (rank + 1) % size)
                 assert torch.equal(got.cpu(), held[(rank - 1) % size]), dtype
+                behind, before = (rank - 1) % size, (rank + 1) % size
+                ends = [dist.P2POp(dist.isend, x, before), dist.P2POp(dist.irecv, got.zero_(), behind)]
+                for work in dist.batch_isend_irecv(ends):
+                    work.wait()
+                assert torch.equal(got.cpu(), held[behind]), dtype
+            total = x.clone()
+            work = dist.all_reduce(total, async_op=True)
+            while not work.is_completed():
+                pass
+            assert torch.equal(total.cpu(), torch.stack(held).sum(0)), dtype
+            turned, wide = x.t().contiguous().t(), x.repeat_interleave(2, 1)
+            dist.broadcast(turned, 0), dist.broadcast(wide[:, ::2], 0)
+            assert torch.equal(turned.cpu(), held[0]) and torch.equal(wide[:, ::2].cpu(), held[0]), dtype
+            with dist.distributed_c10d._coalescing_manager(dist.group.WORLD, x.device):  # each without work of its own
+                total, turned = x.clone(), x.t().contiguous().t()
+                dist.reduce(total, 0), dist.broadcast(turned, size - 1)
+            assert rank != 0 or torch.equal(total.cpu(), torch.stack(held).sum(0)), dtype
+            assert torch.equal(turned.cpu(), held[-1]), dtype
         torch.manual_seed(0)
         net = torch.nn.Linear(4, 3).to(torch.posit16es2).cuda()
         ddp = torch.nn.parallel.DistributedDataParallel(net, device_ids=[rank])

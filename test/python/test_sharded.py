@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import together
+from ranks import DEVICE, together
 from torch import nn
 
 import torch_dtypes
@@ -60,7 +60,7 @@ def sharded(rank):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, MixedPrecisionPolicy, fully_shard
 
-    mesh = init_device_mesh("cpu", (2,))
+    mesh = init_device_mesh(DEVICE, (2,))
     policies = ((POSIT, None, None), (POSIT, torch.float32, torch.float32), (torch.q43, POSIT, None), (torch.posit32es2, None, torch.q52))
     for dtype, reduced, given in policies:
         within, policy = (MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=reduced, output_dtype=out) for out in (None, given))

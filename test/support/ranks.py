@@ -1,4 +1,5 @@
-"""Checks that several processes make together: the calling one is rank 0 of a group over gloo, the others run this file."""
+"""Checks that several processes make together: the calling one is rank 0 of a group over gloo, the others run this file. With `--device cuda` the
+group is over NCCL, too, and each rank has a GPU of its own, where what a check makes is moved (devices.py)."""
 
 import datetime
 import importlib.util
@@ -8,16 +9,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
+from devices import VARIABLE, OnDevice
 
 from torch_dtypes import _C
 
 TEST = Path(__file__).resolve().parents[1]
+DEVICE = "cuda" if os.environ.get(VARIABLE) == "cuda" else "cpu"  # what meshes are made of
 
 
 def together(check, folder, size=2, seconds=300):
     """check(rank) in `size` processes, where check is a function of a test file."""
+    if DEVICE == "cuda" and torch.cuda.device_count() < size:
+        pytest.skip(f"needs {size} GPUs")
     store = str(folder / check.__name__)
     path = os.pathsep.join(filter(None, (str(TEST), str(TEST / "support"), os.environ.get("PYTHONPATH"))))
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
@@ -43,8 +49,11 @@ def together(check, folder, size=2, seconds=300):
 
 
 def _run(check, store, rank, size, seconds):
+    if DEVICE == "cuda":
+        torch.cuda.set_device(rank)
     dist.init_process_group(
-        "gloo", store=dist.FileStore(store, size), rank=rank, world_size=size, timeout=datetime.timedelta(seconds=seconds)
+        "cpu:gloo,cuda:nccl" if DEVICE == "cuda" else "gloo", store=dist.FileStore(store, size), rank=rank, world_size=size,
+        timeout=datetime.timedelta(seconds=seconds), device_id=torch.device("cuda", rank) if DEVICE == "cuda" else None,
     )  # fmt: skip
     try:
         check(rank)
@@ -55,7 +64,10 @@ def _run(check, store, rank, size, seconds):
 if __name__ == "__main__":
     file, name, store, rank, size, seconds = sys.argv[1:]
     torch.set_num_threads(1)
-    _C.set_gpu_on_host(os.environ.get("TORCH_DTYPES_TEST_DEVICE") == "gpu-on-host")  # devices.py
+    _C.set_gpu_on_host(os.environ.get(VARIABLE) == "gpu-on-host")
+    if DEVICE == "cuda":
+        torch.backends.cudnn.allow_tf32 = False  # as devices.py has it
+        OnDevice(torch.device("cuda", int(rank))).__enter__()
     spec = importlib.util.spec_from_file_location(Path(file).stem, file)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module

@@ -75,6 +75,30 @@ def refusing(what: str):
     return made
 
 
+def beginning(stock):
+    """A block of calls that NCCL begins together (batch_isend_irecv, _coalescing_manager), of which none has work of its own: what is left to do of
+    calls of ours waits for the block's."""
+
+    @functools.wraps(stock)
+    def _start_coalescing(group, device):
+        stock(group, device)
+        torch.ops.torch_dtypes.begin_together(group.boxed())
+
+    return _start_coalescing
+
+
+def ending(stock):
+    """The block's work, which does so once it is waited for."""
+
+    @functools.wraps(stock)
+    def _end_coalescing(group, device):
+        work = stock(group, device)
+        both = torch.ops.torch_dtypes.end_together(group.boxed(), None if work is None else work.boxed())
+        return work if both is None else torch.distributed.Work.unbox(both)
+
+    return _end_coalescing
+
+
 def new_dtensor(stock, cls, local_tensor, spec, requires_grad=False):
     """DTensor's constructor, by which distribute_tensor, tensor parallelism and FSDP2's fully_shard hold parameters: one of ours is of a subclass."""
     from ..integrations import format_dtensor
@@ -95,5 +119,7 @@ HOOKS = [
     Extended(_DDP, "join_hook", refuse_join, optional=NO_DISTRIBUTED),
     Replaced(f"{_C10D}.Reducer", "__init__", refusing("Reducer"), optional=NO_DISTRIBUTED),
     *(Replaced(f"{_C10D}.Backend", name, refusing(f"Backend.{name}"), optional=NO_DISTRIBUTED) for name in BACKEND_METHODS),
+    Replaced(f"{_C10D}.ProcessGroup", "_start_coalescing", beginning, optional=NO_DISTRIBUTED),
+    Replaced(f"{_C10D}.ProcessGroup", "_end_coalescing", ending, optional=NO_DISTRIBUTED),
     Builtin("torch._C.TensorBase", "_dtensor__new__", new_dtensor, When.OWN_SELF | When.OWN_ARGUMENT, optional=NO_DISTRIBUTED),
 ]

@@ -43,7 +43,12 @@ from .together import Command, agree, agreed, end, joined
     "--repeats", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Train with the seeds seed to seed+N-1 and report the mean."
 )
 @click.option(
-    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, callback=check.device, help="cuda: stock dtypes only."
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    callback=check.device,
+    help="cuda: a GPU; dtypes other than stock ones where this package was built with kernels for it.",
 )
 @click.option(
     "--dtype",
@@ -146,10 +151,11 @@ def _prepare(options, ranks):
     recipes = dict.fromkeys(options["recipes"])
     if options["observe"] and options["device"] != "cpu":
         raise click.UsageError("--observe is for --device cpu: numbers are counted where they are rounded, and that is there")
-    if ranks.size > 1 and (options["observe"] or options["device"] != "cpu"):
-        what = "--observe" if options["observe"] else f"--device {options['device']}"
-        raise click.UsageError(f"expected one process for {what}, but got {ranks.size}")
+    if ranks.size > 1 and options["observe"]:
+        raise click.UsageError(f"expected one process for --observe, but got {ranks.size}")
     try:
+        if options["device"] == "cuda":
+            ranks.take_gpu()
         check_settings(recipes, **options)
         for recipe in recipes:
             check_policy(options["policy"], recipe)

@@ -117,7 +117,7 @@ class Training:
         self._schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: factor(min(1, step / steps)))
 
     def _random(self):
-        return torch.random.fork_rng(devices=range(torch.cuda.device_count()) if self._cuda else [])
+        return forked_generators(self._cuda)
 
     def _random_states(self):
         return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if self._cuda else ())]
@@ -243,7 +243,8 @@ class Training:
         self._epoch_began = state["shuffle"]
         states = state.get("random_of_ranks", [state["random"]])
         if self.ranks.rank < len(states):  # a rank that was not there goes on with words of its own
-            self._states = states[self.ranks.rank]
+            found = states[self.ranks.rank]  # of the GPUs that there were; what is drawn on others is what the seed says
+            self._states = [*found[: len(self._states)], *self._states[len(found) :]]
         self.model.load_state_dict(state["model"])
         self._schedule.load_state_dict(state["schedule"])
         self.optimizer.load_state_dict(state["optimizer"])  # after the schedule's, for the learning rates
@@ -252,6 +253,11 @@ class Training:
 def train(config, data, number, seed, on_step=None, on_epoch=None, recipe="all"):
     """Trains a network from scratch; see :class:`Training` for the arguments and :meth:`Training.go` for the result."""
     return Training(config, data, number, seed, recipe).go(on_step, on_epoch)
+
+
+def forked_generators(cuda):
+    """A block behind which the default generators go on as before it. Without use for a GPU theirs, too, if there are any: a seed is for all."""
+    return torch.random.fork_rng(devices=range(torch.cuda.device_count()) if cuda or torch.cuda.is_initialized() else [])
 
 
 def _exact(cuda):

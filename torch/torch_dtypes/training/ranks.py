@@ -29,6 +29,17 @@ class Ranks:
         """Whether this is the one that prints and writes files."""
         return self.rank == 0
 
+    def take_gpu(self) -> None:
+        """Makes ``cuda`` this rank's own GPU among its machine's, where there are several ranks: an error where it has none."""
+        if self.size == 1:
+            return
+        number, count = int(os.environ.get("LOCAL_RANK", self.rank)), torch.cuda.device_count()
+        if number >= count:
+            raise ValueError(
+                f"expected a GPU for each process of a machine, but got process {number} (from 0) and {count} GPUs; start fewer processes"
+            )
+        torch.cuda.set_device(number)
+
     # ---- a step ----
 
     def part(self, index: torch.Tensor) -> tuple[torch.Tensor, float]:

@@ -182,7 +182,7 @@ def after_training(trained, number, recipe="ptq", config=None, ranks=ALONE):
     run = Run(loop.dtype_name(number), before.seed, list(before.epochs), before.divergence, recipe)
     if before.diverged_at is None:
         model = copy.deepcopy(trained.model)
-        with torch.random.fork_rng(devices=[]):
+        with loop.forked_generators(config.device == "cuda"):
             torch.manual_seed(before.seed)
             if recipe == "weights":
                 round_weights(model, number)

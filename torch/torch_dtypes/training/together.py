@@ -7,6 +7,7 @@ import socket
 import time
 
 import click
+import torch
 import torch.distributed as dist
 
 from .ranks import ALONE, Ranks, is_lost, launched
@@ -40,13 +41,13 @@ class Alone(click.Group):
 
 @contextlib.contextmanager
 def joined():
-    """The ranks that a launcher has started, in a process group over gloo for the block."""
+    """The ranks that a launcher has started, in a process group over gloo for the block; tensors on GPUs, if they come, go over NCCL."""
     rank, size = launched()
     if size == 1:
         yield ALONE
         return
     try:
-        dist.init_process_group("gloo")
+        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo")
     except (RuntimeError, ValueError) as error:
         raise click.ClickException(f"rank {rank}: expected {size} processes that reach each other, but: {_first_line(error)}") from error
     ranks = Ranks(rank, size)

@@ -2,6 +2,7 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <map>
 #include <utility>
 
 namespace at::formats {
@@ -45,7 +46,7 @@ bool CollectiveWork::isCompleted() {
     if (finished_) return true;
   }
   if (!beneath_->isCompleted()) return false;
-  if (beneath_->isSuccess()) run_rest();
+  if (!beneath_->exception()) run_rest(); // NCCL's work does not say isSuccess()
   return true;
 }
 
@@ -114,6 +115,49 @@ float CollectiveWork::getDuration() const {
 
 uint64_t CollectiveWork::getSequencenumber() const {
   return beneath_->getSequencenumber();
+}
+
+// ---- blocks ----
+
+namespace {
+
+struct Block {
+  std::vector<at::Tensor> results;
+  std::vector<std::function<void()>> rests;
+};
+
+std::map<const c10d::ProcessGroup*, Block>& blocks() {
+  thread_local std::map<const c10d::ProcessGroup*, Block> own;
+  return own;
+}
+
+} // namespace
+
+void begin_together(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+  blocks()[group.get()] = {}; // whatever an error left of the one before
+}
+
+bool left_for_all(const c10d::ProcessGroup& group, const std::vector<at::Tensor>& results, const std::function<void()>& rest) {
+  const auto found = blocks().find(&group);
+  if (found == blocks().end()) return false;
+  Block& block = found->second;
+  block.results.insert(block.results.end(), results.begin(), results.end());
+  block.rests.push_back(rest);
+  return true;
+}
+
+c10::intrusive_ptr<c10d::Work> end_together(const c10::intrusive_ptr<c10d::ProcessGroup>& group, c10::intrusive_ptr<c10d::Work> beneath) {
+  const auto found = blocks().find(group.get());
+  if (found == blocks().end()) return nullptr;
+  const Block block = std::move(found->second);
+  blocks().erase(found);
+  if (block.rests.empty()) return nullptr;
+  auto rest = [rests = block.rests] {
+    for (const auto& one : rests) one();
+  };
+  if (beneath) return c10::make_intrusive<CollectiveWork>(std::move(beneath), block.results, std::move(rest));
+  rest();
+  return nullptr;
 }
 
 } // namespace at::formats

@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <functional>
@@ -47,5 +48,14 @@ class CollectiveWork final : public c10d::Work {
   std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
+
+// A block of calls that NCCL begins together (batch_isend_irecv), of which none has work of its own: what is left to do of each is done once the
+// block is. Blocks are a thread's.
+void begin_together(const c10::intrusive_ptr<c10d::ProcessGroup>& group);
+// Whether the group has a block, which takes these.
+bool left_for_all(const c10d::ProcessGroup& group, const std::vector<at::Tensor>& results, const std::function<void()>& rest);
+// The block's work with what its calls left, or null where they left nothing. Without work the block is done behind what the current stream was
+// given, and the rest, too.
+c10::intrusive_ptr<c10d::Work> end_together(const c10::intrusive_ptr<c10d::ProcessGroup>& group, c10::intrusive_ptr<c10d::Work> beneath);
 
 } // namespace at::formats

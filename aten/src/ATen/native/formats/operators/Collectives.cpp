@@ -25,6 +25,7 @@
 #include <torch/library.h>
 
 #include <iterator>
+#include <optional>
 #include <utility>
 
 namespace at::formats {
@@ -215,14 +216,21 @@ class Call {
     give(std::move(beneath), outputs, std::move(rest), results);
   }
   void give(c10::intrusive_ptr<c10d::Work> beneath, const c10::IValue& outputs, std::function<void()> rest, size_t results) {
+    const Tensors written = flat(outputs);
+    if (!written.empty() && written[0].is_cuda() && left_for_all(*group_, written, rest)) {
+      if (results == 2) stack_[stack_.size() - 2] = outputs;
+      stack_.back() = c10::IValue(c10::intrusive_ptr<c10d::Work>());
+      return;
+    }
     if (!beneath && waits_) { // NCCL's way to say that it is done behind what the current stream was given, where the rest goes, too
       rest();
       if (results == 2) stack_[stack_.size() - 2] = outputs;
       return;
     }
-    TORCH_CHECK_NOT_IMPLEMENTED(beneath, name(), ": expected a call by itself for ", dtype(), ", but got one within a group of NCCL's calls ",
-                                "(batch_isend_irecv), of which none says when it is done. Send and receive torch_dtypes.codes(x).");
-    c10::intrusive_ptr<c10d::Work> work = c10::make_intrusive<CollectiveWork>(std::move(beneath), flat(outputs), std::move(rest));
+    TORCH_CHECK_NOT_IMPLEMENTED(beneath, name(), ": expected a call by itself for ", dtype(),
+                                ", but got one within a group of NCCL's calls, of which ",
+                                "none says when it is done. Send and receive torch_dtypes.codes(x), or use torch.distributed.batch_isend_irecv.");
+    c10::intrusive_ptr<c10d::Work> work = c10::make_intrusive<CollectiveWork>(std::move(beneath), written, std::move(rest));
     if (results == 2) stack_[stack_.size() - 2] = outputs;
     stack_.back() = c10::IValue(std::move(work));
   }
@@ -230,11 +238,12 @@ class Call {
   void move() {
     compare();
     const c10::IValue outputs = at(0);
-    std::vector<std::pair<at::Tensor, at::Tensor>> apart; // the codes of tensors with gaps or overlaps, of which stock moves what lies between
+    // The codes of tensors with gaps or overlaps, of which stock moves what lies between, and of other orders of memory, which NCCL refuses.
+    std::vector<std::pair<at::Tensor, at::Tensor>> apart;
     for (size_t i = 0; i < op_.schema().arguments().size(); ++i) {
       at(i) = mapped(at(i), [&](const at::Tensor& t) {
         const at::Tensor codes = stock_alias(t, moved_type(*entry_));
-        if (t.is_non_overlapping_and_dense()) return codes;
+        if (on_host(t.device()) ? t.is_non_overlapping_and_dense() : t.is_contiguous()) return codes;
         const at::Tensor dense = codes.contiguous();
         if (i == 0) apart.emplace_back(codes, dense);
         return dense;
@@ -425,6 +434,16 @@ TORCH_LIBRARY_IMPL(c10d, PrivateUse2, m) {
   register_collectives(m, Kind::Scatters, {"reduce_scatter_", "_reduce_scatter_base_", "reduce_scatter_tensor_coalesced_"});
   register_collectives(m, Kind::Sends, {"send"});
   register_collectives(m, Kind::Receives, {"recv_", "recv_any_source_"});
+}
+
+TORCH_LIBRARY_FRAGMENT(torch_dtypes, m) {
+  m.def("begin_together(__torch__.torch.classes.c10d.ProcessGroup group) -> ()", &begin_together);
+  m.def(
+      "end_together(__torch__.torch.classes.c10d.ProcessGroup group, __torch__.torch.classes.c10d.Work? work) -> __torch__.torch.classes.c10d.Work?",
+      [](const c10::intrusive_ptr<c10d::ProcessGroup>& group, std::optional<c10::intrusive_ptr<c10d::Work>> work) {
+        c10::intrusive_ptr<c10d::Work> all = end_together(group, work.value_or(c10::intrusive_ptr<c10d::Work>()));
+        return all ? std::make_optional(std::move(all)) : std::nullopt;
+      });
 }
 
 } // namespace at::formats

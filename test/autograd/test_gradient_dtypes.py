@@ -166,6 +166,12 @@ def test_grad_dtype_names_our_dtype(dtype):
     x.grad, x.grad_dtype = None, dtype
     x.clone().backward(torch.ones(3, dtype=dtype))
     expect_own(x)
+    x.grad_dtype = None
+    with torch.device("cpu"):  # a mode, which is asked first and hears of the dtype
+        x.grad_dtype = dtype
+        assert x.grad_dtype is dtype
+        with pytest.raises(TypeError, match=f"grad_dtype: expected {dtype}, .* but got {container}"):
+            x.grad_dtype = container
 
 
 # The other way round: what is ours meets a stock tensor that decides, or is written to.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 from infinities import attention_masks
 from runs import Outcome, Runs, check_tensor, check_values, cotangent_like, expect, expect_same, summary, tensors
-from samples import SEED, NotApplicable, World, in_world, quiet, seed
+from samples import SEED, NotApplicable, World, here, in_world, quiet, seed
 from torch.testing._internal.common_modules import ModuleInfo, ModuleInput
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -18,7 +18,7 @@ KINDS = ("forward", "backward", "state_dict")
 def built(info: ModuleInfo, made: ModuleInput, training: bool) -> torch.nn.Module:
     """The module in float32, lazy ones with the sizes that their input gives them."""
     seed(SEED)
-    module = info.module_cls(*made.constructor_input.args, **made.constructor_input.kwargs)
+    module = info.module_cls(*made.constructor_input.args, **made.constructor_input.kwargs).to(here())
     module.train(training)
     if info.is_lazy:
         with torch.no_grad():
@@ -130,7 +130,7 @@ def run_entry(info: ModuleInfo, dtype: torch.dtype, kind: str, most: int | None 
     def calls() -> Iterator[Callable]:
         for training in (True, False):
             seed(SEED)
-            inputs = info.module_inputs_func(info, device="cpu", dtype=torch.float32, requires_grad=kind == "backward", training=training)
+            inputs = info.module_inputs_func(info, device=here(), dtype=torch.float32, requires_grad=kind == "backward", training=training)
             for made in itertools.islice(inputs, most):
                 if made.forward_input is not None:
                     yield lambda made=made, training=training: CHECKS[kind](info, made, training, dtype)

@@ -9,7 +9,7 @@ from bounds import CONTAINER, neighbour
 from infinities import identities
 from known import EXACT, KEEPS_STATISTICS, UNDEFINED_VALUES
 from runs import Outcome, Runs, check_tensor, check_values, cotangent_like, expect, expect_same, summary, tensors
-from samples import SEED, NotApplicable, alias_of, base_dtype, is_complex, quiet, sample_in_world, samples_of, seed, worlds
+from samples import SEED, NotApplicable, alias_of, base_dtype, here, is_complex, quiet, sample_in_world, samples_of, seed, worlds
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils._pytree import tree_flatten, tree_map
 
@@ -126,7 +126,7 @@ def inplace_backward(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: 
 
 def strided_out(t: torch.Tensor) -> torch.Tensor:
     """A destination with gaps between its elements, so that what is written beside it shows."""
-    return torch.zeros((*t.shape, 2), dtype=t.dtype)[..., 0]
+    return torch.zeros((*t.shape, 2), dtype=t.dtype, device=t.device)[..., 0]
 
 
 def inplace(op: OpInfo, sample: SampleInput, base: torch.dtype, dtype: torch.dtype):
@@ -217,7 +217,7 @@ def wrong_inputs(op: OpInfo, dtype: torch.dtype) -> Iterator[Callable]:
     """Calls that must raise. What is wrong with some is a dtype that our cast would put right; those must only not crash."""
     with quiet():
         seed(SEED)
-        for error in op.error_inputs_func(op, "cpu"):
+        for error in op.error_inputs_func(op, here()):
             bad = error.sample_input
             operands = tensors((bad.input, bad.args, bad.kwargs))
             floats = {t.dtype for t in operands if t.is_floating_point()}
@@ -231,7 +231,7 @@ def wrong_inputs(op: OpInfo, dtype: torch.dtype) -> Iterator[Callable]:
                 # Operands that overlap in memory, an output and an input for instance, must overlap in our dtype too.
                 where = x.untyped_storage()
                 if where.data_ptr() not in storages:
-                    elements = torch.tensor([], dtype=x.dtype).set_(where)
+                    elements = torch.tensor([], dtype=x.dtype, device=x.device).set_(where)
                     storages[where.data_ptr()] = elements.to(dtype)
                 moved[id(x)] = storages[where.data_ptr()].as_strided(x.shape, x.stride(), x.storage_offset())
                 return moved[id(x)]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 from bounds import CONTAINER, ordered_codes
 from runs import Outcome, Runs, check_tensor, check_values, expect, expect_same, summary, tensors
-from samples import SEED, NotApplicable, World, quiet
+from samples import SEED, NotApplicable, World, here, quiet
 from torch.testing._internal.common_optimizers import OptimizerInfo, OptimizerInput
 
 from torch_dtypes import set_optimizer_eps
@@ -18,7 +18,8 @@ STEPS = 4
 # Codes between the parameters that two forms reach: each of STEPS steps rounds a handful of intermediate values to a format whose
 # precision differs along them, at other places in each form.
 FORM_CODES = 16
-# Their fused form has the bits of our for-loop, and so rounds and leaves the range where stock's for-loop does.
+# Their fused form has the bits of our for-loop, and so rounds and leaves the range where stock's for-loop does; over lists, too, where a capturable
+# step has another formula in stock's.
 ONE_PASS = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 
 
@@ -57,8 +58,8 @@ def run_steps(info: OptimizerInfo, optimizer: torch.optim.Optimizer, made: list,
 
 
 def settings(info: OptimizerInfo, form: str, given: OptimizerInput) -> dict:
-    if form == "fused" and ("fused" not in info.supported_impls or "cpu" not in info.supports_fused_on):
-        raise NotApplicable("no fused form on the CPU")
+    if form == "fused" and ("fused" not in info.supported_impls or here() not in info.supports_fused_on):
+        raise NotApplicable("no fused form on this device")
     if form == "foreach" and "foreach" not in info.supported_impls:
         raise NotApplicable("no foreach form")
     chosen = {k: copy.deepcopy(v) for k, v in given.kwargs.items()}
@@ -82,7 +83,7 @@ def one_form(info: OptimizerInfo, given: OptimizerInput, form: str, dtype: torch
     def call(made, steps):
         reference = made[0].dtype is not dtype
         chosen = settings(info, form, given)
-        if reference and form == "fused" and info.optim_cls in ONE_PASS:
+        if reference and (form == "fused" or chosen.get("capturable")) and info.optim_cls in ONE_PASS:
             chosen = settings(info, "for-loop", given)
         optimizer = info.optim_cls(made, **chosen)
         run_steps(info, optimizer, made, steps)
@@ -166,7 +167,7 @@ def run_entry(info: OptimizerInfo, dtype: torch.dtype, kind: str) -> Outcome:
     check = {"forms": forms, "state_dict": state_dict}[kind]
 
     def calls() -> Iterator[Callable]:
-        for given in info.optim_inputs_func(device="cpu"):
+        for given in info.optim_inputs_func(device=here()):
             yield lambda given=given: check(info, given, dtype)
 
     set_optimizer_eps("keep")  # the reference computes with the eps that is given

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from samples import here
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -31,7 +32,7 @@ def is_floating(t):
 def sample_of(op):
     """One with two floating operands that have dimensions, or None."""
     try:
-        for sample in op.sample_inputs("cpu", torch.float32, requires_grad=False):
+        for sample in op.sample_inputs(here(), torch.float32, requires_grad=False):
             leaves = tree_leaves((sample.input, sample.args, sample.kwargs))
             odd = any(isinstance(t, torch.Tensor) and (t.layout != torch.strided or t.is_nested) for t in leaves)
             if not odd and sum(is_floating(t) and t.dim() > 0 for t in leaves) > 1:

@@ -16,6 +16,7 @@ from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 from torch._subclasses.fake_tensor import FakeTensorMode, UnsupportedFakeTensorException
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
 
 import torch_dtypes
 from torch_dtypes._overlay import graphs
@@ -54,6 +55,21 @@ def test_compiled_functions_have_eager_codes_bits(compiled, dtype):
             assert_same(f(x), function(x))
         assert counter.frame_count == 2
     assert_same(compile_(lambda y: 1 / y, fullgraph=True)(x), 1 / x)
+
+
+class Passing(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+@formats
+def test_compiled_reciprocals_in_a_mode(compiled, dtype):
+    """Dynamo goes into Python's methods of tensors then."""
+    x = torch.tensor([3.0, 7.0, 11.0])
+    for y in (x, x.to(dtype)):
+        expected = 1 / y
+        with Passing():
+            assert_same(compiled[0](lambda y: 1 / y, fullgraph=True)(y), expected)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # which dynamo hides by other means

@@ -43,9 +43,9 @@ def container(dtype):
 INTO = {
     "to": lambda t, d: t.to(d),
     "to by name": lambda t, d: t.to(dtype=d),
-    "to of a device": lambda t, d: t.to("cpu", d),
-    "to of a device object": lambda t, d: t.to(torch.device("cpu"), d),
-    "to of a device by name": lambda t, d: t.to(device="cpu", dtype=d, non_blocking=True),
+    "to of a device": lambda t, d: t.to(str(t.device), d),
+    "to of a device object": lambda t, d: t.to(t.device, d),
+    "to of a device by name": lambda t, d: t.to(device=str(t.device), dtype=d, non_blocking=True),
     "to with a copy": lambda t, d: t.to(d, copy=True),
     "to with positional flags": lambda t, d: t.to(d, False, True),
     "to of another tensor": lambda t, d: t.to(torch.zeros(1, dtype=d)),
@@ -381,11 +381,11 @@ def test_lists_of_several_dtypes_are_taken_place_by_place(dtype):
     exp = torch._foreach_exp([x, f, i])
     assert [t.dtype for t in exp] == [dtype, torch.float32, torch.float32]
     assert torch.equal(exp[0].double(), x.exp().double()) and torch.equal(exp[1], f.exp()) and torch.equal(exp[2], i.exp())
-    for scalars in (torch.tensor([1.0, 2.0]), [1.0, 2.0]):
+    for scalars in (torch.tensor([1.0, 2.0], device="cpu"), [1.0, 2.0]):
         a, b = torch._foreach_addcdiv([x, f], [x, f], [x, f], scalars)
         assert a.dtype is dtype and a.tolist() == [2.0, 3.0] and torch.equal(b, torch.addcdiv(f, f, f, value=2.0))
-    assert torch._foreach_addcdiv([x], [x], [x], torch.tensor([1.0]))[0].dtype is dtype  # the numbers' tensor is no operand
-    assert torch._foreach_addcdiv([f], [f], [f], x[:1])[0].dtype is torch.float32
+    assert torch._foreach_addcdiv([x], [x], [x], torch.tensor([1.0], device="cpu"))[0].dtype is dtype  # the numbers' tensor is no operand
+    assert torch._foreach_addcdiv([f], [f], [f], x[:1].cpu())[0].dtype is torch.float32
     written = [x.clone(), f.clone()]
     torch._foreach_mul_(written, [2.0, 3.0])
     assert written[0].dtype is dtype and written[0].tolist() == [2.0, 4.0] and torch.equal(written[1], f * 3.0)

@@ -191,7 +191,7 @@ def test_fractions_in_hooks_are_of_the_default_dtype(default_dtype, dtype):
 
     seen = []
     x = torch.ones(3, requires_grad=True)
-    x.register_hook(lambda gradient: gradient * (torch.arange(3) / 2))
+    x.register_hook(lambda gradient: gradient * (torch.arange(3, device=gradient.device) / 2))
     Scaled.apply(x).sum().backward()
     expect_tensor(x.grad, dtype)
     (gradient,) = torch.autograd.grad(Scaled.apply(x).sum(), x)

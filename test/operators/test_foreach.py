@@ -46,7 +46,7 @@ def call(name, x, y, z):
         numbers = None
     given = [*lists]
     if three and overload == "Tensor":
-        given.append(torch.tensor(NUMBERS, dtype=torch.float64))
+        given.append(torch.tensor(NUMBERS, dtype=torch.float64, device="cpu"))
     elif overload == "Tensor":
         given.append(torch.tensor(0.9, dtype=torch.float64))
     elif numbers:

@@ -18,7 +18,10 @@ class Mallinfo(ctypes.Structure):
 
 
 def allocated() -> int:
-    """Bytes that this thread's heap has given out. (What of a process is in memory changes by itself, as the system takes pages away.)"""
+    """Bytes that this thread's heap has given out. (What of a process is in memory changes by itself, as the system takes pages away.) Of a GPU,
+    where the tensors lie there: tables have copies there."""
+    if ALL.is_cuda:
+        return torch.cuda.memory_allocated()
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallinfo2"):
         pytest.skip("needs glibc's mallinfo2")

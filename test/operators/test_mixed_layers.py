@@ -117,14 +117,14 @@ def test_norms_of_one_dtype_are_of_it():
 def test_groups():
     group = torch.utils._foreach_utils._group_tensors_by_device_and_dtype
     a, b, c = torch.ones(1, dtype=torch.posit16es2), torch.ones(2, dtype=torch.e5m5), torch.ones(3, dtype=torch.posit16es2)
-    cpu = torch.device("cpu")
+    device = a.device
     found = group([[a, b, c], [], [None, b, c]], with_indices=True)
-    assert set(found) == {(cpu, torch.posit16es2), (cpu, torch.e5m5)}
-    (first, empty, third), indices = found[cpu, torch.posit16es2]
+    assert set(found) == {(device, torch.posit16es2), (device, torch.e5m5)}
+    (first, empty, third), indices = found[device, torch.posit16es2]
     assert first[0] is a and first[1] is c and empty == [] and third[0] is None and third[1] is c and indices == [0, 2]
-    assert found[cpu, torch.e5m5][1] == [1] and group([[a, b]])[cpu, torch.e5m5][1] == []
+    assert found[device, torch.e5m5][1] == [1] and group([[a, b]])[device, torch.e5m5][1] == []
     stock = group([[torch.ones(1), torch.ones(1).double()]])
-    assert set(stock) == {(cpu, torch.float32), (cpu, torch.float64)}
+    assert set(stock) == {(device, torch.float32), (device, torch.float64)}
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -23,6 +23,8 @@ def test_inference_leaves_them(dtype, call):
     mean, var = (torch.tensor([1.0, 2.0, 3.0, 4.0]).to(dtype) for _ in range(2))
     before, versions = mean.view(bits_dtype(dtype)).tolist(), (mean._version, var._version)
     x = torch.randn(5, 4, 3).to(dtype)
+    if call is CALLS["no_update"] and x.is_cuda:
+        pytest.skip("stock's calls the CPU's kernel on any device")
     with torch_dtypes.rounding("up_down"):  # which would move what is rounded
         for _ in range(3):
             call(x, mean, var)

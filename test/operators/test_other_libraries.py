@@ -21,18 +21,19 @@ def ops():
     def writes(x):
         see(x.add_(1), x)
 
-    library.define("on_cpu(Tensor x, Tensor? y=None) -> Tensor")
-    library.impl("on_cpu", lambda x, y=None: see(x.exp() if y is None else x / y, x), "CPU")
+    device = torch.zeros(()).device.type  # of the tests' tensors, for which the kernels are
+    library.define("on_device(Tensor x, Tensor? y=None) -> Tensor")
+    library.impl("on_device", lambda x, y=None: see(x.exp() if y is None else x / y, x), device.upper())
     library.define("of_list(Tensor[] xs) -> (Tensor, Tensor)")
-    library.impl("of_list", lambda xs: see((torch.cat(xs), torch.cat(xs).argsort()), *xs), "CPU")
+    library.impl("of_list", lambda xs: see((torch.cat(xs), torch.cat(xs).argsort()), *xs), device.upper())
     library.define("writes(Tensor(a!) x) -> ()")
-    library.impl("writes", writes, "CPU")
+    library.impl("writes", writes, device.upper())
     library.define("everywhere(Tensor x) -> Tensor")
     library.impl("everywhere", lambda x: see(x + x, x), "CompositeExplicitAutograd")
     library.define("view(Tensor(a) x) -> Tensor(a)")
-    library.impl("view", lambda x: x.view(-1), "CPU")
+    library.impl("view", lambda x: x.view(-1), device.upper())
 
-    @torch.library.custom_op("td_test::cubed", mutates_args=(), device_types="cpu")
+    @torch.library.custom_op("td_test::cubed", mutates_args=(), device_types=device)
     def cubed(x: torch.Tensor) -> torch.Tensor:
         return see(x * x * x, x)
 
@@ -46,12 +47,12 @@ def sample(dtype):
 
 
 @every_dtype
-def test_kernels_for_the_cpu_compute_on_exact_values(ops, dtype):
+def test_kernels_for_a_device_compute_on_exact_values(ops, dtype):
     ops, seen = ops
     x = sample(dtype)
     stock = torch_dtypes.format_of(dtype).bits > 32 or dtype is torch.posit32es2
     values = x.double() if stock else x.float()
-    for found, expected in ((ops.on_cpu(x), values.exp()), (ops.on_cpu(x, x * 3), values / (x * 3).to(values.dtype))):
+    for found, expected in ((ops.on_device(x), values.exp()), (ops.on_device(x, x * 3), values / (x * 3).to(values.dtype))):
         assert found.dtype is dtype and torch.equal(found.double(), expected.to(dtype).double())
     assert seen == [values.dtype]
     joined, order = ops.of_list([x, x])
@@ -75,7 +76,7 @@ def test_derivatives(ops, dtype):
     y.sum().backward()
     assert y.dtype is dtype and x.grad.dtype is dtype and x.grad.tolist() == (3 * x * x).tolist()
     with pytest.warns(UserWarning, match="an autograd kernel was not registered"):
-        ops.on_cpu(x).sum().backward()
+        ops.on_device(x).sum().backward()
 
 
 def test_what_cannot_be_called_with_values(ops):
@@ -87,18 +88,20 @@ def test_what_cannot_be_called_with_values(ops):
 def test_stock_tensors_are_seen_as_they_are(ops):
     ops, seen = ops
     x = torch.tensor([1.5, -0.5], dtype=torch.bfloat16)
-    assert torch.equal(ops.on_cpu(x), x.exp()) and seen == [torch.bfloat16]
+    assert torch.equal(ops.on_device(x), x.exp()) and seen == [torch.bfloat16]
 
 
 @every_dtype
 def test_stock_operands_beside_ours_are_an_error_unless_they_promote(ops, dtype):
     ops = ops[0]
     x, other = sample(dtype), torch.ones(3, dtype=torch.float64)
-    with pytest.raises(RuntimeError, match=r"td_test::on_cpu: expected floating tensors of torch\.\w+ alone, but got argument y with torch.float64"):
-        ops.on_cpu(x, other)
+    with pytest.raises(
+        RuntimeError, match=r"td_test::on_device: expected floating tensors of torch\.\w+ alone, but got argument y with torch.float64"
+    ):
+        ops.on_device(x, other)
     with torch_dtypes.mixed_operands("promote"):
-        assert ops.on_cpu(x, other).dtype is torch.float64
-    assert ops.on_cpu(x, torch.ones(3, dtype=torch.int32)).dtype is dtype
+        assert ops.on_device(x, other).dtype is torch.float64
+    assert ops.on_device(x, torch.ones(3, dtype=torch.int32)).dtype is dtype
 
 
 @pytest.mark.filterwarnings("ignore:.*an autograd kernel was not registered")
@@ -106,6 +109,6 @@ def test_stock_operands_beside_ours_are_an_error_unless_they_promote(ops, dtype)
 def test_a_kernel_of_differentiable_operators_has_their_gradient(ops, dtype):
     ops = ops[0]
     x, y = sample(dtype).requires_grad_(), sample(dtype)
-    ops.on_cpu(x, y).backward(torch.ones(3).to(dtype))
+    ops.on_device(x, y).backward(torch.ones(3).to(dtype))
     assert x.grad.dtype is dtype and torch.equal(x.grad.double(), (1 / y.double()).to(dtype).double())
     ops.writes(x.detach())

@@ -24,6 +24,7 @@ torch.index_select(x, 0, i, out=x[:8]) | torch.masked_select(x, x > 3, out=x[:20
 torch.addcmul(x[:-1], x[:-1], x[:-1], out=x[1:]) | torch.reciprocal(x[:-1], out=x[1:]) | torch.nn.functional.logsigmoid(x[:]) | x[::2].mul_(x[1::2])
 """
 DRAWS = ("normal_", "random_", "bernoulli_", "uniform_")
+PRODUCTS = ("addmm_(", "torch.mm(")  # of CUDA's library, which may read an operand after it has written there, or not
 
 
 def outcome(call: str, dtype: torch.dtype):
@@ -44,7 +45,7 @@ def test_as_stock(call, dtype):
     refused, x = outcome(call, dtype)
     stock_refused, y = outcome(call, torch.float32)
     assert refused == stock_refused
-    if not any(name in call for name in DRAWS):
+    if not any(name in call for name in (*DRAWS, *(PRODUCTS if x.is_cuda else ()))):
         assert torch.equal(x.double().nan_to_num(7, 7, 7), y.to(dtype).double().nan_to_num(7, 7, 7))
 
 

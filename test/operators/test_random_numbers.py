@@ -67,6 +67,26 @@ def test_factories(factory, n, name):
     assert_rounded(lambda d: FACTORIES[factory](n, d), name)
 
 
+OUT = {
+    "randn": lambda x: torch.randn(5, out=x), "rand": lambda x: torch.rand(5, out=x), "normal": lambda x: torch.normal(0.0, 1.0, (5,), out=x),
+    "randint": lambda x: torch.randint(0, 9, (5,), out=x), "randperm": lambda x: torch.randperm(5, out=x),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("factory", OUT)
+def test_a_tensor_to_write_says_whose_generator_draws(factory):
+    """They drew from the CPU's, and copied the numbers to where the tensor lay."""
+    before = torch.default_generator.get_state()
+    for device in ("meta", "cuda") if torch.cuda.is_available() else ("meta",):
+        x = torch.empty(0, dtype=torch.posit16es2, device=device)
+        assert OUT[factory](x) is x and x.shape == (5,) and torch.equal(before, torch.default_generator.get_state())
+        with pytest.raises(RuntimeError, match=f"expected out= on cpu, but got one on {device}"):
+            torch.rand(5, out=x, device="cpu")
+    if torch.cuda.is_available() and factory != "rand":  # whose numbers are rounded so that 1 never comes
+        found, expected = (drawn(OUT[factory], torch.empty(0, dtype=d, device="cuda"))[0] for d in (torch.posit16es2, torch.float32))
+        assert torch.equal(found, expected.to(found.dtype))
+
+
 UNIFORM = {
     "rand": lambda n, d: torch.rand(n, dtype=d),
     "rand of sizes": lambda n, d: torch.rand((2, n), dtype=d),
@@ -261,7 +281,7 @@ def test_sobol_points_are_rounded_toward_zero(name, scramble):
     dtype, of_given, of_default, reference = types(name)[0], *(torch.quasirandom.SobolEngine(3, scramble, seed=5) for _ in range(3))
     reference.draw(1)  # a float32 number
     exact = torch.cat([reference.shift.double()[None] / 2**30, reference.draw(40, dtype=torch.float64), reference.draw(23, dtype=torch.float64)])
-    out = torch.empty(0, dtype=dtype)
+    out = torch.empty(0, dtype=dtype, device="cpu")  # where an engine draws
     found = torch.cat([of_given.draw(dtype=dtype), of_given.draw(40, out, dtype), of_given.draw(n=23, dtype=dtype)])
     assert found.dtype is dtype and torch.equal(found[1:41], out) and found.double().max() < 1
     assert torch.equal(found.double(), toward_zero(exact, dtype))

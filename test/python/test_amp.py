@@ -8,6 +8,7 @@ from torch.utils.checkpoint import checkpoint
 
 from torch_dtypes import accumulate, mixed_operands, rounding
 
+KIND = torch.empty(0).device.type  # of `--device`
 NAMES = "posit16es2 q43 q52 posit32es2".split()
 every_dtype = pytest.mark.parametrize("dtype", [getattr(torch, name) for name in NAMES], ids=NAMES)
 autocast_dtypes = pytest.mark.parametrize("low", [torch.bfloat16, torch.float16])
@@ -35,7 +36,7 @@ def step(dtype):
 @every_dtype
 def test_a_training_step_in_autocast_is_the_one_without(low, dtype):
     want = step(dtype)
-    with torch.autocast("cpu", dtype=low):
+    with torch.autocast(KIND, dtype=low):
         got = step(dtype)
     for a, b in zip(got, want, strict=True):
         assert a.dtype is dtype and torch.equal(a, b)
@@ -58,6 +59,8 @@ OPERATORS = {
     "multi_margin_loss": lambda x: F.multi_margin_loss(x, torch.tensor([0, 3, 1, 2])),
     "ctc_loss": lambda x: F.ctc_loss(F.log_softmax(x[:, None], -1), torch.tensor([[1, 2]]), torch.tensor([4]), torch.tensor([2])),
     "cat": lambda x: torch.cat([x, x]),
+    "index_put": lambda x: torch.index_put(x, (torch.tensor([0, 1]),), x[2:]),
+    "scatter_add": lambda x: torch.scatter_add(x, 0, torch.tensor([[0, 3, 1, 2]]), x),
 }
 
 
@@ -69,7 +72,7 @@ def test_operators_keep_the_dtype_and_the_bits(name, low, dtype):
     torch.manual_seed(1)
     want = OPERATORS[name](x)
     torch.manual_seed(1)
-    with torch.autocast("cpu", dtype=low):
+    with torch.autocast(KIND, dtype=low):
         got = OPERATORS[name](x)
     assert got.dtype is dtype and torch.equal(got, want)
 
@@ -78,16 +81,16 @@ def test_operators_keep_the_dtype_and_the_bits(name, low, dtype):
 @every_dtype
 def test_stock_layers_beside_ours(low, dtype):
     stock, ours, x = nn.Linear(3, 4), nn.Linear(4, 2).to(dtype), torch.randn(5, 3)
-    with torch.autocast("cpu", dtype=low):
+    with torch.autocast(KIND, dtype=low):
         hidden = stock(x)
         assert hidden.dtype is low
         y = ours(hidden.to(dtype))
         assert y.dtype is dtype
         with pytest.raises(RuntimeError, match="expected operands of one dtype"):
             ours(hidden)
-    with torch.autocast("cpu", dtype=low), mixed_operands("promote"):
+    with torch.autocast(KIND, dtype=low), mixed_operands("promote"):
         assert stock(x.to(dtype)).dtype is low  # stock operands decide, and autocast rules over those
-        with torch.autocast("cpu", enabled=False):
+        with torch.autocast(KIND, enabled=False):
             assert ours(x @ torch.ones(3, 4).to(dtype).float()[:3].to(x.dtype) @ torch.eye(4)).dtype is torch.float32
     y.sum().backward()
     assert ours.weight.grad.dtype is dtype and stock.weight.grad.dtype is torch.float32
@@ -95,7 +98,7 @@ def test_stock_layers_beside_ours(low, dtype):
 
 def test_what_a_user_casts_in_autocast_is_cast():
     x = numbers(torch.posit16es2, 3)
-    with torch.autocast("cpu"):
+    with torch.autocast(KIND):
         assert x.float().dtype is torch.float32
         assert x.to(torch.bfloat16).dtype is torch.bfloat16
         assert torch.ones(3).to(torch.posit16es2).dtype is torch.posit16es2
@@ -104,7 +107,7 @@ def test_what_a_user_casts_in_autocast_is_cast():
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpoints_in_autocast(reentrant):
     model, x = network(torch.posit16es2).eval(), numbers(torch.posit16es2, 2, 1, 6, 6).requires_grad_()
-    with torch.autocast("cpu"):
+    with torch.autocast(KIND):
         y = checkpoint(model, x, use_reentrant=reentrant)
     y.sum().backward()
     assert y.dtype is torch.posit16es2 and x.grad.dtype is torch.posit16es2
@@ -301,7 +304,7 @@ def test_around_autocast_with_a_dtype_of_ours():
 @every_dtype
 def test_unscaled_gradients(dtype):
     model = nn.Linear(3, 1).to(dtype)
-    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.5), torch.amp.GradScaler("cpu", init_scale=3.0)
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.5), torch.amp.GradScaler(KIND, init_scale=3.0)
     scaler.scale(model(numbers(dtype, 2, 3)).sum()).backward()
     scaled = model.weight.grad.double().clone()
     scaler.unscale_(optimizer)
@@ -315,7 +318,7 @@ def test_unscaled_gradients(dtype):
 def test_steps_and_what_is_not_finite(foreach, dtype):
     model = nn.Linear(3, 1).to(dtype)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5, foreach=foreach)
-    scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=2)
+    scaler = torch.amp.GradScaler(KIND, init_scale=4.0, growth_interval=2)
     for bad, scale in ((None, 4.0), (float("nan"), 2.0), (float("inf"), 1.0), (None, 1.0), (None, 2.0)):
         optimizer.zero_grad()
         before = model.weight.detach().clone()
@@ -330,10 +333,10 @@ def test_steps_and_what_is_not_finite(foreach, dtype):
 
 
 def test_scaled_tensors():
-    scaler, x = torch.amp.GradScaler("cpu", init_scale=16.0), numbers(torch.posit16es2, 3)
+    scaler, x = torch.amp.GradScaler(KIND, init_scale=16.0), numbers(torch.posit16es2, 3)
     assert torch.equal(scaler.scale(x), x * 16)
     # As with half: two numbers without dimensions, of which the scale's dtype is the wider.
-    assert scaler.scale(x.sum()).dtype is torch.float32 is torch.amp.GradScaler("cpu").scale(torch.ones((), dtype=torch.half)).dtype
+    assert scaler.scale(x.sum()).dtype is torch.float32 is torch.amp.GradScaler(KIND).scale(torch.ones((), dtype=torch.half)).dtype
 
 
 # ---- backward() within the block ----

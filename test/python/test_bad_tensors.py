@@ -158,11 +158,19 @@ def test_products_across_devices(policy):
                 call()
 
 
+def test_results_are_not_written_to_another_device():
+    """As stock has it: else a result would be copied from a GPU to the host unseen."""
+    x = torch.ones(3, dtype=torch.posit16es2)
+    for call in (torch.add, torch.div, lambda a, b, out: torch.sqrt(a, out=out), lambda a, b, out: torch.addcmul(a, a, b, out=out)):
+        with pytest.raises(RuntimeError, match="on the same device"):
+            call(x, x, out=torch.empty(3, dtype=x.dtype, device="meta"))
+
+
 def test_neighbours_across_devices():
     x = torch.ones(2, 3, dtype=torch.posit16es2)
     for call in (lambda: x.nextafter(x.to("meta")), lambda: x.to("meta").nextafter(x), lambda: torch.nextafter(torch.ones(2, 3), x.to("meta"))):
         with pytest.raises(RuntimeError, match=r"on the same device|not on the expected device"):
             call()
-    for number in (torch.tensor(2.0), torch.tensor(2.0, dtype=x.dtype)):
+    for number in (torch.tensor(2.0, device="cpu"), torch.tensor(2.0, dtype=x.dtype, device="cpu")):
         result = x.to("meta").nextafter(number)
         assert result.device.type == "meta" and result.dtype is x.dtype

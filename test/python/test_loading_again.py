@@ -107,11 +107,18 @@ class Mode(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+OUTER = _get_current_function_mode_stack()  # of `--device`
+
+
+def users_modes():
+    return [mode for mode in _get_current_function_mode_stack() if mode not in OUTER]
+
+
 @pytest.fixture
 def default():
     yield torch.set_default_dtype
     torch.set_default_dtype(torch.float32)
-    assert not _get_current_function_mode_stack()
+    assert not users_modes()
 
 
 def fraction_dtype():
@@ -126,12 +133,12 @@ def test_default_dtype_leaves_users_modes_alone(default):
             default(torch.posit16es2)
             assert fraction_dtype() is torch.posit16es2
             default(torch.float32)
-            assert _get_current_function_mode_stack() == [outer, inner]
+            assert users_modes() == [outer, inner]
             default(torch.q43)
         assert fraction_dtype() is torch.q43
     assert fraction_dtype() is torch.q43
     default(torch.float32)
-    assert _get_current_function_mode_stack() == []
+    assert users_modes() == []
     assert fraction_dtype() is torch.float32
 
 
@@ -139,7 +146,7 @@ def test_default_dtype_within_a_users_block(default):
     default(torch.q43)
     with Mode() as mode:
         default(torch.float32)
-        assert _get_current_function_mode_stack() == [mode]
+        assert users_modes() == [mode]
     assert fraction_dtype() is torch.float32
 
 

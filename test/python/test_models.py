@@ -281,8 +281,9 @@ def test_module_to_changes_device_and_memory_format():
     conv = nn.Conv2d(3, 4, 3).to(torch.posit16es2)
     conv.to(memory_format=torch.channels_last)
     assert conv.weight.is_contiguous(memory_format=torch.channels_last) and conv.weight.dtype is torch.posit16es2
+    here = conv.weight.device
     assert conv.to("cpu").weight.dtype is conv.cpu().weight.dtype is torch.posit16es2
-    expect_tensor(conv(torch.rand(1, 3, 5, 5).to(torch.posit16es2)), torch.posit16es2)
+    expect_tensor(conv.to(here)(torch.rand(1, 3, 5, 5).to(torch.posit16es2)), torch.posit16es2)
     expect_tensor(nn.Conv2d(3, 4, 3).to("cpu", torch.q43, memory_format=torch.channels_last).weight, torch.q43)
     with pytest.raises(TypeError, match="floating point or complex"):
         nn.Linear(1, 1).to(torch.posit16es2).to(torch.int32)

@@ -39,6 +39,8 @@ def trained(optimizer, dtype, ways, steps=8, **options):
 def test_zero_gradients_leave_the_parameter(dtype, optimizer, ways):
     if "fused" in ways and optimizer not in ("Adagrad", "Adam", "AdamW"):
         pytest.skip("stock has no fused step of it")
+    if "fused" in ways and optimizer == "Adagrad" and torch.ones(()).is_cuda:
+        pytest.skip("stock has no fused step of it on a GPU")
     p, optim = trained(optimizer, dtype, ways)
     assert p.isfinite().all()
     if optimizer != "AdamW":  # which decays the weights

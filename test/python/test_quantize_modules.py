@@ -199,8 +199,8 @@ def test_a_model_without_memory(rule):
         model = quantize_(linear(), {nn.Linear: rule})
         if rule not in (RULES["integers"], RULES["delayed"], RULES["least error"]):  # which ask whether numbers are finite
             assert model(torch.empty(3, 6)).shape == (3, 4)
-    model.to_empty(device="cpu").load_state_dict(linear().state_dict())
     x = torch.randn(3, 6)
+    model.to_empty(device=x.device).load_state_dict(linear().state_dict())
     assert torch.equal(model(x), quantize_(linear(), {nn.Linear: rule})(x))
 
 

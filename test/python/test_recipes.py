@@ -27,6 +27,9 @@ from torch_dtypes.training.records import Epoch, Run
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.own_process]
 
 
+DEVICE = torch.ones(()).device.type
+
+
 @pytest.fixture(scope="module")
 def few_digits():
     return load_few_digits()
@@ -50,7 +53,7 @@ def test_master_keeps_float32_masters_whose_rounding_the_weights_are(few_digits)
 @pytest.mark.parametrize("loss_dtype", ["network", "float32"])
 def test_master_by_hand(few_digits, loss_dtype):
     """The loop, written out: float32 masters, the network in the dtype, weights rounded after each step."""
-    config = Config(epochs=1, optimizer="sgd", lr=0.05, momentum=0.9, schedule="cosine", loss_scale=64.0, loss_dtype=loss_dtype)
+    config = Config(epochs=1, optimizer="sgd", lr=0.05, momentum=0.9, schedule="cosine", loss_scale=64.0, loss_dtype=loss_dtype, device=DEVICE)
     training = Training(config, few_digits, torch.posit8es1, 3, "master")
     training.go()
 
@@ -74,7 +77,7 @@ def test_master_by_hand(few_digits, loss_dtype):
                 p.copy_(masters[i])
     for p, q in zip(model.parameters(), training.model.parameters(), strict=True):
         assert torch.equal(p, q)
-    tested = loop.evaluate(model, few_digits.test, torch.posit8es1, loss_dtype=loss_dtype)
+    tested = loop.evaluate(model, few_digits.test, torch.posit8es1, DEVICE, loss_dtype=loss_dtype)
     assert tested == (training.run.epochs[-1].test_loss, training.run.epochs[-1].accuracy)
     assert (tested[0] == torch.tensor(tested[0]).to(torch.posit8es1).item()) == (loss_dtype == "network")
 
@@ -243,7 +246,7 @@ def test_rules_of_recipes(name, recipe, places):
 @pytest.mark.parametrize("recipe", ["mixed", "qat"])
 def test_float32_parameters_go_through_a_run_of_layers_that_round(few_digits, recipe):
     """By hand: quantize_, then an ordinary loop; and the same stopped and resumed."""
-    config = Config(epochs=2, lr=0.01)
+    config = Config(epochs=2, lr=0.01, device=DEVICE)
     number = resolve("int8" if recipe == "qat" else "q52_stochastic", recipe)
     training = Training(config, few_digits, number, 1, recipe)
     expected = training.go()
@@ -261,7 +264,7 @@ def test_float32_parameters_go_through_a_run_of_layers_that_round(few_digits, re
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(images), labels).backward()
             optimizer.step()
-        loss, accuracy = loop.evaluate(model, few_digits.test, torch.float32)
+        loss, accuracy = loop.evaluate(model, few_digits.test, torch.float32, DEVICE)
         assert (expected.epochs[epoch].test_loss, expected.epochs[epoch].accuracy) == (loss, accuracy)
     for p, q in zip(model.parameters(), training.model.parameters(), strict=True):
         assert p.dtype is torch.float32 and torch.equal(p, q)
@@ -275,7 +278,7 @@ def test_float32_parameters_go_through_a_run_of_layers_that_round(few_digits, re
 
 
 def test_ptq_is_float32_s_run_tested_after_quantisation(few_digits, tmp_path):
-    config, trials = Config(epochs=2, optimizer="sgd", lr=0.1), (Trial("ptq", resolve("int8", "ptq")), Trial("ptq", torch.q43))
+    config, trials = Config(epochs=2, optimizer="sgd", lr=0.1, device=DEVICE), (Trial("ptq", resolve("int8", "ptq")), Trial("ptq", torch.q43))
     shown = []
 
     def display(trial, *_):
@@ -294,7 +297,7 @@ def test_ptq_is_float32_s_run_tested_after_quantisation(few_digits, tmp_path):
         batches = few_digits.train.batch(torch.arange(70))[0].split(32)
         model = torch_dtypes.dequantize_(training.model)
         torch_dtypes.quantize_(model, recipes.rules_of(config, trial.number, "ptq"), calibrate=batches)
-        assert loop.evaluate(model, few_digits.test, torch.float32) == (run.epochs[-1].test_loss, run.epochs[-1].accuracy)
+        assert loop.evaluate(model, few_digits.test, torch.float32, DEVICE) == (run.epochs[-1].test_loss, run.epochs[-1].accuracy)
 
 
 @pytest.fixture

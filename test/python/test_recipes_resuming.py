@@ -13,6 +13,7 @@ import torch
 from train_command import QUICK, Quiet, command, figures, load_few_digits
 
 import torch_dtypes
+from torch_dtypes import _C
 from torch_dtypes.training.comparison import Comparison
 from torch_dtypes.training.loop import Config, Training
 from torch_dtypes.training.recipes import Trial
@@ -61,6 +62,24 @@ def test_a_stopped_run_goes_on_bit_for_bit(few_digits, name, stop, tmp_path):
     assert all(map(torch.equal, weights(again), weights(whole)))
     with pytest.raises(ValueError, match="expected the state of"):
         Training(config, few_digits, number, 5, recipe).load_state_dict(first.state_dict())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available() or not _C.has_gpu_kernels(), reason="needs a GPU and kernels for it")
+@pytest.mark.parametrize("way", [("cpu", "cuda"), ("cuda", "cpu"), ("cuda", "cuda")], ids=" to ".join)
+def test_a_run_that_goes_on_elsewhere_depends_on_its_file_alone(few_digits, way, tmp_path):
+    """The CPU's has no state of a GPU's generator."""
+    number, found = torch_dtypes.with_rounding(torch.posit8es2, "stochastic"), []
+    before, after = (Config(epochs=2, optimizer="sgd", momentum=0.9, device=device) for device in way)
+    count = iter(range(1, 100))
+    first = Training(before, few_digits, number, 4, "all")
+    assert first.go(should_stop=lambda: next(count) == 2).interrupted
+    torch.save(first.state_dict(), tmp_path / "state.pt")
+    for seed in range(2):
+        again = Training(after, few_digits, number, 4, "all")
+        again.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+        torch.manual_seed(seed)
+        found.append([figures(again.go()), *(p.tolist() for p in weights(again))])
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("stop", [4, 7, 12])

@@ -85,8 +85,9 @@ def test_gradients_and_parameters(way, dtype):
     if way == "deepcopy":
         leaf.sum().backward()
         expect_tensor(copy.deepcopy(leaf).grad, dtype, [1.0] * 6)
+        twice = leaf * 2
         with pytest.raises(RuntimeError, match="Only Tensors created explicitly by the user"):
-            copy.deepcopy(leaf * 2)
+            copy.deepcopy(twice)
 
 
 @every_dtype

@@ -237,7 +237,7 @@ def test_evaluate_counts_right_answers():
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(1024, 10, bias=False))
     with torch.no_grad():
         model[1].weight.copy_(torch.eye(10, 1024))
-    loss, accuracy = evaluate(model, Split(pixels, labels), torch.float32)
+    loss, accuracy = evaluate(model, Split(pixels, labels), torch.float32, labels.device)
     assert accuracy == 75.0
     right, wrong = math.log(math.e + 9) - 1, math.log(10)
     assert loss == pytest.approx(0.75 * right + 0.25 * wrong)

@@ -146,7 +146,7 @@ def test_lstm_without_batches_or_numbers_and_of_wrong_sizes():
     rows, states = numbers(5, 3), [numbers(4, 2, 2), numbers(4, 2, 4)]
     for sizes, message in [([2, 3], "do not grow"), ([3, 2, 0], "above 0"), ([2, 2], "4 rows, but got"), ([], "at least one element")]:
         with pytest.raises(RuntimeError, match=message):
-            torch.ops.aten.lstm(rows, torch.tensor(sizes, dtype=torch.int64), states, weights, True, 2, 0.0, True, True)
+            torch.ops.aten.lstm(rows, torch.tensor(sizes, dtype=torch.int64, device="cpu"), states, weights, True, 2, 0.0, True, True)
     with pytest.raises(RuntimeError, match="expected 5 weights for each of 4 layers and directions, but got 19"):
         torch.ops.aten.lstm(rows, torch.tensor([2, 2, 1]), states, weights[1:], True, 2, 0.0, True, True)
     with pytest.raises(RuntimeError, match="two initial states"):
@@ -239,8 +239,9 @@ def test_meta_device(dtype):
     y = model(torch.empty(2, 1, 6, 6, dtype=dtype, device="meta"))
     y.sum().backward()
     assert y.is_meta and y.dtype is dtype and model[0].weight.grad.dtype is dtype
-    model.to_empty(device="cpu").load_state_dict(network(dtype).state_dict())
-    expect_all([model(numbers(2, 1, 6, 6, dtype=dtype))], dtype)
+    x = numbers(2, 1, 6, 6, dtype=dtype)
+    model.to_empty(device=x.device).load_state_dict(network(dtype).state_dict())
+    expect_all([model(x)], dtype)
     assert nn.utils.skip_init(nn.Linear, 3, 4, dtype=dtype).weight.dtype is dtype
 
 

@@ -75,7 +75,18 @@ int set_grad(PyObject* self, PyObject* grad, void* closure) {
   return stock_set_grad(self, grad, closure);
 }
 
+// Whether a mode or a subclass is asked first, by PyTorch's own test, which its library does not export to C++. Below 0: a Python error.
+int seen_by_torch_function(PyObject* self) {
+  THPObjectPtr module(PyImport_ImportModule("torch._C"));
+  if (!module) return -1;
+  THPObjectPtr seen(PyObject_CallMethod(module.get(), "_has_torch_function_unary", "O", self));
+  return seen ? PyObject_IsTrue(seen.get()) : -1;
+}
+
 int set_grad_dtype(PyObject* self, PyObject* dtype, void* closure) {
+  const int seen = seen_by_torch_function(self);
+  if (seen < 0) return -1;
+  if (seen > 0) return stock_set_grad_dtype(self, dtype, closure); // who is asked there must see the dtype that was said, and comes back with it
   const c10::formats::FormatEntry *own = format_of_tensor(self), *asked = dtype ? format_of_dtype(dtype) : nullptr;
   PyObject* container = own ? reinterpret_cast<PyObject*>(torch::getTHPDtype(own->container)) : nullptr;
   if (asked && asked == own) {

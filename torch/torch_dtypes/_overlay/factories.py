@@ -25,10 +25,15 @@ def _uninitialised(made: torch.Tensor) -> None:
 
 
 def take(kwargs: dict) -> tuple[torch.dtype, bool, torch.Tensor | None]:
-    """Removes what we handle ourselves: (our dtype, requires_grad, out). out= decides where no dtype= is given, else the default dtype."""
+    """Removes what we handle ourselves: (our dtype, requires_grad, out). out= decides where no dtype= is given, else the default dtype; and where
+    the numbers are made, by whose generator, where no device= is given."""
     dtype, requires_grad, out = kwargs.pop("dtype", None), kwargs.pop("requires_grad", False), kwargs.pop("out", None)
     if dtype is None:
         dtype = out.dtype if out is not None else _C.get_default_format()
+    if out is not None and kwargs.get("device") is None:
+        kwargs["device"] = out.device
+    elif out is not None and torch.device(kwargs["device"]).type != out.device.type:
+        raise RuntimeError(f"expected out= on {kwargs['device']}, but got one on {out.device}: give device= of the same, or none")
     layout = kwargs.get("layout")
     if layout not in (None, torch.strided):  # before stock fills integers of a layout that it knows floats in only
         raise NotImplementedError(
@@ -37,8 +42,10 @@ def take(kwargs: dict) -> tuple[torch.dtype, bool, torch.Tensor | None]:
     return dtype, requires_grad, out
 
 
-def finish(values: torch.Tensor, dtype: torch.dtype, requires_grad: bool, out: torch.Tensor | None) -> torch.Tensor:
+def finish(values: torch.Tensor, dtype: torch.dtype, requires_grad: bool, out: torch.Tensor | None, pinned: bool | None = False) -> torch.Tensor:
     result = values if values.dtype is dtype else values.to(dtype)
+    if pinned and out is None:  # which what was made of the values is not
+        result = result.pin_memory()
     if out is not None:
         if out.dtype is not dtype:
             raise RuntimeError(f"expected out= of dtype {dtype}, but got {out.dtype}")
@@ -107,7 +114,8 @@ def arange(stock, *args, **kwargs):
     if _for_stock(kwargs) or (kwargs.get("dtype") is None and kwargs.get("out") is None and not floats):
         return stock(*args, **kwargs)
     dtype, requires_grad, out = take(kwargs)
-    return finish(stock(*args, dtype=torch.float64 if floats else torch.int64, **kwargs), dtype, requires_grad, out)
+    pinned = kwargs.pop("pin_memory", False)
+    return finish(stock(*args, dtype=torch.float64 if floats else torch.int64, **kwargs), dtype, requires_grad, out, pinned)
 
 
 def through_float64(name: str):
@@ -117,7 +125,8 @@ def through_float64(name: str):
         if _for_stock(kwargs):
             return stock(*args, **kwargs)
         dtype, requires_grad, out = take(kwargs)
-        return finish(stock(*args, dtype=torch.float64, **kwargs), dtype, requires_grad, out)
+        pinned = kwargs.pop("pin_memory", False)
+        return finish(stock(*args, dtype=torch.float64, **kwargs), dtype, requires_grad, out, pinned)
 
     factory.__name__ = name
     return factory
@@ -147,8 +156,9 @@ def drawn(name: str):
         if _for_stock(kwargs):
             return stock(*args, **kwargs)
         dtype, requires_grad, out = take(kwargs)
+        pinned = kwargs.pop("pin_memory", False)
         values = stock(*args, dtype=_drawing_type(dtype), **kwargs)
-        return finish(_below_one(values, dtype) if name == "rand" else values, dtype, requires_grad, out)
+        return finish(_below_one(values, dtype) if name == "rand" else values, dtype, requires_grad, out, pinned)
 
     factory.__name__ = name
     return factory
@@ -192,11 +202,12 @@ def linspace(stock, start, end, steps, **kwargs):
     if _for_stock(kwargs):
         return stock(start, end, steps, **kwargs)
     dtype, requires_grad, out = take(kwargs)
+    pinned = kwargs.pop("pin_memory", False)
     i = torch.arange(int(steps), dtype=torch.float64, **kwargs)
     on_meta = i.is_meta  # where nobody knows the ends
     start, end = (0.0 if on_meta and isinstance(x, torch.Tensor) and x.is_meta else float(x) for x in (start, end))
     last = max(int(steps) - 1, 1)
-    return finish((start * (last - i) + end * i) / last, dtype, requires_grad, out)
+    return finish((start * (last - i) + end * i) / last, dtype, requires_grad, out, pinned)
 
 
 _FILL = {"zeros": 0, "ones": 1}
@@ -210,10 +221,10 @@ def like(name: str):
         dtype, requires_grad, _ = take(kwargs)
         kind = name.removesuffix("_like")
         if kind in ("rand", "randn", "randint"):
-            drawing = _drawing_type(dtype)
+            drawing, pinned = _drawing_type(dtype), kwargs.pop("pin_memory", False)
             shaped = torch.empty_like(self, dtype=drawing) if _C.is_format_tensor(self) else self
             values = stock(shaped, *args, dtype=drawing, **kwargs)
-            return finish(_below_one(values, dtype) if kind == "rand" else values, dtype, requires_grad, None)
+            return finish(_below_one(values, dtype) if kind == "rand" else values, dtype, requires_grad, None, pinned)
         value = args[0] if args else kwargs.pop("fill_value", None)
         result = _blank(torch.empty_like(self, dtype=bits_dtype(dtype), **kwargs), dtype)
         if kind == "empty":

@@ -60,11 +60,13 @@ def _given_tensor(data: object, asked: torch.dtype | None) -> object:
 def _from_tensor(data: torch.Tensor, kwargs: dict, *, copy: bool) -> torch.Tensor:
     wanted, device = kwargs.get("dtype") or data.dtype, kwargs.get("device")
     result = data.to(device=device, dtype=wanted, copy=copy)
+    if kwargs.get("pin_memory"):
+        result = result.pin_memory()
     return result.requires_grad_() if kwargs.get("requires_grad") else result
 
 
 def _from_data(stock, data, args, kwargs, *, copies: bool):
-    asked = kwargs.get("dtype")
+    asked, pinned = kwargs.get("dtype"), kwargs.get("pin_memory")
     dtype, requires_grad, _ = take(kwargs)
     if copies and isinstance(data, torch.Tensor):
         data = data.detach()
@@ -73,7 +75,7 @@ def _from_data(stock, data, args, kwargs, *, copies: bool):
         values = _exact(stock, data, *args, real=asked is not None, **kwargs)
     if asked is None and not _wants_default(values, data):
         return values.requires_grad_() if requires_grad else values
-    return finish(_filled(values, data, dtype), dtype, requires_grad, None)
+    return finish(_filled(values, data, dtype), dtype, requires_grad, None, pinned)
 
 
 def _dtype_of_number(number: object) -> torch.dtype | None:
@@ -165,7 +167,8 @@ def scalar_tensor(stock, value, *args, **kwargs):
     """A number in float64 or int64, rounded once."""
     dtype, requires_grad, _ = take(kwargs)
     exact = torch.int64 if isinstance(value, int) else torch.float64
-    return finish(_filled(stock(value, *args, dtype=exact, **kwargs), value, dtype), dtype, requires_grad, None)
+    pinned = kwargs.pop("pin_memory", False)
+    return finish(_filled(stock(value, *args, dtype=exact, **kwargs), value, dtype), dtype, requires_grad, None, pinned)
 
 
 def new_tensor(stock, self, data, **kwargs):

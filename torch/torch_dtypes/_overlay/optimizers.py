@@ -28,7 +28,7 @@ _FUSED = {"adagrad", "adam", "sgd"}
 def step(stock, own, name, params, *lists, **settings):
     """One call of such a function: lists are parted by dtype, ours for the parameters of each dtype of ours, stock's for the others. An eps that is
     0 in ours is raised (optim/eps.py); SGD, Adam and AdamW run in one pass over memory, whichever way is asked for (OptimizerSteps.cpp); over
-    lists, Adafactor, Adagrad, ASGD, NAdam and RAdam take the for-loop's function."""
+    lists, Adafactor, Adagrad, ASGD, NAdam and RAdam take the for-loop's function, and Adam and AdamW where they are capturable."""
     if not any(map(_C.is_format_tensor, params)):
         return None
     places = {}
@@ -52,8 +52,16 @@ def step(stock, own, name, params, *lists, **settings):
 
 
 def _by_loop(over_lists, loop, params, *lists, **settings):
-    refused = settings.get("differentiable") or settings.get("capturable")  # as stock refuses it over lists
+    refused = settings.get("differentiable")  # as stock refuses it over lists
     return (over_lists if refused else loop)(params, *lists, **settings)
+
+
+def _capturable_by_loop(other, loop, params, *lists, **settings):
+    """Adam's step by the loop where it is capturable: stock's formula over lists is another one then, and one pass takes the number of steps out
+    of the GPU's memory, which a capture refuses. What scales gradients is for the fused way alone."""
+    scaled = any(x is not None for x in (*lists[5:], settings.get("grad_scale"), settings.get("found_inf")))
+    kept = scaled or settings.get("differentiable") or not settings.get("capturable") or params[0].is_cpu  # stock refuses the CPU in the loop
+    return (other if kept else loop)(params, *lists, **settings)
 
 
 def _are_numbers(*settings) -> bool:
@@ -140,7 +148,9 @@ def _rows():
         if module_name in _OTHER_OVER_LISTS:
             own["_multi_tensor_"] = functools.partial(_by_loop, stock["_multi_tensor_"], stock["_single_tensor_"])
         if one_pass := _ONE_PASS.get(module_name):
-            own = {way: functools.partial(one_pass, function) for way, function in stock.items()}
+            if module_name == "adam":
+                own = {way: functools.partial(_capturable_by_loop, function, stock["_single_tensor_"]) for way, function in stock.items()}
+            own = {way: functools.partial(one_pass, function) for way, function in own.items()}
         for way in ways:
             run = functools.partial(step, stock[way], own[way], module_name)
             yield Extended(module, way + name, run, ends_graph=dtype_of)  # stock's formulas differ where they are compiled

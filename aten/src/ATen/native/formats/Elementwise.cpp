@@ -450,6 +450,8 @@ at::Tensor& store(const at::Tensor& result, at::Tensor& out, at::ArrayRef<at::Te
   TORCH_CHECK(c10::canCast(is_format_tensor(result) ? c10::kFloat : result.scalar_type(), is_format_tensor(out) ? c10::kFloat : out.scalar_type()),
               "result type ", is_format_tensor(result) ? entry_of(result).name : c10::toString(result.scalar_type()),
               " can't be cast to the desired output type ", is_format_tensor(out) ? entry_of(out).name : c10::toString(out.scalar_type()));
+  TORCH_CHECK(out.device() == result.device(), "expected out= on the same device as the operands, ", result.device(), ", but got one on ",
+              out.device());
   if (out.sizes() != result.sizes()) {
     if (out.numel() != 0) at::native::resize_output_check(out, result.sizes());
     at::_ops::resize_::call(out, c10::fromIntArrayRefSlow(result.sizes()), {});

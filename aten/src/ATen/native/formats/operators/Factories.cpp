@@ -38,12 +38,20 @@ at::TensorOptions stock_options(ScalarType type, Device device, optional<bool> p
   return at::TensorOptions().dtype(type).device(device).pinned_memory(pin);
 }
 
+// Pinned memory is PyTorch's to give, for codes.
+at::Tensor pinned(const at::Tensor& codes, const FormatEntry& entry) {
+  return uninitialised(format_alias(codes, entry));
+}
+
 at::Tensor empty_like_kernel(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
                              optional<MemoryFormat> mf) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   expect_strided(layout);
   const FormatEntry* target = requested_format(dtype, entry_of(self));
   const Device where = device.value_or(self.device());
+  if (target && pin.value_or(false)) {
+    return pinned(at::empty_like(stock_alias(self, entry_of(self).bits), stock_options(target->bits, where, pin), mf), *target);
+  }
   if (target && where == self.device()) return uninitialised(empty_like_format(self, *target, mf));
   if (target) return uninitialised(empty_format(self.sizes(), *target, where, mf == MemoryFormat::Preserve ? std::nullopt : mf));
   return at::empty_like(stock_alias(self, entry_of(self).bits), stock_options(*dtype, where, pin), mf);
@@ -56,6 +64,7 @@ at::Tensor new_empty_kernel(const at::Tensor& self, SymIntArrayRef size, optiona
   const auto sizes = C10_AS_INTARRAYREF_SLOW(size);
   const FormatEntry* target = requested_format(dtype, entry_of(self));
   const Device where = device.value_or(self.device());
+  if (target && pin.value_or(false)) return pinned(at::empty(sizes, stock_options(target->bits, where, pin)), *target);
   if (target) return uninitialised(empty_format(sizes, *target, where));
   return at::empty(sizes, stock_options(*dtype, where, pin));
 }
@@ -66,8 +75,10 @@ at::Tensor new_empty_strided_kernel(const at::Tensor& self, SymIntArrayRef size,
   expect_strided(layout);
   const FormatEntry* target = requested_format(dtype, entry_of(self));
   const Device where = device.value_or(self.device());
-  if (target) return uninitialised(empty_strided_format(C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride), *target, where));
-  return at::empty_strided(C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride), stock_options(*dtype, where, pin));
+  const auto sizes = C10_AS_INTARRAYREF_SLOW(size), strides = C10_AS_INTARRAYREF_SLOW(stride);
+  if (target && pin.value_or(false)) return pinned(at::empty_strided(sizes, strides, stock_options(target->bits, where, pin)), *target);
+  if (target) return uninitialised(empty_strided_format(sizes, strides, *target, where));
+  return at::empty_strided(sizes, strides, stock_options(*dtype, where, pin));
 }
 
 at::Tensor filled(at::Tensor t, const c10::Scalar& value) {

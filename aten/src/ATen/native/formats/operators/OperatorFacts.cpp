@@ -82,6 +82,8 @@ constexpr OperatorFacts kRows[] = {
     {"_softmax",                                Boxed,      OneDtypeOut},
     {"_softmax_backward_data",                  Boxed,      ByCasts},
     {"_sparse_mm",                              Own,        0},
+    {"_thnn_fused_gru_cell",                    Boxed,      OneDtype},
+    {"_thnn_fused_lstm_cell",                   Boxed,      OneDtype},
     {"_to_copy",                                Own,        0},
     {"_transformer_encoder_layer_fwd",          Boxed,      FusedProducts | MultipliesWithin | OneFloatingDtype},
     {"_trilinear",                              Boxed,      OneDtype},

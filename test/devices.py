@@ -79,6 +79,7 @@ CPU_ONLY = {
     "test_python_functions_on_elements": "map_ and apply_ are the CPU's in PyTorch",
     "test_vectors_go_into_what_is_no_regular_file_and_where_a_link_leads": "the command works on the CPU, where moved tensors are not",
     "test_standard_output_that_is_full_or_has_no_reader": "the command works on the CPU, where moved tensors are not",
+    "test_cuda_kernels.py": "calls kernels that were compiled for the host on pointers to its memory",
     "test_words_of_stochastic_registers": "its words are of the seed that the CPU's generator gives next",
     "test_a_few_elements_cost_little": "compares times of the CPU's loops, which run while they are called",
     "test_statistics_in_memory_that_cannot_be_written": "maps a file into the host's memory",

@@ -129,7 +129,7 @@ def arithmetic_of_two_dtypes(device, dtype):
     a, b = ours((9, 8), dtype, device), numbers((9, 8), 4).to(device)
     in_place = a.clone()
     in_place.add_(b.double())
-    return [in_place, a + b.to(dtype), a * torch.tensor(0.3), a + torch.tensor(2.0).to(dtype)]
+    return [in_place, a + b.to(dtype), a * torch.tensor(0.3, device="cpu"), a + torch.tensor(2.0, device="cpu").to(dtype)]
 
 
 # ---- by stock kernels between decoding and encoding, exact in any order ----

@@ -206,6 +206,7 @@ void run_programs(const std::vector<Run>& runs) {
     return true;
   });
   on_device.launch();
+  if (jobs.empty()) return;
   for (Job& job : jobs) {
     const Format f = rounding_format(*job.entry);
     for (int r = 0; observing() && observed_thread().observer && r < kRegisters; ++r) {

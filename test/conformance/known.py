@@ -77,6 +77,9 @@ _WINDOWS = "bartlett blackman cosine exponential gaussian general_cosine general
 listed(FAILS, "forward", " ".join("signal.windows." + name for name in _WINDOWS.split()), Known(_NO_WINDOWS, refused=True))
 listed(FAILS, "forward backward gradgrad", "view_as_complex", Known("no complex counterpart", refused=True))
 listed(FAILS, "forward backward gradgrad", "to_sparse", Known("no sparse layout", refused=True))
+_JITERATOR = "unary binary 2inputs_2outputs 4inputs_with_extra_args binary_return_by_ref"
+_COMPILED = Known("CUDA code of a user's, which knows no format", refused=True)
+listed(FAILS, "forward", " ".join("jiterator_" + name for name in _JITERATOR.split()), _COMPILED)
 _FEW_BITS = "terms cancel, and what the rounding of the others leaves depends on the order of three kernels"
 if RUNNING >= (2, 13):
     listed(FAILS, "gradgrad", "nn.functional.linear_cross_entropy.chunked", Known(_FEW_BITS, ("posit8es2",)))

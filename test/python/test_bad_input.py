@@ -373,3 +373,10 @@ def test_operators_written_in_python_refuse_our_dtypes():
                 with pytest.raises(TypeError, match=f"expected a stock dtype for this operator .* got {dtype}"):
                     op(x, dtype)
         assert in_dtype(x, torch.float64).dtype is torch.float64
+
+
+def test_cuda_code_of_a_user_takes_no_codes_for_numbers():
+    squares = torch.cuda.jiterator._create_jit_fn("template <typename T> T squares(T x) { return x * x; }")
+    for x in (torch.ones(3, dtype=torch.posit16es2), torch.empty(0, dtype=torch.posit16es2)):
+        with pytest.raises(NotImplementedError, match=r"expected operands of stock dtypes .* but got torch\.posit16es2"):
+            squares(x)

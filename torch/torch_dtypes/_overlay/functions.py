@@ -131,6 +131,15 @@ def refuse_captured(*args, **kwargs) -> None:
         )
 
 
+def refuse_jitted(*args, **kwargs) -> None:
+    """An error: a user's CUDA code for each element, compiled at the call, would take codes for the container's numbers."""
+    if (name := _C.format_in((args[1:], kwargs))) is not None:
+        raise NotImplementedError(
+            f"expected operands of stock dtypes for a function of torch.cuda.jiterator, but got torch.{name}: cast them to float32, and the result "
+            "back."
+        )
+
+
 # ---- before which graphs of Dynamo's end ----
 
 
@@ -157,6 +166,7 @@ HOOKS = [
     Builtin("torch._C.TensorBase", "pinverse", pinverse_method, When.OWN_SELF),
     Extended("torch.utils._foreach_utils", "_group_tensors_by_device_and_dtype", group_tensors, within=True),
     Extended("torch.nn.utils", "get_total_norm", total_norm, within=True),
+    Extended("torch.cuda.jiterator._JittedFunction", "__call__", refuse_jitted),
     Extended("torch", "cond", chosen, ends_graph=_dtype_among),
     Extended(f"{_CONTROL}.while_loop", "while_loop", repeated, ends_graph=_dtype_among),
     *(Extended(f"{_CONTROL}.{name}", name, refuse_captured, ends_graph=_dtype_among) for name in ("scan", "map")),

@@ -42,9 +42,14 @@ def take(kwargs: dict) -> tuple[torch.dtype, bool, torch.Tensor | None]:
     return dtype, requires_grad, out
 
 
+def take_all(kwargs: dict) -> tuple[torch.dtype, bool, torch.Tensor | None, bool | None]:
+    """The same, and pin_memory, for a factory whose stock one makes numbers of another dtype: (our dtype, and what finish() is given behind it)."""
+    return *take(kwargs), kwargs.pop("pin_memory", False)
+
+
 def finish(values: torch.Tensor, dtype: torch.dtype, requires_grad: bool, out: torch.Tensor | None, pinned: bool | None = False) -> torch.Tensor:
     result = values if values.dtype is dtype else values.to(dtype)
-    if pinned and out is None:  # which what was made of the values is not
+    if pinned and out is None:
         result = result.pin_memory()
     if out is not None:
         if out.dtype is not dtype:
@@ -113,9 +118,8 @@ def arange(stock, *args, **kwargs):
     floats = any(isinstance(n, float) or (isinstance(n, torch.Tensor) and n.is_floating_point()) for n in numbers)
     if _for_stock(kwargs) or (kwargs.get("dtype") is None and kwargs.get("out") is None and not floats):
         return stock(*args, **kwargs)
-    dtype, requires_grad, out = take(kwargs)
-    pinned = kwargs.pop("pin_memory", False)
-    return finish(stock(*args, dtype=torch.float64 if floats else torch.int64, **kwargs), dtype, requires_grad, out, pinned)
+    dtype, *rest = take_all(kwargs)
+    return finish(stock(*args, dtype=torch.float64 if floats else torch.int64, **kwargs), dtype, *rest)
 
 
 def through_float64(name: str):
@@ -124,9 +128,8 @@ def through_float64(name: str):
     def factory(stock, *args, **kwargs):
         if _for_stock(kwargs):
             return stock(*args, **kwargs)
-        dtype, requires_grad, out = take(kwargs)
-        pinned = kwargs.pop("pin_memory", False)
-        return finish(stock(*args, dtype=torch.float64, **kwargs), dtype, requires_grad, out, pinned)
+        dtype, *rest = take_all(kwargs)
+        return finish(stock(*args, dtype=torch.float64, **kwargs), dtype, *rest)
 
     factory.__name__ = name
     return factory
@@ -155,10 +158,9 @@ def drawn(name: str):
     def factory(stock, *args, **kwargs):
         if _for_stock(kwargs):
             return stock(*args, **kwargs)
-        dtype, requires_grad, out = take(kwargs)
-        pinned = kwargs.pop("pin_memory", False)
+        dtype, *rest = take_all(kwargs)
         values = stock(*args, dtype=_drawing_type(dtype), **kwargs)
-        return finish(_below_one(values, dtype) if name == "rand" else values, dtype, requires_grad, out, pinned)
+        return finish(_below_one(values, dtype) if name == "rand" else values, dtype, *rest)
 
     factory.__name__ = name
     return factory
@@ -201,13 +203,12 @@ def linspace(stock, start, end, steps, **kwargs):
     """Interpolated with whole-number weights, so that what is exact in the middle (0 of -1 to 1) stays exact."""
     if _for_stock(kwargs):
         return stock(start, end, steps, **kwargs)
-    dtype, requires_grad, out = take(kwargs)
-    pinned = kwargs.pop("pin_memory", False)
+    dtype, *rest = take_all(kwargs)
     i = torch.arange(int(steps), dtype=torch.float64, **kwargs)
     on_meta = i.is_meta  # where nobody knows the ends
     start, end = (0.0 if on_meta and isinstance(x, torch.Tensor) and x.is_meta else float(x) for x in (start, end))
     last = max(int(steps) - 1, 1)
-    return finish((start * (last - i) + end * i) / last, dtype, requires_grad, out, pinned)
+    return finish((start * (last - i) + end * i) / last, dtype, *rest)
 
 
 _FILL = {"zeros": 0, "ones": 1}

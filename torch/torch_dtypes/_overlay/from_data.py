@@ -10,7 +10,7 @@ import torch
 from .. import _C
 from .._codes import bits_dtype
 from . import interop
-from .factories import finish, take
+from .factories import finish, take, take_all
 from .table import Builtin, Native, When
 
 
@@ -165,10 +165,9 @@ def asarray(stock, data, *args, **kwargs):
 
 def scalar_tensor(stock, value, *args, **kwargs):
     """A number in float64 or int64, rounded once."""
-    dtype, requires_grad, _ = take(kwargs)
+    dtype, *rest = take_all(kwargs)
     exact = torch.int64 if isinstance(value, int) else torch.float64
-    pinned = kwargs.pop("pin_memory", False)
-    return finish(_filled(stock(value, *args, dtype=exact, **kwargs), value, dtype), dtype, requires_grad, None, pinned)
+    return finish(_filled(stock(value, *args, dtype=exact, **kwargs), value, dtype), dtype, *rest)
 
 
 def new_tensor(stock, self, data, **kwargs):

@@ -8,6 +8,7 @@ import torch
 
 import torch_dtypes
 
+from .._generators import forked_generators
 from ..training.loop import Config, build_optimizer
 from ..training.models import build_model
 from .measuring import Group, Row, Sizes, name_of
@@ -21,7 +22,7 @@ _DTYPES = ("posit16es2", "q52")
 def namespace(model: str, batch_size: int, dtype: torch.dtype) -> dict:
     """What STEP refers to: the same weights and images for every dtype."""
     channels = 1 if model == "lenet5" else 3
-    with torch.random.fork_rng(devices=[]):
+    with forked_generators():
         torch.manual_seed(0)
         network = build_model(model, channels).to(dtype)
         images, labels = torch.rand(batch_size, channels, 32, 32).to(dtype), torch.randint(10, (batch_size,))

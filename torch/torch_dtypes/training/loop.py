@@ -9,6 +9,7 @@ from dataclasses import asdict
 import torch
 from torch import nn
 
+from .._generators import forked_generators
 from ..distributed import same_random
 from .ranks import ALONE
 from .records import Config, Epoch, Run
@@ -253,11 +254,6 @@ class Training:
 def train(config, data, number, seed, on_step=None, on_epoch=None, recipe="all"):
     """Trains a network from scratch; see :class:`Training` for the arguments and :meth:`Training.go` for the result."""
     return Training(config, data, number, seed, recipe).go(on_step, on_epoch)
-
-
-def forked_generators(cuda):
-    """A block behind which the default generators go on as before it. Without use for a GPU theirs, too, if there are any: a seed is for all."""
-    return torch.random.fork_rng(devices=range(torch.cuda.device_count()) if cuda or torch.cuda.is_initialized() else [])
 
 
 def _exact(cuda):

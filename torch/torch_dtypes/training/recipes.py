@@ -14,6 +14,7 @@ from torch import nn
 
 import torch_dtypes
 
+from .._generators import forked_generators
 from . import loop
 from .ranks import ALONE
 from .records import Run
@@ -182,7 +183,7 @@ def after_training(trained, number, recipe="ptq", config=None, ranks=ALONE):
     run = Run(loop.dtype_name(number), before.seed, list(before.epochs), before.divergence, recipe)
     if before.diverged_at is None:
         model = copy.deepcopy(trained.model)
-        with loop.forked_generators(config.device == "cuda"):
+        with forked_generators(config.device == "cuda"):
             torch.manual_seed(before.seed)
             if recipe == "weights":
                 round_weights(model, number)

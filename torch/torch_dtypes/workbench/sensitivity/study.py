@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from ..._arguments import choice, integer, said
+from ..._generators import forked_generators
 from ...quantization.calibrate import check_loader
 from ...quantization.convert import quantize_
 from ...quantization.targets import Target
@@ -137,7 +138,7 @@ def _copied(model: nn.Module) -> nn.Module:
 @contextlib.contextmanager
 def _seeded(seed: int) -> Iterator[None]:
     """Random numbers of the seed; those of before go on behind the block."""
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []):  # a seed is for all
+    with forked_generators():
         torch.manual_seed(seed)
         yield
 

@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..._arguments import mode_written
+from ..._generators import forked_generators
 from ...fuzzing import fuzzy
 from ...training import options as check
-from ...training.loop import OPTIMIZERS, forked_generators
+from ...training.loop import OPTIMIZERS
 from ...training.loop import Training as Trained
 from ...training.sources import build_network, check_network
 from ..provenance import command_line
@@ -146,7 +147,7 @@ def _run(options, settings, config, data):
 def trained_network(config, data, seed, stage):
     """The network with its weights: a file's, or those of a training in float32."""
     if config.weights is not None:
-        with forked_generators(False):
+        with forked_generators():
             torch.manual_seed(seed)
             return build_network(config, data)
     training = Trained(config, data, torch.float32, seed)

@@ -107,8 +107,8 @@ bool fits_one_pass(const Run& run, Job& job, std::vector<Region>& regions) {
     if (!t.defined()) continue;
     if (!is_format_tensor(t) || !computes(t.device()) || !t.is_non_overlapping_and_dense()) return false;
     if (!first) first = &t;
-    if (&entry_of(t) != &entry_of(*first) || t.device() != first->device() || t.sizes() != first->sizes() || t.strides() != first->strides())
-      return false;
+    const bool alike = t.device() == first->device() && t.sizes() == first->sizes() && t.strides() == first->strides();
+    if (!alike || &entry_of(t) != &entry_of(*first)) return false;
   }
   job.run = &run;
   job.entry = &entry_of(*first);
@@ -165,7 +165,7 @@ void run_in_one_pass(std::vector<Job>& jobs) {
     if (job.recorders.empty()) elements[at] += job.n; // tables have no exact results to count
     of_job.push_back(at);
   }
-  const CpuKernels& cpu = kernels(c10::kCPU, "a block program"); // fits_one_pass() lets no other device through
+  const CpuKernels& cpu = kernels(c10::kCPU, "a block program"); // what is on a GPU has gone before
   std::vector<CompiledProgram> compiled;
   for (size_t k = 0; k < keys.size(); ++k) compiled.emplace_back(cpu, *keys[k].first, rounding_format(*keys[k].second), elements[k]);
   struct Chunk {

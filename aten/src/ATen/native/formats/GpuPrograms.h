@@ -3,8 +3,6 @@
 #include <ATen/native/formats/BlockProgram.h>
 #include <ATen/native/formats/GpuKernels.h>
 
-#include <optional>
-
 namespace at::formats {
 
 class GpuPrograms {

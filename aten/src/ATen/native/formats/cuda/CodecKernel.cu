@@ -14,6 +14,8 @@ namespace {
 
 template <typename Codec, typename Code>
 struct FlatDecode {
+  using From = Code;
+  using To = float;
   const Code* codes;
   float* values;
   typename Codec::Decode decode;
@@ -28,6 +30,8 @@ struct FlatDecode {
 
 template <typename Codec, typename Code>
 struct FlatEncode {
+  using From = float;
+  using To = Code;
   const float* values;
   Code* codes;
   typename Codec::Encode encode;
@@ -176,30 +180,27 @@ Status encode_float(const Format& f, const float* values, void* codes, int64_t n
 
 // ---- several at once ----
 
-// part(cast): its body, of packs of so many elements.
-template <int width, typename Part>
-Status launch_casts(const Cast* casts, int count, Stream stream, const Part& part) {
+// Bodies of one kind, of packs of so many elements.
+template <typename Body, int width, typename Codec>
+Status launch_packs(const Cast* casts, int count, Stream stream, const Codec& codec) {
   const auto one = [&](int k) {
     const Cast& cast = casts[k < count ? k : count - 1];
-    return Packed<decltype(part(cast)), width>{part(cast), cast.n};
+    return Packed<Body, width>{{static_cast<const typename Body::From*>(cast.from), static_cast<typename Body::To*>(cast.to), codec}, cast.n};
   };
   static_assert(kMostCasts == 4);
-  Several<decltype(one(0)), kMostCasts> all{{one(0), one(1), one(2), one(3)}, {}};
+  Several<Packed<Body, width>, kMostCasts> all{{one(0), one(1), one(2), one(3)}, {}};
   int64_t packs = 0;
   for (int k = 0; k < kMostCasts; ++k) all.end[k] = packs += k < count ? (casts[k].n + width - 1) / width : 0;
   return for_each(packs, stream, all);
 }
 
-template <typename Part>
-Status launch_casts(const Cast* casts, int count, bool aligned, Stream stream, const Part& part) {
-  return aligned ? launch_casts<4>(casts, count, stream, part) : launch_casts<1>(casts, count, stream, part);
-}
-
-template <typename From, typename To>
-bool four_at_all(const Cast* casts, int count) {
+template <typename Body, typename Codec>
+Status launch_casts(const Cast* casts, int count, Stream stream, const Codec& codec) {
   bool aligned = true;
-  for (int k = 0; k < count; ++k) aligned = aligned && four_at(static_cast<const From*>(casts[k].from), static_cast<To*>(casts[k].to));
-  return aligned;
+  for (int k = 0; k < count; ++k) {
+    aligned = aligned && four_at(static_cast<const typename Body::From*>(casts[k].from), static_cast<typename Body::To*>(casts[k].to));
+  }
+  return aligned ? launch_packs<Body, 4>(casts, count, stream, codec) : launch_packs<Body, 1>(casts, count, stream, codec);
 }
 
 Status decode_floats(const Format& f, const Cast* casts, int count, Stream stream) {
@@ -207,10 +208,7 @@ Status decode_floats(const Format& f, const Cast* casts, int count, Stream strea
   nearest.rounding = Rounding::NearestEven;
   if (count > 1 && has_codec(nearest)) {
     return with_codec(nearest, [&](const auto& codec, auto code) {
-      using Code = decltype(code);
-      using Body = FlatDecode<std::decay_t<decltype(codec)>, Code>;
-      const auto part = [&](const Cast& c) { return Body{static_cast<const Code*>(c.from), static_cast<float*>(c.to), codec.decode}; };
-      return launch_casts(casts, count, four_at_all<Code, float>(casts, count), stream, part);
+      return launch_casts<FlatDecode<std::decay_t<decltype(codec)>, decltype(code)>>(casts, count, stream, codec.decode);
     });
   }
   Status status = 0;
@@ -221,10 +219,7 @@ Status decode_floats(const Format& f, const Cast* casts, int count, Stream strea
 Status encode_floats(const Format& f, const Cast* casts, int count, Stream stream) {
   if (count > 1 && f.fits_float() && has_codec(f)) {
     return with_codec(f, [&](const auto& codec, auto code) {
-      using Code = decltype(code);
-      using Body = FlatEncode<std::decay_t<decltype(codec)>, Code>;
-      const auto part = [&](const Cast& c) { return Body{static_cast<const float*>(c.from), static_cast<Code*>(c.to), codec.encode}; };
-      return launch_casts(casts, count, four_at_all<float, Code>(casts, count), stream, part);
+      return launch_casts<FlatEncode<std::decay_t<decltype(codec)>, decltype(code)>>(casts, count, stream, codec.encode);
     });
   }
   Status status = 0;

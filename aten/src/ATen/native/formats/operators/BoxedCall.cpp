@@ -310,11 +310,14 @@ static at::Tensor without_signs_of_nan(const at::Tensor& t, const FormatEntry& e
                                                                               : t;
 }
 
+const BoxedCall::Pair* BoxedCall::written_as(const at::Tensor& stock) const {
+  const auto found = std::find_if(pairs_.begin(), pairs_.end(), [&](const Pair& p) { return p.written && p.stock.is_same(stock); });
+  return found == pairs_.end() ? nullptr : &*found;
+}
+
 at::Tensor BoxedCall::result(const at::Tensor& t) const {
-  if (!t.defined()) return t;
-  for (const Pair& p : pairs_) {
-    if (p.written && p.stock.is_same(t)) return p.ours;
-  }
+  if (!t.defined() || is_format_tensor(t)) return t; // encode_together() has made it
+  if (const Pair* written = written_as(t)) return written->ours;
   if (t.scalar_type() != compute_ || !format_) return t;
   TORCH_CHECK_NOT_IMPLEMENTED(t.layout() == c10::kStrided, plan_.name, ": expected a dense result, but got a ", t.layout(), " one of ", format_->name,
                               ": there are no sparse tensors of number formats; leave out sparse=True.");
@@ -365,8 +368,7 @@ void BoxedCall::encode_together(size_t first, torch::jit::Stack* stack) const {
     const c10::IValue& value = (*stack)[i];
     if (!value.isTensor() || !value.toTensor().defined()) continue;
     const at::Tensor& t = value.toTensor();
-    const bool written = std::any_of(pairs_.begin(), pairs_.end(), [&](const Pair& p) { return p.written && p.stock.is_same(t); });
-    if (!written && t.scalar_type() == compute_ && t.layout() == c10::kStrided && casts_together(t)) places.push_back(i);
+    if (!written_as(t) && t.scalar_type() == compute_ && t.layout() == c10::kStrided && casts_together(t)) places.push_back(i);
   }
   if (places.size() < 2) return;
   std::vector<at::Tensor> values;

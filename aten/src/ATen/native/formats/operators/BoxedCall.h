@@ -31,6 +31,7 @@ class BoxedCall {
 
  private:
   at::Tensor result(const at::Tensor& t) const;
+  const Pair* written_as(const at::Tensor& stock) const; // nullptr: it is no stand-in of what the operator writes to
   bool keeps_operands(const Plan& plan, c10::DeviceType device) const;
   void choose_types(const Plan& plan, torch::jit::Stack& stack, size_t base);
   std::optional<c10::formats::Rounding> rounding_of_results(const FormatEntry& entry) const;

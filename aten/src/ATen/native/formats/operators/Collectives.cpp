@@ -217,20 +217,16 @@ class Call {
   }
   void give(c10::intrusive_ptr<c10d::Work> beneath, const c10::IValue& outputs, std::function<void()> rest, size_t results) {
     const Tensors written = flat(outputs);
-    if (!written.empty() && written[0].is_cuda() && left_for_all(*group_, written, rest)) {
-      if (results == 2) stack_[stack_.size() - 2] = outputs;
-      stack_.back() = c10::IValue(c10::intrusive_ptr<c10d::Work>());
-      return;
+    const bool in_block = !written.empty() && written[0].is_cuda() && left_for_all(*group_, written, rest);
+    c10::intrusive_ptr<c10d::Work> work;
+    if (beneath && !in_block) {
+      work = c10::make_intrusive<CollectiveWork>(std::move(beneath), written, std::move(rest));
+    } else if (!in_block) {
+      TORCH_CHECK_NOT_IMPLEMENTED(waits_, name(), ": expected a call by itself for ", dtype(),
+                                  ", but got one within a group of NCCL's calls, of which ",
+                                  "none says when it is done. Send and receive torch_dtypes.codes(x), or use torch.distributed.batch_isend_irecv.");
+      rest(); // to NCCL no work means that all is done behind what the current stream was given, where the rest goes, too
     }
-    if (!beneath && waits_) { // NCCL's way to say that it is done behind what the current stream was given, where the rest goes, too
-      rest();
-      if (results == 2) stack_[stack_.size() - 2] = outputs;
-      return;
-    }
-    TORCH_CHECK_NOT_IMPLEMENTED(beneath, name(), ": expected a call by itself for ", dtype(),
-                                ", but got one within a group of NCCL's calls, of which ",
-                                "none says when it is done. Send and receive torch_dtypes.codes(x), or use torch.distributed.batch_isend_irecv.");
-    c10::intrusive_ptr<c10d::Work> work = c10::make_intrusive<CollectiveWork>(std::move(beneath), written, std::move(rest));
     if (results == 2) stack_[stack_.size() - 2] = outputs;
     stack_.back() = c10::IValue(std::move(work));
   }

@@ -19,16 +19,8 @@ environment is that of tools/try_torch.py.
 import argparse
 import os
 import sys
-from pathlib import Path
 
-from try_torch import ROOT, environment, python_release, run
-
-
-def build(python: Path, place: Path, jobs: int) -> None:
-    defined = ("TORCH_DTYPES_GPU_SIMULATED=ON", f"CMAKE_JOB_POOLS=compile={jobs}", "CMAKE_JOB_POOL_COMPILE=compile")
-    settings = (f"-Cbuild-dir={place}", *(f"-Ccmake.define.{one}" for one in defined))
-    install = ("install", "--disable-pip-version-check", "--no-build-isolation", "--no-deps", "--force-reinstall")
-    run(python, "-m", "pip", *install, *settings, ROOT, log=place.parent / "build-simulated.log")
+from try_torch import environment, folder_of, install
 
 
 def main() -> int:
@@ -39,10 +31,10 @@ def main() -> int:
     parser.add_argument("--no-build", action="store_true", help="run what was built before")
     parser.add_argument("program", nargs="+", help="behind --, what Python is given: -m pytest ..., a file and its options")
     options = parser.parse_args()
-    folder = ROOT / "build" / f"try-torch-{options.release}-py{python_release(options.python)}"
+    folder = folder_of(options.release, options.python)
     python, place = environment(folder, options.python, options.release), folder / "native-simulated"
     if not options.no_build:
-        build(python, place, options.jobs)
+        install(python, place, options.jobs, "TORCH_DTYPES_GPU_SIMULATED=ON")
     runtime = place / "libsimulated_gpu.so"
     if not runtime.exists():
         parser.error(f"expected {runtime}, but it was not built: leave --no-build out")

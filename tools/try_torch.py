@@ -101,13 +101,22 @@ def test_files(which: list[str]) -> list[Path]:
     return [found[name] for name in names]
 
 
+def folder_of(release: str, python: str) -> Path:
+    return ROOT / "build" / f"try-torch-{release}-py{python_release(python)}"
+
+
+def install(python: Path, place: Path, jobs: int, *defined: str) -> None:
+    """Builds the package in a folder of the environment (of its own: the other builds' caches know another PyTorch), and installs it there."""
+    defined = (*defined, f"CMAKE_JOB_POOLS=compile={jobs}", "CMAKE_JOB_POOL_COMPILE=compile")
+    build = (f"-Cbuild-dir={place}", *(f"-Ccmake.define.{one}" for one in defined))
+    options = ("--disable-pip-version-check", "--no-build-isolation", "--no-deps", "--force-reinstall")
+    run(python, "-m", "pip", "install", *options, *build, ROOT, log=place.parent / "build.log")
+
+
 def try_release(options: argparse.Namespace, folder: Path) -> int:
     files = test_files(options.tests)
     python = environment(folder, options.python, options.release)
-    place = folder / "native"  # of its own: the other builds' caches know another PyTorch
-    build = (f"-Cbuild-dir={place}", f"-Ccmake.define.CMAKE_JOB_POOLS=compile={options.jobs}", "-Ccmake.define.CMAKE_JOB_POOL_COMPILE=compile")
-    install = ("install", "--disable-pip-version-check", "--no-build-isolation", "--no-deps", "--force-reinstall")
-    run(python, "-m", "pip", *install, *build, ROOT, log=folder / "build.log")
+    install(python, folder / "native", options.jobs)
 
     log = folder / "tests.log"
     command = [python, "-m", "pytest", "-q", "-n", options.jobs, "-p", "no:cacheprovider", *files]
@@ -135,7 +144,7 @@ def main() -> int:
     options = parser.parse_args()
     if not re.fullmatch(r"\d+\.\d+\.\d+", options.release):
         parser.error(f"expected a release as major.minor.patch, for example 2.15.0, but got {options.release!r}")
-    folder = ROOT / "build" / f"try-torch-{options.release}-py{python_release(options.python)}"
+    folder = folder_of(options.release, options.python)
     if options.fresh:
         shutil.rmtree(folder, ignore_errors=True)
     try:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 from bounds import CONTAINER, mismatch, slack
-from samples import SEED, NotApplicable, World, here, quiet, seed, worlds
+from samples import SEED, NotApplicable, World, here, only_simulated, quiet, seed, worlds
 from torch.utils._pytree import tree_leaves
 
 import torch_dtypes
@@ -163,8 +163,8 @@ def summary(calls: Iterable[Callable], dtype: torch.dtype) -> Outcome:
                 void = str(error)
                 continue
             except Exception as error:
-                if str(error).startswith("simulated GPU: "):
-                    void = str(error)  # what only real ones have: see test/simulated_gpu
+                if only_simulated(error):
+                    void = str(error)
                     continue
                 outcome.bad += 1
                 found.setdefault("refused" if is_refusal(error, dtype) else "fails", first_line(error))

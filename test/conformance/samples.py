@@ -28,6 +28,11 @@ def here() -> str:
     return torch.empty(()).device.type
 
 
+def only_simulated(error: Exception) -> bool:
+    """Whether it says what a simulated GPU (test/simulated_gpu) lacks, and a real one has."""
+    return str(error).startswith("simulated GPU: ")
+
+
 def seed(number: int):
     """torch.manual_seed for the devices in use: that one queues a note, with a stack trace, for every device that is not there."""
     torch.default_generator.manual_seed(number)
@@ -167,9 +172,9 @@ def samples_of(op: OpInfo, base: torch.dtype, requires_grad: bool, most: int | N
         try:
             made = list(itertools.islice(inputs, None if most is None else 24))
         except NotImplementedError as error:
-            if not str(error).startswith("simulated GPU: "):
+            if not only_simulated(error):
                 raise
-            made = []  # of sparse operands, which only real GPUs have
+            made = []  # of sparse operands
         chosen = made if most is None or not made else some_of(made, most)
         for sample in chosen:
             ask_for_default_tolerance(op, sample)

@@ -84,8 +84,8 @@ def test_the_gradient_of_an_integer_layer_is_that_of_its_values():
         x.grad = None
     for a, b in zip(*found, strict=True):
         assert torch.allclose(a, b, rtol=1e-6)
-    # The bias is an integer as well: off by half a product of the two scales, some 2e-5.
-    assert torch.allclose(model(x), floats(x), atol=3e-5) and not torch.equal(model(x), floats(x))
+    near = 1e-5 if x.is_cpu else 3e-5  # of other weights there; the bias is an integer as well, off by up to half a product of the two scales
+    assert torch.allclose(model(x), floats(x), atol=near) and not torch.equal(model(x), floats(x))
 
 
 def test_what_integer_layers_cannot_do():

@@ -183,6 +183,25 @@ ncclResult_t collective(ncclComm_t comm, cudaStream_t stream, const void* from, 
   });
 }
 
+// One that reduces: of the result, `bytes` from `first` on go to the rank.
+ncclResult_t reduction(ncclComm_t comm, cudaStream_t stream, const void* from, size_t n, ncclDataType_t type, ncclRedOp_t op, void* to, size_t first,
+                       size_t bytes) {
+  return collective(comm, stream, from, n * size_of(type), [=](const std::vector<Bytes>& all) {
+    Bytes result(n * size_of(type));
+    return reduce(result, all, type, op) && write(of(comm), to, result.data() + first, bytes) ? ncclSuccess : ncclInvalidArgument;
+  });
+}
+
+// One that only moves: `part` bytes of each rank's, from `first` on, one behind the other.
+ncclResult_t rows(ncclComm_t comm, cudaStream_t stream, const void* from, size_t bytes, void* to, size_t first, size_t part) {
+  return collective(comm, stream, from, bytes, [=](const std::vector<Bytes>& all) {
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      if (!write(of(comm), static_cast<char*>(to) + rank * part, all[rank].data() + first, part)) return ncclInvalidArgument;
+    }
+    return ncclSuccess;
+  });
+}
+
 ncclResult_t made(ncclComm_t* comm, const fs::path& folder, int size, int rank) {
   auto* const group = new Group{.folder = folder, .rank = rank, .size = size, .device = current_device()};
   fs::create_directories(folder);
@@ -274,49 +293,26 @@ ncclResult_t ncclGroupEnd() {
 }
 
 ncclResult_t ncclAllReduce(const void* from, void* to, size_t n, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
-  return collective(comm, stream, from, n * size_of(type), [=](const std::vector<Bytes>& all) {
-    Bytes result(n * size_of(type));
-    if (!reduce(result, all, type, op)) return ncclInvalidArgument;
-    return write(of(comm), to, result.data(), result.size()) ? ncclSuccess : ncclInvalidArgument;
-  });
+  return reduction(comm, stream, from, n, type, op, to, 0, n * size_of(type));
 }
 
 ncclResult_t ncclReduce(const void* from, void* to, size_t n, ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
-  return collective(comm, stream, from, n * size_of(type), [=](const std::vector<Bytes>& all) {
-    Bytes result(n * size_of(type));
-    if (!reduce(result, all, type, op)) return ncclInvalidArgument;
-    if (of(comm).rank != root) return ncclSuccess;
-    return write(of(comm), to, result.data(), result.size()) ? ncclSuccess : ncclInvalidArgument;
-  });
+  return reduction(comm, stream, from, n, type, op, to, 0, of(comm).rank == root ? n * size_of(type) : 0);
 }
 
 ncclResult_t ncclReduceScatter(const void* from, void* to, size_t n, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   const size_t part = n * size_of(type);
-  return collective(comm, stream, from, part * of(comm).size, [=](const std::vector<Bytes>& all) {
-    Bytes result(part * of(comm).size);
-    if (!reduce(result, all, type, op)) return ncclInvalidArgument;
-    return write(of(comm), to, result.data() + part * of(comm).rank, part) ? ncclSuccess : ncclInvalidArgument;
-  });
+  return reduction(comm, stream, from, n * of(comm).size, type, op, to, part * of(comm).rank, part);
 }
 
 ncclResult_t ncclAllGather(const void* from, void* to, size_t n, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
   const size_t part = n * size_of(type);
-  return collective(comm, stream, from, part, [=](const std::vector<Bytes>& all) {
-    for (size_t rank = 0; rank < all.size(); ++rank) {
-      if (!write(of(comm), static_cast<char*>(to) + rank * part, all[rank].data(), part)) return ncclInvalidArgument;
-    }
-    return ncclSuccess;
-  });
+  return rows(comm, stream, from, part, to, 0, part);
 }
 
 ncclResult_t ncclAlltoAll(const void* from, void* to, size_t n, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
   const size_t part = n * size_of(type);
-  return collective(comm, stream, from, part * of(comm).size, [=](const std::vector<Bytes>& all) {
-    for (size_t rank = 0; rank < all.size(); ++rank) {
-      if (!write(of(comm), static_cast<char*>(to) + rank * part, all[rank].data() + of(comm).rank * part, part)) return ncclInvalidArgument;
-    }
-    return ncclSuccess;
-  });
+  return rows(comm, stream, from, part * of(comm).size, to, part * of(comm).rank, part);
 }
 
 ncclResult_t ncclBroadcast(const void* from, void* to, size_t n, ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream) {

@@ -34,11 +34,15 @@ NOT_SIMULATED = re.compile(r"libcuda\.so cannot found|CUDA driver error: not sup
 CAME_BEFORE = re.compile(r"Actual message: ['\"](.*)")
 
 _TEXT = "its text has no device, and types no `cuda`"
-_AUTOCAST = "torch.autocast with a dtype of ours is the CPU's"
 _MEMORY = "shares memory with NumPy, which is the CPU's"
 _COMMAND = "the command trains on the CPU, in a process of its own or with what it makes itself there"
 _FUZZY = "fuzzy sees what the CPU computes"
+_ENCODER = "on a GPU, autocast has no operator for a whole layer of an encoder: its parts are test_gpu_autocast.py's"
 CPU_ONLY = {
+    "test_operators_that_take_the_widest_dtype": "they are others on a GPU: test_gpu_autocast.py",
+    "test_a_transformer_encoder_in_inference": _ENCODER,
+    "test_a_transformer_encoder_in_inference_is_as_bfloat16_s": _ENCODER,
+    "test_nested_tensors_of_a_transformer_encoder_in_autocast": _ENCODER,
     "test_products_keep_their_operands": "sets oneDNN's switches, which products on a GPU do not go by",
     "test_to_the_own_dtype_is_the_same_tensor": "asks for the CPU's tensor itself",
     "test_numpy_has_types_of_some_formats_by_ml_dtypes": "NumPy shares the CPU's memory",
@@ -49,8 +53,6 @@ CPU_ONLY = {
     "test_queues_share_the_memory_of_tensors": "of the host's memory, with forked processes, which have no CUDA",
     "test_parameters_are_shared_with_spawned_processes": "of the host's memory",
     "test_torchscript_of_stock_code": "a script makes its tensors on the CPU",
-    "test_rules_hold_within_autocast": _AUTOCAST,
-    "test_layers_in_a_module_with_a_rule_are_still_autocast_s": _AUTOCAST,
     "test_command_repeats_a_training": _COMMAND,
     "test_command_trains_where_there_are_no_weights": _COMMAND,
     "test_ctrl_c_keeps_what_was_reached_and_resume_goes_on": _COMMAND,
@@ -58,19 +60,6 @@ CPU_ONLY = {
     "test_harmonic_float32_is_a_loops": _FUZZY,
     "test_what_no_module_rounds_is_told_from_what_all_do_together": _FUZZY,
     "test_fuzzy.py": _FUZZY + "; what it says of others: test_on_a_gpu.py",
-    "test_autocast_attention.py": _AUTOCAST,
-    "test_a_step_in_a_dtype_of_ours": _AUTOCAST,
-    "test_what_stock_autocast_runs_in_float32_runs_in_float32": _AUTOCAST,
-    "test_operators_that_take_the_widest_dtype": _AUTOCAST,
-    "test_operands_that_were_made_before_the_block": _AUTOCAST,
-    "test_blocks_nest_and_end": _AUTOCAST,
-    "test_policies_and_modes_hold_in_autocast": _AUTOCAST,
-    "test_weights_are_cast_once_a_block": _AUTOCAST,
-    "test_around_autocast_with_a_dtype_of_ours": _AUTOCAST,
-    "test_gradients_within_the_block_are_those_behind_it": _AUTOCAST,
-    "test_functions_of_users_are_autocast_s_in_backward": _AUTOCAST,
-    "test_compiled_code_in_autocast_with_a_dtype_of_ours": _AUTOCAST,
-    "test_autocast_as_rotary_embeddings_call_it": _AUTOCAST,
     "test_arrays_of_ml_dtypes_become_tensors_on_their_memory": _MEMORY,
     "test_arrays_of_ml_dtypes_become_what_is_asked": _MEMORY,
     "test_bfloat16_is_not_taken_for_a_number_format_in_silence": _MEMORY,

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 import torch_dtypes
 
+KIND = torch.empty(0).device.type  # of `--device`
 LOW = ["q43", "posit8es1", "posit16es2", "e5m5"]
 low_dtypes = pytest.mark.parametrize("low", [getattr(torch, name) for name in LOW], ids=LOW)
 
@@ -33,7 +34,7 @@ def test_masks_of_infinities_in_autocast(low, as_layer):
         assert not weights[..., 2].any() or low is torch.posit8es0  # whose softmax is 1/64 there, and never 0
         return y
 
-    with torch.autocast("cpu", dtype=low):
+    with torch.autocast(KIND, dtype=low):
         got = attend(x, mask)
         with_bools = attend(x, mask != 0 if as_layer else mask == 0)
         in_low = attend(x.to(low), mask)
@@ -41,11 +42,11 @@ def test_masks_of_infinities_in_autocast(low, as_layer):
     assert torch.equal(got, in_low) and (torch.equal(got, with_bools) or low is torch.posit8es0)
     got.float().sum().backward()
     assert x.grad.isfinite().all()
-    with torch.autocast("cpu", dtype=low):  # others are as they were
+    with torch.autocast(KIND, dtype=low):  # others are as they were
         biases = torch.zeros(3, 3).double()
         assert F._canonical_mask(biases, "mask", None, "", torch.float64) is biases
         assert (F._canonical_mask(mask != 0, "mask", None, "", torch.float32) == float("-inf")).any() == (low is torch.q43)
-        with torch.autocast("cpu", enabled=False):
+        with torch.autocast(KIND, enabled=False):
             assert F._canonical_mask(mask, "mask", None, "", torch.float32) is mask
 
 
@@ -92,7 +93,7 @@ def encoder_by_hand(model, x, low, mask=None, src_key_padding_mask=None):
 def test_a_transformer_encoder_in_inference(low, norm_first, masks):
     """PyTorch runs one operator for each layer, whose second one gets the first one's result beside float32 weights."""
     model, x = encoder(norm_first, "gelu" if norm_first else "relu"), torch.randn(2, 3, 4)
-    with torch.no_grad(), torch.autocast("cpu", dtype=low):
+    with torch.no_grad(), torch.autocast(KIND, dtype=low):
         got = model(x, **masks)
         want = encoder_by_hand(model, x, low, **masks)
     assert got.dtype is low and torch.equal(got, want)
@@ -103,7 +104,7 @@ def test_a_transformer_encoder_in_inference_is_as_bfloat16_s():
     for low in (torch.bfloat16, torch_dtypes.dtype("bf16")):
         model = encoder(False)
         x = numbers(2, 3, 4)
-        with torch.no_grad(), torch.autocast("cpu", dtype=low):
+        with torch.no_grad(), torch.autocast(KIND, dtype=low):
             results += [model(x), model.to(low)(x), model.layers[0](torch.zeros(0, 3, 4))]
         assert results[-3].dtype is low and results[-2].dtype is low and results[-1].shape == (0, 3, 4)
     for stock, ours in zip(results[:2], results[3:5], strict=True):
@@ -114,7 +115,7 @@ def test_a_transformer_encoder_in_inference_is_as_bfloat16_s():
 def test_nested_tensors_of_a_transformer_encoder_in_autocast():
     layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
     model = nn.TransformerEncoder(layer, 1).eval()
-    with torch.no_grad(), torch.autocast("cpu", dtype=torch.q43), pytest.raises(NotImplementedError, match="enable_nested_tensor=False"):
+    with torch.no_grad(), torch.autocast(KIND, dtype=torch.q43), pytest.raises(NotImplementedError, match="enable_nested_tensor=False"):
         model(torch.randn(2, 3, 4), **ENCODER_MASKS["keys"])
 
 
@@ -127,7 +128,7 @@ def test_scripted_attention_in_autocast(low):
     x, padding = torch.randn(2, 3, 8), torch.tensor([[False, False, True], [False, True, True]])
     floating = torch.full((3, 3), -torch.inf).triu(1)
     scripted = torch.jit.script(layer)
-    with torch.autocast("cpu", dtype=low):
+    with torch.autocast(KIND, dtype=low):
         for options in ({"key_padding_mask": padding}, {"attn_mask": floating < 0}, {"attn_mask": floating}, {}):
             expected, weights = layer(x, x, x, **options)
             found, found_weights = scripted(x, x, x, **options)
@@ -145,10 +146,10 @@ def test_a_script_has_the_dtype_of_each_block():
 
     x = torch.randn(4, 4)
     for low in (torch.bfloat16, torch.q43, torch.posit16es2, torch.q43):
-        with torch.autocast("cpu", dtype=low):
+        with torch.autocast(KIND, dtype=low):
             assert product(x, x).dtype is low
     assert product(x, x).dtype is torch.float32
     ours = x.to(torch.q52)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast(KIND, dtype=torch.bfloat16):
         assert product(ours, ours).dtype is torch.q52
     assert product(ours, ours).dtype is torch.q52

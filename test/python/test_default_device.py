@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import torch_dtypes
+from torch_dtypes._overlay import releases
 
 BLOCKS = ["mxfp8_e4m3", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4", "mxint8", "nvfp4", "hif4", "bfp8_dim0", "block<e2m1finite,posit8es1,32>"]
 TARGETS = ["q43", "posit8es1", "int8", "takum8_linear", "nf4", "hif8"]
@@ -92,6 +93,9 @@ CASES = {
 }
 
 
+ADAMS = {name for name in CASES if name.startswith("Adam") and "fused" not in name} | {"masters"}
+
+
 def leaves(found):
     return [t.detach() if isinstance(t, torch.Tensor) else t for t in (found if isinstance(found, list) else [found])]
 
@@ -99,6 +103,10 @@ def leaves(found):
 @pytest.mark.parametrize("case", CASES)
 def test_results_are_the_same(case):
     torch.manual_seed(1)
+    if case in ADAMS and releases.RUNNING < (2, 13):  # whose loops count their steps on the default device: stock raises, too
+        with torch.device("meta"), pytest.raises(RuntimeError, match="cannot be called on meta tensors|must be on the same device"):
+            CASES[case]()
+        return
     with torch.device("meta"):  # first: what is remembered was not found out elsewhere
         found = leaves(CASES[case]())
     torch.manual_seed(1)

@@ -5,6 +5,7 @@ Each returns None where stock's own is right. Beside a wheel hooks call them (_o
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 import torch
@@ -48,11 +49,28 @@ def mask_value(dtype: torch.dtype) -> float:
     return outermost if limit + limit == limit else outermost / 4
 
 
+AUTOCAST_DEVICES = ("cpu", "cuda")  # where torch.autocast may have a dtype of ours
+
+
+def in_autocast_of_ours() -> list[str]:
+    """The types of the devices on which the calling code runs within an autocast with a dtype of ours."""
+    return [kind for kind in AUTOCAST_DEVICES if torch.is_autocast_enabled(kind) and _C.format_of(torch.get_autocast_dtype(kind)) is not None]
+
+
+@contextlib.contextmanager
+def out_of_autocast(kinds):
+    """A block in which autocast is off on these devices."""
+    with contextlib.ExitStack() as blocks:
+        for kind in kinds:
+            blocks.enter_context(torch.autocast(kind, enabled=False))
+        yield
+
+
 def _autocast_format(device: torch.device, dtype: torch.dtype) -> torch.dtype | None:
     """The dtype of ours, without infinities, to which autocast casts operands of a stock dtype."""
-    if device.type != "cpu" or dtype is torch.float64 or not torch.is_autocast_enabled("cpu"):  # it leaves float64 alone
+    if device.type not in AUTOCAST_DEVICES or dtype is torch.float64 or not torch.is_autocast_enabled(device.type):  # it leaves float64 alone
         return None
-    low = torch.get_autocast_dtype("cpu")
+    low = torch.get_autocast_dtype(device.type)
     return None if _C.format_of(low) is None or has_infinity(low) else low
 
 
@@ -90,9 +108,9 @@ def autocast_mask(mask):
     return mask if own is None else _within(mask.float(), own)
 
 
-def scripted_mask_value(dtype: torch.dtype) -> float:
-    """What a script writes for minus infinity into a mask of the dtype: of ours, or one that autocast casts to ours."""
-    own = dtype if _C.format_of(dtype) is not None else _autocast_format(torch.device("cpu"), dtype)
+def scripted_mask_value(like: torch.Tensor) -> float:
+    """What a script writes for minus infinity into a mask of a tensor's dtype: of ours, or one that autocast casts to ours."""
+    own = like.dtype if _C.format_of(like.dtype) is not None else _autocast_format(like.device, like.dtype)
     return -math.inf if own is None else mask_value(own)
 
 

@@ -3,6 +3,7 @@
 #include <torch/csrc/formats/DtypeTable.h>
 
 #include <ATen/autocast_mode.h>
+#include <ATen/native/formats/overlay/Autocast.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/formats/DtypeObject.h>
@@ -43,7 +44,9 @@ void set_announcer(PyObject* callable) {
 bool retire_dtype(const FormatEntry& entry) {
   const int id = entry.id.load(std::memory_order_relaxed);
   if (id < 0 || entry.keeps.load(std::memory_order_relaxed)) return false;
-  if (at::autocast::get_autocast_dtype(at::kCPU) == c10::formats::scalar_type(entry)) return false;
+  for (const c10::DeviceType device : at::formats::kAutocastDevices) {
+    if (at::autocast::get_autocast_dtype(device) == c10::formats::scalar_type(entry)) return false;
+  }
   if (objects[id] && Py_REFCNT(objects[id]) != 1) return false;
   objects[id] = nullptr; // and is not freed: where torch remembers an object by its address, no other comes to lie there
   c10::formats::give_number_back(entry);

@@ -101,10 +101,14 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("formats_at_run_time", &formats_at_run_time);
   m.def("retire", &retire);
-  m.def("autocast_dtype", []() -> py::object {
-    if (!at::formats::autocast_has_format()) return py::none();
-    return py::reinterpret_borrow<py::object>(dtype_object(c10::formats::format_entry(at::autocast::get_autocast_dtype(at::kCPU))));
-  });
+  m.def(
+      "autocast_dtype",
+      [](const std::string& device_type) -> py::object {
+        const c10::DeviceType device = c10::Device(device_type).type();
+        if (!at::formats::autocast_has_format(device)) return py::none();
+        return py::reinterpret_borrow<py::object>(dtype_object(c10::formats::format_entry(at::autocast::get_autocast_dtype(device))));
+      },
+      py::arg("device_type"));
   m.def("install_patches", [](py::dict implementations) {
     install_patches(implementations.ptr());
     at::formats::set_python_depth(&python_depth);

@@ -92,7 +92,10 @@ bool names_format(const Graph& graph) {
 }
 
 bool autocast_to_format() {
-  return at::autocast::is_autocast_enabled(at::kCPU) && c10::formats::is_format_type(at::autocast::get_autocast_dtype(at::kCPU));
+  const auto casts = [](c10::DeviceType device) {
+    return at::autocast::is_autocast_enabled(device) && c10::formats::is_format_type(at::autocast::get_autocast_dtype(device));
+  };
+  return casts(at::kCPU) || casts(at::kCUDA);
 }
 
 bool has_blocks(const jit::Block* block) {

@@ -34,7 +34,7 @@ void push_mask_value(Stack& stack) {
   double value = -HUGE_VAL;
   if (at::formats::is_format_tensor(like) || autocast_to_format()) {
     const py::gil_scoped_acquire gil;
-    value = implementation("scripted_mask_value")(wrapped(like).attr("dtype")).cast<double>();
+    value = implementation("scripted_mask_value")(wrapped(like)).cast<double>();
   }
   jit::push(stack, value);
 }

@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from .. import _C
-from .._stock_functions import autocast_mask
+from .._stock_functions import AUTOCAST_DEVICES, autocast_mask
 from .table import Builtin, When
 
 
@@ -19,11 +19,12 @@ def encoder_layer(stock, src, embed_dim, num_heads, *rest, **named):
     """torch._transformer_encoder_layer_fwd, all of a layer in inference, with stock tensors among its operands: by its parts, since of autocast the
     first layer's result is of our dtype and the second's weights are float32. As stock's kernel has it, the sums of the residual branches are in
     autocast's dtype, and the norms' parameters stay."""
-    if src.device.type != "cpu" or not torch.is_autocast_enabled("cpu") or not _has_stock(src, *rest):
+    kind = src.device.type
+    if kind not in AUTOCAST_DEVICES or not torch.is_autocast_enabled(kind) or _C.autocast_dtype(kind) is None or not _has_stock(src, *rest):
         return stock(src, embed_dim, num_heads, *rest, **named)
     if src.is_nested:
         raise NotImplementedError(
-            f"expected a padded tensor in torch.autocast with {torch.get_autocast_dtype('cpu')}, but got a nested one, which nn.TransformerEncoder "
+            f"expected a padded tensor in torch.autocast with {_C.autocast_dtype(kind)}, but got a nested one, which nn.TransformerEncoder "
             "makes of src_key_padding_mask; make it with enable_nested_tensor=False"
         )
     return _by_parts(src, embed_dim, num_heads, *rest, **named)

@@ -1,4 +1,4 @@
-"""torch.autocast("cpu", dtype=<one of ours>): its operators run in the dtype, as they do in bfloat16.
+"""torch.autocast("cpu" or "cuda", dtype=<one of ours>): its operators run in the dtype, as they do in bfloat16.
 
 Stock's kernels for autocast take any dtype number; what stands in the way is Python's: the check of the dtype where an autocast is made, and the
 functions that look the number up in PyTorch's table of dtypes, which ends before ours.
@@ -13,6 +13,7 @@ import textwrap
 import torch
 
 from .. import _C
+from .._stock_functions import AUTOCAST_DEVICES
 from .table import Builtin, Registered, When
 
 # Where stock asks for a dtype that it does not know, and where it goes by CUDA's own questions and asks none.
@@ -26,12 +27,12 @@ def _takes(device_type: str, dtype: torch.dtype) -> bool:
     Stock disables an autocast of a dtype that it does not take, with a warning, and goes on in float32; one of ours is not left behind so.
 
     Raises:
-        ValueError: it is ours and not narrower than float32, as which it is stored; or the device is another than the CPU.
+        ValueError: it is ours and not narrower than float32, as which it is stored; or the device is neither the CPU nor a GPU of CUDA's.
     """
     if not isinstance(dtype, torch.dtype) or (fmt := _C.format_of(dtype)) is None:
         return False
-    if device_type != "cpu":
-        raise ValueError(f"expected device_type 'cpu' in torch.autocast with {dtype}, but got {device_type!r}; elsewhere it takes stock dtypes")
+    if device_type not in AUTOCAST_DEVICES:
+        raise ValueError(f"expected device_type 'cpu' or 'cuda' in torch.autocast with {dtype}, but got {device_type!r}: there it takes stock dtypes")
     if fmt.itemsize > 2:
         raise ValueError(
             f"expected a dtype stored in 8 or 16 bits in torch.autocast, but got {dtype}, stored in {8 * fmt.itemsize}, as float32 is or wider; "
@@ -60,12 +61,18 @@ def _with_tests(function):
 
 def get_dtype(stock, device_type: str = "cpu") -> torch.dtype:
     """torch.get_autocast_dtype, whose table ends before our dtypes."""
-    return _C.autocast_dtype() if device_type == "cpu" else stock(device_type)
+    own = _C.autocast_dtype(device_type) if device_type in AUTOCAST_DEVICES else None
+    return stock(device_type) if own is None else own
 
 
 def get_cpu_dtype(stock) -> torch.dtype:
     """torch.get_autocast_cpu_dtype, likewise."""
-    return _C.autocast_dtype()
+    return _C.autocast_dtype("cpu") or stock()
+
+
+def get_gpu_dtype(stock) -> torch.dtype:
+    """torch.get_autocast_gpu_dtype, likewise."""
+    return _C.autocast_dtype("cuda") or stock()
 
 
 def let_ours_pass(function) -> None:
@@ -78,5 +85,6 @@ def let_ours_pass(function) -> None:
 HOOKS = [
     Builtin("torch", "get_autocast_dtype", get_dtype, When.OWN_AUTOCAST),
     Builtin("torch", "get_autocast_cpu_dtype", get_cpu_dtype, When.OWN_AUTOCAST),
+    Builtin("torch", "get_autocast_gpu_dtype", get_gpu_dtype, When.OWN_AUTOCAST),
     Registered("torch.amp.autocast_mode.autocast", "__init__", let_ours_pass),
 ]

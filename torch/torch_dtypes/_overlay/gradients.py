@@ -11,6 +11,7 @@ import torch
 from torch.autograd.function import BackwardCFunction
 
 from .. import _C
+from .._stock_functions import in_autocast_of_ours, out_of_autocast
 from .promotion import fractions_of_integers
 from .releases import NO_BOXED_BACKWARD
 from .table import Builtin, Replaced, When
@@ -22,7 +23,7 @@ def _of_dtype(gradient, dtype):
 
 
 class _Engine(threading.local):
-    in_autocast = False  # of ours, which holds for what users have written
+    in_autocast = ()  # of ours, on these types of devices: it holds for what users have written
 
 
 _engine = _Engine()
@@ -42,12 +43,13 @@ def run_backward(stock, self, outputs, gradients, *args, **kwargs):
     """The engine, behind backward() and autograd.grad(): a given gradient has the output's dtype. Within an autocast with a dtype of ours, formulas
     run in the dtypes of their forward pass, as behind it: autocast would cast those of what ran in float32."""
     given = tuple(_of_dtype(g, o.dtype) if isinstance(o, torch.Tensor) else g for o, g in zip(outputs, gradients, strict=True))
-    if _C.autocast_dtype() is None or not torch.is_autocast_enabled("cpu"):
+    kinds = in_autocast_of_ours()
+    if not kinds:
         with fractions_of_integers():
             return _captured(stock(outputs, given, *args, **kwargs), *args[1:])
-    before, _engine.in_autocast = _engine.in_autocast, True
+    before, _engine.in_autocast = _engine.in_autocast, kinds
     try:
-        with torch.autocast("cpu", enabled=False), fractions_of_integers():
+        with out_of_autocast(kinds), fractions_of_integers():
             return _captured(stock(outputs, given, *args, **kwargs), *args[1:])
     finally:
         _engine.in_autocast = before
@@ -94,7 +96,9 @@ def in_their_dtypes(stock):
                 gradients[0][:] = own
             else:
                 gradients = own
-        with torch.autocast("cpu") if _engine.in_autocast else contextlib.nullcontext():
+        with contextlib.ExitStack() as blocks:
+            for kind in _engine.in_autocast:
+                blocks.enter_context(torch.autocast(kind))
             found = stock(self, *gradients)
         several = found if isinstance(found, tuple) else (found,)
         if operands is None:

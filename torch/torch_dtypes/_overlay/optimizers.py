@@ -74,12 +74,18 @@ def _plain(params, grads) -> bool:
     return not torch.is_grad_enabled() and all(type(t) in kinds and t.layout is torch.strided for t in (*params, *grads))
 
 
+def _are_counts(steps, params) -> bool:
+    """Whether steps are plain tensors with numbers. Before PyTorch 2.13 they lie on the default device, on meta without a number: stock's loop
+    raises."""
+    return all(type(t) is torch.Tensor and (not t.is_meta or p.is_meta) for t, p in zip(steps, params, strict=True))
+
+
 def _adam(stock, params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, *scaling, **settings):
     """Adam's and AdamW's step in one pass (aten/src/ATen/native/formats/OptimizerSteps.cpp), or by stock's loop."""
     s = settings
     scaling = (*scaling, s.get("grad_scale"), s.get("found_inf"))
     plain = _are_numbers(s["lr"], s["beta1"], s["beta2"], s["weight_decay"], s["eps"]) and not (s["capturable"] or s["differentiable"])
-    if not plain or any(x is not None for x in scaling) or not _plain(params, grads) or not all(type(t) is torch.Tensor for t in state_steps):
+    if not plain or any(x is not None for x in scaling) or not _plain(params, grads) or not _are_counts(state_steps, params):
         return stock(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, *scaling[:-2], **settings)
     if state_steps[0].is_cpu:  # a tensor of its own is quicker there, as in stock code
         torch._foreach_add_(state_steps, torch.tensor(1.0, device="cpu"), alpha=1.0)

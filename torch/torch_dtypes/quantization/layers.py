@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from .. import _C
+from .._stock_functions import in_autocast_of_ours, out_of_autocast
 from ..chopping import chop
 from .base import refuse_complex
 from .integer_layers import IntegerPlan
@@ -157,8 +158,8 @@ def _unquantized(kind: type) -> type:
 def _run_by_state(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dict):
     if state.observing:
         return _observed(module, state, forward, args, kwargs)
-    if torch.is_autocast_enabled("cpu") and _C.format_of(torch.get_autocast_dtype("cpu")) is not None:
-        return _run_in_autocast(module, state, forward, args, kwargs)
+    if kinds := in_autocast_of_ours():
+        return _run_in_autocast(kinds, module, state, forward, args, kwargs)
     if state.rule.native is not None:
         return _run_native(module, state, forward, args, kwargs)
     return _run(module, state, forward, args, kwargs)
@@ -257,10 +258,9 @@ def _run(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dic
     return _leaving(module, state, output, inputs)
 
 
-def _run_in_autocast(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dict):
+def _run_in_autocast(kinds: list[str], module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dict):
     """In an autocast with a dtype of ours, which would cast a layer's rounded operands to it, the rule holds. What comes in the dtype is decoded."""
-    outer = contextlib.nullcontext() if not state.names else torch.autocast("cpu", enabled=False)
-    with outer:
+    with out_of_autocast(kinds if state.names else ()):
         if state.rule.native is not None:
             return _run_native(module, state, forward, args, kwargs)
 

@@ -1,24 +1,31 @@
-// torch.autocast with a dtype of ours: stock's kernels for autocast cast to it as to any dtype number (the casts are Copy.cpp's). What remains
-// are the operators that take the widest dtype of their operands, which stock finds by the container: cat, stack and index_copy on the CPU. On a GPU,
-// where autocast has no dtype of ours, others have such kernels.
+// torch.autocast with a dtype of ours: stock's kernels for autocast cast to it as to any dtype number (the casts are Copy.cpp's). What remains are
+// the operators that take the widest dtype of their operands, which stock finds by the container; those that it gives float32 as the dtype of their
+// result, tensors of ours too where they are to be left alone; and cuDNN's recurrent layers, which its kernel casts to float16 whatever the block's
+// dtype.
 #include <ATen/native/formats/overlay/Autocast.h>
 
 #include <ATen/FormatTensor.h>
 #include <ATen/Operators.h>
+#include <ATen/StockKernel.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/index_copy.h>
-#include <ATen/ops/stack.h>
+#include <ATen/core/stack.h>
+#include <ATen/ops/norm.h>
+#include <ATen/ops/tensor.h>
 #include <c10/util/Exception.h>
 #include <torch/library.h>
 
 namespace at::formats {
 
 using at::autocast::CastPolicy;
+using c10::DeviceType;
 using c10::ScalarType;
 
+bool autocast_has_format(DeviceType device) {
+  return c10::formats::is_format_type(at::autocast::get_autocast_dtype(device));
+}
+
 bool autocast_has_format() {
-  return c10::formats::is_format_type(at::autocast::get_autocast_dtype(at::kCPU));
+  return std::any_of(kAutocastDevices.begin(), kAutocastDevices.end(), [](DeviceType device) { return autocast_has_format(device); });
 }
 
 namespace {
@@ -27,91 +34,184 @@ bool is_own(const at::Tensor& t) {
   return t.defined() && entry_beneath(t) != nullptr;
 }
 
-// Before a list is copied: float32 and bfloat16 code pays for the question alone, and in a process without a tensor of ours not for that.
-template <typename List>
-bool any_own(const List& tensors) {
-  return any_format_tensor() && std::any_of(tensors.begin(), tensors.end(), is_own);
+// ---- what an operator is given, its tensors and its lists of them ----
+
+// Whether it holds a tensor of which `is` is true.
+template <typename Is>
+bool holds(const at::Tensor& t, Is is) {
+  return t.defined() && is(t);
 }
-
-// Among operands with one of ours: where autocast's dtype is ours and float32 is among them, they meet in float32, but for what is wider; else they
-// are left alone.
-std::vector<at::Tensor> widened(at::TensorList tensors) {
-  std::vector<at::Tensor> result = tensors.vec();
-  const auto is_float = [](const at::Tensor& t) { return t.defined() && !is_own(t) && t.scalar_type() == ScalarType::Float; };
-  if (!autocast_has_format() || std::none_of(result.begin(), result.end(), is_float)) return result;
-  const ExplicitDtypeGuard explicit_dtype; // float32 itself, also where it is a container
-  for (at::Tensor& t : result) {
-    if (is_own(t) && entry_of(t).format.fits_float()) t = t.to(ScalarType::Float);
-  }
-  return result;
+template <typename Is>
+bool holds(const std::optional<at::Tensor>& t, Is is) {
+  return t && holds(*t, is);
 }
-
-template <typename Signature, Signature* F> // which of a name's overloads the signature says
-using Stock = typename at::autocast::WrapFunction<CastPolicy::promote, at::kCPU, Signature, Signature, F>::type;
-
-at::Tensor cat(const at::ITensorListRef& tensors, int64_t dim) {
-  if (!any_own(tensors)) return Stock<at::Tensor(const at::ITensorListRef&, int64_t), at::cat>::call(tensors, dim);
-  const c10::impl::ExcludeDispatchKeyGuard beneath(c10::DispatchKey::AutocastCPU);
-  const auto list = tensors.materialize();
-  const std::vector<at::Tensor> given(list.begin(), list.end());
-  return at::cat(widened(given), dim);
+template <typename Is>
+bool holds(at::TensorList list, Is is) {
+  return std::any_of(list.begin(), list.end(), [&](const at::Tensor& t) { return holds(t, is); });
 }
-
-at::Tensor stack(at::TensorList tensors, int64_t dim) {
-  if (!any_own(tensors)) return Stock<at::Tensor(at::TensorList, int64_t), at::stack>::call(tensors, dim);
-  const c10::impl::ExcludeDispatchKeyGuard beneath(c10::DispatchKey::AutocastCPU);
-  return at::stack(widened(tensors), dim);
+template <typename Is>
+bool holds(const at::ITensorListRef& list, Is is) {
+  return std::any_of(list.begin(), list.end(), [&](const at::Tensor& t) { return holds(t, is); });
 }
-
-at::Tensor index_copy(const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Tensor& source) {
-  using Signature = at::Tensor(const at::Tensor&, int64_t, const at::Tensor&, const at::Tensor&);
-  if (!any_format_tensor() || (!is_own(self) && !is_own(source))) return Stock<Signature, at::index_copy>::call(self, dim, index, source);
-  const c10::impl::ExcludeDispatchKeyGuard beneath(c10::DispatchKey::AutocastCPU);
-  const auto both = widened({self, source});
-  return at::index_copy(both[0], dim, index, both[1]);
-}
-
-// On a GPU: with an operand of ours, all are left alone, as on the CPU, where stock has no such kernels.
-template <typename T>
-bool has_own(const T&) {
+template <typename T, typename Is>
+bool holds(const T&, Is) {
   return false;
 }
-bool has_own(const at::Tensor& t) {
-  return is_own(t);
+
+// In float32 where it is ours and no wider.
+at::Tensor widened(const at::Tensor& t) {
+  if (!is_own(t) || !entry_of(t).format.fits_float()) return t;
+  const ExplicitDtypeGuard explicit_dtype; // float32 itself, also where it is a container
+  return t.to(ScalarType::Float);
 }
-bool has_own(const std::optional<at::Tensor>& t) {
-  return t && is_own(*t);
+std::optional<at::Tensor> widened(const std::optional<at::Tensor>& t) {
+  return t ? std::optional(widened(*t)) : t;
+}
+std::vector<at::Tensor> widened(const at::ITensorListRef& list) {
+  std::vector<at::Tensor> result;
+  for (const at::Tensor& t : list) result.push_back(widened(t));
+  return result;
+}
+std::vector<at::Tensor> widened(at::TensorList list) {
+  return widened(at::ITensorListRef(list));
+}
+template <typename T>
+const T& widened(const T& other) {
+  return other;
 }
 
-template <typename Signature, Signature* F>
-struct OnGpu;
+constexpr c10::DispatchKey key_of(DeviceType device) {
+  return device == DeviceType::CPU ? c10::DispatchKey::AutocastCPU : c10::DispatchKey::AutocastCUDA;
+}
 
-template <typename Result, typename... Args, Result (*F)(Args...)>
-struct OnGpu<Result(Args...), F> {
+// ---- operators of which stock asks for the widest dtype ----
+
+// Among operands with one of ours: where autocast's dtype is ours and float32 is among them, they meet in float32, but for what is wider; else they
+// are left alone. float32 and bfloat16 code pays for a question, and in a process without a tensor of ours not for that.
+template <DeviceType Device, typename Signature, Signature* F>
+struct Promoted;
+
+template <DeviceType Device, typename Result, typename... Args, Result (*F)(Args...)>
+struct Promoted<Device, Result(Args...), F> {
   static Result call(Args... args) {
-    using Stock = typename at::autocast::WrapFunction<CastPolicy::promote, at::kCUDA, Result(Args...), Result(Args...), F>::type;
-    if (!any_format_tensor() || !(has_own(args) || ...)) return Stock::call(args...);
-    const c10::impl::ExcludeDispatchKeyGuard beneath(c10::DispatchKey::AutocastCUDA);
+    using Stock = typename at::autocast::WrapFunction<CastPolicy::promote, Device, Result(Args...), Result(Args...), F>::type;
+    if (!any_format_tensor() || !(holds(args, is_own) || ...)) return Stock::call(args...);
+    const c10::impl::ExcludeDispatchKeyGuard beneath(key_of(Device));
+    const auto is_float = [](const at::Tensor& t) { return !is_own(t) && t.scalar_type() == ScalarType::Float; };
+    if (!autocast_has_format(Device) || !(holds(args, is_float) || ...)) return F(args...);
+    return F(widened(args)...);
+  }
+};
+
+// ---- operators whose result stock wants in float32 ----
+
+// Autocast leaves a tensor of ours alone in a block with a stock dtype, and in each block what is wider than float32 (as in Copy.cpp).
+template <DeviceType Device>
+bool is_left_alone(const at::Tensor& t) {
+  return is_own(t) && !(autocast_has_format(Device) && entry_of(t).format.fits_float());
+}
+
+template <DeviceType Device, CastPolicy Policy, typename Signature, Signature* F, typename Redispatch, Redispatch* G>
+struct InFloat;
+
+template <DeviceType Device, CastPolicy Policy, typename Result, typename... Args, Result (*F)(Args...), typename Redispatch, Redispatch* G>
+struct InFloat<Device, Policy, Result(Args...), F, Redispatch, G> {
+  static Result call(Args... args) {
+    using Stock = typename at::autocast::WrapFunction<Policy, Device, Result(Args...), Redispatch, G>::type;
+    if (!any_format_tensor() || !(holds(args, is_left_alone<Device>) || ...)) return Stock::call(args...);
+    const c10::impl::ExcludeDispatchKeyGuard beneath(key_of(Device));
     return F(args...);
   }
 };
+
+// ---- cuDNN's recurrent layers ----
+
+at::Tensor in_block_dtype(const at::Tensor& t) {
+  return at::autocast::cached_cast(at::autocast::get_autocast_dtype(at::kCUDA), t, at::kCUDA);
+}
+
+enum CudnnMode : int64_t { kRelu, kTanh, kLstm, kGru };
+
+// _cudnn_rnn under an autocast with a dtype of ours: at::lstm, at::gru, ... again, of operands in it. They go by our operators, which round each
+// step.
+void rnn_in_block_dtype(torch::jit::Stack& stack) {
+  const auto at_place = [&](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, 16); }; // as in the schema
+  const at::Tensor x = in_block_dtype(at_place(0).toTensor()), h = in_block_dtype(at_place(4).toTensor());
+  std::vector<at::Tensor> weights;
+  for (const at::Tensor& w : at_place(1).toTensorVector()) weights.push_back(in_block_dtype(w));
+  const bool biases = at_place(2).toInt() >= 4; // each layer's weights of input and state, their biases; an LSTM may have a projection, too
+  const int64_t mode = at_place(6).toInt(), layers = at_place(9).toInt();
+  const bool batch_first = at_place(10).toBool(), train = at_place(12).toBool(), both_ways = at_place(13).toBool();
+  const double dropout = at_place(11).toDouble();
+  const std::vector<int64_t> of_steps = at_place(14).toIntVector(); // sequences that have one, where they are packed
+  const at::Tensor packed = of_steps.empty() ? at::Tensor() : at::tensor(of_steps, at::TensorOptions().dtype(at::kLong));
+  at::Tensor out, hy, cy;
+  if (mode == kLstm) {
+    const std::vector<at::Tensor> states{h, in_block_dtype(at_place(5).toTensor())};
+    const c10::impl::ExcludeDispatchKeyGuard beneath(c10::DispatchKey::AutocastCUDA);
+    std::tie(out, hy, cy) = packed.defined() ? ATEN_FN2(lstm, data)(x, packed, states, weights, biases, layers, dropout, train, both_ways)
+                                             : ATEN_FN2(lstm, input)(x, states, weights, biases, layers, dropout, train, both_ways, batch_first);
+  } else {
+    const c10::impl::ExcludeDispatchKeyGuard beneath(c10::DispatchKey::AutocastCUDA);
+    const auto run = [&](auto layer, auto layer_of_packed) {
+      return packed.defined() ? layer_of_packed(x, packed, h, weights, biases, layers, dropout, train, both_ways)
+                              : layer(x, h, weights, biases, layers, dropout, train, both_ways, batch_first);
+    };
+    std::tie(out, hy) = mode == kGru ? run(ATEN_FN2(gru, input), ATEN_FN2(gru, data))
+        : mode == kTanh              ? run(ATEN_FN2(rnn_tanh, input), ATEN_FN2(rnn_tanh, data))
+                                     : run(ATEN_FN2(rnn_relu, input), ATEN_FN2(rnn_relu, data));
+  }
+  torch::jit::drop(stack, 16);
+  torch::jit::push(stack, out, hy, cy, at::Tensor(), at::Tensor()); // the last two are cuDNN's own
+}
+
+const StockKernel* stock_rnn = nullptr; // where PyTorch has cuDNN
+
+void cudnn_rnn(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  if (autocast_has_format(at::kCUDA)) return rnn_in_block_dtype(*stack);
+  stock_rnn->callBoxed(op, keys, stack);
+}
 
 struct Silent final : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-// In place of stock's kernels, of which the dispatcher warns; for stock tensors they do what stock's do, by the same template.
+// In place of stock's kernels, of which the dispatcher warns; for stock tensors they do what stock's do, by the same templates.
 [[maybe_unused]] const bool registered = [] {
   Silent silent;
   const c10::WarningUtils::WarningHandlerGuard guard(&silent);
-  auto& library = *new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutocastCPU, __FILE__, __LINE__); // outlives exit
-  library.impl("cat", TORCH_FN(cat));
-  library.impl("stack", TORCH_FN(stack));
-  library.impl("index_copy", TORCH_FN(index_copy));
-  auto& gpu = *new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutocastCUDA, __FILE__, __LINE__); // outlives exit
-#define ON_GPU(NAME) gpu.impl(#NAME, TORCH_FN((OnGpu<decltype(ATEN_FN(NAME)), ATEN_FN(NAME)>::call)));
-  AT_FORALL_PROMOTE(ON_GPU)
-#undef ON_GPU
+  auto& cpu = *new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutocastCPU, __FILE__, __LINE__); // outlives exit
+  auto& gpu = *new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutocastCUDA, __FILE__, __LINE__);
+#define OVERLOADS(_1, _2, NAME, ...) NAME
+#define PROMOTED(LIBRARY, DEVICE, NAME) LIBRARY.impl(#NAME, TORCH_FN((Promoted<DEVICE, decltype(ATEN_FN(NAME)), ATEN_FN(NAME)>::call)));
+#define PROMOTED_ON_GPU(NAME) PROMOTED(gpu, DeviceType::CUDA, NAME)
+#define IN_FLOAT(NAME, FUNCTION) \
+  gpu.impl(NAME,                 \
+           TORCH_FN((InFloat<DeviceType::CUDA, CastPolicy::fp32_set_opt_dtype, decltype(FUNCTION), FUNCTION, decltype(FUNCTION), FUNCTION>::call)));
+#define IN_FLOAT_1(NAME) IN_FLOAT(#NAME, ATEN_FN(NAME))
+#define IN_FLOAT_2(NAME, OVERLOAD) IN_FLOAT(#NAME "." #OVERLOAD, ATEN_FN2(NAME, OVERLOAD))
+#define IN_FLOAT_ON_GPU(...) OVERLOADS(__VA_ARGS__, IN_FLOAT_2, IN_FLOAT_1)(__VA_ARGS__)
+#define IN_FLOAT_BY_OTHER(FUNCTION, NAME, SIGNATURE, OTHER, POLICY) \
+  gpu.impl(NAME, TORCH_FN((InFloat<DeviceType::CUDA, CastPolicy::POLICY, SIGNATURE, &FUNCTION, OTHER, &FUNCTION>::call)));
+  PROMOTED(cpu, DeviceType::CPU, cat)
+  PROMOTED(cpu, DeviceType::CPU, stack)
+  PROMOTED(cpu, DeviceType::CPU, index_copy)
+  AT_FORALL_PROMOTE(PROMOTED_ON_GPU)
+  AT_FORALL_FP32_SET_OPT_DTYPE(IN_FLOAT_ON_GPU)
+  AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE(IN_FLOAT_BY_OTHER)
+#undef IN_FLOAT_BY_OTHER
+#undef IN_FLOAT_ON_GPU
+#undef IN_FLOAT_2
+#undef IN_FLOAT_1
+#undef IN_FLOAT
+#undef PROMOTED_ON_GPU
+#undef PROMOTED
+#undef OVERLOADS
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_cudnn_rnn", "");
+  if (op.hasKernelForDispatchKey(c10::DispatchKey::AutocastCUDA)) {
+    stock_rnn = new StockKernel(stock_kernel(op, c10::DispatchKey::AutocastCUDA)); // outlives exit
+    gpu.impl("_cudnn_rnn", torch::CppFunction::makeFromBoxedFunction<&cudnn_rnn>());
+  }
   return true;
 }();
 

@@ -16,7 +16,8 @@ std::atomic<bool> made_any{false};
 // An autocast whose dtype is ours casts all that is in its block, wherever it was made. One with a stock dtype asks, too, and gets tensors of ours
 // back as they are (Copy.cpp).
 c10::DispatchKeySet autocast_keys(c10::Device device) {
-  return device.is_cpu() ? c10::DispatchKeySet(c10::DispatchKey::AutocastCPU) : c10::DispatchKeySet();
+  if (device.is_cpu()) return c10::DispatchKeySet(c10::DispatchKey::AutocastCPU);
+  return device.is_cuda() ? c10::DispatchKeySet(c10::DispatchKey::AutocastCUDA) : c10::DispatchKeySet();
 }
 
 c10::DispatchKeySet keys_on(c10::Device device) {

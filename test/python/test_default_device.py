@@ -104,7 +104,7 @@ def leaves(found):
 def test_results_are_the_same(case):
     torch.manual_seed(1)
     if case in ADAMS and releases.RUNNING < (2, 13):  # whose loops count their steps on the default device: stock raises, too
-        with torch.device("meta"), pytest.raises(RuntimeError, match="cannot be called on meta tensors|must be on the same device"):
+        with torch.device("meta"), pytest.raises(RuntimeError, match=r"cannot be called on meta tensors|must be on the same device"):
             CASES[case]()
         return
     with torch.device("meta"):  # first: what is remembered was not found out elsewhere

@@ -5,7 +5,6 @@ Each returns None where stock's own is right. Beside a wheel hooks call them (_o
 
 from __future__ import annotations
 
-import contextlib
 import math
 
 import torch
@@ -14,6 +13,7 @@ from torch.utils import _foreach_utils
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _C
+from ._autocast import AUTOCAST_DEVICES
 from ._caches import cached
 
 
@@ -47,23 +47,6 @@ def mask_value(dtype: torch.dtype) -> float:
         )
     limit = torch.tensor(outermost, dtype=dtype, device="cpu")
     return outermost if limit + limit == limit else outermost / 4
-
-
-AUTOCAST_DEVICES = ("cpu", "cuda")  # where torch.autocast may have a dtype of ours
-
-
-def in_autocast_of_ours() -> list[str]:
-    """The types of the devices on which the calling code runs within an autocast with a dtype of ours."""
-    return [kind for kind in AUTOCAST_DEVICES if torch.is_autocast_enabled(kind) and _C.format_of(torch.get_autocast_dtype(kind)) is not None]
-
-
-@contextlib.contextmanager
-def out_of_autocast(kinds):
-    """A block in which autocast is off on these devices."""
-    with contextlib.ExitStack() as blocks:
-        for kind in kinds:
-            blocks.enter_context(torch.autocast(kind, enabled=False))
-        yield
 
 
 def _autocast_format(device: torch.device, dtype: torch.dtype) -> torch.dtype | None:

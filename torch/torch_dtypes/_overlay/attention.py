@@ -6,7 +6,8 @@ import torch
 from torch.nn import functional as F
 
 from .. import _C
-from .._stock_functions import AUTOCAST_DEVICES, autocast_mask
+from .._autocast import AUTOCAST_DEVICES
+from .._stock_functions import autocast_mask
 from .table import Builtin, When
 
 

@@ -13,7 +13,7 @@ import textwrap
 import torch
 
 from .. import _C
-from .._stock_functions import AUTOCAST_DEVICES
+from .._autocast import AUTOCAST_DEVICES
 from .table import Builtin, Registered, When
 
 # Where stock asks for a dtype that it does not know, and where it goes by CUDA's own questions and asks none.

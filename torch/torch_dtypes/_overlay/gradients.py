@@ -11,7 +11,7 @@ import torch
 from torch.autograd.function import BackwardCFunction
 
 from .. import _C
-from .._stock_functions import in_autocast_of_ours, out_of_autocast
+from .._autocast import in_autocast_of_ours, out_of_autocast
 from .promotion import fractions_of_integers
 from .releases import NO_BOXED_BACKWARD
 from .table import Builtin, Replaced, When

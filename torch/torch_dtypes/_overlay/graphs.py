@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .. import _C
-from .._stock_functions import AUTOCAST_DEVICES
+from .._autocast import AUTOCAST_DEVICES
 from . import optimizers, table
 from .graph_variables import SEVERAL_OF_ONE, functions_kept_whole, kept_whole, known, methods_kept_whole
 from .releases import NO_TABLE_OF_METHODS, SKIP_RULES_KNOW_FRAMES, SKIPS_HAVE_REASONS
@@ -211,7 +211,7 @@ def traced_through(stock):
 
     inside = ("conversion", "functions", "linear_cross_entropy", "printing", "table", "testing")
     collectives = os.path.join("integrations", "functional_collectives")
-    modules = (*(os.path.join("_overlay", name) for name in inside), collectives, "chopping", "quantization", "training")
+    modules = (*(os.path.join("_overlay", name) for name in inside), collectives, "_autocast", "chopping", "quantization", "training")
     package = os.path.dirname(os.path.dirname(__file__))
     ours = {_as_posix_path(os.path.join(package, name)) for name in modules}
 

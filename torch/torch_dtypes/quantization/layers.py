@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from .. import _C
-from .._stock_functions import in_autocast_of_ours, out_of_autocast
+from .._autocast import in_autocast_of_ours, out_of_autocast
 from ..chopping import chop
 from .base import refuse_complex
 from .integer_layers import IntegerPlan

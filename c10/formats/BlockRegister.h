@@ -29,6 +29,13 @@ TD_HOST_DEVICE inline BlockTerm block_term(double x, int low_exponent) {
   return {bits >> 63 ? -mantissa : mantissa, exponent};
 }
 
+// A sum of at most 64 bits in float64, rounded to odd: what is counted of it stays right. Of more than float64's exponents, with its largest one.
+TD_HOST_DEVICE inline double to_odd_double(Unpacked u) {
+  u.significand = ((u.significand >> 11) | ((u.significand & 0x7ff) != 0 || u.sticky)) << 11;
+  u.exponent = std::min(u.exponent, 1023);
+  return to_double(u);
+}
+
 // Who wants to know what registers are rounded from, and to.
 struct Unseen {
   TD_HOST_DEVICE void operator()(const Unpacked&, double) const {}

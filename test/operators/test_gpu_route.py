@@ -114,14 +114,3 @@ def test_what_has_no_way_on_a_gpu_says_so(what, call):
     call()
     with gpu_on_host(), pytest.raises(NotImplementedError, match=what):
         call()
-
-
-@needs_host_build
-def test_what_a_gpu_computes_is_not_observed_in_silence():
-    x = torch.ones(3)
-    with (
-        torch_dtypes.observe(torch.nn.Linear(2, 2)),
-        gpu_on_host(),
-        pytest.raises(NotImplementedError, match="encode: expected CPU tensors in a block"),
-    ):
-        x.to(torch.q43)

@@ -47,7 +47,8 @@ def test_an_observed_run_has_the_figures_of_the_same_run(few_digits):
 
 
 def test_files_and_sections(tmp_path):
-    options = "--dataset digits --train-samples 70 --test-samples 40 --epochs 1 --dtype q43 --observe --threads 1".split()
+    device = torch.empty(0).device.type  # of the tests
+    options = f"--dataset digits --train-samples 70 --test-samples 40 --epochs 1 --dtype q43 --observe --threads 1 --device {device}".split()
     result = CliRunner().invoke(cli.group(), ["train", *options, "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     for run in ("float32", "q43"):

@@ -12,6 +12,7 @@
 #include <ATen/native/formats/FillInfinity.h>
 #include <ATen/native/formats/GpuCasts.h>
 #include <ATen/native/formats/GpuKernels.h>
+#include <ATen/native/formats/GpuObservation.h>
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty_strided.h>
@@ -214,7 +215,14 @@ static void encode_dense(const at::Tensor& stock, const at::Tensor& target, cons
   if (record.isActive()) record.before("formats::encode");
   const Format format = rounding_format(entry);
   const RandomWords words = next_words(format, {}, stock.device());
-  if (on_gpu(stock.device())) return encode_on_gpu(format, stock, target, words);
+  if (on_gpu(stock.device())) {
+    encode_on_gpu(format, stock, target, words);
+    if (observing() && LastEncoded::current()) LastEncoded::current()->values = stock;
+    if (const Recorder seen = recorder(entry.format, target.const_data_ptr(), stock.const_data_ptr())) {
+      count_codes_on_gpu(seen, stock, target.const_data_ptr());
+    }
+    return;
+  }
   char* codes = static_cast<char*>(target.mutable_data_ptr());
   const CpuKernels& k = kernels(stock.device(), "encode");
   const int64_t width = entry.format.itemsize();
@@ -268,6 +276,10 @@ std::vector<at::Tensor> encoded_together(at::TensorList stock, const FormatEntry
     made.push_back(empty_strided_format(values.back().sizes(), values.back().strides(), entry, t.device()));
   }
   encode_together_on_gpu(rounding_format(entry), values, made);
+  for (size_t i = 0; observing() && i < made.size(); ++i) {
+    const Recorder seen = recorder(entry.format, made[i].const_data_ptr(), values[i].const_data_ptr());
+    if (seen) count_codes_on_gpu(seen, values[i], made[i].const_data_ptr());
+  }
   return made;
 }
 

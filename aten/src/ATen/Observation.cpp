@@ -1,6 +1,7 @@
 #include <ATen/Observation.h>
 
 #include <ATen/native/formats/DeviceKernels.h>
+#include <ATen/native/formats/GpuObservation.h>
 #include <c10/formats/ExactCodec.h>
 #include <c10/formats/ForkSafeMutex.h>
 
@@ -8,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 namespace at::formats {
 namespace {
@@ -49,7 +51,7 @@ class Tally {
     for (int64_t done = 0; done < n;) {
       if (pending_ == kMaxCounted) flush();
       const int64_t m = std::min(n - done, kMaxCounted - pending_);
-      kernels(c10::kCPU, "observe").count(record_->limits, exact + done, rounded + done, m, *work_);
+      host_kernels().count(record_->limits, exact + done, rounded + done, m, *work_);
       pending_ += m;
       done += m;
     }
@@ -67,17 +69,7 @@ class Tally {
     CountWork& w = *work_;
     Counts found;
     found.elements = static_cast<uint64_t>(pending_);
-    found.nan_in = w.nan_in;
-    found.infinite_in = w.infinite_in;
-    found.zero_in = w.zero_in;
-    found.nan_made = w.nan_made;
-    found.overflow = w.overflow;
-    found.saturated = w.saturated;
-    found.underflow = w.underflow;
-    found.to_zero = w.to_zero;
-    found.subnormal = w.subnormal;
-    found.zeros = w.zeros;
-    found.inexact = w.inexact;
+    found.flags = std::exchange(w.flags, CountFlags());
     constexpr uint64_t kSquares = (uint64_t{1} << kCountShift) - 1;
     for (int stretch = 0; stretch < kCountBins / kTouchedBins; ++stretch) {
       if (!w.touched[stretch]) continue;
@@ -93,10 +85,8 @@ class Tally {
       }
     }
     std::memset(w.touched, 0, sizeof w.touched);
-    w.nan_in = w.infinite_in = w.zero_in = w.nan_made = w.overflow = w.saturated = w.underflow = w.to_zero = w.subnormal = w.zeros = w.inexact = 0;
     pending_ = 0;
-    const std::lock_guard<std::mutex> lock(records_mutex);
-    last(record_)->counts.add(found);
+    add_counts(record_, found);
   }
 
   std::mutex mutex_;
@@ -132,23 +122,18 @@ constexpr size_t kMaxPending = 256;
 
 void Counts::add(const Counts& o) {
   elements += o.elements;
-  nan_in += o.nan_in;
-  infinite_in += o.infinite_in;
-  zero_in += o.zero_in;
-  nan_made += o.nan_made;
-  overflow += o.overflow;
-  saturated += o.saturated;
-  underflow += o.underflow;
-  to_zero += o.to_zero;
-  subnormal += o.subnormal;
-  zeros += o.zeros;
-  inexact += o.inexact;
+  o.flags.each(flags, [](uint64_t own, uint64_t& all) { all += own; });
   for (const auto& [exponent, bin] : o.bins) {
     CountBin& own = bins[exponent];
     own.count += bin.count;
     own.squares += bin.squares;
     own.errors += bin.errors;
   }
+}
+
+void add_counts(const std::shared_ptr<Record>& record, const Counts& counts) {
+  const std::lock_guard<std::mutex> lock(records_mutex);
+  last(record)->counts.add(counts);
 }
 
 Record::Record(const Format& f) : format(f), limits(limits_of(f)) {
@@ -170,11 +155,11 @@ void Recorder::codes(const T* exact, const void* codes, int64_t n) const {
     const int64_t m = std::min(kBlock, n - first);
     const char* at = static_cast<const char*>(codes) + first * width;
     if (in_type) {
-      kernels(c10::kCPU, "observe").decode(f, at, rounded, m);
+      host_kernels().decode(f, at, rounded, m);
       values(exact + first, rounded, m);
     } else {
       std::copy_n(exact + first, m, wide);
-      kernels(c10::kCPU, "observe").decode(f, at, wide_rounded, m);
+      host_kernels().decode(f, at, wide_rounded, m);
       values(wide, wide_rounded, m);
     }
   }
@@ -260,6 +245,7 @@ std::vector<Observer::Entry> Observer::entries() {
     const std::lock_guard<std::mutex> lock(tallies_mutex);
     for (Tally* t : tallies) t->hand_over();
   }
+  hand_over_gpu_counts();
   const std::lock_guard<std::mutex> lock(records_mutex);
   settle_all();
   std::vector<Entry> all;

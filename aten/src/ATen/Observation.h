@@ -25,8 +25,8 @@ struct CountBin {
 };
 
 struct Counts {
-  uint64_t elements{0}, nan_in{0}, infinite_in{0}, zero_in{0}, nan_made{0}, overflow{0}, saturated{0}, underflow{0}, to_zero{0}, subnormal{0},
-      zeros{0}, inexact{0};
+  uint64_t elements{0};
+  CountFlags flags;
   std::map<int, CountBin> bins; // by float64's exponent field: 0 has zeros and its subnormal numbers, 2047 what is not finite
 
   void add(const Counts& other);
@@ -42,12 +42,16 @@ struct Record {
   std::shared_ptr<Record> successor; // which has taken these counts over, and gets what is still to come
 };
 
+// What was counted elsewhere, to a record or its successor.
+void add_counts(const std::shared_ptr<Record>& record, const Counts& counts);
+
 // A record to be counted into, or nothing.
 class Recorder {
  public:
   Recorder() = default;
   explicit Recorder(std::shared_ptr<Record> record) : record_(std::move(record)) {}
   explicit operator bool() const { return record_ != nullptr; }
+  const std::shared_ptr<Record>& record() const { return record_; }
 
   // n exact values beside the codes that they were rounded to, or beside the values of those. On any thread.
   template <typename T>
@@ -106,6 +110,8 @@ struct ObservedThread {
   int forward_layer{0}, backward_layer{0};
   int pass{-1}; // of all that is rounded, or -1: by what is going on
   bool updating{false};
+  // Where results of operators of which a step consists end, if anywhere, and what it updates: their own results may lie elsewhere.
+  const void *destination{nullptr}, *updated{nullptr};
 };
 ObservedThread& observed_thread();
 

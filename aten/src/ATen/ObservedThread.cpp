@@ -25,8 +25,9 @@ Recorder find_recorder(const Format& named, const void* written, const void* rea
   const int layer = backward ? now.backward_layer : now.forward_layer;
   if (now.pass >= 0) return Recorder(observer.record(layer, static_cast<Pass>(now.pass), named));
   if (now.updating) {
+    if (now.destination) written = now.destination;
     if (const int to = observer.layer_of_parameter(written); to >= 0) return Recorder(observer.record(to, Pass::Updates, named));
-    for (const void* memory : {written, read}) {
+    for (const void* memory : {written, read, now.updated}) {
       for (const int of : {observer.layer_of_state(memory), observer.layer_of_parameter(memory)}) {
         if (of >= 0) return Recorder(observer.record(of, Pass::States, named));
       }

@@ -5,6 +5,7 @@
 #include <c10/formats/MagicRound.h>
 #include <c10/formats/OddArithmetic.h>
 
+#include <algorithm>
 #include <cfenv>
 #include <cmath>
 #include <initializer_list>
@@ -300,5 +301,25 @@ int exact(const int32_t* f, const int64_t* shape, const void* a, const void* b, 
   const Format format = format_of(f);
   const Values<double> values(format, shape, a, b, start, present, present_rows);
   return cuda_kernels().exact(format, format, values.dots, divisor, out, {seed_of(seed)}, Stream{});
+}
+// The copies of the table are added up.
+int count(const int32_t* f, const double* limits, const void* numbers, int64_t wide, const void* rounded, int64_t coded, int64_t n, uint64_t* sums) {
+  const Format format = format_of(f);
+  std::vector<CountTable> tables(kCountCopies);
+  const Counting counting{.limits = {limits[0], limits[1], limits[2], limits[3]},
+                          .exact = numbers,
+                          .rounded = rounded,
+                          .wide = wide != 0,
+                          .format = coded ? &format : nullptr,
+                          .n = n,
+                          .layout = {},
+                          .tables = tables.data()};
+  const int status = cuda_kernels().count(counting, Stream{});
+  constexpr size_t kWords = sizeof(CountTable) / sizeof(uint64_t);
+  std::fill_n(sums, kWords, uint64_t{0});
+  for (const CountTable& table : tables) {
+    for (size_t i = 0; i < kWords; ++i) sums[i] += reinterpret_cast<const uint64_t*>(&table)[i];
+  }
+  return status;
 }
 }

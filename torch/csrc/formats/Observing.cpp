@@ -31,19 +31,19 @@ Observer::Memory memory(const py::list& tensors, const std::vector<int>& layers)
 py::dict as_dict(const at::formats::Counts& c) {
   py::dict d;
   d["elements"] = c.elements;
-  d["nan_in"] = c.nan_in;
-  d["infinite_in"] = c.infinite_in;
-  d["nan_made"] = c.nan_made;
-  d["overflow"] = c.overflow;
-  d["saturated"] = c.saturated;
-  d["underflow"] = c.underflow;
-  d["to_zero"] = c.to_zero;
-  d["subnormal"] = c.subnormal;
-  d["zeros"] = c.zeros;
-  d["inexact"] = c.inexact;
+  d["nan_in"] = c.flags.nan_in;
+  d["infinite_in"] = c.flags.infinite_in;
+  d["nan_made"] = c.flags.nan_made;
+  d["overflow"] = c.flags.overflow;
+  d["saturated"] = c.flags.saturated;
+  d["underflow"] = c.flags.underflow;
+  d["to_zero"] = c.flags.to_zero;
+  d["subnormal"] = c.flags.subnormal;
+  d["zeros"] = c.flags.zeros;
+  d["inexact"] = c.flags.inexact;
   py::list bins; // (exponent, elements, sum of squares, sum of squared errors), the sums in units of 2^(2 * exponent - 22)
   for (const auto& [field, bin] : c.bins) {
-    const uint64_t count = field == 0 ? bin.count - std::min(bin.count, c.zero_in) : bin.count;
+    const uint64_t count = field == 0 ? bin.count - std::min(bin.count, c.flags.zero_in) : bin.count;
     if (field != 2047) bins.append(py::make_tuple(field - 1023, count, bin.squares, bin.errors));
   }
   d["bins"] = bins;

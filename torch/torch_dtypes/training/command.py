@@ -149,8 +149,6 @@ def _data(options, ranks):
 def _prepare(options, ranks):
     """The options as (config, trials), or a click error."""
     recipes = dict.fromkeys(options["recipes"])
-    if options["observe"] and options["device"] != "cpu":
-        raise click.UsageError("--observe is for --device cpu: numbers are counted where they are rounded, and that is there")
     if ranks.size > 1 and options["observe"]:
         raise click.UsageError(f"expected one process for --observe, but got {ranks.size}")
     try:

@@ -12,8 +12,10 @@
 #include <ATen/native/formats/Chop.h>
 #include <ATen/native/formats/DeviceKernels.h>
 #include <ATen/native/formats/GpuKernels.h>
+#include <ATen/native/formats/GpuObservation.h>
 #include <ATen/ops/alias_ops.h>
 #include <ATen/ops/clone_ops.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like_ops.h>
 #include <ATen/ops/where_ops.h>
 #include <c10/formats/BlockScale.h>
@@ -140,8 +142,13 @@ at::Tensor chop_blocks(const at::Tensor& input, std::string_view name, optional<
     const Gpu gpu(input.device(), "chop_blocks");
     gpu.expect(format);
     const cuda::Blocks blocks{scale_of, size, length, careful};
-    gpu.check(
-        gpu->chop_blocks(format, blocks, input.const_data_ptr<float>(), out.mutable_data_ptr<float>(), input.numel(), words.seed, gpu.stream()));
+    const Recorder seen = recorder(format, out.const_data_ptr(), input.const_data_ptr());
+    const auto for_counts = [&] { return seen ? at::empty(input.sizes(), input.options()) : at::Tensor(); };
+    const auto data = [](const at::Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; };
+    const at::Tensor scaled = for_counts(), rounded = for_counts();
+    gpu.check(gpu->chop_blocks(format, blocks, input.const_data_ptr<float>(), out.mutable_data_ptr<float>(), input.numel(), words.seed, data(scaled),
+                               data(rounded), gpu.stream()));
+    if (seen) count_values_on_gpu(seen, scaled, rounded);
     return out;
   }
   const CpuKernels& k = kernels(input.device(), "chop_blocks");

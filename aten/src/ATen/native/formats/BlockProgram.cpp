@@ -18,6 +18,7 @@
 #include <ATen/ops/sqrt_ops.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace at::formats {
 
@@ -67,11 +68,31 @@ void in_place(const Instruction& i, Tensor& a, const Tensor& b, const Tensor& c)
   }
 }
 
+// What an instruction's operator rounds counts as what a pass over all of them writes: into the instruction's register.
+class SeenInstruction {
+ public:
+  explicit SeenInstruction(const Run& run, const Instruction& i) : now_(observed_thread()) {
+    const auto memory = [&](int r) -> const void* {
+      return r < kTensors && run.tensors[r].defined() ? run.tensors[r].unsafeGetTensorImpl()->data() : nullptr;
+    };
+    now_.destination = memory(i.to);
+    now_.updated = memory(0);
+  }
+  ~SeenInstruction() { now_.destination = now_.updated = nullptr; }
+  SeenInstruction(const SeenInstruction&) = delete;
+  SeenInstruction& operator=(const SeenInstruction&) = delete;
+
+ private:
+  ObservedThread& now_;
+};
+
 void run_by_operators(const Run& run) {
   Tensor registers[kRegisters];
   std::copy(std::begin(run.tensors), std::end(run.tensors), registers);
   for (const Instruction& i : run.program->instructions) {
     const Tensor &a = registers[i.a], &b = registers[i.b], &c = registers[i.c];
+    std::optional<SeenInstruction> seen;
+    if (observing()) seen.emplace(run, i);
     if (i.to == i.a) {
       in_place(i, registers[i.to], b, c);
     } else if (i.to < kTensors) {

@@ -45,19 +45,11 @@ class SeenSums {
 
   void operator()(const c10::formats::Unpacked& exact, double rounded) const {
     if (!recorder_) return;
-    const double before = to_odd_double(exact);
+    const double before = c10::formats::to_odd_double(exact);
     recorder_->values(&before, &rounded, 1);
   }
 
  private:
-  // A sum of at most 64 bits in float64, rounded to odd: what is counted of it stays right.
-  static double to_odd_double(const c10::formats::Unpacked& u) {
-    if (u.cls != c10::formats::Class::Finite) return c10::formats::to_double(u);
-    const uint64_t kept = u.significand >> 11 | ((u.significand & 0x7ff) != 0 || u.sticky);
-    const double magnitude = std::ldexp(static_cast<double>(kept), std::min(u.exponent, 1023) - 52);
-    return u.negative ? -magnitude : magnitude;
-  }
-
   const Recorder* recorder_;
 };
 

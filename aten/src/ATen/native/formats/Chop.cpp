@@ -8,6 +8,8 @@
 #include <ATen/native/formats/DeviceKernels.h>
 #include <ATen/native/formats/GpuCasts.h>
 #include <ATen/native/formats/GpuKernels.h>
+#include <ATen/native/formats/GpuObservation.h>
+#include <ATen/ops/clone_ops.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/formats/BitFlips.h>
 
@@ -94,7 +96,13 @@ void chop_all(const Format& f, const at::Tensor& in, const at::Tensor& out, doub
 void round_into(const at::Tensor& out, const at::Tensor& in, const Format& format, double flip_prob, const std::optional<at::Generator>& generator) {
   const RandomWords words = next_words(format, generator, in.device());
   const Seed flip_seed = flip_prob > 0 ? next_seed(generator, in.device()) : Seed();
-  if (on_gpu(in.device())) return chop_on_gpu(format, in, out, words, flip_prob, flip_seed);
+  if (on_gpu(in.device())) {
+    const Recorder seen = recorder(format, out.const_data_ptr(), in.const_data_ptr());
+    const at::Tensor exact = seen && out.is_same(in) ? at::_ops::clone::call(in, {}) : in;
+    chop_on_gpu(format, in, out, words, flip_prob, flip_seed);
+    if (seen) count_values_on_gpu(seen, exact, out);
+    return;
+  }
   in.scalar_type() == c10::ScalarType::Float ? chop_all<float>(format, in, out, flip_prob, words, flip_seed)
                                              : chop_all<double>(format, in, out, flip_prob, words, flip_seed);
 }

@@ -16,6 +16,10 @@ const CpuKernels& kernels(c10::Device device, const char* what) {
                               ": number formats have kernels for those alone. Move it with .cpu() first.");
 }
 
+const CpuKernels& host_kernels() {
+  return cpu_kernels();
+}
+
 void expect_kernels(c10::Device device, const char* what) {
   if (on_gpu(device)) expect_gpu(device, what);
   else if (!device.is_meta()) kernels(device, what);

@@ -8,6 +8,9 @@ namespace at::formats {
 // A NotImplementedError for other devices' tensors, which names what was to be done there.
 const CpuKernels& kernels(c10::Device device, const char* what);
 
+// The CPU's loops, for memory that is no tensor's, or only looked at.
+const CpuKernels& host_kernels();
+
 // The same error before any work, where neither the CPU's loops nor a GPU's kernels compute for the device's tensors. (Nothing is computed of
 // meta tensors.)
 void expect_kernels(c10::Device device, const char* what);

@@ -166,7 +166,7 @@ static void fill(const DotProducts& dots, const FormatEntry& entry, const Accumu
   TORCH_CHECK(dots.b.size(1) < ExactSum::kMaxProducts, "expected dot products of less than 2^30 terms, but got ", dots.b.size(1));
   const bool gpu = on_gpu(out.device());
   if (policy.kind == Accumulation::Kind::Exact) {
-    gpu ? dot_products_on_gpu(dots, entry, policy, results.format(), out) : exact(dots, entry, out);
+    gpu ? dot_products_on_gpu(dots, entry, policy, results.format(), results.seen(out), out) : exact(dots, entry, out);
     return;
   }
   const bool block = policy.kind == Accumulation::Kind::Block;
@@ -187,7 +187,7 @@ static void fill(const DotProducts& dots, const FormatEntry& entry, const Accumu
     if (gpu) block_sums_on_gpu(dots, job, out);
     else block_dots(kernels(out.device(), "sums by blocks of products"), operands<double>(dots), job, codes_of(out));
   } else if (gpu) {
-    dot_products_on_gpu(dots, entry, policy, results.format(), out);
+    dot_products_on_gpu(dots, entry, policy, results.format(), results.seen(out), out);
   } else if (dots.b.scalar_type() == ScalarType::Float) {
     stepwise<float>(dots, entry, policy, results, out);
   } else {

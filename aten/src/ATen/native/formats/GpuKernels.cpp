@@ -28,7 +28,8 @@ static const GpuBinding* host_binding() {
       .kernels = &cuda::cuda_kernels,
       .current_stream = [](c10::Device) -> cuda::Stream { return nullptr; },
       .check = [](cuda::Status status, const char*) { TORCH_INTERNAL_ASSERT(status == 0); },
-      .capturing = nullptr, // nothing is
+      .capturing = [](c10::Device) { return false; },
+      .synchronize = [] {}, // kernels have run when they return
       .draw = nullptr,      // the CPU's generators
   };
   return &binding;
@@ -60,8 +61,9 @@ static const GpuBinding& binding_for(c10::Device device, const char* what) {
       "is found, build kernels for it, which have run on no GPU yet: "
       "pip install --force-reinstall --no-deps --no-build-isolation -C cmake.define.TORCH_DTYPES_CUDA=ON torch-dtypes");
   const bool observed = observing() && observed_thread().observer;
-  TORCH_CHECK_NOT_IMPLEMENTED(!observed, what, ": expected CPU tensors in a block that is observed, but got one on ", device,
-                              ": numbers are counted where the CPU rounds them. Observe a copy of the model on the CPU.");
+  TORCH_CHECK_NOT_IMPLEMENTED(!observed || !binding->capturing(device), what,
+                              ": expected no CUDA graph to be captured in a block that is observed, but got one: its runs would not be counted. ",
+                              "Capture it before or after, or observe eager calls.");
   return *binding;
 }
 

@@ -32,6 +32,8 @@ struct GpuBinding {
   void (*check)(cuda::Status, const char* what);
   // Whether the device's current stream is being captured into a graph.
   bool (*capturing)(c10::Device);
+  // Waits for all streams of the current device.
+  void (*synchronize)();
   // 64 bits of a generator of the device, its default one where none is given.
   Seed (*draw)(const std::optional<at::Generator>&, c10::Device);
 };
@@ -51,6 +53,7 @@ class Gpu {
   const cuda::CudaKernels* operator->() const { return &kernels_; }
   cuda::Stream stream() const { return stream_; }
   void check(cuda::Status status) const;
+  void synchronize() const { binding_.synchronize(); }
   // An error for a format that the kernels do not compute with.
   void expect(const Format& format) const;
 

@@ -4,6 +4,10 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/formats/DeviceKernels.h>
+#include <ATen/native/formats/GpuCasts.h>
+#include <ATen/native/formats/GpuKernels.h>
+#include <ATen/native/formats/GpuObservation.h>
+#include <ATen/ops/empty_like_ops.h>
 #include <ATen/ops/to_ops.h>
 
 #include <algorithm>
@@ -36,11 +40,19 @@ void measure_as(const at::Tensor& in, const c10::formats::Format& f, const Recor
 
 } // namespace
 
+static void measure_on_gpu(const at::Tensor& in, const c10::formats::Format& f, const Recorder& seen) {
+  const at::Tensor values = f.fits_float() ? in : at::_ops::to_dtype::call(in, c10::ScalarType::Double, false, false, {});
+  const at::Tensor rounded = at::_ops::empty_like::call(values, {}, {}, {}, {}, {});
+  chop_on_gpu(f, values, rounded, {kSeed}, 0, {});
+  count_values_on_gpu(seen, values, rounded);
+}
+
 void measure(const at::Tensor& values, const c10::formats::Format& format, const Recorder& seen) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const bool wide = values.scalar_type() == c10::ScalarType::Double;
   const c10::ScalarType type = wide ? c10::ScalarType::Double : c10::ScalarType::Float;
   const at::Tensor in = at::_ops::to_dtype::call(values, type, false, false, {});
+  if (on_gpu(in.device())) return measure_on_gpu(dense(in), format, seen);
   wide ? measure_as<double>(dense(in), format, seen) : measure_as<float>(dense(in), format, seen);
 }
 

@@ -84,6 +84,7 @@ class Steps {
   // present: which lanes have this term, or nullptr.
   void add_product(T a, const T* b, const uint8_t* present) {
     keep(present);
+    counted_ = present;
     std::fill_n(factor_, n_, a);
     if (policy_.fused) {
       kernels_.ternary(TernaryOp::Fma, factor_, b, acc_, T{1}, next_, n_);
@@ -131,8 +132,25 @@ class Steps {
 
   void round(const Format& f, T* x, const Recorder& seen) {
     kernels_.encode(f, x, codes_, n_, next_words());
-    if (seen) seen.codes(x, codes_, n_);
+    if (!seen) {
+      kernels_.decode(f, codes_, x, n_);
+      return;
+    }
+    std::copy_n(x, n_, exact_);
     kernels_.decode(f, codes_, x, n_);
+    count(x, seen);
+  }
+
+  // Of the lanes that take part.
+  void count(const T* rounded, const Recorder& seen) {
+    if (!counted_) return seen.values(exact_, rounded, n_);
+    int64_t m = 0;
+    for (int64_t i = 0; i < n_; ++i) {
+      if (!counted_[i]) continue;
+      exact_[m] = exact_[i];
+      kept_rounded_[m++] = rounded[i];
+    }
+    seen.values(exact_, kept_rounded_, m);
   }
 
   void product(const T* b, T* out) {
@@ -157,9 +175,12 @@ class Steps {
       any |= taken_[i] >= policy_.chunk;
     }
     if (!any) return;
+    for (int64_t i = 0; i < n_; ++i) complete_[i] = taken_[i] >= policy_.chunk;
+    counted_ = complete_;
     sum_of(BinaryOp::Add, wide_, acc_, next_, formats_.outer, formats_.seen_outer);
+    counted_ = nullptr;
     for (int64_t i = 0; i < n_; ++i) {
-      if (taken_[i] < policy_.chunk) continue;
+      if (!complete_[i]) continue;
       wide_[i] = next_[i];
       acc_[i] = error_[i] = 0;
       taken_[i] = 0;
@@ -191,6 +212,7 @@ class Steps {
   }
 
   void after_term(const uint8_t* present) {
+    counted_ = nullptr;
     for (int64_t i = 0; present && i < n_; ++i) {
       acc_[i] = present[i] ? acc_[i] : kept_acc_[i];
       error_[i] = present[i] ? error_[i] : kept_error_[i];
@@ -215,6 +237,10 @@ class Steps {
   int64_t taken_[kLanes]; // terms in the chunk so far
   alignas(64) T acc_[kLanes], term_[kLanes], error_[kLanes], next_[kLanes], wide_[kLanes], factor_[kLanes], kept_acc_[kLanes], kept_error_[kLanes];
   alignas(64) char codes_[kLanes * 8];
+  // For counts: which lanes take part, where not all of them do, and what is rounded.
+  const uint8_t* counted_{nullptr};
+  uint8_t complete_[kLanes];
+  T exact_[kLanes], kept_rounded_[kLanes];
 };
 
 } // namespace at::formats

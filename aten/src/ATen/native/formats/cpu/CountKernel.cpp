@@ -1,8 +1,7 @@
 // What rounding did to numbers, counted: exact values beside rounded ones.
 //
-// Everything is an integer, so that no order of additions and no number of threads changes a count. A square is taken of the 24 leading bits
-// of its number and cut to 24 bits, in units of 4^exponent; a bin per exponent adds them up. One addition to a bin does both, the number of
-// elements above bit 44 and the squares below it: good for kMaxCounted elements, then the bins are to be emptied.
+// A bin per exponent adds up squares (c10/formats/RoundingCounts.h). One addition to a bin does both, the number of elements above bit 44 and the
+// squares below it: good for kMaxCounted elements, then the bins are to be emptied.
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
 #include <ATen/native/formats/cpu/Loops.h>
@@ -17,44 +16,20 @@ namespace {
 constexpr int64_t kBlock = 256;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-struct Flags {
-  uint64_t nan_in{0}, infinite_in{0}, zero_in{0}, nan_made{0}, overflow{0}, saturated{0}, underflow{0}, to_zero{0}, subnormal{0}, zeros{0},
-      inexact{0};
-};
-
-__attribute__((noinline)) Flags flags_of(const CountLimits& l, const double* __restrict exact, const double* __restrict rounded, int64_t n) {
-  Flags f;
-  const double highest = l.highest, lowest = l.lowest, smallest = l.smallest, normal = l.normal;
-  for (int64_t i = 0; i < n; ++i) {
-    const double x = exact[i], r = rounded[i], magnitude = std::abs(x);
-    const uint64_t nan = x != x, infinite = magnitude == kInfinity, zero = x == 0, zero_result = r == 0, finite = magnitude < kInfinity;
-    const uint64_t above = x > highest, below = x < lowest, nan_result = r != r, finite_result = std::abs(r) < kInfinity;
-    const uint64_t within = finite & (zero ^ 1) & (above ^ 1) & (below ^ 1), small = magnitude < smallest;
-    f.nan_in += nan;
-    f.infinite_in += infinite;
-    f.zero_in += zero;
-    f.nan_made += nan_result & (nan ^ 1);
-    f.overflow += finite & (above | below | (finite_result ^ 1));
-    f.saturated += (above & uint64_t{r == highest}) | (below & uint64_t{r == lowest});
-    f.underflow += within & (small | zero_result);
-    f.to_zero += within & zero_result;
-    f.subnormal += within & (small ^ 1) & uint64_t{magnitude < normal} & (zero_result ^ 1);
-    f.zeros += zero_result;
-    f.inexact += (nan ^ 1) & uint64_t{!(r == x)};
-  }
+__attribute__((noinline)) CountFlags flags_of(const CountLimits& limits, const double* __restrict exact, const double* __restrict rounded,
+                                              int64_t n) {
+  CountFlags f;
+  const CountLimits l = limits;
+  for (int64_t i = 0; i < n; ++i) f.count(l, exact[i], rounded[i]);
   return f;
 }
 
-// The bin of each number and what is added there. Zeros, and float64's own subnormal numbers, have no square.
+// The bin of each number and what is added there.
 __attribute__((noinline)) void bins_of(const double* __restrict numbers, const uint64_t* __restrict counted, uint64_t* __restrict bins,
                                        uint64_t* __restrict addends, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
-    const auto bits = std::bit_cast<uint64_t>(numbers[i]);
-    const uint64_t field = (bits >> 52) & 0x7ff;
-    const uint64_t leading = (bits >> 29 & 0x7f'ffff) | 0x80'0000;
-    const uint64_t square = (leading * leading) >> 24;
-    bins[i] = field;
-    addends[i] = uint64_t{1} << kCountShift | (square & counted[i] & (0 - uint64_t{field != 0}));
+    bins[i] = c10::formats::count_bin(numbers[i]);
+    addends[i] = uint64_t{1} << kCountShift | (c10::formats::count_square(numbers[i]) & counted[i]);
   }
 }
 
@@ -78,18 +53,8 @@ __attribute__((noinline)) void errors_of(const double* __restrict x, const doubl
   }
 }
 
-void add(const Flags& f, CountWork& work) {
-  work.nan_in += f.nan_in;
-  work.infinite_in += f.infinite_in;
-  work.zero_in += f.zero_in;
-  work.nan_made += f.nan_made;
-  work.overflow += f.overflow;
-  work.saturated += f.saturated;
-  work.underflow += f.underflow;
-  work.to_zero += f.to_zero;
-  work.subnormal += f.subnormal;
-  work.zeros += f.zeros;
-  work.inexact += f.inexact;
+void add(const CountFlags& f, CountWork& work) {
+  f.each(work.flags, [](uint64_t more, uint64_t& all) { all += more; });
 }
 
 // A block of any numbers, in float64.
@@ -99,7 +64,7 @@ void count_block(const CountLimits& limits, const T* exact, const T* rounded, in
   alignas(64) uint64_t finite[kBlock], bins[kBlock], addends[kBlock];
   widen(exact, x, n);
   widen(rounded, r, n);
-  const Flags f = flags_of(limits, x, r, n);
+  const CountFlags f = flags_of(limits, x, r, n);
   add(f, work);
   errors_of(x, r, error, finite, n);
   bins_of(x, finite, bins, addends, n);
@@ -203,7 +168,7 @@ bool count_float_block(const FloatLimits& limits, const float* x, const float* r
     subtract(x, r, error, n);
     if (!errors.of(error, n)) return false;
   }
-  Flags found;
+  CountFlags found;
   found.zero_in = f.zero_in;
   found.underflow = f.underflow;
   found.to_zero = f.to_zero;

@@ -5,14 +5,18 @@
 #pragma once
 #include <c10/formats/FunctionEnds.h>
 #include <c10/formats/Philox.h>
+#include <c10/formats/RoundingCounts.h>
 #include <c10/formats/ZeroSums.h>
 
 #include <cstdint>
 
 namespace at::formats {
 
+using c10::formats::CountFlags;
+using c10::formats::CountLimits;
 using c10::formats::Format;
 using c10::formats::FunctionEnds;
+using c10::formats::kCountBins;
 using c10::formats::RandomWords;
 using c10::formats::Seed;
 
@@ -30,16 +34,12 @@ TD_HOST_DEVICE inline bool terms_are_positive(TernaryOp op, T a, T b, T c, T s) 
 
 inline constexpr int kPairPadding = 3; // bytes that a gather of 4 may read behind the last one
 
-// What is counted beside each other where numbers are rounded (docs/workbench.md says what each count means), in CountKernel.cpp.
-struct CountLimits {
-  double highest, lowest;  // the outermost finite numbers of a format
-  double smallest, normal; // its smallest positive number, and the smallest of full precision: floats' smallest normal one, else the same
-};
-inline constexpr int kCountBins = 2048, kTouchedBins = 64; // a bin for each exponent field of float64
-inline constexpr int kCountShift = 44;                     // of a bin: the number of elements above it, squares of 24 bits below
-inline constexpr int64_t kMaxCounted = int64_t{1} << 19;   // between two times that bins are emptied
+// What is counted beside each other where numbers are rounded (c10/formats/RoundingCounts.h), in CountKernel.cpp.
+inline constexpr int kTouchedBins = 64;
+inline constexpr int kCountShift = 44;                   // of a bin: the number of elements above it, squares of 24 bits below
+inline constexpr int64_t kMaxCounted = int64_t{1} << 19; // between two times that bins are emptied
 struct CountWork {
-  uint64_t nan_in, infinite_in, zero_in, nan_made, overflow, saturated, underflow, to_zero, subnormal, zeros, inexact;
+  CountFlags flags;
   uint64_t exact[2][kCountBins], error[2][kCountBins]; // two tables, so that neighbours of one exponent do not wait for each other
   uint8_t touched[kCountBins / kTouchedBins];          // which stretches of bins are not all 0
 };

@@ -3,6 +3,7 @@
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/native/formats/GpuKernels.h>
 #include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -50,6 +51,7 @@ const bool bound = [] {
       .current_stream = &current_stream,
       .check = &check,
       .capturing = &capturing,
+      .synchronize = &c10::cuda::device_synchronize,
       .draw = &draw,
   };
   bind_gpu(binding);

@@ -12,6 +12,7 @@ struct ChopBlocks {
   Blocks blocks;
   const float* values;
   float* results;
+  float *scaled_out, *rounded_out; // or none
   Encoder<float> encode;
   Decoder<float> decode;
 
@@ -35,14 +36,21 @@ struct ChopBlocks {
       // What is not 0 stays so, for rounding that tells a tiny magnitude from 0.
       if (blocks.careful && scaled == 0 && x != 0) scaled = x < 0 ? -0x1p-126F : 0x1p-126F;
       const uint64_t code = encode.at_word(scaled, static_cast<uint64_t>(block * blocks.size + i));
-      results[first + i] = decode(static_cast<uint32_t>(code)) * scale;
+      const float rounded = decode(static_cast<uint32_t>(code));
+      results[first + i] = rounded * scale;
+      if (scaled_out) {
+        scaled_out[first + i] = scaled;
+        rounded_out[first + i] = rounded;
+      }
     }
   }
 };
 
-Status chop_blocks(const Format& f, const Blocks& blocks, const float* values, float* results, int64_t n, const Seed& seed, Stream stream) {
+Status chop_blocks(const Format& f, const Blocks& blocks, const float* values, float* results, int64_t n, const Seed& seed, float* scaled,
+                   float* rounded, Stream stream) {
   const int64_t in_row = (blocks.length + blocks.size - 1) / blocks.size;
-  return for_each(n / blocks.length * in_row, stream, ChopBlocks{blocks, values, results, Encoder<float>(f, {seed}), Decoder<float>(f)});
+  return for_each(n / blocks.length * in_row, stream,
+                  ChopBlocks{blocks, values, results, scaled, rounded, Encoder<float>(f, {seed}), Decoder<float>(f)});
 }
 
 } // namespace

@@ -1,5 +1,6 @@
 // Sums of blocks of products, as tensor cores make them (c10/formats/BlockRegister.h). A thread has a result to itself.
 #include <ATen/native/formats/cuda/Codec.h>
+#include <ATen/native/formats/cuda/CountTable.h>
 #include <ATen/native/formats/cuda/Places.h>
 #include <c10/formats/BlockRegister.h>
 #include <c10/formats/OddArithmetic.h>
@@ -7,8 +8,25 @@
 namespace at::formats::cuda {
 namespace {
 
+using c10::formats::BlockRegister;
 using c10::formats::BlockTerm;
-using Register = c10::formats::BlockRegister<>;
+using c10::formats::Unpacked;
+using c10::formats::Unseen;
+
+// Whoever counts what registers are rounded from and to.
+struct Seen {
+  StepCounts counts;
+  int64_t place;
+  TD_HOST_DEVICE void operator()(const Unpacked& exact, double rounded) const {
+    count_step(counts, c10::formats::to_odd_double(exact), rounded, place);
+  }
+};
+TD_HOST_DEVICE inline Unseen seen_by(const Unseen&, const StepCounts&, int64_t) {
+  return {};
+}
+TD_HOST_DEVICE inline Seen seen_by(const Seen&, const StepCounts& counts, int64_t place) {
+  return {counts, place};
+}
 
 // The terms of result i from `from` on; what is not there, or is not finite, is 0 among them.
 struct Block {
@@ -56,17 +74,19 @@ struct BlockOutput {
   }
 };
 
+template <typename By>
 struct BlockDots {
   Places places;
   const double *a, *b, *start;
   c10::formats::BlockAdder adder;
   Seed seed;
+  StepCounts seen;
   int64_t all;
   BlockOutput out;
 
   TD_HOST_DEVICE void operator()(int64_t i) const {
-    Register reg(adder, seed.drawn());
-    reg.begin(start ? start[i] : 0, static_cast<uint64_t>(i), static_cast<uint64_t>(all));
+    BlockRegister<By> reg(adder, seed.drawn(), seen_by(By(), seen, i));
+    reg.begin(start ? start[i] : 0, static_cast<uint64_t>(i), static_cast<uint64_t>(all), /*counts=*/start != nullptr);
     const int64_t k = places.shape.k, terms = adder.sum.terms;
     for (int64_t from = 0; from < k; from += terms) {
       const Block block{places, a, b, adder.low_left, adder.low_right, i, from};
@@ -79,24 +99,30 @@ struct BlockDots {
 
 Status block_dots(const BlockPolicy& policy, const Dots<double>& dots, void* out, Stream stream) {
   const int64_t n = dots.shape.batches * dots.shape.m * dots.shape.n;
-  const BlockDots body{
-      {dots.shape, dots.present, dots.present_rows}, dots.a, dots.b, dots.start, policy.adder, policy.seed, n, {policy, out, dots.shape.k, n}};
-  return for_each(n, stream, body);
+  const Places places{dots.shape, dots.present, dots.present_rows};
+  const auto run = [&](auto by) {
+    return for_each(
+        n, stream,
+        BlockDots<decltype(by)>{places, dots.a, dots.b, dots.start, policy.adder, policy.seed, policy.seen, n, {policy, out, dots.shape.k, n}});
+  };
+  return policy.seen.tables ? run(Seen()) : run(Unseen());
 }
 
 // A column's running sums: a thread goes down the column.
+template <typename By>
 struct RunningBlocks {
   Places places;
   const double* values;
   c10::formats::BlockAdder adder;
   Seed seed;
+  StepCounts seen;
   int64_t all;
   BlockOutput out;
 
   TD_HOST_DEVICE void operator()(int64_t column) const {
     const int64_t k = places.shape.k, n = places.shape.n, first = column / n * k * n + column % n, terms = adder.sum.terms;
-    Register full(adder, seed.drawn()), part = full;
-    full.begin(0, static_cast<uint64_t>(first), static_cast<uint64_t>(all));
+    BlockRegister<By> full(adder, seed.drawn(), seen_by(By(), seen, column)), part = full;
+    full.begin(0, static_cast<uint64_t>(first), static_cast<uint64_t>(all), /*counts=*/false);
     for (int64_t i = 0; i < k; ++i) {
       // The sum so far: whole blocks, and what there is of the next one.
       const int64_t from = i / terms * terms;
@@ -111,8 +137,12 @@ struct RunningBlocks {
 
 Status running_blocks(const BlockPolicy& policy, const DotShape& shape, const double* values, void* out, Stream stream) {
   const int64_t columns = shape.batches * shape.n, all = columns * shape.k;
-  const RunningBlocks body{{shape, nullptr, nullptr}, values, policy.adder, policy.seed, all, {policy, out, shape.k, all}};
-  return for_each(columns, stream, body);
+  const auto run = [&](auto by) {
+    return for_each(
+        columns, stream,
+        RunningBlocks<decltype(by)>{{shape, nullptr, nullptr}, values, policy.adder, policy.seed, policy.seen, all, {policy, out, shape.k, all}});
+  };
+  return policy.seen.tables ? run(Seen()) : run(Unseen());
 }
 
 } // namespace

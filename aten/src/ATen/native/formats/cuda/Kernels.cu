@@ -11,6 +11,7 @@ const CudaKernels& cuda_kernels() {
     fill_arithmetic(k);
     fill_programs(k);
     fill_blocks(k);
+    fill_count(k);
     fill_sums(k);
     fill_block_sums(k);
     return k;

@@ -61,6 +61,33 @@ struct Programs {
   char* at[kMostRuns][kTensors];
 };
 
+// ---- what is observed ----
+
+// Of the numbers of each exponent, how many there are, their squares and those of the errors of that exponent; all zero at first.
+struct CountTable {
+  CountFlags flags;
+  uint64_t counts[kCountBins], squares[kCountBins], errors[kCountBins];
+};
+inline constexpr int kCountCopies = 8; // that belong together and are added up by whoever reads them
+
+// Counts what is rounded within sums, where there are tables.
+struct StepCounts {
+  CountLimits limits{};
+  CountTable* tables{nullptr};
+};
+
+// Exact values beside what they became: codes of a format, which lie as the layout's first row says, or numbers of the same type (no format). All but
+// such codes are contiguous.
+struct Counting {
+  CountLimits limits;
+  const void *exact, *rounded;
+  bool wide; // float64, else float32
+  const Format* format{nullptr};
+  int64_t n;
+  Layout layout;
+  CountTable* tables;
+};
+
 // ---- sums ----
 
 using c10::formats::HalfParts;
@@ -76,6 +103,9 @@ struct StepPolicy {
   int64_t lanes{1};
   int64_t divisor{1}; // of the finished sum, before its last rounding
   Seed seed{};
+  StepCounts seen_products{}, seen_sums{}, seen_outer{};
+
+  bool is_seen() const { return seen_products.tables || seen_sums.tables || seen_outer.tables; }
 };
 
 // Whether an accumulator's sums are the machine's: float32's, to nearest.
@@ -89,6 +119,7 @@ struct BlockPolicy {
   Format result{};
   int64_t divisor{1};
   Seed seed{};
+  StepCounts seen{}; // of what registers are rounded to
 };
 
 // Dot products, all of m * n in each batch, over k terms in their order.
@@ -148,8 +179,10 @@ struct CudaKernels {
                         Stream);
   // double to float, to odd, so that a stock cast to a still narrower type rounds once.
   Status (*narrow_to_odd)(const double* values, float* results, int64_t n, Stream);
-  // Numbers to the element format's numbers times their block's scale.
-  Status (*chop_blocks)(const Format&, const Blocks&, const float* values, float* results, int64_t n, const Seed& seed, Stream);
+  // Numbers, divided by their block's scale, to the element format's numbers, and times the scale again.
+  // The former are left in `scaled` and the latter in `rounded`, where there are such.
+  Status (*chop_blocks)(const Format&, const Blocks&, const float* values, float* results, int64_t n, const Seed& seed, float* scaled, float* rounded,
+                        Stream);
   // table[code] for codes of 1 or 2 bytes; out may be the codes.
   Status (*look_up)(const void* table, const void* codes, int itemsize, void* out, int64_t n, Stream);
 
@@ -160,6 +193,8 @@ struct CudaKernels {
   Status (*ternary)(const Elementwise&, TernaryOp, double s, Stream);
   Status (*sqrt)(const Elementwise&, Stream);
   Status (*programs)(const Programs&, Stream);
+
+  Status (*count)(const Counting&, Stream);
 
   // Values of a format to codes, every step rounded. As float where all formats have arithmetic_in_float(), but that of the sums where these are
   // float32's (one running sum, not fused, no compensation).
@@ -202,6 +237,7 @@ void fill_parts(CudaKernels&);
 void fill_arithmetic(CudaKernels&);
 void fill_programs(CudaKernels&);
 void fill_blocks(CudaKernels&);
+void fill_count(CudaKernels&);
 void fill_sums(CudaKernels&);
 void fill_block_sums(CudaKernels&);
 

@@ -1,7 +1,7 @@
 // One sum of a dot product, every step rounded: a thread has it to itself.
 #pragma once
 #include <ATen/native/formats/cuda/Codec.h>
-#include <ATen/native/formats/cuda/Kernels.h>
+#include <ATen/native/formats/cuda/CountTable.h>
 #include <ATen/native/formats/cuda/Odd.h>
 #include <ATen/native/formats/cuda/Places.h>
 
@@ -28,6 +28,7 @@ template <typename T>
 struct Steps {
   Encoder<T> product_encoder, sum_encoder, outer_encoder, result_encoder;
   Decoder<T> product_decoder, sum_decoder, outer_decoder;
+  StepCounts seen_products, seen_sums, seen_outer;
   ZeroSigns signs, outer_signs;
   bool fused, kahan, exact_product, rounds_chunks, chunks_in_float;
   SumOrder order;
@@ -41,6 +42,9 @@ struct Steps {
         product_decoder(p.product),
         sum_decoder(p.sum),
         outer_decoder(p.outer),
+        seen_products(p.seen_products),
+        seen_sums(p.seen_sums),
+        seen_outer(p.seen_outer),
         signs(p.sum.rounding),
         outer_signs(p.outer.rounding),
         fused(p.fused),
@@ -95,7 +99,8 @@ class Sum {
   // and another one begun.
   TD_HOST_DEVICE T product(T a, T b) {
     const T exact = c10::formats::multiply_odd(a, b);
-    return steps_.exact_product ? exact : rounded_by(steps_.product_encoder, steps_.product_decoder, exact, next_word());
+    if (steps_.exact_product) return exact;
+    return counted(steps_.seen_products, exact, rounded_by(steps_.product_encoder, steps_.product_decoder, exact, next_word()));
   }
   TD_HOST_DEVICE T join(T a, T b) { return sum_of(BinaryOp::Add, a, b); }
   TD_HOST_DEVICE T hold(T x) { return rounded(x); }
@@ -108,9 +113,15 @@ class Sum {
 
  private:
   TD_HOST_DEVICE uint64_t next_word() { return static_cast<uint64_t>(step_++ * steps_.all + place_); }
-  TD_HOST_DEVICE T rounded(T x) { return rounded_by(steps_.sum_encoder, steps_.sum_decoder, x, next_word()); }
+  TD_HOST_DEVICE T counted(const StepCounts& seen, T x, T r) const {
+    if (seen.tables) count_step(seen, static_cast<double>(x), static_cast<double>(r), place_);
+    return r;
+  }
+  TD_HOST_DEVICE T rounded(T x) { return counted(steps_.seen_sums, x, rounded_by(steps_.sum_encoder, steps_.sum_decoder, x, next_word())); }
   TD_HOST_DEVICE T sum_of(BinaryOp op, T a, T b) { return rounded(steps_.signs.of(op, a, b, binary_odd(op, a, b))); }
-  TD_HOST_DEVICE T outer_rounded(T x) { return rounded_by(steps_.outer_encoder, steps_.outer_decoder, x, next_word()); }
+  TD_HOST_DEVICE T outer_rounded(T x) {
+    return counted(steps_.seen_outer, x, rounded_by(steps_.outer_encoder, steps_.outer_decoder, x, next_word()));
+  }
   TD_HOST_DEVICE T joined() {
     if (steps_.rounds_chunks) return outer_rounded(steps_.outer_signs.of(BinaryOp::Add, wide_, acc_, c10::formats::add_odd(wide_, acc_)));
     return steps_.chunks_in_float ? as_float32(wide_ + acc_) : wide_ + acc_;

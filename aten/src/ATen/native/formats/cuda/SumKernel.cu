@@ -29,7 +29,7 @@ Status step_sums(const StepPolicy& policy, const Dots<double>& dots, void* out, 
 }
 Status step_sums(const StepPolicy& policy, const Dots<float>& dots, void* out, Stream stream) {
   if (policy.order != SumOrder::Sequential) return ordered_sums(policy, dots, out, stream);
-  if (serves_tiles(policy, dots)) return tile_sums(policy, dots, out, stream);
+  if (!policy.is_seen() && serves_tiles(policy, dots)) return tile_sums(policy, dots, out, stream);
   return sums_in_binary32(policy) ? one_by_one<double>(policy, dots, out, stream) : one_by_one<float>(policy, dots, out, stream);
 }
 

@@ -7,6 +7,7 @@
 #include <ATen/native/formats/Elementary.h>
 #include <ATen/native/formats/GpuCasts.h>
 #include <ATen/native/formats/GpuKernels.h>
+#include <ATen/native/formats/GpuObservation.h>
 #include <ATen/native/formats/operators/BoxedCall.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
@@ -71,8 +72,14 @@ static at::Tensor make_exact_table(const c10::OperatorHandle& op, const Plan& pl
                             .toBool();
   if (!ordinary || !entry.format.fits_float() || entry.format.significand_bits() > 12) return dense;
   at::Tensor narrow = at::empty(dense.sizes(), at::TensorOptions().dtype(c10::ScalarType::Float));
-  kernels(c10::kCPU, "observe").narrow_to_odd(dense.const_data_ptr<double>(), narrow.mutable_data_ptr<float>(), dense.numel());
+  host_kernels().narrow_to_odd(dense.const_data_ptr<double>(), narrow.mutable_data_ptr<float>(), dense.numel());
   return narrow;
+}
+
+// Of the codes' elements, in the order of their memory.
+static at::Tensor exact_results(const at::Tensor& table, const at::Tensor& in) {
+  const at::Tensor codes = in.as_strided({in.numel()}, {1}).to(c10::ScalarType::Long); // some dtypes of codes are signed
+  return table.index_select(0, codes.bitwise_and((int64_t{1} << (8 * in.itemsize())) - 1));
 }
 
 bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::Stack* stack) {
@@ -114,12 +121,24 @@ bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::S
     at::Tensor copied = find_table(there, 0, 1).first;
     if (!copied.defined()) keep_table(there, copied = table.to(self.device()));
     hold_for_launches(table = copied);
+    if (observed) {
+      at::Tensor values = find_exact_table(there);
+      if (!values.defined()) keep_exact_table(there, values = exact.to(self.device()));
+      exact = values;
+    }
   }
   const at::Tensor codes = bits_alias(self);
   const at::Tensor in = dense(codes);
   at::Tensor out = in_place && in.is_same(codes) ? self : empty_strided_format(in.sizes(), in.strides(), entry, self.device());
-  if (observed) count_look_up(exact, table, in, recorder(entry.format, out.const_data_ptr()));
-  gpu ? look_up_on_gpu(table, in, out) : look_up(table, in, out);
+  const Recorder seen = observed ? recorder(entry.format, out.const_data_ptr()) : Recorder();
+  if (gpu) {
+    const at::Tensor results = seen ? exact_results(exact, in) : at::Tensor();
+    look_up_on_gpu(table, in, out);
+    if (seen) count_codes_on_gpu(seen, results, out.const_data_ptr());
+  } else {
+    if (seen) count_look_up(exact, table, in, seen);
+    look_up(table, in, out);
+  }
   if (in_place && !out.is_same(self)) {
     bits_alias(self).copy_(bits_alias(out));
     out = self;

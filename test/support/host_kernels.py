@@ -1,0 +1,107 @@
+"""The GPU's kernels, compiled for the host (their grid is a loop), and what their tests give them."""
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import codes_of, from_codes
+
+import torch_dtypes
+from torch_dtypes._arguments import rounding_mode
+
+ROOT = Path(__file__).resolve().parents[2]
+KERNELS = ROOT / "aten/src/ATen/native/formats/cuda"
+INCLUDES = [f"-I{ROOT}", f"-I{ROOT / 'aten/src'}"]
+
+FORMATS = [
+    "posit8es0", "posit8es2", "posit16es2", "posit32es2", "q43", "q52", "tf32", "e5m5", "e8m4", "e4m3fn", "e2m1finite", "e4m3fnuz", "binary8p3se",
+    "fixed4_3", "ufixed8_8", "posit12es1", "e5m2_saturate", "e8m23", "fixed3_4_wrap", "takum24_linear", "posit32es5_regime6", "takum16_linear",
+    "lns4_3", "e8m0", "ue5m3", "posit16es2_regime6",
+]  # fmt: skip
+NARROW = ["posit8es1", "posit16es2", "q52", "e5m7", "e4m3fn_saturate", "fixed4_3", "takum8_linear"]
+WORDS = ("stochastic", "stochastic_equal", "up_down")
+
+
+def compiled(folder: Path) -> ctypes.CDLL:
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
+    out = folder / "kernels.so"
+    options = ["-std=c++20", "-O1", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
+    sources = [*map(str, sorted(KERNELS.glob("*.cu"))), str(ROOT / "test/operators/cuda/on_host.cpp")]
+    built = subprocess.run(["g++", *options, *INCLUDES, "-x", "c++", *sources, "-o", str(out)], capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    return ctypes.CDLL(str(out))
+
+
+def fields(fmt) -> ctypes.Array:
+    """A format as on_host.cpp reads it."""
+    values = [
+        fmt.kind, fmt.bits, fmt.exp_bits, fmt.man_bits, fmt.bias, fmt.subnormals, fmt.specials, fmt.overflow, fmt.underflow, fmt.infinity,
+        fmt.is_signed, fmt.symmetric, fmt.rounding, fmt.linear, fmt.regime_max, fmt.table_address & 0xFFFFFFFF, fmt.table_address >> 32,
+    ]  # fmt: skip
+    return (ctypes.c_int32 * len(values))(*(ctypes.c_int32(int(x)).value for x in values))
+
+
+def argument(x):
+    if x is None:
+        return ctypes.c_void_p(None)
+    if isinstance(x, torch.Tensor):
+        assert x.is_contiguous()
+        return ctypes.c_void_p(x.data_ptr())
+    if isinstance(x, float):
+        return ctypes.c_double(x)
+    return x if isinstance(x, ctypes.Array) else ctypes.c_int64(x)
+
+
+def run(library, name, fmt, *arguments):
+    assert getattr(library, name)(fields(fmt), *map(argument, arguments)) == 0
+
+
+def numbers(*modes: str):
+    """Formats and modes, each mode with some of the formats and each format with some of the modes."""
+    modes = modes or torch_dtypes.ROUNDING_MODES
+    pairs = [(name, mode) for i, name in enumerate(FORMATS) for j, mode in enumerate(modes) if mode == "nearest_even" or (i + j) % 3 == 0]
+    return pytest.mark.parametrize(("name", "mode"), pairs)
+
+
+def format_of(name: str, mode: str = "nearest_even"):
+    fmt = torch_dtypes.format_of(torch_dtypes.dtype(name))
+    fmt.rounding = rounding_mode(mode)
+    return fmt
+
+
+def all_codes(dtype, seed=0, n=4096) -> torch.Tensor:
+    """Every code of at most 8 bits, or many of them, in an order of no meaning."""
+    bits = torch_dtypes.format_of(dtype).bits
+    g = torch.Generator().manual_seed(seed)
+    codes = torch.randint(0, 1 << bits, (n,), generator=g) if bits > 8 else torch.arange(n) % (1 << bits)
+    return from_codes(codes[torch.randperm(n, generator=g)].contiguous(), dtype).contiguous()
+
+
+def seeds(seed: int) -> int:
+    """The seed that the first call after torch.manual_seed(seed) draws: 64 bits of MT19937."""
+    engine = np.random.RandomState(seed)._bit_generator
+    return int(engine.random_raw()) << 32 | int(engine.random_raw())
+
+
+def same(found: torch.Tensor, expected: torch.Tensor):
+    """The same codes; NaN has the sign that a machine gives it."""
+    a, b = codes_of(found), codes_of(expected)
+    differ = (a != b) & ~(found.isnan() & expected.isnan())
+    assert not differ.any(), (found[differ][:5], expected[differ][:5])
+
+
+def values_for(dtype) -> torch.Tensor:
+    """Numbers of every size, ties and limits of the format, specials."""
+    g = torch.Generator().manual_seed(1)
+    spread = torch.randn(3000, generator=g, dtype=torch.float64) * torch.exp2(torch.randint(-140, 128, (3000,), generator=g).double())
+    own = all_codes(dtype, 2, 2048).double()
+    own = own[own.isfinite()].sort().values
+    ties = (own[1:] + own[:-1]) / 2
+    special = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-300, 1e300], dtype=torch.float64)
+    near = torch.randn(2000, generator=g, dtype=torch.float64)
+    return torch.cat([spread, near, own, ties, special]).contiguous()

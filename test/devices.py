@@ -36,7 +36,6 @@ CAME_BEFORE = re.compile(r"Actual message: ['\"](.*)")
 _TEXT = "its text has no device, and types no `cuda`"
 _MEMORY = "shares memory with NumPy, which is the CPU's"
 _COMMAND = "the command trains on the CPU, in a process of its own or with what it makes itself there"
-_FUZZY = "fuzzy sees what the CPU computes"
 _ENCODER = "on a GPU, autocast has no operator for a whole layer of an encoder: its parts are test_gpu_autocast.py's"
 CPU_ONLY = {
     "test_operators_that_take_the_widest_dtype": "they are others on a GPU: test_gpu_autocast.py",
@@ -56,10 +55,6 @@ CPU_ONLY = {
     "test_command_repeats_a_training": _COMMAND,
     "test_command_trains_where_there_are_no_weights": _COMMAND,
     "test_ctrl_c_keeps_what_was_reached_and_resume_goes_on": _COMMAND,
-    "test_harmonic_series": _FUZZY,
-    "test_harmonic_float32_is_a_loops": _FUZZY,
-    "test_what_no_module_rounds_is_told_from_what_all_do_together": _FUZZY,
-    "test_fuzzy.py": _FUZZY + "; what it says of others: test_on_a_gpu.py",
     "test_arrays_of_ml_dtypes_become_tensors_on_their_memory": _MEMORY,
     "test_arrays_of_ml_dtypes_become_what_is_asked": _MEMORY,
     "test_bfloat16_is_not_taken_for_a_number_format_in_silence": _MEMORY,

@@ -11,6 +11,8 @@ import torch_dtypes
 
 pytestmark = pytest.mark.own_process
 
+KIND = torch.empty(0).device.type  # of `--device`
+
 
 def neighbours(exact):
     """The float32 numbers on both sides of float64 ones."""
@@ -148,7 +150,8 @@ def test_a_training_step(options):
         assert torch.equal(torch.get_rng_state(), state)  # dropout would be what it is without the block
         assert all(a is b for a, b in zip(before, model.parameters(), strict=True))
         assert all(p.dtype == p.grad.dtype == torch.float32 for p in model.parameters()) and loss.dtype == torch.float32
-        seen = {"convolution", "convolution_backward", "native_batch_norm_backward", "addmm", "mm", "tanh_backward", "addcdiv_"}
+        step_of_adam = "_foreach_addcdiv_" if KIND == "cuda" else "addcdiv_"
+        seen = {"convolution", "convolution_backward", "native_batch_norm_backward", "addmm", "mm", "tanh_backward", step_of_adam}
         assert seen <= set(block.operations)
         assert not block.unseen
         found = [p.detach() for p in model.parameters()]
@@ -351,3 +354,24 @@ def test_many_elements_some_at_a_time():
         torch.set_num_threads(threads)
     with torch_dtypes.fuzzy(seed=1):
         assert torch.equal(two, torch.exp(x))
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("format", ["e8m23", "e8m7"])
+def test_running_statistics_are_kept(training, format):
+    """Which batch normalisation writes without its schema's saying so: they stayed as they were."""
+    x = sample(64, 3, seed=4) + 2
+    found, plain = nn.BatchNorm1d(3), nn.BatchNorm1d(3)
+    found.running_var.add_(0.3)
+    plain.load_state_dict(found.state_dict())
+    found.train(training)
+    plain.train(training)
+    before = found.running_mean.clone(), found.running_var.clone()
+    with torch_dtypes.fuzzy(found, "up_down", format=format, seed=1):
+        found(x)
+    plain(x)
+    for name, old in zip(("running_mean", "running_var"), before, strict=True):
+        got, expected = getattr(found, name), getattr(plain, name)
+        assert torch.equal(got, old) != training
+        assert torch.allclose(got, expected, rtol=1e-6 if format == "e8m23" else 2e-2)
+        assert format == "e8m23" or not training or torch.equal(got, got.to(torch.bfloat16).float())

@@ -1,5 +1,6 @@
 """What a GPU has and the CPU lacks, or has otherwise: `--device cuda`."""
 
+import copy
 import functools
 
 import pytest
@@ -128,12 +129,38 @@ def test_gradients_of_integers_in_autocast_are_those_behind_it(low):
 # ---- what the CPU alone has ----
 
 
-def test_fuzzy_names_tensors_of_a_gpu():
-    """Not left alone in silence: nothing would vary, and all digits would seem to hold."""
+def test_fuzzy_has_the_cpu_s_bits_and_one_seed():
+    """Backward too, which runs on the calling thread, where the seed's words come from."""
+    net = nn.Sequential(nn.Linear(20, 9), nn.Tanh(), nn.Linear(9, 3))
+    x, results = torch.randn(5, 20), {}
+    for device in ("cuda", "cpu", "cuda"):
+        model, state = copy.deepcopy(net).to(device), torch.cuda.get_rng_state()
+        with torch_dtypes.fuzzy(model, seed=1) as block:
+            model(x.to(device)).square().sum().backward()
+        assert {"addmm", "tanh", "mm", "tanh_backward"} <= set(block.operations) and not block.unseen
+        assert torch.equal(torch.cuda.get_rng_state(), state)
+        found = [p.grad.cpu() for p in model.parameters()]
+        assert all(map(torch.equal, found, results.setdefault("gradients", found)))
+
+
+def test_fuzzy_beside_an_operand_of_the_cpu():
     x, here = torch.ones(3), torch.ones(3, device="cpu")
-    with torch_dtypes.fuzzy(seed=1):
-        assert torch.equal(here.cuda() if here.is_cuda else here.to("cuda").cpu(), here) and (here * 0.1).shape == (3,)
-        for call in (lambda: x * 0.1, lambda: x.exp(), lambda: x @ x, lambda: x.cpu() + x):
-            with pytest.raises(NotImplementedError, match=r"fuzzy: expected a CPU tensor, but aten\.\w+\.\w+ got one on cuda:0.*\.cpu\(\)"):
-                call()
-    assert (x * 0.1).is_cuda
+    with torch_dtypes.fuzzy(seed=1), pytest.raises(RuntimeError, match="one device"):
+        x + here
+
+
+@pytest.mark.parametrize("draw", [lambda x: chop(x, "q43", "stochastic", torch.Generator()), lambda x: torch_dtypes.fuzzy(seed=1)(torch.mul)(x, 0.1)])
+def test_a_graph_draws_no_words_of_the_cpu_s(draw):
+    x = torch.ones(3)
+    draw(x)
+    with pytest.raises(NotImplementedError, match="expected a generator of the GPU's while a CUDA graph is captured, but got one of the CPU's"):
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            draw(x + 1)
+
+
+def test_fuzzy_takes_recurrent_layers_apart():
+    """cuDNN's are one operator each."""
+    for layer in (nn.LSTM(4, 5), nn.GRU(4, 5), nn.RNN(4, 5)):
+        with torch_dtypes.fuzzy(layer, seed=1) as block:
+            layer(torch.randn(3, 2, 4))[0].sum().backward()
+        assert not block.unseen and not any("cudnn" in name for name in block.operations)

@@ -46,9 +46,14 @@ std::optional<at::Generator> set_word_source(std::optional<at::Generator> genera
   return std::exchange(word_source, std::move(generator));
 }
 
+bool has_word_source() {
+  return word_source.has_value();
+}
+
 Seed next_seed(const std::optional<at::Generator>& generator, c10::Device device) {
   const std::optional<at::Generator>& chosen = generator ? generator : word_source;
   if (device.is_cuda() && !(chosen && chosen->device().is_cpu())) return draw_on_gpu(chosen, device);
+  if (device.is_cuda()) expect_no_graph(device);
   auto* source = at::get_generator_or_default<at::CPUGeneratorImpl>(chosen, at::detail::getDefaultCPUGenerator());
   const std::lock_guard<std::mutex> lock(source->mutex_);
   return source->random64();

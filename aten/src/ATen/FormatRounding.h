@@ -35,6 +35,7 @@ Format rounding_format(const FormatEntry& entry);
 // The generator that this thread's calls draw from instead of torch's default one, so that what else draws from that one is left as it is;
 // returns what was set before.
 std::optional<at::Generator> set_word_source(std::optional<at::Generator> generator);
+bool has_word_source();
 
 // 64 bits of a generator, of this thread's, or of torch's default one for the device of the tensors that are rounded. The host draws them, from a
 // CUDA device's generator too, but within a CUDA graph.

@@ -77,9 +77,12 @@ class Arithmetic:
 
     def _write_back(self, plan: Plan, args, kwargs, pairs, back) -> None:
         """What the operator wrote to its stand-ins, where these are not the tensors' own memory."""
-        if not plan.written:
+        names = plan.written
+        if plan.written_in_training and dict(_by_name(plan, args, kwargs)).get("training", True):
+            names |= plan.written_in_training
+        if not names:
             return
-        written = [t for name, value in _by_name(plan, args, kwargs) if name in plan.written for t in _tensors(value)]
+        written = [t for name, value in _by_name(plan, args, kwargs) if name in names for t in _tensors(value)]
         for t, stand_in in pairs:
             if not any(stand_in is w for w in written):
                 continue
@@ -91,7 +94,7 @@ class Arithmetic:
 
     def in_float64(self, op, plan: Plan, args: tuple, kwargs: dict):
         """The stock operator in float64, its results rounded."""
-        if plan.pointwise and isinstance(args[0], torch.Tensor) and args[0].numel() > _PIECE:
+        if plan.pointwise and isinstance(args[0], torch.Tensor) and args[0].is_cpu and args[0].numel() > _PIECE:
             result = self._by_pieces(op, args, kwargs)
             if result is not None:
                 return result

@@ -26,6 +26,7 @@ from .plans import Way, each_tensor, in_float64, is_float32, plan_of
 __all__ = ["Fuzzy", "fuzzy"]
 
 
+_DEVICES = "the CPU, or a GPU for which this package has kernels"
 _NO_KERNEL = ("not implemented for", "unsupported data type")  # what stock kernels say of float64 where they have only float32
 
 
@@ -156,11 +157,11 @@ class Fuzzy(contextlib.ContextDecorator):
             return op(*args, **kwargs)
         if kwargs.get("dtype", torch.float32) is not torch.float32:
             return op(*args, **kwargs)
-        elsewhere = [t.device for t in tensors if is_float32(t) and not t.is_cpu]
-        if elsewhere:
+        elsewhere = next((t.device for t in tensors if is_float32(t) and not _computes(t.device)), None)
+        if elsewhere is not None:
             raise NotImplementedError(
-                f"fuzzy: expected a CPU tensor, but {op} got one on {elsewhere[0]}: there is no kernel for it. Move it with .cpu(), or work on it "
-                "outside of the block"
+                f"fuzzy: expected a tensor of {_DEVICES}, but {op} got one on {elsewhere}: there is no kernel for it. Move it with .cpu(), or work "
+                "on it outside of the block"
             )
         self.operations[op._opname] += 1
         alone = all(t.dtype is torch.float32 and is_float32(t) for t in tensors)
@@ -188,16 +189,27 @@ class Fuzzy(contextlib.ContextDecorator):
         return f"fuzzy(mode={self.mode!r}, format={_C.name_of(self.arithmetic.exact)!r}, dot_products={self.dot_products}, seed={self.seed}{where})"
 
 
+def _computes(device: torch.device) -> bool:
+    return device.type == "cpu" or (device.type == "cuda" and _C.has_gpu_kernels())
+
+
 def _by_parts(stack: contextlib.ExitStack, model: nn.Module | None) -> None:
     """Kernels that do the work of many operators in one, and have a form that calls those."""
     stack.callback(torch.backends.cuda.enable_flash_sdp, torch.backends.cuda.flash_sdp_enabled())
     torch.backends.cuda.enable_flash_sdp(False)  # the CPU's goes by it, too; torch.nn.attention.sdpa_kernel is slow to import
+    stack.callback(torch.backends.cuda.enable_mem_efficient_sdp, torch.backends.cuda.mem_efficient_sdp_enabled())
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
+    stack.callback(torch.backends.cuda.enable_cudnn_sdp, torch.backends.cuda.cudnn_sdp_enabled())
+    torch.backends.cuda.enable_cudnn_sdp(False)
     stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
     torch.backends.mha.set_fastpath_enabled(False)  # of nn.TransformerEncoderLayer: one operator for all of it
     if model is None or any(isinstance(m, nn.LSTM) for m in model.modules()):
         before = torch.backends.mkldnn.enabled  # for its LSTM, which has no float64 form either
         torch._C._set_mkldnn_enabled(False)  # mkldnn.flags() would set its TF32 too, and warn of that
         stack.callback(torch._C._set_mkldnn_enabled, before)
+    if model is None or any(isinstance(m, nn.RNNBase) for m in model.modules()):
+        stack.callback(torch._C._set_cudnn_enabled, torch.backends.cudnn.enabled)
+        torch._C._set_cudnn_enabled(False)  # whose recurrent layers are one operator each
 
 
 def _seed(seed: object) -> int | None:
@@ -212,8 +224,8 @@ def _check_model(model: object) -> None:
     for name, p in model.named_parameters():
         if p.dtype is not torch.float32 and p.is_floating_point():
             raise TypeError(f"expected float32 parameters, whose arithmetic fuzzy(...) perturbs, but {name} is {p.dtype}; use model.float()")
-        if p.device.type != "cpu":
-            raise ValueError(f"expected a model on the CPU, but {name} is on {p.device}; use model.cpu()")
+        if not _computes(p.device):
+            raise ValueError(f"expected a model on {_DEVICES}, but {name} is on {p.device}; use model.cpu()")
 
 
 def _names(model: nn.Module | None, modules: object) -> set[str]:
@@ -260,7 +272,7 @@ def fuzzy(
     dtypes.
 
     Args:
-        model: float32, on the CPU; None for code without one.
+        model: float32, on the CPU, or on a GPU for which this package has kernels; None for code without one.
         mode: one of ``ROUNDING_MODES``, ``"stochastic_a4"`` (with 4 random bits), or Pychop's number. Those without random bits serve too: all of
             float32 ``"toward_zero"``.
         format: what results are rounded to, a dtype or a name; values of it must be float32's. Operands that are none of its values (parameters)
@@ -276,8 +288,8 @@ def fuzzy(
     Returns:
         A :class:`Fuzzy` to enter, or to decorate a function with.
 
-    Not seen: NumPy, TorchScript's fused code, compiled code (call the model itself), data loaders' processes; ``Fuzzy.unseen`` counts the operators
-    of other libraries and those without a float64 kernel. Attention runs by its mathematical definition, an LSTM by its steps.
+    Not seen: NumPy, TorchScript's fused code, compiled code (call the model itself), runs of CUDA graphs, data loaders' processes; ``Fuzzy.unseen`` counts the operators
+    of other libraries and those without a float64 kernel. Attention runs by its mathematical definition, an LSTM, and on a GPU every recurrent layer, by its steps.
 
     Raises:
         TypeError: not a module, or parameters that are not float32.

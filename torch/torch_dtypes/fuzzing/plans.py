@@ -24,7 +24,8 @@ class Way(Enum):
 
 @dataclass(frozen=True)
 class Plan:
-    """How one operator is run: its way, which of its arguments it writes to (their names), and for each result the argument that it is, or None."""
+    """How one operator is run: its way, which of its arguments it writes to (their names; the last ones in training, and unsaid by its schema), and
+    for each result the argument that it is, or None."""
 
     way: Way
     names: tuple[str, ...]
@@ -32,6 +33,7 @@ class Plan:
     results: tuple[str | None, ...]
     accumulates: bool  # has a flag of that name, with which it adds
     pointwise: bool  # one new tensor, each element of it made of the operands' at the same place
+    written_in_training: frozenset[str]
 
 
 _NATIVE = {"add", "sub", "mul", "div", "rsub", "sqrt", "reciprocal", "addcmul", "addcdiv", "lerp"}
@@ -45,6 +47,13 @@ _LEFT = set(
     argsort any all nonzero count_nonzero bincount histc bucketize searchsorted slice_backward select_backward diagonal_backward resize
     value_selecting_reduction_backward expand_copy narrow_copy _unsafe_masked_index heaviside real imag complex _conj_physical conj_physical
     is_pinned pin_memory set_ resize_as unique_consecutive _unique _unique2 multinomial""".split()
+)
+
+
+# Operators that write to running statistics, of which their schemas say nothing: those with a flag for training where it is set.
+_RUNNING = "running_mean", "running_var"
+_UPDATES_RUNNING = set(
+    "native_batch_norm cudnn_batch_norm miopen_batch_norm batch_norm_update_stats batch_norm_gather_stats batch_norm_gather_stats_with_counts".split()
 )
 
 
@@ -87,6 +96,7 @@ def plan_of(op: torch._ops.OpOverload) -> Plan | None:
         _way(op, name), tuple(a.name for a in schema.arguments), frozenset(sets.values()), tuple(map(result, schema.returns)),
         any(a.name == "accumulate" for a in schema.arguments),
         torch.Tag.pointwise in op.tags and not sets and len(schema.returns) == 1,
+        frozenset(_RUNNING if name in _UPDATES_RUNNING else ()),
     )  # fmt: skip
 
 

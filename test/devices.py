@@ -33,6 +33,7 @@ REFUSED = re.compile(r"expected a model on the CPU, but \S+ is on cuda")
 NOT_SIMULATED = re.compile(r"libcuda\.so cannot found|CUDA driver error: not supported by a simulated GPU")
 CAME_BEFORE = re.compile(r"Actual message: ['\"](.*)")
 
+_CHAINS = "chains of elementwise operators are fused on the CPU alone"
 _TEXT = "its text has no device, and types no `cuda`"
 _MEMORY = "shares memory with NumPy, which is the CPU's"
 _COMMAND = "the command trains on the CPU, in a process of its own or with what it makes itself there"
@@ -51,6 +52,10 @@ CPU_ONLY = {
     "test_a_fresh_process_knows_the_formats_of_a_file": "that process computes in formats, some without a way on a GPU",
     "test_queues_share_the_memory_of_tensors": "of the host's memory, with forked processes, which have no CUDA",
     "test_parameters_are_shared_with_spawned_processes": "of the host's memory",
+    "test_what_is_fused": _CHAINS,
+    "test_tables_are_kept": _CHAINS,
+    "test_opcheck_of_chains": _CHAINS,
+    "test_inductor_is_not_asked": "graphs over codes on a GPU are Inductor's",
     "test_torchscript_of_stock_code": "a script makes its tensors on the CPU",
     "test_command_repeats_a_training": _COMMAND,
     "test_command_trains_where_there_are_no_weights": _COMMAND,
@@ -72,6 +77,12 @@ CPU_ONLY = {
     "test_printing_shows_the_values_and_the_dtype": _TEXT,
     "test_printing_of_infinities_and_large_numbers": _TEXT,
     "test_printing_a_default_dtype_leaves_its_name_out": _TEXT,
+}
+
+_TRACE = "a simulated GPU has the CPU's convolutions in the place of all that a tracer would see of stock ones"
+REAL_ONLY = {
+    "test_script_of_a_stock_model_then_converted": _TRACE,
+    "test_a_trace_records_convolutions_as_stock_does": _TRACE,
 }
 
 
@@ -98,9 +109,26 @@ class OnDevice(TorchFunctionMode):
         own = kwargs.get("device") is None and kwargs.get("out") is None
         if not own or not isinstance(result, torch.Tensor) or func not in _device_constructors():
             return result
-        if torch.compiler.is_dynamo_compiling():  # which traces this, and knows no frames
-            return self.moved(result)
         return result if sys._getframe(1).f_globals.get("__name__") in OF_THE_CPU else self.moved(result)
+
+
+def hidden_from_dynamo(patch):
+    """Dynamo would trace the mode with every call: a graph would have its moves, methods in the place of operators, and would end within it. What a
+    traced function makes lies where it says, then; what is left to eager code is made with the mode."""
+    from torch._dynamo import trace_rules
+    from torch._dynamo.variables.torch_function import SymbolicTorchFunctionState
+
+    begin = SymbolicTorchFunctionState.__init__
+
+    def begin_trace(self, modes, *args):
+        modes = list(modes)
+        begin(self, modes, *args)
+        for i in reversed(range(len(modes))):
+            if isinstance(modes[i], OnDevice):
+                del self.mode_stack[i]
+
+    patch.setattr(SymbolicTorchFunctionState, "__init__", begin_trace)
+    trace_rules.add(__name__)  # else a frame of its own is compiled where a graph has ended
 
 
 # What a test draws from: the CPU's generator, by which tensors are made, and the GPU's, by which operators round. The package and PyTorch ask for
@@ -146,24 +174,27 @@ def pytest_configure(config):
     torch.backends.cudnn.allow_tf32 = False
     mode = OnDevice(torch.device("cuda", torch.cuda.current_device()))
     mode.__enter__()
+    config.add_cleanup(lambda: mode.__exit__(None, None, None))
+    patch = pytest.MonkeyPatch()
+    config.add_cleanup(patch.undo)
     stock = torch.from_numpy  # no mode sees it
-    torch.from_numpy = lambda array: mode.moved(stock(array))
+    patch.setattr(torch, "from_numpy", lambda array: mode.moved(stock(array)))
     states = torch.get_rng_state, torch.set_rng_state
-    torch.get_rng_state, torch.set_rng_state = (functools.partial(f, *states) for f in (both_states, set_both_states))
-
-    def leave():
-        torch.from_numpy = stock
-        torch.get_rng_state, torch.set_rng_state = states
-        mode.__exit__(None, None, None)
-
-    config.add_cleanup(leave)
+    for name, get_or_set in (("get_rng_state", both_states), ("set_rng_state", set_both_states)):
+        patch.setattr(torch, name, functools.partial(get_or_set, *states))
+    hidden_from_dynamo(patch)
 
 
 def pytest_collection_modifyitems(config, items):
-    if config.getoption("device") == "cuda":
-        for item in items:
-            if reason := CPU_ONLY.get(getattr(item, "originalname", None)) or CPU_ONLY.get(item.path.name):
-                item.add_marker(pytest.mark.skip(reason=f"of the CPU alone: {reason}"))
+    if config.getoption("device") != "cuda":
+        return
+    is_simulated = torch.cuda.get_device_name() == "Simulated GPU"
+    for item in items:
+        name = getattr(item, "originalname", None)
+        if reason := CPU_ONLY.get(name) or CPU_ONLY.get(item.path.name):
+            item.add_marker(pytest.mark.skip(reason=f"of the CPU alone: {reason}"))
+        elif is_simulated and (reason := REAL_ONLY.get(name)):
+            item.add_marker(pytest.mark.skip(reason=f"of a real GPU: {reason}"))
 
 
 @pytest.hookimpl(hookwrapper=True)

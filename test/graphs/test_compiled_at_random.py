@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from capture import WHOLE_GRAPHS, Graphs, assert_same, clean  # noqa: F401 (clean is a fixture)
+from capture import DEVICE, WHOLE_GRAPHS, Graphs, assert_same, clean  # noqa: F401 (clean is a fixture)
 from networks import LeNet5, step
 
 import torch_dtypes
@@ -94,3 +94,16 @@ def test_a_block_s_mode_holds_at_the_run():
     with torch_dtypes.rounding("toward_zero"):
         for a, b in zip(run(x), chains(x), strict=True):
             assert_same(a, b)
+
+
+def test_random_numbers_of_another_device():
+    """Also where no operand is on it, a recording takes none of it, and an operator that draws there says so."""
+
+    def f(x):
+        y = x.to(DEVICE)
+        noise = torch.randn(4, dtype=STOCHASTIC, device=DEVICE)
+        return x + noise.cpu(), y * y, x.float().to(DEVICE, STOCHASTIC) / 3
+
+    graphs = Graphs()
+    assert_draws_as(torch.compile(f, backend=graphs, fullgraph=True), f, torch.randn(4).cpu().to(STOCHASTIC))
+    assert {f"torch_dtypes_codes.{name}_random" for name in ("mul.Tensor", "div.Tensor_other")} <= set(graphs.targets())

@@ -11,6 +11,7 @@ import torch_dtypes
 # PyTorch's own: reentrant checkpoints, and what Dynamo says of graphs that it ends.
 pytestmark = [pytest.mark.filterwarnings("ignore:torch.compile runs uncompiled what:UserWarning")]
 DTYPES = ["posit16es2", "q52_stochastic"]
+backends = pytest.mark.parametrize("backend", ["inductor", "aot_eager"])
 reentrant = pytest.mark.parametrize("reentrant", [False, True], ids=["plain", "reentrant"])
 
 
@@ -48,14 +49,15 @@ def assert_equal(found, expected):
         assert torch.equal(a, b)
 
 
+@backends
 @reentrant
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_model(dtype, reentrant):
+def test_a_model(dtype, reentrant, backend):
     torch.manual_seed(0)
     dtype = torch_dtypes.dtype(dtype)
     model, x = Blocks(reentrant, 0.3).to(dtype), torch.randn(5, 6).to(dtype)
     expected = results(model, x, *model.parameters())
-    compiled = torch.compile(model, fullgraph=True)
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
     for _ in range(2):
         assert_equal(results(compiled, x, *model.parameters()), expected)
 
@@ -73,13 +75,14 @@ def test_the_gradient_is_masked_as_the_result_is(backend, reentrant):
     assert 0 < (y == 0).sum() < 64
 
 
-def test_where_the_graph_runs_as_eager_code():
+@backends
+def test_where_the_graph_runs_as_eager_code(backend):
     x = torch.ones(64, dtype=torch.posit16es2, requires_grad=True)
-    compiled = torch.compile(lambda t: (masked(t), t.view(8, 8)))  # a result in an operand's memory: not compiled
+    compiled = torch.compile(lambda t: (masked(t), t.view(8, 8)), backend=backend)  # a result in an operand's memory: not compiled
     y, _ = compiled(x)
     (slope,) = torch.autograd.grad(y, x, torch.ones_like(y))
     assert torch.equal(y, slope)
-    compiled = torch.compile(masked, fullgraph=True)
+    compiled = torch.compile(masked, backend=backend, fullgraph=True)
     compiled(x)
     with torch_dtypes.rounding("up"):  # not what was compiled
         y = compiled(x)
@@ -93,25 +96,28 @@ def kept(function, x) -> int:
     return sum(t.numel() for t in y.grad_fn.saved_tensors)
 
 
-def test_what_takes_no_random_numbers_is_computed_again():
+@backends
+def test_what_takes_no_random_numbers_is_computed_again(backend):
     def chain(t):
         for _ in range(8):
             t = torch.tanh(t * t) + t
         return t
 
     x = torch.randn(100).to(torch.posit32es2).requires_grad_()
-    plain = torch.compile(chain, fullgraph=True)
-    again = torch.compile(lambda t: checkpoint(chain, t, use_reentrant=False), fullgraph=True)
+    plain = torch.compile(chain, backend=backend, fullgraph=True)
+    again = torch.compile(lambda t: checkpoint(chain, t, use_reentrant=False), backend=backend, fullgraph=True)
     assert_equal(results(again, x), results(chain, x))
     assert kept(again, x) < kept(plain, x) / 4
 
 
-def test_one_hot_of_a_number_of_classes():
+@backends
+def test_one_hot_of_a_number_of_classes(backend):
     def loss(scores, classes):
         return -(F.one_hot(classes, 5).to(scores.dtype) * F.log_softmax(scores, -1)).sum()
 
     classes, x = torch.tensor([0, 4, 2]), torch.randn(3, 5).to(torch.posit16es2)
-    assert_equal(results(torch.compile(lambda t: loss(t, classes), fullgraph=True), x), results(lambda t: loss(t, classes), x))
+    compiled = torch.compile(lambda t: loss(t, classes), backend=backend, fullgraph=True)
+    assert_equal(results(compiled, x), results(lambda t: loss(t, classes), x))
 
 
 def test_what_a_graph_cannot_have_is_named():

@@ -16,25 +16,25 @@ pytestmark = WHOLE_GRAPHS
 STOCHASTIC = torch_dtypes.with_rounding(torch.q43, "stochastic")
 
 CASES = {
-    "zeros": lambda x: torch.cat([x, torch.zeros(3, 1, dtype=x.dtype)], 1),
-    "ones": lambda x: (x @ x.t()) * torch.ones(3, 3, dtype=x.dtype).tril(),
-    "full": lambda x: x + torch.full((4,), 0.3, dtype=x.dtype),
-    "full of infinity": lambda x: x.maximum(torch.full((4,), float("-inf"), dtype=x.dtype)),
-    "empty": lambda x: torch.empty(3, 4, dtype=x.dtype).copy_(x) * 2,
+    "zeros": lambda x: torch.cat([x, torch.zeros(3, 1, dtype=x.dtype, device=x.device)], 1),
+    "ones": lambda x: (x @ x.t()) * torch.ones(3, 3, dtype=x.dtype, device=x.device).tril(),
+    "full": lambda x: x + torch.full((4,), 0.3, dtype=x.dtype, device=x.device),
+    "full of infinity": lambda x: x.maximum(torch.full((4,), float("-inf"), dtype=x.dtype, device=x.device)),
+    "empty": lambda x: torch.empty(3, 4, dtype=x.dtype, device=x.device).copy_(x) * 2,
     "zeros_like": lambda x: torch.zeros_like(x, dtype=torch.q52).to(x.dtype) + x,
     "new_ones": lambda x: x * x.new_ones(4, dtype=torch.q52).to(x.dtype),
     "new_tensor": lambda x: x * x.new_tensor([1, 2, 3, 4.1]),
-    "arange": lambda x: x + torch.arange(4, dtype=x.dtype),
-    "arange of fractions": lambda x: x + torch.arange(0, 1, 0.25, dtype=x.dtype),
-    "linspace": lambda x: x * torch.linspace(0, 1, 4, dtype=x.dtype),
-    "eye": lambda x: x @ torch.eye(4, dtype=x.dtype),
-    "hann_window": lambda x: x * torch.hann_window(4, dtype=x.dtype),
-    "randn": lambda x: x + torch.randn(4, dtype=x.dtype),
-    "randint": lambda x: x + torch.randint(0, 9, (4,), dtype=x.dtype),
-    "normal": lambda x: x + torch.normal(0.0, 1.0, (4,), dtype=x.dtype),
+    "arange": lambda x: x + torch.arange(4, dtype=x.dtype, device=x.device),
+    "arange of fractions": lambda x: x + torch.arange(0, 1, 0.25, dtype=x.dtype, device=x.device),
+    "linspace": lambda x: x * torch.linspace(0, 1, 4, dtype=x.dtype, device=x.device),
+    "eye": lambda x: x @ torch.eye(4, dtype=x.dtype, device=x.device),
+    "hann_window": lambda x: x * torch.hann_window(4, dtype=x.dtype, device=x.device),
+    "randn": lambda x: x + torch.randn(4, dtype=x.dtype, device=x.device),
+    "randint": lambda x: x + torch.randint(0, 9, (4,), dtype=x.dtype, device=x.device),
+    "normal": lambda x: x + torch.normal(0.0, 1.0, (4,), dtype=x.dtype, device=x.device),
     "randn_like": lambda x: torch.randn_like(x, dtype=torch.q52).to(x.dtype) + x,
     "tensor": lambda x: x * torch.tensor(0.3, dtype=x.dtype),
-    "tensor of a list": lambda x: x * torch.tensor([0.3, -1, float("inf"), 3], dtype=x.dtype),
+    "tensor of a list": lambda x: x * torch.tensor([0.3, -1, float("inf"), 3], dtype=x.dtype, device=x.device),
     "as_tensor": lambda x: x * torch.as_tensor(0.3, dtype=x.dtype),
     "scalar_tensor": lambda x: x * torch.scalar_tensor(0.3, dtype=x.dtype),
     "sum": lambda x: x.sum(dtype=torch.q52),
@@ -65,7 +65,8 @@ def test_whole_graphs(f, dtype):
 
 def test_sizes_that_vary():
     def f(x):
-        return x + torch.zeros(x.shape[0], 4, dtype=x.dtype) + torch.arange(x.shape[0], dtype=x.dtype).reshape(-1, 1)
+        rows = torch.arange(x.shape[0], dtype=x.dtype, device=x.device)
+        return x + torch.zeros(x.shape[0], 4, dtype=x.dtype, device=x.device) + rows.reshape(-1, 1)
 
     backend = Graphs()
     run = torch.compile(f, backend=backend, fullgraph=True, dynamic=True)
@@ -82,7 +83,7 @@ def test_a_graph_ends_before_the_first_tensor_of_ours(monkeypatch):
 
     def f(x):
         y = x.exp() * 2
-        return torch.ones(3, dtype=torch.q43) + y.to(torch.q43)
+        return torch.ones(3, dtype=torch.q43, device=y.device) + y.to(torch.q43)
 
     x = torch.linspace(-2, 2, 3)
     assert_same(torch.compile(f, backend=backend)(x), f(x))
@@ -114,8 +115,8 @@ def test_constants_of_those_are_eager_code_s(monkeypatch, name):
     """One word for all elements, or none."""
     monkeypatch.setattr(graphs, "_noticed", True)
     f = {
-        "full": lambda x: x * 0.3 + torch.full((4,), 0.3, dtype=x.dtype),
-        "zeros": lambda x: x * 0.3 + torch.zeros(4, dtype=x.dtype),
+        "full": lambda x: x * 0.3 + torch.full((4,), 0.3, dtype=x.dtype, device=x.device),
+        "zeros": lambda x: x * 0.3 + torch.zeros(4, dtype=x.dtype, device=x.device),
         "new_ones": lambda x: x * 0.3 + x.new_ones(4, dtype=x.dtype),
     }[name]
     x = torch.linspace(-2, 2, 12).reshape(3, 4).to(STOCHASTIC)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from capture import assert_same
+from capture import assert_same, layers_in_parts  # noqa: F401 (a fixture)
 from networks import LeNet5, Transformer
 from torch import nn
 
@@ -61,6 +61,7 @@ def assert_all_same(found, expected):
 FRESH = """
 import sys, torch
 from torch.utils import _pytree as pytree
+torch.backends.cudnn.allow_tf32 = False  # as in this process (devices.py)
 for name in sys.argv[1:]:
     args, kwargs, expected = torch.load(name + ".pt", weights_only=True)
     found = torch.export.load(name + ".pt2").module()(*args, **kwargs)
@@ -70,6 +71,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.usefixtures("layers_in_parts")
 def test_programs(tmp_path):
     files = []
     for name, model, args, kwargs in cases():

@@ -5,13 +5,14 @@ import sys
 
 import pytest
 import torch
-from capture import assert_same
+from capture import assert_same, layers_in_parts  # noqa: F401 (a fixture)
 from networks import LeNet5, Transformer
 from torch import nn
 from torch.export import Dim
 from torch.nn import functional as F
 
 import torch_dtypes
+from torch_dtypes._overlay import releases
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated", "ignore::DeprecationWarning", "ignore::FutureWarning")  # PyTorch's own
 
@@ -37,6 +38,7 @@ def expect_same(program, model, *cases):
 
 FRESH = """
 import sys, torch
+torch.backends.cudnn.allow_tf32 = False  # as in this process (devices.py)
 run = torch.export.load(sys.argv[1] + "/p.pt2").module()
 for x, expected in torch.load(sys.argv[1] + "/cases.pt", weights_only=True):
     found = run(x)
@@ -44,6 +46,7 @@ for x, expected in torch.load(sys.argv[1] + "/cases.pt", weights_only=True):
 """
 
 
+@pytest.mark.usefixtures("layers_in_parts")
 def test_networks(tmp_path):
     torch.manual_seed(0)
     lenet = LeNet5().to(torch.posit16es2).eval()
@@ -56,8 +59,10 @@ def test_networks(tmp_path):
     assert done.returncode == 0, done.stderr
 
     transformer = Transformer().to(torch.q43).eval()
-    program = torch.export.export(transformer, (Transformer.batch(torch.q43),), dynamic_shapes={"tokens": {0: Dim.AUTO, 1: Dim("length", max=40)}})
-    expect_same(program, transformer, *((torch.randint(0, 11, size),) for size in ((2, 5), (3, 1), (7, 23))))
+    shortest = 1 if releases.RUNNING >= (2, 13) else 2  # for one token, PyTorch 2.11 has other operators
+    sizes = {0: Dim.AUTO, 1: Dim("length", min=shortest, max=40)}
+    program = torch.export.export(transformer, (Transformer.batch(torch.q43),), dynamic_shapes={"tokens": sizes})
+    expect_same(program, transformer, *((torch.randint(0, 11, size),) for size in ((2, 5), (3, shortest), (7, 23))))
 
 
 def pooled(self, x):
@@ -81,6 +86,7 @@ def test_functions(forward, shapes, sizes):
     expect_same(program, model, *((torch.randn(size).to(torch.posit16es2),) for size in sizes))
 
 
+@pytest.mark.skipif(releases.RUNNING < (2, 13), reason="PyTorch 2.11 takes even sizes alone here, in float32 too")
 def test_images():
     model = model_of(pooled)
     shapes = {0: Dim("n"), 2: Dim("h", min=5, max=64), 3: Dim("w", min=5, max=64)}

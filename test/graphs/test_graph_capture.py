@@ -228,7 +228,7 @@ def test_whole_graph_is_an_error(compiled):
 
 TRANSFORMED = {
     "grad of where": lambda x: torch.func.grad(lambda w: torch.where(w > 0, w, 0.0).sum())(x),
-    "grad of cross_entropy": lambda x: torch.func.grad(lambda w: F.cross_entropy(w, torch.arange(3)))(x),
+    "grad of cross_entropy": lambda x: torch.func.grad(lambda w: F.cross_entropy(w, torch.arange(3, device=w.device)))(x),
     "vmap of numbers": lambda x: torch.vmap(lambda row: row * 2 + 1)(x),
     "jacrev": lambda x: torch.func.jacrev(lambda row: row * row * 3)(x[0]),
     "gradients of each": lambda x: torch.vmap(torch.func.grad(lambda row: (row.tanh() * 2).sum()))(x),

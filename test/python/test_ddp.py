@@ -2,6 +2,7 @@
 
 import copy
 import datetime
+import functools
 import os
 import time
 
@@ -194,10 +195,10 @@ def test_kinds_of_models(tmp_path):
     together(kinds, tmp_path)
 
 
-def compiled(rank):
+def compiled(rank, backend="inductor"):
     """Whichever is within the other; with gradients of both models' steps."""
-    x = batch()
-    for wrap in (lambda m: DistributedDataParallel(torch.compile(m)), lambda m: torch.compile(DistributedDataParallel(m))):
+    x, compile_ = batch(), functools.partial(torch.compile, backend=backend)
+    for wrap in (lambda m: DistributedDataParallel(compile_(m)), lambda m: compile_(DistributedDataParallel(m))):
         model = network()
         expected, ddp = mean_of_halves(model, x), wrap(model)
         for _ in range(2):
@@ -207,9 +208,14 @@ def compiled(rank):
         torch._dynamo.reset()
 
 
+def compiled_without_inductor(rank):
+    compiled(rank, "aot_eager")
+
+
 @pytest.mark.filterwarnings("ignore:.*(_maybe_guard_rel|torch.jit|Profiler).*", "ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_compiled_models(tmp_path):
-    together(compiled, tmp_path)
+@pytest.mark.parametrize("check", [compiled, compiled_without_inductor])
+def test_compiled_models(check, tmp_path):
+    together(check, tmp_path)
 
 
 def trained(model, ddp, rank, ranks, optimizer, steps=4):

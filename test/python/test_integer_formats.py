@@ -225,7 +225,8 @@ def test_errors(call, message):
 
 
 def everything(x):
-    affine = target("uint8").quantize(x, scale=torch.full((4, 1), 0.3), zero_point=torch.full((4, 1), 7), clamped="zero")
+    scale, zero_point = (torch.full((4, 1), number, device=x.device) for number in (0.3, 7))
+    affine = target("uint8").quantize(x, scale=scale, zero_point=zero_point, clamped="zero")
     return affine + target("int4").quantize(x, scale=0.5, rounding="up") + target("int8_to_odd").quantize(x, scale=0.1)
 
 

@@ -7,9 +7,12 @@ from conftest import bits_dtype
 from torch import nn
 
 import torch_dtypes
+from torch_dtypes._overlay import releases
 
 FORMATS = [torch.posit16es2, torch.q43, torch.posit32es2, torch_dtypes.float_format(exp_bits=5, man_bits=6)]
 formats = pytest.mark.parametrize("dtype", FORMATS, ids=str)
+DEVICE = torch.empty(0).device.type  # of `--device`
+FUSES = DEVICE == "cpu"  # chains of elementwise operators; on a GPU, a graph has them one by one
 
 
 class LeNet(nn.Module):
@@ -38,6 +41,13 @@ def clean():
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
+
+
+@pytest.fixture
+def layers_in_parts(monkeypatch):
+    """Before 2.13 a transformer's layer in inference is one operator, of which PyTorch has no fake kernel and no graph is made."""
+    if releases.RUNNING < (2, 13):
+        monkeypatch.setattr(torch.backends.mha, "get_fastpath_enabled", lambda: False)
 
 
 class Graphs:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from devices import VARIABLE, OnDevice
+from devices import VARIABLE, OnDevice, hidden_from_dynamo
 
 from torch_dtypes import _C
 
@@ -68,6 +68,7 @@ if __name__ == "__main__":
     if DEVICE == "cuda":
         torch.backends.cudnn.allow_tf32 = False  # as devices.py has it
         OnDevice(torch.device("cuda", int(rank))).__enter__()
+        hidden_from_dynamo(pytest.MonkeyPatch())
     spec = importlib.util.spec_from_file_location(Path(file).stem, file)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module

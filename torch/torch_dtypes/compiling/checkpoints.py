@@ -12,7 +12,7 @@ import torch
 from torch._higher_order_ops.wrap import tag_activation_checkpoint
 from torch.utils.checkpoint import checkpoint
 
-from .generators import gpus_of, states
+from .generators import gpus_in_use, states
 
 
 def _runs(region: torch.fx.GraphModule) -> Callable:
@@ -61,7 +61,7 @@ def _region() -> Callable:
         nonlocal draws
         if draws is False:
             return checkpoint(_runs(region), *args, **{**kwargs, "use_reentrant": False, "preserve_rng_state": False})
-        gpus = gpus_of(args)
+        gpus = gpus_in_use()
         before = states(gpus)
         found = torch.fx.Interpreter(region).run(*args)
         draws = bool(draws) or before != states(gpus)

@@ -77,7 +77,7 @@ def _dispatch(func, args: tuple, kwargs: dict):
     optional = [str(a.type).startswith("Optional") for a in func._schema.arguments]
     values = [(None if o else own) if v is STAND_IN else v for v, o in zip(values, optional, strict=True)]
     formats = ",".join(operators.format_name(own if t.dtype is STAND_IN else t.dtype) for t in tensors)
-    return _results(func, values, formats, tensors[0].device)
+    return _results(func, values, formats, operators.device_named(func, values) or operators.device_of(tensors))
 
 
 def _results(func, values: list, formats: str, device: torch.device):
@@ -113,22 +113,28 @@ def _like(result: torch.Tensor, device: torch.device, sized: torch.Tensor | None
     return Codes(made, result.dtype) if own else made
 
 
-def fake_function(node: torch.fx.Node, tx) -> torch.Tensor | None:
-    """What Dynamo knows of a function or method whose stock formula has no place for our dtypes; None where that is no new tensor, or an error."""
+def fake_function(node: torch.fx.Node, tx, device: torch.device | None = None) -> torch.Tensor | None:
+    """What Dynamo knows of a function or method whose stock formula has no place for our dtypes; None where that is no new tensor, or an error.
+    ``device``: the result's, where its arguments do not name it.
+    """
     if node.op not in ("call_function", "call_method") or not all("example_value" in n.meta for n in node.all_input_nodes):
         return None  # operators that take graphs have none
-    leaves, spec = pytree.tree_flatten(torch.fx.map_arg((node.args, node.kwargs), lambda n: n.meta["example_value"]))
+    args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda n: n.meta["example_value"])
     function = node.target if node.op == "call_function" else getattr(torch.Tensor, node.target, None)
     if function is None:
         return None
     with tx.fake_mode, torch.random.fork_rng(devices=[]):
-        return without_values(function, leaves, spec)
+        return without_values(function, args, kwargs, device)
 
 
-def without_values(function: Callable, leaves: list, spec: pytree.TreeSpec) -> torch.Tensor | None:
+def without_values(function: Callable, args: tuple, kwargs: dict, device: torch.device | None = None) -> torch.Tensor | None:
     """The fake result of a function whose stock formula has no place for our dtypes (it makes tensors of its operand's dtype, or of one that it is
     given, or has a list of dtypes): what eager code says of tensors without values. None where that is no new tensor, or an error.
     """
+    if kwargs.get("device") is not None:
+        device = torch.device(kwargs["device"])
+        kwargs = {**kwargs, "device": device}
+    leaves, spec = pytree.tree_flatten((args, kwargs))
     tensors = operators.tensors_in(leaves)
     try:
         result, sized = operators.run_without_values(function, leaves, spec), None
@@ -142,7 +148,7 @@ def without_values(function: Callable, leaves: list, spec: pytree.TreeSpec) -> t
     if not isinstance(result, torch.Tensor):
         return None
     slopes = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-    device = tensors[0].device if tensors else result.device
+    device = device or (operators.device_of(tensors) if tensors else result.device)
     return _like(result, device, sized).requires_grad_(slopes and (_C.is_format_tensor(result) or result.dtype.is_floating_point))
 
 
@@ -161,7 +167,7 @@ def fake_named(node: torch.fx.Node, tx) -> torch.Tensor | None:
     if not tx.output.root_tx.one_graph and not any(isinstance(n.meta.get("example_value"), Codes) for n in tx.output.graph.nodes):
         return None
     given = [*node.args[1:], *node.kwargs.values()]
-    if node.op == "call_method" and node.target == "to" and all(isinstance(v, (torch.dtype, bool, torch.memory_format)) for v in given):
+    if node.op == "call_method" and node.target == "to" and not any(isinstance(v, torch.fx.Node) for v in given):
         with tx.fake_mode:
             return cast(node.args[0].meta.get("example_value"), node.args[1:], node.kwargs)
     name = node.target if node.op == "call_method" else getattr(node.target, "__name__", None)
@@ -175,7 +181,8 @@ def fake_cast_to_another(node: torch.fx.Node, tx) -> torch.Tensor | None:
     if node.op != "call_method" or node.target not in ("type_as", "to"):
         return None
     known = [v.meta.get("example_value") if isinstance(v, torch.fx.Node) else None for v in (*node.args, node.kwargs.get("other"))]
-    return fake_function(node, tx) if any(isinstance(v, Codes) for v in known) and sum(isinstance(v, torch.Tensor) for v in known) == 2 else None
+    tensors = [v for v in known if isinstance(v, torch.Tensor)]
+    return fake_function(node, tx, tensors[1].device) if len(tensors) == 2 and any(isinstance(v, Codes) for v in tensors) else None
 
 
 def fake_attention(node: torch.fx.Node, tx) -> torch.Tensor | None:
@@ -189,9 +196,20 @@ def fake_attention(node: torch.fx.Node, tx) -> torch.Tensor | None:
 
 def cast(x: torch.Tensor, args: tuple, kwargs: dict) -> torch.Tensor:
     """The fake result of ``x.to(...)`` where the dtype is ours."""
+    args, kwargs, device = _without_device(args, kwargs)
     result, sized = operators.on_meta(lambda t: t.to(*args, **kwargs), x, settled=operators.at_hint), None
     if operators.varies(x):
         sized = torch.empty_like(x._codes if isinstance(x, Codes) else x)
         if not operators.agree(result, sized):
             result, sized = operators.on_meta(lambda t: t.to(*args, **kwargs), x), None
-    return _like(result, x.device, sized).requires_grad_(x.requires_grad and torch.is_grad_enabled())
+    return _like(result, device or x.device, sized).requires_grad_(x.requires_grad and torch.is_grad_enabled())
+
+
+def _without_device(args: tuple, kwargs: dict) -> tuple[tuple, dict, torch.device | None]:
+    """The arguments of ``x.to(...)`` without the device, and that."""
+    if args and isinstance(args[0], (torch.device, str, int)):
+        device, *args = args
+    else:
+        device = kwargs.get("device")
+    kwargs = {name: v for name, v in kwargs.items() if name != "device"}
+    return tuple(args), kwargs, None if device is None else torch.device(device)

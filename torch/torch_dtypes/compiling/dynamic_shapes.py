@@ -56,7 +56,7 @@ class _AsInGraphs(TorchFunctionMode):
         try:
             return func(*args, **kwargs)
         except NotImplementedError:
-            if (made := codes.without_values(func, *pytree.tree_flatten((args, kwargs)))) is None:
+            if (made := codes.without_values(func, args, kwargs)) is None:
                 raise
             return made
 

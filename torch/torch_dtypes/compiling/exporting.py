@@ -220,7 +220,7 @@ def formats_of_state(program: torch.export.ExportedProgram) -> dict[str, str | N
     read: dict[torch.fx.Node, str] = {}
     for node in _operators_on_codes(program):
         if "formats" in node.kwargs:
-            names = node.kwargs["formats"].removesuffix(operators.EXACT).split(",")
+            names = operators.names_in(node.kwargs["formats"])
             given = [v for v in pytree.tree_leaves(list(node.args)) if isinstance(v, torch.fx.Node) and isinstance(v.meta.get("val"), torch.Tensor)]
             for n, name in zip(given, names, strict=False):  # of a cast the second is the result's
                 while isinstance(n.target, torch._ops.OpOverload) and n.target.is_view:

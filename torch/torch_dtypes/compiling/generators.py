@@ -1,16 +1,14 @@
-"""The random numbers that a run of a graph may take: of the CPU's generator, and of its operands' GPUs'."""
+"""The random numbers that a run of a graph may take: of the CPU's generator, and of the GPUs'."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 
-def gpus_of(values: Iterable) -> list[int]:
-    """The indices of the GPUs on which tensors among the values lie."""
-    return sorted({v.device.index for v in values if isinstance(v, torch.Tensor) and v.device.type == "cuda"})
+def gpus_in_use() -> list[int]:
+    """The indices of the GPUs of this process: a function may draw on one that none of its operands lies on."""
+    return list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
 
 
 def states(gpus: list[int]) -> bytes:

@@ -6,8 +6,9 @@ dtypes over the same memory (CodesOperators.cpp): what a graph has by it are eag
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, combinations
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from .. import _C
 from .._names import DRAWING_MODES
 from ..formats import dtype as dtype_of
+from . import cells
 
 NAMESPACE = "torch_dtypes_codes"
 STOCK = "-"  # in the place of a format's name
@@ -76,6 +78,23 @@ def made(func, result: object) -> list:
     return listed([v for v, r in zip(each, func._schema.returns, strict=True) if not is_written(r)])
 
 
+def names_in(formats: str) -> list[str]:
+    """The format of each tensor among the arguments."""
+    named = formats.removesuffix(EXACT)
+    return named.split(",") if named else []
+
+
+def device_named(func, values: list) -> Any:
+    """The device that an operator is to make its result on; None where its tensors say it."""
+    return next((v for a, v in zip(func._schema.arguments, values, strict=True) if a.name == "device"), None)
+
+
+def device_of(tensors: list[torch.Tensor]) -> torch.device:
+    """Where an operator's results lie: a tensor without dimensions on the CPU goes along with others."""
+    found = (t.device for t in tensors if t.dim() or t.device.type != "cpu")
+    return next(found, torch.device("cpu"))
+
+
 def call(func, values: list, formats: str) -> Any:
     arguments = func._schema.arguments
     kwargs = {a.name: v for a, v in zip(arguments, values, strict=True) if a.kwarg_only}
@@ -98,6 +117,23 @@ def at_hint(number: Any) -> Any:
     return number.node.hint if isinstance(number, py_sym_types) and number.node.has_hint() else constant(number)
 
 
+_ON_META = "DeferredInit"  # the key of our tensors on the meta device: kOnMetaKey in C++
+
+
+@contextlib.contextmanager
+def _as_eager_code() -> Iterator[None]:
+    """Operators run as eager code does, whatever traces around them. Beneath a tracer's tensors the key of ours on the meta device is left out, and
+    stock's rules would take the container for a dtype.
+    """
+    excluded = torch._C._dispatch_tls_is_dispatch_key_excluded(_ON_META)
+    torch._C._dispatch_tls_set_dispatch_key_excluded(_ON_META, False)
+    try:
+        with torch._C._DisablePythonDispatcher(), _disable_current_modes(), torch.no_grad():
+            yield
+    finally:
+        torch._C._dispatch_tls_set_dispatch_key_excluded(_ON_META, excluded)
+
+
 def _empty(tensor: torch.Tensor, name: str, device: str, settled: Callable) -> torch.Tensor:
     sizes, strides = ([settled(n) for n in numbers] for numbers in (tensor.shape, tensor.stride()))
     dtype = tensor.dtype if name == STOCK else dtype_of(name)
@@ -111,14 +147,16 @@ def outcome(func, values: list, formats: str, below_autograd: bool = True, settl
     """
     level = torch._C._AutoDispatchBelowAutograd if below_autograd else enable_reentrant_dispatch
     leaves, spec = pytree.tree_flatten(pytree.tree_map_only(py_sym_types, settled, values))
-    names = formats.removesuffix(EXACT).split(",")
+    names = names_in(formats)
     # Beside a stock floating tensor of the meta device, which outranks ours, a tensor of ours is not asked.
     mixed = func in _READING or any(t.dtype.is_floating_point and n == STOCK for t, n in zip(tensors_in(leaves), names, strict=True))
     each = iter(names)
-    with level(), torch._C._DisablePythonDispatcher(), _disable_current_modes(), torch.no_grad():
+    with level(), _as_eager_code():
         device = "cpu" if mixed else "meta"
+        leaves = [torch.device(device) if isinstance(v, torch.device) else v for v in leaves]
         given = pytree.tree_unflatten([_empty(v, next(each), device, settled) if isinstance(v, torch.Tensor) else v for v in leaves], spec)
-        result = call(func, given, formats)
+        rule = cells.OUTCOMES.get(func)
+        result = call(func, given, formats) if rule is None else rule(*given)
     return made(func, result) + listed([given[i] for i in written(func)])
 
 
@@ -144,7 +182,7 @@ def sized(func, values: list, formats: str, below_autograd: bool = True) -> list
     if not any(map(varies, pytree.tree_leaves(values))):
         return [(t, None) for t in found]
     values = pytree.tree_map_only(torch.SymFloat, at_hint, values)  # by which no size goes
-    names = iter(formats.removesuffix(EXACT).split(","))
+    names = iter(names_in(formats))
     stand_ins = pytree.tree_map_only(torch.Tensor, lambda t: t if next(names) == STOCK else in_stock(t), values)
     try:
         result = call(func, stand_ins, EXACT)
@@ -167,11 +205,11 @@ def _codes_dtype(tensor: torch.Tensor) -> torch.dtype:
 
 
 def _fake(func, values: list, formats: str):
-    device = next((t.device for t in tensors_in(values)), torch.device("cpu"))
+    device = device_named(func, values) or device_of(tensors_in(values))
     found = []
     for t, like in sized(func, values, formats):
         if t is None:
-            found.append(torch.empty(0, dtype=torch.uint8, device=device))
+            found.append(torch.empty(0, dtype=torch.uint8, device="cpu"))  # as the kernel has it
         else:
             like = t if like is None else like
             found.append(torch.empty_strided(like.shape, like.stride(), dtype=_codes_dtype(t), device=device))
@@ -185,7 +223,7 @@ def dense_like(input: torch.Tensor) -> torch.Tensor:
 
 def on_meta(f, tensor: torch.Tensor, name: str | None = None, settled: Callable = constant) -> torch.Tensor:
     """What eager code makes of a tensor without values, of its own dtype or the one named."""
-    with torch._C._DisablePythonDispatcher(), _disable_current_modes(), torch.no_grad():
+    with _as_eager_code():
         return f(_empty(tensor, name or format_name(tensor.dtype), "meta", settled))
 
 
@@ -193,8 +231,9 @@ def run_without_values(function: Callable, leaves: list, spec: pytree.TreeSpec, 
     """Eager code's result for arguments and keyword arguments of these leaves; None where it is one of them, or shares memory with them."""
     mixed = any(t.dtype.is_floating_point and format_name(t.dtype) == STOCK for t in tensors_in(leaves))
     device = "cpu" if mixed else "meta"
-    with torch._C._DisablePythonDispatcher(), _disable_current_modes(), torch.no_grad():
+    with _as_eager_code():
         values = [_empty(v, format_name(v.dtype), device, settled) if isinstance(v, torch.Tensor) else settled(v) for v in leaves]
+        values = [torch.device(device) if isinstance(v, torch.device) else v for v in values]
         given = tensors_in(values)
         versions = [t._version for t in given]
         args, kwargs = pytree.tree_unflatten(values, spec)

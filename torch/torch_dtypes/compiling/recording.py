@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from .. import _C
 from . import operators
 from .chains import Chain, chain, find_chains
-from .generators import gpus_of, states
+from .generators import gpus_in_use, states
 from .tables import look_up
 
 aten, functorch = torch.ops.aten, torch._C._functorch
@@ -112,14 +112,14 @@ def _is_unknown(func, args: tuple) -> bool:
 class Recorder(TorchDispatchMode):
     """Records into ``graph`` while it is on. Inputs are declared before."""
 
-    def __init__(self, gpus: list[int]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._gpus = gpus  # whose generators it may take random numbers of
+        self._gpus = gpus_in_use()  # whose generators it may take random numbers of
         self.graph = torch.fx.Graph()
         self.numbers: list[torch.Tensor] = []  # constants of the graph
         self.constants: dict[str, torch.Tensor] = {}  # by the names of its attributes
         self._nodes: dict[int | tuple, torch.fx.Node] = {}
-        self._state = states(gpus)
+        self._state = states(self._gpus)
         self.tensors: dict[torch.fx.Node, torch.Tensor] = {}
         self._held: list[torch.Tensor] = []  # whose ids and memory are taken
 
@@ -192,14 +192,23 @@ class Recorder(TorchDispatchMode):
     def _record_cast(self, source: torch.Tensor, result: torch.Tensor) -> None:
         drawn = self._has_drawn()
         names = operators.format_name(source.dtype), operators.format_name(result.dtype)
+        node, moves = self.node(source), source.device != result.device
         if names[1] == operators.STOCK:
-            values = operators.bound(aten._to_copy.default, (source, result.dtype), {})
+            values = operators.bound(aten._to_copy.default, (source, result.dtype), {"device": result.device if moves else None})
             op = operators.operator(aten._to_copy.default, values, 1)
-            node = self.graph.call_function(op, (self.node(source), *values[1:]), {"formats": names[0] + operators.EXACT})
-        else:
-            op = operators.random_cast if drawn else operators.cast
-            node = self.graph.call_function(op, (self.node(source),), {"formats": ",".join(names)})
+            node = self.graph.call_function(op, (node, *values[1:]), {"formats": names[0] + operators.EXACT})
+        else:  # eager code moves codes: of stock numbers after the cast, of others before it
+            if moves and names[0] != operators.STOCK:
+                node = self._moved(node, result.device)
+            if not moves or names[0] != names[1]:
+                op = operators.random_cast if drawn else operators.cast
+                node = self.graph.call_function(op, (node,), {"formats": ",".join(names)})
+            if moves and names[0] == operators.STOCK:
+                node = self._moved(node, result.device)
         self._keep(result, node)
+
+    def _moved(self, node: torch.fx.Node, device: torch.device) -> torch.fx.Node:
+        return self.graph.call_function(aten._to_copy.default, (node,), {"device": device})
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func is aten._local_scalar_dense.default and not isinstance(args[0], torch.Tensor):
@@ -276,10 +285,9 @@ class Recorded:
     """
 
     def __init__(self, function: Callable, inputs: list, differentiable: bool, numbers: Sequence[int] = ()) -> None:
-        gpus = gpus_of(inputs)
-        with undone_if_it_fails(), _disable_current_modes(), torch.random.fork_rng(devices=gpus), torch.set_grad_enabled(differentiable):
+        with undone_if_it_fails(), _disable_current_modes(), torch.random.fork_rng(devices=gpus_in_use()), torch.set_grad_enabled(differentiable):
             given = [copy(v) if isinstance(v, torch.Tensor) else v for v in inputs]
-            self.recorder = Recorder(gpus)
+            self.recorder = Recorder()
             self.recorder.numbers = [given[i] for i in numbers]
             self.inputs = [self.recorder.input(f"input_{i}", v) if isinstance(v, torch.Tensor) else None for i, v in enumerate(given)]
             versions = [v._version if isinstance(v, torch.Tensor) else None for v in given]
@@ -299,7 +307,7 @@ class Recorded:
         """Which of the results eager code has gradients of, by a run on copies."""
         if not any(isinstance(v, torch.Tensor) and v.requires_grad for v in inputs):
             return [False] * len(self.results)
-        with _disable_current_modes(), torch.random.fork_rng(devices=gpus_of(inputs)), torch.enable_grad():
+        with _disable_current_modes(), torch.random.fork_rng(devices=gpus_in_use()), torch.enable_grad():
             found = function(*(copy(v) if isinstance(v, torch.Tensor) else v for v in inputs))
             return [isinstance(v, torch.Tensor) and v.requires_grad for v in found]
 

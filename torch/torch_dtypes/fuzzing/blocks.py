@@ -288,8 +288,9 @@ def fuzzy(
     Returns:
         A :class:`Fuzzy` to enter, or to decorate a function with.
 
-    Not seen: NumPy, TorchScript's fused code, compiled code (call the model itself), runs of CUDA graphs, data loaders' processes; ``Fuzzy.unseen`` counts the operators
-    of other libraries and those without a float64 kernel. Attention runs by its mathematical definition, an LSTM, and on a GPU every recurrent layer, by its steps.
+    Not seen: NumPy, TorchScript's fused code, compiled code (call the model itself), CUDA graphs' runs, data loaders' processes; ``Fuzzy.unseen``
+    counts the operators of other libraries and those without a float64 kernel. Attention runs by its mathematical definition, an LSTM (on a GPU
+    every recurrent layer) by its steps.
 
     Raises:
         TypeError: not a module, or parameters that are not float32.

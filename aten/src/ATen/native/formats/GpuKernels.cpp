@@ -103,9 +103,10 @@ void hold_for_launches(const at::Tensor& read) {
 }
 
 void expect_no_graph(c10::Device device) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!binding_for(device, "random words").capturing(device),
-                              "random words: expected a generator of the GPU's while a CUDA graph is captured, but got one of the CPU's (as a block of ",
-                              "torch_dtypes.fuzzy has, too), whose words would be the same in each of the graph's runs. Capture without it.");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !binding_for(device, "random words").capturing(device),
+      "random words: expected a generator of the GPU's while a CUDA graph is captured, but got one of the CPU's (as a block of ",
+      "torch_dtypes.fuzzy has, too), whose words would be the same in each of the graph's runs. Capture without it.");
 }
 
 Seed draw_on_gpu(const std::optional<at::Generator>& generator, c10::Device device) {

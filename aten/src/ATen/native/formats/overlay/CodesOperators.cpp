@@ -7,7 +7,10 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/formats/Chain.h>
 #include <ATen/native/formats/Chop.h>
+#include <ATen/native/formats/DeviceKernels.h>
 #include <ATen/native/formats/Elementary.h>
+#include <ATen/native/formats/GpuCasts.h>
+#include <ATen/native/formats/GpuKernels.h>
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/clone_ops.h>
 #include <ATen/ops/empty.h>
@@ -151,8 +154,14 @@ at::Tensor look_up_codes(const at::Tensor& input, const at::Tensor& table) {
               "expected codes of 8 or 16 bits and a table of all of them, but got ", input.toString(), " and ", table.toString(), " of shape ",
               table.sizes());
   const at::Tensor in = dense(input);
+  expect_one_device(in.device(), table.device());
   const at::Tensor out = at::empty_like(in);
-  look_up(table, in, out);
+  if (on_gpu(in.device())) {
+    look_up_on_gpu(table, in, out);
+  } else {
+    kernels(in.device(), "look_up");
+    look_up(table, in, out);
+  }
   return out;
 }
 

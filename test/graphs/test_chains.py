@@ -187,7 +187,7 @@ def test_look_ups():
     found = tables.look_up(x.view(20, 30).t(), table)
     assert torch.equal(found, table[x.view(20, 30).t().long() % 2**16]) and found.device == x.device
     if x.is_cuda:
-        with pytest.raises(RuntimeError, match="(?i)same device"):
+        with pytest.raises(RuntimeError, match=r"(?i)same device"):
             tables.look_up(x.cpu(), table)
 
 

@@ -1,4 +1,4 @@
-"""What the GPU's kernels cost, as ratios within one run: `python benchmarks/gpu_speed.py memory|sums|products|training`.
+"""What the GPU's kernels cost, as ratios within one run: `python benchmarks/gpu_speed.py memory|sums|products|training|peers`.
 
 One line of JSON for each measurement. `--device cpu` runs the same bodies, small, to see that they run.
 """
@@ -11,6 +11,9 @@ import time
 import torch
 
 import torch_dtypes
+from torch_dtypes.bench.measuring import NotMeasuredError
+from torch_dtypes.bench.peers import installed, module
+from torch_dtypes.training.models import ResNet18
 
 FORMATS = ["q43", "posit8es2", "posit16es2", "e5m5", "posit32es2"]
 ROW = 10  # milliseconds of calls between two events, beside which the first one's launch is little
@@ -142,46 +145,88 @@ def products(device, clock):
         say(what="matmul", format=name, size=n, milliseconds=took, **{f"of_{base}": took / base_took for base, base_took in stock.items()})
 
 
+def lenet5():
+    layers = torch.nn
+    return layers.Sequential(
+        layers.Conv2d(1, 6, 5, padding=2), layers.ReLU(), layers.MaxPool2d(2), layers.Conv2d(6, 16, 5), layers.ReLU(), layers.MaxPool2d(2),
+        layers.Flatten(), layers.Linear(400, 120), layers.ReLU(), layers.Linear(120, 84), layers.ReLU(), layers.Linear(84, 10),
+    )  # fmt: skip
+
+
 def training(device, clock):
-    """A LeNet-5 step at batch 256 beside float32's, with stock convolutions in float32 and, as PyTorch has it by default, in TF32.
+    """Steps of LeNet-5 at batch 256 and of ResNet-18 (images of 32 x 32) at batch 128 beside float32's, with stock convolutions in float32 and, as
+    PyTorch has it by default, in TF32.
 
     posit16es2 has more bits than TF32: where that is allowed, its convolutions go to float64, so it has no row there.
     """
-    batch = 256 if device == "cuda" else 4
+    side = 32 if device == "cuda" else 8
+    networks = {"LeNet-5": (lenet5, (256, 1, 28, 28)), "ResNet-18": (ResNet18, (128, 3, side, side))}
 
-    def step_of(dtype):
+    def step_of(network, shape, dtype):
         torch.manual_seed(0)
-        layers = torch.nn
-        net = layers.Sequential(
-            layers.Conv2d(1, 6, 5, padding=2), layers.ReLU(), layers.MaxPool2d(2), layers.Conv2d(6, 16, 5), layers.ReLU(), layers.MaxPool2d(2),
-            layers.Flatten(), layers.Linear(400, 120), layers.ReLU(), layers.Linear(120, 84), layers.ReLU(), layers.Linear(84, 10),
-        ).to(dtype).to(device)  # fmt: skip
+        net = network().to(dtype).to(device)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
-        x, y = torch.randn(batch, 1, 28, 28).to(dtype).to(device), torch.randint(0, 10, (batch,)).to(device)
+        batch = shape[0] if device == "cuda" else 1
+        x, y = torch.randn(batch, *shape[1:]).to(dtype).to(device), torch.randint(0, 10, (batch,)).to(device)
 
         def step():
             optimizer.zero_grad()
-            layers.functional.cross_entropy(net(x), y).backward()
+            torch.nn.functional.cross_entropy(net(x), y).backward()
             optimizer.step()
 
         return clock(step, repeats=20, warm=5)
 
-    base = {}
-    for precision in ("float32", "tf32"):
-        allow_tf32(precision == "tf32")
-        base[precision] = step_of(torch.float32)
-        say(what="LeNet-5 step", format="float32", convolutions=precision, milliseconds=base[precision])
-    for precision, names in (("float32", ("q43", "posit8es2", "posit16es2")), ("tf32", ("q43", "posit8es2"))):
-        allow_tf32(precision == "tf32")
-        for name in names:
-            took = step_of(getattr(torch, name))
-            ratios = {f"of_{other}": took / of for other, of in base.items()}
-            say(what="LeNet-5 step", format=name, convolutions=precision, milliseconds=took, **ratios)
-    allow_tf32(False)
+    for what, network in networks.items():
+        base = {}
+        for precision in ("float32", "tf32"):
+            allow_tf32(precision == "tf32")
+            base[precision] = step_of(*network, torch.float32)
+            say(what=f"{what} step", format="float32", convolutions=precision, milliseconds=base[precision])
+        for precision, names in (("float32", ("q43", "posit8es2", "posit16es2")), ("tf32", ("q43", "posit8es2"))):
+            allow_tf32(precision == "tf32")
+            for name in names if device == "cuda" else names[:1]:
+                took = step_of(*network, getattr(torch, name))
+                ratios = {f"of_{other}": took / of for other, of in base.items()}
+                say(what=f"{what} step", format=name, convolutions=precision, milliseconds=took, **ratios)
+        allow_tf32(False)
+
+
+def peers(device, clock):
+    """qtorch and mptorch, each where it is installed and its kernels build: how many times as fast ours is."""
+    size, n = (1 << 26, 1024) if device == "cuda" else (1 << 14, 24)
+    values = torch.randn(size, device=device)
+    a, b = (torch.randn(n, n, device=device).to(torch.q52) for _ in range(2))
+    f, g = a.float(), b.float()
+
+    def stepwise():
+        with torch_dtypes.accumulate("format"):
+            return a @ b
+
+    works = [
+        ("qtorch", "round to e5m2", lambda q: q.float_quantize(values, exp=5, man=2, rounding="nearest"), lambda: torch_dtypes.chop(values, "q52")),
+        ("qtorch", "round to e5m2, stochastic", lambda q: q.float_quantize(values, exp=5, man=2, rounding="stochastic"),
+         lambda: torch_dtypes.chop(values, "q52", "stochastic")),
+        ("qtorch", "round to fixed7_8", lambda q: q.fixed_point_quantize(values, wl=16, fl=8, rounding="nearest"),
+         lambda: torch_dtypes.chop(values, "fixed7_8")),
+        ("mptorch", f"matmul {n}^3, every step rounded",
+         lambda q: q.float_mm(f, g, exp_add=5, man_add=2, exp_mul=5, man_mul=2, fma=False, saturate=False), stepwise),
+    ]  # fmt: skip
+    for peer, what, theirs, ours in works:
+        if not installed(peer):
+            say(what=what, peer=peer, not_measured="not installed")
+            continue
+        try:
+            quant = module(f"{peer}.quant")
+            theirs(quant)
+        except (NotMeasuredError, RuntimeError, NotImplementedError) as error:
+            say(what=what, peer=peer, not_measured=str(error).strip().splitlines()[0])
+            continue
+        of_peer, own = clock(lambda q=quant, call=theirs: call(q)), clock(ours)
+        say(what=what, peer=peer, milliseconds=own, milliseconds_of_peer=of_peer, times_as_fast=of_peer / own)
 
 
 def main():
-    groups = {"memory": memory, "sums": sums, "products": products, "training": training}
+    groups = {"memory": memory, "sums": sums, "products": products, "training": training, "peers": peers}
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("group", choices=groups)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")

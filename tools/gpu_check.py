@@ -52,6 +52,12 @@ TESTS = [
     ("random numbers", ["test/operators/test_random_numbers.py"]),
     ("graphs", ["test/operators/test_gpu_graphs.py"]),
     ("collectives", ["test/python/test_gpu_collectives.py"]),
+    (
+        "what is observed, and fuzzy blocks",
+        ["test/operators/test_gpu_counts.py", "test/python/test_fuzzy.py", "test/python/test_observe.py", "test/python/test_observe_passes.py"],
+    ),
+    ("autocast, and what is a GPU's alone", ["test/python/test_gpu_autocast.py", "test/python/test_on_a_gpu.py"]),
+    ("compiled graphs", ["test/graphs"]),
     ("PyTorch's database", ["test/conformance/test_operators.py"]),
 ]
 # test_cuda_kernels.py compiles the kernels for the host: of that a GPU learns nothing.
@@ -284,7 +290,7 @@ def rows_of(output: str) -> tuple[list[dict], str]:
 
 
 def measure(report: Report, environment: dict, device: str):
-    for group in ("memory", "sums", "products", "training"):
+    for group in ("memory", "sums", "products", "training", "peers"):
         if report.left() < 50:
             report.step(f"speed: {group}", "not run: no time left")
             continue

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import devices
@@ -178,8 +179,21 @@ def test_what_is_measured_on_a_gpu_runs_here(group, capsys, precision):
     getattr(gpu_speed, group)("cpu", gpu_speed.Clock("cpu"))
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     ours = [row for row in rows if row.get("format", "float").startswith(("q", "posit", "e5"))]
-    assert len(ours) >= 5 and all(row.keys() >= RATIOS[group] | {"milliseconds"} for row in ours)
+    assert len(ours) >= 4 and all(row.keys() >= RATIOS[group] | {"milliseconds"} for row in ours)
     assert not torch.backends.cudnn.allow_tf32 and torch.get_float32_matmul_precision() == "highest"
+
+
+def test_peers_are_measured_where_they_are_installed(capsys, monkeypatch):
+    quant = types.SimpleNamespace(float_quantize=lambda x, **_: x.half().float(), fixed_point_quantize=lambda x, **_: 1 / 0)
+    monkeypatch.setattr(gpu_speed, "installed", lambda name: name == "qtorch")
+    monkeypatch.setattr(gpu_speed, "module", {"qtorch.quant": quant}.__getitem__)
+    with pytest.raises(ZeroDivisionError):
+        gpu_speed.peers("cpu", gpu_speed.Clock("cpu"))
+    quant.fixed_point_quantize = lambda x, **_: torch.conv2d(x, x)
+    gpu_speed.peers("cpu", gpu_speed.Clock("cpu"))
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()][-4:]
+    assert all(row["times_as_fast"] > 0 for row in rows[:2])
+    assert "conv2d" in rows[2]["not_measured"] and rows[3]["not_measured"] == "not installed"
 
 
 def test_stock_products_keep_float32s_bits_by_old_names_and_new(precision):

@@ -166,7 +166,7 @@ def training(device, clock):
         torch.manual_seed(0)
         net = network().to(dtype).to(device)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
-        batch = shape[0] if device == "cuda" else 1
+        batch = shape[0] if device == "cuda" else 2
         x, y = torch.randn(batch, *shape[1:]).to(dtype).to(device), torch.randint(0, 10, (batch,)).to(device)
 
         def step():

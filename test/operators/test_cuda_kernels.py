@@ -112,6 +112,37 @@ def test_several_tensors_at_once(library, name):
 
 
 @numbers("nearest_even", "up", "stochastic")
+def test_a_row_is_added_to_a_matrix(library, name, mode):
+    """The sum is float32's, and one rounding follows."""
+    dtype, fmt = torch_dtypes.dtype(name), format_of(name, mode)
+    if not fmt.fits_float:
+        return
+    for columns in (1, 7, 12):
+        values = values_for(dtype).float()[: 36 * columns].contiguous()
+        row = all_codes(dtype, 3)[:columns].contiguous()
+        sums = (values.view(-1, columns) + row.float()).flatten()
+        sums = torch.where(sums.isnan(), torch.nan, sums)
+        torch.manual_seed(7)
+        with torch_dtypes.rounding(mode):
+            expected = sums.to(dtype)
+        found = torch.empty_like(expected)
+        run(library, "encode_with_row", fmt, values, row, columns, found, len(values), seeds(7))
+        same(found, expected)
+
+
+@pytest.mark.parametrize("name", [n for n in FORMATS if torch.zeros(1, dtype=torch_dtypes.dtype(n)).view(torch.uint8)[0] == 0])
+def test_gates(library, name):
+    """Codes as they are: NaN lets pass, and so does nothing at the threshold."""
+    dtype, fmt = torch_dtypes.dtype(name), format_of(name)
+    for threshold in (0.0, 0.75, -1.0):
+        codes, x = all_codes(dtype, 1), all_codes(dtype, 2)
+        out = torch.empty_like(codes)
+        run(library, "gate", fmt, codes, x, threshold, out, len(x))
+        expected = torch.where(x.double() <= threshold, 0, codes_of(codes).long())
+        assert torch.equal(codes_of(out).long(), expected)
+
+
+@numbers("nearest_even", "up", "stochastic")
 def test_integers_to_codes(library, name, mode):
     dtype, fmt = torch_dtypes.dtype(name), format_of(name, mode)
     g = torch.Generator().manual_seed(3)

@@ -158,6 +158,22 @@ def selections(device, dtype):
 
 
 @case
+def gates(device, dtype, mode):
+    """The gradient of relu: codes that pass or do not, NaN among them, in several layouts."""
+    a, b = ours((17, 19), dtype, device, 1), ours((17, 19), dtype, device, 2)
+    special = torch.tensor([0.0, -0.0, torch.nan, torch.inf, -1.0]).to(dtype).to(device)
+    a[0, :5], b[1, :5] = special, special
+    backward, results = torch.ops.aten.threshold_backward, []
+    with torch_dtypes.rounding(mode):
+        for threshold in (0, 0.3, -1.5):
+            results += [backward(a, b, threshold), backward(a.t(), b.t(), threshold), backward(a.t(), b.new_zeros(19, 17), threshold)]
+        x = ours((4, 3, 5, 5), dtype, device, 3).to(memory_format=torch.channels_last).requires_grad_()
+        torch.relu(x).backward(ours((4, 3, 5, 5), dtype, device, 4))
+        results += [x.grad, backward(a[1:, ::2], b[1:, ::2], 0), backward(a, b.float(), 0.1), backward(a[:0], b[:0], 0)]
+    return results
+
+
+@case
 def functions(device):
     results = []
     for dtype in (torch.posit16es2, torch.q43):

@@ -255,6 +255,12 @@ int square_root(const int32_t* f, const void* a, void* out, int64_t n, uint64_t 
   const Format format = format_of(f);
   return cuda_kernels().sqrt(contiguous(format, {a}, out, n, seed), Stream{});
 }
+int encode_with_row(const int32_t* f, const void* values, const void* row, int64_t columns, void* codes, int64_t n, uint64_t seed) {
+  return cuda_kernels().encode_with_row(format_of(f), static_cast<const float*>(values), row, columns, codes, n, {seed_of(seed)}, Stream{});
+}
+int gate(const int32_t* f, const void* codes, const void* numbers, double threshold, void* out, int64_t n) {
+  return cuda_kernels().gate(format_of(f), codes, numbers, threshold, out, n, Stream{});
+}
 int steps(const int32_t* f, const int32_t* product, const int32_t* sum, const int64_t* options, const int64_t* shape, const void* a, const void* b,
           const void* start, const uint8_t* present, const uint8_t* present_rows, void* out, uint64_t seed) {
   const Format format = format_of(f);

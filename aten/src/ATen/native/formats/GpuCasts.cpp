@@ -69,6 +69,20 @@ void chop_on_gpu(const Format& format, const at::Tensor& values, const at::Tenso
   else run(values.const_data_ptr<double>(), results.mutable_data_ptr<double>());
 }
 
+void encode_with_row_on_gpu(const Format& format, const at::Tensor& values, const at::Tensor& row, const at::Tensor& codes,
+                            const RandomWords& words) {
+  const Gpu gpu(values.device(), "encode");
+  gpu.expect(format);
+  gpu.check(gpu->encode_with_row(format, values.const_data_ptr<float>(), row.const_data_ptr(), values.size(-1), codes.mutable_data_ptr(),
+                                 values.numel(), words, gpu.stream()));
+}
+
+void gate_on_gpu(const Format& format, const at::Tensor& codes, const at::Tensor& numbers, double threshold, const at::Tensor& out) {
+  const Gpu gpu(codes.device(), "threshold");
+  gpu.expect(format);
+  gpu.check(gpu->gate(format, codes.const_data_ptr(), numbers.const_data_ptr(), threshold, out.mutable_data_ptr(), codes.numel(), gpu.stream()));
+}
+
 void look_up_on_gpu(const at::Tensor& table, const at::Tensor& codes, const at::Tensor& out) {
   const Gpu gpu(codes.device(), "look up");
   gpu.check(gpu->look_up(table.const_data_ptr(), codes.const_data_ptr(), static_cast<int>(codes.itemsize()), out.mutable_data_ptr(), codes.numel(),

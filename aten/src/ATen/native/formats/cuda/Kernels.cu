@@ -8,6 +8,7 @@ const CudaKernels& cuda_kernels() {
     CudaKernels k{};
     fill_codec(k);
     fill_parts(k);
+    fill_fused(k);
     fill_arithmetic(k);
     fill_programs(k);
     fill_blocks(k);

@@ -177,6 +177,10 @@ struct CudaKernels {
                        Stream);
   Status (*chop_double)(const Format&, const double* values, double* results, int64_t n, const RandomWords&, double flip_prob, const Seed& flip_seed,
                         Stream);
+  // The sums of float32 numbers, of a matrix of n in rows of so many columns, and the numbers of one row of codes; of formats with fits_float().
+  Status (*encode_with_row)(const Format&, const float* values, const void* row, int64_t columns, void* codes, int64_t n, const RandomWords&, Stream);
+  // Codes where numbers of the same format exceed the threshold or are NaN, elsewhere 0; out may be either.
+  Status (*gate)(const Format&, const void* codes, const void* numbers, double threshold, void* out, int64_t n, Stream);
   // double to float, to odd, so that a stock cast to a still narrower type rounds once.
   Status (*narrow_to_odd)(const double* values, float* results, int64_t n, Stream);
   // Numbers, divided by their block's scale, to the element format's numbers, and times the scale again.
@@ -236,6 +240,7 @@ void fill_codec(CudaKernels&);
 void fill_parts(CudaKernels&);
 void fill_arithmetic(CudaKernels&);
 void fill_programs(CudaKernels&);
+void fill_fused(CudaKernels&);
 void fill_blocks(CudaKernels&);
 void fill_count(CudaKernels&);
 void fill_sums(CudaKernels&);

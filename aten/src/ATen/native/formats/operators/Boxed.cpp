@@ -46,7 +46,8 @@ class BoxedKernel final : public c10::OperatorKernel {
       : plan_(op.schema()),
         functional_(result_of(op)),
         checks_out_(plan_.has(fact::OneDtypeOut) && has_out(op.schema())),
-        special_(functional_ || checks_out_ || plan_.has(kSpecial) || plan_.moves || plan_.touches != Touches::All || plan_.limits >= 0 ||
+        gates_(plan_.has(fact::Gates) && !has_out(op.schema())),
+        special_(functional_ || gates_ || checks_out_ || plan_.has(kSpecial) || plan_.moves || plan_.touches != Touches::All || plan_.limits >= 0 ||
                  !plan_.numbers.empty() || plan_.way == Way::Loop) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
@@ -76,6 +77,7 @@ class BoxedKernel final : public c10::OperatorKernel {
     if (functional_ && run_and_cast(*functional_, plan_, stack)) return true;
     if (checks_out_) expect_dtype_of_result(plan_, *stack);
     if (plan_.has(kAddsProducts) && run_dot_operator(op, plan_, stack)) return true;
+    if (gates_ && run_gated(plan_, stack)) return true;
     if (plan_.moves && run_on_codes(op, plan_, stack)) return true;
     if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, Casts::Plain)) return true;
     if (!plan_.numbers.empty()) exchange_numbers(plan_.numbers, plan_.arguments.size(), stack);
@@ -87,7 +89,7 @@ class BoxedKernel final : public c10::OperatorKernel {
 
   Plan plan_;
   std::optional<c10::OperatorHandle> functional_;
-  bool checks_out_, special_;
+  bool checks_out_, gates_, special_;
 };
 
 // Above autograd: casts the operands of ours to the compute type, runs the stock operator on them with its own derivative, and casts the

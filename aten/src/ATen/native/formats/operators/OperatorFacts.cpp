@@ -536,7 +536,7 @@ constexpr OperatorFacts kRows[] = {
     {"tensordot",                               Checked,    OneDtype | Contraction},
     {"thnn_conv2d",                             Composite,  OneDtype},
     {"threshold",                               Boxed,      Selects | Elementary | Puts, "value"},
-    {"threshold_backward",                      Boxed,      Selects},
+    {"threshold_backward",                      Boxed,      Selects | Gates},
     {"to",                                      Own,        VmapTo},
     {"to_mkldnn",                               Refused,    0, kNoSparse},
     {"to_mkldnn_backward",                      Refused,    0, kNoSparse},

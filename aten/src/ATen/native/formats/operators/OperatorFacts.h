@@ -25,6 +25,7 @@ enum class Way : uint8_t {
 #define TD_FORALL_FACTS(_)                                                                                                 \
   /* values */                                                                                                             \
   _(Selects)         /* results are values of the operands, their negatives or numbers that the caller gave; so of Codes */ \
+  _(Gates)           /* values of the first operand where the second's exceed a number, else zeros: a GPU's codes by themselves */ \
   _(PutsZeros)       /* and zeros, which codes stand for only where code 0 is 0 */                                         \
   _(Elementary)      /* computed in float64, whatever the format; Tabled */                                                \
   _(Tabled)          /* narrow formats look results up */                                                                  \

@@ -30,6 +30,8 @@ CASES = {
     "eye": lambda x: x @ torch.eye(4, dtype=x.dtype, device=x.device),
     "hann_window": lambda x: x * torch.hann_window(4, dtype=x.dtype, device=x.device),
     "randn": lambda x: x + torch.randn(4, dtype=x.dtype, device=x.device),
+    "rand": lambda x: x * torch.rand(4, dtype=x.dtype, device=x.device),
+    "rand_like": lambda x: x * torch.rand_like(x.float(), dtype=x.dtype),
     "randint": lambda x: x + torch.randint(0, 9, (4,), dtype=x.dtype, device=x.device),
     "normal": lambda x: x + torch.normal(0.0, 1.0, (4,), dtype=x.dtype, device=x.device),
     "randn_like": lambda x: torch.randn_like(x, dtype=torch.q52).to(x.dtype) + x,
@@ -126,11 +128,22 @@ def test_constants_of_those_are_eager_code_s(monkeypatch, name):
             assert_same(a, b)
 
 
-def test_rand_ends_a_graph(monkeypatch):
-    """It rounds toward zero, in a block of its own."""
+def test_rand_of_a_random_mode_ends_a_graph(monkeypatch):
+    """Its numbers take no random words for their rounding, which a cast to the dtype would."""
     monkeypatch.setattr(graphs, "_noticed", True)
-    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"expected stock dtypes in a graph, but got torch\.q43"):
-        torch.compile(lambda x: x * torch.rand(4, dtype=x.dtype), backend=Graphs(), fullgraph=True)(torch.ones(4, dtype=torch.q43))
+    x = torch.ones(4, dtype=STOCHASTIC)
+
+    def f(x):
+        return x * torch.rand(4, dtype=x.dtype, device=x.device)
+
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=r"expected stock dtypes in a whole graph, but got torch\.q43_stochastic"):
+        torch.compile(f, backend=Graphs(), fullgraph=True)(x)
+    torch._dynamo.reset()
+    torch.manual_seed(3)
+    expected = f(x), torch.get_rng_state()
+    torch.manual_seed(3)
+    for found, wanted in zip((torch.compile(f, backend=Graphs())(x), torch.get_rng_state()), expected, strict=True):
+        assert_same(found, wanted)
 
 
 @pytest.mark.parametrize("name", ["zeros", "full", "arange", "linspace", "tensor of a list", "sum", "softmax in float32"])

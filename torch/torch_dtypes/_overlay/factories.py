@@ -173,11 +173,21 @@ def _drawing_type(dtype: torch.dtype) -> torch.dtype:
 
 def _below_one(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Uniform on [0, 1), rounded toward zero, so that 1 never comes; below a posit's smallest number that is 0, against posits' own rule."""
-    least = _C.format_of(dtype).least_uniform(24 if values.dtype is torch.float32 else 53)
-    if least > 0:
-        values = torch.where(values < least, 0.0, values)
+    values = _zero_below_least(values, dtype)
     with rounding("toward_zero"):
         return values.to(dtype)
+
+
+def _zero_below_least(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    least = _C.format_of(dtype).least_uniform(24 if values.dtype is torch.float32 else 53)
+    return torch.where(values < least, 0.0, values) if least > 0 else values
+
+
+def drawn_for_graphs(make, args: tuple, kwargs: dict) -> torch.Tensor:
+    """rand, and rand_like of a stock tensor, by operators that say how they round, as graphs have them: the same numbers."""
+    dtype = kwargs["dtype"]
+    values = _zero_below_least(make(*args, **{**kwargs, "dtype": _drawing_type(dtype)}), dtype)
+    return torch.ops.torch_dtypes.chop(values, _C.name_of(dtype), "toward_zero").to(dtype)
 
 
 def sobol_points(engine, n=1, out=None, dtype=None):

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from .. import _C
+from .._overlay.factories import drawn_for_graphs
 from . import operators
 from .chains import Chain, chain, find_chains
 from .generators import gpus_in_use, states
@@ -34,7 +35,7 @@ CONSTANT = {
 MADE = {
     *CONSTANT,
     *("arange", "linspace", "logspace", "eye", "hann_window", "hamming_window", "blackman_window", "bartlett_window", "kaiser_window"),
-    *("randn", "randint", "randperm", "normal", "randn_like", "randint_like", "tensor", "scalar_tensor", "as_tensor"),
+    *("rand", "rand_like", "randn", "randint", "randperm", "normal", "randn_like", "randint_like", "tensor", "scalar_tensor", "as_tensor"),
     *("sum", "nansum", "mean", "nanmean", "prod", "cumsum", "cumprod", "softmax", "log_softmax"),
 }
 _UNKNOWN = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
@@ -171,6 +172,12 @@ class Recorder(TorchDispatchMode):
         made of operators that a graph can have, these."""
         if name not in MADE or kwargs.get("out") is not None or kwargs.get("requires_grad"):
             return NotImplemented
+        if name in ("rand", "rand_like"):
+            given = args[0] if name == "rand_like" and args else None
+            plain = given is None or (isinstance(given, torch.Tensor) and operators.format_name(given.dtype) == operators.STOCK)
+            if not plain or kwargs.get("dtype") is None or operators.takes_random_words(kwargs["dtype"]):
+                return NotImplemented
+            return drawn_for_graphs(getattr(torch, name), args, kwargs)
         if name not in CONSTANT:
             return ...
         dtype, value = kwargs.get("dtype"), CONSTANT[name]

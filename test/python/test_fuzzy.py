@@ -1,6 +1,7 @@
 """torch_dtypes.fuzzy: float32 programs run with another rounding of every operation."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -375,3 +376,37 @@ def test_running_statistics_are_kept(training, format):
         assert torch.equal(got, old) != training
         assert torch.allclose(got, expected, rtol=1e-6 if format == "e8m23" else 2e-2)
         assert format == "e8m23" or not training or torch.equal(got, got.to(torch.bfloat16).float())
+
+
+@pytest.mark.parametrize("overflows", [False, True])
+def test_a_step_by_a_grad_scaler(overflows):
+    """Whose operator over all gradients has no float64 form: products and a look for infinities stand for it."""
+    model, scaler = nn.Linear(20, 9), torch.amp.GradScaler(KIND, init_scale=1000.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = model.weight.detach().clone()
+    with torch_dtypes.fuzzy(model, seed=1) as block:
+        loss = model(sample(5, 20)).square().sum() * (math.inf if overflows else 1)
+        scaler.scale(loss).backward()
+        scaled = model.weight.grad.double()
+        scaler.unscale_(optimizer)
+        found = model.weight.grad.clone()
+        scaler.step(optimizer)
+        scaler.update()
+    assert not block.unseen
+    assert torch.equal(model.weight, before) == overflows
+    assert scaler.get_scale() == (500 if overflows else 1000)
+    if not overflows:
+        down, up = neighbours(scaled * float(torch.tensor(1 / 1000.0)))
+        assert ((found == down) | (found == up)).all() and not torch.equal(found, (scaled / 1000).float())
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(9), nn.LayerNorm(9), nn.GroupNorm(3, 9)], ids=lambda m: type(m).__name__)
+def test_normalisation_of_autocast_s_inputs_runs_in_float32(layer):
+    """It takes float32 parameters beside bfloat16, and no float64 ones; where a list of autocast's widens its input, it is seen."""
+    model = nn.Sequential(nn.Linear(4, 9), layer)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "fuzzy: aten::.* runs in stock float32")
+        with torch_dtypes.fuzzy(model, seed=1), torch.autocast(KIND, dtype=torch.bfloat16):
+            y = model(sample(5, 4))
+        y.float().sum().backward()
+    assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in model.parameters())

@@ -2,6 +2,8 @@
 
 import copy
 import functools
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -158,8 +160,76 @@ def test_a_graph_draws_no_words_of_the_cpu_s(draw):
             draw(x + 1)
 
 
+ALONE = """
+import torch, torch_dtypes
+from torch import nn
+
+def counts(device):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+    torch_dtypes.quantize_(model, {nn.Linear: dict(weight="q43", activation="q43", error="q52", grad="posit8es1")})
+    cast = torch_dtypes.Cast("q43", backward="q52")
+    model, x = model.to(device), torch.randn(8, 4).to(device)
+    found = []
+    for _ in range(2):
+        with torch_dtypes.observe(model) as stats:
+            cast(model(x)).square().mean().backward()
+        found.append({k: (v.elements, v.inexact, v.exponents) for k, v in stats.items()})
+    return found
+
+a, b = counts("cuda"), counts("cpu")
+assert a == b, (a, b)
+assert ("(outside)", "backward", "q52") in b[0] and b[0]["2", "backward", "q52"][0] == 24
+"""
+
+
+def test_backward_of_float_tensors_is_observed_on_the_thread_of_the_block():
+    """Where no tensor of ours was ever made, autograd has a thread for each GPU: the first step's last layer was not counted, and a second
+    observation's counts went to the first one.
+    """
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_memory_that_is_spent_leaves_the_other_counts():
+    """The error once, and no other in its place."""
+    x = torch.randn(3, 4)
+    x.to(Q43)
+    try:
+        with torch_dtypes.observe(nn.Linear(2, 2)) as stats:
+            torch.cuda.empty_cache()
+            torch.cuda.set_per_process_memory_fraction(1e-6)
+            with pytest.raises(torch.OutOfMemoryError):
+                x.to(Q43)
+            torch.cuda.set_per_process_memory_fraction(1.0)
+            torch.ones(3, device="cpu").to(Q43)
+        assert stats["(outside)", "forward", "q43"].elements == 3
+        with pytest.raises(torch.OutOfMemoryError), torch_dtypes.observe(nn.Linear(2, 2)):
+            torch.cuda.set_per_process_memory_fraction(1e-6)
+            x.to(Q43)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def test_formats_that_a_gpu_does_not_compute_with_are_refused_at_once():
+    with pytest.raises(NotImplementedError, match=r"observe: expected formats with which a GPU computes, .* but got takum32_log"):
+        with torch_dtypes.observe(nn.Linear(2, 2), formats=["q43", "takum32_log"]):
+            raise AssertionError
+    with torch_dtypes.observe(nn.Linear(2, 2), formats="q43"):  # another one may begin
+        pass
+
+
+def test_a_capture_around_an_observation_is_named():
+    model, x = nn.Linear(4, 4).to(Q43), torch.ones(3)
+    with pytest.raises(NotImplementedError, match="expected no CUDA graph to be captured in a block that is observed"):
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            x + 1
+            with torch_dtypes.observe(model):
+                pass
+
+
 def test_fuzzy_takes_recurrent_layers_apart():
-    """cuDNN's are one operator each."""
+    """cuDNN's are one operator each; a cell of PyTorch's own is one."""
     for layer in (nn.LSTM(4, 5), nn.GRU(4, 5), nn.RNN(4, 5)):
         with torch_dtypes.fuzzy(layer, seed=1) as block:
             layer(torch.randn(3, 2, 4))[0].sum().backward()

@@ -26,6 +26,7 @@ from .plans import Way, each_tensor, in_float64, is_float32, plan_of
 __all__ = ["Fuzzy", "fuzzy"]
 
 
+_UNSCALE = torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default
 _DEVICES = "the CPU, or a GPU for which this package has kernels"
 _NO_KERNEL = ("not implemented for", "unsupported data type")  # what stock kernels say of float64 where they have only float32
 
@@ -163,6 +164,8 @@ class Fuzzy(contextlib.ContextDecorator):
                 f"fuzzy: expected a tensor of {_DEVICES}, but {op} got one on {elsewhere}: there is no kernel for it. Move it with .cpu(), or work "
                 "on it outside of the block"
             )
+        if op is _UNSCALE:
+            return self._unscaled(*args)
         self.operations[op._opname] += 1
         alone = all(t.dtype is torch.float32 and is_float32(t) for t in tensors)
         steps = plan.way is Way.PRODUCTS and self.dot_products
@@ -171,10 +174,17 @@ class Fuzzy(contextlib.ContextDecorator):
         try:
             return self.arithmetic.in_float64(op, plan, args, kwargs)
         except (NotImplementedError, RuntimeError) as error:
-            if not isinstance(error, NotImplementedError) and not any(text in str(error) for text in _NO_KERNEL):
+            narrow = any(t.dtype in (torch.float16, torch.bfloat16) for t in tensors)  # of autocast, beside which a kernel takes float32 alone
+            if not isinstance(error, NotImplementedError) and not narrow and not any(text in str(error) for text in _NO_KERNEL):
                 raise
             self.operations[op._opname] -= 1
             return self._unseen(op, args, kwargs)
+
+    def _unscaled(self, gradients, found_inf, inverse_scale):
+        """GradScaler's operator, which has no float64 form: what it looks for, and products."""
+        _UNSCALE([g.clone() for g in gradients], found_inf, inverse_scale)
+        for g in gradients:
+            self._run(torch.ops.aten.mul_.Tensor, (g, inverse_scale), {})
 
     def _unseen(self, op, args, kwargs):
         name = op._schema.name
@@ -289,8 +299,9 @@ def fuzzy(
         A :class:`Fuzzy` to enter, or to decorate a function with.
 
     Not seen: NumPy, TorchScript's fused code, compiled code (call the model itself), CUDA graphs' runs, data loaders' processes; ``Fuzzy.unseen``
-    counts the operators of other libraries and those without a float64 kernel. Attention runs by its mathematical definition, an LSTM (on a GPU
-    every recurrent layer) by its steps.
+    counts the operators of other libraries and those without a float64 kernel, normalisation beside autocast's narrow inputs among them. Attention
+    runs by its mathematical definition, an LSTM by its steps. On a GPU a cell of an LSTM or GRU is one operator, rounded once where the CPU's steps
+    are each; cuDNN is off in a block whose model has recurrent layers (or without a model), for its convolutions too.
 
     Raises:
         TypeError: not a module, or parameters that are not float32.

@@ -46,7 +46,7 @@ _LEFT = set(
     allclose isin signbit logical_and logical_or logical_xor logical_not floor ceil round trunc frac sign sgn nextafter frexp argmax argmin
     argsort any all nonzero count_nonzero bincount histc bucketize searchsorted slice_backward select_backward diagonal_backward resize
     value_selecting_reduction_backward expand_copy narrow_copy _unsafe_masked_index heaviside real imag complex _conj_physical conj_physical
-    is_pinned pin_memory set_ resize_as unique_consecutive _unique _unique2 multinomial""".split()
+    _amp_update_scale is_pinned pin_memory set_ resize_as unique_consecutive _unique _unique2 multinomial""".split()
 )
 
 
@@ -115,7 +115,7 @@ def each_tensor(values) -> Iterator[torch.Tensor]:
 
 
 def is_float32(t: torch.Tensor) -> bool:
-    """Whether a tensor's arithmetic is float32's, and ours stands for it, on the CPU."""
+    """Whether a tensor's arithmetic is float32's, and ours stands for it."""
     return t.dtype in _FLOAT32 and t.layout is torch.strided and not t.is_meta
 
 

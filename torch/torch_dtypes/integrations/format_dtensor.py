@@ -152,12 +152,16 @@ def meta_of(schema):
     if schema.op is _aten.equal.default:  # which has no result to describe
         return None
 
-    def meta(spec):
-        m = spec.tensor_meta
+    def meta(x):
+        if isinstance(x, torch.device):  # that a cast or a factory names: nothing comes out of meta
+            return torch.device("meta")
+        m = x.tensor_meta
         return torch.empty_strided(m.shape, m.stride, dtype=m.dtype, device="meta")
 
     is_spec = functools.partial(_is, DTensorSpec)
-    args, kwargs = (pytree.tree_map_only(DTensorSpec, meta, part, is_leaf=is_spec) for part in (schema.args_schema, schema.kwargs_schema))
+    args, kwargs = (
+        pytree.tree_map_only((DTensorSpec, torch.device), meta, part, is_leaf=is_spec) for part in (schema.args_schema, schema.kwargs_schema)
+    )
     with _on_meta():
         found = schema.op(*args, **kwargs)
 

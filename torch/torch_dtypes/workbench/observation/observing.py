@@ -83,6 +83,19 @@ class Hooks:
             self.detach()
             raise
 
+    def try_formats(self) -> None:
+        """An error for formats with which a GPU of the model's does not compute, before the model runs."""
+        for device in {p.device for p in self.model.parameters() if p.is_cuda}:
+            for f in self.formats:
+                try:
+                    self.observer.measure(torch.empty(0, device=device), 0, _WEIGHTS, [f])
+                except NotImplementedError as error:
+                    name = _names.name_of_format(f)
+                    raise NotImplementedError(
+                        f"observe: expected formats with which a GPU computes, for a model on {device}, but got {name}: leave it out, or observe a "
+                        f"copy of the model on the CPU ({error})"
+                    ) from error
+
     def detach(self) -> None:
         self._open = False
         _C.observe_enter(None, 0, -1, False)
@@ -310,6 +323,7 @@ class observe(contextlib.AbstractContextManager):
         TypeError: no module, or one whose layers run no hooks.
         ValueError: a model without layers, an unknown format, no format, or ``formats`` for a model whose parameters are of our dtypes.
         RuntimeError: another observation is going on in this process.
+        NotImplementedError: ``formats`` with which a GPU does not compute, for a model there; a CUDA graph that is captured in the block.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 2, bias=False))
@@ -333,6 +347,7 @@ class observe(contextlib.AbstractContextManager):
             raise RuntimeError("expected one observation at a time, but got another observe() within one or beside it: leave that block first")
         try:
             self._hooks = Hooks(self._model, self._formats)
+            self._hooks.try_formats()
             self._hooks.attach()
         except BaseException:
             _one_at_a_time.release()
@@ -346,6 +361,10 @@ class observe(contextlib.AbstractContextManager):
             hooks.detach()
             hooks.finish()
             self._stats.close()
+        except Exception:
+            if error[0] is None:
+                raise
+            # Else what went wrong in the block says why: memory that is spent, a graph that is being captured.
         finally:
             _one_at_a_time.release()
 

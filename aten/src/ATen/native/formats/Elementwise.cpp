@@ -88,7 +88,7 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
   // Float32's results, rounded to odd, have bits to spare over narrow formats alone: errors are measured on float64's of others.
   const bool short_of_bits = observing() && out_format.significand_bits() > 12;
   bool in_float = op.in_float && out_format.arithmetic_in_float() && !short_of_bits;
-  bool mixed = op.mixed && out_format.arithmetic_in_float() && !(short_of_bits && N < 3);
+  bool mixed = op.mixed && out_format.arithmetic_in_float() && !short_of_bits;
   // In one pass there are no exact results at hand to count: the other ways draw the same words.
   bool binary32 = runs_as_binary32(op, out_format) && !observing();
   at::TensorIteratorConfig config;

@@ -102,6 +102,10 @@ void hold_for_launches(const at::Tensor& read) {
   kept.emplace(read.const_data_ptr(), read);
 }
 
+bool is_captured(c10::Device device) {
+  return binding_for(device, "graphs").capturing(device);
+}
+
 void expect_no_graph(c10::Device device) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       !binding_for(device, "random words").capturing(device),

@@ -69,6 +69,7 @@ class Gpu {
 // graphs hold no tensors.
 void hold_for_launches(const at::Tensor& read);
 
+bool is_captured(c10::Device device); // its current stream, into a graph
 // An error where the device's stream is being captured, for the CPU's words would be the same in each of the graph's runs.
 void expect_no_graph(c10::Device device);
 Seed draw_on_gpu(const std::optional<at::Generator>& generator, c10::Device device);

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <utility>
 
 namespace at::formats {
 namespace {
@@ -28,6 +29,14 @@ Counts counts_of(const cuda::CountTable& table) {
   return found;
 }
 
+// Also at the end of an observation, when nobody observes any more.
+void expect_no_capture(c10::Device device) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !is_captured(device),
+      "observe: expected no CUDA graph to be captured in a block that is observed, but got one: its runs would not be counted. ",
+      "Capture it before or after, or observe eager calls.");
+}
+
 // One device's tables, of as many records as it has room for: a further one waits for the device and takes what is counted from it, so that a
 // rounding in general waits for nothing.
 class DeviceCounts {
@@ -36,6 +45,7 @@ class DeviceCounts {
 
   // Room for these, and for nothing that is to be handed over before they are counted into.
   void make_room(std::initializer_list<const Recorder*> recorders) {
+    expect_no_capture(device_);
     std::vector<std::shared_ptr<Record>> more;
     for (const Recorder* r : recorders) {
       if (*r && !knows(records_, r->record()) && !knows(more, r->record())) more.push_back(r->record());
@@ -44,10 +54,12 @@ class DeviceCounts {
       hand_over();
       return make_room(recorders);
     }
-    records_.insert(records_.end(), more.begin(), more.end());
-    if (tables_.defined()) return;
-    tables_ = at::empty({kRecords, cuda::kCountCopies, kWords}, at::TensorOptions().dtype(c10::ScalarType::Long).device(device_));
-    clear(Gpu(device_, "observe"));
+    if (!tables_.defined()) {
+      at::Tensor made = at::empty({kRecords, cuda::kCountCopies, kWords}, at::TensorOptions().dtype(c10::ScalarType::Long).device(device_));
+      clear(made, Gpu(device_, "observe"));
+      tables_ = std::move(made);
+    }
+    records_.insert(records_.end(), more.begin(), more.end()); // last: what raises leaves nothing that is to be handed over
   }
 
   cuda::CountTable* tables(const std::shared_ptr<Record>& record) const {
@@ -57,6 +69,7 @@ class DeviceCounts {
 
   void hand_over() {
     if (records_.empty()) return;
+    expect_no_capture(device_);
     const Gpu gpu(device_, "observe");
     gpu.synchronize(); // streams
     const at::Tensor used = tables_.narrow(0, 0, static_cast<int64_t>(records_.size()));
@@ -65,7 +78,7 @@ class DeviceCounts {
     const auto* tables = static_cast<const cuda::CountTable*>(found.const_data_ptr());
     for (size_t i = 0; i < records_.size(); ++i) add_counts(records_[i], counts_of(tables[i]));
     records_.clear();
-    clear(gpu);
+    clear(used, gpu);
   }
 
  private:
@@ -75,8 +88,8 @@ class DeviceCounts {
     return std::find(records.begin(), records.end(), record) != records.end();
   }
 
-  void clear(const Gpu& gpu) {
-    at::_ops::zero_::call(tables_);
+  static void clear(at::Tensor tables, const Gpu& gpu) {
+    at::_ops::zero_::call(tables);
     gpu.synchronize();
   }
 

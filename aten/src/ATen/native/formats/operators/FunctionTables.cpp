@@ -133,6 +133,7 @@ bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::S
   const Recorder seen = observed ? recorder(entry.format, out.const_data_ptr()) : Recorder();
   if (gpu) {
     const at::Tensor results = seen ? exact_results(exact, in) : at::Tensor();
+    if (seen) hold_for_launches(exact);
     look_up_on_gpu(table, in, out);
     if (seen) count_codes_on_gpu(seen, results, out.const_data_ptr());
   } else {

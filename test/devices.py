@@ -25,6 +25,9 @@ NO_WAY = re.compile(r"there is no kernel for it|on a GPU, but got|in a block tha
 # thread, where no mode is).
 OF_THE_CPU = {"torch.nn.utils.rnn", "torch.utils.checkpoint"}
 
+# They make tensors on the CPU, and no mode sees them.
+OF_NO_MODE = ((torch, "from_numpy"), (_C, "decode_exact"), (_C, "encode_exact"), (_C, "random_words"))
+
 A_GENERATOR = re.compile(r"[Ee]xpected a '?\w+'? device type for generator|expected a generator of")
 
 # What is the CPU's by design says so, whatever the type of its error; and of an error that a test expects, so may another one that comes before it.
@@ -69,7 +72,6 @@ CPU_ONLY = {
     "test_vectors_go_into_what_is_no_regular_file_and_where_a_link_leads": "the command works on the CPU, where moved tensors are not",
     "test_standard_output_that_is_full_or_has_no_reader": "the command works on the CPU, where moved tensors are not",
     "test_cuda_kernels.py": "calls kernels that were compiled for the host on pointers to its memory",
-    "test_words_of_stochastic_registers": "its words are of the seed that the CPU's generator gives next",
     "test_a_few_elements_cost_little": "compares times of the CPU's loops, which run while they are called",
     "test_statistics_in_memory_that_cannot_be_written": "maps a file into the host's memory",
     "test_type_names_the_dtype": _TEXT,
@@ -86,6 +88,10 @@ REAL_ONLY = {
 }
 
 
+def _is_on(device, x):
+    return isinstance(x, torch.Tensor) and x.device == device
+
+
 class OnDevice(TorchFunctionMode):
     """Tensors are made on the CPU, by its generators, and moved; NumPy gets a copy, and what is compared may lie on both."""
 
@@ -99,8 +105,16 @@ class OnDevice(TorchFunctionMode):
         there = tensor.detach().to(self.device)
         return there.requires_grad_() if tensor.requires_grad else there  # else not asked for: within torch.func, asking is an error
 
+    def with_generator(self, args, kwargs):
+        """Where tensors here are to be drawn by a generator of the CPU, the GPU's is one that begins with a number of that."""
+        generator = kwargs.get("generator")
+        if generator is None or generator.device.type != "cpu" or not any(_is_on(self.device, x) for x in (*args, *kwargs.values())):
+            return kwargs
+        seed = torch.randint(2**62, (), generator=generator, device="cpu").item()
+        return {**kwargs, "generator": torch.Generator(self.device).manual_seed(seed)}
+
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
+        kwargs = self.with_generator(args, kwargs or {})
         if func in (torch.Tensor.numpy, torch.Tensor.__array__):
             args = (args[0].cpu(), *args[1:])
         elif func in (torch.equal, torch.allclose):
@@ -151,6 +165,14 @@ def set_both_states(_get, set_, state):
     set_(state[:-size])
 
 
+def next_seed():
+    """The seed of the GPU's next call, which takes four words of its generator: word `offset` of the generator's seed."""
+    state = torch.cuda.get_rng_state()
+    seed, offset = state.view(torch.int64).tolist()
+    torch.cuda.set_rng_state(torch.tensor([seed, offset + 4], device="cpu").view(torch.uint8))
+    return _C.random_words(seed % 2**64, offset, 1).item() % 2**64
+
+
 def pytest_addoption(parser):
     parser.addoption("--device", choices=("cpu", "cuda", "gpu-on-host"), default=os.environ.get(VARIABLE, "cpu"), help="where the tests' tensors lie")
 
@@ -177,8 +199,9 @@ def pytest_configure(config):
     config.add_cleanup(lambda: mode.__exit__(None, None, None))
     patch = pytest.MonkeyPatch()
     config.add_cleanup(patch.undo)
-    stock = torch.from_numpy  # no mode sees it
-    patch.setattr(torch, "from_numpy", lambda array: mode.moved(stock(array)))
+    for module, name in OF_NO_MODE:
+        patch.setattr(module, name, functools.partial(lambda stock, *args, **kwargs: mode.moved(stock(*args, **kwargs)), getattr(module, name)))
+    patch.setattr(_C, "next_seed", next_seed)
     states = torch.get_rng_state, torch.set_rng_state
     for name, get_or_set in (("get_rng_state", both_states), ("set_rng_state", set_both_states)):
         patch.setattr(torch, name, functools.partial(get_or_set, *states))

@@ -223,7 +223,7 @@ def test_whole_graph_is_an_error(compiled):
     with pytest.raises(torch._dynamo.exc.TorchDynamoException, match=r"expected stock dtypes in a whole graph, but got torch\.q43.*shares memory"):
         shared(x.to(torch.q43).requires_grad_())
     with pytest.raises(torch._dynamo.exc.Unsupported, match=r"expected stock dtypes in a graph, but got torch\.q43"):
-        compile_(lambda x: makes_inside(x)[0] * torch.rand(4, dtype=torch.q43), fullgraph=True)(x)
+        compile_(lambda x: makes_inside(x)[0] * torch.ones(4, dtype=torch.q43, requires_grad=True), fullgraph=True)(x)
 
 
 TRANSFORMED = {

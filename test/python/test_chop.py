@@ -42,7 +42,7 @@ def test_fixed_point_takes_the_random_bits_that_its_cast_takes(name, mode, dtype
     if made is None:
         codes = _C.encode_exact(torch_dtypes.format_of(f"{name}_{mode}"), x.double(), words(x.numel(), 7))
         expected = _C.decode_exact(torch_dtypes.format_of(name), codes)
-        actual = chop(x, name, mode, torch.Generator().manual_seed(7))
+        actual = chop(x, name, mode, torch.Generator(x.device).manual_seed(7))
     else:
         torch.manual_seed(7)
         expected = x.to(made).to(dtype)

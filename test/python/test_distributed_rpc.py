@@ -41,6 +41,8 @@ def scripted(x):
 
 def calls(rank):
     options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{os.environ['TORCH_DTYPES_TEST_FOLDER']}/rpc", rpc_timeout=60)
+    if torch.tensor(0).is_cuda:
+        options.set_device_map(f"w{1 - rank}", {0: 0})
     rpc.init_rpc(f"w{rank}", rank=rank, world_size=2, rpc_backend_options=options)
     if rank == 0:
         asked()

@@ -273,12 +273,12 @@ def test_everything_in_a_module_is_everything_in_its_layers():
 def test_rules_hold_within_autocast(rule):
     model, x = quantize_(linear(), {nn.Linear: rule}).eval(), torch.randn(3, 6)
     want = model(x)
-    with torch.autocast("cpu", dtype=torch.q52):
+    with torch.autocast(x.device.type, dtype=torch.q52):
         got = model(x)
     assert got.dtype is torch.float32 and torch.equal(got, want)
     before, coarse = nn.Linear(6, 6), chop(F.linear(x, torch.eye(6)), "q52")
     before.load_state_dict({"weight": torch.eye(6), "bias": torch.zeros(6)})
-    with torch.autocast("cpu", dtype=torch.q52):
+    with torch.autocast(x.device.type, dtype=torch.q52):
         h = before(x)
         got = model(h)
     assert h.dtype is torch.q52 and got.dtype is (torch.q52 if rule is torch.q43 else torch.float32)
@@ -312,7 +312,7 @@ def test_gradients_of_rules_within_autocast(case, within, low):
     def run(enabled):
         layer.zero_grad()
         x = torch.linspace(-1, 1, 18).reshape(3, 6).requires_grad_()
-        with torch.autocast("cpu", dtype=low, enabled=enabled):
+        with torch.autocast(x.device.type, dtype=low, enabled=enabled):
             y = layer(*[x] * inputs)
             y = y[0] if isinstance(y, tuple) else y
             if within:
@@ -327,7 +327,7 @@ def test_gradients_of_rules_within_autocast(case, within, low):
 
 def test_layers_in_a_module_with_a_rule_are_still_autocast_s():
     model, x = quantize_(linear(), {nn.Sequential: dict(activation="q43", output="q43", error="q52")}), torch.randn(3, 6)
-    with torch.autocast("cpu", dtype=torch.q52):
+    with torch.autocast(x.device.type, dtype=torch.q52):
         want = chop(F.linear(chop(x, "q43"), model[0].weight, model[0].bias).float(), "q43")
         got = model(x.to(torch.q43))
         assert got.dtype is torch.float32 and torch.equal(got, want)

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from conftest import bits_dtype
 from torch import nn
+from torch._functorch import config
 
 import torch_dtypes
 from torch_dtypes._overlay import releases
@@ -13,6 +14,9 @@ FORMATS = [torch.posit16es2, torch.q43, torch.posit32es2, torch_dtypes.float_for
 formats = pytest.mark.parametrize("dtype", FORMATS, ids=str)
 DEVICE = torch.empty(0).device.type  # of `--device`
 FUSES = DEVICE == "cpu"  # chains of elementwise operators; on a GPU, a graph has them one by one
+
+if hasattr(config, "error_on_custom_op_aliasing"):  # later releases
+    config.error_on_custom_op_aliasing = True  # as it is in CI alone: operators on codes whose results share memory are a fault
 
 
 class LeNet(nn.Module):

@@ -25,6 +25,11 @@ from .tables import look_up
 aten, functorch = torch.ops.aten, torch._C._functorch
 _SAME = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}  # as the graph sees it
 _MOVES = {aten._unsafe_view.default, aten.clone.default}  # of codes, beside views
+# Views that do not declare themselves. Of what is no operator of PyTorch's own, compilers take that for a fault (an error under CI=true).
+_UNDECLARED_VIEWS = {
+    aten.unsafe_split.Tensor: aten.split.Tensor,
+    aten.unsafe_split_with_sizes.default: aten.split_with_sizes.default,
+}
 # What may name a dtype of ours in a graph, beside casts: constants, by the number that they are full of, and what is made of other operators.
 _GIVEN = object()  # the number that it is given
 CONSTANT = {
@@ -244,6 +249,7 @@ class Recorder(TorchDispatchMode):
         if func in _SAME:
             self._keep(result, self.node(args[0]))
             return
+        func = _UNDECLARED_VIEWS.get(func, func)
         values = operators.bound(func, args, kwargs)
         tensors = operators.tensors_in(values)
         if func.namespace != "aten" or (not tensors and torch.Tag.nondeterministic_seeded not in func.tags):

@@ -29,6 +29,20 @@ def _refuse_unfinished_sums(propagator, format_dtensor) -> None:
     propagator.propagate_op_sharding_non_cached = propagate_op_sharding_non_cached
 
 
+def _cast_before_decomposing(format_dtensor) -> None:
+    """What FormatDTensor.__torch_dispatch__ does of casts in inference mode, where that is not asked."""
+    from torch.distributed.tensor._dispatch import OpDispatcher
+
+    stock = OpDispatcher._propagate_op_sharding_dispatch_slow_path
+
+    @functools.wraps(stock)
+    def _propagate_op_sharding_dispatch_slow_path(self, op_call, args, kwargs, *how):
+        found = format_dtensor.composite_cast(op_call, args, kwargs)
+        return stock(self, op_call, args, kwargs, *how) if found is None else found
+
+    OpDispatcher._propagate_op_sharding_dispatch_slow_path = _propagate_op_sharding_dispatch_slow_path
+
+
 def install(module) -> None:
     """module: torch.distributed.tensor."""
     from torch.distributed.tensor._sharding_prop import ShardingPropagator
@@ -55,6 +69,7 @@ def install(module) -> None:
     propagator._propagate_tensor_meta_non_cached = _propagate_tensor_meta_non_cached
     if not releases.SUBCLASSES_OF_DTENSOR_DISPATCH:
         _refuse_unfinished_sums(propagator, format_dtensor)
+        _cast_before_decomposing(format_dtensor)
     torch.serialization.add_safe_globals([format_dtensor.FormatDTensor, format_dtensor._rebuild])
     _C.set_wrapper_cast(format_dtensor.cast)
     strategies(torch.ops.torch_dtypes.chop.default, lambda ndim: ndim)

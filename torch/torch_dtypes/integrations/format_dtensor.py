@@ -31,6 +31,7 @@ from ..formats import is_format_dtype
 _aten = torch.ops.aten
 # Of these a sum that is not added up yet passes as it is; what they make of it has the same codes.
 _MOVES = {_aten.detach.default, _aten.alias.default, _aten.clone.default, _aten.view.default, _aten._unsafe_view.default}
+_CASTS = {_aten.to.dtype, _aten.to.device, _aten.to.dtype_layout, _aten.to.other, _aten.type_as.default}
 _SUMS = ("machine", "float32", "float64")
 
 
@@ -235,6 +236,20 @@ def _meant(args, kwargs):
     return args, {name: _C.meant_dtype(v, own) if isinstance(v, torch.dtype) else v for name, v in kwargs.items()}
 
 
+def composite_cast(func, args, kwargs) -> DTensor | None:
+    """Of ours to another dtype. Such operators come whole in inference mode, and stock would decompose them by code that compares containers."""
+    if func not in _CASTS or not _is_ours(args[0]):
+        return None
+    given = (*args[1:], *kwargs.values())
+    named = (v for v in given if isinstance(v, (torch.dtype, torch.Tensor)))
+    dtype = next((v.dtype if isinstance(v, torch.Tensor) else v for v in named), args[0].dtype)
+    if dtype is args[0].dtype:
+        return None
+    device = next((v for v in given if isinstance(v, torch.device)), args[0].device)
+    result = cast(args[0], dtype)
+    return result if device.type == result.device.type else result.to(device)
+
+
 def _dispatch(func, args, kwargs):
     args, kwargs = _meant(args, kwargs)
     if func.namespace == "c10d":
@@ -242,6 +257,8 @@ def _dispatch(func, args, kwargs):
         raise NotImplementedError(
             f"{func._schema.name}: expected tensors that are a rank's own, but got a DTensor of {found.dtype}. Use x.to_local() or x.redistribute()."
         )
+    if (found := composite_cast(func, args, kwargs)) is not None:
+        return found
     dispatcher = DTensor._op_dispatcher
     if func not in _MOVES and not func._schema._is_view_op():
         args, kwargs = (_map(lambda x: _added_up(x) if _is_ours(x) else x, part) for part in (args, kwargs))

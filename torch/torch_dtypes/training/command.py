@@ -80,7 +80,7 @@ from .together import Command, agree, agreed, end, joined
     "--observe",
     is_flag=True,
     help="Count what rounding did in each run's last epoch (overflow, underflow, noise, by layer and pass), into --out and its report; "
-    "of float32 what the dtypes would do. Costs up to half of the time more.",
+    "of float32 what the dtypes would do. That epoch takes about twice the time.",
 )
 @click.option("--no-baseline", is_flag=True, help="Do not train in float32 as well.")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads; default: torch's own choice.")

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <map>
 #include <set>
+#include <thread>
 
 namespace simulated_gpu {
 namespace {
@@ -119,6 +120,21 @@ cudaError_t enqueue(const std::shared_ptr<Stream>& stream, Work work) {
   return cudaSuccess;
 }
 
+// What calls the program back does so without being waited for, on a thread of the driver's.
+cudaError_t call_back(cudaStream_t handle, Work work) {
+  const std::lock_guard lock(mutex());
+  const auto stream = stream_of(handle);
+  if (!stream) return failed(cudaErrorInvalidResourceHandle);
+  if (const cudaError_t error = enqueue(stream, std::move(work))) return error;
+  if (!stream->captured) {
+    std::thread([stream, place = stream->issued] {
+      const std::lock_guard lock(mutex());
+      advance(*stream, place);
+    }).detach();
+  }
+  return cudaSuccess;
+}
+
 bool capture_forbids() {
   if (capture_mode() == cudaStreamCaptureModeRelaxed) return false;
   for (const auto& capture : captures()) {
@@ -204,17 +220,11 @@ cudaError_t cudaDeviceSynchronize() {
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void* data) {
-  const std::lock_guard lock(mutex());
-  const auto stream = stream_of(handle);
-  if (!stream) return failed(cudaErrorInvalidResourceHandle);
-  return enqueue(stream, [=] { function(data); });
+  return call_back(handle, [=] { function(data); });
 }
 
 cudaError_t cudaStreamAddCallback(cudaStream_t handle, cudaStreamCallback_t function, void* data, unsigned) {
-  const std::lock_guard lock(mutex());
-  const auto stream = stream_of(handle);
-  if (!stream) return failed(cudaErrorInvalidResourceHandle);
-  return enqueue(stream, [=] { function(handle, cudaSuccess, data); });
+  return call_back(handle, [=] { function(handle, cudaSuccess, data); });
 }
 
 // ---- events ----

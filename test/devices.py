@@ -74,6 +74,9 @@ CPU_ONLY = {
     "test_cuda_kernels.py": "calls kernels that were compiled for the host on pointers to its memory",
     "test_a_few_elements_cost_little": "compares times of the CPU's loops, which run while they are called",
     "test_statistics_in_memory_that_cannot_be_written": "maps a file into the host's memory",
+    "test_examples_are_right": _TEXT,
+    "test_what_the_checks_ask_holds_beside_a_stock_pytorch": _TEXT,
+    "test_data_loader": "CUDA cannot be used in a forked child",
     "test_type_names_the_dtype": _TEXT,
     "test_a_type_s_name_is_taken_back": _TEXT,
     "test_printing_shows_the_values_and_the_dtype": _TEXT,
@@ -85,6 +88,8 @@ _TRACE = "a simulated GPU has the CPU's convolutions in the place of all that a 
 REAL_ONLY = {
     "test_script_of_a_stock_model_then_converted": _TRACE,
     "test_a_trace_records_convolutions_as_stock_does": _TRACE,
+    "test_profiles_count_operators_once": "a simulated GPU has the CPU's operators run beneath the GPU's",
+    "test_wrappers_run_what_is_inside": "a simulated GPU has no NCCL for several devices of one process",
 }
 
 

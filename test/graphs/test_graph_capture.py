@@ -231,6 +231,12 @@ TRANSFORMED = {
     "grad of cross_entropy": lambda x: torch.func.grad(lambda w: F.cross_entropy(w, torch.arange(3, device=w.device)))(x),
     "vmap of numbers": lambda x: torch.vmap(lambda row: row * 2 + 1)(x),
     "jacrev": lambda x: torch.func.jacrev(lambda row: row * row * 3)(x[0]),
+    "jvp of numbers": lambda x: torch.stack(torch.func.jvp(lambda w: (3 * w + w / 2).tanh(), (x,), (torch.ones_like(x),))),
+    "jvp of a constant": lambda x: torch.func.jvp(lambda w: w * x + x, (x,), (x * 2,))[1],
+    "jvp of a product": lambda x: torch.func.jvp(lambda w: F.linear(w[0], w), (x,), (x * 2,))[1],
+    "jacfwd": lambda x: torch.func.jacfwd(lambda w: F.gelu(w).softmax(0))(x[0]),
+    "hessian": lambda x: torch.func.hessian(lambda w: (w.exp() * w * 2).sum())(x[0]),
+    "hessian of softmax": lambda x: torch.func.hessian(lambda w: (w.softmax(0) ** 2).sum())(x[0]),
     "gradients of each": lambda x: torch.vmap(torch.func.grad(lambda row: (row.tanh() * 2).sum()))(x),
 }
 
@@ -241,6 +247,18 @@ def test_transforms_in_whole_graphs(compiled, f):
     x = torch.linspace(-2, 2, 12).reshape(3, 4).to(torch.posit16es2)
     assert_same(compile_(f, fullgraph=True)(x), f(x))
     assert counter.frame_count == 1
+
+
+def test_dual_numbers_are_left_where_a_graph_fails(compiled):
+    compile_, _ = compiled
+    x = torch.linspace(-2, 2, 12).to(torch.q43)
+
+    def jvp(w):
+        return torch.func.jvp(lambda v: v * v, (w,), (torch.ones_like(w),))[1]
+
+    with pytest.raises(torch._dynamo.exc.TorchDynamoException):
+        compile_(lambda w: torch.func.jvp(lambda v: v * v[v > 0].sum(), (w,), (w,))[1], fullgraph=True)(x)
+    assert_same(jvp(x), x * 2)
 
 
 def checkpointed(x):

@@ -134,7 +134,7 @@ def test_values_read_back_exactly(name, tmp_path):
     made.print(Console(file=stream, width=100))
     grid = re.findall(r"^0x\w+ +(.*)", stream.getvalue(), re.MULTILINE)
     card = made.cards[0]
-    shown = torch.tensor([float(word.replace("NaR", "nan")) for line in grid for word in line.split()], dtype=torch.float64, device="cpu")
+    shown = torch.tensor([float(word.replace("NaR", "nan")) for line in grid for word in line.split()], dtype=torch.float64)
     torch.testing.assert_close(shown, card.values(), rtol=0, atol=0, equal_nan=True)
     cells = set(re.findall(r"<td[^>]*>([^<]*)</td>", made.html()))
     assert {word for line in grid for word in line.split()} <= cells

@@ -148,7 +148,7 @@ def test_lstm_without_batches_or_numbers_and_of_wrong_sizes():
         with pytest.raises(RuntimeError, match=message):
             torch.ops.aten.lstm(rows, torch.tensor(sizes, dtype=torch.int64, device="cpu"), states, weights, True, 2, 0.0, True, True)
     with pytest.raises(RuntimeError, match="expected 5 weights for each of 4 layers and directions, but got 19"):
-        torch.ops.aten.lstm(rows, torch.tensor([2, 2, 1]), states, weights[1:], True, 2, 0.0, True, True)
+        torch.ops.aten.lstm(rows, torch.tensor([2, 2, 1], device="cpu"), states, weights[1:], True, 2, 0.0, True, True)
     with pytest.raises(RuntimeError, match="two initial states"):
         torch.ops.aten.lstm(numbers(5, 2, 3), states[:1], weights, True, 2, 0.0, True, True, False)
 
@@ -245,6 +245,7 @@ def test_meta_device(dtype):
     assert nn.utils.skip_init(nn.Linear, 3, 4, dtype=dtype).weight.dtype is dtype
 
 
+@pytest.mark.filterwarnings("ignore:.*Profiler clears events:UserWarning")  # PyTorch 2.11's
 def test_profiles_name_the_steps():
     model, x = nn.Sequential(nn.Linear(3, 4), nn.Tanh()).to(DTYPE), numbers(5, 3)
     with profile(activities=[ProfilerActivity.CPU]) as profiled:

@@ -74,6 +74,7 @@ void on_fault(int number, siginfo_t* info, void* context) {
   if (theirs.sa_flags & SA_SIGINFO && theirs.sa_sigaction) return theirs.sa_sigaction(number, info, context);
   if (theirs.sa_handler != SIG_DFL && theirs.sa_handler != SIG_IGN) return theirs.sa_handler(number);
   signal(SIGSEGV, SIG_DFL); // the instruction is tried again, and ends the process
+  if (info->si_code <= 0) raise(SIGSEGV); // of one that a process sent there is none
 }
 
 using SigAction = int (*)(int, const struct sigaction*, struct sigaction*);

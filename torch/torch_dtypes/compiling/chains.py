@@ -146,7 +146,7 @@ class Chain:
 
 def find_chains(nodes: list[torch.fx.Node], outputs: list[torch.fx.Node], tensors: dict) -> list[Chain]:
     """What of a graph's nodes becomes one operator each. None reaches across a node that writes to memory."""
-    live = _live(nodes, outputs)
+    live = live_among(nodes, outputs)
     group_of: dict[torch.fx.Node, frozenset] = {}
     barred: set[torch.fx.Node] = set()  # before the last node that writes
     for node in nodes:
@@ -168,11 +168,18 @@ def find_chains(nodes: list[torch.fx.Node], outputs: list[torch.fx.Node], tensor
     return found
 
 
-def _live(nodes: list[torch.fx.Node], outputs: list[torch.fx.Node]) -> set[torch.fx.Node]:
-    """What outputs need, and what writes to memory."""
+def stays(node: torch.fx.Node) -> bool:
+    """Whether a node has to run though nobody needs its result: it writes to memory, or draws."""
+    return node.target is aten.copy_.default or (
+        isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+    )
+
+
+def live_among(nodes: list[torch.fx.Node], outputs: list[torch.fx.Node]) -> set[torch.fx.Node]:
+    """What outputs need, and what stays."""
     live = set(outputs)
     for node in reversed(nodes):
-        if node in live or node.target is aten.copy_.default:
+        if node in live or stays(node):
             live.add(node)
             live.update(node.all_input_nodes)
     return live.intersection(nodes)

@@ -11,7 +11,8 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 
 from .. import _C
 from . import operators
-from .recording import CONSTANT, MADE
+from .levels import has_duals
+from .recording import CONSTANT, MADE, OF_LAYOUTS
 
 # What C++ code takes for their dtype: floating, as autograd wants it, and so rare that nobody means it.
 STAND_IN = torch.float8_e8m0fnu
@@ -66,6 +67,10 @@ def _dispatch(func, args: tuple, kwargs: dict):
         return func.decompose(*args, **kwargs)
     if func is torch.ops.aten.view.dtype:
         raise _unsupported("expected no view in another dtype in a graph of number formats, but got one")
+    if func in OF_LAYOUTS:
+        return func(*_inner(args), **_inner(kwargs))
+    if func is torch.ops.aten._to_copy.default and _is_for_a_zero(args, kwargs):
+        return torch.empty_like(args[0]._codes, dtype=STAND_IN, device="meta")
     if func.is_view:
         dtype = next(v for v in (*args, *kwargs.values()) if isinstance(v, Codes)).dtype
         found = pytree.tree_map_only(torch.Tensor, lambda t: Codes(t, dtype), func(*_inner(args), **_inner(kwargs)))
@@ -78,6 +83,12 @@ def _dispatch(func, args: tuple, kwargs: dict):
     values = [(None if o else own) if v is STAND_IN else v for v, o in zip(values, optional, strict=True)]
     formats = ",".join(operators.format_name(own if t.dtype is STAND_IN else t.dtype) for t in tensors)
     return _results(func, values, formats, operators.device_named(func, values) or operators.device_of(tensors))
+
+
+def _is_for_a_zero(args: tuple, kwargs: dict) -> bool:
+    """Whether forward mode asks for the shape of a product with a tangent that is zero throughout: of tensors on meta, by stock's rules."""
+    device = kwargs.get("device")
+    return device is not None and device.type == "meta" and kwargs.get("dtype") in (None, STAND_IN) and has_duals()
 
 
 def _results(func, values: list, formats: str, device: torch.device):

@@ -18,13 +18,15 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from .. import _C
 from .._overlay.factories import drawn_for_graphs
 from . import operators
-from .chains import Chain, chain, find_chains
+from .chains import Chain, chain, find_chains, live_among, stays
 from .generators import gpus_in_use, states
+from .levels import beneath_levels, undone_if_it_fails
 from .tables import look_up
 
-aten, functorch = torch.ops.aten, torch._C._functorch
+aten = torch.ops.aten
 _SAME = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}  # as the graph sees it
 _MOVES = {aten._unsafe_view.default, aten.clone.default}  # of codes, beside views
+OF_LAYOUTS = {aten._has_same_storage_numel.default, aten.is_same_size.default}  # which say the same of codes, and nothing of values
 # Views that do not declare themselves. Of what is no operator of PyTorch's own, compilers take that for a fault (an error under CI=true).
 _UNDECLARED_VIEWS = {
     aten.unsafe_split.Tensor: aten.split.Tensor,
@@ -46,35 +48,8 @@ MADE = {
 _UNKNOWN = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
 
 
-_LEAVES = {
-    functorch.TransformType.Grad: functorch._grad_decrement_nesting,
-    functorch.TransformType.Jvp: functorch._jvp_decrement_nesting,
-    functorch.TransformType.Vmap: functorch._vmap_decrement_nesting,
-    functorch.TransformType.Functionalize: functorch._func_decrement_nesting,
-}
-
-
 class NotRecordable(Exception):
     """What a function does that a graph of codes cannot have."""
-
-
-@contextlib.contextmanager
-def undone_if_it_fails() -> Iterator[None]:
-    """Where an error ends a run of Dynamo's graph, what its nodes have entered and not left (levels of torch.func, which do without hooks of saved
-    tensors) is left.
-    """
-    hooks = torch._C._autograd
-    depth, disabled = functorch.get_dynamic_layer_stack_depth(), hooks._saved_tensors_hooks_get_disabled_error_message()
-    try:
-        yield
-    except BaseException:
-        while functorch.get_dynamic_layer_stack_depth() > depth:  # pop_dynamic_layer_stack_and_undo_to_depth() pops each twice before 2.13
-            _LEAVES[functorch.peek_interpreter_stack().key()]()
-        if disabled is None:
-            hooks._saved_tensors_hooks_enable()
-        else:
-            hooks._saved_tensors_hooks_disable(disabled)
-        raise
 
 
 @contextlib.contextmanager
@@ -101,18 +76,18 @@ def _memory(tensor: torch.Tensor) -> tuple:
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
 
-def _beneath_levels(tensor: torch.Tensor) -> torch.Tensor:
-    """What torch.func has wrapped, whose elements are the same."""
-    while functorch.is_functorch_wrapped_tensor(tensor):
-        tensor = functorch.get_unwrapped(tensor)
-    return tensor
-
-
 def _is_unknown(func, args: tuple) -> bool:
     """Whether values decide what an operator gives. (Of indexing those of masks do.)"""
     if func is aten.index.Tensor:
         return any(t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1])
     return any(tag in func.tags for tag in _UNKNOWN)
+
+
+def _as_a_view(func):
+    """``squeeze`` of ``squeeze_``, if there is a view."""
+    packet, overload = getattr(aten, func._schema.name.removeprefix("aten::").removesuffix("_"), None), func._schema.overload_name or "default"
+    found = getattr(packet, overload) if packet is not None and overload in packet.overloads() else func
+    return found if found.is_view else func
 
 
 class Recorder(TorchDispatchMode):
@@ -148,7 +123,7 @@ class Recorder(TorchDispatchMode):
     def _keep(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
         self._nodes[id(tensor)] = node
         self._held.append(tensor)
-        if tensor.numel():
+        if tensor.numel() and tensor.data_ptr():  # which neither tensors on meta have, nor zeros of forward mode
             self._nodes.setdefault(_memory(tensor), node)
         self.tensors.setdefault(node, tensor)
 
@@ -170,7 +145,7 @@ class Recorder(TorchDispatchMode):
 
     def _cast(self, source: torch.Tensor, result: torch.Tensor) -> None:
         with _disable_current_modes():  # it may come from code above them
-            self._record_cast(_beneath_levels(source), _beneath_levels(result))
+            self._record_cast(beneath_levels(source), beneath_levels(result))
 
     def _named(self, name: str, self_: object, args: tuple, kwargs: dict) -> object:
         """A call that names a dtype of ours, of which modes would know nothing: of a constant the same numbers in float64, and a cast; of what is
@@ -237,8 +212,10 @@ class Recorder(TorchDispatchMode):
         return result
 
     def _record(self, func, args: tuple, kwargs: dict, result: object, drawn: bool) -> None:
-        if func is aten._local_scalar_dense.default and any(args[0] is t for t in self.numbers):
+        if func in OF_LAYOUTS or (func is aten._local_scalar_dense.default and any(args[0] is t for t in self.numbers)):
             return
+        if torch.Tag.inplace_view in func.tags and self.node(args[0]).op != "placeholder":  # of a tensor that is the function's own
+            func = _as_a_view(func)
         if _is_unknown(func, args) or any("Tensor" not in str(r.type) for r in func._schema.returns):
             raise NotRecordable(f"{func} has a result that depends on values, or changes a shape in place")
         if func is aten.lift_fresh.default and not self._is_known(args[0]) and not _C.is_format_tensor(args[0]):  # torch.tensor(<numbers>)
@@ -380,7 +357,8 @@ class Recorded:
                 places.update(_as_one_node(made, graph, [places[n] for n in made.operands], module))
 
         passed: list[torch.fx.Node] = []
-        for node in nodes:
+        live = live_among(nodes, outputs)
+        for node in (n for n in nodes if n in live):
             if node.target is aten.copy_.default:  # what reads before it stays before it
                 for result in passed:
                     put(result)
@@ -391,7 +369,7 @@ class Recorded:
         for node in outputs:
             put(node)
         graph.output([places[node] for node in outputs])
-        graph.eliminate_dead_code(is_impure_node=lambda n: n.op in ("placeholder", "output") or n.target is aten.copy_.default or _draws(n))
+        graph.eliminate_dead_code(is_impure_node=lambda n: n.op in ("placeholder", "output") or stays(n))
         return torch.fx.GraphModule(module, graph)
 
 
@@ -406,7 +384,3 @@ def _as_one_node(made: Chain, graph: torch.fx.Graph, operands: list[torch.fx.Nod
         return {made.results[0]: graph.call_function(look_up, (*operands, *tables))}
     node = graph.call_function(chain, (operands, tables), {"program": made.program})
     return {result: graph.call_function(operator.getitem, (node, i)) for i, result in enumerate(made.results)}
-
-
-def _draws(node: torch.fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags

@@ -4,13 +4,12 @@ refuse them, and tensors of ours under distributed autograd are refused: their g
 from __future__ import annotations
 
 import functools
-from collections import OrderedDict
 
 import torch
 
 from .. import _C
 from .._codes import bits_dtype
-from .._serialization import FILE_VERSION, rebuild_tensor
+from .._serialization import check_codes, tensor_of_codes
 from ..formats import is_format_dtype
 from ..tables.making import written_name
 from ._exchange import exchange_code
@@ -30,7 +29,15 @@ def reduce(stock, self, tensor):
             "requires a gradient. Send x.float(), which the callee rounds by .to(), or x.detach()."
         )
     codes = tensor.detach().view(bits_dtype(tensor.dtype))
-    return rebuild_tensor, (FILE_VERSION, codes, written_name(_C.name_of(tensor.dtype)), tensor.requires_grad, OrderedDict())
+    return received, (codes, written_name(_C.name_of(tensor.dtype)), tensor.requires_grad)
+
+
+def received(codes: torch.Tensor, name: str, requires_grad: bool) -> torch.Tensor:
+    """The tensor on the other side. Codes for a GPU are not looked at: they come on streams that the call waits for, which has not begun."""
+    tensor = tensor_of_codes(codes, name)
+    if codes.device.type == "cpu":
+        check_codes(codes, tensor.dtype)
+    return tensor.requires_grad_(requires_grad)
 
 
 def _records() -> bool:

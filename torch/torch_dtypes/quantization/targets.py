@@ -12,6 +12,7 @@ import torch
 from .. import _C, _names
 from .._arguments import set_rounding
 from .._caches import cached
+from .._overlay.releases import FLOAT8_CASTS_SATURATE
 from ..chopping import chop
 from ..formats import builtin_dtypes, format_of
 from ..formats import dtype as dtype_of
@@ -35,8 +36,8 @@ __all__ = ["FormatTarget", "Target", "target"]
 
 # The stock dtypes, and the format of the same numbers to which a cast to them rounds. (A cast of float64 to the half types rounds twice; ours once.)
 _STOCK = {
-    "float64": "e11m52", "float32": "e8m23", "float16": "e5m10", "bfloat16": "e8m7", "float8_e4m3fn": "e4m3fn_saturate", "float8_e5m2": "e5m2",
-    "float8_e4m3fnuz": "e4m3fnuz", "float8_e5m2fnuz": "e5m2fnuz",
+    "float64": "e11m52", "float32": "e8m23", "float16": "e5m10", "bfloat16": "e8m7", "float8_e5m2": "e5m2",
+    "float8_e4m3fn": "e4m3fn_saturate" if FLOAT8_CASTS_SATURATE else "e4m3fn", "float8_e4m3fnuz": "e4m3fnuz", "float8_e5m2fnuz": "e5m2fnuz",
 }  # fmt: skip
 _STOCK_NAMES = {
     "fp64": "float64", "double": "float64", "fp32": "float32", "float": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16",

@@ -137,7 +137,8 @@ def _parsed(value: object) -> tuple[str, _C.Format]:
 def card(value: torch.dtype | str | _C.Format | Target) -> Card:
     """The :class:`Card` of a dtype of ours, a stock floating one, a format, or any name of one that :func:`torch_dtypes.target` takes.
 
-    Stock dtypes' cards are those of a stock cast: ``float8_e4m3fn`` saturates. Nothing is registered: of the process's 64 dtypes it takes none.
+    Stock dtypes' cards are those of a stock cast: ``float8_e4m3fn`` saturates (in PyTorch 2.11 it
+    overflows to NaN). Nothing is registered: of the process's 64 dtypes it takes none.
 
     Args:
         value: a dtype, a format, or a name.

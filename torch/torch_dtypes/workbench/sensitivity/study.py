@@ -218,5 +218,5 @@ def sensitivity(
     check_loader(calibrate, None)
     if isinstance(calibrate, Mapping):
         raise TypeError(f"expected calibrate= as an iterable of batches, but got {said(calibrate)}")
-    with torch.random.fork_rng(devices=[]):  # a DataLoader draws, and so may a model
+    with forked_generators():  # a DataLoader draws, and so may a model
         return Study(model, data, settings, targets, chosen, criterion, calibrate, on_run).go()

@@ -12,7 +12,7 @@ import torch
 from .. import _C, _names
 from .._arguments import set_rounding
 from .._caches import cached
-from .._overlay.releases import FLOAT8_CASTS_SATURATE
+from .._torch_version import FLOAT8_CASTS_SATURATE
 from ..chopping import chop
 from ..formats import builtin_dtypes, format_of
 from ..formats import dtype as dtype_of

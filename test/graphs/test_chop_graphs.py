@@ -169,8 +169,8 @@ def test_opcheck(x):
 def test_called_by_hand():
     assert torch.equal(torch.ops.torch_dtypes.chop(X, "q43"), chop(X, "q43"))
     assert torch.ops.torch_dtypes.chop(X.to("meta"), "q43").shape == X.shape
-    generator = torch.Generator().manual_seed(1)
-    again = torch.Generator().manual_seed(1)
+    generator = torch.Generator(X.device).manual_seed(1)
+    again = torch.Generator(X.device).manual_seed(1)
     assert torch.equal(OP(X, "q43", "stochastic", generator=generator), chop(X, "q43", "stochastic", again))
     with pytest.raises(ValueError, match="expected the name of a number format, but got 'q99'"):
         OP(X, "q99")

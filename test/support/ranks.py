@@ -1,10 +1,12 @@
 """Checks that several processes make together: the calling one is rank 0 of a group over gloo, the others run this file. With `--device cuda` the
 group is over NCCL, too, and each rank has a GPU of its own, where what a check makes is moved (devices.py)."""
 
+import ctypes
 import datetime
 import importlib.util
 import inspect
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +19,7 @@ from devices import VARIABLE, OnDevice, hidden_from_dynamo
 from torch_dtypes import _C
 
 TEST = Path(__file__).resolve().parents[1]
+PR_SET_PDEATHSIG = 1  # prctl(2)
 DEVICE = "cuda" if os.environ.get(VARIABLE) == "cuda" else "cpu"  # what meshes are made of
 
 
@@ -62,6 +65,7 @@ def _run(check, store, rank, size, seconds):
 
 
 if __name__ == "__main__":
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a rank whose parent was ended would go on for ever
     file, name, store, rank, size, seconds = sys.argv[1:]
     torch.set_num_threads(1)
     _C.set_gpu_on_host(os.environ.get(VARIABLE) == "gpu-on-host")

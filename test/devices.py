@@ -93,10 +93,6 @@ REAL_ONLY = {
 }
 
 
-def _is_on(device, x):
-    return isinstance(x, torch.Tensor) and x.device == device
-
-
 class OnDevice(TorchFunctionMode):
     """Tensors are made on the CPU, by its generators, and moved; NumPy gets a copy, and what is compared may lie on both."""
 
@@ -113,7 +109,8 @@ class OnDevice(TorchFunctionMode):
     def with_generator(self, args, kwargs):
         """Where tensors here are to be drawn by a generator of the CPU, the GPU's is one that begins with a number of that."""
         generator = kwargs.get("generator")
-        if generator is None or generator.device.type != "cpu" or not any(_is_on(self.device, x) for x in (*args, *kwargs.values())):
+        drawn = any(isinstance(x, torch.Tensor) and x.device == self.device for x in (*args, *kwargs.values()))
+        if generator is None or generator.device.type != "cpu" or not drawn:
             return kwargs
         seed = torch.randint(2**62, (), generator=generator, device="cpu").item()
         return {**kwargs, "generator": torch.Generator(self.device).manual_seed(seed)}

@@ -63,7 +63,6 @@ void advance(Stream& stream, int64_t place);
 void finish(Stream& stream);
 void finish_device(int device);
 cudaError_t enqueue(const std::shared_ptr<Stream>& stream, Work work);
-cudaError_t call_back(cudaStream_t stream, Work work);
 // Whether a call that waits, or that a graph cannot hold, is refused in this thread now: some stream is captured, in a mode that forbids it.
 bool capture_forbids();
 // Of work within a capture that was begun: the memory of a graph's pool holds no numbers yet.

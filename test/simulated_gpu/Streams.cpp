@@ -60,6 +60,21 @@ bool arrived(const Event& event) {
   return !event.stream || event.stream->done >= event.place;
 }
 
+// What calls the program back does so without being waited for, on a thread of the driver's.
+cudaError_t call_back(cudaStream_t handle, Work work) {
+  const std::lock_guard lock(mutex());
+  const auto stream = stream_of(handle);
+  if (!stream) return failed(cudaErrorInvalidResourceHandle);
+  if (const cudaError_t error = enqueue(stream, std::move(work))) return error;
+  if (!stream->captured) {
+    std::thread([stream, place = stream->issued] {
+      const std::lock_guard lock(mutex());
+      advance(*stream, place);
+    }).detach();
+  }
+  return cudaSuccess;
+}
+
 } // namespace
 
 std::shared_ptr<Stream> stream_of(cudaStream_t handle) {
@@ -117,21 +132,6 @@ cudaError_t enqueue(const std::shared_ptr<Stream>& stream, Work work) {
   stream->pending.push_back(std::move(work));
   ++stream->issued;
   if (eager) advance(*stream, stream->issued);
-  return cudaSuccess;
-}
-
-// What calls the program back does so without being waited for, on a thread of the driver's.
-cudaError_t call_back(cudaStream_t handle, Work work) {
-  const std::lock_guard lock(mutex());
-  const auto stream = stream_of(handle);
-  if (!stream) return failed(cudaErrorInvalidResourceHandle);
-  if (const cudaError_t error = enqueue(stream, std::move(work))) return error;
-  if (!stream->captured) {
-    std::thread([stream, place = stream->issued] {
-      const std::lock_guard lock(mutex());
-      advance(*stream, place);
-    }).detach();
-  }
   return cudaSuccess;
 }
 

@@ -144,9 +144,8 @@ class Chain:
         return "; ".join([*parts, " ".join(["give", *(str(places[n]) for n in self.results)])])
 
 
-def find_chains(nodes: list[torch.fx.Node], outputs: list[torch.fx.Node], tensors: dict) -> list[Chain]:
-    """What of a graph's nodes becomes one operator each. None reaches across a node that writes to memory."""
-    live = live_among(nodes, outputs)
+def find_chains(nodes: list[torch.fx.Node], outputs: list[torch.fx.Node], live: set[torch.fx.Node], tensors: dict) -> list[Chain]:
+    """What of a graph's nodes, of which some are live, becomes one operator each. None reaches across a node that writes to memory."""
     group_of: dict[torch.fx.Node, frozenset] = {}
     barred: set[torch.fx.Node] = set()  # before the last node that writes
     for node in nodes:
@@ -168,7 +167,7 @@ def find_chains(nodes: list[torch.fx.Node], outputs: list[torch.fx.Node], tensor
     return found
 
 
-def stays(node: torch.fx.Node) -> bool:
+def _stays(node: torch.fx.Node) -> bool:
     """Whether a node has to run though nobody needs its result: it writes to memory, or draws."""
     return node.target is aten.copy_.default or (
         isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
@@ -179,7 +178,7 @@ def live_among(nodes: list[torch.fx.Node], outputs: list[torch.fx.Node]) -> set[
     """What outputs need, and what stays."""
     live = set(outputs)
     for node in reversed(nodes):
-        if node in live or stays(node):
+        if node in live or _stays(node):
             live.add(node)
             live.update(node.all_input_nodes)
     return live.intersection(nodes)

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from .. import _C
 from .._overlay.factories import drawn_for_graphs
 from . import operators
-from .chains import Chain, chain, find_chains, live_among, stays
+from .chains import Chain, chain, find_chains, live_among
 from .generators import gpus_in_use, states
 from .levels import beneath_levels, undone_if_it_fails
 from .tables import look_up
@@ -340,7 +340,8 @@ class Recorded:
         graph, places, module = torch.fx.Graph(), {}, torch.nn.Module()
         for node in inputs:
             places[node] = graph.placeholder(node.name)
-        chains = find_chains(nodes, outputs, self.recorder.tensors) if fused else []
+        live = live_among(nodes, outputs)
+        chains = find_chains(nodes, outputs, live, self.recorder.tensors) if fused else []
         for name, constant in self.recorder.constants.items():
             module.register_buffer(name, constant)
         chain_of = {member: made for made in chains for member in made.members}
@@ -357,7 +358,6 @@ class Recorded:
                 places.update(_as_one_node(made, graph, [places[n] for n in made.operands], module))
 
         passed: list[torch.fx.Node] = []
-        live = live_among(nodes, outputs)
         for node in (n for n in nodes if n in live):
             if node.target is aten.copy_.default:  # what reads before it stays before it
                 for result in passed:
@@ -369,7 +369,6 @@ class Recorded:
         for node in outputs:
             put(node)
         graph.output([places[node] for node in outputs])
-        graph.eliminate_dead_code(is_impure_node=lambda n: n.op in ("placeholder", "output") or stays(n))
         return torch.fx.GraphModule(module, graph)
 
 

@@ -17,11 +17,11 @@ void narrow_on_gpu(const at::Tensor& values, const at::Tensor& results);
 // As chop(); results may be the values.
 void chop_on_gpu(const Format& format, const at::Tensor& values, const at::Tensor& results, const RandomWords& words, double flip_prob,
                  const Seed& flip_seed);
-// table[code] of codes of 1 or 2 bytes; out may be the codes.
 // A contiguous matrix of float32 numbers with a row of codes added to each of its rows.
 void encode_with_row_on_gpu(const Format& format, const at::Tensor& values, const at::Tensor& row, const at::Tensor& codes, const RandomWords& words);
 // Codes where those of others stand for more than the threshold, or for NaN; elsewhere 0. All in one order of memory.
 void gate_on_gpu(const Format& format, const at::Tensor& codes, const at::Tensor& numbers, double threshold, const at::Tensor& out);
+// table[code] of codes of 1 or 2 bytes; out may be the codes.
 void look_up_on_gpu(const at::Tensor& table, const at::Tensor& codes, const at::Tensor& out);
 
 // The code after each one, from its value (float64) towards another number; all contiguous.

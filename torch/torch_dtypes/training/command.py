@@ -42,14 +42,7 @@ from .together import Command, agree, agreed, end, joined
 @click.option(
     "--repeats", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Train with the seeds seed to seed+N-1 and report the mean."
 )
-@click.option(
-    "--device",
-    type=click.Choice(["cpu", "cuda"]),
-    default="cpu",
-    show_default=True,
-    callback=check.device,
-    help="cuda: a GPU; dtypes other than stock ones where this package was built with kernels for it.",
-)
+@check.device_option
 @click.option(
     "--dtype",
     "dtypes",

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from .._generators import forked_generators
+from .._repeatable import repeatable
 from ..distributed import same_random
 from .ranks import ALONE
 from .records import Config, Epoch, Run
@@ -142,7 +143,7 @@ class Training:
         """
         run, config = self.run, self.config
         run.interrupted = False
-        with self._random(), _exact(self._cuda):
+        with self._random(), repeatable(config.device):
             self._set_random_states(self._states)
             while len(run.epochs) < config.epochs and run.diverged_at is None:
                 with self.observed():
@@ -254,14 +255,6 @@ class Training:
 def train(config, data, number, seed, on_step=None, on_epoch=None, recipe="all"):
     """Trains a network from scratch; see :class:`Training` for the arguments and :meth:`Training.go` for the result."""
     return Training(config, data, number, seed, recipe).go(on_step, on_epoch)
-
-
-def _exact(cuda):
-    # On a GPU, convolutions in float32 would otherwise run in TF32 and be no baseline,
-    # and may pick an algorithm that adds in a different order each time.
-    if not cuda:
-        return nullcontext()
-    return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
 
 
 def _indices(order, size):

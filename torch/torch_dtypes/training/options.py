@@ -145,6 +145,12 @@ def taking(options):
     return add
 
 
+device_option = click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, callback=device,
+    help="cuda: a GPU; dtypes other than stock ones where this package was built with kernels for it.",
+)  # fmt: skip
+
+
 def source_options(several=False):
     """The options that say which network and which data, for the commands that need both; ``several``: --model and --dataset repeat.
 
@@ -184,7 +190,7 @@ def config_of(options):
     if options["momentum"] and options["optimizer"] != "sgd":
         raise click.UsageError("--momentum is for --optimizer sgd")
     config = Config(
-        options["model"], options["epochs"], options["batch_size"], options["optimizer"], options["lr"], options["momentum"],
+        options["model"], options["epochs"], options["batch_size"], options["optimizer"], options["lr"], options["momentum"], options["device"],
         image_size=int(options["image_size"]), weights=options["weights"],
     )  # fmt: skip
     if config.image_size != 32 and config.model != "alexnet":

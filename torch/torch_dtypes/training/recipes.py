@@ -15,6 +15,7 @@ from torch import nn
 import torch_dtypes
 
 from .._generators import forked_generators
+from .._repeatable import repeatable
 from . import loop
 from .ranks import ALONE
 from .records import Run
@@ -189,7 +190,8 @@ def after_training(trained, number, recipe="ptq", config=None, ranks=ALONE):
                 round_weights(model, number)
             else:
                 quantize(model, config, data, number, recipe)
-            loss, accuracy = loop.evaluate(model, data.test, torch.float32, config.device, config.image_size, ranks)
+            with repeatable(config.device):
+                loss, accuracy = loop.evaluate(model, data.test, torch.float32, config.device, config.image_size, ranks)
         diverged = not loss < float("inf")
         if diverged:
             run.divergence = loop.explanation_of_test(model, data.test, torch.float32, config)

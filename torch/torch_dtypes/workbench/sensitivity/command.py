@@ -7,6 +7,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ..._generators import forked_generators
 from ...quantization.convert import quantize_
 from ...training import options as check
 from ...training.loop import OPTIMIZERS
@@ -56,6 +57,7 @@ def _budgets(ctx, param, values):
 @click.option("--calibrate", type=click.IntRange(1), default=CALIBRATION_IMAGES, show_default=True, metavar="N",
               help="Training images for the scales of integers.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of weights, order of data and rounding.")
+@check.device_option
 @click.option("--threads", type=click.IntRange(1), help="CPU threads; default: torch's own choice.")
 @click.option("--out", type=click.Path(), metavar="DIR", callback=check.folder, help="Write page, tables (CSV, JSON), figures and rules into DIR.")
 def sensitivity(**options):
@@ -86,9 +88,9 @@ def _prepare(options):
     data = check.data_of(options)
     try:
         check_network(config, data)
-        with torch.random.fork_rng(devices=[]):
-            layers = _tried_out(build_network(config, data), config, data, targets, options)
-    except (ValueError, TypeError, OSError) as error:
+        with forked_generators(config.device == "cuda"):
+            layers = _tried_out(build_network(config, data).to(config.device), config, data, targets, options)
+    except (ValueError, TypeError, OSError, RuntimeError) as error:  # the last: a device's kernels, which are not there
         raise click.ClickException(str(error)) from error
     least = min(made.bits_per_value for made in targets.values())
     for bits in options["bits"]:
@@ -104,6 +106,7 @@ def _tried_out(network, config, data, targets, options):
     check_model(network)
     layers = layers_of(network, options["layers"] or None)
     inputs, _ = data.train.batch(torch.arange(min(2, len(data.train))), config.image_size)
+    inputs = inputs.to(config.device)
     for made in targets.values():
         quantize_(network, {x.name: rule_of(x, made, options["recipe"]) for x in layers}, [inputs]).eval()(inputs)
     return layers
@@ -119,8 +122,8 @@ def _run(options, layers, config, data):
         try:
             network = trained_network(config, data, options["seed"], stage)
             images, _ = data.train.batch(torch.arange(min(options["calibrate"], len(data.train))), config.image_size)
-            calibrate = images.split(config.batch_size)
-            study = Study(network, test_batches(data.test, config.image_size), settings, targets, layers, calibrate=calibrate, on_run=stage)
+            calibrate = images.to(config.device).split(config.batch_size)
+            study = Study(network, test_batches(data.test, config), settings, targets, layers, calibrate=calibrate, on_run=stage)
             found = study.go()
             found.title = f"Sensitivity of {config.model} on {data.name} to formats"
             for bits in options["bits"]:

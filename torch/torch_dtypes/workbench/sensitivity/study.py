@@ -172,8 +172,8 @@ def sensitivity(
     as a copy that the result keeps.
 
     Args:
-        model: float32, on the CPU, without rules of ``quantize_``.
-        data: batches ``(inputs, targets)``, kept in memory. Integer targets are labels of classes.
+        model: float32, on one device, without rules of ``quantize_``.
+        data: batches ``(inputs, targets)`` on that device, kept in memory. Integer targets are labels of classes.
         formats: what ``torch_dtypes.target`` takes: names, dtypes, blocks, integers. ``"float32"`` is one, of 32 bits.
         layers: which are rounded: module types, names, regular expressions over names or predicates, one or several, as ``quantize_``'s rules have
             them. None: all linear and bilinear layers, convolutions, recurrent layers, attentions (a layer each, with its output projection) and

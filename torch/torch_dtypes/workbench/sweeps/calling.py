@@ -49,14 +49,14 @@ def sweep(
         dataset: ``digits``, ``mnist``, ``fashion-mnist``, ``cifar10``, or ``"package.module:loader"``, which returns ``(train, test)``.
         seed: at least 0.
         out: a folder for outcomes; None: a temporary one.
-        jobs: cells side by side, at least 1.
+        jobs: cells side by side, at least 1; with ``device="cuda"`` each takes the next of the machine's GPUs, in turn.
         time_limit: of a cell, in seconds; None: there is none.
         scheduler: a Dask scheduler's address, for cells over machines.
         retry: whether cells that failed before are done again.
         weights: a file that training starts from; with ``epochs=0`` nothing is trained.
         data_dir: where the data sets' files are.
         settings: ``epochs=7, batch_size=32, optimizer="adam", lr=, momentum=, eps=, schedule=, loss_scale=, master=, state=, image_size=,
-            train_samples=, test_samples=, threads=1``, as the options of ``torch-dtypes train``.
+            train_samples=, test_samples=, threads=1, device="cpu"``, as the options of ``torch-dtypes train``.
 
     Returns:
         A :class:`Sweep`.

@@ -26,6 +26,7 @@ class Settings:
         weights_digest: SHA-256 of the file of weights, so that other weights are another cell.
         data_dir: the folder of the data sets' files as an absolute path, None where no set is read from files.
         threads: of each cell.
+        device: ``cpu`` or ``cuda``, whose sums may differ in the last place.
     """
 
     epochs: int = 7
@@ -45,6 +46,7 @@ class Settings:
     train_samples: int | None = None
     test_samples: int | None = None
     threads: int = 1
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,11 @@ class Cell:
     def key(self) -> str:
         """16 hexadecimal digits that its definition alone decides: the name of its file. Another definition has another."""
         definition = self.definition()
-        if definition["settings"]["weights"] is not None:
-            definition["settings"]["weights"] = None  # wherever it lies: the digest says what is in it
+        settings = definition["settings"]
+        if settings["weights"] is not None:
+            settings["weights"] = None  # wherever it lies: the digest says what is in it
+        if settings["device"] == "cpu":
+            del settings["device"]  # outcomes of before there was another keep their names
         if self._is_carried:
             definition["carried"] = True  # a folder may have an outcome in the stock dtype, whose sums heeded no policy
         text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
@@ -139,6 +144,11 @@ class Cell:
         """Whether a dtype of ours takes a stock one's place in the whole network, since a policy would not hold there: its sums are PyTorch's own."""
         return self.accumulate != "machine" and self.recipe in THROUGHOUT and self.target().stock is not None
 
+    def needs_kernels(self) -> bool:
+        """Whether anything in it is computed by kernels of this package. Raises: ValueError, as ``target``."""
+        made = self.target()
+        return self._is_carried or not isinstance(made, FormatTarget) or made.stock is None
+
     def number(self) -> torch.dtype | Target:
         """The dtype of ``target()`` where the network has it throughout, else the target.
 
@@ -153,7 +163,7 @@ class Cell:
         """The training's."""
         s = self.settings
         return Config(
-            self.model, s.epochs, s.batch_size, s.optimizer, s.lr, s.momentum, "cpu", s.image_size, s.eps, s.schedule, s.loss_scale, s.master,
+            self.model, s.epochs, s.batch_size, s.optimizer, s.lr, s.momentum, s.device, s.image_size, s.eps, s.schedule, s.loss_scale, s.master,
             s.state, None, s.weights, None if self.accumulate == "machine" else self.accumulate,
         )  # fmt: skip
 

@@ -105,8 +105,9 @@ def _policies(ctx, param, values):
 @click.option("--lr", type=float, callback=check.positive, help="Learning rate; default 0.001 (adam), 0.01 (sgd).")
 @click.option("--momentum", type=float, callback=check.momentum, default=0.0, show_default=True, help="For sgd.")
 @check.training_options
+@check.device_option
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="CPU threads of a cell.")
-@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Cells side by side.")
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Cells side by side; of several GPUs each takes its turn.")
 @click.option("--time-limit", type=click.IntRange(1), metavar="SECONDS", help="A cell that takes longer has failed.")
 @click.option("--engine", type=click.Choice(["joblib", "dask"]), default="joblib", show_default=True, help="dask: over the machines of --scheduler.")
 @click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler's, tcp://host:8786.")
@@ -162,7 +163,9 @@ def _cells(options):
         raise click.UsageError(f"{place(ctx, 'data')}expected --dataset or --data, but got both")
     check.check_files(options)
     datasets = (options["data"],) if options["data"] else options["dataset"]
-    names = ("epochs", "batch_size", "optimizer", "lr", "momentum", "weights", "data_dir", "train_samples", "test_samples", "threads", *_SHARED)
+    names = (
+        "epochs", "batch_size", "optimizer", "lr", "momentum", "weights", "data_dir", "train_samples", "test_samples", "threads", "device", *_SHARED
+    )  # fmt: skip
     try:
         settings = grid.settings_of(datasets=datasets, image_size=int(options["image_size"]), **{name: options[name] for name in names})
         axes = grid.Axes(

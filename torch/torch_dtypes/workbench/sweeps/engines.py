@@ -50,8 +50,8 @@ class Joblib:
     def _server(self) -> Server:
         found = getattr(_local, "server", None)
         if found is None or found[0] is not self:
-            _local.server = found = (self, Server())
             with self._lock:
+                _local.server = found = (self, Server(len(self._servers)))
                 self._servers.append(found[1])
         return found[1]
 

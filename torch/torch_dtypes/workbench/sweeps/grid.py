@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ... import _C
 from ..._arguments import mode_written
 from ...accumulation import Accumulation
 from ...quantization.targets import target
@@ -96,10 +97,18 @@ def cells_of(axes: Axes, settings: Settings) -> list[Cell]:
     ]
     for cell in {(c.format, c.rounding, c.recipe): c for c in made}.values():
         try:
-            cell.target()
+            _check_target(cell)
         except ValueError as error:
             raise Misfit(str(error), "format", cell.format) from error
     return list({cell.key: cell for cell in made}.values())
+
+
+def _check_target(cell: Cell) -> None:
+    """Sees that there is a target, and that it can be computed in, before hours of training in float32."""
+    if cell.needs_kernels() and cell.settings.device == "cuda" and not _C.has_gpu_kernels():
+        raise ValueError(
+            f"expected stock dtypes on a GPU, but got {cell.format}: this build has no kernels of its own for one; see docs/limits.md, or use the CPU"
+        )
 
 
 def _modes(name: str, roundings: tuple[str, ...]) -> list[tuple[str]]:

@@ -17,9 +17,10 @@ _SERVER = __name__.rpartition(".")[0] + ".server"
 
 
 class Server:
-    """One such process, for one cell after the other; made anew where it was lost."""
+    """One such process, for one cell after the other; made anew where it was lost. ``number``: of those side by side, from 0."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int = 0) -> None:
+        self._number = number
         self._process: subprocess.Popen | None = None
 
     def run(self, cell: Cell, folder: Path, base: Path | None, limit: int | None) -> dict:
@@ -33,7 +34,8 @@ class Server:
             Its outcome; of a process that was killed, with the reason and the last lines that it wrote.
         """
         (folder / OUTCOME).unlink(missing_ok=True)
-        request = {"cell": cell.definition(), "folder": str(folder), "base": None if base is None else str(base), "limit": limit}
+        where = {"folder": str(folder), "base": None if base is None else str(base)}
+        request = {"cell": cell.definition(), **where, "limit": limit, "number": self._number}
         status = self._asked(json.dumps(request) + "\n")
         if (folder / OUTCOME).exists():
             return json.loads((folder / OUTCOME).read_text(encoding="utf-8"))

@@ -62,7 +62,7 @@ def _child(request: dict) -> int:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     if request["limit"]:
         signal.alarm(request["limit"])  # also where Python does not get to run
-    work(Cell.of(request["cell"]), folder, None if request["base"] is None else Path(request["base"]))
+    work(Cell.of(request["cell"]), folder, None if request["base"] is None else Path(request["base"]), request["number"])
     sys.stdout.flush()
     sys.stderr.flush()
     return 0

@@ -118,6 +118,7 @@ def _settings(cell: Cell) -> str:
     parts = [f"{s.epochs} epoch{'s' * (s.epochs != 1)}", f"batch {s.batch_size}", s.optimizer + (f" at {s.lr:g}" if s.lr else "")]
     parts += [f"{s.train_samples:,} training images"] if s.train_samples else []
     parts += [f"{s.test_samples:,} test images"] if s.test_samples else []
+    parts += ["on a GPU"] if s.device == "cuda" else []
     return ", ".join(parts)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from ... import accumulation
+from ..._repeatable import repeatable
 from ...training import loop, recipes
 from ...training.records import Epoch, Run
 from ..folders import save_tensors
@@ -38,16 +39,19 @@ def write_json(path: Path, data: object) -> None:
     os.replace(partial, path)
 
 
-def work(cell: Cell, folder: Path, base: Path | None) -> None:
+def work(cell: Cell, folder: Path, base: Path | None, number: int = 0) -> None:
     """Does a cell and writes its outcome into ``folder``; of what raises, the outcome says what.
 
     Args:
         folder: has the checkpoint of an earlier try, perhaps; a training that others begin with leaves ``trained.pt`` in it.
         base: the file of the training in float32, for a cell that begins after it.
+        number: of those who work side by side, from 0: each takes the next of the machine's GPUs, in turn, where the cell is for one.
     """
     start = time.perf_counter()
     try:
         torch.set_num_threads(cell.settings.threads)
+        if cell.settings.device == "cuda":  # asked for here alone: a process that has counted GPUs cannot fork others that use them
+            torch.cuda.set_device(number % max(1, torch.cuda.device_count()))
         run = _after(cell, base) if cell.is_after_training else _trained(cell, folder)
         state = "done" if run.diverged_at is None else "diverged"
         reason = None if state == "done" else run.divergence or f"the loss was not finite in epoch {run.diverged_at}"
@@ -76,11 +80,13 @@ def _trained(cell: Cell, folder: Path) -> Run:
 
 
 def _test(training: loop.Training) -> None:
-    loss, accuracy = loop.evaluate(training.model, training.data.test, training.dtype, image_size=training.config.image_size)
+    config = training.config
+    with repeatable(config.device):
+        loss, accuracy = loop.evaluate(training.model, training.data.test, training.dtype, config.device, config.image_size)
     diverged = not loss < float("inf")
     training.run.epochs.append(Epoch(0, float("nan"), loss, accuracy, 0.0, diverged))
     if diverged:
-        training.run.divergence = loop.explanation_of_test(training.model, training.data.test, training.dtype, training.config)
+        training.run.divergence = loop.explanation_of_test(training.model, training.data.test, training.dtype, config)
 
 
 def _after(cell: Cell, base: Path | None) -> Run:

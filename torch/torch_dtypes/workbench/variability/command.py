@@ -75,6 +75,7 @@ def _share(ctx, param, value):
     help="Of the metric: modules are responsible beyond it. Default: half of what rounding every operation does.",
 )
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of weights, order of data and rounding.")
+@check.device_option
 @click.option("--threads", type=click.IntRange(1), help="CPU threads; default: torch's own choice.")
 @click.option("--out", type=click.Path(), metavar="DIR", callback=check.folder, help="Write page, tables (CSV, JSON) and figures into DIR.")
 def variability(**options):
@@ -127,7 +128,7 @@ def _run(options, settings, config, data):
             if options["training"]:
                 program = Training(config, data, options["seed"])
             else:
-                program = Inference(trained_network(config, data, options["seed"], stage), test_batches(data.test, config.image_size))
+                program = Inference(trained_network(config, data, options["seed"], stage), test_batches(data.test, config))
             found = Study(program, settings, stage).go()
         except (RuntimeError, ValueError) as error:  # no memory, an operator that the network calls
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -149,7 +150,7 @@ def trained_network(config, data, seed, stage):
     if config.weights is not None:
         with forked_generators():
             torch.manual_seed(seed)
-            return build_network(config, data)
+            return build_network(config, data).to(config.device)
     training = Trained(config, data, torch.float32, seed)
     steps = config.epochs * -(-len(data.train) // config.batch_size)
     run = training.go(on_step=lambda loss: stage("training in float32", steps))

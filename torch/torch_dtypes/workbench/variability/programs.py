@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ..._repeatable import repeatable
 from ...fuzzing import Fuzzy
 
 # Arithmetic for a model: a block to run it in.
@@ -44,8 +45,8 @@ class Inference:
     """A network's answers to data, again and again.
 
     Args:
-        model: float32, on the CPU.
-        batches: ``(inputs, targets)`` in order, kept in memory. Integer targets are labels of classes.
+        model: float32, on one device.
+        batches: ``(inputs, targets)`` in order, on the model's device, kept in memory. Integer targets are labels of classes.
         criterion: of an output and its targets, a mean over them; cross-entropy for labels, the mean squared error else, where None.
     """
 
@@ -80,7 +81,7 @@ class Inference:
         hooks = [] if not watched else _hooks(self.model, activations)
         outputs, total, count = [], 0.0, 0
         try:
-            with block:
+            with repeatable(self.batches[0][0].device.type), block:
                 for inputs, targets in self.batches:
                     output = self.model(inputs)
                     total += self._criterion(output, targets).item() * len(targets)
@@ -111,7 +112,7 @@ class Training:
 
     def __init__(self, config, data, seed: int) -> None:
         self.config, self.data, self.seed = config, data, seed
-        self.batches = test_batches(data.test, config.image_size)
+        self.batches = test_batches(data.test, config)
         self.model = self._new().model
 
     def _new(self):
@@ -136,9 +137,10 @@ class Training:
         return outcome
 
 
-def test_batches(split, image_size: int, size: int = 256) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """A data set's test examples as batches."""
-    return [split.batch(index, image_size) for index in torch.arange(len(split)).split(size)]
+def test_batches(split, config, size: int = 256) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """A data set's test examples as batches, as large and where ``config``, a ``training.records.Config``, says."""
+    batches = (split.batch(index, config.image_size) for index in torch.arange(len(split)).split(size))
+    return [(inputs.to(config.device), targets.to(config.device)) for inputs, targets in batches]
 
 
 def _hooks(model: nn.Module, into: dict[str, torch.Tensor]) -> list:

@@ -289,8 +289,8 @@ def variability(
     modules are as before afterwards; it runs in evaluation mode and without gradients.
 
     Args:
-        model: float32, on the CPU.
-        batches: ``(inputs, targets)``, kept in memory. Integer targets are labels of classes.
+        model: float32, on the CPU, or on a GPU for which this package has kernels.
+        batches: ``(inputs, targets)`` on that device, kept in memory. Integer targets are labels of classes.
         criterion: of an output and its targets; cross-entropy for labels, else the mean squared error, where None.
         on_run: called before each run with the stage's name and how many runs it has, or None.
         settings: ``repeats`` (10, at least 2), ``mode``, ``format``, ``dot_products`` (those of ``fuzzy``), ``seed`` (0), ``probability``,

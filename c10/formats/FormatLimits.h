@@ -17,6 +17,12 @@ inline double lowest(const Format& f) {
   if (f.is_table()) return value_of(f, f.table->lowest_code);
   return f.is_fixed() ? 0.0 - std::ldexp(static_cast<double>(f.lowest_magnitude()), f.lsb_exponent()) : -largest(f); // 0, and not -0
 }
+// Of all positive numbers; subnormals count.
+inline double smallest(const Format& f) {
+  if (f.is_table()) return f.table->smallest;
+  const bool flushed = f.kind == Kind::Float && f.subnormals == Subnormals::Flush && f.exp_bits > 0;
+  return value_of(f, flushed ? uint64_t{1} << f.man_bits : 1);
+}
 // The distance from 1 to the next larger number: posits' fractions are longest there. Fixed point: between any two neighbours.
 inline double epsilon(const Format& f) {
   if (f.is_table()) {

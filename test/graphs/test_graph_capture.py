@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torch.utils.checkpoint
-from capture import assert_same, assert_trains_as, formats, net, train  # noqa: F401 (net is a fixture)
+from capture import DEVICE, assert_same, assert_trains_as, formats, net, train  # noqa: F401 (net is a fixture)
 from torch import nn
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
@@ -206,6 +206,15 @@ def test_compiled_under_a_default_dtype_of_ours(compiled):
         assert compile_(lambda: torch.zeros(3) * 2)().dtype is torch.q43
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("outer", [True, False], ids=["within one that is on", "alone"])
+def test_stock_code_is_compiled_where_an_autocast_of_ours_is_off(compiled, outer):
+    """Its dtype stays set where it is off, and is nobody's."""
+    compile_, counter = compiled
+    with torch.autocast(DEVICE, dtype=torch.q43, enabled=outer), torch.autocast(DEVICE, dtype=torch.q43, enabled=False):
+        assert_same(compile_(lambda x: x @ x + 1, fullgraph=True)(torch.ones(3, 3)), torch.full((3, 3), 4.0))
+    assert counter.frame_count == 1
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning")  # PyTorch's own, while it loads inductor

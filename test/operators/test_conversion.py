@@ -254,6 +254,19 @@ def test_view_as_another_format_of_the_same_width():
 # Python numbers and lists
 
 
+@pytest.mark.parametrize("depth", [1, 64, 65, 66, 100, 127])
+def test_nested_lists_that_hold_a_tensor(depth):
+    """As deep as stock looks."""
+    made = {}
+    for dtype in (torch.bfloat16, torch.q43):
+        data = torch.tensor(1.5, dtype=dtype)
+        for _ in range(depth):
+            data = [data]
+        made[dtype] = torch.tensor(data)
+    expect_tensor(made[torch.q43], torch.q43)
+    assert made[torch.q43].shape == made[torch.bfloat16].shape and made[torch.q43].flatten().tolist() == [1.5]
+
+
 @every_dtype
 def test_scalars(dtype):
     t = torch.tensor(-2.5, dtype=dtype)

@@ -6,9 +6,8 @@ import sys
 
 import pytest
 import torch
-from click.testing import CliRunner
+from command_line import command
 
-from torch_dtypes import cli
 from torch_dtypes.workbench.sweeps import cells, grid
 
 on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="of a GPU: --device cuda")
@@ -39,10 +38,6 @@ def run(folder, *arguments):
     done = subprocess.run([sys.executable, "-m", "torch_dtypes", *arguments], cwd=folder, text=True, capture_output=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
-
-
-def command(*arguments):
-    return CliRunner().invoke(cli.group(), [*arguments])
 
 
 SWEEP = ("sweep", "--model", "tinynet:Tiny", "--format", "q43", "--epochs", "1")

@@ -11,6 +11,7 @@ import torch
 from conftest import BUILTIN
 
 import torch_dtypes
+from torch_dtypes import _C
 
 pytestmark = pytest.mark.own_process
 
@@ -193,6 +194,26 @@ def test_finfo(name):
     assert type(info) is torch.finfo
     assert info == torch.finfo(torch_dtypes.dtype(name)) and info != torch.finfo(torch.float32)
     assert repr(info) == str(info) and f"dtype={name})" in repr(info)
+
+
+@every_dtype
+def test_the_ends_of_a_format(dtype):
+    """Of tables and what rounds nothing to 0, too."""
+    fmt = torch_dtypes.format_of(dtype)
+    values = _C.decode_exact(fmt, torch.arange(fmt.max_code + 1, device="cpu")) if fmt.bits <= 16 else None
+    assert fmt.largest == torch.finfo(dtype).max
+    if values is not None:
+        assert fmt.smallest == values[(values > 0) & values.isfinite()].min()
+
+
+def test_the_smallest_positive_number():
+    flushed = torch_dtypes.float_format(5, 2, subnormals=False)
+    others = [(name, None) for name in ("takum8_linear", "nf4", "binary8p3ue")]
+    for spec, least in [("e8m0", 2.0**-127), (flushed, 2.0**-14), ("fixed4_4", 2.0**-4), *others]:
+        fmt = torch_dtypes.format_of(spec)
+        values = _C.decode_exact(fmt, torch.arange(1 << fmt.bits, device="cpu"))
+        want = values[(values > 0) & values.isfinite()].min().item()
+        assert fmt.smallest == want and least in (None, want), spec
 
 
 @every_dtype

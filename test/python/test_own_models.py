@@ -6,12 +6,11 @@ import types
 
 import pytest
 import torch
+from command_line import command as run
 from torch import nn
 
 from torch_dtypes.training import sources
 from torch_dtypes.training.records import Config
-
-click_testing = pytest.importorskip("click.testing", reason="the command line needs click")
 
 MODULE = """
 import torch
@@ -90,15 +89,6 @@ def own(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", str(tmp_path))])
     yield "own_networks"
     sys.modules.pop("own_networks", None)
-
-
-def run(*args):
-    from torch_dtypes import cli
-
-    result = click_testing.CliRunner().invoke(cli.group(), [str(arg) for arg in args])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def trained(out, *args):

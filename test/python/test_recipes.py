@@ -11,7 +11,8 @@ import types
 
 import pytest
 import torch
-from train_command import QUICK, Quiet, command, figures, load_few_digits
+from command_line import command
+from train_command import QUICK, Quiet, figures, load_few_digits
 
 import torch_dtypes
 from torch_dtypes import chop

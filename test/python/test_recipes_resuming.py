@@ -10,7 +10,8 @@ import sys
 
 import pytest
 import torch
-from train_command import QUICK, Quiet, command, figures, load_few_digits
+from command_line import command
+from train_command import QUICK, Quiet, figures, load_few_digits
 
 import torch_dtypes
 from torch_dtypes import _C

@@ -1,6 +1,7 @@
 """How a sensitivity study is shown: tables, figures, the page, the command and the rules that it writes."""
 
 import copy
+import functools
 import io
 import json
 import math
@@ -8,13 +9,12 @@ import math
 import pytest
 import torch
 import yaml
-from click.testing import CliRunner
+from command_line import command
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
 from test_sensitivity import FORMATS, batches, evaluated, network
 
 import torch_dtypes
-from torch_dtypes import cli
 from torch_dtypes.training.data import load_dataset
 from torch_dtypes.workbench.sensitivity.choosing import Mixture
 from torch_dtypes.workbench.sensitivity.figures import steps_of, unit_of
@@ -88,8 +88,7 @@ def test_a_uniform_format_that_does_better_is_said():
 # ---- the command ----
 
 
-def run(*arguments):
-    return CliRunner().invoke(cli.group(), ["sensitivity", *arguments])
+run = functools.partial(command, "sensitivity")
 
 
 SMALL = ("--train-samples", "64", "--test-samples", "40", "--threads", "1")

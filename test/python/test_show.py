@@ -1,5 +1,6 @@
 """``torch-dtypes show`` and torch_dtypes.show: what is said of a format, against its list of values."""
 
+import functools
 import io
 import json
 import math
@@ -7,11 +8,11 @@ import re
 
 import pytest
 import torch
+from command_line import command
 
 import torch_dtypes
 
 Console = pytest.importorskip("rich.console", reason="the command line needs rich").Console
-click_testing = pytest.importorskip("click.testing", reason="the command line needs click")
 pytest.importorskip("matplotlib", reason="the figures need matplotlib")
 
 SMALL = [
@@ -151,10 +152,7 @@ def test_figures_in_the_width_of_a_column():
         made.figures("wide")
 
 
-def run(*args):
-    from torch_dtypes import cli
-
-    return click_testing.CliRunner().invoke(cli.group(), ["show", *map(str, args)])
+run = functools.partial(command, "show")
 
 
 def test_the_command(tmp_path):
@@ -191,7 +189,6 @@ def test_a_table_without_a_positive_number(values, tmp_path):
 
 
 def test_a_width_of_no_files_is_refused():
-    from torch_dtypes import cli
 
-    done = click_testing.CliRunner().invoke(cli.group(), ["show", "q43", "--width", "column"])
+    done = run("q43", "--width", "column")
     assert done.exit_code == 2 and "expected --width with --out" in done.output

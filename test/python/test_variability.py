@@ -1,6 +1,7 @@
 """Variability studies: estimators of digits, delta debugging, the study of a network, the command."""
 
 import csv
+import functools
 import io
 import json
 import math
@@ -8,13 +9,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
+from command_line import command
 from rich.console import Console
 from scipy.stats import binom
 from torch import nn
 
 import torch_dtypes
-from torch_dtypes import cli
 from torch_dtypes._names import PYCHOP_MODES
 from torch_dtypes.training.models import build_model
 from torch_dtypes.workbench.variability.delta import Search, responsible
@@ -256,8 +256,7 @@ def test_settings_are_looked_at_first(settings, error, words):
         torch_dtypes.variability(culprit(), [torch.randn(3, 6)])
 
 
-def run(*arguments):
-    return CliRunner().invoke(cli.group(), ["variability", *arguments])
+run = functools.partial(command, "variability")
 
 
 SMALL = ("--train-samples", "64", "--test-samples", "20", "--threads", "1")

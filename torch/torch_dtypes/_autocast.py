@@ -11,9 +11,14 @@ from . import _C
 AUTOCAST_DEVICES = ("cpu", "cuda")  # where torch.autocast may have a dtype of ours
 
 
+def own_autocast_dtype(kind: str) -> torch.dtype | None:
+    """The dtype of ours to which autocast casts on a device of that type, where the calling code runs within one that has one and is not off."""
+    return _C.autocast_dtype(kind) if kind in AUTOCAST_DEVICES and torch.is_autocast_enabled(kind) else None
+
+
 def in_autocast_of_ours() -> list[str]:
     """The types of the devices on which the calling code runs within an autocast with a dtype of ours."""
-    return [kind for kind in AUTOCAST_DEVICES if torch.is_autocast_enabled(kind) and _C.format_of(torch.get_autocast_dtype(kind)) is not None]
+    return [kind for kind in AUTOCAST_DEVICES if own_autocast_dtype(kind) is not None]
 
 
 @contextlib.contextmanager

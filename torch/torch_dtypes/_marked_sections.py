@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from .workbench.folders import write_text
+
 
 def replace_sections(path: Path, command: str, sections: dict[str, str]) -> None:
     """Replaces the marked part of each section (its name and text), or adds it at the end; the rest of the file stays as it is."""
@@ -17,4 +19,4 @@ def replace_sections(path: Path, command: str, sections: dict[str, str]) -> None
             text = marked.sub(lambda _, part=part: part, text)
         else:
             text = (text.rstrip() + "\n\n" if text.strip() else "") + part + "\n"
-    path.write_text(text, encoding="utf-8")
+    write_text(path, text)

@@ -95,14 +95,7 @@ def check_order(order: object, given: dict) -> tuple[str, int]:
 
 
 def our_dtype(value: torch.dtype | str | None) -> torch.dtype | None:
-    return None if value is None else expected_dtype(value)
-
-
-def expected_dtype(value: torch.dtype | str) -> torch.dtype:
-    if isinstance(value, str):
-        return dtype_of_name(value)
-    format_of(value)  # its error says what was expected
-    return value
+    return None if value is None else dtype_of_name(value)
 
 
 def mode_of_steps(name: str, mode: str | int) -> str:

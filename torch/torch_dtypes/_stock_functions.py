@@ -13,8 +13,9 @@ from torch.utils import _foreach_utils
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _C
-from ._autocast import AUTOCAST_DEVICES
+from ._autocast import own_autocast_dtype
 from ._caches import cached
+from ._codes import compute_type
 
 
 @cached
@@ -51,10 +52,8 @@ def mask_value(dtype: torch.dtype) -> float:
 
 def _autocast_format(device: torch.device, dtype: torch.dtype) -> torch.dtype | None:
     """The dtype of ours, without infinities, to which autocast casts operands of a stock dtype."""
-    if device.type not in AUTOCAST_DEVICES or dtype is torch.float64 or not torch.is_autocast_enabled(device.type):  # it leaves float64 alone
-        return None
-    low = torch.get_autocast_dtype(device.type)
-    return None if _C.format_of(low) is None or has_infinity(low) else low
+    low = None if dtype is torch.float64 else own_autocast_dtype(device.type)  # it leaves float64 alone
+    return None if low is None or has_infinity(low) else low
 
 
 def _within(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -119,9 +118,7 @@ def total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):
     formats = [f for f in map(_C.format_of, dtypes) if f is not None]
     if len(dtypes) < 2 or not formats:
         return None
-    wide = torch.float32
-    if not all(f.fits_float for f in formats) or dtypes & {torch.float64, torch.complex128}:
-        wide = torch.float64
+    wide = torch.float64 if torch.complex128 in dtypes else compute_type(*dtypes)
     norms, norm_type = [], float(norm_type)
     for (device, _), ([group], _) in _foreach_utils._group_tensors_by_device_and_dtype([list(tensors)]).items():
         if foreach or (foreach is None and _foreach_utils._has_foreach_support(group, device)):

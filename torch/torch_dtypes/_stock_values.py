@@ -6,7 +6,7 @@ import torch
 
 from . import _C
 from ._caches import cached
-from ._codes import bits_dtype, values_of_codes
+from ._codes import bits_dtype, compute_type, values_of_codes
 from .rounding import rounding
 
 # Each with its fraction bits and whether it has infinities; the narrowest first, of two as narrow the one that more readers know.
@@ -82,7 +82,7 @@ def _translate(source: torch.Tensor, target: torch.Tensor, special: torch.Tensor
 
 def exact_values(x: torch.Tensor) -> torch.Tensor:
     """The exact values, in float32 where that has every one of the format, else in float64: for who computes on with them."""
-    return x.float() if _C.format_of(x.dtype).fits_float else x.double()
+    return x.to(compute_type(x.dtype))
 
 
 def values_in_numpy(x: torch.Tensor):

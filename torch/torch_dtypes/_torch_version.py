@@ -13,7 +13,7 @@ def release(version: str) -> str:
 
 RUNNING = tuple(int(part) for part in release(torch.__version__).split("."))
 
-FLOAT8_CASTS_SATURATE = RUNNING >= (2, 13)  # to float8_e4m3fn; up to 2.11 they overflow to NaN
+FLOAT8_CASTS_SATURATE = RUNNING >= (2, 13)  # to float8_e4m3fn; up to 2.12 they overflow to NaN (pull request 178817)
 
 
 def _never() -> bool:

@@ -9,7 +9,8 @@ import torch
 from . import _C, _policies
 from ._arguments import rounding_mode
 from ._overrides import Override
-from ._policies import expected_dtype, our_dtype
+from ._policies import our_dtype
+from .formats import dtype as dtype_of_name
 
 __all__ = ["Accumulation", "accumulate", "accumulation_of", "set_accumulation"]
 
@@ -268,7 +269,7 @@ def set_accumulation(
         >>> torch_dtypes.set_accumulation(torch.e5m5, "machine")
     """
     chosen = _policy_of(policy, {name: value for name, value in locals().items() if name not in ("dtype", "policy")})  # all that the signature has
-    _C.set_accumulation_default(expected_dtype(dtype), chosen._native())
+    _C.set_accumulation_default(dtype_of_name(dtype), chosen._native())
 
 
 def accumulation_of(dtype: torch.dtype | str) -> Accumulation:
@@ -286,13 +287,13 @@ def accumulation_of(dtype: torch.dtype | str) -> Accumulation:
         >>> torch_dtypes.accumulation_of(torch.posit16es2).policy
         'machine'
     """
-    return _of_native(_C.accumulation_of(expected_dtype(dtype)))
+    return _of_native(_C.accumulation_of(dtype_of_name(dtype)))
 
 
 def modes_of(dtype: torch.dtype | str) -> set[str]:
     """The rounding modes of the steps and results of a dtype's sums on this thread now."""
     policy = accumulation_of(dtype)
     formats = [_C.format_of(d) for d in (policy.product, policy.accumulator, policy.outer, policy.register) if isinstance(d, torch.dtype)]
-    own = _C.rounding_override() or _C.format_of(expected_dtype(dtype)).rounding
+    own = _C.rounding_override() or _C.format_of(dtype_of_name(dtype)).rounding
     modes = {own.name, *(f.rounding.name for f in formats if f is not None)}
     return modes if policy.rounding is None else modes | {rounding_mode(policy.rounding).name}

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import torch
 import torch.distributed as dist
 
+from ._codes import compute_type
 from .formats import dtype as dtype_of_name
-from .formats import format_of
 from .interchange import codes, from_codes
 from .quantization import target
 
@@ -32,8 +32,7 @@ class CompressionState:
     """
 
     def __init__(self, dtype: torch.dtype | str, *, error_feedback: bool = True, process_group=None) -> None:
-        self.dtype = dtype_of_name(dtype) if isinstance(dtype, str) else dtype
-        format_of(self.dtype)  # its error says what was expected
+        self.dtype = dtype_of_name(dtype)
         if torch.finfo(self.dtype).min >= 0:
             raise ValueError(
                 f"expected a signed format for gradients, but got {self.dtype}, which has no negative numbers; use another, such as torch.q43"
@@ -79,7 +78,7 @@ def compress_hook(state: CompressionState, bucket):  # stock compares annotation
     """
     group = state.process_group or dist.group.WORLD
     buffer = bucket.buffer()
-    wide = torch.promote_types(_compute_type(buffer.dtype), _compute_type(state.dtype))
+    wide = compute_type(buffer.dtype, state.dtype)
     values = buffer.to(wide)
     if state.error_feedback and (residual := state._residual_of(bucket)) is not None:
         values = values + residual
@@ -101,13 +100,6 @@ def compress_hook(state: CompressionState, bucket):  # stock compares annotation
         return total.to(buffer.dtype)
 
     return dist.all_gather(everyone, sent, group=group, async_op=True).get_future().then(mean)
-
-
-def _compute_type(dtype: torch.dtype) -> torch.dtype:
-    """float32 where it has every number of the dtype, else float64."""
-    limits, float32 = torch.finfo(dtype), torch.finfo(torch.float32)
-    inside = limits.eps >= float32.eps and limits.max <= float32.max and limits.tiny >= float32.tiny
-    return torch.float32 if inside else torch.float64
 
 
 @contextlib.contextmanager

@@ -50,14 +50,13 @@ def matmul(a: torch.Tensor, b: torch.Tensor, *, out: torch.dtype | str, start: t
         ...     torch_dtypes.matmul(a, b, out="fp32").item()
         1200.0
     """
-    out = dtype_of_name(out) if isinstance(out, str) else out
     stock = out if isinstance(out, torch.dtype) and out in _STOCK else None
     if stock is not None:
         if start is not None and (not isinstance(start, torch.Tensor) or start.dtype != stock):
             raise TypeError(f"expected start of the result's dtype, {stock}, but got {getattr(start, 'dtype', type(start))}")
         same = dtype_of_name(_STOCK[stock])
         return matmul(a, b, out=same, start=None if start is None else start.to(same)).to(stock)
-    format_of(out)  # its error says what was expected
+    out = dtype_of_name(out)
     for place, operand in enumerate((a, b), 1):
         if not isinstance(operand, torch.Tensor):
             raise TypeError(f"expected tensors as operands of matmul, but got {type(operand).__name__} as argument {place}")

@@ -169,6 +169,8 @@ void bind_formats(py::module_& m) {
       .def_property_readonly("min_exponent", &Format::min_exponent)
       .def_property_readonly("lsb_exponent", &Format::lsb_exponent)
       .def_property_readonly("max_code", &Format::max_code)
+      .def_property_readonly("largest", &f::largest)
+      .def_property_readonly("smallest", &f::smallest)
       .def_property_readonly("nan_code", &Format::nan_code)
       .def_property_readonly("has_infinity", &Format::has_infinity)
       .def_property_readonly("infinity_is_nan", &Format::infinity_is_nan)

@@ -70,6 +70,8 @@ bool first_is_own_tensor(const Hook& h, PyObject* self, PyObject* args, PyObject
   return kwargs && format_of_tensor(PyDict_GetItemString(kwargs, "input")) != nullptr;
 }
 
+constexpr int kMostDimensions = 128; // of nested lists, as stock has it; interop.py looks as far
+
 // Whether a list or tuple (of lists ...) has a tensor of ours in it. `left`: lists to look into, since one may hold itself, and more than once.
 bool holds_own_tensor_within(PyObject* data, int depth, int64_t& left) {
   for (Py_ssize_t i = 0, n = PySequence_Fast_GET_SIZE(data); i < n; ++i) {
@@ -77,7 +79,7 @@ bool holds_own_tensor_within(PyObject* data, int depth, int64_t& left) {
     if (PyFloat_CheckExact(item) || PyLong_CheckExact(item)) continue; // most of them
     if (!PyList_Check(item) && !PyTuple_Check(item)) {
       if (format_of_tensor(item)) return true;
-    } else if (depth < 64 && --left > 0 && holds_own_tensor_within(item, depth + 1, left)) {
+    } else if (depth < kMostDimensions && --left > 0 && holds_own_tensor_within(item, depth + 1, left)) {
       return true;
     }
   }
@@ -115,7 +117,7 @@ THPObjectPtr attribute(PyObject* object, const char* name) {
 
 // Whether data (or what a nested list of them begins with) have one of our dtypes or one of ml_dtypes'.
 bool has_own_elements(PyObject* data) {
-  for (int depth = 0; data && depth < 64 && (PyList_Check(data) || PyTuple_Check(data)); ++depth) {
+  for (int depth = 0; data && depth < kMostDimensions && (PyList_Check(data) || PyTuple_Check(data)); ++depth) {
     data = PySequence_Fast_GET_SIZE(data) > 0 ? PySequence_Fast_GET_ITEM(data, 0) : nullptr;
   }
   if (!data || is_tensor(data)) return false;

@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from .. import _C
-from .._autocast import AUTOCAST_DEVICES
+from .._autocast import own_autocast_dtype
 from .._stock_functions import autocast_mask
 from .table import Builtin, When
 
@@ -21,11 +21,12 @@ def encoder_layer(stock, src, embed_dim, num_heads, *rest, **named):
     first layer's result is of our dtype and the second's weights are float32. As stock's kernel has it, the sums of the residual branches are in
     autocast's dtype, and the norms' parameters stay."""
     kind = src.device.type
-    if kind not in AUTOCAST_DEVICES or not torch.is_autocast_enabled(kind) or _C.autocast_dtype(kind) is None or not _has_stock(src, *rest):
+    own = own_autocast_dtype(kind)
+    if own is None or not _has_stock(src, *rest):
         return stock(src, embed_dim, num_heads, *rest, **named)
     if src.is_nested:
         raise NotImplementedError(
-            f"expected a padded tensor in torch.autocast with {_C.autocast_dtype(kind)}, but got a nested one, which nn.TransformerEncoder "
+            f"expected a padded tensor in torch.autocast with {own}, but got a nested one, which nn.TransformerEncoder "
             "makes of src_key_padding_mask; make it with enable_nested_tensor=False"
         )
     return _by_parts(src, embed_dim, num_heads, *rest, **named)

@@ -6,6 +6,7 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .. import _C
+from .._codes import compute_type
 from . import scripts
 from .promotion import promoted
 from .table import Builtin, Extended, Native, Replaced, When
@@ -28,8 +29,7 @@ def type_(stock, self, dtype=None, non_blocking=False, **kwargs):
         dtype = named
     if isinstance(dtype, torch.dtype):
         return self.to(dtype, non_blocking=non_blocking)
-    exact = self.double() if _C.format_of(self.dtype).fits_float is False else self.float()
-    return exact.type(dtype, non_blocking=non_blocking, **kwargs)
+    return self.to(compute_type(self.dtype)).type(dtype, non_blocking=non_blocking, **kwargs)
 
 
 # Operators with dtype= (sum, softmax, cumsum, ...), where it or the tensor is ours.

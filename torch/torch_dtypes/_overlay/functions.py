@@ -6,6 +6,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .. import _C
+from .._codes import compute_type
 from .._stock_functions import canonical_mask, has_infinity, subsequent_mask, total_norm
 from .table import Builtin, Extended, When
 
@@ -34,8 +35,7 @@ def _relative_tolerance(a: torch.Tensor) -> float:
     computing in eps, which we do not: of the type that we compute in it is the least that is asked for. In narrow formats it is above 1.
     """
     rows, columns = a.shape[-2:]
-    computed_in = torch.float32 if _C.format_of(a.dtype).fits_float else torch.float64
-    least = max(rows, columns) * torch.finfo(computed_in).eps
+    least = max(rows, columns) * torch.finfo(compute_type(a.dtype)).eps
     return min(max(min(rows, columns) ** 0.5 * torch.finfo(a.dtype).eps, least), 0.5)
 
 

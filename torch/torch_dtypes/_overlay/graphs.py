@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .. import _C
-from .._autocast import AUTOCAST_DEVICES
+from .._autocast import AUTOCAST_DEVICES, own_autocast_dtype
 from . import optimizers, table
 from .graph_variables import SEVERAL_OF_ONE, functions_kept_whole, kept_whole, known, methods_kept_whole
 from .releases import NO_TABLE_OF_METHODS, SKIP_RULES_KNOW_FRAMES, SKIPS_HAVE_REASONS
@@ -53,7 +53,7 @@ format_in = _C.format_in  # what it looks into, and that it runs no code of user
 
 def _format_of_setting() -> str | None:
     """The default dtype or autocast's where it is ours: stock code makes tensors of it unseen."""
-    for setting in (_C.get_default_format(), *map(_C.autocast_dtype, AUTOCAST_DEVICES)):
+    for setting in (_C.get_default_format(), *map(own_autocast_dtype, AUTOCAST_DEVICES)):
         if setting is not None:
             return _C.name_of(setting)
     return None

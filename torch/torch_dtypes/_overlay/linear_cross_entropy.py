@@ -7,6 +7,7 @@ import functools
 import torch
 
 from .. import _C
+from .._codes import compute_type
 from . import table
 from .releases import NO_CHUNKED_CROSS_ENTROPY
 from .table import Extended, Replaced
@@ -41,10 +42,9 @@ def _extend_operators() -> None:
 def adjust(options, num_batches, in_features, num_classes, dtype, *others, **named):
     """LinearCrossEntropyOptions._adjust, by which torch chooses acc_dtype at each call: for ours float32, or float64 where that is needed. What
     comes behind the dtype differs by release."""
-    own = _C.format_of(dtype)
-    if own is None:
+    if _C.format_of(dtype) is None:
         return None
-    wanted = torch.float32 if own.fits_float else torch.float64
+    wanted = compute_type(dtype)
     acc_dtype = options.acc_dtype or wanted
     if acc_dtype not in (wanted, torch.float64):
         raise ValueError(

@@ -14,6 +14,7 @@ from torch.utils._device import DeviceContext
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .. import _C
+from .._codes import compute_type
 from .table import Builtin, When
 
 
@@ -46,11 +47,11 @@ def result_type(stock, *args, **kwargs):
     with dimensions outranks one without, and that outranks a Python number."""
 
     tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)]
-    ours = next((f for x in tensors if (f := _C.format_of(x.dtype))), None)
+    ours = next((x.dtype for x in tensors if _C.format_of(x.dtype)), None)
     if ours is None:  # here for the default dtype, which is that of a fraction beside integers
         made = stock(*args, **kwargs)
         return _C.get_default_format() if made.is_floating_point and not any(x.is_floating_point() for x in tensors) else made
-    complex_dtype = torch.complex64 if ours.fits_float else torch.complex128  # of a Python number: as torch.complex(x, x)
+    complex_dtype = compute_type(ours).to_complex()  # of a Python number: as torch.complex(x, x)
 
     def describe(x):
         if isinstance(x, torch.Tensor):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from collections.abc import Callable, Iterable, Sequence
@@ -14,6 +13,7 @@ import torch_dtypes
 
 from .. import _C
 from ..training.loop import resolve_dtype
+from ..workbench.folders import write_json
 from ..workbench.provenance import cpu_name
 from .measuring import Group, NotMeasuredError, Sizes, compare, rounds_of
 from .suites import DEFAULT_SUITES, SUITES
@@ -149,7 +149,7 @@ def run(
     results["notes"] = [note for suite in groups for note in SUITES[suite].notes(sizes)] + notes
     report.print_tables(console, results)
     if folder:
-        (folder / "bench.json").write_text(json.dumps(results, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        write_json(folder / "bench.json", results)
         written = [folder / "bench.json"]
         if not interrupted:
             written += [report.page_of(results).write(folder / "bench.html")]

@@ -12,7 +12,7 @@ import torch
 from torch._higher_order_ops.wrap import tag_activation_checkpoint
 from torch.utils.checkpoint import checkpoint
 
-from .generators import gpus_in_use, states
+from .._generators import gpus_in_use, states
 
 
 def _runs(region: torch.fx.GraphModule) -> Callable:

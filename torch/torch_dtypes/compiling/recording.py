@@ -16,10 +16,10 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from .. import _C
+from .._generators import forked_generators, gpus_in_use, states
 from .._overlay.factories import drawn_for_graphs
 from . import operators
 from .chains import Chain, chain, find_chains, live_among
-from .generators import gpus_in_use, states
 from .levels import beneath_levels, undone_if_it_fails
 from .tables import look_up
 
@@ -275,7 +275,7 @@ class Recorded:
     """
 
     def __init__(self, function: Callable, inputs: list, differentiable: bool, numbers: Sequence[int] = ()) -> None:
-        with undone_if_it_fails(), _disable_current_modes(), torch.random.fork_rng(devices=gpus_in_use()), torch.set_grad_enabled(differentiable):
+        with undone_if_it_fails(), _disable_current_modes(), forked_generators(), torch.set_grad_enabled(differentiable):
             given = [copy(v) if isinstance(v, torch.Tensor) else v for v in inputs]
             self.recorder = Recorder()
             self.recorder.numbers = [given[i] for i in numbers]
@@ -297,7 +297,7 @@ class Recorded:
         """Which of the results eager code has gradients of, by a run on copies."""
         if not any(isinstance(v, torch.Tensor) and v.requires_grad for v in inputs):
             return [False] * len(self.results)
-        with _disable_current_modes(), torch.random.fork_rng(devices=gpus_in_use()), torch.enable_grad():
+        with _disable_current_modes(), forked_generators(), torch.enable_grad():
             found = function(*(copy(v) if isinstance(v, torch.Tensor) else v for v in inputs))
             return [isinstance(v, torch.Tensor) and v.requires_grad for v in found]
 

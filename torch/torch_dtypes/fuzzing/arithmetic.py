@@ -24,7 +24,7 @@ class Arithmetic:
     """
 
     def __init__(self, name: object, mode: str) -> None:
-        made = dtype_of(name) if isinstance(name, str) else name
+        made = dtype_of(name)
         self.dtype, self.exact = with_rounding(made, mode), with_rounding(made, "nearest_even")
         fmt, binary32 = format_of(self.exact), format_of("e8m23")
         if not fmt.fits_float:

@@ -23,9 +23,10 @@ from torch.distributed.tensor._redistribute import redistribute_local_tensor
 from torch.utils import _pytree as pytree
 
 from .. import _C
+from .._codes import compute_type
 from .._names import DRAWING_MODES
 from ..accumulation import accumulation_of, modes_of
-from ..distributed import _compute_type, same_random
+from ..distributed import same_random
 from ..formats import is_format_dtype
 
 _aten = torch.ops.aten
@@ -212,7 +213,7 @@ def _summed(func, args, kwargs, dtypes):
         args, kwargs = _map(_whole, args), _map(_whole, kwargs)
         with _drawing_alike(mesh, ours):
             return func(*args, **kwargs)
-    wide = torch.float64 if "float64" in policies or torch.float64 in map(_compute_type, ours) else torch.float32
+    wide = torch.float64 if "float64" in policies else compute_type(*ours)
     args, kwargs = (_map(lambda x: cast(x, wide) if _is_ours(x) else x, part) for part in (args, kwargs))
     results = _map(_added_up, func(*args, **kwargs))
     of_results = iter(dtypes)
@@ -223,7 +224,7 @@ def _summed(func, args, kwargs, dtypes):
 def _normalised(func, args, kwargs):
     """An operator whose stock code asks the container for its eps, on exact values, as autograd calls it; one rounding."""
     dtype = args[0].dtype
-    args, kwargs = (_map(lambda x: cast(x, _compute_type(dtype)) if _is_ours(x) else x, part) for part in (args, kwargs))
+    args, kwargs = (_map(lambda x: cast(x, compute_type(dtype)) if _is_ours(x) else x, part) for part in (args, kwargs))
     return cast(func(*args, **kwargs), dtype)
 
 

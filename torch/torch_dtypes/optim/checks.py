@@ -10,7 +10,8 @@ import torch
 from torch.optim import Optimizer
 
 from .. import _C
-from .storage import compute_dtype, overflow_limit
+from .._codes import compute_type
+from .storage import overflow_limit
 
 
 def refuse_optimizer(optimizer: object) -> None:
@@ -81,7 +82,7 @@ def refuse_parameter(p, weight, grad, master, scale) -> None:
             f"expected gradients whose overflow shows, for a dynamic grad_scale, but got {wraps}, which wraps; "
             "use a format that saturates, or a constant grad_scale"
         )
-    if master is not None and master.dtype is torch.float32 and compute_dtype(p.dtype) is torch.float64:
+    if master is not None and master.dtype is torch.float32 and compute_type(p.dtype) is torch.float64:
         raise ValueError(f"expected masters of float64, in which {p.dtype} is computed, but got master=torch.float32; use master=torch.float64")
     for storage in (weight, grad, *([] if master is None else [master])):
         storage.check_shape(p.shape)

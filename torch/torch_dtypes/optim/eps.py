@@ -56,15 +56,10 @@ def set_optimizer_eps(policy: str) -> None:
     _raises_eps = policy == "raise"
 
 
-@cached
 def smallest(dtype: torch.dtype) -> float:
     """The smallest positive number, or 0 where nothing positive is rounded to 0."""
     f = _C.format_of(dtype)
-    if f.keeps_minpos:
-        return 0.0
-    with rounding("nearest_even"):  # what a dtype has is not for a random word to say, nor may asking draw one
-        zero, one = (torch.full((1,), x, dtype=dtype, device="cpu") for x in (0.0, 1.0))
-        return torch.nextafter(zero, one).double().item()
+    return 0.0 if f.keeps_minpos else f.smallest
 
 
 @cached

@@ -14,11 +14,12 @@ from torch.optim import Optimizer
 
 from .. import _C
 from .._arguments import mode_name, said
+from .._codes import compute_type
 from ..rounding import rounding as rounding_block
 from . import checks
 from .closures import step_with
 from .loss_scale import DynamicScale, Scale
-from .storage import Storage, compute_dtype, of_dtype, overflow_limit
+from .storage import Storage, of_dtype, overflow_limit
 
 __all__ = ["LowPrecision"]
 
@@ -269,7 +270,7 @@ class LowPrecision(Optimizer):
 
     def _computes_in(self, p) -> torch.dtype:
         state = [s.dtype for s in (self._state, *self._state_by_name.values())]
-        return compute_dtype(p.dtype, self._weight.dtype, self._master and self._master.dtype, *state)
+        return compute_type(p.dtype, self._weight.dtype, self._master and self._master.dtype, *state)
 
     def _working(self, p, gradient):
         """The tensor that the inner optimizer updates, with its gradient."""

@@ -10,7 +10,7 @@ import torch
 from .. import _C
 from .._caches import cached
 from ..quantization import BlockFormat, FormatTarget, target
-from ..quantization.base import largest_of, saturates
+from ..quantization.base import saturates
 from ..rounding import rounding as rounding_block
 
 _EXACT = (torch.float32, torch.float64)
@@ -114,13 +114,4 @@ def overflow_limit(fmt: _C.Format | None) -> float | None:
         return math.inf
     if fmt.kind == _C.Kind.float and fmt.overflow != _C.Overflow.saturate:
         return math.inf
-    return largest_of(fmt)
-
-
-def compute_dtype(*dtypes: torch.dtype | None) -> torch.dtype:
-    """The dtype in which a step computes: float32, or float64 where a value of one of the dtypes is not in it."""
-    for dtype in dtypes:
-        fmt = _C.format_of(dtype) if dtype is not None else None
-        if dtype is torch.float64 or (fmt is not None and not fmt.fits_float):
-            return torch.float64
-    return torch.float32
+    return fmt.largest

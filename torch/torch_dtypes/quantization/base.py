@@ -30,18 +30,6 @@ INDIFFERENT = ("nearest_even", "nearest_zero", "nearest_away")
 INDIFFERENT_IN_NARROW = (*INDIFFERENT, "toward_zero", "stochastic", "up_down")
 
 
-def largest_of(fmt: _C.Format) -> float:
-    """The largest finite value, as numerics.md defines the kinds."""
-    if fmt.kind in (_C.Kind.table, _C.Kind.takum, _C.Kind.bounded_posit):
-        return _C.decode_exact(fmt, torch.tensor([fmt.max_code], device="cpu")).item()
-    if fmt.kind == _C.Kind.posit:
-        return math.ldexp(1, (fmt.bits - 2) << fmt.exp_bits)
-    if fmt.kind == _C.Kind.fixed:
-        return math.ldexp((1 << fmt.exp_bits + fmt.man_bits) - 1, -fmt.man_bits)
-    field, fraction = divmod(fmt.max_code, 1 << fmt.man_bits)
-    return math.ldexp(fraction + (1 << fmt.man_bits) * (field > 0), max(field, 1) - fmt.bias - fmt.man_bits)
-
-
 def saturates(fmt: _C.Format) -> bool:
     """Whether a table's outermost values take all finite numbers beyond them."""
     beyond = torch.tensor([torch.finfo(torch.float64).max, torch.finfo(torch.float64).min], dtype=torch.float64, device="cpu")
@@ -62,7 +50,7 @@ def full_scale_of(fmt: _C.Format) -> float:
     if fmt.kind == _C.Kind.table:
         return _finest_of_table(fmt)
     if fmt.kind != _C.Kind.posit or fmt.bits < 3:
-        return largest_of(fmt)
+        return fmt.largest
     exponent_bits = min(fmt.exp_bits, fmt.bits - 3)
     fraction_bits = fmt.bits - 3 - exponent_bits
     exponent = ((1 << exponent_bits) - 1) << fmt.exp_bits - exponent_bits
@@ -73,7 +61,7 @@ def _finest_of_table(fmt: _C.Format) -> float:
     values = values_of_codes(fmt)
     values = values[values.isfinite() & (values > 0)].unique()
     if len(values) < 3:
-        return largest_of(fmt)
+        return fmt.largest
     steps = values.log().diff()
     return values[1:][steps < 2 * steps.min() * (1 - 1e-12)].max().item()
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 import torch
 
 from .. import _C, _names
-from .._codes import values_of_codes
 from ..chopping import chop
 from ..formats import format_of
 from . import micro_exponents
-from .base import full_scale_of, largest_of, saturating
+from .base import full_scale_of, saturating
 
 _POWERS = re.compile(r"e(\d+)m0")
 _STOCK = {"float32": "e8m23", "bfloat16": "e8m7", "float16": "e5m10"}
@@ -63,25 +62,11 @@ def scale_format(value: object) -> ScaleFormat:
         return scale_format(fmt.table_name)
     if not fmt.fits_float:
         raise ValueError(f"expected a block's scale as 'e8m0' or a format whose values float32 has, but got {_names.name_of_format(fmt)!r}")
+    if math.isnan(fmt.smallest):
+        raise ValueError(f"expected a block's scale of a format with positive values, but got {_names.name_of_format(fmt)!r}")
     fmt = saturating(fmt)
     fmt.rounding = _C.Rounding.nearest_even
-    return ScaleFormat(_names.name_of_format(fmt), fmt.bits, max(_least(fmt), 2.0**-126), largest_of(fmt), False)
-
-
-def _least(fmt: _C.Format) -> float:
-    """The smallest positive value."""
-    if fmt.is_tapered:
-        return _C.decode_exact(fmt, torch.tensor([1], device="cpu")).item()
-    if fmt.kind == _C.Kind.fixed:
-        return math.ldexp(1, -fmt.man_bits)
-    if fmt.kind == _C.Kind.table:
-        values = values_of_codes(fmt)
-        positive = values[(values > 0) & values.isfinite()]
-        if not len(positive):
-            raise ValueError(f"expected a block's scale of a format with positive values, but got {_names.name_of_format(fmt)!r}")
-        return positive.min().item()
-    lowest = 1 - fmt.bias if fmt.exp_bits else 0
-    return math.ldexp(1, lowest - (fmt.man_bits if fmt.subnormals == _C.Subnormals.gradual else 0))
+    return ScaleFormat(_names.name_of_format(fmt), fmt.bits, max(fmt.smallest, 2.0**-126), fmt.largest, False)
 
 
 def mantissa_threshold(rule: str, element: _C.Format) -> tuple[float, bool]:

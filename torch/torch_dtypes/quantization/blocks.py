@@ -29,7 +29,6 @@ from .base import (
     full_scale_of,
     is_careful,
     is_eager,
-    largest_of,
     refuse_zero_point,
     saturating,
     scale_like,
@@ -115,7 +114,7 @@ class BlockFormat(Target):
 
     def __post_init__(self):
         fmt, scale = format_of(self.element), scale_format(self.scale)
-        largest, full = largest_of(fmt), full_scale_of(fmt)
+        largest, full = fmt.largest, full_scale_of(fmt)
         above, brought = (scale.largest, brought_to(full, scale)) if self.tensor_scale else (1.0, full)
         runs = self.shape.axis == (-1,) and self.shape.size[0] is not None and self.shape.size[0] <= 1024
         for name, value in {

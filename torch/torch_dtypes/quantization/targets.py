@@ -24,7 +24,6 @@ from .base import (
     check_tensor,
     full_scale_of,
     is_careful,
-    largest_of,
     refuse_zero_point,
     rounded,
     saturating,
@@ -62,7 +61,7 @@ class FormatTarget(Target):
         fmt = self.format
         for name, value in {
             "bits": fmt.bits, "rounding": _names.mode_of_format(fmt), "tells_ends_apart": fmt.tells_ends_apart,
-            "largest": largest_of(fmt), "full_scale": full_scale_of(fmt),
+            "largest": fmt.largest, "full_scale": full_scale_of(fmt),
         }.items():  # fmt: skip
             object.__setattr__(self, name, value)
 

@@ -12,6 +12,7 @@ from ..formats import is_format_dtype
 from ..workbench import Statistics, observe
 from ..workbench.colours import colours
 from ..workbench.drawing import save
+from ..workbench.folders import write_json
 from ..workbench.observation.statistics import together
 from .recipes import QUANTIZING
 
@@ -80,7 +81,7 @@ class Observations:
         if self._folder is not None:
             stem = self._folder / _file(run)
             data = {"run": _name(run), "epoch": epoch, **stats.as_json()}
-            stem.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+            write_json(stem.with_suffix(".json"), data)
             stats.to_csv(stem.with_suffix(".csv"))
             for name, figure in _figures(stats):
                 save(figure, self._folder, f"{_file(run)}_{name}")

@@ -1,12 +1,11 @@
 """What a comparison of dtypes comes to: summaries, a table, ``results.json``."""
 
-import json
 import math
-import os
 import statistics
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..workbench.folders import write_json
 from ..workbench.provenance import versions
 from .data import CLASSES
 from .recipes import AFTER
@@ -301,7 +300,5 @@ def write_results(folder, config, runs):
         "summary": [summary.as_json() for summary in summarize(runs)],
     }  # fmt: skip
     path = Path(folder) / "results.json"
-    partial = path.with_suffix(".json.partial")
-    partial.write_text(json.dumps(results, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    write_json(path, results)
     return path

@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from .._generators import forked_generators
 from .data import Dataset, Examples
 from .models import MODELS, build_model
 
@@ -238,7 +239,7 @@ def check_network(config, data) -> int:
         ValueError: it raises, or returns no logits for the classes of the data.
         OSError: its weights cannot be read.
     """
-    with torch.random.fork_rng(devices=[]):
+    with forked_generators():
         model = build_network(config, data).eval()
         inputs, labels = data.train.batch(torch.arange(min(2, len(data.train))), config.image_size)
         try:

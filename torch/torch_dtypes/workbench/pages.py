@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .drawing import dark_variables, inline_svg, is_mapped
+from .folders import write_text
 from .provenance import origin
 
 _NUMBER = re.compile(r"[-+−<>~]?\s*[\d.]")
@@ -113,9 +114,7 @@ class Page:
         """
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(path.name + ".partial")
-        partial.write_text(self.html(), encoding="utf-8")
-        os.replace(partial, path)
+        write_text(path, self.html())
         return path
 
     def _render(self, template: str) -> str:

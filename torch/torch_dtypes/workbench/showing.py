@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from .cards import Card, card
 from .colours import colours
 from .drawing import WIDTHS, save
 from .figures import number_line_figure, precision_figure
+from .folders import write_json
 from .pages import Page
 
 _ROWS = ("format", "kind", "bits", "largest", "smallest", "smallest normal", "epsilon", "significant bits", "decades", "numbers", "specials")
@@ -128,7 +128,7 @@ class Comparison:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         written = [path for name, figure in self.figures(self.width).items() for path in save(figure, folder, name)]
-        (folder / "formats.json").write_text(json.dumps(self.as_json(), indent=1) + "\n", encoding="utf-8")
+        write_json(folder / "formats.json", self.as_json())
         return [*written, self.page(command).write(folder / "formats.html"), folder / "formats.json"]
 
     def page(self, command: str | None = None) -> Page:

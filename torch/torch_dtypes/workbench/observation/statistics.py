@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
+from ..folders import whole_file, write_json
 from .counts import RoundingCounts, counted
 
 _SHARES = ("overflow", "saturated", "underflow", "to_zero", "subnormal", "zeros", "nan_made", "unchanged")
@@ -202,7 +201,7 @@ class Statistics(Mapping):
         Raises:
             OSError: it cannot be written.
         """
-        Path(path).write_text(json.dumps(self.as_json(), indent=1) + "\n", encoding="utf-8")
+        write_json(path, self.as_json())
 
     def to_csv(self, path: str | os.PathLike) -> None:
         """Writes a row for each layer, pass and format: the counts, signal, noise and ``snr``; exponents as ``exponent:count`` with spaces between.
@@ -212,7 +211,7 @@ class Statistics(Mapping):
         """
         rows = [c.as_json() for c in self.sorted("layer")]
         names = list(rows[0]) if rows else list(RoundingCounts("", "", "", 0).as_json())
-        with open(path, "w", newline="", encoding="utf-8") as file:
+        with whole_file(path, newline="") as file:
             writer = csv.DictWriter(file, names)
             writer.writeheader()
             for row in rows:

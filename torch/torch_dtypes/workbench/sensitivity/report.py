@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..colours import colours
 from ..drawing import save
-from ..folders import write_csv
+from ..folders import write_csv, write_json, write_text
 from ..pages import Page
 from .choosing import Mixture
 from .figures import NOT_FINITE, heatmap_figure, place, rise_text, tradeoff_figure
@@ -222,6 +221,6 @@ def write(found: Sensitivity, folder: str | os.PathLike, title: str, command: st
     written += [write_csv(folder / f"{name}.csv", columns, rows) for name, columns, rows in tables]
     for m in found.mixtures:
         written.append(folder / file_name(m))
-        written[-1].write_text(rules_text(found, m), encoding="utf-8")
-    (folder / "sensitivity.json").write_text(json.dumps(as_json(found), indent=1) + "\n", encoding="utf-8")
+        write_text(written[-1], rules_text(found, m))
+    write_json(folder / "sensitivity.json", as_json(found))
     return [*written, page(found, title, command).write(folder / "sensitivity.html"), folder / "sensitivity.json"]

@@ -8,8 +8,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from ..folders import whole_file, write_json
 from .cells import Cell
-from .work import write_json
 
 
 class Store:
@@ -65,12 +65,10 @@ class Store:
 
     def write(self, cell: Cell, result: dict, trained: bytes | Path | None = None) -> None:
         """Keeps an outcome, and before it the weights that a training left."""
-        if trained is not None:
-            target = self.trained(cell)
-            if isinstance(trained, bytes):
-                partial = target.with_name(target.name + ".partial")
-                partial.write_bytes(trained)
-                trained = partial
-            os.replace(trained, target)
+        if isinstance(trained, bytes):
+            with whole_file(self.trained(cell), "wb") as file:
+                file.write(trained)
+        elif trained is not None:
+            os.replace(trained, self.trained(cell))
         write_json(self.path(cell), result)
         shutil.rmtree(self.folder / "running" / cell.key, ignore_errors=True)

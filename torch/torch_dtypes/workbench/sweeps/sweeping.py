@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..drawing import save
-from ..folders import occupied
+from ..folders import occupied, write_json, write_text
 from ..pages import Page
 from . import tables
 from .cells import Cell
@@ -15,7 +15,6 @@ from .engines import Dask, Joblib, run_all
 from .grid import with_bases
 from .heatmap import heatmap_figure
 from .store import Store
-from .work import write_json
 
 
 class Sweep:
@@ -76,7 +75,7 @@ class Sweep:
         """All of it as plain data: the rows, and the outcomes with their epochs; written into a file, too, where one is named. Raises: OSError."""
         data = {"rows": self.rows(), "chances": self.chances, "outcomes": list(self.outcomes.values())}
         if path is not None:
-            write_json(Path(path), data)
+            write_json(path, data)
         return data
 
     def heatmap(self, width: str = "page"):
@@ -124,7 +123,7 @@ def _settings(cell: Cell) -> str:
 
 def _written(text: str, path: str | os.PathLike | None) -> str:
     if path is not None:
-        Path(path).write_text(text, encoding="utf-8")
+        write_text(path, text)
     return text
 
 

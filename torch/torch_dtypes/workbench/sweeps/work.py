@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import time
 import traceback
 from pathlib import Path
@@ -15,7 +13,7 @@ from ... import accumulation
 from ..._repeatable import repeatable
 from ...training import loop, recipes
 from ...training.records import Epoch, Run
-from ..folders import save_tensors
+from ..folders import save_tensors, write_json
 from ..provenance import versions
 from .cells import Cell
 
@@ -30,13 +28,6 @@ def outcome(cell: Cell, state: str, reason: str | None = None, lines: list[str] 
         "accuracy": last.get("accuracy") if state == "done" else None, "loss": last.get("test_loss") if state == "done" else None,
         "epochs": run.as_json()["epochs"] if run else [], "seconds": seconds, "versions": versions(),
     }  # fmt: skip
-
-
-def write_json(path: Path, data: object) -> None:
-    """Writes a file in one step: whoever is killed leaves the old one, or none."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    partial.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(partial, path)
 
 
 def work(cell: Cell, folder: Path, base: Path | None, number: int = 0) -> None:

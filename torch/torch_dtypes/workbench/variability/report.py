@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from dataclasses import asdict
@@ -13,7 +12,7 @@ from ..._arguments import mode_and_bits
 from ..._names import DRAWING_MODES
 from ..colours import GREY, PALETTE
 from ..drawing import new_figure, save
-from ..folders import write_csv
+from ..folders import write_csv, write_json
 from ..pages import Page
 
 if TYPE_CHECKING:
@@ -230,5 +229,5 @@ def write(found: Variability, folder: str | os.PathLike, title: str, command: st
     for name, columns, rows in tables:
         if rows:
             written.append(write_csv(folder / f"{name}.csv", columns, rows))
-    (folder / "variability.json").write_text(json.dumps(as_json(found), indent=1) + "\n", encoding="utf-8")
+    write_json(folder / "variability.json", as_json(found))
     return [*written, page(found, title, command).write(folder / "variability.html"), folder / "variability.json"]

@@ -9,7 +9,8 @@ import click
 
 from ..._arguments import mode_written
 from ...training.options import is_given
-from .files import is_special, put, write
+from ..folders import is_special
+from .files import put, write
 from .lines import KINDS
 from .making import OPERATIONS, Job
 

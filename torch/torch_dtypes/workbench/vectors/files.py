@@ -11,6 +11,7 @@ from typing import TextIO
 
 import torch
 
+from ..folders import is_special
 from .flags import NAMES
 from .lines import KINDS, digits
 from .making import Job
@@ -24,11 +25,6 @@ def put(job: Job, file: TextIO, kind: str, progress: Callable[[int], None] | Non
         file.write(text)
         if progress:
             progress(count)
-
-
-def is_special(path: str | os.PathLike) -> bool:
-    """Whether it is there and no regular file, such as a pipe or device, in whose place no file may come."""
-    return os.path.exists(path) and not os.path.isfile(path)
 
 
 def write(job: Job, path: str | os.PathLike, kind: str, progress: Callable[[int], None] | None = None) -> Path:

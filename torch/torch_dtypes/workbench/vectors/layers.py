@@ -12,6 +12,7 @@ import torch
 from ... import _C
 from ..._calls import Calls
 from ...interchange import codes as codes_of
+from ..folders import write_json, write_text
 from .lines import KINDS, digits
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -71,7 +72,7 @@ def dump_vectors(module: torch.nn.Module, inputs: Any, folder: str | os.PathLike
     if not written.layers:
         raise ValueError("expected a run that calls at least one module without children, but got none: nothing is written of functions")
     manifest = {"module": type(module).__name__, "as": as_, "version": f"torch_dtypes {_version()}", "layers": written.layers}
-    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    write_json(folder / "manifest.json", manifest)
     return manifest
 
 
@@ -122,7 +123,7 @@ class _Writer:
             mark = "#" if self.kind == "hex" else "//"
             head = f"{mark} {stem} {role}: {said['dtype']}, {bits} bits, shape {said['shape']}\n"
             text = head + "".join([f"{code:0{digits(bits)}x}\n" for code in codes])
-        (self.folder / file).write_text(text, encoding="utf-8")
+        write_text(self.folder / file, text)
         return said
 
 

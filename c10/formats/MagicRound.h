@@ -8,6 +8,7 @@
 // A product need not be exact: m is added to it in one operation, and chosen by what float32 makes of it. Where that is a power of two which the
 // product itself does not reach, it is so near that both binades' last places round it to that power.
 #pragma once
+#include <c10/formats/FormatLimits.h>
 #include <c10/formats/OddArithmetic.h>
 
 namespace c10::formats {
@@ -79,7 +80,8 @@ struct FloatMagic {
   static int scale_of(const Format& f) { return 128 - (23 - f.man_bits) - f.max_exponent(); }
 };
 
-// Posits, as long as the cut is in the fraction, or right behind the exponent. What is rounded is 0 or a normal number.
+// Posits, as long as the cut is in the fraction, or right behind the exponent: of formats whose range float32's products leave, and of whose sums and
+// products few are near its ends. What is rounded is 0 or a normal number.
 struct PositMagic {
   struct Table {
     float of_exponent[256];
@@ -136,6 +138,7 @@ struct PositMagic {
   TD_INLINE float unsigned_rounded_product(float x, Right y, const Table& shared) const { return rounded_product(x, y, shared); }
 
  private:
+  friend struct PositMagicToEnds;
   TD_INLINE static float magic(float x, const Table& shared) { return shared.of_exponent[bits_as<uint32_t>(x) >> 23 & 255]; }
   // Of the fraction of numbers from 2^e on; below 0 where the exponent has not all of its own.
   static int digits(const Format& f, int e) {
@@ -149,6 +152,80 @@ struct PositMagic {
     const float even = 1.5F * power_of_two<float>(e - digits(f, e) + 23);
     const bool odd_code = f.exp_bits > 0 ? (e & 1) != 0 : e < 0;
     return digits(f, e) == 0 && !odd_code ? even + power_of_two<float>(e) : even;
+  }
+};
+
+// The same to the ends of the range, for posits of few bits, of which products and sums are there often: 2^-6 is posit8es0's smallest number. Where the
+// exponent is cut, or what is rounded beyond the outermost number, all of a binade is one of two numbers, by whether it is below a threshold; all
+// between neighbours goes to one of them there, so that a product or sum that float32 rounds does not come to a threshold: its terms have the digits
+// that the regime leaves them.
+struct PositMagicToEnds {
+  struct Row {
+    float magic;                   // NaN where the threshold decides
+    float threshold, below, above; // of magnitudes; NaN where the magic number serves
+  };
+  struct Table {
+    Row of_exponent[128];
+  };
+  static constexpr bool is_scaled = false;
+  using Right = float;
+
+  int scale{0};
+  Table table;
+
+  explicit PositMagicToEnds(const Format& f) {
+    const float nan = bits_as<float>(nan_bits<float>());
+    const int beyond = f.max_exponent() + 1;
+    const Row largest = cut(f, beyond), smallest = cut(f, -beyond - 1);
+    for (int i = 0; i < 128; ++i) {
+      const int e = i < 63 ? i + 1 : i - 127;
+      if (e > beyond) table.of_exponent[i] = largest;
+      else if (e < -beyond - 1) table.of_exponent[i] = smallest;
+      else table.of_exponent[i] = PositMagic::digits(f, e) >= 0 ? Row{PositMagic::magic(f, e), 0, nan, nan} : cut(f, e);
+    }
+  }
+
+  // Of formats whose products have exponents from -64 to 63.
+  static bool serves(const Format& f) { return PositMagic::serves(f) && f.bits <= 16 && 2 * f.max_exponent() < 63; }
+  static bool sums_in_float(const Format& f) { return PositMagic::sums_in_float(f); }
+
+  TD_HOST_DEVICE void fill(Table& shared, int thread, int threads) const {
+    for (int i = thread; i < 128; i += threads) shared.of_exponent[i] = table.of_exponent[i];
+  }
+
+  TD_INLINE float rounded(float x, const Table& shared) const {
+    const Row& row = of(x, shared);
+    return or_end((x + row.magic) - row.magic, x, row);
+  }
+  TD_INLINE float unsigned_rounded(float x, const Table& shared) const { return rounded(x, shared); }
+  TD_INLINE float unsigned_rounded_multiple(float x, const Table& shared) const { return rounded(x, shared); }
+
+  TD_INLINE float left(float x) const { return x; }
+  TD_INLINE Right right(float y) const { return y; }
+  TD_INLINE float rounded_product(float x, Right y, const Table& shared) const {
+    const float product = x * y;
+    const Row& row = of(product, shared);
+    return or_end(fused(x, y, row.magic) - row.magic, product, row);
+  }
+  TD_INLINE float unsigned_rounded_product(float x, Right y, const Table& shared) const { return rounded_product(x, y, shared); }
+
+ private:
+  // Seven bits of the exponent: 0 has the row of 2, which gives 0; an infinity or NaN that of 1, which gives NaN.
+  TD_INLINE static const Row& of(float x, const Table& shared) { return shared.of_exponent[bits_as<uint32_t>(x) >> 23 & 127]; }
+  TD_INLINE static float or_end(float rounded, float x, const Row& row) {
+    const float end = __builtin_copysignf(__builtin_fabsf(x) < row.threshold ? row.below : row.above, x);
+    return rounded == rounded ? rounded : end;
+  }
+
+  // The binade from 2^e on, by what the codec makes of its ends.
+  static Row cut(const Format& f, int e) {
+    const float nan = bits_as<float>(nan_bits<float>());
+    const auto number = [&](float x) { return static_cast<float>(value_of(f, encode(f, unpack(static_cast<double>(x))))); };
+    const float first = power_of_two<float>(e), second = bits_as<float>(bits_as<uint32_t>(first) + 1);
+    const float last = bits_as<float>(bits_as<uint32_t>(2 * first) - 1);
+    const float below = number(first), above = number(second);
+    if (above != number(last)) return {nan, 0, nan, nan}; // several numbers: not known
+    return {nan, below == above ? 0 : second, below, above};
   }
 };
 

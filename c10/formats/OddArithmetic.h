@@ -55,7 +55,10 @@ TD_INLINE T range_to_odd(T result, typename Machine<T>::Bits overflows, typename
 // that nothing is asked of overflow and underflow.
 template <typename T>
 TD_INLINE T odd_of(T down, T up) {
-  return bits_as<typename Machine<T>::Bits>(down) & 1 ? down : up; // of -0 and 0, which is up, the one that to nearest gives
+  using Bits = typename Machine<T>::Bits;
+  const Bits d = bits_as<Bits>(down);
+  // By bits: of a choice, nvcc makes an operation that waits for the other one. Of -0 and 0, which is up, the one that to nearest gives.
+  return bits_as<T>(select(0 - (d & 1), d, bits_as<Bits>(up)));
 }
 
 #ifdef __CUDACC__ // a GPU's operations round in the direction that one says: two of them are cheaper than an error

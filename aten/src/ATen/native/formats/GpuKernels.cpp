@@ -30,6 +30,7 @@ static const GpuBinding* host_binding() {
       .check = [](cuda::Status status, const char*) { TORCH_INTERNAL_ASSERT(status == 0); },
       .capturing = [](c10::Device) { return false; },
       .synchronize = [] {}, // kernels have run when they return
+      .multiplies_bfloat16 = [](c10::Device) { return true; },
       .draw = nullptr,      // the CPU's generators
   };
   return &binding;
@@ -90,11 +91,16 @@ void Gpu::expect(const Format& format) const {
                               "but got a tensor of ", format.is_takum() ? "such a takum" : "such a posit", ". Move it with .cpu() first.");
 }
 
-void hold_for_launches(const at::Tensor& read) {
+void hold_on_stream(const at::Tensor& read) {
   if (read.is_cpu()) return; // the GPU's kernels on the host have run when they return
   const c10::DeviceGuard guard(read.device());
   const c10::impl::VirtualGuardImpl device(read.device().type());
   device.recordDataPtrOnStream(read.storage().data_ptr(), device.getStream(read.device()));
+}
+
+void hold_for_launches(const at::Tensor& read) {
+  if (read.is_cpu()) return;
+  hold_on_stream(read);
   if (!binding_for(read.device(), "graphs").capturing(read.device())) return;
   static auto& mutex = *new std::mutex;
   static auto& kept = *new std::map<const void*, at::Tensor>;
@@ -111,6 +117,10 @@ void expect_no_graph(c10::Device device) {
       !binding_for(device, "random words").capturing(device),
       "random words: expected a generator of the GPU's while a CUDA graph is captured, but got one of the CPU's (as a block of ",
       "torch_dtypes.fuzzy has, too), whose words would be the same in each of the graph's runs. Capture without it.");
+}
+
+bool multiplies_bfloat16(c10::Device device) {
+  return binding_for(device, "products on tensor cores").multiplies_bfloat16(device);
 }
 
 Seed draw_on_gpu(const std::optional<at::Generator>& generator, c10::Device device) {

@@ -34,6 +34,8 @@ struct GpuBinding {
   bool (*capturing)(c10::Device);
   // Waits for all streams of the current device.
   void (*synchronize)();
+  // Whether stock products of bfloat16 run there: not before Ampere.
+  bool (*multiplies_bfloat16)(c10::Device);
   // 64 bits of a generator of the device, its default one where none is given.
   Seed (*draw)(const std::optional<at::Generator>&, c10::Device);
 };
@@ -65,13 +67,15 @@ class Gpu {
   cuda::Stream stream_;
 };
 
-// What launches on the current stream read and others may drop: its memory stays until they have run, and for good where they are captured, for
-// graphs hold no tensors.
+// What launches on the current stream read, and others may drop that was made in another's order: its memory stays until they have run.
+void hold_on_stream(const at::Tensor& read);
+// The same, and for good where they are captured, for graphs hold no tensors.
 void hold_for_launches(const at::Tensor& read);
 
 bool is_captured(c10::Device device); // its current stream, into a graph
 // An error where the device's stream is being captured, for the CPU's words would be the same in each of the graph's runs.
 void expect_no_graph(c10::Device device);
+bool multiplies_bfloat16(c10::Device device); // as GpuBinding has it
 Seed draw_on_gpu(const std::optional<at::Generator>& generator, c10::Device device);
 
 // Whether the GPU's kernels were compiled for the host (TORCH_DTYPES_GPU_ON_HOST, for tests), and whether they compute for CPU tensors now; a

@@ -14,6 +14,7 @@ bool GpuPrograms::take(const Program& program, const FormatEntry& entry, c10::De
   const Format format = rounding_format(entry);
   const bool drawn = c10::formats::is_stochastic(format.rounding);
   if (n > kSmall || drawn || observing() || program.instructions.size() > cuda::Programs::kMostSteps) return false;
+  if (n == 0) return true; // it has no memory, by which the others' registers would be taken for unused
   if (&program != program_ || &entry != entry_ || device != device_ || waiting_.runs == cuda::Programs::kMostRuns) {
     launch();
     program_ = &program;
@@ -25,7 +26,6 @@ bool GpuPrograms::take(const Program& program, const FormatEntry& entry, c10::De
     waiting_.reads = 0;
     for (int r = 0; r < kTensors; ++r) waiting_.reads |= uint32_t{data[r] != nullptr} << r;
   }
-  if (n == 0) return true;
   std::copy_n(data, kTensors, waiting_.at[waiting_.runs]);
   waiting_.end[waiting_.runs] = (waiting_.runs == 0 ? 0 : waiting_.end[waiting_.runs - 1]) + n;
   ++waiting_.runs;

@@ -83,7 +83,7 @@ bool serve(const Sums& sums, const Tensor& a, const Tensor& b, int64_t dims) {
   const auto plain = [&](const Tensor& t) { return is_format_tensor(t) && on_gpu(t.device()) && t.dim() == dims && t.numel() > 0; };
   if (!machine || !plain(a) || !plain(b) || a.size(-1) != b.size(-2) || a.size(0) != (dims == 3 ? b.size(0) : a.size(0))) return false;
   const std::optional<HalfParts> parts = half_parts(sums.entry);
-  if (!parts) return false;
+  if (!parts || (parts->type == HalfType::BFloat16 && !multiplies_bfloat16(a.device()))) return false;
   return parts->count == 1 || static_cast<double>(a.numel()) * static_cast<double>(b.size(-1)) >= kManyProducts;
 }
 

@@ -32,6 +32,12 @@ bool capturing(c10::Device device) {
   return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
 }
 
+bool multiplies_bfloat16(c10::Device device) {
+  int major = 0;
+  C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index()));
+  return major >= 8;
+}
+
 // A word of Philox for the place at which the generator stands, which moves on; while a graph is captured, the place where its runs find what the
 // word is made from. (A generator that the graph does not know raises.)
 Seed draw(const std::optional<at::Generator>& generator, c10::Device device) {
@@ -52,6 +58,7 @@ const bool bound = [] {
       .check = &check,
       .capturing = &capturing,
       .synchronize = &c10::cuda::device_synchronize,
+      .multiplies_bfloat16 = &multiplies_bfloat16,
       .draw = &draw,
   };
   bind_gpu(binding);

@@ -48,10 +48,23 @@ Status take_refused();
 
 constexpr int kThreads = 256;
 constexpr int64_t kMostBlocks = 1 << 16; // each thread takes further indices in steps of the whole grid
-constexpr int64_t kMostPreparedBlocks = 1 << 12;
+
+// How many blocks a multiprocessor has at the least: a body's kLeastBlocks, by which the compiler gives each thread fewer registers.
+template <typename Body>
+constexpr int least_blocks() {
+  if constexpr (requires { Body::kLeastBlocks; }) return Body::kLeastBlocks;
+  else return 1;
+}
+// Of bodies that prepare something: as many blocks as the device holds at once, or the rest would prepare it again.
+inline int64_t most_prepared_blocks() {
+  int device = 0, count = 0;
+  if (cudaGetDevice(&device) != cudaSuccess || cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return kMostBlocks;
+  constexpr int most_threads = 2048; // of a multiprocessor
+  return static_cast<int64_t>(count) * (most_threads / kThreads);
+}
 
 template <typename Body>
-__global__ void __launch_bounds__(kThreads) run_each(const __grid_constant__ Body body, int64_t n) {
+__global__ void __launch_bounds__(kThreads, least_blocks<Body>()) run_each(const __grid_constant__ Body body, int64_t n) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x, first = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if constexpr (shares<Body>) {
     __shared__ typename Body::Shared shared;
@@ -67,7 +80,7 @@ template <typename Body>
 Status for_each(int64_t n, Stream stream, const Body& body) {
   if (const Status refused = take_refused()) return refused;
   if (n <= 0) return 0;
-  constexpr int64_t most = shares<Body> ? kMostPreparedBlocks : kMostBlocks;
+  const int64_t most = shares<Body> ? most_prepared_blocks() : kMostBlocks;
   const int64_t blocks = (n + kThreads - 1) / kThreads;
   run_each<<<static_cast<unsigned>(blocks < most ? blocks : most), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(body, n);
   return static_cast<Status>(cudaGetLastError());
@@ -144,6 +157,20 @@ struct Several {
     int k = 0;
     while (i >= end[k]) ++k;
     bodies[k](k == 0 ? i : i - end[k - 1]);
+  }
+};
+
+// The same with a type Shared, which all of them prepare alike.
+template <shares Body, int n>
+struct Several<Body, n> {
+  using Shared = typename Body::Shared;
+  Body bodies[n];
+  int64_t end[n];
+  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const { bodies[0].prepare(shared, thread, threads); }
+  TD_HOST_DEVICE void operator()(const Shared& shared, int64_t i) const {
+    int k = 0;
+    while (i >= end[k]) ++k;
+    bodies[k](shared, k == 0 ? i : i - end[k - 1]);
   }
 };
 

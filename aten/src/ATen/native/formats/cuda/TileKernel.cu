@@ -9,8 +9,9 @@ namespace {
 
 using c10::formats::FloatMagic;
 using c10::formats::PositMagic;
+using c10::formats::PositMagicToEnds;
 
-constexpr int64_t kThreadsForLargeTiles = 1 << 16; // fewer would leave a large GPU idle
+constexpr int64_t kThreadsForLargeTiles = 1 << 15; // 128 blocks; fewer would leave a large GPU idle
 constexpr int kWarp = 32; // threads side by side: of neighbouring columns, so that they load neighbouring numbers
 
 // ---- how a product joins an accumulator ----
@@ -99,7 +100,7 @@ struct TwoFormats {
 // Rounded products, added up in float32.
 template <typename Magic>
 struct Float32Sums {
-  static constexpr int columns = 8;
+  static constexpr int columns = Magic::is_scaled ? 8 : 4; // a posit's look-up waits: two blocks are worth more than fewer loads
   static constexpr bool in_chunks = false;
   using Wide = double;
   using Right = typename Magic::Right;
@@ -147,6 +148,8 @@ struct Tiles : StepOperands<typename Step::Wide, float> {
   using Operands = StepOperands<Wide, float>;
   using Shared = typename Step::Shared;
   using Operands::places;
+  // Two blocks hide what one waits for; sums of chunks have no registers left for that.
+  static constexpr int kLeastBlocks = !chunked && rows * columns <= 32 ? 2 : 1;
 
   Step step;
 
@@ -162,12 +165,13 @@ struct Tiles : StepOperands<typename Step::Wide, float> {
   TD_HOST_DEVICE void operator()(const Shared& shared, int64_t thread) const {
     const DotShape& s = places.shape;
     const int64_t tile = thread / kWarp, band = tile / tiles_down(), batch = band / tiles_across();
-    const int64_t row = tile % tiles_down() * rows, column = band % tiles_across() * (kWarp * columns) + thread % kWarp;
-
-    // Beyond the edges the last ones are computed once more and not written.
-    const float *left[rows], *right[columns];
+    // Beyond the last row it is computed once more and not written. The last columns' tile ends with the matrix: what it shares with the one before
+    // is computed by both, so that each thread's columns are at constant distances.
+    const int64_t row = tile % tiles_down() * rows, begin = band % tiles_across() * (kWarp * columns);
+    const int64_t last = s.n > kWarp * columns ? s.n - kWarp * columns : 0, column = (begin < last ? begin : last) + thread % kWarp;
+    const float* left[rows];
     for (int r = 0; r < rows; ++r) left[r] = this->a + (batch * s.m + (row + r < s.m ? row + r : s.m - 1)) * s.k;
-    for (int c = 0; c < columns; ++c) right[c] = this->b + batch * s.k * s.n + (column + c * kWarp < s.n ? column + c * kWarp : s.n - 1);
+    const float* right = this->b + batch * s.k * s.n + (columns > 1 || column < s.n ? column : s.n - 1);
 
     float acc[rows][columns], chunks[rows][columns]; // chunks: the sum of those that are done
     TD_UNROLL
@@ -187,8 +191,8 @@ struct Tiles : StepOperands<typename Step::Wide, float> {
         float x[rows];
         typename Step::Right y[columns];
         for (int r = 0; r < rows; ++r) x[r] = step.left(left[r][term]);
-        for (int c = 0; c < columns; ++c) y[c] = step.right(*right[c]);
-        for (int c = 0; c < columns; ++c) right[c] += s.n;
+        for (int c = 0; c < columns; ++c) y[c] = step.right(right[c * kWarp]);
+        right += s.n;
         for (int r = 0; r < rows; ++r) {
           for (int c = 0; c < columns; ++c) acc[r][c] = step.next(shared, acc[r][c], x[r], y[c]);
         }
@@ -232,7 +236,8 @@ Status launch_sized(const StepPolicy& policy, const Dots<float>& dots, void* out
   constexpr int rows = 8;
   const Tiles<Step, rows, columns, chunked> large(policy, dots, out);
   const int64_t computed = large.tiles_down() * rows; // rows; a small tile's results take up to twice as long
-  if (large.threads() >= kThreadsForLargeTiles && 5 * computed <= 9 * dots.shape.m) return for_each(large.threads(), stream, large);
+  const bool fits = dots.shape.n >= kWarp * columns && 5 * computed <= 9 * dots.shape.m;
+  if (fits && large.threads() >= kThreadsForLargeTiles) return for_each(large.threads(), stream, large);
   const Tiles<Step, 1, 1, chunked> small(policy, dots, out);
   return for_each(small.threads(), stream, small);
 }
@@ -264,11 +269,12 @@ bool serves_tiles(const StepPolicy& p, const Dots<float>& dots) {
   if (!dots.a || dots.present || dots.present_rows || p.fused || p.kahan || p.order != SumOrder::Sequential) return false;
   if (p.chunk && (p.rounds_chunks || !p.chunks_in_float || sums_in_binary32(p))) return false;
   if (p.result.rounding != Rounding::NearestEven) return false; // it may draw
-  return (sums_in_binary32(p) && p.exact_product) || serves<FloatMagic>(p) || serves<PositMagic>(p);
+  return (sums_in_binary32(p) && p.exact_product) || serves<FloatMagic>(p) || serves<PositMagic>(p); // and where that, the one to the ends
 }
 
 Status tile_sums(const StepPolicy& p, const Dots<float>& dots, void* out, Stream stream) {
   if (sums_in_binary32(p) && p.exact_product) return launch<Float32>(p, dots, out, stream);
+  if (serves<PositMagicToEnds>(p)) return launch_by<PositMagicToEnds>(p, dots, out, stream);
   return p.product.is_posit() ? launch_by<PositMagic>(p, dots, out, stream) : launch_by<FloatMagic>(p, dots, out, stream);
 }
 

@@ -247,7 +247,10 @@ class Call {
     }
     finish_with(outputs, [apart = std::move(apart)] {
       const at::AutoDispatchBelowADInplaceOrView guard;
-      for (const auto& [codes, dense] : apart) at::_ops::copy_::call(const_cast<at::Tensor&>(codes), dense, false);
+      for (const auto& [codes, dense] : apart) {
+        hold_on_stream(dense);
+        at::_ops::copy_::call(const_cast<at::Tensor&>(codes), dense, false);
+      }
     });
   }
 
@@ -279,6 +282,7 @@ class Call {
       if (!receives) return;
       manner.run([&] {
         for (size_t i = 0; i < targets.size(); ++i) {
+          hold_on_stream(values[i]);
           encode_into(targets[i], averages ? values[i].div(size) : values[i]);
         }
       });
@@ -291,6 +295,7 @@ class Call {
     return [gathered, manner = std::move(manner), targets, receives, averages, entry = entry_] {
       if (!receives) return;
       manner.run([&] {
+        hold_on_stream(gathered);
         const at::Tensor all = format_alias(stock_alias(gathered, entry->container), *entry);
         const at::Tensor sums = averages ? at::_ops::mean_dim::call(all, at::IntArrayRef{0}, false, {})
                                          : at::_ops::sum_dim_IntList::call(all, at::IntArrayRef{0}, false, {});

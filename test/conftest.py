@@ -1,10 +1,6 @@
 """What the tests share: the built-in formats by their definitions, and ways between tensors and codes. oracle.py and its like: support/."""
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import oracle
 import pytest
@@ -14,8 +10,6 @@ import torch_dtypes
 from torch_dtypes import _C
 
 pytest_plugins = ["devices", "in_tree", "own_process"]
-
-TEST = Path(__file__).resolve().parent
 
 OTHER_NAMES = {"q43": "e4m3", "q52": "e5m2", "tf32": "e8m10"}  # of built-in formats whose own name does not say their parameters
 
@@ -30,17 +24,6 @@ def definition(name: str) -> oracle.Spec:
 
 
 BUILTIN = {name: definition(name) for name in map(_C.name_of, torch_dtypes.builtin_dtypes())}
-
-
-def run_for_capability(script, capability, groups) -> str:
-    """What a test file, run as a script over each group of vector files, says; the kernels are those of one vector unit."""
-    path = os.pathsep.join(filter(None, (str(TEST), str(TEST / "support"), os.environ.get("PYTHONPATH"))))
-    env = {**os.environ, "TORCH_DTYPES_CPU_CAPABILITY": capability, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    output = ""
-    for group in groups:
-        done = subprocess.run([sys.executable, script, capability, *map(str, group)], env=env, capture_output=True, text=True, check=False)
-        output += done.stdout + done.stderr
-    return output
 
 
 def bits_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -75,3 +58,11 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def eps_as_given():
+    """Optimizers take an eps that is 0 in the parameters' dtype."""
+    torch_dtypes.set_optimizer_eps("keep")
+    yield
+    torch_dtypes.set_optimizer_eps("raise")

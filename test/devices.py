@@ -40,6 +40,7 @@ _CHAINS = "chains of elementwise operators are fused on the CPU alone"
 _TEXT = "its text has no device, and types no `cuda`"
 _MEMORY = "shares memory with NumPy, which is the CPU's"
 _COMMAND = "the command trains on the CPU, in a process of its own or with what it makes itself there"
+_ON_HOST = "calls kernels that were compiled for the host on pointers to its memory"
 _ENCODER = "on a GPU, autocast has no operator for a whole layer of an encoder: its parts are test_gpu_autocast.py's"
 CPU_ONLY = {
     "test_operators_that_take_the_widest_dtype": "they are others on a GPU: test_gpu_autocast.py",
@@ -71,7 +72,7 @@ CPU_ONLY = {
     "test_python_functions_on_elements": "map_ and apply_ are the CPU's in PyTorch",
     "test_vectors_go_into_what_is_no_regular_file_and_where_a_link_leads": "the command works on the CPU, where moved tensors are not",
     "test_standard_output_that_is_full_or_has_no_reader": "the command works on the CPU, where moved tensors are not",
-    "test_cuda_kernels.py": "calls kernels that were compiled for the host on pointers to its memory",
+    **dict.fromkeys((f"test_cuda_{part}.py" for part in ("arithmetic", "kernels", "launches", "sums")), _ON_HOST),
     "test_a_few_elements_cost_little": "compares times of the CPU's loops, which run while they are called",
     "test_statistics_in_memory_that_cannot_be_written": "maps a file into the host's memory",
     "test_examples_are_right": _TEXT,

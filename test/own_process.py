@@ -7,6 +7,7 @@ back. Importing such a file must make no format.
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from in_tree import FULL, IN_TREE
 
 RUN = 32  # consecutive tests that go to a worker together, so that what their module sets up is set up seldom
 PIPE = "TORCH_DTYPES_TEST_PIPE"  # the file descriptor that a process of a file is told by
+FOLDER = "TORCH_DTYPES_TEST_FOLDER"  # of what all processes of a session share, pytest-xdist's workers among them
 
 
 class OwnProcess:
@@ -127,6 +129,9 @@ def nearly_full() -> bool:
 
 
 def pytest_configure(config):
+    if FOLDER not in os.environ:
+        os.environ[FOLDER] = tempfile.mkdtemp(prefix="torch-dtypes-tests-")
+        config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(FOLDER)))
     descriptor = os.environ.pop(PIPE, None)
     if descriptor:
         os.set_inheritable(int(descriptor), False)

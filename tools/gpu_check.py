@@ -46,7 +46,7 @@ TESTS = [
     ("the CPU's bits on the GPU", ["test/operators/test_gpu_route.py"]),
     ("casts", ["test/operators/test_conversion.py", "test/operators/test_factories.py", "test/operators/test_default_dtype.py"]),
     ("arithmetic", ["test/operators/test_arithmetic.py", "test/operators/test_operands.py", "test/operators/test_filling.py"]),
-    ("sums", [f"test/operators/test_{name}.py" for name in ("accumulation", "accumulation_convolution", "exact_products")]),
+    ("sums", [f"test/operators/test_{name}.py" for name in ("accumulation", "accumulation_exact", "accumulation_convolution", "exact_products")]),
     ("views and overlap", ["test/operators/test_views.py", "test/operators/test_overlap.py", "test/operators/test_moved_codes.py"]),
     ("optimizers", ["test/operators/test_optimizer_steps.py", "test/operators/test_foreach.py"]),
     ("random numbers", ["test/operators/test_random_numbers.py"]),
@@ -60,8 +60,9 @@ TESTS = [
     ("compiled graphs", ["test/graphs"]),
     ("PyTorch's database", ["test/conformance/test_operators.py"]),
 ]
-# test_cuda_kernels.py compiles the kernels for the host: of that a GPU learns nothing.
-NAMED = [path for _, paths in TESTS for path in paths if path.startswith("test/operators/")] + ["test/operators/test_cuda_kernels.py"]
+# These run the kernels compiled for the host: of that a GPU learns nothing.
+ON_HOST = [f"test/operators/test_cuda_{part}.py" for part in ("arithmetic", "kernels", "launches", "sums")]
+NAMED = [path for _, paths in TESTS for path in paths if path.startswith("test/operators/")] + ON_HOST
 TESTS.insert(-1, ("the rest of the operators", ["test/operators", *(f"--ignore={path}" for path in NAMED)]))
 
 

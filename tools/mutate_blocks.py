@@ -2,8 +2,8 @@
 
     python tools/mutate_blocks.py [--build "make develop"] [words of a mutation's name]
 
-As tools/mutate.py does, but with tensors: each broken source is built into the active environment by the command, test/operators/test_block_sums.py
-runs, and the source is put back (build once more at the end). The exit status is 1 where the tests pass with a broken one. Some 30 seconds each.
+As tools/mutate.py does, but with tensors: each broken source is built into the active environment by the command, TESTS run,
+and the source is put back (build once more at the end). The exit status is 1 where the tests pass with a broken one. Some 30 seconds each.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import sys
 
 from mutating import ROOT, broken, verdict
 
+TESTS = ("test/operators/test_block_sums.py", "test/operators/test_block_sums_operators.py")
 FOLDER = "aten/src/ATen/native/formats/"
 SUMS, DOTS, KERNEL = "c10/formats/BlockRegister.h", FOLDER + "BlockDots.cpp", FOLDER + "cpu/BlockKernel.cpp"
 BEYOND, TWICE = "const double beyond = power(s.high) * 2;", "const double beyond = power(s.high) * 4;"
@@ -46,7 +47,7 @@ def passes(build: str) -> bool | None:
     """Whether the tests do; None: it does not build."""
     if subprocess.run(shlex.split(build), cwd=ROOT, capture_output=True, check=False).returncode:
         return None
-    tests = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "test/operators/test_block_sums.py"]
+    tests = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *TESTS]
     return subprocess.run(tests, cwd=ROOT, capture_output=True, check=False).returncode == 0
 
 

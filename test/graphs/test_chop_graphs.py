@@ -4,6 +4,7 @@ import io
 
 import pytest
 import torch
+from capture import clean  # noqa: F401 (a fixture)
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -12,20 +13,14 @@ from torch_dtypes import chop
 
 OP = torch.ops.torch_dtypes.chop.default
 X, Y = torch.linspace(-3, 3, 24).reshape(4, 6), torch.linspace(-2, 5, 24).reshape(4, 6)
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.torch.jit.*:DeprecationWarning",  # PyTorch's own
-    "ignore:.*torch.jit.*:torch.jit.TracerWarning",
-    "ignore:.*should not be instantiated:DeprecationWarning",
-)
-
-
-@pytest.fixture(autouse=True)
-def clean():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
+pytestmark = [
+    pytest.mark.filterwarnings(
+        "ignore:.torch.jit.*:DeprecationWarning",  # PyTorch's own
+        "ignore:.*torch.jit.*:torch.jit.TracerWarning",
+        "ignore:.*should not be instantiated:DeprecationWarning",
+    ),
+    pytest.mark.usefixtures("clean"),
+]
 FORMATS = {"name": "q43", "parameters": "posit12es1_up", "alias": "fp16", "dtype": torch.posit16es2, "own mode": "q52_toward_zero"}
 
 

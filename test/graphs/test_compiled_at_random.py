@@ -44,6 +44,31 @@ def test_networks(name, backend):
     assert_draws_as(lambda x: step(model, run, x), lambda x: step(eager, eager, x), x)
 
 
+EXACT = {
+    "relu": lambda x: torch.relu(x).sum(),
+    "abs of a negative": lambda x: (-x).abs().sum(),
+    "gated": lambda x: (torch.relu(x) * x).sum(),
+    "maximum": lambda x: torch.maximum(x, -x).sum(),
+    "dropout": lambda x: F.dropout(torch.relu(x), 0.5, True).sum(),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("mode", ["stochastic", "up_down"])
+@pytest.mark.parametrize("name", EXACT)
+def test_operators_that_round_nothing_have_gradients(name, mode, backend):
+    """Two of them on one 8-bit tensor would be one look-up in a dtype that does not draw."""
+    f, dtype = EXACT[name], torch_dtypes.with_rounding(torch.q43, mode)
+
+    def gradient(run):
+        x = torch.linspace(-2, 2, 12).to(torch.q43).to(dtype).requires_grad_()
+        y = run(x)
+        y.backward()
+        return y.detach(), x.grad
+
+    assert_draws_as(lambda: gradient(compiled(f, backend)), lambda: gradient(f))
+
+
 def equal_calls(x):
     twice = x * x - x * x
     parts = torch.cat([twice, twice]).split(2)

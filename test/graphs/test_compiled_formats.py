@@ -1,5 +1,7 @@
 """Functions and models in our dtypes in whole graphs of torch.compile: graphs over codes with eager code's bits, forward and backward."""
 
+# ruff: noqa: F811 (a fixture that is imported)
+
 import copy
 import subprocess
 import sys
@@ -7,7 +9,7 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
-from capture import DEVICE, FUSES, WHOLE_GRAPHS, Graphs, assert_same, clean, layers_in_parts  # noqa: F401 (the last two are fixtures)
+from capture import FUSES, WHOLE_GRAPHS, assert_same, backend, clean, layers_in_parts  # noqa: F401 (the last three are fixtures)
 from networks import LeNet5, Transformer, step
 from torch.optim.nadam import nadam
 
@@ -18,11 +20,6 @@ from torch_dtypes.compiling import operators
 
 formats = pytest.mark.parametrize("dtype", [torch.posit16es2, torch.q43, torch.posit32es2], ids=str)
 pytestmark = WHOLE_GRAPHS
-
-
-@pytest.fixture
-def backend():
-    return Graphs()
 
 
 @formats
@@ -176,41 +173,6 @@ def test_an_optimizers_step_is_eager_codes(backend, name, way):
         parameters(lambda f: torch.compile(f, backend=backend, fullgraph=True))
 
 
-MASKS = {
-    "causal": {"src_mask": torch.nn.Transformer.generate_square_subsequent_mask(5), "is_causal": True},
-    "pairs": {"src_mask": torch.eye(5, dtype=torch.bool)},
-    "keys": {"src_key_padding_mask": torch.tensor([[False] * 5, [False] * 3 + [True] * 2])},
-    "both": {"src_mask": torch.nn.Transformer.generate_square_subsequent_mask(5), "src_key_padding_mask": torch.tensor([[False] * 4 + [True]] * 2)},
-}
-
-
-@pytest.mark.filterwarnings("ignore:Support for mismatched src_key_padding_mask")  # stock's, of a mask of bool beside one of numbers
-@pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
-@pytest.mark.parametrize("dtype", [torch.q43, torch.posit16es2], ids=str)
-@pytest.mark.parametrize("masks", MASKS)
-def test_stock_masks_of_attention(backend, masks, dtype, training):
-    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0).to(dtype).train(training)
-    x = torch.linspace(-2, 2, 80).reshape(2, 5, 8).to(dtype).requires_grad_(training)
-    run = torch.compile(layer, backend=backend, fullgraph=True)
-    for _ in range(2):
-        found, expected = run(x, **MASKS[masks]), layer(x, **MASKS[masks])
-        assert_same(found.detach(), expected.detach())
-        if training:
-            slope = torch.ones_like(expected)
-            assert_same(*(torch.autograd.grad(y, x, slope)[0] for y in (found, expected)))
-
-
-@pytest.mark.parametrize(
-    "mask", [torch.ones(5, 5, dtype=torch.bool).tril(), torch.zeros(5, 5).index_fill(1, torch.tensor([3]), -2.0)], ids=["bool", "float"]
-)
-def test_masks_of_scores(backend, mask):
-    def attend(q, m):
-        return torch.nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=m)
-
-    q = torch.linspace(-2, 2, 160).reshape(2, 2, 5, 8).to(torch.posit16es2)
-    assert_same(torch.compile(attend, backend=backend, fullgraph=True)(q, mask), attend(q, mask))
-
-
 def foreach_lerp(x, a, b):
     y = x.clone()
     torch._foreach_lerp_([y], [a], 0.3)
@@ -230,172 +192,6 @@ TAKEN_APART = {  # by Dynamo, into operators each of which would round
 def test_operators_stay_whole(backend, f):
     values = [torch.randn(500, generator=torch.Generator().manual_seed(i)).to(torch.posit8es1) for i in range(3)]
     assert_same(torch.compile(f, backend=backend, fullgraph=True)(*values), f(*values))
-
-
-def test_casts_and_mixed_operands(backend):
-    def f(x, s):
-        return x.float() * s, x + s, (x > 0).float().sum(), x.to(torch.bfloat16), torch.prod(x), F.layer_norm(x, (4,), s, s)
-
-    x, s = torch.linspace(-2, 2, 12).reshape(3, 4).to(torch.posit16es2), torch.linspace(1, 2, 4)
-    for a, b in zip(torch.compile(f, backend=backend, fullgraph=True)(x, s), f(x, s), strict=True):
-        assert_same(a, b)
-
-
-@pytest.mark.parametrize("name", ["as recorded", "aot_eager"])
-def test_numbers_in_the_places_of_tensors(backend, name):
-    def f(x, c):
-        rows = torch.tensor([0, 2], device=x.device)
-        scale = torch.tensor([0.1, 0.2, 0.3, 0.4], device=x.device)
-        scale += 1
-        dropped = F.dropout(x, 1.0)
-        y = x.clone()
-        y[0], y[:, 1] = 0.3, 2
-        return y, torch.where(x > c, x, 0.3), torch.where(x > 0, 3, x), x.index_fill(0, rows, 0.3) * scale, x * torch.tensor(0.7), dropped
-
-    x = torch.linspace(-2, 2, 12).reshape(3, 4).to(torch.posit16es2).requires_grad_()
-    run = torch.compile(f, backend=backend if name == "as recorded" else name, fullgraph=True)
-
-    def everything(g):
-        found = list(g(x, 0.5))
-        slopes = torch.autograd.grad(sum(v.float().sum() for v in found), x)
-        with torch_dtypes.rounding("up"):
-            return [*found, *slopes, *g(x, 0.5)]
-
-    for _ in range(2):
-        for a, b in zip(everything(run), everything(f), strict=True):
-            assert_same(a, b)
-
-
-@pytest.mark.filterwarnings("ignore:.* has no infinity")
-def test_infinities_as_numbers(backend):
-    """They are outermost numbers, of which those that a cast makes are NaN."""
-
-    def f(x):
-        cast = torch.scalar_tensor(float("inf")).to(x.dtype)
-        return torch.where(x > 0, x, float("-inf")), torch.where(x > 0, float("inf"), x), torch.where(x > 0, float("nan"), x), cast
-
-    x = torch.linspace(-2, 2, 5).to(torch.posit16es2)
-    for a, b in zip(torch.compile(f, backend=backend, fullgraph=True)(x), f(x), strict=True):
-        assert_same(a, b)
-
-
-@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
-@pytest.mark.parametrize("name", ["LSTMCell", "GRUCell"])
-def test_recurrent_cells(name, bias):
-    """On a GPU each is one operator, whose results without values PyTorch does not know."""
-    torch.manual_seed(0)
-    cell = getattr(torch.nn, name)(3, 4, bias=bias).to(torch.posit16es2)
-    x, h = (torch.randn(2, n).to(torch.posit16es2).requires_grad_() for n in (3, 4))
-
-    def results(g):
-        found = g(x, (h, h * 2) if name == "LSTMCell" else h)
-        found = found if name == "LSTMCell" else (found,)
-        return *found, *torch.autograd.grad(found, [x, h, *cell.parameters()], [torch.ones_like(v) for v in found])
-
-    for a, b in zip(results(torch.compile(cell, backend="aot_eager", fullgraph=True)), results(cell), strict=True):
-        assert_same(a, b)
-
-
-OF_STOCK_FORMULAS = {
-    "interpolate": lambda x: F.interpolate(x, scale_factor=2.0),
-    "bilinear": lambda x: F.interpolate(x, size=(6, 5), mode="bilinear"),
-    "rms_norm": lambda x: F.rms_norm(x, (4,)),
-}
-
-
-@pytest.mark.parametrize("f", OF_STOCK_FORMULAS.values(), ids=OF_STOCK_FORMULAS)
-def test_functions_whose_stock_formulas_know_dtypes(backend, f):
-    run, results = torch.compile(lambda x: f(x) * 2, backend=backend, fullgraph=True), []
-    for g in (run, lambda x: f(x) * 2):
-        x = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0)).to(torch.posit16es2).requires_grad_()
-        y = g(x)
-        y.float().square().sum().backward()
-        results.append((y, x.grad))
-    for a, b in zip(*results, strict=True):
-        assert_same(a, b)
-    with torch.no_grad():
-        assert_same(run(x), f(x) * 2)
-
-
-def test_indices(backend):
-    """Their number says what shape a result has, unlike those of a mask."""
-
-    def f(x, i):
-        return x[:, i] * x[i, i]
-
-    def results(g):
-        x = torch.linspace(-2, 2, 12).reshape(3, 4).to(torch.posit16es2).requires_grad_()
-        y = g(x, torch.tensor([[0, 2], [1, 1]]))
-        y.square().sum().backward()
-        return y, x.grad
-
-    for a, b in zip(results(torch.compile(f, backend=backend, fullgraph=True)), results(f), strict=True):
-        assert_same(a, b)
-
-
-def test_casts_to_formats(backend):
-    def f(x, w):
-        y = x.to(torch.posit16es2) * w
-        return y.tanh().float() * x, y.to(torch.q43), y.to(dtype=torch.posit8es1, copy=True), (x > 0).to(torch.q43)
-
-    def results(g):
-        x = torch.linspace(-3, 3, 35).reshape(5, 7).requires_grad_()
-        w = torch.linspace(1, 2, 7).to(torch.posit16es2).requires_grad_()
-        found = g(x, w)
-        return [*found, *torch.autograd.grad(found[:3], [x, w], [torch.ones_like(v) for v in found[:3]])]
-
-    for a, b in zip(results(torch.compile(f, backend=backend, fullgraph=True)), results(f), strict=True):
-        assert a.requires_grad == b.requires_grad
-        assert_same(a, b)
-    assert len(backend.seen) == 2
-
-
-def test_moves_between_devices(backend):
-    """Those of numbers in our dtypes are of codes, after a cast from stock numbers and before any other."""
-
-    def f(x):
-        there = x.cpu() * 2
-        codes = torch.arange(4, dtype=x.dtype).to(x.device) * x, there.to(DEVICE) + x, x.to(there) * 3, there.type_as(x) - x
-        casts = x.to("cpu", torch.q43), (x.float() / 3).to(device="cpu", dtype=torch.q52), x.to("cpu", torch.float64), there.to(DEVICE, torch.float32)
-        return there, *codes, *casts
-
-    def results(g):
-        x = torch.linspace(-2, 2, 12).reshape(3, 4).to(torch.posit16es2).requires_grad_()
-        found = g(x)
-        return [*found, *torch.autograd.grad(found, x, [torch.ones_like(v) for v in found])]
-
-    for name in (backend, "aot_eager"):
-        for a, b in zip(results(torch.compile(f, backend=name, fullgraph=True)), results(f), strict=True):
-            assert a.device == b.device
-            assert_same(a, b)
-        torch._dynamo.reset()
-
-
-def test_casts_of_stock_tensors_end_other_graphs(backend, monkeypatch):
-    monkeypatch.setattr(graphs, "_noticed", True)
-
-    def f(x):
-        return (x.sin() + 1).to(torch.q43) * 2
-
-    x = torch.linspace(-3, 3, 7)
-    assert_same(torch.compile(f, backend=backend)(x), f(x))
-    assert not any("torch_dtypes" in target for target in backend.targets(0))  # what a compiler fuses
-
-
-def test_gradients_of_some_results_and_of_casts(backend):
-    def f(x, w):
-        y = torch.prod(x, 1) + 1
-        return y * w, torch.cat([x, x * 2]).float(), x.detach() * 2, 3
-
-    def gradients(g, *values):
-        a, b, c, n = g(*values)
-        assert n == 3 and not c.requires_grad
-        return torch.autograd.grad(a.sum(), values, retain_graph=True) + torch.autograd.grad(b.T.square().sum(), values[0], retain_graph=True)
-
-    x = torch.linspace(-2, 2, 12).reshape(3, 4).to(torch.posit16es2).requires_grad_()
-    w = torch.ones(3, dtype=torch.posit16es2, requires_grad=True)
-    for a, b in zip(gradients(torch.compile(f, backend=backend, fullgraph=True), x, w), gradients(f, x, w), strict=True):
-        assert_same(a, b)
 
 
 def test_policies_hold_when_the_graph_runs(backend):

@@ -5,13 +5,17 @@ import io
 
 import pytest
 import torch
+from capture import clean  # noqa: F401 (a fixture)
 from torch import nn
 
 import torch_dtypes
 from torch_dtypes.quantization import product_operator
 from torch_dtypes.quantization.products import Geometry, gradients, product
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated", "ignore:.*should not be instantiated:DeprecationWarning")  # PyTorch's own
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*is deprecated", "ignore:.*should not be instantiated:DeprecationWarning"),  # PyTorch's own
+    pytest.mark.usefixtures("clean"),
+]
 SCALED = {"format": "q52", "scale": "power_of_two"}
 RULES = {
     "0": dict(weight="q43", activation="q43", error="q52", grad="q52", accumulate="format"),
@@ -21,13 +25,6 @@ RULES = {
     "9": dict(weight="q43", activation="q43", accumulate="chunked(4, accumulator=e5m7, rounding=stochastic)"),
     "11": dict(weight="nvfp4", activation="nvfp4", accumulate="block(terms=4)"),
 }
-
-
-@pytest.fixture(autouse=True)
-def clean():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def network(rules=RULES):

@@ -5,17 +5,13 @@ import math
 import pytest
 import torch
 from oracle_blocks import SPECS, rows
+from same_numbers import same
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import torch_dtypes
 from torch_dtypes import target
 
 SAMPLE = torch.linspace(-3, 5, 120).reshape(3, 40)
-
-
-def same(a, b):
-    torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
-    assert torch.equal(a.signbit() & ~a.isnan(), b.signbit() & ~b.isnan())
 
 
 ONE_PASS = ["mxfp4_rceil", "mxfp6_e3m2_even", "mxfp8_e4m3_ceil", "bfp5_size7", "block<posit8es1_saturate,e8m0,5>_emax0", "block<q43,e4m0,3>"]

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 import torch
-from test_block_formats import same
+from same_numbers import same
 
 import torch_dtypes
 from torch_dtypes import block_float, block_format, chop, quantize, target

@@ -9,11 +9,12 @@ import oracle
 import oracle_fixed
 import pytest
 import torch
-from conftest import codes_of, from_codes, run_for_capability, to_codes
+from conftest import codes_of, from_codes, to_codes
 from oracle import binary, posit
 from oracle_stochastic import MODES, as_signed, encode, encode_array, philox, random_words
 from spec_formats import FIXED_8, FIXED_WIDE, MIDDLE, SMALL, WIDE, assert_codes, by_name, differences, dtype_of, format_of, name_of, thinned
-from test_codec import capabilities, float32_inputs, tensor
+from test_codec import float32_inputs, tensor
+from vector_units import run_for_capability
 
 import torch_dtypes
 from torch_dtypes import _C
@@ -219,10 +220,7 @@ def wrong_casts(path):
 
 @pytest.mark.parametrize("capability", ["default", "avx2", "avx512"])
 def test_vectorised_casts_agree(vectors, capability):
-    if capability not in capabilities():
-        pytest.skip(f"this processor has no {capability}")
-    output = run_for_capability(__file__, capability, [vectors])
-    assert not output, output
+    run_for_capability(__file__, capability, [vectors])
 
 
 @pytest.mark.parametrize("name", ["q43", "posit16es2"])

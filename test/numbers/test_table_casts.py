@@ -13,8 +13,8 @@ import torch
 from conftest import from_codes, to_codes
 from oracle_stochastic import as_signed, random_words
 from oracle_tables import DETERMINISTIC, STOCHASTIC, of_definition
-from test_codec import capabilities
 from test_tables import NAMED, OWN, define
+from vector_units import capabilities
 
 from torch_dtypes import _C
 from torch_dtypes.tables import making

@@ -1,201 +1,22 @@
-"""How dot products and sums add up, bit for bit: each policy against exact rationals, and posits against softposit's quire."""
+"""How dot products and sums add up, bit for bit: each policy that rounds on the way against exact rationals."""
 
-import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
-from conftest import BUILTIN, codes_of, from_codes
-from oracle import MODES, as_int64, binary
-from oracle_fixed import Fixed
-from oracle_sums import chunk_sum, exact_sum, finite, over, rounded, step_sum, times, value_of
+from conftest import codes_of
+from oracle import MODES
+from oracle_sums import chunk_sum, exact_sum, over, step_sum, times
+from sums import FORMATS, assert_codes, assert_products, dtype_of, lines, some, step_codes, values_of
 
 import torch_dtypes
 from torch_dtypes import accumulate
 
-FORMATS = {
-    **{name: spec for name, spec in BUILTIN.items() if name not in ("e5m5", "e5m7")},
-    "e5m2fn": binary(5, 2, specials="fn"),
-    "fixed4_4": Fixed(4, 4),
-    "e11m52": binary(11, 52),
-}
 STEPS = [name for name in FORMATS if name != "e11m52"]  # whose arithmetic float64 can do
-every_format = pytest.mark.parametrize("name", FORMATS)
-
-# ---- operands and answers ----
 
 
-def dtype_of(name):
-    return torch_dtypes.dtype(name)
-
-
-def values_of(t, spec):
-    return [value_of(spec, c % (1 << spec.bits)) for c in codes_of(t.contiguous()).flatten().tolist()]
-
-
-def tensor_of(codes, name, *sizes):
-    codes = torch.from_numpy(as_int64([int(c) for c in np.asarray(codes, dtype=object).flatten()]))
-    return from_codes(codes.reshape(sizes or (-1,)), dtype_of(name))
-
-
-def random_codes(spec, n, rng, specials=False):
-    """Any codes: values from the smallest to the largest."""
-    codes = rng.integers(0, (1 << spec.bits) - 1, 2 * n + 50, dtype=np.uint64, endpoint=True).tolist()
-    return [c for c in codes if specials or finite(value_of(spec, c))][:n]
-
-
-def some(name, *sizes, seed=0, specials=False, spread=1.0):
-    """Operands: a half of any codes, a half of values near 1, where sums of a few terms have many digits in common."""
-    rng, n = np.random.default_rng([seed, *sizes]), math.prod(sizes)
-    near = torch.from_numpy(rng.standard_normal(n) * spread).to(dtype_of(name))
-    far = tensor_of(random_codes(FORMATS[name], n, rng, specials), name)
-    return torch.where(torch.from_numpy(rng.random(n) < 0.5), near, far).reshape(sizes)
-
-
-def ends(name, *sizes, seed=0):
-    """Operands whose products often cancel but for digits that a machine's sum has lost: most of them the largest and smallest values."""
-    rng, spec, n = np.random.default_rng([seed, *sizes]), FORMATS[name], math.prod(sizes)
-    least = spec.decode(1)
-    values = [largest(spec), rounded(spec, -largest(spec)), least, rounded(spec, -least)]
-    extreme = tensor_of([spec.encode(values[i]) for i in rng.choice(4, n, p=(0.35, 0.35, 0.15, 0.15))], name)
-    return torch.where(torch.from_numpy(rng.random(n) < 0.75), extreme, some(name, n, seed=seed)).reshape(sizes)
-
-
-def largest(spec):
-    return spec.decode(spec.highest if isinstance(spec, Fixed) else spec.largest)
-
-
-def is_nan(spec, code):
-    return value_of(spec, code) != value_of(spec, code)
-
-
-def assert_codes(found, expected, spec, note=""):
-    """The codes of a tensor; NaNs of any sign are one."""
-    found = [c % (1 << spec.bits) for c in codes_of(found.contiguous()).flatten().tolist()]
-    assert len(found) == len(expected), note
-    differ = [(i, f, e) for i, (f, e) in enumerate(zip(found, expected, strict=True)) if f != e]
-    wrong = [(i, f, e) for i, f, e in differ if not (is_nan(spec, f) and is_nan(spec, e))]
-    rows = [f"[{i}] {value_of(spec, f)} ({f:#x}), expected {value_of(spec, e)} ({e:#x})" for i, f, e in wrong[:4]]
-    assert not wrong, f"{note}: {len(wrong)} of {len(found)} wrong: " + "; ".join(rows)
-
-
-def lines(a, b, spec):
-    """The pairs of values that meet in each element of a @ b."""
-    (m, k), n = a.shape, b.shape[1]
-    x, y = values_of(a, spec), values_of(b, spec)
-    return [[(x[i * k + l], y[l * n + j]) for l in range(k)] for i in range(m) for j in range(n)]  # noqa: E741
-
-
-def exact_codes(dots, spec, mode="nearest_even", starts=None, divisor=1):
-    starts = starts or [None] * len(dots)
-    return [spec.encode(over(exact_sum([times(x, y) for x, y in dot], s), divisor), mode) for dot, s in zip(dots, starts, strict=True)]
-
-
-def step_codes(dots, spec, mode="nearest_even", starts=None, product=None, total=None, **options):
-    starts = starts or [None] * len(dots)
-    return [spec.encode(step_sum(d, product or spec, total or spec, mode, s, **options)) for d, s in zip(dots, starts, strict=True)]
-
-
-def assert_products(policy, a, b, name, note="", **options):
-    """a @ b under a policy is the reference's."""
-    spec = FORMATS[name]
-    with accumulate(policy, **options):
-        found = a @ b
-    options = {"mode" if k == "rounding" else "total" if k == "accumulator" else k: v for k, v in options.items()}
-    options = {k: BUILTIN[v] if k in ("product", "total") else v for k, v in options.items()}
-    codes = exact_codes(lines(a, b, spec), spec) if policy == "exact" else step_codes(lines(a, b, spec), spec, **options)
-    assert_codes(found, codes, spec, f"{name} {policy} {tuple(a.shape)} {options} {note}")
-
-
-# ---- exact ----
-
-
-@every_format
-@pytest.mark.parametrize("k", [1, 2, 3, 17, 60])
-def test_exact_is_the_correctly_rounded_dot_product(name, k):
-    for operands in (some, ends):
-        assert_products("exact", operands(name, 5, k), operands(name, k, 4, seed=1), name)
-
-
-@every_format
-def test_exact_of_many_terms(name):
-    """Of 5000: carries go far."""
-    assert_products("exact", ends(name, 1, 5000), some(name, 5000, 1, seed=1), name)
-
-
-def hard_dots(spec, rng):
-    """Ties that a far smaller product breaks or leaves, large terms that cancel, and the ends of the range."""
-    top, least = largest(spec), spec.decode(1)
-    one, half = Fraction(1), Fraction(1, 2)
-    k = spec.encode(Fraction(3, 2)) + int(rng.integers(0, 2))
-    low, high = spec.decode(k), spec.decode(k + 1)
-    ulp = rounded(spec, high - low)
-    dots = [[(top, top)] * n for n in (1, 2, 9)] + [[(least, least)] * n for n in (1, 2, 9)] + [[(top, least)], [(-top, least), (top, top)]]
-    for tiny in ([], [(least, least)], [(-least, least)], [(least, least), (-least, least)]):
-        tie = [(low, one), (ulp, half), *tiny]
-        dots += [tie, [(-x, y) for x, y in tie], [(top, top), *tie, (-top, top)], [(top, one), (top, one), *tie, (-top, one), (top, -one)]]
-    for _ in range(12):
-        codes = random_codes(spec, 24, rng)
-        x = [Fraction(spec.decode(c)) for c in codes]
-        big = [(p, q) for p, q in zip(x[:8], x[8:16], strict=True)] + [(rounded(spec, -p), q) for p, q in zip(x[:8], x[8:16], strict=True)]
-        terms = [*big, (x[16], x[17]), (x[18], one)]
-        dots.append([terms[i] for i in rng.permutation(18)])
-    return dots
-
-
-@every_format
-def test_exact_of_hard_dots(name):
-    """Padded to one length with zeros, so that each is a row of one product in a batch."""
-    spec, rng = FORMATS[name], np.random.default_rng(3)
-    dots = hard_dots(spec, rng)
-    length = max(map(len, dots))
-    dots = [dot + [(Fraction(0), Fraction(0))] * (length - len(dot)) for dot in dots]
-    a, b = (tensor_of([spec.encode(pair[i]) for dot in dots for pair in dot], name, len(dots), length) for i in (0, 1))
-    with accumulate("exact"):
-        found = torch.bmm(a.unsqueeze(1), b.unsqueeze(2))
-        sums = a.sum(1)
-    assert_codes(found, exact_codes(dots, spec), spec, name)
-    assert_codes(sums, [spec.encode(exact_sum(x for x, _ in dot)) for dot in dots], spec, f"{name} sum")
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", ["posit8es1", "posit16es1", "q43", "tf32", "e5m2fn", "fixed4_4", "posit32es2"])
-def test_exact_in_every_rounding_mode(name, mode):
-    spec, a, b = FORMATS[name], ends(name, 4, 7, seed=2), ends(name, 7, 4, seed=3)
-    with accumulate("exact"), torch_dtypes.rounding(mode):
-        product, total, mean = a @ b, a.sum(1), a.mean(1)
-    assert_codes(product, exact_codes(lines(a, b, spec), spec, mode), spec, name)
-    rows = [exact_sum(values_of(row, spec)) for row in a]
-    assert_codes(total, [spec.encode(x, mode) for x in rows], spec, name)
-    assert_codes(mean, [spec.encode(over(x, 7), mode) for x in rows], spec, name)
-
-
-@every_format
-@pytest.mark.parametrize("k", [1, 3, 10, 1000])
-def test_exact_sum_mean_and_cumsum(name, k):
-    spec, x = FORMATS[name], ends(name, 2, k, seed=4)
-    rows = [values_of(row, spec) for row in x]
-    with accumulate("exact"):
-        total, mean, running = x.sum(1), x.mean(1), x[:, :40].cumsum(1)
-    assert_codes(total, [spec.encode(exact_sum(row)) for row in rows], spec, name)
-    assert_codes(mean, [spec.encode(over(exact_sum(row), k)) for row in rows], spec, name)
-    assert_codes(running, [spec.encode(exact_sum(row[: i + 1])) for row in rows for i in range(min(k, 40))], spec, name)
-
-
-@pytest.mark.parametrize("name", [n for n in FORMATS if n != "fixed4_4"])
-def test_exact_with_nan_and_infinities(name):
-    """inf - inf, inf * 0 and NaN give NaN, an infinity that nothing meets stays one; in posits all are NaR."""
-    spec = FORMATS[name]
-    values = torch.tensor([0.0, -0.0, 1.0, -2.0, math.inf, -math.inf, math.nan], dtype=torch.float64).to(dtype_of(name))
-    pairs = torch.cartesian_prod(*[torch.arange(7)] * 4)[::13]
-    a, b = from_codes(codes_of(values)[pairs[:, :2]], values.dtype), from_codes(codes_of(values)[pairs[:, 2:]], values.dtype)
-    with accumulate("exact"):
-        found = torch.bmm(a.unsqueeze(1), b.unsqueeze(2))
-        running = values.cumsum(0)
-    dots = [list(zip(values_of(x, spec), values_of(y, spec), strict=True)) for x, y in zip(a, b, strict=True)]
-    assert_codes(found, exact_codes(dots, spec), spec, name)
-    assert_codes(running, [spec.encode(exact_sum(values_of(values, spec)[: i + 1])) for i in range(7)], spec, name)
+# ---- every policy ----
 
 
 @pytest.mark.parametrize("policy", ["exact", "format", "chunked(2)", "float64"])
@@ -209,16 +30,6 @@ def test_zeros_add_up_to_plus_zero(policy):
         assert not codes_of(t).any()
 
 
-@every_format
-def test_what_the_accumulator_starts_with(name):
-    """addmm with beta = alpha = 1: self counts with every digit of the products, and is rounded with them once."""
-    spec, a, b, bias = FORMATS[name], ends(name, 4, 9), ends(name, 9, 3, seed=1), ends(name, 4, 3, seed=2)
-    with accumulate("exact"):
-        found, none = torch.addmm(bias, a, b), torch.addmm(bias, a[:, :0], b[:0])
-    assert_codes(found, exact_codes(lines(a, b, spec), spec, starts=values_of(bias, spec)), spec, name)
-    assert_codes(none, [spec.encode(exact_sum([x])) for x in values_of(bias, spec)], spec, name)
-
-
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("policy", ["format", "format(order=pairwise)", "chunked(2)", "format(accumulator=e5m6)"])
 def test_posits_wider_than_float32_s_codes(policy):
@@ -227,30 +38,6 @@ def test_posits_wider_than_float32_s_codes(policy):
     with torch_dtypes.accumulate(policy):
         assert torch.equal((x @ x).double(), x.double() @ x.double())
         assert x.sum().item() == 45
-
-
-def test_tables_of_float32_numbers_have_float32_sums():
-    x = torch.ones(2, 2).to(torch_dtypes.dtype("nf4"))
-    held = torch.mm(x, x)
-    with accumulate("float32"):
-        assert torch.equal(codes_of(torch.mm(x, x)), codes_of(held))
-
-
-@pytest.mark.parametrize("product", [None, "exact", "q43"])
-@pytest.mark.parametrize("name", ["q43", "posit16es2", "e5m10"])
-def test_float32_accumulators_are_the_machine_s(name, product):
-    dtype, g = torch_dtypes.dtype(name), torch.Generator().manual_seed(4)
-    sizes = (9, 50), (50, 20), (20,)
-    a, b, start = ((torch.randn(size, generator=g) * torch.exp2(torch.randint(-6, 4, size, generator=g))).to(dtype) for size in sizes)
-    options = {} if product is None else {"product": product}
-    with torch_dtypes.accumulate("format", accumulator="fp32", **options):
-        found = torch.addmm(start, a, b)
-    sums = start.float().expand(9, 20).clone()
-    for i in range(50):
-        products = a[:, i, None].double() * b[None, i].double()  # exact
-        rounded = products.float() if product == "exact" else products.to(dtype if product is None else torch.q43).float()
-        sums += rounded
-    assert torch.equal(codes_of(found), codes_of(sums.to(dtype)))
 
 
 @pytest.mark.parametrize(("beta", "alpha"), [(1, 2.0), (0.3, 1), (-1.7, 0.1), (0, 1), (0, -3.0), (0.5, 0)])
@@ -285,39 +72,6 @@ def test_scalars_do_not_overflow_on_the_way():
     wide = torch.ones(1, 2).to(torch_dtypes.dtype("e8m23"))
     with accumulate("exact"), pytest.raises(RuntimeError, match="expected alpha whose products with the operand float64 holds exactly"):
         torch.addmm(c.to(wide.dtype), wide, wide.t(), alpha=1e-320)
-
-
-@pytest.mark.parametrize("bias", [-20, 500])
-def test_exact_where_all_values_are_large_or_small(bias):
-    """One is no value of these formats, and a sum's own digits lie far from those of products."""
-    spec, dtype = binary(4, 3, bias=bias), torch_dtypes.float_format(4, 3, bias=bias)
-    codes = torch.tensor([[8, 30, 55, 1, 119, 128 + 119, 128 + 7, 64]])
-    x = from_codes(codes, dtype)
-    values = values_of(x, spec)
-    with accumulate("exact"):
-        assert_codes(x.sum(1), [spec.encode(exact_sum(values))], spec, bias)
-        assert_codes(x @ x.t(), [spec.encode(exact_sum([times(v, v) for v in values]))], spec, bias)
-        assert_codes(torch.addmm(x[:, :1], x[:, :2], x[:, :2].t()), [spec.encode(exact_sum([v * v for v in values[:2]], values[0]))], spec, bias)
-
-
-@pytest.mark.parametrize("name", ["posit8es0", "posit8es2", "posit16es1", "posit16es2", "posit32es2"])
-def test_exact_as_softposit_s_quire(name):
-    softposit = pytest.importorskip("softposit", reason="softposit is the independent implementation")
-    spec = FORMATS[name]
-    if spec.exp_bits == 2:
-        make, quire, down = (lambda c: softposit.posit_2(x=spec.bits, bits=c)), (lambda: softposit.quire_2(spec.bits)), 32 - spec.bits
-    else:
-        posit = {8: softposit.posit8, 16: softposit.posit16}[spec.bits]
-        make, quire, down = (lambda c: posit(bits=c)), {8: softposit.quire8, 16: softposit.quire16}[spec.bits], 0
-    expected, (a, b) = [], (torch.cat([operands(name, 100, 30, seed=i) for operands in (some, ends)]) for i in (1, 2))
-    for x, y in zip(codes_of(a).tolist(), codes_of(b).tolist(), strict=True):
-        total = quire()
-        for p, q in zip(x, y, strict=True):
-            total.qma(make(p), make(q))
-        expected.append(total.toPosit().v.v >> down)
-    with accumulate("exact"):
-        found = torch.bmm(a.unsqueeze(1), b.unsqueeze(2))
-    assert_codes(found, expected, spec, name)
 
 
 # ---- every step rounded ----
@@ -395,6 +149,23 @@ def test_ones_in_e5m2_stop_at_eight():
             assert ones.sum().item() == ones @ ones == 4096
 
 
+@pytest.mark.parametrize("product", [None, "exact", "q43"])
+@pytest.mark.parametrize("name", ["q43", "posit16es2", "e5m10"])
+def test_float32_accumulators_are_the_machine_s(name, product):
+    dtype, g = torch_dtypes.dtype(name), torch.Generator().manual_seed(4)
+    sizes = (9, 50), (50, 20), (20,)
+    a, b, start = ((torch.randn(size, generator=g) * torch.exp2(torch.randint(-6, 4, size, generator=g))).to(dtype) for size in sizes)
+    options = {} if product is None else {"product": product}
+    with torch_dtypes.accumulate("format", accumulator="fp32", **options):
+        found = torch.addmm(start, a, b)
+    sums = start.float().expand(9, 20).clone()
+    for i in range(50):
+        products = a[:, i, None].double() * b[None, i].double()  # exact
+        rounded = products.float() if product == "exact" else products.to(dtype if product is None else torch.q43).float()
+        sums += rounded
+    assert torch.equal(codes_of(found), codes_of(sums.to(dtype)))
+
+
 # ---- chunks ----
 
 
@@ -449,3 +220,10 @@ def test_float64_and_float32_are_the_stock_kernels_rounded_once(name, one_thread
         expected = [x @ y, torch.addmm(z, x, y), x.sum(0), x.mean(1), x.cumsum(1)]
         for f, e in zip(found, expected, strict=True):
             assert torch.equal(codes_of(f), codes_of(e.to(dtype))), policy
+
+
+def test_tables_of_float32_numbers_have_float32_sums():
+    x = torch.ones(2, 2).to(torch_dtypes.dtype("nf4"))
+    held = torch.mm(x, x)
+    with accumulate("float32"):
+        assert torch.equal(codes_of(torch.mm(x, x)), codes_of(held))

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import codes_of
-from test_accumulation import FORMATS, assert_codes, ends, exact_codes, some, step_codes, values_of
+from sums import FORMATS, assert_codes, ends, exact_codes, some, step_codes, values_of
 from test_accumulation_operators import OPERATORS, OWN, POLICIES, summed_in_float64
 
 from torch_dtypes import accumulate

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from oracle_sums import exact_sum, step_sum, times
-from test_accumulation import FORMATS, assert_codes, dtype_of, some, values_of
+from sums import FORMATS, assert_codes, dtype_of, some, values_of
 
 from torch_dtypes import accumulate, rounding
 

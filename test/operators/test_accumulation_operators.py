@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from conftest import codes_of
 from oracle_stochastic import MODES as STOCHASTIC
 from oracle_sums import over, step_sum
-from test_accumulation import FORMATS, assert_codes, dtype_of, ends, lines, some, step_codes, values_of
+from sums import FORMATS, assert_codes, dtype_of, ends, lines, some, step_codes, values_of
 
 import torch_dtypes
 from torch_dtypes import accumulate

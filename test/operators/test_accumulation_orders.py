@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from oracle import binary
 from oracle_fixed import Fixed
 from oracle_sums import rounded
-from test_accumulation import some, values_of
+from sums import some, values_of
 
 import torch_dtypes
 from torch_dtypes import Accumulation, accumulate

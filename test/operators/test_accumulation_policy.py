@@ -5,9 +5,10 @@ import threading
 import pytest
 import torch
 import torch.nn.functional as F
-from test_accumulation import dtype_of
+from block_sums import FLOAT32, HALF
+from sums import dtype_of
 
-from torch_dtypes import Accumulation, accumulate, accumulation_of, set_accumulation
+from torch_dtypes import Accumulation, accumulate, accumulation_of, matmul, set_accumulation
 
 
 @pytest.fixture
@@ -165,7 +166,7 @@ def test_not_a_policy_in_one_text(text, message, options):
 def test_not_a_dtype():
     for call in (lambda d: set_accumulation(d, "exact"), accumulation_of):
         for wrong in (torch.float32, None, 3):
-            with pytest.raises(TypeError, match="expected a dtype of a number format, but got"):
+            with pytest.raises(TypeError, match="expected a dtype of a number format, .*but got"):
                 call(wrong)
         with pytest.raises(ValueError, match="expected the name of a number format"):
             call("float32")
@@ -184,3 +185,50 @@ def test_formats_that_a_policy_cannot_do():
             with pytest.raises(RuntimeError, match="values and their products float32 has for the accumulation policy float32, but got posit32es2"):
                 call()
         assert (x + x).sqrt().shape == x.shape  # what adds nothing up is free
+
+
+def test_operands_that_a_chip_has_not():
+    for name, chip in (("posit8es2", "nvidia-h100"), ("e4m3fn", "nvidia-a100"), ("e5m5", "amd-mi300x"), ("fixed4_3", "nvidia-v100")):
+        x = torch.ones(2, 2).to(dtype_of(name))
+        for call in (lambda x=x: x @ x, lambda x=x: x.sum(), lambda x=x: x.cumsum(0), lambda x=x: x[:0] @ x):
+            with accumulate(chip), pytest.raises(RuntimeError, match=f"expected operands of formats that {chip} multiplies .*, but got {name}"):
+                call()
+    a, b = torch.ones(2, 2).to(HALF), torch.ones(2, 2).to(torch.q43)
+    with accumulate("nvidia-h100"), pytest.raises(RuntimeError, match="but got e5m10 and q43"):
+        matmul(a, b, out=FLOAT32)
+
+
+@pytest.mark.parametrize(("message", "policy", "options"), [
+    ("expected terms=, the number of products", "block", {}),
+    ("expected terms from 1 to", "block", {"terms": 0}),
+    ("expected terms from 1 to .* but got True", "block", {"terms": True}),
+    ("expected extra_bits from 0 to 52, but got -1", "block", {"terms": 4, "extra_bits": -1}),
+    ("expected a block whose sum has 62 bits", "block", {"terms": 4, "extra_bits": 30}),
+    ("expected a block whose sum has 62 bits", "block", {"terms": 2**20, "extra_bits": 20}),
+    ("expected a float as the register", "block", {"terms": 4, "register": "posit16es2"}),
+    ("expected a float as the register", "block", {"terms": 4, "register": "fixed8_8"}),
+    ("expected a mode without random words as align", "block", {"terms": 4, "align": "stochastic"}),
+    ("expected a rounding mode", "block", {"terms": 4, "rounding": "sideways"}),
+    ("expected interleave of at most terms=2, but got 3", "block", {"terms": 2, "interleave": 3}),
+    ("expected late, .* at least extra_bits=3, but got 2", "block", {"terms": 2, "extra_bits": 3, "late": 2}),
+    ("expected min_exponent from -2000", "block", {"terms": 2, "min_exponent": -3000}),
+    ("expected accumulator with the policies 'format' and 'chunked' only, but got 'block'", "block", {"terms": 2, "accumulator": "q43"}),
+    ("expected terms with the policy 'block' only, but got 'nvidia-h100'", "nvidia-h100", {"terms": 2}),
+    ("expected terms, align with the policy 'block' only, but got 'format'", "format", {"terms": 2, "align": "down"}),
+    ("expected terms as an integer", "block(terms=many)", {}),
+    ("once, but got it in", "block(4, register=tf32)", {"register": "tf32"}),
+])  # fmt: skip
+def test_not_a_block(message, policy, options):
+    with pytest.raises(ValueError, match=message):
+        Accumulation(policy, **options)
+
+
+def test_a_block_in_one_text():
+    long = Accumulation("block", terms=16, extra_bits=2, register="tf32", min_exponent=0, late=3, interleave=2, rounding=1, product_limit=True)
+    text = "block(rounding=nearest_even, terms=16, extra_bits=2, register=tf32, interleave=2, late=3, min_exponent=0, product_limit=True)"
+    assert str(long) == text
+    assert Accumulation(str(long)) == long and Accumulation("block(16, extra_bits=2)") == Accumulation("block", terms=16, extra_bits=2)
+    assert Accumulation("block(4, register=float32)") == Accumulation("block", terms=4, register=torch.float32)
+    for policy in (long, Accumulation("nvidia-b200"), Accumulation("block", terms=4, extra_bits=1, register="e5m7")):
+        with accumulate(str(policy)):
+            assert accumulation_of("q43") == policy

@@ -6,55 +6,16 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
+from block_sums import FLOAT32, HALF, KINDS, assert_same, check, fractions, operands
 from oracle import binary
-from oracle_adders import CHIPS, Adder, Register, block_sum, nvidia
+from oracle_adders import CHIPS, Adder, Register, nvidia
 from oracle_stochastic import encode as stochastic
 from oracle_stochastic import random_words
 
 import torch_dtypes
-from torch_dtypes import Accumulation, accumulate, format_of, matmul
+from torch_dtypes import accumulate, matmul
 
-FLOAT32, HALF = "e8m23", torch_dtypes.dtype("e5m10")
 chips = pytest.mark.parametrize(("chip", "name", "adder"), CHIPS, ids=[f"{chip}-{name}" for chip, name, _ in CHIPS])
-
-
-def operands(name, *sizes, seed=0, kind="near"):
-    """Values near 1, over all exponents, around the smallest normal number, and the largest beside the smallest, which cancel."""
-    rng, fmt = np.random.default_rng([seed, *sizes]), format_of(torch_dtypes.dtype(name))
-    low, high = max(fmt.min_exponent, -126), min(fmt.max_exponent, 126)
-    if kind == "near":
-        x = rng.standard_normal(sizes)
-    elif kind == "far":
-        x = np.ldexp(rng.uniform(1, 2, sizes), rng.integers(low - fmt.man_bits, high, sizes)) * rng.choice([-1, 1], sizes)
-    elif kind == "subnormal":
-        x = np.ldexp(rng.uniform(0, 2, sizes), low - rng.integers(0, 3, sizes)) * rng.choice([-1, 1], sizes)
-    else:
-        ends = [2.0**high, 2.0 ** (high - 1), 2.0 ** (low - fmt.man_bits), 2.0**low, 1.0]
-        x = rng.choice([0.0, *ends, *(-e for e in ends)], sizes)
-    return torch.from_numpy(x).to(torch_dtypes.dtype(name))
-
-
-KINDS = ("near", "far", "subnormal", "ends")
-
-
-def fractions(row):
-    return [Fraction(x) if math.isfinite(x) else x for x in row.double().tolist()]
-
-
-def same(got, want):
-    want = float(want)
-    return got == want or (math.isnan(got) and math.isnan(want))
-
-
-def check(result, adder, a, b, start=None):
-    """Every element of a product into float32's format."""
-    for i in range(a.shape[0]):
-        x = fractions(a[i])
-        for j in range(b.shape[1]):
-            begin = Fraction(0) if start is None else fractions(start[i])[j]
-            want = block_sum(adder, list(zip(x, fractions(b[:, j]), strict=True)), begin)
-            assert same(result[i, j].item(), want), (i, j, result[i, j].item(), float(want))
 
 
 @chips
@@ -66,7 +27,7 @@ def test_chips(chip, name, adder, kind):
         check(matmul(a, b, out=FLOAT32), adder, a, b)
         check(matmul(a, b, out=FLOAT32, start=start), adder, a, b, start)
         narrow = a @ b  # the register's number, rounded once
-        assert torch.equal(narrow.double().nan_to_num(), matmul(a, b, out=FLOAT32).to(a.dtype).double().nan_to_num())
+        assert_same(narrow, matmul(a, b, out=FLOAT32).to(a.dtype))
 
 
 GENERAL = {
@@ -237,7 +198,7 @@ def test_what_is_not_finite():
         with accumulate("block", **options):
             got = matmul(a, b, out=FLOAT32).double()
         want = a.double() @ b.double()
-        assert torch.equal(got.nan_to_num(7), want.nan_to_num(7)) and torch.equal(got.isnan(), want.isnan())
+        assert_same(got, want)
 
 
 def test_lanes_agree_with_the_general_way():
@@ -281,171 +242,6 @@ def test_each_operand_has_its_own_smallest_exponent(options):
         with accumulate("block", terms=4, extra_bits=0, register="e8m3", **options):
             got = matmul(a, b, out=FLOAT32)
         check(got, Adder(4, 3, Register(3), low, product_limit=bool(options)), a, b)
-
-
-# ---- operators ----
-
-
-POLICY = Accumulation("block", terms=4, extra_bits=1, register="e5m7")
-
-
-def test_operators_follow():
-    x, w, bias = operands("q43", 5, 13), operands("q43", 6, 13, seed=1), operands("q43", 6, seed=2)
-    with accumulate(POLICY):
-        each = torch.stack([torch.stack([x[i] @ w[j] for j in range(6)]) for i in range(5)])
-        for got in (x @ w.T, F.linear(x, w), torch.einsum("ik,jk->ij", x, w), torch.bmm(x[None], w.T[None])[0], torch.stack([w @ r for r in x])):
-            assert torch.equal(got.view(torch.uint8), each.view(torch.uint8))
-        assert torch.equal(x.sum(1), x @ torch.ones(13, dtype=x.dtype))
-        assert torch.equal(x.cumsum(1)[:, -1], x.sum(1)) and torch.equal(x.cumsum(1)[:, 4], x[:, :5].sum(1))
-        with_bias = F.linear(x, w, bias)
-    with accumulate("machine"):
-        assert not torch.equal(x @ w.T, each)
-    adder = Adder(4, 8, Register(7, -14, 15), (-6, -6))
-    for i in range(5):
-        for j in range(6):
-            want = block_sum(adder, list(zip(fractions(x[i]), fractions(w[j]), strict=True)), fractions(bias)[j])
-            assert with_bias[i, j].item() == torch.tensor(float(want), dtype=torch.float64).to(torch.q43).item()
-
-
-def test_convolutions_and_gradients_follow():
-    x, w = operands("q43", 2, 3, 6, 6), operands("q43", 4, 3, 3, 3, seed=1)
-    x.requires_grad_()
-    w.requires_grad_()
-    with accumulate(POLICY):
-        y = F.conv2d(x, w, padding=1)
-        columns = F.unfold(F.pad(x.detach().float(), (1, 1, 1, 1)), 3).to(torch.q43)  # [2, 27, 36]
-        assert torch.equal(y.detach().reshape(2, 4, 36), w.detach().reshape(4, 27) @ columns)
-        g = operands("q43", 2, 4, 6, 6, seed=3)
-        y.backward(g)
-        rows = g.transpose(0, 1).reshape(4, -1)
-        want = rows @ columns.transpose(0, 1).reshape(27, -1).T
-        assert torch.equal(w.grad.reshape(4, 27), want)
-        # The input's gradient: (output channel, position), what is not there in its place as 0.
-        spread = F.unfold(F.pad(g.float(), (1, 1, 1, 1)), 3).to(torch.q43)  # [2, 36, 36]
-        turned = w.detach().flip(2, 3).transpose(0, 1).reshape(3, 36)
-        assert torch.equal(x.grad.reshape(2, 3, 36), turned @ spread)
-
-
-def test_holes_meet_no_infinity():
-    w = torch.full((1, 1, 3), math.inf).to(torch.q43)
-    x = torch.ones(1, 1, 2, dtype=torch.q43)
-    with accumulate("block", terms=2):
-        y = F.conv_transpose1d(x, w, stride=3)
-    assert y.double().flatten().tolist() == [math.inf] * 6
-
-
-def test_a_layer_trains():
-    layer = torch.nn.Linear(32, 8).to(HALF)
-    x = operands("e5m10", 4, 32)
-    with accumulate("nvidia-a100"):
-        layer(x).square().mean().backward()
-    assert layer.weight.grad.isfinite().all() and layer.weight.grad.abs().sum() > 0
-
-
-def test_layers_that_quantize_rounds():
-    x = operands("q43", 3, 40).float()
-    for policy, native in (("block(terms=4, register=e5m4)", False), ("format(accumulator=e5m4, order=tree)", False), ("nvidia-h100", True)):
-        layer = torch.nn.Linear(40, 5, bias=False)
-        places = ("weight", "activation", "output", "error", "grad", "bias") if native else ("weight", "activation")
-        torch_dtypes.quantize_(layer, {torch.nn.Linear: {**dict.fromkeys(places, "q43"), "accumulate": policy}})
-        w = layer.weight.detach().to(torch.q43)
-        with accumulate(policy):
-            want = matmul(x.to(torch.q43), w.T, out=torch.q43 if native else FLOAT32).float()
-        if not policy.startswith("format"):  # whose products are rounded to q43, not to the result's dtype
-            assert torch.equal(layer(x).float(), want)
-    with pytest.raises(ValueError, match="expected a layer whose places all have one dtype for the policy 'nvidia-h100'"):
-        torch_dtypes.quantize_(torch.nn.Linear(4, 4), {torch.nn.Linear: {"weight": "q43", "activation": "q43", "accumulate": "nvidia-h100"}})
-
-
-# ---- errors ----
-
-
-def test_operands_that_a_chip_has_not():
-    for name, chip in (("posit8es2", "nvidia-h100"), ("e4m3fn", "nvidia-a100"), ("e5m5", "amd-mi300x"), ("fixed4_3", "nvidia-v100")):
-        x = torch.ones(2, 2).to(torch_dtypes.dtype(name))
-        for call in (lambda x=x: x @ x, lambda x=x: x.sum(), lambda x=x: x.cumsum(0), lambda x=x: x[:0] @ x):
-            with accumulate(chip), pytest.raises(RuntimeError, match=f"expected operands of formats that {chip} multiplies .*, but got {name}"):
-                call()
-    a, b = torch.ones(2, 2).to(HALF), torch.ones(2, 2).to(torch.q43)
-    with accumulate("nvidia-h100"), pytest.raises(RuntimeError, match="but got e5m10 and q43"):
-        matmul(a, b, out=FLOAT32)
-
-
-@pytest.mark.parametrize(("message", "policy", "options"), [
-    ("expected terms=, the number of products", "block", {}),
-    ("expected terms from 1 to", "block", {"terms": 0}),
-    ("expected terms from 1 to .* but got True", "block", {"terms": True}),
-    ("expected extra_bits from 0 to 52, but got -1", "block", {"terms": 4, "extra_bits": -1}),
-    ("expected a block whose sum has 62 bits", "block", {"terms": 4, "extra_bits": 30}),
-    ("expected a block whose sum has 62 bits", "block", {"terms": 2**20, "extra_bits": 20}),
-    ("expected a float as the register", "block", {"terms": 4, "register": "posit16es2"}),
-    ("expected a float as the register", "block", {"terms": 4, "register": "fixed8_8"}),
-    ("expected a mode without random words as align", "block", {"terms": 4, "align": "stochastic"}),
-    ("expected a rounding mode", "block", {"terms": 4, "rounding": "sideways"}),
-    ("expected interleave of at most terms=2, but got 3", "block", {"terms": 2, "interleave": 3}),
-    ("expected late, .* at least extra_bits=3, but got 2", "block", {"terms": 2, "extra_bits": 3, "late": 2}),
-    ("expected min_exponent from -2000", "block", {"terms": 2, "min_exponent": -3000}),
-    ("expected accumulator with the policies 'format' and 'chunked' only, but got 'block'", "block", {"terms": 2, "accumulator": "q43"}),
-    ("expected terms with the policy 'block' only, but got 'nvidia-h100'", "nvidia-h100", {"terms": 2}),
-    ("expected terms, align with the policy 'block' only, but got 'format'", "format", {"terms": 2, "align": "down"}),
-    ("expected terms as an integer", "block(terms=many)", {}),
-    ("once, but got it in", "block(4, register=tf32)", {"register": "tf32"}),
-])  # fmt: skip
-def test_not_a_block(message, policy, options):
-    with pytest.raises(ValueError, match=message):
-        Accumulation(policy, **options)
-
-
-def test_a_block_in_one_text():
-    long = Accumulation("block", terms=16, extra_bits=2, register="tf32", min_exponent=0, late=3, interleave=2, rounding=1, product_limit=True)
-    text = "block(rounding=nearest_even, terms=16, extra_bits=2, register=tf32, interleave=2, late=3, min_exponent=0, product_limit=True)"
-    assert str(long) == text
-    assert Accumulation(str(long)) == long and Accumulation("block(16, extra_bits=2)") == Accumulation("block", terms=16, extra_bits=2)
-    assert Accumulation("block(4, register=float32)") == Accumulation("block", terms=4, register=torch.float32)
-    for policy in (long, Accumulation("nvidia-b200"), POLICY):
-        with accumulate(str(policy)):
-            assert torch_dtypes.accumulation_of("q43") == policy
-
-
-# ---- other people's models ----
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_as_mma_sim_has_it(kind):
-    """The authors' own program (pip install mmasim), on 1,024 sums for each chip, format and kind of operands."""
-    pytest.importorskip("mmasim")
-    from mmasim import amd, nv_ptx
-
-    stock = {"e5m10": torch.float16, "e8m7": torch.bfloat16, "tf32": torch.float32, "e4m3fn": torch.float8_e4m3fn, "q52": torch.float8_e5m2,
-             "e4m3fnuz": torch.float8_e4m3fnuz, "e5m2fnuz": torch.float8_e5m2fnuz}  # fmt: skip
-    ptx = {"e5m10": "f16", "e8m7": "bf16", "tf32": "tf32", "e4m3fn": "e4m3", "q52": "e5m2"}
-    models = {
-        "nvidia-v100": lambda n: (nv_ptx.MMA("Volta", "m8n8k4.f32.f16.f16.f32"), 4),
-        "nvidia-a100": lambda n: (nv_ptx.MMA("Ampere", f"m16n8k{8 if n == 'tf32' else 16}.f32.{ptx[n]}.{ptx[n]}.f32"), 8 if n == "tf32" else 16),
-        "nvidia-h100": lambda n: (lambda k: (nv_ptx.WGMMA("Hopper", f"m64n16k{k}.f32.{ptx[n]}.{ptx[n]}"), k))(K_OF[n]),
-        "nvidia-b200": lambda n: (lambda k: (nv_ptx.TCGen05MMA("Blackwell", f"m64n16k{k}.kind::{KIND[k]}.f32.{ptx[n]}.{ptx[n]}"), k))(K_OF[n]),
-        "amd-mi300x": lambda n: (amd.MFMA("CDNA3", AMD[n]), {"tf32": 8, "e4m3fnuz": 32, "e5m2fnuz": 32}.get(n, 16)),
-    }
-    for chip, name, _adder in CHIPS:
-        model, k = models[chip](name)
-        m, n = 64, 16
-        a, b = operands(name, m, k, kind=kind, seed=7), operands(name, k, n, kind=kind, seed=8)
-        start = operands(FLOAT32, m, n, kind=kind, seed=9)
-        if name in ("q52", "e4m3fn") and chip == "nvidia-h100":  # its register has no more digits
-            start = start.double().to(torch_dtypes.with_rounding("e8m13", "toward_zero")).double().to(torch_dtypes.dtype(FLOAT32))
-        for begin in (start, torch.zeros_like(start)):
-            with accumulate(chip):
-                got = matmul(a, b, out=FLOAT32, start=begin).float()
-            want = model.dpa(*(x.double().to(stock[name]) for x in (a[:, None].expand(m, n, k), b.T[None].expand(m, n, k))), begin.float())
-            got, want = got.nan_to_num(7), want.nan_to_num(7)
-            assert torch.equal(got.view(torch.int32), want.view(torch.int32)), (chip, name, (got != want).sum())
-
-
-K_OF = {"e5m10": 16, "e8m7": 16, "tf32": 8, "e4m3fn": 32, "q52": 32}
-KIND = {8: "tf32", 16: "f16", 32: "f8f6f4"}
-AMD = {"e5m10": "f32_16x16x16_f16", "e8m7": "f32_16x16x16_bf16", "tf32": "f32_16x16x8_xf32", "e4m3fnuz": "f32_16x16x32_fp8_fp8",
-       "e5m2fnuz": "f32_16x16x32_bf8_bf8"}  # fmt: skip
 
 
 def test_late_bits_that_two_registers_of_float64_do_not_hold():

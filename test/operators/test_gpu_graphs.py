@@ -1,5 +1,5 @@
 """CUDA graphs of tensors of ours: each run computes and draws what the same calls would. (That launches read their seeds in device memory is tested
-on the host by test_cuda_kernels.py.)"""
+on the host by test_cuda_launches.py.)"""
 
 import pytest
 import torch

@@ -6,7 +6,7 @@ import pytest
 import torch
 from oracle import binary
 from oracle_sums import exact_sum, rounded, step_sum, times
-from test_accumulation import some, values_of
+from sums import some, values_of
 
 import torch_dtypes
 from torch_dtypes import accumulate, matmul

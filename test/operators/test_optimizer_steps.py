@@ -10,6 +10,7 @@ from torch.optim import adam, sgd
 
 import torch_dtypes
 
+pytestmark = pytest.mark.usefixtures("eps_as_given")  # the functions beneath know nothing of any other
 DTYPES = ["posit16es2", "q43", "posit32es2", "e5m7", "posit8es0", "posit16es1", "tf32", "fixed8_8", "e4m3fnuz"]
 MODES = ["nearest_even", "down", "up", "to_odd", "stochastic", "up_down"]
 SETTINGS = {
@@ -25,13 +26,6 @@ SETTINGS = {
 }  # fmt: skip
 PLAIN = {"weight_decay": 0.0, "momentum": 0.0, "lr": 0.5, "dampening": 0.0, "nesterov": False, "maximize": False, "is_first_step": False}
 SHAPES = [(40, 33), (1,), (3, 5, 7), (0,), ()]
-
-
-@pytest.fixture(autouse=True)
-def _eps_as_given():
-    torch_dtypes.set_optimizer_eps("keep")  # the functions beneath know nothing of it
-    yield
-    torch_dtypes.set_optimizer_eps("raise")
 
 
 def loops():

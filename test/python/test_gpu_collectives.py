@@ -1,5 +1,5 @@
-"""Collectives over NCCL, on as many GPUs as there are. (What the ranks compare goes by the group's store, as test_collectives.py shows on the host:
-pytest --device gpu-on-host.)"""
+"""Collectives over NCCL, on as many GPUs as there are. (What the ranks compare goes by the group's store, as test_collectives_refused.py shows on the
+host: pytest --device gpu-on-host.)"""
 
 import pytest
 import torch

@@ -79,7 +79,7 @@ DRAWN = {
 
 
 @every_dtype
-@pytest.mark.filterwarnings("ignore:__array_wrap__ must:DeprecationWarning", "ignore:__array__ impl:DeprecationWarning")  # of any tensor
+@pytest.mark.filterwarnings("ignore:__array_wrap__ must:DeprecationWarning", "ignore:__array__ impl:DeprecationWarning")  # of stock tensors
 def test_what_is_drawn_is_what_a_float32_tensor_gives(dtype):
     backend = needs("matplotlib.backends.backend_agg")
     from matplotlib.figure import Figure

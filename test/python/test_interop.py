@@ -2,6 +2,7 @@
 
 import array
 import ctypes
+import operator
 import sys
 from functools import partial
 
@@ -153,13 +154,31 @@ def test_other_arrays_are_stock_arrays():
         torch.from_numpy([np.ones(2, ml_dtypes.float8_e4m3)])
 
 
-@pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning")
-def test_functions_of_numpy_give_tensors_back():
+def test_functions_of_numpy_give_arrays():
     t = torch.tensor([1.0, 4.0], dtype=torch.q43)
     for x in (t, t.to(torch.posit16es2)):  # computed on the array of values, whatever NumPy has types for
-        made = np.sqrt(x)
-        assert made.dtype is torch.float32 and made.tolist() == [1.0, 2.0]
+        for made in (np.sqrt(x), np.maximum(np.sqrt(x), x * 0), np.abs(-np.sqrt(x))):
+            assert isinstance(made, np.ndarray) and made.dtype == np.float32 and made.tolist() == [1.0, 2.0]
+        assert np.sqrt(x[1]) == 2.0 and np.isfinite(x).dtype == bool
     assert torch.utils.data.default_collate([t.numpy(), t.numpy()]).dtype is torch.q43
+
+
+OPERATORS = {
+    "x + a": lambda x, a: x + a, "x - a": lambda x, a: x - a, "x * a": lambda x, a: x * a, "x / a": lambda x, a: x / a, "x ** a": lambda x, a: x**a,
+    "x // a": lambda x, a: x // a, "x % a": lambda x, a: x % a, "x @ a": lambda x, a: x @ a, "a * x": lambda x, a: a * x,
+    "+=": operator.iadd, "np.add": lambda x, a: np.add(x, a), "np.multiply": lambda x, a: np.multiply(a, x),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_beside_an_array_are_refused_as_bfloat16_s(name):
+    """NumPy would make float64 of it, and ``x += array`` another tensor of it. Its numbers are numbers."""
+    for dtype in (torch.bfloat16, torch.q43, torch.posit16es2):
+        x = torch.ones(2, dtype=dtype)
+        for a in (np.ones(2), np.ones(2, dtype=np.float32), np.arange(1, 3)):
+            with pytest.raises(TypeError, match="expected tensors and numbers beside a tensor of|nsupported"):
+                OPERATORS[name](x, a)
+        assert (x * np.float64(1.5)).dtype is (np.float32(1.5) * x).dtype is dtype
 
 
 def test_gradients_and_numpy():

@@ -16,13 +16,6 @@ OPTIMIZERS = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def kept():
-    torch_dtypes.set_optimizer_eps("keep")
-    yield
-    torch_dtypes.set_optimizer_eps("raise")
-
-
 def trained(optimizer, dtype, ways, steps=8, **options):
     """A parameter whose gradients are 0."""
     p = torch.tensor([1.0, -2.0, 0.5], dtype=dtype, requires_grad=True)
@@ -49,12 +42,12 @@ def test_zero_gradients_leave_the_parameter(dtype, optimizer, ways):
 
 
 @pytest.mark.parametrize("foreach", [False, True])
-def test_kept_if_asked(kept, foreach):
+def test_kept_if_asked(eps_as_given, foreach):
     assert trained("Adam", torch.q52, {"foreach": foreach})[0].isnan().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.q52, torch.float32, torch.bfloat16, torch.posit8es0], ids=str)
-def test_an_eps_that_the_dtype_has_stays(kept, dtype):
+def test_an_eps_that_the_dtype_has_stays(eps_as_given, dtype):
     """Bit for bit, as without the policy; posits round nothing to 0."""
 
     def run(policy):
@@ -69,7 +62,7 @@ def test_an_eps_that_the_dtype_has_stays(kept, dtype):
     assert torch.equal(run("raise"), run("keep"))
 
 
-def test_parameters_of_several_dtypes(kept):
+def test_parameters_of_several_dtypes(eps_as_given):
     """Each with its own eps, stock ones with the given one."""
 
     def run(dtypes):
@@ -145,8 +138,7 @@ def test_asking_draws_no_random_word(name):
     from torch_dtypes.optim import eps
 
     dtype = torch_dtypes.dtype(name)
-    for question in (eps.smallest, eps.is_zero):
-        question.cache_clear()
+    eps.is_zero.cache_clear()
     torch.manual_seed(0)
     before = torch.get_rng_state()
     eps.with_eps(dtype, {"eps": 1e-8}, "adam")

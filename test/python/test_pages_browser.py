@@ -76,7 +76,7 @@ def heat_map():
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     """A page of each kind, by name."""
-    import test_sweep
+    import test_sweep_shown
     from test_training_report import CASES, DESCRIBED
 
     folder = tmp_path_factory.mktemp("pages")
@@ -104,7 +104,7 @@ def pages(tmp_path_factory):
     observations.found["float32 seed 0"] = 1, stats
     observations.add_to(observed)
     made["observed"] = observed.write(folder / "observed.html")
-    made["sweep"] = test_sweep.example().page("torch-dtypes sweep").write(folder / "sweep.html")
+    made["sweep"] = test_sweep_shown.example().page("torch-dtypes sweep").write(folder / "sweep.html")
     long = Page("A page of all parts, " + "which_has_a_long_name_" * 8, command="torch-dtypes " + "x" * 300).text("word " * 100).code("y" * 200)
     long.strip({"e4m3finite_bias3_flush_saturate_toward_zero mixed": "z" * 150}, "Failed").figure(heat_map(), "Numbers as colours.")
     long.table([f"column {i}" for i in range(40)], [[1e-3] * 40] * 3, "A wide table.", dense=True).footnote("note " * 50)

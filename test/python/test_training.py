@@ -1,6 +1,5 @@
 """Tests of the training command's parts: networks, data sets, loop and report."""
 
-import dataclasses
 import json
 import math
 import os
@@ -11,6 +10,7 @@ from itertools import chain
 import pytest
 import torch
 from torch.nn import functional as F
+from train_command import figures, load_few_digits
 
 from torch_dtypes.training import data as data_module
 from torch_dtypes.training import loop, report
@@ -121,12 +121,7 @@ def digits():
 
 @pytest.fixture(scope="module")
 def few_digits():
-    return load_dataset("digits", train_samples=70, test_samples=40)
-
-
-def figures(run):
-    """All that a run measured except time."""
-    return [dataclasses.replace(epoch, seconds=0.0) for epoch in run.epochs]
+    return load_few_digits()
 
 
 def test_resolve_dtype(monkeypatch):

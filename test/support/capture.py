@@ -8,7 +8,7 @@ from torch import nn
 from torch._functorch import config
 
 import torch_dtypes
-from torch_dtypes._overlay import releases
+from torch_dtypes._torch_version import RUNNING
 
 FORMATS = [torch.posit16es2, torch.q43, torch.posit32es2, torch_dtypes.float_format(exp_bits=5, man_bits=6)]
 formats = pytest.mark.parametrize("dtype", FORMATS, ids=str)
@@ -50,7 +50,7 @@ def clean():
 @pytest.fixture
 def layers_in_parts(monkeypatch):
     """Before 2.13 a transformer's layer in inference is one operator, of which PyTorch has no fake kernel and no graph is made."""
-    if releases.RUNNING < (2, 13):
+    if RUNNING < (2, 13):
         monkeypatch.setattr(torch.backends.mha, "get_fastpath_enabled", lambda: False)
 
 
@@ -68,6 +68,11 @@ class Graphs:
     def targets(self, graph=0):
         """The names of its operators."""
         return [str(n.target) for n in self.seen[graph].graph.nodes if n.op == "call_function"]
+
+
+@pytest.fixture
+def backend():
+    return Graphs()
 
 
 # Of whole graphs' tests: warnings that are PyTorch's own, and a clean slate.

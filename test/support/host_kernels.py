@@ -1,6 +1,7 @@
 """The GPU's kernels, compiled for the host (their grid is a loop), and what their tests give them."""
 
 import ctypes
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 from conftest import codes_of, from_codes
+from filelock import FileLock
+from own_process import FOLDER
 
 import torch_dtypes
 from torch_dtypes._arguments import rounding_mode
@@ -26,14 +29,23 @@ NARROW = ["posit8es1", "posit16es2", "q52", "e5m7", "e4m3fn_saturate", "fixed4_3
 WORDS = ("stochastic", "stochastic_equal", "up_down")
 
 
-def compiled(folder: Path) -> ctypes.CDLL:
+def compile_into(out: Path):
     if shutil.which("g++") is None:
         pytest.skip("needs g++")
-    out = folder / "kernels.so"
     options = ["-std=c++20", "-O1", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
     sources = [*map(str, sorted(KERNELS.glob("*.cu"))), str(ROOT / "test/operators/cuda/on_host.cpp")]
     built = subprocess.run(["g++", *options, *INCLUDES, "-x", "c++", *sources, "-o", str(out)], capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
+
+
+@pytest.fixture(scope="session")
+def library() -> ctypes.CDLL:
+    """Compiled once a session, by the first of its processes that asks."""
+    out = Path(os.environ[FOLDER], "kernels.so")
+    with FileLock(out.with_suffix(".lock")):
+        if not out.exists():
+            compile_into(part := out.with_suffix(".part"))
+            part.rename(out)
     return ctypes.CDLL(str(out))
 
 
@@ -105,3 +117,19 @@ def values_for(dtype) -> torch.Tensor:
     special = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-300, 1e300], dtype=torch.float64)
     near = torch.randn(2000, generator=g, dtype=torch.float64)
     return torch.cat([spread, near, own, ties, special]).contiguous()
+
+
+def order_of(options) -> tuple[int, int]:
+    name, _, lanes = options.get("order", "sequential").partition("(")
+    return ["sequential", "pairwise", "tree", "lanes"].index(name), int(lanes.removesuffix(")") or 1)
+
+
+def flags_of(options, chunk: int, in_float: bool) -> ctypes.Array:
+    fused, kahan, exact_product = options.get("fused", False), options.get("kahan", False), options.get("product") == "exact"
+    return (ctypes.c_int64 * 8)(fused, kahan, chunk, in_float, 1, *order_of(options), exact_product)
+
+
+def matrices(dtype, k=9, m=3, n=17, spread=(-6, 3)):
+    g = torch.Generator().manual_seed(4)
+    shapes = (2, m, k), (2, k, n), (2, m, n)
+    return [(torch.randn(s, generator=g) * torch.exp2(torch.randint(*spread, s, generator=g))).to(dtype) for s in shapes]

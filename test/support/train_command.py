@@ -2,21 +2,9 @@
 
 import dataclasses
 
-import pytest
-
-from torch_dtypes import cli
 from torch_dtypes.training.data import load_dataset
 
-click_testing = pytest.importorskip("click.testing", reason="the command line needs click")
-
 QUICK = "train --epochs 2 --train-samples 64 --test-samples 40 --threads 1".split()
-
-
-def command(*args):
-    result = click_testing.CliRunner().invoke(cli.group(), [str(a) for a in args], prog_name="torch-dtypes")
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def load_few_digits():

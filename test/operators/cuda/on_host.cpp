@@ -1,4 +1,4 @@
-// The GPU's kernels as the host's compiler makes them, for ctypes: test_cuda_kernels.py. A format comes as its fields.
+// The GPU's kernels as the host's compiler makes them, for ctypes: test/support/host_kernels.py. A format comes as its fields.
 #include <ATen/native/formats/cuda/Kernels.h>
 #include <ATen/native/formats/cuda/QuickDecode.h>
 #include <c10/formats/MagicCodes.h>
@@ -112,6 +112,20 @@ bool sums_in_float(const int32_t* f) {
   return format.is_posit() ? PositMagic::sums_in_float(format) : FloatMagic::sums_in_float(format);
 }
 
+// Products and sums of numbers as a tile rounds those of short posits, NaN where it does not know; false for formats that it does not serve.
+bool to_the_ends(const int32_t* f, const float* x, const float* y, float* products, float* sums, int64_t n) {
+  const Format format = format_of(f);
+  if (!PositMagicToEnds::serves(format)) return false;
+  const PositMagicToEnds magic(format);
+  PositMagicToEnds::Table table;
+  magic.fill(table, 0, 1);
+  for (int64_t i = 0; i < n; ++i) {
+    products[i] = magic.rounded_product(magic.left(x[i]), magic.right(y[i]), table);
+    sums[i] = magic.rounded(add_odd(x[i], y[i]), table);
+  }
+  return true;
+}
+
 // Codes by magic numbers, or -1 where these do not know.
 void magic_codes(const int32_t* f, const float* x, int64_t* codes, int64_t n) {
   const Format format = format_of(f);
@@ -177,7 +191,7 @@ int decode_double(const int32_t* f, const void* codes, double* values, int64_t n
   return cuda_kernels().decode_double(format_of(f), codes, values, n, Stream{});
 }
 // As many parts as there are, or 0 where the format's numbers are none; type: 0 for float16.
-int64_t decode_parts(const int32_t* f, const void* codes, uint16_t* first, uint16_t* second, int64_t* type, int64_t n) {
+int64_t decode_parts(const int32_t* f, const void* codes, uint16_t* first, uint16_t* second, int64_t* type, int64_t apart, int64_t n) {
   const Format format = format_of(f);
   const auto parts = find_half_parts(format);
   if (!parts) return 0;
@@ -186,7 +200,7 @@ int64_t decode_parts(const int32_t* f, const void* codes, uint16_t* first, uint1
     const void* from = static_cast<const char*>(codes) + begin * format.itemsize();
     return PartsCast{from, first + begin, parts->count == 2 ? second + begin : nullptr, end - begin};
   };
-  return cuda_kernels().decode_parts(format, *parts, part(0, n / 3), part(n / 3, n), Stream{}) == 0 ? parts->count : -1;
+  return cuda_kernels().decode_parts(format, *parts, part(0, apart), part(apart, n), Stream{}) == 0 ? parts->count : -1;
 }
 // Several at once: the tensors begin and end where `ends` says, of which there are `count`.
 int cast_floats(const int32_t* f, bool encodes, void* from, void* to, const int64_t* ends, int64_t count) {

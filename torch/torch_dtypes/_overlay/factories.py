@@ -112,14 +112,21 @@ def full(stock, *args, **kwargs):
     return finish(_blank(stock(given["size"], 0, dtype=bits_dtype(dtype), **rest), dtype).fill_(value), dtype, requires_grad, out)
 
 
+def _through(stock, args: tuple, kwargs: dict, wide: torch.dtype) -> torch.Tensor:
+    """The stock result in another dtype, rounded once. Of out= the stock function says what becomes of its shape: whether one with as many elements
+    keeps its own, what is resized, and with which warning."""
+    dtype, requires_grad, out, pinned = take_all(kwargs)
+    there = {"dtype": wide} if out is None else {"out": torch.empty(out.shape, dtype=wide, device=out.device)}
+    return finish(stock(*args, **there, **kwargs), dtype, requires_grad, out, pinned)
+
+
 def arange(stock, *args, **kwargs):
     """The stock result in float64, or int64 where all numbers are integers, rounded once."""
     numbers = [*args, *(kwargs[k] for k in ("start", "end", "step") if k in kwargs)]
     floats = any(isinstance(n, float) or (isinstance(n, torch.Tensor) and n.is_floating_point()) for n in numbers)
     if _for_stock(kwargs) or (kwargs.get("dtype") is None and kwargs.get("out") is None and not floats):
         return stock(*args, **kwargs)
-    dtype, *rest = take_all(kwargs)
-    return finish(stock(*args, dtype=torch.float64 if floats else torch.int64, **kwargs), dtype, *rest)
+    return _through(stock, args, kwargs, torch.float64 if floats else torch.int64)
 
 
 def through_float64(name: str):
@@ -128,8 +135,7 @@ def through_float64(name: str):
     def factory(stock, *args, **kwargs):
         if _for_stock(kwargs):
             return stock(*args, **kwargs)
-        dtype, *rest = take_all(kwargs)
-        return finish(stock(*args, dtype=torch.float64, **kwargs), dtype, *rest)
+        return _through(stock, args, kwargs, torch.float64)
 
     factory.__name__ = name
     return factory
@@ -213,12 +219,25 @@ def linspace(stock, start, end, steps, **kwargs):
     """Interpolated with whole-number weights, so that what is exact in the middle (0 of -1 to 1) stays exact."""
     if _for_stock(kwargs):
         return stock(start, end, steps, **kwargs)
-    dtype, *rest = take_all(kwargs)
+    dtype, requires_grad, out, pinned = take_all(kwargs)
     i = torch.arange(int(steps), dtype=torch.float64, **kwargs)
     on_meta = i.is_meta  # where nobody knows the ends
     start, end = (0.0 if on_meta and isinstance(x, torch.Tensor) and x.is_meta else float(x) for x in (start, end))
     last = max(int(steps) - 1, 1)
-    return finish((start * (last - i) + end * i) / last, dtype, *rest)
+    return finish(_shaped_as((start * (last - i) + end * i) / last, out), dtype, requires_grad, out, pinned)
+
+
+def frequencies(stock, *args, **kwargs):
+    """fftfreq and rfftfreq. Into an out= of several dimensions stock writes others, some of them beside it: here it has as many as there are."""
+    if _for_stock(kwargs):
+        return stock(*args, **kwargs)
+    dtype, requires_grad, out, pinned = take_all(kwargs)
+    return finish(_shaped_as(stock(*args, dtype=torch.float64, **kwargs), out), dtype, requires_grad, out, pinned)
+
+
+def _shaped_as(values: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+    """Numbers in a row in the shape of an out= with as many elements, which keeps it, as stock has it."""
+    return values if out is None or out.numel() != values.numel() else values.view(out.shape)
 
 
 _FILL = {"zeros": 0, "ones": 1}
@@ -290,7 +309,7 @@ HOOKS = [
     Builtin("torch", "linspace", between(linspace), _ENDS),
     Builtin("torch", "logspace", between(through_float64("logspace")), _ENDS),
     *(Builtin("torch", name, through_float64(name), _FROM_NOTHING) for name in _FLOAT_FACTORIES),
-    *(Builtin("torch._C._fft", name, through_float64(name), _FROM_NOTHING) for name in ("fft_fftfreq", "fft_rfftfreq")),
+    *(Builtin("torch._C._fft", name, frequencies, _FROM_NOTHING) for name in ("fft_fftfreq", "fft_rfftfreq")),
     *(Builtin("torch", name, like(name), _FROM_TENSOR) for name in _LIKE),
     *(Builtin("torch._C.TensorBase", name, new(name), _FROM_TENSOR) for name in _NEW),
 ]

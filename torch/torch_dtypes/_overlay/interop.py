@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+import threading
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -10,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 from .. import _C, _names
 from .._codes import bits_dtype
 from .._stock_values import values_in_numpy
-from .table import Builtin, When
+from .table import Builtin, Replaced, When
 
 # ml_dtypes' types by the canonical names of the formats that have the same value for every code.
 _ML_DTYPES = {
@@ -48,6 +50,35 @@ def numpy(stock, self, *, force=False):
             f"Use x.double().numpy() for the values, or torch_dtypes.codes(x).numpy() for the codes ({bits_dtype(self.dtype)})."
         )
     return self.view(bits_dtype(self.dtype)).numpy().view(found)
+
+
+# What Python's operators call.
+_OPERATORS = frozenset("add subtract multiply divide floor_divide remainder divmod power matmul".split())
+
+
+def array_wrap(stock):
+    """Tensor.__array_wrap__, which NumPy's functions give what they have made of a tensor's exact values: an array. Stock makes a tensor of it, which would
+    be of another dtype than the operand's; and of ``x * array``, which Python hands to NumPy, silently: that is an error, as it is of bfloat16."""
+    refused = threading.local()  # NumPy takes a TypeError for one about arguments, and asks again with fewer, at last without the operands
+
+    @functools.wraps(stock)
+    def wrapped(self, array, *context):
+        if not _C.is_format_tensor(self):
+            return stock(self, array, *context)
+        import numpy
+
+        call, returns_scalar = (*context, None, False)[:2]
+        if call is not None:
+            of_operator = call[0].__name__ in _OPERATORS and any(isinstance(v, numpy.ndarray) for v in call[1])
+            refused.array = id(array) if of_operator else None
+        if getattr(refused, "array", None) == id(array):
+            raise TypeError(
+                f"expected tensors and numbers beside a tensor of {self.dtype}, but got a NumPy array: make it one, as by "
+                "torch.as_tensor(array).to(x), or compute in NumPy by np.asarray(x)"
+            )
+        return array[()] if returns_scalar else array
+
+    return wrapped
 
 
 def is_foreign(data: object) -> bool:
@@ -215,6 +246,7 @@ _NESTED = When.DTYPE_ANYWHERE | When.OWN_NESTED
 
 HOOKS = [
     Builtin(_TENSOR, "numpy", numpy, When.OWN_SELF),
+    Replaced("torch.Tensor", "__array_wrap__", array_wrap),
     Builtin("torch", "from_numpy", from_numpy, When.OWN_DATA),
     Builtin("torch", "frombuffer", frombuffer, When.DTYPE_KEYWORD),
     Builtin("torch._C.StorageBase", "from_buffer", from_buffer_of_storage, When.DTYPE_ANYWHERE),

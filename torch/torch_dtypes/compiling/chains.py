@@ -53,7 +53,8 @@ def _is_plain(number: object) -> bool:
 
 
 def _is_elementwise(node: torch.fx.Node, tensors: dict) -> bool:
-    """A deterministic operator on codes of one format on the CPU, whose result is of it too, dense, and has a step."""
+    """A deterministic operator on codes of one format on the CPU, whose result is of it too, dense, and has a step. Where the format's arithmetic draws,
+    operators that round nothing are in no chain either: a chain has one mode."""
     func = operators.stock(node.target) if node.op == "call_function" else None
     if func is None or torch.Tag.pointwise not in func.tags or torch.Tag.nondeterministic_seeded in node.target.tags or operators.written(func):
         return False
@@ -61,7 +62,7 @@ def _is_elementwise(node: torch.fx.Node, tensors: dict) -> bool:
     if len(names) != 1 or operators.STOCK in names or len(func._schema.returns) != 1:
         return False
     result, dtype = tensors[node], dtype_of(names.pop())
-    if result.dtype is not dtype or result.device.type != "cpu" or not result.numel():
+    if result.dtype is not dtype or result.device.type != "cpu" or not result.numel() or operators.takes_random_words(dtype):
         return False
     if not aten.is_non_overlapping_and_dense(_C.alias_codes(result)):
         return False

@@ -1,0 +1,256 @@
+"""Sums by the GPU's kernels, on the host, under every policy, against the CPU's operators, bit for bit."""
+
+# ruff: noqa: F811 (a fixture that is imported)
+
+import ctypes
+
+import pytest
+import torch
+from conftest import from_codes
+from host_kernels import NARROW, argument, fields, flags_of, format_of, library, matrices, run, same, seeds  # noqa: F401 (a fixture)
+
+import torch_dtypes
+from torch_dtypes._arguments import rounding_mode
+
+pytestmark = pytest.mark.own_process
+
+POLICIES = [
+    ("format", {}),
+    ("format", {"fused": True}),
+    ("format", {"kahan": True}),
+    ("chunked(3)", {}),
+    ("chunked(4)", {"kahan": True}),
+    ("format", {"accumulator": "e5m10", "product": "e5m7"}),
+    ("format", {"rounding": "down"}),
+    ("format", {"rounding": "stochastic"}),
+    ("format", {"fused": True, "rounding": "up_down"}),
+    ("format", {"order": "pairwise"}),
+    ("format", {"order": "tree", "rounding": "stochastic"}),
+    ("format", {"order": "lanes(4)", "kahan": True}),
+    ("format", {"order": "lanes(3)", "fused": True, "rounding": "stochastic"}),
+]
+BLOCKS = [
+    {"terms": 4, "extra_bits": 1},
+    {"terms": 4, "extra_bits": 2, "align": "nearest_even", "rounding": "stochastic"},
+    {"terms": 8, "extra_bits": 1, "interleave": 2, "late": 3, "min_exponent": -20, "register": "e8m13"},
+    {"terms": 3, "extra_bits": 0, "interleave": 3, "register": "e5m6", "rounding": "nearest_even", "product_limit": True},
+]
+
+
+@pytest.mark.parametrize(("policy", "options"), POLICIES)
+@pytest.mark.parametrize("name", NARROW)
+def test_sums_rounded_at_every_step(library, name, policy, options):
+    dtype = torch_dtypes.dtype(name)
+    a, b, start = matrices(dtype)
+    fmt, steps = torch_dtypes.format_of(dtype), {}
+    for what in ("product", "accumulator"):
+        steps[what] = torch_dtypes.format_of(torch_dtypes.dtype(options.get(what, name)))
+        if "rounding" in options:
+            steps[what].rounding = rounding_mode(options["rounding"])
+    chunk = int(policy.removeprefix("chunked(").removesuffix(")")) if policy != "format" else 0
+    flags = flags_of(options, chunk, fmt.fits_float)
+    shape = (ctypes.c_int64 * 4)(2, 3, a.shape[2], 17)
+    for first in (None, start):
+        out = torch.empty(2, 3, 17, dtype=dtype)
+        torch.manual_seed(13)
+        with torch_dtypes.accumulate(policy, **options):
+            expected = torch.bmm(a, b) if first is None else torch.baddbmm(first, a, b)
+        arguments = (fields(steps["product"]), fields(steps["accumulator"]), flags, shape, a, b, first, None, None, out, seeds(13))
+        run(library, "steps", fmt, *arguments)
+        same(out, expected)
+
+
+NARROW_POSITS = ["posit8es0", "posit8es1", "posit8es2", "posit10es1", "posit12es1"]
+# Of the tiles that several results share: every way of rounding by magic numbers; operands that leave it (overflow, long regimes, NaN).
+TILES = [
+    ("q43", {}), ("q43", {"product": "e5m5"}), ("q43", {"product": "exact"}), ("q43", {"accumulator": "e3m2"}), ("e5m10", {}),
+    ("e4m3fn_saturate", {}), ("e4m3fnuz", {"accumulator": "e5m9"}), ("e2m1finite", {"product": "exact", "accumulator": "e4m3"}),
+    ("e5m14", {}), ("e2m12", {}),
+    ("posit8es0", {}), ("posit8es2", {}), ("posit12es1", {}), ("posit16es1", {}), ("posit16es2", {}), ("posit8es1", {"accumulator": "posit12es1"}),
+    ("posit16es2", {"product": "exact"}), ("posit10es2", {"product": "posit16es2", "accumulator": "posit10es2"}),
+    ("q43", {"accumulator": "fp32"}), ("e5m10", {"accumulator": "fp32"}), ("e2m12", {"accumulator": "fp32"}), ("e4m3fnuz", {"accumulator": "fp32"}),
+    ("q43", {"product": "exact", "accumulator": "fp32"}), ("posit16es2", {"product": "exact", "accumulator": "fp32"}),
+    ("posit8es2", {"accumulator": "fp32"}), ("posit16es2", {"accumulator": "fp32"}), ("posit16es1", {"accumulator": "fp32"}),
+    ("q43_toward_zero", {"product": "q43_toward_zero", "accumulator": "fp32"}),
+    ("q43", {"chunk": 8}), ("e5m10", {"chunk": 16}), ("e4m3fn", {"chunk": 7}), ("q43", {"chunk": 2, "product": "exact", "accumulator": "e5m9"}),
+    ("posit8es1", {"chunk": 13}), ("posit16es2", {"chunk": 40}), ("posit16es1", {"chunk": 1}), ("posit16es2", {"chunk": 10, "product": "exact"}),
+    ("posit8es0", {"chunk": 64, "accumulator": "posit12es1"}), ("q43", {"chunk": 4, "accumulator": "fp32"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("m", "n", "spread"), [(3, 17, (-12, 9)), (3, 17, (-4, 1)), (8205, 131, (-6, 5))])
+@pytest.mark.parametrize(("name", "options"), TILES)
+def test_sums_in_tiles(library, name, options, m, n, spread):
+    dtype = torch_dtypes.dtype(name)
+    fmt = torch_dtypes.format_of(dtype)
+    k = 40 if m == 3 else 5
+    a, b, start = matrices(dtype, k, m, n, spread)
+    start[:, :, 3], b[:, :, 3] = -0.0, -abs(b[:, :, 3]) * 0
+    a[:, 0] = abs(a[:, 0])
+    a[0, 1, 2] = float("nan")
+    start[0, 1, 5] = float("inf")
+    names = [options.get(what, name).replace("exact", name) for what in ("product", "accumulator")]
+    product, accumulator = (fields(torch_dtypes.format_of(torch_dtypes.dtype(x))) for x in names)
+    shape = (ctypes.c_int64 * 4)(2, m, k, n)
+    for first in (None, start):
+        out = torch.empty(2, m, n, dtype=dtype)
+        with torch_dtypes.accumulate("chunked" if "chunk" in options else "format", **options):
+            expected = torch.bmm(a, b) if first is None else torch.baddbmm(first, a, b)
+        run(library, "steps", fmt, product, accumulator, flags_of(options, options.get("chunk", 0), True), shape, a, b, first, None, None, out, 0)
+        same(out, expected)
+
+
+@pytest.mark.parametrize("options", [{"accumulator": "fp32"}, {"product": "exact", "accumulator": "fp32"}, {}], ids="-".join)
+def test_sums_in_the_widest_tiles(library, options):
+    """Of columns that end within one: its columns are the last ones, of which the tile before has some."""
+    fmt, sums = torch_dtypes.format_of(torch.q43), torch_dtypes.format_of(torch_dtypes.dtype(options.get("accumulator", "q43")))
+    a, b, _ = matrices(torch.q43, 3, 2056, 261, (-6, 5))
+    out = torch.empty(2, 2056, 261, dtype=torch.q43)
+    with torch_dtypes.accumulate("format", **options):
+        expected = torch.bmm(a, b)
+    shape = (ctypes.c_int64 * 4)(2, 2056, 3, 261)
+    run(library, "steps", fmt, fields(fmt), fields(sums), flags_of(options, 0, True), shape, a, b, None, None, None, out, 0)
+    same(out, expected)
+
+
+@pytest.mark.parametrize("name", [*NARROW_POSITS, "posit16es1", "posit16es0", "posit5es1", "posit4es0", "posit12es1_underflow"])
+def test_posits_to_the_ends_of_their_range(library, name):
+    """No product or sum of two numbers is unknown: it would be computed step by step, and the threads beside it would wait."""
+    dtype = torch_dtypes.dtype(name)
+    fmt = torch_dtypes.format_of(dtype)
+    x = from_codes(torch.arange(1 << fmt.bits), dtype)
+    x = x[~x.isnan()]
+    if len(x) > 256:
+        g = torch.Generator().manual_seed(8)
+        a, b = (x[torch.randint(len(x), (400_000,), generator=g)] for _ in range(2))
+    else:
+        a, b = (t.contiguous() for t in torch.broadcast_tensors(x[:, None], x[None]))
+    found = [torch.full(a.shape, torch.nan) for _ in range(2)]
+    library.to_the_ends.restype = ctypes.c_bool
+    assert library.to_the_ends(fields(fmt), *map(argument, (a.float(), b.float(), *found, a.numel())))
+    for got, expected in zip(found, (a * b, a + b), strict=True):
+        assert torch.equal(got, expected.float())
+
+
+@pytest.mark.parametrize("name", [*NARROW_POSITS, "posit16es2", "posit16es1", "posit16es0", "q43", "e5m6"])
+def test_which_sums_float32_may_make(library, name):
+    dtype = torch_dtypes.dtype(name)
+    fmt = torch_dtypes.format_of(dtype)
+    library.sums_in_float.restype = ctypes.c_bool
+    if not library.sums_in_float(fields(fmt)):
+        assert name == "posit16es1"
+        return
+    x = from_codes(torch.arange(1 << fmt.bits), dtype)
+    some = x if fmt.bits <= 8 else x[torch.randperm(len(x), generator=torch.Generator().manual_seed(5))[:60]]
+    for y in some:
+        same((x.float() + y.float()).to(dtype), x + y)
+
+
+@pytest.mark.parametrize("name", [*NARROW, "posit32es2", "e8m23", "posit32es5_regime6", "lns4_3"])
+@pytest.mark.parametrize("mode", ["nearest_even", "up", "stochastic"])
+def test_exact_sums(library, name, mode):
+    dtype, fmt = torch_dtypes.dtype(name), format_of(name, mode)
+    a, b, start = matrices(dtype, 40)
+    a[0, 0, :2], b[0, :2, 0] = 1, torch.tensor([float("inf"), 1.0]).to(dtype)
+    shape = (ctypes.c_int64 * 4)(2, 3, 40, 17)
+    for first in (None, start):
+        out = torch.empty(2, 3, 17, dtype=dtype)
+        torch.manual_seed(17)
+        with torch_dtypes.accumulate("exact"), torch_dtypes.rounding(mode):
+            expected = torch.bmm(a, b) if first is None else torch.baddbmm(first, a, b)
+        run(library, "exact", fmt, shape, a, b, first, None, None, 1, out, seeds(17))
+        same(out, expected)
+
+
+@pytest.mark.parametrize("options", BLOCKS, ids=lambda options: "-".join(options))
+@pytest.mark.parametrize("name", ["q43", "posit16es2", "e5m7", "e5m2", "posit8es1"])
+def test_sums_by_blocks(library, name, options):
+    dtype, fmt = torch_dtypes.dtype(name), format_of(name, "stochastic" if "late" in options else "nearest_even")
+    a, b, start = matrices(dtype, 21)
+    register = format_of(options.get("register", "e8m23"), options.get("rounding", "toward_zero"))
+    late, smallest = options.get("late", -1), options.get("min_exponent", 1)
+    align, limit = int(rounding_mode(options.get("align", "toward_zero"))), options.get("product_limit", False)
+    numbers = (options["terms"], options["extra_bits"], align, options.get("interleave", 1), late, smallest, limit)
+    shape = (ctypes.c_int64 * 4)(2, 3, 21, 17)
+    a[0, 0, :2], b[0, :2, 0] = 1, torch.tensor([float("inf"), 1.0]).to(dtype)
+    with torch_dtypes.accumulate("block", **options), torch_dtypes.rounding("stochastic" if "late" in options else "nearest_even"):
+        for first in (None, start):
+            out = torch.empty(2, 3, 17, dtype=dtype)
+            torch.manual_seed(19)
+            expected = torch.bmm(a, b) if first is None else torch.baddbmm(first, a, b)
+            run(library, "blocks", fmt, fields(register), (ctypes.c_int64 * 8)(*numbers, 1), shape, a, b, first, out, seeds(19))
+            same(out, expected)
+        out = torch.empty_like(b)
+        torch.manual_seed(19)
+        expected = b.cumsum(1)
+        one = (ctypes.c_int64 * 4)(2, 1, 21, 17)
+        run(library, "running_blocks", fmt, fields(register), (ctypes.c_int64 * 8)(*numbers, 1), one, b, out, seeds(19))
+        same(out, expected)
+        mean = torch.empty(2, 17, dtype=dtype)
+        torch.manual_seed(19)
+        expected = b.mean(1)
+        run(library, "blocks", fmt, fields(register), (ctypes.c_int64 * 8)(*numbers, 21), one, None, b, None, mean, seeds(19))
+        same(mean, expected)
+
+
+def test_terms_that_are_not_there(library):
+    """The holes of a strided transposed convolution: no zeros, which a sum of -0 would notice."""
+    dtype = torch.q52
+    fmt = format_of("q52")
+    a, b, _ = matrices(dtype)
+    start = torch.full((2, 3, 17), -0.0, dtype=dtype)
+    present = torch.zeros(2, 9, 17, dtype=torch.uint8)
+    present[:, 3:, 5:] = 1
+    rows = torch.ones(2, 3, 9, dtype=torch.uint8)
+    rows[:, :, 4] = 0
+    shape = (ctypes.c_int64 * 4)(2, 3, 9, 17)
+    out = torch.empty(2, 3, 17, dtype=dtype)
+    keep = [3, 5, 6, 7, 8]
+    with torch_dtypes.accumulate("format"):
+        expected = torch.baddbmm(start, a[:, :, keep], b[:, keep])
+    flags = flags_of({}, 0, True)
+    run(library, "steps", fmt, fields(fmt), fields(fmt), flags, shape, a, b, start, present, rows, out, 0)
+    same(out[:, :, 5:].contiguous(), expected[:, :, 5:].contiguous())
+    assert (out[:, :, :5] == 0).all() and out[:, :, :5].signbit().all()
+    run(library, "exact", fmt, shape, a, b, None, present, rows, 1, out, 0)
+    with torch_dtypes.accumulate("exact"):
+        same(out[:, :, 5:].contiguous(), torch.bmm(a[:, :, keep], b[:, keep])[:, :, 5:].contiguous())
+
+
+@pytest.mark.parametrize("options", [(0, 0), (1, 0), (0, 1)], ids=["plain", "fused", "kahan"])
+def test_a_missing_term_takes_its_words(library, options):
+    """What is drawn for later terms does not depend on holes: a hole at the beginning is as good as a product of 0."""
+    fmt = format_of("posit16es2", "stochastic")
+    a, b, _ = matrices(torch.posit16es2)
+    shape, flags = (ctypes.c_int64 * 4)(2, 3, 9, 17), (ctypes.c_int64 * 8)(*options, 0, 1, 1, 0, 1, 0)
+    present = torch.ones(2, 9, 17, dtype=torch.uint8)
+    present[:, 0] = 0
+    zero = b.clone()
+    zero[:, 0] = 0
+    found, expected = torch.empty(2, 3, 17, dtype=torch.posit16es2), torch.empty(2, 3, 17, dtype=torch.posit16es2)
+    run(library, "steps", fmt, fields(fmt), fields(fmt), flags, shape, a, b, None, present, None, found, 5)
+    run(library, "steps", fmt, fields(fmt), fields(fmt), flags, shape, a, zero, None, None, None, expected, 5)
+    same(found, expected)
+
+
+def test_a_chunk_without_terms_is_none(library):
+    fmt = format_of("q52")
+    a, b, _ = matrices(torch.q52)
+    start, none = torch.full((2, 3, 17), -0.0, dtype=torch.q52), torch.zeros(2, 9, 17, dtype=torch.uint8)
+    shape, flags = (ctypes.c_int64 * 4)(2, 3, 9, 17), flags_of({}, 3, True)
+    out = torch.empty(2, 3, 17, dtype=torch.q52)
+    run(library, "steps", fmt, fields(fmt), fields(fmt), flags, shape, a, b, start, none, None, out, 0)
+    same(out, start)
+
+
+def test_sums_without_products(library):
+    fmt = format_of("posit16es2")
+    x = torch.randn(2, 9, 17).to(torch.posit16es2)
+    shape, flags = (ctypes.c_int64 * 4)(2, 1, 9, 17), (ctypes.c_int64 * 8)(0, 0, 0, 1, 9, 0, 1, 0)
+    out = torch.empty(2, 17, dtype=torch.posit16es2)
+    run(library, "steps", fmt, fields(fmt), fields(fmt), flags, shape, None, x, None, None, None, out, 0)
+    with torch_dtypes.accumulate("format"):
+        same(out, x.mean(1))
+    run(library, "exact", fmt, shape, None, x, None, None, None, 9, out, 0)
+    with torch_dtypes.accumulate("exact"):
+        same(out, x.mean(1))

@@ -1,0 +1,55 @@
+"""Operands of sums of several products at once, and their comparison with an adder's exact answers (oracle_adders.py)."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import torch
+from oracle_adders import block_sum
+
+import torch_dtypes
+from torch_dtypes import format_of
+
+FLOAT32, HALF = "e8m23", torch_dtypes.dtype("e5m10")
+
+
+def operands(name, *sizes, seed=0, kind="near"):
+    """Values near 1, over all exponents, around the smallest normal number, and the largest beside the smallest, which cancel."""
+    rng, fmt = np.random.default_rng([seed, *sizes]), format_of(torch_dtypes.dtype(name))
+    low, high = max(fmt.min_exponent, -126), min(fmt.max_exponent, 126)
+    if kind == "near":
+        x = rng.standard_normal(sizes)
+    elif kind == "far":
+        x = np.ldexp(rng.uniform(1, 2, sizes), rng.integers(low - fmt.man_bits, high, sizes)) * rng.choice([-1, 1], sizes)
+    elif kind == "subnormal":
+        x = np.ldexp(rng.uniform(0, 2, sizes), low - rng.integers(0, 3, sizes)) * rng.choice([-1, 1], sizes)
+    else:
+        ends = [2.0**high, 2.0 ** (high - 1), 2.0 ** (low - fmt.man_bits), 2.0**low, 1.0]
+        x = rng.choice([0.0, *ends, *(-e for e in ends)], sizes)
+    return torch.from_numpy(x).to(torch_dtypes.dtype(name))
+
+
+KINDS = ("near", "far", "subnormal", "ends")
+
+
+def fractions(row):
+    return [Fraction(x) if math.isfinite(x) else x for x in row.double().tolist()]
+
+
+def same(got, want):
+    want = float(want)
+    return got == want or (math.isnan(got) and math.isnan(want))
+
+
+def assert_same(got, want):
+    torch.testing.assert_close(got.double(), want.double(), rtol=0, atol=0, equal_nan=True)
+
+
+def check(result, adder, a, b, start=None):
+    """Every element of a product into float32's format."""
+    for i in range(a.shape[0]):
+        x = fractions(a[i])
+        for j in range(b.shape[1]):
+            begin = Fraction(0) if start is None else fractions(start[i])[j]
+            want = block_sum(adder, list(zip(x, fractions(b[:, j]), strict=True)), begin)
+            assert same(result[i, j].item(), want), (i, j, result[i, j].item(), float(want))

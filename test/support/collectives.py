@@ -1,0 +1,49 @@
+"""What ranks hold in tests of collectives, and what those are to give, from exact sums."""
+
+from fractions import Fraction
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import torch_dtypes
+
+NAMES = ("posit16es2", "q43", "posit32es2", "posit8es1", "tf32")
+SIZE = 2
+MARKS = [
+    pytest.mark.skipif(not dist.is_available(), reason="torch is built without torch.distributed"),
+    pytest.mark.filterwarnings("ignore:.*(torch.jit|deprecated|c10d).*"),  # PyTorch's own
+]
+
+
+def values(name, rank, *shape, seed=0):
+    """What a rank holds: numbers of which float32 has every sum and product of two, where it has those of the dtype."""
+    generator = torch.Generator().manual_seed(10 * seed + rank)
+    return (torch.randint(-2000, 2000, shape, generator=generator).double() / 256).to(torch_dtypes.dtype(name))
+
+
+def same(x, y):
+    assert x.dtype is y.dtype
+    torch.testing.assert_close(torch_dtypes.codes(x), torch_dtypes.codes(y), rtol=0, atol=0)
+
+
+def all_of(name, *shape, **options):
+    return [values(name, rank, *shape, **options) for rank in range(SIZE)]
+
+
+def raises(match, call, error=RuntimeError):
+    with pytest.raises(error, match=match) as caught:
+        call()
+    assert not any(word in str(caught.value) for word in ("BFloat16", "Half", "Float8")), caught.value
+
+
+def rounded(exact, name):
+    """Fractions to the dtype: float64 first, rounded to odd by hand is not needed where they have few bits."""
+    as_doubles = [float(x) for x in exact]
+    assert [Fraction(x) for x in as_doubles] == list(exact)
+    return torch.tensor(as_doubles, dtype=torch.float64).to(torch_dtypes.dtype(name))
+
+
+def exact_sum(held, divisor=1):
+    """The sum of the ranks' numbers; halves are exact."""
+    return [sum(map(Fraction, column)) / divisor for column in zip(*(h.double().flatten().tolist() for h in held), strict=True)]

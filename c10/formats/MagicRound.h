@@ -155,8 +155,8 @@ struct PositMagic {
   }
 };
 
-// The same to the ends of the range, for posits of few bits, of which products and sums are there often: 2^-6 is posit8es0's smallest number. Where the
-// exponent is cut, or what is rounded beyond the outermost number, all of a binade is one of two numbers, by whether it is below a threshold; all
+// The same to the ends of the range, for posits of few bits, of which products and sums are there often: 2^-6 is posit8es0's smallest number. Where
+// the exponent is cut, or what is rounded beyond the outermost number, all of a binade is one of two numbers, by whether it is below a threshold; all
 // between neighbours goes to one of them there, so that a product or sum that float32 rounds does not come to a threshold: its terms have the digits
 // that the regime leaves them.
 struct PositMagicToEnds {

@@ -166,7 +166,7 @@ def test_not_a_policy_in_one_text(text, message, options):
 def test_not_a_dtype():
     for call in (lambda d: set_accumulation(d, "exact"), accumulation_of):
         for wrong in (torch.float32, None, 3):
-            with pytest.raises(TypeError, match="expected a dtype of a number format, .*but got"):
+            with pytest.raises(TypeError, match=r"expected a dtype of a number format, .*but got"):
                 call(wrong)
         with pytest.raises(ValueError, match="expected the name of a number format"):
             call("float32")

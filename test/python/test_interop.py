@@ -176,7 +176,7 @@ def test_operators_beside_an_array_are_refused_as_bfloat16_s(name):
     for dtype in (torch.bfloat16, torch.q43, torch.posit16es2):
         x = torch.ones(2, dtype=dtype)
         for a in (np.ones(2), np.ones(2, dtype=np.float32), np.arange(1, 3)):
-            with pytest.raises(TypeError, match="expected tensors and numbers beside a tensor of|nsupported"):
+            with pytest.raises(TypeError, match=r"expected tensors and numbers beside a tensor of|nsupported"):
                 OPERATORS[name](x, a)
         assert (x * np.float64(1.5)).dtype is (np.float32(1.5) * x).dtype is dtype
 

@@ -57,8 +57,8 @@ _OPERATORS = frozenset("add subtract multiply divide floor_divide remainder divm
 
 
 def array_wrap(stock):
-    """Tensor.__array_wrap__, which NumPy's functions give what they have made of a tensor's exact values: an array. Stock makes a tensor of it, which would
-    be of another dtype than the operand's; and of ``x * array``, which Python hands to NumPy, silently: that is an error, as it is of bfloat16."""
+    """Tensor.__array_wrap__, which NumPy's functions give what they have made of a tensor's exact values: an array. Stock makes a tensor of it, of
+    another dtype than the operand's, and of ``x * array``, which Python hands to NumPy, silently: that is an error, as it is of bfloat16."""
     refused = threading.local()  # NumPy takes a TypeError for one about arguments, and asks again with fewer, at last without the operands
 
     @functools.wraps(stock)

@@ -53,8 +53,8 @@ def _is_plain(number: object) -> bool:
 
 
 def _is_elementwise(node: torch.fx.Node, tensors: dict) -> bool:
-    """A deterministic operator on codes of one format on the CPU, whose result is of it too, dense, and has a step. Where the format's arithmetic draws,
-    operators that round nothing are in no chain either: a chain has one mode."""
+    """A deterministic operator on codes of one format on the CPU, whose result is of it too, dense, and has a step. A chain has one mode: where the
+    format's arithmetic draws, operators that round nothing are in no chain either."""
     func = operators.stock(node.target) if node.op == "call_function" else None
     if func is None or torch.Tag.pointwise not in func.tags or torch.Tag.nondeterministic_seeded in node.target.tags or operators.written(func):
         return False

@@ -58,7 +58,8 @@ constexpr int least_blocks() {
 // Of bodies that prepare something: as many blocks as the device holds at once, or the rest would prepare it again.
 inline int64_t most_prepared_blocks() {
   int device = 0, count = 0;
-  if (cudaGetDevice(&device) != cudaSuccess || cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return kMostBlocks;
+  if (cudaGetDevice(&device) != cudaSuccess || cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
+    return kMostBlocks;
   constexpr int most_threads = 2048; // of a multiprocessor
   return static_cast<int64_t>(count) * (most_threads / kThreads);
 }

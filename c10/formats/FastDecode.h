@@ -91,7 +91,7 @@ struct FloatDecoder {
 
   TD_HOST_DEVICE __attribute__((always_inline)) explicit FloatDecoder(const Format& f)
       : sign_code(static_cast<Bits>(f.sign_code())),
-        smallest_code(Bits{1} << f.man_bits),
+        smallest_code(f.man_bits < M::width ? Bits{1} << f.man_bits : Bits{0}), // a decoder that is made of a wider format decodes nothing
         smallest(Bits(f.min_exponent() + M::bias) << M::fraction),
         rebias(static_cast<Bits>(M::bias - f.bias) << M::fraction),
         max_code(static_cast<Bits>(f.max_code())),

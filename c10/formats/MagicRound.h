@@ -160,7 +160,7 @@ struct PositMagic {
 // between neighbours goes to one of them there, so that a product or sum that float32 rounds does not come to a threshold: its terms have the digits
 // that the regime leaves them.
 struct PositMagicToEnds {
-  struct Row {
+  struct alignas(16) Row { // read in one access
     float magic;                   // NaN where the threshold decides
     float threshold, below, above; // of magnitudes; NaN where the magic number serves
   };
@@ -194,7 +194,7 @@ struct PositMagicToEnds {
   }
 
   TD_INLINE float rounded(float x, const Table& shared) const {
-    const Row& row = of(x, shared);
+    const Row row = of(x, shared);
     return or_end((x + row.magic) - row.magic, x, row);
   }
   TD_INLINE float unsigned_rounded(float x, const Table& shared) const { return rounded(x, shared); }
@@ -204,16 +204,17 @@ struct PositMagicToEnds {
   TD_INLINE Right right(float y) const { return y; }
   TD_INLINE float rounded_product(float x, Right y, const Table& shared) const {
     const float product = x * y;
-    const Row& row = of(product, shared);
+    const Row row = of(product, shared);
     return or_end(fused(x, y, row.magic) - row.magic, product, row);
   }
   TD_INLINE float unsigned_rounded_product(float x, Right y, const Table& shared) const { return rounded_product(x, y, shared); }
 
  private:
   // Seven bits of the exponent: 0 has the row of 2, which gives 0; an infinity or NaN that of 1, which gives NaN.
-  TD_INLINE static const Row& of(float x, const Table& shared) { return shared.of_exponent[bits_as<uint32_t>(x) >> 23 & 127]; }
+  TD_INLINE static Row of(float x, const Table& shared) { return shared.of_exponent[bits_as<uint32_t>(x) >> 23 & 127]; }
   TD_INLINE static float or_end(float rounded, float x, const Row& row) {
-    const float end = __builtin_copysignf(__builtin_fabsf(x) < row.threshold ? row.below : row.above, x);
+    const float below = row.below, above = row.above;
+    const float end = __builtin_copysignf(__builtin_fabsf(x) < row.threshold ? below : above, x);
     return rounded == rounded ? rounded : end;
   }
 

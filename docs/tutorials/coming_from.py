@@ -64,9 +64,8 @@ assert torch.equal(layer[0].weight, torch_dtypes.chop(layer[0].weight, "q52"))
 # | `pychop.backend("torch")` | nothing: the array says what it is |
 # | `random_state=` | `generator=torch.Generator().manual_seed(...)`, or torch's own |
 #
-# What differs: overflow is IEEE 754's in every mode (the largest number toward zero, infinity to nearest), and stochastic results do not
-# depend on how
-# the array is cut into pieces.
+# What differs: overflow is IEEE 754's in every mode (the largest number toward zero, infinity to nearest), and stochastic results are the
+# same for a seed on any number of threads.
 
 # %%
 X = torch.tensor([240.0, 247.0, 248.0, 1000.0, -1000.0])

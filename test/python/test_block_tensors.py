@@ -279,3 +279,18 @@ def test_one_block_for_each_number_of_a_vector():
 
 def test_repr():
     assert repr(quantize(torch.ones(2, 2), "mxfp4")).startswith("BlockTensor('mxfp4', shape=(2, 2), bits_per_value=8)\ntensor([[1., 1.],")
+
+
+REFUSED = {
+    "add": lambda w: w + 1, "add from the right": lambda w: 1 + w, "in place": lambda w: w.__iadd__(1), "mul": lambda w: torch.ones(32) * w,
+    "neg": lambda w: -w, "abs": abs, "lt": lambda w: w < 1, "bool": bool, "float": float, "pow": lambda w: w**2, "sum": torch.sum,
+    "setitem": lambda w: w.__setitem__(0, 1.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_product_says_what_to_call(name):
+    w = quantize(torch.ones(4, 32), "mxfp4")
+    with pytest.raises(TypeError, match=r"expected tensors in \w+, but got a BlockTensor, .* call its dequantize\(\)"):
+        REFUSED[name](w)
+    assert w in [w] and {w: 1}[w] == 1

@@ -195,13 +195,32 @@ class BlockTensor:
         if function in _PRODUCTS and not kwargs:
             return _product(_PRODUCTS[function], *args)
         name = getattr(function, "__name__", function)
-        raise TypeError(f"expected tensors in {name}, but got a BlockTensor, which has products alone: call its dequantize() for the numbers")
+        raise TypeError(_refusal(name))
 
     def __reduce__(self):
         return rebuild_block_tensor, (self.format.name, tuple(self.shape), self.dtype, self.data, self.scale_codes, self.tensor_scale)
 
     def __repr__(self) -> str:
         return f"BlockTensor({self.format.name!r}, shape={tuple(self.shape)}, bits_per_value={self.bits_per_value:.4g})\n{self.dequantize()}"
+
+
+def _refusal(name: object) -> str:
+    return f"expected tensors in {name}, but got a BlockTensor, which has products alone: call its dequantize() for the numbers"
+
+
+def _refused(name: str):
+    def refuse(self, *operands):
+        raise TypeError(_refusal(name))
+
+    return refuse
+
+
+# Python's own errors would name types alone. (== stays whether two are the same object: lists look for one by it.)
+for _name in "add sub mul truediv floordiv mod pow and or xor".split():
+    for _side in ("", "r", "i"):
+        setattr(BlockTensor, f"__{_side}{_name}__", _refused(_name))
+for _name in "lt le gt ge neg pos abs invert bool int float complex index setitem".split():
+    setattr(BlockTensor, f"__{_name}__", _refused(_name))
 
 
 def _product(function, *operands):

@@ -82,6 +82,8 @@ def resolve(name, recipe):
             raise (other if recipe in QUANTIZING else error) from None
         if recipe in QUANTIZING:
             return made
+        if isinstance(made, torch_dtypes.quantization.FormatTarget) and made.stock is None:  # "posit<12,1>"
+            return made.dtype
         raise ValueError(
             f"expected a dtype for --recipe {recipe}, whose network has it throughout, but got {name}: "
             f"blocks and integers are for --recipe {', '.join(QUANTIZING)}"

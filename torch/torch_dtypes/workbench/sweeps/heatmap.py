@@ -38,15 +38,18 @@ def heatmap_figure(groups: Sequence[Group], width: str = "page"):
     guesses = any(_is_a_guess(entry, group.chance) for group in groups for entry in group.entries.values())
     wrapped = _wrapped(reasons, letters, guesses, int(WIDTHS[width] * (15.5 if width == "page" else 19)))
     line = size * 1.7 / 72
-    heights = down * (0.85 + rows * (0.27 if width == "page" else 0.2)) + 0.55 + len(wrapped) * line + 0.1
+    titles = _titles(groups, WIDTHS[width] / across, size)
+    title_lines = max(title.count("\n") for title in titles)
+    panel_height = 0.85 + rows * (0.27 if width == "page" else 0.2) + title_lines * size * 1.2 * 1.3 / 72
+    heights, strip_height = down * panel_height + 0.65, len(wrapped) * line + 0.05
     colours = matplotlib.colormaps["YlOrRd"].resampled(256)
     norm = BoundaryNorm(STEPS, 256, extend="neither")
-    with new_figure(width, heights) as figure:
-        panels, strip = figure.subfigures(2, 1, height_ratios=[heights, max(0.01, len(wrapped) * line)]) if wrapped else (figure, None)
+    with new_figure(width, heights + strip_height) as figure:
+        panels, strip = figure.subfigures(2, 1, height_ratios=[heights, strip_height]) if wrapped else (figure, None)
         axes = panels.subplots(down, across, squeeze=False)
         for place, panel in enumerate(axes.flat):
             if place < len(groups):
-                _draw(panel, groups[place], colours, norm, letters, size)
+                _draw(panel, groups[place], titles[place], colours, norm, letters, size)
             else:
                 panel.set_visible(False)
         _scale(panels, axes, colours, norm, size)
@@ -68,7 +71,14 @@ def _wrapped(reasons: list[str], letters: dict[str, str], guesses: bool, charact
     return lines
 
 
-def _draw(axes, group: Group, colours, norm, letters: dict[str, str], size: float) -> None:
+def _titles(groups: Sequence[Group], width: float, size: float) -> list[str]:
+    """The panels' titles, in lines that are as long as a panel of so many inches is wide, beside the formats' names."""
+    names = max(len(name) for group in groups for name in group.formats)
+    letter = size * 1.2 * 0.6 / 72  # of bold type, inches
+    return [textwrap.fill(group.title, max(16, int((width - 0.1 - names * size * 0.55 / 72) / letter))) for group in groups]
+
+
+def _draw(axes, group: Group, title: str, colours, norm, letters: dict[str, str], size: float) -> None:
     import numpy as np
     from matplotlib.patches import Rectangle
 
@@ -118,7 +128,7 @@ def _draw(axes, group: Group, colours, norm, letters: dict[str, str], size: floa
     said += f", mean of {seeds} seeds" if seeds > 1 else ""
     # Above the modes' names, which take two lines.
     axes.annotate(said, (0, 1), (0, size * 3.9), "axes fraction", "offset points", fontsize=size, color="#333333", annotation_clip=False)
-    axes.annotate(group.title, (0, 1), (0, size * 5.5), "axes fraction", "offset points", fontsize=size * 1.2, weight="bold", annotation_clip=False)
+    axes.annotate(title, (0, 1), (0, size * 5.5), "axes fraction", "offset points", fontsize=size * 1.2, weight="bold", annotation_clip=False)
 
 
 def _luminance(colour) -> float:

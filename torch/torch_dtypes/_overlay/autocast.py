@@ -48,7 +48,7 @@ def _with_tests(function):
     tree = ast.parse(source)
     found = {text: node for node in ast.walk(tree) if isinstance(node, ast.If) and (text := ast.unparse(node.test)) in (_UNKNOWN, _CUDA)}
     if found.keys() != {_UNKNOWN, _CUDA}:
-        raise ImportError(f"expected torch.autocast.__init__ to ask whether {_UNKNOWN} and whether {_CUDA}, as in torch 2.13")
+        raise ImportError(f"expected torch.autocast.__init__ to ask whether {_UNKNOWN} and whether {_CUDA}")
     unknown, cuda = found[_UNKNOWN], found[_CUDA]
     ask = ast.parse(f"{_NAME}(self.device, self.fast_dtype)", mode="eval").body
     unknown.test = ast.copy_location(ast.BoolOp(ast.And(), [unknown.test, ast.UnaryOp(ast.Not(), ask)]), unknown.test)

@@ -21,7 +21,7 @@ from . import options as check
 from . import report
 from .combinations import check_policy, check_settings
 from .comparison import CHECKPOINT, Comparison
-from .loop import OPTIMIZERS, Config
+from .loop import Config
 from .markdown import write_table
 from .observing import Observations
 from .page import write_report
@@ -34,10 +34,7 @@ from .together import Command, agree, agreed, end, joined
 @click.command(cls=Command, short_help="Train a network in several dtypes and compare them.")
 @check.source_options()
 @click.option("--epochs", type=click.IntRange(1), default=7, show_default=True, help="Passes over the training images.")
-@click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True, help="Images in a step.")
-@click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", show_default=True, help="With its defaults, but for --lr and --momentum.")
-@click.option("--lr", type=float, callback=check.positive, help="Learning rate; default 0.001 (adam), 0.01 (sgd).")
-@click.option("--momentum", type=float, callback=check.momentum, default=0.0, show_default=True, help="For sgd.")
+@check.optimizer_options
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="For initial weights, image order and dropout.")
 @click.option(
     "--repeats", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Train with the seeds seed to seed+N-1 and report the mean."

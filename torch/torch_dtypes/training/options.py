@@ -13,7 +13,7 @@ import torch_dtypes
 
 from ..workbench.drawing import WIDTHS
 from .data import DATASETS, load_dataset
-from .loop import SCHEDULES
+from .loop import OPTIMIZERS, SCHEDULES
 from .models import MODELS
 from .ranks import launched
 from .recipes import RECIPES
@@ -144,6 +144,14 @@ def taking(options):
 
     return add
 
+
+optimizer_options = taking((
+    click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True, help="Inputs in a training step."),
+    click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", show_default=True,
+                 help="With its defaults, but for --lr and --momentum."),
+    click.option("--lr", type=float, callback=positive, help="Learning rate; default 0.001 (adam), 0.01 (sgd)."),
+    click.option("--momentum", type=float, callback=momentum, default=0.0, show_default=True, help="For sgd."),
+))  # fmt: skip
 
 device_option = click.option(
     "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, callback=device,

@@ -81,5 +81,5 @@ def origin(command: str | None = None, seeds: Iterable[int] = ()) -> dict[str, s
         **({"seed" + "s" * (len(seeds) > 1): ", ".join(map(str, seeds))} if seeds else {}),
         "versions": f"torch_dtypes {of['torch_dtypes']}, torch {of['torch']}, numpy {of['numpy']}, Python {of['python']}",
         "machine": f"{where['cpu']}, {threads} on {where['cores']} cores, {where['vector_unit']} kernels, {where['system']}",
-        "date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC",
+        "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
     }

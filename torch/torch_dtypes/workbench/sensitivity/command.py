@@ -10,7 +10,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ..._generators import forked_generators
 from ...quantization.convert import quantize_
 from ...training import options as check
-from ...training.loop import OPTIMIZERS
 from ...training.recipes import CALIBRATION_IMAGES
 from ...training.sources import build_network, check_network
 from ..provenance import command_line
@@ -40,10 +39,7 @@ def _budgets(ctx, param, values):
 @click.command(short_help="Round a network layer by layer: which formats each bears, and which mixture fits a budget of bits.")
 @check.source_options()
 @click.option("--epochs", type=click.IntRange(1), default=1, show_default=True, help="Passes over the training data, where the network is trained.")
-@click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True, help="Inputs in a training step.")
-@click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", show_default=True, help="With its defaults, but for --lr and --momentum.")
-@click.option("--lr", type=float, callback=check.positive, help="Learning rate; default 0.001 (adam), 0.01 (sgd).")
-@click.option("--momentum", type=float, callback=check.momentum, default=0.0, show_default=True, help="For sgd.")
+@check.optimizer_options
 @click.option("--format", "formats", multiple=True, required=True, metavar="NAME", callback=_formats,
               help="What layers are rounded to: q43, 'posit<12,1>', bf16, mxfp4, int8, ...; repeat for a choice.")  # fmt: skip
 @click.option("--bits", type=float, multiple=True, callback=_budgets, metavar="NUMBER",

@@ -12,7 +12,6 @@ from ..._arguments import mode_written
 from ...quantization.targets import target
 from ...training import options as check
 from ...training.combinations import Misfit
-from ...training.loop import OPTIMIZERS
 from ...training.recipes import RECIPES
 from ..provenance import command_line
 from . import grid
@@ -100,10 +99,7 @@ def _policies(ctx, param, values):
     help="For initial weights, image order, and rounding at random.",
 )
 @click.option("--epochs", type=click.IntRange(0), default=7, show_default=True, help="Passes over the training images; 0: --weights as they are.")
-@click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True, help="Images in a step.")
-@click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", show_default=True, help="With its defaults, but for --lr and --momentum.")
-@click.option("--lr", type=float, callback=check.positive, help="Learning rate; default 0.001 (adam), 0.01 (sgd).")
-@click.option("--momentum", type=float, callback=check.momentum, default=0.0, show_default=True, help="For sgd.")
+@check.optimizer_options
 @check.training_options
 @check.device_option
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="CPU threads of a cell.")

@@ -39,10 +39,6 @@ class Entry:
     def gap(self) -> float | None:
         return statistics.fmean(self.gaps) if self.gaps else None
 
-    @property
-    def is_whole(self) -> bool:
-        return bool(self.accuracies) and not self.reasons and not self.waiting
-
     def text(self) -> str:
         """``89.17 ± 0.42 (-0.04)``: mean, deviation over seeds, gap; ``failed`` or ``diverged``, of how many seeds where not of all."""
         of = len(self.accuracies) + len(self.reasons) + self.waiting

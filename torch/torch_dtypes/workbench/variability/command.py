@@ -11,7 +11,6 @@ from ..._arguments import mode_written
 from ..._generators import forked_generators
 from ...fuzzing import fuzzy
 from ...training import options as check
-from ...training.loop import OPTIMIZERS
 from ...training.loop import Training as Trained
 from ...training.sources import build_network, check_network
 from ..provenance import command_line
@@ -41,10 +40,7 @@ def _share(ctx, param, value):
 @click.command(short_help="Repeat a network in random rounding: how many digits of it hold, and where they go.")
 @check.source_options()
 @click.option("--epochs", type=click.IntRange(1), default=1, show_default=True, help="Passes over the training data, where the network is trained.")
-@click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True, help="Inputs in a training step.")
-@click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", show_default=True, help="With its defaults, but for --lr and --momentum.")
-@click.option("--lr", type=float, callback=check.positive, help="Learning rate; default 0.001 (adam), 0.01 (sgd).")
-@click.option("--momentum", type=float, callback=check.momentum, default=0.0, show_default=True, help="For sgd.")
+@check.optimizer_options
 @click.option("--repeats", type=click.IntRange(2), default=10, show_default=True, metavar="N", help="Runs under random rounding.")
 @click.option("--training", is_flag=True, help="Repeat the training too; without it a trained network's answers are repeated.")
 @click.option(

@@ -45,6 +45,11 @@ def _take_dtype(args, dtype):
     return args, dtype
 
 
+def is_no_tensor(value: object) -> bool:
+    """Whether stock asks something that is no tensor, by its ``__torch_function__``, what a call means."""
+    return not isinstance(value, torch.Tensor) and hasattr(type(value), "__torch_function__")
+
+
 def _asked_again(dtype) -> dict:
     """A stock dtype goes on to the operator: of integers without one, sums and products are int64, and means an error."""
     return {} if not isinstance(dtype, torch.dtype) or _C.format_of(dtype) is not None else {"dtype": dtype}
@@ -71,6 +76,8 @@ def method_with_dtype(name: str):
 
 def function_with_dtype(stock, *args, dtype=None, **kwargs):
     """torch.sum(..., dtype=...) and its kin: the tensor is cast first, as the documentation of each says."""
+    if is_no_tensor(args[0] if args else kwargs.get("input")):
+        return stock(*args, **kwargs, **({} if dtype is None else {"dtype": dtype}))
     args, dtype = _take_dtype(args, dtype)
     values, *args = (kwargs.pop("input"), *args) if "input" in kwargs else args
     _expect_kind(stock.__name__, values, dtype)

@@ -8,6 +8,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from .. import _C
 from .._codes import bits_dtype
 from ..rounding import rounding
+from .conversion import is_no_tensor
 from .table import Builtin, Extended, When
 
 
@@ -247,6 +248,8 @@ def like(name: str):
     """zeros_like and its kin, of a tensor (stock or ours) given one of our dtypes."""
 
     def factory(stock, *args, **kwargs):
+        if is_no_tensor(args[0] if args else kwargs.get("input")):
+            return stock(*args, **kwargs)
         self, *args = (kwargs.pop("input"), *args) if "input" in kwargs else args
         dtype, requires_grad, _ = take(kwargs)
         kind = name.removesuffix("_like")

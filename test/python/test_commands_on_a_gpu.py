@@ -94,9 +94,9 @@ def test_sensitivity(tiny):
 
 
 @on_a_gpu
-@pytest.mark.parametrize("more", [(), ("--training", "--no-where")])
+@pytest.mark.parametrize("more", [("--where-repeats", "1"), ("--training", "--no-where")], ids=" ".join)
 def test_variability(tiny, more):
-    printed = run(tiny, "variability", "--model", "tinynet:Tiny", "--repeats", "2", "--where-repeats", "1", *SMALL, *more)
+    printed = run(tiny, "variability", "--model", "tinynet:Tiny", "--repeats", "2", *SMALL, *more)
     assert "same to the last bit" in printed and "on GPU 0" in printed
 
 

@@ -137,9 +137,9 @@ def hidden_from_dynamo(patch):
 
     begin = SymbolicTorchFunctionState.__init__
 
-    def begin_trace(self, modes, *args):
+    def begin_trace(self, modes, *args, **named):
         modes = list(modes)
-        begin(self, modes, *args)
+        begin(self, modes, *args, **named)
         for i in reversed(range(len(modes))):
             if isinstance(modes[i], OnDevice):
                 del self.mode_stack[i]

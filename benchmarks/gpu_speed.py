@@ -109,7 +109,7 @@ def memory(device, clock):
 def sums(device, clock):
     """Dot products rounded at every step, and exact ones."""
     small, large = (1024, 4096) if device == "cuda" else (24, 48)
-    for name in ("posit16es2", "q43", "e5m5"):
+    for name in ("posit16es2", "posit8es2", "posit8es0", "q43", "e5m5"):
         dtype = getattr(torch, name)
         for policy, options, n in (
             ("format", {}, large),

@@ -104,7 +104,7 @@ def test_names_of_nothing(name):
 def test_the_message_tells_the_names_there_are():
     with pytest.raises(ValueError, match=r"q44.*posit16es2.*q43.*fixed8_8.*q43_stochastic"):
         torch_dtypes.dtype("q44")
-    with pytest.raises(TypeError, match="expected the name of a number format, but got 8"):
+    with pytest.raises(TypeError, match="expected a dtype of a number format, or the name of one, but got 8"):
         torch_dtypes.dtype(8)
 
 

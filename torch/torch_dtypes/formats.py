@@ -315,7 +315,7 @@ def _find_format(base: str, mode: str) -> _C.Format | None:
 
 def _format_of_name(name: str) -> _C.Format:
     if not isinstance(name, str):
-        raise TypeError(f"expected a dtype of a number format, or the name of one, but got {name!r}")
+        raise TypeError(f"expected a dtype of a number format, or the name of one, but got {said(name)}")
     base, mode = _names.split_rounding(making.learn(name.removeprefix("torch.")))
     if (fmt := _find_format(base, mode)) is not None:
         return fmt

@@ -42,6 +42,7 @@ constexpr OperatorFacts kRows[] = {
     {"_convolution_mode",                       Composite,  OneDtype},
     {"_embedding_bag",                          Boxed,      OneFloatingDtype},
     {"_embedding_bag_forward_only",             Boxed,      OneFloatingDtype},
+    {"_euclidean_dist",                         Boxed,      MultipliesWithin},
     {"_fake_quantize_learnable_per_channel_affine", Boxed,  KeepsFirst | MixedByCasts},
     {"_fake_quantize_learnable_per_tensor_affine", Boxed,   KeepsFirst | MixedByCasts},
     {"_fake_quantize_per_tensor_affine_cachemask_tensor_qparams", Boxed, KeepsFirst | MixedByCasts},

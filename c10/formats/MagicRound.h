@@ -80,8 +80,8 @@ struct FloatMagic {
   static int scale_of(const Format& f) { return 128 - (23 - f.man_bits) - f.max_exponent(); }
 };
 
-// Posits, as long as the cut is in the fraction, or right behind the exponent: of formats whose range float32's products leave, and of whose sums and
-// products few are near its ends. What is rounded is 0 or a normal number.
+// Posits, as long as the cut is in the fraction, or right behind the exponent: of a wide range, at whose ends few sums and products are. What is
+// rounded is 0 or a normal number.
 struct PositMagic {
   struct Table {
     float of_exponent[256];
@@ -165,7 +165,7 @@ struct PositMagicToEnds {
     float threshold, below, above; // of magnitudes; NaN where the magic number serves
   };
   struct Table {
-    Row of_exponent[128];
+    Row of_exponent[256]; // of all of float32's: operands may have a wider range than what their product is rounded to
   };
   static constexpr bool is_scaled = false;
   using Right = float;
@@ -177,20 +177,22 @@ struct PositMagicToEnds {
     const float nan = bits_as<float>(nan_bits<float>());
     const int beyond = f.max_exponent() + 1;
     const Row largest = cut(f, beyond), smallest = cut(f, -beyond - 1);
-    for (int i = 0; i < 128; ++i) {
-      const int e = i < 63 ? i + 1 : i - 127;
-      if (e > beyond) table.of_exponent[i] = largest;
-      else if (e < -beyond - 1) table.of_exponent[i] = smallest;
-      else table.of_exponent[i] = PositMagic::digits(f, e) >= 0 ? Row{PositMagic::magic(f, e), 0, nan, nan} : cut(f, e);
+    for (int field = 1; field < 255; ++field) {
+      const int e = field - Machine<float>::bias;
+      if (e > beyond) table.of_exponent[field] = largest;
+      else if (e < -beyond - 1) table.of_exponent[field] = smallest;
+      else table.of_exponent[field] = PositMagic::digits(f, e) >= 0 ? Row{PositMagic::magic(f, e), 0, nan, nan} : cut(f, e);
     }
+    table.of_exponent[0] = {0, 0, nan, nan}; // 0 + 0 - 0
+    table.of_exponent[255] = {nan, 0, nan, nan};
   }
 
-  // Of formats whose products have exponents from -64 to 63.
-  static bool serves(const Format& f) { return PositMagic::serves(f) && f.bits <= 16 && 2 * f.max_exponent() < 63; }
+  // Of formats whose ends are near: those of posit16es1 are 2^28 and 2^-28.
+  static bool serves(const Format& f) { return PositMagic::serves(f) && f.bits <= 16 && f.max_exponent() < 32; }
   static bool sums_in_float(const Format& f) { return PositMagic::sums_in_float(f); }
 
   TD_HOST_DEVICE void fill(Table& shared, int thread, int threads) const {
-    for (int i = thread; i < 128; i += threads) shared.of_exponent[i] = table.of_exponent[i];
+    for (int i = thread; i < 256; i += threads) shared.of_exponent[i] = table.of_exponent[i];
   }
 
   TD_INLINE float rounded(float x, const Table& shared) const {
@@ -210,8 +212,7 @@ struct PositMagicToEnds {
   TD_INLINE float unsigned_rounded_product(float x, Right y, const Table& shared) const { return rounded_product(x, y, shared); }
 
  private:
-  // Seven bits of the exponent: 0 has the row of 2, which gives 0; an infinity or NaN that of 1, which gives NaN.
-  TD_INLINE static Row of(float x, const Table& shared) { return shared.of_exponent[bits_as<uint32_t>(x) >> 23 & 127]; }
+  TD_INLINE static Row of(float x, const Table& shared) { return shared.of_exponent[bits_as<uint32_t>(x) >> 23 & 255]; }
   TD_INLINE static float or_end(float rounded, float x, const Row& row) {
     const float below = row.below, above = row.above;
     const float end = __builtin_copysignf(__builtin_fabsf(x) < row.threshold ? below : above, x);

@@ -72,6 +72,9 @@ TILES = [
     ("q43", {"product": "exact", "accumulator": "fp32"}), ("posit16es2", {"product": "exact", "accumulator": "fp32"}),
     ("posit8es2", {"accumulator": "fp32"}), ("posit16es2", {"accumulator": "fp32"}), ("posit16es1", {"accumulator": "fp32"}),
     ("q43_toward_zero", {"product": "q43_toward_zero", "accumulator": "fp32"}),
+    ("posit16es2", {"product": "posit8es1"}), ("posit16es2", {"product": "posit8es1", "accumulator": "fp32"}),
+    ("posit16es2", {"product": "posit8es1", "accumulator": "posit8es1"}), ("posit16es2", {"product": "exact", "accumulator": "posit8es1"}),
+    ("e6m9", {"product": "posit8es2", "accumulator": "posit8es0"}),
     ("q43", {"chunk": 8}), ("e5m10", {"chunk": 16}), ("e4m3fn", {"chunk": 7}), ("q43", {"chunk": 2, "product": "exact", "accumulator": "e5m9"}),
     ("posit8es1", {"chunk": 13}), ("posit16es2", {"chunk": 40}), ("posit16es1", {"chunk": 1}), ("posit16es2", {"chunk": 10, "product": "exact"}),
     ("posit8es0", {"chunk": 64, "accumulator": "posit12es1"}), ("q43", {"chunk": 4, "accumulator": "fp32"}),
@@ -97,6 +100,24 @@ def test_sums_in_tiles(library, name, options, m, n, spread):
         with torch_dtypes.accumulate("chunked" if "chunk" in options else "format", **options):
             expected = torch.bmm(a, b) if first is None else torch.baddbmm(first, a, b)
         run(library, "steps", fmt, product, accumulator, flags_of(options, options.get("chunk", 0), True), shape, a, b, first, None, None, out, 0)
+        same(out, expected)
+
+
+@pytest.mark.parametrize("options", [{}, {"accumulator": "posit12es1"}, {"product": "exact", "accumulator": "posit8es0"}], ids=str)
+def test_operands_beyond_the_range_of_a_step(library, options):
+    """Products of posit16es2's numbers have exponents up to 112."""
+    options = {"product": "posit8es1", "accumulator": "posit8es1", **options}
+    g, dtype = torch.Generator().manual_seed(9), torch.posit16es2
+    a, b, start = (torch.exp2(torch.randint(-56, 57, shape, generator=g).double()).to(dtype) for shape in ((2, 40, 3), (2, 3, 50), (2, 40, 50)))
+    a[:, ::3] *= -1
+    fmt = torch_dtypes.format_of(dtype)
+    steps = [fields(torch_dtypes.format_of(torch_dtypes.dtype(options[w].replace("exact", "posit16es2")))) for w in ("product", "accumulator")]
+    for first in (None, start):
+        out = torch.empty(2, 40, 50, dtype=dtype)
+        with torch_dtypes.accumulate("format", **options):
+            expected = torch.bmm(a, b) if first is None else torch.baddbmm(first, a, b)
+        shape = (ctypes.c_int64 * 4)(2, 40, 3, 50)
+        run(library, "steps", fmt, *steps, flags_of(options, 0, True), shape, a, b, first, None, None, out, 0)
         same(out, expected)
 
 

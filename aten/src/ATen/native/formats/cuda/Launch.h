@@ -149,15 +149,22 @@ struct Packed<Body, width> {
   }
 };
 
+// Whose index i is among those of all bodies, and in i which of its own.
+TD_HOST_DEVICE inline int body_of(const int64_t* end, int64_t& i) {
+  int k = 0;
+  while (i >= end[k]) ++k;
+  i -= k == 0 ? 0 : end[k - 1];
+  return k;
+}
+
 // Several bodies of one kind in one launch; `end`: of their indices among all of them.
 template <typename Body, int n>
 struct Several {
   Body bodies[n];
   int64_t end[n];
   TD_HOST_DEVICE void operator()(int64_t i) const {
-    int k = 0;
-    while (i >= end[k]) ++k;
-    bodies[k](k == 0 ? i : i - end[k - 1]);
+    const int k = body_of(end, i);
+    bodies[k](i);
   }
 };
 
@@ -169,9 +176,8 @@ struct Several<Body, n> {
   int64_t end[n];
   TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const { bodies[0].prepare(shared, thread, threads); }
   TD_HOST_DEVICE void operator()(const Shared& shared, int64_t i) const {
-    int k = 0;
-    while (i >= end[k]) ++k;
-    bodies[k](shared, k == 0 ? i : i - end[k - 1]);
+    const int k = body_of(end, i);
+    bodies[k](shared, i);
   }
 };
 

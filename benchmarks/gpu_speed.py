@@ -7,6 +7,7 @@ import argparse
 import json
 import statistics
 import time
+from contextlib import nullcontext
 
 import torch
 
@@ -89,15 +90,15 @@ def memory(device, clock):
             "addcmul": (lambda x=x, y=y, z=z: torch.addcmul(x, y, z), 4 * width),
             "exp": (lambda x=x: x.exp(), 2 * width),
             "transposed + y": (lambda x=x, y=y: x.view(1 << 7, -1).t() + y.view(-1, 1 << 7), 3 * width),
+            "x + a row": (lambda x=x, y=y: x.view(-1, 1 << 10) + y[: 1 << 10], 2 * width),
         }
-        for what, (call, moved) in calls.items():
-            took = clock(call)
-            rate = moved * m / took / 1e6
-            say(what=what, format=name, milliseconds=took, gigabytes_a_second=rate, of_copy=rate / copied)
-        with torch_dtypes.rounding("stochastic"):
-            took = clock(lambda v=values, d=dtype: v.to(d))
-            rate = (4 + width) * m / took / 1e6
-            say(what="encode, stochastic", format=name, milliseconds=took, gigabytes_a_second=rate, of_copy=rate / copied)
+        for mode, names in (("", calls), (", stochastic", ("encode", "x + y", "x * y"))):
+            with torch_dtypes.rounding("stochastic") if mode else nullcontext():
+                for what in names:
+                    call, moved = calls[what]
+                    took = clock(call)
+                    rate = moved * m / took / 1e6
+                    say(what=what + mode, format=name, milliseconds=took, gigabytes_a_second=rate, of_copy=rate / copied)
     m = size // 4
     values = torch.randn(m, device=device)
     for name in ("posit16es2", "q43"):

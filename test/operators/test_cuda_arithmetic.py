@@ -6,7 +6,7 @@ import ctypes
 
 import pytest
 import torch
-from host_kernels import FORMATS, all_codes, argument, format_of, library, run, same, seeds  # noqa: F401 (a fixture)
+from host_kernels import FORMATS, all_codes, argument, fields, format_of, library, run, same, seeds, values_for  # noqa: F401 (a fixture)
 
 import torch_dtypes
 
@@ -37,6 +37,85 @@ def test_arithmetic(library, name, mode):
         same(out, expect(lambda s=s: torch.addcmul(c, a, b, value=s)))
         run(library, "ternary", fmt, 1, a, b, c, s, out, len(a), seeds(11))
         same(out, expect(lambda s=s: torch.addcdiv(c, a, b, value=s)))
+
+
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 50, 63, 64, 65, 129])
+@pytest.mark.parametrize("name", ["q43", "posit16es2", "posit8es2", "e8m4"])
+def test_blocks_of_random_words(library, name, n):
+    """Elements that share a block of random bits are a thread's; of the last ones, not all are there."""
+    dtype, fmt = torch_dtypes.dtype(name), format_of(name, "stochastic")
+    a, b, values = all_codes(dtype, 1)[:n], all_codes(dtype, 2)[:n], values_for(dtype).float()[-n:].contiguous()
+    with torch_dtypes.rounding("stochastic"):
+        torch.manual_seed(11)
+        product = a * b
+        torch.manual_seed(11)
+        cast = values.to(dtype)
+    behind = all_codes(dtype, 3)[:80]  # of another tensor, which must stay
+    for expected, kernel, operands in ((product, "binary", (2, a, b)), (cast, "encode_float", (values,))):
+        found = torch.cat([torch.zeros_like(a), behind])
+        run(library, kernel, fmt, *operands, found, n, seeds(11))
+        same(found[:n], expected)
+        same(found[n:], behind)
+
+
+def elementwise(library, fmt, op, tensors, number, mixed, out, seed=0):
+    """An operator of as many operands as there are `tensors`, None for the number, by places as a TensorIterator has them: the fastest dimension
+    first, strides in bytes, no dimensions where all is contiguous."""
+    given = [x for x in tensors if x is not None]
+    contiguous = all(x.is_contiguous() and x.shape == out.shape for x in given)
+    rows = [out.shape, *([stride * out.itemsize for stride in x.expand(out.shape).stride()] for x in (out, *given))]
+    layout = torch.tensor([x for row in rows for x in reversed(row)])
+    pointers = [None if x is None else ctypes.c_void_p(x.data_ptr()) for x in (*tensors, None, None)[:3]]
+    last = map(argument, (float(number), int(mixed), layout, 0 if contiguous else out.dim(), out, out.numel(), seed))
+    assert library.elementwise(fields(fmt), argument(len(tensors)), argument(op), *pointers, *last) == 0
+
+
+# Operands of one size, of which packs of four lie together, or are one element, or neither.
+LAYOUTS = {
+    "a row": lambda x: (x.view(16, 16, 16), x[:16]),
+    "a column": lambda x: (x.view(16, 16, 16), x[:16].view(16, 1)),
+    "one of each matrix": lambda x: (x.view(16, 16, 16), x[:16].view(16, 1, 1)),
+    "every other": lambda x: (x.view(16, 16, 16)[..., ::2], x[2048:].view(16, 16, 8)),
+    "every other row": lambda x: (x.view(16, 16, 16)[:, ::2], x[2048:].view(16, 8, 16)),
+    "transposed": lambda x: (x.view(64, 64).mT, x.view(64, 64)),
+    "odd rows": lambda x: (x[:3840].view(64, 60)[:, :7], x[:7]),
+    "from the second on": lambda x: (x[1:1025].view(64, 16), x[:16]),
+    "rows of odd strides": lambda x: (x[:3843].view(61, 63)[:, :8], x[:8]),
+}
+
+
+@pytest.mark.parametrize("mode", ["nearest_even", "stochastic"])
+@pytest.mark.parametrize("name", ["q43", "posit16es2", "posit8es0", "e8m7", "tf32", "posit32es2", "fixed4_3"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts(library, layout, name, mode):
+    dtype, fmt = torch_dtypes.dtype(name), format_of(name, mode)
+    a, b = LAYOUTS[layout](all_codes(dtype, 1))
+    c = all_codes(dtype, 2)[: a.numel()].view(a.shape).flip(0).contiguous()
+    expressions = ((0, (a,), torch.sqrt), (1, (a, b), torch.sub), (1, (b, a), torch.sub), (3, (c, b), torch.div))
+    for op, tensors, call in (*expressions, (2, (a, c, b), lambda x, y, z: torch.addcmul(z, x, y))):
+        with torch_dtypes.rounding(mode):
+            torch.manual_seed(11)
+            expected = call(*(x.contiguous() for x in tensors))  # random words go by places in the result
+        elementwise(library, fmt, op, tensors, 1.0, False, found := torch.empty_like(c), seeds(11))
+        same(found, expected)
+
+
+@pytest.mark.parametrize("number", [0.3, -1 / 3, 1e-3, 12345.678])
+@pytest.mark.parametrize("name", ["q43", "posit16es2", "posit8es0", "e5m5", "e8m7", "tf32", "e4m3fnuz", "fixed4_3"])
+def test_a_number_that_float32_lacks(library, name, number):
+    dtype, fmt = torch_dtypes.dtype(name), format_of(name)
+    for n in (4096, 63):
+        a, b = all_codes(dtype, 1)[:n], all_codes(dtype, 2)[:n]
+        calls = [(op, pair, call) for op, call in enumerate((torch.add, torch.sub, torch.mul, torch.div)) for pair in ((a, None), (None, a))]
+        calls += [
+            (0, (None, a, b), lambda x, y, z: torch.add(z, y, alpha=x)),
+            (1, (a, b, a), lambda x, y, z: torch.addcdiv(z, x, y, value=number)),
+            (2, (a, b, a), lambda x, y, z: torch.addcmul(z, x, y, value=number)),
+            (3, (a, b, None), torch.lerp),
+        ]
+        for op, tensors, call in calls:
+            elementwise(library, fmt, op, tensors, number, True, found := torch.empty_like(a))
+            same(found, call(*(number if x is None else x for x in tensors)))
 
 
 # What each instruction computes, of the registers a, b, c and its number; in the order of Do (Instructions.h).

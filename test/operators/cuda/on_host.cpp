@@ -269,6 +269,25 @@ int square_root(const int32_t* f, const void* a, void* out, int64_t n, uint64_t 
   const Format format = format_of(f);
   return cuda_kernels().sqrt(contiguous(format, {a}, out, n, seed), Stream{});
 }
+// Operators by the number of operands, of any layout: sizes from the fastest dimension on, then strides in bytes of the output and of each operand
+// that is a tensor. Without data an operand is the number, which in `mixed` arithmetic float32 need not have.
+int elementwise(const int32_t* f, int64_t operands, int64_t op, const void* a, const void* b, const void* c, double number, int64_t mixed,
+                const int64_t* layout, int64_t dims, void* out, int64_t n, uint64_t seed) {
+  const Format format = format_of(f);
+  Elementwise e = contiguous(format, {a, b, c}, out, n, seed);
+  if (mixed) e.in = Arithmetic::Mixed;
+  int rows = 1;
+  for (int j = 0; j < operands; ++j) {
+    if (e.inputs[j].data) ++rows;
+    else e.inputs[j] = {nullptr, nullptr, number};
+  }
+  e.layout.dims = int(dims);
+  std::copy_n(layout, dims, e.layout.sizes);
+  for (int row = 0; row < rows; ++row) std::copy_n(layout + (row + 1) * dims, dims, e.layout.strides[row]);
+  if (operands == 1) return cuda_kernels().sqrt(e, Stream{});
+  if (operands == 2) return cuda_kernels().binary(e, BinaryOp(op), Stream{});
+  return cuda_kernels().ternary(e, TernaryOp(op), number, Stream{});
+}
 int encode_with_row(const int32_t* f, const void* values, const void* row, int64_t columns, void* codes, int64_t n, uint64_t seed) {
   return cuda_kernels().encode_with_row(format_of(f), static_cast<const float*>(values), row, columns, codes, n, {seed_of(seed)}, Stream{});
 }

@@ -1,13 +1,12 @@
 // A format's codec for one element on the device: the fast path that serves it is chosen when the codec is made, on the host, and is the same
 // for all threads, so that none waits for another's.
 #pragma once
-#include <ATen/native/formats/cuda/QuickDecode.h>
+#include <ATen/native/formats/cuda/Launch.h>
 #include <ATen/native/formats/cuda/Tables.h>
 #include <c10/formats/ExactCodec.h>
+#include <c10/formats/FastDecode.h>
 #include <c10/formats/FastEncode.h>
-#include <c10/formats/FastOrdinary.h>
 #include <c10/formats/FastStochastic.h>
-#include <c10/formats/MagicCodes.h>
 
 #include <cstddef>
 #include <new>
@@ -23,7 +22,6 @@ using c10::formats::FloatDecoder;
 using c10::formats::FloatEncoder;
 using c10::formats::Kind;
 using c10::formats::Machine;
-using c10::formats::MagicCodes;
 using c10::formats::PositDecoder;
 using c10::formats::PositEncoder;
 using c10::formats::RandomWords;
@@ -196,111 +194,6 @@ struct CodesOut {
 template <typename T>
 TD_HOST_DEVICE T with_plain_nan(T x) {
   return x != x ? c10::formats::bits_as<T>(c10::formats::nan_bits<T>()) : x;
-}
-
-// ---- the commonest formats in the commonest mode, to nearest even in float32: a kernel has one of their codecs, in a third of the instructions, and
-// several elements a thread; the others share one kernel, which looks up what it is to do ----
-
-template <typename EncodeFast, typename DecodeFast, typename Quick>
-struct Codec {
-  using QuickDecode = Quick;
-  static constexpr bool posits = std::is_same_v<Quick, QuickPositDecoder>;
-  using Encode = EncodeFast;
-  using Decode = DecodeFast;
-  Encode encode;
-  Decode decode;
-  explicit Codec(const Format& f) : encode(f), decode(f) {}
-  static bool serves(const Format& f) { return f.rounding == Rounding::NearestEven && Encode::serves(f) && Decode::serves(f); }
-};
-using NearestFloats =
-    Codec<c10::formats::OrdinaryFloatEncoder<float, Rounding::NearestEven>, c10::formats::OrdinaryFloatDecoder<float>, QuickFloatDecoder>;
-using NearestPosits = Codec<c10::formats::OrdinaryPositEncoder<float, Rounding::NearestEven>, PositDecoder<float>, QuickPositDecoder>;
-
-inline bool has_codec(const Format& f) {
-  return f.itemsize() <= 4 && (NearestFloats::serves(f) || NearestPosits::serves(f));
-}
-
-// Formats that QuickCodec is for.
-inline bool has_quick_codec(const Format& f) {
-  return has_codec(f) && (f.itemsize() != 2 || QuickFloatDecoder::serves(f) || QuickPositDecoder::serves(f));
-}
-
-// The same where codes have 8 or 16 bits and many are made: an encoder by magic numbers, which asks the codec what it does not know; of 8 bits, all
-// numbers in a table.
-template <typename Codec, typename Code>
-struct QuickCodec {
-  static constexpr bool has_values = sizeof(Code) == 1;
-  struct Shared {
-    MagicCodes::Table codes;
-    float values[has_values ? 256 : 1];
-  };
-  Codec codec;
-  MagicCodes magic;
-  typename Codec::QuickDecode value_of;
-
-  QuickCodec(const Format& f, const Codec& codec) : codec(codec), magic(f), value_of(f) {}
-
-  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const {
-    magic.fill(shared.codes, thread, threads);
-    for (int code = thread; has_values && code < 256; code += threads) shared.values[code] = codec.decode(static_cast<uint32_t>(code));
-  }
-  template <int width>
-  TD_INLINE float decode(const Pack<Code, width>& codes, int i, const Shared& shared) const {
-    if constexpr (has_values) return shared.values[codes.at[i]];
-    else return value_of(at_top(codes, i, value_of.unused));
-  }
-  template <int n>
-  TD_INLINE void encode(const float (&x)[n], Code (&codes)[n], const Shared& shared) const {
-    bool undecided = false;
-    for (int i = 0; i < n; ++i) {
-      const auto found = magic.template encode<Codec::posits>(x[i], shared.codes);
-      codes[i] = static_cast<Code>(found.code);
-      undecided |= found.undecided;
-    }
-    if (undecided) { // copies: what a call may look into is written to memory, by every pack
-      float again[n];
-      Code found[n];
-      for (int i = 0; i < n; ++i) again[i] = x[i];
-      all_by_codec(again, found);
-      for (int i = 0; i < n; ++i) codes[i] = found[i];
-    }
-  }
-
- private:
-  template <int n>
-  TD_HOST_DEVICE TD_NOINLINE void all_by_codec(const float (&x)[n], Code (&codes)[n]) const {
-    for (int i = 0; i < n; ++i) codes[i] = static_cast<Code>(codec.encode(with_plain_nan(x[i])));
-  }
-};
-template <typename Codec>
-struct QuickCodec<Codec, uint32_t> {
-  struct Shared {};
-  Codec codec;
-
-  QuickCodec(const Format&, const Codec& codec) : codec(codec) {}
-
-  TD_HOST_DEVICE void prepare(Shared&, int, int) const {}
-  template <int width>
-  TD_INLINE float decode(const Pack<uint32_t, width>& codes, int i, const Shared&) const {
-    return codec.decode(codes.at[i]);
-  }
-  template <int n>
-  TD_INLINE void encode(const float (&x)[n], uint32_t (&codes)[n], const Shared&) const {
-    for (int i = 0; i < n; ++i) codes[i] = codec.encode(with_plain_nan(x[i]));
-  }
-};
-
-// Calls body with the codec of a format that has one, and with an unsigned number of the codes' width.
-template <typename Body>
-Status with_codec(const Format& f, const Body& body) {
-  const auto with_width = [&](const auto& codec) {
-    switch (f.itemsize()) {
-      case 1: return body(codec, uint8_t{});
-      case 2: return body(codec, uint16_t{});
-      default: return body(codec, uint32_t{});
-    }
-  };
-  return NearestFloats::serves(f) ? with_width(NearestFloats(f)) : with_width(NearestPosits(f));
 }
 
 } // namespace at::formats::cuda

@@ -1,6 +1,6 @@
 // Casts: codes to numbers and back, numbers rounded to a format's.
-#include <ATen/native/formats/cuda/Codec.h>
 #include <ATen/native/formats/cuda/Kernels.h>
+#include <ATen/native/formats/cuda/QuickCodec.h>
 #include <c10/formats/BitFlips.h>
 #include <c10/formats/NextCode.h>
 #include <c10/formats/OddArithmetic.h>
@@ -21,10 +21,10 @@ struct FlatDecode {
   typename Codec::Decode decode;
   template <int width>
   TD_HOST_DEVICE void run(int64_t i) const {
-    const auto in = *reinterpret_cast<const Pack<Code, width>*>(codes + i);
+    const auto in = load<width>(codes + i);
     Pack<float, width> out;
     for (int j = 0; j < width; ++j) out.at[j] = decode(in.at[j]);
-    *reinterpret_cast<Pack<float, width>*>(values + i) = out;
+    store(values + i, out);
   }
 };
 
@@ -37,10 +37,10 @@ struct FlatEncode {
   typename Codec::Encode encode;
   template <int width>
   TD_HOST_DEVICE void run(int64_t i) const {
-    const auto in = *reinterpret_cast<const Pack<float, width>*>(values + i);
+    const auto in = load<width>(values + i);
     Pack<Code, width> out;
     for (int j = 0; j < width; ++j) out.at[j] = static_cast<Code>(encode(in.at[j]));
-    *reinterpret_cast<Pack<Code, width>*>(codes + i) = out;
+    store(codes + i, out);
   }
 };
 
@@ -51,10 +51,38 @@ struct FlatChop {
   Codec codec;
   template <int width>
   TD_HOST_DEVICE void run(int64_t i) const {
-    const auto in = *reinterpret_cast<const Pack<float, width>*>(values + i);
+    const auto in = load<width>(values + i);
     Pack<float, width> out;
     for (int j = 0; j < width; ++j) out.at[j] = codec.decode(codec.encode(in.at[j]));
-    *reinterpret_cast<Pack<float, width>*>(results + i) = out;
+    store(results + i, out);
+  }
+};
+
+template <typename Codec, typename Code>
+struct DrawnEncode {
+  const float* values;
+  Code* codes;
+  Codec codec;
+  TD_INLINE void run(int64_t i, const Draw& draw) const {
+    const auto in = load_apart(values + i, draw);
+    Pack<Code, kOfBlock> out;
+    codec.encode(in.at, draw, out.at);
+    store_apart(codes + i, out, draw);
+  }
+};
+
+template <typename Codec, typename Code>
+struct DrawnChop {
+  const float* values;
+  float* results;
+  Codec codec;
+  TD_INLINE void run(int64_t i, const Draw& draw) const {
+    const auto in = load_apart(values + i, draw);
+    Code drawn[kOfBlock];
+    codec.encode(in.at, draw, drawn);
+    Pack<float, kOfBlock> out;
+    for (int j = 0; j < kOfBlock; ++j) out.at[j] = codec.decode(drawn[j]);
+    store_apart(results + i, out, draw);
   }
 };
 
@@ -134,9 +162,9 @@ struct LookUp {
   Code* out;
   template <int width>
   TD_HOST_DEVICE void run(int64_t i) const {
-    auto pack = *reinterpret_cast<const Pack<Code, width>*>(codes + i);
+    auto pack = load<width>(codes + i);
     for (int j = 0; j < width; ++j) pack.at[j] = table[pack.at[j]];
-    *reinterpret_cast<Pack<Code, width>*>(out + i) = pack;
+    store(out + i, pack);
   }
 };
 
@@ -149,9 +177,7 @@ bool four_at(const T*... pointers) {
 template <typename T>
 Status decode_all(const Format& f, const void* codes, T* values, int64_t n, Stream stream) {
   if constexpr (std::is_same_v<T, float>) {
-    Format nearest = f;
-    nearest.rounding = Rounding::NearestEven; // of decoding, all modes are one
-    if (has_codec(nearest)) {
+    if (const Format nearest = to_nearest(f); has_codec(nearest)) {
       return with_codec(nearest, [&](const auto& codec, auto code) {
         const auto* from = static_cast<const decltype(code)*>(codes);
         const FlatDecode<std::decay_t<decltype(codec)>, decltype(code)> body{from, values, codec.decode};
@@ -170,6 +196,12 @@ Status encode_as(const Format& f, const Value* values, void* codes, int64_t n, c
 // A format with numbers that float32 lacks is reached by way of double, exactly.
 Status encode_float(const Format& f, const float* values, void* codes, int64_t n, const RandomWords& words, Stream stream) {
   if (!f.fits_float()) return encode_as<double>(f, values, codes, n, words, stream);
+  if (has_drawn_codec(f) && draws_by_blocks(words)) {
+    return with_drawn_codec(f, [&](const auto& codec, auto code) {
+      using Code = decltype(code);
+      return for_each_drawn(n, words, stream, DrawnEncode<std::decay_t<decltype(codec)>, Code>{values, static_cast<Code*>(codes), codec});
+    });
+  }
   if (!has_codec(f)) return encode_as<float>(f, values, codes, n, words, stream);
   return with_codec(f, [&](const auto& codec, auto code) {
     auto* to = static_cast<decltype(code)*>(codes);
@@ -204,8 +236,7 @@ Status launch_casts(const Cast* casts, int count, Stream stream, const Codec& co
 }
 
 Status decode_floats(const Format& f, const Cast* casts, int count, Stream stream) {
-  Format nearest = f;
-  nearest.rounding = Rounding::NearestEven;
+  const Format nearest = to_nearest(f);
   if (count > 1 && has_codec(nearest)) {
     return with_codec(nearest, [&](const auto& codec, auto code) {
       return launch_casts<FlatDecode<std::decay_t<decltype(codec)>, decltype(code)>>(casts, count, stream, codec.decode);
@@ -247,6 +278,11 @@ Status chop_as(const Format& f, const Value* values, Value* results, int64_t n, 
 Status chop_float(const Format& f, const float* values, float* results, int64_t n, const RandomWords& words, double flip_prob, const Seed& flip_seed,
                   Stream stream) {
   if (!f.fits_float()) return chop_as<double>(f, values, results, n, words, flip_prob, flip_seed, stream);
+  if (flip_prob <= 0 && has_drawn_codec(f) && draws_by_blocks(words)) {
+    return with_drawn_codec(f, [&](const auto& codec, auto code) {
+      return for_each_drawn(n, words, stream, DrawnChop<std::decay_t<decltype(codec)>, decltype(code)>{values, results, codec});
+    });
+  }
   if (flip_prob > 0 || !has_codec(f)) return chop_as<float>(f, values, results, n, words, flip_prob, flip_seed, stream);
   return with_codec(f, [&](const auto& codec, auto) {
     return for_each_packed(n, four_at(values, results), stream, FlatChop<std::decay_t<decltype(codec)>>{values, results, codec});

@@ -1,6 +1,6 @@
 // Casts together with what stands beside them: a row of numbers that is added, and codes of which others' numbers decide.
-#include <ATen/native/formats/cuda/Codec.h>
 #include <ATen/native/formats/cuda/Kernels.h>
+#include <ATen/native/formats/cuda/QuickCodec.h>
 
 namespace at::formats::cuda {
 namespace {
@@ -16,14 +16,35 @@ struct FlatEncodeWithRow {
   Codec codec;
   template <int width>
   TD_HOST_DEVICE void run(int64_t i) const {
-    const auto in = *reinterpret_cast<const Pack<float, width>*>(values + i);
+    const auto in = load<width>(values + i);
     Pack<Code, width> out;
     int64_t column = i % columns;
     for (int j = 0; j < width; ++j) {
       out.at[j] = static_cast<Code>(codec.encode(with_plain_nan(in.at[j] + codec.decode(row[column]))));
       if (++column == columns) column = 0;
     }
-    *reinterpret_cast<Pack<Code, width>*>(codes + i) = out;
+    store(codes + i, out);
+  }
+};
+
+template <typename Codec, typename Code>
+struct DrawnEncodeWithRow {
+  const float* values;
+  const Code* row;
+  int64_t columns;
+  Code* codes;
+  Codec codec;
+  TD_INLINE void run(int64_t i, const Draw& draw) const {
+    const auto in = load_apart(values + i, draw);
+    float sums[kOfBlock];
+    int64_t column = i % columns;
+    for (int j = 0; j < kOfBlock; ++j) {
+      sums[j] = with_plain_nan(in.at[j] + codec.decode(row[column]));
+      for (column += kApart; column >= columns;) column -= columns;
+    }
+    Pack<Code, kOfBlock> out;
+    codec.encode(sums, draw, out.at);
+    store_apart(codes + i, out, draw);
   }
 };
 
@@ -41,6 +62,13 @@ struct EncodeWithRow {
 
 Status encode_with_row(const Format& f, const float* values, const void* row, int64_t columns, void* codes, int64_t n, const RandomWords& words,
                        Stream stream) {
+  if (has_drawn_codec(f) && draws_by_blocks(words)) {
+    return with_drawn_codec(f, [&](const auto& codec, auto code) {
+      using Code = decltype(code);
+      using Body = DrawnEncodeWithRow<std::decay_t<decltype(codec)>, Code>;
+      return for_each_drawn(n, words, stream, Body{values, static_cast<const Code*>(row), columns, static_cast<Code*>(codes), codec});
+    });
+  }
   if (!has_codec(f)) {
     const int width = f.itemsize();
     return for_each(n, stream, EncodeWithRow{values, {row, width}, columns, {codes, width}, Encoder<float>(f, words), Decoder<float>(f)});
@@ -64,12 +92,12 @@ struct FlatGate {
   Decode decode;
   template <int width>
   TD_HOST_DEVICE void run(int64_t i) const {
-    auto kept = *reinterpret_cast<const Pack<Code, width>*>(codes + i);
-    const auto x = *reinterpret_cast<const Pack<Code, width>*>(numbers + i);
+    auto kept = load<width>(codes + i);
+    const auto x = load<width>(numbers + i);
     for (int j = 0; j < width; ++j) {
       if (decode(x.at[j]) <= threshold) kept.at[j] = 0;
     }
-    *reinterpret_cast<Pack<Code, width>*>(out + i) = kept;
+    store(out + i, kept);
   }
 };
 
@@ -82,8 +110,7 @@ struct Gate {
 };
 
 Status gate(const Format& f, const void* codes, const void* numbers, double threshold, void* out, int64_t n, Stream stream) {
-  Format nearest = f;
-  nearest.rounding = Rounding::NearestEven; // of decoding, all modes are one
+  const Format nearest = to_nearest(f);
   if (!has_codec(nearest)) {
     const int width = f.itemsize();
     return for_each(n, stream, Gate{{codes, width}, {numbers, width}, threshold, {out, width}, Decoder<double>(f)});

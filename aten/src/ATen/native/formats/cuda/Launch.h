@@ -120,6 +120,14 @@ template <typename T, int n>
 struct alignas(sizeof(T) * n) Pack {
   T at[n];
 };
+template <int width, typename T>
+TD_INLINE Pack<T, width> load(const T* p) {
+  return *reinterpret_cast<const Pack<T, width>*>(p);
+}
+template <typename T, int width>
+TD_INLINE void store(T* p, const Pack<T, width>& values) {
+  *reinterpret_cast<Pack<T, width>*>(p) = values;
+}
 
 // A body that takes `width` elements of contiguous memory at index i, by run<width>(i), or run<width>(shared, i) where it has a type Shared.
 template <typename Body, int width>
@@ -130,6 +138,7 @@ struct Packed {
     if ((i + 1) * width <= n) {
       body.template run<width>(i * width);
     } else {
+      TD_UNROLL_BY(1)
       for (int64_t j = i * width; j < n; ++j) body.template run<1>(j);
     }
   }
@@ -144,6 +153,7 @@ struct Packed<Body, width> {
     if ((i + 1) * width <= n) {
       body.template run<width>(shared, i * width);
     } else {
+      TD_UNROLL_BY(1)
       for (int64_t j = i * width; j < n; ++j) body.template run<1>(shared, j);
     }
   }

@@ -1,6 +1,6 @@
 // Codes to the numbers of 16 bits that tensor cores multiply.
-#include <ATen/native/formats/cuda/Codec.h>
 #include <ATen/native/formats/cuda/Kernels.h>
+#include <ATen/native/formats/cuda/QuickCodec.h>
 
 namespace at::formats::cuda {
 namespace {
@@ -39,25 +39,58 @@ struct PartsOfBytes {
   }
   template <int width>
   TD_HOST_DEVICE void run(const Shared& shared, int64_t i) const {
-    const auto in = *reinterpret_cast<const Pack<uint8_t, width>*>(codes + i);
+    const auto in = load<width>(codes + i);
     Pack<uint16_t, width> out;
     TD_UNROLL
     for (int j = 0; j < width; ++j) out.at[j] = shared.of_code[in.at[j]];
-    *reinterpret_cast<Pack<uint16_t, width>*>(part + i) = out;
+    store(part + i, out);
   }
 };
 
-template <int width>
-Status launch_bytes(const Format& f, HalfType type, const PartsCast& a, const PartsCast& b, Stream stream) {
-  using Body = Packed<PartsOfBytes, width>;
-  const Decoder<float> decode(f);
-  const auto body = [&](const PartsCast& cast) { return Body{{static_cast<const uint8_t*>(cast.codes), cast.first, type, decode}, cast.n}; };
-  const int64_t packs[] = {(a.n + width - 1) / width, (b.n + width - 1) / width};
-  return for_each(packs[0] + packs[1], stream, Several<Body, 2>{{body(a), body(b)}, {packs[0], packs[0] + packs[1]}});
+// Of 16 bits, in the commonest formats.
+template <typename QuickDecode, int parts>
+struct PartsOfShorts {
+  const uint16_t* codes;
+  uint16_t *first, *second;
+  HalfType type;
+  QuickDecode decode;
+
+  template <int width>
+  TD_HOST_DEVICE void run(int64_t i) const {
+    const auto in = load<width>(codes + i);
+    Pack<uint16_t, width> out[parts];
+    TD_UNROLL
+    for (int j = 0; j < width; ++j) {
+      const float x = decode(at_top(in, j, decode.unused));
+      for (int part = 0; part < parts; ++part) out[part].at[j] = half_part(type, x, part);
+    }
+    store(first + i, out[0]);
+    if constexpr (parts == 2) store(second + i, out[1]);
+  }
+};
+
+// Bodies of both tensors in packs of so many.
+template <int width, typename Body>
+Status launch_packs(const Body& a, int64_t a_elements, const Body& b, int64_t b_elements, Stream stream) {
+  using Pair = Several<Packed<Body, width>, 2>;
+  const int64_t ends[] = {(a_elements + width - 1) / width, (b_elements + width - 1) / width};
+  return for_each(ends[0] + ends[1], stream, Pair{{{a, a_elements}, {b, b_elements}}, {ends[0], ends[0] + ends[1]}});
 }
 
-bool allows_packs(const PartsCast& cast) {
-  return is_aligned(cast.codes, 4) && is_aligned(cast.first, 8);
+template <typename Make>
+Status launch_both(const Format& f, const PartsCast& a, const PartsCast& b, Stream stream, const Make& body) {
+  const auto allows_packs = [&](const PartsCast& cast) {
+    return is_aligned(cast.codes, static_cast<uint64_t>(4 * f.itemsize())) && is_aligned(cast.first, 8) && is_aligned(cast.second, 8);
+  };
+  return allows_packs(a) && allows_packs(b) ? launch_packs<4>(body(a), a.n, body(b), b.n, stream)
+                                            : launch_packs<1>(body(a), a.n, body(b), b.n, stream);
+}
+
+template <typename QuickDecode, int parts>
+Status launch_shorts(const Format& f, HalfType type, const PartsCast& a, const PartsCast& b, Stream stream) {
+  return launch_both(f, a, b, stream, [&](const PartsCast& cast) {
+    return PartsOfShorts<QuickDecode, parts>{static_cast<const uint16_t*>(cast.codes), cast.first, cast.second, type, QuickDecode(f)};
+  });
 }
 
 template <int parts>
@@ -68,11 +101,19 @@ Status launch_parts(const Format& f, HalfType type, const PartsCast& a, const Pa
 }
 
 Status decode_parts(const Format& f, const HalfParts& parts, const PartsCast& a, const PartsCast& b, Stream stream) {
+  const HalfType type = parts.type;
   if (f.itemsize() == 1 && parts.count == 1) {
-    const bool packs = allows_packs(a) && allows_packs(b);
-    return packs ? launch_bytes<4>(f, parts.type, a, b, stream) : launch_bytes<1>(f, parts.type, a, b, stream);
+    return launch_both(f, a, b, stream, [&](const PartsCast& cast) {
+      return PartsOfBytes{static_cast<const uint8_t*>(cast.codes), cast.first, type, Decoder<float>(f)};
+    });
   }
-  return parts.count == 1 ? launch_parts<1>(f, parts.type, a, b, stream) : launch_parts<2>(f, parts.type, a, b, stream);
+  const Format nearest = to_nearest(f);
+  const auto with_parts = [&](auto count) {
+    if (f.itemsize() == 2 && QuickFloatDecoder::serves(nearest)) return launch_shorts<QuickFloatDecoder, count>(nearest, type, a, b, stream);
+    if (f.itemsize() == 2 && QuickPositDecoder::serves(nearest)) return launch_shorts<QuickPositDecoder, count>(nearest, type, a, b, stream);
+    return launch_parts<count>(f, type, a, b, stream);
+  };
+  return parts.count == 1 ? with_parts(std::integral_constant<int, 1>{}) : with_parts(std::integral_constant<int, 2>{});
 }
 
 } // namespace

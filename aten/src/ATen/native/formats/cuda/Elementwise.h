@@ -1,0 +1,128 @@
+// Elementwise operators as kernels have them: what one element is computed from, and where elements lie.
+#pragma once
+#include <ATen/native/formats/cuda/Kernels.h>
+#include <ATen/native/formats/cuda/Odd.h>
+
+namespace at::formats::cuda {
+
+// ---- operators: of values in T, and of float32 values with a number ----
+
+struct Binary {
+  static constexpr int kInputs = 2;
+  BinaryOp op;
+  bool number_first;
+  double number;
+  ZeroSigns signs;
+
+  Binary(const Elementwise& e, BinaryOp op)
+      : op(op),
+        number_first(!e.inputs[0].data),
+        number(e.inputs[number_first ? 0 : 1].number),
+        signs(e.result.rounding) {}
+
+  template <typename T>
+  TD_HOST_DEVICE T operator()(const T* x) const {
+    return signs.of(op, x[0], x[1], binary_odd(op, x[0], x[1]));
+  }
+  TD_HOST_DEVICE c10::formats::MixedResult mixed(const float* x) const {
+    auto r = binary_mixed(op, number_first, number_first ? x[1] : x[0], number);
+    r.value = signs.of(op, x[0], x[1], r.value);
+    return r;
+  }
+};
+
+struct Ternary {
+  static constexpr int kInputs = 3;
+  TernaryOp op;
+  double s, number;
+  ZeroSigns signs;
+
+  Ternary(const Elementwise& e, TernaryOp op, double s)
+      : op(op),
+        s(s),
+        number(op == TernaryOp::Fma        ? e.inputs[0].number
+                   : op == TernaryOp::Lerp ? e.inputs[2].number
+                                           : s),
+        signs(e.result.rounding) {}
+
+  template <typename T>
+  TD_HOST_DEVICE T operator()(const T* x) const {
+    return signs.of(op, x[0], x[1], x[2], static_cast<T>(s), ternary_odd(op, x[0], x[1], x[2], static_cast<T>(s)));
+  }
+  TD_HOST_DEVICE c10::formats::MixedResult mixed(const float* x) const {
+    auto r = ternary_mixed(op, x[0], x[1], x[2], number);
+    r.value = signs.of(op, x[0], x[1], x[2], static_cast<float>(s), r.value);
+    return r;
+  }
+};
+
+struct Root {
+  static constexpr int kInputs = 1;
+
+  template <typename T>
+  TD_HOST_DEVICE T operator()(const T* x) const {
+    return c10::formats::sqrt_odd(x[0]);
+  }
+  TD_HOST_DEVICE c10::formats::MixedResult mixed(const float* x) const { return {x[0], ~0U}; }
+};
+
+// ---- where elements lie ----
+
+// The layout with a row of strides for each operand, numbers' being 0; where all is contiguous, as one dimension.
+inline Layout with_rows(const Elementwise& e, int inputs) {
+  Layout all = e.layout;
+  const bool contiguous = all.dims == 0;
+  if (contiguous) {
+    all.dims = 1;
+    all.sizes[0] = e.n;
+    all.strides[0][0] = e.result.itemsize();
+  }
+  for (int j = 0, row = 1; j < inputs; ++j) {
+    const Input& input = e.inputs[j];
+    for (int d = 0; d < all.dims; ++d) {
+      const int64_t width = input.format ? input.format->itemsize() : static_cast<int64_t>(sizeof(double));
+      all.strides[j + 1][d] = !input.data ? 0 : contiguous ? width : e.layout.strides[row][d];
+    }
+    row += input.data != nullptr;
+  }
+  return all;
+}
+
+// Of element i the offsets in bytes of so many operands.
+template <int operands>
+struct Offsets {
+  Layout layout;
+  bool short_indices;
+
+  Offsets(const Layout& layout, int64_t n) : layout(layout), short_indices(n < (int64_t{1} << 31)) {}
+
+  TD_INLINE void of(int64_t i, int64_t (&offsets)[operands]) const {
+    if (short_indices) by_index(static_cast<uint32_t>(i), offsets);
+    else by_index(static_cast<uint64_t>(i), offsets);
+  }
+
+ private:
+  template <typename Index>
+  TD_HOST_DEVICE void by_index(Index i, int64_t (&offsets)[operands]) const {
+    for (int j = 0; j < operands; ++j) offsets[j] = 0;
+    if (layout.dims == 1) { // no division
+      for (int j = 0; j < operands; ++j) offsets[j] = static_cast<int64_t>(i) * layout.strides[j][0];
+      return;
+    }
+    for (int d = 0; d < layout.dims; ++d) {
+      const auto size = static_cast<Index>(layout.sizes[d]);
+      const Index next = i / size, rest = i - next * size;
+      for (int j = 0; j < operands; ++j) offsets[j] += static_cast<int64_t>(rest) * layout.strides[j][d];
+      i = next;
+    }
+  }
+};
+
+// ---- of the commonest formats (QuickArithmeticKernel.cu) ----
+
+bool serves_quickly(const Elementwise& e, int inputs);
+Status quick_binary(const Elementwise& e, BinaryOp op, Stream stream);
+Status quick_ternary(const Elementwise& e, TernaryOp op, double s, Stream stream);
+Status quick_sqrt(const Elementwise& e, Stream stream);
+
+} // namespace at::formats::cuda

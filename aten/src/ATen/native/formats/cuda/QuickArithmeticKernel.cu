@@ -1,0 +1,276 @@
+// The arithmetic of the commonest formats (QuickCodec.h), computed to odd in float32: several elements a thread, a codec of the format's own.
+#include <ATen/native/formats/cuda/Elementwise.h>
+#include <ATen/native/formats/cuda/QuickCodec.h>
+
+namespace at::formats::cuda {
+namespace {
+
+// ---- operators, where the sign of a sum that is 0 is the machine's ----
+
+// To nearest a kernel each, for what it costs to choose would be a tenth of it.
+template <BinaryOp op>
+struct OneBinary {
+  static constexpr int kInputs = 2;
+  TD_HOST_DEVICE float operator()(const float* x) const { return binary_odd(op, x[0], x[1]); }
+};
+
+struct AnyBinary {
+  static constexpr int kInputs = 2;
+  BinaryOp op;
+  TD_HOST_DEVICE float operator()(const float* x) const { return binary_odd(op, x[0], x[1]); }
+};
+
+struct AnyTernary {
+  static constexpr int kInputs = 3;
+  TernaryOp op;
+  float s;
+  TD_HOST_DEVICE float operator()(const float* x) const { return ternary_odd(op, x[0], x[1], x[2], s); }
+};
+
+// ---- operands and results ----
+
+template <typename Op, typename Quick, typename Code>
+struct Operands {
+  static constexpr int N = Op::kInputs;
+  const Code* in[N];
+  float numbers[N];
+  Code* out;
+  Quick codec;
+  Op op;
+
+  Operands(const Elementwise& e, const Quick& codec, const Op& op) : out(static_cast<Code*>(e.out)), codec(codec), op(op) {
+    for (int j = 0; j < N; ++j) {
+      in[j] = static_cast<const Code*>(e.inputs[j].data);
+      numbers[j] = static_cast<float>(e.inputs[j].number);
+    }
+  }
+
+  // What operands are of so many elements; load_from(j): the codes of operand j.
+  template <int width, typename Load>
+  TD_INLINE void decode(const typename Quick::Shared& shared, const Load& load_from, float (&x)[width][N]) const {
+    for (int j = 0; j < N; ++j) {
+      if (in[j]) {
+        const Pack<Code, width> codes = load_from(j);
+        for (int l = 0; l < width; ++l) x[l][j] = codec.decode(codes, l, shared);
+      } else {
+        for (int l = 0; l < width; ++l) x[l][j] = numbers[j];
+      }
+    }
+  }
+  template <int width, typename Load>
+  TD_INLINE void compute(const typename Quick::Shared& shared, const Load& load_from, float (&exact)[width]) const {
+    float x[width][N];
+    decode(shared, load_from, x);
+    for (int l = 0; l < width; ++l) exact[l] = op(x[l]);
+  }
+};
+
+// Everything contiguous.
+template <typename Op, typename Quick, typename Code>
+struct Flat {
+  using Shared = typename Quick::Shared;
+  Operands<Op, Quick, Code> operands;
+
+  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const { operands.codec.prepare(shared, thread, threads); }
+
+  template <int width>
+  TD_HOST_DEVICE void run(const Shared& shared, int64_t i) const {
+    float exact[width];
+    operands.compute(shared, [this, i](int j) { return load<width>(operands.in[j] + i); }, exact);
+    Pack<Code, width> results;
+    operands.codec.encode(exact, results.at, shared);
+    store(operands.out + i, results);
+  }
+  TD_HOST_DEVICE void run(const Shared& shared, int64_t i, const Draw& draw) const {
+    float exact[kOfBlock];
+    operands.compute(shared, [this, i, &draw](int j) { return load_apart(operands.in[j] + i, draw); }, exact);
+    Pack<Code, kOfBlock> results;
+    operands.codec.encode(exact, draw, results.at);
+    store_apart(operands.out + i, results, draw);
+  }
+};
+
+// Contiguous tensors and one float64 number.
+template <typename Op, typename Quick, typename Code>
+struct FlatMixed {
+  using Shared = typename Quick::Shared;
+  static constexpr int N = Op::kInputs;
+  Operands<Op, Quick, Code> operands;
+  Format format;
+  double numbers[N];
+
+  FlatMixed(const Elementwise& e, const Quick& codec, const Op& op) : operands(e, codec, op), format(e.result) {
+    for (int j = 0; j < N; ++j) numbers[j] = e.inputs[j].number;
+  }
+
+  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const { operands.codec.prepare(shared, thread, threads); }
+
+  template <int width>
+  TD_HOST_DEVICE void run(const Shared& shared, int64_t i) const {
+    float x[width][N], exact[width];
+    operands.decode(shared, [this, i](int j) { return load<width>(operands.in[j] + i); }, x);
+    uint32_t undecided = 0; // by bits
+    TD_UNROLL
+    for (int l = 0; l < width; ++l) {
+      const c10::formats::MixedResult r = operands.op.mixed(x[l]);
+      exact[l] = r.value;
+      undecided |= r.undecided & 1U << l; // a mask
+    }
+    Pack<Code, width> results;
+    operands.codec.encode(exact, results.at, shared);
+    if (undecided != 0) {
+      TD_UNROLL
+      for (int l = 0; l < width; ++l) {
+        if (undecided >> l & 1) results.at[l] = in_float64(x[l][0], N > 1 ? x[l][1 % N] : 0, N > 2 ? x[l][2 % N] : 0);
+      }
+    }
+    store(operands.out + i, results);
+  }
+
+ private:
+  TD_HOST_DEVICE TD_NOINLINE Code in_float64(float x0, float x1, float x2) const {
+    const float x[] = {x0, x1, x2};
+    double wide[N];
+    for (int j = 0; j < N; ++j) wide[j] = operands.in[j] ? static_cast<double>(x[j]) : numbers[j];
+    return static_cast<Code>(encode_any(format, c10::formats::unpack(with_plain_nan(operands.op(wide))), 0));
+  }
+};
+
+// Any strides. Of several elements those of the fastest dimension lie together, or are one that all of them have.
+template <typename Op, typename Quick, typename Code, int width>
+struct Rows {
+  using Shared = typename Quick::Shared;
+  static constexpr int N = Op::kInputs;
+  Operands<Op, Quick, Code> operands;
+  Offsets<N + 1> places; // of packs
+  bool repeats[N];
+
+  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const { operands.codec.prepare(shared, thread, threads); }
+
+  TD_HOST_DEVICE void operator()(const Shared& shared, int64_t i) const {
+    int64_t offsets[N + 1];
+    places.of(i, offsets);
+    const auto codes_of = [&](int j) {
+      const Code* from = operands.in[j] + offsets[j + 1] / static_cast<int64_t>(sizeof(Code));
+      if (!repeats[j]) return load<width>(from);
+      Pack<Code, width> all;
+      for (int l = 0; l < width; ++l) all.at[l] = *from;
+      return all;
+    };
+    float exact[width];
+    operands.compute(shared, codes_of, exact);
+    Pack<Code, width> results;
+    operands.codec.encode(exact, results.at, shared);
+    store(operands.out + offsets[0] / static_cast<int64_t>(sizeof(Code)), results);
+  }
+};
+
+// ---- launches ----
+
+// Whether packs of four may be read and written at all operands that are tensors.
+bool in_packs(const Elementwise& e, int inputs) {
+  const auto bytes = static_cast<uint64_t>(4 * e.result.itemsize());
+  bool aligned = is_aligned(e.out, bytes);
+  for (int j = 0; j < inputs; ++j) aligned = aligned && is_aligned(e.inputs[j].data, bytes);
+  return aligned;
+}
+
+// The same in the fastest dimension, where others have strides.
+bool in_packs(const Elementwise& e, const Layout& layout, int inputs) {
+  const int64_t width = e.result.itemsize();
+  bool packs = layout.sizes[0] % 4 == 0 && layout.strides[0][0] == width;
+  for (int j = 0; j <= inputs; ++j) {
+    const void* data = j == 0 ? e.out : e.inputs[j - 1].data;
+    if (layout.strides[j][0] == 0) continue; // a number, or one element for all
+    packs = packs && layout.strides[j][0] == width && is_aligned(data, static_cast<uint64_t>(4 * width));
+    for (int d = 1; d < layout.dims; ++d) packs = packs && layout.strides[j][d] % (4 * width) == 0;
+  }
+  return packs;
+}
+
+template <int width, typename Op, typename Quick, typename Code>
+Status launch_rows(const Elementwise& e, Layout layout, const Operands<Op, Quick, Code>& operands, Stream stream) {
+  constexpr int N = Op::kInputs;
+  layout.sizes[0] /= width;
+  for (int j = 0; j <= N; ++j) layout.strides[j][0] *= width;
+  Rows<Op, Quick, Code, width> body{operands, Offsets<N + 1>(layout, e.n), {}};
+  for (int j = 0; j < N; ++j) body.repeats[j] = layout.strides[j + 1][0] == 0;
+  return for_each(e.n / width, stream, body);
+}
+
+// Calls body with the codec of a result to nearest, and with an unsigned number of the codes' width.
+template <typename Body>
+Status with_quick_codec(const Format& f, const Body& body) {
+  return with_codec(f, [&](const auto& codec, auto code) { return body(QuickCodec<std::decay_t<decltype(codec)>, decltype(code)>(f, codec), code); });
+}
+
+template <typename Op>
+Status run_flat(const Elementwise& e, const Op& op, Stream stream) {
+  return with_quick_codec(e.result, [&](const auto& quick, auto code) {
+    return for_each_packed(e.n, in_packs(e, Op::kInputs), stream, Flat<Op, std::decay_t<decltype(quick)>, decltype(code)>{{e, quick, op}});
+  });
+}
+
+template <typename Op>
+Status run_mixed(const Elementwise& e, const Op& op, Stream stream) {
+  return with_quick_codec(e.result, [&](const auto& quick, auto code) {
+    return for_each_packed(e.n, in_packs(e, Op::kInputs), stream, FlatMixed<Op, std::decay_t<decltype(quick)>, decltype(code)>(e, quick, op));
+  });
+}
+
+template <typename Op>
+Status run_rows(const Elementwise& e, const Op& op, Stream stream) {
+  return with_quick_codec(e.result, [&](const auto& quick, auto code) {
+    const Operands<Op, std::decay_t<decltype(quick)>, decltype(code)> operands(e, quick, op);
+    const Layout layout = with_rows(e, Op::kInputs);
+    return in_packs(e, layout, Op::kInputs) ? launch_rows<4>(e, layout, operands, stream) : launch_rows<1>(e, layout, operands, stream);
+  });
+}
+
+template <typename Op>
+Status run_drawn(const Elementwise& e, const Op& op, Stream stream) {
+  return with_drawn_codec(e.result, [&](const auto& codec, auto code) {
+    using Quick = QuickDrawnCodec<std::decay_t<decltype(codec)>, decltype(code)>;
+    return for_each_drawn(e.n, {e.seed}, stream, Flat<Op, Quick, decltype(code)>{{e, Quick(e.result, codec), op}});
+  });
+}
+
+} // namespace
+
+// What is no number has the numbers of the results' format, for which there is a codec; at random and beside a float64 number all is contiguous.
+bool serves_quickly(const Elementwise& e, int inputs) {
+  const Format nearest = to_nearest(e.result);
+  const bool flat = e.layout.dims == 0, drawn = has_drawn_codec(e.result);
+  if (!has_quick_numbers(nearest) || !(drawn || e.result == nearest) || (drawn && !flat)) return false;
+  if (e.in == Arithmetic::Double || (e.in == Arithmetic::Mixed && (drawn || !flat))) return false;
+  for (int j = 0; j < inputs; ++j) {
+    if (e.inputs[j].data && !(e.inputs[j].format && to_nearest(*e.inputs[j].format) == nearest)) return false;
+  }
+  return true;
+}
+
+Status quick_binary(const Elementwise& e, BinaryOp op, Stream stream) {
+  if (e.in == Arithmetic::Mixed) return run_mixed(e, Binary(e, op), stream);
+  if (has_drawn_codec(e.result)) return run_drawn(e, AnyBinary{op}, stream);
+  if (e.layout.dims != 0) return run_rows(e, AnyBinary{op}, stream);
+  switch (op) {
+    case BinaryOp::Add: return run_flat(e, OneBinary<BinaryOp::Add>{}, stream);
+    case BinaryOp::Sub: return run_flat(e, OneBinary<BinaryOp::Sub>{}, stream);
+    case BinaryOp::Mul: return run_flat(e, OneBinary<BinaryOp::Mul>{}, stream);
+    default: return run_flat(e, OneBinary<BinaryOp::Div>{}, stream);
+  }
+}
+
+Status quick_ternary(const Elementwise& e, TernaryOp op, double s, Stream stream) {
+  if (e.in == Arithmetic::Mixed) return run_mixed(e, Ternary(e, op, s), stream);
+  const AnyTernary in_float{op, static_cast<float>(s)};
+  if (has_drawn_codec(e.result)) return run_drawn(e, in_float, stream);
+  return e.layout.dims == 0 ? run_flat(e, in_float, stream) : run_rows(e, in_float, stream);
+}
+
+Status quick_sqrt(const Elementwise& e, Stream stream) {
+  if (has_drawn_codec(e.result)) return run_drawn(e, Root{}, stream);
+  return e.layout.dims == 0 ? run_flat(e, Root{}, stream) : run_rows(e, Root{}, stream);
+}
+
+} // namespace at::formats::cuda

@@ -1,0 +1,218 @@
+// Codecs of the commonest formats in the commonest modes, from float32: to nearest even, and at random with a fraction's probability. A kernel has
+// one of them, in a third of the instructions of Codec.h's, and a thread several elements.
+#pragma once
+#include <ATen/native/formats/cuda/Codec.h>
+#include <ATen/native/formats/cuda/Draws.h>
+#include <ATen/native/formats/cuda/QuickDecode.h>
+#include <c10/formats/FastOrdinary.h>
+#include <c10/formats/MagicCodes.h>
+
+namespace at::formats::cuda {
+
+using c10::formats::MagicCodes;
+
+// A format's twin that rounds to nearest: of its decoding, all modes are one.
+inline Format to_nearest(Format f) {
+  f.rounding = Rounding::NearestEven;
+  f.random_bits = 0;
+  f.few_bits = {};
+  return f;
+}
+
+// ---- to nearest even ----
+
+template <typename EncodeFast, typename DecodeFast, typename Quick>
+struct Codec {
+  using QuickDecode = Quick;
+  static constexpr bool posits = std::is_same_v<Quick, QuickPositDecoder>;
+  using Encode = EncodeFast;
+  using Decode = DecodeFast;
+  Encode encode;
+  Decode decode;
+  explicit Codec(const Format& f) : encode(f), decode(f) {}
+  static bool serves(const Format& f) { return f.rounding == Rounding::NearestEven && Encode::serves(f) && Decode::serves(f); }
+};
+using NearestFloats =
+    Codec<c10::formats::OrdinaryFloatEncoder<float, Rounding::NearestEven>, c10::formats::OrdinaryFloatDecoder<float>, QuickFloatDecoder>;
+using NearestPosits = Codec<c10::formats::OrdinaryPositEncoder<float, Rounding::NearestEven>, PositDecoder<float>, QuickPositDecoder>;
+
+inline bool has_codec(const Format& f) {
+  return f.itemsize() <= 4 && (NearestFloats::serves(f) || NearestPosits::serves(f));
+}
+
+// Calls body with the codec of a format that has one, and with an unsigned number of the codes' width.
+template <typename Body>
+Status with_codec(const Format& f, const Body& body) {
+  const auto with_width = [&](const auto& codec) {
+    switch (f.itemsize()) {
+      case 1: return body(codec, uint8_t{});
+      case 2: return body(codec, uint16_t{});
+      default: return body(codec, uint32_t{});
+    }
+  };
+  return NearestFloats::serves(f) ? with_width(NearestFloats(f)) : with_width(NearestPosits(f));
+}
+
+// ---- at random ----
+
+template <typename EncodeFast, typename NearestCodec>
+struct DrawnCodec {
+  using Nearest = NearestCodec;
+  EncodeFast fast;
+  Format format;
+  typename Nearest::Decode decode;
+  explicit DrawnCodec(const Format& f) : fast(f), format(on_device(f)), decode(to_nearest(f)) {}
+  static bool serves(const Format& f) { return EncodeFast::serves(f) && Nearest::serves(to_nearest(f)); }
+
+  template <typename Code>
+  TD_INLINE void encode(const float (&x)[kOfBlock], const Draw& draw, Code (&codes)[kOfBlock]) const {
+    uint32_t undecided = 0; // by bits
+    TD_UNROLL
+    for (int j = 0; j < kOfBlock; ++j) {
+      const auto found = fast(x[j], draw.half[j]);
+      codes[j] = static_cast<Code>(found.code);
+      undecided |= found.undecided & 1U << j; // a mask
+    }
+    if (undecided == 0) return;
+    TD_UNROLL
+    for (int j = 0; j < kOfBlock; ++j) {
+      if (undecided >> j & 1) codes[j] = static_cast<Code>(exactly(format, x[j], draw.seed, draw.word + static_cast<uint64_t>(j) * kApart));
+    }
+  }
+
+ private:
+  TD_HOST_DEVICE TD_NOINLINE static uint64_t exactly(const Format& f, float x, uint64_t seed, uint64_t word) {
+    return encode_any(f, c10::formats::unpack(static_cast<double>(x)), c10::formats::random_word(seed, word));
+  }
+};
+using DrawnFloats = DrawnCodec<c10::formats::OrdinaryStochasticEncoder, NearestFloats>;
+using DrawnPosits = DrawnCodec<c10::formats::StochasticPositEncoder<float>, NearestPosits>;
+
+inline bool has_drawn_codec(const Format& f) {
+  if (f.rounding != Rounding::Stochastic || f.random_bits != 0 || f.overflow == c10::formats::Overflow::Wrap || f.itemsize() > 2) return false;
+  return DrawnFloats::serves(f) || DrawnPosits::serves(f);
+}
+
+template <typename Body>
+Status with_drawn_codec(const Format& f, const Body& body) {
+  const auto with_width = [&](const auto& codec) { return f.itemsize() == 1 ? body(codec, uint8_t{}) : body(codec, uint16_t{}); };
+  return DrawnFloats::serves(f) ? with_width(DrawnFloats(f)) : with_width(DrawnPosits(f));
+}
+
+// ---- the same where many numbers are decoded, too ----
+
+// Codes of 8 or 16 bits as numbers: of 8, all numbers in a table; of 32 by the codec.
+template <typename Codec, typename Code>
+struct QuickNumbers {
+  static constexpr bool has_values = sizeof(Code) == 1;
+  struct Shared {
+    float values[has_values ? 256 : 1];
+  };
+  typename Codec::Decode by_codec;
+  typename Codec::QuickDecode value_of;
+
+  QuickNumbers(const Format& f, const typename Codec::Decode& by_codec) : by_codec(by_codec), value_of(to_nearest(f)) {}
+
+  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const {
+    for (int code = thread; has_values && code < 256; code += threads) shared.values[code] = by_codec(static_cast<uint32_t>(code));
+  }
+  template <int width>
+  TD_INLINE float decode(const Pack<Code, width>& codes, int i, const Shared& shared) const {
+    if constexpr (has_values) return shared.values[codes.at[i]];
+    else return value_of(at_top(codes, i, value_of.unused));
+  }
+};
+
+// Formats whose codes QuickNumbers decodes, in whatever mode they round.
+inline bool has_quick_numbers(const Format& f) {
+  const Format nearest = to_nearest(f);
+  return has_codec(nearest) && (f.itemsize() != 2 || QuickFloatDecoder::serves(nearest) || QuickPositDecoder::serves(nearest));
+}
+
+// To nearest even by magic numbers, which ask the codec what they do not know.
+template <typename Codec, typename Code>
+struct QuickCodec {
+  using Numbers = QuickNumbers<Codec, Code>;
+  struct Shared {
+    MagicCodes::Table codes;
+    typename Numbers::Shared numbers;
+  };
+  Codec codec;
+  MagicCodes magic;
+  Numbers numbers;
+
+  QuickCodec(const Format& f, const Codec& codec) : codec(codec), magic(f), numbers(f, codec.decode) {}
+
+  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const {
+    magic.fill(shared.codes, thread, threads);
+    numbers.prepare(shared.numbers, thread, threads);
+  }
+  template <int width>
+  TD_INLINE float decode(const Pack<Code, width>& codes, int i, const Shared& shared) const {
+    return numbers.decode(codes, i, shared.numbers);
+  }
+  template <int n>
+  TD_INLINE void encode(const float (&x)[n], Code (&codes)[n], const Shared& shared) const {
+    bool undecided = false;
+    for (int i = 0; i < n; ++i) {
+      const auto found = magic.template encode<Codec::posits>(x[i], shared.codes);
+      codes[i] = static_cast<Code>(found.code);
+      undecided |= found.undecided;
+    }
+    if (undecided) { // copies: what a call may look into is written to memory, by every pack
+      float again[n];
+      Code found[n];
+      for (int i = 0; i < n; ++i) again[i] = x[i];
+      all_by_codec(again, found);
+      for (int i = 0; i < n; ++i) codes[i] = found[i];
+    }
+  }
+
+ private:
+  template <int n>
+  TD_HOST_DEVICE TD_NOINLINE void all_by_codec(const float (&x)[n], Code (&codes)[n]) const {
+    for (int i = 0; i < n; ++i) codes[i] = static_cast<Code>(codec.encode(with_plain_nan(x[i])));
+  }
+};
+template <typename Codec>
+struct QuickCodec<Codec, uint32_t> {
+  struct Shared {};
+  Codec codec;
+
+  QuickCodec(const Format&, const Codec& codec) : codec(codec) {}
+
+  TD_HOST_DEVICE void prepare(Shared&, int, int) const {}
+  template <int width>
+  TD_INLINE float decode(const Pack<uint32_t, width>& codes, int i, const Shared&) const {
+    return codec.decode(codes.at[i]);
+  }
+  template <int n>
+  TD_INLINE void encode(const float (&x)[n], uint32_t (&codes)[n], const Shared&) const {
+    for (int i = 0; i < n; ++i) codes[i] = codec.encode(with_plain_nan(x[i]));
+  }
+};
+
+// At random.
+template <typename Codec, typename Code>
+struct QuickDrawnCodec {
+  using Numbers = QuickNumbers<typename Codec::Nearest, Code>;
+  using Shared = typename Numbers::Shared;
+  Codec codec;
+  Numbers numbers;
+
+  QuickDrawnCodec(const Format& f, const Codec& codec) : codec(codec), numbers(f, codec.decode) {}
+
+  TD_HOST_DEVICE void prepare(Shared& shared, int thread, int threads) const { numbers.prepare(shared, thread, threads); }
+  template <int width>
+  TD_INLINE float decode(const Pack<Code, width>& codes, int i, const Shared& shared) const {
+    return numbers.decode(codes, i, shared);
+  }
+  TD_INLINE void encode(const float (&x)[kOfBlock], const Draw& draw, Code (&codes)[kOfBlock]) const {
+    float plain[kOfBlock];
+    TD_UNROLL
+    for (int i = 0; i < kOfBlock; ++i) plain[i] = with_plain_nan(x[i]);
+    codec.encode(plain, draw, codes);
+  }
+};
+
+} // namespace at::formats::cuda

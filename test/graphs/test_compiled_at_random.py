@@ -49,6 +49,7 @@ EXACT = {
     "abs of a negative": lambda x: (-x).abs().sum(),
     "gated": lambda x: (torch.relu(x) * x).sum(),
     "maximum": lambda x: torch.maximum(x, -x).sum(),
+    "a bound": lambda x: (x.clamp_min(0.1) * x).sum(),
     "dropout": lambda x: F.dropout(torch.relu(x), 0.5, True).sum(),
 }
 
@@ -94,8 +95,16 @@ def written(x):
     return (x,)
 
 
+def written_between_others(x):
+    x = x.clone()
+    x[:, 1].add_(x[:, 0])
+    x[1:, ::2].mul_(0.3)
+    x.t()[2:4].addcmul_(x.t()[1:3], x.t()[1:3])
+    return x, x[:, 1::3].sqrt_()
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("f", [equal_calls, chains, reductions, batched, written])
+@pytest.mark.parametrize("f", [equal_calls, chains, reductions, batched, written, written_between_others])
 @pytest.mark.parametrize("whose", ["the dtype's mode", "the block's mode"])
 def test_functions(whose, f, backend):
     x = torch.randn(4, 16).to(STOCHASTIC if whose == "the dtype's mode" else torch.q43)

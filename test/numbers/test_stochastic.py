@@ -284,6 +284,17 @@ def test_memory_order_counts_in_tensors_that_are_not_contiguous(mode):
     assert ((into.double() - x).abs() <= 2.0**-3 * x.abs() + 2.0**-9).all() or mode == "up_down"
 
 
+@every_mode
+@pytest.mark.parametrize("operator", ["add", "sub", "mul", "div", "addcmul"])
+def test_results_that_have_others_between_them_draw_as_new_ones(operator, mode):
+    x, out = torch.linspace(-3, 3, 35 * 44).to(torch.q43).view(35, 44), torch.zeros(35, 44, dtype=torch.q43)
+    view = x[:, 1::2]
+    operands = (view, view) if operator == "addcmul" else (0.3,)
+    new, _ = seeded(8, lambda: in_mode(mode, lambda: getattr(view, operator)(*operands)))
+    written, _ = seeded(8, lambda: in_mode(mode, lambda: getattr(out[:, 1::2].copy_(view), operator + "_")(*operands)))
+    assert torch.equal(written, new) and torch.equal(out[:, 1::2], new) and not out[:, ::2].any()
+
+
 MOVES = {
     "clone": lambda x: x.clone(), "contiguous": lambda x: x.t().contiguous(), "cat": lambda x: torch.cat([x, x]), "tril": torch.tril,
     "stack": lambda x: torch.stack([x, x]), "index": lambda x: x[torch.tensor([2, 0])], "gather": lambda x: x.gather(1, torch.tensor([[2], [1]])),

@@ -206,13 +206,15 @@ def _codes_dtype(tensor: torch.Tensor) -> torch.dtype:
 
 def _fake(func, values: list, formats: str):
     device = device_named(func, values) or device_of(tensors_in(values))
-    found = []
-    for t, like in sized(func, values, formats):
+    results, found = sized(func, values, formats), []
+    first_written = len(results) - len(listed([values[i] for i in written(func)]))
+    for i, (t, like) in enumerate(results):
         if t is None:
             found.append(torch.empty(0, dtype=torch.uint8, device="cpu"))  # as the kernel has it
-        else:
-            like = t if like is None else like
-            found.append(torch.empty_strided(like.shape, like.stride(), dtype=_codes_dtype(t), device=device))
+            continue
+        like = t if like is None else like
+        result = torch.empty_strided(like.shape, like.stride(), dtype=_codes_dtype(t), device=device)
+        found.append(result if i < first_written else dense_like(result))  # the kernel writes into a copy
     return found[0] if len(found) == 1 else tuple(found)
 
 

@@ -124,6 +124,12 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
   at::TensorIterator iterator = config.build();
   const auto result = [&] { return target.existing.defined() ? target.existing : format_alias(iterator.output(), target.entry); };
   if (device.is_meta()) return result();
+  if (c10::formats::is_stochastic(out_format.rounding) && target.existing.defined() && !target.existing.is_non_overlapping_and_dense()) {
+    // Random words go by places in memory: where there is other memory between a result's elements, as they would in a new tensor, of which they are
+    // copied. So a graph that has an operator of new tensors in this one's place, as torch.compile's have, draws the same.
+    bits_alias(target.existing).copy_(bits_alias(run(operands, Target{target.entry, {}}, op)));
+    return target.existing;
+  }
   const Seed seed = next_words(out_format, {}, device).seed;
   const char* origin = static_cast<const char*>(iterator.data_ptr(0));
   // Whose states an optimizer computes with says whose results they are.

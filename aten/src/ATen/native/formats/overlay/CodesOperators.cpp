@@ -1,6 +1,7 @@
 // A graph's operator on codes runs the stock operator as eager code does, on tensors of ours that see the same memory.
 #include <ATen/native/formats/overlay/CodesOperators.h>
 
+#include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
 #include <ATen/ScalarOps.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -147,6 +148,14 @@ at::Tensor cast(const at::Tensor& input, c10::string_view formats) {
   return bits_alias(at::_ops::_to_copy::call(source, c10::formats::scalar_type(*to), {}, {}, {}, false, {}));
 }
 
+// One that drew nothing when it was recorded: of values that were chosen from others, or of a number, which modes that draw do not move.
+at::Tensor certain_cast(const at::Tensor& input, c10::string_view formats) {
+  const FormatEntry* to = read(std::string(formats)).entries.at(1);
+  const bool moves = c10::formats::is_stochastic(rounding_format(*to).rounding);
+  const RoundingGuard guard(moves ? std::optional(Rounding::NearestEven) : rounding_override());
+  return cast(input, formats);
+}
+
 // What a table of as many codes as there are has for each code.
 at::Tensor look_up_codes(const at::Tensor& input, const at::Tensor& table) {
   TORCH_CHECK(input.itemsize() <= 2 && table.scalar_type() == input.scalar_type() && table.dim() == 1 && table.is_contiguous() &&
@@ -207,7 +216,7 @@ TORCH_LIBRARY_FRAGMENT(torch_dtypes_codes, m) {
 }
 
 TORCH_LIBRARY_IMPL(torch_dtypes_codes, CompositeExplicitAutograd, m) {
-  m.impl("cast", &cast);
+  m.impl("cast", &certain_cast);
   m.impl("cast.random", &cast);
   m.impl("look_up", &look_up_codes);
   m.impl("chain", &chain);

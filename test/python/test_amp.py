@@ -1,5 +1,7 @@
 """torch.autocast leaves our dtypes alone, for they are an explicit choice, or has one of them as its dtype; torch.amp.GradScaler works with them."""
 
+import contextlib
+
 import pytest
 import torch
 from torch import nn
@@ -293,6 +295,18 @@ def test_weights_are_cast_once_a_block():
             y = w(torch.full((1, 1), 16.0)), w(torch.ones(1, 1))
         (y[0].float() + y[1].float()).sum().backward()
         assert w.weight.grad.item() == want
+
+
+def test_weights_are_cast_anew_in_a_block_of_rounding():
+    layer = nn.Linear(64, 8, bias=False)
+    with torch.autocast("cpu", dtype=torch.q43):
+        found = {}
+        for mode in ("nearest_even", "up", "down", None):
+            with torch_dtypes.rounding(mode) if mode else contextlib.nullcontext():
+                found[mode] = layer(torch.eye(64)).t()
+        for mode, weight in found.items():
+            with torch_dtypes.rounding(mode or "nearest_even"):
+                assert torch.equal(weight, layer.weight.to(torch.q43)), mode
 
 
 def test_around_autocast_with_a_dtype_of_ours():

@@ -1,5 +1,6 @@
 """torch_dtypes.fuzzy: float32 programs run with another rounding of every operation."""
 
+import contextlib
 import math
 import warnings
 
@@ -398,6 +399,23 @@ def test_a_step_by_a_grad_scaler(overflows):
     if not overflows:
         down, up = neighbours(scaled * float(torch.tensor(1 / 1000.0)))
         assert ((found == down) | (found == up)).all() and not torch.equal(found, (scaled / 1000).float())
+
+
+@pytest.mark.parametrize("dot_products", [False, True])
+@pytest.mark.parametrize("outer", [True, False])
+def test_its_mode_holds_beside_a_block_of_rounding(outer, dot_products):
+    x, w, block = sample(5, 4), sample(4, 3), torch_dtypes.rounding("nearest_even")
+    with torch_dtypes.fuzzy(seed=1, dot_products=dot_products):
+        expected = (x @ w + 1).exp() / 3
+    with (
+        block if outer else contextlib.nullcontext(),
+        torch_dtypes.fuzzy(seed=1, dot_products=dot_products),
+        contextlib.nullcontext() if outer else block,
+    ):
+        found = (x @ w + 1).exp() / 3
+        up = torch_dtypes.with_rounding(torch.q43, "up")
+        assert torch.equal(x.to(up).float(), x.to(torch.q43).float())  # of number formats the block's does
+    assert torch.equal(found, expected) and not torch.equal(found, (x @ w + 1).exp() / 3)
 
 
 @pytest.mark.parametrize("layer", [nn.BatchNorm1d(9), nn.LayerNorm(9), nn.GroupNorm(3, 9)], ids=lambda m: type(m).__name__)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import torch
+
 from . import _C
 from ._arguments import mode_and_bits
+from ._autocast import in_autocast_of_ours
 from ._overrides import Override
 
 __all__ = ["rounding"]
@@ -35,7 +38,14 @@ def rounding(mode: str | int) -> Override:
     return Override(_exchange, mode_and_bits(mode))
 
 
+def own_modes() -> Override:
+    """A block in which every dtype rounds by its own mode, whatever block is around it."""
+    return Override(_exchange, (None, (0, _C.FewBits.a)))
+
+
 def _exchange(said: tuple) -> tuple:
     """Sets a thread's mode and its number of random bits, and returns what they were."""
     mode, bits = said
+    if in_autocast_of_ours():
+        torch.clear_autocast_cache()  # of weights that another mode has rounded
     return _C.set_rounding_override(mode), _C.set_few_bits_override(bits)

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .. import _C
 from .._arguments import mode_name
+from ..rounding import own_modes
 from .arithmetic import Arithmetic
 from .plans import Way, each_tensor, in_float64, is_float32, plan_of
 
@@ -166,6 +167,10 @@ class Fuzzy(contextlib.ContextDecorator):
             )
         if op is _UNSCALE:
             return self._unscaled(*args)
+        with own_modes() if _C.rounding_override() is not None else contextlib.nullcontext():
+            return self._computed(op, plan, args, kwargs, tensors)
+
+    def _computed(self, op, plan, args, kwargs, tensors):
         self.operations[op._opname] += 1
         alone = all(t.dtype is torch.float32 and is_float32(t) for t in tensors)
         steps = plan.way is Way.PRODUCTS and self.dot_products
@@ -278,8 +283,8 @@ def fuzzy(
     tensors, below autograd and so forward, backward and in optimizers, gives its exact result (``+ - * / sqrt``, fused multiply-add) or float64's,
     rounded to float32 by ``mode``: in ``"stochastic"`` up or down with probabilities that keep the mean, and exact results stay; in ``"up_down"``
     to nearest and then one number further or back. A Python number counts with its float32 value, as in stock arithmetic. NaN stays NaN, overflow
-    is infinite. Tensors stay float32, the same objects; what moves, selects, compares or draws values is left alone, and so is arithmetic in other
-    dtypes.
+    is infinite. ``mode`` holds within blocks of ``rounding`` and around them, which are for results in number formats. Tensors stay float32, the same
+    objects; what moves, selects, compares or draws values is left alone, and so is arithmetic in other dtypes.
 
     Args:
         model: float32, on the CPU, or on a GPU for which this package has kernels; None for code without one.

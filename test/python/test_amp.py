@@ -299,13 +299,13 @@ def test_weights_are_cast_once_a_block():
 
 def test_weights_are_cast_anew_in_a_block_of_rounding():
     layer = nn.Linear(64, 8, bias=False)
-    with torch.autocast("cpu", dtype=torch.q43):
+    with torch.autocast(KIND, dtype=torch.q43):
         found = {}
         for mode in ("nearest_even", "up", "down", None):
-            with torch_dtypes.rounding(mode) if mode else contextlib.nullcontext():
+            with rounding(mode) if mode else contextlib.nullcontext():
                 found[mode] = layer(torch.eye(64)).t()
         for mode, weight in found.items():
-            with torch_dtypes.rounding(mode or "nearest_even"):
+            with rounding(mode or "nearest_even"):
                 assert torch.equal(weight, layer.weight.to(torch.q43)), mode
 
 

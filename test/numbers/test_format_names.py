@@ -101,6 +101,19 @@ def test_names_of_nothing(name):
     assert _C.format_count() == before
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("e3m2finte", "e3m2finite"), ("e3m2none", "e3m2finite"), ("e4m3fnz_saturate", "e4m3fnuz_saturate"), ("posit16e2", "posit16es2"),
+        ("posit_16_1", "posit16es1"),
+    ],
+)  # fmt: skip
+def test_names_that_are_nearly_right(name, meant):
+    for ask in (torch_dtypes.dtype, torch_dtypes.target):
+        with pytest.raises(ValueError, match=rf"did you mean '{meant}'\?"):
+            ask(name)
+
+
 def test_the_message_tells_the_names_there_are():
     with pytest.raises(ValueError, match=r"q44.*posit16es2.*q43.*fixed8_8.*q43_stochastic"):
         torch_dtypes.dtype("q44")

@@ -28,6 +28,8 @@ _FIXED = re.compile(r"(u)?fixed(\d+)_(\d+)(_symmetric|_wrap)?")
 _P3109 = re.compile(r"[bB]inary(\d+)p(\d+)([su])([ef])")
 _OPTIONS = re.compile(r"(.+?)((?:_bias(?:minus)?\d+)?(?:_flush|_normal)?(?:_saturate|_propagate)?)", re.DOTALL)
 _OPTION_NAMES = ("flush", "normal", "saturate", "propagate", "underflow", "symmetric", "wrap")
+_SPECIALS = ("finite", "fn", "fnuz", "p3109")
+_OTHER_SPECIALS = re.compile(r"(u?e\d+m\d+)_?([a-zA-Z]+\d*)(.*)")
 _FEW_BITS = re.compile(r"(.+)_(stochastic_[abc]\d+)")
 
 
@@ -45,6 +47,8 @@ _HINTS = (
         r"torch_dtypes.chop(x, '\1') rounds to them",
     ),
     (re.compile(r"(u?int\d+)"), r"\1 with a scale is a target: torch_dtypes.chop(x, '\1'); integers of k bits alone are the format 'fixed<k-1>_0'"),
+    (re.compile(r"posit_?(\d+)(?:[_,]+(?:es?)?|es?)_?(\d+)"), r"did you mean 'posit\1es\2'?"),
+    (re.compile(r"posit_?(\d+)"), r"posits are named with the bits of their exponents, as 'posit\1es2' is"),
     (re.compile(r"b?float(?:16|32|64)|float8_\w+"), "that is a stock dtype, and 'bf16', 'fp16', 'fp32', 'fp64' are formats of such numbers"),
 )
 
@@ -52,7 +56,13 @@ _HINTS = (
 def hint(name: str) -> str:
     """What to do about a name that is none of a format, behind a semicolon, or nothing."""
     matches = ((pattern.fullmatch(name), what) for pattern, what in _HINTS)
-    return next((f"; {match.expand(what)}" for match, what in matches if match), "")
+    if found := next((f"; {match.expand(what)}" for match, what in matches if match), ""):
+        return found
+    if match := _OTHER_SPECIALS.fullmatch(name):
+        float_name, word, options = match.groups()
+        near = ["finite"] if word.lower() in ("none", "noinf", "nonan") else difflib.get_close_matches(word, _SPECIALS, 1, 0.5)
+        return f"; did you mean '{float_name}{near[0]}{options}'?" if near else ""
+    return ""
 
 
 def close_option(head: str, rest: str) -> str:

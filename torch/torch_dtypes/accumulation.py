@@ -98,7 +98,7 @@ class Accumulation:
         return native
 
 
-def _of_native(native: _C.Accumulation) -> Accumulation:
+def policy_of_native(native: _C.Accumulation) -> Accumulation:
     if native.preset >= 0:
         return Accumulation(_policies.PRESETS[native.preset])
     mode = None if native.rounding is None else native.rounding.name
@@ -287,7 +287,7 @@ def accumulation_of(dtype: torch.dtype | str) -> Accumulation:
         >>> torch_dtypes.accumulation_of(torch.posit16es2).policy
         'machine'
     """
-    return _of_native(_C.accumulation_of(dtype_of_name(dtype)))
+    return policy_of_native(_C.accumulation_of(dtype_of_name(dtype)))
 
 
 def modes_of(dtype: torch.dtype | str) -> set[str]:

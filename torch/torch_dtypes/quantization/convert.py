@@ -17,14 +17,13 @@ from .calibrate import calibrate_, check_loader, needs_calibration, take_scales_
 from .layers import LayerState, attach, detach, is_bias, is_quantized, place_of, state_of
 from .parameters import has_parametrisation, has_weights, leaving, masters_of, parameter_names
 from .places import LayerRule, Place, missing_dimension, narrowed
-from .products import is_product
+from .products import has_products, is_product
 from .rounders import Rounder
 from .rules import Choice, choose
 
 __all__ = ["dequantize_", "quantize_"]
 
 _WITHOUT_FLOATING_INPUT = (nn.Embedding, nn.EmbeddingBag)
-_WITH_PRODUCTS = (nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention)
 
 
 def quantize_(
@@ -307,7 +306,7 @@ def _check_containers(model: nn.Module, chosen: dict[str, Choice]) -> None:
     of_attentions = {m.out_proj for m in model.modules() if isinstance(m, nn.MultiheadAttention)}
     for name, module in natively.items():
         for part, inner in module.named_modules():
-            multiplies = is_product(inner) or isinstance(inner, _WITH_PRODUCTS)
+            multiplies = has_products(inner)
             if multiplies and not any(inner is m for m in natively.values()) and inner not in of_attentions:
                 start = f"{name}." if name else ""
                 raise ValueError(
@@ -339,7 +338,7 @@ def _check_products(module: nn.Module, rule: LayerRule, where: str) -> None:
     if rule.arithmetic == "integer" and not is_product(module):
         raise ValueError(f"expected {what} of nn.Linear or a convolution of torch.nn, but got it of {where}, a {type(module).__name__}")
     stock = type(module).__module__.startswith("torch.nn.")
-    if stock and not is_product(module) and not isinstance(module, _WITH_PRODUCTS):
+    if stock and not has_products(module):
         raise ValueError(f"expected {what} of a layer with products, but got it of {where}, a {type(module).__name__}, whose sums no policy reaches")
 
 

@@ -20,7 +20,17 @@ from .base import refuse_complex
 from .integer_layers import IntegerPlan
 from .parameters import parameter_names, parameter_of, standing_in
 from .places import LayerRule, Place
-from .products import ProductPlan, gives_fresh, is_product, plan_of, product_arguments, stock_product
+from .products import (
+    ProductPlan,
+    expect_one_policy,
+    gives_fresh,
+    has_products,
+    is_product,
+    plan_of,
+    plan_of_block,
+    product_arguments,
+    stock_product,
+)
 from .regions import under_policy
 from .rounders import Rounder, check_scales, load_scales, mapped, rounded_through, save_scales
 from .scale_rules import Scale, channel_axis
@@ -45,9 +55,9 @@ class LayerState:
         if rule.arithmetic == "integer":
             _check_scales(module, self, rule, where)
             self.plan = IntegerPlan(rule.accumulator)
-        elif self.plan is not None and not self.is_product and len(set(self.plan.policies)) > 1:
-            several = "operands of several formats (float32, where nothing is said)"
-            raise ValueError(f"expected product= and accumulator= in accumulate of {where}: its products are of {several}")
+        else:
+            expect_one_policy(self.plan, self.is_product, where)
+        self.by_block = rule.accumulate is None and rule.arithmetic == "float" and rule.native is None and has_products(module)
 
     def all_rounders(self) -> dict[str, Rounder]:
         return {**self.rounders, **self.parameters, **{f"{name}.grad": r for name, r in self.gradients.items()}}
@@ -233,12 +243,14 @@ def _observed(module: nn.Module, state: LayerState, forward, args: tuple, kwargs
 
 
 def _run(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dict):
-    inputs = args
+    inputs, plan = args, state.plan
+    if state.by_block and not torch.compiler.is_dynamo_compiling():
+        plan = plan_of_block(state.rule, state.is_product)
     args, kwargs, found = _rounded_inputs(module, state, args, kwargs)
-    if not state.parameters and not state.gradients and state.plan is None:
+    if not state.parameters and not state.gradients and plan is None:
         output = forward(*args, **kwargs)
     else:
-        training, plan = module.training, state.plan
+        training = module.training
         tensors, scales = {}, {"activation": found}
         in_integers = isinstance(plan, IntegerPlan)
         for name in state.gradients or state.parameters:
@@ -254,8 +266,8 @@ def _run(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dic
             with standing_in(module, tensors):
                 output = forward(*args, **kwargs)
         else:
-            output = _carried(module, state, forward, args, kwargs, tensors)
-    return _leaving(module, state, output, inputs)
+            output = _carried(module, state, plan, forward, args, kwargs, tensors)
+    return _leaving(module, state, output, inputs, state.is_fresh and plan is None)
 
 
 def _run_in_autocast(kinds: list[str], module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dict):
@@ -275,8 +287,8 @@ def decoded(x: torch.Tensor) -> torch.Tensor:
     return x if _C.format_of(x.dtype) is None or x.dtype.itemsize > 2 else x.float()
 
 
-def _leaving(module: nn.Module, state: LayerState, output, inputs: tuple):
-    """A layer's output rounded, its gradient to be rounded to ``error``."""
+def _leaving(module: nn.Module, state: LayerState, output, inputs: tuple, is_fresh: bool):
+    """A layer's output rounded, its gradient to be rounded to ``error``. is_fresh: whether it may be written to."""
     rounder, error = state.rounders.get("output"), state.rounders.get("error")
     if rounder is None and error is None:
         return output
@@ -284,7 +296,7 @@ def _leaving(module: nn.Module, state: LayerState, output, inputs: tuple):
     found = None if rounder is None else _shared(rounder, module.training, lambda note: mapped(output, note))
 
     def leave(y: torch.Tensor) -> torch.Tensor:
-        return rounded_through(y, rounder, error, module.training, inputs, state.is_fresh, found)
+        return rounded_through(y, rounder, error, module.training, inputs, is_fresh, found)
 
     return mapped(output, leave)
 
@@ -331,21 +343,21 @@ def _product(module: nn.Module, state: LayerState, plan, forward, tensors: dict[
     return plan(module, state, given["input"], weight, bias, given.get("output_size"))
 
 
-def _carried(module: nn.Module, state: LayerState, forward, args: tuple, kwargs: dict, tensors: dict[str, torch.Tensor]):
+def _carried(module: nn.Module, state: LayerState, plan: ProductPlan, forward, args: tuple, kwargs: dict, tensors: dict[str, torch.Tensor]):
     """A layer of several products in the dtype that carries float32's numbers (or in float64), under its policy."""
 
     entered: list[torch.dtype] = []
 
     def enter(x: torch.Tensor) -> torch.Tensor:
-        refuse_complex(x, f"in sums by accumulate={state.rule.accumulate}")
+        refuse_complex(x, f"in sums by accumulate={plan.policies[0]}")
         entered.append(x.dtype)
-        return x.to(state.plan.carrier)
+        return x.to(plan.carrier)
 
     args, kwargs = _mapped_inputs(module, enter, args, kwargs)
     everything = {name: parameter_of(module, name) for name in state.names} | tensors
     parameters = {name: enter(t) for name, t in everything.items()}
     back = next((t.dtype for t in everything.values()), entered[0] if entered else torch.float32)
-    output = _under_policy(module, state.plan, forward, args, kwargs, parameters)
+    output = _under_policy(module, plan, forward, args, kwargs, parameters)
     return mapped(output, lambda y: y if y.is_complex() else y.to(back))
 
 

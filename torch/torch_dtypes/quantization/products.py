@@ -13,7 +13,7 @@ from .. import _C
 from .._caches import cached
 from .._derivatives import first_only
 from .._policies import PRESETS
-from ..accumulation import Accumulation, accumulate
+from ..accumulation import Accumulation, accumulate, policy_of_native
 from ..formats import dtype as dtype_of
 from ..formats import float_format, format_of
 from . import product_operator
@@ -54,6 +54,11 @@ def is_product(module: nn.Module) -> bool:
 def gives_fresh(module: nn.Module) -> bool:
     """Whether the module's output is a tensor of its own that backward has no need of: these save their operands alone."""
     return is_product(module) or stock_class(module, _SAVE_OPERANDS)
+
+
+def has_products(module: nn.Module) -> bool:
+    """Whether the module multiplies by operators that a policy reaches."""
+    return is_product(module) or isinstance(module, (nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase))
 
 
 def product_arguments(module: nn.Module) -> tuple[str, ...]:
@@ -235,6 +240,31 @@ def plan_of(rule: LayerRule, where: str) -> ProductPlan | None:
         plan = ProductPlan(carrier, tuple(_steps(policy, [getattr(rule, name) for name in pair], where) for pair in pairs))
     _try(plan, where)
     return plan
+
+
+def plan_of_block(rule: LayerRule, one_product: bool) -> ProductPlan | None:
+    """How a layer whose rule says nothing of sums runs in a block of ``accumulate``: as though its rule had the block's policy.
+
+    Raises:
+        ValueError: a policy that cannot be obeyed.
+    """
+    native = _C.accumulation_override()
+    return None if native is None else _plan_by(rule, policy_of_native(native), one_product)
+
+
+@cached
+def _plan_by(rule: LayerRule, policy: Accumulation, one_product: bool) -> ProductPlan | None:
+    where = f"the block around a layer that is rounded by casts ({', '.join(f'{name}={place}' for name, place in rule.places().items())})"
+    plan = plan_of(replace(rule, accumulate=policy), where)
+    expect_one_policy(plan, one_product, where)
+    return plan
+
+
+def expect_one_policy(plan: ProductPlan | None, one_product: bool, where: str) -> None:
+    """Of a layer of several products, which run under one."""
+    if plan is not None and not one_product and len(set(plan.policies)) > 1:
+        several = "operands of several formats (float32, where nothing is said)"
+        raise ValueError(f"expected product= and accumulator= in accumulate of {where}: its products are of {several}")
 
 
 def _steps(policy: Accumulation, operands: list, where: str) -> Accumulation:

@@ -142,12 +142,13 @@ def _of_name(name: str) -> Target:
     except ValueError as error:
         if _names.parse(_names.by_parameters(_names.split_rounding(plain)[0])):
             raise  # such a name, with impossible parameters
-        names = [*known_names()]
+        names, hint = [*known_names()], _names.hint(plain)
         near = difflib.get_close_matches(plain, names, n=4, cutoff=0.5)
-        what = f"the nearest names are {', '.join(map(repr, near))}" if near else f"names are {', '.join(map(repr, names))}"
+        what = f"; the nearest names are {', '.join(map(repr, near))}" if near else f"; names are {', '.join(map(repr, names))}"
+        meant = hint if hint.endswith("?") else what + "."
         raise ValueError(
-            f"expected the name of something to round to, but got {name!r}; {what}. "
-            f"Formats by their parameters are names too: 'posit12es1', 'e5m5', 'e4m3fn_saturate', 'fixed8_8', 'q43_stochastic'{_names.hint(plain)}"
+            f"expected the name of something to round to, but got {name!r}{meant} Formats by their parameters are names too: 'posit12es1', 'e5m5', "
+            f"'e4m3fn_saturate', 'fixed8_8', 'q43_stochastic'{hint if meant is not hint else ''}"
         ) from error
 
 

@@ -26,7 +26,7 @@ RECIPES = {
     "master": "the network and its gradients in the dtype, float32 masters: the weights are their rounding after each step",
     "mixed": "a float32 network whose layers round weights, activations, errors and gradients",
     "qat": "quantisation-aware: layers round weights and activations, gradients stay float32",
-    "ptq": "trained in float32, then weights and activations rounded, with scales from training images",
+    "ptq": "trained in float32, then weights and activations rounded, integers with scales from training images",
     "weights": "trained in float32, then weights and biases rounded, once",
 }
 QUANTIZING = ("mixed", "qat", "ptq")  # whose layers round: they take whatever torch_dtypes.target takes

@@ -20,8 +20,8 @@ class Mixture:
     """A format for each layer.
 
     Attributes:
-        formats: by the layers' names, as formats were said.
-        rules: the same as ``quantize_`` takes it.
+        formats: by the layers' names, as formats were said; layers that share a weight have one, by the name of the first.
+        rules: the same as ``quantize_`` takes it, a rule for each layer, tied ones too.
         bits: a weight, on average, by the formats' own figure (``target(name).bits_per_value``: a block's scale included).
         stored: a weight, as ``torch_dtypes.quantize`` packs them: where rows are no multiple of a block's size, its scales take more.
         predicted: the metric if rises added up: float32's and the sum of the layers' rises.

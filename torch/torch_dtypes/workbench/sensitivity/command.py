@@ -16,7 +16,7 @@ from ..provenance import command_line
 from ..variability.command import Stages, trained_network
 from ..variability.programs import test_batches
 from .choosing import solver
-from .layers import RECIPES, check_model, layers_of, rule_of, targets_of
+from .layers import RECIPES, check_model, layers_of, rules_in, targets_of
 from .report import yaml_of_rules
 from .results import Settings
 from .study import METRICS, Study
@@ -104,7 +104,8 @@ def _tried_out(network, config, data, targets, options):
     inputs, _ = data.train.batch(torch.arange(min(2, len(data.train))), config.image_size)
     inputs = inputs.to(config.device)
     for made in targets.values():
-        quantize_(network, {x.name: rule_of(x, made, options["recipe"]) for x in layers}, [inputs]).eval()(inputs)
+        rules = {name: rule for x in layers for name, rule in rules_in(x, made, options["recipe"]).items()}
+        quantize_(network, rules, [inputs]).eval()(inputs)
     return layers
 
 

@@ -21,11 +21,6 @@ _PLAIN = "#EDEDED"  # beneath the hatching of what is not finite
 _LOG_FROM = 20  # where the largest value is so many times the smallest, their axis is logarithmic
 
 
-def place(name: str) -> str:
-    """A layer's name; the model itself has none."""
-    return name or "(the model itself)"
-
-
 def rise_text(x: float) -> str:
     return f"{x:+.3g}" if math.isfinite(x) else NOT_FINITE
 
@@ -91,7 +86,7 @@ def heatmap_figure(found: Sensitivity, width: str = "page"):
             axes.tick_params(axis="x", labelrotation=45)
             for label in axes.get_xticklabels():
                 label.set(ha="left", rotation_mode="anchor")
-        axes.set_yticks(places, [*(place(x.name) for x in found.layers), "all layers"], fontsize=size)
+        axes.set_yticks(places, [*(x.label for x in found.layers), "all layers"], fontsize=size)
         axes.xaxis.tick_top()
         axes.tick_params(length=0, labelcolor="black")
         axes.spines[:].set_visible(False)

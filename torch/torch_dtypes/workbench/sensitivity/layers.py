@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -14,7 +14,7 @@ from ... import _C
 from ..._arguments import said
 from ...quantization.blocks import BlockFormat
 from ...quantization.layers import is_bias, is_quantized
-from ...quantization.parameters import parameter_names, parameter_of
+from ...quantization.parameters import masters_of, parameter_names, parameter_of
 from ...quantization.places import LayerRule, Place
 from ...quantization.rules import choose
 from ...quantization.targets import Target, target
@@ -28,23 +28,46 @@ _SCALE_BITS = 32  # of a tensor's scale, float32
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer that is rounded.
+    """A layer that is rounded. Layers that share a weight are one, since a tensor has one format: the first, with the others as ``tied``.
 
     Attributes:
         name, kind: in the model, and its type's.
-        shapes: of its weights, without biases.
+        shapes: of its own weights, without biases.
         takes_numbers: whether what comes in can be rounded; an embedding takes indices.
+        tied: the layers behind it that share a weight with it, or with one another of these; they are rounded where it is, to its format.
+        repeated: the shapes of weights that occur again among all of them.
     """
 
     name: str
     kind: str
     shapes: tuple[tuple[int, ...], ...]
     takes_numbers: bool = True
+    tied: tuple[Layer, ...] = ()
+    repeated: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def parts(self) -> tuple[Layer, ...]:
+        """It and the layers tied to it."""
+        return (self, *self.tied)
+
+    @property
+    def weights(self) -> list[tuple[int, ...]]:
+        """The shapes of all weights, each weight once."""
+        left = [shape for part in self.parts for shape in part.shapes]
+        for shape in self.repeated:
+            left.remove(shape)
+        return left
 
     @property
     def elements(self) -> int:
-        """How many weights it has."""
-        return sum(map(math.prod, self.shapes))
+        """How many weights it has, those of tied layers included, each once."""
+        return sum(map(math.prod, self.weights))
+
+    @property
+    def label(self) -> str:
+        """Its name, and those of tied layers as far as there is room; the model itself has none."""
+        names = [part.name or "(the model itself)" for part in self.parts]
+        return " = ".join(names) if len(names) < 3 else f"{names[0]} = {len(names) - 1} others"
 
 
 def check_model(model: object) -> None:
@@ -90,25 +113,45 @@ def targets_of(formats: object) -> dict[str, Target]:
 def layers_of(model: nn.Module, keys: object = None) -> list[Layer]:
     """The layers of a model that are rounded, in its order: those with weights of products and tables, or those that ``keys`` match.
 
-    An attention's output projection is a part of its attention.
+    An attention's output projection is a part of its attention. Those that share a weight are one layer.
 
     Raises:
         TypeError, ValueError: a key that matches nothing, or no layer at all.
     """
-    found = {}
+    found, weights = [], []
     parts = {module.out_proj for module in model.modules() if isinstance(module, nn.MultiheadAttention)}
     matched = None if keys is None else _matched(model, keys)
     for name, module in model.named_modules():
         if module in parts or (name not in matched if matched is not None else not isinstance(module, _WITH_WEIGHTS)):
             continue
-        shapes = tuple(tuple(parameter_of(module, p).shape) for p in parameter_names(module) if not is_bias(p))
+        names = [p for p in parameter_names(module) if not is_bias(p)]
+        shapes = tuple(tuple(parameter_of(module, p).shape) for p in names)
         if shapes and type(module).forward is not nn.Module.forward:  # a ParameterList only keeps
-            found[name] = Layer(name, type(module).__name__, shapes, not isinstance(module, _TABLES))
+            found.append(Layer(name, type(module).__name__, shapes, not isinstance(module, _TABLES)))
+            weights.append([tuple(map(id, masters_of(module, p))) for p in names])
     if not found:
         of = "" if keys is None else f", but none that layers={said(keys)} matches has any"
         what = "expected a model with layers that have weights to round (linear ones, convolutions, ...)"
         raise ValueError(f"{what}{of or f', but {type(model).__name__} has none'}")
-    return list(found.values())
+    return _tied(found, weights)
+
+
+def _tied(layers: list[Layer], weights: list[list[tuple[int, ...]]]) -> list[Layer]:
+    """Layers that share a weight as one. ``weights``: for each weight of each layer, the parameters that it is, or is made of, by identity."""
+    groups: list[list[int]] = []
+    for i, own in enumerate(weights):
+        ids = {one for of in own for one in of}
+        sharing = [group for group in groups if any(ids & set(of) for j in group for of in weights[j])]
+        groups = [group for group in groups if group not in sharing] + [sorted([*(j for group in sharing for j in group), i])]
+    made = []
+    for first, *others in sorted(groups):
+        seen, repeated = set(), []
+        for j in (first, *others):
+            for of, shape in zip(weights[j], layers[j].shapes, strict=True):
+                repeated += [shape] if of in seen else []
+                seen.add(of)
+        made.append(replace(layers[first], tied=tuple(layers[j] for j in others), repeated=tuple(repeated)))
+    return made
 
 
 def _matched(model: nn.Module, keys: object) -> set[str]:
@@ -120,7 +163,12 @@ def _matched(model: nn.Module, keys: object) -> set[str]:
     return set(choose(model, dict.fromkeys(keys, anything)))
 
 
-def rule_of(layer: Layer, made: Target, recipe: str) -> dict:
+def rules_in(layer: Layer, made: Target, recipe: str) -> dict[str, dict]:
+    """The rules of a layer, and of those tied to it, in a format, by name."""
+    return {part.name: _rule_of(part, made, recipe) for part in layer.parts}
+
+
+def _rule_of(layer: Layer, made: Target, recipe: str) -> dict:
     """The rule of a layer in a format, as ``quantize_`` and its YAML files take it: that of the recipe ``ptq``, or of its weights alone."""
     from ...training.recipes import rules_of
     from ...training.records import Config
@@ -149,5 +197,5 @@ def bits_a_weight(layers: list[Layer], formats: dict[str, str], targets: dict[st
 
 def stored_bits_a_weight(layers: list[Layer], formats: dict[str, str], targets: dict[str, Target]) -> float:
     """The same of the weights as they are packed."""
-    bits = sum(stored_bits(targets[formats[x.name]], shape) for x in layers for shape in x.shapes)
+    bits = sum(stored_bits(targets[formats[x.name]], shape) for x in layers for shape in x.weights)
     return bits / sum(x.elements for x in layers)

@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..._arguments import mode_and_bits
+from ..._names import DRAWING_MODES
+from ...quantization.targets import target
 from ..colours import colours
 from ..drawing import save
 from ..folders import write_csv, write_json, write_text
 from ..pages import Page
 from .choosing import Mixture
-from .figures import NOT_FINITE, heatmap_figure, place, rise_text, tradeoff_figure
+from .figures import NOT_FINITE, heatmap_figure, rise_text, tradeoff_figure
 
 if TYPE_CHECKING:
     from .results import Sensitivity
@@ -33,7 +36,10 @@ def layer_columns(found: Sensitivity) -> list[str]:
 
 def layer_rows(found: Sensitivity) -> list[list[str]]:
     names = found.settings.formats
-    rows = [[place(x.name), x.kind, f"{x.elements:,}", *(rise_text(found.rises[x.name][name]) for name in names)] for x in found.layers]
+    rows = [
+        [x.label, " = ".join(part.kind for part in x.parts[:2]), f"{x.elements:,}", *(rise_text(found.rises[x.name][name]) for name in names)]
+        for x in found.layers
+    ]
     everywhere = [rise_text(found.uniform[name].measured - found.float32) for name in names]
     return [*rows, ["all layers", "", f"{sum(x.elements for x in found.layers):,}", *everywhere]]
 
@@ -52,17 +58,19 @@ def assignment_columns(found: Sensitivity) -> list[str]:
 
 
 def assignment_rows(found: Sensitivity) -> list[list[str]]:
-    return [[place(x.name), *(m.formats[x.name] for m in found.mixtures)] for x in found.layers]
+    return [[x.label, *(m.formats[x.name] for m in found.mixtures)] for x in found.layers]
 
 
 def sentences(found: Sensitivity) -> list[str]:
     """What the study says, in words."""
-    s = found.settings
-    many, what = f"{len(found.layers)} layer{'s' * (len(found.layers) != 1)}", _OF[s.metric]
+    s, what = found.settings, _OF[found.settings.metric]
+    which = f"Each of {len(found.layers)} layers is rounded alone" if len(found.layers) != 1 else f"One layer, {found.layers[0].label}, is rounded"
     parts = "weights and the activations that come in" if s.recipe == "ptq" else "weights"
     said = [
-        f"Each of {many} is rounded alone to {_listed(s.formats)} ({parts}), all else is float32; the network answers {found.samples:,} inputs. "
+        f"{which} to {_listed(s.formats)} ({parts}), all else is float32; the network answers {found.samples:,} inputs. "
         f"A number is what {what} rises by{'' if s.metric == 'distance' else f' from {_value(found.float32)}'}.",
+        *_tied(found),
+        *_drawn(found),
         *_most_sensitive(found),
     ]
     said += [_chosen(found, m) for m in found.mixtures]
@@ -80,9 +88,26 @@ def _listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
+def _tied(found: Sensitivity) -> list[str]:
+    """Which layers share a weight."""
+    groups = [_layers([part.name for part in x.parts]) for x in found.layers if x.tied]
+    what = "are one layer each" if len(groups) > 1 else "are one layer"
+    return [f"{'; '.join(groups)} {what}, since they share a weight: rounded together, and counted once."] if groups else []
+
+
+def _drawn(found: Sensitivity) -> list[str]:
+    """Which formats draw at random."""
+    names = [name for name in found.settings.formats if mode_and_bits(target(name).rounding)[0].name in DRAWING_MODES]
+    if not names:
+        return []
+    which = f"{_listed(names)} {'draw' if len(names) > 1 else 'draws'} at random"
+    return [f"{which}: each number is of one draw, that of seed {found.settings.seed}, and other seeds show its spread."]
+
+
 def _most_sensitive(found: Sensitivity) -> list[str]:
     """The worst layer in each format, those of one layer together."""
     what, worst, calm, broken = _OF[found.settings.metric], {}, [], []
+    label = {x.name: x.label for x in found.layers}
     for name in found.settings.formats:
         rises = {layer: of[name] for layer, of in found.rises.items()}
         layer = max(rises, key=rises.get)
@@ -90,12 +115,12 @@ def _most_sensitive(found: Sensitivity) -> list[str]:
             worst.setdefault(layer, []).append(f"{name} ({rise_text(rises[layer])})")
         else:
             calm.append(name)
-        infinite = [place(layer) for layer, x in rises.items() if not math.isfinite(x)]
+        infinite = [label[layer] for layer, x in rises.items() if not math.isfinite(x)]
         if infinite:
             broken.append(f"{name} in {_layers(infinite)}")
     said = []
     if worst:
-        said.append("The most sensitive layer is " + "; ".join(f"{place(layer)} in {_listed(of)}" for layer, of in worst.items()) + ".")
+        said.append("The most sensitive layer is " + "; ".join(f"{label[layer]} in {_listed(of)}" for layer, of in worst.items()) + ".")
     if calm:
         said.append(f"No layer raises {what} in {_listed(calm)}.")
     if broken:
@@ -110,8 +135,8 @@ def _layers(names: Sequence[str]) -> str:
 def _chosen(found: Sensitivity, m: Mixture) -> str:
     """What a mixture is, and whether a format in all layers does as well."""
     what, of = _OF[found.settings.metric].removeprefix("the "), {}
-    for layer, name in m.formats.items():
-        of.setdefault(name, []).append(place(layer))
+    for x in found.layers:
+        of.setdefault(m.formats[x.name], []).append(x.label)
     parts = "; ".join(f"{name} in {_layers(layers) if len(of) > 1 else 'all layers'}" for name, layers in of.items())
     others = "; ".join(f"{u.label} {_value(u.measured)} at {u.bits:.4g} bits" for u in found.uniform.values())
     said = (
@@ -143,7 +168,7 @@ def print_tables(found: Sensitivity, console=None) -> None:
 
 
 def figures(found: Sensitivity, width: str = "page") -> dict[str, object]:
-    return {"heatmap": heatmap_figure(found, width), "tradeoff": tradeoff_figure(found, width)}
+    return {"heatmap": heatmap_figure(found, width), "tradeoff": tradeoff_figure(found, width, found._study is not None)}
 
 
 def _plain(x: float) -> float | str:
@@ -162,7 +187,10 @@ def as_json(found: Sensitivity) -> dict:
         "settings": {"formats": list(s.formats), "recipe": s.recipe, "metric": s.metric, "seed": s.seed},
         "samples": found.samples, "float32": found.float32, "runs": found.runs,
         "layers": [
-            {"name": x.name, "kind": x.kind, "elements": x.elements, "rises": {name: _plain(y) for name, y in found.rises[x.name].items()}}
+            {
+                "name": x.name, "kind": x.kind, "elements": x.elements, "tied": [part.name for part in x.tied],
+                "rises": {name: _plain(y) for name, y in found.rises[x.name].items()},
+            }
             for x in found.layers
         ],
         "uniform": {name: _mixture(m) for name, m in found.uniform.items()},
@@ -172,7 +200,7 @@ def as_json(found: Sensitivity) -> dict:
 
 
 def page(found: Sensitivity, title: str, command: str | None = None, measure: bool = True) -> Page:
-    """The report; without ``measure``, with those mixtures alone that are measured already."""
+    """The report; without ``measure``, or from a pickle, with those mixtures alone that are measured already."""
     made = Page(title, command=command, seeds=[found.settings.seed])
     made.text(*sentences(found))
     made.section("Sensitivity of each layer")
@@ -180,7 +208,8 @@ def page(found: Sensitivity, title: str, command: str | None = None, measure: bo
     made.table(layer_columns(found), layer_rows(found))
     made.section("Bits and what they buy")
     made.figure(
-        tradeoff_figure(found, measure=measure), "Formats in all layers, and mixtures of them for budgets of bits; the dotted line is float32."
+        tradeoff_figure(found, measure=measure and found._study is not None),
+        "Formats in all layers, and mixtures of them for budgets of bits; the dotted line is float32.",
     )
     made.table(_MIXTURES, mixture_rows(found), colours=colours(found.uniform))
     if found.mixtures:

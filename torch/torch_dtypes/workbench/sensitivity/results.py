@@ -36,7 +36,8 @@ class Sensitivity:
     Attributes:
         settings: ``formats`` (as they were said), ``recipe``, ``metric``, ``seed``.
         samples: inputs of the data.
-        layers: those that are rounded, in the model's order: ``name``, ``kind``, ``elements`` (weights).
+        layers: those that are rounded, in the model's order: ``name``, ``kind``, ``elements`` (weights), ``tied`` (the layers that share a
+            weight with it and have its format).
         float32: the metric of the model as it is; of ``accuracy`` the error rate in percent, of ``distance`` 0.
         rises: by layer and format, what the metric rises by where this layer alone is rounded; infinite where it is not finite then.
         uniform: a ``Mixture`` for each format, which is that of all layers.
@@ -53,7 +54,7 @@ class Sensitivity:
     mixtures: list[Mixture] = field(default_factory=list)
     runs: int = 0
     title: str = "Sensitivity of layers to formats"
-    _study: Study | None = field(default=None, repr=False)
+    _study: Study | None = field(default=None, repr=False, compare=False)  # None of one that comes from a pickle
     _trade_off: list[Mixture] | None = field(default=None, repr=False)
 
     def rows(self) -> list[dict]:
@@ -75,7 +76,8 @@ class Sensitivity:
             metric: the largest sum of rises: the mixture has the fewest bits with at most it.
 
         Raises:
-            ValueError: both or none of them, a number that is not finite, a budget that no mixture fits, a layer that no format leaves finite.
+            ValueError: both or none of them, a number that is not finite, a budget that no mixture fits, a layer that no format leaves finite; a
+                result that comes from a pickle.
             ModuleNotFoundError: without scipy, which comes with ``pip install 'torch-dtypes[train]'``.
         """
         if (bits is None) == (metric is None):
@@ -83,7 +85,8 @@ class Sensitivity:
         kind, limit = ("bits", bits) if metric is None else ("metric", metric)
         if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not math.isfinite(limit):
             raise ValueError(f"expected a finite number for {kind}=, but got {limit!r}")
-        found = self._study.mixture(self._assigned(kind, float(limit)), "mixtures", (kind, float(limit)))
+        formats = self._assigned(kind, float(limit))
+        found = self._measuring().mixture(formats, "mixtures", (kind, float(limit)))
         self.mixtures = [*(m for m in self.mixtures if m.budget != found.budget), found]
         return found
 
@@ -92,6 +95,7 @@ class Sensitivity:
 
         Raises:
             ModuleNotFoundError: without scipy.
+            ValueError: a result that comes from a pickle, without them.
         """
         if self._trade_off is None:
             different = {}
@@ -99,8 +103,18 @@ class Sensitivity:
                 first, last = least_bits(self), max(m.bits for m in self.uniform.values())
                 budgets = [first + (last - first) * (k / (_TRADE_OFF_BUDGETS - 1)) ** 2 for k in range(_TRADE_OFF_BUDGETS)]
                 different = {tuple(formats.values()): formats for formats in (self._assigned("bits", budget) for budget in budgets)}
-            self._trade_off = [self._study.mixture(formats, "trade-off", None, len(different)) for formats in different.values()]
+            measuring = self._measuring() if different else None
+            self._trade_off = [measuring.mixture(formats, "trade-off", None, len(different)) for formats in different.values()]
         return self._trade_off
+
+    def _measuring(self) -> Study:
+        """What measures mixtures."""
+        if self._study is None:
+            raise ValueError(
+                "expected a result that has its network and data, to measure a mixture, but got one from a pickle, which has what was measured "
+                "alone: choose, or ask for trade_off(), before it is pickled, or call sensitivity again"
+            )
+        return self._study
 
     def _assigned(self, kind: str, limit: float) -> dict[str, str]:
         """The format of each layer."""
@@ -131,7 +145,8 @@ class Sensitivity:
         return heatmap_figure(self, width)
 
     def figures(self, width: str = "page") -> dict[str, object]:
-        """matplotlib figures by name: ``heatmap``, and ``tradeoff``: mean bits against the metric, for which mixtures are measured once."""
+        """matplotlib figures by name: ``heatmap``, and ``tradeoff``: mean bits against the metric, for which mixtures are measured once, but of
+        a result from a pickle."""
         return report.figures(self, width)
 
     def as_json(self) -> dict:
@@ -140,7 +155,7 @@ class Sensitivity:
 
     def write(self, folder: str | os.PathLike, command: str | None = None) -> list[Path]:
         """Writes ``sensitivity.html`` (one file, without network), ``sensitivity.json``, tables as CSV, figures as PNG, SVG and PDF, and for each
-        chosen mixture ``rules-<budget>.yaml``, which ``quantize_`` reads.
+        chosen mixture ``rules-<budget>.yaml``, which ``quantize_`` reads. A result from a pickle has those mixtures alone that were measured before.
 
         Raises:
             OSError: they cannot be written.

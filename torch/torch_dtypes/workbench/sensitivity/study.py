@@ -16,18 +16,25 @@ from ..._generators import forked_generators
 from ...quantization.calibrate import check_loader
 from ...quantization.convert import quantize_
 from ...quantization.targets import Target
+from ..variability.batches import Batch, check_metric
 from ..variability.programs import Inference, Outcome
+from ..variability.study import check_no_block
 from .choosing import Mixture
-from .layers import RECIPES, Layer, bits_a_weight, check_model, layers_of, rule_of, stored_bits_a_weight, targets_of
+from .layers import RECIPES, Layer, bits_a_weight, check_model, layers_of, rules_in, stored_bits_a_weight, targets_of
 from .results import Sensitivity, Settings
 
 METRICS = ("loss", "accuracy", "distance")
+
+_INSTEAD = (
+    "a mode belongs in the formats' names, as in 'q43_{mode}', or torch_dtypes.target('q43').with_rounding({mode!r}), which rules and reports say"
+)
 
 
 class Study:
     """Evaluates a model, telling ``on_run(what, total)`` before each run how many there will be in that stage (None: not known).
 
-    It has a copy of the model: what becomes of the user's afterwards changes no mixture that is measured later.
+    It has a copy of the model: what becomes of the user's afterwards changes no mixture that is measured later. A pickle of a result leaves it out,
+    and with it the network, the data and functions that may be no module's; a deep copy of a result has a study of the same network and data.
     """
 
     def __init__(
@@ -37,20 +44,30 @@ class Study:
         self._model = _copied(model)
         self._batches, self._criterion = Inference(self._model, batches, criterion).batches, criterion
         self._targets, self._layers = dict(targets), {x.name: x for x in layers}
-        self._calibrate = self._first_inputs() if calibrate is None else list(calibrate)
+        self._calibrate = self._first_batches() if calibrate is None else list(calibrate)
         self._on_run = on_run or (lambda what, total: None)
         self._scales: dict[str, Mapping] = {}
         self._exact: Outcome | None = None
-        self.found = Sensitivity(settings, sum(len(targets) for _, targets in self._batches), layers, _study=self)
+        self.found = Sensitivity(settings, sum(len(targets) for *_, targets in self._batches), layers, _study=self)
         if not self.found.samples:
             raise ValueError("expected data with at least one input, but got none")
+
+    def __deepcopy__(self, memo: dict) -> Study:
+        made = memo[id(self)] = object.__new__(Study)
+        vars(made).update(vars(self), _scales=dict(self._scales), found=copy.deepcopy(self.found, memo))
+        return made
+
+    def __reduce__(self):
+        return _left_out, ()
 
     def go(self) -> Sensitivity:
         found, names = self.found, self.found.settings.formats
         self._exact = self._run("float32", 1, {})
         metric = found.settings.metric
         if metric == "accuracy" and "accuracy" not in self._exact.metrics:
-            raise ValueError("expected metric='loss' or 'distance' for targets that are no labels of classes, but got 'accuracy'")
+            raise ValueError(
+                "expected metric='loss' or 'distance' for targets that are no labels of classes, or outputs that are no tensor, but got 'accuracy'"
+            )
         found.float32 = self._value(self._exact)
         if not math.isfinite(found.float32):
             raise ValueError(f"expected a finite loss of the model in float32, but got {self._exact.metrics['loss']} on these data")
@@ -74,10 +91,14 @@ class Study:
         return Mixture(formats, self._rules(formats), bits, stored, predicted, measured, self._scales_of(formats), budget)
 
     def _rules(self, formats: Mapping[str, str]) -> dict[str, dict]:
-        return {layer: rule_of(self._layers[layer], self._targets[name], self.found.settings.recipe) for layer, name in formats.items()}
+        recipe, rules = self.found.settings.recipe, {}
+        for layer, name in formats.items():
+            rules |= rules_in(self._layers[layer], self._targets[name], recipe)
+        return rules
 
     def _run(self, stage: str, total: int | None, formats: Mapping[str, str]) -> Outcome:
         """The whole network with these layers rounded."""
+        check_no_block("sensitivity", _INSTEAD)
         self._on_run(stage, total)
         self.found.runs += 1
         with _seeded(self.found.settings.seed):
@@ -88,6 +109,13 @@ class Study:
         made = copy.deepcopy(self._model, {id(p): p for p in self._model.parameters()})
         return quantize_(made, self._rules(formats), self._scales_of(formats)) if formats else made
 
+    def _calibration(self) -> dict:
+        """How ``quantize_`` runs the batches of calibration: by itself on the first of a tuple; on all inputs where the data have several."""
+        if len(self._batches[0]) == 2:
+            return {"calibrate": self._calibrate}
+        several = len(self._batches[0]) - 1
+        return {"calibrate": self._calibrate, "forward": lambda model, batch: model(*batch[:several])}
+
     def _scales_of(self, formats: Mapping[str, str]) -> OrderedDict:
         """A state dict with the scales of calibration alone. They are the same whichever layers round: calibration runs in float32."""
         state = OrderedDict()
@@ -95,7 +123,8 @@ class Study:
         if self.found.settings.recipe == "ptq":
             for layer, name in formats.items():
                 if self._targets[name].needs_scale:
-                    state._metadata[layer] = self._calibrated(name).get(layer, {})
+                    scales = self._calibrated(name)
+                    state._metadata.update({part.name: scales.get(part.name, {}) for part in self._layers[layer].parts})
         return state
 
     def _calibrated(self, name: str) -> Mapping:
@@ -103,18 +132,18 @@ class Study:
         if name not in self._scales:
             made = copy.deepcopy(self._model, {id(p): p for p in self._model.parameters()})
             with _seeded(self.found.settings.seed):
-                self._scales[name] = quantize_(made, self._rules(dict.fromkeys(self._layers, name)), self._calibrate).state_dict()._metadata
+                self._scales[name] = quantize_(made, self._rules(dict.fromkeys(self._layers, name)), **self._calibration()).state_dict()._metadata
         return self._scales[name]
 
-    def _first_inputs(self) -> list[torch.Tensor]:
-        """The inputs of the first batches, as many as ``train`` calibrates on."""
+    def _first_batches(self) -> list[Batch]:
+        """The first batches, with as many inputs as ``train`` calibrates on."""
         from ...training.recipes import CALIBRATION_IMAGES
 
         kept, count = [], 0
-        for inputs, _ in self._batches:
+        for batch in self._batches:
             if count < CALIBRATION_IMAGES:
-                kept.append(inputs)
-                count += len(inputs)
+                kept.append(batch)
+                count += len(batch[-1])
         return kept
 
     def _value(self, outcome: Outcome) -> float:
@@ -127,6 +156,10 @@ class Study:
         else:
             value = outcome.metrics["loss"] if metric == "loss" else 100 - outcome.metrics["accuracy"]
         return value if math.isfinite(value) and math.isfinite(outcome.metrics["loss"]) else math.inf
+
+
+def _left_out() -> None:
+    """The study of a result that comes from a pickle."""
 
 
 def _copied(model: nn.Module) -> nn.Module:
@@ -145,7 +178,7 @@ def _seeded(seed: int) -> Iterator[None]:
 
 def sensitivity(
     model: nn.Module,
-    data: Iterable[tuple[torch.Tensor, torch.Tensor]],
+    data: Iterable[tuple],
     formats: Iterable,
     *,
     layers: object = None,
@@ -169,11 +202,16 @@ def sensitivity(
     the layer is better rounded, on these data. Where metric or loss are NaN or infinite, the rise is infinite and the format never chosen there.
 
     The model is as before afterwards: parameters, buffers, modes, hooks, and torch's random numbers. It runs in evaluation mode, without gradients,
-    as a copy that the result keeps.
+    as a copy that the result keeps. Layers that share a weight (a tied embedding and output layer) are one: they are rounded together, to one format,
+    and their weights count once; ``rises`` and ``formats`` have it by the name of the first, ``rules`` have them all. A pickle of the result has
+    what was measured, without model and data: ``choose`` first.
+
+    A format that draws (``"q43_stochastic"``) is measured in one draw, that of ``seed``: rises of it are a sample, whose spread other seeds show.
 
     Args:
         model: float32, on one device, without rules of ``quantize_``.
-        data: batches ``(inputs, targets)`` on that device, kept in memory. Integer targets are labels of classes.
+        data: batches ``(inputs, targets)`` on that device, kept in memory: a DataLoader or a list. Inputs are a tensor or a dict of keyword
+            arguments; several are ``(first, second, ..., targets)``. Integer targets are labels of classes.
         formats: what ``torch_dtypes.target`` takes: names, dtypes, blocks, integers. ``"float32"`` is one, of 32 bits.
         layers: which are rounded: module types, names, regular expressions over names or predicates, one or several, as ``quantize_``'s rules have
             them. None: all linear and bilinear layers, convolutions, recurrent layers, attentions (a layer each, with its output projection) and
@@ -181,10 +219,11 @@ def sensitivity(
         recipe: as ``torch-dtypes train`` has it, the rule of each layer: ``"ptq"`` rounds its weights and the activations that come in, integers with
             a scale of each output channel, and of activations by calibration; ``"weights"`` its weights alone, with the same scales. Biases stay.
         metric: ``"loss"``; ``"accuracy"``, as the error rate in percent, of labels alone; ``"distance"`` of the outputs from float32's, relative, in
-            the Euclidean norm.
-        criterion: of an output and its targets, a mean over them; cross-entropy for labels, else the mean squared error, where None.
-        calibrate: batches for the scales of integers' activations, as ``quantize_`` takes them; None: the first batches of ``data``, until there are
-            256 inputs.
+            the Euclidean norm, over all floating-point numbers of a dict or a tuple.
+        criterion: of an output, a dict or a tuple too, and its targets, a mean over them as one number, a 0-d tensor or a float; cross-entropy for
+            labels, else the mean squared error, where None.
+        calibrate: batches for the scales of integers' activations, as ``quantize_`` takes them, or with as many inputs as ``data`` has; None: the
+            first batches of ``data``, until there are 256 inputs.
         seed: of stochastic formats: each run draws from it, 0 to 2^63 - 1.
         on_run: called before each run with the stage's name and how many runs it has, or None.
 
@@ -193,7 +232,7 @@ def sensitivity(
 
     Raises:
         ValueError: an unknown format, or one twice; no layer; data without inputs; a model with rules, or whose loss is not finite in float32; a
-            format that a layer cannot be rounded to.
+            format that a layer cannot be rounded to; a ``with rounding(...)`` block around it: a mode is said by formats' names.
         TypeError: a model in another dtype than float32, or arguments of other types.
 
     Sources: sensitivities of layers and mixtures of precisions are those of HAWQ (Dong et al., arXiv 1905.03696), which estimates sensitivity by the
@@ -211,6 +250,7 @@ def sensitivity(
     """
     check_model(model)
     targets = targets_of(formats)
+    check_metric(metric)
     settings = Settings(
         tuple(targets), choice("recipe", recipe, RECIPES), choice("metric", metric, METRICS), integer("seed", seed, 0, 2**63 - 1)
     )  # fmt: skip

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from ..._repeatable import repeatable
 from ...fuzzing import Fuzzy
+from .batches import answer, batches_of, check_criterion, joined, loss_of, numbers_in, tensors_in
 
 # Arithmetic for a model: a block to run it in.
 Block = Callable[[nn.Module], contextlib.AbstractContextManager]
@@ -26,8 +26,9 @@ class Outcome:
 
     Attributes:
         metrics: numbers by name.
-        output: of the network for all inputs, float32, ``(N, ...)``.
-        labels: the class of the largest output, for each input or each place of a map of labels; None where the targets are no labels.
+        output: of the network for all inputs, float32, ``(N, ...)``; of one that returns several tensors, all their numbers in one dimension.
+        labels: the class of the largest output, for each input or each place of a map of labels; None where the targets are no labels, or the
+            output is not one tensor.
         activations: outputs of the modules that have none within them, by name, for the first inputs.
         operations: how many operators the run computed under the block's arithmetic.
         unseen: operators that it had to leave to stock float32, by name.
@@ -46,21 +47,18 @@ class Inference:
 
     Args:
         model: float32, on one device.
-        batches: ``(inputs, targets)`` in order, on the model's device, kept in memory. Integer targets are labels of classes.
+        batches: ``(inputs, targets)`` in order, on the model's device, kept in memory. Inputs are a tensor or a dict of keyword arguments; several
+            are ``(first, second, ..., targets)``. Integer targets are labels of classes.
         criterion: of an output and its targets, a mean over them; cross-entropy for labels, the mean squared error else, where None.
     """
 
     what = "inference"
 
-    def __init__(self, model: nn.Module, batches: Iterable[tuple[torch.Tensor, torch.Tensor]], criterion: Callable | None = None) -> None:
-        self.model = model
-        self.batches = [tuple(batch) for batch in batches]
-        for batch in self.batches or [()]:
-            if len(batch) != 2 or not all(isinstance(t, torch.Tensor) for t in batch):
-                got = "none" if not batch else f"{len(batch)} of {', '.join(sorted({type(t).__name__ for t in batch}))}"
-                raise ValueError(f"expected batches of two tensors, inputs and targets, but got {got}")
-        self._of_labels = not self.batches[0][1].is_floating_point()
-        self._criterion = criterion or (F.cross_entropy if self._of_labels else F.mse_loss)
+    def __init__(self, model: nn.Module, batches: Iterable, criterion: Callable | None = None) -> None:
+        check_criterion(criterion)
+        self.model, self._criterion = model, criterion
+        self.batches = batches_of(batches)
+        self._of_labels = not any(targets.is_floating_point() for *_, targets in self.batches)
 
     def modules(self) -> list[str]:
         return [name for name, _ in self.model.named_modules()]
@@ -79,24 +77,26 @@ class Inference:
     def _run(self, block: contextlib.AbstractContextManager, watched: bool) -> Outcome:
         activations: dict[str, torch.Tensor] = {}
         hooks = [] if not watched else _hooks(self.model, activations)
-        outputs, total, count = [], 0.0, 0
+        outputs, total, count, is_one = [], 0.0, 0, True
         try:
-            with repeatable(self.batches[0][0].device.type), block:
-                for inputs, targets in self.batches:
-                    output = self.model(inputs)
-                    total += self._criterion(output, targets).item() * len(targets)
+            with repeatable(next(tensors_in(self.batches[0])).device.type), block:
+                for batch in self.batches:
+                    output, targets = answer(self.model, batch), batch[-1]
+                    total += loss_of(output, targets, self._criterion) * len(targets)
                     count += len(targets)
-                    outputs.append(output)
+                    outputs.append(numbers_in(output))
+                    is_one = is_one and isinstance(output, torch.Tensor)
                     for hook in hooks:
                         hook.remove()
         finally:
             for hook in hooks:
                 hook.remove()
-        output = torch.cat(outputs)
+        output = joined(outputs)
         metrics, labels = {"loss": total / count}, None
-        if self._of_labels and output.dim() > 1:
-            labels, targets = output.argmax(1), torch.cat([t for _, t in self.batches])
-            metrics["accuracy"] = 100 * (labels == targets).double().mean().item()
+        if self._of_labels and is_one and output.dim() > 1:
+            found, targets = output.argmax(1), joined([targets for *_, targets in self.batches])
+            if found.shape == targets.shape:  # a criterion of one's own may have the classes elsewhere
+                labels, metrics["accuracy"] = found, 100 * (found == targets).double().mean().item()
         used, unseen = (sum(block.operations.values()), dict(block.unseen)) if isinstance(block, Fuzzy) else (0, {})
         return Outcome(metrics, output, labels, activations, used, unseen)
 

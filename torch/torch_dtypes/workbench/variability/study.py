@@ -12,10 +12,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from ..._arguments import expect_settings, mode_name
+from ..._arguments import expect_settings, mode_name, mode_said
 from ...fuzzing import fuzzy
 from ...quantization.targets import target
 from . import report
+from .batches import check_metric
 from .delta import Search, responsible
 from .digits import Digits, significant_digits
 from .programs import Inference, Outcome, Training
@@ -171,7 +172,7 @@ class Study:
     def __init__(self, program: Inference | Training, settings: Settings, on_run: Callable[[str, int | None], None] | None = None) -> None:
         self.program, self.settings = program, settings
         self._on_run = on_run or (lambda what, total: None)
-        self.found = Variability(settings, program.what, sum(len(t) for _, t in program.batches))
+        self.found = Variability(settings, program.what, sum(len(t) for *_, t in program.batches))
         self._kinds = {name: type(module).__name__ for name, module in program.model.named_modules()}
 
     def go(self) -> Variability:
@@ -272,7 +273,7 @@ class Study:
 
 def variability(
     model: nn.Module,
-    batches: Iterable[tuple[torch.Tensor, torch.Tensor]],
+    batches: Iterable[tuple],
     *,
     criterion: Callable | None = None,
     on_run: Callable[[str, int | None], None] | None = None,
@@ -290,8 +291,10 @@ def variability(
 
     Args:
         model: float32, on the CPU, or on a GPU for which this package has kernels.
-        batches: ``(inputs, targets)`` on that device, kept in memory. Integer targets are labels of classes.
-        criterion: of an output and its targets; cross-entropy for labels, else the mean squared error, where None.
+        batches: ``(inputs, targets)`` on that device, kept in memory: a DataLoader or a list. Inputs are a tensor or a dict of keyword arguments;
+            several are ``(first, second, ..., targets)``. Integer targets are labels of classes.
+        criterion: of an output, a dict or a tuple too, and its targets, a mean over them as one number, a 0-d tensor or a float; cross-entropy for
+            labels, else the mean squared error, where None. The distance of outputs is of all floating-point numbers in them.
         on_run: called before each run with the stage's name and how many runs it has, or None.
         settings: ``repeats`` (10, at least 2), ``mode``, ``format``, ``dot_products`` (those of ``fuzzy``), ``seed`` (0), ``probability``,
             ``confidence`` (0.95; those of ``significant_digits``), ``where`` (True: look for the modules), ``where_repeats`` (3 runs of each set),
@@ -302,7 +305,8 @@ def variability(
         A :class:`Variability`: ``.metrics``, ``.layers``, ``.dice``, ``.parts``, ``.responsible``, ``.print()``, ``.write(folder)``.
 
     Raises:
-        ValueError, TypeError: settings, a model or batches that do not serve, before anything is run.
+        ValueError, TypeError: settings, a model or batches that do not serve, before anything is run; a ``with rounding(...)`` block around it,
+            which would round what the model itself has in formats, and no float32 operation; a criterion that returns no one number.
 
     Example::
 
@@ -313,9 +317,18 @@ def variability(
     """
     expect_settings("variability", settings, [f.name for f in fields(Settings)])
     chosen = checked(Settings(**settings))
+    check_no_block("variability", "mode={mode!r} is that of all operations, and a format's own belongs in its name, as in 'q43_{mode}'")
     fuzzy(model, chosen.mode, format=chosen.format)  # its errors
     check_one_mode(chosen)
     return Study(Inference(model, batches, criterion), chosen, on_run).go()
+
+
+def check_no_block(what: str, instead: str) -> None:
+    """Sees that no ``with rounding(...)`` block is open, which would change what is measured, and no report could say it."""
+    if (mode := mode_said(None)) is not None:
+        raise ValueError(
+            f"expected {what} outside of blocks of torch_dtypes.rounding, but got one of {mode!r} around it: {instead.format(mode=mode)}"
+        )
 
 
 def check_one_mode(s: Settings) -> None:
@@ -334,6 +347,7 @@ def checked(s: Settings) -> Settings:
     for name in ("probability", "confidence"):
         if not 0 < getattr(s, name) < 1:
             raise ValueError(f"expected {name} between 0 and 1, but got {getattr(s, name)!r}")
+    check_metric(s.metric)
     if s.metric not in METRICS:
         raise ValueError(f"expected a metric out of {', '.join(METRICS)}, but got {s.metric!r}")
     if s.tolerance is not None and not (math.isfinite(s.tolerance) and s.tolerance >= 0):

@@ -56,8 +56,9 @@ class Accumulation:
             return
         order, lanes = _policies.check_order(self.order or "sequential", given)
         mode = None if self.rounding is None else _policies.mode_of_steps("rounding", self.rounding)
-        product = self.product if self.product == "exact" else our_dtype(self.product)
-        self._set(product=product, accumulator=our_dtype(self.accumulator), outer=our_dtype(self.outer), rounding=mode)
+        product = self.product if self.product == "exact" else _dtype_of_option("product", self.product)
+        formats = {name: _dtype_of_option(name, getattr(self, name)) for name in ("accumulator", "outer")}
+        self._set(product=product, rounding=mode, **formats)
         self._set(fused=bool(self.fused), kahan=bool(self.kahan), product_limit=False)
         self._set(order=None if order == "sequential" else f"lanes({lanes})" if order == "lanes" else order)
 
@@ -96,6 +97,13 @@ class Accumulation:
         native.product = None if native.exact_product else self.product
         native.accumulator, native.outer = self.accumulator, self.outer
         return native
+
+
+def _dtype_of_option(name: str, value: object) -> torch.dtype | None:
+    try:
+        return our_dtype(value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}: {error}") from error
 
 
 def policy_of_native(native: _C.Accumulation) -> Accumulation:

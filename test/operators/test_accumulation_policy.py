@@ -102,7 +102,7 @@ def test_backward_obeys_too(own_policy):
     (ValueError, "expected an accumulation policy, one of 'machine', 'float32', .* or 'chunked\\(<terms>\\)', but got 'quire'", {"policy": "quire"}),
     (ValueError, "expected an accumulation policy, .* but got None", {"policy": None}),
     (ValueError, "expected an accumulation policy, .* but got 'chunked\\(\\)'", {"policy": "chunked()"}),
-    (ValueError, "expected chunk=.* but got 'chunked', chunk=None", {"policy": "chunked"}),
+    (ValueError, "expected the number of terms .* beside 'chunked', as in 'chunked.32.'", {"policy": "chunked"}),
     (ValueError, "expected chunk=.* but got 'format', chunk=4", {"policy": "format", "chunk": 4}),
     (ValueError, "expected chunk from 1 to 2.63 - 1, but got 0", {"policy": "chunked(0)"}),
     (ValueError, "expected chunk from 1 to 2.63 - 1, but got -3", {"policy": "chunked", "chunk": -3}),

@@ -288,7 +288,7 @@ def test_tables_and_files(tmp_path):
     data = json.loads((tmp_path / "counts.json").read_text())["counts"]
     assert len(rows) == len(data) == len(stats)
     for row, plain in zip(rows, data, strict=True):
-        c = stats[row["layer"], row["where"], row["format"]]
+        c = stats[row["layer"], row["pass"], row["format"]]
         assert int(row["underflow"]) == plain["underflow"] == c.underflow
         assert {int(e): n for e, n in plain["exponents"].items()} == c.exponents
     assert "<td>q43</td>" in stats._repr_html_()

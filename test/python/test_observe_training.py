@@ -56,7 +56,7 @@ def test_files_and_sections(tmp_path):
         stats = Statistics.from_json(data)
         assert (data["run"], data["epoch"], stats.formats()) == (f"{run} seed 0", 1, ["q43"])
         assert f"{run} seed 0, epoch 1: {stats.worst()}" in result.output
-        assert (tmp_path / f"rounding_{run}_seed0.csv").read_text().startswith("layer,where,format,elements,overflow")
+        assert (tmp_path / f"rounding_{run}_seed0.csv").read_text().startswith("layer,pass,format,elements,overflow")
         assert (tmp_path / f"rounding_{run}_seed0_q43.png").stat().st_size > 10_000
     page = (tmp_path / "report.html").read_text()
     assert page.count("What rounding did: ") == 2

@@ -4,6 +4,7 @@
 
 import hashlib
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from sweeps import cell, own, run  # noqa: F401 (own is a fixture)
 
 import torch_dtypes
 from torch_dtypes._torch_version import RUNNING
-from torch_dtypes.workbench.sweeps import grid
+from torch_dtypes.workbench.sweeps import arguments, grid
 from torch_dtypes.workbench.sweeps.cells import Cell, Settings
 
 pytestmark = pytest.mark.own_process
@@ -159,6 +160,32 @@ def test_the_command_line_goes_before_the_file(own):
 
 
 # What the function is given
+
+
+def test_formats_may_be_dtypes_formats_and_targets():
+    own = torch_dtypes.posit_format(10, 1)
+    given = ("q43", torch_dtypes.dtype("q43_stochastic_a4"), torch.bfloat16, own, torch_dtypes.card("bf16").format, torch_dtypes.target("mxfp4"))
+    names = arguments.names_of(given)
+    assert names == ("q43", "q43_stochastic_a4", "bfloat16", "posit10es1", "e8m7", "mxfp4")
+    assert str(cell(format=names[2], rounding="nearest_even", recipe="all").number()) == "torch.bfloat16"
+    assert arguments.several(torch.q43) == (torch.q43,)
+    with pytest.raises(TypeError, match="but got 3"):
+        torch_dtypes.sweep([3])
+    with pytest.raises(ValueError, match=r"since cells are processes of their own, but got torch\.table1_.*, whose values are known in this process"):
+        torch_dtypes.sweep(torch_dtypes.table_format([1.0, 2.0]))
+
+
+BLOCKS = {
+    "toward_zero": (torch_dtypes.rounding, "rounding"), "stochastic_a4": (torch_dtypes.rounding, "rounding"),
+    "exact": (torch_dtypes.accumulate, "accumulate"), "chunked(chunk=32)": (torch_dtypes.accumulate, "accumulate"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said", BLOCKS)
+def test_a_block_around_a_sweep_is_an_error_since_no_cell_heeds_it(said):
+    block, argument = BLOCKS[said]
+    with block(said), pytest.raises(ValueError, match=re.escape(f"got it in one of {said}: say sweep(..., {argument}={said!r})")):
+        torch_dtypes.sweep("q43")
 
 
 WRONG = {

@@ -85,6 +85,24 @@ def test_rounding_after_training_shares_one_training_and_is_what_it_says(own, tm
         assert (row["loss"], row["accuracy"]) == (loss, accuracy)
 
 
+def test_rounding_after_a_training_that_failed_says_why_that_did(own, tmp_path):
+    failing = {**OWN, "model": "odd_networks:Failing"}
+    lines = [
+        "class Failing(Odd):",
+        "    def forward(self, x):",
+        "        assert not self.training, 'float32, too'",
+        "        return super().forward(x)",
+    ]
+    with open("odd_networks.py", "a") as file:
+        file.write("\n\n" + "\n".join(lines) + "\n")
+    found = sweep(torch.q43, recipe="ptq", **failing, out=tmp_path / "out")
+    why = "its training in float32 has failed: AssertionError: float32, too"
+    assert [(row["state"], row["reason"]) for row in found.rows()] == [("failed", why)]
+    assert why in found.to_csv() and why in found.to_markdown() and why in found.failures.values()
+    assert [path.name for path in (tmp_path / "out" / "running").iterdir()] == []
+    assert sweep(torch.q43, recipe="ptq", **failing, out=tmp_path / "out").rows() == found.rows()
+
+
 def test_given_weights_are_rounded_without_training(own, tmp_path):
     sys.path.insert(0, str(tmp_path))
     import odd_networks

@@ -57,6 +57,19 @@ def test_tables_in_every_form(tmp_path):
     assert repr(found) == "<Sweep of 8 cells, 7 with an outcome, 2 failed or diverged>"
 
 
+def test_counts_are_of_what_was_asked_for():
+    """One cell of rounding after training, whose training in float32 failed: 1 and 1, and the training beside it."""
+    cells = grid.cells_of(grid.Axes(("q43",), recipes=("ptq",)), Settings())
+    base = cells[0].base
+    failed = {c.key: outcome(c, "failed", "for a test") for c in (cells[0], base)}
+    lost = "<Sweep of 1 cell, 1 with an outcome, 1 failed or diverged; of 1 training in float32 beside them, 1>"
+    assert repr(Sweep(cells, failed)) == lost
+    assert repr(Sweep([base], failed)) == "<Sweep of 1 cell, 1 with an outcome, 1 failed or diverged>"
+    assert repr(Sweep(cells, {})) == "<Sweep of 1 cell, 0 with an outcome, 0 failed or diverged>"
+    done = Sweep(cells, {c.key: {**outcome(c, "done"), "accuracy": 90.0, "loss": 0.5} for c in (cells[0], base)})
+    assert "1 of 1 cell is done; 7 epochs" in done.page().html()
+
+
 @pytest.mark.parametrize("width", ["page", "column"])
 def test_heat_map(width):
     from matplotlib.patches import Rectangle

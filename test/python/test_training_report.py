@@ -108,6 +108,26 @@ def test_an_interrupted_comparison_says_how_many_seeds_there_are_means_of():
     assert "q43 was interrupted: 1 of 2 seeds." in report.notes(some)
 
 
+@pytest.mark.parametrize("dtype", ["q43", "posit8es1", "q43_stochastic", "q43_up", "q52_stochastic_a4"])
+def test_updates_are_said_to_be_lost_where_weights_round_to_nearest_alone(dtype):
+    (said,) = report.failures(report.summarize([run("float32", 0, [90.0]), run(dtype, 0, [10.0], loss=2.31)])).values()
+    assert ("Updates below half a unit" in said) == (dtype in ("q43", "posit8es1"))
+    assert "try --recipe master, which has float32 masters" in said
+
+
+def test_a_dtype_that_learns_and_guesses_on_the_test_images_is_told_of_running_statistics():
+    def told(*runs):
+        return [note for note in report.notes(report.summarize(runs)) if "running statistics" in note]
+
+    learns, guesses = run("float32", 0, [90.0], loss=0.1), run("q43", 0, [11.0], recipe="master", loss=0.4)
+    (note,) = told(learns, guesses)
+    assert note.startswith("q43 master guesses on the test images (11.0 %), though its training loss fell to 0.40.")
+    assert told(guesses) == [note], "without float32, too"
+    assert not told(learns, run("q43", 0, [60.0], loss=0.4)) and not told(learns, run("q43", 0, [11.0], loss=2.2))
+    assert not told(run("float32", 0, [10.0], loss=0.1), guesses), "these test images are not what was learnt"
+    assert not told(learns, run("q43", 0, [11.0], recipe="mixed", loss=0.4)) and not told(learns, run("q43", 0, [], diverged=True))
+
+
 def test_the_gap_has_the_interval_of_students_t():
     bf16 = several()[1]
     assert [bf16.label, bf16.gap.mean, bf16.gap.std] == ["bf16", -0.5, 0.5]

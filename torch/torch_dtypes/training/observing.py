@@ -113,7 +113,7 @@ class Observations:
             if not rows:
                 continue
             page.section(f"What rounding did: {run}, epoch {epoch}")
-            page.text("Of all numbers that were rounded; the worst first. docs/workbench.md says what each count means.")
+            page.text("Of the numbers that were rounded and not 0; the worst first. docs/workbench.md says what each count means.")
             used = [name for name in rows[0] if any(row[name] for row in rows)]
             page.table(used, [[row[name] for name in used] for row in rows], dense=True)
             for name, figure in _figures(stats):

@@ -5,10 +5,11 @@ import statistics
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..quantization.targets import target
 from ..workbench.folders import write_json
 from ..workbench.provenance import versions
 from .data import CLASSES
-from .recipes import AFTER
+from .recipes import AFTER, THROUGHOUT
 
 BASELINE = "float32"
 
@@ -209,22 +210,36 @@ def notes(summaries, classes=CLASSES):
             lines.append(f"{summary.label} diverged {where} (loss not finite){rest}.")
         if summary in idle:
             lines.append(f"{summary.label} {_idleness(summary, classes)}")
+    lines += [f"{s.label} {_guessing(s)}" for s in guesses_after_training(summaries, classes)]
     if after := [recipe for recipe in AFTER if any(summary.recipe == recipe for summary in summaries)]:
         lines.append(f"{', '.join(after)}: the epochs are float32's, the last is tested after rounding.")
     return lines
 
 
 _GRADIENTS_LOST = "Gradients may be lost below the smallest number or saturate at the largest one: try another --loss-scale"
+_MASTERS = "try --recipe master, which has float32 masters"
 _ADVICE = {
-    "all": "Updates below half a unit in the last place are lost when weights round to nearest: try --recipe master, which has float32 masters.",
+    "nearest": f"Updates below half a unit in the last place are lost when weights round to nearest: {_MASTERS}.",
+    "all": f"Gradients may be lost below the smallest number: {_MASTERS} and takes a --loss-scale.",
     "master": f"{_GRADIENTS_LOST}, and --loss-dtype float32.",
 }
 
 
 def _idleness(summary, classes):
+    recipe = summary.recipe
+    if recipe == "all" and target(summary.dtype).rounding.startswith("nearest"):
+        recipe = "nearest"
     return (
         f"did not learn: its loss is {summary.train_loss:.2f}, and guessing among {classes} classes has {math.log(classes):.2f}. "
-        f"{_ADVICE.get(summary.recipe, f'{_GRADIENTS_LOST}.')}"
+        f"{_ADVICE.get(recipe, f'{_GRADIENTS_LOST}.')}"
+    )
+
+
+def _guessing(summary):
+    return (
+        f"guesses on the test images ({summary.accuracy[-1].mean:.1f} %), though its training loss fell to {summary.train_loss:.2f}. Normalisation "
+        "layers, where it has some, may have lost their running statistics, whose updates (0.1 of a difference) are below half a unit in the dtype's "
+        "last place: try --recipe mixed, which keeps them in float32, as module.float() after model.to(dtype) does in code of your own."
     )
 
 
@@ -273,6 +288,18 @@ def did_not_learn(summaries, classes=CLASSES):
     if not any(s.is_baseline and s.train_loss is not None and s.train_loss < guess for s in summaries):
         return []
     return [s for s in summaries if s.recipe not in AFTER and s.train_loss is not None and s.train_loss > guess]
+
+
+def guesses_after_training(summaries, classes=CLASSES):
+    """Those in a dtype whose training loss fell to less than half of a guess's, and whose test accuracy is a guess's, where float32's is not."""
+
+    def guesses(summary):
+        return summary.accuracy[-1].mean <= 100 / classes + 2
+
+    if any(s.is_baseline and s.accuracy and guesses(s) for s in summaries):
+        return []
+    fell = [s for s in summaries if s.recipe in THROUGHOUT and s.train_loss is not None and s.train_loss < 0.5 * math.log(classes)]
+    return [s for s in fell if not s.is_baseline and guesses(s)]
 
 
 def write_results(folder, config, runs):

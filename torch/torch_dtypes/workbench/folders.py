@@ -60,7 +60,12 @@ def whole_file(path: str | os.PathLike, mode: str = "w", newline: str | None = N
     path = Path(os.path.realpath(path))
     partial = path.with_name(path.name + ".partial")
     try:
-        with open(partial, **settings) as file:
+        file = open(partial, **settings)
+    except OSError as error:
+        error.filename = str(path if path.parent.is_dir() else path.parent)  # what the caller knows
+        raise
+    try:
+        with file:
             yield file
         os.replace(partial, path)
     except BaseException:  # a second Ctrl-C, too

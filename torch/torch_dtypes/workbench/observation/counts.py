@@ -9,6 +9,10 @@ from fractions import Fraction
 # The order of passes in tables; c10's Pass in aten/src/ATen/Observation.h.
 PASSES = ("forward", "backward", "weights", "gradients", "updates", "states", "accumulation")
 OUTSIDE = "(outside)"  # what no layer's call or backward pass rounded
+SHARES = (
+    "overflow", "saturated", "underflow", "to_zero", "subnormal", "zeros", "nan_in", "infinite_in", "nan_made", "inexact", "unchanged", "elements",
+    "nonzero",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -54,14 +58,30 @@ class RoundingCounts:
     unchanged: int = 0
     compared: int = 0
 
+    @property
+    def nonzero(self) -> int:
+        """How many numbers were not 0 before rounding, infinities and NaN among them; and each 0 that the format, having none, could not keep."""
+        zero = self.elements - sum(self.exponents.values()) - self.infinite_in - self.nan_in
+        return self.elements - min(zero, self.zeros)
+
     def share(self, count: str) -> float:
-        """A count by its name, over ``elements`` (``unchanged``: over ``compared``); NaN of nothing.
+        """A count by its name, over the numbers to which it may happen: ``nonzero``, since all formats with a 0 keep an exact one, and the zeros
+        of a layer that is mostly dead would hide what becomes of the rest. ``zeros``, ``elements`` and ``nonzero``: over ``elements``;
+        ``unchanged``: over ``compared``.
+
+        0 where all numbers were 0; NaN of nothing.
 
         Raises:
             AttributeError: no count has that name.
         """
-        of = self.compared if count == "unchanged" else self.elements
-        return getattr(self, count) / of if of else math.nan
+        if count not in SHARES:
+            raise AttributeError(f"expected the name of a count, one of {', '.join(SHARES)}, but got {count!r}")
+        if count == "unchanged":
+            return self.unchanged / self.compared if self.compared else math.nan
+        if not self.elements:
+            return math.nan
+        of = self.elements if count in ("zeros", "elements", "nonzero") else self.nonzero
+        return getattr(self, count) / of if of else 0.0
 
     @property
     def snr(self) -> float:
@@ -72,14 +92,14 @@ class RoundingCounts:
 
     @property
     def trouble(self) -> float:
-        """The share of numbers that left the range: overflows, underflows, infinities and NaN made; of updates, of parameters left as they
-        were if that is more. Tables are sorted by it."""
-        left = (self.overflow + self.underflow + self.nan_made) / self.elements if self.elements else 0.0
+        """The share of numbers other than 0 that left the range: overflows, underflows, infinities and NaN made; of updates, of parameters left
+        as they were if that is more. Tables are sorted by it."""
+        left = (self.overflow + self.underflow + self.nan_made) / self.nonzero if self.nonzero else 0.0
         return max(left, self.share("unchanged")) if self.compared else left
 
     def as_json(self) -> dict:
-        """Plain data, ``snr`` among it, with ``None`` for what is not finite."""
-        data = asdict(self) | {"snr": self.snr, "exponents": {str(e): n for e, n in sorted(self.exponents.items())}}
+        """Plain data, ``snr`` and ``nonzero`` among it, with ``None`` for what is not finite."""
+        data = asdict(self) | {"snr": self.snr, "nonzero": self.nonzero, "exponents": {str(e): n for e, n in sorted(self.exponents.items())}}
         return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in data.items()}
 
 

@@ -301,7 +301,7 @@ class observe(contextlib.AbstractContextManager):
             criterion(model(images), labels).backward()
             optimizer.step()
         stats.table()                                     # the worst first
-        stats["conv1", "backward", "q43"].share("to_zero")  # 0.87: most of its gradients are lost
+        stats["conv2", "backward", "q43"].share("to_zero")  # 0.87: most of its gradients are lost
 
     Counted is every number that is rounded to a number format: results of operators on tensors of our dtypes, casts, ``chop`` and what is
     built on it (``Cast``, ``quantize_``). With ``formats`` the float tensors of a model are measured against each of them instead, and
@@ -331,7 +331,7 @@ class observe(contextlib.AbstractContextManager):
         >>> with torch_dtypes.observe(model, formats="q43") as stats:
         ...     _ = model(torch.ones(1, 2))
         >>> stats.worst()
-        '0, forward: 100% of 2 numbers underflow in q43'
+        '0, forward: 100% of 2 nonzero numbers underflow in q43'
         >>> stats["0", "weights", "q43"].share("to_zero")
         1.0
     """

@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import IO, Any
 
-from ..folders import whole_file, write_json
-from .counts import RoundingCounts, counted
+import torch
+
+from ... import _C
+from ..._arguments import said
+from ..cards import card
+from ..folders import whole_file
+from .counts import PASSES, RoundingCounts, counted
 
 _SHARES = ("overflow", "saturated", "underflow", "to_zero", "subnormal", "zeros", "nan_made", "unchanged")
-_COLUMNS = ("layer", "pass", "format", "numbers", *(name.replace("_", " ") for name in _SHARES), "SNR dB", "exponents")
+_COLUMNS = ("layer", "pass", "format", "numbers", "nonzero", *(name.replace("_", " ") for name in _SHARES), "SNR dB", "exponents")
 _ORDERS = ("trouble", "layer")
 
 
 class Statistics(Mapping):
     """:class:`RoundingCounts` by (layer, pass, format)::
 
-        stats["conv1", "backward", "q43"].share("underflow")
+        stats["conv2", "backward", "q43"].share("underflow")
         max(stats.values(), key=lambda c: c.trouble)
 
-    Layers are qualified names of modules, in the model's order, ``""`` the model itself, ``"(outside)"`` what none of them rounded; passes those
-    of ``RoundingCounts.where``; formats by the package's names. What counted nothing is not there. It is made by :func:`observe`; within the block
-    it is what was counted so far, and afterwards plain data, which copies and pickles. A notebook shows it as its table.
+    Layers are qualified names of modules, in the model's order, ``""`` the model itself (``"(model)"`` finds it, too), ``"(outside)"`` what none of
+    them rounded; passes those of ``RoundingCounts.where``; formats the package's names, and a dtype or any other name of one finds it. What counted
+    nothing is not there, such as the backward pass of a dtype's first layer, for no gradient is computed for the data. It is made by
+    :func:`observe`; within the block it is what was counted so far, and afterwards plain data, which copies and pickles. A notebook shows it as its
+    table.
     """
 
     def __init__(self, hooks: Any) -> None:
@@ -44,12 +53,16 @@ class Statistics(Mapping):
         """Keeps what was counted, and lets go of the model: the end of the block does it."""
         self._counts, self._hooks = self._now(), None
 
-    def __getitem__(self, key: tuple[str, str, str]) -> RoundingCounts:
+    def __getitem__(self, key: tuple[str, str, str | torch.dtype | _C.Format]) -> RoundingCounts:
         found = self._now()
-        if key not in found:
-            there = next(iter(found), "none, for nothing was counted")
-            raise KeyError(f"expected (layer, pass, format) with counts, such as {there}, but got {key!r}")
-        return found[key]
+        if key in found:
+            return found[key]
+        if isinstance(key, tuple) and len(key) == 3:
+            layer, where, name = key
+            same = ("" if layer == _name("") else layer), where, name if name in self.formats() else _canonical(name)
+            if same in found:
+                return found[same]
+        raise KeyError(_missing(key, found))
 
     def __iter__(self) -> Iterator[tuple[str, str, str]]:
         return iter(self._now())
@@ -100,8 +113,8 @@ class Statistics(Mapping):
         return [dict(zip(_COLUMNS, _row(c), strict=True)) for c in self.sorted(by)[:limit]]
 
     def table(self, limit: int | None = 20, by: str = "trouble", console: Any = None) -> None:
-        """Prints a row for each layer, pass and format: shares of all numbers, the signal-to-noise ratio, and the exponents that came, as many
-        columns as the console is wide for.
+        """Prints a row for each layer, pass and format: shares as of :meth:`RoundingCounts.share`, the signal-to-noise ratio, and the exponents that
+        came, as many columns as the console is wide for.
 
         Args:
             limit: how many rows at most; None: all. by: ``"trouble"``, the worst first, or ``"layer"``. console: rich's; default: a new one.
@@ -144,7 +157,8 @@ class Statistics(Mapping):
         return exponent_figure(rows, self._chosen(format), passes, limit, width)
 
     def worst(self) -> str:
-        """One line on the counts of most trouble: ``conv1, backward: 87% of 1,204 numbers underflow in q43``; empty where nothing was counted."""
+        """One line on the counts of most trouble: ``conv2, backward: 87% of 1,204 nonzero numbers underflow in q43``; empty where nothing was
+        counted."""
         rows = self.sorted()
         if not rows:
             return ""
@@ -153,7 +167,8 @@ class Statistics(Mapping):
         if c.trouble == 0:
             return f"{where}: no number left the range of {c.format}, and the signal-to-noise ratio is {_decibels(c.snr)} dB"
         shares = {"overflow": "overflow", "underflow": "underflow", "nan_made": "become NaN"}
-        what = [f"{_percent(c.share(name))} of {c.elements:,} numbers {verb} in {c.format}" for name, verb in shares.items() if c.share(name) > 0]
+        of = f"of {c.nonzero:,} nonzero numbers"
+        what = [f"{_percent(c.share(name))} {of} {verb} in {c.format}" for name, verb in shares.items() if c.share(name) > 0]
         if c.compared and c.unchanged:
             what.append(f"{_percent(c.share('unchanged'))} of the parameters stay as they were in {c.format}")
         return f"{where}: {', '.join(what)}"
@@ -163,8 +178,6 @@ class Statistics(Mapping):
         return sorted({c.format for c in self._now().values()})
 
     def _chosen(self, name: str | None) -> str:
-        from ..cards import card
-
         there = self.formats()
         if name is None:
             if len(there) > 1:
@@ -182,40 +195,53 @@ class Statistics(Mapping):
         return {"counts": [c.as_json() | {"trouble": c.trouble} for c in self.sorted("layer")]}
 
     @classmethod
-    def from_json(cls, data: Mapping) -> Statistics:
-        """What :meth:`as_json` gave, from a file of :meth:`to_json` for instance.
+    def from_json(cls, data: Mapping | str | os.PathLike | IO[str]) -> Statistics:
+        """What :meth:`as_json` gave, or a file of :meth:`to_json`: its path, or it itself, open.
 
         Raises:
-            KeyError, TypeError: it is something else.
+            KeyError, TypeError: it is something else. ValueError: a file without JSON. OSError: it cannot be read.
         """
+        if isinstance(data, (str, os.PathLike)):
+            with open(data, encoding="utf-8") as file:
+                data = json.load(file)
+        elif hasattr(data, "read"):
+            data = json.load(data)
+        if not isinstance(data, Mapping):
+            raise TypeError(f"expected what as_json() gave, or a file of to_json() by its path, but got {said(data)}")
+        if "counts" not in data:
+            raise KeyError(f"expected what as_json() gave, with 'counts', but got only {', '.join(map(repr, data)) or 'an empty mapping'}")
         made = cls(None)
         for row in data["counts"]:
-            own = {k: v for k, v in row.items() if k not in ("snr", "trouble")} | {"exponents": {int(e): n for e, n in row["exponents"].items()}}
+            own = {k: v for k, v in row.items() if k not in _DERIVED} | {"exponents": {int(e): n for e, n in row["exponents"].items()}}
             counts = RoundingCounts(**{k: math.inf if v is None else v for k, v in own.items()})
             made._counts[counts.layer, counts.where, counts.format] = counts
         return made
 
-    def to_json(self, path: str | os.PathLike) -> None:
-        """Writes :meth:`as_json` to a file.
+    def to_json(self, path: str | os.PathLike | IO[str]) -> None:
+        """Writes :meth:`as_json` to a file: a path, or an open text file.
 
         Raises:
             OSError: it cannot be written.
         """
-        write_json(path, self.as_json())
+        with _opened(path) as file:
+            file.write(json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n")
 
-    def to_csv(self, path: str | os.PathLike) -> None:
-        """Writes a row for each layer, pass and format: the counts, signal, noise and ``snr``; exponents as ``exponent:count`` with spaces between.
+    def to_csv(self, path: str | os.PathLike | IO[str]) -> None:
+        """Writes a row for each layer, pass and format to a file, a path or an open text file: the counts, signal, noise, ``snr`` and ``nonzero``;
+        exponents as ``exponent:count`` with spaces between; the model itself as ``(model)``.
 
         Raises:
             OSError: it cannot be written.
         """
         rows = [c.as_json() for c in self.sorted("layer")]
         names = list(rows[0]) if rows else list(RoundingCounts("", "", "", 0).as_json())
-        with whole_file(path, newline="") as file:
-            writer = csv.DictWriter(file, names)
-            writer.writeheader()
+        with _opened(path, newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow("pass" if name == "where" else name for name in names)
             for row in rows:
-                writer.writerow(row | {"exponents": " ".join(f"{e}:{n}" for e, n in row["exponents"].items())})
+                exponents = " ".join(f"{e}:{n}" for e, n in row["exponents"].items())
+                shown = row | {"layer": _name(row["layer"]), "exponents": exponents}
+                writer.writerow([shown[name] for name in names])
 
     def _repr_html_(self) -> str:
         from html import escape
@@ -241,6 +267,7 @@ def together(first: Mapping, second: Mapping) -> Statistics:
 
 
 _KEYS = ("layer", "where", "format")
+_DERIVED = ("snr", "nonzero", "trouble")  # in plain data, and no fields of RoundingCounts
 _NOTHING = (
     "nothing was rounded to a number format in this block. Of a float model say observe(model, formats=['q43']); else call the model in the block."
 )
@@ -248,6 +275,44 @@ _NOTHING = (
 
 def _name(layer: str) -> str:
     return layer or "(model)"
+
+
+def _canonical(name: object) -> str | None:
+    """The name that counts in a format have; None of what names no format."""
+    try:
+        return card(name).canonical
+    except (TypeError, ValueError):
+        return None
+
+
+def _missing(key: object, found: Mapping) -> str:
+    """The error of a key that is not there: what is."""
+    text = f"expected (layer, pass, format) with counts, but got {key!r}"
+    if not found:
+        return f"{text}: nothing was counted"
+    if not (isinstance(key, tuple) and len(key) == 3):
+        return f"{text}: say stats[{', '.join(map(repr, next(iter(found))))}], for instance"
+    formats = f"formats: {', '.join(sorted({name for _, _, name in found}))}"
+    layer = "" if key[0] == _name("") else key[0]
+    there = {where for name, where, _ in found if name == layer}
+    if not there:
+        layers = list(dict.fromkeys(_name(name) for name, _, _ in found))
+        more = f" and {len(layers) - 20} more" if len(layers) > 20 else ""
+        return f"{text}; layers: {', '.join(layers[:20])}{more}; {formats}"
+    none = "" if key[1] != "backward" or "backward" in there else "; without a gradient for what comes in, as at a dtype's first layer, none is there"
+    return f"{text}; passes of {_name(layer)}: {', '.join(where for where in PASSES if where in there)}{none}; {formats}"
+
+
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike | IO[str], newline: str | None = None) -> Iterator[IO]:
+    """A file to write text into: a path's, or what is open."""
+    if hasattr(path, "write"):
+        yield path
+        return
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"expected a path or an open text file to write into, but got {said(path)}")
+    with whole_file(path, newline=newline) as file:
+        yield file
 
 
 def _percent(share: float) -> str:
@@ -264,8 +329,8 @@ def _decibels(snr: float) -> str:
 
 def _fitting(rows: list[dict[str, str]], room: int) -> list[str]:
     """The columns that have something to say, as many as there is room for."""
-    used = [name for name in _COLUMNS if name in _COLUMNS[:4] or any(row[name] for row in rows)]
-    for name in ("saturated", "exponents", "zeros", "subnormal", "numbers", "to zero"):
+    used = [name for name in _COLUMNS if name in _COLUMNS[:5] or any(row[name] for row in rows)]
+    for name in ("saturated", "exponents", "zeros", "subnormal", "numbers", "to zero", "nonzero"):
         if sum(max(len(column), *(len(row[column]) for row in rows)) + 2 for column in used) <= room:
             break
         if name in used:
@@ -276,4 +341,4 @@ def _fitting(rows: list[dict[str, str]], room: int) -> list[str]:
 def _row(c: RoundingCounts) -> tuple[str, ...]:
     shares = [_percent(c.share(name)) for name in _SHARES]
     exponents = f"{min(c.exponents)} to {max(c.exponents)}" if c.exponents else ""
-    return _name(c.layer), c.where, c.format, f"{c.elements:,}", *shares, _decibels(c.snr), exponents
+    return _name(c.layer), c.where, c.format, f"{c.elements:,}", f"{c.nonzero:,}", *shares, _decibels(c.snr), exponents

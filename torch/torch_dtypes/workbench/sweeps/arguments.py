@@ -8,7 +8,10 @@ from dataclasses import fields
 
 import click
 
+from ... import _C
 from ..._arguments import expect_settings, said
+from ...accumulation import policy_of_native
+from ...quantization.targets import FormatTarget, target
 from .cells import Settings
 from .command import sweep as command
 
@@ -45,6 +48,38 @@ def _check(name: str, value: object) -> None:
             option.callback(context, option, made)
     except click.BadParameter as error:
         raise ValueError(f"{name}: {error.message}") from error
+
+
+def names_of(formats: tuple) -> tuple[str, ...]:
+    """Formats by the names that tables and cells have for them: as they were spelt, or a dtype's, a format's or a target's own.
+
+    Raises:
+        TypeError, ValueError: an unknown format, or one that its name does not say in another process, where its cells are.
+    """
+    names = []
+    for value in formats:
+        made = target(value)
+        is_table = isinstance(made, FormatTarget) and made.format.kind.name == "table"
+        if is_table or (not isinstance(value, str) and target(made.name) != made):
+            what = "whose values are known in this process alone" if is_table else f"of which the name {made.name} says less"
+            raise ValueError(f"expected formats that a name says, since cells are processes of their own, but got {said(value)}, {what}")
+        names.append(value if isinstance(value, str) else made.name)
+    return tuple(names)
+
+
+def check_blocks() -> None:
+    """Raises ValueError within a block of ``rounding`` or ``accumulate``, which cells, in processes of their own, would not heed."""
+    mode, (bits, kind), policy = _C.rounding_override(), _C.few_bits_override(), _C.accumulation_override()
+    said_of = {
+        "rounding": None if mode is None else f"stochastic_{kind.name}{bits}" if bits else mode.name,
+        "accumulate": None if policy is None else str(policy_of_native(policy)),
+    }
+    for block, given in said_of.items():
+        if given is not None:
+            raise ValueError(
+                f"expected sweep outside of blocks of {block}(), which its cells, in processes of their own, do not heed, but got it in one of "
+                f"{given}: say sweep(..., {block}={given!r})"
+            )
 
 
 def check_names(what: str, names: tuple) -> None:

@@ -7,12 +7,19 @@ import tempfile
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import torch
+
+from ... import _C
+from ...quantization.base import Target
+
 if TYPE_CHECKING:
     from .sweeping import Sweep
 
+_Format = str | torch.dtype | _C.Format | Target
+
 
 def sweep(
-    format: str | Sequence[str],
+    format: _Format | Sequence[_Format],
     *,
     rounding: str | int | Sequence[str | int] = (),
     accumulate: str | Sequence[str] = "machine",
@@ -40,7 +47,7 @@ def sweep(
     ``weights`` share that training.
 
     Args:
-        format: names, as ``torch_dtypes.target`` takes them; tables keep the spelling.
+        format: names, as ``torch_dtypes.target`` takes them, whose spelling tables keep; or dtypes, formats and targets.
         rounding: modes of ``ROUNDING_MODES``, or Pychop's numbers; none: each format's own.
         accumulate: policies of ``torch_dtypes.accumulate`` by name, such as ``"chunked(32)"``. But for ``"machine"``, a network that would have a
             stock dtype throughout has this package's dtype of the same numbers, whose sums obey.
@@ -62,7 +69,8 @@ def sweep(
         A :class:`Sweep`.
 
     Raises:
-        ValueError: no cells, an unknown name, a value out of range, or a network or data that do not serve, before anything runs.
+        ValueError: no cells, an unknown name, a value out of range, a network or data that do not serve, or a block of ``rounding`` or
+            ``accumulate`` around the call, which cells would not heed: before anything runs.
         OSError: a file or folder; a BlockingIOError where another sweep is at work in it.
         ConnectionError: no scheduler.
         TypeError: an unknown setting, or a value of another kind.
@@ -76,7 +84,9 @@ def sweep(
     from . import arguments, grid  # whatever trains and draws is imported when it is first used
     from .sweeping import Sweep, go
 
-    axes = grid.Axes(*map(arguments.several, (format, model, dataset, rounding, accumulate, recipe, seed)))
+    arguments.check_blocks()
+    formats = arguments.names_of(arguments.several(format))
+    axes = grid.Axes(formats, *map(arguments.several, (model, dataset, rounding, accumulate, recipe, seed)))
     arguments.check_names("a model", axes.models)
     arguments.check_names("a data set", axes.datasets)
     arguments.check_settings({"seed": axes.seeds, "jobs": jobs, "time_limit": time_limit, **settings})

@@ -39,9 +39,10 @@ class Joblib:
     def _one(self, cell: Cell) -> Done:
         if self._closed:  # joblib goes on with what it had handed to its threads
             return cell, outcome(cell, "failed", "interrupted")
-        base = self.store.trained(cell)
+        if (why := self.store.why_untrained(cell)) is not None:
+            return _kept(self.store, cell, why)
         folder = self.store.running(cell)
-        result = self._server().run(cell, folder, base if base.exists() else None, self.limit)
+        result = self._server().run(cell, folder, self.store.trained(cell) if cell.is_after_training else None, self.limit)
         if not self._closed:  # of a cell that was interrupted nothing is known
             trained = folder / TRAINED
             self.store.write(cell, result, trained if trained.exists() else None)
@@ -101,9 +102,12 @@ class Dask:
         bases: dict[Path, object] = {}
         futures = {}
         for cell in cells:
+            if (why := self.store.why_untrained(cell)) is not None:
+                yield _kept(self.store, cell, why)
+                continue
             path = self.store.trained(cell)
             if cell.is_after_training and path not in bases:
-                bases[path] = self._client.scatter(path.read_bytes()) if path.exists() else None
+                bases[path] = self._client.scatter(path.read_bytes())
             base = bases[path] if cell.is_after_training else None
             futures[self._client.submit(elsewhere, cell.definition(), base, self.limit, pure=False)] = cell
         for future in as_completed(list(futures), loop=self._client.loop):
@@ -120,6 +124,13 @@ class Dask:
     def close(self) -> None:
         """Leaves the cluster; what has not begun is forgotten there."""
         self._client.close()
+
+
+def _kept(store: Store, cell: Cell, reason: str) -> Done:
+    """A cell that cannot begin, with its outcome, which is kept."""
+    result = outcome(cell, "failed", reason)
+    store.write(cell, result)
+    return cell, result
 
 
 def run_all(store: Store, engine: Joblib | Dask, cells: Iterable[Cell], on_cell: Callable[[Cell, dict], None]) -> None:

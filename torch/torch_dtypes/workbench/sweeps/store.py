@@ -58,6 +58,13 @@ class Store:
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"expected the outcome of a cell, but could not read {path}: {error!r}; remove the file to do the cell again") from error
 
+    def why_untrained(self, cell: Cell) -> str | None:
+        """Why a cell has no training in float32 to begin with; None: it has one, or needs none."""
+        if not cell.is_after_training or self.trained(cell).exists():
+            return None
+        found = self.read(cell.base)
+        return f"its training in float32 has {'left no weights' if found is None or found['state'] != 'failed' else 'failed: ' + found['reason']}"
+
     def is_ready(self, cell: Cell) -> bool:
         """Whether a training in float32 that others begin with is there, with its weights, or has failed for good."""
         found = self.read(cell)

@@ -86,7 +86,7 @@ class Sweep:
         """The report."""
         page = Page("Sweep: " + ", ".join(dict.fromkeys(f"{c.model} on {c.dataset}" for c in self.cells)), command=command, seeds=self._seeds())
         done = sum(r["state"] == "done" for c in self.cells if (r := self.outcomes.get(c.key)))
-        page.text(f"{done} of {len(self.cells)} cells are done; {_settings(self.cells[0])}.")
+        page.text(f"{done} of {_counted(len(self.cells), 'cell')} {'is' if done == 1 else 'are'} done; {_settings(self.cells[0])}.")
         page.figure(self.heatmap(), "Gap to float32 in points, by format and rounding mode; darker is worse, what failed is hatched.")
         for group in self.groups():
             page.section(group.title).table(["format", *group.roundings], group.rows(), group.caption())
@@ -99,8 +99,12 @@ class Sweep:
         return self.page().fragment()
 
     def __repr__(self) -> str:
-        done = sum(c.key in self.outcomes for c in self.cells)
-        return f"<Sweep of {len(self.cells)} cells, {done} with an outcome, {len(self.failures)} failed or diverged>"
+        own = {cell.key: cell for cell in self.cells}
+        states = [r["state"] for key in own if (r := self.outcomes.get(key))]
+        beside = [r["state"] for c in with_bases(self.cells) if c.key not in own and (r := self.outcomes.get(c.key))]
+        counted = f"{_counted(len(own), 'cell')}, {len(states)} with an outcome, {_lost(states)} failed or diverged"
+        trainings = f"; of {_counted(len(beside), 'training')} in float32 beside them, {_lost(beside)}" if _lost(beside) else ""
+        return f"<Sweep of {counted}{trainings}>"
 
     def write(self, folder: str | os.PathLike, command: str | None = None) -> list[Path]:
         """Writes results.csv, .json, .md and .tex, heatmap.png, .svg and .pdf, and report.html; returns the paths. Raises: OSError."""
@@ -110,6 +114,14 @@ class Sweep:
         for path, to in zip(paths, (self.to_csv, self.to_json, self.to_markdown, self.to_latex), strict=True):
             to(path)
         return [*paths, *save(self.heatmap(), folder, "heatmap"), self.page(command).write(folder / "report.html")]
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def _lost(states: Sequence[str]) -> int:
+    return sum(state != "done" for state in states)
 
 
 def _settings(cell: Cell) -> str:

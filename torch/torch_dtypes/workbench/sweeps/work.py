@@ -35,7 +35,7 @@ def work(cell: Cell, folder: Path, base: Path | None, number: int = 0) -> None:
 
     Args:
         folder: has the checkpoint of an earlier try, perhaps; a training that others begin with leaves ``trained.pt`` in it.
-        base: the file of the training in float32, for a cell that begins after it.
+        base: the file of the training in float32, for a cell that begins after it; without one, such a cell is not begun.
         number: of those who work side by side, from 0: each takes the next of the machine's GPUs, in turn, where the cell is for one.
     """
     start = time.perf_counter()
@@ -80,9 +80,7 @@ def _test(training: loop.Training) -> None:
         training.run.divergence = loop.explanation_of_test(training.model, training.data.test, training.dtype, config)
 
 
-def _after(cell: Cell, base: Path | None) -> Run:
-    if base is None:
-        raise RuntimeError("its training in float32 has failed")
+def _after(cell: Cell, base: Path) -> Run:
     training = loop.Training(cell.base.config(), cell.data(), torch.float32, cell.seed)
     training.load_state_dict(torch.load(base, weights_only=True))
     return recipes.after_training(training, cell.number(), cell.recipe, cell.config())

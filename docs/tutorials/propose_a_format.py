@@ -69,8 +69,9 @@ print("\n" + found.to_markdown())
 # |---|---|---|---|---|---|
 # | 96.11 ± 0.48 | 96.67 ± 1.44 | 96.20 ± 1.05 | 97.04 ± 1.81 | 96.39 ± 1.00 | 96.48 ± 1.28 |
 #
-# `ptq` rounds weights and activations of a network that float32 has trained; only integers get scales, by calibration, so of these formats range
-# counts, too. Yet no candidate is further from float32 than seeds are from each other. On this network six bits are enough whichever way they are spent; to tell formats apart take fewer bits, more seeds, or a harder task.
+# `ptq` rounds weights and activations of a network that float32 has trained; only integers get scales, by calibration, so range counts for these
+# formats, too. Yet no candidate is further from float32 than seeds are from each other. On this network six bits are enough whichever way they are
+# spent; to tell formats apart take fewer bits, more seeds, or a harder task.
 #
 # ## Further: rounding modes, training, blocks
 #

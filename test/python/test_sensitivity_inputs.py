@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import torch_dtypes
+from torch_dtypes.workbench.sensitivity.report import sentences
 from torch_dtypes.workbench.variability.batches import joined, numbers_in
 
 pytestmark = pytest.mark.own_process
@@ -177,3 +178,18 @@ def test_a_block_of_a_rounding_mode_is_refused():
     assert found.mixtures == [] and found.choose(bits=8).measured
     made = torch_dtypes.sensitivity(network(), [(X, Y)], ["q43_toward_zero", "mxfp4_toward_zero"])  # as the error says
     assert made.rises["0"]["q43_toward_zero"] != found.rises["0"]["q43"]
+
+
+def test_a_block_s_policy_is_said_and_stays():
+    """Whatever block is around what is asked later."""
+    torch.manual_seed(0)
+    model, data = nn.Sequential(nn.Linear(32, 8), nn.Tanh(), nn.Linear(8, 3)), [(torch.randn(16, 32), torch.randint(3, (16,)))]
+    with torch_dtypes.accumulate("format", accumulator="e5m2", product="e5m2"):
+        narrow = torch_dtypes.sensitivity(model, data, ["q43", "e5m5"])
+    plain = torch_dtypes.sensitivity(model, data, ["q43", "e5m5"])
+    assert (narrow.settings.accumulate, plain.settings.accumulate) == ("format(product=q52, accumulator=q52)", None)
+    assert "sums of rounded layers by format(product=q52" in "".join(sentences(narrow)) and narrow.rises != plain.rises
+    outside = narrow.choose(bits=11).measured
+    with torch_dtypes.accumulate("format", accumulator="e5m2", product="e5m2"):
+        inside, other = narrow.choose(bits=11).measured, plain.choose(bits=11).measured
+    assert outside == inside != other == plain.choose(bits=11).measured

@@ -129,7 +129,8 @@ def test_command_writes_rules_that_give_what_was_measured(tiny, tmp_path):
     assert page.count("<svg") == 2 and "http://" not in page and "https://" not in page
     assert "torch-dtypes sensitivity --model tinynet:tiny --weights tiny.pt" in page and "--bits 6.5" in page
     found = json.loads((tmp_path / "out" / "sensitivity.json").read_text())
-    assert found["samples"] == 40 and found["settings"] == {"formats": FORMATS, "recipe": "ptq", "metric": "loss", "seed": 0}
+    settings = {"formats": FORMATS, "recipe": "ptq", "metric": "loss", "seed": 0, "accumulate": None}
+    assert found["samples"] == 40 and found["settings"] == settings
     data = load_dataset("digits", "data", 64, 40, False)
     images = data.train.batch(torch.arange(40))[0].split(32)
     test = [data.test.batch(torch.arange(40))]

@@ -234,6 +234,17 @@ def accumulate(
     return Override(_C.set_accumulation_override, chosen._native())
 
 
+def policy_of_block() -> str | None:
+    """The policy of the block of ``accumulate`` that the calling code runs in, as text; None: there is none."""
+    native = _C.accumulation_override()
+    return None if native is None else str(policy_of_native(native))
+
+
+def in_policy(text: str | None) -> Override:
+    """A block with the policy that ``policy_of_block`` gave, or with none, whatever block is around it."""
+    return Override(_C.set_accumulation_override, None) if text is None else accumulate(text)
+
+
 def set_accumulation(
     dtype: torch.dtype | str,
     policy: str | Accumulation,

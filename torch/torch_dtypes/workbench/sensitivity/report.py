@@ -66,8 +66,9 @@ def sentences(found: Sensitivity) -> list[str]:
     s, what = found.settings, _OF[found.settings.metric]
     which = f"Each of {len(found.layers)} layers is rounded alone" if len(found.layers) != 1 else f"One layer, {found.layers[0].label}, is rounded"
     parts = "weights and the activations that come in" if s.recipe == "ptq" else "weights"
+    sums = f", sums of rounded layers by {s.accumulate}" if s.accumulate else ""
     said = [
-        f"{which} to {_listed(s.formats)} ({parts}), all else is float32; the network answers {found.samples:,} inputs. "
+        f"{which} to {_listed(s.formats)} ({parts}), all else is float32{sums}; the network answers {found.samples:,} inputs. "
         f"A number is what {what} rises by{'' if s.metric == 'distance' else f' from {_value(found.float32)}'}.",
         *_tied(found),
         *_drawn(found),
@@ -184,7 +185,7 @@ def as_json(found: Sensitivity) -> dict:
     """Plain data; numbers that are not finite as strings."""
     s = found.settings
     return {
-        "settings": {"formats": list(s.formats), "recipe": s.recipe, "metric": s.metric, "seed": s.seed},
+        "settings": {"formats": list(s.formats), "recipe": s.recipe, "metric": s.metric, "seed": s.seed, "accumulate": s.accumulate},
         "samples": found.samples, "float32": found.float32, "runs": found.runs,
         "layers": [
             {

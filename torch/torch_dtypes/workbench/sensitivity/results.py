@@ -21,12 +21,13 @@ _TRADE_OFF_BUDGETS = 12  # the closer, the fewer bits there are: the first ones 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is rounded and how it is judged. The arguments of ``sensitivity``."""
+    """What is rounded and how it is judged: the arguments of ``sensitivity``, and the policy of a block of ``accumulate`` around it."""
 
     formats: tuple[str, ...]
     recipe: str = "ptq"
     metric: str = "loss"
     seed: int = 0
+    accumulate: str | None = None
 
 
 @dataclass
@@ -34,7 +35,7 @@ class Sensitivity:
     """What a study found. A notebook shows it as its report.
 
     Attributes:
-        settings: ``formats`` (as they were said), ``recipe``, ``metric``, ``seed``.
+        settings: ``formats`` (as they were said), ``recipe``, ``metric``, ``seed``, ``accumulate`` (the policy of a block around it, or None).
         samples: inputs of the data.
         layers: those that are rounded, in the model's order: ``name``, ``kind``, ``elements`` (weights), ``tied`` (the layers that share a
             weight with it and have its format).

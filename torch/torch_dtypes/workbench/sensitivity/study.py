@@ -13,6 +13,7 @@ from torch import nn
 
 from ..._arguments import choice, integer, said
 from ..._generators import forked_generators
+from ...accumulation import in_policy, policy_of_block
 from ...quantization.calibrate import check_loader
 from ...quantization.convert import quantize_
 from ...quantization.targets import Target
@@ -101,7 +102,7 @@ class Study:
         check_no_block("sensitivity", _INSTEAD)
         self._on_run(stage, total)
         self.found.runs += 1
-        with _seeded(self.found.settings.seed):
+        with _seeded(self.found.settings.seed), in_policy(self.found.settings.accumulate):
             return Inference(self._rounded(formats), self._batches, self._criterion).run(lambda model: contextlib.nullcontext())
 
     def _rounded(self, formats: Mapping[str, str]) -> nn.Module:
@@ -252,7 +253,7 @@ def sensitivity(
     targets = targets_of(formats)
     check_metric(metric)
     settings = Settings(
-        tuple(targets), choice("recipe", recipe, RECIPES), choice("metric", metric, METRICS), integer("seed", seed, 0, 2**63 - 1)
+        tuple(targets), choice("recipe", recipe, RECIPES), choice("metric", metric, METRICS), integer("seed", seed, 0, 2**63 - 1), policy_of_block()
     )  # fmt: skip
     chosen = layers_of(model, layers)
     check_loader(calibrate, None)

@@ -1,8 +1,10 @@
 """What ``observe`` gives, asked for and written: shares of what is not 0, keys by any name of a format, files of any kind."""
 
+import copy
 import csv
 import io
 import math
+import warnings
 
 import pytest
 import torch
@@ -147,3 +149,16 @@ def test_the_model_itself_has_a_name_in_csv():
     assert (row["layer"], row["pass"], row["format"], row["nonzero"]) == ("(model)", "forward", "q43", "5")
     assert stats[row["layer"], row["pass"], row["format"]].elements == 5
     assert set(row) >= set(stats.rows()[0]) & {"layer", "pass", "format", "nonzero"}
+
+
+def test_another_model_s_numbers_are_said():
+    model = nn.Linear(3, 2).to(torch.q43)
+    x = torch.randn(4, 3).to(torch.q43)
+    with pytest.warns(UserWarning, match=r"no module of the Linear ran .* \(outside\)"), torch_dtypes.observe(copy.deepcopy(model)):
+        model(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with torch_dtypes.observe(model):
+            model(x)
+        with torch_dtypes.observe(model):
+            pass

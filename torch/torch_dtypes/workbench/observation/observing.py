@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import warnings
 import weakref
 from collections.abc import Iterator, Sequence
 
@@ -60,6 +61,7 @@ class Hooks:
         self._on_tensors: list = []  # handles, which hold no tensor
         self._before: dict[torch.Tensor, torch.Tensor] = {}
         self._stepped = False
+        self.called = False  # the model, or a module of it
         self._open = False  # a copy of the model keeps its hooks when these are long gone
 
     # ---- to and fro ----
@@ -143,6 +145,7 @@ class Hooks:
             if not self._open:
                 return
             now = self._thread
+            self.called = True
             if not now.calls:
                 now.outputs.clear()
                 self._know_parameters()
@@ -361,6 +364,12 @@ class observe(contextlib.AbstractContextManager):
             hooks.detach()
             hooks.finish()
             self._stats.close()
+            if not hooks.called and error[0] is None and any(layer == OUTSIDE for layer, *_ in read(hooks)):
+                warnings.warn(
+                    f"observe: no module of the {type(self._model).__name__} ran in the block, and numbers that were rounded there count as "
+                    f"{OUTSIDE}: expected the model that runs there, not a copy of it",
+                    stacklevel=2,
+                )
         except Exception:
             if error[0] is None:
                 raise

@@ -69,7 +69,7 @@ def check_options(policy: str, given: dict) -> None:
     chunk = given.get("chunk")
     if policy == "chunked" and chunk is None:
         raise ValueError("expected the number of terms that are added in the format beside 'chunked', as in 'chunked(32)' or chunk=32, but got none")
-    if (policy == "chunked") != (chunk is not None):
+    if policy != "chunked" and chunk is not None:
         raise ValueError(f"expected chunk=, the number of terms added in the format, with 'chunked' only, but got {policy!r}, chunk={chunk}")
     for name, value in given.items():
         if name in INTEGERS:

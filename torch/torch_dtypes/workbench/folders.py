@@ -90,9 +90,14 @@ def write_text(path: str | os.PathLike, text: str) -> None:
         file.write(text)
 
 
+def json_text(data: object) -> str:
+    """A file's text of plain data without infinities or NaN, which JSON has not."""
+    return json.dumps(data, indent=1, allow_nan=False) + "\n"
+
+
 def write_json(path: str | os.PathLike, data: object) -> None:
-    """Writes plain data without infinities or NaN, which JSON has not, in one step. Raises: OSError."""
-    write_text(path, json.dumps(data, indent=1, allow_nan=False) + "\n")
+    """Writes such data in one step. Raises: OSError."""
+    write_text(path, json_text(data))
 
 
 def write_csv(path: Path, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Path:

@@ -16,7 +16,7 @@ import torch
 from ... import _C
 from ..._arguments import said
 from ..cards import card
-from ..folders import whole_file
+from ..folders import json_text, whole_file
 from .counts import PASSES, RoundingCounts, counted
 
 _SHARES = ("overflow", "saturated", "underflow", "to_zero", "subnormal", "zeros", "nan_made", "unchanged")
@@ -224,7 +224,7 @@ class Statistics(Mapping):
             OSError: it cannot be written.
         """
         with _opened(path) as file:
-            file.write(json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n")
+            file.write(json_text(self.as_json()))
 
     def to_csv(self, path: str | os.PathLike | IO[str]) -> None:
         """Writes a row for each layer, pass and format to a file, a path or an open text file: the counts, signal, noise, ``snr`` and ``nonzero``;

@@ -8,9 +8,8 @@ from dataclasses import fields
 
 import click
 
-from ... import _C
-from ..._arguments import expect_settings, said
-from ...accumulation import policy_of_native
+from ..._arguments import expect_settings, mode_said, said
+from ...accumulation import policy_of_block
 from ...quantization.targets import FormatTarget, target
 from .cells import Settings
 from .command import sweep as command
@@ -69,12 +68,7 @@ def names_of(formats: tuple) -> tuple[str, ...]:
 
 def check_blocks() -> None:
     """Raises ValueError within a block of ``rounding`` or ``accumulate``, which cells, in processes of their own, would not heed."""
-    mode, (bits, kind), policy = _C.rounding_override(), _C.few_bits_override(), _C.accumulation_override()
-    said_of = {
-        "rounding": None if mode is None else f"stochastic_{kind.name}{bits}" if bits else mode.name,
-        "accumulate": None if policy is None else str(policy_of_native(policy)),
-    }
-    for block, given in said_of.items():
+    for block, given in (("rounding", mode_said(None)), ("accumulate", policy_of_block())):
         if given is not None:
             raise ValueError(
                 f"expected sweep outside of blocks of {block}(), which its cells, in processes of their own, do not heed, but got it in one of "

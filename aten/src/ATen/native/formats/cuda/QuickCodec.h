@@ -101,7 +101,7 @@ Status with_drawn_codec(const Format& f, const Body& body) {
 
 // ---- the same where many numbers are decoded, too ----
 
-// Codes of 8 or 16 bits as numbers: of 8, all numbers in a table; of 32 by the codec.
+// Codes of 8 or 16 bits as numbers: of 8, by a table of all of them.
 template <typename Codec, typename Code>
 struct QuickNumbers {
   static constexpr bool has_values = sizeof(Code) == 1;

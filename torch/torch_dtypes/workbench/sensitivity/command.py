@@ -5,15 +5,15 @@ from __future__ import annotations
 import click
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..._generators import forked_generators
 from ...quantization.convert import quantize_
 from ...training import options as check
 from ...training.recipes import CALIBRATION_IMAGES
 from ...training.sources import build_network, check_network
+from ..progress import Shown, stages
 from ..provenance import command_line
-from ..variability.command import Stages, trained_network
+from ..variability.command import trained_network
 from ..variability.programs import test_batches
 from .choosing import solver
 from .layers import RECIPES, check_model, layers_of, rules_in, targets_of
@@ -113,14 +113,12 @@ def _run(options, layers, config, data):
     targets = targets_of(options["formats"])
     settings = Settings(tuple(targets), options["recipe"], options["metric"], options["seed"])
     console = Console(soft_wrap=True, markup=False, emoji=False)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        stage = Stages(bar)
+    with stages(console) as stage:
         try:
             network = trained_network(config, data, options["seed"], stage)
             images, _ = data.train.batch(torch.arange(min(options["calibrate"], len(data.train))), config.image_size)
             calibrate = images.to(config.device).split(config.batch_size)
-            study = Study(network, test_batches(data.test, config), settings, targets, layers, calibrate=calibrate, on_run=stage)
+            study = Study(network, test_batches(data.test, config), settings, targets, layers, calibrate=calibrate, shown=Shown(False, stage))
             found = study.go()
             found.title = f"Sensitivity of {config.model} on {data.name} to formats"
             for bits in options["bits"]:

@@ -87,7 +87,9 @@ class Sensitivity:
         if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not math.isfinite(limit):
             raise ValueError(f"expected a finite number for {kind}=, but got {limit!r}")
         formats = self._assigned(kind, float(limit))
-        found = self._measuring().mixture(formats, "mixtures", (kind, float(limit)))
+        study = self._measuring()
+        with study.shown.going():
+            found = study.mixture(formats, "mixtures", (kind, float(limit)))
         self.mixtures = [*(m for m in self.mixtures if m.budget != found.budget), found]
         return found
 
@@ -104,9 +106,13 @@ class Sensitivity:
                 first, last = least_bits(self), max(m.bits for m in self.uniform.values())
                 budgets = [first + (last - first) * (k / (_TRADE_OFF_BUDGETS - 1)) ** 2 for k in range(_TRADE_OFF_BUDGETS)]
                 different = {tuple(formats.values()): formats for formats in (self._assigned("bits", budget) for budget in budgets)}
-            measuring = self._measuring() if different else None
-            self._trade_off = [measuring.mixture(formats, "trade-off", None, len(different)) for formats in different.values()]
+            self._trade_off = self._measured(list(different.values())) if different else []
         return self._trade_off
+
+    def _measured(self, mixtures: list[dict[str, str]]) -> list[Mixture]:
+        study = self._measuring()
+        with study.shown.going():
+            return [study.mixture(formats, "trade-off", None, len(mixtures)) for formats in mixtures]
 
     def _measuring(self) -> Study:
         """What measures mixtures."""

@@ -17,6 +17,7 @@ from ...accumulation import in_policy, policy_of_block
 from ...quantization.calibrate import check_loader
 from ...quantization.convert import quantize_
 from ...quantization.targets import Target
+from ..progress import OnRun, Shown
 from ..variability.batches import Batch, check_metric
 from ..variability.programs import Inference, Outcome
 from ..variability.study import check_no_block
@@ -32,7 +33,7 @@ _INSTEAD = (
 
 
 class Study:
-    """Evaluates a model, telling ``on_run(what, total)`` before each run how many there will be in that stage (None: not known).
+    """Evaluates a model, telling ``shown(what, total)`` before each run how many there will be in that stage (None: not known).
 
     It has a copy of the model: what becomes of the user's afterwards changes no mixture that is measured later. A pickle of a result leaves it out,
     and with it the network, the data and functions that may be no module's; a deep copy of a result has a study of the same network and data.
@@ -40,13 +41,13 @@ class Study:
 
     def __init__(
         self, model: nn.Module, batches: Iterable, settings: Settings, targets: Mapping[str, Target], layers: list[Layer],
-        criterion: Callable | None = None, calibrate: Iterable | None = None, on_run: Callable[[str, int | None], None] | None = None,
+        criterion: Callable | None = None, calibrate: Iterable | None = None, shown: Shown | None = None,
     ) -> None:  # fmt: skip
         self._model = _copied(model)
         self._batches, self._criterion = Inference(self._model, batches, criterion).batches, criterion
         self._targets, self._layers = dict(targets), {x.name: x for x in layers}
         self._calibrate = self._first_batches() if calibrate is None else list(calibrate)
-        self._on_run = on_run or (lambda what, total: None)
+        self.shown = shown or Shown(False, None)
         self._scales: dict[str, Mapping] = {}
         self._exact: Outcome | None = None
         self.found = Sensitivity(settings, sum(len(targets) for *_, targets in self._batches), layers, _study=self)
@@ -100,7 +101,7 @@ class Study:
     def _run(self, stage: str, total: int | None, formats: Mapping[str, str]) -> Outcome:
         """The whole network with these layers rounded."""
         check_no_block("sensitivity", _INSTEAD)
-        self._on_run(stage, total)
+        self.shown(stage, total)
         self.found.runs += 1
         with _seeded(self.found.settings.seed), in_policy(self.found.settings.accumulate):
             return Inference(self._rounded(formats), self._batches, self._criterion).run(lambda model: contextlib.nullcontext())
@@ -188,7 +189,8 @@ def sensitivity(
     criterion: Callable | None = None,
     calibrate: Iterable | None = None,
     seed: int = 0,
-    on_run: Callable[[str, int | None], None] | None = None,
+    on_run: OnRun | None = None,
+    progress: bool | None = None,
 ) -> Sensitivity:
     """Which formats each layer of a float32 network bears, and which mixture of them fits a budget of bits (mixed-precision assignment)::
 
@@ -227,6 +229,8 @@ def sensitivity(
             first batches of ``data``, until there are 256 inputs.
         seed: of stochastic formats: each run draws from it, 0 to 2^63 - 1.
         on_run: called before each run with the stage's name and how many runs it has, or None.
+        progress: whether standard error shows how far it is: a bar on a terminal or in a notebook, else a line for each stage. None: where a bar
+            can be shown and there is no ``on_run``.
 
     Returns:
         A :class:`Sensitivity`: ``.rises[layer][format]``, ``.uniform``, ``.choose(bits=...)``, ``.print()``, ``.heatmap()``, ``.write(folder)``.
@@ -259,5 +263,6 @@ def sensitivity(
     check_loader(calibrate, None)
     if isinstance(calibrate, Mapping):
         raise TypeError(f"expected calibrate= as an iterable of batches, but got {said(calibrate)}")
-    with forked_generators():  # a DataLoader draws, and so may a model
-        return Study(model, data, settings, targets, chosen, criterion, calibrate, on_run).go()
+    shown = Shown(progress, on_run)
+    with forked_generators(), shown.going():  # a DataLoader draws, and so may a model
+        return Study(model, data, settings, targets, chosen, criterion, calibrate, shown).go()

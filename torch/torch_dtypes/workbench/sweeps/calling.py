@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Sequence
@@ -34,6 +35,7 @@ def sweep(
     retry: bool = False,
     weights: str | os.PathLike | None = None,
     data_dir: str | os.PathLike = "data",
+    progress: bool | None = None,
     **settings,
 ) -> Sweep:
     """Accuracy of a network by format, rounding mode, accumulation policy, recipe and seed: every combination is a cell, in a process of its own::
@@ -62,6 +64,7 @@ def sweep(
         retry: whether cells that failed before are done again.
         weights: a file that training starts from; with ``epochs=0`` nothing is trained.
         data_dir: where the data sets' files are.
+        progress: whether standard error shows how far it is: a line for each cell, and a bar on a terminal or in a notebook. None: there alone.
         settings: ``epochs=7, batch_size=32, optimizer="adam", lr=, momentum=, eps=, schedule=, loss_scale=, master=, state=, image_size=,
             train_samples=, test_samples=, threads=1, device="cpu"``, as the options of ``torch-dtypes train``.
 
@@ -81,10 +84,13 @@ def sweep(
         >>> [row["format"] for row in found.rows()]
         ['q43', 'posit8es1']
     """
+    from ..progress import console_of
     from . import arguments, grid  # whatever trains and draws is imported when it is first used
+    from .display import Display, Watcher
     from .sweeping import Sweep, go
 
     arguments.check_blocks()
+    console = console_of(progress)
     formats = arguments.names_of(arguments.several(format))
     axes = grid.Axes(formats, *map(arguments.several, (model, dataset, rounding, accumulate, recipe, seed)))
     arguments.check_names("a model", axes.models)
@@ -93,7 +99,7 @@ def sweep(
     cells = grid.cells_of(axes, grid.settings_of(weights=weights, data_dir=data_dir, datasets=axes.datasets, **settings))
     chances = {dataset: grid.chance(data) for (_, dataset), data in grid.check(cells).items()}
     options = {"jobs": jobs, "time_limit": time_limit, "scheduler": scheduler, "retry": retry}
-    if out is not None:
-        return Sweep(cells, go(cells, out, **options), chances)
-    with tempfile.TemporaryDirectory(prefix="torch-dtypes-sweep-") as folder:
-        return Sweep(cells, go(cells, folder, **options), chances)
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="torch-dtypes-sweep-")) if out is None else out
+        watcher = stack.enter_context(Watcher() if console is None else Display(console))
+        return Sweep(cells, go(cells, folder, watcher=watcher, **options), chances)

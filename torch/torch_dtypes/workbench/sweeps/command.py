@@ -1,11 +1,9 @@
 """The command ``torch-dtypes sweep``."""
 
-import contextlib
 import sys
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from ..._arguments import mode_written
@@ -15,6 +13,7 @@ from ...training.combinations import Misfit
 from ...training.recipes import RECIPES
 from ..provenance import command_line
 from . import grid
+from .display import Display
 from .files import place, read_config
 from .sweeping import Sweep, go
 
@@ -131,12 +130,11 @@ def sweep(**options):
         chances = {dataset: grid.chance(data) for (_, dataset), data in grid.check(cells, options["download"]).items()}
     except (ValueError, OSError, ImportError, RuntimeError) as error:  # the last: torchvision's downloads
         raise click.ClickException(str(error)) from error
-    shown = _Display(console)
     limits = {"jobs": options["jobs"], "time_limit": options["time_limit"], "scheduler": options["scheduler"], "retry": options["retry"]}
     interrupted = False
     try:
-        with shown:
-            go(cells, options["out"], on_start=shown.start, on_cell=shown.cell, **limits)
+        with Display(console) as shown:
+            go(cells, options["out"], watcher=shown, **limits)
     except KeyboardInterrupt:
         interrupted = True
     except (OSError, ValueError, ImportError) as error:
@@ -206,35 +204,3 @@ def _report(console, cells, chances, out):
         raise click.ClickException(f"cannot write into {out}: {error.strerror}") from error
     console.print(f"\nWritten: {', '.join(str(path) for path in written)}")
     return found
-
-
-class _Display(contextlib.AbstractContextManager):
-    """A bar with the time that is left on a terminal, and a line for each cell everywhere."""
-
-    def __init__(self, console):
-        self._console = console
-        self._bar = Progress(
-            TextColumn("cells"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-            console=console, transient=True, disable=not console.is_terminal,
-        )  # fmt: skip
-        self._task, self._done, self._of = None, 0, 0
-
-    def __enter__(self):
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_):
-        self._bar.stop()
-
-    def start(self, done, of):
-        self._done, self._of = done, of
-        self._task = self._bar.add_task("cells", total=of - done)  # those of before say nothing of the time
-        if done:
-            self._console.print(f"{done} of {of} cells were done before.")
-
-    def cell(self, cell, result):
-        self._done += 1
-        said = f"accuracy {result['accuracy']:.2f} %" if result["state"] == "done" else f"{result['state']}: {result['reason']}"
-        self._console.print(f"[{self._done}/{self._of}] {cell.label}: {said}")
-        self._bar.update(self._task, advance=1)
-        sys.stdout.flush()

@@ -133,10 +133,21 @@ def _kept(store: Store, cell: Cell, reason: str) -> Done:
     return cell, result
 
 
-def run_all(store: Store, engine: Joblib | Dask, cells: Iterable[Cell], on_cell: Callable[[Cell, dict], None]) -> None:
-    """Does the cells of two rounds: first the trainings in float32 that are among them, then what may begin with these."""
+def run_all(engine: Joblib | Dask, cells: Iterable[Cell], on_cell: Callable[[Cell, dict], None], on_interrupt: Callable[[], None]) -> None:
+    """Does the cells of two rounds: first the trainings in float32 that are among them, then what may begin with these. ``on_interrupt`` is called
+    at Ctrl-C, before what runs is ended.
+    """
     cells = list(cells)
-    with contextlib.closing(engine):
+    with contextlib.closing(engine), _told(on_interrupt):
         for of_round in ([c for c in cells if c.is_base], [c for c in cells if not c.is_base]):
             for cell, result in engine.run(of_round):
                 on_cell(cell, result)
+
+
+@contextlib.contextmanager
+def _told(on_interrupt: Callable[[], None]) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        on_interrupt()
+        raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..drawing import save
@@ -11,6 +11,7 @@ from ..folders import occupied, write_json, write_text
 from ..pages import Page
 from . import tables
 from .cells import Cell
+from .display import Watcher
 from .engines import Dask, Joblib, run_all
 from .grid import with_bases
 from .heatmap import heatmap_figure
@@ -141,8 +142,7 @@ def _written(text: str, path: str | os.PathLike | None) -> str:
 
 def go(
     cells: Sequence[Cell], out: str | os.PathLike, *, jobs: int = 1, time_limit: int | None = None, scheduler: str | None = None,
-    retry: bool = False, on_start: Callable[[int, int], None] = lambda done, of: None,
-    on_cell: Callable[[Cell, dict], None] = lambda cell, result: None,
+    retry: bool = False, watcher: Watcher | None = None,
 ) -> dict[str, dict]:  # fmt: skip
     """Does what is not done yet, and returns all outcomes by key, also of what an interruption left; it goes on raising after it has tidied up.
 
@@ -152,10 +152,10 @@ def go(
     store = Store(out)
     store.open()
     with occupied(store.folder):
-        return _gone_through(store, cells, jobs, time_limit, scheduler, retry, on_start, on_cell)
+        return _gone_through(store, cells, jobs, time_limit, scheduler, retry, watcher or Watcher())
 
 
-def _gone_through(store, cells, jobs, time_limit, scheduler, retry, on_start, on_cell):
+def _gone_through(store, cells, jobs, time_limit, scheduler, retry, watcher):
     every = with_bases(cells)
     outcomes = {cell.key: result for cell in every if (result := store.read(cell)) is not None}
     if retry:
@@ -164,13 +164,13 @@ def _gone_through(store, cells, jobs, time_limit, scheduler, retry, on_start, on
     # What begins with a training whose weights are gone needs that training again.
     needed = {cell.base.key for cell in waiting if cell.is_after_training}
     waiting += [cell for cell in every if cell.key in needed and cell.key in outcomes and not store.is_ready(cell)]
-    on_start(len(every) - len(waiting), len(every))
+    watcher.start(len(every) - len(waiting), len(every))
     if waiting:
         engine = Dask(store, scheduler, time_limit) if scheduler else Joblib(store, jobs, time_limit)
 
         def keep(cell: Cell, result: dict) -> None:
             outcomes[cell.key] = result
-            on_cell(cell, result)
+            watcher.cell(cell, result)
 
-        run_all(store, engine, waiting, keep)
+        run_all(engine, waiting, keep, watcher.interrupted)
     return outcomes

@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..._arguments import mode_written
 from ..._generators import forked_generators
@@ -13,6 +12,7 @@ from ...fuzzing import fuzzy
 from ...training import options as check
 from ...training.loop import Training as Trained
 from ...training.sources import build_network, check_network
+from ..progress import stages
 from ..provenance import command_line
 from .programs import Inference, Training, test_batches
 from .study import METRICS, Settings, Study, check_one_mode, checked
@@ -117,9 +117,7 @@ def _prepare(options):
 def _run(options, settings, config, data):
     console = Console(soft_wrap=True, markup=False, emoji=False)
     title = f"Numerical variability of {config.model} on {data.name}"
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        stage = Stages(bar)
+    with stages(console) as stage:
         try:
             if options["training"]:
                 program = Training(config, data, options["seed"])
@@ -153,18 +151,3 @@ def trained_network(config, data, seed, stage):
     if run.divergence or run.diverged_at is not None:
         raise ValueError(f"training in float32 diverged: {run.divergence or 'its loss is not finite'}; try a smaller --lr")
     return training.model
-
-
-class Stages:
-    """A progress bar for each stage."""
-
-    def __init__(self, bar):
-        self._bar, self._name, self._task = bar, None, None
-
-    def __call__(self, name, total):
-        if name != self._name:
-            if self._task is not None:
-                self._bar.remove_task(self._task)
-            self._name, self._task = name, self._bar.add_task(name, total=total)
-            return
-        self._bar.update(self._task, advance=1)

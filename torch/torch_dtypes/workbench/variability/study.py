@@ -15,6 +15,7 @@ from torch import nn
 from ..._arguments import expect_settings, mode_name, mode_said
 from ...fuzzing import fuzzy
 from ...quantization.targets import target
+from ..progress import OnRun, Shown
 from . import report
 from .batches import check_metric
 from .delta import Search, responsible
@@ -169,7 +170,7 @@ def minimum_dice(labels: list[torch.Tensor]) -> float:
 class Study:
     """Runs a program's study, telling ``on_run(what, total)`` before each run how many there will be in that stage (None: not known)."""
 
-    def __init__(self, program: Inference | Training, settings: Settings, on_run: Callable[[str, int | None], None] | None = None) -> None:
+    def __init__(self, program: Inference | Training, settings: Settings, on_run: OnRun | None = None) -> None:
         self.program, self.settings = program, settings
         self._on_run = on_run or (lambda what, total: None)
         self.found = Variability(settings, program.what, sum(len(t) for *_, t in program.batches))
@@ -276,7 +277,8 @@ def variability(
     batches: Iterable[tuple],
     *,
     criterion: Callable | None = None,
-    on_run: Callable[[str, int | None], None] | None = None,
+    on_run: OnRun | None = None,
+    progress: bool | None = None,
     **settings,
 ) -> Variability:
     """How much a float32 network's answers depend on rounding, and which of its modules decide that::
@@ -296,6 +298,8 @@ def variability(
         criterion: of an output, a dict or a tuple too, and its targets, a mean over them as one number, a 0-d tensor or a float; cross-entropy for
             labels, else the mean squared error, where None. The distance of outputs is of all floating-point numbers in them.
         on_run: called before each run with the stage's name and how many runs it has, or None.
+        progress: whether standard error shows how far it is: a bar on a terminal or in a notebook, else a line for each stage. None: where a bar
+            can be shown and there is no ``on_run``.
         settings: ``repeats`` (10, at least 2), ``mode``, ``format``, ``dot_products`` (those of ``fuzzy``), ``seed`` (0), ``probability``,
             ``confidence`` (0.95; those of ``significant_digits``), ``where`` (True: look for the modules), ``where_repeats`` (3 runs of each set),
             ``metric`` (``"distance"`` of the output from IEEE's, relative, in the Euclidean norm; ``"loss"``, ``"accuracy"``), ``tolerance``: a set
@@ -320,7 +324,9 @@ def variability(
     check_no_block("variability", "mode={mode!r} is that of all operations, and a format's own belongs in its name, as in 'q43_{mode}'")
     fuzzy(model, chosen.mode, format=chosen.format)  # its errors
     check_one_mode(chosen)
-    return Study(Inference(model, batches, criterion), chosen, on_run).go()
+    shown = Shown(progress, on_run)
+    with shown.going():
+        return Study(Inference(model, batches, criterion), chosen, shown).go()
 
 
 def check_no_block(what: str, instead: str) -> None:

@@ -217,7 +217,7 @@ LOST = "try another --loss-scale"
 @pytest.mark.parametrize(("recipe", "advice"), [("master", f"{LOST}, and --loss-dtype float32."), ("mixed", f"{LOST}.")])
 def test_what_does_not_learn_beside_masters_is_told_of_the_loss(recipe, advice):
     learns, stuck = (Run(d, 0, [Epoch(1, x, x, 10.0, 1.0, False)], None, r) for d, r, x in (("float32", "all", 0.1), ("q43", recipe, 2.31)))
-    said = report.failures(report.summarize([learns, stuck]), 10)[f"q43 {recipe}"]
+    said = report.failures(report.summarize([learns, stuck]))[f"q43 {recipe}"]
     assert said.startswith("did not learn: its loss is 2.31") and said.endswith(advice)
 
 

@@ -15,7 +15,7 @@ from torch_dtypes.workbench.colours import GREY
 
 DESCRIBED = {
     "model": "lenet5", "dataset": "digits", "optimizer": "adam", "lr": 0.001, "momentum": 0.0, "schedule": "constant", "accumulate": "machine",
-    "batch_size": 32, "epochs": 2, "train_samples": 1437, "test_samples": 360, "seeds": [0, 1, 2], "classes": 10, "parameters": 61706,
+    "batch_size": 32, "epochs": 2, "train_samples": 1437, "test_samples": 360, "seeds": [0, 1, 2], "classes": 10, "guess": 12.25, "parameters": 61706,
 }  # fmt: skip
 WHY = "conv2.weight was the first that is not finite: the step left the range."
 
@@ -79,7 +79,7 @@ def test_a_figure_shows_everything_and_nothing_leaves_it_or_overlaps(case, width
         boxes.append((box, text))
     for i, (box, text) in enumerate(boxes):
         assert not [(text.get_text(), other.get_text()) for at, other in boxes[:i] if overlap(box, at)]
-    for part in ("lenet5 on digits", "adam at 0.001", "1,437 training and 360 test", "chance 10 %", f"{seeds} seed"):
+    for part in ("lenet5 on digits", "adam at 0.001", "1,437 training and 360 test", "a guess has 12.2 %", f"{seeds} seed"):
         assert part in words
     for summary in summaries:
         assert summary.name.replace("_", "") in words.replace(" ", "").replace("_", "")
@@ -138,17 +138,26 @@ def test_the_gap_has_the_interval_of_students_t():
 
 
 def test_the_setting_is_a_sentence():
-    said = "adam at 0.001, batch 32, 2 epochs; 1,437 training and 360 test samples; 3 seeds; chance 10 %"
+    said = "adam at 0.001, batch 32, 2 epochs; 1,437 training and 360 test samples; 3 seeds; a guess has 12.2 %"
     assert report.setting(DESCRIBED) == said
-    other = {**DESCRIBED, "momentum": 0.9, "schedule": "cosine", "accumulate": "chunked(32)", "epochs": 1, "seeds": [4], "classes": 1000}
+    other = {
+        **DESCRIBED,
+        "momentum": 0.9,
+        "schedule": "cosine",
+        "accumulate": "chunked(32)",
+        "epochs": 1,
+        "seeds": [4],
+        "classes": 1000,
+        "guess": 0.1,
+    }
     said = "adam at 0.001, momentum 0.9, cosine schedule, batch 32, 1 epoch, sums by chunked(32); 1,437 training and 360 test samples; 1 seed; "
-    assert report.setting(other) == said + "chance 0.1 %"
+    assert report.setting(other) == said + "a guess has 0.1 %"
 
 
 def test_a_guess_is_drawn_where_the_axis_reaches_it():
     low = report.summarize([run("float32", 0, [12.0, 60.0])])
-    assert any(text.get_text() == "chance" for text in texts(draw(low, "x", chance=10)))
-    assert not any(text.get_text() == "chance" for text in texts(draw(several(), "x", chance=10, left_out=("posit8es1",))))
+    assert any(text.get_text() == "guess" for text in texts(draw(low, "x", guess=10)))
+    assert not any(text.get_text() == "guess" for text in texts(draw(several(), "x", guess=10, left_out=("posit8es1",))))
 
 
 def test_curves_differ_and_a_colour_belongs_to_a_dtype():

@@ -236,6 +236,7 @@ def _describe(options, config, data, trials, ranks):
             "train_samples": len(data.train),
             "test_samples": len(data.test),
             "classes": data.classes,
+            "guess": data.guess.accuracy,
             "dtypes": list(dict.fromkeys(trial.name for trial in trials)),
             "recipes": list(dict.fromkeys(options["recipes"])),
             "seeds": list(range(options["seed"], options["seed"] + options["repeats"])),
@@ -296,7 +297,7 @@ def _report(console, comparison, options, title):
     summaries = report.summarize(comparison.runs)
     repeats = report.over_seeds(summaries)
     if summaries:
-        report.print_table(console, summaries, title + repeats, comparison.data.classes)
+        report.print_table(console, summaries, title + repeats, comparison.data.guess)
     if options["out"] and summaries:
         path, *_ = _write(write_report, options["out"], comparison.described, summaries, command_line(), options["width"], comparison.observations)
         console.print(f"Written: {os.path.join(options['out'], 'results.json')}, {path}, and its figure as PNG, SVG and PDF", highlight=False)

@@ -101,6 +101,24 @@ class Examples:
 
 
 @dataclass(frozen=True)
+class Guess:
+    """What a network has that does not look at its input: the loss of equal odds, and the accuracy of the most frequent class.
+
+    Attributes:
+        classes: how many there are.
+        accuracy: the most frequent one's share of the test data, in percent.
+    """
+
+    classes: int
+    accuracy: float
+
+    @property
+    def loss(self):
+        """The cross-entropy of equal odds, the natural logarithm of the number of classes."""
+        return math.log(self.classes)
+
+
+@dataclass(frozen=True)
 class Dataset:
     """A named pair of training and test :class:`Split` or :class:`Examples`, with labels below ``classes``."""
 
@@ -118,6 +136,12 @@ class Dataset:
     def channels(self):
         """Channels of every image: 1 for grey, 3 for colour."""
         return self.shape[0]
+
+    @property
+    def guess(self):
+        """The :class:`Guess` of the test data."""
+        counts = self.test.labels.flatten().bincount()
+        return Guess(self.classes, 100 * counts.max().item() / counts.sum().item())
 
     def first(self, train_samples=None, test_samples=None):
         """The data set with its first samples only; ``None`` keeps all.

@@ -42,14 +42,14 @@ def curves_of(summaries):
     return found
 
 
-def draw(summaries, title, setting="", chance=None, left_out=(), strip=None, width="page"):
+def draw(summaries, title, setting="", guess=None, left_out=(), strip=None, width="page"):
     """The figure.
 
     Args:
         summaries: from ``report.summarize``, at least one.
         title: the network and the data.
         setting: what else the figures depend on: a sentence below the title.
-        chance: accuracy of a guess, in percent.
+        guess: its accuracy, in percent.
         left_out: labels of those that have no part in the panels, where their curves would stretch the axes.
         strip: what is to be said below, by label: why some failed.
         width: ``"page"`` or ``"column"``, one column of a paper; there the panels stand one above the other.
@@ -79,7 +79,7 @@ def draw(summaries, title, setting="", chance=None, left_out=(), strip=None, wid
         if rows:
             grid = {"width_ratios": [1.15, 1]} if is_page else {"height_ratios": [curve_height, gap_height]}
             against_epoch, beside = body.subplots(*((1, 2) if is_page else (2, 1)), gridspec_kw=grid)
-            _accuracy(against_epoch, curves, chance, 5 if is_page else 3.5)
+            _accuracy(against_epoch, curves, guess, 5 if is_page else 3.5)
             _gaps(beside, curves, names, width)
         if below:
             own = colours(s.dtype for s in summaries)
@@ -87,7 +87,7 @@ def draw(summaries, title, setting="", chance=None, left_out=(), strip=None, wid
     return figure
 
 
-def _accuracy(axes, curves, chance, size):
+def _accuracy(axes, curves, guess, size):
     from matplotlib.ticker import FixedLocator, MaxNLocator
 
     most = max(len(curve.summary.accuracy) for curve in curves)
@@ -108,11 +108,11 @@ def _accuracy(axes, curves, chance, size):
     low, high = axes.get_ylim()
     if high - low < 1:
         low, high = low - 0.5, high + 0.5
-    if chance is not None and low < chance + 0.15 * (high - low):
-        high = max(high, chance + 0.04 * (chance - low))  # all may be worse than a guess
-        low = min(low, chance - 0.04 * (high - chance))
-        axes.axhline(chance, color=GREY, linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
-        axes.annotate("chance", (1, chance), xycoords=("axes fraction", "data"), xytext=(0, 2), textcoords="offset points", ha="right", color=GREY)
+    if guess is not None and low < guess + 0.15 * (high - low):
+        high = max(high, guess + 0.04 * (guess - low))  # all may be worse
+        low = min(low, guess - 0.04 * (high - guess))
+        axes.axhline(guess, color=GREY, linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
+        axes.annotate("guess", (1, guess), xycoords=("axes fraction", "data"), xytext=(0, 2), textcoords="offset points", ha="right", color=GREY)
     axes.set(xlabel="epoch", ylabel="test accuracy (%)", ylim=(low, high), xlim=(0.6, 1.4) if most == 1 else (1, most))
     axes.xaxis.set_major_locator(FixedLocator([1]) if most == 1 else MaxNLocator(nbins=8, integer=True))
     axes.grid(axis="y")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from .._marked_sections import replace_sections
 from ..workbench.provenance import versions
-from .report import did_not_learn
+from .report import did_not_learn, guess_of
 
 
 def _title(described):
@@ -28,7 +28,7 @@ def table(described, summaries, command):
     by_place = {(summary.name, summary.recipe): summary for summary in summaries if not summary.is_baseline}
     baseline = next((summary for summary in summaries if summary.is_baseline), None)
     dtypes, recipes = (list(dict.fromkeys(key[i] for key in by_place)) for i in (0, 1))
-    idle, seeds = did_not_learn(summaries, described["classes"]), len(described["seeds"])
+    idle, seeds = did_not_learn(summaries, guess_of(described)), len(described["seeds"])
     what = (
         f"{described['train_samples']:,} training and {described['test_samples']:,} test images, {described['epochs']} epochs, "
         f"{described['optimizer']} at {described['lr']:g} ({described['schedule']} schedule), batch {described['batch_size']}; "

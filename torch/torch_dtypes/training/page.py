@@ -15,10 +15,10 @@ FIGURE = "accuracy"
 
 def figure_of(described, summaries, width="page", strip=True):
     """The figure of a comparison; ``described`` is the ``config`` of its results.json. ``strip``: whether what failed stands below."""
-    classes = described["classes"]
-    failed = report.failures(summaries, classes)
+    guess = report.guess_of(described)
+    failed = report.failures(summaries, guess)
     return draw(
-        summaries, title_of(described), report.setting(described), 100 / classes, left_out=failed,
+        summaries, title_of(described), report.setting(described), guess.accuracy, left_out=failed,
         strip={**failed, **report.losses_of_seeds(summaries)} if strip else {}, width=width,
     )  # fmt: skip
 
@@ -30,8 +30,8 @@ def title_of(described):
 
 def page_of(described, summaries, command=None):
     """The report as a :class:`Page`, to which more sections may be added before it is written."""
-    classes = described["classes"]
-    failed = report.failures(summaries, classes)
+    guess = report.guess_of(described)
+    failed = report.failures(summaries, guess)
     page = Page(title_of(described), command=command, seeds=described["seeds"])
     page.text(f"{described['parameters']:,} parameters. All runs of a seed begin with the same weights and see the samples in the same order.")
     page.figure(figure_of(described, summaries, strip=False), _caption(summaries))
@@ -46,7 +46,7 @@ def page_of(described, summaries, command=None):
         page.section("Test accuracy after each epoch, in percent" if len(shown) == max(counts) else "Test accuracy after some epochs, in percent")
         learned = [s for s in summaries if s.accuracy]
         page.table(["dtype", *(str(epoch) for epoch in shown)], [[s.label, *(f"{s.accuracy[e - 1].mean:.2f}" for e in shown)] for s in learned])
-    for note in report.notes(summaries, classes)[:1]:
+    for note in report.notes(summaries, guess)[:1]:
         page.footnote(note)
     return page
 
@@ -56,7 +56,7 @@ def _caption(summaries):
     if seeds == 1:
         return (
             "Left: test accuracy after each epoch. Right: final accuracy, and its distance from float32's with the same seed. One seed says nothing "
-            "of chance: --repeats 5 adds intervals."
+            "of how much is luck: --repeats 5 adds intervals."
         )
     return (
         f"Left: test accuracy after each epoch, the mean of {seeds} seeds, in a band of one standard deviation. Right: final accuracy, and its "

@@ -8,8 +8,10 @@ from pathlib import Path
 from ..quantization.targets import target
 from ..workbench.folders import write_json
 from ..workbench.provenance import versions
-from .data import CLASSES
+from .data import CLASSES, Guess
 from .recipes import AFTER, THROUGHOUT
+
+_EVEN = Guess(CLASSES, 100 / CLASSES)
 
 BASELINE = "float32"
 
@@ -155,7 +157,7 @@ def _cells(summary):
     return summary.name, summary.recipe, summary.accuracy[-1].text(2), gap, summary.seconds.text(2)
 
 
-def print_table(console, summaries, title, classes=CLASSES):
+def print_table(console, summaries, title, guess=_EVEN):
     """Print the comparison, one row per dtype and recipe, to a ``rich.console.Console``.
 
     Accuracy in percent after each epoch (means over the seeds; on a narrow terminal a
@@ -184,7 +186,7 @@ def print_table(console, summaries, title, classes=CLASSES):
     console.print()
     console.print(table)
     console.print()
-    for note in notes(summaries, classes):
+    for note in notes(summaries, guess):
         console.print(note, highlight=False)
 
 
@@ -195,22 +197,22 @@ def over_seeds(summaries):
     return "" if most == 1 else f", mean of {'up to ' * (len(counts) > 1)}{most} seeds"
 
 
-def notes(summaries, classes=CLASSES):
+def notes(summaries, guess=_EVEN):
     """Sentences that explain the table: its units, and what diverged."""
     lines = ["Accuracy on the test images in percent; gap to float32 in points, seed by seed."]
     if any(s.accuracy and s.accuracy[-1].std is not None for s in summaries):
         lines.append("± is the standard deviation over the seeds.")
     most = max((s.seeds for s in summaries), default=1)
     lines += [f"{s.label} was interrupted: {s.seeds} of {most} seeds." for s in summaries if s.seeds < most]
-    idle = did_not_learn(summaries, classes)
+    idle = did_not_learn(summaries, guess)
     for summary in summaries:
         for seed, epoch in summary.diverged:
             rest = "; its row is the mean of the other seeds" if summary.accuracy else ""
             where = f"at epoch {epoch} with seed {seed}"
             lines.append(f"{summary.label} diverged {where} (loss not finite){rest}.")
         if summary in idle:
-            lines.append(f"{summary.label} {_idleness(summary, classes)}")
-    lines += [f"{s.label} {_guessing(s)}" for s in guesses_after_training(summaries, classes)]
+            lines.append(f"{summary.label} {_idleness(summary, guess)}")
+    lines += [f"{s.label} {_guessing(s)}" for s in guesses_after_training(summaries, guess)]
     if after := [recipe for recipe in AFTER if any(summary.recipe == recipe for summary in summaries)]:
         lines.append(f"{', '.join(after)}: the epochs are float32's, the last is tested after rounding.")
     return lines
@@ -225,12 +227,12 @@ _ADVICE = {
 }
 
 
-def _idleness(summary, classes):
+def _idleness(summary, guess):
     recipe = summary.recipe
     if recipe == "all" and target(summary.dtype).rounding.startswith("nearest"):
         recipe = "nearest"
     return (
-        f"did not learn: its loss is {summary.train_loss:.2f}, and guessing among {classes} classes has {math.log(classes):.2f}. "
+        f"did not learn: its loss is {summary.train_loss:.2f}, and guessing among {guess.classes} classes has {guess.loss:.2f}. "
         f"{_ADVICE.get(recipe, f'{_GRADIENTS_LOST}.')}"
     )
 
@@ -243,9 +245,9 @@ def _guessing(summary):
     )
 
 
-def failures(summaries, classes=CLASSES):
+def failures(summaries, guess=_EVEN):
     """The reason of each that diverged with all seeds or did not learn, by label."""
-    idle = did_not_learn(summaries, classes)
+    idle = did_not_learn(summaries, guess)
     found = {}
     for summary in summaries:
         if not summary.accuracy:
@@ -254,7 +256,7 @@ def failures(summaries, classes=CLASSES):
             where += f" with all {summary.seeds} seeds" if summary.seeds > 1 else ""
             found[summary.label] = f"{where}. {summary.why}" if summary.why else f"{where} (loss not finite)."
         elif summary in idle:
-            found[summary.label] = _idleness(summary, classes)
+            found[summary.label] = _idleness(summary, guess)
     return found
 
 
@@ -278,27 +280,32 @@ def setting(described):
         f"{described['optimizer']} at {described['lr']:g}{momentum}{schedule}, batch {described['batch_size']}{ranks}, "
         f"{epochs} epoch{'s' * (epochs > 1)}{sums}; "
         f"{described['train_samples']:,} training and {described['test_samples']:,} test samples; {seeds} seed{'s' * (seeds > 1)}; "
-        f"chance {100 / described['classes']:.3g} %"
+        f"a guess has {described['guess']:.3g} %"
     )
 
 
-def did_not_learn(summaries, classes=CLASSES):
+def guess_of(described):
+    """The :class:`Guess` of a comparison; ``described`` is the ``config`` of its results.json."""
+    return Guess(described["classes"], described["guess"])
+
+
+def did_not_learn(summaries, guess=_EVEN):
     """Those whose training loss at the end is as high as a guess's, where float32's is not."""
-    guess = 0.95 * math.log(classes)
-    if not any(s.is_baseline and s.train_loss is not None and s.train_loss < guess for s in summaries):
+    stuck = 0.95 * guess.loss
+    if not any(s.is_baseline and s.train_loss is not None and s.train_loss < stuck for s in summaries):
         return []
-    return [s for s in summaries if s.recipe not in AFTER and s.train_loss is not None and s.train_loss > guess]
+    return [s for s in summaries if s.recipe not in AFTER and s.train_loss is not None and s.train_loss > stuck]
 
 
-def guesses_after_training(summaries, classes=CLASSES):
+def guesses_after_training(summaries, guess=_EVEN):
     """Those in a dtype whose training loss fell to less than half of a guess's, and whose test accuracy is a guess's, where float32's is not."""
 
     def guesses(summary):
-        return summary.accuracy[-1].mean <= 100 / classes + 2
+        return summary.accuracy[-1].mean <= guess.accuracy + 2
 
     if any(s.is_baseline and s.accuracy and guesses(s) for s in summaries):
         return []
-    fell = [s for s in summaries if s.recipe in THROUGHOUT and s.train_loss is not None and s.train_loss < 0.5 * math.log(classes)]
+    fell = [s for s in summaries if s.recipe in THROUGHOUT and s.train_loss is not None and s.train_loss < 0.5 * guess.loss]
     return [s for s in fell if not s.is_baseline and guesses(s)]
 
 

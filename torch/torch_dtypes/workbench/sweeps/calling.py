@@ -97,9 +97,9 @@ def sweep(
     arguments.check_names("a data set", axes.datasets)
     arguments.check_settings({"seed": axes.seeds, "jobs": jobs, "time_limit": time_limit, **settings})
     cells = grid.cells_of(axes, grid.settings_of(weights=weights, data_dir=data_dir, datasets=axes.datasets, **settings))
-    chances = {dataset: grid.chance(data) for (_, dataset), data in grid.check(cells).items()}
+    guesses = {dataset: data.guess.accuracy for (_, dataset), data in grid.check(cells).items()}
     options = {"jobs": jobs, "time_limit": time_limit, "scheduler": scheduler, "retry": retry}
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="torch-dtypes-sweep-")) if out is None else out
         watcher = stack.enter_context(Watcher() if console is None else Display(console))
-        return Sweep(cells, go(cells, folder, watcher=watcher, **options), chances)
+        return Sweep(cells, go(cells, folder, watcher=watcher, **options), guesses)

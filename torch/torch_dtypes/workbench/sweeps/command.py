@@ -127,7 +127,7 @@ def sweep(**options):
         raise click.UsageError("expected --engine dask and --scheduler ADDRESS together")
     check.folder(None, None, options["out"])
     try:
-        chances = {dataset: grid.chance(data) for (_, dataset), data in grid.check(cells, options["download"]).items()}
+        guesses = {dataset: data.guess.accuracy for (_, dataset), data in grid.check(cells, options["download"]).items()}
     except (ValueError, OSError, ImportError, RuntimeError) as error:  # the last: torchvision's downloads
         raise click.ClickException(str(error)) from error
     limits = {"jobs": options["jobs"], "time_limit": options["time_limit"], "scheduler": options["scheduler"], "retry": options["retry"]}
@@ -140,7 +140,7 @@ def sweep(**options):
     except (OSError, ValueError, ImportError) as error:
         full = isinstance(error, OSError) and error.strerror and error.filename is None  # the disk, which knows no names
         raise click.ClickException(f"cannot write into {options['out']}: {error.strerror}" if full else str(error)) from error
-    found = _report(console, cells, chances, options["out"])
+    found = _report(console, cells, guesses, options["out"])
     if interrupted:
         console.print("Interrupted: the same command goes on with what is missing.")
         sys.exit(130)  # as a shell has it of a command that was interrupted
@@ -181,12 +181,12 @@ def _list(console, cells):
     console.print(f"{len(cells)} cell{'s' * (len(cells) != 1)}, and {bases} training{'s' * (bases != 1)} in float32 beside them.")
 
 
-def _report(console, cells, chances, out):
+def _report(console, cells, guesses, out):
     from .store import Store
 
     store = Store(out)
     every = grid.with_bases(cells)
-    found = Sweep(cells, {cell.key: result for cell in every if (result := store.read(cell)) is not None}, chances)
+    found = Sweep(cells, {cell.key: result for cell in every if (result := store.read(cell)) is not None}, guesses)
     for group in found.groups():
         table = Table(title=group.title, title_justify="left", box=None, pad_edge=False, header_style="bold", title_style="bold")
         for i, name in enumerate(["format", *group.roundings]):

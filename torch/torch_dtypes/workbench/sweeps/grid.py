@@ -147,9 +147,3 @@ def with_bases(cells: Sequence[Cell]) -> list[Cell]:
     """The cells, and before them the trainings in float32 that they need and that are not among them."""
     bases = {cell.base.key: cell.base for cell in cells}
     return [*bases.values(), *(cell for cell in cells if cell.key not in bases)]
-
-
-def chance(dataset: Dataset) -> float:
-    """The percentage that a guess of the most frequent class has on the test data."""
-    counts = dataset.test.labels.flatten().bincount()
-    return 100 * counts.max().item() / counts.sum().item()

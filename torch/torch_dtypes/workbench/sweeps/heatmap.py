@@ -35,8 +35,8 @@ def heatmap_figure(groups: Sequence[Group], width: str = "page"):
     rows = max(len(g.formats) for g in groups)
     reasons = _reasons(groups)
     letters = {text: chr(ord("a") + i) if i < 26 else "+" for i, text in enumerate(reasons)}
-    guesses = any(_is_a_guess(entry, group.chance) for group in groups for entry in group.entries.values())
-    wrapped = _wrapped(reasons, letters, guesses, int(WIDTHS[width] * (15.5 if width == "page" else 19)))
+    dashed = any(_is_a_guess(entry, group.guess) for group in groups for entry in group.entries.values())
+    wrapped = _wrapped(reasons, letters, dashed, int(WIDTHS[width] * (15.5 if width == "page" else 19)))
     line = size * 1.7 / 72
     titles = _titles(groups, WIDTHS[width] / across, size)
     title_lines = max(title.count("\n") for title in titles)
@@ -63,8 +63,8 @@ def _reasons(groups: Sequence[Group]) -> list[str]:
     return list(dict.fromkeys(text for group in groups for entry in group.entries.values() for text in entry.reasons.values()))
 
 
-def _wrapped(reasons: list[str], letters: dict[str, str], guesses: bool, characters: int) -> list[str]:
-    lines = ["Dashed frame: at most 2 points better than a guess."] if guesses else []
+def _wrapped(reasons: list[str], letters: dict[str, str], dashed: bool, characters: int) -> list[str]:
+    lines = ["Dashed frame: at most 2 points better than a guess."] if dashed else []
     lines += ["Hatched: failed or diverged with a seed, or with all."] if reasons else []
     for text in reasons[:27]:
         lines += textwrap.wrap(f"({letters[text]}) {text}", characters, subsequent_indent="      ") or [""]
@@ -98,7 +98,7 @@ def _draw(axes, group: Group, title: str, colours, norm, letters: dict[str, str]
             dark = shade is not None and _luminance(shade) < 0.45
             box = {"facecolor": _PLAIN, "edgecolor": "none", "pad": 1.2} if entry.reasons else None
             axes.text(j, i, text, ha="center", va="center", fontsize=size, color="white" if dark and not box else "black", bbox=box, zorder=4)
-            if _is_a_guess(entry, group.chance):
+            if _is_a_guess(entry, group.guess):
                 axes.add_patch(
                     Rectangle(
                         (j - 0.44, i - 0.4),
@@ -124,7 +124,7 @@ def _draw(axes, group: Group, title: str, colours, norm, letters: dict[str, str]
     axes.tick_params(which="minor", length=0)
     seeds = max((len(e.accuracies) + len(e.reasons) + e.waiting for e in group.entries.values()), default=0)
     said = f"float32 {group.baseline.mean:.1f} %" if group.baseline.mean is not None else "float32 failed"
-    said += f", guess {group.chance:.1f} %" if group.chance is not None else ""
+    said += f", guess {group.guess:.1f} %" if group.guess is not None else ""
     said += f", mean of {seeds} seeds" if seeds > 1 else ""
     # Above the modes' names, which take two lines.
     axes.annotate(said, (0, 1), (0, size * 3.9), "axes fraction", "offset points", fontsize=size, color="#333333", annotation_clip=False)
@@ -143,8 +143,8 @@ def _label(entry: Entry, letters: dict[str, str]) -> str:
     return signed(entry.gap, 2 if abs(entry.gap) < 9.995 else 1)
 
 
-def _is_a_guess(entry: Entry, chance: float | None) -> bool:
-    return chance is not None and entry.mean is not None and entry.mean <= chance + 2
+def _is_a_guess(entry: Entry, guess: float | None) -> bool:
+    return guess is not None and entry.mean is not None and entry.mean <= guess + 2
 
 
 def _scale(panels, axes, colours, norm, size: float) -> None:

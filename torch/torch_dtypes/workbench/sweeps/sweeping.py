@@ -24,11 +24,11 @@ class Sweep:
     Attributes:
         cells: what was asked for, in order.
         outcomes: what came out, by ``cell.key``, the trainings in float32 too; cells that were not reached have none.
-        chances: the percentage of a guess, by data set.
+        guesses: the percentage of a guess, by data set.
     """
 
-    def __init__(self, cells: Sequence[Cell], outcomes: dict[str, dict], chances: dict[str, float] | None = None):
-        self.cells, self.outcomes, self.chances = tuple(cells), dict(outcomes), dict(chances or {})
+    def __init__(self, cells: Sequence[Cell], outcomes: dict[str, dict], guesses: dict[str, float] | None = None):
+        self.cells, self.outcomes, self.guesses = tuple(cells), dict(outcomes), dict(guesses or {})
 
     def rows(self) -> list[dict]:
         """A row for each cell: model, dataset, recipe, accumulate, format, rounding, seed, epochs, state, accuracy (percent), gap (points to float32
@@ -38,7 +38,7 @@ class Sweep:
 
     def groups(self) -> list[tables.Group]:
         """A table for each model, data set, recipe and accumulation policy."""
-        return tables.groups(self.cells, self.outcomes, self.chances)
+        return tables.groups(self.cells, self.outcomes, self.guesses)
 
     def table(self) -> list[dict[str, str]]:
         """A row for each format of each group: a text for each rounding mode, ``mean ± deviation (gap)``."""
@@ -74,7 +74,7 @@ class Sweep:
 
     def to_json(self, path: str | os.PathLike | None = None) -> dict:
         """All of it as plain data: the rows, and the outcomes with their epochs; written into a file, too, where one is named. Raises: OSError."""
-        data = {"rows": self.rows(), "chances": self.chances, "outcomes": list(self.outcomes.values())}
+        data = {"rows": self.rows(), "guesses": self.guesses, "outcomes": list(self.outcomes.values())}
         if path is not None:
             write_json(path, data)
         return data

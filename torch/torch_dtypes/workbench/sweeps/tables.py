@@ -59,7 +59,7 @@ class Group:
     """One table: what a model, data set, recipe and accumulation policy have, by format and rounding mode.
 
     Attributes:
-        baseline: float32's entry. chance: the percentage of a guess, if it is known.
+        baseline: float32's entry. guess: the percentage of a guess, if it is known.
     """
 
     model: str
@@ -70,7 +70,7 @@ class Group:
     roundings: list[str]
     entries: dict[tuple[str, str], Entry]
     baseline: Entry
-    chance: float | None = None
+    guess: float | None = None
 
     @property
     def title(self) -> str:
@@ -80,7 +80,7 @@ class Group:
     def caption(self) -> str:
         """What the numbers are, in a sentence."""
         said = f"Test accuracy in percent; in parentheses its gap in points to float32's {self.baseline.text() or 'missing'}"
-        return said + (f"; a guess has {self.chance:.1f}." if self.chance is not None else ".")
+        return said + (f"; a guess has {self.guess:.1f}." if self.guess is not None else ".")
 
     def rows(self) -> list[list[str]]:
         """A row for each format: its name, then a text for each rounding mode."""
@@ -110,13 +110,13 @@ def flat(cells: Sequence[Cell], outcomes: dict[str, dict]) -> list[dict]:
     return rows
 
 
-def groups(cells: Sequence[Cell], outcomes: dict[str, dict], chances: dict[str, float] | None = None) -> list[Group]:
+def groups(cells: Sequence[Cell], outcomes: dict[str, dict], guesses: dict[str, float] | None = None) -> list[Group]:
     """The tables, in the order of the cells."""
     made: dict[tuple, Group] = {}
     for cell, row in zip(cells, flat(cells, outcomes), strict=True):
         key = (cell.model, cell.dataset, cell.recipe, cell.accumulate)
         if key not in made:
-            made[key] = Group(*key, [], [], {}, Entry(), (chances or {}).get(cell.dataset))
+            made[key] = Group(*key, [], [], {}, Entry(), (guesses or {}).get(cell.dataset))
         group = made[key]
         for name, names in ((cell.format, group.formats), (cell.rounding, group.roundings)):
             if name not in names:

@@ -21,7 +21,7 @@ IN_TREE = importlib.util.find_spec("torch_dtypes._overlay") is None
 OVERLAY = (
     "autograd/test_foreign_gradients.py",
     "graphs/test_chains.py", "graphs/test_compiled_attention.py", "graphs/test_compiled_casts.py", "graphs/test_compiled_formats.py",
-    "graphs/test_graph_capture.py", "graphs/test_stock_compile.py", "graphs/test_exported_formats.py",
+    "graphs/test_compiled_code.py", "graphs/test_graph_capture.py", "graphs/test_stock_compile.py", "graphs/test_exported_formats.py",
     "graphs/test_exported_sizes.py", "graphs/test_varying_sizes.py", "python/test_hooks.py",
     "python/test_loading_again.py", "python/test_stock.py",
     "python/test_typing.py",  # of what is installed beside a wheel

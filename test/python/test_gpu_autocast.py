@@ -1,4 +1,5 @@
-"""torch.autocast("cuda", dtype=<one of ours>), whose lists of operators are others than the CPU's: `--device cuda`. What both have: test_amp.py."""
+"""torch.autocast("cuda", dtype=<one of ours>), whose lists of operators are others than the CPU's: `--device cuda`. What both have:
+test_autocast.py."""
 
 import copy
 

@@ -1,6 +1,7 @@
 // What torch.finfo says of a format, as float64.
 #pragma once
 #include <c10/formats/ExactCodec.h>
+#include <c10/formats/NextCode.h>
 
 #include <algorithm>
 #include <cmath>
@@ -59,6 +60,20 @@ inline bool keeps_minpos(const Format& f) {
 // this are 0 instead. 0 where there are none.
 inline double least_uniform(const Format& f, int digits) {
   return keeps_minpos(f) && f.min_exponent() > -digits ? smallest_normal(f) : 0;
+}
+// The largest number below x and the smallest one from x on, or NaN where there is none.
+inline double number_below(Format f, double x) {
+  f.rounding = Rounding::Down;
+  const uint64_t code = encode(f, unpack(x));
+  const double near = value_of(f, code);
+  if (near < x) return near;
+  const double next = value_of(f, f.is_table() ? next_code_of_table(f, code, false) : next_code(f, code, near, -INFINITY));
+  return next < x ? next : std::nan("");
+}
+inline double number_from(Format f, double x) {
+  f.rounding = Rounding::Up;
+  const double near = value_of(f, encode(f, unpack(x)));
+  return near >= x ? near : std::nan("");
 }
 // Whether a finite number beyond all machine types' range, or one that is not 0 and below it, may round to another value than an infinity or 0 would.
 inline bool tells_ends_apart(const Format& f) {

@@ -368,7 +368,7 @@ def test_a_rank_that_ends(tmp_path):
     together(killed, tmp_path, seconds=20)
 
 
-whole_sums = pytest.mark.skipif(not releases.SUBCLASSES_OF_DTENSOR_DISPATCH, reason="sums over ranks are refused before PyTorch 2.13")
+whole_sums = pytest.mark.skipif(not releases.SUBCLASSES_OF_DTENSOR_DISPATCH, reason="sums over ranks are refused before PyTorch 2.12")
 
 
 def unfinished_sums(rank):

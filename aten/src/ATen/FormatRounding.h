@@ -37,6 +37,21 @@ Format rounding_format(const FormatEntry& entry);
 std::optional<at::Generator> set_word_source(std::optional<at::Generator> generator);
 bool has_word_source();
 
+// Where one call has a generator: its rounding draws from it, too, unless this thread has a source of its own.
+struct WordSourceGuard {
+  explicit WordSourceGuard(const std::optional<at::Generator>& generator) : set_(generator && !has_word_source()) {
+    if (set_) set_word_source(generator);
+  }
+  ~WordSourceGuard() {
+    if (set_) set_word_source(std::nullopt);
+  }
+  WordSourceGuard(const WordSourceGuard&) = delete;
+  WordSourceGuard& operator=(const WordSourceGuard&) = delete;
+
+ private:
+  bool set_;
+};
+
 // 64 bits of a generator, of this thread's, or of torch's default one for the device of the tensors that are rounded. The host draws them, from a
 // CUDA device's generator too, but within a CUDA graph.
 Seed next_seed(const std::optional<at::Generator>& generator = std::nullopt, c10::Device device = c10::kCPU);

@@ -4,6 +4,7 @@
 #include <c10/core/ScalarType.h>
 #include <c10/formats/FormatLimits.h>
 #include <c10/formats/FormatRegistry.h>
+#include <c10/formats/FormatRegistryTypes.h>
 #include <c10/util/Exception.h>
 
 #include <string>
@@ -80,7 +81,7 @@ ScalarType promote_types(ScalarType a, ScalarType b) {
   if (both) return a;
   const ScalarType ours = is_format_type(a) ? a : b;
   const ScalarType other = is_format_type(a) ? b : a;
-  return isFloatingType(other) || isComplexType(other) ? other : ours;
+  return isFloatingType(other) || isComplexType(other) ? promoted_stock(other, format_entry(ours).format) : ours;
 }
 
 void store_element(void* data, ScalarType type, double value) {

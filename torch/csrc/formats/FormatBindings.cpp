@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/formats/BuiltinFormats.h>
 #include <c10/formats/FormatLimits.h>
+#include <c10/formats/FormatRegistryTypes.h>
 #include <c10/formats/ValueTable.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/formats/Arguments.h>
@@ -187,6 +188,10 @@ void bind_formats(py::module_& m) {
   m.def("format_of", [](py::handle dtype) -> py::object {
     const FormatEntry* entry = format_of_dtype(dtype.ptr());
     return entry ? py::cast(entry->format) : py::none();
+  });
+  m.def("has_numbers_of", [](py::handle stock, const Format& format) {
+    TORCH_CHECK_TYPE(THPDtype_Check(stock.ptr()), "has_numbers_of: expected a dtype, but got ", std::string(py::repr(py::type::of(stock))));
+    return f::has_numbers_of(c10::toRealValueType(reinterpret_cast<THPDtype*>(stock.ptr())->scalar_type), format);
   });
   m.def("name_of", [](py::handle dtype) { return expect_format(dtype).name; });
   m.def("format_count", &c10::formats::format_count);

@@ -46,9 +46,12 @@ PyObject* get_grad_dtype(PyObject* self, void* closure) {
   return new_dtype_reference(*entry);
 }
 
-// Stock compares the two by the container's type. A stock gradient is one that `grad_dtype` asks for, or allows.
-bool takes_stock_grad(PyObject* self, PyObject* grad) {
-  if (!stock_get_grad_dtype || format_of_tensor(grad)) return false; // releases before the property
+// Stock compares the two by the container's type. A stock gradient is one that `grad_dtype` asks for, or allows, and so is one of the tensor's own
+// dtype.
+bool takes_grad(PyObject* self, PyObject* grad) {
+  const bool alike = format_of_tensor(self) == format_of_tensor(grad);
+  if (alike && (!format_of_tensor(self) || !stock_get_grad_dtype)) return true; // which stock judges
+  if (!stock_get_grad_dtype || (!alike && format_of_tensor(grad))) return false; // releases before the property
   PyObject* asked = get_grad_dtype(self, nullptr);
   PyObject* given = PyObject_GetAttrString(grad, "dtype");
   const bool takes = asked && given && (asked == Py_None || asked == given);
@@ -59,7 +62,7 @@ bool takes_stock_grad(PyObject* self, PyObject* grad) {
 }
 
 int set_grad(PyObject* self, PyObject* grad, void* closure) {
-  if (grad && THPVariable_Check(grad) && format_of_tensor(self) != format_of_tensor(grad) && !takes_stock_grad(self, grad)) {
+  if (grad && THPVariable_Check(grad) && !takes_grad(self, grad)) {
     PyObject* own = PyObject_GetAttrString(self, "dtype");
     PyObject* other = PyObject_GetAttrString(grad, "dtype");
     PyObject* asked = stock_get_grad_dtype ? get_grad_dtype(self, nullptr) : nullptr;

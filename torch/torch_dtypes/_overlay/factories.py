@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -167,10 +168,23 @@ def drawn(name: str):
             return stock(*args, **kwargs)
         dtype, *rest = take_all(kwargs)
         values = stock(*args, dtype=_drawing_type(dtype), **kwargs)
-        return finish(_below_one(values, dtype) if name == "rand" else values, dtype, *rest)
+        with _words_of(kwargs.get("generator")):
+            return finish(_below_one(values, dtype) if name == "rand" else values, dtype, *rest)
 
     factory.__name__ = name
     return factory
+
+
+@contextlib.contextmanager
+def _words_of(generator: torch.Generator | None):
+    """Where rounding draws too, it draws from the same generator as the numbers."""
+    before = _C.set_word_source(generator)
+    if generator is None or before is not None:  # a block's own
+        _C.set_word_source(before)
+    try:
+        yield
+    finally:
+        _C.set_word_source(before)
 
 
 def _drawing_type(dtype: torch.dtype) -> torch.dtype:

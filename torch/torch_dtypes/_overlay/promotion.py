@@ -1,6 +1,7 @@
 """Type promotion and the default dtype.
 
-One of ours with bool, an integer or a Python number is ours; with a stock floating dtype, the stock one; two formats do not mix.
+One of ours with bool, an integer or a Python number is ours; with a stock floating dtype, the stock one, or a wider one that has all numbers of both;
+two formats do not mix.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ def promoted(a: torch.dtype, b: torch.dtype) -> torch.dtype:
             return a
         raise TypeError(f"expected dtypes that promote to one, but got two number formats, {a} and {b}. Convert one tensor first.")
     other = b if ours[0] is a else a
-    return other if other.is_floating_point or other.is_complex else ours[0]
+    if not (other.is_floating_point or other.is_complex):
+        return ours[0]
+    return other if _C.has_numbers_of(other, _C.format_of(ours[0])) else torch.promote_types(other, compute_type(ours[0]))
 
 
 def promote_types(stock, type1, type2):

@@ -24,7 +24,7 @@ NO_CHUNKED_CROSS_ENTROPY = since("2.13")  # linear_cross_entropy(options=...)
 # Differences in what all have.
 SKIP_RULES_KNOW_FRAMES = RUNNING >= (2, 12)  # torch._dynamo.trace_rules.check(frame=)
 SKIPS_HAVE_REASONS = RUNNING >= (2, 13)  # torch._dynamo.types.ConvertFrameReturn
-SUBCLASSES_OF_DTENSOR_DISPATCH = RUNNING >= (2, 13)  # before, operators of DTensors never come to a subclass's __torch_dispatch__
+SUBCLASSES_OF_DTENSOR_DISPATCH = RUNNING >= (2, 12)  # before, operators of DTensors never come to a subclass's __torch_dispatch__
 OVERLOADS_CALL_TWO_WAYS = RUNNING >= (2, 14)  # torch._ops.OpOverload.__call__
 SHARDS_NAME_GRADIENTS = RUNNING >= (2, 15)  # fully_shard says what dtype the gradients of gathered parameters have
 COLLECTIVES_WRAP_LISTS = RUNNING >= (2, 15)  # _functional_collectives._maybe_wrap_tensors; before, each by _maybe_wrap_tensor

@@ -153,6 +153,10 @@ Tensor addmm(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor
   expect_dims("addmm", {{a, 2}, {b, 2}}, 2);
   return added(sums, "addmm", self, a.unsqueeze(0), b.unsqueeze(0), beta, alpha, {a.size(0), b.size(1)});
 }
+Tensor addr(const Sums& sums, const Tensor& self, const Tensor& x, const Tensor& y, const Scalar& beta, const Scalar& alpha) {
+  expect_dims("addr", {{x, 1}, {y, 1}}, 2);
+  return added(sums, "addr", self, x.view({1, -1, 1}), y.view({1, 1, -1}), beta, alpha, {x.size(0), y.size(0)});
+}
 Tensor addmv(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& x, const Scalar& beta, const Scalar& alpha) {
   expect_dims("addmv", {{a, 2}, {x, 1}}, 2);
   return added(sums, "addmv", self, a.unsqueeze(0), x.unsqueeze(0).unsqueeze(2), beta, alpha, {a.size(0)});

@@ -27,6 +27,7 @@ Tensor dot(const Sums& sums, const Tensor& x, const Tensor& y);
 // beta * self + alpha * a b. With both 1, self is what the accumulator starts with. Else "exact" rounds the whole once; under others the machine's
 // type takes the accumulator's number by alpha and adds beta * self, and that is rounded once.
 Tensor addmm(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha);
+Tensor addr(const Sums& sums, const Tensor& self, const Tensor& x, const Tensor& y, const Scalar& beta, const Scalar& alpha);
 Tensor addmv(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& x, const Scalar& beta, const Scalar& alpha);
 Tensor baddbmm(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha);
 Tensor addbmm(const Sums& sums, const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha);

@@ -63,7 +63,7 @@ Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b, const Scalar& alpha
   type.see(a, name_of(op));
   type.see(b, name_of(op));
   if (type.stock_wins() && !existing.defined()) {
-    return stock_binary(op, stock_operand(a, *type.stock), stock_operand(b, *type.stock), alpha);
+    return stock_binary(op, stock_operand(a, *type.stock()), stock_operand(b, *type.stock()), alpha);
   }
   TORCH_CHECK(!type.is_complex(), name_of(op), ": expected real operands for a result of a number format, but got a complex one");
   const Target target{existing.defined() ? entry_of(existing) : *type.format, existing};
@@ -90,6 +90,8 @@ Tensor& binary_in_place(BinaryOp op, Tensor& self, const Tensor& other, const Sc
     binary(op, self, other, alpha, self);
     return self;
   }
+  TORCH_CHECK(c10::isFloatingType(self.scalar_type()) || self.is_complex(), "result type ", entry_of(other).name,
+              " can't be cast to the desired output type ", self.scalar_type()); // stock's words, of the dtype that the caller knows
   const at::AutoDispatchBelowADInplaceOrView guard;
   const Tensor values = decoded(other);
   switch (op) {
@@ -222,7 +224,9 @@ Tensor ternary(const char* name, TernaryOp op, const Tensor& a, const Tensor& b,
     return elementwise(op, Operand::of(a), Operand::of(b), Operand::of(c), s, {entry_of(self), self});
   }
   if (format && !in_place) return elementwise(op, Operand::of(a), Operand::of(b), Operand::of(c), s, {*format, {}});
-  const auto plain = [&](const Tensor& t) { return format || !type.stock ? (is_format_tensor(t) ? decoded(t) : t) : stock_operand(t, *type.stock); };
+  const auto plain = [&](const Tensor& t) {
+    return format || !type.stock() ? (is_format_tensor(t) ? decoded(t) : t) : stock_operand(t, *type.stock());
+  };
   return stock(plain);
 }
 

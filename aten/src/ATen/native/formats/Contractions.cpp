@@ -11,6 +11,7 @@
 #include <ATen/ops/bmm_ops.h>
 #include <ATen/ops/conv_tbc_backward_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/convolution_backward_ops.h>
+#include <ATen/ops/dot_ops.h>
 #include <ATen/ops/einsum_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/ger_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/linear_compositeimplicitautograd_dispatch.h>
@@ -228,6 +229,16 @@ std::optional<Tensor> tensordot_by_labels(const Tensor& self, const Tensor& othe
   return contracted(a, b, needed).tensor;
 }
 
+// Of all dimensions, where they have gaps: stock multiplies, rounds, and adds up then, what it does by one dot product where they have none.
+std::optional<Tensor> whole_dot(const Tensor& self, const Tensor& other, at::IntArrayRef dims_self, at::IntArrayRef dims_other) {
+  const auto dims = static_cast<int64_t>(dims_self.size());
+  if (self.dim() != dims || other.dim() != dims || dims_other.size() != dims_self.size() || (self.is_contiguous() && other.is_contiguous()))
+    return std::nullopt;
+  const Tensor x = self.permute(dims_self), y = other.permute(dims_other);
+  if (x.sizes() != y.sizes()) return std::nullopt;
+  return at::_ops::dot::call(x.reshape(-1), y.reshape(-1));
+}
+
 std::optional<Tensor> vecdot_by_matmul(const Tensor& x, const Tensor& y, int64_t dim) {
   if (x.dim() == 0 || y.dim() == 0) return std::nullopt;
   const int64_t d = at::maybe_wrap_dim(dim, x.dim()), e = at::maybe_wrap_dim(dim, y.dim());
@@ -302,9 +313,9 @@ bool run_contraction(const std::string& name, torch::jit::Stack* stack) {
   const Tensor a = arguments[0].toTensor(), b = arguments[1].toTensor();
   const auto policy = one_policy({a, b});
   // Stock's vecdot rounds each product: what `float64` and `float32` do not.
-  if (!policy || !(policy->own_kernels() || (lines && policy->kind != Accumulation::Kind::Machine))) return false;
-  const auto result =
-      dots ? tensordot_by_labels(a, b, arguments[2].toIntVector(), arguments[3].toIntVector()) : vecdot_by_matmul(a, b, arguments[2].toInt());
+  if (!policy || (lines && !policy->own_kernels() && policy->kind == Accumulation::Kind::Machine)) return false;
+  const auto contract = policy->own_kernels() ? &tensordot_by_labels : &whole_dot;
+  const auto result = dots ? contract(a, b, arguments[2].toIntVector(), arguments[3].toIntVector()) : vecdot_by_matmul(a, b, arguments[2].toInt());
   if (!result) return false;
   torch::jit::drop(*stack, count);
   stack->emplace_back(*result);

@@ -144,10 +144,11 @@ static void expect_steps(const FormatEntry& left, const FormatEntry& right, cons
       continue;
     }
     const Format f = step_format(entry, chosen, policy);
-    TORCH_CHECK(f.arithmetic_in_double(),
-                "accumulate: expected formats whose arithmetic float64 can do (at most 51 significant bits, products within its "
-                "exponents) for sums rounded at every step, but got ",
-                (chosen ? *chosen : entry).name, ". Use accumulate(\"exact\") or accumulate(\"float64\").");
+    TORCH_CHECK(
+        f.arithmetic_in_double(),
+        "accumulate: expected formats whose arithmetic float64 can do (at most 51 significant bits, 25 bits where they wrap around, products within "
+        "its exponents) for sums rounded at every step, but got ",
+        (chosen ? *chosen : entry).name, ". Use accumulate(\"exact\") or accumulate(\"float64\").");
   }
   const int digits = left.format.significand_bits() + right.format.significand_bits();
   TORCH_CHECK(!policy.exact_product || (digits <= 53 && left.format.arithmetic_in_double() && right.format.arithmetic_in_double()),

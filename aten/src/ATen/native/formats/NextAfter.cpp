@@ -50,7 +50,7 @@ Tensor nextafter_kernel(const Tensor& given, const Tensor& given_other) {
   type.see(given_other, "nextafter");
   TORCH_CHECK_TYPE(!type.is_complex(), "nextafter: expected real operands, but got a complex one");
   if (!type.result()) {
-    const auto stock = [&](const Tensor& t) { return is_format_tensor(t) ? to_stock(t, *type.stock) : t; };
+    const auto stock = [&](const Tensor& t) { return is_format_tensor(t) ? to_stock(t, *type.stock()) : t; };
     return at::_ops::nextafter::call(stock(given), stock(given_other));
   }
   // A number on the CPU comes along, as in any elementwise operator.
@@ -126,7 +126,7 @@ Tensor nextafter_autograd(const Tensor& self, const Tensor& other) {
   // A stock result: by casts that autograd sees.
   const ExplicitDtypeGuard explicit_dtype;
   const auto stock = [&](const Tensor& t) {
-    return entry_beneath(t) ? at::_ops::to_dtype::call(t, c10::toRealValueType(*type.stock), false, false, {}) : t;
+    return entry_beneath(t) ? at::_ops::to_dtype::call(t, c10::toRealValueType(*type.stock()), false, false, {}) : t;
   };
   return at::_ops::nextafter::call(stock(self), stock(other));
 }

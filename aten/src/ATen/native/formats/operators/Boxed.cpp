@@ -5,6 +5,7 @@
 #include <ATen/native/formats/ResultType.h>
 #include <ATen/native/formats/operators/BoxedCall.h>
 #include <ATen/native/formats/operators/DotOperators.h>
+#include <ATen/native/formats/operators/ExactPowers.h>
 #include <ATen/native/formats/operators/Foreach.h>
 #include <ATen/native/formats/operators/ForwardMode.h>
 #include <ATen/native/formats/operators/FunctionTables.h>
@@ -84,6 +85,7 @@ class BoxedKernel final : public c10::OperatorKernel {
     if (plan_.touches != Touches::All && run_on_touched(op, plan_, stack)) return true;
     if (plan_.limits >= 0) give_limits(plan_, *stack);
     if (plan_.way == Way::Loop) return run_place_by_place(op, plan_, stack), true;
+    if (plan_.has(fact::Powers) && run_exact_power(plan_, stack)) return true;
     return plan_.has(fact::Elementary | fact::Tabled) && run_by_table(op, plan_, stack);
   }
 

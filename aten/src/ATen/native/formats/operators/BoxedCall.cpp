@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
 #include <vector>
 
 namespace at::formats {
@@ -43,6 +44,8 @@ BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts)
   if (plan.accumulate >= 0 && (*stack)[base + plan.accumulate].toBool()) selects_ = false;
   if (plan.reduce >= 0) selects_ = selects_ || selects_by((*stack)[base + plan.reduce]);
   choose_types(plan, *stack, base);
+  if (plan.generator >= 0) generator_ = (*stack)[base + plan.generator].toOptional<at::Generator>();
+  keep_range(plan, *stack, base);
   if (plan.draws_only && casts == Casts::Plain) {
     blank_ = (*stack)[base].toTensor();
     for (size_t i = 1; i < plan.arguments.size(); ++i) { // x.bernoulli_(x) reads what it writes to
@@ -65,6 +68,16 @@ BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts)
         (c10::formats::sees_inexact(format.rounding) || (format.itemsize() <= 2 && plan.near_ties)); // wide ones have no tables
     if (ranged_ || near_) keep_operand(plan, *stack, base);
   }
+}
+
+// Of drawn numbers, those of the format that lie where float32's do: the nearest to a draw may be the end that an interval is open at, or 0.
+void BoxedCall::keep_range(const Plan& plan, const torch::jit::Stack& stack, size_t base) {
+  if (!format_ || casts_ != Casts::Plain) return;
+  const Format& f = format_->format;
+  if (plan.has(fact::Positive)) least_ = c10::formats::smallest(f);
+  if (!plan.has(fact::Interval)) return;
+  const double least = c10::formats::number_from(f, stack[base + 1].toDouble()), most = c10::formats::number_below(f, stack[base + 2].toDouble());
+  if (least <= most) std::tie(least_, most_) = std::pair(least, most); // else the format has no number there
 }
 
 // Stand-ins of the operands that tell what float64's results stand for, as they were before the operator writes.
@@ -135,7 +148,8 @@ void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t 
   format_ = type.result();
   own_ = type.format;
   compute_ = type.format->compute;
-  if (plan.has(fact::Elementary) && !has_complex_number(plan, stack)) compute_ = ScalarType::Double; // complex ones are not rounded to a format
+  if (plan.has(fact::Elementary | fact::InFloat64) && !has_complex_number(plan, stack))
+    compute_ = ScalarType::Double; // complex ones are not rounded to a format
   if (plan.has(kAddsProducts)) {
     const Accumulation policy = accumulation_of(*type.format);
     if (policy.kind == Accumulation::Kind::Float64) compute_ = ScalarType::Double;
@@ -143,6 +157,11 @@ void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t 
                 ": expected a format whose values and their products float32 has for the accumulation policy float32, but got ", type.format->name,
                 ". Use float64 or exact.");
   }
+  // Of float32's own digits float32's results are rounded already, to nearest: another mode would change none.
+  const bool by_policy = plan.has(kAddsProducts) && accumulation_of(*type.format).kind == Accumulation::Kind::Float32;
+  const bool digits_of_float32 = own_->format.significand_bits() >= kFloat32Bits && !own_->format.is_table();
+  if (digits_of_float32 && !selects_ && !plan.draws_only && !by_policy && rounding_format(*own_).rounding != Rounding::NearestEven)
+    compute_ = ScalarType::Double;
   if (compute_ == ScalarType::Float && multiplies(plan) && !keeps_operands(plan, device_of(plan, stack, base))) compute_ = ScalarType::Double;
   // The format gets the rounding of what a stock tensor of such a precision draws from the same seed.
   if (plan.draws_only && format_) compute_ = type.format->format.significand_bits() <= 24 ? ScalarType::Float : ScalarType::Double;
@@ -152,7 +171,7 @@ void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t 
     return type.doubles || (type.integers && takes_wide_integers(plan, stack, base)) || !float32_has(plan.numbers, plan.arguments.size(), stack);
   };
   if (format_ && elements && wide()) compute_ = ScalarType::Double;
-  if (!format_) compute_ = c10::toRealValueType(*type.stock); // as stock casts its operands to the common type
+  if (!format_) compute_ = c10::toRealValueType(*type.stock()); // as stock casts its operands to the common type
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     c10::IValue& value = stack[base + i];
     if (plan.arguments[i].slot != Plan::Slot::Dtype || !value.isInt()) continue;
@@ -338,6 +357,7 @@ at::Tensor BoxedCall::before_rounding(const at::Tensor& t) const {
     at::Tensor values = t;
     return least > 0 ? values.masked_fill_(values.lt(least), 0) : values;
   }
+  if (plan_.has(fact::Interval | fact::Positive) && t.scalar_type() == compute_ && format_) return at::Tensor(t).clamp_(least_, most_);
   if (!operand_.defined() || t.scalar_type() != operand_.scalar_type()) return t;
   const FunctionEnds ends = ends_of(plan_.base, near_, ranged_, tail_of(plan_));
   return casts_ == Casts::Plain ? put_ends(t, operand_, ends) : with_ends(t, operand_, ends); // which autograd keeps
@@ -380,6 +400,7 @@ void BoxedCall::encode_together(size_t first, torch::jit::Stack* stack) const {
 
 void BoxedCall::finish(size_t results, torch::jit::Stack* stack) const {
   const Unobserved selected(selects_);
+  const WordSourceGuard words(generator_);
   for (const Pair& p : pairs_) {
     if (!p.written) continue;
     if (casts_ == Casts::Recorded) {

@@ -44,6 +44,7 @@ class BoxedCall {
   at::Tensor stand_in(const at::Tensor& t, bool written);
 
   at::Tensor before_rounding(const at::Tensor& t) const;
+  void keep_range(const Plan& plan, const torch::jit::Stack& stack, size_t base);
   at::Tensor laid_out(const at::Tensor& t) const;
 
   const Plan& plan_;
@@ -52,6 +53,8 @@ class BoxedCall {
   Casts casts_;
   bool selects_, random_;
   at::Tensor blank_; // whose elements do not count
+  std::optional<at::Generator> generator_;
+  double least_{-INFINITY}, most_{INFINITY}; // of the numbers that may be drawn
   const FormatEntry* format_{nullptr};              // of results, or nullptr: they stay stock
   const FormatEntry* own_{nullptr};                 // of the operands
   c10::ScalarType compute_{c10::ScalarType::Float}; // of the stand-ins

@@ -90,6 +90,7 @@ const std::map<std::string, Kernel>& dot_kernels() {
       {"dot", &typed<&accumulated::dot>},
       {"vdot", &typed<&accumulated::dot>},
       {"addmm", &typed<&accumulated::addmm>},
+      {"addr", &typed<&accumulated::addr>},
       {"addmv", &typed<&accumulated::addmv>},
       {"baddbmm", &typed<&accumulated::baddbmm>},
       {"addbmm", &typed<&accumulated::addbmm>},

@@ -105,7 +105,7 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
       bring_gradients_back(stack, base, *type.format);
       return false;
     }
-    const c10::ScalarType target = type.stock ? c10::toRealValueType(*type.stock) : type.format->compute;
+    const c10::ScalarType target = type.stock() ? c10::toRealValueType(*type.stock()) : type.format->compute;
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
       map_tensors(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
         if (!entry_beneath(t)) return t;

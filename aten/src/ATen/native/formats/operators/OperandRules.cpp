@@ -48,7 +48,7 @@ class CheckedComposite final : public c10::OperatorKernel {
       map_tensors(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
         if (!entry_beneath(t)) return t;
         const ExplicitDtypeGuard explicit_dtype;
-        return at::_ops::to_dtype::call(t, *type.stock, false, false, {});
+        return at::_ops::to_dtype::call(t, *type.stock(), false, false, {});
       });
     }
   }
@@ -144,7 +144,7 @@ ResultType result_type(const Plan& plan, const torch::jit::Stack& stack, size_t 
   look(false);
   if (!type.format) look(true);
   if (plan.mask >= 0 && type.format) expect_mask(plan, stack[base + plan.mask], *type.format);
-  if ((type.stock || type.integers) && type.format && plan.rule != OperandRule::Any && !(keeps_first && plan.rule == OperandRule::Normalisation) &&
+  if ((type.stock() || type.integers) && type.format && plan.rule != OperandRule::Any && !(keeps_first && plan.rule == OperandRule::Normalisation) &&
       !in_stock_formula())
     expect_one_dtype(plan, stack, base);
   if (keeps_first) {

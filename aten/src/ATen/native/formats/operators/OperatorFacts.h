@@ -27,7 +27,8 @@ enum class Way : uint8_t {
   _(Selects)         /* results are values of the operands, their negatives or numbers that the caller gave; so of Codes */ \
   _(Gates)           /* values of the first operand where the second's exceed a number, else zeros: a GPU's codes by themselves */ \
   _(PutsZeros)       /* and zeros, which codes stand for only where code 0 is 0 */                                         \
-  _(Elementary)      /* computed in float64, whatever the format; Tabled */                                                \
+  _(Elementary)      /* InFloat64 and Tabled */                                                                            \
+  _(InFloat64)       /* computed in float64, whatever the format */                                                        \
   _(Tabled)          /* narrow formats look results up */                                                                  \
   _(LeavesRange)     /* results may leave float64's range where the function has no pole */                                \
   _(ComesNear)       /* of numbers that it does not reach: c10/formats/FunctionEnds.h */                                   \
@@ -62,6 +63,8 @@ enum class Way : uint8_t {
   _(Fills)           /* of the first operand sizes and strides alone count */                                              \
   _(FillsInPlace)    /* so for the in-place operator */                                                                    \
   _(BelowOne)        /* draws from [0, 1): nothing is rounded up */                                                        \
+  _(Interval)        /* draws from [from, to), its arguments: nothing is rounded out of it */                              \
+  _(Positive)        /* draws positive numbers: nothing is rounded to 0 */                                                 \
   /* autograd */                                                                                                           \
   _(ByCasts)         /* recorded as casts around the stock operator, whose derivative or composite code goes by the container: Boxed.cpp */ \
   _(KeepsLittle)     /* in place: the stock formula makes a gradient of the operand's sizes and container: InPlaceAutograd.cpp */ \
@@ -74,6 +77,7 @@ enum class Way : uint8_t {
   _(VmapByCasts)     /* composite there, or a batching rule that makes zeros, ones or statistics of the container */       \
   _(VmapPairs)       /* of two tensors: a batching rule that converts the one without dimensions to the container */       \
   _(VmapTo)          /* decomposed there into code that compares dtypes by the container */                                \
+  _(VmapComposite)   /* decomposed there behind the front, where pairs of its operators are not seen */                    \
   _(VmapWhere)       /* makes a tensor of a number there, of the container's dtype */                                      \
   _(VmapDropout)     /* composite there, with noise of the container's dtype */                                            \
   /* torch.jit.trace */                                                                                                    \

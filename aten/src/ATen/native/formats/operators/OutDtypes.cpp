@@ -58,7 +58,7 @@ bool run_and_cast(const c10::OperatorHandle& functional, const Plan& plan, Stack
 void expect_dtype_of_result(const Plan& plan, const Stack& stack) {
   if (in_stock_formula()) return;
   const ResultType type = type_of_operands(plan, stack);
-  if (!type.format && !type.stock) return; // integers, whose result stock judges
+  if (!type.format && !type.stock()) return; // integers, whose result stock judges
   const FormatEntry* result = type.result();
   const size_t base = stack.size() - plan.arguments.size();
   for (size_t i = 1; i < plan.arguments.size(); ++i) {
@@ -66,11 +66,11 @@ void expect_dtype_of_result(const Plan& plan, const Stack& stack) {
     const at::Tensor& out = stack[base + i].toTensor();
     if (!out.defined() || (!entry_beneath(out) && !c10::isFloatingType(out.scalar_type()) && !c10::isComplexType(out.scalar_type()))) continue;
     const FormatEntry* own = entry_beneath(out);
-    const bool alike = result ? own == result : !own && out.scalar_type() == *type.stock;
+    const bool alike = result ? own == result : !own && out.scalar_type() == *type.stock();
     const auto name = [](const FormatEntry* entry, c10::ScalarType stock) {
       return "torch." + (entry ? entry->name : std::string(c10::getDtypeNames(stock).first));
     };
-    TORCH_CHECK(alike, plan.name, ": expected ", plan.arguments[i].name, " of the result's dtype ", name(result, type.stock.value_or(c10::kFloat)),
+    TORCH_CHECK(alike, plan.name, ": expected ", plan.arguments[i].name, " of the result's dtype ", name(result, type.stock().value_or(c10::kFloat)),
                 ", but got ", name(own, out.scalar_type()), ". Give a tensor of that dtype, or convert the result.");
   }
 }

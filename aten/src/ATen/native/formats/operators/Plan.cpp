@@ -105,7 +105,8 @@ Plan::Plan(const c10::FunctionSchema& schema)
   selects = way == Way::Codes || has(fact::Selects);
   moves = way == Way::Codes && !takes_number(schema) && !has_out(schema); // numbers have to be rounded
   near_ties = has(fact::ComesNear) && comes_near_ties(base);
-  random = has(fact::Draws) || place_of(schema, "generator") >= 0;
+  generator = place_of(schema, "generator");
+  random = has(fact::Draws) || generator >= 0;
   draws_only = has(fact::Fills) || (has(fact::FillsInPlace) && is_in_place(schema));
   numbers = number_places(schema, row);
   training = std::max({place_of(schema, "training"), place_of(schema, "train"), place_of(schema, "use_input_stats")});

@@ -65,6 +65,7 @@ class Plan {
   int reduce;      // the place of a text of that name, of which "amax" and the like select; or -1
   bool near_ties; // see comes_near_ties
   bool random;     // draws numbers, in the order of memory
+  int generator;   // the place of the argument of that name, or -1
   bool draws_only; // and nothing but the first operand's sizes and strides counts
   int training;    // the place of normalisation's flag, or -1
   int mask;        // the place of attention's mask, or -1

@@ -1,14 +1,19 @@
 #include <ATen/native/formats/operators/Vmap.h>
 
+#include <ATen/Accumulation.h>
 #include <ATen/FormatLibrary.h>
 #include <ATen/StockKernel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/functorch/BatchedTensorImpl.h>
+#include <ATen/native/formats/Contractions.h>
 #include <ATen/native/formats/operators/BoxedCall.h>
 #include <ATen/native/formats/operators/DotOperators.h>
 #include <ATen/native/formats/operators/OperandRules.h>
+#include <ATen/native/formats/operators/StockFormula.h>
 #include <ATen/native/formats/operators/VmapSums.h>
+#include <ATen/ops/addmm_ops.h>
 #include <ATen/ops/to_ops.h>
+#include <ATen/ops/unsqueeze_ops.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -45,12 +50,27 @@ class FrontKernel : public c10::OperatorKernel {
   StockKernel stock_;
 };
 
+// addr under a policy with kernels of its own: as the product of a column and a row, which has a rule under vmap. false, and nothing is done: no
+// such.
+bool update_by_policy(Stack* stack) {
+  const c10::IValue* arguments = &(*stack)[stack->size() - 5];
+  const at::Tensor self = arguments[0].toTensor(), x = arguments[1].toTensor(), y = arguments[2].toTensor();
+  const FormatEntry* entry = one_format({self, x, y});
+  if (!entry || !accumulation_of(*entry).own_kernels() || x.dim() != 1 || y.dim() != 1) return false;
+  const at::Tensor made =
+      at::_ops::addmm::call(self, at::_ops::unsqueeze::call(x, 1), at::_ops::unsqueeze::call(y, 0), arguments[3].toScalar(), arguments[4].toScalar());
+  torch::jit::drop(*stack, 5);
+  stack->emplace_back(made);
+  return true;
+}
+
 // Operands are cast to the compute type and results back, by casts that are batched and differentiated in their turn.
 class VmapByCasts final : public FrontKernel {
  public:
   using FrontKernel::FrontKernel;
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
     if (!batched_beside_ours(*stack)) return stock_.callBoxed(op, keys, stack);
+    if (plan_.base == "addr" && update_by_policy(stack)) return;
     if (plan_.has(kAddsProducts) && run_dot_operator(op, plan_, stack)) return;
     if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, Casts::Recorded)) return;
     if (!plan_.numbers.empty()) exchange_numbers(plan_.numbers, plan_.arguments.size(), stack);
@@ -69,6 +89,17 @@ class DropoutByCasts final : public FrontKernel {
     const BoxedCall call(plan_, stack, Casts::Recorded);
     op.callBoxed(stack);
     call.finish(op.schema().returns().size(), stack);
+  }
+};
+
+// Stock's composite code, run where torch.func sees each of its operators first.
+class CompositeAtFront final : public FrontKernel {
+ public:
+  using FrontKernel::FrontKernel;
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
+    if (!batched_beside_ours(*stack)) return stock_.callBoxed(op, keys, stack);
+    const CompositeGuard stock_code;
+    op.redispatchBoxed(c10::DispatchKeySet(), stack); // the composite kernel is at the key that no tensor has
   }
 };
 
@@ -157,6 +188,7 @@ static std::unique_ptr<FrontKernel> front_kernel(const c10::OperatorHandle& op) 
   const uint64_t facts = operator_facts(base, overload).facts;
   if (facts & fact::VmapDropout) return std::make_unique<DropoutByCasts>(op);
   if (op.hasKernelForDispatchKey(kFront)) return nullptr;
+  if (facts & fact::VmapComposite) return std::make_unique<CompositeAtFront>(op);
   if (facts & fact::VmapTo) return std::make_unique<VmapTo>(op);
   if (facts & fact::VmapWhere) return std::make_unique<VmapWhere>(op);
   const bool pair = overload.empty() || overload == "Tensor" || overload == "Tensor_Tensor" || overload == "Tensor_mode";

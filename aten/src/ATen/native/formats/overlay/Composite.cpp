@@ -212,7 +212,7 @@ Tensor combinations(const Tensor& self, int64_t r, bool with_replacement) {
   return at::compositeimplicitautograd::combinations(self, r, with_replacement);
 }
 
-// ---- integrals and condition numbers of nothing: stock makes its zeros of the operand's options ----
+// ---- integrals of nothing, condition numbers: stock makes zeros of the operand's options, and puts infinities that no user wrote ----
 
 template <typename Stock>
 Tensor by_values(const Tensor& self, Stock&& stock) {
@@ -230,8 +230,7 @@ Tensor integral(const Tensor& y, Step step, int64_t dim) {
 
 template <auto stock, typename Norm>
 Tensor condition(const Tensor& self, Norm p) {
-  if (!entry_beneath(self) || self.numel() != 0) return stock(self, p);
-  return by_values(self, [&](const Tensor& values) { return stock(values, p); });
+  return !entry_beneath(self) ? stock(self, p) : by_values(self, [&](const Tensor& values) { return stock(values, p); });
 }
 
 // ---- bincount: stock adds up weights in float64, but those of float32 ----

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 
 from .. import _C
@@ -9,7 +11,7 @@ from ..accumulation import accumulate
 from ..formats import dtype as dtype_of
 from ..formats import format_of, with_rounding
 from ..interchange import codes, from_codes
-from .plans import Plan, is_float32, mapped, rounded_number
+from .plans import Plan, Way, each_tensor, is_float32, mapped, rounded_number
 
 _PIECE = 1 << 16  # elements
 _WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
@@ -47,10 +49,27 @@ class Arithmetic:
         return t.to(self.exact).to(torch.float64)
 
     def rounded(self, t: torch.Tensor) -> torch.Tensor:
-        """float64 or complex128 to float32 or complex64, by the format's rounding."""
+        """float64 (in numbers of ``odd``, too) or complex128 to float32 or complex64, by the format's rounding."""
         if t.dtype is torch.complex128:
             return torch.view_as_complex(self.rounded(torch.view_as_real(t)).contiguous())
         return self.leave(t.to(self.dtype))
+
+    @functools.cached_property
+    def odd(self) -> torch.dtype:
+        """float64's numbers, with results whose last bit says that they are not exact: rounded once more, they are as if rounded once."""
+        return dtype_of("e11m52_to_odd")
+
+    def narrowed(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """Operands with float32 tensors for those of other dtypes whose numbers float32 has all."""
+
+        def enter(value):
+            if not isinstance(value, torch.Tensor) or value.dtype in _WIDER or value.is_complex():
+                return value
+            if value.is_floating_point() or value.dtype.itemsize < 3:  # what is float64 here is a number
+                return value.to(torch.float32)
+            return value.to(torch.float32) if value.numel() == 0 or _largest(value) <= 1 << 24 else value
+
+        return mapped(args, enter), {k: mapped(v, enter) for k, v in kwargs.items()}
 
     def in_format(self, op, plan: Plan, args: tuple, kwargs: dict, steps: bool):
         """The operator on tensors of the dtype; ``steps``: every step of its sums is rounded too."""
@@ -60,7 +79,7 @@ class Arithmetic:
             if isinstance(value, torch.Tensor) and value.dtype is torch.float32:
                 pairs.append((value, self.enter(value)))
                 return pairs[-1][1]
-            return rounded_number(value) if type(value) is float else self.dtype if value is torch.float32 else value
+            return self.dtype if value is torch.float32 else rounded_number(value)
 
         def leave(value):
             return self.leave(value) if isinstance(value, torch.Tensor) and _C.is_format_tensor(value) else value
@@ -89,7 +108,7 @@ class Arithmetic:
             resized = t.shape != stand_in.shape  # out= of no elements
             if resized:
                 t.resize_(stand_in.shape)
-            if resized or not (_C.is_format_tensor(stand_in) and self.native):
+            if resized or not (self.native and _C.is_format_tensor(stand_in) and stand_in.dtype is self.dtype):
                 t.copy_(back(stand_in))
 
     def in_float64(self, op, plan: Plan, args: tuple, kwargs: dict):
@@ -117,7 +136,7 @@ class Arithmetic:
                 if isinstance(value, torch.Tensor):
                     values = value.view(-1)[at : at + m]
                     return next(buffers)[:m].copy_(values if self.native else values.to(self.exact))
-                return rounded_number(value) if type(value) is float else value
+                return rounded_number(value)
 
             found = op(*map(piece, args), **{k: piece(v) for k, v in kwargs.items()})
             if not isinstance(found, torch.Tensor) or found.dtype is not torch.float64:
@@ -130,18 +149,28 @@ class Arithmetic:
 
     def _whole_in_float64(self, op, plan: Plan, args: tuple, kwargs: dict):
         pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+        read = [*each_tensor(args), *each_tensor(v for k, v in kwargs.items() if k not in plan.outs)]
+        # Integers are operands, and no places, where nothing else is one.
+        numbers = kwargs.get("dtype") is not None or not any(t.is_floating_point() or t.is_complex() for t in read)
+        exact = plan.way is Way.NATIVE and self.native and _all_real(args, kwargs)
+
+        def wide(t: torch.Tensor) -> torch.Tensor:
+            return t.to(self.odd) if exact else t
 
         def enter(value):
             if isinstance(value, torch.Tensor):
                 if is_float32(value):
-                    pairs.append((value, self.widened(value)))
+                    pairs.append((value, wide(self.widened(value))))
                     return pairs[-1][1]
-                # a number beside float32 tensors
-                return value.to(torch.float32).to(value.dtype) if value.dtype is torch.float64 and value.dim() == 0 else value
-            return rounded_number(value) if type(value) is float else _WIDER.get(value, value) if isinstance(value, torch.dtype) else value
+                if value.dtype is torch.float64 and value.dim() == 0:  # a number beside float32 tensors
+                    return wide(value.to(torch.float32).to(value.dtype))
+                if numbers or (exact and value.is_floating_point()):
+                    return wide(value.to(torch.complex128 if value.is_complex() else torch.float64))
+                return value
+            return _WIDER.get(value, value) if isinstance(value, torch.dtype) else rounded_number(value)
 
         def leave(value):
-            return self.rounded(value) if isinstance(value, torch.Tensor) and value.dtype in (torch.float64, torch.complex128) else value
+            return self.rounded(value) if isinstance(value, torch.Tensor) and value.dtype in (torch.float64, torch.complex128, self.odd) else value
 
         given = [mapped(a, enter) for a in args]
         named = {k: mapped(v, enter) for k, v in kwargs.items()}
@@ -150,6 +179,15 @@ class Arithmetic:
         if plan.written and all(plan.results):
             return _own_results(plan, results, args, kwargs)
         return _own_results(plan, mapped(results, leave), args, kwargs)
+
+
+def _largest(t: torch.Tensor) -> int:
+    low, high = torch.aminmax(t)
+    return max(-int(low), int(high))
+
+
+def _all_real(args: tuple, kwargs: dict) -> bool:
+    return not any(type(a) is complex for a in (*args, *kwargs.values())) and not any(t.is_complex() for t in each_tensor((args, *kwargs.values())))
 
 
 def _by_name(plan: Plan, args, kwargs):

@@ -22,7 +22,7 @@ from .. import _C
 from .._arguments import mode_name
 from ..rounding import own_modes
 from .arithmetic import Arithmetic
-from .plans import Way, each_tensor, in_float64, is_float32, plan_of
+from .plans import FLOAT32, Way, each_tensor, in_float64, leaves, mapped, of_float32, only_in_float32, plan_of
 
 __all__ = ["Fuzzy", "fuzzy"]
 
@@ -106,7 +106,7 @@ class Fuzzy(contextlib.ContextDecorator):
 
     Attributes:
         operations: how many operators the last block ran so, by name.
-        unseen: those with float32 results that it had to leave alone, by name: of other libraries, or without a float64 kernel.
+        unseen: those with float32 results that it had to leave alone, by name: of other libraries, of sparse tensors, or without a float64 kernel.
     """
 
     def __init__(self, model, mode, format, modules, nested, dot_products, seed) -> None:
@@ -148,18 +148,36 @@ class Fuzzy(contextlib.ContextDecorator):
 
     def _run(self, op, args, kwargs):
         plan = plan_of(op)
-        if (plan is not None and plan.way is Way.LEFT and not plan.accumulates) or (self._where is not None and not self._where.chosen_now()):
+        if (plan is not None and plan.way is Way.LEFT) or (self._where is not None and not self._where.chosen_now()):
             return op(*args, **kwargs)
         tensors = [*each_tensor(args), *each_tensor(kwargs.values())]
-        if not any(map(is_float32, tensors)) or in_float64(tensors):
+        if leaves(plan, args, kwargs, tensors) or any(t.is_meta for t in tensors):
             return op(*args, **kwargs)
-        if plan is None:
+        if not any(map(of_float32, tensors)):
+            return self._of_other_dtypes(op, plan, args, kwargs, tensors)
+        if in_float64(tensors) or (plan is not None and kwargs.get("dtype") not in (None, *FLOAT32)):
+            return op(*args, **kwargs)
+        if plan is None or only_in_float32(op, tensors):
             return self._unseen(op, args, kwargs)
-        if plan.way is Way.LEFT and not dict(zip(plan.names, args, strict=False), **kwargs).get("accumulate"):
-            return op(*args, **kwargs)
-        if kwargs.get("dtype", torch.float32) is not torch.float32:
-            return op(*args, **kwargs)
-        elsewhere = next((t.device for t in tensors if is_float32(t) and not _computes(t.device)), None)
+        return self._perturbed(op, plan, args, kwargs, tensors)
+
+    def _of_other_dtypes(self, op, plan, args, kwargs, tensors):
+        """Operands without float32 numbers, of which stock makes some: of integers by the default dtype, of others by ``dtype=``."""
+        results = op(*args, **kwargs)
+        made = [t for t in each_tensor((results,)) if of_float32(t)]
+        asked = kwargs.get("dtype") in FLOAT32
+        if not tensors or not made or (not asked and any((t.is_floating_point() or t.is_complex()) and not t.is_quantized for t in tensors)):
+            return results  # float32 statistics beside a narrower result are that result's arithmetic
+        if plan is None or only_in_float32(op, [*tensors, *made]):
+            self._note_unseen(op)
+            return results
+        if plan.way is Way.PRODUCTS and self.dot_products:  # whose steps begin with float32 numbers
+            args = mapped(args, lambda a: a.to(torch.float32) if isinstance(a, torch.Tensor) else a)
+            tensors = [*each_tensor(args)]
+        return self._perturbed(op, plan, args, kwargs, tensors)
+
+    def _perturbed(self, op, plan, args, kwargs, tensors):
+        elsewhere = next((t.device for t in tensors if not _computes(t.device)), None)
         if elsewhere is not None:
             raise NotImplementedError(
                 f"fuzzy: expected a tensor of {_DEVICES}, but {op} got one on {elsewhere}: there is no kernel for it. Move it with .cpu(), or work "
@@ -172,7 +190,11 @@ class Fuzzy(contextlib.ContextDecorator):
 
     def _computed(self, op, plan, args, kwargs, tensors):
         self.operations[op._opname] += 1
-        alone = all(t.dtype is torch.float32 and is_float32(t) for t in tensors)
+        real = not any(type(a) is complex for a in (*args, *kwargs.values()))
+        alone = real and all(t.dtype is torch.float32 for t in tensors)
+        if real and plan.way is Way.NATIVE and self.arithmetic.native and not alone:
+            args, kwargs = self.arithmetic.narrowed(args, kwargs)
+            alone = all(t.dtype is torch.float32 for t in each_tensor((args, *kwargs.values())))
         steps = plan.way is Way.PRODUCTS and self.dot_products
         if alone and (steps or (plan.way is Way.NATIVE and self.arithmetic.native)):
             return self.arithmetic.in_format(op, plan, args, kwargs, steps)
@@ -192,12 +214,16 @@ class Fuzzy(contextlib.ContextDecorator):
             self._run(torch.ops.aten.mul_.Tensor, (g, inverse_scale), {})
 
     def _unseen(self, op, args, kwargs):
+        self._note_unseen(op)
+        return op(*args, **kwargs)
+
+    def _note_unseen(self, op) -> None:
         name = op._schema.name
         self.unseen[name] += 1
         if name not in self._warned:
             self._warned.add(name)
-            warnings.warn(f"fuzzy: {name} runs in stock float32 arithmetic: it is no operator of PyTorch's, or has no float64 kernel", stacklevel=4)
-        return op(*args, **kwargs)
+            why = "it is no operator of PyTorch's, has no float64 kernel, or its operands are not dense"
+            warnings.warn(f"fuzzy: {name} runs in stock float32 arithmetic: {why}", stacklevel=5)
 
     def __repr__(self) -> str:
         where = "" if self._chosen is None else f", modules={sorted(self._chosen)}"
@@ -282,9 +308,10 @@ def fuzzy(
     Repeated, it shows how many digits of a result rounding decides (``significant_digits``). Each operator of PyTorch's that computes on float32
     tensors, below autograd and so forward, backward and in optimizers, gives its exact result (``+ - * / sqrt``, fused multiply-add) or float64's,
     rounded to float32 by ``mode``: in ``"stochastic"`` up or down with probabilities that keep the mean, and exact results stay; in ``"up_down"``
-    to nearest and then one number further or back. A Python number counts with its float32 value, as in stock arithmetic. NaN stays NaN, overflow
-    is infinite. ``mode`` holds within blocks of ``rounding`` and around them, which are for results in number formats. Tensors stay float32, the same
-    objects; what moves, selects, compares or draws values is left alone, and so is arithmetic in other dtypes.
+    to nearest and then one number further or back. A Python number counts with its float32 value, as in stock arithmetic, an integer tensor with its
+    own (``torch.arange(3) / 3`` is float32 arithmetic, too). NaN stays NaN, overflow is infinite. ``mode`` holds within blocks of ``rounding`` and
+    around them, which are for results in number formats. Tensors stay float32, the same objects; what moves, selects, compares or draws values is
+    left alone, as is what makes tensors of numbers (``linspace``, ``arange``, ``full``, windows), and arithmetic in other dtypes.
 
     Args:
         model: float32, on the CPU, or on a GPU for which this package has kernels; None for code without one.
@@ -304,7 +331,8 @@ def fuzzy(
         A :class:`Fuzzy` to enter, or to decorate a function with.
 
     Not seen: NumPy, TorchScript's fused code, compiled code (call the model itself), CUDA graphs' runs, data loaders' processes; ``Fuzzy.unseen``
-    counts the operators of other libraries and those without a float64 kernel, normalisation beside autocast's narrow inputs among them. Attention
+    counts the operators of other libraries, those without a float64 kernel, normalisation beside autocast's narrow inputs among them, and those of
+    sparse, nested, quantized and oneDNN's tensors, which run in stock float32. Attention
     runs by its mathematical definition, an LSTM by its steps. On a GPU a cell of an LSTM or GRU is one operator, rounded once where the CPU's steps
     are each; cuDNN is off in a block whose model has recurrent layers (or without a model), for its convolutions too.
 

@@ -12,7 +12,7 @@ import torch
 
 from .. import _C
 
-_FLOAT32 = (torch.float32, torch.complex64)
+FLOAT32 = (torch.float32, torch.complex64)
 
 
 class Way(Enum):
@@ -31,7 +31,8 @@ class Plan:
     names: tuple[str, ...]
     written: frozenset[str]
     results: tuple[str | None, ...]
-    accumulates: bool  # has a flag of that name, with which it adds
+    unless: str  # where it leaves values as they are but with a flag "accumulate", or an operand that is "complex" or "uncoalesced": which
+    outs: frozenset[str]  # arguments written to whose old values do not count
     pointwise: bool  # one new tensor, each element of it made of the operands' at the same place
     written_in_training: frozenset[str]
 
@@ -44,10 +45,22 @@ _LEFT = set(
     """_local_scalar_dense _to_copy clone copy detach lift lift_fresh fill zero where type_as to contiguous empty empty_like zeros_like ones_like
     full_like new_empty new_empty_strided new_full new_ones new_zeros eq ne lt le gt ge equal isfinite isnan isinf isreal isneginf isposinf isclose
     allclose isin signbit logical_and logical_or logical_xor logical_not floor ceil round trunc frac sign sgn nextafter frexp argmax argmin
-    argsort any all nonzero count_nonzero bincount histc bucketize searchsorted slice_backward select_backward diagonal_backward resize
+    argsort any all nonzero count_nonzero histc bucketize searchsorted slice_backward select_backward diagonal_backward resize
     value_selecting_reduction_backward expand_copy narrow_copy _unsafe_masked_index heaviside real imag complex _conj_physical conj_physical
-    _amp_update_scale is_pinned pin_memory set_ resize_as unique_consecutive _unique _unique2 multinomial""".split()
+    _amp_update_scale is_pinned pin_memory set_ resize_as unique_consecutive _unique _unique2 multinomial to_mkldnn sparse_mask
+    _sparse_mask_projection _coalesced sparse_resize sparse_resize_and_clear copy_sparse_to_sparse sparse_coo_tensor _sparse_coo_tensor_unsafe
+    _sparse_coo_tensor_with_dims _sparse_coo_tensor_with_dims_and_tensors sparse_compressed_tensor _sparse_compressed_tensor_unsafe
+    _sparse_compressed_tensor_with_dims""".split()
 )
+
+# True of real numbers: of complex ones they are roots and quotients.
+_LEFT_IF_REAL = {"abs", "sgn"}
+
+# Add up what a sparse tensor has twice at one place.
+_LEFT_IF_COALESCED = set("_coalesce _to_dense to_dense _to_sparse _to_sparse_csr _to_sparse_csc _to_sparse_bsr _to_sparse_bsc".split())
+
+# Arithmetic whose kernels are float32's alone.
+_FLOAT32_ALONE = set("quantize_per_tensor quantize_per_tensor_dynamic quantize_per_channel".split())
 
 
 # Operators that write to running statistics, of which their schemas say nothing: those with a flag for training where it is set.
@@ -75,9 +88,17 @@ def _way(op: torch._ops.OpOverload, name: str) -> Way:
     way, facts = _row(single if name != single else name, overload)
     views = any(r.alias_info is not None and not r.alias_info.is_write for r in op._schema.returns)
     numbers = not any("Tensor" in str(r.type) for r in op._schema.returns) and not op._schema.is_mutable
+    if overload.startswith("decimals"):  # of round: a product, and a quotient
+        return Way.WIDE
     if numbers or views or name in _LEFT or way in ("codes", "view") or "Selects" in facts or torch.Tag.nondeterministic_seeded in op.tags:
-        return Way.LEFT
+        return Way.WIDE if _unless(op, single) else Way.LEFT
     return Way.PRODUCTS if "Products" in facts else Way.WIDE
+
+
+def _unless(op: torch._ops.OpOverload, name: str) -> str:
+    if any(a.name == "accumulate" for a in op._schema.arguments):
+        return "accumulate"
+    return "complex" if name in _LEFT_IF_REAL else "uncoalesced" if name in _LEFT_IF_COALESCED else ""
 
 
 @functools.cache
@@ -94,15 +115,28 @@ def plan_of(op: torch._ops.OpOverload) -> Plan | None:
 
     return Plan(
         _way(op, name), tuple(a.name for a in schema.arguments), frozenset(sets.values()), tuple(map(result, schema.returns)),
-        any(a.name == "accumulate" for a in schema.arguments),
+        _unless(op, name.removeprefix("_foreach_")), frozenset(a.name for a in schema.arguments if a.is_out),
         torch.Tag.pointwise in op.tags and not sets and len(schema.returns) == 1,
         frozenset(_RUNNING if name in _UPDATES_RUNNING else ()),
     )  # fmt: skip
 
 
-def rounded_number(x: float) -> float:
-    """A Python number as float32 arithmetic takes it."""
-    return ctypes.c_float(x).value
+def leaves(plan: Plan | None, args: tuple, kwargs: dict, tensors: list[torch.Tensor]) -> bool:
+    """Whether an operator whose plan says ``unless`` leaves the values of these operands as they are."""
+    if plan is None or not plan.unless:
+        return False
+    if plan.unless == "accumulate":
+        return not dict(zip(plan.names, args, strict=False), **kwargs).get("accumulate")
+    if plan.unless == "complex":
+        return not any(t.is_complex() for t in tensors)
+    return all(t.layout is not torch.sparse_coo or t.is_coalesced() for t in tensors)
+
+
+def rounded_number(x):
+    """A Python number as float32 arithmetic takes it; anything else as it is."""
+    if type(x) is complex:
+        return complex(ctypes.c_float(x.real).value, ctypes.c_float(x.imag).value)
+    return ctypes.c_float(x).value if type(x) is float else x
 
 
 def each_tensor(values) -> Iterator[torch.Tensor]:
@@ -114,15 +148,25 @@ def each_tensor(values) -> Iterator[torch.Tensor]:
             yield from each_tensor(value)
 
 
+def of_float32(t: torch.Tensor) -> bool:
+    """Whether a tensor has float32's numbers, in any layout."""
+    return t.dtype in FLOAT32 and not t.is_meta
+
+
 def is_float32(t: torch.Tensor) -> bool:
     """Whether a tensor's arithmetic is float32's, and ours stands for it."""
-    return t.dtype in _FLOAT32 and t.layout is torch.strided and not t.is_meta
+    return of_float32(t) and t.layout is torch.strided
+
+
+def only_in_float32(op: torch._ops.OpOverload, tensors: list[torch.Tensor]) -> bool:
+    """Whether an operator, or a layout of operands (sparse, nested, of oneDNN), has no float64 form to be rounded."""
+    return op._opname in _FLOAT32_ALONE or any(t.layout is not torch.strided or t.is_nested or t.is_quantized for t in tensors)
 
 
 def in_float64(tensors: list[torch.Tensor]) -> bool:
     """Whether operands, float32 ones among them, promote to float64 (or complex128) in stock arithmetic."""
     wide = [t for t in tensors if t.dtype in (torch.float64, torch.complex128)]
-    narrow = [t for t in tensors if t.dtype in _FLOAT32]
+    narrow = [t for t in tensors if t.dtype in FLOAT32]
     return any(t.dim() > 0 for t in wide) or (bool(wide) and all(t.dim() == 0 for t in narrow))
 
 

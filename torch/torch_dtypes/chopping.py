@@ -8,7 +8,7 @@ from typing import Any, overload
 
 import torch
 
-from . import _C
+from . import _C, _integers
 from ._arguments import mode_name, mode_said, override_rounding
 from .formats import format_of, name_of_format
 
@@ -241,7 +241,7 @@ def chop(
 ) -> Any:
     """Rounds float values to a number format and gives them back as floats: ``chop(1.3, "q43")`` is 1.25.
 
-    Each value is rounded once, from its own type (float64 not by way of float32). Differentiable by the straight-through estimator: the
+    Each value is rounded once, from its own type (float64 not by way of float32, a Python integer of any size not by way of float64). Differentiable by the straight-through estimator: the
     gradient is the identity's, also where values overflow. NaN stays NaN where the format has one, and becomes what docs/numerics.md says
     where not; infinities likewise.
 
@@ -269,7 +269,8 @@ def chop(
 
     Raises:
         TypeError: x or D is none of the above.
-        ValueError: an unknown name or mode, or a flip_prob out of range.
+        ValueError: an unknown name or mode, a flip_prob out of range, or an integer beyond 64 bits that is out of range of a format with more than
+            51 significant bits.
         NotImplementedError: a tensor on a device other than the CPU, CUDA (where the package was built with kernels for it) and the meta device.
 
     Sources: Higham, Pranesh, "Simulating low precision floating-point arithmetic", SISC 41 (2019); Bengio, Leonard, Courville, "Estimating
@@ -301,5 +302,7 @@ def chop(
     if _is_jax(x):
         return _chop_jax(x, name, mode, rounding is None and mode is not None, flip_prob, generator)
     if isinstance(x, (int, float)) and not isinstance(x, bool):
+        if isinstance(x, int):
+            x, mode = _integers.before_rounding(x, name, mode, generator)
         return _chop_tensor(torch.tensor(x, dtype=torch.float64, device="cpu"), name, mode, flip_prob, generator).item()
     raise TypeError(f"expected a torch tensor, a NumPy or JAX array or a number to chop, but got {type(x).__name__}")

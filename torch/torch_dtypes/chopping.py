@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any, overload
 
 import torch
@@ -95,6 +96,8 @@ _constant_name._dynamo_marked_constant = _constant_mode._dynamo_marked_constant 
 
 def _chop_traced(x, D, rounding, generator, flip_prob):
     """What dynamo traces: the operator, with constants for format and mode. A block's mode is asked for when the operator runs."""
+    if isinstance(x, torch.Tensor) and x.dtype.is_complex:
+        return _by_parts(x, lambda parts: _chop_traced(parts, D, rounding, generator, flip_prob))
     if not isinstance(x, torch.Tensor) or x.dtype not in _TENSORS:
         torch._dynamo.graph_break(msg="chop in a graph takes stock tensors of floating dtypes")
         return chop(x, D, rounding, generator, flip_prob)
@@ -140,9 +143,17 @@ def _may_draw(generator: object, x: object) -> bool:
     return generator.device.type == x.device.type and generator.device.index in (None, x.device.index)  # torch.Generator("cuda") is any GPU's
 
 
+def _by_parts(x: torch.Tensor, rounded: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """A complex tensor of the real and imaginary parts that ``rounded`` gives for its own."""
+    parts = rounded(torch.view_as_real(x.resolve_conj()))
+    return torch.view_as_complex(parts if parts.stride(-1) == 1 else parts.contiguous())
+
+
 def _chop_tensor(x: torch.Tensor, name: str | Any, mode: str | None, flip_prob: float, generator: torch.Generator | None) -> torch.Tensor:
     if not isinstance(name, str):
         return name.quantize(x, rounding=mode, generator=generator)
+    if x.dtype.is_complex and not x.is_nested:
+        return _by_parts(x, lambda parts: _chop_tensor(parts, name, mode, flip_prob, generator))
     if x.dtype not in _TENSORS:
         raise TypeError(f"expected a tensor of float16, bfloat16, float32 or float64 to chop, but got {x.dtype}")
     try:
@@ -157,8 +168,8 @@ def _chop_numpy(x, name: str, mode: str | None, flip_prob: float, generator: tor
     import numpy as np
 
     dtype = x.dtype.newbyteorder("=")
-    if dtype not in (np.float16, np.float32, np.float64):
-        raise TypeError(f"expected an array of float16, float32 or float64 to chop, but got {x.dtype}")
+    if dtype not in (np.float16, np.float32, np.float64, np.complex64, np.complex128):
+        raise TypeError(f"expected an array of float16, float32, float64, complex64 or complex128 to chop, but got {x.dtype}")
     # torch takes native byte order, writeable memory and strides that are not negative.
     native = np.ascontiguousarray(x, dtype=dtype)
     source = native if native.flags.writeable else native.copy()
@@ -179,6 +190,8 @@ def _chop_jax(x, name: str, mode: str | None, of_block: bool, flip_prob: float, 
     import jax
     import numpy as np
 
+    if jax.numpy.iscomplexobj(x):
+        return jax.lax.complex(*(_chop_jax(part, name, mode, of_block, flip_prob, generator) for part in (x.real, x.imag)))
     if not isinstance(x, jax.core.Tracer):
         return jax.dlpack.from_dlpack(_chop_tensor(torch.from_dlpack(x).detach(), name, mode, flip_prob, generator))
 
@@ -205,7 +218,7 @@ def _is_jax(x: object) -> bool:
 
 def _is_numpy(x: object) -> bool:
     numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(x, (numpy.ndarray, numpy.floating))
+    return numpy is not None and isinstance(x, (numpy.ndarray, numpy.inexact))
 
 
 @overload
@@ -226,6 +239,14 @@ def chop(
 ) -> float: ...
 @overload
 def chop(
+    x: complex,
+    D: torch.dtype | str | _C.Format,
+    rounding: str | int | None = None,
+    generator: torch.Generator | None = None,
+    flip_prob: float = 0.0,
+) -> complex: ...
+@overload
+def chop(
     x: Any,
     D: torch.dtype | str | _C.Format,
     rounding: str | int | None = None,
@@ -241,20 +262,21 @@ def chop(
 ) -> Any:
     """Rounds float values to a number format and gives them back as floats: ``chop(1.3, "q43")`` is 1.25.
 
-    Each value is rounded once, from its own type (float64 not by way of float32, a Python integer of any size not by way of float64). Differentiable by the straight-through estimator: the
-    gradient is the identity's, also where values overflow. NaN stays NaN where the format has one, and becomes what docs/numerics.md says
-    where not; infinities likewise.
+    Each value is rounded once, from its own type (float64 not by way of float32, a Python integer of any size not by way of float64); a complex
+    one is its real and its imaginary part, rounded each. Differentiable by the straight-through estimator: the gradient is the identity's, also
+    where values overflow. NaN stays NaN where the format has one, and becomes what docs/numerics.md says where not; infinities likewise.
 
     Of a tensor it is the operator ``torch.ops.torch_dtypes.chop``, which torch.compile (whole graphs too), torch.export, make_fx,
     torch.jit.trace and torch.func record as one call; stochastic modes and flips draw anew at each run of a graph.
 
     Args:
-        x: a torch tensor of float16, bfloat16, float32 or float64; a NumPy array or JAX array of those that they have; or a number (the
-            result is a float). The result is of the same kind, type and shape. No memory is copied on the way in or out, but for arrays
-            that torch cannot see (read-only or byte-swapped ones) and for the two half types, which are rounded as float32 and whose
-            result rounds to the half type where that lacks the value. Under ``jax.jit`` a call goes back to the host
-            (``pure_callback``), which JAX may repeat or drop: draw stochastic roundings outside of it. It rounds by the block that is open when it
-            runs, whichever it was traced in; where JAX runs it on a thread of its own, no block is seen, and the mode goes by ``rounding=``.
+        x: a torch tensor of float16, bfloat16, float32 or float64, or of complex numbers (not for blocks and integers with scales); a NumPy array or
+            JAX array of those that they have; or a number (the result is a float, of a complex one complex). The result is of the same kind,
+            type and shape. No memory is copied on the way in or out, but for arrays that torch cannot see (read-only or byte-swapped ones) and
+            for the two half types, which are rounded as float32 and whose result rounds to the half type where that lacks the value. Under
+            ``jax.jit`` a call goes back to the host (``pure_callback``), which JAX may repeat or drop: draw stochastic roundings outside of it. It
+            rounds by the block that is open when it runs, whichever it was traced in; where JAX runs it on a thread of its own, no block is seen,
+            and the mode goes by ``rounding=``.
         D: a dtype of this package or a stock floating one, or the name of a format (any that ``torch_dtypes.target`` takes), or a
             format; or blocks with scales of their own, by name (``"mxfp8_e4m3"``) or as a target (``block_format``). Names and formats take
             none of the process's 64 dtypes, so sweeps over thousands of formats are possible. (A format, or a generator, is not for
@@ -305,4 +327,6 @@ def chop(
         if isinstance(x, int):
             x, mode = _integers.before_rounding(x, name, mode, generator)
         return _chop_tensor(torch.tensor(x, dtype=torch.float64, device="cpu"), name, mode, flip_prob, generator).item()
+    if isinstance(x, complex):
+        return _chop_tensor(torch.tensor(x, dtype=torch.complex128, device="cpu"), name, mode, flip_prob, generator).item()
     raise TypeError(f"expected a torch tensor, a NumPy or JAX array or a number to chop, but got {type(x).__name__}")

@@ -127,6 +127,31 @@ def test_groups():
     assert set(stock) == {(device, torch.float32), (device, torch.float64)}
 
 
+@pytest.mark.parametrize("dtype", [torch.q43, torch.posit8es1, torch.posit16es2, torch.posit32es2])
+def test_lists_of_float32_beside_lists_of_ours(dtype):
+    """8-bit containers were an error."""
+    found = []
+    for foreach in (False, True):
+        p = [nn.Parameter(torch.full((n,), 0.7)) for n in (1, 2)]
+        optimizer = torch.optim.SGD(p, lr=0.1, momentum=0.9, foreach=foreach)
+        for step in range(3):
+            for x in p:
+                x.grad = torch.full_like(x, 0.3 + step)
+            optimizer.step()
+            for x in p:
+                optimizer.state[x]["momentum_buffer"] = optimizer.state[x]["momentum_buffer"].to(dtype)
+        found.append([*p, *(optimizer.state[x]["momentum_buffer"] for x in p)])
+    for a, b in zip(*found, strict=True):
+        assert a.dtype is b.dtype and torch.equal(a, b)
+    model = nn.Linear(2, 2).to(dtype)
+    average, first = torch.optim.swa_utils.AveragedModel(model).float(), model.weight.float()
+    average.update_parameters(model)
+    with torch.no_grad():
+        model.weight.add_(1)
+    average.update_parameters(model)
+    assert torch.equal(average.module.weight, first.lerp(model.weight.float(), 0.5))
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_compiled_clipping_of_stock_dtypes():
     p = [nn.Parameter(torch.ones(3)) for _ in range(2)]

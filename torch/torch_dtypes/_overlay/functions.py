@@ -84,17 +84,19 @@ def lstsq(stock, *args, **kwargs):
 
 
 def group_tensors(tensorlistlist, with_indices=False):
-    """Groups for foreach and fused functions, which want one dtype: stock's, which are by container, parted by dtype."""
-    if not tensorlistlist or not any(isinstance(t, torch.Tensor) and _C.is_format_tensor(t) for t in tensorlistlist[0]):
+    """Groups for foreach and fused functions, by the first list's devices and dtypes.
+
+    Stock's are by container, and where one list is float32, another of an 8-bit container is an error.
+    """
+    if not tensorlistlist or _C.format_in(tensorlistlist) is None:
         return None
     groups = {}
-    for (device, _), (lists, indices) in torch._C._group_tensors_by_device_and_dtype(tensorlistlist, True).items():
-        for place, (tensor, index) in enumerate(zip(lists[0], indices, strict=True)):
-            parted, kept = groups.setdefault((device, tensor.dtype), ([[] for _ in lists], []))
-            for part, tensors in zip(parted, lists, strict=True):
-                part.extend(tensors[place : place + 1])  # a list may be empty
-            if with_indices:
-                kept.append(index)
+    for index, tensor in enumerate(tensorlistlist[0]):
+        parted, kept = groups.setdefault((tensor.device, tensor.dtype), ([[] for _ in tensorlistlist], []))
+        for part, tensors in zip(parted, tensorlistlist, strict=True):
+            part.extend(tensors[index : index + 1])  # a list may be empty
+        if with_indices:
+            kept.append(index)
     return groups
 
 

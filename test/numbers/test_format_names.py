@@ -147,7 +147,9 @@ def test_dtypes_come_back_in_another_process(tmp_path):
 
 
 ALIASES = {
-    "bf16": "e8m7", "fp16": "e5m10", "half": "e5m10", "fp32": "e8m23", "fp64": "e11m52", "tf32": "tf32", "e8m10": "tf32", "e4m3": "q43",
+    "bf16": "e8m7", "fp16": "e5m10", "half": "e5m10", "binary16": "e5m10", "fp32": "e8m23", "single": "e8m23", "binary32": "e8m23",
+    "fp64": "e11m52", "double": "e11m52", "binary64": "e11m52", "posit<16,1>": "posit16es1", "posit<10, 2>": "posit10es2", "float<5,10>": "e5m10",
+    "ufixed<4,4>": "ufixed4_4", "fixed<8,8>": "fixed8_8", "tf32": "tf32", "e8m10": "tf32", "e4m3": "q43",
     "e5m2": "q52", "ocp_e4m3": "e4m3fn", "ocp_e5m2": "q52", "ocp_e3m2": "e3m2finite", "ocp_e2m3": "e2m3finite", "ocp_e2m1": "e2m1finite",
     "binary8p3se": "e5m2p3109", "binary8p3sf": "e5m2fnuz", "binary4p2se": "e2m1p3109", "binary16p11sf": "e5m10fnuz", "binary3p1se": "e2m0p3109",
 }  # fmt: skip
@@ -172,6 +174,9 @@ def test_names_that_say_more_than_they_must():
 
 def test_aliases_take_a_rounding_mode():
     in_own_process(aliases=[("bf16_up", "e8m7_up"), ("ocp_e5m2_stochastic", "q52_stochastic"), ("binary8p3sf_to_odd", "e5m2fnuz_to_odd")])
+    in_own_process(
+        aliases=[("binary16_up", "e5m10_up"), ("posit<16,1>_underflow_down", "posit16es1_underflow_down"), ("single_flush", "e8m23_flush")]
+    )
 
 
 def test_every_name_of_a_float_takes_its_options():
@@ -274,3 +279,11 @@ def test_posits_that_underflow_differ_below_minpos_alone():
         a = _C.encode_exact(format_of(spec, mode), tensor(x)).numpy()
         b = _C.encode_exact(format_of(other, mode), tensor(x)).numpy()
         assert (np.abs(x[a != b]) < 2.0**-12).all() and ((a != b).any() or mode == "to_odd")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("bfloat16", "'bf16'"), ("float32", "'fp32'"), ("float8_e4m3fn", "'e4m3fn'"), ("float8_e5m2fnuz", "'e5m2fnuz'")]
+)
+def test_a_stock_dtypes_name_says_the_formats(name, words):
+    with pytest.raises(ValueError, match=f"that is a stock dtype, and .*{words}"):
+        torch_dtypes.dtype(name)

@@ -139,6 +139,7 @@ def test_not_a_policy_as_an_object():
     ("chunked(32, accumulator=e5m7, rounding=4)", "chunked", {"chunk": 32, "accumulator": "e5m7", "rounding": "toward_zero"}),
     ("format(accumulator=e5m7,fused=True)", "format", {"accumulator": "e5m7", "fused": True}),
     ("format( product = tf32, kahan=True, rounding=up )", "format", {"product": "tf32", "kahan": True, "rounding": "up"}),
+    ("format(accumulator=posit<16,1>, product=binary32)", "format", {"accumulator": "posit16es1", "product": "e8m23"}),
 ])  # fmt: skip
 def test_a_policy_in_one_text(text, policy, options):
     assert Accumulation(text) == Accumulation(policy, **options)
@@ -154,6 +155,8 @@ def test_a_policy_in_one_text(text, policy, options):
     ("chunked(chunk=all)", "expected chunk as an integer .* but got 'chunk=all'", {}),
     ("chunked(8, accumulator=e5m7)", "expected accumulator once, but got it in 'chunked.* and beside it", {"accumulator": "e5m7"}),
     ("format(4)", "expected chunk=.* but got 'format', chunk=4", {}),
+    ("format(accumulator=float32)", "that is a stock dtype, and 'bf16', .* are formats of such numbers", {}),
+    ("format(accumulator=posit<16,1)", "expected an accumulation policy", {}),
     ("exact(kahan=True)", "expected an accumulation policy", {}),
     ("format(accumulator=e5m7", "expected an accumulation policy", {}),
     ("format()", "expected an accumulation policy", {}),

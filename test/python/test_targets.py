@@ -31,6 +31,8 @@ X = torch.tensor([1.3, -0.7, 1000.0, -1e-9, 0.0, -0.0, float("inf"), -float("inf
         ("bf16", "bfloat16", 16, torch.finfo(torch.bfloat16).max),
         (torch.float32, "float32", 32, torch.finfo(torch.float32).max),
         ("half", "float16", 16, 65504.0),
+        ("binary16", "float16", 16, 65504.0),
+        ("single", "float32", 32, torch.finfo(torch.float32).max),
         (torch.float8_e4m3fn, "float8_e4m3fn", 8, 448.0),
         ("q43_stochastic", "q43_stochastic", 8, 240.0),
     ],

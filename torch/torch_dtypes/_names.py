@@ -13,14 +13,15 @@ DRAWING_MODES = frozenset(name for name, _, draws in _C.ROUNDING_MODES if draws)
 # Pychop's numbers. Other libraries number differently, so names are the interface.
 PYCHOP_MODES = {number: name for name, number, _ in _C.ROUNDING_MODES if number}
 
-# Names that others gave to formats. Sources: Pychop, table 1; OCP Microscaling Formats 1.0, section 5.3; Agrawal et al., "DLFloat: a 16-bit
-# floating point format designed for deep learning training and inference", ARITH 2019.
+# Names that others gave to formats. Sources: Pychop, table 1; IEEE 754-2019, table 3.5, and C's names of the same; OCP Microscaling Formats 1.0,
+# section 5.3; Agrawal et al., "DLFloat: a 16-bit floating point format designed for deep learning training and inference", ARITH 2019.
 ALIASES = {
-    "fp16": "e5m10", "half": "e5m10", "h": "e5m10", "bf16": "e8m7", "b": "e8m7", "fp32": "e8m23", "s": "e8m23", "fp64": "e11m52",
-    "d": "e11m52", "ocp_e4m3": "e4m3fn", "ocp_e5m2": "q52", "ocp_e3m2": "e3m2finite", "ocp_e2m3": "e2m3finite", "ocp_e2m1": "e2m1finite",
-    "dlfloat16": "e6m9fn_normal",
+    "fp16": "e5m10", "half": "e5m10", "h": "e5m10", "binary16": "e5m10", "bf16": "e8m7", "b": "e8m7", "fp32": "e8m23", "single": "e8m23",
+    "s": "e8m23", "binary32": "e8m23", "fp64": "e11m52", "double": "e11m52", "d": "e11m52", "binary64": "e11m52", "ocp_e4m3": "e4m3fn",
+    "ocp_e5m2": "q52", "ocp_e3m2": "e3m2finite", "ocp_e2m3": "e2m3finite", "ocp_e2m1": "e2m1finite", "dlfloat16": "e6m9fn_normal",
 }  # fmt: skip
 
+_TEMPLATE = re.compile(r"(posit|float|fixed|ufixed)<(\d+), ?(\d+)>(.*)")
 _POSIT = re.compile(r"posit(\d+)es(\d+)(?:_regime(\d+))?(_underflow)?(_saturate)?")
 _TAKUM = re.compile(r"takum(\d+)_(linear|log)")
 _FLOAT = re.compile(r"(u)?e(\d+)m(\d+)(fnuz|fn|finite|p3109)?(?:_bias(minus)?(\d+))?(_flush|_normal)?(_saturate|_propagate)?")
@@ -49,7 +50,8 @@ _HINTS = (
     (re.compile(r"(u?int\d+)"), r"\1 with a scale is a target: torch_dtypes.chop(x, '\1'); integers of k bits alone are the format 'fixed<k-1>_0'"),
     (re.compile(r"posit_?(\d+)(?:[_,]+(?:es?)?|es?)_?(\d+)"), r"did you mean 'posit\1es\2'?"),
     (re.compile(r"posit_?(\d+)"), r"posits are named with the bits of their exponents, as 'posit\1es2' is"),
-    (re.compile(r"b?float(?:16|32|64)|float8_\w+"), "that is a stock dtype, and 'bf16', 'fp16', 'fp32', 'fp64' are formats of such numbers"),
+    (re.compile(r"b?float(?:16|32|64)"), "that is a stock dtype, and 'bf16', 'fp16', 'fp32', 'fp64' are formats of such numbers"),
+    (re.compile(r"float8_(e\dm\d(?:fn|fnuz)?)"), r"that is a stock dtype, and '\1' is the format of such numbers"),
 )
 
 
@@ -129,6 +131,14 @@ def split_rounding(name: str) -> tuple[str, str]:
         if name.endswith("_" + mode):
             return name[: -len(mode) - 1], mode
     return name, "nearest_even"
+
+
+def spelled(name: str) -> str:
+    """A name with parameters in brackets, as C++ has them (``posit<16,1>``), in this package's spelling."""
+    if not (match := _TEMPLATE.fullmatch(name)):
+        return name
+    kind, first, second, options = match.groups()
+    return {"posit": f"posit{first}es{second}", "float": f"e{first}m{second}"}.get(kind, f"{kind}{first}_{second}") + options
 
 
 def by_parameters(name: str) -> str:

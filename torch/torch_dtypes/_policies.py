@@ -28,7 +28,7 @@ INTEGERS = {
 LANES = (1, 4096)
 
 # A policy with its options as one text: format(accumulator=e5m7, order=lanes(8)), chunked(32, rounding=down), block(terms=16, extra_bits=2).
-_VALUE = r"[^,=()]*(?:\(\w*\))?\s*"
+_VALUE = r"(?:[^,=()<>]|<[^=()<>]*>)*(?:\(\w*\))?\s*"
 _WRITTEN = re.compile(rf"(format|chunked|block)\((?:(\d+)(?=[,)]))?,?\s*((?:\w+\s*={_VALUE}(?:,\s*(?=\w))?)*)\)")
 _ORDER = re.compile(r"(sequential|pairwise|tree)|lanes\((\d+)\)")
 
@@ -40,7 +40,7 @@ def written(policy: str) -> tuple[str, dict] | None:
         return None
     kind, known = match[1], tuple(dict.fromkeys(name for policy in ("chunked", "format", "block") for name in OPTIONS[policy]))
     said = {} if match[2] is None else {"terms" if kind == "block" else "chunk": int(match[2])}
-    for item in filter(None, map(str.strip, match[3].split(","))):
+    for item in filter(None, map(str.strip, re.split(r",(?![^<]*>)", match[3]))):
         name, value = map(str.strip, item.split("="))
         if name not in known or name in said:
             raise ValueError(f"expected options of {policy!r} once each, out of {', '.join(known)}, but got {item!r}")

@@ -274,8 +274,9 @@ def dtype(name: str | torch.dtype) -> torch.dtype:
     ``e<exp_bits>m<man_bits>[fn|finite|fnuz|p3109][_bias[minus]<bias>][_flush][_saturate]``,
     ``[u]fixed<int_bits>_<frac_bits>[_symmetric|_wrap]``, ``takum<nbits>_linear``, ``takum<nbits>_log``, each with
     ``_<rounding mode>`` behind it where that is not nearest_even.
-    Other names: fp16, bf16, fp32, fp64 and Pychop's h, b, s, d (formats of this package, not the stock dtypes), OCP's ``ocp_e4m3``,
-    ``ocp_e5m2``, ``ocp_e3m2``, ``ocp_e2m3``, ``ocp_e2m1``, and IEEE P3109's ``binary<K>p<P>se`` (with infinities) and ``...sf`` (finite).
+    Other names: ``posit<16,1>``, ``float<5,10>``, ``[u]fixed<8,8>``; fp16, bf16, fp32, fp64, half, single, double, IEEE 754's binary16, binary32,
+    binary64 and Pychop's h, b, s, d (formats of this package, not the stock dtypes), OCP's ``ocp_e4m3``, ``ocp_e5m2``, ``ocp_e3m2``, ``ocp_e2m3``,
+    ``ocp_e2m1``, and IEEE P3109's ``binary<K>p<P>se`` (with infinities) and ``...sf`` (finite).
     A float's options go behind any of its names: ``q43_flush``, ``fp16_saturate``, ``binary8p4se_saturate``.
 
     Args:
@@ -318,7 +319,7 @@ def _find_format(base: str, mode: str) -> _C.Format | None:
 def _format_of_name(name: str) -> _C.Format:
     if not isinstance(name, str):
         raise TypeError(f"expected a dtype of a number format, or the name of one, but got {said(name)}")
-    base, mode = _names.split_rounding(making.learn(name.removeprefix("torch.")))
+    base, mode = _names.split_rounding(_names.spelled(making.learn(name.removeprefix("torch."))))
     if (fmt := _find_format(base, mode)) is not None:
         return fmt
     base = _names.by_parameters(base)

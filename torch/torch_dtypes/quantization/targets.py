@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import re
 from dataclasses import dataclass, field
 
 import torch
@@ -39,9 +38,9 @@ _STOCK = {
     "float8_e4m3fn": "e4m3fn_saturate" if FLOAT8_CASTS_SATURATE else "e4m3fn", "float8_e4m3fnuz": "e4m3fnuz", "float8_e5m2fnuz": "e5m2fnuz",
 }  # fmt: skip
 _STOCK_NAMES = {
-    "fp64": "float64", "double": "float64", "fp32": "float32", "float": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16",
+    "fp64": "float64", "double": "float64", "binary64": "float64", "fp32": "float32", "float": "float32", "single": "float32",
+    "binary32": "float32", "fp16": "float16", "half": "float16", "binary16": "float16", "bf16": "bfloat16",
 }  # fmt: skip
-_TEMPLATE = re.compile(r"(posit|float|fixed|ufixed)<(\d+),(\d+)>(.*)")
 
 
 @dataclass(frozen=True, repr=False)
@@ -128,10 +127,7 @@ def shared_scale(name: str) -> Target | None:
 
 @functools.lru_cache(maxsize=1024)
 def _of_name(name: str) -> Target:
-    plain = name.removeprefix("torch.")
-    if match := _TEMPLATE.fullmatch(plain):
-        kind, first, second, options = match.groups()
-        plain = {"posit": f"posit{first}es{second}", "float": f"e{first}m{second}"}.get(kind, f"{kind}{first}_{second}") + options
+    plain = _names.spelled(name.removeprefix("torch."))
     plain = _STOCK_NAMES.get(plain, plain)
     if plain in _STOCK:
         return FormatTarget(_STOCK[plain], plain)
@@ -200,7 +196,7 @@ def target(value: Target | torch.dtype | _C.Format | str) -> Target:
     Args:
         value: a dtype of this package or a stock floating one; a format; a block or integer format; a target, which is given back; or a name:
             any that ``torch_dtypes.dtype`` takes, ``"posit<12,1>"``, ``"float<5,6>"``, ``"fixed<8,8>"``, stock dtypes' (``"float16"``,
-            ``"bf16"``). fp16, bf16, fp32 and fp64 mean the stock dtypes here.
+            ``"bf16"``). fp16, bf16, fp32, fp64, half, single, double and binary16, 32, 64 mean the stock dtypes here.
 
     Raises:
         TypeError: none of the above.

@@ -42,6 +42,16 @@ def test_directed_results_are_the_neighbours_of_the_exact_one(name, values):
             assert next_one < exact(v) <= near if mode == "up" else near <= exact(v) < next_one, (v, got)
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.uint8, torch.int32, torch.uint16, torch.uint32, torch.uint64])
+def test_every_integer_dtype(dtype):
+    i = torch.ones(2, dtype=dtype)
+    with torch_dtypes.fuzzy(mode="up") as block:
+        found = i / 3, i + torch.full((2,), 1e-30)
+    assert block.operations == {"div": 1, "add": 1} and (found[0].double() > 1 / 3).all() and (found[1] > 1).all()
+    with torch_dtypes.fuzzy(mode="up", format="e8m7") as block:
+        assert ((i / 3).double() > 1 / 3).all()
+
+
 FUNCTIONS = {
     "sqrt": lambda i: i.sqrt(),
     "exp": lambda i: i.exp(),

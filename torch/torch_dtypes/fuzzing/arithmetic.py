@@ -182,7 +182,7 @@ class Arithmetic:
 
 
 def _largest(t: torch.Tensor) -> int:
-    low, high = torch.aminmax(t)
+    low, high = torch.aminmax(t.to(torch.float64))  # which unsigned integers have no kernel for
     return max(-int(low), int(high))
 
 

@@ -17,6 +17,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from .. import _C
 from .._derivatives import first_only
+from .aliases import Origins, overlap
 from .checkpoints import as_eager_code, has_checkpoints, to_record
 from .codes import Codes
 from .operators import at_hint, state
@@ -102,7 +103,8 @@ class _Compiled:
 
 
 def compile_graph(gm: torch.fx.GraphModule, inputs: list, backend: Callable) -> Callable:
-    """What runs a graph with tensors of ours among its inputs, compiled by a backend that sees codes.
+    """What runs a graph with tensors of ours among its inputs, compiled by a backend that sees codes. Operands of which one is written to and shares
+    elements with another are eager code's.
 
     Raises:
         NotRecordable: what the graph does cannot be had in codes.
@@ -128,6 +130,8 @@ def compile_graph(gm: torch.fx.GraphModule, inputs: list, backend: Callable) -> 
             recorded = Recorded(function, given, torch.is_grad_enabled(), varying.items)
             if checkpoints and recorded.differentiable:
                 recorded = Recorded(function, given, True, varying.items)
+        if overlap([v for v in given if isinstance(v, torch.Tensor)], _mutated(recorded)):
+            raise NotRecordable("an operand that is written to shares elements with another")
         varying.expect_known(given, recorded.results)
         return (_differentiable if recorded.differentiable else _plain)(recorded, given, backend_of, mode)
 
@@ -138,7 +142,8 @@ def compile_graph(gm: torch.fx.GraphModule, inputs: list, backend: Callable) -> 
         if state() != recorded_state:
             return gm(*values)  # eager code, which goes by that state
         found = call if find is None else find(values)
-        return gm(*values) if found is None else found([v for v in values if isinstance(v, torch.Tensor)] + held)
+        results = None if found is None else found([v for v in values if isinstance(v, torch.Tensor)] + held)
+        return gm(*values) if results is None else results
 
     return run
 
@@ -171,13 +176,16 @@ def _mutated(recorded: Recorded) -> list[int]:
 
 def _plain(recorded: Recorded, inputs: list, backend: Callable, mode) -> Callable:
     nodes = [n for n in recorded.inputs if n is not None]
-    outputs = [n for n in recorded.outputs if n is not None]
-    part = partial(recorded.part, recorded.forward_nodes, nodes, outputs)
+    origins = Origins(recorded)
+    results = origins.results
+    part = partial(recorded.part, recorded.forward_nodes, nodes, origins.nodes)
     examples = [v for v in inputs if isinstance(v, torch.Tensor)]
-    compiled = _Compiled(backend, part, examples, [v for v in recorded.results if isinstance(v, torch.Tensor)], mode)
+    compiled = _Compiled(backend, part, examples, origins.examples, mode)
     put, mutated = _with_constants(recorded), _mutated(recorded)
 
     def call(values):
+        if overlap(values, mutated):
+            return None
         before = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)  # half of what torch.no_grad() takes
         try:
@@ -186,7 +194,7 @@ def _plain(recorded: Recorded, inputs: list, backend: Callable, mode) -> Callabl
             torch._C._set_grad_enabled(before)
         for i in mutated:
             torch.autograd.graph.increment_version(values[i])
-        return put(found)
+        return put(results.of(values, found))
 
     return call
 
@@ -238,6 +246,7 @@ class _Parts:
             [v for _, v in found],
             mode,
         )
+        self.mutated = _mutated(recorded)
         among = _among_tensors(recorded.inputs)
         self.given = [among[i] for i, n in zip(recorded.needs, recorded.gradients, strict=True) if n is not None]
         results = _among_tensors(recorded.outputs)
@@ -265,11 +274,13 @@ def _laid_out(slope: torch.Tensor | None, shape, stride, dtype: torch.dtype, dev
 
 
 def _differentiable(recorded: Recorded, inputs: list, backend: Callable, mode) -> Callable:
-    parts, put, mutated = _Parts(recorded, inputs, backend, mode), _with_constants(recorded), _mutated(recorded)
+    parts, put = _Parts(recorded, inputs, backend, mode), _with_constants(recorded)
 
     def call(values):
+        if overlap(values, parts.mutated):
+            return None
         found = _Function.apply(parts, *values)
-        for i in mutated:
+        for i in parts.mutated:
             torch.autograd.graph.increment_version(values[i])
         return put(found)
 

@@ -68,7 +68,7 @@ def copy(tensor: torch.Tensor) -> torch.Tensor:
     own = _C.is_format_tensor(tensor)
     words = _C.alias_codes(tensor) if own else tensor.detach()
     span = 1 + sum((size - 1) * stride for size, stride in zip(words.shape, words.stride(), strict=True)) if words.numel() else 0
-    made = words.as_strided((span,), (1,)).clone().as_strided(words.shape, words.stride())
+    made = words.as_strided((span,), (1,)).clone().as_strided(words.shape, words.stride()).detach()  # no view of what is no operand
     return (_C.alias_format(made, tensor.dtype) if own else made).requires_grad_(tensor.requires_grad)
 
 
@@ -285,6 +285,8 @@ class Recorded:
                 self.results = list(function(*given))
             self.outputs = [self.recorder.node(v) if isinstance(v, torch.Tensor) else None for v in self.results]
             self.mutated = [i for i, v in enumerate(given) if isinstance(v, torch.Tensor) and v._version != versions[i]]
+            if any(given[i].grad_fn is not None for i in self.mutated):
+                raise NotRecordable("an operand is written to that needs gradients from then on")
             self.forward_nodes = list(self.recorder.graph.nodes)
             self.needs = [i for i, v in enumerate(given) if isinstance(v, torch.Tensor) and v.requires_grad]
             self.differentiable = [i for i, v in enumerate(self.results) if isinstance(v, torch.Tensor) and v.requires_grad]

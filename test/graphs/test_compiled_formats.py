@@ -125,6 +125,41 @@ def test_written_operands(backend):
     assert a._version > before
 
 
+def averaged(w, state):
+    state.lerp_(w.detach(), 0.25)
+    return w @ state.t()
+
+
+def cached(w, state):
+    state.index_copy_(0, torch.tensor([1], device=w.device), w[:1].detach())
+    return (w @ state[:2].t()).relu()
+
+
+def counted(w, state):
+    state[0].add_(1)
+    return w * state
+
+
+@pytest.mark.parametrize("f", [averaged, cached, counted], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("name", ["eager", "aot_eager", "inductor"])
+def test_gradients_beside_operands_that_were_written_to(f, name):
+    """As an average, a cache or a count that a model keeps and goes on with."""
+
+    def look(f):
+        w, state = (torch.linspace(-2, k, 12).reshape(3, 4).to(torch.q43) for k in (2, 5))
+        w.requires_grad_()
+        for _ in range(2):
+            f(w, state).sum().backward()
+        y = f(w, state).sum()
+        state.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.backward()
+        return w.grad, state
+
+    for found, expected in zip(look(torch.compile(f, backend=name, fullgraph=True)), look(f), strict=True):
+        assert_same(found, expected)
+
+
 def test_tensors_that_a_graph_holds(backend):
     """They belong to the graph that Dynamo makes, which is run once more where it is recorded."""
     held = [torch.ones(3, dtype=torch.q43) for _ in range(2)]

@@ -206,6 +206,8 @@ class _Function(torch.autograd.Function):
     def forward(ctx, parts: _Parts, *values):
         ctx.set_materialize_grads(False)
         found = parts.forward(values)
+        for i in parts.mutated:  # before it is saved, as it is now
+            torch.autograd.graph.increment_version(values[i])
         outputs, saved = found[: parts.output_count], found[parts.output_count :]
         ctx.parts = parts
         ctx.save_for_backward(*(values[i] for i in parts.saved_inputs), *(outputs[i] for i in parts.saved_outputs), *saved)
@@ -277,11 +279,6 @@ def _differentiable(recorded: Recorded, inputs: list, backend: Callable, mode) -
     parts, put = _Parts(recorded, inputs, backend, mode), _with_constants(recorded)
 
     def call(values):
-        if overlap(values, parts.mutated):
-            return None
-        found = _Function.apply(parts, *values)
-        for i in parts.mutated:
-            torch.autograd.graph.increment_version(values[i])
-        return put(found)
+        return None if overlap(values, parts.mutated) else put(_Function.apply(parts, *values))
 
     return call

@@ -282,3 +282,32 @@ def test_rounds_at_random(tmp_path):
     assert done.returncode == 0, done.stderr
     varying = torch.export.export(model, (x,), dynamic_shapes=({1: torch.export.Dim.AUTO},)).module()
     assert_all_same(seeded(varying, x[:, :7].contiguous()), seeded(model, x[:, :7].contiguous()))
+
+
+class OfArguments(nn.Module):
+    def forward(self, x, s):
+        return x, x.view(-1), x[1:], x.t()[0], x.expand(2, *x.shape), x.detach(), x * 2, s[1:], s
+
+
+@pytest.mark.parametrize("varies", [False, True], ids=["one size", "sizes that vary"])
+def test_results_that_are_arguments_or_views_of_them(tmp_path, varies):
+    """What is written to them reaches the argument, as it does where the model itself runs."""
+    size = torch.export.Dim("size", min=3)
+    sizes = {"dynamic_shapes": {"x": {0: size}, "s": None}} if varies else {}
+    program = torch.export.export(OfArguments(), (torch.ones(3, 4).to(torch.posit16es2), torch.ones(3)), **sizes)
+    torch.export.save(program, tmp_path / "program.pt2")
+
+    def look(run, rows):
+        x, s = torch.linspace(-2, 2, 4 * rows).reshape(rows, 4).to(torch.posit16es2), torch.ones(3)
+        results = run(x, s)
+        seen = [(v is x, v is s, v._base is x, v._base is s, v._version - x._version) for v in results]
+        for v in results[1:4]:
+            v.mul_(2)
+        results[7].add_(1)
+        del seen[5]  # stock's decompositions make a view of what is detached
+        return seen, [v.tolist() for v in results], x.tolist(), s.tolist()
+
+    loaded = torch.export.load(tmp_path / "program.pt2")
+    for run in (program.module(), program.run_decompositions().module(), loaded.module()):
+        for rows in (3, 5) if varies else (3,):
+            assert look(run, rows) == look(OfArguments(), rows)

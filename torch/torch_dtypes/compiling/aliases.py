@@ -58,7 +58,7 @@ def _is_view(node: torch.fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
 
 
-def _seen(node: torch.fx.Node) -> torch.fx.Node:
+def seen(node: torch.fx.Node) -> torch.fx.Node:
     """What a view is one of; another node itself."""
     while _is_view(node):
         node = node.args[0]
@@ -126,8 +126,8 @@ class _Apart:
     counted: bool
 
     def make(self, found: list[torch.Tensor], made: list[torch.Tensor]) -> torch.Tensor:
-        seen = _viewed(made[self.source], self.views)
-        return seen.detach() if self.counted else seen.data
+        value = _viewed(made[self.source], self.views)
+        return value.detach() if self.counted else value.data
 
 
 class Results:
@@ -170,10 +170,10 @@ class Origins:
         for i, known in enumerate(self._known):
             if known._base is None and _storage(known) == _storage(tensor):
                 return self._add(_Apart(i, _views_between(self._recorder.node(known), node), _share_counter(known, tensor)), tensor)
-        if (whole := _seen(node)) is not node:
-            if _storage(seen := self._recorder.tensors[whole]) != _storage(tensor):
+        if (whole := seen(node)) is not node:
+            if _storage(memory := self._recorder.tensors[whole]) != _storage(tensor):
                 raise NotRecordable(_UNSEEN)
-            self._give(whole, seen)
+            self._give(whole, memory)
             return self._place(tensor)
         return self._give(node, tensor)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
+from itertools import starmap
 from typing import Any
 
 import torch
@@ -19,11 +20,13 @@ from .. import _C
 from .._codes import bits_dtype
 from ..formats import dtype as dtype_of
 from . import operators
+from .aliases import seen
 from .dynamic_shapes import Varying
 from .merging import merge
 from .recording import NotRecordable, Recorded
 
 _TENSOR = object()  # in the place of a tensor among constants
+_OF_ARGUMENT = object()  # in that of an argument, or a view of one
 
 operators.library.define("enter(Tensor input, *, str format) -> Tensor", tags=[torch.Tag.pt2_compliant_tag])
 operators.library.define("leave(Tensor codes, *, str format, bool grad=False) -> Tensor", tags=[torch.Tag.pt2_compliant_tag])
@@ -136,9 +139,14 @@ class _Program(torch.nn.Module):
             self._varying.ask(function, list(state.values()))
             if not self._varying.is_settled:
                 recorded = _merged(recorded, self._varying, record, len(leaves))
-        inputs, outputs = ([n for n in nodes if n is not None] for nodes in (recorded.inputs, recorded.outputs))
+        inputs = [n for n in recorded.inputs if n is not None]
+        arguments = [n for n in recorded.inputs[: len(leaves)] if n is not None]
+        is_seen = [n is not None and seen(n) in arguments for n in recorded.outputs]
+        outputs = [n for n, s in zip(recorded.outputs, is_seen, strict=True) if n is not None and not s]
         self._run = recorded.part(recorded.forward_nodes, inputs, outputs, fused=False).forward  # no module of the program's
-        self._constants = [_TENSOR if isinstance(v, torch.Tensor) else v for v in recorded.results]
+        self._see = _views_of_arguments(recorded, inputs, is_seen)
+        each = zip(recorded.results, is_seen, strict=True)
+        self._constants = [_OF_ARGUMENT if s else _TENSOR if isinstance(v, torch.Tensor) else v for v, s in each]
         slopes = recorded.slopes_of(function, [*leaves, *state.values()])
         self._results = [
             (operators.format_name(v.dtype), s) if isinstance(v, torch.Tensor) else None for v, s in zip(recorded.results, slopes, strict=True)
@@ -155,7 +163,7 @@ class _Program(torch.nn.Module):
         module.register_buffer(last, tensor, persistent)
 
     def _forward(self, held: list[str]) -> Callable:
-        formats, run, constants, results, spec = self._formats, self._run, self._constants, self._results, self._results_spec
+        formats, run, see, constants, results, spec = self._formats, self._run, self._see, self._constants, self._results, self._results_spec
         sizes, checks = (self._varying.at, self._varying.checks) if self._varying else (None, ())
 
         def forward(*args, **kwargs):
@@ -163,16 +171,38 @@ class _Program(torch.nn.Module):
             for check in checks:
                 torch._check(check(*sizes(given)))
             tensors = [v if name is None else enter(v, format=name) for v, name in zip(given, formats, strict=True) if isinstance(v, torch.Tensor)]
-            found = iter(run(*tensors, *map(self.get_buffer, held)))
+            state = list(map(self.get_buffer, held))
+            found, views = iter(run(*tensors, *state)), iter(see(*(v for v in given if isinstance(v, torch.Tensor)), *state))
             values = []
             for constant, result in zip(constants, results, strict=True):
-                value = next(found) if constant is _TENSOR else constant
-                if result is not None and result != (operators.STOCK, False):
+                value = next(found) if constant is _TENSOR else next(views) if constant is _OF_ARGUMENT else constant
+                if constant is _TENSOR and result != (operators.STOCK, False):
                     value = leave(value, format=result[0], grad=result[1])
                 values.append(value)
             return pytree.tree_unflatten(values, spec)
 
         return forward
+
+
+def _views_of_arguments(recorded: Recorded, inputs: list[torch.fx.Node], is_seen: list[bool]) -> Callable:
+    """What gives those results that are arguments, or views of them: of the arguments as they come, which what enters is a copy of."""
+    given = [recorded.recorder.tensors[n] for n in inputs]
+    results = [(v, n) for v, n, s in zip(recorded.results, recorded.outputs, is_seen, strict=True) if s]
+    wanted = {n for _, n in results}
+    for node in reversed(recorded.forward_nodes):
+        if node in wanted:
+            wanted.update(node.all_input_nodes)
+    views = recorded.part([n for n in recorded.forward_nodes if n in wanted], inputs, [n for _, n in results], fused=False).forward
+
+    def last(result: torch.Tensor, node: torch.fx.Node) -> Callable:
+        if any(result is v for v in given):
+            return lambda v: v
+        if not any(result._base is v for v in given):
+            return torch.Tensor.detach
+        return torch.ops.aten.alias.default if node in inputs else lambda v: v
+
+    ends = list(starmap(last, results))
+    return lambda *tensors: [end(v) for end, v in zip(ends, views(*tensors), strict=True)]
 
 
 def _entering(value: object) -> str | None:

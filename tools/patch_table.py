@@ -56,6 +56,9 @@ def targets(rows) -> str:
         name = OLD_NAMES.get(row.name, row.name)
         if name not in names:
             names.append(name)
+        for other in getattr(row, "also", ()):
+            if name not in (known := owners.setdefault(short(other), [])):
+                known.append(name)
     several = {owner: " ".join(f"`{name}`" for name in names) for owner, names in owners.items()}
     return ", ".join(f"`{owner}.{names[0]}`" if len(names) == 1 else f"`{owner}.` {several[owner]}" for owner, names in owners.items())
 

@@ -3,6 +3,7 @@ test_compiled_formats.py.)"""
 
 # ruff: noqa: F811 (a fixture that is imported)
 import copy
+import pkgutil
 import subprocess
 import sys
 
@@ -12,8 +13,6 @@ import torch.nn.functional as F
 import torch.utils.checkpoint
 from capture import DEVICE, assert_same, assert_trains_as, formats, net, train  # noqa: F401 (net is a fixture)
 from torch import nn
-from torch._higher_order_ops.scan import scan
-from torch._higher_order_ops.while_loop import while_loop
 from torch.overrides import TorchFunctionMode
 
 import torch_dtypes
@@ -301,12 +300,16 @@ def test_second_derivatives_are_an_error(compiled):
         gradient.square().sum().backward()
 
 
-def test_control_flow(compiled):
+@pytest.mark.parametrize("owner", ["torch", "torch._higher_order_ops", "torch._higher_order_ops.{}"])
+def test_control_flow(compiled, owner):
     compile_, _ = compiled
     x = torch.ones(2, 3, dtype=torch.posit16es2)
+    cond, while_loop = (pkgutil.resolve_name(owner.format(name) + f":{name}") for name in ("cond", "while_loop"))
+    scan = pkgutil.resolve_name(f"{owner.format('scan')}:scan") if owner != "torch" else torch._higher_order_ops.scan
+    assert (cond, while_loop) == (torch.cond, torch.while_loop)
 
     def f(x):
-        branch = torch.cond(x.sum() > 0, lambda y: y * 2, lambda y: y * 3, (x,))
+        branch = cond(x.sum() > 0, lambda y: y * 2, lambda y: y * 3, (x,))
         return while_loop(lambda y: y.sum() < 100, lambda y: (y * 2,), (branch,))[0]
 
     for run in (f, compile_(f)):

@@ -169,7 +169,7 @@ HOOKS = [
     Extended("torch.utils._foreach_utils", "_group_tensors_by_device_and_dtype", group_tensors, within=True),
     Extended("torch.nn.utils", "get_total_norm", total_norm, within=True),
     Extended("torch.cuda.jiterator._JittedFunction", "__call__", refuse_jitted),
-    Extended("torch", "cond", chosen, ends_graph=_dtype_among),
-    Extended(f"{_CONTROL}.while_loop", "while_loop", repeated, ends_graph=_dtype_among),
-    *(Extended(f"{_CONTROL}.{name}", name, refuse_captured, ends_graph=_dtype_among) for name in ("scan", "map")),
+    Extended("torch", "cond", chosen, ends_graph=_dtype_among, also=(_CONTROL, f"{_CONTROL}.cond")),
+    Extended(f"{_CONTROL}.while_loop", "while_loop", repeated, ends_graph=_dtype_among, also=(_CONTROL, "torch")),
+    *(Extended(f"{_CONTROL}.{name}", name, refuse_captured, ends_graph=_dtype_among, also=(_CONTROL,)) for name in ("scan", "map")),
 ]

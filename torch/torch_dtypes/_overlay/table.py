@@ -96,9 +96,11 @@ def _asking_first(stock: Callable, implementation: Callable, ends_graph: Callabl
 @dataclass(frozen=True)
 class Replaced(Hook):
     """A Python function, or a method: ``implementation(stock)`` takes its place. With ``within``, the place is inside the wrapper that PyTorch
-    has made of it by a decorator, which other modules have imported by name and which stays the same object."""
+    has made of it by a decorator, which other modules have imported by name and which stays the same object. ``also``: further owners, which
+    have imported it by that name."""
 
     within: bool = False
+    also: tuple[str, ...] = ()
 
     def made(self, stock: Callable) -> Callable:
         return self.implementation(stock)
@@ -112,7 +114,11 @@ class Replaced(Hook):
         elif isinstance(stock, staticmethod):
             setattr(owner, self.name, staticmethod(self.made(stock.__func__)))
         elif callable(stock):
-            setattr(owner, self.name, self.made(stock))
+            made = self.made(stock)
+            for place in (owner, *map(_owner, self.also)):
+                if (found := getattr(place, self.name, None)) is not stock and place is not owner:
+                    raise self.unexpected(f"the function that {place.__name__} has", found)
+                setattr(place, self.name, made)
         else:
             raise self.unexpected("a function", stock)
 

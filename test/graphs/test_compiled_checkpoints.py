@@ -1,8 +1,9 @@
-"""torch.utils.checkpoint within compiled functions in our dtypes: eager code's gradients, random numbers included; one_hot."""
+"""torch.utils.checkpoint and regions that are compiled once within compiled functions in our dtypes: eager code's gradients; one_hot."""
 
 import pytest
 import torch
 import torch.nn.functional as F
+from capture import assert_same
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -126,3 +127,46 @@ def test_what_a_graph_cannot_have_is_named():
     with pytest.raises(Exception, match=r"got torch\.posit16es2") as error:
         compiled(torch.tensor([1, 2, 3]))
     assert "torch.None" not in str(error.value)
+
+
+# ---- regions that are compiled once ----
+
+
+@torch.compiler.nested_compile_region
+def layer(x, w):
+    return (x * 2 + w).tanh()
+
+
+@torch.compiler.nested_compile_region
+def rounded(x):
+    return (x.to(torch.q43) * 1.3).float()
+
+
+@torch.compiler.nested_compile_region
+def both(x, w):
+    return checkpoint(F.dropout, rounded(rounded(layer(x, w).float())).to(x.dtype), use_reentrant=False), w + 1
+
+
+REGIONS = {
+    "once": lambda x, w: layer(x, w),
+    "twice": lambda x, w: layer(layer(x, w), w),
+    "of stock tensors": lambda x, w: layer(x.float(), w.float()) * layer(w.float(), x.float()),
+    "that round": lambda x, w: rounded(rounded(x.float())) * w.float(),
+    "in one another": lambda x, w: both(*both(x, w))[0],
+}
+
+
+@pytest.mark.parametrize("fullgraph", [True, False])
+@pytest.mark.parametrize("needs_grad", [True, False])
+@pytest.mark.parametrize("f", REGIONS.values(), ids=REGIONS)
+def test_regions_that_are_compiled_once(f, needs_grad, fullgraph):
+    def look(f):
+        torch.manual_seed(0)
+        x, w = torch.linspace(-1, 1, 8).to(torch.posit16es2), torch.linspace(1, 2, 8).to(torch.posit16es2).requires_grad_(needs_grad)
+        y = f(x, w)
+        return [y, *(torch.autograd.grad(y.sum(), w) if needs_grad else [])]
+
+    run = torch.compile(f, backend="aot_eager", fullgraph=fullgraph)
+    for _ in range(2):
+        for found, expected in zip(look(run), look(f), strict=True):
+            assert_same(found, expected)

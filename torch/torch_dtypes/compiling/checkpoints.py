@@ -1,14 +1,16 @@
-"""Activation checkpoints in Dynamo's graphs: one operator, which takes the region as a graph.
+"""Operators of Dynamo's graphs that take a region of the function as a graph.
 
-It leaves random numbers to the compiler behind it. Called as it is, it draws others when it computes the region again for backward, and its gradients
-are of another function.
+That of activation checkpoints leaves random numbers to the compiler behind it: called as it is, it draws others when it computes the region again for
+backward, and its gradients are of another function. That of regions which a compiler is to compile once (``torch.compiler.nested_compile_region``)
+captures them again, in stock dtypes alone; over codes they are part of the graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
+from torch._higher_order_ops.invoke_subgraph import invoke_subgraph
 from torch._higher_order_ops.wrap import tag_activation_checkpoint
 from torch.utils.checkpoint import checkpoint
 
@@ -27,31 +29,50 @@ def _as_eager_code(region: torch.fx.GraphModule, *args: object, **kwargs: object
     return checkpoint(_runs(region), *args, **kwargs)
 
 
-def _with(target: Callable[[], Callable], gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def _compiled_once(region: torch.fx.GraphModule, _name: str, *args: object) -> object:
+    return region(*args)
+
+
+def _has(gm: torch.fx.GraphModule, targets: Iterable) -> bool:
+    return any(node.target in targets for graph in graphs_within(gm) for node in graph.nodes)
+
+
+def graphs_within(gm: torch.fx.GraphModule) -> list[torch.fx.Graph]:
+    """A graph's own, and those of the regions in it."""
+    return [module.graph for module in gm.modules() if isinstance(module, torch.fx.GraphModule)]
+
+
+def _with(targets: dict[Callable, Callable[[], Callable]], gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """A graph with others in the place of these operators, in its regions too. A graph without any is itself."""
+    if not _has(gm, targets):
+        return gm
     graph = torch.fx.Graph()
     graph.output(graph.graph_copy(gm.graph, {}))
     for node in graph.nodes:
-        if node.target is tag_activation_checkpoint:
-            node.target = target()
+        if node.target in targets:
+            node.target = targets[node.target]()
     made = torch.fx.GraphModule(gm, graph)
+    for name, region in made.named_children():
+        if isinstance(region, torch.fx.GraphModule):
+            setattr(made, name, _with(targets, region))
     made.meta.update(gm.meta)
     return made
 
 
 def has_checkpoints(gm: torch.fx.GraphModule) -> bool:
-    return any(node.target is tag_activation_checkpoint for node in gm.graph.nodes)
+    return _has(gm, (tag_activation_checkpoint,))
 
 
 def as_eager_code(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """The graph to be run as it is: its regions draw the same random numbers when they are computed again."""
-    return _with(lambda: _as_eager_code, gm) if has_checkpoints(gm) else gm
+    """The graph to be run as it is: its checkpoints draw the same random numbers when they are computed again."""
+    return _with({tag_activation_checkpoint: lambda: _as_eager_code, invoke_subgraph: lambda: _compiled_once}, gm)
 
 
 def to_record(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """The graph to be recorded, by a run and another one: in the second, regions are computed again that took no random numbers in the first. The
     others keep what they have computed.
     """
-    return _with(_region, gm)
+    return _with({tag_activation_checkpoint: _region, invoke_subgraph: lambda: _compiled_once}, gm)
 
 
 def _region() -> Callable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from torch._higher_order_ops.invoke_subgraph import invoke_subgraph
 from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import return_and_correct_aliasing
@@ -173,9 +174,11 @@ def _in_stock(value: object) -> object:
 def fake_named(node: torch.fx.Node, tx) -> torch.Tensor | None:
     """What Dynamo knows of a node that names a dtype of ours: a cast, or what makes a tensor. None where a graph does not have it.
 
-    Only a whole graph begins with it: else the stock code before is better off in a graph of its own, which a compiler fuses.
+    Only a whole graph begins with it, and a region that is compiled once, in which none can end: else the stock code before is better off in a graph
+    of its own, which a compiler fuses.
     """
-    if not tx.output.root_tx.one_graph and not any(isinstance(n.meta.get("example_value"), Codes) for n in tx.output.graph.nodes):
+    begins = tx.output.root_tx.one_graph or tx.output.current_tracer.source_target is invoke_subgraph
+    if not begins and not any(isinstance(n.meta.get("example_value"), Codes) for n in tx.output.graph.nodes):
         return None
     given = [*node.args[1:], *node.kwargs.values()]
     if node.op == "call_method" and node.target == "to" and not any(isinstance(v, torch.fx.Node) for v in given):

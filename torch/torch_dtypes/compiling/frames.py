@@ -18,7 +18,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from .. import _C
 from .._derivatives import first_only
 from .aliases import Origins, overlap
-from .checkpoints import as_eager_code, has_checkpoints, to_record
+from .checkpoints import as_eager_code, graphs_within, has_checkpoints, to_record
 from .codes import Codes
 from .operators import at_hint, state
 from .recording import NotRecordable, Recorded, left_to_eager_code
@@ -28,8 +28,8 @@ __all__ = ["Mistaken", "NotRecordable", "as_eager_code", "as_it_is", "compile_gr
 
 
 def format_within(gm: torch.fx.GraphModule) -> str | None:
-    """The format of the first tensor of ours in a graph."""
-    return _format_among(gm.graph.nodes)
+    """The format of the first tensor of ours in a graph, or in a region of it."""
+    return _format_among(node for graph in graphs_within(gm) for node in graph.nodes)
 
 
 def has_codes(gm: torch.fx.GraphModule) -> bool:
@@ -116,7 +116,7 @@ def compile_graph(gm: torch.fx.GraphModule, inputs: list, backend: Callable) -> 
     if recorded_state[-1]:
         raise NotRecordable("it is observed")
     checkpoints = has_checkpoints(gm)
-    gm, (function, held) = as_eager_code(gm), _with_tensors_given(to_record(gm) if checkpoints else gm)
+    gm, (function, held) = as_eager_code(gm), _with_tensors_given(to_record(gm))
 
     def backend_of(graph: torch.fx.GraphModule, examples: list) -> Callable:
         graph.meta.update(gm.meta)  # what Dynamo tells a backend

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import re
+import zipfile
 
 import torch
 
@@ -34,7 +36,7 @@ def draft(mod, args, kwargs=None, **options):
 
 @functools.cache
 def _begin() -> None:
-    table.install(LATER_HOOKS)
+    table.install(row for row in LATER_HOOKS if row not in PACKAGES)
 
 
 def begin_files(*args, **kwargs) -> None:
@@ -110,6 +112,68 @@ def refuse_backward(program, *args, **kwargs) -> None:
         raise NotImplementedError(f"expected a program in stock dtypes, but got one of codes: {exporting.NO_GRADIENTS}")
 
 
+# ---- packages of AOTInductor ----
+
+_NAMED = re.compile(rb"torch_dtypes_codes::(\w+)(?:\.(\w+))?")
+
+
+def _operators_named_in(file) -> set[tuple[bytes, bytes]]:
+    """The operators on codes that compiled code in a package calls: a list of each is beside it."""
+    start = file.tell() if hasattr(file, "seek") else None
+    try:
+        with zipfile.ZipFile(file) as archive:
+            lists = [archive.read(name) for name in archive.namelist() if "/aotinductor/" in name and name.endswith(".json")]
+    except (OSError, zipfile.BadZipFile):  # of which stock says so
+        return set()
+    finally:
+        if start is not None:
+            file.seek(start)
+    return {names for text in lists for names in _NAMED.findall(text)}
+
+
+def operators_in_packages(stock):
+    """What loads a package: operators on codes that its code calls are made before, and its code is known to ask for the formats of what it gets."""
+
+    @functools.wraps(stock)
+    def load_pt2(f, *args, **kwargs):
+        named = _operators_named_in(f)
+        if named:
+            from ..compiling import exporting
+
+            for base, overload in named:
+                exporting.operators.named(base.decode(), overload.decode() or "default")
+        contents = stock(f, *args, **kwargs)
+        for runner in contents.aoti_runners.values() if (b"enter", b"") in named else ():
+            runner._enters_codes = True
+        return contents
+
+    return load_pt2
+
+
+def refuse_package(exported_program, *args, **kwargs) -> None:
+    """An error for a program that returns views of arguments of ours: compiled code makes such in C++, and knows no format."""
+    from ..compiling import exporting
+
+    if isinstance(exported_program, torch.export.ExportedProgram) and (name := exporting.argument_that_is_seen(exported_program)) is not None:
+        raise NotImplementedError(
+            f"expected a program whose results are new tensors in a package of AOTInductor, but got one that returns its argument {name}, or a "
+            "view of it: return a clone of that."
+        )
+
+
+def refuse_operands(self, *args, **kwargs) -> None:
+    """An error where compiled code would take codes for the container's numbers."""
+    if not getattr(self, "_enters_codes", False) and (name := format_in((args, kwargs))) is not None:
+        raise TypeError(f"expected tensors of stock dtypes for a package of a stock program, but got torch.{name}: cast them.")
+
+
+# When AOTInductor is imported (integrations/aot_inductor.py).
+PACKAGES = [
+    Replaced("torch.export.pt2_archive._package", "load_pt2", operators_in_packages),
+    Extended("torch.export.pt2_archive._package.AOTICompiledModel", "__call__", refuse_operands),
+    Extended("torch._inductor", "aoti_compile_and_package", refuse_package),
+]
+
 HOOKS = [
     Extended("torch.export", "export", export_codes),
     Extended("torch.export", "draft_export", draft),
@@ -122,4 +186,5 @@ LATER_HOOKS = [
     Replaced("torch.export.exported_program.ExportedProgram", "module", modules_of_programs),
     Replaced("torch.export.UnflattenedModule", "__init__", unflattened),
     Extended("torch.export.experimental", "_export_forward_backward", refuse_backward, optional="an experiment of PyTorch's, under a private name"),
+    *PACKAGES,
 ]

@@ -241,6 +241,15 @@ def _operators_on_codes(program: torch.export.ExportedProgram) -> list[torch.fx.
     return [n for n in nodes if isinstance(n.target, torch._ops.OpOverload) and n.target.name().startswith(prefix)]
 
 
+def argument_that_is_seen(program: torch.export.ExportedProgram) -> str | None:
+    """An argument of ours that something else takes than what asks for its format."""
+    if not is_over_codes(program):
+        return None
+    entering = [n.args[0] for n in program.graph.nodes if n.target is enter and n.kwargs["format"] != operators.STOCK]
+    values = ((n, user, pytree.tree_leaves(user.meta.get("val"))) for n in entering for user in n.users if user.target is not enter)
+    return next((n.name for n, user, made in values if user.op == "output" or any(isinstance(v, torch.Tensor) for v in made)), None)
+
+
 def is_over_codes(program: torch.export.ExportedProgram) -> bool:
     return bool(_operators_on_codes(program))
 

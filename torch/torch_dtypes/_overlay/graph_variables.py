@@ -1,4 +1,4 @@
-"""What Dynamo's variables stand for, and the operators that it takes apart: of ours each part would round."""
+"""What Dynamo's variables stand for, the operators that it takes apart (of ours each part would round), and the regions that it traces once."""
 
 from __future__ import annotations
 
@@ -58,3 +58,18 @@ def functions_kept_whole(stock):
         return found
 
     return handlers
+
+
+def traced_anew(stock):
+    """What keeps a region that was traced (``torch.compiler.nested_compile_region``) for further calls of it: of tensors of ours it would make
+    fakes of their dtype. They are traced at each call."""
+    from ..compiling.codes import Codes
+
+    @functools.wraps(stock)
+    def save_reuse_entry(tx, fn_var, fingerprint, body_name, body_gmod, config, p_args, body_r, example_value, *args, **kwargs):
+        known = [getattr(v, "node", v) for v in pytree.tree_leaves((p_args, example_value))]
+        known = [v.meta.get("example_value") if isinstance(v, torch.fx.Node) else v for v in known]
+        if not any(isinstance(v, Codes) for v in known):
+            stock(tx, fn_var, fingerprint, body_name, body_gmod, config, p_args, body_r, example_value, *args, **kwargs)
+
+    return save_reuse_entry

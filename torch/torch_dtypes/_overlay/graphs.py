@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from .. import _C
 from .._autocast import AUTOCAST_DEVICES, own_autocast_dtype
 from . import optimizers, table
-from .graph_variables import SEVERAL_OF_ONE, functions_kept_whole, kept_whole, known, methods_kept_whole
+from .graph_variables import SEVERAL_OF_ONE, functions_kept_whole, kept_whole, known, methods_kept_whole, traced_anew
 from .releases import NO_REUSE_OF_REGIONS, NO_TABLE_OF_METHODS, SKIP_RULES_KNOW_FRAMES, SKIPS_HAVE_REASONS
 from .table import Builtin, Registered, Replaced, When
 
@@ -197,21 +197,6 @@ def ending_before_calls(stock):
         return stock(parent, func, args, kwargs, **others)
 
     return build
-
-
-def traced_anew(stock):
-    """What keeps a region that was traced (``torch.compiler.nested_compile_region``) for further calls of it: of tensors of ours it would make
-    fakes of their dtype. They are traced at each call."""
-    from ..compiling.codes import Codes
-
-    @functools.wraps(stock)
-    def save_reuse_entry(tx, fn_var, fingerprint, body_name, body_gmod, config, p_args, body_r, example_value, *args, **kwargs):
-        known = [getattr(v, "node", v) for v in torch.utils._pytree.tree_leaves((p_args, example_value))]
-        known = [v.meta.get("example_value") if isinstance(v, torch.fx.Node) else v for v in known]
-        if not any(isinstance(v, Codes) for v in known):
-            stock(tx, fn_var, fingerprint, body_name, body_gmod, config, p_args, body_r, example_value, *args, **kwargs)
-
-    return save_reuse_entry
 
 
 def never_compiled(add) -> None:

@@ -101,7 +101,9 @@ def test_rank_one_updates_obey_policies(name, policy):
             assert torch.equal(torch.addr(m, u, v, **options), want) and torch.equal(m.clone().addr_(u, v, **options), want)
             assert torch.equal(torch.addr(m, u, v, **options, out=torch.empty_like(m)), want)
         assert torch.equal(torch.addr(m[0], u, v), torch.addmm(m[0], u[:, None], v[None]))
-        assert torch.equal(torch.addr(m, u[::2].repeat_interleave(2), v.flip(0)), torch.addmm(m, u[::2].repeat_interleave(2)[:, None], v.flip(0)[None]))
+        assert torch.equal(
+            torch.addr(m, u[::2].repeat_interleave(2), v.flip(0)), torch.addmm(m, u[::2].repeat_interleave(2)[:, None], v.flip(0)[None])
+        )
     c = torch.tensor([1.125]).to(torch.q43)
     with accumulate("format"):
         assert torch.addr(torch.tensor([[-1.25]]).to(torch.q43), c, c).item() == 0

@@ -9,7 +9,22 @@ from conftest import from_codes
 import torch_dtypes
 
 STOCK = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-NARROW = ["q43", "q52", "posit8es1", "posit8es2", "posit16es1", "posit16es2", "e5m5", "e5m7", "e8m4", "e4m3finite", "e5m10", "bf16", "nf4", "fixed8_8"]
+NARROW = [
+    "q43",
+    "q52",
+    "posit8es1",
+    "posit8es2",
+    "posit16es1",
+    "posit16es2",
+    "e5m5",
+    "e5m7",
+    "e8m4",
+    "e4m3finite",
+    "e5m10",
+    "bf16",
+    "nf4",
+    "fixed8_8",
+]
 WIDE = ["posit32es2", "e8m23", "e8m31", "e11m52", "tf32", "posit24es3"]
 
 
@@ -40,7 +55,16 @@ def test_the_narrowest_dtype_that_has_both(name):
         expected = narrowest(dtype, other)
         assert torch.promote_types(dtype, other) is torch.promote_types(other, dtype) is expected, other
         a, b = x.to(dtype), torch.ones_like(x).to(other)
-        for made in (a + b, b - a, torch.maximum(a, b), torch.where(x > 0, a, b), torch.cat([a, b]), torch.hypot(a, b), torch.stack([b, a]), a.clamp(b)):
+        for made in (
+            a + b,
+            b - a,
+            torch.maximum(a, b),
+            torch.where(x > 0, a, b),
+            torch.cat([a, b]),
+            torch.hypot(a, b),
+            torch.stack([b, a]),
+            a.clamp(b),
+        ):
             assert made.dtype is expected
         assert torch.result_type(a, b) is expected
         assert torch.equal(torch.maximum(a, b).double(), torch.maximum(x, b.double())) and torch.equal(torch.cat([a, b])[: len(x)].double(), x)

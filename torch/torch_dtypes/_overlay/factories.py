@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 

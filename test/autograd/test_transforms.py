@@ -404,6 +404,17 @@ MIXED_PAIRS = {
 
 
 @pytest.mark.parametrize("dtype", [torch.posit16es2, torch.q43, torch.posit32es2], ids=str)
+def test_a_mean_of_smoothed_losses_within_vmap(dtype):
+    """Of labels without a batch, whose count divides by integers."""
+    x, labels = torch.randn(3, 4, generator=torch.Generator().manual_seed(1)).to(dtype), torch.tensor([1, 0])
+
+    def loss(row):
+        return F.cross_entropy(row.view(2, 2), labels, label_smoothing=0.1)
+
+    assert torch.equal(vmap(loss)(x), torch.stack([loss(row) for row in x]))
+
+
+@pytest.mark.parametrize("dtype", [torch.posit16es2, torch.q43, torch.posit32es2], ids=str)
 @pytest.mark.parametrize("name", MIXED_PAIRS)
 def test_stock_operands_within_vmap(name, dtype):
     f, x, n = MIXED_PAIRS[name], torch.randn(3, 4, generator=torch.Generator().manual_seed(1)).to(dtype), torch.tensor([2, 3, 4])

@@ -118,3 +118,17 @@ def test_condition_numbers_are_rounded_once_and_warn_of_nothing(recwarn):
             assert torch.equal(torch.linalg.cond(a, p), torch.linalg.cond(a.double(), p).to(dtype))
         assert torch.linalg.cond(torch.ones(2, 2, dtype=dtype), 1).isfinite().item() is False
     assert not recwarn.list
+
+
+@pytest.mark.parametrize("policy", ["machine", "float32", "float64", "exact"])
+@pytest.mark.parametrize("dtype", [torch.q43, torch.posit16es2])
+def test_dot_products_do_not_depend_on_gaps(dtype, policy):
+    g = torch.Generator().manual_seed(4)
+    x, y = (torch.randn(40, 6, generator=g).to(dtype) for _ in range(2))
+    with accumulate(policy):
+        for i in range(6):
+            a, b = x[:, i], y[:, 5 - i]
+            want = torch.dot(a.clone(), b.clone())
+            assert torch.equal(torch.inner(a, b), want) and torch.equal(torch.tensordot(a, b, 1), want) and torch.equal(torch.dot(a, b), want)
+        whole = torch.tensordot(x.t(), y, ([0, 1], [1, 0]))
+        assert torch.equal(whole, torch.dot(x.t().reshape(-1), y.t().reshape(-1)))

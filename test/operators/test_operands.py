@@ -55,7 +55,11 @@ def test_stock_dtypes_by_hand_and_by_place(dtype, asked):
         torch.testing.assert_close(call(x), call(exact))
     for name in ("_foreach_norm", "_foreach_powsum"):
         if hasattr(torch, name):
-            assert [t.dtype for t in getattr(torch, name)([x, x], 2, dtype=asked)] == [asked, asked]
+            if name == "_foreach_powsum" or torch.promote_types(dtype, asked) is asked:
+                assert [t.dtype for t in getattr(torch, name)([x, x], 2, dtype=asked)] == [asked, asked]
+            else:  # as of float64 beside dtype=torch.float32
+                with pytest.raises(RuntimeError, match=f"expected dtype= that the tensor's {dtype} promotes to, but got {asked}"):
+                    getattr(torch, name)([x, x], 2, dtype=asked)
             assert [t.dtype for t in getattr(torch, name)([x, x])] == [dtype, dtype]
 
 
@@ -168,7 +172,7 @@ def test_what_is_put_into_a_tensor_gets_its_gradient(dtype, other):
 @pytest.mark.parametrize("other", [torch.float32, torch.float64])
 def test_three_operands_of_two_dtypes(dtype, other):
     x, stock = of(dtype), torch.full((2, 3), 1.1).to(other)
-    exact = of(other)
+    exact = of(torch.promote_types(dtype, other))
     for op in (torch.addcmul, torch.addcdiv):
         same(op(stock, x, x, value=2), op(stock, exact, exact, value=2))
         same(op(x, stock, x), op(exact, stock, exact))

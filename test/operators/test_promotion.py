@@ -9,23 +9,8 @@ from conftest import from_codes
 import torch_dtypes
 
 STOCK = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-NARROW = [
-    "q43",
-    "q52",
-    "posit8es1",
-    "posit8es2",
-    "posit16es1",
-    "posit16es2",
-    "e5m5",
-    "e5m7",
-    "e8m4",
-    "e4m3finite",
-    "e5m10",
-    "bf16",
-    "nf4",
-    "fixed8_8",
-]
-WIDE = ["posit32es2", "e8m23", "e8m31", "e11m52", "tf32", "posit24es3"]
+NARROW = "q43 q52 posit8es1 posit8es2 posit16es1 posit16es2 e5m5 e5m7 e8m4 e4m3finite e5m10 bf16 nf4 fixed8_8".split()
+WIDE = "posit32es2 e8m23 e8m31 e11m52 tf32 posit24es3".split()
 
 
 def numbers(dtype):

@@ -165,7 +165,7 @@ def test_mixed_arithmetic_gives_each_leaf_a_gradient_of_its_dtype(dtype):
         expect_grad(x)
     x, w = leaf(dtype), torch.tensor([2.0, 1.0, -1.0, 0.5], requires_grad=True)
     y = x * w + 1
-    expect_tensor(y, torch.float32)
+    expect_tensor(y, torch.promote_types(dtype, torch.float32))
     y.sum().backward()
     expect_grad(x, [2.0, 1.0, -1.0, 0.5])
     expect_grad(w, [1.0, -2.0, 0.5, 3.0])

@@ -139,16 +139,19 @@ ELEMENTS = {
 }  # fmt: skip
 
 
+WITH_FRACTIONS = ("NumPy's float64", "NumPy's float32", "a complex number")
+
+
 @few_dtypes
 @pytest.mark.filterwarnings("ignore:Creating a tensor from a list")
 @pytest.mark.parametrize("make", [torch.tensor, torch.as_tensor, torch.asarray])
 @pytest.mark.parametrize("elements", ELEMENTS)
 def test_elements_of_a_list_keep_their_dtype_under_a_default(default_dtype, elements, make, dtype):
-    """As under a default of float16 (float32 is no wider beside it): only Python's fractions are the default's."""
+    """As under a default of float16: only Python's fractions are the default's, beside which others promote."""
     expected = make(ELEMENTS[elements]())
     default_dtype(dtype)
     made = make(ELEMENTS[elements]())
-    expect_tensor(made, expected.dtype)
+    expect_tensor(made, torch.promote_types(dtype, expected.dtype) if elements in WITH_FRACTIONS else expected.dtype)
     assert made.tolist() == expected.tolist()
 
 

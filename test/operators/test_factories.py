@@ -334,7 +334,7 @@ def test_elements_of_a_list_promote(dtype):
     x, other = torch.tensor(1.3, dtype=dtype), torch.q52
     for data in ((1, x), (2.0, x), [x, 1], [[x], [2.0]]):
         expect_tensor(torch.tensor(data), dtype)
-    expect_tensor(torch.tensor([x, torch.tensor(1.5)]), torch.float32)
+    expect_tensor(torch.tensor([x, torch.tensor(1.5)]), torch.promote_types(dtype, torch.float32))
     with pytest.raises(TypeError, match=f"two number formats, {dtype} and {other}"):
         torch.tensor([x, x.to(other)])
 

@@ -42,6 +42,8 @@ def other_tensors():
 @pytest.mark.parametrize("place", PLACES)
 def test_what_is_no_dense_floating_tensor(place):
     for name, x in {**NO_TENSORS, **other_tensors()}.items():
+        if place == "chop" and name == "complex":  # by parts: test_chop_complex.py
+            continue
         with pytest.raises((TypeError, NotImplementedError), match=r"expected .*, but got") as said:
             PLACES[place](x)
         assert len(str(said.value)) < 400, name

@@ -100,9 +100,9 @@ void test_promotion() {
   EXPECT_EQ(promote_types(at::kPosit16es2, at::kLong), at::kPosit16es2);
   EXPECT_EQ(promote_types(at::kBool, at::kQ52), at::kQ52);
   EXPECT_EQ(promote_types(at::kQ52, at::kUInt16), at::kQ52);
-  EXPECT_EQ(promote_types(at::kPosit16es2, at::kBFloat16), at::kBFloat16);
+  EXPECT_EQ(promote_types(at::kPosit16es2, at::kBFloat16), at::kFloat);
   EXPECT_EQ(promote_types(at::kDouble, at::kPosit16es2), at::kDouble);
-  EXPECT_EQ(promote_types(at::kComplexFloat, at::kPosit32es2), at::kComplexFloat);
+  EXPECT_EQ(promote_types(at::kComplexFloat, at::kPosit32es2), at::kComplexDouble);
   const std::string error = error_of([&] { promote_types(at::kPosit16es2, at::kQ43); });
   EXPECT_EQ(error, "expected dtypes that promote to one, but got two number formats, torch.posit16es2 and torch.q43. Convert one tensor first.");
 }

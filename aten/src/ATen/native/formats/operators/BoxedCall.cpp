@@ -22,7 +22,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <tuple>
 #include <vector>
 
 namespace at::formats {
@@ -70,14 +69,16 @@ BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts)
   }
 }
 
-// Of drawn numbers, those of the format that lie where float32's do: the nearest to a draw may be the end that an interval is open at, or 0.
+// The nearest number to a draw may be the end that an interval is open at, or 0. (An end that is no number of the format is not kept to: what
+// initialises parameters is float32's draw, rounded.)
 void BoxedCall::keep_range(const Plan& plan, const torch::jit::Stack& stack, size_t base) {
   if (!format_ || casts_ != Casts::Plain) return;
   const Format& f = format_->format;
   if (plan.has(fact::Positive)) least_ = c10::formats::smallest(f);
   if (!plan.has(fact::Interval)) return;
-  const double least = c10::formats::number_from(f, stack[base + 1].toDouble()), most = c10::formats::number_below(f, stack[base + 2].toDouble());
-  if (least <= most) std::tie(least_, most_) = std::pair(least, most); // else the format has no number there
+  const double from = stack[base + 1].toDouble(), to = stack[base + 2].toDouble();
+  const double below = c10::formats::number_from(f, to) == to ? c10::formats::number_below(f, to) : to;
+  if (below >= from && below < to) most_ = below;
 }
 
 // Stand-ins of the operands that tell what float64's results stand for, as they were before the operator writes.
@@ -293,7 +294,10 @@ at::Tensor BoxedCall::stand_in(const at::Tensor& t, bool written) {
     // What a stock derivative's formula makes of a gradient's options() has the container's dtype.
     const bool stray = format_ && !written && c10::isFloatingType(t.scalar_type()) && t.scalar_type() != compute_ &&
         (in_stock_formula() || plan_.has(fact::Internal));
-    return stray ? t.to(compute_) : t;
+    // Where operands of several dtypes are let promote, by an operator that does not do so itself.
+    const bool narrower =
+        !format_ && !written && plan_.rule != OperandRule::Any && c10::isFloatingType(t.scalar_type()) && t.scalar_type() != compute_;
+    return stray || narrower ? t.to(compute_) : t;
   }
   for (Pair& p : pairs_) {
     if (p.ours.is_same(t)) {

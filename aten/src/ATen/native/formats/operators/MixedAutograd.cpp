@@ -108,7 +108,8 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
     const c10::ScalarType target = type.stock() ? c10::toRealValueType(*type.stock()) : type.format->compute;
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
       map_tensors(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
-        if (!entry_beneath(t)) return t;
+        const bool narrower = plan_.rule != OperandRule::Any && t.defined() && c10::isFloatingType(t.scalar_type()) && !plan_.arguments[i].written;
+        if (!entry_beneath(t) && !narrower) return t;
         const ExplicitDtypeGuard explicit_dtype;
         return at::_ops::to_dtype::call(t, target, false, false, {});
       });

@@ -46,7 +46,7 @@ class CheckedComposite final : public c10::OperatorKernel {
     if (!type.format || !type.stock_wins()) return;
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
       map_tensors(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
-        if (!entry_beneath(t)) return t;
+        if (!entry_beneath(t) && !(t.defined() && c10::isFloatingType(t.scalar_type()) && !plan_.arguments[i].written)) return t;
         const ExplicitDtypeGuard explicit_dtype;
         return at::_ops::to_dtype::call(t, *type.stock(), false, false, {});
       });

@@ -63,7 +63,7 @@ enum class Way : uint8_t {
   _(Fills)           /* of the first operand sizes and strides alone count */                                              \
   _(FillsInPlace)    /* so for the in-place operator */                                                                    \
   _(BelowOne)        /* draws from [0, 1): nothing is rounded up */                                                        \
-  _(Interval)        /* draws from [from, to), its arguments: nothing is rounded out of it */                              \
+  _(Interval)        /* draws from [from, to), its arguments: nothing is rounded to an end that the format has */          \
   _(Positive)        /* draws positive numbers: nothing is rounded to 0 */                                                 \
   /* autograd */                                                                                                           \
   _(ByCasts)         /* recorded as casts around the stock operator, whose derivative or composite code goes by the container: Boxed.cpp */ \

@@ -181,7 +181,7 @@ def test_promotion_where_it_is_asked_for(dtype):
     with mixed_operands("promote"):
         y = layer(x)
         assert y.dtype is wide and torch.equal(y, exact)
-        assert nn.LayerNorm(3)(x.to(dtype)).dtype is torch.float32
+        assert nn.LayerNorm(3)(x.to(dtype)).dtype is wide
         assert nn.Conv1d(4, 2, 1).to(dtype)(x).dtype is wide
         assert F.bilinear(x, x, torch.randn(2, 3, 3).to(dtype)).dtype is torch.inner(x, x.to(dtype)).dtype is wide
         with mixed_operands("raise"), pytest.raises(RuntimeError, match="expected operands of one dtype"):

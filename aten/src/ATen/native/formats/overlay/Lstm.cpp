@@ -7,6 +7,7 @@
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/to_ops.h>
 
 #include <algorithm>
 #include <numeric>
@@ -68,6 +69,14 @@ std::vector<Weights> weights_of(at::TensorList tensors, bool biases, bool projec
   return result;
 }
 
+// One of ours beside stock weights is of their dtype, as every later state is, and not of a wider one that has the numbers of both.
+Tensor first_state(const Tensor& states, int64_t k, const Weights& w) {
+  const Tensor s = states.select(0, k);
+  if (!entry_beneath(s) || entry_beneath(w.state)) return s;
+  const ExplicitDtypeGuard explicit_dtype;
+  return at::_ops::to_dtype::call(s, w.state.scalar_type(), false, false, {});
+}
+
 // states: h_0 and c_0, (layers * directions, batch, features) each.
 Result lstm(Tensor data, at::IntArrayRef batches, at::TensorList states, at::TensorList tensors, bool biases, int64_t layers, double dropout,
             bool train, bool bidirectional) {
@@ -83,7 +92,8 @@ Result lstm(Tensor data, at::IntArrayRef batches, at::TensorList states, at::Ten
   for (int64_t layer = 0; layer < layers; ++layer) {
     std::vector<Tensor> outputs;
     for (int64_t k = layer * directions; k < (layer + 1) * directions; ++k) {
-      const auto [out, last] = scan(data, batches, {states[0].select(0, k), states[1].select(0, k)}, weights[k], k % directions == 1);
+      const auto [out, last] =
+          scan(data, batches, {first_state(states[0], k, weights[k]), first_state(states[1], k, weights[k])}, weights[k], k % directions == 1);
       outputs.push_back(out);
       h[k] = last.h;
       c[k] = last.c;

@@ -69,8 +69,8 @@ std::vector<Weights> weights_of(at::TensorList tensors, bool biases, bool projec
   return result;
 }
 
-// One of ours beside stock weights is of their dtype, as every later state is, and not of a wider one that has the numbers of both.
-Tensor first_state(const Tensor& states, int64_t k, const Weights& w) {
+// A cell of ours beside stock weights is of their dtype, as every later one is, and not of a wider one that has the numbers of both.
+Tensor first_cell(const Tensor& states, int64_t k, const Weights& w) {
   const Tensor s = states.select(0, k);
   if (!entry_beneath(s) || entry_beneath(w.state)) return s;
   const ExplicitDtypeGuard explicit_dtype;
@@ -92,8 +92,7 @@ Result lstm(Tensor data, at::IntArrayRef batches, at::TensorList states, at::Ten
   for (int64_t layer = 0; layer < layers; ++layer) {
     std::vector<Tensor> outputs;
     for (int64_t k = layer * directions; k < (layer + 1) * directions; ++k) {
-      const auto [out, last] =
-          scan(data, batches, {first_state(states[0], k, weights[k]), first_state(states[1], k, weights[k])}, weights[k], k % directions == 1);
+      const auto [out, last] = scan(data, batches, {states[0].select(0, k), first_cell(states[1], k, weights[k])}, weights[k], k % directions == 1);
       outputs.push_back(out);
       h[k] = last.h;
       c[k] = last.c;

@@ -151,17 +151,18 @@ void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t 
   compute_ = type.format->compute;
   if (plan.has(fact::Elementary | fact::InFloat64) && !has_complex_number(plan, stack))
     compute_ = ScalarType::Double; // complex ones are not rounded to a format
+  bool float32_asked = false; // by the policy
   if (plan.has(kAddsProducts)) {
     const Accumulation policy = accumulation_of(*type.format);
+    float32_asked = policy.kind == Accumulation::Kind::Float32;
     if (policy.kind == Accumulation::Kind::Float64) compute_ = ScalarType::Double;
-    TORCH_CHECK(policy.kind != Accumulation::Kind::Float32 || compute_ == ScalarType::Float, plan.name,
+    TORCH_CHECK(!float32_asked || compute_ == ScalarType::Float, plan.name,
                 ": expected a format whose values and their products float32 has for the accumulation policy float32, but got ", type.format->name,
                 ". Use float64 or exact.");
   }
   // Of float32's own digits float32's results are rounded already, to nearest: another mode would change none.
-  const bool by_policy = plan.has(kAddsProducts) && accumulation_of(*type.format).kind == Accumulation::Kind::Float32;
   const bool digits_of_float32 = own_->format.significand_bits() >= kFloat32Bits && !own_->format.is_table();
-  if (digits_of_float32 && !selects_ && !plan.draws_only && !by_policy && rounding_format(*own_).rounding != Rounding::NearestEven)
+  if (digits_of_float32 && !selects_ && !plan.draws_only && !float32_asked && rounding_format(*own_).rounding != Rounding::NearestEven)
     compute_ = ScalarType::Double;
   if (compute_ == ScalarType::Float && multiplies(plan) && !keeps_operands(plan, device_of(plan, stack, base))) compute_ = ScalarType::Double;
   // The format gets the rounding of what a stock tensor of such a precision draws from the same seed.
@@ -294,10 +295,7 @@ at::Tensor BoxedCall::stand_in(const at::Tensor& t, bool written) {
     // What a stock derivative's formula makes of a gradient's options() has the container's dtype.
     const bool stray = format_ && !written && c10::isFloatingType(t.scalar_type()) && t.scalar_type() != compute_ &&
         (in_stock_formula() || plan_.has(fact::Internal));
-    // Where operands of several dtypes are let promote, by an operator that does not do so itself.
-    const bool narrower =
-        !format_ && !written && plan_.rule != OperandRule::Any && c10::isFloatingType(t.scalar_type()) && t.scalar_type() != compute_;
-    return stray || narrower ? t.to(compute_) : t;
+    return stray || (!format_ && takes_promoted(plan_, t, written, compute_)) ? t.to(compute_) : t;
   }
   for (Pair& p : pairs_) {
     if (p.ours.is_same(t)) {

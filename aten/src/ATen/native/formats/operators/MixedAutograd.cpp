@@ -24,7 +24,7 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
     expect_ordinary_operands(*stack);
     if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, Casts::Recorded)) return;
     bool mixed = false;
-    if (cast_operands(*stack, mixed)) {
+    if (promote(*stack, mixed)) {
       op.callBoxed(stack);
     } else if (mixed && plan_.has(fact::MixedByCasts)) {
       const OutOfAutocast no_autocast;
@@ -77,8 +77,8 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
     if (own && kind) refuse_operand(plan_.name, own->name, kind);
   }
 
-  // mixed: the operands were left as they are, the result being ours.
-  bool cast_operands(torch::jit::Stack& stack, bool& mixed) const {
+  // Whether the operands were cast to stock's. mixed: they were left as they are, the result being ours.
+  bool promote(torch::jit::Stack& stack, bool& mixed) const {
     const size_t base = stack.size() - plan_.arguments.size();
     bool stock = false, recorded = false;
     for (size_t i = 0; i < plan_.arguments.size(); ++i) {
@@ -105,15 +105,7 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
       bring_gradients_back(stack, base, *type.format);
       return false;
     }
-    const c10::ScalarType target = type.stock() ? c10::toRealValueType(*type.stock()) : type.format->compute;
-    for (size_t i = 0; i < plan_.arguments.size(); ++i) {
-      map_tensors(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
-        const bool narrower = plan_.rule != OperandRule::Any && t.defined() && c10::isFloatingType(t.scalar_type()) && !plan_.arguments[i].written;
-        if (!entry_beneath(t) && !narrower) return t;
-        const ExplicitDtypeGuard explicit_dtype;
-        return at::_ops::to_dtype::call(t, target, false, false, {});
-      });
-    }
+    cast_operands(plan_, stack, base, type.stock() ? c10::toRealValueType(*type.stock()) : type.format->compute);
     return true;
   }
 

@@ -44,13 +44,7 @@ class CheckedComposite final : public c10::OperatorKernel {
   void promote(Stack& stack, size_t base) const {
     const ResultType type = result_type(plan_, stack, base);
     if (!type.format || !type.stock_wins()) return;
-    for (size_t i = 0; i < plan_.arguments.size(); ++i) {
-      map_tensors(plan_.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
-        if (!entry_beneath(t) && !(t.defined() && c10::isFloatingType(t.scalar_type()) && !plan_.arguments[i].written)) return t;
-        const ExplicitDtypeGuard explicit_dtype;
-        return at::_ops::to_dtype::call(t, *type.stock(), false, false, {});
-      });
-    }
+    cast_operands(plan_, stack, base, *type.stock());
   }
 
   Plan plan_;
@@ -153,6 +147,21 @@ ResultType result_type(const Plan& plan, const torch::jit::Stack& stack, size_t 
     if (first.defined()) type.keep(first);
   }
   return type;
+}
+
+bool takes_promoted(const Plan& plan, const at::Tensor& t, bool written, c10::ScalarType type) {
+  if (!t.defined() || written || plan.rule == OperandRule::Any) return false;
+  return !entry_beneath(t) && c10::isFloatingType(t.scalar_type()) && t.scalar_type() != type;
+}
+
+void cast_operands(const Plan& plan, Stack& stack, size_t base, c10::ScalarType type) {
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
+    map_tensors(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
+      if (!entry_beneath(t) && !takes_promoted(plan, t, plan.arguments[i].written, type)) return t;
+      const ExplicitDtypeGuard explicit_dtype;
+      return at::_ops::to_dtype::call(t, type, false, false, {});
+    });
+  }
 }
 
 bool run_normalisation(const c10::OperatorHandle& op, const Plan& plan, Stack* stack, Casts casts) {

@@ -13,6 +13,11 @@ void expect_mask(const Plan& plan, const torch::jit::IValue& mask, const FormatE
 // Of a call. Raises for operands of several dtypes where the operator has a rule and mixed_operands() does not let them promote.
 ResultType result_type(const Plan& plan, const torch::jit::Stack& stack, size_t base);
 
+// Whether a stock operand is to be cast to the type that operands of several dtypes promote to: where the operator wants one dtype.
+bool takes_promoted(const Plan& plan, const at::Tensor& t, bool written, c10::ScalarType type);
+// Tensors of ours, and stock operands that are to be, become tensors of a stock type: by casts that autograd sees.
+void cast_operands(const Plan& plan, torch::jit::Stack& stack, size_t base, c10::ScalarType type);
+
 // A normalisation of an input of ours by float32 parameters and statistics: on the exact values, and the result is rounded once; statistics
 // stay float32. False: another call.
 bool run_normalisation(const c10::OperatorHandle& op, const Plan& plan, torch::jit::Stack* stack, Casts casts);

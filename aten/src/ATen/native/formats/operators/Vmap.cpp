@@ -50,33 +50,35 @@ class FrontKernel : public c10::OperatorKernel {
   StockKernel stock_;
 };
 
-// addr under a policy with kernels of its own: as the product of a column and a row, which has a rule under vmap. false, and nothing is done: no
-// such.
-bool update_by_policy(Stack* stack) {
-  const c10::IValue* arguments = &(*stack)[stack->size() - 5];
-  const at::Tensor self = arguments[0].toTensor(), x = arguments[1].toTensor(), y = arguments[2].toTensor();
-  const FormatEntry* entry = one_format({self, x, y});
-  if (!entry || !accumulation_of(*entry).own_kernels() || x.dim() != 1 || y.dim() != 1) return false;
-  const at::Tensor made =
-      at::_ops::addmm::call(self, at::_ops::unsqueeze::call(x, 1), at::_ops::unsqueeze::call(y, 0), arguments[3].toScalar(), arguments[4].toScalar());
-  torch::jit::drop(*stack, 5);
-  stack->emplace_back(made);
-  return true;
-}
-
 // Operands are cast to the compute type and results back, by casts that are batched and differentiated in their turn.
-class VmapByCasts final : public FrontKernel {
+class VmapByCasts : public FrontKernel {
  public:
   using FrontKernel::FrontKernel;
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
     if (!batched_beside_ours(*stack)) return stock_.callBoxed(op, keys, stack);
-    if (plan_.base == "addr" && update_by_policy(stack)) return;
     if (plan_.has(kAddsProducts) && run_dot_operator(op, plan_, stack)) return;
     if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, Casts::Recorded)) return;
     if (!plan_.numbers.empty()) exchange_numbers(plan_.numbers, plan_.arguments.size(), stack);
     const BoxedCall call(plan_, stack, Casts::Recorded);
     op.callBoxed(stack);
     call.finish(op.schema().returns().size(), stack);
+  }
+};
+
+// addr under a policy with kernels of its own is the product of a column and a row, which has a rule under vmap.
+class VmapAddr final : public VmapByCasts {
+ public:
+  using VmapByCasts::VmapByCasts;
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
+    const c10::IValue* arguments = &(*stack)[stack->size() - 5];
+    const at::Tensor self = arguments[0].toTensor(), x = arguments[1].toTensor(), y = arguments[2].toTensor();
+    const bool vectors = batched_beside_ours(*stack) && x.dim() == 1 && y.dim() == 1;
+    const FormatEntry* entry = vectors ? one_format({self, x, y}) : nullptr;
+    if (!entry || !accumulation_of(*entry).own_kernels()) return VmapByCasts::operator()(op, keys, stack);
+    const at::Tensor column = at::_ops::unsqueeze::call(x, 1), row = at::_ops::unsqueeze::call(y, 0);
+    const at::Tensor made = at::_ops::addmm::call(self, column, row, arguments[3].toScalar(), arguments[4].toScalar());
+    torch::jit::drop(*stack, 5);
+    stack->emplace_back(made);
   }
 };
 
@@ -189,6 +191,7 @@ static std::unique_ptr<FrontKernel> front_kernel(const c10::OperatorHandle& op) 
   if (facts & fact::VmapDropout) return std::make_unique<DropoutByCasts>(op);
   if (op.hasKernelForDispatchKey(kFront)) return nullptr;
   if (facts & fact::VmapComposite) return std::make_unique<CompositeAtFront>(op);
+  if (base == "aten::addr") return std::make_unique<VmapAddr>(op);
   if (facts & fact::VmapTo) return std::make_unique<VmapTo>(op);
   if (facts & fact::VmapWhere) return std::make_unique<VmapWhere>(op);
   const bool pair = overload.empty() || overload == "Tensor" || overload == "Tensor_Tensor" || overload == "Tensor_mode";

@@ -132,6 +132,9 @@ def pytest_configure(config):
     if FOLDER not in os.environ:
         os.environ[FOLDER] = tempfile.mkdtemp(prefix="torch-dtypes-tests-")
         config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(FOLDER)))
+    if getattr(config.option, "numprocesses", None):
+        # The threads of several processes share the processors: one that waits must not spin, which takes half as long again.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     descriptor = os.environ.pop(PIPE, None)
     if descriptor:
         os.set_inheritable(int(descriptor), False)
@@ -139,13 +142,13 @@ def pytest_configure(config):
 
 
 @cache
-def has_own_process(path):
-    return re.search(r"^pytestmark = .*\bown_process\b", Path(path).read_text(), re.MULTILINE) is not None
+def stays_whole(path):
+    return re.search(r"^pytestmark = .*\b(own_process|one_worker)\b", Path(path).read_text(), re.MULTILINE) is not None
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """`pytest -n` hands out runs of consecutive tests, and a file with a process of its own whole."""
+    """`pytest -n` hands out runs of consecutive tests, and whole a file that is marked: own_process, or one_worker, whose fixtures cost much."""
     from xdist.scheduler import LoadScopeScheduling
 
     if config.option.dist != "load":
@@ -160,7 +163,7 @@ def pytest_xdist_make_scheduler(config, log):
             if nodeid not in self.runs:
                 path = nodeid.split("::")[0]
                 count = self.counts[path] = self.counts.get(path, -1) + 1
-                self.runs[nodeid] = path if has_own_process(config.rootpath / path) else f"{path} {count // RUN}"
+                self.runs[nodeid] = path if stays_whole(config.rootpath / path) else f"{path} {count // RUN}"
             return self.runs[nodeid]
 
     return Scheduler(config, log)

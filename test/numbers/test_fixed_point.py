@@ -22,7 +22,7 @@ from vector_units import run_for_capability
 import torch_dtypes
 from torch_dtypes import _C
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.one_worker, pytest.mark.usefixtures("one_thread")]
 ALL = [*FIXED_8, *FIXED_WIDE]
 every_mode = pytest.mark.parametrize("mode", MODES)
 INF, NAN = float("inf"), float("nan")

@@ -21,7 +21,7 @@ from vector_units import capabilities, run_for_capability
 import torch_dtypes
 from torch_dtypes import _C
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.one_worker, pytest.mark.usefixtures("one_thread")]
 every_mode = pytest.mark.parametrize("mode", MODES)
 
 

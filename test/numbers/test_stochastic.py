@@ -19,7 +19,7 @@ from vector_units import run_for_capability
 import torch_dtypes
 from torch_dtypes import _C
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.one_worker, pytest.mark.usefixtures("one_thread")]
 every_mode = pytest.mark.parametrize("mode", MODES)
 ENDS = np.array([0, 1, 2**63 - 1, 2**63, 2**64 - 1, 2**64 - 2, 2**32, 2**62], dtype=np.uint64)
 

@@ -81,8 +81,18 @@ TILES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("m", "n", "spread"), [(3, 17, (-12, 9)), (3, 17, (-4, 1)), (8205, 131, (-6, 5))])
-@pytest.mark.parametrize(("name", "options"), TILES)
+# A grid of many tiles: with some here, with the others where long runs are asked for.
+SHAPES = [(3, 17, (-12, 9)), (3, 17, (-4, 1)), (8205, 131, (-6, 5))]
+IN_TILES = [
+    pytest.param(
+        name, options, *shape, id=f"{name}-options{i}-{'-'.join(map(str, shape[:2]))}-spread{j}", marks=[pytest.mark.slow] * (j == 2 and i % 4 > 0)
+    )
+    for i, (name, options) in enumerate(TILES)
+    for j, shape in enumerate(SHAPES)
+]
+
+
+@pytest.mark.parametrize(("name", "options", "m", "n", "spread"), IN_TILES)
 def test_sums_in_tiles(library, name, options, m, n, spread):
     dtype = torch_dtypes.dtype(name)
     fmt = torch_dtypes.format_of(dtype)

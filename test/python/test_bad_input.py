@@ -14,6 +14,8 @@ import torch
 import torch_dtypes
 from torch_dtypes import _C
 
+pytestmark = pytest.mark.one_worker
+
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ["posit16es2", "q43", "e11m30"]
 

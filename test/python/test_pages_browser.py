@@ -22,7 +22,8 @@ from torch_dtypes.workbench.sensitivity import report as sensitivity_report
 from torch_dtypes.workbench.variability import report as variability_report
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, to open the reports (Debian: apt-get install chromium)")
+NEEDS_CHROMIUM = "needs chromium, to open the reports (Debian: apt-get install chromium)"
+pytestmark = [pytest.mark.one_worker, pytest.mark.skipif(CHROMIUM is None, reason=NEEDS_CHROMIUM)]
 
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --disable-quic --no-first-run --disable-background-networking --disable-sync "

@@ -13,6 +13,8 @@ import torch
 import torch_dtypes
 from torch_dtypes import _C
 
+pytestmark = pytest.mark.one_worker
+
 ROOT = Path(__file__).resolve().parents[2]
 
 # Printed as JSON by one process with the package and by one without: {name: what it gives}.

@@ -4,6 +4,7 @@ import ctypes
 import os
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -32,10 +33,21 @@ WORDS = ("stochastic", "stochastic_equal", "up_down")
 def compile_into(out: Path):
     if shutil.which("g++") is None:
         pytest.skip("needs g++")
-    options = ["-std=c++20", "-O1", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
-    sources = [*map(str, sorted(KERNELS.glob("*.cu"))), str(ROOT / "test/operators/cuda/on_host.cpp")]
-    built = subprocess.run(["g++", *options, *INCLUDES, "-x", "c++", *sources, "-o", str(out)], capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr
+    options = ["-std=c++20", "-O1", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-fPIC"]
+
+    def gpp(*arguments):
+        built = subprocess.run(["g++", *options, *INCLUDES, *map(str, arguments)], capture_output=True, text=True, check=False)
+        assert built.returncode == 0, built.stderr
+
+    def compiled(source):
+        gpp("-c", "-x", "c++", source, "-o", made := out.with_name(f"{source.name}.o"))
+        return made
+
+    # Several at once: the session's other processes wait for the library, or are about to.
+    sources = [ROOT / "test/operators/cuda/on_host.cpp", *KERNELS.glob("*.cu")]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(compiled, sources))
+    gpp("-shared", *objects, "-o", out)
 
 
 @pytest.fixture(scope="session")

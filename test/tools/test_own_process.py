@@ -92,7 +92,7 @@ def folder(tmp_path):
 [tool.pytest.ini_options]
 pythonpath = ["{TEST}"]
 addopts = ["-m", "not slow", "--strict-markers"]
-markers = ["slow: as here", "own_process: as here"]
+markers = ["slow: as here", "own_process: as here", "one_worker: as here"]
 """)
     last = OTHER.replace("common", "last")
     files = {"conftest": CONFTEST, "a/test_other": OTHER, "b/test_ends": ENDS, "b/test_marked": MARKED, "c/test_last": last}

@@ -278,7 +278,10 @@ def test_tables_and_files(tmp_path):
     text = io.StringIO()
     stats.table(limit=3, console=Console(file=text, width=180))
     assert len(text.getvalue().splitlines()) == 5
-    assert f"and {len(stats) - 3} more" in text.getvalue()
+    assert f"and {len(stats) - 3} more" in text.getvalue() and "no room" not in text.getvalue()
+    narrow = io.StringIO()
+    stats.table(limit=3, console=Console(file=narrow, width=40))
+    assert "exponents" not in narrow.getvalue().split("no room for: ")[0] and "exponents" in narrow.getvalue().split("no room for: ")[1]
     troubles = [c.trouble for c in stats.sorted()]
     assert troubles == sorted(troubles, reverse=True)
     stats.to_csv(tmp_path / "counts.csv")

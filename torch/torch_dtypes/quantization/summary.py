@@ -70,7 +70,9 @@ class Summary:
         from rich.table import Table
 
         kept = [c for c in _COLUMNS if c in ("layer", "type") or any(getattr(row, c) for row in self.rows)]
-        table = Table(*kept, title="What is rounded to what")
+        table = Table(title="What is rounded to what", box=None, header_style="bold", pad_edge=False)
+        for name in kept:
+            table.add_column(name, overflow="fold")  # a format's name that is cut is another's
         for row in self.rows:
             table.add_row(*(getattr(row, c) for c in kept))
         return table

@@ -136,6 +136,8 @@ class Statistics(Mapping):
         console.print(table)
         if (left := len(self) - len(rows)) > 0:
             console.print(f"and {left} more: table(limit=None)", highlight=False)
+        if dropped := [name for name in _COLUMNS if name not in used and any(row[name] for row in rows)]:
+            console.print(f"no room for: {', '.join(dropped)} (a wider console, or rows())", highlight=False)
 
     def plot(self, format: str | None = None, passes: Sequence[str] | None = None, limit: int | None = 12, width: str = "page"):
         """A matplotlib figure: for each layer and pass the exponents of the numbers before rounding, against the format's range.

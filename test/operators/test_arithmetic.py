@@ -193,7 +193,7 @@ def test_all_pairs_of_small_formats(dtype_name, name):
 def test_hard_pairs_of_large_formats(dtype_name, name):
     spec = LARGE[dtype_name]
     dtype = dtype_named(dtype_name, spec)
-    count = 150_000 if dtype_name in BUILTIN and spec.bits <= 20 else 40_000
+    count = 300_000 if dtype_name in BUILTIN and spec.bits <= 20 else 60_000
     check_pairs(spec, dtype, name, *hard_pairs(spec, dtype, name, count))
 
 

@@ -276,13 +276,9 @@ bool BoxedCall::casts_together(const at::Tensor& t) const {
 // A launch costs more than casting a small tensor: stand-ins of all operands by one.
 void BoxedCall::decode_together(const Plan& plan, const torch::jit::Stack& stack, size_t base) {
   std::vector<at::Tensor> ours;
-  bool apart = false; // the first of ours is not to be cast with others: all are on the CPU, as a rule
-  for (size_t i = 0; i < plan.arguments.size() && !apart; ++i) {
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
     each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
-      if (apart || !is_format_tensor(t)) return;
-      const bool together = casts_together(t);
-      apart = ours.empty() && !together;
-      if (!together || &entry_of(t) != own_ || (!ours.empty() && t.device() != ours[0].device())) return;
+      if (!is_format_tensor(t) || !casts_together(t) || &entry_of(t) != own_ || (!ours.empty() && t.device() != ours[0].device())) return;
       const auto is_it = [&](const at::Tensor& other) { return other.is_same(t); };
       const bool known =
           std::any_of(ours.begin(), ours.end(), is_it) || std::any_of(pairs_.begin(), pairs_.end(), [&](const Pair& p) { return is_it(p.ours); });

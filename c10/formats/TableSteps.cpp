@@ -33,7 +33,7 @@ const Made<T>& made(const Format& f) {
   return static_cast<const TableWithSteps&>(table_of(f)).made(T{});
 }
 
-ForkSafeMutex& mutex() {
+ForkSafeMutex& steps_mutex() {
   static ForkSafeMutex instance;
   return instance;
 }
@@ -290,7 +290,7 @@ TableGaps<T> make_gaps(const Format& f) {
 template <typename Object, typename Make>
 const Object& made_once(std::atomic<const Object*>& place, Make make) {
   if (const auto* made = place.load(std::memory_order_acquire)) return *made;
-  const std::lock_guard<std::mutex> lock(mutex());
+  const std::lock_guard<std::mutex> lock(steps_mutex());
   const KeptDenormals kept;
   if (!place.load(std::memory_order_relaxed)) place.store(new Object(make()), std::memory_order_release);
   return *place.load(std::memory_order_relaxed);

@@ -15,7 +15,7 @@
 namespace c10::formats {
 namespace {
 
-ForkSafeMutex& mutex() {
+ForkSafeMutex& tables_mutex() {
   static ForkSafeMutex instance;
   return instance;
 }
@@ -165,7 +165,7 @@ void show(ValueTable& t) {
   v.negative_is_nan = d.negative_is_nan;
 }
 
-void fill(ValueTable& t) {
+void complete(ValueTable& t) {
   const TableDefinition& d = t.definition;
   require(d.bits >= 1 && d.bits <= 16 && d.values.size() <= size_t{1} << d.bits, "codes of 1 to 16 bits");
   t.by_code = d.values;
@@ -200,9 +200,9 @@ Format make_table_format(const TableDefinition& definition) {
   static auto* const tables = new std::map<std::string, std::shared_ptr<ValueTable>>;
   auto made = new_table();
   made->definition = definition;
-  fill(*made);
+  complete(*made);
   const bool is_signed = made->values.front() < 0;
-  const std::lock_guard<std::mutex> lock(mutex());
+  const std::lock_guard<std::mutex> lock(tables_mutex());
   const auto found = tables->try_emplace(content_of(definition), std::move(made)).first;
   return table_format(found->second.get(), definition.bits, is_signed);
 }

@@ -1,6 +1,7 @@
 """Which headers each layer may include: numbers, kernels, numerics, operators, overlay, in the direction in which data flows."""
 
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -134,14 +135,78 @@ def test_how_a_tensor_holds_its_format_is_defined_once_a_build(declared):
     assert defined == [f"{FORMATS}/overlay/{impl}", f"{FORMATS}/intree/{impl}"]
 
 
+CMAKE = (ROOT / "CMakeLists.txt").read_text()
+
+
+def listed(name):
+    """The sources of one of CMakeLists.txt's lists."""
+    return set(re.findall(r"\S+\.cpp", re.search(rf"set\({name}\b(.*?)\n\)", CMAKE, re.DOTALL)[1]))
+
+
+def names_of_its_own(text):
+    """What a source defines for itself: in an unnamed namespace, or static; and the aliases that it makes in a namespace."""
+    spaces, names = [], set()
+    for line in text.splitlines():
+        if re.match(r"namespace.*\{$", line):
+            spaces.append(line)
+        elif line.startswith("} // namespace"):
+            spaces.pop()
+        elif re.match(r"[A-Za-z\[]", line) and ("namespace {" in spaces or line.startswith(("static ", "using "))):
+            alias = re.match(r"using (\w+) = ([^;]*)", line)
+            kind = re.match(r"(?:struct|class|enum class|enum) (\w+)", line)
+            called = re.search(r"\b(\w+)(?:\(|\[| =|\{|;)", line)
+            if alias:
+                names.add((alias[1], alias[2]))
+            elif not line.startswith(("using ", "template <", "TORCH_LIBRARY")) and (kind or called):
+                names.add(((kind or called)[1], None))
+    return names
+
+
+OWN = """
+using std::pair;
+using Row = int;
+int shown();
+namespace a {
+namespace {
+
+template <class T>
+T made(T t) {
+  return f(t);
+}
+
+struct S {};
+constexpr int kA = 1;
+} // namespace
+static void quiet() {
+}
+int loud() {
+}
+} // namespace a
+"""
+
+
+def test_names_of_its_own_are_found():
+    assert names_of_its_own(OWN) == {("Row", "int"), ("made", None), ("S", None), ("kA", None), ("quiet", None)}
+
+
+BINDINGS = ("OVERLAY_SOURCES", "BINDING_SOURCES", "SCRIPT_SOURCES", "PYTHON_SOURCES")
+
+
+@pytest.mark.parametrize("lists", [("FORMAT_SOURCES", "NUMERICS_SOURCES"), ("OPERATOR_SOURCES",), BINDINGS], ids=lambda lists: lists[-1])
+def test_sources_of_a_target_share_no_name_of_their_own(lists):
+    """They may be compiled as one (cmake/BuildTime.cmake), where two functions of one name would be overloads."""
+    users, meanings = defaultdict(set), defaultdict(set)
+    for path in set().union(*map(listed, lists)):
+        for name, alias in names_of_its_own((ROOT / path).read_text()):
+            users[name].add(path)
+            meanings[name].add(alias)
+    assert len(users) > 50
+    assert not {name: paths for name, paths in users.items() if len(paths) > 1 and (None in meanings[name] or len(meanings[name]) > 1)}
+
+
 def test_targets_are_these_layers():
-    text = (ROOT / "CMakeLists.txt").read_text()
-
-    def listed(name):
-        return set(re.findall(r"\S+\.cpp", re.search(rf"set\({name}\b(.*?)\n\)", text, re.DOTALL)[1]))
-
     assert listed("NUMERICS_SOURCES") == {p for p in NUMERICS if p.endswith(".cpp")} | {f"{FORMATS}/cpu/Kernels.cpp"}
-    assert set(re.findall(r"\S+\.cu\b", text)) == {p for p in DEVICE_KERNELS if p.endswith(".cu")}
+    assert set(re.findall(r"\S+\.cu\b", CMAKE)) == {p for p in DEVICE_KERNELS if p.endswith(".cu")}
     assert listed("OPERATOR_SOURCES") == {p for p in OPERATORS if p.endswith(".cpp")}
     assert listed("OVERLAY_SOURCES") == {p for p in OVERLAY if p.endswith(".cpp")}
 

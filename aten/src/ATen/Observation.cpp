@@ -115,7 +115,7 @@ Tally& tally() {
   return own;
 }
 
-constexpr int64_t kBlock = 1024;
+constexpr int64_t kRun = 1024;
 constexpr size_t kMaxPending = 256;
 
 } // namespace
@@ -149,10 +149,10 @@ void Recorder::codes(const T* exact, const void* codes, int64_t n) const {
   const Format& f = record_->format;
   const bool in_type = sizeof(T) == sizeof(double) || f.fits_float();
   const int64_t width = f.itemsize();
-  alignas(64) T rounded[kBlock];
-  alignas(64) double wide[kBlock], wide_rounded[kBlock];
-  for (int64_t first = 0; first < n; first += kBlock) {
-    const int64_t m = std::min(kBlock, n - first);
+  alignas(64) T rounded[kRun];
+  alignas(64) double wide[kRun], wide_rounded[kRun];
+  for (int64_t first = 0; first < n; first += kRun) {
+    const int64_t m = std::min(kRun, n - first);
     const char* at = static_cast<const char*>(codes) + first * width;
     if (in_type) {
       host_kernels().decode(f, at, rounded, m);

@@ -28,7 +28,7 @@ const FormatEntry* entry_of(PyObject* self) {
   return c10::formats::is_format_type(type) ? &c10::formats::format_entry(type) : nullptr;
 }
 
-newfunc stock_new = nullptr;
+newfunc stock_finfo_new = nullptr;
 reprfunc stock_repr = nullptr;
 destructor stock_dealloc = nullptr;
 
@@ -36,7 +36,7 @@ PyObject* finfo_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyObject* asked = PyTuple_GET_SIZE(args) == 1 ? PyTuple_GET_ITEM(args, 0) : kwargs ? PyDict_GetItemString(kwargs, "type") : nullptr;
   const bool given = PyTuple_GET_SIZE(args) > 0 || (kwargs && PyDict_GET_SIZE(kwargs) > 0);
   const FormatEntry* entry = format_of_dtype(given ? asked : default_dtype_object());
-  if (!entry) return stock_new(type, args, kwargs);
+  if (!entry) return stock_finfo_new(type, args, kwargs);
   PyObject* self = type->tp_alloc(type, 0);
   if (self) {
     reinterpret_cast<THPDTypeInfo*>(self)->type = c10::formats::scalar_type(*entry);
@@ -63,7 +63,7 @@ PyObject* finfo_repr(PyObject* self) {
 } // namespace
 
 void patch_finfo() {
-  stock_new = THPFInfoType.tp_new;
+  stock_finfo_new = THPFInfoType.tp_new;
   stock_repr = THPFInfoType.tp_repr;
   stock_dealloc = THPFInfoType.tp_dealloc;
   THPFInfoType.tp_new = &finfo_new;

@@ -74,8 +74,8 @@ PyObject* is_format_tensor(PyObject*, PyObject* object) {
   return PyBool_FromLong(format_of_tensor(object) != nullptr);
 }
 
-PyMethodDef raw_functions[] = {{"is_format_tensor", &is_format_tensor, METH_O, "Whether an object is a tensor of a number format."},
-                               {nullptr, nullptr, 0, nullptr}};
+PyMethodDef tensor_functions[] = {{"is_format_tensor", &is_format_tensor, METH_O, "Whether an object is a tensor of a number format."},
+                                  {nullptr, nullptr, 0, nullptr}};
 
 } // namespace
 
@@ -173,7 +173,7 @@ void bind_numerics(py::module_& m) {
   m.def("alias_binary32", &alias_binary32);
   m.def("alias_codes", &alias_codes);
   m.def("alias_format", &alias_format);
-  if (PyModule_AddFunctions(m.ptr(), raw_functions) < 0) throw py::error_already_set();
+  if (PyModule_AddFunctions(m.ptr(), tensor_functions) < 0) throw py::error_already_set();
 }
 
 } // namespace torch::formats

@@ -58,7 +58,7 @@ bool names_dtype(PyObject* args, PyObject* kwargs) {
 }
 
 // An attribute that is a string, or "".
-std::string text_of(PyObject* object, const char* name) {
+std::string attribute_text(PyObject* object, const char* name) {
   THPObjectPtr text(PyObject_GetAttrString(object, name));
   const char* words = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
   if (words) return words;
@@ -103,8 +103,8 @@ PyObject* call_operator(PyObject*, PyObject* const* given, Py_ssize_t count) {
     if (seen.own_tensor && !at::formats::dtype_is_stock_codes()) exact.emplace();
     return PyObject_Call(op, args, kwargs);
   }
-  std::string name = text_of(given[0], "_name");                        // of an overload
-  if (name.empty()) name = text_of(given[0], "_qualified_op_name");     // of all of them
+  std::string name = attribute_text(given[0], "_name");                        // of an overload
+  if (name.empty()) name = attribute_text(given[0], "_qualified_op_name");     // of all of them
   const bool aten = name.rfind("aten::", 0) == 0;
   if (aten && knows_formats(name, seen.own_tensor)) return PyObject_Call(op, args, kwargs);
   PyErr_Format(PyExc_TypeError, "expected a stock dtype for this operator called by hand, but got %S%s", seen.own_dtype,

@@ -14,53 +14,53 @@ using c10::IValue;
 using jit::Graph;
 using jit::Node;
 
-constexpr int kMaxDepth = 64; // of values: an object may hold itself
+constexpr int kMaxNesting = 64; // of values: an object may hold itself
 
-bool holds_format(const IValue& value, int depth) {
+bool holds_format_at(const IValue& value, int depth) {
   const auto any = [depth](const auto& values) {
     for (const IValue& held : values) {
-      if (holds_format(held, depth + 1)) return true;
+      if (holds_format_at(held, depth + 1)) return true;
     }
     return false;
   };
   if (value.isTensor()) return at::formats::is_format_tensor(value.toTensor());
-  if (depth == kMaxDepth) return false;
+  if (depth == kMaxNesting) return false;
   if (value.isObject()) return any(value.toObjectRef().slots());
   if (value.isTensorList() || value.isList()) return any(value.toListRef());
   if (value.isTuple()) return any(value.toTupleRef().elements());
   if (value.isGenericDict()) {
     for (const auto& item : value.toGenericDict()) {
-      if (holds_format(item.value(), depth + 1)) return true;
+      if (holds_format_at(item.value(), depth + 1)) return true;
     }
   }
   return false;
 }
 
-bool names_format(const jit::Block* block, std::set<const Graph*>& seen);
+bool names_format_in(const jit::Block* block, std::set<const Graph*>& seen);
 
-bool names_format(const Graph& graph, std::set<const Graph*>& seen) {
-  return seen.insert(&graph).second && names_format(graph.block(), seen);
+bool names_format_in(const Graph& graph, std::set<const Graph*>& seen) {
+  return seen.insert(&graph).second && names_format_in(graph.block(), seen);
 }
 
-bool names_format(const jit::Function* callee, std::set<const Graph*>& seen) {
+bool names_format_in(const jit::Function* callee, std::set<const Graph*>& seen) {
   const auto* function = dynamic_cast<const jit::GraphFunction*>(callee);
-  return function && names_format(*function->graph(), seen);
+  return function && names_format_in(*function->graph(), seen);
 }
 
-bool names_format(const jit::Block* block, std::set<const Graph*>& seen) {
+bool names_format_in(const jit::Block* block, std::set<const Graph*>& seen) {
   for (const Node* node : block->nodes()) {
     for (const jit::Block* inner : node->blocks()) {
-      if (names_format(inner, seen)) return true;
+      if (names_format_in(inner, seen)) return true;
     }
     if (node->kind() == c10::prim::Constant) {
       const auto value = jit::toIValue(node->output());
-      if (value && !value->isInt() && holds_format(*value, 0)) return true;
+      if (value && !value->isInt() && holds_format_at(*value, 0)) return true;
     } else if (node->kind() == c10::prim::CallFunction) {
       const auto type = node->input(0)->type()->cast<c10::FunctionType>();
-      if (type && names_format(type->function(), seen)) return true;
+      if (type && names_format_in(type->function(), seen)) return true;
     } else if (node->kind() == c10::prim::CallMethod) {
       const auto type = node->input(0)->type()->cast<c10::ClassType>();
-      if (type && names_format(type->findMethod(node->s(c10::attr::name)), seen)) return true;
+      if (type && names_format_in(type->findMethod(node->s(c10::attr::name)), seen)) return true;
     } else if (const int place = place_of_dtype(node); place >= 0 && is_format_number(jit::toIValue(node->input(place)))) {
       return true;
     }
@@ -83,12 +83,12 @@ int place_of_dtype(const Node* node) {
 }
 
 bool holds_format(const IValue& value) {
-  return holds_format(value, 0);
+  return holds_format_at(value, 0);
 }
 
 bool names_format(const Graph& graph) {
   std::set<const Graph*> seen;
-  return names_format(graph, seen);
+  return names_format_in(graph, seen);
 }
 
 bool autocast_to_format() {

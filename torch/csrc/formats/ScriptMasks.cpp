@@ -24,7 +24,7 @@ py::object implementation(const char* name) {
   return py::module_::import("torch_dtypes._stock_functions").attr(name);
 }
 
-py::object wrapped(const at::Tensor& t) {
+py::object as_python(const at::Tensor& t) {
   return py::reinterpret_steal<py::object>(THPVariable_Wrap(t));
 }
 
@@ -34,7 +34,7 @@ void push_mask_value(Stack& stack) {
   double value = -HUGE_VAL;
   if (at::formats::is_format_tensor(like) || autocast_to_format()) {
     const py::gil_scoped_acquire gil;
-    value = implementation("scripted_mask_value")(wrapped(like)).cast<double>();
+    value = implementation("scripted_mask_value")(as_python(like)).cast<double>();
   }
   jit::push(stack, value);
 }
@@ -47,16 +47,16 @@ void push_mask(Stack& stack) {
       mask.toTensor().is_floating_point()) {
     const py::gil_scoped_acquire gil;
     const py::object made =
-        implementation("canonical_mask")(wrapped(mask.toTensor()), "attn_mask", py::none(), "", wrapped(query).attr("dtype"), false);
+        implementation("canonical_mask")(as_python(mask.toTensor()), "attn_mask", py::none(), "", as_python(query).attr("dtype"), false);
     mask = THPVariable_Unpack(made.ptr());
   } else if (mask.isTensor() && autocast_to_format()) {
     const py::gil_scoped_acquire gil;
-    mask = THPVariable_Unpack(implementation("autocast_mask")(wrapped(mask.toTensor())).ptr());
+    mask = THPVariable_Unpack(implementation("autocast_mask")(as_python(mask.toTensor())).ptr());
   }
   jit::push(stack, std::move(mask));
 }
 
-const jit::RegisterOperators own_operators({
+const jit::RegisterOperators mask_operators({
     jit::Operator("number_formats::mask_value(Tensor like) -> float", &push_mask_value, c10::AliasAnalysisKind::FROM_SCHEMA),
     jit::Operator("number_formats::mask(Tensor? mask, Tensor query) -> Tensor?", &push_mask, c10::AliasAnalysisKind::CONSERVATIVE),
 });

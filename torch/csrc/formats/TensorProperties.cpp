@@ -118,18 +118,18 @@ PyGetSetDef& property(const char* name) {
   return *reinterpret_cast<PyGetSetDescrObject*>(found)->d_getset;
 }
 
-newfunc stock_new = nullptr;
+newfunc stock_tensor_new = nullptr;
 PyObject* python_new = nullptr;
 
 // torch.Tensor(...) makes tensors of the default dtype.
 PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   const bool ours = default_dtype_object() && reinterpret_cast<PyObject*>(type) == THPVariableClass;
-  return ours ? PyObject_Call(python_new, args, kwargs) : stock_new(type, args, kwargs);
+  return ours ? PyObject_Call(python_new, args, kwargs) : stock_tensor_new(type, args, kwargs);
 }
 
 // A class made by a class statement has a copy of its base's slot.
 void patch_new(PyTypeObject* type) {
-  if (type->tp_new == stock_new) type->tp_new = &tensor_new;
+  if (type->tp_new == stock_tensor_new) type->tp_new = &tensor_new;
   THPObjectPtr subclasses(PyObject_CallMethod(reinterpret_cast<PyObject*>(type), "__subclasses__", nullptr));
   if (!subclasses) throw python_error();
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(subclasses.get()); ++i) {
@@ -159,7 +159,7 @@ void patch_grad_dtype() {
 
 void patch_tensor_new(PyObject* implementation) {
   python_new = Py_NewRef(implementation);
-  stock_new = tensor_base()->tp_new;
+  stock_tensor_new = tensor_base()->tp_new;
   patch_new(tensor_base());
 }
 

@@ -60,7 +60,7 @@ c10::SmallVector<double, 4> pieces_of(double number, int width) {
   return pieces;
 }
 
-bool is_power_of_two(double number) {
+bool power_of_two(double number) {
   int exponent = 0;
   return std::isfinite(number) && std::abs(std::frexp(number, &exponent)) == 0.5;
 }
@@ -69,7 +69,7 @@ bool is_power_of_two(double number) {
 std::vector<Tensor> multiples(const char* op, const char* name, const Tensor& t, const Scalar& number, const FormatEntry& entry) {
   const double factor = number.toDouble();
   const int width = 53 - entry.format.significand_bits();
-  const bool power = is_power_of_two(factor);
+  const bool power = power_of_two(factor);
   TORCH_CHECK(std::isfinite(factor) && (width > 0 || power || factor == 0), "accumulate: ", op, " under \"exact\": expected finite ", name,
               width > 0 ? "" : " that is a power of two", ", but got ", factor, ". Multiply a tensor by it first.");
   const Tensor finite = t.isfinite();

@@ -161,8 +161,8 @@ at::Tensor chop_blocks(const at::Tensor& input, std::string_view name, optional<
   return out;
 }
 
-at::Tensor refuse_own(const at::Tensor& input, std::string_view, optional<std::string_view>, int64_t, int64_t, double, bool, int64_t, int64_t,
-                      optional<at::Generator>) {
+at::Tensor refuse_blocks_of_own(const at::Tensor& input, std::string_view, optional<std::string_view>, int64_t, int64_t, double, bool, int64_t,
+                                int64_t, optional<at::Generator>) {
   TORCH_CHECK_TYPE(false, "expected a tensor of float32 to chop_blocks, but got torch.", entry_of(input).name,
                    ": a tensor of a number format is rounded already. Cast it, for example by x.to(...).");
 }
@@ -240,7 +240,7 @@ TORCH_LIBRARY_IMPL(torch_dtypes, CompositeExplicitAutograd, m) {
   m.impl("chop_blocks", &chop_blocks);
 }
 TORCH_LIBRARY_IMPL(torch_dtypes, PrivateUse2, m) {
-  m.impl("chop_blocks", &refuse_own);
+  m.impl("chop_blocks", &refuse_blocks_of_own);
 }
 TORCH_LIBRARY_IMPL(torch_dtypes, Autograd, m) {
   m.impl("chop_blocks", &chop_blocks_autograd);

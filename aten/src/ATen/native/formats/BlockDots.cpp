@@ -39,7 +39,7 @@ class Factors {
   bool finite_{true};
 };
 
-double special_sum(const Factors* x, const Factors& y, int64_t from, int64_t to) {
+double special_terms(const Factors* x, const Factors& y, int64_t from, int64_t to) {
   if ((!x || x->finite()) && y.finite()) return 0;
   double sum = 0;
   for (int64_t i = from; i < to; ++i) {
@@ -50,7 +50,7 @@ double special_sum(const Factors* x, const Factors& y, int64_t from, int64_t to)
 
 // Adds the products from, ... to - 1, no more than a block, to a register.
 void add_block(BlockRegister& reg, const Factors* x, const Factors& y, int64_t from, int64_t to) {
-  reg.add(TermPairs{x ? x->terms() + from : nullptr, y.terms() + from}, to - from, special_sum(x, y, from, to));
+  reg.add(TermPairs{x ? x->terms() + from : nullptr, y.terms() + from}, to - from, special_terms(x, y, from, to));
 }
 
 // The way of machine arithmetic, for the formats, registers and modes that BlockKernel.cpp serves.

@@ -110,7 +110,7 @@ struct Region {
 };
 
 // One run in memory order: codes, and a seed for every instruction that rounds at random.
-struct Job {
+struct PassJob {
   const Run* run;
   const FormatEntry* entry;
   c10::Device device{c10::kCPU};
@@ -121,7 +121,7 @@ struct Job {
 };
 
 // Whether the run's tensors are of one format, dense and alike in the device's memory, and what they occupy there.
-bool fits_one_pass(const Run& run, Job& job, std::vector<Region>& regions) {
+bool fits_one_pass(const Run& run, PassJob& job, std::vector<Region>& regions) {
   const Tensor* first = nullptr;
   for (int r = 0; r < kTensors; ++r) {
     const Tensor& t = run.tensors[r];
@@ -159,7 +159,7 @@ bool overlap(std::vector<Region>& regions) {
 constexpr int64_t kChunk = 16 * kProgramBlock; // of one job, for one thread
 
 template <typename T>
-void run_chunk(const CompiledProgram& compiled, const Format& f, const Job& job, int64_t begin, int64_t end) {
+void run_chunk(const CompiledProgram& compiled, const Format& f, const PassJob& job, int64_t begin, int64_t end) {
   ProgramBlocks<T> blocks(compiled, f, job.recorders.empty() ? nullptr : job.recorders.data());
   const int width = f.itemsize();
   for (int64_t first = begin; first < end; first += kProgramBlock) {
@@ -171,12 +171,12 @@ void run_chunk(const CompiledProgram& compiled, const Format& f, const Job& job,
   }
 }
 
-void run_in_one_pass(std::vector<Job>& jobs) {
+void run_in_one_pass(std::vector<PassJob>& jobs) {
   // Programs are few: those of one format and one step count are the same object.
   std::vector<std::pair<const Program*, const FormatEntry*>> keys;
   std::vector<int64_t> elements;
   std::vector<size_t> of_job;
-  for (const Job& job : jobs) {
+  for (const PassJob& job : jobs) {
     const std::pair<const Program*, const FormatEntry*> key{job.run->program, job.entry};
     const size_t at = std::find(keys.begin(), keys.end(), key) - keys.begin();
     if (at == keys.size()) {
@@ -200,7 +200,7 @@ void run_in_one_pass(std::vector<Job>& jobs) {
   at::parallel_for(0, static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Chunk& chunk = chunks[i];
-      const Job& job = jobs[chunk.job];
+      const PassJob& job = jobs[chunk.job];
       const CompiledProgram& program = compiled[of_job[chunk.job]];
       if (program.format.fits_float()) run_chunk<float>(program, program.format, job, chunk.begin, chunk.end);
       else run_chunk<double>(program, program.format, job, chunk.begin, chunk.end);
@@ -211,7 +211,7 @@ void run_in_one_pass(std::vector<Job>& jobs) {
 } // namespace
 
 void run_programs(const std::vector<Run>& runs) {
-  std::vector<Job> jobs(runs.size());
+  std::vector<PassJob> jobs(runs.size());
   std::vector<Region> regions;
   bool one_pass = true;
   for (size_t i = 0; i < runs.size() && one_pass; ++i) one_pass = fits_one_pass(runs[i], jobs[i], regions);
@@ -221,14 +221,14 @@ void run_programs(const std::vector<Run>& runs) {
     return;
   }
   GpuPrograms on_device;
-  std::erase_if(jobs, [&](const Job& job) {
+  std::erase_if(jobs, [&](const PassJob& job) {
     if (!on_gpu(job.device)) return false;
     if (!on_device.take(*job.run->program, *job.entry, job.device, job.data, job.n)) run_by_operators(*job.run);
     return true;
   });
   on_device.launch();
   if (jobs.empty()) return;
-  for (Job& job : jobs) {
+  for (PassJob& job : jobs) {
     const Format f = rounding_format(*job.entry);
     for (int r = 0; observing() && observed_thread().observer && r < kRegisters; ++r) {
       const bool in_memory = r < kTensors && job.run->tensors[r].defined();

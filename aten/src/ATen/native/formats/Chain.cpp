@@ -18,9 +18,6 @@
 #include <new>
 
 namespace at::formats {
-
-using Do = ChainStep::Do;
-
 namespace {
 
 constexpr int64_t kTile = 1024;
@@ -71,7 +68,7 @@ struct Plan {
     std::vector<bool> as_number(places.size()), as_code(places.size());
     for (size_t s = 0; s < chain.steps.size(); ++s) {
       const ChainStep& step = chain.steps[s];
-      const bool looks_up = step.what == Do::LookUp || step.what == Do::LookUpPair;
+      const bool looks_up = step.what == ChainDo::LookUp || step.what == ChainDo::LookUpPair;
       if (looks_up) as_code[chain.operands + s] = true; // where its result is
       for (const int v : {step.a, step.b}) {
         if (v < 0) continue;
@@ -120,18 +117,18 @@ void move(int width, const char* from, int64_t from_stride, char* to, int64_t to
   }
 }
 
-BinaryOp binary_of(Do what) {
+BinaryOp binary_of(ChainDo what) {
   switch (what) {
-    case Do::Add: return BinaryOp::Add;
-    case Do::Sub: return BinaryOp::Sub;
-    case Do::Mul: return BinaryOp::Mul;
+    case ChainDo::Add: return BinaryOp::Add;
+    case ChainDo::Sub: return BinaryOp::Sub;
+    case ChainDo::Mul: return BinaryOp::Mul;
     default: return BinaryOp::Div;
   }
 }
 
 // ---- the tiles of one thread ----
 
-struct Job {
+struct ChainJob {
   const Chain& chain;
   const Plan plan;
   const Format format;
@@ -144,7 +141,7 @@ struct Job {
 template <typename T>
 class Tiles {
  public:
-  explicit Tiles(const Job& job)
+  explicit Tiles(const ChainJob& job)
       : job_(job),
         f_(job.format),
         k_(job.k),
@@ -200,8 +197,10 @@ class Tiles {
 
   void run_step(const ChainStep& step, int v, int64_t m) {
     switch (step.what) {
-      case Do::LookUp: look_up(job_.tables[step.table], at_[step.a], at_[v], width_, m); break;
-      case Do::LookUpPair: k_.look_up_pair(static_cast<const uint8_t*>(job_.tables[step.table]), bytes(step.a), bytes(step.b), bytes(v), m); break;
+      case ChainDo::LookUp: look_up(job_.tables[step.table], at_[step.a], at_[v], width_, m); break;
+      case ChainDo::LookUpPair:
+        k_.look_up_pair(static_cast<const uint8_t*>(job_.tables[step.table]), bytes(step.a), bytes(step.b), bytes(v), m);
+        break;
       default: return compute(step, v, m);
     }
     if (const int to = job_.plan.places[v].numbers; to != kNowhere) k_.decode(f_, at_[v], number_tile(to), m);
@@ -236,7 +235,7 @@ class Tiles {
     }
     if (f_.arithmetic_in_double()) return compute_as<double>(step, v, m);
     const double *a = operand(step, step.a, wide_[0], m), *b = step.b == ChainStep::kNone ? nullptr : operand(step, step.b, wide_[1], m);
-    if (step.what == Do::Sqrt) k_.sqrt_wide(f_, a, at_[v], m, {});
+    if (step.what == ChainDo::Sqrt) k_.sqrt_wide(f_, a, at_[v], m, {});
     else k_.binary_wide(f_, binary_of(step.what), a, b, at_[v], m, {});
     if (const int to = job_.plan.places[v].numbers; to != kNowhere) k_.decode(f_, at_[v], number_tile(to), m);
   }
@@ -252,12 +251,12 @@ class Tiles {
     const U *a = operand(step, step.a, spare[0], m), *b = step.b == ChainStep::kNone ? nullptr : operand(step, step.b, spare[1], m);
     bool plain = false;
     if constexpr (std::is_same_v<U, float>) {
-      const bool is_sum = step.what == Do::Add || step.what == Do::Sub;
+      const bool is_sum = step.what == ChainDo::Add || step.what == ChainDo::Sub;
       const bool numbers = step.a >= 0 && step.b >= 0; // a number may have more digits than values
-      plain = numbers && (is_sum ? job_.plain_sums : step.what == Do::Mul && job_.plain_products);
+      plain = numbers && (is_sum ? job_.plain_sums : step.what == ChainDo::Mul && job_.plain_products);
       if (plain) job_.nearest.binary_nearest(binary_of(step.what), a, b, out, m);
     }
-    if (step.what == Do::Sqrt) k_.sqrt(a, out, m);
+    if (step.what == ChainDo::Sqrt) k_.sqrt(a, out, m);
     else if (!plain) k_.binary(binary_of(step.what), a, b, out, m);
     finish(step, a, b, out, v, m);
   }
@@ -265,9 +264,10 @@ class Tiles {
   // Results to the format, as numbers, as codes or as both.
   template <typename U>
   void finish(const ChainStep& step, const U* a, const U* b, U* results, int v, int64_t m) {
-    if (step.what == Do::Add || step.what == Do::Sub) {
+    if (step.what == ChainDo::Add || step.what == ChainDo::Sub) {
       const auto positive = [&](const U* x, int64_t i) { return !std::signbit(x ? x[i] : static_cast<U>(step.number)); };
-      c10::formats::sign_zero_sums(f_.rounding, results, m, [&](int64_t i) { return positive(a, i) && positive(b, i) == (step.what == Do::Add); });
+      c10::formats::sign_zero_sums(f_.rounding, results, m,
+                                   [&](int64_t i) { return positive(a, i) && positive(b, i) == (step.what == ChainDo::Add); });
     }
     c10::formats::drop_nan_signs(f_, results, m);
     const Place& place = job_.plan.places[v];
@@ -282,7 +282,7 @@ class Tiles {
     if (place.numbers != kNowhere && !rounded) k_.decode(f_, at_[v], number_tile(place.numbers), m);
   }
 
-  const Job& job_;
+  const ChainJob& job_;
   const Format& f_;
   const CpuKernels& k_;
   const int width_;
@@ -294,7 +294,7 @@ class Tiles {
 };
 
 template <typename T>
-void run_tiles(const Job& job, at::ArrayRef<at::Tensor> results, at::ArrayRef<at::Tensor> operands) {
+void run_tiles(const ChainJob& job, at::ArrayRef<at::Tensor> results, at::ArrayRef<at::Tensor> operands) {
   const at::Tensor& like = operands[0];
   const int64_t width = like.itemsize();
   const bool flat = std::all_of(operands.begin(), operands.end(),
@@ -348,8 +348,8 @@ std::vector<at::Tensor> run_chain(const Chain& chain, const FormatEntry& entry, 
   TORCH_CHECK_VALUE(operands[0].is_non_overlapping_and_dense(), "chain: expected a dense first operand, but got strides ", operands[0].strides());
   std::vector<const void*> entries;
   for (const ChainStep& step : chain.steps) {
-    if (step.what != Do::LookUp && step.what != Do::LookUpPair) continue;
-    const bool pairs = step.what == Do::LookUpPair;
+    if (step.what != ChainDo::LookUp && step.what != ChainDo::LookUpPair) continue;
+    const bool pairs = step.what == ChainDo::LookUpPair;
     const int64_t wanted = pairs ? 256 * 256 + kPairPadding : int64_t{1} << 8 * std::min(format.itemsize(), 2);
     TORCH_CHECK_VALUE(step.table < static_cast<int>(tables.size()) && format.itemsize() <= (pairs ? 1 : 2), "chain: expected a table of ", entry.name,
                       " for each look-up, but got ", tables.size());
@@ -362,7 +362,7 @@ std::vector<at::Tensor> run_chain(const Chain& chain, const FormatEntry& entry, 
   for (size_t i = 0; i < chain.results.size(); ++i)
     results.push_back(at::empty_strided(operands[0].sizes(), operands[0].strides(), operands[0].options()));
   if (operands[0].numel() == 0) return results;
-  const Job job{.chain = chain, .plan = Plan(chain), .format = format, .tables = std::move(entries), .k = kernels(c10::kCPU, "a chain")};
+  const ChainJob job{.chain = chain, .plan = Plan(chain), .format = format, .tables = std::move(entries), .k = kernels(c10::kCPU, "a chain")};
   if (format.fits_float() && format.arithmetic_in_float()) run_tiles<float>(job, results, operands);
   else run_tiles<double>(job, results, operands);
   return results;

@@ -19,6 +19,8 @@ struct ChainStep {
   int table{0};
 };
 
+using ChainDo = ChainStep::Do;
+
 // Values are numbered: the operands, then each step's result.
 struct Chain {
   std::string format;

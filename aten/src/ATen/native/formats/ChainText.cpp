@@ -9,15 +9,13 @@
 
 namespace at::formats {
 
-using Do = ChainStep::Do;
-
-static constexpr std::array<std::pair<const char*, Do>, 7> kNames{{{"add", Do::Add},
-                                                                   {"sub", Do::Sub},
-                                                                   {"mul", Do::Mul},
-                                                                   {"div", Do::Div},
-                                                                   {"sqrt", Do::Sqrt},
-                                                                   {"look_up", Do::LookUp},
-                                                                   {"look_up_pair", Do::LookUpPair}}};
+static constexpr std::array<std::pair<const char*, ChainDo>, 7> kNames{{{"add", ChainDo::Add},
+                                                                        {"sub", ChainDo::Sub},
+                                                                        {"mul", ChainDo::Mul},
+                                                                        {"div", ChainDo::Div},
+                                                                        {"sqrt", ChainDo::Sqrt},
+                                                                        {"look_up", ChainDo::LookUp},
+                                                                        {"look_up_pair", ChainDo::LookUpPair}}};
 
 Chain Chain::parse(const std::string& text) {
   Chain chain;
@@ -49,9 +47,9 @@ Chain Chain::parse(const std::string& text) {
       step.number = std::strtod(word.c_str() + 1, nullptr); // of hexadecimal digits, too
       return ChainStep::kNumber;
     };
-    const bool looks_up = step.what == Do::LookUp || step.what == Do::LookUpPair;
+    const bool looks_up = step.what == ChainDo::LookUp || step.what == ChainDo::LookUpPair;
     step.a = looks_up ? value(in) : operand();
-    if (step.what != Do::Sqrt && step.what != Do::LookUp) step.b = looks_up ? value(in) : operand();
+    if (step.what != ChainDo::Sqrt && step.what != ChainDo::LookUp) step.b = looks_up ? value(in) : operand();
     if (looks_up) in >> step.table;
     TORCH_CHECK_VALUE(in && step.table >= 0 && (step.a >= 0 || step.b >= 0), "chain: expected a step's operands, but got '", part, "'");
     chain.steps.push_back(step);

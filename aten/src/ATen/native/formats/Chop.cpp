@@ -20,7 +20,7 @@
 namespace at::formats {
 namespace {
 
-constexpr int64_t kBlock = 1024;
+constexpr int64_t kPart = 1024;
 
 void flip_bits(const Format& f, char* codes, int64_t n, double probability, const RandomWords& words) {
   const int width = f.itemsize();
@@ -39,7 +39,7 @@ void flip_bits(const Format& f, char* codes, int64_t n, double probability, cons
 template <typename T>
 void decode_block(const CpuKernels& k, const Format& f, const void* codes, T* values, int64_t n) {
   if (sizeof(T) == sizeof(double) || f.fits_float()) return k.decode(f, codes, values, n);
-  double wide[kBlock];
+  double wide[kPart];
   k.decode(f, codes, wide, n);
   std::transform(wide, wide + n, values, [](double v) { return static_cast<T>(v); });
 }
@@ -75,10 +75,10 @@ void chop_all(const Format& f, const at::Tensor& in, const at::Tensor& out, doub
   const Format coded = as_float ? same_as_float(f) : f;
   const Recorder seen = recorder(f, results, values);
   at::parallel_for(0, in.numel(), 32768, [&](int64_t begin, int64_t end) {
-    alignas(64) char codes[kBlock * 8];
-    T kept[kBlock]; // exact values, where results come in their place
-    for (int64_t i = begin; i < end; i += kBlock) {
-      const int64_t n = std::min(kBlock, end - i);
+    alignas(64) char codes[kPart * 8];
+    T kept[kPart]; // exact values, where results come in their place
+    for (int64_t i = begin; i < end; i += kPart) {
+      const int64_t n = std::min(kPart, end - i);
       const bool keeps = seen && values == results;
       if (keeps) std::copy_n(values + i, n, kept);
       if (flip_prob > 0 || !k.round(f, values + i, results + i, n)) {

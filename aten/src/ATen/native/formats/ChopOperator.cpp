@@ -37,7 +37,7 @@ FormatParser parser = nullptr;
 
 // Formats by name, or by name and rounding mode with a space between. Guarded by the mutex.
 std::map<std::string, Format, std::less<>> known_formats;
-c10::formats::ForkSafeMutex mutex;
+c10::formats::ForkSafeMutex formats_mutex;
 constexpr size_t kMaxKnown = 4096; // a sweep over formats goes on
 
 at::Tensor chop_values(const at::Tensor& input, Name name, OptionalName rounding, double flip_prob, optional<at::Generator> generator) {
@@ -157,12 +157,12 @@ static Format read(Name name, OptionalName rounding) {
   std::string both;
   if (rounding) both.append(name).append(1, ' ').append(*rounding);
   {
-    const std::lock_guard<std::mutex> lock(mutex);
+    const std::lock_guard<std::mutex> lock(formats_mutex);
     if (const auto found = known_formats.find(rounding ? Name(both) : name); found != known_formats.end()) return found->second;
   }
   TORCH_CHECK(parser, "expected torch_dtypes to be loaded");
   const Format format = parser(name, rounding); // Python, which raises; not under the mutex
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<std::mutex> lock(formats_mutex);
   if (known_formats.size() >= kMaxKnown) known_formats.clear();
   known_formats.insert_or_assign(rounding ? both : std::string(name), format);
   return format;

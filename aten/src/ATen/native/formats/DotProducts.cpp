@@ -15,11 +15,6 @@ namespace {
 using c10::ScalarType;
 using c10::formats::ExactSum;
 
-template <typename T>
-const T* data_or_null(const at::Tensor& t) {
-  return t.defined() ? t.const_data_ptr<T>() : nullptr;
-}
-
 char* codes_of(const at::Tensor& out) {
   return static_cast<char*>(out.mutable_data_ptr());
 }
@@ -40,7 +35,7 @@ StepFormats observed_steps(const FormatEntry& entry, const Accumulation& policy,
 }
 
 template <typename T>
-DotOperands<T> operands(const DotProducts& dots) {
+DotOperands<T> dot_operands(const DotProducts& dots) {
   return {
       .batches = dots.b.size(0),
       .m = dots.a.defined() ? dots.a.size(1) : 1,
@@ -57,7 +52,7 @@ DotOperands<T> operands(const DotProducts& dots) {
 
 template <typename T>
 void stepwise(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy, const Results& results, const at::Tensor& out) {
-  step_dots(kernels(out.device(), "dot products"), operands<T>(dots), observed_steps(entry, policy, results, out), policy, codes_of(out));
+  step_dots(kernels(out.device(), "dot products"), dot_operands<T>(dots), observed_steps(entry, policy, results, out), policy, codes_of(out));
 }
 
 void exact(const DotProducts& dots, const FormatEntry& entry, const at::Tensor& out) {
@@ -72,7 +67,7 @@ void exact(const DotProducts& dots, const FormatEntry& entry, const at::Tensor& 
   }
   const at::Tensor columns = dots.b.transpose(1, 2).contiguous(); // [batch, n, k]
   const at::Tensor present = dots.present.defined() ? dots.present.transpose(1, 2).contiguous() : dots.present;
-  DotOperands<double> turned = operands<double>(dots);
+  DotOperands<double> turned = dot_operands<double>(dots);
   turned.b = columns.const_data_ptr<double>();
   turned.present = data_or_null<uint8_t>(present);
   exact_dots(turned, format_of_terms(dots, entry), result, words, codes_of(out), seen);
@@ -157,7 +152,7 @@ static void expect_steps(const FormatEntry& left, const FormatEntry& right, cons
 }
 
 // Fills out, [batch, m, n] of the results.
-static void fill(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy, const Results& results, const at::Tensor& out) {
+static void fill_dots(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy, const Results& results, const at::Tensor& out) {
   const FormatEntry &left = dots.left ? *dots.left : entry, &right = dots.right ? *dots.right : entry;
   for (const at::Tensor* t : {&dots.a, &dots.start, &dots.present, &dots.present_rows}) {
     if (t->defined()) expect_one_device(t->device(), dots.b.device()); // of tensors without data too
@@ -178,15 +173,16 @@ static void fill(const DotProducts& dots, const FormatEntry& entry, const Accumu
     const auto numbers = [&](const at::Tensor& t) { return results.entry ? bits_alias(t) : t; };
     const c10::DimVector sizes{out.size(0), out.size(2), out.size(1)};
     const at::Tensor other = results.entry ? empty_format(sizes, *results.entry, out.device()) : at::empty(sizes, out.options());
-    fill({turned(dots.b), turned(dots.a), turned(dots.start), turned(dots.present_rows), turned(dots.present), dots.divisor, dots.right, dots.left},
-         entry, policy, results, other);
+    fill_dots(
+        {turned(dots.b), turned(dots.a), turned(dots.start), turned(dots.present_rows), turned(dots.present), dots.divisor, dots.right, dots.left},
+        entry, policy, results, other);
     numbers(out).copy_(numbers(other).transpose(1, 2));
     return;
   }
   if (block) {
     const BlockJob job = block_job(left, right, entry, policy, dots.start.defined(), results, out);
     if (gpu) block_sums_on_gpu(dots, job, out);
-    else block_dots(kernels(out.device(), "sums by blocks of products"), operands<double>(dots), job, codes_of(out));
+    else block_dots(kernels(out.device(), "sums by blocks of products"), dot_operands<double>(dots), job, codes_of(out));
   } else if (gpu) {
     dot_products_on_gpu(dots, entry, policy, results.format(), results.seen(out), out);
   } else if (dots.b.scalar_type() == ScalarType::Float) {
@@ -202,14 +198,14 @@ static c10::DimVector sizes_of(const DotProducts& dots) {
 
 at::Tensor dot_products(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy) {
   at::Tensor out = empty_format(sizes_of(dots), entry, dots.b.device());
-  fill(dots, entry, policy, {&entry}, out);
+  fill_dots(dots, entry, policy, {&entry}, out);
   return out;
 }
 
 at::Tensor unrounded_dot_products(const DotProducts& dots, const FormatEntry& entry, const Accumulation& policy) {
   TORCH_INTERNAL_ASSERT(policy.kind != Accumulation::Kind::Exact);
   at::Tensor out = at::empty(sizes_of(dots), dots.b.options().dtype(ScalarType::Double));
-  fill(dots, entry, policy, {nullptr}, out);
+  fill_dots(dots, entry, policy, {nullptr}, out);
   return out;
 }
 

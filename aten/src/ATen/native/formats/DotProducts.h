@@ -20,6 +20,11 @@ struct DotProducts {
   bool any_numbers{false}; // operands are float64 numbers of no format; for exact sums
 };
 
+template <typename T>
+const T* data_or_null(const at::Tensor& t) {
+  return t.defined() ? t.const_data_ptr<T>() : nullptr;
+}
+
 // The format whose values all operands are: of two formats, a float that is wide enough for every one.
 Format format_of_terms(const DotProducts& dots, const FormatEntry& entry);
 

@@ -79,15 +79,15 @@ std::vector<at::Tensor> cut(at::Tensor numbers, const Span& span, int parts) {
   return all;
 }
 
-struct Parts {
+struct Split {
   int left, right;
 };
 
 // The fewest products of parts that spare `spared` digits for the sums.
-std::optional<Parts> parts_for(int left, int right, int spared) {
+std::optional<Split> split_for(int left, int right, int spared) {
   for (int products = 1; products <= kMostProducts; ++products) {
     for (int i = 1; i <= products; ++i) {
-      if (products % i == 0 && share(left, i) + share(right, products / i) + spared <= kDigits) return Parts{i, products / i};
+      if (products % i == 0 && share(left, i) + share(right, products / i) + spared <= kDigits) return Split{i, products / i};
     }
   }
   return std::nullopt;
@@ -103,7 +103,7 @@ ExactParts exact_parts(const DotProducts& dots, const FormatEntry& entry) {
   const std::optional<Span> first = dots.start.defined() ? span_of(dots.start, f) : Span{};
   if (!left || !right || !first || !left->near() || !right->near() || !first->near()) return {};
   const int carries = std::bit_width(static_cast<uint64_t>(k));
-  const std::optional<Parts> parts = parts_for(left->digits(), right->digits(), carries);
+  const std::optional<Split> parts = split_for(left->digits(), right->digits(), carries);
   const bool seen = dots.b.is_cpu(); // else an infinity may be there, of which a cut makes NaN
   if (!parts || (parts->left * parts->right > 1 && (k < kLeastTerms || (!seen && f.has_infinity())))) return {};
   const bool none = left->empty() || right->empty();

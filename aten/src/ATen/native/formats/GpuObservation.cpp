@@ -98,7 +98,7 @@ class DeviceCounts {
   std::vector<std::shared_ptr<Record>> records_;
 };
 
-std::mutex& mutex = *new std::mutex;
+std::mutex& observers_mutex = *new std::mutex;
 auto& devices = *new std::map<c10::DeviceIndex, DeviceCounts>; // for good: the runtime may end before us
 
 void count(const Recorder& seen, cuda::Counting counting, c10::Device device) {
@@ -120,7 +120,7 @@ GpuCounters::GpuCounters(c10::Device device, std::initializer_list<const Recorde
   if (std::none_of(recorders.begin(), recorders.end(), [](const Recorder* r) { return static_cast<bool>(*r); })) return;
   const at::AutoDispatchBelowADInplaceOrView guard;
   const HiddenFromModes hidden;
-  lock_ = std::unique_lock<std::mutex>(mutex);
+  lock_ = std::unique_lock<std::mutex>(observers_mutex);
   devices.try_emplace(device.index(), device).first->second.make_room(recorders);
 }
 
@@ -148,7 +148,7 @@ void count_values_on_gpu(const Recorder& seen, const at::Tensor& exact, const at
 void hand_over_gpu_counts() {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const HiddenFromModes hidden;
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<std::mutex> lock(observers_mutex);
   for (auto& [index, counts] : devices) counts.hand_over();
   if (!observing()) devices.clear();
 }

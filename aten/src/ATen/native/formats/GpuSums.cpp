@@ -13,12 +13,7 @@ namespace at::formats {
 namespace {
 
 template <typename T>
-const T* data_or_null(const at::Tensor& t) {
-  return t.defined() ? t.const_data_ptr<T>() : nullptr;
-}
-
-template <typename T>
-cuda::Dots<T> operands(const DotProducts& dots) {
+cuda::Dots<T> device_operands(const DotProducts& dots) {
   return {
       .shape = {dots.b.size(0), dots.a.defined() ? dots.a.size(1) : 1, dots.b.size(1), dots.b.size(2)},
       .a = data_or_null<T>(dots.a),
@@ -78,7 +73,7 @@ cuda::BlockPolicy in_float64(cuda::BlockPolicy blocks) {
 
 // Fills out by launch(how, memory), and counts what its results were before they were rounded, which another launch says.
 template <typename How, typename Launch>
-void fill(const at::Tensor& out, const Recorder& seen, const How& how, const Launch& launch) {
+void fill_on_gpu(const at::Tensor& out, const Recorder& seen, const How& how, const Launch& launch) {
   launch(how, out.mutable_data_ptr());
   if (!seen) return;
   const at::Tensor sums = at::empty(out.sizes(), at::TensorOptions().dtype(c10::ScalarType::Double).device(out.device()));
@@ -105,16 +100,16 @@ void dot_products_on_gpu(const DotProducts& dots, const FormatEntry& entry, cons
     const Format format = terms.defined() ? c10::formats::float_format(11, 52) : format_of_terms(dots, entry);
     const cuda::Dots<double> sums = terms.defined()
         ? cuda::Dots<double>{{1, 1, terms.size(0), out.numel()}, nullptr, terms.const_data_ptr<double>(), nullptr, nullptr, nullptr}
-        : operands<double>(dots);
-    return fill(out, seen, result,
-                [&](const Format& to, void* results) { gpu.check(gpu->exact(format, to, sums, dots.divisor, results, words, gpu.stream())); });
+        : device_operands<double>(dots);
+    return fill_on_gpu(out, seen, result,
+                       [&](const Format& to, void* results) { gpu.check(gpu->exact(format, to, sums, dots.divisor, results, words, gpu.stream())); });
   }
   const StepFormats formats(entry, policy, out.device());
   std::optional<GpuCounters> counters(counters_of(formats, out.device()));
   const cuda::StepPolicy steps = step_policy(formats, policy, result, dots.divisor, *counters);
   expect_formats(gpu, steps);
-  fill(out, seen, steps, [&](const cuda::StepPolicy& how, void* results) {
-    with_type(dots.b, [&](auto number) { gpu.check(gpu->steps(how, operands<decltype(number)>(dots), results, gpu.stream())); });
+  fill_on_gpu(out, seen, steps, [&](const cuda::StepPolicy& how, void* results) {
+    with_type(dots.b, [&](auto number) { gpu.check(gpu->steps(how, device_operands<decltype(number)>(dots), results, gpu.stream())); });
     counters.reset();
   });
 }
@@ -125,8 +120,8 @@ void block_sums_on_gpu(const DotProducts& dots, const BlockJob& job, const at::T
   const Recorder seen = step_recorder(job.adder.reg);
   std::optional<GpuCounters> counters(std::in_place, out.device(), std::initializer_list<const Recorder*>{&seen});
   const cuda::BlockPolicy policy{job.adder, job.result.format, dots.divisor, job.result.seed, counters->of(seen)};
-  fill(out, job.result.seen, policy, [&](const cuda::BlockPolicy& how, void* results) {
-    gpu.check(gpu->blocks(how, operands<double>(dots), results, gpu.stream()));
+  fill_on_gpu(out, job.result.seen, policy, [&](const cuda::BlockPolicy& how, void* results) {
+    gpu.check(gpu->blocks(how, device_operands<double>(dots), results, gpu.stream()));
     counters.reset();
   });
 }
@@ -138,7 +133,7 @@ void running_block_sums_on_gpu(const at::Tensor& values, const BlockJob& job, co
   std::optional<GpuCounters> counters(std::in_place, out.device(), std::initializer_list<const Recorder*>{&seen});
   const cuda::BlockPolicy policy{.adder = job.adder, .result = job.result.format, .seed = job.result.seed, .seen = counters->of(seen)};
   const cuda::DotShape shape{values.size(0), 1, values.size(1), values.size(2)};
-  fill(out, job.result.seen, policy, [&](const cuda::BlockPolicy& how, void* results) {
+  fill_on_gpu(out, job.result.seen, policy, [&](const cuda::BlockPolicy& how, void* results) {
     gpu.check(gpu->running_blocks(how, shape, values.const_data_ptr<double>(), results, gpu.stream()));
     counters.reset();
   });
@@ -152,7 +147,7 @@ void running_sums_on_gpu(const at::Tensor& values, const FormatEntry& entry, con
   const cuda::DotShape shape{values.size(0), 1, values.size(1), values.size(2)};
   if (policy.kind == Accumulation::Kind::Exact) {
     const RandomWords words = next_words(result, {}, out.device());
-    return fill(out, seen, result, [&](const Format& to, void* results) {
+    return fill_on_gpu(out, seen, result, [&](const Format& to, void* results) {
       gpu.check(gpu->running_exact(entry.format, to, shape, values.const_data_ptr<double>(), results, words, gpu.stream()));
     });
   }
@@ -160,7 +155,7 @@ void running_sums_on_gpu(const at::Tensor& values, const FormatEntry& entry, con
   std::optional<GpuCounters> counters(counters_of(formats, out.device()));
   const cuda::StepPolicy steps = step_policy(formats, policy, result, 1, *counters);
   expect_formats(gpu, steps);
-  fill(out, seen, steps, [&](const cuda::StepPolicy& how, void* results) {
+  fill_on_gpu(out, seen, steps, [&](const cuda::StepPolicy& how, void* results) {
     with_type(values,
               [&](auto number) { gpu.check(gpu->running_steps(how, shape, values.const_data_ptr<decltype(number)>(), results, gpu.stream())); });
     counters.reset();

@@ -73,7 +73,7 @@ CpuKernels choose() {
 
 // A table beside that, for the capability that was chosen: what its vector unit has of its own over the baseline's.
 template <typename Table>
-Table filled(const std::string& capability, void (&baseline)(Table&), void (&avx2)(Table&), void (&avx512)(Table&)) {
+Table filled_table(const std::string& capability, void (&baseline)(Table&), void (&avx2)(Table&), void (&avx512)(Table&)) {
   Table k{};
   baseline(k);
   if (capability == "avx2") avx2(k);
@@ -89,12 +89,12 @@ const CpuKernels& cpu_kernels() {
 }
 
 const BlockKernels& block_kernels(const char* capability) {
-  static const BlockKernels kernels = filled<BlockKernels>(capability, DEFAULT::fill_block, AVX2::fill_block, AVX512::fill_block);
+  static const BlockKernels kernels = filled_table<BlockKernels>(capability, DEFAULT::fill_block, AVX2::fill_block, AVX512::fill_block);
   return kernels;
 }
 
 const ChainKernels& chain_kernels(const char* capability) {
-  static const ChainKernels kernels = filled<ChainKernels>(capability, DEFAULT::fill_chain, AVX2::fill_chain, AVX512::fill_chain);
+  static const ChainKernels kernels = filled_table<ChainKernels>(capability, DEFAULT::fill_chain, AVX2::fill_chain, AVX512::fill_chain);
   return kernels;
 }
 

@@ -374,7 +374,7 @@ std::optional<Rounding> BoxedCall::rounding_of_results(const FormatEntry& entry)
 }
 
 // Where the stock kernel wrote into an expanded tensor (some only warn): one of the elements that lie in one place.
-static at::Tensor distinct(at::Tensor t) {
+static at::Tensor for_itself(at::Tensor t) {
   if (at::has_internal_overlap(t) != at::MemOverlap::Yes) return t;
   for (int64_t d = 0; d < t.dim(); ++d) {
     if (t.stride(d) == 0) t = t.narrow(d, 0, 1);
@@ -412,7 +412,7 @@ void BoxedCall::finish(size_t results, torch::jit::Stack* stack) const {
     }
     if (p.ours.sizes() != p.stock.sizes()) at::_ops::resize_::call(p.ours, c10::fromIntArrayRefSlow(p.stock.sizes()), {});
     const RoundingGuard guard(rounding_of_results(entry_of(p.ours)));
-    encode_into(distinct(p.ours), without_signs_of_nan(before_rounding(distinct(p.stock)), entry_of(p.ours)));
+    encode_into(for_itself(p.ours), without_signs_of_nan(before_rounding(for_itself(p.stock)), entry_of(p.ours)));
   }
   const size_t first = stack->size() - results;
   encode_together(first, stack);

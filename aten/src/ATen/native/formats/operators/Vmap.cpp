@@ -51,7 +51,7 @@ class FrontKernel : public c10::OperatorKernel {
 };
 
 // Operands are cast to the compute type and results back, by casts that are batched and differentiated in their turn.
-class VmapByCasts : public FrontKernel {
+class ByCastsUnderVmap : public FrontKernel {
  public:
   using FrontKernel::FrontKernel;
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
@@ -66,15 +66,15 @@ class VmapByCasts : public FrontKernel {
 };
 
 // addr under a policy with kernels of its own is the product of a column and a row, which has a rule under vmap.
-class VmapAddr final : public VmapByCasts {
+class AddrUnderVmap final : public ByCastsUnderVmap {
  public:
-  using VmapByCasts::VmapByCasts;
+  using ByCastsUnderVmap::ByCastsUnderVmap;
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
     const c10::IValue* arguments = &(*stack)[stack->size() - 5];
     const at::Tensor self = arguments[0].toTensor(), x = arguments[1].toTensor(), y = arguments[2].toTensor();
     const bool vectors = batched_beside_ours(*stack) && x.dim() == 1 && y.dim() == 1;
     const FormatEntry* entry = vectors ? one_format({self, x, y}) : nullptr;
-    if (!entry || !accumulation_of(*entry).own_kernels()) return VmapByCasts::operator()(op, keys, stack);
+    if (!entry || !accumulation_of(*entry).own_kernels()) return ByCastsUnderVmap::operator()(op, keys, stack);
     const at::Tensor column = at::_ops::unsqueeze::call(x, 1), row = at::_ops::unsqueeze::call(y, 0);
     const at::Tensor made = at::_ops::addmm::call(self, column, row, arguments[3].toScalar(), arguments[4].toScalar());
     torch::jit::drop(*stack, 5);
@@ -112,9 +112,9 @@ class Silence final : public c10::WarningHandler {
 
 // Tensor.to and its like, which stock decomposes into code that compares dtypes by the container, vmap and functionalize do: the kernels for
 // ours at once, which end in _to_copy.
-class VmapTo final : public FrontKernel {
+class ToUnderVmap final : public FrontKernel {
  public:
-  explicit VmapTo(const c10::OperatorHandle& op) : FrontKernel(op), own_(stock_kernel(op, kFormatKey)) {}
+  explicit ToUnderVmap(const c10::OperatorHandle& op) : FrontKernel(op), own_(stock_kernel(op, kFormatKey)) {}
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
     (beside_ours(*stack) ? own_ : stock_).callBoxed(op, keys, stack);
   }
@@ -135,10 +135,10 @@ class VmapTo final : public FrontKernel {
 // Operators on two tensors, element by element, where one of them is stock's: the batching rule converts what has no dimensions in a sample to
 // the dtype that it takes for the result's, the container. So values of ours take part as float64 numbers, beside which integers and stock
 // numbers are what they are, and results are rounded once more.
-class VmapPairs final : public FrontKernel {
+class PairsUnderVmap final : public FrontKernel {
  public:
   // sibling: the same operator on a tensor and a number, where there is one. A number from Python stays exact there.
-  VmapPairs(const c10::OperatorHandle& op, std::optional<c10::OperatorHandle> sibling) : FrontKernel(op), sibling_(std::move(sibling)) {
+  PairsUnderVmap(const c10::OperatorHandle& op, std::optional<c10::OperatorHandle> sibling) : FrontKernel(op), sibling_(std::move(sibling)) {
     plan_.facts |= fact::Elementary; // for its float64
   }
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
@@ -160,7 +160,7 @@ class VmapPairs final : public FrontKernel {
 };
 
 // where with a number, of which stock makes a tensor of the container's dtype.
-class VmapWhere final : public FrontKernel {
+class WhereUnderVmap final : public FrontKernel {
  public:
   using FrontKernel::FrontKernel;
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
@@ -191,13 +191,13 @@ static std::unique_ptr<FrontKernel> front_kernel(const c10::OperatorHandle& op) 
   if (facts & fact::VmapDropout) return std::make_unique<DropoutByCasts>(op);
   if (op.hasKernelForDispatchKey(kFront)) return nullptr;
   if (facts & fact::VmapComposite) return std::make_unique<CompositeAtFront>(op);
-  if (base == "aten::addr") return std::make_unique<VmapAddr>(op);
-  if (facts & fact::VmapTo) return std::make_unique<VmapTo>(op);
-  if (facts & fact::VmapWhere) return std::make_unique<VmapWhere>(op);
+  if (base == "aten::addr") return std::make_unique<AddrUnderVmap>(op);
+  if (facts & fact::VmapTo) return std::make_unique<ToUnderVmap>(op);
+  if (facts & fact::VmapWhere) return std::make_unique<WhereUnderVmap>(op);
   const bool pair = overload.empty() || overload == "Tensor" || overload == "Tensor_Tensor" || overload == "Tensor_mode";
-  if ((facts & fact::VmapPairs) && pair) return std::make_unique<VmapPairs>(op, sibling_of(op));
+  if ((facts & fact::VmapPairs) && pair) return std::make_unique<PairsUnderVmap>(op, sibling_of(op));
   const bool composite = (facts & fact::ByCasts) && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
-  return (facts & fact::VmapByCasts) || composite ? std::make_unique<VmapByCasts>(op) : nullptr;
+  return (facts & fact::VmapByCasts) || composite ? std::make_unique<ByCastsUnderVmap>(op) : nullptr;
 }
 
 // Batch normalisation is neither, though it writes its statistics.

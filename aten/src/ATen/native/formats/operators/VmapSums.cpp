@@ -20,7 +20,7 @@ namespace {
 using at::Tensor;
 using torch::jit::Stack;
 
-constexpr auto kBatched = c10::DispatchKey::FuncTorchBatched, kFront = c10::DispatchKey::FuncTorchDynamicLayerFrontMode;
+constexpr auto kBatched = c10::DispatchKey::FuncTorchBatched, kTransforms = c10::DispatchKey::FuncTorchDynamicLayerFrontMode;
 
 // A tensor with the dimension that vmap goes along in front, of size 1 where it has none.
 struct Batched {
@@ -154,7 +154,7 @@ class BatchedConvolution final : public c10::OperatorKernel {
 // By rows, as a sum with the bias. torch.func takes it apart as it first sees it, for all transformations.
 class TransformedLinear final : public c10::OperatorKernel {
  public:
-  explicit TransformedLinear(const c10::OperatorHandle& op) : stock_(stock_kernel(op, kFront)) {}
+  explicit TransformedLinear(const c10::OperatorHandle& op) : stock_(stock_kernel(op, kTransforms)) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     const c10::IValue* arguments = &(*stack)[stack->size() - 3];

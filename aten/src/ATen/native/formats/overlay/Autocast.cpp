@@ -177,7 +177,7 @@ struct Silent final : c10::WarningHandler {
 };
 
 // In place of stock's kernels, of which the dispatcher warns; for stock tensors they do what stock's do, by the same templates.
-[[maybe_unused]] const bool registered = [] {
+[[maybe_unused]] const bool conversions_registered = [] {
   Silent silent;
   const c10::WarningUtils::WarningHandlerGuard guard(&silent);
   auto& cpu = *new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutocastCPU, __FILE__, __LINE__); // outlives exit

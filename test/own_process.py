@@ -1,8 +1,8 @@
 """A pytest plugin for files of tests that need a process of their own: `pytestmark = pytest.mark.own_process`, in the file, asks for one.
 
 A process has room for 64 formats, too few for all tests together. Such a file is collected like any other, so that every test in it is
-found, selected and reported by its own name; where it is to run, one more pytest runs it, test by test as it is told, and sends the reports
-back. Importing such a file must make no format.
+found, selected and reported by its own name; where it is to run, one more pytest, forked from one that is ready to collect, runs it, test
+by test as it is told, and sends the reports back. Importing such a file must make no format.
 """
 
 import os
@@ -24,11 +24,10 @@ PIPE = "TORCH_DTYPES_TEST_PIPE"  # the file descriptor that a process of a file 
 FOLDER = "TORCH_DTYPES_TEST_FOLDER"  # of what all processes of a session share, pytest-xdist's workers among them
 
 
-class OwnProcess:
-    """The process of one file, seen from the one that wants its tests run."""
+class Parent:
+    """The process from which those of files are forked, seen from the one that wants tests run: it has imported what they all need."""
 
     def __init__(self, config, path):
-        self.config, self.path, self.tests = config, path, 0
         self.pipe, theirs = Pipe()
         option = config.option
         report = [f"--verbosity={option.verbose}", f"--tb={option.tbstyle}", f"--capture={option.capture}", *["--showlocals"] * option.showlocals]
@@ -40,48 +39,77 @@ class OwnProcess:
         self.process = subprocess.Popen(command, env=env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=shown, stderr=shown)
         theirs.close()
 
-    def run(self, item, nextitem):
-        """The reports of one test; a failure, where the process ends instead."""
-        self.tests += 1
-        try:
-            self.pipe.send((item.nodeid, nextitem.nodeid if nextitem else None))
-            while (data := self.pipe.recv()) is not None:
-                yield self.config.hook.pytest_report_from_serializable(config=self.config, data=data)
-        except (EOFError, OSError):
-            status = self.process.wait()
-            self.output.seek(0)
-            words = f"expected the process of {self.path.name} to run this test, but it ended with status {status}:\n{self.output.read()[-5000:]}"
-            yield pytest.TestReport(item.nodeid, item.location, {name: 1 for name in item.keywords}, "failed", words, "call")
-
-    @property
-    def ended(self):
-        return self.process.poll() is not None
-
     def close(self):
         self.pipe.close()
         self.process.wait()
         self.output.close()
 
 
+class OwnProcess:
+    """The process of one file, seen from the one that wants its tests run. It shares its parent's pipe, by which that says how it ended."""
+
+    def __init__(self, parent, config, path):
+        self.parent, self.config, self.path, self.tests = parent, config, path, 0
+        self.status = None  # while it runs
+        self.printed = os.fstat(parent.output.fileno()).st_size
+        self.send(str(path))
+
+    def send(self, message):
+        try:
+            self.parent.pipe.send(message)
+        except OSError:
+            self.status = self.parent.process.wait()
+
+    def receive(self):
+        """What comes from the process, or None and a status, where it ended instead."""
+        try:
+            message = self.parent.pipe.recv()
+        except (EOFError, OSError):
+            message = self.parent.process.wait()
+        if isinstance(message, int):
+            self.status, message = message, None
+        return message
+
+    def run(self, item, nextitem):
+        """The reports of one test; a failure, where the process ends instead."""
+        self.tests += 1
+        self.send((item.nodeid, nextitem.nodeid if nextitem else None))
+        while self.status is None and (data := self.receive()) is not None:
+            yield self.config.hook.pytest_report_from_serializable(config=self.config, data=data)
+        if self.status is not None:
+            self.parent.output.seek(self.printed)
+            said = self.parent.output.read()[-5000:]
+            words = f"expected the process of {self.path.name} to run this test, but it ended with status {self.status}:\n{said}"
+            yield pytest.TestReport(item.nodeid, item.location, {name: 1 for name in item.keywords}, "failed", words, "call")
+
+    def close(self):
+        """Waits for the end, and says whether the parent can make another."""
+        if self.status is None:
+            self.send(None)
+        while self.status is None:
+            self.receive()
+        return self.status >= 0 and self.parent.process.poll() is None  # one that was killed leaves what it had not read and printed
+
+
 class Caller:
     """Hands the tests of marked files to their processes, one process at a time."""
 
     def __init__(self):
-        self.own = None
+        self.parent = self.own = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item, nextitem):
         if not (item.get_closest_marker("own_process") or (IN_TREE and nearly_full())) or item.config.getoption("usepdb"):
             return None
-        if self.own and (self.own.path != item.path or self.own.ended):
+        if self.own and (self.own.path != item.path or self.own.status is not None):
             self.close()
-        self.own = self.own or OwnProcess(item.config, item.path)
+        self.own = self.own or self.make(item)
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         following = nextitem if nextitem and nextitem.path == item.path else None
         reports = list(self.own.run(item, following))
         if IN_TREE and self.own.tests > 1 and any(report.failed and FULL in report.longreprtext for report in reports):
             self.close()  # the tests before have used up the numbers of formats, which are not taken back there
-            self.own = OwnProcess(item.config, item.path)
+            self.own = self.make(item)
             reports = list(self.own.run(item, following))
         for report in reports:
             item.ihook.pytest_runtest_logreport(report=report)
@@ -94,26 +122,59 @@ class Caller:
 
     def pytest_sessionfinish(self):
         self.close()
+        self.close_parent()
+
+    def make(self, item):
+        self.parent = self.parent or Parent(item.config, item.path)
+        return OwnProcess(self.parent, item.config, item.path)
 
     def close(self):
-        if self.own:
-            self.own.close()
+        if self.own and not self.own.close():
+            self.close_parent()
         self.own = None
+
+    def close_parent(self):
+        if self.parent:
+            self.parent.close()
+        self.parent = None
 
 
 class Callee:
-    """Runs the tests that it is told, in the order told, until the caller hangs up."""
+    """In the parent: forks a process for each file that it is told, one at a time. In such a process: runs the tests told, in the order told."""
 
     def __init__(self, config, pipe):
         self.config, self.pipe = config, pipe
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self, session):
+        """Returns in a process that has a file to collect."""
+        cuda = "torch" in sys.modules and sys.modules["torch"].version.cuda
+        while True:
+            try:
+                path = self.pipe.recv()
+            except EOFError:
+                os._exit(0)
+            if path is None:  # for a process that has ended
+                continue
+            sys.stdout.flush()
+            sys.stderr.flush()
+            # A process that is forked cannot use CUDA if its parent asked for so much as the number of devices.
+            child = 0 if cuda else os.fork()
+            if child == 0:
+                session.config.args[:] = [path]
+                return
+            self.pipe.send(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
     def pytest_runtestloop(self, session):
         items = {item.nodeid: item for item in session.items}
         while True:
             try:
-                name, following = self.pipe.recv()
+                told = self.pipe.recv()
             except EOFError:
                 return True
+            if told is None:
+                return True
+            name, following = told
             session.config.hook.pytest_runtest_protocol(item=items[name], nextitem=items.get(following))
             self.pipe.send(None)
 

@@ -79,13 +79,13 @@ struct StepCounts {
 // Exact values beside what they became: codes of a format, which lie as the layout's first row says, or numbers of the same type (no format). All but
 // such codes are contiguous.
 struct Counting {
-  CountLimits limits;
+  CountLimits limits{};
   const void *exact, *rounded;
   bool wide; // float64, else float32
   const Format* format{nullptr};
   int64_t n;
-  Layout layout;
-  CountTable* tables;
+  Layout layout{};
+  CountTable* tables{nullptr};
 };
 
 // ---- sums ----

@@ -13,6 +13,7 @@
 #include <ATen/native/formats/GpuCasts.h>
 #include <ATen/native/formats/GpuKernels.h>
 #include <ATen/native/formats/GpuObservation.h>
+#include <ATen/native/formats/Tile.h>
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty_strided.h>
@@ -198,10 +199,9 @@ static void count_codes(const Recorder& seen, const T* values, const char* codes
   if constexpr (std::is_floating_point_v<T>) {
     seen.codes(values, codes, n);
   } else {
-    constexpr int64_t kBlock = 1024;
-    double wide[kBlock];
-    for (int64_t first = 0; first < n; first += kBlock) {
-      const int64_t m = std::min(kBlock, n - first);
+    double wide[kTile];
+    for (int64_t first = 0; first < n; first += kTile) {
+      const int64_t m = std::min(kTile, n - first);
       std::transform(values + first, values + first + m, wide, [](T x) { return static_cast<double>(x); });
       seen.codes(wide, codes + first * width, m);
     }

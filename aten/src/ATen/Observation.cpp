@@ -2,6 +2,7 @@
 
 #include <ATen/native/formats/DeviceKernels.h>
 #include <ATen/native/formats/GpuObservation.h>
+#include <ATen/native/formats/Tile.h>
 #include <c10/formats/ExactCodec.h>
 #include <c10/formats/ForkSafeMutex.h>
 
@@ -115,7 +116,6 @@ Tally& tally() {
   return own;
 }
 
-constexpr int64_t kRun = 1024;
 constexpr size_t kMaxPending = 256;
 
 } // namespace
@@ -149,10 +149,10 @@ void Recorder::codes(const T* exact, const void* codes, int64_t n) const {
   const Format& f = record_->format;
   const bool in_type = sizeof(T) == sizeof(double) || f.fits_float();
   const int64_t width = f.itemsize();
-  alignas(64) T rounded[kRun];
-  alignas(64) double wide[kRun], wide_rounded[kRun];
-  for (int64_t first = 0; first < n; first += kRun) {
-    const int64_t m = std::min(kRun, n - first);
+  alignas(64) T rounded[kTile];
+  alignas(64) double wide[kTile], wide_rounded[kTile];
+  for (int64_t first = 0; first < n; first += kTile) {
+    const int64_t m = std::min(kTile, n - first);
     const char* at = static_cast<const char*>(codes) + first * width;
     if (in_type) {
       host_kernels().decode(f, at, rounded, m);

@@ -6,6 +6,7 @@
 #include <ATen/native/formats/DeviceKernels.h>
 #include <ATen/native/formats/Elementary.h>
 #include <ATen/native/formats/Elementwise.h>
+#include <ATen/native/formats/Tile.h>
 #include <ATen/native/formats/cpu/ChainKernel.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/formats/NanSigns.h>
@@ -20,7 +21,6 @@
 namespace at::formats {
 namespace {
 
-constexpr int64_t kTile = 1024;
 constexpr int kNowhere = -1;
 
 // ---- when float32's own arithmetic is enough ----

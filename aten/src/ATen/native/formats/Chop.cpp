@@ -9,6 +9,7 @@
 #include <ATen/native/formats/GpuCasts.h>
 #include <ATen/native/formats/GpuKernels.h>
 #include <ATen/native/formats/GpuObservation.h>
+#include <ATen/native/formats/Tile.h>
 #include <ATen/ops/clone_ops.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/formats/BitFlips.h>
@@ -19,8 +20,6 @@
 
 namespace at::formats {
 namespace {
-
-constexpr int64_t kPart = 1024;
 
 void flip_bits(const Format& f, char* codes, int64_t n, double probability, const RandomWords& words) {
   const int width = f.itemsize();
@@ -39,7 +38,7 @@ void flip_bits(const Format& f, char* codes, int64_t n, double probability, cons
 template <typename T>
 void decode_block(const CpuKernels& k, const Format& f, const void* codes, T* values, int64_t n) {
   if (sizeof(T) == sizeof(double) || f.fits_float()) return k.decode(f, codes, values, n);
-  double wide[kPart];
+  double wide[kTile];
   k.decode(f, codes, wide, n);
   std::transform(wide, wide + n, values, [](double v) { return static_cast<T>(v); });
 }
@@ -75,10 +74,10 @@ void chop_all(const Format& f, const at::Tensor& in, const at::Tensor& out, doub
   const Format coded = as_float ? same_as_float(f) : f;
   const Recorder seen = recorder(f, results, values);
   at::parallel_for(0, in.numel(), 32768, [&](int64_t begin, int64_t end) {
-    alignas(64) char codes[kPart * 8];
-    T kept[kPart]; // exact values, where results come in their place
-    for (int64_t i = begin; i < end; i += kPart) {
-      const int64_t n = std::min(kPart, end - i);
+    alignas(64) char codes[kTile * 8];
+    T kept[kTile]; // exact values, where results come in their place
+    for (int64_t i = begin; i < end; i += kTile) {
+      const int64_t n = std::min(kTile, end - i);
       const bool keeps = seen && values == results;
       if (keeps) std::copy_n(values + i, n, kept);
       if (flip_prob > 0 || !k.round(f, values + i, results + i, n)) {

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/native/formats/DeviceKernels.h>
 #include <ATen/native/formats/GpuKernels.h>
+#include <ATen/native/formats/Tile.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/nextafter.h>
@@ -99,15 +100,14 @@ void look_up_block(const Code* __restrict results, const Code* in, Code* out, in
 
 template <typename Code, typename T>
 void count_as(const at::Tensor& exact, const at::Tensor& table, const at::Tensor& in, const Recorder& seen) {
-  constexpr int64_t kBlock = 1024;
   const auto* codes = static_cast<const Code*>(in.const_data_ptr());
   const auto* results = static_cast<const Code*>(table.const_data_ptr());
   const T* values = exact.const_data_ptr<T>();
   at::parallel_for(0, in.numel(), 32768, [&](int64_t begin, int64_t end) {
-    T x[kBlock];
-    Code rounded[kBlock];
-    for (int64_t first = begin; first < end; first += kBlock) {
-      const int64_t n = std::min(kBlock, end - first);
+    T x[kTile];
+    Code rounded[kTile];
+    for (int64_t first = begin; first < end; first += kTile) {
+      const int64_t n = std::min(kTile, end - first);
       for (int64_t i = 0; i < n; ++i) {
         x[i] = values[codes[first + i]];
         rounded[i] = results[codes[first + i]];

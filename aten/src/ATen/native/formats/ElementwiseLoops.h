@@ -3,6 +3,7 @@
 #include <ATen/Observation.h>
 #include <ATen/native/formats/Elementwise.h>
 #include <ATen/native/formats/GpuKernels.h>
+#include <ATen/native/formats/Tile.h>
 #include <c10/formats/MixedArithmetic.h>
 #include <c10/formats/NanSigns.h>
 #include <c10/formats/ZeroSums.h>
@@ -13,8 +14,6 @@
 #include <cstring>
 
 namespace at::formats::elementwise_loops {
-
-constexpr int64_t kBlock = 1024;
 
 // Elements of `width` bytes at a stride to contiguous ones, and back.
 template <int Width>
@@ -58,7 +57,7 @@ struct Source {
     }
     const char* from = data + first * stride;
     const int width = format ? format->itemsize() : 8;
-    alignas(64) char packed[kBlock * 8];
+    alignas(64) char packed[kTile * 8];
     const int64_t distinct = stride == 0 ? 1 : n;
     if (stride != width && stride != 0) {
       gather(width, from, stride, packed, n);
@@ -101,7 +100,7 @@ struct Sink {
 // What float32 needs of the formats is run()'s to say.
 
 template <typename T>
-using Blocks = const T (*)[kBlock];
+using Blocks = const T (*)[kTile];
 
 struct BinaryBlocks {
   BinaryOp op;
@@ -187,7 +186,7 @@ void encode_results(const CpuKernels& k, const Sink& sink, const Operator& op, B
 
 template <typename T, typename Operator>
 void compute_block(const CpuKernels& k, const Sink& sink, const Operator& op, Blocks<T> blocks, char* codes, int64_t n, const RandomWords& words) {
-  alignas(64) T results[kBlock];
+  alignas(64) T results[kTile];
   op.compute(k, blocks, results, n);
   encode_results(k, sink, op, blocks, results, codes, n, words);
 }
@@ -195,9 +194,9 @@ void compute_block(const CpuKernels& k, const Sink& sink, const Operator& op, Bl
 template <size_t N, typename Operator>
 void compute_mixed_block(const CpuKernels& k, const Sink& sink, const Operator& op, const std::array<Source, N>& sources, Blocks<float> blocks,
                          char* codes, int64_t n, const RandomWords& words) {
-  alignas(64) float results[kBlock];
+  alignas(64) float results[kTile];
   if (op.compute_mixed(k, blocks, results, n)) return encode_results(k, sink, op, blocks, results, codes, n, words);
-  alignas(64) double wide[N][kBlock];
+  alignas(64) double wide[N][kTile];
   for (size_t j = 0; j < N; ++j) {
     if (sources[j].data) std::copy_n(blocks[j], n, wide[j]);
     else std::fill_n(wide[j], n, sources[j].number);
@@ -208,21 +207,21 @@ void compute_mixed_block(const CpuKernels& k, const Sink& sink, const Operator& 
 // The results themselves are nowhere: float64's stand for them.
 template <typename Operator>
 void count_wide(const CpuKernels& k, const Sink& sink, const Operator& op, Blocks<double> blocks, const char* codes, int64_t n) {
-  alignas(64) double results[kBlock];
+  alignas(64) double results[kTile];
   op.compute(k, blocks, results, n);
   sink.seen.codes(results, codes, n);
 }
 
 template <typename T, Way way, size_t N, typename Operator>
 void run_blocks(const CpuKernels& k, const std::array<Source, N>& sources, const Sink& sink, int64_t n, const Operator& op) {
-  alignas(64) T blocks[N][kBlock];
-  alignas(64) char packed[kBlock * 8];
+  alignas(64) T blocks[N][kTile];
+  alignas(64) char packed[kTile * 8];
   const int width = sink.format.itemsize();
   for (size_t j = 0; j < N; ++j) {
-    if (!sources[j].data) sources[j].load(k, 0, std::min(n, kBlock), blocks[j]); // numbers: once for all blocks
+    if (!sources[j].data) sources[j].load(k, 0, std::min(n, kTile), blocks[j]); // numbers: once for all blocks
   }
-  for (int64_t first = 0; first < n; first += kBlock) {
-    const int64_t m = std::min(kBlock, n - first);
+  for (int64_t first = 0; first < n; first += kTile) {
+    const int64_t m = std::min(kTile, n - first);
     for (size_t j = 0; j < N; ++j) {
       if (sources[j].data) sources[j].load(k, first, m, blocks[j]);
     }
@@ -245,11 +244,11 @@ template <size_t N, typename Operator>
 void run_binary32(const CpuKernels& k, const std::array<Source, N>& sources, const Sink& sink, int64_t n, const Operator& op) {
   if constexpr (N == 2) {
     constexpr int width = sizeof(float);
-    alignas(64) float blocks[N][kBlock];
-    alignas(64) uint32_t packed[kBlock];
+    alignas(64) float blocks[N][kTile];
+    alignas(64) uint32_t packed[kTile];
     const bool direct = sink.stride == width;
-    for (int64_t first = 0; first < n; first += kBlock) {
-      const int64_t m = std::min(kBlock, n - first);
+    for (int64_t first = 0; first < n; first += kTile) {
+      const int64_t m = std::min(kTile, n - first);
       const float* x[N] = {};
       for (size_t j = 0; j < N; ++j) {
         if (!sources[j].data) continue;

@@ -7,6 +7,7 @@
 #include <ATen/native/formats/GpuCasts.h>
 #include <ATen/native/formats/GpuKernels.h>
 #include <ATen/native/formats/GpuObservation.h>
+#include <ATen/native/formats/Tile.h>
 #include <ATen/ops/empty_like_ops.h>
 #include <ATen/ops/to_ops.h>
 
@@ -16,7 +17,6 @@
 namespace at::formats {
 namespace {
 
-constexpr int64_t kStretch = 1024;
 constexpr uint64_t kSeed = 0x9e37'79b9'7f4a'7c15; // any
 
 template <typename T>
@@ -24,10 +24,10 @@ void measure_as(const at::Tensor& in, const c10::formats::Format& f, const Recor
   const CpuKernels& k = kernels(in.device(), "observe");
   const T* values = in.const_data_ptr<T>();
   at::parallel_for(0, in.numel(), 32768, [&](int64_t begin, int64_t end) {
-    alignas(64) char codes[kStretch * 8];
-    alignas(64) T rounded[kStretch];
-    for (int64_t i = begin; i < end; i += kStretch) {
-      const int64_t n = std::min(kStretch, end - i);
+    alignas(64) char codes[kTile * 8];
+    alignas(64) T rounded[kTile];
+    for (int64_t i = begin; i < end; i += kTile) {
+      const int64_t n = std::min(kTile, end - i);
       if (k.round(f, values + i, rounded, n)) {
         seen.values(values + i, rounded, n);
       } else {

@@ -21,7 +21,7 @@ from in_tree import FULL, IN_TREE
 
 RUN = 32  # consecutive tests that go to a worker together, so that what their module sets up is set up seldom
 PIPE = "TORCH_DTYPES_TEST_PIPE"  # the file descriptor that a process of a file is told by
-FOLDER = "TORCH_DTYPES_TEST_FOLDER"  # of what all processes of a session share, pytest-xdist's workers among them
+SESSION = "TORCH_DTYPES_TEST_SESSION"  # of what all processes of a session share, pytest-xdist's workers among them, until the first of them ends
 
 
 class Parent:
@@ -190,9 +190,9 @@ def nearly_full() -> bool:
 
 
 def pytest_configure(config):
-    if FOLDER not in os.environ:
-        os.environ[FOLDER] = tempfile.mkdtemp(prefix="torch-dtypes-tests-")
-        config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(FOLDER)))
+    if SESSION not in os.environ:
+        os.environ[SESSION] = tempfile.mkdtemp(prefix="torch-dtypes-tests-", suffix=f"-{os.getpid()}")
+        config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(SESSION)))
     if getattr(config.option, "numprocesses", None):
         # The threads of several processes share the processors: one that waits must not spin, which takes half as long again.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")

@@ -1,9 +1,8 @@
 """torch.export of models in our dtypes: programs over codes with eager code's bits, in files that a process with torch alone reads and runs."""
 
 import copy
-import subprocess
-import sys
 
+import new_process
 import pytest
 import torch
 from capture import assert_same, layers_in_parts  # noqa: F401 (a fixture)
@@ -87,7 +86,7 @@ def test_programs(tmp_path):
             with torch_dtypes.rounding("up"):
                 assert_all_same(run(*args, **kwargs), model(*args, **kwargs))
         files.append(str(tmp_path / name))
-    done = subprocess.run([sys.executable, "-c", FRESH, *files], capture_output=True, text=True)
+    done = new_process.run("-c", FRESH, *files)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["torch.posit16es2", "torch.q43", "torch.posit32es2", "torch.posit16es2", str(RUN_TIME)]
 
@@ -278,7 +277,7 @@ def test_rounds_at_random(tmp_path):
     assert seeded(run, x)[0].any()  # equal calls draw each for itself
     torch.export.save(program, tmp_path / "p.pt2")
     torch.save((x, expected), tmp_path / "x.pt")
-    done = subprocess.run([sys.executable, "-c", FRESH_AT_RANDOM, str(tmp_path)], capture_output=True, text=True)
+    done = new_process.run("-c", FRESH_AT_RANDOM, str(tmp_path))
     assert done.returncode == 0, done.stderr
     varying = torch.export.export(model, (x,), dynamic_shapes=({1: torch.export.Dim.AUTO},)).module()
     assert_all_same(seeded(varying, x[:, :7].contiguous()), seeded(model, x[:, :7].contiguous()))

@@ -1,8 +1,6 @@
 """Packages of AOTInductor of programs in number formats."""
 
-import subprocess
-import sys
-
+import new_process
 import pytest
 import torch
 from torch import nn
@@ -37,7 +35,7 @@ def test_a_package_in_another_process(tmp_path):
     program = torch.export.export(Scaled(), (x,), dynamic_shapes={"x": {0: size}})
     torch._inductor.aoti_compile_and_package(program, package_path=file)
     for way in ("path", "open"):
-        done = subprocess.run([sys.executable, "-W", "ignore", "-c", LOADS, file, way], capture_output=True, text=True)
+        done = new_process.run("-W", "ignore", "-c", LOADS, file, way)
         values, error = done.stdout.splitlines()
         assert values == f"{Scaled()(x).tolist()} torch.posit16es2"
         assert "expected a tensor of torch.posit16es2, or its codes in torch.int16, but got one of torch.posit16es1" in error

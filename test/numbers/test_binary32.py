@@ -1,10 +1,10 @@
 """float32 itself as a format: + - * / with random rounding in one pass, against exact rationals and against the codec."""
 
 import math
-from fractions import Fraction
 
 import pytest
 import torch
+from rationals import Fraction
 
 import torch_dtypes
 from torch_dtypes import _C

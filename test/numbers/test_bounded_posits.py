@@ -2,13 +2,13 @@
 
 import math
 import pickle
-from fractions import Fraction
 
 import numpy as np
 import oracle_bounded as oracle
 import pytest
 import torch
 from oracle_tables import DETERMINISTIC
+from rationals import Fraction
 from same_codecs import assert_same_codecs
 
 import torch_dtypes

@@ -6,7 +6,6 @@ The fast codecs run in processes of their own, one for each vector unit and each
 import math
 import pickle
 import sys
-from fractions import Fraction
 
 import numpy as np
 import oracle
@@ -14,6 +13,7 @@ import pytest
 import torch
 from conftest import BUILTIN, codes_of, from_codes, to_codes
 from oracle import as_int64, binary, posit, wide_codes, wide_vectors
+from rationals import Fraction
 from spec_formats import dtype_of, format_of
 from vector_units import capabilities, run_for_capability
 

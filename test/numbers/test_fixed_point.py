@@ -6,7 +6,6 @@ What needs dtypes of many formats runs in processes of its own, one for each vec
 import io
 import pickle
 import sys
-from fractions import Fraction
 
 import numpy as np
 import oracle_fixed
@@ -15,6 +14,7 @@ import torch
 from conftest import codes_of, from_codes, to_codes
 from oracle import MODES, as_int64
 from oracle_fixed import Fixed, round_quotients
+from rationals import Fraction
 from spec_formats import FIXED_8, FIXED_WIDE, assert_codes, by_name, differences, dtype_of, format_of, name_of, thinned
 from test_codec import tensor
 from vector_units import run_for_capability

@@ -1,9 +1,8 @@
 """Names of formats: the grammar both ways, other people's names, and formats under them against other implementations."""
 
 import json
-import subprocess
-import sys
 
+import new_process
 import numpy as np
 import oracle
 import pytest
@@ -62,7 +61,7 @@ for name, *limits in task.get("limits", []):
 
 
 def in_own_process(**task):
-    done = subprocess.run([sys.executable, "-c", SCRIPT], input=json.dumps(task), capture_output=True, text=True, check=False)
+    done = new_process.run("-c", SCRIPT, input=json.dumps(task))
     assert not done.stdout + done.stderr, done.stdout + done.stderr
 
 
@@ -139,7 +138,7 @@ def test_dtypes_come_back_in_another_process(tmp_path):
     names = ["posit16es2_stochastic", "fixed8_7", "e4m3fnuz", "posit8es2_underflow"]
     torch.save({name: torch.tensor([0.5, 1.25]).to(torch_dtypes.dtype(name)) for name in names}, tmp_path / "x.pt")
     script = "import sys, torch; print([(k, str(v.dtype), v.tolist()) for k, v in torch.load(sys.argv[1], weights_only=True).items()])"
-    done = subprocess.run([sys.executable, "-c", script, tmp_path / "x.pt"], capture_output=True, text=True, check=False)
+    done = new_process.run("-c", script, tmp_path / "x.pt")
     assert done.stdout.strip() == str([(name, f"torch.{name}", [0.5, 1.25]) for name in names]), done.stderr
 
 

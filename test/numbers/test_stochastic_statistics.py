@@ -4,7 +4,6 @@ Seeds are fixed, so that a test passes always or never; the limits are five stan
 """
 
 import math
-from fractions import Fraction
 
 import numpy as np
 import oracle
@@ -13,6 +12,7 @@ import torch
 from conftest import codes_of, from_codes, to_codes
 from oracle import binary, posit
 from oracle_stochastic import encode, random_words
+from rationals import Fraction
 
 import torch_dtypes
 from torch_dtypes import _C

@@ -2,9 +2,8 @@
 
 import math
 import pickle
-import subprocess
-import sys
 
+import new_process
 import numpy as np
 import pytest
 import torch
@@ -37,7 +36,7 @@ loaded = torch.load({str(tmp_path / "t.pt")!r}, weights_only=True)
 print(loaded["x"].dtype, loaded["x"].float().tolist(), loaded["layer"]["weight"].dtype, loaded["h"].dtype)
 print(torch.tensor([0.05]).to(loaded["x"].dtype).item())
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = new_process.run("-c", code, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"{dtype} {x.float().tolist()} {dtype} torch.hif8", "0.1"]
     with pytest.raises(ValueError, match="damaged"):
@@ -49,7 +48,7 @@ def test_a_fresh_process_reads_a_table_s_format_and_card(tmp_path):
     file = tmp_path / "t.pkl"
     file.write_bytes(pickle.dumps((fmt, torch_dtypes.card(fmt))))
     code = f"import pickle, torch; fmt, card = pickle.load(open({str(file)!r}, 'rb')); print(fmt, card.format == fmt, card.values().tolist())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = new_process.run("-c", code, timeout=120)
     assert (done.returncode, done.stdout.strip()) == (0, f"{fmt} True [0.0, 1.0, -1.0, 0.3]"), done.stderr
 
 

@@ -2,12 +2,12 @@
 
 import itertools
 import math
-from fractions import Fraction
 
 import pytest
 from oracle import MODES
 from oracle_tables import of_definition
 from oracle_vectors import FLAGS, exact
+from rationals import Fraction
 from read_vectors import made, read
 
 import torch_dtypes

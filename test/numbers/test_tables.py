@@ -2,13 +2,13 @@
 
 import itertools
 import math
-from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
 from conftest import codes_of, from_codes, to_codes
 from oracle_tables import DETERMINISTIC, STOCHASTIC, of_definition
+from rationals import Fraction
 
 import torch_dtypes
 from torch_dtypes import _C

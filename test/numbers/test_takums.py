@@ -4,13 +4,13 @@ import io
 import math
 import pickle
 import warnings
-from fractions import Fraction
 
 import numpy as np
 import oracle_takum as oracle
 import pytest
 import torch
 from oracle_tables import DETERMINISTIC
+from rationals import Fraction
 from same_codecs import assert_same_codecs
 
 import torch_dtypes

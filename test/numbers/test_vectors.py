@@ -1,13 +1,13 @@
 """``torch-dtypes vectors``: its vectors, read by a reader of their own, against exact rationals and IEEE 754-2019, section 7, in rationals."""
 
 import math
-from fractions import Fraction
 
 import pytest
 import torch
 from oracle import MODES, binary, posit
 from oracle_fixed import Fixed
 from oracle_vectors import FLAGS, exact, expected, flags_of
+from rationals import Fraction
 from read_vectors import made, read, run
 from spec_formats import name_of, p3109
 

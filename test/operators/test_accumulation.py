@@ -1,13 +1,12 @@
 """How dot products and sums add up, bit for bit: each policy that rounds on the way against exact rationals."""
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 import torch
 from conftest import codes_of
 from oracle import MODES
 from oracle_sums import chunk_sum, exact_sum, over, step_sum, times
+from rationals import Fraction
 from sums import FORMATS, assert_codes, assert_products, dtype_of, lines, some, step_codes, values_of
 
 import torch_dtypes

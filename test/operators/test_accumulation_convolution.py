@@ -2,13 +2,13 @@
 
 import itertools
 import math
-from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from conftest import codes_of
+from rationals import Fraction
 from sums import FORMATS, assert_codes, ends, exact_codes, some, step_codes, values_of
 from test_accumulation_operators import OPERATORS, OWN, POLICIES, summed_in_float64
 

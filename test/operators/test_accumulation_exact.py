@@ -1,7 +1,6 @@
 """Sums and dot products that are rounded once, bit for bit: against exact rationals, and posits against softposit's quire."""
 
 import math
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ import torch
 from conftest import codes_of, from_codes
 from oracle import MODES, binary
 from oracle_sums import exact_sum, over, rounded, times
+from rationals import Fraction
 from sums import (
     FORMATS,
     assert_codes,

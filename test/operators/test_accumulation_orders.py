@@ -1,13 +1,12 @@
 """Steps in other orders than one running sum, sums of chunks that are rounded, exact products, and accumulators that wrap: against rationals."""
 
-from fractions import Fraction
-
 import pytest
 import torch
 import torch.nn.functional as F
 from oracle import binary
 from oracle_fixed import Fixed
 from oracle_sums import rounded
+from rationals import Fraction
 from sums import some, values_of
 
 import torch_dtypes

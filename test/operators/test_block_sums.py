@@ -1,7 +1,6 @@
 """Sums of several products at once, as tensor cores make them: bit for bit against exact rationals from the published descriptions."""
 
 import math
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from oracle import binary
 from oracle_adders import CHIPS, Adder, Register, nvidia
 from oracle_stochastic import encode as stochastic
 from oracle_stochastic import random_words
+from rationals import Fraction
 
 import torch_dtypes
 from torch_dtypes import accumulate, matmul

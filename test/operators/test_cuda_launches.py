@@ -5,7 +5,6 @@
 import ctypes
 import shutil
 import subprocess
-from fractions import Fraction
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +13,7 @@ from host_kernels import INCLUDES, KERNELS, fields, flags_of, format_of, library
 from oracle import binary, posit
 from oracle_counts import assert_counts, bounds, counts
 from oracle_fixed import Fixed
+from rationals import Fraction
 from spec_formats import by_name, dtype_of
 
 import torch_dtypes

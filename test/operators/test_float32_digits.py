@@ -1,10 +1,10 @@
 """Formats with float32's digits or more: modes other than to nearest act on every operator, and powers are the arithmetic that they are."""
 
 import math
-from fractions import Fraction
 
 import pytest
 import torch
+from rationals import Fraction
 
 import torch_dtypes
 from torch_dtypes import accumulate, rounding

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import pytest
 import torch
 from conftest import BUILTIN
+from rationals import Fraction
 
 import torch_dtypes
 

@@ -1,11 +1,10 @@
 """torch_dtypes.matmul: operands of two formats, a result that says its own, by every policy, and its gradients."""
 
-from fractions import Fraction
-
 import pytest
 import torch
 from oracle import binary
 from oracle_sums import exact_sum, rounded, step_sum, times
+from rationals import Fraction
 from sums import some, values_of
 
 import torch_dtypes

@@ -2,11 +2,10 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import blame
+import new_process
 import numpy as np
 import pytest
 import torch
@@ -205,7 +204,7 @@ def answers(tmp_path_factory):
     flat = [call for calls in CALLS.values() for call in calls]
     found = {}
     for name in NAMES:
-        done = subprocess.run([sys.executable, "-c", RUNNER, name], input=json.dumps(flat), capture_output=True, text=True, timeout=300,
+        done = new_process.run("-c", RUNNER, name, input=json.dumps(flat), timeout=300,
                               cwd=tmp_path_factory.mktemp("calls"), env={**os.environ, "TORCHDYNAMO_VERBOSE": "0"})  # fmt: skip
         assert done.returncode == 0, done.stderr[-2000:]
         found |= {(name, call): answer for call, answer in zip(flat, json.loads(done.stdout), strict=True)}
@@ -339,7 +338,7 @@ def test_found_by_random_calls(call, error, message):
 
 
 def run_python(code):
-    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    return new_process.run("-c", code, cwd=ROOT, timeout=120)
 
 
 def test_more_formats_than_fit_are_refused_and_the_rest_lives_on():

@@ -1,7 +1,6 @@
 """Casts of wrapper subclasses where Python comes before our kernels: without autograd, and beneath it."""
 
-import subprocess
-import sys
+import new_process
 
 CODE = """
 import torch, torch.distributed as dist, torch_dtypes
@@ -31,6 +30,6 @@ print("all", len(found))
 
 def test_dtensors_without_autograd():
     """In a process of its own: the fault was a read beyond a table of dtypes."""
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=280)
+    done = new_process.run("-c", CODE, timeout=280)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.strip() == "all 7"

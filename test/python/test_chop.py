@@ -1,9 +1,8 @@
 """chop: the same numbers as a cast to the dtype and back, in the kind of array that came; gradients; flips."""
 
 import importlib.util
-import subprocess
-import sys
 
+import new_process
 import numpy as np
 import oracle
 import pytest
@@ -266,12 +265,12 @@ assert ["rounding() block" in str(raised) for raised in errors] == [True, False,
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs JAX")
 def test_jax():
     """In a process of its own: JAX's threads would make later forks of this one dangerous."""
-    subprocess.run([sys.executable, "-c", JAX], check=True)
+    new_process.run("-c", JAX, check=True)
 
 
 def test_neither_numpy_nor_jax_is_imported_for_a_tensor():
     code = "import torch, sys, torch_dtypes; torch_dtypes.chop(torch.ones(1), 'q43'); assert 'jax' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    new_process.run("-c", code, check=True)
 
 
 # ---- errors ----

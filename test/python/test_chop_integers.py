@@ -1,10 +1,10 @@
 """torch_dtypes.chop of Python integers: rounded once, from any number of bits."""
 
 import math
-from fractions import Fraction
 
 import pytest
 import torch
+from rationals import Fraction
 
 from torch_dtypes import ROUNDING_MODES, chop, with_rounding
 from torch_dtypes import dtype as dtype_of

@@ -1,10 +1,10 @@
 """torch_dtypes.fuzzy of operands that are no dense float32 tensors, and make float32 results."""
 
 import warnings
-from fractions import Fraction
 
 import pytest
 import torch
+from rationals import Fraction
 
 import torch_dtypes
 

@@ -4,11 +4,11 @@ import copy
 import math
 import pickle
 import random
-from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
+from rationals import Fraction
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import torch_dtypes

@@ -1,16 +1,15 @@
 """More formats than a process has numbers for: a number goes to the next format when nobody has the dtype any more."""
 
-import subprocess
-import sys
 from pathlib import Path
 
+import new_process
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def run_python(code):
-    return subprocess.run([sys.executable, "-c", "import torch, torch_dtypes\n" + code], cwd=ROOT, capture_output=True, text=True, timeout=240)
+    return new_process.run("-c", "import torch, torch_dtypes\n" + code, cwd=ROOT, timeout=240)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """observe: every count against exact rationals, in each place where numbers are rounded."""
 
 import math
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ import torch
 from oracle import binary, posit
 from oracle_counts import assert_counts, counts
 from oracle_fixed import Fixed
+from rationals import Fraction
 from spec_formats import by_name, dtype_of, name_of
 from torch import nn
 

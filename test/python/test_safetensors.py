@@ -3,10 +3,10 @@
 import io
 import json
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 
+import new_process
 import numpy as np
 import pytest
 import safetensors
@@ -208,7 +208,7 @@ def test_safetensors_own_functions_refuse_what_they_refuse(tmp_path):
 
 
 def fresh(code, *arguments):
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    done = new_process.run("-W", "error", "-c", code, *map(str, arguments), timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -296,7 +296,7 @@ assert str(made["runtime"].dtype) == "torch.posit12es1_up" and torch_dtypes.code
 assert torch.equal(made["stock"], torch.tensor([1.5]))
 print("read")
 """
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120)
+    done = new_process.run("-W", "error", "-c", code, timeout=120)
     assert done.stdout.strip() == "read", done.stderr
 
 

@@ -11,6 +11,7 @@ import sys
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
+import new_process
 import pytest
 import torch
 import torch.multiprocessing as mp
@@ -34,7 +35,7 @@ def expect_tensor(t, dtype, values=None):
 
 
 def fresh_process(code, *arguments):
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code, *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = new_process.run("-W", "error", "-c", code, *map(str, arguments), cwd=ROOT, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

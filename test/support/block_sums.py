@@ -1,11 +1,11 @@
 """Operands of sums of several products at once, and their comparison with an adder's exact answers (oracle_adders.py)."""
 
 import math
-from fractions import Fraction
 
 import numpy as np
 import torch
 from oracle_adders import block_sum
+from rationals import Fraction
 
 import torch_dtypes
 from torch_dtypes import format_of
@@ -47,9 +47,10 @@ def assert_same(got, want):
 
 def check(result, adder, a, b, start=None):
     """Every element of a product into float32's format."""
+    columns = [fractions(column) for column in b.T]
     for i in range(a.shape[0]):
         x = fractions(a[i])
-        for j in range(b.shape[1]):
-            begin = Fraction(0) if start is None else fractions(start[i])[j]
-            want = block_sum(adder, list(zip(x, fractions(b[:, j]), strict=True)), begin)
+        begin = [Fraction(0)] * len(columns) if start is None else fractions(start[i])
+        for j, y in enumerate(columns):
+            want = block_sum(adder, list(zip(x, y, strict=True)), begin[j])
             assert same(result[i, j].item(), want), (i, j, result[i, j].item(), float(want))

@@ -1,10 +1,9 @@
 """What ranks hold in tests of collectives, and what those are to give, from exact sums."""
 
-from fractions import Fraction
-
 import pytest
 import torch
 import torch.distributed as dist
+from rationals import Fraction
 
 import torch_dtypes
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from conftest import codes_of, from_codes
 from filelock import FileLock
-from own_process import FOLDER
+from own_process import SESSION
 
 import torch_dtypes
 from torch_dtypes._arguments import rounding_mode
@@ -53,7 +53,7 @@ def compile_into(out: Path):
 @pytest.fixture(scope="session")
 def library() -> ctypes.CDLL:
     """Compiled once a session, by the first of its processes that asks."""
-    out = Path(os.environ[FOLDER], "kernels.so")
+    out = Path(os.environ[SESSION], "kernels.so")
     with FileLock(out.with_suffix(".lock")):
         if not out.exists():
             compile_into(part := out.with_suffix(".part"))

@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cache, cached_property
 
 import numpy as np
+from rationals import Fraction
 
 MODES = ("nearest_even", "nearest_zero", "nearest_away", "up", "down", "toward_zero", "to_odd")
 
@@ -99,8 +99,21 @@ class Spec:
     def successor(self, k: int) -> int:
         return 1 << self.man_bits if k == 0 and not self.subnormals else k + 1
 
+    @cached_property
+    def _magnitudes(self) -> dict[int, Fraction]:
+        """Of codes where searches come first; as many as a format of 16 bits has."""
+        return {}
+
     def magnitude(self, k: int) -> Fraction:
         """The value of the nonnegative code k; beyond the largest: as if the exponents went on."""
+        value = self._magnitudes.get(k)
+        if value is None:
+            value = self._magnitude(k)
+            if len(self._magnitudes) < 1 << 15:
+                self._magnitudes[k] = value
+        return value
+
+    def _magnitude(self, k: int) -> Fraction:
         if self.posit:
             return posit_value(self.bits, self.exp_bits, k)
         field, fraction = k >> self.man_bits, k & ((1 << self.man_bits) - 1)

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
+from functools import cache
+
+from rationals import Fraction
+
+
+@cache
+def power(e: int) -> Fraction:
+    """2^e."""
+    return Fraction(2) ** e
 
 
 @dataclass(frozen=True)
@@ -20,11 +28,9 @@ class Register:
     nearest: bool = False
 
     def rounded(self, x: Fraction) -> Fraction | float:
-        e = max(exponent(x, self.low), self.low)
-        units = x / Fraction(2) ** (e - self.man_bits)
-        whole = round(units) if self.nearest else math.trunc(units)  # round() goes to even
-        result = whole * Fraction(2) ** (e - self.man_bits)
-        return math.copysign(math.inf, x) if abs(result) >= Fraction(2) ** (self.high + 1) else result
+        last = max(exponent(x, self.low), self.low) - self.man_bits
+        result = round(x / power(last)) * power(last) if self.nearest else cut(x, last)  # round() goes to even
+        return math.copysign(math.inf, x) if abs(result) >= power(self.high + 1) else result
 
 
 @dataclass(frozen=True)
@@ -43,8 +49,9 @@ def exponent(x: Fraction, low: int | None) -> int:
     """The exponent that hardware works with: that of the leading digit, or the smallest one of a subnormal number."""
     if x == 0:
         return -(10**6) if low is None else low
-    e = abs(x.numerator).bit_length() - x.denominator.bit_length()
-    e += 1 if abs(x) >= Fraction(2) ** (e + 1) else -1 if abs(x) < Fraction(2) ** e else 0
+    n, d = abs(x.numerator), x.denominator
+    e = n.bit_length() - d.bit_length()
+    e -= n << max(-e, 0) < d << max(e, 0)
     return e if low is None else max(e, low)
 
 
@@ -54,11 +61,12 @@ def product_exponent(adder: Adder, a: Fraction, b: Fraction) -> int:
 
 def cut(x: Fraction, last: int) -> Fraction:
     """The multiple of 2^last toward zero."""
-    return math.trunc(x / Fraction(2) ** last) * Fraction(2) ** last
+    whole = (abs(x.numerator) << max(-last, 0)) // (x.denominator << max(last, 0))
+    return (-whole if x < 0 else whole) * power(last)
 
 
 def floor(x: Fraction, last: int) -> Fraction:
-    return math.floor(x / Fraction(2) ** last) * Fraction(2) ** last
+    return math.floor(x / power(last)) * power(last)
 
 
 def one_block(adder: Adder, pairs: list, register: Fraction | float) -> Fraction | float:
@@ -66,7 +74,7 @@ def one_block(adder: Adder, pairs: list, register: Fraction | float) -> Fraction
     special += [register] if isinstance(register, float) else []
     products = [(a * b, product_exponent(adder, a, b)) for a, b in pairs if not isinstance(a, float) and not isinstance(b, float)]
     if adder.product_limit:
-        special += [math.copysign(math.inf, x) for x, _ in products if abs(x) >= Fraction(2) ** (adder.register.high + 1)]
+        special += [math.copysign(math.inf, x) for x, _ in products if abs(x) >= power(adder.register.high + 1)]
     if special:
         return sum(float(x) for x in special)
     own = [exponent(register, adder.register.low)] if register else []

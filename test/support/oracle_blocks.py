@@ -7,11 +7,11 @@ format for language model inference", equation 2 and algorithm 1.
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import numpy as np
 from oracle import binary, posit_value
 from oracle_fixed import Fixed
+from rationals import Fraction
 
 # The elements of the MX formats.
 SPECS = {

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-from fractions import Fraction
 
 import oracle_takum
+from rationals import Fraction
 
 
 @functools.cache

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from fractions import Fraction
 
 from oracle import Spec
 from oracle_fixed import Fixed
+from rationals import Fraction
 
 
 def bounds(spec: Spec | Fixed) -> tuple[Fraction, Fraction, Fraction, Fraction]:

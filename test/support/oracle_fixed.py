@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 from oracle_stochastic import WORD, goes_up
+from rationals import Fraction
 
 
 @dataclass(frozen=True)

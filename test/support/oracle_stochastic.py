@@ -8,10 +8,10 @@ InterFLOP tools (up_down).
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import numpy as np
 from oracle import as_int64
+from rationals import Fraction
 
 MODES = ("stochastic", "stochastic_equal", "up_down")
 WORD = 1 << 64

@@ -7,8 +7,9 @@ rounds to nearest.
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from functools import cache
+
+from rationals import Fraction
 
 
 @cache

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from fractions import Fraction
+
+from rationals import Fraction
 
 DETERMINISTIC = ("nearest_even", "nearest_zero", "nearest_away", "up", "down", "toward_zero", "to_odd")
 STOCHASTIC = ("stochastic", "stochastic_equal", "up_down")

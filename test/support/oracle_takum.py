@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import functools
 import math
-from fractions import Fraction
 
 import mpmath
+from rationals import Fraction
 
 
 def value(bits: int, code: int) -> Fraction | None:

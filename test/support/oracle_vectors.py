@@ -1,9 +1,9 @@
 """Results and flags of operations on numbers of a format: IEEE 754-2019, section 7, in exact rationals."""
 
 import math
-from fractions import Fraction
 
 from oracle_fixed import Fixed
+from rationals import Fraction
 
 FLAGS = {"inexact": 1, "underflow": 2, "overflow": 4, "divide_by_zero": 8, "invalid": 16}
 

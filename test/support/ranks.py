@@ -1,16 +1,17 @@
 """Checks that several processes make together: the calling one is rank 0 of a group over gloo, the others run this file. With `--device cuda` the
 group is over NCCL, too, and each rank has a GPU of its own, where what a check makes is moved (devices.py)."""
 
+import contextlib
 import ctypes
 import datetime
 import importlib.util
 import inspect
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
+import new_process
 import pytest
 import torch
 import torch.distributed as dist
@@ -30,25 +31,20 @@ def together(check, folder, size=2, seconds=300):
     store = str(folder / check.__name__)
     path = os.pathsep.join(filter(None, (str(TEST), str(TEST / "support"), os.environ.get("PYTHONPATH"))))
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    others = [
-        subprocess.Popen(
-            [sys.executable, __file__, inspect.getfile(check), check.__name__, store, *map(str, (rank, size, seconds))],
-            env=env,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(1, size)
-    ]  # fmt: skip
-    try:
-        _run(check, store, 0, size, seconds)
-    except BaseException:
-        for other in others:  # they may wait for this one
-            other.kill()
-            print(other.communicate()[1], file=sys.stderr)
-        raise
-    said = [other.communicate(timeout=120)[1] for other in others]
-    for other, errors in zip(others, said, strict=True):
-        assert other.returncode == 0, errors
+    words = [__file__, inspect.getfile(check), check.__name__, store]
+    with contextlib.ExitStack() as stack:
+        # torch._dynamo, which optimizers import, too.
+        others = [new_process.Python(*words, *map(str, (rank, size, seconds)), env=env, preload="torch._dynamo") for rank in range(1, size)]
+        for other in others:
+            stack.callback(other.close)
+        try:
+            _run(check, store, 0, size, seconds)
+        except BaseException:
+            for other in others:  # which may wait for this one, and end with it
+                print(*other.output(), sep="", file=sys.stderr)
+            raise
+        for other in others:
+            assert other.wait() == 0, "".join(other.output())
 
 
 def _run(check, store, rank, size, seconds):

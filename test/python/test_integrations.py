@@ -175,6 +175,24 @@ def test_einops_reduces_to_means(dtype):
         einops.reduce(torch.ones(2, 2, dtype=torch.int64), "a b -> a", "mean")
 
 
+# ---- torchmetrics ----
+
+
+@every_dtype
+def test_metrics_begin_with_infinities(dtype):
+    """Of a posit the first state was NaR, and so was every maximum after it."""
+    torchmetrics = needs("torchmetrics")
+    x = torch.tensor([1.0, -2.0, 3.5], dtype=dtype)
+    for kind, expected in ((torchmetrics.MaxMetric, 3.5), (torchmetrics.MinMetric, -2.0)):
+        for metric in (kind().to(dtype), kind().set_dtype(dtype), nn.ModuleList([kind()]).to(dtype)[0]):
+            for _ in range(2):
+                metric.update(x)
+                assert metric.compute().dtype is dtype and metric.compute() == expected
+                metric.reset()
+        assert kind().type(dtype).dtype is torch.float32  # a cast that torchmetrics leaves out
+    assert torchmetrics.MaxMetric().set_dtype(torch.bfloat16).max_value == -float("inf")
+
+
 # ---- TensorBoard ----
 
 

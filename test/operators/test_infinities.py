@@ -266,11 +266,12 @@ def test_scripts():
 
 
 class Masked(nn.Module):
-    """Attention as models of text have it: with a causal mask as a buffer."""
+    """Attention as models of text have it: with a causal mask that is a buffer, or a parameter without gradients."""
 
-    def __init__(self, **kwargs):
+    def __init__(self, held="buffer"):
         super().__init__()
-        self.register_buffer("mask", torch.full((3, 3), -INF).triu(1), **kwargs)
+        mask = torch.full((3, 3), -INF).triu(1)
+        self.mask = nn.Buffer(mask) if held == "buffer" else nn.Parameter(mask, requires_grad=False)
         self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
 
     def forward(self, x):
@@ -280,12 +281,13 @@ class Masked(nn.Module):
 
 @pytest.mark.filterwarnings("ignore:an infinite number")
 @without_infinity
+@pytest.mark.parametrize("held", ["buffer", "parameter"])
 @pytest.mark.parametrize("how", ["to", "type", "load", "assign"])
-def test_a_mask_that_a_module_holds_masks_in_a_dtype_without_infinities(name, how):
+def test_a_mask_that_a_module_holds_masks_in_a_dtype_without_infinities(name, how, held):
     dtype, x = torch_dtypes.dtype(name), torch.randn(1, 3, 8, generator=torch.Generator().manual_seed(1)) / 4
-    model = Masked()
+    model = Masked(held)
     if how in ("load", "assign"):
-        state, model = model.state_dict(), Masked().to(dtype)
+        state, model = model.state_dict(), Masked(held).to(dtype)
         state = {key: t if key == "mask" else t.to(dtype) for key, t in state.items()}
         model.load_state_dict(state, assign=how == "assign")
         model = model.to(dtype)
@@ -298,7 +300,8 @@ def test_a_mask_that_a_module_holds_masks_in_a_dtype_without_infinities(name, ho
 
 
 def test_buffers_in_strict_mode_and_in_dtypes_with_infinities(strict):
-    assert Masked().to(torch.posit16es2).mask[0].isnan().tolist() == [False, True, True]
+    for held in ("buffer", "parameter"):
+        assert Masked(held).to(torch.posit16es2).mask[0].isnan().tolist() == [False, True, True]
     assert Masked().to(torch.q43).mask[0].tolist() == [0, -INF, -INF] and Masked().to(torch.bfloat16).mask.isinf().sum() == 3
 
 

@@ -57,8 +57,13 @@ PYTHON_EDITS = (
          "                    from torch_dtypes._stock_functions import write_infinities\n\n"
          "                    write_infinities(buf, self._buffers[key])\n",
          "A mask of infinities that a module holds keeps them as the numbers that were written, in a format without.", SOURCES),
+    Edit("torch/nn/modules/module.py", "                param_applied = fn(param)\n", "after",
+         f"                if not param.requires_grad and {_IS_FORMAT.format('param_applied')}:\n"
+         "                    from torch_dtypes._stock_functions import write_infinities\n\n"
+         "                    write_infinities(param, param_applied)\n",
+         "So does one that is held as a parameter without gradients.", SOURCES),
     Edit("torch/nn/modules/module.py", "                            param.copy_(input_param)\n", "after",
-         f"                            if name in self._buffers and {_IS_FORMAT.format('param')}:\n"
+         f"                            if (name in self._buffers or not param.requires_grad) and {_IS_FORMAT.format('param')}:\n"
          "                                from torch_dtypes._stock_functions import write_infinities\n\n"
          "                                write_infinities(input_param, param)\n",
          "And when it loads a stock checkpoint.", SOURCES),

@@ -134,12 +134,13 @@ def total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):
     return total
 
 
-# ---- buffers of modules ----
+# ---- buffers and frozen parameters of modules ----
 
 
 def write_infinities(given: object, kept: object) -> None:
     """The infinities of a stock tensor, put once more into what a cast has made of it, as the numbers that they are."""
-    if type(given) is not torch.Tensor or type(kept) is not torch.Tensor or given.is_meta or kept.is_meta or given.layout is not torch.strided:
+    plain = (torch.Tensor, torch.nn.Parameter)
+    if type(given) not in plain or type(kept) not in plain or given.is_meta or kept.is_meta or given.layout is not torch.strided:
         return
     form, is_stock = _C.format_of(kept.dtype), _C.format_of(given.dtype) is None
     if form is None or not form.infinity_is_nan or not is_stock or not given.is_floating_point() or given.shape != kept.shape:

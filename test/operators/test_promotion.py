@@ -13,6 +13,14 @@ NARROW = "q43 q52 posit8es1 posit8es2 posit16es1 posit16es2 e5m5 e5m7 e8m4 e4m3f
 WIDE = "posit32es2 e8m23 e8m31 e11m52 tf32 posit24es3".split()
 
 
+def test_pythons_types_stand_for_dtypes_as_in_stock():
+    for kind in (bool, int, float, complex):
+        named = torch.promote_types(torch.bool, kind)
+        for a, b in ((torch.q43, kind), (kind, torch.q43)):
+            assert torch.promote_types(a, b) is torch.promote_types(torch.q43, named)
+        assert torch.can_cast(torch.q43, kind) is torch.can_cast(torch.bfloat16, kind)
+
+
 def numbers(dtype):
     """All of a narrow format, and of a wide one those where its digits and its range end."""
     f = torch_dtypes.format_of(dtype)

@@ -2,6 +2,7 @@
 
 import json
 import os
+from decimal import Decimal
 from pathlib import Path
 
 import blame
@@ -301,6 +302,47 @@ def test_impossible_parameters_and_unknown_names(make, message):
 def test_arguments_of_the_wrong_type(make):
     with pytest.raises(TypeError):
         make()
+
+
+@pytest.mark.parametrize("flag", ["fused", "kahan", "product_limit"])
+@pytest.mark.parametrize("value", ["False", "no", 0, 1, float("nan"), None])
+def test_flags_of_policies_are_true_or_false(flag, value):
+    policy = {"policy": "block", "terms": 4} if flag == "product_limit" else {"policy": "format"}
+    for make in (torch_dtypes.Accumulation, torch_dtypes.accumulate):
+        with pytest.raises(TypeError, match=f"expected True or False for {flag}, but got {value!r}"):
+            make(**policy, **{flag: value})
+
+
+@pytest.mark.parametrize("option", ["terms", "extra_bits", "late", "min_exponent", "chunk", "order", "rounding"])
+def test_false_is_no_value_of_a_policys_option(option):
+    with pytest.raises(TypeError, match=f"expected a value for {option}, or None, but got False"):
+        torch_dtypes.Accumulation(**{"policy": "block", "terms": 4, option: False})
+
+
+LINEAR = torch.nn.Linear(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: torch_dtypes.chop(torch.ones(2), Decimal(3)), "expected a dtype of a number format, but got Decimal"),
+        (lambda: torch_dtypes.fuzzy(nested="no"), "expected True or False for nested, but got 'no'"),
+        (lambda: torch_dtypes.fuzzy(dot_products="no"), "expected True or False for dot_products, but got 'no'"),
+        (lambda: torch_dtypes.observe(LINEAR, 3).__enter__(), "expected formats as a list of dtypes or names, .* but got 3"),
+        (lambda: torch_dtypes.observe(LINEAR, torch.tensor(1)).__enter__(), "expected formats as a list of dtypes or names, .* a Tensor"),
+        (lambda: torch_dtypes.explain_divergence(LINEAR, optimizer=3), "expected an optimizer of the model, or None, but got 3"),
+        (lambda: torch_dtypes.explain_divergence(LINEAR, forward="x"), "expected forward as a function .* but got 'x'"),
+        (lambda: torch_dtypes.significant_digits([1.0, 2.0], probability=None), "expected a number between 0 and 1 for probability, but got None"),
+        (lambda: torch_dtypes.significant_digits([1.0, 2.0], confidence=X), "expected a number between 0 and 1 for confidence, but got a Tensor"),
+        (lambda: torch_dtypes.save_safetensors({}, "none", metadata=3), "expected metadata as a mapping of texts to texts, or None, but got 3"),
+        (lambda: torch_dtypes.save_safetensors({}, "none", codes="no"), "expected True or False for codes, but got 'no'"),
+        (lambda: torch.promote_types(torch.q43, None), "must be torch.dtype, not NoneType"),
+        (lambda: torch.can_cast(torch.q43, X), "must be torch.dtype, not Tensor"),
+    ],
+)
+def test_arguments_of_the_wrong_type_are_named(call, message):
+    with pytest.raises(TypeError, match=message):
+        call()
 
 
 def test_lobpcg_takes_stock_dtypes_only():

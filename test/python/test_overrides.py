@@ -121,6 +121,25 @@ def test_arguments_are_checked_at_the_call():
         accumulate("carefully")
 
 
+@each_kind
+def test_an_end_without_a_beginning_on_its_thread_is_an_error(make, holds, undo):
+    block, errors = make(), []
+    with pytest.raises(RuntimeError, match="expected a block to end on the thread on which it began"):
+        block.__exit__(None, None, None)
+
+    def other_thread():
+        with pytest.raises(RuntimeError, match="end without a beginning") as raised:
+            block.__exit__(None, None, None)
+        errors.append(raised.value)
+
+    with block:
+        thread = threading.Thread(target=other_thread)
+        thread.start()
+        thread.join()
+        assert holds()
+    assert len(errors) == 1 and not holds()
+
+
 def test_they_are_functions_with_their_parameters_and_docstrings():
     assert str(inspect.signature(rounding)).startswith("(mode: 'str | int') -> ") and "Rounds every result" in rounding.__doc__
     assert list(inspect.signature(accumulate).parameters) == [

@@ -23,7 +23,10 @@ class Override(contextlib.ContextDecorator):
         self._entered.previous.append(previous)
 
     def __exit__(self, *_exception) -> None:
-        self._exchange(self._entered.previous.pop())
+        previous = getattr(self._entered, "previous", None)
+        if not previous:
+            raise RuntimeError("expected a block to end on the thread on which it began, but got an end without a beginning: write 'with ...:'")
+        self._exchange(previous.pop())
 
     def __call__(self, function):
         # Such a function returns before its body runs, so that the override would hold for nothing.

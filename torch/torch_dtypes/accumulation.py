@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 import torch
 
 from . import _C, _policies
-from ._arguments import rounding_mode
+from ._arguments import boolean, rounding_mode
 from ._overrides import Override
 from ._policies import our_dtype
 from .formats import dtype as dtype_of_name
@@ -44,22 +44,28 @@ class Accumulation:
     product_limit: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.policy, str) and (said := _policies.written(self.policy)):
-            if twice := [name for name in said[1] if name in self._given()]:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in _policies.FLAGS:
+                boolean(field.name, value)
+            elif value is False:  # which is not None, and equals 0
+                raise TypeError(f"expected a value for {field.name}, or None, but got {value}")
+        if isinstance(self.policy, str) and (written := _policies.written(self.policy)):
+            if twice := [name for name in written[1] if name in self._given()]:
                 raise ValueError(f"expected {', '.join(twice)} once, but got it in {self.policy!r} and beside it")
-            self._set(policy=said[0], **said[1])
+            self._set(policy=written[0], **written[1])
         _policies.check_policy(self.policy)
         given = self._given()
         _policies.check_options(self.policy, given)
         if self.policy == "block":
             self._set(**_policies.block_options(given))
             return
-        order, lanes = _policies.check_order(self.order or "sequential", given)
+        order, lanes = _policies.check_order("sequential" if self.order is None else self.order, given)
         mode = None if self.rounding is None else _policies.mode_of_steps("rounding", self.rounding)
         product = self.product if self.product == "exact" else _dtype_of_option("product", self.product)
         formats = {name: _dtype_of_option(name, getattr(self, name)) for name in ("accumulator", "outer")}
         self._set(product=product, rounding=mode, **formats)
-        self._set(fused=bool(self.fused), kahan=bool(self.kahan), product_limit=False)
+        self._set(product_limit=False)
         self._set(order=None if order == "sequential" else f"lanes({lanes})" if order == "lanes" else order)
 
     def __str__(self) -> str:

@@ -65,7 +65,7 @@ def _target_of(D: object, flip_prob: float) -> _C.Format | str | Any:
     from .quantization.targets import FormatTarget, target
 
     if not isinstance(D, (str, torch.dtype, Target)):
-        return D
+        return D if isinstance(D, _C.Format) else format_of(D)  # for its error
     made = target(D)
     if isinstance(made, FormatTarget):
         return made.format_name

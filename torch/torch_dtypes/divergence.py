@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ._arguments import said
 from ._calls import Calls
 
 __all__ = ["Divergence", "explain_divergence"]
@@ -187,7 +188,7 @@ def explain_divergence(
         A :class:`Divergence`, whose text is a sentence, or ``None`` where everything is finite.
 
     Raises:
-        TypeError: ``model`` is no module.
+        TypeError: ``model`` is no module, ``optimizer`` no optimizer, or ``forward`` no function.
 
     Example::
 
@@ -200,6 +201,10 @@ def explain_divergence(
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"expected a torch.nn.Module, but got {model!r}")
+    if optimizer is not None and not hasattr(optimizer, "param_groups"):
+        raise TypeError(f"expected an optimizer of the model, or None, but got {said(optimizer)}")
+    if forward is not None and not callable(forward):
+        raise TypeError(f"expected forward as a function without arguments that computes the loss, or None, but got {said(forward)}")
     named = list(model.named_parameters())
     if bad := [(name, p) for name, p in named if not _finite(p)]:
         gradients = [(name, p) for name, p in named if p.grad is not None and not _finite(p.grad)]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import torch
 
 from . import _C, _stock_values
-from ._arguments import said
+from ._arguments import boolean, said
 from .interchange import codes as codes_of
 from .interchange import from_codes
 from .tables.making import written_name
@@ -100,6 +100,9 @@ def save_safetensors(
     """
     if not isinstance(tensors, Mapping):
         raise TypeError(f"expected a mapping of names to tensors, as model.state_dict(), but got {said(tensors)}")
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise TypeError(f"expected metadata as a mapping of texts to texts, or None, but got {said(metadata)}")
+    boolean("codes", codes)
     written, dtypes, same, seen = {}, {}, {}, {}
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):

@@ -31,15 +31,27 @@ def promoted(a: torch.dtype, b: torch.dtype) -> torch.dtype:
     return other if _C.has_numbers_of(other, _C.format_of(ours[0])) else torch.promote_types(other, compute_type(ours[0]))
 
 
+_PYTHONS_TYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+
+
+def _dtypes(stock, a, b):
+    """Two dtypes, each of which may be said by Python's type, as in stock; else stock's error."""
+    a, b = (_PYTHONS_TYPES.get(x, x) if isinstance(x, type) else x for x in (a, b))
+    if not (isinstance(a, torch.dtype) and isinstance(b, torch.dtype)):
+        stock(a, b)
+    return a, b
+
+
 def promote_types(stock, type1, type2):
     """torch.promote_types, whose table ends before our dtypes."""
-    return promoted(type1, type2)
+    return promoted(*_dtypes(stock, type1, type2))
 
 
 def can_cast(stock, from_, to=None, **kwargs):
     """Whether a cast is allowed under promotion's rules: not from floating to integers or bool, nor from complex to real."""
     from_ = kwargs.get("from_", from_)
     to = kwargs.get("to", to)
+    from_, to = _dtypes(stock, from_, to)
     if from_.is_complex and not to.is_complex:
         return False
     return not (from_.is_floating_point and not (to.is_floating_point or to.is_complex))

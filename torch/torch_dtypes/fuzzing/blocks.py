@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .. import _C
-from .._arguments import mode_name
+from .._arguments import boolean, mode_name
 from ..rounding import own_modes
 from .arithmetic import Arithmetic
 from .plans import FLOAT32, Way, each_tensor, in_float64, leaves, mapped, of_float32, only_in_float32, plan_of
@@ -112,14 +112,14 @@ class Fuzzy(contextlib.ContextDecorator):
     def __init__(self, model, mode, format, modules, nested, dot_products, seed) -> None:
         self.mode = mode_name(mode)
         self.arithmetic = Arithmetic(format, self.mode)
-        self.dot_products, self.seed = bool(dot_products), _seed(seed)
+        self.dot_products, self.seed = boolean("dot_products", dot_products), _seed(seed)
         self.operations: Counter[str] = Counter()
         self.unseen: Counter[str] = Counter()
         if model is not None:
             _check_model(model)
         self._model = model
         self._chosen = None if modules is None else _names(model, modules)
-        self._nested = nested
+        self._nested = boolean("nested", nested)
         self._where: _Where | None = None
         self._stack: contextlib.ExitStack | None = None
         self._warned: set[str] = set()

@@ -6,13 +6,14 @@ import contextlib
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from ... import _C, _names
+from ..._arguments import said
 from ...divergence import tensors_in
 from ...formats import is_format_dtype
 from ..cards import card
@@ -274,6 +275,8 @@ def _checked_formats(model: nn.Module, formats) -> list[_C.Format]:
         return []
     if isinstance(formats, (str, torch.dtype, _C.Format)):
         formats = [formats]
+    if not isinstance(formats, Iterable) or isinstance(formats, torch.Tensor):
+        raise TypeError(f"expected formats as a list of dtypes or names, one of them, or None, but got {said(formats)}")
     cards = {c.canonical: c for c in map(card, formats)}
     if not cards:
         raise ValueError("expected at least one format in formats=, but got none: leave it out to count the model's own roundings")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -118,6 +119,8 @@ def significant_digits(
     if method not in _METHODS:
         raise ValueError(f"expected a method out of {', '.join(_METHODS)}, but got {method!r}")
     for name, value in (("probability", probability), ("confidence", confidence)):
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise TypeError(f"expected a number between 0 and 1 for {name}, but got {said(value)}")
         if not 0 < value < 1:
             raise ValueError(f"expected {name} between 0 and 1, but got {value!r}")
     if method == "classic" and reference is not None:

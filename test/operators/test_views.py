@@ -384,6 +384,13 @@ def test_is_set_to_looks_at_the_memory(dtype):
     assert not any(x.is_set_to(other) for other in (x.clone(), x[:2], x[1:], x.view(3, 1), x[::2], torch.zeros(3)))
 
 
+def test_parts_without_elements_keep_the_dtype():
+    for dtype in (torch.posit16es2, torch.q43, torch.bfloat16):
+        like = [torch.empty(0, 3, dtype=dtype), torch.ones(2, dtype=dtype), torch.empty(2, 0, dtype=dtype)]
+        parts = torch._utils._unflatten_dense_tensors(torch.arange(2.0).to(dtype), like)
+        assert [(p.dtype, p.shape) for p in parts] == [(dtype, t.shape) for t in like] and parts[1].tolist() == [0, 1]
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.posit16es2, torch.q43])
 def test_set_beyond_the_storage_makes_it_grow(dtype):
     x = torch.tensor([1.0, -2.0, 0.5], dtype=dtype)

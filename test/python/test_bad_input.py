@@ -379,6 +379,17 @@ def test_found_by_random_calls(call, error, message):
         call()
 
 
+@pytest.mark.parametrize("value", ["inf", "nan"])
+@pytest.mark.parametrize("name", NAMES)
+def test_eigenvalues_of_numbers_that_are_none_are_an_error(name, value):
+    """LAPACK read beyond its memory, which ended the process."""
+    a = torch.full((8, 8), float(value)).to(torch_dtypes.dtype(name))
+    for call in (lambda: torch.linalg.eigvals(a), lambda: torch.linalg.eigvals(a, out=torch.empty(8, dtype=torch.complex64))):
+        with pytest.raises(RuntimeError, match="expected a matrix of finite numbers, but got an infinity or NaN"):
+            call()
+    assert torch.linalg.eigvals(torch.eye(3).to(a.dtype)).tolist() == [1, 1, 1]
+
+
 def run_python(code):
     return new_process.run("-c", code, cwd=ROOT, timeout=120)
 

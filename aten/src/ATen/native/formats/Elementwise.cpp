@@ -227,6 +227,9 @@ at::Tensor& store(const at::Tensor& result, at::Tensor& out, at::ArrayRef<at::Te
   TORCH_CHECK(out.device() == result.device(), "expected out= on the same device as the operands, ", result.device(), ", but got one on ",
               out.device());
   if (out.sizes() != result.sizes()) {
+    for (const at::Tensor& t : operands) {
+      TORCH_CHECK(!out.is_same(t), "output with shape ", out.sizes(), " doesn't match the broadcast shape ", result.sizes()); // as stock
+    }
     if (out.numel() != 0) at::native::resize_output_check(out, result.sizes());
     at::_ops::resize_::call(out, c10::fromIntArrayRefSlow(result.sizes()), {});
   }

@@ -20,6 +20,7 @@
 #include <ATen/native/formats/operators/TouchedElements.h>
 #include <ATen/native/formats/operators/Tracing.h>
 #include <ATen/native/formats/operators/Vmap.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/record_function.h>
 #include <c10/formats/ExactCodec.h>
 
@@ -39,6 +40,15 @@ void give_limits(const Plan& plan, Stack& stack) {
   if (above.isNone()) above = most;
   const double least = f.is_table() ? c10::formats::to_double(c10::formats::decode(f, f.table->lowest_code)) : f.is_signed ? -most : 0.0;
   if (below.isNone()) below = least;
+}
+
+// LAPACK balances a matrix by its largest numbers, and reads beyond its memory where one is infinite or NaN. Stock asks in linalg_eig alone.
+void expect_finite(const c10::OperatorHandle& op, const Plan& plan, const Stack& stack) {
+  const at::Tensor& a = stack[stack.size() - plan.arguments.size()].toTensor();
+  if (!is_format_tensor(a) || a.is_meta()) return;
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  TORCH_CHECK(at::isfinite(a).all().item<bool>(), op.schema().name(),
+              ": expected a matrix of finite numbers, but got an infinity or NaN in a tensor of torch.", entry_of(a).name);
 }
 
 class BoxedKernel final : public c10::OperatorKernel {
@@ -70,11 +80,12 @@ class BoxedKernel final : public c10::OperatorKernel {
   }
 
  private:
-  static constexpr uint64_t kSpecial = kAddsProducts | fact::Normalisation | fact::Elementary | fact::Tabled | fact::Unrecorded;
+  static constexpr uint64_t kSpecial = kAddsProducts | fact::Normalisation | fact::Elementary | fact::Tabled | fact::Unrecorded | fact::Finite;
 
   // What most operators do not ask for. False, and the call is still to be run: on the stack as it then is.
   bool run_specially(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     if (plan_.has(fact::Unrecorded) && is_tracing()) return recorded(op, stack, [&] { (*this)(op, keys, stack); }), true;
+    if (plan_.has(fact::Finite)) expect_finite(op, plan_, *stack);
     if (functional_ && run_and_cast(*functional_, plan_, stack)) return true;
     if (checks_out_) expect_dtype_of_result(plan_, *stack);
     if (plan_.has(kAddsProducts) && run_dot_operator(op, plan_, stack)) return true;

@@ -39,6 +39,7 @@ enum class Way : uint8_t {
   _(FusedProducts)   /* the same within a stock kernel that obeys no policy of our own */                                  \
   _(MultipliesWithin) /* matrices of numbers that it has made itself, in the machine's type */                             \
   /* operands */                                                                                                           \
+  _(Finite)          /* stock code reads beyond memory where the first operand has an infinity or NaN: an error */           \
   _(OneDtype)        /* floating operands of several dtypes are an error, integers too, but indices and masks */            \
   _(OneFloatingDtype) /* the same, beside integers that are indices or masks */                                            \
   _(WeightNumber)    /* the same, but a weight without dimensions is of any dtype */                                        \

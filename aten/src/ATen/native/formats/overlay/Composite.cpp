@@ -36,6 +36,7 @@
 #include <ATen/ops/to_ops.h>
 #include <ATen/ops/trapezoid_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/trapz_compositeimplicitautograd_dispatch.h>
+#include <ATen/ops/unflatten_dense_tensors_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/where_compositeimplicitautograd_dispatch.h>
 
@@ -212,6 +213,16 @@ Tensor combinations(const Tensor& self, int64_t r, bool with_replacement) {
   return at::compositeimplicitautograd::combinations(self, r, with_replacement);
 }
 
+// ---- parts without elements, which stock makes of the operand's options ----
+
+std::vector<Tensor> unflatten_dense_tensors(const Tensor& flat, at::TensorList tensors) {
+  std::vector<Tensor> parts = at::compositeimplicitautograd::unflatten_dense_tensors(flat, tensors);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].numel() == 0) parts[i] = flat.new_empty(tensors[i].sizes());
+  }
+  return parts;
+}
+
 // ---- integrals of nothing, condition numbers: stock makes zeros of the operand's options, and puts infinities that no user wrote ----
 
 template <typename Stock>
@@ -310,6 +321,7 @@ void register_composites(torch::Library& m) {
   m.impl("float_power_.Scalar", &float_power_number_);
   m.impl("bincount", &bincount);
   m.impl("combinations", &combinations);
+  m.impl("unflatten_dense_tensors", &unflatten_dense_tensors);
   using Order = const std::optional<Scalar>&;
   m.impl("linalg_cond", &condition<static_cast<Tensor (*)(const Tensor&, Order)>(&stock::linalg_cond), Order>);
   m.impl("linalg_cond.p_str", &condition<static_cast<Tensor (*)(const Tensor&, c10::string_view)>(&stock::linalg_cond), c10::string_view>);

@@ -306,3 +306,16 @@ def test_command_errors(arguments, words):
     done = run(*arguments)
     assert done.exit_code == 2 or (done.exit_code == 1 and isinstance(done.exception, SystemExit)), done.output
     assert words in done.output
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"seed": 2**63 - 1}, ValueError, "expected seed from 0 to 9223344366821, but got 9223372036854775807"),
+        ({"dot_products": "no"}, TypeError, "expected True or False for dot_products, but got 'no'"),
+        ({"probability": None}, TypeError, "expected a number between 0 and 1 for probability, but got None"),
+    ],
+)
+def test_settings_out_of_range_are_named(settings, error, message):
+    with pytest.raises(error, match=message):
+        torch_dtypes.variability(torch.nn.Linear(2, 2), [(torch.ones(2, 2), torch.zeros(2).long())], repeats=2, progress=False, **settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import numbers
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
@@ -12,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from ..._arguments import expect_settings, mode_name, mode_said
+from ..._arguments import boolean, expect_settings, mode_name, mode_said, said
 from ...fuzzing import fuzzy
 from ...quantization.targets import target
 from ..progress import OnRun, Shown
@@ -23,6 +24,7 @@ from .digits import Digits, significant_digits
 from .programs import Inference, Outcome, Training
 
 METRICS = ("distance", "loss", "accuracy")
+_SEEDS = 1_000_003  # of a study: more than it has runs, so that those of two studies draw other numbers
 
 
 @dataclass(frozen=True)
@@ -221,7 +223,7 @@ class Study:
 
     def _run(self, what: str, total: int | None, repeat: int, names: tuple[str, ...] | None, watched: bool = False) -> Outcome:
         s = self.settings
-        options = {"mode": s.mode, "format": s.format, "dot_products": s.dot_products, "seed": s.seed * 1_000_003 + repeat}
+        options = {"mode": s.mode, "format": s.format, "dot_products": s.dot_products, "seed": s.seed * _SEEDS + repeat}
 
         def block(model: nn.Module):
             return fuzzy(model, **options, modules=names, nested=False)
@@ -350,7 +352,13 @@ def checked(s: Settings) -> Settings:
         value = getattr(s, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ValueError(f"expected {name} of at least {least}, but got {value!r}")
+    most = (2**63 - 1 - s.repeats) // _SEEDS
+    if s.seed > most:
+        raise ValueError(f"expected seed from 0 to {most}, but got {s.seed}")
+    boolean("dot_products", s.dot_products)
     for name in ("probability", "confidence"):
+        if isinstance(getattr(s, name), bool) or not isinstance(getattr(s, name), numbers.Real):
+            raise TypeError(f"expected a number between 0 and 1 for {name}, but got {said(getattr(s, name))}")
         if not 0 < getattr(s, name) < 1:
             raise ValueError(f"expected {name} between 0 and 1, but got {getattr(s, name)!r}")
     check_metric(s.metric)

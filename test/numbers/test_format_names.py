@@ -91,12 +91,16 @@ def test_every_mode_has_a_name():
      "e11m0", "e4m3p3109x", "e5m2_wrap", "e5m2_odd", "e5m2__up", "e5m2_up_down_up", "q44", "fixed8", "fixed8_", "fixed33_0", "fixed16_16", "fixed0_0",
      "ufixed0_0", "ufixed20_13", "ufixed4_4_symmetric", "fixed4_4_symmetric_wrap", "sfixed4_4", "binary8", "binary8p0se", "binary8p8se",
      "binary2p1se", "binary17p3se", "binary8p9ue", "binary8p3", "ocp_e4m4", "q43_wrap", "q43_saturate_flush", "_flush",
-     "posit8es2_flush", "binary2p1se_flush", "float32", "bfloat16x", "", "_up", "nearest_even", "POSIT8es2", " q43"],
+     "posit8es2_flush", "binary2p1se_flush", "float32", "bfloat16x", "", "_up", "nearest_even", "POSIT8es2", " q43",
+     "e\u0663m\u0663", "posit\u0668es2", "q43\u00e9", "\ud800", "e" + "9" * 5000 + "m3"],
+    ids=ascii,
 )  # fmt: skip
 def test_names_of_nothing(name):
     before = _C.format_count()
-    with pytest.raises(ValueError, match="expected"):
-        torch_dtypes.dtype(name)
+    others = torch_dtypes.target, lambda name: torch_dtypes.chop(torch.ones(2), name)
+    for ask in (torch_dtypes.dtype, *(others if name != "float32" else ())):  # which are told of stock's, too
+        with pytest.raises(ValueError, match="expected"):
+            ask(name)
     assert _C.format_count() == before
 
 

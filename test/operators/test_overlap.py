@@ -25,7 +25,8 @@ torch.cat([x[:4], x[4:8]], out=x[2:10]) | torch.stack([x[:4], x[4:8]], out=x[:8]
 torch.index_select(x, 0, i, out=x[:8]) | torch.masked_select(x, x > 3, out=x[:20]) | torch.lerp(x[:-1], x[:-1], 0.5, out=x[1:])
 torch.addcmul(x[:-1], x[:-1], x[:-1], out=x[1:]) | torch.reciprocal(x[:-1], out=x[1:]) | torch.nn.functional.logsigmoid(x[:]) | x[::2].mul_(x[1::2])
 (lambda y: torch.add(y, x[:3], out=y))(x[0]) | (lambda y: torch.lerp(y, x[:3], 0.5, out=y))(x[0]) | (lambda y: torch.nextafter(y, x[:3], out=y))(x[0])
-(lambda y: torch.addcmul(y, x[:3], x[:3], out=y))(x[0])
+(lambda y: torch.addcmul(y, x[:3], x[:3], out=y))(x[0]) | (lambda y: torch.add(y, x[:3], out=y))(x[0].clone())
+(lambda y: torch.lerp(y, x[:3], 0.5, out=y))(x[0].clone()) | (lambda y: torch.addcmul(y, x[:3], x[:3], out=y))(x[0].clone())
 """
 DRAWS = ("normal_", "random_", "bernoulli_", "uniform_")
 PRODUCTS = ("addmm_(", "torch.mm(")  # of CUDA's library, which may read an operand after it has written there, or not

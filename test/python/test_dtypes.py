@@ -410,3 +410,27 @@ def test_a_table_with_infinities_is_a_format_with_infinities():
     assert torch.nn.Transformer.generate_square_subsequent_mask(2, dtype=hif8)[0, 1].item() == -math.inf
     saturating = torch_dtypes.table_format([0.0, 1.0, -1.0, math.inf, -math.inf], overflow="saturate")
     assert torch.nn.Transformer.generate_square_subsequent_mask(2, dtype=saturating)[0, 1].isfinite()
+
+
+class Sees(torch.Tensor):
+    """Has the data of another tensor, and says so."""
+
+    seen: list = []  # noqa: RUF012
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.seen.append(func)
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*(getattr(t, "held", t) for t in args), **(kwargs or {}))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.posit16es2, torch.q43], ids=str)
+def test_a_subclass_is_asked_for_its_dtype(dtype):
+    x = torch.ones(3, dtype=dtype).as_subclass(Sees)
+    Sees.seen.clear()
+    assert x.dtype is dtype and Sees.seen == [torch.Tensor.dtype.__get__]
+    x.held = torch.ones(3, dtype=torch.float64)
+    assert x.dtype is torch.float64
+    with torch._C.DisableTorchFunctionSubclass():
+        assert x.dtype is dtype
+    assert torch.nn.Parameter(torch.ones(3, dtype=dtype)).dtype is dtype

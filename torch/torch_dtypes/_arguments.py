@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 from . import _C, _names
 
-_FEW_BITS = re.compile(r"stochastic_([abc])(\d+)")
+_FEW_BITS = re.compile(r"stochastic_([abc])([0-9]{1,99})")
 
 
 def expect_settings(of: str, given: dict, names: Collection[str]) -> None:

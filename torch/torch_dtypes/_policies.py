@@ -29,8 +29,8 @@ LANES = (1, 4096)
 
 # A policy with its options as one text: format(accumulator=e5m7, order=lanes(8)), chunked(32, rounding=down), block(terms=16, extra_bits=2).
 _VALUE = r"(?:[^,=()<>]|<[^=()<>]*>)*(?:\(\w*\))?\s*"
-_WRITTEN = re.compile(rf"(format|chunked|block)\((?:(\d+)(?=[,)]))?,?\s*((?:\w+\s*={_VALUE}(?:,\s*(?=\w))?)*)\)")
-_ORDER = re.compile(r"(sequential|pairwise|tree)|lanes\((\d+)\)")
+_WRITTEN = re.compile(rf"(format|chunked|block)\((?:([0-9]{{1,99}})(?=[,)]))?,?\s*((?:\w+\s*={_VALUE}(?:,\s*(?=\w))?)*)\)")
+_ORDER = re.compile(r"(sequential|pairwise|tree)|lanes\(([0-9]{1,99})\)")
 
 
 def written(policy: str) -> tuple[str, dict] | None:
@@ -46,7 +46,7 @@ def written(policy: str) -> tuple[str, dict] | None:
             raise ValueError(f"expected options of {policy!r} once each, out of {', '.join(known)}, but got {item!r}")
         if name in FLAGS and value not in ("True", "False"):
             raise ValueError(f"expected {name}=True or {name}=False in {policy!r}, but got {item!r}")
-        if name in INTEGERS and not re.fullmatch(r"-?\d+", value):
+        if name in INTEGERS and not re.fullmatch(r"-?[0-9]{1,99}", value):
             raise ValueError(f"expected {name} as an integer in {policy!r}, but got {item!r}")
         number = name in INTEGERS or (name in ("rounding", "align") and value.isdecimal())
         said[name] = value == "True" if name in FLAGS else int(value) if number else value

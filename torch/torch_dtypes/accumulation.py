@@ -62,7 +62,7 @@ class Accumulation:
             return
         order, lanes = _policies.check_order("sequential" if self.order is None else self.order, given)
         mode = None if self.rounding is None else _policies.mode_of_steps("rounding", self.rounding)
-        product = self.product if self.product == "exact" else _dtype_of_option("product", self.product)
+        product = self.product if isinstance(self.product, str) and self.product == "exact" else _dtype_of_option("product", self.product)
         formats = {name: _dtype_of_option(name, getattr(self, name)) for name in ("accumulator", "outer")}
         self._set(product=product, rounding=mode, **formats)
         self._set(product_limit=False)

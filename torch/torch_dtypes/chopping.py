@@ -53,6 +53,8 @@ def _is_plain(name: str) -> bool:
         from .quantization.targets import target_of_chop  # which imports this module
 
         plain = target_of_chop(name) is None
+        if plain and not name.isascii():  # nobody's, and the operator takes no text that UTF-8 has not
+            format_of(name)
         if len(_PLAIN) >= _MAX_NAMES:
             _PLAIN.clear()
         _PLAIN[name] = plain

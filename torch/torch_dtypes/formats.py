@@ -152,7 +152,7 @@ def float_format(
 
 
 def _float(exp_bits, man_bits, *, bias=None, signed=True, subnormals=True, specials="ieee", overflow="ieee", rounding="nearest_even") -> _C.Format:
-    if specials == "finite":
+    if isinstance(specials, str) and specials == "finite":
         raise ValueError(f"expected specials to be one of {', '.join(map(repr, _SPECIALS))}, but got 'finite', which names write for 'none'")
     specials = choice("specials", specials, _SPECIALS)
     exp_bits = integer("exp_bits", exp_bits, 2 if specials == "ieee" else 1, 11)

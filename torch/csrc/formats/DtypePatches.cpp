@@ -6,6 +6,7 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/formats/DtypeObject.h>
+#include <torch/csrc/formats/TensorProperties.h>
 #include <torch/csrc/utils/object_ptr.h>
 
 namespace torch::formats {
@@ -30,8 +31,13 @@ namespace {
 
 getter stock_tensor_dtype = nullptr;
 
+// A subclass that has a __torch_function__ is asked by stock's getter, and comes back here with that disabled.
 PyObject* tensor_dtype(PyObject* self, void* closure) {
-  if (const FormatEntry* entry = format_of_tensor(self)) return new_dtype_reference(*entry);
+  if (const FormatEntry* entry = format_of_tensor(self)) {
+    const int seen = THPVariable_CheckExact(self) ? 0 : seen_by_torch_function(self);
+    if (seen < 0) return nullptr;
+    if (!seen) return new_dtype_reference(*entry);
+  }
   return stock_tensor_dtype(self, closure);
 }
 

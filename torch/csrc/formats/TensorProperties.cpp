@@ -16,6 +16,13 @@
 #include <utility>
 
 namespace torch::formats {
+int seen_by_torch_function(PyObject* self) {
+  THPObjectPtr module(PyImport_ImportModule("torch._C"));
+  if (!module) return -1;
+  THPObjectPtr seen(PyObject_CallMethod(module.get(), "_has_torch_function_unary", "O", self));
+  return seen ? PyObject_IsTrue(seen.get()) : -1;
+}
+
 namespace {
 
 setter stock_set_data = nullptr;
@@ -76,14 +83,6 @@ int set_grad(PyObject* self, PyObject* grad, void* closure) {
     return -1;
   }
   return stock_set_grad(self, grad, closure);
-}
-
-// Whether a mode or a subclass is asked first, by PyTorch's own test, which its library does not export to C++. Below 0: a Python error.
-int seen_by_torch_function(PyObject* self) {
-  THPObjectPtr module(PyImport_ImportModule("torch._C"));
-  if (!module) return -1;
-  THPObjectPtr seen(PyObject_CallMethod(module.get(), "_has_torch_function_unary", "O", self));
-  return seen ? PyObject_IsTrue(seen.get()) : -1;
 }
 
 int set_grad_dtype(PyObject* self, PyObject* dtype, void* closure) {

@@ -9,7 +9,7 @@ import torch
 
 from .._arguments import integer
 
-_NAME = re.compile(r"(?:_axis((?:minus)?\d+(?:x(?:minus)?\d+)*))|(?:_dim((?:minus)?\d+))|(_tensor)")
+_NAME = re.compile(r"(?:_axis((?:minus)?[0-9]{1,99}(?:x(?:minus)?[0-9]{1,99})*))|(?:_dim((?:minus)?[0-9]{1,99}))|(_tensor)")
 
 
 @dataclass(frozen=True)

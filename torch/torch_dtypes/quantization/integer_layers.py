@@ -20,7 +20,7 @@ from .integers import IntegerFormat
 from .products import Geometry, gradients, prepared, product
 from .targets import Target
 
-_ACCUMULATOR = re.compile(r"int(\d+)(_wrap|_saturate)?")
+_ACCUMULATOR = re.compile(r"int([0-9]{1,99})(_wrap|_saturate)?")
 _EXACT = 2**53  # up to which float64 has every integer
 _STRAIGHT = contextlib.nullcontext()
 

@@ -28,7 +28,7 @@ from .base import (
 
 __all__ = ["IntegerFormat", "integer_format"]
 
-_NAME = re.compile(r"(u)?int(\d+)(_affine|_symmetric)?(_narrow)?(?:_axis(minus)?(\d+))?")
+_NAME = re.compile(r"(u)?int([0-9]{1,99})(_affine|_symmetric)?(_narrow)?(?:_axis(minus)?([0-9]{1,99}))?")
 
 # Modes that are stock operators on float integers; they keep NaN.
 _STOCK = {"nearest_even": torch.round_, "up": torch.ceil_, "down": torch.floor_, "toward_zero": torch.trunc_}

@@ -18,7 +18,7 @@ from .targets import Target
 
 KINDS = ("free", "power_of_two")
 WHEN = ("call", "calibration", "delayed")
-_BY = re.compile(r"absmax|mse|percentile\((\d+(?:\.\d+)?)\)")
+_BY = re.compile(r"absmax|mse|percentile\(([0-9]{1,99}(?:\.[0-9]+)?)\)")
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, *_TRANSPOSED)
 Scale = tuple[torch.Tensor | float, torch.Tensor | None]  # and the zero point of affine integers
@@ -72,8 +72,9 @@ def scale_rule(target: Target, place: str, options: dict) -> ScaleRule | None:
         raise ValueError(f"expected a scale of 'free' or 'power_of_two' with {', '.join(given)}, but got {kind!r}")
     own_axis = target.axis if isinstance(target, IntegerFormat) else None
     per = options.get("per", "tensor" if own_axis is None else own_axis)
-    if isinstance(per, bool) or not (per in ("tensor", "channel") or isinstance(per, int)):
-        raise ValueError(f"expected per to be 'tensor', 'channel' or a dimension, but got {per!r}")
+    known = per in ("tensor", "channel") if isinstance(per, str) else isinstance(per, int) and not isinstance(per, bool) and -64 <= per < 64
+    if not known:
+        raise ValueError(f"expected per to be 'tensor', 'channel' or a dimension, from -64 to 63, but got {per!r}")
     _check_blocks(target, per)
     by = options.get("by", "absmax")
     if not isinstance(by, str) or not (match := _BY.fullmatch(by)) or (match[1] and not 50 <= float(match[1]) <= 100):

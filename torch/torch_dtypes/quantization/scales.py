@@ -11,6 +11,7 @@ import copy
 import torch
 
 from .. import _C
+from .._arguments import integer
 from .base import check_dense
 from .scale_rules import Scaler, ScaleRule, bounds, joined, placed, scale_rule
 from .targets import Target, clipping, target
@@ -102,7 +103,7 @@ def calibration(
     Args:
         value: what ``target`` takes.
         scale: ``"free"``, or ``"power_of_two"``: the next one above.
-        axis: one scale for each index of this dimension (per channel); default: one for the tensor (of integers with an axis: theirs).
+        axis: one scale for each index of this dimension, -64 to 63 (per channel); default: one for the tensor (of integers with an axis: theirs).
         by: ``"absmax"``; ``"percentile(99.9)"``: the magnitude below which that share of what was seen lies; ``"mse"``: the best of 64 shares
             of the largest one (of 7 powers of two), by the squared error of what was seen. For the last two a sample of at most a
             million numbers is kept.
@@ -121,6 +122,7 @@ def calibration(
         (tensor(0.0200), tensor([1.]))
     """
     made = target(value)
+    axis = None if axis is None else integer("axis", axis, -64, 63)
     options = {"scale": scale, "per": axis, "by": by, "when": "calibration" if history is None else "delayed", "history": history}
     options = {name: option for name, option in options.items() if option is not None}
     return Calibration(made, scale_rule(made, "activation", {**options, "margin": margin}))

@@ -16,7 +16,7 @@ from .. import _C, _numbers
 from .._arguments import index_of, said, set_rounding
 from .definition import MAX_VALUES, TIES, Definition, End, of_text
 
-_BY_CONTENT = re.compile(r"table\d+_[0-9a-f]{16}")
+_BY_CONTENT = re.compile(r"table[0-9]{1,99}_[0-9a-f]{16}")
 _made: dict[str, Definition] = {}  # by name, of tables that are named by their content
 _formats: dict[str, _C.Format] = {}  # by name, of every table that was asked for
 _named: dict[str, tuple[re.Pattern, Callable[..., Definition]]] = {}
@@ -110,7 +110,7 @@ def _numbers_of(what: str, given: object) -> list[float]:
         return numbers
     if getattr(given, "ndim", 1) != 1:
         given = given.reshape(-1)  # as of a tensor
-    if not isinstance(given, Iterable):
+    if not isinstance(given, Iterable) or isinstance(given, (bytes, bytearray, memoryview)):
         raise TypeError(f"expected {what} as a list, a tensor, an array or the name of a file, but got {given!r}")
     numbers = []
     for i, v in enumerate(given):
@@ -239,7 +239,7 @@ def define(values: object, nan: object = None, ties: str = "even", boundaries: o
     """The definition of what a user of table_format gives."""
     numbers = _numbers_of("values", values)
     _checked(Definition(tuple(numbers), 0))
-    if ties not in TIES:
+    if not (isinstance(ties, str) and ties in TIES):
         raise ValueError(f"expected ties to be one of {', '.join(map(repr, TIES))}, but got {ties!r}")
     if nan is None:
         nan_code = next((code for code, v in enumerate(numbers) if math.isnan(v)), _nearest_zero(numbers))

@@ -226,15 +226,19 @@ at::Tensor& store(const at::Tensor& result, at::Tensor& out, at::ArrayRef<at::Te
               " can't be cast to the desired output type ", is_format_tensor(out) ? entry_of(out).name : c10::toString(out.scalar_type()));
   TORCH_CHECK(out.device() == result.device(), "expected out= on the same device as the operands, ", result.device(), ", but got one on ",
               out.device());
+  const auto expect_apart = [&] {
+    at::assert_no_internal_overlap(out);
+    for (const at::Tensor& t : operands) at::assert_no_partial_overlap(out, t);
+  };
   if (out.sizes() != result.sizes()) {
-    for (const at::Tensor& t : operands) {
-      TORCH_CHECK(!out.is_same(t), "output with shape ", out.sizes(), " doesn't match the broadcast shape ", result.sizes()); // as stock
+    if (std::any_of(operands.begin(), operands.end(), [&](const at::Tensor& t) { return out.is_same(t); })) {
+      expect_apart();
+      TORCH_CHECK(false, "output with shape ", out.sizes(), " doesn't match the broadcast shape ", result.sizes()); // as stock
     }
     if (out.numel() != 0) at::native::resize_output_check(out, result.sizes());
     at::_ops::resize_::call(out, c10::fromIntArrayRefSlow(result.sizes()), {});
   }
-  at::assert_no_internal_overlap(out);
-  for (const at::Tensor& t : operands) at::assert_no_partial_overlap(out, t);
+  expect_apart();
   return at::_ops::copy_::call(out, result, false);
 }
 

@@ -15,8 +15,18 @@ pytestmark = pytest.mark.own_process
 ARITHMETIC = [name for name in FORMATS if name != "fixed3_4_wrap"]
 
 
-@pytest.mark.parametrize("mode", ["nearest_even", "down", "to_odd", "stochastic", "up_down"])
-@pytest.mark.parametrize("name", ARITHMETIC)
+MODES = ("down", "to_odd", "stochastic", "up_down")
+
+
+def cases():
+    """Every format to nearest and in two other modes; in the other two, which are the next format's, where one has minutes."""
+    for i, name in enumerate(ARITHMETIC):
+        yield pytest.param(name, "nearest_even", id=f"{name}-nearest_even")
+        for j, mode in enumerate(MODES):
+            yield pytest.param(name, mode, id=f"{name}-{mode}", marks=[pytest.mark.slow] * ((i + j) % 2))
+
+
+@pytest.mark.parametrize(("name", "mode"), list(cases()))
 def test_arithmetic(library, name, mode):
     dtype, fmt = torch_dtypes.dtype(name), format_of(name, mode)
     a, b, c = (all_codes(dtype, seed) for seed in (1, 2, 3))

@@ -159,8 +159,10 @@ def test_seeded_codes_of_wider_formats(name):
         run(name, format_name, sample(FORMATS[format_name], 500))
 
 
-@pytest.mark.parametrize("format_name", WORDS)
-@pytest.mark.parametrize("name", MOST_USED)
+@pytest.mark.parametrize(
+    ("name", "format_name"),
+    [pytest.param(name, word, marks=[pytest.mark.slow] * ((i + j) % 2)) for i, name in enumerate(MOST_USED) for j, word in enumerate(WORDS)],
+)
 def test_every_code_of_16_bits(name, format_name):
     run(name, format_name)
 

@@ -8,6 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import torch_dtypes
+from torch_dtypes._overlay import releases
 
 # PyTorch's own: reentrant checkpoints, and what Dynamo says of graphs that it ends.
 pytestmark = [pytest.mark.filterwarnings("ignore:torch.compile runs uncompiled what:UserWarning")]
@@ -156,6 +157,7 @@ REGIONS = {
 }
 
 
+@pytest.mark.skipif(releases.RUNNING < (2, 13), reason="dynamo of before 2.13 asserts that operands of a region are its own fakes (docs/limits.md)")
 @pytest.mark.parametrize("fullgraph", [True, False])
 @pytest.mark.parametrize("needs_grad", [True, False])
 @pytest.mark.parametrize("f", REGIONS.values(), ids=REGIONS)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from new_process import is_running
 from sweeps import OWN, cell, own, run  # noqa: F401 (own is a fixture)
 
 import torch_dtypes
@@ -161,13 +162,6 @@ def children(pid):
     return [int(p) for task in Path(f"/proc/{pid}/task").iterdir() for p in (task / "children").read_text().split()]
 
 
-def runs(pid):
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-
-
 @pytest.mark.slow
 def test_a_cell_ends_with_whoever_asked_for_it_however_that_ends(own, tmp_path):
     command = [sys.executable, "-m", "torch_dtypes", "sweep", "--model", OWN["model"], "--data", OWN["dataset"], "--format", "e8m4", "--out", "out"]
@@ -179,9 +173,9 @@ def test_a_cell_ends_with_whoever_asked_for_it_however_that_ends(own, tmp_path):
     (server,) = children(asking.pid)
     (hanging,) = children(server)
     asking.kill()
-    while (runs(server) or runs(hanging)) and time.monotonic() < deadline:
+    while (is_running(server) or is_running(hanging)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not runs(server) and not runs(hanging)
+    assert not is_running(server) and not is_running(hanging)
     assert "Traceback" not in asking.communicate()[1]
 
 

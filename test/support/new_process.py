@@ -89,6 +89,14 @@ def run(*words, timeout=SECONDS, check=False, **where):
     return done
 
 
+def is_running(pid):
+    """Whether a process, which need not be this one's child, goes on."""
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+
+
 def _connected(preload):
     """To the process that others are forked from, which is there once a session; preload: a module beside torch that it has imported."""
     folder = Path(os.environ[SESSION])

@@ -12,6 +12,7 @@ from pathlib import Path
 import devices
 import pytest
 import torch
+from new_process import is_running
 
 pytestmark = pytest.mark.own_process  # PyTorch's own test utilities, which other files import, forbid to set cuDNN's switches
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,23 +59,15 @@ except KeyboardInterrupt:
 DEAF = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); {CHILD}"
 
 
-def ended(pid):
-    """Gone, or dead and not yet waited for by the process that adopted it."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
 def test_when_the_time_is_up_a_command_sums_up_and_what_it_started_ends(report, monkeypatch):
     monkeypatch.setattr(gpu_check, "GRACE", 3)
     began = time.monotonic()
     status, output = gpu_check.shell([sys.executable, "-c", PARENT], report, "x.log", limit=2)
     assert status == 124 and output.splitlines()[-1] == "interrupted" and "child" in output
     child = next(int(line) for line in output.splitlines() if line.isdigit())
-    while not ended(child) and time.monotonic() < began + 10:
+    while is_running(child) and time.monotonic() < began + 10:
         time.sleep(0.05)
-    assert ended(child)
+    assert not is_running(child)
     assert gpu_check.shell([sys.executable, "-c", DEAF], report, "x.log", limit=1) == (124, "child\n")
     assert time.monotonic() < began + 20
 

@@ -1,16 +1,15 @@
 """Programs in processes that are forked from one that has imported PyTorch (test/support/new_process.py)."""
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import new_process
 import pytest
 import torch
+from new_process import is_running
 
 import torch_dtypes
 
@@ -21,13 +20,6 @@ print("said", file=sys.stderr)
 warnings.warn("shown")
 """
 END = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
-
-
-def is_running(pid):
-    """Whether a process that need not be this one's child goes on."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
 
 
 def ends(pid):

@@ -71,6 +71,15 @@ class Digits:
     samples: int
 
 
+def check_shares(probability: float, confidence: float) -> None:
+    """Both are numbers between 0 and 1."""
+    for name, value in (("probability", probability), ("confidence", confidence)):
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise TypeError(f"expected a number between 0 and 1 for {name}, but got {said(value)}")
+        if not 0 < value < 1:
+            raise ValueError(f"expected {name} between 0 and 1, but got {value!r}")
+
+
 def significant_digits(
     samples: torch.Tensor | Sequence,
     *,
@@ -118,11 +127,7 @@ def significant_digits(
         raise ValueError(f"expected at least two samples along the first dimension, but got {tuple(x.shape)}: run the computation again")
     if method not in _METHODS:
         raise ValueError(f"expected a method out of {', '.join(_METHODS)}, but got {method!r}")
-    for name, value in (("probability", probability), ("confidence", confidence)):
-        if isinstance(value, bool) or not isinstance(value, numbers.Real):
-            raise TypeError(f"expected a number between 0 and 1 for {name}, but got {said(value)}")
-        if not 0 < value < 1:
-            raise ValueError(f"expected {name} between 0 and 1, but got {value!r}")
+    check_shares(probability, confidence)
     if method == "classic" and reference is not None:
         raise ValueError("expected no reference with method='classic', which goes by the samples' own mean")
     digits = integer("digits", digits, 1, _MOST_DIGITS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import numbers
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
@@ -13,14 +12,14 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from ..._arguments import boolean, expect_settings, mode_name, mode_said, said
+from ..._arguments import boolean, expect_settings, mode_name, mode_said
 from ...fuzzing import fuzzy
 from ...quantization.targets import target
 from ..progress import OnRun, Shown
 from . import report
 from .batches import check_metric
 from .delta import Search, responsible
-from .digits import Digits, significant_digits
+from .digits import Digits, check_shares, significant_digits
 from .programs import Inference, Outcome, Training
 
 METRICS = ("distance", "loss", "accuracy")
@@ -356,11 +355,7 @@ def checked(s: Settings) -> Settings:
     if s.seed > most:
         raise ValueError(f"expected seed from 0 to {most}, but got {s.seed}")
     boolean("dot_products", s.dot_products)
-    for name in ("probability", "confidence"):
-        if isinstance(getattr(s, name), bool) or not isinstance(getattr(s, name), numbers.Real):
-            raise TypeError(f"expected a number between 0 and 1 for {name}, but got {said(getattr(s, name))}")
-        if not 0 < getattr(s, name) < 1:
-            raise ValueError(f"expected {name} between 0 and 1, but got {getattr(s, name)!r}")
+    check_shares(s.probability, s.confidence)
     check_metric(s.metric)
     if s.metric not in METRICS:
         raise ValueError(f"expected a metric out of {', '.join(METRICS)}, but got {s.metric!r}")

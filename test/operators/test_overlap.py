@@ -1,4 +1,5 @@
-"""Outputs that overlap an operand or themselves: refused, or written, exactly as stock PyTorch does with tensors of its own."""
+"""Outputs that overlap an operand or themselves: refused, or written, exactly as stock PyTorch does with tensors of its own. Empty ones lie as
+there."""
 
 import warnings
 
@@ -27,6 +28,9 @@ torch.addcmul(x[:-1], x[:-1], x[:-1], out=x[1:]) | torch.reciprocal(x[:-1], out=
 (lambda y: torch.add(y, x[:3], out=y))(x[0]) | (lambda y: torch.lerp(y, x[:3], 0.5, out=y))(x[0]) | (lambda y: torch.nextafter(y, x[:3], out=y))(x[0])
 (lambda y: torch.addcmul(y, x[:3], x[:3], out=y))(x[0]) | (lambda y: torch.add(y, x[:3], out=y))(x[0].clone())
 (lambda y: torch.lerp(y, x[:3], 0.5, out=y))(x[0].clone()) | (lambda y: torch.addcmul(y, x[:3], x[:3], out=y))(x[0].clone())
+torch.maximum(m, m.t(), out=m) | torch.maximum(m.t(), m, out=m) | torch.fmod(m, m.t(), out=m)
+torch.clamp(m, m.t(), out=m) | torch.eq(m, m.t(), out=m)
+torch.where(m > 1, m.t(), m, out=m) | torch.maximum(m, m, out=m) | torch.addr(m.t(), m[0], m[1], out=m) | torch.hypot(m, m[0], out=m)
 """
 DRAWS = ("normal_", "random_", "bernoulli_", "uniform_")
 PRODUCTS = ("addmm_(", "torch.mm(")  # of CUDA's library, which may read an operand after it has written there, or not
@@ -59,3 +63,25 @@ def test_nothing_beside_the_output_is_written():
     torch.exp(x[:2], out=x[:2])
     torch.cumsum(x[1:3], 0, out=x[1:3])
     assert x[3].item() == 4.0 and x[0].item() == 2.75
+
+
+INTO_EMPTY = """
+torch.add(m, m, out=o) | torch.maximum(m, m, out=o) | torch.exp(m, out=o) | torch.addr(m, v, w, out=o)
+torch.softmax(m, 0, out=o) | torch.eq(m, m, out=o)
+torch.mm(m, m.t(), out=o) | torch.sum(m, 0, out=o) | torch.sqrt(m[:, ::2], out=o) | torch.where(m > 1, m, m, out=o) | torch.clamp(m, m, out=o)
+torch.lerp(c, c, 0.5, out=o) | torch.add(c, c, out=o) | torch.cumsum(c, 0, out=o) | torch.add(m, m.t()[:1].t(), out=o) | torch.atan2(c, c[:1], out=o)
+"""
+
+
+@pytest.mark.parametrize("dtype", [torch.posit16es2, torch.q43], ids=str)
+@pytest.mark.parametrize("call", [c.strip() for line in INTO_EMPTY.strip().splitlines() for c in line.split(" | ")])
+def test_an_empty_output_lies_as_stock_s(call, dtype):
+    def out(of):
+        m, o = torch.arange(12.0).to(of).view(4, 3).t(), torch.empty(0, dtype=of)
+        c = torch.ones(2, 3, 4, 5).to(of).contiguous(memory_format=torch.channels_last)
+        eval(call, {"torch": torch, "m": m, "o": o, "c": c, "v": m[:, 0].clone(), "w": m[0].clone()})
+        return o
+
+    ours, stock = out(dtype), out(torch.float64)
+    assert ours.dtype is dtype and (ours.shape, ours.stride()) == (stock.shape, stock.stride())
+    assert torch.equal(ours.double(), stock.to(dtype).double())

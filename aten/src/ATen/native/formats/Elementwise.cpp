@@ -10,11 +10,11 @@
 #include <ATen/native/formats/ElementwiseLoops.h>
 #include <ATen/native/formats/GpuElementwise.h>
 #include <ATen/native/formats/GpuObservation.h>
+#include <ATen/native/formats/ResizeOutput.h>
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/resize_ops.h>
 #include <c10/formats/FastBinary32.h>
 #include <c10/formats/MixedArithmetic.h>
 
@@ -236,7 +236,7 @@ at::Tensor& store(const at::Tensor& result, at::Tensor& out, at::ArrayRef<at::Te
       TORCH_CHECK(false, "output with shape ", out.sizes(), " doesn't match the broadcast shape ", result.sizes()); // as stock
     }
     if (out.numel() != 0) at::native::resize_output_check(out, result.sizes());
-    at::_ops::resize_::call(out, c10::fromIntArrayRefSlow(result.sizes()), {});
+    resize_to_result(out, result);
   }
   expect_apart();
   return at::_ops::copy_::call(out, result, false);

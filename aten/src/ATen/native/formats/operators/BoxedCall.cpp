@@ -8,12 +8,12 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/native/formats/Elementary.h>
 #include <ATen/native/formats/GpuKernels.h>
+#include <ATen/native/formats/ResizeOutput.h>
 #include <ATen/native/formats/operators/OperandRules.h>
 #include <ATen/native/formats/operators/StockFormula.h>
 #include <ATen/ops/as_strided_ops.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/resize_ops.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/to_ops.h>
 #include <c10/formats/FormatLimits.h>
@@ -231,11 +231,9 @@ void BoxedCall::share_memory(const Plan& plan, const torch::jit::Stack& stack, s
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
       if (!is_format_tensor(t) || t.numel() == 0) return;
-      for (const at::Tensor& seen : tensors) {
-        if (seen.is_same(t)) return;
-      }
-      tensors.push_back(t);
       if (plan.arguments[i].written && plan.arguments[i].slot == Plan::Slot::Tensor) outputs.push_back(t.unsafeGetTensorImpl());
+      const auto is_it = [&](const at::Tensor& seen) { return seen.is_same(t); };
+      if (std::none_of(tensors.begin(), tensors.end(), is_it)) tensors.push_back(t); // out= can be an operand, too
     });
   }
   for (const at::Tensor& out : tensors) {
@@ -410,7 +408,7 @@ void BoxedCall::finish(size_t results, torch::jit::Stack* stack) const {
       at::_ops::copy_::call(const_cast<at::Tensor&>(p.ours), p.stock, false);
       continue;
     }
-    if (p.ours.sizes() != p.stock.sizes()) at::_ops::resize_::call(p.ours, c10::fromIntArrayRefSlow(p.stock.sizes()), {});
+    if (p.ours.sizes() != p.stock.sizes()) resize_to_result(p.ours, p.stock);
     const RoundingGuard guard(rounding_of_results(entry_of(p.ours)));
     encode_into(for_itself(p.ours), without_signs_of_nan(before_rounding(for_itself(p.stock)), entry_of(p.ours)));
   }

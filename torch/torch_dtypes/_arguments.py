@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 import operator
-import re
 from collections.abc import Collection
 
 from . import _C, _names
+from ._patterns import name_pattern
 
-_FEW_BITS = re.compile(r"stochastic_([abc])([0-9]{1,99})")
+_FEW_BITS = name_pattern(r"stochastic_([abc])(\d+)")
 
 
 def expect_settings(of: str, given: dict, names: Collection[str]) -> None:

@@ -6,6 +6,7 @@ import difflib
 import re
 
 from . import _C
+from ._patterns import name_pattern
 
 ROUNDING_MODES = tuple(name for name, _, _ in _C.ROUNDING_MODES)
 DRAWING_MODES = frozenset(name for name, _, draws in _C.ROUNDING_MODES if draws)  # those that take random words
@@ -21,23 +22,23 @@ ALIASES = {
     "ocp_e5m2": "q52", "ocp_e3m2": "e3m2finite", "ocp_e2m3": "e2m3finite", "ocp_e2m1": "e2m1finite", "dlfloat16": "e6m9fn_normal",
 }  # fmt: skip
 
-_TEMPLATE = re.compile(r"(posit|float|fixed|ufixed)<([0-9]{1,99}), ?([0-9]{1,99})>(.*)")
-_POSIT = re.compile(r"posit([0-9]{1,99})es([0-9]{1,99})(?:_regime([0-9]{1,99}))?(_underflow)?(_saturate)?")
-_TAKUM = re.compile(r"takum([0-9]{1,99})_(linear|log)")
-_FLOAT = re.compile(r"(u)?e([0-9]{1,99})m([0-9]{1,99})(fnuz|fn|finite|p3109)?(?:_bias(minus)?([0-9]{1,99}))?(_flush|_normal)?(_saturate|_propagate)?")
-_FIXED = re.compile(r"(u)?fixed([0-9]{1,99})_([0-9]{1,99})(_symmetric|_wrap)?")
-_P3109 = re.compile(r"[bB]inary([0-9]{1,99})p([0-9]{1,99})([su])([ef])")
-_OPTIONS = re.compile(r"(.+?)((?:_bias(?:minus)?[0-9]{1,99})?(?:_flush|_normal)?(?:_saturate|_propagate)?)", re.DOTALL)
+_TEMPLATE = name_pattern(r"(posit|float|fixed|ufixed)<(\d+), ?(\d+)>(.*)")
+_POSIT = name_pattern(r"posit(\d+)es(\d+)(?:_regime(\d+))?(_underflow)?(_saturate)?")
+_TAKUM = name_pattern(r"takum(\d+)_(linear|log)")
+_FLOAT = name_pattern(r"(u)?e(\d+)m(\d+)(fnuz|fn|finite|p3109)?(?:_bias(minus)?(\d+))?(_flush|_normal)?(_saturate|_propagate)?")
+_FIXED = name_pattern(r"(u)?fixed(\d+)_(\d+)(_symmetric|_wrap)?")
+_P3109 = name_pattern(r"[bB]inary(\d+)p(\d+)([su])([ef])")
+_OPTIONS = name_pattern(r"(?s)(.+?)((?:_bias(?:minus)?\d+)?(?:_flush|_normal)?(?:_saturate|_propagate)?)")
 _OPTION_NAMES = ("flush", "normal", "saturate", "propagate", "underflow", "symmetric", "wrap")
 _SPECIALS = ("finite", "fn", "fnuz", "p3109")
-_OTHER_SPECIALS = re.compile(r"(u?e[0-9]{1,99}m[0-9]{1,99})_?([a-zA-Z]+[0-9]*)(.*)")
-_FEW_BITS = re.compile(r"(.+)_(stochastic_[abc][0-9]{1,99})")
+_OTHER_SPECIALS = name_pattern(r"(u?e\d+m\d+)_?([a-zA-Z]+[0-9]*)(.*)")
+_FEW_BITS = name_pattern(r"(.+)_(stochastic_[abc]\d+)")
 
 
 # Names of what is no format of this package, or of several, and what to do about each.
 _HINTS = (
     (
-        re.compile(r"takum([0-9]{1,99})"),
+        name_pattern(r"takum(\d+)"),
         r"'takum\1_linear' and 'takum\1_log' are two formats, of which libraries mean the one or the other by the bare name",
     ),
     (
@@ -51,11 +52,11 @@ _HINTS = (
         r"torch_dtypes.chop(x, '\1') rounds to them",
     ),
     (
-        re.compile(r"(u?int[0-9]{1,99})"),
+        name_pattern(r"(u?int\d+)"),
         r"\1 with a scale is a target: torch_dtypes.chop(x, '\1'); integers of k bits alone are the format 'fixed<k-1>_0'",
     ),
-    (re.compile(r"posit_?([0-9]{1,99})(?:[_,]+(?:es?)?|es?)_?([0-9]{1,99})"), r"did you mean 'posit\1es\2'?"),
-    (re.compile(r"posit_?([0-9]{1,99})"), r"posits are named with the bits of their exponents, as 'posit\1es2' is"),
+    (name_pattern(r"posit_?(\d+)(?:[_,]+(?:es?)?|es?)_?(\d+)"), r"did you mean 'posit\1es\2'?"),
+    (name_pattern(r"posit_?(\d+)"), r"posits are named with the bits of their exponents, as 'posit\1es2' is"),
     (re.compile(r"b?float(?:16|32|64)"), "that is a stock dtype, and 'bf16', 'fp16', 'fp32', 'fp64' are formats of such numbers"),
     (re.compile(r"float8_(e[0-9]m[0-9](?:fn|fnuz)?)"), r"that is a stock dtype, and '\1' is the format of such numbers"),
 )

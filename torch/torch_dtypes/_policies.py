@@ -8,6 +8,7 @@ import torch
 
 from . import _C, _names
 from ._arguments import few_bits, rounding_mode
+from ._patterns import name_pattern
 from .formats import dtype as dtype_of_name
 from .formats import format_of
 
@@ -30,7 +31,8 @@ LANES = (1, 4096)
 # A policy with its options as one text: format(accumulator=e5m7, order=lanes(8)), chunked(32, rounding=down), block(terms=16, extra_bits=2).
 _VALUE = r"(?:[^,=()<>]|<[^=()<>]*>)*(?:\(\w*\))?\s*"
 _WRITTEN = re.compile(rf"(format|chunked|block)\((?:([0-9]{{1,99}})(?=[,)]))?,?\s*((?:\w+\s*={_VALUE}(?:,\s*(?=\w))?)*)\)")
-_ORDER = re.compile(r"(sequential|pairwise|tree)|lanes\(([0-9]{1,99})\)")
+_NUMBER = name_pattern(r"-?\d+")
+_ORDER = name_pattern(r"(sequential|pairwise|tree)|lanes\((\d+)\)")
 
 
 def written(policy: str) -> tuple[str, dict] | None:
@@ -46,7 +48,7 @@ def written(policy: str) -> tuple[str, dict] | None:
             raise ValueError(f"expected options of {policy!r} once each, out of {', '.join(known)}, but got {item!r}")
         if name in FLAGS and value not in ("True", "False"):
             raise ValueError(f"expected {name}=True or {name}=False in {policy!r}, but got {item!r}")
-        if name in INTEGERS and not re.fullmatch(r"-?[0-9]{1,99}", value):
+        if name in INTEGERS and not _NUMBER.fullmatch(value):
             raise ValueError(f"expected {name} as an integer in {policy!r}, but got {item!r}")
         number = name in INTEGERS or (name in ("rounding", "align") and value.isdecimal())
         said[name] = value == "True" if name in FLAGS else int(value) if number else value

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 
 import torch
 
 from .. import _C, _names
+from .._patterns import name_pattern
 from ..chopping import chop
 from ..formats import format_of
 from . import micro_exponents
 from .base import full_scale_of, saturating
 
-_POWERS = re.compile(r"e([0-9]{1,99})m0")
+_POWERS = name_pattern(r"e(\d+)m0")
 _STOCK = {"float32": "e8m23", "bfloat16": "e8m7", "float16": "e5m10"}
 POWER_RULES = ("floor", "ceil", "even", "rceil")
 FLOAT_RULES = ("nearest", "ceil")

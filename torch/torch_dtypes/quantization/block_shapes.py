@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import torch
 
 from .._arguments import integer
+from .._patterns import name_pattern
 
-_NAME = re.compile(r"(?:_axis((?:minus)?[0-9]{1,99}(?:x(?:minus)?[0-9]{1,99})*))|(?:_dim((?:minus)?[0-9]{1,99}))|(_tensor)")
+_NAME = name_pattern(r"(?:_axis((?:minus)?\d+(?:x(?:minus)?\d+)*))|(?:_dim((?:minus)?\d+))|(_tensor)")
 
 
 @dataclass(frozen=True)

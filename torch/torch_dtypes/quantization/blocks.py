@@ -16,6 +16,7 @@ import torch
 
 from .. import _C, _names
 from .._arguments import boolean, choice, integer, mode_said, set_rounding
+from .._patterns import name_pattern
 from ..chopping import chop
 from ..formats import format_of
 from . import block_shapes, micro_exponents
@@ -54,10 +55,10 @@ PRESETS = {
 _ALIASES = {"mxfp4_e2m1": "mxfp4"}
 # Microsoft floating point: 8 bits of exponent, of which 16 numbers share one, and sign and significand in the rest (Rouhani et al., NeurIPS 2020).
 _MSFP = re.compile(r"msfp(1[1-6])")
-_BLOCK_FLOAT = re.compile(r"fixed1_([0-9]{1,99})_symmetric")
-_NAME = re.compile(
-    r"(?:block<([^,<>]+),([^,<>]+),([^,<>]+)>|bfp([0-9]{1,99})(?:_size((?:all|[0-9]{1,99})(?:x(?:all|[0-9]{1,99}))*))?|([a-z0-9]+(?:_e[0-9]m[0-9])?))"
-    r"(_axis[minusx0-9]+|_dim(?:minus)?[0-9]{1,99}|_tensor)?(?:_emax(minus)?([0-9]{1,99}))?(?:_(floor|ceil|even|rceil|nearest))?(_scaled)?(_nopad)?"
+_BLOCK_FLOAT = name_pattern(r"fixed1_(\d+)_symmetric")
+_NAME = name_pattern(
+    r"(?:block<([^,<>]+),([^,<>]+),([^,<>]+)>|bfp(\d+)(?:_size((?:all|\d+)(?:x(?:all|\d+))*))?|([a-z0-9]+(?:_e[0-9]m[0-9])?))"
+    r"(_axis[minusx0-9]+|_dim(?:minus)?\d+|_tensor)?(?:_emax(minus)?(\d+))?(?:_(floor|ceil|even|rceil|nearest))?(_scaled)?(_nopad)?"
 )
 
 

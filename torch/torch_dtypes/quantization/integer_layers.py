@@ -6,12 +6,12 @@ Source: Jacob et al., "Quantization and training of neural networks for efficien
 from __future__ import annotations
 
 import contextlib
-import re
 
 import torch
 from torch import nn
 
 from .._derivatives import first_only
+from .._patterns import name_pattern
 from ..accumulation import accumulate
 from ..formats import fixed_format
 from . import product_operator
@@ -20,7 +20,7 @@ from .integers import IntegerFormat
 from .products import Geometry, gradients, prepared, product
 from .targets import Target
 
-_ACCUMULATOR = re.compile(r"int([0-9]{1,99})(_wrap|_saturate)?")
+_ACCUMULATOR = name_pattern(r"int(\d+)(_wrap|_saturate)?")
 _EXACT = 2**53  # up to which float64 has every integer
 _STRAIGHT = contextlib.nullcontext()
 

@@ -5,12 +5,12 @@ Source: Jacob et al., "Quantization and training of neural networks for efficien
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
 import torch
 
 from .._arguments import boolean, integer, mode_name, mode_said, said
+from .._patterns import name_pattern
 from ..chopping import chop
 from .base import (
     INDIFFERENT_IN_NARROW,
@@ -28,7 +28,7 @@ from .base import (
 
 __all__ = ["IntegerFormat", "integer_format"]
 
-_NAME = re.compile(r"(u)?int([0-9]{1,99})(_affine|_symmetric)?(_narrow)?(?:_axis(minus)?([0-9]{1,99}))?")
+_NAME = name_pattern(r"(u)?int(\d+)(_affine|_symmetric)?(_narrow)?(?:_axis(minus)?(\d+))?")
 
 # Modes that are stock operators on float integers; they keep NaN.
 _STOCK = {"nearest_even": torch.round_, "up": torch.ceil_, "down": torch.floor_, "toward_zero": torch.trunc_}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from .._patterns import name_pattern
 from .._recomputing import once
 from .blocks import BlockFormat
 from .integers import IntegerFormat
@@ -18,7 +18,7 @@ from .targets import Target
 
 KINDS = ("free", "power_of_two")
 WHEN = ("call", "calibration", "delayed")
-_BY = re.compile(r"absmax|mse|percentile\(([0-9]{1,99}(?:\.[0-9]+)?)\)")
+_BY = name_pattern(r"absmax|mse|percentile\((\d+(?:\.[0-9]+)?)\)")
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, *_TRANSPOSED)
 Scale = tuple[torch.Tensor | float, torch.Tensor | None]  # and the zero point of affine integers

@@ -35,7 +35,7 @@ def check(int_bits: int, frac_bits: int) -> None:
         )
 
 
-@named(r"lns([0-9]{1,99})_([0-9]{1,99})")
+@named(r"lns(\d+)_(\d+)")
 def logarithmic(int_bits: int, frac_bits: int) -> Definition:
     check(int_bits, frac_bits)
     bits = 2 + int_bits + frac_bits

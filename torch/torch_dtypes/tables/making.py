@@ -14,9 +14,10 @@ import torch
 
 from .. import _C, _numbers
 from .._arguments import index_of, said, set_rounding
+from .._patterns import name_pattern
 from .definition import MAX_VALUES, TIES, Definition, End, of_text
 
-_BY_CONTENT = re.compile(r"table[0-9]{1,99}_[0-9a-f]{16}")
+_BY_CONTENT = name_pattern(r"table\d+_[0-9a-f]{16}")
 _made: dict[str, Definition] = {}  # by name, of tables that are named by their content
 _formats: dict[str, _C.Format] = {}  # by name, of every table that was asked for
 _named: dict[str, tuple[re.Pattern, Callable[..., Definition]]] = {}
@@ -29,7 +30,7 @@ def named(pattern: str) -> Callable:
     """A decorator: names that match the pattern are tables that the function defines, from the match's groups as integers or text."""
 
     def register(define: Callable[..., Definition]) -> Callable[..., Definition]:
-        _named[pattern] = (re.compile(pattern), define)
+        _named[pattern] = (name_pattern(pattern), define)
         return define
 
     return register

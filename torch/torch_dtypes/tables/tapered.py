@@ -97,7 +97,7 @@ def check_bounded(bits: int, es: int, regime_max: int) -> None:
         raise ValueError(f"expected exponents that float64 has, but got regime_max={regime_max} with es={es}")
 
 
-@named(r"posit([2-9]|1[0-6])es([0-9]{1,99})_regime([0-9]{1,99})")
+@named(r"posit([2-9]|1[0-6])es(\d+)_regime(\d+)")
 def bounded_posit(bits: int, es: int, regime_max: int) -> Definition:
     check_bounded(bits, es, regime_max)
     return two_sided(bits, lambda k: _bounded(bits, es, regime_max, k), lambda k: _bounded(bits + 1, es, regime_max, 2 * k + 1))

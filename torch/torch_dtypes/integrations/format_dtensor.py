@@ -34,6 +34,12 @@ _aten = torch.ops.aten
 _MOVES = {_aten.detach.default, _aten.alias.default, _aten.clone.default, _aten.view.default, _aten._unsafe_view.default}
 _CASTS = {_aten.to.dtype, _aten.to.device, _aten.to.dtype_layout, _aten.to.other, _aten.type_as.default}
 _SUMS = ("machine", "float32", "float64")
+# Means of all elements and their gradients, which PyTorch's sharding rules make of each rank's own elements: gradients are divided by the number of
+# those, and parts of different sizes count alike. (Stock DTensors have that.)
+_LOSSES = (_aten.mse_loss, _aten.smooth_l1_loss, _aten.huber_loss, _aten.soft_margin_loss, _aten.binary_cross_entropy)
+_MEANS = {*(loss.default for loss in _LOSSES), _aten.binary_cross_entropy_with_logits.default}
+_GRADIENTS_OF_MEANS = {getattr(_aten, f"{loss.__name__}_backward").default for loss in _LOSSES}
+_MEAN = 1  # at::Reduction
 
 
 class FormatDTensor(DTensor):
@@ -228,6 +234,39 @@ def _normalised(func, args, kwargs):
     return cast(func(*args, **kwargs), dtype)
 
 
+def _lies_apart(x: DTensor) -> bool:
+    return any(p.is_shard() for p in x._spec.placements)
+
+
+def _lies_unevenly(x: DTensor) -> bool:
+    """Whether ranks have parts of different sizes."""
+    parts = [1] * x.dim()
+    for place, ranks in zip(x._spec.placements, x._spec.mesh.shape, strict=True):
+        if place.is_shard():
+            parts[place.dim] *= ranks
+    return any(size % count for size, count in zip(x.shape, parts, strict=True))
+
+
+def _needs_all(func, args, kwargs) -> bool:
+    """Whether the sharding rules would make another mean, or gradient of one, than one process does."""
+    known = func in _GRADIENTS_OF_MEANS or func in _MEANS
+    if not known:
+        return False
+    names = (a.name for a in func._schema.arguments)
+    reduction = {**dict(zip(names, args, strict=False)), **kwargs}.get("reduction", _MEAN)
+    differs = _lies_unevenly if func in _MEANS else _lies_apart
+    return reduction == _MEAN and any(differs(x) for x in args if isinstance(x, DTensor))
+
+
+def _of_all(func, args, kwargs):
+    """A mean over all ranks' elements, or its gradient, of which each rank computes the whole; of a gradient it keeps its own part."""
+    found = func(*_map(_whole, args), **_map(_whole, kwargs))
+    if func in _MEANS:
+        return found
+    places = iter(args[1]._spec.placements)
+    return _placed(found, lambda _: next(places))
+
+
 def _meant(args, kwargs):
     """Dtypes among the arguments as tensors of ours understand them: PyTorch's own C++ asks for the container where it means a tensor's dtype."""
     if not any(isinstance(v, torch.dtype) for v in (*args, *kwargs.values())):
@@ -265,6 +304,8 @@ def _dispatch(func, args, kwargs):
         args, kwargs = (_map(lambda x: _added_up(x) if _is_ours(x) else x, part) for part in (args, kwargs))
     if func is _aten.rms_norm.default and _is_ours(args[0]):
         return _normalised(func, args, kwargs)
+    if _needs_all(func, args, kwargs):
+        return _of_all(func, args, kwargs)
     if func is _aten.fill_.Tensor:  # by which x[i] = number goes, and which has no sharding rule
         func, args = _aten.fill_.Scalar, (args[0], args[1].item())
     if func is _aten.convolution_backward.default:

@@ -305,6 +305,18 @@ def test_typed_storages_become_tensors(dtype):
 
 
 @few_dtypes
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+def test_untyped_storages_are_codes(dtype):
+    t = torch.tensor(VALUES, dtype=dtype)
+    for convert in (torch.tensor, torch.as_tensor, torch.asarray, torch.ones(1, dtype=dtype).new_tensor):
+        made = convert(t.untyped_storage(), dtype=dtype)
+        assert made.dtype is dtype and made.tolist() == VALUES
+        with pytest.raises(RuntimeError, match=f"expected a storage of {dtype} or an untyped one, but got one of torch.float32"):
+            convert(torch.ones(2).storage(), dtype=dtype)
+    assert torch.as_tensor(t.untyped_storage(), dtype=dtype).data_ptr() == t.data_ptr()
+
+
+@few_dtypes
 @pytest.mark.parametrize("other", [torch.float32, torch.bfloat16, torch.float64, torch.q52], ids=str)
 def test_set_wants_one_dtype(dtype, other):
     mine, theirs = torch.ones(2, dtype=dtype), torch.ones(2, dtype=other)

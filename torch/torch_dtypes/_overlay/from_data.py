@@ -51,9 +51,16 @@ def _wants_default(values: torch.Tensor, data: object) -> bool:
 
 
 def _given_tensor(data: object, asked: torch.dtype | None) -> object:
-    """Data that stock refuses, arrays of ml_dtypes and typed storages of ours, as a tensor on their memory; others as they are."""
+    """Data that stock refuses, arrays of ml_dtypes and typed storages of ours, as a tensor on their memory, and untyped storages given one of our
+    dtypes, which are codes; others as they are."""
     if isinstance(data, torch.TypedStorage):
-        return interop.of_storage(data) if _C.format_of(data.dtype) is not None else data
+        if _C.format_of(data.dtype) is not None:
+            return interop.of_storage(data._untyped_storage, data.dtype)  # its public name warns
+        if asked is not None and _C.format_of(asked) is not None:
+            raise RuntimeError(f"expected a storage of {asked} or an untyped one, but got one of {data.dtype}")
+        return data
+    if isinstance(data, torch.UntypedStorage) and asked is not None and _C.format_of(asked) is not None:
+        return interop.of_storage(data, asked)
     return data if isinstance(data, torch.Tensor) else interop.adopt(data, asked)
 
 

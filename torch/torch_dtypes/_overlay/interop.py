@@ -175,12 +175,12 @@ def is_buffer(data: object) -> bool:
     return True
 
 
-# Typed storages
+# Storages
 
 
-def of_storage(storage: torch.TypedStorage) -> torch.Tensor:
-    """A tensor of a storage's dtype on its memory."""
-    return torch.empty(0, dtype=storage.dtype).set_(storage._untyped_storage)  # its public name warns
+def of_storage(storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor of codes on a storage's memory."""
+    return torch.empty(0, dtype=dtype, device=storage.device).set_(storage)
 
 
 # A Python function on each element.

@@ -227,3 +227,64 @@ def test_a_default_tensor_type_ends_it(kind):
         assert set(found) == {expected}
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+class Exported:
+    """What hands out a tensor by DLPack alone."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __dlpack__(self, **kwargs):
+        return self.tensor.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self):
+        return self.tensor.__dlpack_device__()
+
+
+@few_dtypes
+@pytest.mark.parametrize("stock", [torch.float32, torch.float64, torch.int64], ids=str)
+def test_data_of_a_dtype_of_their_own_keep_it_and_their_memory_under_a_default(default_dtype, stock, dtype):
+    x = torch.arange(3, dtype=stock)
+    default_dtype(dtype)
+    for data in (x, x.numpy(), Exported(x), torch.utils.dlpack.to_dlpack(x)):
+        made = torch.asarray(data)
+        assert made.dtype is stock and made.data_ptr() == x.data_ptr()
+    for data in (x, x.numpy(), torch.utils.dlpack.to_dlpack(x)):  # of what hands it out by DLPack alone stock makes no copy
+        made = torch.asarray(data, copy=True)
+        assert made.dtype is stock and made.data_ptr() != x.data_ptr() and made.tolist() == [0, 1, 2]
+    assert torch.as_tensor(Exported(x)).dtype is torch.tensor(Exported(x)).dtype is stock
+    made = torch.asarray(torch.utils.dlpack.to_dlpack(x), dtype=dtype)
+    assert made.dtype is dtype and made.tolist() == [0, 1, 2]
+
+
+@few_dtypes
+def test_what_shares_no_memory_is_refused_without_a_copy_under_a_default(default_dtype, dtype):
+    default_dtype(dtype)
+    for data in ([1, 2], [1.0, 2], 1, 0.5):
+        with pytest.raises(ValueError, match=r"expected a tensor, an array or a buffer to share memory with \(copy=False\), but got"):
+            torch.asarray(data, copy=False)
+    with pytest.raises(RuntimeError, match="can't alias NumPy scalars"):
+        torch.asarray(np.float64(0.5), copy=False)
+
+
+@few_dtypes
+def test_a_buffer_is_codes_of_the_default(default_dtype, dtype):
+    x = torch.tensor([1.0, 2, 3], dtype=dtype)
+    buffer = bytearray(bytes(x.untyped_storage()))
+    default_dtype(dtype)
+    made = torch.asarray(buffer)
+    assert made.dtype is dtype and made.tolist() == [1, 2, 3]
+
+
+@few_dtypes
+@pytest.mark.parametrize("ends", [(1j, 2), (0.5, 2j), (torch.tensor(1j), 2)], ids=str)
+def test_numbers_between_complex_ends_are_complex(default_dtype, ends, dtype):
+    for function in (torch.linspace, torch.logspace):
+        expected = function(*ends, 4)
+        default_dtype(dtype)
+        assert torch.equal(function(*ends, 4), expected) and torch.equal(function(start=ends[0], end=ends[1], steps=4), expected)
+        default_dtype(torch.float32)
+        for options in ({"dtype": dtype}, {"out": torch.ones(4, dtype=dtype)}):
+            with pytest.raises(RuntimeError, match=f"expected real ends for a result of {dtype}, but got"):
+                function(*ends, 4, **options)

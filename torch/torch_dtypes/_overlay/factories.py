@@ -145,17 +145,26 @@ def through_float64(name: str):
 
 
 def between(factory):
-    """linspace and logspace: ends that are tensors say nothing of the result's dtype, which is the one asked for or the default."""
+    """linspace and logspace: ends that are tensors say nothing of the result's dtype, which is the one asked for or the default; but that complex
+    ones make it complex, as in stock."""
 
     def number(x):
         return x.double() if isinstance(x, torch.Tensor) and _C.is_format_tensor(x) else x
+
+    def is_complex(x):
+        return x.is_complex() if isinstance(x, torch.Tensor) else isinstance(x, complex)
 
     def made(stock, *args, **kwargs):
         args = [number(x) for x in args]
         kwargs = {k: x if k == "out" else number(x) for k, x in kwargs.items()}
         dtype, out = kwargs.get("dtype"), kwargs.get("out")
         asked = [d for d in (dtype, None if out is None else out.dtype) if d is not None] or [torch.get_default_dtype()]
-        ours = any(_C.format_of(d) is not None for d in asked)
+        ours = [d for d in asked if _C.format_of(d) is not None]
+        ends = [*args[:2], *(kwargs[k] for k in ("start", "end") if k in kwargs)]
+        if ours and any(map(is_complex, ends)):
+            if dtype is not None or out is not None:
+                raise RuntimeError(f"expected real ends for a result of {ours[0]}, but got {ends[0]} and {ends[1]}")
+            ours = []
         return factory(stock, *args, **kwargs) if ours else stock(*args, **kwargs)
 
     return made

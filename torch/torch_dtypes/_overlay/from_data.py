@@ -40,14 +40,17 @@ def _filled(values: torch.Tensor, data: object, dtype: torch.dtype) -> torch.Ten
 
 def _from_python(data: object) -> bool:
     """Whether data are numbers (NumPy's float64, which is Python's, too), or lists of them, and no tensor or array."""
-    if isinstance(data, float):
-        return True
-    return not (isinstance(data, torch.Tensor) or hasattr(data, "__array_interface__") or hasattr(data, "__dlpack__"))
+    return isinstance(data, float) or not _brings_dtype(data)
+
+
+def _brings_dtype(data: object) -> bool:
+    """Whether data are elements of a dtype of their own: a tensor, an array or number of NumPy, what DLPack reads (a capsule only once)."""
+    return isinstance(data, torch.Tensor) or hasattr(data, "__array_interface__") or hasattr(data, "__dlpack__") or type(data).__name__ == "PyCapsule"
 
 
 def _wants_default(values: torch.Tensor, data: object) -> bool:
     """Whether stock would have given values the default dtype: fractions from Python."""
-    return values.is_floating_point() and not isinstance(data, torch.Tensor) and not hasattr(data, "__array_interface__")
+    return values.is_floating_point() and not _brings_dtype(data)
 
 
 def _given_tensor(data: object, asked: torch.dtype | None) -> object:
@@ -157,16 +160,18 @@ def asarray(stock, data, *args, **kwargs):
         return stock(data, *args, copy=copy, **kwargs)  # which knows what becomes of its graph
     if asked is None and isinstance(data, (list, tuple)):
         asked = kwargs["dtype"] = _dtype_of_elements(data)
-    if asked is not None and _C.format_of(asked) is None:
+    if _C.format_of(asked) is None if asked is not None else _brings_dtype(data):
         return stock(data, *args, copy=copy, **kwargs)
     dtype, requires_grad, _ = take(kwargs)
-    if asked is not None and interop.is_buffer(data):
+    if interop.is_buffer(data):
         return finish(stock(data, *args, dtype=bits_dtype(dtype), copy=copy, **kwargs).view(dtype), dtype, requires_grad, None)
+    if copy is False and asked is None:
+        raise ValueError(f"expected a tensor, an array or a buffer to share memory with (copy=False), but got {type(data).__name__}")
     values = _exact(stock, data, *args, real=asked is not None, **kwargs)
-    if asked is None and not _wants_default(values, data):
-        return values.requires_grad_() if requires_grad else values
     if copy is False:
         raise ValueError(f"expected data that can become {dtype} without a copy (copy=False), but got {values.dtype}")
+    if asked is None and not _wants_default(values, data):
+        return values.requires_grad_() if requires_grad else values
     return finish(_filled(values, data, dtype), dtype, requires_grad, None)
 
 

@@ -327,6 +327,13 @@ def test_legacy_new(dtype):
     whole = x.new(x.untyped_storage())
     expect_tensor(whole, dtype, (6,))
     assert whole.data_ptr() == x.data_ptr()
+    expect_tensor(x.new(size=(4, 5)), dtype, (4, 5))
+    expect_tensor(x.new(other=x, device="cpu"), dtype, (2, 3))
+    expect_tensor(x.new(storage=x.untyped_storage()), dtype, (6,))
+    expect_same(x.new(data=[1.5, 2.5]), torch.tensor([1.5, 2.5]))
+    for args, kwargs in (((3,), {"size": (2,)}), ((), {"size": (2,), "other": x}), ((), {"shape": (2,)})):
+        with pytest.raises(TypeError, match="new: expected one of size, other, storage and data, and device, but got"):
+            x.new(*args, **kwargs)
 
 
 @few_dtypes

@@ -338,7 +338,12 @@ def test_python_functions_on_elements(dtype):
         with pytest.raises(TypeError, match=f"map_: expected tensors of one dtype, {a.dtype}, but got one of {b.dtype}"):
             a.map_(b, lambda a, b: a)
     with pytest.raises(RuntimeError, match=r"Can't call apply_\(\) on Variable that requires grad"):
-        t.requires_grad_().apply_(abs)
+        t.clone().requires_grad_().apply_(abs)
+    differentiated = t.clone().requires_grad_()
+    with pytest.raises(RuntimeError, match=r"Can't call map_\(\) on Variable that requires grad"):
+        t.map_(differentiated, lambda a, b: b)
+    with pytest.raises(RuntimeError, match=r"Can't call map2_\(\) on Variable that requires grad"):
+        t.map2_(t, differentiated, lambda a, b, c: c)
     assert torch.ones(2).apply_(lambda v: v + 1).tolist() == [2.0, 2.0]
 
 

@@ -201,8 +201,10 @@ def legacy_new(stock, self, *args, **kwargs):
     if stock is not None and torch.overrides.has_torch_function_unary(self):
         return stock(*args, **kwargs)  # which asks the subclass, and comes back here
     device = kwargs.pop("device", None) or self.device
+    if not args and len(kwargs) == 1 and (name := next(iter(kwargs))) in ("size", "other", "storage", "data"):
+        args = (torch.Size(kwargs.pop(name)) if name == "size" else kwargs.pop(name),)
     if kwargs:
-        raise TypeError(f"new: expected no other keyword than device, but got {sorted(kwargs)}")
+        raise TypeError(f"new: expected one of size, other, storage and data, and device, but got {sorted(kwargs)} and {len(args)} without a name")
     if not args:
         return torch.empty(0, dtype=self.dtype, device=device)
     first = args[0]

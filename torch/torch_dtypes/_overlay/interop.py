@@ -188,7 +188,7 @@ def of_storage(storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.Tenso
 
 def _by_elements(stock, self, others, function):
     name = stock.__name__
-    if self.requires_grad:
+    if any(t.requires_grad for t in (self, *others)):
         raise RuntimeError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
     if (other := next((t for t in others if t.dtype is not self.dtype), None)) is not None:
         raise TypeError(f"{name}: expected tensors of one dtype, {self.dtype}, but got one of {other.dtype}")

@@ -231,6 +231,18 @@ def test_a_builtin_as_a_hook_promotes_as_outside():
         x.sum().backward()
 
 
+@each_dtype
+def test_a_hook_of_one_result_leaves_the_gradients_of_others(dtype):
+    """Of a node with several results a tensor's hook sees its own gradient, which is None where another result was used alone."""
+    x, seen = leaf(X, dtype), []
+    first, second, _ = x.unbind()
+    first.register_hook(seen.append)
+    second.backward()
+    assert seen == [None]
+    expect_own(x)
+    assert x.grad.tolist() == [0, 1, 0]
+
+
 class Passes(torch.utils._python_dispatch.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return func(*args, **(kwargs or {}))

@@ -93,10 +93,11 @@ bool any_of_ours(const variable_list& list) {
   return std::any_of(list.begin(), list.end(), [](const at::Tensor& t) { return t.defined() && at::formats::entry_beneath(t); });
 }
 
-// After stock's own call, given stock gradients: none of them may be ours now. Which hook it was is not known any more.
+// After stock's own call, given stock gradients: none of them may be ours now. Which hook it was is not known any more. (A tensor's hooks see its
+// gradient alone: those of its node's other results, which may be ours, come back as they were.)
 void expect_stock(const variable_list& returned, const variable_list& given, PyObject* dict) {
   for (size_t i = 0; i < returned.size(); ++i) {
-    if (!returned[i].defined() || !at::formats::entry_beneath(returned[i])) continue;
+    if (!returned[i].defined() || returned[i].is_same(given[i]) || !at::formats::entry_beneath(returned[i])) continue;
     const pybind11::gil_scoped_acquire gil;
     std::string names;
     THPObjectPtr hooks(PyDict_Values(dict));

@@ -5,6 +5,7 @@ import pytest
 import torch
 from test_factories import every_dtype, expect_same, expect_tensor, few_dtypes
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import torch_dtypes
 
@@ -288,3 +289,30 @@ def test_numbers_between_complex_ends_are_complex(default_dtype, ends, dtype):
         for options in ({"dtype": dtype}, {"out": torch.ones(4, dtype=dtype)}):
             with pytest.raises(RuntimeError, match=f"expected real ends for a result of {dtype}, but got"):
                 function(*ends, 4, **options)
+
+
+class Names(TorchDispatchMode):
+    """The operators that it sees."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+@few_dtypes
+def test_dispatch_modes_see_the_backward_pass(default_dtype, dtype):
+    """The default dtype was taken for an argument of the pass, which a mode must not see."""
+    default_dtype(dtype)
+    for own in (dtype, torch.float64):
+        x, one = torch.tensor([0.5, 1], dtype=own, requires_grad=True), torch.ones(2, dtype=own)
+        y = x.sin()
+        with Names() as of_grad:
+            torch.autograd.grad(y, x, one, retain_graph=True)
+        with Names() as of_backward:
+            y.backward(one)
+        for names in (of_grad, of_backward):
+            assert {"cos", "mul"} <= set(names.seen)

@@ -238,7 +238,9 @@ PyObject* with_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
       (has(h, When::OwnNested) && first_holds_own_tensor(args)) || (has(h, When::OwnAutocast) && at::formats::autocast_has_format()) ||
       (has(h, When::OwnGiven) && later_hold_own_tensors(args)) ||
       (kwargs && has(h, When::OwnOut) && format_of_tensor(PyDict_GetItemString(kwargs, "out"))) || is_script_on_formats(h, args, kwargs);
-  bool own_dtype = (dtype && format_of_dtype(dtype)) || (!dtype && default_dtype);
+  // A default dtype is an argument of what makes tensors of it, and of no backward pass, whose formulas modes are to see.
+  const bool of_default = !dtype && default_dtype && has(h, When::DefaultDtype) && !has(h, When::RunsBackward);
+  bool own_dtype = (dtype && format_of_dtype(dtype)) || of_default;
   bool guarded = has(h, When::GuardAlways) || (dtype && has(h, When::GuardKeyword));
   if (h.when & kScans) {
     const Arguments given(args, kwargs);

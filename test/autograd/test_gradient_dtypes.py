@@ -254,6 +254,23 @@ def test_where_with_a_complex_number_has_a_real_gradient(dtype, number_first):
 
 
 @each_dtype
+@pytest.mark.parametrize("way", ["to", "copy_"])
+def test_a_cast_to_complex_numbers_takes_the_real_part_without_a_warning(dtype, way):
+    """As stock's do: the imaginary part of the gradient is nothing that a user loses."""
+    x = leaf(X, dtype)
+    y = x.to(torch.complex128) if way == "to" else torch.empty(3, dtype=torch.complex128).copy_(x)
+    torch.set_warn_always(True)
+    try:
+        (y * torch.tensor([2 + 1j, 1j, -1])).sum().abs().backward()
+    finally:
+        torch.set_warn_always(False)
+    expect_own(x)
+    reference = leaf(X, dtype).detach().double().requires_grad_()
+    (reference * torch.tensor([2 + 1j, 1j, -1])).sum().abs().backward()
+    assert torch.equal(x.grad, reference.grad.to(dtype))
+
+
+@each_dtype
 def test_second_derivatives_of_group_norm(dtype):
     """From 2.14 on the stock formula makes zeros for what a result has no gradient of; before, none."""
     x, w, b, direction = (torch.randn(*size).to(dtype).requires_grad_() for size in ((2, 4, 3), (4,), (4,), (2, 4, 3)))

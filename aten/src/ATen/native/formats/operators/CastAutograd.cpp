@@ -3,6 +3,7 @@
 #include <ATen/AutogradNode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_to_copy_ops.h>
+#include <ATen/ops/real.h>
 #include <ATen/ops/to_ops.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -17,6 +18,11 @@ using c10::ScalarType;
 using std::optional;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
+
+// What belongs to a real tensor: the gradient of a complex result has an imaginary part that nobody asked for, and dropping it is no loss to warn of.
+at::Tensor real_part_for(const at::Tensor& gradient, ScalarType target) {
+  return gradient.is_complex() && !c10::isComplexType(target) ? at::real(gradient) : gradient;
+}
 
 // The gradient of a cast goes back by the cast to the dtype it came from, which only this knows: the stock formula would remember the
 // container instead. A node like the stock ones, for torch.func differentiates no torch::autograd::Function.
@@ -35,7 +41,7 @@ struct CastBackward final : Node {
     const ExplicitDtypeGuard explicit_dtype;
     const HiddenFromModes hidden;
     const ScalarType target = format ? c10::formats::scalar_type(*format) : dtype;
-    return {at::_ops::to_device::call(grads[0], device, target, false, false, {})};
+    return {at::_ops::to_device::call(real_part_for(grads[0], target), device, target, false, false, {})};
   }
 };
 
@@ -67,7 +73,7 @@ at::Tensor gradient_of_dtype(const at::Tensor& gradient, ScalarType dtype, bool 
   if ((own ? c10::formats::scalar_type(*own) : gradient.scalar_type()) == dtype || !(ours || stock_too)) return gradient;
   const ExplicitDtypeGuard exact;
   const HiddenFromModes hidden;
-  return at::_ops::to_dtype::call(gradient, dtype, false, false, {});
+  return at::_ops::to_dtype::call(real_part_for(gradient, dtype), dtype, false, false, {});
 }
 
 void keep_gradient_dtypes(const at::Tensor& result, std::vector<ScalarType> dtypes) {

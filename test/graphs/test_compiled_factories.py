@@ -157,19 +157,26 @@ def test_exported(name):
     assert_same(program(y), Model()(y))
 
 
-@pytest.mark.parametrize("name", ["zeros_like", "new_ones", "full of integers", "zeros"])
+OF_A_DEFAULT = {
+    "zeros_like": lambda x: torch.zeros_like(x.float()),
+    "new_ones": lambda x: x.float().new_ones(2),
+    "full of integers": lambda x: torch.full((2,), 2),
+    "zeros": lambda x: torch.zeros(2),
+}
+
+
+@pytest.mark.parametrize("name", OF_A_DEFAULT)
 def test_what_a_default_dtype_of_ours_is_not_that_of(name):
-    """Eager code makes it in the default dtype unseen: a recording would have another, so there is none."""
-    f = {
-        "zeros_like": lambda x: torch.zeros_like(x.float()),
-        "new_ones": lambda x: x.float().new_ones(2),
-        "full of integers": lambda x: torch.full((2,), 2),
-        "zeros": lambda x: torch.zeros(2),
-    }[name]
-    x = torch.ones(3, dtype=torch.q43)
+    """Eager code makes tensors in the default dtype unseen: a recording would have another, so there is none. What has an operand's dtype is seen."""
+    f, x = OF_A_DEFAULT[name], torch.ones(3, dtype=torch.q43)
     torch.set_default_dtype(torch.q43)
     try:
-        with pytest.raises(NotRecordable, match="does not see it"):
-            Recorded(lambda x: [f(x)], [x], differentiable=False)
+        if name in ("zeros_like", "new_ones"):
+            recorded = Recorded(lambda x: [f(x)], [x], differentiable=False)
+            assert_same(recorded.results[0], f(x))
+            assert [str(node.target).split(".")[1] for node in recorded.forward_nodes[1:]] == ["_to_copy", name]
+        else:
+            with pytest.raises(NotRecordable, match="does not see it"):
+                Recorded(lambda x: [f(x)], [x], differentiable=False)
     finally:
         torch.set_default_dtype(torch.float32)

@@ -1,5 +1,7 @@
 """Numbers that are drawn lie where a float32 draw does: an interval stays open where it is, and what is positive is not rounded to 0."""
 
+import re
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -40,6 +42,66 @@ def test_other_ends_are_not_kept_to(interval):
 def test_an_interval_without_numbers_gives_the_nearest():
     assert torch.empty(100, dtype=torch.q43).uniform_(1.01, 1.02).eq(1).all()
     assert torch.empty(100, dtype=torch.q43).uniform_(1, 1).eq(1).all()
+
+
+RANGES = {
+    "e8m7": [(0, 1000), (-300, 3000), (-1001, -998)], "posit16es2": [(0, 5000), (-2049, 2049)], "q43": [(0, 241), (17, 19)],
+    "q43_stochastic": [(-15, 18)], "e5m5_up": [(0, 129)], "lns4_3": [(1, 12)],
+}  # fmt: skip
+DRAWS = {
+    "randint": lambda low, high, dtype: torch.randint(low, high, (3000,), dtype=dtype),
+    "randint by name": lambda low, high, dtype: torch.randint(low=low, high=high, size=(3000,), dtype=dtype),
+    "randint out": lambda low, high, dtype: torch.randint(low, high, (3000,), out=torch.empty(0, dtype=dtype)),
+    "randint_like": lambda low, high, dtype: torch.randint_like(torch.empty(3000, dtype=dtype), low, high),
+    "randint_like of stock": lambda low, high, dtype: torch.randint_like(torch.empty(3000), low, high, dtype=dtype),
+    "randint_like by hand": lambda low, high, dtype: torch.ops.aten.randint_like.low_dtype(torch.empty(3000, dtype=dtype), low, high),
+    "random_": lambda low, high, dtype: torch.empty(3000, dtype=dtype).random_(low, high),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize(("name", "low", "high"), [(name, *ends) for name, all_ends in RANGES.items() for ends in all_ends])
+def test_integers_stay_in_their_range(name, low, high, draw):
+    """999 is 1000 in e8m7, which is none of range(1000)."""
+    dtype = torch_dtypes.dtype(name)
+    x = DRAWS[draw](low, high, dtype)
+    assert x.dtype is dtype and x.min().item() >= low and x.max().item() < high
+    assert len(x.unique()) > 1 or high - low < 4
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize(
+    ("name", "low", "high", "words"),
+    [
+        ("q43", 0, 300, "within the numbers of torch.q43, -240 to 240, but got [0, 300)"),
+        ("posit8es0", -65, 3, "within the numbers of torch.posit8es0, -64 to 64"),
+        ("e8m7", 100_000, 100_100, "that holds numbers of torch.e8m7, but got [100000, 100100), beside 99840 and 100352"),
+        ("e8m7", 999, 1000, "that holds numbers of torch.e8m7"),
+    ],
+)
+def test_ranges_that_a_format_has_not(name, low, high, words, draw):
+    with pytest.raises(RuntimeError, match=re.escape(words)):
+        DRAWS[draw](low, high, torch_dtypes.dtype(name))
+
+
+def test_a_range_without_an_end_ends_where_the_format_misses_an_integer():
+    x = torch.empty(5000, dtype=torch_dtypes.dtype("e8m7")).random_(-300, None)
+    assert x.min().item() == -300 and x.max().item() == 256
+    with pytest.raises(RuntimeError, match=r"expected from of at most 256, up to which torch.e8m7 has every integer, but got 300"):
+        x.random_(300, None)
+
+
+def test_a_permutation_has_every_integer():
+    e8m7 = torch_dtypes.dtype("e8m7")
+    assert torch.randperm(257, dtype=e8m7).double().sort().values.tolist() == list(range(257))
+    assert torch.randperm(257, out=torch.empty(0, dtype=e8m7)).double().sort().values.tolist() == list(range(257))
+    out = torch.empty(0, dtype=e8m7)
+    for call in (lambda: torch.randperm(258, dtype=e8m7), lambda: torch.randperm(n=258, dtype=e8m7), lambda: torch.randperm(258, out=out)):
+        with pytest.raises(RuntimeError, match=r"expected n of at most 257, since torch.e8m7 has every integer up to 256, but got 258"):
+            call()
+    assert torch.randperm(16, dtype=torch_dtypes.dtype("fixed4_4")).max() == 15
+    with pytest.raises(RuntimeError, match=r"expected n of at most 16, since torch.fixed4_4 has every integer up to 15, but got 17"):
+        torch.randperm(17, dtype=torch_dtypes.dtype("fixed4_4"))
 
 
 @dtypes

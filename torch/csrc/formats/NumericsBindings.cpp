@@ -7,6 +7,7 @@
 #include <ATen/MixedOperands.h>
 #include <ATen/native/formats/BlockChop.h>
 #include <ATen/native/formats/Chop.h>
+#include <ATen/native/formats/DrawnIntegers.h>
 #include <ATen/native/formats/Elementary.h>
 #include <ATen/native/formats/FillInfinity.h>
 #include <ATen/native/formats/GpuKernels.h>
@@ -154,6 +155,10 @@ void bind_numerics(py::module_& m) {
     HANDLE_TH_ERRORS // for its warning
         return at::formats::fill_number(value, expect_format(dtype));
     END_HANDLE_TH_ERRORS_PYBIND
+  });
+  m.def("expect_permutation", [](py::handle dtype, int64_t n) { at::formats::expect_permutation(expect_format(dtype), n); });
+  m.def("drawn_integers", [](py::handle dtype, int64_t from, int64_t to, const std::string& who) {
+    return at::formats::drawn_integers(expect_format(dtype), from, to, who);
   });
   m.def("rounding_override", &at::formats::rounding_override);
   m.def("set_rounding_override", &at::formats::set_rounding_override);

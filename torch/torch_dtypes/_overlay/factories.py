@@ -178,6 +178,8 @@ def drawn(name: str):
             return stock(*args, **kwargs)
         dtype, *rest = take_all(kwargs)
         values = stock(*args, dtype=_drawing_type(dtype), **kwargs)
+        if name == "randint":
+            values = _within(values, dtype, "randint", args, kwargs)
         with _words_of(kwargs.get("generator")):
             return finish(_below_one(values, dtype) if name == "rand" else values, dtype, *rest)
 
@@ -207,6 +209,22 @@ def _below_one(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     values = _zero_below_least(values, dtype)
     with rounding("toward_zero"):
         return values.to(dtype)
+
+
+def _within(values: torch.Tensor, dtype: torch.dtype, who: str, args: tuple, kwargs: dict) -> torch.Tensor:
+    """Integers drawn from [low, high), the arguments before a size, held to where rounding leaves them in it."""
+    ends = [x for x in args if not isinstance(x, (tuple, list))]
+    high = kwargs["high"] if "high" in kwargs else ends.pop()
+    low = kwargs["low"] if "low" in kwargs else ends.pop() if ends else 0
+    return values.clamp_(*_C.drawn_integers(dtype, int(low), int(high), who))
+
+
+def permutation(stock, *args, **kwargs):
+    """randperm, by way of float64: of integers that float32 may not have."""
+    n, dtype = args[0] if args else kwargs.get("n"), kwargs.get("dtype")
+    if isinstance(n, int) and dtype is not None and _C.format_of(dtype) is not None:
+        _C.expect_permutation(dtype, n)
+    return through_float64("randperm")(stock, *args, **kwargs)
 
 
 def _zero_below_least(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -281,6 +299,8 @@ def like(name: str):
             drawing, pinned = _drawing_type(dtype), kwargs.pop("pin_memory", False)
             shaped = torch.empty_like(self, dtype=drawing) if _C.is_format_tensor(self) else self
             values = stock(shaped, *args, dtype=drawing, **kwargs)
+            if kind == "randint":
+                values = _within(values, dtype, name, args, kwargs)
             return finish(_below_one(values, dtype) if kind == "rand" else values, dtype, requires_grad, None, pinned)
         value = args[0] if args else kwargs.pop("fill_value", None)
         result = _blank(torch.empty_like(self, dtype=bits_dtype(dtype), **kwargs), dtype)
@@ -331,7 +351,7 @@ HOOKS = [
     *(Builtin("torch", name, drawn(name), _FROM_NOTHING) for name in ("rand", "randn")),
     Extended("torch.quasirandom.SobolEngine", "draw", sobol_points),
     Builtin("torch", "randint", drawn("randint"), When.DTYPE_KEYWORD),
-    Builtin("torch", "randperm", through_float64("randperm"), When.DTYPE_KEYWORD),  # integers that float32 may not have
+    Builtin("torch", "randperm", permutation, When.DTYPE_KEYWORD),
     Builtin("torch", "arange", arange, _FROM_NOTHING),
     Builtin("torch", "linspace", between(linspace), _ENDS),
     Builtin("torch", "logspace", between(through_float64("logspace")), _ENDS),

@@ -301,7 +301,7 @@ def _dispatch(func, args, kwargs):
         return found
     dispatcher = DTensor._op_dispatcher
     if func not in _MOVES and not func._schema._is_view_op():
-        args, kwargs = (_map(lambda x: _added_up(x) if _is_ours(x) else x, part) for part in (args, kwargs))
+        args, kwargs = _map(_added_up, args), _map(_added_up, kwargs)  # stock ones too: some rules take a part of a divisor for the whole
     if func is _aten.rms_norm.default and _is_ours(args[0]):
         return _normalised(func, args, kwargs)
     if _needs_all(func, args, kwargs):

@@ -69,18 +69,6 @@ BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts)
   }
 }
 
-// The nearest number to a draw may be the end that an interval is open at, or 0. (An end that is no number of the format is not kept to: what
-// initialises parameters is float32's draw, rounded.)
-void BoxedCall::keep_range(const Plan& plan, const torch::jit::Stack& stack, size_t base) {
-  if (!format_ || casts_ != Casts::Plain) return;
-  const Format& f = format_->format;
-  if (plan.has(fact::Positive)) least_ = c10::formats::smallest(f);
-  if (!plan.has(fact::Interval)) return;
-  const double from = stack[base + 1].toDouble(), to = stack[base + 2].toDouble();
-  const double below = c10::formats::number_from(f, to) == to ? c10::formats::number_below(f, to) : to;
-  if (below >= from && below < to) most_ = below;
-}
-
 // Stand-ins of the operands that tell what float64's results stand for, as they were before the operator writes.
 void BoxedCall::keep_operand(const Plan& plan, const torch::jit::Stack& stack, size_t base) {
   if (plan.has(fact::Powers)) {
@@ -357,7 +345,8 @@ at::Tensor BoxedCall::before_rounding(const at::Tensor& t) const {
     at::Tensor values = t;
     return least > 0 ? values.masked_fill_(values.lt(least), 0) : values;
   }
-  if (plan_.has(fact::Interval | fact::Positive) && t.scalar_type() == compute_ && format_) return at::Tensor(t).clamp_(least_, most_);
+  if (plan_.has(fact::Interval | fact::Integers | fact::Positive) && t.scalar_type() == compute_ && format_)
+    return at::Tensor(t).clamp_(least_, most_);
   if (!operand_.defined() || t.scalar_type() != operand_.scalar_type()) return t;
   const FunctionEnds ends = ends_of(plan_.base, near_, ranged_, tail_of(plan_));
   return casts_ == Casts::Plain ? put_ends(t, operand_, ends) : with_ends(t, operand_, ends); // which autograd keeps

@@ -44,7 +44,8 @@ class BoxedCall {
   at::Tensor stand_in(const at::Tensor& t, bool written);
 
   at::Tensor before_rounding(const at::Tensor& t) const;
-  void keep_range(const Plan& plan, const torch::jit::Stack& stack, size_t base);
+  void keep_range(const Plan& plan, torch::jit::Stack& stack, size_t base);
+  void keep_integers(const Plan& plan, torch::jit::Stack& stack, size_t base);
   at::Tensor laid_out(const at::Tensor& t) const;
 
   const Plan& plan_;

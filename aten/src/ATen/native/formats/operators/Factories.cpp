@@ -6,12 +6,12 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/formats/DrawnIntegers.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/fill_ops.h>
 #include <ATen/ops/random_ops.h>
-#include <c10/formats/ExactCodec.h>
 #include <torch/library.h>
 
 #include <limits>
@@ -112,16 +112,9 @@ at::Tensor new_ones_kernel(const at::Tensor& self, SymIntArrayRef size, optional
   return new_full_kernel(self, size, int64_t{1}, dtype, layout, device, pin);
 }
 
-// Integers up to the largest power of two below which the format has every one, as stock draws them for its floats; those of the compute
-// type would overflow.
+// Integers up to the last before which the format has every one, as stock draws them for its floats; those of the compute type would overflow.
 at::Tensor& random_kernel(at::Tensor& self, optional<at::Generator> generator) {
-  const Format& format = entry_of(self).format;
-  const auto has = [&](int64_t n) {
-    using namespace c10::formats;
-    return to_double(decode(format, encode(format, unpack(n), 0))) == static_cast<double>(n);
-  };
-  int64_t most = 1;
-  while (most < int64_t{1} << 52 && has(2 * most) && has(2 * most - 1)) most *= 2;
+  const int64_t most = counts_to(entry_of(self).format);
   const at::AutoDispatchBelowADInplaceOrView guard;
   return at::_ops::random__to::call(self, most + 1, std::move(generator));
 }

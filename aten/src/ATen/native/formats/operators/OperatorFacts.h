@@ -65,6 +65,7 @@ enum class Way : uint8_t {
   _(FillsInPlace)    /* so for the in-place operator */                                                                    \
   _(BelowOne)        /* draws from [0, 1): nothing is rounded up */                                                        \
   _(Interval)        /* draws from [from, to), its arguments: nothing is rounded to an end that the format has */          \
+  _(Integers)        /* draws integers of a range, in which what is rounded stays: DrawnIntegers.h */                       \
   _(Positive)        /* draws positive numbers: nothing is rounded to 0 */                                                 \
   /* autograd */                                                                                                           \
   _(ByCasts)         /* recorded as casts around the stock operator, whose derivative or composite code goes by the container: Boxed.cpp */ \

@@ -5,6 +5,7 @@
 #include <ATen/FormatTensor.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/formats/DrawnIntegers.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty_like_ops.h>
 #include <ATen/ops/lt_ops.h>
@@ -57,6 +58,7 @@ void computed(const c10::OperatorHandle& op, Stack* stack) {
     return;
   }
   const auto& entry = c10::formats::format_entry(asked);
+  if (op.schema().name() == "aten::randperm") expect_permutation(entry, argument("n").toInt());
   const bool narrow = entry.format.significand_bits() <= 24;
   ScalarType type = ScalarType::Double;
   if (how == Computes::Range && !has_fractions(*stack, base)) type = ScalarType::Long;
@@ -116,8 +118,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
                            "kaiser_window",
                            "kaiser_window.periodic",
                            "kaiser_window.beta"});
-  give<Computes::Draws>(m,
-                        {"randn", "randn.generator", "randint", "randint.generator", "randint.low", "randint.low_generator", "normal.float_float"});
+  // randint is stock's, by random_, which keeps to its range.
+  give<Computes::Draws>(m, {"randn", "randn.generator", "normal.float_float"});
   give<Computes::DrawsBelowOne>(m, {"rand", "rand.generator"});
 }
 

@@ -1,4 +1,5 @@
-"""Losses of sharded tensors (DTensor): means over all ranks' elements, and their gradients, are one process's, whatever the sizes of the parts."""
+"""Losses of sharded tensors (DTensor): means over all ranks' elements, and their gradients, are one process's, whatever the sizes of the parts.
+Reductions over dim=[], too, which PyTorch's sharding rules take for none."""
 
 import pytest
 import torch
@@ -41,3 +42,29 @@ def losses(rank):
 
 def test_losses(tmp_path):
     together(losses, tmp_path)
+
+
+OVER_ALL = {
+    "sum": lambda x, **k: x.sum(dim=[], **k), "mean": lambda x, **k: x.mean(dim=[], **k), "amax": lambda x, **k: x.amax(dim=(), **k),
+    "amin": lambda x, **k: x.amin(dim=(), **k), "nansum": lambda x, **k: x.nansum(dim=[], **k), "var": lambda x, **k: x.var(dim=[], **k),
+    "norm": lambda x, **k: torch.linalg.vector_norm(x, dim=[], **k),
+}  # fmt: skip
+
+
+def reductions(rank):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    mesh = init_device_mesh(DEVICE, (2,))
+    x = torch.randn(5, 4, generator=torch.Generator().manual_seed(0)).to(torch.posit16es2)
+    for dim in (0, 1):
+        xs = distribute_tensor(x, mesh, [Shard(dim)])
+        for name, reduce in OVER_ALL.items():
+            for keepdim in (False, True):
+                found, expected = reduce(xs, keepdim=keepdim).full_tensor(), reduce(x, keepdim=keepdim)
+                torch.testing.assert_close(found.double(), expected.double(), rtol=1e-3, atol=0, msg=name)
+                assert found.dtype is torch.posit16es2 and found.shape == expected.shape, name
+
+
+def test_reductions_over_no_named_dimension(tmp_path):
+    together(reductions, tmp_path)

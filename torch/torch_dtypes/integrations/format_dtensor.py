@@ -40,6 +40,10 @@ _LOSSES = (_aten.mse_loss, _aten.smooth_l1_loss, _aten.huber_loss, _aten.soft_ma
 _MEANS = {*(loss.default for loss in _LOSSES), _aten.binary_cross_entropy_with_logits.default}
 _GRADIENTS_OF_MEANS = {getattr(_aten, f"{loss.__name__}_backward").default for loss in _LOSSES}
 _MEAN = 1  # at::Reduction
+_REDUCTIONS = {
+    _aten.sum.dim_IntList, _aten.nansum.default, _aten.mean.dim, _aten.amax.default, _aten.amin.default, _aten.logsumexp.default,
+    _aten.var.correction, _aten.std.correction, _aten.var_mean.correction, _aten.std_mean.correction, _aten.linalg_vector_norm.default,
+}  # fmt: skip
 
 
 class FormatDTensor(DTensor):
@@ -290,8 +294,23 @@ def composite_cast(func, args, kwargs) -> DTensor | None:
     return result if device.type == result.device.type else result.to(device)
 
 
+def _of_named_dims(func, args, kwargs):
+    """A reduction over dim=[], which is one over all: PyTorch's sharding rules take it for one over none, and each rank's own for the result."""
+    if func not in _REDUCTIONS:
+        return args, kwargs
+    names = [a.name for a in func._schema.arguments]
+    every = list(range(args[0].dim()))
+    if {**dict(zip(names, args, strict=False)), **kwargs}.get("dim") or not every:
+        return args, kwargs
+    place = names.index("dim")
+    if place < len(args):
+        return (*args[:place], every, *args[place + 1 :]), kwargs
+    return args, {**kwargs, "dim": every}
+
+
 def _dispatch(func, args, kwargs):
     args, kwargs = _meant(args, kwargs)
+    args, kwargs = _of_named_dims(func, args, kwargs)
     if func.namespace == "c10d":
         found = next(x for x in pytree.tree_leaves((args, kwargs)) if _is_ours(x))
         raise NotImplementedError(

@@ -5,6 +5,7 @@ the code is even. Values and boundaries are integers in units of 2^-scale, quoti
 """
 
 from functools import lru_cache
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -402,3 +403,31 @@ def to_odd(exact):
     if whole.bit_length() + drop + exponent > 1024:
         return sign * 1.7976931348623157e308
     return sign * float(Fraction(whole | inexact) * Fraction(2) ** (exponent + drop))
+
+
+LAYOUTS = [(0, 1, 2, 3), (0, 2, 3, 1), (1, 0, 2, 3)]  # axes from the outermost to the innermost: contiguous, channels_last, of transposed batches
+
+
+@pytest.mark.parametrize("dtype_name", ["q43", "posit16es2", "e8m23", "q52_stochastic"])
+@pytest.mark.parametrize("name", ["add", "sub", "rsub", "addcmul", "addcdiv"])
+def test_a_sum_with_a_product_has_the_addend_s_order_in_memory(dtype_name, name):
+    dtype = torch_dtypes.dtype(dtype_name)
+    call = {
+        "add": lambda x, y, z: torch.add(x, y, alpha=2),
+        "sub": lambda x, y, z: torch.sub(x, y, alpha=2),
+        "rsub": lambda x, y, z: torch.rsub(x, y, alpha=2),
+        "addcmul": torch.addcmul,
+        "addcdiv": lambda x, y, z: torch.addcdiv(x, y, z, value=2),
+    }[name]
+    values = torch.randint(1, 3, (2, 3, 4, 5), generator=torch.Generator().manual_seed(0)).float()
+    flat = call(*[values.to(dtype)] * 3)
+    for order in permutations(LAYOUTS):
+        stock = [torch.empty_permuted(values.shape, axes).copy_(values) for axes in order]
+        ours = [t.to(dtype) for t in stock]
+        found = call(*ours)
+        assert found.stride() == call(*stock).stride(), order
+        assert torch.equal(found, flat)
+        assert call(*(t.to("meta") for t in ours)).stride() == found.stride(), order
+    stock = [torch.empty_permuted(values.shape, axes).copy_(values) for axes in LAYOUTS[1:]]
+    row = values[:1, :1, :1].clone()
+    assert call(row.to(dtype), *(t.to(dtype) for t in stock)).stride() == call(row, *stock).stride()

@@ -176,6 +176,30 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
   return result();
 }
 
+// The memory of a new sum with a product: it has its dimensions in the addend's order where the operands differ in theirs, as in stock PyTorch, whose
+// operators take the addend first and these kernels last.
+at::Tensor memory_of_sum(std::initializer_list<const Operand*> addend_first, const FormatEntry& entry) {
+  at::TensorIteratorConfig config;
+  c10::Device device = c10::kCPU;
+  for (const Operand* o : addend_first) {
+    if (o->tensor.defined() && !o->tensor.device().is_cpu()) device = o->tensor.device();
+  }
+  config.check_all_same_dtype(false).declare_static_dtype_and_device(entry.bits, device).add_owned_output(at::Tensor());
+  for (const Operand* o : addend_first) {
+    if (o->tensor.defined()) config.add_owned_const_input(is_format_tensor(o->tensor) ? bits_alias(o->tensor) : o->tensor);
+  }
+  return format_alias(config.build().output(), entry);
+}
+
+bool of_one_layout(std::initializer_list<const Operand*> operands) {
+  const at::Tensor* first = nullptr;
+  return std::all_of(operands.begin(), operands.end(), [&](const Operand* o) {
+    if (!o->tensor.defined()) return true;
+    if (!first) first = &o->tensor;
+    return o->tensor.sizes() == first->sizes() && o->tensor.strides() == first->strides();
+  });
+}
+
 // The operands with numbers in the place of tensors without dimensions that lie on the CPU, beside tensors of another device; nothing where there are
 // none.
 std::optional<std::vector<Operand>> beside_device(at::ArrayRef<const Operand*> operands) {
@@ -197,6 +221,10 @@ at::Tensor elementwise(BinaryOp op, const Operand& a, const Operand& b, const Ta
 
 at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const Operand& c, double s, const Target& target) {
   if (const auto moved = beside_device({&a, &b, &c})) return elementwise(op, (*moved)[0], (*moved)[1], (*moved)[2], s, target);
+  if (op != TernaryOp::Lerp && !target.existing.defined() && !of_one_layout({&a, &b, &c})) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    return elementwise(op, a, b, c, s, Target{target.entry, memory_of_sum({&c, &a, &b}, target.entry)});
+  }
   // Two roundings in a row are as good as one only if the first loses nothing: a product of short values, no quotient and no difference.
   const bool product = op == TernaryOp::Fma || op == TernaryOp::Addcmul;
   const bool by_s = op == TernaryOp::Addcmul || op == TernaryOp::Addcdiv;

@@ -78,6 +78,14 @@ def test_least_squares(name, driver):
         assert torch.linalg.lstsq(a, b, t, driver=driver).rank == torch.linalg.lstsq(a.double(), b.double(), t, driver=driver).rank > 1
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_least_squares_without_a_right_hand_side(name):
+    a = torch.eye(3).to(rank_one(name).dtype)
+    b = torch.ones(2, 3, 0).to(a.dtype)
+    for found in (torch.linalg.lstsq(a, b[0]), torch.linalg.lstsq(a, b=b[0]), torch.linalg.lstsq(a.expand(2, 3, 3), b)):
+        assert found.solution.dtype is a.dtype and found.solution.shape[-2:] == (3, 0)
+
+
 def test_least_squares_are_the_same_at_every_call():
     generator = torch.Generator().manual_seed(5)
     a, b = (torch.randn(3, n, generator=generator).to(torch.q43) for n in (3, 2))

@@ -69,13 +69,15 @@ def lstsq(stock, *args, **kwargs):
     """torch.linalg.lstsq(A, B, rcond=None, *, driver=None); the driver gels takes A to be of full rank.
 
     Stock's default, gelsy, gets the order of its first pivots from uninitialised memory. That decides where a format's large tolerance cuts,
-    so that two calls differ by more than the last place; the default here is gelsd, which goes by singular values.
+    so that two calls differ by more than the last place; the default here is gelsd, which goes by singular values. Without a right-hand side
+    LAPACK's gelsd is an error (gelsy is not).
     """
     a = args[0] if args else kwargs["input"]
+    b = args[1] if len(args) > 1 else kwargs.get("b")
     given = args[2] if len(args) > 2 else kwargs.get("rcond")
     if given is None and a.dim() >= 2 and kwargs.get("driver") != "gels":
         args, kwargs = args[:2], {**kwargs, "rcond": _relative_tolerance(a)}
-    if kwargs.get("driver") is None:
+    if kwargs.get("driver") is None and not (isinstance(b, torch.Tensor) and b.numel() == 0):
         kwargs["driver"] = "gelsd"
     return stock(*args, **kwargs)
 

@@ -45,8 +45,9 @@ void give_tolerance(const Plan& plan, bool in_tensors, Stack* stack) {
     }
   }
   if (driver) {
-    if (driver->isNone()) *driver = std::string("gelsd"); // gelsy goes by uninitialised memory
-    if (condition->isNone() && driver->toStringRef() != "gels") *condition = tolerance;
+    const bool right_hand_sides = (*stack)[base + 1].toTensor().numel() != 0;
+    if (driver->isNone() && right_hand_sides) *driver = std::string("gelsd"); // gelsy goes by uninitialised memory
+    if (condition->isNone() && (driver->isNone() || driver->toStringRef() != "gels")) *condition = tolerance;
   } else if (condition && condition->isDouble() && condition->toDouble() == 1e-15) { // pinverse's default
     *condition = tolerance;
   }

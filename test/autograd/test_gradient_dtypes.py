@@ -154,6 +154,15 @@ def test_a_gradient_is_of_the_dtype_that_grad_dtype_asks_for():
 
 
 @each_dtype
+def test_what_an_operator_returned_takes_a_gradient(dtype):
+    x = leaf(X, dtype).clone()  # which has no grad_dtype
+    x.grad = given = torch.ones_like(x, requires_grad=True)
+    assert x.grad is given
+    with pytest.raises(RuntimeError, match=f"own dtype, {dtype}, but got torch.float64"):
+        x.grad = given.double()
+
+
+@each_dtype
 def test_grad_dtype_names_our_dtype(dtype):
     x, container = leaf(X, dtype), CONTAINER[dtype.itemsize]
     assert x.grad_dtype is dtype and torch.ones(1, dtype=container).grad_dtype is container

@@ -59,6 +59,7 @@ bool takes_grad(PyObject* self, PyObject* grad) {
   const bool alike = format_of_tensor(self) == format_of_tensor(grad);
   if (alike && (!format_of_tensor(self) || !stock_get_grad_dtype)) return true; // which stock judges
   if (!stock_get_grad_dtype || (!alike && format_of_tensor(grad))) return false; // releases before the property
+  if (!THPVariable_Unpack(self).is_leaf()) return alike; // what an operator returned has no such property
   PyObject* asked = get_grad_dtype(self, nullptr);
   PyObject* given = PyObject_GetAttrString(grad, "dtype");
   const bool takes = asked && given && (asked == Py_None || asked == given);

@@ -116,6 +116,24 @@ def test_default_dtype_is_not_that_of_the_rest(default_dtype, dtype):
     expect_tensor(torch.tensor([True]), torch.bool)
 
 
+class Subclass(torch.Tensor):
+    pass
+
+
+@few_dtypes
+def test_legacy_constructors_under_a_default(default_dtype, dtype):
+    default_dtype(dtype)
+    for made in (Subclass(2), Subclass([1.0, 2.0]), Subclass()):
+        assert type(made) is Subclass and made.dtype is dtype
+    for tensor in (torch.arange(2), torch.ones(2, dtype=torch.float64), torch.ones(2)):
+        for made in (torch.Tensor(tensor), torch.Tensor(other=tensor), Subclass(tensor)):  # aliases, as in stock
+            assert made.dtype is tensor.dtype and made.data_ptr() == tensor.data_ptr() and made is not tensor
+    assert type(torch.Tensor(Subclass(2))) is torch.Tensor
+    leaf = torch.ones(2, requires_grad=True)
+    (torch.Tensor(leaf) * 2).sum().backward()
+    assert leaf.grad.tolist() == [2.0, 2.0]
+
+
 @few_dtypes
 @pytest.mark.filterwarnings("ignore")  # quantised tensors are deprecated
 @pytest.mark.parametrize("stock", [torch.float32, torch.float64, torch.float16], ids=str)

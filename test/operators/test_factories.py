@@ -331,6 +331,11 @@ def test_legacy_new(dtype):
     expect_tensor(x.new(other=x, device="cpu"), dtype, (2, 3))
     expect_tensor(x.new(storage=x.untyped_storage()), dtype, (6,))
     expect_same(x.new(data=[1.5, 2.5]), torch.tensor([1.5, 2.5]))
+    with pytest.raises(TypeError, match=f"new: expected a tensor of {dtype}, but got one of torch.float64. Convert it first"):
+        x.new(x.double())
+    leaf = x.clone().requires_grad_()
+    (x.new(leaf) * 2).sum().backward()
+    expect_same(leaf.grad, torch.full((2, 3), 2.0))
     for args, kwargs in (((3,), {"size": (2,)}), ((), {"size": (2,), "other": x}), ((), {"shape": (2,)})):
         with pytest.raises(TypeError, match="new: expected one of size, other, storage and data, and device, but got"):
             x.new(*args, **kwargs)

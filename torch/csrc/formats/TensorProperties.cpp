@@ -121,10 +121,14 @@ PyGetSetDef& property(const char* name) {
 newfunc stock_tensor_new = nullptr;
 PyObject* python_new = nullptr;
 
-// torch.Tensor(...) makes tensors of the default dtype.
+// torch.Tensor(...) and its subclasses make tensors of the default dtype. Of a tensor they make an alias, whatever its dtype.
 PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  const bool ours = default_dtype_object() && reinterpret_cast<PyObject*>(type) == THPVariableClass;
-  return ours ? PyObject_Call(python_new, args, kwargs) : stock_tensor_new(type, args, kwargs);
+  PyTypeObject* plain = reinterpret_cast<PyTypeObject*>(THPVariableClass);
+  const bool alias = PyTuple_GET_SIZE(args) == 1 && THPVariable_Check(PyTuple_GET_ITEM(args, 0));
+  if (alias || !default_dtype_object() || !PyType_IsSubtype(type, plain)) return stock_tensor_new(type, args, kwargs);
+  THPObjectPtr made(PyObject_Call(python_new, args, kwargs));
+  if (!made || type == plain) return made.release();
+  return PyObject_CallMethod(made.get(), "as_subclass", "O", type);
 }
 
 // A class made by a class statement has a copy of its base's slot.

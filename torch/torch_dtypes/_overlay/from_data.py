@@ -212,7 +212,9 @@ def legacy_new(stock, self, *args, **kwargs):
         storage = first._untyped_storage if isinstance(first, torch.TypedStorage) else first
         return torch.empty(0, dtype=self.dtype, device=device).set_(storage)
     if isinstance(first, torch.Tensor):
-        return first.detach() if first.dtype is self.dtype else torch.tensor(first, dtype=self.dtype, device=device)
+        if stock is not None and first.dtype is not self.dtype:
+            raise TypeError(f"new: expected a tensor of {self.dtype}, but got one of {first.dtype}. Convert it first, with x.to({self.dtype}).")
+        return torch.Tensor(first)  # an alias, which has a gradient
     if all(isinstance(n, int) for n in args) or isinstance(first, torch.Size):
         return torch.empty(*args, dtype=self.dtype, device=device)
     return torch.tensor(first, dtype=self.dtype, device=device)

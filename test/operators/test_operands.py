@@ -340,3 +340,19 @@ def test_grouped_products(dtype, m, n, ends):
     assert found.dtype is dtype and torch.allclose(found.float(), expected.to(dtype).float(), **close)
     for t, w in zip((a, b), wide, strict=True):
         assert t.grad.dtype is dtype and torch.allclose(t.grad.float(), w.grad, **close)
+
+
+def test_nansum_leaves_nan_out_before_the_cast(dtype):
+    """Integers have no NaN, and e2m1 has none."""
+    numbers = torch.tensor([[1.0, float("nan"), 2.5], [float("nan"), 0.0, 3.0]])
+    x = numbers.to(dtype)
+    for asked in (torch.int64, torch.int8, torch.bool):
+        expected = torch.nansum(numbers, 1, dtype=asked)
+        for found in (torch.nansum(x, 1, dtype=asked), x.nansum(1, dtype=asked), torch.nansum(input=x, dim=1, dtype=asked)):
+            assert found.dtype is asked and torch.equal(found, expected)
+    for given in (numbers, x):
+        found = torch.nansum(given, dim=1, dtype=torch_dtypes.dtype("e2m1"))
+        assert found.dtype is torch_dtypes.dtype("e2m1") and found.tolist() == [3.0, 3.0]
+    leaf = numbers.clone().requires_grad_()
+    leaf.nansum(dtype=torch_dtypes.dtype("e2m1")).backward()
+    assert leaf.grad.tolist() == (~numbers.isnan()).float().tolist()

@@ -55,8 +55,11 @@ def _asked_again(dtype) -> dict:
     return {} if not isinstance(dtype, torch.dtype) or _C.format_of(dtype) is not None else {"dtype": dtype}
 
 
-def _cast_first(values, dtype) -> torch.Tensor:
+def _cast_first(name: str, values: torch.Tensor, dtype) -> torch.Tensor:
     """The operand in the dtype that was asked for. One of integers has no gradient: an error where one is wanted, as of stock tensors."""
+    keeps_nan = isinstance(dtype, torch.dtype) and dtype.is_floating_point and _C.format_of(dtype) is None
+    if name == "nansum" and values.is_floating_point() and not keeps_nan:  # which would make numbers of what does not count
+        values = values.masked_fill(values.isnan(), 0)
     made = values.to(dtype)
     if values.requires_grad and torch.is_grad_enabled() and not made.requires_grad:
         raise RuntimeError(f"expected a floating dtype for a tensor that requires grad, but got {made.dtype}. Call detach() first.")
@@ -69,7 +72,7 @@ def method_with_dtype(name: str):
     def method(stock, self, *args, dtype=None, **kwargs):
         args, dtype = _take_dtype(args, dtype)
         _expect_kind(name, self, dtype)
-        return getattr(_cast_first(self, dtype), name)(*args, **_asked_again(dtype), **kwargs)
+        return getattr(_cast_first(name, self, dtype), name)(*args, **_asked_again(dtype), **kwargs)
 
     return method
 
@@ -81,7 +84,7 @@ def function_with_dtype(stock, *args, dtype=None, **kwargs):
     args, dtype = _take_dtype(args, dtype)
     values, *args = (kwargs.pop("input"), *args) if "input" in kwargs else args
     _expect_kind(stock.__name__, values, dtype)
-    return stock(_cast_first(values, dtype), *args, **_asked_again(dtype), **kwargs)
+    return stock(_cast_first(stock.__name__, values, dtype), *args, **_asked_again(dtype), **kwargs)
 
 
 def _expect_kind(name: str, values: torch.Tensor, dtype) -> None:

@@ -422,3 +422,34 @@ def test_stock_operands_within_vmap(name, dtype):
     found = vmap(f)(x, n)
     assert found.dtype is expected.dtype
     torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+
+
+FILLS = {
+    "normal_": lambda t, g: t.normal_(1, 2, generator=g), "uniform_": lambda t, g: t.uniform_(-1, 1, generator=g),
+    "random_": lambda t, g: t.random_(generator=g), "random_ to": lambda t, g: t.random_(5, generator=g),
+    "random_ from to": lambda t, g: t.random_(-3, 5, generator=g), "cauchy_": lambda t, g: t.cauchy_(generator=g),
+    "exponential_": lambda t, g: t.exponential_(generator=g), "geometric_": lambda t, g: t.geometric_(0.5, generator=g),
+    "log_normal_": lambda t, g: t.log_normal_(generator=g), "bernoulli_": lambda t, g: t.bernoulli_(0.5, generator=g),
+    "bernoulli_ tensor": lambda t, g: t.bernoulli_(torch.full((600,), 0.5), generator=g),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.q43, torch.posit16es2, torch.posit32es2, torch.tf32, torch_dtypes.dtype("e8m7")], ids=str)
+@pytest.mark.parametrize("fill", FILLS)
+def test_fills_with_the_same_randomness_draw_what_they_draw_outside_of_vmap(dtype, fill):
+    def seeded():
+        return torch.Generator().manual_seed(5)
+
+    expected = FILLS[fill](torch.zeros(600, dtype=dtype), seeded())
+    for shape, in_dims in (((2, 600), (0,)), ((600, 3), (1,)), ((2, 3, 600), (0, 0))):
+        generator = seeded()
+
+        def f(t, generator=generator):
+            return FILLS[fill](t, generator)
+
+        for in_dim in in_dims:
+            f = vmap(f, in_dims=in_dim, randomness="same")
+        made = f(torch.zeros(shape, dtype=dtype))
+        assert made.dtype is dtype
+        for example in made.reshape(-1, 600):
+            assert torch.equal(example, expected)

@@ -5,6 +5,8 @@
 #include <ATen/StockKernel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/functorch/BatchedTensorImpl.h>
+#include <ATen/functorch/DynamicLayer.h>
+#include <ATen/functorch/PlumbingHelper.h>
 #include <ATen/native/formats/Contractions.h>
 #include <ATen/native/formats/operators/BoxedCall.h>
 #include <ATen/native/formats/operators/DotOperators.h>
@@ -17,6 +19,8 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <iterator>
+#include <string_view>
 
 namespace at::formats {
 namespace {
@@ -175,6 +179,36 @@ class WhereUnderVmap final : public FrontKernel {
   }
 };
 
+constexpr auto kMode = c10::DispatchKey::FuncTorchVmapMode;
+
+// The same random numbers for each example: stock draws them into a tensor of the container's dtype, and copies it.
+class FillUnderVmap : public c10::OperatorKernel {
+ public:
+  explicit FillUnderVmap(const c10::OperatorHandle& op) : stock_(stock_kernel(op, kMode)) {}
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
+    const size_t count = op.schema().arguments().size(), base = stack->size() - count;
+    const at::Tensor self = (*stack)[base].toTensor();
+    const auto layer = at::functorch::maybeCurrentDynamicLayer();
+    const auto* entry = entry_beneath(self);
+    const auto batched = [&](const c10::IValue& value) {
+      return value.isTensor() && std::get<1>(at::functorch::unwrapTensorAtLevel(value.toTensor(), layer->layerId())).has_value();
+    };
+    const bool same = entry && layer && layer->randomness() == at::functorch::RandomnessType::Same && batched(self);
+    if (!same || std::any_of(stack->begin() + base + 1, stack->end(), batched)) return stock_.callBoxed(op, keys, stack);
+    const c10::impl::ExcludeDispatchKeyGuard within(kMode);
+    (*stack)[base] = empty_format(self.sizes(), *entry, self.device());
+    op.callBoxed(stack);
+    self.copy_(stack->back().toTensor());
+    stack->back() = self;
+  }
+
+ private:
+  StockKernel stock_;
+};
+
+constexpr std::string_view kFills[] = {"aten::random_",      "aten::normal_",    "aten::bernoulli_",  "aten::cauchy_",
+                                       "aten::exponential_", "aten::geometric_", "aten::log_normal_", "aten::uniform_"};
+
 } // namespace
 
 // mul.Scalar of mul.Tensor, pow.Tensor_Scalar of pow.Tensor_Tensor.
@@ -209,12 +243,16 @@ static bool is_in_place_or_out(const c10::FunctionSchema& schema) {
 
 void register_vmap_kernels() {
   static auto* library = new torch::Library(torch::Library::IMPL, "aten", kFront, __FILE__, __LINE__);
+  static auto* fills = new torch::Library(torch::Library::IMPL, "aten", kMode, __FILE__, __LINE__);
   auto& dispatcher = c10::Dispatcher::singleton();
   Silence silence;
   const c10::WarningUtils::WarningHandlerGuard silenced(&silence);
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     if (name.getNamespace().value_or("") != "aten") continue;
     const auto op = dispatcher.findSchema(name);
+    if (op && op->hasKernelForDispatchKey(kMode) && std::find(std::begin(kFills), std::end(kFills), name.name) != std::end(kFills)) {
+      fills->impl(dispatch_name(name).c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<FillUnderVmap>(*op)));
+    }
     if (!op || is_in_place_or_out(op->schema())) continue;
     if (auto kernel = front_kernel(*op)) library->impl(dispatch_name(name).c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
   }

@@ -91,6 +91,13 @@ def test_a_range_without_an_end_ends_where_the_format_misses_an_integer():
         x.random_(300, None)
 
 
+def test_a_format_of_float64_s_numbers_draws_float64_s_integers():
+    found, expected = (
+        torch.empty(100, dtype=d).random_(generator=torch.Generator().manual_seed(1)) for d in (torch_dtypes.dtype("e11m52"), torch.float64)
+    )
+    assert torch.equal(found.double(), expected)
+
+
 def test_a_permutation_has_every_integer():
     e8m7 = torch_dtypes.dtype("e8m7")
     assert torch.randperm(257, dtype=e8m7).double().sort().values.tolist() == list(range(257))

@@ -238,6 +238,11 @@ def _normalised(func, args, kwargs):
     return cast(func(*args, **kwargs), dtype)
 
 
+def _by_name(func, args, kwargs) -> dict:
+    """The arguments of a call by the operator's names for them."""
+    return {**{a.name: v for a, v in zip(func._schema.arguments, args, strict=False)}, **kwargs}
+
+
 def _lies_apart(x: DTensor) -> bool:
     return any(p.is_shard() for p in x._spec.placements)
 
@@ -253,11 +258,9 @@ def _lies_unevenly(x: DTensor) -> bool:
 
 def _needs_all(func, args, kwargs) -> bool:
     """Whether the sharding rules would make another mean, or gradient of one, than one process does."""
-    known = func in _GRADIENTS_OF_MEANS or func in _MEANS
-    if not known:
+    if func not in _GRADIENTS_OF_MEANS and func not in _MEANS:
         return False
-    names = (a.name for a in func._schema.arguments)
-    reduction = {**dict(zip(names, args, strict=False)), **kwargs}.get("reduction", _MEAN)
+    reduction = _by_name(func, args, kwargs).get("reduction", _MEAN)
     differs = _lies_unevenly if func in _MEANS else _lies_apart
     return reduction == _MEAN and any(differs(x) for x in args if isinstance(x, DTensor))
 
@@ -298,11 +301,10 @@ def _of_named_dims(func, args, kwargs):
     """A reduction over dim=[], which is one over all: PyTorch's sharding rules take it for one over none, and each rank's own for the result."""
     if func not in _REDUCTIONS:
         return args, kwargs
-    names = [a.name for a in func._schema.arguments]
     every = list(range(args[0].dim()))
-    if {**dict(zip(names, args, strict=False)), **kwargs}.get("dim") or not every:
+    if _by_name(func, args, kwargs).get("dim") or not every:
         return args, kwargs
-    place = names.index("dim")
+    place = [a.name for a in func._schema.arguments].index("dim")
     if place < len(args):
         return (*args[:place], every, *args[place + 1 :]), kwargs
     return args, {**kwargs, "dim": every}

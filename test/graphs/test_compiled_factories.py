@@ -37,6 +37,8 @@ CASES = {
     "tensor": lambda x: x * torch.tensor(0.3, dtype=x.dtype),
     "tensor of a list": lambda x: x * torch.tensor([0.3, -1, float("inf"), 3], dtype=x.dtype, device=x.device),
     "as_tensor": lambda x: x * torch.as_tensor(0.3, dtype=x.dtype),
+    "as_tensor of a tensor": lambda x: torch.as_tensor(x, dtype=torch.q52).to(x.dtype) * 0.3,
+    "written to": lambda x: torch.zeros_like(x.float(), dtype=x.dtype).fill_(0.3) * x,
     "scalar_tensor": lambda x: x * torch.scalar_tensor(0.3, dtype=x.dtype),
     "sum": lambda x: x.sum(dtype=torch.q52),
     "cumsum": lambda x: torch.cumsum(x, 0, dtype=torch.posit16es1),
@@ -102,47 +104,50 @@ def test_in_a_graph_of_ours_no_cast_ends_it():
     assert len(backend.seen) == 1
 
 
-@pytest.mark.parametrize("name", ["arange", "randn", "tensor of a list", "sum", "softmax in float32", "type_as", "to another"])
-def test_dtypes_that_round_at_random(name):
-    f, x = CASES[name], torch.linspace(-2, 2, 12).reshape(3, 4).to(STOCHASTIC)
+CONSTANTS = {  # of whose elements eager code rounds all at once, or none
+    "zeros": lambda x: x * 0.3 + torch.zeros(4, dtype=x.dtype, device=x.device),
+    "zeros_like": lambda x: x * 0.3 + torch.zeros_like(x.float(), dtype=x.dtype),
+    "new_zeros": lambda x: x * 0.3 + x.new_zeros(4, dtype=x.dtype),
+    "ones": lambda x: x * 0.3 + torch.ones(4, dtype=x.dtype, device=x.device),
+    "new_ones": lambda x: x * 0.3 + x.float().new_ones(4, dtype=x.dtype),
+    "ones_like": lambda x: x * 0.3 + torch.ones_like(x.float().t(), dtype=x.dtype).t(),
+    "full": lambda x: x * 0.3 + torch.full((4,), 0.3, dtype=x.dtype, device=x.device),
+    "full of 0": lambda x: x * 0.3 + torch.full((4,), 0, dtype=x.dtype, device=x.device),
+    "full of infinity": lambda x: x.maximum(torch.full((4,), float("-inf"), dtype=x.dtype, device=x.device)) * 0.3,
+    "full_like": lambda x: x * 0.3 + torch.full_like(x, 0.3, dtype=x.dtype),
+    "full twice": lambda x: torch.full_like(x, 0.3, dtype=x.dtype) * 0.3 + torch.full((4,), 0.3, dtype=x.dtype, device=x.device) * x,
+    "new_full": lambda x: x * 0.3 + x.float().new_full((4,), 0.3, dtype=x.dtype),
+    "empty": lambda x: torch.empty(3, 4, dtype=x.dtype, device=x.device).copy_(x) * 0.3,
+    "filled": lambda x: torch.empty_like(x.float(), dtype=x.dtype).fill_(0.3) * x,
+    "rand": lambda x: x * 0.3 * torch.rand(4, dtype=x.dtype, device=x.device),
+    "rand_like": lambda x: x * 0.3 * torch.rand_like(x.float().t(), dtype=x.dtype).t(),
+}
+AT_RANDOM = {**{n: CASES[n] for n in ("arange", "randn", "tensor of a list", "sum", "softmax in float32", "type_as", "to another")}, **CONSTANTS}
+
+
+@pytest.mark.parametrize("f", AT_RANDOM.values(), ids=AT_RANDOM)
+def test_dtypes_that_round_at_random(f):
+    """The words that eager code takes, and as many."""
+    x = torch.linspace(-2, 2, 12).reshape(3, 4).to(STOCHASTIC)
     run = torch.compile(f, backend=Graphs(), fullgraph=True)
     for _ in range(2):
         for a, b in zip(with_gradient(run, x, x.clone().requires_grad_()), with_gradient(f, x, x.clone().requires_grad_()), strict=True):
             assert_same(a, b)
 
 
-@pytest.mark.parametrize("name", ["full", "zeros", "new_ones"])
-def test_constants_of_those_are_eager_code_s(monkeypatch, name):
-    """One word for all elements, or none."""
+@pytest.mark.parametrize("name", ["full", "rand"])
+def test_constants_in_a_block_that_rounds_at_random(monkeypatch, name):
+    """There every cast takes words: the graph ends."""
     monkeypatch.setattr(graphs, "_noticed", True)
-    f = {
-        "full": lambda x: x * 0.3 + torch.full((4,), 0.3, dtype=x.dtype, device=x.device),
-        "zeros": lambda x: x * 0.3 + torch.zeros(4, dtype=x.dtype, device=x.device),
-        "new_ones": lambda x: x * 0.3 + x.new_ones(4, dtype=x.dtype),
-    }[name]
-    x = torch.linspace(-2, 2, 12).reshape(3, 4).to(STOCHASTIC)
-    run = torch.compile(f, backend=Graphs())
-    for _ in range(2):
-        for a, b in zip(with_gradient(run, x, x.clone().requires_grad_()), with_gradient(f, x, x.clone().requires_grad_()), strict=True):
-            assert_same(a, b)
-
-
-def test_rand_of_a_random_mode_ends_a_graph(monkeypatch):
-    """Its numbers take no random words for their rounding, which a cast to the dtype would."""
-    monkeypatch.setattr(graphs, "_noticed", True)
-    x = torch.ones(4, dtype=STOCHASTIC)
-
-    def f(x):
-        return x * torch.rand(4, dtype=x.dtype, device=x.device)
-
-    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=r"expected stock dtypes in a whole graph, but got torch\.q43_stochastic"):
-        torch.compile(f, backend=Graphs(), fullgraph=True)(x)
-    torch._dynamo.reset()
-    torch.manual_seed(3)
-    expected = f(x), torch.get_rng_state()
-    torch.manual_seed(3)
-    for found, wanted in zip((torch.compile(f, backend=Graphs())(x), torch.get_rng_state()), expected, strict=True):
-        assert_same(found, wanted)
+    f, x = CONSTANTS[name], torch.linspace(-2, 2, 12).reshape(3, 4).to(torch.q43)
+    with torch_dtypes.rounding("stochastic"):
+        with pytest.raises(Exception, match=r"expected stock dtypes in a (whole )?graph, but got torch\.q43"):
+            torch.compile(f, backend=Graphs(), fullgraph=True)(x)
+        torch._dynamo.reset()
+        run = torch.compile(f, backend=Graphs())
+        for _ in range(2):
+            for a, b in zip(with_gradient(run, x, x.clone().requires_grad_()), with_gradient(f, x, x.clone().requires_grad_()), strict=True):
+                assert_same(a, b)
 
 
 @pytest.mark.parametrize("name", ["zeros", "full", "arange", "linspace", "tensor of a list", "sum", "softmax in float32"])

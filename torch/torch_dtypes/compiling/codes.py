@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 from .. import _C
 from . import operators
 from .levels import has_duals
-from .recording import CONSTANT, MADE, OF_LAYOUTS
+from .recording import CONSTANT, HAVE_GRADIENTS, MADE, OF_LAYOUTS
 
 # What C++ code takes for their dtype: floating, as autograd wants it, and so rare that nobody means it.
 STAND_IN = torch.float8_e8m0fnu
@@ -187,7 +187,10 @@ def fake_named(node: torch.fx.Node, tx) -> torch.Tensor | None:
     name = node.target if node.op == "call_method" else getattr(node.target, "__name__", None)
     if name not in ("type", "canonical_mask", *MADE) or node.kwargs.get("requires_grad") or node.kwargs.get("out") is not None:
         return None
-    return None if name in CONSTANT and operators.takes_random_words(node.kwargs["dtype"]) else fake_function(node, tx)
+    if name in CONSTANT and operators.in_a_random_block():
+        return None
+    made = fake_function(node, tx)
+    return made.detach() if made is not None and name in MADE - HAVE_GRADIENTS else made
 
 
 def fake_cast_to_another(node: torch.fx.Node, tx) -> torch.Tensor | None:

@@ -44,6 +44,12 @@ def takes_random_words(dtype: torch.dtype) -> bool:
     return (_C.rounding_override() or _C.format_of(dtype).rounding).name in DRAWING_MODES
 
 
+def in_a_random_block() -> bool:
+    """Whether what is rounded to any dtype of ours does, by ``with rounding("stochastic")``."""
+    mode = _C.rounding_override()
+    return mode is not None and mode.name in DRAWING_MODES
+
+
 def format_name(dtype: torch.dtype) -> str:
     return STOCK if _C.format_of(dtype) is None else _C.name_of(dtype)
 

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from .. import _C
 from .._generators import forked_generators, gpus_in_use, states
 from .._overlay.factories import drawn_for_graphs
+from ..formats import with_rounding
 from . import operators
 from .chains import Chain, chain, find_chains, live_among
 from .levels import beneath_levels, undone_if_it_fails
@@ -39,12 +40,14 @@ CONSTANT = {
     **dict.fromkeys(("ones", "ones_like", "new_ones"), 1),
     **dict.fromkeys(("full", "full_like", "new_full"), _GIVEN),
 }
+_UNFILLED = {"zeros", "empty", "empty_like", "new_empty"}  # which eager code makes without rounding a number
 MADE = {
     *CONSTANT,
     *("arange", "linspace", "logspace", "eye", "hann_window", "hamming_window", "blackman_window", "bartlett_window", "kaiser_window"),
     *("rand", "rand_like", "randn", "randint", "randperm", "normal", "randn_like", "randint_like", "tensor", "scalar_tensor", "as_tensor"),
     *("sum", "nansum", "mean", "nanmean", "prod", "cumsum", "cumprod", "softmax", "log_softmax"),
 }
+HAVE_GRADIENTS = {"type", "as_tensor", "sum", "nansum", "mean", "nanmean", "prod", "cumsum", "cumprod", "softmax", "log_softmax"}
 _UNKNOWN = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
 
 
@@ -152,15 +155,18 @@ class Recorder(TorchDispatchMode):
         made of operators that a graph can have, these."""
         if name not in MADE or kwargs.get("out") is not None or kwargs.get("requires_grad"):
             return NotImplemented
+        dtype = kwargs.get("dtype")
+        draws = dtype is not None and operators.takes_random_words(dtype)
+        nearest = with_rounding(dtype, "nearest_even") if draws else dtype
         if name in ("rand", "rand_like"):
             given = args[0] if name == "rand_like" and args else None
             plain = given is None or (isinstance(given, torch.Tensor) and operators.format_name(given.dtype) == operators.STOCK)
-            if not plain or kwargs.get("dtype") is None or operators.takes_random_words(kwargs["dtype"]):
+            if not plain or dtype is None or operators.in_a_random_block():
                 return NotImplemented
-            return drawn_for_graphs(getattr(torch, name), args, kwargs)
+            return self._of_codes(drawn_for_graphs(getattr(torch, name), args, {**kwargs, "dtype": nearest}), dtype)
         if name not in CONSTANT:
             return ...
-        dtype, value = kwargs.get("dtype"), CONSTANT[name]
+        value = CONSTANT[name]
         if dtype is None:  # the default dtype is not that of zeros_like, nor of integers
             return NotImplemented
         if value is _GIVEN:
@@ -169,12 +175,28 @@ class Recorder(TorchDispatchMode):
             value = _C.fill_number(value, dtype)
         elif not isinstance(value, (int, float)) or not abs(value) <= 2**53:
             return NotImplemented
-        if operators.takes_random_words(dtype):  # once for all elements, or not at all
+        if operators.in_a_random_block():
             return NotImplemented
         make = getattr(torch if self_ is None else self_, name)
         if CONSTANT[name] is _GIVEN:
             args, kwargs = args[:-1] if "fill_value" not in kwargs else args, {**kwargs, "fill_value": value}
-        return make(*args, **{**kwargs, "dtype": torch.float64}).to(dtype)
+        numbers = make(*args, **{**kwargs, "dtype": torch.float64})
+        if not draws:
+            return numbers.to(dtype)
+        # That cast would take words for each element, of which eager code takes one for all, or none.
+        made = self._of_codes(numbers.to(nearest), dtype)
+        return made if name in _UNFILLED else made.fill_(value)
+
+    def _of_codes(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """A tensor with these codes: the same numbers in a format that rounds in another mode."""
+        if tensor.dtype is dtype:
+            return tensor
+        with _disable_current_modes():
+            made = _C.alias_format(_C.alias_codes(tensor), dtype)
+        self._nodes[id(made)] = self._nodes[_memory(made)] = node = self.node(tensor)
+        self._held.append(made)
+        self.tensors[node] = made
+        return made
 
     def _record_cast(self, source: torch.Tensor, result: torch.Tensor) -> None:
         drawn = self._has_drawn()

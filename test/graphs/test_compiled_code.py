@@ -283,7 +283,7 @@ def test_what_recording_fails_at_is_eager_codes(compiled, monkeypatch):
     def broken(*_):
         raise RuntimeError("half way")
 
-    monkeypatch.setattr("torch_dtypes.compiling.recording._is_unknown", broken)
+    monkeypatch.setattr("torch_dtypes.compiling.recording.values_decide", broken)
     x, grad = expected.detach(), TRANSFORMED["grad of where"]
     assert_same(compile_(lambda x: grad(x) * 2)(x), grad(x) * 2)
     assert torch._C._autograd._saved_tensors_hooks_is_enabled()

@@ -67,6 +67,19 @@ def test_networks(network, dtype):
     compare_step(1)  # a constant, as of stock dtypes
 
 
+def test_sizes_by_a_number_in_a_tensor():
+    """Dynamo takes one on the CPU for a number that varies."""
+    x, counting = x_of(torch.q43, 8, 4), Compilations()
+
+    def f(x, n):
+        return x[: n.item()] * 0.3 + 1, torch.zeros(n.item(), 4, dtype=x.dtype) + x[0]
+
+    run = counting.compile(f)
+    for n in (3, 5, 3, 5, 6, 5):
+        compare(run, f, x, torch.tensor(n))
+    assert counting.count == 1
+
+
 def several(x, s, n):
     y = x * s + 1
     rows, columns = x.shape

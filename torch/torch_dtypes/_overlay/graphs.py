@@ -153,7 +153,8 @@ def breaking_nodes(stock):
             if (made := find(node, tx)) is not None:
                 return made
         try:
-            return stock(node, tx, *args, **kwargs)
+            with codes.in_a_whole_graph(codes.is_to_be_whole(tx)):
+                return stock(node, tx, *args, **kwargs)
         except (exc.TorchRuntimeError, exc.Unsupported) as error:
             if (name := frames.format_of_node(node)) is None:
                 raise

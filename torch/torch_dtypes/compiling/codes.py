@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
 
 import torch
 from torch._higher_order_ops.invoke_subgraph import invoke_subgraph
@@ -11,9 +13,10 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
 from .. import _C
+from .._codes import bits_dtype
 from . import operators
 from .levels import has_duals
-from .recording import CONSTANT, HAVE_GRADIENTS, MADE, OF_LAYOUTS
+from .recording import CONSTANT, HAVE_GRADIENTS, MADE, OF_LAYOUTS, values_decide
 
 # What C++ code takes for their dtype: floating, as autograd wants it, and so rare that nobody means it.
 STAND_IN = torch.float8_e8m0fnu
@@ -76,6 +79,8 @@ def _dispatch(func, args: tuple, kwargs: dict):
         dtype = next(v for v in (*args, *kwargs.values()) if isinstance(v, Codes)).dtype
         found = pytree.tree_map_only(torch.Tensor, lambda t: Codes(t, dtype), func(*_inner(args), **_inner(kwargs)))
         return return_and_correct_aliasing(func, args, kwargs, found)
+    if _whole.graph and values_decide(func, args):
+        return _of_unknown_size(func, args, kwargs)
     # Stock code passes its operand's dtype on, and makes tensors of it; a dtype that a user wrote is a stock one.
     values = operators.bound(func, args, kwargs)
     tensors = operators.tensors_in(values)
@@ -84,6 +89,43 @@ def _dispatch(func, args: tuple, kwargs: dict):
     values = [(None if o else own) if v is STAND_IN else v for v, o in zip(values, optional, strict=True)]
     formats = ",".join(operators.format_name(own if t.dtype is STAND_IN else t.dtype) for t in tensors)
     return _results(func, values, formats, operators.device_named(func, values) or operators.device_of(tensors))
+
+
+class _Whole(threading.local):
+    graph = False  # whether what is traced is to be one graph
+
+
+_whole = _Whole()
+
+
+def is_to_be_whole(tx) -> bool:
+    """Whether what Dynamo traces is to be one graph, or a region that is compiled once, in which none can end."""
+    return tx.output.root_tx.one_graph or tx.output.current_tracer.source_target is invoke_subgraph
+
+
+@contextlib.contextmanager
+def in_a_whole_graph(is_whole: bool) -> Iterator[None]:
+    """What an operator gives whose values decide its size, or a number, is part of a graph that is to be whole; else a graph ends before it."""
+    before, _whole.graph = _whole.graph, is_whole
+    try:
+        yield
+    finally:
+        _whole.graph = before
+
+
+def _of_unknown_size(func, args: tuple, kwargs: dict):
+    """Fakes of an operator's results by stock's rules, which make symbols of what values decide."""
+    dtypes = {t.dtype for t in operators.tensors_in([args, kwargs]) if isinstance(t, Codes)}
+    if len(dtypes) != 1:
+        raise _unsupported(f"expected operands of one dtype where values decide what an operator gives, but got {func} of {dtypes}")
+    (dtype,) = dtypes
+    args, kwargs = pytree.tree_map_only(Codes, operators.in_stock, (args, kwargs))
+    found = func(*args, **kwargs)
+
+    def seen(t: torch.Tensor) -> torch.Tensor:
+        return Codes(torch.empty_like(t, dtype=bits_dtype(dtype)), dtype) if t.dtype is torch.float64 else t
+
+    return pytree.tree_map_only(torch.Tensor, seen, found)
 
 
 def _is_for_a_zero(args: tuple, kwargs: dict) -> bool:
@@ -177,8 +219,7 @@ def fake_named(node: torch.fx.Node, tx) -> torch.Tensor | None:
     Only a whole graph begins with it, and a region that is compiled once, in which none can end: else the stock code before is better off in a graph
     of its own, which a compiler fuses.
     """
-    begins = tx.output.root_tx.one_graph or tx.output.current_tracer.source_target is invoke_subgraph
-    if not begins and not any(isinstance(n.meta.get("example_value"), Codes) for n in tx.output.graph.nodes):
+    if not is_to_be_whole(tx) and not any(isinstance(n.meta.get("example_value"), Codes) for n in tx.output.graph.nodes):
         return None
     given = [*node.args[1:], *node.kwargs.values()]
     if node.op == "call_method" and node.target == "to" and not any(isinstance(v, torch.fx.Node) for v in given):

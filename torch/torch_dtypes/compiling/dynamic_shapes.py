@@ -21,7 +21,7 @@ from torch.utils._sympy.printers import PythonPrinter
 
 from .. import _C
 from .._codes import bits_dtype
-from . import codes
+from . import codes, operators
 
 _SOUGHT = 40  # sizes that are tried for each that is wanted
 _WANTED = 4  # of each size that varies
@@ -119,7 +119,7 @@ class Varying:
         self._free = [s for s in self.symbols if s not in self._settled]
         conditions = [sympy.Eq(s, n) for s, n in self._settled.items()] + [env.simplify(guard.expr) for guard in env.guards]
         self._conditions = [c for c in conditions if c is not sympy.true and c.free_symbols <= set(self.symbols)]
-        at_hand = getattr(env, "backed_var_to_val", None) or env.var_to_val  # of releases before 2.13
+        at_hand = operators.sizes_at_hand(env)
         self._hints = {s: int(at_hand[s]) for s in self._free}
         self.sources = [self._source(s) for s in self.symbols]
         names = ", ".join(map(str, self.symbols))

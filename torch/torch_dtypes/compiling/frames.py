@@ -22,7 +22,7 @@ from .checkpoints import as_eager_code, graphs_within, has_checkpoints, to_recor
 from .codes import Codes
 from .operators import at_hint, state
 from .recording import NotRecordable, Recorded, left_to_eager_code
-from .sizes import Mistaken, OfSizes, Varying
+from .sizes import Mistaken, OfSizes, Varying, has_unknown_sizes
 
 __all__ = ["Mistaken", "NotRecordable", "as_eager_code", "as_it_is", "compile_graph", "format_of_node", "format_within", "has_codes"]
 
@@ -50,6 +50,18 @@ def as_it_is(gm: torch.fx.GraphModule, _examples: list) -> Callable:
     """The backend for a graph that a compiler has nothing to gain from: it runs as Python code, without what stands before compiled code."""
     vars(gm).update(gm.named_buffers())  # where Python looks first
     return gm.forward
+
+
+def _without_inner_tensors(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """The graph without looks at what is within ``Codes``, where Dynamo reads a size that values have decided: the tensor of ours has that, too."""
+    for graph in graphs_within(gm):
+        for node in [n for n in graph.nodes if n.target is getattr and n.args[1] == "_codes"]:
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+    for module in gm.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            module.recompile()
+    return gm
 
 
 def _one_hot(classes: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
@@ -110,6 +122,8 @@ def compile_graph(gm: torch.fx.GraphModule, inputs: list, backend: Callable) -> 
         NotRecordable: what the graph does cannot be had in codes.
         Mistaken: nor does Dynamo's graph fit it.
     """
+    if has_unknown_sizes(graphs_within(gm)):  # of which a recording has but one
+        return as_eager_code(_without_inner_tensors(gm))
     varying = Varying(gm)
     inputs = [at_hint(v) if isinstance(v, torch.SymInt) else v for v in inputs]
     recorded_state = state()

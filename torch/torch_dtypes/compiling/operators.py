@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, combinations
 from typing import Any
 
+import sympy
 import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.overrides import enable_reentrant_dispatch
 from torch.types import py_sym_types
 from torch.utils import _pytree as pytree
@@ -119,8 +121,27 @@ def constant(number: Any) -> Any:
 
 
 def at_hint(number: Any) -> Any:
-    """A number that may vary, as the graph's examples have it."""
-    return number.node.hint if isinstance(number, py_sym_types) and number.node.has_hint() else constant(number)
+    """A number that may vary, as the graph's examples have it; one that values decide, as it might be."""
+    if not isinstance(number, py_sym_types):
+        return number
+    node = number.node
+    if node.has_hint():
+        return node.hint
+    env = node.shape_env
+    known = sizes_at_hand(env)
+    expression = env.simplify(node.expr)
+    found = expression.xreplace({s: known.get(s) or _might_be(env.var_to_range[s]) for s in expression.free_symbols})
+    return node.pytype(found)
+
+
+def sizes_at_hand(env: ShapeEnv) -> dict[sympy.Symbol, sympy.Expr]:
+    """What the symbols of sizes are of the examples."""
+    return env.var_to_val if (found := getattr(env, "backed_var_to_val", None)) is None else found  # the former before 2.13
+
+
+def _might_be(bounds) -> sympy.Expr:
+    """An unlikely size between the bounds of what values decide, so that no rule meets it by chance."""
+    return sympy.Min(sympy.Max(sympy.Integer(37), bounds.lower), bounds.upper)
 
 
 _ON_META = "DeferredInit"  # the key of our tensors on the meta device: kOnMetaKey in C++

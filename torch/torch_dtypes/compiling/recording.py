@@ -79,7 +79,7 @@ def _memory(tensor: torch.Tensor) -> tuple:
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
 
-def _is_unknown(func, args: tuple) -> bool:
+def values_decide(func, args: tuple) -> bool:
     """Whether values decide what an operator gives. (Of indexing those of masks do.)"""
     if func is aten.index.Tensor:
         return any(t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1])
@@ -238,7 +238,7 @@ class Recorder(TorchDispatchMode):
             return
         if torch.Tag.inplace_view in func.tags and self.node(args[0]).op != "placeholder":  # of a tensor that is the function's own
             func = _as_a_view(func)
-        if _is_unknown(func, args) or any("Tensor" not in str(r.type) for r in func._schema.returns):
+        if values_decide(func, args) or any("Tensor" not in str(r.type) for r in func._schema.returns):
             raise NotRecordable(f"{func} has a result that depends on values, or changes a shape in place")
         if func is aten.lift_fresh.default and not self._is_known(args[0]) and not _C.is_format_tensor(args[0]):  # torch.tensor(<numbers>)
             name = f"constant_{len(self.constants)}"

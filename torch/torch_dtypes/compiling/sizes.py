@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.types import py_sym_types
+from torch.utils import _pytree as pytree
 
 from .recording import NotRecordable
 
@@ -29,6 +31,12 @@ def _is_symbolic(number: int | torch.SymInt) -> bool:
     return isinstance(number, torch.SymInt)
 
 
+def has_unknown_sizes(graphs: Iterable[torch.fx.Graph]) -> bool:
+    """Whether there is a number in them that values decide: a size, or what ``item`` reads of a result."""
+    values = pytree.tree_leaves([node.meta.get("example_value") for graph in graphs for node in graph.nodes])
+    return any(free_unbacked_symbols(v) for v in values if isinstance(v, (torch.Tensor, *py_sym_types)))
+
+
 class Varying:
     """What varies among a graph's operands, and what Dynamo takes its results for then. ``items``: the places of tensors that are numbers."""
 
@@ -38,7 +46,10 @@ class Varying:
         self._numbers = [i for i, v in enumerate(known) if isinstance(v, torch.SymInt)]
         self.items = [i for i, node in enumerate(placeholders) if any(map(_is_number, node.users))]
         self._tensors = [i for i, v in enumerate(known) if isinstance(v, torch.Tensor) and any(map(_is_symbolic, (*v.shape, *v.stride())))]
-        self._symbols = [known[i].node.expr for i in self._numbers]
+        self._symbols = {known[i].node.expr: i for i in self._numbers}
+        for i in self.items:
+            numbers = (node.meta["example_value"] for node in placeholders[i].users if _is_number(node))
+            self._symbols |= {n.node.expr: i for n in numbers}
         self._results = []
         for node in gm.graph.output_node().args[0]:
             value = node.meta.get("example_value") if isinstance(node, torch.fx.Node) else node
@@ -55,7 +66,7 @@ class Varying:
 
     def expect_known(self, values: list, results: list) -> None:
         """An error where a result is not what Dynamo took it for while it traced what follows."""
-        at_hand = dict(zip(self._symbols, (values[i] for i in self._numbers), strict=True))
+        at_hand = {s: v.item() if isinstance(v := values[i], torch.Tensor) else v for s, i in self._symbols.items()}
         for known, found in zip(self._results, results, strict=True):
             if known is not None:
                 shape = tuple(n if isinstance(n, int) else int(n.xreplace(at_hand)) for n in known[1])

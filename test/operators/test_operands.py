@@ -356,3 +356,22 @@ def test_nansum_leaves_nan_out_before_the_cast(dtype):
     leaf = numbers.clone().requires_grad_()
     leaf.nansum(dtype=torch_dtypes.dtype("e2m1")).backward()
     assert leaf.grad.tolist() == (~numbers.isnan()).float().tolist()
+
+
+def test_nanmean_counts_numbers_alone():
+    """In e2m1 NaN is the largest number, in fixed8_8 0."""
+    numbers = torch.tensor([[0.5, float("nan"), 1.5], [float("nan"), 0.0, 1.0]])
+    for name in ("e2m1", "fixed8_8", "e4m3fn", "posit16es2"):
+        asked = torch_dtypes.dtype(name)
+        for given in (numbers, numbers.to(torch.posit32es2)):
+            rows = (
+                torch.nanmean(given, 1, dtype=asked),
+                given.nanmean(1, dtype=asked),
+                torch.nanmean(given, 1, dtype=asked, out=torch.empty(2, dtype=asked)),
+            )
+            for found in rows:
+                assert found.dtype is asked and found.tolist() == [1.0, 0.5]
+            assert given[:, :2].nanmean(dim=0, keepdim=True, dtype=asked)[0, :1].tolist() == [0.5]
+        leaf = numbers.clone().requires_grad_()
+        leaf.nanmean(1, dtype=asked).sum().backward()
+        assert torch.equal(leaf.grad, (~numbers.isnan()).float() / 2)

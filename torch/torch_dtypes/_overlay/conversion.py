@@ -6,7 +6,7 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .. import _C
-from .._codes import compute_type
+from .._codes import bits_dtype, compute_type
 from . import scripts
 from .promotion import promoted
 from .table import Builtin, Extended, Native, Replaced, When
@@ -66,12 +66,26 @@ def _cast_first(name: str, values: torch.Tensor, dtype) -> torch.Tensor:
     return made
 
 
+def _counts_nan(name: str, dtype) -> bool:
+    """Whether it is the mean of numbers alone, in a format in which NaN would be a number."""
+    fmt = _C.format_of(dtype) if name == "nanmean" and isinstance(dtype, torch.dtype) else None
+    return fmt is not None and not _C.alias_format(torch.tensor(fmt.nan_code).to(bits_dtype(dtype)), dtype).isnan()
+
+
+def _mean_of_numbers(values: torch.Tensor, *dims, dtype: torch.dtype, out: torch.Tensor | None = None, **kwargs) -> torch.Tensor:
+    """nanmean by stock's formula."""
+    count = values.detach().isnan().logical_not_().sum(*dims, **kwargs)
+    return torch.div(torch.nansum(values, *dims, dtype=dtype, **kwargs), count, out=out)
+
+
 def method_with_dtype(name: str):
     """Tensor.sum(dtype=...) and its kin: the tensor is cast first, as the documentation of each says."""
 
     def method(stock, self, *args, dtype=None, **kwargs):
         args, dtype = _take_dtype(args, dtype)
         _expect_kind(name, self, dtype)
+        if _counts_nan(name, dtype):
+            return _mean_of_numbers(self, *args, dtype=dtype, **kwargs)
         return getattr(_cast_first(name, self, dtype), name)(*args, **_asked_again(dtype), **kwargs)
 
     return method
@@ -84,6 +98,8 @@ def function_with_dtype(stock, *args, dtype=None, **kwargs):
     args, dtype = _take_dtype(args, dtype)
     values, *args = (kwargs.pop("input"), *args) if "input" in kwargs else args
     _expect_kind(stock.__name__, values, dtype)
+    if _counts_nan(stock.__name__, dtype):
+        return _mean_of_numbers(values, *args, dtype=dtype, **kwargs)
     return stock(_cast_first(stock.__name__, values, dtype), *args, **_asked_again(dtype), **kwargs)
 
 

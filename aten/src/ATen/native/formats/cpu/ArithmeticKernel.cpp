@@ -1,12 +1,7 @@
 // Loops over the arithmetic that rounds to odd.
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
-#include <c10/formats/ExactCodec.h>
 #include <c10/formats/OddArithmetic.h>
-#include <c10/formats/WideArithmetic.h>
-#include <c10/formats/ZeroSums.h>
-
-#include <cstring>
 
 namespace at::formats::CPU_CAPABILITY {
 namespace {
@@ -55,55 +50,6 @@ void narrow(const double* a, float* out, int64_t n) {
   }
 }
 
-template <typename Each>
-void wide(const Format& f, void* codes, int64_t n, const RandomWords& words, Each each) {
-  char* out = static_cast<char*>(codes);
-  const bool stochastic = is_stochastic(f.rounding);
-  for (int64_t i = 0; i < n; ++i) {
-    const uint64_t random = stochastic ? random_word(words.seed.number, words.first + i * words.step) : 0;
-    const uint64_t code = encode(f, each(i), random); // little-endian: its low bytes come first
-    std::memcpy(out + i * f.itemsize(), &code, f.itemsize());
-  }
-}
-
-void binary_wide(const Format& f, BinaryOp op, const double* a, const double* b, void* codes, int64_t n, const RandomWords& words) {
-  const bool signs = signs_zero_sums(f.rounding);
-  const auto sum = [signs](double x, double y) {
-    Unpacked u = add_wide(x, y);
-    if (signs && u.cls == Class::Zero) u.negative = std::signbit(x) || std::signbit(y);
-    return u;
-  };
-  switch (op) {
-    case BinaryOp::Add: return wide(f, codes, n, words, [=](int64_t i) { return sum(a[i], b[i]); });
-    case BinaryOp::Sub: return wide(f, codes, n, words, [=](int64_t i) { return sum(a[i], -b[i]); });
-    case BinaryOp::Mul: return wide(f, codes, n, words, [=](int64_t i) { return multiply_wide(a[i], b[i]); });
-    case BinaryOp::Div: return wide(f, codes, n, words, [=](int64_t i) { return divide_wide(a[i], b[i]); });
-  }
-}
-
-void ternary_wide(const Format& f, TernaryOp op, const double* a, const double* b, const double* c, double s, void* codes, int64_t n,
-                  const RandomWords& words) {
-  using L = long double;
-  const bool signs = signs_zero_sums(f.rounding);
-  const auto each = [=](auto sum) {
-    wide(f, codes, n, words, [=](int64_t i) {
-      Unpacked u = sum(i);
-      if (signs && u.cls == Class::Zero) u.negative = !terms_are_positive(op, a[i], b[i], c[i], s);
-      return u;
-    });
-  };
-  switch (op) {
-    case TernaryOp::Fma: return each([=](int64_t i) { return fma_wide(a[i], b[i], c[i]); });
-    case TernaryOp::Addcdiv: return each([=](int64_t i) { return fma_wide(s, L{a[i]} / b[i], c[i]); });
-    case TernaryOp::Addcmul: return each([=](int64_t i) { return s == 1 ? fma_wide(a[i], b[i], c[i]) : fma_wide(s, L{a[i]} * b[i], c[i]); });
-    case TernaryOp::Lerp: return each([=](int64_t i) { return fma_wide(c[i], L{b[i]} - a[i], a[i]); });
-  }
-}
-
-void sqrt_wide_all(const Format& f, const double* a, void* codes, int64_t n, const RandomWords& words) {
-  wide(f, codes, n, words, [=](int64_t i) { return sqrt_wide(a[i]); });
-}
-
 } // namespace
 
 void fill_arithmetic(CpuKernels& k) {
@@ -113,9 +59,6 @@ void fill_arithmetic(CpuKernels& k) {
   k.ternary_double = &ternary<double>;
   k.sqrt_float = &square_roots<float>;
   k.sqrt_double = &square_roots<double>;
-  k.binary_wide = &binary_wide;
-  k.ternary_wide = &ternary_wide;
-  k.sqrt_wide = &sqrt_wide_all;
   k.narrow_to_odd = &narrow;
 }
 

@@ -5,6 +5,7 @@
 #include <ATen/native/formats/cpu/Loops.h>
 #include <ATen/native/formats/cpu/RandomBlock.h>
 #include <ATen/native/formats/cpu/TableDraws.h>
+#include <c10/formats/Binary64.h>
 #include <c10/formats/FastBinary32.h>
 #include <c10/formats/FastDecode.h>
 #include <c10/formats/FastOrdinary.h>
@@ -274,6 +275,14 @@ void encode_generic(const Format& f, const T* values, Code* codes, int64_t n, co
   }
 }
 
+// float64's numbers to its own codes: nothing is rounded.
+void copy_binary64(const double* values, uint64_t* codes, int64_t n) {
+  transform(values, codes, n, [](double x) TD_INLINE_LAMBDA {
+    const uint64_t u = bits_as<uint64_t>(x), sign = u & (uint64_t{1} << 63);
+    return select(mask_less<double>(infinity_bits<double>(), u ^ sign), sign | kNanOfBinary64, u);
+  });
+}
+
 // ---- the kernels ----
 
 template <typename T>
@@ -281,6 +290,9 @@ void encode_all(const Format& f, const T* values, void* codes, int64_t n, const 
   if (f.is_table()) {
     if (f.itemsize() == 1) return encode_table_all(f, values, static_cast<uint8_t*>(codes), n, words);
     return encode_table_all(f, values, static_cast<uint16_t*>(codes), n, words);
+  }
+  if constexpr (std::is_same_v<T, double>) {
+    if (is_binary64(f) && f.rounding != Rounding::UpDown) return copy_binary64(values, static_cast<uint64_t*>(codes), n);
   }
   // Wrapping needs all digits of a rounded integer, however large it is, and few random bits are a matter of theirs: only the generic codec
   // has them. So it is with takums and bounded posits.
@@ -343,6 +355,10 @@ void encode_floats(const Format& f, const float* values, void* codes, int64_t n,
 }
 
 } // namespace
+
+void encode_doubles(const Format& f, const double* values, void* codes, int64_t n, const RandomWords& words) {
+  encode_all(f, values, codes, n, words);
+}
 
 void fill_codec(CpuKernels& k) {
   k.decode_float = &decode_all<float>;

@@ -17,6 +17,7 @@ namespace at::formats {
   void fill_arithmetic(CpuKernels& kernels); \
   void fill_mixed(CpuKernels& kernels);      \
   void fill_binary32(CpuKernels& kernels);   \
+  void fill_wide(CpuKernels& kernels);       \
   void fill_table(CpuKernels& kernels);      \
   void fill_count(CpuKernels& kernels);      \
   void fill_ends(CpuKernels& kernels);       \
@@ -47,6 +48,7 @@ namespace {
     CAPABILITY::fill_arithmetic(k); \
     CAPABILITY::fill_mixed(k);      \
     CAPABILITY::fill_binary32(k);   \
+    CAPABILITY::fill_wide(k);       \
     CAPABILITY::fill_table(k);      \
     CAPABILITY::fill_count(k);      \
     CAPABILITY::fill_ends(k);       \

@@ -1,0 +1,191 @@
+// Loops over the arithmetic for formats that float64 arithmetic rounded to odd does not serve in all of its range, straight to codes: by float64's
+// own operations where these have the result, else by WideArithmetic.h.
+#include <ATen/native/formats/cpu/CapabilityKernels.h>
+
+#include <c10/formats/Binary64.h>
+#include <c10/formats/ExactCodec.h>
+#include <c10/formats/NanSigns.h>
+#include <c10/formats/OddArithmetic.h>
+#include <c10/formats/WideArithmetic.h>
+#include <c10/formats/ZeroSums.h>
+
+#include <cstring>
+
+namespace at::formats::CPU_CAPABILITY {
+namespace {
+
+using namespace c10::formats;
+
+// ---- one element after the other ----
+
+template <typename Each>
+void one_by_one(const Format& f, void* codes, int64_t n, const RandomWords& words, Each each) {
+  char* out = static_cast<char*>(codes);
+  const bool stochastic = is_stochastic(f.rounding);
+  for (int64_t i = 0; i < n; ++i) {
+    const uint64_t random = stochastic ? random_word(words.seed.number, words.first + i * words.step) : 0;
+    Unpacked u = each(i);
+    if (u.cls == Class::NaN) u.negative = false; // x86 gives the one of an invalid operation a sign
+    const uint64_t code = encode(f, u, random); // little-endian: its low bytes come first
+    std::memcpy(out + i * f.itemsize(), &code, f.itemsize());
+  }
+}
+
+// ---- by float64's operations ----
+
+// float64 itself, to nearest even: they are the processor's.
+bool is_machines_own(const Format& f) {
+  return is_binary64(f) && f.rounding == Rounding::NearestEven;
+}
+template <typename Each>
+void own_results(void* codes, int64_t n, Each each) {
+  auto* __restrict out = static_cast<uint64_t*>(codes);
+  for (int64_t i = 0; i < n; ++i) {
+    const double result = each(i);
+    out[i] = select(mask_less<double>(infinity_bits<double>(), magnitude_bits(result)), kNanOfBinary64, bits_as<uint64_t>(result));
+  }
+}
+
+// Whether results rounded to odd have all that the format asks of them, as long as they and what they miss are far within float64's range.
+// Wrapping and random rounding ask for more digits.
+bool takes_odd(const Format& f) {
+  return f.significand_bits() <= 51 && f.overflow != Overflow::Wrap && !is_stochastic(f.rounding);
+}
+
+// Whether each of these is 0, infinite, NaN or from 2^-480 to 2^480: products and quotients, and what they miss, are normal then.
+bool far_within(const double* x, int64_t n) {
+  constexpr uint64_t least = uint64_t{1023 - 480} << 52, most = uint64_t{1023 + 480} << 52;
+  uint64_t beyond = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const uint64_t a = magnitude_bits(x[i]);
+    const uint64_t within = ~(mask_less<double>(a, least) | mask_less<double>(most, a));
+    beyond |= ~within & mask_nonzero<double>(a) & mask_less<double>(a, infinity_bits<double>());
+  }
+  return beyond == 0;
+}
+
+// ---- operators ----
+//
+// Each has its exact result. One that is a single operation of float64's has that, rounded to nearest and to odd; a sum says whether both of its
+// terms are positive, which decides about the sign of a sum that is 0.
+
+struct Add {
+  Unpacked exact(double a, double b) const { return add_wide(a, b); }
+  double nearest(double a, double b) const { return a + b; }
+  double odd(double a, double b) const { return add_odd(a, b); }
+  bool is_positive(double a, double b) const { return !std::signbit(a) && !std::signbit(b); }
+};
+struct Subtract {
+  Unpacked exact(double a, double b) const { return add_wide(a, -b); }
+  double nearest(double a, double b) const { return a - b; }
+  double odd(double a, double b) const { return add_odd(a, -b); }
+  bool is_positive(double a, double b) const { return !std::signbit(a) && std::signbit(b); }
+};
+struct Multiply {
+  Unpacked exact(double a, double b) const { return multiply_wide(a, b); }
+  double nearest(double a, double b) const { return a * b; }
+  double odd(double a, double b) const { return multiply_odd(a, b); }
+};
+struct Divide {
+  Unpacked exact(double a, double b) const { return divide_wide(a, b); }
+  double nearest(double a, double b) const { return a / b; }
+  double odd(double a, double b) const { return divide_odd(a, b); }
+};
+struct SquareRoot {
+  Unpacked exact(double a) const { return sqrt_wide(a); }
+  double nearest(double a) const { return square_root(a); }
+  double odd(double a) const { return sqrt_odd(a); }
+};
+struct FusedMultiplyAdd {
+  TernaryOp op;
+  Unpacked exact(double a, double b, double c) const { return fma_wide(a, b, c); }
+  double nearest(double a, double b, double c) const { return fused(a, b, c); }
+  double odd(double a, double b, double c) const { return fma_odd(a, b, c); }
+  bool is_positive(double a, double b, double c) const { return terms_are_positive(op, a, b, c, 1.0); }
+};
+// s * (a / b) + c, s * (a * b) + c, a + c * (b - a)
+struct Formula {
+  TernaryOp op;
+  double s;
+  Unpacked exact(double a, double b, double c) const {
+    switch (op) {
+      case TernaryOp::Addcdiv: return addcdiv_wide(a, b, c, s);
+      case TernaryOp::Lerp: return lerp_wide(a, b, c);
+      default: return addcmul_wide(a, b, c, s);
+    }
+  }
+  bool is_positive(double a, double b, double c) const { return terms_are_positive(op, a, b, c, s); }
+};
+
+// ---- the loops ----
+
+constexpr int64_t kPiece = 256; // elements that go one way together
+
+template <typename Op, typename... Operands>
+Unpacked signed_exact(const Format& f, Op op, Operands... x) {
+  Unpacked u = op.exact(x...);
+  if constexpr (requires { op.is_positive(x...); }) {
+    if (signs_zero_sums(f.rounding) && u.cls == Class::Zero) u.negative = !op.is_positive(x...);
+  }
+  return u;
+}
+
+template <typename Op, typename... Operands>
+void by_odd_results(const Format& f, void* codes, int64_t n, const RandomWords& words, Op op, const Operands*... x) {
+  alignas(64) double results[kPiece];
+  for (int64_t i = 0; i < n; ++i) results[i] = op.odd(x[i]...);
+  if constexpr (requires { op.is_positive(x[0]...); }) {
+    sign_zero_sums(f.rounding, results, n, [=](int64_t i) { return op.is_positive(x[i]...); });
+  }
+  drop_nan_signs(f, results, n);
+  encode_doubles(f, results, codes, n, words);
+}
+
+template <typename Op, typename... Operands>
+void each(const Format& f, void* codes, int64_t n, const RandomWords& words, Op op, const Operands*... x) {
+  if constexpr (requires { op.odd(x[0]...); }) {
+    if (is_machines_own(f)) return own_results(codes, n, [=](int64_t i) { return op.nearest(x[i]...); });
+    if (takes_odd(f)) {
+      for (int64_t first = 0; first < n; first += kPiece) {
+        const int64_t m = n - first < kPiece ? n - first : kPiece;
+        char* const to = static_cast<char*>(codes) + first * f.itemsize();
+        const RandomWords rest{words.seed, words.first + first * words.step, words.step};
+        if ((far_within(x + first, m) && ...)) by_odd_results(f, to, m, rest, op, x + first...);
+        else one_by_one(f, to, m, rest, [=, &f](int64_t i) { return signed_exact(f, op, x[first + i]...); });
+      }
+      return;
+    }
+  }
+  one_by_one(f, codes, n, words, [=, &f](int64_t i) { return signed_exact(f, op, x[i]...); });
+}
+
+// ---- the kernels ----
+
+void binary_wide(const Format& f, BinaryOp op, const double* a, const double* b, void* codes, int64_t n, const RandomWords& words) {
+  switch (op) {
+    case BinaryOp::Add: return each(f, codes, n, words, Add(), a, b);
+    case BinaryOp::Sub: return each(f, codes, n, words, Subtract(), a, b);
+    case BinaryOp::Mul: return each(f, codes, n, words, Multiply(), a, b);
+    case BinaryOp::Div: return each(f, codes, n, words, Divide(), a, b);
+  }
+}
+
+void ternary_wide(const Format& f, TernaryOp op, const double* a, const double* b, const double* c, double s, void* codes, int64_t n,
+                  const RandomWords& words) {
+  if (op == TernaryOp::Fma || (op == TernaryOp::Addcmul && s == 1)) return each(f, codes, n, words, FusedMultiplyAdd{op}, a, b, c);
+  each(f, codes, n, words, Formula{op, s}, a, b, c);
+}
+
+void square_root_wide(const Format& f, const double* a, void* codes, int64_t n, const RandomWords& words) {
+  each(f, codes, n, words, SquareRoot(), a);
+}
+
+} // namespace
+
+void fill_wide(CpuKernels& k) {
+  k.binary_wide = &binary_wide;
+  k.ternary_wide = &ternary_wide;
+  k.sqrt_wide = &square_root_wide;
+}
+
+} // namespace at::formats::CPU_CAPABILITY

@@ -105,3 +105,15 @@ def test_gradients_that_only_move_round_nothing(f):
     plain = x.detach().float().requires_grad_()
     (expected,) = torch.autograd.grad(f(plain).sum(), plain)
     assert found.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("shape", [(2, 6, 4), (2, 6, 0), (0, 6, 2, 2)])
+@pytest.mark.parametrize("shuffle", [torch.channel_shuffle, torch.native_channel_shuffle, torch.nn.functional.native_channel_shuffle])
+def test_shuffled_channels_of_a_batch_without_elements(shuffle, shape):
+    x = torch.arange(torch.tensor(shape).prod()).reshape(shape).float()
+    own = x.to(torch.posit16es2).requires_grad_()
+    found = shuffle(own, 3)
+    assert found.dtype is torch.posit16es2 and found.shape == x.shape
+    assert found.tolist() == shuffle(x, 3).tolist()
+    found.backward(x.to(torch.posit16es2))
+    assert own.grad.tolist() == shuffle(x, shape[1] // 3).tolist()

@@ -384,6 +384,7 @@ constexpr OperatorFacts kRows[] = {
     {"narrow_copy",                             Codes,      0},
     {"native_batch_norm",                       Boxed,      Normalisation | VmapByCasts},
     {"native_batch_norm_backward",              Boxed,      Internal | ByCasts},
+    {"native_channel_shuffle",                  Own,        0},
     {"native_dropout",                          Boxed,      Draws | VmapByCasts},
     {"native_group_norm",                       Boxed,      Normalisation},
     {"native_group_norm_backward",              Boxed,      Internal | ByCasts},

@@ -16,6 +16,7 @@
 #include <ATen/ops/add_ops.h>
 #include <ATen/ops/alpha_dropout_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/bincount_ops.h>
+#include <ATen/ops/channel_shuffle_ops.h>
 #include <ATen/ops/combinations_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/dropout_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/empty.h>
@@ -259,6 +260,12 @@ Tensor sparse_mm(const Tensor& a, const Tensor& b) {
   return at::_ops::mm::call(a, b);
 }
 
+// ---- native_channel_shuffle: stock's composite code has a size of -1, which no elements leave open; its CPU kernel has none ----
+
+Tensor native_channel_shuffle(const Tensor& self, c10::SymInt groups) {
+  return at::_ops::channel_shuffle::call(self, std::move(groups));
+}
+
 // ---- max, min, sort, topk, ...: the gradient goes to the elements that were selected ----
 
 Tensor value_selecting_reduction_backward(const Tensor& grad, int64_t dim, const Tensor& indices, c10::SymIntArrayRef sizes, bool keepdim) {
@@ -320,6 +327,7 @@ void register_composites(torch::Library& m) {
   m.impl("float_power_.Tensor", &float_power_);
   m.impl("float_power_.Scalar", &float_power_number_);
   m.impl("bincount", &bincount);
+  m.impl("native_channel_shuffle", &native_channel_shuffle);
   m.impl("combinations", &combinations);
   m.impl("unflatten_dense_tensors", &unflatten_dense_tensors);
   using Order = const std::optional<Scalar>&;

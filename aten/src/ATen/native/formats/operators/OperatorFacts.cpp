@@ -66,6 +66,7 @@ constexpr OperatorFacts kRows[] = {
     {"_native_batch_norm_legit_no_training",    Boxed,      Normalisation},
     {"_native_multi_head_attention",            Boxed,      FusedProducts | MultipliesWithin | OneFloatingDtype},
     {"_neg_view",                               Refused,    0, kNoNegation},
+    {"_nested_from_padded",                     Refused,    0, kNoNested},
     {"_nested_tensor_from_mask",                Refused,    0, kNoNested},
     {"_nested_tensor_from_mask_left_aligned",   Own,        0},
     {"_nested_tensor_from_tensor_list",         Refused,    0, kNoNested},

@@ -102,4 +102,10 @@ TD_REFUSED_OPERANDS(QuantizedPrivateUse2, kQuantised)
 TD_REFUSED_OPERANDS(NestedTensorPrivateUse2, kNested)
 #undef TD_REFUSED_OPERANDS
 
+// Whose stock code would come before that fallback, and asks for sizes that a nested tensor has not.
+TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse2, m) {
+  m.impl("linear", torch::CppFunction::makeFromBoxedFunction<&refuse_operands<kNested>>());
+  m.impl("matmul", torch::CppFunction::makeFromBoxedFunction<&refuse_operands<kNested>>());
+}
+
 } // namespace at::formats

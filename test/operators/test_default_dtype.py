@@ -106,6 +106,18 @@ def test_default_dtype_is_not_that_of_integers(default_dtype, stock, dtype):
 
 
 @few_dtypes
+def test_integers_among_fractions_of_a_list_stay_integers(default_dtype, dtype):
+    """Every result of the list was of the default dtype where one was."""
+    default_dtype(dtype)
+    i = torch.arange(3)
+    for numbers, dtypes in ([1, 2.5], [torch.int64, dtype]), ([2.5, 1], [dtype, torch.int64]), ([1, 2.5, 1j], [torch.int64, dtype, torch.complex64]):
+        made = torch._foreach_add([i] * len(numbers), numbers)
+        assert [t.dtype for t in made] == dtypes
+        for t, number in zip(made, numbers, strict=True):
+            assert torch.equal(t, i + number)
+
+
+@few_dtypes
 def test_default_dtype_is_not_that_of_the_rest(default_dtype, dtype):
     default_dtype(dtype)
     array, double = np.zeros(1), torch.ones(1, dtype=torch.float64)

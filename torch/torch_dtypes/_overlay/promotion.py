@@ -111,6 +111,7 @@ class _FractionsOfIntegers(TorchFunctionMode):
             return func(*args, **kwargs)
         if kwargs.get("out") is not None:
             return self._into(ours, func, args, **kwargs)
+        result = None
         try:
             result = func(*args, **kwargs)
         except RuntimeError as error:
@@ -123,7 +124,13 @@ class _FractionsOfIntegers(TorchFunctionMode):
                 return self._cast(ours, result)
         args, kwargs = self._operands(ours, func, args, kwargs)
         # Functions in Python, within which modes are off, may make fractions of integers of their own.
-        return self._cast(ours, func(*args, **kwargs))
+        return self._cast(ours, self._with_integers(result, func(*args, **kwargs)))
+
+    def _with_integers(self, first, again):
+        """Several results of a call that was made again, with those of its first run that were no fractions: a list's are each of their own dtype."""
+        if type(first) not in (tuple, list):
+            return again
+        return type(first)(new if self._is_default(old) else old for old, new in zip(first, again, strict=True))
 
     def _into(self, ours, func, args, out, **kwargs):
         """A call with out=, whose dtype does not say what was computed: what comes without it does."""

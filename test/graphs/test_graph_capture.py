@@ -46,6 +46,15 @@ def test_make_fx_is_an_error(mode):
         make_fx(lambda x: x.to(torch.q43), tracing_mode=mode)(torch.ones(3))
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("static", [False, True])
+def test_dynamos_own_export_is_an_error(static):
+    """It was sympy's, of symbols that are no integers."""
+    message = r"expected stock dtypes in torch\._dynamo\.export, but got torch\.q43: torch\.export\.export takes such tensors"
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=message):
+        torch._dynamo.export(doubled, assume_static_by_default=static)(torch.ones(3, 2, dtype=torch.q43))
+
+
 def test_fake_mode_is_an_error():
     x = torch.ones(3, dtype=torch.q43)
     with FakeTensorMode(), pytest.raises(NotImplementedError, match="expected stock dtypes in a captured graph"):

@@ -356,6 +356,9 @@ def compiling(stock):
     def call(self, gm, example_inputs):
         if not frames.has_codes(gm):
             return stock(self, gm, example_inputs)
+        if self.export:  # which hands out Dynamo's own graph, of one run on symbols
+            what = f"expected stock dtypes in torch._dynamo.export, but got torch.{frames.format_within(gm)}: torch.export.export takes such tensors."
+            raise exc.Unsupported(what, "number format")
         backend, compiler = self.compiler_fn, _beneath_buckets(self.compiler_fn)
 
         def compile_codes(graph, inputs):

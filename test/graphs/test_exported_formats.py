@@ -187,6 +187,28 @@ def test_other_forms():
             assert torch.equal(run.get_buffer("norm.running_var"), torch_dtypes.codes(model.norm.running_var))
 
 
+def test_a_module_in_several_places():
+    """It was a KeyError, and the model had copies of its parameters from then on."""
+
+    class Again(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList([nn.BatchNorm1d(4)] * 2 + [nn.Linear(4, 4)])
+            self.last = nn.Sequential(self.layers[0], self.layers[2])
+
+        def forward(self, x):
+            return self.last(self.layers[2](self.layers[1](self.layers[0](x))))
+
+    torch.manual_seed(0)
+    model, x = Again().to(torch.posit16es2).eval(), torch.randn(3, 4).to(torch.posit16es2)
+    before = {name: (id(v), v.clone()) for name, v in model.state_dict(keep_vars=True).items()}
+    program = torch.export.export(model, (x,))
+    after = model.state_dict(keep_vars=True)
+    assert all(id(after[name]) == number and torch.equal(after[name], v) for name, (number, v) in before.items())
+    with torch.no_grad():
+        assert_same(program.module()(x), model(x))
+
+
 @pytest.mark.parametrize("form", [lambda p: p.module(), torch.export.unflatten])
 def test_state_of_the_model(form):
     torch.manual_seed(0)

@@ -117,10 +117,12 @@ class _Program(torch.nn.Module):
         self.train(model.training)
 
     def _record(self, model: torch.nn.Module, leaves: list, spec: pytree.TreeSpec, state: dict[str, torch.Tensor]) -> None:
+        tied = _tied(model, state)
+
         def function(*given):
             found = dict(zip(state, given[len(leaves) :], strict=True))
             args, kwargs = pytree.tree_unflatten(given[: len(leaves)], spec)
-            with _reparametrize_module(model, found, tie_weights=True):
+            with _reparametrize_module(model, {place: found[name] for place, name in tied.items()}):
                 results, self._results_spec = pytree.tree_flatten(model(*args, **kwargs))
                 for name, tensor in found.items():
                     if functools.reduce(getattr, name.split("."), model) is not tensor:
@@ -182,6 +184,18 @@ class _Program(torch.nn.Module):
             return pytree.tree_unflatten(values, spec)
 
         return forward
+
+
+def _tied(model: torch.nn.Module, state: dict[str, torch.Tensor]) -> dict[str, str]:
+    """All places of a model's tensors, and the names that its state has them by. A module in several places counts once: stock's ``tie_weights``
+    exchanges its tensors for each, and what it puts back is then not what it found."""
+    names = {id(tensor): name for name, tensor in state.items()}
+    places = {}
+    for path, module in model.named_modules():
+        for last, tensor in {**module._parameters, **module._buffers}.items():
+            if tensor is not None:
+                places[f"{path}.{last}" if path else last] = names[id(tensor)]
+    return places
 
 
 def _views_of_arguments(recorded: Recorded, inputs: list[torch.fx.Node], is_seen: list[bool]) -> Callable:

@@ -143,11 +143,12 @@ def compile_graph(gm: torch.fx.GraphModule, inputs: list, backend: Callable) -> 
         with left_to_eager_code():
             recorded = Recorded(function, given, torch.is_grad_enabled(), varying.items)
             if checkpoints and recorded.differentiable:
-                recorded = Recorded(function, given, True, varying.items)
+                recorded = Recorded(function, given, torch.is_grad_enabled(), varying.items)
         if overlap([v for v in given if isinstance(v, torch.Tensor)], _mutated(recorded)):
             raise NotRecordable("an operand that is written to shares elements with another")
         varying.expect_known(given, recorded.results)
-        return (_differentiable if recorded.differentiable else _plain)(recorded, given, backend_of, mode)
+        call = (_differentiable if recorded.differentiable else _plain)(recorded, given, backend_of, mode)
+        return call if recorded.grad_mode is None else _leaving(recorded.grad_mode, call)
 
     call = record(inputs)
     find = OfSizes(varying, record, varying.key(inputs), call) if varying else None
@@ -160,6 +161,17 @@ def compile_graph(gm: torch.fx.GraphModule, inputs: list, backend: Callable) -> 
         return gm(*values) if results is None else results
 
     return run
+
+
+def _leaving(grad_mode: bool, call: Callable) -> Callable:
+    """A call that leaves gradients on or off, as the function does (``torch.set_grad_enabled``)."""
+
+    def leave(values):
+        if (found := call(values)) is not None:  # else eager code leaves them so
+            torch._C._set_grad_enabled(grad_mode)
+        return found
+
+    return leave
 
 
 def _with_constants(recorded: Recorded) -> Callable:
@@ -293,6 +305,13 @@ def _differentiable(recorded: Recorded, inputs: list, backend: Callable, mode) -
     parts, put = _Parts(recorded, inputs, backend, mode), _with_constants(recorded)
 
     def call(values):
-        return None if overlap(values, parts.mutated) else put(_Function.apply(parts, *values))
+        if overlap(values, parts.mutated):
+            return None
+        before = torch.is_grad_enabled()  # it may be off: the function turns gradients on by itself
+        torch._C._set_grad_enabled(True)
+        try:
+            return put(_Function.apply(parts, *values))
+        finally:
+            torch._C._set_grad_enabled(before)
 
     return call

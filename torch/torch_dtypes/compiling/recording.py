@@ -293,7 +293,7 @@ class Recorded:
 
     ``results``: the function's, of this run. ``inputs``, ``outputs``, ``tangents``, ``gradients``: nodes; of inputs and outputs that are no
     tensors, and of gradients that nothing depends on, None. ``mutated``: the places of inputs that are written to. ``numbers``: those of inputs
-    whose value is a constant.
+    whose value is a constant. ``grad_mode``: the one that the function has left on or off; None where it is that in which it began.
     """
 
     def __init__(self, function: Callable, inputs: list, differentiable: bool, numbers: Sequence[int] = ()) -> None:
@@ -305,6 +305,9 @@ class Recorded:
             versions = [v._version if isinstance(v, torch.Tensor) else None for v in given]
             with self.recorder:
                 self.results = list(function(*given))
+            left = torch.is_grad_enabled()
+            self.grad_mode = None if left == differentiable else left
+            torch._C._set_grad_enabled(differentiable)
             self.outputs = [self.recorder.node(v) if isinstance(v, torch.Tensor) else None for v in self.results]
             self.mutated = [i for i, v in enumerate(given) if isinstance(v, torch.Tensor) and v._version != versions[i]]
             if any(given[i].grad_fn is not None for i in self.mutated):

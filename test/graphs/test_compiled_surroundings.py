@@ -1,0 +1,84 @@
+"""torch.compile in our dtypes and what is around a graph: the grad mode that a function leaves, graphs behind it, the classes of its tensors, sizes
+of what it writes to, backends that run what they are given."""
+
+import pytest
+import torch
+
+import torch_dtypes
+from torch_dtypes._overlay import graphs
+
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # which dynamo hides by other means
+BACKENDS = ["eager", "aot_eager", "inductor"]
+DTYPE = torch_dtypes.dtype("e8m7")
+
+
+@pytest.fixture(autouse=True)
+def compiler(monkeypatch):
+    """From a clean slate; the notice is a test's own business."""
+    torch._dynamo.reset()
+    monkeypatch.setattr(graphs, "_noticed", True)
+    yield
+    torch.set_grad_enabled(True)
+    torch._dynamo.reset()
+
+
+def turned_off(x):
+    y = x * 2
+    torch.set_grad_enabled(False)
+    return y, y * x
+
+
+def turned_off_before_a_break(x):
+    torch.set_grad_enabled(False)
+    y = x * 2
+    torch._dynamo.graph_break()
+    return y, y * x
+
+
+def turned_off_and_on(x):
+    y = x * 2
+    torch.set_grad_enabled(False)
+    torch._dynamo.graph_break()
+    z = y * x
+    torch.set_grad_enabled(True)
+    return z, z * y, y * y
+
+
+def turned_on(x):
+    torch.set_grad_enabled(True)
+    return (x * 2,)
+
+
+def on_in_a_block(x):
+    with torch.enable_grad():
+        y = x * 2
+    return y, x * 3
+
+
+def off_in_a_block(x):
+    with torch.no_grad():
+        y = x * 2
+    return y, x * 3
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("before", [True, False], ids=["with gradients", "without"])
+@pytest.mark.parametrize(
+    "f", [turned_off, turned_off_before_a_break, turned_off_and_on, turned_on, on_in_a_block, off_in_a_block], ids=lambda f: f.__name__
+)
+def test_grad_mode_is_eager_codes(f, before, backend):
+    """A graph left the mode as it had been, and what a function turned on within torch.no_grad had no gradient."""
+    x = torch.tensor([1.5, -2], dtype=DTYPE, requires_grad=True)
+    compiled = torch.compile(f, backend=backend)
+
+    def run(function):
+        torch.set_grad_enabled(before)
+        results = function(x)
+        mode = torch.is_grad_enabled()
+        torch.set_grad_enabled(True)
+        gradients = [torch.autograd.grad(v.sum(), x, retain_graph=True)[0].tolist() if v.requires_grad else None for v in results]
+        return [v.tolist() for v in results], gradients, mode
+
+    expected = run(f)
+    assert run(compiled) == expected
+    assert run(compiled) == expected

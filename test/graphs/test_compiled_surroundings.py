@@ -82,3 +82,20 @@ def test_grad_mode_is_eager_codes(f, before, backend):
     expected = run(f)
     assert run(compiled) == expected
     assert run(compiled) == expected
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_backward_pass_ends_at_operands_without_a_gradient(backend):
+    """It went on into the graph that had made them, whose saved tensors an earlier pass had freed (as where a discriminator sees detached fakes)."""
+
+    def steps(a, b):
+        fake = a @ b
+        fake.abs().mean().backward()
+        (b @ fake.detach()).mean().backward()
+
+    def gradients(f):
+        operands = [torch.tensor([[1, 2], [3, -4.0]], dtype=DTYPE, requires_grad=True) for _ in range(2)]
+        f(*operands)
+        return [v.grad.tolist() for v in operands]
+
+    assert gradients(torch.compile(steps, backend=backend)) == gradients(steps)

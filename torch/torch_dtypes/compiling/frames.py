@@ -276,6 +276,7 @@ class _Parts:
         )
         self.mutated = _mutated(recorded)
         among = _among_tensors(recorded.inputs)
+        self.detached = [among[i] for i, n in zip(recorded.needs, recorded.gradients, strict=True) if n is None]
         self.given = [among[i] for i, n in zip(recorded.needs, recorded.gradients, strict=True) if n is not None]
         results = _among_tensors(recorded.outputs)
         self.differentiable = [results[i] for i in recorded.differentiable]
@@ -309,6 +310,8 @@ def _differentiable(recorded: Recorded, inputs: list, backend: Callable, mode) -
             return None
         before = torch.is_grad_enabled()  # it may be off: the function turns gradients on by itself
         torch._C._set_grad_enabled(True)
+        for i in parts.detached:  # else a backward pass goes on into the graph behind it, which may be gone
+            values[i] = values[i].detach()
         try:
             return put(_Function.apply(parts, *values))
         finally:

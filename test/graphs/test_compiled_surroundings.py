@@ -3,6 +3,7 @@ of what it writes to, backends that run what they are given."""
 
 import pytest
 import torch
+from torch import nn
 
 import torch_dtypes
 from torch_dtypes._overlay import graphs
@@ -99,3 +100,39 @@ def test_a_backward_pass_ends_at_operands_without_a_gradient(backend):
         return [v.grad.tolist() for v in operands]
 
     assert gradients(torch.compile(steps, backend=backend)) == gradients(steps)
+
+
+class Registers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = None
+
+    def forward(self, x):
+        if self.scale is None:
+            self.scale = nn.Parameter(torch.ones_like(x))
+        return x * self.scale
+
+
+def test_parameters_of_ours_are_parameters_in_graphs():
+    """A module that made one in its first call had a plain attribute."""
+    model = Registers()
+    torch.compile(model, backend="eager")(torch.ones(2, dtype=DTYPE)).sum().backward()
+    assert [name for name, _ in model.named_parameters()] == ["scale"] and model.scale.grad.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x * (2 if isinstance(x, nn.Parameter) else 3),
+        lambda x: x * (2 if type(x) is torch.Tensor else 3),
+        lambda x: x * (2 if type(x + 1) is torch.Tensor else 3),
+        lambda x: x * len(type(x).__name__ + x.__class__.__name__),
+    ],
+    ids=["parameter", "tensor", "result", "name"],
+)
+def test_classes_are_those_of_eager_code(f):
+    """Tensors were of the class that stands for them while a graph is made, and no parameter was one."""
+    compiled = torch.compile(f, backend="eager", fullgraph=True)
+    values = torch.tensor([1.5, -2], dtype=DTYPE)
+    for x in (values, nn.Parameter(values)):
+        assert compiled(x).tolist() == f(x).tolist()

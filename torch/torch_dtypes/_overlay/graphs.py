@@ -302,12 +302,29 @@ def as_codes(stock):
         _wrapping.mode = tx.fake_mode
         try:
             made = Codes(stock(e, tx, source=source, **kwargs), e.dtype, e.requires_grad)
+            # By which torch.nn.Parameter and Buffer know instances of theirs that are of other classes.
+            made._is_param, made._is_buffer = isinstance(e, torch.nn.Parameter), isinstance(e, torch.nn.Buffer)
         finally:
             _wrapping.mode = None
         install_guard(AttrSource(source, "dtype").make_guard(GuardBuilder.EQUALS_MATCH))
         return made
 
     return wrap
+
+
+def of_stock_classes(stock):
+    """What Dynamo knows of a tensor, its class among it: of Codes, that of the tensor they stand for."""
+    from ..compiling.codes import Codes
+
+    @functools.wraps(stock)
+    def properties(target, tx, example, subclass):
+        found = stock(target, tx, example, subclass)
+        if isinstance(example, Codes):
+            kinds = (torch.nn.Parameter, torch.nn.Buffer, torch.Tensor)
+            found["class_type"] = subclass or next(kind for kind in kinds if isinstance(example, kind))
+        return found
+
+    return properties
 
 
 def guarding_dtypes(stock):
@@ -419,6 +436,7 @@ LATER_HOOKS = [
     Replaced(f"{_DYNAMO}.output_graph.OutputGraph", "call_user_compiler", compiling),
     Replaced(f"{_DYNAMO}.utils", "_get_fake_value_impl", breaking_nodes),
     Replaced(f"{_DYNAMO}.variables.ctx_manager.AutocastModeVariable", "create", breaking(_format_of_autocast)),
+    Replaced(f"{_DYNAMO}.variables.builder", "get_specialized_props", of_stock_classes),
     *(Replaced(f"{_DYNAMO}.variables.tensor.TensorVariable", f"method_{name}", kept_whole) for name in SEVERAL_OF_ONE),
     Registered(f"{_DYNAMO}.variables.tensor.TensorVariable", "tp_methods", methods_kept_whole, optional=NO_TABLE_OF_METHODS),
     Replaced(f"{_DYNAMO}.variables.torch.TorchInGraphFunctionVariable", "_get_handlers", functions_kept_whole),

@@ -136,3 +136,33 @@ def test_classes_are_those_of_eager_code(f):
     values = torch.tensor([1.5, -2], dtype=DTYPE)
     for x in (values, nn.Parameter(values)):
         assert compiled(x).tolist() == f(x).tolist()
+
+
+def into_nothing(x):
+    out = torch.empty(0, dtype=x.dtype)
+    torch.sigmoid(x, out=out)
+    return out.size(), out * 2
+
+
+def into_a_number(x):
+    out = torch.zeros((), dtype=x.dtype)
+    torch.mul(x, 2, out=out)
+    return out.size(), out + 1
+
+
+def into_two(x):
+    out = torch.empty(0, dtype=x.dtype), torch.empty(0, dtype=torch.int64)
+    torch.max(x, 1, out=out)
+    return out[0].size(), *out
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+@pytest.mark.parametrize("f", [into_nothing, into_a_number, into_two], ids=lambda f: f.__name__)
+def test_out_of_another_size_ends_a_graph(f):
+    """As in stock's graphs: it kept its size in ours, or was an error when the graph ran."""
+    x = torch.tensor([[1, 2, 3], [4, 0, -6.0]], dtype=DTYPE)
+    expected, found = f(x), torch.compile(f, backend="eager")(x)
+    assert found[0] == expected[0] and all(map(torch.equal, found[1:], expected[1:]))
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"expected tensors of the results' sizes to write to"):
+        torch.compile(f, backend="eager", fullgraph=True)(x)

@@ -136,9 +136,13 @@ def _is_for_a_zero(args: tuple, kwargs: dict) -> bool:
 
 def _results(func, values: list, formats: str, device: torch.device):
     written = {frozenset(a.alias_info.before_set): v for a, v in zip(func._schema.arguments, values, strict=True) if operators.is_written(a)}
-    fresh = iter(())
-    if not all(map(operators.is_written, func._schema.returns)):
-        fresh = iter(_sized(func, values, formats + operators.EXACT, device))
+    outs = [t for a, v in zip(func._schema.arguments, values, strict=True) if a.is_out for t in operators.listed(v) if t is not None]
+    found = []
+    if outs or not all(map(operators.is_written, func._schema.returns)):
+        found = _sized(func, values, formats + operators.EXACT, device)
+    if any(t.shape != sized.shape for t, sized in zip(outs, found[len(found) - len(outs) :], strict=True)):
+        raise _unsupported(f"expected tensors of the results' sizes to write to in a graph of number formats, but got others in {func}")
+    fresh = iter(found)
     returned = []
     for r in func._schema.returns:
         if operators.is_written(r):

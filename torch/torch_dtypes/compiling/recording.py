@@ -223,6 +223,8 @@ class Recorder(TorchDispatchMode):
         if func is aten._local_scalar_dense.default and not isinstance(args[0], torch.Tensor):
             return args[0]  # vmap reads a number of Python's, which comes here as itself
         kwargs = kwargs or {}
+        outs = [t for a in func._schema.arguments if a.is_out for t in operators.listed(kwargs.get(a.name)) if t is not None]
+        shapes = [t.shape for t in outs]
         _C.set_cast_recorder(None)
         try:
             result = func._op(*args, **kwargs)  # a dtype means what it means to the caller
@@ -230,6 +232,8 @@ class Recorder(TorchDispatchMode):
             _C.set_cast_recorder(self._cast)
         if torch.Tag.nondeterministic_seeded in func.tags:
             self._state = states(self._gpus)
+        if shapes != [t.shape for t in outs]:  # where stock's graph ends, too
+            raise NotRecordable(f"{func} resizes its out=")
         self._record(func, args, kwargs, result, self._has_drawn())
         return result
 

@@ -166,3 +166,17 @@ def test_out_of_another_size_ends_a_graph(f):
     torch._dynamo.reset()
     with pytest.raises(torch._dynamo.exc.Unsupported, match=r"expected tensors of the results' sizes to write to"):
         torch.compile(f, backend="eager", fullgraph=True)(x)
+
+
+@pytest.mark.parametrize("differentiable", [False, True])
+def test_backends_may_run_a_graph_on_its_examples(differentiable):
+    """The tables that a graph holds are no fake tensors, which was an error."""
+    ran = []
+
+    def backend(graph, examples):
+        ran.append([tuple(v.shape) for v in graph(*examples)])
+        return graph
+
+    x = torch.tensor([1.5, -2], dtype=DTYPE, requires_grad=differentiable)
+    compiled = torch.compile(lambda x: x * x + x.sin(), backend=backend)
+    assert compiled(x).tolist() == (x * x + x.sin()).tolist() and ran

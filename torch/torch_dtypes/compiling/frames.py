@@ -138,7 +138,9 @@ def compile_graph(gm: torch.fx.GraphModule, inputs: list, backend: Callable) -> 
         return backend(graph, examples)
 
     def record(given: list | tuple) -> Callable:
-        mode = FakeTensorMode(shape_env=ShapeEnv())  # Dynamo's own knows numbers that vary, which a backend would miss and make constants
+        # Dynamo's own knows numbers that vary, which a backend would miss and make constants. What a graph holds, chains' tables, is not fake where a
+        # backend runs it on its examples.
+        mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
         given = [*given, *held]
         with left_to_eager_code():
             recorded = Recorded(function, given, torch.is_grad_enabled(), varying.items)

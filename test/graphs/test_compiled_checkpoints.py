@@ -113,6 +113,22 @@ def test_what_takes_no_random_numbers_is_computed_again(backend):
 
 
 @backends
+@pytest.mark.parametrize("given", [False, True], ids=["found", "given"])
+def test_numbers_that_vary_in_a_region(given, backend):
+    """A number that the region alone took was one more operand, whose value no graph may read: from its second value on that was refused."""
+
+    def scaled(x, number):
+        if given:
+            return checkpoint(lambda t, n: (t * n).sin(), x, number, use_reentrant=False)
+        return checkpoint(lambda t: (t * number).sin(), x, use_reentrant=False)
+
+    torch.manual_seed(0)
+    x, compiled = torch.randn(4).to(torch.posit16es2), torch.compile(scaled, fullgraph=True, backend=backend)
+    for number in (0.5, 0.3, 0.7, 0.3, 4.0):
+        assert_equal(results(lambda t, n=number: compiled(t, n), x), results(lambda t, n=number: scaled(t, n), x))
+
+
+@backends
 def test_one_hot_of_a_number_of_classes(backend):
     def loss(scores, classes):
         return -(F.one_hot(classes, 5).to(scores.dtype) * F.log_softmax(scores, -1)).sum()

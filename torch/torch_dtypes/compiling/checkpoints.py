@@ -7,7 +7,7 @@ captures them again, in stock dtypes alone; over codes they are part of the grap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch._higher_order_ops.invoke_subgraph import invoke_subgraph
@@ -57,6 +57,19 @@ def _with(targets: dict[Callable, Callable[[], Callable]], gm: torch.fx.GraphMod
             setattr(made, name, _with(targets, region))
     made.meta.update(gm.meta)
     return made
+
+
+def uses(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
+    """The nodes that take a node's value, those in regions among them in place of the operators that take these."""
+    for user in node.users:
+        if user.target not in (tag_activation_checkpoint, invoke_subgraph):
+            yield user
+            continue
+        region = getattr(node.graph.owning_module, user.args[0].target)
+        inside = [n for n in region.graph.nodes if n.op == "placeholder"]
+        for given, known in zip(user.args[len(user.args) - len(inside) :], inside, strict=True):
+            if given is node:
+                yield from uses(known)
 
 
 def has_checkpoints(gm: torch.fx.GraphModule) -> bool:

@@ -11,6 +11,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.types import py_sym_types
 from torch.utils import _pytree as pytree
 
+from .checkpoints import uses
 from .recording import NotRecordable
 
 MOST_RECORDINGS = 32  # of one graph of Dynamo's; each holds up to two graphs over codes
@@ -44,7 +45,7 @@ class Varying:
         placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
         known = [node.meta.get("example_value") for node in placeholders]
         self._numbers = [i for i, v in enumerate(known) if isinstance(v, torch.SymInt)]
-        self.items = [i for i, node in enumerate(placeholders) if any(map(_is_number, node.users))]
+        self.items = [i for i, node in enumerate(placeholders) if any(map(_is_number, uses(node)))]
         self._tensors = [i for i, v in enumerate(known) if isinstance(v, torch.Tensor) and any(map(_is_symbolic, (*v.shape, *v.stride())))]
         self._symbols = {known[i].node.expr: i for i in self._numbers}
         for i in self.items:

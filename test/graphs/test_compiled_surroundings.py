@@ -180,3 +180,17 @@ def test_backends_may_run_a_graph_on_its_examples(differentiable):
     x = torch.tensor([1.5, -2], dtype=DTYPE, requires_grad=differentiable)
     compiled = torch.compile(lambda x: x * x + x.sin(), backend=backend)
     assert compiled(x).tolist() == (x * x + x.sin()).tolist() and ran
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_bytes_in_memory_are_those_of_eager_code(dynamic):
+    """They were one for each element."""
+
+    def count(x):
+        return x * (x.untyped_storage().size() // x.element_size())
+
+    compiled = torch.compile(count, backend="eager", fullgraph=True, dynamic=dynamic)
+    for dtype in (DTYPE, torch.posit32es2, torch.q43):
+        for size in (3, 4, 4):
+            x = torch.ones(size, 2, dtype=dtype)
+            assert compiled(x).tolist() == count(x).tolist()

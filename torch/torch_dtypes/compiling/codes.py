@@ -31,7 +31,14 @@ class Codes(torch.Tensor):
     @staticmethod
     def __new__(cls, codes: torch.Tensor, dtype: torch.dtype, requires_grad: bool = False) -> Codes:
         made = torch.Tensor._make_wrapper_subclass(
-            cls, codes.shape, codes.stride(), codes.storage_offset(), dtype=STAND_IN, device=codes.device, requires_grad=requires_grad
+            cls,
+            codes.shape,
+            codes.stride(),
+            codes.storage_offset(),
+            dtype=STAND_IN,
+            device=codes.device,
+            requires_grad=requires_grad,
+            storage_size=codes.untyped_storage().nbytes(),  # the stand-in's are of one byte an element
         )
         made._codes, made._dtype = codes, dtype
         return made

@@ -51,6 +51,10 @@ CASES = {
     "zeros": lambda x, mask: torch.zeros(x[mask].shape[0], 4, dtype=x.dtype) + x[mask],
     "size": lambda x, mask: x * x[mask].shape[0],
     "item": lambda x, mask: x[mask].sum().item() * x,
+    "float": lambda x, mask: x * float(x[0, 0]),
+    "alpha": lambda x, mask: torch.add(x, x, alpha=x[0, 1]),
+    "value": lambda x, mask: torch.addcmul(x, x, x, value=x[0, 1]),
+    "foreach": lambda x, mask: torch._foreach_add([x], x[0, 1])[0],
 }
 
 

@@ -21,7 +21,7 @@ from .aliases import Origins, overlap
 from .checkpoints import as_eager_code, graphs_within, has_checkpoints, to_record
 from .codes import Codes
 from .operators import at_hint, state
-from .recording import NotRecordable, Recorded, left_to_eager_code
+from .recording import DecidedByValues, NotRecordable, Recorded, left_to_eager_code
 from .sizes import Mistaken, OfSizes, Varying, has_unknown_sizes
 
 __all__ = ["Mistaken", "NotRecordable", "as_eager_code", "as_it_is", "compile_graph", "format_of_node", "format_within", "has_codes"]
@@ -152,7 +152,10 @@ def compile_graph(gm: torch.fx.GraphModule, inputs: list, backend: Callable) -> 
         call = (_differentiable if recorded.differentiable else _plain)(recorded, given, backend_of, mode)
         return call if recorded.grad_mode is None else _leaving(recorded.grad_mode, call)
 
-    call = record(inputs)
+    try:
+        call = record(inputs)
+    except DecidedByValues:  # of a tensor as a number, in eager code's operators
+        return as_eager_code(gm)
     find = OfSizes(varying, record, varying.key(inputs), call) if varying else None
 
     def run(*values):

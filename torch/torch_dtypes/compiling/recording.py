@@ -55,6 +55,10 @@ class NotRecordable(Exception):
     """What a function does that a graph of codes cannot have."""
 
 
+class DecidedByValues(NotRecordable):
+    """A number or a size: a recording would have one run's."""
+
+
 @contextlib.contextmanager
 def left_to_eager_code() -> Iterator[None]:
     """An error within makes what is recorded not recordable: eager code has the result, or the error."""
@@ -243,7 +247,8 @@ class Recorder(TorchDispatchMode):
         if torch.Tag.inplace_view in func.tags and self.node(args[0]).op != "placeholder":  # of a tensor that is the function's own
             func = _as_a_view(func)
         if values_decide(func, args) or any("Tensor" not in str(r.type) for r in func._schema.returns):
-            raise NotRecordable(f"{func} has a result that depends on values, or changes a shape in place")
+            kind = NotRecordable if torch.Tag.inplace_view in func.tags else DecidedByValues
+            raise kind(f"{func} has a result that depends on values, or changes a shape in place")
         if func is aten.lift_fresh.default and not self._is_known(args[0]) and not _C.is_format_tensor(args[0]):  # torch.tensor(<numbers>)
             name = f"constant_{len(self.constants)}"
             self.constants[name] = args[0].clone()

@@ -2,6 +2,7 @@
 // own operations where these have the result, else by WideArithmetic.h.
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
+#include <ATen/native/formats/cpu/RandomBlock.h>
 #include <c10/formats/Binary64.h>
 #include <c10/formats/ExactCodec.h>
 #include <c10/formats/NanSigns.h>
@@ -21,13 +22,21 @@ using namespace c10::formats;
 template <typename Each>
 void one_by_one(const Format& f, void* codes, int64_t n, const RandomWords& words, Each each) {
   char* out = static_cast<char*>(codes);
-  const bool stochastic = is_stochastic(f.rounding);
-  for (int64_t i = 0; i < n; ++i) {
-    const uint64_t random = stochastic ? random_word(words.seed.number, words.first + i * words.step) : 0;
+  const auto put = [&](int64_t i, uint64_t random) {
     Unpacked u = each(i);
     if (u.cls == Class::NaN) u.negative = false; // x86 gives the one of an invalid operation a sign
-    const uint64_t code = encode(f, u, random); // little-endian: its low bytes come first
+    const uint64_t code = f.kind == Kind::Float ? encode_float(f, u, random) : encode(f, u, random); // little-endian: its low bytes come first
     std::memcpy(out + i * f.itemsize(), &code, f.itemsize());
+  };
+  if (!is_stochastic(f.rounding)) {
+    for (int64_t i = 0; i < n; ++i) put(i, 0);
+    return;
+  }
+  RandomBlock high, low;
+  for (int64_t done = 0; done < n; done += kRandomBlock) {
+    const int64_t m = n - done < kRandomBlock ? n - done : kRandomBlock;
+    const uint32_t *h = high.fill(words, done, m, 0), *l = low.fill(words, done, m, 1);
+    for (int64_t i = 0; i < m; ++i) put(done + i, uint64_t{h[i]} << 32 | l[i]);
   }
 }
 

@@ -164,8 +164,45 @@ def test_out_of_another_size_ends_a_graph(f):
     expected, found = f(x), torch.compile(f, backend="eager")(x)
     assert found[0] == expected[0] and all(map(torch.equal, found[1:], expected[1:]))
     torch._dynamo.reset()
-    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"expected tensors of the results' sizes to write to"):
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"tensors to write to of other sizes than the results'"):
         torch.compile(f, backend="eager", fullgraph=True)(x)
+
+
+def near_one(x):
+    return x[:, :2] * 0.1 + torch.eye(2, dtype=x.dtype)
+
+
+INTO = {  # of which stock's own code makes empty tensors and lets them be resized
+    "inv": lambda x: torch.linalg.inv(near_one(x), out=torch.empty(2, 2, dtype=x.dtype)),
+    "det": lambda x: torch.linalg.det(near_one(x), out=torch.empty((), dtype=x.dtype)),
+    "slogdet": lambda x: torch.linalg.slogdet(near_one(x), out=(torch.empty((), dtype=x.dtype), torch.empty((), dtype=x.dtype))),
+    "cholesky": lambda x: torch.linalg.cholesky(near_one(x) @ near_one(x).t(), out=torch.empty(2, 2, dtype=x.dtype)),
+    "max": lambda x: torch.max(x, 1, out=(torch.empty(2, dtype=x.dtype), torch.empty(2, dtype=torch.int64))),
+}
+
+
+@pytest.mark.parametrize("f", INTO.values(), ids=INTO)
+def test_out_of_the_result_s_size_is_in_a_graph(f):
+    x = torch.tensor([[1, 2, 3], [4, 0, -6.0]], dtype=DTYPE)
+    found, expected = torch.compile(f, backend="aot_eager", fullgraph=True)(x), f(x)
+    pairs = zip(found, expected, strict=True) if isinstance(expected, tuple) else [(found, expected)]
+    assert all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_out_by_sizes_that_vary():
+    """One graph of Dynamo's for all."""
+
+    def f(x):
+        rows = x.shape[0]
+        out = torch.empty(rows, dtype=x.dtype), torch.empty(rows, dtype=torch.int64)
+        return torch.max(x, 1, out=out)[0] + torch.gather(x, 1, out[1][:, None], out=torch.empty(rows, 1, dtype=x.dtype))[:, 0]
+
+    run = torch.compile(f, backend="eager", fullgraph=True, dynamic=True)
+    run(torch.linspace(-1, 1, 12).reshape(3, 4).to(DTYPE))
+    with torch.compiler.set_stance("fail_on_recompile"):
+        for rows in (4, 5, 4, 6):
+            x = torch.linspace(-1, 1, 4 * rows).reshape(rows, 4).to(DTYPE)
+            assert torch.equal(run(x), f(x))
 
 
 @pytest.mark.parametrize("differentiable", [False, True])
@@ -187,7 +224,7 @@ def test_bytes_in_memory_are_those_of_eager_code(dynamic):
     """They were one for each element."""
 
     def count(x):
-        return x * (x.untyped_storage().size() // x.element_size())
+        return x * (x.untyped_storage().size() // x.element_size() + x.itemsize + (x + 1).nbytes)
 
     compiled = torch.compile(count, backend="eager", fullgraph=True, dynamic=dynamic)
     for dtype in (DTYPE, torch.posit32es2, torch.q43):

@@ -84,6 +84,17 @@ def test_gradients(name):
             assert_same(a, b)
 
 
+def test_a_number_in_a_checkpoint_s_region():
+    def f(x, n):
+        return torch.utils.checkpoint.checkpoint(lambda t, n: (t[: n.item()] * 2).sin(), x, n, use_reentrant=False)
+
+    run = torch.compile(f, backend=Graphs(), fullgraph=True)
+    x = torch.linspace(-2, 2, 24).reshape(6, 4).to(torch.posit16es2)
+    for n in (3, 5, 3, 5, 2):
+        for a, b in zip(with_gradient(run, x, torch.tensor(n)), with_gradient(f, x, torch.tensor(n)), strict=True):
+            assert_same(a, b)
+
+
 def test_dtypes_that_round_at_random():
     """Eager code's numbers for its seed."""
     x, f = torch.linspace(-2, 2, 24).reshape(6, 4).to(torch_dtypes.dtype("q43_stochastic")), CASES["index"]

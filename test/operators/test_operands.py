@@ -375,3 +375,19 @@ def test_nanmean_counts_numbers_alone():
         leaf = numbers.clone().requires_grad_()
         leaf.nanmean(1, dtype=asked).sum().backward()
         assert torch.equal(leaf.grad, (~numbers.isnan()).float() / 2)
+
+
+@pytest.mark.parametrize("name", ["fixed8_8", "posit16es2"])
+def test_nanmean_beneath_transforms(name):
+    """No value of a tensor is asked for."""
+    numbers, asked = torch.tensor([0.5, float("nan"), 1.5]), torch_dtypes.dtype(name)
+
+    def f(x):
+        return x.nanmean(dtype=asked).float()
+
+    assert torch.func.grad(f)(numbers).tolist() == [0.5, 0, 0.5]
+    assert torch.func.jvp(f, (numbers,), (torch.ones(3),))[1].item() == 1
+    assert torch.compile(f, backend="aot_eager", fullgraph=True)(numbers).item() == 1
+    with torch.device("meta"):
+        assert f(numbers).item() == 1
+    assert numbers.to("meta").nanmean(dtype=asked).dtype is asked

@@ -173,6 +173,7 @@ void bind_formats(py::module_& m) {
       .def_property_readonly("largest", &f::largest)
       .def_property_readonly("smallest", &f::smallest)
       .def_property_readonly("nan_code", &Format::nan_code)
+      .def_property_readonly("has_nan", [](const Format& f) { return c10::formats::decode(f, f.nan_code()).cls == c10::formats::Class::NaN; })
       .def_property_readonly("has_infinity", &Format::has_infinity)
       .def_property_readonly("infinity_is_nan", &Format::infinity_is_nan)
       .def_property_readonly("fits_float", &Format::fits_float)

@@ -6,7 +6,7 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .. import _C
-from .._codes import bits_dtype, compute_type
+from .._codes import compute_type
 from . import scripts
 from .promotion import promoted
 from .table import Builtin, Extended, Native, Replaced, When
@@ -69,7 +69,7 @@ def _cast_first(name: str, values: torch.Tensor, dtype) -> torch.Tensor:
 def _counts_nan(name: str, dtype) -> bool:
     """Whether it is the mean of numbers alone, in a format in which NaN would be a number."""
     fmt = _C.format_of(dtype) if name == "nanmean" and isinstance(dtype, torch.dtype) else None
-    return fmt is not None and not _C.alias_format(torch.tensor(fmt.nan_code).to(bits_dtype(dtype)), dtype).isnan()
+    return fmt is not None and not fmt.has_nan
 
 
 def _mean_of_numbers(values: torch.Tensor, *dims, dtype: torch.dtype, out: torch.Tensor | None = None, **kwargs) -> torch.Tensor:

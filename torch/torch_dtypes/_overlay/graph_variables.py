@@ -1,4 +1,5 @@
-"""What Dynamo's variables stand for, the operators that it takes apart (of ours each part would round), and the regions that it traces once."""
+"""What Dynamo's variables stand for, their classes and guards, the operators that it takes apart (of ours each part would round), and the regions
+that it traces once."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ import functools
 
 import torch
 from torch.utils import _pytree as pytree
+
+from .. import _C
 
 
 def known(variable) -> object:
@@ -73,3 +76,37 @@ def traced_anew(stock):
             stock(tx, fn_var, fingerprint, body_name, body_gmod, config, p_args, body_r, example_value, *args, **kwargs)
 
     return save_reuse_entry
+
+
+def of_stock_classes(stock):
+    """What Dynamo knows of a tensor, its class among it: of Codes, that of the tensor they stand for."""
+    from ..compiling.codes import Codes
+
+    @functools.wraps(stock)
+    def properties(target, tx, example, subclass):
+        found = stock(target, tx, example, subclass)
+        if isinstance(example, Codes):
+            kinds = (torch.nn.Parameter, torch.nn.Buffer, torch.Tensor)
+            found["class_type"] = subclass or next(kind for kind in kinds if isinstance(example, kind))
+        return found
+
+    return properties
+
+
+def guarding_dtypes(stock):
+    """What guards that a value equals one that was traced: of a dtype of ours, that its name does. Stock's guard has the value, and outlives the
+    code that it guards (a finalizer of each module and function that was guarded with it has all guards), so that after ``torch._dynamo.reset()``
+    the dtype's number would not be free."""
+    from torch._dynamo.guards import get_verbose_code_parts
+
+    @functools.wraps(stock)
+    def match(self, guard, *args, **kwargs):
+        value = self.get(guard)
+        if not isinstance(value, torch.dtype) or _C.format_of(value) is None:
+            return stock(self, guard, *args, **kwargs)
+        name = str(value)
+        code = [f"str({self.arg_ref(guard)}) == {name!r}"]
+        self._set_guard_export_info(guard, code, provided_func_name="EQUALS_MATCH")
+        self.get_guard_manager(guard).add_lambda_guard(lambda found: str(found) == name, get_verbose_code_parts(code, guard), guard.user_stack)
+
+    return match

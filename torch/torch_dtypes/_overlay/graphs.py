@@ -20,7 +20,16 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from .. import _C
 from .._autocast import AUTOCAST_DEVICES, own_autocast_dtype
 from . import optimizers, table
-from .graph_variables import SEVERAL_OF_ONE, functions_kept_whole, kept_whole, known, methods_kept_whole, traced_anew
+from .graph_variables import (
+    SEVERAL_OF_ONE,
+    functions_kept_whole,
+    guarding_dtypes,
+    kept_whole,
+    known,
+    methods_kept_whole,
+    of_stock_classes,
+    traced_anew,
+)
 from .releases import NO_REUSE_OF_REGIONS, NO_TABLE_OF_METHODS, SKIP_RULES_KNOW_FRAMES, SKIPS_HAVE_REASONS
 from .table import Builtin, Registered, Replaced, When
 
@@ -149,6 +158,8 @@ def breaking_nodes(stock):
             if (made := codes.fake_named(node, tx)) is not None:
                 return made
             _end_graph(name)
+        if codes.resizes_out(node, tx):
+            _end_graph(frames.format_of_node(node), " (tensors to write to of other sizes than the results')")
         for find in (codes.fake_cast_to_another, codes.fake_attention):
             if (made := find(node, tx)) is not None:
                 return made
@@ -310,40 +321,6 @@ def as_codes(stock):
         return made
 
     return wrap
-
-
-def of_stock_classes(stock):
-    """What Dynamo knows of a tensor, its class among it: of Codes, that of the tensor they stand for."""
-    from ..compiling.codes import Codes
-
-    @functools.wraps(stock)
-    def properties(target, tx, example, subclass):
-        found = stock(target, tx, example, subclass)
-        if isinstance(example, Codes):
-            kinds = (torch.nn.Parameter, torch.nn.Buffer, torch.Tensor)
-            found["class_type"] = subclass or next(kind for kind in kinds if isinstance(example, kind))
-        return found
-
-    return properties
-
-
-def guarding_dtypes(stock):
-    """What guards that a value equals one that was traced: of a dtype of ours, that its name does. Stock's guard has the value, and outlives the
-    code that it guards (a finalizer of each module and function that was guarded with it has all guards), so that after ``torch._dynamo.reset()``
-    the dtype's number would not be free."""
-    from torch._dynamo.guards import get_verbose_code_parts
-
-    @functools.wraps(stock)
-    def match(self, guard, *args, **kwargs):
-        value = self.get(guard)
-        if not isinstance(value, torch.dtype) or _C.format_of(value) is None:
-            return stock(self, guard, *args, **kwargs)
-        name = str(value)
-        code = [f"str({self.arg_ref(guard)}) == {name!r}"]
-        self._set_guard_export_info(guard, code, provided_func_name="EQUALS_MATCH")
-        self.get_guard_manager(guard).add_lambda_guard(lambda found: str(found) == name, get_verbose_code_parts(code, guard), guard.user_stack)
-
-    return match
 
 
 def _beneath_buckets(backend):

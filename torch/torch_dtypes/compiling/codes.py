@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 from .. import _C
 from .._codes import bits_dtype
 from . import operators
+from .known_operators import CONSTANT, HAVE_GRADIENTS, MADE, OF_LAYOUTS, values_decide
 from .levels import has_duals
-from .recording import CONSTANT, HAVE_GRADIENTS, MADE, OF_LAYOUTS, values_decide
 
 # What C++ code takes for their dtype: floating, as autograd wants it, and so rare that nobody means it.
 STAND_IN = torch.float8_e8m0fnu
@@ -44,6 +44,8 @@ class Codes(torch.Tensor):
         return made
 
     dtype = property(lambda self: self._dtype)
+    itemsize = property(lambda self: self._codes.itemsize)
+    nbytes = property(lambda self: self._codes.numel() * self._codes.itemsize)
 
     def __tensor_flatten__(self) -> tuple[list[str], torch.dtype]:
         return ["_codes"], self._dtype
@@ -143,13 +145,9 @@ def _is_for_a_zero(args: tuple, kwargs: dict) -> bool:
 
 def _results(func, values: list, formats: str, device: torch.device):
     written = {frozenset(a.alias_info.before_set): v for a, v in zip(func._schema.arguments, values, strict=True) if operators.is_written(a)}
-    outs = [t for a, v in zip(func._schema.arguments, values, strict=True) if a.is_out for t in operators.listed(v) if t is not None]
-    found = []
-    if outs or not all(map(operators.is_written, func._schema.returns)):
-        found = _sized(func, values, formats + operators.EXACT, device)
-    if any(t.shape != sized.shape for t, sized in zip(outs, found[len(found) - len(outs) :], strict=True)):
-        raise _unsupported(f"expected tensors of the results' sizes to write to in a graph of number formats, but got others in {func}")
-    fresh = iter(found)
+    fresh = iter(())
+    if not all(map(operators.is_written, func._schema.returns)):
+        fresh = iter(_sized(func, values, formats + operators.EXACT, device))
     returned = []
     for r in func._schema.returns:
         if operators.is_written(r):
@@ -190,6 +188,24 @@ def fake_function(node: torch.fx.Node, tx, device: torch.device | None = None) -
         return None
     with tx.fake_mode, torch.random.fork_rng(devices=[]):
         return without_values(function, args, kwargs, device)
+
+
+def resizes_out(node: torch.fx.Node, tx) -> bool:
+    """Whether a function's results have other sizes than the tensors that it is to write them to, which keep theirs here."""
+    out = node.kwargs.get("out")
+    known = [n.meta.get("example_value") for n in node.all_input_nodes]
+    if out is None or node.op != "call_function" or not any(isinstance(v, Codes) for v in known):
+        return False
+    args, kwargs, outs = torch.fx.map_arg((node.args, node.kwargs, pytree.tree_leaves(out)), lambda n: n.meta["example_value"])
+    kwargs = {name: v for name, v in kwargs.items() if name != "out"}
+    with tx.fake_mode, torch.no_grad(), torch.random.fork_rng(devices=[]), in_a_whole_graph(True):
+        try:
+            results = pytree.tree_leaves(node.target(*args, **kwargs))
+        except (NotImplementedError, RuntimeError, TypeError, ValueError):  # which it says again with out=
+            return False
+        if any(map(operators.is_unknown, results)):
+            return True
+        return any(r.shape != t.shape for r, t in zip(results, outs, strict=False))
 
 
 def without_values(function: Callable, args: tuple, kwargs: dict, device: torch.device | None = None) -> torch.Tensor | None:

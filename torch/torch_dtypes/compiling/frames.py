@@ -314,10 +314,10 @@ def _differentiable(recorded: Recorded, inputs: list, backend: Callable, mode) -
         if overlap(values, parts.mutated):
             return None
         before = torch.is_grad_enabled()  # it may be off: the function turns gradients on by itself
-        torch._C._set_grad_enabled(True)
-        for i in parts.detached:  # else a backward pass goes on into the graph behind it, which may be gone
-            values[i] = values[i].detach()
         try:
+            torch._C._set_grad_enabled(True)
+            for i in parts.detached:  # else a backward pass goes on into the graph behind it, which may be gone
+                values[i] = values[i].detach()
             return put(_Function.apply(parts, *values))
         finally:
             torch._C._set_grad_enabled(before)

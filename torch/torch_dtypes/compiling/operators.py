@@ -14,7 +14,7 @@ from typing import Any
 
 import sympy
 import torch
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
 from torch.overrides import enable_reentrant_dispatch
 from torch.types import py_sym_types
 from torch.utils import _pytree as pytree
@@ -130,8 +130,13 @@ def at_hint(number: Any) -> Any:
     env = node.shape_env
     known = sizes_at_hand(env)
     expression = env.simplify(node.expr)
-    found = expression.xreplace({s: known.get(s) or _might_be(env.var_to_range[s]) for s in expression.free_symbols})
+    found = expression.xreplace({s: known[s] if s in known else _might_be(env.var_to_range[s]) for s in expression.free_symbols})
     return node.pytype(found)
+
+
+def is_unknown(value: object) -> bool:
+    """Whether values decide a number, or a size of a tensor."""
+    return isinstance(value, (torch.Tensor, *py_sym_types)) and bool(free_unbacked_symbols(value))
 
 
 def sizes_at_hand(env: ShapeEnv) -> dict[sympy.Symbol, sympy.Expr]:

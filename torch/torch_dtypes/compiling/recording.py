@@ -21,34 +21,11 @@ from .._overlay.factories import drawn_for_graphs
 from ..formats import with_rounding
 from . import operators
 from .chains import Chain, chain, find_chains, live_among
+from .known_operators import CONSTANT, GIVEN, MADE, MOVES, OF_LAYOUTS, SAME, UNDECLARED_VIEWS, UNFILLED, as_a_view, values_decide
 from .levels import beneath_levels, undone_if_it_fails
 from .tables import look_up
 
 aten = torch.ops.aten
-_SAME = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}  # as the graph sees it
-_MOVES = {aten._unsafe_view.default, aten.clone.default}  # of codes, beside views
-OF_LAYOUTS = {aten._has_same_storage_numel.default, aten.is_same_size.default}  # which say the same of codes, and nothing of values
-# Views that do not declare themselves. Of what is no operator of PyTorch's own, compilers take that for a fault (an error under CI=true).
-_UNDECLARED_VIEWS = {
-    aten.unsafe_split.Tensor: aten.split.Tensor,
-    aten.unsafe_split_with_sizes.default: aten.split_with_sizes.default,
-}
-# What may name a dtype of ours in a graph, beside casts: constants, by the number that they are full of, and what is made of other operators.
-_GIVEN = object()  # the number that it is given
-CONSTANT = {
-    **dict.fromkeys(("zeros", "zeros_like", "new_zeros", "empty", "empty_like", "new_empty"), 0),
-    **dict.fromkeys(("ones", "ones_like", "new_ones"), 1),
-    **dict.fromkeys(("full", "full_like", "new_full"), _GIVEN),
-}
-_UNFILLED = {"zeros", "empty", "empty_like", "new_empty"}  # which eager code makes without rounding a number
-MADE = {
-    *CONSTANT,
-    *("arange", "linspace", "logspace", "eye", "hann_window", "hamming_window", "blackman_window", "bartlett_window", "kaiser_window"),
-    *("rand", "rand_like", "randn", "randint", "randperm", "normal", "randn_like", "randint_like", "tensor", "scalar_tensor", "as_tensor"),
-    *("sum", "nansum", "mean", "nanmean", "prod", "cumsum", "cumprod", "softmax", "log_softmax"),
-}
-HAVE_GRADIENTS = {"type", "as_tensor", "sum", "nansum", "mean", "nanmean", "prod", "cumsum", "cumprod", "softmax", "log_softmax"}
-_UNKNOWN = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
 
 
 class NotRecordable(Exception):
@@ -83,20 +60,6 @@ def _memory(tensor: torch.Tensor) -> tuple:
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
 
-def values_decide(func, args: tuple) -> bool:
-    """Whether values decide what an operator gives. (Of indexing those of masks do.)"""
-    if func is aten.index.Tensor:
-        return any(t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1])
-    return any(tag in func.tags for tag in _UNKNOWN)
-
-
-def _as_a_view(func):
-    """``squeeze`` of ``squeeze_``, if there is a view."""
-    packet, overload = getattr(aten, func._schema.name.removeprefix("aten::").removesuffix("_"), None), func._schema.overload_name or "default"
-    found = getattr(packet, overload) if packet is not None and overload in packet.overloads() else func
-    return found if found.is_view else func
-
-
 class Recorder(TorchDispatchMode):
     """Records into ``graph`` while it is on. Inputs are declared before."""
 
@@ -110,6 +73,7 @@ class Recorder(TorchDispatchMode):
         self._state = states(self._gpus)
         self.tensors: dict[torch.fx.Node, torch.Tensor] = {}
         self._held: list[torch.Tensor] = []  # whose ids and memory are taken
+        self._resized: set[int] = set()  # ids of those that the operator at hand has given other sizes
 
     def __enter__(self):
         super().__enter__()
@@ -173,7 +137,7 @@ class Recorder(TorchDispatchMode):
         value = CONSTANT[name]
         if dtype is None:  # the default dtype is not that of zeros_like, nor of integers
             return NotImplemented
-        if value is _GIVEN:
+        if value is GIVEN:
             value = kwargs.get("fill_value", args[-1] if args else None)
         if isinstance(value, float) and math.isinf(value):
             value = _C.fill_number(value, dtype)
@@ -182,14 +146,14 @@ class Recorder(TorchDispatchMode):
         if operators.in_a_random_block():
             return NotImplemented
         make = getattr(torch if self_ is None else self_, name)
-        if CONSTANT[name] is _GIVEN:
+        if CONSTANT[name] is GIVEN:
             args, kwargs = args[:-1] if "fill_value" not in kwargs else args, {**kwargs, "fill_value": value}
         numbers = make(*args, **{**kwargs, "dtype": torch.float64})
         if not draws:
             return numbers.to(dtype)
         # That cast would take words for each element, of which eager code takes one for all, or none.
         made = self._of_codes(numbers.to(nearest), dtype)
-        return made if name in _UNFILLED else made.fill_(value)
+        return made if name in UNFILLED else made.fill_(value)
 
     def _of_codes(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """A tensor with these codes: the same numbers in a format that rounds in another mode."""
@@ -236,7 +200,8 @@ class Recorder(TorchDispatchMode):
             _C.set_cast_recorder(self._cast)
         if torch.Tag.nondeterministic_seeded in func.tags:
             self._state = states(self._gpus)
-        if shapes != [t.shape for t in outs]:  # where stock's graph ends, too
+        self._resized = {id(t) for t, shape in zip(outs, shapes, strict=True) if t.shape != shape}
+        if any(id(t) in self._resized and self._is_known(t) and self.node(t).op == "placeholder" for t in outs):
             raise NotRecordable(f"{func} resizes its out=")
         self._record(func, args, kwargs, result, self._has_drawn())
         return result
@@ -245,7 +210,7 @@ class Recorder(TorchDispatchMode):
         if func in OF_LAYOUTS or (func is aten._local_scalar_dense.default and any(args[0] is t for t in self.numbers)):
             return
         if torch.Tag.inplace_view in func.tags and self.node(args[0]).op != "placeholder":  # of a tensor that is the function's own
-            func = _as_a_view(func)
+            func = as_a_view(func)
         if values_decide(func, args) or any("Tensor" not in str(r.type) for r in func._schema.returns):
             kind = NotRecordable if torch.Tag.inplace_view in func.tags else DecidedByValues
             raise kind(f"{func} has a result that depends on values, or changes a shape in place")
@@ -254,15 +219,15 @@ class Recorder(TorchDispatchMode):
             self.constants[name] = args[0].clone()
             self._keep(result, self.graph.call_function(aten.clone.default, (self.graph.get_attr(name),)))  # which may be written to
             return
-        if func in _SAME:
+        if func in SAME:
             self._keep(result, self.node(args[0]))
             return
-        func = _UNDECLARED_VIEWS.get(func, func)
+        func = UNDECLARED_VIEWS.get(func, func)
         values = operators.bound(func, args, kwargs)
         tensors = operators.tensors_in(values)
         if func.namespace != "aten" or (not tensors and torch.Tag.nondeterministic_seeded not in func.tags):
             self._as_it_is(func, args, kwargs, result)
-        elif func.is_view or func in _MOVES:
+        elif func.is_view or func in MOVES:
             if func is aten.view.dtype:
                 raise NotRecordable("a view in another dtype")
             self._as_it_is(func, args, kwargs, result)
@@ -294,7 +259,11 @@ class Recorder(TorchDispatchMode):
         for i, target in enumerate(targets, len(made)):
             if target is not None:
                 value = self.graph.call_function(operator.getitem, (node, i)) if count > 1 else node
-                self.graph.call_function(aten.copy_.default, (self.node(target), value))
+                if id(target) in self._resized:  # it is a new tensor from here on
+                    self._nodes[id(target)] = self._nodes[_memory(target)] = value
+                    self.tensors[value] = target
+                else:
+                    self.graph.call_function(aten.copy_.default, (self.node(target), value))
 
 
 class Recorded:

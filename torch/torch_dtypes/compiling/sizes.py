@@ -7,11 +7,11 @@ import warnings
 from collections.abc import Callable, Iterable
 
 import torch
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.types import py_sym_types
 from torch.utils import _pytree as pytree
 
 from .checkpoints import uses
+from .operators import is_unknown
 from .recording import NotRecordable
 
 MOST_RECORDINGS = 32  # of one graph of Dynamo's; each holds up to two graphs over codes
@@ -35,7 +35,7 @@ def _is_symbolic(number: int | torch.SymInt) -> bool:
 def has_unknown_sizes(graphs: Iterable[torch.fx.Graph]) -> bool:
     """Whether there is a number in them that values decide: a size, or what ``item`` reads of a result."""
     values = pytree.tree_leaves([node.meta.get("example_value") for graph in graphs for node in graph.nodes])
-    return any(free_unbacked_symbols(v) for v in values if isinstance(v, (torch.Tensor, *py_sym_types)))
+    return any(map(is_unknown, values))
 
 
 class Varying:
@@ -49,7 +49,7 @@ class Varying:
         self._tensors = [i for i, v in enumerate(known) if isinstance(v, torch.Tensor) and any(map(_is_symbolic, (*v.shape, *v.stride())))]
         self._symbols = {known[i].node.expr: i for i in self._numbers}
         for i in self.items:
-            numbers = (node.meta["example_value"] for node in placeholders[i].users if _is_number(node))
+            numbers = (node.meta["example_value"] for node in uses(placeholders[i]) if _is_number(node))
             self._symbols |= {n.node.expr: i for n in numbers}
         self._results = []
         for node in gm.graph.output_node().args[0]:

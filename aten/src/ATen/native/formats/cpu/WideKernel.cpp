@@ -5,12 +5,12 @@
 #include <ATen/native/formats/cpu/RandomBlock.h>
 #include <c10/formats/Binary64.h>
 #include <c10/formats/ExactCodec.h>
-#include <c10/formats/NanSigns.h>
 #include <c10/formats/OddArithmetic.h>
 #include <c10/formats/WideArithmetic.h>
 #include <c10/formats/ZeroSums.h>
 
 #include <cstring>
+#include <limits>
 
 namespace at::formats::CPU_CAPABILITY {
 namespace {
@@ -146,7 +146,7 @@ void by_odd_results(const Format& f, void* codes, int64_t n, const RandomWords& 
   if constexpr (requires { op.is_positive(x[0]...); }) {
     sign_zero_sums(f.rounding, results, n, [=](int64_t i) { return op.is_positive(x[i]...); });
   }
-  drop_nan_signs(f, results, n);
+  for (int64_t i = 0; i < n; ++i) results[i] = results[i] != results[i] ? std::numeric_limits<double>::quiet_NaN() : results[i]; // as one by one
   encode_doubles(f, results, codes, n, words);
 }
 

@@ -104,8 +104,7 @@ TD_REFUSED_OPERANDS(NestedTensorPrivateUse2, kNested)
 
 // Whose stock code would come before that fallback, and asks for sizes that a nested tensor has not.
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse2, m) {
-  m.impl("linear", torch::CppFunction::makeFromBoxedFunction<&refuse_operands<kNested>>());
-  m.impl("matmul", torch::CppFunction::makeFromBoxedFunction<&refuse_operands<kNested>>());
+  for (const char* name : {"linear", "matmul", "matmul.out"}) m.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse_operands<kNested>>());
 }
 
 } // namespace at::formats

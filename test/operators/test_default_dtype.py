@@ -118,6 +118,21 @@ def test_integers_among_fractions_of_a_list_stay_integers(default_dtype, dtype):
 
 
 @few_dtypes
+def test_integers_of_a_list_beside_fractions_are_of_the_default_dtype(default_dtype, dtype):
+    """As each by itself; they were of the stock default dtype."""
+    default_dtype(dtype)
+    i, f, x, s = torch.arange(3), torch.ones(3, dtype=torch.float32), torch.ones(3, dtype=dtype), torch.tensor(2.5, dtype=dtype)
+    for name in ("add", "sub", "mul", "div", "maximum"):
+        for number in (s, 2.5):
+            made = getattr(torch, f"_foreach_{name}")([i, f, x], number)
+            single = torch.clamp_min if (name, number) == ("maximum", 2.5) else getattr(torch, name)
+            for t, operand in zip(made, (i, f, x), strict=True):
+                expected = single(operand, number)
+                assert t.dtype is expected.dtype and torch.equal(t, expected)
+    assert [t.dtype for t in torch._foreach_add([i, f], 1)] == [torch.int64, torch.float32]
+
+
+@few_dtypes
 def test_default_dtype_is_not_that_of_the_rest(default_dtype, dtype):
     default_dtype(dtype)
     array, double = np.zeros(1), torch.ones(1, dtype=torch.float64)

@@ -123,8 +123,12 @@ class _FractionsOfIntegers(TorchFunctionMode):
             if func in self.made:
                 return self._cast(ours, result)
         args, kwargs = self._operands(ours, func, args, kwargs)
-        # Functions in Python, within which modes are off, may make fractions of integers of their own.
-        return self._cast(ours, self._with_integers(result, func(*args, **kwargs)))
+        again = self._with_integers(result, func(*args, **kwargs))
+        # Functions in Python, within which modes are off, may make fractions of integers of their own. A list may hold float32's of a user's.
+        return again if self._is_of_lists(func) else self._cast(ours, again)
+
+    def _is_of_lists(self, func) -> bool:
+        return getattr(func, "__name__", "").startswith("_foreach_")
 
     def _with_integers(self, first, again):
         """Several results of a call that was made again, with those of its first run that were no fractions: a list's are each of their own dtype."""
@@ -157,6 +161,8 @@ class _FractionsOfIntegers(TorchFunctionMode):
             return False
         tensors = [v for v in given if isinstance(v, torch.Tensor)]
         fractions = any(v.is_floating_point() or v.is_complex() or v.is_quantized for v in tensors)
+        if self._is_of_lists(func):  # for each of a list's places by itself
+            return not all(v.is_floating_point() or v.is_complex() for v in tensors)
         return func is torch.Tensor or (not fractions and (bool(tensors) or func in self.made))
 
     def _cast(self, ours, result):
@@ -173,7 +179,8 @@ class _FractionsOfIntegers(TorchFunctionMode):
         whole = any(v.dtype is not torch.bool for v in tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor))
 
         def operand(v):
-            return v.to(ours) if isinstance(v, torch.Tensor) and not (whole and v.dtype is torch.bool) else v
+            stays = not isinstance(v, torch.Tensor) or v.is_floating_point() or v.is_complex() or (whole and v.dtype is torch.bool)
+            return v if stays else v.to(ours)
 
         return tree_map(operand, args), {k: v if k in self.counts else tree_map(operand, v) for k, v in kwargs.items()}
 

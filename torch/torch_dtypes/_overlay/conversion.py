@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -78,15 +80,23 @@ def _mean_of_numbers(values: torch.Tensor, *dims, dtype: torch.dtype, out: torch
     return torch.div(torch.nansum(values, *dims, dtype=dtype, **kwargs), count, out=out)
 
 
+def _in_dtype(name: str, run: Callable, values: torch.Tensor, args, dtype, kwargs: dict) -> torch.Tensor:
+    """An operator of the values in the dtype that was asked for."""
+    _expect_kind(name, values, dtype)
+    if _counts_nan(name, dtype):
+        return _mean_of_numbers(values, *args, dtype=dtype, **kwargs)
+    return run(_cast_first(name, values, dtype), *args, **_asked_again(dtype), **kwargs)
+
+
 def method_with_dtype(name: str):
     """Tensor.sum(dtype=...) and its kin: the tensor is cast first, as the documentation of each says."""
 
+    def run(made, *args, **kwargs):
+        return getattr(made, name)(*args, **kwargs)
+
     def method(stock, self, *args, dtype=None, **kwargs):
         args, dtype = _take_dtype(args, dtype)
-        _expect_kind(name, self, dtype)
-        if _counts_nan(name, dtype):
-            return _mean_of_numbers(self, *args, dtype=dtype, **kwargs)
-        return getattr(_cast_first(name, self, dtype), name)(*args, **_asked_again(dtype), **kwargs)
+        return _in_dtype(name, run, self, args, dtype, kwargs)
 
     return method
 
@@ -97,10 +107,7 @@ def function_with_dtype(stock, *args, dtype=None, **kwargs):
         return stock(*args, **kwargs, **({} if dtype is None else {"dtype": dtype}))
     args, dtype = _take_dtype(args, dtype)
     values, *args = (kwargs.pop("input"), *args) if "input" in kwargs else args
-    _expect_kind(stock.__name__, values, dtype)
-    if _counts_nan(stock.__name__, dtype):
-        return _mean_of_numbers(values, *args, dtype=dtype, **kwargs)
-    return stock(_cast_first(stock.__name__, values, dtype), *args, **_asked_again(dtype), **kwargs)
+    return _in_dtype(stock.__name__, stock, values, args, dtype, kwargs)
 
 
 def _expect_kind(name: str, values: torch.Tensor, dtype) -> None:

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 from .. import _C
 from .._codes import bits_dtype
 from . import operators
-from .known_operators import CONSTANT, HAVE_GRADIENTS, MADE, OF_LAYOUTS, values_decide
+from .known_operators import CONSTANT, MADE, OF_LAYOUTS, WITHOUT_GRADIENTS, values_decide
 from .levels import has_duals
 
 # What C++ code takes for their dtype: floating, as autograd wants it, and so rare that nobody means it.
@@ -258,7 +258,7 @@ def fake_named(node: torch.fx.Node, tx) -> torch.Tensor | None:
     if name in CONSTANT and operators.in_a_random_block():
         return None
     made = fake_function(node, tx)
-    return made.detach() if made is not None and name in MADE - HAVE_GRADIENTS else made
+    return made.detach() if made is not None and name in WITHOUT_GRADIENTS else made
 
 
 def fake_cast_to_another(node: torch.fx.Node, tx) -> torch.Tensor | None:

@@ -22,13 +22,14 @@ CONSTANT = {
     **dict.fromkeys(("full", "full_like", "new_full"), GIVEN),
 }
 UNFILLED = {"zeros", "empty", "empty_like", "new_empty"}  # which eager code makes without rounding a number
+REDUCED = ("sum", "nansum", "mean", "nanmean", "prod", "cumsum", "cumprod", "softmax", "log_softmax")
 MADE = {
     *CONSTANT,
     *("arange", "linspace", "logspace", "eye", "hann_window", "hamming_window", "blackman_window", "bartlett_window", "kaiser_window"),
     *("rand", "rand_like", "randn", "randint", "randperm", "normal", "randn_like", "randint_like", "tensor", "scalar_tensor", "as_tensor"),
-    *("sum", "nansum", "mean", "nanmean", "prod", "cumsum", "cumprod", "softmax", "log_softmax"),
+    *REDUCED,
 }
-HAVE_GRADIENTS = {"type", "as_tensor", "sum", "nansum", "mean", "nanmean", "prod", "cumsum", "cumprod", "softmax", "log_softmax"}
+WITHOUT_GRADIENTS = MADE - {"as_tensor", *REDUCED}
 _UNKNOWN = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
 
 

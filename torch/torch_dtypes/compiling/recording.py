@@ -60,6 +60,11 @@ def _memory(tensor: torch.Tensor) -> tuple:
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
 
+def _to_nearest(dtype: torch.dtype) -> torch.dtype:
+    """A dtype with the same codes, a cast to which takes no random words."""
+    return with_rounding(dtype, "nearest_even") if operators.takes_random_words(dtype) else dtype
+
+
 class Recorder(TorchDispatchMode):
     """Records into ``graph`` while it is on. Inputs are declared before."""
 
@@ -124,14 +129,12 @@ class Recorder(TorchDispatchMode):
         if name not in MADE or kwargs.get("out") is not None or kwargs.get("requires_grad"):
             return NotImplemented
         dtype = kwargs.get("dtype")
-        draws = dtype is not None and operators.takes_random_words(dtype)
-        nearest = with_rounding(dtype, "nearest_even") if draws else dtype
         if name in ("rand", "rand_like"):
             given = args[0] if name == "rand_like" and args else None
             plain = given is None or (isinstance(given, torch.Tensor) and operators.format_name(given.dtype) == operators.STOCK)
             if not plain or dtype is None or operators.in_a_random_block():
                 return NotImplemented
-            return self._of_codes(drawn_for_graphs(getattr(torch, name), args, {**kwargs, "dtype": nearest}), dtype)
+            return self._of_codes(drawn_for_graphs(getattr(torch, name), args, {**kwargs, "dtype": _to_nearest(dtype)}), dtype)
         if name not in CONSTANT:
             return ...
         value = CONSTANT[name]
@@ -149,7 +152,7 @@ class Recorder(TorchDispatchMode):
         if CONSTANT[name] is GIVEN:
             args, kwargs = args[:-1] if "fill_value" not in kwargs else args, {**kwargs, "fill_value": value}
         numbers = make(*args, **{**kwargs, "dtype": torch.float64})
-        if not draws:
+        if (nearest := _to_nearest(dtype)) is dtype:
             return numbers.to(dtype)
         # That cast would take words for each element, of which eager code takes one for all, or none.
         made = self._of_codes(numbers.to(nearest), dtype)

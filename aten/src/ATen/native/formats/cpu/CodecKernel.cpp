@@ -261,18 +261,9 @@ auto unpacked(T x) {
 // One element after the other by the generic codec.
 template <typename T, typename Code>
 void encode_generic(const Format& f, const T* values, Code* codes, int64_t n, const RandomWords& words) {
-  if (!is_stochastic(f.rounding)) {
-    for (int64_t i = 0; i < n; ++i) codes[i] = static_cast<Code>(encode(f, unpacked(values[i])));
-    return;
-  }
-  RandomBlock high, low;
-  for (int64_t done = 0; done < n; done += kRandomBlock) {
-    const int64_t m = n - done < kRandomBlock ? n - done : kRandomBlock;
-    const uint32_t *h = high.fill(words, done, m, 0), *l = low.fill(words, done, m, 1);
-    for (int64_t i = 0; i < m; ++i) {
-      codes[done + i] = static_cast<Code>(encode(f, unpacked(values[done + i]), uint64_t{h[i]} << 32 | l[i]));
-    }
-  }
+  const auto put = [&](int64_t i, uint64_t random) { codes[i] = static_cast<Code>(encode(f, unpacked(values[i]), random)); };
+  if (is_stochastic(f.rounding)) return with_random_words(words, n, put);
+  for (int64_t i = 0; i < n; ++i) put(i, 0);
 }
 
 // float64's numbers to its own codes: nothing is rounded.

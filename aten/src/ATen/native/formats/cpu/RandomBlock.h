@@ -42,5 +42,16 @@ struct RandomBlock {
   }
 };
 
+// Calls each(i, word) for n elements, whose words are made in blocks.
+template <typename Each>
+void with_random_words(const RandomWords& words, int64_t n, Each each) {
+  RandomBlock high, low;
+  for (int64_t done = 0; done < n; done += kRandomBlock) {
+    const int64_t m = n - done < kRandomBlock ? n - done : kRandomBlock;
+    const uint32_t *h = high.fill(words, done, m, 0), *l = low.fill(words, done, m, 1);
+    for (int64_t i = 0; i < m; ++i) each(done + i, uint64_t{h[i]} << 32 | l[i]);
+  }
+}
+
 } // namespace
 } // namespace at::formats::CPU_CAPABILITY

@@ -28,16 +28,8 @@ void one_by_one(const Format& f, void* codes, int64_t n, const RandomWords& word
     const uint64_t code = f.kind == Kind::Float ? encode_float(f, u, random) : encode(f, u, random); // little-endian: its low bytes come first
     std::memcpy(out + i * f.itemsize(), &code, f.itemsize());
   };
-  if (!is_stochastic(f.rounding)) {
-    for (int64_t i = 0; i < n; ++i) put(i, 0);
-    return;
-  }
-  RandomBlock high, low;
-  for (int64_t done = 0; done < n; done += kRandomBlock) {
-    const int64_t m = n - done < kRandomBlock ? n - done : kRandomBlock;
-    const uint32_t *h = high.fill(words, done, m, 0), *l = low.fill(words, done, m, 1);
-    for (int64_t i = 0; i < m; ++i) put(done + i, uint64_t{h[i]} << 32 | l[i]);
-  }
+  if (is_stochastic(f.rounding)) return with_random_words(words, n, put);
+  for (int64_t i = 0; i < n; ++i) put(i, 0);
 }
 
 // ---- by float64's operations ----

@@ -5,6 +5,7 @@ found, selected and reported by its own name; where it is to run, one more pytes
 by test as it is told, and sends the reports back. Importing such a file must make no format.
 """
 
+import gc
 import os
 import re
 import shutil
@@ -149,6 +150,7 @@ class Callee:
     def pytest_collection(self, session):
         """Returns in a process that has a file to collect."""
         cuda = "torch" in sys.modules and sys.modules["torch"].version.cuda
+        gc.freeze()  # what is forked copies what a search for garbage would touch
         while True:
             try:
                 path = self.pipe.recv()
@@ -189,6 +191,18 @@ def nearly_full() -> bool:
     return _C.max_formats - _C.format_count() < 16
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session):
+    """Garbage is looked for among what tests leave, not among 40,000 collected tests: each of those searches took more than a second."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_configure(config):
     if SESSION not in os.environ:
         os.environ[SESSION] = tempfile.mkdtemp(prefix="torch-dtypes-tests-", suffix=f"-{os.getpid()}")
@@ -215,10 +229,34 @@ def pytest_xdist_make_scheduler(config, log):
     if config.option.dist != "load":
         return None
 
+    class Names(list):
+        """Of tests, whose places are not searched for."""
+
+        def __init__(self, names):
+            super().__init__(names)
+            self.places = {name: place for place, name in enumerate(names)}
+
+        def index(self, name):
+            return self.places[name]
+
     class Scheduler(LoadScopeScheduling):
         def __init__(self, config, log):
             super().__init__(config, log)
             self.runs, self.counts = {}, {}
+
+        def add_node_collection(self, node, collection):
+            super().add_node_collection(node, collection)
+            if node in self.registered_collections:
+                self.registered_collections[node] = Names(collection)
+
+        def mark_test_complete(self, node, item_index, duration=0):
+            """Forgets it, or what is left to do would be counted among all that a worker was ever given, after each test."""
+            work, name = self.assigned_work[node], self.registered_collections[node][item_index]
+            run = self._split_scope(name)
+            del work[run][name]
+            if not work[run]:
+                del work[run]
+            self._reschedule(node)
 
         def _split_scope(self, nodeid):
             if nodeid not in self.runs:

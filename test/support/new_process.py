@@ -22,6 +22,7 @@ import types
 import warnings
 from pathlib import Path
 
+TEST = Path(__file__).resolve().parents[1]
 SESSION = "TORCH_DTYPES_TEST_SESSION"  # own_process.py's; its name ends with the process that removes it
 SECONDS = 120  # that a program may take, or what it is forked from, to be ready
 
@@ -113,6 +114,12 @@ def _connected(preload):
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(os.fspath(path))
     return connection
+
+
+def one_thread_environment(**more):
+    """Of a process with one thread that finds what the tests share; and what more it has."""
+    path = os.pathsep.join(filter(None, (str(TEST), str(TEST / "support"), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, **more}
 
 
 # ---- the process that others are forked from ----

@@ -19,7 +19,6 @@ from devices import VARIABLE, OnDevice, hidden_from_dynamo
 
 from torch_dtypes import _C
 
-TEST = Path(__file__).resolve().parents[1]
 PR_SET_PDEATHSIG = 1  # prctl(2)
 DEVICE = "cuda" if os.environ.get(VARIABLE) == "cuda" else "cpu"  # what meshes are made of
 
@@ -29,8 +28,7 @@ def together(check, folder, size=2, seconds=300):
     if DEVICE == "cuda" and torch.cuda.device_count() < size:
         pytest.skip(f"needs {size} GPUs")
     store = str(folder / check.__name__)
-    path = os.pathsep.join(filter(None, (str(TEST), str(TEST / "support"), os.environ.get("PYTHONPATH"))))
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+    env = new_process.one_thread_environment()
     words = [__file__, inspect.getfile(check), check.__name__, store]
     with contextlib.ExitStack() as stack:
         # torch._dynamo, which optimizers import, too.

@@ -1,16 +1,14 @@
 """The vector units that the CPU's kernels are compiled for, and tests by the kernels of each."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
+import new_process
 import pytest
 from in_tree import IN_TREE
 
 from torch_dtypes import _C
-
-TEST = Path(__file__).resolve().parents[1]
 
 
 def capabilities():
@@ -25,8 +23,7 @@ def run_for_capability(script, capability, groups):
     """A test file, run as a script over each group of vector files, finds nothing to say; the kernels are those of one vector unit."""
     if capability not in capabilities():
         pytest.skip(f"this processor has no {capability}")
-    path = os.pathsep.join(filter(None, (str(TEST), str(TEST / "support"), os.environ.get("PYTHONPATH"))))
-    env = {**os.environ, "TORCH_DTYPES_CPU_CAPABILITY": capability, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+    env = new_process.one_thread_environment(TORCH_DTYPES_CPU_CAPABILITY=capability)
     output = ""
     for group in groups:
         done = subprocess.run([sys.executable, script, capability, *map(str, group)], env=env, capture_output=True, text=True, check=False)

@@ -48,6 +48,11 @@ def integer(name: str, value: object, low: int, high: int) -> int:
     return number
 
 
+def dimension(name: str, value: object) -> int:
+    """A dimension of tensors of any size: PyTorch's have 64 at most."""
+    return integer(name, value, -64, 63)
+
+
 def boolean(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"expected True or False for {name}, but got {said(value)}")

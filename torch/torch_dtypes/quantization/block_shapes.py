@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .._arguments import integer
+from .._arguments import dimension, integer
 from .._patterns import name_pattern
 
 _NAME = name_pattern(r"(?:_axis((?:minus)?\d+(?:x(?:minus)?\d+)*))|(?:_dim((?:minus)?\d+))|(_tensor)")
@@ -129,7 +129,7 @@ def make(size: object, axis: object, dim: object) -> BlockShape:
     if dim is not None:
         if size is not None:
             raise ValueError(f"expected size=None with dim, for which a slice is a block, but got size={size!r}, dim={dim!r}")
-        return BlockShape((), (), integer("dim", dim, -64, 63))
+        return BlockShape((), (), dimension("dim", dim))
     if axis is None:
         if size is not None:
             raise ValueError(f"expected size=None with axis=None, for which the tensor is a block, but got size={size!r}")
@@ -140,7 +140,7 @@ def make(size: object, axis: object, dim: object) -> BlockShape:
         axes = _last(len(sizes))
     if not axes or len(sizes) != len(axes):
         raise ValueError(f"expected as many sizes as axes, but got size={size!r}, axis={axis!r}")
-    axes = tuple(integer("axis", a, -64, 63) for a in axes)
+    axes = tuple(dimension("axis", a) for a in axes)
     return BlockShape(tuple(None if n is None else integer("size", n, 1, 1 << 40) for n in sizes), axes)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from .._arguments import boolean, integer, mode_name, mode_said, said
+from .._arguments import boolean, dimension, integer, mode_name, mode_said, said
 from .._patterns import name_pattern
 from ..chopping import chop
 from .base import (
@@ -195,7 +195,7 @@ def integer_format(
     symmetric = boolean("signed", signed) if symmetric is None else boolean("symmetric", symmetric)
     if boolean("narrow", narrow) and not signed:
         raise ValueError("expected narrow=True with signed=True only: it leaves out the lowest integer, which has no negative")
-    axis = None if axis is None else integer("axis", axis, -64, 63)
+    axis = None if axis is None else dimension("axis", axis)
     return IntegerFormat(bits, signed, symmetric, narrow, axis, mode_name(rounding))
 
 

@@ -11,7 +11,7 @@ import copy
 import torch
 
 from .. import _C
-from .._arguments import integer
+from .._arguments import dimension
 from .base import check_dense
 from .scale_rules import Scaler, ScaleRule, bounds, joined, placed, scale_rule
 from .targets import Target, clipping, target
@@ -122,7 +122,7 @@ def calibration(
         (tensor(0.0200), tensor([1.]))
     """
     made = target(value)
-    axis = None if axis is None else integer("axis", axis, -64, 63)
+    axis = None if axis is None else dimension("axis", axis)
     options = {"scale": scale, "per": axis, "by": by, "when": "calibration" if history is None else "delayed", "history": history}
     options = {name: option for name, option in options.items() if option is not None}
     return Calibration(made, scale_rule(made, "activation", {**options, "margin": margin}))

@@ -104,7 +104,8 @@ TD_REFUSED_OPERANDS(NestedTensorPrivateUse2, kNested)
 
 // Whose stock code would come before that fallback, and asks for sizes that a nested tensor has not.
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse2, m) {
-  for (const char* name : {"linear", "matmul", "matmul.out"}) m.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse_operands<kNested>>());
+  for (const char* name : {"bilinear", "linear", "matmul", "matmul.out", "scaled_dot_product_attention"})
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse_operands<kNested>>());
 }
 
 } // namespace at::formats

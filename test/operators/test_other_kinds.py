@@ -1,8 +1,12 @@
 """What is no tensor of PyTorch's but says by ``__torch_function__`` what a call means, with a dtype of ours among the arguments."""
 
+import numpy
 import pytest
 import torch
 import torch.nn.functional as F
+
+from torch_dtypes._overlay import hooks
+from torch_dtypes._overlay.table import Asking
 
 
 class Wrapped:
@@ -39,3 +43,64 @@ def test_it_is_asked(name):
         torch.manual_seed(0)
         if name != "empty_like":
             assert torch.equal(found.held, CALLS[name](x, dtype))
+
+
+class Answering(torch.Tensor):
+    """Says which function a call was of, and computes nothing."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return "asked", function.__name__
+
+
+def ways_to_call(x, d):
+    """Arguments of the functions that stock asks classes about, x among them."""
+    for rest in ((), (2,), (0,), (x,), ((2,), (1,)), ((2,),), ((2,), 3.0), (lambda a: a,), (x, lambda a, b: a), (x, x, lambda a, b, c: a)):
+        yield (x, *rest), {}
+        yield (x, *rest), {"dtype": d}
+    for args in ((2,), ((2,),), ((2,), (1,)), ((2,), (1, 0)), (3, (2,)), (0.0, 1.0, (2,)), (0, 2), (0, 1, 3), ((2,), 3.0)):
+        yield args, {"out": x}
+    yield (x, 1, 3), {"dtype": d}
+    yield (d,), {}
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["ours", "float32"])
+@pytest.mark.parametrize("row", [row for module in hooks.MODULES for row in module.HOOKS if isinstance(row, Asking)], ids=lambda row: row.target)
+def test_a_class_is_asked_before_anything_is_computed(row, own):
+    """By each function in C++ that has an implementation of ours, in every way in which it can be called."""
+    answers = set()
+    x = torch.ones(2, dtype=torch.posit16es2 if own else torch.float32).as_subclass(Answering)
+    owner, stock = row.find()
+    for args, kwargs in ways_to_call(x, torch.posit16es2):
+        if isinstance(owner, type) and args[:1] != (x,):
+            args = (x, *args)
+        try:
+            answers.add(stock(*args, **kwargs))
+        except TypeError:  # stock's, of arguments that it does not take
+            continue
+    assert {answer[0] for answer in answers} == {"asked"} and len({answer[1] for answer in answers}) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.posit16es2, torch.q43], ids=str)
+def test_a_subclass_that_asks_for_nothing_else_gets_its_results(dtype):
+    class Plain(torch.Tensor):
+        pass
+
+    x = torch.tensor([1.0, 2.0, 0.5]).as_subclass(Plain)
+    results = torch.sum(x, dtype=dtype), x.softmax(0, dtype=dtype), torch.zeros_like(x, dtype=dtype), x.new_ones(2, dtype=dtype), x.to(x.to(dtype))
+    for made in results:
+        assert type(made) is Plain and made.dtype is dtype
+    assert x.sum(dtype=dtype).item() == 3.5 and x.to(dtype).tolist() == [1.0, 2.0, 0.5]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.posit16es2, torch.q43], ids=str)
+def test_result_type_takes_tensors_and_numbers(dtype):
+    x = torch.ones(2, dtype=dtype)
+    for number in (2, 2.5, True, numpy.float64(2.5), numpy.float32(2.5), numpy.int64(2)):
+        assert torch.result_type(x, number) is torch.result_type(number, x) is dtype, repr(number)
+    assert torch.result_type(torch.ones(2, dtype=torch.int64), x) is dtype
+    for wrong in ((x, "a"), (x, None), (x, [2.5]), (x, dtype), (x, numpy.ones(2)), (x,), (x, x, x)):
+        with pytest.raises(TypeError, match="result_type"):
+            torch.result_type(*wrong)
+    answers = type("Answers", (), {"__torch_function__": classmethod(lambda cls, function, types, args=(), kwargs=None: function)})
+    assert torch.result_type(x, answers()) is torch.result_type(answers(), x) is torch.result_type

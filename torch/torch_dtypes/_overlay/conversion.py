@@ -11,7 +11,7 @@ from .. import _C
 from .._codes import compute_type
 from . import scripts
 from .promotion import promoted
-from .table import Builtin, Extended, Native, Replaced, When
+from .table import Asking, Builtin, Extended, Native, Replaced, When
 
 
 def to(stock, self, *args, **kwargs):
@@ -45,11 +45,6 @@ def _take_dtype(args, dtype):
     if not isinstance(dtype, (torch.dtype, type)):  # Tensor.to takes more: a number, a device
         raise TypeError(f"expected a torch.dtype as dtype, but got {dtype!r}")
     return args, dtype
-
-
-def is_no_tensor(value: object) -> bool:
-    """Whether stock asks something that is no tensor, by its ``__torch_function__``, what a call means."""
-    return not isinstance(value, torch.Tensor) and hasattr(type(value), "__torch_function__")
 
 
 def _asked_again(dtype) -> dict:
@@ -103,8 +98,8 @@ def method_with_dtype(name: str):
 
 def function_with_dtype(stock, *args, dtype=None, **kwargs):
     """torch.sum(..., dtype=...) and its kin: the tensor is cast first, as the documentation of each says."""
-    if is_no_tensor(args[0] if args else kwargs.get("input")):
-        return stock(*args, **kwargs, **({} if dtype is None else {"dtype": dtype}))
+    if isinstance(kwargs.get("input", *args[:1]), torch.dtype):
+        return stock(*args, **kwargs)  # for its error
     args, dtype = _take_dtype(args, dtype)
     values, *args = (kwargs.pop("input"), *args) if "input" in kwargs else args
     return _in_dtype(stock.__name__, stock, values, args, dtype, kwargs)
@@ -271,24 +266,24 @@ def _when_with_dtype(name: str) -> When:
 
 HOOKS = [
     Native("Tensor.data", set_data),
-    Builtin(_TENSOR, "to", to, When.OWN_ARGUMENT | When.GUARD_ANYWHERE),
-    Builtin(_TENSOR, "type", type_, When.OWN_SELF | When.OWN_DATA),
+    Asking(_TENSOR, "to", to, When.OWN_ARGUMENT | When.GUARD_ANYWHERE),
+    Asking(_TENSOR, "type", type_, When.OWN_SELF | When.OWN_DATA),
     *(Builtin(_TENSOR, name, None, When.GUARD_ALWAYS) for name in ("float", "double", "half", "bfloat16")),
-    Builtin(_TENSOR, "view", view, When.DTYPE_ANYWHERE | When.GUARD_ANYWHERE),
-    Builtin(_FUNCTIONS, "view_copy", view_copy, When.DTYPE_ANYWHERE | When.GUARD_ANYWHERE),
+    Asking(_TENSOR, "view", view, When.DTYPE_ANYWHERE | When.GUARD_ANYWHERE),
+    Asking(_FUNCTIONS, "view_copy", view_copy, When.DTYPE_ANYWHERE | When.GUARD_ANYWHERE),
     Builtin(_TENSOR, "to_dense", None, When.GUARD_KEYWORD),
     Builtin("torch._C._nn", "_parse_to", parse_to, When.DTYPE_ANYWHERE | When.OWN_ARGUMENT),
-    *(Builtin(_FUNCTIONS, name, function_with_dtype, _when_with_dtype(name)) for name in _WITH_DTYPE),
-    *(Builtin(_TENSOR, name, method_with_dtype(name), _when_with_dtype(name)) for name in _WITH_DTYPE),
-    *(Builtin(_TENSOR, name, in_place_with_dtype, When.DTYPE_KEYWORD | When.OWN_SELF_DTYPE) for name in ("cumsum_", "cumprod_")),
+    *(Asking(_FUNCTIONS, name, function_with_dtype, _when_with_dtype(name)) for name in _WITH_DTYPE),
+    *(Asking(_TENSOR, name, method_with_dtype(name), _when_with_dtype(name)) for name in _WITH_DTYPE),
+    *(Asking(_TENSOR, name, in_place_with_dtype, When.DTYPE_KEYWORD | When.OWN_SELF_DTYPE) for name in ("cumsum_", "cumprod_")),
     *(
-        Builtin(namespace, name, function_with_dtype, _when_with_dtype(name))
+        Asking(namespace, name, function_with_dtype, _when_with_dtype(name))
         for namespace, names in _NAMESPACES_WITH_DTYPE.items()
         for name in names.split()
     ),
     *(Builtin("torch", name, foreach_norm, When.DTYPE_ANYWHERE | When.OWN_NESTED) for name in ("_foreach_norm", "_foreach_powsum")),
     Builtin(_TENSOR, "set_", set_, When.OWN_SELF | When.OWN_ARGUMENT),
-    Builtin(_TENSOR, "tolist", tolist, When.OWN_SELF),
+    Asking(_TENSOR, "tolist", tolist, When.OWN_SELF),
     *(Builtin("torch", name, refuse_dtype, When.DTYPE_ANYWHERE) for name in _STOCK_ONLY),
     *(Builtin("torch._C._sparse", name, refuse_dtype, When.DTYPE_ANYWHERE) for name in ("_sparse_softmax", "_sparse_log_softmax")),
     *(Builtin("torch", name, refuse_sparse, When.DTYPE_ANYWHERE | When.OWN_ARGUMENT) for name in _SPARSE),

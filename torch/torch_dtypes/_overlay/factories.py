@@ -10,8 +10,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from .. import _C
 from .._codes import bits_dtype
 from ..rounding import rounding
-from .conversion import is_no_tensor
-from .table import Builtin, Extended, When
+from .table import Asking, Builtin, Extended, When
 
 
 def _blank(codes: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -290,8 +289,6 @@ def like(name: str):
     """zeros_like and its kin, of a tensor (stock or ours) given one of our dtypes."""
 
     def factory(stock, *args, **kwargs):
-        if is_no_tensor(args[0] if args else kwargs.get("input")):
-            return stock(*args, **kwargs)
         self, *args = (kwargs.pop("input"), *args) if "input" in kwargs else args
         dtype, requires_grad, _ = take(kwargs)
         kind = name.removesuffix("_like")
@@ -339,24 +336,26 @@ def new(name: str):
 _FROM_NOTHING = When.DTYPE_KEYWORD | When.DEFAULT_DTYPE | When.OWN_OUT
 _FROM_TENSOR = When.DTYPE_KEYWORD | When.GUARD_KEYWORD
 _ENDS = _FROM_NOTHING | When.OWN_SELF | When.OWN_ARGUMENT
-_FLOAT_FACTORIES = "range eye bartlett_window blackman_window hamming_window hann_window kaiser_window empty_permuted".split()
+_ASKING_NOBODY = "range bartlett_window blackman_window hamming_window hann_window kaiser_window empty_permuted".split()
 _LIKE = "zeros_like ones_like empty_like full_like rand_like randn_like randint_like".split()
 _NEW = "new_zeros new_ones new_empty new_full new_empty_strided".split()
 
 HOOKS = [
-    *(Builtin("torch", name, bits(name), _FROM_NOTHING) for name in ("zeros", "empty", "empty_strided", "from_file")),
-    Builtin("torch", "ones", ones, _FROM_NOTHING),
-    Builtin("torch", "full", full, _FROM_NOTHING),
-    Builtin("torch", "normal", normal, _FROM_NOTHING),
-    *(Builtin("torch", name, drawn(name), _FROM_NOTHING) for name in ("rand", "randn")),
+    *(Asking("torch", name, bits(name), _FROM_NOTHING) for name in ("zeros", "empty")),
+    *(Builtin("torch", name, bits(name), _FROM_NOTHING) for name in ("empty_strided", "from_file")),
+    Asking("torch", "ones", ones, _FROM_NOTHING),
+    Asking("torch", "full", full, _FROM_NOTHING),
+    Asking("torch", "normal", normal, _FROM_NOTHING),
+    *(Asking("torch", name, drawn(name), _FROM_NOTHING) for name in ("rand", "randn")),
     Extended("torch.quasirandom.SobolEngine", "draw", sobol_points),
-    Builtin("torch", "randint", drawn("randint"), When.DTYPE_KEYWORD),
-    Builtin("torch", "randperm", permutation, When.DTYPE_KEYWORD),
-    Builtin("torch", "arange", arange, _FROM_NOTHING),
-    Builtin("torch", "linspace", between(linspace), _ENDS),
-    Builtin("torch", "logspace", between(through_float64("logspace")), _ENDS),
-    *(Builtin("torch", name, through_float64(name), _FROM_NOTHING) for name in _FLOAT_FACTORIES),
-    *(Builtin("torch._C._fft", name, frequencies, _FROM_NOTHING) for name in ("fft_fftfreq", "fft_rfftfreq")),
-    *(Builtin("torch", name, like(name), _FROM_TENSOR) for name in _LIKE),
-    *(Builtin("torch._C.TensorBase", name, new(name), _FROM_TENSOR) for name in _NEW),
+    Asking("torch", "randint", drawn("randint"), When.DTYPE_KEYWORD),
+    Asking("torch", "randperm", permutation, When.DTYPE_KEYWORD),
+    Asking("torch", "arange", arange, _FROM_NOTHING),
+    Asking("torch", "linspace", between(linspace), _ENDS),
+    Asking("torch", "logspace", between(through_float64("logspace")), _ENDS),
+    Asking("torch", "eye", through_float64("eye"), _FROM_NOTHING),
+    *(Builtin("torch", name, through_float64(name), _FROM_NOTHING) for name in _ASKING_NOBODY),
+    *(Asking("torch._C._fft", name, frequencies, _FROM_NOTHING) for name in ("fft_fftfreq", "fft_rfftfreq")),
+    *(Asking("torch", name, like(name), _FROM_TENSOR) for name in _LIKE),
+    *(Asking("torch._C.TensorBase", name, new(name), _FROM_TENSOR) for name in _NEW),
 ]

@@ -8,7 +8,7 @@ from torch.utils import _pytree as pytree
 from .. import _C
 from .._codes import compute_type
 from .._stock_functions import canonical_mask, has_infinity, subsequent_mask, total_norm
-from .table import Builtin, Extended, When
+from .table import Asking, Extended, When
 
 
 def masked_identity(op_name: str, x: torch.Tensor, *args) -> torch.Tensor | None:
@@ -164,10 +164,10 @@ HOOKS = [
     Extended("torch.masked._ops", "_reduction_identity", masked_identity),
     Extended("torch.nn.functional", "_canonical_mask", canonical_mask, ends_graph=_attends_in, is_node=True),
     Extended("torch.nn.modules.transformer", "_generate_square_subsequent_mask", subsequent_mask),
-    *(Builtin(_LINALG, name, rank_tolerance, When.OWN_SELF) for name in ("linalg_matrix_rank", "linalg_pinv")),
-    Builtin(_LINALG, "linalg_lstsq", lstsq, When.OWN_SELF),
-    Builtin("torch._C._VariableFunctions", "pinverse", pinverse, When.OWN_SELF),
-    Builtin("torch._C.TensorBase", "pinverse", pinverse_method, When.OWN_SELF),
+    *(Asking(_LINALG, name, rank_tolerance, When.OWN_SELF) for name in ("linalg_matrix_rank", "linalg_pinv")),
+    Asking(_LINALG, "linalg_lstsq", lstsq, When.OWN_SELF),
+    Asking("torch._C._VariableFunctions", "pinverse", pinverse, When.OWN_SELF),
+    Asking("torch._C.TensorBase", "pinverse", pinverse_method, When.OWN_SELF),
     Extended("torch.utils._foreach_utils", "_group_tensors_by_device_and_dtype", group_tensors, within=True),
     Extended("torch.nn.utils", "get_total_norm", total_norm, within=True),
     Extended("torch.cuda.jiterator._JittedFunction", "__call__", refuse_jitted),

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 from .. import _C, _names
 from .._codes import bits_dtype
 from .._stock_values import values_in_numpy
-from .table import Builtin, Replaced, When
+from .table import Asking, Builtin, Replaced, When
 
 # ml_dtypes' types by the canonical names of the formats that have the same value for every code.
 _ML_DTYPES = {
@@ -245,14 +245,14 @@ _TENSOR = "torch._C.TensorBase"
 _NESTED = When.DTYPE_ANYWHERE | When.OWN_NESTED
 
 HOOKS = [
-    Builtin(_TENSOR, "numpy", numpy, When.OWN_SELF),
+    Asking(_TENSOR, "numpy", numpy, When.OWN_SELF),
     Replaced("torch.Tensor", "__array_wrap__", array_wrap),
     Builtin("torch", "from_numpy", from_numpy, When.OWN_DATA),
     Builtin("torch", "frombuffer", frombuffer, When.DTYPE_KEYWORD),
     Builtin("torch._C.StorageBase", "from_buffer", from_buffer_of_storage, When.DTYPE_ANYWHERE),
-    Builtin(_TENSOR, "apply_", apply_, When.OWN_SELF | When.OWN_ARGUMENT),
-    Builtin(_TENSOR, "map_", map_, When.OWN_SELF | When.OWN_ARGUMENT),
-    Builtin(_TENSOR, "map2_", map2_, When.OWN_SELF | When.OWN_ARGUMENT),
+    Asking(_TENSOR, "apply_", apply_, When.OWN_SELF | When.OWN_ARGUMENT),
+    Asking(_TENSOR, "map_", map_, When.OWN_SELF | When.OWN_ARGUMENT),
+    Asking(_TENSOR, "map2_", map2_, When.OWN_SELF | When.OWN_ARGUMENT),
     *(Builtin("torch._C", name, to_dlpack, When.OWN_SELF) for name in ("_to_dlpack", "_to_dlpack_versioned")),
     Builtin("torch._C._nested", "nested_tensor", nested_tensor, _NESTED | When.DEFAULT_DTYPE),
     *(Builtin("torch", name, refuse_nested, _NESTED | When.OWN_SELF) for name in ("_nested_tensor_from_tensor_list", "_nested_view_from_buffer")),

@@ -6,6 +6,7 @@ two formats do not mix.
 
 from __future__ import annotations
 
+import sys
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -16,7 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from .. import _C
 from .._codes import compute_type
-from .table import Builtin, When
+from .table import Asking, Builtin, When
 
 
 def promoted(a: torch.dtype, b: torch.dtype) -> torch.dtype:
@@ -57,11 +58,24 @@ def can_cast(stock, from_, to=None, **kwargs):
     return not (from_.is_floating_point and not (to.is_floating_point or to.is_complex))
 
 
+# Python's numbers, a subclass of another before it.
+_CATEGORIES = {
+    **dict.fromkeys((bool, torch.SymBool), torch.bool),
+    **dict.fromkeys((int, torch.SymInt), torch.int64),
+    **dict.fromkeys((float, torch.SymFloat), torch.float64),
+    complex: None,  # by the other operand
+}
+
+
 def result_type(stock, *args, **kwargs):
     """The dtype of an operation on the two: the higher category (bool, integer, floating, complex) wins; within one category a tensor
     with dimensions outranks one without, and that outranks a Python number."""
 
-    tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)]
+    numpys = getattr(sys.modules.get("numpy"), "generic", ())
+    operands = [x.item() if isinstance(x, numpys) else x for x in (*args, *kwargs.values())]
+    if len(operands) != 2 or not all(isinstance(x, (torch.Tensor, *_CATEGORIES)) for x in operands):
+        return stock(*args, **kwargs)  # for its error
+    tensors = [x for x in operands if isinstance(x, torch.Tensor)]
     ours = next((x.dtype for x in tensors if _C.format_of(x.dtype)), None)
     if ours is None:  # here for the default dtype, which is that of a fraction beside integers
         made = stock(*args, **kwargs)
@@ -71,12 +85,13 @@ def result_type(stock, *args, **kwargs):
     def describe(x):
         if isinstance(x, torch.Tensor):
             return x.dtype, 2 if x.dim() else 1
-        return {bool: torch.bool, int: torch.int64, float: torch.float64}.get(type(x), complex_dtype), 0
+        dtype = next(dtype for kind, dtype in _CATEGORIES.items() if isinstance(x, kind))
+        return dtype or complex_dtype, 0
 
     def category(d):
         return 3 if d.is_complex else 2 if d.is_floating_point else 0 if d is torch.bool else 1
 
-    (a, rank_a), (b, rank_b) = (describe(x) for x in (*args, *kwargs.values()))
+    (a, rank_a), (b, rank_b) = map(describe, operands)
     if category(a) == category(b) and rank_a != rank_b:
         return a if rank_a > rank_b else b
     return promoted(a, b)
@@ -241,7 +256,7 @@ def get_default_dtype(stock):
 HOOKS = [
     Builtin("torch", "promote_types", promote_types, When.DTYPE_ANYWHERE),
     Builtin("torch", "can_cast", can_cast, When.DTYPE_ANYWHERE),
-    Builtin("torch", "result_type", result_type, When.OWN_SELF | When.OWN_ARGUMENT | When.DEFAULT_DTYPE),
+    Asking("torch", "result_type", result_type, When.OWN_SELF | When.OWN_ARGUMENT | When.DEFAULT_DTYPE),
     Builtin("torch._C", "_set_default_dtype", set_default_dtype, When.DTYPE_ANYWHERE | When.DEFAULT_DTYPE),
     Builtin("torch._C", "_set_default_tensor_type", set_default_tensor_type, When.DEFAULT_DTYPE),
     Builtin("torch", "get_default_dtype", get_default_dtype, When.DEFAULT_DTYPE),

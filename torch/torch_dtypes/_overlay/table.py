@@ -68,6 +68,25 @@ class Hook:
         raise NotImplementedError
 
 
+def _says_what_calls_mean(kind: type) -> bool:
+    """Whether stock asks a class, by its ``__torch_function__``, what a call with an object of it means."""
+    asked = getattr(kind, "__torch_function__", torch._C._disabled_torch_function_impl)
+    return kind is not torch.Tensor and asked is not torch._C._disabled_torch_function_impl
+
+
+def _asking_classes(implementation: Callable, skipped: int) -> Callable:
+    """The implementation, for calls that stock does not hand to the class of an argument; what that class calls comes here again, as a call without
+    such classes. The first ``skipped`` arguments are in the stock function already, as a method's tensor is."""
+
+    @functools.wraps(implementation)
+    def asking(stock, *args, **kwargs):
+        if torch._C._is_torch_function_enabled() and any(_says_what_calls_mean(type(v)) for v in (*args, *kwargs.values())):
+            return stock(*args[skipped:], **kwargs)
+        return implementation(stock, *args, **kwargs)
+
+    return asking
+
+
 @dataclass(frozen=True)
 class Builtin(Hook):
     """A function or method in C++: it stays the same object; a C function in front of it (torch/csrc/formats/Trampolines.cpp) tests for the
@@ -78,7 +97,18 @@ class Builtin(Hook):
     def put(self, owner: Any, stock: Any) -> None:
         if isinstance(stock, types.ClassMethodDescriptorType):
             stock = getattr(owner, self.name)
-        _C.hook(getattr(stock, "__func__", stock), self.implementation, int(self.when))  # static methods', pybind11's
+        _C.hook(getattr(stock, "__func__", stock), self.made(owner), int(self.when))  # static methods', pybind11's
+
+    def made(self, owner: Any) -> Callable:
+        return self.implementation
+
+
+@dataclass(frozen=True)
+class Asking(Builtin):
+    """The same for one that asks the classes of its arguments first (``__torch_function__``), as most operators do; factories of data do not."""
+
+    def made(self, owner: Any) -> Callable:
+        return _asking_classes(self.implementation, skipped=int(isinstance(owner, type)))
 
 
 def _asking_first(stock: Callable, implementation: Callable, ends_graph: Callable | None, is_node: bool) -> Callable:

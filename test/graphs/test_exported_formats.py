@@ -332,3 +332,13 @@ def test_results_that_are_arguments_or_views_of_them(tmp_path, varies):
     for run in (program.module(), program.run_decompositions().module(), loaded.module()):
         for rows in (3, 5) if varies else (3,):
             assert look(run, rows) == look(OfArguments(), rows)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.posit16es2], ids=str)
+def test_models_made_under_a_default_dtype(dtype):
+    torch.set_default_dtype(dtype)
+    try:
+        model, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU()), torch.linspace(-1, 1, 6).reshape(2, 3)
+        assert_same(torch.export.export(model, (x,)).module()(x).detach(), model(x).detach())
+    finally:
+        torch.set_default_dtype(torch.float32)

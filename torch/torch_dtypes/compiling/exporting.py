@@ -80,7 +80,9 @@ class _Refusing(torch.autograd.Function):
 def _leave_last(codes: torch.Tensor, *, format: str, grad: bool = False) -> torch.Tensor:
     with torch._C._AutoDispatchBelowAutograd():
         result = leave(codes, format=format, grad=grad)
-    return _Refusing.apply(torch.empty(0, requires_grad=True, device="cpu"), result) if grad and torch.is_grad_enabled() else result
+    if not (grad and torch.is_grad_enabled()):
+        return result
+    return _Refusing.apply(torch.empty(0, dtype=torch.float32, requires_grad=True, device="cpu"), result)  # whatever the default dtype
 
 
 for _name, _kernel, _above in (("enter", _enter, _enter_once), ("leave", _leave, _leave_last)):

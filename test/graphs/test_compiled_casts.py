@@ -22,6 +22,13 @@ def test_casts_and_mixed_operands(backend):
         assert_same(a, b)
 
 
+def test_names_of_types(backend):
+    for x in (torch.ones(2, dtype=torch.posit16es2), torch.ones(2, dtype=torch.bfloat16), torch.ones(2)):
+        y, name = torch.compile(lambda x: (x + 1, (x + 1).type()), backend=backend, fullgraph=True)(x)
+        assert_same(y, x + 1)
+        assert name == x.type()
+
+
 @pytest.mark.parametrize("name", ["as recorded", "aot_eager"])
 def test_numbers_in_the_places_of_tensors(backend, name):
     def f(x, c):

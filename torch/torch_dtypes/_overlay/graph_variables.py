@@ -44,10 +44,24 @@ def kept_whole(stock):
     return call
 
 
+def naming_types(stock):
+    """What becomes of a traced ``x.type()``: stock looks for the class of the dtype's legacy tensors, which ours do not have."""
+    from torch._dynamo.variables import ConstantVariable
+
+    @functools.wraps(stock)
+    def method_type(self, tx, dtype=None, *args, **kwargs):
+        ours = dtype is None and isinstance(self.dtype, torch.dtype) and _C.format_of(self.dtype) is not None
+        return ConstantVariable.create(str(self.dtype)) if ours else stock(self, tx, dtype, *args, **kwargs)
+
+    return method_type
+
+
 def methods_kept_whole(methods: dict) -> None:
-    """Dynamo's table of a tensor's methods, which has those that make several operators of one."""
+    """Dynamo's table of a tensor's methods, which has those that make several operators of one, and ``type``."""
     for name in SEVERAL_OF_ONE:
         methods[name].handler = kept_whole(methods[name].handler)
+    if "type" in methods:
+        methods["type"].handler = naming_types(methods["type"].handler)
 
 
 def functions_kept_whole(stock):

@@ -27,6 +27,7 @@ from .graph_variables import (
     kept_whole,
     known,
     methods_kept_whole,
+    naming_types,
     of_stock_classes,
     traced_anew,
 )
@@ -415,6 +416,7 @@ LATER_HOOKS = [
     Replaced(f"{_DYNAMO}.variables.ctx_manager.AutocastModeVariable", "create", breaking(_format_of_autocast)),
     Replaced(f"{_DYNAMO}.variables.builder", "get_specialized_props", of_stock_classes),
     *(Replaced(f"{_DYNAMO}.variables.tensor.TensorVariable", f"method_{name}", kept_whole) for name in SEVERAL_OF_ONE),
+    Replaced(f"{_DYNAMO}.variables.tensor.TensorVariable", "method_type", naming_types),
     Registered(f"{_DYNAMO}.variables.tensor.TensorVariable", "tp_methods", methods_kept_whole, optional=NO_TABLE_OF_METHODS),
     Replaced(f"{_DYNAMO}.variables.torch.TorchInGraphFunctionVariable", "_get_handlers", functions_kept_whole),
     Replaced(f"{_DYNAMO}.symbolic_convert.InliningInstructionTranslator", "build_inline_tracer", ending_before_calls),

@@ -217,8 +217,9 @@ def test_default_dtype_makes_no_sparse_or_nested_tensors(default_dtype, dtype):
     for make in (lambda: torch.sparse_coo_tensor((2, 3)), lambda: torch.sparse_coo_tensor([[0], [1]], [1.5])):
         with pytest.raises(NotImplementedError, match="expected the strided layout"):
             make()
-    with pytest.raises(NotImplementedError, match="there are no nested tensors"):
-        torch.nested.nested_tensor([[1.5], [2.0, 3]])
+    for data in ([[1.5], [2.0, 3]], [], [[], []]):
+        with pytest.raises(NotImplementedError, match="there are no nested tensors"):
+            torch.nested.nested_tensor(data)
     single = torch.ones(2, dtype=torch.float32)
     assert torch.nested.nested_tensor([single, single]).dtype is torch.float32 and torch.nested.nested_tensor([[1], [2]]).dtype is torch.int64
 

@@ -227,9 +227,13 @@ def nested_tensor(stock, data, *args, **kwargs):
     """An error where the tensor would be a number format's: by dtype=, by its parts or, of lists of numbers, by the default dtype."""
     asked, given = kwargs.get("dtype"), tree_leaves(data)
     ours = _C.format_of(asked) is not None if asked is not None else any(isinstance(v, torch.Tensor) and _C.is_format_tensor(v) for v in given)
-    if ours or (asked is None and _C.get_default_format() is not None and any(type(v) is float for v in given)):
+    by_default = asked is None and _C.get_default_format() is not None
+    if ours or (by_default and any(type(v) is float for v in given)):
         refuse_nested(stock)
-    return stock(data, *args, **kwargs)
+    made = stock(data, *args, **kwargs)
+    if by_default and not given and made.is_floating_point():  # of nothing
+        refuse_nested(stock)
+    return made
 
 
 def refuse_wrapper(stock, *args, **kwargs):

@@ -192,6 +192,38 @@ def test_script_that_prints_and_lists(capfd):
     assert torch.jit.script(lists)(x) == [1.5, -0.25]
 
 
+def makes_numbers(n: int):
+    made = [torch.zeros([n]), torch.ones([n]), torch.full([n], 0.3), torch.eye(n), torch.linspace(0.0, 1.0, n), torch.arange(0.0, 1.0, 0.3)]
+    made += [torch.tensor(0.3), torch.tensor([0.3, 1.0]), torch.hann_window(n), torch.fft.fftfreq(n), torch.rand([n]), torch.randn([n])]
+    made += [torch.arange(n), torch.full([n], 3), torch.tensor(3), torch.randint(5, [n]), torch.zeros([n], dtype=torch.float64)]
+    return made
+
+
+def writes_numbers(x, n: int):
+    made = torch.zeros([n, 3])
+    for i in range(n):
+        made[i] = x[i] * 0.3 + torch.ones([3])
+    return made
+
+
+@formats
+def test_factories_of_scripts_follow_the_default_dtype(dtype):
+    """They made float32 numbers without a word, where those of eager code and of a script under a bfloat16 default are of the default dtype."""
+    make, write, x = torch.jit.script(makes_numbers), torch.jit.script(writes_numbers), torch.tensor([[0.1, 0.2, 0.3], [1.0, 2.0, 3.0]])
+    for default in (torch.float32, dtype, torch.float32, dtype):
+        torch.set_default_dtype(default)
+        try:
+            for f, script, given in ((makes_numbers, make, (3,)), (writes_numbers, write, (x.to(default), 2))):
+                torch.manual_seed(0)
+                expected = f(*given)
+                torch.manual_seed(0)
+                got = script(*given)
+                for a, b in zip(got, expected, strict=True):
+                    assert_same(a, b)
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+
 def test_script_that_names_our_dtypes():
     f = torch.jit.script(names_ours)
     for _ in range(3):

@@ -175,6 +175,23 @@ def test_einops_reduces_to_means(dtype):
         einops.reduce(torch.ones(2, 2, dtype=torch.int64), "a b -> a", "mean")
 
 
+# ---- jaxtyping ----
+
+
+@every_dtype
+def test_annotations_of_floating_numbers(dtype):
+    """Checked annotations refused tensors of ours, and take bfloat16's."""
+    jaxtyping = needs("jaxtyping")
+    x = torch.ones(2, 3, dtype=dtype)
+    for kind in ("Float", "Inexact", "Real", "Num", "Shaped"):
+        annotation = getattr(jaxtyping, kind)[torch.Tensor, "a b"]
+        assert isinstance(x, annotation) and isinstance(x.bfloat16(), annotation) and not isinstance(x[0], annotation)
+        assert not isinstance(x, getattr(jaxtyping, kind)[torch.Tensor, "a a"])
+    for kind in ("Float32", "Float16", "BFloat16", "Int", "Bool", "Complex"):
+        assert not isinstance(x, getattr(jaxtyping, kind)[torch.Tensor, "a b"])
+    assert isinstance(x, jaxtyping.Float[torch.nn.Parameter, "..."]) is False and not isinstance(x.bool(), jaxtyping.Float[torch.Tensor, "..."])
+
+
 # ---- torchmetrics ----
 
 

@@ -14,6 +14,7 @@
 #include <torch/csrc/MemoryFormat.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/formats/DtypeObject.h>
+#include <torch/csrc/formats/Trampolines.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/frontend/tracer.h>
@@ -52,7 +53,7 @@ void call_python(const c10::FunctionSchema& schema, Stack& stack) {
     const c10::Argument& argument = schema.arguments()[i];
     IValue value = jit::peek(stack, i, count);
     py::object object;
-    if (argument.name() == "dtype") {
+    if (argument.name() == "dtype" && value.isInt()) {
       object = py::reinterpret_borrow<py::object>(dtype_object(c10::formats::format_entry(static_cast<c10::ScalarType>(value.toInt()))));
     } else if (argument.name() == "layout" && value.isInt()) {
       object = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(torch::getTHPLayout(static_cast<c10::Layout>(value.toInt()))));
@@ -73,6 +74,8 @@ void call_python(const c10::FunctionSchema& schema, Stack& stack) {
   py::object result;
   if (py::hasattr(torch_module, name.c_str())) {
     result = torch_module.attr(name.c_str())(*args, **kwargs);
+  } else if (name.rfind("fft_", 0) == 0) {
+    result = torch_module.attr("_C").attr("_fft").attr(name.c_str())(*args, **kwargs);
   } else {
     py::object self = args[0];
     result = self.attr(name.c_str())(*py::tuple(args[py::slice(1, static_cast<py::ssize_t>(count), 1)]), **kwargs);
@@ -80,12 +83,14 @@ void call_python(const c10::FunctionSchema& schema, Stack& stack) {
   jit::push(stack, THPVariable_Unpack(result.ptr()));
 }
 
-// An operator of the same schema that takes a stock dtype for what it says, also where it is the container's, and knows ours.
+// An operator of the same schema that takes a stock dtype for what it says, also where it is the container's, and knows ours. A factory without one
+// makes numbers of the default dtype, which may be ours when the script runs.
 jit::Operation with_written_dtype(const c10::FunctionSchema& schema, int place, jit::Operation stock) {
-  const bool converts = schema.name() == "aten::to";
-  return [schema, place, converts, stock = std::move(stock)](Stack& stack) mutable {
+  const bool converts = schema.name() == "aten::to", makes = is_factory(schema);
+  return [schema, place, converts, makes, stock = std::move(stock)](Stack& stack) mutable {
     const IValue dtype = jit::peek(stack, place, schema.arguments().size());
     if (is_format_number(dtype) && !converts) return call_python(schema, stack);
+    if (makes && dtype.isNone() && default_dtype_object()) return call_python(schema, stack);
     std::optional<at::formats::ExplicitDtypeGuard> exact;
     if (dtype.isInt()) exact.emplace();
     stock(stack);
@@ -162,7 +167,7 @@ void rewrite(jit::Block* block) {
     const int place = place_of_dtype(node);
     if (node->kind() == c10::prim::dtype) {
       node->replaceWithNewSymbol(c10::Symbol::fromQualString("number_formats::dtype"));
-    } else if (place >= 0 && !node->input(place)->mustBeNone() && !is_traced_default(node, place)) {
+    } else if (place >= 0 && (is_factory(node->schema()) || (!node->input(place)->mustBeNone() && !is_traced_default(node, place)))) {
       node->replaceWithNewSymbol(registered(node, place));
     } else {
       rewrite_mask(node);
@@ -292,6 +297,7 @@ py::object run_script(const py::object& stock, const py::args& args, const py::k
 
 bool script_works_on_formats(PyObject* const* given, Py_ssize_t count) {
   if (autocast_to_format()) return true; // stock operands become ours on the way
+  if (default_dtype_object()) return true; // and factories make tensors of ours
   for (Py_ssize_t i = 1; i < count; ++i) {
     if (is_or_holds_format(given[i])) return true;
   }

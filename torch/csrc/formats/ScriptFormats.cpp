@@ -82,6 +82,10 @@ int place_of_dtype(const Node* node) {
   return schema ? schema->argumentIndexWithName("dtype").value_or(-1) : -1;
 }
 
+bool is_factory(const c10::FunctionSchema& schema) {
+  return !schema.argumentIndexWithName("self");
+}
+
 bool holds_format(const IValue& value) {
   return holds_format_at(value, 0);
 }

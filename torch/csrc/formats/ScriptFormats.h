@@ -11,6 +11,8 @@ namespace torch::formats {
 bool is_format_number(const std::optional<c10::IValue>& value);
 // The place of a node's dtype argument, or -1.
 int place_of_dtype(const jit::Node* node);
+// Whether an operator with a dtype argument makes a tensor of numbers: where none is given, the default dtype holds. Others go by their `self`.
+bool is_factory(const c10::FunctionSchema& schema);
 
 // Whether a value is a tensor of ours or holds one, in objects and containers too.
 bool holds_format(const c10::IValue& value);

@@ -14,7 +14,7 @@ _PIPELINES = "automatic_speech_recognition document_question_answering image_cla
 _ADAPTERS = {
     "safetensors.torch": "safetensors", "einops._backends": "einops", "torch.utils.tensorboard._convert_np": "tensorboard",
     "datasets.features.features": "datasets", "torch.distributed.pipelining._IR": "pipelining", "torch.distributed.rpc.api": "rpc",
-    "torchmetrics.metric": "torchmetrics",
+    "torchmetrics.metric": "torchmetrics", "jaxtyping._array_types": "jaxtyping",
     "lightning.fabric.connector": "lightning", "lightning_fabric.connector": "lightning",
     f"lightning.pytorch.{_TRAINER}": "lightning", f"pytorch_lightning.{_TRAINER}": "lightning",
     **{f"transformers.models.{name}.modeling_{name}": "transformers:install_norms" for name in _T5_NORMS},

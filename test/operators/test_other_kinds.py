@@ -104,3 +104,16 @@ def test_result_type_takes_tensors_and_numbers(dtype):
             torch.result_type(*wrong)
     answers = type("Answers", (), {"__torch_function__": classmethod(lambda cls, function, types, args=(), kwargs=None: function)})
     assert torch.result_type(x, answers()) is torch.result_type(answers(), x) is torch.result_type
+
+
+@pytest.mark.parametrize("dtype", [torch.q43, torch.posit32es2], ids=str)
+def test_factories_of_other_kinds_name_the_dtype_that_they_refuse(dtype):
+    x = torch.ones(2, dtype=dtype)
+    for call in (
+        lambda: torch.sparse_csr_tensor([0, 1, 2], [0, 1], x),
+        lambda: torch.sparse_coo_tensor([[0, 1]], [1.0, 2.0], dtype=dtype),
+        lambda: torch.nested.nested_tensor([x, x]),
+        lambda: torch.nested.nested_tensor([[1.0]], dtype=dtype),
+    ):
+        with pytest.raises(NotImplementedError, match=f"got {dtype}: there are no"):
+            call()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+from torch.utils._pytree import tree_leaves
 
 from .. import _C
 from .._codes import compute_type
@@ -139,10 +140,16 @@ def foreach_norm(stock, tensors, ord=2, dtype=None):
     return stock([t.to(dtype) for t in tensors], ord)
 
 
+def found_in(*given) -> torch.dtype:
+    """The first of our dtypes in a call's arguments, for its error; where there is none, it is the default dtype that the result would have."""
+    dtypes = (v.dtype if isinstance(v, torch.Tensor) else v for v in tree_leaves(given))
+    return next((d for d in dtypes if isinstance(d, torch.dtype) and _C.format_of(d) is not None), torch.get_default_dtype())
+
+
 def refuse_sparse(stock, *args, **kwargs):
     """An error: there are no sparse tensors of number formats."""
     raise NotImplementedError(
-        f"{stock.__name__}: expected values of a stock dtype, but got a number format's: there are no sparse tensors of number formats. "
+        f"{stock.__name__}: expected values of a stock dtype, but got {found_in(args, kwargs)}: there are no sparse tensors of number formats. "
         f"Convert the values first, for example with values.float()."
     )
 

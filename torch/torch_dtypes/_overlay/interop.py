@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 from .. import _C, _names
 from .._codes import bits_dtype
 from .._stock_values import values_in_numpy
+from .conversion import found_in
 from .table import Asking, Builtin, Replaced, When
 
 # ml_dtypes' types by the canonical names of the formats that have the same value for every code.
@@ -218,7 +219,7 @@ def map2_(stock, self, x, y, callable):
 def refuse_nested(stock, *args, **kwargs):
     """An error: there are no nested tensors of number formats."""
     raise NotImplementedError(
-        f"{stock.__name__}: expected tensors of a stock dtype, but got a number format's: there are no nested tensors of number formats. "
+        f"{stock.__name__}: expected tensors of a stock dtype, but got {found_in(args, kwargs)}: there are no nested tensors of number formats. "
         f"Convert them first, for example with x.float(), or pad them (torch.nn.utils.rnn.pad_sequence)."
     )
 
@@ -229,10 +230,10 @@ def nested_tensor(stock, data, *args, **kwargs):
     ours = _C.format_of(asked) is not None if asked is not None else any(isinstance(v, torch.Tensor) and _C.is_format_tensor(v) for v in given)
     by_default = asked is None and _C.get_default_format() is not None
     if ours or (by_default and any(type(v) is float for v in given)):
-        refuse_nested(stock)
+        refuse_nested(stock, data, *args, **kwargs)
     made = stock(data, *args, **kwargs)
     if by_default and not given and made.is_floating_point():  # of nothing
-        refuse_nested(stock)
+        refuse_nested(stock, data, *args, **kwargs)
     return made
 
 

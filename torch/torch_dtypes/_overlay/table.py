@@ -68,10 +68,14 @@ class Hook:
         raise NotImplementedError
 
 
+# Classes of arguments, of most calls all, that say nothing of what a call means.
+_SAY_NOTHING = frozenset((torch.Tensor, torch.nn.Parameter, torch.dtype, torch.device, torch.Size, tuple, list, int, float, bool, str, type(None)))
+
+
 def _says_what_calls_mean(kind: type) -> bool:
     """Whether stock asks a class, by its ``__torch_function__``, what a call with an object of it means."""
     asked = getattr(kind, "__torch_function__", torch._C._disabled_torch_function_impl)
-    return kind is not torch.Tensor and asked is not torch._C._disabled_torch_function_impl
+    return asked is not torch._C._disabled_torch_function_impl and torch._C._is_torch_function_enabled()
 
 
 def _asking_classes(implementation: Callable, skipped: int) -> Callable:
@@ -80,8 +84,10 @@ def _asking_classes(implementation: Callable, skipped: int) -> Callable:
 
     @functools.wraps(implementation)
     def asking(stock, *args, **kwargs):
-        if torch._C._is_torch_function_enabled() and any(_says_what_calls_mean(type(v)) for v in (*args, *kwargs.values())):
-            return stock(*args[skipped:], **kwargs)
+        for value in (*args, *kwargs.values()):
+            kind = type(value)
+            if kind not in _SAY_NOTHING and _says_what_calls_mean(kind):
+                return stock(*args[skipped:], **kwargs)
         return implementation(stock, *args, **kwargs)
 
     return asking

@@ -42,7 +42,7 @@ def numpy(stock, self, *, force=False):
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     # np.asarray, and with it matplotlib, pandas, SciPy and scikit-learn, asks for numbers to compute with, not for this memory. Tensor.__array__
     # passes nothing on that would say so. NumPy can compute little with ml_dtypes' types: no histogram, no group of pandas, no image.
-    if sys._getframe(1).f_code is torch.Tensor.__array__.__code__:
+    if sys._getframe(2).f_code is torch.Tensor.__array__.__code__:  # the frame between looks at classes (table.Asking)
         return values_in_numpy(self)
     found = _numpy_dtype(self.dtype)
     if found is None:

@@ -9,7 +9,8 @@ namespace c10::formats {
 enum class Near : uint8_t { Operand, HalfOperand, ThreeFifths, One, Half, Two };
 enum class Side : uint8_t { Above, Below, Inwards, Outwards, AsOperand, AgainstOperand }; // inwards: nearer to 0
 
-struct Limit {
+// One end of a function: the place that its results come near to, and the side on which they lie.
+struct Approach {
   Near near;
   Side side;
 };
@@ -27,7 +28,7 @@ struct FunctionEnds {
   static constexpr int kMostLimits = 2;
   static constexpr double kNearness = 0x1p-50; // stock's functions are a few of float64's digits off, and no format here has so many
 
-  Limit limits[kMostLimits]{};
+  Approach limits[kMostLimits]{};
   int count{0};
   bool ranged{false};
   Tail tail{Tail::Signed};

@@ -20,7 +20,7 @@
 
 namespace at::formats {
 
-using c10::formats::Limit;
+using c10::formats::Approach;
 using c10::formats::Near;
 using c10::formats::Side;
 
@@ -184,7 +184,7 @@ namespace {
 
 struct NamedLimit {
   std::string_view name;
-  Limit limit;
+  Approach limit;
 };
 
 constexpr NamedLimit kLimits[] = {

@@ -12,7 +12,7 @@
 namespace at::formats::CPU_CAPABILITY {
 namespace {
 
-using c10::formats::Limit;
+using c10::formats::Approach;
 using c10::formats::Near;
 using c10::formats::Side;
 using c10::formats::Tail;
@@ -65,8 +65,10 @@ template <Near near, Side side>
 __attribute__((noinline)) void put_beside(const double* __restrict operands, const double* __restrict results, double* __restrict values, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     const double x = operands[i], v = values[i], place = place_of<near>(results[i], x);
-    const bool is_near = (std::abs(v - place) <= std::abs(place) * FunctionEnds::kNearness) & counts(x) & (std::abs(place) < kInfinity);
-    values[i] = is_near ? beside<side>(place, x) : v;
+    // Joined by & for the sake of vector code; of named values, since clang takes a call beside & for a mistyped &&.
+    const bool near_place = std::abs(v - place) <= std::abs(place) * FunctionEnds::kNearness;
+    const bool counted = counts(x), finite = std::abs(place) < kInfinity;
+    values[i] = near_place & counted & finite ? beside<side>(place, x) : v;
   }
 }
 
@@ -82,7 +84,7 @@ void put_beside(Side side, const double* operands, const double* results, double
   }
 }
 
-void put_beside(const Limit& limit, const double* operands, const double* results, double* values, int64_t n) {
+void put_beside(const Approach& limit, const double* operands, const double* results, double* values, int64_t n) {
   switch (limit.near) {
     case Near::Operand: return put_beside<Near::Operand>(limit.side, operands, results, values, n);
     case Near::HalfOperand: return put_beside<Near::HalfOperand>(limit.side, operands, results, values, n);

@@ -48,6 +48,13 @@ demo: $(VENV)/.package ## Train the example network in 16 and 8 bits; report in 
 test: $(VENV)/.package ## Run the tests; PYTEST_ARGS="-k name -m slow" goes to pytest
 	$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS) test
 
+.PHONY: test-rest
+test-rest: $(VENV)/.package ## Run the tests that cost minutes, which `make test` leaves out
+	$(BIN)/python -m pytest -n $(JOBS) -m "whole and not slow" $(PYTEST_ARGS) $$(grep -rl --include='test_*.py' 'mark[.]whole' test)
+
+.PHONY: test-all
+test-all: test test-rest ## Run all tests but the slow ones
+
 .PHONY: build
 build: $(VENV)/.package ## Build and install the package into .venv
 

@@ -196,7 +196,7 @@ def test_a_copy_that_fails_is_taken_away(include, tmp_path, monkeypatch):
 
 
 def test_wrong_calls_are_explained(tmp_path):
-    assert "expected SOURCE or --only-headers" in run().stderr
+    assert "expected one of SOURCE, --only-headers INCLUDE and --check INCLUDE" in run().stderr
     assert "expected --to COPY with --only-headers" in run("--only-headers", tmp_path).stderr
     assert "expected the include folder" in refusal(tmp_path, "--only-headers", tmp_path, "--to", tmp_path / "copy")
 

@@ -15,7 +15,7 @@ namespace {
 
 using at::Scalar;
 
-at::Tensor elu(const at::Tensor& self, const Scalar& alpha, const Scalar& scale, const Scalar& input_scale) {
+at::Tensor elu_kernel(const at::Tensor& self, const Scalar& alpha, const Scalar& scale, const Scalar& input_scale) {
   const at::Tensor x = decoded(self, c10::ScalarType::Double);
   const at::Tensor power = at::_ops::expm1::call(at::_ops::mul_Scalar::call(x, input_scale));
   const at::Tensor below = at::_ops::mul_Scalar::call(power, alpha.toDouble() * scale.toDouble());
@@ -23,33 +23,33 @@ at::Tensor elu(const at::Tensor& self, const Scalar& alpha, const Scalar& scale,
   return encoded(at::_ops::where_self::call(at::_ops::gt_Scalar::call(x, 0), above, below), entry_of(self));
 }
 
-at::Tensor& elu_(at::Tensor& self, const Scalar& alpha, const Scalar& scale, const Scalar& input_scale) {
-  return self.copy_(elu(self, alpha, scale, input_scale));
+at::Tensor& elu_kernel_(at::Tensor& self, const Scalar& alpha, const Scalar& scale, const Scalar& input_scale) {
+  return self.copy_(elu_kernel(self, alpha, scale, input_scale));
 }
 
-at::Tensor& elu_out(const at::Tensor& self, const Scalar& alpha, const Scalar& scale, const Scalar& input_scale, at::Tensor& out) {
-  const at::Tensor result = elu(self, alpha, scale, input_scale);
+at::Tensor& elu_out_kernel(const at::Tensor& self, const Scalar& alpha, const Scalar& scale, const Scalar& input_scale, at::Tensor& out) {
+  const at::Tensor result = elu_kernel(self, alpha, scale, input_scale);
   at::_ops::resize_::call(out, self.sym_sizes(), {});
   return out.copy_(result);
 }
 
-at::Tensor celu(const at::Tensor& self, const Scalar& alpha) {
+at::Tensor celu_kernel(const at::Tensor& self, const Scalar& alpha) {
   TORCH_CHECK(alpha.toDouble() != 0, "ZeroDivisionError: alpha cannot be 0 for CELU");
-  return elu(self, alpha, 1, 1 / alpha.toDouble());
+  return elu_kernel(self, alpha, 1, 1 / alpha.toDouble());
 }
 
-at::Tensor& celu_(at::Tensor& self, const Scalar& alpha) {
-  return self.copy_(celu(self, alpha));
+at::Tensor& celu_kernel_(at::Tensor& self, const Scalar& alpha) {
+  return self.copy_(celu_kernel(self, alpha));
 }
 
 } // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse2, m) {
-  m.impl("elu", TORCH_FN(elu));
-  m.impl("elu_", TORCH_FN(elu_));
-  m.impl("elu.out", TORCH_FN(elu_out));
-  m.impl("celu", TORCH_FN(celu));
-  m.impl("celu_", TORCH_FN(celu_));
+  m.impl("elu", TORCH_FN(elu_kernel));
+  m.impl("elu_", TORCH_FN(elu_kernel_));
+  m.impl("elu.out", TORCH_FN(elu_out_kernel));
+  m.impl("celu", TORCH_FN(celu_kernel));
+  m.impl("celu_", TORCH_FN(celu_kernel_));
 }
 
 } // namespace at::formats

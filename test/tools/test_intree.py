@@ -199,6 +199,7 @@ def test_wrong_calls_are_explained(tmp_path):
     assert "expected one of SOURCE, --only-headers INCLUDE and --check INCLUDE" in run().stderr
     assert "expected --to COPY with --only-headers" in run("--only-headers", tmp_path).stderr
     assert "expected the include folder" in refusal(tmp_path, "--only-headers", tmp_path, "--to", tmp_path / "copy")
+    assert "expected the include folder" in refusal(tmp_path, "--check", tmp_path)
 
 
 def test_what_a_build_lacks_is_named_at_once_and_before_any_edit(source, monkeypatch):

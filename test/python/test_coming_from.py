@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torch_dtypes import chop
+import torch_dtypes
 
 ROOT = Path(__file__).parents[2]
 RECORDED = json.loads((ROOT / "test/data/qtorch.json").read_text())
@@ -16,8 +16,8 @@ PAGE = (ROOT / "docs/tutorials/coming_from.py").read_text()
 ROWS = dict(re.findall(r"^# \| `(\w+_quantize\(.*?\))` \| `(.*?)`", PAGE, re.MULTILINE))
 NEAREST = 'float_quantize(x, exp={}, man={}, rounding="nearest")'
 ROWS |= {NEAREST.format(e, m): ROWS[NEAREST.format(5, 2)].replace("e5m2", f"e{e}m{m}") for e, m in ((4, 3), (2, 1), (5, 10))}
-DEFINITION = {"torch": torch, "torch_dtypes": __import__("torch_dtypes")}
-exec(re.search(r"^def nearest_up.*?\n\n\n", PAGE, re.MULTILINE | re.DOTALL)[0], DEFINITION)
+NAMES = {"torch": torch, "torch_dtypes": torch_dtypes, "chop": torch_dtypes.chop}
+exec(re.search(r"^def nearest_up.*?\n\n\n", PAGE, re.MULTILINE | re.DOTALL)[0], NAMES)
 
 
 def numbers(text, shape=(-1,)):
@@ -25,7 +25,7 @@ def numbers(text, shape=(-1,)):
 
 
 def ours(call, x):
-    return eval(ROWS[call], {"x": x, "chop": chop, "nearest_up": DEFINITION["nearest_up"]})
+    return eval(ROWS[call], NAMES, {"x": x})
 
 
 def same(a, b):

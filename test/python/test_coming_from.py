@@ -75,3 +75,17 @@ def test_stochastic_results_are_qpytorchs_in_distribution(call):
     assert (drawn.amin(0) == low).all() and (drawn.amax(0) == high).all()
     times, theirs = (drawn == high).sum(0), torch.tensor(entry["times high"])
     assert ((times - theirs).abs() < 5 * (draws / 2) ** 0.5).all()  # 5 standard deviations of the difference, at most
+
+
+def test_the_quantizer_is_its_two_functions():
+    cast = eval(re.search(r"`quantizer\(FloatingPoint\(4, 3\).*?`(Cast\(.*?)` \|", PAGE)[1], {"Cast": torch_dtypes.Cast})
+    entry = RECORDED["calls"][NEAREST.format(4, 3)]
+    x = numbers(entry["x"]).requires_grad_()
+    y = cast(x)
+    assert same(y, ours(NEAREST.format(4, 3), x.detach())).all()
+    some = RECORDED["calls"]["float_quantize(x, exp=5, man=2)"]
+    g = torch.zeros_like(x)
+    g[: len(some["times high"])] = numbers(some["x"])
+    y.backward(g)
+    drawn = x.grad[: len(some["times high"])]
+    assert ((drawn == numbers(some["low"])) | (drawn == numbers(some["high"]))).all()

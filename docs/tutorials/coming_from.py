@@ -21,24 +21,51 @@ x = torch.randn(4, 64)
 #
 # | `qtorch` 0.3 | here |
 # |---|---|
-# | `float_quantize(x, exp=5, man=2, rounding="nearest")` | `chop(x, "q52")`, `chop(x, "e5m2")` |
-# | `float_quantize(x, exp=5, man=2)` (stochastic is its default) | `chop(x, "q52", rounding="stochastic")` |
-# | `fixed_point_quantize(x, wl=8, fl=4, rounding="nearest")` | `chop(x, "fixed3_4")`: wl = 1 + int_bits + frac_bits |
-# | `fixed_point_quantize(..., symmetric=True)` | `chop(x, "fixed3_4_symmetric")` |
-# | `block_quantize(x, wl=8, dim=0)`, `dim=-1` | `chop(x, "bfp8_dim0")`, `"bfp8"` (one exponent for the tensor) |
-# | `quantizer(forward_number=..., backward_number=..., forward_rounding=..., backward_rounding=...)`, `Quantizer(...)` | `Cast(forward="q43", backward=dict(format="q52", rounding="stochastic"))` |
+# | `float_quantize(x, exp=5, man=2, rounding="nearest")` | `chop(x, "e5m2finite", rounding="nearest_away")` |
+# | `float_quantize(x, exp=5, man=2)` | `chop(x, "e5m2finite", rounding="stochastic")` |
+# | `float_quantize(x, exp=8, man=7, rounding="nearest")` | `chop(x, "e8m7", rounding="nearest_away")` |
+# | `fixed_point_quantize(x, wl=8, fl=4, rounding="nearest")` | `chop(x, "fixed3_4")` |
+# | `fixed_point_quantize(x, wl=8, fl=4, symmetric=True, rounding="nearest")` | `chop(x, "fixed3_4_symmetric")` |
+# | `fixed_point_quantize(x, wl=8, fl=4, clamp=False, rounding="nearest")` | `chop(x, "fixed27_4")`, for x below 2^27 |
+# | `fixed_point_quantize(x, wl=8, fl=4)` | `chop(x, "fixed3_4", rounding="stochastic")` |
+# | `block_quantize(x, wl=8, rounding="nearest")` | `nearest_up(x, "bfp8")`, defined below |
+# | `block_quantize(x, wl=8, dim=0, rounding="nearest")` | `nearest_up(x, "bfp8_dim0")` |
+# | `block_quantize(x, wl=8, dim=1, rounding="nearest")` | `nearest_up(x, "bfp8_dim1")` |
+# | `block_quantize(x, wl=8)` | `chop(x, "bfp8", rounding="stochastic")` |
+# | `quantizer(FloatingPoint(4, 3), FloatingPoint(5, 2), "nearest", "stochastic")`, `Quantizer(...)` | `Cast(forward=dict(format="e4m3finite", rounding="nearest_away"), backward=dict(format="e5m2finite", rounding="stochastic"))` |
 # | `quantizer(..., clamping_grad_zero=True)` | `Cast(forward=dict(format="fixed3_4", clamped="zero"))` |
-# | `auto_low.sequential_lower(model, layer_types=[...], ...)` | `quantize_(model, {nn.Linear: dict(output="q43", error="q52")})`; weights too: `weight="q43"` |
+# | `auto_low.sequential_lower(model, layer_types=[...], ...)` | `quantize_(model, {nn.Linear: dict(output="e4m3finite", error="e5m2finite")})`; weights too: `weight="e4m3finite"` |
 # | `OptimLP(optimizer, weight_quant=, grad_quant=, momentum_quant=, acc_quant=, grad_scaling=)` | `optim.LowPrecision(optimizer, weight=, grad=, state=, master=, grad_scale=)` |
 #
-# What differs: `float_quantize` rounds ties away from zero and has neither infinities nor NaN; here formats are IEEE 754's unless their name
-# says otherwise, ties go to even, and `rounding="nearest_away"` is the other way. `grad_scaling` multiplies gradients before they are
-# rounded; ours scales the loss
-# (`optimizer.scale(loss).backward()`) and divides after rounding. A layer may also run in the dtype itself: `model.to(torch.q52)`.
+# Other sizes change the name alone. `float_quantize` with 2 to 7 exponent bits is `e{exp}m{man}finite`; with 8 it is `e8m{man}`. Both hold
+# up to `man=22`. `fixed_point_quantize` is `fixed{wl - 1 - fl}_{fl}`, up to `wl=24`. `block_quantize` is `bfp{wl}`, up to `wl=22`.
+#
+# The rows of the three functions were compared with results of qtorch 0.3.0 on PyTorch 2.13.0 (2026-11-28, `tools/record_qtorch.py`), and a
+# test compares them again. Stochastic rows have the same two results with the same probabilities. Four things differ:
+#
+# - **Zeros.** `float_quantize` has no -0 below its smallest normal number, `fixed_point_quantize` has one; here it is the other way around.
+# - **Ties.** QPyTorch first adds a number to x, in float32, and rounds the sum. This moves x onto a tie where it lies beside one. In
+#   `float_quantize` x is below the smallest normal number s, and within 2^-24 s of the tie. In `fixed_point_quantize` x is the first float32
+#   number above half a step. In `block_quantize` x is within 2^-22 of the tie, relative to the power of two below the largest number.
+#   Here each number is rounded once.
+# - **NaN.** `fixed_point_quantize` keeps it; fixed point has none here, and gives 0.
+# - **Clamping.** `clamping_grad_zero` keeps the gradient of a number that rounds to the last one; `clamped="zero"` drops it beyond that one.
+#
+# `e5m2finite` rounds to nearest even unless a mode is given, and `q52` is IEEE 754's format: its last exponent holds infinity and NaN.
+# `grad_scaling` multiplies gradients before they are rounded; ours scales the loss (`optimizer.scale(loss).backward()`) and divides after
+# rounding. A layer may also run in the dtype itself: `model.to(torch.q52)`.
+
 
 # %%
-print(torch_dtypes.chop(torch.tensor([1.1, 1.125, 1e6]), "q52"), torch_dtypes.chop(torch.tensor([1.125]), "q52", rounding="nearest_away"))
-layer = torch.nn.Sequential(torch.nn.Linear(64, 8), torch_dtypes.Cast(forward="q43", backward=dict(format="q52", rounding="stochastic")))
+def nearest_up(x, name):
+    """Rounds to nearest, ties toward plus infinity."""
+    away, zero = (torch_dtypes.chop(x, name, rounding=mode) for mode in ("nearest_away", "nearest_zero"))
+    return torch.where(x > 0, away, zero)
+
+
+print(torch_dtypes.chop(torch.tensor([1.1, 1.125, 1e6]), "e5m2finite", rounding="nearest_away"))
+print(nearest_up(torch.tensor([1.75, 0.5 + 2**-7, -0.5 - 2**-7]), "bfp8"))
+layer = torch.nn.Sequential(torch.nn.Linear(64, 8), torch_dtypes.Cast(forward="e4m3finite", backward="e5m2finite_stochastic"))
 optimizer = torch_dtypes.optim.LowPrecision(
     torch.optim.SGD(layer.parameters(), 0.1, momentum=0.9), weight="q52", grad="q52", state="e6m9", master="e6m9", grad_scale=1024
 )

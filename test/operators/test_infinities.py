@@ -334,3 +334,13 @@ def test_saturating_posits_saturate_everywhere(strict):
     half = torch.tensor([1.0, 2.0], dtype=d).requires_grad_()
     (half * torch.tensor([INF, 1.0], dtype=d)).sum().backward()
     assert half.grad.tolist() == [most, 1.0]
+
+
+@pytest.mark.parametrize("name", ["posit8es1", "posit16es2", "posit32es2", "takum32_linear"])
+def test_nar_compares_as_nan_and_its_code_as_the_posit_standard_says(name):
+    nar, x = torch.tensor([math.nan]).to(torch_dtypes.dtype(name)), torch.tensor([-1e9, 0.0, 3.0]).to(torch_dtypes.dtype(name))
+    assert (nar != nar).all() and not (nar == nar).any() and not ((nar < x) | (nar > x) | (nar == x)).any()
+    both = torch.cat([nar, x])
+    assert both.sort().values[-1:].isnan().all() and both.max().isnan() and both.min().isnan()
+    signed = {1: torch.int8, 2: torch.int16, 4: torch.int32}[nar.itemsize]
+    assert (nar.view(signed) < x.view(signed)).all() and (nar.view(signed) == nar.view(signed)).all()

@@ -1,0 +1,91 @@
+"""The rows of docs/tutorials/coming_from.py for QPyTorch's functions, against results that the real package gave (test/data/qtorch.json)."""
+
+import base64
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import torch_dtypes
+
+ROOT = Path(__file__).parents[2]
+RECORDED = json.loads((ROOT / "test/data/qtorch.json").read_text())
+PAGE = (ROOT / "docs/tutorials/coming_from.py").read_text()
+ROWS = dict(re.findall(r"^# \| `(\w+_quantize\(.*?\))` \| `(.*?)`", PAGE, re.MULTILINE))
+NEAREST = 'float_quantize(x, exp={}, man={}, rounding="nearest")'
+ROWS |= {NEAREST.format(e, m): ROWS[NEAREST.format(5, 2)].replace("e5m2", f"e{e}m{m}") for e, m in ((4, 3), (2, 1), (5, 10))}
+NAMES = {"torch": torch, "torch_dtypes": torch_dtypes, "chop": torch_dtypes.chop}
+exec(re.search(r"^def nearest_up.*?\n\n\n", PAGE, re.MULTILINE | re.DOTALL)[0], NAMES)
+
+
+def numbers(text, shape=(-1,)):
+    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.float32).reshape(shape)
+
+
+def ours(call, x):
+    return eval(ROWS[call], NAMES, {"x": x})
+
+
+def same(a, b):
+    """Where two tensors have the same bits, but for the sign of zero and the bits of NaN."""
+    return (a == b) | (a.isnan() & b.isnan())
+
+
+def after_the_sum(call, x):
+    """x after the sum in float32 that QPyTorch rounds: x plus the smallest normal number, half a step, or 6 times the block's power of two."""
+    if call.startswith("float"):
+        exp = int(re.search(r"exp=(\d)", call)[1])
+        normal = torch.tensor(2.0 ** (2 - 2 ** (exp - 1))).copysign(x)
+        return torch.where(x.abs() < normal.abs(), (x + normal) - normal, x)
+    if call.startswith("fixed"):
+        return torch.where(x.abs() < 1e6, ((x * 16 + 0.5) - 0.5) / 16, x)
+    dim = re.search(r"dim=(\d)", call)
+    largest = x.abs().amax(1 - int(dim[1]), keepdim=True) if dim else x.abs().amax()
+    base = 6 * torch.where(largest.isfinite(), torch.exp2(largest.frexp()[1] - 1.0), largest)
+    return torch.where(largest == 0, x, (x + base) - base)
+
+
+def test_every_row_was_recorded():
+    assert RECORDED["qtorch"] == "0.3.0" and set(ROWS) == set(RECORDED["calls"])
+
+
+@pytest.mark.parametrize("call", [call for call in RECORDED["calls"] if "nearest" in call])
+def test_results_are_qpytorchs(call):
+    entry = RECORDED["calls"][call]
+    x, theirs = numbers(entry["x"], entry["shape"]), numbers(entry["result"], entry["shape"])
+    if call.startswith("fixed"):
+        assert theirs[x.isnan()].isnan().all() and (ours(call, x)[x.isnan()] == 0).all()
+        x, theirs = x[~x.isnan()], theirs[~x.isnan()]
+    if "clamp=False" in call:
+        x, theirs = x[x.abs() < 2**27], theirs[x.abs() < 2**27]
+    moved = after_the_sum(call, x)
+    assert same(ours(call, moved), theirs).all()
+    assert (same(ours(call, x), theirs) | (moved != x)).all()
+
+
+@pytest.mark.parametrize("call", [call for call in RECORDED["calls"] if "nearest" not in call])
+def test_stochastic_results_are_qpytorchs_in_distribution(call):
+    entry = RECORDED["calls"][call]
+    x, low, high = (numbers(entry[name]) for name in ("x", "low", "high"))
+    draws = entry["draws"]
+    torch.manual_seed(0)
+    drawn = ours(call, x.expand(draws, -1).contiguous())
+    assert (drawn.amin(0) == low).all() and (drawn.amax(0) == high).all()
+    times, theirs = (drawn == high).sum(0), torch.tensor(entry["times high"])
+    assert ((times - theirs).abs() < 5 * (draws / 2) ** 0.5).all()  # 5 standard deviations of the difference, at most
+
+
+def test_the_quantizer_is_its_two_functions():
+    cast = eval(re.search(r"`quantizer\(FloatingPoint\(4, 3\).*?`(Cast\(.*?)` \|", PAGE)[1], {"Cast": torch_dtypes.Cast})
+    entry = RECORDED["calls"][NEAREST.format(4, 3)]
+    x = numbers(entry["x"]).requires_grad_()
+    y = cast(x)
+    assert same(y, ours(NEAREST.format(4, 3), x.detach())).all()
+    some = RECORDED["calls"]["float_quantize(x, exp=5, man=2)"]
+    g = torch.zeros_like(x)
+    g[: len(some["times high"])] = numbers(some["x"])
+    y.backward(g)
+    drawn = x.grad[: len(some["times high"])]
+    assert ((drawn == numbers(some["low"])) | (drawn == numbers(some["high"]))).all()

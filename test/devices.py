@@ -36,7 +36,6 @@ REFUSED = re.compile(r"expected a model on the CPU, but \S+ is on cuda")
 NOT_SIMULATED = re.compile(r"libcuda\.so cannot found|CUDA driver error: not supported by a simulated GPU")
 CAME_BEFORE = re.compile(r"Actual message: ['\"](.*)")
 
-_CHAINS = "chains of elementwise operators are fused on the CPU alone"
 _TEXT = "its text has no device, and types no `cuda`"
 _MEMORY = "shares memory with NumPy, which is the CPU's"
 _COMMAND = "the command trains on the CPU, in a process of its own or with what it makes itself there"
@@ -56,10 +55,6 @@ CPU_ONLY = {
     "test_a_fresh_process_knows_the_formats_of_a_file": "that process computes in formats, some without a way on a GPU",
     "test_queues_share_the_memory_of_tensors": "of the host's memory, with forked processes, which have no CUDA",
     "test_parameters_are_shared_with_spawned_processes": "of the host's memory",
-    "test_what_is_fused": _CHAINS,
-    "test_tables_are_kept": _CHAINS,
-    "test_opcheck_of_chains": _CHAINS,
-    "test_inductor_is_not_asked": "graphs over codes on a GPU are Inductor's",
     "test_torchscript_of_stock_code": "a script makes its tensors on the CPU",
     "test_command_repeats_a_training": _COMMAND,
     "test_command_trains_where_there_are_no_weights": _COMMAND,

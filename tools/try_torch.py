@@ -29,16 +29,15 @@ REQUIREMENTS = ("build", "train", "test")
 PRIVATE = (
     "test_accumulation_operators test_amp test_assert_close test_attention test_autocast test_autocast_attention test_autograd "
     "test_autograd_functions test_bad_input test_block_tensors test_cast_gradients test_checkpoints test_chop_graphs test_collective_sums "
-    "test_collectives test_collectives_refused test_compiled_at_random test_compiled_attention test_compiled_casts test_compiled_checkpoints "
-    "test_compiled_code test_compiled_factories test_compiled_formats test_compiled_surroundings test_composites_in_transforms test_conversion "
-    "test_ddp test_default_device test_default_dtype test_distributed test_distributed_tensors test_dtypes test_error_names test_factories "
+    "test_collectives test_collectives_refused test_compile_runs_eagerly test_composites_in_transforms test_conversion test_ddp "
+    "test_default_device test_default_dtype test_distributed test_distributed_tensors test_dtypes test_error_names test_factories "
     "test_file_versions test_filling test_foreach test_function_tables test_functional_collectives test_fuzzy test_gradient_dtypes "
     "test_gradients_in_user_code test_graph_capture test_hooks test_inference_mode test_infinities test_interop test_linear_cross_entropy "
     "test_listings test_loading_again test_masked test_mixed_layers test_mixed_operands test_modules test_moved_codes test_observe "
-    "test_observe_passes test_operands test_operator_table test_operators test_optimizer_steps test_optimizers test_other_libraries "
-    "test_overrides test_packaging test_printing test_quantized_graphs test_random_numbers test_rounding_nodes test_safetensors test_script "
-    "test_serialization test_sharded_losses test_sizes_of_values test_stochastic_operators test_stock test_stock_compile test_tangents "
-    "test_tensor_body test_threads test_touched_elements test_transforms test_views test_vmap "
+    "test_observe_passes test_operands test_operator_table test_operators test_optimizer_steps test_optimizers test_other_libraries test_overrides "
+    "test_packaging test_printing test_quantized_graphs test_random_numbers test_rounding_nodes test_safetensors test_script test_serialization "
+    "test_sharded_losses test_stochastic_operators test_stock test_stock_compile test_tangents test_tensor_body test_threads test_touched_elements "
+    "test_transforms test_views test_vmap "
 ).split()
 
 

@@ -186,40 +186,6 @@ def test_scripts_and_compiled_attention_of_stock_dtypes():
     torch.jit.script(nn.Transformer(WIDTH, HEADS, 1, 1, 16))
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("weights", [True, False])
-def test_scripted_attention(name, weights):
-    """Compiled from stock's text, where masks are made and added: the same bits as the layer that is not scripted."""
-    torch.manual_seed(3)
-    layer = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True).to(torch_dtypes.dtype(name))
-    script = torch.jit.script(layer)
-    x = values(torch_dtypes.dtype(name))
-    (causal, padding), (float_causal, float_padding) = masks("bool"), masks("float")
-    for attn in (None, causal, float_causal):
-        for keys in (None, padding, float_padding):
-            expected, expected_shares = layer(x, x, x, attn_mask=attn, key_padding_mask=keys, need_weights=weights)
-            for _ in range(2):
-                found, shares = script(x, x, x, attn_mask=attn, key_padding_mask=keys, need_weights=weights)
-                assert found.dtype is x.dtype and found.isfinite().all() and torch.equal(found, expected)
-                assert (shares is None and expected_shares is None) or torch.equal(shares, expected_shares)
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("training", [True, False])
-def test_scripted_encoder_layers(training):
-    for name in NAMES:
-        torch.manual_seed(4)
-        layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 16, dropout=0.0, batch_first=True).to(torch_dtypes.dtype(name)).train(training)
-        script, x = torch.jit.script(layer), values(torch_dtypes.dtype(name))
-        for kind in ("bool", "float"):
-            causal, padding = masks(kind)
-            # A mode, as that of `--device cuda`, would keep the eager layer from the fast path that the script takes.
-            with torch.set_grad_enabled(training), torch._C.DisableTorchFunction():
-                found = script(x, src_mask=causal, src_key_padding_mask=padding)
-                assert found.dtype is x.dtype and torch.equal(found, layer(x, src_mask=causal, src_key_padding_mask=padding))
-
-
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("policy", [None, "exact", "float64", "chunked(4)"])
 @pytest.mark.parametrize("recorded", [True, False])

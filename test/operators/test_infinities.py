@@ -243,25 +243,6 @@ def test_gradients_of_filling(name):
         assert x.grad.dtype is d and (x.grad[MASK] == 0).all() and x.grad.sum() == 2
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
-def test_scripts():
-    @torch.jit.script
-    def attend(scores: torch.Tensor, mask: torch.Tensor):
-        filled = scores.masked_fill(mask, float("-inf"))
-        row = torch.full_like(scores, float("-inf"))
-        row[0, 0] = float("inf")
-        return filled.softmax(-1), filled == float("-inf"), torch.where(mask, float("inf"), scores), row
-
-    for name in WITHOUT:
-        d = torch_dtypes.dtype(name)
-        for _ in range(3):
-            weights, found, chosen, row = attend(ones(d), MASK)
-            assert weights.isfinite().all() and torch.equal(found, MASK)
-            assert (chosen[MASK] == torch.finfo(d).max).all()
-            assert row[0, 0] == torch.finfo(d).max and row[1, 1] == torch.finfo(d).min
-    assert attend(torch.ones(2, 3), MASK)[2].max() == INF
-
-
 # ---- masks that modules hold ----
 
 

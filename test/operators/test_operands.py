@@ -387,7 +387,6 @@ def test_nanmean_beneath_transforms(name):
 
     assert torch.func.grad(f)(numbers).tolist() == [0.5, 0, 0.5]
     assert torch.func.jvp(f, (numbers,), (torch.ones(3),))[1].item() == 1
-    assert torch.compile(f, backend="aot_eager", fullgraph=True)(numbers).item() == 1
     with torch.device("meta"):
         assert f(numbers).item() == 1
     assert numbers.to("meta").nanmean(dtype=asked).dtype is asked

@@ -285,20 +285,6 @@ def test_gumbel_softmax_chooses_as_float32():
     assert torch.equal(found.double(), expected) and torch.equal(state, expected_state)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
-def test_scripts_draw_the_same():
-    @torch.jit.script
-    def noisy(x: torch.Tensor):
-        return torch.rand_like(x), torch.randn_like(x), torch.dropout(x, 0.5, True)
-
-    x = numbers(torch.posit16es2, "rows")
-    torch.manual_seed(1)
-    found = noisy(x)
-    torch.manual_seed(1)
-    expected = torch.rand_like(x), torch.randn_like(x), torch.dropout(x, 0.5, True)
-    assert all(torch.equal(f, e) for f, e in zip(found, expected, strict=True))
-
-
 @pytest.mark.parametrize("name", ["posit16es2", "posit32es2", "q43"])
 def test_probabilities_that_are_drawn_over(name):
     """x.bernoulli_(x) reads its probabilities before it writes."""

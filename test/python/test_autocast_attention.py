@@ -119,27 +119,9 @@ def test_nested_tensors_of_a_transformer_encoder_in_autocast():
         model(torch.randn(2, 3, 4), **ENCODER_MASKS["keys"])
 
 
-# ---- scripts ----
+def test_scripts_in_autocast():
+    """A script function has each block's dtype; a script module is an error."""
 
-
-@pytest.mark.parametrize("low", [torch.q43, torch.posit16es2])
-def test_scripted_attention_in_autocast(low):
-    layer = torch.nn.MultiheadAttention(8, 2, batch_first=True)
-    x, padding = torch.randn(2, 3, 8), torch.tensor([[False, False, True], [False, True, True]])
-    floating = torch.full((3, 3), -torch.inf).triu(1)
-    scripted = torch.jit.script(layer)
-    with torch.autocast(KIND, dtype=low):
-        for options in ({"key_padding_mask": padding}, {"attn_mask": floating < 0}, {"attn_mask": floating}, {}):
-            expected, weights = layer(x, x, x, **options)
-            found, found_weights = scripted(x, x, x, **options)
-            assert torch.equal(found, expected)
-            assert torch.equal(found_weights, weights)
-            without = scripted(x, x, x, need_weights=False, **options)[0]
-            assert torch.equal(without, layer(x, x, x, need_weights=False, **options)[0])
-            assert not without.isnan().any()
-
-
-def test_a_script_has_the_dtype_of_each_block():
     @torch.jit.script
     def product(x, y):
         return x @ y
@@ -152,4 +134,6 @@ def test_a_script_has_the_dtype_of_each_block():
     ours = x.to(torch.q52)
     with torch.autocast(KIND, dtype=torch.bfloat16):
         assert product(ours, ours).dtype is torch.q52
-    assert product(ours, ours).dtype is torch.q52
+    scripted = torch.jit.script(torch.nn.MultiheadAttention(8, 2, batch_first=True))
+    with torch.autocast(KIND, dtype=torch.q43), pytest.raises(NotImplementedError, match="expected stock dtypes in TorchScript"):
+        scripted(torch.randn(2, 3, 8), torch.randn(2, 3, 8), torch.randn(2, 3, 8))

@@ -18,7 +18,7 @@ from torch_dtypes.cli import group
 TINY = bench.Sizes(
     elements=1000, cast_seconds=0, function_elements=1000, matmul=16, rounded_matmul=16, networks=(("lenet5", 2),), parameters=(400,),
     memory_networks=(("lenet5", 2),), calls=2, peer_elements=1000, peer_matmul=8, peer_seconds=0, scalars=50, peer_batch=2,
-    scaling=(100, 1000), scaling_matmul=(4, 8), chains=(1000,),
+    scaling=(100, 1000), scaling_matmul=(4, 8),
 )  # fmt: skip
 FIELDS = {
     "suite", "work", "dtype", "against", "threads", "unit", "ours", "theirs", "ratio", "quartiles", "rounds", "measure", "measured", "limit",
@@ -117,7 +117,7 @@ def test_default_suites_and_threads(monkeypatch, tmp_path):
     asked = {}
     monkeypatch.setattr("torch_dtypes.bench.running.measure", lambda groups, threads, *_: asked.update(groups=groups, threads=threads) or ([], []))
     result = bench.run(sizes=TINY)
-    every = "casts arithmetic functions matmul training quantization optimizers observation overhead fuzzy graphs memory"
+    every = "casts arithmetic functions matmul training quantization optimizers observation overhead fuzzy memory"
     assert list(asked["groups"]) == every.split()
     assert asked["threads"] == tuple(dict.fromkeys((1, torch.get_num_threads())))
     assert result["command"]["casts"].startswith("torch-dtypes bench --suite casts --threads 1")

@@ -5,18 +5,11 @@ import torch
 import torch.nn.functional as F
 from conftest import bits_dtype
 from torch import nn
-from torch._functorch import config
 
 import torch_dtypes
-from torch_dtypes._torch_version import RUNNING
 
 FORMATS = [torch.posit16es2, torch.q43, torch.posit32es2, torch_dtypes.float_format(exp_bits=5, man_bits=6)]
 formats = pytest.mark.parametrize("dtype", FORMATS, ids=str)
-DEVICE = torch.empty(0).device.type  # of `--device`
-FUSES = DEVICE == "cpu"  # chains of elementwise operators; on a GPU, a graph has them one by one
-
-if hasattr(config, "error_on_custom_op_aliasing"):  # later releases
-    config.error_on_custom_op_aliasing = True  # as it is in CI alone: operators on codes whose results share memory are a fault
 
 
 class LeNet(nn.Module):
@@ -45,43 +38,6 @@ def clean():
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
-
-
-@pytest.fixture
-def layers_in_parts(monkeypatch):
-    """Before 2.13 a transformer's layer in inference is one operator, of which PyTorch has no fake kernel and no graph is made."""
-    if RUNNING < (2, 13):
-        monkeypatch.setattr(torch.backends.mha, "get_fastpath_enabled", lambda: False)
-
-
-class Graphs:
-    """A backend that keeps the graphs it gets and runs them as they are."""
-
-    def __init__(self):
-        self.seen = []
-
-    def __call__(self, gm, inputs):
-        assert not any(torch_dtypes.is_format_dtype(v.dtype) for v in inputs if isinstance(v, torch.Tensor))
-        self.seen.append(gm)
-        return gm
-
-    def targets(self, graph=0):
-        """The names of its operators."""
-        return [str(n.target) for n in self.seen[graph].graph.nodes if n.op == "call_function"]
-
-
-@pytest.fixture
-def backend():
-    return Graphs()
-
-
-# Of whole graphs' tests: warnings that are PyTorch's own, and a clean slate.
-WHOLE_GRAPHS = [
-    pytest.mark.filterwarnings(
-        "ignore:.*is deprecated", "ignore:.torch.jit.script_method:DeprecationWarning", "ignore:The .grad attribute of a Tensor:UserWarning"
-    ),
-    pytest.mark.usefixtures("clean"),
-]
 
 
 def assert_same(a: torch.Tensor, b: torch.Tensor):

@@ -286,27 +286,13 @@ EDITS = (
          "    scalar_type = size == 1 ? at::kByte : size == 2 ? at::kShort : size == 4 ? at::kInt : at::kLong;\n  }",
          "`torch.UntypedStorage.from_buffer` swaps bytes by a table of dtypes.", SOURCES),
     Edit(f"{_SCRIPTS}.h", "#include <torch/csrc/jit/runtime/graph_executor_impl.h>\n", "after",
-         "#include <torch/csrc/formats/intree/ScriptPlan.h>\n", "For the next row.", SOURCES),
-    Edit(f"{_SCRIPTS}.h", "  std::optional<ExecutionPlan> fallback_plan_;\n", "after", "  torch::formats::ScriptPlan format_plan_;\n",
+         "#include <torch/csrc/formats/intree/ScriptCheck.h>\n", "For the next row.", SOURCES),
+    Edit(f"{_SCRIPTS}.h", "  std::optional<ExecutionPlan> fallback_plan_;\n", "after", "  torch::formats::ScriptCheck format_check_;\n",
          "For the next row.", SOURCES),
     Edit(f"{_SCRIPTS}.cpp", "calling a torchscript function. Try not to\n  // add any code above this.\n", "after",
-         "  if (const ExecutionPlan* plan = format_plan_.find(graph, stack, function_name_)) return *plan;\n",
-         "Scripts take derivatives by formulas that round after every step, split products from sums and fuse loops; a call that works on formats "
-         "runs operator by operator.", SOURCES),
-    Edit("torch/csrc/jit/runtime/register_special_ops.cpp",
-         "                scalar_val,\n                typeMetaToScalarType(c10::get_default_dtype()),\n", "instead",
-         "                scalar_val,\n                !dtype.isNone() && c10::formats::is_format_type(dtype.toScalarType())\n"
-         "                    ? dtype.toScalarType() // rounded once, and an infinity is what the format has for it\n"
-         "                    : typeMetaToScalarType(c10::get_default_dtype()),\n",
-         "`x[i] = 0.1` in a script.", SOURCES),
-    Edit("torch/csrc/jit/passes/utils/optimization_utils.cpp", "      return true;\n    }\n  }\n  return false;\n", "instead",
-         "      return true;\n    }\n"
-         "    // Weights into which others are folded round otherwise than the operators one after the other.\n"
-         "    const auto value = toIValue(n->inputs().at(i));\n"
-         "    if (value && value->isTensor() && value->toTensor().defined() &&\n"
-         "        c10::formats::is_format_type(value->toTensor().scalar_type())) {\n      return true;\n    }\n"
-         "  }\n  return false;\n",
-         "Freezing folds nothing into weights of number formats.", SOURCES),
+         "  format_check_.expect_stock(graph, stack);\n",
+         "The executor would take derivatives by formulas that round after every step, split products from sums and fuse loops. A call that works on "
+         "formats is an error.", SOURCES),
     Edit("torch/csrc/jit/serialization/pickler.cpp", "  std::string data_type =\n      std::string(toString(tensor.scalar_type()))", "before",
          "  TORCH_CHECK_NOT_IMPLEMENTED(\n      !c10::formats::run_time_itemsize(tensor.scalar_type()),\n"
          "      \"expected a script with tensors of stock types and built-in formats to save, but got one with tensors of torch.\",\n"

@@ -19,15 +19,15 @@ OVERLAYS = "c10/formats/FormatRegistry"
 
 # Python's view of them: the bindings that both builds have, and the tree's own.
 BINDINGS = "torch/csrc/formats"
-PYTHONS = (f"{BINDINGS}/intree/Load.cpp", f"{BINDINGS}/ScriptMasks.cpp")  # parts of libtorch_python
-SCRIPTS = (f"{BINDINGS}/ScriptFormats.cpp", f"{BINDINGS}/intree/ScriptPlan.cpp")  # parts of libtorch_cpu, whose executor runs scripts
+PYTHONS = (f"{BINDINGS}/intree/Load.cpp",)  # a part of libtorch_python
+SCRIPTS = (f"{BINDINGS}/ScriptFormats.cpp", f"{BINDINGS}/intree/ScriptCheck.cpp")  # parts of libtorch_cpu, whose executor refuses scripts
 
 # The package, with what stands in the place of the overlay's modules. Not laid: what is the overlay's, and what makes graphs and wrapper
 # subclasses of tensors for a PyTorch that does not know the dtypes.
 PACKAGE = "torch/torch_dtypes"
 IN_PLACE = "torch/intree"
 OVERLAYS_PYTHON = (
-    "_C.pyi", "_build_info.py", "_overlay/", "compiling/", "integrations/aot_inductor.py", "integrations/dtensor.py", "integrations/dynamo.py",
+    "_C.pyi", "_build_info.py", "_overlay/", "integrations/dtensor.py", "integrations/dynamo.py",
     "integrations/format_dtensor.py", "integrations/fsdp.py", "integrations/functional_collectives.py",
 )  # fmt: skip
 

@@ -13,6 +13,5 @@ ADAPTERS = {
     "torch.distributed._functional_collectives": "functional_collectives",
     "torch.distributed.tensor": "dtensor",
     "torch._dynamo.trace_rules": "dynamo",
-    "torch._inductor": "aot_inductor",
-    "torch.export.pt2_archive._package": "aot_inductor",
+    "torch.export.pt2_archive._package": "dynamo:install_packages",
 }

@@ -1,7 +1,7 @@
-// Whether a value that torch.compile is about to trace holds a number format: a tensor, a dtype, a module's or an optimizer's parameters,
-// also in containers. Values are users', so none of their code may run: no attribute is looked up on them, no iterator asked for, no
-// instance check made. Python's own structures are read in place, and a bounded number of them. What stays unseen is found when the graph
-// is made (_overlay/graphs.py).
+// Whether a value that torch.compile is about to trace holds a number format: a tensor, a module's or an optimizer's parameters, also in
+// containers; and a dtype, where dtypes are asked for too. Values are users', so none of their code may run: no attribute is looked up on them, no
+// iterator asked for, no instance check made. Python's own structures are read in place, and a bounded number of them. What stays unseen is found
+// when the graph is made (_overlay/graphs.py).
 #include <torch/csrc/formats/FormatSearch.h>
 
 #include <c10/formats/FormatRegistry.h>
@@ -36,11 +36,13 @@ THPObjectPtr own_attribute(PyObject* object, const char* name) {
 
 class Search {
  public:
+  explicit Search(bool dtypes) : dtypes_(dtypes) {}
+
   const FormatEntry* find(PyObject* value, int depth, int modules) {
     if (!value || ++seen_ > kMaxValues) return nullptr;
     if (is_tensor(value)) return format_of_tensor(value);
     PyTypeObject* const type = Py_TYPE(value);
-    if (THPDtype_Check(value)) return format_of_dtype(value);
+    if (THPDtype_Check(value)) return dtypes_ ? format_of_dtype(value) : nullptr;
     if (classes.module && PyType_IsSubtype(type, classes.module)) return modules < kMaxModuleDepth ? in_module(value, modules) : nullptr;
     if (depth == kMaxDepth) return nullptr;
     if (PyTuple_Check(value)) return in_array(reinterpret_cast<PyTupleObject*>(value)->ob_item, PyTuple_GET_SIZE(value), depth, modules);
@@ -103,8 +105,14 @@ class Search {
     return nullptr;
   }
 
+  const bool dtypes_;
   int seen_ = 0;
 };
+
+PyObject* name_of_found(const FormatEntry* found) {
+  if (!found) Py_RETURN_NONE;
+  return PyUnicode_FromString(found->name.c_str());
+}
 
 } // namespace
 
@@ -117,9 +125,11 @@ PyObject* set_searched_classes(PyObject*, PyObject* args) {
 }
 
 PyObject* format_in(PyObject*, PyObject* value) {
-  const FormatEntry* const found = Search().find(value, 0, 0);
-  if (!found) Py_RETURN_NONE;
-  return PyUnicode_FromString(found->name.c_str());
+  return name_of_found(Search(/*dtypes=*/true).find(value, 0, 0));
+}
+
+PyObject* format_in_tensors(PyObject*, PyObject* value) {
+  return name_of_found(Search(/*dtypes=*/false).find(value, 0, 0));
 }
 
 } // namespace torch::formats

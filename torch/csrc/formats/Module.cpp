@@ -9,7 +9,6 @@
 #include <torch/csrc/formats/OperatorCall.h>
 #include <torch/csrc/formats/Patches.h>
 #include <torch/csrc/formats/PythonDepth.h>
-#include <torch/csrc/formats/ScriptCall.h>
 #include <torch/csrc/formats/TensorBody.h>
 #include <torch/csrc/formats/Trampolines.h>
 #include <torch/csrc/formats/Wrappers.h>
@@ -17,10 +16,8 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/native/formats/operators/Boxed.h>
 #include <ATen/native/formats/operators/CastAutograd.h>
-#include <ATen/native/formats/operators/RecordedCast.h>
 #include <ATen/native/formats/operators/StockFormula.h>
 #include <ATen/native/formats/overlay/Autocast.h>
-#include <ATen/native/formats/overlay/CodesOperators.h>
 #include <c10/formats/BuiltinFormats.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/Dtype.h>
@@ -74,13 +71,13 @@ py::object when_flags() {
 
 PyMethodDef raw_functions[] = {
     {"format_in", &format_in, METH_O, "The name of a number format somewhere in a value, or None. Runs no code of the value's class."},
+    {"format_in_tensors", &format_in_tensors, METH_O, "The same, for which a dtype alone does not count."},
     {"set_searched_classes", &set_searched_classes, METH_VARARGS, "set_searched_classes(Module, Optimizer, partial): what format_in looks into."},
     {"exchange_bodies", &exchange_bodies, METH_VARARGS,
      "exchange_bodies(tensor, other): their data change places; what autograd knows of the first stays with it."},
     {"without_memory", &without_memory, METH_VARARGS, "without_memory(dtype, sizes, strides, device): the body of a wrapper of tensors of ours."},
     {"set_wrapper_cast", &set_wrapper_cast, METH_O, "set_wrapper_cast(cast): cast(wrapper, dtype) casts what a wrapper wraps, or gives None."},
     {"hook", &hook_builtin, METH_VARARGS, "hook(builtin, implementation, when): put an implementation in front of a stock builtin."},
-    {"set_witness", &set_witness, METH_O, "set_witness(f): whom hooked builtins ask that are given a dtype of ours under a mode; None: nobody."},
     {"call_operator", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&call_operator)), METH_FASTCALL,
      "call_operator(op, function, args, kwargs): what torch.ops calls; a stock dtype beside a tensor of ours means itself."},
     {"set_default_format", &set_default_format, METH_O, "Make a dtype of ours the default dtype; None: the stock default holds."},
@@ -125,21 +122,11 @@ PYBIND11_MODULE(_C, m) {
   bind_accumulation(m);
   bind_numerics(m);
   m.def("zero_is_code_zero", [](py::handle dtype) { return at::formats::zero_is_code_zero(expect_format(dtype).format); });
-  m.def("explicit_dtype", &at::formats::ExplicitDtypeGuard::active);
   m.def("meant_dtype", [](py::handle asked, py::handle own) {
     if (!THPDtype_Check(asked.ptr())) throw py::type_error("expected a dtype");
     const auto* format = at::formats::requested_format(reinterpret_cast<THPDtype*>(asked.ptr())->scalar_type, expect_format(own));
     return py::reinterpret_borrow<py::object>(format ? dtype_object(*format) : asked.ptr());
   });
-  m.def("set_cast_recorder", [](py::object recorder) {
-    if (recorder.is_none()) return at::formats::set_cast_recorder(nullptr);
-    at::formats::set_cast_recorder([recorder](const at::Tensor& from, const at::Tensor& to) {
-      const py::gil_scoped_acquire held;
-      recorder(wrap(from), wrap(to));
-    });
-  });
-  m.def("register_codes_operator", &at::formats::register_codes_operator);
   bind_observing(m);
-  bind_script_calls(m.ptr());
   if (PyModule_AddFunctions(m.ptr(), raw_functions) < 0) throw py::error_already_set();
 }

@@ -58,18 +58,6 @@ py::object alias_binary32(py::handle tensor, py::handle dtype) {
   return wrap(entry ? at::formats::format_alias(t, *entry) : at::formats::stock_alias(t, at::kFloat));
 }
 
-// A tensor's codes as integers, and a tensor of such codes: the same memory, without autograd. What compiled graphs take and give.
-py::object alias_codes(py::handle tensor) {
-  return wrap(at::formats::bits_alias(expect_tensor(tensor)));
-}
-
-py::object alias_format(py::handle codes, py::handle dtype) {
-  const at::Tensor& t = expect_tensor(codes);
-  const FormatEntry& entry = expect_format(dtype);
-  if (t.scalar_type() != entry.bits) throw py::value_error("expected integers as wide as the dtype's elements");
-  return wrap(at::formats::format_alias(t, entry));
-}
-
 // On the path of stock calls (Tensor.__rdiv__), so without pybind11's argument handling.
 PyObject* is_format_tensor(PyObject*, PyObject* object) {
   return PyBool_FromLong(format_of_tensor(object) != nullptr);
@@ -176,8 +164,6 @@ void bind_numerics(py::module_& m) {
     return before ? py::reinterpret_steal<py::object>(THPGenerator_Wrap(*before)) : py::none();
   });
   m.def("alias_binary32", &alias_binary32);
-  m.def("alias_codes", &alias_codes);
-  m.def("alias_format", &alias_format);
   if (PyModule_AddFunctions(m.ptr(), tensor_functions) < 0) throw py::error_already_set();
 }
 

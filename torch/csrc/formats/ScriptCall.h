@@ -1,14 +1,11 @@
-// TorchScript functions that work on number formats: which calls do, and how they run.
+// Which calls of TorchScript functions and methods work on number formats.
 #pragma once
 #include <torch/csrc/python_headers.h>
 
 namespace torch::formats {
 
-// Whether a call works on formats: given[0] is a script function, method, module or graph, which may hold tensors or name dtypes of ours; the
+// Whether a call works on formats: given[0] is a script function, method, module or graph, which may hold format tensors or name format dtypes; the
 // others are its arguments.
 bool script_works_on_formats(PyObject* const* given, Py_ssize_t count);
-
-// Makes the functions that run such calls known to the extension module.
-void bind_script_calls(PyObject* module);
 
 } // namespace torch::formats

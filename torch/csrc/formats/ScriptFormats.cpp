@@ -36,6 +36,20 @@ bool holds_format_at(const IValue& value, int depth) {
   return false;
 }
 
+// Whether a value is a format dtype, by its number.
+bool is_format_number(const std::optional<IValue>& value) {
+  if (!value || !value->isInt()) return false;
+  const c10::formats::FormatEntry* entry = c10::formats::find_dtype_number(value->toInt());
+  if (entry) c10::formats::keep_number(*entry); // the graph has it
+  return entry != nullptr;
+}
+
+// The place of a node's dtype argument, or -1.
+int place_of_dtype(const Node* node) {
+  const c10::FunctionSchema* schema = node->kind().is_aten() ? node->maybeSchema() : nullptr;
+  return schema ? schema->argumentIndexWithName("dtype").value_or(-1) : -1;
+}
+
 bool names_format_in(const jit::Block* block, std::set<const Graph*>& seen);
 
 bool names_format_in(const Graph& graph, std::set<const Graph*>& seen) {
@@ -70,22 +84,6 @@ bool names_format_in(const jit::Block* block, std::set<const Graph*>& seen) {
 
 } // namespace
 
-bool is_format_number(const std::optional<IValue>& value) {
-  if (!value || !value->isInt()) return false;
-  const c10::formats::FormatEntry* entry = c10::formats::find_dtype_number(value->toInt());
-  if (entry) c10::formats::keep_number(*entry); // the graph has it
-  return entry != nullptr;
-}
-
-int place_of_dtype(const Node* node) {
-  const c10::FunctionSchema* schema = node->kind().is_aten() ? node->maybeSchema() : nullptr;
-  return schema ? schema->argumentIndexWithName("dtype").value_or(-1) : -1;
-}
-
-bool is_factory(const c10::FunctionSchema& schema) {
-  return !schema.argumentIndexWithName("self");
-}
-
 bool holds_format(const IValue& value) {
   return holds_format_at(value, 0);
 }
@@ -100,12 +98,6 @@ bool autocast_to_format() {
     return at::autocast::is_autocast_enabled(device) && c10::formats::is_format_type(at::autocast::get_autocast_dtype(device));
   };
   return casts(at::kCPU) || casts(at::kCUDA);
-}
-
-bool has_blocks(const jit::Block* block) {
-  return std::any_of(block->nodes().begin(), block->nodes().end(), [](const jit::Node* node) {
-    return node->kind() == c10::prim::Enter || std::any_of(node->blocks().begin(), node->blocks().end(), has_blocks);
-  });
 }
 
 } // namespace torch::formats

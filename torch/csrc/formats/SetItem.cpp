@@ -5,7 +5,6 @@
 
 #include <ATen/FormatTensor.h>
 #include <ATen/native/formats/FillInfinity.h>
-#include <ATen/native/formats/operators/RecordedCast.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -34,7 +33,7 @@ PyObject* number_as_tensor(PyObject* number, const c10::formats::FormatEntry& en
     if (value == -1 && PyErr_Occurred()) throw python_error();
     exact = at::scalar_tensor(static_cast<int64_t>(value), at::TensorOptions().dtype(at::kLong));
   }
-  return THPVariable_Wrap(at::formats::recorded_cast(exact, at::formats::encoded(exact, entry)));
+  return THPVariable_Wrap(at::formats::encoded(exact, entry));
   END_HANDLE_TH_ERRORS
 }
 

@@ -35,7 +35,6 @@ std::array<Hook, kMaxHooks> hooks;
 size_t hook_count = 0;
 PyObject* default_dtype = nullptr; // one of ours, or nullptr while the stock default holds
 PyObject* dtype_keyword = nullptr;
-thread_local PyObject* witness = nullptr; // owned; see set_witness
 
 constexpr int kScans = static_cast<int>(When::DtypeAnywhere) | static_cast<int>(When::OwnArgument) | static_cast<int>(When::GuardAnywhere);
 
@@ -194,18 +193,10 @@ bool refused_by_capture() {
   if (captures) {
     PyErr_SetString(
         PyExc_NotImplementedError,
-        "expected stock dtypes in a captured graph (fake tensors, torch.export, make_fx), but got one of a number format. Run the function "
-        "uncaptured, or capture it in a stock dtype.");
+        "expected stock dtypes in a captured graph (fake tensors, torch.export, make_fx), but got a format dtype: no graph can hold format tensors. "
+        "Run the eager code, or convert a float32 model by torch_dtypes.quantize_, whose layers are captured as stock ones.");
   }
   return captures;
-}
-
-// What a witness says of a call under a mode that names a dtype of ours; NotImplemented: nothing, Ellipsis: that modes are to see what it is made of.
-PyObject* witnessed(const Hook& h, PyObject* self, PyObject* args, PyObject* kwargs) {
-  if (!witness) return Py_NewRef(Py_NotImplemented);
-  THPObjectPtr name(PyUnicode_FromString(h.stock_def.ml_name)), given(kwargs ? Py_NewRef(kwargs) : PyDict_New());
-  if (!name || !given) return nullptr;
-  return PyObject_CallFunctionObjArgs(witness, name.get(), h.is_method ? self : Py_None, args, given.get(), nullptr);
 }
 
 // A script's method: self is among the arguments.
@@ -251,13 +242,8 @@ PyObject* with_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
   // Nothing to hide where no mode is on: the guard would only cost time.
   std::optional<at::formats::HiddenFromModes> hidden;
   if (own_dtype && c10::impl::TorchDispatchModeTLS::any_modes_set()) {
-    THPObjectPtr said(witnessed(h, self, args, kwargs));
-    if (said.get() == Py_NotImplemented) {
-      if (refused_by_capture()) return nullptr;
-      hidden.emplace();
-    } else if (said.get() != Py_Ellipsis) {
-      return said.release();
-    }
+    if (refused_by_capture()) return nullptr;
+    hidden.emplace();
   }
   if (ours) return run_implementation(h, self, args, kwargs);
   if (!guarded || !first_is_own_tensor(h, self, args, kwargs)) {
@@ -401,11 +387,6 @@ PyObject* set_default_format(PyObject*, PyObject* dtype) {
 
 PyObject* default_dtype_object() {
   return default_dtype;
-}
-
-PyObject* set_witness(PyObject*, PyObject* callable) {
-  Py_XSETREF(witness, callable == Py_None ? nullptr : Py_NewRef(callable));
-  Py_RETURN_NONE;
 }
 
 PyObject* get_default_format(PyObject*, PyObject*) {

@@ -37,9 +37,6 @@ enum class When : int {
 // hook(builtin, implementation, when): implementation(stock, *args, **kwargs), with the bound self first where there is one. With OwnResult,
 // implementation(result, *args, **kwargs).
 PyObject* hook_builtin(PyObject* module, PyObject* args);
-// set_witness(f): while a mode is on in this thread, hooked builtins that are given a dtype of ours ask f(name, self, args, kwargs) first, whose
-// NotImplemented means that they go on as they are. Who records a graph knows by it what modes do not see.
-PyObject* set_witness(PyObject* module, PyObject* callable);
 PyObject* set_default_format(PyObject* module, PyObject* dtype);
 PyObject* get_default_format(PyObject* module, PyObject* unused);
 // The default dtype if it is one of ours, else nullptr. Borrowed.

@@ -218,12 +218,8 @@ def rdiv(stock):
     """Tensor.__rdiv__: number / tensor. Stock multiplies by the reciprocal, which rounds twice."""
 
     def __rdiv__(self, other):
-        if torch.compiler.is_dynamo_compiling():  # which comes in here where there is a mode of torch functions, and could not trace the other test
-            from ..compiling.codes import Codes
-
-            own = isinstance(self, Codes)
-        else:
-            own = _C.is_format_tensor(self)
+        # Dynamo comes in here where there is a mode of torch functions, and could not trace the second test.
+        own = not torch.compiler.is_dynamo_compiling() and _C.is_format_tensor(self)
         return torch.div(other, self) if own else self.reciprocal() * other
 
     return __rdiv__

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch.utils import _pytree as pytree
 
 from .. import _C
 from .._codes import compute_type
@@ -144,25 +143,11 @@ def refuse_jitted(*args, **kwargs) -> None:
         )
 
 
-# ---- before which graphs of Dynamo's end ----
-
-
-def _dtype_among(*args, **kwargs) -> torch.dtype | None:
-    """The dtype of ours among the tensors of a call."""
-    tensors = (v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor))
-    return next((t.dtype for t in tensors if _C.format_of(t.dtype) is not None), None)
-
-
-def _attends_in(mask, mask_name, other_type, other_name, target_type, check_other=True) -> torch.dtype | None:
-    """The dtype of attention of ours for which a stock mask becomes one of that dtype."""
-    return target_type if mask is not None and _C.format_of(target_type) is not None and _C.format_of(mask.dtype) is None else None
-
-
 _CONTROL = "torch._higher_order_ops"
 _LINALG = "torch._C._linalg"
 HOOKS = [
     Extended("torch.masked._ops", "_reduction_identity", masked_identity),
-    Extended("torch.nn.functional", "_canonical_mask", canonical_mask, ends_graph=_attends_in, is_node=True),
+    Extended("torch.nn.functional", "_canonical_mask", canonical_mask),
     Extended("torch.nn.modules.transformer", "_generate_square_subsequent_mask", subsequent_mask),
     *(Asking(_LINALG, name, rank_tolerance, When.OWN_SELF) for name in ("linalg_matrix_rank", "linalg_pinv")),
     Asking(_LINALG, "linalg_lstsq", lstsq, When.OWN_SELF),
@@ -171,7 +156,7 @@ HOOKS = [
     Extended("torch.utils._foreach_utils", "_group_tensors_by_device_and_dtype", group_tensors, within=True),
     Extended("torch.nn.utils", "get_total_norm", total_norm, within=True),
     Extended("torch.cuda.jiterator._JittedFunction", "__call__", refuse_jitted),
-    Extended("torch", "cond", chosen, ends_graph=_dtype_among, also=(_CONTROL, f"{_CONTROL}.cond")),
-    Extended(f"{_CONTROL}.while_loop", "while_loop", repeated, ends_graph=_dtype_among, also=(_CONTROL, "torch")),
-    *(Extended(f"{_CONTROL}.{name}", name, refuse_captured, ends_graph=_dtype_among, also=(_CONTROL,)) for name in ("scan", "map")),
+    Extended("torch", "cond", chosen, also=(_CONTROL, f"{_CONTROL}.cond")),
+    Extended(f"{_CONTROL}.while_loop", "while_loop", repeated, also=(_CONTROL, "torch")),
+    *(Extended(f"{_CONTROL}.{name}", name, refuse_captured, also=(_CONTROL,)) for name in ("scan", "map")),
 ]

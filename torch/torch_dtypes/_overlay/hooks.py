@@ -24,7 +24,6 @@ from . import (
     operators,
     optimizers,
     printing,
-    programs,
     promotion,
     scripts,
     serialization,
@@ -35,7 +34,7 @@ from .table import Native
 # Each has HOOKS; LATER_HOOKS, where there are some, it installs itself when PyTorch imports what they are for.
 MODULES = (
     factories, from_data, conversion, interop, promotion, autocast, attention, buffers, printing, functions, linear_cross_entropy, optimizers,
-    gradients, checkpoints, operators, scripts, graphs, programs, distributed, testing, serialization,
+    gradients, checkpoints, operators, scripts, graphs, distributed, testing, serialization,
 )  # fmt: skip
 
 

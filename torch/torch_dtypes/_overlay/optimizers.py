@@ -159,7 +159,7 @@ def _rows():
             own = {way: functools.partial(one_pass, function) for way, function in own.items()}
         for way in ways:
             run = functools.partial(step, stock[way], own[way], module_name)
-            yield Extended(module, way + name, run, ends_graph=dtype_of)  # stock's formulas differ where they are compiled
+            yield Extended(module, way + name, run)
 
 
 HOOKS = list(_rows())

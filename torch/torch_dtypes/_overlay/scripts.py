@@ -1,4 +1,4 @@
-"""TorchScript beside number formats: calls go by torch/csrc/formats/ScriptCall.cpp; here are the rest of a script's life, files and casts."""
+"""TorchScript beside number formats: which calls, traces and files are refused, and casts of modules that scripts share parameters with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch.jit._recursive
 import torch.utils.weak
 
 from .. import _C
-from .table import Builtin, Replaced, When
+from .table import Builtin, Extended, Replaced, When
 
 
 def refuse_save(stock, *args, **kwargs):
@@ -75,13 +75,27 @@ def remembering(stock):
     return apply
 
 
-def optimise_frozen_exactly(stock, graph, optimize_numerics=True):
-    """A pass of torch.jit.freeze, without what it does to numbers: batch normalisation folded into weights rounds elsewhere."""
-    return stock(graph, False)
+_REFUSAL = (
+    "expected stock dtypes in TorchScript, but got {}: its executor would read codes as numbers. Run the eager code, or convert a float32 model by "
+    "torch_dtypes.quantize_ before it is scripted or traced."
+)
 
 
-def keep_frozen(stock, module, *args, **kwargs):
-    """The last pass of torch.jit.optimize_for_inference, which swaps operators for faster stock ones that round elsewhere."""
+def refuse_call(stock, script, *args, **kwargs):
+    """An error where a script module works on format tensors."""
+    raise NotImplementedError(_REFUSAL.format("a format dtype"))
+
+
+def call_original(stock, script, *args, **kwargs):
+    """A script function on format tensors: the Python function that it was made of."""
+    original = getattr(script, "_torchdynamo_inline", None)
+    return refuse_call(stock, script) if original is None else original(*args, **kwargs)
+
+
+def refuse_trace(func, *args, **kwargs) -> None:
+    """An error where what is traced has format tensors, or where an example input is one."""
+    if (name := _C.format_in_tensors((func, args, kwargs))) is not None:
+        raise NotImplementedError(_REFUSAL.format(f"torch.{name}"))
 
 
 _SAVES = {
@@ -91,11 +105,11 @@ _SAVES = {
 _GRAPHS = ("_create_graph_by_tracing", "_propagate_and_assign_input_shapes")  # where torch.onnx gets the graph of a module, of a script
 
 HOOKS = [
-    *(Builtin(script, "__call__", _C.run_script, When.OWN_SCRIPT) for script in ("torch._C.ScriptMethod", "torch._C.ScriptFunction")),
+    Builtin("torch._C.ScriptMethod", "__call__", refuse_call, When.OWN_SCRIPT),
+    Builtin("torch._C.ScriptFunction", "__call__", call_original, When.OWN_SCRIPT),
     *(Builtin(script, name, refuse_save, When.OWN_SCRIPT) for script, names in _SAVES.items() for name in names),
-    Builtin("torch._C", "_jit_pass_optimize_frozen_graph", optimise_frozen_exactly, When.OWN_SCRIPT),
-    Builtin("torch._C", "_jit_pass_optimize_for_inference", keep_frozen, When.OWN_SCRIPT),
     *(Builtin("torch._C", name, refuse_onnx, When.OWN_SCRIPT) for name in _GRAPHS),
+    *(Extended("torch.jit._trace", name, refuse_trace, also=("torch.jit",)) for name in ("trace", "trace_module")),
     Replaced("torch.jit.ScriptModule", "_apply", remembering),
     Replaced("torch.jit._recursive", "create_script_module_impl", remembering_made),
 ]

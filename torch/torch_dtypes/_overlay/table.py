@@ -117,7 +117,7 @@ class Asking(Builtin):
         return _asking_classes(self.implementation, skipped=int(isinstance(owner, type)))
 
 
-def _asking_first(stock: Callable, implementation: Callable, ends_graph: Callable | None, is_node: bool) -> Callable:
+def _asking_first(stock: Callable, implementation: Callable) -> Callable:
     @functools.wraps(stock)
     def extended(*args, **kwargs):
         # Dynamo could not trace the implementation; it knows this test.
@@ -125,7 +125,6 @@ def _asking_first(stock: Callable, implementation: Callable, ends_graph: Callabl
         return stock(*args, **kwargs) if own is None else own
 
     extended.__prepare_scriptable__ = lambda: stock  # what torch.jit.script compiles: it takes no *args
-    extended.ends_graph, extended.node = ends_graph, implementation if is_node else None
     return extended
 
 
@@ -162,15 +161,10 @@ class Replaced(Hook):
 @dataclass(frozen=True)
 class Extended(Replaced):
     """The same, where the function in its place asks ``implementation(*args, **kwargs)`` first, which raises, or answers None for what is not
-    ours. In a graph of Dynamo's stock's function stands; where that is not enough, ``ends_graph(*args, **kwargs)`` names the dtype of ours before
-    which the graph ends, or answers None. Tensors of ours are ``Codes`` there, and what it cannot know is None. Where the call ``is_node``, it is a
-    node of the graph instead, which runs the implementation."""
-
-    ends_graph: Callable[..., torch.dtype | None] | None = None
-    is_node: bool = False
+    ours. In a graph of Dynamo's the stock function stands, since no format tensor enters one."""
 
     def made(self, stock: Callable) -> Callable:
-        return _asking_first(stock, self.implementation, self.ends_graph, self.is_node)
+        return _asking_first(stock, self.implementation)
 
     def put(self, owner: Any, stock: Any) -> None:
         if not self.within and getattr(stock, "__module__", None) != getattr(owner, "__module__", owner.__name__):

@@ -33,7 +33,6 @@ class Sizes:
         matmul: side of the matrices that are multiplied in float32.
         rounded_matmul: side of those whose sums are rounded at every step, or exact.
         networks: (model, images in a step) of the training steps.
-        chains: of chains of elementwise operators under torch.compile.
         parameters: of an optimizer's step.
         memory_networks: the same for memory; the first of a model also says what it holds.
         calls: of one small operator in a timing.
@@ -52,7 +51,6 @@ class Sizes:
     matmul: int = 1024
     rounded_matmul: int = 512
     networks: tuple[tuple[str, int], ...] = (("lenet5", 32), ("lenet5", 256), ("alexnet", 32), ("resnet18", 32))
-    chains: tuple[int, ...] = (100_000, 1_000_000)
     parameters: tuple[int, ...] = (4_000_000, 40_000_000)
     memory_networks: tuple[tuple[str, int], ...] = (("lenet5", 256), ("resnet18", 32))
     calls: int = 1000

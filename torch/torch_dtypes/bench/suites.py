@@ -9,7 +9,7 @@ import torch
 
 import torch_dtypes
 
-from . import fuzzing, graphs, memory, observation, optimizers, peers, quantization, scaling, training
+from . import fuzzing, memory, observation, optimizers, peers, quantization, scaling, training
 from .measuring import OVER, RATE, RATIO, Group, Row, Sizes, name_of
 
 _ENCODE = {"q43": 1.2, "q52": 1.2, "e5m5": 1.2, "e5m6": 1.2, "posit16es2": 1.5, "posit8es0": 1.5, "posit8es1": 1.5, "posit8es2": 1.5}
@@ -160,7 +160,6 @@ SUITES: dict[str, Suite] = {
     "observation": Suite(observation.SUMMARY, observation.groups),
     "overhead": Suite("One call on a handful of elements, over the stock call.", overhead),
     "fuzzy": Suite(fuzzing.SUMMARY, fuzzing.groups),
-    "graphs": Suite(graphs.SUMMARY, graphs.groups),
     "memory": Suite(memory.SUMMARY, memory.groups),
     "peers": Suite(peers.SUMMARY, peers.groups, peers.notes),
     "scaling": Suite(scaling.SUMMARY, scaling.groups, scaling.notes),

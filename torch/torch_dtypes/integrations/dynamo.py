@@ -11,3 +11,8 @@ from .._overlay import graphs, table
 def install(module) -> None:
     """module: torch._dynamo.trace_rules."""
     table.install(graphs.RULES)
+
+
+def install_packages(module) -> None:
+    """module: torch.export.pt2_archive._package."""
+    table.install(graphs.PACKAGES)

@@ -4,9 +4,9 @@
 include("${CMAKE_CURRENT_LIST_DIR}/Sources.cmake")
 list(TRANSFORM BINDING_SOURCES PREPEND "${Torch_SOURCE_DIR}/")
 
-set(_parts "${CMAKE_CURRENT_LIST_DIR}/Load.cpp" "${CMAKE_CURRENT_LIST_DIR}/../ScriptMasks.cpp")
-set_source_files_properties(${_parts} PROPERTIES COMPILE_OPTIONS -std=gnu++20 SKIP_PRECOMPILE_HEADERS ON)
-target_sources(torch_python PRIVATE ${_parts})
+set(_load "${CMAKE_CURRENT_LIST_DIR}/Load.cpp")
+set_source_files_properties("${_load}" PROPERTIES COMPILE_OPTIONS -std=gnu++20 SKIP_PRECOMPILE_HEADERS ON)
+target_sources(torch_python PRIVATE "${_load}")
 
 add_library(torch_dtypes_python MODULE ${BINDING_SOURCES})
 target_compile_options(torch_dtypes_python PRIVATE -ffp-contract=off -ftrapping-math -fmath-errno -fno-strict-aliasing)

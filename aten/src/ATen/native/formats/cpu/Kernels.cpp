@@ -1,7 +1,6 @@
 // Chooses the table of the widest vector unit that the processor has. TORCH_DTYPES_CPU_CAPABILITY=default|avx2|avx512 narrows the
 // choice (for tests and measurements), as ATEN_CPU_CAPABILITY does for PyTorch's own kernels.
 #include <ATen/native/formats/cpu/BlockKernel.h>
-#include <ATen/native/formats/cpu/ChainKernel.h>
 #include <ATen/native/formats/cpu/Kernels.h>
 
 #include <cstdlib>
@@ -22,7 +21,6 @@ namespace at::formats {
   void fill_count(CpuKernels& kernels);      \
   void fill_ends(CpuKernels& kernels);       \
   void fill_block(BlockKernels& kernels);    \
-  void fill_chain(ChainKernels& kernels);    \
   }
 TD_DECLARE(DEFAULT)
 #ifdef TORCH_DTYPES_HAVE_AVX2
@@ -92,11 +90,6 @@ const CpuKernels& cpu_kernels() {
 
 const BlockKernels& block_kernels(const char* capability) {
   static const BlockKernels kernels = filled_table<BlockKernels>(capability, DEFAULT::fill_block, AVX2::fill_block, AVX512::fill_block);
-  return kernels;
-}
-
-const ChainKernels& chain_kernels(const char* capability) {
-  static const ChainKernels kernels = filled_table<ChainKernels>(capability, DEFAULT::fill_chain, AVX2::fill_chain, AVX512::fill_chain);
   return kernels;
 }
 

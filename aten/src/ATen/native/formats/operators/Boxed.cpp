@@ -18,7 +18,6 @@
 #include <ATen/native/formats/operators/Refusals.h>
 #include <ATen/native/formats/operators/StockFormula.h>
 #include <ATen/native/formats/operators/TouchedElements.h>
-#include <ATen/native/formats/operators/Tracing.h>
 #include <ATen/native/formats/operators/Vmap.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/record_function.h>
@@ -61,9 +60,9 @@ class BoxedKernel final : public c10::OperatorKernel {
         special_(functional_ || gates_ || checks_out_ || plan_.has(kSpecial) || plan_.moves || plan_.touches != Touches::All || plan_.limits >= 0 ||
                  !plan_.numbers.empty() || plan_.way == Way::Loop) {}
 
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) const {
     const OutOfAutocast no_autocast;
-    if (special_ && run_specially(op, keys, stack)) return;
+    if (special_ && run_specially(op, stack)) return;
     const at::AutoDispatchBelowADInplaceOrView guard;
     const BoxedCall call(plan_, stack);
     // A profiler that saw the stock kernel too would count the operator twice. (Composite code is made of others.)
@@ -80,11 +79,10 @@ class BoxedKernel final : public c10::OperatorKernel {
   }
 
  private:
-  static constexpr uint64_t kSpecial = kAddsProducts | fact::Normalisation | fact::Elementary | fact::Tabled | fact::Unrecorded | fact::Finite;
+  static constexpr uint64_t kSpecial = kAddsProducts | fact::Normalisation | fact::Elementary | fact::Tabled | fact::Finite;
 
   // What most operators do not ask for. False, and the call is still to be run: on the stack as it then is.
-  bool run_specially(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
-    if (plan_.has(fact::Unrecorded) && is_tracing()) return recorded(op, stack, [&] { (*this)(op, keys, stack); }), true;
+  bool run_specially(const c10::OperatorHandle& op, Stack* stack) const {
     if (plan_.has(fact::Finite)) expect_finite(op, plan_, *stack);
     if (functional_ && run_and_cast(*functional_, plan_, stack)) return true;
     if (checks_out_) expect_dtype_of_result(plan_, *stack);

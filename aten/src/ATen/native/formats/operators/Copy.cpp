@@ -8,7 +8,6 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/formats/operators/CastAutograd.h>
-#include <ATen/native/formats/operators/RecordedCast.h>
 #include <ATen/native/formats/operators/WrapperCast.h>
 #include <ATen/ops/_pin_memory_ops.h>
 #include <ATen/ops/_to_copy_compositeexplicitautograd_dispatch.h>
@@ -113,7 +112,7 @@ at::Tensor to_copy_stock(const at::Tensor& self, optional<ScalarType> dtype, opt
   expect_ordinary(self, *dtype);
   if (at::Tensor wrapper = cast_within(self, *dtype); wrapper.defined()) return wrapper;
   expect_memory(self, "to");
-  return recorded_cast(self, with_memory_format(to_device(encoded(self, c10::formats::format_entry(*dtype)), device, non_blocking), mf));
+  return with_memory_format(to_device(encoded(self, c10::formats::format_entry(*dtype)), device, non_blocking), mf);
 }
 
 at::Tensor to_copy(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
@@ -128,11 +127,11 @@ at::Tensor to_copy(const at::Tensor& self, optional<ScalarType> dtype, optional<
   if (!target) {
     const at::Tensor converted = to_stock(self, *dtype);
     const bool done = stays(self, device) && !pin.value_or(false) && mf.value_or(MemoryFormat::Preserve) == MemoryFormat::Preserve; // it is new
-    return recorded_cast(self, done ? converted : at::_ops::_to_copy::call(converted, {}, layout, device, pin, non_blocking, mf));
+    return done ? converted : at::_ops::_to_copy::call(converted, {}, layout, device, pin, non_blocking, mf);
   }
   const at::Tensor moved = to_device(self, device, non_blocking);
-  if (target != &own) return recorded_cast(self, with_memory_format(to_format(moved, *target), mf));
-  return recorded_cast(self, moved.is_same(self) ? clone_kernel(self, mf) : with_memory_format(moved, mf));
+  if (target != &own) return with_memory_format(to_format(moved, *target), mf);
+  return moved.is_same(self) ? clone_kernel(self, mf) : with_memory_format(moved, mf);
 }
 
 // ---- to: the stock composite compares dtypes by the container ----

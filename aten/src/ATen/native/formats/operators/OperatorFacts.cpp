@@ -171,7 +171,7 @@ constexpr OperatorFacts kRows[] = {
     {"conv_transpose1d",                        Checked,    OneDtype},
     {"conv_transpose2d",                        Checked,    OneDtype},
     {"conv_transpose3d",                        Checked,    OneDtype},
-    {"convolution",                             Boxed,      Products | OneDtype | Unrecorded},
+    {"convolution",                             Boxed,      Products | OneDtype},
     {"convolution_backward",                    Boxed,      Products},
     {"convolution_overrideable",                Boxed,      OneDtype},
     {"copy",                                    Own,        0},

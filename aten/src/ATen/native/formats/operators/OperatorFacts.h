@@ -81,9 +81,7 @@ enum class Way : uint8_t {
   _(VmapTo)          /* decomposed there into code that compares dtypes by the container */                                \
   _(VmapComposite)   /* decomposed there behind the front, where pairs of its operators are not seen */                    \
   _(VmapWhere)       /* makes a tensor of a number there, of the container's dtype */                                      \
-  _(VmapDropout)     /* composite there, with noise of the container's dtype */                                            \
-  /* torch.jit.trace */                                                                                                    \
-  _(Unrecorded)      /* left out of graphs by stock, in favour of what is beneath it: Tracing.cpp */
+  _(VmapDropout)     /* composite there, with noise of the container's dtype */
 // clang-format on
 
 namespace fact {

@@ -4,7 +4,6 @@
 #include <ATen/native/formats/Elementwise.h>
 #include <ATen/native/formats/FillInfinity.h>
 #include <ATen/native/formats/operators/CastAutograd.h>
-#include <ATen/native/formats/operators/RecordedCast.h>
 #include <ATen/native/formats/operators/StockFormula.h>
 
 #include <ATen/WrapDimUtils.h>
@@ -49,24 +48,10 @@ using c10::Scalar;
 
 // ---- where with a number: stock makes a tensor of it in the container's type ----
 
-// A number in a format. Who records a graph sees it made as a cast of a stock one: of the number that an infinity is put in as. The stock one
-// comes first, for what has drawn random words by then is taken to be the operator that is seen next.
-Tensor number_in(const FormatEntry& entry, const Scalar& number) {
-  if (!casts_are_recorded()) return encoded_number(number, entry);
-  const Scalar put = fill_number(number, entry);
-  // Beneath torch.func's levels, for the recorder's mode alone.
-  using c10::DispatchKey;
-  const c10::impl::ExcludeDispatchKeyGuard no_levels(
-      c10::DispatchKeySet({DispatchKey::FuncTorchDynamicLayerFrontMode, DispatchKey::FuncTorchDynamicLayerBackMode}));
-  const at::impl::MaybeSetTLSOnEntryGuard entered;
-  const Tensor stock = at::scalar_tensor(put, at::TensorOptions().dtype(put.type()));
-  return recorded_cast(stock, encoded_number(number, entry));
-}
-
 // A complex number makes the result complex: then the tensor is cast to that first, so that its gradient comes back real.
 std::pair<Tensor, Tensor> alike(const Tensor& self, const Scalar& number) {
   const FormatEntry& entry = *entry_beneath(self);
-  if (!number.isComplex()) return {self, number_in(entry, number)};
+  if (!number.isComplex()) return {self, encoded_number(number, entry)};
   const c10::ScalarType type = c10::toComplexType(entry.compute);
   const Tensor values = at::_ops::to_dtype::call(self, type, false, false, {});
   const at::AutoDispatchBelowADInplaceOrView guard;
@@ -96,12 +81,12 @@ Tensor where_scalar_other(const Tensor& condition, const Tensor& self, const Sca
 template <Tensor (*stock)(const Tensor&, double, bool)>
 Tensor dropping(const Tensor& input, double p, bool train) {
   const bool all = train && p == 1 && input.numel() != 0 && entry_beneath(input);
-  return all ? at::_ops::mul_Tensor::call(input, number_in(*entry_beneath(input), 0)) : stock(input, p, train);
+  return all ? at::_ops::mul_Tensor::call(input, encoded_number(0, *entry_beneath(input))) : stock(input, p, train);
 }
 template <Tensor& (*stock)(Tensor&, double, bool)>
 Tensor& dropping_(Tensor& self, double p, bool train) {
   const bool all = train && p == 1 && self.numel() != 0 && entry_beneath(self);
-  return all ? at::_ops::mul__Tensor::call(self, number_in(*entry_beneath(self), 0)) : stock(self, p, train);
+  return all ? at::_ops::mul__Tensor::call(self, encoded_number(0, *entry_beneath(self))) : stock(self, p, train);
 }
 
 // ---- batch normalisation without elements: stock asks for the type that sums of the container's numbers have ----

@@ -1,0 +1,261 @@
+"""torch.compile of code that works on format tensors runs it as it is written, with one notice; a whole graph is an error."""
+
+# ruff: noqa: F811 (a fixture that is imported)
+import copy
+
+import new_process
+import pytest
+import torch
+from capture import assert_same, assert_trains_as, formats, net, train  # noqa: F401 (net is a fixture)
+from torch import nn
+
+import torch_dtypes
+from torch_dtypes._overlay import graphs
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning"),  # dynamo's own, of any autograd.Function
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning"),  # which dynamo hides by other means
+    pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning"),  # PyTorch's own, while it loads inductor
+]
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """compile(f) with the graphs counted, from a clean slate; one test alone is about the notice."""
+    torch._dynamo.reset()
+    from torch._dynamo.testing import CompileCounter
+
+    counter = CompileCounter()
+    monkeypatch.setattr(graphs, "_noticed", True)
+    yield lambda f, **kwargs: torch.compile(f, backend=counter, **kwargs), counter
+    torch._dynamo.reset()
+
+
+def function(x):
+    return (x * 2 + 1).relu()
+
+
+@formats
+def test_a_function_by_turns(compiled, dtype):
+    """Format tensors run uncompiled and stock ones compiled, whichever come first."""
+    compile_, counter = compiled
+    f = compile_(function)
+    x = torch.randn(3, 4)
+    own = x.to(dtype)
+    for frames in (0, 1):
+        assert_same(f(own), function(own))
+        assert counter.frame_count == frames
+        assert_same(f(x), function(x))
+        assert counter.frame_count == 1
+    assert_same(compile_(lambda y: 1 / y, fullgraph=True)(x), 1 / x)
+
+
+@pytest.mark.parametrize("way", ["torch.compile", "Module.compile", "step"])
+def test_training(compiled, net, way):
+    compile_, counter = compiled
+    model, x = copy.deepcopy(net[0]).to(torch.q43), net[1].to(torch.q43)
+    reference = copy.deepcopy(model)
+    if way == "step":
+        for a, b in zip(compile_(train)(model, x), train(reference, x), strict=True):
+            assert_same(a, b)
+    else:
+        if way == "Module.compile":
+            model.compile(backend=counter)
+        assert_trains_as(compile_(model) if way == "torch.compile" else model, reference, x)
+    assert counter.frame_count == 0
+
+
+# --- functions that are given stock tensors, and name a format in their body: found while the graph is made ---
+
+
+def makes_inside(x):
+    y = torch.sin(x)
+    z = (y * 2).to(torch.q43)
+    return torch.tanh(z) * (torch.zeros(4, dtype=torch.q43) + 1), y + 1
+
+
+def loop_inside(x):
+    for _ in range(3):
+        x = (x.to(torch.posit16es2) * 1.5).float()
+    return (x,)
+
+
+def helper(x):
+    return x.to(dtype=torch.posit32es2)
+
+
+def inlined(x):
+    return helper(torch.sin(x)) * 2, torch.cos(x)
+
+
+def comprehension(x):
+    return [torch.full((2,), i + 0.3, dtype=torch.q43) * x[0, :2].to(torch.q43) for i in range(3)]
+
+
+def in_place(x):
+    with torch.no_grad():
+        y = torch.empty(4, dtype=torch.q43)
+        y.copy_(x[0])
+        y[1] = 1.3
+        y += 1
+    return (y,)
+
+
+def rounds(x):
+    with torch_dtypes.rounding("up"):
+        y = x.to(torch.q43)
+    return y, torch_dtypes.chop(x, "e5m5"), x.to(torch_dtypes.float_format(4, 5))
+
+
+def in_autocast(x):
+    with torch.autocast("cpu", dtype=torch.q43):
+        return (x @ x.t(),)
+
+
+def chooses(x):
+    y = x.to(torch.q43)
+    return (torch.cond(y.sum() > 0, lambda a: a * 2, lambda a: a * 3, (y,)),)
+
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.to(torch.q43) * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.float() * 2
+
+
+def own_derivative(x):
+    return (Double.apply(x),)
+
+
+INSIDE = [makes_inside, loop_inside, inlined, comprehension, in_place, rounds, in_autocast, chooses, own_derivative]
+
+
+@pytest.mark.parametrize("f", INSIDE, ids=lambda f: f.__name__)
+def test_a_function_that_makes_format_tensors(compiled, f):
+    compile_, counter = compiled
+    g = compile_(f)
+    x, y = (torch.linspace(-2, 2, 12).reshape(3, 4).requires_grad_() for _ in range(2))
+    frames = None
+    for call in range(4):
+        for a, b in zip(g(x), f(y), strict=True):
+            assert_same(a, b)
+            if a.requires_grad:
+                a.sum().backward(retain_graph=True)
+                b.sum().backward(retain_graph=True)
+        if call == 1:
+            frames = counter.frame_count
+    assert counter.frame_count == frames  # nothing is compiled again and again
+    assert (x.grad is None) == (y.grad is None)
+    if x.grad is not None:
+        assert_same(x.grad, y.grad)
+
+
+class Holder:
+    pass
+
+
+def test_a_function_that_finds_format_tensors(compiled):
+    """In objects that nobody looks into before the graph is made."""
+    holder = Holder()
+    holder.w = torch.tensor([1.5, 2], dtype=torch.posit16es2)
+
+    def f(x):
+        return torch.sin(x) + 1, holder.w * 3
+
+    g = compiled[0](f)
+    for _ in range(3):
+        for a, b in zip(g(torch.ones(2)), f(torch.ones(2)), strict=True):
+            assert_same(a, b)
+
+
+def test_chop_with_a_format_dtype_is_compiled(compiled):
+    """A dtype among the arguments or globals is no reason to skip a frame."""
+    compile_, counter = compiled
+    x = torch.randn(3, 4)
+    f = compile_(lambda t, dtype: torch_dtypes.chop(t * 2, dtype), fullgraph=True)
+    assert torch.equal(f(x, torch.q43), torch_dtypes.chop(x * 2, torch.q43))
+    assert counter.frame_count == 1
+
+
+def test_under_a_default_dtype_that_is_a_format(compiled):
+    torch.set_default_dtype(torch.q43)
+    try:
+        assert compiled[0](lambda: torch.zeros(3) * 2)().dtype is torch.q43
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_backends_never_see_format_tensors(compiled, backend):
+    x = torch.ones(3, dtype=torch.posit16es2)
+    assert_same(torch.compile(function, backend=backend)(x), function(x))
+
+
+REMEDY = r"Run the eager code, or convert a float32 model by torch_dtypes\.quantize_"
+
+
+def test_a_whole_graph_is_an_error(compiled):
+    compile_, _ = compiled
+    x = torch.ones(3, 4)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=rf"expected stock dtypes in a whole graph, but got torch\.q43.*{REMEDY}"):
+        compile_(function, fullgraph=True)(x.to(torch.q43))
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"expected stock dtypes in a graph, but got torch\.q43"):
+        compile_(makes_inside, fullgraph=True)(x)
+
+
+def test_export_is_an_error(net):
+    model, x = copy.deepcopy(net[0]).to(torch.q43), net[1]
+    for strict in (False, True):
+        for given in ((model, (x.to(torch.q43),)), (model, (x,)), (net[0], (x.to(torch.q43),))):
+            with pytest.raises(NotImplementedError, match=rf"expected stock dtypes in torch\.export, but got torch\.q43.*{REMEDY}"):
+                torch.export.export(*given, strict=strict)
+    with pytest.raises(NotImplementedError, match=r"expected stock dtypes in torch\.export"):
+        torch.export.draft_export(model, (x,))
+
+
+class Finds(nn.Module):
+    """Holds a format tensor where nobody looks before the graph is made."""
+
+    def __init__(self):
+        super().__init__()
+        self.holder = Holder()
+        self.holder.w = torch.ones(3, dtype=torch.q43)
+
+    def forward(self, x):
+        return x + self.holder.w.float()
+
+
+def test_export_of_a_hidden_format_tensor_is_an_error():
+    with pytest.raises(NotImplementedError, match="expected stock dtypes in a captured graph"):
+        torch.export.export(Finds(), (torch.ones(3),))
+
+
+def test_compiled_autograd_is_an_error(net):
+    model, x = copy.deepcopy(net[0]).to(torch.q43), net[1].to(torch.q43)
+    loss = model(x).sum()
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")):
+        with pytest.raises(NotImplementedError, match=r"expected stock dtypes in compiled autograd, but got torch\.q43"):
+            loss.backward()
+
+
+def test_one_notice_per_process():
+    done = new_process.run(
+        "-c",
+        """
+import warnings, torch
+f = torch.compile(lambda x: x * 2, backend="eager")
+g = torch.compile(lambda x: x.to(torch.posit16es2) * 2, backend="eager")
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    f(torch.ones(3))
+    assert not seen, seen
+    for _ in range(3):
+        f(torch.ones(3, dtype=torch.q43)), g(torch.ones(3))
+print(len(seen), seen[0].category.__name__, seen[0].message)
+""",
+    )
+    assert done.stdout.startswith("1 UserWarning torch.compile runs what works on format tensors (torch.q43 here) as it is written"), done.stdout

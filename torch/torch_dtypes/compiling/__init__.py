@@ -1,1 +1,0 @@
-"""Graphs of functions in our dtypes: integer codes and the formats' names, for compilers that know stock dtypes alone."""

@@ -80,11 +80,13 @@ class BoxedKernel final : public c10::OperatorKernel {
   }
 
  private:
-  static constexpr uint64_t kSpecial = kAddsProducts | fact::Normalisation | fact::Elementary | fact::Tabled | fact::Unrecorded | fact::Finite;
+  static constexpr uint64_t kSpecial =
+      kAddsProducts | fact::Normalisation | fact::Elementary | fact::Tabled | fact::Unrecorded | fact::Finite | fact::RoundsOnce;
 
   // What most operators do not ask for. False, and the call is still to be run: on the stack as it then is.
   bool run_specially(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     if (plan_.has(fact::Unrecorded) && is_tracing()) return recorded(op, stack, [&] { (*this)(op, keys, stack); }), true;
+    if (is_composed(plan_, *stack)) return run_composed(op, stack), true;
     if (plan_.has(fact::Finite)) expect_finite(op, plan_, *stack);
     if (functional_ && run_and_cast(*functional_, plan_, stack)) return true;
     if (checks_out_) expect_dtype_of_result(plan_, *stack);
@@ -114,6 +116,7 @@ class ByCastsKernel final : public c10::OperatorKernel {
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     const OutOfAutocast no_autocast;
     if (plan_.has(kAddsProducts) && run_dot_operator(op, plan_, stack)) return; // attention: by operators that are differentiated one by one
+    if (is_composed(plan_, *stack)) return run_composed(op, stack);
     if (!any_of_ours(plan_, *stack)) { // a stock tensor of the wrappers' backend
       run_stock_formula(op, keys, stack);
       return;

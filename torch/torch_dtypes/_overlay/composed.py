@@ -17,7 +17,8 @@ from .._stock_functions import has_infinity
 from .table import Extended, Replaced
 
 _LOSSES, _MASKED = "torch.nn.functional", "torch.masked._ops"
-# By module, each function's name; behind a colon an argument that must be given, or after a minus sign one that must not be.
+# By module, each function's name; behind a colon an argument that must be given, or after a minus sign one that must not be. (By its name
+# ``out`` may: the result is copied to it.)
 FUNCTIONS = {
     _LOSSES: (
         "gaussian_nll_loss", "huber_loss:weight", "kl_div", "l1_loss:weight", "local_response_norm", "lp_pool1d", "lp_pool2d", "lp_pool3d",
@@ -57,9 +58,11 @@ def rounded_once(stock: Callable, fills: bool, place: int | None, name: str, wan
     dtype = _one_format(values)
     if dtype is None or (kind := _C.accumulation_of(dtype).kind) not in _STOCK_SUMS:
         return None
+    asked, out = kwargs.get("dtype"), kwargs.pop("out", None)
+    if out is not None and torch.is_grad_enabled() and any(isinstance(v, torch.Tensor) and v.requires_grad for v in values):
+        return None  # an error of stock's
     if place is not None and ((args[place] if len(args) > place else kwargs.get(name)) is not None) != wanted:
         return None
-    asked = kwargs.get("dtype")
     wide = torch.float64 if kind == _KINDS.float64 else compute_type(dtype, asked)
 
     def value_of(v: object) -> object:
@@ -72,7 +75,8 @@ def rounded_once(stock: Callable, fills: bool, place: int | None, name: str, wan
         own = dtype if asked is None else asked
         if _C.format_of(own) is None:
             return result
-        return (_finite(result, own) if fills else result).to(own)
+        result = (_finite(result, own) if fills else result).to(own)
+    return result if out is None else out.resize_(result.shape).copy_(result)
 
 
 def _rows() -> Iterator[Extended]:

@@ -3,7 +3,9 @@
 The cast that rounds is one of ours; test/numbers/ holds it against exact oracles.
 """
 
+import importlib.util
 import re
+from pathlib import Path
 
 import pytest
 import reductions
@@ -174,6 +176,22 @@ def test_what_is_all_masked_is_the_outermost_number_of_a_format_without_infiniti
     assert masked.logsumexp(x, 1, mask=none).tolist() == [-4096.0] * 2
     assert masked.log_softmax(x, 1, mask=torch.tensor([True, True, False])).tolist() == [[-0.6875, -0.6875, -4096.0]] * 2
     assert masked.logsumexp(x.to(torch.q43), 1, mask=none).tolist() == [float("-inf")] * 2
+
+
+@pytest.mark.parametrize("function", [torch.prod, masked.prod, lambda x: x.cumprod(0)[-1]])
+def test_products_leave_the_range_of_float32_on_the_way(function):
+    x = torch.cat([torch.full((5,), 2.0**50), torch.full((5,), 2.0**-50), torch.tensor([3.0])]).to(torch.posit16es2).requires_grad_()
+    made = function(x)
+    (gradient,) = torch.autograd.grad(made, x)
+    assert made.item() == 3 and gradient[-1].item() == 1 and gradient[0] == torch.tensor(3 * 2.0**-50, dtype=x.dtype)
+
+
+def test_the_document_has_every_row():
+    path = Path(__file__).resolve().parents[2] / "tools" / "rounded_once_table.py"
+    spec = importlib.util.spec_from_file_location("rounded_once_table", path)
+    table = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(table)
+    assert table.page() == table.PAGE.read_text(), "docs/numerics.md is not up to date: python tools/rounded_once_table.py"
 
 
 def test_values_from_the_report():

@@ -187,7 +187,7 @@ constexpr OperatorFacts kRows[] = {
     {"cummax",                                  Boxed,      Selects | ByCasts | OneDtypeOut},
     {"cummaxmin_backward",                      Whole,      ByCasts},
     {"cummin",                                  Boxed,      Selects | ByCasts | OneDtypeOut},
-    {"cumprod",                                 Boxed,      ByCasts},
+    {"cumprod",                                 Boxed,      InFloat64 | ByCasts},
     {"cumsum",                                  Boxed,      Products | SumsInDtype},
     {"cumulative_trapezoid",                    Whole,      ByCasts | RoundsOnce},
     {"deg2rad",                                 Boxed,      Elementary | CastsOut},
@@ -431,7 +431,7 @@ constexpr OperatorFacts kRows[] = {
     {"pow",                                     Boxed,      Elementary | LeavesRange | Powers | KeepsLittle | KeepsOperand | CastsOut
                                                             | ComplexNumber | TangentsByCasts | MixedByCasts | VmapPairs},
     {"prelu",                                   Checked,    OneDtype},
-    {"prod",                                    Boxed,      ByCasts},
+    {"prod",                                    Boxed,      InFloat64 | ByCasts},
     {"put",                                     Codes,      OneDtype | TouchesElements | ByCasts},
     {"q_per_channel_axis",                      Refused,    0, kNoQuantised},
     {"q_per_channel_scales",                    Refused,    0, kNoQuantised},

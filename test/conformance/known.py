@@ -92,10 +92,6 @@ listed(FAILS, "gradgrad", "__rdiv__", Known(_OVERFLOW, ("e5m5",)))
 listed(FAILS, "backward gradgrad", "svd", Known(_FEW_BITS, ("q52",)))
 _BOTH_MASKED = "where both operands are masked, stock's formula is 0 / 0, of which a posit that does not underflow to 0 makes 0"
 listed(FAILS, "gradgrad", "masked.logaddexp", Known(_BOTH_MASKED, ("posit8es2", "posit16es2", "posit32es2")))
-_CANCELS = "two terms of the variance's gradient cancel, and the draws of one run say little of another's"
-listed(FAILS, "backward", "nn.functional.gaussian_nll_loss", Known(_CANCELS, ("e5m6_stochastic",)))
-_BCE = Known("operands round to 0 and 1, where the terms of the second derivative are infinities that cancel", ("q43", "q52", "e5m5"))
-listed(FAILS, "gradgrad", "nn.functional.binary_cross_entropy", _BCE)
 
 # ---- forward-mode derivatives ----
 

@@ -37,7 +37,6 @@ NOTHING = {
     "trapezoid": lambda e: torch.trapezoid(e),
     "with a step": lambda e: torch.trapezoid(e, dx=0.5),
     "with places": lambda e: torch.trapezoid(e, e),
-    "with places of float32": lambda e: torch.trapezoid(e, torch.zeros(0)),
     "trapz": lambda e: torch.trapz(e),
     "trapz with places": lambda e: torch.trapz(e, e),
     "of lines": lambda e: torch.trapezoid(e.view(2, 0)),

@@ -8,6 +8,8 @@ import torch
 from torch import nn
 from torch.nn import utils
 
+import torch_dtypes
+
 PAIRS = {
     "posit16es2 and e5m5": (torch.posit16es2, torch.e5m5),
     "posit16es2 and q43": (torch.posit16es2, torch.q43),
@@ -81,8 +83,7 @@ def test_clipping_by_value(pair, foreach):
 def test_clipping_by_norm(pair, foreach, order):
     p = parameters(pair)
     wide = torch.float64 if torch.posit32es2 in PAIRS[pair] else torch.float32
-    norms = [torch.linalg.vector_norm(x.grad, order) for group in groups(p) for x in group]
-    total = torch.linalg.vector_norm(torch.stack([n.to(wide) for n in norms]), order)
+    total = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(x.grad.to(wide), order) for x in p]), order)
     coefficient = (0.5 / (total + 1e-6)).clamp(max=1.0)
     expected = [x.grad * coefficient for x in p]
     found = utils.get_total_norm([x.grad for x in p], order, foreach=foreach)
@@ -107,11 +108,29 @@ def test_norms_that_are_not_finite():
     assert utils.get_total_norm([]).item() == 0.0
 
 
-def test_norms_of_one_dtype_are_of_it():
-    grads = [torch.ones(2, dtype=torch.posit16es2), torch.ones(7, dtype=torch.posit16es2)]
-    assert utils.get_total_norm(grads).dtype is torch.posit16es2 and utils.get_total_norm(iter(grads)).item() == 3.0
-    assert utils.get_total_norm(g.float() for g in grads).dtype is torch.float32
-    assert utils.get_total_norm(grads[0].float()).dtype is torch.float32
+@pytest.mark.parametrize("foreach", [None, True, False])
+@pytest.mark.parametrize("name", ["q43", "posit8es0", "posit16es2", "posit32es2", "e4m3fn"])
+def test_total_norm_is_a_number_of_the_compute_dtype(name, foreach):
+    dtype = torch_dtypes.dtype(name)
+    wide = torch.float64 if name == "posit32es2" else torch.float32
+    p = [nn.Parameter(torch.zeros(50_000, dtype=dtype)) for _ in range(2)]
+    for x in p:
+        x.grad = torch.full_like(x, 3)
+    grads = [x.grad for x in p]
+    for found in (utils.get_total_norm(grads, foreach=foreach), utils.get_total_norm(iter(grads)), utils.clip_grad_norm_(p, 1.0, foreach=foreach)):
+        assert found.dtype is wide
+        torch.testing.assert_close(found.item(), 3 * math.sqrt(100_000), rtol=1e-6, atol=0)
+    right = torch.tensor(3 * (1 / (3 * math.sqrt(100_000) + 1e-6)), dtype=torch.float64).to(dtype)
+    assert all((x.grad == right).all() for x in p) and right != 0
+    assert utils.get_total_norm(grads[0]).dtype is wide
+    assert utils.get_total_norm(g.float() for g in grads).dtype is utils.get_total_norm(grads[0].float()).dtype is torch.float32
+
+
+def test_a_total_norm_in_a_format_is_not_the_type_of_the_factor():
+    x = nn.Parameter(torch.zeros(3, dtype=torch.q43))
+    x.grad = torch.full_like(x, 240)
+    utils.clip_grads_with_norm_(x, 0.5, torch.tensor(240.0, dtype=torch.q43))  # 0.5 / 240 is no number of q43
+    assert x.grad.tolist() == [0.5] * 3
 
 
 def test_groups():

@@ -108,7 +108,7 @@ def characters(D):
     y, hidden = rnn(words(text), hidden)
     loss = F.cross_entropy(out(y).view(-1, 7), text.view(-1))
     loss.backward()
-    norm = nn.utils.clip_grad_norm_(rnn.parameters(), 0.25)
+    norm = nn.utils.clip_grad_norm_(rnn.parameters(), 0.25).to(D)  # of ours it is a number of float32
     return y, hidden, loss, norm, gradients(rnn), gradients(words), torch.multinomial(out(y)[-1].div(0.8).exp(), 1)
 
 

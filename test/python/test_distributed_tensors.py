@@ -115,7 +115,8 @@ def tensors(rank):
                         (t * t + t.to(torch.float64).exp().to(dtype)).sum().backward()
                 same(p.grad, q.grad)
                 with torch_dtypes.accumulate("exact"):
-                    same(torch.nn.utils.clip_grad_norm_([p], 0.5), torch.nn.utils.clip_grad_norm_([q], 0.5))
+                    norms = [torch.nn.utils.clip_grad_norm_([t], 0.5) for t in (p, q)]
+                    torch.testing.assert_close(norms[0].full_tensor(), norms[1], rtol=1e-6, atol=0)  # parts of float32, in the ranks' order
                     for step in steps:
                         step.step()
                 same(p.grad, q.grad)

@@ -9,7 +9,6 @@ import math
 
 import torch
 from torch.nn import functional as F
-from torch.utils import _foreach_utils
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _C
@@ -108,24 +107,17 @@ def subsequent_mask(sz, device=None, dtype=None):
 
 
 def total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):
-    """torch.nn.utils.get_total_norm of tensors in several dtypes, one of them ours: the norm of each is of its dtype, and these, which no
-    tensor of one format could hold, are numbers of float32, or of float64 where one of the dtypes is wider."""
-    if isinstance(tensors, torch.Tensor):
-        return None
+    """torch.nn.utils.get_total_norm of tensors of which some are ours: a number of float32, or of float64 where one of the dtypes is wider, since no
+    format need have it. Nothing is rounded to a format on the way."""
+    tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
     if not isinstance(tensors, (list, tuple)):
         return torch.nn.utils.get_total_norm(list(tensors), norm_type, error_if_nonfinite, foreach)
     dtypes = {t.dtype for t in tensors}
-    formats = [f for f in map(_C.format_of, dtypes) if f is not None]
-    if len(dtypes) < 2 or not formats:
+    if not any(_C.format_of(dtype) is not None for dtype in dtypes):
         return None
-    wide = torch.float64 if torch.complex128 in dtypes else compute_type(*dtypes)
-    norms, norm_type = [], float(norm_type)
-    for (device, _), ([group], _) in _foreach_utils._group_tensors_by_device_and_dtype([list(tensors)]).items():
-        if foreach or (foreach is None and _foreach_utils._has_foreach_support(group, device)):
-            norms += torch._foreach_norm(group, norm_type)
-        else:
-            norms += [torch.linalg.vector_norm(t, norm_type) for t in group]
-    total = torch.linalg.vector_norm(torch.stack([n.to(tensors[0].device, wide) for n in norms]), norm_type)
+    wide, norm_type = torch.float64 if torch.complex128 in dtypes else compute_type(*dtypes), float(norm_type)
+    norms = [torch.linalg.vector_norm(t, norm_type, dtype=None if t.is_complex() else wide).to(tensors[0].device, wide) for t in tensors]
+    total = torch.linalg.vector_norm(torch.stack(norms), norm_type)
     if error_if_nonfinite and not total.isfinite():
         raise RuntimeError(
             f"expected a finite total norm of order {norm_type}, but got {total.item()}: such gradients cannot be clipped. Set "

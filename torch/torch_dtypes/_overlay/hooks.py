@@ -12,6 +12,7 @@ from . import (
     autocast,
     buffers,
     checkpoints,
+    composed,
     conversion,
     distributed,
     factories,
@@ -33,8 +34,8 @@ from .table import Native
 
 # Each has HOOKS; LATER_HOOKS, where there are some, it installs itself when PyTorch imports what they are for.
 MODULES = (
-    factories, from_data, conversion, interop, promotion, autocast, attention, buffers, printing, functions, linear_cross_entropy, optimizers,
-    gradients, checkpoints, operators, scripts, graphs, distributed, testing, serialization,
+    factories, from_data, conversion, interop, promotion, autocast, attention, buffers, printing, functions, composed, linear_cross_entropy,
+    optimizers, gradients, checkpoints, operators, scripts, graphs, distributed, testing, serialization,
 )  # fmt: skip
 
 

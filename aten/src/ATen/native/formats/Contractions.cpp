@@ -312,8 +312,7 @@ bool run_contraction(const std::string& name, torch::jit::Stack* stack) {
   if (!arguments[0].isTensor() || !arguments[1].isTensor()) return false;
   const Tensor a = arguments[0].toTensor(), b = arguments[1].toTensor();
   const auto policy = one_policy({a, b});
-  // Stock's vecdot rounds each product: what `float64` and `float32` do not.
-  if (!policy || (lines && !policy->own_kernels() && policy->kind == Accumulation::Kind::Machine)) return false;
+  if (!policy) return false;
   const auto contract = policy->own_kernels() ? &tensordot_by_labels : &whole_dot;
   const auto result = dots ? contract(a, b, arguments[2].toIntVector(), arguments[3].toIntVector()) : vecdot_by_matmul(a, b, arguments[2].toInt());
   if (!result) return false;

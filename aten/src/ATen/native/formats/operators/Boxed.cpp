@@ -2,6 +2,7 @@
 
 #include <ATen/FormatLibrary.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Reduction.h>
 #include <ATen/native/formats/ResultType.h>
 #include <ATen/native/formats/operators/BoxedCall.h>
 #include <ATen/native/formats/operators/DotOperators.h>
@@ -20,6 +21,7 @@
 #include <ATen/native/formats/operators/TouchedElements.h>
 #include <ATen/native/formats/operators/Vmap.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/mean.h>
 #include <ATen/record_function.h>
 #include <c10/formats/ExactCodec.h>
 
@@ -79,10 +81,11 @@ class BoxedKernel final : public c10::OperatorKernel {
   }
 
  private:
-  static constexpr uint64_t kSpecial = kAddsProducts | fact::Normalisation | fact::Elementary | fact::Tabled | fact::Finite;
+  static constexpr uint64_t kSpecial = kAddsProducts | fact::Normalisation | fact::Elementary | fact::Tabled | fact::Finite | fact::RoundsOnce;
 
   // What most operators do not ask for. False, and the call is still to be run: on the stack as it then is.
   bool run_specially(const c10::OperatorHandle& op, Stack* stack) const {
+    if (is_composed(plan_, *stack)) return run_composed(op, stack), true;
     if (plan_.has(fact::Finite)) expect_finite(op, plan_, *stack);
     if (functional_ && run_and_cast(*functional_, plan_, stack)) return true;
     if (checks_out_) expect_dtype_of_result(plan_, *stack);
@@ -103,6 +106,13 @@ class BoxedKernel final : public c10::OperatorKernel {
   bool checks_out_, gates_, special_;
 };
 
+// Whether a call is the mean loss of a sharded tensor, of which PyTorch's rules make means of each rank's own elements (format_dtensor.py).
+bool is_mean_of_subclass(const Plan& plan, const Stack& stack) {
+  const size_t base = stack.size() - plan.arguments.size();
+  return plan.reduction >= 0 && plan.way == Way::Boxed && stack[base + plan.reduction].toInt() == at::Reduction::Mean && stack[base].isTensor() &&
+      stack[base].toTensor().unsafeGetTensorImpl()->key_set().has(c10::DispatchKey::Python);
+}
+
 // Above autograd: casts the operands of ours to the compute type, runs the stock operator on them with its own derivative, and casts the
 // results back. The casts are differentiable, so first and higher derivatives run on stock values, each rounded once at its cast.
 class ByCastsKernel final : public c10::OperatorKernel {
@@ -112,6 +122,7 @@ class ByCastsKernel final : public c10::OperatorKernel {
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     const OutOfAutocast no_autocast;
     if (plan_.has(kAddsProducts) && run_dot_operator(op, plan_, stack)) return; // attention: by operators that are differentiated one by one
+    if (is_composed(plan_, *stack)) return run_composed(op, stack);
     if (!any_of_ours(plan_, *stack)) { // a stock tensor of the wrappers' backend
       run_stock_formula(op, keys, stack);
       return;
@@ -123,9 +134,13 @@ class ByCastsKernel final : public c10::OperatorKernel {
       return;
     }
     if (!plan_.numbers.empty()) exchange_numbers(plan_.numbers, plan_.arguments.size(), stack);
+    const size_t results = op.schema().returns().size();
+    const bool apart = results == 1 && is_mean_of_subclass(plan_, *stack); // then the mean is taken of the elements' losses
     const BoxedCall call(plan_, stack, Casts::Recorded);
+    if (apart) (*stack)[stack->size() - plan_.arguments.size() + plan_.reduction] = int64_t{at::Reduction::None};
     op.callBoxed(stack);
-    call.finish(op.schema().returns().size(), stack);
+    if (apart) stack->back() = at::mean(stack->back().toTensor());
+    call.finish(results, stack);
   }
 
  private:

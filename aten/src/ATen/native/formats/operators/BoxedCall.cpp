@@ -140,7 +140,7 @@ void BoxedCall::choose_types(const Plan& plan, torch::jit::Stack& stack, size_t 
   if (plan.has(fact::Elementary | fact::InFloat64) && !has_complex_number(plan, stack))
     compute_ = ScalarType::Double; // complex ones are not rounded to a format
   bool float32_asked = false; // by the policy
-  if (plan.has(kAddsProducts)) {
+  if (plan.has(kAddsProducts | fact::RoundsOnce)) {
     const Accumulation policy = accumulation_of(*type.format);
     float32_asked = policy.kind == Accumulation::Kind::Float32;
     if (policy.kind == Accumulation::Kind::Float64) compute_ = ScalarType::Double;

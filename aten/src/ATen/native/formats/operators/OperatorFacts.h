@@ -44,6 +44,7 @@ enum class Way : uint8_t {
   _(OneFloatingDtype) /* the same, beside integers that are indices or masks */                                            \
   _(WeightNumber)    /* the same, but a weight without dimensions is of any dtype */                                        \
   _(AnyWeight)       /* arguments weight and pos_weight say nothing of the result's dtype */                                \
+  _(AnyTarget)       /* argument target, of ones and minus ones, says nothing of the result's dtype */                     \
   _(Normalisation)   /* the same, but for float32 parameters beside an input of ours */                                    \
   _(NumbersMultiply) /* operands without dimensions multiply as elements do, whatever their dtypes */                      \
   _(Contraction)     /* under some policies as one matrix product */                                                       \
@@ -69,6 +70,7 @@ enum class Way : uint8_t {
   _(Positive)        /* draws positive numbers: nothing is rounded to 0 */                                                 \
   /* autograd */                                                                                                           \
   _(ByCasts)         /* recorded as casts around the stock operator, whose derivative or composite code goes by the container: Boxed.cpp */ \
+  _(RoundsOnce)      /* composite, and computed whole, rounded once; by operators one by one where is_composed(), in Plan.h */\
   _(KeepsLittle)     /* in place: the stock formula makes a gradient of the operand's sizes and container: InPlaceAutograd.cpp */ \
   _(KeepsOperand)    /* in place: the formula keeps what is written to */                                                  \
   _(SumsInDtype)     /* with dtype=: the operand is cast first, for its gradient: MixedAutograd.cpp */                     \
@@ -79,7 +81,6 @@ enum class Way : uint8_t {
   _(VmapByCasts)     /* composite there, or a batching rule that makes zeros, ones or statistics of the container */       \
   _(VmapPairs)       /* of two tensors: a batching rule that converts the one without dimensions to the container */       \
   _(VmapTo)          /* decomposed there into code that compares dtypes by the container */                                \
-  _(VmapComposite)   /* decomposed there behind the front, where pairs of its operators are not seen */                    \
   _(VmapWhere)       /* makes a tensor of a number there, of the container's dtype */                                      \
   _(VmapDropout)     /* composite there, with noise of the container's dtype */
 // clang-format on

@@ -1,5 +1,6 @@
 #include <ATen/native/formats/operators/Plan.h>
 
+#include <ATen/Accumulation.h>
 #include <ATen/FormatTensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
@@ -94,6 +95,8 @@ Plan::Plan(const c10::FunctionSchema& schema)
       accumulate(place_of(schema, "accumulate")),
       reduce(place_of(schema, "reduce")),
       mask(place_of(schema, "attn_mask")),
+      reduction(place_of(schema, "reduction")),
+      smoothing(place_of(schema, "label_smoothing")),
       limits(place_of(schema, "posinf")) {
   const OperatorFacts& row = operator_facts(schema.name(), schema.overload_name());
   base = base_name(name);
@@ -113,7 +116,8 @@ Plan::Plan(const c10::FunctionSchema& schema)
   writes = false;
   for (const c10::Argument& a : schema.arguments()) {
     // Read out of the tensor by stock code; or added to scores of the query's dtype.
-    const bool weights = has(fact::AnyWeight) && (a.name() == "weight" || a.name() == "pos_weight");
+    const bool weights =
+        (has(fact::AnyWeight) && (a.name() == "weight" || a.name() == "pos_weight")) || (has(fact::AnyTarget) && a.name() == "target");
     const bool holds_numbers = (way == Way::Loop && a.name() == "scalars") || a.name() == "attn_mask" || weights;
     arguments.push_back({slot_of(a), is_written(schema, a), is_statistic(a), holds_numbers, says_where(a.name()), a.name()});
     writes |= arguments.back().written && arguments.back().slot == Slot::Tensor;
@@ -165,6 +169,30 @@ bool is_recorded(const Plan& plan, const torch::jit::Stack& stack) {
     each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) { any |= t.defined() && t.requires_grad(); });
   }
   return any;
+}
+
+bool is_composed(const Plan& plan, const torch::jit::Stack& stack) {
+  if (!plan.has(fact::RoundsOnce)) return false;
+  const FormatEntry* entry = nullptr;
+  bool several = false, nothing = false; // of which stock's code makes zeros in the container's type
+  const size_t base = stack.size() - plan.arguments.size();
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
+    if (plan.arguments[i].numbers) continue;
+    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
+      if (!t.defined()) return;
+      const FormatEntry* own = entry_beneath(t);
+      several |= own ? entry && own != entry : t.is_floating_point() || t.is_complex();
+      if (own) entry = own;
+      nothing |= own && t.sym_numel() == 0;
+    });
+  }
+  if (nothing) return false;
+  if (several || (entry && accumulation_of(*entry).own_kernels())) return true;
+  return plan.smoothing >= 0 && stack[base + plan.smoothing].toDouble() == 0 && !stack[base + 1].toTensor().is_floating_point();
+}
+
+void run_composed(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  op.redispatchBoxed(c10::DispatchKeySet(), stack); // the composite kernel is at the key that no tensor has
 }
 
 } // namespace at::formats

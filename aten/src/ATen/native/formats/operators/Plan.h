@@ -1,6 +1,7 @@
 // What must be known of an operator: what follows from its schema, and its row in the table of operators; worked out once.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/function_schema.h>
 #include <ATen/core/stack.h>
 #include <ATen/native/formats/operators/NumberPlaces.h>
@@ -69,6 +70,8 @@ class Plan {
   bool draws_only; // and nothing but the first operand's sizes and strides counts
   int training;    // the place of normalisation's flag, or -1
   int mask;        // the place of attention's mask, or -1
+  int reduction;   // a loss's argument, or -1
+  int smoothing;   // the place of cross entropy's label_smoothing, or -1
   int limits;      // the place of two numbers that stand for infinities (nan_to_num's posinf, neginf), or -1
   std::vector<NumberPlace> numbers; // see NumberPlaces.h
 };
@@ -111,5 +114,11 @@ void each_tensor(Plan::Slot slot, const c10::IValue& value, Body&& body) {
 bool any_of_ours(const Plan& plan, const torch::jit::Stack& stack);
 bool has_complex_number(const Plan& plan, const torch::jit::Stack& stack);
 bool is_recorded(const Plan& plan, const torch::jit::Stack& stack);
+
+// Whether a call of an operator with RoundsOnce runs by single operators all the same, each rounded: under an accumulation policy of steps of our
+// own; where operands are of several dtypes, which promote there or raise; and cross entropy of class indices without smoothing, whose logarithms
+// are rounded as log_softmax's are.
+bool is_composed(const Plan& plan, const torch::jit::Stack& stack);
+void run_composed(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 } // namespace at::formats

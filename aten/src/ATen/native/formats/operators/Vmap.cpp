@@ -60,6 +60,10 @@ class ByCastsUnderVmap : public FrontKernel {
   using FrontKernel::FrontKernel;
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
     if (!batched_beside_ours(*stack)) return stock_.callBoxed(op, keys, stack);
+    if (is_composed(plan_, *stack)) { // where torch.func sees each of its operators first
+      const CompositeGuard stock_code;
+      return run_composed(op, stack);
+    }
     if (plan_.has(kAddsProducts) && run_dot_operator(op, plan_, stack)) return;
     if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, Casts::Recorded)) return;
     if (!plan_.numbers.empty()) exchange_numbers(plan_.numbers, plan_.arguments.size(), stack);
@@ -95,17 +99,6 @@ class DropoutByCasts final : public FrontKernel {
     const BoxedCall call(plan_, stack, Casts::Recorded);
     op.callBoxed(stack);
     call.finish(op.schema().returns().size(), stack);
-  }
-};
-
-// Stock's composite code, run where torch.func sees each of its operators first.
-class CompositeAtFront final : public FrontKernel {
- public:
-  using FrontKernel::FrontKernel;
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const override {
-    if (!batched_beside_ours(*stack)) return stock_.callBoxed(op, keys, stack);
-    const CompositeGuard stock_code;
-    op.redispatchBoxed(c10::DispatchKeySet(), stack); // the composite kernel is at the key that no tensor has
   }
 };
 
@@ -224,7 +217,6 @@ static std::unique_ptr<FrontKernel> front_kernel(const c10::OperatorHandle& op) 
   const uint64_t facts = operator_facts(base, overload).facts;
   if (facts & fact::VmapDropout) return std::make_unique<DropoutByCasts>(op);
   if (op.hasKernelForDispatchKey(kFront)) return nullptr;
-  if (facts & fact::VmapComposite) return std::make_unique<CompositeAtFront>(op);
   if (base == "aten::addr") return std::make_unique<AddrUnderVmap>(op);
   if (facts & fact::VmapTo) return std::make_unique<ToUnderVmap>(op);
   if (facts & fact::VmapWhere) return std::make_unique<WhereUnderVmap>(op);

@@ -34,8 +34,6 @@
 #include <ATen/ops/scatter.h>
 #include <ATen/ops/tensor_split_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/to_ops.h>
-#include <ATen/ops/trapezoid_compositeimplicitautograd_dispatch.h>
-#include <ATen/ops/trapz_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/unflatten_dense_tensors_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/where_compositeimplicitautograd_dispatch.h>
@@ -209,7 +207,7 @@ std::vector<Tensor> unflatten_dense_tensors(const Tensor& flat, at::TensorList t
   return parts;
 }
 
-// ---- integrals of nothing, condition numbers: stock makes zeros of the operand's options, and puts infinities that no user wrote ----
+// ---- condition numbers: stock puts infinities that no user wrote ----
 
 template <typename Stock>
 Tensor by_values(const Tensor& self, Stock&& stock) {
@@ -217,12 +215,6 @@ Tensor by_values(const Tensor& self, Stock&& stock) {
   const ExplicitDtypeGuard guard;
   const Tensor zeros = stock(at::_ops::to_dtype::call(self, entry.compute, false, false, {}));
   return at::_ops::to_dtype::call(zeros, c10::formats::scalar_type(entry), false, false, {});
-}
-
-template <auto stock, typename Step>
-Tensor integral(const Tensor& y, Step step, int64_t dim) {
-  if (!entry_beneath(y) || y.size(dim) != 0) return stock(y, step, dim);
-  return by_values(y, [&](const Tensor& values) { return stock(values, step, dim); });
 }
 
 template <auto stock, typename Norm>
@@ -318,10 +310,6 @@ void register_composites(torch::Library& m) {
   using Order = const std::optional<Scalar>&;
   m.impl("linalg_cond", &condition<static_cast<Tensor (*)(const Tensor&, Order)>(&stock::linalg_cond), Order>);
   m.impl("linalg_cond.p_str", &condition<static_cast<Tensor (*)(const Tensor&, c10::string_view)>(&stock::linalg_cond), c10::string_view>);
-  m.impl("trapezoid.x", &integral<static_cast<Tensor (*)(const Tensor&, const Tensor&, int64_t)>(&stock::trapezoid), const Tensor&>);
-  m.impl("trapezoid.dx", &integral<static_cast<Tensor (*)(const Tensor&, const Scalar&, int64_t)>(&stock::trapezoid), const Scalar&>);
-  m.impl("trapz.x", &integral<static_cast<Tensor (*)(const Tensor&, const Tensor&, int64_t)>(&stock::trapz), const Tensor&>);
-  m.impl("trapz.dx", &integral<static_cast<Tensor (*)(const Tensor&, double, int64_t)>(&stock::trapz), double>);
   m.impl("where.ScalarSelf", &where_scalar_self);
   m.impl("where.ScalarOther", &where_scalar_other);
   m.impl("value_selecting_reduction_backward", &value_selecting_reduction_backward);

@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Writes the tables of functions that round once in docs/numerics.md from the tables of operators, of Python functions and of exceptions.
+
+python tools/rounded_once_table.py            # after a row was added or changed
+python tools/rounded_once_table.py --check    # says whether the document is up to date
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "numerics.md"
+BEGIN, END = "<!-- made by tools/rounded_once_table.py: begin -->\n", "<!-- end -->\n"
+
+
+def written(text: str) -> str:
+    name, _, argument = text.partition(":")
+    if not argument:
+        return f"`{name}`"
+    return f"`{name}` without `{argument[1:]}`" if argument.startswith("-") else f"`{name}` with `{argument}`"
+
+
+def lines() -> list[str]:
+    sys.path.append(str(ROOT / "test" / "support"))
+    import reductions  # for its table of exceptions
+
+    from torch_dtypes import _C
+    from torch_dtypes._overlay import composed
+
+    operators = [name for name, _, facts, _ in _C.operator_facts() if "RoundsOnce" in facts]
+    made = ["| list | functions |", "|---|---|", f"| operators (`RoundsOnce` in `OperatorFacts.cpp`) | {', '.join(map(written, operators))} |"]
+    made += [
+        f"| `{module.removesuffix('._ops')}` (`composed.py`) | {', '.join(map(written, names))} |" for module, names in composed.FUNCTIONS.items()
+    ]
+    return [*made, "", "| exception | why |", "|---|---|", *(f"| `{name}` | {why} |" for name, why in reductions.EXCEPTIONS.items())]
+
+
+def page() -> str:
+    """The page with tables as they should be."""
+    before, rest = PAGE.read_text().split(BEGIN)
+    return before + BEGIN + "\n".join(lines()) + "\n" + END + rest.split(END, 1)[1]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 if the document is not up to date")
+    new = page()
+    if parser.parse_args().check:
+        return int(new != PAGE.read_text())
+    PAGE.write_text(new)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

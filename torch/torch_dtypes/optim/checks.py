@@ -88,6 +88,17 @@ def refuse_parameter(p, weight, grad, master, scale) -> None:
         storage.check_shape(p.shape)
 
 
+def refuse_rounded_variance(groups: list, by_name: dict, state) -> None:
+    """Raises ValueError for RMSprop's ``centered=True`` beside rounded averages, whose difference has no root where it is below 0."""
+    for name in ("square_avg", "grad_avg"):
+        storage = by_name.get(name, state)
+        if not storage.is_exact and any(group.get("centered") for group in groups):
+            raise ValueError(
+                f"expected {name} in float32 with centered=True, but got state={storage}: the step takes the root of square_avg - grad_avg^2, which "
+                "rounding makes negative; use centered=False, or state={'momentum_buffer': ...}, which leaves both in float32"
+            )
+
+
 def refuse_masters(masters: dict, expected: dict) -> None:
     """An error for loaded masters that are not of the parameters and dtypes of those that there are; both by the parameters' numbers."""
     if {i: (m.shape, m.dtype) for i, m in masters.items()} != {i: (m.shape, m.dtype) for i, m in expected.items()}:

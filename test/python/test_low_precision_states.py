@@ -6,9 +6,9 @@ import warnings
 
 import pytest
 import torch
+from third_party_optimizers import AdaHessian, DAdaptation
 from torch import nn
 
-import torch_dtypes
 from torch_dtypes.optim import LowPrecision
 from torch_dtypes.optim.storage import Storage
 
@@ -72,3 +72,73 @@ def test_steps_are_as_long_as_in_float32(optimizer):
     for state in ("q52", "e4m3fn", "mxfp4", "nvfp4", "int8", torch.bfloat16):
         change, first, last = train(optimizer, state)
         assert change <= BOUNDED[optimizer] * reference and last <= first, state
+
+
+def train_by(make, dtype, steps=100, create_graph=False):
+    """The losses of a network on noisy labels before each step, and its parameters."""
+    torch.manual_seed(0)
+    x = torch.randn(64, 8)
+    t = (x[:, 0] + x[:, 1] + 2 * torch.randn(64) > 0).long()
+    x[:, 2:4] *= 1e-3
+    model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2)).to(dtype)
+    optimizer, losses = make(model.parameters()), []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x.to(dtype)).float(), t)
+        getattr(optimizer, "scale", lambda loss: loss)(loss).backward(create_graph=create_graph)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, [p.detach().float() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("dtype", [torch.posit8es1, torch.posit8es2], ids=str)
+def test_an_optimizer_that_finds_its_rate_where_small_sums_become_the_smallest_number(dtype):
+    """D-Adaptation's sums of 1e-6 times gradients are a posit's smallest number, by which its rate grows."""
+    losses, _ = train_by(DAdaptation, dtype)
+    assert not losses[-1] < losses[0]
+    inner = []
+    losses, _ = train_by(lambda params: LowPrecision(inner.append(DAdaptation(params)) or inner[0]), dtype)
+    assert losses[-1] < 0.8 * losses[0] and inner[0].param_groups[0]["d"] < 10
+
+
+@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True")
+@pytest.mark.parametrize("scale", [None, 8.0])
+def test_an_optimizer_that_takes_second_derivatives(scale):
+    """Of float32 parameters it has the plain one's bits; of others it takes them of the parameters' own gradients."""
+    plain = train_by(AdaHessian, torch.float32, 20, create_graph=True)
+    wrapped = train_by(lambda params: LowPrecision(AdaHessian(params), grad_scale=scale), torch.float32, 20, create_graph=True)
+    assert plain[0] == wrapped[0] and all(map(torch.equal, plain[1], wrapped[1]))
+    losses, _ = train_by(AdaHessian, torch.q52, 20, create_graph=True)
+    assert losses[-1] != losses[-1]  # eps is 0 in q52
+    for dtype in (torch.q52, torch.posit8es2):
+        losses, _ = train_by(lambda params: LowPrecision(AdaHessian(params), grad_scale=scale), dtype, create_graph=True)
+        assert losses[-1] < 0.8 * losses[0]
+    with pytest.raises(RuntimeError, match=r"does not have a grad_fn|not require grad|not to have been used in the graph"):
+        train_by(lambda params: LowPrecision(AdaHessian(params)), torch.float32, 1)
+
+
+@pytest.mark.parametrize("state", ["posit8es0", "q43"])
+def test_a_format_that_does_not_fit_the_states_is_said_once(state):
+    weight = nn.Parameter(torch.ones(8))
+    optimizer = LowPrecision(torch.optim.Adam([weight]), state=state)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for i in range(12):
+            weight.grad = torch.full((8,), 1e-4 if i else 1.0)
+            if i == 9:
+                weight.grad = torch.full((8,), 1e-4)
+                optimizer.state[weight]["exp_avg_sq"].zero_()
+                with pytest.warns(UserWarning, match=f"8 of 8 numbers in exp_avg_sq are less than 1/100 of .* state={state}.*mxfp8_e4m3") as said:
+                    optimizer.step()
+                assert said[0].filename == __file__
+            else:
+                optimizer.step()
+
+
+def test_states_beyond_the_range_are_said():
+    weight = nn.Parameter(torch.ones(4))
+    optimizer = LowPrecision(torch.optim.Adam([weight]), state=torch.q43)
+    with pytest.warns(UserWarning, match=r"1 of 4 numbers in exp_avg_sq are infinite, .* beyond the largest number of state=torch.q43; use"):
+        for _ in range(10):
+            weight.grad = torch.tensor([1.0, 2.0, 3.0, 300.0])
+            optimizer.step()

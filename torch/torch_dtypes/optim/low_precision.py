@@ -19,6 +19,7 @@ from .._codes import compute_type
 from ..rounding import rounding as rounding_block
 from . import checks
 from .closures import step_with
+from .curvature import link
 from .loss_scale import DynamicScale, Scale
 from .states import Fit, is_divisor
 from .storage import Storage, of_dtype, overflow_limit
@@ -261,6 +262,7 @@ class LowPrecision(Optimizer):
         if inverse != 1:
             gradients = [g * inverse for g in gradients]
         working = {p: self._working(p, g) for p, g in zip(params, gradients, strict=True)}
+        link(working, inverse)
         self._run(working)
         if self._state_by_name and working:
             checks.refuse_state_names(self._state_by_name, [self.state.get(p) for p in working])

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from .. import _C
 from .._arguments import mode_name, said
 from .._codes import compute_type
-from ..rounding import rounding as rounding_block
+from ..rounding import rounding_block
 from . import checks
 from .closures import step_with
 from .curvature import link

@@ -11,7 +11,7 @@ from .. import _C
 from .._caches import cached
 from ..quantization import BlockFormat, FormatTarget, target
 from ..quantization.base import saturates
-from ..rounding import rounding as rounding_block
+from ..rounding import rounding_block
 
 _EXACT = (torch.float32, torch.float64)
 

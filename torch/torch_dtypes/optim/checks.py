@@ -44,7 +44,8 @@ def refuse_unscaled(scale, applied: float | None) -> None:
     """An error for gradients of a loss that was not scaled."""
     if scale.is_on and applied is None:
         raise RuntimeError(
-            f"expected gradients of a loss scaled by {scale.factor:g}, but got a step without one; call scale(loss).backward() before step()"
+            f"expected gradients of a loss scaled by {scale.factor:g}, but got a step without one; with grad_scale, write "
+            "optimizer.scale(loss).backward() in place of loss.backward() before optimizer.step()"
         )
 
 

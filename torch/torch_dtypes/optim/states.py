@@ -19,7 +19,12 @@ _FAR = 100
 
 def is_divisor(name: str, values: torch.Tensor) -> bool:
     """Whether a step may divide by a state, or by its root: by its name, and for a name that torch.optim has not, if no value is below 0."""
-    return name in _DIVISORS or (name not in _OTHERS and bool((values >= 0).all()))
+    return name in _DIVISORS or (may_divide(name) and bool((values >= 0).all()))
+
+
+def may_divide(name: str) -> bool:
+    """Whether a state of that name is none of torch.optim's that no step divides by."""
+    return name not in _OTHERS
 
 
 class Fit:

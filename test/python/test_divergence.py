@@ -123,7 +123,6 @@ def test_weights_that_were_rounded_beyond_the_range_are_not_the_optimizer_s():
     assert (why.tensor, why.layer, why.where) == ("1.0.weight", "1.0", "forward") and "3 of its 64 numbers" in why.cause
 
 
-@pytest.mark.filterwarnings("ignore:expected running statistics")
 def test_statistics_are_as_before():
     model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1)).to(torch.q43)
     before = {name: b.clone() for name, b in model.named_buffers()}

@@ -206,6 +206,7 @@ def test_block_goes_before_the_dtype_s_own_mode():
             assert x.to(up).item() == 1
 
 
+@pytest.mark.filterwarnings("ignore:expected something to be rounded")
 def test_block_is_this_thread_s_alone():
     x, seen = f64(1.01), []
     inside, done = threading.Event(), threading.Event()
@@ -255,6 +256,7 @@ def test_block_holds_for_everything_that_rounds():
     assert (one + 0.01).tolist() == [1.0] * 3
 
 
+@pytest.mark.filterwarnings("ignore:expected something to be rounded")
 def test_block_leaves_stock_dtypes_alone():
     x = torch.tensor([1.0, 3.0], dtype=torch.float64).to(torch.posit32es2) / 3
     wide = torch.tensor([1 + 2.0**-30], dtype=torch.float64)

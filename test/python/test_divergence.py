@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from third_party_optimizers import AdaHessian, DAdaptation
 from torch import nn
 
 import torch_dtypes
@@ -128,3 +129,125 @@ def test_statistics_are_as_before():
     found = torch_dtypes.explain_divergence(model, forward=lambda: model(torch.full((3, 2), torch.inf).to(torch.q43)).sum())
     assert found is not None
     assert all(torch.equal(b, before[name]) for name, b in model.named_buffers())
+
+
+# Runs whose numbers are finite
+
+
+def flat(dtype, **options):
+    model, x = network(dtype), torch.randn(16, 4).to(dtype)
+    optimizer = torch.optim.SGD(model.parameters(), **{"lr": 1e-4, **options})
+    return model, optimizer, lambda: nn.functional.cross_entropy(model(x).float(), torch.arange(16) % 2)
+
+
+def kept_states(model, optimizer):
+    tensors = [*model.parameters(), *model.buffers(), *(p.grad for p in model.parameters() if p.grad is not None)]
+    return [t.detach().double().clone() for t in tensors], torch.get_rng_state()
+
+
+@pytest.mark.parametrize("with_forward", [True, False])
+def test_updates_below_half_a_unit_are_said_by_layer(with_forward):
+    model, optimizer, forward = flat(torch.q52)
+    forward().backward()
+    before, words = kept_states(model, optimizer)
+    found = explain_divergence(model, optimizer, forward if with_forward else None)
+    assert found.where == "update" and "below half a unit" in found.cause and "stands still (update pass" in str(found)
+    expected = {}  # by hand: the update in exact rationals of float64 against half the distance to the neighbour
+    for name, p in model.named_parameters():
+        w, step = p.detach().double(), p.grad.double() * 1e-4
+        moved = (w - step).float().to(torch.q52).double()
+        lost = expected.setdefault(name.rpartition(".")[0], [0, 0])
+        lost[0], lost[1] = lost[0] + int(((step != 0) & (moved == w)).sum()), lost[1] + int((step != 0).sum())
+    for layer, (lost, of) in expected.items():
+        assert f"{layer} {100 * lost / of:.0f} %" in found.cause
+    assert "LowPrecision" in found.advice and "stochastic" in found.advice
+    after, words_after = kept_states(model, optimizer)
+    assert all(map(torch.equal, before, after)) and torch.equal(words, words_after) and not optimizer.state
+
+
+def test_updates_that_are_not_lost_are_not_said():
+    model, optimizer, forward = flat(torch.q52, lr=30.0)
+    forward().backward()
+    assert explain_divergence(model, optimizer, forward) is None
+    model, optimizer, forward = flat(torch.q52)
+    forward().backward()
+    assert explain_divergence(model, torch_dtypes.optim.LowPrecision(optimizer), forward) is None
+    assert explain_divergence(model, torch_dtypes.optim.LowPrecision(optimizer, master=None), forward) is None  # at random
+    nearest = torch_dtypes.optim.LowPrecision(torch.optim.Adam(model.parameters(), 1e-5), master=None, rounding="nearest_even")
+    assert "below half a unit" in explain_divergence(model, nearest, forward).cause
+    model, optimizer, forward = flat(torch.float32)
+    forward().backward()
+    assert explain_divergence(model, optimizer, forward) is None
+
+
+def test_gradients_that_a_clip_has_made_0():
+    model, optimizer, forward = flat(torch.q43, lr=1.0)
+    forward().backward()
+    for p in model.parameters():
+        p.grad.mul_(1e-4)  # a factor that q43 has as 0
+    found = explain_divergence(model, optimizer, forward)
+    assert found.tensor == "0.weight.grad" and "a factor by which they were multiplied is 0 in torch.q43" in found.cause
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.branch, self.gamma = nn.Linear(4, 4), nn.Parameter(torch.full((4,), 1e-5))
+
+    def forward(self, x):
+        return x + self.gamma * self.branch(x)
+
+
+def test_a_factor_that_is_0():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(Scaled(), nn.Linear(4, 2)).to(torch.q43), torch.randn(16, 4).to(torch.q43)
+    optimizer = torch_dtypes.optim.LowPrecision(torch.optim.SGD(model.parameters(), 0.1))
+    found = explain_divergence(model, optimizer, lambda: nn.functional.cross_entropy(model(x).float(), torch.arange(16) % 2))
+    assert (found.tensor, found.layer) == ("0.gamma", "0") and "is 0 (forward pass" in str(found) and "0.branch.weight" in found.cause
+
+
+def test_evaluation_by_statistics_that_stand_still():
+    torch.manual_seed(0)
+    with pytest.warns(UserWarning, match="running statistics"):
+        model = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 2)).to(torch.q52)
+    x = (torch.randn(64, 4) + 3).to(torch.q52)
+    t = (x[:, 0] > 3).long()
+    optimizer = torch_dtypes.optim.LowPrecision(torch.optim.Adam(model.parameters(), 0.01))
+    for _ in range(60):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x).float(), t).backward()
+        optimizer.step()
+    found = explain_divergence(model, optimizer, lambda: nn.functional.cross_entropy(model(x).float(), t))
+    assert (found.layer, found.where) == ("1", "evaluation") and "running statistics in torch.q52" in found.cause
+    assert model.training and model[1].training
+    model[1].float()
+    for _ in range(60):
+        model(x)
+    assert explain_divergence(model, optimizer, lambda: nn.functional.cross_entropy(model(x).float(), t)) is None
+
+
+def test_an_optimizer_of_another_library_is_named():
+    """In posits a sum below the smallest number is that number."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(8, 2)).to(torch.posit8es1), torch.randn(64, 8).to(torch.posit8es1)
+    optimizer = DAdaptation(model.parameters())
+    loss = nn.functional.cross_entropy(model(x).float(), torch.arange(64) % 2)
+    loss.backward()
+    optimizer.step()
+    found = explain_divergence(model, optimizer)
+    assert "DAdaptation rounds after each operator" in found.cause and "LowPrecision(DAdaptation(...))" in found.advice
+
+
+@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True")
+def test_a_curvature_of_0_names_the_optimizer():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2)).to(torch.q52), torch.randn(64, 8).to(torch.q52)
+    optimizer = AdaHessian(model.parameters())
+    for _ in range(3):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x).float(), torch.arange(64) % 2).backward(create_graph=True)
+        optimizer.step()
+        if not all(p.isfinite().all() for p in model.parameters()):
+            break
+    found = explain_divergence(model, optimizer)
+    assert "AdaHessian divided by 0" in found.cause and "exp_hessian_diag_sq" in found.cause and "LowPrecision" in found.advice

@@ -133,6 +133,7 @@ def test_graphs():
     torch._dynamo.reset()
 
 
+@pytest.mark.filterwarnings("ignore:expected something to be rounded")
 def test_what_is_recomputed_has_the_mode_of_the_first_pass():
     seen = []
 

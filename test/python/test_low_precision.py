@@ -62,7 +62,10 @@ def by_hand(formula, starts, gradients, weight, grad=None, state=None, master="f
         for i, w in enumerate(made):
             for name in states[i]:
                 if name != "step":
-                    states[i][name] = rounded(states[i][name], state, mode)
+                    computed, states[i][name] = states[i][name], rounded(states[i][name], state, mode)
+                    if name == "exp_avg_sq" and state not in (None, "fp32"):  # what a step divides by is never 0
+                        smallest = torch_dtypes.format_of(state).smallest
+                        states[i][name][(states[i][name] == 0) & (computed > 0)] = smallest
             if master is None:
                 weights[i] = masters[i] = rounded(w, weight, mode)
             else:

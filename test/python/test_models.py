@@ -2,6 +2,7 @@
 
 import copy
 import io
+import warnings
 
 import pytest
 import torch
@@ -119,6 +120,35 @@ def test_evaluation_and_training_modes(networks, name):
     assert out.shape == (2, 10)
     reference = networks[name].eval()(inputs.float())
     torch.testing.assert_close(out.float(), reference.detach(), rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("name", ["q52", "q43", "e4m3fn", "posit8es1", "fixed3_4"])
+def test_running_statistics_in_few_digits_are_said_once_a_conversion(name):
+    """A tenth of a difference is below half a unit; layers in float32 beside those of the dtype are the remedy."""
+    dtype, conversions = torch_dtypes.dtype(name), [lambda m, d: m.to(d), lambda m, d: m.to("cpu", d), lambda m, d: m.type(d)]
+    for convert in conversions:
+        model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.BatchNorm1d(4), nn.ReLU()), nn.BatchNorm1d(4), nn.LayerNorm(4))
+        with pytest.warns(UserWarning, match=rf"running statistics .* BatchNorm1d in torch.{name}: .*m.float\(\) for m in") as said:
+            convert(model, dtype)
+        assert len(said) == 1 and said[0].filename == __file__
+    [m.float() for m in model.modules() if hasattr(m, "running_var")]
+    x = torch.randn(64, 4).to(dtype)
+    for _ in range(60):
+        assert model(x).dtype is dtype
+    inputs, norm = model[0](x).detach().double(), model[1][0]
+    assert torch.allclose(norm.running_mean.double(), inputs.mean(0), atol=0.01)
+    assert torch.allclose(norm.running_var.double(), inputs.var(0), rtol=0.02, atol=0.01)
+
+
+def test_running_statistics_that_move_are_not_said():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for name in ("e8m4", "e5m5", "bf16", "posit16es2"):
+            nn.BatchNorm1d(4).to(torch_dtypes.dtype(name))
+        nn.BatchNorm1d(4, track_running_stats=False).to(torch.q52)
+        nn.Sequential(nn.LayerNorm(4), nn.GroupNorm(2, 4)).to(torch.q52)
+        norm = nn.BatchNorm1d(4).eval().to(torch.q52).train()  # for evaluation
+        norm.to("cpu").to(torch.q52)  # where it is already
 
 
 def test_batch_norm_updates_its_buffers():

@@ -57,6 +57,7 @@ def test_one_object_can_be_used_again_and_within_itself(make, holds, undo):
 
 
 @each_kind
+@pytest.mark.filterwarnings("ignore:expected (something to be rounded|a sum)")
 def test_a_decorator_holds_for_each_call_recursion_included(make, holds, undo):
     block = make()
 
@@ -89,6 +90,7 @@ def test_a_decorator_refuses_functions_that_run_later(make, holds, undo):
 
 
 @each_kind
+@pytest.mark.filterwarnings("ignore:expected (something to be rounded|a sum)")
 def test_one_object_serves_two_threads_at_once(make, holds, undo):
     block, turns, results = make(), threading.Barrier(2, timeout=60), []
 

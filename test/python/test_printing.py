@@ -87,6 +87,7 @@ COPIES = {
 
 
 @pytest.mark.parametrize("make", COPIES.values(), ids=COPIES)
+@pytest.mark.filterwarnings("ignore:expected something to be rounded")
 def test_copies_and_python_numbers_draw_nothing(make):
     for dtype, block in ((STOCHASTIC, contextlib.nullcontext()), (torch.q43, torch_dtypes.rounding("stochastic"))):
         x = torch.tensor([0.3, 1.1, 5.5]).to(dtype)

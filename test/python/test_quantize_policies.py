@@ -52,6 +52,7 @@ def test_a_block_s_policy_is_obeyed(name, policy):
         assert torch.equal(found[0], without[0]) == (policy == "float32")
 
 
+@pytest.mark.filterwarnings("ignore:expected a sum")
 def test_a_rule_s_own_policy_stays():
     torch.manual_seed(0)
     layer, x = nn.Linear(40, 3), torch.randn(2, 40)

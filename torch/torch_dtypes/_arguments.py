@@ -148,5 +148,6 @@ def mode_said(rounding: str | int | None) -> str | None:
     override = _C.rounding_override()
     if override is None:
         return None
+    _C.count_rounding_use()
     count, kind = _C.few_bits_override() if override == _C.Rounding.stochastic else (0, None)
     return f"stochastic_{kind.name}{count}" if count else override.name

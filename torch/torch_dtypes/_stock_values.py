@@ -7,7 +7,7 @@ import torch
 from . import _C
 from ._caches import cached
 from ._codes import bits_dtype, compute_type, values_of_codes
-from .rounding import rounding
+from .rounding import rounding_block
 
 # Each with its fraction bits and whether it has infinities; the narrowest first, of two as narrow the one that more readers know.
 _STOCK = {
@@ -110,7 +110,7 @@ def from_values(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     if not isinstance(values, torch.Tensor) or values.dtype is not stock:
         raise ValueError(f"expected the values of a tensor of {dtype} as {stock}, but got {getattr(values, 'dtype', type(values))}")
     values = values.contiguous()
-    with rounding("nearest_even"):  # nothing is rounded, but up_down moves what is exact too
+    with rounding_block("nearest_even"):  # nothing is rounded, but up_down moves what is exact too
         made = values.to(dtype)
     if values.device.type == "meta":
         return made

@@ -14,6 +14,12 @@ from .formats import dtype as dtype_of_name
 
 __all__ = ["Accumulation", "accumulate", "accumulation_of", "set_accumulation"]
 
+_IDLE = (
+    "expected a sum of a number format in the block of accumulate({0!s}), but got none on its thread: stock tensors obey no policy. Use "
+    "model.to(torch_dtypes.dtype('e8m23')), which has float32's numbers, or another format dtype; torch_dtypes.quantize_(model, ...); or "
+    "torch_dtypes.fuzzy(model, ..., dot_products=True) around float32 code"
+)
+
 
 @dataclass(frozen=True)
 class Accumulation:
@@ -214,6 +220,9 @@ def accumulate(
             float32 products drop (``"machine"`` takes float64 then, and warns once); steps in a format of more than 51 significant bits or with
             exponents beyond some 510.
 
+    Warns:
+        UserWarning: nothing on this thread was added up by the policy, as around a model of float32.
+
     Sources: Kulisch, "Computer arithmetic and validity" (2013), chapter 8; Posit Standard (2022), section 3.4; Kahan, CACM 8 (1965);
     Blanchard, Higham, Mary, "A class of fast and accurate summation algorithms", SISC 42 (2020), for chunked sums; Khattak and Mikaitis,
     "Accurate models of NVIDIA tensor cores", ACM TACO (2026), and Xie et al., "MMA-Sim", arXiv 2511.10909, for blocks and chips.
@@ -237,7 +246,12 @@ def accumulate(
         0.0
     """
     chosen = _policy_of(policy, {name: value for name, value in locals().items() if name != "policy"})  # all that the signature has
-    return Override(_C.set_accumulation_override, chosen._native())
+    return Override(_C.set_accumulation_override, chosen._native(), "accumulation", _IDLE, chosen)
+
+
+def accumulation_block(policy: str | Accumulation, **options) -> Override:
+    """Is ``accumulate`` for this package's own code, some of which adds up nothing: no warning."""
+    return Override(_C.set_accumulation_override, _policy_of(policy, options)._native())
 
 
 def policy_of_block() -> str | None:
@@ -248,7 +262,7 @@ def policy_of_block() -> str | None:
 
 def in_policy(text: str | None) -> Override:
     """A block with the policy that ``policy_of_block`` gave, or with none, whatever block is around it."""
-    return Override(_C.set_accumulation_override, None) if text is None else accumulate(text)
+    return Override(_C.set_accumulation_override, None) if text is None else accumulation_block(text)
 
 
 def set_accumulation(

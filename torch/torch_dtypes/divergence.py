@@ -1,4 +1,4 @@
-"""Why a training run is no longer finite."""
+"""Why a training run is no longer finite, or does not learn."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ __all__ = ["Divergence", "explain_divergence"]
 
 @dataclass(frozen=True)
 class Divergence:
-    """The first tensor that was not finite.
+    """The first tensor that was not finite, or the reason why a finite run does not learn.
 
     Attributes:
         tensor: its name: a parameter's, with ``.grad`` for its gradient, or that of a module's output.
         layer: the module's qualified name, ``""`` for the model itself.
-        where: the pass that made it: ``"forward"``, ``"backward"`` or ``"update"``.
+        where: the pass that made it: ``"forward"``, ``"backward"``, ``"update"`` or ``"evaluation"``.
         cause: what likely happened.
         advice: what to try.
+        fault: what is wrong with it, in words.
 
     Example::
 
@@ -39,15 +40,16 @@ class Divergence:
     where: str
     cause: str
     advice: str
+    fault: str = "was the first tensor that was not finite"
 
     def __str__(self) -> str:
         place = f"{self.where} pass, layer {self.layer or 'model'!r}"
-        return f"{self.tensor} was the first tensor that was not finite ({place}): {self.cause}. Try {self.advice}."
+        return f"{self.tensor} {self.fault} ({place}): {self.cause}. Try {self.advice}."
 
 
 _OVERFLOW = "a lower learning rate, normalisation before this layer, or a format with a wider range"
 _ROUNDING = "a scale (quantize_ with scale='power_of_two'), a format that saturates, or one with a wider range"
-_MASTERS = "float32 masters (torch_dtypes.optim.LowPrecision around the optimizer; torch-dtypes train --recipe master)"
+MASTERS = "float32 masters (torch_dtypes.optim.LowPrecision around the optimizer; torch-dtypes train --recipe master)"
 
 
 def _finite(t: torch.Tensor) -> bool:
@@ -74,23 +76,26 @@ def _is_unsigned(dtype: torch.dtype) -> bool:
     return torch.finfo(dtype).min >= 0
 
 
-def _layer(name: str) -> str:
+def layer_of(name: str) -> str:
+    """The qualified name of the module that has a parameter."""
     return name.rpartition(".")[0]
 
 
 def _of_update(name: str, p: torch.Tensor, optimizer) -> Divergence:
-    state = optimizer.state.get(p, {}) if optimizer is not None else {}
+    from .optim.states import may_divide
+
+    kind = "the optimizer" if optimizer is None else type(getattr(optimizer, "optimizer", optimizer)).__name__
+    states = optimizer.state.get(p, {}) if optimizer is not None else {}
     bad = ~p.detach().isfinite()
-    for key in ("exp_avg_sq", "max_exp_avg_sq", "square_avg", "sum", "exp_inf"):
-        second = state.get(key)
-        if isinstance(second, torch.Tensor) and second.shape == p.shape and (second.detach()[bad] == 0).any():
-            cause = f"the optimizer divided by 0: its {key} is 0 there, and eps adds nothing in {p.dtype}"
-            return Divergence(name, _layer(name), "update", cause, f"an eps that the dtype has, loss scaling, or {_MASTERS}")
-    cause = f"the gradient was finite, so the step left the range: beyond {_largest(p.dtype)}"
+    for key, state in states.items() if isinstance(states, dict) else ():
+        if isinstance(state, torch.Tensor) and may_divide(key) and state.shape == p.shape and (state.detach()[bad] == 0).any():
+            cause = f"{kind} divided by 0 or nearly so: its {key} is 0 there, and eps adds nothing, or too little, in {p.dtype}"
+            return Divergence(name, layer_of(name), "update", cause, f"an eps that the dtype has, loss scaling, or {MASTERS}")
+    cause = f"the gradient was finite, so the step of {kind} left the range: beyond {_largest(p.dtype)}"
     if _is_unsigned(p.dtype):  # an initial weight is as likely: NaN, where the format does not saturate
-        cause = f"the gradient was finite, so the weight or the step left the range: beyond {_largest(p.dtype)}"
-        return Divergence(name, _layer(name), "update", cause, "a format with a sign for what may be below 0")
-    return Divergence(name, _layer(name), "update", cause, f"a lower learning rate, a larger eps, or {_MASTERS}")
+        cause = f"the gradient was finite, so the weight or the step of {kind} left the range: beyond {_largest(p.dtype)}"
+        return Divergence(name, layer_of(name), "update", cause, "a format with a sign for what may be below 0")
+    return Divergence(name, layer_of(name), "update", cause, f"a lower learning rate, a larger eps, or {MASTERS}")
 
 
 def _largest_of(tensors) -> float:
@@ -168,7 +173,7 @@ def _of_forward(model: torch.nn.Module, forward: Callable[[], object]) -> Diverg
 def explain_divergence(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, forward: Callable[[], object] | None = None
 ) -> Divergence | None:
-    """The first tensor that was not finite in a run whose loss no longer is, its layer and pass, the likely cause and what to try::
+    """Why a run diverges or does not learn: the first tensor that is not finite, or what stands still, its layer and pass, the cause, what to try::
 
         loss = criterion(model(images), labels)
         if not loss.isfinite():
@@ -179,13 +184,21 @@ def explain_divergence(
     finite, ``forward`` runs once more, without gradients (buffers are as before afterwards), and its modules' outputs are looked at; of a layer that
     ``quantize_`` made round it is said what it rounds beyond its format's largest number. A run that does not diverge pays nothing.
 
+    Where everything is finite, a loss that stays where it is has one of these reasons, looked for in this order:
+
+    - All gradients are 0, and those of ``forward`` are not: a clip's or a scale's factor underflows.
+    - A parameter of one dimension (LayerScale's factor) is 0 throughout, and no gradient comes to a weight.
+    - Most of a state of ``optimizer``, which is not wrapped in ``LowPrecision``, is the smallest number of a posit, or 0 where steps divide by it.
+    - Most updates are below half a unit in the last place, by layer. One step of ``optimizer`` in float32 is tried, on copies.
+    - The loss of ``forward`` is higher by half in evaluation mode, which goes by running statistics.
+
     Args:
         model: its modules give the names.
-        optimizer: for what its states say of the cause.
-        forward: calls the model on the batch that failed and returns the loss.
+        optimizer: for what its states say of the cause, and for the step that is tried. It stays as it is.
+        forward: calls the model on the batch that failed and returns the loss. It may run four times; buffers stay as before.
 
     Returns:
-        A :class:`Divergence`, whose text is a sentence, or ``None`` where everything is finite.
+        A :class:`Divergence`, whose text is a sentence, or ``None`` where nothing is found.
 
     Raises:
         TypeError: ``model`` is no module, ``optimizer`` no optimizer, or ``forward`` no function.
@@ -213,11 +226,17 @@ def explain_divergence(
             cause = (
                 f"{int((~p.detach().isfinite()).sum())} of its {p.numel()} numbers were loaded so, or rounded beyond the largest number of a format"
             )
-            return Divergence(name, _layer(name), "forward", cause, _ROUNDING)
+            return Divergence(name, layer_of(name), "forward", cause, _ROUNDING)
         if not gradients:
             return _of_update(*bad[0], optimizer)
         name, p = gradients[-1]
         kind = "an infinity" if p.grad.isinf().any() else "NaN"
         cause = f"{kind} in a gradient, beyond {_largest(p.grad.dtype)} or from 0 / 0 in the loss"
-        return Divergence(name + ".grad", _layer(name), "backward", cause, "a smaller loss scale, gradient clipping, or a format with a wider range")
-    return _of_forward(model, forward) if forward is not None else None
+        return Divergence(
+            name + ".grad", layer_of(name), "backward", cause, "a smaller loss scale, gradient clipping, or a format with a wider range"
+        )
+    if forward is not None and (found := _of_forward(model, forward)) is not None:
+        return found
+    from .stagnation import explain
+
+    return explain(model, optimizer, forward)

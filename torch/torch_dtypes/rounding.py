@@ -11,6 +11,12 @@ from ._overrides import Override
 
 __all__ = ["rounding"]
 
+_IDLE = (
+    "expected something to be rounded to a number format in the block of rounding({0!r}), but got none on its thread: stock tensors obey no rounding "
+    "mode. Use model.to(torch_dtypes.dtype('e8m23')), which has float32's numbers, or another format dtype; torch_dtypes.quantize_(model, ...); or "
+    "torch_dtypes.fuzzy(model, {0!r}) around float32 code"
+)
+
 
 def rounding(mode: str | int) -> Override:
     """Rounds every result of a number format by ``mode`` in the block, whatever the dtypes' own modes are::
@@ -29,12 +35,20 @@ def rounding(mode: str | int) -> Override:
     Raises:
         ValueError: not a mode.
 
+    Warns:
+        UserWarning: nothing on this thread was rounded to a format in the block, as around a model of float32.
+
     Example::
 
         >>> with torch_dtypes.rounding("up"):
         ...     print(torch.tensor([1.01]).to(torch.q43))
         tensor([1.1250], dtype=torch.q43)
     """
+    return Override(_exchange, mode_and_bits(mode), "rounding", _IDLE, mode)
+
+
+def rounding_block(mode: str | int) -> Override:
+    """Is ``rounding`` for this package's own code, some of which rounds nothing: no warning."""
     return Override(_exchange, mode_and_bits(mode))
 
 

@@ -1,5 +1,7 @@
 #include <ATen/Accumulation.h>
 
+#include <ATen/OverrideUses.h>
+
 #include <array>
 #include <atomic>
 #include <utility>
@@ -28,7 +30,10 @@ void set_accumulation_default(const FormatEntry& entry, const Accumulation& poli
 }
 
 Accumulation accumulation_of(const FormatEntry& entry) {
-  if (override_policy) return *override_policy;
+  if (override_policy) {
+    ++override_uses().accumulation;
+    return *override_policy;
+  }
   const int id = entry.id; // who has a policy keeps its number
   const Accumulation* own = id >= 0 ? defaults[id].load(std::memory_order_acquire) : nullptr;
   return own ? *own : Accumulation{};

@@ -2,6 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/FewRandomBits.h>
+#include <ATen/OverrideUses.h>
 #include <ATen/native/formats/GpuKernels.h>
 
 #include <mutex>
@@ -11,6 +12,11 @@ namespace at::formats {
 static thread_local std::optional<Rounding> override_mode;
 static thread_local FewRandomBits override_bits;
 static thread_local std::optional<at::Generator> word_source;
+
+OverrideUses& override_uses() {
+  static thread_local OverrideUses uses;
+  return uses;
+}
 
 std::optional<Rounding> rounding_override() {
   return override_mode;
@@ -30,6 +36,7 @@ FewRandomBits set_few_bits_override(FewRandomBits bits) {
 
 void round_by_override(Format& format) {
   if (!override_mode) return;
+  ++override_uses().rounding;
   format.rounding = *override_mode;
   if (override_bits.count == 0 || format.rounding != Rounding::Stochastic) return;
   format.random_bits = override_bits.count;

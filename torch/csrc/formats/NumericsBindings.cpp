@@ -5,6 +5,7 @@
 #include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
 #include <ATen/MixedOperands.h>
+#include <ATen/OverrideUses.h>
 #include <ATen/native/formats/BlockChop.h>
 #include <ATen/native/formats/Chop.h>
 #include <ATen/native/formats/DrawnIntegers.h>
@@ -150,6 +151,9 @@ void bind_numerics(py::module_& m) {
   });
   m.def("rounding_override", &at::formats::rounding_override);
   m.def("set_rounding_override", &at::formats::set_rounding_override);
+  m.def("override_uses", [] { return std::pair(at::formats::override_uses().rounding, at::formats::override_uses().accumulation); });
+  m.def("count_rounding_use", [] { ++at::formats::override_uses().rounding; });
+  m.def("count_accumulation_use", [] { ++at::formats::override_uses().accumulation; });
   // As (number of bits, kind), (0, a) for none.
   using FewBits = c10::formats::FewBits;
   const auto pair_of = [](at::formats::FewRandomBits bits) { return std::pair(bits.count, bits.kind); };

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .. import _C
 from .._codes import bits_dtype
-from ..rounding import rounding
+from ..rounding import rounding_block
 from .table import Asking, Builtin, Extended, When
 
 
@@ -206,7 +206,7 @@ def _drawing_type(dtype: torch.dtype) -> torch.dtype:
 def _below_one(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Uniform on [0, 1), rounded toward zero, so that 1 never comes; below a posit's smallest number that is 0, against posits' own rule."""
     values = _zero_below_least(values, dtype)
-    with rounding("toward_zero"):
+    with rounding_block("toward_zero"):
         return values.to(dtype)
 
 

@@ -7,7 +7,7 @@ import functools
 import torch
 
 from .. import _C
-from ..accumulation import accumulate
+from ..accumulation import accumulation_block
 from ..formats import dtype as dtype_of
 from ..formats import format_of, with_rounding
 from ..interchange import codes, from_codes
@@ -32,7 +32,7 @@ class Arithmetic:
         if not fmt.fits_float:
             raise ValueError(f"expected a format whose values float32 has, for a program in float32, but got {_C.name_of(self.exact)}")
         self.native = fmt == binary32
-        self.policy = accumulate("format")
+        self.policy = accumulation_block("format")
 
     def enter(self, t: torch.Tensor) -> torch.Tensor:
         """A float32 tensor in the dtype, by no random rounding: operands that are no values of the format round to nearest."""

@@ -44,7 +44,8 @@ def refuse_unscaled(scale, applied: float | None) -> None:
     """An error for gradients of a loss that was not scaled."""
     if scale.is_on and applied is None:
         raise RuntimeError(
-            f"expected gradients of a loss scaled by {scale.factor:g}, but got a step without one; call scale(loss).backward() before step()"
+            f"expected gradients of a loss scaled by {scale.factor:g}, but got a step without one; with grad_scale, write "
+            "optimizer.scale(loss).backward() in place of loss.backward() before optimizer.step()"
         )
 
 
@@ -86,6 +87,17 @@ def refuse_parameter(p, weight, grad, master, scale) -> None:
         raise ValueError(f"expected masters of float64, in which {p.dtype} is computed, but got master=torch.float32; use master=torch.float64")
     for storage in (weight, grad, *([] if master is None else [master])):
         storage.check_shape(p.shape)
+
+
+def refuse_rounded_variance(groups: list, by_name: dict, state) -> None:
+    """Raises ValueError for RMSprop's ``centered=True`` beside rounded averages, whose difference has no root where it is below 0."""
+    for name in ("square_avg", "grad_avg"):
+        storage = by_name.get(name, state)
+        if not storage.is_exact and any(group.get("centered") for group in groups):
+            raise ValueError(
+                f"expected {name} in float32 with centered=True, but got state={storage}: the step takes the root of square_avg - grad_avg^2, which "
+                "rounding makes negative; use centered=False, or state={'momentum_buffer': ...}, which leaves both in float32"
+            )
 
 
 def refuse_masters(masters: dict, expected: dict) -> None:

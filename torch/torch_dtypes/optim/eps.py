@@ -10,7 +10,7 @@ import torch
 from .. import _C
 from .._arguments import said
 from .._caches import cached
-from ..rounding import rounding
+from ..rounding import rounding_block
 
 # These divide by the root of a mean of squares and add eps to the root. Squares below the smallest number are 0, of gradients up to its root.
 _ADD_TO_ROOT = {"adagrad", "adam", "nadam", "radam", "rmsprop"}
@@ -67,7 +67,7 @@ def is_zero(eps: float, dtype: torch.dtype, mode: str) -> bool:
     """Whether the number may be 0 in the dtype, rounded by a mode."""
     if mode not in _NEAREST:
         return eps < smallest(dtype) * (2 if mode == "up_down" else 1)  # which moves the smallest number to 0, too
-    with rounding(mode):
+    with rounding_block(mode):
         return torch.tensor(eps, dtype=torch.float64, device="cpu").to(dtype).item() == 0
 
 

@@ -6,6 +6,7 @@ numerical precision", ICML 2015, for stochastic updates; Zhang et al., "QPyTorch
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -15,10 +16,12 @@ from torch.optim import Optimizer
 from .. import _C
 from .._arguments import mode_name, said
 from .._codes import compute_type
-from ..rounding import rounding as rounding_block
+from ..rounding import rounding_block
 from . import checks
 from .closures import step_with
+from .curvature import link
 from .loss_scale import DynamicScale, Scale
+from .states import Fit, is_divisor
 from .storage import Storage, of_dtype, overflow_limit
 
 __all__ = ["LowPrecision"]
@@ -52,7 +55,8 @@ class LowPrecision(Optimizer):
             what the parameters' own dtype holds, which a format beside parameters of ours must be. float32 parameters hold any format's values.
         grad: the format in which gradients come to the step, still scaled. ``None``: the parameters' dtype, in which autograd made them.
         state: the format of the optimizer's states (momentum, second moments; not its counts of steps); or a dictionary of formats by
-            the states' names, ``{"exp_avg": "q52"}``, the others staying float32. In a dtype the tensors kept have that dtype.
+            the states' names, ``{"exp_avg": "q52"}``, the others staying float32. In a dtype the tensors kept have that dtype. A state that
+            steps divide by, or by its root, is never rounded to 0: a value above 0 becomes at least the smallest number at its place.
         master: the format of the weights that the update adds to: ``torch.float32``, another dtype, name or format (an accumulator, as
             ``"e6m9"``). Parameters are roundings of their masters from the beginning: where a format lacks their values, they change at once.
             ``None``: there are none, the parameters themselves are updated and rounded.
@@ -80,7 +84,7 @@ class LowPrecision(Optimizer):
         TypeError: no optimizer, one that needs sparse gradients, or something that is no format.
         ValueError: an unknown format or mode, a weight format that the parameters' dtype is not, masters of float32 for parameters that are
             computed in float64, a factor that float32 lacks, or its reciprocal, parameters that are not real floating-point tensors, a dynamic
-            scale around an optimizer that calls closures.
+            scale around an optimizer that calls closures, rounded states of ``RMSprop(centered=True)``.
 
     Example::
 
@@ -121,6 +125,7 @@ class LowPrecision(Optimizer):
         self._factor_saturated = False
         self._begin()
         with torch.no_grad():
+            checks.refuse_rounded_variance(self.param_groups, self._state_by_name, self._state)
             for p in self._parameters():
                 checks.refuse_parameter(p, self._weight, self._grad, self._master, self._scale)
             for p in self._parameters():
@@ -131,6 +136,7 @@ class LowPrecision(Optimizer):
     def _begin(self) -> None:
         super().__setstate__({"defaults": self.optimizer.defaults})  # hooks, and the profiler's name of step
         self._knows_states = not self._state.is_given  # whether there are any that state= rounds
+        self._fit = Fit()
 
     @property
     def param_groups(self):
@@ -166,6 +172,7 @@ class LowPrecision(Optimizer):
         self.optimizer.add_param_group(param_group)
         new = [p for p in self.param_groups[-1]["params"] if p not in known]
         try:
+            checks.refuse_rounded_variance(self.param_groups, self._state_by_name, self._state)
             for p in new:
                 checks.refuse_parameter(p, self._weight, self._grad, self._master, self._scale)
         except ValueError:
@@ -255,13 +262,15 @@ class LowPrecision(Optimizer):
         if inverse != 1:
             gradients = [g * inverse for g in gradients]
         working = {p: self._working(p, g) for p, g in zip(params, gradients, strict=True)}
+        link(working, inverse)
         self._run(working)
         if self._state_by_name and working:
             checks.refuse_state_names(self._state_by_name, [self.state.get(p) for p in working])
         if working and not self._knows_states:
             self._look_for_states(working)
-        for p, w in working.items():
-            self._keep(p, w)
+        with self._fit.step():
+            for p, w in working.items():
+                self._keep(p, w)
 
     def _gradient(self, p):
         """The gradient in the dtype of the step, rounded to the format of gradients, still scaled."""
@@ -340,7 +349,7 @@ class LowPrecision(Optimizer):
         w = w.detach()
         states = self.state.get(p)
         for name, value in states.items() if isinstance(states, dict) else ():
-            states[name] = self._of_state(p, name, value, lambda storage, t: storage.kept(t, self._mode))
+            states[name] = self._of_state(p, name, value, functools.partial(self._keep_state, name))
         storage, mode = self._weights_of(p), self._mode
         if p in self._masters:
             self._masters[p] = self._master.kept(w, mode)
@@ -348,6 +357,12 @@ class LowPrecision(Optimizer):
         if not (storage.is_exact and w.data_ptr() == p.data_ptr()):
             p.copy_(storage.kept(w, mode))
         self._versions[p] = checks.version(p)
+
+    def _keep_state(self, name, storage, values):
+        """Rounds a state; one that a step divides by is never rounded to 0."""
+        kept = storage.kept_positive(values, self._mode) if is_divisor(name, values) else storage.kept(values, self._mode)
+        self._fit.look(name, storage, values, kept)
+        return kept
 
     # Masters
 

@@ -11,7 +11,7 @@ from .. import _C
 from .._caches import cached
 from ..quantization import BlockFormat, FormatTarget, target
 from ..quantization.base import saturates
-from ..rounding import rounding as rounding_block
+from ..rounding import rounding_block
 
 _EXACT = (torch.float32, torch.float64)
 
@@ -53,6 +53,24 @@ class Storage:
 
     def kept(self, values: torch.Tensor, mode: str | None) -> torch.Tensor:
         """What is kept of float values: rounded once, by ``mode`` or the format's own. Values that are exact may be given back themselves."""
+        return self._rounded(values, mode, self._scale(values))
+
+    def kept_positive(self, values: torch.Tensor, mode: str | None) -> torch.Tensor:
+        """Keeps float values as ``kept`` does, but a value above 0 never as 0: it becomes the smallest number at its place.
+
+        That is the format's smallest positive number, times the scale of the value's block or tensor where there is one.
+        """
+        if self.is_exact:
+            return self.kept(values, mode)
+        scale = self._scale(values)
+        kept = self._rounded(values, mode, scale)
+        lost = (kept == 0) & (values > 0)
+        if not hasattr(values, "device_mesh") and not lost.any():  # of a DTensor, ranks must go the same way
+            return kept
+        return torch.where(lost, self._rounded(values, "up", scale), kept)
+
+    def _rounded(self, values: torch.Tensor, mode: str | None, scale: torch.Tensor | None) -> torch.Tensor:
+        """Rounds and keeps values, by the scale that ``_scale`` gave for them."""
         if self._is_ours:
             if mode is None:
                 return values.to(self.dtype)
@@ -60,7 +78,7 @@ class Storage:
                 return values.to(self.dtype)
         if self.target is not None:
             made = self.target.fitting(values.dim()) if isinstance(self.target, BlockFormat) else self.target
-            values = made.quantize(values, scale=self._scale(values), rounding=mode)
+            values = made.quantize(values, scale=scale, rounding=mode)
         return self.held(values)
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
@@ -69,8 +87,8 @@ class Storage:
             self.target.fitting(len(shape)).check_shape(shape)
 
     def _scale(self, values: torch.Tensor) -> torch.Tensor | None:
-        """Of integers: that of the tensor's largest magnitude."""
-        if not self.target.needs_scale:
+        """Returns the scale of the tensor's largest magnitude for integers, ``None`` for other formats."""
+        if self.target is None or not self.target.needs_scale:
             return None
         largest = torch.linalg.vector_norm(values, math.inf) if values.numel() else values.new_zeros(())
         scale = largest / self.target.full_scale

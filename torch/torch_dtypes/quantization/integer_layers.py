@@ -12,7 +12,7 @@ from torch import nn
 
 from .._derivatives import first_only
 from .._patterns import name_pattern
-from ..accumulation import accumulate
+from ..accumulation import accumulation_block
 from ..formats import fixed_format
 from . import product_operator
 from .base import is_recorded
@@ -78,7 +78,7 @@ class IntegerPlan:
         if bound <= high:
             return exact
         operands, sums = fixed_format(31, 0), fixed_format(self.bits - 1, 0)
-        with accumulate("format", accumulator=sums, fused=True):
+        with accumulation_block("format", accumulator=sums, fused=True):
             y = product(x.to(operands), weight.to(operands), None if bias is None else bias.to(operands), geometry)
         return torch.where(exact.isnan(), exact, y.to(torch.float64))  # fixed point has no NaN
 

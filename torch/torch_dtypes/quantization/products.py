@@ -13,7 +13,7 @@ from .. import _C
 from .._caches import cached
 from .._derivatives import first_only
 from .._policies import PRESETS
-from ..accumulation import Accumulation, accumulate, policy_of_native
+from ..accumulation import Accumulation, accumulation_block, policy_of_native
 from ..formats import dtype as dtype_of
 from ..formats import float_format, format_of
 from . import product_operator
@@ -210,7 +210,7 @@ class ProductPlan:
 
 @cached
 def _overrides(policies: tuple) -> tuple:
-    return tuple(accumulate(policy) for policy in policies)
+    return tuple(accumulation_block(policy) for policy in policies)
 
 
 def plan_of(rule: LayerRule, where: str) -> ProductPlan | None:
@@ -249,7 +249,10 @@ def plan_of_block(rule: LayerRule, one_product: bool) -> ProductPlan | None:
         ValueError: a policy that cannot be obeyed.
     """
     native = _C.accumulation_override()
-    return None if native is None else _plan_by(rule, policy_of_native(native), one_product)
+    if native is None:
+        return None
+    _C.count_accumulation_use()
+    return _plan_by(rule, policy_of_native(native), one_product)
 
 
 @cached

@@ -13,8 +13,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-import torch_dtypes
-
+from ..accumulation import accumulation_block
 from ..workbench.folders import occupied
 from ..workbench.provenance import command_line
 from . import options as check
@@ -114,7 +113,7 @@ def _train(options, ranks, held):
             described = _describe(options, config, data, trials, ranks)
         observations = Observations(trials, options["out"]) if options["observe"] else None
         comparison = Comparison(config, data, trials, described["seeds"], described, options["out"], observations, ranks)
-        with torch_dtypes.accumulate(options["policy"]) if options["policy"] else contextlib.nullcontext():
+        with accumulation_block(options["policy"]) if options["policy"] else contextlib.nullcontext():
             with agreed(ranks):
                 comparison.find_unused = _try_out(config, data, trials)
             if options["resume"]:

@@ -11,6 +11,7 @@ import torch
 
 import torch_dtypes
 
+from ..accumulation import accumulation_block
 from ..workbench.drawing import WIDTHS
 from .data import DATASETS, load_dataset
 from .loop import OPTIMIZERS, SCHEDULES
@@ -58,7 +59,7 @@ def data(ctx, param, value):
 def policy(ctx, param, value):
     if value:
         try:
-            with torch_dtypes.accumulate(value):
+            with accumulation_block(value):
                 pass
         except ValueError as error:
             raise click.BadParameter(str(error)) from error

@@ -57,7 +57,7 @@ def work(cell: Cell, folder: Path, base: Path | None, number: int = 0) -> None:
 def _trained(cell: Cell, folder: Path) -> Run:
     data, config = cell.data(), cell.config()
     quantises = cell.recipe in recipes.QUANTIZING  # then their rules say how products add up
-    with contextlib.nullcontext() if quantises or cell.accumulate == "machine" else accumulation.accumulate(cell.accumulate):
+    with contextlib.nullcontext() if quantises or cell.accumulate == "machine" else accumulation.accumulation_block(cell.accumulate):
         training = loop.Training(config, data, cell.number(), cell.seed, cell.recipe)
         checkpoint = folder / CHECKPOINT
         if checkpoint.exists():

@@ -10,7 +10,7 @@ import torch
 from ... import _C, _names
 from ..._arguments import set_rounding
 from ..._numbers import define
-from ...accumulation import accumulate, modes_of
+from ...accumulation import accumulation_block, modes_of
 from ...interchange import codes as codes_of
 from ...interchange import from_codes
 from ...quantization.targets import FormatTarget, target
@@ -79,7 +79,7 @@ class Job:
             raise ValueError(f"expected a count of at least 1, but got {self.count}")
 
     def _check_policy(self) -> None:
-        with accumulate(self.accumulate):
+        with accumulation_block(self.accumulate):
             drawing = sorted(modes_of(self._dtype()).intersection(_names.DRAWING_MODES))
             if drawing:
                 raise ValueError(
@@ -165,7 +165,7 @@ class Job:
         dtype = self._dtype()
         stored = torch.stack(columns, 1).to({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize])
         a, b = from_codes(stored, dtype).chunk(2, dim=1)
-        with accumulate(self.accumulate):
+        with accumulation_block(self.accumulate):
             made = torch.bmm(a.unsqueeze(1), b.unsqueeze(2)).flatten()
         codes = codes_of(made).to(torch.int64) & (2**self.operand.bits - 1)
         delivered = _C.decode_exact(self.result, codes)

@@ -142,3 +142,11 @@ def test_states_beyond_the_range_are_said():
         for _ in range(10):
             weight.grad = torch.tensor([1.0, 2.0, 3.0, 300.0])
             optimizer.step()
+
+
+@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True", "ignore:expected states in the range")
+@pytest.mark.parametrize("state", ["q52", "int8", "mxfp4"])
+def test_a_divisor_of_another_library_is_known_by_its_values(state):
+    _, reference = train_by(lambda params: AdaHessian(params, lr=0.01), torch.float32, create_graph=True)
+    losses, params = train_by(lambda params: LowPrecision(AdaHessian(params, lr=0.01), state=state), torch.float32, create_graph=True)
+    assert losses[-1] < losses[0] and max(p.abs().max() for p in params) < 2 * max(p.abs().max() for p in reference)

@@ -84,6 +84,7 @@ SELECTING = {
 
 
 @pytest.mark.parametrize("f", SELECTING.values(), ids=SELECTING)
+@pytest.mark.filterwarnings("ignore:expected something to be rounded")
 def test_what_only_moves_rounds_nothing(f):
     x = torch.tensor([0.5, 2.5, 2.5, 4.5])
     expected = f(x)
@@ -96,6 +97,7 @@ def test_what_only_moves_rounds_nothing(f):
 
 
 @pytest.mark.parametrize("f", [lambda x: x[1:3], lambda x: x[2], lambda x: x.reshape(2, 2).diagonal()], ids=["slice", "select", "diagonal"])
+@pytest.mark.filterwarnings("ignore:expected something to be rounded")
 def test_gradients_that_only_move_round_nothing(f):
     x = torch.tensor([0.5, 2.5, 2.5, 4.5]).to(torch.q43).requires_grad_()
     y = f(x)

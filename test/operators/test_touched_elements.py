@@ -87,6 +87,7 @@ def test_the_bits_are_those_of_the_whole_tensor(case, name):
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if "multiplying" not in case])
+@pytest.mark.filterwarnings("ignore:expected something to be rounded")
 def test_what_is_not_touched_does_not_move(case):
     """up_down moves every number that it rounds."""
     call = CASES[case][0]
@@ -116,6 +117,7 @@ SELECT = [
 
 
 @pytest.mark.parametrize("f", SELECT)
+@pytest.mark.filterwarnings("ignore:expected something to be rounded")
 def test_what_is_selected_does_not_move(f):
     x = torch.linspace(-3, 3, 12).to(torch.q43)
     expected = f(x)

@@ -119,20 +119,19 @@ def test_an_optimizer_that_takes_second_derivatives(scale):
 
 @pytest.mark.parametrize("state", ["posit8es0", "q43"])
 def test_a_format_that_does_not_fit_the_states_is_said_once(state):
+    """A second moment of 0.001 times the square of 0.02, in formats whose smallest numbers are 2^-6 and 2^-9."""
     weight = nn.Parameter(torch.ones(8))
+    weight.grad = torch.full((8,), 0.02)
     optimizer = LowPrecision(torch.optim.Adam([weight]), state=state)
+    with pytest.warns(UserWarning, match=f"8 of 8 numbers in exp_avg_sq are less than 1/1000 of .* state={state}.*mxfp8_e4m3") as said:
+        optimizer.step()
+    assert len(said) == 1 and said[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for i in range(12):
-            weight.grad = torch.full((8,), 1e-4 if i else 1.0)
-            if i == 9:
-                weight.grad = torch.full((8,), 1e-4)
-                optimizer.state[weight]["exp_avg_sq"].zero_()
-                with pytest.warns(UserWarning, match=f"8 of 8 numbers in exp_avg_sq are less than 1/100 of .* state={state}.*mxfp8_e4m3") as said:
-                    optimizer.step()
-                assert said[0].filename == __file__
-            else:
-                optimizer.step()
+        for _ in range(11):
+            optimizer.step()
+        for fitting in ("q52", "mxfp4", "int8", "posit16es2", torch.bfloat16):
+            LowPrecision(torch.optim.Adam([weight]), state=fitting).step()
 
 
 def test_states_beyond_the_range_are_said():
@@ -142,3 +141,11 @@ def test_states_beyond_the_range_are_said():
         for _ in range(10):
             weight.grad = torch.tensor([1.0, 2.0, 3.0, 300.0])
             optimizer.step()
+
+
+@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True", "ignore:expected states in the range")
+@pytest.mark.parametrize("state", ["q52", "int8", "mxfp4"])
+def test_a_divisor_of_another_library_is_known_by_its_values(state):
+    _, reference = train_by(lambda params: AdaHessian(params, lr=0.01), torch.float32, create_graph=True)
+    losses, params = train_by(lambda params: LowPrecision(AdaHessian(params, lr=0.01), state=state), torch.float32, create_graph=True)
+    assert losses[-1] < losses[0] and max(p.abs().max() for p in params) < 2 * max(p.abs().max() for p in reference)

@@ -13,8 +13,9 @@ _DIVISORS = ("exp_avg_sq", "max_exp_avg_sq", "exp_inf", "sum", "square_avg", "ro
 _OTHERS = (
     "exp_avg", "momentum_buffer", "grad_avg", "acc_delta", "prev", "step_size", "ax", "d", "prev_flat_grad", "old_dirs", "old_stps",
 )  # fmt: skip
-_CHECKED = (10, 100, 1000)  # steps of a process after which states are compared with what was computed
-_FAR = 100
+# Steps of a process after which states are looked at: after the first they are what was computed, and later ones may have overflowed.
+_CHECKED = (1, 10, 100, 1000)
+_FAR = 1000  # Adam's second moments grow by as much
 
 
 def is_divisor(name: str, values: torch.Tensor) -> bool:
@@ -28,7 +29,7 @@ def may_divide(name: str) -> bool:
 
 
 class Fit:
-    """Says once, of one optimizer, that a format does not fit a state: looked for after three of its steps in this process."""
+    """Says once, of one optimizer, that a format does not fit a state: looked for after four of its steps in this process."""
 
     def __init__(self) -> None:
         self._steps = 0

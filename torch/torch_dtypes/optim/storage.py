@@ -64,9 +64,10 @@ class Storage:
             return self.kept(values, mode)
         scale = self._scale(values)
         kept = self._rounded(values, mode, scale)
-        lost = (kept == 0) & (values > 0)
-        if not hasattr(values, "device_mesh") and not lost.any():  # of a DTensor, ranks must go the same way
+        # A GPU would be waited for, and the ranks of a DTensor must go the same way.
+        if values.is_cpu and not hasattr(values, "device_mesh") and kept.numel() and kept.amin() > 0:
             return kept
+        lost = (kept == 0) & (values > 0)
         return torch.where(lost, self._rounded(values, "up", scale), kept)
 
     def _rounded(self, values: torch.Tensor, mode: str | None, scale: torch.Tensor | None) -> torch.Tensor:

@@ -30,7 +30,7 @@ _moves = _Moves()
 
 def _stands_still(module: nn.Module, given: dict) -> torch.dtype | None:
     """The dtype of few digits to which a layer's running statistics came in training mode, or None."""
-    before, now = given.get("running_var"), module._buffers.get("running_var")
+    before, now = given.get("running_var"), dict(module._buffers.items()).get("running_var")  # a script module has no dict there
     if not module.training or not isinstance(before, torch.Tensor) or not isinstance(now, torch.Tensor) or now.dtype is before.dtype:
         return None
     fmt = _C.format_of(now.dtype)

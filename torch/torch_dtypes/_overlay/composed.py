@@ -94,7 +94,8 @@ def in_compute_dtype(stock: Callable) -> Callable:
 
     @functools.wraps(stock)
     def clip(parameters, max_norm, total_norm, foreach=None):
-        if isinstance(total_norm, torch.Tensor) and _C.is_format_tensor(total_norm):
+        # No format tensor is in a graph of Dynamo's, which could not trace the second test.
+        if not torch.compiler.is_dynamo_compiling() and _C.is_format_tensor(total_norm):
             total_norm = total_norm.to(compute_type(total_norm.dtype))
         return stock(parameters, max_norm, total_norm, foreach)
 

@@ -118,7 +118,7 @@ def traced_through(stock):
     """The list of files whose functions are traced through where a traced one calls them, with the package's that stand in front of stock ones."""
     from torch._dynamo.trace_rules import _as_posix_path
 
-    inside = ("conversion", "functions", "linear_cross_entropy", "printing", "table", "testing")
+    inside = ("composed", "conversion", "functions", "linear_cross_entropy", "printing", "table", "testing")
     collectives = os.path.join("integrations", "functional_collectives")
     modules = (*(os.path.join("_overlay", name) for name in inside), collectives, "_autocast", "chopping", "quantization", "training")
     package = os.path.dirname(os.path.dirname(__file__))

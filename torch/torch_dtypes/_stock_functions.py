@@ -5,8 +5,6 @@ Each returns None where stock's own is right. Beside a wheel hooks call them (_o
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch.nn import functional as F
 from torch.utils._python_dispatch import _disable_current_modes
@@ -87,12 +85,6 @@ def autocast_mask(mask):
         return mask
     own = _autocast_format(mask.device, mask.dtype)
     return mask if own is None else _within(mask.float(), own)
-
-
-def scripted_mask_value(like: torch.Tensor) -> float:
-    """What a script writes for minus infinity into a mask of a tensor's dtype: of ours, or one that autocast casts to ours."""
-    own = like.dtype if _C.format_of(like.dtype) is not None else _autocast_format(like.device, like.dtype)
-    return -math.inf if own is None else mask_value(own)
 
 
 def subsequent_mask(sz, device=None, dtype=None):

@@ -231,13 +231,6 @@ def _zero_below_least(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.where(values < least, 0.0, values) if least > 0 else values
 
 
-def drawn_for_graphs(make, args: tuple, kwargs: dict) -> torch.Tensor:
-    """rand, and rand_like of a stock tensor, by operators that say how they round, as graphs have them: the same numbers."""
-    dtype = kwargs["dtype"]
-    values = _zero_below_least(make(*args, **{**kwargs, "dtype": _drawing_type(dtype)}), dtype)
-    return torch.ops.torch_dtypes.chop(values, _C.name_of(dtype), "toward_zero").to(dtype)
-
-
 def sobol_points(engine, n=1, out=None, dtype=None):
     """SobolEngine.draw in a dtype of ours: the exact points, which float64 has, rounded toward zero as torch.rand's numbers are."""
     dtype = _C.get_default_format() if dtype is None else dtype

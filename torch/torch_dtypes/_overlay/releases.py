@@ -18,8 +18,6 @@ def since(release: str) -> str | None:
 # Reasons of rows.
 NO_DISTRIBUTED = None if torch.distributed.is_available() else "this build of PyTorch has no torch.distributed"
 NO_BOXED_BACKWARD = since("2.13")  # BackwardCFunction.apply_boxed
-NO_TABLE_OF_METHODS = since("2.15")  # torch._dynamo.variables.tensor.TensorVariable.tp_methods, beside the methods themselves
-NO_REUSE_OF_REGIONS = since("2.12")  # torch._dynamo.variables.invoke_subgraph
 NO_CHUNKED_CROSS_ENTROPY = since("2.13")  # linear_cross_entropy(options=...)
 
 # Differences in what all have.

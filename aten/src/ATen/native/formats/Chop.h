@@ -38,9 +38,6 @@ at::Tensor round_through(const at::Tensor& input, const std::optional<NamedForma
 // format's own.
 c10::formats::Format format_of_call(std::string_view name, std::optional<std::string_view> rounding);
 
-// The format of that name with its own mode.
-c10::formats::Format format_named(std::string_view name);
-
 // What makes a format of a name and a mode: Python's grammar of names.
 using FormatParser = c10::formats::Format (*)(std::string_view format, std::optional<std::string_view> rounding);
 void set_format_parser(FormatParser parse);

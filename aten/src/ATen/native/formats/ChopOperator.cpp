@@ -174,10 +174,6 @@ Format format_of_call(Name name, OptionalName rounding) {
   return format;
 }
 
-Format format_named(Name name) {
-  return read(name, {});
-}
-
 void set_format_parser(FormatParser parse) {
   parser = parse;
 }

@@ -164,13 +164,6 @@ void look_up(const at::Tensor& table, const at::Tensor& in, const at::Tensor& ou
   in.itemsize() == 1 ? look_up_as<uint8_t>(table, in, out) : look_up_as<uint16_t>(table, in, out);
 }
 
-void look_up(const void* table, const char* in, char* out, int itemsize, int64_t n) {
-  const auto as = [=]<typename Code>(Code) {
-    look_up_block(static_cast<const Code*>(table), reinterpret_cast<const Code*>(in), reinterpret_cast<Code*>(out), n);
-  };
-  itemsize == 1 ? as(uint8_t{}) : as(uint16_t{});
-}
-
 at::Tensor larger_operand(const at::Tensor& first, const at::Tensor& second) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   return at::maximum(first, second).masked_fill(first.isinf().logical_or(second.isinf()), nan);

@@ -67,7 +67,5 @@ class LastEncoded {
 };
 // out, which may be in: the results of in's codes. Both dense, with the same strides.
 void look_up(const at::Tensor& table, const at::Tensor& in, const at::Tensor& out);
-// The same of n codes of 1 or 2 bytes.
-void look_up(const void* table, const char* in, char* out, int itemsize, int64_t n);
 
 } // namespace at::formats

@@ -4,6 +4,7 @@
 // when the graph is made (_overlay/graphs.py).
 #include <torch/csrc/formats/FormatSearch.h>
 
+#include <ATen/FormatTensor.h>
 #include <c10/formats/FormatRegistry.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/formats/DtypeObject.h>
@@ -129,6 +130,7 @@ PyObject* format_in(PyObject*, PyObject* value) {
 }
 
 PyObject* format_in_tensors(PyObject*, PyObject* value) {
+  if (!at::formats::any_format_tensor()) Py_RETURN_NONE; // in this process, ever
   return name_of_found(Search(/*dtypes=*/false).find(value, 0, 0));
 }
 

@@ -74,18 +74,24 @@ def skipping(stock):
     from torch._dynamo import convert_frame, exc, trace_rules
     from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
 
+    # This call and those from it, but no later ones: the same code may get stock tensors next.
+    strategy = FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP)
+    reason = {"skip_reason": "it works on format tensors"} if SKIPS_HAVE_REASONS else {}
+    skip = ConvertFrameReturn(frame_exec_strategy=strategy, apply_to_code=False, **reason)
+
     @functools.wraps(stock)
     def call(self, frame, cache_entry, frame_state):
         name = _format_of_frame(frame)
-        if name is None or trace_rules.check(frame.f_code, **({"frame": frame} if SKIP_RULES_KNOW_FRAMES else {})):
+        if name is None:
             return stock(self, frame, cache_entry, frame_state)
-        if isinstance(self._torchdynamo_orig_backend, convert_frame.ConvertFrameAssert):  # fullgraph=True, strict export
-            raise exc.Unsupported(refusal("a whole graph", name), "number format")
-        _notice(name)
-        # This call and those from it, but no later ones: the same code may get stock tensors next.
-        strategy = FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP)
-        reason = {"skip_reason": f"torch.{name}"} if SKIPS_HAVE_REASONS else {}
-        return ConvertFrameReturn(frame_exec_strategy=strategy, apply_to_code=False, **reason)
+        whole = isinstance(self._torchdynamo_orig_backend, convert_frame.ConvertFrameAssert)  # fullgraph=True, strict export
+        if whole or not _noticed:  # the rules take longer than all else here, and frames that they leave alone are skipped in any case
+            if trace_rules.check(frame.f_code, **({"frame": frame} if SKIP_RULES_KNOW_FRAMES else {})):
+                return stock(self, frame, cache_entry, frame_state)
+            if whole:
+                raise exc.Unsupported(refusal("a whole graph", name), "number format")
+            _notice(name)
+        return skip
 
     return call
 

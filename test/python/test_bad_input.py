@@ -277,7 +277,7 @@ def test_errors_do_not_blame_pytorch(answers, call):
         (lambda: torch_dtypes.dtype("float32"), "expected the name of a number format, but got 'float32'"),
         (lambda: torch_dtypes.dtype(""), "expected the name of a number format, but got ''"),
         (lambda: torch_dtypes.dtype("posit16es2 "), "expected the name of a number format, but got 'posit16es2 '"),
-        (lambda: torch_dtypes.dtype("e4m3fn_saturate_bias8"), "another option behind 'e4m3fn_saturate', but got 'bias8'"),
+        (lambda: torch_dtypes.dtype("e4m3fn_saturate_saturate"), "another option behind 'e4m3fn_saturate', but got 'saturate'"),
         (lambda: torch_dtypes.dtype("posit" + "9" * 400 + "es1"), "expected"),
         (lambda: torch_dtypes.format_of("nothing"), "expected the name of a number format, but got 'nothing'"),
     ],

@@ -279,11 +279,17 @@ def test_neither_numpy_nor_jax_is_imported_for_a_tensor():
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda: chop("1", "q43"), TypeError, "a torch tensor, a NumPy or JAX array or a number"),
+        (lambda: chop("1", "q43"), TypeError, "a torch tensor, a NumPy or JAX array, a list, a pandas column or a number"),
         (lambda: chop(True, "q43"), TypeError, "bool"),
-        (lambda: chop(torch.ones(2, dtype=torch.int32), "q43"), TypeError, "torch.int32"),
+        (lambda: chop(torch.ones(2, dtype=torch.bool), "q43"), TypeError, "torch.bool"),
+        (lambda: chop(torch.tensor([0, 2**53 + 1]), "q43"), ValueError, "integers of at most 2.*53 .*, but got 9007199254740993"),
+        (lambda: chop(np.array([2**63], dtype=np.uint64), "q43"), ValueError, "but got 9223372036854775808"),
+        (lambda: chop([1, -(2**60)], "q43"), ValueError, "but got -1152921504606846976"),
+        (lambda: chop([[1], [1, 2]], "q43"), TypeError, "expected a list of numbers"),
+        (lambda: chop(["a"], "q43"), TypeError, "expected a list of numbers"),
+        (lambda: chop([True], "q43"), TypeError, "torch.bool"),
         (lambda: chop(torch.ones(2, dtype=torch.q43), "q43"), TypeError, "torch.q43"),
-        (lambda: chop(np.ones(2, dtype=np.int8), "q43"), TypeError, "int8"),
+        (lambda: chop(np.ones(2, dtype=bool), "q43"), TypeError, "bool"),
         (lambda: chop(1.0, torch.int8), TypeError, "or a stock floating one, but got torch.int8"),
         (lambda: chop(1.0, None), TypeError, "None"),
         (lambda: chop(1.0, "q99"), ValueError, "'q99'"),
@@ -297,3 +303,25 @@ def test_neither_numpy_nor_jax_is_imported_for_a_tensor():
 def test_errors(call, error, words):
     with pytest.raises(error, match=words):
         call()
+
+
+@pytest.mark.parametrize("number", ["q43", "posit8es1", "mxfp4"])
+def test_integers_lists_and_pandas_columns_are_taken_as_float64(number):
+    pandas = pytest.importorskip("pandas")
+    whole, broken = [1, 19, -300, 0, 7], [0.1, 19.0, -300.5, 3e-9, 7.7]
+    expected = chop(torch.tensor(whole, dtype=torch.float64), number)
+    for dtype in (torch.int64, torch.int32, torch.int16):
+        made = chop(torch.tensor(whole, dtype=dtype), number)
+        assert made.dtype is torch.float64 and torch.equal(made, expected)
+    made = chop(np.array(whole, dtype=">i4"), number)
+    assert made.dtype == np.float64 and made.tolist() == expected.tolist() == chop(whole, number)
+    assert chop(broken, number) == chop(np.array(broken), number).tolist()
+    for dtype, values in (("int64", whole), ("Int64", whole), ("float32", whole), ("float64", broken)):
+        column = pandas.Series(values, index=list("abcde"), name="x", dtype=dtype)
+        made = chop(column, number)
+        assert made.dtype == np.float64 and made.name == "x" and made.index.equals(column.index)
+        assert made.tolist() == chop(values, number)
+    for column in (pandas.Series(["a"]), pandas.Series([True]), pandas.Series([2**53 + 1])):
+        with pytest.raises((TypeError, ValueError), match="expected"):
+            chop(column, number)
+    assert np.isnan(chop(pandas.Series([None, 1], dtype="Int64"), "e4m3fn").iloc[0])

@@ -100,7 +100,7 @@ def test_showing_takes_no_dtype():
     [
         ((), ValueError, "at least one"),
         (("e9",), ValueError, "'e9'"),
-        (("posit16",), ValueError, "nearest names are 'posit16es"),
+        (("posit16es",), ValueError, "nearest names are 'posit16es"),
         (("mxfp8_e4m3",), ValueError, "but got mxfp8_e4m3, whose"),
         (("mxfp4",), ValueError, "show the format of its elements, 'e2m1finite'"),
         (("int8",), ValueError, "but got int8, whose"),

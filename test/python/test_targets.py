@@ -62,7 +62,7 @@ def test_what_is_no_target(value):
 
 def test_errors_list_the_nearest_names():
     with pytest.raises(ValueError, match="the nearest names are 'float8_e4m3fn"):
-        target("float8_e4m3")
+        target("float8_e4m3fm")
     with pytest.raises(ValueError, match="expected nbits from 2 to 64, but got 99"):
         target("posit<99,1>")
 

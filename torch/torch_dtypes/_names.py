@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Collection
 
 from . import _C
 from ._patterns import name_pattern
+from ._spellings import ALIASES, refuse_ambiguous
 
 ROUNDING_MODES = tuple(name for name, _, _ in _C.ROUNDING_MODES)
 DRAWING_MODES = frozenset(name for name, _, draws in _C.ROUNDING_MODES if draws)  # those that take random words
@@ -14,25 +16,28 @@ DRAWING_MODES = frozenset(name for name, _, draws in _C.ROUNDING_MODES if draws)
 # Pychop's numbers. Other libraries number differently, so names are the interface.
 PYCHOP_MODES = {number: name for name, number, _ in _C.ROUNDING_MODES if number}
 
-# Names that others gave to formats. Sources: Pychop, table 1; IEEE 754-2019, table 3.5, and C's names of the same; OCP Microscaling Formats 1.0,
-# section 5.3; Agrawal et al., "DLFloat: a 16-bit floating point format designed for deep learning training and inference", ARITH 2019.
-ALIASES = {
-    "fp16": "e5m10", "half": "e5m10", "h": "e5m10", "binary16": "e5m10", "bf16": "e8m7", "b": "e8m7", "fp32": "e8m23", "single": "e8m23",
-    "s": "e8m23", "binary32": "e8m23", "fp64": "e11m52", "double": "e11m52", "d": "e11m52", "binary64": "e11m52", "ocp_e4m3": "e4m3fn",
-    "ocp_e5m2": "q52", "ocp_e3m2": "e3m2finite", "ocp_e2m3": "e2m3finite", "ocp_e2m1": "e2m1finite", "dlfloat16": "e6m9fn_normal",
-}  # fmt: skip
-
 _TEMPLATE = name_pattern(r"(posit|float|fixed|ufixed)<(\d+), ?(\d+)>(.*)")
 _POSIT = name_pattern(r"posit(\d+)es(\d+)(?:_regime(\d+))?(_underflow)?(_saturate)?")
 _TAKUM = name_pattern(r"takum(\d+)_(linear|log)")
 _FLOAT = name_pattern(r"(u)?e(\d+)m(\d+)(fnuz|fn|finite|p3109)?(?:_bias(minus)?(\d+))?(_flush|_normal)?(_saturate|_propagate)?")
 _FIXED = name_pattern(r"(u)?fixed(\d+)_(\d+)(_symmetric|_wrap)?")
-_P3109 = name_pattern(r"[bB]inary(\d+)p(\d+)([su])([ef])")
+_P3109 = name_pattern(r"binary(\d+)p(\d+)([su])([ef])")
 _OPTIONS = name_pattern(r"(?s)(.+?)((?:_bias(?:minus)?\d+)?(?:_flush|_normal)?(?:_saturate|_propagate)?)")
 _OPTION_NAMES = ("flush", "normal", "saturate", "propagate", "underflow", "symmetric", "wrap")
 _SPECIALS = ("finite", "fn", "fnuz", "p3109")
 _OTHER_SPECIALS = name_pattern(r"(u?e\d+m\d+)_?([a-zA-Z]+[0-9]*)(.*)")
 _FEW_BITS = name_pattern(r"(.+)_(stochastic_[abc]\d+)")
+_IN_CAPITALS = re.compile(r"(?:.*[<,] ?)?(E4M3|E3M2|E2M3|E2M1)(?:[_,>].*)?")
+
+# What may stand behind a name, in the order in which the patterns of names have it; of each line one.
+_ORDER = (
+    r"regime\d+", r"size(?:all|\d+)(?:x(?:all|\d+))*", r"affine|symmetric|wrap", "narrow",
+    r"axis[minusx0-9]+|dim(?:minus)?\d+|tensor", r"emax(?:minus)?\d+",
+    "floor|ceil|even|rceil|nearest", "scaled", "nopad", r"bias(?:minus)?\d+", "flush|normal", "underflow", "saturate|propagate",
+    "|".join((*ROUNDING_MODES, r"stochastic_[abc]\d+")),
+)  # fmt: skip
+_LAST_OPTION = name_pattern(rf"(?s)(.+?)_({'|'.join(f'(?:{kind})' for kind in _ORDER)})")
+_OPTIONS_OF_A_KIND = tuple(name_pattern(kind) for kind in _ORDER)
 
 
 # Names of what is no format of this package, or of several, and what to do about each.
@@ -74,10 +79,16 @@ def hint(name: str) -> str:
     return ""
 
 
+def nearest_names(name: str, names: Collection[str]) -> str:
+    """The nearest of the names as the rest of a sentence, or nothing."""
+    near = difflib.get_close_matches(name, names, n=4, cutoff=0.5)
+    return f"; the nearest names are {', '.join(map(repr, near))}" if near else ""
+
+
 def close_option(head: str, rest: str) -> str:
     """The name that may have been meant, as a sentence, or nothing."""
     close = difflib.get_close_matches(rest, (*ROUNDING_MODES, *_OPTION_NAMES), 1)
-    return f" Did you mean '{head}_{close[0]}'?" if close else ""
+    return f" Did you mean '{head}_{close[0]}'?" if close and close[0] != rest else ""
 
 
 def standard_bias(fmt: _C.Format) -> int:
@@ -140,12 +151,32 @@ def split_rounding(name: str) -> tuple[str, str]:
     return name, "nearest_even"
 
 
+def split_options(name: str) -> tuple[str, list[str]]:
+    """A name without what stands behind it, and these options in their canonical order."""
+    options: list[str] = []
+    while match := _LAST_OPTION.fullmatch(name):
+        name = match[1]
+        options.insert(0, match[2])
+    return name, sorted(options, key=lambda option: next(i for i, kind in enumerate(_OPTIONS_OF_A_KIND) if kind.fullmatch(option)))
+
+
 def spelled(name: str) -> str:
-    """A name with parameters in brackets, as C++ has them (``posit<16,1>``), in this package's spelling."""
-    if not (match := _TEMPLATE.fullmatch(name)):
+    """A name in this package's spelling: in lower case, parameters in brackets (``posit<16,1>``) as the package has them, options in order.
+
+    Raises:
+        ValueError: a name by which two tools mean two formats.
+    """
+    if not name.isascii() or ":" in name:  # nobody's, or with a table's values behind it
         return name
-    kind, first, second, options = match.groups()
-    return {"posit": f"posit{first}es{second}", "float": f"e{first}m{second}"}.get(kind, f"{kind}{first}_{second}") + options
+    if match := _IN_CAPITALS.fullmatch(name):
+        refuse_ambiguous(match[1], name)
+    plain = name.lower()
+    if match := _TEMPLATE.fullmatch(plain):
+        kind, first, second, rest = match.groups()
+        plain = {"posit": f"posit{first}es{second}", "float": f"e{first}m{second}"}.get(kind, f"{kind}{first}_{second}") + rest
+    head, options = split_options(plain)
+    refuse_ambiguous(head, name)
+    return "_".join((head, *options))
 
 
 def by_parameters(name: str) -> str:

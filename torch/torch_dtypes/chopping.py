@@ -10,12 +10,13 @@ from typing import Any, overload
 import torch
 
 from . import _C, _integers
-from ._arguments import mode_name, mode_said, override_rounding
+from ._arguments import mode_name, mode_said, override_rounding, said
 from .formats import format_of, name_of_format
 
 __all__ = ["chop"]
 
 _TENSORS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
 
 
 _NAMES: dict[_C.Format, str] = {}
@@ -153,11 +154,13 @@ def _by_parts(x: torch.Tensor, rounded: Callable[[torch.Tensor], torch.Tensor]) 
 
 def _chop_tensor(x: torch.Tensor, name: str | Any, mode: str | None, flip_prob: float, generator: torch.Generator | None) -> torch.Tensor:
     if not isinstance(name, str):
-        return name.quantize(x, rounding=mode, generator=generator)
+        return name.quantize(_of_integers(x) if x.dtype in _INTEGERS else x, rounding=mode, generator=generator)
     if x.dtype.is_complex and not x.is_nested:
         return _by_parts(x, lambda parts: _chop_tensor(parts, name, mode, flip_prob, generator))
+    if x.dtype in _INTEGERS:
+        x = _of_integers(x)
     if x.dtype not in _TENSORS:
-        raise TypeError(f"expected a tensor of float16, bfloat16, float32 or float64 to chop, but got {x.dtype}")
+        raise TypeError(f"expected a tensor of floating-point numbers or integers to chop, but got {x.dtype}")
     try:
         return _C.chop(x, name, mode, flip_prob, generator)
     except NotImplementedError:
@@ -166,12 +169,29 @@ def _chop_tensor(x: torch.Tensor, name: str | Any, mode: str | None, flip_prob: 
         raise
 
 
+def _expect_within_float64(lowest: int, highest: int) -> None:
+    if max(-lowest, highest) > 2**53:
+        raise ValueError(
+            f"expected integers of at most 2**53 in an array or list, which float64 has exactly, but got {lowest if -lowest > highest else highest}; "
+            "chop each as a Python integer, or convert them to float64"
+        )
+
+
+def _of_integers(x):
+    """A tensor's or an array's integers as float64."""
+    if x.itemsize == 8 and 0 not in x.shape:
+        _expect_within_float64(int(x.min()), int(x.max()))
+    return x.double() if isinstance(x, torch.Tensor) else x.astype(float)
+
+
 def _chop_numpy(x, name: str, mode: str | None, flip_prob: float, generator: torch.Generator | None):
     import numpy as np
 
+    if x.dtype.kind in "iu":
+        x = _of_integers(x)
     dtype = x.dtype.newbyteorder("=")
     if dtype not in (np.float16, np.float32, np.float64, np.complex64, np.complex128):
-        raise TypeError(f"expected an array of float16, float32, float64, complex64 or complex128 to chop, but got {x.dtype}")
+        raise TypeError(f"expected an array of float16, float32, float64, complex64, complex128 or integers to chop, but got {x.dtype}")
     # torch takes native byte order, writeable memory and strides that are not negative.
     native = np.ascontiguousarray(x, dtype=dtype)
     source = native if native.flags.writeable else native.copy()
@@ -192,6 +212,8 @@ def _chop_jax(x, name: str, mode: str | None, of_block: bool, flip_prob: float, 
     import jax
     import numpy as np
 
+    if not jax.numpy.issubdtype(x.dtype, jax.numpy.inexact):
+        raise TypeError(f"expected a JAX array of floating-point numbers to chop, but got {x.dtype}")
     if jax.numpy.iscomplexobj(x):
         return jax.lax.complex(*(_chop_jax(part, name, mode, of_block, flip_prob, generator) for part in (x.real, x.imag)))
     if not isinstance(x, jax.core.Tracer):
@@ -213,6 +235,34 @@ def _chop_jax(x, name: str, mode: str | None, of_block: bool, flip_prob: float, 
     return chopped(x)
 
 
+def _chop_list(x: list, name: str, mode: str | None, flip_prob: float, generator: torch.Generator | None) -> list:
+    try:
+        made = torch.tensor(x, device="cpu")
+        if made.dtype not in (torch.int64, torch.bool):  # of fractions: in which lists have them
+            made = torch.tensor(x, dtype=torch.complex128 if made.is_complex() else torch.float64, device="cpu")
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"expected a list of numbers, or of such lists of one length, to chop, but got {said(x)}: {error}") from error
+    return _chop_tensor(made, name, mode, flip_prob, generator).tolist()
+
+
+def _is_column(x: object) -> bool:
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(x, pandas.Series)
+
+
+def _chop_column(x, name: str, mode: str | None, flip_prob: float, generator: torch.Generator | None):
+    import numpy as np
+    import pandas as pd
+
+    if not pd.api.types.is_numeric_dtype(x.dtype) or pd.api.types.is_bool_dtype(x.dtype):
+        raise TypeError(f"expected a column of numbers to chop, but got one of {x.dtype}")
+    if pd.api.types.is_integer_dtype(x.dtype) and x.count():
+        _expect_within_float64(int(x.min()), int(x.max()))
+    missing = {} if isinstance(x.dtype, np.dtype) else {"na_value": np.nan}  # of a nullable column
+    values = x.to_numpy(dtype=None if x.dtype.kind == "c" else np.float64, **missing)
+    return pd.Series(_chop_numpy(values, name, mode, flip_prob, generator), index=x.index, name=x.name)
+
+
 def _is_jax(x: object) -> bool:
     jax = sys.modules.get("jax")
     return jax is not None and isinstance(x, jax.Array)
@@ -220,7 +270,7 @@ def _is_jax(x: object) -> bool:
 
 def _is_numpy(x: object) -> bool:
     numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(x, (numpy.ndarray, numpy.inexact))
+    return numpy is not None and isinstance(x, (numpy.ndarray, numpy.number))
 
 
 @overload
@@ -274,11 +324,12 @@ def chop(
     Args:
         x: a torch tensor of float16, bfloat16, float32 or float64, or of complex numbers (not for blocks and integers with scales); a NumPy array or
             JAX array of those that they have; or a number (the result is a float, of a complex one complex). The result is of the same kind,
-            type and shape. No memory is copied on the way in or out, but for arrays that torch cannot see (read-only or byte-swapped ones) and
-            for the two half types, which are rounded as float32 and whose result rounds to the half type where that lacks the value. Under
-            ``jax.jit`` a call goes back to the host (``pure_callback``), which JAX may repeat or drop: draw stochastic roundings outside of it. It
-            rounds by the block that is open when it runs, whichever it was traced in; where JAX runs it on a thread of its own, no block is seen,
-            and the mode goes by ``rounding=``.
+            type and shape. Tensors and NumPy arrays of integers, lists and pandas columns are taken as float64, which the result has then; an
+            integer beyond 2^53 in one is an error. No memory is copied on the way in or out, but for arrays that torch cannot see (read-only or
+            byte-swapped ones) and for the two half types, which are rounded as float32 and whose result rounds to the half type where that lacks
+            the value. Under ``jax.jit`` a call goes back to the host (``pure_callback``), which JAX may repeat or drop: draw stochastic roundings
+            outside of it. It rounds by the block that is open when it runs, whichever it was traced in; where JAX runs it on a thread of its own,
+            no block is seen, and the mode goes by ``rounding=``.
         D: a dtype of this package or a stock floating one, or the name of a format (any that ``torch_dtypes.target`` takes), or a
             format; or blocks with scales of their own, by name (``"mxfp8_e4m3"``) or as a target (``block_format``). Names and formats take
             none of the process's 64 dtypes, so sweeps over thousands of formats are possible. (A format, or a generator, is not for
@@ -323,6 +374,10 @@ def chop(
     if _is_numpy(x):
         result = _chop_numpy(x, name, mode, flip_prob, generator)
         return result if x.shape else result[()]
+    if isinstance(x, list):
+        return _chop_list(x, name, mode, flip_prob, generator)
+    if _is_column(x):
+        return _chop_column(x, name, mode, flip_prob, generator)
     if _is_jax(x):
         return _chop_jax(x, name, mode, rounding is None and mode is not None, flip_prob, generator)
     if isinstance(x, (int, float)) and not isinstance(x, bool):
@@ -331,4 +386,4 @@ def chop(
         return _chop_tensor(torch.tensor(x, dtype=torch.float64, device="cpu"), name, mode, flip_prob, generator).item()
     if isinstance(x, complex):
         return _chop_tensor(torch.tensor(x, dtype=torch.complex128, device="cpu"), name, mode, flip_prob, generator).item()
-    raise TypeError(f"expected a torch tensor, a NumPy or JAX array or a number to chop, but got {type(x).__name__}")
+    raise TypeError(f"expected a torch tensor, a NumPy or JAX array, a list, a pandas column or a number to chop, but got {type(x).__name__}")

@@ -13,6 +13,7 @@ from . import _C, _names, _numbers
 from ._arguments import boolean, choice, integer, said, set_rounding
 from ._numbers import define
 from ._serialization import rebuild_format
+from ._spellings import ALIASES
 from .tables import constructors, lns_format, making, table_format, takum_format
 
 __all__ = [
@@ -274,10 +275,11 @@ def dtype(name: str | torch.dtype) -> torch.dtype:
     ``e<exp_bits>m<man_bits>[fn|finite|fnuz|p3109][_bias[minus]<bias>][_flush][_saturate]``,
     ``[u]fixed<int_bits>_<frac_bits>[_symmetric|_wrap]``, ``takum<nbits>_linear``, ``takum<nbits>_log``, each with
     ``_<rounding mode>`` behind it where that is not nearest_even.
-    Other names: ``posit<16,1>``, ``float<5,10>``, ``[u]fixed<8,8>``; fp16, bf16, fp32, fp64, half, single, double, IEEE 754's binary16, binary32,
-    binary64 and Pychop's h, b, s, d (formats of this package, not the stock dtypes), OCP's ``ocp_e4m3``, ``ocp_e5m2``, ``ocp_e3m2``, ``ocp_e2m3``,
-    ``ocp_e2m1``, and IEEE P3109's ``binary<K>p<P>se`` (with infinities) and ``...sf`` (finite).
-    A float's options go behind any of its names: ``q43_flush``, ``fp16_saturate``, ``binary8p4se_saturate``.
+    Other names: ``posit<16,1>``, ``float<5,10>``, ``[u]fixed<8,8>``; IEEE P3109's ``binary<K>p<P>se`` (with infinities) and ``...sf`` (finite);
+    and other tools' spellings (formats of this package, not the stock dtypes), which docs/reference/spellings.md lists: ``fp16``, ``half``,
+    ``bf16``, ``ocp_e4m3``, ``float8_e4m3``. A float's options go behind any of its names: ``q43_flush``, ``fp16_saturate``,
+    ``binary8p4se_saturate``. Options stand in any order, and case is ignored, but where a standard's capitals name another format
+    (``E4M3``): such a name, and one that two tools give to two formats, is an error that shows both.
 
     Args:
         name: as above, or a dtype of this package.
@@ -334,9 +336,10 @@ def _format_of_name(name: str) -> _C.Format:
             f"expected a rounding mode or another option behind {head!r}, but got {rest!r} in {name!r}.{meant} The modes are "
             f"{', '.join(_names.ROUNDING_MODES)}; torch_dtypes.dtype says the options"
         )
-    known = ", ".join(_C.name_of(d) for d in builtin_dtypes())
+    known = [_C.name_of(d) for d in builtin_dtypes()]
+    near = _names.nearest_names(base, [*known, *ALIASES, "e4m3fn", "e4m3fn_saturate", "fixed8_8", "takum16_linear", *making.known_names()])
     raise ValueError(
-        f"expected the name of a number format, but got {name!r}. Built in: {known}; others by their parameters, "
+        f"expected the name of a number format, but got {name!r}{near}. Built in: {', '.join(known)}; others by their parameters, "
         f"as 'posit12es1', 'e5m5', 'e4m3fn_saturate' or 'fixed8_8', with a rounding mode as in 'q43_stochastic'{_names.hint(base)}"
     )
 

@@ -12,7 +12,14 @@ from .suites import DEFAULT_SUITES, SUITES
 @click.command(short_help="Compare speed and memory with stock PyTorch's.")
 @click.option("--suite", "suites", multiple=True, type=click.Choice([*SUITES, ALL]), help="Repeat for several. Default: all but peers, scaling.")
 @click.option("--threads", multiple=True, type=click.IntRange(1), help="CPU threads; repeat for several. Default: 1, and torch's own choice.")
-@click.option("--dtype", "dtypes", multiple=True, metavar="NAME", help="In place of a suite's own dtypes (peers keeps its own); repeat for several.")
+@click.option(
+    "--dtype",
+    "dtypes",
+    multiple=True,
+    metavar="NAME",
+    callback=check.named_formats,
+    help="In place of a suite's own dtypes (peers keeps its own); repeat for several.",
+)
 @click.option("--rounds", type=click.IntRange(1), help="Timings of each case. Default: set by the suite.")
 @click.option("--quick", is_flag=True, help="Fewer timings; rough figures.")
 @click.option("--out", type=click.Path(), metavar="DIR", help="Folder for bench.html, bench.json and charts.")

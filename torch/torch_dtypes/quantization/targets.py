@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 from dataclasses import dataclass, field
 
@@ -11,10 +10,12 @@ import torch
 from .. import _C, _names
 from .._arguments import set_rounding
 from .._caches import cached
+from .._spellings import ALIASES, AMBIGUOUS
 from .._torch_version import FLOAT8_CASTS_SATURATE
 from ..chopping import chop
 from ..formats import builtin_dtypes, format_of
 from ..formats import dtype as dtype_of
+from ..tables import making
 from . import blocks, integers
 from .base import (
     Target,
@@ -139,8 +140,7 @@ def _of_name(name: str) -> Target:
         if _names.parse(_names.by_parameters(_names.split_rounding(plain)[0])):
             raise  # such a name, with impossible parameters
         names, hint = [*known_names()], _names.hint(plain)
-        near = difflib.get_close_matches(plain, names, n=4, cutoff=0.5)
-        what = f"; the nearest names are {', '.join(map(repr, near))}" if near else f"; names are {', '.join(map(repr, names))}"
+        what = _names.nearest_names(plain, names) or f"; names are {', '.join(map(repr, names))}"
         meant = hint if hint.endswith("?") else what + "."
         raise ValueError(
             f"expected the name of something to round to, but got {name!r}{meant} Formats by their parameters are names too: 'posit12es1', 'e5m5', "
@@ -154,7 +154,11 @@ def target_of_chop(D: object) -> Target | None:
         return D
     if not isinstance(D, str):
         return None
-    if (blocks_or_integers := shared_scale(D.removeprefix("torch."))) is not None:
+    try:
+        plain = _names.spelled(D.removeprefix("torch."))
+    except ValueError:  # of two formats, which format_of says
+        return None
+    if (blocks_or_integers := shared_scale(plain)) is not None:
         return blocks_or_integers
     try:
         format_of(D)
@@ -168,7 +172,18 @@ def target_of_chop(D: object) -> Target | None:
 
 def known_names() -> tuple[str, ...]:
     """Names that need no parameters, or show how they look."""
-    return (*(_C.name_of(d) for d in builtin_dtypes()), *_STOCK, *_names.ALIASES, "int8", "uint8", "int4", "uint4", "int16", *blocks.PRESETS, "bfp8")
+    formats = (*(_C.name_of(d) for d in builtin_dtypes()), *_STOCK, *ALIASES, *making.known_names())
+    return (*formats, "int8", "uint8", "int4", "uint4", "int16", *blocks.PRESETS, "bfp8")
+
+
+def is_taken(name: str) -> bool:
+    """Whether a name means a format, blocks, integers, a stock object of torch, or several of these."""
+    if hasattr(torch, name) or name in AMBIGUOUS or _names.hint(name):
+        return True
+    try:
+        return bool(target(name))
+    except ValueError:
+        return bool(_names.parse(name))  # with impossible parameters
 
 
 class _Traced:

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from .. import _C, _numbers
+from .. import _C, _names, _numbers
 from .._arguments import index_of, said, set_rounding
 from .._patterns import name_pattern
 from .definition import MAX_VALUES, TIES, Definition, End, of_text
 
 _BY_CONTENT = name_pattern(r"table\d+_[0-9a-f]{16}")
-_made: dict[str, Definition] = {}  # by name, of tables that are named by their content
+_OWN_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+_made: dict[str, Definition] = {}  # by name, of tables that are named by their content or by a user
 _formats: dict[str, _C.Format] = {}  # by name, of every table that was asked for
 _named: dict[str, tuple[re.Pattern, Callable[..., Definition]]] = {}
 
@@ -48,6 +49,11 @@ def format_of_name(name: str) -> _C.Format | None:
     return None
 
 
+def known_names() -> list[str]:
+    """The names of tables that need no parameters, or that a user gave."""
+    return [name for name in (*_named, *_made) if name.isidentifier() and not _BY_CONTENT.fullmatch(name)]
+
+
 def refuse_unknown(name: str) -> None:
     """An error for the name of a table by its content that this process does not know."""
     if _BY_CONTENT.fullmatch(name):
@@ -65,9 +71,10 @@ def define_once(name: str, define: Callable[[], Definition]) -> _C.Format:
 
 
 def written_name(name: str) -> str:
-    """A dtype's name as files and other processes get it: a table named by its content has the content behind a colon."""
-    match = _BY_CONTENT.match(name)
-    return f"{name}:{_text(match[0])}" if match else name
+    """A dtype's name as files and other processes get it: that of a table which only this process knows has the content behind a colon."""
+    name = _names.spelled(name)
+    base, _ = _names.split_rounding(name)
+    return f"{name}:{_text(base)}" if base in _made else name
 
 
 @functools.lru_cache(maxsize=64)
@@ -75,20 +82,54 @@ def _text(name: str) -> str:
     return _made[name].text()
 
 
+def content_of(name: str) -> str | None:
+    """What names the values of a table that a user has named; None: another format."""
+    base, _ = _names.split_rounding(_names.spelled(name))
+    return _made[base].name() if base in _made and not _BY_CONTENT.fullmatch(base) else None
+
+
 def learn(written: str) -> str:
     """The name within a written name, whose table is known from now on."""
     name, colon, text = written.partition(":")
     if not colon:
         return name
-    match = _BY_CONTENT.match(name)
-    if match and match[0] in _made:
+    base, _ = _names.split_rounding(name)
+    if base in _made and _text(base) == text:
         return name
     definition = of_text(text)
-    if not match or match[0] != definition.name():
-        raise ValueError(f"expected {name} to name the values that stand behind it, but they are {definition.name()}'s: the text is damaged")
-    _checked(definition)
-    _made[match[0]] = definition
+    _keep(base, definition)
     return name
+
+
+def _keep(name: str, definition: Definition) -> None:
+    """Makes a table known by a name.
+
+    Raises:
+        ValueError: the name is that of another format, or can be none.
+    """
+    if name in _made:
+        if _made[name].content() != definition.content():
+            raise ValueError(f"expected one table of the name {name!r}, but got other values than it has in this process; take another")
+        return
+    if not _BY_CONTENT.fullmatch(name):
+        _expect_free(name)
+    elif name != definition.name():
+        raise ValueError(f"expected {name} to name the values that stand behind it, but they are {definition.name()}'s: the text is damaged")
+    _made[name] = _checked(definition)
+
+
+def _expect_free(name: str) -> None:
+    from ..quantization.targets import is_taken  # which knows every name, and imports this module
+
+    if not _OWN_NAME.fullmatch(name) or len(name) > 64:
+        raise ValueError(
+            f"expected a name of at most 64 lower-case letters, digits and single underscores, a letter first, but got {name!r}; case is ignored"
+        )
+    head, options = _names.split_options(name)
+    if options:
+        raise ValueError(f"expected a name that ends in no option, but got {name!r}, which says {head!r} with {', '.join(options)}; take another")
+    if is_taken(name):
+        raise ValueError(f"expected a name that no format has, but got {name!r}, which means something already; take another name")
 
 
 # ---- a user's table ----
@@ -275,6 +316,7 @@ def table_format(
     boundaries: object = None,
     overflow: str | int | tuple[int, int] | None = None,
     rounding: str | int = "nearest_even",
+    name: str | None = None,
 ) -> torch.dtype:
     """The dtype whose code i means ``values[i]``: any set of at most 2^16 numbers.
 
@@ -298,9 +340,12 @@ def table_format(
         overflow: ``"saturate"``: to the outermost value, infinities too. ``"infinity"``: to inf and -inf, which the values must have, from half a
             step beyond the outermost value on (the default where they are among the values). ``"nan"``. A code, or two: below and above.
         rounding: a mode, as ``with_rounding`` takes it.
+        name: the format's own name, in place of that by content: ``"acme8"``, which every function and report of the process then knows. Files
+            and other processes get it with the values.
 
     Raises:
-        ValueError: values twice, too many, too few, or beyond float64's normal numbers; boundaries that do not fit; an impossible code.
+        ValueError: values twice, too many, too few, or beyond float64's normal numbers; boundaries that do not fit; an impossible code; a name
+            that exists, or that has other values in this process.
         TypeError: a parameter of another type.
 
     Example::
@@ -310,8 +355,10 @@ def table_format(
         tensor([ 0.,  1., -1.])
     """
     definition = define(values, nan, ties, boundaries, overflow)
-    name = definition.name()
-    _made[name] = definition
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"expected a name as a string, but got {said(name)}")
+    name = definition.name() if name is None else name
+    _keep(name, definition)
     fmt = definition.format(name)
     set_rounding(fmt, rounding)
     return _numbers.define(fmt)

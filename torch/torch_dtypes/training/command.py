@@ -13,7 +13,10 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+import torch_dtypes
+
 from ..accumulation import accumulation_block
+from ..tables.making import content_of
 from ..workbench.folders import occupied
 from ..workbench.provenance import command_line
 from . import options as check
@@ -46,8 +49,9 @@ from .together import Command, agree, agreed, end, joined
     default=("posit16es2",),
     show_default=True,
     metavar="NAME",
-    help="Dtype to train in: posit16es2, e5m7, posit12es1, fixed8_8, ...; repeat for several. For mixed, qat and ptq also blocks and integers: "
-    "mxfp8_e4m3, int8.",
+    callback=check.named_formats,
+    help="Dtype to train in: posit16es2, e5m7, posit12es1, fixed8_8, acme8=acme8.txt (a file of values), ...; repeat for several. For mixed, qat and "
+    "ptq also blocks and integers: mxfp8_e4m3, int8.",
 )
 @check.recipe_options
 @click.option(
@@ -224,6 +228,8 @@ def _or_click_error(function, *arguments):
 def _describe(options, config, data, trials, ranks):
     """Plain data that says what the comparison was, for results.json."""
     several = {"ranks": ranks.size} if ranks.size > 1 else {}
+    if tables := {trial.name: content for trial in trials if (content := content_of(trial.name))}:
+        several["tables"] = tables  # what a user's names mean
     return (
         asdict(config)
         | several

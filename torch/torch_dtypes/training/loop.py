@@ -44,7 +44,7 @@ def resolve_dtype(name):
         ValueError: for an unknown name, or a dtype in which nothing can be trained.
     """
     name = name.removeprefix("torch.")
-    dtype = getattr(torch, name, None)
+    dtype = getattr(torch, name.lower(), None)
     if not isinstance(dtype, torch.dtype):
         import torch_dtypes
 

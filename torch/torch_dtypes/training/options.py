@@ -78,10 +78,33 @@ def loss_scale(ctx, param, value):
     return number
 
 
+def named(value):
+    """A format's name; of ``acme8=acme8.txt``, a proposal's and the file of its values, the name, which means these from now on.
+
+    Raises:
+        ValueError: a file that has no such values, or a name that exists.
+    """
+    name, given, path = value.partition("=") if "<" not in value else (value, "", "")
+    if given:
+        torch_dtypes.table_format(path, name=name)
+    return name
+
+
+def named_formats(ctx, param, values):
+    """The names of formats, of which one may be ``acme8=acme8.txt``."""
+    if values is None:
+        return None
+    try:
+        return named(values) if isinstance(values, str) else tuple(named(value) for value in values)
+    except (TypeError, ValueError) as error:
+        raise click.BadParameter(str(error)) from error
+
+
 def number_format(ctx, param, value):
     """The name of a format that an optimizer can keep values in."""
     if value in (None, "none", "float32"):
         return value
+    value = named_formats(ctx, param, value)
     try:
         torch_dtypes.target(value)
     except ValueError as error:

@@ -23,6 +23,7 @@ from .study import METRICS, Study
 
 
 def _formats(ctx, param, values):
+    values = check.named_formats(ctx, param, values)
     try:
         targets_of(values)
     except (TypeError, ValueError) as error:

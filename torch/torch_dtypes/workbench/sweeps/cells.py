@@ -12,6 +12,7 @@ import torch
 
 from ...formats import dtype as dtype_of
 from ...quantization.targets import FormatTarget, Target, target
+from ...tables.making import content_of
 from ...training.data import Dataset, load_dataset
 from ...training.recipes import AFTER, QUANTIZING, THROUGHOUT
 from ...training.records import Config
@@ -96,6 +97,8 @@ class Cell:
             del settings["device"]  # outcomes of before there was another keep their names
         if self._is_carried:
             definition["carried"] = True  # a folder may have an outcome in the stock dtype, whose sums heeded no policy
+        if table := content_of(self.format):
+            definition["table"] = table  # what a user's name means
         text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -28,6 +28,7 @@ def _rounding(ctx, param, values):
 
 
 def _formats(ctx, param, values):
+    values = check.named_formats(ctx, param, values)
     for value in values:
         try:
             target(value)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from ...tables.making import written_name
 from .cells import Cell
 from .work import LOG, OUTCOME, outcome
 
@@ -35,7 +36,7 @@ class Server:
         """
         (folder / OUTCOME).unlink(missing_ok=True)
         where = {"folder": str(folder), "base": None if base is None else str(base)}
-        request = {"cell": cell.definition(), **where, "limit": limit, "number": self._number}
+        request = {"cell": cell.definition(), "format": written_name(cell.format), **where, "limit": limit, "number": self._number}
         status = self._asked(json.dumps(request) + "\n")
         if (folder / OUTCOME).exists():
             return json.loads((folder / OUTCOME).read_text(encoding="utf-8"))

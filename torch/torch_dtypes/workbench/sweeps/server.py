@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch._dynamo  # noqa: F401  which every optimizer imports when it is made: here once, and not in each cell
 
+from ...tables.making import learn
 from .cells import Cell
 from .work import LOG, work
 
@@ -62,6 +63,7 @@ def _child(request: dict) -> int:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     if request["limit"]:
         signal.alarm(request["limit"])  # also where Python does not get to run
+    learn(request["format"])
     work(Cell.of(request["cell"]), folder, None if request["base"] is None else Path(request["base"]), request["number"])
     sys.stdout.flush()
     sys.stderr.flush()

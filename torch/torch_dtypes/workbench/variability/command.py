@@ -51,7 +51,8 @@ def _share(ctx, param, value):
     metavar="NAME",
     help="The rounding of every operation; stochastic_a4 has 4 random bits.",
 )
-@click.option("--format", "number_format", default="e8m23", show_default=True, metavar="NAME", help="What results are rounded to; e8m23 is float32.")
+@click.option("--format", "number_format", default="e8m23", show_default=True, metavar="NAME", callback=check.named_formats,
+              help="What results are rounded to; e8m23 is float32.")  # fmt: skip
 @click.option("--dot-products", is_flag=True, help="Round every product and sum within dot products too. Slow.")
 @click.option("--probability", type=float, default=0.95, show_default=True, callback=_share, help="Of digits that a further run confirms.")
 @click.option("--confidence", type=float, default=0.95, show_default=True, callback=_share, help="Of that statement.")

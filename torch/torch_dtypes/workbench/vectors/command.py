@@ -8,7 +8,7 @@ import tempfile
 import click
 
 from ..._arguments import mode_written
-from ...training.options import is_given
+from ...training.options import is_given, named_formats
 from ..folders import is_special
 from .files import put, write
 from .lines import KINDS
@@ -35,10 +35,10 @@ def _file(ctx, param, path):
 
 
 @click.command(short_help="Write golden vectors: operands, results and flags as codes.")
-@click.argument("format", metavar="FORMAT")
+@click.argument("format", metavar="FORMAT", callback=named_formats)
 @click.option("--op", "operation", type=click.Choice(OPERATIONS), required=True, help="The operation.")
 @click.option("--mode", metavar="MODE", help="A deterministic rounding mode, or Pychop's number; default: the format's own.")
-@click.option("--to", metavar="FORMAT", help="Of cast: the format of the results.")
+@click.option("--to", metavar="FORMAT", callback=named_formats, help="Of cast: the format of the results.")
 @click.option("--terms", type=int, metavar="N", help="Of dot: how many products are added.")
 @click.option("--accumulate", default="machine", show_default=True, metavar="POLICY",
               help="Of dot: machine, exact, chunked(32), format(accumulator=e5m7), ...")  # fmt: skip

@@ -117,12 +117,23 @@ class Asking(Builtin):
         return _asking_classes(self.implementation, skipped=int(isinstance(owner, type)))
 
 
-def _asking_first(stock: Callable, implementation: Callable, ends_graph: Callable | None, is_node: bool) -> Callable:
+def _asking_first(stock: Callable, implementation: Callable, ends_graph: Callable | None, is_node: bool, of_first: bool) -> Callable:
+    is_ours = _C.is_format_tensor
+
     @functools.wraps(stock)
     def extended(*args, **kwargs):
         # Dynamo could not trace the implementation; it knows this test.
         own = None if torch.compiler.is_dynamo_compiling() else implementation(*args, **kwargs)
         return stock(*args, **kwargs) if own is None else own
+
+    if of_first:
+        asking = extended
+
+        @functools.wraps(stock)
+        def extended(*args, **kwargs):
+            if torch.compiler.is_dynamo_compiling() or (args and not is_ours(args[0])):
+                return stock(*args, **kwargs)
+            return asking(*args, **kwargs)
 
     extended.__prepare_scriptable__ = lambda: stock  # what torch.jit.script compiles: it takes no *args
     extended.ends_graph, extended.node = ends_graph, implementation if is_node else None
@@ -164,13 +175,14 @@ class Extended(Replaced):
     """The same, where the function in its place asks ``implementation(*args, **kwargs)`` first, which raises, or answers None for what is not
     ours. In a graph of Dynamo's stock's function stands; where that is not enough, ``ends_graph(*args, **kwargs)`` names the dtype of ours before
     which the graph ends, or answers None. Tensors of ours are ``Codes`` there, and what it cannot know is None. Where the call ``is_node``, it is a
-    node of the graph instead, which runs the implementation."""
+    node of the graph instead, which runs the implementation. ``of_first``: a call whose first argument is not ours is stock's, at the least cost."""
 
     ends_graph: Callable[..., torch.dtype | None] | None = None
     is_node: bool = False
+    of_first: bool = False
 
     def made(self, stock: Callable) -> Callable:
-        return _asking_first(stock, self.implementation, self.ends_graph, self.is_node)
+        return _asking_first(stock, self.implementation, self.ends_graph, self.is_node, self.of_first)
 
     def put(self, owner: Any, stock: Any) -> None:
         if not self.within and getattr(stock, "__module__", None) != getattr(owner, "__module__", owner.__name__):

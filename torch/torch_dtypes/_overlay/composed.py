@@ -83,7 +83,10 @@ def _rows() -> Iterator[Extended]:
         for name, _, argument in (text.partition(":") for text in names):
             stock = Extended(module, name, None).find()[1]
             wanted, argument = not argument.startswith("-"), argument.removeprefix("-")
-            place = list(inspect.signature(stock).parameters).index(argument) if argument else None
+            parameters = list(inspect.signature(stock).parameters)
+            if argument and argument not in parameters:
+                continue  # in this release the function is one operator
+            place = parameters.index(argument) if argument else None
             run = functools.partial(rounded_once, stock, module == _MASKED, place, argument, wanted)
             yield Extended(module, name, run, also=also, of_first=True)
 

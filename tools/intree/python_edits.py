@@ -86,11 +86,11 @@ PYTHON_EDITS = (
          "            if own is not None:\n                return own\n",
          "So is the mask of `Transformer.generate_square_subsequent_mask`.", SOURCES),
     Edit("torch/nn/utils/clip_grad.py", "    norms: List[Tensor] = []\n", "before",
-         f"    if len(grouped_tensors) > 1 and any({_IS_FORMAT.format('t')} for t in tensors):\n"
+         f"    if any({_IS_FORMAT.format('t')} for t in tensors):\n"
          "        from torch_dtypes._stock_functions import total_norm\n"
          "        total = total_norm(tensors, norm_type, error_if_nonfinite, foreach)\n"
          "        if total is not None:\n            return total\n",
-         "`clip_grad_norm_` of gradients in several dtypes: no tensor of one format could hold their norms.", SOURCES),
+         "`clip_grad_norm_`: a total norm is a number of the compute dtype, since no format need have it.", SOURCES),
     *(Edit(f"torch/optim/{module}.py", f"        func = _multi_tensor_{module.lstrip('_')}\n", "after",
            f"        if any({_IS_FORMAT.format('p')} for p in params):\n            func = _single_tensor_{module.lstrip('_')}\n",
            f"`foreach=True` computes {name} by another formula than the for-loop; steps in a number format have one result.", SOURCES)

@@ -53,8 +53,6 @@ def rounded_once(stock: Callable, fills: bool, place: int | None, name: str, wan
     """The stock function of the values, in the compute dtype, and its result rounded once. Operands of several dtypes promote or raise as in stock's
     function, whose operators round one by one then, as they do under accumulation policies that round within a sum."""
     values = (*args, *kwargs.values())
-    if not any(map(_C.is_format_tensor, values)):
-        return None
     dtype = _one_format(values)
     if dtype is None or (kind := _C.accumulation_of(dtype).kind) not in _STOCK_SUMS:
         return None
@@ -85,8 +83,12 @@ def _rows() -> Iterator[Extended]:
         for name, _, argument in (text.partition(":") for text in names):
             stock = Extended(module, name, None).find()[1]
             wanted, argument = not argument.startswith("-"), argument.removeprefix("-")
-            place = list(inspect.signature(stock).parameters).index(argument) if argument else None
-            yield Extended(module, name, functools.partial(rounded_once, stock, module == _MASKED, place, argument, wanted), also=also)
+            parameters = list(inspect.signature(stock).parameters)
+            if argument and argument not in parameters:
+                continue  # in this release the function is one operator
+            place = parameters.index(argument) if argument else None
+            run = functools.partial(rounded_once, stock, module == _MASKED, place, argument, wanted)
+            yield Extended(module, name, run, also=also, of_first=True)
 
 
 def in_compute_dtype(stock: Callable) -> Callable:

@@ -117,12 +117,23 @@ class Asking(Builtin):
         return _asking_classes(self.implementation, skipped=int(isinstance(owner, type)))
 
 
-def _asking_first(stock: Callable, implementation: Callable) -> Callable:
+def _asking_first(stock: Callable, implementation: Callable, of_first: bool) -> Callable:
+    is_ours = _C.is_format_tensor
+
     @functools.wraps(stock)
     def extended(*args, **kwargs):
         # Dynamo could not trace the implementation; it knows this test.
         own = None if torch.compiler.is_dynamo_compiling() else implementation(*args, **kwargs)
         return stock(*args, **kwargs) if own is None else own
+
+    if of_first:
+        asking = extended
+
+        @functools.wraps(stock)
+        def extended(*args, **kwargs):
+            if torch.compiler.is_dynamo_compiling() or (args and not is_ours(args[0])):
+                return stock(*args, **kwargs)
+            return asking(*args, **kwargs)
 
     extended.__prepare_scriptable__ = lambda: stock  # what torch.jit.script compiles: it takes no *args
     return extended
@@ -161,10 +172,13 @@ class Replaced(Hook):
 @dataclass(frozen=True)
 class Extended(Replaced):
     """The same, where the function in its place asks ``implementation(*args, **kwargs)`` first, which raises, or answers None for what is not
-    ours. In a graph of Dynamo's the stock function stands, since no format tensor enters one."""
+    ours. In a graph of Dynamo's the stock function stands, since no format tensor enters one. ``of_first``: a call whose first argument is no format
+    tensor is stock's, at the least cost."""
+
+    of_first: bool = False
 
     def made(self, stock: Callable) -> Callable:
-        return _asking_first(stock, self.implementation)
+        return _asking_first(stock, self.implementation, self.of_first)
 
     def put(self, owner: Any, stock: Any) -> None:
         if not self.within and getattr(stock, "__module__", None) != getattr(owner, "__module__", owner.__name__):

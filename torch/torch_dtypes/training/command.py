@@ -13,8 +13,6 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-import torch_dtypes
-
 from ..accumulation import accumulation_block
 from ..tables.making import content_of
 from ..workbench.folders import occupied

@@ -371,7 +371,7 @@ static at::Tensor for_itself(at::Tensor t) {
 
 // As decode_together(), of new results.
 void BoxedCall::encode_together(size_t first, torch::jit::Stack* stack) const {
-  if (stack->size() - first < 2 || format_ != own_ || plan_.has(fact::BelowOne) || plan_.rule == OperandRule::Normalisation) return;
+  if (stack->size() - first < 2 || format_ != own_ || plan_.has(fact::BelowOne) || plan_.first_alone) return;
   std::vector<size_t> places;
   for (size_t i = first; i < stack->size(); ++i) {
     const c10::IValue& value = (*stack)[i];
@@ -405,8 +405,8 @@ void BoxedCall::finish(size_t results, torch::jit::Stack* stack) const {
   encode_together(first, stack);
   for (size_t i = first; i < stack->size(); ++i) {
     c10::IValue& value = (*stack)[i];
-    // What normalisation keeps for its derivative: 1 / sqrt(eps) may be beyond the range, and rounded it would put all gradients off.
-    if (plan_.rule == OperandRule::Normalisation && i > first) continue;
+    // What is kept for a derivative: 1 / sqrt(eps), or a number of targets, may be beyond the range, and rounded it would put all gradients off.
+    if (plan_.first_alone && i > first) continue;
     if (value.isTensor()) {
       value = result(value.toTensor());
     } else if (value.isTensorList()) {

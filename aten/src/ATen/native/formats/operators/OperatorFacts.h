@@ -50,6 +50,7 @@ enum class Way : uint8_t {
   _(Contraction)     /* under some policies as one matrix product */                                                       \
   _(KeepsFirst)      /* the result has the first operand's dtype, whatever is put into it */                               \
   _(Internal)        /* stock code alone calls it: what that makes beside our operands has the container's dtype */        \
+  _(FirstAlone)      /* of the results the first alone is rounded: others are kept for the derivative, as normalisation's are */\
   _(CastsOut)        /* out= of another dtype gets the rounded result: OutDtypes.h */                                       \
   _(OneDtypeOut)     /* out= of another dtype is an error */                                                               \
   _(Puts)            /* puts the numbers in the arguments named by the row into a tensor: FillInfinity.h */                \

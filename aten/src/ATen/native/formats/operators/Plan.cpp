@@ -107,6 +107,7 @@ Plan::Plan(const c10::FunctionSchema& schema)
   by_casts = has(fact::ByCasts) && !is_in_place(schema);
   selects = way == Way::Codes || has(fact::Selects);
   moves = way == Way::Codes && !takes_number(schema) && !has_out(schema); // numbers have to be rounded
+  first_alone = rule == OperandRule::Normalisation || has(fact::FirstAlone);
   near_ties = has(fact::ComesNear) && comes_near_ties(base);
   generator = place_of(schema, "generator");
   random = has(fact::Draws) || generator >= 0;

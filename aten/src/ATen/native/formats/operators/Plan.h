@@ -64,6 +64,7 @@ class Plan {
   bool writes;   // to a tensor, not counting lists of them
   int accumulate; // the place of a flag of that name, which undoes `selects`; or -1
   int reduce;      // the place of a text of that name, of which "amax" and the like select; or -1
+  bool first_alone; // of the results the first alone is rounded
   bool near_ties; // see comes_near_ties
   bool random;     // draws numbers, in the order of memory
   int generator;   // the place of the argument of that name, or -1

@@ -182,6 +182,18 @@ def test_what_is_all_masked_is_the_outermost_number_of_a_format_without_infiniti
     assert masked.logsumexp(x.to(torch.q43), 1, mask=none).tolist() == [float("-inf")] * 2
 
 
+@pytest.mark.parametrize(
+    "call", [lambda x, **o: torch.linalg.vecdot(x, x.flip(0), **o), lambda x, **o: F.normalize(x, **o), lambda x, **o: torch.nanmean(x, 1, **o)]
+)
+def test_out_has_the_bits_of_the_result(call):
+    x = reductions.ROWS.to(torch.q43)
+    expected, out = call(x), torch.empty(0, dtype=torch.q43)
+    assert call(x, out=out) is out and out.shape == expected.shape
+    assert torch.equal(torch_dtypes.codes(out), torch_dtypes.codes(expected))
+    with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
+        call(x.clone().requires_grad_(), out=torch.empty_like(out))
+
+
 @pytest.mark.parametrize("function", [torch.prod, masked.prod, lambda x: x.cumprod(0)[-1]])
 def test_products_leave_the_range_of_float32_on_the_way(function):
     x = torch.cat([torch.full((5,), 2.0**50), torch.full((5,), 2.0**-50), torch.tensor([3.0])]).to(torch.posit16es2).requires_grad_()

@@ -5,6 +5,7 @@
 
 #include <ATen/Accumulation.h>
 #include <ATen/FormatLibrary.h>
+#include <ATen/native/formats/Elementwise.h>
 
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/addmm_ops.h>
@@ -306,18 +307,21 @@ Tensor linear_as_sum(const Tensor& input, const Tensor& weight, const Tensor& bi
 
 bool run_contraction(const std::string& name, torch::jit::Stack* stack) {
   const bool dots = name == "aten::tensordot", lines = name == "aten::linalg_vecdot";
-  const size_t count = dots ? 4 : 3; // without out=
+  const bool writes = lines && !stack->empty() && stack->back().isTensor(); // out=
+  const size_t count = dots || writes ? 4 : 3;
   if (!(dots || lines) || stack->size() < count) return false;
   const c10::IValue* arguments = stack->data() + stack->size() - count;
   if (!arguments[0].isTensor() || !arguments[1].isTensor()) return false;
   const Tensor a = arguments[0].toTensor(), b = arguments[1].toTensor();
-  const auto policy = one_policy({a, b});
-  if (!policy) return false;
+  Tensor out = writes ? arguments[3].toTensor() : Tensor();
+  const auto policy = writes ? one_policy({a, b, out}) : one_policy({a, b});
+  const bool recorded = at::GradMode::is_enabled() && (a.requires_grad() || b.requires_grad() || (writes && out.requires_grad()));
+  if (!policy || (writes && recorded)) return false; // which is an error of stock's
   const auto contract = policy->own_kernels() ? &tensordot_by_labels : &whole_dot;
   const auto result = dots ? contract(a, b, arguments[2].toIntVector(), arguments[3].toIntVector()) : vecdot_by_matmul(a, b, arguments[2].toInt());
   if (!result) return false;
   torch::jit::drop(*stack, count);
-  stack->emplace_back(*result);
+  stack->emplace_back(writes ? store(*result, out, {a, b}) : *result);
   return true;
 }
 

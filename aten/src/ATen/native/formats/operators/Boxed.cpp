@@ -147,6 +147,21 @@ class ByCastsKernel final : public c10::OperatorKernel {
   Plan plan_;
 };
 
+// Above autograd: the out= variant of a composite operator, which stock's code hands to operators that refuse a derivative.
+class OutKernel final : public c10::OperatorKernel {
+ public:
+  explicit OutKernel(const c10::OperatorHandle& op) : plan_(op.schema()) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
+    TORCH_CHECK(!is_recorded(plan_, *stack), plan_.base,
+                "(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad.");
+    op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
+  }
+
+ private:
+  Plan plan_;
+};
+
 template <typename Kernel>
 torch::CppFunction boxed(const c10::OperatorHandle& op) {
   return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(op));
@@ -174,6 +189,8 @@ bool register_by_row(const c10::OperatorHandle& op) {
   // A kernel on our key takes a composite operator's kernel off our autograd key.
   if (plan.by_casts && !op.schema().is_mutable()) {
     register_autograd(name, [&] { return boxed<ByCastsKernel>(op); });
+  } else if (composite && plan.has(fact::RoundsOnce)) {
+    register_autograd(name, [&] { return boxed<OutKernel>(op); });
   } else if (composite) {
     register_autograd(name, [] { return torch::CppFunction::makeFallthrough(); });
   }

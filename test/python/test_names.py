@@ -144,3 +144,12 @@ def test_sweeps_and_trainings_take_it(tmp_path):
     assert trained.exit_code == 0, trained.output
     results = json.loads((tmp_path / "train/results.json").read_text())
     assert results["config"]["dtypes"] == ["float32", "acme"] and results["config"]["tables"]["acme"].startswith("table3_")
+
+
+def test_scaled_mm_says_what_to_call_instead():
+    a, one = torch.ones(16, 16).to(torch.q43), torch.ones(())
+    with pytest.raises(NotImplementedError, match=r"expected operands of PyTorch's float8 dtypes, but got torch\.q43; use \(a @ b\)"):
+        torch._scaled_mm(a, a.t(), one, one)
+    kind = torch.nn.functional.ScalingType.TensorWise
+    with pytest.raises(NotImplementedError, match=r"got torch\.q43; use"):
+        torch.nn.functional.scaled_mm(a, a.t(), one, kind, one, kind)

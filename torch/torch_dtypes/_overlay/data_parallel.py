@@ -8,6 +8,7 @@ import inspect
 from torch import nn
 
 from .. import _C
+from ..quantization.shared_scales import share_scales
 from .reducer import Logger, Reducer
 
 
@@ -31,6 +32,7 @@ def expect_possible(ddp):
         raise NotImplementedError(
             f"DistributedDataParallel: expected parameters of stock dtypes in delay_all_reduce_named_params, but got {delayed.dtype}. Leave them out."
         )
+    share_scales(ddp)
     if not _named(ddp):
         return None
     if ddp.mixed_precision is not None:

@@ -145,6 +145,17 @@ def refuse_jitted(*args, **kwargs) -> None:
 
 _CONTROL = "torch._higher_order_ops"
 _LINALG = "torch._C._linalg"
+
+
+def refuse_scaled_product(stock, *args, **kwargs):
+    """torch._scaled_mm, whose errors speak of PyTorch's float8 dtypes alone."""
+    a = args[0] if args else kwargs["input"]
+    raise NotImplementedError(
+        f"torch._scaled_mm: expected operands of PyTorch's float8 dtypes, but got {a.dtype}; use (a @ b) * (scale_a * scale_b), under "
+        "torch_dtypes.accumulate('nvidia-h100') with the sums of a tensor core, or quantize_ for a layer with scales"
+    )
+
+
 HOOKS = [
     Extended("torch.masked._ops", "_reduction_identity", masked_identity),
     Extended("torch.nn.functional", "_canonical_mask", canonical_mask),
@@ -153,6 +164,7 @@ HOOKS = [
     Asking(_LINALG, "linalg_lstsq", lstsq, When.OWN_SELF),
     Asking("torch._C._VariableFunctions", "pinverse", pinverse, When.OWN_SELF),
     Asking("torch._C.TensorBase", "pinverse", pinverse_method, When.OWN_SELF),
+    *(Asking("torch._C._VariableFunctions", name, refuse_scaled_product, When.OWN_SELF) for name in ("_scaled_mm", "_scaled_mm_v2")),
     Extended("torch.utils._foreach_utils", "_group_tensors_by_device_and_dtype", group_tensors, within=True),
     Extended("torch.nn.utils", "get_total_norm", total_norm, within=True),
     Extended("torch.cuda.jiterator._JittedFunction", "__call__", refuse_jitted),

@@ -16,10 +16,12 @@ from .blocks import BlockFormat
 from .calibrate import calibrate_, check_loader, needs_calibration, take_scales_
 from .layers import LayerState, attach, detach, is_bias, is_quantized, place_of, state_of
 from .parameters import has_parametrisation, has_weights, leaving, masters_of, parameter_names
-from .places import LayerRule, Place, missing_dimension, narrowed
+from .places import LayerRule, Place, missing_dimension, narrowed, turned
 from .products import has_products, is_product
 from .rounders import Rounder
-from .rules import Choice, choose
+from .rules import Choice, Chosen, choose
+from .scale_rules import stores_inputs_first
+from .summary import reached_parameters, unreached_modules
 
 __all__ = ["dequantize_", "quantize_"]
 
@@ -69,7 +71,11 @@ def quantize_(
     or, under a policy, those of a dtype of ours that holds all of them.
 
     Returns:
-        ``model``. A second call replaces all rules of the first.
+        ``model``. A second call replaces all rules of the first. ``summary`` says what share of the parameters the rules reach.
+
+    Warns:
+        UserWarning: a module that is none of ``torch.nn``, which no rule names, holds more than a tenth of the parameters: experts that are
+            3-D parameters, for instance, of which a rule of ``nn.Linear`` knows nothing. A rule, or None, says what is meant.
 
     Raises:
         ValueError, TypeError: a rule that matches nothing or contradicts another, unknown words (the nearest are named), a format that needs a
@@ -114,7 +120,22 @@ def quantize_(
     except BaseException:
         _exchange(model, before)
         raise
+    with leaving(found.left):
+        _warn_of_unreached(model, found)
     return model
+
+
+def _warn_of_unreached(model: nn.Module, chosen: Chosen) -> None:
+    """A rule of types does not see weights that modules of one's own multiply by functions, as the experts of a mixture."""
+    named = {model.get_submodule(name) for name in chosen} | chosen.excluded
+    reached, total = reached_parameters(model)
+    for name, module, count in unreached_modules(model):
+        if count > total / 10 and module not in named and not type(module).__module__.startswith("torch.nn."):
+            warnings.warn(
+                f"expected rules to reach most parameters, but they reach {reached / total:.1%} of them, and {name or 'the model'!r}, a "
+                f"{type(module).__name__}, holds {count / total:.1%} and has no rule; name it in a rule, or leave it as it is by {{{name!r}: None}}",
+                stacklevel=3,
+            )
 
 
 def dequantize_(model: nn.Module) -> nn.Module:
@@ -257,6 +278,8 @@ def _state(module: nn.Module, name: str, choice: Choice) -> LayerState:
 def _rounder(place: Place, role: str, module: nn.Module, name: str, where: str) -> Rounder:
     """A parameter's rounder. Of a layer's gradients, those of a bias have fewer dimensions than those of which the rule says one."""
     shape = max((p.shape for p in masters_of(module, name)), key=len)
+    if stores_inputs_first(module) and not is_bias(name):
+        place = turned(place)
     channels_of = "bias" if is_bias(name) else "weight"
     made = Rounder(place, role, module, channels_of)
     missing = missing_dimension(place, None if made.scaler is None else made.scaler.axis, len(shape))

@@ -69,6 +69,14 @@ def missing_dimension(place: Place, axis: int | None, dims: int) -> int | None:
     return axis if missing is None and lacks else missing
 
 
+def turned(place: Place) -> Place:
+    """The place for a weight that is stored as inputs x outputs: blocks along the last dimension come to lie along the one before."""
+    made = place.target
+    if not isinstance(made, BlockFormat) or made.shape.axis != (-1,):
+        return place
+    return dataclasses.replace(place, target=dataclasses.replace(made, shape=dataclasses.replace(made.shape, axis=(-2,))))
+
+
 def narrowed(place: Place, dims: int) -> Place:
     """The place for a tensor that lacks such a dimension: blocks lie along its last one, slices and channels are the tensor."""
     made, scale = place.target, place.scale

@@ -154,11 +154,12 @@ def _by_predicate(key: Callable) -> Key:
 
 
 class Chosen(dict[str, Choice]):
-    """Rules by the names of modules. ``left``: the lists of parameters that a rule says are left as they are."""
+    """Rules by the names of modules. ``left``: the lists of parameters that a rule says are left as they are. ``excluded``: all such modules."""
 
     def __init__(self, left: list[nn.Module]) -> None:
         super().__init__()
         self.left = left
+        self.excluded: set[nn.Module] = set()
 
 
 def choose(model: nn.Module, rules: Mapping | str | os.PathLike) -> Chosen:
@@ -200,7 +201,9 @@ def choose(model: nn.Module, rules: Mapping | str | os.PathLike) -> Chosen:
                 rule, key = _winner(found, all_names[0])
                 if rule is not None:
                     chosen[all_names[0]] = Choice(rule, key.text)
-                elif is_list(module):
+                    continue
+                chosen.excluded.add(module)
+                if is_list(module):
                     left.append(module)
     for i, (key, _) in enumerate(parsed):
         if i not in matched:

@@ -105,10 +105,19 @@ def _check_blocks(target: Target, per: str | int) -> None:
         raise ValueError(f"expected one scale of a tensor beside those of its blocks ({target.name}), but got per={per!r}; say per='tensor'")
 
 
+# Layers of other libraries that store weights as inputs x outputs, by where their classes are: known without an import.
+_INPUTS_FIRST = {("transformers.pytorch_utils", "Conv1D"), ("transformers.modeling_utils", "Conv1D")}
+
+
+def stores_inputs_first(module: nn.Module) -> bool:
+    """Whether a layer's product adds up over the first dimension of its weight, where nn.Linear's does over the last."""
+    return any((kind.__module__, kind.__name__) in _INPUTS_FIRST for kind in type(module).__mro__)
+
+
 def channel_axis(role: str, module: nn.Module) -> int:
     """Which dimension a layer's channels are: of its weights the outputs, of what passes the features."""
     if role in ("weight", "grad"):
-        return 1 if isinstance(module, _TRANSPOSED) else 0
+        return 1 if isinstance(module, _TRANSPOSED) or stores_inputs_first(module) else 0
     if role == "bias":
         return 0
     return -len(module.kernel_size) - 1 if isinstance(module, _CONVOLUTIONS) else -1
@@ -128,6 +137,7 @@ class Scaler:
         self.scale: torch.Tensor | None = None
         self.zero_point: torch.Tensor | None = None
         self.history: list[tuple[torch.Tensor, torch.Tensor]] = []  # lows and highs, the newest first
+        self.own: int | None = None  # under DistributedDataParallel: how many of them, the newest, other ranks do not know
         self.samples: list[torch.Tensor] = []
         self.dims = 0  # of what is rounded
 
@@ -153,7 +163,8 @@ class Scaler:
         if self.rule.when == "call":
             return self._found(tensors)
         if not training and self.history:
-            return self._of_bounds(joined(self._history_on(tensors[0].device)))
+            history = self._history_on(tensors[0].device)
+            return self._of_bounds(joined(history[self.own or 0 :] or history))  # what all ranks have, where there are several
         return once(self, lambda: self._delayed(tensors, training))
 
     # A module's to() leaves the state of its scales where it was, and a state dict's lies where that was saved: it comes to the tensors.
@@ -197,6 +208,8 @@ class Scaler:
         # An infinity or NaN (a step that loss scaling will skip) would keep the scale out of use for as long as it is remembered.
         if training and not is_empty and all(bool(t.isfinite().all()) for t in lows_and_highs):
             self.history = [lows_and_highs, *history[: self.rule.history - 1]]
+            if self.own is not None:
+                self.own = min(self.own + 1, self.rule.history)
         return result
 
     def see(self, x: torch.Tensor) -> None:
@@ -251,6 +264,7 @@ class Scaler:
         of_use = self.of_use(state)
         if "history" in of_use:
             self.history = [tuple(pair.unbind()) for pair in of_use["history"].unbind()][: self.rule.history]
+            self.own = None if self.own is None else len(self.history)
         else:
             self.scale, self.zero_point = of_use.get("scale", self.scale), of_use.get("zero_point", self.zero_point)
 

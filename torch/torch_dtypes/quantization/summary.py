@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from torch import nn
 
 from ..accumulation import Accumulation
 from .layers import is_quantized, state_of
-from .parameters import has_weights
+from .parameters import has_weights, masters_of, parameter_names
 from .places import PLACES
 from .products import base_class
 
@@ -37,10 +37,13 @@ class Row:
 
 
 class Summary:
-    """The rows of a model, one for each layer that has parameters or a rule; ``str`` is the table."""
+    """The rows of a model, one for each layer that has parameters or a rule; ``str`` is the table.
 
-    def __init__(self, rows: list[Row]) -> None:
-        self.rows = rows
+    ``reached`` of ``parameters`` numbers in the model's parameters are rounded by a rule.
+    """
+
+    def __init__(self, rows: list[Row], reached: int, parameters: int) -> None:
+        self.rows, self.reached, self.parameters = rows, reached, parameters
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -70,12 +73,41 @@ class Summary:
         from rich.table import Table
 
         kept = [c for c in _COLUMNS if c in ("layer", "type") or any(getattr(row, c) for row in self.rows)]
-        table = Table(title="What is rounded to what", box=None, header_style="bold", pad_edge=False)
+        share = f"rules reach {self.reached / max(self.parameters, 1):.1%} of {self.parameters:,} parameters"
+        table = Table(title="What is rounded to what", caption=share, box=None, header_style="bold", pad_edge=False)
         for name in kept:
             table.add_column(name, overflow="fold")  # a format's name that is cut is another's
         for row in self.rows:
             table.add_row(*(getattr(row, c) for c in kept))
         return table
+
+
+def _masters(module: nn.Module, names: Iterable[str]) -> dict[int, int]:
+    """How many numbers the parameters behind such names hold, by the parameters' identities."""
+    return {id(p): p.numel() for name in names for p in masters_of(module, name)}
+
+
+def _reached(model: nn.Module) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for module in model.modules():
+        if is_quantized(module):
+            state = state_of(module)
+            found |= _masters(module, state.parameters if state.rule.native is None else state.names)
+    return found
+
+
+def reached_parameters(model: nn.Module) -> tuple[int, int]:
+    """How many numbers in a model's parameters its rules round, and how many there are."""
+    own, reached = {id(p): p.numel() for p in model.parameters()}, _reached(model)
+    return sum(count for key, count in own.items() if key in reached), sum(own.values())
+
+
+def unreached_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module, int]]:
+    """The modules that compute with parameters which no rule rounds: names, and how many numbers these hold."""
+    reached = _reached(model)
+    for name, module in model.named_modules():
+        if has_weights(module):
+            yield name, module, sum(count for key, count in _masters(module, parameter_names(module)).items() if key not in reached)
 
 
 def _sums(policy: Accumulation) -> str:
@@ -136,9 +168,9 @@ def summary(model: nn.Module, *, show: bool = True) -> Summary:
         show: whether to print the table (by rich: ``pip install 'torch-dtypes[train]'``).
 
     Returns:
-        A ``Summary``: ``rows``, ``summary["layer"]``, ``str`` for the table as text. A row has the texts ``layer``, ``type``, ``weight``, ``bias``,
-        ``activation``, ``output``, ``error``, ``grad``, ``sums``, ``runs`` (``"natively"``, ``"casts"``, ``"integers"``, or ``""`` where the layer is
-        as it was) and ``rule``.
+        A ``Summary``: ``reached`` of ``parameters`` numbers that rules round, ``rows``, ``summary["layer"]``, ``str`` for the table as text. A row
+        has the texts ``layer``, ``type``, ``weight``, ``bias``, ``activation``, ``output``, ``error``, ``grad``, ``sums``, ``runs``
+        (``"natively"``, ``"casts"``, ``"integers"``, or ``""`` where the layer is as it was) and ``rule``.
 
     Raises:
         TypeError: not a module.
@@ -151,7 +183,7 @@ def summary(model: nn.Module, *, show: bool = True) -> Summary:
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a torch.nn.Module, but got {type(model).__name__}")
-    found = Summary(list(_rows(model)))
+    found = Summary(list(_rows(model)), *reached_parameters(model))
     if show:
         from rich import print as show_table
 

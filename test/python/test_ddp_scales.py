@@ -1,0 +1,52 @@
+"""Delayed scales under DistributedDataParallel: of the largest numbers on all ranks."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import together
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import torch_dtypes
+from torch_dtypes.quantization.layers import state_of
+
+pytestmark = [
+    pytest.mark.skipif(not dist.is_available(), reason="torch is built without torch.distributed"),
+    pytest.mark.filterwarnings("ignore:.*is deprecated.*"),  # PyTorch's own
+]
+
+
+def _model(per):
+    torch.manual_seed(0)
+    delayed = dict(format="q43", scale="free", when="delayed", history=2)
+    rule = dict(weight="q43", activation=dict(delayed, per=per), error=delayed)
+    return torch_dtypes.quantize_(nn.Sequential(nn.Linear(4, 2)), {nn.Linear: rule})
+
+
+def check_scales(rank):
+    for per in ("tensor", "channel"):
+        ddp = DistributedDataParallel(_model(per))
+        largest = []
+        for step in range(4):
+            x = torch.arange(1.0, 9.0).reshape(2, 4) * (1 + (rank + step) % 2) * (step + 1)
+            if (rank, step) == (1, 2):
+                x[0, 0] = torch.inf  # which this rank's history passes by, and the other's does not
+            ddp(x).sum().backward()
+            ddp.zero_grad()
+            every = [torch.arange(1.0, 9.0).reshape(2, 4) * (1 + (r + step) % 2) * (step + 1) for r in range(2) if (r, step) != (1, 2)]
+            largest.append(torch.cat(every).amax(0) if per == "channel" else torch.cat(every).max())
+        ddp(torch.ones(2, 4))
+        scaler = state_of(ddp.module[0]).rounders["activation"].scaler
+        # The newest is this rank's own call of ones; before it stand the largest of the last step, on all ranks.
+        assert torch.equal(scaler.history[1][1].reshape(-1), largest[3].reshape(-1)), (scaler.history, largest)
+        both = [None, None]
+        dist.all_gather_object(both, [tuple(t.tolist() for t in pair) for pair in scaler.history])
+        assert both[0] == both[1]
+        ddp.eval()
+        given = scaler([torch.ones(2, 4)], training=False)[0]
+        expected = largest[3] / 240
+        assert torch.allclose(given.reshape(-1), expected.reshape(-1), rtol=1e-6)
+
+
+def test_delayed_scales_are_the_maximum_over_ranks(tmp_path):
+    together(check_scales, tmp_path)

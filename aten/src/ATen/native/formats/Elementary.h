@@ -67,6 +67,8 @@ class LastEncoded {
 };
 // out, which may be in: the results of in's codes. Both dense, with the same strides.
 void look_up(const at::Tensor& table, const at::Tensor& in, const at::Tensor& out);
+// The same, and whether one of two codes is among the results.
+bool look_up_watching(const at::Tensor& table, const at::Tensor& in, const at::Tensor& out, uint64_t first, uint64_t second);
 // The same of n codes of 1 or 2 bytes.
 void look_up(const void* table, const char* in, char* out, int itemsize, int64_t n);
 

@@ -10,6 +10,7 @@
 #include <ATen/native/formats/operators/ForwardMode.h>
 #include <ATen/native/formats/operators/FunctionTables.h>
 #include <ATen/native/formats/operators/InPlaceAutograd.h>
+#include <ATen/native/formats/operators/LostRows.h>
 #include <ATen/native/formats/operators/MixedAutograd.h>
 #include <ATen/native/formats/operators/MovedCodes.h>
 #include <ATen/native/formats/operators/NumberPlaces.h>
@@ -62,6 +63,7 @@ class BoxedKernel final : public c10::OperatorKernel {
                  !plan_.numbers.empty() || plan_.way == Way::Loop) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
+    if (plan_.rule != OperandRule::Any && cast_to_block(plan_, *stack)) return op.callBoxed(stack);
     const OutOfAutocast no_autocast;
     if (special_ && run_specially(op, keys, stack)) return;
     const at::AutoDispatchBelowADInplaceOrView guard;
@@ -69,6 +71,7 @@ class BoxedKernel final : public c10::OperatorKernel {
     // A profiler that saw the stock kernel too would count the operator twice. (Composite code is made of others.)
     std::optional<at::DisableRecordFunctionGuard> unseen;
     if (plan_.way != Way::Whole && at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION)) unseen.emplace();
+    const at::Tensor rows = plan_.mask >= 0 ? lost_rows(plan_, *stack) : at::Tensor();
     try {
       op.callBoxed(stack);
     } catch (c10::Error& error) {
@@ -76,6 +79,7 @@ class BoxedKernel final : public c10::OperatorKernel {
       throw;
     }
     unseen.reset();
+    add_lost_rows(rows, op.schema().returns().size(), stack);
     call.finish(op.schema().returns().size(), stack);
   }
 
@@ -112,6 +116,7 @@ class ByCastsKernel final : public c10::OperatorKernel {
   explicit ByCastsKernel(const c10::OperatorHandle& op) : plan_(op.schema()) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
+    if (cast_to_block(plan_, *stack)) return op.callBoxed(stack);
     const OutOfAutocast no_autocast;
     if (plan_.has(kAddsProducts) && run_dot_operator(op, plan_, stack)) return; // attention: by operators that are differentiated one by one
     if (!any_of_ours(plan_, *stack)) { // a stock tensor of the wrappers' backend
@@ -126,7 +131,9 @@ class ByCastsKernel final : public c10::OperatorKernel {
     }
     if (!plan_.numbers.empty()) exchange_numbers(plan_.numbers, plan_.arguments.size(), stack);
     const BoxedCall call(plan_, stack, Casts::Recorded);
+    const at::Tensor rows = lost_rows(plan_, *stack);
     op.callBoxed(stack);
+    add_lost_rows(rows, op.schema().returns().size(), stack);
     call.finish(op.schema().returns().size(), stack);
   }
 

@@ -172,6 +172,10 @@ EDITS = (
          "      !(c10::formats::is_format_type(get_autocast_dtype(device_type)) && at::formats::compute_type(arg.scalar_type()) == at::kFloat)) {\n"
          "    return arg;\n  }",
          "Autocast with a dtype of ours leaves those wider than float32 alone, as it does float64, and autocast with a stock dtype all.", SOURCES),
+    Edit("aten/src/ATen/autocast_mode.cpp", "return std::get<1>(it->second);", "before",
+         "// Of blocks with several dtypes, one within another, it keeps the last one's cast.\n"
+         "        if (std::get<1>(it->second).scalar_type() != to_type) std::get<1>(it->second) = arg.to(to_type);\n        ",
+         "The cache knows one cast of a tensor, whatever its dtype: a block would get that of the block around it.", SOURCES),
     Edit("aten/src/ATen/autocast_mode.cpp", "namespace at::autocast {\n", "before",
          "namespace at::formats {\nc10::ScalarType compute_type(c10::ScalarType type); // native/formats/intree/Factories.cpp\n}\n\n",
          "float32 where it has all values of the format, else float64.", SOURCES),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from . import _C, formats
 from ._arguments import said
 from ._calls import Calls
 
@@ -120,6 +121,16 @@ def _rounding_beyond(module: torch.nn.Module, activation: float) -> str | None:
     return None
 
 
+def _made_infinity() -> tuple[str, str] | None:
+    """The cause and the advice where an operator has made an infinity, of finite operands, in a format that has none."""
+    if (made := _C.first_infinity()) is None:
+        return None
+    operator, dtype = made
+    cause = f"{operator} made an infinity of finite operands (log of 0, 1 / 0), which torch.{dtype} does not have: it is NaN"
+    saturating = 'overflow="saturate"' if _C.format_of(formats.dtype(dtype)).kind == _C.Kind.float else 'infinity="saturate"'
+    return cause, f"a mask made as bool or by masked_fill, or a format of {saturating}"
+
+
 def _of_forward(model: torch.nn.Module, forward: Callable[[], object]) -> Divergence | None:
     from .quantization.layers import is_quantized
 
@@ -139,7 +150,9 @@ def _of_forward(model: torch.nn.Module, forward: Callable[[], object]) -> Diverg
             if all(map(_finite, tensors_in(output))):
                 return
             bad = next(t for t in tensors_in(output) if not _finite(t))
-            if not finite:
+            if (made := _made_infinity()) is not None:
+                found.append(Divergence(f"the output of {type(module).__name__}", name, "forward", *made))
+            elif not finite:
                 advice = "data without NaN and infinities, in range of the dtype"
                 found.append(Divergence("the input", name, "forward", "the data are not finite", advice))
             elif (place := _rounding_beyond(module, largest)) is not None:
@@ -155,6 +168,7 @@ def _of_forward(model: torch.nn.Module, forward: Callable[[], object]) -> Diverg
     handles = [module.register_forward_hook(look(name)) for name, module in model.named_modules()]
     handles += [module.register_forward_pre_hook(before) for module in model.modules()]
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]  # statistics, of which this run is none
+    _C.forget_infinity()
     try:
         with torch.no_grad():
             result = forward()
@@ -165,8 +179,8 @@ def _of_forward(model: torch.nn.Module, forward: Callable[[], object]) -> Diverg
             for buffer, was in buffers:
                 buffer.copy_(was)
     if not found and not all(map(_finite, tensors_in(result))):
-        cause = "the model's outputs are finite, the loss of them is not"
-        found.append(Divergence("the loss", "", "forward", cause, "the loss in float32, or a wider format"))
+        why = _made_infinity() or ("the model's outputs are finite, the loss of them is not", "the loss in float32, or a wider format")
+        found.append(Divergence("the loss", "", "forward", *why))
     return found[0] if found else None
 
 
@@ -182,7 +196,8 @@ def explain_divergence(
     Call it before ``zero_grad()``, while the gradients of the step before are there. Parameters are looked at first: one that is not finite
     had its gradient so in the backward pass (the last such layer, where the pass begins), or else the optimizer's step made it. If all are
     finite, ``forward`` runs once more, without gradients (buffers are as before afterwards), and its modules' outputs are looked at; of a layer that
-    ``quantize_`` made round it is said what it rounds beyond its format's largest number. A run that does not diverge pays nothing.
+    ``quantize_`` made round it is said what it rounds beyond its format's largest number; an operator that made an infinity in a format
+    without one (log of 0 in posits) is named. A run that does not diverge pays nothing.
 
     Where everything is finite, a loss that stays where it is has one of these reasons, looked for in this order:
 

@@ -14,6 +14,8 @@
 #include <torch/csrc/formats/Wrappers.h>
 
 #include <ATen/autocast_mode.h>
+#include <ATen/native/formats/FillInfinity.h>
+#include <ATen/native/formats/operators/AutocastCasts.h>
 #include <ATen/native/formats/operators/Boxed.h>
 #include <ATen/native/formats/operators/CastAutograd.h>
 #include <ATen/native/formats/operators/StockFormula.h>
@@ -106,6 +108,11 @@ PYBIND11_MODULE(_C, m) {
         return py::reinterpret_borrow<py::object>(dtype_object(c10::formats::format_entry(at::autocast::get_autocast_dtype(device))));
       },
       py::arg("device_type"));
+  m.def("first_infinity", &at::formats::first_infinity);
+  m.def("forget_infinity", &at::formats::forget_infinity);
+  m.def("set_autocast_cache", &at::formats::set_autocast_cache);
+  m.def("autocast_cache", &at::formats::autocast_cache);
+  m.def("clear_autocast_casts", &at::formats::clear_autocast_casts);
   m.def("install_patches", [](py::dict implementations) {
     install_patches(implementations.ptr());
     at::formats::set_python_depth(&python_depth);

@@ -3,6 +3,7 @@
 #include <torch/csrc/formats/Trampolines.h>
 
 #include <ATen/FormatTensor.h>
+#include <ATen/native/formats/operators/AutocastCasts.h>
 #include <ATen/native/formats/operators/StockFormula.h>
 #include <ATen/native/formats/overlay/Autocast.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
@@ -270,7 +271,7 @@ PyObject* with_one_argument(PyObject* self, PyObject* argument) {
   h.when &= ~static_cast<int>(When::FirstCall);
   const bool tensor = has(h, When::OwnSelf) && format_of_tensor(h.is_method ? self : argument) != nullptr;
   const bool dtype = (has(h, When::DtypeAnywhere) && format_of_dtype(argument)) || (has(h, When::DefaultDtype) && default_dtype) ||
-      (has(h, When::OwnAutocast) && at::formats::autocast_has_format());
+      (has(h, When::OwnAutocast) && (at::formats::autocast_has_format() || at::formats::autocast_has_mixed()));
   if (!tensor && !dtype && !first) {
     PyObject* result = h.stock(self, argument);
     if (result || !refused_own_data(h, argument)) return result;

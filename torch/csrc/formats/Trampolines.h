@@ -26,7 +26,7 @@ namespace torch::formats {
   _(OwnGiven, OWN_GIVEN, 14, "a tuple behind the first argument has a tensor of ours")                                                    \
   _(RunsBackward, RUNS_BACKWARD, 15, "guard: always; what runs within is the engine's, see StockFormula.h")                               \
   _(OwnResult, OWN_RESULT, 16, "the stock function runs first, and its result, or an argument, is a tensor of ours")                      \
-  _(OwnAutocast, OWN_AUTOCAST, 17, "an autocast dtype, the CPU's or the GPU's, is one of ours")
+  _(OwnAutocast, OWN_AUTOCAST, 17, "an autocast dtype, the CPU's or the GPU's, is one of ours, or was within the outermost block")
 
 enum class When : int {
 #define DEFINE(name, python, bit, meaning) name = 1 << bit,

@@ -1,6 +1,11 @@
-"""Attention and nn.TransformerEncoderLayer under an autocast with a dtype of ours: masks, and the operator that PyTorch has for the layer."""
+"""Attention and nn.TransformerEncoderLayer under an autocast with a dtype of ours: masks, and the operator that PyTorch has for the layer. And the
+rows of padding that nn.TransformerEncoder makes 0 in inference."""
 
 from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
 
 import torch
 from torch.nn import functional as F
@@ -8,7 +13,7 @@ from torch.nn import functional as F
 from .. import _C
 from .._autocast import own_autocast_dtype
 from .._stock_functions import autocast_mask
-from .table import Builtin, When
+from .table import Builtin, Registered, When
 
 
 def with_mask(stock, query, key, value, attn_mask=None, *rest, **named):
@@ -71,7 +76,46 @@ def _by_parts(
     return norm_2(plus(feed_forward(x), x))
 
 
+_ZEROS = "_torch_dtypes_zero_padding"
+
+
+def zero_padding(encoder, src, mask, padding, output):
+    """Rows of padding as zeros, in the cases in which stock tensors become nested ones, of which ours have none: what the layers gave, before the
+    encoder's own norm. ``padding`` is a mask of numbers: 0 where there is none."""
+    first = encoder.layers[0]
+    if _C.format_of(src.dtype) is None or src.dim() != 3 or padding is None or mask is not None or first.training:
+        return output
+    if not (torch.backends.mha.get_fastpath_enabled() and getattr(encoder, "use_nested_tensor", False)):
+        return output
+    if torch.is_autocast_enabled() or (torch.is_grad_enabled() and (src.requires_grad or any(p.requires_grad for p in first.parameters()))):
+        return output
+    padded = padding.ne(0)
+    if getattr(encoder, "mask_check", True) and (padded[:, :-1] & ~padded[:, 1:]).any():  # stock wants padding behind the rest
+        return output
+    return output.masked_fill(padded.unsqueeze(-1), 0)
+
+
+def with_zeroed_padding(function) -> None:
+    """nn.TransformerEncoder.forward: its own code with one more statement, in front of the encoder's norm, which graphs leave out."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    body = tree.body[0].body
+    places = [i for i, node in enumerate(body) if isinstance(node, ast.If) and ast.unparse(node.test) == "self.norm is not None"]
+    if len(places) != 1:
+        raise ImportError("expected nn.TransformerEncoder.forward to ask once whether self.norm is not None")
+    text = f"if not torch.compiler.is_compiling():\n    output = {_ZEROS}(self, src, mask, src_key_padding_mask, output)"
+    added = ast.parse(text).body[0]
+    for node in ast.walk(added):
+        ast.copy_location(node, body[places[0]])
+    body.insert(places[0], added)
+    ast.increment_lineno(tree, function.__code__.co_firstlineno - 1)
+    made: dict = {}
+    exec(compile(ast.fix_missing_locations(tree), function.__code__.co_filename, "exec"), function.__globals__, made)
+    function.__globals__[_ZEROS] = zero_padding
+    function.__code__ = made[function.__name__].__code__.replace(co_qualname=function.__qualname__)
+
+
 HOOKS = [
+    Registered("torch.nn.TransformerEncoder", "forward", with_zeroed_padding),
     Builtin("torch._C._nn", "scaled_dot_product_attention", with_mask, When.OWN_AUTOCAST),
     Builtin("torch", "_transformer_encoder_layer_fwd", encoder_layer, When.OWN_AUTOCAST),
 ]

@@ -75,6 +75,30 @@ def get_gpu_dtype(stock) -> torch.dtype:
     return _C.autocast_dtype("cuda") or stock()
 
 
+def _any_own() -> bool:
+    return any(_C.autocast_dtype(kind) is not None for kind in AUTOCAST_DEVICES)
+
+
+def set_cache_enabled(stock, enabled: bool) -> None:
+    """torch.set_autocast_cache_enabled, by which blocks begin and end: PyTorch's cache of cast weights knows one dtype per tensor, and is off in
+    blocks of ours, which have their own."""
+    if _any_own():
+        _C.set_autocast_cache(bool(enabled))
+    else:
+        stock(enabled)
+
+
+def is_cache_enabled(stock) -> bool:
+    """torch.is_autocast_cache_enabled: what the user has set, while PyTorch's cache is off."""
+    return _C.autocast_cache() if _any_own() else stock()
+
+
+def clear_cache(stock) -> None:
+    """torch.clear_autocast_cache, by which the outermost block ends: of our cache, too."""
+    _C.clear_autocast_casts()
+    stock()
+
+
 def let_ours_pass(function) -> None:
     """torch.autocast's constructor: its own code with one more test, in the branches that it takes for dtypes that it does not know and for CUDA."""
     code = _with_tests(function)
@@ -86,5 +110,8 @@ HOOKS = [
     Builtin("torch", "get_autocast_dtype", get_dtype, When.OWN_AUTOCAST),
     Builtin("torch", "get_autocast_cpu_dtype", get_cpu_dtype, When.OWN_AUTOCAST),
     Builtin("torch", "get_autocast_gpu_dtype", get_gpu_dtype, When.OWN_AUTOCAST),
+    Builtin("torch", "set_autocast_cache_enabled", set_cache_enabled, When.OWN_AUTOCAST),
+    Builtin("torch", "is_autocast_cache_enabled", is_cache_enabled, When.OWN_AUTOCAST),
+    Builtin("torch", "clear_autocast_cache", clear_cache, When.OWN_AUTOCAST),
     Registered("torch.amp.autocast_mode.autocast", "__init__", let_ours_pass),
 ]

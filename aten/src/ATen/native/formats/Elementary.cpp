@@ -11,6 +11,7 @@
 #include <c10/formats/ForkSafeMutex.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <limits>
 #include <list>
@@ -125,7 +126,33 @@ void look_up_as(const at::Tensor& table, const at::Tensor& in, const at::Tensor&
   at::parallel_for(0, in.numel(), 32768, [=](int64_t begin, int64_t end) { look_up_block(results, from + begin, to + begin, end - begin); });
 }
 
+// In pieces that are in the cache when they are looked through.
+template <typename Code>
+bool watch_as(const at::Tensor& table, const at::Tensor& in, const at::Tensor& out, Code first, Code second) {
+  constexpr int64_t kPiece = 4096;
+  const auto* results = static_cast<const Code*>(table.const_data_ptr());
+  const auto* from = static_cast<const Code*>(in.const_data_ptr());
+  auto* to = static_cast<Code*>(out.mutable_data_ptr());
+  std::atomic<bool> found{false};
+  at::parallel_for(0, in.numel(), 32768, [&](int64_t begin, int64_t end) {
+    Code any = 0;
+    for (int64_t i = begin; i < end; i += kPiece) {
+      const int64_t n = std::min(kPiece, end - i);
+      look_up_block(results, from + i, to + i, n);
+      const Code* made = to + i;
+      for (int64_t k = 0; k < n; ++k) any |= static_cast<Code>((made[k] == first) | (made[k] == second));
+    }
+    if (any) found.store(true, std::memory_order_relaxed);
+  });
+  return found;
+}
+
 } // namespace
+
+bool look_up_watching(const at::Tensor& table, const at::Tensor& in, const at::Tensor& out, uint64_t first, uint64_t second) {
+  if (in.itemsize() == 1) return watch_as<uint8_t>(table, in, out, static_cast<uint8_t>(first), static_cast<uint8_t>(second));
+  return watch_as<uint16_t>(table, in, out, static_cast<uint16_t>(first), static_cast<uint16_t>(second));
+}
 
 std::pair<at::Tensor, bool> find_table(const FunctionKey& key, int64_t elements, int64_t entries) {
   return tables.find(key, elements, entries);

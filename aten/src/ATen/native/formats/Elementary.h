@@ -67,5 +67,7 @@ class LastEncoded {
 };
 // out, which may be in: the results of in's codes. Both dense, with the same strides.
 void look_up(const at::Tensor& table, const at::Tensor& in, const at::Tensor& out);
+// The same, and whether one of two codes is among the results.
+bool look_up_watching(const at::Tensor& table, const at::Tensor& in, const at::Tensor& out, uint64_t first, uint64_t second);
 
 } // namespace at::formats

@@ -8,6 +8,7 @@
 #include <ATen/native/Resize.h>
 #include <ATen/native/formats/DeviceKernels.h>
 #include <ATen/native/formats/ElementwiseLoops.h>
+#include <ATen/native/formats/FillInfinity.h>
 #include <ATen/native/formats/GpuElementwise.h>
 #include <ATen/native/formats/GpuObservation.h>
 #include <ATen/native/formats/ResizeOutput.h>
@@ -20,9 +21,15 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cfenv>
 #include <cmath>
 #include <optional>
 #include <vector>
+
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
 
 namespace at::formats {
 
@@ -62,6 +69,44 @@ bool runs_as_binary32(const BinaryBlocks& op, const Format& f) {
   if (number && (op.number_first == op.number_second || static_cast<double>(static_cast<float>(op.number)) != op.number)) return false;
   return ((f.rounding == Rounding::Stochastic && f.random_bits == 0) || f.rounding == Rounding::UpDown) && c10::formats::is_binary32(f);
 }
+
+template <typename Operator>
+const char* name_of_division(const Operator&) {
+  return nullptr;
+}
+const char* name_of_division(const BinaryBlocks& op) {
+  return op.op == BinaryOp::Div ? "div" : nullptr;
+}
+const char* name_of_division(const TernaryBlocks& op) {
+  return op.op == TernaryOp::Addcdiv ? "addcdiv" : nullptr;
+}
+
+// The processor's own note of a finite number divided by 0, which is not 0 / 0: it costs no pass over operands. (fenv.h's functions take longer.)
+class DivisionByZero {
+ public:
+#if defined(__SSE2__)
+  static constexpr unsigned kFlag = 1U << 2; // ZE of MXCSR
+  DivisionByZero() : before_(_mm_getcsr()) {
+    if (before_ & kFlag) _mm_setcsr(before_ & ~kFlag);
+  }
+  ~DivisionByZero() {
+    if (before_ & kFlag) _mm_setcsr(_mm_getcsr() | kFlag);
+  }
+  static bool happened() { return _mm_getcsr() & kFlag; }
+
+ private:
+  unsigned before_;
+#else
+  DivisionByZero() : before_(std::fetestexcept(FE_DIVBYZERO)) { std::feclearexcept(FE_DIVBYZERO); }
+  ~DivisionByZero() {
+    if (before_) std::feraiseexcept(FE_DIVBYZERO);
+  }
+  static bool happened() { return std::fetestexcept(FE_DIVBYZERO); }
+
+ private:
+  int before_;
+#endif
+};
 
 // What a GPU's results are before they are rounded: float32's or float64's own format takes them as they are, one behind the other.
 template <typename Operator>
@@ -151,7 +196,9 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
     return result();
   }
   const CpuKernels& k = kernels(device, "arithmetic");
-  const auto loop = [&](char** data, const int64_t* strides, int64_t n) {
+  const char* division = out_format.infinity_is_nan() ? name_of_division(op) : nullptr;
+  std::atomic<bool> divided_by_zero{false};
+  const auto blocks = [&](char** data, const int64_t* strides, int64_t n) {
     std::array<Source, N> sources;
     int argument = 1;
     for (size_t j = 0; j < N; ++j) {
@@ -172,7 +219,14 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
       case Way::Binary32: return run_binary32(k, sources, sink, n, op);
     }
   };
+  const auto loop = [&](char** data, const int64_t* strides, int64_t n) {
+    if (!division) return blocks(data, strides, n);
+    const DivisionByZero watch;
+    blocks(data, strides, n);
+    if (DivisionByZero::happened()) divided_by_zero.store(true, std::memory_order_relaxed);
+  };
   iterator.for_each(loop);
+  if (divided_by_zero) tell_of_infinity(division, target.entry);
   return result();
 }
 

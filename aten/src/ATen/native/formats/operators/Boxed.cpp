@@ -11,6 +11,7 @@
 #include <ATen/native/formats/operators/ForwardMode.h>
 #include <ATen/native/formats/operators/FunctionTables.h>
 #include <ATen/native/formats/operators/InPlaceAutograd.h>
+#include <ATen/native/formats/operators/LostRows.h>
 #include <ATen/native/formats/operators/MixedAutograd.h>
 #include <ATen/native/formats/operators/MovedCodes.h>
 #include <ATen/native/formats/operators/NumberPlaces.h>
@@ -63,6 +64,7 @@ class BoxedKernel final : public c10::OperatorKernel {
                  !plan_.numbers.empty() || plan_.way == Way::Loop) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) const {
+    if (plan_.rule != OperandRule::Any && cast_to_block(plan_, *stack)) return op.callBoxed(stack);
     const OutOfAutocast no_autocast;
     if (special_ && run_specially(op, stack)) return;
     const at::AutoDispatchBelowADInplaceOrView guard;
@@ -70,6 +72,7 @@ class BoxedKernel final : public c10::OperatorKernel {
     // A profiler that saw the stock kernel too would count the operator twice. (Composite code is made of others.)
     std::optional<at::DisableRecordFunctionGuard> unseen;
     if (plan_.way != Way::Whole && at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION)) unseen.emplace();
+    const at::Tensor rows = plan_.mask >= 0 ? lost_rows(plan_, *stack) : at::Tensor();
     try {
       op.callBoxed(stack);
     } catch (c10::Error& error) {
@@ -77,6 +80,7 @@ class BoxedKernel final : public c10::OperatorKernel {
       throw;
     }
     unseen.reset();
+    add_lost_rows(rows, op.schema().returns().size(), stack);
     call.finish(op.schema().returns().size(), stack);
   }
 
@@ -120,6 +124,7 @@ class ByCastsKernel final : public c10::OperatorKernel {
   explicit ByCastsKernel(const c10::OperatorHandle& op) : plan_(op.schema()) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
+    if (cast_to_block(plan_, *stack)) return op.callBoxed(stack);
     const OutOfAutocast no_autocast;
     if (plan_.has(kAddsProducts) && run_dot_operator(op, plan_, stack)) return; // attention: by operators that are differentiated one by one
     if (is_composed(plan_, *stack)) return run_composed(op, stack);
@@ -138,7 +143,9 @@ class ByCastsKernel final : public c10::OperatorKernel {
     const bool apart = results == 1 && is_mean_of_subclass(plan_, *stack); // then the mean is taken of the elements' losses
     const BoxedCall call(plan_, stack, Casts::Recorded);
     if (apart) (*stack)[stack->size() - plan_.arguments.size() + plan_.reduction] = int64_t{at::Reduction::None};
+    const at::Tensor rows = lost_rows(plan_, *stack);
     op.callBoxed(stack);
+    add_lost_rows(rows, results, stack);
     if (apart) stack->back() = at::mean(stack->back().toTensor());
     call.finish(results, stack);
   }

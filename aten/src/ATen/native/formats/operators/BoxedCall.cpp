@@ -7,6 +7,7 @@
 #include <ATen/Observation.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/native/formats/Elementary.h>
+#include <ATen/native/formats/FillInfinity.h>
 #include <ATen/native/formats/GpuKernels.h>
 #include <ATen/native/formats/ResizeOutput.h>
 #include <ATen/native/formats/operators/OperandRules.h>
@@ -55,6 +56,7 @@ BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts)
   const auto is_ours = [&](size_t i) { return (*stack)[i].isTensor() && is_format_tensor((*stack)[i].toTensor()); };
   const bool told =
       plan.has(fact::LeavesRange | fact::ComesNear) && casts == Casts::Plain && (is_ours(base) || (plan.has(fact::Powers) && is_ours(base + 1)));
+  if (plan.selects && plan.has(fact::VmapPairs) && casts == Casts::Plain && format_) keep_sides(plan, *stack, base);
   decode_together(plan, *stack, base);
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     const bool written = plan.writes_to(i, *stack, base);
@@ -331,7 +333,10 @@ at::Tensor BoxedCall::result(const at::Tensor& t) const {
   const RoundingGuard guard(rounding_of_results(*format_));
   const Unobserved selected(selects_);
   const at::Tensor values = before_rounding(t);
-  return cast(casts_ == Casts::Plain ? without_signs_of_nan(values, *format_) : values, c10::formats::scalar_type(*format_));
+  const at::Tensor made = cast(casts_ == Casts::Plain ? without_signs_of_nan(values, *format_) : values, c10::formats::scalar_type(*format_));
+  if (!selects_ && !plan_.random) tell_of_infinities(plan_.base, made, values);
+  sign_zeros_of(made);
+  return made;
 }
 
 static Tail tail_of(const Plan& plan) {
@@ -400,6 +405,8 @@ void BoxedCall::finish(size_t results, torch::jit::Stack* stack) const {
     if (p.ours.sizes() != p.stock.sizes()) resize_to_result(p.ours, p.stock);
     const RoundingGuard guard(rounding_of_results(entry_of(p.ours)));
     encode_into(for_itself(p.ours), without_signs_of_nan(before_rounding(for_itself(p.stock)), entry_of(p.ours)));
+    if (!selects_ && !plan_.random) tell_of_infinities(plan_.base, p.ours, p.stock);
+    if (&entry_of(p.ours) == format_) sign_zeros_of(p.ours);
   }
   const size_t first = stack->size() - results;
   encode_together(first, stack);

@@ -30,12 +30,19 @@ class BoxedCall {
   void explain(c10::Error& error) const;
 
  private:
+  // The codes of which maximum, minimum, fmax or fmin gives the greater or the lesser.
+  struct Sides {
+    bool greater;
+    at::Tensor first, second;
+  };
+
   at::Tensor result(const at::Tensor& t) const;
   const Pair* written_as(const at::Tensor& stock) const; // nullptr: it is no stand-in of what the operator writes to
   bool keeps_operands(const Plan& plan, c10::DeviceType device) const;
   void choose_types(const Plan& plan, torch::jit::Stack& stack, size_t base);
   std::optional<c10::formats::Rounding> rounding_of_results(const FormatEntry& entry) const;
   at::Tensor cast(const at::Tensor& t, c10::ScalarType type) const;
+  void keep_sides(const Plan& plan, const torch::jit::Stack& stack, size_t base);
   void keep_operand(const Plan& plan, const torch::jit::Stack& stack, size_t base);
   void share_memory(const Plan& plan, const torch::jit::Stack& stack, size_t base);
   bool casts_together(const at::Tensor& t) const;
@@ -43,6 +50,7 @@ class BoxedCall {
   void encode_together(size_t first, torch::jit::Stack* stack) const;
   at::Tensor stand_in(const at::Tensor& t, bool written);
 
+  void sign_zeros_of(const at::Tensor& made) const;
   at::Tensor before_rounding(const at::Tensor& t) const;
   void keep_range(const Plan& plan, torch::jit::Stack& stack, size_t base);
   void keep_integers(const Plan& plan, torch::jit::Stack& stack, size_t base);
@@ -50,6 +58,7 @@ class BoxedCall {
 
   const Plan& plan_;
   at::Tensor operand_; // the first one's values, where they tell what float64's results stand for
+  std::optional<Sides> sides_; // where there is a -0
   bool ranged_{false}, near_{false}; // beyond its range, and beside a number
   Casts casts_;
   bool selects_, random_;

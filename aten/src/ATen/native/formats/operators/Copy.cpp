@@ -7,6 +7,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/formats/operators/AutocastCasts.h>
 #include <ATen/native/formats/operators/CastAutograd.h>
 #include <ATen/native/formats/operators/WrapperCast.h>
 #include <ATen/ops/_pin_memory_ops.h>
@@ -102,6 +103,15 @@ void record_stream_kernel(at::Tensor& self, c10::Stream stream) {
   at::_ops::record_stream::call(bits, stream);
 }
 
+// Whether autocast asks, which casts what it finds on its device among the operands of an operator, with its own key switched off. Where the
+// key is off within a block, this may as well be code in an inner block without autocast (a checkpoint computes again in one): casts of our own say
+// what they mean, by ExplicitDtypeGuard.
+bool autocast_asks(ScalarType target, Device device) {
+  const auto key = device.is_cuda() ? c10::DispatchKey::AutocastCUDA : c10::DispatchKey::AutocastCPU;
+  if (ExplicitDtypeGuard::active() || !c10::impl::tls_is_dispatch_key_excluded(key)) return false;
+  return in_autocast_block() && (target == ScalarType::Float || target == at::autocast::get_autocast_dtype(autocast_device(device)));
+}
+
 // Stock tensors: only a dtype of ours is our business.
 at::Tensor to_copy_stock(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
                          bool non_blocking, optional<MemoryFormat> mf) {
@@ -112,7 +122,11 @@ at::Tensor to_copy_stock(const at::Tensor& self, optional<ScalarType> dtype, opt
   expect_ordinary(self, *dtype);
   if (at::Tensor wrapper = cast_within(self, *dtype); wrapper.defined()) return wrapper;
   expect_memory(self, "to");
-  return with_memory_format(to_device(encoded(self, c10::formats::format_entry(*dtype)), device, non_blocking), mf);
+  const auto cast = [&] {
+    return with_memory_format(to_device(encoded(self, c10::formats::format_entry(*dtype)), device, non_blocking), mf);
+  };
+  // In inference mode no kernel of autograd stands before this one.
+  return c10::InferenceMode::is_enabled() && autocast_asks(*dtype, self.device()) ? kept_cast(self, *dtype, cast) : cast();
 }
 
 at::Tensor to_copy(const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout, optional<Device> device, optional<bool> pin,
@@ -135,21 +149,6 @@ at::Tensor to_copy(const at::Tensor& self, optional<ScalarType> dtype, optional<
 }
 
 // ---- to: the stock composite compares dtypes by the container ----
-
-c10::DeviceType autocast_device(Device device) {
-  return device.is_cuda() ? at::kCUDA : at::kCPU;
-}
-
-// Whether autocast asks, which casts what it finds on its device among the operands of an operator, with its own key switched off. Where the
-// key is off within a block, this may as well be code in an inner block without autocast (a checkpoint computes again in one): casts of our own say
-// what they mean, by ExplicitDtypeGuard.
-bool autocast_asks(ScalarType target, Device device) {
-  const auto key = device.is_cuda() ? c10::DispatchKey::AutocastCUDA : c10::DispatchKey::AutocastCPU;
-  if (ExplicitDtypeGuard::active() || !c10::impl::tls_is_dispatch_key_excluded(key)) return false;
-  const bool in_block = at::autocast::increment_nesting() > 1;
-  at::autocast::decrement_nesting();
-  return in_block && (target == ScalarType::Float || target == at::autocast::get_autocast_dtype(autocast_device(device)));
-}
 
 // In a block with a dtype of ours all that float32 has is cast, as in one with bfloat16, and what is wider is not, as float64 is not there. In a
 // block with a stock dtype tensors of ours are left alone.
@@ -182,7 +181,10 @@ at::Tensor to(const at::Tensor& self, optional<ScalarType> dtype, optional<Layou
 // of torch.func. Everything else is the stock formula's, the same one at every autograd key.
 at::Tensor to_copy_autograd_stock(c10::DispatchKeySet keys, const at::Tensor& self, optional<ScalarType> dtype, optional<Layout> layout,
                                   optional<Device> device, optional<bool> pin, bool non_blocking, optional<MemoryFormat> mf) {
-  if (dtype && c10::formats::is_format_type(*dtype)) return to_copy_autograd(self, dtype, layout, device, pin, non_blocking, mf);
+  if (dtype && c10::formats::is_format_type(*dtype)) {
+    const auto cast = [&] { return to_copy_autograd(self, dtype, layout, device, pin, non_blocking, mf); };
+    return autocast_asks(*dtype, self.device()) ? kept_cast(self, *dtype, cast) : cast();
+  }
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_to_copy", "");
   static const auto& stock = *new StockKernel(stock_kernel(op, c10::DispatchKey::AutogradOther)); // outlives exit
   return kernel_of(stock)

@@ -5,12 +5,15 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/formats/DeviceKernels.h>
 #include <ATen/native/formats/Elementary.h>
+#include <ATen/native/formats/FillInfinity.h>
 #include <ATen/native/formats/GpuCasts.h>
 #include <ATen/native/formats/GpuKernels.h>
 #include <ATen/native/formats/GpuObservation.h>
 #include <ATen/native/formats/operators/BoxedCall.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <c10/formats/KeptDenormals.h>
 
 #include <optional>
@@ -36,9 +39,10 @@ std::optional<std::string> text_of_arguments(const torch::jit::Stack& stack, siz
   return text.str();
 }
 
-// The operator on every code that an element can hold.
+// The operator on every code that an element can hold; behind those, 1 where it has made an infinity that the format lacks.
 at::Tensor make_table(const c10::OperatorHandle& op, const Plan& plan, const FormatEntry& entry, const torch::jit::Stack& stack, size_t base) {
   const c10::formats::KeptDenormals kept;
+  const NoInfinitiesTold every_code;
   const int64_t count = int64_t{1} << (8 * entry.format.itemsize());
   at::Tensor all = at::arange(count, at::TensorOptions().dtype(c10::ScalarType::Int)).to(entry.bits);
   torch::jit::Stack call(stack.begin() + static_cast<int64_t>(base), stack.end());
@@ -48,7 +52,13 @@ at::Tensor make_table(const c10::OperatorHandle& op, const Plan& plan, const For
   boxed.finish(1, &call);
   const at::Tensor result = call[0].toTensor();
   if (!is_format_tensor(result) || &entry_of(result) != &entry) return {};
-  return bits_alias(result).contiguous();
+  const at::Tensor bits = bits_alias(result);
+  return at::cat({bits, at::full({1}, every_code.any(), bits.options())});
+}
+
+bool has_poles(const at::Tensor& table) {
+  const char* end = static_cast<const char*>(table.const_data_ptr()) + table.nbytes();
+  return *(end - table.itemsize()) != 0; // the low byte, of 0 or 1
 }
 
 } // namespace
@@ -80,6 +90,18 @@ static at::Tensor make_exact_table(const c10::OperatorHandle& op, const Plan& pl
 static at::Tensor exact_results(const at::Tensor& table, const at::Tensor& in) {
   const at::Tensor codes = in.as_strided({in.numel()}, {1}).to(c10::ScalarType::Long); // some dtypes of codes are signed
   return table.index_select(0, codes.bitwise_and((int64_t{1} << (8 * in.itemsize())) - 1));
+}
+
+// Of results that are NaN and were looked up in a table with infinities: the operator computes once more, unless its operand had NaN already.
+static void tell_of_looked_up(const c10::OperatorHandle& op, const Plan& plan, const torch::jit::Stack& stack, size_t base, const at::Tensor& self,
+                              const at::Tensor& out) {
+  const auto [first, second] = nan_codes(entry_of(self).format);
+  if (holds_code(self, first) || (second != first && holds_code(self, second))) return;
+  torch::jit::Stack call(stack.begin() + static_cast<int64_t>(base), stack.end());
+  call[0] = self;
+  const BoxedCall boxed(plan, &call);
+  op.callBoxed(&call);
+  tell_of_infinities(plan.base, out, call[0].toTensor());
 }
 
 bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::Stack* stack) {
@@ -127,6 +149,8 @@ bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::S
       exact = values;
     }
   }
+  const bool watches = !gpu && !plan.selects && format.infinity_is_nan() && has_poles(table);
+  const at::Tensor operand = watches && in_place ? format_alias(bits_alias(self).clone(), entry) : self;
   const at::Tensor codes = bits_alias(self);
   const at::Tensor in = dense(codes);
   at::Tensor out = in_place && in.is_same(codes) ? self : empty_strided_format(in.sizes(), in.strides(), entry, self.device());
@@ -138,7 +162,11 @@ bool run_by_table(const c10::OperatorHandle& op, const Plan& plan, torch::jit::S
     if (seen) count_codes_on_gpu(seen, results, out.const_data_ptr());
   } else {
     if (seen) count_look_up(exact, table, in, seen);
-    look_up(table, in, out);
+    if (!watches) {
+      look_up(table, in, out);
+    } else if (const auto [first, second] = nan_codes(format); look_up_watching(table, in, out, first, second)) {
+      tell_of_looked_up(op, plan, *stack, base, operand, out);
+    }
   }
   if (in_place && !out.is_same(self)) {
     bits_alias(self).copy_(bits_alias(out));

@@ -23,6 +23,7 @@ class MixedOperandsKernel final : public c10::OperatorKernel {
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) const {
     expect_ordinary_operands(*stack);
     if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, Casts::Recorded)) return;
+    if (cast_to_block(plan_, *stack)) return op.callBoxed(stack);
     bool mixed = false;
     if (promote(*stack, mixed)) {
       op.callBoxed(stack);

@@ -2,8 +2,10 @@
 
 #include <ATen/FormatLibrary.h>
 #include <ATen/MixedOperands.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/formats/Contractions.h>
+#include <ATen/native/formats/operators/AutocastCasts.h>
 #include <ATen/native/formats/operators/StockFormula.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/to_ops.h>
@@ -32,6 +34,7 @@ class CheckedComposite final : public c10::OperatorKernel {
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) const {
     const size_t base = stack->size() - plan_.arguments.size();
     if (plan_.rule == OperandRule::Normalisation && run_normalisation(op, plan_, stack, Casts::Recorded)) return;
+    if (cast_to_block(plan_, *stack)) return op.callBoxed(stack);
     if (!plan_.has(fact::NumbersMultiply) || ((*stack)[base].toTensor().dim() != 0 && (*stack)[base + 1].toTensor().dim() != 0))
       promote(*stack, base);
     if (plan_.has(fact::Contraction) && run_contraction(plan_.name, stack)) return;
@@ -162,6 +165,27 @@ void cast_operands(const Plan& plan, Stack& stack, size_t base, c10::ScalarType 
       return at::_ops::to_dtype::call(t, type, false, false, {});
     });
   }
+}
+
+bool cast_to_block(const Plan& plan, Stack& stack) {
+  if (plan.rule == OperandRule::Any || !autocast_mixes()) return false;
+  const size_t base = stack.size() - plan.arguments.size();
+  std::optional<c10::Device> own;
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
+    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
+      if (t.defined() && entry_beneath(t) && entry_beneath(t)->format.fits_float()) own = t.device();
+    });
+  }
+  if (!own) return false;
+  const c10::ScalarType type = at::autocast::get_autocast_dtype(autocast_device(*own));
+  if (c10::formats::is_format_type(type)) return false;
+  bool meets = false;
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
+    if (plan.arguments[i].written) return false;
+    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) { meets |= is_stock_operand(t) && t.scalar_type() == type; });
+  }
+  if (meets) cast_operands(plan, stack, base, type);
+  return meets;
 }
 
 bool run_normalisation(const c10::OperatorHandle& op, const Plan& plan, Stack* stack, Casts casts) {

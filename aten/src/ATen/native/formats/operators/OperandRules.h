@@ -18,6 +18,10 @@ bool takes_promoted(const Plan& plan, const at::Tensor& t, bool written, c10::Sc
 // Tensors of ours, and stock operands that are to be, become tensors of a stock type: by casts that autograd sees.
 void cast_operands(const Plan& plan, torch::jit::Stack& stack, size_t base, c10::ScalarType type);
 
+// In a block of autocast with a stock dtype, nested with one whose dtype is ours: tensors of ours beside what the block has cast are cast, too.
+// False: another call.
+bool cast_to_block(const Plan& plan, torch::jit::Stack& stack);
+
 // A normalisation of an input of ours by float32 parameters and statistics: on the exact values, and the result is rounded once; statistics
 // stay float32. False: another call.
 bool run_normalisation(const c10::OperatorHandle& op, const Plan& plan, torch::jit::Stack* stack, Casts casts);

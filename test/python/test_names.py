@@ -132,7 +132,7 @@ def test_commands_take_a_file_of_values_by_a_name(tmp_path):
     assert refused.exit_code == 2 and "expected a name that no format has" in " ".join(refused.output.split())
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_sweeps_and_trainings_take_it(tmp_path):
     file = tmp_path / "acme.txt"
     file.write_text("0 .25 -.25 .5 -.5 1 -1 2")

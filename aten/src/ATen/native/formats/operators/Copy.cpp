@@ -122,9 +122,7 @@ at::Tensor to_copy_stock(const at::Tensor& self, optional<ScalarType> dtype, opt
   expect_ordinary(self, *dtype);
   if (at::Tensor wrapper = cast_within(self, *dtype); wrapper.defined()) return wrapper;
   expect_memory(self, "to");
-  const auto cast = [&] {
-    return with_memory_format(to_device(encoded(self, c10::formats::format_entry(*dtype)), device, non_blocking), mf);
-  };
+  const auto cast = [&] { return with_memory_format(to_device(encoded(self, c10::formats::format_entry(*dtype)), device, non_blocking), mf); };
   // In inference mode no kernel of autograd stands before this one.
   return c10::InferenceMode::is_enabled() && autocast_asks(*dtype, self.device()) ? kept_cast(self, *dtype, cast) : cast();
 }

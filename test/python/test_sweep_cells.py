@@ -181,6 +181,7 @@ BLOCKS = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:expected a sum of a number format", "ignore:expected something to be rounded")
 @pytest.mark.parametrize("said", BLOCKS)
 def test_a_block_around_a_sweep_is_an_error_since_no_cell_heeds_it(said):
     block, argument = BLOCKS[said]

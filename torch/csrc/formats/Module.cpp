@@ -108,8 +108,6 @@ PYBIND11_MODULE(_C, m) {
         return py::reinterpret_borrow<py::object>(dtype_object(c10::formats::format_entry(at::autocast::get_autocast_dtype(device))));
       },
       py::arg("device_type"));
-  m.def("first_infinity", &at::formats::first_infinity);
-  m.def("forget_infinity", &at::formats::forget_infinity);
   m.def("set_autocast_cache", &at::formats::set_autocast_cache);
   m.def("autocast_cache", &at::formats::autocast_cache);
   m.def("clear_autocast_casts", &at::formats::clear_autocast_casts);

@@ -77,6 +77,8 @@ void bind_numerics(py::module_& m) {
     return names;
   });
   m.def("dot_operators", &at::formats::dot_operators);
+  m.def("first_infinity", &at::formats::first_infinity);
+  m.def("forget_infinity", &at::formats::forget_infinity);
   m.def("cpu_capability", [] { return std::string(at::formats::cpu_kernels().name); });
   m.def("has_gpu_kernels", &at::formats::has_gpu_kernels);
   m.def("built_for_host", &at::formats::built_for_host);

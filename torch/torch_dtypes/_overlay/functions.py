@@ -7,7 +7,7 @@ import torch
 from .. import _C
 from .._codes import compute_type
 from .._stock_functions import canonical_mask, has_infinity, subsequent_mask, total_norm
-from .table import Asking, Extended, When
+from .table import Asking, Builtin, Extended, When
 
 
 def masked_identity(op_name: str, x: torch.Tensor, *args) -> torch.Tensor | None:
@@ -164,7 +164,7 @@ HOOKS = [
     Asking(_LINALG, "linalg_lstsq", lstsq, When.OWN_SELF),
     Asking("torch._C._VariableFunctions", "pinverse", pinverse, When.OWN_SELF),
     Asking("torch._C.TensorBase", "pinverse", pinverse_method, When.OWN_SELF),
-    *(Asking("torch._C._VariableFunctions", name, refuse_scaled_product, When.OWN_SELF) for name in ("_scaled_mm", "_scaled_mm_v2")),
+    *(Builtin("torch._C._VariableFunctions", name, refuse_scaled_product, When.OWN_SELF) for name in ("_scaled_mm", "_scaled_mm_v2")),
     Extended("torch.utils._foreach_utils", "_group_tensors_by_device_and_dtype", group_tensors, within=True),
     Extended("torch.nn.utils", "get_total_norm", total_norm, within=True),
     Extended("torch.cuda.jiterator._JittedFunction", "__call__", refuse_jitted),

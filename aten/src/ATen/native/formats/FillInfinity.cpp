@@ -1,5 +1,6 @@
 #include <ATen/native/formats/FillInfinity.h>
 
+#include <ATen/FormatWrapper.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/isinf.h>
 #include <c10/formats/ExactCodec.h>
@@ -136,7 +137,7 @@ void tell_of_infinity(const std::string& op, const FormatEntry& entry) {
 }
 
 bool tells_of_infinities(const at::Tensor& made) {
-  return is_format_tensor(made) && entry_of(made).format.infinity_is_nan() && made.device().is_cpu() && holds_nan(made);
+  return is_format_tensor(made) && !is_wrapper(made) && entry_of(made).format.infinity_is_nan() && made.device().is_cpu() && holds_nan(made);
 }
 
 void tell_of_infinities(const std::string& op, const at::Tensor& made, const at::Tensor& values) {

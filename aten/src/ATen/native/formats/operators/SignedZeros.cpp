@@ -1,6 +1,7 @@
 // The signs of zeros that maximum, minimum, fmax and fmin choose among.
 #include <ATen/native/formats/operators/BoxedCall.h>
 
+#include <ATen/FormatWrapper.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/native/formats/FillInfinity.h>
@@ -18,7 +19,7 @@ void BoxedCall::keep_sides(const Plan& plan, const torch::jit::Stack& stack, siz
   bool negative = false;
   for (size_t i = 0; i < 2; ++i) {
     const at::Tensor& t = stack[base + i].toTensor();
-    if (!t.device().is_cpu()) return;
+    if (!t.device().is_cpu() || is_wrapper(t)) return;
     const at::Tensor own = is_format_tensor(t) && &entry_of(t) == format_ ? t : encoded(is_format_tensor(t) ? decoded(t) : t.to(compute_), *format_);
     negative |= holds_code(own, format_->format.sign_code());
     codes[i] = plan.writes ? bits_alias(own).clone() : bits_alias(own); // out= may be an operand

@@ -49,7 +49,8 @@ def test_every_command_has_its_place():
 
 def test_every_page_is_in_the_index():
     index = (REFERENCE / "index.rst").read_text()
-    assert {page.stem for page in REFERENCE.iterdir() if page.suffix in (".rst", ".md")} - {"index"} == set(re.findall(r"^   (\w+)$", index, re.MULTILINE))
+    pages = {page.stem for page in REFERENCE.iterdir() if page.suffix in (".rst", ".md")} - {"index"}
+    assert pages == set(re.findall(r"^   (\w+)$", index, re.MULTILINE))
 
 
 def test_every_document_is_in_the_contents():

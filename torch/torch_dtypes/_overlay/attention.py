@@ -4,8 +4,6 @@ rows of padding that nn.TransformerEncoder makes 0 in inference."""
 from __future__ import annotations
 
 import ast
-import inspect
-import textwrap
 
 import torch
 from torch.nn import functional as F
@@ -13,7 +11,7 @@ from torch.nn import functional as F
 from .. import _C
 from .._autocast import own_autocast_dtype
 from .._stock_functions import autocast_mask
-from .table import Builtin, Registered, When
+from .table import Builtin, Registered, When, compiled_as, parsed
 
 
 def with_mask(stock, query, key, value, attn_mask=None, *rest, **named):
@@ -97,7 +95,7 @@ def zero_padding(encoder, src, mask, padding, output):
 
 def with_zeroed_padding(function) -> None:
     """nn.TransformerEncoder.forward: its own code with one more statement, in front of the encoder's norm, which graphs leave out."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    tree = parsed(function)
     body = tree.body[0].body
     places = [i for i, node in enumerate(body) if isinstance(node, ast.If) and ast.unparse(node.test) == "self.norm is not None"]
     if len(places) != 1:
@@ -107,11 +105,8 @@ def with_zeroed_padding(function) -> None:
     for node in ast.walk(added):
         ast.copy_location(node, body[places[0]])
     body.insert(places[0], added)
-    ast.increment_lineno(tree, function.__code__.co_firstlineno - 1)
-    made: dict = {}
-    exec(compile(ast.fix_missing_locations(tree), function.__code__.co_filename, "exec"), function.__globals__, made)
     function.__globals__[_ZEROS] = zero_padding
-    function.__code__ = made[function.__name__].__code__.replace(co_qualname=function.__qualname__)
+    function.__code__ = compiled_as(function, tree)
 
 
 HOOKS = [

@@ -7,14 +7,12 @@ functions that look the number up in PyTorch's table of dtypes, which ends befor
 from __future__ import annotations
 
 import ast
-import inspect
-import textwrap
 
 import torch
 
 from .. import _C
 from .._autocast import AUTOCAST_DEVICES
-from .table import Builtin, Registered, When
+from .table import Builtin, Registered, When, compiled_as, parsed
 
 # Where stock asks for a dtype that it does not know, and where it goes by CUDA's own questions and asks none.
 _UNKNOWN, _CUDA = "self.fast_dtype not in device_supported_dtypes", "self.device == 'cuda'"
@@ -44,8 +42,7 @@ def _takes(device_type: str, dtype: torch.dtype) -> bool:
 def _with_tests(function):
     """The code of autocast.__init__ with one more test, in the branches that it takes for dtypes that it does not know and for CUDA: others pay
     nothing."""
-    source = textwrap.dedent(inspect.getsource(function))
-    tree = ast.parse(source)
+    tree = parsed(function)
     found = {text: node for node in ast.walk(tree) if isinstance(node, ast.If) and (text := ast.unparse(node.test)) in (_UNKNOWN, _CUDA)}
     if found.keys() != {_UNKNOWN, _CUDA}:
         raise ImportError(f"expected torch.autocast.__init__ to ask whether {_UNKNOWN} and whether {_CUDA}")
@@ -53,10 +50,7 @@ def _with_tests(function):
     ask = ast.parse(f"{_NAME}(self.device, self.fast_dtype)", mode="eval").body
     unknown.test = ast.copy_location(ast.BoolOp(ast.And(), [unknown.test, ast.UnaryOp(ast.Not(), ask)]), unknown.test)
     cuda.body.insert(0, ast.copy_location(ast.Expr(ask), cuda.body[0]))
-    ast.increment_lineno(tree, function.__code__.co_firstlineno - 1)
-    made: dict = {}
-    exec(compile(ast.fix_missing_locations(tree), function.__code__.co_filename, "exec"), function.__globals__, made)
-    return made[function.__name__].__code__.replace(co_qualname=function.__qualname__)
+    return compiled_as(function, tree)
 
 
 def get_dtype(stock, device_type: str = "cpu") -> torch.dtype:

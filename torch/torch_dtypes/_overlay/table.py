@@ -6,8 +6,11 @@ an error, unless the row is optional, with the reason.
 
 from __future__ import annotations
 
+import ast
 import functools
+import inspect
 import pkgutil
+import textwrap
 import types
 from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
@@ -208,6 +211,19 @@ class Registered(Hook):
 
     def put(self, owner: Any, stock: Any) -> None:
         self.implementation(getattr(owner, self.name))
+
+
+def parsed(function: types.FunctionType) -> ast.Module:
+    """The syntax tree of a function's source, to edit and hand to ``compiled_as``."""
+    return ast.parse(textwrap.dedent(inspect.getsource(function)))
+
+
+def compiled_as(function: types.FunctionType, tree: ast.Module) -> types.CodeType:
+    """The code of an edited tree of a function's source, with the function's file, lines and names."""
+    ast.increment_lineno(tree, function.__code__.co_firstlineno - 1)
+    made: dict = {}
+    exec(compile(ast.fix_missing_locations(tree), function.__code__.co_filename, "exec"), function.__globals__, made)
+    return made[function.__name__].__code__.replace(co_qualname=function.__qualname__)
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ std::pair<uint64_t, uint64_t> nan_codes(const Format& format) {
   return {nan, signed_nan ? nan | format.sign_code() : nan};
 }
 
-static bool holds_nan(const at::Tensor& t) {
+bool holds_nan(const at::Tensor& t) {
   const auto [first, second] = nan_codes(entry_of(t).format);
   return holds_code(t, first) || (second != first && holds_code(t, second));
 }
@@ -136,12 +136,13 @@ void tell_of_infinity(const std::string& op, const FormatEntry& entry) {
              " is the outermost number of its sign. (Said once for an operator and a dtype.)");
 }
 
-bool tells_of_infinities(const at::Tensor& made) {
+// Whether a result may be an infinity that its format lacks.
+static bool may_tell(const at::Tensor& made) {
   return is_format_tensor(made) && !is_wrapper(made) && entry_of(made).format.infinity_is_nan() && made.device().is_cpu() && holds_nan(made);
 }
 
 void tell_of_infinities(const std::string& op, const at::Tensor& made, const at::Tensor& values) {
-  if (!tells_of_infinities(made) || !values.is_floating_point()) return;
+  if (!may_tell(made) || !values.is_floating_point()) return;
   const at::AutoDispatchBelowADInplaceOrView guard;
   if (at::isinf(values).any().item<bool>()) tell_of_infinity(op, entry_of(made));
 }

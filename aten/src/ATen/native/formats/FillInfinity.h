@@ -24,14 +24,14 @@ double compared_number(double value, const FormatEntry& entry);
 std::pair<uint64_t, uint64_t> nan_codes(const Format& format);
 // Whether a tensor on the CPU has a certain code: one pass over the codes.
 bool holds_code(const at::Tensor& t, uint64_t code);
+// Whether it has one of nan_codes().
+bool holds_nan(const at::Tensor& t);
 
 // Warns of an operator that has made an infinity of values of a format that has none: once for both, with what to do. `values` are its results before
 // they became NaN in `made`. Nothing is looked at but where `made` holds NaN, and on a GPU nothing at all: it would wait for that.
 void tell_of_infinities(const std::string& op, const at::Tensor& made, const at::Tensor& values);
 // The same where it is known that it has made one.
 void tell_of_infinity(const std::string& op, const FormatEntry& entry);
-// Whether tell_of_infinities() has something to do for such a result.
-bool tells_of_infinities(const at::Tensor& made);
 
 // A block of which nothing is said: one that computes with codes that nobody has.
 class NoInfinitiesTold {

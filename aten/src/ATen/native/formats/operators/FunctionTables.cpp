@@ -95,8 +95,7 @@ static at::Tensor exact_results(const at::Tensor& table, const at::Tensor& in) {
 // Of results that are NaN and were looked up in a table with infinities: the operator computes once more, unless its operand had NaN already.
 static void tell_of_looked_up(const c10::OperatorHandle& op, const Plan& plan, const torch::jit::Stack& stack, size_t base, const at::Tensor& self,
                               const at::Tensor& out) {
-  const auto [first, second] = nan_codes(entry_of(self).format);
-  if (holds_code(self, first) || (second != first && holds_code(self, second))) return;
+  if (holds_nan(self)) return;
   torch::jit::Stack call(stack.begin() + static_cast<int64_t>(base), stack.end());
   call[0] = self;
   const BoxedCall boxed(plan, &call);

@@ -1,27 +1,54 @@
-"""Entry point `torch.backends`: PyTorch calls `load` at the end of `import torch`, which makes the dtypes known.
+"""Entry point `torch.backends`: PyTorch calls `load` at the end of `import torch`.
 
-A module of its own beside the package, so that finding the entry point runs none of the package's code, and so that a
-package that cannot be loaded never takes the user's PyTorch with it: PyTorch turns an exception here into its own failure.
+The package stays dormant until something asks for it: a dtype by name (`torch.posit16es2`), `import torch_dtypes`, or a
+file that holds format tensors. Before that, two things differ from stock PyTorch: the function `torch.__getattr__` and the
+names that `torch.load(weights_only=True)` allows. This module lies beside the package, so that it runs none of its code.
 """
 
 from __future__ import annotations
 
-import warnings
+import importlib
+import re
+
+# Names of built-in dtypes; test_dormant.py compares it with the list of formats.
+_DTYPES = re.compile(r"(posit\d+es\d|q\d\d|tf32|e\d+m\d+)")
+
+# Functions that files of torch.save name, by their modules.
+_IN_FILES = {
+    "torch_dtypes._serialization": ("rebuild_tensor", "rebuild_dtype", "rebuild_format"),
+    "torch_dtypes.quantization.block_tensors": ("rebuild_block_tensor",),
+}
+
+
+class _Rebuild:
+    """A function that a file names, without its module, which is imported at the first call."""
+
+    def __init__(self, module: str, name: str):
+        self.module, self.name = module, name
+
+    def __call__(self, *args):
+        return getattr(importlib.import_module(self.module), self.name)(*args)
 
 
 def load() -> None:
-    """Imports torch_dtypes; any failure becomes one RuntimeWarning.
+    """Install the hooks that wake the package. PyTorch calls it once a process."""
+    import torch
 
-    After `import torch_dtypes`, which imports torch, which calls this, the import below finds the package begun in
-    `sys.modules` and leaves it alone: whoever imports it explicitly gets its exceptions.
-    """
-    try:
-        import torch_dtypes  # noqa: F401
-    except Exception as error:
-        warnings.warn(
-            f"torch_dtypes could not be loaded, so its dtypes are missing; torch itself is not affected. "
-            f"{type(error).__name__}: {error} (To load nothing at `import torch`: pip uninstall torch-dtypes, "
-            "or TORCH_DEVICE_BACKEND_AUTOLOAD=0.)",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+    stock = torch.__getattr__
+
+    def find_dtype(name: str):
+        """``torch.__getattr__``: stock PyTorch's, then the built-in dtypes, which load the package."""
+        if _DTYPES.fullmatch(name):
+            try:
+                importlib.import_module("torch_dtypes")
+            except Exception as error:  # hasattr(torch, name) is False then
+                raise AttributeError(f"torch.{name}: expected torch_dtypes to load, but got {type(error).__name__}: {error}") from error
+            if name in vars(torch):
+                return vars(torch)[name]
+        return stock(name)
+
+    # Python's warnings pass over frames of such a file, so that one of stock's names its caller's line (stacklevel=2).
+    find_dtype.__code__ = find_dtype.__code__.replace(co_filename=f"{__file__} (importlib._bootstrap)")
+    torch.__getattr__ = find_dtype
+    allowed = [(_Rebuild(module, name), f"{module}.{name}") for module, names in _IN_FILES.items() for name in names]
+    torch.serialization.add_safe_globals(allowed)

@@ -122,6 +122,8 @@ def split(text):
 
 def run(program, *arguments, **environment):
     env = {**os.environ, **environment}
+    if env.get("TORCH_DEVICE_BACKEND_AUTOLOAD") != "0":
+        program = f"import torch; torch.q43\n{program}"  # loads the package
     done = subprocess.run([sys.executable, "-c", program, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=280, env=env)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout

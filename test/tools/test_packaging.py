@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import torch
 
-import _torch_dtypes_autoload
 import torch_dtypes
 from torch_dtypes import _build_info, _torch_version
 
@@ -34,11 +33,11 @@ def test_torch_folder_is_no_package():
 
 
 def test_import_torch_from_the_root_loads_pytorch_and_the_dtypes():
-    done = python("import sys, torch; print(torch.__file__, 'torch_dtypes._C' in sys.modules, float(torch.ones(2).sum()))", "-W", "error")
+    done = python("import torch; print(torch.__file__, torch.q43, float(torch.ones(2).sum()))", "-W", "error")
     assert done.returncode == 0, done.stderr
-    file, loaded, total = done.stdout.split()
+    file, dtype, total = done.stdout.split()
     assert Path(file).parent != ROOT / "torch"
-    assert (loaded, total) == ("True", "2.0")
+    assert (dtype, total) == ("torch.q43", "2.0")
     assert not done.stderr
 
 
@@ -49,7 +48,7 @@ def test_import_torch_dtypes_first():
 
 
 def test_autoload_can_be_turned_off():
-    done = python("import sys, torch; print('torch_dtypes' in sys.modules)", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    done = python("import torch; print(hasattr(torch, 'q43'))", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert (done.returncode, done.stdout.strip()) == (0, "False"), done.stderr
 
 
@@ -120,11 +119,11 @@ sys.modules["torch_dtypes._build_info"] = types.SimpleNamespace(TORCH_VERSION="2
 """
 
 
-def test_import_torch_survives_a_package_for_another_torch():
-    done = python(FOREIGN + "import torch; print(float(torch.ones(2).sum()), 'torch_dtypes._C' in sys.modules)")
-    assert (done.returncode, done.stdout.split()) == (0, ["2.0", "False"]), done.stderr
-    assert done.stderr.count("Warning") == done.stderr.count("RuntimeWarning: torch_dtypes could not be loaded") == 1, done.stderr
-    assert "expected torch 2.9" in done.stderr and "pip install" in done.stderr and "Traceback" not in done.stderr
+def test_torch_survives_a_package_for_another_torch():
+    done = python(FOREIGN + "import torch; print(float(torch.ones(2).sum()), hasattr(torch, 'q43'), torch.q43)")
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert "AttributeError: torch.q43: expected torch_dtypes to load, but got ImportError: torch_dtypes: expected torch 2.9" in done.stderr
+    assert "pip install" in done.stderr and "Warning" not in done.stderr
 
 
 def test_import_torch_dtypes_raises_when_built_for_another_torch():
@@ -153,20 +152,14 @@ def test_nothing_is_left_of_a_package_that_could_not_be_loaded():
     assert second == "[] [1.5]"
 
 
-@pytest.mark.parametrize("error", [ImportError("no _C"), OSError("undefined symbol"), RuntimeError("hook failed"), AssertionError()], ids=repr)
-def test_any_failure_to_load_becomes_one_warning(monkeypatch, error):
-    class Broken:
-        def find_spec(self, name, path=None, target=None):
-            if name == "torch_dtypes":
-                raise error
-
-    monkeypatch.delitem(sys.modules, "torch_dtypes")
-    monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
-    with pytest.warns(RuntimeWarning, match="torch_dtypes could not be loaded") as caught:
-        _torch_dtypes_autoload.load()
-    assert len(caught) == 1
-    message = str(caught[0].message)
-    assert f"{type(error).__name__}: {error}" in message and "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in message
+@pytest.mark.parametrize("error", ["ImportError('no _C')", "OSError('undefined symbol')", "RuntimeError('hook failed')", "AssertionError()"])
+def test_any_failure_to_load_is_an_attribute_error(error):
+    broken = f"class Broken:\n  def find_spec(self, name, path=None, target=None):\n    if name == 'torch_dtypes': raise {error}\n"
+    end = "import sys, torch\nsys.meta_path.insert(0, Broken())\nprint(hasattr(torch, 'q43'), float(torch.ones(2).sum()))\ntorch.posit16es2"
+    done = python(broken + end)
+    assert (done.returncode, done.stdout) == (1, "False 2.0\n"), done.stderr
+    kind, message = error.removesuffix(")").split("(")
+    assert f"AttributeError: torch.posit16es2: expected torch_dtypes to load, but got {kind}: {message.strip(chr(39))}" in done.stderr
 
 
 # --- the build backend ---

@@ -28,6 +28,13 @@ def restore() -> bool:
             f"expected a process in which {_PACKAGE} loads for the first time, but got one in which that failed, with {first['error']}. "
             "PyTorch itself works; mend the cause and start a new process."
         )
+    frame = sys._getframe()
+    while frame := frame.f_back:
+        if frame.f_code.co_name == "_legacy_load" and frame.f_globals["__name__"] == "torch.serialization":
+            raise ImportError(
+                f"expected {_PACKAGE} to be imported before torch.load reads format tensors from a file of the old layout (not a zip file), "
+                f"but got the first of them in the file; import {_PACKAGE} first"
+            )
     for made in _C.builtin_dtypes():
         if getattr(torch, name := _C.name_of(made), made) is not made:  # inside PyTorch's own tree it is that one
             raise ImportError(f"expected a torch without torch.{name}, but got one that has it: is another copy of {_PACKAGE} loaded?")

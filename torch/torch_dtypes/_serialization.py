@@ -81,7 +81,9 @@ def rebuild_tensor(version: int, *written) -> torch.Tensor:
 
 
 def allow(add_safe_globals) -> None:
-    """What torch.load(weights_only=True) may call in a file: the functions that make ours, which check what they are given."""
+    """Allow torch.load(weights_only=True) to call the functions that make format tensors, which check what they are given."""
     from .quantization.block_tensors import rebuild_block_tensor  # it stands above this package's dtypes, which must be there first
 
-    add_safe_globals([rebuild_tensor, rebuild_dtype, rebuild_format, rebuild_block_tensor])
+    known = {f[1] for f in torch.serialization.get_safe_globals() if isinstance(f, tuple)}  # _torch_dtypes_autoload allows them by name
+    functions = (rebuild_tensor, rebuild_dtype, rebuild_format, rebuild_block_tensor)
+    add_safe_globals([f for f in functions if f"{f.__module__}.{f.__name__}" not in known])

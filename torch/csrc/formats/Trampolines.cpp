@@ -1,5 +1,6 @@
-// Reaches into: the PyMethodDef of builtins (ml_meth, writable memory). The builtin stays the same object, so TorchScript, torch.compile
-// and identity tests still know it, and a stock call costs one test of kwargs more.
+// Reaches into: the PyMethodDef of methods (ml_meth, writable memory), and the field `vectorcall` of functions. The builtin stays the same
+// object with the same hash, so TorchScript, torch.compile and dictionaries of functions still know it, and a stock call costs one test of
+// kwargs more.
 #include <torch/csrc/formats/Trampolines.h>
 
 #include <ATen/FormatTensor.h>
@@ -30,6 +31,7 @@ struct Hook {
   PyObject* implementation = nullptr;
   int when = 0;
   bool is_method = false;
+  vectorcallfunc vectorcall = nullptr; // of a function without arguments
 };
 
 std::array<Hook, kMaxHooks> hooks;
@@ -288,6 +290,18 @@ PyObject* with_one_argument(PyObject* self, PyObject* argument) {
 // METH_FASTCALL | METH_KEYWORDS, as pybind11's methods are from torch 2.13 on: the values of `names` come after the `count` positional ones.
 using Vectorcall = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
 
+// The tuple and the dictionary that METH_VARARGS | METH_KEYWORDS takes. False after an error.
+bool collect(PyObject* const* given, Py_ssize_t count, PyObject* names, THPObjectPtr& args, THPObjectPtr& kwargs) {
+  const Py_ssize_t keywords = names ? PyTuple_GET_SIZE(names) : 0;
+  args = PyTuple_New(count);
+  if (!args || (keywords && !(kwargs = PyDict_New()))) return false;
+  for (Py_ssize_t i = 0; i < count; ++i) PyTuple_SET_ITEM(args.get(), i, Py_NewRef(given[i]));
+  for (Py_ssize_t i = 0; i < keywords; ++i) {
+    if (PyDict_SetItem(kwargs.get(), PyTuple_GET_ITEM(names, i), given[count + i]) < 0) return false;
+  }
+  return true;
+}
+
 template <size_t I>
 PyObject* with_vector(PyObject* self, PyObject* const* given, Py_ssize_t count, PyObject* names) {
   const Hook& h = hooks[I];
@@ -295,13 +309,35 @@ PyObject* with_vector(PyObject* self, PyObject* const* given, Py_ssize_t count, 
   if (!has(h, When::OwnScript) || !script_works_on_formats(given, count + keywords)) {
     return reinterpret_cast<Vectorcall>(reinterpret_cast<void*>(h.stock))(self, given, count, names);
   }
-  THPObjectPtr args(PyTuple_New(count)), kwargs(PyDict_New());
-  if (!args || !kwargs) return nullptr;
-  for (Py_ssize_t i = 0; i < count; ++i) PyTuple_SET_ITEM(args.get(), i, Py_NewRef(given[i]));
-  for (Py_ssize_t i = 0; i < keywords; ++i) {
-    if (PyDict_SetItem(kwargs.get(), PyTuple_GET_ITEM(names, i), given[count + i]) < 0) return nullptr;
-  }
-  return run_implementation(h, self, args.get(), kwargs.get());
+  THPObjectPtr args, kwargs;
+  return collect(given, count, names, args, kwargs) ? run_implementation(h, self, args.get(), kwargs.get()) : nullptr;
+}
+
+// A function (not a method) of METH_VARARGS | METH_KEYWORDS: Python would make the tuple and the dictionary, too. Its ml_meth stays, of which
+// its hash is made: dictionaries that have it as a key are older than this.
+template <size_t I>
+PyObject* call_function(PyObject* function, PyObject* const* given, size_t flags, PyObject* names) {
+  THPObjectPtr args, kwargs;
+  if (!collect(given, PyVectorcall_NARGS(flags), names, args, kwargs) || Py_EnterRecursiveCall(" while calling a Python object")) return nullptr;
+  PyObject* result = with_keywords<I>(PyCFunction_GET_SELF(function), args.get(), kwargs.get());
+  Py_LeaveRecursiveCall();
+  return result;
+}
+
+// The same for METH_NOARGS; arguments are an error of the stock function's.
+template <size_t I>
+PyObject* call_without_arguments(PyObject* function, PyObject* const* given, size_t flags, PyObject* names) {
+  if (PyVectorcall_NARGS(flags) > 0 || names) return hooks[I].vectorcall(function, given, flags, names);
+  return with_one_argument<I>(PyCFunction_GET_SELF(function), nullptr);
+}
+
+template <size_t... I>
+constexpr auto function_table(std::index_sequence<I...>) {
+  return std::array<vectorcallfunc, sizeof...(I)>{&call_function<I>...};
+}
+template <size_t... I>
+constexpr auto no_arguments_table(std::index_sequence<I...>) {
+  return std::array<vectorcallfunc, sizeof...(I)>{&call_without_arguments<I>...};
 }
 
 template <size_t... I>
@@ -321,6 +357,8 @@ constexpr auto argument_table(std::index_sequence<I...>) {
   return std::array<PyCFunction, sizeof...(I)>{&with_one_argument<I>...};
 }
 constexpr auto keyword_trampolines = keyword_table(std::make_index_sequence<kMaxHooks>{});
+constexpr auto function_trampolines = function_table(std::make_index_sequence<kMaxHooks>{});
+constexpr auto no_arguments_trampolines = no_arguments_table(std::make_index_sequence<kMaxHooks>{});
 constexpr auto vector_trampolines = vector_table(std::make_index_sequence<kMaxHooks>{});
 constexpr auto arguments_trampolines = arguments_table(std::make_index_sequence<kMaxHooks>{});
 constexpr auto argument_trampolines = argument_table(std::make_index_sequence<kMaxHooks>{});
@@ -334,8 +372,12 @@ PyObject* hook_builtin(PyObject*, PyObject* args) {
   if (!dtype_keyword) dtype_keyword = PyUnicode_InternFromString("dtype");
   PyMethodDef* def = nullptr;
   bool is_method = false;
+  PyCFunctionObject* function = nullptr;
   if (PyCFunction_Check(builtin)) {
-    def = reinterpret_cast<PyCFunctionObject*>(builtin)->m_ml;
+    function = reinterpret_cast<PyCFunctionObject*>(builtin);
+    def = function->m_ml;
+  } else if (Py_TYPE(builtin) == &PyClassMethodDescr_Type) {
+    def = reinterpret_cast<PyMethodDescrObject*>(builtin)->d_method;
   } else if (Py_TYPE(builtin) == &PyMethodDescr_Type) {
     def = reinterpret_cast<PyMethodDescrObject*>(builtin)->d_method;
     is_method = true;
@@ -345,8 +387,9 @@ PyObject* hook_builtin(PyObject*, PyObject* args) {
     return nullptr;
   }
   for (size_t i = 0; i < hook_count; ++i) {
-    if (hooks[i].stock_def.ml_name == def->ml_name && def->ml_meth != hooks[i].stock &&
-        (reinterpret_cast<void*>(def->ml_meth) == reinterpret_cast<void*>(keyword_trampolines[i]) || def->ml_meth == argument_trampolines[i] ||
+    if (hooks[i].stock_def.ml_name == def->ml_name &&
+        ((function && (function->vectorcall == function_trampolines[i] || function->vectorcall == no_arguments_trampolines[i])) ||
+         reinterpret_cast<void*>(def->ml_meth) == reinterpret_cast<void*>(keyword_trampolines[i]) || def->ml_meth == argument_trampolines[i] ||
          def->ml_meth == arguments_trampolines[i] || reinterpret_cast<void*>(def->ml_meth) == reinterpret_cast<void*>(vector_trampolines[i]))) {
       PyErr_Format(PyExc_RuntimeError, "%R is hooked already", builtin);
       return nullptr;
@@ -358,8 +401,12 @@ PyObject* hook_builtin(PyObject*, PyObject* args) {
   }
   const int kind = def->ml_flags & (METH_VARARGS | METH_KEYWORDS | METH_NOARGS | METH_O | METH_FASTCALL);
   Hook& h = hooks[hook_count];
-  h = Hook{def->ml_meth, *def, Py_NewRef(implementation), when, is_method};
-  if (kind == (METH_VARARGS | METH_KEYWORDS)) {
+  h = Hook{def->ml_meth, *def, Py_NewRef(implementation), when, is_method, function ? function->vectorcall : nullptr};
+  if (function && kind == (METH_VARARGS | METH_KEYWORDS)) {
+    function->vectorcall = function_trampolines[hook_count];
+  } else if (function && kind == METH_NOARGS) {
+    function->vectorcall = no_arguments_trampolines[hook_count];
+  } else if (kind == (METH_VARARGS | METH_KEYWORDS)) {
     def->ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(keyword_trampolines[hook_count]));
   } else if (kind == (METH_FASTCALL | METH_KEYWORDS)) {
     def->ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(vector_trampolines[hook_count]));

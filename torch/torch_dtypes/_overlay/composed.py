@@ -14,7 +14,7 @@ import torch
 from .. import _C
 from .._codes import compute_type
 from .._stock_functions import has_infinity
-from .table import Extended, Replaced
+from .table import Extended, Replaced, copy_stock
 
 _LOSSES, _MASKED = "torch.nn.functional", "torch.masked._ops"
 # By module, each function's name; behind a colon an argument that must be given, or after a minus sign one that must not be. (By its name
@@ -79,16 +79,15 @@ def rounded_once(stock: Callable, fills: bool, place: int | None, name: str, wan
 
 def _rows() -> Iterator[Extended]:
     for module, names in FUNCTIONS.items():
-        also = ("torch.masked",) if module == _MASKED else ()
         for name, _, argument in (text.partition(":") for text in names):
-            stock = Extended(module, name, None).find()[1]
+            stock = copy_stock(Extended(module, name, None).find()[1])
             wanted, argument = not argument.startswith("-"), argument.removeprefix("-")
             parameters = list(inspect.signature(stock).parameters)
             if argument and argument not in parameters:
                 continue  # in this release the function is one operator
             place = parameters.index(argument) if argument else None
             run = functools.partial(rounded_once, stock, module == _MASKED, place, argument, wanted)
-            yield Extended(module, name, run, also=also, of_first=True)
+            yield Extended(module, name, run, of_first=True)
 
 
 def in_compute_dtype(stock: Callable) -> Callable:

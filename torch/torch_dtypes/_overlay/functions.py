@@ -168,7 +168,7 @@ HOOKS = [
     Extended("torch.utils._foreach_utils", "_group_tensors_by_device_and_dtype", group_tensors, within=True),
     Extended("torch.nn.utils", "get_total_norm", total_norm, within=True),
     Extended("torch.cuda.jiterator._JittedFunction", "__call__", refuse_jitted),
-    Extended("torch", "cond", chosen, also=(_CONTROL, f"{_CONTROL}.cond")),
-    Extended(f"{_CONTROL}.while_loop", "while_loop", repeated, also=(_CONTROL, "torch")),
-    *(Extended(f"{_CONTROL}.{name}", name, refuse_captured, also=(_CONTROL,)) for name in ("scan", "map")),
+    Extended("torch", "cond", chosen),
+    Extended(f"{_CONTROL}.while_loop", "while_loop", repeated),
+    *(Extended(f"{_CONTROL}.{name}", name, refuse_captured) for name in ("scan", "map")),
 ]

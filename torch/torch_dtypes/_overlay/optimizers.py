@@ -13,7 +13,7 @@ import torch
 
 from .. import _C
 from ..optim.eps import with_eps
-from .table import Extended
+from .table import Extended, copy_stock
 
 _FUNCTIONS = {
     "adadelta": "adadelta", "_adafactor": "adafactor", "adagrad": "adagrad", "adam": "adam", "adamax": "adamax", "asgd": "asgd", "nadam": "nadam",
@@ -149,7 +149,7 @@ def _rows():
     for module_name, name in _FUNCTIONS.items():
         module = "torch.optim." + module_name
         ways = ("_single_tensor_", "_multi_tensor_", *(("_fused_",) if module_name in _FUSED else ()))
-        stock = {way: Extended(module, way + name, None).find()[1] for way in ways}
+        stock = {way: copy_stock(Extended(module, way + name, None).find()[1]) for way in ways}
         own = dict(stock)
         if module_name in _OTHER_OVER_LISTS:
             own["_multi_tensor_"] = functools.partial(_by_loop, stock["_multi_tensor_"], stock["_single_tensor_"])

@@ -109,7 +109,7 @@ HOOKS = [
     Builtin("torch._C.ScriptFunction", "__call__", call_original, When.OWN_SCRIPT),
     *(Builtin(script, name, refuse_save, When.OWN_SCRIPT) for script, names in _SAVES.items() for name in names),
     *(Builtin("torch._C", name, refuse_onnx, When.OWN_SCRIPT) for name in _GRAPHS),
-    *(Extended("torch.jit._trace", name, refuse_trace, also=("torch.jit",)) for name in ("trace", "trace_module")),
+    *(Extended("torch.jit._trace", name, refuse_trace) for name in ("trace", "trace_module")),
     Replaced("torch.jit.ScriptModule", "_apply", remembering),
     Replaced("torch.jit._recursive", "create_script_module_impl", remembering_made),
 ]

@@ -104,8 +104,6 @@ class Builtin(Hook):
     when: When
 
     def put(self, owner: Any, stock: Any) -> None:
-        if isinstance(stock, types.ClassMethodDescriptorType):
-            stock = getattr(owner, self.name)
         _C.hook(getattr(stock, "__func__", stock), self.made(owner), int(self.when))  # static methods', pybind11's
 
     def made(self, owner: Any) -> Callable:
@@ -138,36 +136,65 @@ def _asking_first(stock: Callable, implementation: Callable, of_first: bool) -> 
                 return stock(*args, **kwargs)
             return asking(*args, **kwargs)
 
-    extended.__prepare_scriptable__ = lambda: stock  # what torch.jit.script compiles: it takes no *args
+    extended.__prepare_scriptable__ = lambda: stock  # of methods
     return extended
+
+
+@functools.cache
+def copy_stock(function: Callable) -> Callable:
+    """Return a second function object that runs the stock code, also after ``exchange_code`` has changed the first one."""
+    if not isinstance(function, types.FunctionType):
+        return function
+    copy = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    for name in ("__kwdefaults__", "__module__", "__qualname__", "__doc__", "__annotations__"):
+        setattr(copy, name, getattr(function, name))
+    copy.__dict__.update(function.__dict__)
+    return copy
+
+
+def exchange_code(function: types.FunctionType, replacement: Callable) -> None:
+    """Make a function call its replacement, and stay the object that others have imported by name.
+
+    The replacement becomes a global of the function's module, where Dynamo finds it.
+    """
+    copy, old, name = copy_stock(function), function.__code__, f"_torch_dtypes_{function.__name__}"
+    if name in function.__globals__:
+        raise ImportError(f"expected one function {function.__name__!r} in {function.__module__}, but got a second one to exchange; rename a row")
+    free = ", ".join((*old.co_freevars, ""))  # code can be exchanged for code with as many variables of a closure
+    lines = ["def outer():", f"  {free} = [None] * {len(old.co_freevars)}" if free else "  pass", "  def inner(*args, **kwargs):"]
+    lines += [f"    return {name}(*args, **kwargs)", f"    {free}", "  return inner"]
+    made: dict[str, Any] = {}
+    exec(compile("\n".join(lines), old.co_filename, "exec"), made)
+    code = made["outer"]().__code__
+    function.__globals__[name] = replacement
+    function.__code__ = code.replace(co_name=old.co_name, co_qualname=old.co_qualname, co_firstlineno=old.co_firstlineno)
+    function.__defaults__ = function.__kwdefaults__ = None
+    function.__wrapped__ = copy  # says the signature and the source
+    function.__prepare_scriptable__ = lambda: copy  # torch.jit.script compiles this one: it takes no *args
 
 
 @dataclass(frozen=True)
 class Replaced(Hook):
-    """A Python function, or a method: ``implementation(stock)`` takes its place. With ``within``, the place is inside the wrapper that PyTorch
-    has made of it by a decorator, which other modules have imported by name and which stays the same object. ``also``: further owners, which
-    have imported it by that name."""
+    """A Python function, or a method, in whose place ``implementation(stock)`` runs. A module's function stays the same object, so that
+    ``from torch import it`` works before and after. ``within``: the function inside the wrapper that a decorator of PyTorch has made."""
 
     within: bool = False
-    also: tuple[str, ...] = ()
 
     def made(self, stock: Callable) -> Callable:
         return self.implementation(stock)
 
     def put(self, owner: Any, stock: Any) -> None:
         if self.within:
-            cell = next((c for c in stock.__closure__ or () if getattr(c.cell_contents, "__name__", None) == stock.__name__), None)
-            if cell is None:
+            cells = [c.cell_contents for c in stock.__closure__ or ()]
+            stock = next((f for f in cells if getattr(f, "__name__", None) == stock.__name__), None)
+            if stock is None:
                 raise self.unexpected("a wrapped function", stock)
-            cell.cell_contents = self.made(cell.cell_contents)
-        elif isinstance(stock, staticmethod):
+        if isinstance(stock, staticmethod):
             setattr(owner, self.name, staticmethod(self.made(stock.__func__)))
+        elif isinstance(stock, types.FunctionType) and (self.within or not isinstance(owner, type)):
+            exchange_code(stock, self.made(copy_stock(stock)))
         elif callable(stock):
-            made = self.made(stock)
-            for place in (owner, *map(_owner, self.also)):
-                if (found := getattr(place, self.name, None)) is not stock and place is not owner:
-                    raise self.unexpected(f"the function that {place.__name__} has", found)
-                setattr(place, self.name, made)
+            setattr(owner, self.name, self.made(stock))
         else:
             raise self.unexpected("a function", stock)
 

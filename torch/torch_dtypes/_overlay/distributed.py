@@ -30,14 +30,11 @@ def _first_own(values) -> torch.Tensor | None:
     return None
 
 
-def refuse_parallel(what: str, module: torch.nn.Module, ignored=()) -> None:
-    """For what replicates or shards a model: the error that names a parameter or buffer of ours, if there is one."""
+def refuse_parallel(what: str, module: torch.nn.Module, instead: str) -> None:
+    """For what shards a model or cuts it into stages: the error that names a parameter or buffer of ours, if there is one."""
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-        if _C.is_format_tensor(tensor) and name not in ignored:
-            raise NotImplementedError(
-                f"{what}: expected parameters and buffers of stock dtypes, but got {tensor.dtype} in {name}: what is sharded would be taken for "
-                "numbers of another dtype. Use fully_shard, which takes such parameters."
-            )
+        if _C.is_format_tensor(tensor):
+            raise NotImplementedError(f"{what}: expected parameters and buffers of stock dtypes, but got {tensor.dtype} in {name}. Use {instead}.")
 
 
 def parted(stock):

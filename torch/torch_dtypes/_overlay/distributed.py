@@ -9,7 +9,7 @@ import functools
 import torch
 
 from .. import _C
-from .data_parallel import expect_possible, make_reducer, refuse_builtin_hook, refuse_in_backward, refuse_join, register_comm_hook
+from .data_parallel import expect_possible, join_hook, make_reducer, refuse_builtin_hook, refuse_in_backward, register_comm_hook
 from .releases import NO_DISTRIBUTED
 from .table import Builtin, Extended, Replaced, When
 
@@ -113,7 +113,7 @@ HOOKS = [
     Extended(_DDP, "register_comm_hook", register_comm_hook, optional=NO_DISTRIBUTED),
     Extended(_DDP, "_register_builtin_comm_hook", refuse_builtin_hook, optional=NO_DISTRIBUTED),
     Extended(_DDP, "_setup_in_backward_optimizers", refuse_in_backward, optional=NO_DISTRIBUTED),
-    Extended(_DDP, "join_hook", refuse_join, optional=NO_DISTRIBUTED),
+    Extended(_DDP, "join_hook", join_hook, optional=NO_DISTRIBUTED),
     Replaced(f"{_C10D}.Reducer", "__init__", refusing("Reducer"), optional=NO_DISTRIBUTED),
     *(Replaced(f"{_C10D}.Backend", name, refusing(f"Backend.{name}"), optional=NO_DISTRIBUTED) for name in BACKEND_METHODS),
     Replaced(f"{_C10D}.ProcessGroup", "_start_coalescing", beginning, optional=NO_DISTRIBUTED),

@@ -100,6 +100,12 @@ def tensors(rank):
         same(DTensor.from_local(x, mesh, [Partial()]).redistribute(mesh, [Replicate()]), x + x)
         same(full((5, 3), 1.3, dtype=dtype, device_mesh=mesh, placements=[Shard(0)]), torch.full((5, 3), 1.3, dtype=dtype))
 
+        p, q = (nn.Parameter(t) for t in (d, x))
+        for t in (p, q):
+            t.float().square().sum().backward()  # by PyTorch's rules for float32
+        assert p.grad.placements == d.placements
+        same(p.grad, q.grad)
+
         # Optimizers, clipping.
         for name in ("SGD", "Adam", "Adafactor", "NAdam", "Adamax", "RMSprop", "ASGD"):
             p, q = nn.Parameter(distribute_tensor(x, mesh, [Shard(0)])), nn.Parameter(x.clone())

@@ -64,7 +64,6 @@ CPU_ONLY = {
     "test_bfloat16_is_not_taken_for_a_number_format_in_silence": _MEMORY,
     "test_the_layout_of_an_array_is_kept": _MEMORY,
     "test_children_forked_while_a_thread_works": "CUDA cannot be used in a forked child",
-    "test_python_functions_on_elements": "map_ and apply_ are the CPU's in PyTorch",
     "test_vectors_go_into_what_is_no_regular_file_and_where_a_link_leads": "the command works on the CPU, where moved tensors are not",
     "test_standard_output_that_is_full_or_has_no_reader": "the command works on the CPU, where moved tensors are not",
     **dict.fromkeys((f"test_cuda_{part}.py" for part in ("arithmetic", "kernels", "launches", "sums")), _ON_HOST),

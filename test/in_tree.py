@@ -90,7 +90,6 @@ DIFFERS = (
     Row(r"test_layouts_other_than_strided", r"is not implemented for sparse layout|MKL-DNN build is disabled|DID NOT RAISE", LAYOUT),
     Row(r"test_memory_is_shared_or_copied", r"can't alias arbitrary sequence into a tensor", WORDS),
     Row(r"test_views_in_place", r"the base given to float_power_ has dtype", WORDS),
-    Row(r"test_python_functions_on_elements", r"map_: expected torch\.", WORDS),
     Row(r"test_set_wants_one_dtype", r"Could not set tensor of type", WORDS),
     Row(r"test_operators_of_ours_and_a_tensor|test_promotion_where", r"expected dtype \w+ for `weight`", ONE_LERP),
     Row(r"\[lerp_? by a number", r"expected dtype c10::BFloat16 for `weight`|assert <class 'RuntimeError'> is", ONE_LERP),

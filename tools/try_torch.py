@@ -36,7 +36,7 @@ PRIVATE = (
     "test_listings test_loading_again test_masked test_mixed_layers test_mixed_operands test_modules test_moved_codes test_observe "
     "test_observe_passes test_operands test_operator_table test_operators test_optimizer_steps test_optimizers test_other_libraries test_overrides "
     "test_packaging test_printing test_quantized_graphs test_random_numbers test_rounding_nodes test_safetensors test_script test_serialization "
-    "test_sharded_losses test_stochastic_operators test_stock test_stock_compile test_tangents test_tensor_body test_threads test_touched_elements "
+    "test_stochastic_operators test_stock test_stock_compile test_tangents test_tensor_body test_threads test_touched_elements "
     "test_transforms test_views test_vmap "
 ).split()
 

@@ -295,21 +295,18 @@ def test_probabilities_that_are_drawn_over(name):
 
 
 @each_format
-@pytest.mark.parametrize("scramble", [False, True])
-def test_sobol_points_are_rounded_toward_zero(name, scramble):
-    """As torch.rand's numbers, below 1; of float64's points, which are exact, also where the first of them comes from a default dtype of ours."""
-    dtype, of_given, of_default, reference = types(name)[0], *(torch.quasirandom.SobolEngine(3, scramble, seed=5) for _ in range(3))
-    reference.draw(1)  # a float32 number
-    exact = torch.cat([reference.shift.double()[None] / 2**30, reference.draw(40, dtype=torch.float64), reference.draw(23, dtype=torch.float64)])
-    out = torch.empty(0, dtype=dtype, device="cpu")  # where an engine draws
-    found = torch.cat([of_given.draw(dtype=dtype), of_given.draw(40, out, dtype), of_given.draw(n=23, dtype=dtype)])
-    assert found.dtype is dtype and torch.equal(found[1:41], out) and found.double().max() < 1
-    assert torch.equal(found.double(), toward_zero(exact, dtype))
+def test_sobol_points_are_drawn_in_stock_dtypes(name):
+    dtype, engine = types(name)[0], torch.quasirandom.SobolEngine(3, seed=5)
+    with pytest.raises(NotImplementedError, match=f"SobolEngine.draw: expected a stock dtype, .* but got {dtype}. Draw in float64"):
+        engine.draw(4, dtype=dtype)
     torch.set_default_dtype(dtype)
     try:
-        engine = torch.quasirandom.SobolEngine(3, scramble, seed=5)
-        by_default, of_float = engine.draw_base2(6), torch.quasirandom.SobolEngine(3, scramble, seed=5).draw(64, dtype=torch.float32)
+        under_default = torch.quasirandom.SobolEngine(3, seed=5)
+        for call in (lambda: engine.draw_base2(2), lambda: under_default.draw(4), lambda: under_default.draw(4, dtype=torch.float32)):
+            with pytest.raises(NotImplementedError, match=f"but got {dtype}"):
+                call()
     finally:
         torch.set_default_dtype(torch.float32)
-    assert by_default.dtype is dtype and torch.equal(by_default.double(), found.double())
-    assert of_float.dtype is torch.float32 and torch.equal(of_float, of_default.draw(64))
+    exact = engine.draw(64, dtype=torch.float64)
+    found = torch_dtypes.chop(exact, dtype, rounding="toward_zero").to(dtype)  # as the error says
+    assert torch.equal(found.double(), toward_zero(exact, dtype))

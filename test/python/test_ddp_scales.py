@@ -1,4 +1,4 @@
-"""Delayed scales under DistributedDataParallel: of the largest numbers on all ranks."""
+"""Delayed scales under DistributedDataParallel: of the largest numbers on all ranks, after steps without an exchange (no_sync, join), too."""
 
 import pytest
 import torch
@@ -50,3 +50,45 @@ def check_scales(rank):
 
 def test_delayed_scales_are_the_maximum_over_ranks(tmp_path):
     together(check_scales, tmp_path)
+
+
+def numbers(rank, step):
+    """Of two ranks, of which one has numbers twice as large, in turn: 8 times step + 1 is the other's largest."""
+    return torch.arange(1.0, 9.0).reshape(2, 4) * (1 + (rank + step) % 2) * (step + 1)
+
+
+def largest_of_calls(ddp):
+    """By rank, the largest number of each call in the history of the activation's scale, the newest first."""
+    every = [None, None]
+    dist.all_gather_object(every, [high.item() for _, high in state_of(ddp.module[0]).rounders["activation"].scaler.history])
+    return every
+
+
+def passes(ddp, rank, steps):
+    for step in steps:
+        ddp(numbers(rank, step)).sum().backward()
+
+
+def check_without_exchange(rank):
+    ddp = DistributedDataParallel(_model("tensor"))
+    passes(ddp, rank, [0])
+    with ddp.no_sync():  # gradients of three batches, of which the last one's step brings the numbers
+        passes(ddp, rank, [1, 2])
+    assert largest_of_calls(ddp) == [[24.0, 32.0], [48.0, 16.0]]
+    passes(ddp, rank, [3])
+    assert largest_of_calls(ddp) == [[64.0, 48.0], [32.0, 48.0]]
+    gradient = ddp.module[0].weight.grad
+    every = [torch.empty_like(gradient) for _ in range(2)]
+    dist.all_gather(every, gradient)
+    assert torch.equal(*every)
+
+    # A rank without batches: the other goes on by its own numbers, and all have them in the end, of the last two calls.
+    with ddp.join():
+        passes(ddp, rank, [4, 5, 6] if rank == 0 else [4])
+    assert largest_of_calls(ddp) == [[80.0, 96.0]] * 2
+    passes(ddp, rank, [7])
+    assert largest_of_calls(ddp) == [[128.0, 80.0], [64.0, 80.0]]
+
+
+def test_steps_without_exchange(tmp_path):
+    together(check_without_exchange, tmp_path)

@@ -6,7 +6,6 @@ import torch.distributed as dist
 from ranks import DEVICE, together
 from torch import nn
 
-from torch_dtypes._overlay import releases
 from torch_dtypes.optim import DynamicScale, LowPrecision
 
 pytestmark = [
@@ -25,38 +24,30 @@ def everyone(value):
     return values
 
 
-def made(how, mesh, dtype):
+def made(mesh, dtype):
     from torch.distributed.fsdp import fully_shard
-    from torch.distributed.tensor import Replicate
-    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
     torch.manual_seed(0)
-    model = nn.Linear(4, 2, bias=False).to(dtype)
-    if how == "fully_shard":
-        return fully_shard(model, mesh=mesh)
-    return parallelize_module(model, mesh, ColwiseParallel(output_layouts=Replicate()))
+    return fully_shard(nn.Linear(4, 2, bias=False).to(dtype), mesh=mesh)
 
 
 def steps(rank):
     from torch.distributed.device_mesh import init_device_mesh
 
     mesh = init_device_mesh(DEVICE, (2,))
-    # Before 2.13 no operator of a tensor-parallel layer's DTensors in our dtypes adds sums up over ranks.
-    ways = ("fully_shard", "tensor parallel") if releases.SUBCLASSES_OF_DTENSOR_DISPATCH else ("fully_shard",)
-    for how in ways:
-        model = made(how, mesh, torch.q43)
-        optimizer = LowPrecision(torch.optim.SGD(model.parameters(), 2.0**-6), grad_scale=DynamicScale(init=2.0))
-        before, x = whole(model.weight), torch.ones(1, 4, dtype=torch.q43)
-        for rows, factor in (((1.0, 200.0), 1.0), ((1.0, 1.0), 1.0)):  # 400 is more than q43 has: the second row, which is rank 1's
-            optimizer.zero_grad()
-            optimizer.scale((model(x) * torch.tensor(rows, dtype=torch.q43)).sum()).backward()
-            optimizer.step()
-            assert everyone(optimizer.loss_scale) == [factor] * 2
-            moved = (whole(model.weight) - before).abs().amax(1) > 0
-            assert moved.tolist() == [rows == (1.0, 1.0)] * 2
+    model = made(mesh, torch.q43)
+    optimizer = LowPrecision(torch.optim.SGD(model.parameters(), 2.0**-6), grad_scale=DynamicScale(init=2.0))
+    before, x = whole(model.weight), torch.ones(1, 4, dtype=torch.q43)
+    for rows, factor in (((1.0, 200.0), 1.0), ((1.0, 1.0), 1.0)):  # 400 is more than q43 has: the second row, which is rank 1's
+        optimizer.zero_grad()
+        optimizer.scale((model(x) * torch.tensor(rows, dtype=torch.q43)).sum()).backward()
+        optimizer.step()
+        assert everyone(optimizer.loss_scale) == [factor] * 2
+        moved = (whole(model.weight) - before).abs().amax(1) > 0
+        assert moved.tolist() == [rows == (1.0, 1.0)] * 2
 
     # A rank that has no gradient, or no element, asks too; plain tensors are each rank's own.
-    model = made("fully_shard", mesh, torch.q43)
+    model = made(mesh, torch.q43)
     optimizer = LowPrecision(torch.optim.SGD(model.parameters(), 2.0**-6), grad_scale=DynamicScale(init=2.0))
     optimizer.scale((model(x) * 200).sum()).backward()
     if rank == 0:

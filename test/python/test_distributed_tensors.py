@@ -1,6 +1,5 @@
 """Distributed tensors (DTensor) of our dtypes, over gloo: shards are codes, and what two processes compute of a tensor has one process's bits."""
 
-import contextlib
 import copy
 import io
 import os
@@ -13,7 +12,6 @@ from torch import nn
 
 import torch_dtypes
 import torch_dtypes.optim
-from torch_dtypes._overlay import releases
 
 pytestmark = [
     pytest.mark.skipif(not dist.is_available(), reason="torch is built without torch.distributed"),
@@ -42,113 +40,87 @@ def network(seed=0, dtype=POSIT):
 # ---- DTensor ----
 
 
+def on_elements(t, c):
+    """What runs on each rank's part; c is a number of a dtype that is stock, the same on all ranks."""
+    zeros, other = torch.zeros_like(t), t * 0.5
+    yield from (
+        t + t * 1.3,
+        t.clone().mul_(0.7).add_(t, alpha=0.3),
+        torch.where(t > 0.1, t, other),
+        t.abs().sqrt().lerp(other, 0.3),
+        t * c,
+        t.clone().mul_(c),
+    )
+    yield from (t.float(), t.to(torch.bfloat16), t.float().to(torch.q52), torch.where(t > 0.1, t, t.float()), zeros.copy_(t.float()), t + t.float())
+    yield from (torch.full_like(t, 1.3), torch.ones_like(t), t.clone().masked_fill_(t > 0, 0.3), t.clone().zero_(), t.clone().fill_(0.3))
+    yield from (
+        *torch._foreach_mul([t, other], 0.3),
+        *torch._foreach_add([t, other], [other, t]),
+        torch.addcdiv(t, other, other, out=torch.empty_like(t)),
+    )
+    lists = [t.clone(), other]
+    torch._foreach_mul_(lists, c), torch._foreach_lerp_(lists, [other, t], 0.25)
+    yield from (*lists, t.detach().requires_grad_().float().exp().to(t.dtype))
+
+
+def of_wholes(t):
+    """Norms, and the rest of what Adafactor computes: once on each rank."""
+    yield from (torch.linalg.vector_norm(t), t.norm(dim=-1, keepdim=True), t.norm(1, dim=0), torch.linalg.vector_norm(t, torch.inf))
+    yield from (t.norm(dim=-1, keepdim=True) @ t.norm(dim=0, keepdim=True), t.mean(0), t.mean((0, 1)), t.new_zeros(3) + 1.3)
+
+
 def tensors(rank):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor, full
 
     mesh = init_device_mesh(DEVICE, (2,))
+    number = torch.tensor(0.3)
     for dtype in (POSIT, torch.q43):
-        x, w = numbers(7, 4, dtype=dtype), numbers(7, 5, dtype=dtype, seed=1)
-        d, dw = (distribute_tensor(t, mesh, [Shard(0)]) for t in (x, w))
+        x = numbers(7, 4, dtype=dtype)
+        d, c = distribute_tensor(x, mesh, [Shard(0)]), distribute_tensor(number, mesh, [Replicate()])
         assert isinstance(d, DTensor) and d.dtype is dtype and d.to_local().dtype is dtype and d.to_local().shape == ((4, 4), (3, 4))[rank]
         assert torch.equal(d.to_local(), x.chunk(2)[rank])
         for places in ([Shard(1)], [Replicate()]):
             moved = d.redistribute(mesh, places)
             assert moved.placements == tuple(places)
             same(moved, x)
-        y = torch.zeros_like(d)
-        y[:, 1:3] = 1.25
-        expected = torch.zeros_like(x)
-        expected[:, 1:3] = 1.25
-        same(y, expected)
-        for f in (
-            lambda t, w: t + t * 1.3,
-            lambda t, w: t.clone().mul_(0.7).add_(t, alpha=0.3),
-            lambda t, w: torch.where(t > 0.1, t, t * 0.5),
-            lambda t, w: t.softmax(1),
-            lambda t, w: t.softmax(0),
-            lambda t, w: t.sum(1),
-            lambda t, w: torch.cat([t, t])[3:9],
-            lambda t, w: t.float(),
-            lambda t, w: torch.where(t > 0.1, t, t.float()),
-            lambda t, w: t.to(torch.bfloat16),
-            lambda t, w: t.float().to(torch.q52),
-            lambda t, w: t.view(torch.int8 if t.element_size() == 1 else torch.int16).int(),  # gloo moves no int16
-            lambda t, w: t.view(torch.int8 if t.element_size() == 1 else torch.int16).view(t.dtype),
-            lambda t, w: torch_dtypes.from_codes(torch_dtypes.codes(t), t.dtype),
-            lambda t, w: torch.view_copy(t, dtype=torch.posit8es1 if t.element_size() == 1 else torch.posit16es1),
-            lambda t, w: t.max(),
-            lambda t, w: torch.zeros_like(t).copy_(t.float()),
-            lambda t, w: t + t.float(),
-            lambda t, w: torch.nn.functional.layer_norm(t, (4,)),
-            lambda t, w: t.detach().requires_grad_().square().float().exp().to(t.dtype),
-        ):
-            same(f(d, dw), f(x, w))
-
-        # Sums over the ranks are rounded once: under exact and the policies that round at every step by each rank for itself.
-        for policy in ("exact", "format"):
-            with torch_dtypes.accumulate(policy):
-                for f in (lambda t, w: t.t() @ w, lambda t, w: t.sum(0), lambda t, w: t.mean(0), lambda t, w: torch.linalg.vector_norm(t)):
-                    made = f(d, dw)
-                    assert not any(p.is_partial() for p in made.placements)
-                    same(made, f(x, w))
-        halves = [h.t().float() @ v.float() for h, v in zip(x.chunk(2), w.chunk(2), strict=True)]
-        same(d.t() @ dw, (halves[0] + halves[1]).to(dtype))  # in float32
-
-        with pytest.raises(NotImplementedError, match=f"expected a DTensor of {dtype.itemsize} bytes an element to view as {dtype}, but got"):
-            d.float().view(dtype)
-        part = DTensor.from_local(x, mesh, [Partial()])
-        same(part, x + x)
-        same(part * 1.3, (x + x) * 1.3)  # of the sum, not a sum of products
-        same(DTensor.from_local(x.float() / 3, mesh, [Partial()]).to(dtype), (x.float() / 3 + x.float() / 3).to(dtype))
+        for places in ([Shard(0)], [Shard(1)], [Replicate()]):
+            there = d.redistribute(mesh, places)
+            for found, expected in zip(on_elements(there, c), on_elements(x, number), strict=True):
+                assert found.placements == tuple(places)
+                same(found, expected)
+            for policy in ("machine", "exact", "format"):
+                with torch_dtypes.accumulate(policy):
+                    for found, expected in zip(of_wholes(there), of_wholes(x), strict=True):
+                        assert found.placements == (Replicate(),)
+                        same(found, expected)
+            assert there.norm().item() == x.norm().item()
+            same(there.clone().add_(d), x + x)  # in place: where the first lies
+            same(there.to(torch.float32).copy_(d), x.float())
+        same(DTensor.from_local(x, mesh, [Partial()]).redistribute(mesh, [Replicate()]), x + x)
         same(full((5, 3), 1.3, dtype=dtype, device_mesh=mesh, placements=[Shard(0)]), torch.full((5, 3), 1.3, dtype=dtype))
 
-        # Gradients, optimizers, clipping.
-        for name in ("SGD", "Adam", "Adafactor"):
+        p, q = (nn.Parameter(t) for t in (d, x))
+        for t in (p, q):
+            t.float().square().sum().backward()  # by PyTorch's rules for float32
+        assert p.grad.placements == d.placements
+        same(p.grad, q.grad)
+
+        # Optimizers, clipping.
+        for name in ("SGD", "Adam", "Adafactor", "NAdam", "Adamax", "RMSprop", "ASGD"):
             p, q = nn.Parameter(distribute_tensor(x, mesh, [Shard(0)])), nn.Parameter(x.clone())
             assert isinstance(p, nn.Parameter) and isinstance(p, DTensor) and p.dtype is dtype
-            steps = [getattr(torch.optim, name)([t], lr=0.1, **({"eps": (0.125, 0.125)} if name == "Adafactor" else {})) for t in (p, q)]
-            for _ in range(2):
-                for t in (p, q):
-                    t.grad = None
-                    with torch_dtypes.accumulate("exact"):
-                        (t * t + t.to(torch.float64).exp().to(dtype)).sum().backward()
-                same(p.grad, q.grad)
+            eps = {"Adafactor": {"eps": (0.125, 0.125)}, "SGD": {}, "ASGD": {}}.get(name, {"eps": 0.125})
+            steps = [getattr(torch.optim, name)([t], lr=0.1, foreach=foreach, **eps) for t, foreach in ((p, name == "RMSprop"), (q, False))]
+            for k in range(2):
+                p.grad, q.grad = distribute_tensor(x * (k + 0.7), mesh, [Shard(0)]), x * (k + 0.7)
+                norms = [torch.nn.utils.clip_grad_norm_([t], 0.5, foreach=bool(k) or None) for t in (p, q)]
+                torch.testing.assert_close(norms[0].full_tensor(), norms[1], rtol=1e-6, atol=0)  # parts of float32, in the ranks' order
                 with torch_dtypes.accumulate("exact"):
-                    norms = [torch.nn.utils.clip_grad_norm_([t], 0.5) for t in (p, q)]
-                    torch.testing.assert_close(norms[0].full_tensor(), norms[1], rtol=1e-6, atol=0)  # parts of float32, in the ranks' order
                     for step in steps:
                         step.step()
                 same(p.grad, q.grad)
                 same(p.detach(), q.detach())
-
-        p, q = (t.detach().requires_grad_() for t in (d, x))
-        labels = torch.arange(7) % 4
-        for t, to in ((p, distribute_tensor(labels, mesh, [Shard(0)])), (q, labels)):
-            torch.nn.functional.cross_entropy(t, to, reduction="sum").backward()
-        same(p.grad, q.grad)
-
-        # Of which stock's C++ asks for zeros, or a softmax's gradient, in the container's dtype.
-        for place in (Shard(0), Shard(1), Replicate()):
-            for f in (
-                lambda t, w: (t.t() * w.t()).sum(),
-                lambda t, w: ((t * 1).softmax(1) * w).sum(),
-                lambda t, w: (t.log_softmax(0) * w).sum(),
-                lambda t, w: (t + w).square().sum(),
-                lambda t, w: torch.cat([t, w * 2], 1).square().sum(),
-                lambda t, w: torch.stack([t, w]).square().sum(),
-            ):
-                p, q = nn.Parameter(d.redistribute(mesh, [place])), dw[:, :4].redistribute(mesh, [place])
-                own, other = nn.Parameter(x.clone()), w[:, :4]
-                with torch_dtypes.accumulate("exact"):
-                    f(p, q).backward(), f(own, other).backward()
-                same(p.grad, own.grad)
-
-        table, row = nn.Parameter(distribute_tensor(w, mesh, [Shard(0)])), nn.Parameter(w.clone())
-        index = torch.tensor([[0, 6], [3, 3]])
-        for t, i in ((table, distribute_tensor(index, mesh, [Replicate()])), (row, index)):
-            nn.functional.embedding(i, t).square().sum().backward()
-        same(table.grad, row.grad)
 
         file = io.BytesIO()
         torch.save({"x": d}, file)
@@ -156,73 +128,73 @@ def tensors(rank):
         for again in (copy.deepcopy(d), torch.load(file, weights_only=True)["x"]):
             assert again.dtype is dtype and again.placements == d.placements
             same(again, x)
-        assert torch.equal(d, d) and not torch.equal(d, d + 1)
-
-    images, kernels = numbers(4, 3, 6, 6), numbers(2, 3, 3, 3, seed=1)
-    a, b = (nn.Parameter(distribute_tensor(t, mesh, [place])) for t, place in ((images, Shard(0)), (kernels, Replicate())))
-    for t, k in ((a, b), (images.requires_grad_(), kernels.requires_grad_())):
-        nn.functional.conv2d(t, k).square().sum().backward()
-    same(a.grad, images.grad)
-    parts = []
-    for half in images.detach().chunk(2):
-        k = kernels.detach().float().requires_grad_()
-        y = nn.functional.conv2d(half, kernels.detach())
-        nn.functional.conv2d(half.float(), k).backward((y + y).float())
-        parts.append(k.grad)
-    same(b.grad, (parts[0] + parts[1]).to(POSIT))
-
-    # In stochastic modes all ranks have one sum, whatever their generators have drawn, and which go on by themselves.
-    torch.manual_seed(rank)
-    d = distribute_tensor(numbers(64, 32), mesh, [Shard(0)])
-    for policy in ("machine", "exact"):
-        with torch_dtypes.rounding("stochastic"), torch_dtypes.accumulate(policy):
-            made = d.sum(0).to_local().float()
-        got = [torch.empty_like(made) for _ in range(2)]
-        dist.all_gather(got, made)
-        assert torch.equal(*got) and (made - numbers(64, 32).double().sum(0)).abs().max() < 0.05
-    own = torch.Generator().manual_seed(rank)
-    torch.randint(2**32, (2,), generator=own)  # a seed for each sum, whose words all take
-    assert torch.rand(()) == torch.rand((), generator=own)
-    torch.manual_seed(0)  # ranks that are alike stay so, within a block of words that are alike too
-    for block in (contextlib.nullcontext, torch_dtypes.distributed.same_random):
-        with block(), torch_dtypes.rounding("stochastic"):
-            d.sum(0)
-            made = numbers(64) * 0.3
-        got = [torch.empty_like(made) for _ in range(2)]
-        dist.all_gather(got, made)
-        assert torch.equal(*got)
-
-    for dtype in (POSIT, torch.q43, torch.q52, torch.posit8es1, torch.posit32es2):  # where nothing is recorded, too
-        x, weight = numbers(6, 4, dtype=dtype), numbers(4, dtype=dtype, seed=1)
-        d, dw = distribute_tensor(x, mesh, [Shard(0)]), distribute_tensor(weight, mesh, [Replicate()])
-        with torch.no_grad():
-            same(nn.functional.rms_norm(d, (4,), dw), nn.functional.rms_norm(x, (4,), weight))
-            same(nn.functional.rms_norm(d, (4,), eps=0.5), nn.functional.rms_norm(x, (4,), eps=0.5))
 
     f = distribute_tensor(torch.ones(4, 2), mesh, [Shard(0)])
-    for made, number in ((torch.zeros_like(f, dtype=POSIT), 0), (f.new_full((4, 2), 1.3, dtype=POSIT), 1.3)):
-        same(made, torch.full((4, 2), number, dtype=POSIT))
+    for made, filled in ((torch.zeros_like(f, dtype=POSIT), 0), (f.new_full((4, 2), 1.3, dtype=POSIT), 1.3)):
+        same(made, torch.full((4, 2), filled, dtype=POSIT))
 
     errors(mesh)
     same(functional(mesh, rank), numbers(4, 3) + numbers(4, 3, seed=1))
 
 
+def refused(mesh):
+    """Calls of which PyTorch's rules, or a rank's own part, would give other numbers than one process has."""
+    from torch.distributed.tensor import DTensor, Partial, Shard, distribute_tensor
+
+    x, F = numbers(6, 4).abs(), nn.functional
+    d, turned = (distribute_tensor(x, mesh, [Shard(dim)]) for dim in (0, 1))
+    row, part, recorded = distribute_tensor(x[0], mesh, [Shard(0)]), DTensor.from_local(x, mesh, [Partial()]), d.detach().requires_grad_()
+    halves = DTensor.from_local(x.float(), mesh, [Partial()])
+    yield from (
+        lambda: d.sum(),
+        lambda: d.sum(1),
+        lambda: d.cumsum(0),
+        lambda: d.softmax(1),
+        lambda: d.max(),
+        lambda: d.var(),
+        lambda: d.mean(dtype=POSIT),
+    )
+    yield from (lambda: d @ d.t(), lambda: F.linear(d, d), lambda: F.layer_norm(d, (4,)), lambda: F.rms_norm(d, (4,)), lambda: F.dropout(d, 0.5))
+    yield from (lambda: F.mse_loss(d, d * 0.5), lambda: F.binary_cross_entropy(d, d), lambda: F.cross_entropy(d, d))
+    yield from (lambda: F.mse_loss(recorded, d), lambda: recorded.sum(), lambda: F.softmax(recorded, 1), lambda: F.layer_norm(recorded, (4,)))
+    yield from (
+        lambda: d + turned,
+        lambda: d + row,
+        lambda: d.lerp(turned, 0.5),
+        lambda: d.clone().add_(row),
+        lambda: torch._foreach_add([d], [turned]),
+    )
+    yield from (
+        lambda: d + d.to_local(),
+        lambda: d.mul(x.float()),
+        lambda: torch.where(d > 0, x, d),
+        lambda: torch.equal(d, d),
+    )
+    yield from (lambda: part * 2, lambda: part.float(), lambda: part.norm(), lambda: halves.to(POSIT), lambda: d.clone().copy_(halves))
+    yield from (lambda: d.uniform_(), lambda: torch.rand_like(d), lambda: d.t(), lambda: d[1:3], lambda: d.view(-1), lambda: torch.cat([d, d]))
+    yield from (lambda: dist.all_reduce(d), lambda: d.__setitem__(0, 1.0), lambda: d.view(torch.int16), lambda: torch._foreach_max([d]))
+
+
 def errors(mesh):
-    """Our dtypes' names, and no process ends."""
+    """One error, with the formats' names and what to do; no process ends."""
     from torch.distributed.tensor import Shard, distribute_tensor
 
+    for call in refused(mesh):
+        with pytest.raises(
+            NotImplementedError, match=r"expected .* but got .*(torch.posit16es2|Partial).* Use x\.(to_local|float)\(\), .*x.full_tensor\(\).*"
+        ) as caught:
+            call()
+        assert not any(word in str(caught.value) for word in ("BFloat16", "Float8", "bfloat16")), caught.value
     d, other = (distribute_tensor(numbers(6, 4, dtype=dtype), mesh, [Shard(0)]) for dtype in (POSIT, torch.q43))
     for call, match in (
         (lambda: d + other, "expected tensors of one number format, but got posit16es2 and q43"),
-        (lambda: d @ distribute_tensor(numbers(4, 2, dtype=torch.float32), mesh, [Shard(0)]), "operands of one dtype, but got .* torch.posit16es2"),
-        (lambda: dist.all_reduce(d), "c10d::allreduce_: expected tensors that are a rank's own, but got a DTensor of torch.posit16es2"),
         (lambda: d.numpy(), "torch.posit16es2"),
         (lambda: d.tolist(), "not supported for tensor subclasses"),
-        (lambda: d + d.to_local(), "got mixed torch.Tensor and DTensor"),
+        (lambda: d.float().view(torch.q43), "a tensor with its own memory to view in another dtype, but got a DTensor"),
+        (lambda: torch.view_copy(d, dtype=torch.posit16es1), "a tensor with its own memory to view in another dtype, but got a FormatDTensor"),
     ):
-        with pytest.raises((RuntimeError, TypeError), match=match) as caught:
+        with pytest.raises((RuntimeError, TypeError), match=match):
             call()
-        assert not any(word in str(caught.value) for word in ("BFloat16", "Float8", "bfloat16")), caught.value
     with pytest.raises(RuntimeError, match=r"to exchange torch.posit16es2 for torch.float32, but got a FormatDTensor. Use torch.utils"):
         d.data = d.float()
     assert d.data_ptr() == 0 and d.share_memory_() is d
@@ -241,7 +213,7 @@ def models(rank):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     from torch.distributed.tensor import Shard
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
     mesh = init_device_mesh(DEVICE, (2,))
     plain, wide = MixedPrecisionPolicy(), MixedPrecisionPolicy(reduce_dtype=torch.float32)
@@ -291,29 +263,9 @@ def models(rank):
     for p, q in zip(model.parameters(), network().parameters(), strict=True):
         same(p.detach(), q.detach())
 
-    for dtype, sums in ((POSIT, "exact"), (torch.q43, "exact"), (POSIT, "machine")):
-        model, x = network(dtype=dtype), numbers(5, 4, dtype=dtype, seed=1)
-        model[0], model[2] = nn.Linear(4, 6).to(dtype), nn.Linear(6, 3).to(dtype)
-        for p in model.parameters():
-            dist.broadcast(p.detach(), 0)
-        alone = copy.deepcopy(model)
-        parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
-        optimizers = [torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9) for m in (model, alone)]
-        with torch_dtypes.accumulate(sums):
-            for _ in range(2):
-                y, expected = model(x), alone(x)
-                if sums == "exact":
-                    same(y.detach(), expected.detach())
-                else:  # as many roundings, of sums in another order
-                    torch.testing.assert_close(y.float(), expected.float(), rtol=2e-3, atol=2e-3)
-                y.square().sum().backward(), expected.square().sum().backward()
-                for optimizer in optimizers:
-                    optimizer.step()
-        for p, q in zip(model.parameters(), alone.parameters(), strict=True):
-            assert p.dtype is p.grad.dtype is dtype
-            if sums == "exact":
-                same(p.grad, q.grad)
-                same(p.detach(), q.detach())
+    model = parallelize_module(network(), mesh, {"0": ColwiseParallel()})  # a plan is for float32 models
+    with pytest.raises(NotImplementedError, match="quantize_ has converted"):
+        model(numbers(8, 4))
     checkpoints(mesh)
 
 
@@ -369,34 +321,11 @@ def test_a_rank_that_ends(tmp_path):
     together(killed, tmp_path, seconds=20)
 
 
-whole_sums = pytest.mark.skipif(not releases.SUBCLASSES_OF_DTENSOR_DISPATCH, reason="sums over ranks are refused before PyTorch 2.12")
-
-
-def unfinished_sums(rank):
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Shard, distribute_tensor
-
-    mesh, x = init_device_mesh(DEVICE, (dist.get_world_size(),)), numbers(4, 4)
-    rows, columns = (distribute_tensor(x, mesh, [Shard(d)]) for d in (0, 1))
-    same(rows * 0.7, x * 0.7)
-    if releases.SUBCLASSES_OF_DTENSOR_DISPATCH:
-        same(columns @ rows, x @ x)
-    else:
-        with pytest.raises(NotImplementedError, match=r"each rank has whole sums.*redistribute"):
-            columns @ rows
-
-
-def test_unfinished_sums(tmp_path):
-    together(unfinished_sums, tmp_path)
-
-
-@whole_sums
 @pytest.mark.filterwarnings("ignore:expected a sum of a number format")  # steps of SGD have none
 def test_distributed_tensors(tmp_path):
     together(tensors, tmp_path)
 
 
-@whole_sums
 @pytest.mark.filterwarnings("ignore:torch.distributed")  # that there is one process
 def test_models(tmp_path, monkeypatch):
     import torch.distributed.checkpoint as checkpoint

@@ -10,6 +10,7 @@ __all__ = ["ADAPTERS", "install"]
 ADAPTERS = {
     "torch.distributed.fsdp.fully_sharded_data_parallel": "fsdp",
     "torch.distributed.fsdp._fully_shard._fsdp_collectives": "fsdp:install_collectives",
+    "torch.distributed.pipelining.stage": "fsdp:install_stages",
     "torch.distributed._functional_collectives": "functional_collectives",
     "torch.distributed.tensor": "dtensor",
     "torch._dynamo.trace_rules": "dynamo",

@@ -170,19 +170,21 @@ def parse_to(stock, *args, **kwargs):
     return device, found, non_blocking, memory_format
 
 
-def view(stock, self, *args, **kwargs):
-    """Tensor.view(dtype) of a wrapper in a dtype of ours: its dispatch, which stock asks, goes by a table of dtypes that ends before ours."""
-    if not is_traceable_wrapper_subclass(self):
-        return stock(*args, **kwargs)
-    from ..integrations import format_dtensor
+def _expect_own_memory(x) -> None:
+    if is_traceable_wrapper_subclass(x):
+        raise NotImplementedError(f"expected a tensor with its own memory to view in another dtype, but got a {type(x).__name__}; view what it wraps")
 
-    return format_dtensor.view(self, *args, **kwargs)
+
+def view(stock, self, *args, **kwargs):
+    """Tensor.view(dtype) in a dtype of ours: of a wrapper an error, since its dispatch goes by a table of dtypes that ends before ours."""
+    _expect_own_memory(self)
+    return stock(*args, **kwargs)
 
 
 def view_copy(stock, *args, **kwargs):
     """torch.view_copy, likewise."""
-    x = args[0] if args else kwargs.get("input")
-    return x.clone().view(kwargs["dtype"] if "dtype" in kwargs else args[-1]) if is_traceable_wrapper_subclass(x) else stock(*args, **kwargs)
+    _expect_own_memory(args[0] if args else kwargs.get("input"))
+    return stock(*args, **kwargs)
 
 
 def tolist(stock, self):

@@ -8,7 +8,7 @@ import inspect
 from torch import nn
 
 from .. import _C
-from ..quantization.shared_scales import share_scales
+from ..quantization import shared_scales
 from .reducer import Logger, Reducer
 
 
@@ -32,7 +32,7 @@ def expect_possible(ddp):
         raise NotImplementedError(
             f"DistributedDataParallel: expected parameters of stock dtypes in delay_all_reduce_named_params, but got {delayed.dtype}. Leave them out."
         )
-    share_scales(ddp)
+    shared_scales.share_scales(ddp)
     if not _named(ddp):
         return None
     if ddp.mixed_precision is not None:
@@ -86,7 +86,10 @@ def refuse_in_backward(ddp):
         _refuse(ddp, "optimizers in backward", "Step after backward.")
 
 
-def refuse_join(ddp, **kwargs):
-    """DistributedDataParallel.join_hook: ranks that have run out of data answer calls of stock's reducer alone."""
+def join_hook(ddp, **kwargs):
+    """DistributedDataParallel.join_hook: ranks that have run out of data answer calls of stock's reducer alone; delayed scales are shared then."""
     if isinstance(vars(ddp).get("reducer"), Reducer):
         _refuse(ddp, "join()", "Give every rank as many batches, for example by DistributedSampler.")
+    if not shared_scales.delayed_scalers(ddp.module):
+        return None
+    return shared_scales.join_hook(ddp, inspect.unwrap(type(ddp).join_hook)(ddp, **kwargs))

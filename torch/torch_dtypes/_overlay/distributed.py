@@ -9,7 +9,7 @@ import functools
 import torch
 
 from .. import _C
-from .data_parallel import expect_possible, make_reducer, refuse_builtin_hook, refuse_in_backward, refuse_join, register_comm_hook
+from .data_parallel import expect_possible, join_hook, make_reducer, refuse_builtin_hook, refuse_in_backward, register_comm_hook
 from .releases import NO_DISTRIBUTED
 from .table import Builtin, Extended, Replaced, When
 
@@ -30,14 +30,11 @@ def _first_own(values) -> torch.Tensor | None:
     return None
 
 
-def refuse_parallel(what: str, module: torch.nn.Module, ignored=()) -> None:
-    """For what replicates or shards a model: the error that names a parameter or buffer of ours, if there is one."""
+def refuse_parallel(what: str, module: torch.nn.Module, instead: str) -> None:
+    """For what shards a model or cuts it into stages: the error that names a parameter or buffer of ours, if there is one."""
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-        if _C.is_format_tensor(tensor) and name not in ignored:
-            raise NotImplementedError(
-                f"{what}: expected parameters and buffers of stock dtypes, but got {tensor.dtype} in {name}: what is sharded would be taken for "
-                "numbers of another dtype. Use fully_shard, which takes such parameters."
-            )
+        if _C.is_format_tensor(tensor):
+            raise NotImplementedError(f"{what}: expected parameters and buffers of stock dtypes, but got {tensor.dtype} in {name}. Use {instead}.")
 
 
 def parted(stock):
@@ -116,7 +113,7 @@ HOOKS = [
     Extended(_DDP, "register_comm_hook", register_comm_hook, optional=NO_DISTRIBUTED),
     Extended(_DDP, "_register_builtin_comm_hook", refuse_builtin_hook, optional=NO_DISTRIBUTED),
     Extended(_DDP, "_setup_in_backward_optimizers", refuse_in_backward, optional=NO_DISTRIBUTED),
-    Extended(_DDP, "join_hook", refuse_join, optional=NO_DISTRIBUTED),
+    Extended(_DDP, "join_hook", join_hook, optional=NO_DISTRIBUTED),
     Replaced(f"{_C10D}.Reducer", "__init__", refusing("Reducer"), optional=NO_DISTRIBUTED),
     *(Replaced(f"{_C10D}.Backend", name, refusing(f"Backend.{name}"), optional=NO_DISTRIBUTED) for name in BACKEND_METHODS),
     Replaced(f"{_C10D}.ProcessGroup", "_start_coalescing", beginning, optional=NO_DISTRIBUTED),

@@ -231,16 +231,14 @@ def _zero_below_least(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.where(values < least, 0.0, values) if least > 0 else values
 
 
-def sobol_points(engine, n=1, out=None, dtype=None):
-    """SobolEngine.draw in a dtype of ours: the exact points, which float64 has, rounded toward zero as torch.rand's numbers are."""
-    dtype = _C.get_default_format() if dtype is None else dtype
-    ours = dtype is not None and _C.format_of(dtype) is not None
-    if ours or _C.format_of(engine._first_point.dtype) is not None:  # a quotient of integers, in the default dtype of when the engine was made
-        engine._first_point = (engine.shift.double() / 2**engine.MAXBIT).reshape(1, -1)
-    if not ours:
-        return None
-    points = _below_one(engine.draw(n, dtype=torch.float64), dtype)
-    return points if out is None else out.resize_as_(points).copy_(points)
+def refuse_sobol(engine, n=1, out=None, dtype=None):
+    """An error of SobolEngine.draw, whose points would be rounded to 1, which they never are."""
+    asked = dtype or _C.get_default_format()
+    if (found := next((d for d in (asked, engine._first_point.dtype) if d is not None and _C.format_of(d) is not None), None)) is not None:
+        raise NotImplementedError(
+            f"SobolEngine.draw: expected a stock dtype, and an engine made under one, but got {found}. Draw in float64, and round toward zero by "
+            f"torch_dtypes.chop(points, {str(found)!r}, rounding='toward_zero').to({found})."
+        )
 
 
 def normal(stock, *args, **kwargs):
@@ -340,7 +338,7 @@ HOOKS = [
     Asking("torch", "full", full, _FROM_NOTHING),
     Asking("torch", "normal", normal, _FROM_NOTHING),
     *(Asking("torch", name, drawn(name), _FROM_NOTHING) for name in ("rand", "randn")),
-    Extended("torch.quasirandom.SobolEngine", "draw", sobol_points),
+    Extended("torch.quasirandom.SobolEngine", "draw", refuse_sobol),
     Asking("torch", "randint", drawn("randint"), When.DTYPE_KEYWORD),
     Asking("torch", "randperm", permutation, When.DTYPE_KEYWORD),
     Asking("torch", "arange", arange, _FROM_NOTHING),

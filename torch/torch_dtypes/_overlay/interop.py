@@ -187,30 +187,11 @@ def of_storage(storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.Tenso
 # A Python function on each element.
 
 
-def _by_elements(stock, self, others, function):
-    name = stock.__name__
-    if any(t.requires_grad for t in (self, *others)):
-        raise RuntimeError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
-    if (other := next((t for t in others if t.dtype is not self.dtype), None)) is not None:
-        raise TypeError(f"{name}: expected tensors of one dtype, {self.dtype}, but got one of {other.dtype}")
-    elements = [t.expand_as(self).flatten().tolist() for t in (self, *others)]
-    results = [function(*numbers) for numbers in zip(*elements, strict=True)]
-    return self.copy_(torch.tensor(results, dtype=torch.float64).view(self.shape))
-
-
-def apply_(stock, self, callable):
-    """Tensor.apply_ on exact values; stock reads and writes elements by the container."""
-    return _by_elements(stock, self, (), callable)
-
-
-def map_(stock, self, tensor, callable):
-    """Tensor.map_ on exact values; stock reads and writes elements by the container."""
-    return _by_elements(stock, self, (tensor,), callable)
-
-
-def map2_(stock, self, x, y, callable):
-    """Tensor.map2_ on exact values; stock reads and writes elements by the container."""
-    return _by_elements(stock, self, (x, y), callable)
+def refuse_python_function(stock, *args, **kwargs):
+    """An error: stock reads and writes elements by the container."""
+    raise NotImplementedError(
+        f"{stock.__name__}: expected tensors of a stock dtype, but got {found_in(args, kwargs)}. Use x.copy_(x.double().{stock.__name__}(...))."
+    )
 
 
 # Kinds of tensors that ours cannot be
@@ -255,9 +236,7 @@ HOOKS = [
     Builtin("torch", "from_numpy", from_numpy, When.OWN_DATA),
     Builtin("torch", "frombuffer", frombuffer, When.DTYPE_KEYWORD),
     Builtin("torch._C.StorageBase", "from_buffer", from_buffer_of_storage, When.DTYPE_ANYWHERE),
-    Asking(_TENSOR, "apply_", apply_, When.OWN_SELF | When.OWN_ARGUMENT),
-    Asking(_TENSOR, "map_", map_, When.OWN_SELF | When.OWN_ARGUMENT),
-    Asking(_TENSOR, "map2_", map2_, When.OWN_SELF | When.OWN_ARGUMENT),
+    *(Builtin(_TENSOR, name, refuse_python_function, When.OWN_SELF | When.OWN_ARGUMENT) for name in ("apply_", "map_", "map2_")),
     *(Builtin("torch._C", name, to_dlpack, When.OWN_SELF) for name in ("_to_dlpack", "_to_dlpack_versioned")),
     Builtin("torch._C._nested", "nested_tensor", nested_tensor, _NESTED | When.DEFAULT_DTYPE),
     *(Builtin("torch", name, refuse_nested, _NESTED | When.OWN_SELF) for name in ("_nested_tensor_from_tensor_list", "_nested_view_from_buffer")),

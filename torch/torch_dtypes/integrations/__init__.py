@@ -13,8 +13,7 @@ _T5_NORMS = "idefics kosmos2_5 longt5 mt5 pix2struct pop2piano switch_transforme
 _PIPELINES = "automatic_speech_recognition document_question_answering image_classification token_classification".split()
 _ADAPTERS = {
     "safetensors.torch": "safetensors", "einops._backends": "einops", "torch.utils.tensorboard._convert_np": "tensorboard",
-    "datasets.features.features": "datasets", "torch.distributed.rpc.api": "rpc",
-    "torchmetrics.metric": "torchmetrics", "jaxtyping._array_types": "jaxtyping",
+    "torch.distributed.rpc.api": "rpc", "torchmetrics.metric": "torchmetrics",
     "lightning.fabric.connector": "lightning", "lightning_fabric.connector": "lightning",
     f"lightning.pytorch.{_TRAINER}": "lightning", f"pytorch_lightning.{_TRAINER}": "lightning",
     **{f"transformers.models.{name}.modeling_{name}": "transformers:install_norms" for name in _T5_NORMS},

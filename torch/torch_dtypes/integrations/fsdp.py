@@ -20,7 +20,7 @@ def install(module) -> None:
 
     @functools.wraps(stock)
     def __init__(self, module, *args, **kwargs):
-        refuse_parallel("FullyShardedDataParallel", module)
+        refuse_parallel("FullyShardedDataParallel", module, "fully_shard, which takes such parameters")
         for policy in (*args, *kwargs.values()):
             for name in ("param_dtype", "reduce_dtype", "buffer_dtype"):
                 dtype = getattr(policy, name, None)
@@ -32,6 +32,19 @@ def install(module) -> None:
         stock(self, module, *args, **kwargs)
 
     sharded.__init__ = __init__
+
+
+def install_stages(module) -> None:
+    """module: torch.distributed.pipelining.stage, whose stages refuse models in our dtypes."""
+    stage = module._PipelineStageBase
+    stock = stage.__init__
+
+    @functools.wraps(stock)
+    def __init__(self, submodule, *args, **kwargs):
+        refuse_parallel("torch.distributed.pipelining", submodule, "fully_shard, or a float32 model that quantize_ has converted")
+        stock(self, submodule, *args, **kwargs)
+
+    stage.__init__ = __init__
 
 
 def install_collectives(module) -> None:

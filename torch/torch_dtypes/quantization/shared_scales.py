@@ -30,6 +30,20 @@ def _before_forward(ddp: nn.Module, args: tuple) -> None:
         exchange(delayed_scalers(ddp.module), ddp.process_group, next(ddp.module.parameters()).device)
 
 
+def join_hook(ddp: nn.Module, stock):
+    """Lets all ranks have one history where a block of ``join()`` ends, within which each goes by its own. Stock's configuration outlives the
+    block: it ends with it here, so that later steps exchange again."""
+    run = stock.post_hook
+
+    def post_hook(is_last_joiner: bool) -> None:
+        run(is_last_joiner)
+        ddp._join_config = ddp._join_config._replace(enable=False)
+        exchange(delayed_scalers(ddp.module), ddp.process_group, next(ddp.module.parameters()).device)
+
+    stock.post_hook = post_hook
+    return stock
+
+
 def exchange(scalers: list[Scaler], group: dist.ProcessGroup, device: torch.device) -> None:
     """Replaces the calls that each rank has noted since the last exchange by the lowest and largest numbers on all ranks.
 

@@ -1,8 +1,8 @@
 #include <ATen/native/formats/operators/Boxed.h>
 
 #include <ATen/FormatLibrary.h>
+#include <ATen/FormatWrapper.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/Reduction.h>
 #include <ATen/native/formats/ResultType.h>
 #include <ATen/native/formats/operators/BoxedCall.h>
 #include <ATen/native/formats/operators/DotOperators.h>
@@ -22,7 +22,6 @@
 #include <ATen/native/formats/operators/TouchedElements.h>
 #include <ATen/native/formats/operators/Vmap.h>
 #include <ATen/ops/isfinite.h>
-#include <ATen/ops/mean.h>
 #include <ATen/record_function.h>
 #include <c10/formats/ExactCodec.h>
 
@@ -110,11 +109,17 @@ class BoxedKernel final : public c10::OperatorKernel {
   bool checks_out_, gates_, special_;
 };
 
-// Whether a call is the mean loss of a sharded tensor, of which PyTorch's rules make means of each rank's own elements (format_dtensor.py).
-bool is_mean_of_subclass(const Plan& plan, const Stack& stack) {
+// An error for sharded tensors (DTensor): casts would take them to PyTorch's sharding rules, whose mean losses are of each rank's own elements.
+void expect_no_wrapper(const c10::OperatorHandle& op, const Plan& plan, const Stack& stack) {
   const size_t base = stack.size() - plan.arguments.size();
-  return plan.reduction >= 0 && plan.way == Way::Boxed && stack[base + plan.reduction].toInt() == at::Reduction::Mean && stack[base].isTensor() &&
-      stack[base].toTensor().unsafeGetTensorImpl()->key_set().has(c10::DispatchKey::Python);
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
+    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
+      TORCH_CHECK_NOT_IMPLEMENTED(!is_format_tensor(t) || !is_wrapper(t) || t.storage().data(), op.schema().name(),
+                                  ": expected a tensor with memory of its own where ", "autograd records, but got a wrapper of torch.",
+                                  entry_of(t).name, ". Use x.float(), x.to_local() or ",
+                                  "x.full_tensor() of a DTensor, or a float32 model that quantize_ has converted.");
+    });
+  }
 }
 
 // Above autograd: casts the operands of ours to the compute type, runs the stock operator on them with its own derivative, and casts the
@@ -138,15 +143,13 @@ class ByCastsKernel final : public c10::OperatorKernel {
       op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
       return;
     }
+    expect_no_wrapper(op, plan_, *stack);
     if (!plan_.numbers.empty()) exchange_numbers(plan_.numbers, plan_.arguments.size(), stack);
     const size_t results = op.schema().returns().size();
-    const bool apart = results == 1 && is_mean_of_subclass(plan_, *stack); // then the mean is taken of the elements' losses
     const BoxedCall call(plan_, stack, Casts::Recorded);
-    if (apart) (*stack)[stack->size() - plan_.arguments.size() + plan_.reduction] = int64_t{at::Reduction::None};
     const at::Tensor rows = lost_rows(plan_, *stack);
     op.callBoxed(stack);
     add_lost_rows(rows, results, stack);
-    if (apart) stack->back() = at::mean(stack->back().toTensor());
     call.finish(results, stack);
   }
 

@@ -95,7 +95,6 @@ Plan::Plan(const c10::FunctionSchema& schema)
       accumulate(place_of(schema, "accumulate")),
       reduce(place_of(schema, "reduce")),
       mask(place_of(schema, "attn_mask")),
-      reduction(place_of(schema, "reduction")),
       smoothing(place_of(schema, "label_smoothing")),
       limits(place_of(schema, "posinf")) {
   const OperatorFacts& row = operator_facts(schema.name(), schema.overload_name());

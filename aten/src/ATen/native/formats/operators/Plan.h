@@ -71,7 +71,6 @@ class Plan {
   bool draws_only; // and nothing but the first operand's sizes and strides counts
   int training;    // the place of normalisation's flag, or -1
   int mask;        // the place of attention's mask, or -1
-  int reduction;   // a loss's argument, or -1
   int smoothing;   // the place of cross entropy's label_smoothing, or -1
   int limits;      // the place of two numbers that stand for infinities (nan_to_num's posinf, neginf), or -1
   std::vector<NumberPlace> numbers; // see NumberPlaces.h

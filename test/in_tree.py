@@ -69,7 +69,6 @@ DIFFERS = (
     Row(r"test_typed_storages", r"KeyError: .*torch\.|Expected a Storage of type Float or an UntypedStorage", FILES),
     Row(r"", r"Got unsupported ScalarType|can't convert np.ndarray of type ml_dtypes", NUMPY),
     Row(r"test_numpy_has_no_type|test_gradients_and_numpy|test_types_of_ml_dtypes|test_bfloat16_is_not_taken", r"Regex pattern did not match", NUMPY),
-    Row(r"test_dlpack_is_refused", r"expected a dtype that DLPack has a type for", WORDS),
     Row(r"test_no_way_of_dlpack", r"no attribute '__dlpack_c_exchange_api__'", LACKS),
     Row(r"test_grad_dtype_names|test_a_leaf_takes_what_grad_dtype", r"no attribute 'grad_dtype'", LACKS),
     Row(r"test_a_gradient_is_of_the_dtype_that_grad_dtype", r"attempting to assign a gradient with dtype", WORDS),

@@ -48,7 +48,6 @@ CPU_ONLY = {
     "test_nested_tensors_of_a_transformer_encoder_in_autocast": _ENCODER,
     "test_products_keep_their_operands": "sets oneDNN's switches, which products on a GPU do not go by",
     "test_to_the_own_dtype_is_the_same_tensor": "asks for the CPU's tensor itself",
-    "test_numpy_has_types_of_some_formats_by_ml_dtypes": "NumPy shares the CPU's memory",
     "test_numbers_are_written_as_those_of_the_exact_values": _TEXT,
     "test_the_largest_number_below_an_integer_is_printed_with_its_fraction": _TEXT,
     "test_stock_tensors_are_written_as_ever": "a process without this package, and so without the CPU in a simulated GPU's place, reads the file",

@@ -7,6 +7,8 @@ import torch
 from torch import nn
 from torch.func import functionalize, grad, jacfwd, jacrev, jvp, vmap
 
+import torch_dtypes
+
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # jvp's, in stock code
 
 aten = torch.ops.aten
@@ -141,13 +143,17 @@ MODES = {
     "jacfwd": lambda f, d: jacfwd(f)(one(d)).tolist(),
 }
 
-P, Q, E = torch.posit16es2, torch.posit32es2, torch.e5m5
+P, Q, E, B, W = torch.posit16es2, torch.posit32es2, torch.e5m5, torch.q43, torch_dtypes.dtype("e11m30")
 # (from, to), and the stock pair whose behaviour is wanted: as wide, and as near to the container or as far from it.
 PAIRS = {
     "into": ((torch.float32, P), (torch.float32, torch.bfloat16)),
     "into, from the container": ((torch.bfloat16, P), (torch.float16, torch.bfloat16)),
     "out": ((P, torch.float32), (torch.bfloat16, torch.float32)),
     "out, to the container": ((P, torch.bfloat16), (torch.bfloat16, torch.float16)),
+    "into 8 bits": ((torch.float32, B), (torch.float32, torch.bfloat16)),
+    "out of 8 bits": ((B, torch.float32), (torch.bfloat16, torch.float32)),
+    "into 64 bits": ((torch.float64, W), (torch.float64, torch.float32)),
+    "out of 64 bits, to the container": ((W, torch.float64), (torch.float32, torch.float64)),
     "between": ((P, Q), (torch.bfloat16, torch.float32)),
     "between equally wide ones": ((P, E), (torch.bfloat16, torch.float16)),
     "to itself": ((P, P), (torch.bfloat16, torch.bfloat16)),

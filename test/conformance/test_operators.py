@@ -20,6 +20,7 @@ EVERYWHERE = (  # dtype, samples of each entry, kinds
     ("posit16es2", 3, ("forward", "backward", "inplace", "inplace_backward", "errors")),
     ("posit16es2", 1, ("gradgrad",)),
     ("q43", 1, ("forward", "backward", "inplace_backward")),
+    ("e11m30", 1, ("forward", "inplace")),  # of eight bytes
 )
 TENTH = ("q52", "e5m5", "posit8es2", "posit32es2")
 PARTS = 10

@@ -1,4 +1,4 @@
-"""Calls of every operator family whose operands stock wants in one dtype: a function of its floating operands, and their shapes."""
+"""Calls that stock wants in one dtype, where PyTorch's database has no such sample: a function of the floating operands, and their shapes."""
 
 import itertools
 
@@ -41,48 +41,13 @@ def _recurrent(function, gates, cell):
 
 M, V, B = (2, 2), (2,), (2, 2, 2)
 PRODUCTS = {
-    "mm": (torch.mm, [M, M]),
-    "bmm": (torch.bmm, [B, B]),
-    "mv": (torch.mv, [M, V]),
-    "dot": (torch.dot, [V, V]),
-    "vdot": (torch.vdot, [V, V]),
-    "inner": (torch.inner, [M, M]),
-    "inner of vectors": (torch.inner, [V, V]),
     "inner with a number": (torch.inner, [V, ()]),
-    "outer": (torch.outer, [V, V]),
-    "ger": (torch.ger, [V, V]),
-    "kron": (torch.kron, [M, M]),
-    "cross": (lambda a, b: torch.linalg.cross(a, b), [(3,), (3,)]),
-    "vecdot": (torch.linalg.vecdot, [M, M]),
-    "matmul of matrices": (torch.matmul, [M, M]),
-    "matmul of batches": (torch.matmul, [B, B]),
-    "matmul of batch and matrix": (torch.matmul, [B, M]),
-    "matmul of matrix and batch": (torch.matmul, [M, B]),
-    "matmul of matrix and vector": (torch.matmul, [M, V]),
-    "matmul of vector and matrix": (torch.matmul, [V, M]),
-    "matmul of vectors": (torch.matmul, [V, V]),
     "@": (lambda a, b: a @ b, [M, M]),
-    "addmm": (torch.addmm, [M, M, M]),
-    "addmm_": (lambda a, b, c: a.clone().addmm_(b, c), [M, M, M]),
-    "addmm with beta 0": (lambda a, b, c: torch.addmm(a, b, c, beta=0), [M, M, M]),
     "addmv": (torch.addmv, [V, M, V]),
     "addr": (torch.addr, [M, V, V]),
-    "baddbmm": (torch.baddbmm, [B, B, B]),
-    "addbmm": (torch.addbmm, [M, B, B]),
-    "tensordot": (lambda a, b: torch.tensordot(a, b, 1), [M, M]),
-    "tensordot of all": (lambda a, b: torch.tensordot(a, b, 2), [M, M]),
-    "einsum": (lambda a, b: torch.einsum("ij,jk->ik", a, b), [M, M]),
+    "addmm with beta 0": (lambda a, b, c: torch.addmm(a, b, c, beta=0), [M, M, M]),
     "einsum of three": (lambda a, b, c: torch.einsum("ij,jk,kl->il", a, b, c), [M, M, M]),
-    "einsum by elements": (lambda a, b: torch.einsum("ij,ij->ij", a, b), [M, M]),
-    "chain_matmul": (lambda a, b, c: torch.linalg.multi_dot([a, b, c]), [M, M, M]),
-    "multi_dot": (lambda a, b: torch.linalg.multi_dot([a, b]), [M, M]),
-    "bilinear": (F.bilinear, [M, M, B, V]),
-    "linear": (F.linear, [M, M, V]),
-    "linear without bias": (F.linear, [M, M]),
-    "linear of batches": (F.linear, [B, M, V]),
     "linear of a vector": (F.linear, [V, M, V]),
-    "cosine_similarity": (F.cosine_similarity, [M, M]),
-    "pairwise_distance": (F.pairwise_distance, [M, M]),
 }
 
 CONVOLUTIONS = {}
@@ -99,9 +64,6 @@ CONVOLUTIONS["conv_tbc"] = (torch.conv_tbc, [(4, 1, 2), (3, 2, 2), V])
 CONVOLUTIONS["fold"] = (lambda x, w: F.fold(F.unfold(x, 2).mul(w), (3, 3), 2), [(1, 1, 3, 3), ()])
 
 ATTENTION = {
-    "scaled_dot_product_attention": (F.scaled_dot_product_attention, [B, B, B]),
-    "attention of heads": (F.scaled_dot_product_attention, [(1, 2, 2, 2)] * 3),
-    "attention with a mask": (F.scaled_dot_product_attention, [B, B, B, M]),
     "MultiheadAttention": _of_layer(nn.MultiheadAttention(2, 1), B, B, B),
     "TransformerEncoderLayer": _of_layer(nn.TransformerEncoderLayer(2, 1, 2, 0.0), B),
 }
@@ -113,35 +75,13 @@ RECURRENT = {
     "lstm_cell": _recurrent(torch.lstm_cell, 4, True),
 }  # fmt: skip
 
-
-def _bag(mode):
-    def call(weight, *per_sample):
-        indices = torch.tensor([0, 1, 1, 0])
-        return F.embedding_bag(indices, weight, torch.tensor([0, 2]), mode=mode, per_sample_weights=per_sample[0] if per_sample else None)
-
-    return call
-
-
 IMAGES = (2, 2, 3)
 NORMALISATION = {
-    "batch_norm": (lambda x, m, v, w, b: F.batch_norm(x, m, v.abs(), w, b, True), [IMAGES, V, V, V, V]),
     "batch_norm of statistics": (lambda x, m, v, w, b: F.batch_norm(x, m, v.abs(), w, b, False), [IMAGES, V, V, V, V]),
     "batch_norm without parameters": (lambda x, m, v: F.batch_norm(x, m, v.abs(), None, None, True), [IMAGES, V, V]),
-    "batch_norm without statistics": (lambda x, w, b: F.batch_norm(x, None, None, w, b, True), [IMAGES, V, V]),
     "instance_norm": (lambda x, w, b: F.instance_norm(x, None, None, w, b), [IMAGES, V, V]),
     "instance_norm with statistics": (lambda x, m, v, w, b: F.instance_norm(x, m, v.abs(), w, b, False), [IMAGES, V, V, V, V]),
-    "group_norm": (lambda x, w, b: F.group_norm(x, 1, w, b), [IMAGES, V, V]),
-    "group_norm of weights alone": (lambda x, w: F.group_norm(x, 1, w), [IMAGES, V]),
-    "layer_norm": (lambda x, w, b: F.layer_norm(x, (3,), w, b), [IMAGES, (3,), (3,)]),
-    "layer_norm of weights alone": (lambda x, w: F.layer_norm(x, (3,), w), [IMAGES, (3,)]),
     "rms_norm": (lambda x, w: F.rms_norm(x, (3,), w), [IMAGES, (3,)]),
-}
-
-OTHERS = {
-    "embedding_bag": (_bag("sum"), [(2, 3), (4,)]),
-    "prelu": (F.prelu, [IMAGES, V]),
-    "grid_sample": (lambda x, g: F.grid_sample(x, g, align_corners=False), [(1, 1, 3, 3), (1, 2, 2, 2)]),
-    "conv then add": (lambda x, w: F.conv1d(x, w) + 1, [(1, 2, 4), (2, 2, 3)]),
 }
 
 # Mixed operands that some of stock's kernels take and others refuse (by the number of dimensions, and with or without oneDNN), because
@@ -151,9 +91,9 @@ BY_ACCIDENT = {
 }  # fmt: skip
 
 # Statistics have no gradients.
-WITH_STATISTICS = [name for name in NORMALISATION if "statistics" in name or name in ("batch_norm", "batch_norm without parameters")]
+WITH_STATISTICS = [name for name in NORMALISATION if name.startswith("batch_norm") or "statistics" in name]
 
-ALL = {**PRODUCTS, **CONVOLUTIONS, **ATTENTION, **RECURRENT, **NORMALISATION, **OTHERS}
+ALL = {**PRODUCTS, **CONVOLUTIONS, **ATTENTION, **RECURRENT, **NORMALISATION}
 
 
 def operands(shapes, dtypes):

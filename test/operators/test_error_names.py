@@ -2,19 +2,24 @@
 
 import itertools
 import re
-import warnings
 
-import mixed_operand_cases as cases
 import pytest
 import torch
+from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.common_modules import module_db
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 import torch_dtypes
 
 NAMES = ("posit16es2", "q43", "posit32es2", "e11m30")
 OTHERS = (torch.float32, torch.int64, torch.bool, torch.complex64, torch.q52)
 MODULES = {info.name: info for info in module_db if "Lazy" not in info.name}
+LAYERS = (
+    "mm bmm mv dot vdot inner outer kron matmul addmm addmv addr baddbmm addbmm tensordot einsum linalg.cross linalg.vecdot linalg.multi_dot "
+    "bilinear linear cosine_similarity conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d batch_norm instance_norm "
+    "group_norm layer_norm rms_norm embedding_bag prelu grid_sample scaled_dot_product_attention"
+).split()
+FUNCTIONS = {op.full_name: op for op in op_db if op.full_name.removeprefix("nn.functional.") in LAYERS}
 
 # Containers by any of PyTorch's names; those of wide formats are the names of types that they are computed in, too, with a word of what they
 # stand for.
@@ -65,19 +70,19 @@ def test_layers(name):
             expect_names(lambda a=args, k=kwargs, m=layer: m(*a, **k), dtype, (args, kwargs, list(layer.parameters()), list(layer.buffers())))
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("own", NAMES)
-@pytest.mark.parametrize("name", cases.PRODUCTS | cases.CONVOLUTIONS | cases.NORMALISATION | cases.OTHERS)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions(name, own):
-    call, shapes = cases.ALL[name]
-    dtype, raised = torch_dtypes.dtype(own), 0
-    for place, other in itertools.product(range(len(shapes)), OTHERS):
-        operands = cases.operands(shapes, [dtype] * len(shapes))
-        operands[place] = operands[place].to(other)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            raised += expect_names(lambda o=operands: call(*o), dtype, operands)
-            cut = [o[..., :-1] if i == place and o.dim() else o for i, o in enumerate(cases.operands(shapes, [dtype] * len(shapes)))]
-            expect_names(lambda o=cut: call(*o), dtype, cut)
+    """Of the sample with the most operands, one at a time in another dtype, or a column short."""
+    dtype, raised, floating = torch_dtypes.dtype(own), 0, lambda t: isinstance(t, torch.Tensor) and t.is_floating_point()
+    samples = [(s.input, s.args, s.kwargs) for s in itertools.islice(FUNCTIONS[name].sample_inputs("cpu", torch.float32), 20)]
+    flat, spec = tree_flatten(max(samples, key=lambda s: sum(map(floating, tree_leaves(s)))))
+    for place, change in itertools.product([i for i, t in enumerate(flat) if floating(t)], (*map(cast, OTHERS), cast(dtype, cut=True))):
+        given = [cast(dtype)(t) for t in flat]
+        given[place] = change(flat[place])
+        x, args, kwargs = tree_unflatten(given, spec)
+        raised += expect_names(lambda: FUNCTIONS[name](x, *args, **kwargs), dtype, given)  # noqa: B023
     assert raised
 
 

@@ -1,4 +1,4 @@
-"""Layers and products with a stock operand beside one of ours: what stock does with bfloat16 beside float32, in our dtypes' names."""
+"""Layers and products with a stock operand beside one of ours, as stock's of bfloat16 beside float32; conformance/test_two_dtypes.py has the rest."""
 
 import contextlib
 import threading

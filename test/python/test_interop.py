@@ -63,6 +63,9 @@ def test_formats_of_ml_dtypes_have_its_value_for_every_code(ml_name, name):
     assert values_of(t.double().numpy()) == values_of(codes)
     made = t.numpy()
     assert made.dtype == codes.dtype and made.tobytes() == codes.tobytes()
+    for asked, given in ((None, np.float32), (np.float64, np.float64), (codes.dtype, codes.dtype)):
+        array = np.asarray(t, dtype=asked)
+        assert array.dtype == given and values_of(array) == values_of(codes)
 
 
 @clear_ml_types

@@ -1,26 +1,34 @@
-"""Codes to values and values to codes, bit for bit, against exact rationals (oracle.py): the generic codec and the fast ones.
+"""Codes to values and values to codes, bit for bit, against exact rationals (oracle.py): the generic codec, the headers alone, and the fast casts.
 
-The fast codecs run in processes of their own, one for each vector unit and each 48 formats; this file is also their script.
+The fast casts run in processes of their own, one for each vector unit; this file is also their script.
 """
 
+import contextlib
+import ctypes
 import math
 import pickle
+import shutil
+import subprocess
 import sys
+import tempfile
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 import oracle
 import pytest
 import torch
 from conftest import BUILTIN, codes_of, from_codes, to_codes
-from oracle import as_int64, binary, posit, wide_codes, wide_vectors
+from host_kernels import INCLUDES, argument, fields
+from oracle import MODES, as_int64, binary, posit, wide_codes, wide_vectors
 from rationals import Fraction
-from spec_formats import dtype_of, format_of
+from spec_formats import MIDDLE, SMALL, WIDE, assert_codes, by_name, differences, dtype_of, format_of, name_of, thinned
 from vector_units import capabilities, run_for_capability
 
 import torch_dtypes
 from torch_dtypes import _C
 
-pytestmark = pytest.mark.own_process
+pytestmark = pytest.mark.one_worker
 
 POSITS = [*(posit(n, es) for es in range(5) for n in range(2, 17)), posit(8, 5), posit(13, 5), posit(16, 5)]
 FLOATS = [
@@ -34,25 +42,19 @@ FLOATS = [
     binary(8, 3, bias=130), binary(8, 4, bias=126), binary(9, 4), binary(11, 4), binary(11, 4, subnormals=False), binary(10, 2, bias=100),
     binary(5, 13), binary(5, 5), binary(5, 7), binary(8, 4),
 ]  # fmt: skip
-TABLED = list(dict.fromkeys([*POSITS, *FLOATS, binary(8, 10)]))
-WIDE = [
+TABLED = list(dict.fromkeys([*POSITS, *FLOATS, binary(8, 10), *SMALL, *MIDDLE]))
+NEAREST_WIDE = [
     posit(32, 2), *(posit(32, es) for es in (0, 1, 3, 4)), posit(20, 1), posit(24, 2), posit(25, 0), posit(26, 0), posit(27, 1),
     posit(28, 2), posit(29, 2), posit(32, 5), posit(33, 0), posit(40, 2), posit(53, 0), posit(55, 2), posit(57, 3),
     binary(8, 23), binary(8, 15), binary(5, 20), binary(8, 22, specials="fn"), binary(11, 20),
     binary(11, 20, subnormals=False), binary(6, 30), binary(10, 40, specials="fn"), binary(11, 51), binary(9, 50, overflow="saturate"),
 ]  # fmt: skip
-SMALL = [s for s in TABLED if s.bits <= 8]
+WIDE = list(dict.fromkeys([*NEAREST_WIDE, *WIDE]))
+IN_EVERY_MODE = {*SMALL, *MIDDLE, *(s for s in TABLED if s.bits <= 8), *(s for s in WIDE if s not in NEAREST_WIDE), posit(32, 2), binary(8, 23)}
 
 
-def name(spec):
-    if spec.posit:
-        return f"posit{spec.bits}es{spec.exp_bits}"
-    flush = "" if spec.subnormals else "-flush"
-    return f"e{spec.exp_bits}m{spec.man_bits}-{spec.specials}-{spec.overflow}-bias{spec.bias}{flush}"
-
-
-def by_name(specs):
-    return pytest.mark.parametrize("spec", specs, ids=name)
+def modes_of(spec):
+    return MODES if spec in IN_EVERY_MODE else MODES[:1]
 
 
 def tensor(x):
@@ -64,31 +66,36 @@ def same_values(found, expected):
     return np.where(np.isnan(expected), np.isnan(found), found.view(np.int64) == expected.view(np.int64))
 
 
-def report(wrong, spec, x, found, expected):
-    rows = [f"{float(x[i])!r} ({float(x[i]).hex()}): {found[i]:#x}, expected {expected[i]:#x}" for i in np.flatnonzero(wrong)[:5]]
-    return f"{name(spec)}: {np.count_nonzero(wrong)} of {len(x)} wrong: " + "; ".join(rows)
-
-
-def assert_codes(found, expected, spec, x):
-    wrong = np.asarray(found) != np.asarray(expected)
-    assert not wrong.any(), report(wrong, spec, x, np.asarray(found), np.asarray(expected))
-
-
+@cache
 def all_values(spec):
-    """The values of all codes as float64: tabled ones for the nonnegative, their negatives, specials; a sample one by one."""
+    """The values of all codes as float64. Of long codes the table's, their negatives, and the others one by one."""
     t = oracle.table(spec)
-    out = np.full(1 << spec.bits, np.nan)
-    out[t.codes] = t.values
-    out[[spec.signed(int(k), True) for k in t.codes]] = -t.values
-    for k in range(t.codes[-1] + 1, spec.sign_code):
-        out[k], out[k + spec.sign_code] = spec.decode(k), spec.decode(k + spec.sign_code)
-    if not spec.subnormals:
-        out[1 : 1 << spec.man_bits], out[spec.sign_code : spec.sign_code + (1 << spec.man_bits)] = 0.0, -0.0
-    if spec.posit:
-        out[0], out[spec.sign_code] = 0.0, np.nan
-    for code in {*range(min(64, 1 << spec.bits)), *np.random.default_rng(spec.bits).integers(0, 1 << spec.bits, 64).tolist()}:
-        assert same_values(out[code : code + 1], np.array([float(spec.decode(code))])).all()
+    if spec.bits <= 12:
+        return t.decode()
+    out, seen = np.empty(1 << spec.bits), np.zeros(1 << spec.bits, dtype=bool)
+    negatives = t.signed(t.codes, np.ones(len(t.codes), dtype=bool))
+    out[negatives], out[t.codes] = -t.values, t.values
+    seen[negatives] = seen[t.codes] = True
+    for code in np.flatnonzero(~seen).tolist():
+        out[code] = float(spec.decode(code))
     return out
+
+
+@cache
+def some_values(spec):
+    """Codes of a wide format, and their values."""
+    codes = [spec.signed(k, s) for k in wide_codes(spec, 20000 if spec.bits == 32 else 2000) for s in (False, True)]
+    return as_int64(codes), np.array([float(spec.decode(c)) for c in codes])
+
+
+@cache
+def vectors_of(spec, mode):
+    """Float64 inputs and their codes."""
+    if spec in WIDE:
+        return wide_vectors(spec, 200 if spec in IN_EVERY_MODE else 10000 if spec.bits == 32 else 1000, mode)
+    t = oracle.table(spec)
+    x = thinned(t.all_inputs(), 300_000 if mode == MODES[0] else 100_000)
+    return x, t.encode(x, mode)
 
 
 def float32_inputs(x64):
@@ -103,94 +110,121 @@ def float32_inputs(x64):
 # ---- the generic codec ----
 
 
-@by_name(TABLED)
-def test_decode_every_code(spec):
-    expected = all_values(spec)
-    found = _C.decode_exact(format_of(spec), torch.arange(1 << spec.bits)).numpy()
+class Package:
+    encode = staticmethod(_C.encode_exact)
+    decode = staticmethod(_C.decode_exact)
+
+
+class Headers:
+    """The codecs compiled from the headers alone; the fast ones among them must agree with the generic one."""
+
+    def __init__(self):
+        options = ["-std=c++20", "-O1", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", *INCLUDES]
+        with tempfile.TemporaryDirectory() as folder:
+            command = ["g++", *options, Path(__file__).parent / "cpp/codec/codec.cpp", "-o", f"{folder}/codec.so"]
+            built = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert built.returncode == 0, built.stderr
+            self.library = ctypes.CDLL(f"{folder}/codec.so")
+
+    def call(self, name, fmt, *tensors):
+        assert getattr(self.library, name)(fields(fmt), *map(argument, tensors), argument(len(tensors[0]))) == 0, "a fast path differs"
+        return tensors[-1]
+
+    def encode(self, fmt, x, words=None):
+        return self.call("encode_all", fmt, x, words, torch.empty(len(x), dtype=torch.int64))
+
+    def decode(self, fmt, codes):
+        return self.call("decode_all", fmt, codes, torch.empty(len(codes), dtype=torch.float64))
+
+
+@cache
+def compile_headers():
+    return Headers()
+
+
+@pytest.fixture(params=["package", "headers"])
+def codec(request):
+    if request.param == "package":
+        return Package
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
+    return compile_headers()
+
+
+@by_name([*TABLED, *WIDE])
+def test_decode(codec, spec):
+    codes, expected = some_values(spec) if spec in WIDE else (np.arange(1 << spec.bits), all_values(spec))
+    found = codec.decode(format_of(spec), tensor(codes)).numpy()
     wrong = ~same_values(found, expected)
-    assert not wrong.any(), [(hex(i), found[i], expected[i]) for i in np.flatnonzero(wrong)[:5]]
+    assert not wrong.any(), [(hex(codes[i]), found[i], expected[i]) for i in np.flatnonzero(wrong)[:5]]
 
 
-@by_name(WIDE)
-def test_decode_wide(spec):
-    codes = [spec.signed(k, s) for k in wide_codes(spec, 20000 if spec.bits == 32 else 2000) for s in (False, True)]
-    expected = np.array([float(spec.decode(c)) for c in codes])
-    found = _C.decode_exact(format_of(spec), tensor(as_int64(codes))).numpy()
-    assert same_values(found, expected).all()
+@by_name([*TABLED, *WIDE])
+def test_encode(codec, spec):
+    for mode in modes_of(spec):
+        x, codes = vectors_of(spec, mode)
+        assert_codes(codec.encode(format_of(spec, mode), tensor(x)), codes, spec, x, mode)
 
 
-@by_name(TABLED)
-def test_encode_nearest_even(spec):
-    t = oracle.table(spec)
-    x = t.inputs()
-    assert_codes(_C.encode_exact(format_of(spec), tensor(x)), t.encode(x), spec, x)
+# ---- the fast casts ----
 
-
-@by_name(WIDE)
-def test_encode_nearest_even_wide(spec):
-    x, codes = wide_vectors(spec, 10000 if spec.bits == 32 else 1000)
-    assert_codes(_C.encode_exact(format_of(spec), tensor(x)), codes, spec, x)
-
-
-@pytest.mark.parametrize("mode", oracle.MODES)
-@by_name(SMALL)
-def test_encode_in_every_mode(spec, mode):
-    t = oracle.table(spec)
-    x = t.inputs()
-    assert_codes(_C.encode_exact(format_of(spec, mode), tensor(x)), t.encode(x, mode), spec, x)
-
-
-# ---- the fast codecs ----
+# These formats have each mode as their own, too; all else is rounded in a block that overrides it.
+OWN_MODES = (posit(8, 2), binary(4, 3, specials="fnuz"), posit(16, 2), binary(5, 10))
 
 
 @pytest.fixture(scope="module")
 def vectors(tmp_path_factory):
-    """A folder of pickled (spec, float64 inputs, codes, float32 inputs, codes, all codes or some, their values)."""
+    """A folder of pickled (spec, mode, float64 inputs, codes, float32 inputs, codes, some codes or all, their values)."""
     folder = tmp_path_factory.mktemp("vectors")
     for i, spec in enumerate([*TABLED, *WIDE]):
-        if spec in TABLED:
-            t = oracle.table(spec)
-            x64 = t.inputs()
-            x32 = float32_inputs(x64)
-            rows = [x64, t.encode(x64), x32, t.encode(x32.astype(np.float64)), np.arange(1 << spec.bits), all_values(spec)]
-        else:
-            codes = [spec.signed(k, s) for k in wide_codes(spec, 2000) for s in (False, True)]
-            values = np.array([float(spec.decode(c)) for c in codes])
-            x64, codes64 = wide_vectors(spec, 2000)
-            x32 = float32_inputs(np.random.default_rng(2).choice(x64, 60))[::16]
-            codes32 = as_int64([spec.encode(float(v)) for v in x32])
-            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-                held = x64.astype(np.float32).astype(np.float64) == x64  # float32 has them
-            x32, codes32 = np.append(x32, x64[held].astype(np.float32)), np.append(codes32, codes64[held])
-            rows = [x64, codes64, x32, codes32, as_int64(codes), values]
-        (folder / f"{i:03d}.pickle").write_bytes(pickle.dumps((spec, *rows)))
+        for mode in modes_of(spec):
+            x64, codes64 = vectors_of(spec, mode)
+            if mode != MODES[0]:
+                some = thinned(np.arange(len(x64)), 30_000)
+                x64, codes64 = x64[some], codes64[some]
+            if spec in TABLED:
+                x32 = float32_inputs(x64)
+                codes32 = oracle.table(spec).encode(x32.astype(np.float64), mode)
+                decoded = np.arange(1 << spec.bits), all_values(spec)
+            else:
+                x32 = float32_inputs(np.random.default_rng(2).choice(x64, 60))[::16]
+                codes32 = as_int64([spec.encode(float(v), mode) for v in x32])
+                with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                    held = x64.astype(np.float32).astype(np.float64) == x64  # float32 has them
+                x32, codes32 = np.append(x32, x64[held].astype(np.float32)), np.append(codes32, codes64[held])
+                decoded = some_values(spec)
+            (folder / f"{i:03d} {mode}.pickle").write_bytes(pickle.dumps((spec, mode, x64, codes64, x32, codes32, *decoded)))
     return sorted(folder.iterdir())
 
 
-def differences(path):
-    """The fast codecs' answers to one file of vectors, also for every length of a vector loop's rest."""
+def same_bits(a, b):
+    return torch.equal(a.nan_to_num(), b.nan_to_num()) and torch.equal(a.isnan(), b.isnan()) and torch.equal(a.signbit(), b.signbit())
+
+
+def wrong_casts(path):
+    """The answers of tensors' casts that differ from one file of vectors; to nearest even in pieces of every length that a loop may leave."""
     with open(path, "rb") as file:
-        spec, x64, codes64, x32, codes32, codes, values = pickle.load(file)
-    dtype = dtype_of(spec)
-    for kind, x, expected in (("float64", x64, codes64), ("float32", x32, codes32)):
-        found = to_codes(tensor(x), dtype).numpy()
-        if (found != expected).any():
-            yield f"encode {kind} " + report(found != expected, spec, x, found, expected)
-        for n in range(1, 40):
-            found = to_codes(tensor(x[n : 2 * n]), dtype).numpy()
-            if (found != expected[n : 2 * n]).any():
-                yield f"encode {kind} {name(spec)}: wrong in a piece of {n} elements"
-    found = from_codes(tensor(codes), dtype).double().numpy()
-    wrong = ~same_values(found, values)
-    if wrong.any():
-        rows = [(hex(codes[i]), found[i], values[i]) for i in np.flatnonzero(wrong)[:5]]
-        yield f"decode {name(spec)}: {np.count_nonzero(wrong)} wrong: {rows}"
+        spec, mode, x64, codes64, x32, codes32, codes, values = pickle.load(file)
+    for own in (False, True) if spec in OWN_MODES else (False,):
+        dtype = dtype_of(spec, mode) if own else dtype_of(spec)
+        for x, expected in ((x64, codes64), (x32, codes32)):
+            with contextlib.nullcontext() if own else torch_dtypes.rounding(mode):
+                found = to_codes(tensor(x), dtype).numpy()
+                chopped = torch_dtypes.chop(tensor(x), dtype)
+                pieces = [n for n in range(1, 40) if (to_codes(tensor(x[n : 2 * n]), dtype).numpy() != expected[n : 2 * n]).any()]
+            if wrong := differences(found, expected, spec, x):
+                yield f"{x.dtype} {mode}{' of its own' if own else ''} {wrong}"
+            if pieces:
+                yield f"{x.dtype} {mode} {name_of(spec)}: wrong in pieces of {pieces} elements"
+            if not same_bits(chopped, from_codes(torch.from_numpy(as_int64(expected)), dtype).to(chopped.dtype)):
+                yield f"{x.dtype} {mode}: chop of {name_of(spec)} gives other values than the codes"
+    if not same_values(from_codes(tensor(codes), dtype).double().numpy(), values).all():
+        yield f"{name_of(spec)}: wrong values"
 
 
 @pytest.mark.parametrize("capability", ["default", "avx2", "avx512"])
-def test_fast_codecs_agree(vectors, capability):
-    groups = [vectors[i::3] for i in range(3)] if capability == capabilities()[-1] else [vectors[::4]]
-    run_for_capability(__file__, capability, groups)
+def test_fast_casts(vectors, capability):
+    run_for_capability(__file__, capability, [vectors if capability == capabilities()[-1] else vectors[::4]])
 
 
 # ---- integers ----
@@ -199,7 +233,8 @@ INTEGERS = [
     0, 1, 2, 3, 5, 127, 128, 255, 257, 2**24 - 1, 2**24 + 1, 2**25 + 3, 2**31 - 1, 2**53 - 1, 2**53 + 1, 2**54 + 2, 2**54 + 6, 2**62 + 1,
     2**63 - 1, 2**63 - 2**9, 3 * 2**40 + 1, 31 * 2**58, 2**62 + 2**57 + 1, 2**62 + 2**57 - 1, 65519, 65520, 65521,
 ]  # fmt: skip
-INTEGER_FORMATS = [*BUILTIN.values(), posit(32, 0), posit(12, 1), binary(8, 23), binary(11, 51), binary(4, 3, specials="fn"), binary(6, 2)]
+INTEGER_FORMATS = [*BUILTIN.values(), posit(32, 0), posit(12, 1), binary(8, 23), binary(11, 51), binary(4, 3, specials="fn"), binary(6, 2),
+                   binary(4, 3, specials="fnuz")]  # fmt: skip
 
 
 @by_name(INTEGER_FORMATS)
@@ -216,6 +251,8 @@ def test_encode_integers_exactly(spec):
     expected = as_int64([spec.encode(Fraction(i)) for i in signed])
     x = torch.tensor(signed)
     assert_codes(_C.encode_exact(format_of(spec), x), expected, spec, x)
+    for mode in MODES[1:]:
+        assert_codes(_C.encode_exact(format_of(spec, mode), x[:60]), as_int64([spec.encode(Fraction(i), mode) for i in signed[:60]]), spec, x, mode)
     assert_codes(to_codes(x, dtype), expected, spec, x)
     unsigned = [*INTEGERS, 2**63, 2**63 + 1, 2**64 - 1, 2**64 - 2**10, *random]
     expected = as_int64([spec.encode(Fraction(i)) for i in unsigned])
@@ -277,7 +314,7 @@ def test_encode_as_gfloat(spec, mode):
     gfloat = pytest.importorskip("gfloat", reason="gfloat is the independent implementation")
     nans = {"ieee": 2**spec.man_bits - 1, "fn": 1, "none": 0}[spec.specials]
     domain = gfloat.Domain.Extended if spec.specials == "ieee" else gfloat.Domain.Finite
-    info = gfloat.FormatInfo(name(spec), spec.bits, spec.man_bits + 1, bias=spec.bias, is_signed=True, domain=domain, has_nz=True,
+    info = gfloat.FormatInfo(name_of(spec), spec.bits, spec.man_bits + 1, bias=spec.bias, is_signed=True, domain=domain, has_nz=True,
                              num_high_nans=nans, has_subnormals=True, is_twos_complement=False)  # fmt: skip
     modes = {"nearest_even": "TiesToEven", "nearest_away": "TiesToAway", "up": "TowardPositive", "down": "TowardNegative",
              "toward_zero": "TowardZero"}  # fmt: skip
@@ -368,5 +405,5 @@ def test_complex_values_lose_their_imaginary_part():
 if __name__ == "__main__":
     if _C.cpu_capability() != sys.argv[1]:
         sys.exit(f"expected the kernels of {sys.argv[1]}, but got those of {_C.cpu_capability()}")
-    found = [line for path in sys.argv[2:] for line in differences(path)]
+    found = [line for path in sys.argv[2:] for line in wrong_casts(path)]
     sys.exit("\n".join(found) or None)

@@ -1,25 +1,16 @@
-"""Every deterministic rounding mode of every kind of format against exact rationals (oracle.py): codecs, arithmetic, literal tables.
-
-The fast codecs run in processes of their own, one for each vector unit and each 40 formats; this file is also their script.
-"""
-
-import contextlib
-import pickle
-import sys
+"""Arithmetic in every deterministic rounding mode against exact rationals (oracle.py)."""
 
 import numpy as np
 import oracle
 import pytest
 import torch
 from conftest import codes_of, from_codes, to_codes
-from oracle import MODES, as_int64, binary, posit, wide_vectors
+from oracle import MODES, binary, posit
 from rationals import Fraction
-from spec_formats import MIDDLE, SMALL, WIDE, assert_codes, by_name, differences, dtype_of, format_of, name_of, thinned
-from test_codec import float32_inputs, tensor
-from vector_units import capabilities, run_for_capability
+from spec_formats import assert_codes
+from test_codec import tensor
 
 import torch_dtypes
-from torch_dtypes import _C
 
 pytestmark = [pytest.mark.one_worker, pytest.mark.usefixtures("one_thread")]
 every_mode = pytest.mark.parametrize("mode", MODES)
@@ -28,101 +19,6 @@ every_mode = pytest.mark.parametrize("mode", MODES)
 def in_mode(mode, call):
     with torch_dtypes.rounding(mode):
         return call()
-
-
-# ---- the generic codec ----
-
-
-@by_name([*SMALL, *MIDDLE])
-def test_decode_every_code(spec):
-    expected = [float(spec.decode(c)) for c in range(1 << spec.bits)] if spec.bits <= 12 else oracle.table(spec).values.tolist()
-    codes = np.arange(len(expected)) if spec.bits <= 12 else oracle.table(spec).codes
-    found = _C.decode_exact(format_of(spec), tensor(codes)).tolist()
-    assert list(map(repr, found)) == list(map(repr, expected))
-
-
-@by_name([*SMALL, *MIDDLE])
-def test_encode_in_every_mode(spec):
-    t = oracle.table(spec)
-    x = thinned(t.all_inputs(), 200_000)
-    for mode in MODES:
-        assert_codes(_C.encode_exact(format_of(spec, mode), tensor(x)), t.encode(x, mode), spec, x, mode)
-
-
-@by_name(WIDE)
-def test_encode_in_every_mode_wide(spec):
-    for mode in MODES:
-        x, codes = wide_vectors(spec, 200, mode)
-        assert_codes(_C.encode_exact(format_of(spec, mode), tensor(x)), codes, spec, x, mode)
-
-
-INTEGERS = [0, 1, 2, 3, 5, 127, 255, 257, 2**24 + 1, 2**25 + 3, 2**31 - 1, 2**53 + 1, 2**54 + 2, 2**62 + 1, 2**63 - 1, 3 * 2**40 + 1, 65519, 65521]
-
-
-@by_name([posit(8, 2), posit(16, 2), posit(32, 2), binary(5, 10), binary(8, 23), binary(11, 51), binary(4, 3, specials="fnuz")])
-def test_encode_integers_in_every_mode(spec):
-    x = [s * i for i in INTEGERS for s in (1, -1)] + [-(2**63)]
-    for mode in MODES:
-        expected = as_int64([spec.encode(Fraction(i), mode) for i in x])
-        assert_codes(_C.encode_exact(format_of(spec, mode), torch.tensor(x)), expected, spec, x, mode)
-
-
-# ---- the fast codecs ----
-
-# The other names are formats with the mode of their own; all else is rounded in a block that overrides it.
-OWN_MODES = {"posit8es2": posit(8, 2), "e4m3fnuz": binary(4, 3, specials="fnuz"), "posit16es2": posit(16, 2), "e5m10": binary(5, 10)}
-
-
-@pytest.fixture(scope="module")
-def vectors(tmp_path_factory):
-    """Pickled (spec, mode of its own or None, float64 inputs, float32 inputs, {mode: (codes, codes)})."""
-    folder = tmp_path_factory.mktemp("vectors")
-    rows = []
-    for spec in [*SMALL, *MIDDLE]:
-        t = oracle.table(spec)
-        x64 = thinned(t.all_inputs(), 30_000)
-        x32 = thinned(float32_inputs(x64), 30_000)
-        rows.append((spec, None, x64, x32, {mode: (t.encode(x64, mode), t.encode(x32.astype(np.float64), mode)) for mode in MODES}))
-    for spec in WIDE:
-        codes = {}
-        for mode in MODES:
-            x64, codes64 = wide_vectors(spec, 200, mode)
-            with np.errstate(all="ignore"):
-                held = x64.astype(np.float32).astype(np.float64) == x64  # float32 has them
-            codes[mode] = codes64, codes64[held]
-        rows.append((spec, None, x64, x64[held].astype(np.float32), codes))
-    own = {name_of(row[0]): row for row in rows}
-    rows += [(spec, mode, *own[name_of(spec)][2:4], {mode: own[name_of(spec)][4][mode]}) for spec in OWN_MODES.values() for mode in MODES[1:]]
-    for i, row in enumerate(rows):
-        (folder / f"{i:03d}.pickle").write_bytes(pickle.dumps(row))
-    return sorted(folder.iterdir())
-
-
-def same_bits(a, b):
-    return torch.equal(a.nan_to_num(), b.nan_to_num()) and torch.equal(a.isnan(), b.isnan()) and torch.equal(a.signbit(), b.signbit())
-
-
-def wrong_casts(path):
-    """What the tensors' casts answer otherwise to one file of vectors."""
-    with open(path, "rb") as file:
-        spec, own, x64, x32, codes = pickle.load(file)
-    dtype = dtype_of(spec, own or "nearest_even")
-    for mode, (codes64, codes32) in codes.items():
-        for x, expected in ((x64, codes64), (x32, codes32)):
-            with torch_dtypes.rounding(mode) if own is None else contextlib.nullcontext():
-                found = to_codes(tensor(x), dtype).numpy()
-                chopped = torch_dtypes.chop(tensor(x), dtype)
-            if wrong := differences(found, expected, spec, x):
-                yield f"{x.dtype} {mode}{' of its own' if own else ''} {wrong}"
-            values = from_codes(torch.from_numpy(as_int64(expected)), dtype).to(chopped.dtype)
-            if not same_bits(chopped, values):
-                yield f"{x.dtype} {mode}: chop of {name_of(spec)} gives other values than the codes"
-
-
-@pytest.mark.parametrize("capability", ["default", "avx2", "avx512"])
-def test_fast_codecs_in_every_mode(vectors, capability):
-    groups = [vectors[i::2] for i in range(2)] if capability == capabilities()[-1] else [vectors[::3]]
-    run_for_capability(__file__, capability, groups)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -302,10 +198,3 @@ def test_other_operators_round_a_stock_result_once(mode):
         found = codes_of(in_mode(mode, lambda operator=operator: operator(x))).numpy()
         expected = t.encode(wide, mode)
         assert_results(found, np.where(found == t.encode(narrow, mode), found, expected), t.spec, (wide,))
-
-
-if __name__ == "__main__":
-    if _C.cpu_capability() != sys.argv[1]:
-        sys.exit(f"expected the kernels of {sys.argv[1]}, but got those of {_C.cpu_capability()}")
-    found = [line for path in sys.argv[2:] for line in wrong_casts(path)]
-    sys.exit("\n".join(found) or None)

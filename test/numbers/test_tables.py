@@ -1,5 +1,7 @@
 """Tables of values, a user's and the published ones: every mode against exact rationals (oracle_tables.py), casts, arithmetic."""
 
+# ruff: noqa: F811 (a fixture that is imported)
+
 import itertools
 import math
 
@@ -9,6 +11,7 @@ import torch
 from conftest import codes_of, from_codes, to_codes
 from oracle_tables import DETERMINISTIC, STOCHASTIC, of_definition
 from rationals import Fraction
+from test_codec import codec  # noqa: F401 (a fixture)
 
 import torch_dtypes
 from torch_dtypes import _C
@@ -40,7 +43,7 @@ def define(name):
 
 
 @pytest.mark.parametrize("name", [*NAMED, *OWN])
-def test_every_mode(name):
+def test_every_mode(codec, name):
     definition = define(name)
     oracle, fmt = of_definition(definition), definition.format(name)
     x = oracle.inputs()
@@ -48,7 +51,7 @@ def test_every_mode(name):
     words[::5], words[1::5] = 0, 2**64 - 1
     for mode in (*DETERMINISTIC, *STOCHASTIC):
         fmt.rounding = getattr(_C.Rounding, mode)
-        found = _C.encode_exact(fmt, torch.tensor(x, dtype=torch.float64), torch.from_numpy(words.view(np.int64))).tolist()
+        found = codec.encode(fmt, torch.tensor(x, dtype=torch.float64), torch.from_numpy(words.view(np.int64))).tolist()
         expected = [oracle.encode(v, mode, int(w)) for v, w in zip(x, words, strict=True)]
         assert found == expected, [(mode, v, f, e) for v, f, e in zip(x, found, expected, strict=True) if f != e][:5]
 

@@ -31,8 +31,7 @@ def together(check, folder, size=2, seconds=300):
     env = new_process.one_thread_environment()
     words = [__file__, inspect.getfile(check), check.__name__, store]
     with contextlib.ExitStack() as stack:
-        # torch._dynamo, which optimizers import, too.
-        others = [new_process.Python(*words, *map(str, (rank, size, seconds)), env=env, preload="torch._dynamo") for rank in range(1, size)]
+        others = [new_process.Python(*words, *map(str, (rank, size, seconds)), env=env) for rank in range(1, size)]
         for other in others:
             stack.callback(other.close)
         try:

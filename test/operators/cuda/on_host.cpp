@@ -1,9 +1,10 @@
-// The GPU's kernels as the host's compiler makes them, for ctypes: test/support/host_kernels.py. A format comes as its fields.
+// The GPU's kernels as the host's compiler makes them, for ctypes: test/support/host_kernels.py.
 #include <ATen/native/formats/cuda/Kernels.h>
 #include <ATen/native/formats/cuda/QuickDecode.h>
 #include <c10/formats/MagicCodes.h>
 #include <c10/formats/MagicRound.h>
 #include <c10/formats/OddArithmetic.h>
+#include <test/support/format_fields.h>
 
 #include <algorithm>
 #include <cfenv>
@@ -24,27 +25,6 @@ constexpr uint64_t kPast = 12;
 
 Seed seed_of(uint64_t number) {
   return recording ? Seed(recorded, recorded + 1, kPast) : Seed(number);
-}
-
-Format format_of(const int32_t* x) {
-  Format f;
-  f.kind = Kind(x[0]);
-  f.bits = uint8_t(x[1]);
-  f.exp_bits = uint8_t(x[2]);
-  f.man_bits = uint8_t(x[3]);
-  f.bias = int16_t(x[4]);
-  f.subnormals = Subnormals(x[5]);
-  f.specials = Specials(x[6]);
-  f.overflow = Overflow(x[7]);
-  f.underflow = Underflow(x[8]);
-  f.infinity = Infinity(x[9]);
-  f.is_signed = x[10];
-  f.symmetric = x[11];
-  f.rounding = Rounding(x[12]);
-  f.linear = x[13];
-  f.regime_max = uint8_t(x[14]);
-  f.table = reinterpret_cast<const TableFacts*>(uint64_t(uint32_t(x[15])) | uint64_t(uint32_t(x[16])) << 32); // the package's, in this process
-  return f;
 }
 
 Elementwise contiguous(const Format& f, std::initializer_list<const void*> inputs, void* out, int64_t n, uint64_t seed) {

@@ -52,9 +52,15 @@ class Decoder {
     Format f = format;
     f.rounding = Rounding::NearestEven; // changes nothing in what codes mean
     switch (kind_) {
-      case Kind::Posit: new (&posit_) Posits(f); break;
       case Kind::Fixed: new (&fixed_) FixedDecoder<T>(f); break;
       case Kind::Float: new (&float_) FloatDecoder<T>(f); break;
+      case Kind::Posit:
+        if (Posits::serves(f)) {
+          new (&posit_) Posits(f);
+          break;
+        }
+        kind_ = Kind::BoundedPosit; // codes of more bits than T has digits go the generic way
+        [[fallthrough]];
       case Kind::Table:
       case Kind::Takum: // logarithmic ones are refused before
       case Kind::BoundedPosit: new (&any_) Format(on_device(f)); break;

@@ -1,0 +1,27 @@
+// A format as ctypes passes it: the numbers that fields() of host_kernels.py lists.
+#pragma once
+#include <c10/formats/NumberFormat.h>
+
+#include <cstdint>
+
+inline c10::formats::Format format_of(const int32_t* x) {
+  using namespace c10::formats;
+  Format f;
+  f.kind = Kind(x[0]);
+  f.bits = uint8_t(x[1]);
+  f.exp_bits = uint8_t(x[2]);
+  f.man_bits = uint8_t(x[3]);
+  f.bias = int16_t(x[4]);
+  f.subnormals = Subnormals(x[5]);
+  f.specials = Specials(x[6]);
+  f.overflow = Overflow(x[7]);
+  f.underflow = Underflow(x[8]);
+  f.infinity = Infinity(x[9]);
+  f.is_signed = x[10];
+  f.symmetric = x[11];
+  f.rounding = Rounding(x[12]);
+  f.linear = x[13];
+  f.regime_max = uint8_t(x[14]);
+  f.table = reinterpret_cast<const TableFacts*>(uint64_t(uint32_t(x[15])) | uint64_t(uint32_t(x[16])) << 32); // the package's, in this process
+  return f;
+}

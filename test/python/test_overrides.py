@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import re
 import threading
 
 import pytest
@@ -150,3 +151,11 @@ def test_they_are_functions_with_their_parameters_and_docstrings():
     ]  # fmt: skip
     assert inspect.isfunction(rounding) and inspect.isfunction(accumulate) and "Adds up dot products" in accumulate.__doc__
     assert torch_dtypes.rounding is rounding and torch_dtypes.accumulate is accumulate
+
+
+def test_settings_that_are_gone_name_the_other_way():
+    for name, way in torch_dtypes._REMOVED.items():
+        with pytest.raises(AttributeError, match=rf"but got {name}, which 0\.2\.0 removed; {re.escape(way)}"):
+            getattr(torch_dtypes, name)
+    with pytest.raises(AttributeError, match="module 'torch_dtypes' has no attribute 'no_name'"):
+        getattr(torch_dtypes, "no_name")  # noqa: B009

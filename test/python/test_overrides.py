@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import torch_dtypes
-from torch_dtypes import accumulate, mixed_operands, rounding
+from torch_dtypes import accumulate, rounding
 
 
 def rounded_up():
@@ -21,19 +21,10 @@ def stops_at_eight():
     return torch.ones(1, 20, dtype=torch.q52).mm(torch.ones(20, 1, dtype=torch.q52)).item() == 8
 
 
-def promotes():
-    """Whether a product of float32 and one of ours is float32, or an error."""
-    try:
-        return torch.ones(1, 1).mm(torch.ones(1, 1, dtype=torch.q52)).dtype is torch.float32
-    except RuntimeError:
-        return False
-
-
 # what makes the context manager, whether it holds, one that undoes it
 KINDS = {
     "rounding": (lambda: rounding("up"), rounded_up, lambda: rounding("down")),
     "accumulate": (lambda: accumulate("format"), stops_at_eight, lambda: accumulate("machine")),
-    "mixed_operands": (lambda: mixed_operands("promote"), promotes, lambda: mixed_operands("raise")),
 }
 each_kind = pytest.mark.parametrize("make, holds, undo", KINDS.values(), ids=KINDS)
 

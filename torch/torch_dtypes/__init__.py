@@ -36,9 +36,7 @@ from .formats import (  # noqa: E402
     with_rounding,
 )
 from .fuzzing import Fuzzy, fuzzy  # noqa: E402
-from .infinities import fill_infinity, set_fill_infinity  # noqa: E402
 from .interchange import codes, from_codes  # noqa: E402
-from .mixed import mixed_operands, set_mixed_operands  # noqa: E402
 from .products import matmul  # noqa: E402
 from .quantization import (  # noqa: E402
     BlockTensor,
@@ -88,7 +86,6 @@ __all__ = [
     "dtype",
     "dump_vectors",
     "explain_divergence",
-    "fill_infinity",
     "fixed_format",
     "float_format",
     "format_of",
@@ -99,7 +96,6 @@ __all__ = [
     "lns_format",
     "load_safetensors",
     "matmul",
-    "mixed_operands",
     "observe",
     "optim",
     "posit_format",
@@ -109,8 +105,6 @@ __all__ = [
     "save_safetensors",
     "sensitivity",
     "set_accumulation",
-    "set_fill_infinity",
-    "set_mixed_operands",
     "show",
     "significant_digits",
     "summary",
@@ -124,6 +118,8 @@ __all__ = [
 __version__ = "0.2.0"
 
 _REMOVED = {
+    **dict.fromkeys(("mixed_operands", "set_mixed_operands"), "convert one operand, x.to(dtype)"),
+    **dict.fromkeys(("fill_infinity", "set_fill_infinity"), "cast a tensor for NaN, torch.tensor(numbers).to(dtype)"),
     "set_optimizer_eps": "give an eps that the dtype has, or wrap the optimizer in torch_dtypes.optim.LowPrecision",
 }
 

@@ -8,6 +8,7 @@ import torch
 
 import torch_dtypes
 from torch_dtypes import _C
+from torch_dtypes._overlay import optimizers
 
 pytest_plugins = ["devices", "in_tree", "own_process"]
 
@@ -61,8 +62,6 @@ def one_thread():
 
 
 @pytest.fixture
-def eps_as_given():
+def eps_as_given(monkeypatch):
     """Optimizers take an eps that is 0 in the parameters' dtype."""
-    torch_dtypes.set_optimizer_eps("keep")
-    yield
-    torch_dtypes.set_optimizer_eps("raise")
+    monkeypatch.setattr(optimizers, "with_eps", lambda dtype, settings, name: settings)

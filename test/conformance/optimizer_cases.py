@@ -3,6 +3,7 @@
 import copy
 import io
 from collections.abc import Callable, Iterator
+from unittest import mock
 
 import torch
 from bounds import CONTAINER, ordered_codes
@@ -10,7 +11,7 @@ from runs import Outcome, Runs, check_tensor, check_values, expect, expect_same,
 from samples import SEED, NotApplicable, World, here, quiet
 from torch.testing._internal.common_optimizers import OptimizerInfo, OptimizerInput
 
-from torch_dtypes import set_optimizer_eps
+from torch_dtypes._overlay import optimizers
 
 FORMS = ("for-loop", "foreach", "fused")
 KINDS = ("forms", "state_dict")
@@ -170,9 +171,6 @@ def run_entry(info: OptimizerInfo, dtype: torch.dtype, kind: str) -> Outcome:
         for given in info.optim_inputs_func(device=here()):
             yield lambda given=given: check(info, given, dtype)
 
-    set_optimizer_eps("keep")  # the reference computes with the eps that is given
-    try:
-        with quiet():
-            return summary(calls(), dtype)
-    finally:
-        set_optimizer_eps("raise")
+    as_given = mock.patch.object(optimizers, "with_eps", lambda dtype, settings, name: settings)  # as the reference computes
+    with as_given, quiet():
+        return summary(calls(), dtype)

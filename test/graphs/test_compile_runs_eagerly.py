@@ -65,6 +65,76 @@ def test_training(compiled, net, way):
     assert counter.frame_count == 0
 
 
+class Doubles(nn.Module):
+    def forward(self, x):
+        return x * 2 if self.training else x * 3
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The frames of which dynamo asks whether they work on format tensors."""
+    found, find = [], graphs._format_of_frame
+    monkeypatch.setattr(graphs, "_format_of_frame", lambda frame: found.append(frame.f_code.co_name) or find(frame))
+    return found
+
+
+@pytest.mark.parametrize("way", ["torch.compile", "Module.compile", "function"])
+def test_dynamo_is_not_asked_after_a_first_call(compiled, asked, way):
+    compile_, counter = compiled
+    f = Doubles() if way != "function" else lambda x: x * 2
+    if way == "Module.compile":
+        f.compile(backend=counter)
+    else:
+        f = compile_(f)
+    own, x = torch.tensor([1.5, 2], dtype=torch.q43), torch.ones(2)
+    for turn in (1, 2):
+        assert_same(f(own), own * 2)
+        assert asked or turn == 2
+        asked.clear()
+        assert_same(f(own), own * 2)
+        assert not asked
+        assert_same(f(x), x * 2)
+        assert counter.frame_count == turn
+        asked.clear()
+        torch._dynamo.reset()
+    with torch.compiler.set_stance("fail_on_recompile"), pytest.raises(RuntimeError, match="Detected recompile"):
+        f(own)
+    with torch.compiler.set_stance("force_eager"):
+        assert_same(f(own), own * 2)
+    with torch.compiler.set_stance(force_backend="eager"):
+        assert_same(f(own), own * 2)
+    assert asked
+
+
+def test_a_compiled_module_that_is_passed_keeps_its_mode_and_its_hooks(compiled, asked):
+    module, own = Doubles(), torch.tensor([1.5, 2], dtype=torch.q43)
+    f, calls = compiled[0](module), []
+    f(own)
+    asked.clear()
+    inner = module.register_forward_hook(lambda *_: calls.append("inner"))
+    assert_same(f.eval()(own), own * 3)
+    assert not module.training and calls == ["inner"] and not asked
+    outer = f.register_forward_hook(lambda *_: calls.append("outer"))
+    f(own)
+    assert calls == ["inner", "inner", "outer"]
+    inner.remove(), outer.remove()
+    with nn.modules.module.register_module_forward_pre_hook(lambda module, _: calls.append(type(module).__name__)):
+        with pytest.warns(UserWarning, match="global hooks"):
+            f(own)
+    assert calls[3:] == ["OptimizedModule", "Doubles"]
+    with pytest.raises(TypeError, match=r"forward\(\)"):
+        f(own, 1)
+
+
+def test_a_model_of_a_format_on_stock_inputs_is_passed_too(compiled, asked):
+    model = nn.Embedding(4, 3).to(torch.q43)
+    f, tokens = compiled[0](model), torch.tensor([1, 3])
+    f(tokens)
+    asked.clear()
+    assert_same(f(tokens), model(tokens))
+    assert not asked
+
+
 # --- functions that are given stock tensors, and name a format in their body: found while the graph is made ---
 
 

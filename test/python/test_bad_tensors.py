@@ -71,7 +71,6 @@ ARGUMENTS = {
     "chop's mode": lambda x: torch_dtypes.chop(1.0, "q43", x),
     "a zero point": lambda x: torch_dtypes.target("int8_affine").quantize(torch.ones(2), scale=0.5, zero_point=x),
     "codes of integers": lambda x: torch_dtypes.target("int8").decode(x, scale=0.5),
-    "a policy of eps": torch_dtypes.set_optimizer_eps,
     "a product's dtype": lambda x: torch_dtypes.matmul(torch.ones(1, 1).to(torch.q43), torch.ones(1, 1).to(torch.q43), out=x),
     "a table": torch_dtypes.table_format,
 }

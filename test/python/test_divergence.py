@@ -58,16 +58,12 @@ def test_backward_names_the_last_layer_with_such_a_gradient():
     assert (why.tensor, why.layer, why.where) == ("1.0.weight.grad", "1.0", "backward") and "an infinity" in why.cause
 
 
-def test_update_names_the_state_that_is_zero():
-    torch_dtypes.set_optimizer_eps("keep")
-    try:
-        model = network(torch.q52)
-        optimizer = torch.optim.Adam(model.parameters())
-        for p in model.parameters():
-            p.grad = torch.zeros_like(p)
-        optimizer.step()
-    finally:
-        torch_dtypes.set_optimizer_eps("raise")
+def test_update_names_the_state_that_is_zero(eps_as_given):
+    model = network(torch.q52)
+    optimizer = torch.optim.Adam(model.parameters())
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    optimizer.step()
     why = explain_divergence(model, optimizer)
     assert (why.tensor, why.where) == ("0.weight", "update") and "exp_avg_sq is 0" in why.cause and "an eps that the dtype has" in why.advice
     assert "LowPrecision" in why.advice and "--recipe master" in str(why)

@@ -39,17 +39,11 @@ def test_zero_gradients_leave_the_parameter(dtype, optimizer, ways):
     assert optim.param_groups[0]["eps"] == OPTIMIZERS[optimizer].get("eps", 1e-8)
 
 
-@pytest.mark.parametrize("foreach", [False, True])
-def test_kept_if_asked(eps_as_given, foreach):
-    assert trained("Adam", torch.q52, {"foreach": foreach})[0].isnan().all()
-
-
 @pytest.mark.parametrize("dtype", [torch.q52, torch.float32, torch.bfloat16, torch.posit8es0], ids=str)
-def test_an_eps_that_the_dtype_has_stays(eps_as_given, dtype):
-    """Bit for bit, as without the policy; posits round nothing to 0."""
+def test_an_eps_that_the_dtype_has_stays(request, dtype):
+    """Bit for bit, as with the one that is given; posits round nothing to 0."""
 
-    def run(policy):
-        torch_dtypes.set_optimizer_eps(policy)
+    def run():
         p = torch.tensor([1.0, -2.0, 0.5], dtype=dtype, requires_grad=True)
         optim = torch.optim.Adam([p], eps=2.0**-15 if dtype is torch.q52 else 1e-8)
         for k in range(5):
@@ -57,10 +51,12 @@ def test_an_eps_that_the_dtype_has_stays(eps_as_given, dtype):
             optim.step()
         return p.detach()
 
-    assert torch.equal(run("raise"), run("keep"))
+    raised = run()
+    request.getfixturevalue("eps_as_given")
+    assert torch.equal(raised, run())
 
 
-def test_parameters_of_several_dtypes(eps_as_given):
+def test_parameters_of_several_dtypes():
     """Each with its own eps, stock ones with the given one."""
 
     def run(dtypes):
@@ -74,7 +70,6 @@ def test_parameters_of_several_dtypes(eps_as_given):
             optim.step()
         return p
 
-    torch_dtypes.set_optimizer_eps("raise")
     together = run((torch.q52, torch.float32, torch.e5m7))
     for i, dtype in enumerate((torch.q52, torch.float32, torch.e5m7)):
         assert torch.equal(together[i], run((dtype,))[i])
@@ -121,13 +116,7 @@ def test_said_once_a_process():
         "print(len(seen), seen[0].category.__name__, str(seen[0].message))\n"
     )
     said = new_process.run("-c", code, check=True).stdout
-    assert said.startswith("1 UserWarning the optimizer's eps of 1e-08 is 0 in torch.q52") and "set_optimizer_eps('keep')" in said
-
-
-def test_other_policies_are_refused():
-    for policy in ("none", None, True):
-        with pytest.raises(ValueError, match="expected policy to be 'raise' or 'keep', but got"):
-            torch_dtypes.set_optimizer_eps(policy)
+    assert said.startswith("1 UserWarning the optimizer's eps of 1e-08 is 0 in torch.q52") and "optim.LowPrecision" in said
 
 
 @pytest.mark.parametrize("name", ["q52_stochastic", "e5m5_up_down"])

@@ -2,13 +2,14 @@
 
 import contextlib
 import inspect
+import re
 import threading
 
 import pytest
 import torch
 
 import torch_dtypes
-from torch_dtypes import accumulate, mixed_operands, rounding
+from torch_dtypes import accumulate, rounding
 
 
 def rounded_up():
@@ -20,19 +21,10 @@ def stops_at_eight():
     return torch.ones(1, 20, dtype=torch.q52).mm(torch.ones(20, 1, dtype=torch.q52)).item() == 8
 
 
-def promotes():
-    """Whether a product of float32 and one of ours is float32, or an error."""
-    try:
-        return torch.ones(1, 1).mm(torch.ones(1, 1, dtype=torch.q52)).dtype is torch.float32
-    except RuntimeError:
-        return False
-
-
 # what makes the context manager, whether it holds, one that undoes it
 KINDS = {
     "rounding": (lambda: rounding("up"), rounded_up, lambda: rounding("down")),
     "accumulate": (lambda: accumulate("format"), stops_at_eight, lambda: accumulate("machine")),
-    "mixed_operands": (lambda: mixed_operands("promote"), promotes, lambda: mixed_operands("raise")),
 }
 each_kind = pytest.mark.parametrize("make, holds, undo", KINDS.values(), ids=KINDS)
 
@@ -150,3 +142,11 @@ def test_they_are_functions_with_their_parameters_and_docstrings():
     ]  # fmt: skip
     assert inspect.isfunction(rounding) and inspect.isfunction(accumulate) and "Adds up dot products" in accumulate.__doc__
     assert torch_dtypes.rounding is rounding and torch_dtypes.accumulate is accumulate
+
+
+def test_settings_that_are_gone_name_the_other_way():
+    for name, way in torch_dtypes._REMOVED.items():
+        with pytest.raises(AttributeError, match=rf"but got {name}, which 0\.2\.0 removed; {re.escape(way)}"):
+            getattr(torch_dtypes, name)
+    with pytest.raises(AttributeError, match="module 'torch_dtypes' has no attribute 'no_name'"):
+        getattr(torch_dtypes, "no_name")  # noqa: B009

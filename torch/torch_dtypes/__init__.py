@@ -36,10 +36,7 @@ from .formats import (  # noqa: E402
     with_rounding,
 )
 from .fuzzing import Fuzzy, fuzzy  # noqa: E402
-from .infinities import fill_infinity, set_fill_infinity  # noqa: E402
 from .interchange import codes, from_codes  # noqa: E402
-from .mixed import mixed_operands, set_mixed_operands  # noqa: E402
-from .optim.eps import set_optimizer_eps  # noqa: E402
 from .products import matmul  # noqa: E402
 from .quantization import (  # noqa: E402
     BlockTensor,
@@ -89,7 +86,6 @@ __all__ = [
     "dtype",
     "dump_vectors",
     "explain_divergence",
-    "fill_infinity",
     "fixed_format",
     "float_format",
     "format_of",
@@ -100,7 +96,6 @@ __all__ = [
     "lns_format",
     "load_safetensors",
     "matmul",
-    "mixed_operands",
     "observe",
     "optim",
     "posit_format",
@@ -110,9 +105,6 @@ __all__ = [
     "save_safetensors",
     "sensitivity",
     "set_accumulation",
-    "set_fill_infinity",
-    "set_mixed_operands",
-    "set_optimizer_eps",
     "show",
     "significant_digits",
     "summary",
@@ -124,6 +116,22 @@ __all__ = [
     "with_rounding",
 ]
 __version__ = "0.2.0"
+
+_REMOVED = {
+    **dict.fromkeys(("mixed_operands", "set_mixed_operands"), "convert one operand, x.to(dtype)"),
+    **dict.fromkeys(("fill_infinity", "set_fill_infinity"), "cast a tensor for NaN, torch.tensor(numbers).to(dtype)"),
+    "set_optimizer_eps": "give an eps that the dtype has, or wrap the optimizer in torch_dtypes.optim.LowPrecision",
+}
+
+
+def _refuse(name: str):
+    if name in _REMOVED:
+        raise AttributeError(f"expected a name of torch_dtypes {__version__}, but got {name}, which 0.2.0 removed; {_REMOVED[name]}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+globals()["__getattr__"] = _refuse  # unseen by type checkers, which would take any name otherwise
+
 
 if not _loaded:
     # formats last: where something before raises, no name of a dtype must be left that stock functions misread

@@ -57,14 +57,14 @@ def once(owner: object, find: Callable):
 
 
 # Each returns what it was.
-_EXCHANGES = (_C.set_rounding_override, _C.set_few_bits_override, _C.set_accumulation_override, _C.set_mixed_operands_override)
+_EXCHANGES = (_C.set_rounding_override, _C.set_few_bits_override, _C.set_accumulation_override)
 
 
 def carried(function: Callable) -> tuple[contextlib.AbstractContextManager, Callable]:
     """A context for the first pass of a function, and the function as it is called later: under the overrides that hold now on this thread, also
     where there are none, with the scales that the first pass found."""
     record: Record = {}
-    overrides = (_C.rounding_override(), _C.few_bits_override(), _C.accumulation_override(), _C.mixed_operands_override())
+    overrides = (_C.rounding_override(), _C.few_bits_override(), _C.accumulation_override())
 
     def repeat(*args: object, **kwargs: object) -> object:
         around = [exchange(value) for exchange, value in zip(_EXCHANGES, overrides, strict=True)]

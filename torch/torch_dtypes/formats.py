@@ -64,7 +64,7 @@ def posit_format(
         underflow: ``"minpos"``: what is not 0 never becomes 0, in any mode (the standard). ``"zero"``: between 0 and minpos values round
             as between two floats, those up to minpos / 2 to 0 in nearest modes.
         infinity: ``"nan"``: what is infinite becomes NaR (the standard). ``"saturate"``: maxpos or -maxpos, everywhere: in casts, as the
-            result of a division by 0 or of ``log(0)``. (What a Python number puts into a tensor: ``set_fill_infinity``.)
+            result of a division by 0 or of ``log(0)``. (A Python number saturates in either.)
         rounding: one of ``ROUNDING_MODES``, or Pychop's number.
 
     Raises:

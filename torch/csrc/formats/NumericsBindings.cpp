@@ -4,7 +4,6 @@
 #include <ATen/FewRandomBits.h>
 #include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
-#include <ATen/MixedOperands.h>
 #include <ATen/OverrideUses.h>
 #include <ATen/native/formats/BlockChop.h>
 #include <ATen/native/formats/Chop.h>
@@ -133,15 +132,6 @@ void bind_numerics(py::module_& m) {
     format_parser = parse.release().ptr(); // held for ever
     at::formats::set_format_parser(&parse_format);
   });
-  using at::formats::MixedOperands;
-  bind_enum<MixedOperands>(m, "MixedOperands", {{"raises", MixedOperands::Raise}, {"promotes", MixedOperands::Promote}});
-  m.def("mixed_operands_override", &at::formats::mixed_operands_override);
-  m.def("set_mixed_operands_override", &at::formats::set_mixed_operands_override);
-  m.def("set_mixed_operands_default", &at::formats::set_mixed_operands_default);
-  using at::formats::FillInfinity;
-  bind_enum<FillInfinity>(m, "FillInfinity", {{"saturate", FillInfinity::Saturate}, {"nan", FillInfinity::Nan}});
-  m.def("fill_infinity", &at::formats::fill_infinity);
-  m.def("set_fill_infinity", &at::formats::set_fill_infinity);
   m.def("fill_number", [](double value, py::handle dtype) {
     HANDLE_TH_ERRORS // for its warning
         return at::formats::fill_number(value, expect_format(dtype));

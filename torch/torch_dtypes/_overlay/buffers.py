@@ -56,7 +56,7 @@ def _frozen(module: nn.Module) -> dict[str, nn.Parameter]:
 
 def applying(stock):
     """Module._apply, behind Module.to, type and their kin: a mask of -inf that a module has as a buffer or a frozen parameter is as it were
-    written in the new dtype (torch_dtypes.set_fill_infinity); a cast would make NaN of it, and so of all that attends. Running statistics that
+    written in the new dtype; a cast would make NaN of it, and so of all that attends. Running statistics that
     come to few digits are said once a call."""
 
     @functools.wraps(stock)

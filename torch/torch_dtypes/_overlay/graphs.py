@@ -10,6 +10,7 @@ from __future__ import annotations
 import dis
 import functools
 import os
+import sys
 import types
 import warnings
 
@@ -91,9 +92,48 @@ def skipping(stock):
             if whole:
                 raise exc.Unsupported(refusal("a whole graph", name), "number format")
             _notice(name)
+        self._met_formats = True  # passing() asks
         return skip
 
     return call
+
+
+def passing(stock):
+    """The call-back that a compiled callable sets for its call: none, where it has met format tensors before and is given some now.
+
+    Dynamo would ask ``skipping`` for frame after frame, which takes ten times as long as the rest of the wrapper around such a call.
+    """
+
+    @functools.wraps(stock)
+    def choose(callback):
+        chosen = stock(callback)  # another one, or none, where torch.compiler.set_stance says so
+        if chosen is callback and getattr(callback, "_met_formats", False):
+            caller = sys._getframe(1).f_locals
+            if _C.format_in_tensors([caller.get(name) for name in ("args", "kwargs", "fn")]) is not None:
+                return None
+        return chosen
+
+    return choose
+
+
+def passing_module(stock):
+    """A compiled module's call: the module's own, where ``passing`` would choose no call-back, and the compiled one has no hooks that run."""
+    from torch._dynamo import eval_frame
+    from torch.nn.modules.module import _has_any_global_hook
+
+    @functools.wraps(stock)
+    def call(self, *args, **kwargs):
+        callback = self.dynamo_ctx.callback
+        if getattr(callback, "_met_formats", False) and not (_has_any_global_hook() or any(map(self.__dict__.get, _HOOKS_OF_MODULES))):
+            fn = self._orig_mod  # where ``choose`` looks for it
+            if eval_frame._callback_from_stance(callback) is None:
+                return fn(*args, **kwargs)
+        return stock(self, *args, **kwargs)
+
+    return call
+
+
+_HOOKS_OF_MODULES = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
 def breaking(find):
@@ -231,6 +271,8 @@ LATER_HOOKS = [
     *RULES,
     *PACKAGES,
     Replaced(f"{_DYNAMO}.convert_frame.CatchErrorsWrapper", "__call__", skipping),
+    Replaced(f"{_DYNAMO}.eval_frame", "_callback_from_stance", passing),
+    Replaced(f"{_DYNAMO}.eval_frame.OptimizedModule", "__call__", passing_module),
     Replaced(f"{_DYNAMO}.variables.builder.VariableBuilder", "wrap_tensor", breaking(lambda builder, value: format_in(value))),
     Replaced(f"{_DYNAMO}.utils", "_get_fake_value_impl", breaking(lambda node, *_: format_in((*node.args, *node.kwargs.values())))),
     Replaced(f"{_DYNAMO}.variables.ctx_manager.AutocastModeVariable", "create", breaking(_format_of_autocast)),

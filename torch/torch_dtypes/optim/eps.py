@@ -1,4 +1,15 @@
-"""An optimizer's eps that is 0 in the parameters' dtype."""
+"""An optimizer's eps that is 0 in the parameters' dtype, as Adam's 1e-8 is in ``torch.q52``: the first gradient that is 0 would make NaN.
+
+A step computes with the dtype's smallest positive number s instead; where eps is added to the root of a mean of squared gradients (Adagrad, Adam,
+AdamW, NAdam, RAdam, RMSprop) with the root of s. Squares of gradients below that root are 0 in the dtype, and a gradient divided by s would make a
+step of up to 1/root(s) times the learning rate: finite, but the loss rises. A step may still be the longer by up to 1/root(1 - beta2), 32 for Adam:
+a new square brings that share of itself to the mean, which is 0 for gradients up to root(s / (1 - beta2)). An eps of that size would bound it, and
+stop what learns: LeNet-5 on digits reaches 87 % in e5m7 so, and 98 % with root(s).
+
+An eps that the format holds or rounds to a number above 0 in the rounding mode of the step, that of stock parameters, and 0 itself are never touched.
+Of Adafactor's two it is ``eps[0]``, whose square must not be 0. RAdam's is at least the reciprocal of the largest number, since it divides by eps
+before it multiplies.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +19,6 @@ import warnings
 import torch
 
 from .. import _C
-from .._arguments import said
 from .._caches import cached
 from ..rounding import rounding_block
 
@@ -17,43 +27,7 @@ _ADD_TO_ROOT = {"adagrad", "adam", "nadam", "radam", "rmsprop"}
 # Modes in which a number above 0 is never rounded to 0, or only where it is nearer: what the format itself says of it. The others may always.
 _NEAREST = ("nearest_even", "nearest_zero", "nearest_away", "up", "to_odd")
 
-_raises_eps = True
 _told = False  # that an eps was raised, in this process
-
-
-def set_optimizer_eps(policy: str) -> None:
-    """What becomes of an optimizer's ``eps`` that is 0 in the parameters' dtype, as Adam's 1e-8 is in ``torch.q52``.
-
-    Such an ``eps`` does not keep a step from dividing 0 by 0: the first gradient that is 0 makes its parameter NaN.
-
-    Args:
-        policy: ``"raise"`` (the default): a step computes with a larger one instead, and says so once a process by a ``UserWarning``.
-            Parameter groups keep the number that was given. ``"keep"``: with what was given.
-
-    It is raised to the dtype's smallest positive number, s; where it is added to the root of a mean of squared gradients (Adagrad, Adam, AdamW,
-    NAdam, RAdam, RMSprop) to the root of s. For squares of gradients below that root are 0 in the dtype, and a gradient divided by s
-    would make a step of up to 1/root(s) times the learning rate: finite, but the loss rises. A step may still be the longer, by up to
-    1/root(1 - beta2), 32 for Adam: a new square brings that share of itself to the mean, which is 0 for gradients up to root(s / (1 - beta2)). An
-    eps of that size would bound it, and stop what learns: LeNet-5 on digits reaches 87 % in e5m7 so, and 98 % with root(s).
-
-    An ``eps`` that the format holds or rounds to a number above 0, in the rounding mode of the step (those that may round down make 0 of every
-    number below s), and that of stock parameters, is never touched; nor is 0 itself. Posits
-    round nothing to 0, so theirs stays (but with ``underflow="zero"``). Of Adafactor's two it is ``eps[0]``, whose square must not be 0; RAdam's
-    is at least the reciprocal of the largest number, since it divides by ``eps`` before it multiplies. Formats of 8 bits train with such an ``eps``
-    by other means only: ``torch_dtypes.optim.LowPrecision`` computes the step in float32.
-
-    Raises:
-        ValueError: another policy.
-
-    Example::
-
-        >>> torch_dtypes.set_optimizer_eps("keep")
-        >>> torch_dtypes.set_optimizer_eps("raise")
-    """
-    global _raises_eps
-    if not isinstance(policy, str) or policy not in ("raise", "keep"):
-        raise ValueError(f"expected policy to be 'raise' or 'keep', but got {said(policy)}")
-    _raises_eps = policy == "raise"
 
 
 def smallest(dtype: torch.dtype) -> float:
@@ -78,10 +52,8 @@ def _mode_of(dtype: torch.dtype) -> str:
 
 
 def with_eps(dtype: torch.dtype, settings: dict, name: str) -> dict:
-    """The settings of a step of the optimizer of that name, with an eps that is not 0 in the dtype, where the policy is to raise it."""
+    """The settings of a step of the optimizer of that name, with an eps that is not 0 in the dtype."""
     global _told
-    if not _raises_eps:
-        return settings
     for key in ("eps", "eps1"):
         eps = settings.get(key)
         if not isinstance(eps, (int, float)) or eps <= 0:
@@ -103,8 +75,7 @@ def with_eps(dtype: torch.dtype, settings: dict, name: str) -> dict:
                 _told = True
                 warnings.warn(
                     f"the optimizer's eps of {eps} is 0 in {dtype} and would let it divide 0 by 0: its steps compute with {least:g}. Give an eps "
-                    "that the dtype has, wrap the optimizer in torch_dtypes.optim.LowPrecision, whose steps compute in float32, or "
-                    "torch_dtypes.set_optimizer_eps('keep').",
+                    "that the dtype has, or wrap the optimizer in torch_dtypes.optim.LowPrecision, whose steps compute in float32.",
                     UserWarning, stacklevel=2,
                 )  # fmt: skip
     return settings

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -45,13 +46,11 @@ def calibrate_(model: nn.Module, states: dict[str, LayerState], loader: Iterable
     Raises:
         TypeError, ValueError: not a loader, no batches, a batch that is no input, a layer that no batch came to, or infinities or NaN did.
     """
-    modes = {m: m.training for m in model.modules()}
     for state in states.values():
         state.observing = True
     batches = 0
     try:
-        model.eval()
-        with torch.no_grad():
+        with evaluating(model):
             for batch in loader:
                 try:
                     run_batch(model, batch, forward, batches)
@@ -63,8 +62,6 @@ def calibrate_(model: nn.Module, states: dict[str, LayerState], loader: Iterable
                     ) from error
                 batches += 1
     finally:
-        for module, mode in modes.items():
-            module.training = mode
         for state in states.values():
             state.observing = False
     if not batches:
@@ -90,14 +87,27 @@ def take_scales_(states: dict[str, LayerState], state_dict: Mapping) -> None:
             )
 
 
-def run_batch(model: nn.Module, batch: object, forward: Callable[[nn.Module, Any], Any] | None, index: int) -> None:
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """A block in evaluation mode and without gradients, after which each module is in the mode that it was in."""
+    modes = {m: m.training for m in model.modules()}
+    try:
+        model.eval()
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def run_batch(model: nn.Module, batch: object, forward: Callable[[nn.Module, Any], Any] | None, index: int, name: str = "calibrate=") -> None:
     if forward is not None:
         forward(model, batch)
         return
     first = batch[0] if isinstance(batch, (tuple, list)) and batch else batch
     if not isinstance(first, (torch.Tensor, Mapping)):
         raise TypeError(
-            f"expected batches of calibrate= as tensors, tuples whose first element is one, or dicts of keyword arguments, but got "
+            f"expected batches of {name} as tensors, tuples whose first element is one, or dicts of keyword arguments, but got "
             f"{described(batch)}; forward=lambda model, batch: ... runs others"
         )
     try:
@@ -106,7 +116,7 @@ def run_batch(model: nn.Module, batch: object, forward: Callable[[nn.Module, Any
         raise
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, KeyError) as error:
         raise ValueError(
-            f"expected batches of calibrate= that the model takes, but batch {index}, {described(batch)}, gives: {str(error).rstrip('.')}. "
+            f"expected batches of {name} that the model takes, but batch {index}, {described(batch)}, gives: {str(error).rstrip('.')}. "
             "forward=lambda model, batch: ... runs others"
         ) from error
 

@@ -71,7 +71,8 @@ def quantize_(
     or, under a policy, those of a dtype of ours that holds all of them.
 
     Returns:
-        ``model``. A second call replaces all rules of the first. ``summary`` says what share of the parameters the rules reach.
+        ``model``. A second call replaces all rules of the first. ``summary`` says what share of the parameters the rules reach, and
+        ``summary(model, batch)`` of the multiply-adds too.
 
     Warns:
         UserWarning: a module that is none of ``torch.nn``, which no rule names, holds more than a tenth of the parameters: experts that are

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copyreg
 import functools
+from collections.abc import Iterator
 
 import torch
 from torch import nn
@@ -150,6 +151,19 @@ def attach(module: nn.Module, state: LayerState) -> None:
 def detach(module: nn.Module) -> None:
     module.__class__ = _unquantized(type(module))
     del module.__dict__["_quantized"]
+
+
+@contextlib.contextmanager
+def detached(model: nn.Module) -> Iterator[dict[nn.Module, LayerState]]:
+    """A block in which a model's layers run as they did before ``quantize_``; gives their states."""
+    states = {module: state_of(module) for module in model.modules() if is_quantized(module)}
+    for module in states:
+        detach(module)
+    try:
+        yield states
+    finally:
+        for module, state in states.items():
+            attach(module, state)
 
 
 def _unquantized(kind: type) -> type:

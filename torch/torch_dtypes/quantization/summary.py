@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import nn
 
 from ..accumulation import Accumulation
-from .layers import is_quantized, state_of
+from .calibrate import evaluating, run_batch
+from .layers import detached, is_quantized, state_of
 from .parameters import has_weights, masters_of, parameter_names
 from .places import PLACES
 from .products import base_class
@@ -39,11 +43,14 @@ class Row:
 class Summary:
     """The rows of a model, one for each layer that has parameters or a rule; ``str`` is the table.
 
-    ``reached`` of ``parameters`` numbers in the model's parameters are rounded by a rule.
+    ``reached`` of ``parameters`` numbers in the model's parameters are rounded by a rule. ``reached_multiply_adds`` of ``multiply_adds`` in the
+    forward pass of a batch have an operand that a rule rounds (None without a batch).
     """
 
-    def __init__(self, rows: list[Row], reached: int, parameters: int) -> None:
-        self.rows, self.reached, self.parameters = rows, reached, parameters
+    def __init__(self, rows: list[Row], parameters: tuple[int, int], multiply_adds: tuple[int, int] | None) -> None:
+        self.rows = rows
+        self.reached, self.parameters = parameters
+        self.reached_multiply_adds, self.multiply_adds = multiply_adds or (None, None)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -74,6 +81,8 @@ class Summary:
 
         kept = [c for c in _COLUMNS if c in ("layer", "type") or any(getattr(row, c) for row in self.rows)]
         share = f"rules reach {self.reached / max(self.parameters, 1):.1%} of {self.parameters:,} parameters"
+        if self.multiply_adds is not None:
+            share += f" and {self.reached_multiply_adds / max(self.multiply_adds, 1):.1%} of {self.multiply_adds:,} multiply-adds"
         table = Table(title="What is rounded to what", caption=share, box=None, header_style="bold", pad_edge=False)
         for name in kept:
             table.add_column(name, overflow="fold")  # a format's name that is cut is another's
@@ -108,6 +117,57 @@ def unreached_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module, int]]:
     for name, module in model.named_modules():
         if has_weights(module):
             yield name, module, sum(count for key, count in _masters(module, parameter_names(module)).items() if key not in reached)
+
+
+def _count_grouped(a, b, *_, **__) -> int:
+    """Floating-point operations of products of groups, of the shapes of all groups' operands."""
+    return 2 * a[-2] * a[-1] * b[-1] * (a[0] if len(a) == len(b) == 3 else 1)
+
+
+def _reached_multiply_adds(model: nn.Module, inputs: object, forward: Callable[[nn.Module, Any], Any] | None) -> tuple[int, int]:
+    """How many multiply-adds of a forward pass are in modules whose rule rounds an operand, and how many there are.
+
+    The model runs as it was before ``quantize_``. A product belongs to the innermost module that runs.
+    """
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.modules import module as hooks
+    from torch.utils.flop_counter import FlopCounterMode
+
+    counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten._grouped_mm: _count_grouped})
+    running: list[nn.Module] = []
+    before = reached = 0
+
+    def settle() -> None:
+        nonlocal before, reached
+        now = counter.get_total_flops()
+        reached += now - before if running and running[-1] in rounded else 0
+        before = now
+
+    def enter(module, args) -> None:
+        settle()
+        running.append(module)
+
+    def leave(module, args, output) -> None:
+        settle()
+        running.pop()
+
+    with contextlib.ExitStack() as stack:
+        states = stack.enter_context(detached(model))
+        rules = {module: state.rule for module, state in states.items()}
+        rounded = {m for m, rule in rules.items() if rule.native is not None or {"weight", "activation"} & rule.places().keys()}
+        stack.enter_context(evaluating(model))
+        # The counter knows no kernel of attention and of recurrent layers on the CPU, nor cuDNN's: their parts run instead.
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        for backend in (torch.backends.mkldnn, torch.backends.cudnn):
+            stack.callback(setattr, backend, "enabled", backend.enabled)
+            backend.enabled = False
+        stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+        torch.backends.mha.set_fastpath_enabled(False)
+        stack.enter_context(hooks.register_module_forward_pre_hook(enter))
+        stack.enter_context(hooks.register_module_forward_hook(leave, always_call=True))
+        stack.enter_context(counter)
+        run_batch(model, inputs, forward, 0, "inputs=")
+    return reached // 2, counter.get_total_flops() // 2
 
 
 def _sums(policy: Accumulation) -> str:
@@ -160,20 +220,26 @@ def _row(module: nn.Module, name: str) -> Row:
     return Row(name, kind, **shown, sums=sums, runs=runs, rule=state.key)
 
 
-def summary(model: nn.Module, *, show: bool = True) -> Summary:
+def summary(model: nn.Module, inputs: object = None, *, forward: Callable[[nn.Module, Any], Any] | None = None, show: bool = True) -> Summary:
     """What ``quantize_`` made of a model: prints a table of its layers (those with parameters and those with a rule), and gives its rows.
 
     Args:
         model: a module, quantised or not.
+        inputs: a batch, as ``quantize_`` takes several: a tensor, a tuple whose first element is the input, or a dict of keyword arguments. The
+            model runs on it once, as it was before ``quantize_``, in evaluation mode and without gradients. The table then ends with the share of
+            the multiply-adds too: those of layers whose rule rounds ``weight`` or ``activation``, as ``torch.utils.flop_counter`` counts products.
+        forward: what runs the batch, ``forward(model, inputs)``, where it is something else.
         show: whether to print the table (by rich: ``pip install 'torch-dtypes[train]'``).
 
     Returns:
-        A ``Summary``: ``reached`` of ``parameters`` numbers that rules round, ``rows``, ``summary["layer"]``, ``str`` for the table as text. A row
-        has the texts ``layer``, ``type``, ``weight``, ``bias``, ``activation``, ``output``, ``error``, ``grad``, ``sums``, ``runs``
-        (``"natively"``, ``"casts"``, ``"integers"``, or ``""`` where the layer is as it was) and ``rule``.
+        A ``Summary``: ``reached`` of ``parameters`` numbers that rules round, ``reached_multiply_adds`` of ``multiply_adds`` (None without
+        ``inputs``), ``rows``, ``summary["layer"]``, ``str`` for the table as text. A row has the texts ``layer``, ``type``, ``weight``, ``bias``,
+        ``activation``, ``output``, ``error``, ``grad``, ``sums``, ``runs`` (``"natively"``, ``"casts"``, ``"integers"``, or ``""`` where the layer is
+        as it was) and ``rule``.
 
     Raises:
-        TypeError: not a module.
+        TypeError: not a module, or no batch.
+        ValueError: a batch that the model does not take, or ``forward`` without one.
 
     Example::
 
@@ -183,7 +249,10 @@ def summary(model: nn.Module, *, show: bool = True) -> Summary:
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a torch.nn.Module, but got {type(model).__name__}")
-    found = Summary(list(_rows(model)), *reached_parameters(model))
+    if forward is not None and inputs is None:
+        raise ValueError(f"expected inputs=, the batch that forward= runs, but got None beside forward={forward!r}")
+    counted = None if inputs is None else _reached_multiply_adds(model, inputs, forward)
+    found = Summary(list(_rows(model)), reached_parameters(model), counted)
     if show:
         from rich import print as show_table
 

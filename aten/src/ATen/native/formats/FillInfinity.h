@@ -9,12 +9,7 @@
 
 namespace at::formats {
 
-// For the process. Saturate: the format's outermost number of that sign. Nan: as a cast of a tensor (NaR, or the NaN of fn floats).
-enum class FillInfinity : uint8_t { Saturate, Nan };
-FillInfinity fill_infinity();
-void set_fill_infinity(FillInfinity setting);
-
-// The number that stands for the given one in a tensor of the format; the first time that it stands for an infinity, a warning says so.
+// The number that stands for the given one in a tensor of the format: for an infinity the outermost one, of which a warning says so the first time.
 double fill_number(double value, const FormatEntry& entry);
 c10::Scalar fill_number(const c10::Scalar& value, const FormatEntry& entry);
 // What an infinity in a comparison is taken for: what filling with it gives, so that filled places are found. (NaN is none: the infinity.)

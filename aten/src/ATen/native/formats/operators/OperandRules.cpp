@@ -1,7 +1,6 @@
 #include <ATen/native/formats/operators/OperandRules.h>
 
 #include <ATen/FormatLibrary.h>
-#include <ATen/MixedOperands.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/formats/Contractions.h>
@@ -82,14 +81,12 @@ static bool is_free(const Plan& plan, const Plan::Argument& argument, const at::
   return argument.name == "weight" && plan.has(fact::WeightNumber) && t.defined() && t.dim() == 0;
 }
 
-// The error for operands of several dtypes, if mixed_operands() does not let them promote.
+// The error for operands of several dtypes.
 static void expect_one_dtype(const Plan& plan, const Stack& stack, size_t base) {
-  const bool promote = mixed_operands() == MixedOperands::Promote;
   const bool in_place = plan.arguments[0].written && stack[base].isTensor() && is_stock_operand(stack[base].toTensor()); // whose dtype stays
   std::string found, ours, other;
   const Plan::Argument* last = nullptr;
   bool other_kind = false; // than strided: refused below, whatever its dtype
-  bool integers = false;   // which promote in no layer
   bool foreign = false;
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     const Plan::Argument& argument = plan.arguments[i];
@@ -99,7 +96,6 @@ static void expect_one_dtype(const Plan& plan, const Stack& stack, size_t base) 
       const bool stock = plan.rule == OperandRule::FloatingOneDtype ? is_floating_operand(t) : is_stock_operand(t);
       // Pivots and success of linalg.solve_ex are written as integers; statistics are not, nor is what an in-place operator writes to.
       if (i > 0 && argument.written && stock && !is_floating_operand(t) && plan.rule != OperandRule::Normalisation) return;
-      integers |= stock && !is_floating_operand(t);
       other_kind |= stock && (t.layout() != c10::kStrided || t.is_nested());
       if (!t.defined() || !(stock || entry_beneath(t))) return;
       found += (found.empty() ? "" : ", ") + argument.name + " " + dtype_name(t);
@@ -110,11 +106,10 @@ static void expect_one_dtype(const Plan& plan, const Stack& stack, size_t base) 
       last = &argument;
     });
   }
-  if (other_kind || !foreign || ours.empty() || (promote && !integers)) return;
+  if (other_kind || !foreign || ours.empty()) return;
   if (in_place) ours = dtype_name(stack[base].toTensor());
   const char* exception = plan.rule == OperandRule::Normalisation ? " (or float32 parameters and statistics beside an input of a number format)" : "";
-  TORCH_CHECK(false, plan.name, ": expected operands of one dtype", exception, ", but got ", found, ". Convert ", other, " with .to(", ours,
-              integers ? ")." : "), or let types promote in a block: with torch_dtypes.mixed_operands(\"promote\").");
+  TORCH_CHECK(false, plan.name, ": expected operands of one dtype", exception, ", but got ", found, ". Convert ", other, " with .to(", ours, ").");
 }
 
 void expect_mask(const Plan& plan, const torch::jit::IValue& mask, const FormatEntry& entry) {
@@ -191,7 +186,7 @@ bool cast_to_block(const Plan& plan, Stack& stack) {
 bool run_normalisation(const c10::OperatorHandle& op, const Plan& plan, Stack* stack, Casts casts) {
   const size_t base = stack->size() - plan.arguments.size();
   const FormatEntry* entry = entry_beneath((*stack)[base].toTensor());
-  if (!entry || mixed_operands() == MixedOperands::Promote) return false;
+  if (!entry) return false;
   bool mixed = false, allowed = true;
   for (size_t i = 1; i < plan.arguments.size(); ++i) {
     each_tensor(plan.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) {

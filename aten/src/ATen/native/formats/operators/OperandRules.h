@@ -10,7 +10,7 @@ namespace at::formats {
 // An error for a mask of attention that is neither bool, float32 (or wider) nor of the query's dtype, as stock has it.
 void expect_mask(const Plan& plan, const torch::jit::IValue& mask, const FormatEntry& entry);
 
-// Of a call. Raises for operands of several dtypes where the operator has a rule and mixed_operands() does not let them promote.
+// Of a call. Raises for operands of several dtypes where the operator has a rule.
 ResultType result_type(const Plan& plan, const torch::jit::Stack& stack, size_t base);
 
 // Whether a stock operand is to be cast to the type that operands of several dtypes promote to: where the operator wants one dtype.

@@ -3,7 +3,6 @@
 // A library that knows our dtypes registers a kernel for PrivateUse2, or one for all backends, and is called with our tensors.
 #include <ATen/FormatTensor.h>
 
-#include <ATen/MixedOperands.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/formats/operators/BoxedCall.h>
@@ -32,7 +31,6 @@ const Plan& plan_of(const c10::OperatorHandle& op) {
 
 // What a library makes of several dtypes is its own matter, and of values nobody can tell: an error, as in layers.
 void expect_one_floating_dtype(const Plan& plan, const torch::jit::Stack& stack) {
-  if (mixed_operands() == MixedOperands::Promote) return;
   const FormatEntry* own = nullptr;
   std::string name, other;
   const size_t base = stack.size() - plan.arguments.size();
@@ -48,7 +46,7 @@ void expect_one_floating_dtype(const Plan& plan, const torch::jit::Stack& stack)
     });
   }
   TORCH_CHECK(!own || other.empty(), plan.name, ": expected floating tensors of torch.", own ? own->name : "", " alone, but got argument ", name,
-              " with torch.", other, ". Convert it with .to(), or let them promote with torch_dtypes.mixed_operands(\"promote\").");
+              " with torch.", other, ". Convert it with .to().");
 }
 
 void run_on_values(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {

@@ -4,7 +4,6 @@
 #include <ATen/FewRandomBits.h>
 #include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
-#include <ATen/MixedOperands.h>
 #include <ATen/Observation.h>
 #include <ATen/native/formats/GpuKernels.h>
 #include <c10/core/AutogradState.h>
@@ -39,7 +38,7 @@ bool calls_us(const PlaceInPython& began) {
 
 // What only this thread knows: float32 that is rounded (chop, quantize_) goes by it without any tensor of ours.
 bool has_override() {
-  return rounding_override() || few_bits_override().count != 0 || accumulation_override() || mixed_operands_override() || has_word_source() ||
+  return rounding_override() || few_bits_override().count != 0 || accumulation_override() || has_word_source() ||
       (observing() && observed_thread().observer);
 }
 

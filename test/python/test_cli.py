@@ -144,7 +144,7 @@ def test_a_dtype_that_lacks_an_operator_is_a_clear_error(tmp_path):
         ("--dtype posit9es9", "'--dtype': expected the name of a format, but got 'posit9es9'"),
         ("--dtype int32", "'--dtype': expected a floating-point dtype, but got int32"),
         ("--device tpu", "Invalid value for '--device': 'tpu' is not one of 'cpu', 'cuda'"),
-        ("--image-size 224", "--image-size 224 is for --model alexnet, not lenet5"),
+        ("--image-size 224", "expected images of 32 x 32, but got 224: give images of other sizes by --data, and a --model for them"),
         ("--data-dir /nowhere", "expected --data-dir with a --dataset of files, but got it with digits"),
         ("--download", "expected --download with a --dataset of files, but got it with digits"),
         ("--width column", "expected --width with --out"),
@@ -187,10 +187,15 @@ def test_out_that_fills_up_while_training(tmp_path):
 
 def test_out_that_fills_up_within_a_checkpoint(tmp_path):
     """torch's own writer of files says "unexpected pos" there."""
-    (tmp_path / "checkpoint.pt.partial").symlink_to("/dev/full")
-    result = run(*QUICK, "--out", tmp_path)
-    assert result.exit_code == 1 and f"cannot write into {tmp_path}: No space left on device" in result.output
-    assert not list(tmp_path.glob("checkpoint*"))
+    run(*QUICK, "--no-baseline", "--out", tmp_path)
+    (done,) = (tmp_path / "cells").iterdir()
+    running = tmp_path / "running" / done.stem
+    running.mkdir()
+    (running / "checkpoint.pt.partial").symlink_to("/dev/full")
+    done.unlink()
+    result = run(*QUICK, "--no-baseline", "--out", tmp_path)
+    assert result.exit_code == 1 and "bfloat16 seed 0: failed: OSError: [Errno 28] No space left on device" in result.output
+    assert not list(running.glob("checkpoint*"))
 
 
 def test_out_of_another_command_is_refused_before_training(tmp_path):

@@ -1,10 +1,8 @@
 """``torch-dtypes train --observe``: files, the report's sections, and a run whose figures are those without it."""
 
-import contextlib
 import dataclasses
 import functools
 import json
-import types
 
 import pytest
 import torch
@@ -13,14 +11,13 @@ pytest.importorskip("click")
 pytest.importorskip("matplotlib")
 
 from click.testing import CliRunner
-from train_command import figures, load_few_digits
+from train_command import few_cell, figures, load_few_digits
 
 from torch_dtypes import Statistics, cli
-from torch_dtypes.training.comparison import Comparison
 from torch_dtypes.training.loop import Training
-from torch_dtypes.training.observing import Observations
-from torch_dtypes.training.recipes import Trial
+from torch_dtypes.training.observing import Observed, sentence
 from torch_dtypes.training.records import Config
+from torch_dtypes.workbench.sweeps.work import work
 
 pytestmark = pytest.mark.own_process
 
@@ -34,14 +31,14 @@ def test_an_observed_run_has_the_figures_of_the_same_run(few_digits):
     plain = Training(Config(epochs=2), few_digits, torch.posit16es2, 0)
     plain.go()
     observed = Training(Config(epochs=2), few_digits, torch.posit16es2, 0)
-    observations = Observations([Trial("all", torch.posit16es2)])
+    observations = Observed(["posit16es2"])
     observed.observed = lambda: observations.epoch(observed, "all")
     run = observed.go()
     assert figures(run) == figures(plain.run)
     assert all(torch.equal(a.double(), b.double()) for a, b in zip(plain.model.parameters(), observed.model.parameters(), strict=True))
-    assert observations.end(run).startswith("posit16es2 seed 0, epoch 2: ")
-    ((epoch, stats),) = observations.found.values()
-    assert epoch == 2
+    assert sentence(run, observations.state()).startswith("posit16es2 seed 0, epoch 2: ")
+    stats = Statistics.from_json(observations.state())
+    assert observations.state()["epoch"] == 2
     assert stats["classifier.3", "forward", "posit16es2"].elements == 70 * 10
     assert stats["classifier.3", "updates", "posit16es2"].compared == 3 * 850
 
@@ -63,27 +60,19 @@ def test_files_and_sections(tmp_path):
     assert page.count("<svg") == 3
 
 
-@pytest.mark.parametrize("number", [torch.posit16es2, torch.float32], ids=str)
-def test_an_epoch_that_was_interrupted_is_counted_whole(number, few_digits, tmp_path):
-    trials = [Trial("all", number), Trial("all", torch.posit16es2)][: 1 if number is torch.posit16es2 else 2]
-
-    @contextlib.contextmanager
-    def display(trial, seed, done):
-        yield types.SimpleNamespace(step=lambda loss: None, epoch=lambda result: None)
+@pytest.mark.parametrize("name", ["posit16es2", "float32"])
+def test_an_epoch_that_was_interrupted_is_counted_whole(name, tmp_path):
+    cell = few_cell(name, epochs=2, observe=("posit16es2",))
 
     def counts(stops, folder):
-        """The counts of the first run, which is stopped after so many steps, each time by another process."""
+        """The counts of a run that is stopped after so many steps, each time by another process."""
         folder.mkdir()
-        for stop in [*stops, None]:
-            observations = Observations(trials, folder)
-            made = Comparison(Config(epochs=2), few_digits, trials[:1], (0,), {}, folder, observations)
-            if (folder / "checkpoint.pt").exists():
-                made.resume()
-            asked = iter([False] * (stop - 1) + [True] if stop else [])
-            made.go(display, functools.partial(next, asked, False), observations.end)
-        ((epoch, stats),) = observations.found.values()
-        assert epoch == 2
-        return stats
+        for stop in stops:
+            asked = iter([False] * (stop - 1) + [True])
+            assert work(cell, folder, None, should_stop=functools.partial(next, asked, False)) is None
+        observed = work(cell, folder, None)["observed"]
+        assert observed["epoch"] == 2
+        return Statistics.from_json(observed)
 
     whole, resumed = counts([], tmp_path / "whole"), counts([4, 1], tmp_path / "resumed")  # 3 steps an epoch: within the second one, twice
     assert list(whole) == list(resumed)

@@ -12,7 +12,7 @@ pytest.importorskip("matplotlib", reason="the figures need matplotlib")
 
 from torch_dtypes.workbench.colours import GREY, PALETTE, colours, format_name
 from torch_dtypes.workbench.drawing import inline_svg, new_figure, save
-from torch_dtypes.workbench.pages import Page
+from torch_dtypes.workbench.report import Report
 
 
 class Elements(HTMLParser):
@@ -49,8 +49,8 @@ def drawn(mapped=False):
 
 
 def example():
-    page = Page("q43 & <others>", command="torch-dtypes train --dtype q43", seeds=[3, 4])
-    page.text("One <b>paragraph</b>.").section("Figures").figure(drawn(), "A line.").figure(drawn(), "Again.").code("a < b")
+    page = Report("q43 & <others>", command="torch-dtypes train --dtype q43", seeds=[3, 4])
+    page.text("One <b>paragraph</b>.").section("Figures").figure(drawn(), "A line.").figure(drawn(), "Again.")
     page.strip({"e5m2": "diverged at epoch 1"}, "Failed").strip({}, "Nothing")
     page.table(["dtype", "gap", "note"], [["q43", -0.25, None], ["q52", 1 / 3, "a sentence that is too long"]], "Gaps.", colours=colours(["q43"]))
     return page.footnote("Once.").footnote("Once.")
@@ -88,7 +88,7 @@ def test_figures_take_the_colours_of_the_page_unless_colours_are_numbers():
     plain, mapped = inline_svg(drawn(), 0), inline_svg(drawn(mapped=True), 0)
     assert f"var(--c{PALETTE[0][1:]}, {PALETTE[0].lower()})" in plain and "var(--c555555" in plain and "var(--paper" in plain
     assert "var(" not in mapped
-    page = Page("x").figure(drawn(mapped=True)).html()
+    page = Report("x").figure(drawn(mapped=True)).html()
     assert [f.get("class") for f in Elements(page).of("figure")] == ["light"]
     for tone in re.findall(r"var\(--(c[0-9A-F]{6}),", plain):
         assert f"--{tone}:" in page  # on a dark ground
@@ -96,7 +96,7 @@ def test_figures_take_the_colours_of_the_page_unless_colours_are_numbers():
 
 def test_a_row_of_another_length():
     with pytest.raises(ValueError, match="expected 2 cells in a row, a, b, but got 1"):
-        Page("x").table(["a", "b"], [["1"]])
+        Report("x").table(["a", "b"], [["1"]])
 
 
 def test_a_page_that_cannot_be_written_leaves_what_was_there(tmp_path):
@@ -105,7 +105,7 @@ def test_a_page_that_cannot_be_written_leaves_what_was_there(tmp_path):
     assert before.startswith("<!DOCTYPE html>") and [p.name for p in path.parent.iterdir()] == ["page.html"]
     (path.parent / "page.html.partial").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space"):
-        Page("y").write(path)
+        Report("y").write(path)
     assert path.read_text() == before
 
 

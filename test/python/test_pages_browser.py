@@ -14,12 +14,10 @@ pytest.importorskip("matplotlib", reason="the figures need matplotlib")
 
 import torch_dtypes
 from torch_dtypes.bench import report as bench_report
-from torch_dtypes.training import observing
-from torch_dtypes.training import page as training_page
+from torch_dtypes.training import observing, report
+from torch_dtypes.training.records import Run
 from torch_dtypes.workbench.drawing import new_figure
-from torch_dtypes.workbench.pages import Page
-from torch_dtypes.workbench.sensitivity import report as sensitivity_report
-from torch_dtypes.workbench.variability import report as variability_report
+from torch_dtypes.workbench.report import Report
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NEEDS_CHROMIUM = "needs chromium, to open the reports (Debian: apt-get install chromium)"
@@ -87,26 +85,25 @@ def pages(tmp_path_factory):
     row |= {"ratio": 2.5, "met": None}
     machine = {"threads": [1], "load": 0.0, "cores": 2}
     measured = {"machine": machine, "command": {"overhead": "torch-dtypes bench"}, "rows": [row], "notes": ["A note."]}
-    made["bench"] = bench_report.page_of(measured).write(folder / "bench.html")
+    made["bench"] = bench_report.report_of(measured).write(folder / "bench.html")
     for case in ("several", "all diverged", "long names"):
         summaries, seeds = CASES[case]
         described = {**DESCRIBED, "seeds": list(range(seeds))}
-        made[case] = training_page.page_of(described, summaries, "torch-dtypes train " + "--dtype q43 " * 30).write(folder / f"{case}.html")
+        made[case] = report.report_of(described, summaries, "torch-dtypes train " + "--dtype q43 " * 30).write(folder / f"{case}.html")
     torch.manual_seed(0)
     network, data = nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)), [(torch.randn(8, 6), torch.randint(0, 3, (8,)))]
     studied = torch_dtypes.variability(network, data, repeats=3)
-    made["variability"] = variability_report.page(studied, "A network", "torch-dtypes variability").write(folder / "variability.html")
+    made["variability"] = studied.report("torch-dtypes variability").write(folder / "variability.html")
     ranked = torch_dtypes.sensitivity(network, data, ["q43", "mxfp4", "int8"])
     ranked.choose(bits=6)
-    made["sensitivity"] = sensitivity_report.page(ranked, "A network", "torch-dtypes sensitivity").write(folder / "sensitivity.html")
+    made["sensitivity"] = ranked.report("torch-dtypes sensitivity").write(folder / "sensitivity.html")
     with torch_dtypes.observe(network, formats=["q43"]) as stats:
         network(data[0][0]).sum().backward()
-    observations, observed = observing.Observations([]), Page("An observed network")
-    observations.found["float32 seed 0"] = 1, stats
-    observations.add_to(observed)
+    observed = Report("An observed network")
+    observing.add_section(observed, Run("float32", 0), {"epoch": 1, **stats.as_json()})
     made["observed"] = observed.write(folder / "observed.html")
-    made["sweep"] = test_sweep_shown.example().page("torch-dtypes sweep").write(folder / "sweep.html")
-    long = Page("A page of all parts, " + "which_has_a_long_name_" * 8, command="torch-dtypes " + "x" * 300).text("word " * 100).code("y" * 200)
+    made["sweep"] = test_sweep_shown.example().report("torch-dtypes sweep").write(folder / "sweep.html")
+    long = Report("A page of all parts, " + "which_has_a_long_name_" * 8, command="torch-dtypes " + "x" * 300).text("word " * 100)
     long.strip({"e4m3finite_bias3_flush_saturate_toward_zero mixed": "z" * 150}, "Failed").figure(heat_map(), "Numbers as colours.")
     long.table([f"column {i}" for i in range(40)], [[1e-3] * 40] * 3, "A wide table.", dense=True).footnote("note " * 50)
     made["all parts"] = long.write(folder / "all parts.html")

@@ -12,18 +12,19 @@ import types
 import pytest
 import torch
 from command_line import command
-from train_command import QUICK, Quiet, figures, load_few_digits
+from train_command import QUICK, Told, few_cell, figures, load_few_digits
 
 import torch_dtypes
 from torch_dtypes import chop
 from torch_dtypes.optim import LowPrecision
 from torch_dtypes.training import loop, recipes, report
-from torch_dtypes.training.comparison import Comparison
+from torch_dtypes.training.command import run_of
 from torch_dtypes.training.data import load_dataset
 from torch_dtypes.training.loop import Config, Training
 from torch_dtypes.training.models import build_model
 from torch_dtypes.training.recipes import Trial, resolve
 from torch_dtypes.training.records import Epoch, Run
+from torch_dtypes.workbench.sweeps.sweeping import go
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.own_process]
 
@@ -279,25 +280,20 @@ def test_float32_parameters_go_through_a_run_of_layers_that_round(few_digits, re
 
 
 def test_ptq_is_float32_s_run_tested_after_quantisation(few_digits, tmp_path):
-    config, trials = Config(epochs=2, optimizer="sgd", lr=0.1, device=DEVICE), (Trial("ptq", resolve("int8", "ptq")), Trial("ptq", torch.q43))
-    shown = []
-
-    def display(trial, *_):
-        shown.append(trial.label)
-        return Quiet()
-
-    comparison = Comparison(config, few_digits, trials, [0], {}, tmp_path)
-    comparison.go(display, lambda: False)
-    assert shown == ["float32"]  # once, for both
+    config = Config(epochs=2, optimizer="sgd", lr=0.1, device=DEVICE)
+    cells, told = [few_cell(name, "ptq", epochs=2, optimizer="sgd", lr=0.1) for name in ("int8", "q43")], Told()
+    outcomes = go(cells, tmp_path, watcher=told, compared=False)
+    assert [(cell.format, message["epoch"]["epoch"]) for cell, message in told.of("epoch")] == [("float32", 1), ("float32", 2)]  # once, for both
     float32 = loop.train(config, few_digits, torch.float32, 0)
     training = Training(config, few_digits, torch.float32, 0)
     training.go()
-    for run, trial in zip(comparison.runs, trials, strict=True):
+    for cell in cells:
+        run = run_of(Trial("ptq", cell.number()), 0, outcomes[cell.key])
         assert run.recipe == "ptq" and run.epochs[0].accuracy == float32.epochs[0].accuracy
         assert run.epochs[-1].train_loss == float32.epochs[-1].train_loss and run.epochs[-1].test_loss != float32.epochs[-1].test_loss
         batches = few_digits.train.batch(torch.arange(70))[0].split(32)
         model = torch_dtypes.dequantize_(training.model)
-        torch_dtypes.quantize_(model, recipes.rules_of(config, trial.number, "ptq"), calibrate=batches)
+        torch_dtypes.quantize_(model, recipes.rules_of(config, cell.number(), "ptq"), calibrate=batches)
         assert loop.evaluate(model, few_digits.test, torch.float32, DEVICE) == (run.epochs[-1].test_loss, run.epochs[-1].accuracy)
 
 
@@ -330,8 +326,5 @@ def test_rules_of_a_file(tmp_path):
     ("recipe", "name", "points"), [("mixed", "q52", 3), ("mixed", "int8", 3), ("qat", "int8", 2), ("ptq", "int8", 1), ("ptq", "posit8es1", 2)]
 )
 def test_layers_that_round_reach_float32_s_accuracy(recipe, name, points):
-    data = load_dataset("digits")
-    comparison = Comparison(Config(epochs=4), data, (Trial("all", torch.float32), Trial(recipe, resolve(name, recipe))), [0], {})
-    comparison.go(Quiet, lambda: False)
-    float32, rounded = (run.epochs[-1].accuracy for run in comparison.runs)
-    assert rounded > float32 - points
+    (row,) = torch_dtypes.sweep(name, recipe=recipe, epochs=4).rows()
+    assert row["gap"] > -points

@@ -1,9 +1,8 @@
-"""torch-dtypes train by recipes, interrupted: what is kept, and that --resume ends with the bits of a run that was not."""
+"""torch-dtypes train by recipes, interrupted: what is kept, and that the same command ends with the bits of a run that was not."""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,13 +10,14 @@ import sys
 import pytest
 import torch
 from command_line import command
-from train_command import QUICK, Quiet, figures, load_few_digits
+from train_command import QUICK, Told, few_cell, figures, load_few_digits
 
 import torch_dtypes
 from torch_dtypes import _C
-from torch_dtypes.training.comparison import Comparison
 from torch_dtypes.training.loop import Config, Training
-from torch_dtypes.training.recipes import Trial
+from torch_dtypes.workbench.sweeps.store import Store
+from torch_dtypes.workbench.sweeps.sweeping import go
+from torch_dtypes.workbench.sweeps.work import work
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.own_process]
 
@@ -83,35 +83,27 @@ def test_a_run_that_goes_on_elsewhere_depends_on_its_file_alone(few_digits, way,
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("stop", [4, 7, 12])
-def test_a_stopped_comparison_goes_on(few_digits, stop, tmp_path):
-    trials = (Trial("all", torch.float32), Trial("master", torch.q52))
-
-    def comparison(folder):
-        return Comparison(Config(epochs=1), few_digits, trials, [0, 1], {"epochs": 1}, folder)
-
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    whole = comparison(tmp_path / "a")
-    whole.go(Quiet, lambda: False)
-    count = iter(range(1, 100))
-    first = comparison(tmp_path / "b")
-    first.go(Quiet, lambda: next(count) == stop)
-    assert (first.interrupted is not None) and (tmp_path / "b" / "checkpoint.pt").exists()
-    second = comparison(tmp_path / "b")
-    second.resume()
-    assert len(second.runs) == (stop - 1) // 3
-    second.go(Quiet, lambda: False)
-    assert second.interrupted is None
-    assert [run.key for run in second.runs] == [run.key for run in whole.runs]
-    assert list(map(figures, second.runs)) == list(map(figures, whole.runs))
-    assert sorted(os.listdir(tmp_path / "b")) == ["results.json"]
-    third = comparison(tmp_path / "b")
-    third.resume()
-    third.go(None, None)  # nothing is left to do
+@pytest.mark.parametrize("stop", [1, 3, 5])
+@pytest.mark.parametrize("name", ["float32", "q52_stochastic"])
+def test_a_cell_that_was_stopped_goes_on(name, stop, tmp_path):
+    """After the first step, at an epoch's end, within an epoch; in another process."""
+    cell = few_cell(name, "all" if name == "float32" else "master", epochs=2)
+    whole, store, count = go([cell], tmp_path / "whole"), Store(tmp_path / "cut"), iter(range(1, 100))
+    store.open()
+    assert work(cell, store.running(cell), None, should_stop=lambda: next(count) == stop) is None
+    assert [path.name for path in store.running(cell).iterdir()] == ["checkpoint.pt"]
+    told = Told()
+    cut = go([cell], tmp_path / "cut", watcher=told)
+    epochs = [[{**epoch, "seconds": 0} for epoch in outcomes[cell.key]["epochs"]] for outcomes in (whole, cut)]
+    assert epochs[0] == epochs[1] and len(epochs[0]) == 2
+    assert not list((tmp_path / "cut" / "running").iterdir())
+    here = [message["epoch"]["epoch"] for of, message in told.of("epoch") if of == cell]
+    assert here == ([1, 2] if stop < 4 else [2])  # the first was done before
+    assert go([cell], tmp_path / "cut") == cut
 
 
-def test_ctrl_c_keeps_what_was_reached_and_resume_goes_on(tmp_path):
+@pytest.mark.parametrize("resume", [(), ("--resume",)])
+def test_ctrl_c_keeps_what_was_reached_and_the_same_command_goes_on(resume, tmp_path):
     options = "train --epochs 2 --train-samples 320 --test-samples 40 --threads 1 --dtype q52 --recipe master".split()
     whole = command(*options, "--out", tmp_path / "whole")
     assert whole.exit_code == 0
@@ -123,15 +115,15 @@ def test_ctrl_c_keeps_what_was_reached_and_resume_goes_on(tmp_path):
         assert line, said
         said += line
     process.send_signal(signal.SIGINT)
-    said += process.communicate(timeout=60)[0]
+    said += process.communicate(timeout=240)[0]
     assert process.returncode == 130, said
-    assert "Interrupted: q52 master seed 0; --resume goes on in epoch 2." in said and "float32" in said and "Traceback" not in said
+    assert "Interrupted: q52 master seed 0; the same command goes on in epoch 2." in said and "float32" in said and "Traceback" not in said
     assert len(json.loads((tmp_path / "cut" / "results.json").read_text())["runs"]) == 1
-    anew = command(*options, "--out", tmp_path / "cut")
-    assert anew.exit_code == 2 and "holds a comparison that was interrupted: --resume goes on with it" in " ".join(anew.output.split())
-    result = command(*options, "--out", tmp_path / "cut", "--resume")
+    (checkpoint,) = (tmp_path / "cut" / "running").glob("*/checkpoint.pt")
+    assert torch.load(checkpoint, weights_only=True)["batch"] > 0, "it was stopped after a step"
+    result = command(*options, "--out", tmp_path / "cut", *resume)
     assert result.exit_code == 0 and "1 runs were done before." in result.output
-    assert not (tmp_path / "cut" / "checkpoint.pt").exists()
+    assert not checkpoint.exists()
     runs = [json.loads((tmp_path / name / "results.json").read_text())["runs"] for name in ("whole", "cut")]
     for run in [*runs[0], *runs[1]]:
         for epoch in run["epochs"]:
@@ -140,21 +132,65 @@ def test_ctrl_c_keeps_what_was_reached_and_resume_goes_on(tmp_path):
 
 
 def test_ctrl_c_without_out(monkeypatch):
-    monkeypatch.setattr("torch_dtypes.training.command._Stop.__call__", lambda self: True)
+    def run(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("torch_dtypes.workbench.sweeps.engines.Joblib.run", run)
     result = command(*QUICK, "--dtype", "q52", "--recipe", "master")
     assert result.exit_code == 130 and "Interrupted: float32 seed 0; without --out it was not kept." in result.output
 
 
-def test_what_resume_refuses(tmp_path):
+def test_other_settings_are_other_runs_in_the_same_folder(tmp_path):
     options = [*QUICK, "--dtype", "q52", "--recipe", "master", "--out", tmp_path]
     assert "--resume needs --out" in command(*QUICK, "--resume").output
-    result = command(*options, "--resume")
-    assert result.exit_code == 1 and "expected the results of an interrupted comparison in" in result.output
     assert command(*options).exit_code == 0
-    result = command(*options, "--resume", "--epochs", 3, "--lr", 0.5)
-    assert result.exit_code == 1 and "but got epochs 3 and not 2, lr 0.5 and not 0.001; give those" in " ".join(result.output.split())
-    assert "epoch 1" not in result.output
-    (tmp_path / "checkpoint.pt").write_text("nothing")
-    assert "expected a checkpoint of torch-dtypes train, but could not read" in command(*options, "--resume").output
-    (tmp_path / "results.json").write_text("{}")
-    assert "expected results of torch-dtypes train, but could not read" in command(*options, "--resume").output
+    result = command(*options, "--resume", "--lr", 0.5)
+    assert result.exit_code == 0 and "done before" not in result.output and "q52 master seed 0 epoch 2/2" in result.output
+    result = command(*options, "--dtype", "q43")
+    assert result.exit_code == 0 and "2 runs were done before." in result.output and "q43 master seed 0 epoch 2/2" in result.output
+    for path in (tmp_path / "cells").iterdir():
+        path.write_text("{}")
+    result = command(*options)
+    assert result.exit_code == 1 and "expected the outcome of a cell, but could not read" in " ".join(result.output.split())
+
+
+MODULE = """
+import os
+import signal
+
+import torch
+from torch import nn
+
+
+class Crashing(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 3)
+
+    def forward(self, x):
+        if self.training and self.weight.dtype is torch.q52 and len(x) > 2:  # not in the trial of two images
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return super().forward(x)
+
+
+def data():
+    x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
+    return (x, x.argmax(1) % 3), (x, x.argmax(1) % 3)
+"""
+
+
+def test_a_run_that_crashes_is_a_failed_row_and_the_same_command_does_it_again(tmp_path, monkeypatch):
+    (tmp_path / "crashing.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    options = "train --epochs 1 --model crashing:Crashing --data crashing:data --dtype q52 --dtype q43 --threads 1 --out".split()
+    for _ in range(2):
+        result = command(*options, tmp_path / "out")
+        assert result.exit_code == 0, result.output
+        assert "q52 seed 0: failed: its process was ended by SIGSEGV, a crash in compiled code" in result.output
+    assert "2 runs were done before." in result.output and "q52 failed with 1 of 1 seeds: its process was ended" in result.output
+    runs = {run["dtype"]: run for run in json.loads((tmp_path / "out" / "results.json").read_text())["runs"]}
+    assert runs["q52"]["failure"].startswith("its process was ended") and runs["q43"]["failure"] is None and runs["q43"]["epochs"]
+    assert "SIGSEGV" in (tmp_path / "out" / "report.html").read_text()
+    alone = [word for word in options[:-1] if word != "q43"]
+    alone.remove("--dtype")
+    result = command(*alone, "--no-baseline")
+    assert result.exit_code == 1 and "Error: every run has failed" in result.output

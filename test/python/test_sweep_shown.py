@@ -67,7 +67,7 @@ def test_counts_are_of_what_was_asked_for():
     assert repr(Sweep([base], failed)) == "<Sweep of 1 cell, 1 with an outcome, 1 failed or diverged>"
     assert repr(Sweep(cells, {})) == "<Sweep of 1 cell, 0 with an outcome, 0 failed or diverged>"
     done = Sweep(cells, {c.key: {**outcome(c, "done"), "accuracy": 90.0, "loss": 0.5} for c in (cells[0], base)})
-    assert "1 of 1 cell is done; 7 epochs" in done.page().html()
+    assert "1 of 1 cell is done; 7 epochs" in done.report().html()
 
 
 @pytest.mark.parametrize("width", ["page", "column"])

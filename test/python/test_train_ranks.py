@@ -214,7 +214,8 @@ def test_torchrun_gives_one_report(tmp_path):
     assert lines[0].endswith(f"batch 4, {DEVICE}, 2 processes of 1 threads")
     assert [line.split(":")[0] for line in lines[1:3]] == ["e5m7 seed 0 epoch 1/2", "e5m7 seed 0 epoch 2/2"]
     assert sum(line.startswith("Written:") for line in lines) == sum(line.split()[:1] == ["dtype"] for line in lines) == 1
-    assert {path.name for path in out.iterdir()} == {"results.json", "report.html", *(f"accuracy.{kind}" for kind in ("png", "svg", "pdf"))}
+    files = {"results.json", "report.html", *(f"accuracy.{kind}" for kind in ("png", "svg", "pdf"))}
+    assert {path.name for path in out.iterdir() if path.is_file()} == files and len(list((out / "cells").iterdir())) == 1
     found = results(out)
     assert found["config"]["ranks"] == 2 and len(found["runs"]) == 1
     with torch_dtypes.accumulate("exact"):
@@ -222,6 +223,8 @@ def test_torchrun_gives_one_report(tmp_path):
     for mine, one in zip(found["runs"][0]["epochs"], alone.epochs, strict=True):
         assert (mine["test_loss"], mine["accuracy"]) == (one.test_loss, one.accuracy)
         assert mine["train_loss"] == pytest.approx(one.train_loss, rel=0.01)  # of losses that are rounded, half a batch each
+    again = run(torchrun("--nproc-per-node", "2"), *OPTIONS, "--out", out)
+    assert again.returncode == 0 and "1 runs were done before." in again.stdout and "epoch" not in again.stdout.split("dtype")[0], again.stderr
 
 
 @pytest.mark.parametrize("command", ["show e5m7", "bench --list"])

@@ -9,7 +9,6 @@ pytest.importorskip("click", reason="the command line needs click")
 
 from torch_dtypes.training import report
 from torch_dtypes.training.figure import curves_of, draw
-from torch_dtypes.training.page import figure_of, page_of, write_report
 from torch_dtypes.training.records import Epoch, Run
 from torch_dtypes.workbench.colours import GREY
 
@@ -68,7 +67,7 @@ def overlap(one, other):
 @pytest.mark.parametrize("case", CASES)
 def test_a_figure_shows_everything_and_nothing_leaves_it_or_overlaps(case, width):
     summaries, seeds = CASES[case]
-    figure = figure_of({**DESCRIBED, "seeds": list(range(seeds))}, summaries, width)
+    figure = report.figure_of({**DESCRIBED, "seeds": list(range(seeds))}, summaries, width)
     figure.canvas.draw()
     outer = figure.bbox
     words = " ".join(" ".join(text.get_text().split()) for text in texts(figure))
@@ -92,7 +91,7 @@ def test_what_failed_stands_in_the_strip_and_stretches_no_axis():
     }  # fmt: skip
     assert report.failures(summaries)["q52"] == f"diverged at epoch 1 with all 3 seeds. {WHY}"
     assert report.losses_of_seeds(summaries) == {"q43": f"1 of 3 seeds diverged; its figures are the mean of the others. {WHY}"}
-    accuracy, gaps = figure_of(DESCRIBED, summaries).axes[:2]
+    accuracy, gaps = report.figure_of(DESCRIBED, summaries).axes[:2]
     assert accuracy.get_ylim()[0] > 60 and gaps.get_xlim()[0] > -40
     labels = [label.get_text() for label in gaps.get_yticklabels()]
     assert labels == ["float32", "bf16", "q43", "q43_stochastic", "q43 master"]
@@ -132,7 +131,7 @@ def test_the_gap_has_the_interval_of_students_t():
     bf16 = several()[1]
     assert [bf16.label, bf16.gap.mean, bf16.gap.std] == ["bf16", -0.5, 0.5]
     assert bf16.gap.interval == pytest.approx(4.302653 * 0.5 / math.sqrt(3), rel=1e-6)  # t of 2 degrees of freedom, as tabled
-    drawn = [line for line in figure_of(DESCRIBED, several()).axes[1].lines if len(line.get_xdata()) == 2 and list(line.get_ydata()) == [1, 1]]
+    drawn = [line for line in report.figure_of(DESCRIBED, several()).axes[1].lines if len(line.get_xdata()) == 2 and list(line.get_ydata()) == [1, 1]]
     assert list(drawn[0].get_xdata()) == pytest.approx([-0.5 - bf16.gap.interval, -0.5 + bf16.gap.interval])
     assert report.Stat.of([1.0]).interval is None
 
@@ -171,13 +170,13 @@ def test_curves_differ_and_a_colour_belongs_to_a_dtype():
 
 
 def test_the_page(tmp_path):
-    paths = write_report(tmp_path, DESCRIBED, several(), "torch-dtypes train --dtype bf16")
+    paths = report.report_of(DESCRIBED, several(), "torch-dtypes train --dtype bf16").save(tmp_path)
     assert sorted(p.name for p in paths) == ["accuracy.pdf", "accuracy.png", "accuracy.svg", "report.html"]
-    text = page_of(DESCRIBED, several(), "torch-dtypes train --dtype bf16").html()
+    text = report.report_of(DESCRIBED, several(), "torch-dtypes train --dtype bf16").html()
     for words in ("bf16", WHY, "-0.50", "-1.74 to +0.74", "2 of 3", "95 % confidence", "torch-dtypes train --dtype bf16", "0, 1, 2"):
         assert words in text
     assert "e8m7" not in text
-    single = page_of({**DESCRIBED, "seeds": [0]}, CASES["one epoch"][0]).html()
+    single = report.report_of({**DESCRIBED, "seeds": [0]}, CASES["one epoch"][0]).html()
     assert "--repeats 5" in single and "95 %" not in single and "after each epoch, in percent" not in single
 
 

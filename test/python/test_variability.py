@@ -5,6 +5,8 @@ import functools
 import io
 import json
 import math
+import runpy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,13 +20,14 @@ import torch_dtypes
 from torch_dtypes._names import PYCHOP_MODES
 from torch_dtypes.training.models import build_model
 from torch_dtypes.workbench.variability.delta import Search, responsible
-from torch_dtypes.workbench.variability.harmonic import harmonic, harmonic_figure
 from torch_dtypes.workbench.variability.report import sentences
 from torch_dtypes.workbench.variability.study import Layer, Metric, Settings, Variability, minimum_dice
 
 pytestmark = pytest.mark.own_process
 
 digits = torch_dtypes.significant_digits
+_DRAWING = runpy.run_path(str(Path(__file__).resolve().parents[2] / "benchmarks" / "harmonic.py"))
+harmonic, harmonic_figure = _DRAWING["harmonic"], _DRAWING["harmonic_figure"]
 
 
 def uniform(n):

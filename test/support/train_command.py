@@ -1,8 +1,13 @@
-"""The command torch-dtypes train and its comparisons, small: for tests of recipes."""
+"""The command torch-dtypes train and its cells, small: for tests of recipes."""
 
 import dataclasses
 
+import torch
+
+from torch_dtypes import target
 from torch_dtypes.training.data import load_dataset
+from torch_dtypes.workbench.sweeps.cells import Cell, Settings
+from torch_dtypes.workbench.sweeps.display import Watcher
 
 QUICK = "train --epochs 2 --train-samples 64 --test-samples 40 --threads 1".split()
 
@@ -16,19 +21,20 @@ def figures(run):
     return [dataclasses.replace(epoch, seconds=0.0) for epoch in run.epochs]
 
 
-class Quiet:
-    """A display that shows nothing."""
+def few_cell(format, recipe="all", seed=0, **settings):
+    """A training with these data as a cell."""
+    common = {"train_samples": 70, "test_samples": 40, "device": torch.ones(()).device.type, **settings}
+    return Cell("lenet5", "digits", format, target(format).rounding, "machine", recipe, seed, Settings(**common))
 
-    def __init__(self, *_):
-        self.steps = []
 
-    def __enter__(self):
-        return self
+class Told(Watcher):
+    """What was heard of cells."""
 
-    def __exit__(self, *_):
-        pass
+    def __init__(self):
+        self.messages = []
 
-    def step(self, loss):
-        self.steps.append(loss)
+    def told(self, cell, message):
+        self.messages.append((cell, message))
 
-    epoch = step
+    def of(self, kind):
+        return [(cell, message) for cell, message in self.messages if kind in message]

@@ -24,26 +24,7 @@ _WARM_UP_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much work the cases do. Tests make it small.
-
-    Attributes:
-        elements: of casts and arithmetic.
-        cast_seconds: of one timing of a cast, at least.
-        function_elements: of elementary functions.
-        matmul: side of the matrices that are multiplied in float32.
-        rounded_matmul: side of those whose sums are rounded at every step, or exact.
-        networks: (model, images in a step) of the training steps.
-        parameters: of an optimizer's step.
-        memory_networks: the same for memory; the first of a model also says what it holds.
-        calls: of one small operator in a timing.
-        peer_elements: of casts in other libraries.
-        peer_matmul: side of mptorch's matrices.
-        peer_seconds: of one timing there, at least.
-        scalars: numbers that libraries of scalars take one by one.
-        peer_batch: images in a step of qtorch's LeNet-5.
-        scaling: numbers of elements.
-        scaling_matmul: sides of matrices.
-    """
+    """How much work the cases do. Networks are (model, images in a step); for memory the first of a model also says what it holds."""
 
     elements: int = 10_000_000
     cast_seconds: float = 0.03
@@ -109,13 +90,10 @@ class Group:
         codes: a line of Python for each case.
         namespaces: makes what each case's line refers to, when its turn has come (tensors of a suite need not all live at once).
         rows: the comparisons between them.
-        rounds, quick_rounds: how often each case is timed.
-        calls: of a line in one timing.
-        least_seconds: of one timing, where cases differ much: each line is called as often as that takes, so that it finds the memory
-            that it freed itself and not what a large case before it gave back to the system.
+        rounds, quick_rounds: how often each case is timed. calls: of a line in one timing.
+        least_seconds: of one timing, where cases differ much: so each line finds the memory that it freed itself, and not a large case's.
         elements: in a case's call, where cases differ in that: the time of one element is compared.
-        unit: of what ``measure`` gives.
-        once: measured with the largest number of threads only.
+        unit: of what ``measure`` gives. once: measured with the largest number of threads only.
     """
 
     codes: dict[str, str]

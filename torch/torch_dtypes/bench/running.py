@@ -14,6 +14,7 @@ import torch_dtypes
 from .. import _C
 from ..training.loop import resolve_dtype
 from ..workbench.folders import write_json
+from ..workbench.progress import bar_on
 from ..workbench.provenance import cpu_name
 from .measuring import Group, NotMeasuredError, Sizes, compare, rounds_of
 from .suites import DEFAULT_SUITES, SUITES
@@ -106,12 +107,10 @@ def run(
     Args:
         suites: names out of SUITES, or "all".
         threads: numbers of PyTorch's threads, each measured; default: one, and as many as PyTorch has now.
-        rounds: for every case, at least 1; default: each group's own.
-        quick: few rounds.
+        rounds: for every case, at least 1; default: each group's own. quick: few rounds.
         dtypes: names of number formats in place of the suites' own.
         out: a folder for ``bench.json``, ``bench.html`` and, with the suite scaling, its charts as PNG, SVG and PDF; made if missing.
-        markdown: a file for the tables in the form of docs/results.md: a suite's marked part is replaced, or added at the end.
-            Charts go into the folder ``images`` beside it.
+        markdown: a file whose marked parts become the tables of the suites; charts go into the folder ``images`` beside it.
         sizes: of the work.
 
     Returns what ``bench.json`` holds: ``machine``, ``command``, ``rows``, ``notes``.
@@ -120,11 +119,9 @@ def run(
     measured until then, KeyboardInterrupt for Ctrl-C. Charts and markdown are those of whole runs.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from ..workbench.drawing import save
     from . import report
-    from .charts import figures, write_charts
+    from .charts import figures
 
     counts = tuple(dict.fromkeys(threads)) or tuple(dict.fromkeys((1, torch.get_num_threads())))
     sizes, names = sizes or Sizes(), list(dtypes)
@@ -137,8 +134,7 @@ def run(
     results = {"machine": machine(counts), "command": _command(groups, counts, rounds, quick, names)}
     console = Console()
     total = sum((rounds_of(g, rounds, quick) + 1) * (1 if g.once else len(counts)) for members in groups.values() for g in members)
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with bar_on(console) as progress:
         task, interrupted = progress.add_task("", total=total), None
         try:
             results["rows"], notes = measure(groups, counts, rounds, quick, lambda work: progress.update(task, advance=1, description=work))
@@ -147,19 +143,26 @@ def run(
     # The greater of before and after, without what the run itself adds to it.
     results["machine"]["load"] = max(results["machine"]["load"], os.getloadavg()[0] - max(counts))
     results["notes"] = [note for suite in groups for note in SUITES[suite].notes(sizes)] + notes
-    report.print_tables(console, results)
+    found = report.report_of(results)
+    where = results["machine"]
+    console.print(
+        f"{where['cpu']}, {where['cores']} cores (load {where['load']:.1f}), {where['vector_unit']}, torch {where['torch']}, "
+        f"torch_dtypes {where['torch_dtypes']}.", highlight=False,
+    )  # fmt: skip
+    found.print(console)
     if folder:
-        write_json(folder / "bench.json", results)
-        written = [folder / "bench.json"]
-        if not interrupted:
-            written += [report.page_of(results).write(folder / "bench.html")]
-            written += [path for name, figure in figures(results).items() for path in save(figure, folder, Path(name).stem)]
+        if interrupted:
+            write_json(folder / "bench.json", results)
+        written = [folder / "bench.json"] if interrupted else found.save(folder, "bench")
         console.print(f"Written: {', '.join(map(str, written))}", highlight=False, soft_wrap=True)
     if interrupted:
         raise interrupted
     if markdown:
         report.update_markdown(Path(markdown), results)
-        write_charts(Path(markdown).parent / report.IMAGES, results)
+        for name, figure in figures(results).items():
+            path = Path(markdown).parent / report.IMAGES / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            figure.savefig(path)
     return results
 
 

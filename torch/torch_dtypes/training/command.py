@@ -1,32 +1,33 @@
 """``torch-dtypes train``: train one network in several dtypes and compare them."""
 
 import contextlib
-import math
 import os
-import signal
-import sys
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..accumulation import accumulation_block
+from ..formats import is_format_dtype
+from ..quantization.targets import target
 from ..tables.making import content_of
 from ..workbench.folders import occupied
 from ..workbench.provenance import command_line
+from ..workbench.sweeps import grid
+from ..workbench.sweeps.cells import Cell
+from ..workbench.sweeps.display import Display
+from ..workbench.sweeps.store import Store
+from ..workbench.sweeps.sweeping import go_through
+from . import observing, report
 from . import options as check
-from . import report
 from .combinations import check_policy, check_settings
-from .comparison import CHECKPOINT, Comparison
 from .loop import Config
-from .markdown import write_table
-from .observing import Observations
-from .page import write_report
 from .ranks import is_lost
-from .recipes import AFTER, QUANTIZING, THROUGHOUT, RulesFile, Trial, resolve, try_out
+from .recipes import QUANTIZING, THROUGHOUT, RulesFile, Trial, resolve, try_out
+from .records import Epoch, Run
 from .sources import check_network
 from .together import Command, agree, agreed, end, joined
 
@@ -77,7 +78,7 @@ from .together import Command, agree, agreed, end, joined
 @click.option("--threads", type=click.IntRange(1), help="CPU threads; default: torch's own choice.")
 @click.option("--out", type=click.Path(), metavar="DIR", callback=check.folder, help="Write report.html, results.json and the figure into DIR.")
 @check.width_option
-@click.option("--resume", is_flag=True, help="Go on with the comparison that was interrupted in --out.")
+@click.option("--resume", is_flag=True, help="As without it: the same command goes on with what is missing in --out.")
 @click.option(
     "--markdown",
     type=click.Path(dir_okay=False),
@@ -90,38 +91,26 @@ def train(**options):
 
     By the recipe "all" weights, activations, gradients and the optimizer's state all have
     the dtype. All runs start from the same weights and see the images in the same order. A
-    dtype's name may end in a rounding mode (q52_stochastic). Ctrl-C stops after the step
-    and keeps what was reached; with --out, --resume goes on there. Under torchrun
+    dtype's name may end in a rounding mode (q52_stochastic). Each run is a process of its own:
+    one that crashes loses itself alone. Ctrl-C stops after the step and keeps what was reached;
+    with --out the same command goes on there. Under torchrun
     (torchrun --nproc-per-node 2 -m torch_dtypes train ...) the processes share each step's
     images and the test among them, and the first one reports and writes.
     """
     with joined() as ranks, contextlib.ExitStack() as held:
-        _train(options, ranks, held)
-
-
-def _train(options, ranks, held):
-    with agreed(ranks):
-        config, trials = _prepare(options, ranks)
-        if options["out"] and ranks.is_first:
-            _or_click_error(held.enter_context, occupied(options["out"]))
-            if not options["resume"] and (interrupted := Path(options["out"], CHECKPOINT)).exists():
-                raise click.UsageError(
-                    f"{options['out']} holds a comparison that was interrupted: --resume goes on with it. To begin anew give another --out, or "
-                    f"remove {interrupted}"
-                )
-    data = _data(options, ranks)
-    with check.threads(options["threads"]):
         with agreed(ranks):
-            described = _describe(options, config, data, trials, ranks)
-        observations = Observations(trials, options["out"]) if options["observe"] else None
-        comparison = Comparison(config, data, trials, described["seeds"], described, options["out"], observations, ranks)
-        with accumulation_block(options["policy"]) if options["policy"] else contextlib.nullcontext():
+            config, trials = _prepare(options, ranks)
+            folder = options["out"] or (held.enter_context(tempfile.TemporaryDirectory(prefix="torch-dtypes-train-")) if ranks.is_first else ".")
+            if ranks.is_first:
+                _or_click_error(held.enter_context, occupied(folder))
+        data = _data(options, ranks)
+        with check.threads(options["threads"]):
             with agreed(ranks):
-                comparison.find_unused = _try_out(config, data, trials)
-            if options["resume"]:
-                with agreed(ranks):
-                    _or_click_error(comparison.resume)
-            _compare(comparison, options)
+                described = _describe(options, config, data, trials, ranks)
+                cells = _cells(options, config, trials, described)
+            with accumulation_block(options["policy"]) if options["policy"] else contextlib.nullcontext(), agreed(ranks):
+                find_unused = _try_out(config, data, trials)
+            _compare(options, config, data, described, cells, Store(folder), ranks, find_unused)
 
 
 def _data(options, ranks):
@@ -161,11 +150,9 @@ def _prepare(options, ranks):
         raise click.UsageError("--resume needs --out, the folder of the comparison that was interrupted")
     config = Config(
         options["model"], options["epochs"], options["batch_size"], options["optimizer"], options["lr"], options["momentum"], options["device"],
-        int(options["image_size"]), options["eps"], options["schedule"], options["loss_scale"], options["master"], options["state"], options["rules"],
+        options["eps"], options["schedule"], options["loss_scale"], options["master"], options["state"], options["rules"],
         options["weights"], options["policy"], options["loss_dtype"],
     )  # fmt: skip
-    if config.image_size != 32 and config.model != "alexnet":
-        raise click.UsageError(f"--image-size {config.image_size} is for --model alexnet, not {config.model}")
     trials = _trials(options, recipes)
     return config, trials
 
@@ -249,63 +236,86 @@ def _describe(options, config, data, trials, ranks):
     )
 
 
-def _compare(comparison, options):
+def _cells(options, config, trials, described):
+    """A cell for each trial with each seed, with the trial."""
+    observe = tuple(t.name for t in trials if isinstance(t.number, torch.dtype) and is_format_dtype(t.number)) if options["observe"] else None
+    dataset = options["data"] or options["dataset"]
+    names = "epochs batch_size optimizer lr momentum eps schedule loss_scale master state loss_dtype device".split()
+    common = {name: getattr(config, name) for name in names}
+    common |= {name: options[name] for name in ("weights", "data_dir", "train_samples", "test_samples")}
+    common |= {"datasets": (dataset,), "threads": torch.get_num_threads(), "observe": observe}
+    settings, of_rules = grid.settings_of(**common), grid.settings_of(**common, rules=config.rules)
+    cells = {}
+    for seed in described["seeds"]:
+        for trial in trials:
+            has_rules = isinstance(trial.number, RulesFile)
+            rounding = "nearest_even" if has_rules else target(trial.number).rounding
+            what = (trial.name, rounding, options["policy"] or "machine", trial.recipe, seed)
+            cell = Cell(config.model, dataset, *what, of_rules if has_rules else settings)
+            cells[cell.base if (trial.name, trial.recipe) == ("float32", "all") else cell] = trial
+    return cells
+
+
+def _compare(options, config, data, described, cells, store, ranks, find_unused):
     """Train every trial with every seed, showing progress, then report."""
-    console = Console(soft_wrap=True, markup=False, emoji=False, quiet=not comparison.ranks.is_first)
-    config, data, described = comparison.config, comparison.data, comparison.described
-    title = f"{config.model} on {data.name}"
-    processes = f"{comparison.ranks.size} processes of " if comparison.ranks.size > 1 else ""
+    console = Console(soft_wrap=True, markup=False, emoji=False, highlight=False, quiet=not ranks.is_first)
+    title = report.title_of(described)
+    processes = f"{ranks.size} processes of " if ranks.size > 1 else ""
     console.print(
         f"{title}: {described['parameters']:,} parameters, {len(data.train):,} training and "
         f"{len(data.test):,} test images, {config.optimizer}, batch {config.batch_size}, "
-        f"{config.device}, {processes}{described['threads']} threads",
-        highlight=False,
+        f"{config.device}, {processes}{described['threads']} threads"
     )
-    if comparison.runs:
-        console.print(f"{len(comparison.runs)} runs were done before.", highlight=False)
-    steps = config.epochs * math.ceil(len(data.train) / config.batch_size)
-
-    def display(trial, seed, done):
-        return _Display(console, trial.label, seed, config.epochs, steps, done)
-
-    def on_run(run):
-        if run.recipe in AFTER:
-            console.print(f"{run.label} seed {run.seed}: accuracy {run.epochs[-1].accuracy:.2f} % after rounding", highlight=False)
-        if run.divergence:
-            console.print(run.divergence, highlight=False, markup=False)
-        if comparison.observations is not None and (line := comparison.observations.end(run)):
-            console.print(line, highlight=False, markup=False)
-
-    with _Stop(console) as stop:
-        try:
-            comparison.go(display, stop, on_run)
-        except OSError as error:
-            if not options["out"]:
-                raise  # of standard output
-            raise click.ClickException(f"cannot write into {options['out']}: {error.strerror}") from error
-        except RuntimeError as error:  # no memory
-            if comparison.ranks.size > 1 and is_lost(error):
-                raise
-            raise click.ClickException(f"training failed: {str(error).splitlines()[0] if str(error) else type(error).__name__}") from error
-    if comparison.ranks.is_first:
-        _report(console, comparison, options, title)
-    if comparison.interrupted:
-        run = comparison.interrupted
-        kept = f"--resume goes on in epoch {len(run.epochs) + 1}" if options["out"] else "without --out it was not kept"
-        console.print(f"Interrupted: {run.label} seed {run.seed}; {kept}.", highlight=False)
-        end(comparison.ranks, 130)  # as a shell has it of a command that was interrupted
+    interrupted, every = False, grid.with_bases(list(cells), compared=False)
+    try:
+        with _Display(console, cells, config.epochs) as shown:
+            limits = {"retry": True, "compared": False, "ranks": ranks, "find_unused": find_unused}
+            outcomes = go_through(store, list(cells), watcher=shown, **limits)
+    except KeyboardInterrupt:
+        interrupted = True
+        outcomes = {cell.key: found for cell in every if (found := store.read(cell)) is not None} if ranks.is_first else {}
+    except OSError as error:
+        if not options["out"]:
+            raise  # of standard output
+        raise click.ClickException(f"cannot write into {options['out']}: {error.strerror}") from error
+    except (RuntimeError, ValueError) as error:  # no memory; a file of an outcome that holds something else
+        if ranks.size > 1 and is_lost(error):
+            raise
+        raise click.ClickException(f"training failed: {str(error).splitlines()[0] if str(error) else type(error).__name__}") from error
+    runs = {cell.key: run_of(trial, cell.seed, outcomes[cell.key]) for cell, trial in cells.items() if cell.key in outcomes}
+    if ranks.is_first and runs:
+        _report(console, runs, outcomes, described, options, interrupted)
+    if interrupted:
+        cell = next((cell for cell in every if cell.key not in outcomes), every[-1])
+        kept = f"the same command goes on in epoch {shown.reached.get(cell.key, 0) + 1}" if options["out"] else "without --out it was not kept"
+        console.print(f"Interrupted: {shown.name(cell)}; {kept}.")
+        end(ranks, 130)  # as a shell has it of a command that was interrupted
+    if runs and all(run.failure for run in runs.values()):
+        raise click.ClickException("every run has failed; the reasons are above. The same command does them again")
 
 
-def _report(console, comparison, options, title):
-    summaries = report.summarize(comparison.runs)
-    repeats = report.over_seeds(summaries)
-    if summaries:
-        report.print_table(console, summaries, title + repeats, comparison.data.guess)
-    if options["out"] and summaries:
-        path, *_ = _write(write_report, options["out"], comparison.described, summaries, command_line(), options["width"], comparison.observations)
-        console.print(f"Written: {os.path.join(options['out'], 'results.json')}, {path}, and its figure as PNG, SVG and PDF", highlight=False)
-    if options["markdown"] and not comparison.interrupted:
-        _write(write_table, options["markdown"], comparison.described, summaries, command_line())
+def run_of(trial, seed, result):
+    """The :class:`Run` that an outcome is."""
+    reason = result["reason"]
+    why = {"divergence": reason if result["state"] == "diverged" else None, "failure": reason if result["state"] == "failed" else None}
+    said = {"dtype": trial.name, "name": trial.said, "recipe": trial.recipe, "seed": seed, "epochs": result["epochs"]}
+    return Run.from_json(said | why)
+
+
+def _report(console, runs, outcomes, described, options, interrupted):
+    """Prints and writes what there is; ``runs`` and ``outcomes`` by cell."""
+    summaries = report.summarize(runs.values())
+    report.print_table(console, summaries, report.title_of(described) + report.over_seeds(summaries), report.guess_of(described))
+    observed = [(run, found) for key, run in runs.items() if (found := outcomes[key].get("observed"))]
+    if options["out"]:
+        made = report.report_of(described, summaries, command_line(), lambda: report.results_of(described, runs.values()))
+        for run, found in observed:
+            observing.add_section(made, run, found)
+            _write(observing.write_counts, Path(options["out"]), run, found)
+        *_, page, results = _write(made.save, options["out"], "report", options["width"], "results")
+        console.print(f"Written: {results}, {page}, and its figure as PNG, SVG and PDF")
+    if options["markdown"] and not interrupted:
+        _write(report.write_markdown, options["markdown"], described, summaries, command_line())
 
 
 def _write(write, folder, *what):
@@ -315,55 +325,41 @@ def _write(write, folder, *what):
         raise click.ClickException(f"cannot write into {folder}: {error.strerror}") from error
 
 
-class _Stop:
-    """Whether Ctrl-C was pressed, in a block; pressed again, it interrupts at once."""
-
-    def __init__(self, console):
-        self._console, self._pressed, self._before = console, False, None
-
-    def __enter__(self):
-        with contextlib.suppress(ValueError):  # not the main thread: there Ctrl-C does not come
-            self._before = signal.signal(signal.SIGINT, self._press)
-        return self
-
-    def __exit__(self, *_):
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-
-    def _press(self, *_):
-        self._pressed = True
-        signal.signal(signal.SIGINT, self._before)
-
-    def __call__(self):
-        return self._pressed
-
-
-class _Display:
+class _Display(Display):
     """A progress bar on a terminal, and one plain line per epoch everywhere."""
 
-    def __init__(self, console, label, seed, epochs, steps, done):
-        self._console, self._label, self._epochs = console, f"{label} seed {seed}", epochs
-        self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-            TextColumn("loss {task.fields[loss]}"), TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal,
-        )  # fmt: skip
-        self._task = self._bar.add_task(self._label, total=steps, completed=done, loss="-")
+    def __init__(self, console, cells, epochs):
+        super().__init__(console)
+        self._trials, self._epochs = {cell.key: trial for cell, trial in cells.items()}, epochs
+        self.reached = {}  # the last epoch of each cell
 
-    def __enter__(self):
-        self._bar.start()
-        return self
+    def name(self, cell):
+        trial = self._trials.get(cell.key)
+        return f"{trial.label if trial else 'float32'} seed {cell.seed}"
 
-    def __exit__(self, *_):
-        self._bar.stop()
+    def start(self, done, of):
+        super().start(0, of - done)
+        if done:
+            self._said(f"{done} runs were done before.")
 
-    def step(self, loss):
-        self._bar.update(self._task, advance=1, loss=f"{loss:.4f}")
+    def told(self, cell, message):
+        super().told(cell, message)
+        if "epoch" in message:
+            epoch = Epoch(**message["epoch"])
+            self.reached[cell.key] = epoch.epoch
+            text = f"{self.name(cell)} epoch {epoch.epoch}/{self._epochs}: "
+            if epoch.diverged:
+                text += f"diverged, loss {epoch.train_loss:.4g}"
+            else:
+                text += f"loss {epoch.train_loss:.4f}, accuracy {epoch.accuracy:.2f} %, {epoch.seconds:.1f} s"
+            self._said(text)
 
-    def epoch(self, epoch):
-        text = f"{self._label} epoch {epoch.epoch}/{self._epochs}: "
-        if epoch.diverged:
-            text += f"diverged, loss {epoch.train_loss:.4g}"
-        else:
-            text += f"loss {epoch.train_loss:.4f}, accuracy {epoch.accuracy:.2f} %, {epoch.seconds:.1f} s"
-        self._console.print(text, highlight=False)
-        sys.stdout.flush()
+    def said(self, cell, result):
+        if result["state"] == "failed":
+            yield f"{self.name(cell)}: failed: {result['reason']}"
+        elif cell.is_after_training and result["state"] == "done":
+            yield f"{self.name(cell)}: accuracy {result['accuracy']:.2f} % after rounding"
+        elif result["state"] == "diverged":
+            yield result["reason"]
+        if "observed" in result and cell.key in self._trials:
+            yield observing.sentence(run_of(self._trials[cell.key], cell.seed, result), result["observed"])

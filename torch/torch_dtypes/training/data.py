@@ -34,12 +34,7 @@ _TORCHVISION_CLASSES = {"mnist": "MNIST", "fashion-mnist": "FashionMNIST", "cifa
 
 @dataclass(frozen=True)
 class Split:
-    """Labelled images, kept as bytes: a quarter of the memory of float32.
-
-    Attributes:
-        pixels: uint8 tensor of shape ``(N, C, 32, 32)``.
-        labels: int64 tensor of shape ``(N,)`` with values 0 to 9.
-    """
+    """Labelled images, kept as bytes: uint8 of shape ``(N, C, 32, 32)``, a quarter of the memory of float32. Labels are int64, 0 to 9."""
 
     pixels: torch.Tensor
     labels: torch.Tensor
@@ -47,19 +42,9 @@ class Split:
     def __len__(self):
         return len(self.labels)
 
-    def batch(self, index, image_size=SIDE):
-        """The images and labels at ``index`` (anything that indexes a tensor).
-
-        Returns:
-            ``(images, labels)``: float32 of shape ``(n, C, image_size, image_size)``
-            with values in [0, 1], enlarged bilinearly where ``image_size`` is not 32,
-            and int64 of shape ``(n,)``.
-        """
-        images = self.pixels[index].to(torch.float32) / 255
-        if image_size != SIDE:
-            size = (image_size, image_size)
-            images = F.interpolate(images, size=size, mode="bilinear", align_corners=False)
-        return images, self.labels[index]
+    def batch(self, index):
+        """The images (float32 in [0, 1]) and labels at ``index`` (anything that indexes a tensor)."""
+        return self.pixels[index].to(torch.float32) / 255, self.labels[index]
 
     def first(self, count):
         """The first ``count`` images."""
@@ -73,12 +58,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Examples:
-    """Labelled inputs of one's own: a :class:`Split` of any shape.
-
-    Attributes:
-        inputs: float32 or integer tensor of shape ``(N, ...)``.
-        labels: int64 tensor of shape ``(N,)``, or ``(N, ...)`` for maps of labels.
-    """
+    """Labelled inputs of one's own: float32 or integers of any shape ``(N, ...)``, and int64 labels ``(N,)``, or ``(N, ...)`` for maps of labels."""
 
     inputs: torch.Tensor
     labels: torch.Tensor
@@ -86,7 +66,7 @@ class Examples:
     def __len__(self):
         return len(self.labels)
 
-    def batch(self, index, image_size=SIDE):
+    def batch(self, index):
         """The inputs and labels at ``index``, as they are."""
         return self.inputs[index], self.labels[index]
 
@@ -102,12 +82,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class Guess:
-    """What a network has that does not look at its input: the loss of equal odds, and the accuracy of the most frequent class.
-
-    Attributes:
-        classes: how many there are.
-        accuracy: the most frequent one's share of the test data, in percent.
-    """
+    """What a network has that does not look at its input: the loss of equal odds, and the share of the most frequent class in percent."""
 
     classes: int
     accuracy: float
@@ -154,23 +129,15 @@ class Dataset:
 
 
 def load_dataset(name, data_dir="data", train_samples=None, test_samples=None, download=False):
-    """Load a data set as 32x32 images; the same call always gives the same tensors.
+    """Load a data set, one of ``DATASETS``, as 32x32 images; the same call always gives the same tensors.
 
-    ``digits`` comes with scikit-learn: 1,797 grey 8x8 images, enlarged bilinearly to
-    32x32, split once and for all into 1,437 for training and 360 for testing. The
-    others are files in ``data_dir`` as torchvision lays them out; grey 28x28 images get
-    a border of two zeros on each side.
+    ``digits`` comes with scikit-learn: 1,797 grey 8x8 images, enlarged bilinearly, 1,437 of them for training and always the same 360 for testing.
+    The others are files in ``data_dir`` as torchvision lays them out; grey 28x28 images get a border of two zeros on each side.
 
     Args:
-        name: one of ``DATASETS``.
-        data_dir: folder that holds ``MNIST/raw``, ``FashionMNIST/raw`` (IDX files, plain
-            or ``.gz``) or ``cifar-10-batches-py``. Not used by ``digits``.
-        train_samples: keep only the first so many training images; ``None`` keeps all.
-        test_samples: the same for test images.
+        data_dir: folder that holds ``MNIST/raw``, ``FashionMNIST/raw`` (IDX files, plain or ``.gz``) or ``cifar-10-batches-py``.
+        train_samples, test_samples: keep only the first so many images; ``None`` keeps all.
         download: when files are missing, let torchvision fetch them into ``data_dir``.
-
-    Returns:
-        A :class:`Dataset`.
 
     Raises:
         ValueError: for an unknown name, more samples than there are, or a damaged file.
@@ -250,16 +217,10 @@ def _download(name, data_dir):
 
 
 def read_idx(path):
-    """Read an IDX file of unsigned bytes, gzipped where the name ends in ``.gz``.
+    """Read an IDX file of unsigned bytes as a tensor, gzipped where the name ends in ``.gz``.
 
-    The file is two zero bytes, a type code (8: unsigned byte), the number of dimensions,
-    each dimension as a big-endian 32-bit integer, then the bytes, last index fastest.
-
-    Args:
-        path: the file.
-
-    Returns:
-        A uint8 tensor of the shape that the file states.
+    The file is two zero bytes, a type code (8: unsigned byte), the number of dimensions, each dimension as a big-endian 32-bit integer, then the
+    bytes, last index fastest.
 
     Raises:
         ValueError: when the file is damaged or holds another type.
@@ -338,11 +299,7 @@ _PICKLED_NAMES = {
 
 
 class _BatchUnpickler(pickle.Unpickler):
-    """Unpickles a CIFAR batch without ever calling what the file names.
-
-    A pickle can name any function to be called. Here the only names known are those of
-    a numpy array, and they lead to the inert stand-ins above.
-    """
+    """Unpickles a CIFAR batch without calling what the file names: only a numpy array's names are known, and they lead to inert stand-ins."""
 
     def find_class(self, module, name):
         try:
@@ -352,16 +309,8 @@ class _BatchUnpickler(pickle.Unpickler):
 
 
 def read_cifar_batch(path):
-    """Read one batch file of the "python version" of CIFAR-10, safely.
-
-    Only dictionaries, lists, strings, numbers and byte arrays are read; a file that
-    names any other Python object is refused before anything of it runs.
-
-    Args:
-        path: the file, ``data_batch_1`` for instance.
-
-    Returns:
-        A :class:`Split` of 32x32 images with three channels.
+    """Read one batch file of the "python version" of CIFAR-10 as a :class:`Split`, safely: a file that names any other object than byte
+    arrays is refused before anything of it runs.
 
     Raises:
         ValueError: when the file is damaged, or is something else.

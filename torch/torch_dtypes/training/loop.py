@@ -31,14 +31,7 @@ _EVALUATION_BATCH = 256  # accuracy does not depend on it; memory does
 
 
 def resolve_dtype(name):
-    """The floating-point ``torch.dtype`` called ``name``.
-
-    Args:
-        name: ``posit16es2``, ``float32``, ``torch.bfloat16``, or any name that
-            ``torch_dtypes.dtype`` understands.
-
-    Returns:
-        ``torch.<name>`` where that is a dtype, otherwise ``torch_dtypes.dtype(name)``.
+    """The floating-point ``torch.dtype`` called ``name``: ``torch.<name>`` where that is a dtype, otherwise ``torch_dtypes.dtype(name)``.
 
     Raises:
         ValueError: for an unknown name, or a dtype in which nothing can be trained.
@@ -81,18 +74,13 @@ def cross_entropy(logits, labels, loss_dtype="network"):
 class Training:
     """One run: a network, its optimizer, and how far it has come.
 
-    The weights are initialised in float32 from ``seed`` and then set up by the recipe, so all
-    runs start from the same weights, each rounded to its format. The images are shuffled
-    anew for each epoch by a generator of its own seeded with ``seed``, so all see them in the same
-    order. The loss is cross-entropy, in the network's dtype unless ``config`` says float32. The same
-    arguments on the same machine with the same number of threads give the same figures, also if the
-    run is stopped and goes on from its ``state_dict()``. torch's default generators are left as they were.
+    The weights are initialised in float32 from ``seed`` and then set up by the recipe; a generator of its own, seeded so too, shuffles the images
+    for each epoch. So all runs start alike and see the same order. The same arguments on the same machine with the same number of threads give the
+    same figures, also if the run is stopped and goes on from its ``state_dict()``. torch's default generators are left as they were.
 
     Args:
-        config: a :class:`Config`.
-        data: a ``data.Dataset``.
+        config: a :class:`Config`. data: a ``data.Dataset``. seed: at least 0.
         number: what numbers are rounded to: a floating-point ``torch.dtype`` or, of some recipes, a target.
-        seed: at least 0.
         recipe: one of ``recipes.RECIPES`` but those of ``recipes.AFTER``, which begin after a training in float32.
         ranks: the processes that train this together, a ``ranks.Ranks``: all make it, call its methods in the same order and get the same figures.
         find_unused: whether parameters may have no gradient; asked where there are several ranks.
@@ -172,7 +160,7 @@ class Training:
         if math.isfinite(train_loss):
             self.ranks.share_statistics(self.model)
             config = self.config
-            test_loss, accuracy = evaluate(self.model, self.data.test, self.dtype, config.device, config.image_size, self.ranks, config.loss_dtype)
+            test_loss, accuracy = evaluate(self.model, self.data.test, self.dtype, config.device, self.ranks, config.loss_dtype)
         diverged = not math.isfinite(test_loss)
         if diverged and self.run.divergence is None:
             self.run.divergence = _explanation(self.model, self.optimizer, None) or explanation_of_test(
@@ -193,7 +181,7 @@ class Training:
         scaled = getattr(self.optimizer, "scale", lambda loss: loss)
         for index in _indices(order[self._batch * config.batch_size :], config.batch_size):
             part, weight = self.ranks.part(index)
-            images, labels = _batch(split, part, self.dtype, config.device, config.image_size)
+            images, labels = _batch(split, part, self.dtype, config.device)
             loss = criterion(self._joined(images), labels)
             own = loss.item()
             value = self.ranks.mean(own, weight)
@@ -261,8 +249,8 @@ def _indices(order, size):
     return order.split(size) if len(order) else ()
 
 
-def _batch(split, index, dtype, device, image_size):
-    images, labels = split.batch(index, image_size)
+def _batch(split, index, dtype, device):
+    images, labels = split.batch(index)
     images = images.to(device)
     return images.to(dtype) if images.is_floating_point() else images, labels.to(device)
 
@@ -278,34 +266,29 @@ def explanation_of_test(model, split, dtype, config):
     """Why the test of a network whose parameters are finite is not: of the first batch that is not, the first tensor; None: all are finite."""
     criterion = functools.partial(cross_entropy, loss_dtype=config.loss_dtype)
     for index in _indices(torch.arange(len(split)), _EVALUATION_BATCH):
-        images, labels = _batch(split, index, dtype, config.device, config.image_size)
+        images, labels = _batch(split, index, dtype, config.device)
         if found := _explanation(model, None, lambda x=images, t=labels: criterion(model(x), t)):
             return found
     return None
 
 
 @torch.no_grad()
-def evaluate(model, split, dtype, device="cpu", image_size=32, ranks=ALONE, loss_dtype="network"):
+def evaluate(model, split, dtype, device="cpu", ranks=ALONE, loss_dtype="network"):
     """Test a network in evaluation mode, in which it is left.
 
     Args:
-        model: maps ``(n, C, image_size, image_size)`` in ``dtype`` to logits.
-        split: a ``data.Split``.
-        dtype: the dtype of the model's parameters.
-        device: where they are.
-        image_size: side of the images as the model wants them.
+        model, dtype, device: maps inputs in ``dtype`` on ``device`` to logits. split: a ``data.Split``.
         ranks: the processes that share the batches among them, each with the same model; the figures are those of one process.
         loss_dtype: as :class:`Config` has it.
 
     Returns:
-        ``(loss, accuracy)``: mean cross-entropy, not finite where any batch's is, and
-        the percentage of labels whose logit is the largest of theirs.
+        ``(loss, accuracy)``: mean cross-entropy, not finite where any batch's is, and the percentage of labels whose logit is the largest of theirs.
     """
     model.eval()
     found = {}  # by batch: they are added up in the order in which one process has them
     for number, index in enumerate(_indices(torch.arange(len(split)), _EVALUATION_BATCH)):
         if number % ranks.size == ranks.rank:
-            images, labels = _batch(split, index, dtype, device, image_size)
+            images, labels = _batch(split, index, dtype, device)
             logits = model(images)
             found[number] = cross_entropy(logits, labels, loss_dtype).item() * len(labels), (logits.argmax(1) == labels).sum().item()
     found = {number: figures for each in ranks.gather(found) for number, figures in each.items()}

@@ -7,28 +7,15 @@ another format. The sources of the shapes are named at the classes.
 import torch
 from torch import nn
 
-MODELS = ("lenet5", "cifarnet", "alexnet", "resnet18")
-
 
 class LeNet5(nn.Module):
-    """LeNet-5 in the form used in studies of training with posits.
+    """LeNet-5 in the form used in studies of training with posits: 61,706 parameters for one channel and ten classes.
 
-    Three 5x5 convolutions (6, 16 and 120 channels), each followed by tanh, 2x2 average
-    pooling after the first two, a linear layer of 84 with tanh, a linear output layer.
-    It differs from the 1998 network in the places where nearly every later copy does:
-    the second convolution sees all six maps, pooling has no weights, and the output is
-    linear (for softmax cross-entropy) and not a radial basis function.
+    It differs from the 1998 network where nearly every later copy does: the second convolution sees all six maps, pooling has no weights, and the
+    output is linear (for softmax cross-entropy). Input ``(N, in_channels, 32, 32)``, output ``(N, num_classes)`` logits, as of all networks here.
 
-    Args:
-        in_channels: channels of the input images, at least 1.
-        num_classes: outputs, at least 1.
-
-    Input ``(N, in_channels, 32, 32)``, output ``(N, num_classes)`` logits. One channel
-    and ten classes make 61,706 parameters.
-
-    Sources: LeCun, Bottou, Bengio and Haffner, "Gradient-based learning applied to
-    document recognition", Proc. IEEE 86 (1998), section II.B; Raposo, Tomas and Roma,
-    "PositNN", ICASSP 2021, for its use with posits.
+    Sources: LeCun, Bottou, Bengio and Haffner, "Gradient-based learning applied to document recognition", Proc. IEEE 86 (1998), section II.B;
+    Raposo, Tomas and Roma, "PositNN", ICASSP 2021, for its use with posits.
     """
 
     def __init__(self, in_channels=1, num_classes=10):
@@ -45,22 +32,11 @@ class LeNet5(nn.Module):
 
 
 class CifarNet(nn.Module):
-    """The small CIFAR-10 network that comes with cuda-convnet and Caffe.
+    """The small CIFAR-10 network of cuda-convnet and Caffe: 145,578 parameters for three channels and ten classes.
 
-    Three padded 5x5 convolutions (32, 32 and 64 channels); 3x3 pooling with stride 2
-    after each (a maximum before the first ReLU, averages after the other two); a linear
-    layer of 64 and the output layer with nothing between them, as in the source.
+    Nothing stands between its last two linear layers, as in the source. Initial weights are PyTorch's.
 
-    Args:
-        in_channels: channels of the input images, at least 1.
-        num_classes: outputs, at least 1.
-
-    Input ``(N, in_channels, 32, 32)``, output ``(N, num_classes)`` logits. Three
-    channels and ten classes make 145,578 parameters.
-
-    Source: Krizhevsky's cuda-convnet (2012), distributed with Caffe as
-    ``examples/cifar10/cifar10_quick``. Its hand-made initial weights and learning rates
-    per layer are not part of the shape: PyTorch's default initialisation is used.
+    Source: Krizhevsky's cuda-convnet (2012), distributed with Caffe as ``examples/cifar10/cifar10_quick``.
     """
 
     def __init__(self, in_channels=3, num_classes=10):
@@ -78,41 +54,17 @@ class CifarNet(nn.Module):
 
 
 class AlexNet(nn.Module):
-    """AlexNet in its one-tower form, for 224x224 images or adapted to 32x32.
+    """AlexNet in its one-tower form, adapted to 32x32 images: 28,714,826 parameters for three channels and ten classes.
 
-    Five convolutions (64, 192, 384, 256 and 256 channels) with ReLU, 3x3 max pooling
-    with stride 2 after the first, second and fifth, then dropout and linear layers of
-    4096, 4096 and ``num_classes``. At 32x32 the first convolution is 5x5 with stride 1
-    in place of 11x11 with stride 4, which leaves 3x3 maps (not 6x6) for the classifier;
-    all else is the same.
+    The first convolution is 5x5 with stride 1 in place of 11x11 with stride 4, which leaves 3x3 maps (not 6x6) for the classifier.
 
-    Args:
-        in_channels: channels of the input images, at least 1.
-        num_classes: outputs, at least 1.
-        image_size: side of the input images, 32 or 224.
-
-    Input ``(N, in_channels, image_size, image_size)``, output ``(N, num_classes)``
-    logits. Three channels and ten classes make 57,044,810 parameters at 224 and
-    28,714,826 at 32. Dropout draws from torch's default generator.
-
-    Source: Krizhevsky, "One weird trick for parallelizing convolutional neural
-    networks", arXiv:1404.5997 (2014), which simplifies Krizhevsky, Sutskever and Hinton
-    (2012).
-
-    Raises:
-        ValueError: for another ``image_size``.
+    Source: Krizhevsky, "One weird trick for parallelizing convolutional neural networks", arXiv:1404.5997 (2014).
     """
 
-    def __init__(self, in_channels=3, num_classes=10, image_size=32):
+    def __init__(self, in_channels=3, num_classes=10):
         super().__init__()
-        if image_size == 224:
-            stem, side = nn.Conv2d(in_channels, 64, 11, stride=4, padding=2), 6
-        elif image_size == 32:
-            stem, side = nn.Conv2d(in_channels, 64, 5, padding=2), 3
-        else:
-            raise ValueError(f"expected image_size 32 or 224 for alexnet, but got {image_size}")
         self.features = nn.Sequential(
-            stem, nn.ReLU(), nn.MaxPool2d(3, 2),
+            nn.Conv2d(in_channels, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(3, 2),
             nn.Conv2d(64, 192, 5, padding=2), nn.ReLU(), nn.MaxPool2d(3, 2),
             nn.Conv2d(192, 384, 3, padding=1), nn.ReLU(),
             nn.Conv2d(384, 256, 3, padding=1), nn.ReLU(),
@@ -120,7 +72,7 @@ class AlexNet(nn.Module):
         )  # fmt: skip
         self.classifier = nn.Sequential(
             nn.Flatten(),
-            nn.Dropout(), nn.Linear(256 * side * side, 4096), nn.ReLU(),
+            nn.Dropout(), nn.Linear(256 * 3 * 3, 4096), nn.ReLU(),
             nn.Dropout(), nn.Linear(4096, 4096), nn.ReLU(),
             nn.Linear(4096, num_classes),
         )  # fmt: skip
@@ -130,11 +82,7 @@ class AlexNet(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """Two 3x3 convolutions with batch norm, and the input added before the last ReLU.
-
-    Where the block changes the shape, a 1x1 convolution with batch norm (option B of
-    the paper) brings the input to the same shape.
-    """
+    """Two 3x3 convolutions with batch norm, and the input added before the last ReLU, by a 1x1 one (option B of the paper) where shapes differ."""
 
     def __init__(self, inputs, outputs, stride):
         super().__init__()
@@ -153,21 +101,12 @@ class ResidualBlock(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """ResNet-18 for 32x32 images: a 3x3 first convolution and no max pooling.
+    """ResNet-18 for 32x32 images: 11,173,962 parameters for three channels and ten classes.
 
-    Four stages of two residual blocks with 64, 128, 256 and 512 channels; each stage
-    but the first halves the side (32, 16, 8, 4); then the mean over each map and one
-    linear layer. Convolutions start from He's normal distribution.
+    It has a 3x3 first convolution and no max pooling. Convolutions start from He's normal distribution.
 
-    Args:
-        in_channels: channels of the input images, at least 1.
-        num_classes: outputs, at least 1.
-
-    Input ``(N, in_channels, 32, 32)``, output ``(N, num_classes)`` logits. Three
-    channels and ten classes make 11,173,962 parameters.
-
-    Source: He, Zhang, Ren and Sun, "Deep residual learning for image recognition",
-    arXiv:1512.03385 (2015), table 1 with the first layers of section 4.2.
+    Source: He, Zhang, Ren and Sun, "Deep residual learning for image recognition", arXiv:1512.03385 (2015), table 1 with the first layers of
+    section 4.2.
     """
 
     def __init__(self, in_channels=3, num_classes=10):
@@ -187,37 +126,16 @@ class ResNet18(nn.Module):
         return self.classifier(self.features(x).mean((2, 3)))
 
 
-def build_model(name, in_channels, num_classes=10, image_size=32):
-    """The network called ``name``, freshly initialised from torch's default generator.
+_CLASSES = {"lenet5": LeNet5, "cifarnet": CifarNet, "alexnet": AlexNet, "resnet18": ResNet18}
+MODELS = tuple(_CLASSES)
 
-    Args:
-        name: one of ``MODELS``.
-        in_channels: channels of the input images, at least 1.
-        num_classes: outputs, at least 1.
-        image_size: side of the input images: 32, or 224 for ``alexnet``.
 
-    Returns:
-        An ``nn.Module`` in the default dtype on the CPU that maps
-        ``(N, in_channels, image_size, image_size)`` to ``(N, num_classes)`` logits.
-        ``alexnet`` at 224 with three channels is torchvision's class where torchvision
-        is installed; the same layers in the same order, so the same seed gives the same
-        weights, without it.
+def build_model(name, in_channels, num_classes=10):
+    """The network called ``name``, one of ``MODELS``, freshly initialised from torch's default generator, in the default dtype on the CPU.
 
     Raises:
-        ValueError: for an unknown name or an image size that the network cannot take.
+        ValueError: for an unknown name.
     """
     if name not in MODELS:
         raise ValueError(f"expected a model out of {', '.join(MODELS)}, but got {name!r}")
-    if name == "alexnet":
-        if image_size == 224 and in_channels == 3:
-            try:
-                from torchvision.models import alexnet
-            except (ImportError, RuntimeError):  # the latter: one that was built for another PyTorch
-                pass
-            else:
-                return alexnet(weights=None, num_classes=num_classes)
-        return AlexNet(in_channels, num_classes, image_size)
-    if image_size != 32:
-        raise ValueError(f"expected image_size 32 for {name}, but got {image_size}; only alexnet takes 224")
-    network = {"lenet5": LeNet5, "cifarnet": CifarNet, "resnet18": ResNet18}[name]
-    return network(in_channels, num_classes)
+    return _CLASSES[name](in_channels, num_classes)

@@ -56,6 +56,11 @@ def data(ctx, param, value):
     return value
 
 
+def image_size(ctx, param, value):
+    if value not in (None, "32"):
+        raise click.BadParameter(f"expected images of 32 x 32, but got {value}: give images of other sizes by --data, and a --model for them")
+
+
 def policy(ctx, param, value):
     if value:
         try:
@@ -210,8 +215,7 @@ def source_options(several=False):
         click.option("--download", is_flag=True, help="Fetch missing files (needs torchvision)."),
         click.option("--train-samples", type=click.IntRange(1), metavar="N", help="Use the first N training images."),
         click.option("--test-samples", type=click.IntRange(1), metavar="N", help="Use the first N test images."),
-        click.option("--image-size", type=click.Choice(["32", "224"]), default="32", show_default=True,
-                     help="224 enlarges the images; alexnet only."),
+        click.option("--image-size", hidden=True, callback=image_size, expose_value=False),
     )  # fmt: skip
 
     return taking(options)
@@ -223,10 +227,8 @@ def config_of(options):
         raise click.UsageError("--momentum is for --optimizer sgd")
     config = Config(
         options["model"], options["epochs"], options["batch_size"], options["optimizer"], options["lr"], options["momentum"], options["device"],
-        image_size=int(options["image_size"]), weights=options["weights"],
+        weights=options["weights"],
     )  # fmt: skip
-    if config.image_size != 32 and config.model != "alexnet":
-        raise click.UsageError(f"--image-size {config.image_size} is for --model alexnet, not {config.model}")
     return config
 
 

@@ -156,7 +156,7 @@ def _integer_rule(number, recipe):
 
 def quantize(model, config, data, number, recipe):
     """Makes the network's layers round, with scales from the first training images where the rules ask for them."""
-    images, _ = data.train.batch(torch.arange(min(CALIBRATION_IMAGES, len(data.train))), config.image_size)
+    images, _ = data.train.batch(torch.arange(min(CALIBRATION_IMAGES, len(data.train))))
     batches = [batch.to(config.device) for batch in images.split(config.batch_size)]
     rules = rules_of(config, number, recipe)
     if config.rules is None:  # a network of one's own may have one kind alone
@@ -193,7 +193,7 @@ def after_training(trained, number, recipe="ptq", config=None, ranks=ALONE):
             else:
                 quantize(model, config, data, number, recipe)
             with repeatable(config.device):
-                loss, accuracy = loop.evaluate(model, data.test, torch.float32, config.device, config.image_size, ranks)
+                loss, accuracy = loop.evaluate(model, data.test, torch.float32, config.device, ranks)
         diverged = not loss < float("inf")
         if diverged:
             run.divergence = loop.explanation_of_test(model, data.test, torch.float32, config)

@@ -8,22 +8,12 @@ from dataclasses import asdict, dataclass, field, fields
 
 @dataclass(frozen=True)
 class Config:
-    """What all runs of one comparison have in common.
+    """What all runs of one comparison have in common, as the options of ``torch-dtypes train`` say it.
 
     Attributes:
-        model: one of ``models.MODELS``, torchvision's by name, or ``package.module:factory``.
-        epochs: passes over the training images, at least 1.
-        batch_size: images in a step, at least 1; the last batch may be smaller.
-        optimizer: ``adam`` or ``sgd``.
-        lr: learning rate, above 0; ``None`` is the optimizer's default (adam) or 0.01 (sgd).
-        momentum: for ``sgd``, at least 0 and below 1.
-        device: ``cpu`` or ``cuda``.
-        image_size: side of the images as the network sees them, 32 or 224.
-        eps: for ``adam``, above 0; ``None`` is its default.
-        schedule: of the learning rate, one of ``loop.SCHEDULES``.
+        lr: ``None`` is the optimizer's default (adam) or 0.01 (sgd). eps: ``None`` is adam's default.
         loss_scale: ``None``, a number above 0 or ``"dynamic"``; not for the recipe ``all``.
-        master: of the recipe ``master``: the masters' format, or ``"none"``.
-        state: of the recipe ``master``: the optimizer states' format; ``None`` is float32.
+        master, state: of the recipe ``master``: the masters' format, or ``"none"``, and the states', or ``None`` for float32.
         rules: of the recipes that quantise layers: a YAML file of rules, or ``None``.
         weights: a file of weights that the network starts from, or ``None``.
         accumulate: of the recipes that quantise layers: how their products add up, or ``None``. (Of the others a block says so.)
@@ -37,7 +27,6 @@ class Config:
     lr: float | None = None
     momentum: float = 0.0
     device: str = "cpu"
-    image_size: int = 32
     eps: float | None = None
     schedule: str = "constant"
     loss_scale: float | str | None = None
@@ -55,10 +44,8 @@ class Epoch:
 
     Attributes:
         epoch: counted from 1.
-        train_loss: mean over the training images, each at the step that used it; NaN or
-            infinite in an epoch that diverged, which is broken off there.
-        test_loss: mean over the test images, after the epoch.
-        accuracy: percent of the test images classified right, after the epoch.
+        train_loss: mean over the training images, each at the step that used it; not finite in an epoch that diverged, which is broken off there.
+        test_loss, accuracy: after the epoch, over the test images: the mean, and percent classified right.
         seconds: time of the training part, without the test.
         diverged: whether a loss was not finite; the figures then mean nothing.
     """
@@ -84,6 +71,7 @@ class Run:
             finite, its layer and pass, the likely cause and what to try; or ``None``.
         recipe: one of ``recipes.RECIPES``.
         interrupted: whether it was stopped before its last epoch.
+        failure: of a run that raised, crashed or hung, why; or ``None``.
         said: the dtype as the user spelt it (``bf16``), or ``None``: as it is called here.
     """
 
@@ -94,6 +82,7 @@ class Run:
     recipe: str = "all"
     interrupted: bool = False
     said: str | None = None
+    failure: str | None = None
 
     @property
     def key(self):
@@ -111,6 +100,11 @@ class Run:
         """The epoch that diverged, counted from 1, or ``None``."""
         return self.epochs[-1].epoch if self.epochs and self.epochs[-1].diverged else None
 
+    @property
+    def is_good(self):
+        """Whether it came to its end with finite figures."""
+        return self.diverged_at is None and self.failure is None
+
     def as_json(self):
         """The run as plain data for JSON, with ``None`` where a figure is not finite."""
 
@@ -125,6 +119,7 @@ class Run:
             "seed": self.seed,
             "diverged_at": self.diverged_at,
             "divergence": self.divergence,
+            "failure": self.failure,
             "epochs": epochs,
         }
 
@@ -137,4 +132,4 @@ class Run:
         """
         names = [f.name for f in fields(Epoch)]
         epochs = [Epoch(*(math.nan if epoch[name] is None else epoch[name] for name in names)) for epoch in data["epochs"]]
-        return cls(data["dtype"], data["seed"], epochs, data["divergence"], data["recipe"], said=data.get("name"))
+        return cls(data["dtype"], data["seed"], epochs, data["divergence"], data["recipe"], said=data["name"], failure=data["failure"])

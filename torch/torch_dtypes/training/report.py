@@ -1,14 +1,17 @@
-"""What a comparison of dtypes comes to: summaries, a table, ``results.json``."""
+"""What a comparison of dtypes comes to: summaries, the table on the terminal, its report, ``results.json``, a table in Markdown."""
 
 import math
 import statistics
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .._marked_sections import replace_sections
 from ..quantization.targets import target
-from ..workbench.folders import write_json
+from ..workbench.colours import colours
 from ..workbench.provenance import versions
+from ..workbench.report import Report, markdown_table, print_rows
 from .data import CLASSES, Guess
+from .figure import draw
 from .recipes import AFTER, THROUGHOUT
 
 _EVEN = Guess(CLASSES, 100 / CLASSES)
@@ -47,19 +50,19 @@ class Stat:
 
 @dataclass(frozen=True)
 class Summary:
-    """All seeds of one dtype by one recipe. Runs that diverged count only in ``diverged``.
+    """All seeds of one dtype by one recipe. Runs that diverged or failed count only in ``diverged`` and ``failed``.
 
     Attributes:
         dtype: name without ``torch.``.
         recipe: one of ``recipes.RECIPES``.
-        accuracy: one :class:`Stat` in percent for each epoch; empty if all runs diverged.
+        accuracy: one :class:`Stat` in percent for each epoch; empty if no run came to its end.
         gap: final accuracy minus that of float32 with the same seed, in points, or
             ``None`` where there is no pair to compare.
-        seconds: training time of one epoch, ``None`` if all runs diverged.
+        seconds: training time of one epoch, or ``None``.
         diverged: ``(seed, epoch)`` of the runs that diverged.
-        train_loss: of the last epoch, the mean over the seeds; ``None`` if all diverged.
+        train_loss: of the last epoch, the mean over the seeds, or ``None``.
         seeds: how many runs there were.
-        why: of the first run that diverged, the sentence on it, or ``None``.
+        why: of the first run that diverged or failed, the sentence on it, or ``None``.
         said: the dtype as the user spelt it (``bf16``), for tables and figures.
     """
 
@@ -73,6 +76,12 @@ class Summary:
     seeds: int = 1
     why: str | None = None
     said: str | None = None
+    failed: list[int] = field(default_factory=list)
+
+    @property
+    def lost(self):
+        """How many runs did not come to their end, and how, in words."""
+        return len(self.diverged) + len(self.failed), " or ".join(["diverged"] * bool(self.diverged) + ["failed"] * bool(self.failed))
 
     @property
     def name(self):
@@ -111,10 +120,10 @@ def summarize(runs):
     grouped = {}
     for run in runs:
         grouped.setdefault((run.dtype, run.recipe), []).append(run)
-    baseline = {run.seed: run for run in grouped.get((BASELINE, "all"), ()) if run.diverged_at is None}
+    baseline = {run.seed: run for run in grouped.get((BASELINE, "all"), ()) if run.is_good}
     summaries = []
     for (dtype, recipe), all_runs in grouped.items():
-        good = [run for run in all_runs if run.diverged_at is None]
+        good = [run for run in all_runs if run.is_good]
         epochs = zip(*(run.epochs for run in good), strict=True)
         gaps = () if (dtype, recipe) == (BASELINE, "all") else (
             run.epochs[-1].accuracy - baseline[run.seed].epochs[-1].accuracy
@@ -130,8 +139,9 @@ def summarize(runs):
                 [(run.seed, run.diverged_at) for run in all_runs if run.diverged_at is not None],
                 statistics.fmean(run.epochs[-1].train_loss for run in good) if good else None,
                 len(all_runs),
-                next((run.divergence for run in all_runs if run.divergence), None),
+                next((why for run in all_runs if (why := run.divergence or run.failure)), None),
                 all_runs[0].said,
+                [run.seed for run in all_runs if run.failure],
             )
         )
     return summaries
@@ -152,7 +162,8 @@ def epochs_shown(count, room):
 def _cells(summary):
     """The text of a row outside its epochs: dtype, recipe, final, gap, seconds."""
     if not summary.accuracy:
-        return summary.name, summary.recipe, f"diverged at epoch {min(epoch for _, epoch in summary.diverged)}", "-", "-"
+        how = f"diverged at epoch {min(epoch for _, epoch in summary.diverged)}" if summary.diverged else "failed"
+        return summary.name, summary.recipe, how, "-", "-"
     gap = "-" if summary.gap is None else summary.gap.text(2, sign="+")
     return summary.name, summary.recipe, summary.accuracy[-1].text(2), gap, summary.seconds.text(2)
 
@@ -164,30 +175,22 @@ def print_table(console, summaries, title, guess=_EVEN):
     selection of epochs), the final one, its distance from float32 in points and the
     seconds per epoch. Runs that diverged are named below.
     """
-    from rich.table import Table
-
     count = max((len(summary.accuracy) for summary in summaries), default=0)
     headers = ("dtype", "recipe", "final %", "gap", "s/epoch")
     rows = [_cells(summary) for summary in summaries]
     names = 2
     if all(summary.recipe == "all" for summary in summaries):
         names, headers, rows = 1, (headers[0], *headers[2:]), [(row[0], *row[2:]) for row in rows]
-    if not console.is_terminal:
-        console.width = 10_000  # in a file or a pipe nothing has to fit
     fixed = sum(2 + max(map(len, column)) for column in zip(headers, *rows, strict=True))
-    shown = epochs_shown(count, (console.width - fixed) // (2 + max(5, len(f"ep {count}"))))
-
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for header in (*headers[:names], *(f"ep {epoch}" for epoch in shown), *headers[names:]):
-        table.add_column(header, justify="left" if header in headers[:names] else "right", no_wrap=True)
-    for summary, row in zip(summaries, rows, strict=True):
-        epochs = (f"{summary.accuracy[epoch - 1].mean:.1f}" if summary.accuracy else "-" for epoch in shown)
-        table.add_row(*row[:names], *epochs, *row[names:])
+    room = (console.width - fixed) // (2 + max(5, len(f"ep {count}"))) if console.is_terminal else count  # in a file nothing has to fit
+    shown = epochs_shown(count, room)
+    epochs = ([f"{s.accuracy[epoch - 1].mean:.1f}" if s.accuracy else "-" for epoch in shown] for s in summaries)
+    columns = (*headers[:names], *(f"ep {epoch}" for epoch in shown), *headers[names:])
     console.print()
-    console.print(table)
+    print_rows(console, columns, [(*row[:names], *some, *row[names:]) for row, some in zip(rows, epochs, strict=True)], title)
     console.print()
     for note in notes(summaries, guess):
-        console.print(note, highlight=False)
+        console.print(note, highlight=False, soft_wrap=not console.is_terminal)
 
 
 def over_seeds(summaries):
@@ -210,6 +213,8 @@ def notes(summaries, guess=_EVEN):
             rest = "; its row is the mean of the other seeds" if summary.accuracy else ""
             where = f"at epoch {epoch} with seed {seed}"
             lines.append(f"{summary.label} diverged {where} (loss not finite){rest}.")
+        if summary.failed:
+            lines.append(f"{summary.label} failed with {len(summary.failed)} of {summary.seeds} seeds: {summary.why}")
         if summary in idle:
             lines.append(f"{summary.label} {_idleness(summary, guess)}")
     lines += [f"{s.label} {_guessing(s)}" for s in guesses_after_training(summaries, guess)]
@@ -246,11 +251,13 @@ def _guessing(summary):
 
 
 def failures(summaries, guess=_EVEN):
-    """The reason of each that diverged with all seeds or did not learn, by label."""
+    """The reason of each that diverged or failed with all seeds, or did not learn, by label."""
     idle = did_not_learn(summaries, guess)
     found = {}
     for summary in summaries:
-        if not summary.accuracy:
+        if not summary.accuracy and not summary.diverged:
+            found[summary.label] = f"failed: {summary.why}"
+        elif not summary.accuracy:
             epochs = sorted({epoch for _, epoch in summary.diverged})
             where = f"diverged at epoch {epochs[0]}" + (f" to {epochs[-1]}" if len(epochs) > 1 else "")
             where += f" with all {summary.seeds} seeds" if summary.seeds > 1 else ""
@@ -263,9 +270,9 @@ def failures(summaries, guess=_EVEN):
 def losses_of_seeds(summaries):
     """What is to be said of each that diverged with some of its seeds, by label."""
     return {
-        s.label: f"{len(s.diverged)} of {s.seeds} seeds diverged; its figures are the mean of the others." + (f" {s.why}" if s.why else "")
+        s.label: f"{s.lost[0]} of {s.seeds} seeds {s.lost[1]}; its figures are the mean of the others." + (f" {s.why}" if s.why else "")
         for s in summaries
-        if s.diverged and s.accuracy
+        if s.lost[0] and s.accuracy
     }
 
 
@@ -309,30 +316,110 @@ def guesses_after_training(summaries, guess=_EVEN):
     return [s for s in fell if not s.is_baseline and guesses(s)]
 
 
-def write_results(folder, config, runs):
-    """Write ``results.json`` into ``folder``, replacing it in one step.
-
-    Args:
-        folder: an existing folder.
-        config: plain data that says what was asked for.
-        runs: a list of ``records.Run``.
-
-    Returns:
-        The path. The file holds ``config``, ``versions``, ``units``, ``runs`` (per dtype, recipe
-        and seed, every epoch) and ``summary`` (per dtype and recipe); a figure that is not finite
-        is ``null``.
-
-    Raises:
-        OSError: when it cannot be written.
+def results_of(described, runs):
+    """What ``results.json`` holds, of the plain data ``described`` and a list of ``records.Run``: ``config``, ``versions``, ``units``, ``runs`` (per
+    dtype, recipe and seed, every epoch) and ``summary`` (per dtype and recipe); a figure that is not finite is ``null``.
     """
-    results = {
-        "config": config,
+    return {
+        "config": described,
         "versions": versions(),
         "units": {"accuracy": "percent of the test images", "gap_to_float32": "points",
                   "loss": "mean cross-entropy, nats", "seconds": "training part of an epoch"},
         "runs": [run.as_json() for run in runs],
         "summary": [summary.as_json() for summary in summarize(runs)],
     }  # fmt: skip
-    path = Path(folder) / "results.json"
-    write_json(path, results)
-    return path
+
+
+def title_of(described):
+    """The network and the data."""
+    return f"{described['model']} on {described['dataset']}"
+
+
+def figure_of(described, summaries, width="page", strip=True):
+    """The figure of a comparison; ``described`` is the ``config`` of its results.json. ``strip``: whether what failed stands below."""
+    guess = guess_of(described)
+    failed = failures(summaries, guess)
+    below = {**failed, **losses_of_seeds(summaries)} if strip else {}
+    return draw(summaries, title_of(described), setting(described), guess.accuracy, left_out=failed, strip=below, width=width)
+
+
+def report_of(described, summaries, command=None, data=None):
+    """The :class:`Report`, to which more sections may be added. What failed stands on its figure."""
+    guess = guess_of(described)
+    failed, count = failures(summaries, guess), max(len(s.accuracy) for s in summaries)
+    made = Report(title_of(described), command=command, seeds=described["seeds"], data=data)
+    made.text(f"{described['parameters']:,} parameters. All runs of a seed begin with the same weights and see the samples in the same order.")
+    made.figure(lambda width: figure_of(described, summaries, width, strip=False), _caption(summaries))
+    made.figure(lambda width: figure_of(described, summaries, width), None, "accuracy")
+    made.strip({**failed, **losses_of_seeds(summaries)}, "Failed" if failed else "Not with every seed")
+    own = colours(s.dtype for s in summaries)
+    made.section("In numbers").table(*_table(summaries), colours={s.name: own[s.dtype] for s in summaries})
+    if count > 1:
+        shown = epochs_shown(count, 15)
+        made.section(f"Test accuracy after {'each epoch' if len(shown) == count else 'some epochs'}, in percent")
+        rows = [[s.label, *(f"{s.accuracy[e - 1].mean:.2f}" for e in shown)] for s in summaries if s.accuracy]
+        made.table(["dtype", *map(str, shown)], rows)
+    return made.footnote(notes(summaries, guess)[0])
+
+
+def _caption(summaries):
+    seeds = max(s.seeds for s in summaries)
+    if seeds == 1:
+        return (
+            "Left: test accuracy after each epoch. Right: final accuracy, and its distance from float32's with the same seed. One seed says nothing "
+            "of how much is luck: --repeats 5 adds intervals."
+        )
+    return (
+        f"Left: test accuracy after each epoch, the mean of {seeds} seeds, in a band of one standard deviation. Right: final accuracy, and its "
+        "distance from float32's, seed by seed, with the 95 % confidence interval of its mean (Student's t)."
+    )
+
+
+def _table(summaries):
+    """Columns and rows; columns without a cell are left out."""
+    columns = ["dtype", "recipe", "final accuracy", "gap to float32", "95 % interval", "training loss", "seconds per epoch", "seeds"]
+    rows = []
+    for s in summaries:
+        final, gap = (s.accuracy[-1] if s.accuracy else None), s.gap
+        half = None if gap is None else gap.interval
+        rows.append([
+            s.name, None if s.recipe == "all" else s.recipe, None if final is None else f"{final.text(2)} %",
+            None if gap is None else f"{gap.mean:+.2f}", None if half is None else f"{gap.mean - half:+.2f} to {gap.mean + half:+.2f}",
+            None if s.train_loss is None else f"{s.train_loss:.4f}", None if s.seconds is None else f"{s.seconds.mean:.2f}",
+            f"{s.seeds - s.lost[0]} of {s.seeds}" if s.lost[0] else s.seeds,
+        ])  # fmt: skip
+    kept = [i for i in range(len(columns)) if i == 0 or any(row[i] is not None for row in rows)]
+    return [columns[i] for i in kept], [[row[i] for i in kept] for row in rows]
+
+
+def write_markdown(path, described, summaries, command):
+    """Replaces the comparison's part of a Markdown file, a table by dtype and recipe, or adds it.
+
+    Raises:
+        OSError: the file cannot be read or written.
+    """
+    by_place = {(summary.name, summary.recipe): summary for summary in summaries if not summary.is_baseline}
+    baseline = next((summary for summary in summaries if summary.is_baseline), None)
+    dtypes, recipes = (list(dict.fromkeys(key[i] for key in by_place)) for i in (0, 1))
+    idle, seeds = did_not_learn(summaries, guess_of(described)), len(described["seeds"])
+    what = (
+        f"{described['train_samples']:,} training and {described['test_samples']:,} test images, {described['epochs']} epochs, "
+        f"{described['optimizer']} at {described['lr']:g} ({described['schedule']} schedule), batch {described['batch_size']}; "
+        f"{'one seed' if seeds == 1 else f'mean and standard deviation of {seeds} seeds'}. Test accuracy in percent"
+    )
+    if baseline is not None and baseline.accuracy:
+        what += f", in parentheses its distance from float32's {baseline.accuracy[-1].text(2)} in points"
+    name = f"{title_of(described)}: {', '.join(described['recipes'])}"
+    rows = [[dtype, *(_place(by_place.get((dtype, recipe)), idle) for recipe in recipes)] for dtype in dtypes]
+    parts = [f"### {name}", f"    {command}", f"{what}. torch {versions()['torch']}.", markdown_table(["dtype", *recipes], rows)]
+    replace_sections(Path(path), "train", {name: "\n\n".join(parts) + "\n"})
+
+
+def _place(summary, idle):
+    if summary is None:
+        return ""
+    if not summary.accuracy:
+        return "diverges" if summary.diverged else "fails"
+    gap = "" if summary.gap is None else f" ({summary.gap.mean:+.2f})"
+    note = ", did not learn" if summary in idle else f", some seeds {'diverge' if summary.diverged else 'fail'}" if summary.lost[0] else ""
+    return f"{summary.accuracy[-1].text(2)}{gap}{note}"

@@ -101,7 +101,7 @@ def build_network(config, data) -> nn.Module:
     if name in MODELS:
         if data.shape[1:] != (32, 32):
             raise ValueError(f"expected images of shape (C, 32, 32) for {name}, but {data.name} has {data.shape}; give a --model for them")
-        model = build_model(name, data.channels, data.classes, config.image_size)
+        model = build_model(name, data.channels, data.classes)
     elif ":" in name:
         model = _called(find(name, "a factory of a network"), name)
         if not isinstance(model, nn.Module):
@@ -241,7 +241,7 @@ def check_network(config, data) -> int:
     """
     with forked_generators():
         model = build_network(config, data).eval()
-        inputs, labels = data.train.batch(torch.arange(min(2, len(data.train))), config.image_size)
+        inputs, labels = data.train.batch(torch.arange(min(2, len(data.train))))
         try:
             with torch.no_grad():
                 logits = model(inputs)

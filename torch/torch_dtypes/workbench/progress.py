@@ -11,6 +11,7 @@ from .._arguments import boolean
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
 OnRun = Callable[[str, int | None], None]
 
@@ -45,11 +46,16 @@ class Lines:
 @contextlib.contextmanager
 def stages(console: Console) -> Iterator[Stages]:
     """The stages of a study on a console, where it is a terminal or a notebook."""
+    with bar_on(console) as bar:
+        yield Stages(bar)
+
+
+def bar_on(console: Console) -> Progress:
+    """A bar with the time that is left, which moves where somebody sees it."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True, disable=not is_seen(console)) as bar:
-        yield Stages(bar)
+    return Progress(*columns, console=console, transient=True, disable=not is_seen(console))
 
 
 def is_seen(console: Console) -> bool:

@@ -12,17 +12,11 @@ import torch
 from .. import _C
 from .cards import Card, card
 from .colours import colours
-from .drawing import WIDTHS, save
+from .drawing import WIDTHS
 from .figures import number_line_figure, precision_figure
-from .folders import write_json
-from .pages import Page
+from .report import Report, Reported, print_rows
 
 _ROWS = ("format", "kind", "bits", "largest", "smallest", "smallest normal", "epsilon", "significant bits", "decades", "numbers", "specials")
-
-_HEADINGS = {
-    "precision": ("Precision against magnitude", "Significant bits of numbers by their magnitude, a step for each binade."),
-    "number_line": ("The number line", "The positive numbers of formats of at most 8 bits, a tick for each."),
-}
 
 
 def _number(x: float | None) -> str:
@@ -55,7 +49,7 @@ def _row(c: Card) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-class Comparison:
+class Comparison(Reported):
     """What :func:`show` returns: the cards, and ways to look at them. A notebook shows it as a table with its figures."""
 
     def __init__(self, cards: Sequence[Card], values: bool = False, width: str = "page"):
@@ -70,33 +64,18 @@ class Comparison:
     def print(self, console=None) -> None:
         """Prints the table, each format's definition and, where asked for, its values (formats of at most 8 bits)."""
         from rich.console import Console
-        from rich.table import Table
 
         console = console or Console()
         rows = [_row(c) for c in self.cards]
-        label = max(map(len, _ROWS))
-        for some in _fitting(rows, console.width - label):  # a format a column, as many as there is room for: no number is ever cut off
-            table = Table(box=None, header_style="bold", pad_edge=False)
-            table.add_column(_ROWS[0], no_wrap=True)
-            for row in some:
-                table.add_column(row[0], justify="right", no_wrap=True)
-            for name, *cells in zip(_ROWS[1:], *(row[1:] for row in some), strict=True):
-                table.add_row(name, *cells)
-            console.print(table)
+        for some in _fitting(rows, console.width - max(map(len, _ROWS))):  # a format a column, as many as there is room for
+            print_rows(console, [_ROWS[0], *(row[0] for row in some)], list(zip(_ROWS, *some, strict=True))[1:])
         for c in self.cards:
-            parameters = ", ".join(f"{name}={value}" for name, value in c.parameters)
-            console.print(f"\n[bold]{c.name}[/bold]: {c.kind}, {parameters}", highlight=False)
+            console.print(f"\n[bold]{c.name}[/bold]: {_definition(c)}", highlight=False)
             if self.with_values and c.bits <= 8:
-                console.print(_value_table(c, console.width))
+                widest = max(len(_value(c, x)) for x in c.values().tolist())
+                print_rows(console, *_grid(c, next(n for n in (16, 8, 4, 2, 1) if n == 1 or 6 + n * (widest + 2) <= console.width)))
             elif self.with_values:
                 console.print(f"{2**c.bits:,} codes are too many to print: of at most 8 bits they are.", highlight=False)
-
-    def figures(self, width: str = "page") -> dict[str, object]:
-        """matplotlib figures by name: ``precision``, and ``number_line`` where a format has at most 8 bits."""
-        made = {"precision": precision_figure(self.cards, width)}
-        if any(c.bits <= 8 for c in self.cards):
-            made["number_line"] = number_line_figure(self.cards, width)
-        return made
 
     def as_json(self) -> dict:
         """Plain data: every figure of every card, and the values of formats of at most 8 bits, as ``code -> value``."""
@@ -114,51 +93,44 @@ class Comparison:
         return {"formats": [plain(c) for c in self.cards]}
 
     def write(self, folder: str | os.PathLike, command: str | None = None) -> list[Path]:
-        """Writes ``formats.html`` (one file, without network), ``formats.json`` and the figures as PNG, SVG and PDF.
+        """Writes ``formats.html`` (one file, without network), ``formats.json`` and the figures as PNG, SVG and PDF, and returns the paths.
 
         Args:
             folder: made where it does not exist. command: the line that the page names as its origin.
 
-        Returns:
-            The paths.
-
         Raises:
             OSError: when it cannot be written.
         """
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        written = [path for name, figure in self.figures(self.width).items() for path in save(figure, folder, name)]
-        write_json(folder / "formats.json", self.as_json())
-        return [*written, self.page(command).write(folder / "formats.html"), folder / "formats.json"]
+        return self.report(command).save(folder, "formats", self.width)
 
-    def page(self, command: str | None = None) -> Page:
-        """A report: table, figures, definitions and values, and what made it."""
-        page = Page(f"Number formats: {', '.join(c.name for c in self.cards)}", command=command)
+    def report(self, command: str | None = None) -> Report:
+        """The :class:`Report`: table, figures (``precision``, and ``number_line`` of formats of at most 8 bits), definitions and values."""
+        made = Report(f"Number formats: {', '.join(c.name for c in self.cards)}", command=command, data=self.as_json)
         rows = [_row(c) for c in self.cards]
         names = dict(zip((row[0] for row in rows), (c.name for c in self.cards), strict=True))
         own = colours(names.values())
-        page.table(_ROWS, rows, colours={shown: own[name] for shown, name in names.items()})
-        page.footnote(
+        made.table(_ROWS, rows, colours={shown: own[name] for shown, name in names.items()})
+        made.footnote(
             "Largest and smallest are the largest finite and the smallest positive number; epsilon is the distance from 1 to the next number; "
             "decades are log10(largest / smallest); numbers counts the different finite values."
         )
-        for name, figure in self.figures().items():
-            page.section(_HEADINGS[name][0]).figure(figure, _HEADINGS[name][1])
-        page.section("Definitions" + " and values" * any(c.bits <= 8 for c in self.cards))
+        made.section("Precision against magnitude")
+        caption = "Significant bits of numbers by their magnitude, a step for each binade."
+        made.figure(lambda width: precision_figure(self.cards, width), caption, "precision")
+        is_small = any(c.bits <= 8 for c in self.cards)
+        if is_small:
+            caption = "The positive numbers of formats of at most 8 bits, a tick for each."
+            made.section("The number line").figure(lambda width: number_line_figure(self.cards, width), caption, "number_line")
+        made.section("Definitions" + " and values" * is_small)
         for c in self.cards:
-            page.section(c.name, level=3)
-            page.text(f"{c.kind}: " + ", ".join(f"{name}={value}" for name, value in c.parameters))
+            made.section(c.name, level=3).text(_definition(c))
             if c.bits <= 8:
-                grid = _grid(c, 8)
-                page.table(["code", *(f"+{i:X}" for i in range(len(grid[0][1])))], [[first, *values] for first, values in grid], dense=True)
-        return page
+                made.table(*_grid(c, 8), dense=True)
+        return made
 
     def html(self, command: str | None = None) -> str:
         """The page as a file has it: one that opens without a network."""
-        return self.page(command).html()
-
-    def _repr_html_(self) -> str:
-        return self.page().fragment()
+        return self.report(command).html()
 
     def __repr__(self) -> str:
         return f"<Comparison of {', '.join(c.name for c in self.cards)}>"
@@ -182,25 +154,16 @@ def _value(c: Card, x: float) -> str:
     return "NaR" if c.format.is_tapered and math.isnan(x) else _digits(x)
 
 
-def _grid(c: Card, columns: int = 16) -> list[tuple[str, list[str]]]:
-    """Values by code, so many in a row (fewer where there are no more): the code of a row's first, and their texts."""
+def _grid(c: Card, columns: int) -> tuple[list[str], list[list[str]]]:
+    """Values by code, so many in a row (fewer where there are no more): headings, and rows of the first code and their texts."""
     values = [_value(c, x) for x in c.values().tolist()]
     digits = -(-c.bits // 4)
-    return [(f"0x{first:0{digits}X}", values[first : first + columns]) for first in range(0, len(values), columns)]
+    rows = [[f"0x{first:0{digits}X}", *values[first : first + columns]] for first in range(0, len(values), columns)]
+    return ["code", *(f"+{i:X}" for i in range(len(rows[0]) - 1))], [row + [""] * (len(rows[0]) - len(row)) for row in rows]
 
 
-def _value_table(c: Card, room: int):
-    from rich.table import Table
-
-    widest = max(len(_value(c, x)) for x in c.values().tolist())
-    grid = _grid(c, next(columns for columns in (16, 8, 4, 2, 1) if columns == 1 or 6 + columns * (widest + 2) <= room))
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    table.add_column("code", no_wrap=True)
-    for column in range(len(grid[0][1])):
-        table.add_column(f"+{column:X}", justify="right", no_wrap=True)
-    for first, values in grid:
-        table.add_row(first, *values)
-    return table
+def _definition(c: Card) -> str:
+    return f"{c.kind}: " + ", ".join(f"{name}={value}" for name, value in c.parameters)
 
 
 def show(*formats: torch.dtype | str | _C.Format, out: str | os.PathLike | None = None, values: bool = False, width: str = "page") -> Comparison:

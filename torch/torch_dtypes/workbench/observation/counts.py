@@ -17,22 +17,17 @@ SHARES = (
 
 @dataclass(frozen=True)
 class RoundingCounts:
-    """Counts of one layer, pass and format. x is a number before rounding, r what it became.
+    """Counts of one layer, pass and format. x is a number before rounding, r what it became. docs/workbench.md has each count's meaning in a table.
 
     Attributes:
         layer: the module's qualified name, ``""`` for the model itself, ``"(outside)"`` for what no module of it rounded (the loss).
         where: the pass: ``"forward"``, ``"backward"``, ``"weights"``, ``"gradients"``, ``"updates"``, ``"states"`` or ``"accumulation"``.
         format: the format's name.
         elements: how many numbers were rounded; every count below is a part of them.
-        overflow: x finite, and beyond the largest or lowest finite number of the format, or r not finite. In a saturating format too.
-        saturated: x beyond, or infinite, and r that outermost number.
-        underflow: x finite, not 0 and within the range, and below the smallest positive number in magnitude, or r = 0. In posits,
-            which become minpos, too.
-        to_zero: those of them with r = 0.
-        subnormal: x from the smallest positive number up to the smallest normal one in magnitude, r not 0. Posits and fixed point have none.
-        zeros: r = 0, whatever x was.
-        nan_in: x NaN. infinite_in: x infinite. nan_made: r NaN (NaR) and x not.
-        inexact: x not NaN and r not x.
+        overflow: x finite and beyond the range, or r not finite. saturated: x beyond, or infinite, and r the outermost number.
+        underflow: x within the range, not 0, and below the smallest positive number in magnitude, or r = 0. to_zero: those of them with r = 0.
+        subnormal: x from the smallest positive number up to the smallest normal one in magnitude, r not 0.
+        zeros: r = 0, whatever x was. nan_in: x NaN. infinite_in: x infinite. nan_made: r NaN (NaR) and x not. inexact: x not NaN and r not x.
         signal, noise: the sums of x^2 and of (x - r)^2 where both are finite; of squares of 24 bits, so each within 2^-21 of itself.
         exponents: how many finite x there were by exponent, floor(log2 |x|), without zeros. (-1023: below float64's normal numbers.)
         unchanged, compared: of updates, how many parameters a step left as they were, and of how many; else 0.

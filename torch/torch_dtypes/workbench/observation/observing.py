@@ -309,13 +309,9 @@ class observe(contextlib.AbstractContextManager):
         stats.table()                                     # the worst first
         stats["conv2", "backward", "q43"].share("to_zero")  # 0.87: most of its gradients are lost
 
-    Counted is every number that is rounded to a number format: results of operators on tensors of our dtypes, casts, ``chop`` and what is
-    built on it (``Cast``, ``quantize_``). With ``formats`` the float tensors of a model are measured against each of them instead, and
-    nothing is rounded: outputs of layers (``forward``), gradients of those (``backward``), parameters before each step (``weights``), their
-    gradients, and what steps add to them (``updates``). Nothing of the run changes in either case: same bits, same random numbers.
-
-    What counts where, and what each count means: :class:`RoundingCounts` and docs/workbench.md. What only selects or moves numbers (``relu``,
-    ``max_pool2d``, indexing) rounds nothing and is not counted.
+    Every number that is rounded to a number format is counted: results of operators on tensors of our dtypes, casts, ``chop`` and what is built on it
+    (``Cast``, ``quantize_``). With ``formats`` the float tensors of a model are measured against each of them instead. Nothing of the run changes in
+    either case: same bits, same random numbers. :class:`RoundingCounts` and docs/workbench.md say what counts where, and what each count means.
 
     Args:
         model: its modules give the layers. Not compiled and no ScriptModule.

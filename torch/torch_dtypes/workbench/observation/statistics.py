@@ -17,6 +17,7 @@ from ... import _C
 from ..._arguments import said
 from ..cards import card
 from ..folders import json_text, whole_file
+from ..report import Report, print_rows
 from .counts import PASSES, RoundingCounts, counted
 
 _SHARES = ("overflow", "saturated", "underflow", "to_zero", "subnormal", "zeros", "nan_made", "unchanged")
@@ -120,20 +121,14 @@ class Statistics(Mapping):
             limit: how many rows at most; None: all. by: ``"trouble"``, the worst first, or ``"layer"``. console: rich's; default: a new one.
         """
         from rich.console import Console
-        from rich.table import Table
 
         console = console or Console()
         rows = self.rows(limit, by)
         if not rows:
             console.print(_NOTHING, highlight=False)
             return
-        table = Table(box=None, header_style="bold", pad_edge=False)
         used = _fitting(rows, console.width)
-        for name in used:
-            table.add_column(name, justify="left" if name in _COLUMNS[:3] else "right", no_wrap=name != "layer", overflow="fold")
-        for row in rows:
-            table.add_row(*(row[name] for name in used))
-        console.print(table)
+        print_rows(console, used, [[row[name] for name in used] for row in rows], fold=True)
         if (left := len(self) - len(rows)) > 0:
             console.print(f"and {left} more: table(limit=None)", highlight=False)
         if dropped := [name for name in _COLUMNS if name not in used and any(row[name] for row in rows)]:
@@ -246,15 +241,11 @@ class Statistics(Mapping):
                 writer.writerow([shown[name] for name in names])
 
     def _repr_html_(self) -> str:
-        from html import escape
-
-        rows = self.rows(20)
+        made, rows = Report("Statistics"), self.rows(20)
         if not rows:
-            return f"<p>{_NOTHING}</p>"
-        head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
-        body = "".join("<tr>" + "".join(f"<td>{escape(row[name])}</td>" for name in _COLUMNS) + "</tr>" for row in rows)
-        more = f"<p>and {len(self) - 20} more</p>" if len(self) > 20 else ""
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+            return made.text(_NOTHING).fragment()
+        made.table(_COLUMNS, [list(row.values()) for row in rows], dense=True)
+        return made.text(*([f"and {len(self) - 20} more"] if len(self) > 20 else [])).fragment()
 
 
 def together(first: Mapping, second: Mapping) -> Statistics:

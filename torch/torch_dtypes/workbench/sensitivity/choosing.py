@@ -22,10 +22,8 @@ class Mixture:
     Attributes:
         formats: by the layers' names, as formats were said; layers that share a weight have one, by the name of the first.
         rules: the same as ``quantize_`` takes it, a rule for each layer, tied ones too.
-        bits: a weight, on average, by the formats' own figure (``target(name).bits_per_value``: a block's scale included).
-        stored: a weight, as ``torch_dtypes.quantize`` packs them: where rows are no multiple of a block's size, its scales take more.
-        predicted: the metric if rises added up: float32's and the sum of the layers' rises.
-        measured: the metric of the network in this mixture; infinite where it is not finite.
+        bits, stored: a weight, on average: by the formats' own figure (a block's scale included), and as ``torch_dtypes.quantize`` packs them.
+        predicted: the metric if rises added up. measured: the metric of the network in this mixture; infinite where it is not finite.
         scales: what ``quantize_`` takes as ``calibrate=`` for these rules, in place of batches: a state dict with scales alone.
         budget: what was asked for: ``("bits", 6.0)``, ``("metric", 0.1)``; None of uniform formats.
     """

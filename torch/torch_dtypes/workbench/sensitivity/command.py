@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import click
 import torch
-from rich.console import Console
 
 from ..._generators import forked_generators
 from ...quantization.convert import quantize_
 from ...training import options as check
 from ...training.recipes import CALIBRATION_IMAGES
 from ...training.sources import build_network, check_network
-from ..progress import Shown, stages
-from ..provenance import command_line
-from ..variability.command import trained_network
+from ..progress import Shown
+from ..variability.command import run_study, trained_network
 from ..variability.programs import test_batches
 from .choosing import solver
 from .layers import RECIPES, check_model, layers_of, rules_in, targets_of
@@ -102,7 +100,7 @@ def _tried_out(network, config, data, targets, options):
     """The layers of a network. Two inputs run through it in every format: what a layer cannot be rounded to is an error before any long work."""
     check_model(network)
     layers = layers_of(network, options["layers"] or None)
-    inputs, _ = data.train.batch(torch.arange(min(2, len(data.train))), config.image_size)
+    inputs, _ = data.train.batch(torch.arange(min(2, len(data.train))))
     inputs = inputs.to(config.device)
     for made in targets.values():
         rules = {name: rule for x in layers for name, rule in rules_in(x, made, options["recipe"]).items()}
@@ -113,30 +111,17 @@ def _tried_out(network, config, data, targets, options):
 def _run(options, layers, config, data):
     targets = targets_of(options["formats"])
     settings = Settings(tuple(targets), options["recipe"], options["metric"], options["seed"])
-    console = Console(soft_wrap=True, markup=False, emoji=False)
-    with stages(console) as stage:
-        try:
-            network = trained_network(config, data, options["seed"], stage)
-            images, _ = data.train.batch(torch.arange(min(options["calibrate"], len(data.train))), config.image_size)
-            calibrate = images.to(config.device).split(config.batch_size)
-            study = Study(network, test_batches(data.test, config), settings, targets, layers, calibrate=calibrate, shown=Shown(False, stage))
-            found = study.go()
-            found.title = f"Sensitivity of {config.model} on {data.name} to formats"
-            for bits in options["bits"]:
-                found.choose(bits=bits)
-            if options["out"]:
-                found.trade_off()
-        except (RuntimeError, ValueError) as error:  # no memory, a format that a layer cannot be rounded to
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise click.ClickException(f"{config.model} failed: {reason}") from error
-    console.print(found.title, highlight=False)
-    console.print()
-    found.print(Console(markup=False, emoji=False))
-    if options["out"]:
-        try:
-            written = found.write(options["out"], command_line())
-        except OSError as error:
-            raise click.ClickException(f"cannot write into {options['out']}: {error.strerror}") from error
-        rules = [str(path) for path in written if path.suffix == ".yaml"]
-        named = [*map(str, written[-2:]), *rules]
-        console.print(f"\nwritten: {', '.join(named)} and {len(written) - len(named)} tables and figures", highlight=False)
+
+    def study(stage):
+        network = trained_network(config, data, options["seed"], stage)
+        images, _ = data.train.batch(torch.arange(min(options["calibrate"], len(data.train))))
+        calibrate, batches = images.to(config.device).split(config.batch_size), test_batches(data.test, config)
+        found = Study(network, batches, settings, targets, layers, calibrate=calibrate, shown=Shown(False, stage)).go()
+        found.title = f"Sensitivity of {config.model} on {data.name} to formats"
+        for bits in options["bits"]:
+            found.choose(bits=bits)
+        if options["out"]:
+            found.trade_off()
+        return found
+
+    run_study(config.model, options["out"], study)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..colours import GREY, colours
 from ..drawing import MARKERS, new_figure
+from ..heatmap import draw_map, draw_scale
 
 if TYPE_CHECKING:
     from .results import Sensitivity
@@ -17,7 +18,6 @@ RISE_NAMES = {"loss": "rise of the loss", "accuracy": "rise of the error rate, p
 NOT_FINITE = "not finite"
 
 _STEPS = 7  # of colour: three and a half decades below the largest rise
-_PLAIN = "#EDEDED"  # beneath the hatching of what is not finite
 _LOG_FROM = 20  # where the largest value is so many times the smallest, their axis is logarithmic
 
 
@@ -60,58 +60,26 @@ def heatmap_figure(found: Sensitivity, width: str = "page"):
     Args:
         width: ``"page"`` or ``"column"``, one column of a paper.
     """
-    import matplotlib
-    import numpy as np
-    from matplotlib.colors import BoundaryNorm
-
-    formats = found.settings.formats
-    size = 7.0 if width == "page" else 5.5
+    formats, size = found.settings.formats, 7.0 if width == "page" else 5.5
     everywhere = [found.uniform[name].measured - found.float32 for name in formats]
-    rises = np.array([*([found.rises[x.name][name] for name in formats] for x in found.layers), everywhere])
-    steps = steps_of(rises.flat)
+    rises = [*([found.rises[x.name][name] for name in formats] for x in found.layers), everywhere]
+    steps = steps_of(x for row in rises for x in row)
     unit = unit_of(steps[-1])
-    shades = matplotlib.colormaps["YlOrRd"].resampled(256)
-    norm = BoundaryNorm(steps, 256, extend="neither")
     narrow = len(formats) > (9 if width == "page" else 4)
-    row = 0.25 if width == "page" else 0.17
-    with new_figure(width, 1.25 + row * (len(rises) + 0.4)) as figure:
+    values = [[x if math.isfinite(x) else math.nan for x in row] for row in rises]
+    texts = [[_short(x, unit, narrow) for x in row] for row in rises]
+    broken = {(i, j) for i, row in enumerate(values) for j, x in enumerate(row) if math.isnan(x)}
+    label = RISE_NAMES[found.settings.metric]
+    with new_figure(width, 1.25 + (0.25 if width == "page" else 0.17) * (len(rises) + 0.4)) as figure:
         axes = figure.add_subplot()
-        places = [*range(len(found.layers)), len(found.layers) + 0.4]  # a gap before the row of all layers
-        for at, values in zip(places, rises, strict=True):
-            for j, x in enumerate(values):
-                _cell(axes, at, j, _short(x, unit, narrow), shades(norm(min(max(x, 0.0), steps[-1]))) if math.isfinite(x) else None, size)
-        axes.set(xlim=(-0.5, len(formats) - 0.5), ylim=(places[-1] + 0.5, -0.5))
-        axes.set_xticks(range(len(formats)), formats, fontsize=size)
+        draw_map(axes, values, texts, formats, [*(x.label for x in found.layers), "all layers"], steps, size, broken)
+        axes.axhline(len(found.layers) - 0.5, color="white", linewidth=4)
         if max(map(len, formats)) * len(formats) > (85 if width == "page" else 36):
             axes.tick_params(axis="x", labelrotation=45)
-            for label in axes.get_xticklabels():
-                label.set(ha="left", rotation_mode="anchor")
-        axes.set_yticks(places, [*(x.label for x in found.layers), "all layers"], fontsize=size)
-        axes.xaxis.tick_top()
-        axes.tick_params(length=0, labelcolor="black")
-        axes.spines[:].set_visible(False)
-        _scale(figure, axes, shades, norm, steps, unit, size, RISE_NAMES[found.settings.metric])
+            for tick in axes.get_xticklabels():
+                tick.set(ha="left", rotation_mode="anchor")
+        draw_scale(figure, axes, steps, label if unit == 1 else rf"{label}, in $10^{{{round(math.log10(unit))}}}$", size, unit)
     return figure
-
-
-def _cell(axes, at: float, j: int, text: str, shade, size: float) -> None:
-    from matplotlib.patches import Rectangle
-
-    hatched = {"hatch": "////", "edgecolor": "#A0A0A0", "linewidth": 0} if shade is None else {"edgecolor": "white", "linewidth": 1.2}
-    axes.add_patch(Rectangle((j - 0.5, at - 0.5), 1, 1, facecolor=shade or _PLAIN, **hatched))
-    dark = shade is not None and 0.299 * shade[0] + 0.587 * shade[1] + 0.114 * shade[2] < 0.45
-    box = {"facecolor": _PLAIN, "edgecolor": "none", "pad": 1.2} if shade is None else None
-    axes.text(j, at, text, ha="center", va="center", fontsize=size, color="white" if dark else "black", bbox=box)
-
-
-def _scale(figure, axes, shades, norm, steps: list[float], unit: float, size: float, label: str) -> None:
-    from matplotlib.cm import ScalarMappable
-
-    bar = figure.colorbar(ScalarMappable(norm, shades), ax=axes, orientation="horizontal", fraction=0.035, aspect=60, pad=0.03, spacing="uniform")
-    bar.set_ticks(steps, labels=[f"{step / unit:g}" for step in steps], fontsize=size)
-    bar.set_label(label if unit == 1 else rf"{label}, in $10^{{{round(math.log10(unit))}}}$", fontsize=size)
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(length=2)
 
 
 def tradeoff_figure(found: Sensitivity, width: str = "page", measure: bool = True):

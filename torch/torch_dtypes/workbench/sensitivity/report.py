@@ -1,20 +1,16 @@
-"""How a study is shown: tables on a terminal, a page, JSON, CSV, and rules as YAML."""
+"""How a study is shown: its report, plain data, and rules as YAML."""
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..._arguments import mode_and_bits
 from ..._names import DRAWING_MODES
 from ...quantization.targets import target
 from ..colours import colours
-from ..drawing import save
-from ..folders import write_csv, write_json, write_text
-from ..pages import Page
+from ..report import Report
 from .choosing import Mixture
 from .figures import NOT_FINITE, heatmap_figure, rise_text, tradeoff_figure
 
@@ -51,14 +47,6 @@ def mixture_rows(found: Sensitivity) -> list[list[str]]:
         numbers = (f"{m.bits:.4g}", f"{m.stored:.4g}", _value(m.predicted), _value(m.measured), rise_text(m.measured - found.float32))
         rows.append([m.label if m.budget else f"{m.label} in all layers", *numbers])
     return rows
-
-
-def assignment_columns(found: Sensitivity) -> list[str]:
-    return ["layer", *(m.label for m in found.mixtures)]
-
-
-def assignment_rows(found: Sensitivity) -> list[list[str]]:
-    return [[x.label, *(m.formats[x.name] for m in found.mixtures)] for x in found.layers]
 
 
 def sentences(found: Sensitivity) -> list[str]:
@@ -147,31 +135,6 @@ def _chosen(found: Sensitivity, m: Mixture) -> str:
     return f"{said} {_listed(better)} in all layers does better with no more bits." if better else said
 
 
-def print_tables(found: Sensitivity, console=None) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = console or Console()
-    blocks = [(layer_columns(found), layer_rows(found)), (_MIXTURES, mixture_rows(found))]
-    if found.mixtures:
-        blocks.append((assignment_columns(found), assignment_rows(found)))
-    for columns, rows in blocks:
-        table = Table(box=None, header_style="bold", pad_edge=False)
-        for i, name in enumerate(columns):  # numbers and names are whole, however narrow the terminal
-            widest = max(len(cell) for cell in (name, *(row[i] for row in rows)))
-            table.add_column(name, justify="left" if i == 0 or name == "kind" else "right", no_wrap=True, min_width=widest)
-        for row in rows:
-            table.add_row(*row)
-        console.print(table, crop=False)
-        console.print()
-    for sentence in sentences(found):
-        console.print(sentence, highlight=False, markup=False)
-
-
-def figures(found: Sensitivity, width: str = "page") -> dict[str, object]:
-    return {"heatmap": heatmap_figure(found, width), "tradeoff": tradeoff_figure(found, width, found._study is not None)}
-
-
 def _plain(x: float) -> float | str:
     return x if math.isfinite(x) else str(x)  # which JSON has
 
@@ -200,23 +163,22 @@ def as_json(found: Sensitivity) -> dict:
     }  # fmt: skip
 
 
-def page(found: Sensitivity, title: str, command: str | None = None, measure: bool = True) -> Page:
-    """The report; without ``measure``, or from a pickle, with those mixtures alone that are measured already."""
-    made = Page(title, command=command, seeds=[found.settings.seed])
+def report_of(found: Sensitivity, command: str | None = None, measure: bool = True) -> Report:
+    """The report; without ``measure``, or from a pickle, its trade-off has those mixtures alone that are measured already."""
+    made = Report(found.title, command=command, seeds=[found.settings.seed], data=found.as_json)
     made.text(*sentences(found))
     made.section("Sensitivity of each layer")
-    made.figure(heatmap_figure(found), "Rise by layer and format, one layer rounded at a time; darker is worse, what is not finite is hatched.")
-    made.table(layer_columns(found), layer_rows(found))
+    caption = "Rise by layer and format, one layer rounded at a time; darker is worse, what is not finite is hatched."
+    made.figure(lambda width: heatmap_figure(found, width), caption, "heatmap")
+    made.table(layer_columns(found), layer_rows(found), name="layers")
     made.section("Bits and what they buy")
-    made.figure(
-        tradeoff_figure(found, measure=measure and found._study is not None),
-        "Formats in all layers, and mixtures of them for budgets of bits; the dotted line is float32.",
-    )
-    made.table(_MIXTURES, mixture_rows(found), colours=colours(found.uniform))
+    caption = "Formats in all layers, and mixtures of them for budgets of bits; the dotted line is float32."
+    made.figure(lambda width: tradeoff_figure(found, width, measure and found._study is not None), caption, "tradeoff")
+    made.table(_MIXTURES, mixture_rows(found), name="mixtures", colours=colours(found.uniform))
     if found.mixtures:
-        made.section("Mixtures").table(assignment_columns(found), assignment_rows(found))
-    made.footnote(f"{found.runs} runs in all. Bits are of weights alone, by the formats' own figure; as packed, by the shapes of the weights.")
-    return made
+        columns, rows = ["layer", *(m.label for m in found.mixtures)], [[x.label, *(m.formats[x.name] for m in found.mixtures)] for x in found.layers]
+        made.section("Mixtures").table(columns, rows, name="assignment")
+    return made.footnote(f"{found.runs} runs in all. Bits are of weights alone, by the formats' own figure; as packed, by the shapes of the weights.")
 
 
 def yaml_of_rules():
@@ -239,18 +201,3 @@ def rules_text(found: Sensitivity, m: Mixture) -> str:
 def file_name(m: Mixture) -> str:
     kind, limit = m.budget
     return f"rules-{limit:g}.yaml" if kind == "bits" else f"rules-rise-{limit:g}.yaml"
-
-
-def write(found: Sensitivity, folder: str | os.PathLike, title: str, command: str | None = None) -> list[Path]:
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    written = [path for name, figure in figures(found).items() for path in save(figure, folder, name)]
-    tables = [("layers", layer_columns(found), layer_rows(found)), ("mixtures", _MIXTURES, mixture_rows(found))]
-    if found.mixtures:
-        tables.append(("assignment", assignment_columns(found), assignment_rows(found)))
-    written += [write_csv(folder / f"{name}.csv", columns, rows) for name, columns, rows in tables]
-    for m in found.mixtures:
-        written.append(folder / file_name(m))
-        write_text(written[-1], rules_text(found, m))
-    write_json(folder / "sensitivity.json", as_json(found))
-    return [*written, page(found, title, command).write(folder / "sensitivity.html"), folder / "sensitivity.json"]

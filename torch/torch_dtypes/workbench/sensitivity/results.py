@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..folders import write_text
+from ..report import Report, Reported
 from . import report
 from .choosing import SLACK, Mixture, assign
 from .figures import heatmap_figure
@@ -31,19 +33,16 @@ class Settings:
 
 
 @dataclass
-class Sensitivity:
+class Sensitivity(Reported):
     """What a study found. A notebook shows it as its report.
 
     Attributes:
         settings: ``formats`` (as they were said), ``recipe``, ``metric``, ``seed``, ``accumulate`` (the policy of a block around it, or None).
-        samples: inputs of the data.
-        layers: those that are rounded, in the model's order: ``name``, ``kind``, ``elements`` (weights), ``tied`` (the layers that share a
-            weight with it and have its format).
+        samples: inputs of the data. runs: how often the network was evaluated.
+        layers: those that are rounded, in the model's order: ``name``, ``kind``, ``elements`` (weights), ``tied`` (which share a weight with it).
         float32: the metric of the model as it is; of ``accuracy`` the error rate in percent, of ``distance`` 0.
         rises: by layer and format, what the metric rises by where this layer alone is rounded; infinite where it is not finite then.
-        uniform: a ``Mixture`` for each format, which is that of all layers.
-        mixtures: those that were chosen, in order.
-        runs: how often the network was evaluated.
+        uniform: a ``Mixture`` for each format, which is that of all layers. mixtures: those that were chosen, in order.
     """
 
     settings: Settings
@@ -55,6 +54,7 @@ class Sensitivity:
     mixtures: list[Mixture] = field(default_factory=list)
     runs: int = 0
     title: str = "Sensitivity of layers to formats"
+    _stem = "sensitivity"
     _study: Study | None = field(default=None, repr=False, compare=False)  # None of one that comes from a pickle
     _trade_off: list[Mixture] | None = field(default=None, repr=False)
 
@@ -70,8 +70,6 @@ class Sensitivity:
     def choose(self, *, bits: float | None = None, metric: float | None = None) -> Mixture:
         """The mixture of formats with the least sum of rises within a budget, measured.
 
-        Rises of layers are taken to add up, which they need not: ``predicted`` is what the metric would be then, ``measured`` what it is.
-
         Args:
             bits: of a weight, on average over all weights, by the formats' own figure: the mixture has the least sum of rises with at most these.
             metric: the largest sum of rises: the mixture has the fewest bits with at most it.
@@ -79,7 +77,7 @@ class Sensitivity:
         Raises:
             ValueError: both or none of them, a number that is not finite, a budget that no mixture fits, a layer that no format leaves finite; a
                 result that comes from a pickle.
-            ModuleNotFoundError: without scipy, which comes with ``pip install 'torch-dtypes[train]'``.
+            ModuleNotFoundError: without scipy.
         """
         if (bits is None) == (metric is None):
             raise ValueError(f"expected one of bits= and metric=, but got {'none' if bits is None else f'bits={bits!r} and metric={metric!r}'}")
@@ -143,22 +141,17 @@ class Sensitivity:
             raise ValueError(f"expected a budget of at least {least:.6g} {what}, but got {limit:g}")
         return {layer.name: names[j] for layer, j in zip(self.layers, columns, strict=True)}
 
-    def print(self, console=None) -> None:
-        """Prints the tables, and what they say in words."""
-        report.print_tables(self, console)
-
     def heatmap(self, width: str = "page"):
         """A matplotlib figure: layers by formats, coloured by the rise; darker is worse. ``width``: ``"page"``, or ``"column"`` of a paper."""
         return heatmap_figure(self, width)
 
-    def figures(self, width: str = "page") -> dict[str, object]:
-        """matplotlib figures by name: ``heatmap``, and ``tradeoff``: mean bits against the metric, for which mixtures are measured once, but of
-        a result from a pickle."""
-        return report.figures(self, width)
-
     def as_json(self) -> dict:
         """Plain data: every number that was measured."""
         return report.as_json(self)
+
+    def report(self, command: str | None = None) -> Report:
+        """The :class:`Report`, for whose trade-off mixtures are measured once, but of a result from a pickle."""
+        return report.report_of(self, command)
 
     def write(self, folder: str | os.PathLike, command: str | None = None) -> list[Path]:
         """Writes ``sensitivity.html`` (one file, without network), ``sensitivity.json``, tables as CSV, figures as PNG, SVG and PDF, and for each
@@ -168,10 +161,16 @@ class Sensitivity:
             OSError: they cannot be written.
             ModuleNotFoundError: without scipy, for the mixtures of the trade-off, or PyYAML.
         """
-        return report.write(self, folder, self.title, command)
+        if self._study is not None:
+            self.trade_off()
+        written = super().write(folder, command)
+        for m in self.mixtures:
+            written.insert(-2, Path(folder) / report.file_name(m))
+            write_text(written[-3], report.rules_text(self, m))
+        return written
 
     def _repr_html_(self) -> str:
-        return report.page(self, self.title, measure=False).fragment()  # looking at it runs nothing
+        return report.report_of(self, measure=False).fragment()  # looking at it runs nothing
 
     def __repr__(self) -> str:
         return f"<Sensitivity of {len(self.layers)} layers to {', '.join(self.settings.formats)}>"

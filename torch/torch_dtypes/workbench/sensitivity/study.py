@@ -199,17 +199,13 @@ def sensitivity(
         mixture = found.choose(bits=6)
         torch_dtypes.quantize_(model, mixture.rules, calibrate=mixture.scales)
 
-    The sensitivity of a layer l to a format f is metric(the network with l alone rounded to f) - metric(the network in float32). All formats are also
-    measured in all layers at once. ``choose`` finds the assignment of formats with the least sum of sensitivities within a mean number of bits a
-    weight, exactly, and measures it, since rises need not add up: errors of layers cancel, or make each other worse. A negative rise is what it is:
-    the layer is better rounded, on these data. Where metric or loss are NaN or infinite, the rise is infinite and the format never chosen there.
+    The sensitivity of a layer l to a format f is metric(the network with l alone rounded to f) - metric(the network in float32), infinite where they
+    or the loss are not finite. All formats are also measured in all layers at once. ``choose`` finds the assignment with the least sum of
+    sensitivities within a mean number of bits a weight, exactly, and measures it, since rises need not add up. docs/workbench.md says what they mean.
 
-    The model is as before afterwards: parameters, buffers, modes, hooks, and torch's random numbers. It runs in evaluation mode, without gradients,
-    as a copy that the result keeps. Layers that share a weight (a tied embedding and output layer) are one: they are rounded together, to one format,
-    and their weights count once; ``rises`` and ``formats`` have it by the name of the first, ``rules`` have them all. A pickle of the result has
-    what was measured, without model and data: ``choose`` first.
-
-    A format that draws (``"q43_stochastic"``) is measured in one draw, that of ``seed``: rises of it are a sample, whose spread other seeds show.
+    The model is as before afterwards, as are torch's random numbers. A copy, which the result keeps, runs in evaluation mode, without gradients.
+    Layers that share a weight (a tied embedding and output layer) are one: ``rises`` and ``formats`` have it by the name of the first, ``rules`` have
+    them all. A pickle of the result has what was measured, without model and data: ``choose`` first.
 
     Args:
         model: float32, on one device, without rules of ``quantize_``.
@@ -217,17 +213,16 @@ def sensitivity(
             arguments; several are ``(first, second, ..., targets)``. Integer targets are labels of classes.
         formats: what ``torch_dtypes.target`` takes: names, dtypes, blocks, integers. ``"float32"`` is one, of 32 bits.
         layers: which are rounded: module types, names, regular expressions over names or predicates, one or several, as ``quantize_``'s rules have
-            them. None: all linear and bilinear layers, convolutions, recurrent layers, attentions (a layer each, with its output projection) and
-            embeddings.
-        recipe: as ``torch-dtypes train`` has it, the rule of each layer: ``"ptq"`` rounds its weights and the activations that come in, integers with
-            a scale of each output channel, and of activations by calibration; ``"weights"`` its weights alone, with the same scales. Biases stay.
+            them. None: all linear and bilinear layers, convolutions, recurrent layers, attentions (each with its output projection) and embeddings.
+        recipe: ``"ptq"`` rounds a layer's weights and the activations that come in, integers with a scale of each output channel, and of activations
+            by calibration; ``"weights"`` its weights alone, with the same scales. Biases stay.
         metric: ``"loss"``; ``"accuracy"``, as the error rate in percent, of labels alone; ``"distance"`` of the outputs from float32's, relative, in
             the Euclidean norm, over all floating-point numbers of a dict or a tuple.
-        criterion: of an output, a dict or a tuple too, and its targets, a mean over them as one number, a 0-d tensor or a float; cross-entropy for
-            labels, else the mean squared error, where None.
+        criterion: of an output, a dict or a tuple too, and its targets, a mean over them as one number, a 0-d tensor or a float; None: cross-entropy
+            for labels, else the mean squared error.
         calibrate: batches for the scales of integers' activations, as ``quantize_`` takes them, or with as many inputs as ``data`` has; None: the
             first batches of ``data``, until there are 256 inputs.
-        seed: of stochastic formats: each run draws from it, 0 to 2^63 - 1.
+        seed: of stochastic formats: each run draws from it, 0 to 2^63 - 1, so that rises are a sample.
         on_run: called before each run with the stage's name and how many runs it has, or None.
         progress: whether standard error shows how far it is: a bar on a terminal or in a notebook, else a line for each stage. None: where a bar
             can be shown and there is no ``on_run``.
@@ -240,9 +235,7 @@ def sensitivity(
             format that a layer cannot be rounded to; a ``with rounding(...)`` block around it: a mode is said by formats' names.
         TypeError: a model in another dtype than float32, or arguments of other types.
 
-    Sources: sensitivities of layers and mixtures of precisions are those of HAWQ (Dong et al., arXiv 1905.03696), which estimates sensitivity by the
-    Hessian's largest eigenvalue, and of HAWQ-V3 (Yao et al., arXiv 2011.10680), which assigns bits by an integer linear programme. Ours is the
-    sensitivity: measured, without a Hessian, of any metric; and that the mixture is measured too.
+    Sources: HAWQ (Dong et al., arXiv 1905.03696), HAWQ-V3 (Yao et al., arXiv 2011.10680).
 
     Example::
 

@@ -11,11 +11,12 @@ import click
 from ..._arguments import expect_settings, mode_said, said
 from ...accumulation import policy_of_block
 from ...quantization.targets import FormatTarget, target
-from .cells import Settings
+from .cells import LATER, Settings
 from .command import sweep as command
 
 _OPTIONS = {option.name: option for option in command.params} | {"seed": next(o for o in command.params if o.name == "seeds")}
-_SETTINGS = {field.name for field in fields(Settings)} - {"weights", "weights_digest", "data_dir"} | {"seed", "jobs", "time_limit"}
+_NOT_HERE = {"weights", "weights_digest", "data_dir", *LATER}
+_SETTINGS = {field.name for field in fields(Settings)} - _NOT_HERE | {"seed", "jobs", "time_limit"}
 
 
 def several(value: object) -> tuple:

@@ -45,17 +45,14 @@ def sweep(
         print(found.to_markdown())
 
     A cell that crashes, raises or diverges loses itself alone, and its row says why. With ``out``, what is done is kept there, and the same
-    call goes on after any interruption. Each model, data set and seed is trained in float32 as well, for comparison; the recipes ``ptq`` and
-    ``weights`` share that training.
+    call goes on after any interruption. Each model, data set and seed is trained in float32 as well, for comparison.
 
     Args:
         format: names, as ``torch_dtypes.target`` takes them, whose spelling tables keep; or dtypes, formats and targets.
         rounding: modes of ``ROUNDING_MODES``, or Pychop's numbers; none: each format's own.
         accumulate: policies of ``torch_dtypes.accumulate`` by name, such as ``"chunked(32)"``. But for ``"machine"``, a network that would have a
             stock dtype throughout has this package's dtype of the same numbers, whose sums obey.
-        recipe: ``all``, ``master``, ``mixed``, ``qat``, ``ptq``, ``weights``, as ``torch-dtypes train`` has them.
-        model: ``lenet5``, ``cifarnet``, ``alexnet``, ``resnet18``, torchvision's by name, or ``"package.module:factory"``.
-        dataset: ``digits``, ``mnist``, ``fashion-mnist``, ``cifar10``, or ``"package.module:loader"``, which returns ``(train, test)``.
+        recipe, model, dataset: as ``torch-dtypes train`` has them; a data set of your own is ``"package.module:loader"``.
         seed: at least 0.
         out: a folder for outcomes; None: a temporary one.
         jobs: cells side by side, at least 1; with ``device="cuda"`` each takes the next of the machine's GPUs, in turn.
@@ -65,8 +62,8 @@ def sweep(
         weights: a file that training starts from; with ``epochs=0`` nothing is trained.
         data_dir: where the data sets' files are.
         progress: whether standard error shows how far it is: a line for each cell, and a bar on a terminal or in a notebook. None: there alone.
-        settings: ``epochs=7, batch_size=32, optimizer="adam", lr=, momentum=, eps=, schedule=, loss_scale=, master=, state=, image_size=,
-            train_samples=, test_samples=, threads=1, device="cpu"``, as the options of ``torch-dtypes train``.
+        settings: ``epochs=7, batch_size=32, optimizer="adam", lr=, momentum=, eps=, schedule=, loss_scale=, master=, state=, train_samples=,
+            test_samples=, threads=1, device="cpu"``, as the options of ``torch-dtypes train``.
 
     Returns:
         A :class:`Sweep`.

@@ -14,7 +14,7 @@ from ...formats import dtype as dtype_of
 from ...quantization.targets import FormatTarget, Target, target
 from ...tables.making import content_of
 from ...training.data import Dataset, load_dataset
-from ...training.recipes import AFTER, QUANTIZING, THROUGHOUT
+from ...training.recipes import AFTER, QUANTIZING, THROUGHOUT, RulesFile
 from ...training.records import Config
 from ...training.sources import own_data
 
@@ -28,6 +28,8 @@ class Settings:
         data_dir: the folder of the data sets' files as an absolute path, None where no set is read from files.
         threads: of each cell.
         device: ``cpu`` or ``cuda``, whose sums may differ in the last place.
+        rules: of the recipes that quantise layers: the path of a YAML file of rules, or None. rules_digest: as that of weights.
+        observe: formats, as ``Observed`` takes them, where rounding is counted in the last epoch, or None.
     """
 
     epochs: int = 7
@@ -40,7 +42,6 @@ class Settings:
     loss_scale: float | str | None = None
     master: str = "float32"
     state: str | None = None
-    image_size: int = 32
     weights: str | None = None
     weights_digest: str | None = None
     data_dir: str | None = None
@@ -48,6 +49,13 @@ class Settings:
     test_samples: int | None = None
     threads: int = 1
     device: str = "cpu"
+    rules: str | None = None
+    rules_digest: str | None = None
+    loss_dtype: str = "network"
+    observe: tuple[str, ...] | None = None
+
+
+LATER = {"rules": None, "rules_digest": None, "loss_dtype": "network", "observe": None}  # what train alone has
 
 
 @dataclass(frozen=True)
@@ -75,7 +83,13 @@ class Cell:
 
     def definition(self) -> dict[str, Any]:
         """The cell as plain data, from which ``of`` makes it again."""
-        return asdict(self)
+        made = asdict(self)
+        settings = made["settings"]
+        for name, default in LATER.items():
+            if settings[name] == default:
+                del settings[name]  # outcomes of before there was another keep their names
+        settings["image_size"] = 32  # it could be 224
+        return made
 
     @classmethod
     def of(cls, definition: dict[str, Any]) -> Cell:
@@ -84,17 +98,20 @@ class Cell:
         Raises:
             TypeError, KeyError: it is another thing's.
         """
-        return cls(**{**definition, "settings": Settings(**definition["settings"])})
+        settings = Settings(**{name: value for name, value in definition["settings"].items() if name != "image_size"})
+        if settings.observe is not None:
+            settings = replace(settings, observe=tuple(settings.observe))
+        return cls(**{**definition, "settings": settings})
 
     @functools.cached_property
     def key(self) -> str:
         """16 hexadecimal digits that its definition alone decides: the name of its file. Another definition has another."""
         definition = self.definition()
         settings = definition["settings"]
-        if settings["weights"] is not None:
-            settings["weights"] = None  # wherever it lies: the digest says what is in it
+        settings["weights"] = None  # wherever it lies: the digest says what is in it
+        settings.pop("rules", None)
         if settings["device"] == "cpu":
-            del settings["device"]  # outcomes of before there was another keep their names
+            del settings["device"]
         if self._is_carried:
             definition["carried"] = True  # a folder may have an outcome in the stock dtype, whose sums heeded no policy
         if table := content_of(self.format):
@@ -112,7 +129,7 @@ class Cell:
     @property
     def base(self) -> Cell:
         """The training in float32 that it is compared with, and that rounding after training begins with."""
-        settings = replace(self.settings, loss_scale=None, master="float32", state=None)
+        settings = replace(self.settings, loss_scale=None, master="float32", state=None, rules=None, rules_digest=None, loss_dtype="network")
         return replace(self, format="float32", rounding="nearest_even", accumulate="machine", recipe="all", settings=settings)
 
     @property
@@ -143,6 +160,11 @@ class Cell:
         return made
 
     @property
+    def has_rules(self) -> bool:
+        """Whether a file says the formats; ``format`` is its name then."""
+        return self.settings.rules is not None and self.recipe in QUANTIZING
+
+    @property
     def _is_carried(self) -> bool:
         """Whether a dtype of ours takes a stock one's place in the whole network, since a policy would not hold there: its sums are PyTorch's own."""
         return self.accumulate != "machine" and self.recipe in THROUGHOUT and self.target().stock is not None
@@ -152,11 +174,13 @@ class Cell:
         made = self.target()
         return self._is_carried or not isinstance(made, FormatTarget) or made.stock is None
 
-    def number(self) -> torch.dtype | Target:
-        """The dtype of ``target()`` where the network has it throughout, else the target.
+    def number(self) -> torch.dtype | Target | RulesFile:
+        """The dtype of ``target()`` where the network has it throughout, else the target, or what stands for a file of rules.
 
         bf16 is ``torch.bfloat16``, and the dtype of this package with its numbers, e8m7, under a policy.
         """
+        if self.has_rules:
+            return RulesFile(self.format)
         made = self.target()
         if self.recipe not in THROUGHOUT:
             return made
@@ -166,8 +190,8 @@ class Cell:
         """The training's."""
         s = self.settings
         return Config(
-            self.model, s.epochs, s.batch_size, s.optimizer, s.lr, s.momentum, s.device, s.image_size, s.eps, s.schedule, s.loss_scale, s.master,
-            s.state, None, s.weights, None if self.accumulate == "machine" else self.accumulate,
+            self.model, s.epochs, s.batch_size, s.optimizer, s.lr, s.momentum, s.device, s.eps, s.schedule, s.loss_scale, s.master,
+            s.state, s.rules, s.weights, None if self.accumulate == "machine" else self.accumulate, s.loss_dtype,
         )  # fmt: skip
 
     def data(self) -> Dataset:

@@ -4,7 +4,6 @@ import sys
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from ..._arguments import mode_written
 from ...quantization.targets import target
@@ -12,6 +11,7 @@ from ...training import options as check
 from ...training.combinations import Misfit
 from ...training.recipes import RECIPES
 from ..provenance import command_line
+from ..report import print_rows
 from . import grid
 from .display import Display
 from .files import place, read_config
@@ -162,7 +162,7 @@ def _cells(options):
         "epochs", "batch_size", "optimizer", "lr", "momentum", "weights", "data_dir", "train_samples", "test_samples", "threads", "device", *_SHARED
     )  # fmt: skip
     try:
-        settings = grid.settings_of(datasets=datasets, image_size=int(options["image_size"]), **{name: options[name] for name in names})
+        settings = grid.settings_of(datasets=datasets, **{name: options[name] for name in names})
         axes = grid.Axes(
             options["formats"], options["model"], datasets, options["roundings"], options["accumulates"], options["recipes"], options["seeds"]
         )
@@ -174,10 +174,7 @@ def _cells(options):
 
 def _list(console, cells):
     names = ("model", "dataset", "format", "rounding", "accumulate", "recipe", "seed")
-    rows = [[*names, "file"], *([*(str(getattr(cell, name)) for name in names), f"{cell.key}.json"] for cell in cells)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:  # whole, however narrow the terminal
-        console.print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+    print_rows(console, [*names, "file"], [[*(str(getattr(cell, name)) for name in names), f"{cell.key}.json"] for cell in cells])
     bases = len(grid.with_bases(cells)) - len(cells)
     console.print(f"{len(cells)} cell{'s' * (len(cells) != 1)}, and {bases} training{'s' * (bases != 1)} in float32 beside them.")
 
@@ -186,19 +183,8 @@ def _report(console, cells, guesses, out):
     from .store import Store
 
     store = Store(out)
-    every = grid.with_bases(cells)
-    found = Sweep(cells, {cell.key: result for cell in every if (result := store.read(cell)) is not None}, guesses)
-    for group in found.groups():
-        table = Table(title=group.title, title_justify="left", box=None, pad_edge=False, header_style="bold", title_style="bold")
-        for i, name in enumerate(["format", *group.roundings]):
-            table.add_column(name, justify="right" if i else "left")
-        for row in group.rows():
-            table.add_row(*row)
-        console.print()
-        console.print(table)
-        console.print(group.caption())
-    for label, reason in found.failures.items():
-        console.print(f"{label}: {reason}")
+    found = Sweep(cells, {cell.key: result for cell in grid.with_bases(cells) if (result := store.read(cell)) is not None}, guesses)
+    found.print(console)
     try:
         written = found.write(out, command_line())
     except OSError as error:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..progress import is_seen
+from ..progress import bar_on
 from .cells import Cell
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ class Watcher(contextlib.AbstractContextManager):
     def start(self, done: int, of: int) -> None:
         """Before the first cell: how many were done before."""
 
+    def told(self, cell: Cell, message: dict) -> None:
+        """A cell that runs here has come to a step or an epoch: a message as ``work`` gives it."""
+
     def cell(self, cell: Cell, result: dict) -> None:
         """A cell has ended, with this outcome."""
 
@@ -32,13 +36,7 @@ class Display(Watcher):
     """A bar with the time that is left, where somebody sees the console, and a line for each cell."""
 
     def __init__(self, console: Console) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-        self._console = console
-        self._bar = Progress(
-            TextColumn("cells"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-            console=console, transient=True, disable=not is_seen(console),
-        )  # fmt: skip
+        self._console, self._bar = console, bar_on(console)
         self._task, self._done, self._of = None, 0, 0
 
     def __enter__(self) -> Display:
@@ -54,11 +52,24 @@ class Display(Watcher):
         if done:
             self._said(f"{done} of {of} cells were done before.")
 
+    def told(self, cell: Cell, message: dict) -> None:
+        if "step" in message:
+            self._bar.update(self._task, description=f"{self.name(cell)}: step {message['step']}, loss {message['loss']:.4f}")
+
     def cell(self, cell: Cell, result: dict) -> None:
         self._done += 1
-        said = f"accuracy {result['accuracy']:.2f} %" if result["state"] == "done" else f"{result['state']}: {result['reason']}"
-        self._said(f"[{self._done}/{self._of}] {cell.label}: {said}")
+        for text in self.said(cell, result):
+            self._said(text)
         self._bar.update(self._task, advance=1)
+
+    def said(self, cell: Cell, result: dict) -> Iterator[str]:
+        """The lines on a cell that has ended."""
+        said = f"accuracy {result['accuracy']:.2f} %" if result["state"] == "done" else f"{result['state']}: {result['reason']}"
+        yield f"[{self._done}/{self._of}] {self.name(cell)}: {said}"
+
+    def name(self, cell: Cell) -> str:
+        """How a cell is called."""
+        return cell.label
 
     def interrupted(self) -> None:
         self._said("Interrupted: ending the cells that run.")

@@ -1,18 +1,21 @@
-"""How many cells run at once: side by side here through joblib, or over machines through Dask."""
+"""How cells run: side by side here through joblib, over machines through Dask, or one after the other on all ranks of a launcher together."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
+import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from ...training.ranks import Ranks
 from .cells import Cell
 from .processes import Server
 from .store import Store
-from .work import TRAINED, outcome
+from .work import TRAINED, outcome, work
 
 Done = tuple[Cell, dict]
 
@@ -22,10 +25,10 @@ _local = threading.local()
 class Joblib:
     """Cells side by side on this machine: a thread of joblib's for each, which waits for the cell's process."""
 
-    def __init__(self, store: Store, jobs: int, limit: int | None):
+    def __init__(self, store: Store, jobs: int, limit: int | None, told: Callable[[Cell, dict], None] = lambda cell, message: None):
         if importlib.util.find_spec("joblib") is None:
             raise ModuleNotFoundError("a sweep needs joblib, which is not installed: pip install 'torch-dtypes[train]'")
-        self.store, self.jobs, self.limit = store, jobs, limit
+        self.store, self.jobs, self.limit, self._told = store, jobs, limit, told
         self._servers: list[Server] = []
         self._lock = threading.Lock()
         self._closed = False
@@ -42,7 +45,8 @@ class Joblib:
         if (why := self.store.why_untrained(cell)) is not None:
             return _kept(self.store, cell, why)
         folder = self.store.running(cell)
-        result = self._server().run(cell, folder, self.store.trained(cell) if cell.is_after_training else None, self.limit)
+        base, told = self.store.trained(cell) if cell.is_after_training else None, functools.partial(self._told, cell)
+        result = self._server().run(cell, folder, base, self.limit, told)
         if not self._closed:  # of a cell that was interrupted nothing is known
             trained = folder / TRAINED
             self.store.write(cell, result, trained if trained.exists() else None)
@@ -126,6 +130,51 @@ class Dask:
         self._client.close()
 
 
+class Together:
+    """Cells one after the other, each by all ranks of a launcher like ``torchrun``, of which the first one has the store."""
+
+    def __init__(self, store: Store, ranks: Ranks, told: Callable[[Cell, dict], None], find_unused: bool = False):
+        self.store, self._ranks, self._told, self._find_unused = store, ranks, told, find_unused
+
+    def run(self, cells: Iterable[Cell]) -> Iterator[Done]:
+        """As ``Joblib.run``. Raises: KeyboardInterrupt, after the step in which it was pressed on one of them."""
+        ranks, store = self._ranks, self.store
+        with _Pressed() as stop:
+            for cell in cells:
+                folder = store.running(cell) if ranks.is_first else store.folder
+                options = {"told": functools.partial(self._told, cell), "should_stop": stop, "ranks": ranks, "find_unused": self._find_unused}
+                result = work(cell, folder, store.trained(cell), **options)
+                if result is None:
+                    raise KeyboardInterrupt
+                if ranks.is_first:
+                    store.write(cell, result, folder / TRAINED if (folder / TRAINED).exists() else None)
+                yield cell, result
+
+    def close(self) -> None:
+        """Nothing is left."""
+
+
+class _Pressed:
+    """Whether Ctrl-C was pressed, in a block; pressed again, it interrupts at once."""
+
+    def __init__(self) -> None:
+        self._pressed = False
+
+    def __enter__(self) -> _Pressed:
+        self._before = signal.signal(signal.SIGINT, self._press)
+        return self
+
+    def __exit__(self, *_) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _press(self, *_) -> None:
+        self._pressed = True
+        signal.signal(signal.SIGINT, self._before)
+
+    def __call__(self) -> bool:
+        return self._pressed
+
+
 def _kept(store: Store, cell: Cell, reason: str) -> Done:
     """A cell that cannot begin, with its outcome, which is kept."""
     result = outcome(cell, "failed", reason)
@@ -133,13 +182,16 @@ def _kept(store: Store, cell: Cell, reason: str) -> Done:
     return cell, result
 
 
-def run_all(engine: Joblib | Dask, cells: Iterable[Cell], on_cell: Callable[[Cell, dict], None], on_interrupt: Callable[[], None]) -> None:
-    """Does the cells of two rounds: first the trainings in float32 that are among them, then what may begin with these. ``on_interrupt`` is called
-    at Ctrl-C, before what runs is ended.
+def run_all(engine: Joblib | Dask | Together, cells: Iterable[Cell], on_cell: Callable[[Cell, dict], None], on_interrupt: Callable[[], None]) -> None:
+    """Does the cells: first the trainings in float32 that are among them, then what may begin with these; where one runs at a time, seed by seed.
+    ``on_interrupt`` is called at Ctrl-C, before what runs is ended.
     """
     cells = list(cells)
+    seeds = dict.fromkeys(cell.seed for cell in cells)
+    alone = isinstance(engine, Together) or (isinstance(engine, Joblib) and engine.jobs == 1)
+    rounds = [{seed} for seed in seeds] if alone else [set(seeds)]
     with contextlib.closing(engine), _told(on_interrupt):
-        for of_round in ([c for c in cells if c.is_base], [c for c in cells if not c.is_base]):
+        for of_round in ([c for c in cells if c.seed in some and c.is_base is base] for some in rounds for base in (True, False)):
             for cell, result in engine.run(of_round):
                 on_cell(cell, result)
 

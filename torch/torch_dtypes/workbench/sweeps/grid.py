@@ -47,19 +47,19 @@ def one_of(name: str, names: Sequence[str], what: str) -> str:
 
 
 def settings_of(
-    *, weights: str | os.PathLike | None = None, data_dir: str | os.PathLike = "data", datasets: Iterable[str] = (), **options
-) -> Settings:
+    *, weights: str | os.PathLike | None = None, rules: str | os.PathLike | None = None, data_dir: str | os.PathLike = "data",
+    datasets: Iterable[str] = (), **options,
+) -> Settings:  # fmt: skip
     """``Settings`` with what is in the files.
 
     Raises:
-        OSError: the weights cannot be read.
+        OSError: the weights or rules cannot be read.
     """
-    digest = None if weights is None else hashlib.sha256(Path(weights).read_bytes()).hexdigest()
+    for name, path in (("weights", weights), ("rules", rules)):
+        if path is not None:
+            options |= {name: os.path.abspath(path), f"{name}_digest": hashlib.sha256(Path(path).read_bytes()).hexdigest()}
     reads = any(name in DATASETS and name != "digits" for name in datasets)
-    return Settings(
-        weights=None if weights is None else os.path.abspath(weights), weights_digest=digest,
-        data_dir=os.path.abspath(data_dir) if reads else None, **options,
-    )  # fmt: skip
+    return Settings(data_dir=os.path.abspath(data_dir) if reads else None, **options)
 
 
 def cells_of(axes: Axes, settings: Settings) -> list[Cell]:
@@ -78,9 +78,6 @@ def cells_of(axes: Axes, settings: Settings) -> list[Cell]:
         raise Misfit(f"expected epochs of at least 1, but got 0: that is for weights from a file and the recipes {', '.join(AFTER)}", "epochs")
     if settings.weights is not None and len(axes.models) > 1:
         raise Misfit(f"expected one model, whose weights they are, but got {', '.join(axes.models)}", "weights")
-    if settings.image_size != 32 and (others := [name for name in axes.models if name != "alexnet"]):
-        message = f"expected image size 32 for {', '.join(others)}, but got {settings.image_size}; only alexnet takes 224"
-        raise Misfit(message, "image_size")
     for recipe in axes.recipes:
         one_of(recipe, tuple(RECIPES), "a recipe")
     check_settings(axes.recipes, **vars(settings))
@@ -143,7 +140,7 @@ def check(cells: Sequence[Cell], download: bool = False, progress: Callable[[str
     return seen
 
 
-def with_bases(cells: Sequence[Cell]) -> list[Cell]:
-    """The cells, and before them the trainings in float32 that they need and that are not among them."""
-    bases = {cell.base.key: cell.base for cell in cells}
+def with_bases(cells: Sequence[Cell], compared: bool = True) -> list[Cell]:
+    """The cells, and before them the trainings in float32 that they begin with, or are ``compared`` with, and that are not among them."""
+    bases = {cell.base.key: cell.base for cell in cells if compared or cell.is_after_training}
     return [*bases.values(), *(cell for cell in cells if cell.key not in bases)]

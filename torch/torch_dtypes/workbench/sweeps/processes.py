@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...tables.making import written_name
 from .cells import Cell
-from .work import LOG, OUTCOME, outcome
+from .work import LOG, OUTCOME, Told, outcome
 
 _LINES = 8
 _SERVER = __name__.rpartition(".")[0] + ".server"
@@ -24,12 +24,12 @@ class Server:
         self._number = number
         self._process: subprocess.Popen | None = None
 
-    def run(self, cell: Cell, folder: Path, base: Path | None, limit: int | None) -> dict:
+    def run(self, cell: Cell, folder: Path, base: Path | None, limit: int | None, told: Told = lambda message: None) -> dict:
         """Does a cell in a process of its own.
 
         Args:
             folder: for its files, which is there.
-            base: the file of its training in float32. limit: seconds, or None.
+            base: the file of its training in float32. limit: seconds, or None. told: as ``work`` takes it.
 
         Returns:
             Its outcome; of a process that was killed, with the reason and the last lines that it wrote.
@@ -37,7 +37,7 @@ class Server:
         (folder / OUTCOME).unlink(missing_ok=True)
         where = {"folder": str(folder), "base": None if base is None else str(base)}
         request = {"cell": cell.definition(), "format": written_name(cell.format), **where, "limit": limit, "number": self._number}
-        status = self._asked(json.dumps(request) + "\n")
+        status = self._asked(json.dumps(request) + "\n", told)
         if (folder / OUTCOME).exists():
             return json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
         try:
@@ -46,7 +46,7 @@ class Server:
             lines = []
         return outcome(cell, "failed", _reason(status, limit), lines)
 
-    def _asked(self, request: str) -> int | None:
+    def _asked(self, request: str, told: Told) -> int | None:
         if self._process is None or self._process.poll() is not None:
             path = os.pathsep.join(p or os.getcwd() for p in sys.path)  # a user's own networks are found as here
             self._process = subprocess.Popen(
@@ -56,9 +56,14 @@ class Server:
         try:
             self._process.stdin.write(request)
             self._process.stdin.flush()
-            return json.loads(self._process.stdout.readline() or "{}").get("status")
-        except (OSError, ValueError):
+        except OSError:
             return None
+        while (line := self._process.stdout.readline()).endswith("\n"):
+            message = json.loads(line)
+            if "status" in message:
+                return message["status"]
+            told(message)
+        return None
 
     def close(self) -> None:
         """Ends it, and the cell that runs."""

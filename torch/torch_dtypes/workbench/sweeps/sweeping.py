@@ -6,19 +6,19 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..drawing import save
+from ...training.ranks import ALONE, Ranks
 from ..folders import occupied, write_json, write_text
-from ..pages import Page
+from ..report import Report, Reported
 from . import tables
 from .cells import Cell
 from .display import Watcher
-from .engines import Dask, Joblib, run_all
+from .engines import Dask, Joblib, Together, run_all
 from .grid import with_bases
 from .heatmap import heatmap_figure
 from .store import Store
 
 
-class Sweep:
+class Sweep(Reported):
     """The results of a sweep. A notebook shows it as its report.
 
     Attributes:
@@ -66,11 +66,11 @@ class Sweep:
 
     def to_markdown(self, path: str | os.PathLike | None = None) -> str:
         """The tables in Markdown; written into a file, too, where one is named. Raises: OSError."""
-        return _written(tables.markdown_text(self.groups()), path)
+        return _written(self.report().markdown(), path)
 
     def to_latex(self, path: str | os.PathLike | None = None) -> str:
         """The tables in LaTeX (booktabs); written into a file, too, where one is named. Raises: OSError."""
-        return _written(tables.latex_text(self.groups()), path)
+        return _written(self.report().latex(), path)
 
     def to_json(self, path: str | os.PathLike | None = None) -> dict:
         """All of it as plain data: the rows, and the outcomes with their epochs; written into a file, too, where one is named. Raises: OSError."""
@@ -83,21 +83,16 @@ class Sweep:
         """A matplotlib figure: formats by rounding modes, coloured by the gap to float32. ``width``: ``"page"``, or ``"column"`` of a paper."""
         return heatmap_figure(self.groups(), width)
 
-    def page(self, command: str | None = None) -> Page:
-        """The report."""
-        page = Page("Sweep: " + ", ".join(dict.fromkeys(f"{c.model} on {c.dataset}" for c in self.cells)), command=command, seeds=self._seeds())
+    def report(self, command: str | None = None) -> Report:
+        """The :class:`Report`."""
+        title = "Sweep: " + ", ".join(dict.fromkeys(f"{c.model} on {c.dataset}" for c in self.cells))
+        made = Report(title, command=command, seeds=dict.fromkeys(cell.seed for cell in self.cells), data=self.to_json)
         done = sum(r["state"] == "done" for c in self.cells if (r := self.outcomes.get(c.key)))
-        page.text(f"{done} of {_counted(len(self.cells), 'cell')} {'is' if done == 1 else 'are'} done; {_settings(self.cells[0])}.")
-        page.figure(self.heatmap(), "Gap to float32 in points, by format and rounding mode; darker is worse, what failed is hatched.")
+        made.text(f"{done} of {_counted(len(self.cells), 'cell')} {'is' if done == 1 else 'are'} done; {_settings(self.cells[0])}.")
+        made.figure(self.heatmap, "Gap to float32 in points, by format and rounding mode; darker is worse, what failed is hatched.", "heatmap")
         for group in self.groups():
-            page.section(group.title).table(["format", *group.roundings], group.rows(), group.caption())
-        return page.strip(self.failures, "Failed or diverged")
-
-    def _seeds(self) -> list[int]:
-        return list(dict.fromkeys(cell.seed for cell in self.cells))
-
-    def _repr_html_(self) -> str:
-        return self.page().fragment()
+            made.section(group.title).table(["format", *group.roundings], group.rows(), group.caption(), note=group.note())
+        return made.strip(self.failures, "Failed or diverged")
 
     def __repr__(self) -> str:
         own = {cell.key: cell for cell in self.cells}
@@ -109,12 +104,11 @@ class Sweep:
 
     def write(self, folder: str | os.PathLike, command: str | None = None) -> list[Path]:
         """Writes results.csv, .json, .md and .tex, heatmap.png, .svg and .pdf, and report.html; returns the paths. Raises: OSError."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        paths = [folder / f"results.{ending}" for ending in ("csv", "json", "md", "tex")]
-        for path, to in zip(paths, (self.to_csv, self.to_json, self.to_markdown, self.to_latex), strict=True):
-            to(path)
-        return [*paths, *save(self.heatmap(), folder, "heatmap"), self.page(command).write(folder / "report.html")]
+        written = self.report(command).save(folder, data="results")
+        for ending, to in (("csv", self.to_csv), ("md", self.to_markdown), ("tex", self.to_latex)):
+            written.append(Path(folder) / f"results.{ending}")
+            to(written[-1])
+        return written
 
 
 def _counted(number: int, noun: str) -> str:
@@ -140,33 +134,40 @@ def _written(text: str, path: str | os.PathLike | None) -> str:
     return text
 
 
-def go(
-    cells: Sequence[Cell], out: str | os.PathLike, *, jobs: int = 1, time_limit: int | None = None, scheduler: str | None = None,
-    retry: bool = False, watcher: Watcher | None = None,
-) -> dict[str, dict]:  # fmt: skip
-    """Does what is not done yet, and returns all outcomes by key, also of what an interruption left; it goes on raising after it has tidied up.
+def go(cells: Sequence[Cell], out: str | os.PathLike, **options) -> dict[str, dict]:
+    """Does what is not done yet in a folder, which it makes. Returns, and takes, what ``go_through`` does.
 
     Raises:
-        BlockingIOError: another sweep is at work in the folder. OSError: it cannot be written.
+        BlockingIOError: another command is at work in the folder. OSError: it cannot be written.
     """
     store = Store(out)
-    store.open()
+    store.folder.mkdir(parents=True, exist_ok=True)
     with occupied(store.folder):
-        return _gone_through(store, cells, jobs, time_limit, scheduler, retry, watcher or Watcher())
+        return go_through(store, cells, **options)
 
 
-def _gone_through(store, cells, jobs, time_limit, scheduler, retry, watcher):
-    every = with_bases(cells)
-    outcomes = {cell.key: result for cell in every if (result := store.read(cell)) is not None}
+def go_through(
+    store: Store, cells: Sequence[Cell], *, jobs: int = 1, time_limit: int | None = None, scheduler: str | None = None, retry: bool = False,
+    watcher: Watcher | None = None, compared: bool = True, ranks: Ranks = ALONE, find_unused: bool = False,
+) -> dict[str, dict]:  # fmt: skip
+    """Does what is not done yet, and returns all outcomes by key, also of what an interruption left; it goes on raising after it has tidied up."""
+    every, watcher = with_bases(cells, compared), watcher or Watcher()
+    if ranks.is_first:
+        store.open()
+    outcomes = ranks.from_first({cell.key: result for cell in every if (result := store.read(cell)) is not None} if ranks.is_first else None)
     if retry:
         outcomes = {key: result for key, result in outcomes.items() if result["state"] != "failed"}
     waiting = [cell for cell in every if cell.key not in outcomes]
     # What begins with a training whose weights are gone needs that training again.
     needed = {cell.base.key for cell in waiting if cell.is_after_training}
-    waiting += [cell for cell in every if cell.key in needed and cell.key in outcomes and not store.is_ready(cell)]
+    gone = [cell for cell in every if cell.key in needed and cell.key in outcomes and ranks.is_first and not store.is_ready(cell)]
+    waiting += ranks.from_first(gone)
     watcher.start(len(every) - len(waiting), len(every))
     if waiting:
-        engine = Dask(store, scheduler, time_limit) if scheduler else Joblib(store, jobs, time_limit)
+        if ranks.size > 1:
+            engine = Together(store, ranks, watcher.told, find_unused)
+        else:
+            engine = Dask(store, scheduler, time_limit) if scheduler else Joblib(store, jobs, time_limit, watcher.told)
 
         def keep(cell: Cell, result: dict) -> None:
             outcomes[cell.key] = result

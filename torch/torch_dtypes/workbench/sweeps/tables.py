@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ...training.report import Stat
 from .cells import Cell
 
 COLUMNS = (
@@ -44,9 +44,7 @@ class Entry:
         of = len(self.accuracies) + len(self.reasons) + self.waiting
         parts = []
         if self.accuracies:
-            spread = f" ± {statistics.stdev(self.accuracies):.2f}" if len(self.accuracies) > 1 else ""
-            gap = f" ({signed(self.gap, 2)})" if self.gaps else ""
-            parts.append(f"{self.mean:.2f}{spread}{gap}")
+            parts.append(Stat.of(self.accuracies).text(2) + (f" ({signed(self.gap, 2)})" if self.gaps else ""))
         if self.reasons:
             parts.append(" and ".join(sorted(self.states)) + (f" {len(self.reasons)} of {of}" if len(self.reasons) < of else ""))
         if self.waiting:
@@ -81,6 +79,11 @@ class Group:
         """What the numbers are, in a sentence."""
         said = f"Test accuracy in percent; in parentheses its gap in points to float32's {self.baseline.text() or 'missing'}"
         return said + (f"; a guess has {self.guess:.1f}." if self.guess is not None else ".")
+
+    def note(self) -> str:
+        """Why cells failed or diverged."""
+        reasons = [f"{name} {rounding}: {why}" for (name, rounding), e in self.entries.items() for why in dict.fromkeys(e.reasons.values())]
+        return f"Failed or diverged: {'; '.join(reasons)}." if reasons else ""
 
     def rows(self) -> list[list[str]]:
         """A row for each format: its name, then a text for each rounding mode."""
@@ -148,50 +151,3 @@ def csv_text(rows: Sequence[dict]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
-
-
-def _reasons(group: Group) -> str:
-    failed = [f"{name} {rounding}: {reason}" for (name, rounding), e in group.entries.items() for reason in dict.fromkeys(e.reasons.values())]
-    return "; ".join(failed)
-
-
-def markdown_text(tables: Sequence[Group]) -> str:
-    """A table for each group, with the reasons of what failed beneath."""
-    parts = []
-    for group in tables:
-        lines = [f"**{_marked(group.title)}.** {group.caption()}", ""]
-        lines += [_line(["format", *group.roundings]), _line(["---"] * (1 + len(group.roundings)))]
-        lines += [_line(map(_marked, row)) for row in group.rows()]
-        lines += ["", *([f"Failed or diverged: {_marked(why)}."] if (why := _reasons(group)) else [])]
-        parts.append("\n".join(lines).rstrip() + "\n")
-    return "\n".join(parts)
-
-
-def _line(cells) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def _marked(text: str) -> str:
-    return re.sub(r"([|*<])", r"\\\1", text)
-
-
-_TEX = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-        "\\": r"\textbackslash{}", "±": r"$\pm$", "<": r"$<$", ">": r"$>$"}  # fmt: skip
-
-
-def _tex(text: str) -> str:
-    return "".join(_TEX.get(sign, sign) for sign in text)
-
-
-def latex_text(tables: Sequence[Group]) -> str:
-    """A ``table`` for each group, with the rules of the package booktabs."""
-    parts = []
-    for group in tables:
-        lines = [r"\begin{table}", r"\centering", rf"\caption{{{_tex(group.title)}. {_tex(group.caption())}}}"]
-        lines += [rf"\begin{{tabular}}{{l{'r' * len(group.roundings)}}}", r"\toprule"]
-        lines += [" & ".join(map(_tex, ["format", *group.roundings])) + r" \\", r"\midrule"]
-        lines += [" & ".join(map(_tex, row)) + r" \\" for row in group.rows()]
-        lines += [r"\bottomrule", r"\end{tabular}"]
-        lines += [rf"\par\footnotesize Failed or diverged: {_tex(why)}."] if (why := _reasons(group)) else []
-        parts.append("\n".join([*lines, r"\end{table}"]) + "\n")
-    return "\n".join(parts)

@@ -116,28 +116,36 @@ def _prepare(options):
 
 
 def _run(options, settings, config, data):
-    console = Console(soft_wrap=True, markup=False, emoji=False)
-    title = f"Numerical variability of {config.model} on {data.name}"
+    def study(stage):
+        if options["training"]:
+            program = Training(config, data, options["seed"])
+        else:
+            program = Inference(trained_network(config, data, options["seed"], stage), test_batches(data.test, config))
+        found = Study(program, settings, stage).go()
+        found.title = f"Numerical variability of {config.model} on {data.name}"
+        return found
+
+    run_study(config.model, options["out"], study)
+
+
+def run_study(model, out, study):
+    """Runs a study, which is called with the stages that it comes to, prints what it found and writes it into ``out``."""
+    console = Console(soft_wrap=True, markup=False, emoji=False, highlight=False)
     with stages(console) as stage:
         try:
-            if options["training"]:
-                program = Training(config, data, options["seed"])
-            else:
-                program = Inference(trained_network(config, data, options["seed"], stage), test_batches(data.test, config))
-            found = Study(program, settings, stage).go()
-        except (RuntimeError, ValueError) as error:  # no memory, an operator that the network calls
+            found = study(stage)
+        except (RuntimeError, ValueError) as error:  # no memory, an operator that the network calls, a format that a layer cannot be rounded to
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise click.ClickException(f"{config.model} failed: {reason}") from error
-    found.title = title
-    console.print(title, highlight=False)
-    console.print()
+            raise click.ClickException(f"{model} failed: {reason}") from error
+    console.print(f"{found.title}\n")
     found.print(Console(markup=False, emoji=False))
-    if options["out"]:
+    if out:
         try:
-            written = found.write(options["out"], command_line())
+            written = found.write(out, command_line())
         except OSError as error:
-            raise click.ClickException(f"cannot write into {options['out']}: {error.strerror}") from error
-        console.print(f"\nwritten: {written[-2]}, {written[-1]} and {len(written) - 2} tables and figures", highlight=False)
+            raise click.ClickException(f"cannot write into {out}: {error.strerror}") from error
+        named = [str(path) for path in written if path.suffix in (".html", ".json", ".yaml")]
+        console.print(f"\nwritten: {', '.join(named)} and {len(written) - len(named)} tables and figures")
 
 
 def trained_network(config, data, seed, stage):

@@ -92,12 +92,12 @@ def significant_digits(
     """How many digits of a result do not depend on rounding, from ``n`` runs of it under random rounding (``fuzzy``).
 
     With Z = X / reference - 1 of a result X: ``"nonparametric"``: -log2 |Z|, of the largest |Z| but for as many as the confidence allows, so that a
-    further result agrees to so many bits with ``probability``, at ``confidence``; nothing is assumed of the distribution. All n samples must agree
-    for a probability of ``(1 - confidence)^(1/n)``: 59 samples for 0.95 at 0.95. With fewer, that smaller probability is meant, and given back.
-    ``"classic"``: -log2 |deviation / mean|, Parker's estimate, which assumes a normal distribution for its meaning.
+    further result agrees to so many bits with ``probability``, at ``confidence``. All n samples must agree for a probability of ``(1 -
+    confidence)^(1/n)``: 59 samples for 0.95 at 0.95. With fewer, that smaller probability is meant, and given back. ``"classic"``: -log2 |deviation /
+    mean|, Parker's estimate, which assumes a normal distribution.
 
-    Results lie between 0 and ``digits`` bits: all samples equal, the mean too where it is 0, have all of them; a reference of 0 with samples that
-    differ has none. A sample that is not finite makes the result NaN, as does a reference that is not.
+    Results lie between 0 and ``digits`` bits: all samples equal have all of them, also at 0; a reference of 0 with samples that differ has none. A
+    sample or reference that is not finite makes the result NaN.
 
     Args:
         samples: n at least 2 results along the first dimension.
@@ -105,9 +105,6 @@ def significant_digits(
         method: ``"nonparametric"`` or ``"classic"`` (which has no reference).
         probability, confidence: between 0 and 1, exclusive.
         digits: of the format, in bits: float32's 24.
-
-    Returns:
-        :class:`Digits`.
 
     Raises:
         ValueError: fewer than two samples, an unknown method, a number out of its range, a reference of another shape.

@@ -27,11 +27,9 @@ class Outcome:
     Attributes:
         metrics: numbers by name.
         output: of the network for all inputs, float32, ``(N, ...)``; of one that returns several tensors, all their numbers in one dimension.
-        labels: the class of the largest output, for each input or each place of a map of labels; None where the targets are no labels, or the
-            output is not one tensor.
+        labels: the class of the largest output; None where the targets are no labels, or the output is not one tensor.
         activations: outputs of the modules that have none within them, by name, for the first inputs.
-        operations: how many operators the run computed under the block's arithmetic.
-        unseen: operators that it had to leave to stock float32, by name.
+        operations: how many operators the run computed under the block's arithmetic. unseen: those left to stock float32, by name.
     """
 
     metrics: dict[str, float]
@@ -139,7 +137,7 @@ class Training:
 
 def test_batches(split, config, size: int = 256) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """A data set's test examples as batches, as large and where ``config``, a ``training.records.Config``, says."""
-    batches = (split.batch(index, config.image_size) for index in torch.arange(len(split)).split(size))
+    batches = (split.batch(index) for index in torch.arange(len(split)).split(size))
     return [(inputs.to(config.device), targets.to(config.device)) for inputs, targets in batches]
 
 

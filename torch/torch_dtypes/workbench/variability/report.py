@@ -1,19 +1,16 @@
-"""How a study is shown: tables on a terminal, figures, a page, JSON and CSV."""
+"""How a study is shown: its report, its figures, and plain data."""
 
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..._arguments import mode_and_bits
 from ..._names import DRAWING_MODES
 from ..colours import GREY, PALETTE
-from ..drawing import new_figure, save
-from ..folders import write_csv, write_json
-from ..pages import Page
+from ..drawing import new_figure
+from ..report import Report
 
 if TYPE_CHECKING:
     from .study import Variability
@@ -95,28 +92,6 @@ def sentences(found: Variability) -> list[str]:
     return said
 
 
-def print_tables(found: Variability, console=None) -> None:
-    from rich.console import Console
-    from rich.measure import Measurement
-    from rich.table import Table
-
-    console = console or Console()
-    blocks = [(_METRICS, metric_rows(found)), (_LAYERS, layer_rows(found))] + ([(_PARTS, part_rows(found))] if found.parts else [])
-    for columns, rows in blocks:
-        table = Table(box=None, header_style="bold", pad_edge=False)
-        for i, name in enumerate(columns):
-            words = i == 0 or name == "kind"
-            widest = max(map(len, [*name.split(), *(() if words else (row[i] for row in rows))]))
-            # A number and a heading's word are whole, however narrow the terminal: names and headings of several words fold.
-            table.add_column(name, justify="left" if words else "right", overflow="fold", no_wrap=name == "metric", min_width=widest)
-        for row in rows:
-            table.add_row(*row)
-        console.print(table, width=max(console.width, Measurement.get(console, console.options, table).minimum), crop=False)
-        console.print()
-    for sentence in sentences(found):
-        console.print(sentence, highlight=False, markup=False)
-
-
 def layers_figure(found: Variability, width: str = "page"):
     """Digits of each module's activations: the median, and the range from the element in twenty with the fewest."""
     layers = [*found.layers, *([found.output] if found.output else [])]
@@ -171,13 +146,6 @@ def _most(found: Variability) -> float:
     return format_of(found.settings.format).significand_bits * math.log10(2)
 
 
-def figures(found: Variability, width: str = "page") -> dict[str, object]:
-    made = {"layers": layers_figure(found, width)}
-    if found.parts:
-        made["modules"] = parts_figure(found, width)
-    return made
-
-
 def as_json(found: Variability) -> dict:
     """Plain data; numbers that are not finite as strings, which JSON has."""
 
@@ -206,28 +174,17 @@ def as_json(found: Variability) -> dict:
     return plain(data)
 
 
-def page(found: Variability, title: str, command: str | None = None) -> Page:
-    made = Page(title, command=command, seeds=[found.settings.seed])
+def report_of(found: Variability, command: str | None = None) -> Report:
+    made = Report(found.title, command=command, seeds=[found.settings.seed], data=found.as_json)
     made.text(*sentences(found))
-    made.section("Results").table(_METRICS, metric_rows(found))
+    made.section("Results").table(_METRICS, metric_rows(found), name="metrics")
     made.section("Digits of activations")
-    made.figure(layers_figure(found), "Significant decimal digits of each module's activations; the dotted line is all that the format has.")
-    made.table(_LAYERS, layer_rows(found))
+    caption = "Significant decimal digits of each module's activations; the dotted line is all that the format has."
+    made.figure(lambda width: layers_figure(found, width), caption, "layers")
+    made.table(_LAYERS, layer_rows(found), name="layers", fold=True)
     if found.parts:
         made.section("Where the digits go")
-        made.figure(parts_figure(found), "Deviation with one module perturbed at a time; in another colour, those that the search found responsible.")
-        made.table(_PARTS, part_rows(found))
-    made.footnote(f"{found.runs} runs in all. Elements that are 0 in every run are not counted among a module's.")
-    return made
-
-
-def write(found: Variability, folder: str | os.PathLike, title: str, command: str | None = None) -> list[Path]:
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    written = [path for name, figure in figures(found).items() for path in save(figure, folder, name)]
-    tables = ("metrics", _METRICS, metric_rows(found)), ("layers", _LAYERS, layer_rows(found)), ("modules", _PARTS, part_rows(found))
-    for name, columns, rows in tables:
-        if rows:
-            written.append(write_csv(folder / f"{name}.csv", columns, rows))
-    write_json(folder / "variability.json", as_json(found))
-    return [*written, page(found, title, command).write(folder / "variability.html"), folder / "variability.json"]
+        caption = "Deviation with one module perturbed at a time; in another colour, those that the search found responsible."
+        made.figure(lambda width: parts_figure(found, width), caption, "modules")
+        made.table(_PARTS, part_rows(found), name="modules", fold=True)
+    return made.footnote(f"{found.runs} runs in all. Elements that are 0 in every run are not counted among a module's.")

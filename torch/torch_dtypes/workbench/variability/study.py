@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -16,6 +14,7 @@ from ..._arguments import boolean, expect_settings, mode_name, mode_said
 from ...fuzzing import fuzzy
 from ...quantization.targets import target
 from ..progress import OnRun, Shown
+from ..report import Report, Reported
 from . import report
 from .batches import check_metric
 from .delta import Search, responsible
@@ -80,7 +79,7 @@ class Part:
 
 
 @dataclass
-class Variability:
+class Variability(Reported):
     """What a study found; ``report.py`` shows it."""
 
     settings: Settings
@@ -99,28 +98,15 @@ class Variability:
     runs: int = 0
     title: str = "Numerical variability"
 
-    def print(self, console=None) -> None:
-        """Prints the tables, and what they say in words."""
-        report.print_tables(self, console)
+    _stem = "variability"
 
-    def figures(self, width: str = "page") -> dict[str, object]:
-        """matplotlib figures by name: ``layers``, and ``modules`` where they were perturbed one at a time; ``width``: ``"page"`` or ``"column"``."""
-        return report.figures(self, width)
+    def report(self, command: str | None = None) -> Report:
+        """The :class:`Report`."""
+        return report.report_of(self, command)
 
     def as_json(self) -> dict:
         """Plain data: every number of every run."""
         return report.as_json(self)
-
-    def write(self, folder: str | os.PathLike, command: str | None = None) -> list[Path]:
-        """Writes ``variability.html`` (one file, without network), ``variability.json``, the tables as CSV, the figures as PNG, SVG and PDF.
-
-        Raises:
-            OSError: they cannot be written.
-        """
-        return report.write(self, folder, self.title, command)
-
-    def _repr_html_(self) -> str:
-        return report.page(self, self.title).fragment()
 
 
 class Spread:
@@ -288,19 +274,12 @@ def variability(
         found.print()
         found.write("report")
 
-    The network runs twice in IEEE arithmetic (are its answers the same to the last bit?), ``repeats`` times under ``fuzzy``, then with one module
-    perturbed at a time, and with sets of modules until the smallest that are responsible are known (delta debugging). Parameters and the modes of
-    modules are as before afterwards; it runs in evaluation mode and without gradients.
+    The network runs twice in IEEE arithmetic, ``repeats`` times under ``fuzzy``, then with one module perturbed at a time, and with sets of modules
+    until the smallest that are responsible are known (delta debugging). It runs in evaluation mode, without gradients, and is as before afterwards.
 
     Args:
         model: float32, on the CPU, or on a GPU for which this package has kernels.
-        batches: ``(inputs, targets)`` on that device, kept in memory: a DataLoader or a list. Inputs are a tensor or a dict of keyword arguments;
-            several are ``(first, second, ..., targets)``. Integer targets are labels of classes.
-        criterion: of an output, a dict or a tuple too, and its targets, a mean over them as one number, a 0-d tensor or a float; cross-entropy for
-            labels, else the mean squared error, where None. The distance of outputs is of all floating-point numbers in them.
-        on_run: called before each run with the stage's name and how many runs it has, or None.
-        progress: whether standard error shows how far it is: a bar on a terminal or in a notebook, else a line for each stage. None: where a bar
-            can be shown and there is no ``on_run``.
+        batches, criterion, on_run, progress: as ``data`` and these of :func:`sensitivity`.
         settings: ``repeats`` (10, at least 2), ``mode``, ``format``, ``dot_products`` (those of ``fuzzy``), ``seed`` (0), ``probability``,
             ``confidence`` (0.95; those of ``significant_digits``), ``where`` (True: look for the modules), ``where_repeats`` (3 runs of each set),
             ``metric`` (``"distance"`` of the output from IEEE's, relative, in the Euclidean norm; ``"loss"``, ``"accuracy"``), ``tolerance``: a set
@@ -310,8 +289,8 @@ def variability(
         A :class:`Variability`: ``.metrics``, ``.layers``, ``.dice``, ``.parts``, ``.responsible``, ``.print()``, ``.write(folder)``.
 
     Raises:
-        ValueError, TypeError: settings, a model or batches that do not serve, before anything is run; a ``with rounding(...)`` block around it,
-            which would round what the model itself has in formats, and no float32 operation; a criterion that returns no one number.
+        ValueError, TypeError: settings, a model or batches that do not serve, before anything is run; a ``with rounding(...)`` block around it; a
+            criterion that returns no one number.
 
     Example::
 

@@ -1,0 +1,305 @@
+"""Reports: sentences, tables and figures of one result, on a terminal, as a page that needs no network, and as files."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .drawing import dark_variables, inline_svg, is_mapped, save
+from .folders import write_csv, write_json, write_text
+from .provenance import origin
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_NUMBER = re.compile(r"[-+−<>~]?\s*[\d.]")
+_LONG = 20  # characters; longer cells of several words may break
+_TEX = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+        "\\": r"\textbackslash{}", "±": r"$\pm$", "<": r"$<$", ">": r"$>$"}  # fmt: skip
+
+
+class Report:
+    """A report, filled from above to below::
+
+        report = Report("LeNet-5 on digits", command=command_line(), seeds=[0, 1, 2])
+        report.text("Accuracy on the test images.")
+        report.section("Gap to float32")
+        report.figure(figure, "Gap in points, with its 95 % interval.")
+        report.table(["dtype", "gap"], [["q43", "-0.12"]], colours={"q43": "#D55E00"})
+        report.footnote("One epoch is 45 steps.")
+        report.write("out/report.html")
+
+    Its page opens without a network (its own policy forbids the browser to load anything), follows the reader's choice of light or dark, fits a
+    narrow window, and prints. At its end stand the command, seeds, versions, machine and date. A notebook shows it without these.
+
+    Args:
+        title: of the page and its window.
+        command: the line that made it (``provenance.command_line()`` inside a command); None: no command did.
+        seeds: of random numbers; empty: none were drawn.
+        data: returns the plain data that ``save`` writes as JSON.
+    """
+
+    def __init__(self, title: str, *, command: str | None = None, seeds: Iterable[int] = (), data: Callable[[], object] | None = None):
+        self.title = title
+        self._origin, self._data = origin(command, seeds), data
+        self._parts: list[dict[str, Any]] = []
+        self._footnotes: list[str] = []
+
+    def section(self, heading: str, level: int = 2) -> Report:
+        """A heading; ``level`` 3 is one below a section's."""
+        return self._add(kind="heading", text=heading, level=level)
+
+    def text(self, *paragraphs: str) -> Report:
+        """Paragraphs of plain text."""
+        for paragraph in paragraphs:
+            self._add(kind="text", text=paragraph)
+        return self
+
+    def strip(self, entries: Mapping[str, str], heading: str) -> Report:
+        """What has no figures, with the reason for each: formats that failed. Nothing where there are none."""
+        return self._add(kind="strip", entries=dict(entries), heading=heading) if entries else self
+
+    def table(
+        self, columns: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "", *, name: str | None = None, note: str = "",
+        colours: Mapping[str, str] | None = None, dense: bool = False, fold: bool = False,
+    ) -> Report:  # fmt: skip
+        """A table, its columns of numbers to the right; a wide one scrolls by itself.
+
+        Args:
+            columns: their headings. rows: a cell for each column: text, a number (six significant digits) or None (empty).
+            caption: a sentence above it. note: one below it, in Markdown and LaTeX.
+            name: of its file of CSV; None: it has none.
+            colours: a colour for texts of the first column: a mark before them, as in the figures (``colours.colours(names)``).
+            dense: smaller type, for long tables of values. fold: its words break on a narrow terminal.
+
+        Raises:
+            ValueError: a row of another length.
+        """
+        texts = [[_cell(cell) for cell in row] for row in rows]
+        for row in texts:
+            if len(row) != len(columns):
+                raise ValueError(f"expected {len(columns)} cells in a row, {', '.join(columns)}, but got {len(row)}: {row}")
+        looks = {"kinds": kinds_of(columns, texts), "colours": dict(colours or {}), "dense": dense, "fold": fold}
+        return self._add(kind="table", columns=list(columns), rows=texts, caption=caption, name=name, note=note, **looks)
+
+    def figure(self, figure: object, caption: str | None = "", name: str | None = None) -> Report:
+        """A matplotlib figure, or a function that draws it by its width, as SVG.
+
+        Args:
+            caption: also says it to those who cannot see it; None: the page has no such figure.
+            name: of its files; None: it has none.
+        """
+        draw = figure if callable(figure) else lambda width: figure
+        return self._add(kind="figure", draw=draw, caption=caption, name=name)
+
+    def footnote(self, text: str) -> Report:
+        """A sentence at the end of the page; the same one is there once."""
+        if text not in self._footnotes:
+            self._footnotes.append(text)
+        return self
+
+    def _add(self, **part: Any) -> Report:
+        self._parts.append(part)
+        return self
+
+    # Ways to look at it
+
+    def print(self, console: Console | None = None) -> None:
+        """Prints it without its figures."""
+        from rich.console import Console
+
+        console = console or Console()
+        plain = {"highlight": False, "markup": False, "soft_wrap": not console.is_terminal}  # in a file nothing has to fit
+        for part in self._parts:
+            if part["kind"] == "heading":
+                console.print(f"\n{part['text']}", style="bold", **plain)
+            elif part["kind"] == "text":
+                console.print(part["text"], **plain)
+            elif part["kind"] == "strip":
+                for name, reason in part["entries"].items():
+                    console.print(f"{name}: {reason}", **plain)
+            elif part["kind"] == "table":
+                print_rows(console, part["columns"], part["rows"], fold=part["fold"])
+                if part["caption"]:
+                    console.print(part["caption"], **plain)
+        for note in self._footnotes:
+            console.print(note, **plain)
+
+    def html(self) -> str:
+        """The page's text."""
+        return self._render("page.html")
+
+    def fragment(self) -> str:
+        """What a notebook shows (``_repr_html_``): the page without its title and origin, its style kept to itself."""
+        return self._render("fragment.html")
+
+    _repr_html_ = fragment
+
+    def markdown(self) -> str:
+        """Its headings, sentences and tables in Markdown."""
+        blocks = []
+        for part in self._parts:
+            if part["kind"] == "heading":
+                blocks.append(f"{'#' * (part['level'] + 1)} {marked(part['text'])}")
+            elif part["kind"] == "text":
+                blocks.append(marked(part["text"]))
+            elif part["kind"] == "table":
+                cells = [[marked(cell) for cell in row] for row in part["rows"]]
+                blocks += [marked(part["caption"]), markdown_table(part["columns"], cells), marked(part["note"])]
+        return "\n\n".join(filter(None, blocks)) + "\n"
+
+    def latex(self) -> str:
+        """A ``table`` for each of its tables, with the rules of the package booktabs."""
+        parts, heading = [], self.title
+        for part in self._parts:
+            if part["kind"] == "heading":
+                heading = part["text"]
+            elif part["kind"] == "table":
+                head, *rows = (" & ".join(map(_tex, row)) + r" \\" for row in (part["columns"], *part["rows"]))
+                caption = _tex(f"{heading}. {part['caption']}")
+                lines = [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}"]
+                lines += [rf"\begin{{tabular}}{{l{'r' * (len(part['columns']) - 1)}}}", r"\toprule", head, r"\midrule", *rows]
+                lines += [r"\bottomrule", r"\end{tabular}", *([rf"\par\footnotesize {_tex(part['note'])}"] if part["note"] else [])]
+                parts.append("\n".join([*lines, r"\end{table}"]) + "\n")
+        return "\n".join(parts)
+
+    def figures(self, width: str = "page") -> dict[str, Any]:
+        """matplotlib figures by name; ``width``: ``"page"``, or ``"column"`` of a paper."""
+        return {part["name"]: part["draw"](width) for part in self._parts if part["kind"] == "figure" and part["name"]}
+
+    def write(self, path: str | os.PathLike) -> Path:
+        """Writes the page in one step, so that a reader never finds half of it; its folder is made where it is missing.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, self.html())
+        return path
+
+    def save(self, folder: str | os.PathLike, stem: str = "report", width: str = "page", data: str | None = None) -> list[Path]:
+        """Writes all files into a folder, made where it is missing: named figures as PNG, SVG and PDF, named tables as CSV, the page ``STEM.html``
+        and, where there are data, ``STEM.json``, or ``DATA.json``.
+
+        Returns:
+            The paths, page and data last.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        written = [path for name, figure in self.figures(width).items() for path in save(figure, folder, name)]
+        tables = (part for part in self._parts if part["kind"] == "table" and part["name"])
+        written += [write_csv(folder / f"{part['name']}.csv", part["columns"], part["rows"]) for part in tables]
+        written.append(self.write(folder / f"{stem}.html"))
+        if self._data is not None:
+            written.append(folder / f"{data or stem}.json")
+            write_json(written[-1], self._data())
+        return written
+
+    def _render(self, template: str) -> str:
+        import jinja2
+
+        drawn = []
+        for part in self._parts:
+            if part["kind"] == "figure" and part["caption"] is not None:
+                figure = part["draw"]("page")
+                part = {**part, "svg": inline_svg(figure, len(drawn)), "light": is_mapped(figure)}
+            drawn.append(part)
+        loader, layout = jinja2.PackageLoader("torch_dtypes.workbench"), {"trim_blocks": True, "lstrip_blocks": True}
+        environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, **layout)
+        return environment.get_template(template).render(
+            title=self.title, origin=self._origin, parts=drawn, footnotes=self._footnotes, dark=dark_variables()
+        )
+
+
+class Reported:
+    """A result that has a ``report``, and the ways to look at it that all of them share. A notebook shows it as its report."""
+
+    _stem = "report"
+
+    def report(self, command: str | None = None) -> Report:
+        """The :class:`Report`; ``command``: the line that made the result."""
+        raise NotImplementedError
+
+    def print(self, console: Console | None = None) -> None:
+        """Prints the tables, and what they say in words."""
+        self.report().print(console)
+
+    def figures(self, width: str = "page") -> dict[str, Any]:
+        """matplotlib figures by name; ``width``: ``"page"``, or ``"column"`` of a paper."""
+        return self.report().figures(width)
+
+    def write(self, folder: str | os.PathLike, command: str | None = None) -> list[Path]:
+        """Writes the page, which opens without a network, the data as JSON, the tables as CSV, the figures as PNG, SVG and PDF.
+
+        Returns:
+            The paths.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        return self.report(command).save(folder, self._stem)
+
+    def _repr_html_(self) -> str:
+        return self.report().fragment()
+
+
+def print_rows(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None, fold: bool = False) -> None:
+    """Prints a table. However narrow the terminal, its cells are whole; with ``fold``, numbers and the words of headings."""
+    from rich.measure import Measurement
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, header_style="bold", pad_edge=False)
+    for i, name in enumerate(columns):
+        cells = [row[i] for row in rows]
+        of_numbers = i > 0 and any(map(_NUMBER.match, cells))
+        widest = max(map(len, (*(name.split() if fold else [name]), *(cells if of_numbers or not fold else ()))))
+        table.add_column(name, justify="right" if of_numbers else "left", overflow="fold", no_wrap=not fold, min_width=widest)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    least = Measurement.get(console, console.options.update(width=10_000), table).minimum
+    if least > console.width:
+        table.width = least
+    console.print(table, crop=False)
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown; its cells are Markdown already."""
+    lines = (columns, ["---"] * len(columns), *rows)
+    return "\n".join(f"| {' | '.join(cells)} |" if cells[0] != "---" else f"|{'|'.join(cells)}|" for cells in lines)
+
+
+def marked(text: str) -> str:
+    """Plain text as Markdown."""
+    return re.sub(r"([|*<])", r"\\\1", text)
+
+
+def _tex(text: str) -> str:
+    return "".join(_TEX.get(sign, sign) for sign in text)
+
+
+def _cell(cell: object) -> str:
+    if cell is None:
+        return ""
+    if isinstance(cell, float):
+        return f"{cell:.6g}"
+    return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
+
+
+def kinds_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """For each column ``number``, which stands to the right, ``long``, of sentences, or ``word``."""
+    return [_kind([row[i] for row in rows], is_first=i == 0) for i in range(len(columns))]
+
+
+def _kind(cells: list[str], is_first: bool) -> str:
+    if not is_first and any(len(cell) > _LONG and " " in cell for cell in cells):
+        return "long"
+    filled = [cell for cell in cells if cell not in ("", "-")]
+    return "number" if filled and 2 * sum(bool(_NUMBER.match(cell)) for cell in filled) > len(filled) else "word"

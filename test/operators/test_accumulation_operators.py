@@ -74,7 +74,7 @@ def test_exact_operators_round_once(operator, name):
 
 @pytest.mark.parametrize("options", [{}, {"kahan": True}], ids=str)
 def test_format_in_other_operators_is_that_of_mm(options):
-    """Same sums in the same order: a batch's products alone, or (addbmm) one after the other."""
+    """Same sums in the same order: a batch's products alone, or (addbmm) one after the other. Others: test_accumulation_layouts.py."""
     spec, a, b, c = FORMATS["posit16es1"], some("posit16es1", 2, 3, 7), some("posit16es1", 2, 7, 4, seed=1), some("posit16es1", 3, 4, seed=2)
     starts = values_of(c, spec)
     dots = [lines(a[i], b[i], spec) for i in range(2)]
@@ -83,11 +83,6 @@ def test_format_in_other_operators_is_that_of_mm(options):
         assert_codes(torch.bmm(a, b), step_codes(dots[0] + dots[1], spec, **options), spec, "bmm")
         assert_codes(torch.baddbmm(c, a, b), step_codes(dots[0] + dots[1], spec, starts=starts * 2, **options), spec, "baddbmm")
         assert_codes(torch.addbmm(c, a, b), step_codes(joined, spec, starts=starts, **options), spec, "addbmm")
-        assert_codes(torch.mv(a[0], b[0, :, 1]), step_codes(dots[0][1::4], spec, **options), spec, "mv")
-        assert_codes(torch.addmv(c[:, 1], a[0], b[0, :, 1]), step_codes(dots[0][1::4], spec, starts=starts[1::4], **options), spec, "addmv")
-        assert_codes(torch.dot(a[0, 2], b[0, :, 3]), step_codes(dots[0][11:], spec, **options), spec, "dot")
-        assert_codes(F.linear(a[0], b[0].t(), c[1]), step_codes(dots[0], spec, starts=starts[4:8] * 3, **options), spec, "linear")
-        assert_codes(torch.einsum("bij,bjk->bik", a, b), step_codes(dots[0] + dots[1], spec, **options), spec, "einsum")
 
 
 def test_format_sums_in_the_order_of_the_index():

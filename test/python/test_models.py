@@ -1,7 +1,6 @@
 """Whole networks and optimizers in a number format: every parameter, buffer, gradient and state tensor is of the dtype."""
 
 import copy
-import io
 import warnings
 
 import pytest
@@ -252,45 +251,6 @@ def test_gradients_convert_with_the_module(dtype):
     model.float()
     for p in model.parameters():
         assert p.dtype is p.grad.dtype is torch.float32
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", ["lenet5", "cifarnet", "resnet18"])
-def test_state_dict_round_trip_and_deepcopy(networks, name, dtype):
-    model = copy.deepcopy(networks[name]).to(dtype)
-    state = model.state_dict()
-    for t in state.values():
-        expect_tensor(t, dtype if t.is_floating_point() else torch.int64)
-    fresh = build_model(name, NETWORKS[name]).to(dtype)
-    assert str(fresh.load_state_dict(state)) == "<All keys matched successfully>"
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    loaded = build_model(name, NETWORKS[name])
-    loaded.load_state_dict(torch.load(file), assign=True)
-    copied = copy.deepcopy(model)
-    for other in (fresh, loaded, copied):
-        expect_model(other, dtype)
-        for a, b in zip(model.parameters(), other.parameters(), strict=True):
-            assert torch.equal(codes(a), codes(b)) and a.data_ptr() != b.data_ptr()
-    stock = build_model(name, NETWORKS[name])
-    stock.load_state_dict(state)  # into float32: the values
-    expect_model(stock, torch.float32)
-    assert all(torch.equal(a.float(), b) for a, b in zip(model.parameters(), stock.parameters(), strict=True))
-
-
-def test_conversion_keeps_the_parameter_objects():
-    model = nn.Linear(3, 2)
-    parameters = list(model.parameters())
-    optim = torch.optim.SGD(parameters, 0.5)
-    model.to(torch.posit16es2)
-    assert all(a is b for a, b in zip(parameters, model.parameters(), strict=True))
-    model(torch.ones(1, 3, dtype=torch.posit16es2)).sum().backward()
-    before = model.weight.tolist()
-    optim.step()
-    assert model.weight.tolist() != before
-    model.float()
-    assert all(a is b for a, b in zip(parameters, model.parameters(), strict=True)) and model.weight.dtype is torch.float32
 
 
 def test_tied_and_lazy_parameters():

@@ -9,8 +9,6 @@ from rationals import Fraction
 import torch_dtypes
 from torch_dtypes import _C
 
-pytestmark = pytest.mark.own_process
-
 STOCHASTIC, UP_DOWN = "e8m23_stochastic", "e8m23_up_down"
 OPERATIONS = {"add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y, "div": lambda x, y: x / y}
 LAST = Fraction(1, 2**149)

@@ -16,8 +16,6 @@ from test_codec import float32_inputs, same_values, tensor
 import torch_dtypes
 from torch_dtypes import _C
 
-pytestmark = pytest.mark.own_process
-
 ALL_MODES = torch_dtypes.ROUNDING_MODES
 OWN_NAMES = {parameters: own for own, parameters in OTHER_NAMES.items()}
 

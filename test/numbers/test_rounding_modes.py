@@ -18,8 +18,6 @@ from spec_formats import format_of
 import torch_dtypes
 from torch_dtypes import _C
 
-pytestmark = pytest.mark.own_process
-
 ROOT = Path(__file__).resolve().parents[2]
 every_mode = pytest.mark.parametrize("mode", MODES)
 NUMBERED = {1: "nearest_even", 2: "up", 3: "down", 4: "toward_zero", 5: "stochastic", 6: "stochastic_equal", 7: "nearest_zero", 8: "nearest_away",

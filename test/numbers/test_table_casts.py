@@ -20,7 +20,7 @@ from vector_units import capabilities
 from torch_dtypes import _C
 from torch_dtypes.tables import making
 
-pytestmark = [pytest.mark.own_process, pytest.mark.usefixtures("one_thread")]
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 rng = np.random.default_rng(5)
 CROWDED = {  # more values than the buckets of a search tell apart, or hardly

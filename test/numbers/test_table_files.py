@@ -12,8 +12,6 @@ from conftest import codes_of
 import torch_dtypes
 from torch_dtypes.tables import making
 
-pytestmark = pytest.mark.own_process
-
 
 def test_names_and_files():
     made = torch_dtypes.table_format([0.0, 1.0, -1.0, 0.1])

@@ -3,7 +3,6 @@
 import itertools
 import math
 
-import pytest
 from oracle import MODES
 from oracle_tables import of_definition
 from oracle_vectors import FLAGS, exact
@@ -13,8 +12,6 @@ from read_vectors import made, read
 import torch_dtypes
 from torch_dtypes.tables import making
 from torch_dtypes.tables.floats import TabledFloat
-
-pytestmark = pytest.mark.own_process
 
 TABLES = {
     "nf4": None, "hif8": None, "e8m0": None, "takum8_linear": None, "takum8_log": None, "lns3_3": None, "posit8es2_regime3": None,

@@ -18,8 +18,6 @@ from torch_dtypes import _C
 from torch_dtypes.tables import making, tapered
 from torch_dtypes.tables.floats import TabledFloat
 
-pytestmark = pytest.mark.own_process
-
 NAMED = ["nf4", "sf4", "hif8", "e8m0", "takum8_linear", "takum8_log", "takum6_linear", "lns3_3", "lns2_1", "posit8es2_regime3"]
 OWN = {
     "unordered": making.define([3.0, -1.5, 0.0, 7.25, -(2.0**-30), 1e6, 0.1], ties="zero"),

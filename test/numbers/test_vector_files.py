@@ -3,8 +3,6 @@
 import pytest
 from read_vectors import made, read, run
 
-pytestmark = pytest.mark.own_process
-
 
 def test_a_seed_draws_the_same_and_a_smaller_count_its_beginning(tmp_path):
     def rows(*arguments):

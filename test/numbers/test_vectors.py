@@ -15,8 +15,6 @@ import torch_dtypes
 from torch_dtypes import _C
 from torch_dtypes.workbench.vectors.making import Job
 
-pytestmark = pytest.mark.own_process
-
 SPECS = [
     posit(8, 1), posit(8, 2, underflow="zero"), posit(16, 2), posit(32, 2), binary(4, 3), binary(5, 10), binary(4, 3, specials="fn"),
     binary(4, 3, specials="fn", overflow="saturate"), binary(2, 1, specials="none"), binary(5, 2, specials="fnuz"), binary(3, 0, specials="fn"),

@@ -5,6 +5,7 @@
 import io
 import math
 import pickle
+import shutil
 import warnings
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +19,7 @@ from oracle_tables import DETERMINISTIC
 from oracle_vectors import root_of
 from rationals import Fraction
 from same_codecs import assert_same_codecs
-from test_codec import codec  # noqa: F401 (a fixture)
+from test_codec import codec, compile_headers  # noqa: F401 (a fixture)
 
 import torch_dtypes
 from torch_dtypes import _C
@@ -135,6 +136,14 @@ def test_short_ones_agree_with_the_tables(row):
     zero, huge = torch.tensor([0.0, 1e308], dtype=torch.float64)
     x = torch.cat([values, middles, middles.nextafter(zero), middles.nextafter(huge), values * 1.0001])
     assert_same_codecs(wide, torch_dtypes.format_of(row.name()), x)
+
+
+def test_headers_encode_logarithmic_takums_as_the_package_does():
+    """The package's codes are those of the definition (test_log_takums.py)."""
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
+    fmt, x = torch_dtypes.format_of("takum24_log"), torch.from_numpy(sample(Row(24))[0])
+    assert torch.equal(compile_headers().encode(fmt, x), _C.encode_exact(fmt, x))
 
 
 # ---- operators ----

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -104,20 +105,21 @@ def test_a_cell_that_was_stopped_goes_on(name, stop, tmp_path):
 
 @pytest.mark.parametrize("resume", [(), ("--resume",)])
 def test_ctrl_c_keeps_what_was_reached_and_the_same_command_goes_on(resume, tmp_path):
-    options = "train --epochs 2 --train-samples 320 --test-samples 40 --threads 1 --dtype q52 --recipe master".split()
+    options = "train --epochs 12 --train-samples 320 --test-samples 40 --threads 1 --dtype q52 --recipe master".split()
     whole = command(*options, "--out", tmp_path / "whole")
     assert whole.exit_code == 0
     words = [sys.executable, "-u", "-m", "torch_dtypes", *options, "--out", str(tmp_path / "cut")]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     said = ""
-    while "q52 master seed 0 epoch 1/2" not in said:
+    while "q52 master seed 0 epoch 1/12" not in said:
         line = process.stdout.readline()
         assert line, said
         said += line
     process.send_signal(signal.SIGINT)
     said += process.communicate(timeout=240)[0]
     assert process.returncode == 130, said
-    assert "Interrupted: q52 master seed 0; the same command goes on in epoch 2." in said and "float32" in said and "Traceback" not in said
+    assert re.search(r"Interrupted: q52 master seed 0; the same command goes on in epoch \d+\.", said), said
+    assert "float32" in said and "Traceback" not in said
     assert len(json.loads((tmp_path / "cut" / "results.json").read_text())["runs"]) == 1
     (checkpoint,) = (tmp_path / "cut" / "running").glob("*/checkpoint.pt")
     assert torch.load(checkpoint, weights_only=True)["batch"] > 0, "it was stopped after a step"
@@ -181,16 +183,14 @@ def data():
 def test_a_run_that_crashes_is_a_failed_row_and_the_same_command_does_it_again(tmp_path, monkeypatch):
     (tmp_path / "crashing.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
-    options = "train --epochs 1 --model crashing:Crashing --data crashing:data --dtype q52 --dtype q43 --threads 1 --out".split()
+    options = "train --epochs 1 --model crashing:Crashing --data crashing:data --threads 1 --dtype q52".split()
     for _ in range(2):
-        result = command(*options, tmp_path / "out")
+        result = command(*options, "--dtype", "q43", "--out", tmp_path / "out")
         assert result.exit_code == 0, result.output
         assert "q52 seed 0: failed: its process was ended by SIGSEGV, a crash in compiled code" in result.output
     assert "2 runs were done before." in result.output and "q52 failed with 1 of 1 seeds: its process was ended" in result.output
     runs = {run["dtype"]: run for run in json.loads((tmp_path / "out" / "results.json").read_text())["runs"]}
     assert runs["q52"]["failure"].startswith("its process was ended") and runs["q43"]["failure"] is None and runs["q43"]["epochs"]
     assert "SIGSEGV" in (tmp_path / "out" / "report.html").read_text()
-    alone = [word for word in options[:-1] if word != "q43"]
-    alone.remove("--dtype")
-    result = command(*alone, "--no-baseline")
+    result = command(*options, "--no-baseline")
     assert result.exit_code == 1 and "Error: every run has failed" in result.output

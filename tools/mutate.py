@@ -60,17 +60,6 @@ MUTATIONS = [  # what, file, old text, new text
     ("bounded posit: a decoded run beyond its length", EXACT, "ends ? equal : f.regime_max", "equal"),
     ("bounded posit: the last binade is beyond", "formats/NumberFormat.h", "<< exp_bits) - 1;", "<< exp_bits) - 2;"),
     ("bounded posit: the first binade", "formats/NumberFormat.h", "return -(regime_max << exp_bits);", "return 1 - (regime_max << exp_bits);"),
-    ("log takum: product a binade low", TAKUM, "return {top, a.exponent + b.exponent + 1};", "return {top, a.exponent + b.exponent};"),
-    ("log takum: product without a part", TAKUM, " + high(other) + high(middle);", " + high(middle);"),
-    ("log takum: series of one sign", TAKUM, "negative && n % 2 ? sum - term : sum + term", "sum + term"),
-    ("log takum: cut, not rounded", TAKUM, " + static_cast<uint64_t>(x.magnitude >> (cut - 1) & 1)", ""),
-    ("log takum: the guess where it is above", TAKUM, "(code > f.max_code() || is_above(code))) --code;", "code > f.max_code()) --code;"),
-    ("log takum: the guess where it is below", TAKUM, "while (code < f.max_code() && !is_above(code + 1)) ++code;", ""),
-    ("log takum: boundary of a value's digits", TAKUM, "2 * code + 1, kLogTakumBits + 1)", "2 * code + 1, kLogTakumBits)"),
-    ("log takum: ties below the boundary", TAKUM, "(side >= 0 ? uint64_t{1} << 63 : 0)", "(side > 0 ? uint64_t{1} << 63 : 0)"),
-    ("log takum: no ties", TAKUM, "(side != 0 ? uint64_t{1} << 62 : 0)", "uint64_t{1} << 62"),
-    ("log takum: values are inexact", TAKUM, "if (compare(lower, u) == 0) return cut;", ""),
-    ("log takum: stochastic by the boundary", TAKUM, "if (f.rounding == Rounding::Stochastic) {", "if (false) {"),
     ("fast: sticky bit dropped", ENCODE, "| (mask_nonzero<T>(lost) & 1)", ""),
     ("fast: tie away", ENCODE, "return (ones >> 1) + odd;", "return (ones >> 1) + 1;"),
     ("fast: tie to zero goes away", ENCODE, "(ones & 1 & away)", "(ones & 1)"),
@@ -235,8 +224,8 @@ int main() {
         f.infinity = Infinity(over);
       }
       f.rounding = Rounding(mode);
-    } else if (std::sscanf(line, "T %d %d %d", &kind, &width, &mode) == 3) {
-      f = takum_format(width, kind != 0);
+    } else if (std::sscanf(line, "T %d %d", &width, &mode) == 2) {
+      f = takum_format(width);
       f.rounding = Rounding(mode);
     } else if (std::sscanf(line, "B %d %d %d %d", &width, &e, &m, &mode) == 4) {
       f = bounded_posit_format(width, e, m);
@@ -247,11 +236,6 @@ int main() {
       Format nearest = f;
       nearest.rounding = Rounding::NearestEven;
       see(encode(nearest, unpack(back)), code, "tapered decode", back);
-    } else if (std::sscanf(line, "P %d %llx %llx %llx %d", &width, &bits, &word, &code, &mode) == 5) { // a power of e, to 2^-110
-      const WideNumber x = TakumPowers::get().of(width, bits);
-      const unsigned __int128 expected = static_cast<unsigned __int128>(word) << 64 | code;
-      const unsigned __int128 off = x.magnitude > expected ? x.magnitude - expected : expected - x.magnitude;
-      see(x.exponent == mode && off >> 17 == 0, true, "power of e", width);
     } else if (std::sscanf(line, "H %llx %llx", &code, &bits) == 2) {
       see(double_bits(to_double(decode(f, code))), bits, "tapered decode", double_from_bits(bits));
     } else if (std::sscanf(line, "E %llx %llx", &bits, &code) == 2) {

@@ -56,7 +56,7 @@ class Decoder {
       case Kind::Fixed: new (&fixed_) FixedDecoder<T>(f); break;
       case Kind::Float: new (&float_) FloatDecoder<T>(f); break;
       case Kind::Table:
-      case Kind::Takum: // logarithmic ones are refused before
+      case Kind::Takum:
       case Kind::BoundedPosit: new (&any_) Format(on_device(f)); break;
     }
   }

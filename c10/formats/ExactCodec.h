@@ -96,9 +96,6 @@ TD_HOST_DEVICE inline uint64_t encode_posit(const Format& f, const Unpacked& u, 
 //      follows. All bits that are cut off are the fraction's, so probabilities go by the value.
 //   2. What is not 0 becomes neither 0 nor NaR.
 TD_HOST_DEVICE inline Cut cut_takum(const Format& f, const Unpacked& u) {
-#ifndef __CUDA_ARCH__
-  if (f.is_logarithmic()) return cut_log_takum(f, u);
-#endif
   const TakumHead head = takum_head(u.exponent);
   return cut(static_cast<unsigned __int128>(head.string) << 63 | (u.significand & ~(uint64_t{1} << 63)), 63 - (f.bits - 5 - head.r), u.sticky);
 }
@@ -219,14 +216,6 @@ TD_HOST_DEVICE inline Unpacked decode_posit(const Format& f, uint64_t code) {
 TD_HOST_DEVICE inline Unpacked decode_takum(const Format& f, uint64_t code) {
   Unpacked u = tapered_sign(f, code);
   if (u.cls != Class::Finite) return u;
-#ifndef __CUDA_ARCH__
-  if (f.is_logarithmic()) {
-    const bool negative = u.negative;
-    u = log_takum(f.bits, code, kLogTakumBits);
-    u.negative = negative;
-    return u;
-  }
-#endif
   const TakumFields s = takum_fields(f.bits, code);
   u.exponent = s.c;
   u.significand = uint64_t{1} << 63 | s.fraction << (63 - s.fraction_bits);

@@ -133,7 +133,6 @@ struct Format {
   Overflow overflow{Overflow::Ieee};
   Underflow underflow{Underflow::Minpos};
   Infinity infinity{Infinity::Nan};
-  bool linear{true};     // false: logarithmic takums
   uint8_t regime_max{0}; // bounded posits: the longest regime, which no bit ends
   bool is_signed{true};  // false: fixed point without a sign
   bool symmetric{false}; // fixed point: the most negative number is the largest one's negative, and the code below it is not used
@@ -146,7 +145,6 @@ struct Format {
 
   TD_METHOD bool is_posit() const { return kind == Kind::Posit; }
   TD_METHOD bool is_takum() const { return kind == Kind::Takum; }
-  TD_METHOD bool is_logarithmic() const { return is_takum() && !linear; }
   TD_METHOD bool is_bounded_posit() const { return kind == Kind::BoundedPosit; }
   // Two's complement strings of bits with one zero and NaR, and fractions of several lengths.
   TD_METHOD bool is_tapered() const { return is_posit() || only_exact_codec(); }
@@ -202,7 +200,7 @@ struct Format {
   TD_METHOD int max_exponent() const {
     if (is_table()) return table->max_exponent;
     if (is_posit()) return (bits - 2) << exp_bits;
-    if (is_takum()) return linear ? 254 : 183; // e^127.5
+    if (is_takum()) return 254;
     if (is_bounded_posit()) return (regime_max << exp_bits) - 1;
     if (is_fixed()) return exp_bits - 1;
     return int(max_code() >> man_bits) - bias;
@@ -211,20 +209,19 @@ struct Format {
   // posits: that of minpos.
   TD_METHOD int min_exponent() const {
     if (is_table()) return table->min_exponent;
-    if (is_takum()) return linear ? -255 : -184;
+    if (is_takum()) return -255;
     if (is_bounded_posit()) return -(regime_max << exp_bits);
     return is_posit() ? -max_exponent() : is_fixed() ? -man_bits : 1 - bias;
   }
   // The power of two of which every finite value is a multiple.
   TD_METHOD int lsb_exponent() const {
     if (is_table()) return table->lsb_exponent;
-    if (is_takum()) return min_exponent() - (linear ? bits - 12 : significand_bits() - 1); // the shortest fraction
+    if (is_takum()) return min_exponent() - (bits - 12); // the shortest fraction
     if (is_bounded_posit()) return min_exponent() - (bits - 1 - regime_max > exp_bits ? bits - 1 - regime_max - exp_bits : 0);
     return kind == Kind::Float ? min_exponent() - man_bits : min_exponent();
   }
   TD_METHOD int significand_bits() const {
     if (is_table()) return table->significand_bits;
-    if (is_logarithmic()) return 51;
     return is_fixed() ? exp_bits + man_bits : man_bits + 1;
   }
 
@@ -270,10 +267,9 @@ TD_HOST_DEVICE constexpr Format bounded_posit_format(int bits, int es, int regim
   return f;
 }
 
-// Takums of 12 bits and more, whose strings end in a fraction of at least no bits.
-TD_HOST_DEVICE constexpr Format takum_format(int bits, bool linear) {
+// Linear takums of 12 bits and more, whose strings end in a fraction of at least no bits.
+TD_HOST_DEVICE constexpr Format takum_format(int bits) {
   Format f;
-  f.linear = linear;
   f.kind = Kind::Takum;
   f.bits = uint8_t(bits);
   f.man_bits = uint8_t(bits - 5);

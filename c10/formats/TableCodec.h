@@ -53,6 +53,14 @@ TD_HOST_DEVICE inline Unpacked distance(Unpacked a, Unpacked b) {
   return u;
 }
 
+// Whether u is v on a table's logarithms (ValueTable.h): |u - v| < 2^(kLogReach + v's exponent).
+inline constexpr int kLogReach = -47;
+TD_HOST_DEVICE inline bool is_near(const Unpacked& u, const Unpacked& v) {
+  if (u.cls != Class::Finite || v.cls != Class::Finite || u.negative != v.negative) return false;
+  const bool same = u.exponent == v.exponent && u.significand == v.significand; // to 64 bits, of which distance() makes nothing
+  return same || distance(u, v).exponent < v.exponent + kLogReach;
+}
+
 // part / whole as a fraction of 2^-64, part < whole.
 TD_HOST_DEVICE inline Cut proportion(const Unpacked& part, const Unpacked& whole) {
   using Wide = unsigned __int128;
@@ -98,6 +106,11 @@ TD_HOST_DEVICE inline uint64_t encode_table(const Format& f, Unpacked u, uint64_
     if (compare(unpack(t.values[middle]), u) <= 0) first = middle;
     else last = middle - 1;
   }
+  if (t.on_logarithms) {
+    for (int64_t rank = last; rank <= last + 1; ++rank) {
+      if (rank >= 0 && rank < t.size && is_near(u, unpack(t.values[rank]))) first = rank, u = unpack(t.values[rank]);
+    }
+  }
   const int64_t at = first, most = t.size - 1;
   const bool exact = at >= 0 && compare(unpack(t.values[at]), u) == 0;
   if (exact) return f.rounding == Rounding::UpDown ? moved_in_table(t, at, u.negative, random) : code_of_rank(t, at, u.negative);
@@ -125,7 +138,7 @@ TD_HOST_DEVICE inline uint64_t encode_table(const Format& f, Unpacked u, uint64_
   if (f.rounding == Rounding::Stochastic) {
     c = proportion(distance(u, unpack(lower_is_inner ? lower : upper)), distance(unpack(upper), unpack(lower)));
   } else {
-    const int side = compare(u, boundary) * (outwards_is_down ? -1 : 1);
+    const int side = t.on_logarithms && is_near(u, boundary) ? 0 : compare(u, boundary) * (outwards_is_down ? -1 : 1);
     c.fraction = (side >= 0 ? uint64_t{1} << 63 : 0) | (side != 0 ? uint64_t{1} << 62 : 0);
   }
   // Whether the inner one counts as odd; beyond the range its code says so.

@@ -68,12 +68,24 @@ std::vector<double> ends_of_gaps(const ValueTable& t) {
   return ends;
 }
 
+// With the places where on_logarithms() begins and ends to take a number for one of these.
+std::vector<double> with_reach(const ValueTable& t, std::vector<double> places) {
+  for (size_t i = 0, n = t.view.on_logarithms ? places.size() : 0; i < n; ++i) {
+    if (places[i] == 0) continue;
+    const double reach = std::ldexp(1.0, std::ilogb(places[i]) + kLogReach);
+    for (const double end : {places[i] - reach, places[i] + reach}) { // within two numbers of it, where a power of two lies between
+      places.insert(places.end(), {std::nextafter(end, -HUGE_VAL), end, std::nextafter(end, HUGE_VAL)});
+    }
+  }
+  return places;
+}
+
 std::vector<double> all_places(const ValueTable& t) {
   std::vector<double> places = ends_of_gaps(t);
   for (const Unpacked& b : t.boundaries) places.push_back(to_double(b));
   if (!t.definition.high.saturates) places.push_back(to_double(t.view.high_limit));
   if (!t.definition.low.saturates) places.push_back(to_double(t.view.low_limit));
-  return places;
+  return with_reach(t, std::move(places));
 }
 
 // ---- where a search begins ----
@@ -249,6 +261,7 @@ struct GapFinder {
     const auto above = negative ? std::lower_bound(ends.begin(), ends.end(), x) : std::upper_bound(ends.begin(), ends.end(), x);
     if (above == ends.begin() || above == ends.end()) return always(x);
     const auto place = static_cast<size_t>(above - ends.begin());
+    if (t.view.on_logarithms && (is_near(unpack(x), unpack(ends[place - 1])) || is_near(unpack(x), unpack(ends[place])))) return always(x);
     if (place != last || negative != last_negative) gap = between(ends[place - 1], ends[place], place, negative);
     last = place, last_negative = negative;
     return gap.scale == 0 ? always(x) : gap; // between 0 and minpos a number's code is one, and 0's another
@@ -276,7 +289,7 @@ template <typename T>
 TableGaps<T> make_gaps(const Format& f) {
   TableGaps<T> made;
   GapFinder finder(f);
-  made.steps = make_steps<T>(finder.ends, [&](T x) {
+  made.steps = make_steps<T>(with_reach(finder.t, finder.ends), [&](T x) {
     const TableGap gap = finder.at(static_cast<double>(x));
     if (made.gaps.empty() || !(made.gaps.back() == gap)) made.gaps.push_back(gap);
     return static_cast<int32_t>(made.gaps.size() - 1);

@@ -93,7 +93,7 @@ void find_odd(ValueTable& t) {
 void find_boundaries(ValueTable& t) {
   const TableDefinition& d = t.definition;
   const size_t gaps = t.values.size() - 1;
-  require(d.boundaries.empty() || d.boundaries.size() == gaps, "one boundary between every two neighbours");
+  require(d.boundaries.empty() || d.boundaries.size() == gaps || d.boundaries.size() == 2 * gaps, "one boundary between every two neighbours");
   for (size_t i = 0; i < gaps; ++i) {
     if (d.boundaries.empty()) {
       t.boundaries.push_back(midpoint(t.values[i], t.values[i + 1]));
@@ -148,6 +148,15 @@ void find_facts(ValueTable& t) {
   t.lsb_exponent = lsb, t.significand_bits = bits;
 }
 
+// Boundaries to 64 bits, after `significand_bits` are those of rounder ones.
+void add_rests(ValueTable& t) {
+  const TableDefinition& d = t.definition;
+  const size_t gaps = t.boundaries.size();
+  for (size_t i = 0; i + gaps < d.boundaries.size(); ++i) {
+    if (const double rest = d.boundaries[i + gaps]) t.boundaries[i] = midpoint(2 * d.boundaries[i], 2 * rest);
+  }
+}
+
 // What the codec reads of a table that is finished.
 void show(ValueTable& t) {
   const TableDefinition& d = t.definition;
@@ -177,6 +186,7 @@ void complete(ValueTable& t) {
   find_odd(t);
   find_boundaries(t);
   find_facts(t);
+  add_rests(t);
   // By the codec: a processor that flushes subnormal numbers would take the smallest of e8m0 for 0.
   const Format single = float_format(8, 23);
   for (const double v : t.by_code) t.by_code_float.push_back(bits_as<float>(static_cast<uint32_t>(encode(single, unpack(v)))));
@@ -187,7 +197,7 @@ void complete(ValueTable& t) {
 std::string content_of(const TableDefinition& d) {
   std::string out = d.name + '\0';
   const auto add = [&out](const auto& x) { out.append(reinterpret_cast<const char*>(&x), sizeof x); };
-  add(d.bits), add(d.nan_code), add(d.ties), add(d.minpos), add(d.negative_is_nan), add(d.values.size());
+  add(d.bits), add(d.nan_code), add(d.ties), add(d.minpos), add(d.negative_is_nan), add(d.logarithm), add(d.log_bits), add(d.values.size());
   for (const TableEnd* e : {&d.high, &d.low}) add(e->saturates), add(e->code), add(e->infinity), add(e->next), add(e->limit);
   for (const double v : d.values) add(std::isnan(v) ? std::numeric_limits<double>::quiet_NaN() : v);
   for (const double v : d.boundaries) add(v);
@@ -201,6 +211,13 @@ Format make_table_format(const TableDefinition& definition) {
   auto made = new_table();
   made->definition = definition;
   complete(*made);
+  if (definition.logarithm != Logarithm::None) {
+    const auto twin = new_table();
+    twin->definition = definition;
+    complete(*twin);
+    twin->view.on_logarithms = true;
+    made->on_logarithms = twin;
+  }
   const bool is_signed = made->values.front() < 0;
   const std::lock_guard<std::mutex> lock(tables_mutex());
   const auto found = tables->try_emplace(content_of(definition), std::move(made)).first;

@@ -133,6 +133,7 @@ def test_impossible_options(options, message):
         (lambda: torch_dtypes.takum_format(5), "nbits from 6 to 32"),
         (lambda: torch_dtypes.takum_format(33, linear=False), "nbits from 6 to 32"),
         (lambda: torch_dtypes.dtype("takum33_log"), "nbits from 6 to 32"),
+        (lambda: torch_dtypes.dtype("takum17_log"), "logarithmic takums of at most 16 bits, but got nbits=17; use linear ones"),
         (lambda: torch_dtypes.dtype("takum33_linear"), "nbits from 6 to 32"),
         (lambda: torch_dtypes.lns_format(8, 8), "3 to 16 bits"),
         (lambda: torch_dtypes.posit_format(8, 2, regime_max=8), "regime_max from 2 to 7"),

@@ -120,6 +120,8 @@ def test_arithmetic_is_correctly_rounded(name):
     pairs = list(itertools.product(codes, codes))
     a, b = (from_codes(torch.tensor(c), dtype) for c in zip(*pairs, strict=True))
     exact = {"add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y, "div": lambda x, y: x / y if y else None}
+    if name.startswith("lns"):  # whose products and quotients have exact logarithms: test_logarithms.py
+        del exact["mul"], exact["div"]
     for name, operation in exact.items():
         found = codes_of(getattr(torch, name)(a, b)).tolist()
         for (i, j), code in zip(pairs, found, strict=True):

@@ -94,17 +94,10 @@ def test_an_ordinary_build_has_no_gpu_on_the_host():
     assert not _C.gpu_on_host()
 
 
-def chunks_in_logarithms():
-    x = torch.ones(3, 3, dtype=torch.q43)
-    with torch_dtypes.accumulate("chunked(2)", outer="takum24_log"):
-        return x @ x
-
-
 @needs_host_build
 @pytest.mark.parametrize(
     ("what", "call"),
     [
-        ("dot products.*logarithmic takums of more than 16", chunks_in_logarithms),
         ("nextafter.*any format but a table", lambda: torch.ones(3, dtype=LNS).nextafter(torch.zeros(3, dtype=LNS))),
         ("at most 51 significant bits.*e11m52", lambda: torch.ones(3, dtype=torch_dtypes.dtype("e11m52")) + 1),
     ],

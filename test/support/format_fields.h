@@ -20,8 +20,7 @@ inline c10::formats::Format format_of(const int32_t* x) {
   f.is_signed = x[10];
   f.symmetric = x[11];
   f.rounding = Rounding(x[12]);
-  f.linear = x[13];
-  f.regime_max = uint8_t(x[14]);
-  f.table = reinterpret_cast<const TableFacts*>(uint64_t(uint32_t(x[15])) | uint64_t(uint32_t(x[16])) << 32); // the package's, in this process
+  f.regime_max = uint8_t(x[13]);
+  f.table = reinterpret_cast<const TableFacts*>(uint64_t(uint32_t(x[14])) | uint64_t(uint32_t(x[15])) << 32); // the package's, in this process
   return f;
 }

@@ -65,7 +65,7 @@ def fields(fmt) -> ctypes.Array:
     """A format as on_host.cpp reads it."""
     values = [
         fmt.kind, fmt.bits, fmt.exp_bits, fmt.man_bits, fmt.bias, fmt.subnormals, fmt.specials, fmt.overflow, fmt.underflow, fmt.infinity,
-        fmt.is_signed, fmt.symmetric, fmt.rounding, fmt.linear, fmt.regime_max, fmt.table_address & 0xFFFFFFFF, fmt.table_address >> 32,
+        fmt.is_signed, fmt.symmetric, fmt.rounding, fmt.regime_max, fmt.table_address & 0xFFFFFFFF, fmt.table_address >> 32,
     ]  # fmt: skip
     return (ctypes.c_int32 * len(values))(*(ctypes.c_int32(int(x)).value for x in values))
 

@@ -162,6 +162,10 @@ def of_definition(d) -> TableOracle:
         limit = (Fraction(value) + Fraction(given.next)) / 2 if given.limit is None else Fraction(given.limit)
         return Beyond(given.code, infinity, Fraction(given.next), limit)
 
-    boundaries = None if d.boundaries is None else [Fraction(b) for b in d.boundaries]
+    boundaries = None
+    if d.boundaries is not None:
+        # Float64's results rounded to odd are on the side of a boundary on which they are of its 52 bits; on these, the rest decides.
+        rests = d.rests or (0.0,) * len(d.boundaries)
+        boundaries = [Fraction(b) + Fraction(rest) / 2**4000 for b, rest in zip(d.boundaries, rests, strict=True)]
     ends = {"high": end(d.high, max(finite)), "low": end(d.low, min(finite))}
     return TableOracle(list(d.values), d.nan_code, d.ties, boundaries, minpos=d.minpos, negative_is_nan=d.negative_is_nan, **ends)

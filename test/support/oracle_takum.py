@@ -1,6 +1,5 @@
-"""Takums by their definition, in exact rationals: what a string of bits means, and which string a number gets. Shares no code with what it tests.
-
-Logarithmic ones are irrational: a value is the number rounded to 51 significant bits, a boundary to 52 (docs/numerics.md).
+"""Linear takums by their definition, in exact rationals: what a string of bits means, and which string a number gets. Shares no code with what it
+tests.
 
 Source: Hunhold, "Beating posits at their own game: takum arithmetic" (CoNGA 2024), definitions 2 and 6, and its section on rounding: the boundary
 between two strings is the string that is one bit longer.
@@ -11,7 +10,6 @@ from __future__ import annotations
 import functools
 import math
 
-import mpmath
 from rationals import Fraction
 
 
@@ -27,22 +25,6 @@ def value(bits: int, code: int) -> Fraction | None:
     return (1 + fraction) * Fraction(2) ** c
 
 
-@functools.cache
-def log_value(bits: int, code: int, significant: int = 51) -> Fraction | None:
-    """Of a logarithmic takum, e^(l / 2) to so many bits."""
-    if code == 0:
-        return Fraction(0)
-    if code == 1 << bits - 1:
-        return None
-    if code >> bits - 1:
-        return -log_value(bits, (1 << bits) - code, significant)
-    c, fraction = fields(bits, code)
-    with mpmath.workprec(300):
-        x = mpmath.exp(mpmath.mpf(c * fraction.denominator + fraction.numerator) / (2 * fraction.denominator))
-        scale = significant - int(mpmath.floor(mpmath.log(x, 2))) - 1
-        return Fraction(int(mpmath.nint(mpmath.ldexp(x, scale)))) / Fraction(2) ** scale
-
-
 def fields(bits: int, code: int) -> tuple[int, Fraction]:
     """The characteristic and the fraction of a positive code."""
     text = format(code, f"0{bits}b").ljust(12, "0")
@@ -53,10 +35,9 @@ def fields(bits: int, code: int) -> tuple[int, Fraction]:
     return c, Fraction(int(fraction or "0", 2), 2 ** len(fraction))
 
 
-def encode(bits: int, x: float | Fraction, mode: str = "nearest_even", word: int = 0, linear: bool = True) -> int:
+def encode(bits: int, x: float | Fraction, mode: str = "nearest_even", word: int = 0) -> int:
     """The code of a number."""
-    of, digits = (value, ()) if linear else (log_value, (52,))
-    return search(bits, functools.partial(of, bits), lambda k: of(bits + 1, 2 * k + 1, *digits), x, mode, word)
+    return search(bits, functools.partial(value, bits), lambda k: value(bits + 1, 2 * k + 1), x, mode, word)
 
 
 def search(bits: int, of, boundary, x: float | Fraction, mode: str, word: int) -> int:

@@ -128,7 +128,7 @@ class Format:
     @staticmethod
     def posit(nbits: int, es: int, /) -> Format: ...
     @staticmethod
-    def takum(nbits: int, linear: bool, /) -> Format: ...
+    def takum(nbits: int, /) -> Format: ...
     @staticmethod
     def bounded_posit(nbits: int, es: int, regime_max: int, /) -> Format: ...
     @staticmethod
@@ -147,6 +147,8 @@ class Format:
         low: tuple[bool, int, int, builtins.float, builtins.float],
         minpos: bool,
         negative_is_nan: bool,
+        logarithm: str,
+        log_bits: int,
         /,
     ) -> Format: ...
     @property
@@ -164,11 +166,11 @@ class Format:
     @property
     def man_bits(self) -> int: ...
     @property
-    def linear(self) -> bool: ...
-    @property
     def regime_max(self) -> int: ...
     @property
     def table_address(self) -> int: ...  # 0: no table of values
+    @property
+    def on_logarithms(self) -> Format | None: ...  # None: no logarithmic format
     @property
     def is_tapered(self) -> bool: ...
     @property

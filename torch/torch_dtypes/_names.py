@@ -105,7 +105,7 @@ def _base_name(fmt: _C.Format) -> str:
     if fmt.kind == _C.Kind.bounded_posit:
         return f"posit{fmt.bits}es{fmt.exp_bits}_regime{fmt.regime_max}"
     if fmt.kind == _C.Kind.takum:
-        return f"takum{fmt.bits}_{'linear' if fmt.linear else 'log'}"
+        return f"takum{fmt.bits}_linear"
     if fmt.kind == _C.Kind.fixed:
         name = f"{'' if fmt.is_signed else 'u'}fixed{fmt.exp_bits}_{fmt.man_bits}"
         return name + ("_wrap" if fmt.overflow == _C.Overflow.wrap else "_symmetric" if fmt.symmetric else "")

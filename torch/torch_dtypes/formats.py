@@ -403,7 +403,7 @@ _PARAMETERS = {
     "float": tuple((name, name) for name in ("exp_bits", "man_bits", "bias", "subnormals", "specials", "overflow")),
     "fixed": (("int_bits", "exp_bits"), ("frac_bits", "man_bits"), ("signed", "is_signed"), ("overflow", "overflow"), ("symmetric", "symmetric")),
     "table": (("bits", "bits"), ("signed", "is_signed")),
-    "takum": (("nbits", "bits"), ("linear", "linear")),
+    "takum": (("nbits", "bits"),),
     "bounded_posit": (("nbits", "bits"), ("es", "exp_bits"), ("regime_max", "regime_max")),
 }
 

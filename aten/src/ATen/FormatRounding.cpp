@@ -4,6 +4,7 @@
 #include <ATen/FewRandomBits.h>
 #include <ATen/OverrideUses.h>
 #include <ATen/native/formats/GpuKernels.h>
+#include <c10/formats/ValueTable.h>
 
 #include <mutex>
 
@@ -12,6 +13,7 @@ namespace at::formats {
 static thread_local std::optional<Rounding> override_mode;
 static thread_local FewRandomBits override_bits;
 static thread_local std::optional<at::Generator> word_source;
+static thread_local bool rounds_logarithms = false;
 
 OverrideUses& override_uses() {
   static thread_local OverrideUses uses;
@@ -43,9 +45,16 @@ void round_by_override(Format& format) {
   format.few_bits = override_bits.kind;
 }
 
+LogarithmGuard::LogarithmGuard(bool on_logarithms) : previous_(std::exchange(rounds_logarithms, rounds_logarithms || on_logarithms)) {
+}
+LogarithmGuard::~LogarithmGuard() {
+  rounds_logarithms = previous_;
+}
+
 Format rounding_format(const FormatEntry& entry) {
   Format f = entry.format;
   round_by_override(f);
+  if (rounds_logarithms && c10::formats::is_logarithmic(f)) f = c10::formats::on_logarithms(f);
   return f;
 }
 

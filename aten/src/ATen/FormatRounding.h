@@ -29,6 +29,17 @@ struct RoundingGuard {
   std::optional<Rounding> previous_;
 };
 
+// For one scope: results are rounded as logarithmic formats' own results are (c10::formats::on_logarithms), or as before.
+struct LogarithmGuard {
+  explicit LogarithmGuard(bool on_logarithms);
+  ~LogarithmGuard();
+  LogarithmGuard(const LogarithmGuard&) = delete;
+  LogarithmGuard& operator=(const LogarithmGuard&) = delete;
+
+ private:
+  bool previous_;
+};
+
 // A dtype's format as this thread rounds to it.
 Format rounding_format(const FormatEntry& entry);
 

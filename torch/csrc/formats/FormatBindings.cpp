@@ -37,7 +37,8 @@ py::list builtin_dtypes() {
 // A table's format from what tables.py makes of its arguments. Values and boundaries: float64 tensors. An end: (saturates, code, infinity's
 // code, next value, limit).
 Format table_of_definition(const std::string& name, int bits, py::handle values, uint32_t nan_code, const std::string& ties, py::handle boundaries,
-                           const py::tuple& high, const py::tuple& low, bool minpos, bool negative_is_nan) {
+                           const py::tuple& high, const py::tuple& low, bool minpos, bool negative_is_nan, const std::string& logarithm,
+                           uint8_t log_bits) {
   using namespace c10::formats;
   const auto numbers = [](py::handle tensor) {
     const at::Tensor t = expect_tensor(tensor).cpu().to(at::kDouble).contiguous();
@@ -62,6 +63,8 @@ Format table_of_definition(const std::string& name, int bits, py::handle values,
   d.low = end(low);
   d.minpos = minpos;
   d.negative_is_nan = negative_is_nan;
+  d.logarithm = logarithm == "binary" ? Logarithm::Binary : logarithm == "natural" ? Logarithm::Natural : Logarithm::None;
+  d.log_bits = log_bits;
   try {
     return make_table_format(d);
   } catch (const std::invalid_argument& e) {
@@ -144,7 +147,6 @@ void bind_formats(py::module_& m) {
       .def_readonly("bits", &Format::bits)
       .def_readonly("exp_bits", &Format::exp_bits)
       .def_readonly("man_bits", &Format::man_bits)
-      .def_readonly("linear", &Format::linear)
       .def_readonly("regime_max", &Format::regime_max)
       .def_readwrite("bias", &Format::bias)
       .def_readwrite("subnormals", &Format::subnormals)
@@ -160,6 +162,7 @@ void bind_formats(py::module_& m) {
       .def_property_readonly("table_name",
                              [](const Format& a) { return a.is_table() ? py::cast(f::table_of(a).definition.name) : py::object(py::none()); })
       .def_property_readonly("table_address", [](const Format& a) { return reinterpret_cast<uintptr_t>(a.table); })
+      .def_property_readonly("on_logarithms", [](const Format& a) { return f::is_logarithmic(a) ? py::cast(f::on_logarithms(a)) : py::none(); })
       .def_property_readonly("is_tapered", &Format::is_tapered)
       .def_property_readonly("keeps_minpos", &f::keeps_minpos)
       .def("least_uniform", &f::least_uniform, py::arg("digits"))

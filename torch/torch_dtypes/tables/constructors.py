@@ -49,9 +49,12 @@ def tabled_float(fmt: _C.Format, signed: bool, subnormals: bool | str, specials:
 def takum(nbits: int, *, linear: bool = True, rounding: str | int = "nearest_even") -> _C.Format:
     """A takum's format: a table, or where that would be too long, takums' own codec."""
     nbits = integer("nbits", nbits, 6, 32)
+    kind = "linear" if boolean("linear", linear) else "log"
     if nbits <= tapered.MAX_BITS:
-        return tabled(f"takum{nbits}_{'linear' if boolean('linear', linear) else 'log'}", rounding)
-    fmt = _C.Format.takum(nbits, boolean("linear", linear))
+        return tabled(f"takum{nbits}_{kind}", rounding)
+    if kind == "log":
+        raise ValueError(f"expected logarithmic takums of at most {tapered.MAX_BITS} bits, but got nbits={nbits}; use linear ones")
+    fmt = _C.Format.takum(nbits)
     set_rounding(fmt, rounding)
     return fmt
 
@@ -79,11 +82,11 @@ def takum_format(nbits: int, *, linear: bool = True, rounding: str | int = "near
     their negatives have the negative codes, and there is one NaN (NaR). They round as posits do, on the bit string: never to 0, never beyond
     the largest number; infinities become NaR.
 
-    Logarithmic ones are irrational: a value is the number rounded to 51 significant bits, a boundary to 52, so that float64 arithmetic rounds
-    to them as it does to every other format.
+    Logarithmic ones are irrational: a value stands for the number rounded to 51 significant bits. Products, quotients, roots and powers go by
+    the exact logarithms.
 
     Args:
-        nbits: 6 to 32. (Up to 16 bits they are tables of values.)
+        nbits: 6 to 32, of logarithmic takums to 16. (Up to 16 bits they are tables of values.)
         linear: False: logarithmic takums.
         rounding: a mode, as ``with_rounding`` takes it.
 
@@ -106,7 +109,7 @@ def lns_format(int_bits: int, frac_bits: int, *, rounding: str | int = "nearest_
 
     Values are 0, NaN and (-1)^s 2^l, l from -2^int_bits + 2^-frac_bits to 2^int_bits - 2^-frac_bits in steps of 2^-frac_bits. To nearest rounds
     the logarithm; below the smallest value, from half of it on, to 0. What is beyond the largest value, infinities too, becomes it. Values that
-    are irrational are rounded to 51 significant bits, boundaries to 52.
+    are irrational stand for the numbers rounded to 51 significant bits. Products, quotients, roots and powers go by the exact logarithms.
 
     Args:
         int_bits: of the logarithm, before its point: 0 to 9.

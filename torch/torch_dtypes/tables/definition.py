@@ -35,7 +35,11 @@ class End:
 
 @dataclasses.dataclass(frozen=True)
 class Definition:
-    """``values`` by code, NaN where a code is no number. ``boundaries`` between neighbours in ascending order; None: midpoints."""
+    """``values`` by code, NaN where a code is no number. ``boundaries`` between neighbours in ascending order; None: midpoints.
+
+    Of logarithmic numbers, ``logarithm`` ("binary" or "natural") says the base, and logarithms of values and boundaries are multiples of
+    2^-log_bits. ``rests`` are what is to be added to the boundaries, which float64 has to 52 bits.
+    """
 
     values: tuple[float, ...]
     nan_code: int
@@ -45,6 +49,9 @@ class Definition:
     low: End = End()
     minpos: bool = False
     negative_is_nan: bool = False
+    rests: tuple[float, ...] | None = None
+    logarithm: str = ""
+    log_bits: int = 0
 
     @property
     def bits(self) -> int:
@@ -60,15 +67,17 @@ class Definition:
 
         with _disable_current_modes():  # a name may be read within one of fake tensors
             values = torch.tensor(self.values, dtype=torch.float64, device="cpu")
-            boundaries = None if self.boundaries is None else torch.tensor(self.boundaries, dtype=torch.float64, device="cpu")
+            boundaries = None
+            if self.boundaries is not None:
+                boundaries = torch.tensor([*self.boundaries, *(self.rests or ())], dtype=torch.float64, device="cpu")
             return _C.Format.table(
                 name, self.bits, values, self.nan_code, self.ties, boundaries,
-                end(self.high, max(finite)[1]), end(self.low, min(finite)[1]), self.minpos, self.negative_is_nan,
+                end(self.high, max(finite)[1]), end(self.low, min(finite)[1]), self.minpos, self.negative_is_nan, self.logarithm, self.log_bits,
             )  # fmt: skip
 
     def content(self) -> bytes:
-        """Everything, in one way only: a line of JSON, then the values and boundaries as little-endian float64."""
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("values", "boundaries", "high", "low")}
+        """All of a user's table, in one way only: a line of JSON, then the values and boundaries as little-endian float64."""
+        fields = {name: getattr(self, name) for name in ("nan_code", "ties", "minpos", "negative_is_nan")}
         ends = {side: [_text(x) for x in dataclasses.astuple(getattr(self, side))] for side in ("high", "low")}
         head = {**fields, **ends, "count": len(self.values), "boundaries": None if self.boundaries is None else len(self.boundaries)}
         numbers = [math.nan if math.isnan(v) else v for v in (*self.values, *(self.boundaries or ()))]

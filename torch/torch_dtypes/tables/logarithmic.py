@@ -9,22 +9,23 @@ from __future__ import annotations
 import decimal
 import functools
 import math
+from collections.abc import Sequence
 
 from .definition import Definition, End
 from .making import named
-from .tapered import CONTEXT, IRRATIONAL_BITS, rounded
+from .tapered import CONTEXT, IRRATIONAL_BITS, rounded, rounded_boundary
 
 
 @functools.lru_cache(maxsize=4)
-def _roots(count: int, significant: int) -> tuple[float, ...]:
+def _roots(count: int) -> tuple[decimal.Decimal, ...]:
     """2^(i / count) for i below count."""
     log = decimal.Decimal(2).ln(CONTEXT)
-    return tuple(1.0 if i == 0 else rounded((log * i / count).exp(CONTEXT), significant) for i in range(count))
+    return tuple((CONTEXT.divide(CONTEXT.multiply(log, decimal.Decimal(i)), decimal.Decimal(count))).exp(CONTEXT) for i in range(count))
 
 
-def _power(numerator: int, count: int, significant: int) -> float:
-    """2^(numerator / count)."""
-    return math.ldexp(_roots(count, significant)[numerator % count], numerator // count)
+def _scaled(roots: Sequence[float], numerator: int) -> float:
+    """2^(numerator / count), or what belongs to it, from those of the roots."""
+    return math.ldexp(roots[numerator % len(roots)], numerator // len(roots))
 
 
 def check(int_bits: int, frac_bits: int) -> None:
@@ -40,12 +41,22 @@ def logarithmic(int_bits: int, frac_bits: int) -> Definition:
     check(int_bits, frac_bits)
     bits = 2 + int_bits + frac_bits
     count, half = 1 << frac_bits, 1 << (bits - 2)  # the logarithms go from -half + 1 to half - 1; -half is 0's, or NaN's
-    value = {n: _power(n, count, IRRATIONAL_BITS) for n in range(1 - half, half)}
+    roots = _roots(2 * count)
+    whole, middles = [rounded(x, IRRATIONAL_BITS) for x in roots[::2]], [rounded_boundary(x) for x in roots]
+    value = {n: _scaled(whole, n) for n in range(1 - half, half)}
     magnitudes = [0.0 if n == -half else value[n] for n in (*range(half), *range(-half, 0))]  # by code: two's complement
     values = [*magnitudes, *(-v for v in magnitudes)]
     nan_code = 2 * half + half
     values[nan_code] = math.nan
-    between = [_power(2 * n + 1, 2 * count, IRRATIONAL_BITS + 1) for n in range(1 - half, half - 1)]
+    between, rests = ([_scaled(part, 2 * n + 1) for n in range(1 - half, half - 1)] for part in zip(*middles, strict=True))
     least = value[1 - half] / 2
-    boundaries = (*(-b for b in reversed(between)), -least, least, *between)
-    return Definition(tuple(values), nan_code, boundaries=boundaries, high=End(None, half - 1), low=End(None, 3 * half - 1))
+    return Definition(
+        tuple(values),
+        nan_code,
+        boundaries=(*(-b for b in reversed(between)), -least, least, *between),
+        high=End(None, half - 1),
+        low=End(None, 3 * half - 1),
+        rests=(*(-rest for rest in reversed(rests)), 0.0, 0.0, *rests),
+        logarithm="binary",
+        log_bits=frac_bits + 1,
+    )

@@ -9,6 +9,7 @@ between float and posit hardware efficiency" (b-posits: regimes of bounded lengt
 
 from __future__ import annotations
 
+import dataclasses
 import decimal
 import functools
 import math
@@ -17,8 +18,8 @@ from collections.abc import Callable
 from .definition import Definition, End
 from .making import named
 
-# Irrational values have this many significant bits, and their boundaries one more, which leaves float64 the two bits by which it rounds
-# arithmetic to odd.
+# Irrational values have this many significant bits, and their boundaries one more and a rest, which leaves float64 the two bits by which it
+# rounds arithmetic to odd (ValueTable.h).
 IRRATIONAL_BITS = 51
 MAX_BITS = 16
 
@@ -30,6 +31,12 @@ def rounded(x: decimal.Decimal, bits: int) -> float:
     exponent = math.frexp(float(x))[1]
     scaled = CONTEXT.multiply(x, CONTEXT.power(2, bits - exponent))
     return math.ldexp(int(scaled.to_integral_value(decimal.ROUND_HALF_EVEN)), exponent - bits)
+
+
+def rounded_boundary(x: decimal.Decimal) -> tuple[float, float]:
+    """A boundary's number, and the rest."""
+    number = rounded(x, IRRATIONAL_BITS + 1)
+    return number, float(CONTEXT.subtract(x, decimal.Decimal(number)))
 
 
 def two_sided(bits: int, magnitude: Callable[[int], float], boundary: Callable[[int], float]) -> Definition:
@@ -65,16 +72,23 @@ def _exp(numerator: int, denominator: int) -> decimal.Decimal:
     return CONTEXT.divide(decimal.Decimal(numerator), decimal.Decimal(denominator)).exp(CONTEXT)
 
 
-def _logarithmic(bits: int, code: int, significant: int) -> float:
+def _logarithmic(bits: int, code: int) -> decimal.Decimal:
     c, mantissa, p = characteristic(bits, code)
-    return rounded(CONTEXT.multiply(_exp(c, 2), _exp(mantissa, 2 << p)), significant)
+    return CONTEXT.multiply(_exp(c, 2), _exp(mantissa, 2 << p))
 
 
 @named(r"takum([6-9]|1[0-6])_(linear|log)")
 def takum(bits: int, kind: str) -> Definition:
     if kind == "linear":
         return two_sided(bits, lambda k: _linear(bits, k), lambda k: _linear(bits + 1, 2 * k + 1))
-    return two_sided(bits, lambda k: _logarithmic(bits, k, IRRATIONAL_BITS), lambda k: _logarithmic(bits + 1, 2 * k + 1, IRRATIONAL_BITS + 1))
+    between = [rounded_boundary(_logarithmic(bits + 1, 2 * k + 1)) for k in range(1, (1 << bits - 1) - 1)]
+    rests = [rest for _, rest in between]
+    return dataclasses.replace(
+        two_sided(bits, lambda k: rounded(_logarithmic(bits, k), IRRATIONAL_BITS), lambda k: between[k - 1][0]),
+        rests=(*(-rest for rest in reversed(rests)), 0.0, 0.0, *rests),
+        logarithm="natural",
+        log_bits=max(bits + 1, 12) - 4,
+    )
 
 
 def _bounded(bits: int, es: int, regime_max: int, code: int) -> float:

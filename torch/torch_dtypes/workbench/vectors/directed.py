@@ -13,10 +13,10 @@ _CLASSES = ("any",) * 4 + ("special",) * 2 + ("tie",) * 4 + ("cancellation",) * 
 
 def _longer(fmt: _C.Format) -> _C.Format | None:
     """A format of strings of bits with one bit more; None: other formats, and values that float64 lacks."""
-    if not fmt.is_tapered or not fmt.linear:
+    if not fmt.is_tapered:
         return None
     if fmt.kind == _C.Kind.takum:
-        return _C.Format.takum(fmt.bits + 1, True)
+        return _C.Format.takum(fmt.bits + 1)
     made = _C.Format.bounded_posit(fmt.bits + 1, fmt.exp_bits, fmt.regime_max) if fmt.regime_max else _C.Format.posit(fmt.bits + 1, fmt.exp_bits)
     return made if fmt.bits < 64 and made.fits_double else None
 

@@ -82,8 +82,11 @@ def evaluate(operation: str, values: Sequence[torch.Tensor], operand: _C.Format,
 
     if operation != "cast":
         found = torch.where(found.isnan(), math.nan, found)  # one NaN, whatever sign the processor gave it
-    codes = _C.encode_exact(result, torch.where(ordinary, found.clamp(-_LARGEST, _LARGEST), found))
+    logarithms = operation in ("mul", "div", "sqrt") and result.table_address == operand.table_address and result.on_logarithms
+    codes = _C.encode_exact(logarithms or result, torch.where(ordinary, found.clamp(-_LARGEST, _LARGEST), found))
     delivered = _C.decode_exact(result, codes)
+    if logarithms:  # a number that has no other logarithm than the code's
+        found = torch.where((found - delivered).abs() < delivered.abs() * 2.0**-47, delivered, found)
     if operation == "cast":
         invalid |= (is_nan & ~delivered.isnan()) | (stock.isinf() & ~delivered.isinf())
     return codes, flags_of(found, delivered, ordinary, result) | invalid * INVALID | by_zero * DIVIDE_BY_ZERO

@@ -135,7 +135,7 @@ bool fits_one_pass(const Run& run, PassJob& job, std::vector<Region>& regions) {
   job.entry = &entry_of(*first);
   job.n = first->numel();
   job.device = first->device();
-  if (!rounding_format(*job.entry).arithmetic_in_double()) return false;
+  if (!rounding_format(*job.entry).arithmetic_in_double() || c10::formats::is_logarithmic(job.entry->format)) return false;
   const int64_t bytes = job.n * job.entry->format.itemsize();
   for (int r = 0; r < kTensors; ++r) {
     const Tensor& t = run.tensors[r];

@@ -16,6 +16,7 @@
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty.h>
+#include <c10/formats/ExactCodec.h>
 #include <c10/formats/FastBinary32.h>
 #include <c10/formats/MixedArithmetic.h>
 
@@ -108,6 +109,20 @@ class DivisionByZero {
 #endif
 };
 
+bool has_number(Format f, double x) {
+  f.rounding = Rounding::NearestEven;
+  return c10::formats::to_double(c10::formats::decode(f, c10::formats::encode(f, c10::formats::unpack(x)))) == x;
+}
+
+// Whether all operands are numbers of one logarithmic table, whatever their modes.
+template <size_t N>
+bool are_logarithms(const std::array<const Operand*, N>& operands, const Format& f) {
+  return c10::formats::is_logarithmic(f) && std::all_of(operands.begin(), operands.end(), [&](const Operand* o) {
+           if (!o->tensor.defined()) return has_number(f, o->number);
+           return is_format_tensor(o->tensor) && entry_of(o->tensor).format.table == f.table;
+         });
+}
+
 // What a GPU's results are before they are rounded: float32's or float64's own format takes them as they are, one behind the other.
 template <typename Operator>
 at::Tensor exact_results(const Gpu& gpu, const Operator& op, cuda::Elementwise e, c10::Device device) {
@@ -129,7 +144,8 @@ at::Tensor exact_results(const Gpu& gpu, const Operator& op, cuda::Elementwise e
 template <size_t N, typename Operator>
 at::Tensor run(const std::array<const Operand*, N>& operands, const Target& target, const Operator& op) {
   const at::AutoDispatchBelowADInplaceOrView guard;
-  const Format out_format = rounding_format(target.entry);
+  Format out_format = rounding_format(target.entry);
+  if (op.on_logarithms && are_logarithms(operands, out_format)) out_format = c10::formats::on_logarithms(out_format);
   // Float32's results, rounded to odd, have bits to spare over narrow formats alone: errors are measured on float64's of others.
   const bool short_of_bits = observing() && out_format.significand_bits() > 12;
   bool in_float = op.in_float && out_format.arithmetic_in_float() && !short_of_bits;

@@ -91,7 +91,8 @@ struct Sink {
 
 // ---- operators, on blocks of their operands' values in the machine type T ----
 //
-// Each says when float32 is enough for it, and when float32 values with one float64 number are, and has
+// Each says when float32 is enough for it, and when float32 values with one float64 number are, and whether it adds logarithms or halves them; and
+// has
 //   compute(k, x, out, n)               results rounded to odd
 //   compute_mixed(k, x, out, n)         the same of float32 values and the number; false: undecided
 //   compute_wide(k, f, x, codes, n, w)  codes, for formats whose results float64 does not decide
@@ -109,6 +110,7 @@ struct BinaryBlocks {
   double number = number_first ? a.number : b.number;
   bool in_float = true;
   bool mixed = number_first != number_second && number_is_mixed(number);
+  bool on_logarithms = op == BinaryOp::Mul || op == BinaryOp::Div;
 
   template <typename T>
   void compute(const CpuKernels& k, Blocks<T> x, T* out, int64_t n) const {
@@ -133,6 +135,7 @@ struct TernaryBlocks {
   double s;
   bool in_float, mixed;
   double number; // the one beside float32 values
+  bool on_logarithms = false;
 
   template <typename T>
   void compute(const CpuKernels& k, Blocks<T> x, T* out, int64_t n) const {
@@ -154,6 +157,7 @@ struct TernaryBlocks {
 struct RootBlocks {
   bool in_float = true;
   bool mixed = false;
+  bool on_logarithms = true;
 
   template <typename T>
   void compute(const CpuKernels& k, Blocks<T> x, T* out, int64_t n) const {

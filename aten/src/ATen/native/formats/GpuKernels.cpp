@@ -85,10 +85,9 @@ void Gpu::check(cuda::Status status) const {
 }
 
 void Gpu::expect(const Format& format) const {
-  const bool served = !format.is_logarithmic() && (!format.is_posit() || c10::formats::PositDecoder<double, int64_t>::serves(format));
-  TORCH_CHECK_NOT_IMPLEMENTED(served, what_,
-                              ": expected any format but posits of more than 53 bits and logarithmic takums of more than 16 on a GPU, ",
-                              "but got a tensor of ", format.is_takum() ? "such a takum" : "such a posit", ". Move it with .cpu() first.");
+  const bool served = !format.is_posit() || c10::formats::PositDecoder<double, int64_t>::serves(format);
+  TORCH_CHECK_NOT_IMPLEMENTED(served, what_, ": expected any format but posits of more than 53 bits on a GPU, ",
+                              "but got a tensor of such a posit. Move it with .cpu() first.");
 }
 
 void hold_on_stream(const at::Tensor& read) {

@@ -62,7 +62,7 @@ class Decoder {
         kind_ = Kind::BoundedPosit; // codes of more bits than T has digits go the generic way
         [[fallthrough]];
       case Kind::Table:
-      case Kind::Takum: // logarithmic ones are refused before
+      case Kind::Takum:
       case Kind::BoundedPosit: new (&any_) Format(on_device(f)); break;
     }
   }

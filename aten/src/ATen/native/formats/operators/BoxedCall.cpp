@@ -10,6 +10,7 @@
 #include <ATen/native/formats/FillInfinity.h>
 #include <ATen/native/formats/GpuKernels.h>
 #include <ATen/native/formats/ResizeOutput.h>
+#include <ATen/native/formats/operators/ExactPowers.h>
 #include <ATen/native/formats/operators/OperandRules.h>
 #include <ATen/native/formats/operators/StockFormula.h>
 #include <ATen/ops/as_strided_ops.h>
@@ -17,8 +18,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/to_ops.h>
+#include <ATen/ops/where.h>
 #include <c10/formats/FormatLimits.h>
 #include <c10/formats/NanSigns.h>
+#include <c10/formats/ValueTable.h>
 
 #include <algorithm>
 #include <cmath>
@@ -57,11 +60,15 @@ BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts)
   const bool told =
       plan.has(fact::LeavesRange | fact::ComesNear) && casts == Casts::Plain && (is_ours(base) || (plan.has(fact::Powers) && is_ours(base + 1)));
   if (plan.selects && plan.has(fact::VmapPairs) && casts == Casts::Plain && format_) keep_sides(plan, *stack, base);
+  const FormatEntry* first = (*stack)[base].isTensor() && (*stack)[base].toTensor().defined() ? entry_beneath((*stack)[base].toTensor()) : nullptr;
+  on_logarithms_ = format_ && first && c10::formats::is_logarithmic(format_->format) && first->format.table == format_->format.table &&
+      (plan.base == "rsqrt" || plan.base == "pow");
   decode_together(plan, *stack, base);
   for (size_t i = 0; i < plan.arguments.size(); ++i) {
     const bool written = plan.writes_to(i, *stack, base);
     map_tensors(plan.arguments[i].slot, (*stack)[base + i], [&](const at::Tensor& t) { return stand_in(t, written); });
   }
+  if (on_logarithms_ && plan.base == "pow") keep_power(*stack, base);
   if (told && format_) {
     const Format format = rounding_format(*format_);
     ranged_ = plan.has(fact::LeavesRange) && c10::formats::tells_ends_apart(format);
@@ -69,6 +76,16 @@ BoxedCall::BoxedCall(const Plan& plan, torch::jit::Stack* stack, Casts casts)
         (c10::formats::sees_inexact(format.rounding) || (format.itemsize() <= 2 && plan.near_ties)); // wide ones have no tables
     if (ranged_ || near_) keep_operand(plan, *stack, base);
   }
+}
+
+// Magnitudes of powers, before the operator writes.
+void BoxedCall::keep_power(const torch::jit::Stack& stack, size_t base) {
+  const c10::IValue &x = stack[base], &exponent = stack[base + 1];
+  on_logarithms_ = !exponent.isComplexDouble() && !(exponent.isTensor() && exponent.toTensor().is_complex());
+  if (!on_logarithms_) return;
+  const at::NoGradGuard no_grad;
+  const at::Tensor n = exponent.isTensor() ? exponent.toTensor().to(at::kDouble) : at::scalar_tensor(exponent.toScalar(), at::kDouble);
+  magnitudes_ = magnitude_of_power(format_->format, x.toTensor(), n);
 }
 
 // Stand-ins of the operands that tell what float64's results stand for, as they were before the operator writes.
@@ -331,6 +348,7 @@ at::Tensor BoxedCall::result(const at::Tensor& t) const {
   TORCH_CHECK_NOT_IMPLEMENTED(t.layout() == c10::kStrided, plan_.name, ": expected a dense result, but got a ", t.layout(), " one of ", format_->name,
                               ": there are no sparse tensors of number formats; leave out sparse=True.");
   const RoundingGuard guard(rounding_of_results(*format_));
+  const LogarithmGuard logarithms(on_logarithms_);
   const Unobserved selected(selects_);
   const at::Tensor values = before_rounding(t);
   const at::Tensor made = cast(casts_ == Casts::Plain ? without_signs_of_nan(values, *format_) : values, c10::formats::scalar_type(*format_));
@@ -344,7 +362,13 @@ static Tail tail_of(const Plan& plan) {
 }
 
 // The stock operator's values, but those that would be rounded to what the exact ones are not.
-at::Tensor BoxedCall::before_rounding(const at::Tensor& t) const {
+at::Tensor BoxedCall::before_rounding(const at::Tensor& result) const {
+  at::Tensor t = result;
+  if (magnitudes_.defined() && t.scalar_type() == compute_) {
+    // t + (exact - t), which is exact, keeps the derivative.
+    const at::Tensor known = t.isfinite().logical_and(t.ne(0)).logical_and(magnitudes_.isfinite());
+    t = t.add(at::where(known, magnitudes_.copysign(t.detach()).sub(t.detach()), -0.0)); // and -0 its sign
+  }
   if (plan_.has(fact::BelowOne) && t.scalar_type() == compute_ && format_) {
     const double least = c10::formats::least_uniform(format_->format, compute_ == ScalarType::Float ? 24 : 53);
     at::Tensor values = t;
@@ -404,6 +428,7 @@ void BoxedCall::finish(size_t results, torch::jit::Stack* stack) const {
     }
     if (p.ours.sizes() != p.stock.sizes()) resize_to_result(p.ours, p.stock);
     const RoundingGuard guard(rounding_of_results(entry_of(p.ours)));
+    const LogarithmGuard logarithms(on_logarithms_ && &entry_of(p.ours) == format_);
     encode_into(for_itself(p.ours), without_signs_of_nan(before_rounding(for_itself(p.stock)), entry_of(p.ours)));
     if (!selects_ && !plan_.random) tell_of_infinities(plan_.base, p.ours, p.stock);
     if (&entry_of(p.ours) == format_) sign_zeros_of(p.ours);

@@ -43,6 +43,7 @@ class BoxedCall {
   std::optional<c10::formats::Rounding> rounding_of_results(const FormatEntry& entry) const;
   at::Tensor cast(const at::Tensor& t, c10::ScalarType type) const;
   void keep_sides(const Plan& plan, const torch::jit::Stack& stack, size_t base);
+  void keep_power(const torch::jit::Stack& stack, size_t base);
   void keep_operand(const Plan& plan, const torch::jit::Stack& stack, size_t base);
   void share_memory(const Plan& plan, const torch::jit::Stack& stack, size_t base);
   bool casts_together(const at::Tensor& t) const;
@@ -58,6 +59,8 @@ class BoxedCall {
 
   const Plan& plan_;
   at::Tensor operand_; // the first one's values, where they tell what float64's results stand for
+  bool on_logarithms_{false}; // the results have logarithms of the format's kind, and powers' magnitudes are these
+  at::Tensor magnitudes_;
   std::optional<Sides> sides_; // where there is a -0
   bool ranged_{false}, near_{false}; // beyond its range, and beside a number
   Casts casts_;

@@ -6,6 +6,10 @@
 #include <ATen/ops/mul_ops.h>
 #include <ATen/ops/reciprocal_ops.h>
 #include <ATen/ops/sqrt_ops.h>
+#include <ATen/ops/where.h>
+#include <c10/formats/ValueTable.h>
+
+#include <cmath>
 
 namespace at::formats {
 
@@ -28,6 +32,20 @@ bool run_exact_power(const Plan& plan, torch::jit::Stack* stack) {
   stack->resize(first);
   stack->emplace_back(std::move(result));
   return true;
+}
+
+at::Tensor magnitude_of_power(const c10::formats::Format& format, const at::Tensor& x, const at::Tensor& n) {
+  const c10::formats::TableDefinition& d = c10::formats::table_of(format).definition;
+  const bool binary = d.logarithm == c10::formats::Logarithm::Binary;
+  const double unit = std::ldexp(1.0, -d.log_bits), base = binary ? 0.693147180559945309 : 1.0;
+  // x's logarithm as a whole number of at most 20 bits, times the upper 24 bits of n and the lower 29: both products are exact.
+  const at::Tensor logarithm = (binary ? x.abs().log2() : x.abs().log()).div(unit).round();
+  const at::Tensor upper = n.to(at::kFloat).to(at::kDouble), product = logarithm.mul(upper), rest = logarithm.mul(n.sub(upper));
+  const at::Tensor whole = product.add(rest).round(), part = product.sub(whole).add(rest);
+  const at::Tensor above = part.mul(unit * base).expm1();
+  const at::Tensor apart = at::where(part.eq(0), above, above.abs().clamp_min(0x1p-45).copysign(part));
+  const at::Tensor nearest = whole.mul(unit);
+  return (binary ? nearest.exp2() : nearest.exp()).mul(apart.add(1));
 }
 
 } // namespace at::formats

@@ -70,7 +70,8 @@ def test_every_boundary(bits, mode):
     cases = ((magnitudes(bits, k), 0), (np.nextafter(middle, 0), 0), (middle, at_middle), (np.nextafter(middle, np.inf), 1))
     for place, (x, beyond) in enumerate(cases):
         for sign in (1, -1):
-            up = {"up": sign > 0, "down": sign < 0, "toward_zero": False, "to_odd": 1 - odd}.get(mode, beyond) if place else 0
+            ways = {"up": sign > 0, "down": sign < 0, "toward_zero": False, "to_odd": 1 - odd, "nearest_up": sign > 0 if place == 2 else beyond}
+            up = ways.get(mode, beyond) if place else 0
             expected = (k + up) * sign % (1 << bits)
             assert np.array_equal(unsigned(torch.from_numpy(sign * x).to(takum(bits, mode)), bits), expected)
 

@@ -14,12 +14,13 @@ namespace c10::formats {
 template <typename T>
 struct DirectedMode {
   using Bits = typename Machine<T>::Bits;
-  Bits near, even, away, up_positive, up_negative, to_odd, equal;
+  Bits near, even, away_positive, away_negative, up_positive, up_negative, to_odd, equal;
 
   TD_HOST_DEVICE __attribute__((always_inline)) explicit DirectedMode(Rounding r)
-      : near(mask(r == Rounding::NearestEven || r == Rounding::NearestZero || r == Rounding::NearestAway)),
+      : near(mask(r == Rounding::NearestEven || r == Rounding::NearestZero || r == Rounding::NearestAway || r == Rounding::NearestUp)),
         even(mask(r == Rounding::NearestEven)),
-        away(mask(r == Rounding::NearestAway)),
+        away_positive(mask(r == Rounding::NearestAway || r == Rounding::NearestUp)),
+        away_negative(mask(r == Rounding::NearestAway)),
         up_positive(mask(r == Rounding::Up)),
         up_negative(mask(r == Rounding::Down)),
         to_odd(mask(r == Rounding::ToOdd)),
@@ -30,7 +31,7 @@ struct DirectedMode {
   // odd: whether the last place kept is (0 where nothing is cut off); sign, coin: masks.
   TD_INLINE Bits addend(Bits ones, Bits odd, Bits sign, Bits coin) const {
     const Bits up = select(sign, up_negative, up_positive) | (to_odd & (odd - 1)) | (equal & coin);
-    return ((ones >> 1) & near) + (odd & even) + (ones & 1 & away) + (ones & up);
+    return ((ones >> 1) & near) + (odd & even) + (ones & 1 & select(sign, away_negative, away_positive)) + (ones & up);
   }
 };
 
@@ -78,6 +79,7 @@ TD_HOST_DEVICE inline typename Machine<T>::Bits gap_threshold(Rounding r, bool n
   const Bits half = bits_as<Bits>(power_of_two<T>(exponent - 1));
   switch (r) {
     case Rounding::NearestAway: return half - 1;
+    case Rounding::NearestUp: return negative ? half : half - 1;
     case Rounding::Up: return negative ? never : 0;
     case Rounding::Down: return negative ? 0 : never;
     case Rounding::TowardZero: return never;

@@ -29,6 +29,7 @@ struct OrdinaryAddend {
     switch (mode) {
       case Rounding::NearestZero: return twos_complement ? half - sign : half;
       case Rounding::NearestAway: return twos_complement ? half + 1 + sign : half + 1;
+      case Rounding::NearestUp: return twos_complement ? half + 1 : half + 1 + sign;
       case Rounding::Up: return twos_complement ? ones : select(sign, offset, ones);
       case Rounding::Down: return twos_complement ? offset : select(sign, ones, offset);
       case Rounding::TowardZero: return twos_complement ? select(sign, ones, offset) : offset;
@@ -104,6 +105,7 @@ struct OrdinaryFloatEncoder {
     switch (mode) {
       case Rounding::NearestZero: return Bits{0} - negative(error + below_half);
       case Rounding::NearestAway: return negative(below_half - error);
+      case Rounding::NearestUp: return select(sign, Bits{0} - negative(error + below_half), negative(below_half - error));
       case Rounding::Up: return select(sign, Bits{0} - negative(error), negative(T{0} - error));
       case Rounding::Down: return select(sign, negative(T{0} - error), Bits{0} - negative(error));
       case Rounding::TowardZero: return Bits{0} - negative(error);

@@ -66,6 +66,7 @@ enum class Draws : uint8_t { Nothing, Word };
   _(Down, down, 3, Nothing, Constant)                 \
   _(TowardZero, toward_zero, 4, Nothing, Constant)    \
   _(ToOdd, to_odd, 9, Nothing, Constant)              \
+  _(NearestUp, nearest_up, 0, Nothing, Constant)      \
   _(Stochastic, stochastic, 5, Word, Proportional)    \
   _(StochasticEqual, stochastic_equal, 6, Word, Coin) \
   _(UpDown, up_down, 0, Word, Moved)
@@ -125,8 +126,8 @@ struct TableFacts {
 struct Format {
   Kind kind{Kind::Float};
   uint8_t bits{0};      // total width of a code
-  uint8_t exp_bits{0};  // floats: width of the exponent field; posits: es; fixed point: bits before the point, without the sign; takums: 0
-  uint8_t man_bits{0};  // floats: width of the fraction field; posits and takums: the longest fraction, or 0; fixed point: bits behind the point
+  int8_t exp_bits{0};   // floats: width of the exponent field; posits: es; fixed point: bits before the point, without the sign; takums: 0
+  int8_t man_bits{0};   // floats: width of the fraction field; posits and takums: the longest fraction, or 0; fixed point: bits behind the point
   int16_t bias{0};      // floats only
   Subnormals subnormals{Subnormals::Gradual};
   Specials specials{Specials::Ieee};
@@ -235,16 +236,18 @@ struct Format {
   }
   // The same for float64: a format that fails this is refused when it is made.
   TD_METHOD bool fits_double() const { return is_table() || (significand_bits() <= 53 && max_exponent() <= 1023 && min_exponent() >= -1022); }
+  // Fixed point: digits down to the last place that a product and a number, or a quotient, may have.
+  TD_METHOD int digits_to_wrap() const { return 2 * bits + (man_bits > bits ? man_bits - bits : man_bits < 0 ? -man_bits : 0); }
   // + - * / sqrt done in float32 and adjusted to odd (c10/formats/OddArithmetic.h) round to this format as the exact results do:
   // two more significand bits, products that neither overflow nor lose bits below 2^-149, quotients that stay normal. Wrapping needs
   // results to the last place however large they are; stochastic modes see more of the fraction in float64.
   TD_METHOD bool arithmetic_in_float() const {
-    if (overflow == Overflow::Wrap ? 2 * bits + 2 > 24 : is_stochastic(rounding)) return false;
+    if (overflow == Overflow::Wrap ? digits_to_wrap() + 2 > 24 : is_stochastic(rounding)) return false;
     return significand_bits() <= 22 && max_exponent() <= 62 && 2 * lsb_exponent() >= -126 && max_exponent() - lsb_exponent() <= 125;
   }
   // The same for float64.
   TD_METHOD bool arithmetic_in_double() const {
-    if (overflow == Overflow::Wrap && 2 * bits + 2 > 53) return false;
+    if (overflow == Overflow::Wrap && digits_to_wrap() + 2 > 53) return false;
     return significand_bits() <= 51 && max_exponent() <= 510 && 2 * lsb_exponent() >= -1022 && max_exponent() - lsb_exponent() <= 1021;
   }
 };
@@ -253,8 +256,8 @@ TD_HOST_DEVICE constexpr Format posit_format(int bits, int es) {
   Format f;
   f.kind = Kind::Posit;
   f.bits = uint8_t(bits);
-  f.exp_bits = uint8_t(es);
-  f.man_bits = uint8_t(bits - 3 - es > 0 ? bits - 3 - es : 0);
+  f.exp_bits = int8_t(es);
+  f.man_bits = int8_t(bits - 3 - es > 0 ? bits - 3 - es : 0);
   f.specials = Specials::Fn;
   f.overflow = Overflow::Saturate;
   return f;
@@ -272,7 +275,7 @@ TD_HOST_DEVICE constexpr Format takum_format(int bits) {
   Format f;
   f.kind = Kind::Takum;
   f.bits = uint8_t(bits);
-  f.man_bits = uint8_t(bits - 5);
+  f.man_bits = int8_t(bits - 5);
   f.specials = Specials::Fn;
   f.overflow = Overflow::Saturate;
   return f;
@@ -281,18 +284,19 @@ TD_HOST_DEVICE constexpr Format takum_format(int bits) {
 TD_HOST_DEVICE constexpr Format float_format(int exp_bits, int man_bits) {
   Format f;
   f.bits = uint8_t(1 + exp_bits + man_bits);
-  f.exp_bits = uint8_t(exp_bits);
-  f.man_bits = uint8_t(man_bits);
+  f.exp_bits = int8_t(exp_bits);
+  f.man_bits = int8_t(man_bits);
   f.bias = int16_t((1 << (exp_bits - 1)) - 1);
   return f;
 }
 
+// Either number of bits may be negative: the smallest step is 2^-frac_bits, the largest value just below 2^int_bits.
 TD_HOST_DEVICE constexpr Format fixed_format(int int_bits, int frac_bits, bool is_signed) {
   Format f;
   f.kind = Kind::Fixed;
   f.bits = uint8_t(int_bits + frac_bits + is_signed);
-  f.exp_bits = uint8_t(int_bits);
-  f.man_bits = uint8_t(frac_bits);
+  f.exp_bits = int8_t(int_bits);
+  f.man_bits = int8_t(frac_bits);
   f.specials = Specials::None;
   f.overflow = Overflow::Saturate;
   f.is_signed = is_signed;

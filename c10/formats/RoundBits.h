@@ -27,6 +27,7 @@ TD_HOST_DEVICE constexpr bool rounds_up(Rounding mode, bool negative, const Cut&
     case Rounding::Down: return negative && (half || rest);
     case Rounding::TowardZero: return false;
     case Rounding::ToOdd: return !odd && (half || rest);
+    case Rounding::NearestUp: return half && (rest || !negative);
     case Rounding::Stochastic: return c.fraction + random < c.fraction; // the sum's carry
     case Rounding::StochasticEqual: return (half || rest) && random >> 63;
   }
@@ -60,6 +61,7 @@ TD_HOST_DEVICE constexpr bool stops_at_max(Rounding mode, bool negative) {
     case Rounding::NearestEven:
     case Rounding::NearestZero:
     case Rounding::NearestAway:
+    case Rounding::NearestUp:
     case Rounding::Stochastic:
     case Rounding::StochasticEqual:
     case Rounding::UpDown: return false;

@@ -28,9 +28,9 @@ x = torch.randn(4, 64)
 # | `fixed_point_quantize(x, wl=8, fl=4, symmetric=True, rounding="nearest")` | `chop(x, "fixed3_4_symmetric")` |
 # | `fixed_point_quantize(x, wl=8, fl=4, clamp=False, rounding="nearest")` | `chop(x, "fixed27_4")`, for x below 2^27 |
 # | `fixed_point_quantize(x, wl=8, fl=4)` | `chop(x, "fixed3_4", rounding="stochastic")` |
-# | `block_quantize(x, wl=8, rounding="nearest")` | `nearest_up(x, "bfp8")`, defined below |
-# | `block_quantize(x, wl=8, dim=0, rounding="nearest")` | `nearest_up(x, "bfp8_dim0")` |
-# | `block_quantize(x, wl=8, dim=1, rounding="nearest")` | `nearest_up(x, "bfp8_dim1")` |
+# | `block_quantize(x, wl=8, rounding="nearest")` | `chop(x, "bfp8", rounding="nearest_up")` |
+# | `block_quantize(x, wl=8, dim=0, rounding="nearest")` | `chop(x, "bfp8_dim0", rounding="nearest_up")` |
+# | `block_quantize(x, wl=8, dim=1, rounding="nearest")` | `chop(x, "bfp8_dim1", rounding="nearest_up")` |
 # | `block_quantize(x, wl=8)` | `chop(x, "bfp8", rounding="stochastic")` |
 # | `quantizer(FloatingPoint(4, 3), FloatingPoint(5, 2), "nearest", "stochastic")`, `Quantizer(...)` | `Cast(forward=dict(format="e4m3finite", rounding="nearest_away"), backward=dict(format="e5m2finite", rounding="stochastic"))` |
 # | `quantizer(..., clamping_grad_zero=True)` | `Cast(forward=dict(format="fixed3_4", clamped="zero"))` |
@@ -55,16 +55,9 @@ x = torch.randn(4, 64)
 # `grad_scaling` multiplies gradients before they are rounded; ours scales the loss (`optimizer.scale(loss).backward()`) and divides after
 # rounding. A layer may also run in the dtype itself: `model.to(torch.q52)`.
 
-
 # %%
-def nearest_up(x, name):
-    """Rounds to nearest, ties toward plus infinity."""
-    away, zero = (torch_dtypes.chop(x, name, rounding=mode) for mode in ("nearest_away", "nearest_zero"))
-    return torch.where(x > 0, away, zero)
-
-
 print(torch_dtypes.chop(torch.tensor([1.1, 1.125, 1e6]), "e5m2finite", rounding="nearest_away"))
-print(nearest_up(torch.tensor([1.75, 0.5 + 2**-7, -0.5 - 2**-7]), "bfp8"))
+print(torch_dtypes.chop(torch.tensor([1.75, 0.5 + 2**-7, -0.5 - 2**-7]), "bfp8", rounding="nearest_up"))
 layer = torch.nn.Sequential(torch.nn.Linear(64, 8), torch_dtypes.Cast(forward="e4m3finite", backward="e5m2finite_stochastic"))
 optimizer = torch_dtypes.optim.LowPrecision(
     torch.optim.SGD(layer.parameters(), 0.1, momentum=0.9), weight="q52", grad="q52", state="e6m9", master="e6m9", grad_scale=1024

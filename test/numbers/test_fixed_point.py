@@ -62,19 +62,24 @@ def test_encode_integers_in_every_mode(spec):
         assert_codes(_C.encode_exact(format_of(spec, mode), torch.tensor(x)), expected, spec, x, mode)
 
 
-# Columns: nearest_even nearest_zero nearest_away up down toward_zero to_odd
+# Columns: nearest_even nearest_zero nearest_away up down toward_zero to_odd nearest_up
 LITERAL = {
-    "fixed1_2": [(0.125, "0 0 1 1 0 0 1"), (-0.125, "0 0 f 0 f 0 f"), (0.375, "2 1 2 2 1 1 1"), (-0.375, "e f e f e f f"), (1.75, "7 7 7 7 7 7 7"),
-                 (1.8, "7 7 7 7 7 7 7"), (-2.0, "8 8 8 8 8 8 8"), (-2.1, "8 8 8 8 8 8 8"), (9e9, "7 7 7 7 7 7 7"), (NAN, "0 0 0 0 0 0 0"),
-                 (INF, "7 7 7 7 7 7 7"), (-INF, "8 8 8 8 8 8 8"), (-0.0, "0 0 0 0 0 0 0"), (-1e-300, "0 0 0 0 f 0 f")],
-    "fixed1_2_symmetric": [(-2.0, "9 9 9 9 9 9 9"), (-1.8, "9 9 9 9 9 9 9"), (-INF, "9 9 9 9 9 9 9"), (1.9, "7 7 7 7 7 7 7")],
-    "fixed1_2_wrap": [(1.875, "8 7 8 8 7 7 7"), (2.0, "8 8 8 8 8 8 8"), (-2.125, "8 8 7 8 7 8 7"), (4.25, "1 1 1 1 1 1 1"), (1e300, "0 0 0 0 0 0 0"),
-                      (INF, "7 7 7 7 7 7 7"), (-INF, "8 8 8 8 8 8 8"), (NAN, "0 0 0 0 0 0 0")],
-    "ufixed2_2": [(3.75, "f f f f f f f"), (3.9, "f f f f f f f"), (-0.1, "0 0 0 0 0 0 0"), (-7.0, "0 0 0 0 0 0 0"), (INF, "f f f f f f f"),
-                  (-INF, "0 0 0 0 0 0 0"), (0.125, "0 0 1 1 0 0 1")],
-    "ufixed2_2_wrap": [(4.0, "0 0 0 0 0 0 0"), (-0.25, "f f f f f f f"), (-0.1, "0 0 0 0 f 0 f"), (-INF, "0 0 0 0 0 0 0"), (3.875, "0 f 0 0 f f f")],
+    "fixed1_2": [(0.125, "0 0 1 1 0 0 1 1"), (-0.125, "0 0 f 0 f 0 f 0"), (0.375, "2 1 2 2 1 1 1 2"), (-0.375, "e f e f e f f f"),
+                 (1.75, "7 7 7 7 7 7 7 7"), (1.8, "7 7 7 7 7 7 7 7"), (-2.0, "8 8 8 8 8 8 8 8"), (-2.1, "8 8 8 8 8 8 8 8"),
+                 (9e9, "7 7 7 7 7 7 7 7"), (NAN, "0 0 0 0 0 0 0 0"), (INF, "7 7 7 7 7 7 7 7"),
+                 (-INF, "8 8 8 8 8 8 8 8"), (-0.0, "0 0 0 0 0 0 0 0"), (-1e-300, "0 0 0 0 f 0 f 0")],
+    "fixed1_2_symmetric": [(-2.0, "9 9 9 9 9 9 9 9"), (-1.8, "9 9 9 9 9 9 9 9"), (-INF, "9 9 9 9 9 9 9 9"), (1.9, "7 7 7 7 7 7 7 7")],
+    "fixed1_2_wrap": [(1.875, "8 7 8 8 7 7 7 8"), (2.0, "8 8 8 8 8 8 8 8"), (-2.125, "8 8 7 8 7 8 7 8"), (4.25, "1 1 1 1 1 1 1 1"),
+                      (1e300, "0 0 0 0 0 0 0 0"), (INF, "7 7 7 7 7 7 7 7"), (-INF, "8 8 8 8 8 8 8 8"), (NAN, "0 0 0 0 0 0 0 0")],
+    "ufixed2_2": [(3.75, "f f f f f f f f"), (3.9, "f f f f f f f f"), (-0.1, "0 0 0 0 0 0 0 0"), (-7.0, "0 0 0 0 0 0 0 0"), (INF, "f f f f f f f f"),
+                  (-INF, "0 0 0 0 0 0 0 0"), (0.125, "0 0 1 1 0 0 1 1")],
+    "ufixed2_2_wrap": [(4.0, "0 0 0 0 0 0 0 0"), (-0.25, "f f f f f f f f"), (-0.1, "0 0 0 0 f 0 f 0"),
+                       (-INF, "0 0 0 0 0 0 0 0"), (3.875, "0 f 0 0 f f f 0")],
+    "fixed5_minus2": [(2.0, "0 0 1 1 0 0 1 1"), (-6.0, "e f e f e f f f"), (99.0, "7 7 7 7 7 7 7 7"), (-33.0, "8 8 8 8 8 8 8 8")],
+    "fixedminus2_5": [(2.0**-6, "0 0 1 1 0 0 1 1"), (-3 * 2.0**-6, "e f e f e f f f"), (0.25, "7 7 7 7 7 7 7 7"), (-1.0, "8 8 8 8 8 8 8 8")],
 }  # fmt: skip
 LITERAL_SPECS = [Fixed(1, 2), Fixed(1, 2, symmetric=True), Fixed(1, 2, overflow="wrap"), Fixed(2, 2, False), Fixed(2, 2, False, "wrap")]
+LITERAL_SPECS += [Fixed(5, -2), Fixed(-2, 5)]
 
 
 @every_mode
@@ -150,11 +155,11 @@ OPERATORS = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.
 
 def exact_result(operator, a, b, spec):
     """Numerator and positive denominator in units of 2^-frac_bits; by zero it is by one, and replaced later."""
-    one = 1 << spec.frac_bits
+    up, down = 1 << max(spec.frac_bits, 0), 1 << max(-spec.frac_bits, 0)
     if operator == "div":
         d = np.where(b == 0, 1, b)
-        return np.where(d < 0, -a, a) * one, abs(d)
-    return {"add": (a + b, 1), "sub": (a - b, 1), "mul": (a * b, one)}[operator]
+        return np.where(d < 0, -a, a) * up, abs(d) * down
+    return {"add": (a + b, 1), "sub": (a - b, 1), "mul": (a * b * down, up)}[operator]
 
 
 def pairs(spec):
@@ -234,7 +239,8 @@ def check_properties(spec, dtype):
 
 @pytest.mark.parametrize(
     ("arguments", "options"),
-    [((0, 0), {}), ((0, 0), {"signed": False}), ((32, 0), {}), ((16, 16), {}), ((33, 0), {"signed": False}), ((-1, 4), {}), ((20, 20), {}),
+    [((0, 0), {}), ((0, 0), {"signed": False}), ((32, 0), {}), ((16, 16), {}), ((33, 0), {"signed": False}), ((20, 20), {}),
+     ((-65, 70), {}), ((-4, 4), {}), ((40, -5), {}), ((-16, 40), {"overflow": "wrap"}), ((32, -1), {"overflow": "wrap"}),
      ((4, 3), {"overflow": "ieee"}), ((4, 3), {"overflow": "wrap", "symmetric": True}), ((4, 3), {"signed": False, "symmetric": True}),
      ((4, 3), {"rounding": "odd"})],
 )  # fmt: skip

@@ -87,7 +87,8 @@ def test_every_mode_has_a_name():
     "name",
     ["posit", "posit8", "posit8es", "posit8es9", "posit64es2", "posit8es2_underflows", "posit8es2_up_underflow_up", "e4", "e4m3fnu", "e12m3", "e1m3",
      "e11m0", "e4m3p3109x", "e5m2_wrap", "e5m2_odd", "e5m2__up", "e5m2_up_down_up", "q44", "fixed8", "fixed8_", "fixed33_0", "fixed16_16", "fixed0_0",
-     "ufixed0_0", "ufixed20_13", "ufixed4_4_symmetric", "fixed4_4_symmetric_wrap", "sfixed4_4", "binary8", "binary8p0se", "binary8p8se",
+     "ufixed0_0", "ufixed20_13", "ufixed4_4_symmetric", "fixed4_4_symmetric_wrap", "sfixed4_4", "fixed-3_6",
+     "fixedminus4_4", "fixedminus65_70", "binary8", "binary8p0se", "binary8p8se",
      "binary2p1se", "binary17p3se", "binary8p9ue", "binary8p3", "ocp_e4m4", "q43_wrap", "q43_saturate_saturate", "_flush",
      "posit8es2_flush", "binary2p1se_flush", "float32", "bfloat16x", "", "_up", "nearest_even", "POSIT8es", " q43",
      "e\u0663m\u0663", "posit\u0668es2", "q43\u00e9", "\ud800", "e" + "9" * 5000 + "m3"],
@@ -150,7 +151,7 @@ def test_dtypes_come_back_in_another_process(tmp_path):
 ALIASES = {
     "bf16": "e8m7", "fp16": "e5m10", "half": "e5m10", "binary16": "e5m10", "fp32": "e8m23", "single": "e8m23", "binary32": "e8m23",
     "fp64": "e11m52", "double": "e11m52", "binary64": "e11m52", "posit<16,1>": "posit16es1", "posit<10, 2>": "posit10es2", "float<5,10>": "e5m10",
-    "ufixed<4,4>": "ufixed4_4", "fixed<8,8>": "fixed8_8", "tf32": "tf32", "e8m10": "tf32", "e4m3": "q43",
+    "ufixed<4,4>": "ufixed4_4", "fixed<8,8>": "fixed8_8", "fixed<-3,6>": "fixedminus3_6", "tf32": "tf32", "e8m10": "tf32", "e4m3": "q43",
     "e5m2": "q52", "ocp_e4m3": "e4m3fn", "ocp_e5m2": "q52", "ocp_e3m2": "e3m2finite", "ocp_e2m3": "e2m3finite", "ocp_e2m1": "e2m1finite",
     "binary8p3se": "e5m2p3109", "binary8p3sf": "e5m2fnuz", "binary4p2se": "e2m1p3109", "binary16p11sf": "e5m10fnuz", "binary3p1se": "e2m0p3109",
 }  # fmt: skip

@@ -9,11 +9,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")]  # compiles the codec's kernels
 
-# Nearest, ties upward: the whole of a new mode, as CONTRIBUTING.md has it.
-ROW = "_(NearestUp, nearest_up, 0, Nothing, {path})"
+# Nearest, ties downward: the whole of a new mode, as CONTRIBUTING.md has it.
+ROW = "_(NearestDown, nearest_down, 0, Nothing, {path})"
 CASES = {
-    "    case Rounding::NearestAway: return half;\n": "    case Rounding::NearestUp: return half && (rest || !negative);\n",
-    "    case Rounding::NearestAway:\n": "    case Rounding::NearestUp:\n",
+    "    case Rounding::NearestAway: return half;\n": "    case Rounding::NearestDown: return half && (rest || negative);\n",
+    "    case Rounding::NearestAway:\n": "    case Rounding::NearestDown:\n",
 }
 
 CHECK = r"""
@@ -43,14 +43,14 @@ int main() {
   DEFAULT::fill_round(k);
   long seen = 0;
   for (Format f : {float_format(4, 3), float_format(5, 5), fixed_format(4, 3, true), posit_format(8, 0)}) {
-    f.rounding = Rounding::NearestUp;
+    f.rounding = Rounding::NearestDown;
     for (uint64_t code = 0; code < f.max_code(); ++code) {
       const double a = to_double(decode(f, code)), b = to_double(decode(f, code + 1)), middle = (a + b) / 2;
       if (f.is_posit() && a < 0.5) continue; // in posits the middle is that of the values where no exponent bits are cut off
       if (f.is_posit() && b > 2) break;
       ++seen;
-      see(f, middle, b);
-      see(f, -middle, -a);
+      see(f, middle, a);
+      see(f, -middle, -b);
       see(f, std::nextafter(middle, 0), a);
       see(f, std::nextafter(middle, INFINITY), b);
     }

@@ -22,6 +22,7 @@ SPECS = [
     Fixed(2, 3, symmetric=True), posit(2, 0), posit(28, 3, underflow="zero"), posit(8, 1, infinity="saturate"), p3109(3, 1), Fixed(0, 1, False),
     binary(1, 2, specials="none"), binary(11, 20, subnormals=False), binary(11, 49),
     binary(5, 2, overflow="saturate"), Fixed(20, 11, overflow="wrap"),
+    Fixed(-3, 10), Fixed(8, -1),
 ]  # fmt: skip
 
 
@@ -45,7 +46,7 @@ def target_sign(spec):
 @pytest.mark.parametrize("spec", SPECS, ids=name_of)
 def test_directed_vectors(spec, tmp_path):
     for i, op in enumerate(("add", "sub", "mul", "div", "sqrt", "fma")):
-        for mode in (MODES[i % 7], MODES[(3 * i + 4) % 7]):
+        for mode in (MODES[i % 8], MODES[(5 * i + 7) % 8]):
             kind = ("hex", "json", "readmemh")[i % 3]
             text = made(tmp_path / "file", name_of(spec), "--op", op, "--mode", mode, "--count", 300, "--as", kind, "--seed", i)
             header, columns, rows = read(text)

@@ -109,6 +109,10 @@ def test_a_permutation_has_every_integer():
     assert torch.randperm(16, dtype=torch_dtypes.dtype("fixed4_4")).max() == 15
     with pytest.raises(RuntimeError, match=r"expected n of at most 16, since torch.fixed4_4 has every integer up to 15, but got 17"):
         torch.randperm(17, dtype=torch_dtypes.dtype("fixed4_4"))
+    even = torch_dtypes.dtype("fixed9_minus1")
+    assert torch.randperm(1, dtype=even).tolist() == [0.0]
+    with pytest.raises(RuntimeError, match=r"expected n of at most 1, since torch.fixed9_minus1 has every integer up to 0, but got 2"):
+        torch.randperm(2, dtype=even)
 
 
 @dtypes

@@ -51,6 +51,7 @@ def rounded(x, fmt, mode):
         "nearest_even": rest > Fraction(1, 2) or (rest == Fraction(1, 2) and whole & 1),
         "nearest_zero": rest > Fraction(1, 2),
         "nearest_away": rest >= Fraction(1, 2),
+        "nearest_up": rest > Fraction(1, 2) or (rest == Fraction(1, 2) and not negative),
         "up": rest and not negative,
         "down": rest and negative,
         "toward_zero": False,

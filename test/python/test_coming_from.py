@@ -17,7 +17,6 @@ ROWS = dict(re.findall(r"^# \| `(\w+_quantize\(.*?\))` \| `(.*?)`", PAGE, re.MUL
 NEAREST = 'float_quantize(x, exp={}, man={}, rounding="nearest")'
 ROWS |= {NEAREST.format(e, m): ROWS[NEAREST.format(5, 2)].replace("e5m2", f"e{e}m{m}") for e, m in ((4, 3), (2, 1), (5, 10))}
 NAMES = {"torch": torch, "torch_dtypes": torch_dtypes, "chop": torch_dtypes.chop}
-exec(re.search(r"^def nearest_up.*?\n\n\n", PAGE, re.MULTILINE | re.DOTALL)[0], NAMES)
 
 
 def numbers(text, shape=(-1,)):

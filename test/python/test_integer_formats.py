@@ -113,10 +113,11 @@ def rounded(value: Fraction, mode: str) -> int:
         return nearest
     even = down if down % 2 == 0 else up
     odd = down + up - even
-    return {"nearest_even": even, "nearest_zero": inner, "nearest_away": outer, "up": up, "down": down, "toward_zero": inner, "to_odd": odd}[mode]
+    ties = {"nearest_even": even, "nearest_zero": inner, "nearest_away": outer, "nearest_up": up}
+    return (ties | {"up": up, "down": down, "toward_zero": inner, "to_odd": odd})[mode]
 
 
-@pytest.mark.parametrize("mode", ["nearest_even", "nearest_zero", "nearest_away", "up", "down", "toward_zero", "to_odd"])
+@pytest.mark.parametrize("mode", ["nearest_even", "nearest_zero", "nearest_away", "up", "down", "toward_zero", "to_odd", "nearest_up"])
 @pytest.mark.parametrize(
     ("name", "low", "high", "point"),
     [("int3_affine", -4, 3, 2), ("uint4", 0, 15, 7), ("int5_narrow", -15, 15, 0), ("int16", -32768, 32767, 0)],

@@ -29,7 +29,8 @@ WRITTEN = {
     "posit16es2": torch.float32, "posit32es2": torch.float64, "tf32": torch.float32, "e5m5": torch.float16, "e5m7": torch.float16,
     "e8m4": torch.bfloat16, "posit12es1": torch.float32, "e4m3fn": torch.float8_e4m3fn, "e5m2_saturate": torch.float8_e5m2,
     "e2m1finite": torch.float8_e4m3fn, "e4m3fnuz": torch.float16, "binary8p3se": torch.float16, "fixed4_3": torch.float16,
-    "fixed4_3_symmetric": torch.float16, "ufixed8_8": torch.float32, "e8m23": torch.float32, "e11m30": torch.float64, "q43_up_down": torch.float16,
+    "fixed4_3_symmetric": torch.float16, "ufixed8_8": torch.float32, "fixedminus3_6": torch.float8_e4m3fn, "fixed9_minus1": torch.float16,
+    "e8m23": torch.float32, "e11m30": torch.float64, "q43_up_down": torch.float16,
 }  # fmt: skip
 STOCK = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float16, torch.bfloat16, torch.float32, torch.float64]
 VERSION_1 = Path(__file__).resolve().parents[1] / "data" / "version1.safetensors"

@@ -245,7 +245,7 @@ def test_dtypes_in_settings():
 
 @every_way
 def test_formats_and_cards(way):
-    for name in ("posit16es2", "q43_stochastic_b4", "e4m3fn_bias8_saturate", "ufixed3_4_wrap", "nf4", "takum12_log"):
+    for name in ("posit16es2", "q43_stochastic_b4", "e4m3fn_bias8_saturate", "ufixed3_4_wrap", "fixedminus3_6", "nf4", "takum12_log"):
         fmt = torch_dtypes.format_of(name)
         made = WAYS[way](fmt)
         assert type(made) is _C.Format and made is not fmt and made == fmt and repr(made) == repr(fmt)

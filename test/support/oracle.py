@@ -17,7 +17,7 @@ from functools import cache, cached_property
 import numpy as np
 from rationals import Fraction
 
-MODES = ("nearest_even", "nearest_zero", "nearest_away", "up", "down", "toward_zero", "to_odd")
+MODES = ("nearest_even", "nearest_zero", "nearest_away", "up", "down", "toward_zero", "to_odd", "nearest_up")
 
 
 def scaled(n: int, e: int) -> Fraction:
@@ -171,7 +171,7 @@ class Spec:
                 return k != 0  # one digit: no neighbour is even, the larger is delivered (IEEE 754-2019, section 4.3.1)
             return k % 2 == 1
         if mode.startswith("nearest"):
-            return side > 0 or (side == 0 and mode == "nearest_away")
+            return side > 0 or (side == 0 and (mode == "nearest_away" or (mode == "nearest_up" and not negative)))
         if mode == "to_odd":
             return k == 0 if self._one_digit else k % 2 == 0
         return mode == ("down" if negative else "up")

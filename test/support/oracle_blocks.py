@@ -38,7 +38,7 @@ def largest(spec) -> Fraction:
     """The value to which scales bring a block (of oracle.Spec or oracle_fixed.Fixed): the largest, of posits the last below useed."""
     if getattr(spec, "posit", False):
         return max(v for code in range(spec.sign_code) if (v := posit_value(spec.bits, spec.exp_bits, code)) < 2**2**spec.exp_bits)
-    return Fraction(spec.highest, 1 << spec.frac_bits) if hasattr(spec, "highest") else spec.magnitude(spec.largest)
+    return spec.highest * spec.unit if hasattr(spec, "highest") else spec.magnitude(spec.largest)
 
 
 def scale_exponent(a: Fraction, spec, rule: str, emax: int | None = None, bits: int = 8) -> int:

@@ -13,7 +13,7 @@ from rationals import Fraction
 def bounds(spec: Spec | Fixed) -> tuple[Fraction, Fraction, Fraction, Fraction]:
     """The largest and lowest finite number, the smallest positive one, and the smallest of full precision."""
     if isinstance(spec, Fixed):
-        unit = Fraction(1, 2**spec.frac_bits)
+        unit = spec.unit
         return spec.highest * unit, spec.lowest * unit, unit, unit
     largest = spec.magnitude(spec.largest)
     normal = spec.magnitude(1) if spec.posit else spec.magnitude(1 << spec.man_bits)

@@ -1,7 +1,7 @@
 """What fixed-point formats mean, in exact integers; shares no code with the implementation.
 
 A code is a two's complement integer, or a binary one without a sign, in units of 2^-frac_bits. A value is rounded to an integer of them,
-half and odd being decided on its magnitude, and what is out of range then saturates or wraps.
+half and odd being decided on its magnitude, and what is out of range then saturates or wraps. Either number of bits may be negative.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ class Fixed:
         return self.signed_codes + self.int_bits + self.frac_bits
 
     @property
+    def unit(self) -> Fraction:
+        return Fraction(2) ** -self.frac_bits
+
+    @property
     def highest(self) -> int:
         """The largest value, in units of 2^-frac_bits."""
         return (1 << self.int_bits + self.frac_bits) - 1
@@ -42,7 +46,7 @@ class Fixed:
         return code - (1 << self.bits) if self.signed_codes and code >> self.bits - 1 else code
 
     def decode(self, code: int) -> Fraction:
-        return Fraction(self.integer(code), 1 << self.frac_bits)
+        return self.integer(code) * self.unit
 
     def fitted(self, n: int) -> int:
         """The code of a rounded integer."""
@@ -64,15 +68,15 @@ class Fixed:
     def encode(self, x: Fraction | float, mode: str = "nearest_even", word: int = 0) -> int:
         if isinstance(x, float) and not math.isfinite(x):
             return self.special(x)
-        scaled = Fraction(x) * (1 << self.frac_bits)
+        scaled = Fraction(x) / self.unit
         n = rounded(abs(scaled), mode, scaled < 0, word)
         return self.fitted(-n if scaled < 0 else n)
 
     def encode_sqrt(self, x: Fraction, mode: str = "nearest_even") -> int:
         """The code of a root: the root rounded at 64 more bits, and odd where it is inexact, rounds on as the root does."""
-        scaled = x * (1 << 2 * (self.frac_bits + 64))
+        scaled = x / self.unit**2 * (1 << 128)
         root = math.isqrt(math.floor(scaled))
-        return self.encode(Fraction(root | (root * root != scaled), 1 << self.frac_bits + 64), mode)
+        return self.encode(Fraction(root | (root * root != scaled), 1 << 64) * self.unit, mode)
 
 
 def rounded(m: Fraction, mode: str, negative: bool, word: int = 0) -> int:
@@ -89,6 +93,7 @@ def rounded(m: Fraction, mode: str, negative: bool, word: int = 0) -> int:
     away = {
         "nearest_zero": half > 0,
         "nearest_away": half >= 0,
+        "nearest_up": half > 0 or (half == 0 and not negative),
         "up": not negative,
         "down": negative,
         "toward_zero": False,
@@ -105,6 +110,7 @@ def round_quotients(n: np.ndarray, d: np.ndarray | int, mode: str) -> np.ndarray
         "nearest_even": (half > 0) | ((half == 0) & odd),
         "nearest_zero": half > 0,
         "nearest_away": half >= 0,
+        "nearest_up": (half > 0) | ((half == 0) & ~negative),
         "up": ~negative,
         "down": negative,
         "toward_zero": np.zeros_like(negative),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from rationals import Fraction
 
-DETERMINISTIC = ("nearest_even", "nearest_zero", "nearest_away", "up", "down", "toward_zero", "to_odd")
+DETERMINISTIC = ("nearest_even", "nearest_zero", "nearest_away", "up", "down", "toward_zero", "to_odd", "nearest_up")
 STOCHASTIC = ("stochastic", "stochastic_equal", "up_down")
 
 
@@ -134,6 +134,8 @@ class TableOracle:
         if mode == "nearest_away":
             return True
         outwards_is_up = outer > inner
+        if mode == "nearest_up":
+            return outwards_is_up
         return {"even": inner_is_odd, "zero": False, "away": True, "up": outwards_is_up, "down": not outwards_is_up}[self.ties]
 
     def inputs(self) -> list[float]:

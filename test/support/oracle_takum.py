@@ -81,4 +81,6 @@ def _goes_up(magnitude: Fraction, code: int, near: tuple[Fraction, Fraction, Fra
         return word >> 63 == 1
     if magnitude != boundary:
         return magnitude > boundary
+    if mode == "nearest_up":
+        return not negative
     return mode == "nearest_away" or (mode != "nearest_zero" and code % 2 == 1)

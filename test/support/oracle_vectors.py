@@ -68,7 +68,8 @@ def rounded(v, quantum, mode, ties_away=False, parity=lambda n: n % 2):
     n = int(n)
     up = {
         "nearest_even": rest > Fraction(1, 2) or (rest == Fraction(1, 2) and (ties_away or parity(n) == 1)), "nearest_zero": rest > Fraction(1, 2),
-        "nearest_away": rest >= Fraction(1, 2), "up": v > 0, "down": v < 0, "toward_zero": False, "to_odd": parity(n) == 0 and not ties_away,
+        "nearest_away": rest >= Fraction(1, 2), "nearest_up": rest > Fraction(1, 2) or (rest == Fraction(1, 2) and v > 0),
+        "up": v > 0, "down": v < 0, "toward_zero": False, "to_odd": parity(n) == 0 and not ties_away,
     }[mode]  # fmt: skip
     return (n + (up and rest != 0)) * quantum
 
@@ -77,7 +78,7 @@ def flags_of(spec, v, delivered, mode):
     """Overflow, underflow and inexact of a finite result v other than 0, from the definitions."""
     m = abs(v)
     if isinstance(spec, Fixed):
-        n = rounded(v, Fraction(1, 1 << spec.frac_bits), mode) * (1 << spec.frac_bits) * (1 if v > 0 else -1)
+        n = rounded(v, spec.unit, mode) / spec.unit * (1 if v > 0 else -1)
         overflow, tiny = not spec.lowest <= n <= spec.highest, False
     elif spec.posit:
         overflow, tiny = m > spec.magnitude(spec.largest), m < spec.magnitude(1)

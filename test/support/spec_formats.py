@@ -32,6 +32,7 @@ FLOATS_8 = [
 FIXED_8 = [
     Fixed(4, 3), Fixed(0, 7), Fixed(7, 0), Fixed(1, 0), Fixed(0, 1), Fixed(2, 3, symmetric=True), Fixed(3, 4, overflow="wrap"),
     Fixed(0, 5, overflow="wrap"), Fixed(4, 4, False), Fixed(0, 8, False), Fixed(8, 0, False), Fixed(1, 0, False), Fixed(3, 2, False, "wrap"),
+    Fixed(-3, 6), Fixed(8, -1), Fixed(-2, 8, False), Fixed(10, -4, overflow="wrap"), Fixed(-4, 9, overflow="wrap"),
 ]  # fmt: skip
 SMALL = [*POSITS_8, *FLOATS_8]
 MIDDLE = [
@@ -48,13 +49,14 @@ WIDE = [
 FIXED_WIDE = [
     Fixed(8, 7), Fixed(0, 16, False), Fixed(7, 8, overflow="wrap"), Fixed(11, 12), Fixed(15, 16), Fixed(0, 31, symmetric=True), Fixed(31, 0),
     Fixed(32, 0, False), Fixed(0, 32, False, "wrap"), Fixed(20, 11, overflow="wrap"), Fixed(16, 16, False),
+    Fixed(-40, 60), Fixed(64, -49, symmetric=True), Fixed(-4, 32, overflow="wrap"), Fixed(20, -4, overflow="wrap"), Fixed(36, -4, False),
 ]  # fmt: skip
 
 
 def name_of(spec: Spec | Fixed, mode: str = "nearest_even") -> str:
     """The canonical name (of a format that is not built in)."""
     if isinstance(spec, Fixed):
-        name = f"{'' if spec.signed_codes else 'u'}fixed{spec.int_bits}_{spec.frac_bits}"
+        name = f"{'' if spec.signed_codes else 'u'}fixed{spec.int_bits}_{spec.frac_bits}".replace("-", "minus")
         name += ("_symmetric" if spec.symmetric else "") + ("_wrap" if spec.overflow == "wrap" else "")
     elif spec.posit:
         name = f"posit{spec.bits}es{spec.exp_bits}" + ("_underflow" if spec.underflow == "zero" else "")

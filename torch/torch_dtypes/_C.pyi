@@ -88,6 +88,7 @@ class Rounding:
     down: Rounding
     toward_zero: Rounding
     to_odd: Rounding
+    nearest_up: Rounding
     stochastic: Rounding
     stochastic_equal: Rounding
     up_down: Rounding
@@ -196,6 +197,8 @@ class Format:
     def has_infinity(self) -> bool: ...
     @property
     def infinity_is_nan(self) -> bool: ...
+    @property
+    def digits_to_wrap(self) -> int: ...
     @property
     def significand_bits(self) -> int: ...
     @property

@@ -16,11 +16,11 @@ DRAWING_MODES = frozenset(name for name, _, draws in _C.ROUNDING_MODES if draws)
 # Pychop's numbers. Other libraries number differently, so names are the interface.
 PYCHOP_MODES = {number: name for name, number, _ in _C.ROUNDING_MODES if number}
 
-_TEMPLATE = name_pattern(r"(posit|float|fixed|ufixed)<(\d+), ?(\d+)>(.*)")
+_TEMPLATE = name_pattern(r"(posit|float|fixed|ufixed)<(-?\d+), ?(-?\d+)>(.*)")
 _POSIT = name_pattern(r"posit(\d+)es(\d+)(?:_regime(\d+))?(_underflow)?(_saturate)?")
 _TAKUM = name_pattern(r"takum(\d+)_(linear|log)")
 _FLOAT = name_pattern(r"(u)?e(\d+)m(\d+)(fnuz|fn|finite|p3109)?(?:_bias(minus)?(\d+))?(_flush|_normal)?(_saturate|_propagate)?")
-_FIXED = name_pattern(r"(u)?fixed(\d+)_(\d+)(_symmetric|_wrap)?")
+_FIXED = name_pattern(r"(u)?fixed((?:minus)?\d+)_((?:minus)?\d+)(_symmetric|_wrap)?")
 _P3109 = name_pattern(r"binary(\d+)p(\d+)([su])([ef])")
 _OPTIONS = name_pattern(r"(?s)(.+?)((?:_bias(?:minus)?\d+)?(?:_flush|_normal)?(?:_saturate|_propagate)?)")
 _OPTION_NAMES = ("flush", "normal", "saturate", "propagate", "underflow", "symmetric", "wrap")
@@ -107,7 +107,7 @@ def _base_name(fmt: _C.Format) -> str:
     if fmt.kind == _C.Kind.takum:
         return f"takum{fmt.bits}_linear"
     if fmt.kind == _C.Kind.fixed:
-        name = f"{'' if fmt.is_signed else 'u'}fixed{fmt.exp_bits}_{fmt.man_bits}"
+        name = f"{'' if fmt.is_signed else 'u'}fixed{fmt.exp_bits}_{fmt.man_bits}".replace("-", "minus")
         return name + ("_wrap" if fmt.overflow == _C.Overflow.wrap else "_symmetric" if fmt.symmetric else "")
     specials = {_C.Specials.ieee: "", _C.Specials.none: "finite"}.get(fmt.specials, fmt.specials.name)
     bias = None if fmt.bias == standard_bias(fmt) else fmt.bias
@@ -173,7 +173,8 @@ def spelled(name: str) -> str:
     plain = name.lower()
     if match := _TEMPLATE.fullmatch(plain):
         kind, first, second, rest = match.groups()
-        plain = {"posit": f"posit{first}es{second}", "float": f"e{first}m{second}"}.get(kind, f"{kind}{first}_{second}") + rest
+        plain = {"posit": f"posit{first}es{second}", "float": f"e{first}m{second}"}.get(kind, f"{kind}{first}_{second}")
+        plain = plain.replace("-", "minus") + rest
     head, options = split_options(plain)
     refuse_ambiguous(head, name)
     return "_".join((head, *options))
@@ -217,7 +218,7 @@ def parse(name: str) -> tuple[str, tuple, dict] | None:
         return "float", (int(exp_bits), int(man_bits)), options
     if match := _FIXED.fullmatch(name):
         options = {"signed": not match[1], "overflow": "wrap" if match[4] == "_wrap" else "saturate", "symmetric": match[4] == "_symmetric"}
-        return "fixed", (int(match[2]), int(match[3])), options
+        return "fixed", tuple(int(bits.replace("minus", "-")) for bits in (match[2], match[3])), options
     if match := _P3109.fullmatch(name):
         width, precision, signed, extended = int(match[1]), int(match[2]), match[3] == "s", match[4] == "e"
         if not (3 <= width <= 16 and 1 <= precision < width + (not signed)):

@@ -196,8 +196,9 @@ def fixed_format(
     NaN becomes 0, and there is no minus zero. Infinities become the largest or lowest value.
 
     Args:
-        int_bits: bits before the binary point, without the sign: 0 to 32.
-        frac_bits: bits behind it: 0 to 32. All bits together: 1 (signed: 2) to 32.
+        int_bits: bits before the binary point, without the sign: -64 to 64.
+        frac_bits: bits behind it: -64 to 64. All bits together: 1 (signed: 2) to 32. A negative number takes bits from the other side:
+            ``fixed_format(-3, 6)`` has 3 bits and a sign, below 2^-3; ``fixed_format(9, -1)`` has even numbers.
         signed: False: values from 0 up.
         overflow: ``"saturate"``: to the largest or lowest value. ``"wrap"``: the rounded integer modulo 2^bits, as in two's complement
             hardware without saturation.
@@ -205,7 +206,7 @@ def fixed_format(
         rounding: one of ``ROUNDING_MODES``, or Pychop's number.
 
     Raises:
-        ValueError: a parameter out of range, or 64 dtypes in use.
+        ValueError: a parameter out of range; ``"wrap"`` where results have more than 64 digits down to the last place; or 64 dtypes in use.
         TypeError: a parameter of another type.
 
     Example::
@@ -214,12 +215,14 @@ def fixed_format(
         tensor([0.3125, 7.9375], dtype=torch.fixed3_4)
         >>> torch.tensor([8.5]).to(torch_dtypes.fixed_format(3, 4, overflow="wrap"))
         tensor([-7.5000], dtype=torch.fixed3_4_wrap)
+        >>> torch.tensor([0.05, 1.0]).to(torch_dtypes.fixed_format(-3, 6))
+        tensor([0.0469, 0.1094], dtype=torch.fixedminus3_6)
     """
     return define(_fixed(int_bits, frac_bits, signed=signed, overflow=overflow, symmetric=symmetric, rounding=rounding))
 
 
 def _fixed(int_bits, frac_bits, *, signed=True, overflow="saturate", symmetric=False, rounding="nearest_even") -> _C.Format:
-    int_bits, frac_bits = integer("int_bits", int_bits, 0, 32), integer("frac_bits", frac_bits, 0, 32)
+    int_bits, frac_bits = integer("int_bits", int_bits, -64, 64), integer("frac_bits", frac_bits, -64, 64)
     least = 2 if boolean("signed", signed) else 1
     if not least <= signed + int_bits + frac_bits <= 32:
         raise ValueError(
@@ -231,6 +234,11 @@ def _fixed(int_bits, frac_bits, *, signed=True, overflow="saturate", symmetric=F
     if boolean("symmetric", symmetric) and (overflow == "wrap" or not signed):
         raise ValueError("expected symmetric=True with signed=True and overflow='saturate' only")
     fmt.symmetric = symmetric
+    if overflow == "wrap" and fmt.digits_to_wrap > 64:
+        raise ValueError(
+            f"expected results of at most 64 digits with overflow='wrap', but got {fmt.digits_to_wrap} from int_bits={int_bits}, "
+            f"frac_bits={frac_bits}; choose fewer bits, or overflow='saturate'"
+        )
     set_rounding(fmt, rounding)
     return fmt
 
@@ -273,7 +281,7 @@ def dtype(name: str | torch.dtype) -> torch.dtype:
 
     Built-in ones: ``"posit16es2"``, ``"q43"``... By parameters: ``posit<nbits>es<es>[_underflow][_saturate]``,
     ``e<exp_bits>m<man_bits>[fn|finite|fnuz|p3109][_bias[minus]<bias>][_flush][_saturate]``,
-    ``[u]fixed<int_bits>_<frac_bits>[_symmetric|_wrap]``, ``takum<nbits>_linear``, ``takum<nbits>_log``, each with
+    ``[u]fixed[minus]<int_bits>_[minus]<frac_bits>[_symmetric|_wrap]``, ``takum<nbits>_linear``, ``takum<nbits>_log``, each with
     ``_<rounding mode>`` behind it where that is not nearest_even.
     Other names: ``posit<16,1>``, ``float<5,10>``, ``[u]fixed<8,8>``; IEEE P3109's ``binary<K>p<P>se`` (with infinities) and ``...sf`` (finite);
     and other tools' spellings (formats of this package, not the stock dtypes), which docs/reference/spellings.md lists: ``fp16``, ``half``,

@@ -25,7 +25,7 @@ from ..rounding import rounding_block
 # These divide by the root of a mean of squares and add eps to the root. Squares below the smallest number are 0, of gradients up to its root.
 _ADD_TO_ROOT = {"adagrad", "adam", "nadam", "radam", "rmsprop"}
 # Modes in which a number above 0 is never rounded to 0, or only where it is nearer: what the format itself says of it. The others may always.
-_NEAREST = ("nearest_even", "nearest_zero", "nearest_away", "up", "to_odd")
+_NEAREST = ("nearest_even", "nearest_zero", "nearest_away", "nearest_up", "up", "to_odd")
 
 _told = False  # that an eps was raised, in this process
 

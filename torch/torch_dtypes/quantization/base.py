@@ -26,7 +26,7 @@ CLAMPED = ("pass", "zero")
 
 # Modes in which a product that underflows to 0 or overflows to infinity rounds as it would with its exact magnitude: in every format, and in those
 # that saturate and have no number below 2^-64 (where the probability of going up from there is none that a random word has).
-INDIFFERENT = ("nearest_even", "nearest_zero", "nearest_away")
+INDIFFERENT = ("nearest_even", "nearest_zero", "nearest_away", "nearest_up")
 INDIFFERENT_IN_NARROW = (*INDIFFERENT, "toward_zero", "stochastic", "up_down")
 
 

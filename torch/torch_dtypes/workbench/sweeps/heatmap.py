@@ -12,8 +12,8 @@ from .tables import Entry, Group, signed
 
 # Points below float32, in steps that tell a tenth of a point from one, and ten from what is lost altogether.
 STEPS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-_SHORT = {"nearest_even": "nearest\neven", "nearest_zero": "nearest\nzero", "nearest_away": "nearest\naway", "toward_zero": "toward\nzero",
-          "stochastic_equal": "stochastic\nequal", "up_down": "up or\ndown", "to_odd": "to odd"}  # fmt: skip
+_SHORT = {"nearest_even": "nearest\neven", "nearest_zero": "nearest\nzero", "nearest_away": "nearest\naway", "nearest_up": "nearest\nup",
+          "toward_zero": "toward\nzero", "stochastic_equal": "stochastic\nequal", "up_down": "up or\ndown", "to_odd": "to odd"}  # fmt: skip
 
 
 def heatmap_figure(groups: Sequence[Group], width: str = "page"):

@@ -66,7 +66,7 @@ class Directed:
             order = values.abs().sort().indices  # by magnitude, NaN last
             chosen = torch.cat([order[:6], order[-6:], torch.tensor([one, _C.encode_exact(fmt, -torch.ones(1, dtype=torch.float64)).item()])])
             return chosen.unique()
-        around = [0, one, fmt.max_code, 1 << fmt.man_bits, sign, self.codes]
+        around = [0, one, fmt.max_code, 1 << max(fmt.man_bits, 0), sign, self.codes]
         found = {(code + step + negative) % self.codes for code in around for step in (-2, -1, 0, 1, 2) for negative in (0, sign)}
         found |= {_C.encode_exact(fmt, torch.tensor([x], dtype=torch.float64)).item() for x in (torch.nan, torch.inf, -torch.inf)}
         return torch.tensor(sorted(found))

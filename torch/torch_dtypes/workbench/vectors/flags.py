@@ -47,6 +47,8 @@ class _Step:
             up = magnitude >= middle if self.odd or self.one_digit else magnitude > middle
         elif mode in ("nearest_zero", "nearest_away"):
             up = magnitude > middle if mode == "nearest_zero" else magnitude >= middle
+        elif mode == "nearest_up":
+            up = (magnitude > middle) | ((magnitude == middle) & ~negative)
         elif mode in ("up", "down"):
             up = negative if mode == "down" else ~negative
         else:

@@ -35,7 +35,6 @@ namespace at::formats {
 namespace {
 
 using c10::formats::BlockScale;
-using c10::formats::Rounding;
 using std::optional;
 
 constexpr int64_t kBuffer = 1024;
@@ -129,8 +128,7 @@ at::Tensor chop_blocks(const at::Tensor& input, std::string_view name, optional<
                     "expected exponents of scales from -127 to 127 to chop_blocks, but got ", lowest, " to ", highest, ", emax=", emax);
   const Format format = format_of_call(name, rounding);
   TORCH_CHECK_VALUE(format.fits_float(), "expected an element format of at most float32's range to chop_blocks, but got ", name);
-  const bool to_nearest =
-      format.rounding == Rounding::NearestEven || format.rounding == Rounding::NearestZero || format.rounding == Rounding::NearestAway;
+  const bool to_nearest = !c10::formats::is_stochastic(format.rounding) && !c10::formats::sees_inexact(format.rounding);
   at::Tensor out = at::_ops::empty_like::call(input, {}, {}, {}, {}, at::MemoryFormat::Contiguous);
   if (input.numel() == 0) return out;
   const BlockScale scale_of{static_cast<int>(emax), static_cast<int>(lowest), static_cast<int>(highest), threshold, included};

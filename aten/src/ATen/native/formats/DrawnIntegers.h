@@ -14,8 +14,9 @@ inline bool has_integer(const c10::formats::Format& f, int64_t n) {
   return c10::formats::value_of(f, c10::formats::encode(f, c10::formats::unpack(n), 0)) == static_cast<double>(n);
 }
 
-// The largest power of two up to which a format has every integer; 2^53 at most, as float64 has.
+// The largest power of two up to which a format has every integer; 2^53 at most, as float64 has. 0: it lacks 1.
 inline int64_t counts_to(const c10::formats::Format& f) {
+  if (!has_integer(f, 1)) return 0;
   int64_t most = 1;
   while (most < int64_t{1} << 53 && has_integer(f, 2 * most) && has_integer(f, 2 * most - 1)) most *= 2;
   return most;

@@ -57,7 +57,7 @@ CPU_ONLY = {
     "test_torchscript_of_stock_code": "a script makes its tensors on the CPU",
     "test_command_repeats_a_training": _COMMAND,
     "test_command_trains_where_there_are_no_weights": _COMMAND,
-    "test_ctrl_c_keeps_what_was_reached_and_resume_goes_on": _COMMAND,
+    "test_ctrl_c_keeps_what_was_reached_and_the_same_command_goes_on": _COMMAND,
     "test_arrays_of_ml_dtypes_become_tensors_on_their_memory": _MEMORY,
     "test_arrays_of_ml_dtypes_become_what_is_asked": _MEMORY,
     "test_bfloat16_is_not_taken_for_a_number_format_in_silence": _MEMORY,

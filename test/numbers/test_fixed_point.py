@@ -180,7 +180,7 @@ def pairs(spec):
 def check_arithmetic(spec, dtype):
     a, b = pairs(spec)
     x, y = from_codes(tensor(a), dtype), from_codes(tensor(b), dtype)
-    wide = object if spec.bits > 16 else np.int64
+    wide = object if 2 * spec.bits + abs(spec.frac_bits) > 60 else np.int64
     m, n = (np.where(c > spec.highest, c - (1 << spec.bits), c).astype(wide) if spec.signed_codes else c.astype(wide) for c in (a, b))
     for operator, operate in OPERATORS.items():
         numerator, denominator = exact_result(operator, m, n, spec)

@@ -233,7 +233,7 @@ def test_a_library_that_is_not_what_is_expected_is_imported_and_named(tmp_path):
     (tmp_path / "safetensors" / "__init__.py").write_text("")
     (tmp_path / "safetensors" / "torch.py").write_text("def save(everything): pass\ndef save_file(everything): pass\n")
     code = """
-import sys, warnings, torch
+import sys, warnings, torch, torch_dtypes
 sys.path.insert(0, sys.argv[1])
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")

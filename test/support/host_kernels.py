@@ -24,7 +24,7 @@ INCLUDES = [f"-I{ROOT}", f"-I{ROOT / 'aten/src'}"]
 FORMATS = [
     "posit8es0", "posit8es2", "posit16es2", "posit32es2", "q43", "q52", "tf32", "e5m5", "e8m4", "e4m3fn", "e2m1finite", "e4m3fnuz", "binary8p3se",
     "fixed4_3", "ufixed8_8", "posit12es1", "e5m2_saturate", "e8m23", "fixed3_4_wrap", "takum24_linear", "posit32es5_regime6", "takum16_linear",
-    "lns4_3", "e8m0", "ue5m3", "posit16es2_regime6",
+    "hif8", "e8m0", "ue5m3", "posit16es2_regime6",
 ]  # fmt: skip
 NARROW = ["posit8es1", "posit16es2", "q52", "e5m7", "e4m3fn_saturate", "fixed4_3", "takum8_linear"]
 WORDS = ("stochastic", "stochastic_equal", "up_down")

@@ -66,8 +66,8 @@ class Logarithms:
 
 
 def _goes_up(mode: str, side: np.ndarray, odd: np.ndarray, negative: np.ndarray, coins: np.ndarray | bool) -> np.ndarray:
-    ties = {"nearest_zero": False, "nearest_away": True}.get(mode, odd)
-    if mode in ("nearest_even", "nearest_zero", "nearest_away", "up_down"):
+    ties = {"nearest_zero": False, "nearest_away": True, "nearest_up": ~negative}.get(mode, odd)
+    if mode in ("nearest_even", "nearest_zero", "nearest_away", "nearest_up", "up_down"):
         return (side > 0) | ((side == 0) & ties)
     return {"up": ~negative, "down": negative, "to_odd": ~odd, "stochastic_equal": coins}.get(mode, False) & np.ones_like(odd)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 import time
 import timeit
@@ -12,6 +13,8 @@ from dataclasses import dataclass, field
 import torch
 
 import torch_dtypes
+
+from ..training.loop import resolve_dtype
 
 RATIO = "ratio"
 OVER = "microseconds over"
@@ -110,6 +113,9 @@ class Group:
     def measure(self, rounds: int, on_round: Callable[[], None]) -> dict[str, list[float]]:
         """Seconds of one call of each case in each round, after rounds to warm up: WARM_UP_ROUNDS, or fewer once they took long enough."""
         spaces = self.namespaces()
+        # A dtype that nothing holds may make room for another one.
+        named = re.findall(r"\.to\(torch\.(\w+)\)", " ".join(self.codes.values()))
+        held = [dtype for name in dict.fromkeys(named) if torch_dtypes.is_format_dtype(dtype := resolve_dtype(name))]  # noqa: F841
         timers = {}
         for name, code in self.codes.items():
             # The line is compiled once, as a function's body.

@@ -158,6 +158,7 @@ def _reached_multiply_adds(model: nn.Module, inputs: object, forward: Callable[[
         stack.enter_context(evaluating(model))
         # The counter knows no kernel of attention and of recurrent layers on the CPU, nor cuDNN's: their parts run instead.
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        stack.enter_context(torch.backends.__allow_nonbracketed_mutation())  # as flags() has it, which sets more than `enabled`
         for backend in (torch.backends.mkldnn, torch.backends.cudnn):
             stack.callback(setattr, backend, "enabled", backend.enabled)
             backend.enabled = False

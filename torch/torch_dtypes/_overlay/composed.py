@@ -13,8 +13,9 @@ import torch
 
 from .. import _C
 from .._codes import compute_type
+from .._exchange import copy_stock
 from .._stock_functions import has_infinity
-from .table import Extended, Replaced, copy_stock
+from .table import Extended, Replaced
 
 _LOSSES, _MASKED = "torch.nn.functional", "torch.masked._ops"
 # By module, each function's name; behind a colon an argument that must be given, or after a minus sign one that must not be. (By its name

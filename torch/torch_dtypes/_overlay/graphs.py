@@ -108,7 +108,7 @@ def passing(stock):
     def choose(callback):
         chosen = stock(callback)  # another one, or none, where torch.compiler.set_stance says so
         if chosen is callback and getattr(callback, "_met_formats", False):
-            caller = sys._getframe(2).f_locals  # behind the exchanged code (table.exchange_code)
+            caller = sys._getframe(2).f_locals  # behind the exchanged code (_exchange.call_instead)
             if _C.format_in_tensors([caller.get(name) for name in ("args", "kwargs", "fn")]) is not None:
                 return None
         return chosen

@@ -12,8 +12,9 @@ import sys
 import torch
 
 from .. import _C
+from .._exchange import copy_stock
 from ..optim.eps import with_eps
-from .table import Extended, copy_stock
+from .table import Extended
 
 _FUNCTIONS = {
     "adadelta": "adadelta", "_adafactor": "adafactor", "adagrad": "adagrad", "adam": "adam", "adamax": "adamax", "asgd": "asgd", "nadam": "nadam",

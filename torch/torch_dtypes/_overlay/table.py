@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from .. import _C
+from .._exchange import call_instead, copy_stock
 
 When = _C.When
 
@@ -140,39 +141,6 @@ def _asking_first(stock: Callable, implementation: Callable, of_first: bool) -> 
     return extended
 
 
-@functools.cache
-def copy_stock(function: Callable) -> Callable:
-    """Return a second function object that runs the stock code, also after ``exchange_code`` has changed the first one."""
-    if not isinstance(function, types.FunctionType):
-        return function
-    copy = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
-    for name in ("__kwdefaults__", "__module__", "__qualname__", "__doc__", "__annotations__"):
-        setattr(copy, name, getattr(function, name))
-    copy.__dict__.update(function.__dict__)
-    return copy
-
-
-def exchange_code(function: types.FunctionType, replacement: Callable) -> None:
-    """Make a function call its replacement, and stay the object that others have imported by name.
-
-    The replacement becomes a global of the function's module, where Dynamo finds it.
-    """
-    copy, old, name = copy_stock(function), function.__code__, f"_torch_dtypes_{function.__name__}"
-    if name in function.__globals__:
-        raise ImportError(f"expected one function {function.__name__!r} in {function.__module__}, but got a second one to exchange; rename a row")
-    free = ", ".join((*old.co_freevars, ""))  # code can be exchanged for code with as many variables of a closure
-    lines = ["def outer():", f"  {free} = [None] * {len(old.co_freevars)}" if free else "  pass", "  def inner(*args, **kwargs):"]
-    lines += [f"    return {name}(*args, **kwargs)", f"    {free}", "  return inner"]
-    made: dict[str, Any] = {}
-    exec(compile("\n".join(lines), old.co_filename, "exec"), made)
-    code = made["outer"]().__code__
-    function.__globals__[name] = replacement
-    function.__code__ = code.replace(co_name=old.co_name, co_qualname=old.co_qualname, co_firstlineno=old.co_firstlineno)
-    function.__defaults__ = function.__kwdefaults__ = None
-    function.__wrapped__ = copy  # says the signature and the source
-    function.__prepare_scriptable__ = lambda: copy  # torch.jit.script compiles this one: it takes no *args
-
-
 @dataclass(frozen=True)
 class Replaced(Hook):
     """A Python function, or a method, in whose place ``implementation(stock)`` runs. A module's function stays the same object, so that
@@ -192,7 +160,7 @@ class Replaced(Hook):
         if isinstance(stock, staticmethod):
             setattr(owner, self.name, staticmethod(self.made(stock.__func__)))
         elif isinstance(stock, types.FunctionType) and (self.within or not isinstance(owner, type)):
-            exchange_code(stock, self.made(copy_stock(stock)))
+            call_instead(stock, self.made(copy_stock(stock)))
         elif callable(stock):
             setattr(owner, self.name, self.made(stock))
         else:

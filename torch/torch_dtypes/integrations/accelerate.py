@@ -6,10 +6,10 @@ from __future__ import annotations
 import torch
 
 from .. import _C
+from .._exchange import exchange_code
 from ..formats import dtype as format_named
 from ..formats import is_format_dtype
 from ..interchange import codes, from_codes
-from ._exchange import exchange_code
 
 
 def _dtype_byte_size(dtype):

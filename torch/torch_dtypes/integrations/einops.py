@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from .._exchange import exchange_code
 from ..formats import is_format_dtype
-from ._exchange import exchange_code
 
 
 def _is_float_type(self, x):

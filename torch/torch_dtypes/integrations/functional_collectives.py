@@ -6,8 +6,8 @@ from __future__ import annotations
 import torch
 
 from .. import _C
+from .._exchange import exchange_code
 from .._overlay.releases import COLLECTIVES_WRAP_LISTS
-from ._exchange import exchange_code
 
 
 def _maybe_wrap_tensor(self):

@@ -11,7 +11,7 @@ import importlib
 import torch
 
 from .. import _C, formats
-from ._exchange import exchange_code
+from .._exchange import exchange_code
 
 
 def _convert_precision_to_unified_args(precision):

@@ -7,8 +7,8 @@ import functools
 import torch
 from torch.utils import _pytree as pytree
 
+from .._exchange import exchange_code
 from ..formats import is_format_dtype
-from ._exchange import exchange_code
 
 
 def _refuse(values) -> None:

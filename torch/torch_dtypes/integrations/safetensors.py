@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 
 from .. import _C
+from .._exchange import exchange_code
 from ..safetensors_files import values_for
-from ._exchange import exchange_code
 
 
 def _save(tensors, metadata):

@@ -7,8 +7,8 @@ round their edges.
 from __future__ import annotations
 
 from .. import _C
+from .._exchange import exchange_code
 from .._stock_values import values_in_numpy
-from ._exchange import exchange_code
 
 
 def _prepare_pytorch(x):

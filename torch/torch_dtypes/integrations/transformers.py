@@ -10,9 +10,9 @@ import types
 
 import torch
 
+from .._exchange import exchange_code
 from .._stock_values import values_in_numpy
 from ..formats import is_format_dtype
-from ._exchange import exchange_code
 
 _TORCH = "_torch_dtypes_torch"
 _STOCK = (torch.float32, torch.bfloat16, torch.float16, torch.float64)

@@ -1,0 +1,50 @@
+"""How other code gets into a Python function of PyTorch or another library: the function stays the same object."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+
+@functools.cache
+def copy_stock(function: Callable) -> Callable:
+    """Return a second function object that runs the stock code, also after the first one's code is exchanged."""
+    if not isinstance(function, types.FunctionType):
+        return function
+    copy = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    for name in ("__kwdefaults__", "__module__", "__qualname__", "__doc__", "__annotations__"):
+        setattr(copy, name, getattr(function, name))
+    copy.__dict__.update(function.__dict__)
+    return copy
+
+
+def call_instead(function: types.FunctionType, replacement: Callable) -> None:
+    """Make a function call its replacement, and stay the object that others have imported by name.
+
+    The replacement becomes a global of the function's module, where Dynamo finds it.
+    """
+    copy, old, name = copy_stock(function), function.__code__, f"_torch_dtypes_{function.__name__}"
+    if name in function.__globals__:
+        raise ImportError(f"expected one function {function.__name__!r} in {function.__module__}, but got a second one to exchange; rename a row")
+    free = ", ".join((*old.co_freevars, ""))  # code can be exchanged for code with as many variables of a closure
+    lines = ["def outer():", f"  {free} = [None] * {len(old.co_freevars)}" if free else "  pass", "  def inner(*args, **kwargs):"]
+    lines += [f"    return {name}(*args, **kwargs)", f"    {free}", "  return inner"]
+    made: dict[str, Any] = {}
+    exec(compile("\n".join(lines), old.co_filename, "exec"), made)
+    code = made["outer"]().__code__
+    function.__globals__[name] = replacement
+    function.__code__ = code.replace(co_name=old.co_name, co_qualname=old.co_qualname, co_firstlineno=old.co_firstlineno)
+    function.__defaults__ = function.__kwdefaults__ = None
+    function.__wrapped__ = copy  # says the signature and the source
+    function.__prepare_scriptable__ = lambda: copy  # torch.jit.script compiles this one: it takes no *args
+
+
+def exchange_code(function: types.FunctionType, replacement: types.FunctionType, name: str, implementation: Callable) -> None:
+    """Lets a public Python function of another library run the replacement's code, which calls the implementation by that name, given the
+    stock function first. The function stays the same object."""
+    if function.__code__.co_varnames[: function.__code__.co_argcount] != replacement.__code__.co_varnames:
+        raise ImportError(f"expected {function!r} to take {replacement.__code__.co_varnames}, as in the releases that are known")
+    function.__globals__[name] = functools.partial(implementation, copy_stock(function))
+    function.__code__ = replacement.__code__.replace(co_name=function.__name__, co_qualname=function.__qualname__)

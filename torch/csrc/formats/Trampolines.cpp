@@ -331,37 +331,18 @@ PyObject* call_without_arguments(PyObject* function, PyObject* const* given, siz
   return with_one_argument<I>(PyCFunction_GET_SELF(function), nullptr);
 }
 
-template <size_t... I>
-constexpr auto function_table(std::index_sequence<I...>) {
-  return std::array<vectorcallfunc, sizeof...(I)>{&call_function<I>...};
+// One trampoline for each hook: what make.operator()<I>() gives, by I.
+template <typename Make, size_t... I>
+constexpr auto table_of(Make make, std::index_sequence<I...>) {
+  return std::array{make.template operator()<I>()...};
 }
-template <size_t... I>
-constexpr auto no_arguments_table(std::index_sequence<I...>) {
-  return std::array<vectorcallfunc, sizeof...(I)>{&call_without_arguments<I>...};
-}
-
-template <size_t... I>
-constexpr auto vector_table(std::index_sequence<I...>) {
-  return std::array<Vectorcall, sizeof...(I)>{&with_vector<I>...};
-}
-template <size_t... I>
-constexpr auto keyword_table(std::index_sequence<I...>) {
-  return std::array<PyCFunctionWithKeywords, sizeof...(I)>{&with_keywords<I>...};
-}
-template <size_t... I>
-constexpr auto arguments_table(std::index_sequence<I...>) {
-  return std::array<PyCFunction, sizeof...(I)>{&with_arguments<I>...};
-}
-template <size_t... I>
-constexpr auto argument_table(std::index_sequence<I...>) {
-  return std::array<PyCFunction, sizeof...(I)>{&with_one_argument<I>...};
-}
-constexpr auto keyword_trampolines = keyword_table(std::make_index_sequence<kMaxHooks>{});
-constexpr auto function_trampolines = function_table(std::make_index_sequence<kMaxHooks>{});
-constexpr auto no_arguments_trampolines = no_arguments_table(std::make_index_sequence<kMaxHooks>{});
-constexpr auto vector_trampolines = vector_table(std::make_index_sequence<kMaxHooks>{});
-constexpr auto arguments_trampolines = arguments_table(std::make_index_sequence<kMaxHooks>{});
-constexpr auto argument_trampolines = argument_table(std::make_index_sequence<kMaxHooks>{});
+constexpr auto kHooks = std::make_index_sequence<kMaxHooks>{};
+constexpr auto keyword_trampolines = table_of([]<size_t I>() -> PyCFunctionWithKeywords { return &with_keywords<I>; }, kHooks);
+constexpr auto function_trampolines = table_of([]<size_t I>() -> vectorcallfunc { return &call_function<I>; }, kHooks);
+constexpr auto no_arguments_trampolines = table_of([]<size_t I>() -> vectorcallfunc { return &call_without_arguments<I>; }, kHooks);
+constexpr auto vector_trampolines = table_of([]<size_t I>() -> Vectorcall { return &with_vector<I>; }, kHooks);
+constexpr auto arguments_trampolines = table_of([]<size_t I>() -> PyCFunction { return &with_arguments<I>; }, kHooks);
+constexpr auto argument_trampolines = table_of([]<size_t I>() -> PyCFunction { return &with_one_argument<I>; }, kHooks);
 
 } // namespace
 

@@ -333,16 +333,16 @@ PyObject* call_without_arguments(PyObject* function, PyObject* const* given, siz
 
 // One trampoline for each hook: what make.operator()<I>() gives, by I.
 template <typename Make, size_t... I>
-constexpr auto table_of(Make make, std::index_sequence<I...>) {
+constexpr auto trampolines_of(Make make, std::index_sequence<I...>) {
   return std::array{make.template operator()<I>()...};
 }
 constexpr auto kHooks = std::make_index_sequence<kMaxHooks>{};
-constexpr auto keyword_trampolines = table_of([]<size_t I>() -> PyCFunctionWithKeywords { return &with_keywords<I>; }, kHooks);
-constexpr auto function_trampolines = table_of([]<size_t I>() -> vectorcallfunc { return &call_function<I>; }, kHooks);
-constexpr auto no_arguments_trampolines = table_of([]<size_t I>() -> vectorcallfunc { return &call_without_arguments<I>; }, kHooks);
-constexpr auto vector_trampolines = table_of([]<size_t I>() -> Vectorcall { return &with_vector<I>; }, kHooks);
-constexpr auto arguments_trampolines = table_of([]<size_t I>() -> PyCFunction { return &with_arguments<I>; }, kHooks);
-constexpr auto argument_trampolines = table_of([]<size_t I>() -> PyCFunction { return &with_one_argument<I>; }, kHooks);
+constexpr auto keyword_trampolines = trampolines_of([]<size_t I>() -> PyCFunctionWithKeywords { return &with_keywords<I>; }, kHooks);
+constexpr auto function_trampolines = trampolines_of([]<size_t I>() -> vectorcallfunc { return &call_function<I>; }, kHooks);
+constexpr auto no_arguments_trampolines = trampolines_of([]<size_t I>() -> vectorcallfunc { return &call_without_arguments<I>; }, kHooks);
+constexpr auto vector_trampolines = trampolines_of([]<size_t I>() -> Vectorcall { return &with_vector<I>; }, kHooks);
+constexpr auto arguments_trampolines = trampolines_of([]<size_t I>() -> PyCFunction { return &with_arguments<I>; }, kHooks);
+constexpr auto argument_trampolines = trampolines_of([]<size_t I>() -> PyCFunction { return &with_one_argument<I>; }, kHooks);
 
 } // namespace
 

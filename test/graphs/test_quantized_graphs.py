@@ -9,7 +9,7 @@ from capture import clean  # noqa: F401 (a fixture)
 from torch import nn
 
 import torch_dtypes
-from torch_dtypes.quantization import product_operator
+from torch_dtypes.quantization import product_operator, products
 from torch_dtypes.quantization.products import Geometry, gradients, product
 
 pytestmark = [
@@ -236,7 +236,7 @@ def plan(text):
 @pytest.mark.parametrize("text", PLANS)
 def test_plans_are_read_as_they_were_written(text):
     made = product_operator._read(plan(text))
-    assert product_operator._read(made.text) == made and made.text == product_operator.written(product_operator._read(made.text))
+    assert product_operator._read(made.text) == made and made.text == products.written(product_operator._read(made.text))
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # of any operator under 2.15's opcheck, stock ones too
@@ -249,7 +249,7 @@ def test_opcheck(text, kind):
         "transposed": (torch.randn(2, 4, 6), torch.randn(4, 3, 3), torch.randn(3), Geometry((2,), (0,), (1,), True, (1,), 1)),
     }[kind]
     operands = [t if t is None else t.requires_grad_() for t in (x, weight, bias)]
-    arguments = (*operands, plan(text), *product_operator.arguments(geometry))
+    arguments = (*operands, plan(text), *products.operator_arguments(geometry))
     torch.library.opcheck(torch.ops.torch_dtypes.product.default, arguments)
     y = torch.ops.torch_dtypes.product(*arguments)
     g = torch.randn_like(y)
@@ -268,6 +268,6 @@ def test_opcheck(text, kind):
 def test_opcheck_of_integers(accumulator):
     x, weight, bias = (torch.randn(*shape).mul(3).round().requires_grad_() for shape in ((3, 5), (4, 5), (4,)))
     steps = torch.ones(1, dtype=torch.float64), torch.ones(4, 1, dtype=torch.float64)
-    arguments = (x, weight, bias, *steps, accumulator, 128 * 128, *product_operator.arguments(None))
+    arguments = (x, weight, bias, *steps, accumulator, 128 * 128, *products.operator_arguments(None))
     torch.library.opcheck(torch.ops.torch_dtypes.integer_product.default, arguments)
     assert torch.equal(torch.ops.torch_dtypes.integer_product(*arguments), nn.functional.linear(x, weight, bias))

@@ -11,9 +11,11 @@ import threading
 
 import torch
 
-from . import _C
+from . import _C, formats
 from ._codes import bits_dtype
 from .interchange import refuse_beyond
+from .quantization.block_tensors import rebuild_block_tensor
+from .tables.making import written_name
 
 # The layout of what is written: raise it when rebuild_tensor's arguments change meaning. test/data holds a file of each
 # version, which must load for ever.
@@ -22,8 +24,6 @@ FILE_VERSION = 1
 
 def rebuild_format(name: str) -> _C.Format:
     """The format of a canonical name read from a file."""
-    from . import formats
-
     try:
         return formats.format_of(name)
     except ValueError as error:
@@ -34,10 +34,16 @@ def rebuild_format(name: str) -> _C.Format:
 
 def rebuild_dtype(name: str) -> torch.dtype:
     """The dtype of a canonical name read from a file."""
-    from . import formats
-
     rebuild_format(name)  # for its error
     return formats.dtype(name)  # which says so where a process has all the formats that it can hold
+
+
+def _reduce_format(fmt: _C.Format) -> tuple:
+    """A pickle has the name, of a table that is named by its content its values too."""
+    return rebuild_format, (written_name(formats.name_of_format(fmt)),)
+
+
+_C.Format.__reduce__ = _reduce_format
 
 
 def tensor_of_codes(codes: torch.Tensor, name: str) -> torch.Tensor:
@@ -82,8 +88,6 @@ def rebuild_tensor(version: int, *written) -> torch.Tensor:
 
 def allow(add_safe_globals) -> None:
     """Allow torch.load(weights_only=True) to call the functions that make format tensors, which check what they are given."""
-    from .quantization.block_tensors import rebuild_block_tensor  # it stands above this package's dtypes, which must be there first
-
     known = {f[1] for f in torch.serialization.get_safe_globals() if isinstance(f, tuple)}  # _torch_dtypes_autoload allows them by name
     functions = (rebuild_tensor, rebuild_dtype, rebuild_format, rebuild_block_tensor)
     add_safe_globals([f for f in functions if f"{f.__module__}.{f.__name__}" not in known])

@@ -4,59 +4,42 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
 from typing import Any, overload
 
 import torch
 
 from . import _C, _integers
-from ._arguments import mode_name, mode_said, override_rounding, said
-from .formats import format_of, name_of_format
+from ._arguments import mode_said, said
+from .formats import format_of
+from .quantization.base import Target
+from .quantization.grid import (
+    FLOATS,
+    MAX_NAMES,
+    by_parts,
+    check_generator,
+    expect_within_float64,
+    floats_of,
+    has_integers,
+    mark_constant,
+    name_of,
+    record,
+    round_tensor,
+)
+from .quantization.targets import FormatTarget, target, target_of_chop
 
 __all__ = ["chop"]
 
-_TENSORS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
-
-
-_NAMES: dict[_C.Format, str] = {}
 _PLAIN: dict[str, bool] = {}  # names, and whether they are formats' and not targets'
-_MAX_NAMES = 4096  # a sweep over formats goes on
 
 
-def _parse(name: str, rounding: str | None) -> _C.Format:
-    """The format of the operator's arguments, which remembers it."""
-    fmt = format_of(name)
-    if rounding is not None:
-        override_rounding(fmt, rounding)
-    return fmt
-
-
-def _name(D: torch.dtype | str | _C.Format) -> str:
-    """A name of a format by which the operator finds it, in another process too."""
-    if isinstance(D, str):
-        return D
-    if not isinstance(D, _C.Format):
-        return _C.name_of(D) if _C.format_of(D) is not None else _name(format_of(D))
-    if (known := _NAMES.get(D)) is not None:
-        return known
-    fmt = _C.Format(D)  # which nobody changes
-    name = name_of_format(fmt)
-    if len(_NAMES) >= _MAX_NAMES:
-        _NAMES.clear()
-    _NAMES[fmt] = name
-    return name
-
-
+@mark_constant
 def _is_plain(name: str) -> bool:
     """Whether a name is a format's, or nobody's; else it is that of blocks or integers."""
     if (plain := _PLAIN.get(name)) is None:
-        from .quantization.targets import target_of_chop  # which imports this module
-
         plain = target_of_chop(name) is None
         if plain and not name.isascii():  # nobody's, and the operator takes no text that UTF-8 has not
             format_of(name)
-        if len(_PLAIN) >= _MAX_NAMES:
+        if len(_PLAIN) >= MAX_NAMES:
             _PLAIN.clear()
         _PLAIN[name] = plain
     return plain
@@ -64,9 +47,6 @@ def _is_plain(name: str) -> bool:
 
 def _target_of(D: object, flip_prob: float) -> _C.Format | str | Any:
     """What is no dtype, format or format's name as a target; of a target that is one format, its name."""
-    from .quantization.base import Target
-    from .quantization.targets import FormatTarget, target
-
     if not isinstance(D, (str, torch.dtype, Target)):
         return D if isinstance(D, _C.Format) else format_of(D)  # for its error
     made = target(D)
@@ -77,118 +57,37 @@ def _target_of(D: object, flip_prob: float) -> _C.Format | str | Any:
     return made
 
 
-def _constant_name(D: torch.dtype | str) -> str | None:
-    """The name for a graph; None where there is none, for which eager code has the error."""
-    try:
-        return _C.name_of(D) if isinstance(D, torch.dtype) else D if format_of(D) else None
-    except (TypeError, ValueError):
-        return None
-
-
-def _constant_mode(rounding: str | int | None) -> str | None:
-    try:
-        return "" if rounding is None else mode_name(rounding)
-    except ValueError:
-        return None
-
-
-# Dynamo calls such functions while it traces, and takes the results as constants (torch._dynamo.assume_constant_result sets the mark, but
-# would import all of dynamo here).
-_constant_name._dynamo_marked_constant = _constant_mode._dynamo_marked_constant = _is_plain._dynamo_marked_constant = True
-
-
 def _chop_traced(x, D, rounding, generator, flip_prob):
-    """What dynamo traces: the operator, with constants for format and mode. A block's mode is asked for when the operator runs."""
+    """What dynamo traces."""
     if isinstance(x, torch.Tensor) and x.dtype.is_complex:
-        return _by_parts(x, lambda parts: _chop_traced(parts, D, rounding, generator, flip_prob))
-    if not isinstance(x, torch.Tensor) or x.dtype not in _TENSORS:
+        return by_parts(x, lambda parts: _chop_traced(parts, D, rounding, generator, flip_prob))
+    if not isinstance(x, torch.Tensor) or x.dtype not in FLOATS:
         torch._dynamo.graph_break(msg="chop in a graph takes stock tensors of floating dtypes")
         return chop(x, D, rounding, generator, flip_prob)
     if (isinstance(D, str) and not _is_plain(D)) or not isinstance(D, (str, torch.dtype, _C.Format)):
         D = _target_of(D, flip_prob)
         if hasattr(D, "quantize"):
             return D.quantize(x, rounding=rounding, generator=generator)
-    # A format may be changed in place later, of which a graph would know nothing.
-    name = _constant_name(D) if isinstance(D, (str, torch.dtype)) else None
-    mode = _constant_mode(rounding)
-    if name is None or mode is None:
-        torch._dynamo.graph_break(msg="chop in a graph takes a dtype of a number format or a name, and a name of a rounding mode")
-        return chop(x, D, rounding, generator, flip_prob)
-    return torch.ops.torch_dtypes.chop.default(x, name, mode or None, flip_prob, generator=generator)
+    return record(x, D, rounding, generator, flip_prob, chop)
 
 
-def _fake(x, format, rounding=None, flip_prob=0.0, *, generator=None):
-    """The operator's result without its values."""
-    _parse(format, rounding)  # for its errors
-    if x.dtype not in _TENSORS:
-        raise TypeError(f"expected a tensor of float16, bfloat16, float32 or float64 to chop, but got {x.dtype}")
-    return torch.empty_like(x)  # whose dimensions are in the kernel's order
-
-
-def _fake_blocks(x, element, rounding, size, emax, threshold, included, lowest, highest, *, generator=None):
-    """The result of chop_blocks without its values."""
-    _parse(element, rounding)
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
-
-
-def install() -> None:
-    """Gives the operator its grammar of names and what fake tensors need. (The kernels: aten/src/ATen/native/formats/ChopOperator.cpp.)"""
-    _C.set_format_parser(_parse)
-    torch.library.register_fake("torch_dtypes::chop", _fake)
-    torch.library.register_fake("torch_dtypes::chop_blocks", _fake_blocks)
-
-
-def _may_draw(generator: object, x: object) -> bool:
-    if not isinstance(generator, torch.Generator):
-        return False
-    if generator.device.type == "cpu" or not isinstance(x, torch.Tensor):
-        return generator.device.type == "cpu"
-    return generator.device.type == x.device.type and generator.device.index in (None, x.device.index)  # torch.Generator("cuda") is any GPU's
-
-
-def _by_parts(x: torch.Tensor, rounded: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """A complex tensor of the real and imaginary parts that ``rounded`` gives for its own."""
-    parts = rounded(torch.view_as_real(x.resolve_conj()))
-    return torch.view_as_complex(parts if parts.stride(-1) == 1 else parts.contiguous())
-
-
-def _chop_tensor(x: torch.Tensor, name: str | Any, mode: str | None, flip_prob: float, generator: torch.Generator | None) -> torch.Tensor:
-    if not isinstance(name, str):
-        return name.quantize(_of_integers(x) if x.dtype in _INTEGERS else x, rounding=mode, generator=generator)
-    if x.dtype.is_complex and not x.is_nested:
-        return _by_parts(x, lambda parts: _chop_tensor(parts, name, mode, flip_prob, generator))
-    if x.dtype in _INTEGERS:
-        x = _of_integers(x)
-    if x.dtype not in _TENSORS:
-        raise TypeError(f"expected a tensor of floating-point numbers or integers to chop, but got {x.dtype}")
-    try:
-        return _C.chop(x, name, mode, flip_prob, generator)
-    except NotImplementedError:
-        if x.is_nested:
-            raise NotImplementedError("expected a dense tensor to chop, but got a nested one; chop each of x.unbind()") from None
-        raise
-
-
-def _expect_within_float64(lowest: int, highest: int) -> None:
-    if max(-lowest, highest) > 2**53:
-        raise ValueError(
-            f"expected integers of at most 2**53 in an array or list, which float64 has exactly, but got {lowest if -lowest > highest else highest}; "
-            "chop each as a Python integer, or convert them to float64"
-        )
-
-
-def _of_integers(x):
-    """A tensor's or an array's integers as float64."""
-    if x.itemsize == 8 and 0 not in x.shape:
-        _expect_within_float64(int(x.min()), int(x.max()))
-    return x.double() if isinstance(x, torch.Tensor) else x.astype(float)
+def _chop_tensor(
+    x: torch.Tensor,
+    name: str | Any,
+    mode: str | None,
+    flip_prob: float,
+    generator: torch.Generator | None,
+) -> torch.Tensor:
+    if isinstance(name, str):
+        return round_tensor(x, name, mode, flip_prob, generator)
+    return name.quantize(floats_of(x) if has_integers(x) else x, rounding=mode, generator=generator)
 
 
 def _chop_numpy(x, name: str, mode: str | None, flip_prob: float, generator: torch.Generator | None):
     import numpy as np
 
     if x.dtype.kind in "iu":
-        x = _of_integers(x)
+        x = floats_of(x)
     dtype = x.dtype.newbyteorder("=")
     if dtype not in (np.float16, np.float32, np.float64, np.complex64, np.complex128):
         raise TypeError(f"expected an array of float16, float32, float64, complex64, complex128 or integers to chop, but got {x.dtype}")
@@ -257,7 +156,7 @@ def _chop_column(x, name: str, mode: str | None, flip_prob: float, generator: to
     if not pd.api.types.is_numeric_dtype(x.dtype) or pd.api.types.is_bool_dtype(x.dtype):
         raise TypeError(f"expected a column of numbers to chop, but got one of {x.dtype}")
     if pd.api.types.is_integer_dtype(x.dtype) and x.count():
-        _expect_within_float64(int(x.min()), int(x.max()))
+        expect_within_float64(int(x.min()), int(x.max()))
     missing = {} if isinstance(x.dtype, np.dtype) else {"na_value": np.nan}  # of a nullable column
     values = x.to_numpy(dtype=None if x.dtype.kind == "c" else np.float64, **missing)
     return pd.Series(_chop_numpy(values, name, mode, flip_prob, generator), index=x.index, name=x.name)
@@ -362,13 +261,11 @@ def chop(
         return _chop_traced(x, D, rounding, generator, flip_prob)
     if not (_is_plain(D) if isinstance(D, str) else isinstance(D, _C.Format) or (isinstance(D, torch.dtype) and _C.format_of(D) is not None)):
         D = _target_of(D, flip_prob)
-    name = D if hasattr(D, "quantize") else _name(D)
+    name = D if hasattr(D, "quantize") else name_of(D)
     mode = mode_said(rounding)  # a block's too, so that what records this call (make_fx, torch.jit.trace) records it
     if isinstance(flip_prob, bool) or not isinstance(flip_prob, (int, float)) or not 0 <= flip_prob <= 1:
         raise ValueError(f"expected flip_prob from 0 to 1, but got {flip_prob!r}")
-    if generator is not None and not _may_draw(generator, x):
-        got = f"one of {generator.device}" if isinstance(generator, torch.Generator) else repr(generator)
-        raise TypeError(f"expected a torch.Generator of the CPU, or of x's device, but got {got}")
+    check_generator(generator, x)
     if isinstance(x, torch.Tensor):
         return _chop_tensor(x, name, mode, flip_prob, generator)
     if _is_numpy(x):

@@ -3,54 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 
 from . import _C, formats
 from ._arguments import said
 from ._calls import Calls
+from ._reasons import MASTERS, Divergence, layer_of
+from .optim.states import may_divide
+from .quantization.layers import is_quantized, state_of
+from .quantization.parameters import parameter_names, parameter_of
+from .stagnation import explain_stagnation
 
 __all__ = ["Divergence", "explain_divergence"]
 
 
-@dataclass(frozen=True)
-class Divergence:
-    """The first tensor that was not finite, or the reason why a finite run does not learn.
-
-    Attributes:
-        tensor: its name: a parameter's, with ``.grad`` for its gradient, or that of a module's output.
-        layer: the module's qualified name, ``""`` for the model itself.
-        where: the pass that made it: ``"forward"``, ``"backward"``, ``"update"`` or ``"evaluation"``.
-        cause: what likely happened.
-        advice: what to try.
-        fault: what is wrong with it, in words.
-
-    Example::
-
-        >>> model = nn.Linear(1, 1).to(torch.q52)
-        >>> with torch.no_grad():
-        ...     _ = model.weight.fill_(float("inf"))
-        >>> found = torch_dtypes.explain_divergence(model)
-        >>> found.tensor, found.where
-        ('weight', 'forward')
-    """
-
-    tensor: str
-    layer: str
-    where: str
-    cause: str
-    advice: str
-    fault: str = "was the first tensor that was not finite"
-
-    def __str__(self) -> str:
-        place = f"{self.where} pass, layer {self.layer or 'model'!r}"
-        return f"{self.tensor} {self.fault} ({place}): {self.cause}. Try {self.advice}."
-
-
 _OVERFLOW = "a lower learning rate, normalisation before this layer, or a format with a wider range"
 _ROUNDING = "a scale (quantize_ with scale='power_of_two'), a format that saturates, or one with a wider range"
-MASTERS = "float32 masters (torch_dtypes.optim.LowPrecision around the optimizer; torch-dtypes train --recipe master)"
 
 
 def _finite(t: torch.Tensor) -> bool:
@@ -77,14 +46,7 @@ def _is_unsigned(dtype: torch.dtype) -> bool:
     return torch.finfo(dtype).min >= 0
 
 
-def layer_of(name: str) -> str:
-    """The qualified name of the module that has a parameter."""
-    return name.rpartition(".")[0]
-
-
 def _of_update(name: str, p: torch.Tensor, optimizer) -> Divergence:
-    from .optim.states import may_divide
-
     kind = "the optimizer" if optimizer is None else type(getattr(optimizer, "optimizer", optimizer)).__name__
     states = optimizer.state.get(p, {}) if optimizer is not None else {}
     bad = ~p.detach().isfinite()
@@ -105,9 +67,6 @@ def _largest_of(tensors) -> float:
 
 def _rounding_beyond(module: torch.nn.Module, activation: float) -> str | None:
     """What a layer of ``quantize_``, whose inputs went up to ``activation``, rounds beyond the largest number of its format, in words."""
-    from .quantization.layers import is_quantized, state_of
-    from .quantization.parameters import parameter_names, parameter_of
-
     if not is_quantized(module):
         return None
     rule = state_of(module).rule
@@ -132,8 +91,6 @@ def _made_infinity() -> tuple[str, str] | None:
 
 
 def _of_forward(model: torch.nn.Module, forward: Callable[[], object]) -> Divergence | None:
-    from .quantization.layers import is_quantized
-
     found: list[Divergence] = []
     running: Calls[tuple[bool, float]] = Calls()  # were the inputs finite, and how large
 
@@ -252,6 +209,4 @@ def explain_divergence(
         )
     if forward is not None and (found := _of_forward(model, forward)) is not None:
         return found
-    from .stagnation import explain
-
-    return explain(model, optimizer, forward)
+    return explain_stagnation(model, optimizer, forward)

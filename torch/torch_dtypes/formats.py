@@ -12,7 +12,6 @@ import torch
 from . import _C, _names, _numbers
 from ._arguments import boolean, choice, integer, said, set_rounding
 from ._numbers import define
-from ._serialization import rebuild_format
 from ._spellings import ALIASES
 from .tables import constructors, lns_format, making, table_format, takum_format
 
@@ -436,12 +435,7 @@ def name_of_format(fmt: _C.Format) -> str:
     return name
 
 
-def _reduce(self: _C.Format) -> tuple:
-    """A pickle has the name, of a table that is named by its content its values too."""
-    return rebuild_format, (making.written_name(name_of_format(self)),)
-
-
-_C.Format.__repr__, _C.Format.__reduce__ = _describe, _reduce
+_C.Format.__repr__ = _describe
 _C.Format.__copy__, _C.Format.__deepcopy__ = lambda self: _C.Format(self), lambda self, memo: _C.Format(self)
 
 

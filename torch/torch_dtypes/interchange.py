@@ -6,6 +6,7 @@ import torch
 
 from . import _C
 from ._codes import bits_dtype
+from .formats import dtype as dtype_of
 
 __all__ = ["codes", "from_codes"]
 
@@ -59,8 +60,6 @@ def from_codes(codes: torch.Tensor, dtype: torch.dtype | str) -> torch.Tensor:
         >>> torch_dtypes.from_codes(torch.tensor([0x38, 0x78], dtype=torch.uint8), torch.q43)
         tensor([1., inf], dtype=torch.q43)
     """
-    from .formats import dtype as dtype_of
-
     made = dtype_of(dtype)
     found = codes.dtype if isinstance(codes, torch.Tensor) else None
     if found is None or found.is_floating_point or found.is_complex or found is torch.bool or found.itemsize != made.itemsize:

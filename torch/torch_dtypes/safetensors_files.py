@@ -10,6 +10,7 @@ import torch
 
 from . import _C, _stock_values
 from ._arguments import boolean, said
+from ._serialization import rebuild_dtype
 from .interchange import codes as codes_of
 from .interchange import from_codes
 from .tables.making import written_name
@@ -174,7 +175,6 @@ def load_safetensors(filename: str | os.PathLike, device: str | int | torch.devi
         >>> torch_dtypes.load_safetensors("model.safetensors")["w"].dtype
         torch.q43
     """
-    from ._serialization import rebuild_dtype
 
     library = _safetensors()
     with library.safe_open(filename, framework="pt", device=str(device) if isinstance(device, torch.device) else device) as file:

@@ -10,7 +10,7 @@ import torch
 
 from . import _C
 from ._codes import compute_type
-from .divergence import MASTERS, Divergence, layer_of
+from ._reasons import MASTERS, Divergence, layer_of
 from .optim import LowPrecision
 from .optim.checks import calls_closure
 from .optim.states import is_divisor
@@ -19,7 +19,7 @@ from .optim.storage import of_dtype
 _MOST = 0.5  # the share of a model's updates, or of a state's numbers, from which on they are the explanation
 
 
-def explain(model: torch.nn.Module, optimizer, forward: Callable[[], object] | None) -> Divergence | None:
+def explain_stagnation(model: torch.nn.Module, optimizer, forward: Callable[[], object] | None) -> Divergence | None:
     """The reason, where one is found: by the gradients and states of the last step, one trial step on copies, and one pass in evaluation mode."""
     named = {name: p for name, p in model.named_parameters() if p.requires_grad}
     found = None

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copyreg
+
 import torch
 import torch.utils.checkpoint
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from . import _C, _recomputing, chopping
+from . import _C, _recomputing, _serialization
 from .optim import LowPrecision
 from .optim.eps import with_eps
+from .quantization import grid
+from .tables.making import written_name
 
 ADAPTERS: dict[str, str] = {}  # integrations/ needs none of PyTorch's own Python
 
@@ -62,8 +66,21 @@ def _after(optimizer: Optimizer, *_arguments: object) -> None:
         optimizer.param_groups[:] = groups
 
 
+def _reduced(dtype: torch.dtype):
+    """What pickles and files hold of a dtype.
+
+    A format made at run time is made again from its name, in a process that need not know it yet;
+    all others are PyTorch's own, by their names in torch.
+    """
+    if _C.format_of(dtype) is None or dtype in _C.builtin_dtypes():
+        return dtype.__reduce__()
+    return _serialization.rebuild_dtype, (written_name(_C.name_of(dtype)),)
+
+
 def install() -> None:
+    copyreg.pickle(torch.dtype, _reduced)
+    _serialization.allow(torch.serialization.add_safe_globals)
     register_optimizer_step_pre_hook(_before)
     register_optimizer_step_post_hook(_after)
     torch.utils.checkpoint._carried = _recomputing.carried  # an edit of PyTorch's leaves it the place
-    chopping.install()
+    grid.install()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copyreg
-
 import torch
 
 from . import _C, _names, _testing
@@ -22,23 +20,8 @@ def announce(made: torch.dtype) -> None:
     _testing.add(made)
 
 
-def reduced(dtype: torch.dtype):
-    """What pickles and files hold of a dtype. A format made at run time is made again from its name, in a process that need not know it yet;
-    all others are PyTorch's own, by their names in torch."""
-    from . import _serialization
-    from .tables.making import written_name
-
-    if _C.format_of(dtype) is None or dtype in _C.builtin_dtypes():
-        return dtype.__reduce__()
-    return _serialization.rebuild_dtype, (written_name(_C.name_of(dtype)),)
-
-
 def install() -> None:
     """The built-in dtypes are in those tables, but for torch.testing's."""
-    from . import _serialization  # it stands above this module
-
-    copyreg.pickle(torch.dtype, reduced)
-    _serialization.allow(torch.serialization.add_safe_globals)
     for made in _C.builtin_dtypes():
         _testing.add(made)
     _C.set_announcer(announce)

@@ -6,7 +6,8 @@ import functools
 
 import torch
 
-from .. import _C, chopping
+from .. import _C
+from ..quantization import grid
 from . import (
     attention,
     autocast,
@@ -47,4 +48,4 @@ def install() -> None:
     for row in rows:
         if not isinstance(row, Native):
             row.install()
-    chopping.install()
+    grid.install()

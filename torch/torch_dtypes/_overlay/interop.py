@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 from .. import _C, _names
 from .._codes import bits_dtype
 from .._stock_values import values_in_numpy
+from ..formats import dtype as dtype_of
 from .conversion import found_in
 from .table import Asking, Builtin, Replaced, When
 
@@ -89,8 +90,6 @@ def is_foreign(data: object) -> bool:
 
 
 def _format_of_array(array, asked: torch.dtype | None) -> torch.dtype:
-    from ..formats import dtype
-
     name = array.dtype.type.__name__
     if name not in _FORMATS:
         raise TypeError(
@@ -104,7 +103,7 @@ def _format_of_array(array, asked: torch.dtype | None) -> torch.dtype:
             "expected an array of a type that is one dtype, but got bfloat16, which torch.bfloat16 and the number format e8m7 both are: "
             "say which, for example with torch.as_tensor(array, dtype=torch.bfloat16), which shares memory"
         )
-    return dtype(_FORMATS[name])
+    return dtype_of(_FORMATS[name])
 
 
 _MOST_DIMENSIONS = 128  # of nested lists, as stock has it

@@ -17,8 +17,8 @@ from .. import _C, _names
 from .._arguments import mode_said
 from .._codes import values_of_codes
 from .._torch_version import is_exporting
-from ..chopping import chop
 from ..formats import format_of
+from .grid import round_to_grid
 
 COMPUTED = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.float32: torch.float32, torch.float64: torch.float64}
 
@@ -194,7 +194,7 @@ def is_careful(always: bool, mode: str, rounding: str | int | None, indifferent:
 def rounded(x: torch.Tensor, name: str, scale: torch.Tensor, careful: bool, rounding, generator) -> tuple[torch.Tensor, torch.Tensor]:
     """x (detached, of the compute type) on the grid of a format times the scale, and x * (1 / scale)."""
     y = times(x, scale.reciprocal(), careful)
-    return chop(y, name, rounding, generator) * scale, y
+    return round_to_grid(y, name, rounding, generator) * scale, y
 
 
 class _StraightThrough(torch.autograd.Function):

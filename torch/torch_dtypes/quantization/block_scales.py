@@ -9,10 +9,10 @@ import torch
 
 from .. import _C, _names
 from .._patterns import name_pattern
-from ..chopping import chop
 from ..formats import format_of
 from . import micro_exponents
 from .base import full_scale_of, saturating
+from .grid import round_to_grid
 
 _POWERS = name_pattern(r"e(\d+)m0")
 _STOCK = {"float32": "e8m23", "bfloat16": "e8m7", "float16": "e5m10"}
@@ -100,7 +100,7 @@ def float_scale(absmax: torch.Tensor, full_scale: float, inverse: torch.Tensor |
     ratio = absmax / full_scale
     if inverse is not None:
         ratio = ratio * inverse
-    return chop(ratio, scale.name, "up" if rule == "ceil" else "nearest_even").clamp_min(scale.smallest)
+    return round_to_grid(ratio, scale.name, "up" if rule == "ceil" else "nearest_even").clamp_min(scale.smallest)
 
 
 def brought_to(full_scale: float, scale: ScaleFormat) -> float:

@@ -17,7 +17,6 @@ import torch
 from .. import _C, _names
 from .._arguments import boolean, choice, integer, mode_said, set_rounding
 from .._patterns import name_pattern
-from ..chopping import chop
 from ..formats import format_of
 from . import block_shapes, micro_exponents
 from .base import (
@@ -38,6 +37,7 @@ from .base import (
 )
 from .block_scales import FLOAT_RULES, POWER_RULES, ScaleFormat, brought_to, float_scale, mantissa_threshold, power_scale, scale_format, tensor_scale
 from .block_shapes import BlockShape
+from .grid import round_to_grid
 
 __all__ = ["BlockFormat", "block_float", "block_format"]
 
@@ -217,7 +217,7 @@ class BlockFormat(Target):
         """The elements of blocks, as numbers of the compute type; and what was rounded to them."""
         careful = is_careful(self._reaches_far, self.rounding, rounding, INDIFFERENT_IN_NARROW)
         y = times(made.blocks, made.inverse, careful)
-        return chop(y, self.element, rounding, generator), y
+        return round_to_grid(y, self.element, rounding, generator), y
 
     def _cut(self, x: torch.Tensor, outer: object) -> Cut:
         """x cut into blocks, in the compute type, with their scales."""

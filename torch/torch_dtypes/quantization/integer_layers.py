@@ -11,41 +11,23 @@ import torch
 from torch import nn
 
 from .._derivatives import first_only
-from .._patterns import name_pattern
 from ..accumulation import accumulation_block
 from ..formats import fixed_format
 from . import product_operator
 from .base import is_recorded
 from .integers import IntegerFormat
-from .products import Geometry, gradients, prepared, product
-from .targets import Target
+from .places import ACCUMULATOR
+from .products import Geometry, gradients, operator_arguments, prepared, product
 
-_ACCUMULATOR = name_pattern(r"int(\d+)(_wrap|_saturate)?")
 _EXACT = 2**53  # up to which float64 has every integer
 _STRAIGHT = contextlib.nullcontext()
-
-
-def is_integer(target: Target) -> bool:
-    return isinstance(target, IntegerFormat)
-
-
-def accumulator_name(value: object, where: str) -> str:
-    """The canonical name of an accumulator's integers."""
-    name = "int32" if value is None else value
-    match = _ACCUMULATOR.fullmatch(name) if isinstance(name, str) else None
-    if not match or not 2 <= int(match[1]) <= 32:
-        raise ValueError(
-            f"expected accumulator of {where} as the name of integers of 2 to 32 bits, 'int32' (it wraps around) or 'int20_saturate', but got "
-            f"{value!r}"
-        )
-    return name.removesuffix("_wrap")
 
 
 class IntegerPlan:
     """How a layer's product runs on integers. ``accumulator``: ``"int32"``, ``"int20_saturate"``."""
 
     def __init__(self, accumulator: str) -> None:
-        match = _ACCUMULATOR.fullmatch(accumulator)
+        match = ACCUMULATOR.fullmatch(accumulator)
         self.accumulator, self.bits, self.saturates = accumulator, int(match[1]), bool(match[2])
 
     def __call__(
@@ -59,7 +41,7 @@ class IntegerPlan:
         largest = _reach(state.rounders["activation"].place.target) * _reach(state.parameters["weight"].place.target)
         if torch.compiler.is_compiling() or is_recorded():  # which would differentiate what the integers are rounded by
             given = (x, weight, bias, scale, weight_scale, self.accumulator, largest)
-            return torch.ops.torch_dtypes.integer_product(*given, *product_operator.arguments(geometry))
+            return torch.ops.torch_dtypes.integer_product(*given, *operator_arguments(geometry))
         return _IntegerProduct.apply(x, weight, bias, geometry, self, scale, weight_scale, largest)
 
     def sums(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, geometry: Geometry | None, largest: int) -> torch.Tensor:

@@ -11,7 +11,6 @@ import torch
 
 from .._arguments import boolean, dimension, integer, mode_name, mode_said, said
 from .._patterns import name_pattern
-from ..chopping import chop
 from .base import (
     INDIFFERENT_IN_NARROW,
     Target,
@@ -25,6 +24,7 @@ from .base import (
     straight_through,
     times,
 )
+from .grid import round_to_grid
 
 __all__ = ["IntegerFormat", "integer_format"]
 
@@ -124,7 +124,7 @@ class IntegerFormat(Target):
             # Integers are a float format's subnormals and first binade: it rounds them faster than fixed point and keeps NaN. With as many
             # fraction bits as they have, it holds each of them less any zero point, and what is beyond stays beyond.
             wide = f"e2m{self.bits}_biasminus{self.bits - 1}" + ("" if self.rounding == "nearest_even" else f"_{self.rounding}")
-            whole = chop(y, wide, rounding, generator)
+            whole = round_to_grid(y, wide, rounding, generator)
         low, high = (self.lowest, self.largest) if point is None else (self.lowest - point, self.largest - point)
         inside = ~((whole < low) | (whole > high)) if cut else None
         if isinstance(low, torch.Tensor) or not is_eager():

@@ -16,8 +16,9 @@ from torch import nn
 
 from .. import _C
 from .._autocast import in_autocast_of_ours, out_of_autocast
-from ..chopping import chop
+from . import product_operator, recorded  # noqa: F401  which register operators
 from .base import refuse_complex
+from .grid import round_to_grid
 from .integer_layers import IntegerPlan
 from .parameters import parameter_names, parameter_of, standing_in
 from .places import LayerRule, Place
@@ -335,7 +336,7 @@ def _run_native(module: nn.Module, state: LayerState, forward, args: tuple, kwar
         tensors = {}
         for name in state.names:
             parameter = parameter_of(module, name)
-            tensors[name] = chop(parameter, dtype) if keeps else parameter.to(dtype)
+            tensors[name] = round_to_grid(parameter, dtype) if keeps else parameter.to(dtype)
         if state.plan is None:
             with standing_in(module, tensors):
                 output = forward(*args, **kwargs)

@@ -11,9 +11,11 @@ import torch
 
 from .. import _C
 from .._arguments import mode_name
+from .._patterns import name_pattern
 from ..accumulation import Accumulation
 from .base import CLAMPED
 from .blocks import BlockFormat
+from .integers import IntegerFormat
 from .scale_rules import ScaleRule, scale_rule
 from .targets import Target, target
 
@@ -23,6 +25,7 @@ _KEYS = (*PLACES, "accumulate", "arithmetic", "accumulator")
 _PLACE_KEYS = ("format", "rounding", "clamped", "scale", "per", "by", "when", "history", "margin")
 _POLICY_KEYS = tuple(f.name for f in dataclasses.fields(Accumulation))
 _GRADIENTS = ("error", "grad")
+ACCUMULATOR = name_pattern(r"int(\d+)(_wrap|_saturate)?")
 
 
 @dataclass(frozen=True)
@@ -156,6 +159,22 @@ def layer_rule(value: object, where: str) -> LayerRule | None:
     return dataclasses.replace(rule, native=_one_dtype(rule))
 
 
+def _is_integer(target: Target) -> bool:
+    return isinstance(target, IntegerFormat)
+
+
+def _accumulator_name(value: object, where: str) -> str:
+    """The canonical name of an accumulator's integers."""
+    name = "int32" if value is None else value
+    match = ACCUMULATOR.fullmatch(name) if isinstance(name, str) else None
+    if not match or not 2 <= int(match[1]) <= 32:
+        raise ValueError(
+            f"expected accumulator of {where} as the name of integers of 2 to 32 bits, 'int32' (it wraps around) or 'int20_saturate', but got "
+            f"{value!r}"
+        )
+    return name.removesuffix("_wrap")
+
+
 def _integers(value: Mapping, given: dict[str, Place], where: str) -> dict:
     arithmetic, accumulator = value.get("arithmetic", "float"), value.get("accumulator")
     if arithmetic not in ARITHMETIC:
@@ -164,17 +183,15 @@ def _integers(value: Mapping, given: dict[str, Place], where: str) -> dict:
         if accumulator is not None:
             raise ValueError(f"expected accumulator of {where} with arithmetic='integer' only, but got {accumulator!r}; other sums have accumulate=")
         return {}
-    from .integer_layers import accumulator_name, is_integer
-
     if value.get("accumulate") is not None:
         raise ValueError(f"expected accumulator= with arithmetic='integer' of {where}, but got accumulate={value['accumulate']!r}")
     for name in ("weight", "activation"):
-        if name not in given or not is_integer(given[name].target):
+        if name not in given or not _is_integer(given[name].target):
             what = given[name].target.name if name in given else "nothing"
             raise ValueError(f"expected an integer {name} (as 'int8') with arithmetic='integer' of {where}, but got {what}")
     if "bias" in given:
         raise ValueError(f"expected no bias= with arithmetic='integer' of {where}, which adds it as an integer, but got {given['bias']}")
-    return {"arithmetic": "integer", "accumulator": accumulator_name(accumulator, where)}
+    return {"arithmetic": "integer", "accumulator": _accumulator_name(accumulator, where)}
 
 
 def _one_dtype(rule: LayerRule) -> torch.dtype | None:

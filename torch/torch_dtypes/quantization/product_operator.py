@@ -20,24 +20,11 @@ _SCHEMAS = {
 }
 
 
-def written(plan) -> str:
-    """A plan as a text, from which ``_read`` makes it again, in another process too."""
-    return "; ".join([str(plan.carrier).removeprefix("torch."), *map(str, plan.policies)])
-
-
 @cached
 def _read(text: str):
     carrier, *policies = text.split("; ")
     dtype = getattr(torch, carrier, None)
     return products.ProductPlan(dtype if isinstance(dtype, torch.dtype) else dtype_of(carrier), tuple(map(Accumulation, policies)))
-
-
-def arguments(geometry) -> tuple:
-    """The operator's last arguments; those of a linear layer are None."""
-    if geometry is None:
-        return None, None, None, False, None, 1
-    stride, padding, dilation, transposed, output_padding, groups = geometry.arguments()
-    return stride, padding, dilation, transposed, output_padding, groups
 
 
 def geometry_of(stride, padding, dilation, transposed, output_padding, groups):

@@ -16,7 +16,6 @@ from .._policies import PRESETS
 from ..accumulation import Accumulation, accumulation_block, policy_of_native
 from ..formats import dtype as dtype_of
 from ..formats import float_format, format_of
-from . import product_operator
 from .base import is_recorded
 from .places import LayerRule
 from .targets import carrier_of
@@ -184,6 +183,19 @@ class _UnderPolicy(torch.autograd.Function):
         return *backward(g, *ctx.saved_tensors, ctx.has_bias, ctx.geometry, ctx.needs_input_grad[:3], ctx.plan), None, None
 
 
+def written(plan) -> str:
+    """A plan as a text, from which product_operator.py makes it again, in another process too."""
+    return "; ".join([str(plan.carrier).removeprefix("torch."), *map(str, plan.policies)])
+
+
+def operator_arguments(geometry) -> tuple:
+    """The operator's last arguments; those of a linear layer are None."""
+    if geometry is None:
+        return None, None, None, False, None, 1
+    stride, padding, dilation, transposed, output_padding, groups = geometry.arguments()
+    return stride, padding, dilation, transposed, output_padding, groups
+
+
 @dataclass(frozen=True)
 class ProductPlan:
     """How a layer's three products run: the dtype that carries their operands, and the policies of forward product, input and weight gradient."""
@@ -193,7 +205,7 @@ class ProductPlan:
     text: str = field(init=False, compare=False)  # as a graph has it
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "text", product_operator.written(self))
+        object.__setattr__(self, "text", written(self))
 
     def overrides(self):
         return _overrides(self.policies)
@@ -204,7 +216,7 @@ class ProductPlan:
     def __call__(self, module: nn.Module, state, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, output_size=None) -> torch.Tensor:
         x, geometry = prepared(module, x, output_size)
         if torch.compiler.is_compiling() or is_recorded():
-            return torch.ops.torch_dtypes.product(x, weight, bias, self.text, *product_operator.arguments(geometry))
+            return torch.ops.torch_dtypes.product(x, weight, bias, self.text, *operator_arguments(geometry))
         return _UnderPolicy.apply(x, weight, bias, geometry, self)
 
 

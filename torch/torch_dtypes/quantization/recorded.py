@@ -6,7 +6,6 @@ trace would compute the layer's values and other gradients, or none.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 
@@ -14,6 +13,7 @@ import torch
 from torch import nn
 
 from .places import Place
+from .rounders import Rounder
 from .scale_rules import ScaleRule
 from .targets import target
 
@@ -23,17 +23,8 @@ _SCHEMAS = {
 }
 
 
-def written(rounder) -> str:
-    """A rounder of gradients as a text, from which ``_read`` makes one again, in another process too."""
-    place, scaler = rounder.place, rounder.scaler
-    scale = None if place.scale is None else {**dataclasses.asdict(place.scale), "per": "tensor" if scaler.axis is None else scaler.axis}
-    return json.dumps({"format": place.target.name, "rounding": place.rounding, "scale": scale})
-
-
 @functools.lru_cache(maxsize=1024)
 def _read(text: str):
-    from .rounders import Rounder
-
     said = json.loads(text)
     if said["scale"] and said["scale"]["when"] == "delayed":
         raise RuntimeError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 from collections.abc import MutableMapping, Sequence
 
 import torch
@@ -13,7 +14,6 @@ from .. import _C
 from .base import COMPUTED, check_dense, check_tensor, is_eager, is_recorded, refuse_complex
 from .integers import IntegerFormat
 from .places import Place
-from .recorded import written
 from .scale_rules import Scale, Scaler
 from .targets import FormatTarget, clipping, target
 
@@ -37,6 +37,13 @@ class NotFinite(ValueError):
         self.rounder = rounder
 
 
+def _written(rounder: Rounder) -> str:
+    """A rounder of gradients as a text, from which recorded.py makes one again, in another process too."""
+    place, scaler = rounder.place, rounder.scaler
+    scale = None if place.scale is None else {**dataclasses.asdict(place.scale), "per": "tensor" if scaler.axis is None else scaler.axis}
+    return json.dumps({"format": place.target.name, "rounding": place.rounding, "scale": scale})
+
+
 class Rounder:
     """Rounds tensors as a place says; a scale's state is kept here."""
 
@@ -45,7 +52,7 @@ class Rounder:
         self.role = role
         self.target = clipping(place.target) if place.scale is not None and place.scale.may_clip else place.target
         self.scaler = None if place.scale is None else Scaler(place.scale, self.target, channels_of or role, module)
-        self.text = written(self)  # as a graph has it
+        self.text = _written(self)  # as a graph has it
         is_plain = self.scaler is None and isinstance(place.target, FormatTarget) and place.clamped == "pass"
         # A format and a mode, as _C.round_through takes them, where there is nothing else to rounding.
         self.plain: tuple[str, str | None] | None = (place.target.format_name, place.rounding) if is_plain else None

@@ -12,7 +12,6 @@ from .._arguments import set_rounding
 from .._caches import cached
 from .._spellings import ALIASES, AMBIGUOUS
 from .._torch_version import FLOAT8_CASTS_SATURATE
-from ..chopping import chop
 from ..formats import builtin_dtypes, format_of
 from ..formats import dtype as dtype_of
 from ..tables import making
@@ -30,6 +29,7 @@ from .base import (
     scale_like,
     straight_through,
 )
+from .grid import round_to_grid
 
 __all__ = ["FormatTarget", "Target", "target"]
 
@@ -88,11 +88,11 @@ class FormatTarget(Target):
         refuse_zero_point(zero_point, self)
         cut = check_clamped(clamped)
         if scale is None and not cut:
-            return chop(x, self.format_name, rounding, generator)
+            return round_to_grid(x, self.format_name, rounding, generator)
         check_dense(x, f"quantise to {self.name}")
         detached = x.detach()
         if scale is None:
-            values, y = chop(detached, self.format_name, rounding, generator), detached
+            values, y = round_to_grid(detached, self.format_name, rounding, generator), detached
         else:
             factor = scale_like(scale, x)
             careful = is_careful(self.tells_ends_apart, self.rounding, rounding)
@@ -176,6 +176,7 @@ def known_names() -> tuple[str, ...]:
     return (*formats, "int8", "uint8", "int4", "uint4", "int16", *blocks.PRESETS, "bfp8")
 
 
+@making.ask_before_naming
 def is_taken(name: str) -> bool:
     """Whether a name means a format, blocks, integers, a stock object of torch, or several of these."""
     if hasattr(torch, name) or name in AMBIGUOUS or _names.hint(name):

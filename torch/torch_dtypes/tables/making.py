@@ -24,6 +24,15 @@ _formats: dict[str, _C.Format] = {}  # by name, of every table that was asked fo
 _named: dict[str, tuple[re.Pattern, Callable[..., Definition]]] = {}
 
 
+_taken_by: list[Callable[[str], bool]] = []  # what says of a name whether it means something already
+
+
+def ask_before_naming(means_something: Callable[[str], bool]) -> Callable[[str], bool]:
+    """A decorator: a user's table gets no name of which the function says True."""
+    _taken_by.append(means_something)
+    return means_something
+
+
 # ---- tables by name ----
 
 
@@ -119,8 +128,6 @@ def _keep(name: str, definition: Definition) -> None:
 
 
 def _expect_free(name: str) -> None:
-    from ..quantization.targets import is_taken  # which knows every name, and imports this module
-
     if not _OWN_NAME.fullmatch(name) or len(name) > 64:
         raise ValueError(
             f"expected a name of at most 64 lower-case letters, digits and single underscores, a letter first, but got {name!r}; case is ignored"
@@ -128,7 +135,7 @@ def _expect_free(name: str) -> None:
     head, options = _names.split_options(name)
     if options:
         raise ValueError(f"expected a name that ends in no option, but got {name!r}, which says {head!r} with {', '.join(options)}; take another")
-    if is_taken(name):
+    if any(means_something(name) for means_something in _taken_by):
         raise ValueError(f"expected a name that no format has, but got {name!r}, which means something already; take another name")
 
 

@@ -19,8 +19,7 @@ TD_HOST_DEVICE inline int significand_length(const Format& f, uint64_t magnitude
   }
   const uint64_t word = magnitude << (65 - f.bits); // the regime's run at the top
   const int run = count_leading_zeros(word >> 63 ? ~word : word);
-  const int regime = f.is_bounded_posit() && run >= f.regime_max ? f.regime_max : run + 1;
-  const int length = f.bits - 1 - regime - f.exp_bits;
+  const int length = f.bits - 2 - run - f.exp_bits;
   return length > 0 ? length : 0;
 }
 

@@ -38,7 +38,7 @@ inline double epsilon(const Format& f) {
 // Tapered formats have no subnormals: minpos. Nor have tables: their smallest positive value.
 inline double smallest_normal(const Format& f) {
   if (f.is_table()) return f.table->smallest;
-  if (f.only_exact_codec()) return value_of(f, 1);
+  if (f.is_takum()) return value_of(f, 1);
   return std::ldexp(1.0, f.min_exponent());
 }
 // Whether a mode rounds by whether anything is cut off, however little: a number and what is just beside it differ.

@@ -33,7 +33,7 @@ struct MagicCodes {
   // Floats with subnormals and two zeros, of codes that grow with magnitudes; posits.
   static bool serves(const Format& f) {
     if (f.rounding != Rounding::NearestEven || f.bits > 16) return false;
-    if (f.is_posit()) return f.underflow == Underflow::Minpos && !f.only_exact_codec();
+    if (f.is_posit()) return f.underflow == Underflow::Minpos;
     return f.kind == Kind::Float && f.subnormals == Subnormals::Gradual && !f.unsigned_zero() && f.man_bits >= 1;
   }
 

@@ -101,7 +101,7 @@ struct PositMagic {
   }
 
   static bool serves(const Format& f) {
-    return f.is_posit() && f.rounding == Rounding::NearestEven && f.arithmetic_in_float() && !f.only_exact_codec();
+    return f.is_posit() && f.rounding == Rounding::NearestEven && f.arithmetic_in_float();
   }
 
   // As FloatMagic's, for posits of up to 12 digits, which have fewer where it counts. Say float32 rounds the sum of a and a smaller b, between 2^r

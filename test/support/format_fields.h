@@ -20,7 +20,7 @@ inline c10::formats::Format format_of(const int32_t* x) {
   f.is_signed = x[10];
   f.symmetric = x[11];
   f.rounding = Rounding(x[12]);
-  f.regime_max = uint8_t(x[13]);
-  f.table = reinterpret_cast<const TableFacts*>(uint64_t(uint32_t(x[14])) | uint64_t(uint32_t(x[15])) << 32); // the package's, in this process
+  // The package's table, in this process.
+  f.table = reinterpret_cast<const TableFacts*>(uint64_t(uint32_t(x[13])) | uint64_t(uint32_t(x[14])) << 32);
   return f;
 }

@@ -33,7 +33,6 @@ class Kind:
     fixed: Kind
     table: Kind
     takum: Kind
-    bounded_posit: Kind
     name: str
     value: int
 
@@ -131,8 +130,6 @@ class Format:
     @staticmethod
     def takum(nbits: int, /) -> Format: ...
     @staticmethod
-    def bounded_posit(nbits: int, es: int, regime_max: int, /) -> Format: ...
-    @staticmethod
     def float(exp_bits: int, man_bits: int, /) -> Format: ...
     @staticmethod
     def fixed(int_bits: int, frac_bits: int, signed: bool, /) -> Format: ...
@@ -166,8 +163,6 @@ class Format:
     def exp_bits(self) -> int: ...
     @property
     def man_bits(self) -> int: ...
-    @property
-    def regime_max(self) -> int: ...
     @property
     def table_address(self) -> int: ...  # 0: no table of values
     @property

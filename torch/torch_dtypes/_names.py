@@ -102,8 +102,6 @@ def _base_name(fmt: _C.Format) -> str:
     if fmt.kind == _C.Kind.posit:
         name = f"posit{fmt.bits}es{fmt.exp_bits}" + ("_underflow" if fmt.underflow == _C.Underflow.zero else "")
         return name + ("_saturate" if fmt.infinity == _C.Infinity.saturate else "")
-    if fmt.kind == _C.Kind.bounded_posit:
-        return f"posit{fmt.bits}es{fmt.exp_bits}_regime{fmt.regime_max}"
     if fmt.kind == _C.Kind.takum:
         return f"takum{fmt.bits}_linear"
     if fmt.kind == _C.Kind.fixed:

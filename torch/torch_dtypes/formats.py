@@ -59,8 +59,10 @@ def posit_format(
         nbits: 2 to 64, as long as float64 has every value: at most 53 significant bits, maxpos below 2^1024. A tensor's element takes 1, 2, 4
             or 8 bytes.
         es: 0 to 5.
-        regime_max: the longest regime, 2 to nbits - 1: one of that length has no bit that ends it, so maxpos is about 2^(regime_max * 2^es) and
-            every number has a fraction where bits are left for one. (Bounded posits; ``underflow`` and ``infinity`` are the standard's.)
+        regime_max: makes a bounded posit, which has at most 16 bits and the standard's ``underflow``
+            and ``infinity``. It is the longest regime, 2 to nbits - 1. A regime of that length has
+            no bit that ends it, so maxpos is about 2^(regime_max * 2^es), and every number has a
+            fraction where bits are left for one.
         underflow: ``"minpos"``: what is not 0 never becomes 0, in any mode (the standard). ``"zero"``: between 0 and minpos values round
             as between two floats, those up to minpos / 2 to 0 in nearest modes.
         infinity: ``"nan"``: what is infinite becomes NaR (the standard). ``"saturate"``: maxpos or -maxpos, everywhere: in casts, as the
@@ -412,7 +414,6 @@ _PARAMETERS = {
     "fixed": (("int_bits", "exp_bits"), ("frac_bits", "man_bits"), ("signed", "is_signed"), ("overflow", "overflow"), ("symmetric", "symmetric")),
     "table": (("bits", "bits"), ("signed", "is_signed")),
     "takum": (("nbits", "bits"),),
-    "bounded_posit": (("nbits", "bits"), ("es", "exp_bits"), ("regime_max", "regime_max")),
 }
 
 

@@ -115,8 +115,7 @@ void bind_formats(py::module_& m) {
                       {"float", f::Kind::Float},
                       {"fixed", f::Kind::Fixed},
                       {"table", f::Kind::Table},
-                      {"takum", f::Kind::Takum},
-                      {"bounded_posit", f::Kind::BoundedPosit}});
+                      {"takum", f::Kind::Takum}});
   bind_enum<f::FewBits>(m, "FewBits", {{"a", f::FewBits::A}, {"b", f::FewBits::B}, {"c", f::FewBits::C}});
   bind_enum<f::Specials>(m, "Specials",
                          {{"ieee", f::Specials::Ieee},
@@ -141,13 +140,11 @@ void bind_formats(py::module_& m) {
       .def_static("fixed", &f::fixed_format)
       .def_static("table", &table_of_definition)
       .def_static("takum", &f::takum_format)
-      .def_static("bounded_posit", &f::bounded_posit_format)
       .def(py::init<const Format&>())
       .def_readonly("kind", &Format::kind)
       .def_readonly("bits", &Format::bits)
       .def_readonly("exp_bits", &Format::exp_bits)
       .def_readonly("man_bits", &Format::man_bits)
-      .def_readonly("regime_max", &Format::regime_max)
       .def_readwrite("bias", &Format::bias)
       .def_readwrite("subnormals", &Format::subnormals)
       .def_readwrite("specials", &Format::specials)

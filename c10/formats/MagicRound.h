@@ -100,9 +100,7 @@ struct PositMagic {
     table.of_exponent[0] = 0; // 0 + 0 - 0
   }
 
-  static bool serves(const Format& f) {
-    return f.is_posit() && f.rounding == Rounding::NearestEven && f.arithmetic_in_float();
-  }
+  static bool serves(const Format& f) { return f.is_posit() && f.rounding == Rounding::NearestEven && f.arithmetic_in_float(); }
 
   // As FloatMagic's, for posits of up to 12 digits, which have fewer where it counts. Say float32 rounds the sum of a and a smaller b, between 2^r
   // and 2^(r + 1), to the middle m of two posits, from which it is not more than 2^(r - 24) away. a is not m, since a is a posit, of at least 2^(r -

@@ -110,12 +110,9 @@ py::object decode_exact(const Format& f, py::handle codes) {
 
 void bind_formats(py::module_& m) {
   namespace f = c10::formats;
-  bind_enum<f::Kind>(m, "Kind",
-                     {{"posit", f::Kind::Posit},
-                      {"float", f::Kind::Float},
-                      {"fixed", f::Kind::Fixed},
-                      {"table", f::Kind::Table},
-                      {"takum", f::Kind::Takum}});
+  bind_enum<f::Kind>(
+      m, "Kind",
+      {{"posit", f::Kind::Posit}, {"float", f::Kind::Float}, {"fixed", f::Kind::Fixed}, {"table", f::Kind::Table}, {"takum", f::Kind::Takum}});
   bind_enum<f::FewBits>(m, "FewBits", {{"a", f::FewBits::A}, {"b", f::FewBits::B}, {"c", f::FewBits::C}});
   bind_enum<f::Specials>(m, "Specials",
                          {{"ieee", f::Specials::Ieee},

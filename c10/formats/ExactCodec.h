@@ -43,7 +43,7 @@ TD_HOST_DEVICE inline Cut cut_below(const Unpacked& u, int exponent) {
 //   2. The string is regime | x in es bits | the 63 fraction bits; its first bits - 1 bits are kept.
 //   3. Standard rounding (Posit Standard 2022, section 4.1): nearest, ties to the even code; nonzero never becomes 0 or NaR.
 TD_HOST_DEVICE inline Cut cut_posit(const Format& f, const Unpacked& u) {
-  const int es = f.exp_bits;
+  const int es = f.es;
   const int k = u.exponent >> es;
   const int regime_bits = k >= 0 ? k + 2 : 1 - k;
   const unsigned __int128 regime = k >= 0 ? (uint64_t{1} << regime_bits) - 2 : 1;
@@ -157,7 +157,7 @@ TD_HOST_DEVICE inline uint64_t encode_fixed(const Format& f, const Unpacked& u, 
   if (u.cls == Class::Zero || u.cls == Class::NaN) return f.nan_code();
   const uint64_t limit = u.negative ? f.lowest_magnitude() : f.max_code();
   const bool wraps = f.overflow == Overflow::Wrap && u.cls == Class::Finite;
-  const int shift = 63 - u.exponent - f.man_bits;
+  const int shift = 63 - u.exponent - f.frac_bits;
   uint64_t q = limit;
   if (u.cls == Class::Finite && shift >= 0) {
     q = moved(f, rounded(cut(u.significand, shift, u.sticky), f, u.negative, random), random);
@@ -199,7 +199,7 @@ TD_HOST_DEVICE inline Unpacked decode_posit(const Format& f, uint64_t code) {
   const int run = count_leading_zeros(ones ? ~word : word);
   const int k = ones ? run - 1 : -run;
   word = run >= 63 ? 0 : word << (run + 1);
-  const int es = f.exp_bits;
+  const int es = f.es;
   const int x = es ? static_cast<int>(word >> (64 - es)) : 0;
   u.exponent = k * (1 << es) + x;
   u.significand = (uint64_t{1} << 63) | ((word << es) >> 1);
@@ -240,7 +240,7 @@ TD_HOST_DEVICE inline Unpacked decode_float(const Format& f, uint64_t code) {
 TD_HOST_DEVICE inline Unpacked decode_fixed(const Format& f, uint64_t code) {
   code &= f.code_mask();
   const bool negative = f.is_signed && (code & f.sign_code()) != 0;
-  return unpack_integer(negative ? (0 - code) & f.code_mask() : code, negative, -f.man_bits);
+  return unpack_integer(negative ? (0 - code) & f.code_mask() : code, negative, -f.frac_bits);
 }
 
 TD_HOST_DEVICE inline Unpacked decode(const Format& f, uint64_t code) {

@@ -89,7 +89,7 @@ inline bool tells_ends_apart(const Format& f) {
 // 10^-d, where every decimal of d digits survives the format around 1.
 inline double resolution(const Format& f) {
   if (f.is_table()) return std::pow(10.0, std::ceil(std::log10(epsilon(f))));
-  const int bits = f.is_fixed() || f.is_tapered() ? f.man_bits : f.significand_bits() - 1;
+  const int bits = f.is_fixed() ? f.frac_bits : f.significand_bits() - 1;
   const int digits = static_cast<int>(std::floor(bits * std::log10(2.0)));
   return std::pow(10.0, -digits);
 }

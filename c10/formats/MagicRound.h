@@ -140,15 +140,15 @@ struct PositMagic {
   TD_INLINE static float magic(float x, const Table& shared) { return shared.of_exponent[bits_as<uint32_t>(x) >> 23 & 255]; }
   // Of the fraction of numbers from 2^e on; below 0 where the exponent has not all of its own.
   static int digits(const Format& f, int e) {
-    const int k = e >> f.exp_bits;
-    return f.bits - 1 - (k < 0 ? 1 - k : k + 2) - f.exp_bits;
+    const int k = e >> f.es;
+    return f.bits - 1 - (k < 0 ? 1 - k : k + 2) - f.es;
   }
 
   // A tie between 2^e and 2^(e + 1), where there is no fraction, goes to the even one of their codes, of which the last digit is the exponent's, or
   // the one that ends the regime. The addition gives the even number of last places, which an odd magic number turns around.
   static float magic(const Format& f, int e) {
     const float even = 1.5F * power_of_two<float>(e - digits(f, e) + 23);
-    const bool odd_code = f.exp_bits > 0 ? (e & 1) != 0 : e < 0;
+    const bool odd_code = f.es > 0 ? (e & 1) != 0 : e < 0;
     return digits(f, e) == 0 && !odd_code ? even + power_of_two<float>(e) : even;
   }
 };

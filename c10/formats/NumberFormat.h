@@ -126,9 +126,13 @@ struct TableFacts {
 struct Format {
   Kind kind{Kind::Float};
   uint8_t bits{0};      // total width of a code
-  int8_t exp_bits{0};   // floats: width of the exponent field; posits: es; fixed point: bits before the point, without the sign; takums: 0
-  int8_t man_bits{0};   // floats: width of the fraction field; posits and takums: the longest fraction, or 0; fixed point: bits behind the point
-  int16_t bias{0};      // floats only
+  // Each layout has fields of its own. Those of the others stay 0.
+  int8_t exp_bits{0};  // floats: width of the exponent field
+  int8_t man_bits{0};  // floats: width of the fraction field
+  int16_t bias{0};     // floats: of the exponent field
+  int8_t es{0};        // posits: bits of the exponent behind the regime
+  int8_t int_bits{0};  // fixed point: bits before the point, without the sign
+  int8_t frac_bits{0}; // fixed point: bits behind the point
   Subnormals subnormals{Subnormals::Gradual};
   Specials specials{Specials::Ieee};
   Overflow overflow{Overflow::Ieee};
@@ -196,9 +200,9 @@ struct Format {
   // Posits: maxpos = 2^max_exponent, minpos = 2^-max_exponent. Others: the binade of the largest finite value.
   TD_METHOD int max_exponent() const {
     if (is_table()) return table->max_exponent;
-    if (is_posit()) return (bits - 2) << exp_bits;
+    if (is_posit()) return (bits - 2) << es;
     if (is_takum()) return 254;
-    if (is_fixed()) return exp_bits - 1;
+    if (is_fixed()) return int_bits - 1;
     return int(max_code() >> man_bits) - bias;
   }
   // Floats: the binade of the smallest normal number. (bias counts as IEEE's: field 1 means
@@ -206,7 +210,7 @@ struct Format {
   TD_METHOD int min_exponent() const {
     if (is_table()) return table->min_exponent;
     if (is_takum()) return -255;
-    return is_posit() ? -max_exponent() : is_fixed() ? -man_bits : 1 - bias;
+    return is_posit() ? -max_exponent() : is_fixed() ? -frac_bits : 1 - bias;
   }
   // The power of two of which every finite value is a multiple.
   TD_METHOD int lsb_exponent() const {
@@ -214,9 +218,15 @@ struct Format {
     if (is_takum()) return min_exponent() - (bits - 12); // the shortest fraction
     return kind == Kind::Float ? min_exponent() - man_bits : min_exponent();
   }
+  // Bits behind the leading one in the values that have most of them. Of floats, posits and takums.
+  TD_METHOD int longest_fraction() const {
+    if (is_takum()) return bits - 5;
+    if (is_posit()) return bits - 3 - es > 0 ? bits - 3 - es : 0;
+    return man_bits;
+  }
   TD_METHOD int significand_bits() const {
     if (is_table()) return table->significand_bits;
-    return is_fixed() ? exp_bits + man_bits : man_bits + 1;
+    return is_fixed() ? int_bits + frac_bits : longest_fraction() + 1;
   }
 
   // --- which machine type carries this format ---
@@ -230,7 +240,7 @@ struct Format {
   // The same for float64: a format that fails this is refused when it is made.
   TD_METHOD bool fits_double() const { return is_table() || (significand_bits() <= 53 && max_exponent() <= 1023 && min_exponent() >= -1022); }
   // Fixed point: digits down to the last place that a product and a number, or a quotient, may have.
-  TD_METHOD int digits_to_wrap() const { return 2 * bits + (man_bits > bits ? man_bits - bits : man_bits < 0 ? -man_bits : 0); }
+  TD_METHOD int digits_to_wrap() const { return 2 * bits + (frac_bits > bits ? frac_bits - bits : frac_bits < 0 ? -frac_bits : 0); }
   // + - * / sqrt done in float32 and adjusted to odd (c10/formats/OddArithmetic.h) round to this format as the exact results do:
   // two more significand bits, products that neither overflow nor lose bits below 2^-149, quotients that stay normal. Wrapping needs
   // results to the last place however large they are; stochastic modes see more of the fraction in float64.
@@ -249,8 +259,7 @@ TD_HOST_DEVICE constexpr Format posit_format(int bits, int es) {
   Format f;
   f.kind = Kind::Posit;
   f.bits = uint8_t(bits);
-  f.exp_bits = int8_t(es);
-  f.man_bits = int8_t(bits - 3 - es > 0 ? bits - 3 - es : 0);
+  f.es = int8_t(es);
   f.specials = Specials::Fn;
   f.overflow = Overflow::Saturate;
   return f;
@@ -261,7 +270,6 @@ TD_HOST_DEVICE constexpr Format takum_format(int bits) {
   Format f;
   f.kind = Kind::Takum;
   f.bits = uint8_t(bits);
-  f.man_bits = int8_t(bits - 5);
   f.specials = Specials::Fn;
   f.overflow = Overflow::Saturate;
   return f;
@@ -281,8 +289,8 @@ TD_HOST_DEVICE constexpr Format fixed_format(int int_bits, int frac_bits, bool i
   Format f;
   f.kind = Kind::Fixed;
   f.bits = uint8_t(int_bits + frac_bits + is_signed);
-  f.exp_bits = int8_t(int_bits);
-  f.man_bits = int8_t(frac_bits);
+  f.int_bits = int8_t(int_bits);
+  f.frac_bits = int8_t(frac_bits);
   f.specials = Specials::None;
   f.overflow = Overflow::Saturate;
   f.is_signed = is_signed;

@@ -9,8 +9,9 @@ inline c10::formats::Format format_of(const int32_t* x) {
   Format f;
   f.kind = Kind(x[0]);
   f.bits = uint8_t(x[1]);
-  f.exp_bits = int8_t(x[2]);
-  f.man_bits = int8_t(x[3]);
+  if (f.is_posit()) f.es = int8_t(x[2]);
+  if (f.is_fixed()) f.int_bits = int8_t(x[2]), f.frac_bits = int8_t(x[3]);
+  if (f.kind == Kind::Float) f.exp_bits = int8_t(x[2]), f.man_bits = int8_t(x[3]);
   f.bias = int16_t(x[4]);
   f.subnormals = Subnormals(x[5]);
   f.specials = Specials(x[6]);

@@ -383,9 +383,14 @@ def is_format_dtype(dtype: object) -> bool:
 
 
 def format_of(dtype: torch.dtype | str) -> _C.Format:
-    """The format of a dtype of this package, or of a name: its ``kind``, ``bits``, ``exp_bits`` (es for posits, int_bits for fixed
-    point), ``man_bits`` (frac_bits for fixed point), ``bias``, ``subnormals``, ``specials``, ``overflow``, ``underflow``, ``infinity``,
-    ``is_signed``, ``symmetric`` and ``rounding``. A copy: changing it changes no dtype; and a name makes none.
+    """The format of a dtype of this package, or of a name.
+
+    All formats have ``kind``, ``bits``, ``specials``, ``overflow``, ``is_signed`` and ``rounding``.
+    Floats also have ``exp_bits``, ``man_bits``, ``bias`` and ``subnormals``; posits ``es``,
+    ``underflow`` and ``infinity``; fixed point ``int_bits``, ``frac_bits`` and ``symmetric``.
+    (``exp_bits`` is ``es`` or ``int_bits`` there, and ``man_bits`` the longest fraction or
+    ``frac_bits``, as in earlier versions.) The format is a copy: a change to it changes no dtype.
+    A name makes no dtype.
 
     Args:
         dtype: a dtype of this package or a name.
@@ -397,7 +402,7 @@ def format_of(dtype: torch.dtype | str) -> _C.Format:
     Example::
 
         >>> f = torch_dtypes.format_of("posit16es2")
-        >>> f.bits, f.exp_bits, f.rounding.name
+        >>> f.bits, f.es, f.rounding.name
         (16, 2, 'nearest_even')
     """
     if isinstance(dtype, str):
@@ -409,9 +414,9 @@ def format_of(dtype: torch.dtype | str) -> _C.Format:
 
 
 _PARAMETERS = {
-    "posit": (("nbits", "bits"), ("es", "exp_bits"), ("underflow", "underflow"), ("infinity", "infinity")),
+    "posit": (("nbits", "bits"), ("es", "es"), ("underflow", "underflow"), ("infinity", "infinity")),
     "float": tuple((name, name) for name in ("exp_bits", "man_bits", "bias", "subnormals", "specials", "overflow")),
-    "fixed": (("int_bits", "exp_bits"), ("frac_bits", "man_bits"), ("signed", "is_signed"), ("overflow", "overflow"), ("symmetric", "symmetric")),
+    "fixed": (("int_bits", "int_bits"), ("frac_bits", "frac_bits"), ("signed", "is_signed"), ("overflow", "overflow"), ("symmetric", "symmetric")),
     "table": (("bits", "bits"), ("signed", "is_signed")),
     "takum": (("nbits", "bits"),),
 }

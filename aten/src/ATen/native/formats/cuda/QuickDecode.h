@@ -53,9 +53,9 @@ struct QuickPositDecoder {
 
   explicit QuickPositDecoder(const Format& f)
       : unused(32 - f.bits),
-        scale(1U << f.exp_bits),
-        least(kOne - (kTop << f.exp_bits)),
-        most(kOne + (kTop << f.exp_bits)) {}
+        scale(1U << f.es),
+        least(kOne - (kTop << f.es)),
+        most(kOne + (kTop << f.es)) {}
 
   TD_HOST_DEVICE static constexpr bool serves(const Format& f) { return f.is_posit() && f.bits <= 16; }
 

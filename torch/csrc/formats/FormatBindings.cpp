@@ -190,8 +190,9 @@ void bind_formats(py::module_& m) {
       .def_property_readonly("digits_to_wrap", &Format::digits_to_wrap)
       .def(
           "__eq__", [](const Format& a, const Format& b) { return a == b; }, py::is_operator())
-      .def("__hash__",
-           [](const Format& a) { return py::hash(py::make_tuple(int(a.kind), a.bits, first_bits(a), a.bias, reinterpret_cast<uintptr_t>(a.table))); });
+      .def("__hash__", [](const Format& a) {
+        return py::hash(py::make_tuple(int(a.kind), a.bits, first_bits(a), a.bias, reinterpret_cast<uintptr_t>(a.table)));
+      });
 
   m.def("define", &define);
   m.def("set_announcer", [](py::handle callable) { set_announcer(callable.ptr()); });

@@ -347,10 +347,10 @@ void encode_doubles(const Format& f, const double* values, void* codes, int64_t 
 }
 
 void fill_codec(CpuKernels& k) {
-  k.decode_float = &decode_all<float>;
-  k.decode_double = &decode_all<double>;
-  k.encode_float = &encode_floats;
-  k.encode_double = &encode_all<double>;
+  k.on_float.decode = &decode_all<float>;
+  k.on_double.decode = &decode_all<double>;
+  k.on_float.encode = &encode_floats;
+  k.on_double.encode = &encode_all<double>;
   k.encode_int64 = &encode_integers<int64_t>;
   k.encode_uint64 = &encode_integers<uint64_t>;
 }

@@ -64,8 +64,10 @@ class Row:
 TAKUM, POSIT = Row(32), Row(16, (5, 6))
 SHORT = [Row(17), Row(16, (2, 6)), POSIT, Row(8, (2, 3)), Row(16, (3, 14))]
 # Of the last two bounded posits the longest regimes leave no fraction, or cut exponents.
-SAMPLED = [Row(17), Row(24), TAKUM, POSIT, Row(16, (2, 6)), Row(14, (3, 5)), Row(16, (0, 3)), Row(8, (2, 3)), Row(15, (4, 2)), Row(16, (2, 13)),
-           Row(16, (3, 14))]  # fmt: skip
+SAMPLED = [
+    Row(17), Row(24), TAKUM, POSIT, Row(16, (2, 6)), Row(14, (3, 5)), Row(16, (0, 3)),
+    Row(8, (2, 3)), Row(15, (4, 2)), Row(16, (2, 13)), Row(16, (3, 14)),
+]  # fmt: skip
 
 
 def by_row(rows):
@@ -187,7 +189,8 @@ def test_beyond_the_ends_in_operators(row):
     assert torch.exp(torch.tensor([1000.0, -1000.0]).to(dtype)).double().tolist() == [most, least]
     assert (torch.ones(2).to(dtype) / torch.tensor([0.0, -0.0]).to(dtype)).isnan().all()
     up = torch.nextafter(x, torch.full_like(x, most))
-    assert up.double().tolist() == [most, float(row.value(2)), -float(row.value((1 << row.bits - 1) - 2))]
+    below_most = float(row.value((1 << row.bits - 1) - 2))
+    assert up.double().tolist() == [most, float(row.value(2)), -below_most]
 
 
 def test_order_and_neighbours():

@@ -15,12 +15,11 @@ TD_HOST_DEVICE inline int significand_length(const Format& f, uint64_t magnitude
   if (magnitude == 0) return 0;
   if (f.is_takum()) {
     const int regime = static_cast<int>(magnitude >> (f.bits - 5) & 7);
-    return f.man_bits - (magnitude >> (f.bits - 2) & 1 ? regime : 7 - regime);
+    return f.longest_fraction() - (magnitude >> (f.bits - 2) & 1 ? regime : 7 - regime);
   }
   const uint64_t word = magnitude << (65 - f.bits); // the regime's run at the top
   const int run = count_leading_zeros(word >> 63 ? ~word : word);
-  const int regime = f.is_bounded_posit() && run >= f.regime_max ? f.regime_max : run + 1;
-  const int length = f.bits - 1 - regime - f.exp_bits;
+  const int length = f.bits - 2 - run - f.es;
   return length > 0 ? length : 0;
 }
 

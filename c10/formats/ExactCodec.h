@@ -39,17 +39,14 @@ TD_HOST_DEVICE inline Cut cut_below(const Unpacked& u, int exponent) {
 }
 
 // Posits. A magnitude is a string of bits: regime, exponent, fraction, cut after bits - 1 of them and rounded as an integer.
-//   1. e = k * 2^es + x with 0 <= x < 2^es. The regime is k + 1 ones and a zero (k >= 0), or -k zeros and a one. A bounded posit's has no last bit
-//      where it is as long as it may be.
+//   1. e = k * 2^es + x with 0 <= x < 2^es. The regime is k + 1 ones and a zero (k >= 0), or -k zeros and a one.
 //   2. The string is regime | x in es bits | the 63 fraction bits; its first bits - 1 bits are kept.
 //   3. Standard rounding (Posit Standard 2022, section 4.1): nearest, ties to the even code; nonzero never becomes 0 or NaR.
 TD_HOST_DEVICE inline Cut cut_posit(const Format& f, const Unpacked& u) {
-  const int es = f.exp_bits;
+  const int es = f.es;
   const int k = u.exponent >> es;
-  const int run = k >= 0 ? k + 1 : -k;
-  const bool ends = !f.is_bounded_posit() || run < f.regime_max;
-  const int regime_bits = run + ends;
-  const unsigned __int128 regime = k >= 0 ? ((uint64_t{1} << run) - 1) << ends : ends;
+  const int regime_bits = k >= 0 ? k + 2 : 1 - k;
+  const unsigned __int128 regime = k >= 0 ? (uint64_t{1} << regime_bits) - 2 : 1;
   const int x = u.exponent - k * (1 << es);
   const uint64_t fraction = u.significand & ~(uint64_t{1} << 63);
   const unsigned __int128 word = (((regime << es) | static_cast<uint64_t>(x)) << 63) | fraction;
@@ -100,13 +97,12 @@ TD_HOST_DEVICE inline Cut cut_takum(const Format& f, const Unpacked& u) {
   return cut(static_cast<unsigned __int128>(head.string) << 63 | (u.significand & ~(uint64_t{1} << 63)), 63 - (f.bits - 5 - head.r), u.sticky);
 }
 
-// Takums and bounded posits.
-TD_HOST_DEVICE inline uint64_t encode_between(const Format& f, const Unpacked& u, uint64_t random) {
+TD_HOST_DEVICE inline uint64_t encode_takum(const Format& f, const Unpacked& u, uint64_t random) {
   if (u.cls == Class::Zero) return 0;
   if (u.cls != Class::Finite) return f.nan_code();
   uint64_t code = 1;
   if (u.exponent > f.max_exponent()) code = f.max_code();
-  else if (u.exponent >= f.min_exponent()) code = rounded(f.is_takum() ? cut_takum(f, u) : cut_posit(f, u), f, u.negative, random);
+  else if (u.exponent >= f.min_exponent()) code = rounded(cut_takum(f, u), f, u.negative, random);
   const auto within = [&f](uint64_t x) { return x == 0 ? 1 : x > f.max_code() ? f.max_code() : x; };
   code = within(moved(f, within(code), random));
   return u.negative ? (0 - code) & f.code_mask() : code;
@@ -161,7 +157,7 @@ TD_HOST_DEVICE inline uint64_t encode_fixed(const Format& f, const Unpacked& u, 
   if (u.cls == Class::Zero || u.cls == Class::NaN) return f.nan_code();
   const uint64_t limit = u.negative ? f.lowest_magnitude() : f.max_code();
   const bool wraps = f.overflow == Overflow::Wrap && u.cls == Class::Finite;
-  const int shift = 63 - u.exponent - f.man_bits;
+  const int shift = 63 - u.exponent - f.frac_bits;
   uint64_t q = limit;
   if (u.cls == Class::Finite && shift >= 0) {
     q = moved(f, rounded(cut(u.significand, shift, u.sticky), f, u.negative, random), random);
@@ -176,15 +172,14 @@ TD_HOST_DEVICE inline uint64_t encode_fixed(const Format& f, const Unpacked& u, 
 TD_HOST_DEVICE inline uint64_t encode(const Format& f, const Unpacked& u, uint64_t random = 0) {
   switch (f.kind) {
     case Kind::Posit: return encode_posit(f, u, random);
-    case Kind::Takum:
-    case Kind::BoundedPosit: return encode_between(f, u, random);
+    case Kind::Takum: return encode_takum(f, u, random);
     case Kind::Fixed: return encode_fixed(f, u, random);
     case Kind::Table: return encode_table(f, u, random);
     default: return encode_float(f, u, random);
   }
 }
 
-// Posits, bounded or not, and takums: 0, NaR, or a finite number's sign, with `code` that of its magnitude from then on.
+// Posits and takums: 0, NaR, or a finite number's sign, with `code` that of its magnitude from then on.
 TD_HOST_DEVICE inline Unpacked tapered_sign(const Format& f, uint64_t& code) {
   Unpacked u;
   code &= f.code_mask();
@@ -201,12 +196,10 @@ TD_HOST_DEVICE inline Unpacked decode_posit(const Format& f, uint64_t code) {
   // The string starts at the top of the word; what is not there counts as zeros.
   uint64_t word = code << (65 - f.bits);
   const bool ones = word >> 63;
-  const int equal = count_leading_zeros(ones ? ~word : word);
-  const bool ends = !f.is_bounded_posit() || equal < f.regime_max;
-  const int run = ends ? equal : f.regime_max;
+  const int run = count_leading_zeros(ones ? ~word : word);
   const int k = ones ? run - 1 : -run;
-  word = run + ends > 63 ? 0 : word << (run + ends);
-  const int es = f.exp_bits;
+  word = run >= 63 ? 0 : word << (run + 1);
+  const int es = f.es;
   const int x = es ? static_cast<int>(word >> (64 - es)) : 0;
   u.exponent = k * (1 << es) + x;
   u.significand = (uint64_t{1} << 63) | ((word << es) >> 1);
@@ -247,13 +240,12 @@ TD_HOST_DEVICE inline Unpacked decode_float(const Format& f, uint64_t code) {
 TD_HOST_DEVICE inline Unpacked decode_fixed(const Format& f, uint64_t code) {
   code &= f.code_mask();
   const bool negative = f.is_signed && (code & f.sign_code()) != 0;
-  return unpack_integer(negative ? (0 - code) & f.code_mask() : code, negative, -f.man_bits);
+  return unpack_integer(negative ? (0 - code) & f.code_mask() : code, negative, -f.frac_bits);
 }
 
 TD_HOST_DEVICE inline Unpacked decode(const Format& f, uint64_t code) {
   switch (f.kind) {
-    case Kind::Posit:
-    case Kind::BoundedPosit: return decode_posit(f, code);
+    case Kind::Posit: return decode_posit(f, code);
     case Kind::Takum: return decode_takum(f, code);
     case Kind::Fixed: return decode_fixed(f, code);
     case Kind::Table: return decode_table(f, code);

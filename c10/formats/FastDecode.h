@@ -21,7 +21,7 @@ struct PositDecoder {
   static constexpr int kIntegerBits = 8 * sizeof(Integer);
   int unused, es; // unused: bits of Integer
 
-  TD_HOST_DEVICE __attribute__((always_inline)) explicit PositDecoder(const Format& f) : unused(kIntegerBits - f.bits), es(f.exp_bits) {}
+  TD_HOST_DEVICE __attribute__((always_inline)) explicit PositDecoder(const Format& f) : unused(kIntegerBits - f.bits), es(f.es) {}
 
   // T has all codes.
   TD_HOST_DEVICE static constexpr bool serves(const Format& f) { return f.bits <= M::fraction + 1 && f.bits <= kIntegerBits; }
@@ -127,7 +127,7 @@ struct FixedDecoder {
   TD_HOST_DEVICE __attribute__((always_inline)) explicit FixedDecoder(const Format& f)
       : sign_code(f.is_signed ? static_cast<Bits>(f.sign_code()) : Bits{0}),
         code_mask(static_cast<Bits>(f.code_mask())),
-        last_place(power_of_two<T>(-f.man_bits)) {}
+        last_place(power_of_two<T>(-f.frac_bits)) {}
 
   TD_INLINE T operator()(Bits code) const {
     const Bits extended = ((code & code_mask) ^ sign_code) - sign_code;

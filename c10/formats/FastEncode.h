@@ -115,7 +115,7 @@ struct PositEncoder {
         gap_positive(gap_threshold<T>(f.rounding, false, -f.max_exponent())),
         gap_negative(gap_threshold<T>(f.rounding, true, -f.max_exponent())),
         bits(f.bits),
-        es(f.exp_bits),
+        es(f.es),
         mode(f.rounding) {}
 
   TD_INLINE Bits operator()(T x, Bits coin = 0) const {
@@ -208,11 +208,11 @@ struct FixedEncoder {
   Mode mode;
 
   TD_HOST_DEVICE __attribute__((always_inline)) explicit FixedEncoder(const Format& f)
-      : beyond(bits_as<Bits>(power_of_two<T>(f.exp_bits))),
+      : beyond(bits_as<Bits>(power_of_two<T>(f.int_bits))),
         max_code(static_cast<Bits>(f.max_code())),
         lowest(static_cast<Bits>(f.lowest_magnitude())),
         code_mask(static_cast<Bits>(f.code_mask())),
-        frac_bits(f.man_bits),
+        frac_bits(f.frac_bits),
         mode(f.rounding) {}
 
   TD_INLINE Bits operator()(T x, Bits coin = 0) const {

@@ -154,11 +154,11 @@ struct OrdinaryPositEncoder {
       : addend((Bits{1} << (M::width - f.bits)) - 1, 0),
         limit(static_cast<Signed>(Bits(f.max_exponent()) << M::fraction)),
         // The longest string behind sign and regime has bits - 3 digits; one more decides, and one is sticky.
-        below_sticky((Bits{1} << (M::fraction - (f.bits - 1 - f.exp_bits))) - 1),
-        tail_mask((~Bits{0} >> 2) & ~(below_sticky << (M::width - 2 - M::fraction - f.exp_bits))),
+        below_sticky((Bits{1} << (M::fraction - (f.bits - 1 - f.es))) - 1),
+        tail_mask((~Bits{0} >> 2) & ~(below_sticky << (M::width - 2 - M::fraction - f.es))),
         largest(largest_number<T>(f)),
         bits(f.bits),
-        es(f.exp_bits) {}
+        es(f.es) {}
 
   TD_HOST_DEVICE static constexpr bool serves(const Format& f) { return f.is_posit() && f.underflow == Underflow::Minpos && 2 * f.bits <= M::width; }
 

@@ -54,13 +54,13 @@ struct OrdinaryPositRounder {
   int es;
 
   TD_HOST_DEVICE __attribute__((always_inline)) explicit OrdinaryPositRounder(const Format& f)
-      : most(f.bits - 4 - f.exp_bits),
-        magic((static_cast<Bits>(M::fraction - (f.bits - 3 - f.exp_bits)) << M::fraction) + (Bits{1} << (M::fraction - 1))),
-        es(f.exp_bits) {}
+      : most(f.bits - 4 - f.es),
+        magic((static_cast<Bits>(M::fraction - (f.bits - 3 - f.es)) << M::fraction) + (Bits{1} << (M::fraction - 1))),
+        es(f.es) {}
 
   TD_HOST_DEVICE static constexpr bool serves(const Format& f) {
     return f.is_posit() && f.underflow == Underflow::Minpos && 2 * f.bits <= M::width && f.rounding == Rounding::NearestEven &&
-        f.max_exponent() < M::bias - M::fraction && (f.bits - 3 - f.exp_bits) << f.exp_bits >= least;
+        f.max_exponent() < M::bias - M::fraction && (f.bits - 3 - f.es) << f.es >= least;
   }
   // A fraction is left between 2^-least and 2^least, where most numbers of a block lie. In shorter posits one that does not is in nearly
   // every block, and all would be for nothing.

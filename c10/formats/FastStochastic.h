@@ -135,9 +135,9 @@ struct StochasticPositEncoder {
         code_mask(static_cast<Bits>(f.code_mask())),
         largest(largest_number<T>(f)),
         bits(f.bits),
-        es(f.exp_bits) {}
+        es(f.es) {}
 
-  TD_INLINE static int linear_exponent(const Format& f) { return (f.bits - 2 - f.exp_bits) * (1 << f.exp_bits); }
+  TD_INLINE static int linear_exponent(const Format& f) { return (f.bits - 2 - f.es) * (1 << f.es); }
   TD_INLINE static bool serves(const Format& f) { return f.is_posit() && f.underflow == Underflow::Minpos; }
 
   TD_INLINE MaybeCode<T> operator()(T x, Bits random) const {

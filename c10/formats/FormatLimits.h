@@ -38,7 +38,7 @@ inline double epsilon(const Format& f) {
 // Tapered formats have no subnormals: minpos. Nor have tables: their smallest positive value.
 inline double smallest_normal(const Format& f) {
   if (f.is_table()) return f.table->smallest;
-  if (f.only_exact_codec()) return value_of(f, 1);
+  if (f.is_takum()) return value_of(f, 1);
   return std::ldexp(1.0, f.min_exponent());
 }
 // Whether a mode rounds by whether anything is cut off, however little: a number and what is just beside it differ.
@@ -89,7 +89,7 @@ inline bool tells_ends_apart(const Format& f) {
 // 10^-d, where every decimal of d digits survives the format around 1.
 inline double resolution(const Format& f) {
   if (f.is_table()) return std::pow(10.0, std::ceil(std::log10(epsilon(f))));
-  const int bits = f.is_fixed() || f.is_tapered() ? f.man_bits : f.significand_bits() - 1;
+  const int bits = f.is_fixed() ? f.frac_bits : f.significand_bits() - 1;
   const int digits = static_cast<int>(std::floor(bits * std::log10(2.0)));
   return std::pow(10.0, -digits);
 }

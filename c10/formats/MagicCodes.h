@@ -33,7 +33,7 @@ struct MagicCodes {
   // Floats with subnormals and two zeros, of codes that grow with magnitudes; posits.
   static bool serves(const Format& f) {
     if (f.rounding != Rounding::NearestEven || f.bits > 16) return false;
-    if (f.is_posit()) return f.underflow == Underflow::Minpos && !f.only_exact_codec();
+    if (f.is_posit()) return f.underflow == Underflow::Minpos;
     return f.kind == Kind::Float && f.subnormals == Subnormals::Gradual && !f.unsigned_zero() && f.man_bits >= 1;
   }
 
@@ -73,13 +73,13 @@ struct MagicCodes {
     // Of 0 and float32's subnormal numbers x: the sum is x - 2^-126, whose bits count downwards from those of -2^-126, as code 0 downwards through
     // codes that no format has. So 0 is known, and they are not.
     if (field == 0) return {-power_of_two<float>(1 - kBias), 0 - bits_as<uint32_t>(-power_of_two<float>(1 - kBias))};
-    const int e = field - kBias, k = e >> f.exp_bits, regime = k < 0 ? 1 - k : k + 2, digits = f.bits - 1 - regime - f.exp_bits;
+    const int e = field - kBias, k = e >> f.es, regime = k < 0 ? 1 - k : k + 2, digits = f.bits - 1 - regime - f.es;
     if (field == 255 || digits < 0) return unknown();
-    const uint32_t string = k < 0 ? 1 : ((uint32_t{1} << (k + 1)) - 1) << 1, exponent = static_cast<uint32_t>(e - k * (1 << f.exp_bits));
+    const uint32_t string = k < 0 ? 1 : ((uint32_t{1} << (k + 1)) - 1) << 1, exponent = static_cast<uint32_t>(e - k * (1 << f.es));
     // Ties go to the even code, of which the last digit is the exponent's, or the regime's, where there is no fraction.
-    const bool odd_code = digits == 0 && (f.exp_bits > 0 ? (e & 1) != 0 : e < 0);
+    const bool odd_code = digits == 0 && (f.es > 0 ? (e & 1) != 0 : e < 0);
     const bool odd_magic = digits == 0 && !odd_code;
-    return row(e - digits, (string << f.exp_bits | exponent) << digits, digits, odd_magic);
+    return row(e - digits, (string << f.es | exponent) << digits, digits, odd_magic);
   }
 };
 

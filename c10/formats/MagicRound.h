@@ -100,9 +100,7 @@ struct PositMagic {
     table.of_exponent[0] = 0; // 0 + 0 - 0
   }
 
-  static bool serves(const Format& f) {
-    return f.is_posit() && f.rounding == Rounding::NearestEven && f.arithmetic_in_float() && !f.only_exact_codec();
-  }
+  static bool serves(const Format& f) { return f.is_posit() && f.rounding == Rounding::NearestEven && f.arithmetic_in_float(); }
 
   // As FloatMagic's, for posits of up to 12 digits, which have fewer where it counts. Say float32 rounds the sum of a and a smaller b, between 2^r
   // and 2^(r + 1), to the middle m of two posits, from which it is not more than 2^(r - 24) away. a is not m, since a is a posit, of at least 2^(r -
@@ -142,15 +140,15 @@ struct PositMagic {
   TD_INLINE static float magic(float x, const Table& shared) { return shared.of_exponent[bits_as<uint32_t>(x) >> 23 & 255]; }
   // Of the fraction of numbers from 2^e on; below 0 where the exponent has not all of its own.
   static int digits(const Format& f, int e) {
-    const int k = e >> f.exp_bits;
-    return f.bits - 1 - (k < 0 ? 1 - k : k + 2) - f.exp_bits;
+    const int k = e >> f.es;
+    return f.bits - 1 - (k < 0 ? 1 - k : k + 2) - f.es;
   }
 
   // A tie between 2^e and 2^(e + 1), where there is no fraction, goes to the even one of their codes, of which the last digit is the exponent's, or
   // the one that ends the regime. The addition gives the even number of last places, which an odd magic number turns around.
   static float magic(const Format& f, int e) {
     const float even = 1.5F * power_of_two<float>(e - digits(f, e) + 23);
-    const bool odd_code = f.exp_bits > 0 ? (e & 1) != 0 : e < 0;
+    const bool odd_code = f.es > 0 ? (e & 1) != 0 : e < 0;
     return digits(f, e) == 0 && !odd_code ? even + power_of_two<float>(e) : even;
   }
 };

@@ -3,7 +3,7 @@
 // Everything in c10/ here knows no tensor and includes nothing of PyTorch, so that it compiles for host and device and can be tested alone.
 // Sources: IEEE 754-2019 (binary interchange formats), OCP MX 1.0 section 5.3 (e4m3fn, e2m3, e3m2, e2m1), IEEE P3109 interim report
 // (8-bit formats with one NaN at the code of minus zero), Posit Standard (2022) sections 3 and 4, Hunhold, "Beating posits at their own game: takum
-// arithmetic" (CoNGA 2024), definitions 2 and 6, Jonnalagadda et al., "Closing the gap between float and posit hardware efficiency" (2025).
+// arithmetic" (CoNGA 2024), definitions 2 and 6.
 #pragma once
 #include <cstdint>
 
@@ -18,9 +18,9 @@
 
 namespace c10::formats {
 
-// Table: any set of values, each with its code (ValueTable.h). Takum, BoundedPosit (a posit whose regime has a longest length): those of more than 16
-// bits; shorter ones are tables.
-enum class Kind : uint8_t { Posit, Float, Fixed, Table, Takum, BoundedPosit };
+// Table: any set of values, each with its code (ValueTable.h).
+// Takum: linear takums of more than 16 bits. Shorter ones are tables.
+enum class Kind : uint8_t { Posit, Float, Fixed, Table, Takum };
 // Which codes are not finite numbers. Ieee: infinities and NaNs in the topmost binade. Fn: one NaN, all ones. None: every code is finite.
 // Fnuz: one NaN, in the place of minus zero. P3109: that NaN, and the largest magnitudes are infinities.
 enum class Specials : uint8_t { Ieee, Fn, None, Fnuz, P3109 };
@@ -126,15 +126,18 @@ struct TableFacts {
 struct Format {
   Kind kind{Kind::Float};
   uint8_t bits{0};      // total width of a code
-  int8_t exp_bits{0};   // floats: width of the exponent field; posits: es; fixed point: bits before the point, without the sign; takums: 0
-  int8_t man_bits{0};   // floats: width of the fraction field; posits and takums: the longest fraction, or 0; fixed point: bits behind the point
-  int16_t bias{0};      // floats only
+  // Each layout has fields of its own. Those of the others stay 0.
+  int8_t exp_bits{0};  // floats: width of the exponent field
+  int8_t man_bits{0};  // floats: width of the fraction field
+  int16_t bias{0};     // floats: of the exponent field
+  int8_t es{0};        // posits: bits of the exponent behind the regime
+  int8_t int_bits{0};  // fixed point: bits before the point, without the sign
+  int8_t frac_bits{0}; // fixed point: bits behind the point
   Subnormals subnormals{Subnormals::Gradual};
   Specials specials{Specials::Ieee};
   Overflow overflow{Overflow::Ieee};
   Underflow underflow{Underflow::Minpos};
   Infinity infinity{Infinity::Nan};
-  uint8_t regime_max{0}; // bounded posits: the longest regime, which no bit ends
   bool is_signed{true};  // false: fixed point without a sign
   bool symmetric{false}; // fixed point: the most negative number is the largest one's negative, and the code below it is not used
   Rounding rounding{Rounding::NearestEven};
@@ -146,11 +149,8 @@ struct Format {
 
   TD_METHOD bool is_posit() const { return kind == Kind::Posit; }
   TD_METHOD bool is_takum() const { return kind == Kind::Takum; }
-  TD_METHOD bool is_bounded_posit() const { return kind == Kind::BoundedPosit; }
   // Two's complement strings of bits with one zero and NaR, and fractions of several lengths.
-  TD_METHOD bool is_tapered() const { return is_posit() || only_exact_codec(); }
-  // No faster code than ExactCodec.h knows it.
-  TD_METHOD bool only_exact_codec() const { return is_takum() || is_bounded_posit(); }
+  TD_METHOD bool is_tapered() const { return is_posit() || is_takum(); }
   TD_METHOD bool is_fixed() const { return kind == Kind::Fixed; }
   TD_METHOD bool is_table() const { return kind == Kind::Table; }
   // Floats with one zero, whose negative's code is NaN.
@@ -200,30 +200,33 @@ struct Format {
   // Posits: maxpos = 2^max_exponent, minpos = 2^-max_exponent. Others: the binade of the largest finite value.
   TD_METHOD int max_exponent() const {
     if (is_table()) return table->max_exponent;
-    if (is_posit()) return (bits - 2) << exp_bits;
+    if (is_posit()) return (bits - 2) << es;
     if (is_takum()) return 254;
-    if (is_bounded_posit()) return (regime_max << exp_bits) - 1;
-    if (is_fixed()) return exp_bits - 1;
+    if (is_fixed()) return int_bits - 1;
     return int(max_code() >> man_bits) - bias;
   }
-  // Floats: the binade of the smallest normal number. (bias counts as IEEE's: field 1 means 2^(1 - bias).) Takums and bounded
-  // posits: that of minpos.
+  // Floats: the binade of the smallest normal number. (bias counts as IEEE's: field 1 means
+  // 2^(1 - bias).) Takums: that of minpos.
   TD_METHOD int min_exponent() const {
     if (is_table()) return table->min_exponent;
     if (is_takum()) return -255;
-    if (is_bounded_posit()) return -(regime_max << exp_bits);
-    return is_posit() ? -max_exponent() : is_fixed() ? -man_bits : 1 - bias;
+    return is_posit() ? -max_exponent() : is_fixed() ? -frac_bits : 1 - bias;
   }
   // The power of two of which every finite value is a multiple.
   TD_METHOD int lsb_exponent() const {
     if (is_table()) return table->lsb_exponent;
     if (is_takum()) return min_exponent() - (bits - 12); // the shortest fraction
-    if (is_bounded_posit()) return min_exponent() - (bits - 1 - regime_max > exp_bits ? bits - 1 - regime_max - exp_bits : 0);
     return kind == Kind::Float ? min_exponent() - man_bits : min_exponent();
+  }
+  // Bits behind the leading one in the values that have most of them. Of floats, posits and takums.
+  TD_METHOD int longest_fraction() const {
+    if (is_takum()) return bits - 5;
+    if (is_posit()) return bits - 3 - es > 0 ? bits - 3 - es : 0;
+    return man_bits;
   }
   TD_METHOD int significand_bits() const {
     if (is_table()) return table->significand_bits;
-    return is_fixed() ? exp_bits + man_bits : man_bits + 1;
+    return is_fixed() ? int_bits + frac_bits : longest_fraction() + 1;
   }
 
   // --- which machine type carries this format ---
@@ -237,7 +240,7 @@ struct Format {
   // The same for float64: a format that fails this is refused when it is made.
   TD_METHOD bool fits_double() const { return is_table() || (significand_bits() <= 53 && max_exponent() <= 1023 && min_exponent() >= -1022); }
   // Fixed point: digits down to the last place that a product and a number, or a quotient, may have.
-  TD_METHOD int digits_to_wrap() const { return 2 * bits + (man_bits > bits ? man_bits - bits : man_bits < 0 ? -man_bits : 0); }
+  TD_METHOD int digits_to_wrap() const { return 2 * bits + (frac_bits > bits ? frac_bits - bits : frac_bits < 0 ? -frac_bits : 0); }
   // + - * / sqrt done in float32 and adjusted to odd (c10/formats/OddArithmetic.h) round to this format as the exact results do:
   // two more significand bits, products that neither overflow nor lose bits below 2^-149, quotients that stay normal. Wrapping needs
   // results to the last place however large they are; stochastic modes see more of the fraction in float64.
@@ -256,17 +259,9 @@ TD_HOST_DEVICE constexpr Format posit_format(int bits, int es) {
   Format f;
   f.kind = Kind::Posit;
   f.bits = uint8_t(bits);
-  f.exp_bits = int8_t(es);
-  f.man_bits = int8_t(bits - 3 - es > 0 ? bits - 3 - es : 0);
+  f.es = int8_t(es);
   f.specials = Specials::Fn;
   f.overflow = Overflow::Saturate;
-  return f;
-}
-
-TD_HOST_DEVICE constexpr Format bounded_posit_format(int bits, int es, int regime_max) {
-  Format f = posit_format(bits, es);
-  f.kind = Kind::BoundedPosit;
-  f.regime_max = uint8_t(regime_max);
   return f;
 }
 
@@ -275,7 +270,6 @@ TD_HOST_DEVICE constexpr Format takum_format(int bits) {
   Format f;
   f.kind = Kind::Takum;
   f.bits = uint8_t(bits);
-  f.man_bits = int8_t(bits - 5);
   f.specials = Specials::Fn;
   f.overflow = Overflow::Saturate;
   return f;
@@ -295,8 +289,8 @@ TD_HOST_DEVICE constexpr Format fixed_format(int int_bits, int frac_bits, bool i
   Format f;
   f.kind = Kind::Fixed;
   f.bits = uint8_t(int_bits + frac_bits + is_signed);
-  f.exp_bits = int8_t(int_bits);
-  f.man_bits = int8_t(frac_bits);
+  f.int_bits = int8_t(int_bits);
+  f.frac_bits = int8_t(frac_bits);
   f.specials = Specials::None;
   f.overflow = Overflow::Saturate;
   f.is_signed = is_signed;

@@ -229,7 +229,8 @@ def check_properties(spec, dtype):
     limits = [8 * dtype.itemsize, unit, spec.highest * unit, spec.lowest * unit]
     assert str([info.bits, info.eps, info.max, info.min]) == str(limits), f"{info}, expected {limits}"  # no minus zero
     assert (dtype.is_signed, fmt.is_signed, dtype.is_floating_point, dtype.is_complex) == (spec.signed_codes, spec.signed_codes, True, False)
-    assert (fmt.kind, fmt.exp_bits, fmt.man_bits, fmt.bits) == (_C.Kind.fixed, spec.int_bits, spec.frac_bits, spec.bits)
+    assert (fmt.kind, fmt.int_bits, fmt.frac_bits, fmt.bits) == (_C.Kind.fixed, spec.int_bits, spec.frac_bits, spec.bits)
+    assert (fmt.exp_bits, fmt.man_bits, fmt.es) == (spec.int_bits, spec.frac_bits, 0)
     assert (fmt.symmetric, fmt.overflow) == (spec.symmetric, getattr(_C.Overflow, spec.overflow))
     assert dtype.itemsize == (1 if spec.bits <= 8 else 2 if spec.bits <= 16 else 4)
 

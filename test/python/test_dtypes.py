@@ -356,6 +356,7 @@ def test_stock_counterparts_are_unchanged():
 def test_format_of_says_what_a_dtype_is():
     f = torch_dtypes.format_of(torch.posit16es2)
     assert (str(f.kind), f.bits, f.exp_bits, f.itemsize) == ("Kind.posit", 16, 2, 2)
+    assert (f.es, f.int_bits, f.frac_bits) == (2, 0, 0)
     f = torch_dtypes.format_of("e4m3fn")
     assert (f.bits, f.exp_bits, f.man_bits, f.bias, f.specials.name) == (8, 4, 3, 7, "fn")
     with pytest.raises(TypeError, match=r"expected a dtype of a number format, but got torch\.float32"):

@@ -23,7 +23,7 @@ INCLUDES = [f"-I{ROOT}", f"-I{ROOT / 'aten/src'}"]
 
 FORMATS = [
     "posit8es0", "posit8es2", "posit16es2", "posit32es2", "q43", "q52", "tf32", "e5m5", "e8m4", "e4m3fn", "e2m1finite", "e4m3fnuz", "binary8p3se",
-    "fixed4_3", "ufixed8_8", "posit12es1", "e5m2_saturate", "e8m23", "fixed3_4_wrap", "takum24_linear", "posit32es5_regime6", "takum16_linear",
+    "fixed4_3", "ufixed8_8", "posit12es1", "e5m2_saturate", "e8m23", "fixed3_4_wrap", "takum24_linear", "posit16es5_regime6", "takum16_linear",
     "hif8", "e8m0", "ue5m3", "posit16es2_regime6",
 ]  # fmt: skip
 NARROW = ["posit8es1", "posit16es2", "q52", "e5m7", "e4m3fn_saturate", "fixed4_3", "takum8_linear"]
@@ -65,7 +65,7 @@ def fields(fmt) -> ctypes.Array:
     """A format as on_host.cpp reads it."""
     values = [
         fmt.kind, fmt.bits, fmt.exp_bits, fmt.man_bits, fmt.bias, fmt.subnormals, fmt.specials, fmt.overflow, fmt.underflow, fmt.infinity,
-        fmt.is_signed, fmt.symmetric, fmt.rounding, fmt.regime_max, fmt.table_address & 0xFFFFFFFF, fmt.table_address >> 32,
+        fmt.is_signed, fmt.symmetric, fmt.rounding, fmt.table_address & 0xFFFFFFFF, fmt.table_address >> 32,
     ]  # fmt: skip
     return (ctypes.c_int32 * len(values))(*(ctypes.c_int32(int(x)).value for x in values))
 

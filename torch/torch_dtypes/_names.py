@@ -100,14 +100,12 @@ def _base_name(fmt: _C.Format) -> str:
     if fmt.kind == _C.Kind.table:
         return fmt.table_name
     if fmt.kind == _C.Kind.posit:
-        name = f"posit{fmt.bits}es{fmt.exp_bits}" + ("_underflow" if fmt.underflow == _C.Underflow.zero else "")
+        name = f"posit{fmt.bits}es{fmt.es}" + ("_underflow" if fmt.underflow == _C.Underflow.zero else "")
         return name + ("_saturate" if fmt.infinity == _C.Infinity.saturate else "")
-    if fmt.kind == _C.Kind.bounded_posit:
-        return f"posit{fmt.bits}es{fmt.exp_bits}_regime{fmt.regime_max}"
     if fmt.kind == _C.Kind.takum:
         return f"takum{fmt.bits}_linear"
     if fmt.kind == _C.Kind.fixed:
-        name = f"{'' if fmt.is_signed else 'u'}fixed{fmt.exp_bits}_{fmt.man_bits}".replace("-", "minus")
+        name = f"{'' if fmt.is_signed else 'u'}fixed{fmt.int_bits}_{fmt.frac_bits}".replace("-", "minus")
         return name + ("_wrap" if fmt.overflow == _C.Overflow.wrap else "_symmetric" if fmt.symmetric else "")
     specials = {_C.Specials.ieee: "", _C.Specials.none: "finite"}.get(fmt.specials, fmt.specials.name)
     bias = None if fmt.bias == standard_bias(fmt) else fmt.bias

@@ -30,16 +30,9 @@ def _holds(stock: torch.dtype, dtype: torch.dtype) -> bool:
         values = values_of_codes(fmt)
         values = values[~values.isnan()]
         return (infinity or not values.isinf().any().item()) and torch.equal(values.to(stock).double(), values)
-    if fmt.kind == _C.Kind.posit:
-        significant, step = fmt.man_bits + 1, info.tiny
-    elif fmt.is_tapered:
-        significant, step = fmt.significand_bits, 2.0**fmt.lsb_exponent
-    elif fmt.kind == _C.Kind.fixed:
-        significant, step = fmt.exp_bits + fmt.man_bits, 2.0**-fmt.man_bits
-    else:
-        significant, step = fmt.man_bits + 1, 2.0 ** (fmt.min_exponent - fmt.man_bits)
-    reaches = max(info.max, -info.min) <= theirs.max and step >= theirs.smallest_normal * theirs.eps  # its smallest subnormal number
-    return reaches and significant <= fraction + 1 and (infinity or _specials(fmt) not in ("ieee", "p3109"))
+    reaches = max(info.max, -info.min) <= theirs.max
+    fine = 2.0**fmt.lsb_exponent >= theirs.smallest_normal * theirs.eps  # its smallest subnormal number
+    return reaches and fine and fmt.significand_bits <= fraction + 1 and (infinity or _specials(fmt) not in ("ieee", "p3109"))
 
 
 @cached
@@ -121,7 +114,7 @@ def from_values(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     if specials != "none":
         _translate(values, made, wide.isnan(), lambda bits: _own_nan(bits, fmt, stock))
     if fmt.symmetric:  # the code below the lowest value, which nothing rounds to, is a number too
-        _translate(values, made, wide == -(2.0**fmt.exp_bits), lambda bits: torch.full_like(bits, 1 << (fmt.bits - 1)))
+        _translate(values, made, wide == -(2.0**fmt.int_bits), lambda bits: torch.full_like(bits, 1 << (fmt.bits - 1)))
     back = made.to(wide.dtype)
     wrong = (back != wide) & ~(back.isnan() & wide.isnan())
     if wrong.any():

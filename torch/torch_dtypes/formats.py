@@ -58,8 +58,10 @@ def posit_format(
         nbits: 2 to 64, as long as float64 has every value: at most 53 significant bits, maxpos below 2^1024. A tensor's element takes 1, 2, 4
             or 8 bytes.
         es: 0 to 5.
-        regime_max: the longest regime, 2 to nbits - 1: one of that length has no bit that ends it, so maxpos is about 2^(regime_max * 2^es) and
-            every number has a fraction where bits are left for one. (Bounded posits; ``underflow`` and ``infinity`` are the standard's.)
+        regime_max: makes a bounded posit, which has at most 16 bits and the standard's ``underflow``
+            and ``infinity``. It is the longest regime, 2 to nbits - 1. A regime of that length has
+            no bit that ends it, so maxpos is about 2^(regime_max * 2^es), and every number has a
+            fraction where bits are left for one.
         underflow: ``"minpos"``: what is not 0 never becomes 0, in any mode (the standard). ``"zero"``: between 0 and minpos values round
             as between two floats, those up to minpos / 2 to 0 in nearest modes.
         infinity: ``"nan"``: what is infinite becomes NaR (the standard). ``"saturate"``: maxpos or -maxpos, everywhere: in casts, as the
@@ -380,9 +382,14 @@ def is_format_dtype(dtype: object) -> bool:
 
 
 def format_of(dtype: torch.dtype | str) -> _C.Format:
-    """The format of a dtype of this package, or of a name: its ``kind``, ``bits``, ``exp_bits`` (es for posits, int_bits for fixed
-    point), ``man_bits`` (frac_bits for fixed point), ``bias``, ``subnormals``, ``specials``, ``overflow``, ``underflow``, ``infinity``,
-    ``is_signed``, ``symmetric`` and ``rounding``. A copy: changing it changes no dtype; and a name makes none.
+    """The format of a dtype of this package, or of a name.
+
+    All formats have ``kind``, ``bits``, ``specials``, ``overflow``, ``is_signed`` and ``rounding``.
+    Floats also have ``exp_bits``, ``man_bits``, ``bias`` and ``subnormals``; posits ``es``,
+    ``underflow`` and ``infinity``; fixed point ``int_bits``, ``frac_bits`` and ``symmetric``.
+    (``exp_bits`` is ``es`` or ``int_bits`` there, and ``man_bits`` the longest fraction or
+    ``frac_bits``, as in earlier versions.) The format is a copy: a change to it changes no dtype.
+    A name makes no dtype.
 
     Args:
         dtype: a dtype of this package or a name.
@@ -394,7 +401,7 @@ def format_of(dtype: torch.dtype | str) -> _C.Format:
     Example::
 
         >>> f = torch_dtypes.format_of("posit16es2")
-        >>> f.bits, f.exp_bits, f.rounding.name
+        >>> f.bits, f.es, f.rounding.name
         (16, 2, 'nearest_even')
     """
     if isinstance(dtype, str):
@@ -406,12 +413,11 @@ def format_of(dtype: torch.dtype | str) -> _C.Format:
 
 
 _PARAMETERS = {
-    "posit": (("nbits", "bits"), ("es", "exp_bits"), ("underflow", "underflow"), ("infinity", "infinity")),
+    "posit": (("nbits", "bits"), ("es", "es"), ("underflow", "underflow"), ("infinity", "infinity")),
     "float": tuple((name, name) for name in ("exp_bits", "man_bits", "bias", "subnormals", "specials", "overflow")),
-    "fixed": (("int_bits", "exp_bits"), ("frac_bits", "man_bits"), ("signed", "is_signed"), ("overflow", "overflow"), ("symmetric", "symmetric")),
+    "fixed": (("int_bits", "int_bits"), ("frac_bits", "frac_bits"), ("signed", "is_signed"), ("overflow", "overflow"), ("symmetric", "symmetric")),
     "table": (("bits", "bits"), ("signed", "is_signed")),
     "takum": (("nbits", "bits"),),
-    "bounded_posit": (("nbits", "bits"), ("es", "exp_bits"), ("regime_max", "regime_max")),
 }
 
 

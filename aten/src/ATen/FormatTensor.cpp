@@ -235,8 +235,8 @@ static void encode_dense(const at::Tensor& stock, const at::Tensor& target, cons
     });
   };
   switch (stock.scalar_type()) {
-    case ScalarType::Float: return run(k.encode_float, stock.const_data_ptr<float>());
-    case ScalarType::Double: return run(k.encode_double, stock.const_data_ptr<double>());
+    case ScalarType::Float: return run(k.on_float.encode, stock.const_data_ptr<float>());
+    case ScalarType::Double: return run(k.on_double.encode, stock.const_data_ptr<double>());
     case ScalarType::Long: return run(k.encode_int64, stock.const_data_ptr<int64_t>());
     case ScalarType::UInt64: return run(k.encode_uint64, stock.const_data_ptr<uint64_t>());
     default: TORCH_INTERNAL_ASSERT(false, "encode: not an encodable type: ", stock.scalar_type());

@@ -24,7 +24,7 @@ CountLimits limits_of(const Format& f) {
   if (f.is_table()) return {value(f.table->max_code), value(f.table->lowest_code), f.table->smallest, f.table->smallest};
   const bool is_float = f.kind == Kind::Float, gradual = f.subnormals == Subnormals::Gradual;
   const double highest = value(f.max_code());
-  const double lowest = !f.is_fixed() ? -highest : -std::ldexp(static_cast<double>(f.lowest_magnitude()), -int{f.man_bits});
+  const double lowest = !f.is_fixed() ? -highest : -std::ldexp(static_cast<double>(f.lowest_magnitude()), -int{f.frac_bits});
   const double normal = is_float && f.exp_bits > 0 ? value(uint64_t{1} << f.man_bits) : value(1);
   return {highest, lowest, is_float && !gradual ? normal : value(1), normal};
 }

@@ -106,17 +106,21 @@ py::object decode_exact(const Format& f, py::handle codes) {
   return wrap(out);
 }
 
+int first_bits(const Format& f) {
+  return f.is_posit() ? f.es : f.is_fixed() ? f.int_bits : f.exp_bits;
+}
+
+int fraction_bits(const Format& f) {
+  return f.is_fixed() ? f.frac_bits : f.longest_fraction();
+}
+
 } // namespace
 
 void bind_formats(py::module_& m) {
   namespace f = c10::formats;
-  bind_enum<f::Kind>(m, "Kind",
-                     {{"posit", f::Kind::Posit},
-                      {"float", f::Kind::Float},
-                      {"fixed", f::Kind::Fixed},
-                      {"table", f::Kind::Table},
-                      {"takum", f::Kind::Takum},
-                      {"bounded_posit", f::Kind::BoundedPosit}});
+  bind_enum<f::Kind>(
+      m, "Kind",
+      {{"posit", f::Kind::Posit}, {"float", f::Kind::Float}, {"fixed", f::Kind::Fixed}, {"table", f::Kind::Table}, {"takum", f::Kind::Takum}});
   bind_enum<f::FewBits>(m, "FewBits", {{"a", f::FewBits::A}, {"b", f::FewBits::B}, {"c", f::FewBits::C}});
   bind_enum<f::Specials>(m, "Specials",
                          {{"ieee", f::Specials::Ieee},
@@ -141,13 +145,15 @@ void bind_formats(py::module_& m) {
       .def_static("fixed", &f::fixed_format)
       .def_static("table", &table_of_definition)
       .def_static("takum", &f::takum_format)
-      .def_static("bounded_posit", &f::bounded_posit_format)
       .def(py::init<const Format&>())
       .def_readonly("kind", &Format::kind)
       .def_readonly("bits", &Format::bits)
-      .def_readonly("exp_bits", &Format::exp_bits)
-      .def_readonly("man_bits", &Format::man_bits)
-      .def_readonly("regime_max", &Format::regime_max)
+      .def_readonly("es", &Format::es)
+      .def_readonly("int_bits", &Format::int_bits)
+      .def_readonly("frac_bits", &Format::frac_bits)
+      // Python code may ask any format for these two: format_of's docstring says what they are.
+      .def_property_readonly("exp_bits", &first_bits)
+      .def_property_readonly("man_bits", &fraction_bits)
       .def_readwrite("bias", &Format::bias)
       .def_readwrite("subnormals", &Format::subnormals)
       .def_readwrite("specials", &Format::specials)
@@ -184,8 +190,9 @@ void bind_formats(py::module_& m) {
       .def_property_readonly("digits_to_wrap", &Format::digits_to_wrap)
       .def(
           "__eq__", [](const Format& a, const Format& b) { return a == b; }, py::is_operator())
-      .def("__hash__",
-           [](const Format& a) { return py::hash(py::make_tuple(int(a.kind), a.bits, a.exp_bits, a.bias, reinterpret_cast<uintptr_t>(a.table))); });
+      .def("__hash__", [](const Format& a) {
+        return py::hash(py::make_tuple(int(a.kind), a.bits, first_bits(a), a.bias, reinterpret_cast<uintptr_t>(a.table)));
+      });
 
   m.def("define", &define);
   m.def("set_announcer", [](py::handle callable) { set_announcer(callable.ptr()); });

@@ -50,9 +50,9 @@ def full_scale_of(fmt: _C.Format) -> float:
         return _finest_of_table(fmt)
     if fmt.kind != _C.Kind.posit or fmt.bits < 3:
         return fmt.largest
-    exponent_bits = min(fmt.exp_bits, fmt.bits - 3)
+    exponent_bits = min(fmt.es, fmt.bits - 3)
     fraction_bits = fmt.bits - 3 - exponent_bits
-    exponent = ((1 << exponent_bits) - 1) << fmt.exp_bits - exponent_bits
+    exponent = ((1 << exponent_bits) - 1) << fmt.es - exponent_bits
     return math.ldexp((2 << fraction_bits) - 1, exponent - fraction_bits)
 
 

@@ -78,8 +78,7 @@ def mantissa_threshold(rule: str, element: _C.Format) -> tuple[float, bool]:
         return 0.5, False
     if rule == "rceil":
         return math.frexp(full_scale_of(element))[0], False
-    fraction_bits = element.man_bits if element.kind == _C.Kind.float else element.exp_bits + element.man_bits - 1
-    return 1 - math.ldexp(1, -(fraction_bits + 2)), True
+    return 1 - math.ldexp(1, -(element.significand_bits + 1)), True
 
 
 def power_scale(absmax: torch.Tensor, exponent: int, threshold: tuple[float, bool], scale: ScaleFormat) -> torch.Tensor:

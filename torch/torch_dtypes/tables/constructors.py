@@ -60,18 +60,14 @@ def takum(nbits: int, *, linear: bool = True, rounding: str | int = "nearest_eve
 
 
 def bounded_posit(nbits: int, es: int, regime_max: int, rounding: str | int) -> _C.Format:
-    """A bounded posit's format: a table, or where that would be too long, the codec's."""
-    tapered.check_bounded(nbits, es, regime_max)
-    if nbits <= tapered.MAX_BITS:
-        return tabled(f"posit{nbits}es{es}_regime{regime_max}", rounding)
-    fmt = _C.Format.bounded_posit(nbits, es, regime_max)
-    if not fmt.fits_double:
+    """Returns the table of a bounded posit."""
+    if nbits > tapered.MAX_BITS:
         raise ValueError(
-            f"expected a posit whose values all are float64 numbers (at most 53 significant bits), but got nbits={nbits}, es={es}: "
-            f"{fmt.significand_bits} significant bits; choose fewer bits"
+            f"expected a bounded posit of at most {tapered.MAX_BITS} bits, but got nbits={nbits} with "
+            f"regime_max={regime_max}; use fewer bits, a posit without regime_max, or takum_format"
         )
-    set_rounding(fmt, rounding)
-    return fmt
+    tapered.check_bounded(nbits, es, regime_max)
+    return tabled(f"posit{nbits}es{es}_regime{regime_max}", rounding)
 
 
 def takum_format(nbits: int, *, linear: bool = True, rounding: str | int = "nearest_even") -> torch.dtype:

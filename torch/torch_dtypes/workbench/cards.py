@@ -60,7 +60,7 @@ class Card:
 
     @property
     def kind(self) -> str:
-        """``posit``, ``bounded_posit``, ``float``, ``fixed``, ``takum`` or ``table``."""
+        """``posit``, ``float``, ``fixed``, ``takum`` or ``table``."""
         return self.format.kind.name
 
     @property

@@ -17,7 +17,7 @@ def _longer(fmt: _C.Format) -> _C.Format | None:
         return None
     if fmt.kind == _C.Kind.takum:
         return _C.Format.takum(fmt.bits + 1)
-    made = _C.Format.bounded_posit(fmt.bits + 1, fmt.exp_bits, fmt.regime_max) if fmt.regime_max else _C.Format.posit(fmt.bits + 1, fmt.exp_bits)
+    made = _C.Format.posit(fmt.bits + 1, fmt.es)
     return made if fmt.bits < 64 and made.fits_double else None
 
 

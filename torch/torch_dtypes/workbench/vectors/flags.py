@@ -80,8 +80,8 @@ class Range:
         if fmt.is_tapered:
             return magnitude > largest
         if fmt.kind == _C.Kind.fixed:
-            lowest = 0.0 if not fmt.is_signed else largest + (0.0 if fmt.symmetric else math.ldexp(1.0, -fmt.man_bits))
-            top, bottom = (_Step(m, 2.0**-fmt.man_bits, int(m * 2**fmt.man_bits) % 2 == 1) for m in (largest, lowest))
+            lowest = 0.0 if not fmt.is_signed else largest + (0.0 if fmt.symmetric else math.ldexp(1.0, -fmt.frac_bits))
+            top, bottom = (_Step(m, 2.0**-fmt.frac_bits, int(m * 2**fmt.frac_bits) % 2 == 1) for m in (largest, lowest))
             return torch.where(negative, bottom.reaches_next(magnitude, negative, mode), top.reaches_next(magnitude, negative, mode))
         distance = math.ldexp(1.0, max(math.frexp(largest)[1] - 1, fmt.min_exponent) - fmt.man_bits)
         return _Step(largest, distance, fmt.max_code % 2 == 1, self._one_digit).reaches_next(magnitude, negative, mode)

@@ -71,10 +71,10 @@ struct Blocks {
   Recorder seen;
 
   void round(const float* values, float* results, int64_t first, int64_t n) const {
-    if (!kernels.round_float(format, values, results, n)) {
+    if (!kernels.round(format, values, results, n)) {
       alignas(64) char codes[kBuffer * 4];
-      kernels.encode_float(format, values, codes, n, {words.seed, static_cast<uint64_t>(first)});
-      kernels.decode_float(format, codes, results, n);
+      kernels.encode(format, values, codes, n, {words.seed, static_cast<uint64_t>(first)});
+      kernels.decode(format, codes, results, n);
     }
     if (seen) seen.values(values, results, n);
   }

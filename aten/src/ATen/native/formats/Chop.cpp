@@ -51,15 +51,15 @@ bool is_quick_as_float(const Format& f, double flip_prob) {
 }
 
 Format same_as_float(const Format& f) {
-  Format result = c10::formats::float_format(2, f.exp_bits + f.man_bits);
-  result.bias = static_cast<int16_t>(1 - f.exp_bits);
+  Format result = c10::formats::float_format(2, f.significand_bits());
+  result.bias = static_cast<int16_t>(1 - f.int_bits);
   result.rounding = f.rounding;
   return result;
 }
 
 template <typename T>
 void fit(const Format& fixed, T* x, int64_t n) {
-  const T unit = std::ldexp(T{1}, -int{fixed.man_bits});
+  const T unit = std::ldexp(T{1}, -int{fixed.frac_bits});
   const T highest = static_cast<T>(fixed.max_code()) * unit;
   const T lowest = -static_cast<T>(fixed.lowest_magnitude()) * unit;
   for (int64_t i = 0; i < n; ++i) x[i] = std::isnan(x[i]) ? T{0} : std::min(std::max(x[i], lowest), highest) + T{0};

@@ -93,7 +93,7 @@ std::vector<double> CompiledProgram::addends_of_pairs(const Instruction& addcdiv
   std::fill_n(minus_zero, kBytes, -0.0);
   for (int64_t code = 0; code < kBytes; ++code) {
     std::fill_n(x, kBytes, static_cast<double>(b[code]));
-    kernels.ternary_double(TernaryOp::Addcdiv, x, y, minus_zero, addcdiv.number, table.data() + code * kBytes, kBytes);
+    kernels.ternary(TernaryOp::Addcdiv, x, y, minus_zero, addcdiv.number, table.data() + code * kBytes, kBytes);
   }
   if (std::any_of(table.begin(), table.end(), [most](double p) { return std::isfinite(p) && std::abs(p) > most; })) table.clear();
   return table;

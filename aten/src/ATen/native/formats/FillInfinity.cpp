@@ -100,8 +100,7 @@ bool holds_nan(const at::Tensor& t) {
 
 static std::string remedy(const FormatEntry& entry) {
   switch (entry.format.kind) {
-    case c10::formats::Kind::Posit:
-    case c10::formats::Kind::BoundedPosit: return "posit_format(..., infinity=\"saturate\") makes the dtype in which it";
+    case c10::formats::Kind::Posit: return "posit_format(..., infinity=\"saturate\") makes the dtype in which it";
     case c10::formats::Kind::Float: return "float_format(..., overflow=\"saturate\") makes the dtype in which it";
     default: return "in torch_dtypes.dtype(\"posit16es2_saturate\"), for one, it";
   }

@@ -53,12 +53,12 @@ void narrow(const double* a, float* out, int64_t n) {
 } // namespace
 
 void fill_arithmetic(CpuKernels& k) {
-  k.binary_float = &binary<float>;
-  k.binary_double = &binary<double>;
-  k.ternary_float = &ternary<float>;
-  k.ternary_double = &ternary<double>;
-  k.sqrt_float = &square_roots<float>;
-  k.sqrt_double = &square_roots<double>;
+  k.on_float.binary = &binary<float>;
+  k.on_double.binary = &binary<double>;
+  k.on_float.ternary = &ternary<float>;
+  k.on_double.ternary = &ternary<double>;
+  k.on_float.sqrt = &square_roots<float>;
+  k.on_double.sqrt = &square_roots<double>;
   k.narrow_to_odd = &narrow;
 }
 

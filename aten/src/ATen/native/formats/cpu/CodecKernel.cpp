@@ -61,9 +61,6 @@ void decode_variable(const Format& f, const void* codes, T* values, int64_t n) {
         case Kind::Takum:
           for (int64_t i = 0; i < n; ++i) values[i] = static_cast<T>(to_double(decode_takum(f, in[i])));
           return;
-        case Kind::BoundedPosit:
-          for (int64_t i = 0; i < n; ++i) values[i] = static_cast<T>(to_double(decode_posit(f, in[i])));
-          return;
         case Kind::Table: return; // above
       }
     }
@@ -99,8 +96,7 @@ void encode_with_mode(const Format& f, const T* values, Code* codes, int64_t n) 
     case Kind::Float: return transform(values, codes, n, [e = FloatEncoder<T, Mode<T>>(f)](T x) TD_INLINE_LAMBDA { return e(x); });
     case Kind::Fixed: return transform(values, codes, n, [e = FixedEncoder<T, Mode<T>>(f)](T x) TD_INLINE_LAMBDA { return e(x); });
     case Kind::Table: // encode_table_all
-    case Kind::Takum: // encode_generic
-    case Kind::BoundedPosit: return;
+    case Kind::Takum: return; // encode_generic
   }
 }
 
@@ -286,8 +282,8 @@ void encode_all(const Format& f, const T* values, void* codes, int64_t n, const 
     if (is_binary64(f) && f.rounding != Rounding::UpDown) return copy_binary64(values, static_cast<uint64_t*>(codes), n);
   }
   // Wrapping needs all digits of a rounded integer, however large it is, and few random bits are a matter of theirs: only the generic codec
-  // has them. So it is with takums and bounded posits.
-  const bool generic = f.overflow == Overflow::Wrap || f.only_exact_codec() || (f.random_bits != 0 && f.rounding == Rounding::Stochastic);
+  // has them. So it is with takums.
+  const bool generic = f.overflow == Overflow::Wrap || f.is_takum() || (f.random_bits != 0 && f.rounding == Rounding::Stochastic);
   const FastPath path = generic ? FastPath::None : fast_path(f.rounding);
   if (f.rounding == Rounding::NearestEven && path == FastPath::Constant) return encode_nearest(f, values, codes, n);
   if (path == FastPath::Constant || path == FastPath::Masks) return encode_variable(f, values, codes, n);
@@ -319,8 +315,7 @@ void encode_all(const Format& f, const T* values, void* codes, int64_t n, const 
           case Kind::Float: return encode_with_coin<T, FloatEncoder<T, DirectedMode<T>>>(f, values, out, n, words);
           case Kind::Fixed: return encode_with_coin<T, FixedEncoder<T, DirectedMode<T>>>(f, values, out, n, words);
           case Kind::Table:
-          case Kind::Takum:
-          case Kind::BoundedPosit: break;
+          case Kind::Takum: break;
         }
       }
     }
@@ -352,10 +347,10 @@ void encode_doubles(const Format& f, const double* values, void* codes, int64_t 
 }
 
 void fill_codec(CpuKernels& k) {
-  k.decode_float = &decode_all<float>;
-  k.decode_double = &decode_all<double>;
-  k.encode_float = &encode_floats;
-  k.encode_double = &encode_all<double>;
+  k.on_float.decode = &decode_all<float>;
+  k.on_double.decode = &decode_all<double>;
+  k.on_float.encode = &encode_floats;
+  k.on_double.encode = &encode_all<double>;
   k.encode_int64 = &encode_integers<int64_t>;
   k.encode_uint64 = &encode_integers<uint64_t>;
 }

@@ -203,8 +203,8 @@ void count_floats(const CountLimits& limits, const float* exact, const float* ro
 } // namespace
 
 void fill_count(CpuKernels& k) {
-  k.count_float = &count_floats;
-  k.count_double = &count_doubles;
+  k.on_float.count = &count_floats;
+  k.on_double.count = &count_doubles;
 }
 
 } // namespace at::formats::CPU_CAPABILITY

@@ -9,6 +9,7 @@
 #include <c10/formats/ZeroSums.h>
 
 #include <cstdint>
+#include <type_traits>
 
 namespace at::formats {
 
@@ -44,28 +45,36 @@ struct CountWork {
   uint8_t touched[kCountBins / kTouchedBins];          // which stretches of bins are not all 0
 };
 
+// Loops over machine numbers of one type, float or double.
+template <typename T>
+struct NumberKernels {
+  // Codes to machine numbers, exactly. float: only for formats with fits_float(), and tables, whose
+  // values it rounds to float32.
+  void (*decode)(const Format&, const void* codes, T* values, int64_t n);
+  // Machine numbers to codes, rounded once by the format's rule. Stochastic modes take their bits
+  // from the words.
+  void (*encode)(const Format&, const T* values, void* codes, int64_t n, const RandomWords&);
+  // Machine numbers to values of the format, elsewhere. false where only codes lead there, and then
+  // the results are of no use.
+  bool (*round)(const Format&, const T* values, T* results, int64_t n);
+  // Results rounded to odd (c10/formats/OddArithmetic.h): encode them and they are correctly
+  // rounded. out may be an input.
+  void (*binary)(BinaryOp, const T* a, const T* b, T* out, int64_t n);
+  void (*ternary)(TernaryOp, const T* a, const T* b, const T* c, T s, T* out, int64_t n);
+  void (*sqrt)(const T* a, T* out, int64_t n);
+  // Exact values beside rounded ones; n up to kMaxCounted since the bins were empty.
+  void (*count)(const CountLimits&, const T* exact, const T* rounded, int64_t n, CountWork&);
+};
+
 struct CpuKernels {
   const char* name;
+  NumberKernels<float> on_float;
+  NumberKernels<double> on_double;
 
-  // Codes to machine numbers, exactly. decode_float only for formats with fits_float(), and tables (which it rounds to float32).
-  void (*decode_float)(const Format&, const void* codes, float* values, int64_t n);
-  void (*decode_double)(const Format&, const void* codes, double* values, int64_t n);
-  // Machine numbers and integers to codes, rounded once by the format's rule. Stochastic modes take their bits from the words.
-  void (*encode_float)(const Format&, const float* values, void* codes, int64_t n, const RandomWords&);
-  void (*encode_double)(const Format&, const double* values, void* codes, int64_t n, const RandomWords&);
+  // Integers to codes, as `encode` above.
   void (*encode_int64)(const Format&, const int64_t* values, void* codes, int64_t n, const RandomWords&);
   void (*encode_uint64)(const Format&, const uint64_t* values, void* codes, int64_t n, const RandomWords&);
-  // Machine numbers to values of the format, elsewhere. false where only codes lead there, and then the results are of no use.
-  bool (*round_float)(const Format&, const float* values, float* results, int64_t n);
-  bool (*round_double)(const Format&, const double* values, double* results, int64_t n);
 
-  // Results rounded to odd (c10/formats/OddArithmetic.h): encode them and they are correctly rounded. out may be an input.
-  void (*binary_float)(BinaryOp, const float* a, const float* b, float* out, int64_t n);
-  void (*binary_double)(BinaryOp, const double* a, const double* b, double* out, int64_t n);
-  void (*ternary_float)(TernaryOp, const float* a, const float* b, const float* c, float s, float* out, int64_t n);
-  void (*ternary_double)(TernaryOp, const double* a, const double* b, const double* c, double s, double* out, int64_t n);
-  void (*sqrt_float)(const float* a, float* out, int64_t n);
-  void (*sqrt_double)(const double* a, double* out, int64_t n);
   // float32 values with one number of up to kLargestMixed, also rounded to odd. The number stands for the operand that is nullptr; in
   // addcmul and addcdiv it is s, of the other three it is fma's a and lerp's c. false: undecided, and then out is of no use.
   bool (*binary_mixed)(BinaryOp, const float* a, const float* b, double number, float* out, int64_t n);
@@ -84,39 +93,46 @@ struct CpuKernels {
   // a + table[...], rounded to odd, where float32 has the result.
   void (*look_up_pair)(const uint8_t* table, const uint8_t* high, const uint8_t* low, uint8_t* out, int64_t n);
   void (*add_pair)(const float* a, const double* table, const uint8_t* high, const uint8_t* low, float* out, int64_t n);
-  // Exact values beside rounded ones; n up to kMaxCounted since the bins were empty.
-  void (*count_float)(const CountLimits&, const float* exact, const float* rounded, int64_t n, CountWork&);
-  void (*count_double)(const CountLimits&, const double* exact, const double* rounded, int64_t n, CountWork&);
   // Results of a function of the operands, in place: those that stand for what float64 has not.
   void (*put_ends)(const FunctionEnds&, const double* operands, double* results, int64_t n);
   // double to float, to odd, so that a stock cast to a still narrower type rounds once.
   void (*narrow_to_odd)(const double* a, float* out, int64_t n);
 
-  // The same by the machine type of their arguments, for templates.
-  void decode(const Format& f, const void* codes, float* values, int64_t n) const { decode_float(f, codes, values, n); }
-  void decode(const Format& f, const void* codes, double* values, int64_t n) const { decode_double(f, codes, values, n); }
-  void encode(const Format& f, const float* values, void* codes, int64_t n, const RandomWords& words) const {
-    encode_float(f, values, codes, n, words);
+  template <typename T>
+  const NumberKernels<T>& of() const {
+    if constexpr (std::is_same_v<T, float>) return on_float;
+    else return on_double;
   }
-  void encode(const Format& f, const double* values, void* codes, int64_t n, const RandomWords& words) const {
-    encode_double(f, values, codes, n, words);
+
+  // The loops of NumberKernels by the type of their arguments.
+  template <typename T>
+  void decode(const Format& f, const void* codes, T* values, int64_t n) const {
+    of<T>().decode(f, codes, values, n);
   }
-  bool round(const Format& f, const float* values, float* results, int64_t n) const { return round_float(f, values, results, n); }
-  bool round(const Format& f, const double* values, double* results, int64_t n) const { return round_double(f, values, results, n); }
-  void count(const CountLimits& l, const float* exact, const float* rounded, int64_t n, CountWork& w) const { count_float(l, exact, rounded, n, w); }
-  void count(const CountLimits& l, const double* exact, const double* rounded, int64_t n, CountWork& w) const {
-    count_double(l, exact, rounded, n, w);
+  template <typename T>
+  void encode(const Format& f, const T* values, void* codes, int64_t n, const RandomWords& w) const {
+    of<T>().encode(f, values, codes, n, w);
   }
-  void binary(BinaryOp op, const float* a, const float* b, float* out, int64_t n) const { binary_float(op, a, b, out, n); }
-  void binary(BinaryOp op, const double* a, const double* b, double* out, int64_t n) const { binary_double(op, a, b, out, n); }
-  void ternary(TernaryOp op, const float* a, const float* b, const float* c, float s, float* out, int64_t n) const {
-    ternary_float(op, a, b, c, s, out, n);
+  template <typename T>
+  bool round(const Format& f, const T* values, T* results, int64_t n) const {
+    return of<T>().round(f, values, results, n);
   }
-  void ternary(TernaryOp op, const double* a, const double* b, const double* c, double s, double* out, int64_t n) const {
-    ternary_double(op, a, b, c, s, out, n);
+  template <typename T>
+  void binary(BinaryOp op, const T* a, const T* b, T* out, int64_t n) const {
+    of<T>().binary(op, a, b, out, n);
   }
-  void sqrt(const float* a, float* out, int64_t n) const { sqrt_float(a, out, n); }
-  void sqrt(const double* a, double* out, int64_t n) const { sqrt_double(a, out, n); }
+  template <typename T>
+  void ternary(TernaryOp op, const T* a, const T* b, const T* c, T s, T* out, int64_t n) const {
+    of<T>().ternary(op, a, b, c, s, out, n);
+  }
+  template <typename T>
+  void sqrt(const T* a, T* out, int64_t n) const {
+    of<T>().sqrt(a, out, n);
+  }
+  template <typename T>
+  void count(const CountLimits& l, const T* exact, const T* rounded, int64_t n, CountWork& w) const {
+    of<T>().count(l, exact, rounded, n, w);
+  }
 };
 
 // Of the CPU, for code that knows no tensor; ATen/native/formats/DeviceKernels.h has them by device.

@@ -31,8 +31,8 @@ bool round_all(const Format& f, const T* values, T* results, int64_t n) {
 } // namespace
 
 void fill_round(CpuKernels& k) {
-  k.round_float = &round_all<float>;
-  k.round_double = &round_all<double>;
+  k.on_float.round = &round_all<float>;
+  k.on_double.round = &round_all<double>;
 }
 
 } // namespace at::formats::CPU_CAPABILITY

@@ -59,11 +59,10 @@ class Decoder {
           new (&posit_) Posits(f);
           break;
         }
-        kind_ = Kind::BoundedPosit; // codes of more bits than T has digits go the generic way
+        kind_ = Kind::Table; // codes of more bits than T has digits go the generic way
         [[fallthrough]];
       case Kind::Table:
-      case Kind::Takum:
-      case Kind::BoundedPosit: new (&any_) Format(on_device(f)); break;
+      case Kind::Takum: new (&any_) Format(on_device(f)); break;
     }
   }
 
@@ -126,7 +125,7 @@ class Encoder {
  private:
   // The fast paths agree with the generic codec for the formats that they serve; where T lacks digits that a code has, none does.
   static FastPath path_of(const Format& f) {
-    if (f.is_table() || f.only_exact_codec()) return FastPath::None;
+    if (f.is_table() || f.is_takum()) return FastPath::None;
     const FastPath path = c10::formats::fast_path(f.rounding);
     if (f.random_bits != 0 && f.rounding == Rounding::Stochastic) return FastPath::None;
     if (f.overflow == c10::formats::Overflow::Wrap || sizeof(T) < static_cast<size_t>(f.itemsize())) return FastPath::None;

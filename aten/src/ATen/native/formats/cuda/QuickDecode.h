@@ -51,11 +51,7 @@ struct QuickPositDecoder {
   int unused;
   uint32_t scale, least, most; // 2^es; of numbers below 1 and from there on, what the distance's digits are counted from
 
-  explicit QuickPositDecoder(const Format& f)
-      : unused(32 - f.bits),
-        scale(1U << f.exp_bits),
-        least(kOne - (kTop << f.exp_bits)),
-        most(kOne + (kTop << f.exp_bits)) {}
+  explicit QuickPositDecoder(const Format& f) : unused(32 - f.bits), scale(1U << f.es), least(kOne - (kTop << f.es)), most(kOne + (kTop << f.es)) {}
 
   TD_HOST_DEVICE static constexpr bool serves(const Format& f) { return f.is_posit() && f.bits <= 16; }
 

@@ -231,7 +231,7 @@ def check_properties(spec, dtype):
     assert (dtype.is_signed, fmt.is_signed, dtype.is_floating_point, dtype.is_complex) == (spec.signed_codes, spec.signed_codes, True, False)
     assert (fmt.kind, fmt.exp_bits, fmt.man_bits, fmt.bits) == (_C.Kind.fixed, spec.int_bits, spec.frac_bits, spec.bits)
     assert (fmt.symmetric, fmt.overflow) == (spec.symmetric, getattr(_C.Overflow, spec.overflow))
-    assert dtype.itemsize == (1 if spec.bits <= 8 else 2 if spec.bits <= 16 else 4)
+    assert dtype.itemsize == next(size for size in (1, 2, 4) if spec.bits <= 8 * size)
 
 
 # ---- as dtypes ----

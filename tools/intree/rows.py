@@ -25,7 +25,7 @@ class Row:
 
     @property
     def code_type(self) -> str:
-        return f"uint{8 if self.bits <= 8 else 16 if self.bits <= 16 else 32}_t"
+        return f"uint{next(bits for bits in (8, 16, 32) if self.bits <= bits)}_t"
 
 
 def builtin_rows(root: Path) -> list[Row]:

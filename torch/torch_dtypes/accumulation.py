@@ -72,7 +72,8 @@ class Accumulation:
         formats = {name: _dtype_of_option(name, getattr(self, name)) for name in ("accumulator", "outer")}
         self._set(product=product, rounding=mode, **formats)
         self._set(product_limit=False)
-        self._set(order=None if order == "sequential" else f"lanes({lanes})" if order == "lanes" else order)
+        named = f"lanes({lanes})" if order == "lanes" else order
+        self._set(order=None if order == "sequential" else named)
 
     def __str__(self) -> str:
         """The policy as one text, which ``accumulate`` and the command line take: ``"chunked(32, accumulator=e5m7)"``."""

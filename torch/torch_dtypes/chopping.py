@@ -80,7 +80,9 @@ def _target_of(D: object, flip_prob: float) -> _C.Format | str | Any:
 def _constant_name(D: torch.dtype | str) -> str | None:
     """The name for a graph; None where there is none, for which eager code has the error."""
     try:
-        return _C.name_of(D) if isinstance(D, torch.dtype) else D if format_of(D) else None
+        if isinstance(D, torch.dtype):
+            return _C.name_of(D)
+        return D if format_of(D) else None
     except (TypeError, ValueError):
         return None
 

@@ -98,7 +98,9 @@ def _way(op: torch._ops.OpOverload, name: str) -> Way:
 def _unless(op: torch._ops.OpOverload, name: str) -> str:
     if any(a.name == "accumulate" for a in op._schema.arguments):
         return "accumulate"
-    return "complex" if name in _LEFT_IF_REAL else "uncoalesced" if name in _LEFT_IF_COALESCED else ""
+    if name in _LEFT_IF_REAL:
+        return "complex"
+    return "uncoalesced" if name in _LEFT_IF_COALESCED else ""
 
 
 @functools.cache

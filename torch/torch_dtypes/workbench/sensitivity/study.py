@@ -154,7 +154,10 @@ class Study:
         if metric == "distance":
             exact = self._exact.output.double()
             norm, far = exact.norm().item(), (outcome.output.double() - exact).norm().item()
-            value = far / norm if norm else (0.0 if far == 0 else math.inf)
+            if norm:
+                value = far / norm
+            else:
+                value = 0.0 if far == 0 else math.inf
         else:
             value = outcome.metrics["loss"] if metric == "loss" else 100 - outcome.metrics["accuracy"]
         return value if math.isfinite(value) and math.isfinite(outcome.metrics["loss"]) else math.inf

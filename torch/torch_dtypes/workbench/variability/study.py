@@ -225,7 +225,10 @@ class Study:
         if self.settings.metric == "distance":
             norm = exact.output.double().norm().item()
             far = (outcome.output.double() - exact.output.double()).norm().item()
-            result = far / norm if norm else (0.0 if far == 0 else math.inf)
+            if norm:
+                result = far / norm
+            else:
+                result = 0.0 if far == 0 else math.inf
         else:
             result = abs(outcome.metrics[self.settings.metric] - exact.metrics[self.settings.metric])
         return result if math.isfinite(result) else math.inf

@@ -58,7 +58,9 @@ def dump_vectors(module: torch.nn.Module, inputs: Any, folder: str | os.PathLike
         raise TypeError(f"expected inputs as a tensor, a tuple of arguments or a dict of keyword arguments, but got {type(inputs).__name__}")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    positional = inputs if isinstance(inputs, tuple) else () if isinstance(inputs, dict) else (inputs,)
+    positional = () if isinstance(inputs, dict) else (inputs,)
+    if isinstance(inputs, tuple):
+        positional = inputs
     written = _Writer(folder, as_)
     layers = [(name, layer) for name, layer in module.named_modules() if not any(True for _ in layer.children())]
     hooks = [layer.register_forward_pre_hook(written.before, with_kwargs=True) for _, layer in layers]

@@ -27,7 +27,8 @@ import torch, torch_dtypes, numpy as np, math, copy
 import torch.nn as nn, torch.nn.functional as F
 from torch.utils.data import default_collate
 from torch.autograd import forward_ad
-import torch._dynamo, torch.distributions, torch.export, torch.func, torch.fx.experimental.proxy_tensor, torch.nested, torch.optim
+import torch._dynamo, torch.distributions, torch.export, torch.func
+import torch.fx.experimental.proxy_tensor, torch.nested, torch.optim
 import torch._functorch.aot_autograd, torch.utils.flop_counter
 
 torch.set_num_threads(1)

@@ -103,15 +103,19 @@ VERSION_1 = {
 }  # fmt: skip
 VERSION_1_CHECK = f"""
 import sys, torch
-for options in ({{}}, {{"weights_only": False}}, {{"mmap": True}}, {{"mmap": True, "map_location": "cpu"}}):
+mapped = {{"mmap": True}}
+for options in ({{}}, {{"weights_only": False}}, mapped, {{**mapped, "map_location": "cpu"}}):
     loaded = torch.load(sys.argv[1], **options)
     for key, (name, codes, values) in {VERSION_1!r}.items():
         t = loaded[key]
         bits = {{1: torch.uint8, 2: torch.int16, 8: torch.int64}}[t.dtype.itemsize]
-        assert str(t.dtype) == "torch." + name and t.tolist() == values and t.detach().view(bits).tolist() == codes, (key, t)
+        assert str(t.dtype) == "torch." + name and t.tolist() == values, (key, t)
+        assert t.detach().view(bits).tolist() == codes, (key, t)
     assert loaded["dtype"] is loaded["runtime"].dtype and loaded["runtime"].stride() == (1, 2)
-    assert isinstance(loaded["parameter"], torch.nn.Parameter) and loaded["parameter"].requires_grad and not loaded["base"].requires_grad
-    assert loaded["view"].untyped_storage().data_ptr() == loaded["base"].untyped_storage().data_ptr()
+    parameter, base = loaded["parameter"], loaded["base"]
+    assert isinstance(parameter, torch.nn.Parameter)
+    assert parameter.requires_grad and not base.requires_grad
+    assert loaded["view"].untyped_storage().data_ptr() == base.untyped_storage().data_ptr()
     assert torch.equal(loaded["stock"], torch.tensor([1.5]))
 print("read")
 """

@@ -238,11 +238,13 @@ def accumulate(
         ...     print(ones.sum().item())
         4096.0
         >>> half = torch_dtypes.dtype("fp16")
-        >>> x, y = torch.tensor([[128, 2**-6, -128]]).to(half), torch.tensor([[128], [2**-6], [128]]).to(half)
+        >>> x = torch.tensor([[128, 2**-6, -128]]).to(half)
+        >>> y = torch.tensor([[128], [2**-6], [128]]).to(half)
         >>> with torch_dtypes.accumulate("exact"):
         ...     print((x @ y).item() == 2**-12)
         True
-        >>> with torch_dtypes.accumulate("nvidia-v100"):  # beside 2**14, what lies below 2**-9 is cut off
+        >>> # Beside 2**14, what lies below 2**-9 is cut off.
+        >>> with torch_dtypes.accumulate("nvidia-v100"):
         ...     print((x @ y).item())
         0.0
     """

@@ -242,7 +242,8 @@ def sensitivity(
 
     Example::
 
-        >>> model, data = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)), [(torch.randn(16, 4), torch.randint(2, (16,)))]
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+        >>> data = [(torch.randn(16, 4), torch.randint(2, (16,)))]
         >>> found = torch_dtypes.sensitivity(model, data, ["q43", "e5m7"])
         >>> found.choose(bits=8).formats
         {'0': 'q43', '2': 'q43'}

@@ -297,7 +297,8 @@ def variability(
 
     Example::
 
-        >>> model, batches = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)), [(torch.randn(16, 4), torch.randint(2, (16,)))]
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+        >>> batches = [(torch.randn(16, 4), torch.randint(2, (16,)))]
         >>> found = torch_dtypes.variability(model, batches, repeats=4, where=False)
         >>> found.deterministic, [metric.name for metric in found.metrics]
         (True, ['loss', 'accuracy'])

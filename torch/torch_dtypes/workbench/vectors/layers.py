@@ -46,7 +46,8 @@ def dump_vectors(module: torch.nn.Module, inputs: Any, folder: str | os.PathLike
 
         >>> import tempfile
         >>> layer = torch.nn.Linear(2, 1).to(torch.q43)
-        >>> made = torch_dtypes.dump_vectors(layer, torch.ones(1, 2, dtype=torch.q43), tempfile.mkdtemp())
+        >>> x = torch.ones(1, 2, dtype=torch.q43)
+        >>> made = torch_dtypes.dump_vectors(layer, x, tempfile.mkdtemp())
         >>> [(t["role"], t["file"], t["shape"]) for t in made["layers"][0]["tensors"]][:2]
         [('input0', '000_Linear.input0.hex', [1, 2]), ('weight', '000_Linear.weight.hex', [1, 2])]
     """

@@ -1,6 +1,6 @@
 """Arithmetic, sqrt, addcmul, addcdiv and lerp of formats with float64's exponents, or with more of
 its digits than arithmetic rounded to odd leaves: against rationals, in all of the range and in
-every mode. """
+every mode."""
 
 import math
 import random

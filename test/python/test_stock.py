@@ -55,6 +55,12 @@ def digest(value):
     return repr(value)
 
 
+def saved(value):
+    file = io.BytesIO()
+    torch.save(value, file)
+    return hashlib.sha256(file.getvalue()).hexdigest()
+
+
 def answer(name, function):
     torch.manual_seed(0)
     try:
@@ -202,7 +208,7 @@ nn.Linear(2, 2).to(d).weight | nn.Linear(2, 2).to(memory_format=torch.channels_l
 copy.deepcopy(nn.Linear(2, 2)).weight | pickle.loads(pickle.dumps(x))
 pickle.loads(pickle.dumps(r)) | copy.deepcopy(r) | copy.copy(x)
 len(pickle.dumps({"a": b, "d": F32}))
-(lambda f: (torch.save({"x": x, "p": nn.Parameter(x)}, f), hashlib.sha256(f.getvalue()).hexdigest())[1])(io.BytesIO())
+saved({"x": x, "p": nn.Parameter(x)})
 repr(x) | repr(r.to(F64)) | repr(b) | torch.get_default_dtype() | x.is_floating_point()
 torch.is_floating_point(b) | x.dtype.__reduce__() | x.untyped_storage().nbytes() | x.storage().dtype
 x.to_sparse() | x.to_sparse_csr() | torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).int_repr()

@@ -47,8 +47,8 @@ def header(rows: list[Row]) -> str:
     types = ", ".join(f"c10::ScalarType::{row.enumerator}" for row in rows)
     names = ", ".join(f'"{row.name}"' for row in rows)
     digits = ", ".join(str(row.digits) for row in rows)
-    return f"""// The built-in formats as rows of PyTorch's lists of types. Made by tools/intree from
-// c10/formats/BuiltinFormats.h.
+    return f"""// The built-in formats as rows of PyTorch's lists of types.
+// Made by tools/intree from c10/formats/BuiltinFormats.h.
 #pragma once
 #include <cstdint>
 

@@ -31,13 +31,16 @@ unexport VIRTUAL_ENV
 
 # What a build depends on. Folders are listed too, so that a deleted file counts as a change.
 SOURCES := pyproject.toml CMakeLists.txt tools/build_backend.py \
-  $(shell find aten c10 cmake third_party torch \( -name __pycache__ -prune \) -o \( -type d -o -type f ! -name '*.pyc' ! -name '*.so' ! -name _build_info.py \) -print 2>/dev/null)
-CXX_FILES = find aten c10 torch test tools -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cuh' -o -name '*.cu' \) -print0
+  $(shell find aten c10 cmake third_party torch \( -name __pycache__ -prune \) -o \
+    \( -type d -o -type f ! -name '*.pyc' ! -name '*.so' ! -name _build_info.py \) -print 2>/dev/null)
+CXX_FILES = find aten c10 torch test tools -type f \
+  \( -name '*.h' -o -name '*.cpp' -o -name '*.cuh' -o -name '*.cu' \) -print0
 REQUIREMENTS := $(addprefix requirements/,build.txt train.txt test.txt constraints.txt)
 
 .PHONY: help
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' \
+	  $(firstword $(MAKEFILE_LIST))
 
 .PHONY: demo
 demo: $(VENV)/.package ## Train the example network in 16 and 8 bits; report in demo-out/
@@ -50,7 +53,8 @@ test: $(VENV)/.package ## Run the tests; PYTEST_ARGS="-k name -m slow" goes to p
 
 .PHONY: test-rest
 test-rest: $(VENV)/.package ## Run the tests that cost minutes, which `make test` leaves out
-	$(BIN)/python -m pytest -n $(JOBS) -m "whole and not slow" $(PYTEST_ARGS) $$(grep -rl --include='test_*.py' 'mark[.]whole' test)
+	$(BIN)/python -m pytest -n $(JOBS) -m "whole and not slow" $(PYTEST_ARGS) \
+	  $$(grep -rl --include='test_*.py' 'mark[.]whole' test)
 
 .PHONY: test-all
 test-all: test test-rest ## Run all tests but the slow ones
@@ -81,19 +85,21 @@ format: $(VENV)/.lint ## Format Python and C++ code in place
 	$(CXX_FILES) | xargs -0 -r $(BIN)/clang-format -i
 
 .PHONY: docs
-docs: $(VENV)/.package $(VENV)/.docs ## Build the pages and the API reference into build/docs; warnings are errors
+docs: $(VENV)/.package $(VENV)/.docs ## Build pages and API reference into build/docs; no warnings
 	$(BIN)/sphinx-build -q -W --keep-going -d build/doctrees -c docs/site . build/docs
 
 .PHONY: in-tree
-in-tree: $(VENV)/.requirements ## Put the formats into the PyTorch tree SOURCE=... and build it (docs/in-tree.md)
-	@[ -n "$(SOURCE)" ] || $(call need,a PyTorch source tree$(comma) but got none; say make in-tree SOURCE=/path/to/pytorch)
+in-tree: $(VENV)/.requirements ## Put the formats into the PyTorch tree SOURCE=... and build it
+	@[ -n "$(SOURCE)" ] || $(call need,a PyTorch source tree$(comma) but got none; \
+	  say make in-tree SOURCE=/path/to/pytorch)
 	$(BIN)/python tools/intree/build --jobs $(JOBS) "$(SOURCE)"
 
 .PHONY: clean
 clean: ## Remove the builds, not the environment
 	rm -rf build dist demo-out .pytest_cache .ruff_cache .hypothesis
 	rm -f $(VENV)/.package $(VENV)/.editable
-	find aten benchmarks c10 docs test tools torch -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find aten benchmarks c10 docs test tools torch -name __pycache__ -type d -prune \
+	  -exec rm -rf {} + 2>/dev/null || true
 
 .PHONY: distclean
 distclean: clean ## Remove the environment too
@@ -113,7 +119,8 @@ $(VENV)/.python:
 	@touch $@
 
 $(VENV)/.requirements: $(REQUIREMENTS) $(VENV)/.python
-	$(BIN)/pip install --quiet -r requirements/build.txt -r requirements/train.txt -r requirements/test.txt
+	$(BIN)/pip install --quiet -r requirements/build.txt -r requirements/train.txt \
+	  -r requirements/test.txt
 	@touch $@
 
 $(VENV)/.lint: requirements/lint.txt $(VENV)/.python

@@ -19,6 +19,7 @@ import oracle_elementary as elementary  # noqa: E402
 import torch  # noqa: E402
 from conftest import codes_of, from_codes  # noqa: E402
 from oracle import table  # noqa: E402
+from prose import wrap_prose  # noqa: E402
 from test_elementary import AS_STOCK, COMPOSED, FORMATS, LOSSES, dtype_of  # noqa: E402
 
 DTYPES = ("posit8es0", "posit8es1", "posit8es2", "q43", "q52", "e5m5", "e8m4", "e5m10", "posit16es2")
@@ -94,20 +95,26 @@ def document(rows: dict, dtypes: list[str]) -> str:
     reasons |= {n: "several operators, each of which rounds" for n in COMPOSED if n in rows}
     signs = sorted(n for n, by in rows.items() if any(r.zero_signs for r in by.values()))
     table_rows = [f"| `{n}` | " + " | ".join(cell(by[d]) for d in dtypes) + " |" for n, by in rows.items()]
-    return f"""# Elementary functions
+    exact = ", ".join(f"`{n}`" for n in clean)
+    as_stock = ", ".join(f"`{n}` at {', '.join(map(str, at))}" for n, at in AS_STOCK.items() if n in rows)
+    return wrap_prose(f"""# Elementary functions
 
-Each function on every number of a format against the exact function, computed by mpmath with 200 bits (1,200 where they do not decide) and
-rounded once, by
+Each function on every number of a format against the exact function, computed by
+mpmath with 200 bits (1,200 where they do not decide) and rounded once, by
 
     python tools/elementary_errors.py
 
-A cell: how many results are misrounded and how; then the largest error in ulps, which are distances between neighbouring numbers. Of a
-correctly rounded result that is 0.5 at most in a float, up to 1 in a posit, whose boundaries are not half-way where the exponent is cut.
-A step goes from number to number and is cut in two by the boundary between them, so that correctly rounded results err by 0.5 steps at most
-in every format. *Beyond float64*: a posit should be its largest or smallest number there, but the function is infinite (NaR) or 0 in
-float64. *Specials*: a zero, an infinity or NaN of stock PyTorch's function where the exact one has another value.
+A cell: how many results are misrounded and how; then the largest error in ulps, which
+are distances between neighbouring numbers. Of a correctly rounded result that is 0.5 at
+most in a float, up to 1 in a posit, whose boundaries are not half-way where the exponent
+is cut. A step goes from number to number and is cut in two by the boundary between them,
+so that correctly rounded results err by 0.5 steps at most in every format. *Beyond
+float64*: a posit should be its largest or smallest number there, but the function is
+infinite (NaR) or 0 in float64. *Specials*: a zero, an infinity or NaN of stock PyTorch's
+function where the exact one has another value.
 
-{len(clean)} of {len(rows)} functions are correctly rounded for every input of these formats: {", ".join(f"`{n}`" for n in clean)}.
+{len(clean)} of {len(rows)} functions are correctly rounded for every input of these
+formats: {exact}.
 
 | function | {" | ".join(f"{d} ({inputs[d]:,} inputs)" for d in dtypes)} |
 |---|{"---|" * len(dtypes)}
@@ -116,9 +123,10 @@ float64. *Specials*: a zero, an infinity or NaN of stock PyTorch's function wher
 ## Why
 
 {chr(10).join(f"- `{n}`: {why}." for n, why in reasons.items())}
-- Special values as stock PyTorch's: {", ".join(f"`{n}` at {', '.join(str(x) for x in at)}" for n, at in AS_STOCK.items() if n in rows)}.
-- Signs of zeros as stock PyTorch's formulas give them, not counted above: {", ".join(f"`{n}`" for n in signs)}.
-"""
+- Special values as stock PyTorch's: {as_stock}.
+- Signs of zeros as stock PyTorch's formulas give them, not counted above:
+  {", ".join(f"`{n}`" for n in signs)}.
+""")
 
 
 def main():

@@ -34,7 +34,8 @@ struct Spec {
 
 int bit_length(Int x) {
   const auto high = static_cast<unsigned long long>(x >> 64), low = static_cast<unsigned long long>(x);
-  return high ? 128 - __builtin_clzll(high) : low ? 64 - __builtin_clzll(low) : 0;
+  if (high) return 128 - __builtin_clzll(high);
+  return low ? 64 - __builtin_clzll(low) : 0;
 }
 
 // -1, 0 or 1 as x is less than, equal to or greater than y; both positive.
@@ -170,7 +171,8 @@ struct Oracle {
     Real big = x, small = z;
     if (compare_magnitude(x, z) < 0) std::swap(big, small);
     if (small.mantissa != 0 && big.exponent - small.exponent > 80) small = {small.mantissa < 0 ? -1 : 1, big.exponent - 80};
-    const int low = small.mantissa == 0 ? big.exponent : big.exponent < small.exponent ? big.exponent : small.exponent;
+    int low = big.exponent;
+    if (small.mantissa != 0 && small.exponent < low) low = small.exponent;
     Int sum = big.mantissa << (big.exponent - low);
     if (small.mantissa != 0) sum += small.mantissa << (small.exponent - low);
     if (sum == 0) return k == 0 && (spec.posit || zero_sign_fits(x, z, negative));
@@ -193,13 +195,17 @@ struct Oracle {
     const double sign_of = code & sign ? -1 : 1;
     if (is_infinite(code)) return sign_of * __builtin_inf();
     const Real r = value(code);
-    return r.mantissa == 0 ? (spec.posit ? 0.0 : sign_of * 0.0) : __builtin_ldexp(static_cast<double>(r.mantissa), r.exponent);
+    if (r.mantissa == 0) return spec.posit ? 0.0 : sign_of * 0.0;
+    return __builtin_ldexp(static_cast<double>(r.mantissa), r.exponent);
   }
 
   // NaN, infinities and division by zero, as IEEE arithmetic on doubles has them.
   bool right_special(BinaryOp op, unsigned long long a, unsigned long long b, unsigned long long found) const {
     const double x = as_double(a), y = as_double(b);
-    const double r = op == BinaryOp::Add ? x + y : op == BinaryOp::Sub ? x - y : op == BinaryOp::Mul ? x * y : x / y;
+    double r = x / y;
+    if (op == BinaryOp::Add) r = x + y;
+    if (op == BinaryOp::Sub) r = x - y;
+    if (op == BinaryOp::Mul) r = x * y;
     if (spec.posit || r != r) return is_nan(found);
     return as_double(found) == r && (found & sign) == (__builtin_signbit(r) ? sign : 0);
   }

@@ -125,7 +125,10 @@ class Fuzzer:
             if hangs or status:
                 size = os.fstat(errors.fileno()).st_size
                 said = os.pread(errors.fileno(), 20000, max(0, size - 20000)).decode(errors="replace")
-                reason = f"no end within {self.limit} s" if hangs else signal.Signals(-status).name if status < 0 else f"exit status {status}"
+                if hangs:
+                    reason = f"no end within {self.limit} s"
+                else:
+                    reason = signal.Signals(-status).name if status < 0 else f"exit status {status}"
                 reports = re.findall(r"ERROR: AddressSanitizer: [^\n]*", said)
                 frames = re.findall(r"in ((?:at|c10|torch_dtypes)::[\w:]+)", said)[:3]
                 began = began or ["call", numbers[-1], "after the last call"]

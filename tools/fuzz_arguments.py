@@ -54,7 +54,10 @@ class Arguments:
 
     def dtype(self) -> object:
         kind = self.rng.random()
-        asked = self.world(self.primary if kind < 0.4 else self.rng.choice(self.dtypes) if kind < 0.6 else self.rng.choice(STOCK))
+        if kind < 0.4:
+            asked = self.world(self.primary)
+        else:
+            asked = self.world(self.rng.choice(self.dtypes if kind < 0.6 else STOCK))
         if kind > 0.9:
             asked = self.rng.choice(DTYPE_NUMBERS)
         self.asked.append(asked)
@@ -89,7 +92,9 @@ class Arguments:
             if dtype.is_floating_point or dtype.is_complex:
                 edges = [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 3.0, math.inf, math.nan, 1e38, 1e-45]
                 return torch.from_numpy(source.normal(size=count) if kind < 0.6 else source.choice(edges, count)).to(self.world(dtype))
-            low, high = ((0, 3) if kind < 0.8 else (-5, 70)) if dtype is not torch.bool else (0, 2)
+            low, high = (0, 3) if kind < 0.8 else (-5, 70)
+            if dtype is torch.bool:
+                low, high = 0, 2
             return torch.from_numpy(source.integers(low, high, count)).to(dtype)
         if kind < 0.35:
             bits = torch_dtypes.format_of(dtype).bits
@@ -126,7 +131,9 @@ class Arguments:
         return self.values(extent, dtype).as_strided(shape, strides, offset)
 
     def index_like(self, name: str) -> torch.Tensor:
-        dtype = torch.bool if "mask" in name or name == "condition" else torch.int32 if self.chance(0.1) else torch.int64
+        if "mask" in name or name == "condition":
+            return self.laid_out(self.near(), torch.bool)
+        dtype = torch.int32 if self.chance(0.1) else torch.int64
         return self.laid_out(self.near(), dtype)
 
     def tensor(self, name: str = "", written: bool = False) -> torch.Tensor:

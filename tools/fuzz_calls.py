@@ -55,11 +55,16 @@ def shown(value: object) -> str:
         text = f"{value.dtype}{list(value.shape)}".removeprefix("torch.")
         if value.layout is torch.strided and not value.is_contiguous():
             text += f" strides {list(value.stride())}"
-        text += f" {value.device}" if value.device.type != "cpu" else f" {value.layout}" if value.layout is not torch.strided else ""
+        if value.device.type != "cpu":
+            text += f" {value.device}"
+        elif value.layout is not torch.strided:
+            text += f" {value.layout}"
         return text + (" requires_grad" if value.requires_grad else "")
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(shown, value))}]"
-    return f"{value}" if isinstance(value, torch.dtype) else "storage" if isinstance(value, torch.UntypedStorage) else repr(value)[:80]
+    if isinstance(value, torch.UntypedStorage):
+        return "storage"
+    return f"{value}" if isinstance(value, torch.dtype) else repr(value)[:80]
 
 
 # ---- calls from schemas ----

@@ -19,6 +19,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from prose import wrap_prose
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "test" / "conformance")]
 
@@ -190,20 +192,27 @@ def document(names: list[str], results: dict, options, known) -> str:
     ]
     command = "python tools/operator_table.py" + ("" if tuple(options.dtype) == DTYPES else "".join(f" --dtype {d}" for d in options.dtype))
     command += f" --samples {options.samples}" if options.samples else ""
+    release = torch.__version__.split("+")[0]
     head = f"""# Operators
 
-Every one of the {len(names)} entries of PyTorch {torch.__version__.split("+")[0]}'s own operator database, run in our dtypes by
+Every one of the {len(names)} entries of PyTorch {release}'s own operator database, run in
+our dtypes by
 
     {command}
 
-*pass*: all samples give results in the dtype (bool, integer and fixed results in theirs), with the sizes and, for views, the strides of
-stock PyTorch, and values within the bound that `test/conformance/bounds.py` states: correctly rounded operators bit for bit, other
-single kernels within float32's own error, operators of several kernels and gradients within the loss by rounding between the kernels.
-*refused*: an error that says why. *-*: nothing to run (integers or complex numbers only, not differentiable, no in-place or out= variant,
-no wrong input in the database). Wrong input must raise. *way*, by the package's table of operators: `own`, a kernel of this package;
-`codes`, the stock kernel moves codes; `view`; `boxed`, tensors are decoded whole, the stock kernel runs on the exact values, and its results are
-rounded (so are the tables made, by which large tensors get their elementary functions); `whole`, the same where stock has composite code;
-`composite` and `checked`, stock's composite code over other operators; `loop`, over the tensors of a list; `refused`.
+*pass*: all samples give results in the dtype (bool, integer and fixed results in
+theirs), with the sizes and, for views, the strides of stock PyTorch, and values within
+the bound that `test/conformance/bounds.py` states: correctly rounded operators bit for
+bit, other single kernels within float32's own error, operators of several kernels and
+gradients within the loss by rounding between the kernels. *refused*: an error that says
+why. *-*: nothing to run (integers or complex numbers only, not differentiable, no
+in-place or out= variant, no wrong input in the database). Wrong input must raise. *way*,
+by the package's table of operators: `own`, a kernel of this package; `codes`, the stock
+kernel moves codes; `view`; `boxed`, tensors are decoded whole, the stock kernel runs on
+the exact values, and its results are rounded (so are the tables made, by which large
+tensors get their elementary functions); `whole`, the same where stock has composite code;
+`composite` and `checked`, stock's composite code over other operators; `loop`, over the
+tensors of a list; `refused`.
 {", ".join(f"{way}: {count}" for way, count in sorted(counted.items()))}.
 
 | dtype | {" | ".join(KINDS.values())} |
@@ -213,7 +222,7 @@ rounded (so are the tables made, by which large tensors get their elementary fun
     table = f"\n## Entries\n\nSamples: the most that one of the columns ran.\n\n| entry | way | {columns} | samples | notes |\n|---|"
     table += "---|" * (len(KINDS) + 3) + "\n"
     listed = "\n## Notes\n\n" + "".join(f"{number}. {reason}\n" for reason, number in notes.items()) if notes else ""
-    return head + "\n".join(totals) + "\n" + table + "\n".join(rows) + "\n" + listed
+    return wrap_prose(head + "\n".join(totals) + "\n" + table + "\n".join(rows) + "\n" + listed)
 
 
 def main():

@@ -29,7 +29,8 @@ TD_HOST_DEVICE inline uint64_t flipped(const Format& f, uint64_t code, uint32_t 
   const bool twos_complement = f.kind != Kind::Float;
   const bool negative = f.is_signed && (code & f.sign_code()) != 0;
   if (f.is_tapered() && code == f.nan_code()) return code;
-  uint64_t magnitude = negative ? (twos_complement ? (0 - code) & f.code_mask() : code & ~f.sign_code()) : code;
+  uint64_t magnitude = code;
+  if (negative) magnitude = twos_complement ? (0 - code) & f.code_mask() : code & ~f.sign_code();
   if (f.unsigned_zero() && negative && magnitude == 0) return code; // NaN
   const int length = significand_length(f, magnitude);
   if (length == 0) return code;
@@ -39,7 +40,8 @@ TD_HOST_DEVICE inline uint64_t flipped(const Format& f, uint64_t code, uint32_t 
     magnitude = magnitude < most ? magnitude : most;
   }
   if (magnitude == 0 && f.unsigned_zero()) return 0;
-  return negative ? (twos_complement ? (0 - magnitude) & f.code_mask() : magnitude | f.sign_code()) : magnitude;
+  if (!negative) return magnitude;
+  return twos_complement ? (0 - magnitude) & f.code_mask() : magnitude | f.sign_code();
 }
 
 } // namespace c10::formats

@@ -19,7 +19,8 @@ struct BlockScale {
     const double fraction = bits_as<double>((bits & ((uint64_t{1} << 52) - 1)) | (uint64_t{1022} << 52));
     const bool twice = included ? fraction >= threshold : fraction > threshold;
     const int scale = exponent - 1 - emax + static_cast<int>(twice);
-    return scale < lowest ? lowest : scale > highest ? highest : scale;
+    const int bounded = scale > highest ? highest : scale;
+    return scale < lowest ? lowest : bounded;
   }
 };
 

@@ -103,7 +103,10 @@ TD_HOST_DEVICE inline uint64_t encode_takum(const Format& f, const Unpacked& u, 
   uint64_t code = 1;
   if (u.exponent > f.max_exponent()) code = f.max_code();
   else if (u.exponent >= f.min_exponent()) code = rounded(cut_takum(f, u), f, u.negative, random);
-  const auto within = [&f](uint64_t x) { return x == 0 ? 1 : x > f.max_code() ? f.max_code() : x; };
+  const auto within = [&f](uint64_t x) {
+    const uint64_t bounded = x > f.max_code() ? f.max_code() : x;
+    return x == 0 ? 1 : bounded;
+  };
   code = within(moved(f, within(code), random));
   return u.negative ? (0 - code) & f.code_mask() : code;
 }

@@ -11,7 +11,8 @@ TD_HOST_DEVICE inline uint64_t next_integer(const Format& f, uint64_t code, bool
   const auto most = static_cast<int64_t>(f.max_code());
   const int64_t least = f.is_tapered() ? -most : -static_cast<int64_t>(f.lowest_magnitude());
   const int64_t n = (static_cast<int64_t>(code << unused) >> unused) + (up ? 1 : -1);
-  return static_cast<uint64_t>(n < least ? least : n > most ? most : n) & f.code_mask();
+  const int64_t bounded = n > most ? most : n;
+  return static_cast<uint64_t>(n < least ? least : bounded) & f.code_mask();
 }
 
 // Floats: sign and magnitude. The largest number's neighbour is infinity where the format has one and overflows to it.

@@ -156,7 +156,11 @@ struct Format {
   // Floats with one zero, whose negative's code is NaN.
   TD_METHOD bool unsigned_zero() const { return kind == Kind::Float && (specials == Specials::Fnuz || specials == Specials::P3109); }
   // Bytes that a code occupies in memory: 1, 2, 4 or 8.
-  TD_METHOD int itemsize() const { return bits <= 8 ? 1 : bits <= 16 ? 2 : bits <= 32 ? 4 : 8; }
+  TD_METHOD int itemsize() const {
+    if (bits <= 8) return 1;
+    if (bits <= 16) return 2;
+    return bits <= 32 ? 4 : 8;
+  }
 
   // --- codes ---
   TD_METHOD uint64_t sign_code() const { return uint64_t{1} << (bits - 1); }
@@ -194,7 +198,10 @@ struct Format {
     return kind == Kind::Float && !has_infinity() && overflow_code() != max_code();
   }
   // Fixed point: the magnitude of the most negative number, in units of the last place.
-  TD_METHOD uint64_t lowest_magnitude() const { return !is_signed ? 0 : symmetric ? max_code() : sign_code(); }
+  TD_METHOD uint64_t lowest_magnitude() const {
+    if (!is_signed) return 0;
+    return symmetric ? max_code() : sign_code();
+  }
 
   // --- exponents: powers of two ---
   // Posits: maxpos = 2^max_exponent, minpos = 2^-max_exponent. Others: the binade of the largest finite value.
@@ -210,7 +217,8 @@ struct Format {
   TD_METHOD int min_exponent() const {
     if (is_table()) return table->min_exponent;
     if (is_takum()) return -255;
-    return is_posit() ? -max_exponent() : is_fixed() ? -frac_bits : 1 - bias;
+    if (is_posit()) return -max_exponent();
+    return is_fixed() ? -frac_bits : 1 - bias;
   }
   // The power of two of which every finite value is a multiple.
   TD_METHOD int lsb_exponent() const {
@@ -240,7 +248,10 @@ struct Format {
   // The same for float64: a format that fails this is refused when it is made.
   TD_METHOD bool fits_double() const { return is_table() || (significand_bits() <= 53 && max_exponent() <= 1023 && min_exponent() >= -1022); }
   // Fixed point: digits down to the last place that a product and a number, or a quotient, may have.
-  TD_METHOD int digits_to_wrap() const { return 2 * bits + (frac_bits > bits ? frac_bits - bits : frac_bits < 0 ? -frac_bits : 0); }
+  TD_METHOD int digits_to_wrap() const {
+    const int below_zero = frac_bits < 0 ? -frac_bits : 0;
+    return 2 * bits + (frac_bits > bits ? frac_bits - bits : below_zero);
+  }
   // + - * / sqrt done in float32 and adjusted to odd (c10/formats/OddArithmetic.h) round to this format as the exact results do:
   // two more significand bits, products that neither overflow nor lose bits below 2^-149, quotients that stay normal. Wrapping needs
   // results to the last place however large they are; stochastic modes see more of the fraction in float64.

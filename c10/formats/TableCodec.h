@@ -13,7 +13,10 @@ namespace c10::formats {
 
 // The sign of a - b. Of two numbers that agree in 64 bits and both go on, it is 0.
 TD_HOST_DEVICE inline int compare(const Unpacked& a, const Unpacked& b) {
-  const auto sign = [](const Unpacked& u) { return u.cls == Class::Zero ? 0 : u.negative ? -1 : 1; };
+  const auto sign = [](const Unpacked& u) {
+    if (u.cls == Class::Zero) return 0;
+    return u.negative ? -1 : 1;
+  };
   if (sign(a) != sign(b)) return sign(a) < sign(b) ? -1 : 1;
   if (sign(a) == 0) return 0;
   int larger = 0;
@@ -122,7 +125,8 @@ TD_HOST_DEVICE inline uint64_t encode_table(const Format& f, Unpacked u, uint64_
     return f.rounding == Rounding::UpDown ? moved_in_table(t, below ? 0 : most, u.negative, random) : code_of_rank(t, below ? 0 : most, u.negative);
   }
   const double lower = below ? end.next : t.values[at], upper = above ? end.next : t.values[at + 1];
-  const Unpacked& boundary = below ? t.low_limit : above ? t.high_limit : t.boundaries[at];
+  const Unpacked& limit = below ? t.low_limit : t.high_limit;
+  const Unpacked& boundary = below || above ? limit : t.boundaries[at];
   bool lower_is_inner = std::fabs(lower) < std::fabs(upper) || (std::fabs(lower) == std::fabs(upper) && u.negative);
   if (below || above) lower_is_inner = above;
   const int64_t inner = lower_is_inner ? at : at + 1, outer = lower_is_inner ? at + 1 : at;

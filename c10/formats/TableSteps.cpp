@@ -108,12 +108,13 @@ void begin_search(TableSteps<double>& s) {
       first[bucket] = static_cast<int32_t>(done);
       const auto lowest = static_cast<int64_t>((bucket << shift) ^ sign), highest = lowest + ((int64_t{1} << shift) - 1);
       const bool has_normal = !is_subnormal(lowest) || !is_subnormal(highest);
-      while (done < n && lead(s.thresholds[done], shift) == bucket) ++done, ++count[bucket];
+      for (; done < n && lead(s.thresholds[done], shift) == bucket; ++done) ++count[bucket];
       if (has_normal) largest = std::max(largest, count[bucket]);
     }
     const int rounds = std::bit_width(largest);
     if (!s.begin.first.empty() && rounds >= s.begin.rounds) continue;
-    s.begin = {std::move(first), shift, rounds}, counts = std::move(count);
+    s.begin = {std::move(first), shift, rounds};
+    counts = std::move(count);
   }
   if (s.begin.rounds > 8) s.begin.rounds = 16; // the kernel has a loop for each number up to 8, and one for all others
   for (size_t bucket = 0; bucket < counts.size(); ++bucket) {
@@ -157,7 +158,11 @@ Bucket next_bucket(const std::vector<Run>& runs, size_t& run, uint32_t begin, in
   while (begins_within(run + 1, begin) && runs[run + 1].begin == begin) ++run;
   Bucket b{0, runs[run].code, runs[run].code, static_cast<uint32_t>(run), false};
   int thresholds = 0;
-  for (; begins_within(run + 1, begin); ++run, ++thresholds) b.threshold = runs[run + 1].begin, b.above = runs[run + 1].code;
+  for (; begins_within(run + 1, begin); ++run) {
+    b.threshold = runs[run + 1].begin;
+    b.above = runs[run + 1].code;
+    ++thresholds;
+  }
   b.undecided = thresholds > 1;
   return b;
 }
@@ -170,7 +175,9 @@ bool fill_small(TableBuckets& to, const std::vector<Run>& runs) {
     Bucket b = next_bucket(runs, run, lead << 16, 16);
     if (b.undecided) {
       if ((lead & 0x7FFF) != 0) return false;
-      to.smallest = true, b.threshold = 0, b.above = b.below;
+      to.smallest = true;
+      b.threshold = 0;
+      b.above = b.below;
     }
     small.push_back(b.threshold << 16 | b.above << 8 | b.below);
   }
@@ -263,7 +270,8 @@ struct GapFinder {
     const auto place = static_cast<size_t>(above - ends.begin());
     if (t.view.on_logarithms && (is_near(unpack(x), unpack(ends[place - 1])) || is_near(unpack(x), unpack(ends[place])))) return always(x);
     if (place != last || negative != last_negative) gap = between(ends[place - 1], ends[place], place, negative);
-    last = place, last_negative = negative;
+    last = place;
+    last_negative = negative;
     return gap.scale == 0 ? always(x) : gap; // between 0 and minpos a number's code is one, and 0's another
   }
 
@@ -280,7 +288,11 @@ struct GapFinder {
     const Unpacked width = distance(unpack(inner), unpack(outer));
     if (is_power_of_two(width) && differences_are_exact(inner, outer)) g.margin = 0;
     // Where products could leave float64's range, no part is near enough.
-    if (width.exponent < -900 || width.exponent > 1000) g.inner = 0, g.scale = 0x1p-1000, g.margin = std::numeric_limits<float>::infinity();
+    if (width.exponent < -900 || width.exponent > 1000) {
+      g.inner = 0;
+      g.scale = 0x1p-1000;
+      g.margin = std::numeric_limits<float>::infinity();
+    }
     return g;
   }
 };

@@ -86,7 +86,8 @@ void find_odd(ValueTable& t) {
   for (size_t i = 0; i + 1 < t.codes.size(); ++i) {
     const bool lower = t.codes[i] & 1, upper = t.codes[i + 1] & 1;
     const bool beside_zero = t.values[i] == 0 || t.values[i + 1] == 0; // 0 counts as even
-    t.lower_is_odd.push_back(lower != upper ? lower : beside_zero ? t.values[i] != 0 : i & 1);
+    const bool by_place = beside_zero ? t.values[i] != 0 : (i & 1) != 0;
+    t.lower_is_odd.push_back(lower != upper ? lower : by_place);
   }
 }
 
@@ -127,25 +128,36 @@ void find_facts(ValueTable& t) {
     if (v == 0) return;
     const Unpacked u = unpack(v);
     const Extent e = extent_of(u);
-    top = std::max(top, u.exponent), bottom = std::min(bottom, u.exponent);
-    lsb = std::min(lsb, e.lsb), bits = std::max(bits, e.bits);
+    top = std::max(top, u.exponent);
+    bottom = std::min(bottom, u.exponent);
+    lsb = std::min(lsb, e.lsb);
+    bits = std::max(bits, e.bits);
   };
   const auto see_boundary = [&](const Unpacked& u) {
     if (u.cls != Class::Finite) return;
     const Extent e = extent_of(u);
-    lsb = std::min(lsb, e.lsb + 1), bits = std::max(bits, e.bits - 1);
+    lsb = std::min(lsb, e.lsb + 1);
+    bits = std::max(bits, e.bits - 1);
   };
   for (const double v : t.values) {
     see_value(v);
     if (v > 0 && !(t.smallest <= v)) t.smallest = v;
     t.fits_float = t.fits_float && static_cast<double>(static_cast<float>(v)) == v && (v == 0 || std::fabs(v) >= 0x1p-126);
   }
-  t.max_exponent = top, t.min_exponent = bottom;
+  t.max_exponent = top;
+  t.min_exponent = bottom;
   for (const Unpacked& b : t.boundaries) see_boundary(b);
-  if (!d.high.saturates) see_value(d.high.next), see_boundary(t.view.high_limit);
-  if (!d.low.saturates) see_value(d.low.next), see_boundary(t.view.low_limit);
+  if (!d.high.saturates) {
+    see_value(d.high.next);
+    see_boundary(t.view.high_limit);
+  }
+  if (!d.low.saturates) {
+    see_value(d.low.next);
+    see_boundary(t.view.low_limit);
+  }
   t.max_exponent = std::max(t.max_exponent, top);
-  t.lsb_exponent = lsb, t.significand_bits = bits;
+  t.lsb_exponent = lsb;
+  t.significand_bits = bits;
 }
 
 // Boundaries to 64 bits, after `significand_bits` are those of rounder ones.
@@ -196,9 +208,9 @@ void complete(ValueTable& t) {
 // Everything that makes a table what it is, as bytes.
 std::string content_of(const TableDefinition& d) {
   std::string out = d.name + '\0';
-  const auto add = [&out](const auto& x) { out.append(reinterpret_cast<const char*>(&x), sizeof x); };
-  add(d.bits), add(d.nan_code), add(d.ties), add(d.minpos), add(d.negative_is_nan), add(d.logarithm), add(d.log_bits), add(d.values.size());
-  for (const TableEnd* e : {&d.high, &d.low}) add(e->saturates), add(e->code), add(e->infinity), add(e->next), add(e->limit);
+  const auto add = [&out](const auto&... x) { (out.append(reinterpret_cast<const char*>(&x), sizeof x), ...); };
+  add(d.bits, d.nan_code, d.ties, d.minpos, d.negative_is_nan, d.logarithm, d.log_bits, d.values.size());
+  for (const TableEnd* e : {&d.high, &d.low}) add(e->saturates, e->code, e->infinity, e->next, e->limit);
   for (const double v : d.values) add(std::isnan(v) ? std::numeric_limits<double>::quiet_NaN() : v);
   for (const double v : d.boundaries) add(v);
   return out;
@@ -230,7 +242,8 @@ uint64_t next_code_of_table(const Format& f, uint64_t code, bool up) {
   const int32_t rank = t.rank_of_code[code];
   if (rank < 0) {
     const double v = t.by_code[code];
-    return std::isinf(v) && (v > 0) != up ? (up ? t.codes.front() : t.codes.back()) : code;
+    if (!std::isinf(v) || (v > 0) == up) return code;
+    return up ? t.codes.front() : t.codes.back();
   }
   const int64_t to = rank + (up ? 1 : -1);
   if (to < 0 || to >= t.view.size) {

@@ -134,7 +134,10 @@ inline Unpacked fused_wide(const Unpacked& a, const Unpacked& b, double c) {
     if (is_number(z)) return digits_of(sum_of(product(a, b), widened(z)));
     return z.cls == Class::Zero ? digits_of(product(a, b)) : z;
   }
-  const auto sign = [](const Unpacked& u) { return is_number(u) ? (u.negative ? -1.0 : 1.0) : to_double(u); };
+  const auto sign = [](const Unpacked& u) {
+    if (!is_number(u)) return to_double(u);
+    return u.negative ? -1.0 : 1.0;
+  };
   return unpack(sign(a) * sign(b) + c); // 0, infinite or NaN, beside c
 }
 

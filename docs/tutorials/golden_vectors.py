@@ -95,7 +95,8 @@ assert not wrong(multiply)
 #   $readmemh("mul.mem", vectors);
 #   for (i = 0; i < 65536; i = i + 1) begin
 #     {a, b} = vectors[i][31:16]; #1;
-#     if (result !== vectors[i][15:8] || flags !== vectors[i][4:0]) $display("%h * %h: %h", a, b, result);
+#     if (result !== vectors[i][15:8] || flags !== vectors[i][4:0])
+#       $display("%h * %h: %h", a, b, result);
 #   end
 # end
 # ```

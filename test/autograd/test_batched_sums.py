@@ -48,7 +48,8 @@ def test_vmap_has_the_bits_of_a_loop(name, policy):
     some = [{i} for i in range(len(operands))] + [set(range(len(operands)))]
     with accumulate(policy):
         for batched in some:
-            dims = tuple(i % 2 if i in batched and t.dim() else 0 if i in batched else None for i, t in enumerate(operands))
+            along = [i % 2 if t.dim() else 0 for i, t in enumerate(operands)]
+            dims = tuple(d if i in batched else None for i, d in enumerate(along))
             given = [t if d is None else several(t, d) for t, d in zip(operands, dims, strict=True)]
             one_of = [lambda k, t=t, d=d: t if d is None else t.select(d, k) for t, d in zip(given, dims, strict=True)]
             looped = torch.stack([f(*(of(k) for of in one_of)) for k in range(3)])

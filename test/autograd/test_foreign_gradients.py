@@ -59,9 +59,10 @@ def test_what_a_leaf_has_been_told_stays(dtype):
 SOURCE = r"""
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
-struct Scales : torch::autograd::Function<Scales> {
-  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) { return x + x; }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*, const torch::autograd::variable_list& g) {
+using namespace torch::autograd;
+struct Scales : Function<Scales> {
+  static at::Tensor forward(AutogradContext*, const at::Tensor& x) { return x + x; }
+  static variable_list backward(AutogradContext*, const variable_list& g) {
     return {g[0].to(at::kDouble) * (1 + 0x1p-20)};
   }
 };

@@ -225,7 +225,10 @@ def test_gradients_of_gradients(dtype):
         assert first.dtype is leaves[of].dtype
         (second,) = torch.autograd.grad(first.sum(), leaves[with_respect_to])
         assert second.dtype is leaves[with_respect_to].dtype
-        expected = 2 * sum(v * v for v in X) if of == with_respect_to else 8 * sum(X) if with_respect_to else [8 * v for v in X]
+        if of == with_respect_to:
+            expected = 2 * sum(v * v for v in X)
+        else:
+            expected = 8 * sum(X) if with_respect_to else [8 * v for v in X]
         assert second.tolist() == expected
 
 

@@ -9,16 +9,21 @@ stepped  in float64, with the result of every kernel below autograd rounded to t
 
 A result `y` of ours passes where
 
-    encode(exact - slack) <= y <= encode(exact + slack)        as ordered codes, encode rounding once to the format; for a dtype that
-                                                               rounds stochastically down on the left and up on the right
+    encode(exact - slack) <= y <= encode(exact + slack)
+        as ordered codes, encode rounding once to the format; for a dtype that rounds
+        stochastically down on the left and up on the right
 
-    slack = 0                                                  for operators that are documented as correctly rounded
-          = 4 max|single - exact| + 2^-20 |exact|              for operators of one kernel: float32's own loss on these very values, since
-                                                               the order of a sum is free; 2^-20 is 16 units in the last place of float32
-          + 4 max|stepped - exact| + 4 gap(exact)              for operators of several kernels and for gradients: the loss by rounding
-                                                               between the kernels, since ours may cut an operator into other kernels, and
-                                                               4 steps between neighbouring numbers of the format
-          + 4 k smallest                                       the k kernels flush what is smaller than the smallest positive number
+    slack = 0
+            for operators that are documented as correctly rounded
+          = 4 max|single - exact| + 2^-20 |exact|
+            for operators of one kernel: float32's own loss on these very values, since the
+            order of a sum is free; 2^-20 is 16 units in the last place of float32
+          + 4 max|stepped - exact| + 4 gap(exact)
+            for operators of several kernels and for gradients: the loss by rounding between
+            the kernels, since ours may cut an operator into other kernels, and 4 steps
+            between neighbouring numbers of the format
+          + 4 k smallest
+            the k kernels flush what is smaller than the smallest positive number
 
 The maxima run over the elements of one result, so that an element that happens to have lost nothing does not get a bound of nothing.
 NaN must stand where `exact` rounds to NaN. Where `single` or `stepped` leaves the range that `exact` keeps to, or keeps to the one that

@@ -79,8 +79,9 @@ def base_dtype(op: OpInfo) -> torch.dtype:
     for base in BASES:
         if op.supports_dtype(base, here()):
             return base
-    kinds = "integers only" if any(not d.is_complex for d in op.dtypes) else "complex only" if op.dtypes else "no kernel"
-    raise NotApplicable(kinds)
+    if not op.dtypes:
+        raise NotApplicable("no kernel")
+    raise NotApplicable("complex only" if all(d.is_complex for d in op.dtypes) else "integers only")
 
 
 def flat(t: torch.Tensor) -> torch.Tensor:

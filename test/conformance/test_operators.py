@@ -52,7 +52,7 @@ def check(dtype: str, kind: str, name: str, most: int | None):
 
 
 def identity(value) -> str | None:
-    return value if isinstance(value, str) else "" if value is None else f"{value}"
+    return "" if value is None else f"{value}"
 
 
 @pytest.mark.parametrize(("dtype", "kind", "name", "most"), chosen(), ids=identity)

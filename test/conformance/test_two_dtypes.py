@@ -150,7 +150,9 @@ def into(op, sample, narrow, other):
     """The dtypes of a call's out=, and whether it has the results' numbers; or the error."""
 
     def moved(t):
-        return t.detach().to(narrow) if is_floating(t) else narrow if t is torch.float32 else t
+        if is_floating(t):
+            return t.detach().to(narrow)
+        return narrow if t is torch.float32 else t
 
     x, args, kwargs = tree_map(moved, (sample.input, sample.args, sample.kwargs))
     try:

@@ -135,7 +135,7 @@ def test_a_model_of_a_format_on_stock_inputs_is_passed_too(compiled, asked):
     assert not asked
 
 
-# --- functions that are given stock tensors, and name a format in their body: found while the graph is made ---
+# --- functions of stock tensors that name a format in their body: found while tracing ---
 
 
 def makes_inside(x):

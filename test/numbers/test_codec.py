@@ -92,7 +92,8 @@ def some_values(spec):
 def vectors_of(spec, mode):
     """Float64 inputs and their codes."""
     if spec in WIDE:
-        return wide_vectors(spec, 200 if spec in IN_EVERY_MODE else 10000 if spec.bits == 32 else 1000, mode)
+        count = 10000 if spec.bits == 32 else 1000
+        return wide_vectors(spec, 200 if spec in IN_EVERY_MODE else count, mode)
     t = oracle.table(spec)
     x = thinned(t.all_inputs(), 300_000 if mode == MODES[0] else 100_000)
     return x, t.encode(x, mode)

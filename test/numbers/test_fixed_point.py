@@ -232,7 +232,7 @@ def check_properties(spec, dtype):
     assert (fmt.kind, fmt.int_bits, fmt.frac_bits, fmt.bits) == (_C.Kind.fixed, spec.int_bits, spec.frac_bits, spec.bits)
     assert (fmt.exp_bits, fmt.man_bits, fmt.es) == (spec.int_bits, spec.frac_bits, 0)
     assert (fmt.symmetric, fmt.overflow) == (spec.symmetric, getattr(_C.Overflow, spec.overflow))
-    assert dtype.itemsize == (1 if spec.bits <= 8 else 2 if spec.bits <= 16 else 4)
+    assert dtype.itemsize == next(size for size in (1, 2, 4) if spec.bits <= 8 * size)
 
 
 # ---- as dtypes ----

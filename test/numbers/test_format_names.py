@@ -35,13 +35,22 @@ SCRIPT = """
 import json, pickle, sys
 import torch, torch_dtypes
 from torch_dtypes import _C
+
 task = json.load(sys.stdin)
 for name, make, arguments, options in task.get("made", []):
     dtype = torch_dtypes.dtype(name)
     again = getattr(torch_dtypes, make)(*arguments, **options)
     mode = options["rounding"]
-    found = (_C.name_of(dtype), str(dtype), torch_dtypes.format_of(dtype).rounding.name, again is dtype, getattr(torch, name) is dtype,
-             torch_dtypes.dtype(name) is dtype, pickle.loads(pickle.dumps(dtype)) is dtype, torch_dtypes.with_rounding(dtype, mode) is dtype)
+    found = (
+        _C.name_of(dtype),
+        str(dtype),
+        torch_dtypes.format_of(dtype).rounding.name,
+        again is dtype,
+        getattr(torch, name) is dtype,
+        torch_dtypes.dtype(name) is dtype,
+        pickle.loads(pickle.dumps(dtype)) is dtype,
+        torch_dtypes.with_rounding(dtype, mode) is dtype,
+    )
     if found != (name, "torch." + name, mode, True, True, True, True, True):
         print(name, found)
 for alias, name in task.get("aliases", []):

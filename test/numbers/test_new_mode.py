@@ -42,11 +42,14 @@ int main() {
   DEFAULT::fill_codec(k);
   DEFAULT::fill_round(k);
   long seen = 0;
-  for (Format f : {float_format(4, 3), float_format(5, 5), fixed_format(4, 3, true), posit_format(8, 0)}) {
+  const Format floats[] = {float_format(4, 3), float_format(5, 5)};
+  for (Format f : {floats[0], floats[1], fixed_format(4, 3, true), posit_format(8, 0)}) {
     f.rounding = Rounding::NearestDown;
     for (uint64_t code = 0; code < f.max_code(); ++code) {
-      const double a = to_double(decode(f, code)), b = to_double(decode(f, code + 1)), middle = (a + b) / 2;
-      if (f.is_posit() && a < 0.5) continue; // in posits the middle is that of the values where no exponent bits are cut off
+      const double a = to_double(decode(f, code)), b = to_double(decode(f, code + 1));
+      const double middle = (a + b) / 2;
+      // In posits the middle is that of the values where no exponent bits are cut off.
+      if (f.is_posit() && a < 0.5) continue;
       if (f.is_posit() && b > 2) break;
       ++seen;
       see(f, middle, a);

@@ -196,7 +196,11 @@ def test_with_other_vector_units(capability):
 
 FLUSHED = """
 import torch, torch_dtypes as td
-T, x = td.table_format([0.0] + [2.0 ** (-149 + 2 * k) for k in range(31)]), torch.tensor([2.0**-126, 2.0**-140])
+
+T, x = (
+    td.table_format([0.0] + [2.0 ** (-149 + 2 * k) for k in range(31)]),
+    torch.tensor([2.0**-126, 2.0**-140]),
+)
 y = torch.full((1 << 16,), 2.0**-129, dtype=torch.float64).to(torch.e8m4)
 torch.set_flush_denormal(True)
 x.to(T), y.relu()

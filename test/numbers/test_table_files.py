@@ -31,8 +31,9 @@ def test_a_fresh_process_loads_a_table(tmp_path):
     code = f"""
 import torch
 loaded = torch.load({str(tmp_path / "t.pt")!r}, weights_only=True)
-print(loaded["x"].dtype, loaded["x"].float().tolist(), loaded["layer"]["weight"].dtype, loaded["h"].dtype)
-print(torch.tensor([0.05]).to(loaded["x"].dtype).item())
+x, weight = loaded["x"], loaded["layer"]["weight"]
+print(x.dtype, x.float().tolist(), weight.dtype, loaded["h"].dtype)
+print(torch.tensor([0.05]).to(x.dtype).item())
 """
     done = new_process.run("-c", code, timeout=120)
     assert done.returncode == 0, done.stderr

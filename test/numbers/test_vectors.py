@@ -121,7 +121,8 @@ def test_hard_cases_are_there(tmp_path):
         least = spec.magnitude(1) if spec.posit else spec.magnitude(1 << spec.man_bits)
         for op in ("add", "mul", "fma", "cast"):
             arguments = ("--to", "e4m3" if spec.posit else "posit8es1") if op == "cast" else ()
-            target = (binary(4, 3) if spec.posit else posit(8, 1)) if op == "cast" else spec
+            other = binary(4, 3) if spec.posit else posit(8, 1)
+            target = other if op == "cast" else spec
             _, _, rows = read(made(tmp_path / "file", name_of(spec), "--op", op, "--count", 4000, *arguments))
             values = [(exact(op, spec, [spec.decode(c) for c in codes])[0], [spec.decode(c) for c in codes]) for *codes, _, _ in rows]
             numbers = [(v, x) for v, x in values if isinstance(v, Fraction)]
@@ -145,7 +146,10 @@ def test_both_ways_of_exact_arithmetic_agree():
             columns = next(Job(name, op, count=3000).batches())[:-2]
             values = [_C.decode_exact(torch_dtypes.format_of(name), c) for c in columns]
             usable = torch.stack([v.isfinite() for v in values]).all(0)
-            usable &= (values[0] > 0) if op == "sqrt" else (values[0] * values[1] != 0) if op == "div" else True
+            if op == "sqrt":
+                usable &= values[0] > 0
+            elif op == "div":
+                usable &= values[0] * values[1] != 0
             values = [v[usable] for v in values]
             found, right = exact.by_tensors(op, values), exact.by_rationals(op, values)
             if op in ("div", "sqrt"):  # to fewer bits than 53, odd in the last: they round alike in every mode

@@ -1,4 +1,4 @@
-"""+ - * / sqrt and fused multiply-add are correctly rounded: against exact integers, which share no code with the implementation.
+"""Addition to division, sqrt and fused multiply-add are correctly rounded: against exact integers, which share no code with the implementation.
 
 A result is right when the exact value lies between the two boundaries around the returned code (oracle.py), and on one of them only if
 the code is even. Values and boundaries are integers in units of 2^-scale, quotients are compared cross-multiplied, roots squared.

@@ -159,7 +159,8 @@ def test_codes_by_magic_numbers(library, name):
     expected = codes_of(x.to(dtype)).long() & ((1 << 8 * dtype.itemsize) - 1)
     assert torch.equal(found[known], expected[known])
     within = (x.abs() <= values.max().float() / 4) & (x.abs() >= 4 / values.max().float()) | (x == 0)
-    assert known[within].float().mean() > (0.9 if fmt.bits > 8 else 0.5 if fmt.bits > 2 else 0)
+    least = 0.5 if fmt.bits > 2 else 0
+    assert known[within].float().mean() > (0.9 if fmt.bits > 8 else least)
 
 
 @pytest.mark.parametrize(

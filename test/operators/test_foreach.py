@@ -35,8 +35,8 @@ def call(name, x, y, z):
     base, _, overload = name.partition(".")
     base = base.removeprefix("_foreach_").rstrip("_")
     three = base in ("addcmul", "addcdiv")
-    lists = [y, z] if three else [y] if overload == "List" or base in ("lerp", "copy", "mm") else []
-    if base == "lerp" and overload == "List":
+    lists = [y] if overload == "List" or base in ("lerp", "copy", "mm") else []
+    if three or (base == "lerp" and overload == "List"):
         lists = [y, z]
     numbers = {"Scalar": lambda i: 0.9, "ScalarList": lambda i: NUMBERS[i]}.get(overload)
     if three and overload == "Tensor":

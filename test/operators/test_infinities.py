@@ -127,19 +127,28 @@ def test_tensors_are_cast_by_the_standard():
 
 PROGRAM = """
 import warnings, torch, torch_dtypes
+
 with warnings.catch_warnings(record=True) as seen:
     warnings.simplefilter("always")
     x = torch.zeros(3, dtype=torch.q43).fill_(float("inf"))
     y = torch.zeros(3, dtype=torch.posit16es2)
-    assert not (y == float("inf")).any() and not (y > float("inf")).any() and y.clamp(min=float("-inf")).sum() == 0
+    assert (
+        not (y == float("inf")).any()
+        and not (y > float("inf")).any()
+        and y.clamp(min=float("-inf")).sum() == 0
+    )
     assert not seen
     y[0] = float("-inf")
     assert len(seen) == 1, seen
-    y.masked_fill(y == 0, float("inf")); torch.tensor([float("inf")], dtype=torch.posit8es0)
+    y.masked_fill(y == 0, float("inf"))
+    torch.tensor([float("inf")], dtype=torch.posit8es0)
     assert len(seen) == 1
     text = str(seen[0].message)
     assert issubclass(seen[0].category, UserWarning)
-    assert "torch.posit16es2 has no infinity: -inf put into a tensor" in text and "Casts of tensors make it NaN" in text, text
+    assert (
+        "torch.posit16es2 has no infinity: -inf put into a tensor" in text
+        and "Casts of tensors make it NaN" in text
+    ), text
 """
 
 

@@ -1,6 +1,6 @@
-"""+ - * / sqrt addcmul addcdiv lerp of formats with float64's exponents, or with more of its digits than arithmetic rounded to odd leaves: against
-rationals, in all of the range and in every mode.
-"""
+"""Arithmetic, sqrt, addcmul, addcdiv and lerp of formats with float64's exponents, or with more of
+its digits than arithmetic rounded to odd leaves: against rationals, in all of the range and in
+every mode."""
 
 import math
 import random

@@ -99,8 +99,19 @@ def test_dtypes_are_compared_unless_told_otherwise():
 def test_stock_dtypes_keep_their_tolerances():
     script = """
 import torch
-ours = {d: p for d, p in torch.testing._comparison._DTYPE_PRECISIONS.items() if torch_dtypes.is_format_dtype(d)} if SHOW else {}
-rest = [(str(d), p) for d, p in torch.testing._comparison._DTYPE_PRECISIONS.items() if d not in ours]
+
+ours = (
+    {
+        d: p
+        for d, p in torch.testing._comparison._DTYPE_PRECISIONS.items()
+        if torch_dtypes.is_format_dtype(d)
+    }
+    if SHOW
+    else {}
+)
+rest = [
+    (str(d), p) for d, p in torch.testing._comparison._DTYPE_PRECISIONS.items() if d not in ours
+]
 print(sorted(rest), [str(t) for t in torch.testing._creation._FLOATING_OR_COMPLEX_TYPES[:7]])
 """
     import os

@@ -224,6 +224,7 @@ JAX = """
 import _thread, contextlib, threading
 import jax, numpy as np, torch, torch_dtypes
 from torch_dtypes import chop
+
 x = jax.numpy.linspace(-3, 3, 12).reshape(3, 4)
 expected = chop(np.asarray(x), "q43")
 result = chop(x, "q43")
@@ -231,27 +232,46 @@ assert isinstance(result, jax.Array) and result.dtype == x.dtype
 np.testing.assert_array_equal(np.asarray(result), expected)
 np.testing.assert_array_equal(np.asarray(jax.jit(lambda a: chop(a, "q43"))(x)), expected)
 np.testing.assert_array_equal(np.asarray(jax.vmap(lambda a: chop(a, "q43"))(x)), expected)
-np.testing.assert_array_equal(np.asarray(jax.grad(lambda a: (chop(a, "q43") * 3).sum())(x)), np.full((3, 4), 3))
+np.testing.assert_array_equal(
+    np.asarray(jax.grad(lambda a: (chop(a, "q43") * 3).sum())(x)), np.full((3, 4), 3)
+)
 
-jitted, given, blocks = (jax.jit(f) for f in (lambda a: chop(a, "q43"), lambda a: chop(a, "q43", rounding="down"), lambda a: chop(a, "mxfp8_e4m3")))
+jitted, given, blocks = (
+    jax.jit(f)
+    for f in (
+        lambda a: chop(a, "q43"),
+        lambda a: chop(a, "q43", rounding="down"),
+        lambda a: chop(a, "mxfp8_e4m3"),
+    )
+)
 for mode in ("up", "toward_zero", None, "down"):  # traced in the first block
     with torch_dtypes.rounding(mode) if mode else contextlib.nullcontext():
-        np.testing.assert_array_equal(np.asarray(jitted(x)), chop(np.asarray(x), "q43", rounding=mode))
-        np.testing.assert_array_equal(np.asarray(given(x)), chop(np.asarray(x), "q43", rounding="down"))
-        np.testing.assert_array_equal(np.asarray(blocks(x)), chop(np.asarray(x), "mxfp8_e4m3", rounding=mode))
+        np.testing.assert_array_equal(
+            np.asarray(jitted(x)), chop(np.asarray(x), "q43", rounding=mode)
+        )
+        np.testing.assert_array_equal(
+            np.asarray(given(x)), chop(np.asarray(x), "q43", rounding="down")
+        )
+        np.testing.assert_array_equal(
+            np.asarray(blocks(x)), chop(np.asarray(x), "mxfp8_e4m3", rounding=mode)
+        )
+
 
 def elsewhere(call, shape, values, vmap_method):
     done, raised = threading.Event(), []
+
     def run():
         try:
             call(np.ones(shape.shape, shape.dtype))
         except RuntimeError as error:
             raised.append(str(error))
         done.set()
+
     _thread.start_new_thread(run, ())
     done.wait()
     errors.append(raised)
     return values
+
 
 errors, jax.pure_callback = [], elsewhere
 with torch_dtypes.rounding("up"):

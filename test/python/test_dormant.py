@@ -22,8 +22,14 @@ def run(program: str, *arguments: str, **environment: str) -> str:
 
 ASLEEP = """
 import sys, torch
+
+
 def check_asleep():
-    assert "torch_dtypes" not in sys.modules and not any("torch_dtypes/_C" in line for line in open("/proc/self/maps"))
+    assert "torch_dtypes" not in sys.modules and not any(
+        "torch_dtypes/_C" in line for line in open("/proc/self/maps")
+    )
+
+
 check_asleep()
 """
 
@@ -31,14 +37,27 @@ check_asleep()
 LOOK = """
 import json, sys, types, warnings
 import torch
+
 warnings.simplefilter("ignore")
+
 
 def look(value):
     if isinstance(value, types.FunctionType):
-        return [value.__module__, value.__qualname__, value.__code__.co_filename, value.__code__.co_firstlineno, len(value.__code__.co_code)]
+        return [
+            value.__module__,
+            value.__qualname__,
+            value.__code__.co_filename,
+            value.__code__.co_firstlineno,
+            len(value.__code__.co_code),
+        ]
     if isinstance(value, (list, dict, set, tuple)):
         return [type(value).__name__, len(value)]
-    return [type(value).__module__, type(value).__qualname__, value.__qualname__ if isinstance(value, type) else ""]
+    return [
+        type(value).__module__,
+        type(value).__qualname__,
+        value.__qualname__ if isinstance(value, type) else "",
+    ]
+
 
 seen = {}
 for name, module in list(sys.modules.items()):
@@ -103,13 +122,21 @@ def test_what_was_taken_before_it_woke_works():
         + """
 check_asleep()
 q = tensor([1.3, 200.0, 200.0], dtype=torch.q43)
-assert torch.equal(normalize(q, dim=0), torch.nn.functional.normalize(q, dim=0)) and normalize is torch.nn.functional.normalize
-assert normalize(q, dim=0).tolist() == [0.00390625, 0.6875, 0.6875] and zeros_like(q).dtype is torch.q43
+assert (
+    torch.equal(normalize(q, dim=0), torch.nn.functional.normalize(q, dim=0))
+    and normalize is torch.nn.functional.normalize
+)
+assert (
+    normalize(q, dim=0).tolist() == [0.00390625, 0.6875, 0.6875]
+    and zeros_like(q).dtype is torch.q43
+)
 assert get_total_norm([q]).dtype is torch.float32 and get_total_norm([q]).isfinite()
 logits = torch.zeros(128, 10, dtype=torch.q43)
 assert cross_entropy(logits, torch.zeros(128, dtype=torch.long), label_smoothing=0.1).isfinite()
 assert cond(torch.tensor(True), lambda t: t * 2, lambda t: t, (q,)).dtype is torch.q43
-assert torch.equal(compiled(x), y)  # compiled anew, once, where an exchanged function was in the graph
+assert torch.equal(
+    compiled(x), y
+)  # compiled anew, once, where an exchanged function was in the graph
 with torch._dynamo.config.patch(error_on_recompile=True):
     assert kept(x).tolist() == [2.0, 2.5]
 assert torch.compile(lambda x: x / 2, backend="eager")(x.detach().to(torch.q43)).dtype is torch.q43
@@ -139,9 +166,15 @@ def test_pickles_and_workers_wake_it(files):
     assert run(ASLEEP + "import pickle\nprint(pickle.load(open(sys.argv[1], 'rb')))", str(files / "pickle")).count("posit16es2") == 1
     program = """
 import torch, torch.utils.data as data, multiprocessing
+
 if __name__ == "__main__":
     rows = data.TensorDataset(torch.ones(4, 2, dtype=torch.q43))
-    print([b[0].dtype for b in data.DataLoader(rows, 2, num_workers=1, multiprocessing_context="spawn")])
+    print(
+        [
+            b[0].dtype
+            for b in data.DataLoader(rows, 2, num_workers=1, multiprocessing_context="spawn")
+        ]
+    )
 """
     (files / "main.py").write_text(program)
     done = subprocess.run([sys.executable, files / "main.py"], capture_output=True, text=True, timeout=120)
@@ -167,8 +200,12 @@ def test_threads_and_forks_wake_it():
         ASLEEP
         + """
 import os, threading
+
 found = []
-threads = [threading.Thread(target=lambda: found.append(torch.tensor([1.3], dtype=torch.q43).tolist())) for _ in range(8)]
+threads = [
+    threading.Thread(target=lambda: found.append(torch.tensor([1.3], dtype=torch.q43).tolist()))
+    for _ in range(8)
+]
 child = os.fork()
 if child == 0:
     os._exit(0 if torch.ones(1, dtype=torch.posit16es2).tolist() == [1.0] else 1)

@@ -53,6 +53,7 @@ def test_codes_of_another_width_are_refused():
 
 FULL = """
 import io, pickle, torch, torch_dtypes
+
 t = torch_dtypes.dtype("posit12es1")
 raw, file = pickle.dumps(torch.ones(2, dtype=t)).replace(b"posit12es1", b"posit13es1"), io.BytesIO()
 held = []
@@ -62,11 +63,17 @@ for bits in range(2, 32):
             held.append(torch_dtypes.posit_format(bits, es))
         except ValueError:
             pass
-for load in (lambda: pickle.loads(raw), lambda: torch_dtypes._serialization.rebuild_dtype("posit13es1")):
+for load in (
+    lambda: pickle.loads(raw),
+    lambda: torch_dtypes._serialization.rebuild_dtype("posit13es1"),
+):
     try:
         load()
     except ValueError as error:
-        print("does not know" in str(error), "expected at most 64 number formats in one process" in str(error))
+        print(
+            "does not know" in str(error),
+            "expected at most 64 number formats in one process" in str(error),
+        )
 """
 
 
@@ -96,15 +103,19 @@ VERSION_1 = {
 }  # fmt: skip
 VERSION_1_CHECK = f"""
 import sys, torch
-for options in ({{}}, {{"weights_only": False}}, {{"mmap": True}}, {{"mmap": True, "map_location": "cpu"}}):
+mapped = {{"mmap": True}}
+for options in ({{}}, {{"weights_only": False}}, mapped, {{**mapped, "map_location": "cpu"}}):
     loaded = torch.load(sys.argv[1], **options)
     for key, (name, codes, values) in {VERSION_1!r}.items():
         t = loaded[key]
         bits = {{1: torch.uint8, 2: torch.int16, 8: torch.int64}}[t.dtype.itemsize]
-        assert str(t.dtype) == "torch." + name and t.tolist() == values and t.detach().view(bits).tolist() == codes, (key, t)
+        assert str(t.dtype) == "torch." + name and t.tolist() == values, (key, t)
+        assert t.detach().view(bits).tolist() == codes, (key, t)
     assert loaded["dtype"] is loaded["runtime"].dtype and loaded["runtime"].stride() == (1, 2)
-    assert isinstance(loaded["parameter"], torch.nn.Parameter) and loaded["parameter"].requires_grad and not loaded["base"].requires_grad
-    assert loaded["view"].untyped_storage().data_ptr() == loaded["base"].untyped_storage().data_ptr()
+    parameter, base = loaded["parameter"], loaded["base"]
+    assert isinstance(parameter, torch.nn.Parameter)
+    assert parameter.requires_grad and not base.requires_grad
+    assert loaded["view"].untyped_storage().data_ptr() == base.untyped_storage().data_ptr()
     assert torch.equal(loaded["stock"], torch.tensor([1.5]))
 print("read")
 """
@@ -150,19 +161,30 @@ def test_files_load_onto_the_meta_device(name, tmp_path):
 TRAINING = """
 import sys, torch, torch_dtypes
 from torch import nn
+
 folder, part = sys.argv[1:]
 torch.set_num_threads(1)
-for name, optimizer in (("posit16es2", "Adam"), ("e5m7_stochastic", "SGD"), ("posit12es1_up", "Adagrad")):
+for name, optimizer in (
+    ("posit16es2", "Adam"),
+    ("e5m7_stochastic", "SGD"),
+    ("posit12es1_up", "Adagrad"),
+):
     path, dtype = f"{folder}/{name}.pt", torch_dtypes.dtype(name)
     torch.manual_seed(1)
     data = torch.randn(6, 8, 4).to(dtype)
-    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Dropout(0.2), nn.Linear(6, 2)).to(dtype)
-    optim = getattr(torch.optim, optimizer)(model.parameters(), lr=0.05, **({"momentum": 0.9} if optimizer == "SGD" else {}))
+    model = nn.Sequential(
+        nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Dropout(0.2), nn.Linear(6, 2)
+    ).to(dtype)
+    optim = getattr(torch.optim, optimizer)(
+        model.parameters(), lr=0.05, **({"momentum": 0.9} if optimizer == "SGD" else {})
+    )
     schedule = torch.optim.lr_scheduler.ExponentialLR(optim, 0.9)
     first = 0
     if part == "on":
         state = torch.load(path)
-        model.load_state_dict(state["model"]); optim.load_state_dict(state["optim"]); schedule.load_state_dict(state["schedule"])
+        model.load_state_dict(state["model"])
+        optim.load_state_dict(state["optim"])
+        schedule.load_state_dict(state["schedule"])
         torch.set_rng_state(state["random"])
         first = 3
     for x in data[first : 3 if part == "begin" else 6]:
@@ -171,11 +193,26 @@ for name, optimizer in (("posit16es2", "Adam"), ("e5m7_stochastic", "SGD"), ("po
         optim.step()
         schedule.step()
     if part == "begin":
-        states = {"model": model.state_dict(), "optim": optim.state_dict(), "schedule": schedule.state_dict()}
+        states = {
+            "model": model.state_dict(),
+            "optim": optim.state_dict(),
+            "schedule": schedule.state_dict(),
+        }
         torch.save({**states, "random": torch.get_rng_state()}, path)
     else:
-        states = [*model.state_dict().values(), *(v for s in optim.state_dict()["state"].values() for v in s.values())]
-        print([torch_dtypes.codes(t).tolist() if torch_dtypes.is_format_dtype(t.dtype) else t.tolist() for t in states if t is not None])
+        states = [
+            *model.state_dict().values(),
+            *(v for s in optim.state_dict()["state"].values() for v in s.values()),
+        ]
+        print(
+            [
+                torch_dtypes.codes(t).tolist()
+                if torch_dtypes.is_format_dtype(t.dtype)
+                else t.tolist()
+                for t in states
+                if t is not None
+            ]
+        )
 """
 
 

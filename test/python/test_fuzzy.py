@@ -60,7 +60,7 @@ FUNCTIONS = {
     "mse": lambda x, y: F.mse_loss(x, y),
     "attention": lambda x, y: F.scaled_dot_product_attention(x[None], y[None], x[None]),
 }
-# + - * / of floats are a part of their neighbours at the number's own float32 value; these have several rounded steps
+# Sums, products and quotients of floats are a part of their neighbours at the number's own float32 value; these have several rounded steps
 STEPS = {"rsub", "transposed", "attention", "add_alpha", "addcmul", "lerp", "mse"}
 
 

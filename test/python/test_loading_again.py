@@ -26,8 +26,13 @@ import torch
 
 x = torch.ones(2)
 
+
 def check_stock():
-    assert x.dtype is torch.float32 and torch.zeros(2).dtype is torch.float32 and x.to(torch.float64).sum() == 2
+    assert (
+        x.dtype is torch.float32
+        and torch.zeros(2).dtype is torch.float32
+        and x.to(torch.float64).sum() == 2
+    )
     file = io.BytesIO()
     torch.save(x, file)
     file.seek(0)
@@ -41,25 +46,33 @@ import torch_dtypes
 
 first, own = torch_dtypes, torch.ones(2, dtype=torch.q43)
 
+
 def check():
     import torch_dtypes
+
     assert torch_dtypes is first and sys.modules["torch_dtypes.formats"] is first.formats
     check_stock()
-    assert own.dtype is torch.q43 is torch_dtypes.dtype("q43") and torch_dtypes.chop(1.3, "q43") == 1.25
+    assert (
+        own.dtype is torch.q43 is torch_dtypes.dtype("q43")
+        and torch_dtypes.chop(1.3, "q43") == 1.25
+    )
     assert pickle.loads(pickle.dumps(own)).dtype is torch.q43
     file = io.BytesIO()
     torch.save(own, file)
     file.seek(0)
     assert torch.load(file).dtype is torch.q43
 
+
 def forget(which):
     for name in [name for name in sys.modules if which(name)]:
         del sys.modules[name]
+
 
 assert importlib.reload(torch_dtypes) is first
 check()
 forget(lambda name: name.startswith("torch_dtypes"))
 from torch_dtypes import chop
+
 check()
 forget(lambda name: name == "torch_dtypes")
 check()
@@ -73,10 +86,15 @@ FAILING = """
 def refuse(*_):
     raise OSError("no safe globals today")
 
-add, torch.serialization.add_safe_globals = torch.serialization.add_safe_globals, refuse  # among the last things that are patched
+
+add, torch.serialization.add_safe_globals = (
+    torch.serialization.add_safe_globals,
+    refuse,
+)  # among the last things that are patched
 for expected in (OSError, ImportError, ImportError):
     try:
         import torch_dtypes
+
         print("loaded")
     except expected as error:
         print(type(error).__name__, error)

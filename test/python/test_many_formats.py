@@ -55,7 +55,10 @@ for name, y in casts:
 layer, x = torch.nn.Linear(4, 2), torch.ones(2, 4)
 for e in range(3, 10):
     for m in range(1, 11):
-        for rule in (dict(accumulate=dict(policy="format", product=f"e{e}m{m}", accumulator=f"e{e}m{m}")), f"e{e}m{m}"):
+        for rule in (
+            dict(accumulate=dict(policy="format", product=f"e{e}m{m}", accumulator=f"e{e}m{m}")),
+            f"e{e}m{m}",
+        ):
             torch_dtypes.quantize_(layer, {torch.nn.Linear: rule})
             layer(x).sum().backward()
 """,
@@ -109,15 +112,23 @@ try:
     for n in range(20, 33):
         held.append(torch_dtypes.posit_format(n, 3))
 except ValueError as error:
-    assert "at most 64 number formats in one process" in str(error) and "let some go" in str(error), error
+    assert "at most 64 number formats in one process" in str(error) and "let some go" in str(
+        error
+    ), error
 else:
     raise AssertionError("expected an error")
-assert [str(d) for d in held[:len(names)]] == names and all(torch.ones(1, dtype=d).dtype is d for d in held)
+assert [str(d) for d in held[: len(names)]] == names and all(
+    torch.ones(1, dtype=d).dtype is d for d in held
+)
 del held[:]
 assert torch.ones(1, dtype=torch_dtypes.posit_format(30, 3)).item() == 1
 torch_dtypes.set_accumulation(torch_dtypes.float_format(5, 9), "exact")  # keeps its number
 for n in range(2, 32):
-    torch_dtypes.posit_format(n, 0, underflow="zero"), torch_dtypes.posit_format(n, 1, underflow="zero"), torch_dtypes.posit_format(n, 2)
+    (
+        torch_dtypes.posit_format(n, 0, underflow="zero"),
+        torch_dtypes.posit_format(n, 1, underflow="zero"),
+        torch_dtypes.posit_format(n, 2),
+    )
 assert torch_dtypes.accumulation_of(torch_dtypes.float_format(5, 9)).policy == "exact"
 """)
     assert done.returncode == 0, done.stderr

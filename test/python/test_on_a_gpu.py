@@ -161,10 +161,13 @@ ALONE = """
 import torch, torch_dtypes
 from torch import nn
 
+
 def counts(device):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
-    torch_dtypes.quantize_(model, {nn.Linear: dict(weight="q43", activation="q43", error="q52", grad="posit8es1")})
+    torch_dtypes.quantize_(
+        model, {nn.Linear: dict(weight="q43", activation="q43", error="q52", grad="posit8es1")}
+    )
     cast = torch_dtypes.Cast("q43", backward="q52")
     model, x = model.to(device), torch.randn(8, 4).to(device)
     found = []
@@ -173,6 +176,7 @@ def counts(device):
             cast(model(x)).square().mean().backward()
         found.append({k: (v.elements, v.inexact, v.exponents) for k, v in stats.items()})
     return found
+
 
 a, b = counts("cuda"), counts("cpu")
 assert a == b, (a, b)

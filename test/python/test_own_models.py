@@ -16,8 +16,10 @@ MODULE = """
 import torch
 from torch import nn
 
+
 def tiny():
     return nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
+
 
 class Bare(nn.Module):
     def __init__(self):
@@ -27,54 +29,76 @@ class Bare(nn.Module):
     def forward(self, x):
         return x.flatten(1) @ self.weight
 
+
 def bare():
     return Bare()
+
 
 def other():
     return nn.Linear(4, 3)
 
+
 def three():
     return 3
+
 
 def fails():
     raise RuntimeError("no GPU here")
 
+
 number = 5
+
 
 def examples(n, seed):
     g = torch.Generator().manual_seed(seed)
     labels = torch.randint(0, 3, (n,), generator=g)
     return torch.randn(n, 2, 3, generator=g) + 2 * labels.reshape(-1, 1, 1), labels
 
+
 def data():
     return examples(60, 0), examples(30, 1)
 
+
 def loaders():
-    sets = [torch.utils.data.TensorDataset(*examples(60, 0)), torch.utils.data.TensorDataset(*examples(30, 1))]
+    sets = [
+        torch.utils.data.TensorDataset(*examples(60, 0)),
+        torch.utils.data.TensorDataset(*examples(30, 1)),
+    ]
     return torch.utils.data.DataLoader(sets[0], batch_size=7), sets[1]
+
 
 def one():
     return examples(10, 0)
 
+
 def no_labels():
     return torch.zeros(5, 6), torch.zeros(5, 6)
+
 
 def float_labels():
     return (torch.zeros(5, 6), torch.zeros(5)), (torch.zeros(5, 6), torch.zeros(5))
 
+
 def fewer_labels():
     return (torch.zeros(5, 6), torch.zeros(4, dtype=torch.long)), examples(10, 0)
 
+
 def nan_inputs():
     return (torch.full((5, 2, 3), float("nan")), torch.zeros(5, dtype=torch.long)), examples(10, 0)
+
 
 def maps():
     g = torch.Generator().manual_seed(0)
     x = torch.randn(8, 1, 4, 4, generator=g)
     return (x, (x[:, 0] > 0).long()), (x, (x[:, 0] > 0).long())
 
+
 def nothing():
-    return (torch.zeros(0, 4), torch.zeros(0, dtype=torch.long)), (torch.zeros(0, 4), torch.zeros(0, dtype=torch.long))
+    return (torch.zeros(0, 4), torch.zeros(0, dtype=torch.long)), (
+        torch.zeros(0, 4),
+        torch.zeros(0, dtype=torch.long),
+    )
+
 
 def segmenter():
     return nn.Conv2d(1, 2, 3, padding=1)

@@ -35,35 +35,54 @@ HARNESS = """<!DOCTYPE html><title>harness</title>
 %s<pre id="found"></pre><script>
 function contrast(one, other) {
   const luminance = text => {
-    const [r, g, b] = text.match(/[\\d.]+/g).slice(0, 3).map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    const linear = v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+    const [r, g, b] = text.match(/[\\d.]+/g).slice(0, 3).map(v => linear(v / 255));
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
   const [a, b] = [luminance(one), luminance(other)];
   return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
 }
 function look(frame) {
-  const view = frame.contentWindow, page = frame.contentDocument, ground = view.getComputedStyle(page.body).backgroundColor;
+  const view = frame.contentWindow, page = frame.contentDocument;
+  const style = element => view.getComputedStyle(element);
+  const ground = style(page.body).backgroundColor;
   const inside = element => {
     const b = element.getBoundingClientRect();
     return b.width > 20 && b.height > 5 && b.left >= 0 && b.right <= view.innerWidth + 0.5;
   };
   const all = selector => [...page.querySelectorAll(selector)];
   const blocks = all("svg, .wide, h1, p, dl");
-  const inks = all("main p, h1, h2, dd, dt, th, td, figcaption").map(e => view.getComputedStyle(e).color);
-  const strokes = all("figure:not(.light) svg path[style*=stroke]").map(e => view.getComputedStyle(e).stroke).filter(s => s.startsWith("rgb("));
+  const inks = all("main p, h1, h2, dd, dt, th, td, figcaption").map(e => style(e).color);
+  const lines = all("figure:not(.light) svg path[style*=stroke]").map(e => style(e).stroke);
+  const strokes = lines.filter(s => s.startsWith("rgb("));
   return {
-    page: frame.dataset.page, width: view.innerWidth, scrolls: page.documentElement.scrollWidth, title: page.title,
-    loaded: view.performance.getEntriesByType("resource").map(r => r.name), scripts: page.scripts.length,
-    svgs: all("svg").length, tables: all("table").length, blocks: blocks.length, inside: blocks.filter(inside).length,
-    empty: all("svg").filter(s => s.getBBox().width < 100).length, ground: ground, text: page.body.innerText.length,
-    ink: Math.min(...inks.map(i => contrast(i, ground))), line: strokes.length ? Math.max(...strokes.map(s => contrast(s, ground))) : null,
+    page: frame.dataset.page,
+    width: view.innerWidth,
+    scrolls: page.documentElement.scrollWidth,
+    title: page.title,
+    loaded: view.performance.getEntriesByType("resource").map(r => r.name),
+    scripts: page.scripts.length,
+    svgs: all("svg").length,
+    tables: all("table").length,
+    blocks: blocks.length,
+    inside: blocks.filter(inside).length,
+    empty: all("svg").filter(s => s.getBBox().width < 100).length,
+    ground: ground,
+    text: page.body.innerText.length,
+    ink: Math.min(...inks.map(i => contrast(i, ground))),
+    line: strokes.length ? Math.max(...strokes.map(s => contrast(s, ground))) : null,
   };
 }
-onload = () => { document.getElementById("found").textContent = JSON.stringify([...document.querySelectorAll("iframe")].map(look)); };
+onload = () => {
+  const found = [...document.querySelectorAll("iframe")].map(look);
+  document.getElementById("found").textContent = JSON.stringify(found);
+};
 </script>"""
 
-BAD = """<!DOCTYPE html><body style="background: #fff"><main><p style="color: #aaa; width: 1500px">Faint and wide.</p>
-<figure><svg width="20"><path d="M 0 0 L 9 9" style="stroke: #eee"/></svg></figure><img src="http://elsewhere.invalid/x.png"><script>console.error("no")</script>"""
+BAD = """<!DOCTYPE html><body style="background: #fff"><main>
+<p style="color: #aaa; width: 1500px">Faint and wide.</p>
+<figure><svg width="20"><path d="M 0 0 L 9 9" style="stroke: #eee"/></svg></figure>
+<img src="http://elsewhere.invalid/x.png"><script>console.error("no")</script>"""
 
 
 def heat_map():

@@ -169,7 +169,9 @@ class Crashing(nn.Linear):
         super().__init__(4, 3)
 
     def forward(self, x):
-        if self.training and self.weight.dtype is torch.q52 and len(x) > 2:  # not in the trial of two images
+        if (
+            self.training and self.weight.dtype is torch.q52 and len(x) > 2
+        ):  # not in the trial of two images
             os.kill(os.getpid(), signal.SIGSEGV)
         return super().forward(x)
 

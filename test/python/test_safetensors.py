@@ -218,12 +218,13 @@ def test_whichever_is_imported_first(first, tmp_path):
 {first}
 import sys, torch
 if sys.argv[2] == "import torch":
-    assert "safetensors" not in sys.modules and "torch_dtypes.integrations.safetensors" not in sys.modules
+    assert not {{"safetensors", "torch_dtypes.integrations.safetensors"}} & set(sys.modules)
 from safetensors.torch import load_file, save_file
 save_file({{"t": torch.ones(2, dtype=torch.posit16es2)}}, sys.argv[1])
 print(load_file(sys.argv[1])["t"].tolist())
 import safetensors.torch
-assert type(safetensors.torch.__spec__).__name__ == "ModuleSpec" and save_file is safetensors.torch.save_file
+assert type(safetensors.torch.__spec__).__name__ == "ModuleSpec"
+assert save_file is safetensors.torch.save_file
 """
     assert fresh(code, tmp_path / "t.safetensors", first) == "[1.0, 1.0]"
 
@@ -290,8 +291,10 @@ def test_a_safetensors_file_of_version_1_loads_for_ever():
     code = f"""
 import torch, torch_dtypes
 made = torch_dtypes.load_safetensors({str(VERSION_1)!r})
-assert made["base"].dtype is torch.posit16es2 and made["base"].tolist() == {VALUES!r} and made["tied"] is made["base"]
-assert str(made["runtime"].dtype) == "torch.posit12es1_up" and torch_dtypes.codes(made["runtime"]).tolist() == [[333, 1024], [3764, 1938]]
+base, runtime = made["base"], made["runtime"]
+assert base.dtype is torch.posit16es2 and base.tolist() == {VALUES!r} and made["tied"] is base
+assert str(runtime.dtype) == "torch.posit12es1_up"
+assert torch_dtypes.codes(runtime).tolist() == [[333, 1024], [3764, 1938]]
 assert torch.equal(made["stock"], torch.tensor([1.5]))
 print("read")
 """

@@ -96,8 +96,16 @@ SMALL = ("--train-samples", "64", "--test-samples", "40", "--threads", "1")
 MODULE = """
 from torch import nn
 
+
 def tiny():
-    return nn.Sequential(nn.Conv2d(1, 4, 5, stride=4), nn.ReLU(), nn.Flatten(), nn.Linear(196, 20), nn.ReLU(), nn.Linear(20, 10))
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 5, stride=4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(196, 20),
+        nn.ReLU(),
+        nn.Linear(20, 10),
+    )
 """
 
 

@@ -176,7 +176,8 @@ for options in ({{"weights_only": True}}, {{"weights_only": False}}, {{"mmap": T
     for name in NAMES:
         check(loaded[name], name)
     check(loaded["parameter"], "posit12es1")
-    assert loaded["dtype"] is loaded["posit12es1"].dtype and isinstance(loaded["parameter"], torch.nn.Parameter)
+    assert loaded["dtype"] is loaded["posit12es1"].dtype
+    assert isinstance(loaded["parameter"], torch.nn.Parameter)
 listed = pickle.load(open(sys.argv[2], "rb"))
 for name, t, dtype in zip(NAMES, listed, listed[len(NAMES):]):
     check(t, name)

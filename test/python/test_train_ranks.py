@@ -274,9 +274,9 @@ inside() { nsenter --net=/proc/$other/ns/net "$@"; }
 inside ip link set lo up; inside ip addr add 10.83.0.2/24 dev cable1; inside ip link set cable1 up
 [ $# = 0 ] && exit
 common="--nnodes 2 --nproc-per-node 1 --master-addr 10.83.0.1 --master-port 29511"
-python=$1; shift
-inside env GLOO_SOCKET_IFNAME=cable1 $python -m torch.distributed.run $common --node-rank 1 -m torch_dtypes "$@" & second=$!
-GLOO_SOCKET_IFNAME=cable0 $python -m torch.distributed.run $common --node-rank 0 -m torch_dtypes "$@"
+run="$1 -m torch.distributed.run $common"; shift
+inside env GLOO_SOCKET_IFNAME=cable1 $run --node-rank 1 -m torch_dtypes "$@" & second=$!
+GLOO_SOCKET_IFNAME=cable0 $run --node-rank 0 -m torch_dtypes "$@"
 wait $second
 """
 

@@ -260,7 +260,8 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   const Place place = place_of(pointer);
   *attributes = {};
   attributes->device = place.device;
-  attributes->type = place.device >= 0 ? cudaMemoryTypeDevice : place.pinned ? cudaMemoryTypeHost : cudaMemoryTypeUnregistered;
+  attributes->type = place.pinned ? cudaMemoryTypeHost : cudaMemoryTypeUnregistered;
+  if (place.device >= 0) attributes->type = cudaMemoryTypeDevice;
   if (place.device >= 0) attributes->devicePointer = const_cast<void*>(pointer);
   if (place.device < 0) attributes->hostPointer = const_cast<void*>(pointer);
   return cudaSuccess;

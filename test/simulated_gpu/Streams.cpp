@@ -345,9 +345,8 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
   const std::lock_guard lock(mutex());
   const auto stream = stream_of(handle);
   if (!stream) return failed(cudaErrorInvalidResourceHandle);
-  *status = !stream->captured   ? cudaStreamCaptureStatusNone
-      : stream->captured->valid ? cudaStreamCaptureStatusActive
-                                : cudaStreamCaptureStatusInvalidated;
+  *status = cudaStreamCaptureStatusNone;
+  if (stream->captured) *status = stream->captured->valid ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusInvalidated;
   return cudaSuccess;
 }
 

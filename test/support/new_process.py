@@ -104,7 +104,9 @@ def _run(words, files, env, cwd):
     option = words[0] if words[0] in ("-c", "-m") else None
     program, *arguments = words[option is not None :]
     sys.argv = [option or program, *arguments]
-    first = os.path.dirname(os.path.abspath(program)) if option is None else "" if option == "-c" else cwd
+    first = "" if option == "-c" else cwd
+    if option is None:
+        first = os.path.dirname(os.path.abspath(program))
     found = [path for path in sys.path if path and not Path(path).is_relative_to(TEST)]
     sys.path[:] = [first, *filter(None, env.get("PYTHONPATH", "").split(os.pathsep)), *found]
     main = sys.modules["__main__"] = types.ModuleType("__main__")

@@ -138,9 +138,12 @@ class Spec:
             return math.nan
         if k > self.largest:
             infinite = self.specials in ("ieee", "p3109") and k == self.largest + 1
-            return (-math.inf if negative else math.inf) if infinite else math.nan
+            infinity = -math.inf if negative else math.inf
+            return infinity if infinite else math.nan
         value = self.magnitude(k)
-        return (-0.0 if value == 0 else -value) if negative else value
+        if not negative:
+            return value
+        return -0.0 if value == 0 else -value
 
     def signed(self, k: int, negative: bool) -> int:
         if self.posit:
@@ -154,7 +157,9 @@ class Spec:
         negative = math.copysign(1, x) < 0
         if self.posit:
             saturates = math.isinf(x) and self.infinity == "saturate"
-            return 0 if x == 0 else self.signed(self.largest, negative) if saturates else self.nan_code
+            if x == 0:
+                return 0
+            return self.signed(self.largest, negative) if saturates else self.nan_code
         if math.isnan(x):
             return self.signed(self.largest if self.nan_code is None else self.nan_code, negative)
         return self.signed(0 if x == 0 else self.overflow_code, negative)

@@ -39,7 +39,9 @@ class Fixed:
 
     @property
     def lowest(self) -> int:
-        return (-self.highest if self.symmetric else -self.highest - 1) if self.signed_codes else 0
+        if not self.signed_codes:
+            return 0
+        return -self.highest if self.symmetric else -self.highest - 1
 
     def integer(self, code: int) -> int:
         """The value of a code in units of 2^-frac_bits."""

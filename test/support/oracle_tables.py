@@ -90,7 +90,10 @@ class TableOracle:
         lower_code, upper_code = self.code(at, negative) if lower else min(self.codes[at].values()), None
         upper_code = self.code(at + 1, negative) if upper else min(self.codes[at + 1].values())
         beside_zero = 0 in (lower, upper)
-        lower_is_odd = lower_code % 2 == 1 if lower_code % 2 != upper_code % 2 else lower != 0 if beside_zero else at % 2 == 1
+        if lower_code % 2 != upper_code % 2:
+            lower_is_odd = lower_code % 2 == 1
+        else:
+            lower_is_odd = lower != 0 if beside_zero else at % 2 == 1
         out = self._goes_out(x, self.ordered[inner], self.ordered[outer], self.boundaries[at], lower_is_odd == inner_is_lower, mode, word, few)
         return final(outer if out else inner)
 

@@ -48,7 +48,9 @@ def exact(op, spec, x):
         if product != 0 and not math.isinf(product):
             product = Fraction(x[0]) * Fraction(x[1])
         return (product, False, False) if op == "mul" else (*add(product, x[2]), False)
-    return (*add(x[0], x[1] if op == "add" else -x[1] if x[1] != 0 or isinstance(x[1], float) else -0.0), False)
+    if op == "add":
+        return (*add(x[0], x[1]), False)
+    return (*add(x[0], -x[1] if x[1] != 0 or isinstance(x[1], float) else -0.0), False)
 
 
 def add(a, b):

@@ -98,7 +98,8 @@ def assert_products(policy, a, b, name, note="", **options):
     spec = FORMATS[name]
     with accumulate(policy, **options):
         found = a @ b
-    options = {"mode" if k == "rounding" else "total" if k == "accumulator" else k: v for k, v in options.items()}
+    renamed = {"rounding": "mode", "accumulator": "total"}
+    options = {renamed.get(k, k): v for k, v in options.items()}
     options = {k: BUILTIN[v] if k in ("product", "total") else v for k, v in options.items()}
     codes = exact_codes(lines(a, b, spec), spec) if policy == "exact" else step_codes(lines(a, b, spec), spec, **options)
     assert_codes(found, codes, spec, f"{name} {policy} {tuple(a.shape)} {options} {note}")

@@ -24,22 +24,32 @@ SPOILED = """
 import argparse, os, time, torch, fuzz, fuzz_calls
 from fuzz_arguments import Arguments
 
+
 def bare(t):  # posit16es2's container
     return t.view(torch.int16).view(torch.bfloat16) if t.dtype is torch.posit16es2 else t
+
 
 def assertion(t):
     raise RuntimeError("x INTERNAL ASSERT FAILED, please report a bug to PyTorch")
 
+
 def only_ours(what):
     return lambda t: what() if t.dtype is torch.posit16es2 else t
+
 
 def add_one(t):
     return t + 1
 
+
 spoiled = {
-    "none": add_one, "abort": only_ours(os.abort), "stock abort": lambda t: os.abort(), "hang": only_ours(lambda: time.sleep(60)), "container": bare,
+    "none": add_one,
+    "abort": only_ours(os.abort),
+    "stock abort": lambda t: os.abort(),
+    "hang": only_ours(lambda: time.sleep(60)),
+    "container": bare,
     "assertion": only_ours(lambda: assertion(None)),
 }
+
 
 def draw(seed, number, dtypes, world=(), kind=None, operator=None):
     arguments = Arguments(__import__("random").Random(number), [torch.posit16es2], *world)
@@ -48,8 +58,11 @@ def draw(seed, number, dtypes, world=(), kind=None, operator=None):
     name = list(spoiled)[number]
     return fuzz_calls.Call(name, spoiled[name], (t,)), arguments
 
+
 fuzz_calls.draw = draw
-options = argparse.Namespace(seed=0, first=0, calls=len(spoiled), call=None, kind=None, operator=None, seconds=0)
+options = argparse.Namespace(
+    seed=0, first=0, calls=len(spoiled), call=None, kind=None, operator=None, seconds=0
+)
 fuzzer = fuzz.Fuzzer(options, [torch.posit16es2])
 fuzzer.limit = 3
 status = fuzzer.run()

@@ -115,7 +115,10 @@ def test_guard_without_build_info(monkeypatch):
 # A package built for another torch, as _C would see it: the module is there before the package asks for it.
 FOREIGN = """
 import sys, types
-sys.modules["torch_dtypes._build_info"] = types.SimpleNamespace(TORCH_VERSION="2.9.1+cu126", CXX11_ABI=1)
+
+sys.modules["torch_dtypes._build_info"] = types.SimpleNamespace(
+    TORCH_VERSION="2.9.1+cu126", CXX11_ABI=1
+)
 """
 
 
@@ -136,12 +139,16 @@ def test_import_torch_dtypes_raises_when_built_for_another_torch():
 # A torch with a function that the hooks do not know.
 CHANGED = """
 import torch
+
 torch.nn.functional._canonical_mask.__module__ = "elsewhere"
 try:
     import torch_dtypes
 except ImportError as error:
     print(error)
-print([name for name in ("posit16es2", "q43", "e5m5") if hasattr(torch, name)], torch.tensor([1.5]).tolist())
+print(
+    [name for name in ("posit16es2", "q43", "e5m5") if hasattr(torch, name)],
+    torch.tensor([1.5]).tolist(),
+)
 """
 
 

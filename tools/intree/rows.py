@@ -25,7 +25,7 @@ class Row:
 
     @property
     def code_type(self) -> str:
-        return f"uint{8 if self.bits <= 8 else 16 if self.bits <= 16 else 32}_t"
+        return f"uint{next(bits for bits in (8, 16, 32) if self.bits <= bits)}_t"
 
 
 def builtin_rows(root: Path) -> list[Row]:
@@ -47,7 +47,8 @@ def header(rows: list[Row]) -> str:
     types = ", ".join(f"c10::ScalarType::{row.enumerator}" for row in rows)
     names = ", ".join(f'"{row.name}"' for row in rows)
     digits = ", ".join(str(row.digits) for row in rows)
-    return f"""// Made by tools/intree from c10/formats/BuiltinFormats.h: the built-in formats as rows of PyTorch's lists of types.
+    return f"""// The built-in formats as rows of PyTorch's lists of types.
+// Made by tools/intree from c10/formats/BuiltinFormats.h.
 #pragma once
 #include <cstdint>
 

@@ -106,7 +106,9 @@ def _base_name(fmt: _C.Format) -> str:
         return f"takum{fmt.bits}_linear"
     if fmt.kind == _C.Kind.fixed:
         name = f"{'' if fmt.is_signed else 'u'}fixed{fmt.int_bits}_{fmt.frac_bits}".replace("-", "minus")
-        return name + ("_wrap" if fmt.overflow == _C.Overflow.wrap else "_symmetric" if fmt.symmetric else "")
+        if fmt.overflow == _C.Overflow.wrap:
+            return f"{name}_wrap"
+        return f"{name}_symmetric" if fmt.symmetric else name
     specials = {_C.Specials.ieee: "", _C.Specials.none: "finite"}.get(fmt.specials, fmt.specials.name)
     bias = None if fmt.bias == standard_bias(fmt) else fmt.bias
     saturates = fmt.overflow == _C.Overflow.saturate and fmt.specials != _C.Specials.none
@@ -223,6 +225,7 @@ def parse(name: str) -> tuple[str, tuple, dict] | None:
             most = "K - 1" if signed else "K"
             raise ValueError(f"expected binary<K>p<P> with K from 3 to 16 and P from 1 to {most}, but got {name!r}")
         exp_bits = width - precision + (not signed)
-        specials = "p3109" if extended else "fnuz" if signed else "fn"
+        finite = "fnuz" if signed else "fn"
+        specials = "p3109" if extended else finite
         return "float", (exp_bits, precision - 1), {"specials": specials, "signed": signed, "bias": 2 ** (exp_bits - 1)}
     return None

@@ -51,7 +51,10 @@ def written(policy: str) -> tuple[str, dict] | None:
         if name in INTEGERS and not _NUMBER.fullmatch(value):
             raise ValueError(f"expected {name} as an integer in {policy!r}, but got {item!r}")
         number = name in INTEGERS or (name in ("rounding", "align") and value.isdecimal())
-        said[name] = value == "True" if name in FLAGS else int(value) if number else value
+        if name in FLAGS:
+            said[name] = value == "True"
+        else:
+            said[name] = int(value) if number else value
     return kind, said
 
 

@@ -18,7 +18,9 @@ _STOCK = {
 
 def _specials(fmt: _C.Format) -> str:
     """Which codes are not finite numbers: "ieee", "fn", "none", "fnuz" or "p3109", and "fnuz" for posits and takums, whose NaR is alone too."""
-    return "fnuz" if fmt.is_tapered else "none" if fmt.kind in (_C.Kind.fixed, _C.Kind.table) else fmt.specials.name
+    if fmt.is_tapered:
+        return "fnuz"
+    return "none" if fmt.kind in (_C.Kind.fixed, _C.Kind.table) else fmt.specials.name
 
 
 def _holds(stock: torch.dtype, dtype: torch.dtype) -> bool:

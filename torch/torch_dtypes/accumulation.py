@@ -72,7 +72,8 @@ class Accumulation:
         formats = {name: _dtype_of_option(name, getattr(self, name)) for name in ("accumulator", "outer")}
         self._set(product=product, rounding=mode, **formats)
         self._set(product_limit=False)
-        self._set(order=None if order == "sequential" else f"lanes({lanes})" if order == "lanes" else order)
+        named = f"lanes({lanes})" if order == "lanes" else order
+        self._set(order=None if order == "sequential" else named)
 
     def __str__(self) -> str:
         """The policy as one text, which ``accumulate`` and the command line take: ``"chunked(32, accumulator=e5m7)"``."""
@@ -237,11 +238,13 @@ def accumulate(
         ...     print(ones.sum().item())
         4096.0
         >>> half = torch_dtypes.dtype("fp16")
-        >>> x, y = torch.tensor([[128, 2**-6, -128]]).to(half), torch.tensor([[128], [2**-6], [128]]).to(half)
+        >>> x = torch.tensor([[128, 2**-6, -128]]).to(half)
+        >>> y = torch.tensor([[128], [2**-6], [128]]).to(half)
         >>> with torch_dtypes.accumulate("exact"):
         ...     print((x @ y).item() == 2**-12)
         True
-        >>> with torch_dtypes.accumulate("nvidia-v100"):  # beside 2**14, what lies below 2**-9 is cut off
+        >>> # Beside 2**14, what lies below 2**-9 is cut off.
+        >>> with torch_dtypes.accumulate("nvidia-v100"):
         ...     print((x @ y).item())
         0.0
     """

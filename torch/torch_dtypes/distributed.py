@@ -63,7 +63,8 @@ class CompressionState:
 def compress_hook(state: CompressionState, bucket):  # stock compares annotations, which are texts here, with its classes
     """A communication hook that sends gradients in a number format, whatever the model's dtype::
 
-        ddp.register_comm_hook(torch_dtypes.distributed.CompressionState(torch.q43), torch_dtypes.distributed.compress_hook)
+        state = torch_dtypes.distributed.CompressionState(torch.q43)
+        ddp.register_comm_hook(state, torch_dtypes.distributed.compress_hook)
 
     With g_r the gradients of rank r in a bucket, e_r its residuals (0 at first) and s_r a power of two, each rank sends the codes of
     c_r = round(s_r (g_r + e_r)) and keeps e_r = g_r + e_r - c_r / s_r. All ranks get all codes, and with them the same result: the mean of

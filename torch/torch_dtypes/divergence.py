@@ -148,7 +148,8 @@ def explain_divergence(
 
         loss = criterion(model(images), labels)
         if not loss.isfinite():
-            print(torch_dtypes.explain_divergence(model, optimizer, lambda: criterion(model(images), labels)))
+            loss = lambda: criterion(model(images), labels)
+            print(torch_dtypes.explain_divergence(model, optimizer, loss))
 
     Call it before ``zero_grad()``, while the gradients of the step before are there. Parameters are looked at first: one that is not finite
     had its gradient so in the backward pass (the last such layer, where the pass begins), or else the optimizer's step made it. If all are
@@ -177,7 +178,8 @@ def explain_divergence(
 
     Example::
 
-        >>> model, x = nn.Sequential(nn.Linear(1, 1)).to(torch.q43), torch.full((1, 1), 200.0).to(torch.q43)
+        >>> model = nn.Sequential(nn.Linear(1, 1)).to(torch.q43)
+        >>> x = torch.full((1, 1), 200.0).to(torch.q43)
         >>> with torch.no_grad():
         ...     _ = model[0].weight.fill_(2.0)
         >>> found = torch_dtypes.explain_divergence(model, forward=lambda: model(x))

@@ -18,7 +18,8 @@ def codes(tensor: torch.Tensor) -> torch.Tensor:
     ``torch.distributed`` move codes; not every backend knows int16, so send their bytes::
 
         received = torch_dtypes.codes(torch.empty_like(x)).view(torch.uint8)
-        torch.distributed.broadcast(received, src=0)        # the sender: torch_dtypes.codes(x).view(torch.uint8)
+        # The sender: torch_dtypes.codes(x).view(torch.uint8)
+        torch.distributed.broadcast(received, src=0)
         y = torch_dtypes.from_codes(received.view(torch.int16), x.dtype)
 
     Args:

@@ -95,7 +95,8 @@ def save_safetensors(
 
     Example::
 
-        >>> torch_dtypes.save_safetensors({"w": torch.ones(2, dtype=torch.q43)}, "model.safetensors")
+        >>> tensors = {"w": torch.ones(2, dtype=torch.q43)}
+        >>> torch_dtypes.save_safetensors(tensors, "model.safetensors")
         >>> torch_dtypes.load_safetensors("model.safetensors")
         {'w': tensor([1., 1.], dtype=torch.q43)}
     """
@@ -171,7 +172,8 @@ def load_safetensors(filename: str | os.PathLike, device: str | int | torch.devi
 
     Example::
 
-        >>> torch_dtypes.save_safetensors({"w": torch.ones(2, dtype=torch.q43)}, "model.safetensors", codes=True)
+        >>> tensors = {"w": torch.ones(2, dtype=torch.q43)}
+        >>> torch_dtypes.save_safetensors(tensors, "model.safetensors", codes=True)
         >>> torch_dtypes.load_safetensors("model.safetensors")["w"].dtype
         torch.q43
     """

@@ -126,11 +126,9 @@ void expect_strided(std::optional<c10::Layout> layout) {
 }
 
 void expect_ordinary(const at::Tensor& self, ScalarType target) {
+  const char* other = self.is_mkldnn() ? "mkldnn" : "quantized";
   TORCH_CHECK_NOT_IMPLEMENTED(!self.is_quantized() && !self.is_nested() && !self.is_mkldnn(), "expected an ordinary tensor to convert to ",
-                              c10::formats::format_entry(target).name, ", but got a ",
-                              self.is_nested()       ? "nested"
-                                  : self.is_mkldnn() ? "mkldnn"
-                                                     : "quantized",
+                              c10::formats::format_entry(target).name, ", but got a ", self.is_nested() ? "nested" : other,
                               " one. Dequantize, unbind or make it dense first.");
   expect_strided(self.layout());
 }

@@ -140,13 +140,17 @@ int64_t other_odd_neighbours(int op, const double* a, const double* b, const dou
   const auto rounded = [op](int direction, double a, double b, double c) {
     volatile double x = a, y = b, z = c, result; // so that no compiler computes before the direction is set
     std::fesetround(direction);
-    result = op == 0 ? x + y : op == 1 ? x * y : std::fma(x, y, z);
+    if (op == 0) result = x + y;
+    else if (op == 1) result = x * y;
+    else result = std::fma(x, y, z);
     std::fesetround(FE_TONEAREST);
     return double(result);
   };
   int64_t count = 0;
   for (int64_t i = 0; i < n; ++i) {
-    const double expected = op == 0 ? add_odd(a[i], b[i]) : op == 1 ? multiply_odd(a[i], b[i]) : fma_odd(a[i], b[i], c[i]);
+    double expected = fma_odd(a[i], b[i], c[i]);
+    if (op == 0) expected = add_odd(a[i], b[i]);
+    if (op == 1) expected = multiply_odd(a[i], b[i]);
     const double found = odd_of(rounded(FE_DOWNWARD, a[i], b[i], c[i]), rounded(FE_UPWARD, a[i], b[i], c[i]));
     count += bits_as<uint64_t>(found) != bits_as<uint64_t>(expected) && !(found != found && expected != expected);
   }

@@ -18,7 +18,10 @@ CPP = """
 
 torch::Tensor ones() { return torch::ones({2}, at::kPosit16es2); }
 torch::Tensor like(torch::Tensor x) { return torch::full({2}, 1.5, x.options()); }
-bool is_one(torch::Tensor x) { return x.scalar_type() == at::kPosit16es2 && x.dtype() == caffe2::TypeMeta::Make<c10::posit16es2>(); }
+bool is_one(torch::Tensor x) {
+  const auto meta = caffe2::TypeMeta::Make<c10::posit16es2>();
+  return x.scalar_type() == at::kPosit16es2 && x.dtype() == meta;
+}
 
 // Reads and writes elements as a C++ type, of any of the formats.
 torch::Tensor twice(torch::Tensor x) {

@@ -63,7 +63,8 @@ Format table_of_definition(const std::string& name, int bits, py::handle values,
   d.low = end(low);
   d.minpos = minpos;
   d.negative_is_nan = negative_is_nan;
-  d.logarithm = logarithm == "binary" ? Logarithm::Binary : logarithm == "natural" ? Logarithm::Natural : Logarithm::None;
+  if (logarithm == "binary") d.logarithm = Logarithm::Binary;
+  else d.logarithm = logarithm == "natural" ? Logarithm::Natural : Logarithm::None;
   d.log_bits = log_bits;
   try {
     return make_table_format(d);

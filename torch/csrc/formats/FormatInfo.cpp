@@ -33,7 +33,8 @@ reprfunc stock_repr = nullptr;
 destructor stock_dealloc = nullptr;
 
 PyObject* finfo_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  PyObject* asked = PyTuple_GET_SIZE(args) == 1 ? PyTuple_GET_ITEM(args, 0) : kwargs ? PyDict_GetItemString(kwargs, "type") : nullptr;
+  PyObject* asked = kwargs ? PyDict_GetItemString(kwargs, "type") : nullptr;
+  if (PyTuple_GET_SIZE(args) == 1) asked = PyTuple_GET_ITEM(args, 0);
   const bool given = PyTuple_GET_SIZE(args) > 0 || (kwargs && PyDict_GET_SIZE(kwargs) > 0);
   const FormatEntry* entry = format_of_dtype(given ? asked : default_dtype_object());
   if (!entry) return stock_finfo_new(type, args, kwargs);

@@ -214,7 +214,7 @@ def _within(values: torch.Tensor, dtype: torch.dtype, who: str, args: tuple, kwa
     """Integers drawn from [low, high), the arguments before a size, held to where rounding leaves them in it."""
     ends = [x for x in args if not isinstance(x, (tuple, list))]
     high = kwargs["high"] if "high" in kwargs else ends.pop()
-    low = kwargs["low"] if "low" in kwargs else ends.pop() if ends else 0
+    low = kwargs["low"] if "low" in kwargs else (ends or [0]).pop()
     return values.clamp_(*_C.drawn_integers(dtype, int(low), int(high), who))
 
 

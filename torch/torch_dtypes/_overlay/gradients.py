@@ -29,12 +29,19 @@ class _Engine(threading.local):
 _engine = _Engine()
 
 
+def _gradient_dtype(t):
+    """The dtype that a gradient for `t` has; None for an edge, which nobody knows."""
+    if not isinstance(t, torch.Tensor):
+        return None
+    return t.grad_dtype if t.is_leaf else t.dtype
+
+
 def _captured(found, create_graph=False, inputs=(), *_):
     """What autograd.grad() found for its inputs, each in its input's dtype: the engine hands on what a C++ function returned in another one. (For
     the leaves of backward(), EngineGradients.cpp.)"""
     if not found:  # of backward()
         return found
-    asked = [(t.grad_dtype if t.is_leaf else t.dtype) if isinstance(t, torch.Tensor) else None for t in inputs]  # of an edge nobody knows
+    asked = [_gradient_dtype(t) for t in inputs]
     with torch.set_grad_enabled(create_graph):  # as the engine runs
         return tuple(map(_of_dtype, found, asked))
 

@@ -89,7 +89,11 @@ def result_type(stock, *args, **kwargs):
         return dtype or complex_dtype, 0
 
     def category(d):
-        return 3 if d.is_complex else 2 if d.is_floating_point else 0 if d is torch.bool else 1
+        if d.is_complex:
+            return 3
+        if d.is_floating_point:
+            return 2
+        return 0 if d is torch.bool else 1
 
     (a, rank_a), (b, rank_b) = map(describe, operands)
     if category(a) == category(b) and rank_a != rank_b:

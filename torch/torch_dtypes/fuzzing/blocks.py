@@ -277,7 +277,10 @@ def _names(model: nn.Module | None, modules: object) -> set[str]:
     known = dict(model.named_modules(remove_duplicate=False))
     found = set()
     for m in modules:
-        names = [name for name, module in known.items() if module is m] if isinstance(m, nn.Module) else [m] if m in known else []
+        if isinstance(m, nn.Module):
+            names = [name for name, module in known.items() if module is m]
+        else:
+            names = [m] if m in known else []
         if not names:
             near = difflib.get_close_matches(str(m), known, 3) if isinstance(m, str) else []
             hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "; names are those of model.named_modules()"

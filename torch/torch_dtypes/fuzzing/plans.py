@@ -42,14 +42,19 @@ _NATIVE_OVERLOADS = {"Tensor", "Scalar", "default", "out"}  # not those with a r
 
 # Beside what the table of operators says of moving and selecting values: copies, comparisons, results that are exact, or no numbers at all.
 _LEFT = set(
-    """_local_scalar_dense _to_copy clone copy detach lift lift_fresh fill zero where type_as to contiguous empty empty_like zeros_like ones_like
-    full_like new_empty new_empty_strided new_full new_ones new_zeros eq ne lt le gt ge equal isfinite isnan isinf isreal isneginf isposinf isclose
-    allclose isin signbit logical_and logical_or logical_xor logical_not floor ceil round trunc frac sign sgn nextafter frexp argmax argmin
-    argsort any all nonzero count_nonzero histc bucketize searchsorted slice_backward select_backward diagonal_backward resize
-    value_selecting_reduction_backward expand_copy narrow_copy _unsafe_masked_index heaviside real imag complex _conj_physical conj_physical
-    _amp_update_scale is_pinned pin_memory set_ resize_as unique_consecutive _unique _unique2 multinomial to_mkldnn sparse_mask
-    _sparse_mask_projection _coalesced sparse_resize sparse_resize_and_clear copy_sparse_to_sparse sparse_coo_tensor _sparse_coo_tensor_unsafe
-    _sparse_coo_tensor_with_dims _sparse_coo_tensor_with_dims_and_tensors sparse_compressed_tensor _sparse_compressed_tensor_unsafe
+    """_local_scalar_dense _to_copy clone copy detach lift lift_fresh fill zero where type_as to
+    contiguous empty empty_like zeros_like ones_like full_like new_empty new_empty_strided
+    new_full new_ones new_zeros eq ne lt le gt ge equal isfinite isnan isinf isreal isneginf
+    isposinf isclose allclose isin signbit logical_and logical_or logical_xor logical_not floor
+    ceil round trunc frac sign sgn nextafter frexp argmax argmin argsort any all nonzero
+    count_nonzero histc bucketize searchsorted slice_backward select_backward diagonal_backward
+    resize value_selecting_reduction_backward expand_copy narrow_copy _unsafe_masked_index
+    heaviside real imag complex _conj_physical conj_physical _amp_update_scale is_pinned
+    pin_memory set_ resize_as unique_consecutive _unique _unique2 multinomial to_mkldnn
+    sparse_mask _sparse_mask_projection _coalesced sparse_resize sparse_resize_and_clear
+    copy_sparse_to_sparse sparse_coo_tensor _sparse_coo_tensor_unsafe
+    _sparse_coo_tensor_with_dims _sparse_coo_tensor_with_dims_and_tensors
+    sparse_compressed_tensor _sparse_compressed_tensor_unsafe
     _sparse_compressed_tensor_with_dims""".split()
 )
 
@@ -98,7 +103,9 @@ def _way(op: torch._ops.OpOverload, name: str) -> Way:
 def _unless(op: torch._ops.OpOverload, name: str) -> str:
     if any(a.name == "accumulate" for a in op._schema.arguments):
         return "accumulate"
-    return "complex" if name in _LEFT_IF_REAL else "uncoalesced" if name in _LEFT_IF_COALESCED else ""
+    if name in _LEFT_IF_REAL:
+        return "complex"
+    return "uncoalesced" if name in _LEFT_IF_COALESCED else ""
 
 
 @functools.cache

@@ -85,7 +85,12 @@ class Scale:
             raise ValueError(f"expected grad_scale as a number, 'dynamic', a DynamicScale or None, but got {given!r}")
         self.rule = given if isinstance(given, DynamicScale) else None
         self.is_on = given is not None
-        self.factor = _float32(self.rule.init) if self.rule else 1.0 if given is None else _invertible("grad_scale", _number("grad_scale", given, 0))
+        if self.rule:
+            self.factor = _float32(self.rule.init)
+        elif given is None:
+            self.factor = 1.0
+        else:
+            self.factor = _invertible("grad_scale", _number("grad_scale", given, 0))
         self._good_steps = 0  # without overflow, in a row
 
     def update(self, overflowed: bool) -> None:

@@ -34,10 +34,15 @@ class LowPrecision(Optimizer):
     """An optimizer whose weights, gradients and states are kept in number formats, and whose step computes in float32::
 
         model.to(torch.q52)
-        optimizer = torch_dtypes.optim.LowPrecision(torch.optim.Adam(model.parameters()))                       # float32 masters
-        optimizer = torch_dtypes.optim.LowPrecision(torch.optim.SGD(model.parameters(), 0.1), master=None)      # stochastic updates
-        optimizer = torch_dtypes.optim.LowPrecision(                                                            # QPyTorch's recipe
-            torch.optim.SGD(model.parameters(), 0.1, momentum=0.9), weight="q52", grad="q52", state="e6m9", master="e6m9", grad_scale=1024)
+        # Masters in float32.
+        optimizer = torch_dtypes.optim.LowPrecision(torch.optim.Adam(model.parameters()))
+        # Stochastic updates.
+        inner = torch.optim.SGD(model.parameters(), 0.1)
+        optimizer = torch_dtypes.optim.LowPrecision(inner, master=None)
+        # QPyTorch's recipe.
+        inner = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        optimizer = torch_dtypes.optim.LowPrecision(
+            inner, weight="q52", grad="q52", state="e6m9", master="e6m9", grad_scale=1024)
 
     A step takes each parameter's gradient g, master w and states s, all decoded exactly, and computes (w, s) = update(w, round_grad(g) /
     grad_scale, s) as ``optimizer`` does on float32 tensors (float64 ones where a parameter, master or state has values that are not in float32).

@@ -325,7 +325,8 @@ def block_format(
 
     Example::
 
-        >>> torch_dtypes.block_format("e2m1finite", "e8m0", 4).quantize(torch.tensor([0.1, 5.0, -70.0, 33.0]))
+        >>> x = torch.tensor([0.1, 5.0, -70.0, 33.0])
+        >>> torch_dtypes.block_format("e2m1finite", "e8m0", 4).quantize(x)
         tensor([  0.,   8., -64.,  32.])
     """
     fmt = saturating(_C.Format(element) if isinstance(element, _C.Format) else format_of(element))

@@ -29,7 +29,8 @@ class Cast(nn.Module):
 
     ::
 
-        model = nn.Sequential(nn.Linear(784, 100), torch_dtypes.nn.Cast(forward="q43", backward="q52"), nn.ReLU(), nn.Linear(100, 10))
+        cast = torch_dtypes.nn.Cast(forward="q43", backward="q52")
+        model = nn.Sequential(nn.Linear(784, 100), cast, nn.ReLU(), nn.Linear(100, 10))
 
     What is NaN, infinite or out of range becomes what the format makes of it (``torch_dtypes.chop``). ``torch_dtypes.Cast`` is the same class.
 

@@ -40,7 +40,9 @@ def quantize_(
     ::
 
         torch_dtypes.quantize_(model, {
-            nn.Linear: dict(weight=torch.q43, activation=torch.q43, error=torch.q52, grad=torch.q52, accumulate="format"),
+            nn.Linear: dict(
+                weight=torch.q43, activation=torch.q43, error=torch.q52, grad=torch.q52,
+                accumulate="format"),
             nn.Conv2d: torch.posit16es2,
             "head.*": dict(weight="int8", activation="int8"),
         }, calibrate=loader)
@@ -88,7 +90,8 @@ def quantize_(
     Example::
 
         >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
-        >>> _ = torch_dtypes.quantize_(model, {nn.Linear: dict(weight="q43", activation="q43", error="q52")})
+        >>> rule = dict(weight="q43", activation="q43", error="q52")
+        >>> _ = torch_dtypes.quantize_(model, {nn.Linear: rule})
         >>> model(torch.ones(1, 4)).sum().backward()
         >>> model[0].weight.dtype, torch_dtypes.summary(model, show=False)["2"].weight
         (torch.float32, 'q43')

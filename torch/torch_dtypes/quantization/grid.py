@@ -44,7 +44,9 @@ def name_of(D: torch.dtype | str | _C.Format) -> str:
 def _constant_name(D: torch.dtype | str) -> str | None:
     """The name for a graph; None where there is none, for which eager code has the error."""
     try:
-        return _C.name_of(D) if isinstance(D, torch.dtype) else D if format_of(D) else None
+        if isinstance(D, torch.dtype):
+            return _C.name_of(D)
+        return D if format_of(D) else None
     except (TypeError, ValueError):
         return None
 

@@ -108,7 +108,7 @@ def _reach(target: IntegerFormat) -> int:
     return max(-target.lowest, target.largest) if target.symmetric else target.largest - target.lowest
 
 
-# ---- as an operator of stock tensors, which graphs take: torch.ops.torch_dtypes.integer_product ----
+# ---- for graphs, an operator of stock tensors: torch.ops.torch_dtypes.integer_product ----
 
 _SCHEMA = (
     "integer_product(Tensor x, Tensor weight, Tensor? bias, Tensor scale, Tensor weight_scale, str accumulator, int largest, "

@@ -136,7 +136,7 @@ class IntegerFormat(Target):
     def _mode(self, rounding: str | int | None) -> str | None:
         """The mode of this call; None where only the graph's run knows it."""
         if torch.compiler.is_dynamo_compiling():
-            return None if rounding is None else rounding if rounding in _STOCK else None
+            return rounding if rounding is not None and rounding in _STOCK else None
         return mode_said(rounding) or self.rounding
 
     def _zero_point(self, zero_point, x: torch.Tensor) -> int | torch.Tensor | None:

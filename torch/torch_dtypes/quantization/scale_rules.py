@@ -133,7 +133,10 @@ class Scaler:
 
     def __init__(self, rule: ScaleRule, target: Target, role: str, module: nn.Module) -> None:
         self.rule, self.target = rule, target
-        self.axis = None if rule.per == "tensor" else channel_axis(role, module) if rule.per == "channel" else rule.per
+        if rule.per == "channel":
+            self.axis = channel_axis(role, module)
+        else:
+            self.axis = None if rule.per == "tensor" else rule.per
         self.scale: torch.Tensor | None = None
         self.zero_point: torch.Tensor | None = None
         self.history: list[tuple[torch.Tensor, torch.Tensor]] = []  # lows and highs, the newest first
@@ -235,7 +238,10 @@ class Scaler:
 
     def _check_count(self, count: int) -> None:
         """What comes by has as many scales as what came before; a layer's inputs share them."""
-        before = self.samples[0].shape[0] if self.samples else self.history[0][0].numel() if self.history else count
+        if self.samples:
+            before = self.samples[0].shape[0]
+        else:
+            before = self.history[0][0].numel() if self.history else count
         _check_same([before, count], self.axis)
 
     def settle(self) -> bool:

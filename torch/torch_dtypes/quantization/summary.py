@@ -217,7 +217,10 @@ def _row(module: nn.Module, name: str) -> Row:
         runs = "natively"
     else:
         runs = "integers" if rule.arithmetic == "integer" else "casts"
-    sums = rule.accumulator or "" if rule.arithmetic == "integer" else _sums(rule.accumulate) if rule.accumulate is not None else ""
+    if rule.arithmetic == "integer":
+        sums = rule.accumulator or ""
+    else:
+        sums = "" if rule.accumulate is None else _sums(rule.accumulate)
     return Row(name, kind, **shown, sums=sums, runs=runs, rule=state.key)
 
 

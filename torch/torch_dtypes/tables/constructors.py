@@ -36,7 +36,7 @@ def tabled_float(fmt: _C.Format, signed: bool, subnormals: bool | str, specials:
         raise ValueError(f"expected exponents that float64 has (-1022 to 1023), but got exp_bits={exp_bits}, man_bits={man_bits}, bias={fmt.bias}")
     if made.largest < 2 or (subnormals is False and made.largest <= 1 << man_bits):
         raise ValueError(f"expected a format with two positive numbers, but got exp_bits={exp_bits}, man_bits={man_bits}, specials={specials!r}")
-    shown = "" if specials == "ieee" else "finite" if specials == "none" else specials
+    shown = {"ieee": "", "none": "finite"}.get(specials, specials)
     name = f"{'' if signed else 'u'}e{exp_bits}m{man_bits}{shown}"
     name += _names.bias_name(None if fmt.bias == _names.standard_bias(fmt) else fmt.bias)
     name += {True: "", False: "_flush", "normal": "_normal"}[subnormals]

@@ -78,7 +78,10 @@ class TabledFloat:
                 values[sign] = math.nan
         nan_code = self.largest if self.nan_code is None else self.nan_code
         beyond = {"ieee": infinite if self.has_infinity else self.nan_code, "saturate": None, "propagate": None}[self.overflow]
-        infinity = self.largest if self.overflow == "saturate" or self.specials == "none" else infinite if self.has_infinity else nan_code
+        if self.overflow == "saturate" or self.specials == "none":
+            infinity = self.largest
+        else:
+            infinity = infinite if self.has_infinity else nan_code
         following = self.magnitude(self.largest + 1)
 
         def end(sign: int, x: float) -> End:

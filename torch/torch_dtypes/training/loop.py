@@ -19,12 +19,19 @@ __all__ = ["OPTIMIZERS", "SCHEDULES", "Config", "Epoch", "Run", "Training", "bui
 
 OPTIMIZERS = ("adam", "sgd")
 
+
+def _step(t: float) -> float:
+    if t < 0.5:
+        return 1.0
+    return 0.1 if t < 0.75 else 0.01
+
+
 # The learning rate after a share t of all steps, as a factor.
 SCHEDULES = {
     "constant": lambda t: 1.0,
     "linear": lambda t: 1 - t,
     "cosine": lambda t: (1 + math.cos(math.pi * t)) / 2,
-    "step": lambda t: 1.0 if t < 0.5 else 0.1 if t < 0.75 else 0.01,
+    "step": _step,
 }
 
 _EVALUATION_BATCH = 256  # accuracy does not depend on it; memory does

@@ -421,5 +421,9 @@ def _place(summary, idle):
     if not summary.accuracy:
         return "diverges" if summary.diverged else "fails"
     gap = "" if summary.gap is None else f" ({summary.gap.mean:+.2f})"
-    note = ", did not learn" if summary in idle else f", some seeds {'diverge' if summary.diverged else 'fail'}" if summary.lost[0] else ""
+    note = ""
+    if summary in idle:
+        note = ", did not learn"
+    elif summary.lost[0]:
+        note = f", some seeds {'diverge' if summary.diverged else 'fail'}"
     return f"{summary.accuracy[-1].text(2)}{gap}{note}"

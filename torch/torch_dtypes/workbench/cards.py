@@ -162,7 +162,11 @@ def _card(name: str, fmt: _C.Format) -> Card:
         return _C.decode_exact(fmt, torch.tensor([code], device="cpu")).item()
 
     kind, most = fmt.kind.name, fmt.max_code
-    first = 0.0 if kind == "table" else decoded(1) if kind != "float" or fmt.subnormals == _C.Subnormals.gradual else decoded(1 << fmt.man_bits)
+    if kind == "table":
+        first = 0.0
+    else:
+        starts_at_one = kind != "float" or fmt.subnormals == _C.Subnormals.gradual
+        first = decoded(1 if starts_at_one else 1 << fmt.man_bits)
     above_one = chop(1 + 2.0**-52, _C.Format(fmt), rounding="up")
     has_one = chop(1.0, _C.Format(fmt), rounding="nearest_even") == 1 and 1 < above_one < math.inf
     if kind == "fixed":

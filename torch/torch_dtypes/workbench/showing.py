@@ -36,7 +36,9 @@ def _digits(x: float) -> str:
 
 
 def _specials(c: Card) -> str:
-    nan = "NaR" if c.format.is_tapered else "NaN" if c.nans == 1 else f"{c.nans:,} NaNs"
+    nan = "NaN" if c.nans == 1 else f"{c.nans:,} NaNs"
+    if c.format.is_tapered:
+        nan = "NaR"
     found = ["-0"] * (c.zeros == 2) + ["infinities"] * (c.infinities > 0) + [nan] * (c.nans > 0)
     return ", ".join(found) or "none"
 

@@ -313,11 +313,15 @@ def _percent(share: float) -> str:
     if not share > 0:
         return ""
     percent = 100 * share
-    return "<0.01%" if percent < 0.01 else f"{percent:.3g}%" if percent < 99.95 else f"{percent:.4g}%"
+    if percent < 0.01:
+        return "<0.01%"
+    return f"{percent:.3g}%" if percent < 99.95 else f"{percent:.4g}%"
 
 
 def _decibels(snr: float) -> str:
-    return "" if math.isnan(snr) else "exact" if snr == math.inf else f"{snr:.1f}"
+    if math.isnan(snr):
+        return ""
+    return "exact" if snr == math.inf else f"{snr:.1f}"
 
 
 def _fitting(rows: list[dict[str, str]], room: int) -> list[str]:

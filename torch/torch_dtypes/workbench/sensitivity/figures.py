@@ -44,7 +44,9 @@ def unit_of(top: float) -> float:
 def _short(x: float, unit: float, is_narrow: bool) -> str:
     if not math.isfinite(x):
         return "inf" if is_narrow else NOT_FINITE
-    text = f"{x / unit:+.{next((n for n, least in enumerate((9.95, 0.095, 0.0095)) if abs(x / unit) >= least), 3)}f}"
+    share = x / unit
+    digits = next((n for n, least in enumerate((9.95, 0.095, 0.0095)) if abs(share) >= least), 3)
+    text = f"{share:+.{digits}f}"
     return text if float(text) else "0"
 
 

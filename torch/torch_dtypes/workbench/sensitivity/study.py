@@ -154,7 +154,10 @@ class Study:
         if metric == "distance":
             exact = self._exact.output.double()
             norm, far = exact.norm().item(), (outcome.output.double() - exact).norm().item()
-            value = far / norm if norm else (0.0 if far == 0 else math.inf)
+            if norm:
+                value = far / norm
+            else:
+                value = 0.0 if far == 0 else math.inf
         else:
             value = outcome.metrics["loss"] if metric == "loss" else 100 - outcome.metrics["accuracy"]
         return value if math.isfinite(value) and math.isfinite(outcome.metrics["loss"]) else math.inf
@@ -239,7 +242,8 @@ def sensitivity(
 
     Example::
 
-        >>> model, data = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)), [(torch.randn(16, 4), torch.randint(2, (16,)))]
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+        >>> data = [(torch.randn(16, 4), torch.randint(2, (16,)))]
         >>> found = torch_dtypes.sensitivity(model, data, ["q43", "e5m7"])
         >>> found.choose(bits=8).formats
         {'0': 'q43', '2': 'q43'}

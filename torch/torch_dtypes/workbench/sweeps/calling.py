@@ -40,7 +40,9 @@ def sweep(
 ) -> Sweep:
     """Accuracy of a network by format, rounding mode, accumulation policy, recipe and seed: every combination is a cell, in a process of its own::
 
-        found = torch_dtypes.sweep(["q43", "q52", "bf16"], rounding=["nearest_even", "stochastic"], recipe="ptq", seed=range(3), out="sweep")
+        modes = ["nearest_even", "stochastic"]
+        found = torch_dtypes.sweep(
+            ["q43", "q52", "bf16"], rounding=modes, recipe="ptq", seed=range(3), out="sweep")
         found.heatmap().savefig("heatmap.pdf")
         print(found.to_markdown())
 
@@ -77,7 +79,8 @@ def sweep(
 
     Example::
 
-        >>> found = torch_dtypes.sweep(["q43", "posit8es1"], recipe="ptq", epochs=1, train_samples=200)
+        >>> formats = ["q43", "posit8es1"]
+        >>> found = torch_dtypes.sweep(formats, recipe="ptq", epochs=1, train_samples=200)
         >>> [row["format"] for row in found.rows()]
         ['q43', 'posit8es1']
     """

@@ -63,7 +63,9 @@ class Store:
         if not cell.is_after_training or self.trained(cell).exists():
             return None
         found = self.read(cell.base)
-        return f"its training in float32 has {'left no weights' if found is None or found['state'] != 'failed' else 'failed: ' + found['reason']}"
+        if found is None or found["state"] != "failed":
+            return "its training in float32 has left no weights"
+        return f"its training in float32 has failed: {found['reason']}"
 
     def is_ready(self, cell: Cell) -> bool:
         """Whether a training in float32 that others begin with is there, with its weights, or has failed for good."""

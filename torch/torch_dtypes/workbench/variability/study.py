@@ -225,7 +225,10 @@ class Study:
         if self.settings.metric == "distance":
             norm = exact.output.double().norm().item()
             far = (outcome.output.double() - exact.output.double()).norm().item()
-            result = far / norm if norm else (0.0 if far == 0 else math.inf)
+            if norm:
+                result = far / norm
+            else:
+                result = 0.0 if far == 0 else math.inf
         else:
             result = abs(outcome.metrics[self.settings.metric] - exact.metrics[self.settings.metric])
         return result if math.isfinite(result) else math.inf
@@ -294,7 +297,8 @@ def variability(
 
     Example::
 
-        >>> model, batches = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)), [(torch.randn(16, 4), torch.randint(2, (16,)))]
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+        >>> batches = [(torch.randn(16, 4), torch.randint(2, (16,)))]
         >>> found = torch_dtypes.variability(model, batches, repeats=4, where=False)
         >>> found.deterministic, [metric.name for metric in found.metrics]
         (True, ['loss', 'accuracy'])

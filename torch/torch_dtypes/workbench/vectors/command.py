@@ -63,7 +63,9 @@ def vectors(format, operation, mode, to, terms, accumulate, count, everything, s
         raise click.UsageError("expected --seed or --all, but got both: of all operands none is drawn")
     try:
         mode = None if mode is None else mode_written(mode)
-        job = Job(format, operation, mode, to, terms, accumulate, None if everything else 10_000 if count is None else count, seed)
+        if count is None:
+            count = 10_000
+        job = Job(format, operation, mode, to, terms, accumulate, None if everything else count, seed)
     except (TypeError, ValueError) as error:
         raise click.UsageError(str(error)) from error
     console = Console(stderr=True)

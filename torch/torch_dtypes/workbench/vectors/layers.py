@@ -46,7 +46,8 @@ def dump_vectors(module: torch.nn.Module, inputs: Any, folder: str | os.PathLike
 
         >>> import tempfile
         >>> layer = torch.nn.Linear(2, 1).to(torch.q43)
-        >>> made = torch_dtypes.dump_vectors(layer, torch.ones(1, 2, dtype=torch.q43), tempfile.mkdtemp())
+        >>> x = torch.ones(1, 2, dtype=torch.q43)
+        >>> made = torch_dtypes.dump_vectors(layer, x, tempfile.mkdtemp())
         >>> [(t["role"], t["file"], t["shape"]) for t in made["layers"][0]["tensors"]][:2]
         [('input0', '000_Linear.input0.hex', [1, 2]), ('weight', '000_Linear.weight.hex', [1, 2])]
     """
@@ -58,7 +59,9 @@ def dump_vectors(module: torch.nn.Module, inputs: Any, folder: str | os.PathLike
         raise TypeError(f"expected inputs as a tensor, a tuple of arguments or a dict of keyword arguments, but got {type(inputs).__name__}")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    positional = inputs if isinstance(inputs, tuple) else () if isinstance(inputs, dict) else (inputs,)
+    positional = () if isinstance(inputs, dict) else (inputs,)
+    if isinstance(inputs, tuple):
+        positional = inputs
     written = _Writer(folder, as_)
     layers = [(name, layer) for name, layer in module.named_modules() if not any(True for _ in layer.children())]
     hooks = [layer.register_forward_pre_hook(written.before, with_kwargs=True) for _, layer in layers]

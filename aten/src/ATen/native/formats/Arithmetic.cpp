@@ -225,7 +225,8 @@ Tensor ternary(const char* name, TernaryOp op, const Tensor& a, const Tensor& b,
   }
   if (format && !in_place) return elementwise(op, Operand::of(a), Operand::of(b), Operand::of(c), s, {*format, {}});
   const auto plain = [&](const Tensor& t) {
-    return format || !type.stock() ? (is_format_tensor(t) ? decoded(t) : t) : stock_operand(t, *type.stock());
+    if (!format && type.stock()) return stock_operand(t, *type.stock());
+    return is_format_tensor(t) ? decoded(t) : t;
   };
   return stock(plain);
 }

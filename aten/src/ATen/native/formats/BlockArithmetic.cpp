@@ -129,8 +129,10 @@ void ProgramBlocks<T>::run(char* const* at, int64_t n, int64_t first, c10::Array
     const RandomWords words{seeds.empty() ? 0 : seeds[step.place], static_cast<uint64_t>(first), 1};
     if (rounds_nothing(i.what)) {
       for (int64_t e = 0; e < n; ++e) {
-        const T larger = std::isnan(a[e]) || std::isnan(b[e]) ? std::numeric_limits<T>::quiet_NaN() : a[e] > b[e] ? a[e] : b[e];
-        result_[e] = i.what == Do::Negate ? -a[e] : i.what == Do::Copy ? a[e] : larger;
+        T larger = a[e] > b[e] ? a[e] : b[e];
+        if (std::isnan(a[e]) || std::isnan(b[e])) larger = std::numeric_limits<T>::quiet_NaN();
+        const T moved = i.what == Do::Negate ? -a[e] : a[e];
+        result_[e] = i.what == Do::Maximum ? larger : moved;
       }
       const Format rounding = std::exchange(format_, unrounded_); // no random bits
       seen_ = nullptr;

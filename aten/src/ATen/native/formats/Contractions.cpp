@@ -83,7 +83,10 @@ Labelled contracted(Labelled a, Labelled b, const std::set<int64_t>& needed) {
     }
   }
   Dims batch, left, right, summed;
-  for (const int64_t label : a.labels) (!has(b, label) ? left : needed.count(label) ? batch : summed).push_back(label);
+  for (const int64_t label : a.labels) {
+    Dims& shared = needed.count(label) ? batch : summed;
+    (has(b, label) ? shared : left).push_back(label);
+  }
   for (const int64_t label : b.labels) {
     if (!has(a, label)) right.push_back(label);
   }

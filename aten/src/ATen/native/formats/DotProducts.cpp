@@ -121,7 +121,8 @@ void expect_wrapping(const FormatEntry& left, const FormatEntry& right, const Fo
 
 Format format_of_terms(const DotProducts& dots, const FormatEntry& entry) {
   const bool one_format = !dots.any_numbers && (!dots.left || (dots.left == dots.right && (!dots.start.defined() || dots.left == &entry)));
-  return !one_format ? c10::formats::float_format(11, 52) : dots.left ? dots.left->format : entry.format;
+  if (!one_format) return c10::formats::float_format(11, 52);
+  return dots.left ? dots.left->format : entry.format;
 }
 
 c10::ScalarType dot_type(const FormatEntry& entry, const Accumulation& policy) {

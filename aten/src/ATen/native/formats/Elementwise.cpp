@@ -177,11 +177,11 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
     config.add_owned_const_input(ours ? bits_alias(o->tensor) : o->tensor);
   }
   TORCH_INTERNAL_ASSERT(any_tensor);
-  const Way way = binary32                ? Way::Binary32
-      : in_float                          ? Way::InFloat
-      : mixed                             ? Way::Mixed
-      : out_format.arithmetic_in_double() ? Way::InDouble
-                                          : Way::Wide;
+  Way way = Way::Wide;
+  if (binary32) way = Way::Binary32;
+  else if (in_float) way = Way::InFloat;
+  else if (mixed) way = Way::Mixed;
+  else if (out_format.arithmetic_in_double()) way = Way::InDouble;
   at::TensorIterator iterator = config.build();
   const auto result = [&] { return target.existing.defined() ? target.existing : format_alias(iterator.output(), target.entry); };
   if (device.is_meta()) return result();
@@ -203,7 +203,8 @@ at::Tensor run(const std::array<const Operand*, N>& operands, const Target& targ
     for (const Operand* o : operands) {
       if (o->tensor.defined() && is_format_tensor(o->tensor)) gpu.expect(entry_of(o->tensor).format);
     }
-    const auto computing = way == Way::InFloat ? cuda::Arithmetic::Float : way == Way::Mixed ? cuda::Arithmetic::Mixed : cuda::Arithmetic::Double;
+    const auto not_in_float = way == Way::Mixed ? cuda::Arithmetic::Mixed : cuda::Arithmetic::Double;
+    const auto computing = way == Way::InFloat ? cuda::Arithmetic::Float : not_in_float;
     expect_narrow(way != Way::Wide, target.entry);
     const cuda::Elementwise e = gpu_elementwise(iterator, operands, out_format, computing, seed);
     const at::Tensor exact = seen ? exact_results(gpu, op, e, device) : at::Tensor(); // first: results may come in operands' place
@@ -299,7 +300,9 @@ at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const O
   const bool product = op == TernaryOp::Fma || op == TernaryOp::Addcmul;
   const bool by_s = op == TernaryOp::Addcmul || op == TernaryOp::Addcdiv;
   const bool short_factors = a.tensor.defined() && b.tensor.defined(); // a number has more digits, which s == 1 leaves to the one fused operation
-  const Operand* scalar = op == TernaryOp::Fma ? &a : op == TernaryOp::Lerp ? &c : nullptr;
+  const Operand* scalar = nullptr;
+  if (op == TernaryOp::Fma) scalar = &a;
+  else if (op == TernaryOp::Lerp) scalar = &c;
   const double number = scalar ? scalar->number : s;
   bool mixed = number_is_mixed(number) && (by_s || s == 1);
   for (const Operand* o : {&a, &b, &c}) mixed = mixed && o->tensor.defined() == (o != scalar);

@@ -67,7 +67,8 @@ class OrderedSums {
       steps_.join(a.values, b.values, next_);
       for (int64_t j = 0; j < n; ++j) {
         const bool both = a.there[j] && b.there[j];
-        a.values[j] = both ? next_[j] : a.there[j] ? a.values[j] : b.values[j];
+        const T one = a.there[j] ? a.values[j] : b.values[j];
+        a.values[j] = both ? next_[j] : one;
         rounded_[j] |= both;
         a.there[j] |= b.there[j];
       }

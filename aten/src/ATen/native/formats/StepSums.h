@@ -111,7 +111,11 @@ class Steps {
       for (int64_t i = 0; i < n_; ++i) out[i] = taken_[i] > 0 ? next_[i] : wide_[i];
       return;
     }
-    for (int64_t i = 0; i < n_; ++i) out[i] = !chunked() ? acc_[i] : taken_[i] > 0 ? joined(wide_[i], acc_[i]) : wide_[i];
+    if (!chunked()) {
+      std::copy_n(acc_, n_, out);
+      return;
+    }
+    for (int64_t i = 0; i < n_; ++i) out[i] = taken_[i] > 0 ? joined(wide_[i], acc_[i]) : wide_[i];
   }
   // The words for rounding the sums once more.
   RandomWords next_words() { return {formats_.seed, static_cast<uint64_t>(step_++ * all_ + first_)}; }

@@ -104,7 +104,8 @@ __attribute__((noinline)) void put_within(const double* __restrict operands, dou
       values[i] = (x == 0) & (v == 0) ? kSmallest : v;
     } else {
       const double least = tail == Tail::NegativeZeros ? -kSmallest : std::copysign(kSmallest, v);
-      const double end = v == 0 ? least : std::abs(v) == kInfinity ? std::copysign(kLargest, v) : v;
+      const double finite = std::abs(v) == kInfinity ? std::copysign(kLargest, v) : v;
+      const double end = v == 0 ? least : finite;
       values[i] = counts(x) ? end : v;
     }
   }

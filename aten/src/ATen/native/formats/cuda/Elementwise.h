@@ -37,13 +37,12 @@ struct Ternary {
   double s, number;
   ZeroSigns signs;
 
-  Ternary(const Elementwise& e, TernaryOp op, double s)
-      : op(op),
-        s(s),
-        number(op == TernaryOp::Fma        ? e.inputs[0].number
-                   : op == TernaryOp::Lerp ? e.inputs[2].number
-                                           : s),
-        signs(e.result.rounding) {}
+  static double number_of(const Elementwise& e, TernaryOp op, double s) {
+    if (op == TernaryOp::Fma) return e.inputs[0].number;
+    return op == TernaryOp::Lerp ? e.inputs[2].number : s;
+  }
+
+  Ternary(const Elementwise& e, TernaryOp op, double s) : op(op), s(s), number(number_of(e, op, s)), signs(e.result.rounding) {}
 
   template <typename T>
   TD_HOST_DEVICE T operator()(const T* x) const {
@@ -81,7 +80,8 @@ inline Layout with_rows(const Elementwise& e, int inputs) {
     const Input& input = e.inputs[j];
     for (int d = 0; d < all.dims; ++d) {
       const int64_t width = input.format ? input.format->itemsize() : static_cast<int64_t>(sizeof(double));
-      all.strides[j + 1][d] = !input.data ? 0 : contiguous ? width : e.layout.strides[row][d];
+      if (!input.data) all.strides[j + 1][d] = 0;
+      else all.strides[j + 1][d] = contiguous ? width : e.layout.strides[row][d];
     }
     row += input.data != nullptr;
   }

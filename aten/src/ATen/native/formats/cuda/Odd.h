@@ -17,7 +17,8 @@ class ZeroSigns {
 
   template <typename T>
   TD_HOST_DEVICE T signed_sum(T sum, bool both_positive) const {
-    return signs_ && sum == 0 ? (both_positive ? T{0} : -T{0}) : sum;
+    const T zero = both_positive ? T{0} : -T{0};
+    return signs_ && sum == 0 ? zero : sum;
   }
   template <typename T>
   TD_HOST_DEVICE T of(BinaryOp op, T x, T y, T result) const {

@@ -72,7 +72,8 @@ struct OrderedSums : StepOperands<T> {
     OrderedSum<T> sum(steps, i);
     const int64_t k = places.shape.k;
     if (steps.order == SumOrder::Lanes) {
-      const int64_t lanes = steps.lanes < k ? steps.lanes : k > 0 ? k : 1;
+      const int64_t terms = k > 0 ? k : 1;
+      const int64_t lanes = steps.lanes < k ? steps.lanes : terms;
       for (int64_t lane = 0; lane < lanes; ++lane) {
         for (int64_t term = lane; term < k; term += lanes) this->add(sum.running(), i, term);
         sum.push_running();

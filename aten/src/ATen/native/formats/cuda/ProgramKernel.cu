@@ -30,7 +30,9 @@ struct RunPrograms {
     switch (i.what) {
       case Do::Negate: return -a;
       case Do::Copy: return a;
-      case Do::Maximum: return a != a || b != b ? c10::formats::bits_as<double>(c10::formats::nan_bits<double>()) : a > b ? a : b;
+      case Do::Maximum:
+        if (a != a || b != b) return c10::formats::bits_as<double>(c10::formats::nan_bits<double>());
+        return a > b ? a : b;
       case Do::AddNumber: return binary(BinaryOp::Add, a, i.number);
       case Do::MultiplyNumber: return binary(BinaryOp::Mul, a, i.number);
       case Do::DivideNumber: return binary(BinaryOp::Div, a, i.number);

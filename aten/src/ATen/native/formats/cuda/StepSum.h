@@ -82,12 +82,16 @@ class Sum {
     end_term();
   }
   // A term that is not there takes its words all the same.
-  TD_HOST_DEVICE void skip(bool product) { step_ += steps_.fused ? 1 : (steps_.kahan ? 4 : 1) + (product && !steps_.exact_product); }
+  TD_HOST_DEVICE void skip(bool product) {
+    const int words = (steps_.kahan ? 4 : 1) + (product && !steps_.exact_product);
+    step_ += steps_.fused ? 1 : words;
+  }
 
   TD_HOST_DEVICE uint64_t finished() {
+    if (!steps_.chunk) return result(acc_);
     // A chunk without terms is no chunk: its 0 would make +0 of a start of -0. (Its sum is rounded all the same, and takes a word.)
-    const T chunks = steps_.chunk ? joined() : T{0};
-    return result(!steps_.chunk ? acc_ : taken_ > 0 ? chunks : wide_);
+    const T chunks = joined();
+    return result(taken_ > 0 ? chunks : wide_);
   }
   // The code of a sum.
   TD_HOST_DEVICE uint64_t result(T sum) {

@@ -39,7 +39,8 @@ void give_limits(const Plan& plan, Stack& stack) {
   const double most = c10::formats::to_double(c10::formats::decode(f, f.max_code()));
   c10::IValue &above = stack[base + plan.limits], &below = stack[base + plan.limits + 1];
   if (above.isNone()) above = most;
-  const double least = f.is_table() ? c10::formats::to_double(c10::formats::decode(f, f.table->lowest_code)) : f.is_signed ? -most : 0.0;
+  double least = f.is_signed ? -most : 0.0;
+  if (f.is_table()) least = c10::formats::to_double(c10::formats::decode(f, f.table->lowest_code));
   if (below.isNone()) below = least;
 }
 

@@ -358,7 +358,8 @@ at::Tensor BoxedCall::result(const at::Tensor& t) const {
 }
 
 static Tail tail_of(const Plan& plan) {
-  return plan.has(fact::LargerDecides) ? Tail::ZerosAlone : plan.has(fact::NegativeZeros) ? Tail::NegativeZeros : Tail::Signed;
+  if (plan.has(fact::LargerDecides)) return Tail::ZerosAlone;
+  return plan.has(fact::NegativeZeros) ? Tail::NegativeZeros : Tail::Signed;
 }
 
 // The stock operator's values, but those that would be rounded to what the exact ones are not.

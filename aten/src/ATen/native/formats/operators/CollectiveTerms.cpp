@@ -78,7 +78,8 @@ std::string describe(const Accumulation& policy) {
     case Kind::Chunked:
     case Kind::Block: break;
   }
-  std::string text = policy.kind == Kind::Steps ? "format" : policy.kind == Kind::Block ? "block" : c10::str("chunked(", policy.chunk, ")");
+  std::string text = policy.kind == Kind::Steps ? "format" : "block";
+  if (policy.kind == Kind::Chunked) text = c10::str("chunked(", policy.chunk, ")");
   if (policy.kind == Kind::Block) {
     const BlockSum& b = policy.block;
     text = policy.preset >= 0

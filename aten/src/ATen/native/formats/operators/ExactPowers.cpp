@@ -22,7 +22,8 @@ bool run_exact_power(const Plan& plan, torch::jit::Stack* stack) {
   const c10::IValue &base = (*stack)[first], &power = (*stack)[first + 1];
   if (!base.isTensor() || !power.isScalar() || power.isComplexDouble() || !is_format_tensor(base.toTensor())) return false;
   const at::Tensor x = base.toTensor();
-  at::Tensor result = count == 3 ? stack->back().toTensor() : plan.writes ? x : at::Tensor();
+  at::Tensor result = plan.writes ? x : at::Tensor();
+  if (count == 3) result = stack->back().toTensor();
   const double n = power.toScalar().toDouble();
   if (entry_of(x).format.significand_bits() <= kDigits || (n != 2 && n != -1 && n != 0.5)) return false;
   const at::AutoDispatchBelowADInplaceOrView guard;

@@ -30,7 +30,9 @@ std::optional<c10::OperatorHandle> result_of(const c10::OperatorHandle& op) {
   const bool casts = (operator_facts(schema.name(), overload).facts & fact::CastsOut) != 0;
   if (!casts || !has_out(schema) || schema.returns().size() != 1) return std::nullopt;
   const bool ends = overload.size() > 4 && overload.substr(overload.size() - 4) == "_out"; // xlogy's begin so: OutTensor, OutScalar_Self
-  const std::string functional = ends ? overload.substr(0, overload.size() - 4) : overload.size() > 3 ? overload.substr(3) : "";
+  std::string functional;
+  if (ends) functional = overload.substr(0, overload.size() - 4);
+  else if (overload.size() > 3) functional = overload.substr(3);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const std::string& name : {functional, std::string("Tensor")}) { // atan2.out is of atan2, logit.out of logit, i0.out of i0
     auto found = dispatcher.findSchema({schema.name(), name});

@@ -252,13 +252,15 @@ static at::Tensor expand(const at::Tensor& self, c10::SymIntArrayRef size, bool 
 }
 
 // view.dtype from a stock tensor: to one of our dtypes it wraps the same memory, everything else is the stock kernel's.
+static std::string kind_of(const at::Tensor& self) {
+  if (self.is_nested()) return "nested";
+  return self.is_quantized() ? "quantised" : c10::str(self.layout());
+}
+
 static at::Tensor view_dtype_stock(const at::Tensor& self, c10::ScalarType type) {
   if (!c10::formats::is_format_type(type)) return at::compositeexplicitautograd::view(self, type);
   TORCH_CHECK_NOT_IMPLEMENTED(self.layout() == c10::kStrided && !self.is_quantized() && !self.is_nested(), "expected a dense tensor to view as ",
-                              c10::formats::format_entry(type).name, ", but got a ",
-                              self.is_nested()          ? "nested"
-                                  : self.is_quantized() ? "quantised"
-                                                        : c10::str(self.layout()),
+                              c10::formats::format_entry(type).name, ", but got a ", kind_of(self),
                               " one. Unbind, dequantize or make it dense first.");
   const auto& entry = c10::formats::format_entry(type);
   const at::Tensor bits = self.scalar_type() == entry.bits ? self : at::compositeexplicitautograd::view(self, entry.bits);

@@ -51,7 +51,8 @@ Tensor sum_of(int64_t batches, const Tensor& start, const Tensor& a, const Tenso
 enum class Form : uint8_t { Mm, Mv, Bmm, Sum }; // addmm, addmv, baddbmm, addbmm
 
 Tensor batched_sum(Form form, const Batched& self, const Batched& a, const Batched& b, const c10::Scalar& beta, const c10::Scalar& alpha) {
-  const int64_t batches = (self.along ? self : a.along ? a : b).tensor.size(0);
+  const Batched& factor = a.along ? a : b;
+  const int64_t batches = (self.along ? self : factor).tensor.size(0);
   switch (form) {
     case Form::Mm: return sum_of(batches, self.with_dims(2), a.tensor, b.tensor, beta, alpha);
     case Form::Mv: return sum_of(batches, self.with_dims(1).unsqueeze(2), a.tensor, b.tensor.unsqueeze(2), beta, alpha).squeeze(2);

@@ -157,9 +157,9 @@ void rnn_in_block_dtype(torch::jit::Stack& stack) {
       return packed.defined() ? layer_of_packed(x, packed, h, weights, biases, layers, dropout, train, both_ways)
                               : layer(x, h, weights, biases, layers, dropout, train, both_ways, batch_first);
     };
-    std::tie(out, hy) = mode == kGru ? run(ATEN_FN2(gru, input), ATEN_FN2(gru, data))
-        : mode == kTanh              ? run(ATEN_FN2(rnn_tanh, input), ATEN_FN2(rnn_tanh, data))
-                                     : run(ATEN_FN2(rnn_relu, input), ATEN_FN2(rnn_relu, data));
+    if (mode == kGru) std::tie(out, hy) = run(ATEN_FN2(gru, input), ATEN_FN2(gru, data));
+    else if (mode == kTanh) std::tie(out, hy) = run(ATEN_FN2(rnn_tanh, input), ATEN_FN2(rnn_tanh, data));
+    else std::tie(out, hy) = run(ATEN_FN2(rnn_relu, input), ATEN_FN2(rnn_relu, data));
   }
   torch::jit::drop(stack, 16);
   torch::jit::push(stack, out, hy, cy, at::Tensor(), at::Tensor()); // the last two are cuDNN's own

@@ -10,8 +10,6 @@ from . import _C, _recomputing, chopping
 from .optim import LowPrecision
 from .optim.eps import with_eps
 
-ADAPTERS: dict[str, str] = {}  # integrations/ needs none of PyTorch's own Python
-
 _given: dict[int, tuple[list, list]] = {}  # while an optimizer steps: its groups and their eps, by its id
 
 

@@ -10,8 +10,10 @@ from torch.nn import functional as F
 
 from .. import _C
 from .._autocast import own_autocast_dtype
+from .._exchange import compiled_as, parsed
+from .._hooks import Hook, Kind
 from .._stock_functions import autocast_mask
-from .table import Builtin, Registered, When, compiled_as, parsed
+from . import When
 
 
 def with_mask(stock, query, key, value, attn_mask=None, *rest, **named):
@@ -110,7 +112,7 @@ def with_zeroed_padding(function) -> None:
 
 
 HOOKS = [
-    Registered("torch.nn.TransformerEncoder", "forward", with_zeroed_padding),
-    Builtin("torch._C._nn", "scaled_dot_product_attention", with_mask, When.OWN_AUTOCAST),
-    Builtin("torch", "_transformer_encoder_layer_fwd", encoder_layer, When.OWN_AUTOCAST),
+    Hook("torch.nn.TransformerEncoder.forward", Kind.TOLD, with_zeroed_padding),
+    Hook("torch._C._nn.scaled_dot_product_attention", Kind.BUILTIN, with_mask, When.OWN_AUTOCAST),
+    Hook("torch._transformer_encoder_layer_fwd", Kind.BUILTIN, encoder_layer, When.OWN_AUTOCAST),
 ]

@@ -12,7 +12,9 @@ import torch
 
 from .. import _C
 from .._autocast import AUTOCAST_DEVICES
-from .table import Builtin, Registered, When, compiled_as, parsed
+from .._exchange import compiled_as, parsed
+from .._hooks import Hook, Kind
+from . import When
 
 # Where stock asks for a dtype that it does not know, and where it goes by CUDA's own questions and asks none.
 _UNKNOWN, _CUDA = "self.fast_dtype not in device_supported_dtypes", "self.device == 'cuda'"
@@ -101,11 +103,11 @@ def let_ours_pass(function) -> None:
 
 
 HOOKS = [
-    Builtin("torch", "get_autocast_dtype", get_dtype, When.OWN_AUTOCAST),
-    Builtin("torch", "get_autocast_cpu_dtype", get_cpu_dtype, When.OWN_AUTOCAST),
-    Builtin("torch", "get_autocast_gpu_dtype", get_gpu_dtype, When.OWN_AUTOCAST),
-    Builtin("torch", "set_autocast_cache_enabled", set_cache_enabled, When.OWN_AUTOCAST),
-    Builtin("torch", "is_autocast_cache_enabled", is_cache_enabled, When.OWN_AUTOCAST),
-    Builtin("torch", "clear_autocast_cache", clear_cache, When.OWN_AUTOCAST),
-    Registered("torch.amp.autocast_mode.autocast", "__init__", let_ours_pass),
+    Hook("torch.get_autocast_dtype", Kind.BUILTIN, get_dtype, When.OWN_AUTOCAST),
+    Hook("torch.get_autocast_cpu_dtype", Kind.BUILTIN, get_cpu_dtype, When.OWN_AUTOCAST),
+    Hook("torch.get_autocast_gpu_dtype", Kind.BUILTIN, get_gpu_dtype, When.OWN_AUTOCAST),
+    Hook("torch.set_autocast_cache_enabled", Kind.BUILTIN, set_cache_enabled, When.OWN_AUTOCAST),
+    Hook("torch.is_autocast_cache_enabled", Kind.BUILTIN, is_cache_enabled, When.OWN_AUTOCAST),
+    Hook("torch.clear_autocast_cache", Kind.BUILTIN, clear_cache, When.OWN_AUTOCAST),
+    Hook("torch.amp.autocast_mode.autocast.__init__", Kind.TOLD, let_ours_pass),
 ]

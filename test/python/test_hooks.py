@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torch_dtypes import _C, _hooks, _overlay, integrations
+from torch_dtypes import _C, _hooks, _imports, _overlay, integrations
 from torch_dtypes._hooks import Hook, Kind
 from torch_dtypes._imports import call_when_imported
 from torch_dtypes._overlay import When, hooks
@@ -71,6 +71,8 @@ def library(tmp_path, monkeypatch):
     (tmp_path / "hooked_library_broken.py").write_text("raise ImportError('no such thing')\n")
     monkeypatch.syspath_prepend(tmp_path)
     yield "hooked_library"
+    for name in [name for name in _imports._waiting if name.startswith("hooked_library")]:
+        del _imports._waiting[name]
     for name in [name for name in sys.modules if name.startswith("hooked_library")]:
         del sys.modules[name]
 
@@ -115,6 +117,14 @@ def test_a_function_waits_for_an_import_that_succeeds(library, tmp_path):
     importlib.invalidate_caches()
     importlib.import_module("hooked_library_broken")
     assert seen == [1]
+
+
+def test_an_import_whose_rows_do_not_fit_fails_each_time(library, monkeypatch):
+    _hooks.install([_hooks.wait_for(library, "no_such_function", Kind.CALLED, lambda stock: 0)])
+    for _ in range(2):
+        with pytest.raises(ImportError, match=r"expected it at hooked_library\.no_such_function, but got none"):
+            import_library(library, monkeypatch)
+        assert library not in sys.modules
 
 
 def test_rows_of_another_library_are_installed_when_it_is_imported(library, monkeypatch):

@@ -103,7 +103,8 @@ class Hook:
         if self.kind is Kind.TOLD and self.target == self.imported:
             return None, sys.modules[self.target]
         try:
-            owner = _find_owner(owner_name)
+            # A module that failed to import may come again as another one.
+            owner = (pkgutil.resolve_name if self.imported else _find_owner)(owner_name)
             in_class = isinstance(owner, type) and name in vars(owner)
             return owner, vars(owner)[name] if in_class else getattr(owner, name)
         except (AttributeError, ImportError):

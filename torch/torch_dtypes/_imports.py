@@ -18,9 +18,16 @@ _waiting: dict[str, list[Callable[[], None]]] = {}
 
 
 def _run(name: str) -> None:
-    if name in sys.modules:  # else the import failed, and the next one may not
-        for function in _waiting.pop(name, ()):
+    if name not in sys.modules:  # the import failed, and the next one may not
+        return
+    functions = _waiting.pop(name, [])
+    try:
+        for function in functions:
             function()
+    except BaseException:  # the import fails, so that the next one tries again
+        _waiting[name] = functions
+        del sys.modules[name]
+        raise
 
 
 def _watch(spec) -> None:
@@ -59,7 +66,10 @@ _finder = _Finder()
 
 
 def call_when_imported(name: str, function: Callable[[], None]) -> None:
-    """Call a function now where the module of that name is imported, else when it will have been."""
+    """Call a function now where the module of that name is imported, else when it will have been.
+
+    An error of the function is an error of that import.
+    """
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
     half_imported = getattr(spec, "_initializing", False)

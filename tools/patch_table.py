@@ -87,7 +87,7 @@ def name_releases(row) -> str:
 
 
 def describe_row(row, module=None) -> tuple[str, str, str, str, str]:
-    """All columns but the target. The module is the one that has the row's list, if it is in Python."""
+    """All columns but the target. The module is the one with the list, for a row in Python."""
     installed = f"`{row.imported}` is imported" if row.imported else "at load"
     if row.imported and row.target.startswith(row.imported):
         installed = "its module is imported"

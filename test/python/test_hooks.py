@@ -1,4 +1,4 @@
-"""The hooks: what each row asks of PyTorch or another library, and that the rows are all there is."""
+"""Hooks: what each row asks of PyTorch or another library, and that the rows are complete."""
 
 import enum
 import functools

@@ -44,13 +44,13 @@ def call_instead(function: types.FunctionType, replacement: Callable) -> None:
     function.__prepare_scriptable__ = lambda: copy  # torch.jit.script compiles this one: it takes no *args
 
 
-def parsed(function: types.FunctionType) -> ast.Module:
-    """The syntax tree of a function's source, to edit and hand to ``compiled_as``."""
+def parse_source(function: types.FunctionType) -> ast.Module:
+    """Parse a function's source, to edit the tree and hand it to ``compile_as``."""
     return ast.parse(textwrap.dedent(inspect.getsource(function)))
 
 
-def compiled_as(function: types.FunctionType, tree: ast.Module) -> types.CodeType:
-    """The code of an edited tree of a function's source, with the function's file, lines and names."""
+def compile_as(function: types.FunctionType, tree: ast.Module) -> types.CodeType:
+    """Compile an edited tree of a function's source, with the function's file, lines and names."""
     ast.increment_lineno(tree, function.__code__.co_firstlineno - 1)
     made: dict = {}
     exec(compile(ast.fix_missing_locations(tree), function.__code__.co_filename, "exec"), function.__globals__, made)

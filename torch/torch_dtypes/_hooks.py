@@ -27,7 +27,7 @@ from ._torch_version import RUNNING
 
 
 class Kind(enum.Enum):
-    """How a replacement gets to its target. The value is the word in the table of docs/design.md."""
+    """How a replacement gets to its target. The value stands in the table of docs/design.md."""
 
     # torch/csrc/formats/Patches.cpp puts it in, and calls the replacement if there is one.
     CPP = "C++"
@@ -125,16 +125,17 @@ class Hook:
 
 def wait_for(module: str, name: str, kind: Kind, replacement: Any, **others: Any) -> Hook:
     """Return a row for a name of a module, or for the module (""), that waits for its import."""
-    return Hook(f"{module}.{name}" if name else module, kind, replacement, imported=module, **others)
+    target = f"{module}.{name}" if name else module
+    return Hook(target, kind, replacement, imported=module, **others)
 
 
-def install(rows: Iterable[Hook], run: Callable[[Callable[[], None], str], None] | None = None) -> None:
+def install(rows: Iterable[Hook], run: Callable | None = None) -> None:
     """Install the rows that the running PyTorch needs, each at its time.
 
     Args:
         rows: those in Python.
-        run: calls a function that installs a module's rows, given the module's name. Without it
-            an error in a row is an error of the load, or of the import that the row waits for.
+        run: ``run(install_rows, module)`` calls ``install_rows()`` when the module has been
+            imported. Without it an error in a row is an error of that import.
     """
     later: dict[str, list[Hook]] = {}
     for row in rows:
@@ -145,8 +146,8 @@ def install(rows: Iterable[Hook], run: Callable[[Callable[[], None], str], None]
         else:
             later.setdefault(row.imported, []).append(row)
     for name, group in later.items():
-        install_group = functools.partial(_install_all, group)
-        call_when_imported(name, functools.partial(run, install_group, name) if run else install_group)
+        function = functools.partial(_install_all, group)
+        call_when_imported(name, functools.partial(run, function, name) if run else function)
 
 
 def _install_all(rows: list[Hook]) -> None:

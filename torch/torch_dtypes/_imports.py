@@ -4,9 +4,9 @@ Python says nothing when an import ends. But importlib sets the attribute `_init
 module's spec to False then (`_load_unlocked` in importlib._bootstrap, Python 3.10 to 3.14). So the
 spec gets a class that sees it.
 
-That serves a module that is half imported as well. It must: a library that imports PyTorch near its
-own beginning loads this package there. `wrapt.when_imported` (2.1) does not: it calls a hook at once
-for whatever is in sys.modules, and else after the loader's `exec_module`.
+That serves a module that is half imported as well. It must: a library that imports PyTorch near
+its own beginning loads this package there. `wrapt.when_imported` (2.1) does not: it calls a hook
+at once for whatever is in sys.modules, and else after the loader's `exec_module`.
 """
 
 from __future__ import annotations

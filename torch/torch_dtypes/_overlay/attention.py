@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from .. import _C
 from .._autocast import own_autocast_dtype
-from .._exchange import compiled_as, parsed
+from .._exchange import compile_as, parse_source
 from .._hooks import Hook, Kind
 from .._stock_functions import autocast_mask
 from . import When
@@ -97,7 +97,7 @@ def zero_padding(encoder, src, mask, padding, output):
 
 def with_zeroed_padding(function) -> None:
     """nn.TransformerEncoder.forward: its own code with one more statement, in front of the encoder's norm, which graphs leave out."""
-    tree = parsed(function)
+    tree = parse_source(function)
     body = tree.body[0].body
     places = [i for i, node in enumerate(body) if isinstance(node, ast.If) and ast.unparse(node.test) == "self.norm is not None"]
     if len(places) != 1:
@@ -108,7 +108,7 @@ def with_zeroed_padding(function) -> None:
         ast.copy_location(node, body[places[0]])
     body.insert(places[0], added)
     function.__globals__[_ZEROS] = zero_padding
-    function.__code__ = compiled_as(function, tree)
+    function.__code__ = compile_as(function, tree)
 
 
 HOOKS = [

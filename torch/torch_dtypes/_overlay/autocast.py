@@ -12,7 +12,7 @@ import torch
 
 from .. import _C
 from .._autocast import AUTOCAST_DEVICES
-from .._exchange import compiled_as, parsed
+from .._exchange import compile_as, parse_source
 from .._hooks import Hook, Kind
 from . import When
 
@@ -44,7 +44,7 @@ def _takes(device_type: str, dtype: torch.dtype) -> bool:
 def _with_tests(function):
     """The code of autocast.__init__ with one more test, in the branches that it takes for dtypes that it does not know and for CUDA: others pay
     nothing."""
-    tree = parsed(function)
+    tree = parse_source(function)
     found = {text: node for node in ast.walk(tree) if isinstance(node, ast.If) and (text := ast.unparse(node.test)) in (_UNKNOWN, _CUDA)}
     if found.keys() != {_UNKNOWN, _CUDA}:
         raise ImportError(f"expected torch.autocast.__init__ to ask whether {_UNKNOWN} and whether {_CUDA}")
@@ -52,7 +52,7 @@ def _with_tests(function):
     ask = ast.parse(f"{_NAME}(self.device, self.fast_dtype)", mode="eval").body
     unknown.test = ast.copy_location(ast.BoolOp(ast.And(), [unknown.test, ast.UnaryOp(ast.Not(), ask)]), unknown.test)
     cuda.body.insert(0, ast.copy_location(ast.Expr(ask), cuda.body[0]))
-    return compiled_as(function, tree)
+    return compile_as(function, tree)
 
 
 def get_dtype(stock, device_type: str = "cpu") -> torch.dtype:

@@ -19,18 +19,16 @@ _NORMS = (
     "diffusers.models.transformers.t5_film_transformer",
 )
 _PIPELINES = (
-    "automatic_speech_recognition",
-    "document_question_answering",
-    "image_classification",
-    "token_classification",
+    "transformers.pipelines.automatic_speech_recognition",
+    "transformers.pipelines.document_question_answering",
+    "transformers.pipelines.image_classification",
+    "transformers.pipelines.token_classification",
 )
 _TRAINER = "trainer.connectors.accelerator_connector"
 _TENSORBOARD = "torch.utils.tensorboard._convert_np"
-_RPC, _RPC_PICKLER = (
-    "torch.distributed.rpc.api",
-    "torch.distributed.rpc.internal._InternalRPCPickler",
-)
-_PLUGIN = "_check_and_init_precision"
+_RPC = "torch.distributed.rpc.api"
+_RPC_REDUCER = "torch.distributed.rpc.internal._InternalRPCPickler._tensor_reducer"
+_CONNECTOR, _PLUGIN = "_AcceleratorConnector", "_check_and_init_precision"
 
 HOOKS = [
     wait_for("safetensors.torch", "save", Kind.CALLED, "safetensors:save"),
@@ -38,7 +36,7 @@ HOOKS = [
     wait_for("safetensors.torch", "_SIZE", Kind.REPLACED, "safetensors:Sizes"),
     wait_for("einops._backends", "TorchBackend.is_float_type", Kind.CALLED, "einops:is_float_type"),
     wait_for(_TENSORBOARD, "_prepare_pytorch", Kind.CALLED, "tensorboard:prepare"),
-    Hook(f"{_RPC_PICKLER}._tensor_reducer", Kind.CALLED, "rpc:reduce", imported=_RPC),
+    Hook(_RPC_REDUCER, Kind.CALLED, "rpc:reduce", imported=_RPC),
     *(
         wait_for(_RPC, f"_invoke_{name}", Kind.REPLACED, "rpc:refusing")
         for name in ("rpc_builtin", "remote_builtin", "rpc_torchscript", "remote_torchscript")
@@ -49,15 +47,15 @@ HOOKS = [
         for package in ("lightning.fabric", "lightning_fabric")
         for name, kind, replacement in (
             ("_convert_precision_to_unified_args", Kind.CALLED, "precision_name"),
-            (f"_Connector.{_PLUGIN}", Kind.REPLACED, "making_plugin"),
+            (f"_Connector.{_PLUGIN}", Kind.REPLACED, "make_plugin"),
         )
     ),
     *(
-        wait_for(module, f"_AcceleratorConnector.{_PLUGIN}", Kind.REPLACED, "lightning:making_plugin")
+        wait_for(module, f"{_CONNECTOR}.{_PLUGIN}", Kind.REPLACED, "lightning:make_plugin")
         for module in (f"lightning.pytorch.{_TRAINER}", f"pytorch_lightning.{_TRAINER}")
     ),
     *(wait_for(module, "", Kind.TOLD, "transformers:extend_norm") for module in _NORMS),
-    *(wait_for(f"transformers.pipelines.{name}", "", Kind.TOLD, "transformers:extend_pipeline") for name in _PIPELINES),
+    *(wait_for(module, "", Kind.TOLD, "transformers:extend_pipeline") for module in _PIPELINES),
     *(
         wait_for(module, name, Kind.CALLED, f"{library}:{name}")
         for library, module, name in (
@@ -71,7 +69,7 @@ HOOKS = [
 
 
 def _warn(install: Callable[[], None], name: str) -> None:
-    """Install a library's rows. Whoever imports the library must get it, so an error is a warning."""
+    """Install a library's rows. An error is a warning: the import of a library must succeed."""
     try:
         install()
     except Exception as error:

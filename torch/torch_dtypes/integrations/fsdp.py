@@ -14,7 +14,7 @@ from ..formats import is_format_dtype
 
 
 def refuse_sharded(stock):
-    """An error where FullyShardedDataParallel is made with format tensors or a policy of formats."""
+    """An error where FullyShardedDataParallel gets format tensors or a policy of formats."""
 
     @functools.wraps(stock)
     def __init__(self, module, *args, **kwargs):
@@ -44,7 +44,10 @@ def refuse_stages(stock):
 
 
 def cast_before_joining(stock):
-    """Stock's operator casts gradients to reduce_dtype as it joins them, which is an error where one of both is a format."""
+    """Gradients are cast to reduce_dtype before they are joined.
+
+    The stock operator casts them as it joins them, and raises where one of both is a format.
+    """
 
     @functools.wraps(stock)
     def foreach_reduce_scatter_copy_in(unsharded_grads, reduce_scatter_input, world_size):
@@ -57,8 +60,12 @@ def cast_before_joining(stock):
 
 
 def divide_once(stock):
-    """Of every reduce_dtype but float32 and bfloat16 stock divides before and after the sum, for a float16 might overflow; in ours that would be
-    two roundings more, and AVG divides before the one that there is."""
+    """Gradients in a format are divided as float32 ones are, once.
+
+    Of every reduce_dtype but float32 and bfloat16 stock divides before and after the sum, since
+    float16 might overflow. In a format that would be two more roundings, and AVG divides before
+    the one that there is.
+    """
 
     @functools.wraps(stock)
     def _get_gradient_divide_factors(reduce_scatter_group, all_reduce_group, reduce_dtype, device_type="", factor=None, *args, **kwargs):
@@ -70,8 +77,10 @@ def divide_once(stock):
 
 
 def keep_gradient_dtype(stock):
-    """Stock's gradients are to be in reduce_dtype, or the shards' dtype, as soon as they are made. With a format they are in the parameter's own,
-    as in earlier releases, and what joins them casts."""
+    """With a format, gradients are made in the parameter's own dtype, as in earlier releases.
+
+    Stock makes them in reduce_dtype, or in the shards' dtype. What joins them casts.
+    """
 
     def unsharded_grad_dtype(self):
         dtypes = stock(self), self.param_dtype or self.orig_dtype
@@ -82,12 +91,13 @@ def keep_gradient_dtype(stock):
 
 _FSDP = "torch.distributed.fsdp"
 _COLLECTIVES = f"{_FSDP}._fully_shard._fsdp_collectives"
+_PIPELINES = "torch.distributed.pipelining.stage"
 _SHARDED = "FullyShardedDataParallel.__init__"
 _JOIN, _GRAD_DTYPE = "foreach_reduce_scatter_copy_in", "FSDPParam.unsharded_grad_dtype"
 
 HOOKS = [
     wait_for(f"{_FSDP}.fully_sharded_data_parallel", _SHARDED, Kind.REPLACED, refuse_sharded),
-    wait_for("torch.distributed.pipelining.stage", "_PipelineStageBase.__init__", Kind.REPLACED, refuse_stages),
+    wait_for(_PIPELINES, "_PipelineStageBase.__init__", Kind.REPLACED, refuse_stages),
     wait_for(_COLLECTIVES, _JOIN, Kind.REPLACED, cast_before_joining),
     wait_for(_COLLECTIVES, "_get_gradient_divide_factors", Kind.REPLACED, divide_once),
     wait_for(_COLLECTIVES, _GRAD_DTYPE, Kind.REPLACED, keep_gradient_dtype, first="2.15"),

@@ -29,8 +29,8 @@ def precision_name(stock, precision):
         return _C.name_of(formats.dtype(precision))
 
 
-def making_plugin(stock):
-    """What makes the plugin of a precision: of a format's name, Lightning's plugin of half precision in that format."""
+def make_plugin(stock):
+    """The plugin for a format's name: Lightning's plugin of half precision in that format."""
     # The modules of Fabric's connector and of the Trainer's.
     package, in_trainer, _ = stock.__module__.partition(".trainer.")
     flag = "_precision_flag" if in_trainer else "_precision_input"

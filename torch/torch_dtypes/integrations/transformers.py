@@ -81,7 +81,8 @@ def extend_norm(module) -> None:
     # Dynamo traces no file of this package, and torch.jit.script compiles the lines of the code's
     # file. So the code stays where it was.
     kept = ("co_filename", "co_firstlineno", "co_name", "co_qualname")
-    norm.__code__ = _forward.__code__.replace(**{name: getattr(norm.__code__, name) for name in kept})
+    place = {name: getattr(norm.__code__, name) for name in kept}
+    norm.__code__ = _forward.__code__.replace(**place)
 
 
 def extend_pipeline(module) -> None:

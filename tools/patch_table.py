@@ -38,7 +38,7 @@ def described(implementation: object) -> str:
 
 def name_kind(row) -> str:
     from torch_dtypes._hooks import Kind
-    from torch_dtypes._overlay import When
+    from torch_dtypes._overlay.trampolines import When
 
     if row.kind is Kind.CPP:
         function = row.replacement
@@ -101,7 +101,8 @@ def describe_row(row, module=None) -> tuple[str, str, str, str, str]:
 
 def lines() -> list[str]:
     from torch_dtypes import integrations
-    from torch_dtypes._overlay import When, hooks
+    from torch_dtypes._overlay import hooks
+    from torch_dtypes._overlay.trampolines import When
 
     made = ["| what | how | installed when | releases | why | file |", "|---|---|---|---|---|---|"]
     for row in hooks.list_patches():

@@ -15,7 +15,8 @@ import torch
 from torch_dtypes import _C, _hooks, _imports, _overlay, integrations
 from torch_dtypes._hooks import Hook, Kind
 from torch_dtypes._imports import call_when_imported
-from torch_dtypes._overlay import When, hooks
+from torch_dtypes._overlay import hooks
+from torch_dtypes._overlay.trampolines import When
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = [*hooks.list_hooks(), *integrations.HOOKS]

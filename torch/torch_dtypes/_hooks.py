@@ -120,7 +120,7 @@ class Hook:
         )
 
     def install(self) -> None:
-        _INSTALLERS[self.kind](self, *self.find(), self.load_replacement())
+        INSTALLERS[self.kind](self, *self.find(), self.load_replacement())
 
 
 def wait_for(module: str, name: str, kind: Kind, replacement: Any, **others: Any) -> Hook:
@@ -153,55 +153,6 @@ def install(rows: Iterable[Hook], run: Callable | None = None) -> None:
 def _install_all(rows: list[Hook]) -> None:
     for row in rows:
         row.install()
-
-
-# ---- builtins ----
-
-# Classes of most calls' arguments, which do not say what a call means.
-_SAY_NOTHING = frozenset(
-    (
-        torch.Tensor, torch.nn.Parameter, torch.dtype, torch.device, torch.Size,
-        tuple, list, int, float, bool, str, type(None),
-    )
-)  # fmt: skip
-
-
-def _says_what_calls_mean(kind: type) -> bool:
-    """Whether stock asks a class, by its ``__torch_function__``, what a call with it means."""
-    disabled = torch._C._disabled_torch_function_impl
-    asked = getattr(kind, "__torch_function__", disabled)
-    return asked is not disabled and torch._C._is_torch_function_enabled()
-
-
-def _ask_classes(replacement: Callable, skipped: int) -> Callable:
-    """Return the replacement, but let stock ask the class of an argument where it would.
-
-    What such a class calls comes here again, as a call without such classes. The first ``skipped``
-    arguments are in the stock function already, as a method's tensor is.
-    """
-
-    @functools.wraps(replacement)
-    def asking(stock, *args, **kwargs):
-        for value in (*args, *kwargs.values()):
-            kind = type(value)
-            if kind not in _SAY_NOTHING and _says_what_calls_mean(kind):
-                return stock(*args[skipped:], **kwargs)
-        return replacement(stock, *args, **kwargs)
-
-    return asking
-
-
-def _install_builtin(row: Hook, _owner: Any, stock: Any, replacement: Callable | None) -> None:
-    # A static method, and a method of pybind11's, has the builtin in __func__.
-    _C.hook(getattr(stock, "__func__", stock), replacement, int(row.reasons))
-
-
-def _install_asking(row: Hook, owner: Any, stock: Any, replacement: Callable) -> None:
-    skipped = int(isinstance(owner, type))
-    _install_builtin(row, owner, stock, _ask_classes(replacement, skipped))
-
-
-# ---- Python functions ----
 
 
 def _put(row: Hook, owner: Any, stock: Any, make: Callable[[Callable], Any]) -> None:
@@ -289,9 +240,9 @@ def _tell(row: Hook, owner: Any, stock: Any, replacement: Callable) -> None:
     replacement(stock if owner is None else getattr(owner, row.target.rpartition(".")[2]))
 
 
-_INSTALLERS: dict[Kind, Callable[[Hook, Any, Any, Any], None]] = {
-    Kind.BUILTIN: _install_builtin,
-    Kind.ASKING: _install_asking,
+# By kind, a function of the row, its owner, its target and its replacement. Those of builtins are in
+# _overlay/trampolines.py: inside PyTorch's own tree no builtin is hooked.
+INSTALLERS: dict[Kind, Callable[[Hook, Any, Any, Any], None]] = {
     Kind.REPLACED: _put,
     Kind.CALLED: _install_called,
     Kind.ASKED: functools.partial(_install_asked, _ask_first),

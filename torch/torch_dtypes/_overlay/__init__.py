@@ -2,7 +2,3 @@
 
 Inside PyTorch's own tree none of this would be needed. ``hooks`` installs it all, once a process.
 """
-
-from .. import _C
-
-When = _C.When  # the reasons for which a builtin runs the replacement in its row

@@ -13,7 +13,7 @@ from .._autocast import own_autocast_dtype
 from .._exchange import compile_as, parse_source
 from .._hooks import Hook, Kind
 from .._stock_functions import autocast_mask
-from . import When
+from .trampolines import When
 
 
 def with_mask(stock, query, key, value, attn_mask=None, *rest, **named):

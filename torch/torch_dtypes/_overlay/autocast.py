@@ -14,7 +14,7 @@ from .. import _C
 from .._autocast import AUTOCAST_DEVICES
 from .._exchange import compile_as, parse_source
 from .._hooks import Hook, Kind
-from . import When
+from .trampolines import When
 
 # Where stock asks for a dtype that it does not know, and where it goes by CUDA's own questions and asks none.
 _UNKNOWN, _CUDA = "self.fast_dtype not in device_supported_dtypes", "self.device == 'cuda'"

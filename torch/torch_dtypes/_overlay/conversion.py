@@ -11,8 +11,9 @@ from torch.utils._pytree import tree_leaves
 from .. import _C
 from .._codes import compute_type
 from .._hooks import Hook, Kind
-from . import When, scripts
+from . import scripts
 from .promotion import promoted
+from .trampolines import When
 
 
 def to(stock, self, *args, **kwargs):

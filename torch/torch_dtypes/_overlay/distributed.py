@@ -10,8 +10,8 @@ import torch
 
 from .. import _C
 from .._hooks import Hook, Kind
-from . import When
 from .data_parallel import expect_possible, join_hook, make_reducer, refuse_builtin_hook, refuse_in_backward, register_comm_hook
+from .trampolines import When
 
 # A backend's methods, called by hand on what ProcessGroup._get_backend gives. A process group's own go by operators.
 BACKEND_METHODS = (

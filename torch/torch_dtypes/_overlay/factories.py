@@ -11,7 +11,7 @@ from .. import _C
 from .._codes import bits_dtype
 from .._hooks import Hook, Kind
 from ..rounding import rounding_block
-from . import When
+from .trampolines import When
 
 
 def _blank(codes: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -10,8 +10,9 @@ import torch
 from .. import _C
 from .._codes import bits_dtype
 from .._hooks import Hook, Kind
-from . import When, interop
+from . import interop
 from .factories import finish, take, take_all
+from .trampolines import When
 
 
 def _exact(make, data: object, *args, real: bool = False, **kwargs) -> torch.Tensor:

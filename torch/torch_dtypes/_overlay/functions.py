@@ -8,7 +8,7 @@ from .. import _C
 from .._codes import compute_type
 from .._hooks import Hook, Kind
 from .._stock_functions import canonical_mask, has_infinity, subsequent_mask, total_norm
-from . import When
+from .trampolines import When
 
 
 def masked_identity(op_name: str, x: torch.Tensor, *args) -> torch.Tensor | None:

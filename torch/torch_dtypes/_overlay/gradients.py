@@ -13,8 +13,8 @@ from torch.autograd.function import BackwardCFunction
 from .. import _C
 from .._autocast import in_autocast_of_ours, out_of_autocast
 from .._hooks import Hook, Kind
-from . import When
 from .promotion import fractions_of_integers
+from .trampolines import When
 
 
 def _of_dtype(gradient, dtype):

@@ -13,8 +13,8 @@ from .. import _C, _names
 from .._codes import bits_dtype
 from .._hooks import Hook, Kind
 from .._stock_values import values_in_numpy
-from . import When
 from .conversion import found_in
+from .trampolines import When
 
 # ml_dtypes' types by the canonical names of the formats that have the same value for every code.
 _ML_DTYPES = {

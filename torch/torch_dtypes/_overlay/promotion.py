@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from .. import _C
 from .._codes import compute_type
 from .._hooks import Hook, Kind
-from . import When
+from .trampolines import When
 
 
 def promoted(a: torch.dtype, b: torch.dtype) -> torch.dtype:

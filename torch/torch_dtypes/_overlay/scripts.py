@@ -12,7 +12,7 @@ import torch.utils.weak
 
 from .. import _C
 from .._hooks import Hook, Kind
-from . import When
+from .trampolines import When
 
 
 def refuse_save(stock, *args, **kwargs):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the table of patches in docs/design.md from the tables of hooks (torch/torch_dtypes/_overlay/) and the list of C++ patches.
+"""Writes the table of hooks in docs/design.md from the lists of hooks in Python and in C++.
 
 python tools/patch_table.py            # after a row was added or changed
 python tools/patch_table.py --check    # says whether the document is up to date
@@ -9,8 +9,11 @@ import argparse
 import functools
 import inspect
 import itertools
+import re
 import sys
 from pathlib import Path
+
+from build_backend import SUPPORTED
 
 DESIGN = Path(__file__).resolve().parent.parent / "docs" / "design.md"
 BEGIN, END = "<!-- made by tools/patch_table.py: begin -->\n", "<!-- end -->\n"
@@ -28,59 +31,87 @@ def described(implementation: object) -> str:
         maker = getattr(implementation, "__qualname__", "").split(".")[0]
         doc = inspect.getdoc(getattr(sys.modules.get(getattr(implementation, "__module__", "")), maker, None)) if maker else doc
     if not doc:
-        raise SystemExit(f"expected a docstring that says what {implementation!r} is for, since it stands in a table of hooks, but got none")
+        raise SystemExit(f"expected a docstring that says what {implementation!r} is for, since it stands in a list of hooks, but got none")
     paragraphs = doc.split("\n\n")  # of pybind11's, the first is the signature
     return " ".join(paragraphs[" -> " in paragraphs[0] and len(paragraphs) > 1].split())
 
 
-def how(row) -> str:
-    from torch_dtypes._overlay.table import Builtin, Replaced
+def name_kind(row) -> str:
+    from torch_dtypes._hooks import Kind
+    from torch_dtypes._overlay.trampolines import When
 
-    if isinstance(row, Builtin):
-        return "builtin: " + ", ".join(flag.name.lower().replace("_", " ") for flag in row.when)
-    within = ", within its wrapper" if isinstance(row, Replaced) and row.within else ""
-    kinds = {"Extended": "asked first", "Replaced": "replaced", "ExchangedCode": "code exchanged", "Registered": "told"}
-    return kinds[type(row).__name__] + within
+    if row.kind is Kind.CPP:
+        function = row.replacement
+        runs = f"; runs `{_path(function.__module__)[:-3]}.{function.__name__}`" if function else ""
+        return f"{row.kind.value}: {row.how}{runs}"
+    reasons = ", ".join(_words(flag) for flag in When(row.reasons))
+    within = ", within its wrapper" if row.within else ""
+    return row.kind.value + (f": {reasons}" if reasons else "") + within
 
 
-def short(owner: str) -> str:
-    return owner.replace("torch._C.TensorBase", "Tensor").replace("torch._C._VariableFunctions", "torch")
+def _words(flag) -> str:
+    return flag.name.lower().replace("_", " ")
 
 
-def targets(rows) -> str:
-    from torch_dtypes._overlay.releases import OLD_NAMES
+def _path(module: str) -> str:
+    """The file of a module, in _overlay/ unless it says more."""
+    return module.removeprefix("torch_dtypes.").removeprefix("_overlay.").replace(".", "/") + ".py"
 
+
+def _short(target: str) -> str:
+    target = target.replace("torch._C.TensorBase", "Tensor")
+    return target.replace("torch._C._VariableFunctions", "torch")
+
+
+def name_targets(rows) -> str:
+    """The targets of rows that have all else in common, by their owners."""
     owners: dict[str, list[str]] = {}
     for row in rows:
-        names = owners.setdefault(short(row.owner), [])
-        name = OLD_NAMES.get(row.name, row.name)
+        if not re.fullmatch(r"[\w.]+\.\w+", row.target):  # several places, or none with a name
+            owners[row.target] = []
+            continue
+        owner, _, name = _short(row.target).rpartition(".")
+        names = owners.setdefault(owner, [])
         if name not in names:
             names.append(name)
-        for other in getattr(row, "also", ()):
-            if name not in (known := owners.setdefault(short(other), [])):
-                known.append(name)
-    several = {owner: " ".join(f"`{name}`" for name in names) for owner, names in owners.items()}
-    return ", ".join(f"`{owner}.{names[0]}`" if len(names) == 1 else f"`{owner}.` {several[owner]}" for owner, names in owners.items())
+    texts = []
+    for owner, names in owners.items():
+        several = " ".join(f"`{name}`" for name in names)
+        texts.append((f"`{owner}.{names[0]}`" if len(names) == 1 else f"`{owner}.` {several}") if names else owner)
+    return ", ".join(texts)
+
+
+def name_releases(row) -> str:
+    first, last = row.first or SUPPORTED[0], row.last or SUPPORTED[-1]
+    return first if first == last else f"{first} to {last}"
+
+
+def describe_row(row, module=None) -> tuple[str, str, str, str, str]:
+    """All columns but the target. The module is the one with the list, for a row in Python."""
+    installed = f"`{row.imported}` is imported" if row.imported else "at load"
+    if row.imported and row.target.startswith(row.imported):
+        installed = "its module is imported"
+    reason = row.reason or described(row.load_replacement())
+    if isinstance(row.replacement, str):
+        file = f"integrations/{row.replacement.partition(':')[0]}.py"
+    else:
+        file = row.file or _path(module.__name__)
+    return name_kind(row), installed, name_releases(row), reason, f"`{file}`"
 
 
 def lines() -> list[str]:
-    from torch_dtypes import _C
+    from torch_dtypes import integrations
     from torch_dtypes._overlay import hooks
-    from torch_dtypes._overlay.table import Native
+    from torch_dtypes._overlay.trampolines import When
 
-    python = {row.name: row.implementation for module in hooks.MODULES for row in module.HOOKS if isinstance(row, Native)}
-    made = ["In C++ (`torch/csrc/formats/Patches.cpp`):", "", "| what | how | why | file |", "|---|---|---|---|"]
-    for target, way, why, file, _ in _C.patches():
-        runs = f"; runs `{python[target].__module__.split('.')[-1]}.{python[target].__name__}`" if target in python else ""
-        made.append(f"| {target if ' ' in target or target == 'builtins' else f'`{target}`'} | {way}{runs} | {why} | `{file}` |")
-    made += ["", "In Python, a table `HOOKS` in each module of `_overlay/`:", "", "| what | how | what ours does | file |", "|---|---|---|---|"]
-    for module in hooks.MODULES:
-        name = module.__name__.split(".")[-1]
-        rows = [row for row in (*module.HOOKS, *getattr(module, "LATER_HOOKS", ())) if not isinstance(row, Native)]
-        for (way, what), group in itertools.groupby(rows, lambda row: (how(row), described(row.implementation))):
-            made.append(f"| {targets(list(group))} | {way} | {what} | `{name}.py` |")
-    made += ["", "Of builtins, the reasons for which ours runs, and the guards: " + "; ".join(
-        f"*{flag.name.lower().replace('_', ' ')}*, {flag.meaning}" for flag in _C.When) + "."]  # fmt: skip
+    made = ["| what | how | installed when | releases | why | file |", "|---|---|---|---|---|---|"]
+    for row in hooks.list_patches():
+        made.append(f"| {' | '.join((name_targets([row]), *describe_row(row)))} |")
+    for module in (*hooks.MODULES, integrations):
+        for columns, rows in itertools.groupby(module.HOOKS, functools.partial(describe_row, module=module)):
+            made.append(f"| {' | '.join((name_targets(rows), *columns))} |")
+    meanings = "; ".join(f"*{_words(flag)}*, {flag.meaning}" for flag in When)
+    made += ["", f"Of builtins, the reasons for which the replacement runs, and the guards: {meanings}."]
     return made
 
 

@@ -1,6 +1,7 @@
-"""The tables of hooks: what each row asks of PyTorch, and that they are all there is."""
+"""Hooks: what each row asks of PyTorch or another library, and that the rows are complete."""
 
 import enum
+import functools
 import importlib
 import os
 import pkgutil
@@ -11,44 +12,152 @@ from pathlib import Path
 import pytest
 import torch
 
-from torch_dtypes import _C, _overlay
-from torch_dtypes._overlay import hooks, releases, table
-from torch_dtypes._overlay.table import Builtin, ExchangedCode, Extended, Native, Registered, Replaced, When
+from torch_dtypes import _C, _hooks, _imports, _overlay, integrations
+from torch_dtypes._hooks import Hook, Kind
+from torch_dtypes._imports import call_when_imported
+from torch_dtypes._overlay import hooks
+from torch_dtypes._overlay.trampolines import When
 
 ROOT = Path(__file__).resolve().parents[2]
-ROWS = [row for module in hooks.MODULES for row in (*module.HOOKS, *getattr(module, "LATER_HOOKS", ()))]
-
-KINDS = {
-    "builtin": lambda owner, name, **more: Builtin(owner, name, None, When.GUARD_ALWAYS, **more),
-    "replaced": lambda owner, name, **more: Replaced(owner, name, lambda stock: stock, **more),
-    "extended": lambda owner, name, **more: Extended(owner, name, lambda *args: None, **more),
-    "exchanged code": lambda owner, name, **more: ExchangedCode(owner, name, lambda: None, ("ours", len), **more),
-    "registered": lambda owner, name, **more: Registered(owner, name, lambda it: None, **more),
-}
+ROWS = [*hooks.list_hooks(), *integrations.HOOKS]
+IN_PYTHON = [kind for kind in Kind if kind is not Kind.CPP]
+every_kind = pytest.mark.parametrize("kind", IN_PYTHON, ids=lambda kind: kind.value)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("owner, name", [("torch", "no_such_function"), ("torch.no_such_module", "f"), ("torch._C.TensorBase", "no_such_method")])
-def test_a_missing_target_is_an_error_unless_its_row_is_optional(kind, owner, name):
-    with pytest.raises(ImportError, match=rf"expected .* at {owner}\.{name}, but got none in torch {torch.__version__.split('+')[0]}"):
-        KINDS[kind](owner, name).install()
-    KINDS[kind](owner, name, optional="a release lacks it").install()
+@every_kind
+@pytest.mark.parametrize("target", ["torch.no_such_function", "torch.no_such_module.f", "torch._C.TensorBase.no_such_method"])
+def test_a_missing_target_is_an_error_unless_its_row_is_for_other_releases(kind, target):
+    release = torch.__version__.split("+")[0]
+    with pytest.raises(ImportError, match=rf"expected .* at {target}, but got none in torch {release}"):
+        _hooks.install([Hook(target, kind, lambda *args: None, When.GUARD_ALWAYS)])
+    for releases in ({"first": "2.99"}, {"last": "2.10"}, {"first": "3.0"}):
+        _hooks.install([Hook(target, kind, lambda *args: None, When.GUARD_ALWAYS, **releases)])
+
+
+def test_rows_go_by_the_running_release(monkeypatch):
+    monkeypatch.setattr(_hooks, "RUNNING", (2, 12))
+    needed = {(None, None), ("2.11", None), ("2.12", "2.12"), (None, "2.100"), ("2.9", "3.0")}
+    for first, last in (*needed, ("2.13", None), ("2.100", None), (None, "2.9"), (None, "2.11")):
+        row = Hook("torch.f", Kind.TOLD, None, first=first, last=last)
+        assert row.is_needed is ((first, last) in needed)
 
 
 def test_a_function_that_is_not_torchs_own_is_an_error(monkeypatch):
     monkeypatch.setattr(torch._linalg_utils, "get_floating_dtype", lambda x: None)
+    target = "torch._linalg_utils.get_floating_dtype"
     with pytest.raises(ImportError, match=r"torch's own function at torch\._linalg_utils\.get_floating_dtype"):
-        Extended("torch._linalg_utils", "get_floating_dtype", lambda *args: None).install()
+        Hook(target, Kind.ASKED, lambda *args: None).install()
     with pytest.raises(ImportError, match="expected a wrapped function"):
-        Replaced("torch._linalg_utils", "get_floating_dtype", lambda stock: stock, within=True).install()
+        Hook(target, Kind.REPLACED, lambda stock: stock, within=True).install()
 
 
 def test_code_is_exchanged_only_where_it_differs_in_the_call():
     def ours(self, x):
-        return called(self.other, x)  # noqa: F821
+        return _torch_dtypes_called(self.other, x)  # noqa: F821
 
     with pytest.raises(ImportError, match=r"a function that uses \['other'\] at torch\._ops\.OpOverload\.__call__"):
-        ExchangedCode("torch._ops.OpOverload", "__call__", ours, ("called", len)).install()
+        Hook("torch._ops.OpOverload.__call__", Kind.CODE, ours).install()
+
+
+@pytest.fixture
+def library(tmp_path, monkeypatch):
+    """The name of a library of two modules, of which the second imports the first half way."""
+    (tmp_path / "hooked_library.py").write_text(
+        "__version__ = '7.1'\nimport hooked_library_user\n\n"
+        "def twice(x, scale=2):\n    return scale * x\n\n"
+        "class Box:\n    size = property(lambda self: 3)\n    @staticmethod\n    def name():\n        return 'box'\n"
+        "TABLE = {1: 2}\n"
+    )
+    (tmp_path / "hooked_library_user.py").write_text("import hooked_library\nhooked_library.met()\n")
+    (tmp_path / "hooked_library_broken.py").write_text("raise ImportError('no such thing')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "hooked_library"
+    for name in [name for name in _imports._waiting if name.startswith("hooked_library")]:
+        del _imports._waiting[name]
+    for name in [name for name in sys.modules if name.startswith("hooked_library")]:
+        del sys.modules[name]
+
+
+def import_library(name, monkeypatch, met=lambda: None):
+    """Imports the library, in whose middle another module calls `met`."""
+    import builtins
+
+    stock = builtins.__import__
+
+    def giving(name, *args, **kwargs):
+        module = stock(name, *args, **kwargs)
+        if name == "hooked_library" and not hasattr(module, "twice"):
+            module.met = met
+        return module
+
+    with monkeypatch.context() as patched:
+        patched.setattr(builtins, "__import__", giving)
+        return importlib.import_module(name)
+
+
+def test_a_function_runs_when_a_module_is_imported_also_one_half_imported(library, monkeypatch):
+    seen = []
+
+    def note(text):
+        return lambda: seen.append((text, hasattr(sys.modules[library], "twice")))
+
+    call_when_imported(library, note("before"))
+    import_library(library, monkeypatch, lambda: call_when_imported(library, note("in the middle")))
+    assert seen == [("before", True), ("in the middle", True)]
+    call_when_imported(library, note("after"))
+    assert seen[2:] == [("after", True)]
+
+
+def test_a_function_waits_for_an_import_that_succeeds(library, tmp_path):
+    seen = []
+    call_when_imported("hooked_library_broken", lambda: seen.append(1))
+    with pytest.raises(ImportError, match="no such thing"):
+        importlib.import_module("hooked_library_broken")
+    assert not seen
+    (tmp_path / "hooked_library_broken.py").write_text("x = 11111111111111\n")
+    importlib.invalidate_caches()
+    importlib.import_module("hooked_library_broken")
+    assert seen == [1]
+
+
+def test_an_import_whose_rows_do_not_fit_fails_each_time(library, monkeypatch):
+    _hooks.install([_hooks.wait_for(library, "no_such_function", Kind.CALLED, lambda stock: 0)])
+    for _ in range(2):
+        with pytest.raises(ImportError, match=r"expected it at hooked_library\.no_such_function, but got none"):
+            import_library(library, monkeypatch)
+        assert library not in sys.modules
+
+
+def test_rows_of_another_library_are_installed_when_it_is_imported(library, monkeypatch):
+    def twice(stock, x, scale=2):
+        return stock(x, scale) + 1
+
+    told = []
+    wait = functools.partial(_hooks.wait_for, library)
+    _hooks.install(
+        [
+            wait("twice", Kind.CALLED, twice),
+            wait("Box.size", Kind.REPLACED, lambda stock: lambda self: stock(self) + 1),
+            wait("Box.name", Kind.REPLACED, lambda stock: lambda: stock() + "es"),
+            wait("TABLE", Kind.REPLACED, lambda stock: {**stock, 3: 4}),
+            wait("", Kind.TOLD, told.append),
+        ]
+    )
+    assert library not in sys.modules
+    module = import_library(library, monkeypatch)
+    assert module.twice(4) == 9 and module.twice(4, scale=5) == 21 and told == [module]
+    assert module.Box().size == 4 and module.Box.name() == "boxes" and module.TABLE == {1: 2, 3: 4}
+
+
+@pytest.mark.parametrize("other", [lambda stock, x: 0, lambda stock, x, scale=3: 0, lambda stock, y, scale=2: 0, lambda stock, x, *, scale=2: 0])
+def test_a_function_of_other_parameters_is_left_alone(library, monkeypatch, other):
+    module = import_library(library, monkeypatch)
+    row = _hooks.wait_for(library, "twice", Kind.CALLED, other)
+    with pytest.raises(ImportError, match=r"expected a function of the parameters .* at hooked_library\.twice, but got .* in hooked_library 7\.1"):
+        _hooks.install([row])
+    with pytest.warns(RuntimeWarning, match="does not know its way around this release of hooked_library"):
+        _hooks.install([row], integrations._warn)
+    assert module.twice(4) == 8
 
 
 def test_a_release_that_lacks_a_target_loads_nothing():
@@ -62,26 +171,27 @@ def test_a_release_that_lacks_a_target_loads_nothing():
 
 
 def test_every_row_is_there_once_and_has_what_its_release_says():
-    targets = [row.target for row in ROWS if not isinstance(row, (Native, Registered))]
+    needed = [row for row in ROWS if row.is_needed]
+    targets = [row.target for row in needed if row.kind is not Kind.TOLD]
     assert len(targets) == len(set(targets)) > 150
-    for row in ROWS:
-        if not isinstance(row, Native):
-            assert row.find() is not None or row.optional
+    for row in hooks.list_hooks():
+        if row.is_needed and row.imported is None:
+            row.find()
 
 
-def test_optional_rows_go_by_the_running_release(monkeypatch):
-    monkeypatch.setattr(releases, "RUNNING", (2, 12))
-    assert releases.since("2.11") is None and releases.since("2.12") is None
-    assert releases.since("2.13") == "PyTorch has it from 2.13 on" and releases.since("2.100") and releases.since("3.0")
-
-
-def test_every_module_of_the_overlay_that_has_hooks_is_installed():
-    names = [f"{_overlay.__name__}.{m.name}" for m in pkgutil.iter_modules(_overlay.__path__)]
+def test_every_module_that_has_hooks_is_installed():
+    folders = (_overlay, integrations)
+    names = [f"{f.__name__}.{m.name}" for f in folders for m in pkgutil.iter_modules(f.__path__)]
     assert {m for m in map(importlib.import_module, names) if hasattr(m, "HOOKS")} == set(hooks.MODULES)
 
 
+def test_every_integration_has_its_function():
+    for row in integrations.HOOKS:
+        assert row.imported and callable(row.load_replacement())
+
+
 def test_reasons_are_bound_from_cpp():
-    assert issubclass(_C.When, enum.IntFlag) and When is _C.When and table.When is _C.When
+    assert issubclass(_C.When, enum.IntFlag) and When is _C.When
     assert [flag.value for flag in When] == [1 << bit for bit in range(len(When))]
     assert all(flag.meaning for flag in When)
     with pytest.raises(TypeError, match="expected a builtin"):
@@ -90,16 +200,20 @@ def test_reasons_are_bound_from_cpp():
 
 def test_patches_in_cpp_take_one_row_each():
     with pytest.raises(RuntimeError, match="is hooked already"):
-        Builtin("torch", "zeros", None, When.GUARD_ALWAYS).install()
-    targets = [target for target, *_ in _C.patches()]
-    assert len(targets) == len(set(targets))
-    assert {row.name for row in ROWS if isinstance(row, Native)} <= set(targets)
+        Hook("torch.zeros", Kind.BUILTIN, None, When.GUARD_ALWAYS).install()
+    rows = hooks.list_patches()
+    assert len({row.target for row in rows}) == len(rows)
     folders = ("torch/csrc/formats", "aten/src/ATen", "aten/src/ATen/native/formats/operators")
     sources = {path.name for folder in folders for path in (ROOT / folder).glob("*.cpp")}
-    for _, how, why, file, seen in _C.patches():
-        assert how and why and seen and file.split("/")[-1] in sources
+    for row in rows:
+        assert row.how and row.reason and row.is_needed and row.file.split("/")[-1] in sources
     reaching = {p.name for p in (ROOT / "torch/csrc/formats").glob("*.cpp") if "Reaches into" in p.read_text()}
-    assert reaching == {file for *_, file, _ in _C.patches() if "/" not in file}
+    assert reaching == {row.file for row in rows if "/" not in row.file}
+
+
+def test_a_patch_in_cpp_asks_for_the_function_that_it_runs():
+    with pytest.raises(RuntimeError, match=r"expected a function for torch\.dtype, but got none; name it in `runs` of its row"):
+        _C.install_patches({})
 
 
 def test_the_document_has_every_patch():

@@ -27,7 +27,7 @@ SCRIPTS = (f"{BINDINGS}/ScriptFormats.cpp", f"{BINDINGS}/intree/ScriptCheck.cpp"
 PACKAGE = "torch/torch_dtypes"
 IN_PLACE = "torch/intree"
 OVERLAYS_PYTHON = (
-    "_C.pyi", "_build_info.py", "_overlay/", "integrations/dtensor.py", "integrations/dynamo.py",
+    "_C.pyi", "_build_info.py", "_overlay/", "integrations/dtensor.py",
     "integrations/format_dtensor.py", "integrations/fsdp.py", "integrations/functional_collectives.py",
 )  # fmt: skip
 

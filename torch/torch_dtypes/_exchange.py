@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import functools
+import inspect
+import textwrap
 import types
 from collections.abc import Callable
 from typing import Any
@@ -41,10 +44,14 @@ def call_instead(function: types.FunctionType, replacement: Callable) -> None:
     function.__prepare_scriptable__ = lambda: copy  # torch.jit.script compiles this one: it takes no *args
 
 
-def exchange_code(function: types.FunctionType, replacement: types.FunctionType, name: str, implementation: Callable) -> None:
-    """Lets a public Python function of another library run the replacement's code, which calls the implementation by that name, given the
-    stock function first. The function stays the same object."""
-    if function.__code__.co_varnames[: function.__code__.co_argcount] != replacement.__code__.co_varnames:
-        raise ImportError(f"expected {function!r} to take {replacement.__code__.co_varnames}, as in the releases that are known")
-    function.__globals__[name] = functools.partial(implementation, copy_stock(function))
-    function.__code__ = replacement.__code__.replace(co_name=function.__name__, co_qualname=function.__qualname__)
+def parse_source(function: types.FunctionType) -> ast.Module:
+    """Parse a function's source, to edit the tree and hand it to ``compile_as``."""
+    return ast.parse(textwrap.dedent(inspect.getsource(function)))
+
+
+def compile_as(function: types.FunctionType, tree: ast.Module) -> types.CodeType:
+    """Compile an edited tree of a function's source, with the function's file, lines and names."""
+    ast.increment_lineno(tree, function.__code__.co_firstlineno - 1)
+    made: dict = {}
+    exec(compile(ast.fix_missing_locations(tree), function.__code__.co_filename, "exec"), function.__globals__, made)
+    return made[function.__name__].__code__.replace(co_qualname=function.__qualname__)

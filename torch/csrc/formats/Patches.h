@@ -4,9 +4,9 @@
 
 namespace torch::formats {
 
-// Installs them; implementations: what those that run Python call, by name.
+// Installs them. `implementations`: the Python functions that rows run, by target.
 void install_patches(PyObject* implementations);
-// The list, for docs/design.md: (target, what is done there, why, the file, the releases it was seen to work on).
+// The list: (target, how, why, file, "module:function" that it runs or None, first release, last release).
 PyObject* list_patches();
 
 } // namespace torch::formats

@@ -267,14 +267,12 @@ PyObject* with_arguments(PyObject* self, PyObject* args) {
 // METH_NOARGS and METH_O: `argument` is nullptr or the one argument.
 template <size_t I>
 PyObject* with_one_argument(PyObject* self, PyObject* argument) {
-  Hook& h = hooks[I];
+  const Hook& h = hooks[I];
   THPObjectPtr args;
-  const bool first = has(h, When::FirstCall);
-  h.when &= ~static_cast<int>(When::FirstCall);
   const bool tensor = has(h, When::OwnSelf) && format_of_tensor(h.is_method ? self : argument) != nullptr;
   const bool dtype = (has(h, When::DtypeAnywhere) && format_of_dtype(argument)) || (has(h, When::DefaultDtype) && default_dtype) ||
       (has(h, When::OwnAutocast) && (at::formats::autocast_has_format() || at::formats::autocast_has_mixed()));
-  if (!tensor && !dtype && !first) {
+  if (!tensor && !dtype) {
     PyObject* result = h.stock(self, argument);
     if (result || !refused_own_data(h, argument)) return result;
   }

@@ -21,12 +21,11 @@ namespace torch::formats {
   _(OwnSelfDtype, OWN_SELF_DTYPE, 10, "dtype= is given, and self, or the first argument, is a tensor of ours")                            \
   _(OwnData, OWN_DATA, 11,                                                                                                                \
     "stock refused, and the data are an array of ml_dtypes or a typed storage of ours, or name a dtype of ours: stock calls pay nothing") \
-  _(FirstCall, FIRST_CALL, 12, "nobody has called it before")                                                                             \
-  _(OwnScript, OWN_SCRIPT, 13, "a TorchScript call that works on formats, see ScriptCall.h; the only one for pybind11's methods")         \
-  _(OwnGiven, OWN_GIVEN, 14, "a tuple behind the first argument has a tensor of ours")                                                    \
-  _(RunsBackward, RUNS_BACKWARD, 15, "guard: always; what runs within is the engine's, see StockFormula.h")                               \
-  _(OwnResult, OWN_RESULT, 16, "the stock function runs first, and its result, or an argument, is a tensor of ours")                      \
-  _(OwnAutocast, OWN_AUTOCAST, 17, "an autocast dtype, the CPU's or the GPU's, is one of ours, or was within the outermost block")
+  _(OwnScript, OWN_SCRIPT, 12, "a TorchScript call that works on formats, see ScriptCall.h; the only one for pybind11's methods")         \
+  _(OwnGiven, OWN_GIVEN, 13, "a tuple behind the first argument has a tensor of ours")                                                    \
+  _(RunsBackward, RUNS_BACKWARD, 14, "guard: always; what runs within is the engine's, see StockFormula.h")                               \
+  _(OwnResult, OWN_RESULT, 15, "the stock function runs first, and its result, or an argument, is a tensor of ours")                      \
+  _(OwnAutocast, OWN_AUTOCAST, 16, "an autocast dtype, the CPU's or the GPU's, is one of ours, or was within the outermost block")
 
 enum class When : int {
 #define DEFINE(name, python, bit, meaning) name = 1 << bit,

@@ -14,8 +14,6 @@ from .optim.eps import with_eps
 from .quantization import grid
 from .tables.making import written_name
 
-ADAPTERS: dict[str, str] = {}  # integrations/ needs none of PyTorch's own Python
-
 _given: dict[int, tuple[list, list]] = {}  # while an optimizer steps: its groups and their eps, by its id
 
 

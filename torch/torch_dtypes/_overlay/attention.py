@@ -10,8 +10,10 @@ from torch.nn import functional as F
 
 from .. import _C
 from .._autocast import own_autocast_dtype
+from .._exchange import compile_as, parse_source
+from .._hooks import Hook, Kind
 from .._stock_functions import autocast_mask
-from .table import Builtin, Registered, When, compiled_as, parsed
+from .trampolines import When
 
 
 def with_mask(stock, query, key, value, attn_mask=None, *rest, **named):
@@ -95,7 +97,7 @@ def zero_padding(encoder, src, mask, padding, output):
 
 def with_zeroed_padding(function) -> None:
     """nn.TransformerEncoder.forward: its own code with one more statement, in front of the encoder's norm, which graphs leave out."""
-    tree = parsed(function)
+    tree = parse_source(function)
     body = tree.body[0].body
     places = [i for i, node in enumerate(body) if isinstance(node, ast.If) and ast.unparse(node.test) == "self.norm is not None"]
     if len(places) != 1:
@@ -106,11 +108,11 @@ def with_zeroed_padding(function) -> None:
         ast.copy_location(node, body[places[0]])
     body.insert(places[0], added)
     function.__globals__[_ZEROS] = zero_padding
-    function.__code__ = compiled_as(function, tree)
+    function.__code__ = compile_as(function, tree)
 
 
 HOOKS = [
-    Registered("torch.nn.TransformerEncoder", "forward", with_zeroed_padding),
-    Builtin("torch._C._nn", "scaled_dot_product_attention", with_mask, When.OWN_AUTOCAST),
-    Builtin("torch", "_transformer_encoder_layer_fwd", encoder_layer, When.OWN_AUTOCAST),
+    Hook("torch.nn.TransformerEncoder.forward", Kind.TOLD, with_zeroed_padding),
+    Hook("torch._C._nn.scaled_dot_product_attention", Kind.BUILTIN, with_mask, When.OWN_AUTOCAST),
+    Hook("torch._transformer_encoder_layer_fwd", Kind.BUILTIN, encoder_layer, When.OWN_AUTOCAST),
 ]

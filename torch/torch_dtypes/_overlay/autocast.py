@@ -12,7 +12,9 @@ import torch
 
 from .. import _C
 from .._autocast import AUTOCAST_DEVICES
-from .table import Builtin, Registered, When, compiled_as, parsed
+from .._exchange import compile_as, parse_source
+from .._hooks import Hook, Kind
+from .trampolines import When
 
 # Where stock asks for a dtype that it does not know, and where it goes by CUDA's own questions and asks none.
 _UNKNOWN, _CUDA = "self.fast_dtype not in device_supported_dtypes", "self.device == 'cuda'"
@@ -42,7 +44,7 @@ def _takes(device_type: str, dtype: torch.dtype) -> bool:
 def _with_tests(function):
     """The code of autocast.__init__ with one more test, in the branches that it takes for dtypes that it does not know and for CUDA: others pay
     nothing."""
-    tree = parsed(function)
+    tree = parse_source(function)
     found = {text: node for node in ast.walk(tree) if isinstance(node, ast.If) and (text := ast.unparse(node.test)) in (_UNKNOWN, _CUDA)}
     if found.keys() != {_UNKNOWN, _CUDA}:
         raise ImportError(f"expected torch.autocast.__init__ to ask whether {_UNKNOWN} and whether {_CUDA}")
@@ -50,7 +52,7 @@ def _with_tests(function):
     ask = ast.parse(f"{_NAME}(self.device, self.fast_dtype)", mode="eval").body
     unknown.test = ast.copy_location(ast.BoolOp(ast.And(), [unknown.test, ast.UnaryOp(ast.Not(), ask)]), unknown.test)
     cuda.body.insert(0, ast.copy_location(ast.Expr(ask), cuda.body[0]))
-    return compiled_as(function, tree)
+    return compile_as(function, tree)
 
 
 def get_dtype(stock, device_type: str = "cpu") -> torch.dtype:
@@ -101,11 +103,11 @@ def let_ours_pass(function) -> None:
 
 
 HOOKS = [
-    Builtin("torch", "get_autocast_dtype", get_dtype, When.OWN_AUTOCAST),
-    Builtin("torch", "get_autocast_cpu_dtype", get_cpu_dtype, When.OWN_AUTOCAST),
-    Builtin("torch", "get_autocast_gpu_dtype", get_gpu_dtype, When.OWN_AUTOCAST),
-    Builtin("torch", "set_autocast_cache_enabled", set_cache_enabled, When.OWN_AUTOCAST),
-    Builtin("torch", "is_autocast_cache_enabled", is_cache_enabled, When.OWN_AUTOCAST),
-    Builtin("torch", "clear_autocast_cache", clear_cache, When.OWN_AUTOCAST),
-    Registered("torch.amp.autocast_mode.autocast", "__init__", let_ours_pass),
+    Hook("torch.get_autocast_dtype", Kind.BUILTIN, get_dtype, When.OWN_AUTOCAST),
+    Hook("torch.get_autocast_cpu_dtype", Kind.BUILTIN, get_cpu_dtype, When.OWN_AUTOCAST),
+    Hook("torch.get_autocast_gpu_dtype", Kind.BUILTIN, get_gpu_dtype, When.OWN_AUTOCAST),
+    Hook("torch.set_autocast_cache_enabled", Kind.BUILTIN, set_cache_enabled, When.OWN_AUTOCAST),
+    Hook("torch.is_autocast_cache_enabled", Kind.BUILTIN, is_cache_enabled, When.OWN_AUTOCAST),
+    Hook("torch.clear_autocast_cache", Kind.BUILTIN, clear_cache, When.OWN_AUTOCAST),
+    Hook("torch.amp.autocast_mode.autocast.__init__", Kind.TOLD, let_ours_pass),
 ]

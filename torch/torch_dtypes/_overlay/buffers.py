@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from .. import _C
+from .._hooks import Hook, Kind
 from .._stock_functions import write_infinities
-from .table import Replaced
 
 _FEW = 4  # significant bits with which running statistics stand still far from where they should be (docs/mixed-precision.md)
 
@@ -95,6 +95,6 @@ def loading(stock):
 
 
 HOOKS = [
-    Replaced("torch.nn.modules.module.Module", "_apply", applying),
-    Replaced("torch.nn.modules.module.Module", "_load_from_state_dict", loading),
+    Hook("torch.nn.modules.module.Module._apply", Kind.REPLACED, applying),
+    Hook("torch.nn.modules.module.Module._load_from_state_dict", Kind.REPLACED, loading),
 ]

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import functools
 
+from .._hooks import Hook, Kind
 from .._recomputing import carried
-from .releases import CHECKPOINT_GENERATOR
-from .table import Replaced
 
 
 def without_reentrant(stock):
@@ -38,7 +37,11 @@ def reentrant(stock):
     return forward
 
 
+_GENERATOR = "torch.utils.checkpoint._checkpoint_without_reentrant_generator"
+
 HOOKS = [
-    Replaced("torch.utils.checkpoint", CHECKPOINT_GENERATOR, without_reentrant),
-    Replaced("torch.utils.checkpoint.CheckpointFunction", "forward", reentrant),
+    # From 2.14 on the function of the old name only calls the one that keeps what runs again.
+    Hook(_GENERATOR, Kind.REPLACED, without_reentrant, last="2.13"),
+    Hook(f"{_GENERATOR}_impl", Kind.REPLACED, without_reentrant, first="2.14"),
+    Hook("torch.utils.checkpoint.CheckpointFunction.forward", Kind.REPLACED, reentrant),
 ]

@@ -14,8 +14,8 @@ import torch
 from .. import _C
 from .._codes import compute_type
 from .._exchange import copy_stock
+from .._hooks import Hook, Kind
 from .._stock_functions import has_infinity
-from .table import Extended, Replaced
 
 _LOSSES, _MASKED = "torch.nn.functional", "torch.masked._ops"
 # By module, each function's name; behind a colon an argument that must be given, or after a minus sign one that must not be. (By its name
@@ -78,17 +78,17 @@ def rounded_once(stock: Callable, fills: bool, place: int | None, name: str, wan
     return result if out is None else out.resize_(result.shape).copy_(result)
 
 
-def _rows() -> Iterator[Extended]:
+def _rows() -> Iterator[Hook]:
     for module, names in FUNCTIONS.items():
         for name, _, argument in (text.partition(":") for text in names):
-            stock = copy_stock(Extended(module, name, None).find()[1])
+            stock = copy_stock(Hook(f"{module}.{name}", Kind.ASKED, None).find()[1])
             wanted, argument = not argument.startswith("-"), argument.removeprefix("-")
             parameters = list(inspect.signature(stock).parameters)
             if argument and argument not in parameters:
                 continue  # in this release the function is one operator
             place = parameters.index(argument) if argument else None
             run = functools.partial(rounded_once, stock, module == _MASKED, place, argument, wanted)
-            yield Extended(module, name, run, of_first=True)
+            yield Hook(f"{module}.{name}", Kind.ASKED_OF_FORMATS, run)
 
 
 def in_compute_dtype(stock: Callable) -> Callable:
@@ -104,4 +104,4 @@ def in_compute_dtype(stock: Callable) -> Callable:
     return clip
 
 
-HOOKS = [*_rows(), Replaced("torch.nn.utils", "clip_grads_with_norm_", in_compute_dtype, within=True)]
+HOOKS = [*_rows(), Hook("torch.nn.utils.clip_grads_with_norm_", Kind.REPLACED, in_compute_dtype, within=True)]

@@ -10,9 +10,10 @@ from torch.utils._pytree import tree_leaves
 
 from .. import _C
 from .._codes import compute_type
+from .._hooks import Hook, Kind
 from . import scripts
 from .promotion import promoted
-from .table import Asking, Builtin, Extended, Native, Replaced, When
+from .trampolines import When
 
 
 def to(stock, self, *args, **kwargs):
@@ -270,29 +271,28 @@ def _when_with_dtype(name: str) -> When:
 
 
 HOOKS = [
-    Native("Tensor.data", set_data),
-    Asking(_TENSOR, "to", to, When.OWN_ARGUMENT | When.GUARD_ANYWHERE),
-    Asking(_TENSOR, "type", type_, When.OWN_SELF | When.OWN_DATA),
-    *(Builtin(_TENSOR, name, None, When.GUARD_ALWAYS) for name in ("float", "double", "half", "bfloat16")),
-    Asking(_TENSOR, "view", view, When.DTYPE_ANYWHERE | When.GUARD_ANYWHERE),
-    Asking(_FUNCTIONS, "view_copy", view_copy, When.DTYPE_ANYWHERE | When.GUARD_ANYWHERE),
-    Builtin(_TENSOR, "to_dense", None, When.GUARD_KEYWORD),
-    Builtin("torch._C._nn", "_parse_to", parse_to, When.DTYPE_ANYWHERE | When.OWN_ARGUMENT),
-    *(Asking(_FUNCTIONS, name, function_with_dtype, _when_with_dtype(name)) for name in _WITH_DTYPE),
-    *(Asking(_TENSOR, name, method_with_dtype(name), _when_with_dtype(name)) for name in _WITH_DTYPE),
-    *(Asking(_TENSOR, name, in_place_with_dtype, When.DTYPE_KEYWORD | When.OWN_SELF_DTYPE) for name in ("cumsum_", "cumprod_")),
+    Hook(f"{_TENSOR}.to", Kind.ASKING, to, When.OWN_ARGUMENT | When.GUARD_ANYWHERE),
+    Hook(f"{_TENSOR}.type", Kind.ASKING, type_, When.OWN_SELF | When.OWN_DATA),
+    *(Hook(f"{_TENSOR}.{name}", Kind.BUILTIN, None, When.GUARD_ALWAYS) for name in ("float", "double", "half", "bfloat16")),
+    Hook(f"{_TENSOR}.view", Kind.ASKING, view, When.DTYPE_ANYWHERE | When.GUARD_ANYWHERE),
+    Hook(f"{_FUNCTIONS}.view_copy", Kind.ASKING, view_copy, When.DTYPE_ANYWHERE | When.GUARD_ANYWHERE),
+    Hook(f"{_TENSOR}.to_dense", Kind.BUILTIN, None, When.GUARD_KEYWORD),
+    Hook("torch._C._nn._parse_to", Kind.BUILTIN, parse_to, When.DTYPE_ANYWHERE | When.OWN_ARGUMENT),
+    *(Hook(f"{_FUNCTIONS}.{name}", Kind.ASKING, function_with_dtype, _when_with_dtype(name)) for name in _WITH_DTYPE),
+    *(Hook(f"{_TENSOR}.{name}", Kind.ASKING, method_with_dtype(name), _when_with_dtype(name)) for name in _WITH_DTYPE),
+    *(Hook(f"{_TENSOR}.{name}", Kind.ASKING, in_place_with_dtype, When.DTYPE_KEYWORD | When.OWN_SELF_DTYPE) for name in ("cumsum_", "cumprod_")),
     *(
-        Asking(namespace, name, function_with_dtype, _when_with_dtype(name))
+        Hook(f"{namespace}.{name}", Kind.ASKING, function_with_dtype, _when_with_dtype(name))
         for namespace, names in _NAMESPACES_WITH_DTYPE.items()
         for name in names.split()
     ),
-    *(Builtin("torch", name, foreach_norm, When.DTYPE_ANYWHERE | When.OWN_NESTED) for name in ("_foreach_norm", "_foreach_powsum")),
-    Builtin(_TENSOR, "set_", set_, When.OWN_SELF | When.OWN_ARGUMENT),
-    Asking(_TENSOR, "tolist", tolist, When.OWN_SELF),
-    *(Builtin("torch", name, refuse_dtype, When.DTYPE_ANYWHERE) for name in _STOCK_ONLY),
-    *(Builtin("torch._C._sparse", name, refuse_dtype, When.DTYPE_ANYWHERE) for name in ("_sparse_softmax", "_sparse_log_softmax")),
-    *(Builtin("torch", name, refuse_sparse, When.DTYPE_ANYWHERE | When.OWN_ARGUMENT) for name in _SPARSE),
-    Replaced("torch.Tensor", "__rdiv__", rdiv, within=True),
-    Extended("torch._linalg_utils", "get_floating_dtype", floating_dtype),
-    Extended("torch._lobpcg", "_lobpcg", refuse_lobpcg),
+    *(Hook(f"torch.{name}", Kind.BUILTIN, foreach_norm, When.DTYPE_ANYWHERE | When.OWN_NESTED) for name in ("_foreach_norm", "_foreach_powsum")),
+    Hook(f"{_TENSOR}.set_", Kind.BUILTIN, set_, When.OWN_SELF | When.OWN_ARGUMENT),
+    Hook(f"{_TENSOR}.tolist", Kind.ASKING, tolist, When.OWN_SELF),
+    *(Hook(f"torch.{name}", Kind.BUILTIN, refuse_dtype, When.DTYPE_ANYWHERE) for name in _STOCK_ONLY),
+    *(Hook(f"torch._C._sparse.{name}", Kind.BUILTIN, refuse_dtype, When.DTYPE_ANYWHERE) for name in ("_sparse_softmax", "_sparse_log_softmax")),
+    *(Hook(f"torch.{name}", Kind.BUILTIN, refuse_sparse, When.DTYPE_ANYWHERE | When.OWN_ARGUMENT) for name in _SPARSE),
+    Hook("torch.Tensor.__rdiv__", Kind.REPLACED, rdiv, within=True),
+    Hook("torch._linalg_utils.get_floating_dtype", Kind.ASKED, floating_dtype),
+    Hook("torch._lobpcg._lobpcg", Kind.ASKED, refuse_lobpcg),
 ]

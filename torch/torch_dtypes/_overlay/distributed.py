@@ -9,9 +9,9 @@ import functools
 import torch
 
 from .. import _C
+from .._hooks import Hook, Kind
 from .data_parallel import expect_possible, join_hook, make_reducer, refuse_builtin_hook, refuse_in_backward, register_comm_hook
-from .releases import NO_DISTRIBUTED
-from .table import Builtin, Extended, Replaced, When
+from .trampolines import When
 
 # A backend's methods, called by hand on what ProcessGroup._get_backend gives. A process group's own go by operators.
 BACKEND_METHODS = (
@@ -107,16 +107,18 @@ _C10D = "torch._C._distributed_c10d"
 _DDP = "torch.nn.parallel.distributed.DistributedDataParallel"
 
 HOOKS = [
-    Replaced("torch.distributed", "_broadcast_coalesced", parted, optional=NO_DISTRIBUTED),
-    Extended(_DDP, "_build_params_for_reducer", expect_possible, optional=NO_DISTRIBUTED),
-    Extended(_DDP, "_ddp_init_helper", make_reducer, optional=NO_DISTRIBUTED),
-    Extended(_DDP, "register_comm_hook", register_comm_hook, optional=NO_DISTRIBUTED),
-    Extended(_DDP, "_register_builtin_comm_hook", refuse_builtin_hook, optional=NO_DISTRIBUTED),
-    Extended(_DDP, "_setup_in_backward_optimizers", refuse_in_backward, optional=NO_DISTRIBUTED),
-    Extended(_DDP, "join_hook", join_hook, optional=NO_DISTRIBUTED),
-    Replaced(f"{_C10D}.Reducer", "__init__", refusing("Reducer"), optional=NO_DISTRIBUTED),
-    *(Replaced(f"{_C10D}.Backend", name, refusing(f"Backend.{name}"), optional=NO_DISTRIBUTED) for name in BACKEND_METHODS),
-    Replaced(f"{_C10D}.ProcessGroup", "_start_coalescing", beginning, optional=NO_DISTRIBUTED),
-    Replaced(f"{_C10D}.ProcessGroup", "_end_coalescing", ending, optional=NO_DISTRIBUTED),
-    Builtin("torch._C.TensorBase", "_dtensor__new__", new_dtensor, When.OWN_SELF | When.OWN_ARGUMENT, optional=NO_DISTRIBUTED),
+    Hook("torch.distributed._broadcast_coalesced", Kind.REPLACED, parted),
+    Hook(f"{_DDP}._build_params_for_reducer", Kind.ASKED, expect_possible),
+    Hook(f"{_DDP}._ddp_init_helper", Kind.ASKED, make_reducer),
+    Hook(f"{_DDP}.register_comm_hook", Kind.ASKED, register_comm_hook),
+    Hook(f"{_DDP}._register_builtin_comm_hook", Kind.ASKED, refuse_builtin_hook),
+    Hook(f"{_DDP}._setup_in_backward_optimizers", Kind.ASKED, refuse_in_backward),
+    Hook(f"{_DDP}.join_hook", Kind.ASKED, join_hook),
+    Hook(f"{_C10D}.Reducer.__init__", Kind.REPLACED, refusing("Reducer")),
+    *(Hook(f"{_C10D}.Backend.{name}", Kind.REPLACED, refusing(f"Backend.{name}")) for name in BACKEND_METHODS),
+    Hook(f"{_C10D}.ProcessGroup._start_coalescing", Kind.REPLACED, beginning),
+    Hook(f"{_C10D}.ProcessGroup._end_coalescing", Kind.REPLACED, ending),
+    Hook("torch._C.TensorBase._dtensor__new__", Kind.BUILTIN, new_dtensor, When.OWN_SELF | When.OWN_ARGUMENT),
 ]
+if not torch.distributed.is_available():  # a build of PyTorch without it has none of them
+    HOOKS = []

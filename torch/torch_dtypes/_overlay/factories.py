@@ -9,8 +9,9 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .. import _C
 from .._codes import bits_dtype
+from .._hooks import Hook, Kind
 from ..rounding import rounding_block
-from .table import Asking, Builtin, Extended, When
+from .trampolines import When
 
 
 def _blank(codes: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -332,21 +333,21 @@ _LIKE = "zeros_like ones_like empty_like full_like rand_like randn_like randint_
 _NEW = "new_zeros new_ones new_empty new_full new_empty_strided".split()
 
 HOOKS = [
-    *(Asking("torch", name, bits(name), _FROM_NOTHING) for name in ("zeros", "empty")),
-    *(Builtin("torch", name, bits(name), _FROM_NOTHING) for name in ("empty_strided", "from_file")),
-    Asking("torch", "ones", ones, _FROM_NOTHING),
-    Asking("torch", "full", full, _FROM_NOTHING),
-    Asking("torch", "normal", normal, _FROM_NOTHING),
-    *(Asking("torch", name, drawn(name), _FROM_NOTHING) for name in ("rand", "randn")),
-    Extended("torch.quasirandom.SobolEngine", "draw", refuse_sobol),
-    Asking("torch", "randint", drawn("randint"), When.DTYPE_KEYWORD),
-    Asking("torch", "randperm", permutation, When.DTYPE_KEYWORD),
-    Asking("torch", "arange", arange, _FROM_NOTHING),
-    Asking("torch", "linspace", between(linspace), _ENDS),
-    Asking("torch", "logspace", between(through_float64("logspace")), _ENDS),
-    Asking("torch", "eye", through_float64("eye"), _FROM_NOTHING),
-    *(Builtin("torch", name, through_float64(name), _FROM_NOTHING) for name in _ASKING_NOBODY),
-    *(Asking("torch._C._fft", name, frequencies, _FROM_NOTHING) for name in ("fft_fftfreq", "fft_rfftfreq")),
-    *(Asking("torch", name, like(name), _FROM_TENSOR) for name in _LIKE),
-    *(Asking("torch._C.TensorBase", name, new(name), _FROM_TENSOR) for name in _NEW),
+    *(Hook(f"torch.{name}", Kind.ASKING, bits(name), _FROM_NOTHING) for name in ("zeros", "empty")),
+    *(Hook(f"torch.{name}", Kind.BUILTIN, bits(name), _FROM_NOTHING) for name in ("empty_strided", "from_file")),
+    Hook("torch.ones", Kind.ASKING, ones, _FROM_NOTHING),
+    Hook("torch.full", Kind.ASKING, full, _FROM_NOTHING),
+    Hook("torch.normal", Kind.ASKING, normal, _FROM_NOTHING),
+    *(Hook(f"torch.{name}", Kind.ASKING, drawn(name), _FROM_NOTHING) for name in ("rand", "randn")),
+    Hook("torch.quasirandom.SobolEngine.draw", Kind.ASKED, refuse_sobol),
+    Hook("torch.randint", Kind.ASKING, drawn("randint"), When.DTYPE_KEYWORD),
+    Hook("torch.randperm", Kind.ASKING, permutation, When.DTYPE_KEYWORD),
+    Hook("torch.arange", Kind.ASKING, arange, _FROM_NOTHING),
+    Hook("torch.linspace", Kind.ASKING, between(linspace), _ENDS),
+    Hook("torch.logspace", Kind.ASKING, between(through_float64("logspace")), _ENDS),
+    Hook("torch.eye", Kind.ASKING, through_float64("eye"), _FROM_NOTHING),
+    *(Hook(f"torch.{name}", Kind.BUILTIN, through_float64(name), _FROM_NOTHING) for name in _ASKING_NOBODY),
+    *(Hook(f"torch._C._fft.{name}", Kind.ASKING, frequencies, _FROM_NOTHING) for name in ("fft_fftfreq", "fft_rfftfreq")),
+    *(Hook(f"torch.{name}", Kind.ASKING, like(name), _FROM_TENSOR) for name in _LIKE),
+    *(Hook(f"torch._C.TensorBase.{name}", Kind.ASKING, new(name), _FROM_TENSOR) for name in _NEW),
 ]

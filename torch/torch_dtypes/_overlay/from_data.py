@@ -9,9 +9,10 @@ import torch
 
 from .. import _C
 from .._codes import bits_dtype
+from .._hooks import Hook, Kind
 from . import interop
 from .factories import finish, take, take_all
-from .table import Builtin, Native, When
+from .trampolines import When
 
 
 def _exact(make, data: object, *args, real: bool = False, **kwargs) -> torch.Tensor:
@@ -223,11 +224,10 @@ def legacy_new(stock, self, *args, **kwargs):
 _FROM_DATA = When.DTYPE_KEYWORD | When.DEFAULT_DTYPE | When.OWN_NESTED | When.GUARD_KEYWORD | When.OWN_DATA
 
 HOOKS = [
-    Builtin("torch", "tensor", tensor, _FROM_DATA),
-    Builtin("torch", "scalar_tensor", scalar_tensor, _FROM_DATA),
-    Builtin("torch", "asarray", asarray, _FROM_DATA | When.OWN_SELF),
-    Builtin("torch", "as_tensor", as_tensor, _FROM_DATA | When.DTYPE_ANYWHERE | When.GUARD_ANYWHERE),
-    Builtin("torch._C.TensorBase", "new_tensor", new_tensor, When.DTYPE_KEYWORD | When.OWN_SELF | When.OWN_ARGUMENT),
-    Builtin("torch._C.TensorBase", "new", legacy_new, When.OWN_SELF),
-    Native("torch.Tensor", legacy_tensor),
+    Hook("torch.tensor", Kind.BUILTIN, tensor, _FROM_DATA),
+    Hook("torch.scalar_tensor", Kind.BUILTIN, scalar_tensor, _FROM_DATA),
+    Hook("torch.asarray", Kind.BUILTIN, asarray, _FROM_DATA | When.OWN_SELF),
+    Hook("torch.as_tensor", Kind.BUILTIN, as_tensor, _FROM_DATA | When.DTYPE_ANYWHERE | When.GUARD_ANYWHERE),
+    Hook("torch._C.TensorBase.new_tensor", Kind.BUILTIN, new_tensor, When.DTYPE_KEYWORD | When.OWN_SELF | When.OWN_ARGUMENT),
+    Hook("torch._C.TensorBase.new", Kind.BUILTIN, legacy_new, When.OWN_SELF),
 ]

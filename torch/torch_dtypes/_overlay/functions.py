@@ -6,8 +6,9 @@ import torch
 
 from .. import _C
 from .._codes import compute_type
+from .._hooks import Hook, Kind
 from .._stock_functions import canonical_mask, has_infinity, subsequent_mask, total_norm
-from .table import Asking, Builtin, Extended, When
+from .trampolines import When
 
 
 def masked_identity(op_name: str, x: torch.Tensor, *args) -> torch.Tensor | None:
@@ -157,18 +158,18 @@ def refuse_scaled_product(stock, *args, **kwargs):
 
 
 HOOKS = [
-    Extended("torch.masked._ops", "_reduction_identity", masked_identity),
-    Extended("torch.nn.functional", "_canonical_mask", canonical_mask),
-    Extended("torch.nn.modules.transformer", "_generate_square_subsequent_mask", subsequent_mask),
-    *(Asking(_LINALG, name, rank_tolerance, When.OWN_SELF) for name in ("linalg_matrix_rank", "linalg_pinv")),
-    Asking(_LINALG, "linalg_lstsq", lstsq, When.OWN_SELF),
-    Asking("torch._C._VariableFunctions", "pinverse", pinverse, When.OWN_SELF),
-    Asking("torch._C.TensorBase", "pinverse", pinverse_method, When.OWN_SELF),
-    *(Builtin("torch._C._VariableFunctions", name, refuse_scaled_product, When.OWN_SELF) for name in ("_scaled_mm", "_scaled_mm_v2")),
-    Extended("torch.utils._foreach_utils", "_group_tensors_by_device_and_dtype", group_tensors, within=True),
-    Extended("torch.nn.utils", "get_total_norm", total_norm, within=True),
-    Extended("torch.cuda.jiterator._JittedFunction", "__call__", refuse_jitted),
-    Extended("torch", "cond", chosen),
-    Extended(f"{_CONTROL}.while_loop", "while_loop", repeated),
-    *(Extended(f"{_CONTROL}.{name}", name, refuse_captured) for name in ("scan", "map")),
+    Hook("torch.masked._ops._reduction_identity", Kind.ASKED, masked_identity),
+    Hook("torch.nn.functional._canonical_mask", Kind.ASKED, canonical_mask),
+    Hook("torch.nn.modules.transformer._generate_square_subsequent_mask", Kind.ASKED, subsequent_mask),
+    *(Hook(f"{_LINALG}.{name}", Kind.ASKING, rank_tolerance, When.OWN_SELF) for name in ("linalg_matrix_rank", "linalg_pinv")),
+    Hook(f"{_LINALG}.linalg_lstsq", Kind.ASKING, lstsq, When.OWN_SELF),
+    Hook("torch._C._VariableFunctions.pinverse", Kind.ASKING, pinverse, When.OWN_SELF),
+    Hook("torch._C.TensorBase.pinverse", Kind.ASKING, pinverse_method, When.OWN_SELF),
+    *(Hook(f"torch._C._VariableFunctions.{name}", Kind.BUILTIN, refuse_scaled_product, When.OWN_SELF) for name in ("_scaled_mm", "_scaled_mm_v2")),
+    Hook("torch.utils._foreach_utils._group_tensors_by_device_and_dtype", Kind.ASKED, group_tensors, within=True),
+    Hook("torch.nn.utils.get_total_norm", Kind.ASKED, total_norm, within=True),
+    Hook("torch.cuda.jiterator._JittedFunction.__call__", Kind.ASKED, refuse_jitted),
+    Hook("torch.cond", Kind.ASKED, chosen),
+    Hook(f"{_CONTROL}.while_loop.while_loop", Kind.ASKED, repeated),
+    *(Hook(f"{_CONTROL}.{name}.{name}", Kind.ASKED, refuse_captured) for name in ("scan", "map")),
 ]

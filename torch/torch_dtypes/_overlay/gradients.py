@@ -12,9 +12,9 @@ from torch.autograd.function import BackwardCFunction
 
 from .. import _C
 from .._autocast import in_autocast_of_ours, out_of_autocast
+from .._hooks import Hook, Kind
 from .promotion import fractions_of_integers
-from .releases import NO_BOXED_BACKWARD
-from .table import Builtin, Replaced, When
+from .trampolines import When
 
 
 def _of_dtype(gradient, dtype):
@@ -123,9 +123,9 @@ _NODE = "torch.autograd.function.BackwardCFunction"  # whose two methods the eng
 _RUN = When.OWN_NESTED | When.OWN_GIVEN | When.OWN_AUTOCAST | When.DEFAULT_DTYPE | When.RUNS_BACKWARD
 
 HOOKS = [
-    Builtin("torch._C._ImperativeEngine", "run_backward", run_backward, _RUN),
-    Builtin("torch._C._FunctionBase", "apply", note_dtypes, When.OWN_RESULT),
-    Builtin("torch._C._VariableFunctions", "_make_dual", make_dual, When.OWN_SELF | When.OWN_ARGUMENT),
-    Replaced(_NODE, "apply", in_their_dtypes),
-    Replaced(_NODE, "apply_boxed", in_their_dtypes, optional=NO_BOXED_BACKWARD),
+    Hook("torch._C._ImperativeEngine.run_backward", Kind.BUILTIN, run_backward, _RUN),
+    Hook("torch._C._FunctionBase.apply", Kind.BUILTIN, note_dtypes, When.OWN_RESULT),
+    Hook("torch._C._VariableFunctions._make_dual", Kind.BUILTIN, make_dual, When.OWN_SELF | When.OWN_ARGUMENT),
+    Hook(f"{_NODE}.apply", Kind.REPLACED, in_their_dtypes),
+    Hook(f"{_NODE}.apply_boxed", Kind.REPLACED, in_their_dtypes, first="2.13"),
 ]

@@ -19,9 +19,9 @@ from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 
 from .. import _C
 from .._autocast import AUTOCAST_DEVICES, own_autocast_dtype
-from . import optimizers, table
+from .._hooks import Hook, Kind, wait_for
+from . import optimizers
 from .releases import SKIP_RULES_KNOW_FRAMES, SKIPS_HAVE_REASONS
-from .table import Builtin, Extended, Registered, Replaced, When
 
 NOTICE = (
     "torch.compile runs what works on format tensors (torch.{name} here) as it is written, uncompiled. The results are those of the same code "
@@ -164,9 +164,9 @@ def traced_through(stock):
     """The list of files whose functions are traced through where a traced one calls them, with the package's that stand in front of stock ones."""
     from torch._dynamo.trace_rules import _as_posix_path
 
-    inside = ("composed", "conversion", "functions", "linear_cross_entropy", "printing", "table", "testing")
+    inside = ("composed", "conversion", "functions", "linear_cross_entropy", "printing", "testing")
     collectives = os.path.join("integrations", "functional_collectives")
-    modules = (*(os.path.join("_overlay", name) for name in inside), collectives, "_autocast", "chopping", "quantization", "training")
+    modules = (*(os.path.join("_overlay", name) for name in inside), collectives, "_autocast", "_hooks", "chopping", "quantization", "training")
     package = os.path.dirname(os.path.dirname(__file__))
     ours = {_as_posix_path(os.path.join(package, name)) for name in modules}
 
@@ -186,12 +186,6 @@ def draws(operators: list) -> None:
     """The list of random operators whose calls are not joined, which goes by no tag: chop's, and products under a policy."""
     own = torch.ops.torch_dtypes
     operators += [own.chop, own.chop_blocks, own.product, own.product_backward]
-
-
-def begin_dynamo(stock, callback):
-    """The first call, with which everything of dynamo's begins: what torch.compile needs is installed then, but for the rules."""
-    table.install(row for row in LATER_HOOKS if row not in (*RULES, *PACKAGES))
-    return stock(callback)
 
 
 def refuse_compiled_backward(stock):
@@ -247,35 +241,52 @@ def refuse_package(self, *args, **kwargs) -> None:
         raise TypeError(f"expected tensors of stock dtypes for a package of AOTInductor, but got torch.{name}; cast them")
 
 
-HOOKS = [
-    Builtin("torch._C._dynamo.eval_frame", "set_eval_frame", begin_dynamo, When.FIRST_CALL),
-    Replaced("torch._subclasses.fake_tensor.FakeTensorConverter", "from_real_tensor", refuse_fake),
-    Replaced("torch.fx.experimental.proxy_tensor", "track_tensor", refuse_tracking),
-    Extended("torch.export", "export", refuse_export),
-    Extended("torch.export", "draft_export", refuse_export),
-]
-
 _DYNAMO = "torch._dynamo"
+_fake_value = breaking(lambda node, *_: format_in((*node.args, *node.kwargs.values())))
 
-# When dynamo is imported (integrations/dynamo.py): torch.compile(module) asks what is compiled by itself before any code runs.
-RULES = [
-    Registered(f"{_DYNAMO}.trace_rules", "add", never_compiled),
-    Replaced(f"{_DYNAMO}.trace_rules", "get_mod_inlinelist", traced_through),
-]
-# When what loads AOTInductor's packages is imported (integrations/dynamo.py).
-PACKAGES = [
-    Extended("torch.export.pt2_archive._package.AOTICompiledModel", "__call__", refuse_package),
-]
-# When dynamo is first used, which `import torch` does not import.
-LATER_HOOKS = [
-    *RULES,
-    *PACKAGES,
-    Replaced(f"{_DYNAMO}.convert_frame.CatchErrorsWrapper", "__call__", skipping),
-    Replaced(f"{_DYNAMO}.eval_frame", "_callback_from_stance", passing),
-    Replaced(f"{_DYNAMO}.eval_frame.OptimizedModule", "__call__", passing_module),
-    Replaced(f"{_DYNAMO}.variables.builder.VariableBuilder", "wrap_tensor", breaking(lambda builder, value: format_in(value))),
-    Replaced(f"{_DYNAMO}.utils", "_get_fake_value_impl", breaking(lambda node, *_: format_in((*node.args, *node.kwargs.values())))),
-    Replaced(f"{_DYNAMO}.variables.ctx_manager.AutocastModeVariable", "create", breaking(_format_of_autocast)),
-    Replaced(f"{_DYNAMO}.compiled_autograd.AutogradCompilerInstance", "begin_capture", refuse_compiled_backward),
-    Registered("torch._functorch.compile_utils", "rand_ops", draws),
+HOOKS = [
+    Hook(
+        "torch._subclasses.fake_tensor.FakeTensorConverter.from_real_tensor",
+        Kind.REPLACED,
+        refuse_fake,
+    ),
+    Hook("torch.fx.experimental.proxy_tensor.track_tensor", Kind.REPLACED, refuse_tracking),
+    Hook("torch.export.export", Kind.ASKED, refuse_export),
+    Hook("torch.export.draft_export", Kind.ASKED, refuse_export),
+    *(
+        wait_for(f"{_DYNAMO}.{module}", name, kind, replacement)
+        for module, name, kind, replacement in (
+            ("trace_rules", "add", Kind.TOLD, never_compiled),
+            ("trace_rules", "get_mod_inlinelist", Kind.REPLACED, traced_through),
+            ("convert_frame", "CatchErrorsWrapper.__call__", Kind.REPLACED, skipping),
+            ("eval_frame", "_callback_from_stance", Kind.REPLACED, passing),
+            ("eval_frame", "OptimizedModule.__call__", Kind.REPLACED, passing_module),
+            (
+                "variables.builder",
+                "VariableBuilder.wrap_tensor",
+                Kind.REPLACED,
+                breaking(lambda builder, value: format_in(value)),
+            ),
+            ("utils", "_get_fake_value_impl", Kind.REPLACED, _fake_value),
+            (
+                "variables.ctx_manager",
+                "AutocastModeVariable.create",
+                Kind.REPLACED,
+                breaking(_format_of_autocast),
+            ),
+            (
+                "compiled_autograd",
+                "AutogradCompilerInstance.begin_capture",
+                Kind.REPLACED,
+                refuse_compiled_backward,
+            ),
+        )
+    ),
+    wait_for(
+        "torch.export.pt2_archive._package",
+        "AOTICompiledModel.__call__",
+        Kind.ASKED,
+        refuse_package,
+    ),
+    wait_for("torch._functorch.compile_utils", "rand_ops", Kind.TOLD, draws),
 ]

@@ -1,12 +1,15 @@
-"""Installs every table of hooks, once a process."""
+"""Every hook of PyTorch in one list, and what installs them, once a process."""
 
 from __future__ import annotations
 
 import functools
+import pkgutil
 
 import torch
 
-from .. import _C
+from .. import _C, _hooks
+from .._hooks import Hook, Kind
+from ..integrations import dtensor, fsdp, functional_collectives
 from ..quantization import grid
 from . import (
     attention,
@@ -31,21 +34,34 @@ from . import (
     serialization,
     testing,
 )
-from .table import Native
 
-# Each has HOOKS; LATER_HOOKS, where there are some, it installs itself when PyTorch imports what they are for.
+# The modules with a list HOOKS, which says what each hooks and when.
 MODULES = (
-    factories, from_data, conversion, interop, promotion, autocast, attention, buffers, printing, functions, composed, linear_cross_entropy,
-    optimizers, gradients, checkpoints, operators, scripts, graphs, distributed, testing, serialization,
+    factories, from_data, conversion, interop, promotion, autocast, attention, buffers, printing,
+    functions, composed, linear_cross_entropy, optimizers, gradients, checkpoints, operators,
+    scripts, graphs, distributed, fsdp, functional_collectives, dtensor, testing, serialization,
 )  # fmt: skip
 
 
+def list_patches() -> list[Hook]:
+    """The rows of torch/csrc/formats/Patches.cpp, with the functions here that they run."""
+    rows = []
+    for target, how, why, file, runs, first, last in _C.patches():
+        function = pkgutil.resolve_name(f"{__package__}.{runs}") if runs else None
+        names = {"how": how, "reason": why, "file": file, "first": first, "last": last}
+        rows.append(Hook(target, Kind.CPP, function, **names))
+    return rows
+
+
+def list_hooks() -> list[Hook]:
+    """The rows in Python of all modules."""
+    return [row for module in MODULES for row in module.HOOKS]
+
+
 def install() -> None:
-    """First what is patched in C++, since the rows in Python use our dtypes."""
-    rows = [row for module in MODULES for row in module.HOOKS]
-    _C.install_patches({row.name: row.implementation for row in rows if isinstance(row, Native)})
+    """Install all rows: first those in C++, since the rows in Python use format dtypes."""
+    patches = list_patches()
+    _C.install_patches({row.target: row.replacement for row in patches if row.replacement})
     _C.set_searched_classes(torch.nn.Module, torch.optim.Optimizer, functools.partial)
-    for row in rows:
-        if not isinstance(row, Native):
-            row.install()
+    _hooks.install(list_hooks())
     grid.install()

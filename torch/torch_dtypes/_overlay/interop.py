@@ -11,10 +11,11 @@ from torch.utils._pytree import tree_leaves
 
 from .. import _C, _names
 from .._codes import bits_dtype
+from .._hooks import Hook, Kind
 from .._stock_values import values_in_numpy
 from ..formats import dtype as dtype_of
 from .conversion import found_in
-from .table import Asking, Builtin, Replaced, When
+from .trampolines import When
 
 # ml_dtypes' types by the canonical names of the formats that have the same value for every code.
 _ML_DTYPES = {
@@ -230,14 +231,17 @@ _TENSOR = "torch._C.TensorBase"
 _NESTED = When.DTYPE_ANYWHERE | When.OWN_NESTED
 
 HOOKS = [
-    Asking(_TENSOR, "numpy", numpy, When.OWN_SELF),
-    Replaced("torch.Tensor", "__array_wrap__", array_wrap),
-    Builtin("torch", "from_numpy", from_numpy, When.OWN_DATA),
-    Builtin("torch", "frombuffer", frombuffer, When.DTYPE_KEYWORD),
-    Builtin("torch._C.StorageBase", "from_buffer", from_buffer_of_storage, When.DTYPE_ANYWHERE),
-    *(Builtin(_TENSOR, name, refuse_python_function, When.OWN_SELF | When.OWN_ARGUMENT) for name in ("apply_", "map_", "map2_")),
-    *(Builtin("torch._C", name, to_dlpack, When.OWN_SELF) for name in ("_to_dlpack", "_to_dlpack_versioned")),
-    Builtin("torch._C._nested", "nested_tensor", nested_tensor, _NESTED | When.DEFAULT_DTYPE),
-    *(Builtin("torch", name, refuse_nested, _NESTED | When.OWN_SELF) for name in ("_nested_tensor_from_tensor_list", "_nested_view_from_buffer")),
-    Builtin(_TENSOR, "_make_wrapper_subclass", refuse_wrapper, When.DTYPE_ANYWHERE),
+    Hook(f"{_TENSOR}.numpy", Kind.ASKING, numpy, When.OWN_SELF),
+    Hook("torch.Tensor.__array_wrap__", Kind.REPLACED, array_wrap),
+    Hook("torch.from_numpy", Kind.BUILTIN, from_numpy, When.OWN_DATA),
+    Hook("torch.frombuffer", Kind.BUILTIN, frombuffer, When.DTYPE_KEYWORD),
+    Hook("torch._C.StorageBase.from_buffer", Kind.BUILTIN, from_buffer_of_storage, When.DTYPE_ANYWHERE),
+    *(Hook(f"{_TENSOR}.{name}", Kind.BUILTIN, refuse_python_function, When.OWN_SELF | When.OWN_ARGUMENT) for name in ("apply_", "map_", "map2_")),
+    *(Hook(f"torch._C.{name}", Kind.BUILTIN, to_dlpack, When.OWN_SELF) for name in ("_to_dlpack", "_to_dlpack_versioned")),
+    Hook("torch._C._nested.nested_tensor", Kind.BUILTIN, nested_tensor, _NESTED | When.DEFAULT_DTYPE),
+    *(
+        Hook(f"torch.{name}", Kind.BUILTIN, refuse_nested, _NESTED | When.OWN_SELF)
+        for name in ("_nested_tensor_from_tensor_list", "_nested_view_from_buffer")
+    ),
+    Hook(f"{_TENSOR}._make_wrapper_subclass", Kind.BUILTIN, refuse_wrapper, When.DTYPE_ANYWHERE),
 ]

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-
 import torch
 
 from .. import _C
 from .._codes import compute_type
-from . import table
-from .releases import NO_CHUNKED_CROSS_ENTROPY
-from .table import Extended, Replaced
+from .._hooks import Hook, Kind, wait_for
 
 
 def in_acc_dtype(stock):
@@ -34,11 +30,6 @@ def in_acc_dtype(stock):
     return chunked
 
 
-@functools.cache
-def _extend_operators() -> None:
-    table.install(LATER_HOOKS)
-
-
 def adjust(options, num_batches, in_features, num_classes, dtype, *others, **named):
     """LinearCrossEntropyOptions._adjust, by which torch chooses acc_dtype at each call: for ours float32, or float64 where that is needed. What
     comes behind the dtype differs by release."""
@@ -51,14 +42,18 @@ def adjust(options, num_batches, in_features, num_classes, dtype, *others, **nam
             f"linear_cross_entropy: expected an acc_dtype that holds the numbers of {dtype}, {wanted} or None, but got {acc_dtype}. Leave "
             "acc_dtype out, or pass options=None."
         )
-    _extend_operators()
     return options._adjust(num_batches, in_features, num_classes, acc_dtype, *others, **named)
 
 
-HOOKS = [Extended("torch.nn.LinearCrossEntropyOptions", "_adjust", adjust, optional=NO_CHUNKED_CROSS_ENTROPY)]
+_OPERATORS = "torch.nn.modules.linear_cross_entropy"  # imported at the first call with options
 
-# At the first call with options, when torch itself imports this module.
-LATER_HOOKS = [
-    Replaced("torch.nn.modules.linear_cross_entropy", name, in_acc_dtype, optional=NO_CHUNKED_CROSS_ENTROPY)
-    for name in ("_linear_cross_entropy_batch_chunked", "_linear_cross_entropy_batch_chunked_no_reduction")
+HOOKS = [
+    Hook("torch.nn.LinearCrossEntropyOptions._adjust", Kind.ASKED, adjust, first="2.13"),
+    *(
+        wait_for(_OPERATORS, name, Kind.REPLACED, in_acc_dtype, first="2.13")
+        for name in (
+            "_linear_cross_entropy_batch_chunked",
+            "_linear_cross_entropy_batch_chunked_no_reduction",
+        )
+    ),
 ]

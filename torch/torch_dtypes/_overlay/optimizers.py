@@ -13,8 +13,8 @@ import torch
 
 from .. import _C
 from .._exchange import copy_stock
+from .._hooks import Hook, Kind
 from ..optim.eps import with_eps
-from .table import Extended
 
 _FUNCTIONS = {
     "adadelta": "adadelta", "_adafactor": "adafactor", "adagrad": "adagrad", "adam": "adam", "adamax": "adamax", "asgd": "asgd", "nadam": "nadam",
@@ -150,7 +150,7 @@ def _rows():
     for module_name, name in _FUNCTIONS.items():
         module = "torch.optim." + module_name
         ways = ("_single_tensor_", "_multi_tensor_", *(("_fused_",) if module_name in _FUSED else ()))
-        stock = {way: copy_stock(Extended(module, way + name, None).find()[1]) for way in ways}
+        stock = {way: copy_stock(Hook(f"{module}.{way + name}", Kind.ASKED, None).find()[1]) for way in ways}
         own = dict(stock)
         if module_name in _OTHER_OVER_LISTS:
             own["_multi_tensor_"] = functools.partial(_by_loop, stock["_multi_tensor_"], stock["_single_tensor_"])
@@ -160,7 +160,7 @@ def _rows():
             own = {way: functools.partial(one_pass, function) for way, function in own.items()}
         for way in ways:
             run = functools.partial(step, stock[way], own[way], module_name)
-            yield Extended(module, way + name, run)
+            yield Hook(f"{module}.{way + name}", Kind.ASKED, run)
 
 
 HOOKS = list(_rows())

@@ -8,7 +8,7 @@ import torch
 from torch import _tensor_str
 
 from .. import _C
-from .table import Extended, Replaced
+from .._hooks import Hook, Kind
 
 
 def tensor_str(self: torch.Tensor, indent: int) -> str | None:
@@ -63,6 +63,6 @@ def module_repr(stock):
 
 
 HOOKS = [
-    Extended("torch._tensor_str", "_tensor_str", tensor_str),
-    Replaced("torch.nn.modules.module.Module", "__repr__", module_repr),
+    Hook("torch._tensor_str._tensor_str", Kind.ASKED, tensor_str),
+    Hook("torch.nn.modules.module.Module.__repr__", Kind.REPLACED, module_repr),
 ]

@@ -17,7 +17,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from .. import _C
 from .._codes import compute_type
-from .table import Asking, Builtin, When
+from .._hooks import Hook, Kind
+from .trampolines import When
 
 
 def promoted(a: torch.dtype, b: torch.dtype) -> torch.dtype:
@@ -258,10 +259,10 @@ def get_default_dtype(stock):
 
 
 HOOKS = [
-    Builtin("torch", "promote_types", promote_types, When.DTYPE_ANYWHERE),
-    Builtin("torch", "can_cast", can_cast, When.DTYPE_ANYWHERE),
-    Asking("torch", "result_type", result_type, When.OWN_SELF | When.OWN_ARGUMENT | When.DEFAULT_DTYPE),
-    Builtin("torch._C", "_set_default_dtype", set_default_dtype, When.DTYPE_ANYWHERE | When.DEFAULT_DTYPE),
-    Builtin("torch._C", "_set_default_tensor_type", set_default_tensor_type, When.DEFAULT_DTYPE),
-    Builtin("torch", "get_default_dtype", get_default_dtype, When.DEFAULT_DTYPE),
+    Hook("torch.promote_types", Kind.BUILTIN, promote_types, When.DTYPE_ANYWHERE),
+    Hook("torch.can_cast", Kind.BUILTIN, can_cast, When.DTYPE_ANYWHERE),
+    Hook("torch.result_type", Kind.ASKING, result_type, When.OWN_SELF | When.OWN_ARGUMENT | When.DEFAULT_DTYPE),
+    Hook("torch._C._set_default_dtype", Kind.BUILTIN, set_default_dtype, When.DTYPE_ANYWHERE | When.DEFAULT_DTYPE),
+    Hook("torch._C._set_default_tensor_type", Kind.BUILTIN, set_default_tensor_type, When.DEFAULT_DTYPE),
+    Hook("torch.get_default_dtype", Kind.BUILTIN, get_default_dtype, When.DEFAULT_DTYPE),
 ]

@@ -11,7 +11,8 @@ import torch.jit._recursive
 import torch.utils.weak
 
 from .. import _C
-from .table import Builtin, Extended, Replaced, When
+from .._hooks import Hook, Kind
+from .trampolines import When
 
 
 def refuse_save(stock, *args, **kwargs):
@@ -105,11 +106,11 @@ _SAVES = {
 _GRAPHS = ("_create_graph_by_tracing", "_propagate_and_assign_input_shapes")  # where torch.onnx gets the graph of a module, of a script
 
 HOOKS = [
-    Builtin("torch._C.ScriptMethod", "__call__", refuse_call, When.OWN_SCRIPT),
-    Builtin("torch._C.ScriptFunction", "__call__", call_original, When.OWN_SCRIPT),
-    *(Builtin(script, name, refuse_save, When.OWN_SCRIPT) for script, names in _SAVES.items() for name in names),
-    *(Builtin("torch._C", name, refuse_onnx, When.OWN_SCRIPT) for name in _GRAPHS),
-    *(Extended("torch.jit._trace", name, refuse_trace) for name in ("trace", "trace_module")),
-    Replaced("torch.jit.ScriptModule", "_apply", remembering),
-    Replaced("torch.jit._recursive", "create_script_module_impl", remembering_made),
+    Hook("torch._C.ScriptMethod.__call__", Kind.BUILTIN, refuse_call, When.OWN_SCRIPT),
+    Hook("torch._C.ScriptFunction.__call__", Kind.BUILTIN, call_original, When.OWN_SCRIPT),
+    *(Hook(f"{script}.{name}", Kind.BUILTIN, refuse_save, When.OWN_SCRIPT) for script, names in _SAVES.items() for name in names),
+    *(Hook(f"torch._C.{name}", Kind.BUILTIN, refuse_onnx, When.OWN_SCRIPT) for name in _GRAPHS),
+    *(Hook(f"torch.jit._trace.{name}", Kind.ASKED, refuse_trace) for name in ("trace", "trace_module")),
+    Hook("torch.jit.ScriptModule._apply", Kind.REPLACED, remembering),
+    Hook("torch.jit._recursive.create_script_module_impl", Kind.REPLACED, remembering_made),
 ]

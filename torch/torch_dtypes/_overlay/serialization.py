@@ -10,9 +10,9 @@ from torch.multiprocessing import reductions
 
 from .. import _C, _serialization
 from .._codes import bits_dtype
+from .._hooks import Hook, Kind
 from .._serialization import check_codes, rebuild_dtype, rebuild_tensor, tensor_of_codes, unread
 from ..tables.making import written_name
-from .table import Extended, Native, Registered, Replaced
 
 
 def reduce_dtype(dtype: torch.dtype):
@@ -83,10 +83,9 @@ def send(register) -> None:
 
 
 HOOKS = [
-    Native("torch.dtype", reduce_dtype),
-    Replaced("torch.Tensor", "_reduce_ex_internal", reduce_tensor),
-    Extended("torch.storage.TypedStorage", "_pickle_storage_type", refuse_storage),
-    Replaced("torch.serialization", "_legacy_load", check_after_reading),
-    Registered("multiprocessing.reduction.ForkingPickler", "register", send),
-    Registered("torch.serialization", "add_safe_globals", _serialization.allow),
+    Hook("torch.Tensor._reduce_ex_internal", Kind.REPLACED, reduce_tensor),
+    Hook("torch.storage.TypedStorage._pickle_storage_type", Kind.ASKED, refuse_storage),
+    Hook("torch.serialization._legacy_load", Kind.REPLACED, check_after_reading),
+    Hook("multiprocessing.reduction.ForkingPickler.register", Kind.TOLD, send),
+    Hook("torch.serialization.add_safe_globals", Kind.TOLD, _serialization.allow),
 ]

@@ -7,8 +7,8 @@ import functools
 import torch
 
 from .. import _C
+from .._hooks import Hook, Kind
 from .._testing import tolerances
-from .table import Registered, Replaced
 
 
 def known_tolerances(table: dict) -> None:
@@ -35,7 +35,7 @@ def by_value(stock):
 
 
 HOOKS = [
-    Registered("torch.testing._comparison", "_DTYPE_PRECISIONS", known_tolerances),
-    Registered("torch.testing._creation", "_FLOATING_OR_COMPLEX_TYPES", known_types),
-    Replaced("torch.testing._comparison.TensorLikePair", "_equalize_attributes", by_value),
+    Hook("torch.testing._comparison._DTYPE_PRECISIONS", Kind.TOLD, known_tolerances),
+    Hook("torch.testing._creation._FLOATING_OR_COMPLEX_TYPES", Kind.TOLD, known_types),
+    Hook("torch.testing._comparison.TensorLikePair._equalize_attributes", Kind.REPLACED, by_value),
 ]

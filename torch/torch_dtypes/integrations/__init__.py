@@ -1,36 +1,87 @@
-"""What other libraries need of us: one module each, loaded and installed when that library is imported."""
+"""What other libraries need of us: a row for each place, and a module for each library.
+
+The module is loaded, and the rows are installed, when the library is imported.
+"""
 
 from __future__ import annotations
 
-import importlib
+import warnings
+from collections.abc import Callable
 
-from .. import _host
-from ._imports import when_imported
+from .. import _hooks
+from .._hooks import Hook, Kind, wait_for
 
-# The library's module, and ours with an install(module), or what its function is called.
+# Models of transformers with a norm after T5's.
+_T5_NORMS = "idefics kosmos2_5 longt5 mt5 pix2struct pop2piano switch_transformers t5 udop umt5"
+_NORMS = (
+    *(f"transformers.models.{name}.modeling_{name}" for name in _T5_NORMS.split()),
+    "diffusers.models.normalization",
+    "diffusers.models.transformers.t5_film_transformer",
+)
+_PIPELINES = (
+    "transformers.pipelines.automatic_speech_recognition",
+    "transformers.pipelines.document_question_answering",
+    "transformers.pipelines.image_classification",
+    "transformers.pipelines.token_classification",
+)
 _TRAINER = "trainer.connectors.accelerator_connector"
-_T5_NORMS = "idefics kosmos2_5 longt5 mt5 pix2struct pop2piano switch_transformers t5 udop umt5".split()  # of transformers' models
-_PIPELINES = "automatic_speech_recognition document_question_answering image_classification token_classification".split()
-_ADAPTERS = {
-    "safetensors.torch": "safetensors", "einops._backends": "einops", "torch.utils.tensorboard._convert_np": "tensorboard",
-    "torch.distributed.rpc.api": "rpc", "torchmetrics.metric": "torchmetrics",
-    "lightning.fabric.connector": "lightning", "lightning_fabric.connector": "lightning",
-    f"lightning.pytorch.{_TRAINER}": "lightning", f"pytorch_lightning.{_TRAINER}": "lightning",
-    **{f"transformers.models.{name}.modeling_{name}": "transformers:install_norms" for name in _T5_NORMS},
-    "diffusers.models.normalization": "transformers:install_norms",
-    "diffusers.models.transformers.t5_film_transformer": "transformers:install_norms",
-    **{f"transformers.pipelines.{name}": "transformers:install_pipeline" for name in _PIPELINES},
-    "transformers.trainer_pt_utils": "transformers:install_trainer",
-    "accelerate.utils.modeling": "accelerate:install_sizes", "accelerate.utils.offload": "accelerate:install_offloading",
-    **_host.ADAPTERS,
-}  # fmt: skip
+_TENSORBOARD = "torch.utils.tensorboard._convert_np"
+_RPC = "torch.distributed.rpc.api"
+_RPC_REDUCER = "torch.distributed.rpc.internal._InternalRPCPickler._tensor_reducer"
+_CONNECTOR, _PLUGIN = "_AcceleratorConnector", "_check_and_init_precision"
+
+HOOKS = [
+    wait_for("safetensors.torch", "save", Kind.CALLED, "safetensors:save"),
+    wait_for("safetensors.torch", "save_file", Kind.CALLED, "safetensors:save_file"),
+    wait_for("safetensors.torch", "_SIZE", Kind.REPLACED, "safetensors:Sizes"),
+    wait_for("einops._backends", "TorchBackend.is_float_type", Kind.CALLED, "einops:is_float_type"),
+    wait_for(_TENSORBOARD, "_prepare_pytorch", Kind.CALLED, "tensorboard:prepare"),
+    Hook(_RPC_REDUCER, Kind.CALLED, "rpc:reduce", imported=_RPC),
+    *(
+        wait_for(_RPC, f"_invoke_{name}", Kind.REPLACED, "rpc:refusing")
+        for name in ("rpc_builtin", "remote_builtin", "rpc_torchscript", "remote_torchscript")
+    ),
+    wait_for("torchmetrics.metric", "Metric._apply", Kind.REPLACED, "torchmetrics:applying"),
+    *(
+        wait_for(f"{package}.connector", name, kind, f"lightning:{replacement}")
+        for package in ("lightning.fabric", "lightning_fabric")
+        for name, kind, replacement in (
+            ("_convert_precision_to_unified_args", Kind.CALLED, "precision_name"),
+            (f"_Connector.{_PLUGIN}", Kind.REPLACED, "make_plugin"),
+        )
+    ),
+    *(
+        wait_for(module, f"{_CONNECTOR}.{_PLUGIN}", Kind.REPLACED, "lightning:make_plugin")
+        for module in (f"lightning.pytorch.{_TRAINER}", f"pytorch_lightning.{_TRAINER}")
+    ),
+    *(wait_for(module, "", Kind.TOLD, "transformers:extend_norm") for module in _NORMS),
+    *(wait_for(module, "", Kind.TOLD, "transformers:extend_pipeline") for module in _PIPELINES),
+    *(
+        wait_for(module, name, Kind.CALLED, f"{library}:{name}")
+        for library, module, name in (
+            ("transformers", "transformers.trainer_pt_utils", "nested_numpify"),
+            ("accelerate", "accelerate.utils.modeling", "dtype_byte_size"),
+            ("accelerate", "accelerate.utils.offload", "offload_weight"),
+            ("accelerate", "accelerate.utils.offload", "load_offloaded_weight"),
+        )
+    ),
+]
 
 
-def _installer(adapter: str):
-    name, _, function = adapter.partition(":")
-    return lambda module: getattr(importlib.import_module(f".{name}", __name__), function or "install")(module)
+def _warn(install: Callable[[], None], name: str) -> None:
+    """Install a library's rows. An error is a warning: the import of a library must succeed."""
+    try:
+        install()
+    except Exception as error:
+        warnings.warn(
+            f"torch_dtypes does not know its way around this release of {name}, which is not "
+            "affected, but may not take tensors of number formats. "
+            f"{type(error).__name__}: {error}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 def install() -> None:
-    """Called once, at import."""
-    when_imported({name: _installer(adapter) for name, adapter in _ADAPTERS.items()})
+    """Called once, at load."""
+    _hooks.install(HOOKS, _warn)

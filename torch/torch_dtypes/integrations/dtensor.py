@@ -7,15 +7,17 @@ import functools
 
 import torch
 
-from .. import _C
-from .._overlay import releases
+from .._hooks import Kind, wait_for
 
 
-def _ask_first(format_dtensor) -> None:
+def know_formats(_module) -> None:
+    """Loads format_dtensor.py, which says that files may name its class, and casts its tensors."""
+    from . import format_dtensor  # noqa: F401
+
+
+def ask_first(stock):
     """For releases whose C++ never asks a subclass of DTensor."""
-    from torch.distributed.tensor._dispatch import OpDispatcher
-
-    stock = OpDispatcher._propagate_op_sharding_dispatch_slow_path
+    from . import format_dtensor
 
     @functools.wraps(stock)
     def _propagate_op_sharding_dispatch_slow_path(self, op_call, args, kwargs, *how):
@@ -24,27 +26,32 @@ def _ask_first(format_dtensor) -> None:
             return format_dtensor.dispatch(op_call, args, kwargs)
         return stock(self, op_call, args, kwargs, *how)
 
-    OpDispatcher._propagate_op_sharding_dispatch_slow_path = _propagate_op_sharding_dispatch_slow_path
+    return _propagate_op_sharding_dispatch_slow_path
 
 
-def install(module) -> None:
-    """module: torch.distributed.tensor."""
-    from torch.distributed.tensor.experimental import register_sharding
-
-    from . import format_dtensor
+def split_chop(register_sharding) -> None:
+    """The sharding rules may split what chop rounds wherever they like, but blocks stay whole."""
+    from torch.distributed.tensor import Replicate, Shard
 
     def strategies(operator, dims):
         others = [None] * (len(operator._schema.arguments) - 1)
 
         def strategy(input, *args, **kwargs):
-            places = [module.Replicate(), *(module.Shard(d) for d in range(dims(input.ndim)))]
+            places = [Replicate(), *(Shard(d) for d in range(dims(input.ndim)))]
             return [([place], [place, *others]) for place in places]
 
         register_sharding(operator)(strategy)
 
-    if not releases.SUBCLASSES_OF_DTENSOR_DISPATCH:
-        _ask_first(format_dtensor)
-    torch.serialization.add_safe_globals([format_dtensor.FormatDTensor, format_dtensor._rebuild])
-    _C.set_wrapper_cast(format_dtensor.cast)
     strategies(torch.ops.torch_dtypes.chop.default, lambda ndim: ndim)
-    strategies(torch.ops.torch_dtypes.chop_blocks.default, lambda ndim: ndim - 1)  # blocks lie along the last dimension
+    # Blocks lie along the last dimension.
+    strategies(torch.ops.torch_dtypes.chop_blocks.default, lambda ndim: ndim - 1)
+
+
+_MODULE = "torch.distributed.tensor"
+_SLOW_PATH = "_dispatch.OpDispatcher._propagate_op_sharding_dispatch_slow_path"
+
+HOOKS = [
+    wait_for(_MODULE, _SLOW_PATH, Kind.REPLACED, ask_first, last="2.11"),
+    wait_for(_MODULE, "", Kind.TOLD, know_formats),
+    wait_for(_MODULE, "experimental.register_sharding", Kind.TOLD, split_chop),
+]

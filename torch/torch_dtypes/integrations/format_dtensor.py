@@ -174,3 +174,7 @@ def dispatch(func, args, kwargs):
         raise refusal()
     made = [_wrap(made, like._spec) for made, like in zip(results, likes, strict=True)]
     return made if over_lists else made[0]
+
+
+torch.serialization.add_safe_globals([FormatDTensor, _rebuild])
+_C.set_wrapper_cast(cast)

@@ -8,15 +8,13 @@ import functools
 import torch
 
 from .. import _C
+from .._hooks import Kind, wait_for
 from .._overlay.distributed import refuse_parallel
-from .._overlay.releases import SHARDS_NAME_GRADIENTS
 from ..formats import is_format_dtype
 
 
-def install(module) -> None:
-    """module: torch.distributed.fsdp.fully_sharded_data_parallel."""
-    sharded = module.FullyShardedDataParallel
-    stock = sharded.__init__
+def refuse_sharded(stock):
+    """An error where FullyShardedDataParallel gets format tensors or a policy of formats."""
 
     @functools.wraps(stock)
     def __init__(self, module, *args, **kwargs):
@@ -31,34 +29,43 @@ def install(module) -> None:
                     )
         stock(self, module, *args, **kwargs)
 
-    sharded.__init__ = __init__
+    return __init__
 
 
-def install_stages(module) -> None:
-    """module: torch.distributed.pipelining.stage, whose stages refuse models in our dtypes."""
-    stage = module._PipelineStageBase
-    stock = stage.__init__
+def refuse_stages(stock):
+    """An error where a stage of a pipeline is made of a model with format tensors."""
 
     @functools.wraps(stock)
     def __init__(self, submodule, *args, **kwargs):
         refuse_parallel("torch.distributed.pipelining", submodule, "fully_shard, or a float32 model that quantize_ has converted")
         stock(self, submodule, *args, **kwargs)
 
-    stage.__init__ = __init__
+    return __init__
 
 
-def install_collectives(module) -> None:
-    """module: torch.distributed.fsdp._fully_shard._fsdp_collectives. Of every reduce_dtype but float32 and bfloat16 stock divides before and after
-    the sum, for a float16 might overflow; in ours that would be two roundings more, and AVG divides before the one that there is. And stock's
-    operator casts gradients to reduce_dtype as it joins them, which is an error where one of both is a format."""
-    stock, join = module._get_gradient_divide_factors, module.foreach_reduce_scatter_copy_in
+def cast_before_joining(stock):
+    """Gradients are cast to reduce_dtype before they are joined.
 
-    @functools.wraps(join)
+    The stock operator casts them as it joins them, and raises where one of both is a format.
+    """
+
+    @functools.wraps(stock)
     def foreach_reduce_scatter_copy_in(unsharded_grads, reduce_scatter_input, world_size):
         reduced = reduce_scatter_input.dtype
         if is_format_dtype(reduced) or any(map(_C.is_format_tensor, unsharded_grads)):
             unsharded_grads = [grad.to(reduced) for grad in unsharded_grads]
-        return join(unsharded_grads, reduce_scatter_input, world_size)
+        return stock(unsharded_grads, reduce_scatter_input, world_size)
+
+    return foreach_reduce_scatter_copy_in
+
+
+def divide_once(stock):
+    """Gradients in a format are divided as float32 ones are, once.
+
+    Of every reduce_dtype but float32 and bfloat16 stock divides before and after the sum, since
+    float16 might overflow. In a format that would be two more roundings, and AVG divides before
+    the one that there is.
+    """
 
     @functools.wraps(stock)
     def _get_gradient_divide_factors(reduce_scatter_group, all_reduce_group, reduce_dtype, device_type="", factor=None, *args, **kwargs):
@@ -66,15 +73,32 @@ def install_collectives(module) -> None:
             reduce_dtype = torch.float32
         return stock(reduce_scatter_group, all_reduce_group, reduce_dtype, device_type, factor, *args, **kwargs)
 
-    if SHARDS_NAME_GRADIENTS:
-        param, dtype_of = module.FSDPParam, module.FSDPParam.unsharded_grad_dtype.fget
+    return _get_gradient_divide_factors
 
-        # Stock's gradients are to be in reduce_dtype, or the shards' dtype, as soon as they are made. With a format they are in the parameter's
-        # own, as in earlier releases, and what joins them casts.
-        def unsharded_grad_dtype(self):
-            dtypes = dtype_of(self), self.param_dtype or self.orig_dtype
-            return dtypes[any(d is not None and is_format_dtype(d) for d in dtypes)]
 
-        param.unsharded_grad_dtype = property(unsharded_grad_dtype)
-    module._get_gradient_divide_factors = _get_gradient_divide_factors
-    module.foreach_reduce_scatter_copy_in = foreach_reduce_scatter_copy_in
+def keep_gradient_dtype(stock):
+    """With a format, gradients are made in the parameter's own dtype, as in earlier releases.
+
+    Stock makes them in reduce_dtype, or in the shards' dtype. What joins them casts.
+    """
+
+    def unsharded_grad_dtype(self):
+        dtypes = stock(self), self.param_dtype or self.orig_dtype
+        return dtypes[any(d is not None and is_format_dtype(d) for d in dtypes)]
+
+    return unsharded_grad_dtype
+
+
+_FSDP = "torch.distributed.fsdp"
+_COLLECTIVES = f"{_FSDP}._fully_shard._fsdp_collectives"
+_PIPELINES = "torch.distributed.pipelining.stage"
+_SHARDED = "FullyShardedDataParallel.__init__"
+_JOIN, _GRAD_DTYPE = "foreach_reduce_scatter_copy_in", "FSDPParam.unsharded_grad_dtype"
+
+HOOKS = [
+    wait_for(f"{_FSDP}.fully_sharded_data_parallel", _SHARDED, Kind.REPLACED, refuse_sharded),
+    wait_for(_PIPELINES, "_PipelineStageBase.__init__", Kind.REPLACED, refuse_stages),
+    wait_for(_COLLECTIVES, _JOIN, Kind.REPLACED, cast_before_joining),
+    wait_for(_COLLECTIVES, "_get_gradient_divide_factors", Kind.REPLACED, divide_once),
+    wait_for(_COLLECTIVES, _GRAD_DTYPE, Kind.REPLACED, keep_gradient_dtype, first="2.15"),
+]

@@ -6,32 +6,27 @@ from __future__ import annotations
 import torch
 
 from .. import _C
-from .._exchange import exchange_code
-from .._overlay.releases import COLLECTIVES_WRAP_LISTS
-
-
-def _maybe_wrap_tensor(self):
-    return _torch_dtypes_maybe_wrap_tensor(self)  # noqa: F821
+from .._hooks import Kind, wait_for
 
 
 def maybe_wrap_tensor(stock, self):
+    """A result under way: one of a format is waited for at once."""
     # Dynamo traces these functions, and nothing of ours is in its graphs.
     if torch.compiler.is_dynamo_compiling() or not _C.is_format_tensor(self):
         return stock(self)
     return torch.ops._c10d_functional.wait_tensor(self)
 
 
-def _maybe_wrap_tensors(tensors):
-    return _torch_dtypes_maybe_wrap_tensors(tensors)  # noqa: F821
-
-
 def maybe_wrap_tensors(stock, tensors):
+    """The same of a list."""
     if torch.compiler.is_dynamo_compiling() or not any(map(_C.is_format_tensor, tensors)):
         return stock(tensors)
     return [maybe_wrap_tensor(lambda t: stock([t])[0], t) for t in tensors]
 
 
-def install(module) -> None:
-    exchange_code(module._maybe_wrap_tensor, _maybe_wrap_tensor, "_torch_dtypes_maybe_wrap_tensor", maybe_wrap_tensor)
-    if COLLECTIVES_WRAP_LISTS:
-        exchange_code(module._maybe_wrap_tensors, _maybe_wrap_tensors, "_torch_dtypes_maybe_wrap_tensors", maybe_wrap_tensors)
+_MODULE = "torch.distributed._functional_collectives"
+
+HOOKS = [
+    wait_for(_MODULE, "_maybe_wrap_tensor", Kind.CALLED, maybe_wrap_tensor),
+    wait_for(_MODULE, "_maybe_wrap_tensors", Kind.CALLED, maybe_wrap_tensors, first="2.15"),
+]

@@ -11,11 +11,6 @@ import importlib
 import torch
 
 from .. import _C, formats
-from .._exchange import exchange_code
-
-
-def _convert_precision_to_unified_args(precision):
-    return _torch_dtypes_precision(precision)  # noqa: F821
 
 
 def precision_name(stock, precision):
@@ -34,7 +29,13 @@ def precision_name(stock, precision):
         return _C.name_of(formats.dtype(precision))
 
 
-def _checking(stock, flag: str, plugins: str):
+def make_plugin(stock):
+    """The plugin for a format's name: Lightning's plugin of half precision in that format."""
+    # The modules of Fabric's connector and of the Trainer's.
+    package, in_trainer, _ = stock.__module__.partition(".trainer.")
+    flag = "_precision_flag" if in_trainer else "_precision_input"
+    plugins = f"{package.removesuffix('.connector')}.plugins.precision.half"
+
     @functools.wraps(stock)
     def check_and_init_precision(self):
         name = getattr(self, flag)
@@ -46,17 +47,3 @@ def _checking(stock, flag: str, plugins: str):
         return plugin
 
     return check_and_init_precision
-
-
-def _extend(connector: type, flag: str, plugins: str) -> None:
-    connector._check_and_init_precision = _checking(connector._check_and_init_precision, flag, plugins)
-
-
-def install(module) -> None:
-    """For the module of Fabric's connector, or of the Trainer's."""
-    name = module.__name__
-    if ".trainer." in name:
-        _extend(module._AcceleratorConnector, "_precision_flag", name.split(".trainer.")[0] + ".plugins.precision.half")
-    else:
-        exchange_code(module._convert_precision_to_unified_args, _convert_precision_to_unified_args, "_torch_dtypes_precision", precision_name)
-        _extend(module._Connector, "_precision_input", module.__package__ + ".plugins.precision.half")

@@ -7,7 +7,6 @@ import functools
 import torch
 from torch.utils import _pytree as pytree
 
-from .._exchange import exchange_code
 from ..formats import is_format_dtype
 
 
@@ -21,27 +20,18 @@ def _refuse(values) -> None:
             )
 
 
-def _tensor_reducer(self, tensor):
-    return _torch_dtypes_reduce(self, tensor)  # noqa: F821
-
-
 def reduce(stock, self, tensor):
     """Puts a tensor aside for C++ to send, where it is a stock one."""
     _refuse(tensor)
     return stock(self, tensor)
 
 
-def _refusing(stock):
+def refusing(stock):
+    """An error for format tensors among arguments that C++ takes apart."""
+
     @functools.wraps(stock)
     def invoke(*args, **kwargs):
         _refuse((args, kwargs))
         return stock(*args, **kwargs)
 
     return invoke
-
-
-def install(module) -> None:
-    """module: torch.distributed.rpc.api."""
-    exchange_code(type(module._internal_rpc_pickler)._tensor_reducer, _tensor_reducer, "_torch_dtypes_reduce", reduce)
-    for kind in ("rpc_builtin", "remote_builtin", "rpc_torchscript", "remote_torchscript"):  # whose arguments C++ takes apart
-        setattr(module, f"_invoke_{kind}", _refusing(getattr(module, f"_invoke_{kind}")))

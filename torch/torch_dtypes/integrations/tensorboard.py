@@ -7,17 +7,9 @@ round their edges.
 from __future__ import annotations
 
 from .. import _C
-from .._exchange import exchange_code
 from .._stock_values import values_in_numpy
 
 
-def _prepare_pytorch(x):
-    return _torch_dtypes_prepare(x)  # noqa: F821
-
-
 def prepare(stock, x):
+    """The array of a tensor: of a format tensor its exact values."""
     return values_in_numpy(x.detach().cpu()) if _C.is_format_tensor(x) else stock(x)
-
-
-def install(module) -> None:
-    exchange_code(module._prepare_pytorch, _prepare_pytorch, "_torch_dtypes_prepare", prepare)

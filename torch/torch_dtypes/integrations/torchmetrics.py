@@ -22,7 +22,3 @@ def applying(stock):
         return stock(self, convert, *args, **kwargs)
 
     return apply
-
-
-def install(module) -> None:
-    module.Metric._apply = applying(module.Metric._apply)

@@ -6,11 +6,11 @@ without that a layer behind them gets float32. Trainer's predictions and what so
 
 from __future__ import annotations
 
+import functools
 import types
 
 import torch
 
-from .._exchange import exchange_code
 from .._stock_values import values_in_numpy
 from ..formats import is_format_dtype
 
@@ -58,35 +58,39 @@ def _copy(function: types.FunctionType, code: types.CodeType) -> types.FunctionT
     return types.FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
 
 
-def install_norms(module) -> None:
+def extend_norm(module) -> None:
+    """The module's norm, which treats format dtypes as bfloat16."""
     norms = [f for f in _asking(module) if f.__name__ == "forward" and "rsqrt" in f.__code__.co_names]
     if len(norms) != 1:
         raise ImportError(f"expected one norm that asks for bfloat16, but got {len(norms)}")
     (norm,) = norms
+    parameters = norm.__code__.co_varnames[: norm.__code__.co_argcount]
+    if parameters != ("self", "hidden_states"):
+        raise ImportError(f"expected a norm of self and hidden_states, but got {parameters}")
     of_ours = _copy(norm, _asks_of_ours(norm))
 
     def forward(stock, self, hidden_states):
         return (of_ours if self.weight is not None and is_format_dtype(self.weight.dtype) else stock)(self, hidden_states)
 
-    norm.__globals__.update(_torch_dtypes_stock=_STOCK, _torch_dtypes_stock_forward=_copy(norm, norm.__code__))
-    # Dynamo traces no file of ours, and torch.jit.script compiles the lines of the code's file.
-    place = {name: getattr(norm.__code__, name) for name in ("co_filename", "co_firstlineno")}
-    exchange_code(norm, _copy(_forward, _forward.__code__.replace(**place)), "_torch_dtypes_forward", forward)
+    stock = _copy(norm, norm.__code__)
+    norm.__globals__.update(
+        _torch_dtypes_stock=_STOCK,
+        _torch_dtypes_stock_forward=stock,
+        _torch_dtypes_forward=functools.partial(forward, stock),
+    )
+    # Dynamo traces no file of this package, and torch.jit.script compiles the lines of the code's
+    # file. So the code stays where it was.
+    kept = ("co_filename", "co_firstlineno", "co_name", "co_qualname")
+    place = {name: getattr(norm.__code__, name) for name in kept}
+    norm.__code__ = _forward.__code__.replace(**place)
 
 
-def install_pipeline(module) -> None:
+def extend_pipeline(module) -> None:
+    """The module's functions that ask for bfloat16, which find format dtypes equal to it."""
     for function in _asking(module):
         function.__code__ = _asks_of_ours(function)
-
-
-def _nested_numpify(tensors):
-    return _torch_dtypes_nested_numpify(tensors)  # noqa: F821
 
 
 def nested_numpify(stock, tensors):
     """Tensors of ours as their exact values."""
     return values_in_numpy(tensors.cpu()) if isinstance(tensors, torch.Tensor) and is_format_dtype(tensors.dtype) else stock(tensors)
-
-
-def install_trainer(module) -> None:
-    exchange_code(module.nested_numpify, _nested_numpify, "_torch_dtypes_nested_numpify", nested_numpify)

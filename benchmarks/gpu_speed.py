@@ -12,9 +12,9 @@ from contextlib import nullcontext
 import torch
 
 import torch_dtypes
-from torch_dtypes.bench.measuring import NotMeasuredError
-from torch_dtypes.bench.peers import installed, module
-from torch_dtypes.training.models import ResNet18
+from torch_dtypes.workbench.bench.measuring import NotMeasuredError
+from torch_dtypes.workbench.bench.peers import installed, module
+from torch_dtypes.workbench.training.models import ResNet18
 
 FORMATS = ["q43", "posit8es2", "posit16es2", "e5m5", "posit32es2"]
 ROW = 10  # milliseconds of calls between two events, beside which the first one's launch is little

@@ -14,9 +14,9 @@ import torch
 from torch.nn import functional as F
 
 import torch_dtypes
-from torch_dtypes.training import recipes
-from torch_dtypes.training.data import load_dataset
-from torch_dtypes.training.loop import Config, Training, cross_entropy
+from torch_dtypes.workbench.training import recipes
+from torch_dtypes.workbench.training.data import load_dataset
+from torch_dtypes.workbench.training.loop import Config, Training, cross_entropy
 
 _CONFIG = Config(model="cifarnet", epochs=6, optimizer="sgd", lr=0.05, momentum=0.9, schedule="cosine")
 _IMAGES, _BATCH = 128, 32

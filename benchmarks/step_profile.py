@@ -12,7 +12,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import torch_dtypes
-from torch_dtypes.bench.training import STEP, namespace
+from torch_dtypes.workbench.bench.training import STEP, namespace
 
 KINDS = {  # what a name begins with or contains
     "our encoding": ("formats::encode",),

@@ -8,7 +8,7 @@ import torch
 
 import torch_dtypes
 from torch_dtypes import _C
-from torch_dtypes._overlay import optimizers
+from torch_dtypes.host.hooks import optimizers
 
 pytest_plugins = ["devices", "in_tree", "own_process"]
 

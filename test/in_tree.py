@@ -16,7 +16,7 @@ import pytest
 
 TEST = Path(__file__).resolve().parent
 FOLDERS = importlib.util.find_spec("torch_dtypes").submodule_search_locations
-IN_TREE = not any(Path(folder, "_overlay").is_dir() for folder in FOLDERS)  # without importing PyTorch
+IN_TREE = not any(Path(folder, "host", "hooks").is_dir() for folder in FOLDERS)  # without importing PyTorch
 
 # Files, by what they test.
 OVERLAY = (

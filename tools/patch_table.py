@@ -37,8 +37,8 @@ def described(implementation: object) -> str:
 
 
 def name_kind(row) -> str:
-    from torch_dtypes._hooks import Kind
-    from torch_dtypes._overlay.trampolines import When
+    from torch_dtypes.host.hooks.trampolines import When
+    from torch_dtypes.host.table import Kind
 
     if row.kind is Kind.CPP:
         function = row.replacement
@@ -54,8 +54,8 @@ def _words(flag) -> str:
 
 
 def _path(module: str) -> str:
-    """The file of a module, in _overlay/ unless it says more."""
-    return module.removeprefix("torch_dtypes.").removeprefix("_overlay.").replace(".", "/") + ".py"
+    """The file of a module, in host/hooks/ unless it says more."""
+    return module.removeprefix("torch_dtypes.").removeprefix("host.hooks.").replace(".", "/") + ".py"
 
 
 def _short(target: str) -> str:
@@ -101,13 +101,13 @@ def describe_row(row, module=None) -> tuple[str, str, str, str, str]:
 
 def lines() -> list[str]:
     from torch_dtypes import integrations
-    from torch_dtypes._overlay import hooks
-    from torch_dtypes._overlay.trampolines import When
+    from torch_dtypes.host import all_hooks
+    from torch_dtypes.host.hooks.trampolines import When
 
     made = ["| what | how | installed when | releases | why | file |", "|---|---|---|---|---|---|"]
-    for row in hooks.list_patches():
+    for row in all_hooks.list_patches():
         made.append(f"| {' | '.join((name_targets([row]), *describe_row(row)))} |")
-    for module in (*hooks.MODULES, integrations):
+    for module in (*all_hooks.MODULES, integrations):
         for columns, rows in itertools.groupby(module.HOOKS, functools.partial(describe_row, module=module)):
             made.append(f"| {' | '.join((name_targets(rows), *columns))} |")
     meanings = "; ".join(f"*{_words(flag)}*, {flag.meaning}" for flag in When)

@@ -26,7 +26,7 @@ def lines() -> list[str]:
     import reductions  # for its table of exceptions
 
     from torch_dtypes import _C
-    from torch_dtypes._overlay import composed
+    from torch_dtypes.host.hooks import composed
 
     operators = [name for name, _, facts, _ in _C.operator_facts() if "RoundsOnce" in facts]
     made = ["| list | functions |", "|---|---|", f"| operators (`RoundsOnce` in `OperatorFacts.cpp`) | {', '.join(map(written, operators))} |"]

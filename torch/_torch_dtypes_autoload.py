@@ -13,10 +13,14 @@ import re
 # Names of built-in dtypes; test_dormant.py compares it with the list of formats.
 _DTYPES = re.compile(r"(posit\d+es\d|q\d\d|tf32|e\d+m\d+)")
 
-# Functions that files of torch.save name, by their modules.
+# Functions that files of torch.save name, by their modules; those of release 0.1 name the second.
 _IN_FILES = {
-    "torch_dtypes._serialization": ("rebuild_tensor", "rebuild_dtype", "rebuild_format"),
-    "torch_dtypes.quantization.block_tensors": ("rebuild_block_tensor",),
+    ("torch_dtypes.storage.pickling", "torch_dtypes._serialization"): (
+        "rebuild_tensor",
+        "rebuild_dtype",
+        "rebuild_format",
+    ),
+    ("torch_dtypes.targets.block_tensors", "torch_dtypes.quantization.block_tensors"): ("rebuild_block_tensor",),
 }
 
 
@@ -50,5 +54,7 @@ def load() -> None:
     # Python's warnings pass over frames of such a file, so that one of stock's names its caller's line (stacklevel=2).
     find_dtype.__code__ = find_dtype.__code__.replace(co_filename=f"{__file__} (importlib._bootstrap)")
     torch.__getattr__ = find_dtype
-    allowed = [(_Rebuild(module, name), f"{module}.{name}") for module, names in _IN_FILES.items() for name in names]
-    torch.serialization.add_safe_globals(allowed)
+    for modules, names in _IN_FILES.items():
+        for name in names:
+            function = _Rebuild(modules[0], name)
+            torch.serialization.add_safe_globals([(function, f"{m}.{name}") for m in modules])

@@ -11,7 +11,7 @@ from runs import Outcome, Runs, check_tensor, check_values, expect, expect_same,
 from samples import SEED, NotApplicable, World, here, quiet
 from torch.testing._internal.common_optimizers import OptimizerInfo, OptimizerInput
 
-from torch_dtypes._overlay import optimizers
+from torch_dtypes.host.hooks import optimizers
 
 FORMS = ("for-loop", "foreach", "fused")
 KINDS = ("forms", "state_dict")

@@ -10,7 +10,7 @@ from capture import assert_same, assert_trains_as, formats, net, train  # noqa: 
 from torch import nn
 
 import torch_dtypes
-from torch_dtypes._overlay import graphs
+from torch_dtypes.host.hooks import graphs
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning"),  # dynamo's own, of any autograd.Function

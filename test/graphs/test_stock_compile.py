@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from torch_dtypes import _C
-from torch_dtypes._overlay import graphs as overlay_graphs
+from torch_dtypes.host.hooks import graphs as overlay_graphs
 
 
 def test_the_same_with_and_without_the_package():

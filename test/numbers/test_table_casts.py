@@ -18,7 +18,7 @@ from test_tables import NAMED, OWN, define
 from vector_units import capabilities
 
 from torch_dtypes import _C
-from torch_dtypes.tables import making
+from torch_dtypes.formats.tables import making
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

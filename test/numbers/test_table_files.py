@@ -10,7 +10,7 @@ import torch
 from conftest import codes_of
 
 import torch_dtypes
-from torch_dtypes.tables import making
+from torch_dtypes.formats.tables import making
 
 
 def test_names_and_files():

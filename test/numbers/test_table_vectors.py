@@ -12,8 +12,8 @@ from rationals import Fraction
 from read_vectors import made, read
 
 import torch_dtypes
-from torch_dtypes.tables import making
-from torch_dtypes.tables.floats import TabledFloat
+from torch_dtypes.formats.tables import making
+from torch_dtypes.formats.tables.floats import TabledFloat
 
 TABLES = {
     "nf4": None, "hif8": None, "e8m0": None, "takum8_linear": None, "takum8_log": None, "lns3_3": None, "posit8es2_regime3": None,

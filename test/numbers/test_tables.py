@@ -15,8 +15,8 @@ from test_codec import codec  # noqa: F401 (a fixture)
 
 import torch_dtypes
 from torch_dtypes import _C
-from torch_dtypes.tables import making, tapered
-from torch_dtypes.tables.floats import TabledFloat
+from torch_dtypes.formats.tables import making, tapered
+from torch_dtypes.formats.tables.floats import TabledFloat
 
 NAMED = ["nf4", "sf4", "hif8", "e8m0", "takum8_linear", "takum8_log", "takum6_linear", "lns3_3", "lns2_1", "posit8es2_regime3"]
 OWN = {
@@ -289,7 +289,7 @@ def test_p3109_as_gfloat(name):
     gfloat = pytest.importorskip("gfloat", reason="gfloat is the independent implementation")
     from gfloat.formats import format_info_p3109
 
-    match = torch_dtypes._names._P3109.match(name)
+    match = torch_dtypes.formats.naming._P3109.match(name)
     width, precision = int(match[1]), int(match[2])
     signed = gfloat.types.Signedness.Signed if match[3] == "s" else gfloat.types.Signedness.Unsigned
     info = format_info_p3109(width, precision, signed, gfloat.Domain.Extended if match[4] == "e" else gfloat.Domain.Finite)

@@ -25,9 +25,9 @@ from test_codec import codec  # noqa: F401 (a fixture)
 
 import torch_dtypes
 from torch_dtypes import _C
-from torch_dtypes._codes import bits_dtype
-from torch_dtypes.interchange import codes as codes_of
-from torch_dtypes.interchange import from_codes
+from torch_dtypes.formats.code_types import bits_dtype
+from torch_dtypes.formats.codes import codes as codes_of
+from torch_dtypes.formats.codes import from_codes
 
 MODES = (*DETERMINISTIC, "stochastic", "stochastic_equal", "up_down")
 

@@ -17,7 +17,7 @@ from rationals import Fraction
 from spec_formats import by_name, dtype_of
 
 import torch_dtypes
-from torch_dtypes._arguments import rounding_mode
+from torch_dtypes.formats.arguments import rounding_mode
 
 pytestmark = pytest.mark.own_process
 

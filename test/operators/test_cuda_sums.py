@@ -10,7 +10,7 @@ from conftest import from_codes
 from host_kernels import NARROW, argument, fields, flags_of, format_of, library, matrices, run, same, seeds  # noqa: F401 (a fixture)
 
 import torch_dtypes
-from torch_dtypes._arguments import rounding_mode
+from torch_dtypes.formats.arguments import rounding_mode
 
 pytestmark = pytest.mark.own_process
 

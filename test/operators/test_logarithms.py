@@ -12,8 +12,8 @@ from rationals import Fraction
 
 import torch_dtypes
 from torch_dtypes import _C
-from torch_dtypes.interchange import codes as codes_of
-from torch_dtypes.interchange import from_codes
+from torch_dtypes.formats.codes import codes as codes_of
+from torch_dtypes.formats.codes import from_codes
 
 pytestmark = pytest.mark.own_process
 

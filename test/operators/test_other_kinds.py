@@ -5,8 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from torch_dtypes._hooks import Kind
-from torch_dtypes._overlay import hooks
+from torch_dtypes.host import all_hooks
+from torch_dtypes.host.table import Kind
 
 
 class Wrapped:
@@ -65,7 +65,7 @@ def ways_to_call(x, d):
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["ours", "float32"])
-@pytest.mark.parametrize("row", [row for row in hooks.list_hooks() if row.kind is Kind.ASKING], ids=lambda row: row.target)
+@pytest.mark.parametrize("row", [row for row in all_hooks.list_hooks() if row.kind is Kind.ASKING], ids=lambda row: row.target)
 def test_a_class_is_asked_before_anything_is_computed(row, own):
     """By each function in C++ that has an implementation of ours, in every way in which it can be called."""
     answers = set()

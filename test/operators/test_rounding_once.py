@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 import torch_dtypes
 from torch_dtypes import _C
-from torch_dtypes._overlay import composed
+from torch_dtypes.host.hooks import composed
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{text}") for text in ("reduction. 'mean' divides", "index_reduce", "torch.searchsorted")]
 pytestmark.append(pytest.mark.usefixtures("one_thread"))  # eight times as fast for thousands of small calls

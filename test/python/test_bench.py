@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import torch_dtypes
-from torch_dtypes import bench
-from torch_dtypes.bench import memory, peers, report, scaling
-from torch_dtypes.bench.measuring import OVER, RATE, RATIO, SPEED_UP, WARM_UP_ROUNDS, compare, rounds_of
-from torch_dtypes.bench.running import chosen, listing, measure
 from torch_dtypes.cli import group
+from torch_dtypes.workbench import bench
+from torch_dtypes.workbench.bench import memory, peers, report, scaling
+from torch_dtypes.workbench.bench.measuring import OVER, RATE, RATIO, SPEED_UP, WARM_UP_ROUNDS, compare, rounds_of
+from torch_dtypes.workbench.bench.running import chosen, listing, measure
 
 TINY = bench.Sizes(
     elements=1000, cast_seconds=0, function_elements=1000, matmul=16, rounded_matmul=16, networks=(("lenet5", 2),), parameters=(400,),
@@ -115,7 +115,9 @@ def test_cases_take_turns_and_the_first_rounds_only_warm_up():
 
 def test_default_suites_and_threads(monkeypatch, tmp_path):
     asked = {}
-    monkeypatch.setattr("torch_dtypes.bench.running.measure", lambda groups, threads, *_: asked.update(groups=groups, threads=threads) or ([], []))
+    monkeypatch.setattr(
+        "torch_dtypes.workbench.bench.running.measure", lambda groups, threads, *_: asked.update(groups=groups, threads=threads) or ([], [])
+    )
     result = bench.run(sizes=TINY)
     every = "casts arithmetic functions matmul training quantization optimizers observation overhead fuzzy memory"
     assert list(asked["groups"]) == every.split()
@@ -154,7 +156,7 @@ def test_memory_rows(monkeypatch):
     check(rows, "memory")
     assert [row["threads"] for row in rows] == [2, 2]  # memory is measured once, with the most threads
     assert [(row["unit"], row["ratio"], row["limit"], row["met"]) for row in rows] == [("bytes", 0.5, 0.5, True), ("bytes", 1.3, 1.2, False)]
-    assert rows[1]["commands"]["ours"] == "python -m torch_dtypes.bench.memory_process lenet5 2 posit16es2"
+    assert rows[1]["commands"]["ours"] == "python -m torch_dtypes.workbench.bench.memory_process lenet5 2 posit16es2"
 
 
 def test_memory_is_measured_in_a_process(monkeypatch):

@@ -13,8 +13,8 @@ from oracle_blocks import SPECS
 
 import torch_dtypes
 from torch_dtypes import quantize, target
-from torch_dtypes.quantization import blocks
-from torch_dtypes.quantization.packing import pack, unpack
+from torch_dtypes.targets import blocks
+from torch_dtypes.targets.packing import pack, unpack
 
 pytestmark = pytest.mark.own_process
 
@@ -53,7 +53,7 @@ def test_codes_without_gaps(bits):
 
 @pytest.mark.parametrize("bits", [6, 11])
 def test_codes_in_many_chunks(bits, monkeypatch):
-    monkeypatch.setattr("torch_dtypes.quantization.packing._CHUNK", 16)
+    monkeypatch.setattr("torch_dtypes.targets.packing._CHUNK", 16)
     codes = torch.arange(1000, dtype=torch.int16) % (1 << bits)
     data = pack(codes, bits)
     assert bits_of(data, bits, 1000) == codes.tolist()

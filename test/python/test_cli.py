@@ -265,7 +265,7 @@ def test_warnings_show_no_code_of_ours(monkeypatch, capsys):
     ("encoding", "expected"), [("ascii", "2.5 +- 0.5, +1.00 us...??"), ("latin-1", "2.5 ± 0.5, +1.00 µs...é?"), ("utf-8", "2.5 ± 0.5, +1.00 µs…é漢")]
 )
 def test_signs_that_an_encoding_lacks_are_spelt(encoding, expected, monkeypatch):
-    from torch_dtypes.training.report import Stat
+    from torch_dtypes.workbench.training.report import Stat
 
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     monkeypatch.setattr(sys, "stdout", stream)

@@ -8,7 +8,7 @@ from collectives import MARKS, NAMES, SIZE, all_of, exact_sum, raises, rounded, 
 from ranks import DEVICE, together
 
 import torch_dtypes
-from torch_dtypes._overlay import releases
+from torch_dtypes.host import releases
 
 pytestmark = MARKS
 

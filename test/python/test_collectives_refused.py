@@ -9,7 +9,7 @@ from ranks import DEVICE, together
 
 import torch_dtypes
 from torch_dtypes import _C
-from torch_dtypes._overlay import releases
+from torch_dtypes.host import releases
 
 pytestmark = MARKS
 

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import torch_dtypes
 import torch_dtypes.distributed
-from torch_dtypes._overlay import releases
+from torch_dtypes.host import releases
 
 pytestmark = [
     pytest.mark.skipif(not dist.is_available(), reason="torch is built without torch.distributed"),

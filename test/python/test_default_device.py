@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import torch_dtypes
-from torch_dtypes._overlay import releases
+from torch_dtypes.host import releases
 
 BLOCKS = ["mxfp8_e4m3", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4", "mxint8", "nvfp4", "hif4", "bfp8_dim0", "block<e2m1finite,posit8es1,32>"]
 TARGETS = ["q43", "posit8es1", "int8", "takum8_linear", "nf4", "hif8"]

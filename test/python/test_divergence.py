@@ -8,7 +8,7 @@ from third_party_optimizers import AdaHessian, DAdaptation
 from torch import nn
 
 import torch_dtypes
-from torch_dtypes.divergence import explain_divergence
+from torch_dtypes.workbench.diagnosis.divergence import explain_divergence
 
 
 def network(dtype):

@@ -12,7 +12,7 @@ import torch
 from test_serialization import ROOT, VALUES, expect_tensor, fresh_process
 
 import torch_dtypes
-from torch_dtypes import _serialization
+from torch_dtypes.storage import pickling
 
 
 def test_unknown_format_in_a_file_is_named():
@@ -35,20 +35,20 @@ def test_a_future_version_of_the_layout_is_refused(weights_only, monkeypatch):
     message = r"expected a tensor written in version 1 of torch_dtypes' layout, but got version 2: update torch-dtypes"
     t, file = torch.ones(2, dtype=torch.posit16es2), io.BytesIO()
     with monkeypatch.context() as later:
-        later.setattr(_serialization, "FILE_VERSION", 2)
+        later.setattr(pickling, "FILE_VERSION", 2)
         torch.save(t, file)
         raw = pickle.dumps(t)
     for read in (lambda: torch.load(io.BytesIO(file.getvalue()), weights_only=weights_only), lambda: pickle.loads(raw)):
         with pytest.raises((ValueError, pickle.UnpicklingError), match=message):
             read()
     with pytest.raises(ValueError, match=message):
-        _serialization.rebuild_tensor(2, "what a later version writes")
+        pickling.rebuild_tensor(2, "what a later version writes")
 
 
 def test_codes_of_another_width_are_refused():
     for codes, found in ((torch.zeros(2, dtype=torch.int32), r"torch\.int32"), (torch.zeros(2), r"torch\.float32"), ([0], "list")):
         with pytest.raises(ValueError, match=rf"expected the codes of a tensor of torch\.posit16es2 as torch\.int16, but the file holds .*{found}"):
-            _serialization.rebuild_tensor(1, codes, "posit16es2", False, {})
+            pickling.rebuild_tensor(1, codes, "posit16es2", False, {})
 
 
 FULL = """
@@ -65,7 +65,7 @@ for bits in range(2, 32):
             pass
 for load in (
     lambda: pickle.loads(raw),
-    lambda: torch_dtypes._serialization.rebuild_dtype("posit13es1"),
+    lambda: torch_dtypes.storage.pickling.rebuild_dtype("posit13es1"),
 ):
     try:
         load()

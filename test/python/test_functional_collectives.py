@@ -6,7 +6,7 @@ import torch.distributed as dist
 from collectives import MARKS, NAMES, all_of, exact_sum, rounded, same, values
 from ranks import together
 
-from torch_dtypes._overlay import releases
+from torch_dtypes.host import releases
 
 pytestmark = MARKS
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from torch_dtypes import _C, _hooks, _imports, _overlay, integrations
-from torch_dtypes._hooks import Hook, Kind
-from torch_dtypes._imports import call_when_imported
-from torch_dtypes._overlay import hooks
-from torch_dtypes._overlay.trampolines import When
+from torch_dtypes import _C, integrations
+from torch_dtypes.host import all_hooks, imports, table
+from torch_dtypes.host.hooks.trampolines import When
+from torch_dtypes.host.imports import call_when_imported
+from torch_dtypes.host.table import Hook, Kind
 
 ROOT = Path(__file__).resolve().parents[2]
-ROWS = [*hooks.list_hooks(), *integrations.HOOKS]
+ROWS = [*all_hooks.list_hooks(), *integrations.HOOKS]
 IN_PYTHON = [kind for kind in Kind if kind is not Kind.CPP]
 every_kind = pytest.mark.parametrize("kind", IN_PYTHON, ids=lambda kind: kind.value)
 
@@ -29,13 +29,13 @@ every_kind = pytest.mark.parametrize("kind", IN_PYTHON, ids=lambda kind: kind.va
 def test_a_missing_target_is_an_error_unless_its_row_is_for_other_releases(kind, target):
     release = torch.__version__.split("+")[0]
     with pytest.raises(ImportError, match=rf"expected .* at {target}, but got none in torch {release}"):
-        _hooks.install([Hook(target, kind, lambda *args: None, When.GUARD_ALWAYS)])
+        table.install([Hook(target, kind, lambda *args: None, When.GUARD_ALWAYS)])
     for releases in ({"first": "2.99"}, {"last": "2.10"}, {"first": "3.0"}):
-        _hooks.install([Hook(target, kind, lambda *args: None, When.GUARD_ALWAYS, **releases)])
+        table.install([Hook(target, kind, lambda *args: None, When.GUARD_ALWAYS, **releases)])
 
 
 def test_rows_go_by_the_running_release(monkeypatch):
-    monkeypatch.setattr(_hooks, "RUNNING", (2, 12))
+    monkeypatch.setattr(table, "RUNNING", (2, 12))
     needed = {(None, None), ("2.11", None), ("2.12", "2.12"), (None, "2.100"), ("2.9", "3.0")}
     for first, last in (*needed, ("2.13", None), ("2.100", None), (None, "2.9"), (None, "2.11")):
         row = Hook("torch.f", Kind.TOLD, None, first=first, last=last)
@@ -72,8 +72,8 @@ def library(tmp_path, monkeypatch):
     (tmp_path / "hooked_library_broken.py").write_text("raise ImportError('no such thing')\n")
     monkeypatch.syspath_prepend(tmp_path)
     yield "hooked_library"
-    for name in [name for name in _imports._waiting if name.startswith("hooked_library")]:
-        del _imports._waiting[name]
+    for name in [name for name in imports._waiting if name.startswith("hooked_library")]:
+        del imports._waiting[name]
     for name in [name for name in sys.modules if name.startswith("hooked_library")]:
         del sys.modules[name]
 
@@ -121,7 +121,7 @@ def test_a_function_waits_for_an_import_that_succeeds(library, tmp_path):
 
 
 def test_an_import_whose_rows_do_not_fit_fails_each_time(library, monkeypatch):
-    _hooks.install([_hooks.wait_for(library, "no_such_function", Kind.CALLED, lambda stock: 0)])
+    table.install([table.wait_for(library, "no_such_function", Kind.CALLED, lambda stock: 0)])
     for _ in range(2):
         with pytest.raises(ImportError, match=r"expected it at hooked_library\.no_such_function, but got none"):
             import_library(library, monkeypatch)
@@ -133,8 +133,8 @@ def test_rows_of_another_library_are_installed_when_it_is_imported(library, monk
         return stock(x, scale) + 1
 
     told = []
-    wait = functools.partial(_hooks.wait_for, library)
-    _hooks.install(
+    wait = functools.partial(table.wait_for, library)
+    table.install(
         [
             wait("twice", Kind.CALLED, twice),
             wait("Box.size", Kind.REPLACED, lambda stock: lambda self: stock(self) + 1),
@@ -152,11 +152,11 @@ def test_rows_of_another_library_are_installed_when_it_is_imported(library, monk
 @pytest.mark.parametrize("other", [lambda stock, x: 0, lambda stock, x, scale=3: 0, lambda stock, y, scale=2: 0, lambda stock, x, *, scale=2: 0])
 def test_a_function_of_other_parameters_is_left_alone(library, monkeypatch, other):
     module = import_library(library, monkeypatch)
-    row = _hooks.wait_for(library, "twice", Kind.CALLED, other)
+    row = table.wait_for(library, "twice", Kind.CALLED, other)
     with pytest.raises(ImportError, match=r"expected a function of the parameters .* at hooked_library\.twice, but got .* in hooked_library 7\.1"):
-        _hooks.install([row])
+        table.install([row])
     with pytest.warns(RuntimeWarning, match="does not know its way around this release of hooked_library"):
-        _hooks.install([row], integrations._warn)
+        table.install([row], integrations._warn)
     assert module.twice(4) == 8
 
 
@@ -174,7 +174,7 @@ def test_every_row_is_there_once_and_has_what_its_release_says():
     needed = [row for row in ROWS if row.is_needed]
     targets = [row.target for row in needed if row.kind is not Kind.TOLD]
     assert len(targets) == len(set(targets)) > 150
-    for row in hooks.list_hooks():
+    for row in all_hooks.list_hooks():
         if row.is_needed and row.imported is None:
             row.find()
 
@@ -182,7 +182,7 @@ def test_every_row_is_there_once_and_has_what_its_release_says():
 def test_every_module_that_has_hooks_is_installed():
     folders = (_overlay, integrations)
     names = [f"{f.__name__}.{m.name}" for f in folders for m in pkgutil.iter_modules(f.__path__)]
-    assert {m for m in map(importlib.import_module, names) if hasattr(m, "HOOKS")} == set(hooks.MODULES)
+    assert {m for m in map(importlib.import_module, names) if hasattr(m, "HOOKS")} == set(all_hooks.MODULES)
 
 
 def test_every_integration_has_its_function():
@@ -201,7 +201,7 @@ def test_reasons_are_bound_from_cpp():
 def test_patches_in_cpp_take_one_row_each():
     with pytest.raises(RuntimeError, match="is hooked already"):
         Hook("torch.zeros", Kind.BUILTIN, None, When.GUARD_ALWAYS).install()
-    rows = hooks.list_patches()
+    rows = all_hooks.list_patches()
     assert len({row.target for row in rows}) == len(rows)
     folders = ("torch/csrc/formats", "aten/src/ATen", "aten/src/ATen/native/formats/operators")
     sources = {path.name for folder in folders for path in (ROOT / folder).glob("*.cpp")}

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import torch_dtypes
 from torch_dtypes import _C
-from torch_dtypes.training.models import build_model
+from torch_dtypes.workbench.training.models import build_model
 
 NETWORKS = {"lenet5": 1, "cifarnet": 3, "alexnet": 3, "resnet18": 3}
 DTYPES = [torch.posit16es2, torch.q52]

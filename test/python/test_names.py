@@ -11,8 +11,8 @@ import torch
 from click.testing import CliRunner
 
 import torch_dtypes
-from torch_dtypes._spellings import AMBIGUOUS, SPELLINGS, markdown
 from torch_dtypes.cli import group
+from torch_dtypes.formats.spellings import AMBIGUOUS, SPELLINGS, markdown
 
 pytestmark = pytest.mark.own_process
 

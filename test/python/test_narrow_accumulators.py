@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 
 import torch_dtypes
-from torch_dtypes.training.data import load_dataset
-from torch_dtypes.training.models import build_model
+from torch_dtypes.workbench.training.data import load_dataset
+from torch_dtypes.workbench.training.models import build_model
 
 
 def losses(accumulator, steps=40, size=8):

@@ -14,10 +14,10 @@ from click.testing import CliRunner
 from train_command import few_cell, figures, load_few_digits
 
 from torch_dtypes import Statistics, cli
-from torch_dtypes.training.loop import Training
-from torch_dtypes.training.observing import Observed, sentence
-from torch_dtypes.training.records import Config
 from torch_dtypes.workbench.sweeps.work import work
+from torch_dtypes.workbench.training.loop import Training
+from torch_dtypes.workbench.training.observing import Observed, sentence
+from torch_dtypes.workbench.training.records import Config
 
 pytestmark = pytest.mark.own_process
 

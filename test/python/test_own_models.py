@@ -9,8 +9,8 @@ import torch
 from command_line import command as run
 from torch import nn
 
-from torch_dtypes.training import sources
-from torch_dtypes.training.records import Config
+from torch_dtypes.workbench.training import sources
+from torch_dtypes.workbench.training.records import Config
 
 MODULE = """
 import torch

@@ -13,11 +13,11 @@ from torch import nn
 pytest.importorskip("matplotlib", reason="the figures need matplotlib")
 
 import torch_dtypes
-from torch_dtypes.bench import report as bench_report
-from torch_dtypes.training import observing, report
-from torch_dtypes.training.records import Run
+from torch_dtypes.workbench.bench import report as bench_report
 from torch_dtypes.workbench.drawing import new_figure
 from torch_dtypes.workbench.report import Report
+from torch_dtypes.workbench.training import observing, report
+from torch_dtypes.workbench.training.records import Run
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NEEDS_CHROMIUM = "needs chromium, to open the reports (Debian: apt-get install chromium)"

@@ -11,7 +11,7 @@ from torch.optim.swa_utils import AveragedModel
 import torch_dtypes
 from torch_dtypes import chop
 from torch_dtypes.optim import LowPrecision
-from torch_dtypes.training.data import load_dataset
+from torch_dtypes.workbench.training.data import load_dataset
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

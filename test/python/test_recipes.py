@@ -17,14 +17,14 @@ from train_command import QUICK, Told, few_cell, figures, load_few_digits
 import torch_dtypes
 from torch_dtypes import chop
 from torch_dtypes.optim import LowPrecision
-from torch_dtypes.training import loop, recipes, report
-from torch_dtypes.training.command import run_of
-from torch_dtypes.training.data import load_dataset
-from torch_dtypes.training.loop import Config, Training
-from torch_dtypes.training.models import build_model
-from torch_dtypes.training.recipes import Trial, resolve
-from torch_dtypes.training.records import Epoch, Run
 from torch_dtypes.workbench.sweeps.sweeping import go
+from torch_dtypes.workbench.training import loop, recipes, report
+from torch_dtypes.workbench.training.command import run_of
+from torch_dtypes.workbench.training.data import load_dataset
+from torch_dtypes.workbench.training.loop import Config, Training
+from torch_dtypes.workbench.training.models import build_model
+from torch_dtypes.workbench.training.recipes import Trial, resolve
+from torch_dtypes.workbench.training.records import Epoch, Run
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.own_process]
 

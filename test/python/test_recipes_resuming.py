@@ -15,10 +15,10 @@ from train_command import QUICK, Told, few_cell, figures, load_few_digits
 
 import torch_dtypes
 from torch_dtypes import _C
-from torch_dtypes.training.loop import Config, Training
 from torch_dtypes.workbench.sweeps.store import Store
 from torch_dtypes.workbench.sweeps.sweeping import go
 from torch_dtypes.workbench.sweeps.work import work
+from torch_dtypes.workbench.training.loop import Config, Training
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.own_process]
 

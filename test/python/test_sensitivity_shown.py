@@ -15,12 +15,12 @@ from rich.console import Console
 from test_sensitivity import FORMATS, batches, evaluated, network
 
 import torch_dtypes
-from torch_dtypes.training.data import load_dataset
 from torch_dtypes.workbench.sensitivity.choosing import Mixture
 from torch_dtypes.workbench.sensitivity.figures import steps_of, unit_of
 from torch_dtypes.workbench.sensitivity.layers import Layer
 from torch_dtypes.workbench.sensitivity.report import sentences
 from torch_dtypes.workbench.sensitivity.results import Sensitivity, Settings
+from torch_dtypes.workbench.training.data import load_dataset
 
 pytestmark = pytest.mark.own_process
 

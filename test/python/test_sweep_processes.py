@@ -16,13 +16,13 @@ from sweeps import OWN, cell, own, run  # noqa: F401 (own is a fixture)
 
 import torch_dtypes
 from torch_dtypes import sweep
-from torch_dtypes.training.loop import Training, evaluate
 from torch_dtypes.workbench.sweeps import engines, grid
 from torch_dtypes.workbench.sweeps.cells import Cell, Settings
 from torch_dtypes.workbench.sweeps.display import Watcher
 from torch_dtypes.workbench.sweeps.processes import Server
 from torch_dtypes.workbench.sweeps.store import Store
 from torch_dtypes.workbench.sweeps.sweeping import go
+from torch_dtypes.workbench.training.loop import Training, evaluate
 
 pytestmark = pytest.mark.own_process
 

@@ -18,10 +18,10 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 import torch_dtypes
-from torch_dtypes.training import loop
-from torch_dtypes.training.data import Dataset, Examples
-from torch_dtypes.training.loop import Config, Training
-from torch_dtypes.training.ranks import Ranks
+from torch_dtypes.workbench.training import loop
+from torch_dtypes.workbench.training.data import Dataset, Examples
+from torch_dtypes.workbench.training.loop import Config, Training
+from torch_dtypes.workbench.training.ranks import Ranks
 
 click = pytest.importorskip("click", reason="the command line needs click")
 
@@ -155,7 +155,7 @@ def trains(rank):
     assert "not finite" in training.run.divergence or "inf" in training.run.divergence
 
     # An error of one rank's command line ends all, and is told once.
-    from torch_dtypes.training.together import agree
+    from torch_dtypes.workbench.training.together import agree
 
     said = io.StringIO()
     with contextlib.redirect_stderr(said), pytest.raises(SystemExit) as ended:

@@ -9,11 +9,11 @@ import torch
 from torch.nn import functional as F
 from train_command import figures, load_few_digits
 
-from torch_dtypes.training import data as data_module
-from torch_dtypes.training import loop, report
-from torch_dtypes.training.data import Dataset, Split, load_dataset
-from torch_dtypes.training.loop import Config, Epoch, Run, evaluate, resolve_dtype, train
-from torch_dtypes.training.models import build_model
+from torch_dtypes.workbench.training import data as data_module
+from torch_dtypes.workbench.training import loop, report
+from torch_dtypes.workbench.training.data import Dataset, Split, load_dataset
+from torch_dtypes.workbench.training.loop import Config, Epoch, Run, evaluate, resolve_dtype, train
+from torch_dtypes.workbench.training.models import build_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

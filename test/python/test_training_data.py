@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from torch_dtypes.training.data import Split, load_dataset, read_cifar_batch, read_idx
+from torch_dtypes.workbench.training.data import Split, load_dataset, read_cifar_batch, read_idx
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

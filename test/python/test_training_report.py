@@ -7,10 +7,10 @@ import pytest
 pytest.importorskip("matplotlib", reason="the figures need matplotlib")
 pytest.importorskip("click", reason="the command line needs click")
 
-from torch_dtypes.training import report
-from torch_dtypes.training.figure import curves_of, draw
-from torch_dtypes.training.records import Epoch, Run
 from torch_dtypes.workbench.colours import GREY
+from torch_dtypes.workbench.training import report
+from torch_dtypes.workbench.training.figure import curves_of, draw
+from torch_dtypes.workbench.training.records import Epoch, Run
 
 DESCRIBED = {
     "model": "lenet5", "dataset": "digits", "optimizer": "adam", "lr": 0.001, "momentum": 0.0, "schedule": "constant", "accumulate": "machine",

@@ -17,8 +17,8 @@ from scipy.stats import binom
 from torch import nn
 
 import torch_dtypes
-from torch_dtypes._names import PYCHOP_MODES
-from torch_dtypes.training.models import build_model
+from torch_dtypes.formats.naming import PYCHOP_MODES
+from torch_dtypes.workbench.training.models import build_model
 from torch_dtypes.workbench.variability.delta import Search, responsible
 from torch_dtypes.workbench.variability.report import sentences
 from torch_dtypes.workbench.variability.study import Layer, Metric, Settings, Variability, minimum_dice

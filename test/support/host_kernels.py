@@ -15,7 +15,7 @@ from filelock import FileLock
 from own_process import SESSION
 
 import torch_dtypes
-from torch_dtypes._arguments import rounding_mode
+from torch_dtypes.formats.arguments import rounding_mode
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "aten/src/ATen/native/formats/cuda"

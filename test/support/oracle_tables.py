@@ -156,7 +156,7 @@ class TableOracle:
 
 
 def of_definition(d) -> TableOracle:
-    """From torch_dtypes.tables.definition.Definition."""
+    """From torch_dtypes.formats.tables.definition.Definition."""
     finite = [(v, c) for c, v in enumerate(d.values) if math.isfinite(v)]
 
     def end(given, outermost):

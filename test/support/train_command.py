@@ -5,9 +5,9 @@ import dataclasses
 import torch
 
 from torch_dtypes import target
-from torch_dtypes.training.data import load_dataset
 from torch_dtypes.workbench.sweeps.cells import Cell, Settings
 from torch_dtypes.workbench.sweeps.display import Watcher
+from torch_dtypes.workbench.training.data import load_dataset
 
 QUICK = "train --epochs 2 --train-samples 64 --test-samples 40 --threads 1".split()
 

@@ -81,7 +81,7 @@ def test_a_source_tree_is_edited(source):
     assert all((source / path).read_text() == text for path, text in laid.items())
     assert {"c10/formats/NumberFormat.h", "c10/formats/FormatRegistry.cpp", "c10/formats/intree/ScalarTypeRows.h"} < set(laid)
     assert {"aten/src/ATen/FormatTensor.h", f"{laying.FORMATS}/operators/Boxed.cpp", f"{laying.FORMATS}/intree/FormatTensorImpl.cpp"} < set(laid)
-    assert not [path for path in laid if "/overlay/" in path or "/_overlay/" in path]
+    assert not [path for path in laid if "/overlay/" in path or "/host/hooks/" in path]
     assert (source / "c10/formats/FormatRegistry.h").read_text() == (ROOT / "c10/formats/intree/FormatRegistry.h").read_text()
     assert not list(source.rglob("*.new"))
 

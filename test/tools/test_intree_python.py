@@ -53,9 +53,9 @@ def names_in(tree):
 
 def test_the_package_is_laid_without_the_overlay():
     assert len(MODULES) > 120
-    assert {"torch_dtypes/_host.py", "torch_dtypes/_numbers.py", "torch_dtypes/workbench/templates/page.html"} <= set(LAID)
-    assert not [path for path in LAID if "_overlay" in path or path.endswith((".so", ".pyc", ".pyi"))]
-    for name in ("_host.py", "_numbers.py"):  # the tree's own, not the overlay's
+    assert {"torch_dtypes/host/install.py", "torch_dtypes/formats/dtype_numbers.py", "torch_dtypes/workbench/templates/page.html"} <= set(LAID)
+    assert not [path for path in LAID if "host/hooks" in path or path.endswith((".so", ".pyc", ".pyi"))]
+    for name in ("host/install.py", "formats/dtype_numbers.py"):  # the tree's own, not the overlay's
         assert LAID[f"torch_dtypes/{name}"] == (ROOT / laying.IN_PLACE / "torch_dtypes" / name).read_text()
 
 

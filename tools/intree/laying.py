@@ -27,8 +27,8 @@ SCRIPTS = (f"{BINDINGS}/ScriptFormats.cpp", f"{BINDINGS}/intree/ScriptCheck.cpp"
 PACKAGE = "torch/torch_dtypes"
 IN_PLACE = "torch/intree"
 OVERLAYS_PYTHON = (
-    "_C.pyi", "_build_info.py", "_overlay/", "integrations/dtensor.py",
-    "integrations/format_dtensor.py", "integrations/fsdp.py", "integrations/functional_collectives.py",
+    "_C.pyi", "_build_info.py", "host/hooks/", "host/distributed/", "host/all_hooks.py",
+    "host/releases.py",
 )  # fmt: skip
 
 ROWS = "c10/formats/intree/ScalarTypeRows.h"  # these are made

@@ -15,7 +15,7 @@ PYTHON_EDITS = (
          "".join(f"        torch.{row.name},\n" for row in builtin_rows(ROOT)),
          "`torch.save` writes their storages untyped, beside the dtype's name, and `torch.load` takes those names.", SOURCES),
     Edit("torch/_utils.py", "    t.set_(storage._untyped_storage, storage_offset, size, stride)\n", "after",
-         f"    if {_IS_FORMAT.format('t')}:\n        from torch_dtypes._serialization import check_tensor\n\n        check_tensor(t)\n",
+         f"    if {_IS_FORMAT.format('t')}:\n        from torch_dtypes.storage.pickling import check_tensor\n\n        check_tensor(t)\n",
          "`torch.load` refuses codes beyond a format's bits.", SOURCES),
     Edit("torch/_tensor.py", "        return self.reciprocal() * other\n", "before",
          f"        if {_WRAPS_FORMAT.format('self')}:  # a number format\n"
@@ -54,23 +54,23 @@ PYTHON_EDITS = (
          "    with _checkpoint_hook(new_frame), first_pass, forward_context:\n", "Its first pass.", SOURCES),
     Edit("torch/nn/modules/module.py", "                self._buffers[key] = fn(buf)\n", "after",
          f"                if {_IS_FORMAT.format('self._buffers[key]')}:\n"
-         "                    from torch_dtypes._stock_functions import write_infinities\n\n"
+         "                    from torch_dtypes.host.stock_functions import write_infinities\n\n"
          "                    write_infinities(buf, self._buffers[key])\n",
          "A mask of infinities that a module holds keeps them as the numbers that were written, in a format without.", SOURCES),
     Edit("torch/nn/modules/module.py", "                param_applied = fn(param)\n", "after",
          f"                if not param.requires_grad and {_IS_FORMAT.format('param_applied')}:\n"
-         "                    from torch_dtypes._stock_functions import write_infinities\n\n"
+         "                    from torch_dtypes.host.stock_functions import write_infinities\n\n"
          "                    write_infinities(param, param_applied)\n",
          "So does one that is held as a parameter without gradients.", SOURCES),
     Edit("torch/nn/modules/module.py", "                            param.copy_(input_param)\n", "after",
          f"                            if (name in self._buffers or not param.requires_grad) and {_IS_FORMAT.format('param')}:\n"
-         "                                from torch_dtypes._stock_functions import write_infinities\n\n"
+         "                                from torch_dtypes.host.stock_functions import write_infinities\n\n"
          "                                write_infinities(input_param, param)\n",
          "And when it loads a stock checkpoint.", SOURCES),
     Edit("torch/nn/functional.py", "def _canonical_mask(\n", "before",
          "def _of_number_format(name, *args):\n"
          '    """What a function of stock\'s gives for a number format, or None where its own result is right."""\n'
-         "    return getattr(importlib.import_module(\"torch_dtypes._stock_functions\"), name)(*args)\n\n\n",
+         "    return getattr(importlib.import_module(\"torch_dtypes.host.stock_functions\"), name)(*args)\n\n\n",
          "What stock's Python does otherwise with number formats is the package's; TorchScript, which compiles these functions, knows no imports.",
          SOURCES),
     Edit("torch/nn/functional.py", "    if mask is not None:\n        _mask_dtype = mask.dtype\n", "before",
@@ -87,7 +87,7 @@ PYTHON_EDITS = (
          "So is the mask of `Transformer.generate_square_subsequent_mask`.", SOURCES),
     Edit("torch/nn/utils/clip_grad.py", "    norms: List[Tensor] = []\n", "before",
          f"    if any({_IS_FORMAT.format('t')} for t in tensors):\n"
-         "        from torch_dtypes._stock_functions import total_norm\n"
+         "        from torch_dtypes.host.stock_functions import total_norm\n"
          "        total = total_norm(tensors, norm_type, error_if_nonfinite, foreach)\n"
          "        if total is not None:\n            return total\n",
          "`clip_grad_norm_`: a total norm is a number of the compute dtype, since no format need have it.", SOURCES),

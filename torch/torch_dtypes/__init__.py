@@ -13,15 +13,14 @@ from . import _torch_version
 
 _torch_version.check()
 
-from . import _loading  # noqa: E402
+from .host import loading  # noqa: E402
 
-_loaded = _loading.restore()
+_loaded = loading.restore()
 
-from . import _C, _host, distributed, formats, integrations, nn, optim  # noqa: E402
-from .accumulation import Accumulation, accumulate, accumulation_of, set_accumulation  # noqa: E402
-from .chopping import chop  # noqa: E402
-from .divergence import Divergence, explain_divergence  # noqa: E402
-from .formats import (  # noqa: E402
+from . import _C, distributed, integrations, nn, optim  # noqa: E402
+from .formats import dtypes  # noqa: E402
+from .formats.codes import codes, from_codes  # noqa: E402
+from .formats.dtypes import (  # noqa: E402
     ROUNDING_MODES,
     builtin_dtypes,
     dtype,
@@ -36,8 +35,15 @@ from .formats import (  # noqa: E402
     with_rounding,
 )
 from .fuzzing import Fuzzy, fuzzy  # noqa: E402
-from .interchange import codes, from_codes  # noqa: E402
-from .products import matmul  # noqa: E402
+from .host import install, old_paths  # noqa: E402
+from .policies.accumulation import (  # noqa: E402
+    Accumulation,
+    accumulate,
+    accumulation_of,
+    set_accumulation,
+)
+from .policies.matmul import matmul  # noqa: E402
+from .policies.rounding import rounding  # noqa: E402
 from .quantization import (  # noqa: E402
     BlockTensor,
     Cast,
@@ -52,11 +58,26 @@ from .quantization import (  # noqa: E402
     summary,
     target,
 )
-from .rounding import rounding  # noqa: E402
-from .safetensors_files import load_safetensors, save_safetensors  # noqa: E402
-from .workbench import Card, RoundingCounts, Statistics, card, dump_vectors, observe, show, sweep  # noqa: E402
+from .storage.safetensors import load_safetensors, save_safetensors  # noqa: E402
+from .targets.chop import chop  # noqa: E402
+from .workbench import (  # noqa: E402
+    Card,
+    RoundingCounts,
+    Statistics,
+    card,
+    dump_vectors,
+    observe,
+    show,
+    sweep,
+)
+from .workbench.diagnosis.divergence import Divergence, explain_divergence  # noqa: E402
 from .workbench.sensitivity import Mixture, Sensitivity, sensitivity  # noqa: E402
-from .workbench.variability import Digits, Variability, significant_digits, variability  # noqa: E402
+from .workbench.variability import (  # noqa: E402
+    Digits,
+    Variability,
+    significant_digits,
+    variability,
+)
 
 __all__ = [
     "ROUNDING_MODES",
@@ -135,7 +156,7 @@ globals()["__getattr__"] = _refuse  # unseen by type checkers, which would take 
 
 if not _loaded:
     # formats last: where something before raises, no name of a dtype must be left that stock functions misread
-    _loading.install(_host.install, integrations.install, formats.install)
+    loading.install(install.install, integrations.install, dtypes.install, old_paths.install)
 
 # The built-in dtypes once more, for type checkers: they know torch by its own stubs, which have no torch.posit16es2.
 posit8es0: torch.dtype

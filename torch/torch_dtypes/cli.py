@@ -74,12 +74,12 @@ def group():
     import torch
 
     import torch_dtypes
-    from torch_dtypes.bench.command import bench
-    from torch_dtypes.training.command import train
-    from torch_dtypes.training.together import Alone
+    from torch_dtypes.workbench.bench.command import bench
     from torch_dtypes.workbench.command import show
     from torch_dtypes.workbench.sensitivity.command import sensitivity
     from torch_dtypes.workbench.sweeps.command import sweep
+    from torch_dtypes.workbench.training.command import train
+    from torch_dtypes.workbench.training.together import Alone
     from torch_dtypes.workbench.variability.command import variability
     from torch_dtypes.workbench.vectors.command import vectors
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import torch
 import torch.distributed as dist
 
-from ._codes import compute_type
-from .formats import dtype as dtype_of_name
-from .interchange import codes, from_codes
+from .formats.code_types import compute_type
+from .formats.codes import codes, from_codes
+from .formats.dtypes import dtype as dtype_of_name
 from .quantization import target
 
 __all__ = ["CompressionState", "compress_hook", "same_random"]

@@ -1,4 +1,4 @@
-// What the supported releases of PyTorch do not have in common, for C++. (For Python: torch/torch_dtypes/_overlay/releases.py.)
+// What the supported releases of PyTorch do not have in common, for C++. (For Python: torch/torch_dtypes/host/releases.py.)
 #pragma once
 #include <torch/version.h>
 

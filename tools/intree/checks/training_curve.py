@@ -29,8 +29,8 @@ def curve(options) -> dict:
     import torch
 
     import torch_dtypes
-    from torch_dtypes.training.data import load_dataset
-    from torch_dtypes.training.loop import Config, Training
+    from torch_dtypes.workbench.training.data import load_dataset
+    from torch_dtypes.workbench.training.loop import Config, Training
 
     torch.set_num_threads(1)
     data = load_dataset("mnist", options.data, options.train_samples, options.test_samples)

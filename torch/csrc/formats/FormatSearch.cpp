@@ -1,7 +1,7 @@
 // Whether a value that torch.compile is about to trace holds a number format: a tensor, a module's or an optimizer's parameters, also in
 // containers; and a dtype, where dtypes are asked for too. Values are users', so none of their code may run: no attribute is looked up on them, no
 // iterator asked for, no instance check made. Python's own structures are read in place, and a bounded number of them. What stays unseen is found
-// when the graph is made (_overlay/graphs.py).
+// when the graph is made (host/hooks/graphs.py).
 #include <torch/csrc/formats/FormatSearch.h>
 
 #include <ATen/FormatTensor.h>

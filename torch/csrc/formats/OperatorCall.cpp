@@ -1,5 +1,5 @@
 // torch.ops.aten.sum(x, dtype=torch.bfloat16): a stock dtype in an operator called by hand is the user's, as in torch.sum.
-// Reaches into: the functions OpOverload.__call__ and OpOverloadPacket.__call__ of torch/_ops.py, whose code (torch_dtypes/_overlay/operators.py)
+// Reaches into: the functions OpOverload.__call__ and OpOverloadPacket.__call__ of torch/_ops.py, whose code (torch_dtypes/host/hooks/operators.py)
 // calls call_operator where it called the operator; and TorchScript's operators aten::backward and
 // aten::grad, which are registered anew.
 #include <torch/csrc/formats/OperatorCall.h>

@@ -17,14 +17,14 @@ namespace {
 using Install = void (*)();
 using InstallWith = void (*)(PyObject* implementation);
 
-// The columns of a Hook in torch_dtypes/_hooks.py. Every row here is installed at load.
+// The columns of a Hook in torch_dtypes/host/table.py. Every row here is installed at load.
 struct Patch {
   const char* target;
   const char* how;
   const char* why;
   const char* file;
   Install install = nullptr;          // nullptr for both: reached into when it is used
-  InstallWith install_with = nullptr; // with the function of torch_dtypes/_overlay that `runs` names
+  InstallWith install_with = nullptr; // with the function of torch_dtypes/host/hooks that `runs` names
   const char* runs = nullptr;         // "module:function"
   // The releases of PyTorch on which the row was installed and its tests ran (README.md).
   const char* first = "2.11";

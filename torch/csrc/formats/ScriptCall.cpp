@@ -1,7 +1,7 @@
 // Which calls of TorchScript functions and methods work on number formats.
 //
 // The stock executor goes by storage dtypes: it would read codes as numbers. So a script module does not run such a call, and a script function
-// runs the Python function that it was made of (torch/torch_dtypes/_overlay/scripts.py).
+// runs the Python function that it was made of (torch/torch_dtypes/host/hooks/scripts.py).
 #include <torch/csrc/formats/ScriptCall.h>
 #include <torch/csrc/formats/ScriptFormats.h>
 

@@ -7,10 +7,10 @@ import functools
 import torch
 
 from .. import _C
-from ..accumulation import accumulation_block
-from ..formats import dtype as dtype_of
-from ..formats import format_of, with_rounding
-from ..interchange import codes, from_codes
+from ..formats.codes import codes, from_codes
+from ..formats.dtypes import dtype as dtype_of
+from ..formats.dtypes import format_of, with_rounding
+from ..policies.accumulation import accumulation_block
 from .plans import Plan, Way, each_tensor, is_float32, mapped, rounded_number
 
 _PIECE = 1 << 16  # elements

@@ -19,8 +19,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .. import _C
-from .._arguments import boolean, mode_name
-from ..rounding import own_modes
+from ..formats.arguments import boolean, mode_name
+from ..policies.rounding import own_modes
 from .arithmetic import Arithmetic
 from .plans import FLOAT32, Way, each_tensor, in_float64, leaves, mapped, of_float32, only_in_float32, plan_of
 
@@ -39,7 +39,7 @@ class _Mode(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Dynamo never compiles our files' frames (_overlay/graphs.py), and the wrapper that stock would put around this method imports all of it."""
+        """Dynamo never compiles our files' frames (host/hooks/graphs.py), and the wrapper that stock would put around this method imports all of it."""
         return False
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):

@@ -8,8 +8,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 
-from .. import _hooks
-from .._hooks import Hook, Kind, wait_for
+from ..host import table
+from ..host.table import Hook, Kind, wait_for
 
 # Models of transformers with a norm after T5's.
 _T5_NORMS = "idefics kosmos2_5 longt5 mt5 pix2struct pop2piano switch_transformers t5 udop umt5"
@@ -84,4 +84,4 @@ def _warn(install: Callable[[], None], name: str) -> None:
 
 def install() -> None:
     """Called once, at load."""
-    _hooks.install(HOOKS, _warn)
+    table.install(HOOKS, _warn)

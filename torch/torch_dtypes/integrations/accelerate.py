@@ -6,9 +6,9 @@ from __future__ import annotations
 import torch
 
 from .. import _C
-from ..formats import dtype as format_named
-from ..formats import is_format_dtype
-from ..interchange import codes, from_codes
+from ..formats.codes import codes, from_codes
+from ..formats.dtypes import dtype as format_named
+from ..formats.dtypes import is_format_dtype
 
 
 def dtype_byte_size(stock, dtype):

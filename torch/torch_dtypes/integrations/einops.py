@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..formats import is_format_dtype
+from ..formats.dtypes import is_format_dtype
 
 
 def is_float_type(stock, self, x):

@@ -10,7 +10,8 @@ import importlib
 
 import torch
 
-from .. import _C, formats
+from .. import _C
+from ..formats import dtypes
 
 
 def precision_name(stock, precision):
@@ -23,10 +24,10 @@ def precision_name(stock, precision):
         return stock(precision)
     except ValueError as error:
         try:
-            formats.format_of(precision)
+            dtypes.format_of(precision)
         except ValueError:
             raise ValueError(f"{error} Or the name of a number format, such as 'posit16es2'.") from None
-        return _C.name_of(formats.dtype(precision))
+        return _C.name_of(dtypes.dtype(precision))
 
 
 def make_plugin(stock):
@@ -39,7 +40,7 @@ def make_plugin(stock):
     @functools.wraps(stock)
     def check_and_init_precision(self):
         name = getattr(self, flag)
-        if not isinstance(name, str) or (dtype := getattr(torch, name, None)) is None or not formats.is_format_dtype(dtype):
+        if not isinstance(name, str) or (dtype := getattr(torch, name, None)) is None or not dtypes.is_format_dtype(dtype):
             return stock(self)
         half = importlib.import_module(plugins).HalfPrecision
         plugin = type("FormatPrecision", (half,), {"__doc__": "Lightning's plugin of half precision, in a number format."})()

@@ -7,7 +7,7 @@ import functools
 import torch
 from torch.utils import _pytree as pytree
 
-from ..formats import is_format_dtype
+from ..formats.dtypes import is_format_dtype
 
 
 def _refuse(values) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from .. import _C
-from ..safetensors_files import values_for
+from ..storage.safetensors import values_for
 
 
 def save(stock, tensors, metadata=None):

@@ -7,7 +7,7 @@ round their edges.
 from __future__ import annotations
 
 from .. import _C
-from .._stock_values import values_in_numpy
+from ..storage.stock_values import values_in_numpy
 
 
 def prepare(stock, x):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 
-from .._stock_functions import write_infinities
+from ..host.stock_functions import write_infinities
 
 
 def applying(stock):
     """Metric._apply, behind to and set_dtype: infinities of states and their defaults are as it were written in the new dtype, as those of
-    buffers are (_overlay/buffers.py)."""
+    buffers are (host/hooks/buffers.py)."""
 
     @functools.wraps(stock)
     def apply(self, fn, *args, **kwargs):

@@ -11,8 +11,8 @@ import types
 
 import torch
 
-from .._stock_values import values_in_numpy
-from ..formats import is_format_dtype
+from ..formats.dtypes import is_format_dtype
+from ..storage.stock_values import values_in_numpy
 
 _TORCH = "_torch_dtypes_torch"
 _STOCK = (torch.float32, torch.bfloat16, torch.float16, torch.float64)

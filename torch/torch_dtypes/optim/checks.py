@@ -10,7 +10,7 @@ import torch
 from torch.optim import Optimizer
 
 from .. import _C
-from .._codes import compute_type
+from ..formats.code_types import compute_type
 from .storage import overflow_limit
 
 

@@ -19,8 +19,8 @@ import warnings
 import torch
 
 from .. import _C
-from .._caches import cached
-from ..rounding import rounding_block
+from ..formats.caches import cached
+from ..policies.rounding import rounding_block
 
 # These divide by the root of a mean of squares and add eps to the root. Squares below the smallest number are 0, of gradients up to its root.
 _ADD_TO_ROOT = {"adagrad", "adam", "nadam", "radam", "rmsprop"}

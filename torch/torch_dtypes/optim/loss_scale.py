@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .._arguments import said
+from ..formats.arguments import said
 
 __all__ = ["DynamicScale"]
 

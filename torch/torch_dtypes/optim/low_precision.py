@@ -14,9 +14,9 @@ import torch
 from torch.optim import Optimizer
 
 from .. import _C
-from .._arguments import mode_name, said
-from .._codes import compute_type
-from ..rounding import rounding_block
+from ..formats.arguments import mode_name, said
+from ..formats.code_types import compute_type
+from ..policies.rounding import rounding_block
 from . import checks
 from .closures import step_with
 from .curvature import link

@@ -8,10 +8,10 @@ import math
 import torch
 
 from .. import _C
-from .._caches import cached
+from ..formats.caches import cached
+from ..policies.rounding import rounding_block
 from ..quantization import BlockFormat, FormatTarget, target
-from ..quantization.base import saturates
-from ..rounding import rounding_block
+from ..targets.base import saturates
 
 _EXACT = (torch.float32, torch.float64)
 

@@ -10,12 +10,12 @@ import contextlib
 import torch
 from torch import nn
 
-from .._derivatives import first_only
-from ..accumulation import accumulation_block
-from ..formats import fixed_format
+from ..formats.dtypes import fixed_format
+from ..policies.accumulation import accumulation_block
+from ..targets.base import is_recorded
+from ..targets.integers import IntegerFormat
 from . import product_operator
-from .base import is_recorded
-from .integers import IntegerFormat
+from .derivatives import first_only
 from .places import ACCUMULATOR
 from .products import Geometry, gradients, operator_arguments, prepared, product
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import torch
 
 from .. import _C
-from .._arguments import mode_name
-from .._patterns import name_pattern
-from ..accumulation import Accumulation
-from .base import CLAMPED
-from .blocks import BlockFormat
-from .integers import IntegerFormat
+from ..formats.arguments import mode_name
+from ..formats.patterns import name_pattern
+from ..policies.accumulation import Accumulation
+from ..targets.base import CLAMPED
+from ..targets.blocks import BlockFormat
+from ..targets.integers import IntegerFormat
+from ..targets.lookup import Target, target
 from .scale_rules import ScaleRule, scale_rule
-from .targets import Target, target
 
 PLACES = ("weight", "bias", "activation", "output", "error", "grad")
 ARITHMETIC = ("float", "integer")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import torch
 
-from .._caches import cached
-from ..accumulation import Accumulation
-from ..formats import dtype as dtype_of
+from ..formats.caches import cached
+from ..formats.dtypes import dtype as dtype_of
+from ..policies.accumulation import Accumulation
 from . import products
 
 GEOMETRY = "int[]? stride, int[]? padding, int[]? dilation, bool transposed, int[]? output_padding, int groups"

@@ -10,15 +10,15 @@ from torch import nn
 from torch.nn import functional as F
 
 from .. import _C
-from .._caches import cached
-from .._derivatives import first_only
-from .._policies import PRESETS
-from ..accumulation import Accumulation, accumulation_block, policy_of_native
-from ..formats import dtype as dtype_of
-from ..formats import float_format, format_of
-from .base import is_recorded
+from ..formats.caches import cached
+from ..formats.dtypes import dtype as dtype_of
+from ..formats.dtypes import float_format, format_of
+from ..policies.accumulation import Accumulation, accumulation_block, policy_of_native
+from ..policies.accumulation_options import PRESETS
+from ..targets.base import is_recorded
+from ..targets.lookup import carrier_of
+from .derivatives import first_only
 from .places import LayerRule
-from .targets import carrier_of
 
 _LINEAR = (nn.Linear,)
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)

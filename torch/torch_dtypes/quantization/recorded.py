@@ -12,10 +12,10 @@ import json
 import torch
 from torch import nn
 
+from ..targets.lookup import target
 from .places import Place
 from .rounders import Rounder
 from .scale_rules import ScaleRule
-from .targets import target
 
 _SCHEMAS = {
     "straight_through": "(Tensor x, Tensor values, Tensor? passes) -> Tensor",

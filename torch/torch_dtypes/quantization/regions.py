@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from .._derivatives import first_only
-from .base import is_recorded
+from ..targets.base import is_recorded
+from .derivatives import first_only
 from .rounders import mapped
 
 

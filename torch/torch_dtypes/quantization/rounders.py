@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 from .. import _C
-from .base import COMPUTED, check_dense, check_tensor, is_eager, is_recorded, refuse_complex
-from .integers import IntegerFormat
+from ..targets.base import COMPUTED, check_dense, check_tensor, is_eager, is_recorded, refuse_complex
+from ..targets.integers import IntegerFormat
+from ..targets.lookup import FormatTarget, clipping, target
 from .places import Place
 from .scale_rules import Scale, Scaler
-from .targets import FormatTarget, clipping, target
 
 _PLAIN_TENSORS = (torch.Tensor, nn.Parameter)
 

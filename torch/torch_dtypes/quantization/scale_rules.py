@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from .._patterns import name_pattern
-from .._recomputing import once
-from .blocks import BlockFormat
-from .integers import IntegerFormat
-from .targets import Target
+from ..formats.patterns import name_pattern
+from ..policies.recomputing import once
+from ..targets.blocks import BlockFormat
+from ..targets.integers import IntegerFormat
+from ..targets.lookup import Target
 
 KINDS = ("free", "power_of_two")
 WHEN = ("call", "calibration", "delayed")

@@ -11,10 +11,10 @@ import copy
 import torch
 
 from .. import _C
-from .._arguments import dimension
-from .base import check_dense
+from ..formats.arguments import dimension
+from ..targets.base import check_dense
+from ..targets.lookup import Target, clipping, target
 from .scale_rules import Scaler, ScaleRule, bounds, joined, placed, scale_rule
-from .targets import Target, clipping, target
 
 __all__ = ["Calibration", "calibration"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..accumulation import Accumulation
+from ..policies.accumulation import Accumulation
 from .calibrate import evaluating, run_batch
 from .layers import detached, is_quantized, state_of
 from .parameters import has_weights, masters_of, parameter_names

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from .. import _C, _names
-from .._codes import values_of_codes
-from ..chopping import chop
-from ..formats import _PARAMETERS
-from ..quantization.base import Target
-from ..quantization.targets import FormatTarget, target
+from .. import _C
+from ..formats import naming
+from ..formats.code_types import values_of_codes
+from ..formats.dtypes import _PARAMETERS
+from ..targets.base import Target
+from ..targets.chop import chop
+from ..targets.lookup import FormatTarget, target
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ def _card(name: str, fmt: _C.Format) -> Card:
         normal = decoded(1 << fmt.man_bits)
     parameters = [(named, getattr(fmt, field)) for named, field in (*_PARAMETERS[kind], ("rounding", "rounding"))]
     made = Card(
-        name, _names.name_of_format(fmt), fmt, fmt.largest, first, normal, above_one - 1 if has_one else None, fmt.significand_bits,
+        name, naming.name_of_format(fmt), fmt, fmt.largest, first, normal, above_one - 1 if has_one else None, fmt.significand_bits,
         finite, zeros, infinities, nans, tuple((named, str(getattr(v, "name", v))) for named, v in parameters),
     )  # fmt: skip
     if kind != "table":

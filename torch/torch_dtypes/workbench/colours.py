@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable
 
-from .. import _names
+from ..formats import naming
 
 # Okabe and Ito's palette (jfly.uni-koeln.de/color, 2008), told apart by colour-blind readers, without its faint yellow; then darker ones. Each
 # with what stands for it on a dark ground.
@@ -30,14 +30,14 @@ def format_name(name: str) -> str:
 
     What is no name of something to round to, such as a library's, stays as it is.
     """
-    from ..quantization.targets import FormatTarget, target
+    from ..targets.lookup import FormatTarget, target
 
-    plain = _names.split_rounding(name.removeprefix("torch."))[0]
+    plain = naming.split_rounding(name.removeprefix("torch."))[0]
     try:
         made = target(plain)
     except ValueError:
         return name
-    return _names.name_of_format(made.format) if isinstance(made, FormatTarget) else made.name
+    return naming.name_of_format(made.format) if isinstance(made, FormatTarget) else made.name
 
 
 def colours(names: Iterable[str]) -> dict[str, str]:

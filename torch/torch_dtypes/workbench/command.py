@@ -2,8 +2,8 @@
 
 import click
 
-from ..training.options import check_width, folder, named_formats, width_option
 from .provenance import command_line
+from .training.options import check_width, folder, named_formats, width_option
 
 
 @click.command(short_help="Say what number formats are: range, precision, values.")

@@ -12,11 +12,12 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from ... import _C, _names
-from ..._arguments import said
-from ...divergence import tensors_in
-from ...formats import is_format_dtype
+from ... import _C
+from ...formats import naming
+from ...formats.arguments import said
+from ...formats.dtypes import is_format_dtype
 from ..cards import card
+from ..diagnosis.divergence import tensors_in
 from .counts import OUTSIDE, PASSES
 from .statistics import Statistics
 
@@ -93,7 +94,7 @@ class Hooks:
                 try:
                     self.observer.measure(torch.empty(0, device=device), 0, _WEIGHTS, [f])
                 except NotImplementedError as error:
-                    name = _names.name_of_format(f)
+                    name = naming.name_of_format(f)
                     raise NotImplementedError(
                         f"observe: expected formats with which a GPU computes, for a model on {device}, but got {name}: leave it out, or observe a "
                         f"copy of the model on the CPU ({error})"
@@ -231,7 +232,7 @@ class Hooks:
         for p, before in self._before.items():
             layer = self.parameters[p]
             if is_format_dtype(p.dtype):
-                name = _names.name_of_format(_C.format_of(p.dtype))
+                name = naming.name_of_format(_C.format_of(p.dtype))
                 bits = _BITS[p.itemsize]
                 same = (before.view(bits) == p.detach().view(bits)).sum()
                 self._stayed(layer, name, int(same), p.numel())
@@ -240,9 +241,9 @@ class Hooks:
             self._measure(update, layer, _UPDATES)
             for f, steady in zip(self.formats, self.steady, strict=True):
                 with _unobserved():
-                    old = torch.ops.torch_dtypes.chop(before.double(), _names.name_of_format(steady))
-                    new = torch.ops.torch_dtypes.chop(old + update, _names.name_of_format(steady))
-                self._stayed(layer, _names.name_of_format(f), int((old == new).sum()), p.numel())
+                    old = torch.ops.torch_dtypes.chop(before.double(), naming.name_of_format(steady))
+                    new = torch.ops.torch_dtypes.chop(old + update, naming.name_of_format(steady))
+                self._stayed(layer, naming.name_of_format(f), int((old == new).sum()), p.numel())
         self._before = {}
 
     def _stayed(self, layer: int, name: str, same: int, of: int) -> None:
@@ -256,7 +257,7 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 def _nearest(f: _C.Format) -> _C.Format:
     plain = _C.Format(f)
-    if f.rounding.name in _names.DRAWING_MODES:
+    if f.rounding.name in naming.DRAWING_MODES:
         plain.rounding = _C.Rounding.nearest_even
     return plain
 
@@ -380,6 +381,6 @@ class observe(contextlib.AbstractContextManager):
 def read(hooks: Hooks) -> Iterator[tuple[str, str, str, dict, tuple[int, int]]]:
     """What was counted so far: layer, pass, format, the counts, and of how many parameters updates left how many."""
     for layer, where, f, raw in hooks.observer.entries():
-        canonical = _names.name_of_format(f)
+        canonical = naming.name_of_format(f)
         same, of = hooks.unchanged.get((layer, canonical), (0, 0)) if PASSES[where] == "updates" else (0, 0)
         yield hooks.layers[layer], PASSES[where], canonical, raw, (same, of)

@@ -14,7 +14,7 @@ from typing import IO, Any
 import torch
 
 from ... import _C
-from ..._arguments import said
+from ...formats.arguments import said
 from ..cards import card
 from ..folders import json_text, whole_file
 from ..report import Report, print_rows

@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 import torch
 
-from ..._generators import forked_generators
 from ...quantization.convert import quantize_
-from ...training import options as check
-from ...training.recipes import CALIBRATION_IMAGES
-from ...training.sources import build_network, check_network
+from ..generators import forked_generators
 from ..progress import Shown
+from ..training import options as check
+from ..training.recipes import CALIBRATION_IMAGES
+from ..training.sources import build_network, check_network
 from ..variability.command import run_study, trained_network
 from ..variability.programs import test_batches
 from .choosing import solver

@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 from ... import _C
-from ..._arguments import said
-from ...quantization.blocks import BlockFormat
+from ...formats.arguments import said
 from ...quantization.layers import is_bias, is_quantized
 from ...quantization.parameters import masters_of, parameter_names, parameter_of
 from ...quantization.places import LayerRule, Place
 from ...quantization.rules import choose
-from ...quantization.targets import Target, target
+from ...targets.blocks import BlockFormat
+from ...targets.lookup import Target, target
 
 RECIPES = ("ptq", "weights")
 
@@ -170,8 +170,8 @@ def rules_in(layer: Layer, made: Target, recipe: str) -> dict[str, dict]:
 
 def _rule_of(layer: Layer, made: Target, recipe: str) -> dict:
     """The rule of a layer in a format, as ``quantize_`` and its YAML files take it: that of the recipe ``ptq``, or of its weights alone."""
-    from ...training.recipes import rules_of
-    from ...training.records import Config
+    from ..training.recipes import rules_of
+    from ..training.records import Config
 
     rule = dict(rules_of(Config(), made.name, "ptq")[nn.Linear])
     if recipe == "weights" or not layer.takes_numbers:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..._arguments import mode_and_bits
-from ..._names import DRAWING_MODES
-from ...quantization.targets import target
+from ...formats.arguments import mode_and_bits
+from ...formats.naming import DRAWING_MODES
+from ...targets.lookup import target
 from ..colours import colours
 from ..report import Report
 from .choosing import Mixture

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import torch
 from torch import nn
 
-from ..._arguments import choice, integer, said
-from ..._generators import forked_generators
-from ...accumulation import in_policy, policy_of_block
+from ...formats.arguments import choice, integer, said
+from ...policies.accumulation import in_policy, policy_of_block
 from ...quantization.calibrate import check_loader
 from ...quantization.convert import quantize_
-from ...quantization.targets import Target
+from ...targets.lookup import Target
+from ..generators import forked_generators
 from ..progress import OnRun, Shown
 from ..variability.batches import Batch, check_metric
 from ..variability.programs import Inference, Outcome
@@ -139,7 +139,7 @@ class Study:
 
     def _first_batches(self) -> list[Batch]:
         """The first batches, with as many inputs as ``train`` calibrates on."""
-        from ...training.recipes import CALIBRATION_IMAGES
+        from ..training.recipes import CALIBRATION_IMAGES
 
         kept, count = [], 0
         for batch in self._batches:

@@ -8,9 +8,9 @@ from dataclasses import fields
 
 import click
 
-from ..._arguments import expect_settings, mode_said, said
-from ...accumulation import policy_of_block
-from ...quantization.targets import FormatTarget, target
+from ...formats.arguments import expect_settings, mode_said, said
+from ...policies.accumulation import policy_of_block
+from ...targets.lookup import FormatTarget, target
 from .cells import LATER, Settings
 from .command import sweep as command
 

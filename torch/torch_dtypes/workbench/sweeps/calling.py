@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ... import _C
-from ...quantization.base import Target
+from ...targets.base import Target
 
 if TYPE_CHECKING:
     from .sweeping import Sweep

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from ...formats import dtype as dtype_of
-from ...quantization.targets import FormatTarget, Target, target
-from ...tables.making import content_of
-from ...training.data import Dataset, load_dataset
-from ...training.recipes import AFTER, QUANTIZING, THROUGHOUT, RulesFile
-from ...training.records import Config
-from ...training.sources import own_data
+from ...formats.dtypes import dtype as dtype_of
+from ...formats.tables.making import content_of
+from ...targets.lookup import FormatTarget, Target, target
+from ..training.data import Dataset, load_dataset
+from ..training.recipes import AFTER, QUANTIZING, THROUGHOUT, RulesFile
+from ..training.records import Config
+from ..training.sources import own_data
 
 
 @dataclass(frozen=True)

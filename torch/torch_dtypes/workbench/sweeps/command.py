@@ -5,13 +5,13 @@ import sys
 import click
 from rich.console import Console
 
-from ..._arguments import mode_written
-from ...quantization.targets import target
-from ...training import options as check
-from ...training.combinations import Misfit
-from ...training.recipes import RECIPES
+from ...formats.arguments import mode_written
+from ...targets.lookup import target
 from ..provenance import command_line
 from ..report import print_rows
+from ..training import options as check
+from ..training.combinations import Misfit
+from ..training.recipes import RECIPES
 from . import grid
 from .display import Display
 from .files import place, read_config

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from ...training.ranks import Ranks
+from ..training.ranks import Ranks
 from .cells import Cell
 from .processes import Server
 from .store import Store

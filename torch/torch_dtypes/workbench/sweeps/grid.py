@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ... import _C
-from ..._arguments import mode_written
-from ...accumulation import Accumulation
-from ...quantization.targets import target
-from ...training.combinations import Misfit, check_policy, check_settings
-from ...training.data import DATASETS, Dataset
-from ...training.recipes import AFTER, RECIPES
-from ...training.sources import check_model, check_network
+from ...formats.arguments import mode_written
+from ...policies.accumulation import Accumulation
+from ...targets.lookup import target
+from ..training.combinations import Misfit, check_policy, check_settings
+from ..training.data import DATASETS, Dataset
+from ..training.recipes import AFTER, RECIPES
+from ..training.sources import check_model, check_network
 from .cells import Cell, Settings, load
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ...tables.making import written_name
+from ...formats.tables.making import written_name
 from .cells import Cell
 from .work import LOG, OUTCOME, Told, outcome
 

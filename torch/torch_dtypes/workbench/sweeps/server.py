@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch._dynamo  # noqa: F401  which every optimizer imports when it is made: here once, and not in each cell
 
-from ...tables.making import learn
+from ...formats.tables.making import learn
 from .cells import Cell
 from .work import LOG, work
 

@@ -6,9 +6,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...training.ranks import ALONE, Ranks
 from ..folders import occupied, write_json, write_text
 from ..report import Report, Reported
+from ..training.ranks import ALONE, Ranks
 from . import tables
 from .cells import Cell
 from .display import Watcher

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ...training.report import Stat
+from ..training.report import Stat
 from .cells import Cell
 
 COLUMNS = (

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import torch
 
-from ... import accumulation
-from ..._repeatable import repeatable
-from ...training import loop, recipes
-from ...training.observing import Observed
-from ...training.ranks import ALONE, Ranks
-from ...training.records import Epoch, Run
+from ...policies import accumulation
 from ..folders import save_tensors, write_json
 from ..provenance import versions
+from ..repeatable import repeatable
+from ..training import loop, recipes
+from ..training.observing import Observed
+from ..training.ranks import ALONE, Ranks
+from ..training.records import Epoch, Run
 from .cells import Cell
 
 Told = Callable[[dict], None]  # {"step": number, "loss": loss} after a step, {"epoch": a ``records.Epoch`` as data} after an epoch

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset, IterableDataset
 
-from ..._arguments import said
+from ...formats.arguments import said
 from ...quantization.calibrate import described
 
 Batch = tuple  # (inputs, targets), (first, second, ..., targets), or (a dict of keyword arguments, targets)

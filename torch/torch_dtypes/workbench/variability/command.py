@@ -6,14 +6,14 @@ import click
 import torch
 from rich.console import Console
 
-from ..._arguments import mode_written
-from ..._generators import forked_generators
+from ...formats.arguments import mode_written
 from ...fuzzing import fuzzy
-from ...training import options as check
-from ...training.loop import Training as Trained
-from ...training.sources import build_network, check_network
+from ..generators import forked_generators
 from ..progress import stages
 from ..provenance import command_line
+from ..training import options as check
+from ..training.loop import Training as Trained
+from ..training.sources import build_network, check_network
 from .programs import Inference, Training, test_batches
 from .study import METRICS, Settings, Study, check_one_mode, checked
 

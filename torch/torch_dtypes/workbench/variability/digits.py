@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..._arguments import integer, said
+from ...formats.arguments import integer, said
 
 __all__ = ["Digits", "significant_digits"]
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from ..._repeatable import repeatable
 from ...fuzzing import Fuzzy
+from ..repeatable import repeatable
 from .batches import answer, batches_of, check_criterion, joined, loss_of, numbers_in, tensors_in
 
 # Arithmetic for a model: a block to run it in.
@@ -114,7 +114,7 @@ class Training:
         self.model = self._new().model
 
     def _new(self):
-        from ...training.loop import Training
+        from ..training.loop import Training
 
         return Training(self.config, self.data, torch.float32, self.seed)
 

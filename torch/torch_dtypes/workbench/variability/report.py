@@ -6,8 +6,8 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ..._arguments import mode_and_bits
-from ..._names import DRAWING_MODES
+from ...formats.arguments import mode_and_bits
+from ...formats.naming import DRAWING_MODES
 from ..colours import GREY, PALETTE
 from ..drawing import new_figure
 from ..report import Report
@@ -141,7 +141,7 @@ def parts_figure(found: Variability, width: str = "page"):
 
 
 def _most(found: Variability) -> float:
-    from ...formats import format_of
+    from ...formats.dtypes import format_of
 
     return format_of(found.settings.format).significand_bits * math.log10(2)
 

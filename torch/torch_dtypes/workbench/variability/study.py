@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, fields
 import torch
 from torch import nn
 
-from ..._arguments import boolean, expect_settings, mode_name, mode_said
+from ...formats.arguments import boolean, expect_settings, mode_name, mode_said
 from ...fuzzing import fuzzy
-from ...quantization.targets import target
+from ...targets.lookup import target
 from ..progress import OnRun, Shown
 from ..report import Report, Reported
 from . import report
@@ -216,7 +216,7 @@ class Study:
         return self._count(what, total, lambda: self.program.run(block, watched))
 
     def _bits(self) -> int:
-        from ...formats import format_of
+        from ...formats.dtypes import format_of
 
         return format_of(self.settings.format).significand_bits
 

@@ -7,9 +7,9 @@ import tempfile
 
 import click
 
-from ..._arguments import mode_written
-from ...training.options import is_given, named_formats
+from ...formats.arguments import mode_written
 from ..folders import is_special
+from ..training.options import is_given, named_formats
 from .files import put, write
 from .lines import KINDS
 from .making import OPERATIONS, Job

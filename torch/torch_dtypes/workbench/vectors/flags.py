@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import torch
 
 from ... import _C
-from ..._codes import values_of_codes
+from ...formats.code_types import values_of_codes
 
 INEXACT, UNDERFLOW, OVERFLOW, DIVIDE_BY_ZERO, INVALID = 1, 2, 4, 8, 16
 NAMES = {"inexact": INEXACT, "underflow": UNDERFLOW, "overflow": OVERFLOW, "divide_by_zero": DIVIDE_BY_ZERO, "invalid": INVALID}

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from ... import _C
-from ..._calls import Calls
-from ...interchange import codes as codes_of
+from ...formats.codes import codes as codes_of
+from ..calls import Calls
 from ..folders import write_json, write_text
 from .lines import KINDS, digits
 

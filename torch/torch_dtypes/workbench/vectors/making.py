@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import torch
 
-from ... import _C, _names
-from ..._arguments import set_rounding
-from ..._numbers import define
-from ...accumulation import accumulation_block, modes_of
-from ...interchange import codes as codes_of
-from ...interchange import from_codes
-from ...quantization.targets import FormatTarget, target
+from ... import _C
+from ...formats import naming
+from ...formats.arguments import set_rounding
+from ...formats.codes import codes as codes_of
+from ...formats.codes import from_codes
+from ...formats.dtype_numbers import define
+from ...policies.accumulation import accumulation_block, modes_of
+from ...targets.lookup import FormatTarget, target
 from ..cards import card, elements
 from . import exact
 from .directed import Directed
@@ -80,7 +81,7 @@ class Job:
 
     def _check_policy(self) -> None:
         with accumulation_block(self.accumulate):
-            drawing = sorted(modes_of(self._dtype()).intersection(_names.DRAWING_MODES))
+            drawing = sorted(modes_of(self._dtype()).intersection(naming.DRAWING_MODES))
             if drawing:
                 raise ValueError(
                     f"expected an accumulation policy of deterministic rounding modes, but {self.accumulate} has {drawing[0]}: what it gives depends "
@@ -101,9 +102,9 @@ class Job:
         fmt = _C.Format(self.operand if self.to is None else _format_of(self.to))
         if self.mode is not None:
             set_rounding(fmt, self.mode)
-        if fmt.rounding.name in _names.DRAWING_MODES:
+        if fmt.rounding.name in naming.DRAWING_MODES:
             raise ValueError(
-                f"expected a deterministic rounding mode, but got {_names.mode_of_format(fmt)}: what it gives depends on random words; name another "
+                f"expected a deterministic rounding mode, but got {naming.mode_of_format(fmt)}: what it gives depends on random words; name another "
                 "mode"
             )
         return fmt
@@ -193,7 +194,7 @@ def _format_of(name: str) -> _C.Format:
 
 
 def _both_names(asked: str, fmt: _C.Format) -> str:
-    name = _names.name_of_format(fmt)
+    name = naming.name_of_format(fmt)
     return name if name == asked else f"{asked} ({name})"
 
 

@@ -1,5 +1,5 @@
 // torch.ops.torch_dtypes.chop_blocks: rounding to an element format times a power of two that a block of the last dimension shares, in one
-// pass over memory. torch_dtypes/quantization/blocks.py does the same for every shape and scale by stock operators; results agree bit for bit.
+// pass over memory. torch_dtypes/targets/blocks.py does the same for every shape and scale by stock operators; results agree bit for bit.
 #include <ATen/native/formats/BlockChop.h>
 
 #include <ATen/AutogradNode.h>

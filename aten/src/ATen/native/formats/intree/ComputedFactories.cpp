@@ -1,6 +1,6 @@
 // Factories that compute: ranges, windows, random numbers. Stock computes in float64 (integers: int64; draws: float32 where it has the format's
 // digits, so that seeds mean what they mean there), and the result is rounded once. PyTorch's BackendSelect kernels send them here by their dtype;
-// beside a stock wheel, hooks in front of Python's functions do the same (torch/torch_dtypes/_overlay/factories.py).
+// beside a stock wheel, hooks in front of Python's functions do the same (torch/torch_dtypes/host/hooks/factories.py).
 #include <ATen/FormatRounding.h>
 #include <ATen/FormatTensor.h>
 

@@ -1,5 +1,5 @@
 // Factories that start from nothing. PyTorch's BackendSelect kernels send them here by their dtype; beside a stock wheel, hooks in front of Python's
-// functions do (torch/torch_dtypes/_overlay/factories.py). All others (zeros, full, arange, ...) are PyTorch's own, made from these.
+// functions do (torch/torch_dtypes/host/hooks/factories.py). All others (zeros, full, arange, ...) are PyTorch's own, made from these.
 #include <ATen/FormatTensor.h>
 
 #include <ATen/native/formats/FillInfinity.h>

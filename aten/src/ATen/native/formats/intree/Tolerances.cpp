@@ -1,5 +1,5 @@
 // Ranks, pseudoinverses and least squares without a tolerance: that of the dtype, not that of what they are computed in. Beside a stock wheel hooks
-// in front of Python's functions give it (torch/torch_dtypes/_overlay/functions.py, which says why it is this one).
+// in front of Python's functions give it (torch/torch_dtypes/host/hooks/functions.py, which says why it is this one).
 #include <ATen/FormatLibrary.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/formats/operators/BoxedCall.h>

@@ -1,5 +1,5 @@
 // Factories that start from a tensor of ours: new_* and *_like, and random_, which starts from its format. (Those that start from nothing
-// are in torch/torch_dtypes/_overlay/factories.py, and in a PyTorch tree in intree/Factories.cpp.)
+// are in torch/torch_dtypes/host/hooks/factories.py, and in a PyTorch tree in intree/Factories.cpp.)
 #include <ATen/native/formats/operators/Factories.h>
 
 #include <ATen/FormatTensor.h>

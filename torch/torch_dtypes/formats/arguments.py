@@ -1,0 +1,154 @@
+"""Checks of what callers give: numbers, flags, words and rounding modes, with errors that name the argument."""
+
+from __future__ import annotations
+
+import difflib
+import operator
+from collections.abc import Collection
+
+from .. import _C
+from . import naming
+from .patterns import name_pattern
+
+_FEW_BITS = name_pattern(r"stochastic_([abc])(\d+)")
+
+
+def expect_settings(of: str, given: dict, names: Collection[str]) -> None:
+    """Raises TypeError where one of the keyword arguments that a function passes on is none of the names."""
+    for name, value in given.items():
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1)
+            hint = f"; do you mean {near[0]}?" if near else f"; there are {', '.join(sorted(names))}"
+            raise TypeError(f"expected a setting of {of}, but got {name}={said(value)}{hint}")
+
+
+def said(value: object) -> str:
+    """A value in an error: of a tensor or an array what it is, for its numbers would fill the screen."""
+    if getattr(value, "is_nested", False):  # which has no one shape
+        return f"a nested {type(value).__name__} of {value.dtype}"
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"a {type(value).__name__} of {value.dtype} and shape {tuple(value.shape)}"
+    text = repr(value)
+    return text if len(text) < 200 else f"{text[:200]}..."
+
+
+def index_of(value: object) -> int | None:
+    """The integer that a value is, or None; tensors and arrays have ``__index__`` and raise where it is called."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except (TypeError, RuntimeError, NotImplementedError):
+        return None
+
+
+def integer(name: str, value: object, low: int, high: int) -> int:
+    number = index_of(value)
+    if number is None:
+        raise TypeError(f"expected an integer for {name}, but got {said(value)}")
+    if not low <= number <= high:
+        raise ValueError(f"expected {name} from {low} to {high}, but got {number}")
+    return number
+
+
+def dimension(name: str, value: object) -> int:
+    """A dimension of tensors of any size: PyTorch's have 64 at most."""
+    return integer(name, value, -64, 63)
+
+
+def boolean(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"expected True or False for {name}, but got {said(value)}")
+    return value
+
+
+def choice(name: str, value: object, choices) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected {name} as a string, one of {', '.join(map(repr, choices))}, but got {said(value)}")
+    if value not in choices:
+        raise ValueError(f"expected {name} to be one of {', '.join(map(repr, choices))}, but got {value!r}")
+    return value
+
+
+def rounding_mode(mode: str | int) -> _C.Rounding:
+    """A rounding mode by its name or Pychop's number, without a number of random bits."""
+    if not isinstance(mode, str) and (number := index_of(mode)) is not None:
+        mode = naming.PYCHOP_MODES.get(number, mode)
+    if not isinstance(mode, str) or mode not in naming.ROUNDING_MODES:
+        names, numbers = ", ".join(map(repr, naming.ROUNDING_MODES)), naming.PYCHOP_MODES
+        asked = f"one of {names}, or Pychop's number from {min(numbers)} to {max(numbers)}"
+        raise ValueError(f"expected a rounding mode, {asked}, but got {said(mode)}")
+    return getattr(_C.Rounding, mode)
+
+
+def few_bits(mode: object) -> tuple[int, _C.FewBits]:
+    """The number and kind of random bits that the name of a mode says; 0: none."""
+    match = _FEW_BITS.fullmatch(mode) if isinstance(mode, str) else None
+    return (integer("stochastic_bits", int(match[2]), 1, 63), getattr(_C.FewBits, match[1])) if match else (0, _C.FewBits.a)
+
+
+def mode_name(mode: str | int) -> str:
+    """The name of a mode, or of ``stochastic`` with few random bits ("stochastic_a4"), which its name, or Pychop's number of a mode, says."""
+    if isinstance(mode, str) and mode in naming.ROUNDING_MODES:
+        return mode
+    count, kind = few_bits(mode)
+    if count:
+        return f"stochastic_{kind.name}{count}"
+    try:
+        return rounding_mode(mode).name
+    except ValueError as error:
+        raise ValueError(f"{error}; 'stochastic' with few random bits is 'stochastic_a4': 4 bits by P3109's definition a, b or c") from None
+
+
+def mode_and_bits(mode: str | int) -> tuple[_C.Rounding, tuple[int, _C.FewBits]]:
+    """The mode that a name, or Pychop's number, says, and its number and kind of random bits; 0: none."""
+    name = mode_name(mode)
+    bits = few_bits(name)
+    return rounding_mode("stochastic" if bits[0] else name), bits
+
+
+def mode_written(value: str | int) -> str:
+    """The same of what a command line or a file says, where Pychop's number may be digits."""
+    return mode_name(int(value) if isinstance(value, str) and value.isdecimal() else value)
+
+
+def override_rounding(fmt: _C.Format, mode: str | int) -> None:
+    """Gives a format the mode of a call or block. The number of random bits stays its own where the mode says none."""
+    fmt.rounding, (count, kind) = mode_and_bits(mode)
+    if count:
+        fmt.random_bits, fmt.few_bits = count, kind
+
+
+def set_rounding(fmt: _C.Format, mode: str | int, stochastic_bits: int | None = None, stochastic_kind: str | None = None) -> None:
+    """Gives a format a mode, or "stochastic_a4": the mode stochastic with 4 random bits by P3109's definition A."""
+    name, kind = mode_name(mode), stochastic_kind
+    if kind is not None:
+        choice("stochastic_kind", kind, ("a", "b", "c"))
+    if match := _FEW_BITS.fullmatch(name):
+        if stochastic_bits is not None:
+            raise ValueError(f"expected the number of random bits once, but got {mode!r} and stochastic_bits={stochastic_bits!r}")
+        if kind not in (None, match[1]):
+            raise ValueError(f"expected the kind of random bits once, but got {mode!r} and stochastic_kind={kind!r}: leave stochastic_kind out")
+        name, kind, stochastic_bits = "stochastic", match[1], int(match[2])
+    fmt.rounding = rounding_mode(name)
+    fmt.random_bits, fmt.few_bits = 0, _C.FewBits.a
+    if stochastic_bits is None:
+        if kind is not None:
+            raise ValueError(
+                f"expected stochastic_kind with stochastic_bits only, but got {kind!r} for the mode {name!r}: say the number of bits too, or leave "
+                f"it out"
+            )
+        return
+    if fmt.rounding != _C.Rounding.stochastic:
+        raise ValueError(f"expected stochastic_bits with the mode 'stochastic' only, but got {fmt.rounding.name!r}")
+    fmt.random_bits, fmt.few_bits = integer("stochastic_bits", stochastic_bits, 1, 63), getattr(_C.FewBits, kind or "a")
+
+
+def mode_said(rounding: str | int | None) -> str | None:
+    """The name of the mode that an argument says or, without one, a ``with rounding(...)`` block; None: each format's own."""
+    if rounding is not None:
+        return mode_name(rounding)
+    override = _C.rounding_override()
+    if override is None:
+        return None
+    _C.count_rounding_use()
+    count, kind = _C.few_bits_override() if override == _C.Rounding.stochastic else (0, None)
+    return f"stochastic_{kind.name}{count}" if count else override.name

@@ -1,0 +1,1 @@
+"""All that touches PyTorch. Nothing here loads before a format is used."""

@@ -1,0 +1,1 @@
+"""What ``torch.distributed`` must know of format tensors."""

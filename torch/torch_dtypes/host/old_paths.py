@@ -1,0 +1,76 @@
+"""Modules by the names that they had before: one finder, for a release.
+
+Files of torch.save name two of them and load for ever; the others warn and go in the next release.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+import warnings
+
+_PACKAGE = __package__.partition(".")[0]
+
+# Packages stand for all their modules.
+_MOVED = {
+    "training": "workbench.training",
+    "bench": "workbench.bench",
+    "tables": "formats.tables",
+    "accumulation": "policies.accumulation",
+    "chopping": "targets.chop",
+    "divergence": "workbench.diagnosis.divergence",
+    "interchange": "formats.codes",
+    "safetensors_files": "storage.safetensors",
+    "quantization.blocks": "targets.blocks",
+    "quantization.integers": "targets.integers",
+    "quantization.targets": "targets.lookup",
+}
+_IN_FILES = {
+    "_serialization": "storage.pickling",
+    "quantization.block_tensors": "targets.block_tensors",
+}
+
+
+def _find_new_name(name: str) -> str | None:
+    """The new name below the package of a module's old one; None: it has not moved."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        head = ".".join(parts[:end])
+        if new := _MOVED.get(head) or _IN_FILES.get(head):
+            return ".".join([new, *parts[end:]])
+    return None
+
+
+class _Loader(importlib.abc.Loader):
+    """Give the module of the new name, which keeps its own spec."""
+
+    def __init__(self, module) -> None:
+        self._module, self._spec = module, module.__spec__
+
+    def create_module(self, spec):
+        return self._module
+
+    def exec_module(self, module) -> None:
+        module.__spec__ = self._spec
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        package, _, inside = name.partition(".")
+        if package != _PACKAGE or (new := _find_new_name(inside)) is None:
+            return None
+        module = importlib.import_module(f"{_PACKAGE}.{new}")
+        if inside not in _IN_FILES:
+            warnings.warn(
+                f"{name} is {_PACKAGE}.{new} since torch-dtypes 0.2; the old name goes in the next release",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+        return importlib.machinery.ModuleSpec(name, _Loader(module))
+
+
+def install() -> None:
+    """Put the finder behind Python's own, which know the modules that are there."""
+    sys.meta_path.append(_Finder())

@@ -1,0 +1,1 @@
+"""How a thread rounds and adds up now: rounding modes, accumulation, and blocks of them."""

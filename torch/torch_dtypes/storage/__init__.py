@@ -1,0 +1,1 @@
+"""Format tensors in files: pickles, safetensors, values of stock dtypes."""

@@ -1,0 +1,219 @@
+"""The grid of a format: the operator ``chop`` on tensors, for callers whose arguments are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from .. import _C
+from ..formats.arguments import mode_name, mode_said, override_rounding
+from ..formats.dtypes import format_of, name_of_format
+
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+_INTEGERS = (
+    torch.int64,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
+)
+_NAMES: dict[_C.Format, str] = {}
+MAX_NAMES = 4096  # a sweep over formats goes on
+
+
+def name_of(D: torch.dtype | str | _C.Format) -> str:
+    """A name of a format by which the operator finds it, in another process too."""
+    if isinstance(D, str):
+        return D
+    if not isinstance(D, _C.Format):
+        return _C.name_of(D) if _C.format_of(D) is not None else name_of(format_of(D))
+    if (known := _NAMES.get(D)) is not None:
+        return known
+    fmt = _C.Format(D)  # which nobody changes
+    name = name_of_format(fmt)
+    if len(_NAMES) >= MAX_NAMES:
+        _NAMES.clear()
+    _NAMES[fmt] = name
+    return name
+
+
+def _constant_name(D: torch.dtype | str) -> str | None:
+    """The name for a graph; None where there is none, for which eager code has the error."""
+    try:
+        if isinstance(D, torch.dtype):
+            return _C.name_of(D)
+        return D if format_of(D) else None
+    except (TypeError, ValueError):
+        return None
+
+
+def _constant_mode(rounding: str | int | None) -> str | None:
+    try:
+        return "" if rounding is None else mode_name(rounding)
+    except ValueError:
+        return None
+
+
+def mark_constant(function: Callable) -> Callable:
+    """Tell dynamo to call a function while it traces, and to take the result as a constant.
+
+    ``torch._dynamo.assume_constant_result`` sets the same mark, but imports all of dynamo.
+    """
+    function._dynamo_marked_constant = True
+    return function
+
+
+mark_constant(_constant_name)
+mark_constant(_constant_mode)
+
+
+def by_parts(x: torch.Tensor, rounded: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """A complex tensor of the real and imaginary parts that ``rounded`` gives for its own."""
+    parts = rounded(torch.view_as_real(x.resolve_conj()))
+    return torch.view_as_complex(parts if parts.stride(-1) == 1 else parts.contiguous())
+
+
+def check_generator(generator: object, x: object) -> None:
+    """Refuse what is no generator of the CPU or of x's device.
+
+    Raises:
+        TypeError: another object, or a generator of another device.
+    """
+    if generator is None or _may_draw(generator, x):
+        return
+    is_one = isinstance(generator, torch.Generator)
+    got = f"one of {generator.device}" if is_one else repr(generator)
+    raise TypeError(f"expected a torch.Generator of the CPU, or of x's device, but got {got}")
+
+
+def _may_draw(generator: object, x: object) -> bool:
+    if not isinstance(generator, torch.Generator):
+        return False
+    if generator.device.type == "cpu" or not isinstance(x, torch.Tensor):
+        return generator.device.type == "cpu"
+    if generator.device.type != x.device.type:
+        return False
+    return generator.device.index in (None, x.device.index)  # torch.Generator("cuda") is any GPU's
+
+
+def floats_of(x):
+    """A tensor's or an array's integers as float64."""
+    if x.itemsize == 8 and 0 not in x.shape:
+        expect_within_float64(int(x.min()), int(x.max()))
+    return x.double() if isinstance(x, torch.Tensor) else x.astype(float)
+
+
+def expect_within_float64(lowest: int, highest: int) -> None:
+    """Refuse integers that float64 has not exactly."""
+    if max(-lowest, highest) > 2**53:
+        raise ValueError(
+            f"expected integers of at most 2**53 in an array or list, which float64 has exactly, "
+            f"but got {lowest if -lowest > highest else highest}; "
+            "chop each as a Python integer, or convert them to float64"
+        )
+
+
+def has_integers(x: torch.Tensor) -> bool:
+    """Whether a tensor is one of integers that round as float64 does."""
+    return x.dtype in _INTEGERS
+
+
+def round_tensor(
+    x: torch.Tensor,
+    name: str,
+    mode: str | None,
+    flip_prob: float = 0.0,
+    generator: torch.Generator | None = None,
+) -> torch.Tensor:
+    """Round a tensor in eager code. The mode is a checked one, or None for the format's own."""
+    if x.dtype.is_complex and not x.is_nested:
+        return by_parts(x, lambda parts: round_tensor(parts, name, mode, flip_prob, generator))
+    if has_integers(x):
+        x = floats_of(x)
+    if x.dtype not in FLOATS:
+        raise TypeError(f"expected a tensor of floating-point numbers or integers to chop, but got {x.dtype}")
+    try:
+        return _C.chop(x, name, mode, flip_prob, generator)
+    except NotImplementedError:
+        if x.is_nested:
+            raise NotImplementedError("expected a dense tensor to chop, but got a nested one; chop each of x.unbind()") from None
+        raise
+
+
+def record(
+    x: torch.Tensor,
+    D: torch.dtype | str | _C.Format,
+    rounding: str | int | None,
+    generator: torch.Generator | None,
+    flip_prob: float,
+    eager: Callable,
+) -> torch.Tensor:
+    """Round a tensor while dynamo traces: one operator, with constants for format and mode.
+
+    A block's mode is asked for when the operator runs. What no graph takes goes to ``eager``.
+    """
+    # A format may be changed in place later, of which a graph would know nothing.
+    name = _constant_name(D) if isinstance(D, (str, torch.dtype)) else None
+    mode = _constant_mode(rounding)
+    if name is None or mode is None:
+        torch._dynamo.graph_break(msg="chop in a graph takes a dtype of a number format or a name, and a name of a rounding mode")
+        return eager(x, D, rounding, generator, flip_prob)
+    return torch.ops.torch_dtypes.chop.default(x, name, mode or None, flip_prob, generator=generator)
+
+
+def round_to_grid(
+    x: torch.Tensor,
+    D: torch.dtype | str,
+    rounding: str | int | None = None,
+    generator: torch.Generator | None = None,
+    flip_prob: float = 0.0,
+) -> torch.Tensor:
+    """Round a dense tensor of floats to a format, as ``chop`` does, in graphs too.
+
+    Args:
+        x: a tensor of float16, bfloat16, float32 or float64.
+        D: a dtype of this package or the name of a format, not of blocks or integers.
+        rounding: a mode, as ``chop`` takes it; default: that of a block, else the format's own.
+        generator: of the CPU or of x's device; default: torch's.
+        flip_prob: as in ``chop``.
+    """
+    if torch.compiler.is_dynamo_compiling():
+        return record(x, D, rounding, generator, flip_prob, round_to_grid)
+    check_generator(generator, x)
+    return round_tensor(x, name_of(D), mode_said(rounding), flip_prob, generator)
+
+
+def _parse(name: str, rounding: str | None) -> _C.Format:
+    """The format of the operator's arguments, which remembers it."""
+    fmt = format_of(name)
+    if rounding is not None:
+        override_rounding(fmt, rounding)
+    return fmt
+
+
+def _fake(x, format, rounding=None, flip_prob=0.0, *, generator=None):
+    """The operator's result without its values."""
+    _parse(format, rounding)  # for its errors
+    if x.dtype not in FLOATS:
+        raise TypeError(f"expected a tensor of float16, bfloat16, float32 or float64 to chop, but got {x.dtype}")
+    return torch.empty_like(x)  # whose dimensions are in the kernel's order
+
+
+def _fake_blocks(x, element, rounding, size, emax, threshold, included, lowest, highest, *, generator=None):
+    """The result of chop_blocks without its values."""
+    _parse(element, rounding)
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def install() -> None:
+    """Give the operator its grammar of names and what fake tensors need.
+
+    The kernels: aten/src/ATen/native/formats/ChopOperator.cpp.
+    """
+    _C.set_format_parser(_parse)
+    torch.library.register_fake("torch_dtypes::chop", _fake)
+    torch.library.register_fake("torch_dtypes::chop_blocks", _fake_blocks)

@@ -1,0 +1,244 @@
+"""Targets: what numbers can be rounded to, by dtypes, formats, blocks, integers and names."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+
+import torch
+
+from .. import _C
+from .._torch_version import FLOAT8_CASTS_SATURATE
+from ..formats import naming
+from ..formats.arguments import set_rounding
+from ..formats.caches import cached
+from ..formats.dtypes import builtin_dtypes, format_of
+from ..formats.dtypes import dtype as dtype_of
+from ..formats.spellings import ALIASES, AMBIGUOUS
+from ..formats.tables import making
+from . import blocks, integers
+from .base import (
+    Target,
+    check_clamped,
+    check_dense,
+    check_tensor,
+    full_scale_of,
+    is_careful,
+    refuse_zero_point,
+    rounded,
+    saturating,
+    scale_like,
+    straight_through,
+)
+from .grid import round_to_grid
+
+__all__ = ["FormatTarget", "Target", "target"]
+
+# The stock dtypes, and the format of the same numbers to which a cast to them rounds. (A cast of float64 to the half types rounds twice; ours once.)
+_STOCK = {
+    "float64": "e11m52", "float32": "e8m23", "float16": "e5m10", "bfloat16": "e8m7", "float8_e5m2": "e5m2",
+    "float8_e4m3fn": "e4m3fn_saturate" if FLOAT8_CASTS_SATURATE else "e4m3fn", "float8_e4m3fnuz": "e4m3fnuz", "float8_e5m2fnuz": "e5m2fnuz",
+}  # fmt: skip
+_STOCK_NAMES = {
+    "fp64": "float64", "double": "float64", "binary64": "float64", "fp32": "float32", "float": "float32", "single": "float32",
+    "binary32": "float32", "fp16": "float16", "half": "float16", "binary16": "float16", "bf16": "bfloat16",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, repr=False)
+class FormatTarget(Target):
+    """The numbers of one format, each rounded by itself; a scale is by choice."""
+
+    format_name: str
+    stock: str | None = None
+    # What the name says, for code that torch.compile traces.
+    bits: int = field(init=False, compare=False)
+    largest: float = field(init=False, compare=False)
+    full_scale: float = field(init=False, compare=False)
+    rounding: str = field(init=False, compare=False)
+    tells_ends_apart: bool = field(init=False, compare=False)
+
+    def __post_init__(self):
+        fmt = self.format
+        for name, value in {
+            "bits": fmt.bits, "rounding": naming.mode_of_format(fmt), "tells_ends_apart": fmt.tells_ends_apart,
+            "largest": fmt.largest, "full_scale": full_scale_of(fmt),
+        }.items():  # fmt: skip
+            object.__setattr__(self, name, value)
+
+    @property
+    def name(self) -> str:
+        return self.stock or self.format_name
+
+    @property
+    def format(self) -> _C.Format:
+        """The format, a copy."""
+        return format_of(self.format_name)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return getattr(torch, self.stock) if self.stock else dtype_of(self.format_name)
+
+    def with_rounding(self, mode: str | int) -> FormatTarget:
+        fmt = self.format
+        set_rounding(fmt, mode)
+        return self if fmt == self.format else FormatTarget(naming.name_of_format(fmt))
+
+    def quantize(self, x, *, scale=None, zero_point=None, rounding=None, generator=None, clamped="pass"):
+        check_tensor(x, self)
+        refuse_zero_point(zero_point, self)
+        cut = check_clamped(clamped)
+        if scale is None and not cut:
+            return round_to_grid(x, self.format_name, rounding, generator)
+        check_dense(x, f"quantise to {self.name}")
+        detached = x.detach()
+        if scale is None:
+            values, y = round_to_grid(detached, self.format_name, rounding, generator), detached
+        else:
+            factor = scale_like(scale, x)
+            careful = is_careful(self.tells_ends_apart, self.rounding, rounding)
+            values, y = rounded(detached.to(factor.dtype), self.format_name, factor, careful, rounding, generator)
+        return straight_through(x, values, ~(y.abs() > self.largest) if cut else None)
+
+
+@functools.lru_cache(maxsize=1024)
+def clipping(made: Target) -> Target:
+    """The target in which what is beyond the largest number becomes it, of a float that would make infinities or NaN of that.
+
+    So a scale that is of other tensors rounds, as float8 training has it (Micikevicius et al., arXiv 2209.05433, section 4).
+    """
+    if not isinstance(made, FormatTarget):
+        return made
+    fmt = made.format
+    if fmt.kind != _C.Kind.float or fmt.overflow != _C.Overflow.ieee:
+        return made
+    return FormatTarget(naming.name_of_format(saturating(fmt)))
+
+
+@cached
+def carrier_of(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of this package with a stock dtype's numbers, in which our kernels add up products of them by a policy."""
+    return dtype_of(_STOCK[str(dtype).removeprefix("torch.")])
+
+
+def shared_scale(name: str) -> Target | None:
+    """The blocks or integers of a name, what ``torch_dtypes.dtype`` has no name for; None: no such name."""
+    parts = naming.split_rounding(name)
+    return integers.parse(*parts) or blocks.parse(*parts)
+
+
+@functools.lru_cache(maxsize=1024)
+def _of_name(name: str) -> Target:
+    plain = naming.spelled(name.removeprefix("torch."))
+    plain = _STOCK_NAMES.get(plain, plain)
+    if plain in _STOCK:
+        return FormatTarget(_STOCK[plain], plain)
+    if (made := shared_scale(plain)) is not None:
+        return made
+    try:
+        return FormatTarget(naming.name_of_format(format_of(plain)))
+    except ValueError as error:
+        if naming.parse(naming.by_parameters(naming.split_rounding(plain)[0])):
+            raise  # such a name, with impossible parameters
+        names, hint = [*known_names()], naming.hint(plain)
+        what = naming.nearest_names(plain, names) or f"; names are {', '.join(map(repr, names))}"
+        meant = hint if hint.endswith("?") else what + "."
+        raise ValueError(
+            f"expected the name of something to round to, but got {name!r}{meant} Formats by their parameters are names too: 'posit12es1', 'e5m5', "
+            f"'e4m3fn_saturate', 'fixed8_8', 'q43_stochastic'{hint if meant is not hint else ''}"
+        ) from error
+
+
+def target_of_chop(D: object) -> Target | None:
+    """What ``chop`` rounds to where it is no format by itself; None: it is one, or nothing."""
+    if isinstance(D, Target):
+        return D
+    if not isinstance(D, str):
+        return None
+    try:
+        plain = naming.spelled(D.removeprefix("torch."))
+    except ValueError:  # of two formats, which format_of says
+        return None
+    if (blocks_or_integers := shared_scale(plain)) is not None:
+        return blocks_or_integers
+    try:
+        format_of(D)
+    except ValueError:
+        try:
+            return target(D)  # a stock dtype's name, "posit<12,1>"
+        except ValueError:
+            return None
+    return None
+
+
+def known_names() -> tuple[str, ...]:
+    """Names that need no parameters, or show how they look."""
+    formats = (*(_C.name_of(d) for d in builtin_dtypes()), *_STOCK, *ALIASES, *making.known_names())
+    return (*formats, "int8", "uint8", "int4", "uint4", "int16", *blocks.PRESETS, "bfp8")
+
+
+@making.ask_before_naming
+def is_taken(name: str) -> bool:
+    """Whether a name means a format, blocks, integers, a stock object of torch, or several of these."""
+    if hasattr(torch, name) or name in AMBIGUOUS or naming.hint(name):
+        return True
+    try:
+        return bool(target(name))
+    except ValueError:
+        return bool(naming.parse(name))  # with impossible parameters
+
+
+class _Traced:
+    """Targets as attributes, by names: torch.compile takes names for constants, and no other results of functions."""
+
+
+_TRACED = _Traced()
+
+
+def _traced_name(value: str | torch.dtype) -> str:
+    try:
+        made = target(value)
+    except (TypeError, ValueError) as error:
+        made = error
+    setattr(_TRACED, str(value), made)
+    return str(value)
+
+
+_traced_name._dynamo_marked_constant = True
+
+
+def target(value: Target | torch.dtype | _C.Format | str) -> Target:
+    """What numbers are rounded to, as a value that says so: ``target("q43").quantize(x)``.
+
+    Args:
+        value: a dtype of this package or a stock floating one; a format; a block or integer format; a target, which is given back; or a name:
+            any that ``torch_dtypes.dtype`` takes, ``"posit<12,1>"``, ``"float<5,6>"``, ``"fixed<8,8>"``, stock dtypes' (``"float16"``,
+            ``"bf16"``). fp16, bf16, fp32, fp64, half, single, double and binary16, 32, 64 mean the stock dtypes here.
+
+    Raises:
+        TypeError: none of the above.
+        ValueError: an unknown name (the nearest ones are listed), or impossible parameters.
+
+    Example::
+
+        >>> torch_dtypes.target("posit<12,1>")
+        target('posit12es1')
+        >>> torch_dtypes.target(torch.q43).quantize(torch.tensor([1.3, 700.0]), scale=4.0)
+        tensor([  1.2500, 704.0000])
+    """
+    if isinstance(value, Target):
+        return value
+    if torch.compiler.is_dynamo_compiling() and isinstance(value, (str, torch.dtype)):
+        return getattr(_TRACED, _traced_name(value))
+    if isinstance(value, str):
+        return _of_name(value)
+    if isinstance(value, torch.dtype):
+        if (name := str(value).removeprefix("torch.")) in _STOCK:
+            return FormatTarget(_STOCK[name], name)
+        if (fmt := _C.format_of(value)) is None:
+            hint = "; for integers, use a name such as 'int8'" if not (value.is_floating_point or value.is_complex) else ""
+            raise TypeError(f"expected a dtype of this package or a stock floating one, but got {value}{hint}")
+        return FormatTarget(naming.name_of_format(fmt))
+    if isinstance(value, _C.Format):
+        return FormatTarget(naming.name_of_format(value))
+    raise TypeError(f"expected a dtype, a format, a block or integer format or a name to round to, but got {value!r}")

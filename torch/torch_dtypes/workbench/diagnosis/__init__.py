@@ -1,0 +1,1 @@
+"""Why a run is not finite, or does not learn."""

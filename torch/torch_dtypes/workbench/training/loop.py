@@ -1,0 +1,303 @@
+"""The training loop: an ordinary PyTorch loop that can be stopped after any step, and go on."""
+
+import functools
+import math
+import time
+from contextlib import nullcontext
+from dataclasses import asdict
+
+import torch
+from torch import nn
+
+from ...distributed import same_random
+from ..generators import forked_generators
+from ..repeatable import repeatable
+from .ranks import ALONE
+from .records import Config, Epoch, Run
+
+__all__ = ["OPTIMIZERS", "SCHEDULES", "Config", "Epoch", "Run", "Training", "build_optimizer", "dtype_name", "evaluate", "resolve_dtype", "train"]
+
+OPTIMIZERS = ("adam", "sgd")
+
+
+def _step(t: float) -> float:
+    if t < 0.5:
+        return 1.0
+    return 0.1 if t < 0.75 else 0.01
+
+
+# The learning rate after a share t of all steps, as a factor.
+SCHEDULES = {
+    "constant": lambda t: 1.0,
+    "linear": lambda t: 1 - t,
+    "cosine": lambda t: (1 + math.cos(math.pi * t)) / 2,
+    "step": _step,
+}
+
+_EVALUATION_BATCH = 256  # accuracy does not depend on it; memory does
+
+
+def resolve_dtype(name):
+    """The floating-point ``torch.dtype`` called ``name``: ``torch.<name>`` where that is a dtype, otherwise ``torch_dtypes.dtype(name)``.
+
+    Raises:
+        ValueError: for an unknown name, or a dtype in which nothing can be trained.
+    """
+    name = name.removeprefix("torch.")
+    dtype = getattr(torch, name.lower(), None)
+    if not isinstance(dtype, torch.dtype):
+        import torch_dtypes
+
+        dtype = torch_dtypes.dtype(name)
+    if not dtype.is_floating_point:
+        raise ValueError(f"expected a floating-point dtype, but got {name}")
+    return dtype
+
+
+def dtype_name(number):
+    """The name of a dtype, without ``torch.``, or of another number format."""
+    return str(number).removeprefix("torch.") if isinstance(number, torch.dtype) else number.name
+
+
+def build_optimizer(config, parameters):
+    """The optimizer that ``config`` asks for, over ``parameters``.
+
+    Raises:
+        ValueError: for an unknown name.
+    """
+    if config.optimizer == "adam":
+        settings = {"lr": config.lr, "eps": config.eps}
+        return torch.optim.Adam(parameters, **{name: value for name, value in settings.items() if value is not None})
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(parameters, lr=config.lr or 0.01, momentum=config.momentum)
+    raise ValueError(f"expected an optimizer out of {', '.join(OPTIMIZERS)}, but got {config.optimizer!r}")
+
+
+def cross_entropy(logits, labels, loss_dtype="network"):
+    """The mean cross-entropy, with every operator of it in the logits' dtype, or in float32 for ``loss_dtype="float32"``."""
+    return nn.functional.cross_entropy(logits.float() if loss_dtype == "float32" else logits, labels)
+
+
+class Training:
+    """One run: a network, its optimizer, and how far it has come.
+
+    The weights are initialised in float32 from ``seed`` and then set up by the recipe; a generator of its own, seeded so too, shuffles the images
+    for each epoch. So all runs start alike and see the same order. The same arguments on the same machine with the same number of threads give the
+    same figures, also if the run is stopped and goes on from its ``state_dict()``. torch's default generators are left as they were.
+
+    Args:
+        config: a :class:`Config`. data: a ``data.Dataset``. seed: at least 0.
+        number: what numbers are rounded to: a floating-point ``torch.dtype`` or, of some recipes, a target.
+        recipe: one of ``recipes.RECIPES`` but those of ``recipes.AFTER``, which begin after a training in float32.
+        ranks: the processes that train this together, a ``ranks.Ranks``: all make it, call its methods in the same order and get the same figures.
+        find_unused: whether parameters may have no gradient; asked where there are several ranks.
+    """
+
+    def __init__(self, config, data, number, seed, recipe="all", ranks=ALONE, find_unused=False):
+        from .recipes import set_up
+
+        self.config, self.data, self.ranks = config, data, ranks
+        self.run = Run(dtype_name(number), seed, recipe=recipe)
+        self._cuda = config.device == "cuda"
+        with self._random():
+            torch.manual_seed(seed)
+            self.model, self.optimizer, self.dtype = set_up(config, data, number, recipe)
+            self._joined = ranks.joined(self.model, find_unused)
+            ranks.seed()
+            self._states = self._random_states()
+        self.observed = nullcontext  # what to do around the steps of an epoch
+        self._shuffle = torch.Generator().manual_seed(seed)
+        self._batch, self._total, self._seconds = 0, 0.0, 0.0  # of the epoch that is under way
+        self._epoch_began = self._shuffle.get_state()
+        steps = max(1, config.epochs * math.ceil(len(data.train) / config.batch_size))
+        factor = SCHEDULES[config.schedule]
+        self._schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: factor(min(1, step / steps)))
+
+    def _random(self):
+        return forked_generators(self._cuda)
+
+    def _random_states(self):
+        return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if self._cuda else ())]
+
+    @property
+    def steps_done(self):
+        """Steps since the beginning."""
+        return len(self.run.epochs) * math.ceil(len(self.data.train) / self.config.batch_size) + self._batch
+
+    def go(self, on_step=None, on_epoch=None, should_stop=None):
+        """Trains to the end.
+
+        Args:
+            on_step: called after each step with the mean loss of that batch.
+            on_epoch: called after each epoch with its :class:`Epoch`.
+            should_stop: asked after each step; if it answers True the run stops there, ``interrupted``.
+
+        Returns:
+            The :class:`Run`. A loss that is not finite ends it early and is recorded in its
+            last epoch; it is not an error.
+        """
+        run, config = self.run, self.config
+        run.interrupted = False
+        with self._random(), repeatable(config.device):
+            self._set_random_states(self._states)
+            while len(run.epochs) < config.epochs and run.diverged_at is None:
+                with self.observed():
+                    train_loss, run.divergence = self._train_epoch(on_step, should_stop)
+                if train_loss is None:
+                    run.interrupted = True
+                    break
+                self._end_epoch(train_loss)
+                if on_epoch:
+                    self._states = self._random_states()
+                    on_epoch(run.epochs[-1])
+            self._states = self._random_states()
+        return run
+
+    def _common_random(self):
+        """An optimizer that rounds stochastically has to round alike on all ranks."""
+        return nullcontext() if self.ranks.size == 1 else same_random()
+
+    def _set_random_states(self, states):
+        torch.set_rng_state(states[0])
+        if self._cuda:
+            torch.cuda.set_rng_state_all(states[1:])
+
+    def _end_epoch(self, train_loss):
+        test_loss, accuracy = math.nan, math.nan
+        if math.isfinite(train_loss):
+            self.ranks.share_statistics(self.model)
+            config = self.config
+            test_loss, accuracy = evaluate(self.model, self.data.test, self.dtype, config.device, self.ranks, config.loss_dtype)
+        diverged = not math.isfinite(test_loss)
+        if diverged and self.run.divergence is None:
+            self.run.divergence = _explanation(self.model, self.optimizer, None) or explanation_of_test(
+                self.model, self.data.test, self.dtype, self.config
+            )
+        self.run.epochs.append(Epoch(len(self.run.epochs) + 1, train_loss, test_loss, accuracy, self._seconds, diverged))
+        self._batch, self._total, self._seconds = 0, 0.0, 0.0
+        self._epoch_began = self._shuffle.get_state()
+
+    def _train_epoch(self, on_step, should_stop):
+        """The rest of a pass over the images; returns the mean loss, or the first that is not finite and why it is not, or None if stopped."""
+        config, split = self.config, self.data.train
+        self._shuffle.set_state(self._epoch_began)
+        order = torch.randperm(len(split), generator=self._shuffle)
+        start, before = time.perf_counter(), self._seconds
+        self.model.train()
+        criterion = functools.partial(cross_entropy, loss_dtype=config.loss_dtype)
+        scaled = getattr(self.optimizer, "scale", lambda loss: loss)
+        for index in _indices(order[self._batch * config.batch_size :], config.batch_size):
+            part, weight = self.ranks.part(index)
+            images, labels = _batch(split, part, self.dtype, config.device)
+            loss = criterion(self._joined(images), labels)
+            own = loss.item()
+            value = self.ranks.mean(own, weight)
+            if not math.isfinite(value):  # while the gradients of the step before are there
+                self._seconds = before + time.perf_counter() - start
+                forward = None if math.isfinite(own) else lambda x=images, t=labels: criterion(self.model(x), t)
+                why = self.ranks.gather(forward and _explanation(self.model, self.optimizer, forward))
+                return value, next(filter(None, why), None)
+            self.optimizer.zero_grad()
+            scaled(loss if weight == 1 else loss * weight).backward()
+            with self._common_random():
+                self.optimizer.step()
+            self._schedule.step()
+            self._total += value * len(index)
+            self._batch += 1
+            self._seconds = before + time.perf_counter() - start
+            if on_step:
+                on_step(value)
+            if should_stop and self.ranks.any(should_stop()):
+                return None, None
+        return self._total / len(order), None
+
+    def state_dict(self):
+        """All that the rest of the run depends on, as plain data and tensors; all ranks give the same, but for what is random."""
+        return {
+            "key": list(self.run.key),
+            "epochs": [asdict(epoch) for epoch in self.run.epochs],
+            "batch": self._batch,
+            "total": self._total,
+            "seconds": self._seconds,
+            "shuffle": self._epoch_began,
+            "random": self._states,
+            "random_of_ranks": self.ranks.gather(self._states),
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": self._schedule.state_dict(),
+        }
+
+    def load_state_dict(self, state):
+        """Goes on where ``state_dict()`` was asked for.
+
+        Raises:
+            ValueError: that was another run's.
+        """
+        if tuple(state["key"]) != self.run.key:
+            raise ValueError(f"expected the state of {self.run.key}, but got that of {tuple(state['key'])}")
+        self.run.epochs = [Epoch(**epoch) for epoch in state["epochs"]]
+        self._batch, self._total, self._seconds = state["batch"], state["total"], state["seconds"]
+        self._epoch_began = state["shuffle"]
+        states = state.get("random_of_ranks", [state["random"]])
+        if self.ranks.rank < len(states):  # a rank that was not there goes on with words of its own
+            found = states[self.ranks.rank]  # of the GPUs that there were; what is drawn on others is what the seed says
+            self._states = [*found[: len(self._states)], *self._states[len(found) :]]
+        self.model.load_state_dict(state["model"])
+        self._schedule.load_state_dict(state["schedule"])
+        self.optimizer.load_state_dict(state["optimizer"])  # after the schedule's, for the learning rates
+
+
+def train(config, data, number, seed, on_step=None, on_epoch=None, recipe="all"):
+    """Trains a network from scratch; see :class:`Training` for the arguments and :meth:`Training.go` for the result."""
+    return Training(config, data, number, seed, recipe).go(on_step, on_epoch)
+
+
+def _indices(order, size):
+    return order.split(size) if len(order) else ()
+
+
+def _batch(split, index, dtype, device):
+    images, labels = split.batch(index)
+    images = images.to(device)
+    return images.to(dtype) if images.is_floating_point() else images, labels.to(device)
+
+
+def _explanation(model, optimizer, forward):
+    from ..diagnosis.divergence import explain_divergence
+
+    found = explain_divergence(model, optimizer, forward)
+    return str(found) if found else None
+
+
+def explanation_of_test(model, split, dtype, config):
+    """Why the test of a network whose parameters are finite is not: of the first batch that is not, the first tensor; None: all are finite."""
+    criterion = functools.partial(cross_entropy, loss_dtype=config.loss_dtype)
+    for index in _indices(torch.arange(len(split)), _EVALUATION_BATCH):
+        images, labels = _batch(split, index, dtype, config.device)
+        if found := _explanation(model, None, lambda x=images, t=labels: criterion(model(x), t)):
+            return found
+    return None
+
+
+@torch.no_grad()
+def evaluate(model, split, dtype, device="cpu", ranks=ALONE, loss_dtype="network"):
+    """Test a network in evaluation mode, in which it is left.
+
+    Args:
+        model, dtype, device: maps inputs in ``dtype`` on ``device`` to logits. split: a ``data.Split``.
+        ranks: the processes that share the batches among them, each with the same model; the figures are those of one process.
+        loss_dtype: as :class:`Config` has it.
+
+    Returns:
+        ``(loss, accuracy)``: mean cross-entropy, not finite where any batch's is, and the percentage of labels whose logit is the largest of theirs.
+    """
+    model.eval()
+    found = {}  # by batch: they are added up in the order in which one process has them
+    for number, index in enumerate(_indices(torch.arange(len(split)), _EVALUATION_BATCH)):
+        if number % ranks.size == ranks.rank:
+            images, labels = _batch(split, index, dtype, device)
+            logits = model(images)
+            found[number] = cross_entropy(logits, labels, loss_dtype).item() * len(labels), (logits.argmax(1) == labels).sum().item()
+    found = {number: figures for each in ranks.gather(found) for number, figures in each.items()}
+    total, right = (sum(found[number][i] for number in sorted(found)) for i in range(2))
+    return total / len(split), 100 * right / split.labels.numel()

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from torch_dtypes import _C, integrations
-from torch_dtypes.host import all_hooks, imports, table
+from torch_dtypes.host import all_hooks, distributed, imports, table
 from torch_dtypes.host.hooks.trampolines import When
 from torch_dtypes.host.imports import call_when_imported
 from torch_dtypes.host.table import Hook, Kind
@@ -180,7 +180,7 @@ def test_every_row_is_there_once_and_has_what_its_release_says():
 
 
 def test_every_module_that_has_hooks_is_installed():
-    folders = (_overlay, integrations)
+    folders = (folder, distributed, integrations)
     names = [f"{f.__name__}.{m.name}" for f in folders for m in pkgutil.iter_modules(f.__path__)]
     assert {m for m in map(importlib.import_module, names) if hasattr(m, "HOOKS")} == set(all_hooks.MODULES)
 

@@ -7,77 +7,64 @@
     e5m5 = torch_dtypes.float_format(exp_bits=5, man_bits=5)
 """
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from . import _torch_version
 
 _torch_version.check()
 
-from .host import loading  # noqa: E402
+from .host.loading import collection_paused, restore  # noqa: E402
 
-_loaded = loading.restore()
+_loaded = restore()
 
-from . import _C, distributed, integrations, nn, optim  # noqa: E402
-from .formats import dtypes  # noqa: E402
-from .formats.codes import codes, from_codes  # noqa: E402
-from .formats.dtypes import (  # noqa: E402
-    ROUNDING_MODES,
-    builtin_dtypes,
-    dtype,
-    fixed_format,
-    float_format,
-    format_of,
-    is_format_dtype,
-    lns_format,
-    posit_format,
-    table_format,
-    takum_format,
-    with_rounding,
-)
-from .fuzzing import Fuzzy, fuzzy  # noqa: E402
-from .host import install, old_paths  # noqa: E402
-from .policies.accumulation import (  # noqa: E402
-    Accumulation,
-    accumulate,
-    accumulation_of,
-    set_accumulation,
-)
-from .policies.matmul import matmul  # noqa: E402
-from .policies.rounding import rounding  # noqa: E402
-from .quantization import (  # noqa: E402
-    BlockTensor,
-    Cast,
-    Target,
-    block_float,
-    block_format,
-    calibration,
-    dequantize_,
-    integer_format,
-    quantize,
-    quantize_,
-    summary,
-    target,
-)
-from .storage.safetensors import load_safetensors, save_safetensors  # noqa: E402
-from .targets.chop import chop  # noqa: E402
-from .workbench import (  # noqa: E402
-    Card,
-    RoundingCounts,
-    Statistics,
-    card,
-    dump_vectors,
-    observe,
-    show,
-    sweep,
-)
-from .workbench.diagnosis.divergence import Divergence, explain_divergence  # noqa: E402
-from .workbench.sensitivity import Mixture, Sensitivity, sensitivity  # noqa: E402
-from .workbench.variability import (  # noqa: E402
-    Digits,
-    Variability,
-    significant_digits,
-    variability,
-)
+with collection_paused():
+    from . import _C, integrations
+    from .formats import dtypes, lazy
+    from .formats.codes import codes, from_codes
+    from .formats.dtypes import (
+        ROUNDING_MODES,
+        builtin_dtypes,
+        dtype,
+        fixed_format,
+        float_format,
+        format_of,
+        is_format_dtype,
+        lns_format,
+        posit_format,
+        table_format,
+        takum_format,
+        with_rounding,
+    )
+    from .host import install, loading, old_paths
+    from .policies.accumulation import Accumulation, accumulate, accumulation_of, set_accumulation
+    from .policies.matmul import matmul
+    from .policies.rounding import rounding
+    from .storage.safetensors import load_safetensors, save_safetensors
+    from .targets.block_tensors import BlockTensor, quantize
+    from .targets.blocks import block_float, block_format
+    from .targets.chop import chop
+    from .targets.integers import integer_format
+    from .targets.lookup import Target, target
+
+if TYPE_CHECKING:
+    from . import distributed, nn, optim
+    from .fuzzing import Fuzzy, fuzzy
+    from .quantization import Cast, calibration, dequantize_, quantize_, summary
+    from .workbench import (
+        Card,
+        RoundingCounts,
+        Statistics,
+        card,
+        dump_vectors,
+        observe,
+        show,
+        sweep,
+    )
+    from .workbench.diagnosis.divergence import Divergence, explain_divergence
+    from .workbench.sensitivity import Mixture, Sensitivity, sensitivity
+    from .workbench.variability import Digits, Variability, significant_digits, variability
 
 __all__ = [
     "ROUNDING_MODES",
@@ -145,18 +132,47 @@ _REMOVED = {
 }
 
 
-def _refuse(name: str):
+_find, _list = lazy.attach(
+    __name__,
+    {
+        ".distributed": "",
+        ".fuzzing": "",
+        ".nn": "",
+        ".optim": "",
+        ".quantization": "",
+        ".workbench": "",
+        ".fuzzing.blocks": "Fuzzy fuzzy",
+        ".quantization.cast": "Cast",
+        ".quantization.convert": "dequantize_ quantize_",
+        ".quantization.scales": "calibration",
+        ".quantization.summary": "summary",
+        ".workbench.cards": "Card card",
+        ".workbench.diagnosis.divergence": "Divergence explain_divergence",
+        ".workbench.observation": "RoundingCounts Statistics observe",
+        ".workbench.sensitivity": "Mixture Sensitivity sensitivity",
+        ".workbench.showing": "show",
+        ".workbench.sweeps": "sweep",
+        ".workbench.variability": "Digits Variability significant_digits variability",
+        ".workbench.vectors": "dump_vectors",
+    },
+)
+
+
+def _find_late(name: str):
+    """A name that loads its module, or the sentence on one that is gone."""
     if name in _REMOVED:
         raise AttributeError(f"expected a name of torch_dtypes {__version__}, but got {name}, which 0.2.0 removed; {_REMOVED[name]}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _find(name)
 
 
-globals()["__getattr__"] = _refuse  # unseen by type checkers, which would take any name otherwise
+# Unseen by type checkers, which would take any name otherwise.
+globals().update(__getattr__=_find_late, __dir__=_list)
 
 
 if not _loaded:
     # formats last: where something before raises, no name of a dtype must be left that stock functions misread
-    loading.install(install.install, integrations.install, dtypes.install, old_paths.install)
+    with collection_paused():
+        loading.install(install.install, integrations.install, dtypes.install, old_paths.install)
 
 # The built-in dtypes once more, for type checkers: they know torch by its own stubs, which have no torch.posit16es2.
 posit8es0: torch.dtype

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from .formats.code_types import compute_type
 from .formats.codes import codes, from_codes
 from .formats.dtypes import dtype as dtype_of_name
-from .quantization import target
+from .targets.lookup import target
 
 __all__ = ["CompressionState", "compress_hook", "same_random"]
 

@@ -39,7 +39,7 @@ class _Mode(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Dynamo never compiles our files' frames (host/hooks/graphs.py), and the wrapper that stock would put around this method imports all of it."""
+        """Dynamo never compiles our frames (host/hooks/graphs.py); stock's wrapper would import it."""
         return False
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):

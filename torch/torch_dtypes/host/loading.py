@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 
 from .. import _C
 
 _PACKAGE = __package__.partition(".")[0]
+
+
+@contextlib.contextmanager
+def collection_paused() -> Iterator[None]:
+    """A block without garbage collections: one over all that torch made takes as long as the imports."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def restore() -> bool:

@@ -1,13 +1,18 @@
-"""What numbers can be rounded to: number formats, blocks with scales, integers; and where scales come from. Models that round by rules."""
+"""Models that round by rules, and where scales come from."""
 
-from ..targets.block_tensors import BlockTensor, quantize
-from ..targets.blocks import BlockFormat, block_float, block_format
-from ..targets.integers import IntegerFormat, integer_format
-from ..targets.lookup import FormatTarget, Target, target
-from .cast import Cast
-from .convert import dequantize_, quantize_
-from .scales import Calibration, calibration
-from .summary import Summary, summary
+from typing import TYPE_CHECKING
+
+from ..formats.lazy import attach
+
+if TYPE_CHECKING:
+    from ..targets.block_tensors import BlockTensor, quantize
+    from ..targets.blocks import BlockFormat, block_float, block_format
+    from ..targets.integers import IntegerFormat, integer_format
+    from ..targets.lookup import FormatTarget, Target, target
+    from .cast import Cast
+    from .convert import dequantize_, quantize_
+    from .scales import Calibration, calibration
+    from .summary import Summary, summary
 
 __all__ = [
     "BlockFormat",
@@ -28,3 +33,18 @@ __all__ = [
     "summary",
     "target",
 ]
+
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "..targets.block_tensors": "BlockTensor quantize",
+        "..targets.blocks": "BlockFormat block_float block_format",
+        "..targets.integers": "IntegerFormat integer_format",
+        "..targets.lookup": "FormatTarget Target target",
+        ".cast": "Cast",
+        ".convert": "dequantize_ quantize_",
+        ".scales": "Calibration calibration",
+        ".summary": "Summary summary",
+        ".shared_scales": "",
+    },
+)

@@ -110,11 +110,6 @@ def _reach(target: IntegerFormat) -> int:
 
 # ---- for graphs, an operator of stock tensors: torch.ops.torch_dtypes.integer_product ----
 
-_SCHEMA = (
-    "integer_product(Tensor x, Tensor weight, Tensor? bias, Tensor scale, Tensor weight_scale, str accumulator, int largest, "
-    f"{product_operator.GEOMETRY}) -> Tensor"
-)
-
 
 def _product(x, weight, bias, scale, weight_scale, accumulator, largest, *geometry):
     made = product_operator.geometry_of(*geometry)
@@ -138,13 +133,11 @@ def _differentiate(ctx, gradient):
     return *found, *[None] * (len(ctx.needs_input_grad) - 3)
 
 
-def _install() -> torch.library.Library:
-    library = torch.library.Library("torch_dtypes", "FRAGMENT")
-    library.define(_SCHEMA)
-    library.impl("integer_product", _product, "CompositeExplicitAutograd")
-    torch.library.register_fake("torch_dtypes::integer_product", _fake_product, lib=library)
-    torch.library.register_autograd("torch_dtypes::integer_product", _differentiate, setup_context=_keep, lib=library)
-    return library
-
-
-_LIBRARY = _install()  # which withdraws its operators when it goes
+OPERATORS = {
+    "integer_product": {
+        "run": _product,
+        "fake": _fake_product,
+        "keep": _keep,
+        "differentiate": _differentiate,
+    },
+}

@@ -18,7 +18,6 @@ from .. import _C
 from ..policies.autocast import in_autocast_of_ours, out_of_autocast
 from ..targets.base import refuse_complex
 from ..targets.grid import round_to_grid
-from . import product_operator, recorded  # noqa: F401  which register operators
 from .integer_layers import IntegerPlan
 from .parameters import parameter_names, parameter_of, standing_in
 from .places import LayerRule, Place

@@ -13,12 +13,6 @@ from ..formats.dtypes import dtype as dtype_of
 from ..policies.accumulation import Accumulation
 from . import products
 
-GEOMETRY = "int[]? stride, int[]? padding, int[]? dilation, bool transposed, int[]? output_padding, int groups"
-_SCHEMAS = {
-    "product": f"(Tensor x, Tensor weight, Tensor? bias, str plan, {GEOMETRY}) -> Tensor",
-    "product_backward": f"(Tensor gradient, Tensor x, Tensor weight, bool[3] needs, str plan, {GEOMETRY}) -> (Tensor, Tensor, Tensor)",
-}
-
 
 @cached
 def _read(text: str):
@@ -66,16 +60,12 @@ def _differentiate(ctx, gradient):
     return *(t if needed else None for needed, t in zip(needs, found, strict=True)), *[None] * 7
 
 
-def _install() -> torch.library.Library:
-    library = torch.library.Library("torch_dtypes", "FRAGMENT")
-    for name, schema in _SCHEMAS.items():
-        library.define(name + schema, tags=(torch.Tag.nondeterministic_seeded,))  # policies may round at random
-    library.impl("product", _product, "CompositeExplicitAutograd")
-    library.impl("product_backward", _product_backward, "CompositeExplicitAutograd")
-    torch.library.register_fake("torch_dtypes::product", _fake_product, lib=library)
-    torch.library.register_fake("torch_dtypes::product_backward", _fake_product_backward, lib=library)
-    torch.library.register_autograd("torch_dtypes::product", _differentiate, setup_context=_keep, lib=library)
-    return library
-
-
-_LIBRARY = _install()  # which withdraws its operators when it goes
+OPERATORS = {
+    "product": {
+        "run": _product,
+        "fake": _fake_product,
+        "keep": _keep,
+        "differentiate": _differentiate,
+    },
+    "product_backward": {"run": _product_backward, "fake": _fake_product_backward},
+}

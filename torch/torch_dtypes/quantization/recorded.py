@@ -9,18 +9,12 @@ from __future__ import annotations
 import functools
 import json
 
-import torch
 from torch import nn
 
 from ..targets.lookup import target
 from .places import Place
 from .rounders import Rounder
 from .scale_rules import ScaleRule
-
-_SCHEMAS = {
-    "straight_through": "(Tensor x, Tensor values, Tensor? passes) -> Tensor",
-    "round_gradient": "(Tensor x, str place) -> Tensor",
-}
 
 
 @functools.lru_cache(maxsize=1024)
@@ -62,17 +56,12 @@ def _round(ctx, gradient):
     return _read(ctx.place)(gradient), None
 
 
-def _install() -> torch.library.Library:
-    library = torch.library.Library("torch_dtypes", "FRAGMENT")
-    for name, (forward, keep, backward) in {
-        "straight_through": (_straight_through, _keep_passes, _pass),
-        "round_gradient": (_same, _keep_place, _round),
-    }.items():
-        library.define(name + _SCHEMAS[name])
-        library.impl(name, forward, "CompositeExplicitAutograd")
-        torch.library.register_fake(f"torch_dtypes::{name}", forward, lib=library)
-        torch.library.register_autograd(f"torch_dtypes::{name}", backward, setup_context=keep, lib=library)
-    return library
-
-
-_LIBRARY = _install()  # which withdraws its operators when it goes
+OPERATORS = {
+    "straight_through": {
+        "run": _straight_through,
+        "fake": _straight_through,
+        "keep": _keep_passes,
+        "differentiate": _pass,
+    },
+    "round_gradient": {"run": _same, "fake": _same, "keep": _keep_place, "differentiate": _round},
+}

@@ -7,8 +7,7 @@ import inspect
 
 from torch import nn
 
-from ... import _C
-from ...quantization import shared_scales
+from ... import _C, quantization
 from .reducer import Logger, Reducer
 
 
@@ -32,7 +31,7 @@ def expect_possible(ddp):
         raise NotImplementedError(
             f"DistributedDataParallel: expected parameters of stock dtypes in delay_all_reduce_named_params, but got {delayed.dtype}. Leave them out."
         )
-    shared_scales.share_scales(ddp)
+    quantization.shared_scales.share_scales(ddp)
     if not _named(ddp):
         return None
     if ddp.mixed_precision is not None:
@@ -90,6 +89,6 @@ def join_hook(ddp, **kwargs):
     """DistributedDataParallel.join_hook: ranks that have run out of data answer calls of stock's reducer alone; delayed scales are shared then."""
     if isinstance(vars(ddp).get("reducer"), Reducer):
         _refuse(ddp, "join()", "Give every rank as many batches, for example by DistributedSampler.")
-    if not shared_scales.delayed_scalers(ddp.module):
+    if not quantization.shared_scales.delayed_scalers(ddp.module):
         return None
-    return shared_scales.join_hook(ddp, inspect.unwrap(type(ddp).join_hook)(ddp, **kwargs))
+    return quantization.shared_scales.join_hook(ddp, inspect.unwrap(type(ddp).join_hook)(ddp, **kwargs))

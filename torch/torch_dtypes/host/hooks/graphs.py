@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 
 from ... import _C
 from ...policies.autocast import AUTOCAST_DEVICES, own_autocast_dtype
+from ...quantization import operators  # noqa: F401  which it registers
 from ..releases import SKIP_RULES_KNOW_FRAMES, SKIPS_HAVE_REASONS
 from ..table import Hook, Kind, wait_for
 from . import optimizers
@@ -189,10 +190,10 @@ def _format_of_autocast(_, args, kwargs) -> str | None:
     return format_in([v.as_python_constant() for v in (*args, *kwargs.values()) if hasattr(v, "is_python_constant") and v.is_python_constant()])
 
 
-def draws(operators: list) -> None:
+def draws(listed: list) -> None:
     """The list of random operators whose calls are not joined, which goes by no tag: chop's, and products under a policy."""
     own = torch.ops.torch_dtypes
-    operators += [own.chop, own.chop_blocks, own.product, own.product_backward]
+    listed += [own.chop, own.chop_blocks, own.product, own.product_backward]
 
 
 def refuse_compiled_backward(stock):

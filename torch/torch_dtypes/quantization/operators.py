@@ -1,0 +1,62 @@
+"""The operators that graphs record for layers that round: ``torch.ops.torch_dtypes.product`` and others.
+
+They are known as soon as the package is loaded, so that files which name them load. The code
+behind them loads at the first call.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+
+import torch
+
+_GEOMETRY = "int[]? stride, int[]? padding, int[]? dilation, bool transposed, int[]? output_padding, int groups"
+
+# For each operator: its schema, and the module that has its functions.
+_SCHEMAS = {
+    "straight_through": ("(Tensor x, Tensor values, Tensor? passes) -> Tensor", "recorded"),
+    "round_gradient": ("(Tensor x, str place) -> Tensor", "recorded"),
+    "product": (
+        f"(Tensor x, Tensor weight, Tensor? bias, str plan, {_GEOMETRY}) -> Tensor",
+        "product_operator",
+    ),
+    "product_backward": (
+        f"(Tensor gradient, Tensor x, Tensor weight, bool[3] needs, str plan, {_GEOMETRY}) -> (Tensor, Tensor, Tensor)",
+        "product_operator",
+    ),
+    "integer_product": (
+        f"(Tensor x, Tensor weight, Tensor? bias, Tensor scale, Tensor weight_scale, str accumulator, int largest, {_GEOMETRY}) -> Tensor",
+        "integer_layers",
+    ),
+}
+_DRAW = ("product", "product_backward")  # policies may round at random
+
+
+def _late(module: str, kind: str, name: str) -> Callable:
+    def call(*args, **kwargs):
+        functions = importlib.import_module(f".{module}", __package__).OPERATORS[name]
+        return functions[kind](*args, **kwargs)
+
+    return call
+
+
+def _install() -> torch.library.Library:
+    library = torch.library.Library("torch_dtypes", "FRAGMENT")
+    for name, (schema, module) in _SCHEMAS.items():
+        tags = (torch.Tag.nondeterministic_seeded,) if name in _DRAW else ()
+        library.define(name + schema, tags=tags)
+        library.impl(name, _late(module, "run", name), "CompositeExplicitAutograd")
+        full = f"torch_dtypes::{name}"
+        torch.library.register_fake(full, _late(module, "fake", name), lib=library)
+        if name != "product_backward":
+            torch.library.register_autograd(
+                full,
+                _late(module, "differentiate", name),
+                setup_context=_late(module, "keep", name),
+                lib=library,
+            )
+    return library
+
+
+_LIBRARY = _install()  # which withdraws its operators when it goes

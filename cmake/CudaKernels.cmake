@@ -133,7 +133,7 @@ endfunction()
 if(TORCH_DTYPES_GPU_ON_HOST)
   add_host_kernels(torch_dtypes_gpu_on_host)
   # The one file that sees the option: a build differs from an ordinary one by it and by the kernels.
-  set_property(SOURCE aten/src/ATen/native/formats/GpuKernels.cpp APPEND PROPERTY COMPILE_DEFINITIONS TORCH_DTYPES_GPU_ON_HOST)
+  set_property(SOURCE aten/src/ATen/native/formats/gpu/GpuKernels.cpp APPEND PROPERTY COMPILE_DEFINITIONS TORCH_DTYPES_GPU_ON_HOST)
 elseif(TORCH_DTYPES_GPU_SIMULATED)
   find_package(CUDAToolkit REQUIRED) # its headers
   add_host_kernels(torch_dtypes_gpu_simulated)

@@ -1,6 +1,6 @@
 // The power of two by which a block of numbers is divided, for its largest magnitude to fit an element's format.
 #pragma once
-#include <c10/formats/MachineBits.h>
+#include <c10/formats/codec/MachineBits.h>
 
 #include <cstdint>
 

@@ -1,7 +1,7 @@
 // What torch.finfo says of a format, as float64.
 #pragma once
-#include <c10/formats/ExactCodec.h>
-#include <c10/formats/NextCode.h>
+#include <c10/formats/codec/ExactCodec.h>
+#include <c10/formats/codec/NextCode.h>
 
 #include <algorithm>
 #include <cmath>

@@ -52,7 +52,7 @@ enum class FastPath : uint8_t {
 enum class Draws : uint8_t { Nothing, Word };
 
 // The rounding modes, one row each, and the only place that names them all: enumerators, Python's names and numbers, bindings, dispatch and
-// the tests' lists expand from here. Defined, one line of maths each, in docs/numerics.md; c10/formats/RoundBits.h decides by them.
+// the tests' lists expand from here. Defined, one line of maths each, in docs/numerics.md; c10/formats/codec/RoundBits.h decides by them.
 //
 //   AT_FORALL_ROUNDING_MODES(_)  rows _(enumerator, name, Pychop's number or 0, draws, fast path)
 //
@@ -252,7 +252,7 @@ struct Format {
     const int below_zero = frac_bits < 0 ? -frac_bits : 0;
     return 2 * bits + (frac_bits > bits ? frac_bits - bits : below_zero);
   }
-  // + - * / sqrt done in float32 and adjusted to odd (c10/formats/OddArithmetic.h) round to this format as the exact results do:
+  // + - * / sqrt done in float32 and adjusted to odd (c10/formats/arithmetic/OddArithmetic.h) round to this format as the exact results do:
   // two more significand bits, products that neither overflow nor lose bits below 2^-149, quotients that stay normal. Wrapping needs
   // results to the last place however large they are; stochastic modes see more of the fraction in float64.
   TD_METHOD bool arithmetic_in_float() const {

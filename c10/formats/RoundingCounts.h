@@ -2,7 +2,7 @@
 //
 // Everything is an integer, so that no order of additions and no number of threads changes a count.
 #pragma once
-#include <c10/formats/MachineBits.h>
+#include <c10/formats/codec/MachineBits.h>
 
 #include <cstdint>
 

@@ -17,7 +17,7 @@ CASES = {
 }
 
 CHECK = r"""
-#include <c10/formats/TableSteps.cpp>
+#include <c10/formats/tables/TableSteps.cpp>
 #include <ATen/native/formats/cpu/CodecKernel.cpp>
 #include <ATen/native/formats/cpu/RoundKernel.cpp>
 #include <cmath>
@@ -73,7 +73,7 @@ def outcome(folder, path):
     last = "_(UpDown, up_down, 0, Word, Moved)"
     assert formats.read_text().count(last) == 1
     formats.write_text(formats.read_text().replace(last, f"{last} \\\n  {ROW.format(path=path)}"))
-    rounds = folder / "c10/formats/RoundBits.h"
+    rounds = folder / "c10/formats/codec/RoundBits.h"
     for known, added in CASES.items():
         assert rounds.read_text().count(known) == 1
         rounds.write_text(rounds.read_text().replace(known, known.rstrip("\n") + "\n" + added))

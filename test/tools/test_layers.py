@@ -19,9 +19,11 @@ def includes(path):
     return re.findall(r"^\s*#\s*include\s*[<\"]([^>\"]+)[>\"]", (ROOT / path).read_text(), re.MULTILINE)
 
 
-def sources(folder, *, deep=True):
-    found = (ROOT / folder).rglob("*") if deep else (ROOT / folder).glob("*")
-    return sorted(p.relative_to(ROOT).as_posix() for p in found if p.suffix in (".h", ".cpp", ".cu"))
+def sources(folder, *, but=()):
+    """The sources below a folder, but for those in the named folders in it."""
+    found = [p.relative_to(ROOT / folder) for p in (ROOT / folder).rglob("*")]
+    kept = [p for p in found if p.suffix in (".h", ".cpp", ".cu") and p.parts[0] not in but]
+    return sorted(f"{folder}/{p.as_posix()}" for p in kept)
 
 
 def reached(path):
@@ -42,13 +44,15 @@ def of_pytorch(name):
     return name.startswith(("ATen/", "c10/", "torch/"))
 
 
-NUMBERS = sources("c10/formats", deep=False)
+NUMBERS = sources("c10/formats", but=("intree",))
 IN_TREE = sources("c10/formats/intree")  # the seam inside PyTorch's own tree, which tools/intree lays there
 SEAM = "c10/formats/FormatRegistry"  # gives a format its ScalarType
 KERNELS = sources(f"{FORMATS}/cpu")
 DEVICE_KERNELS = sources(f"{FORMATS}/cuda")
 BINDING = f"{FORMATS}/cuda/Binding.cpp"
-NUMERICS = sources("aten/src/ATen", deep=False) + sources(FORMATS, deep=False)
+NUMERICS = sources("aten/src/ATen", but=("native",)) + sources(
+    FORMATS, but=("cpu", "cuda", "operators", "overlay", "intree")
+)
 OPERATORS = sources(f"{FORMATS}/operators")
 OVERLAY = sources(f"{FORMATS}/overlay")
 TREE = sources(f"{FORMATS}/intree")  # what a PyTorch tree has in the place of the overlay

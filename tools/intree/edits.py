@@ -313,10 +313,10 @@ EDITS = (
           ("NestedTensorImpl", "nested", "      opt_sizes_(std::nullopt) {\n  C10_LOG_API_USAGE_ONCE(\"torch.NestedTensor\");"))),
     *PYTHON_EDITS,
     # --- the build ---
-    Edit("c10/CMakeLists.txt", "          util/*.cpp\n", "after", "          formats/*.cpp\n          formats/intree/*.cpp\n",
+    Edit("c10/CMakeLists.txt", "          util/*.cpp\n", "after", "          formats/*.cpp\n          formats/*/*.cpp\n",
          "Our sources of c10.", SOURCES),
     Edit("c10/CMakeLists.txt", "if(NOT BUILD_LIBTORCHLESS)\n  add_library(c10 ", "before",
-         "# Number formats are written in C++20.\nfile(GLOB C10_FORMAT_SRCS formats/*.cpp formats/intree/*.cpp)\n"
+         "# Number formats are written in C++20.\nfile(GLOB C10_FORMAT_SRCS formats/*.cpp formats/*/*.cpp)\n"
          "set_source_files_properties(${C10_FORMAT_SRCS} PROPERTIES COMPILE_OPTIONS "
          "\"-std=gnu++20;-fvisibility=default;-ffp-contract=off;-ftrapping-math;-fmath-errno\")\n",
          "PyTorch 2.6 is C++17; what other headers of PyTorch include of ours is, too.", SOURCES),

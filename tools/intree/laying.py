@@ -7,11 +7,12 @@ import re
 from .releases import Tree
 from .rows import ROOT, builtin_rows, header
 
-NUMBERS = ("c10/formats", "c10/formats/intree")
+NUMBERS = "c10/formats"
 # Beside them where sources are, not headers alone: tensors, numerics, and what happens to each operator. overlay/ stays away.
 FORMATS = "aten/src/ATen/native/formats"
-TENSORS = ("aten/src/ATen", FORMATS, f"{FORMATS}/operators", f"{FORMATS}/cpu", f"{FORMATS}/intree")
-DEVICES = f"{FORMATS}/cuda"  # its headers: a tree is built for the CPU
+TENSORS = "aten/src/ATen"
+DEVICES = f"{FORMATS}/cuda"  # its headers alone: a tree is built for the CPU
+AWAY = (f"{FORMATS}/overlay", DEVICES)
 
 # The registry is the tree's own, in the place of the overlay's.
 OWN = "c10/formats/intree/FormatRegistry"
@@ -20,7 +21,7 @@ OVERLAYS = "c10/formats/FormatRegistry"
 # Python's view of them: the bindings that both builds have, and the tree's own.
 BINDINGS = "torch/csrc/formats"
 PYTHONS = (f"{BINDINGS}/intree/Load.cpp",)  # a part of libtorch_python
-SCRIPTS = (f"{BINDINGS}/ScriptFormats.cpp", f"{BINDINGS}/intree/ScriptCheck.cpp")  # parts of libtorch_cpu, whose executor refuses scripts
+SCRIPTS = (f"{BINDINGS}/scripts/ScriptFormats.cpp", f"{BINDINGS}/intree/ScriptCheck.cpp")  # parts of libtorch_cpu, whose executor refuses scripts
 
 # The package, with what stands in the place of the overlay's modules. Not laid: what is the overlay's, and what makes graphs and wrapper
 # subclasses of tensors for a PyTorch that does not know the dtypes.
@@ -36,9 +37,11 @@ SOURCES = f"{FORMATS}/intree/Sources.cmake"
 BINDING_SOURCES = f"{BINDINGS}/intree/Sources.cmake"
 
 
-def _texts(folders: tuple[str, ...], *suffixes: str) -> dict[str, str]:
-    paths = [path for folder in folders for path in sorted((ROOT / folder).iterdir()) if path.suffix in suffixes]
-    return {path.relative_to(ROOT).as_posix(): path.read_text() for path in paths}
+def _texts(folder: str, *suffixes: str, but: tuple[str, ...] = ()) -> dict[str, str]:
+    """The files below a folder with these suffixes, but for those below some."""
+    paths = [path for path in sorted((ROOT / folder).rglob("*")) if path.suffix in suffixes]
+    texts = {path.relative_to(ROOT).as_posix(): path for path in paths}
+    return {name: p.read_text() for name, p in texts.items() if not name.startswith(but)}
 
 
 def _listed(name: str) -> list[str]:
@@ -62,11 +65,11 @@ def _sources() -> str:
 
 def _bindings() -> dict[str, str]:
     """The sources of the extension module, what libraries of PyTorch get of torch/csrc, and the headers that they name."""
-    own = _texts((f"{BINDINGS}/intree",), ".cpp", ".h", ".cmake")
+    own = _texts(f"{BINDINGS}/intree", ".cpp", ".h", ".cmake")
     files = {path: (ROOT / path).read_text() for path in (*_listed("BINDING_SOURCES"), *PYTHONS, *SCRIPTS)} | own
     todo = list(files.values())
     while todo:
-        for name in re.findall(rf"^#include <({BINDINGS}/\w+\.h)>", todo.pop(), re.MULTILINE):
+        for name in re.findall(rf"^#include <({BINDINGS}/[\w/]+\.h)>", todo.pop(), re.MULTILINE):
             if name not in files:
                 files[name] = (ROOT / name).read_text()
                 todo.append(files[name])
@@ -90,7 +93,7 @@ def laid_files(tree: Tree) -> dict[str, str]:
         files[OVERLAYS + suffix] = files.pop(OWN + suffix)
     files[ROWS] = header(builtin_rows(ROOT))
     if not tree.headers_only:
-        files |= _texts(TENSORS, ".h", ".cpp", ".cmake") | _texts((DEVICES,), ".h")
+        files |= _texts(TENSORS, ".h", ".cpp", ".cmake", but=AWAY) | _texts(DEVICES, ".h")
         files[SOURCES] = _sources()
         files |= _bindings() | _package()
     return files

@@ -1,8 +1,8 @@
 // What adds up the products of a dot product: a thread's policy, or a dtype's own.
 #pragma once
-#include <c10/formats/BlockSum.h>
+#include <c10/formats/sums/BlockSum.h>
 #include <c10/formats/FormatRegistry.h>
-#include <c10/formats/SumOrder.h>
+#include <c10/formats/sums/SumOrder.h>
 
 #include <cstdint>
 #include <optional>

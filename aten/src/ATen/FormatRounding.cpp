@@ -3,8 +3,8 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/FewRandomBits.h>
 #include <ATen/OverrideUses.h>
-#include <ATen/native/formats/GpuKernels.h>
-#include <c10/formats/ValueTable.h>
+#include <ATen/native/formats/gpu/GpuKernels.h>
+#include <c10/formats/tables/ValueTable.h>
 
 #include <mutex>
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <ATen/core/Generator.h>
 #include <c10/formats/FormatRegistry.h>
-#include <c10/formats/Philox.h>
+#include <c10/formats/codec/Philox.h>
 
 #include <optional>
 

@@ -1,9 +1,9 @@
 #include <ATen/Observation.h>
 
-#include <ATen/native/formats/DeviceKernels.h>
-#include <ATen/native/formats/GpuObservation.h>
-#include <ATen/native/formats/Tile.h>
-#include <c10/formats/ExactCodec.h>
+#include <ATen/native/formats/gpu/DeviceKernels.h>
+#include <ATen/native/formats/gpu/GpuObservation.h>
+#include <ATen/native/formats/elementwise/Tile.h>
+#include <c10/formats/codec/ExactCodec.h>
 #include <c10/formats/ForkSafeMutex.h>
 
 #include <algorithm>

@@ -44,7 +44,7 @@ MODULES = (
 
 
 def list_patches() -> list[Hook]:
-    """The rows of torch/csrc/formats/Patches.cpp, with the functions here that they run."""
+    """The rows of torch/csrc/formats/hooks/Patches.cpp, with the functions here that they run."""
     rows = []
     for target, how, why, file, runs, first, last in _C.patches():
         function = pkgutil.resolve_name(f"{__package__}.hooks.{runs}") if runs else None

@@ -29,7 +29,7 @@ from .imports import call_when_imported
 class Kind(enum.Enum):
     """How a replacement gets to its target. The value stands in the table of docs/design.md."""
 
-    # torch/csrc/formats/Patches.cpp puts it in, and calls the replacement if there is one.
+    # torch/csrc/formats/hooks/Patches.cpp puts it in, and calls the replacement if there is one.
     CPP = "C++"
     # A builtin stays the same object. A C function in front of it (Trampolines.cpp) tests for the
     # row's reasons, and calls replacement(stock, *args, **kwargs) or the stock function.

@@ -212,7 +212,7 @@ def _fake_blocks(x, element, rounding, size, emax, threshold, included, lowest, 
 def install() -> None:
     """Give the operator its grammar of names and what fake tensors need.
 
-    The kernels: aten/src/ATen/native/formats/ChopOperator.cpp.
+    The kernels: aten/src/ATen/native/formats/chop/ChopOperator.cpp.
     """
     _C.set_format_parser(_parse)
     torch.library.register_fake("torch_dtypes::chop", _fake)

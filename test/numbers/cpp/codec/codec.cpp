@@ -2,7 +2,7 @@
 #include <ATen/native/formats/cuda/Tables.cu>
 
 #include <ATen/native/formats/cuda/Codec.h>
-#include <c10/formats/FastRound.h>
+#include <c10/formats/codec/FastRound.h>
 #include <test/support/format_fields.h>
 
 using namespace c10::formats;

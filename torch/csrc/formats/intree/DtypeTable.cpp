@@ -1,6 +1,6 @@
 // The dtype objects of formats inside PyTorch's own tree, which has them by their numbers (DynamicTypes.cpp): those of the built-in formats from the
 // beginning, that of a format made at run time once it is asked for. Such a number is never given back.
-#include <torch/csrc/formats/DtypeObject.h>
+#include <torch/csrc/formats/dtype/DtypeObject.h>
 
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/DynamicTypes.h>

@@ -1,7 +1,7 @@
 // A part of libtorch_python: what operators ask Python, whether or not the package torch_dtypes is there.
-#include <torch/csrc/formats/PythonDepth.h>
+#include <torch/csrc/formats/hooks/PythonDepth.h>
 
-#include <ATen/native/formats/operators/StockFormula.h>
+#include <ATen/native/formats/operators/boxed/StockFormula.h>
 
 namespace torch::formats {
 

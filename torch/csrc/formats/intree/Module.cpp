@@ -1,7 +1,7 @@
 // The extension module torch_dtypes._C inside PyTorch's own tree: what both builds have. There are no hooks, so nothing else is needed.
-#include <torch/csrc/formats/AccumulationBindings.h>
-#include <torch/csrc/formats/Bindings.h>
-#include <torch/csrc/formats/Observing.h>
+#include <torch/csrc/formats/bindings/AccumulationBindings.h>
+#include <torch/csrc/formats/bindings/Bindings.h>
+#include <torch/csrc/formats/bindings/Observing.h>
 
 PYBIND11_MODULE(_C, m) {
   using namespace torch::formats;

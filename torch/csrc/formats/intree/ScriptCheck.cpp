@@ -1,7 +1,7 @@
 #include <torch/csrc/formats/intree/ScriptCheck.h>
 
 #include <ATen/FormatTensor.h>
-#include <torch/csrc/formats/ScriptFormats.h>
+#include <torch/csrc/formats/scripts/ScriptFormats.h>
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-"""What makes a table what it is, as data: for c10/formats/ValueTable.h, for its name by content, and as the text that travels with a file."""
+"""What makes a table what it is, as data: for c10/formats/tables/ValueTable.h, for its name by content, and as the text that travels with a file."""
 
 from __future__ import annotations
 

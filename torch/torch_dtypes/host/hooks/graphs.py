@@ -48,7 +48,7 @@ def refusal(what: str, name: str) -> str:
 
 # ---- does a frame work on format tensors? ----
 
-format_in = _C.format_in  # what it looks into, and that it runs no code of users': torch/csrc/formats/FormatSearch.cpp
+format_in = _C.format_in  # what it looks into, and that it runs no code of users': torch/csrc/formats/hooks/FormatSearch.cpp
 
 
 @functools.lru_cache(maxsize=1024)

@@ -82,7 +82,7 @@ def _are_counts(steps, params) -> bool:
 
 
 def _adam(stock, params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, *scaling, **settings):
-    """Adam's and AdamW's step in one pass (aten/src/ATen/native/formats/OptimizerSteps.cpp), or by stock's loop."""
+    """Adam's and AdamW's step in one pass (aten/src/ATen/native/formats/optimizers/OptimizerSteps.cpp), or by stock's loop."""
     s = settings
     scaling = (*scaling, s.get("grad_scale"), s.get("found_inf"))
     plain = _are_numbers(s["lr"], s["beta1"], s["beta2"], s["weight_decay"], s["eps"]) and not (s["capturable"] or s["differentiable"])

@@ -1,4 +1,4 @@
-"""Installs hooks of builtins, in front of which torch/csrc/formats/Trampolines.cpp puts C functions."""
+"""Installs hooks of builtins, in front of which torch/csrc/formats/hooks/Trampolines.cpp puts C functions."""
 
 from __future__ import annotations
 

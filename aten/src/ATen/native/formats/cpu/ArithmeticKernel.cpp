@@ -1,7 +1,7 @@
 // Loops over the arithmetic that rounds to odd.
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
-#include <c10/formats/OddArithmetic.h>
+#include <c10/formats/arithmetic/OddArithmetic.h>
 
 namespace at::formats::CPU_CAPABILITY {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <ATen/native/formats/cpu/Loops.h>
 #include <ATen/native/formats/cpu/RandomBlock.h>
-#include <c10/formats/ExactCodec.h>
-#include <c10/formats/FastBinary32.h>
+#include <c10/formats/codec/ExactCodec.h>
+#include <c10/formats/codec/FastBinary32.h>
 
 namespace at::formats::CPU_CAPABILITY {
 namespace {

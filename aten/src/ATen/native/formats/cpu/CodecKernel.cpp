@@ -5,11 +5,11 @@
 #include <ATen/native/formats/cpu/Loops.h>
 #include <ATen/native/formats/cpu/RandomBlock.h>
 #include <ATen/native/formats/cpu/TableDraws.h>
-#include <c10/formats/Binary64.h>
-#include <c10/formats/FastBinary32.h>
-#include <c10/formats/FastDecode.h>
-#include <c10/formats/FastOrdinary.h>
-#include <c10/formats/FastStochastic.h>
+#include <c10/formats/codec/Binary64.h>
+#include <c10/formats/codec/FastBinary32.h>
+#include <c10/formats/codec/FastDecode.h>
+#include <c10/formats/codec/FastOrdinary.h>
+#include <c10/formats/codec/FastStochastic.h>
 
 #include <cstring>
 

@@ -3,10 +3,10 @@
 //
 // Each kernel file is compiled once per vector unit (CPU_CAPABILITY), and cpu_kernels() chooses the widest that the processor has.
 #pragma once
-#include <c10/formats/FunctionEnds.h>
-#include <c10/formats/Philox.h>
+#include <c10/formats/arithmetic/FunctionEnds.h>
+#include <c10/formats/codec/Philox.h>
 #include <c10/formats/RoundingCounts.h>
-#include <c10/formats/ZeroSums.h>
+#include <c10/formats/sums/ZeroSums.h>
 
 #include <cstdint>
 #include <type_traits>
@@ -25,7 +25,7 @@ enum class BinaryOp : uint8_t { Add, Sub, Mul, Div };
 // Fma: a * b + c. Addcdiv: c + s * (a / b). Addcmul: c + s * a * b, one rounding for s = 1. Lerp: a + c * (b - a).
 enum class TernaryOp : uint8_t { Fma, Addcdiv, Addcmul, Lerp };
 
-// Whether both terms of the sum that such an operator ends in are positive, which says what sign a sum of 0 has (c10/formats/ZeroSums.h).
+// Whether both terms of the sum that such an operator ends in are positive, which says what sign a sum of 0 has (c10/formats/sums/ZeroSums.h).
 template <typename T>
 TD_HOST_DEVICE inline bool terms_are_positive(TernaryOp op, T a, T b, T c, T s) {
   using c10::formats::is_positive;
@@ -57,7 +57,7 @@ struct NumberKernels {
   // Machine numbers to values of the format, elsewhere. false where only codes lead there, and then
   // the results are of no use.
   bool (*round)(const Format&, const T* values, T* results, int64_t n);
-  // Results rounded to odd (c10/formats/OddArithmetic.h): encode them and they are correctly
+  // Results rounded to odd (c10/formats/arithmetic/OddArithmetic.h): encode them and they are correctly
   // rounded. out may be an input.
   void (*binary)(BinaryOp, const T* a, const T* b, T* out, int64_t n);
   void (*ternary)(TernaryOp, const T* a, const T* b, const T* c, T s, T* out, int64_t n);
@@ -135,7 +135,7 @@ struct CpuKernels {
   }
 };
 
-// Of the CPU, for code that knows no tensor; ATen/native/formats/DeviceKernels.h has them by device.
+// Of the CPU, for code that knows no tensor; ATen/native/formats/gpu/DeviceKernels.h has them by device.
 const CpuKernels& cpu_kernels();
 
 } // namespace at::formats

@@ -1,6 +1,6 @@
 // The random words of a stretch of elements, made many at once.
 #pragma once
-#include <c10/formats/Philox.h>
+#include <c10/formats/codec/Philox.h>
 
 namespace at::formats::CPU_CAPABILITY {
 namespace {

@@ -2,7 +2,7 @@
 #include <ATen/native/formats/cpu/CapabilityKernels.h>
 
 #include <ATen/native/formats/cpu/Loops.h>
-#include <c10/formats/FastRound.h>
+#include <c10/formats/codec/FastRound.h>
 
 namespace at::formats::CPU_CAPABILITY {
 namespace {

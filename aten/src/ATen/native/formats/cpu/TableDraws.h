@@ -2,7 +2,7 @@
 #pragma once
 #include <ATen/native/formats/cpu/RandomBlock.h>
 #include <ATen/native/formats/cpu/TableSearch.h>
-#include <c10/formats/ExactCodec.h>
+#include <c10/formats/codec/ExactCodec.h>
 
 namespace at::formats::CPU_CAPABILITY {
 namespace {

@@ -1,7 +1,7 @@
 // Loops over tables of values: codes looked up, and numbers rounded by a search among thresholds.
 #pragma once
 #include <ATen/native/formats/cpu/Loops.h>
-#include <c10/formats/TableSteps.h>
+#include <c10/formats/tables/TableSteps.h>
 
 #include <cmath>
 #include <limits>

@@ -1,7 +1,7 @@
 // The GPU's kernels bound to PyTorch's CUDA: streams, errors and generators. (Devices, memory and synchronisation are c10's own, by the tensors'
 // device.) Compiled where PyTorch is a CUDA build alone; nothing else of this package includes a header of PyTorch's CUDA.
 #include <ATen/cuda/CUDAGeneratorImpl.h>
-#include <ATen/native/formats/GpuKernels.h>
+#include <ATen/native/formats/gpu/GpuKernels.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>

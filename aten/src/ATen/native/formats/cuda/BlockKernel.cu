@@ -1,4 +1,4 @@
-// Rounding to an element format times a power of two that a block shares: as native/formats/BlockChop.cpp does, a thread a block.
+// Rounding to an element format times a power of two that a block shares: as native/formats/chop/BlockChop.cpp does, a thread a block.
 #include <ATen/native/formats/cuda/Codec.h>
 #include <ATen/native/formats/cuda/Kernels.h>
 #include <c10/formats/BlockScale.h>

@@ -1,9 +1,9 @@
-// Sums of blocks of products, as tensor cores make them (c10/formats/BlockRegister.h). A thread has a result to itself.
+// Sums of blocks of products, as tensor cores make them (c10/formats/sums/BlockRegister.h). A thread has a result to itself.
 #include <ATen/native/formats/cuda/Codec.h>
 #include <ATen/native/formats/cuda/CountTable.h>
 #include <ATen/native/formats/cuda/Places.h>
-#include <c10/formats/BlockRegister.h>
-#include <c10/formats/OddArithmetic.h>
+#include <c10/formats/sums/BlockRegister.h>
+#include <c10/formats/arithmetic/OddArithmetic.h>
 
 namespace at::formats::cuda {
 namespace {

@@ -3,10 +3,10 @@
 #pragma once
 #include <ATen/native/formats/cuda/Launch.h>
 #include <ATen/native/formats/cuda/Tables.h>
-#include <c10/formats/ExactCodec.h>
-#include <c10/formats/FastDecode.h>
-#include <c10/formats/FastEncode.h>
-#include <c10/formats/FastStochastic.h>
+#include <c10/formats/codec/ExactCodec.h>
+#include <c10/formats/codec/FastDecode.h>
+#include <c10/formats/codec/FastEncode.h>
+#include <c10/formats/codec/FastStochastic.h>
 
 #include <cstddef>
 #include <new>

@@ -7,10 +7,10 @@
 #include <ATen/native/formats/cpu/Kernels.h>
 #include <ATen/native/formats/cuda/Launch.h>
 #include <c10/formats/BlockScale.h>
-#include <c10/formats/BlockSum.h>
-#include <c10/formats/FastBinary32.h>
-#include <c10/formats/HalfParts.h>
-#include <c10/formats/SumOrder.h>
+#include <c10/formats/sums/BlockSum.h>
+#include <c10/formats/codec/FastBinary32.h>
+#include <c10/formats/codec/HalfParts.h>
+#include <c10/formats/sums/SumOrder.h>
 
 namespace at::formats::cuda {
 
@@ -32,7 +32,7 @@ struct Layout {
   int64_t strides[4][kMaxDims]{};
 };
 
-// Float, Double: in that type, rounded to odd. Mixed: float32 values with one float64 number (c10/formats/MixedArithmetic.h), in float64 where that
+// Float, Double: in that type, rounded to odd. Mixed: float32 values with one float64 number (c10/formats/arithmetic/MixedArithmetic.h), in float64 where that
 // leaves a result undecided.
 enum class Arithmetic : uint8_t { Float, Mixed, Double };
 

@@ -2,9 +2,9 @@
 // compiler would leave no error to find.
 #pragma once
 #include <ATen/native/formats/cpu/Kernels.h>
-#include <c10/formats/MixedArithmetic.h>
-#include <c10/formats/OddArithmetic.h>
-#include <c10/formats/ZeroSums.h>
+#include <c10/formats/arithmetic/MixedArithmetic.h>
+#include <c10/formats/arithmetic/OddArithmetic.h>
+#include <c10/formats/sums/ZeroSums.h>
 
 namespace at::formats::cuda {
 

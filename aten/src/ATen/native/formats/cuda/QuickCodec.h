@@ -4,8 +4,8 @@
 #include <ATen/native/formats/cuda/Codec.h>
 #include <ATen/native/formats/cuda/Draws.h>
 #include <ATen/native/formats/cuda/QuickDecode.h>
-#include <c10/formats/FastOrdinary.h>
-#include <c10/formats/MagicCodes.h>
+#include <c10/formats/codec/FastOrdinary.h>
+#include <c10/formats/codec/MagicCodes.h>
 
 namespace at::formats::cuda {
 

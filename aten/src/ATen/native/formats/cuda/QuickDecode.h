@@ -3,7 +3,7 @@
 // drop.
 #pragma once
 #include <ATen/native/formats/cuda/Launch.h>
-#include <c10/formats/FastDecode.h>
+#include <c10/formats/codec/FastDecode.h>
 
 namespace at::formats::cuda {
 

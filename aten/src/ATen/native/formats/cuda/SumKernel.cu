@@ -1,8 +1,8 @@
 // Dot products and sums of a format's values under the policies that stock kernels cannot do: every step rounded, and one rounding of the exact
 // sum. A thread has a result to itself, and adds its terms up in their order.
 #include <ATen/native/formats/cuda/StepSum.h>
-#include <c10/formats/ExactSum.h>
-#include <c10/formats/SpecialTerms.h>
+#include <c10/formats/sums/ExactSum.h>
+#include <c10/formats/sums/SpecialTerms.h>
 
 namespace at::formats::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // Tables of values in a GPU's memory.
 #pragma once
 #include <ATen/native/formats/cuda/Launch.h>
-#include <c10/formats/ValueTable.h>
+#include <c10/formats/tables/ValueTable.h>
 
 namespace at::formats::cuda {
 

@@ -1,8 +1,8 @@
 // Products of matrices of which every product is rounded to nearest even and every sum, too, or is float32's: the common cases of StepSum.h in as
 // few instructions as they take. A thread has some rows and columns of results, so that what it loads serves several, and rounds by magic numbers
-// (c10/formats/MagicRound.h). What comes out as NaN it does not know, and computes again step by step.
+// (c10/formats/codec/MagicRound.h). What comes out as NaN it does not know, and computes again step by step.
 #include <ATen/native/formats/cuda/StepSum.h>
-#include <c10/formats/MagicRound.h>
+#include <c10/formats/codec/MagicRound.h>
 
 namespace at::formats::cuda {
 namespace {

@@ -5,7 +5,7 @@
 #include <ATen/FormatTensor.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/native/formats/DrawnIntegers.h>
+#include <ATen/native/formats/elementwise/DrawnIntegers.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty_like_ops.h>
 #include <ATen/ops/lt_ops.h>

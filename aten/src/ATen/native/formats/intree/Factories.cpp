@@ -2,8 +2,8 @@
 // functions do (torch/torch_dtypes/host/hooks/factories.py). All others (zeros, full, arange, ...) are PyTorch's own, made from these.
 #include <ATen/FormatTensor.h>
 
-#include <ATen/native/formats/FillInfinity.h>
-#include <ATen/native/formats/operators/Factories.h>
+#include <ATen/native/formats/elementwise/FillInfinity.h>
+#include <ATen/native/formats/operators/casts/Factories.h>
 #include <ATen/ops/_new_zeros_with_same_feature_meta_native.h>
 #include <ATen/ops/from_file_ops.h>
 #include <ATen/ops/full_native.h>

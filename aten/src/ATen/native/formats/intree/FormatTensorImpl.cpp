@@ -2,7 +2,7 @@
 // tree in the place of overlay/.
 #include <ATen/FormatTensor.h>
 
-#include <ATen/native/formats/operators/MetaDevice.h>
+#include <ATen/native/formats/operators/boxed/MetaDevice.h>
 
 #include <atomic>
 

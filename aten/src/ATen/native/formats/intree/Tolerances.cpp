@@ -2,7 +2,7 @@
 // in front of Python's functions give it (torch/torch_dtypes/host/hooks/functions.py, which says why it is this one).
 #include <ATen/FormatLibrary.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/native/formats/operators/BoxedCall.h>
+#include <ATen/native/formats/operators/boxed/BoxedCall.h>
 #include <ATen/ops/gt.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/where.h>

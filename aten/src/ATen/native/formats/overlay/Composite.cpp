@@ -1,10 +1,10 @@
 // Composite operators whose stock code reads or allocates by the container's type: written anew from operators that keep the format,
 // and differentiable through them.
 #include <ATen/FormatLibrary.h>
-#include <ATen/native/formats/Elementwise.h>
-#include <ATen/native/formats/FillInfinity.h>
-#include <ATen/native/formats/operators/CastAutograd.h>
-#include <ATen/native/formats/operators/StockFormula.h>
+#include <ATen/native/formats/elementwise/Elementwise.h>
+#include <ATen/native/formats/elementwise/FillInfinity.h>
+#include <ATen/native/formats/operators/autograd/CastAutograd.h>
+#include <ATen/native/formats/operators/boxed/StockFormula.h>
 
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>

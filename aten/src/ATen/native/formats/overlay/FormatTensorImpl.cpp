@@ -2,7 +2,7 @@
 // types that a wheel was built with has no row for ours.
 #include <ATen/FormatTensor.h>
 
-#include <ATen/native/formats/operators/MetaDevice.h>
+#include <ATen/native/formats/operators/boxed/MetaDevice.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/PyInterpreter.h>
 

@@ -1,0 +1,346 @@
+#include <ATen/native/formats/elementwise/Elementwise.h>
+
+#include <ATen/FormatRounding.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/Observation.h>
+#include <ATen/TensorIterator.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/Resize.h>
+#include <ATen/native/formats/gpu/DeviceKernels.h>
+#include <ATen/native/formats/elementwise/ElementwiseLoops.h>
+#include <ATen/native/formats/elementwise/FillInfinity.h>
+#include <ATen/native/formats/gpu/GpuElementwise.h>
+#include <ATen/native/formats/gpu/GpuObservation.h>
+#include <ATen/native/formats/elementwise/ResizeOutput.h>
+#include <ATen/ops/_local_scalar_dense.h>
+#include <ATen/ops/_to_copy_ops.h>
+#include <ATen/ops/copy_ops.h>
+#include <ATen/ops/empty.h>
+#include <c10/formats/codec/ExactCodec.h>
+#include <c10/formats/codec/FastBinary32.h>
+#include <c10/formats/arithmetic/MixedArithmetic.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cfenv>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
+
+namespace at::formats {
+
+Operand Operand::of(const at::Tensor& t) {
+  // A stock tensor without dimensions is a number like any other, on meta one that nobody knows. Integers of 2^53 and more round to float64 first.
+  if (!is_format_tensor(t)) {
+    if (t.dim() == 0) return {at::Tensor(), t.is_meta() ? 0 : t.item().toDouble()};
+    return {at::_ops::_to_copy::call(t, c10::ScalarType::Double, {}, {}, {}, false, {}), 0};
+  }
+  return {t, 0};
+}
+
+bool number_fits_float(double x) {
+  return x == 0 || (static_cast<double>(static_cast<float>(x)) == x && std::abs(x) >= 0x1p-16 && std::abs(x) <= 0x1p16);
+}
+
+bool addcmul_fits_float(const Format& format, double s) {
+  if (format.significand_bits() > 12) return false;
+  return s == 1 || (number_fits_float(s) && std::abs(s) <= std::ldexp(1.0, 125 - 2 * format.max_exponent()));
+}
+
+bool number_is_mixed(double x) {
+  return std::abs(x) >= 1 / c10::formats::kLargestMixed && std::abs(x) <= c10::formats::kLargestMixed;
+}
+
+namespace {
+
+using namespace elementwise_loops;
+
+// Whether that is how a call runs, but for its operands' formats.
+template <typename Operator>
+bool runs_as_binary32(const Operator&, const Format&) {
+  return false;
+}
+bool runs_as_binary32(const BinaryBlocks& op, const Format& f) {
+  const bool number = op.number_first || op.number_second;
+  if (number && (op.number_first == op.number_second || static_cast<double>(static_cast<float>(op.number)) != op.number)) return false;
+  return ((f.rounding == Rounding::Stochastic && f.random_bits == 0) || f.rounding == Rounding::UpDown) && c10::formats::is_binary32(f);
+}
+
+template <typename Operator>
+const char* name_of_division(const Operator&) {
+  return nullptr;
+}
+const char* name_of_division(const BinaryBlocks& op) {
+  return op.op == BinaryOp::Div ? "div" : nullptr;
+}
+const char* name_of_division(const TernaryBlocks& op) {
+  return op.op == TernaryOp::Addcdiv ? "addcdiv" : nullptr;
+}
+
+// The processor's own note of a finite number divided by 0, which is not 0 / 0: it costs no pass over operands. (fenv.h's functions take longer.)
+class DivisionByZero {
+ public:
+#if defined(__SSE2__)
+  static constexpr unsigned kFlag = 1U << 2; // ZE of MXCSR
+  DivisionByZero() : before_(_mm_getcsr()) {
+    if (before_ & kFlag) _mm_setcsr(before_ & ~kFlag);
+  }
+  ~DivisionByZero() {
+    if (before_ & kFlag) _mm_setcsr(_mm_getcsr() | kFlag);
+  }
+  static bool happened() { return _mm_getcsr() & kFlag; }
+
+ private:
+  unsigned before_;
+#else
+  DivisionByZero() : before_(std::fetestexcept(FE_DIVBYZERO)) { std::feclearexcept(FE_DIVBYZERO); }
+  ~DivisionByZero() {
+    if (before_) std::feraiseexcept(FE_DIVBYZERO);
+  }
+  static bool happened() { return std::fetestexcept(FE_DIVBYZERO); }
+
+ private:
+  int before_;
+#endif
+};
+
+bool has_number(Format f, double x) {
+  f.rounding = Rounding::NearestEven;
+  return c10::formats::to_double(c10::formats::decode(f, c10::formats::encode(f, c10::formats::unpack(x)))) == x;
+}
+
+// Whether all operands are numbers of one logarithmic table, whatever their modes.
+template <size_t N>
+bool are_logarithms(const std::array<const Operand*, N>& operands, const Format& f) {
+  return c10::formats::is_logarithmic(f) && std::all_of(operands.begin(), operands.end(), [&](const Operand* o) {
+           if (!o->tensor.defined()) return has_number(f, o->number);
+           return is_format_tensor(o->tensor) && entry_of(o->tensor).format.table == f.table;
+         });
+}
+
+// What a GPU's results are before they are rounded: float32's or float64's own format takes them as they are, one behind the other.
+template <typename Operator>
+at::Tensor exact_results(const Gpu& gpu, const Operator& op, cuda::Elementwise e, c10::Device device) {
+  const bool narrow = e.in == cuda::Arithmetic::Float;
+  const at::Tensor exact = at::empty({e.n}, at::TensorOptions().dtype(narrow ? c10::ScalarType::Float : c10::ScalarType::Double).device(device));
+  if (!narrow) e.in = cuda::Arithmetic::Double;
+  e.result = narrow ? c10::formats::float_format(8, 23) : c10::formats::float_format(11, 52);
+  e.out = exact.mutable_data_ptr();
+  int64_t stride = e.result.itemsize();
+  for (int d = 0; d < e.layout.dims; ++d) {
+    e.layout.strides[0][d] = stride;
+    stride *= e.layout.sizes[d];
+  }
+  gpu.check(op.launch(gpu, e));
+  return exact;
+}
+
+// Broadcasts, allocates, splits over threads: TensorIterator's work, on the codes as integers.
+template <size_t N, typename Operator>
+at::Tensor run(const std::array<const Operand*, N>& operands, const Target& target, const Operator& op) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  Format out_format = rounding_format(target.entry);
+  if (op.on_logarithms && are_logarithms(operands, out_format)) out_format = c10::formats::on_logarithms(out_format);
+  // Float32's results, rounded to odd, have bits to spare over narrow formats alone: errors are measured on float64's of others.
+  const bool short_of_bits = observing() && out_format.significand_bits() > 12;
+  bool in_float = op.in_float && out_format.arithmetic_in_float() && !short_of_bits;
+  bool mixed = op.mixed && out_format.arithmetic_in_float() && !short_of_bits;
+  // In one pass there are no exact results at hand to count: the other ways draw the same words.
+  bool binary32 = runs_as_binary32(op, out_format) && !observing();
+  at::TensorIteratorConfig config;
+  config.set_check_mem_overlap(true).check_all_same_dtype(false).resize_outputs(false);
+  c10::Device device = c10::kCPU;
+  for (const Operand* o : operands) {
+    if (o->tensor.defined() && !o->tensor.device().is_cpu()) device = o->tensor.device();
+  }
+  expect_kernels(device, "arithmetic"); // an error before any work
+  binary32 = binary32 && !on_gpu(device);
+  config.declare_static_dtype_and_device(target.entry.bits, device);
+  config.add_owned_output(target.existing.defined() ? bits_alias(target.existing) : at::Tensor());
+  bool any_tensor = false;
+  for (const Operand* o : operands) {
+    if (!o->tensor.defined()) {
+      in_float = in_float && number_fits_float(o->number);
+      continue;
+    }
+    any_tensor = true;
+    const bool ours = is_format_tensor(o->tensor);
+    const bool same = ours && &entry_of(o->tensor) == &target.entry;
+    in_float = in_float && same;
+    mixed = mixed && same;
+    binary32 = binary32 && ours && c10::formats::is_binary32(entry_of(o->tensor).format);
+    config.add_owned_const_input(ours ? bits_alias(o->tensor) : o->tensor);
+  }
+  TORCH_INTERNAL_ASSERT(any_tensor);
+  Way way = Way::Wide;
+  if (binary32) way = Way::Binary32;
+  else if (in_float) way = Way::InFloat;
+  else if (mixed) way = Way::Mixed;
+  else if (out_format.arithmetic_in_double()) way = Way::InDouble;
+  at::TensorIterator iterator = config.build();
+  const auto result = [&] { return target.existing.defined() ? target.existing : format_alias(iterator.output(), target.entry); };
+  if (device.is_meta()) return result();
+  if (c10::formats::is_stochastic(out_format.rounding) && target.existing.defined() && !target.existing.is_non_overlapping_and_dense()) {
+    // Random words go by places in memory: where there is other memory between a result's elements, as they would in a new tensor, of which they are
+    // copied. So a graph that has an operator of new tensors in this one's place, as torch.compile's have, draws the same.
+    bits_alias(target.existing).copy_(bits_alias(run(operands, Target{target.entry, {}}, op)));
+    return target.existing;
+  }
+  const Seed seed = next_words(out_format, {}, device).seed;
+  const char* origin = static_cast<const char*>(iterator.data_ptr(0));
+  // Whose states an optimizer computes with says whose results they are.
+  const bool updating = observing() && observed_thread().updating && operands[0]->tensor.defined();
+  const void* read = updating ? operands[0]->tensor.unsafeGetTensorImpl()->data() : nullptr;
+  const Recorder seen = recorder(target.entry.format, origin, read);
+  if (on_gpu(device)) {
+    const Gpu gpu(device, "arithmetic");
+    gpu.expect(out_format);
+    for (const Operand* o : operands) {
+      if (o->tensor.defined() && is_format_tensor(o->tensor)) gpu.expect(entry_of(o->tensor).format);
+    }
+    const auto not_in_float = way == Way::Mixed ? cuda::Arithmetic::Mixed : cuda::Arithmetic::Double;
+    const auto computing = way == Way::InFloat ? cuda::Arithmetic::Float : not_in_float;
+    expect_narrow(way != Way::Wide, target.entry);
+    const cuda::Elementwise e = gpu_elementwise(iterator, operands, out_format, computing, seed);
+    const at::Tensor exact = seen ? exact_results(gpu, op, e, device) : at::Tensor(); // first: results may come in operands' place
+    gpu.check(op.launch(gpu, e));
+    if (seen) count_codes_on_gpu(seen, exact, e.out, e.layout);
+    return result();
+  }
+  const CpuKernels& k = kernels(device, "arithmetic");
+  const char* division = out_format.infinity_is_nan() ? name_of_division(op) : nullptr;
+  std::atomic<bool> divided_by_zero{false};
+  const auto blocks = [&](char** data, const int64_t* strides, int64_t n) {
+    std::array<Source, N> sources;
+    int argument = 1;
+    for (size_t j = 0; j < N; ++j) {
+      const Operand& o = *operands[j];
+      if (!o.tensor.defined()) {
+        sources[j] = {nullptr, nullptr, 0, o.number};
+      } else {
+        sources[j] = {is_format_tensor(o.tensor) ? &entry_of(o.tensor).format : nullptr, data[argument], strides[argument], 0};
+        ++argument;
+      }
+    }
+    const Sink sink{out_format, data[0], strides[0], origin, seed, seen};
+    switch (way) {
+      case Way::InFloat: return run_blocks<float, Way::InFloat>(k, sources, sink, n, op);
+      case Way::Mixed: return run_blocks<float, Way::Mixed>(k, sources, sink, n, op);
+      case Way::InDouble: return run_blocks<double, Way::InDouble>(k, sources, sink, n, op);
+      case Way::Wide: return run_blocks<double, Way::Wide>(k, sources, sink, n, op);
+      case Way::Binary32: return run_binary32(k, sources, sink, n, op);
+    }
+  };
+  const auto loop = [&](char** data, const int64_t* strides, int64_t n) {
+    if (!division) return blocks(data, strides, n);
+    const DivisionByZero watch;
+    blocks(data, strides, n);
+    if (DivisionByZero::happened()) divided_by_zero.store(true, std::memory_order_relaxed);
+  };
+  iterator.for_each(loop);
+  if (divided_by_zero) tell_of_infinity(division, target.entry);
+  return result();
+}
+
+// The memory of a new sum with a product: it has its dimensions in the addend's order where the operands differ in theirs, as in stock PyTorch, whose
+// operators take the addend first and these kernels last.
+at::Tensor memory_of_sum(std::initializer_list<const Operand*> addend_first, const FormatEntry& entry) {
+  at::TensorIteratorConfig config;
+  c10::Device device = c10::kCPU;
+  for (const Operand* o : addend_first) {
+    if (o->tensor.defined() && !o->tensor.device().is_cpu()) device = o->tensor.device();
+  }
+  config.check_all_same_dtype(false).declare_static_dtype_and_device(entry.bits, device).add_owned_output(at::Tensor());
+  for (const Operand* o : addend_first) {
+    if (o->tensor.defined()) config.add_owned_const_input(is_format_tensor(o->tensor) ? bits_alias(o->tensor) : o->tensor);
+  }
+  return format_alias(config.build().output(), entry);
+}
+
+bool of_one_layout(std::initializer_list<const Operand*> operands) {
+  const at::Tensor* first = nullptr;
+  return std::all_of(operands.begin(), operands.end(), [&](const Operand* o) {
+    if (!o->tensor.defined()) return true;
+    if (!first) first = &o->tensor;
+    return o->tensor.sizes() == first->sizes() && o->tensor.strides() == first->strides();
+  });
+}
+
+// The operands with numbers in the place of tensors without dimensions that lie on the CPU, beside tensors of another device; nothing where there are
+// none.
+std::optional<std::vector<Operand>> beside_device(at::ArrayRef<const Operand*> operands) {
+  const auto elsewhere = [](const Operand* o) { return o->tensor.defined() && !o->tensor.device().is_cpu(); };
+  if (std::none_of(operands.begin(), operands.end(), elsewhere)) return {};
+  const auto number = [](const Operand* o) { return is_format_tensor(o->tensor) && o->tensor.device().is_cpu() && o->tensor.dim() == 0; };
+  if (std::none_of(operands.begin(), operands.end(), number)) return {};
+  std::vector<Operand> moved;
+  for (const Operand* o : operands) moved.push_back(number(o) ? Operand{at::Tensor(), o->tensor.item().toDouble()} : *o);
+  return moved;
+}
+
+} // namespace
+
+at::Tensor elementwise(BinaryOp op, const Operand& a, const Operand& b, const Target& target) {
+  if (const auto moved = beside_device({&a, &b})) return elementwise(op, (*moved)[0], (*moved)[1], target);
+  return run<2>({&a, &b}, target, BinaryBlocks{op, a, b});
+}
+
+at::Tensor elementwise(TernaryOp op, const Operand& a, const Operand& b, const Operand& c, double s, const Target& target) {
+  if (const auto moved = beside_device({&a, &b, &c})) return elementwise(op, (*moved)[0], (*moved)[1], (*moved)[2], s, target);
+  if (op != TernaryOp::Lerp && !target.existing.defined() && !of_one_layout({&a, &b, &c})) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    return elementwise(op, a, b, c, s, Target{target.entry, memory_of_sum({&c, &a, &b}, target.entry)});
+  }
+  // Two roundings in a row are as good as one only if the first loses nothing: a product of short values, no quotient and no difference.
+  const bool product = op == TernaryOp::Fma || op == TernaryOp::Addcmul;
+  const bool by_s = op == TernaryOp::Addcmul || op == TernaryOp::Addcdiv;
+  const bool short_factors = a.tensor.defined() && b.tensor.defined(); // a number has more digits, which s == 1 leaves to the one fused operation
+  const Operand* scalar = nullptr;
+  if (op == TernaryOp::Fma) scalar = &a;
+  else if (op == TernaryOp::Lerp) scalar = &c;
+  const double number = scalar ? scalar->number : s;
+  bool mixed = number_is_mixed(number) && (by_s || s == 1);
+  for (const Operand* o : {&a, &b, &c}) mixed = mixed && o->tensor.defined() == (o != scalar);
+  return run<3>({&a, &b, &c}, target,
+                TernaryBlocks{
+                    .op = op,
+                    .s = s,
+                    .in_float = product && (s == 1 || short_factors) && addcmul_fits_float(target.entry.format, s),
+                    .mixed = mixed,
+                    .number = number,
+                });
+}
+
+at::Tensor elementwise_sqrt(const Operand& a, const Target& target) {
+  return run<1>({&a}, target, RootBlocks{});
+}
+
+at::Tensor& store(const at::Tensor& result, at::Tensor& out, at::ArrayRef<at::Tensor> operands) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  TORCH_CHECK(c10::canCast(is_format_tensor(result) ? c10::kFloat : result.scalar_type(), is_format_tensor(out) ? c10::kFloat : out.scalar_type()),
+              "result type ", is_format_tensor(result) ? entry_of(result).name : c10::toString(result.scalar_type()),
+              " can't be cast to the desired output type ", is_format_tensor(out) ? entry_of(out).name : c10::toString(out.scalar_type()));
+  TORCH_CHECK(out.device() == result.device(), "expected out= on the same device as the operands, ", result.device(), ", but got one on ",
+              out.device());
+  const auto expect_apart = [&] {
+    at::assert_no_internal_overlap(out);
+    for (const at::Tensor& t : operands) at::assert_no_partial_overlap(out, t);
+  };
+  if (out.sizes() != result.sizes()) {
+    if (std::any_of(operands.begin(), operands.end(), [&](const at::Tensor& t) { return out.is_same(t); })) {
+      expect_apart();
+      TORCH_CHECK(false, "output with shape ", out.sizes(), " doesn't match the broadcast shape ", result.sizes()); // as stock
+    }
+    if (out.numel() != 0) at::native::resize_output_check(out, result.sizes());
+    resize_to_result(out, result);
+  }
+  expect_apart();
+  return at::_ops::copy_::call(out, result, false);
+}
+
+} // namespace at::formats

@@ -1,0 +1,32 @@
+#include <ATen/native/formats/gpu/DeviceKernels.h>
+
+#include <ATen/native/formats/gpu/GpuKernels.h>
+#include <c10/util/Exception.h>
+
+namespace at::formats {
+
+const CpuKernels& kernels(c10::Device device, const char* what) {
+  if (on_host(device)) return cpu_kernels();
+  if (on_gpu(device)) {
+    expect_gpu(device, what);
+    TORCH_CHECK_NOT_IMPLEMENTED(false, what, ": expected a CPU tensor, but got one on ", device,
+                                ": there is no kernel for it. Move it with .cpu() first.");
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(false, what, ": expected a tensor on the CPU or a CUDA device, but got one on ", device,
+                              ": number formats have kernels for those alone. Move it with .cpu() first.");
+}
+
+const CpuKernels& host_kernels() {
+  return cpu_kernels();
+}
+
+void expect_kernels(c10::Device device, const char* what) {
+  if (on_gpu(device)) expect_gpu(device, what);
+  else if (!device.is_meta()) kernels(device, what);
+}
+
+void expect_one_device(c10::Device a, c10::Device b) {
+  TORCH_CHECK(a == b, "Expected all tensors to be on the same device, but found at least two devices, ", a, " and ", b, "!");
+}
+
+} // namespace at::formats

@@ -1,0 +1,15 @@
+// Operators that only move elements: they move the codes, as integers, and touch no more of a tensor than the stock kernel does.
+#pragma once
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/formats/operators/facts/Plan.h>
+
+namespace at::formats {
+
+// Runs a call of such an operator on the codes of tensors of one format. false, and nothing done, where its arguments ask for more: operands
+// of other dtypes, sums in one place, outputs that may have to be resized.
+bool run_on_codes(const c10::OperatorHandle& op, const Plan& plan, torch::jit::Stack* stack);
+
+// The same of an operator that Gates, on a GPU.
+bool run_gated(const Plan& plan, torch::jit::Stack* stack);
+
+} // namespace at::formats

@@ -1,0 +1,198 @@
+#include <ATen/native/formats/operators/facts/Plan.h>
+
+#include <ATen/Accumulation.h>
+#include <ATen/FormatTensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/native/formats/elementwise/Elementary.h>
+
+#include <algorithm>
+
+namespace at::formats {
+
+static Plan::Slot slot_of(const c10::Argument& argument) {
+  using Slot = Plan::Slot;
+  c10::TypePtr type = argument.real_type();
+  if (const auto* optional = type->castRaw<c10::OptionalType>()) type = optional->getElementType();
+  switch (type->kind()) {
+    case c10::TypeKind::TensorType: return Slot::Tensor;
+    case c10::TypeKind::ScalarTypeType: return Slot::Dtype;
+    case c10::TypeKind::ListType: {
+      c10::TypePtr element = type->castRaw<c10::ListType>()->getElementType();
+      const bool optional = element->kind() == c10::TypeKind::OptionalType;
+      if (optional) element = element->castRaw<c10::OptionalType>()->getElementType();
+      if (element->kind() != c10::TypeKind::TensorType) return Slot::Other;
+      return optional ? Slot::OptionalTensorList : Slot::TensorList;
+    }
+    default: return Slot::Other;
+  }
+}
+
+// Batch and instance normalisation update their running statistics, most of them without saying so, and in training alone.
+static bool is_statistic(const c10::Argument& argument) {
+  return argument.name() == "running_mean" || argument.name() == "running_var";
+}
+
+static bool is_written(const c10::FunctionSchema& schema, const c10::Argument& argument) {
+  if (argument.alias_info() && argument.alias_info()->isWrite()) return true;
+  const auto named = [&](const char* part) { return schema.name().find(part) != std::string::npos; };
+  return is_statistic(argument) && !named("backward") && !named("no_training") && !named("no_update");
+}
+
+static bool is_in_place(const c10::FunctionSchema& schema) {
+  return schema.name().back() == '_';
+}
+
+static int place_of(const c10::FunctionSchema& schema, const char* argument) {
+  return schema.argumentIndexWithName(argument).value_or(-1);
+}
+
+bool has_out(const c10::FunctionSchema& schema) {
+  const auto& arguments = schema.arguments();
+  return std::any_of(arguments.begin() + std::min<size_t>(1, arguments.size()), arguments.end(),
+                     [](const c10::Argument& a) { return a.alias_info() && a.alias_info()->isWrite(); });
+}
+
+static bool takes_number(const c10::FunctionSchema& schema) {
+  const auto& arguments = schema.arguments();
+  return std::any_of(arguments.begin(), arguments.end(), [](const c10::Argument& a) { return a.type()->kind() == c10::TypeKind::NumberType; });
+}
+
+static OperandRule rule_of(uint64_t facts) {
+  if (facts & fact::OneDtype) return OperandRule::OneDtype;
+  if (facts & fact::OneFloatingDtype) return OperandRule::FloatingOneDtype;
+  return facts & fact::Normalisation ? OperandRule::Normalisation : OperandRule::Any;
+}
+
+static Touches touches_of(const c10::FunctionSchema& schema, uint64_t facts) {
+  if (has_out(schema) || schema.returns().size() != 1) return Touches::All;
+  if (facts & fact::TouchesLines) return Touches::Lines;
+  if (facts & fact::TouchesElements) return Touches::Elements;
+  if (facts & fact::TouchesPlaces) return Touches::Places;
+  if (facts & fact::TouchesIndexed) return Touches::Indexed;
+  return facts & fact::TouchesRows ? Touches::Rows : Touches::All;
+}
+
+// The arguments that a row names, with blanks between.
+static std::vector<NumberPlace> number_places(const c10::FunctionSchema& schema, const OperatorFacts& row) {
+  std::vector<NumberPlace> places;
+  if ((row.facts & (fact::Puts | fact::Compares)) == 0) return places;
+  const auto use = row.facts & fact::Puts ? NumberPlace::Use::Fill : NumberPlace::Use::Bound;
+  for (std::string_view rest = row.detail; !rest.empty();) {
+    const size_t end = std::min(rest.find(' '), rest.size());
+    if (const auto place = schema.argumentIndexWithName(std::string(rest.substr(0, end)))) places.push_back({*place, use});
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return places;
+}
+
+static bool says_where(const std::string& argument) {
+  return argument == "index" || argument == "indices" || argument == "mask" || argument == "condition" || argument == "repeats";
+}
+
+Plan::Plan(const c10::FunctionSchema& schema)
+    : name(schema.name()),
+      accumulate(place_of(schema, "accumulate")),
+      reduce(place_of(schema, "reduce")),
+      mask(place_of(schema, "attn_mask")),
+      smoothing(place_of(schema, "label_smoothing")),
+      limits(place_of(schema, "posinf")) {
+  const OperatorFacts& row = operator_facts(schema.name(), schema.overload_name());
+  base = base_name(name);
+  way = row.way;
+  facts = row.facts;
+  rule = rule_of(facts);
+  touches = touches_of(schema, facts);
+  by_casts = has(fact::ByCasts) && !is_in_place(schema);
+  selects = way == Way::Codes || has(fact::Selects);
+  moves = way == Way::Codes && !takes_number(schema) && !has_out(schema); // numbers have to be rounded
+  first_alone = rule == OperandRule::Normalisation || has(fact::FirstAlone);
+  near_ties = has(fact::ComesNear) && comes_near_ties(base);
+  generator = place_of(schema, "generator");
+  random = has(fact::Draws) || generator >= 0;
+  draws_only = has(fact::Fills) || (has(fact::FillsInPlace) && is_in_place(schema));
+  numbers = number_places(schema, row);
+  training = std::max({place_of(schema, "training"), place_of(schema, "train"), place_of(schema, "use_input_stats")});
+  writes = false;
+  for (const c10::Argument& a : schema.arguments()) {
+    // Read out of the tensor by stock code; or added to scores of the query's dtype.
+    const bool weights =
+        (has(fact::AnyWeight) && (a.name() == "weight" || a.name() == "pos_weight")) || (has(fact::AnyTarget) && a.name() == "target");
+    const bool holds_numbers = (way == Way::Loop && a.name() == "scalars") || a.name() == "attn_mask" || weights;
+    arguments.push_back({slot_of(a), is_written(schema, a), is_statistic(a), holds_numbers, says_where(a.name()), a.name()});
+    writes |= arguments.back().written && arguments.back().slot == Slot::Tensor;
+  }
+}
+
+bool Plan::makes_view(const c10::FunctionSchema& schema) {
+  for (const c10::Argument& r : schema.returns()) {
+    if (r.alias_info() && !r.alias_info()->isWrite()) return true;
+  }
+  return false;
+}
+
+bool Plan::writes_to(size_t argument, const torch::jit::Stack& stack, size_t base) const {
+  const Argument& a = arguments[argument];
+  return a.written && (!a.in_training || training < 0 || stack[base + training].toBool());
+}
+
+bool Plan::takes_tensor() const {
+  for (const Argument& a : arguments) {
+    if (a.slot != Slot::Other && a.slot != Slot::Dtype) return true;
+  }
+  return false;
+}
+
+bool any_of_ours(const Plan& plan, const torch::jit::Stack& stack) {
+  bool any = false;
+  const size_t base = stack.size() - plan.arguments.size();
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
+    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) { any |= entry_beneath(t) != nullptr; });
+  }
+  return any;
+}
+
+bool has_complex_number(const Plan& plan, const torch::jit::Stack& stack) {
+  const auto is_complex = [](const c10::IValue& value) { return value.isComplexDouble(); };
+  return std::any_of(stack.end() - plan.arguments.size(), stack.end(), [&](const c10::IValue& value) {
+    if (!value.isList()) return is_complex(value);
+    const at::ArrayRef<c10::IValue> list = value.toListRef(); // of numbers, of which each may be complex, or of what is no number
+    return !list.empty() && !list.front().isTensor() && std::any_of(list.begin(), list.end(), is_complex);
+  });
+}
+
+bool is_recorded(const Plan& plan, const torch::jit::Stack& stack) {
+  if (!at::GradMode::is_enabled()) return false;
+  bool any = false;
+  const size_t base = stack.size() - plan.arguments.size();
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
+    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) { any |= t.defined() && t.requires_grad(); });
+  }
+  return any;
+}
+
+bool is_composed(const Plan& plan, const torch::jit::Stack& stack) {
+  if (!plan.has(fact::RoundsOnce)) return false;
+  const FormatEntry* entry = nullptr;
+  bool several = false, nothing = false; // of which stock's code makes zeros in the container's type
+  const size_t base = stack.size() - plan.arguments.size();
+  for (size_t i = 0; i < plan.arguments.size(); ++i) {
+    if (plan.arguments[i].numbers) continue;
+    each_tensor(plan.arguments[i].slot, stack[base + i], [&](const at::Tensor& t) {
+      if (!t.defined()) return;
+      const FormatEntry* own = entry_beneath(t);
+      several |= own ? entry && own != entry : t.is_floating_point() || t.is_complex();
+      if (own) entry = own;
+      nothing |= own && t.sym_numel() == 0;
+    });
+  }
+  if (nothing) return false;
+  if (several || (entry && accumulation_of(*entry).own_kernels())) return true;
+  return plan.smoothing >= 0 && stack[base + plan.smoothing].toDouble() == 0 && !stack[base + 1].toTensor().is_floating_point();
+}
+
+void run_composed(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  op.redispatchBoxed(c10::DispatchKeySet(), stack); // the composite kernel is at the key that no tensor has
+}
+
+} // namespace at::formats

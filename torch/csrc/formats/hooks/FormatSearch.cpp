@@ -1,0 +1,137 @@
+// Whether a value that torch.compile is about to trace holds a number format: a tensor, a module's or an optimizer's parameters, also in
+// containers; and a dtype, where dtypes are asked for too. Values are users', so none of their code may run: no attribute is looked up on them, no
+// iterator asked for, no instance check made. Python's own structures are read in place, and a bounded number of them. What stays unseen is found
+// when the graph is made (host/hooks/graphs.py).
+#include <torch/csrc/formats/hooks/FormatSearch.h>
+
+#include <ATen/FormatTensor.h>
+#include <c10/formats/FormatRegistry.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/formats/dtype/DtypeObject.h>
+#include <torch/csrc/utils/object_ptr.h>
+
+#include <algorithm>
+
+namespace torch::formats {
+namespace {
+
+using c10::formats::FormatEntry;
+
+constexpr int kMaxDepth = 6;          // of lists in dicts in ...; an optimizer's parameters are four deep
+constexpr int kMaxModuleDepth = 64;   // modules in modules
+constexpr Py_ssize_t kMaxItems = 512; // of one container
+constexpr int kMaxValues = 1 << 14;   // of one search, some 0.1 ms
+
+// What is known of Python's classes; held for ever.
+struct Classes {
+  PyTypeObject *module = nullptr, *optimizer = nullptr, *partial = nullptr;
+};
+Classes classes;
+
+// An entry of an instance's own dictionary, or nullptr. (The dictionary that is made on the way where there was none is the instance's.)
+THPObjectPtr own_attribute(PyObject* object, const char* name) {
+  THPObjectPtr dict(PyObject_GenericGetDict(object, nullptr));
+  if (!dict) PyErr_Clear(); // a class with slots alone
+  return THPObjectPtr(dict && PyDict_Check(dict.get()) ? Py_XNewRef(PyDict_GetItemString(dict.get(), name)) : nullptr);
+}
+
+class Search {
+ public:
+  explicit Search(bool dtypes) : dtypes_(dtypes) {}
+
+  const FormatEntry* find(PyObject* value, int depth, int modules) {
+    if (!value || ++seen_ > kMaxValues) return nullptr;
+    if (is_tensor(value)) return format_of_tensor(value);
+    PyTypeObject* const type = Py_TYPE(value);
+    if (THPDtype_Check(value)) return dtypes_ ? format_of_dtype(value) : nullptr;
+    if (classes.module && PyType_IsSubtype(type, classes.module)) return modules < kMaxModuleDepth ? in_module(value, modules) : nullptr;
+    if (depth == kMaxDepth) return nullptr;
+    if (PyTuple_Check(value)) return in_array(reinterpret_cast<PyTupleObject*>(value)->ob_item, PyTuple_GET_SIZE(value), depth, modules);
+    if (PyList_Check(value)) return in_array(reinterpret_cast<PyListObject*>(value)->ob_item, PyList_GET_SIZE(value), depth, modules);
+    if (PyDict_Check(value)) return in_dict(value, depth, modules);
+    if (PyAnySet_Check(value)) return in_set(value, depth, modules);
+    if (PyMethod_Check(value)) return find(PyMethod_GET_SELF(value), depth + 1, modules);
+    if (classes.optimizer && PyType_IsSubtype(type, classes.optimizer)) {
+      return find(own_attribute(value, "param_groups").get(), depth, modules);
+    }
+    return type == classes.partial ? in_partial(value, depth, modules) : nullptr;
+  }
+
+ private:
+  const FormatEntry* in_array(PyObject* const* items, Py_ssize_t count, int depth, int modules) {
+    for (Py_ssize_t i = 0; i < std::min(count, kMaxItems); ++i) {
+      if (const FormatEntry* found = find(items[i], depth + 1, modules)) return found;
+    }
+    return nullptr;
+  }
+
+  const FormatEntry* in_dict(PyObject* dict, int depth, int modules) {
+    PyObject *key = nullptr, *value = nullptr;
+    Py_ssize_t position = 0;
+    for (Py_ssize_t i = 0; i < kMaxItems && PyDict_Next(dict, &position, &key, &value); ++i) {
+      if (const FormatEntry* found = find(value, depth + 1, modules)) return found;
+    }
+    return nullptr;
+  }
+
+  // By the iterator of Python's own type, not a subclass's.
+  const FormatEntry* in_set(PyObject* set, int depth, int modules) {
+    THPObjectPtr items((PyFrozenSet_Check(set) ? PyFrozenSet_Type : PySet_Type).tp_iter(set));
+    const FormatEntry* found = nullptr;
+    for (Py_ssize_t i = 0; items && !found && i < kMaxItems; ++i) {
+      THPObjectPtr item(Py_TYPE(items.get())->tp_iternext(items.get()));
+      if (!item) break;
+      found = find(item.get(), depth + 1, modules);
+    }
+    PyErr_Clear(); // no memory for the iterator
+    return found;
+  }
+
+  const FormatEntry* in_module(PyObject* module, int modules) {
+    for (const char* name : {"_parameters", "_buffers", "_modules"}) {
+      THPObjectPtr dict = own_attribute(module, name);
+      if (!dict || !PyDict_Check(dict.get())) continue; // its __init__ has only begun
+      if (const FormatEntry* found = in_dict(dict.get(), kMaxDepth - 1, modules + 1)) return found;
+    }
+    return nullptr;
+  }
+
+  // Of the exact type, whose attributes are members of a struct.
+  const FormatEntry* in_partial(PyObject* partial, int depth, int modules) {
+    for (const char* name : {"func", "args", "keywords"}) {
+      THPObjectPtr part(PyObject_GetAttrString(partial, name));
+      if (!part) PyErr_Clear();
+      if (const FormatEntry* found = find(part.get(), depth + 1, modules)) return found;
+    }
+    return nullptr;
+  }
+
+  const bool dtypes_;
+  int seen_ = 0;
+};
+
+PyObject* name_of_found(const FormatEntry* found) {
+  if (!found) Py_RETURN_NONE;
+  return PyUnicode_FromString(found->name.c_str());
+}
+
+} // namespace
+
+PyObject* set_searched_classes(PyObject*, PyObject* args) {
+  PyObject *module = nullptr, *optimizer = nullptr, *partial = nullptr;
+  if (!PyArg_ParseTuple(args, "O!O!O!", &PyType_Type, &module, &PyType_Type, &optimizer, &PyType_Type, &partial)) return nullptr;
+  const auto keep = [](PyObject* type) { return reinterpret_cast<PyTypeObject*>(Py_NewRef(type)); };
+  classes = {keep(module), keep(optimizer), keep(partial)};
+  Py_RETURN_NONE;
+}
+
+PyObject* format_in(PyObject*, PyObject* value) {
+  return name_of_found(Search(/*dtypes=*/true).find(value, 0, 0));
+}
+
+PyObject* format_in_tensors(PyObject*, PyObject* value) {
+  if (!at::formats::any_format_tensor()) Py_RETURN_NONE; // in this process, ever
+  return name_of_found(Search(/*dtypes=*/false).find(value, 0, 0));
+}
+
+} // namespace torch::formats

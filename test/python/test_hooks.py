@@ -14,6 +14,7 @@ import torch
 
 from torch_dtypes import _C, integrations
 from torch_dtypes.host import all_hooks, distributed, imports, table
+from torch_dtypes.host import hooks as folder
 from torch_dtypes.host.hooks.trampolines import When
 from torch_dtypes.host.imports import call_when_imported
 from torch_dtypes.host.table import Hook, Kind

@@ -18,8 +18,8 @@ import torch_dtypes
 from torch_dtypes import chop
 from torch_dtypes.optim import LowPrecision
 from torch_dtypes.workbench.sweeps.sweeping import go
+from torch_dtypes.workbench.sweeps.train import run_of
 from torch_dtypes.workbench.training import loop, recipes, report
-from torch_dtypes.workbench.training.command import run_of
 from torch_dtypes.workbench.training.data import load_dataset
 from torch_dtypes.workbench.training.loop import Config, Training
 from torch_dtypes.workbench.training.models import build_model

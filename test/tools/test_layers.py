@@ -50,9 +50,7 @@ SEAM = "c10/formats/FormatRegistry"  # gives a format its ScalarType
 KERNELS = sources(f"{FORMATS}/cpu")
 DEVICE_KERNELS = sources(f"{FORMATS}/cuda")
 BINDING = f"{FORMATS}/cuda/Binding.cpp"
-NUMERICS = sources("aten/src/ATen", but=("native",)) + sources(
-    FORMATS, but=("cpu", "cuda", "operators", "overlay", "intree")
-)
+NUMERICS = sources("aten/src/ATen", but=("native",)) + sources(FORMATS, but=("cpu", "cuda", "operators", "overlay", "intree"))
 OPERATORS = sources(f"{FORMATS}/operators")
 OVERLAY = sources(f"{FORMATS}/overlay")
 TREE = sources(f"{FORMATS}/intree")  # what a PyTorch tree has in the place of the overlay

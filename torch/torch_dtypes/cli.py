@@ -7,6 +7,7 @@ them until :func:`main` has looked whether they are there.
 import codecs
 import contextlib
 import errno
+import importlib
 import importlib.util
 import os
 import sys
@@ -17,6 +18,17 @@ _SPELT = {"±": "+-", "µ": "u", "…": "..."}
 
 # How writing to standard output fails; EPIPE (its reader has ended, as head does) is no error to speak of.
 _UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+
+# Each command by its name, and the module below the package that has it.
+COMMANDS = {
+    "bench": "workbench.bench.command",
+    "sensitivity": "workbench.sensitivity.command",
+    "show": "workbench.command",
+    "sweep": "workbench.sweeps.command",
+    "train": "workbench.sweeps.train",
+    "variability": "workbench.variability.command",
+    "vectors": "workbench.vectors.command",
+}
 
 EXTRA = "pip install 'torch-dtypes[train]'"
 
@@ -74,14 +86,7 @@ def group():
     import torch
 
     import torch_dtypes
-    from torch_dtypes.workbench.bench.command import bench
-    from torch_dtypes.workbench.command import show
-    from torch_dtypes.workbench.sensitivity.command import sensitivity
-    from torch_dtypes.workbench.sweeps.command import sweep
-    from torch_dtypes.workbench.training.command import train
     from torch_dtypes.workbench.training.together import Alone
-    from torch_dtypes.workbench.variability.command import variability
-    from torch_dtypes.workbench.vectors.command import vectors
 
     settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -92,11 +97,6 @@ def group():
     def commands():
         """Train and measure networks in posit and custom float dtypes."""
 
-    commands.add_command(bench)
-    commands.add_command(sensitivity)
-    commands.add_command(show)
-    commands.add_command(sweep)
-    commands.add_command(train)
-    commands.add_command(variability)
-    commands.add_command(vectors)
+    for name, module in COMMANDS.items():
+        commands.add_command(getattr(importlib.import_module(f"torch_dtypes.{module}"), name))
     return commands

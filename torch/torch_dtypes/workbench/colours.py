@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterable
 
 from ..formats import naming
+from ..targets.lookup import FormatTarget, target
 
 # Okabe and Ito's palette (jfly.uni-koeln.de/color, 2008), told apart by colour-blind readers, without its faint yellow; then darker ones. Each
 # with what stands for it on a dark ground.
@@ -30,8 +31,6 @@ def format_name(name: str) -> str:
 
     What is no name of something to round to, such as a library's, stays as it is.
     """
-    from ..targets.lookup import FormatTarget, target
-
     plain = naming.split_rounding(name.removeprefix("torch."))[0]
     try:
         made = target(plain)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import torch
 
+import torch_dtypes
+
 from .. import _C
 
 # Where files are written is the reader's own, and what was interrupted is the same work.
@@ -21,10 +23,8 @@ def versions() -> dict[str, str]:
     """Versions of what numbers depend on."""
     import numpy
 
-    from .. import __version__
-
     return {
-        "torch_dtypes": __version__,
+        "torch_dtypes": torch_dtypes.__version__,
         "torch": str(torch.__version__),
         "numpy": numpy.__version__,
         "python": platform.python_version(),

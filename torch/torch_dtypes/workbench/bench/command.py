@@ -5,7 +5,7 @@ import importlib.util
 import click
 
 from ..training import options as check
-from .running import ALL, listing
+from .running import ALL, listing, run
 from .suites import DEFAULT_SUITES, SUITES
 
 
@@ -33,8 +33,6 @@ def bench(only_list, **options):
 
     Cases are timed in turn and medians compared, so every figure is a ratio within one run.
     """
-    from torch_dtypes.workbench import bench as benchmark
-
     # What was not given is left to the defaults of run().
     given = {name: value for name, value in options.items() if value not in (None, (), False)}
     charts = (options["out"] or options["markdown"]) and {"scaling", ALL} & set(options["suites"])
@@ -44,6 +42,6 @@ def bench(only_list, **options):
         if only_list:
             click.echo("\n".join(listing(options["suites"] or DEFAULT_SUITES, options["dtypes"])))
         else:
-            benchmark.run(**given)
+            run(**given)
     except (ValueError, OSError, RuntimeError) as error:
         raise click.ClickException(str(error)) from error

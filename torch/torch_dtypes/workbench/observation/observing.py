@@ -251,6 +251,17 @@ class Hooks:
         kept[0] += same
         kept[1] += of
 
+    def read(self) -> Iterator[tuple[str, str, str, dict, tuple[int, int]]]:
+        """Yield what was counted so far: layer, pass, format and counts.
+
+        Last comes a pair: of how many parameters updates left how many as they were.
+        """
+        for layer, where, f, raw in self.observer.entries():
+            canonical = naming.name_of_format(f)
+            is_update = PASSES[where] == "updates"
+            unchanged = self.unchanged.get((layer, canonical), (0, 0)) if is_update else (0, 0)
+            yield self.layers[layer], PASSES[where], canonical, raw, tuple(unchanged)
+
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -364,7 +375,7 @@ class observe(contextlib.AbstractContextManager):
             hooks.detach()
             hooks.finish()
             self._stats.close()
-            if not hooks.called and error[0] is None and any(layer == OUTSIDE for layer, *_ in read(hooks)):
+            if not hooks.called and error[0] is None and any(layer == OUTSIDE for layer, *_ in hooks.read()):
                 warnings.warn(
                     f"observe: no module of the {type(self._model).__name__} ran in the block, and numbers that were rounded there count as "
                     f"{OUTSIDE}: expected the model that runs there, not a copy of it",
@@ -376,11 +387,3 @@ class observe(contextlib.AbstractContextManager):
             # Else what went wrong in the block says why: memory that is spent, a graph that is being captured.
         finally:
             _one_at_a_time.release()
-
-
-def read(hooks: Hooks) -> Iterator[tuple[str, str, str, dict, tuple[int, int]]]:
-    """What was counted so far: layer, pass, format, the counts, and of how many parameters updates left how many."""
-    for layer, where, f, raw in hooks.observer.entries():
-        canonical = naming.name_of_format(f)
-        same, of = hooks.unchanged.get((layer, canonical), (0, 0)) if PASSES[where] == "updates" else (0, 0)
-        yield hooks.layers[layer], PASSES[where], canonical, raw, (same, of)

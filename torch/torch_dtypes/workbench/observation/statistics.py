@@ -19,6 +19,7 @@ from ..cards import card
 from ..folders import json_text, whole_file
 from ..report import Report, print_rows
 from .counts import PASSES, RoundingCounts, counted
+from .figures import exponent_figure
 
 _SHARES = ("overflow", "saturated", "underflow", "to_zero", "subnormal", "zeros", "nan_made", "unchanged")
 _COLUMNS = ("layer", "pass", "format", "numbers", "nonzero", *(name.replace("_", " ") for name in _SHARES), "SNR dB", "exponents")
@@ -45,9 +46,7 @@ class Statistics(Mapping):
     def _now(self) -> dict[tuple[str, str, str], RoundingCounts]:
         if self._hooks is None:
             return self._counts
-        from .observing import read
-
-        made = [counted(*row) for row in read(self._hooks)]
+        made = [counted(*row) for row in self._hooks.read()]
         return {(c.layer, c.where, c.format): c for c in made}
 
     def close(self) -> None:
@@ -146,8 +145,6 @@ class Statistics(Mapping):
         Raises:
             ValueError: nothing was counted, or not of that format or pass; several formats and none chosen.
         """
-        from .figures import exponent_figure
-
         rows = self.sorted("layer")
         if not rows:
             raise ValueError(f"expected counts to plot, but got none: {_NOTHING}")

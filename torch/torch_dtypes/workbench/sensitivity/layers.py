@@ -18,6 +18,8 @@ from ...quantization.places import LayerRule, Place
 from ...quantization.rules import choose
 from ...targets.blocks import BlockFormat
 from ...targets.lookup import Target, target
+from ..training.networks import rules_of
+from ..training.records import Config
 
 RECIPES = ("ptq", "weights")
 
@@ -170,9 +172,6 @@ def rules_in(layer: Layer, made: Target, recipe: str) -> dict[str, dict]:
 
 def _rule_of(layer: Layer, made: Target, recipe: str) -> dict:
     """The rule of a layer in a format, as ``quantize_`` and its YAML files take it: that of the recipe ``ptq``, or of its weights alone."""
-    from ..training.recipes import rules_of
-    from ..training.records import Config
-
     rule = dict(rules_of(Config(), made.name, "ptq")[nn.Linear])
     if recipe == "weights" or not layer.takes_numbers:
         del rule["activation"]

@@ -18,6 +18,7 @@ from ...quantization.convert import quantize_
 from ...targets.lookup import Target
 from ..generators import forked_generators
 from ..progress import OnRun, Shown
+from ..training.networks import CALIBRATION_IMAGES
 from ..variability.batches import Batch, check_metric
 from ..variability.programs import Inference, Outcome
 from ..variability.study import check_no_block
@@ -139,8 +140,6 @@ class Study:
 
     def _first_batches(self) -> list[Batch]:
         """The first batches, with as many inputs as ``train`` calibrates on."""
-        from ..training.recipes import CALIBRATION_IMAGES
-
         kept, count = [], 0
         for batch in self._batches:
             if count < CALIBRATION_IMAGES:

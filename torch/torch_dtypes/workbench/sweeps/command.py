@@ -15,6 +15,7 @@ from ..training.recipes import RECIPES
 from . import grid
 from .display import Display
 from .files import place, read_config
+from .store import Store
 from .sweeping import Sweep, go
 
 _SHARED = ("eps", "schedule", "loss_scale", "master", "state")  # train's options, too
@@ -180,8 +181,6 @@ def _list(console, cells):
 
 
 def _report(console, cells, guesses, out):
-    from .store import Store
-
     store = Store(out)
     found = Sweep(cells, {cell.key: result for cell in grid.with_bases(cells) if (result := store.read(cell)) is not None}, guesses)
     found.print(console)

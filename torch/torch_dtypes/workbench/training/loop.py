@@ -10,14 +10,14 @@ import torch
 from torch import nn
 
 from ...distributed import same_random
+from ..diagnosis.divergence import explain_divergence
 from ..generators import forked_generators
 from ..repeatable import repeatable
+from .networks import build_optimizer, dtype_name, resolve_dtype, set_up
 from .ranks import ALONE
 from .records import Config, Epoch, Run
 
-__all__ = ["OPTIMIZERS", "SCHEDULES", "Config", "Epoch", "Run", "Training", "build_optimizer", "dtype_name", "evaluate", "resolve_dtype", "train"]
-
-OPTIMIZERS = ("adam", "sgd")
+__all__ = ["SCHEDULES", "Config", "Epoch", "Run", "Training", "build_optimizer", "dtype_name", "evaluate", "resolve_dtype", "train"]
 
 
 def _step(t: float) -> float:
@@ -35,42 +35,6 @@ SCHEDULES = {
 }
 
 _EVALUATION_BATCH = 256  # accuracy does not depend on it; memory does
-
-
-def resolve_dtype(name):
-    """The floating-point ``torch.dtype`` called ``name``: ``torch.<name>`` where that is a dtype, otherwise ``torch_dtypes.dtype(name)``.
-
-    Raises:
-        ValueError: for an unknown name, or a dtype in which nothing can be trained.
-    """
-    name = name.removeprefix("torch.")
-    dtype = getattr(torch, name.lower(), None)
-    if not isinstance(dtype, torch.dtype):
-        import torch_dtypes
-
-        dtype = torch_dtypes.dtype(name)
-    if not dtype.is_floating_point:
-        raise ValueError(f"expected a floating-point dtype, but got {name}")
-    return dtype
-
-
-def dtype_name(number):
-    """The name of a dtype, without ``torch.``, or of another number format."""
-    return str(number).removeprefix("torch.") if isinstance(number, torch.dtype) else number.name
-
-
-def build_optimizer(config, parameters):
-    """The optimizer that ``config`` asks for, over ``parameters``.
-
-    Raises:
-        ValueError: for an unknown name.
-    """
-    if config.optimizer == "adam":
-        settings = {"lr": config.lr, "eps": config.eps}
-        return torch.optim.Adam(parameters, **{name: value for name, value in settings.items() if value is not None})
-    if config.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=config.lr or 0.01, momentum=config.momentum)
-    raise ValueError(f"expected an optimizer out of {', '.join(OPTIMIZERS)}, but got {config.optimizer!r}")
 
 
 def cross_entropy(logits, labels, loss_dtype="network"):
@@ -94,8 +58,6 @@ class Training:
     """
 
     def __init__(self, config, data, number, seed, recipe="all", ranks=ALONE, find_unused=False):
-        from .recipes import set_up
-
         self.config, self.data, self.ranks = config, data, ranks
         self.run = Run(dtype_name(number), seed, recipe=recipe)
         self._cuda = config.device == "cuda"
@@ -263,8 +225,6 @@ def _batch(split, index, dtype, device):
 
 
 def _explanation(model, optimizer, forward):
-    from ..diagnosis.divergence import explain_divergence
-
     found = explain_divergence(model, optimizer, forward)
     return str(found) if found else None
 

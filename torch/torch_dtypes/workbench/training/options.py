@@ -14,8 +14,9 @@ import torch_dtypes
 from ...policies.accumulation import accumulation_block
 from ..drawing import WIDTHS
 from .data import DATASETS, load_dataset
-from .loop import OPTIMIZERS, SCHEDULES
+from .loop import SCHEDULES
 from .models import MODELS
+from .networks import OPTIMIZERS
 from .ranks import launched
 from .recipes import RECIPES
 from .records import Config

@@ -12,6 +12,7 @@ from torch import nn
 
 from ...fuzzing import Fuzzy
 from ..repeatable import repeatable
+from ..training import loop
 from .batches import answer, batches_of, check_criterion, joined, loss_of, numbers_in, tensors_in
 
 # Arithmetic for a model: a block to run it in.
@@ -114,9 +115,7 @@ class Training:
         self.model = self._new().model
 
     def _new(self):
-        from ..training.loop import Training
-
-        return Training(self.config, self.data, torch.float32, self.seed)
+        return loop.Training(self.config, self.data, torch.float32, self.seed)
 
     def modules(self) -> list[str]:
         return [name for name, _ in self.model.named_modules()]

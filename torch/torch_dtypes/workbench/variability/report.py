@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ...formats.arguments import mode_and_bits
+from ...formats.dtypes import format_of
 from ...formats.naming import DRAWING_MODES
 from ..colours import GREY, PALETTE
 from ..drawing import new_figure
@@ -141,8 +142,6 @@ def parts_figure(found: Variability, width: str = "page"):
 
 
 def _most(found: Variability) -> float:
-    from ...formats.dtypes import format_of
-
     return format_of(found.settings.format).significand_bits * math.log10(2)
 
 

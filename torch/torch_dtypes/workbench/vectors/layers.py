@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+import torch_dtypes
+
 from ... import _C
 from ...formats.codes import codes as codes_of
 from ..calls import Calls
@@ -80,8 +82,6 @@ def dump_vectors(module: torch.nn.Module, inputs: Any, folder: str | os.PathLike
 
 
 def _version() -> str:
-    import torch_dtypes
-
     return torch_dtypes.__version__
 
 

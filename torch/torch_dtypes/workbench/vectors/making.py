@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+import torch_dtypes
+
 from ... import _C
 from ...formats import naming
 from ...formats.arguments import set_rounding
@@ -126,8 +128,6 @@ class Job:
 
     def header(self) -> dict[str, object]:
         """What a file says of itself."""
-        import torch_dtypes
-
         said: dict[str, object] = {"format": _both_names(self.format, self.operand), "operation": self.operation}
         if self.to is not None:
             said["to"] = _both_names(self.to, _format_of(self.to))

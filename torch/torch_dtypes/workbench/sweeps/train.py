@@ -16,20 +16,20 @@ from ...policies.accumulation import accumulation_block
 from ...targets.lookup import target
 from ..folders import occupied
 from ..provenance import command_line
-from ..sweeps import grid
-from ..sweeps.cells import Cell
-from ..sweeps.display import Display
-from ..sweeps.store import Store
-from ..sweeps.sweeping import go_through
-from . import observing, report
-from . import options as check
-from .combinations import check_policy, check_settings
-from .loop import Config
-from .ranks import is_lost
-from .recipes import QUANTIZING, THROUGHOUT, RulesFile, Trial, resolve, try_out
-from .records import Epoch, Run
-from .sources import check_network
-from .together import Command, agree, agreed, end, joined
+from ..training import observing, report
+from ..training import options as check
+from ..training.combinations import check_policy, check_settings
+from ..training.loop import Config
+from ..training.ranks import is_lost
+from ..training.recipes import QUANTIZING, THROUGHOUT, RulesFile, Trial, resolve, try_out
+from ..training.records import Epoch, Run
+from ..training.sources import check_network
+from ..training.together import Command, agree, agreed, end, joined
+from . import grid
+from .cells import Cell
+from .display import Display
+from .store import Store
+from .sweeping import go_through
 
 
 @click.command(cls=Command, short_help="Train a network in several dtypes and compare them.")

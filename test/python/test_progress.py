@@ -14,7 +14,7 @@ from sweeps import OWN, own  # noqa: F401 (own is a fixture)
 from torch import nn
 
 import torch_dtypes
-from torch_dtypes.workbench import progress
+from torch_dtypes.workbench.report.page import progress
 
 pytestmark = pytest.mark.own_process
 

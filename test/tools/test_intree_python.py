@@ -53,7 +53,7 @@ def names_in(tree):
 
 def test_the_package_is_laid_without_the_overlay():
     assert len(MODULES) > 120
-    assert {"torch_dtypes/host/install.py", "torch_dtypes/formats/dtype_numbers.py", "torch_dtypes/workbench/templates/page.html"} <= set(LAID)
+    assert {"torch_dtypes/host/install.py", "torch_dtypes/formats/dtype_numbers.py", "torch_dtypes/workbench/report/templates/page.html"} <= set(LAID)
     assert not [path for path in LAID if "host/hooks" in path or path.endswith((".so", ".pyc", ".pyi"))]
     for name in ("host/install.py", "formats/dtype_numbers.py"):  # the tree's own, not the overlay's
         assert LAID[f"torch_dtypes/{name}"] == (ROOT / laying.IN_PLACE / "torch_dtypes" / name).read_text()

@@ -1,5 +1,6 @@
 """Which headers each layer may include: numbers, kernels, numerics, operators, overlay, in the direction in which data flows."""
 
+import ast
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -232,3 +233,47 @@ def test_loops_of_dot_products_know_no_tensor():
 
 def test_the_rule_for_signs_of_nan_stands_once():
     assert not [p for p in KERNELS + TENSORS if "Specials::None" in (ROOT / p).read_text()]
+
+
+PACKAGE = ROOT / "torch/torch_dtypes"
+LIBRARIES = frozenset(
+    "click distributed jax jinja2 joblib matplotlib ml_dtypes numpy pandas rich safetensors scipy sklearn torchvision yaml".split()
+)  # each optional, or heavy
+HEAVY = (
+    "torch._dynamo", "torch.distributed.tensor", "torch.nn.attention", "torch.nn.modules.module",
+    "torch.utils.flop_counter",
+)  # fmt: skip
+# Modules whose functions import others of the package: what needs click and rich, or is heavy.
+MAY_IMPORT_LATE = {
+    "_torch_version.py": {"_build_info"},
+    "cli.py": {"torch", "torch_dtypes", "torch_dtypes.workbench.training.together"},
+    "host/distributed/dtensor.py": {""},
+    "host/distributed/wrappers.py": {""},
+    "workbench/bench/running.py": {"", "charts"},
+    "workbench/show_command.py": {"cards.comparison"},
+    "workbench/sweeps/calling.py": {"", "report.progress", "display", "sweeping"},
+}
+
+
+def late_imports(path):
+    """The modules that functions of a source import."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    tree = ast.parse(path.read_text())
+    inside = [n for f in ast.walk(tree) if isinstance(f, functions) for n in ast.walk(f)]
+    for node in inside:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: p.stem)
+def test_functions_import_only_what_is_optional_or_heavy(path):
+    found = {name for name in late_imports(path) if name.split(".")[0] not in LIBRARIES}
+    found = {name for name in found if not name.startswith(HEAVY)}
+    assert found == MAY_IMPORT_LATE.get(path.relative_to(PACKAGE).as_posix(), set())
+
+
+def test_the_package_has_few_files_at_the_top():
+    top = [p for p in PACKAGE.iterdir() if p.is_file() and p.suffix not in (".so", ".pyc")]
+    assert len([p for p in top if p.name != "_build_info.py"]) <= 8, top

@@ -52,16 +52,7 @@ if TYPE_CHECKING:
     from . import distributed, nn, optim
     from .fuzzing import Fuzzy, fuzzy
     from .quantization import Cast, calibration, dequantize_, quantize_, summary
-    from .workbench import (
-        Card,
-        RoundingCounts,
-        Statistics,
-        card,
-        dump_vectors,
-        observe,
-        show,
-        sweep,
-    )
+    from .workbench import Card, RoundingCounts, Statistics, card, cards, dump_vectors, observe, sweep
     from .workbench.diagnosis.divergence import Divergence, explain_divergence
     from .workbench.sensitivity import Mixture, Sensitivity, sensitivity
     from .workbench.variability import Digits, Variability, significant_digits, variability
@@ -146,11 +137,11 @@ _find, _list = lazy.attach(
         ".quantization.convert": "dequantize_ quantize_",
         ".quantization.scales": "calibration",
         ".quantization.summary": "summary",
-        ".workbench.cards": "Card card",
+        ".workbench.cards.card": "Card card",
         ".workbench.diagnosis.divergence": "Divergence explain_divergence",
         ".workbench.observation": "RoundingCounts Statistics observe",
         ".workbench.sensitivity": "Mixture Sensitivity sensitivity",
-        ".workbench.showing": "show",
+        ".workbench.cards.comparison": "show",
         ".workbench.sweeps": "sweep",
         ".workbench.variability": "Digits Variability significant_digits variability",
         ".workbench.vectors": "dump_vectors",

@@ -23,7 +23,7 @@ _UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, 
 COMMANDS = {
     "bench": "workbench.bench.command",
     "sensitivity": "workbench.sensitivity.command",
-    "show": "workbench.command",
+    "show": "workbench.show_command",
     "sweep": "workbench.sweeps.command",
     "train": "workbench.sweeps.train",
     "variability": "workbench.variability.command",

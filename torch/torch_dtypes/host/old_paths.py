@@ -33,6 +33,11 @@ _IN_FILES = {
 }
 
 
+def list_names() -> list[str]:
+    """The old names below the package."""
+    return [*_MOVED, *_IN_FILES]
+
+
 def _find_new_name(name: str) -> str | None:
     """The new name below the package of a module's old one; None: it has not moved."""
     parts = name.split(".")

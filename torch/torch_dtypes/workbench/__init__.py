@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from ..formats.lazy import attach
 
 if TYPE_CHECKING:
-    from .cards import Card, card
+    from .cards.card import Card, card
+    from .cards.comparison import Comparison, show
     from .observation import RoundingCounts, Statistics, observe
-    from .showing import Comparison, show
     from .sweeps import sweep
     from .vectors import dump_vectors
 
@@ -20,9 +20,9 @@ __all__ = ["Card", "Comparison", "RoundingCounts", "Statistics", "card", "dump_v
 __getattr__, __dir__ = attach(
     __name__,
     {
-        ".cards": "Card card",
+        ".cards.card": "Card card",
         ".observation": "RoundingCounts Statistics observe",
-        ".showing": "Comparison show",
+        ".cards.comparison": "Comparison show",
         ".sweeps": "sweep",
         ".vectors": "dump_vectors",
     },

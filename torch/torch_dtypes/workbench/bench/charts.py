@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from ..colours import GREY, colours
-from ..drawing import DASHES, MARKERS, new_figure
+from ..report.colours import GREY, colours
+from ..report.drawing import DASHES, MARKERS, new_figure
 from .scaling import BASELINE
 
 ELEMENTS, MATMUL = "scaling_elements.png", "scaling_matmul.png"

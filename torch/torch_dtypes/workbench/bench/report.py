@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..marked_sections import replace_sections
-from ..report import Report, markdown_table
+from ..report.marked_sections import replace_sections
+from ..report.page import Report, markdown_table
 from . import charts
 from .measuring import OVER, RATE, SPEED_UP
 from .suites import SUITES

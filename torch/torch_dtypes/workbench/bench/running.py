@@ -12,9 +12,9 @@ import torch
 import torch_dtypes
 
 from ... import _C
-from ..folders import write_json
-from ..progress import bar_on
-from ..provenance import cpu_name
+from ..report.folders import write_json
+from ..report.progress import bar_on
+from ..report.provenance import cpu_name
 from ..training.loop import resolve_dtype
 from .measuring import Group, NotMeasuredError, Sizes, compare, rounds_of
 from .suites import DEFAULT_SUITES, SUITES

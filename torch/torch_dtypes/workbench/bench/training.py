@@ -8,7 +8,7 @@ import torch
 
 import torch_dtypes
 
-from ..generators import forked_generators
+from ..training.generators import forked_generators
 from ..training.loop import Config, build_optimizer
 from ..training.models import build_model
 from .measuring import Group, Row, Sizes, name_of

@@ -12,7 +12,7 @@ from ...formats.arguments import said
 from ...optim.states import may_divide
 from ...quantization.layers import is_quantized, state_of
 from ...quantization.parameters import parameter_names, parameter_of
-from ..calls import Calls
+from .calls import Calls
 from .reasons import MASTERS, Divergence, layer_of
 from .stagnation import explain_stagnation
 

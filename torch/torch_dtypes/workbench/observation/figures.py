@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..cards import Card, card
-from ..colours import GREY, colours
-from ..drawing import new_figure
+from ..cards.card import Card, card
+from ..report.colours import GREY, colours
+from ..report.drawing import new_figure
 from .counts import PASSES, RoundingCounts
 
 _DRAWN = ("forward", "backward", "gradients", "updates")

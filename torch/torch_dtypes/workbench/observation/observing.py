@@ -16,7 +16,7 @@ from ... import _C
 from ...formats import naming
 from ...formats.arguments import said
 from ...formats.dtypes import is_format_dtype
-from ..cards import card
+from ..cards.card import card
 from ..diagnosis.divergence import tensors_in
 from .counts import OUTSIDE, PASSES
 from .statistics import Statistics

@@ -15,9 +15,9 @@ import torch
 
 from ... import _C
 from ...formats.arguments import said
-from ..cards import card
-from ..folders import json_text, whole_file
-from ..report import Report, print_rows
+from ..cards.card import card
+from ..report.folders import json_text, whole_file
+from ..report.page import Report, print_rows
 from .counts import PASSES, RoundingCounts, counted
 from .figures import exponent_figure
 

@@ -6,9 +6,9 @@ import click
 import torch
 
 from ...quantization.convert import quantize_
-from ..generators import forked_generators
-from ..progress import Shown
+from ..report.progress import Shown
 from ..training import options as check
+from ..training.generators import forked_generators
 from ..training.recipes import CALIBRATION_IMAGES
 from ..training.sources import build_network, check_network
 from ..variability.command import run_study, trained_network

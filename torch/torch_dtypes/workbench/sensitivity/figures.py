@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ..colours import GREY, colours
-from ..drawing import MARKERS, new_figure
-from ..heatmap import draw_map, draw_scale
+from ..report.colours import GREY, colours
+from ..report.drawing import MARKERS, new_figure
+from ..report.heatmap import draw_map, draw_scale
 
 if TYPE_CHECKING:
     from .results import Sensitivity

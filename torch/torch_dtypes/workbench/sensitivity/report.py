@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ...formats.arguments import mode_and_bits
 from ...formats.naming import DRAWING_MODES
 from ...targets.lookup import target
-from ..colours import colours
-from ..report import Report
+from ..report.colours import colours
+from ..report.page import Report
 from .choosing import Mixture
 from .figures import NOT_FINITE, heatmap_figure, rise_text, tradeoff_figure
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..folders import write_text
-from ..report import Report, Reported
+from ..report.folders import write_text
+from ..report.page import Report, Reported
 from . import report
 from .choosing import SLACK, Mixture, assign
 from .figures import heatmap_figure

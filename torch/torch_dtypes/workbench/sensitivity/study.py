@@ -16,8 +16,8 @@ from ...policies.accumulation import in_policy, policy_of_block
 from ...quantization.calibrate import check_loader
 from ...quantization.convert import quantize_
 from ...targets.lookup import Target
-from ..generators import forked_generators
-from ..progress import OnRun, Shown
+from ..report.progress import OnRun, Shown
+from ..training.generators import forked_generators
 from ..training.networks import CALIBRATION_IMAGES
 from ..variability.batches import Batch, check_metric
 from ..variability.programs import Inference, Outcome

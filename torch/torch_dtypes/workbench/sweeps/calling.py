@@ -84,7 +84,7 @@ def sweep(
         >>> [row["format"] for row in found.rows()]
         ['q43', 'posit8es1']
     """
-    from ..progress import console_of
+    from ..report.progress import console_of
     from . import arguments, grid  # whatever trains and draws is imported when it is first used
     from .display import Display, Watcher
     from .sweeping import Sweep, go

@@ -7,8 +7,8 @@ from rich.console import Console
 
 from ...formats.arguments import mode_written
 from ...targets.lookup import target
-from ..provenance import command_line
-from ..report import print_rows
+from ..report.page import print_rows
+from ..report.provenance import command_line
 from ..training import options as check
 from ..training.combinations import Misfit
 from ..training.recipes import RECIPES

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..progress import bar_on
+from ..report.progress import bar_on
 from .cells import Cell
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import math
 import textwrap
 from collections.abc import Sequence
 
-from ..drawing import WIDTHS, new_figure
-from ..heatmap import draw_map, draw_scale
+from ..report.drawing import WIDTHS, new_figure
+from ..report.heatmap import draw_map, draw_scale
 from .tables import Entry, Group, signed
 
 # Points below float32, in steps that tell a tenth of a point from one, and ten from what is lost altogether.

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from ..folders import whole_file, write_json
+from ..report.folders import whole_file, write_json
 from .cells import Cell
 
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..folders import occupied, write_json, write_text
-from ..report import Report, Reported
+from ..report.folders import occupied, write_json, write_text
+from ..report.page import Report, Reported
 from ..training.ranks import ALONE, Ranks
 from . import tables
 from .cells import Cell

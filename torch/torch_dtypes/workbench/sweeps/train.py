@@ -14,8 +14,8 @@ from ...formats.dtypes import is_format_dtype
 from ...formats.tables.making import content_of
 from ...policies.accumulation import accumulation_block
 from ...targets.lookup import target
-from ..folders import occupied
-from ..provenance import command_line
+from ..report.folders import occupied
+from ..report.provenance import command_line
 from ..training import observing, report
 from ..training import options as check
 from ..training.combinations import check_policy, check_settings

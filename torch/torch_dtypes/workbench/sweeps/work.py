@@ -13,13 +13,13 @@ from pathlib import Path
 import torch
 
 from ...policies import accumulation
-from ..folders import save_tensors, write_json
-from ..provenance import versions
-from ..repeatable import repeatable
+from ..report.folders import save_tensors, write_json
+from ..report.provenance import versions
 from ..training import loop, recipes
 from ..training.observing import Observed
 from ..training.ranks import ALONE, Ranks
 from ..training.records import Epoch, Run
+from ..training.repeatable import repeatable
 from .cells import Cell
 
 Told = Callable[[dict], None]  # {"step": number, "loss": loss} after a step, {"epoch": a ``records.Epoch`` as data} after an epoch

@@ -6,8 +6,8 @@ import re
 import textwrap
 from dataclasses import dataclass
 
-from ..colours import GREY, colours
-from ..drawing import DASHES, MARKERS, WIDTHS, new_figure
+from ..report.colours import GREY, colours
+from ..report.drawing import DASHES, MARKERS, WIDTHS, new_figure
 
 _LINE = {"page": 0.185, "column": 0.14}  # inches of a line of text
 _SIGN = {"page": 0.064, "column": 0.049}  # and of a sign, on average

@@ -11,11 +11,11 @@ from torch import nn
 
 from ...distributed import same_random
 from ..diagnosis.divergence import explain_divergence
-from ..generators import forked_generators
-from ..repeatable import repeatable
+from .generators import forked_generators
 from .networks import build_optimizer, dtype_name, resolve_dtype, set_up
 from .ranks import ALONE
 from .records import Config, Epoch, Run
+from .repeatable import repeatable
 
 __all__ = ["SCHEDULES", "Config", "Epoch", "Run", "Training", "build_optimizer", "dtype_name", "evaluate", "resolve_dtype", "train"]
 

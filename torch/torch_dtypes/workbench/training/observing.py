@@ -8,10 +8,10 @@ from pathlib import Path
 
 from ...formats.dtypes import is_format_dtype
 from .. import Statistics, observe
-from ..colours import colours
-from ..folders import write_json
 from ..observation.statistics import together
-from ..report import Report
+from ..report.colours import colours
+from ..report.folders import write_json
+from ..report.page import Report
 from .recipes import QUANTIZING
 from .records import Run
 

@@ -12,7 +12,7 @@ import torch
 import torch_dtypes
 
 from ...policies.accumulation import accumulation_block
-from ..drawing import WIDTHS
+from ..report.drawing import WIDTHS
 from .data import DATASETS, load_dataset
 from .loop import SCHEDULES
 from .models import MODELS

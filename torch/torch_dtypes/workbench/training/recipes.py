@@ -13,9 +13,8 @@ import torch
 
 import torch_dtypes
 
-from ..generators import forked_generators
-from ..repeatable import repeatable
 from . import loop
+from .generators import forked_generators
 from .networks import (
     AFTER,
     QUANTIZING,
@@ -25,6 +24,7 @@ from .networks import (
 )
 from .ranks import ALONE
 from .records import Run
+from .repeatable import repeatable
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...targets.lookup import target
-from ..colours import colours
-from ..marked_sections import replace_sections
-from ..provenance import versions
-from ..report import Report, markdown_table, print_rows
+from ..report.colours import colours
+from ..report.marked_sections import replace_sections
+from ..report.page import Report, markdown_table, print_rows
+from ..report.provenance import versions
 from .data import CLASSES, Guess
 from .figure import draw
 from .recipes import AFTER, THROUGHOUT

@@ -16,8 +16,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from ..generators import forked_generators
 from .data import Dataset, Examples
+from .generators import forked_generators
 from .models import MODELS, build_model
 
 _SPELLING = "package.module:name"

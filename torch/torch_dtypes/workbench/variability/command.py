@@ -8,10 +8,10 @@ from rich.console import Console
 
 from ...formats.arguments import mode_written
 from ...fuzzing import fuzzy
-from ..generators import forked_generators
-from ..progress import stages
-from ..provenance import command_line
+from ..report.progress import stages
+from ..report.provenance import command_line
 from ..training import options as check
+from ..training.generators import forked_generators
 from ..training.loop import Training as Trained
 from ..training.sources import build_network, check_network
 from .programs import Inference, Training, test_batches

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from ...fuzzing import Fuzzy
-from ..repeatable import repeatable
 from ..training import loop
+from ..training.repeatable import repeatable
 from .batches import answer, batches_of, check_criterion, joined, loss_of, numbers_in, tensors_in
 
 # Arithmetic for a model: a block to run it in.

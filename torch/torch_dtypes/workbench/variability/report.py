@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from ...formats.arguments import mode_and_bits
 from ...formats.dtypes import format_of
 from ...formats.naming import DRAWING_MODES
-from ..colours import GREY, PALETTE
-from ..drawing import new_figure
-from ..report import Report
+from ..report.colours import GREY, PALETTE
+from ..report.drawing import new_figure
+from ..report.page import Report
 
 if TYPE_CHECKING:
     from .study import Variability

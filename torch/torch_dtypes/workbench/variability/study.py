@@ -14,8 +14,8 @@ from ...formats.arguments import boolean, expect_settings, mode_name, mode_said
 from ...formats.dtypes import format_of
 from ...fuzzing import fuzzy
 from ...targets.lookup import target
-from ..progress import OnRun, Shown
-from ..report import Report, Reported
+from ..report.page import Report, Reported
+from ..report.progress import OnRun, Shown
 from . import report
 from .batches import check_metric
 from .delta import Search, responsible

@@ -8,7 +8,7 @@ import tempfile
 import click
 
 from ...formats.arguments import mode_written
-from ..folders import is_special
+from ..report.folders import is_special
 from ..training.options import is_given, named_formats
 from .files import put, write
 from .lines import KINDS

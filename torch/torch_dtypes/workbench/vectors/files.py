@@ -11,7 +11,7 @@ from typing import TextIO
 
 import torch
 
-from ..folders import is_special
+from ..report.folders import is_special
 from .flags import NAMES
 from .lines import KINDS, digits
 from .making import Job

@@ -13,8 +13,8 @@ import torch_dtypes
 
 from ... import _C
 from ...formats.codes import codes as codes_of
-from ..calls import Calls
-from ..folders import write_json, write_text
+from ..diagnosis.calls import Calls
+from ..report.folders import write_json, write_text
 from .lines import KINDS, digits
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -17,7 +17,7 @@ from ...formats.codes import from_codes
 from ...formats.dtype_numbers import define
 from ...policies.accumulation import accumulation_block, modes_of
 from ...targets.lookup import FormatTarget, target
-from ..cards import card, elements
+from ..cards.card import card, elements
 from . import exact
 from .directed import Directed
 from .flags import BITS, INVALID

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from ... import _C
-from ..cards import card
+from ..cards.card import card
 from . import exact
 from .flags import DIVIDE_BY_ZERO, INEXACT, INVALID, OVERFLOW, UNDERFLOW, Range, finite_values
 

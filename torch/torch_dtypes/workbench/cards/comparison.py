@@ -9,12 +9,12 @@ from pathlib import Path
 
 import torch
 
-from .. import _C
-from .cards import Card, card
-from .colours import colours
-from .drawing import WIDTHS
+from ... import _C
+from ..report.colours import colours
+from ..report.drawing import WIDTHS
+from ..report.page import Report, Reported, print_rows
+from .card import Card, card
 from .figures import number_line_figure, precision_figure
-from .report import Report, Reported, print_rows
 
 _ROWS = ("format", "kind", "bits", "largest", "smallest", "smallest normal", "epsilon", "significant bits", "decades", "numbers", "specials")
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from .. import _C
-from ..formats import naming
-from ..formats.code_types import values_of_codes
-from ..formats.dtypes import _PARAMETERS
-from ..targets.base import Target
-from ..targets.chop import chop
-from ..targets.lookup import FormatTarget, target
+from ... import _C
+from ...formats import naming
+from ...formats.code_types import values_of_codes
+from ...formats.dtypes import _PARAMETERS
+from ...targets.base import Target
+from ...targets.chop import chop
+from ...targets.lookup import FormatTarget, target
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 
 import torch_dtypes
 
-from .. import _C
+from ... import _C
 
 # Where files are written is the reader's own, and what was interrupted is the same work.
 _LEFT_OUT = {"markdown", "out", "resume", "download"}

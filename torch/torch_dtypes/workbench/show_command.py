@@ -2,7 +2,7 @@
 
 import click
 
-from .provenance import command_line
+from .report.provenance import command_line
 from .training.options import check_width, folder, named_formats, width_option
 
 
@@ -18,7 +18,7 @@ def show(formats, values, out, width):
     parameters (posit12es1, posit<12,1>, e5m5_saturate, fixed8_8), or another's name for it (bf16, fp16, ocp_e4m3). acme8=acme8.txt
     gives the values in a file, a value for each code, that name.
     """
-    from .showing import show as compare
+    from .cards.comparison import show as compare
 
     check_width(out)
     try:

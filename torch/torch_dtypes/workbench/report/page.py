@@ -211,7 +211,7 @@ class Report:
                 figure = part["draw"]("page")
                 part = {**part, "svg": inline_svg(figure, len(drawn)), "light": is_mapped(figure)}
             drawn.append(part)
-        loader, layout = jinja2.PackageLoader("torch_dtypes.workbench"), {"trim_blocks": True, "lstrip_blocks": True}
+        loader, layout = jinja2.PackageLoader("torch_dtypes.workbench.report"), {"trim_blocks": True, "lstrip_blocks": True}
         environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, **layout)
         return environment.get_template(template).render(
             title=self.title, origin=self._origin, parts=drawn, footnotes=self._footnotes, dark=dark_variables()

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import torch
 
-from .cards import Card
-from .colours import colours
-from .drawing import DASHES, new_figure
+from ..report.colours import colours
+from ..report.drawing import DASHES, new_figure
+from .card import Card
 
 _LINE_BITS = 8
 

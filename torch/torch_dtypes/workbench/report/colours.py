@@ -5,8 +5,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable
 
-from ..formats import naming
-from ..targets.lookup import FormatTarget, target
+from ...formats import naming
+from ...targets.lookup import FormatTarget, target
 
 # Okabe and Ito's palette (jfly.uni-koeln.de/color, 2008), told apart by colour-blind readers, without its faint yellow; then darker ones. Each
 # with what stands for it on a dark ground.

@@ -7,7 +7,7 @@ import importlib.util
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from ..formats.arguments import boolean
+from ...formats.arguments import boolean
 
 if TYPE_CHECKING:
     from rich.console import Console

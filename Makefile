@@ -73,9 +73,10 @@ wheel: $(VENV)/.compiler $(VENV)/.requirements ## Build a wheel into dist/
 	$(BIN)/pip wheel --no-build-isolation --no-deps --wheel-dir dist .
 
 .PHONY: lint
-lint: $(VENV)/.lint ## Check Python and C++ code: errors and layout
+lint: $(VENV)/.lint ## Check Python and C++ code: errors, layout, and which room imports which
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	PYTHONPATH=torch $(BIN)/lint-imports --no-logo --no-cache pyproject.toml
 	$(CXX_FILES) | xargs -0 -r $(BIN)/clang-format --dry-run --Werror
 
 .PHONY: format

@@ -39,5 +39,5 @@ def test_modules_below_an_old_package(forgotten):
 
 
 def test_no_module_of_a_name_that_never_was():
-    with pytest.raises(ModuleNotFoundError, match="torch_dtypes.nothing"):
+    with pytest.raises(ModuleNotFoundError, match=r"torch_dtypes\.nothing"):
         importlib.import_module("torch_dtypes.nothing")

@@ -1,6 +1,11 @@
-"""A pytest plugin for PyTorch's own tree (docs/in-tree.md), where the dtypes are PyTorch's and nothing of the overlay is there.
+r"""A pytest plugin for PyTorch's own tree (docs/in-tree.md), where the dtypes are PyTorch's and nothing of the overlay is there.
 
     PYTHONPATH=SOURCE python -m pytest test/numbers test/operators ...
+
+Such a build does not take the numbers of formats back. So each test gets a process, forked from one that has imported its file alone:
+
+    pip install pytest-forked
+    find test -name 'test_*.py' -exec env PYTHONPATH=SOURCE python -m pytest --forked {} \;
 
 What tests the overlay itself, what it leaves of stock code, or what such a build was made without, is not collected. All others are those that run
 beside a wheel. Some of them end there in an error of PyTorch 2.6 itself: DIFFERS names them, each by its test and the error's words, and they are
@@ -35,8 +40,6 @@ NEWER = (  # of what PyTorch 2.6 lacks: DebugMode; precisions of float32 by oper
     "graphs/test_listings.py", "operators/test_float32_precision.py",
 )  # fmt: skip
 LEFT_OUT = {str(TEST / name) for name in (*OVERLAY, *DISTRIBUTED, *NEWER, "tools")}
-
-FULL = "expected at most 64 number formats made at run time in one process"
 
 
 class Row(NamedTuple):

@@ -10,8 +10,6 @@ from host_kernels import FORMATS, all_codes, argument, fields, format_of, librar
 
 import torch_dtypes
 
-pytestmark = pytest.mark.own_process
-
 ARITHMETIC = [name for name in FORMATS if name != "fixed3_4_wrap"]
 
 

@@ -11,8 +11,6 @@ from host_kernels import FORMATS, all_codes, argument, fields, format_of, librar
 
 import torch_dtypes
 
-pytestmark = pytest.mark.own_process
-
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_codes_to_numbers(library, name):

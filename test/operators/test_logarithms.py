@@ -15,8 +15,6 @@ from torch_dtypes import _C
 from torch_dtypes.interchange import codes as codes_of
 from torch_dtypes.interchange import from_codes
 
-pytestmark = pytest.mark.own_process
-
 NARROW = ("lns3_3", "lns2_1", "takum8_log")
 WIDE = ("lns5_7", "lns9_5", "lns0_14", "takum13_log", "takum16_log")
 

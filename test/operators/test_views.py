@@ -2,14 +2,12 @@
 
 import pytest
 import torch
+from conftest import BITS, TEN, expect_tensor, parametrize_dtypes
 
 import torch_dtypes
 from torch_dtypes import _C
 
-NAMES = "posit16es2 q43 e5m5 posit32es2 tf32 posit8es1 posit12es1 e4m3fn e11m20 e11m30".split()
-DTYPES = [torch_dtypes.dtype(name) for name in NAMES]
-every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=NAMES)
-BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+every_dtype = parametrize_dtypes(TEN)
 
 
 def sample(dtype, *shape):
@@ -17,10 +15,6 @@ def sample(dtype, *shape):
     count = torch.Size(shape).numel()
     reference = ((torch.arange(count, dtype=torch.float64) * 7) % 23 - 11).reshape(shape) / 2
     return reference.to(dtype), reference
-
-
-def expect_tensor(t, dtype):
-    assert t.dtype is dtype and _C.is_format_tensor(t)
 
 
 def expect_same(ours, reference):

@@ -16,8 +16,6 @@ from torch_dtypes import quantize, target
 from torch_dtypes.quantization import blocks
 from torch_dtypes.quantization.packing import pack, unpack
 
-pytestmark = pytest.mark.own_process
-
 FORMATS = [
     *SPECS, "nvfp4", "hif4", "bfp8", "bfp8_dim0", "bfp5_size7", "mxfp4_axis0_rceil", "block<e3m4,e8m0,16x16>_axis0xminus1",
     "block<e2m1finite,e5m3,all>", "block<posit8es1,e8m0,32>_emax0", "bfp24_size8",

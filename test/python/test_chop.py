@@ -12,8 +12,6 @@ from oracle import binary, posit
 import torch_dtypes
 from torch_dtypes import _C, chop
 
-pytestmark = pytest.mark.own_process
-
 NAMES = ("q43", "posit16es2", "posit8es0", "e5m5_toward_zero", "e4m3fn_up", "fixed4_4", "posit32es2", "fp64", "binary8p3se_to_odd", "ufixed3_5_down")
 
 

@@ -8,8 +8,6 @@ from rationals import Fraction
 
 import torch_dtypes
 
-pytestmark = pytest.mark.own_process
-
 SMALL, LARGE = [1, 2, 3, 7], [2**24 + 1, 2**40 + 1, 2**53 - 1, -(2**30 + 1)]
 TENTH, TINY = (Fraction(torch.tensor(x).item()) for x in (0.1, 1e-30))
 EXACT = {

@@ -13,8 +13,6 @@ import torch_dtypes
 from torch_dtypes import chop
 from torch_dtypes.optim import LowPrecision
 
-pytestmark = pytest.mark.own_process
-
 STEPS = 6
 
 

@@ -10,7 +10,6 @@ from torch import nn
 from torch_dtypes import chop
 from torch_dtypes.optim import LowPrecision
 
-pytestmark = pytest.mark.own_process
 LBFGS = torch.optim.LBFGS
 KINDS = {"step": dict(lr=0.3, history_size=3, max_iter=4), "search": dict(line_search_fn="strong_wolfe", max_iter=4)}
 every_kind = pytest.mark.parametrize("kind", KINDS)

@@ -14,8 +14,6 @@ import torch_dtypes
 from torch_dtypes._spellings import AMBIGUOUS, SPELLINGS, markdown
 from torch_dtypes.cli import group
 
-pytestmark = pytest.mark.own_process
-
 
 @pytest.mark.parametrize(
     ("name", "meant"),

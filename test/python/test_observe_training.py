@@ -19,8 +19,6 @@ from torch_dtypes.training.observing import Observed, sentence
 from torch_dtypes.training.records import Config
 from torch_dtypes.workbench.sweeps.work import work
 
-pytestmark = pytest.mark.own_process
-
 
 @pytest.fixture(scope="module")
 def few_digits():

@@ -26,7 +26,7 @@ from torch_dtypes.training.recipes import Trial, resolve
 from torch_dtypes.training.records import Epoch, Run
 from torch_dtypes.workbench.sweeps.sweeping import go
 
-pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.own_process]
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 DEVICE = torch.ones(()).device.type

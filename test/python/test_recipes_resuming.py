@@ -20,7 +20,7 @@ from torch_dtypes.workbench.sweeps.store import Store
 from torch_dtypes.workbench.sweeps.sweeping import go
 from torch_dtypes.workbench.sweeps.work import work
 
-pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.own_process]
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -22,9 +22,6 @@ from torch_dtypes.workbench.sensitivity.layers import Layer
 from torch_dtypes.workbench.sensitivity.report import sentences
 from torch_dtypes.workbench.sensitivity.results import Sensitivity, Settings
 
-pytestmark = pytest.mark.own_process
-
-
 # ---- tables and figures ----
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from conftest import codes_of, from_codes
 from filelock import FileLock
-from own_process import SESSION
+from workers import SESSION
 
 import torch_dtypes
 from torch_dtypes._arguments import rounding_mode
@@ -92,9 +92,10 @@ def numbers(*modes: str):
     return pytest.mark.parametrize(("name", "mode"), pairs)
 
 
-def format_of(name: str, mode: str = "nearest_even"):
+def format_of(name: str, mode: str | None = None):
+    """The format of a name, which may say its mode, or in another one."""
     fmt = torch_dtypes.format_of(torch_dtypes.dtype(name))
-    fmt.rounding = rounding_mode(mode)
+    fmt.rounding = rounding_mode(mode) if mode else fmt.rounding
     return fmt
 
 

@@ -74,6 +74,13 @@ def builtin(request):
     return getattr(torch, request.param), BUILTIN[request.param]
 
 
+@pytest.fixture(scope="session")
+def few_digits():
+    from train_command import load_few_digits
+
+    return load_few_digits()
+
+
 @pytest.fixture
 def one_thread():
     threads = torch.get_num_threads()

@@ -336,10 +336,7 @@ def test_printing_a_default_dtype_leaves_its_name_out(dtype):
     assert repr(torch.tensor([1.5])) == "tensor([1.5000])"
 
 
-WIDE = (torch.posit16es2, torch.q43, torch.posit32es2, torch_dtypes.dtype("e11m30"))
-
-
-@pytest.mark.parametrize("dtype", WIDE, ids=str)
+@parametrize_dtypes("posit16es2 q43 posit32es2 e11m30")
 def test_operators_that_answer_in_a_stock_type_do_so_for_every_width(dtype):
     x = torch.tensor([1.0, 2.0]).to(dtype)
     assert x.dequantize().dtype is torch.float32 and x.dequantize().tolist() == [1.0, 2.0]
@@ -350,7 +347,7 @@ def test_operators_that_answer_in_a_stock_type_do_so_for_every_width(dtype):
     assert y.grad.dtype is dtype and y.grad.tolist() == [2.0, 4.0]
 
 
-@pytest.mark.parametrize("dtype", WIDE, ids=str)
+@parametrize_dtypes("posit16es2 q43 posit32es2 e11m30")
 def test_lists_of_several_dtypes_are_taken_place_by_place(dtype):
     x, f, i = torch.tensor([1.0, 2.0]).to(dtype), torch.tensor([0.1, 3.0]), torch.tensor([1, 4])
     exp = torch._foreach_exp([x, f, i])

@@ -8,7 +8,7 @@ import ctypes
 import pytest
 import torch
 from conftest import from_codes
-from host_kernels import NARROW, argument, fields, flags_of, format_of, library, matrices, run, same, seeds  # noqa: F401 (a fixture)
+from host_kernels import NARROW, SEED, argument, fields, flags_of, format_of, library, matrices, on_cpu, run, same, seeds  # noqa: F401 (a fixture)
 
 import torch_dtypes
 from torch_dtypes._arguments import rounding_mode
@@ -37,11 +37,11 @@ def check_products(library, kernel, fmt, settings, operands, policy, options, re
     of_sizes = sizes(*a.shape, b.shape[2])
     for first in (None, start):
         out = torch.empty(start.shape, dtype=a.dtype)
-        torch.manual_seed(13)
+        torch.manual_seed(SEED)
         with torch_dtypes.accumulate(policy, **options), torch_dtypes.rounding(mode) if mode else contextlib.nullcontext():
             expected = torch.bmm(a, b) if first is None else torch.baddbmm(first, a, b)
         given = (*settings, of_sizes) if kernel != "exact" else (of_sizes,)
-        run(library, kernel, fmt, *given, a, b, first, *rest, out, seeds(13))
+        run(library, kernel, fmt, *given, a, b, first, *rest, out, seeds())
         same(out, expected)
 
 
@@ -179,10 +179,9 @@ def test_sums_by_blocks(library, name, options):
         (lambda: b.cumsum(1), "running_blocks", (*by_one, one, b)),
         (lambda: b.mean(1), "blocks", (*by_21, one, None, b, None)),
     ):
-        torch.manual_seed(13)
-        with torch_dtypes.accumulate("block", **options), torch_dtypes.rounding(mode):
-            expected = call()
-        run(library, kernel, fmt, *given, out := torch.empty(expected.shape, dtype=b.dtype), seeds(13))
+        with torch_dtypes.accumulate("block", **options):
+            expected = on_cpu(call, mode)
+        run(library, kernel, fmt, *given, out := torch.empty(expected.shape, dtype=b.dtype), seeds())
         same(out, expected)
 
 

@@ -390,7 +390,7 @@ def test_tables_of_every_rounding_mode(name, mode):
             assert y.dtype is own and same_bits(y.view(torch.uint8).view(dtype), inside, nan_signs=False)
 
 
-@pytest.mark.parametrize("dtype", [torch.q52, torch.posit16es2], ids=str)
+@parametrize_dtypes("q52 posit16es2")
 def test_views_and_targets_of_tables(dtype):
     x = all_of(dtype).reshape(2, -1, 4)
     for name in ("exp", "tanh", "sigmoid", "erf", "floor", "log1p"):

@@ -304,7 +304,7 @@ def test_a_tensor_anywhere_in_a_list_says_the_dtype(dtype, make):
         assert make(data).dtype is dtype
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.posit16es2])
+@parametrize_dtypes("bfloat16 posit16es2")
 def test_a_list_that_holds_itself_ends_in_stocks_error(dtype):
     endless: list = []
     endless.append(endless)
@@ -323,7 +323,7 @@ def test_a_list_that_holds_itself_ends_in_stocks_error(dtype):
     assert torch.tensor(deep).dtype is dtype
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.posit16es2])
+@parametrize_dtypes("bfloat16 posit16es2")
 def test_new_tensor_keeps_a_subclass(dtype):
     class Named(torch.Tensor):
         pass

@@ -6,8 +6,8 @@ import mpmath
 import numpy as np
 import pytest
 import torch
+from oracle import MODES as DETERMINISTIC
 from oracle_logarithms import of_name
-from oracle_tables import DETERMINISTIC
 from rationals import Fraction
 
 import torch_dtypes

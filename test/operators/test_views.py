@@ -207,7 +207,7 @@ def test_a_view_without_elements_has_a_gradient_of_the_dtype(shape):
         x.as_strided((0, 4), (1,))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.posit16es2, torch.q43])
+@parametrize_dtypes("bfloat16 posit16es2 q43")
 def test_is_set_to_looks_at_the_memory(dtype):
     x = torch.zeros(3, dtype=dtype)
     bits = x.view(BITS[dtype.itemsize])
@@ -222,7 +222,7 @@ def test_parts_without_elements_keep_the_dtype():
         assert [(p.dtype, p.shape) for p in parts] == [(dtype, t.shape) for t in like] and parts[1].tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.posit16es2, torch.q43])
+@parametrize_dtypes("bfloat16 posit16es2 q43")
 def test_set_beyond_the_storage_makes_it_grow(dtype):
     x = torch.tensor([1.0, -2.0, 0.5], dtype=dtype)
     storage = x.untyped_storage()
@@ -263,7 +263,7 @@ GAPPED = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.q43, torch.posit16es2, torch.posit32es2], ids=str)
+@parametrize_dtypes("q43 posit16es2 posit32es2")
 @pytest.mark.parametrize("f", GAPPED.values(), ids=GAPPED)
 def test_results_of_permuted_operands_with_gaps_are_laid_out_as_stock_s(f, dtype):
     """They were contiguous, so that a view that bfloat16 allows was an error."""

@@ -9,6 +9,7 @@ import numpy as np
 import oracle
 import pytest
 import torch
+from conftest import parametrize_dtypes
 from oracle_blocks import SPECS
 
 import torch_dtypes
@@ -58,7 +59,7 @@ def test_codes_in_many_chunks(bits, monkeypatch):
     assert torch.equal(unpack(data, bits, 1000, torch.int16), codes)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@parametrize_dtypes("float32 float64 bfloat16 float16")
 @pytest.mark.parametrize("name", FORMATS)
 def test_numbers_are_those_of_the_target(name, dtype):
     t = target(name)

@@ -7,6 +7,7 @@ import numpy as np
 import oracle
 import pytest
 import torch
+from conftest import parametrize_dtypes
 from oracle import binary, posit
 
 import torch_dtypes
@@ -23,7 +24,7 @@ def values(dtype):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@parametrize_dtypes("float32 float64")
 def test_is_the_cast_and_back(name, dtype):
     x = values(dtype)
     torch.testing.assert_close(chop(x, name), x.to(torch_dtypes.dtype(name)).to(dtype), rtol=0, atol=0, equal_nan=True)
@@ -32,7 +33,7 @@ def test_is_the_cast_and_back(name, dtype):
 
 @pytest.mark.parametrize("name", ["fixed4_4", "fixed1_6_symmetric", "ufixed3_5", "fixed7_0", "fixed0_8", "fixed10_10", "fixed20_3", "fixed3_3_wrap"])
 @pytest.mark.parametrize("mode", ["stochastic", "stochastic_equal", "up_down"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@parametrize_dtypes("float32 float64")
 def test_fixed_point_takes_the_random_bits_that_its_cast_takes(name, mode, dtype):
     """Which is another way there, by codes of fixed point."""
     x, made = values(dtype), torch_dtypes.dtype(f"{name}_{mode}") if name == "fixed4_4" else None
@@ -90,7 +91,7 @@ def test_names_take_none_of_the_dtypes():
     assert _C.format_count() == before
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@parametrize_dtypes("float16 bfloat16")
 def test_half_types(dtype):
     x = values(dtype)
     torch.testing.assert_close(chop(x, "q43"), chop(x.float(), "q43").to(dtype), rtol=0, atol=0, equal_nan=True)

@@ -110,7 +110,7 @@ def test_pickles_to_the_same_object(dtype):
         assert pickle.loads(pickle.dumps(dtype, protocol)) is dtype
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
+@parametrize_dtypes("float32 bfloat16 int64")
 def test_stock_dtype_pickles_by_its_name(dtype):
     assert pickle.loads(pickle.dumps(dtype)) is dtype
     assert dtype.__reduce__() == str(dtype).removeprefix("torch.")
@@ -423,7 +423,7 @@ class Sees(torch.Tensor):
             return func(*(getattr(t, "held", t) for t in args), **(kwargs or {}))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.posit16es2, torch.q43], ids=str)
+@parametrize_dtypes("bfloat16 posit16es2 q43")
 def test_a_subclass_is_asked_for_its_dtype(dtype):
     x = torch.ones(3, dtype=dtype).as_subclass(Sees)
     Sees.seen.clear()

@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import torch
+from conftest import parametrize_dtypes
 from rationals import Fraction
 
 import torch_dtypes
@@ -40,7 +41,7 @@ def test_directed_results_are_the_neighbours_of_the_exact_one(name, values):
             assert next_one < exact(v) <= near if mode == "up" else near <= exact(v) < next_one, (v, got)
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.uint8, torch.int32, torch.uint16, torch.uint32, torch.uint64])
+@parametrize_dtypes("bool int8 uint8 int32 uint16 uint32 uint64")
 def test_every_integer_dtype(dtype):
     i = torch.ones(2, dtype=dtype)
     with torch_dtypes.fuzzy(mode="up") as block:

@@ -12,7 +12,7 @@ import types
 import pytest
 import torch
 from command_line import command
-from train_command import QUICK, Told, few_cell, figures, load_few_digits
+from train_command import QUICK, Told, few_cell, figures
 
 import torch_dtypes
 from torch_dtypes import chop
@@ -30,11 +30,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 DEVICE = torch.ones(()).device.type
-
-
-@pytest.fixture(scope="module")
-def few_digits():
-    return load_few_digits()
 
 
 # What a recipe is

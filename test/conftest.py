@@ -10,7 +10,7 @@ import torch_dtypes
 from torch_dtypes import _C
 from torch_dtypes.host.hooks import optimizers
 
-pytest_plugins = ["devices", "in_tree", "own_process"]
+pytest_plugins = ["devices", "in_tree", "workers"]
 
 OTHER_NAMES = {"q43": "e4m3", "q52": "e5m2", "tf32": "e8m10"}  # of built-in formats whose own name does not say their parameters
 
@@ -27,9 +27,30 @@ def definition(name: str) -> oracle.Spec:
 BUILTIN = {name: definition(name) for name in map(_C.name_of, torch_dtypes.builtin_dtypes())}
 
 
+TEN = "posit16es2 q43 e5m5 posit32es2 tf32 posit8es1 posit12es1 e4m3fn e11m20 e11m30"
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def parametrize_dtypes(names: str | list[str]):
+    """Runs a test with the dtype of each name."""
+    return pytest.mark.parametrize("dtype", names.split() if isinstance(names, str) else names, indirect=True)
+
+
+@pytest.fixture
+def dtype(request):
+    """The dtype of a name. A list of dtypes would keep their places from all other tests of the process."""
+    return getattr(torch, request.param, None) or torch_dtypes.dtype(request.param)
+
+
+def expect_tensor(t: torch.Tensor, dtype: torch.dtype, shape=None):
+    """Checks that t has the dtype, the class that goes with it, and the shape."""
+    assert t.dtype is dtype and _C.is_format_tensor(t) == torch_dtypes.is_format_dtype(dtype)
+    assert shape is None or t.shape == torch.Size(shape)
+
+
 def bits_dtype(dtype: torch.dtype) -> torch.dtype:
     """The stock integer type as wide as a code."""
-    return {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
+    return BITS[dtype.itemsize]
 
 
 def codes_of(t: torch.Tensor) -> torch.Tensor:
@@ -51,6 +72,13 @@ def to_codes(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def builtin(request):
     """Each built-in format: its dtype and its definition."""
     return getattr(torch, request.param), BUILTIN[request.param]
+
+
+@pytest.fixture(scope="session")
+def few_digits():
+    from train_command import load_few_digits
+
+    return load_few_digits()
 
 
 @pytest.fixture

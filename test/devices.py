@@ -18,7 +18,7 @@ from torch.utils._device import _device_constructors
 
 from torch_dtypes import _C
 
-VARIABLE = "TORCH_DTYPES_TEST_DEVICE"  # for the processes of own_process.py and of pytest-xdist
+VARIABLE = "TORCH_DTYPES_TEST_DEVICE"  # for the processes of pytest-xdist and those that tests begin
 NO_WAY = re.compile(r"there is no kernel for it|on a GPU, but got|in a block that is observed, but got one on|simulated GPU: ")
 
 # PyTorch's modules whose own tensors belong on the CPU: lengths, and what stands for operands where a checkpoint computes again (on the engine's

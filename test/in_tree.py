@@ -1,18 +1,25 @@
-"""A pytest plugin for PyTorch's own tree (docs/in-tree.md), where the dtypes are PyTorch's and nothing of the overlay is there.
+r"""A pytest plugin for PyTorch's own tree (docs/in-tree.md), where the dtypes are PyTorch's and nothing of the overlay is there.
 
     PYTHONPATH=SOURCE python -m pytest test/numbers test/operators ...
+
+Such a build does not take the numbers of formats back. So each file runs in a process that is forked from one without formats, and a test that
+finds no number left begins another. (Without pytest-xdist's -n.)
 
 What tests the overlay itself, what it leaves of stock code, or what such a build was made without, is not collected. All others are those that run
 beside a wheel. Some of them end there in an error of PyTorch 2.6 itself: DIFFERS names them, each by its test and the error's words, and they are
 reported as expected failures with the reason. A result that is wrong has no words that would match.
 """
 
+import contextlib
 import importlib.util
+import os
 import re
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 TEST = Path(__file__).resolve().parent
 FOLDERS = importlib.util.find_spec("torch_dtypes").submodule_search_locations
@@ -35,6 +42,7 @@ NEWER = (  # of what PyTorch 2.6 lacks: DebugMode; precisions of float32 by oper
     "graphs/test_listings.py", "operators/test_float32_precision.py",
 )  # fmt: skip
 LEFT_OUT = {str(TEST / name) for name in (*OVERLAY, *DISTRIBUTED, *NEWER, "tools")}
+
 
 FULL = "expected at most 64 number formats made at run time in one process"
 
@@ -152,3 +160,48 @@ def pytest_runtest_makereport(item, call):
                 report.outcome, report.wasxfail = "skipped", row.reason
                 break
     return report
+
+
+def run_in_child(items, first, last, pipe):
+    """In a forked process: runs tests of one file, and sends the reports of each, or None where a new process is needed first."""
+    for i in range(first, last):
+        item = items[i]
+        reports = runtestprotocol(item, log=False, nextitem=items[i + 1] if i + 1 < last else None)
+        if i > first and any(r.failed and FULL in r.longreprtext for r in reports):
+            pipe.send(None)
+            break
+        pipe.send([item.config.hook.pytest_report_to_serializable(config=item.config, report=r) for r in reports])
+    os._exit(0)
+
+
+def log_reports(item, data):
+    hook = item.ihook
+    hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in data:
+        hook.pytest_runtest_logreport(report=item.config.hook.pytest_report_from_serializable(config=item.config, data=report))
+    hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session):
+    if not IN_TREE or session.config.option.collectonly or hasattr(session.config, "workerinput"):
+        return None
+    items, i = session.items, 0
+    while i < len(items):
+        last = next((k for k in range(i, len(items)) if items[k].path != items[i].path), len(items))
+        pipe, theirs = Pipe()
+        if (child := os.fork()) == 0:
+            run_in_child(items, i, last, theirs)
+        theirs.close()
+        with contextlib.suppress(EOFError):
+            while i < last and (data := pipe.recv()) is not None:
+                log_reports(items[i], data)
+                i += 1
+        if status := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+            words = f"expected the process to run this test, but it ended with status {status}"
+            ended = pytest.TestReport(items[i].nodeid, items[i].location, {}, "failed", words, "call")
+            log_reports(items[i], [session.config.hook.pytest_report_to_serializable(config=session.config, report=ended)])
+            i += 1
+        if session.shouldfail:
+            raise session.Failed(session.shouldfail)
+    return True

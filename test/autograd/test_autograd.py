@@ -4,21 +4,12 @@ import weakref
 
 import pytest
 import torch
+from conftest import expect_tensor, parametrize_dtypes
 from torch import nn
 from torch.nn import functional as F
 
-import torch_dtypes
-from torch_dtypes import _C
-
-NAMES = "posit16es2 q43 e5m5 posit32es2 tf32 posit8es1 posit12es1 e11m30".split()
-DTYPES = [torch_dtypes.dtype(name) for name in NAMES]
-every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=NAMES)
+every_dtype = parametrize_dtypes("posit16es2 q43 e5m5 posit32es2 tf32 posit8es1 posit12es1 e11m30")
 CONTAINER = {1: torch.float8_e5m2fnuz, 2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
-
-
-def expect_tensor(t, dtype):
-    assert t.dtype is dtype
-    assert _C.is_format_tensor(t) == torch_dtypes.is_format_dtype(dtype)
 
 
 def expect_grad(t, values=None, dtype=None):
@@ -142,7 +133,7 @@ def test_the_gradient_of_a_stock_leaf_is_not_rounded_to_the_other_operand_s_form
     assert torch.equal(w.grad, cotangent)
 
 
-@pytest.mark.parametrize("dtype", [torch.posit8es1, torch.posit16es2, torch.posit32es2, torch_dtypes.dtype("e11m30")], ids=str)
+@parametrize_dtypes("posit8es1 posit16es2 posit32es2 e11m30")
 @pytest.mark.parametrize("asked", [torch.float64, torch.float32, torch.q43])
 def test_operators_called_by_hand_sum_in_the_dtype_that_they_are_asked_for(asked, dtype):
     aten = torch.ops.aten

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from conftest import parametrize_dtypes
 
 # The functions of torch.nn
 
@@ -22,7 +23,7 @@ def test_softmax_backward_by_hand_to_another_dtype(operator, asked):
     assert result.dtype is asked and grad.grad.dtype is torch.posit16es2 and out.grad.dtype is torch.posit16es2
 
 
-@pytest.mark.parametrize("dtype", [torch.posit16es2, torch.tf32, torch.posit32es2], ids=str)
+@parametrize_dtypes("posit16es2 tf32 posit32es2")
 def test_a_stock_operand_of_an_in_place_operator_keeps_its_gradient_s_dtype(dtype):
     x, y = torch.ones(3, dtype=dtype), torch.full((3,), 0.5, requires_grad=True)
     x.sub_(y, alpha=2).mul_(y)

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+from conftest import parametrize_dtypes
 from torch.func import grad
 from torch.nn import functional as F
 
 import torch_dtypes
 
-NAMES = "posit16es2 q43 e11m30".split()
-every_dtype = pytest.mark.parametrize("dtype", [torch_dtypes.dtype(name) for name in NAMES], ids=NAMES)
+every_dtype = parametrize_dtypes("posit16es2 q43 e11m30")
 
 
 def lstm(x):

@@ -2,14 +2,13 @@
 
 import pytest
 import torch
+from conftest import parametrize_dtypes
 from test_autograd import CONTAINER
 from torch.autograd import forward_ad
 
-import torch_dtypes
 from torch_dtypes import _C
 
-DTYPES = [torch.posit16es2, torch.posit32es2, torch.tf32, torch.q43, torch_dtypes.dtype("e11m30")]
-each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
+each_dtype = parametrize_dtypes("posit16es2 posit32es2 tf32 q43 e11m30")
 X, S = [1.5, -2.0, 0.75], [0.5, 1.25, -3.0]
 
 
@@ -199,7 +198,7 @@ STOCK_RESULTS = {
 PROMOTED = ("mul", "where", "cat", "pow", "stack", "bounds")  # the others write into the stock tensor
 
 
-@pytest.mark.parametrize("dtype", [d for d in DTYPES if d.itemsize > 1], ids=str)  # stock computes nothing in its float8 types
+@parametrize_dtypes("posit16es2 posit32es2 tf32 e11m30")  # stock computes nothing in its float8 types
 @pytest.mark.parametrize("name", STOCK_RESULTS)
 def test_operators_whose_result_is_of_the_container_s_dtype(name, dtype):
     found = []

@@ -4,11 +4,10 @@ import math
 
 import pytest
 import torch
-
-import torch_dtypes
+from conftest import parametrize_dtypes
 
 NAMES = ["q43", "posit16es2", "e5m7", "posit32es2"]
-every_dtype = pytest.mark.parametrize("dtype", [torch_dtypes.dtype(name) for name in NAMES], ids=NAMES)
+every_dtype = parametrize_dtypes(NAMES)
 
 
 def gradients(distance, *operands):

@@ -4,12 +4,11 @@ import copy
 
 import pytest
 import torch
+from conftest import parametrize_dtypes
 from torch import nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 from torch.nn import functional as F
 from transformed import FUNCTIONS, every_dtype, expect_near, expect_same, numbers
-
-import torch_dtypes
 
 # PyTorch itself uses torch.jit.script when forward mode is first entered.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
@@ -40,7 +39,7 @@ def test_vmap_is_the_loop(name, dtype):
     expect_near(vmap(f, in_dims=1, out_dims=0)(x.transpose(0, 1)), want, dtype, steps=4)
 
 
-@pytest.mark.parametrize("dtype", [torch.posit16es2, torch.posit32es2, torch.q52])
+@parametrize_dtypes("posit16es2 posit32es2 q52")
 def test_gradients_of_each_sample(dtype):
     torch.manual_seed(0)
     layers = [nn.Conv2d(1, 4, 3), nn.Tanh(), nn.MaxPool2d(2), nn.Conv2d(4, 3, 2), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(3, 5)]
@@ -74,7 +73,7 @@ def test_ensembles():
     [lambda x: x * 0.3, lambda x: x / 0.3, lambda x: x + 0.3, lambda x: 0.3 - x, lambda x: x**0.3, lambda x: x == 0.3, lambda x: x < 0.25,
      lambda x: torch.where(x > 0, x, 0.3), lambda x: torch.where(x > 0, 7, x)],
 )  # fmt: skip
-@pytest.mark.parametrize("dtype", [torch.posit16es2, torch.q43, torch.posit32es2], ids=str)
+@parametrize_dtypes("posit16es2 q43 posit32es2")
 def test_numbers_within_vmap_stay_exact(dtype, function):
     x = torch.randn(20, 30, generator=torch.Generator().manual_seed(0)).to(dtype)
     found, expected = torch.func.vmap(function)(x), function(x)
@@ -106,7 +105,7 @@ MIXED_PAIRS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [torch.posit16es2, torch.q43, torch.posit32es2], ids=str)
+@parametrize_dtypes("posit16es2 q43 posit32es2")
 def test_a_mean_of_smoothed_losses_within_vmap(dtype):
     """Of labels without a batch, whose count divides by integers."""
     x, labels = torch.randn(3, 4, generator=torch.Generator().manual_seed(1)).to(dtype), torch.tensor([1, 0])
@@ -117,7 +116,7 @@ def test_a_mean_of_smoothed_losses_within_vmap(dtype):
     assert torch.equal(vmap(loss)(x), torch.stack([loss(row) for row in x]))
 
 
-@pytest.mark.parametrize("dtype", [torch.posit16es2, torch.q43, torch.posit32es2], ids=str)
+@parametrize_dtypes("posit16es2 q43 posit32es2")
 @pytest.mark.parametrize("name", MIXED_PAIRS)
 def test_stock_operands_within_vmap(name, dtype):
     f, x, n = MIXED_PAIRS[name], torch.randn(3, 4, generator=torch.Generator().manual_seed(1)).to(dtype), torch.tensor([2, 3, 4])
@@ -137,7 +136,7 @@ FILLS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [torch.q43, torch.posit16es2, torch.posit32es2, torch.tf32, torch_dtypes.dtype("e8m7")], ids=str)
+@parametrize_dtypes("q43 posit16es2 posit32es2 tf32 e8m7")
 @pytest.mark.parametrize("fill", FILLS)
 def test_fills_with_the_same_randomness_draw_what_they_draw_outside_of_vmap(dtype, fill):
     def seeded():

@@ -3,8 +3,6 @@
 import pytest
 from test_operators import ENTRIES, applies, check
 
-pytestmark = pytest.mark.own_process
-
 CASES = [(kind, name) for kind in ("forward", "backward") for name in ENTRIES if applies(name, kind)]
 
 

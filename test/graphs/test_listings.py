@@ -4,15 +4,13 @@ import logging
 
 import pytest
 import torch
+from conftest import parametrize_dtypes
 from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 from torch.utils._debug_mode import DebugMode
 from torch.utils.checkpoint import checkpoint
 
-import torch_dtypes
-
-DTYPES = [torch.posit16es2, torch.q43, torch_dtypes.float_format(exp_bits=5, man_bits=6)]
-every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
+every_dtype = parametrize_dtypes("posit16es2 q43 e5m6")
 
 
 def name(dtype):

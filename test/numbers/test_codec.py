@@ -20,9 +20,9 @@ import pytest
 import torch
 from conftest import BUILTIN, codes_of, from_codes, to_codes
 from host_kernels import INCLUDES, argument, fields
-from oracle import MODES, as_int64, binary, posit, wide_codes, wide_vectors
+from oracle import MODES, as_int64, binary, posit, takum, wide_codes, wide_vectors
 from rationals import Fraction
-from spec_formats import MIDDLE, SMALL, WIDE, assert_codes, by_name, differences, dtype_of, format_of, name_of, thinned
+from spec_formats import MIDDLE, SMALL, TAPERED, WIDE, assert_codes, by_name, differences, dtype_of, format_of, name_of, thinned
 from vector_units import capabilities, run_for_capability
 
 import torch_dtypes
@@ -42,15 +42,26 @@ FLOATS = [
     binary(8, 3, bias=130), binary(8, 4, bias=126), binary(9, 4), binary(11, 4), binary(11, 4, subnormals=False), binary(10, 2, bias=100),
     binary(5, 13), binary(5, 5), binary(5, 7), binary(8, 4),
 ]  # fmt: skip
-TABLED = list(dict.fromkeys([*POSITS, *FLOATS, binary(8, 10), *SMALL, *MIDDLE]))
+SHORT = [
+    takum(17), posit(16, 2, regime_max=6), posit(16, 5, regime_max=6), posit(16, 3, regime_max=14),
+]  # fmt: skip
+TABLED = list(dict.fromkeys([*POSITS, *FLOATS, binary(8, 10), *SMALL, *MIDDLE, *SHORT]))
 NEAREST_WIDE = [
     posit(32, 2), *(posit(32, es) for es in (0, 1, 3, 4)), posit(20, 1), posit(24, 2), posit(25, 0), posit(26, 0), posit(27, 1),
     posit(28, 2), posit(29, 2), posit(32, 5), posit(33, 0), posit(40, 2), posit(53, 0), posit(55, 2), posit(57, 3),
     binary(8, 23), binary(8, 15), binary(5, 20), binary(8, 22, specials="fn"), binary(11, 20),
     binary(11, 20, subnormals=False), binary(6, 30), binary(10, 40, specials="fn"), binary(11, 51), binary(9, 50, overflow="saturate"),
 ]  # fmt: skip
-WIDE = list(dict.fromkeys([*NEAREST_WIDE, *WIDE]))
-IN_EVERY_MODE = {*SMALL, *MIDDLE, *(s for s in TABLED if s.bits <= 8), *(s for s in WIDE if s not in NEAREST_WIDE), posit(32, 2), binary(8, 23)}
+WIDE = list(dict.fromkeys([*NEAREST_WIDE, *WIDE, *TAPERED]))
+IN_EVERY_MODE = {
+    *SMALL,
+    *MIDDLE,
+    *(s for s in TABLED if s.bits <= 8),
+    *(s for s in WIDE if s not in NEAREST_WIDE),
+    posit(32, 2),
+    binary(8, 23),
+    *SHORT[:2],
+}
 
 
 def modes_of(spec):

@@ -5,9 +5,9 @@ import oracle
 import pytest
 import torch
 from conftest import codes_of, from_codes, to_codes
-from oracle import MODES, binary, posit
+from oracle import MODES, binary, posit, takum
 from rationals import Fraction
-from spec_formats import assert_codes
+from spec_formats import assert_codes, name_of
 from test_codec import tensor
 
 import torch_dtypes
@@ -64,6 +64,8 @@ BY_SAMPLE = {
     "posit16es2": posit(16, 2), "posit16es1": posit(16, 1), "posit32es2": posit(32, 2), "tf32": binary(8, 10), "e5m7": binary(5, 7),
     "e8m4": binary(8, 4), "e8m23": binary(8, 23), "e11m40": binary(11, 40),
 }  # fmt: skip
+TAPERED = {name_of(spec): spec for spec in (takum(17), takum(23), takum(32), posit(16, 5, regime_max=6))}
+BY_SAMPLE.update(TAPERED)
 
 
 def assert_results(found, expected, spec, operands, reference=0.0):
@@ -145,7 +147,7 @@ def test_sampled_pairs_in_every_mode(name, operator):
 
 
 @every_mode
-@pytest.mark.parametrize("name", ["posit16es2", "e5m7", "posit32es2"])
+@pytest.mark.parametrize("name", ["posit16es2", "e5m7", "posit32es2", *TAPERED])
 def test_fused_multiply_add_and_numbers_in_every_mode(name, mode):
     spec, dtype = BY_SAMPLE[name], torch_dtypes.dtype(name)
     a, b = sample(spec, 300, 3)

@@ -12,8 +12,8 @@ import torch
 from conftest import codes_of, from_codes, to_codes
 from oracle import binary, posit
 from oracle_stochastic import MODES, as_signed, encode, encode_array, philox, random_words
-from spec_formats import FIXED_8, FIXED_WIDE, MIDDLE, SMALL, WIDE, assert_codes, by_name, differences, dtype_of, format_of, name_of, thinned
-from test_codec import float32_inputs, tensor
+from spec_formats import FIXED_8, FIXED_WIDE, MIDDLE, SMALL, TAPERED, WIDE, assert_codes, by_name, differences, dtype_of, format_of, name_of, thinned
+from test_codec import SHORT, codec, float32_inputs, tensor  # noqa: F401 (a fixture)
 from vector_units import run_for_capability
 
 import torch_dtypes
@@ -86,11 +86,11 @@ def test_encode_with_given_words(spec, mode):
 
 
 @every_mode
-@by_name([*MIDDLE, *WIDE])
-def test_encode_with_given_words_wide(spec, mode):
+@by_name([*MIDDLE, *WIDE, *TAPERED, *SHORT[:2]])
+def test_encode_with_given_words_wide(codec, spec, mode):  # noqa: F811
     x = wide_inputs(spec, 150)
     words = words_for(len(x))
-    found = _C.encode_exact(format_of(spec, mode), tensor(x), random=tensor(as_signed(words)))
+    found = codec.encode(format_of(spec, mode), tensor(x), tensor(as_signed(words)))
     assert_codes(found, [encode(spec, float(v), mode, int(w)) for v, w in zip(x, words, strict=True)], spec, x)
 
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 from conftest import from_codes, to_codes
+from oracle import MODES as DETERMINISTIC
 from oracle_stochastic import as_signed, random_words
-from oracle_tables import DETERMINISTIC, STOCHASTIC, of_definition
+from oracle_tables import STOCHASTIC, of_definition
 from rationals import Fraction
 from test_tables import NAMED, OWN, define
 from vector_units import capabilities

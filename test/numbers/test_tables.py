@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 from conftest import codes_of, from_codes, to_codes
-from oracle_tables import DETERMINISTIC, STOCHASTIC, of_definition
+from oracle import MODES as DETERMINISTIC
+from oracle_tables import STOCHASTIC, of_definition
+from oracle_takum import fields
 from rationals import Fraction
 from test_codec import codec  # noqa: F401 (a fixture)
 
@@ -207,17 +209,6 @@ def test_hif8_as_en_dtypes():
     assert np.array_equal(x.astype(theirs).view(np.uint8), codes_of(torch.from_numpy(x).to(ours)).numpy().astype(np.uint8))
 
 
-def takum_logarithm(text):
-    """Definition 1 of the paper, of a positive takum's string of bits: c + m."""
-    text = text.ljust(12, "0")
-    direction, regime = text[1], int(text[2:5], 2)
-    r = regime if direction == "1" else 7 - regime
-    characteristic = int(text[5 : 5 + r] or "0", 2)
-    c = 2**r - 1 + characteristic if direction == "1" else -(2 ** (r + 1)) + 1 + characteristic
-    fraction = text[5 + r :]
-    return c, Fraction(int(fraction or "0", 2), 2 ** len(fraction))
-
-
 @pytest.mark.parametrize("bits", [6, 8, 11, 13])
 def test_takums_by_their_fields(bits):
     mpmath = pytest.importorskip("mpmath", reason="mpmath has the exponential function")
@@ -227,7 +218,7 @@ def test_takums_by_their_fields(bits):
     assert linear[0] == log[0] == 0 and math.isnan(linear[half]) and math.isnan(log[half])
     with mpmath.workprec(200):
         for code in range(1, half, 1 if bits < 12 else 17):
-            c, m = takum_logarithm(f"{code:0{bits}b}")
+            c, m = fields(bits, code)
             assert Fraction(linear[code]) == (1 + m) * Fraction(2) ** c and linear[2 * half - code] == -linear[code]
             exact = mpmath.exp(mpmath.mpf((c + m).numerator) / (c + m).denominator / 2)
             assert abs(log[code] / exact - 1) <= 2.0**-51 and log[2 * half - code] == -log[code]
@@ -238,7 +229,7 @@ def test_takums_round_on_the_string():
     dtype = torch_dtypes.takum_format(8)
     values = from_codes(torch.arange(1, 128), dtype).double()
     for k in (0, 1, 60, 62, 125):
-        c, m = takum_logarithm(f"{2 * (k + 1) + 1:09b}")
+        c, m = fields(9, 2 * (k + 1) + 1)
         boundary = torch.tensor([math.ldexp(float(1 + m), c)], dtype=torch.float64)
         below, above = boundary.nextafter(torch.tensor(0.0).double()), boundary.nextafter(torch.tensor(math.inf).double())
         assert (below.to(dtype).double(), above.to(dtype).double()) == (values[k], values[k + 1])

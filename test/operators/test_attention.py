@@ -15,7 +15,7 @@ BATCH, LENGTH, WIDTH, HEADS = 2, 5, 8, 2
 PADDING = torch.tensor([[False, False, False, True, True], [False, False, False, False, True]])
 CAUSAL = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
 
-pytestmark = [pytest.mark.own_process, pytest.mark.usefixtures("one_thread")]
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def tolerance(dtype):

@@ -9,8 +9,6 @@ import torch
 import torch_dtypes
 from torch_dtypes import _C
 
-pytestmark = pytest.mark.own_process
-
 NAMES = (
     "e2m3fnuz e3m2fnuz binary6p3se e5m5fnuz e4m20fnuz e5m5 e8m4 tf32 e2m3fn e3m2finite posit6es1 posit12es1 fixed2_3 ufixed2_3 fixed6_5_symmetric"
 ).split()

@@ -8,15 +8,13 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from conftest import BITS, TEN, expect_tensor, parametrize_dtypes
 
 import torch_dtypes
 from torch_dtypes import _C
 
-NAMES = "posit16es2 q43 e5m5 posit32es2 tf32 posit8es1 posit12es1 e4m3fn e11m20 e11m30".split()
-DTYPES = [torch_dtypes.dtype(name) for name in NAMES]
-every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=NAMES)
-few_dtypes = pytest.mark.parametrize("dtype", [torch.posit16es2, torch.q43, torch_dtypes.dtype("e11m30")], ids=str)
-BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+every_dtype = parametrize_dtypes(TEN)
+few_dtypes = parametrize_dtypes("posit16es2 q43 e11m30")
 CONTAINER = {1: torch.float8_e5m2fnuz, 2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool]
@@ -27,10 +25,6 @@ ROUGH = [1.3, -2.7, 0.1, 3.14159, 1e-3, -1.7, 5.0, 1e4]
 
 def bits(t):
     return t.detach().view(BITS[t.dtype.itemsize]).tolist()
-
-
-def expect_tensor(t, dtype):
-    assert t.dtype is dtype and _C.is_format_tensor(t) == torch_dtypes.is_format_dtype(dtype)
 
 
 def container(dtype):
@@ -119,9 +113,10 @@ def test_complex_values_lose_their_imaginary_part(dtype):
     assert torch.tensor(EXACT, dtype=dtype).to(torch.complex128).real.tolist() == EXACT
 
 
-@pytest.mark.parametrize("source", DTYPES, ids=NAMES)
-@pytest.mark.parametrize("target", DTYPES, ids=NAMES)
+@pytest.mark.parametrize("source", TEN.split())
+@pytest.mark.parametrize("target", TEN.split())
 def test_between_formats_rounds_once(source, target):
+    source, target = map(torch_dtypes.dtype, (source, target))
     t = torch.tensor(ROUGH, dtype=torch.float64).to(source)
     expected = bits(t.double().to(target))
     for way in ("to", "type", "copy_", "to of another tensor", "slice assignment"):
@@ -191,12 +186,13 @@ def test_copy_broadcasts_and_follows_strides(dtype):
         target.copy_(torch.ones(5))
 
 
-@every_dtype
-def test_type_names_the_dtype(dtype):
+@pytest.mark.parametrize("name", TEN.split())
+def test_type_names_the_dtype(name):
+    dtype = torch_dtypes.dtype(name)
     t = torch.ones(1, dtype=dtype)
-    assert t.type() == str(dtype) == f"torch.{NAMES[DTYPES.index(dtype)]}"
-    for name, stock in (("torch.FloatTensor", torch.float32), ("torch.BFloat16Tensor", torch.bfloat16), ("torch.LongTensor", torch.int64)):
-        expect_tensor(t.type(name), stock)
+    assert t.type() == str(dtype) == f"torch.{name}"
+    for stock_name, stock in (("torch.FloatTensor", torch.float32), ("torch.BFloat16Tensor", torch.bfloat16), ("torch.LongTensor", torch.int64)):
+        expect_tensor(t.type(stock_name), stock)
     assert torch.ones(1).type() == "torch.FloatTensor" and torch.is_tensor(t) and isinstance(t, torch.Tensor)
     assert not isinstance(t, torch.FloatTensor) and not isinstance(t, torch.BFloat16Tensor)
 
@@ -288,7 +284,7 @@ def test_numpy_without_ml_dtypes(monkeypatch):
         torch.ones(2, dtype=torch.q43).numpy()
 
 
-@pytest.mark.parametrize("dtype", [d for d, n in zip(DTYPES, NAMES, strict=True) if n not in NUMPY], ids=str)
+@parametrize_dtypes([name for name in TEN.split() if name not in NUMPY])
 def test_numpy_has_no_type_of_the_other_formats(dtype):
     t = torch.tensor(EXACT, dtype=dtype)
     for convert in (lambda: t.numpy(), lambda: t.numpy(force=True)):
@@ -340,10 +336,7 @@ def test_printing_a_default_dtype_leaves_its_name_out(dtype):
     assert repr(torch.tensor([1.5])) == "tensor([1.5000])"
 
 
-WIDE = (torch.posit16es2, torch.q43, torch.posit32es2, torch_dtypes.dtype("e11m30"))
-
-
-@pytest.mark.parametrize("dtype", WIDE, ids=str)
+@parametrize_dtypes("posit16es2 q43 posit32es2 e11m30")
 def test_operators_that_answer_in_a_stock_type_do_so_for_every_width(dtype):
     x = torch.tensor([1.0, 2.0]).to(dtype)
     assert x.dequantize().dtype is torch.float32 and x.dequantize().tolist() == [1.0, 2.0]
@@ -354,7 +347,7 @@ def test_operators_that_answer_in_a_stock_type_do_so_for_every_width(dtype):
     assert y.grad.dtype is dtype and y.grad.tolist() == [2.0, 4.0]
 
 
-@pytest.mark.parametrize("dtype", WIDE, ids=str)
+@parametrize_dtypes("posit16es2 q43 posit32es2 e11m30")
 def test_lists_of_several_dtypes_are_taken_place_by_place(dtype):
     x, f, i = torch.tensor([1.0, 2.0]).to(dtype), torch.tensor([0.1, 3.0]), torch.tensor([1, 4])
     exp = torch._foreach_exp([x, f, i])

@@ -3,14 +3,13 @@
 # ruff: noqa: F811 (a fixture that is imported)
 
 import ctypes
+import itertools
 
 import pytest
 import torch
-from host_kernels import FORMATS, all_codes, argument, fields, format_of, library, run, same, seeds, values_for  # noqa: F401 (a fixture)
+from host_kernels import FORMATS, all_codes, argument, fields, format_of, library, on_cpu, run, same, seeds, values_for  # noqa: F401 (a fixture)
 
 import torch_dtypes
-
-pytestmark = pytest.mark.own_process
 
 ARITHMETIC = [name for name in FORMATS if name != "fixed3_4_wrap"]
 
@@ -32,21 +31,14 @@ def test_arithmetic(library, name, mode):
     a, b, c = (all_codes(dtype, seed) for seed in (1, 2, 3))
     out = torch.empty_like(a)
 
-    def expect(call):
-        torch.manual_seed(11)
-        with torch_dtypes.rounding(mode):
-            return call()
-
     for op, call in enumerate((torch.add, torch.sub, torch.mul, torch.div)):
-        run(library, "binary", fmt, op, a, b, out, len(a), seeds(11))
-        same(out, expect(lambda call=call: call(a, b)))
-    run(library, "square_root", fmt, a, out, len(a), seeds(11))
-    same(out, expect(lambda: torch.sqrt(a)))
-    for s in (1.0, 0.3):
-        run(library, "ternary", fmt, 2, a, b, c, s, out, len(a), seeds(11))
-        same(out, expect(lambda s=s: torch.addcmul(c, a, b, value=s)))
-        run(library, "ternary", fmt, 1, a, b, c, s, out, len(a), seeds(11))
-        same(out, expect(lambda s=s: torch.addcdiv(c, a, b, value=s)))
+        run(library, "binary", fmt, op, a, b, out, len(a), seeds())
+        same(out, on_cpu(lambda call=call: call(a, b), mode))
+    run(library, "square_root", fmt, a, out, len(a), seeds())
+    same(out, on_cpu(a.sqrt, mode))
+    for s, (op, call) in itertools.product((1.0, 0.3), ((2, torch.addcmul), (1, torch.addcdiv))):
+        run(library, "ternary", fmt, op, a, b, c, s, out, len(a), seeds())
+        same(out, on_cpu(lambda s=s, call=call: call(c, a, b, value=s), mode))
 
 
 @pytest.mark.parametrize("n", [1, 15, 16, 17, 50, 63, 64, 65, 129])
@@ -55,16 +47,11 @@ def test_blocks_of_random_words(library, name, n):
     """Elements that share a block of random bits are a thread's; of the last ones, not all are there."""
     dtype, fmt = torch_dtypes.dtype(name), format_of(name, "stochastic")
     a, b, values = all_codes(dtype, 1)[:n], all_codes(dtype, 2)[:n], values_for(dtype).float()[-n:].contiguous()
-    with torch_dtypes.rounding("stochastic"):
-        torch.manual_seed(11)
-        product = a * b
-        torch.manual_seed(11)
-        cast = values.to(dtype)
     behind = all_codes(dtype, 3)[:80]  # of another tensor, which must stay
-    for expected, kernel, operands in ((product, "binary", (2, a, b)), (cast, "encode_float", (values,))):
+    for call, kernel, operands in ((lambda: a * b, "binary", (2, a, b)), (lambda: values.to(dtype), "encode_float", (values,))):
         found = torch.cat([torch.zeros_like(a), behind])
-        run(library, kernel, fmt, *operands, found, n, seeds(11))
-        same(found[:n], expected)
+        run(library, kernel, fmt, *operands, found, n, seeds())
+        same(found[:n], on_cpu(call, "stochastic"))
         same(found[n:], behind)
 
 
@@ -103,11 +90,9 @@ def test_layouts(library, layout, name, mode):
     c = all_codes(dtype, 2)[: a.numel()].view(a.shape).flip(0).contiguous()
     expressions = ((0, (a,), torch.sqrt), (1, (a, b), torch.sub), (1, (b, a), torch.sub), (3, (c, b), torch.div))
     for op, tensors, call in (*expressions, (2, (a, c, b), lambda x, y, z: torch.addcmul(z, x, y))):
-        with torch_dtypes.rounding(mode):
-            torch.manual_seed(11)
-            expected = call(*(x.contiguous() for x in tensors))  # random words go by places in the result
-        elementwise(library, fmt, op, tensors, 1.0, False, found := torch.empty_like(c), seeds(11))
-        same(found, expected)
+        elementwise(library, fmt, op, tensors, 1.0, False, found := torch.empty_like(c), seeds())
+        made = [x.contiguous() for x in tensors]  # random words go by places in the result
+        same(found, on_cpu(lambda call=call, made=made: call(*made), mode))
 
 
 @pytest.mark.parametrize("number", [0.3, -1 / 3, 1e-3, 12345.678])

@@ -7,11 +7,9 @@ import ctypes
 import pytest
 import torch
 from conftest import codes_of, from_codes
-from host_kernels import FORMATS, all_codes, argument, fields, format_of, library, numbers, run, same, seeds, values_for  # noqa: F401 (a fixture)
+from host_kernels import FORMATS, all_codes, argument, fields, format_of, library, numbers, on_cpu, run, same, seeds, values_for  # noqa: F401 (a fixture)
 
 import torch_dtypes
-
-pytestmark = pytest.mark.own_process
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -62,13 +60,11 @@ def test_numbers_to_codes(library, name, mode):
     dtype, fmt = torch_dtypes.dtype(name), format_of(name, mode)
     for kernel, values in (("encode_double", values_for(dtype)), ("encode_float", values_for(dtype).float())):
         out = torch.empty(len(values), dtype=dtype)
-        torch.manual_seed(7)
-        with torch_dtypes.rounding(mode):
-            expected = values.to(dtype)
-        run(library, kernel, fmt, values, out, len(values), seeds(7))
+        expected = on_cpu(lambda: values.to(dtype), mode)  # noqa: B023
+        run(library, kernel, fmt, values, out, len(values), seeds())
         same(out, expected)
         chopped = torch.empty_like(values)
-        run(library, kernel.replace("encode", "chop"), fmt, values, chopped, len(values), seeds(7))
+        run(library, kernel.replace("encode", "chop"), fmt, values, chopped, len(values), seeds())
         torch.testing.assert_close(chopped, expected.to(values.dtype), rtol=0, atol=0, equal_nan=True)
 
 
@@ -97,11 +93,9 @@ def test_a_row_is_added_to_a_matrix(library, name, mode):
         row = all_codes(dtype, 3)[:columns].contiguous()
         sums = (values.view(-1, columns) + row.float()).flatten()
         sums = torch.where(sums.isnan(), torch.nan, sums)
-        torch.manual_seed(7)
-        with torch_dtypes.rounding(mode):
-            expected = sums.to(dtype)
+        expected = on_cpu(lambda: sums.to(dtype), mode)  # noqa: B023
         found = torch.empty_like(expected)
-        run(library, "encode_with_row", fmt, values, row, columns, found, len(values), seeds(7))
+        run(library, "encode_with_row", fmt, values, row, columns, found, len(values), seeds())
         same(found, expected)
 
 
@@ -123,16 +117,9 @@ def test_integers_to_codes(library, name, mode):
     g = torch.Generator().manual_seed(3)
     x = torch.randint(-(2**63), 2**63 - 1, (2000,), generator=g) >> torch.randint(0, 63, (2000,), generator=g)
     out = torch.empty(len(x), dtype=dtype)
-    torch.manual_seed(5)
-    with torch_dtypes.rounding(mode):
-        expected = x.to(dtype)
-    run(library, "encode_int64", fmt, x, out, len(x), seeds(5))
-    same(out, expected)
-    positive = x.abs()
-    run(library, "encode_uint64", fmt, positive, out, len(x), seeds(5))
-    torch.manual_seed(5)
-    with torch_dtypes.rounding(mode):
-        same(out, positive.to(dtype))
+    for kernel, given in (("encode_int64", x), ("encode_uint64", x.abs())):
+        run(library, kernel, fmt, given, out, len(x), seeds())
+        same(out, on_cpu(lambda: given.to(dtype), mode))  # noqa: B023
 
 
 MAGIC = [

@@ -19,8 +19,6 @@ from spec_formats import by_name, dtype_of
 import torch_dtypes
 from torch_dtypes.formats.arguments import rounding_mode
 
-pytestmark = pytest.mark.own_process
-
 
 def test_launches_that_are_recorded(library):
     """A CUDA graph's launches draw by the seed and the offset in device memory, which each run of the graph moves on."""

@@ -2,33 +2,23 @@
 
 # ruff: noqa: F811 (a fixture that is imported)
 
+import contextlib
 import ctypes
 
 import pytest
 import torch
 from conftest import from_codes
-from host_kernels import NARROW, argument, fields, flags_of, format_of, library, matrices, run, same, seeds  # noqa: F401 (a fixture)
+from host_kernels import NARROW, SEED, argument, fields, flags_of, format_of, library, matrices, on_cpu, run, same, seeds  # noqa: F401 (a fixture)
 
 import torch_dtypes
 from torch_dtypes.formats.arguments import rounding_mode
 
-pytestmark = pytest.mark.own_process
-
-POLICIES = [
-    ("format", {}),
-    ("format", {"fused": True}),
-    ("format", {"kahan": True}),
-    ("chunked(3)", {}),
-    ("chunked(4)", {"kahan": True}),
-    ("format", {"accumulator": "e5m10", "product": "e5m7"}),
-    ("format", {"rounding": "down"}),
-    ("format", {"rounding": "stochastic"}),
-    ("format", {"fused": True, "rounding": "up_down"}),
-    ("format", {"order": "pairwise"}),
-    ("format", {"order": "tree", "rounding": "stochastic"}),
-    ("format", {"order": "lanes(4)", "kahan": True}),
-    ("format", {"order": "lanes(3)", "fused": True, "rounding": "stochastic"}),
-]
+STEPS = [
+    {}, {"fused": True}, {"kahan": True}, {"chunk": 3}, {"chunk": 4, "kahan": True}, {"accumulator": "e5m10", "product": "e5m7"},
+    {"rounding": "down"}, {"rounding": "stochastic"}, {"fused": True, "rounding": "up_down"}, {"order": "pairwise"},
+    {"order": "tree", "rounding": "stochastic"}, {"order": "lanes(4)", "kahan": True},
+    {"order": "lanes(3)", "fused": True, "rounding": "stochastic"},
+]  # fmt: skip
 BLOCKS = [
     {"terms": 4, "extra_bits": 1},
     {"terms": 4, "extra_bits": 2, "align": "nearest_even", "rounding": "stochastic"},
@@ -37,27 +27,36 @@ BLOCKS = [
 ]
 
 
-@pytest.mark.parametrize(("policy", "options"), POLICIES)
-@pytest.mark.parametrize("name", NARROW)
-def test_sums_rounded_at_every_step(library, name, policy, options):
-    dtype = torch_dtypes.dtype(name)
-    a, b, start = matrices(dtype)
-    fmt, steps = torch_dtypes.format_of(dtype), {}
-    for what in ("product", "accumulator"):
-        steps[what] = torch_dtypes.format_of(torch_dtypes.dtype(options.get(what, name)))
-        if "rounding" in options:
-            steps[what].rounding = rounding_mode(options["rounding"])
-    chunk = int(policy.removeprefix("chunked(").removesuffix(")")) if policy != "format" else 0
-    flags = flags_of(options, chunk, fmt.fits_float)
-    shape = (ctypes.c_int64 * 4)(2, 3, a.shape[2], 17)
+def sizes(*numbers):
+    return (ctypes.c_int64 * 4)(*numbers)
+
+
+def check_products(library, kernel, fmt, settings, operands, policy, options, rest=(), mode=None):
+    """Compares products of matrices, and those added to a third, with the CPU's under the same policy, or in the same mode."""
+    a, b, start = operands
+    of_sizes = sizes(*a.shape, b.shape[2])
     for first in (None, start):
-        out = torch.empty(2, 3, 17, dtype=dtype)
-        torch.manual_seed(13)
-        with torch_dtypes.accumulate(policy, **options):
+        out = torch.empty(start.shape, dtype=a.dtype)
+        torch.manual_seed(SEED)
+        with torch_dtypes.accumulate(policy, **options), torch_dtypes.rounding(mode) if mode else contextlib.nullcontext():
             expected = torch.bmm(a, b) if first is None else torch.baddbmm(first, a, b)
-        arguments = (fields(steps["product"]), fields(steps["accumulator"]), flags, shape, a, b, first, None, None, out, seeds(13))
-        run(library, "steps", fmt, *arguments)
+        given = (*settings, of_sizes) if kernel != "exact" else (of_sizes,)
+        run(library, kernel, fmt, *given, a, b, first, *rest, out, seeds())
         same(out, expected)
+
+
+def check_steps(library, name, options, operands, in_float=True):
+    """Compares sums that are rounded at every step."""
+    steps = [format_of(options.get(what, name).replace("exact", name), options.get("rounding")) for what in ("product", "accumulator")]
+    settings = (*map(fields, steps), flags_of(options, options.get("chunk", 0), in_float))
+    policy = "chunked" if "chunk" in options else "format"
+    check_products(library, "steps", format_of(name), settings, operands, policy, options, (None, None))
+
+
+@pytest.mark.parametrize("options", STEPS, ids=str)
+@pytest.mark.parametrize("name", NARROW)
+def test_sums_rounded_at_every_step(library, name, options):
+    check_steps(library, name, options, matrices(torch_dtypes.dtype(name)), format_of(name).fits_float)
 
 
 NARROW_POSITS = ["posit8es0", "posit8es1", "posit8es2", "posit10es1", "posit12es1"]
@@ -94,54 +93,27 @@ IN_TILES = [
 
 @pytest.mark.parametrize(("name", "options", "m", "n", "spread"), IN_TILES)
 def test_sums_in_tiles(library, name, options, m, n, spread):
-    dtype = torch_dtypes.dtype(name)
-    fmt = torch_dtypes.format_of(dtype)
-    k = 40 if m == 3 else 5
-    a, b, start = matrices(dtype, k, m, n, spread)
+    a, b, start = matrices(torch_dtypes.dtype(name), 40 if m == 3 else 5, m, n, spread)
     start[:, :, 3], b[:, :, 3] = -0.0, -abs(b[:, :, 3]) * 0
     a[:, 0] = abs(a[:, 0])
     a[0, 1, 2] = float("nan")
     start[0, 1, 5] = float("inf")
-    names = [options.get(what, name).replace("exact", name) for what in ("product", "accumulator")]
-    product, accumulator = (fields(torch_dtypes.format_of(torch_dtypes.dtype(x))) for x in names)
-    shape = (ctypes.c_int64 * 4)(2, m, k, n)
-    for first in (None, start):
-        out = torch.empty(2, m, n, dtype=dtype)
-        with torch_dtypes.accumulate("chunked" if "chunk" in options else "format", **options):
-            expected = torch.bmm(a, b) if first is None else torch.baddbmm(first, a, b)
-        run(library, "steps", fmt, product, accumulator, flags_of(options, options.get("chunk", 0), True), shape, a, b, first, None, None, out, 0)
-        same(out, expected)
+    check_steps(library, name, options, (a, b, start))
 
 
 @pytest.mark.parametrize("options", [{}, {"accumulator": "posit12es1"}, {"product": "exact", "accumulator": "posit8es0"}], ids=str)
 def test_operands_beyond_the_range_of_a_step(library, options):
     """Products of posit16es2's numbers have exponents up to 112."""
-    options = {"product": "posit8es1", "accumulator": "posit8es1", **options}
-    g, dtype = torch.Generator().manual_seed(9), torch.posit16es2
-    a, b, start = (torch.exp2(torch.randint(-56, 57, shape, generator=g).double()).to(dtype) for shape in ((2, 40, 3), (2, 3, 50), (2, 40, 50)))
+    g, shapes = torch.Generator().manual_seed(9), ((2, 40, 3), (2, 3, 50), (2, 40, 50))
+    a, b, start = (torch.exp2(torch.randint(-56, 57, shape, generator=g).double()).to(torch.posit16es2) for shape in shapes)
     a[:, ::3] *= -1
-    fmt = torch_dtypes.format_of(dtype)
-    steps = [fields(torch_dtypes.format_of(torch_dtypes.dtype(options[w].replace("exact", "posit16es2")))) for w in ("product", "accumulator")]
-    for first in (None, start):
-        out = torch.empty(2, 40, 50, dtype=dtype)
-        with torch_dtypes.accumulate("format", **options):
-            expected = torch.bmm(a, b) if first is None else torch.baddbmm(first, a, b)
-        shape = (ctypes.c_int64 * 4)(2, 40, 3, 50)
-        run(library, "steps", fmt, *steps, flags_of(options, 0, True), shape, a, b, first, None, None, out, 0)
-        same(out, expected)
+    check_steps(library, "posit16es2", {"product": "posit8es1", "accumulator": "posit8es1", **options}, (a, b, start))
 
 
 @pytest.mark.parametrize("options", [{"accumulator": "fp32"}, {"product": "exact", "accumulator": "fp32"}, {}], ids="-".join)
 def test_sums_in_the_widest_tiles(library, options):
     """Of columns that end within one: its columns are the last ones, of which the tile before has some."""
-    fmt, sums = torch_dtypes.format_of(torch.q43), torch_dtypes.format_of(torch_dtypes.dtype(options.get("accumulator", "q43")))
-    a, b, _ = matrices(torch.q43, 3, 2056, 261, (-6, 5))
-    out = torch.empty(2, 2056, 261, dtype=torch.q43)
-    with torch_dtypes.accumulate("format", **options):
-        expected = torch.bmm(a, b)
-    shape = (ctypes.c_int64 * 4)(2, 2056, 3, 261)
-    run(library, "steps", fmt, fields(fmt), fields(sums), flags_of(options, 0, True), shape, a, b, None, None, None, out, 0)
-    same(out, expected)
+    check_steps(library, "q43", options, matrices(torch.q43, 3, 2056, 261, (-6, 5)))
 
 
 @pytest.mark.parametrize("name", [*NARROW_POSITS, "posit16es1", "posit16es0", "posit5es1", "posit4es0", "posit12es1_underflow"])
@@ -180,48 +152,37 @@ def test_which_sums_float32_may_make(library, name):
 @pytest.mark.parametrize("name", [*NARROW, "posit32es2", "e8m23", "takum32_linear", "lns4_3"])
 @pytest.mark.parametrize("mode", ["nearest_even", "up", "stochastic"])
 def test_exact_sums(library, name, mode):
-    dtype, fmt = torch_dtypes.dtype(name), format_of(name, mode)
-    a, b, start = matrices(dtype, 40)
-    a[0, 0, :2], b[0, :2, 0] = 1, torch.tensor([float("inf"), 1.0]).to(dtype)
-    shape = (ctypes.c_int64 * 4)(2, 3, 40, 17)
-    for first in (None, start):
-        out = torch.empty(2, 3, 17, dtype=dtype)
-        torch.manual_seed(17)
-        with torch_dtypes.accumulate("exact"), torch_dtypes.rounding(mode):
-            expected = torch.bmm(a, b) if first is None else torch.baddbmm(first, a, b)
-        run(library, "exact", fmt, shape, a, b, first, None, None, 1, out, seeds(17))
-        same(out, expected)
+    a, b, start = with_infinity(matrices(torch_dtypes.dtype(name), 40))
+    check_products(library, "exact", format_of(name, mode), (), (a, b, start), "exact", {}, (None, None, 1), mode)
+
+
+def with_infinity(operands):
+    a, b, _ = operands
+    a[0, 0, :2], b[0, :2, 0] = 1, torch.tensor([float("inf"), 1.0]).to(a.dtype)
+    return operands
 
 
 @pytest.mark.parametrize("options", BLOCKS, ids=lambda options: "-".join(options))
 @pytest.mark.parametrize("name", ["q43", "posit16es2", "e5m7", "e5m2", "posit8es1"])
 def test_sums_by_blocks(library, name, options):
-    dtype, fmt = torch_dtypes.dtype(name), format_of(name, "stochastic" if "late" in options else "nearest_even")
-    a, b, start = matrices(dtype, 21)
+    mode = "stochastic" if "late" in options else "nearest_even"
+    fmt = format_of(name, mode)
+    a, b, start = with_infinity(matrices(torch_dtypes.dtype(name), 21))
     register = format_of(options.get("register", "e8m23"), options.get("rounding", "toward_zero"))
     late, smallest = options.get("late", -1), options.get("min_exponent", 1)
     align, limit = int(rounding_mode(options.get("align", "toward_zero"))), options.get("product_limit", False)
     numbers = (options["terms"], options["extra_bits"], align, options.get("interleave", 1), late, smallest, limit)
-    shape = (ctypes.c_int64 * 4)(2, 3, 21, 17)
-    a[0, 0, :2], b[0, :2, 0] = 1, torch.tensor([float("inf"), 1.0]).to(dtype)
-    with torch_dtypes.accumulate("block", **options), torch_dtypes.rounding("stochastic" if "late" in options else "nearest_even"):
-        for first in (None, start):
-            out = torch.empty(2, 3, 17, dtype=dtype)
-            torch.manual_seed(19)
-            expected = torch.bmm(a, b) if first is None else torch.baddbmm(first, a, b)
-            run(library, "blocks", fmt, fields(register), (ctypes.c_int64 * 8)(*numbers, 1), shape, a, b, first, out, seeds(19))
-            same(out, expected)
-        out = torch.empty_like(b)
-        torch.manual_seed(19)
-        expected = b.cumsum(1)
-        one = (ctypes.c_int64 * 4)(2, 1, 21, 17)
-        run(library, "running_blocks", fmt, fields(register), (ctypes.c_int64 * 8)(*numbers, 1), one, b, out, seeds(19))
+    by_one, by_21 = ((fields(register), (ctypes.c_int64 * 8)(*numbers, divisor)) for divisor in (1, 21))
+    check_products(library, "blocks", fmt, by_one, (a, b, start), "block", options, mode=mode)
+    one = sizes(2, 1, 21, 17)
+    for call, kernel, given in (
+        (lambda: b.cumsum(1), "running_blocks", (*by_one, one, b)),
+        (lambda: b.mean(1), "blocks", (*by_21, one, None, b, None)),
+    ):
+        with torch_dtypes.accumulate("block", **options):
+            expected = on_cpu(call, mode)
+        run(library, kernel, fmt, *given, out := torch.empty(expected.shape, dtype=b.dtype), seeds())
         same(out, expected)
-        mean = torch.empty(2, 17, dtype=dtype)
-        torch.manual_seed(19)
-        expected = b.mean(1)
-        run(library, "blocks", fmt, fields(register), (ctypes.c_int64 * 8)(*numbers, 21), one, None, b, None, mean, seeds(19))
-        same(mean, expected)
 
 
 def test_terms_that_are_not_there(library):
@@ -234,7 +195,7 @@ def test_terms_that_are_not_there(library):
     present[:, 3:, 5:] = 1
     rows = torch.ones(2, 3, 9, dtype=torch.uint8)
     rows[:, :, 4] = 0
-    shape = (ctypes.c_int64 * 4)(2, 3, 9, 17)
+    shape = sizes(2, 3, 9, 17)
     out = torch.empty(2, 3, 17, dtype=dtype)
     keep = [3, 5, 6, 7, 8]
     with torch_dtypes.accumulate("format"):
@@ -253,7 +214,7 @@ def test_a_missing_term_takes_its_words(library, options):
     """What is drawn for later terms does not depend on holes: a hole at the beginning is as good as a product of 0."""
     fmt = format_of("posit16es2", "stochastic")
     a, b, _ = matrices(torch.posit16es2)
-    shape, flags = (ctypes.c_int64 * 4)(2, 3, 9, 17), (ctypes.c_int64 * 8)(*options, 0, 1, 1, 0, 1, 0)
+    shape, flags = sizes(2, 3, 9, 17), (ctypes.c_int64 * 8)(*options, 0, 1, 1, 0, 1, 0)
     present = torch.ones(2, 9, 17, dtype=torch.uint8)
     present[:, 0] = 0
     zero = b.clone()
@@ -268,7 +229,7 @@ def test_a_chunk_without_terms_is_none(library):
     fmt = format_of("q52")
     a, b, _ = matrices(torch.q52)
     start, none = torch.full((2, 3, 17), -0.0, dtype=torch.q52), torch.zeros(2, 9, 17, dtype=torch.uint8)
-    shape, flags = (ctypes.c_int64 * 4)(2, 3, 9, 17), flags_of({}, 3, True)
+    shape, flags = sizes(2, 3, 9, 17), flags_of({}, 3, True)
     out = torch.empty(2, 3, 17, dtype=torch.q52)
     run(library, "steps", fmt, fields(fmt), fields(fmt), flags, shape, a, b, start, none, None, out, 0)
     same(out, start)
@@ -277,7 +238,7 @@ def test_a_chunk_without_terms_is_none(library):
 def test_sums_without_products(library):
     fmt = format_of("posit16es2")
     x = torch.randn(2, 9, 17).to(torch.posit16es2)
-    shape, flags = (ctypes.c_int64 * 4)(2, 1, 9, 17), (ctypes.c_int64 * 8)(0, 0, 0, 1, 9, 0, 1, 0)
+    shape, flags = sizes(2, 1, 9, 17), (ctypes.c_int64 * 8)(0, 0, 0, 1, 9, 0, 1, 0)
     out = torch.empty(2, 17, dtype=torch.posit16es2)
     run(library, "steps", fmt, fields(fmt), fields(fmt), flags, shape, None, x, None, None, None, out, 0)
     with torch_dtypes.accumulate("format"):

@@ -12,7 +12,7 @@ import numpy as np
 import oracle
 import pytest
 import torch
-from conftest import BUILTIN, codes_of, from_codes
+from conftest import BUILTIN, codes_of, from_codes, parametrize_dtypes
 from mpmath import mp, mpf
 from oracle_elementary import (
     FUNCTIONS,
@@ -30,7 +30,7 @@ from oracle_elementary import (
 import torch_dtypes
 from torch_dtypes import _C
 
-pytestmark = [pytest.mark.own_process, pytest.mark.usefixtures("one_thread")]
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 FORMATS = BUILTIN | {"e5m10": oracle.binary(5, 10)}
 BYTES = [n for n, s in FORMATS.items() if s.bits == 8]
@@ -356,7 +356,7 @@ def all_of(dtype, repeat=1):
     return from_codes(torch.arange(1 << torch_dtypes.format_of(dtype).bits).repeat(repeat), dtype)
 
 
-@pytest.mark.parametrize("dtype", [torch_dtypes.posit_format(10, 1), torch_dtypes.float_format(4, 4), torch_dtypes.posit_format(6, 1)], ids=str)
+@parametrize_dtypes("posit10es1 e4m4 posit6es1")
 def test_a_table_gives_what_the_function_gives(dtype):
     """A dtype of this test alone: its first calls are too few for a table, the later ones make and use it."""
     x = all_of(dtype)
@@ -390,7 +390,7 @@ def test_tables_of_every_rounding_mode(name, mode):
             assert y.dtype is own and same_bits(y.view(torch.uint8).view(dtype), inside, nan_signs=False)
 
 
-@pytest.mark.parametrize("dtype", [torch.q52, torch.posit16es2], ids=str)
+@parametrize_dtypes("q52 posit16es2")
 def test_views_and_targets_of_tables(dtype):
     x = all_of(dtype).reshape(2, -1, 4)
     for name in ("exp", "tanh", "sigmoid", "erf", "floor", "log1p"):

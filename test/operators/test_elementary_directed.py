@@ -14,7 +14,7 @@ from oracle_elementary import FUNCTIONS, MORE, as_float, exact
 import torch_dtypes
 from torch_dtypes import _C
 
-pytestmark = [pytest.mark.own_process, pytest.mark.usefixtures("one_thread")]
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 MODES = ["up", "down", "toward_zero", "to_odd"]
 FORMATS = BUILTIN | {"e5m10": oracle.binary(5, 10)}

@@ -5,15 +5,13 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import parametrize_dtypes
 
 import torch_dtypes
-
-pytestmark = pytest.mark.own_process
 
 HUGE, TINY = 1e308, 5e-324  # beyond every format here: these stand for e^1000 and e^-1000
 NAMES = ["e5m10", "e8m23", "e8m7_propagate", "e4m7fn_saturate", "takum16_linear", "takum20_linear", "posit16es5_regime6", "posit8es2_regime3"]
 NAMES += ["posit16es2", "posit32es2", "posit16es2_underflow", "posit16es2_underflow_saturate", "fixed12_4"]
-DTYPES = [torch_dtypes.dtype(name) for name in NAMES]
 MODES = ["nearest_even", "up", "down", "toward_zero", "to_odd"]
 
 
@@ -62,7 +60,7 @@ def outermost(dtype, x):
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("dtype", DTYPES, ids=NAMES)
+@parametrize_dtypes(NAMES)
 def test_beyond_float64(dtype, name):
     f, x, exact = CASES[name]
     operand = outermost(dtype, x)
@@ -100,7 +98,7 @@ INFINITE = {
 
 
 @pytest.mark.parametrize("name", INFINITE)
-@pytest.mark.parametrize("dtype", DTYPES[:3], ids=NAMES[:3])
+@parametrize_dtypes(NAMES[:3])
 def test_limits_are_exact(dtype, name):
     """Of an infinite operand an infinity or a zero is the exact result, which no mode moves."""
     f, exact = INFINITE[name]

@@ -6,24 +6,13 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from conftest import BITS, TEN, expect_tensor, parametrize_dtypes
 
-import torch_dtypes
 from torch_dtypes import _C
 
-NAMES = "posit16es2 q43 e5m5 posit32es2 tf32 posit8es1 posit12es1 e4m3fn e11m20 e11m30".split()
-DTYPES = [torch_dtypes.dtype(name) for name in NAMES]
-every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=NAMES)
-few_dtypes = pytest.mark.parametrize("dtype", [torch.posit16es2, torch.q43, torch_dtypes.dtype("e11m30")], ids=str)
-BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+every_dtype = parametrize_dtypes(TEN)
+few_dtypes = parametrize_dtypes("posit16es2 q43 e11m30")
 STOCK = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.bool]
-
-
-def expect_tensor(t, dtype, shape=None):
-    """t has the dtype, and the class that goes with it."""
-    assert t.dtype is dtype
-    assert _C.is_format_tensor(t) == torch_dtypes.is_format_dtype(dtype)
-    if shape is not None:
-        assert tuple(t.shape) == tuple(shape)
 
 
 def expect_same(t, reference):
@@ -315,7 +304,7 @@ def test_a_tensor_anywhere_in_a_list_says_the_dtype(dtype, make):
         assert make(data).dtype is dtype
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.posit16es2])
+@parametrize_dtypes("bfloat16 posit16es2")
 def test_a_list_that_holds_itself_ends_in_stocks_error(dtype):
     endless: list = []
     endless.append(endless)
@@ -334,7 +323,7 @@ def test_a_list_that_holds_itself_ends_in_stocks_error(dtype):
     assert torch.tensor(deep).dtype is dtype
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.posit16es2])
+@parametrize_dtypes("bfloat16 posit16es2")
 def test_new_tensor_keeps_a_subclass(dtype):
     class Named(torch.Tensor):
         pass

@@ -2,11 +2,9 @@
 
 import pytest
 import torch
+from conftest import parametrize_dtypes
 
-import torch_dtypes
-
-DTYPES = [torch.posit16es2, torch.q43, torch_dtypes.dtype("e11m30")]
-every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
+every_dtype = parametrize_dtypes("posit16es2 q43 e11m30")
 
 BY_COUNT = {
     "arange": lambda out: torch.arange(1, 13, out=out),

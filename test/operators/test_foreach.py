@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import BUILTIN
+from conftest import BUILTIN, parametrize_dtypes
 from rationals import Fraction
 
 import torch_dtypes
@@ -202,7 +202,7 @@ def test_gradients_beside_complex_numbers(op, numbers):
         assert t.grad.dtype is torch.posit16es2 and torch.allclose(t.grad.float(), w.grad, rtol=1e-2, atol=1e-2)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.q43], ids=str)
+@parametrize_dtypes("float32 q43")
 def test_operators_in_place_count_versions(dtype):
     """They did not, and a backward pass took what had been written for what was saved."""
     x = torch.full((3,), 3.0, dtype=dtype, requires_grad=True)

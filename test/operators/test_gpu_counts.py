@@ -9,7 +9,7 @@ from test_gpu_route import gpu_on_host, needs_cuda, needs_host_build
 
 import torch_dtypes
 
-pytestmark = [pytest.mark.own_process, pytest.mark.filterwarnings("ignore:observe. no module of the Linear ran")]  # which has but to be one
+pytestmark = pytest.mark.filterwarnings("ignore:observe. no module of the Linear ran")
 
 # The same to the last number.
 NAMES = "elements overflow saturated underflow to_zero subnormal zeros nan_in infinite_in nan_made inexact exponents".split()

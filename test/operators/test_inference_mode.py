@@ -5,8 +5,6 @@ import torch
 from test_views import DTYPES, VIEWS, every_dtype, expect_same, sample
 from torch import nn
 
-pytestmark = pytest.mark.own_process
-
 TO_INTEGERS = {"codes": lambda x: x.view(torch.int32 if x.element_size() == 4 else torch.uint8)}
 HERE = {name: view for name, view in VIEWS.items() if name != "view of its dtype"} | TO_INTEGERS
 

@@ -10,8 +10,6 @@ from torch.nn import functional as F
 
 import torch_dtypes
 
-pytestmark = pytest.mark.own_process
-
 INF = math.inf
 WITHOUT = ["posit16es2", "posit8es0", "posit32es2", "posit16es1_underflow", "e4m3fn", "e4m3fnuz"]  # an infinity
 SATURATING = ["e4m3fn_saturate", "e2m1finite", "fixed8_8", "posit16es2_saturate"]

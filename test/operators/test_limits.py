@@ -8,8 +8,6 @@ from torch.nn import functional as F
 
 import torch_dtypes
 
-pytestmark = pytest.mark.own_process
-
 
 @pytest.mark.parametrize("name", ["e5m5", "q52", "q43", "e8m4", "e5m10", "posit16es2", "fixed4_3", "fp64"])
 def test_nan_to_num_goes_to_the_format_s_limits(name):

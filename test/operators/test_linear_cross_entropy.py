@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from conftest import parametrize_dtypes
 
 Options = getattr(torch.nn, "LinearCrossEntropyOptions", None)
 linear_cross_entropy = getattr(torch.nn.functional, "linear_cross_entropy", None)
@@ -15,7 +16,7 @@ def operands(dtype):
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-@pytest.mark.parametrize("dtype", [torch.posit16es2, torch.q43, torch.e5m5], ids=str)
+@parametrize_dtypes("posit16es2 q43 e5m5")
 def test_loss_and_gradients_are_the_exact_ones_rounded_once(dtype, reduction):
     ours = [t.requires_grad_() for t in operands(dtype)]
     exact = [t.detach().double().requires_grad_() for t in ours]
@@ -30,7 +31,7 @@ def test_loss_and_gradients_are_the_exact_ones_rounded_once(dtype, reduction):
         assert torch.equal(t.grad, e.grad.to(dtype))
 
 
-@pytest.mark.parametrize("dtype", [torch.posit16es2, torch.posit32es2], ids=str)
+@parametrize_dtypes("posit16es2 posit32es2")
 def test_accumulates_in_what_holds_the_operands(dtype):
     x, w, b = operands(dtype)
     loss = linear_cross_entropy(x, w, TARGET, linear_bias=b, options=Options())

@@ -6,16 +6,14 @@ import mpmath
 import numpy as np
 import pytest
 import torch
+from oracle import MODES as DETERMINISTIC
 from oracle_logarithms import of_name
-from oracle_tables import DETERMINISTIC
 from rationals import Fraction
 
 import torch_dtypes
 from torch_dtypes import _C
 from torch_dtypes.formats.codes import codes as codes_of
 from torch_dtypes.formats.codes import from_codes
-
-pytestmark = pytest.mark.own_process
 
 NARROW = ("lns3_3", "lns2_1", "takum8_log")
 WIDE = ("lns5_7", "lns9_5", "lns0_14", "takum13_log", "takum16_log")

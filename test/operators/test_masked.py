@@ -6,8 +6,6 @@ from torch import masked
 
 import torch_dtypes
 
-pytestmark = pytest.mark.own_process
-
 NAMES = ("posit16es2", "posit8es0", "e4m3fn", "fixed8_8", "q43", "e5m5")
 
 

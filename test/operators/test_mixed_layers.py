@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from conftest import parametrize_dtypes
 from torch import nn
 from torch.nn import utils
 
@@ -146,7 +147,7 @@ def test_groups():
     assert set(stock) == {(device, torch.float32), (device, torch.float64)}
 
 
-@pytest.mark.parametrize("dtype", [torch.q43, torch.posit8es1, torch.posit16es2, torch.posit32es2])
+@parametrize_dtypes("q43 posit8es1 posit16es2 posit32es2")
 def test_lists_of_float32_beside_lists_of_ours(dtype):
     """8-bit containers were an error."""
     found = []

@@ -11,8 +11,6 @@ from spec_formats import by_name, dtype_of, p3109
 
 import torch_dtypes
 
-pytestmark = pytest.mark.own_process
-
 EIGHT = [
     *(spec for spec in BUILTIN.values() if spec.bits == 8),
     posit(8, 2, underflow="zero"), binary(4, 3, subnormals=False), binary(4, 3, specials="fn"), binary(2, 1, specials="none"),

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import bits_dtype
+from conftest import bits_dtype, parametrize_dtypes
 
 import torch_dtypes
 
@@ -18,7 +18,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-@pytest.mark.parametrize("dtype", [torch.q43, torch.posit16es2], ids=str)
+@parametrize_dtypes("q43 posit16es2")
 def test_inference_leaves_them(dtype, call):
     mean, var = (torch.tensor([1.0, 2.0, 3.0, 4.0]).to(dtype) for _ in range(2))
     before, versions = mean.view(bits_dtype(dtype)).tolist(), (mean._version, var._version)

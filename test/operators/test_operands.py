@@ -9,8 +9,6 @@ import torch
 
 import torch_dtypes
 
-pytestmark = pytest.mark.own_process
-
 NAMES = ("q43", "e5m5", "posit16es2", "posit32es2", "fixed8_8", "ufixed4_4", "e11m30")
 STOCK = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 VALUES = [[1.5, 2.0, 0.5], [3.0, 0.25, 1.0]]

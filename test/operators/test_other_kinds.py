@@ -4,6 +4,7 @@ import numpy
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import parametrize_dtypes
 
 from torch_dtypes.host import all_hooks
 from torch_dtypes.host.table import Kind
@@ -81,7 +82,7 @@ def test_a_class_is_asked_before_anything_is_computed(row, own):
     assert {answer[0] for answer in answers} == {"asked"} and len({answer[1] for answer in answers}) == 1
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.posit16es2, torch.q43], ids=str)
+@parametrize_dtypes("bfloat16 posit16es2 q43")
 def test_a_subclass_that_asks_for_nothing_else_gets_its_results(dtype):
     class Plain(torch.Tensor):
         pass
@@ -93,7 +94,7 @@ def test_a_subclass_that_asks_for_nothing_else_gets_its_results(dtype):
     assert x.sum(dtype=dtype).item() == 3.5 and x.to(dtype).tolist() == [1.0, 2.0, 0.5]
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.posit16es2, torch.q43], ids=str)
+@parametrize_dtypes("bfloat16 posit16es2 q43")
 def test_result_type_takes_tensors_and_numbers(dtype):
     x = torch.ones(2, dtype=dtype)
     for number in (2, 2.5, True, numpy.float64(2.5), numpy.float32(2.5), numpy.int64(2)):
@@ -106,7 +107,7 @@ def test_result_type_takes_tensors_and_numbers(dtype):
     assert torch.result_type(x, answers()) is torch.result_type(answers(), x) is torch.result_type
 
 
-@pytest.mark.parametrize("dtype", [torch.q43, torch.posit32es2], ids=str)
+@parametrize_dtypes("q43 posit32es2")
 def test_factories_of_other_kinds_name_the_dtype_that_they_refuse(dtype):
     x = torch.ones(2, dtype=dtype)
     for call in (

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+from conftest import parametrize_dtypes
 
 import torch_dtypes
 
-NAMES = "posit16es2 q43 posit32es2 e11m30".split()
-every_dtype = pytest.mark.parametrize("dtype", [torch_dtypes.dtype(name) for name in NAMES], ids=NAMES)
+every_dtype = parametrize_dtypes("posit16es2 q43 posit32es2 e11m30")
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 import torch
+from conftest import parametrize_dtypes
 
 from torch_dtypes import _C
 
@@ -67,7 +68,7 @@ def outcome(call: str, dtype: torch.dtype):
     return "", x
 
 
-@pytest.mark.parametrize("dtype", [torch.posit16es2, torch.e8m4], ids=str)
+@parametrize_dtypes("posit16es2 e8m4")
 @pytest.mark.parametrize("call", [c.strip() for line in CALLS.strip().splitlines() for c in line.split(" | ")])
 def test_as_stock(call, dtype):
     refused, x = outcome(call, dtype)
@@ -95,7 +96,7 @@ torch.add(m, m.t()[:1].t(), out=o) | torch.atan2(c, c[:1], out=o)
 """
 
 
-@pytest.mark.parametrize("dtype", [torch.posit16es2, torch.q43], ids=str)
+@parametrize_dtypes("posit16es2 q43")
 @pytest.mark.parametrize("call", [c.strip() for line in INTO_EMPTY.strip().splitlines() for c in line.split(" | ")])
 def test_an_empty_output_lies_as_stock_s(call, dtype):
     def out(of):

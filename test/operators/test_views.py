@@ -2,14 +2,12 @@
 
 import pytest
 import torch
+from conftest import BITS, TEN, expect_tensor, parametrize_dtypes
 
 import torch_dtypes
 from torch_dtypes import _C
 
-NAMES = "posit16es2 q43 e5m5 posit32es2 tf32 posit8es1 posit12es1 e4m3fn e11m20 e11m30".split()
-DTYPES = [torch_dtypes.dtype(name) for name in NAMES]
-every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=NAMES)
-BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+every_dtype = parametrize_dtypes(TEN)
 
 
 def sample(dtype, *shape):
@@ -17,10 +15,6 @@ def sample(dtype, *shape):
     count = torch.Size(shape).numel()
     reference = ((torch.arange(count, dtype=torch.float64) * 7) % 23 - 11).reshape(shape) / 2
     return reference.to(dtype), reference
-
-
-def expect_tensor(t, dtype):
-    assert t.dtype is dtype and _C.is_format_tensor(t)
 
 
 def expect_same(ours, reference):
@@ -213,7 +207,7 @@ def test_a_view_without_elements_has_a_gradient_of_the_dtype(shape):
         x.as_strided((0, 4), (1,))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.posit16es2, torch.q43])
+@parametrize_dtypes("bfloat16 posit16es2 q43")
 def test_is_set_to_looks_at_the_memory(dtype):
     x = torch.zeros(3, dtype=dtype)
     bits = x.view(BITS[dtype.itemsize])
@@ -228,7 +222,7 @@ def test_parts_without_elements_keep_the_dtype():
         assert [(p.dtype, p.shape) for p in parts] == [(dtype, t.shape) for t in like] and parts[1].tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.posit16es2, torch.q43])
+@parametrize_dtypes("bfloat16 posit16es2 q43")
 def test_set_beyond_the_storage_makes_it_grow(dtype):
     x = torch.tensor([1.0, -2.0, 0.5], dtype=dtype)
     storage = x.untyped_storage()
@@ -269,7 +263,7 @@ GAPPED = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.q43, torch.posit16es2, torch.posit32es2], ids=str)
+@parametrize_dtypes("q43 posit16es2 posit32es2")
 @pytest.mark.parametrize("f", GAPPED.values(), ids=GAPPED)
 def test_results_of_permuted_operands_with_gaps_are_laid_out_as_stock_s(f, dtype):
     """They were contiguous, so that a view that bfloat16 allows was an error."""

@@ -3,13 +3,13 @@ dtype: test_autocast.py."""
 
 import pytest
 import torch
+from conftest import parametrize_dtypes
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 KIND = torch.empty(0).device.type  # of `--device`
-NAMES = "posit16es2 q43 q52 posit32es2".split()
-every_dtype = pytest.mark.parametrize("dtype", [getattr(torch, name) for name in NAMES], ids=NAMES)
+every_dtype = parametrize_dtypes("posit16es2 q43 q52 posit32es2")
 autocast_dtypes = pytest.mark.parametrize("low", [torch.bfloat16, torch.float16])
 
 

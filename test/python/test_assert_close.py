@@ -10,8 +10,6 @@ from torch.testing import assert_close, make_tensor
 
 import torch_dtypes
 
-pytestmark = pytest.mark.own_process
-
 NAMES = [str(d).removeprefix("torch.") for d in torch_dtypes.builtin_dtypes()]
 MADE = ["fixed8_8", "fixed0_7", "ufixed2_2", "e2m1finite", "e4m0fn", "posit4es0", "e4m3fn_flush", "e4m3p3109", "e11m40", "q43_stochastic"]
 every_dtype = pytest.mark.parametrize("dtype", [*NAMES, *MADE], indirect=True)

@@ -9,14 +9,13 @@ import numpy as np
 import oracle
 import pytest
 import torch
+from conftest import parametrize_dtypes
 from oracle_blocks import SPECS
 
 import torch_dtypes
 from torch_dtypes import quantize, target
 from torch_dtypes.targets import blocks
 from torch_dtypes.targets.packing import pack, unpack
-
-pytestmark = pytest.mark.own_process
 
 FORMATS = [
     *SPECS, "nvfp4", "hif4", "bfp8", "bfp8_dim0", "bfp5_size7", "mxfp4_axis0_rceil", "block<e3m4,e8m0,16x16>_axis0xminus1",
@@ -60,7 +59,7 @@ def test_codes_in_many_chunks(bits, monkeypatch):
     assert torch.equal(unpack(data, bits, 1000, torch.int16), codes)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@parametrize_dtypes("float32 float64 bfloat16 float16")
 @pytest.mark.parametrize("name", FORMATS)
 def test_numbers_are_those_of_the_target(name, dtype):
     t = target(name)

@@ -7,12 +7,11 @@ import numpy as np
 import oracle
 import pytest
 import torch
+from conftest import parametrize_dtypes
 from oracle import binary, posit
 
 import torch_dtypes
 from torch_dtypes import _C, chop
-
-pytestmark = pytest.mark.own_process
 
 NAMES = ("q43", "posit16es2", "posit8es0", "e5m5_toward_zero", "e4m3fn_up", "fixed4_4", "posit32es2", "fp64", "binary8p3se_to_odd", "ufixed3_5_down")
 
@@ -25,7 +24,7 @@ def values(dtype):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@parametrize_dtypes("float32 float64")
 def test_is_the_cast_and_back(name, dtype):
     x = values(dtype)
     torch.testing.assert_close(chop(x, name), x.to(torch_dtypes.dtype(name)).to(dtype), rtol=0, atol=0, equal_nan=True)
@@ -34,7 +33,7 @@ def test_is_the_cast_and_back(name, dtype):
 
 @pytest.mark.parametrize("name", ["fixed4_4", "fixed1_6_symmetric", "ufixed3_5", "fixed7_0", "fixed0_8", "fixed10_10", "fixed20_3", "fixed3_3_wrap"])
 @pytest.mark.parametrize("mode", ["stochastic", "stochastic_equal", "up_down"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@parametrize_dtypes("float32 float64")
 def test_fixed_point_takes_the_random_bits_that_its_cast_takes(name, mode, dtype):
     """Which is another way there, by codes of fixed point."""
     x, made = values(dtype), torch_dtypes.dtype(f"{name}_{mode}") if name == "fixed4_4" else None
@@ -92,7 +91,7 @@ def test_names_take_none_of_the_dtypes():
     assert _C.format_count() == before
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@parametrize_dtypes("float16 bfloat16")
 def test_half_types(dtype):
     x = values(dtype)
     torch.testing.assert_close(chop(x, "q43"), chop(x.float(), "q43").to(dtype), rtol=0, atol=0, equal_nan=True)

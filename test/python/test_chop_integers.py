@@ -9,8 +9,6 @@ from rationals import Fraction
 from torch_dtypes import ROUNDING_MODES, chop, with_rounding
 from torch_dtypes import dtype as dtype_of
 
-pytestmark = pytest.mark.own_process
-
 INTEGERS = [2**53 + 1, 2**53 + 3, -(2**53 + 1), 2**62 + 2**38 + 1, 2**62 + 2**38, -(2**62 + 2**38 - 1), 2**63 - 1, -(2**63), 2**60 + 513, 2**61 - 1]
 FIXED = [m for m in ROUNDING_MODES if not m.startswith("stochastic") and m != "up_down"]
 

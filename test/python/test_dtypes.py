@@ -8,18 +8,15 @@ from pathlib import Path
 import ml_dtypes
 import pytest
 import torch
-from conftest import BUILTIN
+from conftest import BUILTIN, parametrize_dtypes
 
 import torch_dtypes
 from torch_dtypes import _C
 
-pytestmark = pytest.mark.own_process
-
 NAMES = [*BUILTIN, "posit12es1", "e4m3fn", "e3m2finite", "e11m20", "e11m30"]
-DTYPES = [torch_dtypes.dtype(name) for name in NAMES]
 STOCK_FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 STOCK_INTEGERS = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
-every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=NAMES)
+every_dtype = parametrize_dtypes(NAMES)
 
 
 # Identity and names
@@ -52,9 +49,10 @@ def test_is_a_dtype(dtype):
     assert torch_dtypes.is_format_dtype(dtype)
 
 
-@every_dtype
-def test_repr_names_the_dtype_and_evaluates_to_it(dtype):
-    assert repr(dtype) == str(dtype) == f"torch.{NAMES[DTYPES.index(dtype)]}"
+@pytest.mark.parametrize("name", NAMES)
+def test_repr_names_the_dtype_and_evaluates_to_it(name):
+    dtype = torch_dtypes.dtype(name)
+    assert repr(dtype) == str(dtype) == f"torch.{name}"
     assert eval(repr(dtype)) is dtype
     assert f"{dtype}" == repr(dtype)
 
@@ -80,15 +78,16 @@ def test_same_parameters_give_the_same_object(made, name):
 
 
 def test_other_parameters_give_another_dtype():
-    assert len({*DTYPES, *STOCK_FLOATS}) == len(DTYPES) + len(STOCK_FLOATS)
+    assert len({*map(torch_dtypes.dtype, NAMES), *STOCK_FLOATS}) == len(NAMES) + len(STOCK_FLOATS)
     assert torch_dtypes.dtype("e4m3fn") not in (torch.q43, torch.float8_e4m3fn)
 
 
-@every_dtype
-def test_is_a_dictionary_key(dtype):
-    table = {d: i for i, d in enumerate(DTYPES)}
-    assert table[dtype] == DTYPES.index(dtype) and torch.float32 not in table
-    assert hash(dtype) == hash(torch_dtypes.dtype(NAMES[DTYPES.index(dtype)]))
+@pytest.mark.parametrize("name", NAMES)
+def test_is_a_dictionary_key(name):
+    table = {torch_dtypes.dtype(n): n for n in NAMES}
+    dtype = torch_dtypes.dtype(name)
+    assert table[dtype] == name and torch.float32 not in table
+    assert hash(dtype) == hash(torch_dtypes.dtype(name))
     assert dtype == dtype and dtype != torch.bfloat16 and dtype != str(dtype)
 
 
@@ -111,7 +110,7 @@ def test_pickles_to_the_same_object(dtype):
         assert pickle.loads(pickle.dumps(dtype, protocol)) is dtype
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
+@parametrize_dtypes("float32 bfloat16 int64")
 def test_stock_dtype_pickles_by_its_name(dtype):
     assert pickle.loads(pickle.dumps(dtype)) is dtype
     assert dtype.__reduce__() == str(dtype).removeprefix("torch.")
@@ -425,7 +424,7 @@ class Sees(torch.Tensor):
             return func(*(getattr(t, "held", t) for t in args), **(kwargs or {}))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.posit16es2, torch.q43], ids=str)
+@parametrize_dtypes("bfloat16 posit16es2 q43")
 def test_a_subclass_is_asked_for_its_dtype(dtype):
     x = torch.ones(3, dtype=dtype).as_subclass(Sees)
     Sees.seen.clear()

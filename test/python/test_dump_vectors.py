@@ -9,8 +9,6 @@ from spec_formats import name_of
 
 import torch_dtypes
 
-pytestmark = pytest.mark.own_process
-
 
 def model(dtype):
     torch.manual_seed(0)

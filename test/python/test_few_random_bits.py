@@ -12,8 +12,6 @@ import torch_dtypes
 from torch_dtypes import _C, accumulate, chop, quantize, rounding, target
 from torch_dtypes.workbench.vectors.making import Job
 
-pytestmark = pytest.mark.own_process
-
 MODES = ("stochastic_a4", "stochastic_b1", "stochastic_c3")
 X = torch.linspace(-3, 5, 600).reshape(6, 100)
 

@@ -11,8 +11,6 @@ from torch.nn import functional as F
 
 import torch_dtypes
 
-pytestmark = pytest.mark.own_process
-
 KIND = torch.empty(0).device.type  # of `--device`
 
 

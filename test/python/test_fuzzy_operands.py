@@ -4,11 +4,10 @@ import warnings
 
 import pytest
 import torch
+from conftest import parametrize_dtypes
 from rationals import Fraction
 
 import torch_dtypes
-
-pytestmark = pytest.mark.own_process
 
 SMALL, LARGE = [1, 2, 3, 7], [2**24 + 1, 2**40 + 1, 2**53 - 1, -(2**30 + 1)]
 TENTH, TINY = (Fraction(torch.tensor(x).item()) for x in (0.1, 1e-30))
@@ -42,7 +41,7 @@ def test_directed_results_are_the_neighbours_of_the_exact_one(name, values):
             assert next_one < exact(v) <= near if mode == "up" else near <= exact(v) < next_one, (v, got)
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.uint8, torch.int32, torch.uint16, torch.uint32, torch.uint64])
+@parametrize_dtypes("bool int8 uint8 int32 uint16 uint32 uint64")
 def test_every_integer_dtype(dtype):
     i = torch.ones(2, dtype=dtype)
     with torch_dtypes.fuzzy(mode="up") as block:

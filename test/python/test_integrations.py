@@ -6,12 +6,12 @@ import types
 
 import pytest
 import torch
+from conftest import parametrize_dtypes
 from torch import nn
 
 import torch_dtypes
 
-NAMES = "posit16es2 q43 posit12es1 posit32es2 e5m7".split()
-every_dtype = pytest.mark.parametrize("dtype", [torch_dtypes.dtype(name) for name in NAMES], ids=NAMES)
+every_dtype = parametrize_dtypes("posit16es2 q43 posit12es1 posit32es2 e5m7")
 
 
 def needs(name):

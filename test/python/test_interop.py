@@ -11,18 +11,14 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import BITS, parametrize_dtypes
 from torch import nn
 
 import torch_dtypes
 from torch_dtypes import _C
 
-pytestmark = pytest.mark.own_process
-
-NAMES = "posit16es2 q43 e5m5 posit32es2 tf32 posit8es1 posit12es1 e4m3fn e2m1finite fixed4_3 e11m30".split()
-DTYPES = [torch_dtypes.dtype(name) for name in NAMES]
-every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=NAMES)
-few_dtypes = pytest.mark.parametrize("dtype", [torch.posit16es2, torch.q43, torch_dtypes.dtype("e11m30")], ids=str)
-BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+every_dtype = parametrize_dtypes("posit16es2 q43 e5m5 posit32es2 tf32 posit8es1 posit12es1 e4m3fn e2m1finite fixed4_3 e11m30")
+few_dtypes = parametrize_dtypes("posit16es2 q43 e11m30")
 VALUES = [1.0, -2.0, 0.5, 3.0, 0.0, -1.5]
 
 # ml_dtypes' types and the formats with the same value for every code.

@@ -6,14 +6,13 @@ import math
 
 import pytest
 import torch
+from conftest import parametrize_dtypes
 from small_network import masters, numbers
 from torch import nn
 
 import torch_dtypes
 from torch_dtypes import chop
 from torch_dtypes.optim import LowPrecision
-
-pytestmark = pytest.mark.own_process
 
 STEPS = 6
 
@@ -133,7 +132,7 @@ def test_floats_rounded_to_formats(name, optimizer, formats, mode):
 @pytest.mark.parametrize("foreach", [False, True])
 @pytest.mark.parametrize("master", [torch.float32, None, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("dtype", [torch.q43, torch.posit8es1, torch.posit16es2, torch.e5m5], ids=str)
+@parametrize_dtypes("q43 posit8es1 posit16es2 e5m5")
 def test_parameters_of_a_dtype(dtype, optimizer, master, foreach):
     """The same values, kept in tensors of the dtype: weights, gradients, states, masters; foreach changes no bit of float32's formulas here."""
     formula, settings = OPTIMIZERS[optimizer]

@@ -4,13 +4,13 @@ import io
 
 import pytest
 import torch
+from conftest import parametrize_dtypes
 from small_network import batch, bits, network
 from torch import nn
 
 from torch_dtypes import chop
 from torch_dtypes.optim import LowPrecision
 
-pytestmark = pytest.mark.own_process
 LBFGS = torch.optim.LBFGS
 KINDS = {"step": dict(lr=0.3, history_size=3, max_iter=4), "search": dict(line_search_fn="strong_wolfe", max_iter=4)}
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -40,7 +40,7 @@ def test_float32_has_the_bits_of_the_optimizer_alone(kind):
 
 
 @every_kind
-@pytest.mark.parametrize("dtype", [torch.q52, torch.posit8es2, torch.posit16es2], ids=str)
+@parametrize_dtypes("q52 posit8es2 posit16es2")
 def test_the_model_has_rounded_weights_at_each_call(dtype, kind):
     """By hand: LBFGS over float32 tensors, whose closure writes their rounding into the model and takes its gradients, divided."""
     model, hand, calls, expected = network(dtype), network(dtype), [], []

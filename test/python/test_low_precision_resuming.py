@@ -12,8 +12,6 @@ from small_network import bits, masters, network, steps
 import torch_dtypes
 from torch_dtypes.optim import DynamicScale, LowPrecision
 
-pytestmark = pytest.mark.own_process
-
 WAYS = {
     "masters": dict(state=torch.q52),
     "accumulators": dict(master=torch.bfloat16, state="e6m9", grad_scale=64),

@@ -12,8 +12,6 @@ from torch import nn
 import torch_dtypes
 from torch_dtypes.optim import DynamicScale, LowPrecision
 
-pytestmark = pytest.mark.own_process
-
 
 @pytest.mark.parametrize("factors", [(2.0, 0.5), (4.0, 0.25), (3.0, 0.3)])
 def test_a_dynamic_scale_moves_as_gradscaler_s(factors):

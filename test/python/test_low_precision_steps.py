@@ -13,8 +13,6 @@ from torch import nn
 
 from torch_dtypes.optim import DynamicScale, LowPrecision
 
-pytestmark = pytest.mark.own_process
-
 
 def test_schedulers_groups_and_hooks():
     model = network()

@@ -14,8 +14,6 @@ import torch_dtypes
 from torch_dtypes.cli import group
 from torch_dtypes.formats.spellings import AMBIGUOUS, SPELLINGS, markdown
 
-pytestmark = pytest.mark.own_process
-
 
 @pytest.mark.parametrize(
     ("name", "meant"),

@@ -14,8 +14,6 @@ from torch import nn
 
 import torch_dtypes
 
-pytestmark = pytest.mark.own_process
-
 by_spec = by_name([posit(16, 2), posit(8, 1), binary(4, 3), binary(5, 2), binary(4, 3, specials="fn"), Fixed(4, 3), Fixed(4, 4, False)])
 
 

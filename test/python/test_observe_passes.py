@@ -16,8 +16,6 @@ from torch import nn
 import torch_dtypes
 from torch_dtypes import _C
 
-pytestmark = pytest.mark.own_process
-
 SPECS = {"posit16es2": posit(16, 2), "posit8es1": posit(8, 1), "q43": binary(4, 3), "q52": binary(5, 2), "e4m3fn": binary(4, 3, specials="fn")}
 
 

@@ -13,8 +13,6 @@ from torch import nn
 import torch_dtypes
 from torch_dtypes import RoundingCounts, Statistics
 
-pytestmark = pytest.mark.own_process
-
 
 class DeadBehind(nn.Module):
     """A layer whose outputs are 0 but for few, and so are its gradients."""

@@ -11,20 +11,13 @@ pytest.importorskip("click")
 pytest.importorskip("matplotlib")
 
 from click.testing import CliRunner
-from train_command import few_cell, figures, load_few_digits
+from train_command import few_cell, figures
 
 from torch_dtypes import Statistics, cli
 from torch_dtypes.workbench.sweeps.work import work
 from torch_dtypes.workbench.training.loop import Training
 from torch_dtypes.workbench.training.observing import Observed, sentence
 from torch_dtypes.workbench.training.records import Config
-
-pytestmark = pytest.mark.own_process
-
-
-@pytest.fixture(scope="module")
-def few_digits():
-    return load_few_digits()
 
 
 def test_an_observed_run_has_the_figures_of_the_same_run(few_digits):

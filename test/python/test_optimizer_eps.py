@@ -5,6 +5,7 @@ from __future__ import annotations
 import new_process
 import pytest
 import torch
+from conftest import parametrize_dtypes
 
 import torch_dtypes
 
@@ -26,7 +27,7 @@ def trained(optimizer, dtype, ways, steps=8, **options):
 
 @pytest.mark.parametrize("ways", [{}, {"foreach": True}, {"fused": True}], ids=str)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("dtype", [torch.q52, torch.q43, torch.e5m7], ids=str)
+@parametrize_dtypes("q52 q43 e5m7")
 def test_zero_gradients_leave_the_parameter(dtype, optimizer, ways):
     if "fused" in ways and optimizer not in ("Adagrad", "Adam", "AdamW"):
         pytest.skip("stock has no fused step of it")
@@ -39,7 +40,7 @@ def test_zero_gradients_leave_the_parameter(dtype, optimizer, ways):
     assert optim.param_groups[0]["eps"] == OPTIMIZERS[optimizer].get("eps", 1e-8)
 
 
-@pytest.mark.parametrize("dtype", [torch.q52, torch.float32, torch.bfloat16, torch.posit8es0], ids=str)
+@parametrize_dtypes("q52 float32 bfloat16 posit8es0")
 def test_an_eps_that_the_dtype_has_stays(request, dtype):
     """Bit for bit, as with the one that is given; posits round nothing to 0."""
 

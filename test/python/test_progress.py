@@ -16,8 +16,6 @@ from torch import nn
 import torch_dtypes
 from torch_dtypes.workbench.report.page import progress
 
-pytestmark = pytest.mark.own_process
-
 NETWORK = """
 import torch, torch_dtypes
 from torch import nn

@@ -12,7 +12,7 @@ import types
 import pytest
 import torch
 from command_line import command
-from train_command import QUICK, Told, few_cell, figures, load_few_digits
+from train_command import QUICK, Told, few_cell, figures
 
 import torch_dtypes
 from torch_dtypes import chop
@@ -26,15 +26,10 @@ from torch_dtypes.workbench.training.models import build_model
 from torch_dtypes.workbench.training.recipes import Trial, resolve
 from torch_dtypes.workbench.training.records import Epoch, Run
 
-pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.own_process]
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 DEVICE = torch.ones(()).device.type
-
-
-@pytest.fixture(scope="module")
-def few_digits():
-    return load_few_digits()
 
 
 # What a recipe is

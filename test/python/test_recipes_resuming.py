@@ -11,7 +11,7 @@ import sys
 import pytest
 import torch
 from command_line import command
-from train_command import QUICK, Told, few_cell, figures, load_few_digits
+from train_command import QUICK, Told, few_cell, figures
 
 import torch_dtypes
 from torch_dtypes import _C
@@ -20,12 +20,7 @@ from torch_dtypes.workbench.sweeps.sweeping import go
 from torch_dtypes.workbench.sweeps.work import work
 from torch_dtypes.workbench.training.loop import Config, Training
 
-pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.own_process]
-
-
-@pytest.fixture(scope="module")
-def few_digits():
-    return load_few_digits()
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def weights(training):

@@ -11,8 +11,6 @@ from torch.utils.checkpoint import checkpoint
 import torch_dtypes
 from torch_dtypes.quantization import rounders
 
-pytestmark = pytest.mark.own_process
-
 RULES = {
     "output and error": dict(weight="q43", output="q43", error="q52"),
     "error alone": dict(error="q52"),
@@ -147,7 +145,6 @@ def test_second_derivatives_checkpoints_and_inference():
     assert torch.equal(copy.deepcopy(layer)(x), y) and torch.equal(torch_dtypes.chop(y, "q43"), y)
 
 
-@pytest.mark.own_process  # of a process without a tensor of ours, too
 def test_modes_of_blocks_are_those_that_hold_when_it_rounds():
     layer, x = linear(), values(3, 6).requires_grad_()
     with torch_dtypes.rounding("toward_zero"):

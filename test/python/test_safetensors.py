@@ -12,16 +12,12 @@ import pytest
 import safetensors
 import safetensors.torch
 import torch
+from conftest import BITS, parametrize_dtypes
 from torch import nn
 
 import torch_dtypes
 
-pytestmark = pytest.mark.own_process
-
-NAMES = "posit16es2 q43 e5m5 posit32es2 tf32 posit8es1 posit12es1 e4m3fn e2m1finite fixed4_3 e11m30".split()
-DTYPES = [torch_dtypes.dtype(name) for name in NAMES]
-every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=NAMES)
-BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+every_dtype = parametrize_dtypes("posit16es2 q43 e5m5 posit32es2 tf32 posit8es1 posit12es1 e4m3fn e2m1finite fixed4_3 e11m30")
 VALUES = [1.0, -2.0, 0.5, 3.0, 0.0, -1.5]
 # What each format's values are written in; built-in and run-time ones, with every kind of special codes.
 WRITTEN = {

@@ -18,8 +18,6 @@ from torch_dtypes.workbench.sensitivity import choosing
 from torch_dtypes.workbench.sensitivity.choosing import assign
 from torch_dtypes.workbench.sensitivity.report import sentences
 
-pytestmark = pytest.mark.own_process
-
 FORMATS = ["q43", "mxfp4", "int8"]
 
 

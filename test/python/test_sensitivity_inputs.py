@@ -12,8 +12,6 @@ import torch_dtypes
 from torch_dtypes.workbench.sensitivity.report import sentences
 from torch_dtypes.workbench.variability.batches import joined, numbers_in
 
-pytestmark = pytest.mark.own_process
-
 g = torch.Generator().manual_seed(1)
 X, Y = torch.randn(20, 4, generator=g), torch.randint(3, (20,), generator=g)
 

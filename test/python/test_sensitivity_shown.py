@@ -22,9 +22,6 @@ from torch_dtypes.workbench.sensitivity.report import sentences
 from torch_dtypes.workbench.sensitivity.results import Sensitivity, Settings
 from torch_dtypes.workbench.training.data import load_dataset
 
-pytestmark = pytest.mark.own_process
-
-
 # ---- tables and figures ----
 
 

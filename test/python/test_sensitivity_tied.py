@@ -16,8 +16,6 @@ import torch_dtypes
 from torch_dtypes.workbench.sensitivity.layers import layers_of
 from torch_dtypes.workbench.sensitivity.report import layer_rows, rules_text, sentences
 
-pytestmark = pytest.mark.own_process
-
 FORMATS = ["q43", "mxfp4", "int8"]
 
 

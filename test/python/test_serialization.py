@@ -15,6 +15,7 @@ import new_process
 import pytest
 import torch
 import torch.multiprocessing as mp
+from conftest import parametrize_dtypes
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -23,8 +24,7 @@ from torch_dtypes import _C
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = "posit16es2 q43 e5m5 posit32es2 tf32 posit8es1 posit12es1 e4m3fn e11m20 e11m30 e4m3fn_bias8_saturate".split()
-DTYPES = [torch_dtypes.dtype(name) for name in NAMES]
-every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=NAMES)
+every_dtype = parametrize_dtypes(NAMES)
 VALUES = [1.0, -2.0, 0.5, 3.0, 0.0, -1.5]
 
 
@@ -109,7 +109,7 @@ class Tagged(torch.Tensor):
     pass
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, *DTYPES[:4]], ids=str)
+@parametrize_dtypes(["float32", *NAMES[:4]])
 @pytest.mark.parametrize("way", ["deepcopy", "pickle 2", "pickle 5", "save, loaded in full"])
 def test_python_attributes_and_subclasses_survive(way, dtype):
     t = torch.tensor(VALUES, dtype=dtype)
@@ -123,7 +123,7 @@ def test_python_attributes_and_subclasses_survive(way, dtype):
     assert type(made) is Tagged and made.dtype is dtype and made.tolist() == VALUES and made.note == "kept"
 
 
-@pytest.mark.parametrize("dtype", DTYPES[:4], ids=str)
+@parametrize_dtypes(NAMES[:4])
 @every_way
 def test_modules_and_optimizers(way, dtype):
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).to(dtype)
@@ -162,9 +162,9 @@ def test_files_on_disk(tmp_path, dtype):
 
 
 def test_a_fresh_process_knows_the_formats_of_a_file(tmp_path):
-    tensors = {name: torch.tensor(VALUES, dtype=dtype) for name, dtype in zip(NAMES, DTYPES, strict=True)}
+    tensors = {name: torch.tensor(VALUES, dtype=torch_dtypes.dtype(name)) for name in NAMES}
     torch.save({**tensors, "parameter": nn.Parameter(tensors["posit12es1"]), "dtype": torch_dtypes.dtype("posit12es1")}, tmp_path / "all.pt")
-    (tmp_path / "all.pkl").write_bytes(pickle.dumps([*tensors.values(), *DTYPES, nn.Parameter(tensors["e4m3fn"])]))
+    (tmp_path / "all.pkl").write_bytes(pickle.dumps([*tensors.values(), *(t.dtype for t in tensors.values()), nn.Parameter(tensors["e4m3fn"])]))
     code = f"""
 import pickle, sys, torch
 VALUES, NAMES = {VALUES!r}, {NAMES!r}

@@ -18,8 +18,6 @@ from torch_dtypes._torch_version import RUNNING
 from torch_dtypes.workbench.sweeps import arguments, grid
 from torch_dtypes.workbench.sweeps.cells import Cell, Settings
 
-pytestmark = pytest.mark.own_process
-
 # Cells as data
 
 

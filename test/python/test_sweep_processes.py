@@ -24,8 +24,6 @@ from torch_dtypes.workbench.sweeps.store import Store
 from torch_dtypes.workbench.sweeps.sweeping import go
 from torch_dtypes.workbench.training.loop import Training, evaluate
 
-pytestmark = pytest.mark.own_process
-
 
 def test_a_cell_that_crashes_raises_or_diverges_loses_itself_alone_and_the_rest_goes_on(own, tmp_path):
     formats = ["posit16es2", "q52", "e5m5", "half"]

@@ -15,8 +15,6 @@ from torch_dtypes.workbench.sweeps.store import Store
 from torch_dtypes.workbench.sweeps.sweeping import Sweep
 from torch_dtypes.workbench.sweeps.work import outcome
 
-pytestmark = pytest.mark.own_process
-
 
 def example():
     """A sweep of two formats by two modes and two seeds, with a failure, a divergence and a cell that is missing."""

@@ -7,6 +7,7 @@ import numpy as np
 import oracle
 import pytest
 import torch
+from conftest import parametrize_dtypes
 from same_numbers import same
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -81,7 +82,7 @@ def test_stock_dtypes_round_as_their_casts_do(name):
 
 
 @pytest.mark.parametrize("name", ["q43", "posit16es2", "fixed4_4", "e4m3fn_saturate_up"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+@parametrize_dtypes("float32 float64 float16 bfloat16")
 def test_is_chop(name, dtype):
     x = X.to(dtype)
     same(target(name).quantize(x), chop(x, name))

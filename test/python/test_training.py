@@ -7,7 +7,7 @@ from itertools import chain
 import pytest
 import torch
 from torch.nn import functional as F
-from train_command import figures, load_few_digits
+from train_command import figures
 
 from torch_dtypes.workbench.training import data as data_module
 from torch_dtypes.workbench.training import loop, report
@@ -88,11 +88,6 @@ def test_an_unknown_model():
 @pytest.fixture(scope="module")
 def digits():
     return load_dataset("digits")
-
-
-@pytest.fixture(scope="module")
-def few_digits():
-    return load_few_digits()
 
 
 def test_resolve_dtype(monkeypatch):

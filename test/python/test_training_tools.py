@@ -5,6 +5,7 @@ import threading
 
 import pytest
 import torch
+from conftest import parametrize_dtypes
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence, unpack_sequence
@@ -16,8 +17,7 @@ from torch.utils.data import default_collate
 import torch_dtypes
 
 DTYPE = torch.posit16es2
-NAMES = "posit16es2 q43 posit32es2 e5m7".split()
-every_dtype = pytest.mark.parametrize("dtype", [getattr(torch, name) for name in NAMES], ids=NAMES)
+every_dtype = parametrize_dtypes("posit16es2 q43 posit32es2 e5m7")
 
 
 def numbers(*shape, dtype=DTYPE, seed=0):

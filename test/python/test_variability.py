@@ -23,8 +23,6 @@ from torch_dtypes.workbench.variability.delta import Search, responsible
 from torch_dtypes.workbench.variability.report import sentences
 from torch_dtypes.workbench.variability.study import Layer, Metric, Settings, Variability, minimum_dice
 
-pytestmark = pytest.mark.own_process
-
 digits = torch_dtypes.significant_digits
 _DRAWING = runpy.run_path(str(Path(__file__).resolve().parents[2] / "benchmarks" / "harmonic.py"))
 harmonic, harmonic_figure = _DRAWING["harmonic"], _DRAWING["harmonic_figure"]

@@ -12,7 +12,7 @@ import pytest
 import torch
 from conftest import codes_of, from_codes
 from filelock import FileLock
-from own_process import SESSION
+from workers import SESSION
 
 import torch_dtypes
 from torch_dtypes.formats.arguments import rounding_mode
@@ -27,7 +27,7 @@ FORMATS = [
     "hif8", "e8m0", "ue5m3", "posit16es2_regime6",
 ]  # fmt: skip
 NARROW = ["posit8es1", "posit16es2", "q52", "e5m7", "e4m3fn_saturate", "fixed4_3", "takum8_linear"]
-WORDS = ("stochastic", "stochastic_equal", "up_down")
+SEED = 13
 
 
 def compile_into(out: Path):
@@ -92,9 +92,10 @@ def numbers(*modes: str):
     return pytest.mark.parametrize(("name", "mode"), pairs)
 
 
-def format_of(name: str, mode: str = "nearest_even"):
+def format_of(name: str, mode: str | None = None):
+    """The format of a name, which may say its mode, or in another one."""
     fmt = torch_dtypes.format_of(torch_dtypes.dtype(name))
-    fmt.rounding = rounding_mode(mode)
+    fmt.rounding = rounding_mode(mode) if mode else fmt.rounding
     return fmt
 
 
@@ -106,10 +107,17 @@ def all_codes(dtype, seed=0, n=4096) -> torch.Tensor:
     return from_codes(codes[torch.randperm(n, generator=g)].contiguous(), dtype).contiguous()
 
 
-def seeds(seed: int) -> int:
-    """The seed that the first call after torch.manual_seed(seed) draws: 64 bits of MT19937."""
-    engine = np.random.RandomState(seed)._bit_generator
+def seeds() -> int:
+    """The seed that the first call after torch.manual_seed(SEED) draws: 64 bits of MT19937."""
+    engine = np.random.RandomState(SEED)._bit_generator
     return int(engine.random_raw()) << 32 | int(engine.random_raw())
+
+
+def on_cpu(call, mode: str = "nearest_even"):
+    """What the CPU's operators give in a mode, by the words of SEED."""
+    torch.manual_seed(SEED)
+    with torch_dtypes.rounding(mode):
+        return call()
 
 
 def same(found: torch.Tensor, expected: torch.Tensor):

@@ -1,10 +1,11 @@
 """What number formats mean, from their definitions in exact rationals; shares no code with the implementation.
 
 Sources: Posit Standard (2022), sections 3 and 4.1; IEEE 754-2019, sections 3.4, 4.3 and 7.4; OCP Microscaling Formats 1.0, section 5.3;
-IEEE P3109, interim report (p3109; fnuz are its formats without infinities).
+IEEE P3109, interim report (p3109; fnuz are its formats without infinities); Jonnalagadda et al., "Closing the gap between float and posit
+hardware efficiency" (2025): posits with a longest regime; oracle_takum.py: takums.
 
 A magnitude is written as the code of a nonnegative value, which is in value order in every format. Between two neighbours lies the
-boundary of nearest rounding: the mean for floats, the value of the posit that is one bit longer and lies between them for posits.
+boundary of nearest rounding: the mean for floats, the value of the code that is one bit longer and lies between them for posits and takums.
 """
 
 from __future__ import annotations
@@ -15,9 +16,29 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 import numpy as np
+import oracle_takum
 from rationals import Fraction
 
 MODES = ("nearest_even", "nearest_zero", "nearest_away", "up", "down", "toward_zero", "to_odd", "nearest_up")
+WORD = 1 << 64
+
+
+def goes_out(mode: str, side, odd, negative, coin=False):
+    """Whether an inexact number goes to its neighbour further from 0; of bools and integers, or of arrays.
+
+    side: -1, 0, 1, below, at or above the boundary of nearest rounding, by magnitudes; odd: the neighbour nearer to 0 is odd; coin: what a
+    random mode has drawn.
+    """
+    direct = {"up": negative ^ True, "down": negative, "toward_zero": False, "to_odd": odd ^ True, "stochastic": coin, "stochastic_equal": coin}
+    if mode in direct:
+        return direct[mode]
+    ties = {"nearest_zero": False, "nearest_away": True, "nearest_up": negative ^ True}
+    return (side > 0) | ((side == 0) & ties.get(mode, odd))
+
+
+def flip_coin(mode: str, share: Fraction, word: int) -> bool:
+    """What a random mode draws of a word where so large a share of the gap is cut off."""
+    return math.floor(share * WORD) + word >= WORD if mode == "stochastic" else word >= WORD // 2
 
 
 def scaled(n: int, e: int) -> Fraction:
@@ -25,16 +46,15 @@ def scaled(n: int, e: int) -> Fraction:
     return Fraction(n << e) if e >= 0 else Fraction(n, 1 << -e)
 
 
-def posit_value(bits: int, es: int, code: int) -> Fraction | None:
-    """((1 - 3s) + f) * 2^((1 - 2s) * (2^es r + e + s)), section 3.3 of the standard; None is NaR."""
+def posit_value(bits: int, es: int, code: int, regime_max: int | None = None) -> Fraction | None:
+    """((1 - 3s) + f) * 2^((1 - 2s) * (2^es r + e + s)), section 3.3 of the standard; None is NaR. regime_max equal bits end a regime, too."""
     text = format(code, f"0{bits}b")
     if "1" not in text[1:]:
         return Fraction(0) if text[0] == "0" else None
     s, body = int(text[0]), text[1:]
-    tail = body.lstrip(body[0])
-    run = len(body) - len(tail)
+    run = min(len(body) - len(body.lstrip(body[0])), regime_max or bits)
     r = run - 1 if body[0] == "1" else -run
-    tail = tail[1:]
+    tail = body[run:] if run == regime_max else body[run + 1 :]
     e = int(tail[:es].ljust(es, "0") or "0", 2)
     fraction = tail[es:]
     f, f_bits = int(fraction or "0", 2), len(fraction)  # f is the fraction's value times 2^f_bits
@@ -43,7 +63,7 @@ def posit_value(bits: int, es: int, code: int) -> Fraction | None:
 
 @dataclass(frozen=True)
 class Spec:
-    """A format by its definition. Posits: bits and es; floats: exponent and fraction bits, and what the options say."""
+    """A format by its definition. Posits: bits and es; takums: bits; floats: exponent and fraction bits, and what the options say."""
 
     kind: str
     bits: int
@@ -55,10 +75,17 @@ class Spec:
     subnormals: bool = True
     underflow: str = "minpos"
     infinity: str = "nan"
+    regime_max: int | None = None
 
     @property
     def posit(self) -> bool:
-        return self.kind == "posit"
+        """Whether codes are two's complements with one NaN, as those of posits and takums are."""
+        return self.kind != "float"
+
+    def value(self, code: int, more_bits: int = 0) -> Fraction | None:
+        """The value of a posit's or a takum's code, or of one with more bits."""
+        bits = self.bits + more_bits
+        return oracle_takum.value(bits, code) if self.kind == "takum" else posit_value(bits, self.exp_bits, code, self.regime_max)
 
     @property
     def one_zero(self) -> bool:
@@ -115,7 +142,7 @@ class Spec:
 
     def _magnitude(self, k: int) -> Fraction:
         if self.posit:
-            return posit_value(self.bits, self.exp_bits, k)
+            return self.value(k)
         field, fraction = k >> self.man_bits, k & ((1 << self.man_bits) - 1)
         if field:
             return scaled(fraction + (1 << self.man_bits), field - self.bias - self.man_bits)
@@ -124,13 +151,13 @@ class Spec:
     def boundary(self, k: int) -> Fraction:
         """Where nearest rounding changes from k to its successor (and, for floats, from the largest value to overflow)."""
         if self.posit and k:
-            return posit_value(self.bits + 1, self.exp_bits, 2 * k + 1)
+            return self.value(2 * k + 1, 1)
         return (self.magnitude(k) + self.magnitude(self.successor(k))) / 2
 
     def decode(self, code: int) -> Fraction | float:
         """A Fraction, or -0.0, an infinity or NaN as a float."""
         if self.posit:
-            value = posit_value(self.bits, self.exp_bits, code)
+            value = self.value(code)
             return math.nan if value is None else value
         k = code & (self.sign_code - 1)
         negative = code >= self.sign_code
@@ -164,22 +191,11 @@ class Spec:
             return self.signed(self.largest if self.nan_code is None else self.nan_code, negative)
         return self.signed(0 if x == 0 else self.overflow_code, negative)
 
-    @property
-    def _one_digit(self) -> bool:
-        """Whether every significand is odd. (P3109 goes by the code then.)"""
-        return not self.posit and self.man_bits == 0 and not self.one_zero
-
-    def _goes_up(self, mode: str, negative: bool, k: int, side: int) -> bool:
-        """Whether a value between k and its successor goes to the successor; side: -1, 0, 1, below, at or above the boundary."""
-        if mode == "nearest_even" and side == 0:
-            if self._one_digit:
-                return k != 0  # one digit: no neighbour is even, the larger is delivered (IEEE 754-2019, section 4.3.1)
-            return k % 2 == 1
-        if mode.startswith("nearest"):
-            return side > 0 or (side == 0 and (mode == "nearest_away" or (mode == "nearest_up" and not negative)))
-        if mode == "to_odd":
-            return k == 0 if self._one_digit else k % 2 == 0
-        return mode == ("down" if negative else "up")
+    def is_odd(self, k):
+        """Of one code, or of an array of them. With one digit every significand is odd but 0's, and a tie goes to the larger one (IEEE 754-2019,
+        section 4.3.1); P3109 goes by the code then."""
+        one_digit = not self.posit and self.man_bits == 0 and not self.one_zero
+        return k != 0 if one_digit else k % 2 == 1
 
     def encode(self, x: Fraction | float, mode: str = "nearest_even") -> int:
         """The code of one value."""
@@ -210,7 +226,7 @@ class Spec:
             return False
         if self.posit and k == 0 and self.underflow == "minpos":
             return True
-        return self._goes_up(mode, negative, k, side)
+        return goes_out(mode, side, self.is_odd(k), negative)
 
     def rounded(self, k: int, side: int | None, negative: bool, mode: str) -> int:
         """The code of what locate() found."""
@@ -245,11 +261,7 @@ class Table:
         at = np.searchsorted(self.values, np.where(finite, m, 0.0), side="right") - 1
         lower = self.codes[at]
         side = (m > self.boundaries[at]) * 1 - (m < self.boundaries[at])
-        # The decision depends on k by its parity, and on whether it is 0.
-        kinds = [(sign, s, k) for sign in (False, True) for s in (-1, 0, 1) for k in (2, 0, 3, 1)]
-        decisions = np.array([spec._goes_up(mode, sign, k, s) for sign, s, k in kinds])
-        up = decisions[((negative * 3 + side + 1) * 2 + lower % 2) * 2 + (lower == 0)]
-        up &= self.values[at] != m
+        up = goes_out(mode, side, spec.is_odd(lower), negative) & (self.values[at] != m)
         if spec.posit:
             up = (up | ((lower == 0) & (spec.underflow == "minpos"))) & (lower != spec.largest)
         beyond = up & (lower == spec.largest)
@@ -300,6 +312,11 @@ def exact_floats(fractions) -> np.ndarray:
 
 def posit(bits: int, es: int, **options) -> Spec:
     return Spec("posit", bits, es, **options)
+
+
+def takum(bits: int) -> Spec:
+    """A linear takum."""
+    return Spec("takum", bits, 0)
 
 
 def binary(exp_bits: int, man_bits: int, *, bias: int | None = None, **options) -> Spec:

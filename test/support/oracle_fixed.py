@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from oracle_stochastic import WORD, goes_up
+from oracle import WORD, flip_coin, goes_out
 from rationals import Fraction
 
 
@@ -85,40 +85,17 @@ def rounded(m: Fraction, mode: str, negative: bool, word: int = 0) -> int:
     """A magnitude as an integer."""
     n = math.floor(m)
     half = (m - n > Fraction(1, 2)) - (m - n < Fraction(1, 2))
-    nearest = n + (half > 0 or (half == 0 and n % 2 == 1))
-    if mode == "up_down":
-        return nearest + (1 if word >= WORD // 2 else -1) if nearest else 0
-    if m == n:
-        return n
-    if mode.startswith("stochastic"):
-        return n + goes_up(mode, m, Fraction(n), Fraction(n + 1), word)
-    away = {
-        "nearest_zero": half > 0,
-        "nearest_away": half >= 0,
-        "nearest_up": half > 0 or (half == 0 and not negative),
-        "up": not negative,
-        "down": negative,
-        "toward_zero": False,
-        "to_odd": n % 2 == 0,
-    }
-    return nearest if mode == "nearest_even" else n + away[mode]
+    n += m != n and goes_out(mode, half, n % 2 == 1, negative, flip_coin(mode, m - n, word))
+    if mode == "up_down" and n:
+        n += 1 if word >= WORD // 2 else -1
+    return n
 
 
 def round_quotients(n: np.ndarray, d: np.ndarray | int, mode: str) -> np.ndarray:
     """n / d as integers, in arrays of integers; d > 0."""
     q, r = abs(n) // d, abs(n) % d
-    half, negative, odd = np.sign(2 * r - d), n < 0, q % 2 == 1
-    away = {
-        "nearest_even": (half > 0) | ((half == 0) & odd),
-        "nearest_zero": half > 0,
-        "nearest_away": half >= 0,
-        "nearest_up": (half > 0) | ((half == 0) & ~negative),
-        "up": ~negative,
-        "down": negative,
-        "toward_zero": np.zeros_like(negative),
-        "to_odd": ~odd,
-    }
-    q = q + (away[mode] & (r != 0))
+    negative = n < 0
+    q = q + (goes_out(mode, np.sign(2 * r - d), q % 2 == 1, negative) & (r != 0))
     return np.where(negative, -q, q)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import mpmath
 import numpy as np
+from oracle import goes_out
 from oracle_takum import fields
 
 
@@ -50,7 +51,7 @@ class Logarithms:
         if self.base:  # below the smallest number, 0 is even and the boundary its half
             boundaries[at < 0], odd = steps[0] - self.unit * denominator, odd & (at >= 0)
         side = np.asarray(logs > boundaries, dtype=np.int64) - np.asarray(logs < boundaries, dtype=np.int64)
-        at = at + (_goes_up(mode, side, odd, np.asarray(signs) < 0, coins) & ~exact & (at < last))
+        at = at + (goes_out(mode, side, odd, np.asarray(signs) < 0, coins) & ~exact & (at < last))
         if not self.base:
             at = at.clip(0)
         if mode == "up_down":
@@ -63,13 +64,6 @@ class Logarithms:
         """base^(log / unit), by the precision that mpmath has."""
         exponent = mpmath.mpf(int(log)) / self.unit
         return mpmath.power(self.base, exponent) if self.base else mpmath.exp(exponent)
-
-
-def _goes_up(mode: str, side: np.ndarray, odd: np.ndarray, negative: np.ndarray, coins: np.ndarray | bool) -> np.ndarray:
-    ties = {"nearest_zero": False, "nearest_away": True, "nearest_up": ~negative}.get(mode, odd)
-    if mode in ("nearest_even", "nearest_zero", "nearest_away", "nearest_up", "up_down"):
-        return (side > 0) | ((side == 0) & ties)
-    return {"up": ~negative, "down": negative, "to_odd": ~odd, "stochastic_equal": coins}.get(mode, False) & np.ones_like(odd)
 
 
 @functools.cache

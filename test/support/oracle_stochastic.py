@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from oracle import as_int64
+from oracle import WORD, as_int64, flip_coin
 from rationals import Fraction
 
 MODES = ("stochastic", "stochastic_equal", "up_down")
-WORD = 1 << 64
 
 
 def philox(counter, key, rounds=7):
@@ -41,11 +40,7 @@ def random_words(seed: int, first: int, n: int) -> np.ndarray:
 
 def goes_up(mode: str, m: Fraction, low: Fraction, high: Fraction, word: int) -> bool:
     """Whether the inexact magnitude m, between its neighbours or beyond both, goes to the higher one."""
-    if m >= high:
-        return True
-    if mode == "stochastic_equal":
-        return word >= WORD // 2
-    return (m - low) * WORD // (high - low) + word >= WORD
+    return m >= high or flip_coin(mode, (m - low) / (high - low), word)
 
 
 def encode(spec, x: Fraction | float, mode: str, word: int) -> int:

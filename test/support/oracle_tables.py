@@ -6,9 +6,9 @@ import math
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
+from oracle import flip_coin, goes_out
 from rationals import Fraction
 
-DETERMINISTIC = ("nearest_even", "nearest_zero", "nearest_away", "up", "down", "toward_zero", "to_odd", "nearest_up")
 STOCHASTIC = ("stochastic", "stochastic_equal", "up_down")
 
 
@@ -113,33 +113,19 @@ class TableOracle:
 
     def _goes_out(self, x, inner, outer, boundary, inner_is_odd, mode, word, few) -> bool:
         """Whether x, between two values, goes to the one further from 0."""
-        if mode in ("up", "down"):
-            return (outer > inner) == (mode == "up")
-        if mode == "toward_zero":
-            return False
-        if mode == "to_odd":
-            return not inner_is_odd
-        if mode == "stochastic_equal":
-            return word >= 2**63
-        if mode == "stochastic":
-            fraction = (x - inner) / (outer - inner)
-            if few is None:
-                return math.floor(fraction * 2**64) + word >= 2**64
+        if mode.startswith("stochastic"):
+            share = (x - inner) / (outer - inner)
+            if mode == "stochastic_equal" or few is None:
+                return flip_coin(mode, share, word)
             kind, n = few
-            scaled = fraction * 2**n
+            scaled = share * 2**n
             cut = {"a": math.floor(scaled), "b": math.floor(scaled + Fraction(1, 2)), "c": round(scaled)}[kind]
             return cut + (word >> (64 - n)) >= 2**n
-        side = (x > boundary) - (x < boundary)
-        if outer < inner:
-            side = -side
-        if side or mode == "nearest_zero":
-            return side > 0
-        if mode == "nearest_away":
-            return True
-        outwards_is_up = outer > inner
-        if mode == "nearest_up":
-            return outwards_is_up
-        return {"even": inner_is_odd, "zero": False, "away": True, "up": outwards_is_up, "down": not outwards_is_up}[self.ties]
+        negative, side = outer < inner, (x > boundary) - (x < boundary)
+        if mode in ("nearest_even", "up_down") and self.ties != "even":
+            mode = "nearest_up" if self.ties == "down" else f"nearest_{self.ties}"
+            return goes_out(mode, -side if negative else side, inner_is_odd, negative ^ (self.ties == "down"))
+        return goes_out(mode, -side if negative else side, inner_is_odd, negative)
 
     def inputs(self) -> list[float]:
         """Every value and boundary with its float64 neighbours, and what lies beyond; signs of 0, infinities, NaN."""

@@ -2,6 +2,7 @@
 
 import math
 
+from oracle import goes_out
 from oracle_fixed import Fixed
 from rationals import Fraction
 
@@ -64,16 +65,11 @@ def add(a, b):
     return (None if total == 0 else total), False
 
 
-def rounded(v, quantum, mode, ties_away=False, parity=lambda n: n % 2):
+def rounded(v, quantum, mode, odd=lambda n: n % 2 == 1):
     """v as a multiple of a quantum."""
     n, rest = divmod(abs(v) / quantum, 1)
-    n = int(n)
-    up = {
-        "nearest_even": rest > Fraction(1, 2) or (rest == Fraction(1, 2) and (ties_away or parity(n) == 1)), "nearest_zero": rest > Fraction(1, 2),
-        "nearest_away": rest >= Fraction(1, 2), "nearest_up": rest > Fraction(1, 2) or (rest == Fraction(1, 2) and v > 0),
-        "up": v > 0, "down": v < 0, "toward_zero": False, "to_odd": parity(n) == 0 and not ties_away,
-    }[mode]  # fmt: skip
-    return (n + (up and rest != 0)) * quantum
+    n, side = int(n), (rest > Fraction(1, 2)) - (rest < Fraction(1, 2))
+    return (n + (rest != 0 and goes_out(mode, side, odd(n), v < 0))) * quantum
 
 
 def flags_of(spec, v, delivered, mode):
@@ -89,9 +85,9 @@ def flags_of(spec, v, delivered, mode):
         while Fraction(2) ** (exponent + 1) <= m:
             exponent += 1
         quantum = Fraction(2) ** (exponent - spec.man_bits)
-        # With one digit the last bit of what would be the code counts where the format goes by codes: that of the exponent.
-        parity = (lambda n: (exponent + spec.bias + n - 1) % 2) if spec.man_bits == 0 and spec.one_zero else (lambda n: n % 2)
-        unbounded = rounded(v, quantum, mode, spec._one_digit, parity)
+        # With one digit, which is 1, the last bit of what would be the code counts where the format goes by codes: that of the exponent.
+        by_code = spec.man_bits == 0 and spec.one_zero
+        unbounded = rounded(v, quantum, mode, lambda n: (exponent + spec.bias + n - 1 if by_code else n) % 2 == 1)
         overflow = unbounded > spec.magnitude(spec.largest)
         tiny = unbounded < Fraction(2) ** (1 - spec.bias)
     inexact = overflow or delivered != v

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import torch
+from oracle import MODES as DETERMINISTIC
 from oracle_stochastic import MODES as STOCHASTIC
-from oracle_tables import DETERMINISTIC
 
 from torch_dtypes import _C
 

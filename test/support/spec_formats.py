@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from oracle import Spec, binary, posit
+from oracle import Spec, binary, posit, takum
 from oracle_fixed import Fixed
 
 import torch_dtypes
@@ -46,6 +46,12 @@ WIDE = [
     binary(8, 23), binary(8, 22, specials="fn"),
     binary(11, 20, subnormals=False), binary(6, 30, specials="fnuz"), binary(10, 40, specials="p3109"), binary(9, 43, overflow="saturate"),
 ]  # fmt: skip
+# Of the last two bounded posits the longest regimes leave no fraction, or cut exponents.
+TAPERED = [
+    takum(24), takum(32), posit(16, 5, regime_max=6), posit(14, 3, regime_max=5),
+    posit(16, 0, regime_max=3), posit(8, 2, regime_max=3), posit(15, 4, regime_max=2),
+    posit(16, 2, regime_max=13), posit(16, 3, regime_max=14),
+]  # fmt: skip
 FIXED_WIDE = [
     Fixed(8, 7), Fixed(0, 16, False), Fixed(7, 8, overflow="wrap"), Fixed(11, 12), Fixed(15, 16), Fixed(0, 31, symmetric=True), Fixed(31, 0),
     Fixed(32, 0, False), Fixed(0, 32, False, "wrap"), Fixed(20, 11, overflow="wrap"), Fixed(16, 16, False),
@@ -58,8 +64,11 @@ def name_of(spec: Spec | Fixed, mode: str = "nearest_even") -> str:
     if isinstance(spec, Fixed):
         name = f"{'' if spec.signed_codes else 'u'}fixed{spec.int_bits}_{spec.frac_bits}".replace("-", "minus")
         name += ("_symmetric" if spec.symmetric else "") + ("_wrap" if spec.overflow == "wrap" else "")
+    elif spec.kind == "takum":
+        name = f"takum{spec.bits}_linear"
     elif spec.posit:
-        name = f"posit{spec.bits}es{spec.exp_bits}" + ("_underflow" if spec.underflow == "zero" else "")
+        name = f"posit{spec.bits}es{spec.exp_bits}" + (f"_regime{spec.regime_max}" if spec.regime_max else "")
+        name += "_underflow" if spec.underflow == "zero" else ""
         name += "_saturate" if spec.infinity == "saturate" else ""
     else:
         name = f"e{spec.exp_bits}m{spec.man_bits}" + {"ieee": "", "none": "finite"}.get(spec.specials, spec.specials)
@@ -76,6 +85,10 @@ def format_of(spec: Spec | Fixed, mode: str = "nearest_even") -> _C.Format:
         fmt = _C.Format.fixed(spec.int_bits, spec.frac_bits, spec.signed_codes)
         fmt.overflow = getattr(_C.Overflow, spec.overflow)
         fmt.symmetric = spec.symmetric
+    elif spec.kind == "takum":
+        fmt = _C.Format.takum(spec.bits)
+    elif spec.regime_max is not None:
+        return torch_dtypes.format_of(name_of(spec, mode))
     elif spec.posit:
         fmt = _C.Format.posit(spec.bits, spec.exp_bits)
         fmt.underflow = getattr(_C.Underflow, spec.underflow)
@@ -95,8 +108,11 @@ def dtype_of(spec: Spec | Fixed, mode: str = "nearest_even") -> torch.dtype:
         return torch_dtypes.fixed_format(
             spec.int_bits, spec.frac_bits, signed=spec.signed_codes, overflow=spec.overflow, symmetric=spec.symmetric, rounding=mode
         )
+    if spec.kind == "takum":
+        return torch_dtypes.takum_format(spec.bits, rounding=mode)
     if spec.posit:
-        return torch_dtypes.posit_format(spec.bits, spec.exp_bits, underflow=spec.underflow, infinity=spec.infinity, rounding=mode)
+        options = {"regime_max": spec.regime_max, "underflow": spec.underflow, "infinity": spec.infinity}
+        return torch_dtypes.posit_format(spec.bits, spec.exp_bits, rounding=mode, **options)
     return torch_dtypes.float_format(
         spec.exp_bits,
         spec.man_bits,

@@ -1,14 +1,10 @@
 """What tests of torch.func and forward mode share: dtypes, functions, and how near to what was expected a result must be."""
 
-import pytest
 import torch
+from conftest import parametrize_dtypes
 from torch.nn import functional as F
 
-import torch_dtypes
-
-NAMES = "posit16es2 q43 posit32es2 e11m30".split()
-DTYPES = [torch_dtypes.dtype(name) for name in NAMES]
-every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=NAMES)
+every_dtype = parametrize_dtypes("posit16es2 q43 posit32es2 e11m30")
 
 
 def numbers(dtype, *shape, seed=0):

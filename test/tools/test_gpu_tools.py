@@ -14,7 +14,6 @@ import pytest
 import torch
 from new_process import is_running
 
-pytestmark = pytest.mark.own_process  # PyTorch's own test utilities, which other files import, forbid to set cuDNN's switches
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -152,10 +151,12 @@ def test_a_report_is_written_whatever_fails(what, tmp_path):
 
 @pytest.fixture
 def precision():
-    matrices, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    yield
-    torch.set_float32_matmul_precision(matrices)
-    torch.backends.cudnn.allow_tf32 = convolutions
+    """Restores PyTorch's switches, which its test utilities forbid to set without this block."""
+    with torch.backends.__allow_nonbracketed_mutation():
+        matrices, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        yield
+        torch.set_float32_matmul_precision(matrices)
+        torch.backends.cudnn.allow_tf32 = convolutions
 
 
 RATIOS = {

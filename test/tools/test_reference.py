@@ -12,8 +12,6 @@ import torch
 import torch_dtypes
 from torch_dtypes import cli, optim
 
-pytestmark = pytest.mark.own_process
-
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 
 

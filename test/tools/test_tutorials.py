@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.own_process
-
 TUTORIALS = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
 # A line that each must print in its small form: what the tutorial is about, with the result that holds whatever the machine.
 EXPECTED = {

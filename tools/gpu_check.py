@@ -51,12 +51,12 @@ TESTS = [
     ("optimizers", ["test/operators/test_optimizer_steps.py", "test/operators/test_foreach.py"]),
     ("random numbers", ["test/operators/test_random_numbers.py"]),
     ("graphs", ["test/operators/test_gpu_graphs.py"]),
-    ("collectives", ["test/python/test_gpu_collectives.py"]),
+    ("collectives", ["test/host/distributed/test_gpu_collectives.py"]),
     (
         "what is observed, and fuzzy blocks",
-        ["test/operators/test_gpu_counts.py", "test/python/test_fuzzy.py", "test/python/test_observe.py", "test/python/test_observe_passes.py"],
+        ["test/operators/test_gpu_counts.py", "test/fuzzing/test_fuzzy.py", "test/workbench/test_observe.py", "test/workbench/test_observe_passes.py"],
     ),
-    ("autocast, and what is a GPU's alone", ["test/python/test_gpu_autocast.py", "test/python/test_on_a_gpu.py"]),
+    ("autocast, and what is a GPU's alone", ["test/host/test_gpu_autocast.py", "test/host/test_on_a_gpu.py"]),
     ("compiled graphs", ["test/graphs"]),
     ("PyTorch's database", ["test/conformance/test_operators.py"]),
 ]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records what QPyTorch's functions return, for ``test/python/test_coming_from.py``; its calls stand in docs/tutorials/coming_from.py.
+"""Records what QPyTorch's functions return, for ``test/tools/test_coming_from.py``; its calls stand in docs/tutorials/coming_from.py.
 
     pip install --no-deps qtorch==0.3.0    # compiles its C++ at the first import: needs g++, ninja and PyTorch's headers
     TORCH_DEVICE_BACKEND_AUTOLOAD=0 python tools/record_qtorch.py test/data/qtorch.json
